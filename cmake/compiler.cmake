@@ -1,0 +1,20 @@
+# What every target of the project is compiled with.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+
+add_library(saccade_compiler INTERFACE)
+target_compile_options(saccade_compiler INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wcast-align)
+if(SACCADE_WARNINGS_AS_ERRORS)
+  target_compile_options(saccade_compiler INTERFACE -Werror)
+endif()
+if(SACCADE_SANITIZE)
+  target_compile_options(saccade_compiler INTERFACE
+    -fsanitize=${SACCADE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(saccade_compiler INTERFACE -fsanitize=${SACCADE_SANITIZE})
+endif()

@@ -1,0 +1,12 @@
+// saccade: exact attention on the CPU. This header brings the whole core library (target saccade::saccade);
+// files (io.h, target saccade::io) and pictures (heatmap.h, target saccade::heatmap) are included by themselves.
+#pragma once
+
+#include "saccade/attention.h"
+#include "saccade/cpu.h"
+#include "saccade/dtype.h"
+#include "saccade/linear.h"
+#include "saccade/modules.h"
+#include "saccade/random.h"
+#include "saccade/reference.h"
+#include "saccade/tensor.h"

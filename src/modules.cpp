@@ -1,0 +1,1 @@
+#include "saccade/modules.h"
