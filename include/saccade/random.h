@@ -1,0 +1,133 @@
+// Random numbers that match: PyTorch's and NumPy's seeded generators, and our own position-keyed dropout.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <random>
+
+#include "saccade/tensor.h"
+
+namespace saccade {
+
+/// Which PyTorch's dropout mask to draw. Builds of PyTorch differ in this one function.
+enum class TorchBuild : std::uint8_t {
+  generic,  ///< macOS, ARM, and every build without MKL: a 53-bit uniform per element from the generator itself
+  mkl,      ///< the x86-64 Linux and Windows wheels: one draw seeds an MKL stream, which draws the elements
+};
+
+/// PyTorch's CPU generator after `torch.manual_seed(seed)`: the same calls in the same order give the same
+/// numbers. docs/random.md says what was compared with which PyTorch. Tensors are f32 and filled in C order.
+///
+/// Every function that takes a shape throws std::invalid_argument when element_count refuses it.
+class TorchGenerator {
+ public:
+  /// MT19937 seeded with the low 32 bits of `seed`, as PyTorch does; -1 is written ~0ull.
+  explicit TorchGenerator(std::uint64_t seed);
+
+  /// The next output of the Mersenne Twister.
+  std::uint32_t next32();
+
+  /// Two outputs, the first one in the high half.
+  std::uint64_t next64();
+
+  /// `torch.rand(shape)`: multiples of 2^-24 in [0, 1).
+  Tensor rand(const Shape& shape);
+
+  /// `torch.empty(shape).uniform_(low, high)`: u * (high - low) + low in f32 with u as from rand.
+  /// Throws std::invalid_argument when low > high or one of them, or their difference, is not finite.
+  Tensor uniform(const Shape& shape, float low, float high);
+
+  /// `torch.randn(shape)`: the standard normal distribution by Box and Muller's transform. Below 16 elements
+  /// they are made one by one in f64, the second number of a pair waiting for the next element or call; from
+  /// 16 on in f32 in blocks of 16 (an incomplete last block redraws the last 16 elements).
+  Tensor randn(const Shape& shape);
+
+  /// `torch.empty(shape).normal_(mean, stddev)`. Throws std::invalid_argument for a negative stddev.
+  Tensor normal(const Shape& shape, double mean, double stddev);
+
+  /// `torch.nn.init.xavier_uniform_(torch.empty(shape))`: uniform in +-sqrt(6 / (fan_in + fan_out)), where
+  /// fan_in is shape[1] and fan_out shape[0], each times the product of the remaining lengths.
+  /// Throws std::invalid_argument for a rank below 2.
+  Tensor xavier_uniform(const Shape& shape);
+
+  /// `torch.nn.init.xavier_normal_(torch.empty(shape))`: normal with stddev sqrt(2 / (fan_in + fan_out)).
+  /// Throws std::invalid_argument for a rank below 2.
+  Tensor xavier_normal(const Shape& shape);
+
+  /// What a freshly built `torch.nn.Linear(d_in, d_out, bias)` holds.
+  struct Linear {
+    Tensor weight;  ///< [d_out, d_in]
+    Tensor bias;    ///< [d_out], or the empty tensor of rank 0 when it has none
+  };
+
+  /// `torch.nn.Linear(d_in, d_out, bias)`: weight, then bias, uniform in +-1/sqrt(d_in).
+  /// Throws std::invalid_argument unless d_in and d_out are positive.
+  Linear linear(std::int64_t d_in, std::int64_t d_out, bool bias = true);
+
+  /// The elements that `torch.nn.functional.dropout` keeps of a tensor of this shape: boolean, true = keep;
+  /// the kept ones are to be scaled by 1 / (1 - p). `p` is the probability of dropping. As in PyTorch, p = 0
+  /// (keeps all) and p = 1 (keeps none) draw nothing. Published worked examples print the masks of the generic
+  /// build. Throws std::invalid_argument unless 0 <= p <= 1.
+  Tensor dropout_mask(const Shape& shape, double p, TorchBuild build = TorchBuild::generic);
+
+ private:
+  double next_normal();
+
+  std::mt19937 engine_;
+  std::optional<double> spare_normal_;
+};
+
+/// NumPy's legacy generator after `np.random.seed(seed)`, which is `np.random.RandomState(seed)`: the same
+/// calls in the same order give the same numbers. (`np.random.default_rng` is another generator.)
+///
+/// Every function that takes a shape throws std::invalid_argument when element_count refuses it.
+class NumpyRandomState {
+ public:
+  explicit NumpyRandomState(std::uint32_t seed);
+
+  /// The next output of the Mersenne Twister.
+  std::uint32_t next32();
+
+  /// `np.random.randint(high, size=shape)`: i64 in [0, high), by masked rejection.
+  /// Throws std::invalid_argument unless high > 0.
+  Tensor randint(std::int64_t high, const Shape& shape);
+
+  /// `np.random.randint(low, high, size=shape)` with the default dtype int64: i64 in [low, high).
+  /// Throws std::invalid_argument unless low < high.
+  Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape);
+
+  /// `np.random.random_sample(shape)`, alias `np.random.rand`: f64, multiples of 2^-53 in [0, 1).
+  Tensor random_sample(const Shape& shape);
+
+  /// `np.random.standard_normal(shape)`, alias `np.random.randn`: f64, by Marsaglia's polar method; the second
+  /// number of a pair waits for the next element or call.
+  Tensor standard_normal(const Shape& shape);
+
+ private:
+  double next_double();
+  double next_normal();
+
+  std::mt19937 engine_;
+  std::optional<double> spare_normal_;
+};
+
+/// The counter-based generator Philox4x32-10: four random words as a pure function of counter and key.
+/// (Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3. SC 2011.)
+std::array<std::uint32_t, 4> philox4x32_10(std::array<std::uint32_t, 4> counter,
+                                           std::array<std::uint32_t, 2> key);
+
+/// Whether attention()'s dropout keeps one weight. It is a function of the weight's position alone, so neither
+/// tiles, threads nor the direction of the pass matter.
+///
+/// `seed` and `offset` are those of the call, `batch_head` is batch * num_heads + head, `row` the query, `column`
+/// the key, `p` the probability of dropping. The draw is Philox4x32-10 with
+///     key     = (low half of seed, high half of seed)
+///     counter = (offset, batch_head, row, (column / 64) * 16 + column % 16)
+/// and its word (column / 16) % 4: one call serves columns c, c + 16, c + 32 and c + 48, so that vectors of
+/// consecutive columns need no shuffles. The weight is kept iff word >= p * 2^32.
+/// Throws std::invalid_argument unless 0 <= p <= 1.
+bool dropout_keeps(std::uint64_t seed, std::uint32_t offset, std::uint32_t batch_head, std::uint32_t row,
+                   std::uint32_t column, double p);
+
+}  // namespace saccade
