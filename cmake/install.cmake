@@ -1,1 +1,75 @@
-# Install rules are added here.
+# What `cmake --install` puts on a machine: the libraries, their headers, the saccade command, and two ways to find
+# them (a CMake package and pkg-config files). Each library is an export set of its own, so that a program that asks
+# for saccade::saccade alone needs nothing but OpenMP.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+set(saccade_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/saccade)
+
+# Installs target TARGET with the CMake file saccade-NAME-targets.cmake and the pkg-config file PC_NAME.pc.
+# REQUIRES and LIBS are what a program must link besides the library itself.
+function(saccade_install target)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "NAME;PC_NAME;DESCRIPTION;PUBLIC_REQUIRES;REQUIRES;LIBS" "")
+  install(TARGETS ${target} EXPORT saccade-${arg_NAME}-targets
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+    RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(EXPORT saccade-${arg_NAME}-targets NAMESPACE saccade:: DESTINATION ${saccade_package_dir})
+
+  # A static library leaves its own needs to whoever links it; a shared one has them inside.
+  get_target_property(library_type ${target} TYPE)
+  set(private_requires "")
+  set(private_libs "")
+  if(library_type STREQUAL "STATIC_LIBRARY")
+    string(STRIP "${arg_PUBLIC_REQUIRES} ${arg_REQUIRES}" requires)
+    string(STRIP "-l${target} ${arg_LIBS}" libs)
+  else()
+    set(requires "${arg_PUBLIC_REQUIRES}")
+    set(libs "-l${target}")
+    set(private_requires "${arg_REQUIRES}")
+    set(private_libs "${arg_LIBS}")
+  endif()
+  file(RELATIVE_PATH pc_to_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+  file(RELATIVE_PATH libdir ${CMAKE_INSTALL_PREFIX} ${CMAKE_INSTALL_FULL_LIBDIR})
+  file(RELATIVE_PATH includedir ${CMAKE_INSTALL_PREFIX} ${CMAKE_INSTALL_FULL_INCLUDEDIR})
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/saccade.pc.in ${PROJECT_BINARY_DIR}/pkgconfig/${arg_PC_NAME}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/pkgconfig/${arg_PC_NAME}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endfunction()
+
+set(left_out_headers "")
+saccade_install(saccade NAME saccade PC_NAME saccade
+  DESCRIPTION "Exact attention on the CPU" LIBS "${OpenMP_CXX_FLAGS}")
+if(TARGET saccade_io)
+  saccade_install(saccade_io NAME io PC_NAME saccade-io
+    DESCRIPTION "Tensor files for saccade: npy, npz, safetensors, JSON, CSV" PUBLIC_REQUIRES saccade REQUIRES zlib)
+else()
+  list(APPEND left_out_headers PATTERN io.h EXCLUDE)
+endif()
+if(TARGET saccade_heatmap)
+  saccade_install(saccade_heatmap NAME heatmap PC_NAME saccade-heatmap
+    DESCRIPTION "Pictures of attention weights" PUBLIC_REQUIRES saccade REQUIRES librsvg-2.0)
+else()
+  list(APPEND left_out_headers PATTERN heatmap.h EXCLUDE)
+endif()
+
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/saccade DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+  FILES_MATCHING PATTERN "*.h" ${left_out_headers})
+
+if(TARGET saccade_cli)
+  file(RELATIVE_PATH bin_to_lib ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
+  set_target_properties(saccade_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
+  install(TARGETS saccade_cli DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+foreach(library saccade_io saccade_heatmap)
+  if(TARGET ${library})
+    set_target_properties(${library} PROPERTIES INSTALL_RPATH "$ORIGIN")
+  endif()
+endforeach()
+
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/saccadeConfig.cmake.in
+  ${PROJECT_BINARY_DIR}/saccadeConfig.cmake INSTALL_DESTINATION ${saccade_package_dir}
+  NO_SET_AND_CHECK_MACRO)
+# Before 1.0 a new minor version may break its users.
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/saccadeConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/saccadeConfig.cmake ${PROJECT_BINARY_DIR}/saccadeConfigVersion.cmake
+  DESTINATION ${saccade_package_dir})
