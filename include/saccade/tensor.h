@@ -21,12 +21,18 @@ inline constexpr int kMaxRank = 6;
 /// The lengths of a tensor's dimensions, outermost first.
 using Shape = std::vector<std::int64_t>;
 
-/// The element count of a shape. Throws std::invalid_argument when a length is negative, the rank is above
-/// kMaxRank, or the count, or the count times `bytes_per_element`, does not fit in 63 bits.
+/// The element count of a shape; 1 for rank 0. Throws std::invalid_argument when a length is negative, the rank
+/// is above kMaxRank, or the bytes of the array do not fit in 63 bits (a length of 0 does not excuse the others).
 std::int64_t element_count(std::span<const std::int64_t> shape, std::size_t bytes_per_element = 1);
 
 /// "[2, 6, 3]", as messages print shapes.
 std::string to_string(std::span<const std::int64_t> shape);
+
+namespace detail {
+[[noreturn]] void refuse_stride_count(std::size_t lengths, std::size_t strides);
+[[noreturn]] void refuse_dtype(DType wanted, DType got);
+[[noreturn]] void refuse_ragged_rows(std::size_t wanted, std::size_t got);
+}  // namespace detail
 
 /// A read-only view of numbers that somebody else owns: pointer, element type, shape and strides.
 ///
@@ -42,31 +48,53 @@ struct TensorView {
   TensorView() = default;
 
   /// Contiguous (C order) numbers of the given shape. Throws std::invalid_argument as element_count does.
-  TensorView(const void* data, DType dtype, std::span<const std::int64_t> shape);
+  TensorView(const void* numbers, DType type, std::span<const std::int64_t> lengths)
+      : TensorView(lengths, numbers, type) {
+    std::int64_t stride = 1;
+    for (std::size_t dim = lengths.size(); dim-- > 0;) {
+      shape[dim] = lengths[dim];
+      strides[dim] = stride;
+      stride *= lengths[dim];
+    }
+  }
 
-  /// Numbers of the given shape and strides. Throws std::invalid_argument when their ranks differ.
-  TensorView(const void* data, DType dtype, std::span<const std::int64_t> shape,
-             std::span<const std::int64_t> strides);
+  /// Numbers of the given shape and strides. Throws std::invalid_argument as element_count does, and when there
+  /// are not as many strides as lengths.
+  TensorView(const void* numbers, DType type, std::span<const std::int64_t> lengths,
+             std::span<const std::int64_t> steps)
+      : TensorView(lengths, numbers, type) {
+    if (steps.size() != lengths.size()) detail::refuse_stride_count(lengths.size(), steps.size());
+    for (std::size_t dim = 0; dim < lengths.size(); ++dim) {
+      shape[dim] = lengths[dim];
+      strides[dim] = steps[dim];
+    }
+  }
 
   /// `TensorView(pointer, {2, 6, 3})`: the element type is the pointer's, the layout contiguous.
   template <class T>
-    requires(!std::is_void_v<T>)
-  TensorView(const T* data, std::initializer_list<std::int64_t> shape)
-      : TensorView(data, dtype_of<T>, std::span(shape.begin(), shape.size())) {}
+  requires(!std::is_void_v<T>) TensorView(const T* numbers, std::initializer_list<std::int64_t> lengths)
+      : TensorView(numbers, dtype_of<T>, std::span(lengths.begin(), lengths.size())) {}
 
   /// `TensorView(pointer, {2, 6, 3}, {64, 8, 1})`: the same with strides.
   template <class T>
-    requires(!std::is_void_v<T>)
-  TensorView(const T* data, std::initializer_list<std::int64_t> shape,
-             std::initializer_list<std::int64_t> strides)
-      : TensorView(data, dtype_of<T>, std::span(shape.begin(), shape.size()),
-                   std::span(strides.begin(), strides.size())) {}
+  requires(!std::is_void_v<T>) TensorView(const T* numbers, std::initializer_list<std::int64_t> lengths,
+                                          std::initializer_list<std::int64_t> steps)
+      : TensorView(numbers, dtype_of<T>, std::span(lengths.begin(), lengths.size()),
+                   std::span(steps.begin(), steps.size())) {}
 
   explicit operator bool() const { return rank != 0; }
 
   std::span<const std::int64_t> dims() const { return {shape.data(), rank}; }
-  std::int64_t size() const;      ///< number of elements
-  bool is_contiguous() const;     ///< C order without gaps (dimensions of length 1 may have any stride)
+
+  /// The number of elements; 0 for a default view.
+  std::int64_t size() const {
+    std::int64_t count = data != nullptr || rank != 0 ? 1 : 0;
+    for (const std::int64_t length : dims()) count *= length;
+    return count;
+  }
+
+  /// C order without gaps; dimensions of length 1, and every dimension of an empty view, may have any stride.
+  bool is_contiguous() const;
 
   /// The pointer as `const T*`. Throws std::invalid_argument when T is not the element type.
   template <class T>
@@ -86,31 +114,44 @@ struct TensorView {
 
   /// The view of the same numbers in another shape. Throws std::invalid_argument when the element counts
   /// differ or the view is not contiguous.
-  TensorView reshaped(std::span<const std::int64_t> shape) const;
-  TensorView reshaped(std::initializer_list<std::int64_t> shape) const {
-    return reshaped(std::span(shape.begin(), shape.size()));
+  TensorView reshaped(std::span<const std::int64_t> lengths) const;
+  TensorView reshaped(std::initializer_list<std::int64_t> lengths) const {
+    return reshaped(std::span(lengths.begin(), lengths.size()));
   }
 
  protected:
-  void require_dtype(DType wanted) const;
+  void require_dtype(DType wanted) const {
+    if (dtype != wanted) detail::refuse_dtype(wanted, dtype);
+  }
+
+ private:
+  // The common part. Six lengths below 2^10 and 8 bytes an element stay below 2^63, which spares attention on a
+  // few tokens, a matter of 100 ns, the exact check.
+  TensorView(std::span<const std::int64_t> lengths, const void* numbers, DType type)
+      : data(numbers), dtype(type), rank(static_cast<std::uint8_t>(lengths.size())) {
+    std::uint64_t all_bits = 0;
+    for (const std::int64_t length : lengths) all_bits |= static_cast<std::uint64_t>(length);
+    if (lengths.size() > kMaxRank || all_bits >= 1024) element_count(lengths, size_of(type));
+  }
 };
 
 /// A TensorView whose numbers may be written: what functions take for their results.
 struct MutableTensorView : TensorView {
   MutableTensorView() = default;
-  MutableTensorView(void* data, DType dtype, std::span<const std::int64_t> shape)
-      : TensorView(data, dtype, shape) {}
-  MutableTensorView(void* data, DType dtype, std::span<const std::int64_t> shape,
-                    std::span<const std::int64_t> strides)
-      : TensorView(data, dtype, shape, strides) {}
+  MutableTensorView(void* numbers, DType type, std::span<const std::int64_t> lengths)
+      : TensorView(numbers, type, lengths) {}
+  MutableTensorView(void* numbers, DType type, std::span<const std::int64_t> lengths,
+                    std::span<const std::int64_t> steps)
+      : TensorView(numbers, type, lengths, steps) {}
   template <class T>
-    requires(!std::is_void_v<T> && !std::is_const_v<T>)
-  MutableTensorView(T* data, std::initializer_list<std::int64_t> shape) : TensorView(data, shape) {}
+  requires(!std::is_void_v<T> && !std::is_const_v<T>)
+      MutableTensorView(T* numbers, std::initializer_list<std::int64_t> lengths)
+      : TensorView(numbers, lengths) {}
   template <class T>
-    requires(!std::is_void_v<T> && !std::is_const_v<T>)
-  MutableTensorView(T* data, std::initializer_list<std::int64_t> shape,
-                    std::initializer_list<std::int64_t> strides)
-      : TensorView(data, shape, strides) {}
+  requires(!std::is_void_v<T> && !std::is_const_v<T>)
+      MutableTensorView(T* numbers, std::initializer_list<std::int64_t> lengths,
+                        std::initializer_list<std::int64_t> steps)
+      : TensorView(numbers, lengths, steps) {}
 
   void* mutable_data() const { return const_cast<void*>(data); }
 
@@ -127,11 +168,11 @@ struct MutableTensorView : TensorView {
   MutableTensorView slice(int dim, std::int64_t begin, std::int64_t end) const {
     return MutableTensorView(TensorView::slice(dim, begin, end));
   }
-  MutableTensorView reshaped(std::span<const std::int64_t> shape) const {
-    return MutableTensorView(TensorView::reshaped(shape));
+  MutableTensorView reshaped(std::span<const std::int64_t> lengths) const {
+    return MutableTensorView(TensorView::reshaped(lengths));
   }
-  MutableTensorView reshaped(std::initializer_list<std::int64_t> shape) const {
-    return MutableTensorView(TensorView::reshaped(shape));
+  MutableTensorView reshaped(std::initializer_list<std::int64_t> lengths) const {
+    return MutableTensorView(TensorView::reshaped(lengths));
   }
 
  private:
@@ -142,7 +183,7 @@ struct MutableTensorView : TensorView {
 /// moving is cheap and leaves an empty tensor behind. Converts to a view wherever one is taken.
 class Tensor {
  public:
-  /// An empty tensor of rank 0, which views as "not given".
+  /// An empty tensor of rank 0 without numbers, which views as "not given".
   Tensor() = default;
 
   /// Zeros. Throws std::invalid_argument for a shape that element_count refuses, std::bad_alloc without memory.
@@ -150,8 +191,8 @@ class Tensor {
 
   Tensor(const Tensor& other);
   Tensor& operator=(const Tensor& other);
-  Tensor(Tensor&&) noexcept = default;
-  Tensor& operator=(Tensor&&) noexcept = default;
+  Tensor(Tensor&& other) noexcept;
+  Tensor& operator=(Tensor&& other) noexcept;
 
   /// A rank-1 or rank-2 tensor of the numbers written out: `Tensor::of<float>({{1, 2}, {3, 4}})`.
   /// Throws std::invalid_argument when rows have different lengths.
@@ -171,9 +212,9 @@ class Tensor {
   std::int64_t size() const { return size_; }
   std::size_t bytes() const { return static_cast<std::size_t>(size_) * size_of(dtype_); }
 
-  TensorView view() const;
-  MutableTensorView mutable_view();
-  operator TensorView() const { return view(); }        // NOLINT: a tensor goes wherever a view does
+  TensorView view() const { return {data_.get(), dtype_, std::span(shape_)}; }
+  MutableTensorView mutable_view() { return {data_.get(), dtype_, std::span<const std::int64_t>(shape_)}; }
+  operator TensorView() const { return view(); }           // NOLINT: a tensor goes wherever a view does
   operator MutableTensorView() { return mutable_view(); }  // NOLINT
 
   const void* data() const { return data_.get(); }
@@ -216,25 +257,29 @@ class Tensor {
   std::int64_t size_ = 0;
 };
 
-/// Copies `from` into `to`, element by element, converting between element types (round to nearest even;
-/// to an integer, toward zero; to boolean, "not zero"). Throws std::invalid_argument when the shapes differ.
+/// Copies `from` into `to`, element by element, converting between element types: to a floating-point type round
+/// to nearest even, once; to an integer toward zero, then to the nearest one it has, NaN to 0; to boolean "not
+/// zero". Throws std::invalid_argument when the shapes differ. The two must not overlap.
 void copy(const TensorView& from, const MutableTensorView& to);
 
 /// One number of a view, whatever its element type, as a double (64-bit integers may round).
 /// `index` has one entry a dimension. Throws std::out_of_range.
 double value_at(const TensorView& view, std::span<const std::int64_t> index);
 
-/// How print shows numbers.
+/// How to_string shows numbers.
 struct PrintOptions {
-  int precision = 4;           ///< digits after the point
-  int edge_items = 3;          ///< items shown at each end of a long dimension
+  int precision = 4;              ///< digits after the point, 0 to 17
+  int edge_items = 3;             ///< items shown at each end of a long dimension
   std::int64_t threshold = 1000;  ///< tensors with more elements are shortened with "..."
 };
 
-/// The numbers as nested brackets, aligned in columns, one row a line:
+/// The numbers as nested brackets, aligned in columns, one row a line, an empty line between matrices:
 ///
 ///     [[0.4300, 0.1500, 0.8900],
 ///      [0.5500, 0.8700, 0.6600]]
+///
+/// Floating-point numbers all take scientific notation where one of them would be wide (from 1e8 on) or all would
+/// show as zeros. Independent of the locale.
 std::string to_string(const TensorView& view, const PrintOptions& options = {});
 
 template <class T>
@@ -244,12 +289,11 @@ Tensor Tensor::of(std::initializer_list<T> values) {
 
 template <class T>
 Tensor Tensor::of(std::initializer_list<std::initializer_list<T>> rows) {
-  void refuse_ragged_rows(std::size_t wanted, std::size_t got);
   const std::size_t columns = rows.size() == 0 ? 0 : rows.begin()->size();
   Tensor result(dtype_of<T>, {static_cast<std::int64_t>(rows.size()), static_cast<std::int64_t>(columns)});
   T* out = result.values<T>().data();
   for (const auto& row : rows) {
-    if (row.size() != columns) refuse_ragged_rows(columns, row.size());
+    if (row.size() != columns) detail::refuse_ragged_rows(columns, row.size());
     for (const T& value : row) *out++ = value;
   }
   return result;

@@ -1,0 +1,193 @@
+// Reading and copying numbers of any element type in any strides.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+#include <type_traits>
+#include <utility>
+
+#include "saccade/tensor.h"
+
+namespace saccade {
+namespace {
+
+// ---- Conversion of one number --------------------------------------------------------------------------------
+
+/// `value` as a float that has lost no information needed to round it further: what is cut off sets the last bit.
+/// Rounding twice, to float and then to 16 bits, would otherwise miss the nearest.
+float rounded_to_odd(double value) {
+  const float nearest = static_cast<float>(value);
+  const bool is_exact = static_cast<double>(nearest) == value || std::isnan(value);
+  if (is_exact || (std::bit_cast<std::uint32_t>(nearest) & 1) != 0) return nearest;
+  return std::nextafter(nearest, static_cast<float>(value > static_cast<double>(nearest) ? HUGE_VAL : -HUGE_VAL));
+}
+
+/// A 64-bit integer as a double, the same way.
+double integer_rounded_to_odd(bool is_negative, std::uint64_t magnitude) {
+  constexpr int kCut = 64 - 53;
+  if (magnitude >> 53 != 0) {
+    const bool is_inexact = (magnitude & ((1U << kCut) - 1)) != 0;
+    magnitude = ((magnitude >> kCut) | (is_inexact ? 1 : 0)) << kCut;
+  }
+  return is_negative ? -static_cast<double>(magnitude) : static_cast<double>(magnitude);
+}
+
+template <class From>
+float to_float_for_narrowing(From value) {
+  if constexpr (std::is_same_v<From, double>) {
+    return rounded_to_odd(value);
+  } else if constexpr (std::is_integral_v<From> && sizeof(From) >= 4) {
+    const bool is_negative = std::cmp_less(value, 0);
+    const auto bits = static_cast<std::uint64_t>(value);
+    return rounded_to_odd(integer_rounded_to_odd(is_negative, is_negative ? 0 - bits : bits));
+  } else {
+    return static_cast<float>(value);
+  }
+}
+
+template <class To, class From>
+To to_integer(From value) {
+  using Limits = std::numeric_limits<To>;
+  if constexpr (std::is_integral_v<From>) {
+    if (std::cmp_less(value, Limits::min())) return Limits::min();
+    if (std::cmp_greater(value, Limits::max())) return Limits::max();
+    return static_cast<To>(value);
+  } else {
+    const auto wide = static_cast<double>(value);
+    if (std::isnan(wide)) return 0;
+    // 2^bits, the first value above the range, is exact in a double where max() may not be.
+    const double beyond = 2.0 * static_cast<double>(Limits::max() / 2 + 1);
+    if (wide >= beyond) return Limits::max();
+    if (wide <= static_cast<double>(Limits::min())) return Limits::min();
+    return static_cast<To>(wide);
+  }
+}
+
+template <class To, class From>
+To converted(From value) {
+  if constexpr (std::is_same_v<From, bool>) {
+    return converted<To>(static_cast<std::uint8_t>(value ? 1 : 0));
+  } else if constexpr (std::is_same_v<To, From>) {
+    return value;
+  } else if constexpr (std::is_same_v<To, bool>) {
+    return value != From(0);
+  } else if constexpr (std::is_same_v<To, float16> || std::is_same_v<To, bfloat16>) {
+    return To(to_float_for_narrowing(value));
+  } else if constexpr (std::is_integral_v<To>) {
+    return to_integer<To>(value);
+  } else {
+    return static_cast<To>(value);
+  }
+}
+
+// ---- Element types chosen at run time ------------------------------------------------------------------------
+
+/// Calls `function` with a std::type_identity of the C++ type of `dtype`.
+template <class Function>
+decltype(auto) with_type(DType dtype, Function&& function) {
+  switch (dtype) {
+    case DType::f32:
+      return function(std::type_identity<float>{});
+    case DType::f64:
+      return function(std::type_identity<double>{});
+    case DType::f16:
+      return function(std::type_identity<float16>{});
+    case DType::bf16:
+      return function(std::type_identity<bfloat16>{});
+    case DType::boolean:
+      return function(std::type_identity<bool>{});
+    case DType::i8:
+      return function(std::type_identity<std::int8_t>{});
+    case DType::i16:
+      return function(std::type_identity<std::int16_t>{});
+    case DType::i32:
+      return function(std::type_identity<std::int32_t>{});
+    case DType::i64:
+      return function(std::type_identity<std::int64_t>{});
+    case DType::u8:
+      return function(std::type_identity<std::uint8_t>{});
+    case DType::u16:
+      return function(std::type_identity<std::uint16_t>{});
+    case DType::u32:
+      return function(std::type_identity<std::uint32_t>{});
+    case DType::u64:
+      return function(std::type_identity<std::uint64_t>{});
+  }
+  throw std::invalid_argument("[DType] " + std::to_string(static_cast<int>(dtype)) + " is not an element type");
+}
+
+/// The number at `element`. A bool is read as a byte: a file may have put another value than 0 or 1 there.
+template <class T>
+T load(const T* element) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return *reinterpret_cast<const std::uint8_t*>(element) != 0;
+  } else {
+    return *element;
+  }
+}
+
+/// Converts `count` numbers, the ones after the first `from_stride` and `to_stride` elements apart.
+using ConvertRow = void (*)(const void* from, std::int64_t from_stride, void* to, std::int64_t to_stride,
+                            std::int64_t count);
+
+template <class From, class To>
+void convert_row(const void* from, std::int64_t from_stride, void* to, std::int64_t to_stride,
+                 std::int64_t count) {
+  const From* source = static_cast<const From*>(from);
+  To* target = static_cast<To*>(to);
+  if constexpr (std::is_same_v<From, To>) {
+    if (from_stride == 1 && to_stride == 1) {
+      std::memcpy(target, source, static_cast<std::size_t>(count) * sizeof(To));
+      return;
+    }
+  }
+  for (std::int64_t i = 0; i < count; ++i) target[i * to_stride] = converted<To>(load(source + i * from_stride));
+}
+
+ConvertRow row_converter(DType from, DType to) {
+  return with_type(from, [to](auto source) {
+    return with_type(to, [](auto target) -> ConvertRow {
+      return &convert_row<typename decltype(source)::type, typename decltype(target)::type>;
+    });
+  });
+}
+
+void copy_dims(const TensorView& from, const MutableTensorView& to, ConvertRow convert) {
+  if (from.rank <= 1) {
+    return convert(from.data, from.strides[0], to.mutable_data(), to.strides[0],
+                   from.rank == 0 ? 1 : from.shape[0]);
+  }
+  for (std::int64_t i = 0; i < from.shape[0]; ++i) copy_dims(from.select(0, i), to.select(0, i), convert);
+}
+
+}  // namespace
+
+// ---- Reading and copying -------------------------------------------------------------------------------------
+
+void copy(const TensorView& from, const MutableTensorView& to) {
+  if (!std::ranges::equal(from.dims(), to.dims())) {
+    throw std::invalid_argument("[copy] from has shape " + to_string(from.dims()) + " but to has shape " +
+                                to_string(to.dims()));
+  }
+  if (from.size() == 0) return;
+  const ConvertRow convert = row_converter(from.dtype, to.dtype);
+  if (from.is_contiguous() && to.is_contiguous()) {
+    convert(from.data, 1, to.mutable_data(), 1, from.size());
+  } else {
+    copy_dims(from, to, convert);
+  }
+}
+
+double value_at(const TensorView& view, std::span<const std::int64_t> index) {
+  if (index.size() != view.rank || view.data == nullptr) {
+    throw std::out_of_range("[value_at] " + to_string(index) + " is no index of shape " + to_string(view.dims()));
+  }
+  TensorView element = view;
+  for (const std::int64_t i : index) element = element.select(0, i);
+  double value = 0.0;
+  row_converter(view.dtype, DType::f64)(element.data, 1, &value, 1, 1);
+  return value;
+}
+
+}  // namespace saccade
