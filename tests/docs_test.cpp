@@ -1,0 +1,177 @@
+// Holds the documentation to the truth. In README*.md, CONTRIBUTING.md and docs/:
+//   - every ```cpp block is a program that compiles and runs; where a ```text block follows directly, it prints
+//     exactly that. A block marked ```cpp sketch is left alone.
+//   - every line of a ```sh block that begins with `saccade` runs and exits with 0, in a folder that has examples/
+//     (except `saccade bench`, which takes minutes); every script/X that a block calls exists.
+//   - every relative link leads to a file.
+#include <gmock/gmock.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <ostream>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kRoot = SACCADE_SOURCE_DIR;
+
+struct Block {
+  std::string file;
+  int line = 0;           // of the opening fence
+  std::string language;   // all that follows the fence: "cpp", "cpp sketch", "sh", ...
+  std::string text;
+  std::string output;     // the ```text block that follows with nothing but blank lines between
+};
+
+void PrintTo(const Block& block, std::ostream* out) { *out << block.file << ":" << block.line; }
+
+std::string contents_of(const fs::path& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+std::vector<std::string> documents() {
+  std::vector<std::string> files{"README.md", "README.zh-CN.md", "CONTRIBUTING.md"};
+  for (const auto& entry : fs::directory_iterator(kRoot / "docs")) {
+    if (entry.path().extension() == ".md") files.push_back("docs/" + entry.path().filename().string());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::vector<Block> blocks_of(const std::string& file, const std::string& document) {
+  std::vector<Block> blocks;
+  std::istringstream lines(document);
+  bool inside = false;
+  bool text_may_follow = false;
+  int number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    if (line.starts_with("```")) {
+      if (!inside && line == "```text" && text_may_follow) {
+        while (std::getline(lines, line) && line != "```") blocks.back().output += line + "\n", ++number;
+        ++number;
+      } else if (!inside) {
+        blocks.push_back({.file = file, .line = number, .language = line.substr(3)});
+        inside = true;
+        continue;
+      }
+      text_may_follow = inside;
+      inside = false;
+    } else if (inside) {
+      blocks.back().text += line + "\n";
+    } else if (!line.empty()) {
+      text_may_follow = false;
+    }
+  }
+  return blocks;
+}
+
+std::vector<Block> blocks_in(const std::string& language) {
+  std::vector<Block> result;
+  for (const std::string& file : documents()) {
+    for (Block& block : blocks_of(file, contents_of(kRoot / file))) {
+      if (block.language == language) result.push_back(std::move(block));
+    }
+  }
+  return result;
+}
+
+std::string test_name(const testing::TestParamInfo<Block>& block) {
+  std::string name = block.param.file + "_line_" + std::to_string(block.param.line);
+  std::replace_if(name.begin(), name.end(), [](unsigned char c) { return !std::isalnum(c); }, '_');
+  return name;
+}
+
+/// A fresh folder for one test, with a copy of examples/.
+fs::path work_folder(const Block& block) {
+  const fs::path folder = fs::path(testing::TempDir()) / ("saccade_" + test_name({block, 0}));
+  fs::remove_all(folder);
+  fs::create_directories(folder);
+  fs::copy(kRoot / "examples", folder / "examples", fs::copy_options::recursive);
+  return folder;
+}
+
+/// Runs a shell command in `folder` with `saccade` on its path; its output is in folder/log.
+int run(const fs::path& folder, const std::string& command) {
+  const std::string path = fs::path(SACCADE_COMMAND).parent_path().string();
+  const std::string line =
+      "cd '" + folder.string() + "' && PATH='" + path + "':\"$PATH\" && { " + command + "\n} >log 2>&1";
+  const int status = std::system(line.c_str());
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+class Program : public testing::TestWithParam<Block> {};
+
+TEST_P(Program, CompilesAndPrintsWhatIsShown) {
+  const Block& block = GetParam();
+  const fs::path folder = work_folder(block);
+  std::ofstream(folder / "snippet.cpp") << block.text;
+  ASSERT_EQ(run(folder, SACCADE_COMPILE " snippet.cpp -o snippet " SACCADE_LINK), 0) << contents_of(folder / "log");
+  ASSERT_EQ(run(folder, "./snippet"), 0) << contents_of(folder / "log");
+  if (!block.output.empty()) {
+    EXPECT_EQ(contents_of(folder / "log"), block.output);
+  }
+  fs::remove_all(folder);
+}
+
+INSTANTIATE_TEST_SUITE_P(Docs, Program, testing::ValuesIn(blocks_in("cpp")), test_name);
+
+class Commands : public testing::TestWithParam<Block> {};
+
+TEST_P(Commands, Run) {
+  const Block& block = GetParam();
+  const fs::path folder = work_folder(block);
+  static const std::regex script(R"(\bscript/[a-z_]+)");
+  std::istringstream lines(block.text);
+  for (std::string line; std::getline(lines, line);) {
+    for (std::sregex_iterator found(line.begin(), line.end(), script), end; found != end; ++found) {
+      EXPECT_TRUE(fs::exists(kRoot / found->str())) << line;
+    }
+    if (line.starts_with("saccade ") && !line.starts_with("saccade bench")) {
+      EXPECT_EQ(run(folder, line), 0) << line << "\n" << contents_of(folder / "log");
+    }
+  }
+  fs::remove_all(folder);
+}
+
+INSTANTIATE_TEST_SUITE_P(Docs, Commands, testing::ValuesIn(blocks_in("sh")), test_name);
+
+TEST(Docs, LinksLeadToFiles) {
+  static const std::regex link(R"(\]\(([^)#]+)(#[^)]*)?\)|<img [^>]*src="([^"]+)\")");
+  for (const std::string& file : documents()) {
+    const std::string text = contents_of(kRoot / file);
+    ASSERT_FALSE(text.empty()) << file;
+    for (std::sregex_iterator found(text.begin(), text.end(), link), end; found != end; ++found) {
+      const std::string target = (*found)[1].matched ? (*found)[1] : (*found)[3];
+      if (target.find("://") != std::string::npos) continue;
+      EXPECT_TRUE(fs::exists(kRoot / fs::path(file).parent_path() / target)) << file << " links to " << target;
+    }
+  }
+}
+
+TEST(Docs, BlocksAreFound) {
+  const std::vector<Block> blocks = blocks_of("a.md",
+                                              "word\n```cpp\nint x;\n```\n\n```text\n1\n```\n"
+                                              "```cpp sketch\n```\nword\n```text\nword\n```\n");
+  ASSERT_EQ(blocks.size(), 3u);
+  EXPECT_EQ(blocks[0].text, "int x;\n");
+  EXPECT_EQ(blocks[0].line, 2);
+  EXPECT_EQ(blocks[0].output, "1\n");
+  EXPECT_EQ(blocks[1].language, "cpp sketch");
+  EXPECT_EQ(blocks[1].output, "");
+  EXPECT_EQ(blocks[2].language, "text");
+  EXPECT_EQ(blocks[2].line, 12);
+}
+
+}  // namespace

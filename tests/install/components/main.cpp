@@ -1,0 +1,18 @@
+// Uses every installed library once, in the folder given: attention written to a file, read back, drawn.
+#include <saccade/heatmap.h>
+#include <saccade/io.h>
+#include <saccade/saccade.h>
+
+#include <filesystem>
+#include <string>
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  const std::filesystem::path file = std::filesystem::path(argv[1]) / "weights.npy";
+  const auto x = saccade::Tensor::of<float>({{1, 0}, {0, 1}});
+  saccade::Tensor weights(saccade::DType::f32, {2, 2});
+  saccade::attention(x, x, x, {.weights = weights});
+  saccade::save_npy(file, weights);
+  const std::string svg = saccade::heatmap_svg(saccade::load_npy(file));
+  return svg.starts_with("<") && !saccade::png_of_svg(svg).empty() ? 0 : 1;
+}

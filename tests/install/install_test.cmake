@@ -1,0 +1,79 @@
+# Installs a built saccade into a folder of its own and uses it from there, as a stranger's project would: through
+# CMake, through pkg-config, and after the folder was moved. Run by ctest as `cmake -D... -P install_test.cmake`.
+#
+#   SOURCE_DIR   the repository      BUILD_DIR  the build tree to install
+#   WORK_DIR     erased, then used   CXX, CXX_FLAGS, GENERATOR, PKG_CONFIG   as the build was made
+#   WITH         the components that BUILD_DIR has besides saccade::saccade, e.g. "io;heatmap;cli"
+set(ENV{LD_LIBRARY_PATH} "")
+set(example ${SOURCE_DIR}/examples/using_from_cmake)
+set(expected "[[0.4300, 0.1500, 0.8900],\n [0.5058, 0.6050, 0.7447],\n [0.5302, 0.6979, 0.7049]]\n")
+separate_arguments(flags UNIX_COMMAND "${CXX_FLAGS}")
+
+function(run)
+  execute_process(COMMAND ${ARGV} COMMAND_ERROR_IS_FATAL ANY OUTPUT_QUIET)
+endfunction()
+
+function(expect_output)
+  execute_process(COMMAND ${ARGV} COMMAND_ERROR_IS_FATAL ANY OUTPUT_VARIABLE output)
+  if(NOT output STREQUAL expected)
+    message(FATAL_ERROR "${ARGV} printed\n${output}and not\n${expected}")
+  endif()
+endfunction()
+
+# Configures project SOURCE against the installed copy, with further arguments for CMake.
+function(configure source build)
+  run(${CMAKE_COMMAND} -S ${source} -B ${build} -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CXX}
+    -DCMAKE_CXX_FLAGS=${CXX_FLAGS} -DCMAKE_PREFIX_PATH=${prefix} ${ARGN})
+endfunction()
+
+function(compile_with_pkg_config source program)
+  execute_process(COMMAND ${CMAKE_COMMAND} -E env PKG_CONFIG_PATH=${libdir}/pkgconfig
+    ${PKG_CONFIG} --cflags --libs ${ARGN} COMMAND_ERROR_IS_FATAL ANY OUTPUT_VARIABLE package_flags)
+  separate_arguments(package_flags UNIX_COMMAND "${package_flags}")
+  run(${CXX} -std=c++20 ${flags} ${source} ${package_flags} -Wl,-rpath,${libdir} -o ${program})
+endfunction()
+
+file(REMOVE_RECURSE ${WORK_DIR})
+run(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${WORK_DIR}/first)
+set(prefix ${WORK_DIR}/moved)
+file(RENAME ${WORK_DIR}/first ${prefix})
+file(GLOB_RECURSE config ${prefix}/saccadeConfig.cmake)
+cmake_path(SET libdir NORMALIZE ${config}/../../../..)
+string(REGEX REPLACE "/$" "" libdir ${libdir})
+
+# The core asks for nothing but a compiler with OpenMP.
+configure(${example} ${WORK_DIR}/example -DCMAKE_DISABLE_FIND_PACKAGE_ZLIB=ON -DCMAKE_DISABLE_FIND_PACKAGE_PkgConfig=ON)
+run(${CMAKE_COMMAND} --build ${WORK_DIR}/example)
+expect_output(${WORK_DIR}/example/using_saccade)
+compile_with_pkg_config(${example}/main.cpp ${WORK_DIR}/by_pkg_config saccade)
+expect_output(${WORK_DIR}/by_pkg_config)
+
+# Every installed header compiles by itself, without a warning.
+file(GLOB headers RELATIVE ${prefix}/include ${prefix}/include/saccade/*.h)
+foreach(header IN LISTS headers)
+  file(WRITE ${WORK_DIR}/header.cpp "#include <${header}>\n#include <${header}>\n")
+  run(${CXX} -std=c++20 -Wall -Wextra -Wshadow -Wpedantic -Werror -fsyntax-only -I${prefix}/include ${WORK_DIR}/header.cpp)
+endforeach()
+
+# Components that are there are found and link; one that is not is refused by name.
+set(components ${WITH})
+list(REMOVE_ITEM components cli)
+if(components)
+  configure(${SOURCE_DIR}/tests/install/components ${WORK_DIR}/components)
+  run(${CMAKE_COMMAND} --build ${WORK_DIR}/components)
+  run(${WORK_DIR}/components/use_components ${WORK_DIR}/components)
+  compile_with_pkg_config(${SOURCE_DIR}/tests/install/components/main.cpp ${WORK_DIR}/components_by_pkg_config
+    saccade-io saccade-heatmap)
+  run(${WORK_DIR}/components_by_pkg_config ${WORK_DIR}/components)
+endif()
+file(WRITE ${WORK_DIR}/missing/CMakeLists.txt
+  "cmake_minimum_required(VERSION 3.25)\nproject(missing CXX)\nfind_package(saccade REQUIRED COMPONENTS telepathy)\n")
+execute_process(COMMAND ${CMAKE_COMMAND} -S ${WORK_DIR}/missing -B ${WORK_DIR}/missing/build -G ${GENERATOR}
+  -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_PREFIX_PATH=${prefix} RESULT_VARIABLE result OUTPUT_QUIET ERROR_VARIABLE message)
+if(result EQUAL 0 OR NOT message MATCHES "no component 'telepathy'")
+  message(FATAL_ERROR "a component that does not exist was not refused by name: ${message}")
+endif()
+
+if("cli" IN_LIST WITH)
+  run(${prefix}/bin/saccade info)
+endif()

@@ -1,0 +1,114 @@
+// No AVX instruction may stand outside the kernels that are chosen at run time: an inline function compiled with
+// AVX could be the copy that the linker keeps for the whole program, and older machines would die in it.
+// Disassembles the core library and looks at every instruction of every function.
+#include <gmock/gmock.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <istream>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+/// The highest level a disassembled instruction needs: 0 baseline, 1 AVX or AVX2, 2 AVX-512.
+int level_of(const std::string& instruction) {
+  static const std::regex avx512(R"(%zmm|%k[0-7]\b|%[xy]mm(1[6-9]|2[0-9]|3[01])\b)");
+  static const std::regex avx(R"(^v(?!erw|err|mcall|mlaunch|mresume|mread|mwrite)|%ymm)");
+  if (std::regex_search(instruction, avx512)) return 2;
+  return std::regex_search(instruction, avx) ? 1 : 0;
+}
+
+/// The level that code of a function may need: its namespace says so.
+int allowed_in(const std::string& function) {
+  if (function.find("saccade::cpu::avx512") != std::string::npos) return 2;
+  return function.find("saccade::cpu::avx2") != std::string::npos ? 1 : 0;
+}
+
+struct Leaks {
+  std::vector<std::string> lines;  // one for each function at fault
+  int avx2_functions = 0;          // that do use their instructions: proof that the search sees something
+  int avx512_functions = 0;
+};
+
+/// Reads what `objdump --disassemble --demangle --no-show-raw-insn` prints.
+Leaks find_leaks(std::istream& disassembly) {
+  static const std::regex head(R"(^[0-9a-f]+ <(.*)>:$)");
+  Leaks leaks;
+  std::string function;
+  int highest = 0;
+  std::string example;
+  const auto close_function = [&] {
+    if (highest > allowed_in(function)) leaks.lines.push_back(function + ": " + example);
+    if (highest == 1 && allowed_in(function) == 1) ++leaks.avx2_functions;
+    if (highest == 2 && allowed_in(function) == 2) ++leaks.avx512_functions;
+    highest = 0;
+  };
+  std::smatch found;
+  for (std::string line; std::getline(disassembly, line);) {
+    if (!line.empty() && line.back() == ':' && std::regex_match(line, found, head)) {
+      close_function();
+      function = found[1];
+    } else if (const auto tab = line.find(":\t"); highest < 2 && tab != std::string::npos) {
+      const std::string instruction = line.substr(tab + 2);
+      if (const int level = level_of(instruction); level > highest) {
+        highest = level;
+        example = instruction;
+      }
+    }
+  }
+  close_function();
+  return leaks;
+}
+
+Leaks leaks_of(const std::string& text) {
+  std::istringstream lines(text);
+  return find_leaks(lines);
+}
+
+TEST(IsaLeak, IsNoticed) {
+  const std::string vex = ">:\n   4:\tvmovss (%rdi),%xmm0\n";
+  EXPECT_THAT(leaks_of("00000000 <float const& std::max<float>(float const&, float const&)" + vex).lines,
+              ElementsAre(HasSubstr("std::max<float>")));
+  EXPECT_THAT(leaks_of("00000000 <saccade::attention(int)" + vex).lines, ElementsAre(HasSubstr("vmovss")));
+  EXPECT_THAT(leaks_of("00000000 <saccade::cpu::avx2::forward()>:\n   4:\tvaddps %ymm17,%ymm1,%ymm1\n").lines,
+              ElementsAre(HasSubstr("avx2::forward")));
+}
+
+TEST(IsaLeak, IsNotSeenWhereThereIsNone) {
+  const Leaks leaks = leaks_of(
+      "00000000 <saccade::cpu::avx2::forward()>:\n   4:\tvaddps %ymm7,%ymm1,%ymm1\n"
+      "00000010 <saccade::cpu::avx512::forward()>:\n   14:\tvaddps %zmm17,%zmm1,%zmm1\n"
+      "00000020 <saccade::copy()>:\n   24:\taddps  %xmm1,%xmm0\n   28:\tverr   %ax\n");
+  EXPECT_THAT(leaks.lines, IsEmpty());
+  EXPECT_EQ(leaks.avx2_functions, 1);
+  EXPECT_EQ(leaks.avx512_functions, 1);
+}
+
+TEST(IsaLeak, IsNotInTheLibrary) {
+#if !defined(__x86_64__)
+  GTEST_SKIP() << "there are no AVX kernels on this processor family";
+#endif
+  if (std::system("objdump --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "objdump (binutils) is not installed";
+  FILE* pipe = popen("objdump --disassemble --demangle --no-show-raw-insn '" SACCADE_CORE_LIBRARY "'", "r");
+  ASSERT_NE(pipe, nullptr);
+  std::stringstream disassembly;
+  std::array<char, 1 << 16> chunk;
+  for (std::size_t got = 0; (got = fread(chunk.data(), 1, chunk.size(), pipe)) > 0;) {
+    disassembly.write(chunk.data(), static_cast<std::streamsize>(got));
+  }
+  ASSERT_EQ(pclose(pipe), 0);
+  const Leaks leaks = find_leaks(disassembly);
+  EXPECT_THAT(leaks.lines, IsEmpty());
+  EXPECT_GT(leaks.avx2_functions, 0);
+  EXPECT_GT(leaks.avx512_functions, 0);
+}
+
+}  // namespace
