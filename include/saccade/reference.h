@@ -1,0 +1,95 @@
+// Attention written to be read: every step by itself, then all of them together, in double precision and without
+// a single trick. The fast code is tested against this page; a learner may begin with it.
+//
+//     scores   = queries keys^T            how alike are a query and a key?
+//     weights  = softmax(scale * scores)   each query spreads a total of 1 over the keys
+//     contexts = weights values            ... and takes that mixture of the values
+//
+// The steps take tensors of any element type and any strides and return new f64 ones. All of them throw
+// std::invalid_argument for shapes that do not fit together, and name both.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "saccade/attention.h"
+#include "saccade/tensor.h"
+
+namespace saccade::reference {
+
+/// The dot product: a_0 b_0 + a_1 b_1 + ...
+double dot(std::span<const double> a, std::span<const double> b);
+
+/// The matrix product of a [m, k] and b [k, n]: [m, n].
+Tensor matmul(const TensorView& a, const TensorView& b);
+
+/// Rows become columns: [m, n] to [n, m].
+Tensor transpose(const TensorView& a);
+
+/// The dot products of one query [head_dim] with each of keys [seqlen_k, head_dim]: [seqlen_k].
+Tensor scores_of_query(const TensorView& query, const TensorView& keys);
+
+/// The dot products of each query [seqlen_q, head_dim] with each key [seqlen_k, head_dim], one pair at a time:
+/// [seqlen_q, seqlen_k].
+Tensor scores_by_loop(const TensorView& queries, const TensorView& keys);
+
+/// The same as a matrix product: queries keys^T.
+Tensor scores(const TensorView& queries, const TensorView& keys);
+
+/// Every number times `factor`. Scores grow with head_dim, so one divides them by its square root.
+Tensor scaled(const TensorView& x, double factor);
+
+/// Every number divided by the sum along dimension `dim` (negative ones count from the end).
+Tensor normalized_by_sum(const TensorView& x, int dim = -1);
+
+/// exp(x) divided by its sum along `dim`, as the formula says: from x = 710 on exp overflows and gives NaN.
+Tensor softmax_naive(const TensorView& x, int dim = -1);
+
+/// The same value without the overflow: the largest number of each line is subtracted first, which changes
+/// nothing else. A line that is -inf throughout gives zeros.
+Tensor softmax(const TensorView& x, int dim = -1);
+
+/// Which keys a query may see when none may look ahead: bool [seqlen_q, seqlen_k], true = attend.
+Tensor causal_mask(std::int64_t seqlen_q, std::int64_t seqlen_k, Causal causal = Causal::top_left);
+
+/// The scores where the mask (bool, true = attend, broadcast from the right) is true, -inf elsewhere. It selects:
+/// multiplying by a mask of -inf, as one reads now and then, makes NaN of 0 * -inf.
+Tensor masked(const TensorView& scores, const TensorView& mask);
+
+/// The weights where `keep` (bool, of the same shape) is true, times 1 / (1 - p) so that the expected sum stays;
+/// 0 elsewhere. `p` is the probability of dropping, 0 <= p < 1.
+Tensor dropout(const TensorView& weights, const TensorView& keep, double p);
+
+/// The mixture of values [seqlen_k, head_dim_v] that each row of weights [seqlen_q, seqlen_k] asks for:
+/// [seqlen_q, head_dim_v].
+Tensor context_vectors(const TensorView& weights, const TensorView& values);
+
+/// Everything that one call of attention() computed on the way. All f64; "..." is batch and num_heads, or only
+/// num_heads, or nothing, as q's rank has it.
+struct AttentionResult {
+  Tensor o;        ///< the context vectors, in q's layout with head_dim_v
+  Tensor lse;      ///< [..., seqlen_q]: natural logarithm of each softmax denominator, -inf where it is empty
+  Tensor weights;  ///< [..., seqlen_q, seqlen_k]: the softmax; after dropout if options.weights_after_dropout
+  Tensor scores;   ///< [..., seqlen_q, seqlen_k]: q . k, hidden keys too, whatever is in them
+  Tensor logits;   ///< [..., seqlen_q, seqlen_k]: what the softmax is taken of, -inf where hidden
+  Tensor bound;    ///< as o: the weights times |v|; rounding errors of o are in proportion to it, not to o
+};
+
+/// Changes one scaled and softcapped score; -inf hides the key. Row and column are indices, not positions.
+using ScoreModifier = std::function<double(double score, std::int64_t batch, std::int64_t head, std::int64_t row,
+                                           std::int64_t column)>;
+
+/// Attention with every option of saccade::attention(), on tensors of any element type. Where options.lse and
+/// options.weights point and options.num_threads do not matter here: all results are in what is returned.
+///
+/// A logit of -inf hides its key, whichever step made it so; a hidden key is never multiplied, so that NaN and Inf
+/// in it go nowhere. `precision` f32 rounds every single operation to float: the same maths, as unfused code of
+/// that precision does it, which says how much error a fused kernel may have. It is f64 or f32.
+///
+/// Throws std::invalid_argument as saccade::attention() does. Memory: seqlen_q * seqlen_k, three times.
+AttentionResult attention(const TensorView& q, const TensorView& k, const TensorView& v,
+                          const AttentionOptions& options = {}, DType precision = DType::f64,
+                          const ScoreModifier& score_modifier = {});
+
+}  // namespace saccade::reference
