@@ -4,6 +4,7 @@
 #   SOURCE_DIR   the repository      BUILD_DIR  the build tree to install
 #   WORK_DIR     erased, then used   CXX, CXX_FLAGS, GENERATOR, PKG_CONFIG   as the build was made
 #   WITH         the components that BUILD_DIR has besides saccade::saccade, e.g. "io;heatmap;cli"
+cmake_minimum_required(VERSION 3.25)
 set(ENV{LD_LIBRARY_PATH} "")
 set(example ${SOURCE_DIR}/examples/using_from_cmake)
 set(expected "[[0.4300, 0.1500, 0.8900],\n [0.5058, 0.6050, 0.7447],\n [0.5302, 0.6979, 0.7049]]\n")
@@ -22,7 +23,7 @@ endfunction()
 
 # Configures project SOURCE against the installed copy, with further arguments for CMake.
 function(configure source build)
-  run(${CMAKE_COMMAND} -S ${source} -B ${build} -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CXX}
+  run(${CMAKE_COMMAND} --no-warn-unused-cli -S ${source} -B ${build} -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CXX}
     -DCMAKE_CXX_FLAGS=${CXX_FLAGS} -DCMAKE_PREFIX_PATH=${prefix} ${ARGN})
 endfunction()
 
@@ -38,8 +39,8 @@ run(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${WORK_DIR}/first)
 set(prefix ${WORK_DIR}/moved)
 file(RENAME ${WORK_DIR}/first ${prefix})
 file(GLOB_RECURSE config ${prefix}/saccadeConfig.cmake)
-cmake_path(SET libdir NORMALIZE ${config}/../../../..)
-string(REGEX REPLACE "/$" "" libdir ${libdir})
+cmake_path(GET config PARENT_PATH libdir)
+cmake_path(SET libdir NORMALIZE ${libdir}/../..)
 
 # The core asks for nothing but a compiler with OpenMP.
 configure(${example} ${WORK_DIR}/example -DCMAKE_DISABLE_FIND_PACKAGE_ZLIB=ON -DCMAKE_DISABLE_FIND_PACKAGE_PkgConfig=ON)

@@ -1,5 +1,6 @@
 # Builds the core alone, as a shared library, on a machine where CMake finds nothing but OpenMP, and then checks it as
 # install_test.cmake does. Takes the same variables, without BUILD_DIR and WITH.
+cmake_minimum_required(VERSION 3.25)
 set(BUILD_DIR ${WORK_DIR}_build)
 set(not_found "")
 foreach(package ZLIB PkgConfig nlohmann_json fmt CLI11 GTest benchmark)
@@ -8,7 +9,7 @@ endforeach()
 foreach(part IO HEATMAP CLI TESTS)
   list(APPEND not_found -DSACCADE_BUILD_${part}=OFF)
 endforeach()
-execute_process(COMMAND_ERROR_IS_FATAL ANY OUTPUT_QUIET COMMAND ${CMAKE_COMMAND} -S ${SOURCE_DIR} -B ${BUILD_DIR}
+execute_process(COMMAND_ERROR_IS_FATAL ANY OUTPUT_QUIET COMMAND ${CMAKE_COMMAND} --no-warn-unused-cli -S ${SOURCE_DIR} -B ${BUILD_DIR}
   -G ${GENERATOR} -DBUILD_SHARED_LIBS=ON -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_CXX_FLAGS=${CXX_FLAGS} ${not_found})
 execute_process(COMMAND_ERROR_IS_FATAL ANY OUTPUT_QUIET COMMAND ${CMAKE_COMMAND} --build ${BUILD_DIR})
 include(${CMAKE_CURRENT_LIST_DIR}/install_test.cmake)
