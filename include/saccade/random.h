@@ -72,6 +72,7 @@ class TorchGenerator {
   Tensor dropout_mask(const Shape& shape, double p, TorchBuild build = TorchBuild::generic);
 
  private:
+  float next_uniform();
   double next_normal();
 
   std::mt19937 engine_;
@@ -105,6 +106,7 @@ class NumpyRandomState {
   Tensor standard_normal(const Shape& shape);
 
  private:
+  std::uint64_t next64();
   double next_double();
   double next_normal();
 
@@ -114,8 +116,7 @@ class NumpyRandomState {
 
 /// The counter-based generator Philox4x32-10: four random words as a pure function of counter and key.
 /// (Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3. SC 2011.)
-std::array<std::uint32_t, 4> philox4x32_10(std::array<std::uint32_t, 4> counter,
-                                           std::array<std::uint32_t, 2> key);
+std::array<std::uint32_t, 4> philox4x32_10(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key);
 
 /// Whether attention()'s dropout keeps one weight. It is a function of the weight's position alone, so neither
 /// tiles, threads nor the direction of the pass matter.
