@@ -1,0 +1,139 @@
+#include "parallel.h"
+
+#include <omp.h>
+#include <pthread.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <new>
+#include <thread>
+
+#include "saccade/cpu.h"
+
+namespace saccade {
+namespace {
+
+std::atomic<bool> is_forked_child = false;
+
+// GNU OpenMP keeps its threads with the thread that started them, and after a fork the child's main thread believes in
+// threads that are gone. A new thread has no such memory.
+[[maybe_unused]] const int fork_handler =
+    pthread_atfork(nullptr, nullptr, [] { is_forked_child.store(true, std::memory_order_relaxed); });
+
+void run_team(int threads, const std::function<void(int)>& body) {
+  std::exception_ptr error;
+  // The region's own start and end order memory; these atomics say so to ThreadSanitizer, which cannot see into OpenMP.
+  std::atomic<int> started = 0, finished = 0;
+  std::atomic_flag failed = ATOMIC_FLAG_INIT;
+  started.store(1, std::memory_order_release);
+#pragma omp parallel num_threads(threads)
+  {
+    started.load(std::memory_order_acquire);
+    // OpenMP may grant fewer threads than asked for.
+    for (int thread = omp_get_thread_num(); thread < threads; thread += omp_get_num_threads()) {
+      try {
+        body(thread);
+      } catch (...) {
+        if (!failed.test_and_set()) error = std::current_exception();
+      }
+    }
+    finished.fetch_add(1, std::memory_order_acq_rel);
+  }
+  finished.load(std::memory_order_acquire);
+  if (error) std::rethrow_exception(error);
+}
+
+}  // namespace
+
+void run_on_threads(int threads, const std::function<void(int)>& body) {
+  if (threads <= 1) return body(0);
+  if (!is_forked_child.load(std::memory_order_relaxed)) return run_team(threads, body);
+  std::exception_ptr error;
+  std::thread([&] {
+    try {
+      run_team(threads, body);
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }).join();
+  if (error) std::rethrow_exception(error);
+}
+
+void parallel_for(int threads, std::int64_t items, std::size_t scratch_floats,
+                  const std::function<void(std::int64_t, float*)>& body) {
+  std::atomic<std::int64_t> next = 0;
+  run_on_threads(threads, [&](int) {
+    const Workspace scratch(scratch_floats);
+    for (std::int64_t item; (item = next.fetch_add(1, std::memory_order_relaxed)) < items;)
+      body(item, scratch.data());
+  });
+}
+
+int threads_for(int requested, std::int64_t items) {
+  const int threads = requested > 0 ? requested : num_threads();
+  return static_cast<int>(std::clamp<std::int64_t>(items, 1, threads));
+}
+
+struct Workspace::Block {
+  float* data = nullptr;
+  std::size_t floats = 0;
+
+  explicit Block(std::size_t wanted) {
+    constexpr std::size_t kHugePage = std::size_t{2} << 20;
+    const std::size_t bytes = std::max<std::size_t>(wanted, 16) * sizeof(float);
+    const std::size_t alignment = bytes >= kHugePage ? kHugePage : 64;
+    const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+    if (rounded < bytes) throw std::bad_alloc();
+    void* memory = std::aligned_alloc(alignment, rounded);
+    if (!memory) throw std::bad_alloc();
+#ifdef MADV_HUGEPAGE
+    if (alignment == kHugePage) madvise(memory, rounded, MADV_HUGEPAGE);  // a wish: failure costs speed only
+#endif
+    data = static_cast<float*>(memory);
+    floats = rounded / sizeof(float);
+  }
+  ~Block() { std::free(data); }
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+};
+
+// Blocks that nobody uses at the moment. Exchanging pointers needs no lock, which a fork could leave locked.
+std::array<std::atomic<Workspace::Block*>, 64> Workspace::idle_{};
+
+Workspace::Workspace(std::size_t floats) {
+  for (std::atomic<Block*>& slot : idle_) {
+    if (!slot.load(std::memory_order_relaxed)) continue;
+    std::unique_ptr<Block> block(slot.exchange(nullptr, std::memory_order_acquire));
+    if (!block) continue;
+    // One far too large would keep others from finding theirs; one too small is of no use any more.
+    if (block->floats >= floats && block->floats / 8 <= floats + 4096) {
+      block_ = block.release();
+      return;
+    }
+    if (block->floats < floats) continue;
+    Block* kept = nullptr;
+    if (slot.compare_exchange_strong(kept, block.get(), std::memory_order_release)) block.release();
+  }
+  block_ = new Block(floats);
+}
+
+Workspace::~Workspace() {
+  for (std::atomic<Block*>& slot : idle_) {
+    Block* empty = nullptr;
+    if (slot.compare_exchange_strong(empty, block_, std::memory_order_release)) return;
+  }
+  delete block_;
+}
+
+float* Workspace::data() const { return block_->data; }
+
+void Workspace::release_idle() {
+  for (std::atomic<Block*>& slot : idle_) delete slot.exchange(nullptr, std::memory_order_acquire);
+}
+
+}  // namespace saccade

@@ -46,7 +46,7 @@ int num_threads();
 /// for a negative number. Results do not depend on it.
 void set_num_threads(int threads);
 
-/// Frees the scratch memory that the calling thread's worker threads keep between calls.
+/// Frees the scratch memory that is kept between calls. Calls in progress keep theirs.
 void release_workspaces();
 
 /// The library's version, e.g. "0.1.0".

@@ -139,10 +139,10 @@ class AttentionModule {
   /// context_length. Throws std::invalid_argument for a causal module without a context_length.
   StateDict published_state_dict() const;
 
-  /// Replaces all parameters; f16, bf16 and f64 are converted to f32. Modules whose weights are stored
-  /// [out, in] also take torch.nn.MultiheadAttention's names: in_proj_weight (the rows of W_query, W_key and
-  /// W_value one below the other), in_proj_bias, q_proj_weight, k_proj_weight, v_proj_weight. The buffers `mask`
-  /// of the published causal classes are checked and not kept. Throws std::invalid_argument that lists by
+  /// Replaces all parameters; f16, bf16 and f64 are converted to f32. MultiHeadAttention also takes the
+  /// names of torch.nn.MultiheadAttention: in_proj_weight (the rows of W_query, W_key and W_value one below the
+  /// other), in_proj_bias, q_proj_weight, k_proj_weight, v_proj_weight. The buffers `mask` of the published
+  /// causal classes are checked and not kept. Throws std::invalid_argument that lists by
   /// name what is missing, what is unexpected and what has a wrong shape or type; the module is then as before.
   void load_state_dict(const StateDict& state);
 
@@ -169,14 +169,22 @@ class AttentionModule {
 
   /// Makes room for a parameter and gives it a name.
   void add(std::string parameter, Tensor Weights::*tensor, Shape shape);
-  void seed_dropout_like(const TorchGenerator& generator);
+  /// Adds W_query, W_key and W_value as linear layers.
+  void add_projections(bool bias);
+  /// Draws these layers as nn.Linear does.
+  void draw_projections(TorchGenerator& generator);
+  /// Seeds dropout with what the generator would give next.
+  void seed_dropout_after(TorchGenerator generator);
 
   Weights weights_;
   std::vector<Slot> slots_;
 
  private:
-  bool drops() const { return training_ && config_.dropout > 0.0; }
-  AttentionOptions next_dropout();
+  struct Attended;
+
+  Attended attend(const Tensor& q, const Tensor& k, const Tensor& v, const ForwardOptions& options);
+  void add_fresh_dropout(AttentionOptions& call);
+  void check_mask_buffer(const std::string& buffer, const TensorView& mask) const;
 
   std::string name_;
   ModuleConfig config_;
@@ -286,6 +294,9 @@ class MultiHeadAttention final : public AttentionModule {
   explicit MultiHeadAttention(const MultiHeadAttentionOptions& options);
   /// Parameters as PyTorch makes them after torch.manual_seed, by options.init.
   MultiHeadAttention(const MultiHeadAttentionOptions& options, TorchGenerator& generator);
+
+ private:
+  void draw_xavier_projections(TorchGenerator& generator);
 };
 
 /// What a checkpoint does not say about its module.

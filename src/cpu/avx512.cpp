@@ -1,0 +1,27 @@
+// The kernels for AVX-512 F, BW, DQ and VL. Only what stands between the pragmas is compiled for them.
+#include "cpu/prelude.h"
+
+#ifdef SACCADE_X86
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")
+#endif
+
+#define SACCADE_ISA_NAMESPACE avx512
+#include "cpu/simd_avx512.h"
+#include "cpu/kernel_table.h"
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+
+namespace saccade::cpu {
+const KernelSet kAvx512Kernels = avx512::kernel_table();
+}
+
+#endif

@@ -1,0 +1,113 @@
+// Which kernels this machine can run, and which one calls use.
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+
+#include "cpu/kernels.h"
+#include "saccade/cpu.h"
+
+namespace saccade {
+namespace cpu {
+namespace {
+
+constexpr std::array kKernels = {
+    &kScalarKernels,
+#ifdef SACCADE_X86
+    &kAvx2Kernels,
+    &kAvx512Kernels,
+#endif
+};
+
+bool machine_has(Isa isa) {
+  switch (isa) {
+    case Isa::scalar:
+      return true;
+#ifdef SACCADE_X86
+    case Isa::avx2:
+      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    case Isa::avx512:
+      return machine_has(Isa::avx2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#else
+    default:
+      return false;
+#endif
+  }
+  return false;
+}
+
+std::string join(const std::vector<Isa>& isas) {
+  std::string text;
+  for (Isa isa : isas) text += (text.empty() ? "" : ", ") + std::string(name_of(isa));
+  return text;
+}
+
+const KernelSet& kernels_named(std::string_view name) {
+  for (const KernelSet* kernels : kKernels) {
+    if (name_of(kernels->isa) != name) continue;
+    if (machine_has(kernels->isa)) return *kernels;
+    throw std::invalid_argument("[SACCADE_ISA] this machine cannot run " + std::string(name) + "; it has " +
+                                join(available_isas()));
+  }
+  throw std::invalid_argument("[SACCADE_ISA] wanted one of " + join(built_isas()) + ", but it is '" +
+                              std::string(name) + "'");
+}
+
+std::atomic<const KernelSet*> active = nullptr;
+
+}  // namespace
+
+std::span<const KernelSet* const> all_kernels() { return kKernels; }
+
+const KernelSet& active_kernels() {
+  if (const KernelSet* kernels = active.load(std::memory_order_acquire)) return *kernels;
+  const char* wanted = std::getenv("SACCADE_ISA");
+  const KernelSet& chosen =
+      kernels_named(wanted && *wanted ? std::string_view(wanted) : name_of(available_isas().back()));
+  const KernelSet* expected = nullptr;
+  active.compare_exchange_strong(expected, &chosen, std::memory_order_acq_rel);
+  return *active.load(std::memory_order_acquire);
+}
+
+}  // namespace cpu
+
+std::string_view name_of(Isa isa) {
+  switch (isa) {
+    case Isa::scalar:
+      return "scalar";
+    case Isa::avx2:
+      return "avx2";
+    case Isa::avx512:
+      return "avx512";
+  }
+  return "unknown";
+}
+
+std::vector<Isa> built_isas() {
+  std::vector<Isa> isas;
+  for (const cpu::KernelSet* kernels : cpu::all_kernels()) isas.push_back(kernels->isa);
+  return isas;
+}
+
+std::vector<Isa> available_isas() {
+  std::vector<Isa> isas;
+  for (Isa isa : built_isas())
+    if (cpu::machine_has(isa)) isas.push_back(isa);
+  return isas;
+}
+
+Isa active_isa() { return cpu::active_kernels().isa; }
+
+void set_active_isa(Isa isa) {
+  for (const cpu::KernelSet* kernels : cpu::all_kernels()) {
+    if (kernels->isa != isa || !cpu::machine_has(isa)) continue;
+    cpu::active.store(kernels, std::memory_order_release);
+    return;
+  }
+  throw std::invalid_argument("[set_active_isa] this machine cannot run " + std::string(name_of(isa)) +
+                              "; it has " + cpu::join(available_isas()));
+}
+
+}  // namespace saccade

@@ -1,0 +1,10 @@
+// The kernels in plain C++, for every processor.
+#include "cpu/prelude.h"
+
+#define SACCADE_ISA_NAMESPACE scalar
+#include "cpu/simd_scalar.h"
+#include "cpu/kernel_table.h"
+
+namespace saccade::cpu {
+const KernelSet kScalarKernels = scalar::kernel_table();
+}

@@ -1,0 +1,30 @@
+// The one place where tile and block sizes are decided, and what was measured for them. They follow from the
+// instruction set, the head dimensions and seqlen_k, never from batch, seqlen_q or threads: a row's bits
+// must not depend on those.
+#pragma once
+
+#include "cpu/prelude.h"
+
+namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
+
+/// Query rows of a tile (mr) and vectors of keys (nr / width): accumulators fill the registers but for the
+/// operands. 12 x 2 of 32 registers, 6 x 2 of 16.
+inline constexpr int kTileRows = kRegisters == 32 ? 12 : (kWidth == 1 ? 4 : 6);
+inline constexpr int kTileVectors = 2;
+inline constexpr int kTileColumns = kTileVectors * kWidth;
+
+/// The P V product: rows, and vectors of head_dim_v.
+inline constexpr int kValueRows = kRegisters == 32 ? 6 : (kWidth == 1 ? 4 : 6);
+inline constexpr int kValueVectors = kRegisters == 32 ? 4 : 2;
+
+static_assert(kTileRows % kValueRows == 0);
+
+/// Keys of a block. 256 keeps a tile's scores and probabilities (12 KiB each at 12 rows) near the first-level cache.
+inline constexpr int kBlockK = 256;
+static_assert(kBlockK % kTileColumns == 0);
+
+/// Query rows of a unit of work.
+inline constexpr int kBlockQ = 96;
+static_assert(kBlockQ % kTileRows == 0);
+
+}  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

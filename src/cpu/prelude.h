@@ -1,0 +1,23 @@
+// Every standard header that kernels use, included before a target region opens: an inline function of the
+// standard library compiled inside one would carry its instructions into the whole program.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "cpu/kernels.h"
+#include "params.h"
+
+#ifdef SACCADE_X86
+#include <immintrin.h>
+#endif
+
+/// Accumulators stay in registers only when every loop over them is unrolled.
+#define SACCADE_UNROLL _Pragma("GCC unroll 32")
+#define SACCADE_INLINE inline __attribute__((always_inline))

@@ -1,0 +1,94 @@
+// The Vec interface over AVX2 and FMA: 8 floats. See simd_avx512.h for what each function means.
+#pragma once
+
+#include "cpu/prelude.h"
+
+namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
+
+inline constexpr Isa kIsa = Isa::avx2;
+inline constexpr int kWidth = 8;
+inline constexpr int kRegisters = 16;
+
+using Vec = __m256;
+struct Mask {
+  __m256 lanes;
+};
+
+SACCADE_INLINE Vec zero() { return _mm256_setzero_ps(); }
+SACCADE_INLINE Vec broadcast(float x) { return _mm256_set1_ps(x); }
+SACCADE_INLINE Vec broadcast_from(const float* p) { return _mm256_broadcast_ss(p); }
+SACCADE_INLINE Vec load(const float* p) { return _mm256_load_ps(p); }
+SACCADE_INLINE Vec loadu(const float* p) { return _mm256_loadu_ps(p); }
+SACCADE_INLINE void store(float* p, Vec x) { _mm256_store_ps(p, x); }
+SACCADE_INLINE void storeu(float* p, Vec x) { _mm256_storeu_ps(p, x); }
+
+SACCADE_INLINE __m256i lane_numbers() { return _mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0); }
+SACCADE_INLINE __m256i first(int n) { return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), lane_numbers()); }
+SACCADE_INLINE Vec load_first(const float* p, int n) { return _mm256_maskload_ps(p, first(n)); }
+SACCADE_INLINE void store_first(float* p, int n, Vec x) { _mm256_maskstore_ps(p, first(n), x); }
+
+SACCADE_INLINE Vec add(Vec a, Vec b) { return _mm256_add_ps(a, b); }
+SACCADE_INLINE Vec sub(Vec a, Vec b) { return _mm256_sub_ps(a, b); }
+SACCADE_INLINE Vec mul(Vec a, Vec b) { return _mm256_mul_ps(a, b); }
+SACCADE_INLINE Vec div(Vec a, Vec b) { return _mm256_div_ps(a, b); }
+SACCADE_INLINE Vec fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
+SACCADE_INLINE Vec max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
+SACCADE_INLINE Vec min(Vec a, Vec b) { return _mm256_min_ps(a, b); }
+SACCADE_INLINE Vec abs(Vec a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
+SACCADE_INLINE Vec copysign(Vec magnitude, Vec sign) {
+  return _mm256_or_ps(magnitude, _mm256_and_ps(sign, _mm256_set1_ps(-0.0f)));
+}
+
+SACCADE_INLINE Vec fma_broadcast(const float* a, Vec b, Vec acc) {
+  return _mm256_fmadd_ps(_mm256_broadcast_ss(a), b, acc);
+}
+
+SACCADE_INLINE Mask less(Vec a, Vec b) { return {_mm256_cmp_ps(a, b, _CMP_LT_OQ)}; }
+SACCADE_INLINE Mask equal(Vec a, Vec b) { return {_mm256_cmp_ps(a, b, _CMP_EQ_OQ)}; }
+SACCADE_INLINE Mask is_nan(Vec a) { return {_mm256_cmp_ps(a, a, _CMP_UNORD_Q)}; }
+SACCADE_INLINE Mask both(Mask a, Mask b) { return {_mm256_and_ps(a.lanes, b.lanes)}; }
+SACCADE_INLINE bool any(Mask m) { return _mm256_movemask_ps(m.lanes) != 0; }
+SACCADE_INLINE Vec select(Mask m, Vec yes, Vec no) { return _mm256_blendv_ps(no, yes, m.lanes); }
+SACCADE_INLINE Mask columns_within(int column, int begin, int end) {
+  const __m256i lane = _mm256_add_epi32(lane_numbers(), _mm256_set1_epi32(column));
+  const __m256i below = _mm256_cmpgt_epi32(_mm256_set1_epi32(begin), lane);
+  return {_mm256_castsi256_ps(_mm256_andnot_si256(below, _mm256_cmpgt_epi32(_mm256_set1_epi32(end), lane)))};
+}
+SACCADE_INLINE Vec lane_index() { return _mm256_set_ps(7, 6, 5, 4, 3, 2, 1, 0); }
+
+SACCADE_INLINE Vec scale_by_exponent(Vec x, Vec rounded) {
+  return _mm256_castsi256_ps(
+      _mm256_add_epi32(_mm256_castps_si256(x), _mm256_slli_epi32(_mm256_castps_si256(rounded), 23)));
+}
+
+SACCADE_INLINE float reduce_add(Vec a) {
+  __m128 half = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+  half = _mm_add_ps(half, _mm_movehl_ps(half, half));
+  return _mm_cvtss_f32(_mm_add_ss(half, _mm_movehdup_ps(half)));
+}
+SACCADE_INLINE float reduce_max(Vec a) {
+  __m128 half = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+  half = _mm_max_ps(half, _mm_movehl_ps(half, half));
+  return _mm_cvtss_f32(_mm_max_ss(half, _mm_movehdup_ps(half)));
+}
+
+SACCADE_INLINE void transpose_tile(const float* from, std::int64_t from_stride, float* to, std::int64_t to_stride) {
+  __m256 r[8], t[8];
+  SACCADE_UNROLL for (int i = 0; i < 8; ++i) r[i] = _mm256_loadu_ps(from + i * from_stride);
+  SACCADE_UNROLL for (int i = 0; i < 4; ++i) {
+    t[2 * i] = _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+    t[2 * i + 1] = _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+  }
+  SACCADE_UNROLL for (int i = 0; i < 2; ++i) {
+    r[4 * i] = _mm256_shuffle_ps(t[4 * i], t[4 * i + 2], 0x44);
+    r[4 * i + 1] = _mm256_shuffle_ps(t[4 * i], t[4 * i + 2], 0xee);
+    r[4 * i + 2] = _mm256_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0x44);
+    r[4 * i + 3] = _mm256_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0xee);
+  }
+  SACCADE_UNROLL for (int i = 0; i < 4; ++i) {
+    _mm256_store_ps(to + i * to_stride, _mm256_permute2f128_ps(r[i], r[4 + i], 0x20));
+    _mm256_store_ps(to + (i + 4) * to_stride, _mm256_permute2f128_ps(r[i], r[4 + i], 0x31));
+  }
+}
+
+}  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

@@ -1,0 +1,44 @@
+// Threads and their scratch memory: all that the library knows of OpenMP.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+namespace saccade {
+
+/// Calls body(thread) for thread = 0 ... threads - 1, each on a thread of its own, and returns when all have. The first
+/// exception is thrown again here. Works in the child of a fork, and from several threads at once.
+void run_on_threads(int threads, const std::function<void(int)>& body);
+
+/// Calls body(item, scratch) for each item, which threads take in ascending order as they become free. `scratch` is the
+/// thread's own, `scratch_floats` long, 64-byte aligned, not initialised.
+void parallel_for(int threads, std::int64_t items, std::size_t scratch_floats,
+                  const std::function<void(std::int64_t item, float* scratch)>& body);
+
+/// Memory that is kept between calls. Large pieces ask for huge pages.
+class Workspace {
+ public:
+  /// At least `floats` floats, 64-byte aligned, not initialised. Throws std::bad_alloc.
+  explicit Workspace(std::size_t floats);
+  ~Workspace();
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+
+  float* data() const;
+
+  /// Frees what no call uses at the moment.
+  static void release_idle();
+
+ private:
+  struct Block;
+  static std::array<std::atomic<Block*>, 64> idle_;
+  Block* block_ = nullptr;
+};
+
+/// Threads that a call uses which asks for `requested` (0: the default) and has `items` independent pieces of work.
+int threads_for(int requested, std::int64_t items);
+
+}  // namespace saccade
