@@ -122,7 +122,10 @@ double fans_of(const Shape& shape, const char* function) {
   element_count(shape);
   double receptive_field = 1.0;
   for (std::size_t i = 2; i < shape.size(); ++i) receptive_field *= static_cast<double>(shape[i]);
-  return static_cast<double>(shape[0]) * receptive_field + static_cast<double>(shape[1]) * receptive_field;
+  const double fans =
+      static_cast<double>(shape[0]) * receptive_field + static_cast<double>(shape[1]) * receptive_field;
+  if (fans == 0.0) refuse(function, "needs a fan above 0, got shape " + to_string(shape));
+  return fans;
 }
 
 /// The multiplicative congruential generator MCG31m1 of Intel's MKL, as its Bernoulli generator reads it.
