@@ -26,10 +26,10 @@ const fs::path kRoot = SACCADE_SOURCE_DIR;
 
 struct Block {
   std::string file;
-  int line = 0;           // of the opening fence
-  std::string language;   // all that follows the fence: "cpp", "cpp sketch", "sh", ...
-  std::string text;
-  std::string output;     // the ```text block that follows with nothing but blank lines between
+  int line = 0;          // of the opening fence
+  std::string language;  // all that follows the fence: "cpp", "cpp sketch", "sh", ...
+  std::string text = "";
+  std::string output = "";  // the ```text block that follows with nothing but blank lines between
 };
 
 void PrintTo(const Block& block, std::ostream* out) { *out << block.file << ":" << block.line; }
@@ -89,7 +89,8 @@ std::vector<Block> blocks_in(const std::string& language) {
 
 std::string test_name(const testing::TestParamInfo<Block>& block) {
   std::string name = block.param.file + "_line_" + std::to_string(block.param.line);
-  std::replace_if(name.begin(), name.end(), [](unsigned char c) { return !std::isalnum(c); }, '_');
+  std::replace_if(
+      name.begin(), name.end(), [](unsigned char c) { return !std::isalnum(c); }, '_');
   return name;
 }
 
@@ -117,7 +118,8 @@ TEST_P(Program, CompilesAndPrintsWhatIsShown) {
   const Block& block = GetParam();
   const fs::path folder = work_folder(block);
   std::ofstream(folder / "snippet.cpp") << block.text;
-  ASSERT_EQ(run(folder, SACCADE_COMPILE " snippet.cpp -o snippet " SACCADE_LINK), 0) << contents_of(folder / "log");
+  ASSERT_EQ(run(folder, SACCADE_COMPILE " snippet.cpp -o snippet " SACCADE_LINK), 0)
+      << contents_of(folder / "log");
   ASSERT_EQ(run(folder, "./snippet"), 0) << contents_of(folder / "log");
   if (!block.output.empty()) {
     EXPECT_EQ(contents_of(folder / "log"), block.output);

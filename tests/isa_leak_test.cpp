@@ -96,7 +96,8 @@ TEST(IsaLeak, IsNotInTheLibrary) {
 #if !defined(__x86_64__)
   GTEST_SKIP() << "there are no AVX kernels on this processor family";
 #endif
-  if (std::system("objdump --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "objdump (binutils) is not installed";
+  if (std::system("objdump --version > /dev/null 2>&1") != 0)
+    GTEST_SKIP() << "objdump (binutils) is not installed";
   FILE* pipe = popen("objdump --disassemble --demangle --no-show-raw-insn '" SACCADE_CORE_LIBRARY "'", "r");
   ASSERT_NE(pipe, nullptr);
   std::stringstream disassembly;
