@@ -43,8 +43,8 @@ void save_npz(const std::filesystem::path& path, const std::map<std::string, Ten
 
 /// What a safetensors file holds: tensors by name, and free text by name.
 struct Safetensors {
-  std::map<std::string, Tensor> tensors;
-  std::map<std::string, std::string> metadata;  ///< "__metadata__" of the file's header
+  std::map<std::string, Tensor> tensors{};
+  std::map<std::string, std::string> metadata{};  ///< "__metadata__" of the file's header
 };
 
 /// The contents of a safetensors file: F64, F32, F16, BF16, BOOL, I8 to I64, U8 to U64. As in the official
@@ -59,8 +59,8 @@ void save_safetensors(const std::filesystem::path& path, const Safetensors& cont
 
 /// The embeddings of a text: one row of numbers, all finite, for each token.
 struct TokenEmbeddings {
-  std::vector<std::string> tokens;  ///< UTF-8, one for each row; empty where the file names none
-  Tensor inputs;                    ///< f32 [tokens, dim]
+  std::vector<std::string> tokens{};  ///< UTF-8, one for each row; empty where the file names none
+  Tensor inputs{};                    ///< f32 [tokens, dim]
 };
 
 /// Token embeddings from a .json, .npy or .csv file; with any other ending, and from standard input, the first

@@ -1,0 +1,43 @@
+#include "io/elements.h"
+
+#include <stdexcept>
+
+namespace saccade::io {
+
+std::string describe(DType dtype, const Shape& shape) {
+  return std::string(name_of(dtype)) + " " + to_string(std::span(shape));
+}
+
+std::size_t byte_count(const Origin& origin, DType dtype, const Shape& shape) {
+  if (shape.size() > kMaxRank) {
+    origin.refuse("has " + std::to_string(shape.size()) + " dimensions, " + std::to_string(kMaxRank) +
+                  " are the most that a tensor has here");
+  }
+  try {
+    return static_cast<std::size_t>(element_count(shape, size_of(dtype))) * size_of(dtype);
+  } catch (const std::invalid_argument&) {
+    origin.refuse("the size of " + describe(dtype, shape) + " overflows");
+  }
+}
+
+Tensor tensor_of(const Origin& origin, std::span<const std::byte> bytes, DType dtype, const Shape& shape,
+                 std::size_t position) {
+  if (dtype == DType::boolean) {
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      if (bytes[i] > std::byte{1}) {
+        origin.refuse("a boolean is " + std::to_string(std::to_integer<int>(bytes[i])) +
+                      ", neither 0 nor 1, at byte " + std::to_string(position + i));
+      }
+    }
+  }
+  Tensor tensor(dtype, shape);
+  if (!bytes.empty()) std::memcpy(tensor.data(), bytes.data(), bytes.size());
+  return tensor;
+}
+
+std::span<const std::byte> bytes_of(const TensorView& contiguous) {
+  return {static_cast<const std::byte*>(contiguous.data),
+          static_cast<std::size_t>(contiguous.size()) * size_of(contiguous.dtype)};
+}
+
+}  // namespace saccade::io
