@@ -184,6 +184,7 @@ class AttentionModule {
 
   Attended attend(const Tensor& q, const Tensor& k, const Tensor& v, const ForwardOptions& options);
   void add_fresh_dropout(AttentionOptions& call);
+  std::vector<std::string> mask_buffers() const;
   void check_mask_buffer(const std::string& buffer, const TensorView& mask) const;
 
   std::string name_;

@@ -1,1 +1,0 @@
-#include "saccade/modules.h"

@@ -1,0 +1,58 @@
+#include "modules/torch_dropout.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+namespace saccade {
+namespace {
+
+/// bool [batch, num_heads, seqlen_q, columns], in the order in which the published classes draw.
+Tensor drawn_keep_mask(TorchGenerator& generator, TorchBuild build, double p, const DrawnDropout& call) {
+  const auto shape = call.weights.dims();
+  if (!call.independent_heads) return generator.dropout_mask(Shape(shape.begin(), shape.end()), p, build);
+  Tensor keep(DType::boolean, Shape(shape.begin(), shape.end()));
+  for (std::int64_t head = 0; head < shape[1]; ++head) {
+    copy(generator.dropout_mask({shape[0], shape[2], shape[3]}, p, build), keep.mutable_view().select(1, head));
+  }
+  return keep;
+}
+
+/// context += weight * value, without NaN from values of weight 0: those are hidden or dropped.
+void accumulate(float weight, const float* value, float* context, std::int64_t head_dim) {
+  if (weight == 0.0f) return;
+  for (std::int64_t d = 0; d < head_dim; ++d) context[d] += weight * value[d];
+}
+
+}  // namespace
+
+void drop_as_torch(TorchGenerator& generator, TorchBuild build, double p, const DrawnDropout& call) {
+  const std::int64_t batch = call.weights.shape[0], num_heads = call.weights.shape[1];
+  const std::int64_t seqlen_q = call.weights.shape[2], columns = call.weights.shape[3];
+  const std::int64_t seqlen_k = call.v.shape[1], num_kv_heads = call.v.shape[2], head_dim = call.v.shape[3];
+  const Tensor keep_mask = drawn_keep_mask(generator, build, p, call);
+  const bool* keep = keep_mask.values<bool>().data();
+  const auto factor = static_cast<float>(1.0 / (1.0 - p));
+  float* weights = call.weights.as<float>();
+
+  for (std::int64_t b = 0; b < batch; ++b) {
+    for (std::int64_t head = 0; head < num_heads; ++head) {
+      const std::int64_t kv_head = head / (num_heads / num_kv_heads);
+      for (std::int64_t i = 0; i < seqlen_q; ++i, weights += columns, keep += columns) {
+        for (std::int64_t j = 0; j < columns; ++j) weights[j] = keep[j] ? weights[j] * factor : 0.0f;
+
+        float* context = call.context.as<float>() + ((b * seqlen_q + i) * num_heads + head) * head_dim;
+        std::fill_n(context, head_dim, 0.0f);
+        for (std::int64_t j = 0; j < seqlen_k; ++j) {
+          const float* value = call.v.as<float>() + ((b * seqlen_k + j) * num_kv_heads + kv_head) * head_dim;
+          accumulate(weights[j], value, context, head_dim);
+        }
+        if (call.bias_v) {
+          accumulate(weights[seqlen_k], call.bias_v.as<float>() + kv_head * head_dim, context, head_dim);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace saccade
