@@ -216,46 +216,80 @@ HeadedMatrix<float> output_per_head(std::string_view name, const MutableTensorVi
   return {view.as<float>(), rank > 3 ? view.strides[0] : 0, rank > 2 ? view.strides[row - 1] : 0, view.strides[row]};
 }
 
-/// Packed keys of one piece of the work may take this many floats (16 MiB: half of the last-level cache of the machines
-/// measured). A head with longer keys packs them block by block for each query block.
+/// Packed keys may take this many floats at a time (16 MiB: half of the last-level cache of the machines measured). A
+/// head with more of them packs its keys block by block, again for each query block.
 constexpr std::size_t kPackedFloats = std::size_t{4} << 20;
 
-/// The heads [first, first + count) of kv heads, numbered over batch and kv head, whose keys are packed together.
-void run_heads(const cpu::KernelSet& kernels, const cpu::ForwardPlan& plan, const AttentionParams& p, int requested,
-               std::int64_t first, std::int64_t count, float* packed) {
-  const std::int64_t group = p.num_heads / p.num_kv_heads;
-  const std::int64_t query_blocks = (p.seqlen_q + plan.block_q - 1) / plan.block_q;
-  const std::int64_t key_blocks = (p.seqlen_k + plan.block_k - 1) / plan.block_k;
-  const std::int64_t items = count * group * query_blocks;
-  const int threads = threads_for(requested, items);
-  const std::size_t head_floats = plan.packed_block_floats * static_cast<std::size_t>(key_blocks);
-  if (packed)
-    parallel_for(threads, count * key_blocks, 0, [&](std::int64_t item, float*) {
-      const std::int64_t head = first + item / key_blocks, block = item % key_blocks;
-      kernels.pack_keys(p, head / p.num_kv_heads, head % p.num_kv_heads, block,
-                        packed + static_cast<std::size_t>(item) * plan.packed_block_floats);
+/// One call's work as the threads see it: kv heads numbered over batch and head, each with the query blocks of its group.
+struct Schedule {
+  const cpu::KernelSet& kernels;
+  const AttentionParams& p;
+  cpu::ForwardPlan plan = kernels.plan_forward(p);
+  std::int64_t kv_heads = p.batch * p.num_kv_heads;
+  std::int64_t group = p.num_heads / p.num_kv_heads;
+  std::int64_t query_blocks = (p.seqlen_q + plan.block_q - 1) / plan.block_q;
+  std::int64_t key_blocks = (p.seqlen_k + plan.block_k - 1) / plan.block_k;
+  std::size_t head_floats = plan.packed_block_floats * static_cast<std::size_t>(key_blocks);
+
+  void pack(std::int64_t kv_head, std::int64_t block, float* packed_head) const {
+    kernels.pack_keys(p, kv_head / p.num_kv_heads, kv_head % p.num_kv_heads, block,
+                      packed_head + static_cast<std::size_t>(block) * plan.packed_block_floats);
+  }
+
+  /// `block` counts over the group's query blocks. The last ones of a head come first: under a causal mask they are
+  /// the longest.
+  void run(std::int64_t kv_head, std::int64_t block, const float* packed_head, float* scratch) const {
+    const std::int64_t row = (query_blocks - 1 - block % query_blocks) * plan.block_q;
+    const std::int64_t head = kv_head % p.num_kv_heads * group + block / query_blocks;
+    kernels.forward(p, kv_head / p.num_kv_heads, head, row, packed_head, scratch);
+  }
+
+  /// No keys packed ahead: nothing would share them, or they are too many.
+  void run_blocks(int requested) const {
+    const std::int64_t blocks = group * query_blocks;
+    parallel_for(threads_for(requested, kv_heads * blocks), kv_heads * blocks, plan.scratch_floats,
+                 [&](std::int64_t item, float* scratch) { run(item / blocks, item % blocks, nullptr, scratch); });
+  }
+
+  /// A thread takes a whole kv head: its keys stay in that core's cache.
+  void run_heads(int threads) const {
+    parallel_for(threads, kv_heads, head_floats + plan.scratch_floats, [&](std::int64_t head, float* scratch) {
+      for (std::int64_t block = 0; block < key_blocks; ++block) pack(head, block, scratch);
+      for (std::int64_t block = 0; block < group * query_blocks; ++block)
+        run(head, block, scratch, scratch + head_floats);
     });
-  parallel_for(threads, items, plan.scratch_floats, [&](std::int64_t item, float* scratch) {
-    // The last query blocks of a head come first: under a causal mask they are the longest.
-    const std::int64_t block = query_blocks - 1 - item % query_blocks, head_in_group = item / query_blocks % group;
-    const std::int64_t local = item / query_blocks / group, kv = first + local;
-    kernels.forward(p, kv / p.num_kv_heads, kv % p.num_kv_heads * group + head_in_group, block * plan.block_q,
-                    packed ? packed + static_cast<std::size_t>(local) * head_floats : nullptr, scratch);
-  });
-}
+  }
+
+  /// Too few heads for that: as many as fit are packed by all threads, then all threads share their query blocks.
+  void run_shared(int requested) const {
+    const std::int64_t together = std::min(kv_heads, static_cast<std::int64_t>(kPackedFloats / head_floats));
+    const Workspace packed(head_floats * static_cast<std::size_t>(together));
+    for (std::int64_t first = 0; first < kv_heads; first += together) {
+      const std::int64_t heads = std::min(together, kv_heads - first), blocks = group * query_blocks;
+      const int threads = threads_for(requested, heads * blocks);
+      const auto packed_head = [&](std::int64_t head) {
+        return packed.data() + static_cast<std::size_t>(head) * head_floats;
+      };
+      parallel_for(threads, heads * key_blocks, 0, [&](std::int64_t item, float*) {
+        pack(first + item / key_blocks, item % key_blocks, packed_head(item / key_blocks));
+      });
+      parallel_for(threads, heads * blocks, plan.scratch_floats, [&](std::int64_t item, float* scratch) {
+        run(first + item / blocks, item % blocks, packed_head(item / blocks), scratch);
+      });
+    }
+  }
+};
 
 void run_tiled(const cpu::KernelSet& kernels, const AttentionParams& p, int requested) {
-  const cpu::ForwardPlan plan = kernels.plan_forward(p);
-  const std::int64_t heads = p.batch * p.num_kv_heads, group = p.num_heads / p.num_kv_heads;
-  const std::int64_t key_blocks = (p.seqlen_k + plan.block_k - 1) / plan.block_k;
-  const std::size_t head_floats = plan.packed_block_floats * static_cast<std::size_t>(key_blocks);
-  // Packing ahead pays where several query blocks share the keys.
-  const bool pack = head_floats > 0 && head_floats <= kPackedFloats && p.seqlen_q * group > plan.block_q;
-  if (!pack) return run_heads(kernels, plan, p, requested, 0, heads, nullptr);
-  const std::int64_t together = std::min<std::int64_t>(heads, static_cast<std::int64_t>(kPackedFloats / head_floats));
-  const Workspace packed(head_floats * static_cast<std::size_t>(together));
-  for (std::int64_t first = 0; first < heads; first += together)
-    run_heads(kernels, plan, p, requested, first, std::min(together, heads - first), packed.data());
+  const Schedule schedule{kernels, p};
+  const bool shares_keys = schedule.group * schedule.query_blocks > 1;
+  if (!shares_keys || schedule.head_floats == 0 || schedule.head_floats > kPackedFloats)
+    return schedule.run_blocks(requested);
+  const int threads = threads_for(requested, schedule.kv_heads);
+  constexpr std::int64_t kHeadsPerThread = 8;  // so that the last one cannot keep the others waiting for long
+  if (threads == threads_for(requested, 1 << 20) && (threads == 1 || schedule.kv_heads >= kHeadsPerThread * threads))
+    return schedule.run_heads(threads);
+  schedule.run_shared(requested);
 }
 
 void run_small(const cpu::KernelSet& kernels, const AttentionParams& p, int requested) {

@@ -41,11 +41,12 @@ inline void pack_queries(const float* q, std::int64_t row_stride, int rows, std:
 /// Floats of one packed key block: [head_dim, rounded up to the vector width][kBlockK].
 inline std::int64_t packed_key_floats(std::int64_t head_dim) { return round_up(head_dim, kWidth) * kBlockK; }
 
-/// Packs `rows` <= kBlockK rows of k, transposed: packed[d][key]; missing keys are zeros.
+/// Packs `rows` <= kBlockK rows of k, transposed: packed[d][key]. Keys missing from the last tile are zeros, tiles
+/// beyond it are left as they are.
 inline void pack_key_block(const float* k, std::int64_t row_stride, std::int64_t rows, std::int64_t head_dim,
                            float* packed) {
   alignas(64) float edge[kWidth * kWidth];
-  for (std::int64_t j = 0; j < kBlockK; j += kWidth) {
+  for (std::int64_t j = 0; j < round_up(rows, kTileColumns); j += kWidth) {
     const std::int64_t keys = std::clamp<std::int64_t>(rows - j, 0, kWidth);
     for (std::int64_t d = 0; d < head_dim; d += kWidth) {
       const int dims = static_cast<int>(std::min<std::int64_t>(kWidth, head_dim - d));
@@ -59,7 +60,8 @@ inline void pack_key_block(const float* k, std::int64_t row_stride, std::int64_t
       }
       float* to = packed + d * kBlockK + j;
       transpose_tile(from, from_stride, to, kBlockK);
-      for (int i = 0; i < kWidth; ++i) store(to + i * kBlockK, canonical_nan(load(to + i * kBlockK)));
+      for (int i = 0; i < kWidth; ++i)
+        if (any(is_nan(load(to + i * kBlockK)))) store(to + i * kBlockK, canonical_nan(load(to + i * kBlockK)));
     }
   }
 }
