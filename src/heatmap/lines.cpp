@@ -1,0 +1,217 @@
+// attention_lines_svg: query tokens on the left, key tokens on the right, a curve for each weight.
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+#include "heatmap/color.h"
+#include "heatmap/matrix.h"
+#include "heatmap/svg.h"
+#include "heatmap/text.h"
+
+namespace saccade {
+namespace {
+
+using namespace picture;
+
+constexpr std::int64_t kMostTokens = 128;
+constexpr std::int64_t kMostTooltips = 1200;  // lines that say what they join
+constexpr double kLeastShare = 1.0 / 200;     // of the largest weight: a thinner line is not drawn
+constexpr double kMostColumn = 720, kMostSpacing = 30, kLeastSpacing = 13;
+constexpr double kLabelSize = 13, kHeadingHeight = 22, kTitleHeight = 24, kLongestLabel = 150;
+constexpr double kLabelGap = 8, kDot = 1.8, kPanelGap = 36, kMostGridWidth = 1100;
+
+Measure measure_at(double size) {
+  return [size](std::string_view text) { return pixels_of(text, size); };
+}
+
+struct Column {
+  std::vector<std::string> labels;
+  double widest = 0;
+  double first = 0;  // the y of the first token, from the top of the column's area
+
+  double y(std::int64_t i, double spacing) const { return first + (static_cast<double>(i) + 0.5) * spacing; }
+};
+
+struct Layout {
+  Cells cells;
+  double largest = 0;
+  double spacing = 0, font_size = kLabelSize, thickest = 0;
+  Column query, key;
+  double reach = 0;  // from the left column of dots to the right one
+  double panel_width = 0, panel_height = 0, panel_title = 0, heading = 0;
+  std::int64_t grid_columns = 1;
+
+  double share(double weight) const { return std::min(weight / largest, 1.0); }
+  bool drawn(double weight) const { return weight > 0 && weight >= largest * kLeastShare; }
+};
+
+Column column_of(const std::vector<std::string>& labels, std::int64_t count, double font_size) {
+  Column column;
+  const Measure measure = measure_at(font_size);
+  for (std::int64_t i = 0; i < count; ++i) {
+    column.labels.push_back(labels.empty()
+                                ? std::to_string(i)
+                                : shortened(labels[static_cast<std::size_t>(i)], kLongestLabel, measure));
+    column.widest = std::max(column.widest, measure(column.labels.back()));
+  }
+  return column;
+}
+
+void check_not_negative(const Cells& cells) {
+  if (cells.smallest >= 0) return;
+  throw std::invalid_argument("[attention_lines_svg] weights must not be negative, got " +
+                              concise(cells.smallest, 6));
+}
+
+void check_length(std::string_view what, std::int64_t count) {
+  if (count <= kMostTokens) return;
+  throw std::invalid_argument("[attention_lines_svg] lines show at most 128 " + std::string(what) + ", got " +
+                              std::to_string(count) + "; heatmap_svg shows any number");
+}
+
+Layout layout_of(const Input& input, const HeatmapOptions& options) {
+  Layout layout;
+  layout.cells = pooled(input, 1, 1);
+  check_not_negative(layout.cells);
+  layout.largest = scale_of(layout.cells, {.low = 0, .high = options.high}, "attention_lines_svg").high;
+
+  const auto longest = static_cast<double>(std::max(input.seqlen_q, input.seqlen_k));
+  layout.spacing = std::clamp(std::floor(kMostColumn / longest), kLeastSpacing, kMostSpacing);
+  layout.font_size = std::min(kLabelSize, layout.spacing - 2);
+  layout.thickest = std::min(7.0, layout.spacing * 0.3);
+  layout.query = column_of(input.query_labels, input.seqlen_q, layout.font_size);
+  layout.key = column_of(input.key_labels, input.seqlen_k, layout.font_size);
+  const double column_height = longest * layout.spacing;
+  layout.query.first = (column_height - static_cast<double>(input.seqlen_q) * layout.spacing) / 2;
+  layout.key.first = (column_height - static_cast<double>(input.seqlen_k) * layout.spacing) / 2;
+
+  layout.reach = std::clamp(column_height * 0.8, input.heads > 1 ? 110.0 : 200.0, input.heads > 1 ? 160.0 : 300.0);
+  layout.panel_width = layout.query.widest + layout.reach + layout.key.widest + 2 * kLabelGap;
+  layout.panel_title = input.panel_titles.empty() ? 0 : kTitleHeight;
+  layout.heading = options.query_axis.empty() && options.key_axis.empty() ? 0 : kHeadingHeight;
+  layout.panel_height = layout.panel_title + layout.heading + column_height;
+  const auto fitting = static_cast<std::int64_t>((kMostGridWidth + kPanelGap) / (layout.panel_width + kPanelGap));
+  layout.grid_columns = std::clamp<std::int64_t>(fitting, 1, input.heads);
+  return layout;
+}
+
+struct Line {
+  std::int64_t query, key;
+  double weight;
+};
+
+// The lines of one head, thin ones first, so that thick ones lie on top.
+std::vector<Line> lines_of(const Layout& layout, std::int64_t head) {
+  std::vector<Line> lines;
+  for (std::int64_t i = 0; i < layout.cells.rows; ++i) {
+    for (std::int64_t j = 0; j < layout.cells.columns; ++j) {
+      const double weight = layout.cells.at(head, i, j);
+      if (layout.drawn(weight)) lines.push_back({i, j, weight});
+    }
+  }
+  std::stable_sort(lines.begin(), lines.end(), [](const Line& a, const Line& b) { return a.weight < b.weight; });
+  return lines;
+}
+
+std::string stroke_of(const Layout& layout, double weight) {
+  const double share = layout.share(weight);
+  return "stroke-width=\"" + px(std::max(0.35, share * layout.thickest)) + "\" stroke-opacity=\"" +
+         px(0.12 + 0.78 * share) + "\"";
+}
+
+void draw_lines(Svg& svg, const Layout& layout, std::int64_t head, double left, double top, bool tooltips) {
+  const double right = left + layout.reach, bend = layout.reach * 0.45;
+  svg.open_group("class=\"lines\" fill=\"none\" stroke-linecap=\"round\" stroke=\"" + hex(ramp(0.66)) + "\"");
+  for (const Line& line : lines_of(layout, head)) {
+    const double from = top + layout.query.y(line.query, layout.spacing);
+    const double to = top + layout.key.y(line.key, layout.spacing);
+    const std::string data = "M" + px(left) + " " + px(from) + "C" + px(left + bend) + " " + px(from) + " " +
+                             px(right - bend) + " " + px(to) + " " + px(right) + " " + px(to);
+    std::string tooltip;
+    if (tooltips) {
+      tooltip = layout.query.labels[static_cast<std::size_t>(line.query)] + " \u2192 " +
+                layout.key.labels[static_cast<std::size_t>(line.key)] + ": " + concise(line.weight, 6);
+    }
+    svg.path(data, stroke_of(layout, line.weight), tooltip);
+  }
+  svg.close_group();
+}
+
+void draw_column(Svg& svg, const Layout& layout, const Column& column, double x, double top, Anchor anchor) {
+  const double away = anchor == Anchor::end ? -kLabelGap : kLabelGap;
+  for (std::size_t i = 0; i < column.labels.size(); ++i) {
+    const double y = top + column.y(static_cast<std::int64_t>(i), layout.spacing);
+    svg.circle(x, y, kDot, hex(ramp(0.8)));
+    svg.text(x + away, y, column.labels[i], {.size = layout.font_size, .fill = kInk, .anchor = anchor});
+  }
+}
+
+void draw_panel(Svg& svg, const Input& input, const HeatmapOptions& options, const Layout& layout,
+                std::int64_t head, double x, double y) {
+  const double left = x + layout.query.widest + kLabelGap, right = left + layout.reach;
+  if (layout.panel_title > 0) {
+    const std::string& title = input.panel_titles[static_cast<std::size_t>(head)];
+    svg.text((left + right) / 2, y + kTitleHeight / 2 - 3, shortened(title, layout.panel_width, measure_at(12)),
+             {.size = 12, .fill = kInk, .anchor = Anchor::middle});
+  }
+  const double heading = y + layout.panel_title + kHeadingHeight / 2 - 3;
+  const Measure measure = measure_at(kSmall);
+  const double room = layout.reach / 2 - kLabelGap;
+  svg.text(left + 2, heading, shortened(cleaned(options.query_axis), room, measure), {.fill = kQuiet});
+  svg.text(right - 2, heading, shortened(cleaned(options.key_axis), room, measure),
+           {.fill = kQuiet, .anchor = Anchor::end});
+  const double top = y + layout.panel_title + layout.heading;
+  draw_lines(svg, layout, head, left, top, input.heads * input.seqlen_q * input.seqlen_k <= kMostTooltips);
+  draw_column(svg, layout, layout.query, left, top, Anchor::end);
+  draw_column(svg, layout, layout.key, right, top, Anchor::start);
+}
+
+// What three widths mean; returns the y where it ends.
+double draw_legend(Svg& svg, const Layout& layout, const HeatmapOptions& options, double y) {
+  const TextStyle quiet{.fill = kQuiet};
+  const std::string name = shortened(cleaned(options.value_name), 120, measure_at(kSmall));
+  double x = kMargin;
+  svg.text(x, y, name, quiet);
+  x += name.empty() ? 0 : pixels_of(name, kSmall) + 14;
+  for (const double share : {1.0, 0.5, 0.1}) {
+    const double weight = layout.largest * share;
+    const std::string text = concise(weight, 2);
+    svg.open_group("stroke=\"" + hex(ramp(0.66)) + "\" stroke-linecap=\"round\"");
+    svg.path("M" + px(x + 4) + " " + px(y) + "h20", stroke_of(layout, weight));
+    svg.close_group();
+    svg.text(x + 32, y, text, quiet);
+    x += 32 + pixels_of(text, kSmall) + 16;
+  }
+  return y + kSmall / 2;
+}
+
+std::string hidden_note(const Layout& layout) {
+  const bool hides = std::any_of(layout.cells.values.begin(), layout.cells.values.end(),
+                                 [&](double weight) { return weight > 0 && !layout.drawn(weight); });
+  return hides ? "Weights below " + concise(layout.largest * kLeastShare, 2) + " are not drawn." : "";
+}
+
+}  // namespace
+
+std::string attention_lines_svg(const TensorView& weights, const HeatmapOptions& options) {
+  const Input input = checked(weights, options, "attention_lines_svg");
+  check_length("query tokens", input.seqlen_q);
+  check_length("key tokens", input.seqlen_k);
+  const Layout layout = layout_of(input, options);
+  const auto across = static_cast<double>(layout.grid_columns);
+  const Frame frame(options, hidden_note(layout), across * (layout.panel_width + kPanelGap) - kPanelGap);
+
+  Svg svg;
+  double bottom = frame.top();
+  for (std::int64_t head = 0; head < input.heads; ++head) {
+    const auto column = static_cast<double>(head % layout.grid_columns);
+    const auto row = static_cast<double>(head / layout.grid_columns);
+    const double x = kMargin + column * (layout.panel_width + kPanelGap);
+    const double y = frame.top() + row * (layout.panel_height + kPanelGap);
+    draw_panel(svg, input, options, layout, head, x, y);
+    bottom = y + layout.panel_height;
+  }
+  return frame.finish(svg, draw_legend(svg, layout, options, bottom + 22));
+}
+
+}  // namespace saccade

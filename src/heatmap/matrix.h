@@ -1,0 +1,70 @@
+// What a picture shows: the checked input, pooled to what can be seen, and the scale from values to colours.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "saccade/heatmap.h"
+
+namespace saccade::picture {
+
+/// The input after all checks.
+struct Input {
+  TensorView weights;  // [heads, seqlen_q, seqlen_k]
+  std::int64_t heads = 0, seqlen_q = 0, seqlen_k = 0;
+  std::vector<std::string> query_labels, key_labels;  // cleaned; empty: positions
+  std::vector<std::string> panel_titles;              // cleaned; empty where none is to be shown
+};
+
+/// Checks what heatmap.h promises to check and throws with `function` as the message's prefix.
+Input checked(const TensorView& weights, const HeatmapOptions& options, std::string_view function);
+
+/// The cells of all panels. A cell covers block_q x block_k weights (fewer at the lower and right edge).
+struct Cells {
+  std::int64_t heads = 0, rows = 0, columns = 0, block_q = 1, block_k = 1;
+  std::vector<double> values{};  // [heads, rows, columns]: the largest of the block, or NaN
+  double smallest = 0;         // of all finite weights, before pooling; +inf without any
+  bool has_nan = false, has_zero = false, has_minus_infinity = false;  // among `values`
+
+  double at(std::int64_t head, std::int64_t row, std::int64_t column) const {
+    return values[static_cast<std::size_t>((head * rows + row) * columns + column)];
+  }
+  bool pooled() const { return block_q > 1 || block_k > 1; }
+};
+
+Cells pooled(const Input& input, std::int64_t block_q, std::int64_t block_k);
+
+enum class Kind : std::uint8_t { value, masked, nan };
+
+/// The colour scale of one picture.
+struct Scale {
+  double low = 0, high = 1;
+  bool logarithmic = false;
+  bool zero_is_masked = true;
+  int decimals = 2;  // of the values in the cells
+
+  Kind kind(double value) const;
+  double position(double value) const;  ///< 0 (palest) to 1 (darkest); not for masked and NaN
+
+  struct Tick {
+    double position;
+    std::string text;
+  };
+  /// Round values along the scale, about `count` of them, from low to high.
+  std::vector<Tick> ticks(int count) const;
+};
+
+Scale scale_of(const Cells& cells, const HeatmapOptions& options, std::string_view function);
+
+/// "Each cell is the largest of 4 x 4 weights."; empty for a matrix that is not pooled.
+std::string pooling_note(const Cells& cells);
+
+/// "masked or 0", "masked" or "0": what the cells without a value are; empty when there are none.
+std::string masked_note(const Cells& cells, const Scale& scale);
+
+/// The smallest of 1, 2, 5, 10, 20, 50, ... that is at least `wanted`.
+std::int64_t round_step(double wanted);
+
+}  // namespace saccade::picture

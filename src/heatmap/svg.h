@@ -1,0 +1,72 @@
+// Writing an SVG document, and what all pictures share: title, notes, caption.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "heatmap/matrix.h"
+
+namespace saccade::picture {
+
+inline constexpr double kMargin = 24;
+inline constexpr double kSmall = 11;  // font size of axes and notes
+
+/// A length or coordinate, to a hundredth.
+std::string px(double value);
+
+/// Text and attribute values in XML.
+std::string escaped(std::string_view text);
+
+/// "-0.5" with a minus sign instead of a hyphen.
+std::string typographic(std::string number);
+
+enum class Anchor : std::uint8_t { start, middle, end };
+
+struct TextStyle {
+  double size = kSmall;
+  std::string fill{};
+  Anchor anchor = Anchor::start;
+  bool bold = false;
+  double turn = 0;  // degrees, clockwise, around the anchor
+};
+
+/// The elements of a document in the order of drawing.
+class Svg {
+ public:
+  void open_group(std::string_view attributes);
+  void close_group();
+
+  void rect(double x, double y, double width, double height, std::string_view fill, double radius = 0,
+            std::string_view tooltip = {});
+  void circle(double x, double y, double radius, std::string_view fill);
+  void line(double x1, double y1, double x2, double y2, std::string_view stroke, double width = 1);
+  void cross(double x, double y, double reach, std::string_view stroke);  // around (x, y)
+  void path(std::string_view data, std::string_view attributes, std::string_view tooltip = {});
+  /// y is the middle of the letters' height.
+  void text(double x, double y, std::string_view text, const TextStyle& style);
+
+  /// The document: white paper of this size under everything drawn.
+  std::string document(double width, double height, std::string_view description) const;
+
+ private:
+  std::string body_;
+};
+
+/// Title and note over a picture, caption under it.
+class Frame {
+ public:
+  /// For content that begins at the left margin and is this wide.
+  Frame(const HeatmapOptions& options, std::string note, double content_width);
+
+  double top() const;  ///< where the content begins
+  /// The document with title, note and caption added; the content ends at content_bottom.
+  std::string finish(Svg& svg, double content_bottom) const;
+
+ private:
+  std::string description_, note_;
+  std::vector<std::string> title_, caption_;  // lines
+  double content_width_;
+};
+
+}  // namespace saccade::picture
