@@ -12,9 +12,9 @@
 
 namespace saccade {
 
-/// How values become colours. `automatic` is linear unless more than half of the positive values would then fall
-/// into the palest fiftieth of the scale (long sequences: one weight of 1 and thousands near 0); then it is
-/// logarithmic. Either way a larger value is never paler.
+/// How values become colours; a larger value is never paler. `automatic` is linear, but logarithmic for more than
+/// 64 keys when over half of the positive values would fall into the palest fiftieth of the linear scale (a long
+/// sequence has a few weights near 1 and thousands near 0).
 enum class ColorScale : std::uint8_t { automatic, linear, logarithmic };
 
 /// Everything optional about a picture; fill it with designated initialisers.
@@ -64,7 +64,7 @@ struct HeatmapOptions {
 std::string heatmap_svg(const TensorView& weights, const HeatmapOptions& options = {});
 
 /// The other classic picture as an SVG document: query tokens in a column on the left, key tokens on the right,
-/// joined by lines whose width and opacity are the weight. Weights below 1/200 of the largest are left out
+/// joined by lines whose width and opacity are the weight. Weights below 1/100 of the largest are left out
 /// (where that hides any, a line under the title says so), and so are masked ones and NaN.
 ///
 /// Takes what heatmap_svg takes and throws as it does; besides, throws std::invalid_argument for more than 128
@@ -79,9 +79,9 @@ enum class TerminalColor : std::uint8_t { none, ansi256, truecolor };
 ///
 ///     terminal_color(isatty(1), std::getenv("NO_COLOR"), std::getenv("COLORTERM"), std::getenv("TERM"))
 ///
-/// `none` when it is no terminal, NO_COLOR is set and not empty (no-color.org), or TERM is missing, empty or "dumb";
-/// `truecolor` when COLORTERM is "truecolor" or "24bit" or TERM names a terminal known to have it; `ansi256` when
-/// TERM contains "256color"; else `none`. A null pointer is a variable that is not set.
+/// `none` when it is no terminal, NO_COLOR is set and not empty (no-color.org), or TERM is missing, empty or
+/// "dumb"; `truecolor` when COLORTERM is "truecolor" or "24bit" or TERM names a terminal known to have it;
+/// `ansi256` when TERM contains "256color"; else `none`. A null pointer is a variable that is not set.
 TerminalColor terminal_color(bool is_terminal, const char* no_color, const char* colorterm, const char* term);
 
 /// A heat map as lines of text, each ending in a newline and at most `width` columns wide.

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "heatmap/color.h"
+#include "heatmap/grid_layout.h"
 #include "heatmap/matrix.h"
 #include "heatmap/svg.h"
 #include "heatmap/text.h"
@@ -13,175 +14,16 @@ namespace {
 
 using namespace picture;
 
-constexpr double kMostSide = 768, kMostGridSide = 960;  // of one panel alone, of a grid
-constexpr double kLeastCell = 2, kMostCell = 48, kLeastSide = 96;
-constexpr std::int64_t kMostCells = 256;        // along one side of a panel
-constexpr std::int64_t kMostSeparate = 2500;    // cells that are elements of their own
-constexpr std::int64_t kMostWithValues = 1024;  // cells that may carry numbers
-constexpr int kLevels = 128;                    // shades of a dense panel
-constexpr double kLabelSize = 13, kLeastLabelSize = 9, kTitleSize = 12, kTitleHeight = 20;
-constexpr double kBarWidth = 12, kBarGap = 28, kBarLabel = 20, kLegendLine = 18;
-
-Measure measure_at(double size) {
-  return [size](std::string_view text) { return pixels_of(text, size); };
-}
-
-enum class Turn : std::uint8_t { level, slanted, upright };
-
-struct Mark {
-  double at;  // along the axis, from the panel's edge
-  std::string text;
-};
-
-// One axis of every panel: the size of its cells and the labels beside them.
-struct Axis {
-  double cell = 0;
-  double side = 0;
-  double font_size = kLabelSize;
-  bool tick_lines = false;
-  Turn turn = Turn::level;
-  std::vector<Mark> marks;
-  double widest = 0;  // of the labels
-};
-
-// The whole picture, in document units.
-struct Layout {
-  Cells cells;
-  Scale scale;
-  Axis query, key;
-  std::int64_t grid_columns = 1, grid_rows = 1;
-  double gap = 0, panel_title = 0;
-  double left = 0, top = 0;  // of the first panel
-  double value_size = 0;     // font size of the numbers in the cells; 0: none
-
-  double panel_x(std::int64_t head) const {
-    return left + static_cast<double>(head % grid_columns) * (key.side + gap);
-  }
-  double panel_y(std::int64_t head) const {
-    return top + static_cast<double>(head / grid_columns) * (query.side + panel_title + gap);
-  }
-  double grid_width() const { return static_cast<double>(grid_columns) * (key.side + gap) - gap; }
-  double grid_height() const {
-    return static_cast<double>(grid_rows) * (query.side + panel_title + gap) - gap - panel_title;
-  }
-};
-
-// Columns of a grid about 4:3 that leaves few places empty.
-std::int64_t columns_of_grid(const Input& input) {
-  const double shape =
-      std::clamp(static_cast<double>(input.seqlen_q) / static_cast<double>(input.seqlen_k), 0.1, 10.0);
-  const double ideal = std::sqrt(static_cast<double>(input.heads) * 4 / 3 * shape);
-  const auto first = std::clamp<std::int64_t>(static_cast<std::int64_t>(ideal), 1, input.heads);
-  const std::int64_t last = std::min(first + 2, input.heads);
-  std::int64_t best = first, least = input.heads;
-  for (std::int64_t columns = first; columns <= last; ++columns) {
-    const std::int64_t empty = (input.heads + columns - 1) / columns * columns - input.heads;
-    if (empty < least) {
-      least = empty;
-      best = columns;
-    }
-  }
-  return best;
-}
-
-std::int64_t block_of(std::int64_t length, double side) {
-  const auto most = std::clamp<std::int64_t>(static_cast<std::int64_t>(side / kLeastCell), 1, kMostCells);
-  return (length + most - 1) / most;
-}
-
-// Square cells, unless one axis is so short that its side would be a sliver.
-void set_cell_sizes(Layout& layout, double side, double most_cell) {
-  const auto rows = static_cast<double>(layout.cells.rows), columns = static_cast<double>(layout.cells.columns);
-  const auto size_for = [&](double count) { return std::clamp(std::floor(side / count), kLeastCell, most_cell); };
-  const double square = std::min(size_for(rows), size_for(columns));
-  const auto widened = [&](double count) {
-    return std::max(square, std::min(size_for(count), std::ceil(kLeastSide / count)));
-  };
-  layout.query.cell = widened(rows);
-  layout.key.cell = widened(columns);
-  layout.query.side = layout.query.cell * rows;
-  layout.key.side = layout.key.cell * columns;
-}
-
-void set_marks(Axis& axis, const std::vector<std::string>& labels, std::int64_t length, std::int64_t block,
-               double room_for_number, double longest) {
-  const double per_token = axis.cell / static_cast<double>(block);
-  const auto stride = static_cast<std::int64_t>(std::ceil(12 / axis.cell));
-  const bool tokens = !labels.empty() && block == 1 && stride <= 4;
-  const std::int64_t step = tokens ? stride : round_step(room_for_number / per_token);
-  axis.font_size =
-      tokens ? std::clamp(axis.cell * static_cast<double>(step) * 0.75, kLeastLabelSize, kLabelSize) : kSmall;
-  axis.tick_lines = step > 1 || block > 1;
-  const Measure measure = measure_at(axis.font_size);
-  for (std::int64_t i = 0; i < length; i += step) {
-    const std::string text =
-        tokens ? shortened(labels[static_cast<std::size_t>(i)], longest, measure) : std::to_string(i);
-    axis.widest = std::max(axis.widest, measure(text));
-    axis.marks.push_back({(static_cast<double>(i) + 0.5) * per_token, text});
-  }
-  const double room = static_cast<double>(step) * per_token;
-  if (tokens && axis.widest > room - 6) axis.turn = room >= axis.font_size * 1.5 ? Turn::slanted : Turn::upright;
-}
-
-std::string value_text(const Layout& layout, double value) {
-  return typographic(fixed(value, layout.scale.decimals));
-}
-
-std::string longest_value(const Layout& layout) {
-  std::string longest;
-  for (const double value : layout.cells.values) {
-    if (layout.scale.kind(value) != Kind::value) continue;
-    std::string text = value_text(layout, value);
-    if (text.size() > longest.size()) longest = std::move(text);
-  }
-  return longest;
-}
-
-double height_of_labels(const Axis& axis) {
-  switch (axis.turn) {
-    case Turn::level:
-      return axis.font_size + 4;
-    case Turn::slanted:
-      return (axis.widest + axis.font_size) * 0.71 + 4;
-    case Turn::upright:
-      return axis.widest + 4;
-  }
-  return 0;
-}
-
-Layout layout_of(const Input& input, const HeatmapOptions& options) {
-  Layout layout;
-  layout.grid_columns = columns_of_grid(input);
-  layout.grid_rows = (input.heads + layout.grid_columns - 1) / layout.grid_columns;
-  layout.panel_title = input.panel_titles.empty() ? 0 : kTitleHeight;
-  layout.gap = layout.grid_columns <= 4 ? 20 : 12;
-  const auto across = static_cast<double>(layout.grid_columns);
-  const double side = across == 1 ? kMostSide : std::floor((kMostGridSide + layout.gap) / across - layout.gap);
-  layout.cells = pooled(input, block_of(input.seqlen_q, side), block_of(input.seqlen_k, side));
-  layout.scale = scale_of(layout.cells, options, "heatmap_svg");
-
-  const auto cell_count = static_cast<std::int64_t>(layout.cells.values.size());
-  const bool values = options.show_values && !layout.cells.pooled() && cell_count <= kMostWithValues;
-  const std::string longest = values ? longest_value(layout) : "";
-  set_cell_sizes(layout, side, std::clamp(pixels_of(longest, 12) + 12, kMostCell, 1.5 * kMostCell));
-  for (const double size : {12.0, 11.0, 10.0, 9.0}) {
-    const bool fits = layout.key.cell >= pixels_of(longest, size) + 6 && layout.query.cell >= size + 6;
-    if (values && fits && layout.value_size == 0) layout.value_size = size;
-  }
-  set_marks(layout.query, input.query_labels, input.seqlen_q, layout.cells.block_q, 26, 160);
-  set_marks(layout.key, input.key_labels, input.seqlen_k, layout.cells.block_k, 36, 130);
-
-  layout.left = kMargin + (options.query_axis.empty() ? 0 : 20) + layout.query.widest + 10;
-  if (layout.key.turn == Turn::slanted) {
-    layout.left = std::max(layout.left, kMargin + layout.key.widest * 0.71 - layout.key.marks.front().at + 8);
-  }
-  return layout;
-}
+constexpr std::int64_t kMostSeparate = 2500;  // cells that are elements of their own
+constexpr int kLevels = 128;                  // shades of a dense panel
+constexpr double kLeastDotted = 11;           // a masked cell of this size carries a dot
+constexpr double kBarWidth = 12, kBarGap = 28, kLegendLine = 18;
+constexpr const char* kNanLegend = "NaN";
 
 void draw_masked(Svg& svg, double x, double y, double width, double height, double radius,
                  const std::string& tooltip) {
   svg.rect(x, y, width, height, kNothing, radius, tooltip);
-  if (std::min(width, height) >= 12) svg.circle(x + width / 2, y + height / 2, 1.4, kNothingDot);
+  if (std::min(width, height) >= kLeastDotted) svg.circle(x + width / 2, y + height / 2, 1.4, kNothingDot);
 }
 
 void draw_nan(Svg& svg, double x, double y, double width, double height, double radius,
@@ -199,7 +41,7 @@ std::string tooltip_of(const Input& input, std::int64_t row, std::int64_t column
          typographic(concise(value, 6));
 }
 
-void draw_cell(Svg& svg, const Layout& layout, double x, double y, double value, const std::string& tooltip) {
+void draw_cell(Svg& svg, const GridLayout& layout, double x, double y, double value, const std::string& tooltip) {
   const double least = std::min(layout.query.cell, layout.key.cell);
   const double hairline = least >= 24 ? 2 : least >= 10 ? 1 : 0.5;
   const double width = layout.key.cell - hairline, height = layout.query.cell - hairline;
@@ -210,12 +52,14 @@ void draw_cell(Svg& svg, const Layout& layout, double x, double y, double value,
   const Rgb color = ramp(layout.scale.position(value));
   svg.rect(x, y, width, height, hex(color), radius, tooltip);
   if (layout.value_size == 0) return;
-  svg.text(
-      x + width / 2, y + height / 2, value_text(layout, value),
-      {.size = layout.value_size, .fill = wants_white_text(color) ? "#ffffff" : kInk, .anchor = Anchor::middle});
+  const std::string number = value_text(layout, value);
+  const bool rounds_to_zero = number.find_first_of("123456789") == std::string::npos;
+  const char* ink = wants_white_text(color) ? "#ffffff" : rounds_to_zero ? kFaintInk : kInk;
+  svg.text(x + width / 2, y + height / 2, number,
+           {.size = layout.value_size, .fill = ink, .anchor = Anchor::middle});
 }
 
-void draw_separate_cells(Svg& svg, const Input& input, const Layout& layout, std::int64_t head) {
+void draw_separate_cells(Svg& svg, const Input& input, const GridLayout& layout, std::int64_t head) {
   for (std::int64_t i = 0; i < layout.cells.rows; ++i) {
     for (std::int64_t j = 0; j < layout.cells.columns; ++j) {
       const double value = layout.cells.at(head, i, j);
@@ -227,7 +71,7 @@ void draw_separate_cells(Svg& svg, const Input& input, const Layout& layout, std
 }
 
 // One path for each shade, of runs along the rows: a few bytes a cell.
-void draw_dense_cells(Svg& svg, const Layout& layout, std::int64_t head) {
+void draw_dense_cells(Svg& svg, const GridLayout& layout, std::int64_t head) {
   const Cells& cells = layout.cells;
   constexpr int kNanLevel = kLevels, kMaskedLevel = kLevels + 1;
   const auto level_of = [&](double value) {
@@ -260,14 +104,14 @@ void draw_dense_cells(Svg& svg, const Layout& layout, std::int64_t head) {
   svg.close_group();
 }
 
-void draw_query_axis(Svg& svg, const Layout& layout, double x, double y) {
+void draw_query_axis(Svg& svg, const GridLayout& layout, double x, double y) {
   for (const Mark& mark : layout.query.marks) {
     if (layout.query.tick_lines) svg.line(x - 5, y + mark.at, x - 2, y + mark.at, kHairline);
     svg.text(x - 9, y + mark.at, mark.text, {.size = layout.query.font_size, .fill = kInk, .anchor = Anchor::end});
   }
 }
 
-void draw_key_axis(Svg& svg, const Layout& layout, double x, double y) {
+void draw_key_axis(Svg& svg, const GridLayout& layout, double x, double y) {
   const Axis& axis = layout.key;
   for (const Mark& mark : axis.marks) {
     if (axis.tick_lines) svg.line(x + mark.at, y + 2, x + mark.at, y + 5, kHairline);
@@ -280,20 +124,14 @@ void draw_key_axis(Svg& svg, const Layout& layout, double x, double y) {
   }
 }
 
-// The names of the axes, beside the middle of the grid; returns the y where the picture ends.
-double draw_axis_names(Svg& svg, const Layout& layout, const HeatmapOptions& options) {
-  const double bottom = layout.top + layout.grid_height();
-  const TextStyle style{.size = kSmall, .fill = kQuiet, .anchor = Anchor::middle};
-  if (!options.query_axis.empty()) {
-    TextStyle turned = style;
-    turned.turn = -90;
-    const std::string name = shortened(cleaned(options.query_axis), layout.grid_height(), measure_at(kSmall));
-    svg.text(kMargin + kSmall / 2, layout.top + layout.grid_height() / 2, name, turned);
-  }
-  const double below_labels = bottom + 6 + height_of_labels(layout.key);
+// The names of the axes, over the query labels and under the key labels; returns the y where the picture ends.
+double draw_axis_names(Svg& svg, const GridLayout& layout, const HeatmapOptions& options) {
+  svg.text(layout.left - 9, layout.top - kNameRise, layout.query_name, {.fill = kQuiet, .anchor = Anchor::end});
+  const double below_labels = layout.top + layout.grid_height() + 6 + layout.key.label_height();
   if (options.key_axis.empty()) return below_labels;
   const std::string name = shortened(cleaned(options.key_axis), layout.grid_width(), measure_at(kSmall));
-  svg.text(layout.left + layout.grid_width() / 2, below_labels + 10, name, style);
+  svg.text(layout.left + layout.grid_width() / 2, below_labels + 10, name,
+           {.fill = kQuiet, .anchor = Anchor::middle});
   return below_labels + 10 + kSmall / 2;
 }
 
@@ -302,18 +140,20 @@ struct ColorBar {
   std::string name;
   std::vector<std::string> legend;
   double height = 0, width = 0;
+  bool dots = false;  // masked cells carry one
 };
 
-ColorBar color_bar_of(const Layout& layout, const HeatmapOptions& options) {
+ColorBar color_bar_of(const GridLayout& layout, const HeatmapOptions& options) {
   ColorBar bar;
-  bar.height = std::clamp(layout.grid_height() - kBarLabel, 90.0, 200.0);
+  bar.height = std::clamp(layout.grid_height(), 90.0, 200.0);
   bar.ticks = layout.scale.ticks(static_cast<int>(bar.height / 28));
   const Measure measure = measure_at(kSmall);
   bar.name = shortened(cleaned(options.value_name), 120, measure);
   if (layout.scale.logarithmic) bar.name += bar.name.empty() ? "logarithmic" : ", log";
   if (std::string note = masked_note(layout.cells, layout.scale); !note.empty())
     bar.legend.push_back(std::move(note));
-  if (layout.cells.has_nan) bar.legend.emplace_back("NaN");
+  if (layout.cells.has_nan) bar.legend.emplace_back(kNanLegend);
+  bar.dots = std::min(layout.query.cell, layout.key.cell) > kLeastDotted;
   bar.width = measure(bar.name);
   for (const Scale::Tick& tick : bar.ticks) bar.width = std::max(bar.width, kBarWidth + 9 + measure(tick.text));
   for (const std::string& line : bar.legend) bar.width = std::max(bar.width, kBarWidth + 9 + measure(line));
@@ -321,10 +161,9 @@ ColorBar color_bar_of(const Layout& layout, const HeatmapOptions& options) {
 }
 
 // Returns the y where the bar and its legend end.
-double draw_color_bar(Svg& svg, const ColorBar& bar, double x, double top) {
+double draw_color_bar(Svg& svg, const ColorBar& bar, double x, double y) {
   const TextStyle quiet{.size = kSmall, .fill = kQuiet};
-  svg.text(x, top + kSmall / 2 - 1, bar.name, quiet);
-  const double y = top + kBarLabel;
+  svg.text(x, y - kNameRise, bar.name, quiet);
   const int steps = 64;
   svg.open_group("class=\"scale\" shape-rendering=\"crispEdges\"");
   for (int i = 0; i < steps; ++i) {  // each a little over the next, so that no seam shows
@@ -339,22 +178,28 @@ double draw_color_bar(Svg& svg, const ColorBar& bar, double x, double top) {
   }
   double line = y + bar.height + 14;
   for (const std::string& text : bar.legend) {
-    (text == "NaN" ? draw_nan : draw_masked)(svg, x, line, kBarWidth, kBarWidth, 0, "");
-    svg.text(x + kBarWidth + 8, line + kBarWidth / 2, text, quiet);
+    svg.rect(x, line, kBarWidth, kBarWidth, kNothing);
+    const double middle = line + kBarWidth / 2;
+    if (text == kNanLegend) {
+      svg.cross(x + kBarWidth / 2, middle, 2.5, kAlarm);
+    } else if (bar.dots) {
+      svg.circle(x + kBarWidth / 2, middle, 1.4, kNothingDot);
+    }
+    svg.text(x + kBarWidth + 8, middle, text, quiet);
     line += kLegendLine;
   }
   return bar.legend.empty() ? y + bar.height : line - kLegendLine + kBarWidth;
 }
 
-void draw_panels(Svg& svg, const Input& input, const Layout& layout) {
+void draw_panels(Svg& svg, const Input& input, const GridLayout& layout) {
   const bool separate = static_cast<std::int64_t>(layout.cells.values.size()) <= kMostSeparate;
   for (std::int64_t head = 0; head < input.heads; ++head) {
     const double x = layout.panel_x(head), y = layout.panel_y(head);
     svg.open_group("class=\"panel\"");
     if (layout.panel_title > 0) {
       const std::string& title = input.panel_titles[static_cast<std::size_t>(head)];
-      svg.text(x, y - kTitleHeight / 2, shortened(title, layout.key.side, measure_at(kTitleSize)),
-               {.size = kTitleSize, .fill = kInk});
+      svg.text(x, y - kNameRise, shortened(title, layout.key.side, measure_at(layout.title_size)),
+               {.size = layout.title_size, .fill = kInk});
     }
     separate ? draw_separate_cells(svg, input, layout, head) : draw_dense_cells(svg, layout, head);
     svg.close_group();
@@ -367,11 +212,11 @@ void draw_panels(Svg& svg, const Input& input, const Layout& layout) {
 
 std::string heatmap_svg(const TensorView& weights, const HeatmapOptions& options) {
   const Input input = checked(weights, options, "heatmap_svg");
-  Layout layout = layout_of(input, options);
+  GridLayout layout = grid_layout(input, options);
   const ColorBar bar = color_bar_of(layout, options);
   const double bar_x = layout.left + layout.grid_width() + kBarGap;
   const Frame frame(options, pooling_note(layout.cells), bar_x + bar.width - kMargin);
-  layout.top = frame.top() + layout.panel_title;
+  layout.top = frame.top() + kHeadroom;
 
   Svg svg;
   draw_panels(svg, input, layout);

@@ -15,14 +15,11 @@ using namespace picture;
 
 constexpr std::int64_t kMostTokens = 128;
 constexpr std::int64_t kMostTooltips = 1200;  // lines that say what they join
-constexpr double kLeastShare = 1.0 / 200;     // of the largest weight: a thinner line is not drawn
-constexpr double kMostColumn = 720, kMostSpacing = 30, kLeastSpacing = 13;
+constexpr double kLeastShare = 1.0 / 100;     // of the largest weight: a thinner line is not drawn
+constexpr double kMostColumn = 720, kMostSpacing = 34, kLeastSpacing = 13;
 constexpr double kLabelSize = 13, kHeadingHeight = 22, kTitleHeight = 24, kLongestLabel = 150;
-constexpr double kLabelGap = 8, kDot = 1.8, kPanelGap = 36, kMostGridWidth = 1100;
-
-Measure measure_at(double size) {
-  return [size](std::string_view text) { return pixels_of(text, size); };
-}
+constexpr double kLabelGap = 7, kPanelGap = 36, kMostGridWidth = 1100;
+constexpr double kLineShade = 0.66;  // of the ramp
 
 struct Column {
   std::vector<std::string> labels;
@@ -34,15 +31,15 @@ struct Column {
 
 struct Layout {
   Cells cells;
-  double largest = 0;
+  Scale scale;  // from 0 to the weight of the thickest line
   double spacing = 0, font_size = kLabelSize, thickest = 0;
   Column query, key;
   double reach = 0;  // from the left column of dots to the right one
   double panel_width = 0, panel_height = 0, panel_title = 0, heading = 0;
   std::int64_t grid_columns = 1;
 
-  double share(double weight) const { return std::min(weight / largest, 1.0); }
-  bool drawn(double weight) const { return weight > 0 && weight >= largest * kLeastShare; }
+  double share(double weight) const { return std::min(weight / scale.high, 1.0); }
+  bool drawn(double weight) const { return weight > 0 && weight >= scale.high * kLeastShare; }
 };
 
 Column column_of(const std::vector<std::string>& labels, std::int64_t count, double font_size) {
@@ -73,12 +70,13 @@ Layout layout_of(const Input& input, const HeatmapOptions& options) {
   Layout layout;
   layout.cells = pooled(input, 1, 1);
   check_not_negative(layout.cells);
-  layout.largest = scale_of(layout.cells, {.low = 0, .high = options.high}, "attention_lines_svg").high;
+  const HeatmapOptions range{.low = 0.0, .high = options.high, .scale = ColorScale::linear};
+  layout.scale = scale_of(layout.cells, range, "attention_lines_svg");
 
   const auto longest = static_cast<double>(std::max(input.seqlen_q, input.seqlen_k));
   layout.spacing = std::clamp(std::floor(kMostColumn / longest), kLeastSpacing, kMostSpacing);
   layout.font_size = std::min(kLabelSize, layout.spacing - 2);
-  layout.thickest = std::min(7.0, layout.spacing * 0.3);
+  layout.thickest = std::min(5.5, layout.spacing * 0.25);
   layout.query = column_of(input.query_labels, input.seqlen_q, layout.font_size);
   layout.key = column_of(input.key_labels, input.seqlen_k, layout.font_size);
   const double column_height = longest * layout.spacing;
@@ -91,7 +89,8 @@ Layout layout_of(const Input& input, const HeatmapOptions& options) {
   layout.heading = options.query_axis.empty() && options.key_axis.empty() ? 0 : kHeadingHeight;
   layout.panel_height = layout.panel_title + layout.heading + column_height;
   const auto fitting = static_cast<std::int64_t>((kMostGridWidth + kPanelGap) / (layout.panel_width + kPanelGap));
-  layout.grid_columns = std::clamp<std::int64_t>(fitting, 1, input.heads);
+  layout.grid_columns = columns_of_grid(input.heads, layout.panel_height / layout.panel_width,
+                                        std::clamp<std::int64_t>(fitting, 1, input.heads));
   return layout;
 }
 
@@ -116,12 +115,12 @@ std::vector<Line> lines_of(const Layout& layout, std::int64_t head) {
 std::string stroke_of(const Layout& layout, double weight) {
   const double share = layout.share(weight);
   return "stroke-width=\"" + px(std::max(0.35, share * layout.thickest)) + "\" stroke-opacity=\"" +
-         px(0.12 + 0.78 * share) + "\"";
+         px(0.1 + 0.75 * share) + "\"";
 }
 
 void draw_lines(Svg& svg, const Layout& layout, std::int64_t head, double left, double top, bool tooltips) {
   const double right = left + layout.reach, bend = layout.reach * 0.45;
-  svg.open_group("class=\"lines\" fill=\"none\" stroke-linecap=\"round\" stroke=\"" + hex(ramp(0.66)) + "\"");
+  svg.open_group("class=\"lines\" fill=\"none\" stroke=\"" + hex(ramp(kLineShade)) + "\"");
   for (const Line& line : lines_of(layout, head)) {
     const double from = top + layout.query.y(line.query, layout.spacing);
     const double to = top + layout.key.y(line.key, layout.spacing);
@@ -141,7 +140,6 @@ void draw_column(Svg& svg, const Layout& layout, const Column& column, double x,
   const double away = anchor == Anchor::end ? -kLabelGap : kLabelGap;
   for (std::size_t i = 0; i < column.labels.size(); ++i) {
     const double y = top + column.y(static_cast<std::int64_t>(i), layout.spacing);
-    svg.circle(x, y, kDot, hex(ramp(0.8)));
     svg.text(x + away, y, column.labels[i], {.size = layout.font_size, .fill = kInk, .anchor = anchor});
   }
 }
@@ -173,14 +171,13 @@ double draw_legend(Svg& svg, const Layout& layout, const HeatmapOptions& options
   double x = kMargin;
   svg.text(x, y, name, quiet);
   x += name.empty() ? 0 : pixels_of(name, kSmall) + 14;
-  for (const double share : {1.0, 0.5, 0.1}) {
-    const double weight = layout.largest * share;
-    const std::string text = concise(weight, 2);
-    svg.open_group("stroke=\"" + hex(ramp(0.66)) + "\" stroke-linecap=\"round\"");
-    svg.path("M" + px(x + 4) + " " + px(y) + "h20", stroke_of(layout, weight));
+  for (const Scale::Tick& tick : layout.scale.ticks(5)) {
+    if (tick.position <= 0) continue;
+    svg.open_group("stroke=\"" + hex(ramp(kLineShade)) + "\"");
+    svg.path("M" + px(x) + " " + px(y) + "h24", stroke_of(layout, layout.scale.high * tick.position));
     svg.close_group();
-    svg.text(x + 32, y, text, quiet);
-    x += 32 + pixels_of(text, kSmall) + 16;
+    svg.text(x + 30, y, tick.text, quiet);
+    x += 30 + pixels_of(tick.text, kSmall) + 16;
   }
   return y + kSmall / 2;
 }
@@ -188,7 +185,7 @@ double draw_legend(Svg& svg, const Layout& layout, const HeatmapOptions& options
 std::string hidden_note(const Layout& layout) {
   const bool hides = std::any_of(layout.cells.values.begin(), layout.cells.values.end(),
                                  [&](double weight) { return weight > 0 && !layout.drawn(weight); });
-  return hides ? "Weights below " + concise(layout.largest * kLeastShare, 2) + " are not drawn." : "";
+  return hides ? "Weights below " + concise(layout.scale.high * kLeastShare, 2) + " are not drawn." : "";
 }
 
 }  // namespace

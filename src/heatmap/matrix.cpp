@@ -14,7 +14,8 @@ namespace {
 constexpr std::int64_t kMostHeads = 256;
 constexpr int kMostDecimals = 12;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kLogarithmicSpan = 1e4;  // high / low of a logarithmic scale that nobody chose
+constexpr std::int64_t kLongSequence = 64;  // keys from which `automatic` may be logarithmic
+constexpr double kLogarithmicSpan = 1e3;    // high / low of a logarithmic scale that nobody chose
 
 [[noreturn]] void refuse(std::string_view function, const std::string& what) {
   throw std::invalid_argument("[" + std::string(function) + "] " + what);
@@ -189,6 +190,7 @@ Cells pooled(const Input& input, std::int64_t block_q, std::int64_t block_k) {
               .columns = (input.seqlen_k + block_k - 1) / block_k,
               .block_q = block_q,
               .block_k = block_k,
+              .seqlen_k = input.seqlen_k,
               .smallest = kInfinity};
   cells.values.assign(static_cast<std::size_t>(cells.heads * cells.rows * cells.columns), -kInfinity);
   std::vector<double> row(static_cast<std::size_t>(input.seqlen_k));
@@ -236,8 +238,8 @@ Scale scale_of(const Cells& cells, const HeatmapOptions& options, std::string_vi
       refuse(function, "a logarithmic scale must stay above 0");
     }
     make_logarithmic(scale, cells, options);
-  } else if (options.scale == ColorScale::automatic && positive && !options.low &&
-             half_of_the_values_would_be_pale(cells, scale.high)) {
+  } else if (options.scale == ColorScale::automatic && cells.seqlen_k > kLongSequence && positive &&
+             !options.low && half_of_the_values_would_be_pale(cells, scale.high)) {
     make_logarithmic(scale, cells, options);
   }
   scale.decimals = options.decimals.value_or(decimals_for(std::max(std::abs(scale.low), std::abs(scale.high))));

@@ -25,7 +25,8 @@ Input checked(const TensorView& weights, const HeatmapOptions& options, std::str
 struct Cells {
   std::int64_t heads = 0, rows = 0, columns = 0, block_q = 1, block_k = 1;
   std::vector<double> values{};  // [heads, rows, columns]: the largest of the block, or NaN
-  double smallest = 0;         // of all finite weights, before pooling; +inf without any
+  std::int64_t seqlen_k = 0;
+  double smallest = 0;  // of all finite weights, before pooling; +inf without any
   bool has_nan = false, has_zero = false, has_minus_infinity = false;  // among `values`
 
   double at(std::int64_t head, std::int64_t row, std::int64_t column) const {

@@ -18,10 +18,6 @@ constexpr const char* kFonts =
     "Inter, 'Helvetica Neue', Arial, 'Noto Sans', 'Noto Sans CJK SC', 'PingFang SC', 'Microsoft YaHei', "
     "sans-serif";
 
-Measure measure_at(double size) {
-  return [size](std::string_view text) { return pixels_of(text, size); };
-}
-
 }  // namespace
 
 std::string px(double value) {
@@ -94,6 +90,7 @@ void Svg::path(std::string_view data, std::string_view attributes, std::string_v
 }
 
 void Svg::text(double x, double y, std::string_view text, const TextStyle& style) {
+  if (text.empty()) return;
   // Half a capital's height (0.36 of the size) below the middle is the baseline; turned text is moved first.
   const double drop = style.size * 0.36;
   if (style.turn != 0) {
@@ -114,6 +111,22 @@ std::string Svg::document(double width, double height, std::string_view descript
   return "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + w + "\" height=\"" + h + "\" viewBox=\"0 0 " + w +
          " " + h + "\" role=\"img\" aria-label=\"" + escaped(description) + "\" font-family=\"" + kFonts +
          "\">\n" + "<rect width=\"" + w + "\" height=\"" + h + "\" fill=\"#ffffff\"/>\n" + body_ + "</svg>\n";
+}
+
+std::int64_t columns_of_grid(std::int64_t panels, double shape, std::int64_t most) {
+  const double ideal = std::sqrt(static_cast<double>(panels) * 4 / 3 * shape);
+  const auto first = std::clamp<std::int64_t>(static_cast<std::int64_t>(ideal), 1, most);
+  std::int64_t best = first;
+  double least = INFINITY;
+  for (std::int64_t columns = first; columns <= std::min(first + 3, most); ++columns) {
+    const std::int64_t empty = (panels + columns - 1) / columns * columns - panels;
+    const double cost = static_cast<double>(empty) + 0.6 * std::abs(static_cast<double>(columns) - ideal);
+    if (cost < least) {
+      least = cost;
+      best = columns;
+    }
+  }
+  return best;
 }
 
 Frame::Frame(const HeatmapOptions& options, std::string note, double content_width)

@@ -53,6 +53,10 @@ class Svg {
   std::string body_;
 };
 
+/// Columns for a grid of panels, each `shape` times as high as wide, at most `most`: a picture of about 4:3 with
+/// few empty places.
+std::int64_t columns_of_grid(std::int64_t panels, double shape, std::int64_t most);
+
 /// Title and note over a picture, caption under it.
 class Frame {
  public:

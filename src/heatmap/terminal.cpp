@@ -13,7 +13,8 @@ namespace {
 
 using namespace picture;
 
-constexpr int kLeastWidth = 20, kWidestLabel = 16, kWidestCell = 12, kPanelGap = 3;
+constexpr int kLeastWidth = 20, kWidestLabel = 16, kWidestCell = 12, kPanelGap = 3, kSmallPanel = 32;
+constexpr std::string_view kFunction = "heatmap_terminal";
 constexpr std::int64_t kMostLines = 64;        // of a panel with one line a row
 constexpr std::int64_t kMostDenseRows = 96;    // of a pooled panel
 constexpr std::int64_t kFewestDenseRows = 24;  // pooling stops here, so that short axes stay visible
@@ -111,16 +112,33 @@ int longest_number(const Cells& cells, const Scale& scale) {
   return static_cast<int>(longest);
 }
 
-void plan_dense(Plan& plan, const Input& input, const HeatmapOptions& options, const Painter& painter, int room) {
+// Every row a line, for matrices that need no pooling.
+void plan_lines(Plan& plan, const Input& input, const HeatmapOptions& options, const Painter& painter, int room) {
+  plan.cells = pooled(input, 1, 1);
+  plan.scale = scale_of(plan.cells, options, kFunction);
+  plan.number_columns = longest_number(plan.cells, plan.scale);
+  const int least = plan.number_columns + (painter.colored() ? 2 : 3);
+  const auto share = static_cast<int>(room / input.seqlen_k);
+  plan.mode = options.show_values && share >= least ? Mode::numbers : Mode::blocks;
+  const int labels = widest(input.key_labels, input.seqlen_k, kWidestCell) + 1;
+  plan.cell_columns = plan.mode == Mode::numbers ? std::min(std::max(least, labels), share) : 2;
+}
+
+// A column a cell; several panels are made small enough to stand side by side.
+void plan_dense(Plan& plan, const Input& input, const HeatmapOptions& options, const Painter& painter, int width) {
+  plan.gutter = static_cast<int>(std::to_string(input.seqlen_q - 1).size());
+  int room = width - plan.gutter - 1;
+  if (input.heads > 2)
+    room = std::min(room, std::max(kSmallPanel, (width + kPanelGap) / 3 - kPanelGap - plan.gutter - 1));
   const std::int64_t block_k = (input.seqlen_k + room - 1) / room;
   const std::int64_t shape = painter.colored() ? 1 : 2;  // a character is twice as high as wide
-  const std::int64_t as_square =
-      std::min(block_k * shape, std::max<std::int64_t>(1, input.seqlen_q / kFewestDenseRows));
-  const std::int64_t block_q = std::max(as_square, (input.seqlen_q + kMostDenseRows - 1) / kMostDenseRows);
+  const std::int64_t kept_visible = std::max<std::int64_t>(1, input.seqlen_q / kFewestDenseRows);
+  const std::int64_t block_q =
+      std::max(std::min(block_k * shape, kept_visible), (input.seqlen_q + kMostDenseRows - 1) / kMostDenseRows);
   plan.mode = Mode::dense;
   plan.cell_columns = 1;
   plan.cells = pooled(input, block_q, block_k);
-  plan.scale = scale_of(plan.cells, options, "heatmap_terminal");
+  plan.scale = scale_of(plan.cells, options, kFunction);
 }
 
 Plan plan_of(const Input& input, const HeatmapOptions& options, const Painter& painter, int width) {
@@ -128,18 +146,8 @@ Plan plan_of(const Input& input, const HeatmapOptions& options, const Painter& p
   plan.gutter = std::min(widest(input.query_labels, input.seqlen_q, kWidestLabel), width / 4);
   const int room = width - plan.gutter - 1;
   const bool few = input.seqlen_q <= kMostLines && input.seqlen_k * 2 <= room;
-  if (few) {
-    plan.cells = pooled(input, 1, 1);
-    plan.scale = scale_of(plan.cells, options, "heatmap_terminal");
-    plan.number_columns = longest_number(plan.cells, plan.scale);
-    const int least = plan.number_columns + (painter.colored() ? 2 : 3);
-    const auto share = static_cast<int>(room / input.seqlen_k);
-    plan.mode = options.show_values && share >= least ? Mode::numbers : Mode::blocks;
-    const int labels = widest(input.key_labels, input.seqlen_k, kWidestCell) + 1;
-    plan.cell_columns = plan.mode == Mode::numbers ? std::min(std::max(least, labels), share) : 2;
-  } else {
-    plan_dense(plan, input, options, painter, room);
-  }
+  if (few) plan_lines(plan, input, options, painter, room);
+  if (!few || (plan.mode == Mode::blocks && input.heads > 2)) plan_dense(plan, input, options, painter, width);
   plan.panel_columns = plan.gutter + 1 + static_cast<int>(plan.cells.columns) * plan.cell_columns;
   return plan;
 }

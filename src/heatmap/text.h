@@ -33,6 +33,9 @@ double pixels_of(std::string_view text, double font_size);
 
 using Measure = std::function<double(std::string_view)>;
 
+/// pixels_of at this font size.
+Measure measure_at(double font_size);
+
 /// The text, or as much of its beginning as fits in `limit` together with an ellipsis.
 std::string shortened(std::string_view text, double limit, const Measure& measure);
 
