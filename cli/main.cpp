@@ -1,1 +1,64 @@
-int main() { return 0; }
+// The command `saccade`: reads the command line, runs one subcommand, turns errors into one line and exit code 2.
+#include <fmt/format.h>
+#include <saccade/cpu.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <new>
+
+#include "commands.h"
+#include "common.h"
+
+namespace {
+
+using namespace saccade::cli;
+
+ExitCode run_action(const Action& action) {
+  const ExitCode code = action();
+  // A full disk or a closed pipe shows here at the latest.
+  if (std::fflush(stdout) != 0) throw std::runtime_error("standard output could not be written");
+  return code;
+}
+
+ExitCode run_command_line(CLI::App& app, const Action& action, int argc, char** argv) {
+  std::string name = "saccade";
+  const auto complain = [&](std::string_view text) {
+    if (const auto parsed = app.get_subcommands(); !parsed.empty()) name += " " + parsed.front()->get_name();
+    fmt::print(stderr, "{}: {}\n", name, message_line(text));
+    return kBadUsage;
+  };
+  try {
+    app.parse(argc, argv);
+    return run_action(action);
+  } catch (const CLI::Success& request) {  // --help and --version
+    app.exit(request);
+    return kGood;
+  } catch (const std::bad_alloc&) {
+    return complain("not enough memory");
+  } catch (const std::exception& error) {
+    return complain(error.what());
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{"Exact attention: computed fast, step by step, and as a picture.", "saccade"};
+  app.set_version_flag("--version", fmt::format("saccade {}", saccade::version()));
+  app.require_subcommand(1);
+  app.footer(
+      "Results go to standard output, messages to standard error.\n"
+      "Exit code: 0 good, 1 a check failed, 2 bad usage or input (nothing is written then).\n\n"
+      "Start with:\n"
+      "  saccade tour                 attention by hand, number by number\n"
+      "  saccade explain tokens.json  the same for your own vectors\n"
+      "  saccade run --help           fast attention on your tensors");
+
+  Action action;
+  add_tour(app, action);
+  add_explain(app, action);
+  add_run(app, action);
+  add_heatmap(app, action);
+  add_info(app, action);
+  return run_command_line(app, action, argc, argv);
+}

@@ -1,0 +1,232 @@
+#include "common.h"
+
+#include <saccade/heatmap.h>
+#include <saccade/io.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+
+#include "terminal.h"
+
+namespace saccade::cli {
+namespace fs = std::filesystem;
+namespace {
+
+// The option `name` with one value, which `parse` turns into a number or refuses.
+template <class T, class Parse>
+CLI::Option* add_parsed(CLI::App& app, const std::string& name, std::optional<T>& value, const std::string& help,
+                        const std::string& wanted, Parse parse) {
+  const auto read = [&value, name, wanted, parse](const CLI::results_t& arguments) {
+    value = parse(arguments.front());
+    if (!value) throw CLI::ValidationError(name, fmt::format("{} wanted, not '{}'", wanted, arguments.front()));
+    return true;
+  };
+  return app.add_option(name, read, help);
+}
+
+template <class T>
+std::optional<T> parse_all(std::string_view text) {
+  T value{};
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc{} || stop != end) return std::nullopt;
+  return value;
+}
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  for (;;) {
+    const std::size_t end = text.find(separator);
+    parts.emplace_back(text.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+std::vector<std::string> read_lines(const std::string& path) {
+  const std::vector<std::byte> bytes = read_file(path);
+  std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (text.ends_with('\n')) text.remove_suffix(1);
+  std::vector<std::string> lines = split(text, '\n');
+  for (std::string& line : lines) {
+    if (line.ends_with('\r')) line.pop_back();
+  }
+  return lines;
+}
+
+// What a path means once "..", "." and links are out of it.
+fs::path resolved(const std::string& path) {
+  std::error_code ignored;
+  const fs::path result = fs::weakly_canonical(path, ignored);
+  return ignored ? fs::path(path) : result;
+}
+
+void require_writable(const NamedPath& output) {
+  const fs::path path = *output.path;
+  std::error_code ignored;
+  if (path.empty()) refuse("{} wants a file name", output.option);
+  if (path == "-") refuse("{} wants a file; standard output is not free for it", output.option);
+  if (fs::is_directory(path, ignored)) refuse("{}: {} is a folder", output.option, path.string());
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  if (!fs::is_directory(folder, ignored)) refuse("{}: there is no folder {}", output.option, folder.string());
+  if (::access(folder.c_str(), W_OK) != 0)
+    refuse("{}: folder {} cannot be written to", output.option, folder.string());
+}
+
+Json json_number(const TensorView& tensor, std::span<const std::int64_t> index) {
+  const double value = value_at(tensor, index);
+  if (tensor.dtype == DType::boolean) return value != 0.0;
+  if (!is_floating(tensor.dtype)) return static_cast<std::int64_t>(value);
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  if (tensor.dtype == DType::f64) return value;
+  // The shortest decimal that is this float, and not the longer one that is this float as a double.
+  return *parse_number(fmt::format("{}", static_cast<float>(value)));
+}
+
+Json json_array(const TensorView& tensor, std::vector<std::int64_t>& index) {
+  if (index.size() == tensor.rank) return json_number(tensor, index);
+  Json array = Json::array();
+  const std::int64_t length = tensor.shape[index.size()];
+  index.push_back(0);
+  for (; index.back() < length; ++index.back()) array.push_back(json_array(tensor, index));
+  index.pop_back();
+  return array;
+}
+
+}  // namespace
+
+std::string message_line(std::string_view text) {
+  if (text.starts_with('[')) {
+    if (const std::size_t end = text.find("] "); end != std::string_view::npos) text.remove_prefix(end + 2);
+  }
+  return visible(text);
+}
+
+void note(std::string_view command, std::string_view text) {
+  fmt::print(stderr, "saccade {}: {}\n", command, text);
+}
+
+std::optional<std::int64_t> parse_integer(std::string_view text) { return parse_all<std::int64_t>(text); }
+
+std::optional<double> parse_number(std::string_view text) {
+  const std::optional<double> value = parse_all<double>(text);
+  return value && std::isfinite(*value) ? value : std::nullopt;
+}
+
+CLI::Option* add_number(CLI::App& app, const std::string& name, std::optional<double>& value,
+                        const std::string& help) {
+  return add_parsed(app, name, value, help, "a number", parse_number)->type_name("X");
+}
+
+CLI::Option* add_integer(CLI::App& app, const std::string& name, std::optional<std::int64_t>& value,
+                         const std::string& help, std::int64_t min) {
+  const auto parse = [min](std::string_view text) {
+    const std::optional<std::int64_t> number = parse_integer(text);
+    return number && *number >= min ? number : std::nullopt;
+  };
+  const bool bounded = min != std::numeric_limits<std::int64_t>::min();
+  const std::string wanted = bounded ? fmt::format("a whole number of at least {}", min) : "a whole number";
+  return add_parsed(app, name, value, help, wanted, parse)->type_name("N");
+}
+
+void TokenOptions::add_to(CLI::App& app, const std::string& prefix, const std::string& whose) {
+  name_ = "--" + prefix + "tokens";
+  CLI::Option* as_list =
+      app.add_option(name_, list, "Names of " + whose + ", separated by commas")->type_name("A,B,C");
+  app.add_option(name_ + "-file", file, "The same from a file, one name a line (for names with commas)")
+      ->type_name("FILE")
+      ->excludes(as_list);
+}
+
+std::vector<std::string> TokenOptions::read(std::int64_t count) const {
+  if (!given()) return {};
+  std::vector<std::string> tokens = list ? split(*list, ',') : read_lines(*file);
+  if (static_cast<std::int64_t>(tokens.size()) != count) {
+    refuse("{} names {} tokens, but there are {}", list ? name_ : name_ + "-file", tokens.size(), count);
+  }
+  return tokens;
+}
+
+std::vector<std::string> numbered_tokens(std::int64_t count) {
+  std::vector<std::string> tokens;
+  for (std::int64_t i = 0; i < count; ++i) tokens.push_back(std::to_string(i));
+  return tokens;
+}
+
+std::string listed(const std::vector<std::string>& tokens) {
+  constexpr std::size_t kMost = 50;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(tokens.size(), kMost); ++i) {
+    text += fmt::format("{}{} {}", i == 0 ? "" : ", ", i, tokens[i]);
+  }
+  if (tokens.size() > kMost) text += fmt::format(", and {} more", tokens.size() - kMost);
+  return text;
+}
+
+void require_writable(const std::vector<NamedPath>& outputs, const std::vector<NamedPath>& inputs) {
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (!outputs[i].path) continue;
+    require_writable(outputs[i]);
+    const auto refuse_same = [&](const NamedPath& other) {
+      if (!other.path || resolved(*other.path) != resolved(*outputs[i].path)) return;
+      refuse("{} and {} name the same file, {}", other.option, outputs[i].option, *outputs[i].path);
+    };
+    std::for_each(outputs.begin(), outputs.begin() + static_cast<std::ptrdiff_t>(i), refuse_same);
+    std::ranges::for_each(inputs, refuse_same);
+  }
+}
+
+void require_one_standard_input(const std::vector<NamedPath>& inputs) {
+  const NamedPath* first = nullptr;
+  for (const NamedPath& input : inputs) {
+    if (input.path != "-") continue;
+    if (first != nullptr) refuse("{} and {} cannot both be read from standard input", first->option, input.option);
+    first = &input;
+  }
+}
+
+bool is_png(const NamedPath& picture) {
+  if (picture.path == "-") return false;
+  std::string ending = fs::path(*picture.path).extension().string();
+  std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (ending != ".png" && ending != ".svg") {
+    refuse("{} wants a name that ends in .svg or .png, not '{}'", picture.option, *picture.path);
+  }
+  return ending == ".png";
+}
+
+RenderedPicture::RenderedPicture(const NamedPath& file, std::string svg)
+    : path_(*file.path), svg_(std::move(svg)) {
+  if (is_png(file)) png_ = png_of_svg(svg_);
+}
+
+void RenderedPicture::write() const {
+  if (path_ == "-") {
+    fmt::print("{}", svg_);
+  } else if (png_.empty()) {
+    write_file(path_, svg_);
+  } else {
+    write_file(path_, png_);
+  }
+}
+
+Json to_json(const TensorView& tensor) {
+  std::vector<std::int64_t> index;
+  return json_array(tensor, index);
+}
+
+std::string duration(double seconds) {
+  if (seconds < 1e-3) return fmt::format("{:.3g} us", seconds * 1e6);
+  if (seconds < 1.0) return fmt::format("{:.3g} ms", seconds * 1e3);
+  return fmt::format("{:.3f} s", seconds);
+}
+
+void print_json(const Json& document) {
+  fmt::print("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
+}
+
+}  // namespace saccade::cli

@@ -1,0 +1,73 @@
+// Attention on a user's own vectors, every step kept so that it can be shown.
+#pragma once
+
+#include <saccade/modules.h>
+#include <saccade/random.h>
+#include <saccade/tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "../common.h"
+#include "../terminal.h"
+
+namespace saccade::cli {
+
+enum class Normalization { softmax, sum };
+
+/// Names and vectors: f32 [tokens, dim].
+struct Tokens {
+  std::vector<std::string> names;
+  Tensor vectors;
+};
+
+/// What to explain, and how.
+struct ExplainRequest {
+  Tokens queries;
+  std::optional<Tokens> keys;  ///< not given: the queries attend to themselves
+  Normalization normalization = Normalization::softmax;
+  std::optional<double> scale;  ///< not given: 1 without a module, 1 / sqrt(head_dim) with one
+  bool causal = false;
+  double dropout = 0.0;
+  std::shared_ptr<AttentionModule> module;  ///< null: queries, keys and values are the vectors themselves
+  std::string module_origin;                ///< "from W.safetensors", "drawn by PyTorch's seed 123"
+  TorchGenerator dropout_generator{0};
+};
+
+/// The steps of one head. All f64 but q, k and v, which have the type they were projected in.
+struct HeadSteps {
+  Tensor q, k, v;     ///< [queries, head_dim], [keys, head_dim], [keys, head_dim_v]
+  Tensor scores{};    ///< [queries, keys]: q . k
+  Tensor logits{};    ///< scaled, -inf where hidden
+  Tensor weights{};   ///< each row adds up to 1
+  Tensor dropped{};   ///< the weights that dropout left; equal to them without dropout
+  Tensor contexts{};  ///< [queries, head_dim_v]
+};
+
+struct Explanation {
+  ExplainRequest request;
+  std::vector<std::string> key_names;  ///< of the columns; a module may append one of its own
+  double scale = 1.0;
+  std::vector<HeadSteps> heads;
+  Tensor output;  ///< f32 [queries, d_out] of a module that joins its heads; else empty
+
+  const Tokens& keys() const { return request.keys ? *request.keys : request.queries; }
+  /// The final weights of all heads: f64 [heads, queries, keys].
+  Tensor all_weights() const;
+};
+
+/// Computes every step. Throws std::invalid_argument when the vectors do not fit together or the module, and when
+/// scores that add up to 0 are to be divided by their sum.
+Explanation explain(ExplainRequest request);
+
+/// The steps as text; of one query, with its arithmetic written out, where `query` is given.
+std::string explanation_text(const Explanation& explanation, std::optional<std::int64_t> query,
+                             const Terminal& terminal);
+
+/// The steps for machines; the rows of one query where `query` is given.
+Json explanation_json(const Explanation& explanation, std::optional<std::int64_t> query);
+
+}  // namespace saccade::cli

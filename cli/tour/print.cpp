@@ -1,0 +1,177 @@
+// The tour as text and as JSON.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "../table.h"
+#include "story.h"
+
+namespace saccade::cli {
+namespace {
+
+struct Words {
+  const char *printed, *computed, *numbers, *exact, *absolute, *relative, *all_hold, *some_fail;
+};
+
+constexpr Words kEnglish{
+    .printed = "printed",
+    .computed = "saccade",
+    .numbers = "{} {} numbers, {}; largest difference {:.1e}",
+    .exact = "to be met exactly",
+    .absolute = "tolerance {:.0e}",
+    .relative = "tolerance {:.0e} of each number",
+    .all_hold = "{} {} numbers, all within tolerance; {} further claims, all hold.",
+    .some_fail = "{} {} of {} numbers beyond their tolerance; {} of {} further claims do not hold.",
+};
+
+constexpr Words kChinese{
+    .printed = "印出",
+    .computed = "算得",
+    .numbers = "{} {} 个数，{}；最大相差 {:.1e}",
+    .exact = "须完全相同",
+    .absolute = "容差 {:.0e}",
+    .relative = "容差为各数的 {:.0e}",
+    .all_hold = "{} 共 {} 个数，全部在容差之内；另有 {} 条断言，全部成立。",
+    .some_fail = "{} {}/{} 个数超出容差；另有 {}/{} 条断言不成立。",
+};
+
+class Printer {
+ public:
+  Printer(Language language, const Terminal& terminal)
+      : words_(language == Language::english ? kEnglish : kChinese), terminal_(terminal) {}
+
+  std::string print(const Tour& tour) {
+    std::size_t number = 0;
+    for (const Chapter& chapter : tour.chapters) {
+      text_ += fmt::format("{}\n\n", terminal_.heading(fmt::format("{}. {}", ++number, chapter.title)));
+      for (const Step& step : chapter.steps) print(step);
+    }
+    print_summary(tour);
+    return std::move(text_);
+  }
+
+ private:
+  std::string mark(bool holds) const { return holds ? terminal_.good("✓") : terminal_.bad("✗"); }
+
+  void print(const Step& step) {
+    constexpr int kWidestText = 96;
+    for (const std::string& line : wrapped(step.text, std::min(terminal_.width, kWidestText)))
+      text_ += line + "\n";
+    if (!step.formula.empty()) text_ += fmt::format("    {}\n", terminal_.bold(step.formula));
+    for (const Check& check : step.checks) print(check);
+    if (step.picture) {
+      text_ +=
+          "\n" + heatmap_terminal(step.picture->weights, step.picture->options, terminal_.color, terminal_.width);
+    }
+    for (const Claim& claim : step.claims) {
+      text_ += fmt::format("  {} {}\n", mark(claim.holds), claim.text);
+      if (!claim.seen.empty()) text_ += fmt::format("    {}\n", terminal_.faint(claim.seen));
+    }
+    text_ += "\n";
+  }
+
+  void print(const Check& check) {
+    Table table(2);
+    if (!check.column_names.empty()) {
+      std::vector<std::string> heading{"", ""};
+      const std::string under_digits(check.scientific ? 0 : 2, ' ');
+      for (const std::string& name : check.column_names) heading.push_back(name + under_digits);
+      table.add_row(std::move(heading), Table::Tone::faint);
+    }
+    for (std::int64_t row = 0; row < check.printed.shape(0); ++row) add_row(table, check, row);
+    text_ += table.to_string(terminal_);
+    const std::int64_t wrong = check.count_wrong();
+    text_ += "  " +
+             fmt::format(fmt::runtime(words_.numbers), mark(wrong == 0), check.count(), tolerance(check.tolerance),
+                         check.largest_difference()) +
+             "\n";
+  }
+
+  void add_row(Table& table, const Check& check, std::int64_t row) const {
+    std::vector<std::string> printed{check.row_names[static_cast<std::size_t>(row)], words_.printed};
+    std::vector<std::string> computed{"", words_.computed};
+    bool holds = true;
+    for (std::int64_t column = 0; column < check.printed.shape(1); ++column) {
+      if (!check.is_printed(row, column)) break;
+      printed.push_back(number(check, check.printed.at<double>(row, column), 0));
+      computed.push_back(number(check, check.computed.at<double>(row, column), 2));
+      holds = holds && check.holds_at(row, column);
+    }
+    table.add_row(std::move(printed), Table::Tone::faint);
+    table.add_row(std::move(computed), Table::Tone::normal, mark(holds));
+  }
+
+  // A computed number shows two digits more than the printed one; the points stand one above the other.
+  static std::string number(const Check& check, double value, int more_digits) {
+    if (check.scientific) return fmt::format("{:.{}e}", value, check.decimals);
+    return fmt::format("{:.{}f}{}", value, check.decimals + more_digits, std::string(2 - more_digits, ' '));
+  }
+
+  std::string tolerance(Tolerance tolerance) const {
+    if (tolerance.relative > 0.0) return fmt::format(fmt::runtime(words_.relative), tolerance.relative);
+    if (tolerance.absolute > 0.0) return fmt::format(fmt::runtime(words_.absolute), tolerance.absolute);
+    return words_.exact;
+  }
+
+  void print_summary(const Tour& tour) {
+    std::int64_t claims = 0;
+    for (const Chapter& chapter : tour.chapters) {
+      for (const Step& step : chapter.steps) claims += static_cast<std::int64_t>(step.claims.size());
+    }
+    if (tour.holds()) {
+      text_ += fmt::format(fmt::runtime(words_.all_hold), mark(true), tour.count(), claims);
+    } else {
+      text_ += fmt::format(fmt::runtime(words_.some_fail), mark(false), tour.count_wrong(), tour.count(),
+                           tour.count_failed_claims(), claims);
+    }
+    text_ += "\n";
+  }
+
+  const Words& words_;
+  const Terminal& terminal_;
+  std::string text_;
+};
+
+Json check_json(const Check& check) {
+  return {{"path", check.path},
+          {"printed", to_json(check.printed)},
+          {"computed", to_json(check.computed)},
+          {"absolute_tolerance", check.tolerance.absolute},
+          {"relative_tolerance", check.tolerance.relative},
+          {"numbers", check.count()},
+          {"wrong", check.count_wrong()},
+          {"largest_difference", check.largest_difference()}};
+}
+
+Json step_json(const Step& step) {
+  Json checks = Json::array();
+  for (const Check& check : step.checks) checks.push_back(check_json(check));
+  Json claims = Json::array();
+  for (const Claim& claim : step.claims) {
+    claims.push_back({{"text", claim.text}, {"seen", claim.seen}, {"holds", claim.holds}});
+  }
+  return {{"text", step.text}, {"formula", step.formula}, {"checks", checks}, {"claims", claims}};
+}
+
+}  // namespace
+
+std::string tour_text(const Tour& tour, Language language, const Terminal& terminal) {
+  return Printer(language, terminal).print(tour);
+}
+
+Json tour_json(const Tour& tour) {
+  Json chapters = Json::array();
+  for (const Chapter& chapter : tour.chapters) {
+    Json steps = Json::array();
+    for (const Step& step : chapter.steps) steps.push_back(step_json(step));
+    chapters.push_back({{"title", chapter.title}, {"steps", steps}});
+  }
+  return {{"chapters", chapters},
+          {"inputs", tour.inputs},
+          {"numbers", tour.count()},
+          {"wrong", tour.count_wrong()},
+          {"failed_claims", tour.count_failed_claims()}};
+}
+
+}  // namespace saccade::cli
