@@ -165,8 +165,8 @@ class HeaderParser {
       }
       header_.shape.push_back(parse_length());
       if (accept(',')) continue;
-      if (header_.shape.size() == 1) refuse("the shape is a number in parentheses, not a tuple,");
       expect(')');
+      if (header_.shape.size() == 1) refuse("the shape is a number in parentheses, not a tuple,");
       break;
     }
   }
@@ -260,9 +260,7 @@ std::string npy_header(const Origin& origin, const TensorView& tensor) {
   }
   std::string text = "{'descr': '"s + (size_of(tensor.dtype) == 1 ? '|' : '<') + std::string(type) +
                      "', 'fortran_order': False, 'shape': (";
-  for (const std::int64_t length : tensor.dims()) {
-    text += std::to_string(length) + (&length == tensor.dims().data() + tensor.rank - 1 ? "" : ", ");
-  }
+  for (int dim = 0; dim < tensor.rank; ++dim) text += (dim == 0 ? "" : ", ") + std::to_string(tensor.shape[dim]);
   text += tensor.rank == 1 ? ",), }" : "), }";
   // NumPy leaves room for the first length to grow in place, then pads to a multiple of 64 bytes, the newline
   // included.

@@ -41,6 +41,7 @@ void save_npz(const std::filesystem::path& path, const std::map<std::string, Ten
   io::FileWriter file(origin, path);
   io::ZipWriter archive(origin, file);
   for (const auto& [name, tensor] : tensors) {
+    if (io::find_invalid_utf8(name)) origin.refuse_argument("the name " + io::in_quotes(name) + " is not UTF-8");
     const io::Origin inside{origin.function, origin.name + "(" + io::in_quotes(name) + ")"};
     archive.add(name + std::string(kSuffix), io::npy_header(inside, tensor), io::bytes_of(tensor));
   }

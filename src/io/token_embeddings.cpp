@@ -43,8 +43,7 @@ TokenEmbeddings embeddings_of_npy(const io::Origin& origin, std::span<const std:
   if (bad != numbers.end()) {
     const std::int64_t at = bad - numbers.begin();
     const std::int64_t index[] = {at / inputs.shape(1), at % inputs.shape(1)};
-    origin.refuse("the number at " + to_string(index) + " is " + std::to_string(value_at(array, index)) +
-                  ", which is not finite in f32");
+    origin.refuse("the number at " + to_string(index) + " is NaN or too large for f32");
   }
   return {{}, std::move(inputs)};
 }
