@@ -91,7 +91,8 @@ void fill_shapes(const TensorView& q, const TensorView& k, const TensorView& v, 
 }
 
 /// Copies an i32 or i64 [batch] view into `out`.
-void read_integers(std::string_view name, const TensorView& view, std::int64_t batch, std::vector<std::int64_t>& out) {
+void read_integers(std::string_view name, const TensorView& view, std::int64_t batch,
+                   std::vector<std::int64_t>& out) {
   if (view.dtype != DType::i32 && view.dtype != DType::i64)
     refuse(kName, name, " must be i32 or i64, but it is ", name_of(view.dtype));
   check_shape(kName, name, view, {batch});
@@ -114,7 +115,8 @@ void fill_positions(const AttentionOptions& options, Integers& integers, Attenti
   if (options.query_offset && options.query_offsets)
     refuse(kName, "query_offset and query_offsets were both given; only one may be");
   const auto check_offset = [](std::int64_t offset) {
-    if (offset < -kFarthest || offset > kFarthest) refuse(kName, "query_offset must be within 2^60 of 0, got ", offset);
+    if (offset < -kFarthest || offset > kFarthest)
+      refuse(kName, "query_offset must be within 2^60 of 0, got ", offset);
   };
   if (options.query_offset) {
     check_offset(*options.query_offset);
@@ -133,7 +135,8 @@ void fill_positions(const AttentionOptions& options, Integers& integers, Attenti
         refuse(kName, "kv_lengths must lie between 0 and seqlen_k = ", p.seqlen_k, ", but one is ", length);
     p.kv_lengths = integers.kv_lengths.data();
   }
-  for (const auto& [name, value] : {std::pair{"window_left", options.window_left}, {"window_right", options.window_right}})
+  for (const auto& [name, value] :
+       {std::pair{"window_left", options.window_left}, {"window_right", options.window_right}})
     if (value < -1) refuse(kName, name, " must be -1 (open) or at least 0, got ", value);
   p.window_left = std::min(options.window_left, kFarthest);
   p.window_right = std::min(options.window_right, kFarthest);
@@ -175,7 +178,8 @@ void fill_head_numbers(const AttentionOptions& options, AttentionParams& p) {
       check_shape(kName, "alibi_slopes", slopes, {p.batch, p.num_heads});
     else
       check_shape(kName, "alibi_slopes", slopes, {p.num_heads});
-    p.alibi_slopes = {slopes.as<float>(), slopes.rank == 2 ? slopes.strides[0] : 0, slopes.strides[slopes.rank - 1], 0};
+    p.alibi_slopes = {slopes.as<float>(), slopes.rank == 2 ? slopes.strides[0] : 0,
+                      slopes.strides[slopes.rank - 1], 0};
   }
   if (options.sinks) {
     check_dtype(kName, "sinks", options.sinks, DType::f32);
@@ -201,8 +205,8 @@ void fill_numbers(const AttentionOptions& options, AttentionParams& p) {
 }
 
 /// Checks that an output of the call has the axes of q and then seqlen_q (and seqlen_k).
-HeadedMatrix<float> output_per_head(std::string_view name, const MutableTensorView& view, int rank, bool rows_of_keys,
-                                    const AttentionParams& p) {
+HeadedMatrix<float> output_per_head(std::string_view name, const MutableTensorView& view, int rank,
+                                    bool rows_of_keys, const AttentionParams& p) {
   check_dtype(kName, name, view, DType::f32);
   const std::int64_t full[4] = {p.batch, p.num_heads, p.seqlen_q, p.seqlen_k};
   const std::int64_t* const wanted = full + (4 - rank);
@@ -213,14 +217,16 @@ HeadedMatrix<float> output_per_head(std::string_view name, const MutableTensorVi
   if (rows_of_keys) check_memory(kName, name, view);
   if (view.data == nullptr && view.size() > 0) refuse(kName, name, " has no data (null pointer)");
   const int row = rank - 2;
-  return {view.as<float>(), rank > 3 ? view.strides[0] : 0, rank > 2 ? view.strides[row - 1] : 0, view.strides[row]};
+  return {view.as<float>(), rank > 3 ? view.strides[0] : 0, rank > 2 ? view.strides[row - 1] : 0,
+          view.strides[row]};
 }
 
-/// Packed keys may take this many floats at a time (16 MiB: half of the last-level cache of the machines measured). A
-/// head with more of them packs its keys block by block, again for each query block.
+/// Packed keys may take this many floats at a time (16 MiB: half of the last-level cache of the machines
+/// measured). A head with more of them packs its keys block by block, again for each query block.
 constexpr std::size_t kPackedFloats = std::size_t{4} << 20;
 
-/// One call's work as the threads see it: kv heads numbered over batch and head, each with the query blocks of its group.
+/// One call's work as the threads see it: kv heads numbered over batch and head, each with the query blocks of its
+/// group.
 struct Schedule {
   const cpu::KernelSet& kernels;
   const AttentionParams& p;
@@ -236,8 +242,8 @@ struct Schedule {
                       packed_head + static_cast<std::size_t>(block) * plan.packed_block_floats);
   }
 
-  /// `block` counts over the group's query blocks. The last ones of a head come first: under a causal mask they are
-  /// the longest.
+  /// `block` counts over the group's query blocks. The last ones of a head come first: under a causal mask they
+  /// are the longest.
   void run(std::int64_t kv_head, std::int64_t block, const float* packed_head, float* scratch) const {
     const std::int64_t row = (query_blocks - 1 - block % query_blocks) * plan.block_q;
     const std::int64_t head = kv_head % p.num_kv_heads * group + block / query_blocks;
@@ -287,7 +293,8 @@ void run_tiled(const cpu::KernelSet& kernels, const AttentionParams& p, int requ
     return schedule.run_blocks(requested);
   const int threads = threads_for(requested, schedule.kv_heads);
   constexpr std::int64_t kHeadsPerThread = 8;  // so that the last one cannot keep the others waiting for long
-  if (threads == threads_for(requested, 1 << 20) && (threads == 1 || schedule.kv_heads >= kHeadsPerThread * threads))
+  if (threads == threads_for(requested, 1 << 20) &&
+      (threads == 1 || schedule.kv_heads >= kHeadsPerThread * threads))
     return schedule.run_heads(threads);
   schedule.run_shared(requested);
 }
@@ -330,8 +337,8 @@ void attention(const TensorView& q, const TensorView& k, const TensorView& v, co
 
 Tensor attention(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionOptions& options) {
   if (q.rank < 2 || q.rank > 4 || v.rank != q.rank)
-    refuse(kName, "q, k and v must have the same rank, 2, 3 or 4, but they have shapes ", to_string(q.dims()), ", ",
-           to_string(k.dims()), " and ", to_string(v.dims()));
+    refuse(kName, "q, k and v must have the same rank, 2, 3 or 4, but they have shapes ", to_string(q.dims()),
+           ", ", to_string(k.dims()), " and ", to_string(v.dims()));
   Shape shape(q.dims().begin(), q.dims().end());
   shape.back() = v.shape[v.rank - 1];
   Tensor o(DType::f32, shape);

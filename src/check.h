@@ -42,8 +42,8 @@ inline void check_memory(std::string_view function, std::string_view name, const
   if (last >= 0 && view.shape[last] > 1 && view.strides[last] != 1)
     refuse(function, name, " must have a contiguous innermost dimension (stride 1), but its stride is ",
            view.strides[last]);
-  if (view.data == nullptr && view.size() > 0) refuse(function, name, " has shape ", to_string(view.dims()),
-                                                      " but no data (null pointer)");
+  if (view.data == nullptr && view.size() > 0)
+    refuse(function, name, " has shape ", to_string(view.dims()), " but no data (null pointer)");
 }
 
 }  // namespace saccade

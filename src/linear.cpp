@@ -12,8 +12,10 @@ constexpr std::string_view kName = "linear";
 /// Rows of one unit of work: enough that packing its panel of the weight costs little.
 constexpr std::int64_t kBlockRows = 384;
 
-LinearParams check(const TensorView& x, const TensorView& weight, const TensorView& y, const LinearOptions& options) {
-  for (const auto& [name, view] : {std::pair<std::string_view, const TensorView&>{"x", x}, {"weight", weight}, {"y", y}}) {
+LinearParams check(const TensorView& x, const TensorView& weight, const TensorView& y,
+                   const LinearOptions& options) {
+  for (const auto& [name, view] :
+       {std::pair<std::string_view, const TensorView&>{"x", x}, {"weight", weight}, {"y", y}}) {
     if (view.rank == 0) refuse(kName, name, " must have at least one dimension");
     check_dtype(kName, name, view, DType::f32);
     check_memory(kName, name, view);
@@ -26,12 +28,12 @@ LinearParams check(const TensorView& x, const TensorView& weight, const TensorVi
   p.weight_in_stride = in_out ? weight.strides[0] : 1;
   p.weight_out_stride = in_out ? 1 : weight.strides[0];
   if (x.shape[x.rank - 1] != p.d_in)
-    refuse(kName, "x has d_in ", x.shape[x.rank - 1], " (shape ", to_string(x.dims()), ") but weight takes ", p.d_in,
-           " (shape ", to_string(weight.dims()), ")");
+    refuse(kName, "x has d_in ", x.shape[x.rank - 1], " (shape ", to_string(x.dims()), ") but weight takes ",
+           p.d_in, " (shape ", to_string(weight.dims()), ")");
   if (y.rank != x.rank || y.shape[y.rank - 1] != p.d_out ||
       !std::equal(x.shape.begin(), x.shape.begin() + x.rank - 1, y.shape.begin()))
-    refuse(kName, "y must have the shape of x with d_out ", p.d_out, " last, but x has shape ", to_string(x.dims()),
-           " and y has shape ", to_string(y.dims()));
+    refuse(kName, "y must have the shape of x with d_out ", p.d_out, " last, but x has shape ",
+           to_string(x.dims()), " and y has shape ", to_string(y.dims()));
   if (options.bias) {
     check_dtype(kName, "bias", options.bias, DType::f32);
     check_shape(kName, "bias", options.bias, {p.d_out});
@@ -43,7 +45,8 @@ LinearParams check(const TensorView& x, const TensorView& weight, const TensorVi
   return p;
 }
 
-/// Where the outer dimensions of a view are rows at one stride, that stride; x and y then need no loop around them.
+/// Where the outer dimensions of a view are rows at one stride, that stride; x and y then need no loop around
+/// them.
 bool single_stride(const TensorView& view, std::int64_t& stride) {
   stride = view.rank > 1 ? view.strides[view.rank - 2] : 0;
   for (int i = view.rank - 3; i >= 0; --i)
@@ -55,14 +58,15 @@ void run(const cpu::KernelSet& kernels, const LinearParams& p, int requested) {
   if (kernels.is_small_linear(p)) return kernels.linear_small(p);
   const std::int64_t panels = (p.d_out + kernels.linear_block_columns - 1) / kernels.linear_block_columns;
   const std::int64_t blocks = (p.rows + kBlockRows - 1) / kBlockRows;
-  const std::size_t scratch = static_cast<std::size_t>(p.d_in) * static_cast<std::size_t>(kernels.linear_block_columns);
+  const std::size_t scratch =
+      static_cast<std::size_t>(p.d_in) * static_cast<std::size_t>(kernels.linear_block_columns);
   // Below some 10 microseconds of work a second thread costs more than it does.
   const bool worth_threads = p.rows * p.d_in * p.d_out > (std::int64_t{1} << 19);
   parallel_for(worth_threads ? threads_for(requested, panels * blocks) : 1, panels * blocks, scratch,
                [&](std::int64_t item, float* panel) {
                  const std::int64_t row = item / panels * kBlockRows;
-                 kernels.linear(p, row, std::min(p.rows, row + kBlockRows), item % panels * kernels.linear_block_columns,
-                                panel);
+                 kernels.linear(p, row, std::min(p.rows, row + kBlockRows),
+                                item % panels * kernels.linear_block_columns, panel);
                });
 }
 
@@ -80,7 +84,8 @@ void run_rows(const cpu::KernelSet& kernels, const TensorView& x, const MutableT
 
 }  // namespace
 
-void linear(const TensorView& x, const TensorView& weight, const MutableTensorView& y, const LinearOptions& options) {
+void linear(const TensorView& x, const TensorView& weight, const MutableTensorView& y,
+            const LinearOptions& options) {
   const LinearParams p = check(x, weight, y, options);
   const cpu::KernelSet& kernels = cpu::active_kernels();
   if (y.size() == 0) return;
@@ -89,8 +94,8 @@ void linear(const TensorView& x, const TensorView& weight, const MutableTensorVi
 
 Tensor linear(const TensorView& x, const TensorView& weight, const LinearOptions& options) {
   if (x.rank == 0 || weight.rank != 2)
-    refuse(kName, "x must have at least one dimension and weight two, but they have shapes ", to_string(x.dims()), " and ",
-           to_string(weight.dims()));
+    refuse(kName, "x must have at least one dimension and weight two, but they have shapes ", to_string(x.dims()),
+           " and ", to_string(weight.dims()));
   Shape shape(x.dims().begin(), x.dims().end());
   shape.back() = weight.shape[options.weight_layout == WeightLayout::in_out ? 1 : 0];
   Tensor y(DType::f32, shape);

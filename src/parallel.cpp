@@ -20,14 +20,15 @@ namespace {
 
 std::atomic<bool> is_forked_child = false;
 
-// GNU OpenMP keeps its threads with the thread that started them, and after a fork the child's main thread believes in
-// threads that are gone. A new thread has no such memory.
+// GNU OpenMP keeps its threads with the thread that started them, and after a fork the child's main thread
+// believes in threads that are gone. A new thread has no such memory.
 [[maybe_unused]] const int fork_handler =
     pthread_atfork(nullptr, nullptr, [] { is_forked_child.store(true, std::memory_order_relaxed); });
 
 void run_team(int threads, const std::function<void(int)>& body) {
   std::exception_ptr error;
-  // The region's own start and end order memory; these atomics say so to ThreadSanitizer, which cannot see into OpenMP.
+  // The region's own start and end order memory; these atomics say so to ThreadSanitizer, which cannot see into
+  // OpenMP.
   std::atomic<int> started = 0, finished = 0;
   std::atomic_flag failed = ATOMIC_FLAG_INIT;
   started.store(1, std::memory_order_release);

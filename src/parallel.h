@@ -9,12 +9,12 @@
 
 namespace saccade {
 
-/// Calls body(thread) for thread = 0 ... threads - 1, each on a thread of its own, and returns when all have. The first
-/// exception is thrown again here. Works in the child of a fork, and from several threads at once.
+/// Calls body(thread) for thread = 0 ... threads - 1, each on a thread of its own, and returns when all have. The
+/// first exception is thrown again here. Works in the child of a fork, and from several threads at once.
 void run_on_threads(int threads, const std::function<void(int)>& body);
 
-/// Calls body(item, scratch) for each item, which threads take in ascending order as they become free. `scratch` is the
-/// thread's own, `scratch_floats` long, 64-byte aligned, not initialised.
+/// Calls body(item, scratch) for each item, which threads take in ascending order as they become free. `scratch`
+/// is the thread's own, `scratch_floats` long, 64-byte aligned, not initialised.
 void parallel_for(int threads, std::int64_t items, std::size_t scratch_floats,
                   const std::function<void(std::int64_t item, float* scratch)>& body);
 
@@ -38,7 +38,8 @@ class Workspace {
   Block* block_ = nullptr;
 };
 
-/// Threads that a call uses which asks for `requested` (0: the default) and has `items` independent pieces of work.
+/// Threads that a call uses which asks for `requested` (0: the default) and has `items` independent pieces of
+/// work.
 int threads_for(int requested, std::int64_t items);
 
 }  // namespace saccade

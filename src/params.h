@@ -12,9 +12,7 @@ struct HeadedMatrix {
   T* data = nullptr;
   std::int64_t batch_stride = 0, head_stride = 0, row_stride = 0;
 
-  T* head(std::int64_t batch, std::int64_t head) const {
-    return data + batch * batch_stride + head * head_stride;
-  }
+  T* head(std::int64_t batch, std::int64_t head) const { return data + batch * batch_stride + head * head_stride; }
   T* row(std::int64_t batch, std::int64_t head_index, std::int64_t row_index) const {
     return head(batch, head_index) + row_index * row_stride;
   }
@@ -73,8 +71,8 @@ struct LinearParams {
   std::int64_t rows = 0, d_in = 0, d_out = 0;
   const float* x = nullptr;  // [rows, d_in]
   std::int64_t x_stride = 0;
-  const float* weight = nullptr;            // element (in, out) at in * weight_in_stride + out * weight_out_stride;
-  std::int64_t weight_in_stride = 0;        // one of the two strides is 1
+  const float* weight = nullptr;      // element (in, out) at in * weight_in_stride + out * weight_out_stride;
+  std::int64_t weight_in_stride = 0;  // one of the two strides is 1
   std::int64_t weight_out_stride = 0;
   const float* bias = nullptr;  // [d_out]
   float* y = nullptr;           // [rows, d_out]

@@ -12,6 +12,7 @@
 
 #define SACCADE_ISA_NAMESPACE avx2
 #include "cpu/simd_avx2.h"
+
 #include "cpu/kernel_table.h"
 
 #if defined(__clang__)

@@ -4,7 +4,8 @@
 #ifdef SACCADE_X86
 
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"))), \
+                             apply_to = function)
 #else
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")
@@ -12,6 +13,7 @@
 
 #define SACCADE_ISA_NAMESPACE avx512
 #include "cpu/simd_avx512.h"
+
 #include "cpu/kernel_table.h"
 
 #if defined(__clang__)

@@ -19,7 +19,8 @@ inline constexpr int kValueVectors = kRegisters == 32 ? 4 : 2;
 
 static_assert(kTileRows % kValueRows == 0);
 
-/// Keys of a block. 256 keeps a tile's scores and probabilities (12 KiB each at 12 rows) near the first-level cache.
+/// Keys of a block. 256 keeps a tile's scores and probabilities (12 KiB each at 12 rows) near the first-level
+/// cache.
 inline constexpr int kBlockK = 256;
 static_assert(kBlockK % kTileColumns == 0);
 

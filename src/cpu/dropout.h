@@ -17,7 +17,8 @@ struct Dropout {
         offset(params.dropout_offset),
         threshold(static_cast<std::uint64_t>(std::ceil(params.dropout_p * 4294967296.0))) {}
 
-  /// Sets the dropped ones of values[begin, end) to 0: columns `first_key` + begin and on; first_key is a multiple of 64.
+  /// Sets the dropped ones of values[begin, end) to 0: columns `first_key` + begin and on; first_key is a multiple
+  /// of 64.
   void apply(float* values, int begin, int end, std::uint32_t batch_head, std::uint32_t row,
              std::int64_t first_key) const {
     alignas(64) std::uint32_t words[4][16];
@@ -30,7 +31,8 @@ struct Dropout {
 
  private:
   /// words[w][lane]: word w of the counter (offset, batch_head, row, first + lane).
-  void draw(std::uint32_t batch_head, std::uint32_t row, std::uint32_t first, std::uint32_t (&words)[4][16]) const {
+  void draw(std::uint32_t batch_head, std::uint32_t row, std::uint32_t first,
+            std::uint32_t (&words)[4][16]) const {
     for (int lane = 0; lane < 16; ++lane) {
       words[0][lane] = offset;
       words[1][lane] = batch_head;

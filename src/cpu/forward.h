@@ -20,10 +20,10 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 /// One tile of query rows against a range of one key block.
 struct TileStep {
   int tile = 0;
-  std::int64_t first_key = 0;  // of the block
-  int begin = 0, end = 0;      // columns of the block, multiples of kTileColumns
+  std::int64_t first_key = 0;          // of the block
+  int begin = 0, end = 0;              // columns of the block, multiples of kTileColumns
   int value_begin = 0, value_end = 0;  // columns that some row of the tile can see
-  const float* keys = nullptr;  // the packed block
+  const float* keys = nullptr;         // the packed block
 };
 
 /// The memory of one thread's work on a query block.
@@ -138,7 +138,8 @@ class QueryBlock {
     step.value_begin = static_cast<int>(std::clamp<std::int64_t>(first.begin - first_key, 0, length));
     step.value_end = static_cast<int>(std::clamp<std::int64_t>(last.end - first_key, 0, length));
     step.begin = step.value_begin / kTileColumns * kTileColumns;
-    step.end = step.value_begin < step.value_end ? static_cast<int>(round_up(step.value_end, kTileColumns)) : step.begin;
+    step.end =
+        step.value_begin < step.value_end ? static_cast<int>(round_up(step.value_end, kTileColumns)) : step.begin;
     if (p_.weights.data) {
       step.begin = 0;
       step.end = static_cast<int>(round_up(length, kTileColumns));
@@ -174,7 +175,8 @@ class QueryBlock {
     if constexpr (kCanOverlap) {
       if (overlap)
         for (; column < next.end && exp_column < last.end; column += kTileColumns, exp_column += kTileColumns)
-          score_tile<true>(queries, next.keys + column, p_.head_dim, scores + column, row_max, pending_exp(exp_column));
+          score_tile<true>(queries, next.keys + column, p_.head_dim, scores + column, row_max,
+                           pending_exp(exp_column));
     }
     for (; exp_column < last.end; exp_column += kTileColumns) exp_tile(pending_exp(exp_column));
     for (; column < next.end; column += kTileColumns)
@@ -186,14 +188,12 @@ class QueryBlock {
     const std::int64_t row = tile_row(step.tile);
     const int rows = tile_rows(step.tile);
     const KeyRange first = visibility_.visible(row), last = visibility_.visible(row + rows - 1);
-    const bool all_visible =
-        last.begin <= step.first_key + step.begin && first.end >= step.first_key + step.end;
+    const bool all_visible = last.begin <= step.first_key + step.begin && first.end >= step.first_key + step.end;
     if (all_visible && !touches_all_) return;
     float* scores = scratch_.scores(parity_);
     for (int i = 0; i < rows; ++i)
-      store(row_max + i * kWidth,
-            finish_scores(p_, visibility_, batch_, head_, row + i, step.first_key, step.begin, step.end,
-                          scores + i * kBlockK, scratch_.mask_row));
+      store(row_max + i * kWidth, finish_scores(p_, visibility_, batch_, head_, row + i, step.first_key,
+                                                step.begin, step.end, scores + i * kBlockK, scratch_.mask_row));
     if (p_.weights.data) save_scores(step, scores);
   }
 
@@ -208,8 +208,8 @@ class QueryBlock {
     const float* v = p_.v.row(batch_, kv_head_, step.first_key + from);
     float* o = scratch_.o(step.tile);
     if constexpr (kCareful)
-      value_product_of_visible(scores + from, scratch_.probabilities + from, v, p_.v.row_stride, keys, p_.head_dim_v,
-                               alpha_[0], o);
+      value_product_of_visible(scores + from, scratch_.probabilities + from, v, p_.v.row_stride, keys,
+                               p_.head_dim_v, alpha_[0], o);
     else
       value_product(scratch_.probabilities + from, v, p_.v.row_stride, keys, p_.head_dim_v, alpha_, o,
                     scratch_.o_stride());
@@ -219,7 +219,8 @@ class QueryBlock {
 
   /// Keeps the finished scores where the weights will stand, until m and l are final.
   void save_scores(const TileStep& step, const float* scores) {
-    const std::size_t columns = static_cast<std::size_t>(std::min<std::int64_t>(step.end, p_.seqlen_k - step.first_key));
+    const std::size_t columns =
+        static_cast<std::size_t>(std::min<std::int64_t>(step.end, p_.seqlen_k - step.first_key));
     for (int i = 0; i < tile_rows(step.tile); ++i)
       std::memcpy(p_.weights.row(batch_, head_, tile_row(step.tile) + i) + step.first_key, scores + i * kBlockK,
                   columns * sizeof(float));

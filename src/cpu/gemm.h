@@ -1,5 +1,6 @@
-// Projections: y = x W + b. A panel of W is packed [d_in][kPanelColumns]; each output is one chain of multiply-adds in
-// order of the input dimension that starts at the bias, so a row's bits do not depend on the other rows.
+// Projections: y = x W + b. A panel of W is packed [d_in][kPanelColumns]; each output is one chain of
+// multiply-adds in order of the input dimension that starts at the bias, so a row's bits do not depend on the
+// other rows.
 #pragma once
 
 #include "cpu/block_sizes.h"
@@ -42,25 +43,26 @@ inline void panel_product(const LinearParams& p, const float* const (&x)[kValueR
   alignas(64) float bias[kPanelColumns] = {};
   if (p.bias)
     for (std::int64_t c = 0; c < columns; ++c) bias[c] = p.bias[column + c];
-  SACCADE_UNROLL for (int i = 0; i < kValueRows; ++i)
-    SACCADE_UNROLL for (int c = 0; c < kPanelVectors; ++c) acc[i][c] = load(bias + c * kWidth);
+  SACCADE_UNROLL for (int i = 0; i < kValueRows; ++i) SACCADE_UNROLL for (int c = 0; c < kPanelVectors; ++c)
+      acc[i][c] = load(bias + c * kWidth);
   for (std::int64_t d = 0; d < p.d_in; ++d) {
     Vec w[kPanelVectors];
     SACCADE_UNROLL for (int c = 0; c < kPanelVectors; ++c) w[c] = load(panel + d * kPanelColumns + c * kWidth);
-    SACCADE_UNROLL for (int i = 0; i < kValueRows; ++i)
-      SACCADE_UNROLL for (int c = 0; c < kPanelVectors; ++c) acc[i][c] = fma_broadcast(x[i] + d, w[c], acc[i][c]);
+    SACCADE_UNROLL for (int i = 0; i < kValueRows; ++i) SACCADE_UNROLL for (int c = 0; c < kPanelVectors; ++c)
+        acc[i][c] = fma_broadcast(x[i] + d, w[c], acc[i][c]);
   }
   SACCADE_UNROLL for (int i = 0; i < kValueRows; ++i) {
     float* y = p.y + (row + i) * p.y_stride + column;
     if (i < rows) {
-      SACCADE_UNROLL for (int c = 0; c < kPanelVectors; ++c)
-        if (columns > c * kWidth) store_first(y + c * kWidth, static_cast<int>(columns) - c * kWidth, acc[i][c]);
+      SACCADE_UNROLL for (int c = 0; c < kPanelVectors; ++c) if (columns > c * kWidth)
+          store_first(y + c * kWidth, static_cast<int>(columns) - c * kWidth, acc[i][c]);
     }
   }
 }
 
 /// Rows [row, row_end) of the panel of columns that begins at `column`.
-inline void linear(const LinearParams& p, std::int64_t row, std::int64_t row_end, std::int64_t column, float* scratch) {
+inline void linear(const LinearParams& p, std::int64_t row, std::int64_t row_end, std::int64_t column,
+                   float* scratch) {
   pack_panel(p, column, scratch);
   for (; row < row_end; row += kValueRows) {
     const int rows = static_cast<int>(std::min<std::int64_t>(kValueRows, row_end - row));

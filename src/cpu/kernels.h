@@ -13,10 +13,10 @@ namespace saccade::cpu {
 /// How one call is cut up. Depends on the shapes of a head and on the instruction set alone, never on
 /// batch, seqlen_q or threads, so that a row's bits do not either.
 struct ForwardPlan {
-  std::int64_t block_q = 0;               // query rows of one unit of work
-  std::int64_t block_k = 0;               // keys of one packed block, at absolute multiples of block_k
-  std::size_t packed_block_floats = 0;    // of one packed key block
-  std::size_t scratch_floats = 0;         // of one thread
+  std::int64_t block_q = 0;             // query rows of one unit of work
+  std::int64_t block_k = 0;             // keys of one packed block, at absolute multiples of block_k
+  std::size_t packed_block_floats = 0;  // of one packed key block
+  std::size_t scratch_floats = 0;       // of one thread
 };
 
 struct KernelSet {

@@ -47,7 +47,8 @@ inline void apply_softcap(float* scores, int begin, int end, float softcap) {
 }
 
 /// Adds -slope * |position - key| to the keys from `first_key` on.
-inline void apply_alibi(float* scores, int begin, int end, float slope, std::int64_t position, std::int64_t first_key) {
+inline void apply_alibi(float* scores, int begin, int end, float slope, std::int64_t position,
+                        std::int64_t first_key) {
   const Vec factor = broadcast(-slope * kLog2E);
   for (int j = begin; j < end; j += kWidth) {
     const Vec distance = abs(sub(broadcast(static_cast<float>(position - first_key - j)), lane_index()));
@@ -69,7 +70,8 @@ inline void read_mask_row(const MaskParams& mask, std::int64_t batch, std::int64
   };
   switch (mask.type) {
     case MaskType::boolean:
-      return read(static_cast<const std::uint8_t*>(mask.data), [](std::uint8_t x) { return x ? 0.0f : -kInfinity; });
+      return read(static_cast<const std::uint8_t*>(mask.data),
+                  [](std::uint8_t x) { return x ? 0.0f : -kInfinity; });
     case MaskType::f32:
       return read(static_cast<const float*>(mask.data), [](float x) { return x; });
     case MaskType::f64:
@@ -105,8 +107,8 @@ inline Vec apply_range(float* scores, int begin, int end, KeyRange visible, std:
 
 /// Everything between product and softmax for one row of a tile: columns [begin, end) of the block at `first_key`.
 inline Vec finish_scores(const AttentionParams& params, const Visibility& visibility, std::int64_t batch,
-                         std::int64_t head, std::int64_t row, std::int64_t first_key, int begin, int end, float* scores,
-                         float* mask_row) {
+                         std::int64_t head, std::int64_t row, std::int64_t first_key, int begin, int end,
+                         float* scores, float* mask_row) {
   if (params.softcap != 0.0f) apply_softcap(scores, begin, end, params.softcap);
   if (params.alibi_slopes.data)
     apply_alibi(scores, begin, end, *params.alibi_slopes.head(batch, head), row + visibility.offset, first_key);

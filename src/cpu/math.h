@@ -25,8 +25,8 @@ struct Exp2 {
   Vec rounded, fraction, value;
 };
 inline constexpr int kExp2Degree = 5;
-inline constexpr float kExp2Coefficients[kExp2Degree + 1] = {
-    0x1.5bba14p-10f, 0x1.3cea88p-7f, 0x1.c6b752p-5f, 0x1.ebf9bcp-3f, 0x1.62e42ap-1f, 1.0f};
+inline constexpr float kExp2Coefficients[kExp2Degree + 1] = {0x1.5bba14p-10f, 0x1.3cea88p-7f, 0x1.c6b752p-5f,
+                                                             0x1.ebf9bcp-3f,  0x1.62e42ap-1f, 1.0f};
 
 SACCADE_INLINE Exp2 exp2_begin(Vec x) {
   const Vec clamped = max(broadcast(-127.0f), x);  // in this order a NaN passes

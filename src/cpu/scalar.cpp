@@ -3,6 +3,7 @@
 
 #define SACCADE_ISA_NAMESPACE scalar
 #include "cpu/simd_scalar.h"
+
 #include "cpu/kernel_table.h"
 
 namespace saccade::cpu {

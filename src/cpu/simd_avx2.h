@@ -72,7 +72,8 @@ SACCADE_INLINE float reduce_max(Vec a) {
   return _mm_cvtss_f32(_mm_max_ss(half, _mm_movehdup_ps(half)));
 }
 
-SACCADE_INLINE void transpose_tile(const float* from, std::int64_t from_stride, float* to, std::int64_t to_stride) {
+SACCADE_INLINE void transpose_tile(const float* from, std::int64_t from_stride, float* to,
+                                   std::int64_t to_stride) {
   __m256 r[8], t[8];
   SACCADE_UNROLL for (int i = 0; i < 8; ++i) r[i] = _mm256_loadu_ps(from + i * from_stride);
   SACCADE_UNROLL for (int i = 0; i < 4; ++i) {

@@ -61,9 +61,7 @@ SACCADE_INLINE Mask columns_within(int column, int begin, int end) {
                            _mm512_cmplt_epi32_mask(lane, _mm512_set1_epi32(end)));
 }
 /// 0, 1, 2, ... 15.
-SACCADE_INLINE Vec lane_index() {
-  return _mm512_set_ps(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-}
+SACCADE_INLINE Vec lane_index() { return _mm512_set_ps(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0); }
 
 /// x * 2^n where n was rounded to an integer by adding kRoundToInteger to it: integer additions on the exponent
 /// field. (vscalefps would cost an FMA slot.)
@@ -76,7 +74,8 @@ SACCADE_INLINE float reduce_add(Vec a) { return _mm512_reduce_add_ps(a); }
 SACCADE_INLINE float reduce_max(Vec a) { return _mm512_reduce_max_ps(a); }
 
 /// Writes the transpose of the 16 x 16 numbers at `from` (rows `from_stride` apart) to aligned rows of `to`.
-SACCADE_INLINE void transpose_tile(const float* from, std::int64_t from_stride, float* to, std::int64_t to_stride) {
+SACCADE_INLINE void transpose_tile(const float* from, std::int64_t from_stride, float* to,
+                                   std::int64_t to_stride) {
   __m512 r[16], t[16];
   SACCADE_UNROLL for (int i = 0; i < 16; ++i) r[i] = _mm512_loadu_ps(from + i * from_stride);
   SACCADE_UNROLL for (int i = 0; i < 8; ++i) {
@@ -93,7 +92,8 @@ SACCADE_INLINE void transpose_tile(const float* from, std::int64_t from_stride, 
   }
   SACCADE_UNROLL for (int i = 0; i < 4; ++i) {
     const __m512 a = _mm512_shuffle_f32x4(r[i], r[4 + i], 0x88), b = _mm512_shuffle_f32x4(r[i], r[4 + i], 0xdd);
-    const __m512 c = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0x88), d = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0xdd);
+    const __m512 c = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0x88),
+                 d = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0xdd);
     _mm512_store_ps(to + (i + 0) * to_stride, _mm512_shuffle_f32x4(a, c, 0x88));
     _mm512_store_ps(to + (i + 4) * to_stride, _mm512_shuffle_f32x4(b, d, 0x88));
     _mm512_store_ps(to + (i + 8) * to_stride, _mm512_shuffle_f32x4(a, c, 0xdd));

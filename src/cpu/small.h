@@ -1,5 +1,6 @@
-// Paths for problems of a few keys and dimensions, where packing, scratch memory and threads would cost more than the
-// work: a 6 x 3 input with 3 x 4 projections, say. Lanes run along queries, so that nothing is summed across them.
+// Paths for problems of a few keys and dimensions, where packing, scratch memory and threads would cost more than
+// the work: a 6 x 3 input with 3 x 4 projections, say. Lanes run along queries, so that nothing is summed across
+// them.
 #pragma once
 
 #include "cpu/block_sizes.h"
@@ -42,7 +43,8 @@ inline void forward_small_rows(const AttentionParams& p, const float* q, const f
   const Vec inverse = div(broadcast(1.0f), sum);
   for (std::int64_t d = 0; d < p.head_dim_v; ++d) {
     Vec x = zero();
-    for (std::int64_t j = 0; j < p.seqlen_k; ++j) x = fma(broadcast_from(v + j * p.v.row_stride + d), scores[j], x);
+    for (std::int64_t j = 0; j < p.seqlen_k; ++j)
+      x = fma(broadcast_from(v + j * p.v.row_stride + d), scores[j], x);
     store(transposed + d * kWidth, mul(x, inverse));
   }
   for (int i = 0; i < rows; ++i)

@@ -34,7 +34,7 @@ struct RowState {
       store(m + i, after);
     }
     SACCADE_UNROLL for (int i = 0; i < kTileRows; ++i)
-      store(l + i * kWidth, mul(broadcast(alpha[i]), load(l + i * kWidth)));
+        store(l + i * kWidth, mul(broadcast(alpha[i]), load(l + i * kWidth)));
   }
 
   float sum(int row) const { return reduce_add(load(l + row * kWidth)); }

@@ -7,11 +7,14 @@
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 /// Dimensions of a packed query row before the next chunk of the row begins. The stride is a constant, so that the
-/// rows of a tile are displacements of one pointer, and no power of two, so that they fall into different cache sets.
+/// rows of a tile are displacements of one pointer, and no power of two, so that they fall into different cache
+/// sets.
 inline constexpr int kQueryChunk = 256;
 inline constexpr int kQueryStride = kQueryChunk + 16;
 
-inline std::int64_t round_up(std::int64_t n, std::int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+inline std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
 
 inline std::int64_t query_chunks(std::int64_t head_dim) { return (head_dim + kQueryChunk - 1) / kQueryChunk; }
 
@@ -69,7 +72,7 @@ inline void pack_key_block(const float* k, std::int64_t row_stride, std::int64_t
 /// The exponentials of an earlier tile, which score_tile spreads over its own multiplications: they use
 /// other units of the processor. Row i of the columns at `scores` becomes exp2(score - maximum[i]).
 struct PendingExp {
-  const float* scores = nullptr;  // [kTileRows][kBlockK]
+  const float* scores = nullptr;   // [kTileRows][kBlockK]
   float* probabilities = nullptr;  // [kTileRows][kBlockK]
   const float* maximum = nullptr;  // [kTileRows]
   float* row_sum = nullptr;        // [kTileRows][kWidth], added to
@@ -80,12 +83,10 @@ struct PendingRow {
   Exp2 exp[kTileVectors];
 
   SACCADE_INLINE void begin(const PendingExp& work, int row) {
-    SACCADE_UNROLL for (int v = 0; v < kTileVectors; ++v)
-      exp[v] = exp2_begin(sub(load(work.scores + row * kBlockK + v * kWidth), broadcast_from(work.maximum + row)));
+    SACCADE_UNROLL for (int v = 0; v < kTileVectors; ++v) exp[v] =
+        exp2_begin(sub(load(work.scores + row * kBlockK + v * kWidth), broadcast_from(work.maximum + row)));
   }
-  SACCADE_INLINE void step(int i) {
-    SACCADE_UNROLL for (int v = 0; v < kTileVectors; ++v) exp2_step(exp[v], i);
-  }
+  SACCADE_INLINE void step(int i) { SACCADE_UNROLL for (int v = 0; v < kTileVectors; ++v) exp2_step(exp[v], i); }
   SACCADE_INLINE void end(const PendingExp& work, int row) {
     Vec sum = load(work.row_sum + row * kWidth);
     SACCADE_UNROLL for (int v = 0; v < kTileVectors; ++v) {
@@ -113,19 +114,18 @@ inline constexpr std::int64_t kOverlapMinHeadDim = kTileRows * kExp2Degree;
 /// scores[kTileRows][kTileColumns] (rows kBlockK apart) = queries * keys, and row_max[kTileRows][kWidth] raised to
 /// them. Each score is one chain of multiply-adds in order of d, whatever else shares the tile.
 template <bool kOverlap>
-__attribute__((noinline)) void score_tile(const float* queries, const float* keys, std::int64_t head_dim, float* scores,
-                                          float* row_max, const PendingExp& work) {
+__attribute__((noinline)) void score_tile(const float* queries, const float* keys, std::int64_t head_dim,
+                                          float* scores, float* row_max, const PendingExp& work) {
   Vec acc[kTileRows][kTileVectors];
-  SACCADE_UNROLL for (int i = 0; i < kTileRows; ++i)
-    SACCADE_UNROLL for (int v = 0; v < kTileVectors; ++v) acc[i][v] = zero();
+  SACCADE_UNROLL for (int i = 0; i < kTileRows; ++i) SACCADE_UNROLL for (int v = 0; v < kTileVectors; ++v)
+      acc[i][v] = zero();
 
   const float* q = queries;
   const float* k = keys;
   const auto step = [&]() __attribute__((always_inline)) {
     Vec key[kTileVectors];
     SACCADE_UNROLL for (int v = 0; v < kTileVectors; ++v) key[v] = load(k + v * kWidth);
-    SACCADE_UNROLL for (int i = 0; i < kTileRows; ++i)
-      SACCADE_UNROLL for (int v = 0; v < kTileVectors; ++v)
+    SACCADE_UNROLL for (int i = 0; i < kTileRows; ++i) SACCADE_UNROLL for (int v = 0; v < kTileVectors; ++v)
         acc[i][v] = fma_broadcast(q + i * kQueryStride, key[v], acc[i][v]);
     ++q;
     k += kBlockK;
@@ -167,9 +167,8 @@ template <int kVectors, bool kTail>
 __attribute__((noinline)) void value_tile(const float* p, const float* v, std::int64_t v_stride, std::int64_t keys,
                                           int tail, const float* alpha, float* o, std::int64_t o_stride) {
   Vec acc[kValueRows][kVectors];
-  SACCADE_UNROLL for (int i = 0; i < kValueRows; ++i)
-    SACCADE_UNROLL for (int c = 0; c < kVectors; ++c)
-      acc[i][c] = mul(broadcast(alpha[i]), load(o + i * o_stride + c * kWidth));
+  SACCADE_UNROLL for (int i = 0; i < kValueRows; ++i) SACCADE_UNROLL for (int c = 0; c < kVectors; ++c) acc[i][c] =
+      mul(broadcast(alpha[i]), load(o + i * o_stride + c * kWidth));
   for (std::int64_t j = 0; j < keys; ++j) {
     Vec value[kVectors];
     SACCADE_UNROLL for (int c = 0; c < kVectors; ++c) {
@@ -178,14 +177,13 @@ __attribute__((noinline)) void value_tile(const float* p, const float* v, std::i
       else
         value[c] = loadu(v + c * kWidth);
     }
-    SACCADE_UNROLL for (int i = 0; i < kValueRows; ++i)
-      SACCADE_UNROLL for (int c = 0; c < kVectors; ++c)
+    SACCADE_UNROLL for (int i = 0; i < kValueRows; ++i) SACCADE_UNROLL for (int c = 0; c < kVectors; ++c)
         acc[i][c] = fma_broadcast(p + i * kBlockK, value[c], acc[i][c]);
     ++p;
     v += v_stride;
   }
-  SACCADE_UNROLL for (int i = 0; i < kValueRows; ++i)
-    SACCADE_UNROLL for (int c = 0; c < kVectors; ++c) store(o + i * o_stride + c * kWidth, acc[i][c]);
+  SACCADE_UNROLL for (int i = 0; i < kValueRows; ++i) SACCADE_UNROLL for (int c = 0; c < kVectors; ++c)
+      store(o + i * o_stride + c * kWidth, acc[i][c]);
 }
 
 /// value_tile for as many column vectors as `columns` (at most kValueVectors * kWidth) needs.
@@ -213,8 +211,8 @@ inline void value_product(const float* p, const float* v, std::int64_t v_stride,
                     v + column, v_stride, keys, alpha + row, o + row * o_stride + column, o_stride);
 }
 
-/// The first row of the same product, leaving out keys whose score is -inf: a weight of 0 must not meet their values,
-/// which may be NaN. Adding 0 * v changes no bit of a sum, so leaving it out does not either.
+/// The first row of the same product, leaving out keys whose score is -inf: a weight of 0 must not meet their
+/// values, which may be NaN. Adding 0 * v changes no bit of a sum, so leaving it out does not either.
 inline void value_product_of_visible(const float* scores, const float* p, const float* v, std::int64_t v_stride,
                                      std::int64_t keys, std::int64_t head_dim_v, float alpha, float* o) {
   for (std::int64_t column = 0; column < head_dim_v; column += kWidth) {

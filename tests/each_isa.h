@@ -1,0 +1,27 @@
+// Runs a test once for each instruction set that this machine has.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "saccade/cpu.h"
+
+namespace saccade::test {
+
+/// A fixture whose tests run with the kernels of GetParam(), and that checks that they do.
+class EachIsa : public ::testing::TestWithParam<Isa> {
+ protected:
+  void SetUp() override {
+    set_active_isa(GetParam());
+    ASSERT_EQ(active_isa(), GetParam());
+  }
+  void TearDown() override { set_active_isa(available_isas().back()); }
+};
+
+/// Instantiates the tests of a fixture derived from EachIsa.
+#define SACCADE_FOR_EACH_ISA(Fixture)                                                      \
+  INSTANTIATE_TEST_SUITE_P(Isa, Fixture, ::testing::ValuesIn(::saccade::available_isas()), \
+                           [](const auto& info) { return std::string(::saccade::name_of(info.param)); })
+
+}  // namespace saccade::test
