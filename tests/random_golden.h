@@ -1,4 +1,4 @@
-// What other programs drew, in the form that script/make_goldens.py writes it.
+// What other programs drew, in the form that script/make_random_goldens.py writes it.
 #pragma once
 
 #include <cstdint>

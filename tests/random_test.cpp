@@ -17,8 +17,10 @@
 
 #include "data/random_goldens.h"
 #include "data/random_goldens_mkl.h"
+#include "published.h"
+#include "saccade/reference.h"
 
-namespace saccade {
+namespace saccade::test {
 namespace {
 
 using ::testing::Each;
@@ -29,14 +31,11 @@ using ::testing::ThrowsMessage;
 
 constexpr std::uint64_t kSeed = 0x0123456789abcdefu;
 
-/// Half a unit in the last place of numbers printed with four decimals.
-constexpr double kPrinted = 5e-5;
-
 template <class T>
 using BitsOf = std::conditional_t<sizeof(T) == 1, std::uint8_t,
                                   std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>>;
 
-/// FNV-1a over the elements, each as its bits in an unsigned integer: what make_goldens.py records.
+/// FNV-1a over the elements, each as its bits in an unsigned integer: what make_random_goldens.py records.
 template <class T>
 std::uint64_t digest_of(const Tensor& tensor) {
   std::uint64_t digest = 0xcbf29ce484222325u;
@@ -205,16 +204,6 @@ TEST(TorchDropout, DrawsTheMasksOfBothKindsOfBuild) {
   }
 }
 
-TEST(TorchDropout, DrawsThePublishedMasks) {
-  EXPECT_THAT(list_of<bool>(TorchGenerator(123).dropout_mask({6, 6}, 0.5)),
-              ElementsAreArray<bool>({1, 1, 0, 1, 1, 0,  //
-                                      0, 0, 0, 1, 0, 1,  //
-                                      1, 1, 1, 1, 0, 1,  //
-                                      0, 1, 1, 0, 0, 1,  //
-                                      0, 1, 0, 1, 0, 1,  //
-                                      0, 1, 1, 1, 1, 0}));
-}
-
 TEST(TorchDropout, DrawsTheMaskThatReadersOnLinuxSaw) {
   EXPECT_THAT(list_of<bool>(TorchGenerator(123).dropout_mask({6, 6}, 0.5, TorchBuild::mkl)),
               ElementsAreArray<bool>({1, 1, 1, 1, 1, 1,  //
@@ -254,64 +243,75 @@ TEST(TorchDropout, KeepsTheGivenShare) {
 
 // ---- The published worked examples -----------------------------------------------------------------------------
 
-using Matrix = std::vector<std::vector<double>>;
+const nlohmann::json& six_tokens() { return published().at("six_tokens"); }
 
-const Matrix kSixTokens = {{0.43, 0.15, 0.89}, {0.55, 0.87, 0.66}, {0.57, 0.85, 0.64},
-                           {0.22, 0.58, 0.33}, {0.77, 0.25, 0.10}, {0.05, 0.80, 0.55}};
-
-/// x W for W [in, out], or with `transposed` x W^T for W [out, in].
-Matrix projected(const Matrix& x, const Tensor& weight, bool transposed) {
-  const std::int64_t d_out = weight.shape(transposed ? 0 : 1);
-  Matrix result;
-  for (const std::vector<double>& row : x) {
-    std::vector<double>& out = result.emplace_back(static_cast<std::size_t>(d_out));
-    for (std::int64_t j = 0; j < d_out; ++j) {
-      for (std::int64_t i = 0; i < static_cast<std::int64_t>(row.size()); ++i) {
-        const float w = transposed ? weight.at<float>(j, i) : weight.at<float>(i, j);
-        out[static_cast<std::size_t>(j)] += row[static_cast<std::size_t>(i)] * static_cast<double>(w);
-      }
-    }
+void expect_printed(const Tensor& actual, const nlohmann::json& printed, double tolerance) {
+  const Tensor wanted = tensor_of(printed);
+  ASSERT_EQ(actual.shape(), wanted.shape());
+  const std::vector<double> values = list_of<double>(actual);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    EXPECT_NEAR(values[i], wanted.values<double>()[i], tolerance) << "at " << i;
   }
-  return result;
 }
 
-/// The dot products of one query with every key.
-std::vector<double> scores_of(const std::vector<double>& query, const Matrix& keys) {
-  std::vector<double> scores;
-  for (const std::vector<double>& key : keys) {
-    double& score = scores.emplace_back(0.0);
-    for (std::size_t i = 0; i < key.size(); ++i) score += query[i] * key[i];
-  }
-  return scores;
-}
-
-void expect_printed(const std::vector<double>& actual, const std::vector<double>& printed) {
-  ASSERT_EQ(actual.size(), printed.size());
-  for (std::size_t i = 0; i < actual.size(); ++i) EXPECT_NEAR(actual[i], printed[i], kPrinted) << "at " << i;
-}
+/// The numbers of an integer or f32 matrix as f64, for the functions of the reference.
+Tensor widened(const Tensor& matrix) { return Tensor::copy_of(matrix, DType::f64); }
 
 TEST(PublishedExamples, ThreeMatricesOfTorchRand) {
+  const nlohmann::json& example = six_tokens().at("self_attention_parameters");
+  const double tolerance = six_tokens().at("tolerance");
+  const Tensor inputs = tensor_of(six_tokens().at("inputs"));
   TorchGenerator generator(123);
-  const Tensor w_query = generator.rand({3, 2});
-  const Tensor w_key = generator.rand({3, 2});
-  const std::vector<double> query = projected(kSixTokens, w_query, false)[1];
-  expect_printed(query, {0.4306, 1.4551});
-  expect_printed(scores_of(query, projected(kSixTokens, w_key, false)),
-                 {1.2705, 1.8524, 1.8111, 1.0795, 0.5577, 1.5440});
+  const Tensor queries = reference::matmul(inputs, widened(generator.rand({3, 2})));
+  const Tensor keys = reference::matmul(inputs, widened(generator.rand({3, 2})));
+  const Tensor values = reference::matmul(inputs, widened(generator.rand({3, 2})));
+
+  const Tensor query = Tensor::copy_of(queries.view().select(0, 1));
+  expect_printed(query, example.at("query_1"), tolerance);
+  expect_printed(reference::scores_of_query(query, keys), example.at("scores_query_1"), tolerance);
+  const Tensor weights = reference::softmax(reference::scaled(reference::scores(queries, keys), std::sqrt(0.5)));
+  expect_printed(Tensor::copy_of(weights.view().select(0, 1)), example.at("weights_query_1"), tolerance);
+  expect_printed(reference::context_vectors(weights, values), example.at("out"), tolerance);
 }
 
-TEST(PublishedExamples, ThreeLinearLayers) {
+TEST(PublishedExamples, ThreeLinearLayersAndDropout) {
+  const nlohmann::json& example = six_tokens().at("self_attention_linear");
+  const double tolerance = six_tokens().at("tolerance");
+  const Tensor inputs = tensor_of(six_tokens().at("inputs"));
   TorchGenerator generator(789);
-  const Matrix queries = projected(kSixTokens, generator.linear(3, 2, false).weight, true);
-  const Matrix keys = projected(kSixTokens, generator.linear(3, 2, false).weight, true);
-  expect_printed(scores_of(queries[5], keys), {0.3408, 0.1270, 0.1290, 0.0198, 0.1290, 0.0078});
+  const auto projected = [&] {
+    return reference::matmul(inputs, reference::transpose(widened(generator.linear(3, 2, false).weight)));
+  };
+  const Tensor queries = projected();
+  const Tensor keys = projected();
+  const Tensor values = projected();
+
+  const Tensor scores = reference::scaled(reference::scores(queries, keys), std::sqrt(0.5));
+  const Tensor weights = reference::softmax(scores);
+  expect_printed(weights, example.at("weights"), tolerance);
+  expect_printed(reference::context_vectors(weights, values), example.at("out"), tolerance);
+
+  const Tensor causal_weights = reference::softmax(reference::masked(scores, reference::causal_mask(6, 6)));
+  const Tensor keep = TorchGenerator(123).dropout_mask({6, 6}, 0.5);
+  expect_printed(reference::dropout(causal_weights, keep, 0.5),
+                 example.at("dropout_half_of_causal_weights_seed_123"), tolerance);
+}
+
+TEST(PublishedExamples, DropoutOfOnes) {
+  Tensor ones(DType::f64, {6, 6});
+  for (double& value : ones.values<double>()) value = 1.0;
+  const Tensor dropped = reference::dropout(ones, TorchGenerator(123).dropout_mask({6, 6}, 0.5), 0.5);
+  EXPECT_EQ(list_of<double>(dropped),
+            list_of<double>(tensor_of(six_tokens().at("dropout_ones_6x6_p_half_seed_123"))));
 }
 
 TEST(PublishedExamples, MatricesOfNumpyRandint) {
+  const nlohmann::json& example = published().at("general_attention_numpy");
   NumpyRandomState state(42);
-  EXPECT_THAT(list_of<std::int64_t>(state.randint(3, {3, 3})), ElementsAre(2, 0, 2, 2, 0, 0, 2, 1, 2));
-  EXPECT_THAT(list_of<std::int64_t>(state.randint(3, {3, 3})), ElementsAre(2, 2, 2, 0, 2, 1, 0, 1, 1));
-  EXPECT_THAT(list_of<std::int64_t>(state.randint(3, {3, 3})), ElementsAre(1, 1, 0, 0, 1, 1, 0, 0, 0));
+  for (const char* name : {"W_Q", "W_K", "W_V"}) {
+    EXPECT_EQ(list_of<double>(widened(state.randint(3, {3, 3}))), list_of<double>(tensor_of(example.at(name))))
+        << name;
+  }
 }
 
 // ---- NumPy -----------------------------------------------------------------------------------------------------
@@ -455,4 +455,4 @@ TEST(DropoutKeeps, RefusesWhatIsNoProbability) {
 }
 
 }  // namespace
-}  // namespace saccade
+}  // namespace saccade::test

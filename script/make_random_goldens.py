@@ -5,7 +5,7 @@ Run by hand, from anywhere, when cases are added; no build needs it. It needs Py
 x86-64 machine with AVX2:
 
     python3 -m venv venv && venv/bin/pip install torch numpy
-    venv/bin/python script/make_goldens.py
+    venv/bin/python script/make_random_goldens.py
 
 PyTorch 2.6 and older draw dropout masks another way than 2.9 and newer. With one of the older ones the script writes
 tests/data/random_goldens_mkl.h instead, which holds masks alone.
@@ -106,7 +106,7 @@ def literals(kind, name, values):
 
 
 def write(name, source, tables):
-    head = f"// Made by script/make_goldens.py with {source}. Do not edit.\n#pragma once\n\n"
+    head = f"// Made by script/make_random_goldens.py with {source}. Do not edit.\n#pragma once\n\n"
     head += '#include "random_golden.h"\n\n// clang-format off\n'
     (DATA / name).write_text(head + "\n".join(tables) + "// clang-format on\n")
 
@@ -117,7 +117,7 @@ def table(name, element, rows):
 
 def main():
     if torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
-        sys.exit("make_goldens.py: needs a processor with AVX2")
+        sys.exit("make_random_goldens.py: needs a processor with AVX2")
     seeded(123)
     draws_by_mkl = torch.empty(36).bernoulli_(0.5)[2].item() == 1
     if draws_by_mkl:
