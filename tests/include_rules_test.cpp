@@ -41,7 +41,7 @@ std::string resolve(const Tree& tree, const std::string& from, const Include& in
   if (include.name.starts_with("saccade/")) return "include/" + include.name;
   if (!include.quoted) return "";
   const std::string folder = from.substr(0, from.rfind('/') + 1);
-  for (const std::string& base : {folder, std::string("src/")}) {
+  for (const std::string& base : {folder, std::string("src/"), std::string("tests/")}) {
     const std::string path = std::filesystem::path(base + include.name).lexically_normal().string();
     if (tree.contains(path)) return path;
     if (tree.contains(path + ".in")) return path + ".in";  // CMake makes the header from it
@@ -103,9 +103,9 @@ constexpr Rule kMustNotReach[] = {
 // Headers from outside, and the only files that may include them.
 constexpr Rule kOutside[] = {
     {"^src/cpu/(simd_|prelude)", "^([a-z]*mm|x86|avx.*|arm_neon|cpuid)intrin\\.h$|^arm_neon\\.h$"},
-    {"^src/parallel|^tests/|^bench/", "^omp\\.h$"},
+    {"^src/(parallel|cpu)\\.cpp$|^tests/|^bench/", "^omp\\.h$"},
     {"^src/io|^cli/|^tests/", "^(nlohmann/|zlib\\.h)"},
-    {"^src/heatmap", "^(librsvg|cairo|glib|gdk|pango)"},
+    {"^src/heatmap|^tests/heatmap", "^(librsvg|cairo|glib|gdk|pango)"},
     {"^cli/", "^(CLI/|fmt/)"},
     {"^tests/", "^(gtest|gmock)/"},
     {"^bench/", "^benchmark/"},
