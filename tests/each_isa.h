@@ -22,6 +22,6 @@ class EachIsa : public ::testing::TestWithParam<Isa> {
 /// Instantiates the tests of a fixture derived from EachIsa.
 #define SACCADE_FOR_EACH_ISA(Fixture)                                                      \
   INSTANTIATE_TEST_SUITE_P(Isa, Fixture, ::testing::ValuesIn(::saccade::available_isas()), \
-                           [](const auto& info) { return std::string(::saccade::name_of(info.param)); })
+                           [](const auto& isa) { return std::string(::saccade::name_of(isa.param)); })
 
 }  // namespace saccade::test

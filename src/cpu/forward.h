@@ -151,7 +151,6 @@ class QueryBlock {
   void advance(const TileStep& step) {
     alignas(64) float row_max[kTileRows * kWidth];
     for (int i = 0; i < kTileRows * kWidth; i += kWidth) store(row_max + i, broadcast(-kInfinity));
-    parity_ ^= 1;
     finish_pending(step, row_max);
     finish_scores_of(step, row_max);
     scratch_.state(step.tile).raise(row_max, alpha_);
@@ -162,6 +161,7 @@ class QueryBlock {
   /// The score tiles of `next` (if any), paired with the exponential tiles of the pending step (if any); then the
   /// pending step's product with V.
   void finish_pending(const TileStep& next, float* row_max) {
+    parity_ ^= 1;
     const TileStep& last = pending_step_;
     RowState& state = scratch_.state(last.tile);
     const bool overlap = kCanOverlap && p_.head_dim >= kOverlapMinHeadDim;

@@ -12,10 +12,11 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 inline constexpr std::int64_t kSmallKeys = 16, kSmallHeadDim = 16;
 
 inline bool is_small(const AttentionParams& p) {
-  return p.seqlen_k <= kSmallKeys && p.head_dim <= kSmallHeadDim && p.head_dim_v <= kSmallHeadDim && !p.causal &&
-         p.window_left < 0 && p.window_right < 0 && p.kv_lengths == nullptr && p.softcap == 0.0f &&
-         p.mask.type == MaskType::none && p.alibi_slopes.data == nullptr && p.sinks == nullptr &&
-         p.dropout_p == 0.0 && p.lse.data == nullptr && p.weights.data == nullptr;
+  return p.seqlen_k > 0 && p.seqlen_k <= kSmallKeys && p.head_dim <= kSmallHeadDim &&
+         p.head_dim_v <= kSmallHeadDim && !p.causal && p.window_left < 0 && p.window_right < 0 &&
+         p.kv_lengths == nullptr && p.softcap == 0.0f && p.mask.type == MaskType::none &&
+         p.alibi_slopes.data == nullptr && p.sinks == nullptr && p.dropout_p == 0.0 && p.lse.data == nullptr &&
+         p.weights.data == nullptr;
 }
 
 /// Up to kWidth query rows of one head.
