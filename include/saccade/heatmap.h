@@ -42,7 +42,7 @@ struct HeatmapOptions {
 
   /// Write the numbers into the cells where they fit.
   bool show_values = true;
-  /// Digits after the point in the cells, 0 to 12; not given: enough to tell hundredths of the largest value.
+  /// Digits after the point in the cells, 0 to 12; not given: chosen by the largest value (0.24, 1.50, 12.3, 123).
   std::optional<int> decimals{};
 };
 
@@ -59,8 +59,8 @@ struct HeatmapOptions {
 /// most a few megabytes whatever the input, and the same input gives the same bytes on every machine and locale.
 ///
 /// Throws std::invalid_argument for another rank, an empty dimension, more than 256 heads, a number of labels or
-/// panel titles that does not match (naming both), low >= high or not finite, a logarithmic scale that reaches 0
-/// or below by a given `low`, and decimals outside 0 to 12.
+/// panel titles that does not match (naming both), low >= high or not finite, a logarithmic scale of negative
+/// weights or with a `low` or `high` that is not above 0, and decimals outside 0 to 12.
 std::string heatmap_svg(const TensorView& weights, const HeatmapOptions& options = {});
 
 /// The other classic picture as an SVG document: query tokens in a column on the left, key tokens on the right,
@@ -68,8 +68,8 @@ std::string heatmap_svg(const TensorView& weights, const HeatmapOptions& options
 /// (where that hides any, a line under the title says so), and so are masked ones and NaN.
 ///
 /// Takes what heatmap_svg takes and throws as it does; besides, throws std::invalid_argument for more than 128
-/// rows or columns (a heat map shows those better) and for negative weights. `scale`, `show_values` and
-/// `decimals` have no influence.
+/// rows or columns (a heat map shows those better), for negative weights and for a `high` (the weight of the
+/// thickest line) that is not above 0. `low`, `scale`, `show_values` and `decimals` have no influence.
 std::string attention_lines_svg(const TensorView& weights, const HeatmapOptions& options = {});
 
 /// The colours a terminal can show.
@@ -87,9 +87,10 @@ TerminalColor terminal_color(bool is_terminal, const char* no_color, const char*
 /// A heat map as lines of text, each ending in a newline and at most `width` columns wide.
 ///
 /// Takes what heatmap_svg takes and follows the same rules. With colours the cells have a background (darker =
-/// larger); with `none` numbers stand beside bars of eight heights, and there are no escape sequences at all.
-/// The numbers are left out where they do not fit, then cells shrink, then the matrix is pooled. Panels stand side
-/// by side as far as `width` allows. Labels in any script line up in a terminal that follows the Unicode widths.
+/// larger); with `none` there are no escape sequences at all: numbers stand beside bars of eight heights, and
+/// cells without numbers are shaded. The numbers are left out where they do not fit, then cells shrink, then the
+/// matrix is pooled. Panels stand side by side as far as `width` allows. Labels in any script line up in a
+/// terminal that follows the Unicode widths.
 ///
 /// Throws std::invalid_argument as heatmap_svg, and for a width below 20.
 std::string heatmap_terminal(const TensorView& weights, const HeatmapOptions& options, TerminalColor color,

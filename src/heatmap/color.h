@@ -27,8 +27,8 @@ inline constexpr std::array<Rgb, 11> kRamp = {{{0xE9, 0xF4, 0xFC},
                                                {0x1C, 0x33, 0x6D},
                                                {0x15, 0x22, 0x4F}}};
 
-/// The stops of the ramp in the xterm palette of 256 colours: the nearest entries whose lightness falls.
-inline constexpr std::array<std::uint8_t, 11> kRamp256 = {255, 153, 117, 110, 74, 68, 32, 25, 24, 18, 17};
+/// The stops of the ramp in the xterm palette of 256 colours: blues near it whose lightness falls.
+inline constexpr std::array<std::uint8_t, 11> kRamp256 = {255, 153, 117, 75, 33, 32, 26, 25, 19, 18, 17};
 
 /// True where white text is easier to read on a colour than dark text (contrast ratio of WCAG 2).
 bool wants_white_text(Rgb background);

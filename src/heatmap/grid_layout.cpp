@@ -124,6 +124,7 @@ GridLayout grid_layout(const Input& input, const HeatmapOptions& options) {
   if (layout.key.turn == Turn::slanted) {
     layout.left = std::max(layout.left, kMargin + layout.key.widest * 0.71 - layout.key.marks.front().at + 8);
   }
+  layout.left = std::ceil(layout.left);  // cells begin at whole pixels
   return layout;
 }
 

@@ -70,6 +70,9 @@ Layout layout_of(const Input& input, const HeatmapOptions& options) {
   Layout layout;
   layout.cells = pooled(input, 1, 1);
   check_not_negative(layout.cells);
+  if (options.high && *options.high <= 0) {
+    throw std::invalid_argument("[attention_lines_svg] high must be above 0, got " + concise(*options.high, 6));
+  }
   const HeatmapOptions range{.low = 0.0, .high = options.high, .scale = ColorScale::linear};
   layout.scale = scale_of(layout.cells, range, "attention_lines_svg");
 

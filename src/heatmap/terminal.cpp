@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <span>
 #include <stdexcept>
 
 #include "heatmap/color.h"
@@ -16,13 +17,14 @@ using namespace picture;
 constexpr int kLeastWidth = 20, kWidestLabel = 16, kWidestCell = 12, kPanelGap = 3, kSmallPanel = 32;
 constexpr std::string_view kFunction = "heatmap_terminal";
 constexpr std::int64_t kMostLines = 64;        // of a panel with one line a row
-constexpr std::int64_t kMostDenseRows = 96;    // of a pooled panel
+constexpr std::int64_t kMostDenseRows = 96;    // of a pooled panel, or as many as it has columns
 constexpr std::int64_t kFewestDenseRows = 24;  // pooling stops here, so that short axes stay visible
 constexpr std::size_t kTallestLabel = 8;       // characters of a label written downwards
 constexpr int kLegendCells = 24;
 constexpr std::string_view kReset = "\x1b[0m", kDim = "\x1b[2m", kRed = "\x1b[31m";
 constexpr std::array<std::string_view, 8> kBars = {"\u2581", "\u2582", "\u2583", "\u2584",
                                                    "\u2585", "\u2586", "\u2587", "\u2588"};
+constexpr std::array<std::string_view, 4> kShades = {"\u2591", "\u2592", "\u2593", "\u2588"};
 
 double columns_measure(std::string_view text) { return columns_of(text); }
 
@@ -93,9 +95,16 @@ struct Plan {
   int panel_columns = 0;
 };
 
-std::string bar_of(const Scale& scale, double value) {
-  const double place = scale.position(value) * (kBars.size() - 1);
-  return std::string(kBars[static_cast<std::size_t>(std::lround(place))]);
+// Without colours: a bar beside a number, a shade that fills a cell.
+std::span<const std::string_view> signs_of(Mode mode) {
+  if (mode == Mode::numbers) return kBars;
+  return kShades;
+}
+
+std::string sign_of(const Plan& plan, double value) {
+  const auto signs = signs_of(plan.mode);
+  const auto place = static_cast<std::size_t>(plan.scale.position(value) * static_cast<double>(signs.size()));
+  return std::string(signs[std::min(place, signs.size() - 1)]);
 }
 
 int widest(const std::vector<std::string>& labels, std::int64_t count, int most) {
@@ -132,9 +141,10 @@ void plan_dense(Plan& plan, const Input& input, const HeatmapOptions& options, c
     room = std::min(room, std::max(kSmallPanel, (width + kPanelGap) / 3 - kPanelGap - plan.gutter - 1));
   const std::int64_t block_k = (input.seqlen_k + room - 1) / room;
   const std::int64_t shape = painter.colored() ? 1 : 2;  // a character is twice as high as wide
+  const std::int64_t most_rows = std::max<std::int64_t>(kMostDenseRows, room) / shape;
   const std::int64_t kept_visible = std::max<std::int64_t>(1, input.seqlen_q / kFewestDenseRows);
   const std::int64_t block_q =
-      std::max(std::min(block_k * shape, kept_visible), (input.seqlen_q + kMostDenseRows - 1) / kMostDenseRows);
+      std::max(std::min(block_k * shape, kept_visible), (input.seqlen_q + most_rows - 1) / most_rows);
   plan.mode = Mode::dense;
   plan.cell_columns = 1;
   plan.cells = pooled(input, block_q, block_k);
@@ -163,7 +173,7 @@ std::string number_cell(const Plan& plan, const Painter& painter, double value) 
       break;
   }
   const std::string number = padded_left(fixed(value, plan.scale.decimals), plan.number_columns);
-  if (!painter.colored()) return centered(number + bar_of(plan.scale, value), columns);
+  if (!painter.colored()) return centered(number + sign_of(plan, value), columns);
   const double t = plan.scale.position(value);
   return painter.background(t) + painter.text_on(t) + centered(number, columns) + std::string(kReset);
 }
@@ -173,7 +183,7 @@ std::string block_cell(const Plan& plan, const Painter& painter, double value) {
   const std::int64_t columns = plan.cell_columns;
   if (kind == Kind::masked) return painter.dim(padded_right("\u00B7", static_cast<int>(columns)));
   if (kind == Kind::nan) return painter.alarm(repeated("\u00D7", columns));
-  if (!painter.colored()) return repeated(bar_of(plan.scale, value), columns);
+  if (!painter.colored()) return repeated(sign_of(plan, value), columns);
   return painter.background(plan.scale.position(value)) + repeated(" ", columns) + std::string(kReset);
 }
 
@@ -306,14 +316,14 @@ std::string panels_of(const Plan& plan, const Input& input, const Painter& paint
   return out;
 }
 
-std::string scale_strip(const Painter& painter) {
+Line scale_strip(const Plan& plan, const Painter& painter) {
   std::string strip;
   if (!painter.colored()) {
-    for (const std::string_view bar : kBars) strip += bar;
-    return strip;
+    for (const std::string_view sign : signs_of(plan.mode)) strip += sign;
+    return {strip, columns_of(strip)};
   }
   for (int i = 0; i < kLegendCells; ++i) strip += painter.background((i + 0.5) / kLegendCells) + " ";
-  return strip + std::string(kReset);
+  return {strip + std::string(kReset), kLegendCells};
 }
 
 // The scale with its ends and name, and what cells without a value mean; on as many lines as it takes.
@@ -321,9 +331,9 @@ std::string legend_of(const Plan& plan, const HeatmapOptions& options, const Pai
   std::vector<Line> parts;
   const auto add = [&](const std::string& text, int columns) { parts.push_back({text, columns}); };
   const std::string low = concise(plan.scale.low, 3), high = concise(plan.scale.high, 3);
-  const int strip = painter.colored() ? kLegendCells : static_cast<int>(kBars.size());
-  const auto ends = static_cast<int>(low.size() + high.size()) + 2;
-  if (strip + ends <= width) add(low + " " + scale_strip(painter) + " " + high, strip + ends);
+  const Line strip = scale_strip(plan, painter);
+  const int with_ends = strip.columns + static_cast<int>(low.size() + high.size()) + 2;
+  if (with_ends <= width) add(low + " " + strip.text + " " + high, with_ends);
   std::string name = cleaned(options.value_name);
   if (plan.scale.logarithmic) name += name.empty() ? "logarithmic" : ", logarithmic";
   if (!name.empty()) add(fit(name, width), columns_of(fit(name, width)));

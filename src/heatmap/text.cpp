@@ -105,6 +105,15 @@ double advance_of(const Cluster& cluster) {
   return kAdvance[first - 0x20u] / 1000.0 * kWiderFaces;
 }
 
+// Punctuation that no line begins with.
+bool closes(std::string_view cluster) {
+  constexpr std::string_view kClosing =
+      "\u3001\u3002\uFF0C\uFF0E\uFF1A\uFF1B\uFF01\uFF1F\uFF09\u300B\u300D\u300F\u3011.,:;!?)";
+  return kClosing.find(cluster) != std::string_view::npos;
+}
+
+std::string not_finite(double value) { return std::isnan(value) ? "NaN" : value < 0 ? "-\u221E" : "\u221E"; }
+
 std::string text_of(const char* begin, std::to_chars_result result) {
   return std::string(begin, static_cast<const char*>(result.ptr));
 }
@@ -190,7 +199,8 @@ std::vector<std::string> wrapped(std::string_view text, double limit, int max_li
     std::size_t end = 0, position = 0;  // `end`: the last place where the line may break
     bool after_wide = false;
     for (const Cluster& cluster : clusters_of(text)) {
-      if (cluster.bytes == " " || cluster.columns == 2 || after_wide) end = position;
+      const bool between_words = cluster.bytes == " " || cluster.columns == 2 || after_wide;
+      if (between_words && !closes(cluster.bytes)) end = position;
       width += measure(cluster.bytes);
       if (width > limit) break;
       position += cluster.bytes.size();
@@ -220,7 +230,7 @@ std::string centered(std::string_view text, int columns) {
 }
 
 std::string fixed(double value, int decimals) {
-  if (std::isnan(value)) return "NaN";
+  if (!std::isfinite(value)) return not_finite(value);
   std::array<char, 64> buffer;
   const bool huge = std::abs(value) >= 1e15;
   const auto format = huge ? std::chars_format::scientific : std::chars_format::fixed;
@@ -232,7 +242,7 @@ std::string fixed(double value, int decimals) {
 }
 
 std::string concise(double value, int digits) {
-  if (std::isnan(value)) return "NaN";
+  if (!std::isfinite(value)) return not_finite(value);
   std::array<char, 64> buffer;
   return text_of(buffer.data(), std::to_chars(buffer.data(), buffer.data() + buffer.size(), value,
                                               std::chars_format::general, digits));
