@@ -1,0 +1,696 @@
+// The reference's own test: small cases that one can check by hand. With queries of zeros all scores are 0, so
+// that a row spreads its weight evenly over the keys it sees; with values that are the identity, o is the weights.
+#include "saccade/reference.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "expect_close.h"
+#include "saccade/random.h"
+
+namespace saccade::test {
+namespace {
+
+using reference::AttentionResult;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr std::int64_t kFar = std::numeric_limits<std::int64_t>::max();
+
+Tensor zeros(Shape shape) { return Tensor(DType::f32, std::move(shape)); }
+
+Tensor random(Shape shape, std::uint64_t seed) { return TorchGenerator(seed).randn(shape); }
+
+std::vector<double> numbers_of(const TensorView& view) {
+  const Tensor copy = Tensor::copy_of(view, DType::f64);
+  return {copy.values<double>().begin(), copy.values<double>().end()};
+}
+
+/// Fails unless both hold the same numbers, NaN equal to NaN.
+void expect_same(const TensorView& a, const TensorView& b) {
+  EXPECT_TRUE(std::ranges::equal(a.dims(), b.dims())) << to_string(a.dims()) << " and " << to_string(b.dims());
+  EXPECT_THAT(numbers_of(a), ::testing::Pointwise(::testing::NanSensitiveDoubleEq(), numbers_of(b)));
+}
+
+/// One line for each query, "x" for a key that it sees and "." for one that it does not. Checks that the weight is
+/// spread evenly over those, and that o and lse say the same.
+std::string seen(const AttentionOptions& options, std::int64_t seqlen_q, std::int64_t seqlen_k,
+                 std::int64_t batch = 1, std::int64_t entry = 0, std::int64_t num_heads = 1,
+                 std::int64_t head = 0) {
+  const Tensor q = zeros({batch, num_heads, seqlen_q, 2});
+  const Tensor k = zeros({batch, num_heads, seqlen_k, 2});
+  Tensor v = zeros({batch, num_heads, seqlen_k, seqlen_k});
+  for (std::int64_t j = 0; j < seqlen_k; ++j) v.at<float>(entry, head, j, j) = 1;
+  const AttentionResult result = reference::attention(q, k, v, options);
+  std::string picture;
+  for (std::int64_t i = 0; i < seqlen_q; ++i) {
+    int count = 0;
+    for (std::int64_t j = 0; j < seqlen_k; ++j) count += result.weights.at<double>(entry, head, i, j) > 0 ? 1 : 0;
+    for (std::int64_t j = 0; j < seqlen_k; ++j) {
+      const double weight = result.weights.at<double>(entry, head, i, j);
+      EXPECT_DOUBLE_EQ(weight, weight > 0 ? 1.0 / count : 0) << "row " << i << " column " << j;
+      EXPECT_EQ(result.o.at<double>(entry, head, i, j), weight) << "row " << i << " column " << j;
+      picture += weight > 0 ? 'x' : '.';
+    }
+    EXPECT_DOUBLE_EQ(result.lse.at<double>(entry, head, i), std::log(count));
+    picture += i + 1 < seqlen_q ? " " : "";
+  }
+  return picture;
+}
+
+// ---- Which keys a query sees ---------------------------------------------------------------------------------
+
+TEST(Visible, EverythingByDefault) { EXPECT_EQ(seen({}, 2, 3), "xxx xxx"); }
+
+TEST(Visible, CausalFromTheTopLeft) {
+  const AttentionOptions options{.causal = Causal::top_left};
+  EXPECT_EQ(seen(options, 3, 3), "x.. xx. xxx");
+  EXPECT_EQ(seen(options, 2, 4), "x... xx..");
+  EXPECT_EQ(seen(options, 4, 2), "x. xx xx xx");
+}
+
+TEST(Visible, CausalFromTheBottomRight) {
+  const AttentionOptions options{.causal = Causal::bottom_right};
+  EXPECT_EQ(seen(options, 3, 3), "x.. xx. xxx");
+  EXPECT_EQ(seen(options, 2, 4), "xxx. xxxx");
+  EXPECT_EQ(seen(options, 4, 2), ".. .. x. xx");
+}
+
+TEST(Visible, QueryOffsetGoesBeforeTheAlignment) {
+  for (const Causal causal : {Causal::top_left, Causal::bottom_right}) {
+    EXPECT_EQ(seen({.causal = causal, .query_offset = 1}, 2, 4), "xx.. xxx.");
+    EXPECT_EQ(seen({.causal = causal, .query_offset = 0}, 2, 4), "x... xx..");
+    EXPECT_EQ(seen({.causal = causal, .query_offset = -1}, 2, 4), ".... x...");
+    EXPECT_EQ(seen({.causal = causal, .query_offset = std::int64_t{1} << 62}, 2, 4), "xxxx xxxx");
+    EXPECT_EQ(seen({.causal = causal, .query_offset = -(std::int64_t{1} << 62)}, 2, 4), ".... ....");
+  }
+}
+
+TEST(Visible, QueryOffsetWorksWithoutCausal) {
+  EXPECT_EQ(seen({.query_offset = -5}, 2, 4), "xxxx xxxx");
+  EXPECT_EQ(seen({.query_offset = 2, .window_left = 1, .window_right = 0}, 2, 4), ".xx. ..xx");
+}
+
+TEST(Visible, QueryOffsetsOfEachBatchEntry) {
+  const Tensor offsets = Tensor::of<std::int32_t>({2, -1});
+  const AttentionOptions options{.causal = Causal::bottom_right, .query_offsets = offsets};
+  EXPECT_EQ(seen(options, 2, 4, 2, 0), "xxx. xxxx");
+  EXPECT_EQ(seen(options, 2, 4, 2, 1), ".... x...");
+}
+
+TEST(Visible, WindowIsInclusive) {
+  EXPECT_EQ(seen({.window_left = 1, .window_right = 1}, 4, 4), "xx.. xxx. .xxx ..xx");
+  EXPECT_EQ(seen({.window_left = 0, .window_right = 0}, 3, 3), "x.. .x. ..x");
+  EXPECT_EQ(seen({.window_left = 1}, 3, 3), "xxx xxx .xx");
+  EXPECT_EQ(seen({.window_right = 1}, 3, 3), "xx. xxx xxx");
+  EXPECT_EQ(seen({.window_left = kFar, .window_right = kFar}, 2, 3), "xxx xxx");
+}
+
+TEST(Visible, WindowGoesWithThePosition) {
+  EXPECT_EQ(seen({.causal = Causal::top_left, .window_left = 1, .window_right = 1}, 4, 4), "x... xx.. .xx. ..xx");
+  EXPECT_EQ(seen({.causal = Causal::bottom_right, .window_left = 1}, 2, 4), ".xx. ..xx");
+  EXPECT_EQ(seen({.causal = Causal::bottom_right, .window_left = 0}, 3, 2), ".. x. .x");
+}
+
+TEST(Visible, KvLengthsOfEachBatchEntry) {
+  const Tensor lengths = Tensor::of<std::int64_t>({3, 0, 4});
+  const AttentionOptions plain{.kv_lengths = lengths};
+  EXPECT_EQ(seen(plain, 2, 4, 3, 0), "xxx. xxx.");
+  EXPECT_EQ(seen(plain, 2, 4, 3, 1), ".... ....");
+  EXPECT_EQ(seen(plain, 2, 4, 3, 2), "xxxx xxxx");
+  const AttentionOptions bottom_right{.causal = Causal::bottom_right, .kv_lengths = lengths};
+  EXPECT_EQ(seen(bottom_right, 2, 4, 3, 0), "xx.. xxx.");
+  EXPECT_EQ(seen(bottom_right, 2, 4, 3, 2), "xxx. xxxx");
+  const AttentionOptions top_left{.causal = Causal::top_left, .kv_lengths = lengths};
+  EXPECT_EQ(seen(top_left, 4, 4, 3, 0), "x... xx.. xxx. xxx.");
+}
+
+TEST(Visible, BoolMasksBroadcastFromTheRight) {
+  const Tensor of_keys = Tensor::of<bool>({true, false, true});
+  EXPECT_EQ(seen({.mask = of_keys}, 2, 3), "x.x x.x");
+  const Tensor of_pairs = Tensor::of<bool>({{true, false, true}, {false, false, false}});
+  EXPECT_EQ(seen({.mask = of_pairs}, 2, 3), "x.x ...");
+  EXPECT_EQ(seen({.causal = Causal::top_left, .mask = of_pairs}, 2, 3), "x.. ...");
+  const Tensor of_queries = Tensor::of<bool>({{false}, {true}});
+  EXPECT_EQ(seen({.mask = of_queries}, 2, 3), "... xxx");
+  const Tensor of_heads = of_pairs.reshaped({2, 1, 3});
+  EXPECT_EQ(seen({.mask = of_heads}, 2, 3, 1, 0, 2, 0), "x.x x.x");
+  EXPECT_EQ(seen({.mask = of_heads}, 2, 3, 1, 0, 2, 1), "... ...");
+  const Tensor of_batch = of_pairs.reshaped({2, 1, 1, 3});
+  EXPECT_EQ(seen({.mask = of_batch}, 2, 3, 2, 0, 2, 1), "x.x x.x");
+  EXPECT_EQ(seen({.mask = of_batch}, 2, 3, 2, 1, 2, 1), "... ...");
+}
+
+TEST(Visible, MasksHaveAnyStrides) {
+  const Tensor mask = Tensor::of<bool>({{true, false}, {true, true}, {false, true}});
+  EXPECT_EQ(seen({.mask = mask.view().transposed(0, 1)}, 2, 3), "xx. .xx");
+  const bool* numbers = mask.values<bool>().data();
+  EXPECT_EQ(seen({.mask = TensorView(numbers, {2, 3}, {0, 1})}, 2, 3), "x.x x.x");
+  EXPECT_EQ(seen({.mask = TensorView(numbers + 2, {3}, {-1})}, 2, 3), "x.x x.x");
+  EXPECT_EQ(seen({.mask = TensorView(numbers, {1, 1, 2, 3}, {7, 9, 2, 1})}, 2, 3), "x.x xx.");
+}
+
+TEST(Visible, MinusInfinityInAFloatMaskHides) {
+  const auto infinity = static_cast<float>(kInf);
+  const Tensor single = Tensor::of<float>({{0, -infinity, 0}, {-infinity, -infinity, -infinity}});
+  EXPECT_EQ(seen({.mask = single}, 2, 3), "x.x ...");
+  const Tensor wide = Tensor::copy_of(single, DType::f64);
+  EXPECT_EQ(seen({.mask = wide}, 2, 3), "x.x ...");
+}
+
+// ---- Logits --------------------------------------------------------------------------------------------------
+
+TEST(Logits, ScaleIsOneOverTheRootOfHeadDimUnlessGiven) {
+  const Tensor q = Tensor::of<float>({{1, 2, 3, 4}});
+  const Tensor k = Tensor::of<float>({{1, 1, 1, 1}, {2, 0, 0, -1}});
+  EXPECT_THAT(numbers_of(reference::attention(q, k, k).scores), ElementsAre(10, -2));
+  EXPECT_THAT(numbers_of(reference::attention(q, k, k).logits), ElementsAre(5, -1));
+  EXPECT_THAT(numbers_of(reference::attention(q, k, k, {.scale = -2.0}).logits), ElementsAre(-20, 4));
+  EXPECT_THAT(numbers_of(reference::attention(q, k, k, {.scale = 0.0}).weights), ElementsAre(0.5, 0.5));
+}
+
+TEST(Logits, SoftmaxTurnsThemIntoWeightsAndLse) {
+  const Tensor q = Tensor::of<double>({{1.0}});
+  const Tensor k = Tensor::of<double>({{0.0}, {std::log(3.0)}});
+  const AttentionResult result = reference::attention(q, k, Tensor::of<double>({{10.0}, {20.0}}));
+  EXPECT_DOUBLE_EQ(result.weights.at<double>(0, 0), 0.25);
+  EXPECT_DOUBLE_EQ(result.weights.at<double>(0, 1), 0.75);
+  EXPECT_DOUBLE_EQ(result.o.at<double>(0, 0), 17.5);
+  EXPECT_DOUBLE_EQ(result.lse.at<double>(0), std::log(4.0));
+}
+
+TEST(Logits, AreComputedInTheirOrder) {
+  // One query at position 3 and one key, number 1: everything but the softmax can be written down.
+  const Tensor q = Tensor::of<double>({{2.0, 0.5}});
+  const Tensor k = Tensor::of<double>({{9.0, 9.0}, {3.0, 1.0}});
+  const Tensor slopes = Tensor::of<float>({0.25F});
+  const Tensor mask = Tensor::of<double>({0.0, 0.125});
+  const AttentionOptions options{
+      .scale = 0.5, .softcap = 2.0, .query_offset = 3, .mask = mask, .alibi_slopes = slopes};
+  const double softcapped = 2 * std::tanh(0.5 * 6.5 / 2);
+  EXPECT_DOUBLE_EQ(reference::attention(q, k, k, options).logits.at<double>(0, 1), softcapped - 0.25 * 2 + 0.125);
+
+  const auto modifier = [&](double score, auto, auto, auto, auto) { return score == softcapped ? 100.0 : 0.0; };
+  const AttentionResult modified = reference::attention(q, k, k, options, DType::f64, modifier);
+  EXPECT_DOUBLE_EQ(modified.logits.at<double>(0, 1), 100 - 0.25 * 2 + 0.125);
+}
+
+TEST(Logits, ScoreModifierKnowsWhereItIs) {
+  const auto modifier = [](double, std::int64_t batch, std::int64_t head, std::int64_t row, std::int64_t column) {
+    return column == 1 ? -kInf : static_cast<double>(1000 * batch + 100 * head + 10 * row + column);
+  };
+  const Tensor q = zeros({2, 2, 2, 1});
+  const Tensor k = zeros({2, 2, 3, 1});
+  Tensor v = zeros({2, 2, 3, 1});
+  for (std::int64_t b = 0; b < 2; ++b) v.at<float>(b, 1, 1, 0) = static_cast<float>(kNan);
+  const AttentionResult result = reference::attention(q, k, v, {.query_offset = 7}, DType::f64, modifier);
+  EXPECT_EQ(result.logits.at<double>(1, 0, 1, 2), 1012);
+  EXPECT_EQ(result.logits.at<double>(0, 1, 0, 0), 100);
+  EXPECT_EQ(result.logits.at<double>(1, 1, 1, 1), -kInf);
+  EXPECT_THAT(numbers_of(result.o), Each(0.0));
+}
+
+TEST(Logits, AlibiFallsWithTheDistance) {
+  const Tensor of_heads = Tensor::of<float>({0.5F, 2.0F});
+  const Tensor q = zeros({2, 2, 2, 1});
+  const Tensor k = zeros({2, 2, 3, 1});
+  AttentionResult result = reference::attention(q, k, k, {.query_offset = 1, .alibi_slopes = of_heads});
+  EXPECT_THAT(numbers_of(result.logits.view().select(0, 1).select(0, 0)), ElementsAre(-0.5, 0, -0.5, -1, -0.5, 0));
+  EXPECT_THAT(numbers_of(result.logits.view().select(0, 0).select(0, 1)), ElementsAre(-2, 0, -2, -4, -2, 0));
+
+  const Tensor of_batch = Tensor::of<float>({{0.5F, 2.0F}, {1.0F, 4.0F}});
+  result = reference::attention(q, k, k, {.alibi_slopes = of_batch});
+  EXPECT_THAT(numbers_of(result.logits.view().select(0, 1).select(0, 1).select(0, 0)), ElementsAre(0, -4, -8));
+}
+
+TEST(Logits, SinksTakePartInTheDenominatorOnly) {
+  const Tensor sinks = Tensor::of<float>({0.0F, std::log(2.0F)});
+  const Tensor q = zeros({2, 2, 1});
+  Tensor v = zeros({2, 2, 1});
+  std::ranges::fill(v.values<float>(), 1.0F);
+  AttentionResult result = reference::attention(q, q, v, {.causal = Causal::top_left, .sinks = sinks});
+  EXPECT_THAT(numbers_of(result.weights.view().select(0, 0)),
+              ::testing::Pointwise(::testing::DoubleEq(), std::vector{0.5, 0.0, 1 / 3.0, 1 / 3.0}));
+  EXPECT_DOUBLE_EQ(result.o.at<double>(0, 1, 0), 2 / 3.0);
+  EXPECT_DOUBLE_EQ(result.lse.at<double>(0, 1), std::log(3.0));
+  EXPECT_FLOAT_EQ(static_cast<float>(result.o.at<double>(1, 1, 0)), 0.5F);
+
+  const Tensor nothing = Tensor::of<bool>({false, false});
+  result = reference::attention(q, q, v, {.mask = nothing, .sinks = sinks});
+  EXPECT_THAT(numbers_of(result.o), Each(0.0));
+  EXPECT_EQ(result.lse.at<double>(0, 0), 0.0);
+  EXPECT_EQ(result.lse.at<double>(1, 1), static_cast<double>(std::log(2.0F)));
+}
+
+TEST(Logits, LargeOnesDoNotOverflow) {
+  const Tensor q = Tensor::of<double>({{1.0}});
+  const Tensor k = Tensor::of<double>({{1e6}, {1e6 - 1000}});
+  const AttentionResult result = reference::attention(q, k, Tensor::of<double>({{3.0}, {5.0}}));
+  EXPECT_EQ(result.o.at<double>(0, 0), 3);
+  EXPECT_EQ(result.lse.at<double>(0), 1e6);
+}
+
+// ---- Rows that see nothing, and numbers that must not spread --------------------------------------------------
+
+TEST(HiddenKeys, ARowThatSeesNothingGivesZeros) {
+  const Tensor q = random({3, 4}, 1);
+  const Tensor mask = Tensor::of<bool>({{true, true}, {false, false}, {true, false}});
+  const AttentionResult result =
+      reference::attention(q, q.view().slice(0, 0, 2), q.view().slice(0, 1, 3), {.mask = mask});
+  EXPECT_THAT(numbers_of(result.o.view().select(0, 1)), Each(0.0));
+  EXPECT_THAT(numbers_of(result.weights.view().select(0, 1)), Each(0.0));
+  EXPECT_EQ(result.lse.at<double>(1), -kInf);
+  expect_same(result.o.view().select(0, 2), q.view().select(0, 1));
+}
+
+TEST(HiddenKeys, NothingInThemSpreads) {
+  const Tensor q = random({1, 2, 4, 3}, 1);
+  const Tensor k = random({1, 2, 4, 3}, 2);
+  const Tensor v = random({1, 2, 4, 3}, 3);
+  const Tensor lengths = Tensor::of<std::int32_t>({2});
+  const Tensor bool_mask = Tensor::of<bool>({true, true, false, false});
+  const Tensor float_mask = Tensor::of<float>({0.5F, 0, -HUGE_VALF, -HUGE_VALF});
+  const std::vector<AttentionOptions> all_hide_2_and_3 = {
+      {.kv_lengths = lengths},
+      {.mask = bool_mask},
+      {.mask = float_mask},
+      {.causal = Causal::top_left, .query_offset = -2},
+      {.query_offset = -3, .window_right = 1},
+  };
+  for (const double poison : {kNan, kInf, -kInf}) {
+    Tensor bad_k = k;
+    Tensor bad_v = v;
+    for (const std::int64_t head : {0, 1}) {
+      for (const std::int64_t d : {0, 2}) {
+        bad_k.at<float>(0, head, 2, d) = bad_v.at<float>(0, head, 3, d) = static_cast<float>(poison);
+        bad_k.at<float>(0, head, 3, d) = bad_v.at<float>(0, head, 2, d) = static_cast<float>(poison);
+      }
+    }
+    for (const AttentionOptions& options : all_hide_2_and_3) {
+      for (const DType precision : {DType::f64, DType::f32}) {
+        const AttentionResult good = reference::attention(q.view().slice(2, 0, 1), k, v, options, precision);
+        const AttentionResult bad =
+            reference::attention(q.view().slice(2, 0, 1), bad_k, bad_v, options, precision);
+        expect_same(bad.o, good.o);
+        expect_same(bad.lse, good.lse);
+        expect_same(bad.weights, good.weights);
+        expect_same(bad.bound, good.bound);
+      }
+    }
+  }
+}
+
+TEST(VisibleKeys, NanReachesExactlyTheRowsThatSeeIt) {
+  const Tensor q = random({4, 3}, 1);
+  Tensor k = random({4, 3}, 2);
+  Tensor v = random({4, 3}, 3);
+  k.at<float>(2, 1) = static_cast<float>(kNan);
+  const AttentionResult with_bad_key = reference::attention(q, k, v, {.causal = Causal::top_left});
+  for (std::int64_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(std::isnan(with_bad_key.lse.at<double>(i)), i >= 2) << i;
+    for (std::int64_t d = 0; d < 3; ++d) EXPECT_EQ(std::isnan(with_bad_key.o.at<double>(i, d)), i >= 2) << i;
+  }
+
+  k = random({4, 3}, 2);
+  v.at<float>(2, 1) = static_cast<float>(kNan);
+  const AttentionResult with_bad_value = reference::attention(q, k, v, {.causal = Causal::top_left});
+  for (std::int64_t i = 0; i < 4; ++i) {
+    EXPECT_FALSE(std::isnan(with_bad_value.lse.at<double>(i)));
+    for (std::int64_t d = 0; d < 3; ++d) {
+      EXPECT_EQ(std::isnan(with_bad_value.o.at<double>(i, d)), i >= 2 && d == 1) << i << " " << d;
+    }
+  }
+}
+
+TEST(VisibleKeys, ALogitOfMinusInfinityHidesHoweverItCameAbout) {
+  const Tensor q = Tensor::of<float>({{1}});
+  const Tensor k = Tensor::of<float>({{-HUGE_VALF}, {2}});
+  const Tensor v = Tensor::of<float>({{static_cast<float>(kNan)}, {5}});
+  EXPECT_THAT(numbers_of(reference::attention(q, k, v).o), ElementsAre(5));
+  const AttentionResult nothing = reference::attention(q, k.view().slice(0, 0, 1), v.view().slice(0, 0, 1));
+  EXPECT_THAT(numbers_of(nothing.o), ElementsAre(0));
+  EXPECT_EQ(nothing.lse.at<double>(0), -kInf);
+}
+
+TEST(EmptyInputs, GiveEmptyOrZeroOutputs) {
+  EXPECT_THAT(reference::attention(zeros({0, 2, 3, 4}), zeros({0, 2, 5, 4}), zeros({0, 2, 5, 6})).o.shape(),
+              ElementsAre(0, 2, 3, 6));
+  EXPECT_THAT(reference::attention(zeros({2, 0, 3, 4}), zeros({2, 0, 5, 4}), zeros({2, 0, 5, 6})).o.shape(),
+              ElementsAre(2, 0, 3, 6));
+  EXPECT_THAT(reference::attention(zeros({0, 4}), zeros({5, 4}), zeros({5, 6})).weights.shape(),
+              ElementsAre(0, 5));
+  EXPECT_THAT(reference::attention(zeros({3, 4}), zeros({5, 4}), zeros({5, 0})).o.shape(), ElementsAre(3, 0));
+  const AttentionResult no_keys = reference::attention(random({3, 4}, 1), zeros({0, 4}), zeros({0, 6}));
+  EXPECT_THAT(no_keys.o.shape(), ElementsAre(3, 6));
+  EXPECT_THAT(numbers_of(no_keys.o), Each(0.0));
+  EXPECT_THAT(numbers_of(no_keys.lse), Each(-kInf));
+}
+
+// ---- Shapes, layouts, types ----------------------------------------------------------------------------------
+
+TEST(Shapes, QueryHeadsShareKeyHeadsInOrder) {
+  const Tensor q = zeros({1, 6, 2, 1});
+  const Tensor k = zeros({1, 3, 2, 1});
+  Tensor v = zeros({1, 3, 2, 1});
+  for (std::int64_t head = 0; head < 3; ++head) {
+    for (std::int64_t j = 0; j < 2; ++j) v.at<float>(0, head, j, 0) = static_cast<float>(head);
+  }
+  const AttentionResult result = reference::attention(q, k, v);
+  EXPECT_THAT(numbers_of(result.o), ElementsAre(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2));
+  EXPECT_THAT(result.weights.shape(), ElementsAre(1, 6, 2, 2));
+}
+
+TEST(Shapes, AllResultsHaveQsRank) {
+  const Tensor q = random({2, 3, 4, 5}, 1);
+  const Tensor k = random({2, 3, 6, 5}, 2);
+  const Tensor v = random({2, 3, 6, 7}, 3);
+  const AttentionResult all = reference::attention(q, k, v);
+  EXPECT_THAT(all.o.shape(), ElementsAre(2, 3, 4, 7));
+  EXPECT_THAT(all.bound.shape(), ElementsAre(2, 3, 4, 7));
+  EXPECT_THAT(all.lse.shape(), ElementsAre(2, 3, 4));
+  EXPECT_THAT(all.scores.shape(), ElementsAre(2, 3, 4, 6));
+
+  const auto entry = [](const Tensor& tensor) { return tensor.view().select(0, 1); };
+  const AttentionResult heads = reference::attention(entry(q), entry(k), entry(v));
+  expect_same(heads.o, entry(all.o));
+  expect_same(heads.lse, entry(all.lse));
+  expect_same(heads.weights, entry(all.weights));
+
+  const auto head = [&](const Tensor& tensor) { return entry(tensor).select(0, 2); };
+  const AttentionResult one = reference::attention(head(q), head(k), head(v));
+  expect_same(one.o, head(all.o));
+  expect_same(one.lse, head(all.lse));
+  expect_same(one.logits, head(all.logits));
+}
+
+TEST(Shapes, LayoutsDifferInTheOrderOfAxesOnly) {
+  const Tensor q = random({2, 3, 4, 5}, 1);
+  const Tensor k = random({2, 3, 6, 5}, 2);
+  const Tensor v = random({2, 3, 6, 7}, 3);
+  const AttentionResult bhld = reference::attention(q, k, v, {.causal = Causal::bottom_right});
+  const auto swapped = [](const Tensor& tensor) { return Tensor::copy_of(tensor.view().transposed(1, 2)); };
+  const AttentionOptions options{.causal = Causal::bottom_right, .layout = Layout::blhd};
+  const AttentionResult blhd = reference::attention(swapped(q), swapped(k), swapped(v), options);
+  expect_same(blhd.o, swapped(bhld.o));
+  expect_same(blhd.bound, swapped(bhld.bound));
+  expect_same(blhd.lse, bhld.lse);
+  expect_same(blhd.weights, bhld.weights);
+
+  const Tensor q3 = swapped(q);
+  const AttentionResult rank3 = reference::attention(q3.view().select(0, 1), swapped(k).view().select(0, 1),
+                                                     swapped(v).view().select(0, 1), options);
+  expect_same(rank3.o, swapped(bhld.o).view().select(0, 1));
+  const auto head = [](const Tensor& tensor) { return tensor.view().select(0, 1).select(0, 2); };
+  expect_same(reference::attention(head(q), head(k), head(v), options).o, head(bhld.o));
+}
+
+TEST(Shapes, StridesDoNotMatter) {
+  const Tensor q = random({8, 10}, 1);
+  const TensorView every_other(q.values<float>().data(), {4, 5}, {20, 2});
+  const TensorView backwards(q.values<float>().data() + 79, {4, 5}, {-10, -1});
+  const TensorView repeated(q.values<float>().data(), {4, 3}, {0, 1});
+  const AttentionResult result = reference::attention(every_other, backwards, repeated);
+  expect_same(
+      result.o,
+      reference::attention(Tensor::copy_of(every_other), Tensor::copy_of(backwards), Tensor::copy_of(repeated)).o);
+}
+
+TEST(Shapes, ElementTypesDoNotMatterWhereTheyHoldTheNumbers) {
+  const Tensor q = Tensor::of<double>({{1, -2}, {0.5, 3}});
+  const Tensor k = Tensor::of<double>({{2, 1}, {-1, 0.25}, {4, -3}});
+  const Tensor wanted = reference::attention(q, k, k).o;
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    const Tensor cast_k = Tensor::copy_of(k, dtype);
+    expect_same(reference::attention(Tensor::copy_of(q, dtype), cast_k, cast_k).o, wanted);
+    expect_same(reference::attention(q, cast_k, k).o, wanted);
+  }
+}
+
+// ---- Dropout -------------------------------------------------------------------------------------------------
+
+TEST(Dropout, KeepsWhatTheGeneratorKeepsAtThatPosition) {
+  const Tensor q = random({2, 2, 5, 4}, 1);
+  const Tensor k = random({2, 2, 70, 4}, 2);
+  const Tensor v = random({2, 2, 70, 3}, 3);
+  AttentionOptions options{.dropout_p = 0.3, .dropout_seed = 0x123456789ABCDEF0, .dropout_offset = 7};
+  const AttentionResult plain = reference::attention(q, k, v);
+  const AttentionResult before = reference::attention(q, k, v, options);
+  options.weights_after_dropout = true;
+  const AttentionResult after = reference::attention(q, k, v, options);
+  expect_same(before.weights, plain.weights);
+  expect_same(before.lse, plain.lse);
+  expect_same(after.lse, plain.lse);
+  expect_same(after.o, before.o);
+
+  std::int64_t kept = 0;
+  for (std::int64_t b = 0; b < 2; ++b) {
+    for (std::int64_t h = 0; h < 2; ++h) {
+      for (std::int64_t i = 0; i < 5; ++i) {
+        for (std::int64_t j = 0; j < 70; ++j) {
+          const bool keep =
+              dropout_keeps(options.dropout_seed, 7, static_cast<std::uint32_t>(2 * b + h),
+                            static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(j), options.dropout_p);
+          const double weight = plain.weights.at<double>(b, h, i, j);
+          ASSERT_DOUBLE_EQ(after.weights.at<double>(b, h, i, j), keep ? weight / 0.7 : 0);
+          kept += keep ? 1 : 0;
+        }
+      }
+      const auto head = [&](const Tensor& x) { return x.view().select(0, b).select(0, h); };
+      const Tensor product = reference::matmul(head(after.weights), head(v));
+      const AttentionResult magnitudes = reference::attention(head(q), head(k), head(v));
+      expect_close(head(after.o), {.reference = product, .naive = product, .bound = magnitudes.bound});
+    }
+  }
+  EXPECT_NEAR(static_cast<double>(kept) / 1400, 0.7, 5 * std::sqrt(0.3 * 0.7 / 1400));
+}
+
+TEST(Dropout, DependsOnSeedAndOffset) {
+  const Tensor q = zeros({4, 1});
+  const Tensor k = zeros({64, 1});
+  const auto dropped = [&](std::uint64_t seed, std::uint32_t offset) {
+    return numbers_of(
+        reference::attention(
+            q, k, k,
+            {.dropout_p = 0.5, .dropout_seed = seed, .dropout_offset = offset, .weights_after_dropout = true})
+            .weights);
+  };
+  EXPECT_EQ(dropped(1, 2), dropped(1, 2));
+  EXPECT_NE(dropped(1, 2), dropped(2, 2));
+  EXPECT_NE(dropped(1, 2), dropped(1, 3));
+  EXPECT_NE(dropped(1, 2), dropped(1 + (std::uint64_t{1} << 32), 2));
+}
+
+// ---- Precision -----------------------------------------------------------------------------------------------
+
+TEST(Precision, BoundIsTheOutputOfTheValuesMagnitudes) {
+  const Tensor q = random({3, 4}, 1);
+  const Tensor k = random({5, 4}, 2);
+  const Tensor v = random({5, 6}, 3);
+  Tensor magnitudes = v;
+  for (float& number : magnitudes.values<float>()) number = std::abs(number);
+  const AttentionOptions options{.causal = Causal::bottom_right, .dropout_p = 0.25};
+  expect_same(reference::attention(q, k, v, options).bound, reference::attention(q, k, magnitudes, options).o);
+}
+
+TEST(Precision, FloatDiffersFromDoubleByRoundingOnly) {
+  constexpr std::int64_t kHeadDim = 64;
+  constexpr std::int64_t kSeqlen = 129;
+  const Tensor q = random({2, kSeqlen, kHeadDim}, 1);
+  const Tensor k = random({2, kSeqlen, kHeadDim}, 2);
+  const Tensor v = random({2, kSeqlen, kHeadDim}, 3);
+  const Tensor slopes = Tensor::of<float>({0.015625F, 0.0078125F});
+  const AttentionOptions options{.softcap = 30.0, .causal = Causal::top_left, .alibi_slopes = slopes};
+  const AttentionResult exact = reference::attention(q, k, v, options);
+  const AttentionResult naive = reference::attention(q, k, v, options, DType::f32);
+  EXPECT_NE(numbers_of(naive.o), numbers_of(exact.o));
+
+  // A logit is a sum of kHeadDim products and three more steps: each rounds by at most eps / 2 of the sum of
+  // magnitudes. That error appears twice in a weight, in numerator and denominator; a row adds up kSeqlen of them.
+  double magnitude = 0;
+  for (std::int64_t i = 0; i < 2 * kSeqlen; ++i) {
+    double q_squared = 0;
+    double k_squared = 0;
+    for (std::int64_t d = 0; d < kHeadDim; ++d) {
+      q_squared += std::pow(q.at<float>(i / kSeqlen, i % kSeqlen, d), 2);
+      k_squared += std::pow(k.at<float>(i / kSeqlen, i % kSeqlen, d), 2);
+    }
+    magnitude = std::max({magnitude, q_squared, k_squared});
+  }
+  const double largest_logit = magnitude / std::sqrt(kHeadDim) + slopes.at<float>(0) * kSeqlen;
+  const Tolerance derived{.naive_factor = 0, .eps_factor = (kHeadDim + 3) * largest_logit + kSeqlen};
+  const Tensor ones = Tensor::copy_of(reference::causal_mask(2, kSeqlen, Causal::none), DType::f64);
+  expect_close(naive.o, {.reference = exact.o, .naive = exact.o, .bound = exact.bound, .coarsest = DType::f32},
+               derived);
+  expect_close(naive.lse, {.reference = exact.lse, .naive = exact.lse, .bound = ones, .coarsest = DType::f32},
+               derived);
+}
+
+// ---- Refusals ------------------------------------------------------------------------------------------------
+
+class Refused : public ::testing::Test {
+ protected:
+  void expect(const std::string& message, const AttentionOptions& options) const {
+    expect(message, q_, k_, v_, options);
+  }
+
+  static void expect(const std::string& message, const Tensor& q, const Tensor& k, const Tensor& v,
+                     const AttentionOptions& options = {}) {
+    EXPECT_THAT([&] { reference::attention(q, k, v, options); },
+                ThrowsMessage<std::invalid_argument>("[reference::attention] " + message));
+  }
+
+  const Tensor q_ = zeros({2, 4, 3, 32});
+  const Tensor k_ = zeros({2, 2, 5, 32});
+  const Tensor v_ = zeros({2, 2, 5, 16});
+};
+
+TEST_F(Refused, ShapesThatDoNotFit) {
+  expect("k has head_dim 64 but q has head_dim 32", q_, zeros({2, 2, 5, 64}), v_);
+  expect("k has batch 1 but q has batch 2", q_, zeros({1, 2, 5, 32}), v_);
+  expect("v has batch 3 but q has batch 2", q_, k_, zeros({3, 2, 5, 16}));
+  expect("v has seqlen_k 6 but k has seqlen_k 5", q_, k_, zeros({2, 2, 6, 16}));
+  expect("v has num_kv_heads 4 but k has num_kv_heads 2", q_, k_, zeros({2, 4, 5, 16}));
+  expect("q has 4 heads, which is no multiple of k's 3", q_, zeros({2, 3, 5, 32}), zeros({2, 3, 5, 16}));
+  expect("q has 4 heads, which is no multiple of k's 0", q_, zeros({2, 0, 5, 32}), zeros({2, 0, 5, 16}));
+  expect("k has rank 3 but q has rank 4", q_, zeros({2, 5, 32}), v_);
+  expect("v has rank 2 but q has rank 4", q_, k_, zeros({5, 16}));
+  expect("q has rank 1, not 2, 3 or 4", zeros({3}), k_, v_);
+  expect("v has rank 5, not 2, 3 or 4", q_, k_, zeros({1, 1, 1, 1, 1}));
+  expect("q has rank 0, not 2, 3 or 4", Tensor(), k_, v_);
+  expect("q has head_dim 0", zeros({3, 0}), zeros({5, 0}), zeros({5, 1}));
+}
+
+TEST_F(Refused, NumbersOutOfTheirRange) {
+  expect("dropout_p is 1.000000, not in [0, 1)", {.dropout_p = 1.0});
+  expect("dropout_p is -0.100000, not in [0, 1)", {.dropout_p = -0.1});
+  expect("dropout_p is nan, not in [0, 1)", {.dropout_p = kNan});
+  expect("softcap is -1.000000, not 0 or a positive number", {.softcap = -1.0});
+  expect("softcap is inf, not 0 or a positive number", {.softcap = kInf});
+  expect("scale is inf, not finite", {.scale = kInf});
+  expect("window_left is -2, not -1 or more", {.window_left = -2});
+  expect("window_right is -2, not -1 or more", {.window_right = -2});
+  expect("query_offset 9223372036854775807 is beyond +-2^62", {.query_offset = kFar});
+  EXPECT_THAT([&] { reference::attention(q_, k_, v_, {}, DType::f16); },
+              ThrowsMessage<std::invalid_argument>("[reference::attention] precision is f16, not f64 or f32"));
+}
+
+TEST_F(Refused, MasksThatDoNotBroadcast) {
+  const auto refused = [this](const Tensor& mask) {
+    expect("mask has shape " + to_string(mask.shape()) + ", which does not broadcast to [2, 4, 3, 5]",
+           {.mask = mask});
+  };
+  refused(Tensor(DType::boolean, {4}));
+  refused(Tensor(DType::boolean, {5, 3}));
+  refused(Tensor(DType::f32, {2, 3, 5}));
+  refused(Tensor(DType::f64, {4, 4, 3, 5}));
+  refused(Tensor(DType::boolean, {1, 2, 4, 3, 5}));
+  expect("mask has element type u8, not bool, f32 or f64", {.mask = Tensor(DType::u8, {3, 5})});
+}
+
+TEST_F(Refused, OptionsOfOtherShapesAndTypes) {
+  expect("kv_lengths has shape [3], not [batch] = [2]", {.kv_lengths = Tensor(DType::i32, {3})});
+  expect("kv_lengths has shape [2, 1], not [batch] = [2]", {.kv_lengths = Tensor(DType::i32, {2, 1})});
+  expect("kv_lengths has element type f32, not i32 or i64", {.kv_lengths = Tensor(DType::f32, {2})});
+  expect("kv_lengths contains 6, which is not between 0 and 5", {.kv_lengths = Tensor::of<std::int32_t>({5, 6})});
+  expect("kv_lengths contains -1, which is not between 0 and 5",
+         {.kv_lengths = Tensor::of<std::int64_t>({-1, 5})});
+  expect("query_offsets has shape [1], not [batch] = [2]", {.query_offsets = Tensor(DType::i64, {1})});
+  expect("query_offset and query_offsets are both given",
+         {.query_offset = 1, .query_offsets = Tensor(DType::i64, {2})});
+  expect("alibi_slopes has shape [2] but q has 4 heads", {.alibi_slopes = zeros({2})});
+  expect("alibi_slopes has shape [3, 4], which does not broadcast to [2, 4]", {.alibi_slopes = zeros({3, 4})});
+  expect("alibi_slopes has element type f64, not f32", {.alibi_slopes = Tensor(DType::f64, {4})});
+  expect("sinks has shape [2] but q has 4 heads", {.sinks = zeros({2})});
+  expect("sinks has shape [1, 4], which does not broadcast to [4]", {.sinks = zeros({1, 4})});
+}
+
+// ---- The steps -----------------------------------------------------------------------------------------------
+
+TEST(Steps, SoftmaxAndSumGoAlongAnyDimension) {
+  const Tensor x = Tensor::of<float>({{1, 1, 2}, {3, 1, 6}});
+  EXPECT_THAT(numbers_of(reference::normalized_by_sum(x)), ElementsAre(0.25, 0.25, 0.5, 0.3, 0.1, 0.6));
+  EXPECT_THAT(numbers_of(reference::normalized_by_sum(x, 0)), ElementsAre(0.25, 0.5, 0.25, 0.75, 0.5, 0.75));
+  EXPECT_THAT(numbers_of(reference::normalized_by_sum(x, -2)), ElementsAre(0.25, 0.5, 0.25, 0.75, 0.5, 0.75));
+
+  const Tensor logs = Tensor::of<double>({{0, std::log(3.0)}, {0, 0}}).reshaped({2, 1, 2});
+  for (const auto& softmax : {reference::softmax, reference::softmax_naive}) {
+    EXPECT_THAT(numbers_of(softmax(logs, 2)),
+                ::testing::Pointwise(::testing::DoubleEq(), std::vector{0.25, 0.75, 0.5, 0.5}));
+    EXPECT_THAT(numbers_of(softmax(logs, 0)),
+                ::testing::Pointwise(::testing::DoubleEq(), std::vector{0.5, 0.75, 0.5, 0.25}));
+    EXPECT_THAT(numbers_of(softmax(logs, 1)), Each(1.0));
+    EXPECT_THAT(softmax(logs, 0).shape(), ElementsAre(2, 1, 2));
+  }
+  EXPECT_THAT(
+      [&] { reference::softmax(x, 2); },
+      ThrowsMessage<std::invalid_argument>("[reference::softmax] dimension 2 does not exist in shape [2, 3]"));
+  EXPECT_THROW(reference::softmax(x, -3), std::invalid_argument);
+  EXPECT_THROW(reference::softmax(Tensor()), std::invalid_argument);
+}
+
+TEST(Steps, StableSoftmaxDoesWhereTheNaiveOneOverflows) {
+  const Tensor large = Tensor::of<double>({1000, 1000});
+  EXPECT_THAT(numbers_of(reference::softmax(large)), ElementsAre(0.5, 0.5));
+  EXPECT_THAT(numbers_of(reference::softmax_naive(large)), Each(::testing::IsNan()));
+  const Tensor nothing = Tensor::of<double>({-kInf, -kInf});
+  EXPECT_THAT(numbers_of(reference::softmax(nothing)), ElementsAre(0, 0));
+}
+
+TEST(Steps, TakeAnyTypeAndStrides) {
+  const Tensor x = Tensor::of<std::int32_t>({{1, 2, 3}, {4, 5, 6}});
+  EXPECT_THAT(numbers_of(reference::transpose(x)), ElementsAre(1, 4, 2, 5, 3, 6));
+  EXPECT_THAT(numbers_of(reference::matmul(x, x.view().transposed(0, 1))), ElementsAre(14, 32, 32, 77));
+  EXPECT_THAT(numbers_of(reference::scores(x, x)), ElementsAre(14, 32, 32, 77));
+  EXPECT_THAT(numbers_of(reference::scaled(x.view().select(1, 2), 0.5)), ElementsAre(1.5, 3));
+}
+
+TEST(Steps, CausalMasksAndMasking) {
+  using reference::causal_mask;
+  EXPECT_THAT(numbers_of(causal_mask(2, 3)), ElementsAre(1, 0, 0, 1, 1, 0));
+  EXPECT_THAT(numbers_of(causal_mask(2, 3, Causal::bottom_right)), ElementsAre(1, 1, 0, 1, 1, 1));
+  EXPECT_THAT(numbers_of(causal_mask(3, 2, Causal::bottom_right)), ElementsAre(0, 0, 1, 0, 1, 1));
+  EXPECT_THAT(numbers_of(causal_mask(2, 2, Causal::none)), Each(1.0));
+  const Tensor scores = Tensor::of<float>({{1, static_cast<float>(kNan)}, {3, 4}});
+  EXPECT_THAT(numbers_of(reference::masked(scores, causal_mask(2, 2))), ElementsAre(1, -kInf, 3, 4));
+  EXPECT_THAT(numbers_of(reference::masked(scores, Tensor::of<bool>({true, false}))),
+              ElementsAre(1, -kInf, 3, -kInf));
+  EXPECT_THROW(reference::masked(scores, Tensor::of<bool>({true, false, true})), std::invalid_argument);
+  EXPECT_THROW(reference::masked(scores, Tensor::of<float>({1, 0})), std::invalid_argument);
+  EXPECT_THROW(causal_mask(-1, 2), std::invalid_argument);
+}
+
+TEST(Steps, DropoutScalesWhatItKeeps) {
+  const Tensor weights = Tensor::of<double>({0.5, 0.25, kNan});
+  EXPECT_THAT(numbers_of(reference::dropout(weights, Tensor::of<bool>({true, false, false}), 0.75)),
+              ElementsAre(2, 0, 0));
+  EXPECT_THROW(reference::dropout(weights, Tensor::of<bool>({true, false}), 0.5), std::invalid_argument);
+  EXPECT_THROW(reference::dropout(weights, weights, 0.5), std::invalid_argument);
+  EXPECT_THROW(reference::dropout(weights, Tensor::of<bool>({true, true, true}), 1.0), std::invalid_argument);
+  EXPECT_THROW(reference::dropout(weights, Tensor::of<bool>({true, true, true}), -0.5), std::invalid_argument);
+}
+
+TEST(Steps, RefuseShapesThatDoNotFit) {
+  const Tensor matrix = zeros({2, 3});
+  const Tensor vector = zeros({4});
+  EXPECT_THAT([&] { reference::scores_of_query(vector, matrix); },
+              ThrowsMessage<std::invalid_argument>("[reference::scores_of_query] keys has shape [2, 3] but the "
+                                                   "queries have shape [4]: they differ in head_dim"));
+  EXPECT_THROW(reference::scores_by_loop(matrix, zeros({2, 4})), std::invalid_argument);
+  EXPECT_THROW(reference::scores(matrix, zeros({2, 4})), std::invalid_argument);
+  EXPECT_THROW(reference::context_vectors(matrix, matrix), std::invalid_argument);
+  EXPECT_THAT([&] { reference::transpose(vector); },
+              ThrowsMessage<std::invalid_argument>("[reference::transpose] a has shape [4], not rank 2"));
+  EXPECT_THROW(reference::dot(std::vector<double>{1}, std::vector<double>{1, 2}), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace saccade::test
