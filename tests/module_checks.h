@@ -1,0 +1,81 @@
+// What the tests of the modules share: seeded inputs, and a call of a module held against the same by hand.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "expect_close.h"
+#include "naive_module.h"
+#include "saccade/modules.h"
+
+namespace saccade::test {
+
+inline Tensor randn(std::uint64_t seed, const Shape& shape) { return TorchGenerator(seed).randn(shape); }
+
+/// bool, true with a probability of 0.7, and in each row at least once: at key 0.
+inline Tensor random_mask(std::uint64_t seed, const Shape& shape) {
+  const Tensor draws = TorchGenerator(seed).rand(shape);
+  Tensor mask(DType::boolean, shape);
+  for (std::int64_t i = 0; i < mask.size(); ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    mask.values<bool>()[at] = draws.values<float>()[at] < 0.7f || i % shape.back() == 0;
+  }
+  return mask;
+}
+
+inline bool same_bits(const Tensor& a, const Tensor& b) {
+  return a.shape() == b.shape() && std::ranges::equal(a.values<float>(), b.values<float>());
+}
+
+/// The parameters of a wrapper, or of a plain SelfAttention, under MultiHeadAttention's names.
+inline StateDict joint_state(const AttentionModule& module) {
+  StateDict state = module.state_dict();
+  if (module.config().weight_layout == WeightLayout::in_out) {
+    StateDict result;
+    for (const auto& [name, weight] : state) {
+      result[name + ".weight"] = Tensor::copy_of(weight.view().transposed(0, 1));
+    }
+    return result;
+  }
+  if (!module.config().independent_heads) return state;
+  StateDict result;
+  for (const std::string parameter : {"W_query.weight", "W_key.weight", "W_value.weight"}) {
+    std::vector<float> rows;
+    for (std::int64_t head = 0; head < module.config().num_heads; ++head) {
+      const auto values = state.at("heads." + std::to_string(head) + "." + parameter).values<float>();
+      rows.insert(rows.end(), values.begin(), values.end());
+    }
+    const std::int64_t width = module.config().d_in;
+    result[parameter] =
+        Tensor::copy_of(TensorView(rows.data(), {static_cast<std::int64_t>(rows.size()) / width, width}));
+  }
+  return result;
+}
+
+struct Inputs {
+  Tensor query, key, value;  ///< [batch, seqlen, width]
+};
+
+/// Runs the module and holds output and weights against the same by hand.
+inline void expect_like_by_hand(AttentionModule& module, const Inputs& inputs, const Tensor& mask = {},
+                                const Tensor& key_mask = {}, const PerWeight& dropout_factor = {}) {
+  const StateDict state = joint_state(module);
+  const NaiveCall call{.state = state,
+                       .config = module.config(),
+                       .query = inputs.query,
+                       .key = inputs.key,
+                       .value = inputs.value,
+                       .added = added_by(mask, key_mask, module.config().causal, inputs.key.shape(1)),
+                       .dropout_factor = dropout_factor};
+  const ModuleOutput result = module.forward(
+      inputs.query, inputs.key, inputs.value,
+      {.mask = mask, .key_mask = key_mask, .weights = HeadWeights::per_head, .weights_after_dropout = true});
+  const auto by_hand = naive_module<double>(call);
+  const auto in_float = naive_module<float>(call);
+  expect_close(result.output, {.reference = by_hand.output, .naive = in_float.output, .bound = by_hand.bound});
+  expect_close(result.weights, {.reference = by_hand.weights, .naive = in_float.weights});
+}
+
+}  // namespace saccade::test
