@@ -12,7 +12,9 @@
 #include <string_view>
 #include <vector>
 
-namespace saccade::testing {
+#include "published.h"
+
+namespace saccade::test {
 
 inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -21,14 +23,9 @@ inline const std::vector<std::string> kSixTokens = {"Your", "journey", "starts",
 inline const std::vector<std::string> kChineseTokens = {"注意力", "机制", "让", "模型",
                                                         "看见",   "重要", "的", "词语"};
 
-/// The unscaled self-attention of the six published tokens (six_tokens.simple.weights).
+/// The unscaled self-attention of the six published tokens: f32 [6, 6].
 inline Tensor six_token_weights() {
-  return Tensor::of<float>({{0.2098F, 0.2006F, 0.1981F, 0.1242F, 0.1220F, 0.1452F},
-                            {0.1385F, 0.2379F, 0.2333F, 0.1240F, 0.1082F, 0.1581F},
-                            {0.1390F, 0.2369F, 0.2326F, 0.1242F, 0.1108F, 0.1565F},
-                            {0.1435F, 0.2074F, 0.2046F, 0.1462F, 0.1263F, 0.1720F},
-                            {0.1526F, 0.1958F, 0.1975F, 0.1367F, 0.1879F, 0.1295F},
-                            {0.1385F, 0.2184F, 0.2128F, 0.1420F, 0.0988F, 0.1896F}});
+  return Tensor::copy_of(tensor_of(published().at("six_tokens").at("simple").at("weights")), DType::f32);
 }
 
 /// Rows that sum to 1, causal, different in every head; no randomness.
@@ -144,4 +141,4 @@ inline bool darker_is_larger(std::vector<Painted> cells) {
   return lightness(cells.back().color) < lightness(cells.front().color);
 }
 
-}  // namespace saccade::testing
+}  // namespace saccade::test

@@ -15,7 +15,7 @@
 namespace saccade {
 namespace {
 
-using namespace saccade::testing;
+using namespace saccade::test;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 using ::testing::StartsWith;

@@ -11,7 +11,7 @@
 namespace saccade {
 namespace {
 
-using namespace saccade::testing;
+using namespace saccade::test;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;

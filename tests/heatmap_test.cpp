@@ -12,7 +12,7 @@
 namespace saccade {
 namespace {
 
-using namespace saccade::testing;
+using namespace saccade::test;
 using ::testing::Contains;
 using ::testing::Each;
 using ::testing::ElementsAre;
@@ -63,7 +63,7 @@ TEST(DisplayWidth, TakesAnEmojiAsOneCharacter) {
 }
 
 TEST(DisplayWidth, CountsWhatIsReplaced) {
-  EXPECT_EQ(display_width("a\nb\x7F"), 4) << "control pictures";
+  EXPECT_EQ(display_width("a\nb\x1B"), 8) << "shown as a\\nb\\x1b";
   EXPECT_EQ(display_width("\xFF\xFE"), 2) << "invalid bytes";
   EXPECT_EQ(display_width("\xE6\xB3"), 2) << "a cut character";
   EXPECT_EQ(display_width("\xC0\xAF"), 2) << "an overlong form";
@@ -187,7 +187,7 @@ TEST(HeatmapSvg, EscapesAndCleansTheLabels) {
   const std::string svg = heatmap_svg(six_token_weights(), {.query_tokens = tokens, .title = "a < b & \"c\""});
   const auto texts = texts_of(svg);
   EXPECT_THAT(texts, Contains("&lt;&amp;&quot;&gt;"));
-  EXPECT_THAT(texts, Contains("a␊b"));
+  EXPECT_THAT(texts, Contains("a\\nb"));
   EXPECT_THAT(texts, Contains("\uFFFD!"));
   EXPECT_THAT(texts, Contains("␣"));
   EXPECT_THAT(texts, Contains("the"));
@@ -248,11 +248,17 @@ TEST(HeatmapSvg, PoolsWhatIsTooLargeToBeSeenAndSaysSo) {
 TEST(HeatmapSvg, StaysSmallWhateverTheSize) {
   EXPECT_LT(heatmap_svg(causal_weights(2, 1500)).size(), 3'000'000U);
   EXPECT_LT(heatmap_svg(causal_weights(256, 24)).size(), 3'000'000U);
-  std::string marks = "x";
-  for (int i = 0; i < 100'000; ++i) marks += "\u0301";
-  EXPECT_LT(heatmap_svg(six_token_weights(), {.query_tokens = std::vector<std::string>(6, marks), .title = marks})
-                .size(),
-            300'000U);
+  std::string marks = "x", family = "👩";
+  for (int i = 0; i < 100'000; ++i) {
+    marks += "\u0301";
+    family += "\u200D👩";
+  }
+  for (const std::string& endless : {marks, family}) {
+    const std::vector<std::string> tokens(6, endless);
+    EXPECT_LT(
+        heatmap_svg(six_token_weights(), {.query_tokens = tokens, .title = endless, .caption = endless}).size(),
+        200'000U);
+  }
 }
 
 TEST(HeatmapSvg, ChoosesALogarithmicScaleForLongSequences) {
@@ -405,6 +411,10 @@ TEST(AttentionLines, RefusesWhatItCannotDraw) {
               attention_lines_svg(Tensor(DType::f32, {4, 129}));
             }),
             "[attention_lines_svg] lines show at most 128 key tokens, got 129; heatmap_svg shows any number");
+  EXPECT_EQ(refusal([] {
+              attention_lines_svg(Tensor(DType::f32, {5, 128, 128}));
+            }),
+            "[attention_lines_svg] lines show at most 65536 weights, got 81920; heatmap_svg shows any number");
   EXPECT_EQ(refusal([] { attention_lines_svg(six_token_weights(), {.high = -1}); }),
             "[attention_lines_svg] high must be above 0, got -1");
   EXPECT_THAT(refusal([] { attention_lines_svg(six_token_weights(), {.query_tokens = {"a"}}); }),

@@ -55,8 +55,9 @@ struct HeatmapOptions {
 ///
 /// A matrix with more rows or columns than can be seen is pooled: each cell shows the largest of a block (NaN if
 /// one is in it), and a line under the title says so. Labels that do not fit are shortened with an ellipsis,
-/// turned, or thinned; control characters and invalid UTF-8 are replaced by visible marks. The document is at
-/// most a few megabytes whatever the input, and the same input gives the same bytes on every machine and locale.
+/// turned, or thinned; control characters are shown as escapes (\n, \x1b), and each byte of invalid UTF-8 as
+/// U+FFFD. The document is at most a few megabytes whatever the input, and the same input gives the same bytes on
+/// every machine and locale.
 ///
 /// Throws std::invalid_argument for another rank, an empty dimension, more than 256 heads, a number of labels or
 /// panel titles that does not match (naming both), low >= high or not finite, a logarithmic scale of negative
@@ -68,8 +69,9 @@ std::string heatmap_svg(const TensorView& weights, const HeatmapOptions& options
 /// (where that hides any, a line under the title says so), and so are masked ones and NaN.
 ///
 /// Takes what heatmap_svg takes and throws as it does; besides, throws std::invalid_argument for more than 128
-/// rows or columns (a heat map shows those better), for negative weights and for a `high` (the weight of the
-/// thickest line) that is not above 0. `low`, `scale`, `show_values` and `decimals` have no influence.
+/// rows or columns or 65536 weights (a heat map shows those better), for negative weights and for a `high` (the
+/// weight of the thickest line) that is not above 0. `low`, `scale`, `show_values` and `decimals` have no
+/// influence.
 std::string attention_lines_svg(const TensorView& weights, const HeatmapOptions& options = {});
 
 /// The colours a terminal can show.
@@ -105,7 +107,7 @@ std::vector<std::byte> png_of_svg(std::string_view svg, double zoom = 2.0);
 
 /// Columns that a text takes in a terminal: East Asian wide and fullwidth characters and emoji 2, combining marks
 /// and joiners 0, the rest 1 (Unicode Standard Annex 11; ambiguous characters count as narrow). Control characters
-/// and each invalid UTF-8 byte count 1, as the pictures show them.
+/// and invalid UTF-8 count as the pictures show them: "\n" 2, "\x1b" 4, each invalid byte 1.
 int display_width(std::string_view utf8);
 
 }  // namespace saccade

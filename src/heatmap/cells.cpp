@@ -14,11 +14,11 @@ namespace {
 
 using namespace picture;
 
-constexpr std::int64_t kMostSeparate = 2500;  // cells that are elements of their own
+constexpr std::int64_t kMostSeparate = 4096;  // cells that are elements of their own
 constexpr int kLevels = 128;                  // shades of a dense panel
 constexpr double kLeastDotted = 11;           // a masked cell of this size carries a dot
-constexpr double kBarWidth = 12, kBarGap = 28, kLegendLine = 18;
-constexpr const char* kNanLegend = "NaN";
+constexpr double kBarWidth = 12, kBarGap = 28;
+constexpr int kBarSteps = 64;
 
 void draw_masked(Svg& svg, double x, double y, double width, double height, double radius,
                  const std::string& tooltip) {
@@ -35,7 +35,7 @@ void draw_nan(Svg& svg, double x, double y, double width, double height, double 
 std::string tooltip_of(const Input& input, std::int64_t row, std::int64_t column, double value) {
   const auto name = [](const std::vector<std::string>& labels, std::int64_t i) {
     return labels.empty() ? std::to_string(i)
-                          : shortened(labels[static_cast<std::size_t>(i)], 160, measure_at(kSmall));
+                          : shortened(labels[static_cast<std::size_t>(i)], 100, measure_at(kSmall));
   };
   return name(input.query_labels, row) + " \u2192 " + name(input.key_labels, column) + ": " +
          typographic(concise(value, 6));
@@ -138,9 +138,10 @@ double draw_axis_names(Svg& svg, const GridLayout& layout, const HeatmapOptions&
 struct ColorBar {
   std::vector<Scale::Tick> ticks;
   std::string name;
-  std::vector<std::string> legend;
+  std::string masked_note;  // what the cells without a colour are; empty where there are none
+  bool has_dots = false;    // in those cells
+  bool has_nan = false;
   double height = 0, width = 0;
-  bool dots = false;  // masked cells carry one
 };
 
 ColorBar color_bar_of(const GridLayout& layout, const HeatmapOptions& options) {
@@ -150,25 +151,40 @@ ColorBar color_bar_of(const GridLayout& layout, const HeatmapOptions& options) {
   const Measure measure = measure_at(kSmall);
   bar.name = shortened(cleaned(options.value_name), 120, measure);
   if (layout.scale.logarithmic) bar.name += bar.name.empty() ? "logarithmic" : ", log";
-  if (std::string note = masked_note(layout.cells, layout.scale); !note.empty())
-    bar.legend.push_back(std::move(note));
-  if (layout.cells.has_nan) bar.legend.emplace_back(kNanLegend);
-  bar.dots = std::min(layout.query.cell, layout.key.cell) > kLeastDotted;
-  bar.width = measure(bar.name);
+  bar.masked_note = masked_note(layout.cells, layout.scale);
+  bar.has_nan = layout.cells.has_nan;
+  bar.has_dots = std::min(layout.query.cell, layout.key.cell) > kLeastDotted;
+  bar.width = std::max(measure(bar.name), kBarWidth + 9 + measure(bar.masked_note));
   for (const Scale::Tick& tick : bar.ticks) bar.width = std::max(bar.width, kBarWidth + 9 + measure(tick.text));
-  for (const std::string& line : bar.legend) bar.width = std::max(bar.width, kBarWidth + 9 + measure(line));
   return bar;
+}
+
+// What masked cells and NaN look like, below the bar; returns the y where it ends.
+double draw_legend(Svg& svg, const ColorBar& bar, double x, double y) {
+  double end = y;
+  const auto sample = [&](const std::string& note) {
+    const double top = end + 14, middle = top + kBarWidth / 2;
+    svg.rect(x, top, kBarWidth, kBarWidth, kNothing);
+    svg.text(x + kBarWidth + 8, middle, note, {.fill = kQuiet});
+    end = top + kBarWidth;
+    return middle;
+  };
+  if (!bar.masked_note.empty()) {
+    const double middle = sample(bar.masked_note);
+    if (bar.has_dots) svg.circle(x + kBarWidth / 2, middle, 1.4, kNothingDot);
+  }
+  if (bar.has_nan) svg.cross(x + kBarWidth / 2, sample("NaN"), 2.5, kAlarm);
+  return end;
 }
 
 // Returns the y where the bar and its legend end.
 double draw_color_bar(Svg& svg, const ColorBar& bar, double x, double y) {
-  const TextStyle quiet{.size = kSmall, .fill = kQuiet};
+  const TextStyle quiet{.fill = kQuiet};
   svg.text(x, y - kNameRise, bar.name, quiet);
-  const int steps = 64;
   svg.open_group("class=\"scale\" shape-rendering=\"crispEdges\"");
-  for (int i = 0; i < steps; ++i) {  // each a little over the next, so that no seam shows
-    const double from = y + bar.height * i / steps;
-    svg.rect(x, from, kBarWidth, y + bar.height - from, hex(ramp(1 - (i + 0.5) / steps)));
+  for (int i = 0; i < kBarSteps; ++i) {  // each reaches under the next ones, so that no seam shows
+    const double from = y + bar.height * i / kBarSteps;
+    svg.rect(x, from, kBarWidth, y + bar.height - from, hex(ramp(1 - (i + 0.5) / kBarSteps)));
   }
   svg.close_group();
   for (const Scale::Tick& tick : bar.ticks) {
@@ -176,19 +192,7 @@ double draw_color_bar(Svg& svg, const ColorBar& bar, double x, double y) {
     svg.line(x + kBarWidth, at, x + kBarWidth + 3, at, kQuiet);
     svg.text(x + kBarWidth + 8, at, typographic(tick.text), quiet);
   }
-  double line = y + bar.height + 14;
-  for (const std::string& text : bar.legend) {
-    svg.rect(x, line, kBarWidth, kBarWidth, kNothing);
-    const double middle = line + kBarWidth / 2;
-    if (text == kNanLegend) {
-      svg.cross(x + kBarWidth / 2, middle, 2.5, kAlarm);
-    } else if (bar.dots) {
-      svg.circle(x + kBarWidth / 2, middle, 1.4, kNothingDot);
-    }
-    svg.text(x + kBarWidth + 8, middle, text, quiet);
-    line += kLegendLine;
-  }
-  return bar.legend.empty() ? y + bar.height : line - kLegendLine + kBarWidth;
+  return draw_legend(svg, bar, x, y + bar.height);
 }
 
 void draw_panels(Svg& svg, const Input& input, const GridLayout& layout) {
@@ -201,7 +205,11 @@ void draw_panels(Svg& svg, const Input& input, const GridLayout& layout) {
       svg.text(x, y - kNameRise, shortened(title, layout.key.side, measure_at(layout.title_size)),
                {.size = layout.title_size, .fill = kInk});
     }
-    separate ? draw_separate_cells(svg, input, layout, head) : draw_dense_cells(svg, layout, head);
+    if (separate) {
+      draw_separate_cells(svg, input, layout, head);
+    } else {
+      draw_dense_cells(svg, layout, head);
+    }
     svg.close_group();
     if (head % layout.grid_columns == 0) draw_query_axis(svg, layout, x, y);
     if (head + layout.grid_columns >= input.heads) draw_key_axis(svg, layout, x, y + layout.query.side);

@@ -12,6 +12,7 @@ constexpr double kMostSide = 768, kMostGridSide = 960;  // of one panel alone, o
 constexpr double kLeastCell = 2, kMostCell = 48, kLeastSide = 96;
 constexpr std::int64_t kMostCells = 256;        // along one side of a panel
 constexpr std::int64_t kMostWithValues = 1024;  // cells that may carry numbers
+constexpr double kMostPositions = 12;           // along one side, when not every one is shown
 constexpr double kLabelSize = 13, kLeastLabelSize = 9;
 constexpr double kTitleSize = 12, kLeastTitleSize = 9;
 
@@ -21,9 +22,9 @@ std::int64_t block_of(std::int64_t length, double side) {
 }
 
 // Square cells, unless one axis is so short that its side would be a sliver.
-void set_cell_sizes(GridLayout& layout, double side, double most_cell) {
+void set_cell_sizes(GridLayout& layout, double side, double largest) {
   const auto rows = static_cast<double>(layout.cells.rows), columns = static_cast<double>(layout.cells.columns);
-  const auto size_for = [&](double count) { return std::clamp(std::floor(side / count), kLeastCell, most_cell); };
+  const auto size_for = [&](double count) { return std::clamp(std::floor(side / count), kLeastCell, largest); };
   const double square = std::min(size_for(rows), size_for(columns));
   const auto widened = [&](double count) {
     return std::max(square, std::min(size_for(count), std::ceil(kLeastSide / count)));
@@ -45,10 +46,10 @@ void set_marks(Axis& axis, const std::vector<std::string>& labels, std::int64_t 
   const Measure measure = measure_at(axis.font_size);
   const double number = measure(std::to_string(length - 1)) + 8;
   const bool every_position = length <= 32 && number <= per_token;
-  const std::int64_t step = tokens ? stride
-                            : every_position
-                                ? 1
-                                : round_step(std::max(number / per_token, static_cast<double>(length) / 12));
+  std::int64_t step = tokens ? stride : 1;
+  if (!tokens && !every_position) {
+    step = round_step(std::max(number / per_token, static_cast<double>(length) / kMostPositions));
+  }
   axis.tick_lines = step > 1 || block > 1;
   for (std::int64_t i = 0; i < length; i += step) {
     const std::string text =

@@ -13,12 +13,14 @@ namespace {
 
 using namespace picture;
 
-constexpr std::int64_t kMostTokens = 128;
+constexpr std::int64_t kMostTokens = 128;     // in a column
+constexpr std::int64_t kMostWeights = 65536;  // in a picture
 constexpr std::int64_t kMostTooltips = 1200;  // lines that say what they join
 constexpr double kLeastShare = 1.0 / 100;     // of the largest weight: a thinner line is not drawn
 constexpr double kMostColumn = 720, kMostSpacing = 34, kLeastSpacing = 13;
 constexpr double kLabelSize = 13, kHeadingHeight = 22, kTitleHeight = 24, kLongestLabel = 150;
-constexpr double kLabelGap = 7, kPanelGap = 36, kMostGridWidth = 1100;
+constexpr double kLabelGap = 7, kPanelGap = 36;
+constexpr double kSampleLength = 24;
 constexpr double kLineShade = 0.66;  // of the ramp
 
 struct Column {
@@ -60,10 +62,16 @@ void check_not_negative(const Cells& cells) {
                               concise(cells.smallest, 6));
 }
 
-void check_length(std::string_view what, std::int64_t count) {
-  if (count <= kMostTokens) return;
-  throw std::invalid_argument("[attention_lines_svg] lines show at most 128 " + std::string(what) + ", got " +
-                              std::to_string(count) + "; heatmap_svg shows any number");
+void check_size(const Input& input) {
+  const auto refuse = [](std::string_view what, std::int64_t most, std::int64_t count) {
+    throw std::invalid_argument("[attention_lines_svg] lines show at most " + std::to_string(most) + " " +
+                                std::string(what) + ", got " + std::to_string(count) +
+                                "; heatmap_svg shows any number");
+  };
+  if (input.seqlen_q > kMostTokens) refuse("query tokens", kMostTokens, input.seqlen_q);
+  if (input.seqlen_k > kMostTokens) refuse("key tokens", kMostTokens, input.seqlen_k);
+  const std::int64_t weights = input.heads * input.seqlen_q * input.seqlen_k;
+  if (weights > kMostWeights) refuse("weights", kMostWeights, weights);
 }
 
 Layout layout_of(const Input& input, const HeatmapOptions& options) {
@@ -91,9 +99,7 @@ Layout layout_of(const Input& input, const HeatmapOptions& options) {
   layout.panel_title = input.panel_titles.empty() ? 0 : kTitleHeight;
   layout.heading = options.query_axis.empty() && options.key_axis.empty() ? 0 : kHeadingHeight;
   layout.panel_height = layout.panel_title + layout.heading + column_height;
-  const auto fitting = static_cast<std::int64_t>((kMostGridWidth + kPanelGap) / (layout.panel_width + kPanelGap));
-  layout.grid_columns = columns_of_grid(input.heads, layout.panel_height / layout.panel_width,
-                                        std::clamp<std::int64_t>(fitting, 1, input.heads));
+  layout.grid_columns = columns_of_grid(input.heads, layout.panel_height / layout.panel_width, input.heads);
   return layout;
 }
 
@@ -167,20 +173,43 @@ void draw_panel(Svg& svg, const Input& input, const HeatmapOptions& options, con
   draw_column(svg, layout, layout.key, right, top, Anchor::start);
 }
 
-// What three widths mean; returns the y where it ends.
-double draw_legend(Svg& svg, const Layout& layout, const HeatmapOptions& options, double y) {
-  const TextStyle quiet{.fill = kQuiet};
-  const std::string name = shortened(cleaned(options.value_name), 120, measure_at(kSmall));
-  double x = kMargin;
-  svg.text(x, y, name, quiet);
-  x += name.empty() ? 0 : pixels_of(name, kSmall) + 14;
+// What the widths of lines mean: samples in a row, at round weights.
+struct Legend {
+  struct Sample {
+    double x, weight;
+    std::string text;
+  };
+  std::string name;
+  std::vector<Sample> samples;
+  double width = 0;
+};
+
+Legend legend_of(const Layout& layout, const HeatmapOptions& options) {
+  constexpr double kSpace = 16;
+  Legend legend;
+  legend.name = shortened(cleaned(options.value_name), 120, measure_at(kSmall));
+  double x = legend.name.empty() ? 0 : pixels_of(legend.name, kSmall) + kSpace;
   for (const Scale::Tick& tick : layout.scale.ticks(5)) {
     if (tick.position <= 0) continue;
-    svg.open_group("stroke=\"" + hex(ramp(kLineShade)) + "\"");
-    svg.path("M" + px(x) + " " + px(y) + "h24", stroke_of(layout, layout.scale.high * tick.position));
-    svg.close_group();
-    svg.text(x + 30, y, tick.text, quiet);
-    x += 30 + pixels_of(tick.text, kSmall) + 16;
+    legend.samples.push_back({x, layout.scale.high * tick.position, tick.text});
+    legend.width = x + kSampleLength + 6 + pixels_of(tick.text, kSmall);
+    x = legend.width + kSpace;
+  }
+  return legend;
+}
+
+// Returns the y where it ends.
+double draw_legend(Svg& svg, const Layout& layout, const Legend& legend, double y) {
+  const TextStyle quiet{.fill = kQuiet};
+  svg.text(kMargin, y, legend.name, quiet);
+  svg.open_group("stroke=\"" + hex(ramp(kLineShade)) + "\"");
+  for (const Legend::Sample& sample : legend.samples) {
+    svg.path("M" + px(kMargin + sample.x) + " " + px(y) + "h" + px(kSampleLength),
+             stroke_of(layout, sample.weight));
+  }
+  svg.close_group();
+  for (const Legend::Sample& sample : legend.samples) {
+    svg.text(kMargin + sample.x + kSampleLength + 6, y, sample.text, quiet);
   }
   return y + kSmall / 2;
 }
@@ -195,11 +224,12 @@ std::string hidden_note(const Layout& layout) {
 
 std::string attention_lines_svg(const TensorView& weights, const HeatmapOptions& options) {
   const Input input = checked(weights, options, "attention_lines_svg");
-  check_length("query tokens", input.seqlen_q);
-  check_length("key tokens", input.seqlen_k);
+  check_size(input);
   const Layout layout = layout_of(input, options);
   const auto across = static_cast<double>(layout.grid_columns);
-  const Frame frame(options, hidden_note(layout), across * (layout.panel_width + kPanelGap) - kPanelGap);
+  const Legend legend = legend_of(layout, options);
+  const double panels_width = across * (layout.panel_width + kPanelGap) - kPanelGap;
+  const Frame frame(options, hidden_note(layout), std::max(panels_width, legend.width));
 
   Svg svg;
   double bottom = frame.top();
@@ -211,7 +241,7 @@ std::string attention_lines_svg(const TensorView& weights, const HeatmapOptions&
     draw_panel(svg, input, options, layout, head, x, y);
     bottom = y + layout.panel_height;
   }
-  return frame.finish(svg, draw_legend(svg, layout, options, bottom + 22));
+  return frame.finish(svg, draw_legend(svg, layout, legend, bottom + 22));
 }
 
 }  // namespace saccade

@@ -253,8 +253,7 @@ std::string pooling_note(const Cells& cells) {
 }
 
 std::string masked_note(const Cells& cells, const Scale& scale) {
-  const bool zero = cells.has_zero && scale.zero_is_masked;
-  if (zero) return "masked or 0";
+  if (cells.has_zero && scale.zero_is_masked) return "masked or 0";
   return cells.has_minus_infinity ? "masked" : "";
 }
 

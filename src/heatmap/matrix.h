@@ -25,8 +25,8 @@ Input checked(const TensorView& weights, const HeatmapOptions& options, std::str
 struct Cells {
   std::int64_t heads = 0, rows = 0, columns = 0, block_q = 1, block_k = 1;
   std::vector<double> values{};  // [heads, rows, columns]: the largest of the block, or NaN
-  std::int64_t seqlen_k = 0;
-  double smallest = 0;  // of all finite weights, before pooling; +inf without any
+  std::int64_t seqlen_k = 0;     // of the matrix, before pooling
+  double smallest = 0;           // of all finite weights, before pooling; +inf without any
   bool has_nan = false, has_zero = false, has_minus_infinity = false;  // among `values`
 
   double at(std::int64_t head, std::int64_t row, std::int64_t column) const {
@@ -62,7 +62,7 @@ Scale scale_of(const Cells& cells, const HeatmapOptions& options, std::string_vi
 /// "Each cell is the largest of 4 x 4 weights."; empty for a matrix that is not pooled.
 std::string pooling_note(const Cells& cells);
 
-/// "masked or 0", "masked" or "0": what the cells without a value are; empty when there are none.
+/// "masked or 0" or "masked": what the cells without a value are; empty when there are none.
 std::string masked_note(const Cells& cells, const Scale& scale);
 
 /// The smallest of 1, 2, 5, 10, 20, 50, ... that is at least `wanted`.

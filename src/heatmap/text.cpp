@@ -16,7 +16,8 @@ namespace {
 
 constexpr std::string_view kEllipsis = "\u2026";
 constexpr std::string_view kReplacement = "\uFFFD";
-constexpr std::size_t kMostBytes = 2048;  // of a shortened text: marks take no width and could go on for ever
+constexpr int kMostMarks = 8;                  // in a row; marks take no width and could go on for ever
+constexpr std::size_t kMostClusterBytes = 64;  // neither could joined emoji
 constexpr char32_t kZeroWidthJoiner = 0x200D;
 constexpr char32_t kEmojiStyle = 0xFE0F;
 constexpr char32_t kFirstEmojiModifier = 0x1F3FB;
@@ -65,6 +66,15 @@ bool is_disturbing(char32_t c) {
   return c1 || line_or_direction || noncharacter;
 }
 
+// A control character as one writes it in C.
+std::string escape_of(char32_t control) {
+  if (control == '\n') return "\\n";
+  if (control == '\r') return "\\r";
+  if (control == '\t') return "\\t";
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  return {'\\', 'x', kDigits[control >> 4], kDigits[control & 15]};
+}
+
 bool is_regional_indicator(char32_t c) { return c >= 0x1F1E6 && c <= 0x1F1FF; }
 
 // The first cluster of a cleaned text that is not empty.
@@ -74,7 +84,7 @@ Cluster next_cluster(std::string_view text) {
   std::size_t size = base.bytes;
   bool joined = false;
   bool flag = is_regional_indicator(base.code_point);
-  while (size < text.size()) {
+  while (size < text.size() && size < kMostClusterBytes) {
     const Decoded next = decode(text.substr(size));
     const char32_t c = next.code_point;
     const bool modifier = columns == 2 && c >= kFirstEmojiModifier && c <= kLastEmojiModifier;
@@ -123,16 +133,17 @@ std::string text_of(const char* begin, std::to_chars_result result) {
 std::string cleaned(std::string_view raw) {
   std::string text;
   text.reserve(raw.size());
+  int marks = 0;
   while (!raw.empty()) {
     const Decoded next = decode(raw);
     const char32_t c = next.code_point;
     if (!next.valid || is_disturbing(c)) {
       text += kReplacement;
-    } else if (c < 0x20 || c == 0x7F) {  // U+2400 + c, and U+2421 for DEL
-      text += "\xE2\x90";
-      text += static_cast<char>(c == 0x7F ? 0xA1 : 0x80 + c);
+    } else if (c < 0x20 || c == 0x7F) {
+      text += escape_of(c);
     } else {
-      text += raw.substr(0, next.bytes);
+      marks = columns_of_code_point(c) == 0 ? marks + 1 : 0;
+      if (marks <= kMostMarks) text += raw.substr(0, next.bytes);
     }
     raw.remove_prefix(next.bytes);
   }
@@ -177,8 +188,8 @@ std::string shortened(std::string_view text, double limit, const Measure& measur
   for (const Cluster& cluster : clusters_of(text)) {
     width += measure(cluster.bytes);
     seen += cluster.bytes.size();
-    if (width <= room && seen <= kMostBytes) kept = seen;
-    if (width > limit || seen > kMostBytes) {
+    if (width <= room) kept = seen;
+    if (width > limit) {
       const std::size_t end = text.substr(0, kept).find_last_not_of(' ') + 1;
       return std::string(text.substr(0, end)) + std::string(kEllipsis);
     }

@@ -14,8 +14,9 @@ struct Cluster {
   int columns = 0;
 };
 
-/// Valid UTF-8 without control characters: C0 and DEL become their pictures (U+2400...), invalid bytes and
-/// characters that would disturb the text around them (C1, bidirectional overrides, noncharacters) U+FFFD.
+/// Valid UTF-8 without control characters: C0 and DEL become escapes (\n, \x1b), invalid bytes and characters that
+/// would disturb the text around them (C1, bidirectional overrides, noncharacters) U+FFFD. Marks without width are
+/// dropped after the eighth in a row.
 std::string cleaned(std::string_view raw);
 
 /// A token as its label: cleaned, without spaces around it; an open box where nothing would be left to see.
