@@ -36,7 +36,7 @@ struct Layout {
   Scale scale;  // from 0 to the weight of the thickest line
   double spacing = 0, font_size = kLabelSize, thickest = 0;
   Column query, key;
-  double reach = 0;  // from the left column of dots to the right one
+  double reach = 0;  // from where the lines begin to where they end
   double panel_width = 0, panel_height = 0, panel_title = 0, heading = 0;
   std::int64_t grid_columns = 1;
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <span>
 #include <stdexcept>
 
@@ -21,6 +22,7 @@ constexpr std::int64_t kMostDenseRows = 96;    // of a pooled panel, or as many 
 constexpr std::int64_t kFewestDenseRows = 24;  // pooling stops here, so that short axes stay visible
 constexpr std::size_t kTallestLabel = 8;       // characters of a label written downwards
 constexpr int kLegendCells = 24;
+constexpr double kNoRow = -std::numeric_limits<double>::infinity();  // below the last one: masked
 constexpr std::string_view kReset = "\x1b[0m", kDim = "\x1b[2m", kRed = "\x1b[31m";
 constexpr std::array<std::string_view, 8> kBars = {"\u2581", "\u2582", "\u2583", "\u2584",
                                                    "\u2585", "\u2586", "\u2587", "\u2588"};
@@ -76,12 +78,6 @@ class Painter {
   TerminalColor color_;
 };
 
-// A line of a panel and the columns it takes.
-struct Line {
-  std::string text;
-  int columns = 0;
-};
-
 // How cells are written: a number each, two columns each, or one column each (with colours two rows a line).
 enum class Mode : std::uint8_t { numbers, blocks, dense };
 
@@ -114,11 +110,11 @@ int widest(const std::vector<std::string>& labels, std::int64_t count, int most)
 }
 
 int longest_number(const Cells& cells, const Scale& scale) {
-  std::size_t longest = 1;
+  int longest = 1;
   for (const double value : cells.values) {
-    if (scale.kind(value) == Kind::value) longest = std::max(longest, fixed(value, scale.decimals).size());
+    if (scale.kind(value) == Kind::value) longest = std::max(longest, columns_of(fixed(value, scale.decimals)));
   }
-  return static_cast<int>(longest);
+  return longest;
 }
 
 // Every row a line, for matrices that need no pooling.
@@ -202,37 +198,39 @@ std::string half_blocks(const Plan& plan, const Painter& painter, double upper, 
   return color(upper) + behind + "\u2580" + std::string(kReset);
 }
 
-// Labels over narrow columns, written downwards; the last characters stand on the matrix.
-std::vector<Line> upright_header(const Plan& plan, const std::vector<std::string>& labels) {
+// A label's characters, one below the other; a long one ends in an ellipsis.
+std::vector<Cluster> stack_of(const std::string& label) {
+  constexpr Cluster kEllipsis{"\u2026", 1};
+  std::vector<Cluster> clusters = clusters_of(label);
+  if (clusters.size() > kTallestLabel) {
+    clusters.resize(kTallestLabel);
+    clusters.back() = kEllipsis;
+  }
+  return clusters;
+}
+
+// Labels over narrow columns, written downwards; their last characters stand on the matrix.
+std::vector<std::string> upright_header(const Plan& plan, const std::vector<std::string>& labels) {
   std::vector<std::vector<Cluster>> stacks;
-  std::vector<std::string> texts;
   std::size_t height = 0;
   for (const std::string& label : labels) {
-    const auto clusters = clusters_of(label);
-    std::string text = label;
-    if (clusters.size() > kTallestLabel) {
-      text.clear();
-      for (std::size_t i = 0; i + 1 < kTallestLabel; ++i) text += clusters[i].bytes;
-      text += "\u2026";
-    }
-    texts.push_back(std::move(text));
-    height = std::max(height, clusters_of(texts.back()).size());
+    stacks.push_back(stack_of(label));
+    height = std::max(height, stacks.back().size());
   }
-  for (const std::string& text : texts) stacks.push_back(clusters_of(text));
-  std::vector<Line> lines;
+  std::vector<std::string> lines;
   for (std::size_t level = height; level > 0; --level) {
     std::string line(static_cast<std::size_t>(plan.gutter + 1), ' ');
     for (const auto& stack : stacks) {
       const std::string_view cluster = level <= stack.size() ? stack[stack.size() - level].bytes : " ";
       line += padded_right(cluster, plan.cell_columns);
     }
-    lines.push_back({std::move(line), plan.panel_columns});
+    lines.push_back(std::move(line));
   }
   return lines;
 }
 
 // Positions over narrow columns, as often as they fit.
-Line position_header(const Plan& plan) {
+std::string position_header(const Plan& plan) {
   const auto longest = static_cast<std::int64_t>(std::to_string(plan.cells.columns * plan.cells.block_k).size());
   const std::int64_t every = round_step(static_cast<double>(longest + 2) / plan.cell_columns);
   std::string line(static_cast<std::size_t>(plan.gutter + 1), ' ');
@@ -241,10 +239,10 @@ Line position_header(const Plan& plan) {
     const std::string position = std::to_string(j * plan.cells.block_k);
     line += padded_right(static_cast<int>(position.size()) <= room ? position : "", room);
   }
-  return {std::move(line), plan.panel_columns};
+  return line;
 }
 
-std::vector<Line> header_of(const Plan& plan, const Input& input) {
+std::vector<std::string> header_of(const Plan& plan, const Input& input) {
   if (plan.mode == Mode::blocks && !input.key_labels.empty()) return upright_header(plan, input.key_labels);
   if (plan.mode != Mode::numbers) return {position_header(plan)};
   std::string line(static_cast<std::size_t>(plan.gutter + 1), ' ');
@@ -253,7 +251,7 @@ std::vector<Line> header_of(const Plan& plan, const Input& input) {
         input.key_labels.empty() ? std::to_string(j) : input.key_labels[static_cast<std::size_t>(j)];
     line += centered(fit(label, plan.cell_columns - 1), plan.cell_columns);
   }
-  return {{std::move(line), plan.panel_columns}};
+  return {std::move(line)};
 }
 
 std::string row_label(const Plan& plan, const Input& input, std::int64_t row, std::int64_t line) {
@@ -266,15 +264,17 @@ std::string row_label(const Plan& plan, const Input& input, std::int64_t row, st
   return padded_left(fit(label, plan.gutter), plan.gutter) + " ";
 }
 
-std::vector<Line> panel_of(const Plan& plan, const Input& input, const Painter& painter, std::int64_t head) {
-  std::vector<Line> lines;
+// The lines of a panel, each panel_columns wide.
+std::vector<std::string> panel_of(const Plan& plan, const Input& input, const Painter& painter,
+                                  std::int64_t head) {
+  std::vector<std::string> lines;
   if (!input.panel_titles.empty()) {
     const std::string indent(static_cast<std::size_t>(plan.gutter + 1), ' ');
     const std::string title =
         fit(input.panel_titles[static_cast<std::size_t>(head)], plan.panel_columns - plan.gutter - 1);
-    lines.push_back({padded_right(indent + title, plan.panel_columns), plan.panel_columns});
+    lines.push_back(padded_right(indent + title, plan.panel_columns));
   }
-  for (Line& line : header_of(plan, input)) lines.push_back(std::move(line));
+  for (std::string& line : header_of(plan, input)) lines.push_back(std::move(line));
   const bool halves = plan.mode == Mode::dense && painter.colored();
   for (std::int64_t i = 0, line_index = 0; i < plan.cells.rows; i += halves ? 2 : 1, ++line_index) {
     std::string line = row_label(plan, input, i, line_index);
@@ -282,12 +282,12 @@ std::vector<Line> panel_of(const Plan& plan, const Input& input, const Painter& 
       const double value = plan.cells.at(head, i, j);
       if (halves) {
         const bool last = i + 1 == plan.cells.rows;
-        line += half_blocks(plan, painter, value, last ? -INFINITY : plan.cells.at(head, i + 1, j));
+        line += half_blocks(plan, painter, value, last ? kNoRow : plan.cells.at(head, i + 1, j));
       } else {
         line += plan.mode == Mode::numbers ? number_cell(plan, painter, value) : block_cell(plan, painter, value);
       }
     }
-    lines.push_back({std::move(line), plan.panel_columns});
+    lines.push_back(std::move(line));
   }
   return lines;
 }
@@ -303,11 +303,11 @@ std::string panels_of(const Plan& plan, const Input& input, const Painter& paint
   for (std::int64_t first = 0; first < input.heads; first += across) {
     std::vector<std::string> lines;
     for (std::int64_t head = first; head < std::min(first + across, input.heads); ++head) {
-      const std::vector<Line> panel = panel_of(plan, input, painter, head);
+      const std::vector<std::string> panel = panel_of(plan, input, painter, head);
       lines.resize(panel.size());
       for (std::size_t i = 0; i < panel.size(); ++i) {
         if (head > first) lines[i] += std::string(kPanelGap, ' ');
-        lines[i] += panel[i].text;
+        lines[i] += panel[i];
       }
     }
     for (std::string& line : lines) out += without_trailing_spaces(std::move(line));
@@ -316,7 +316,13 @@ std::string panels_of(const Plan& plan, const Input& input, const Painter& paint
   return out;
 }
 
-Line scale_strip(const Plan& plan, const Painter& painter) {
+// A piece of the legend and the columns it takes.
+struct Part {
+  std::string text;
+  int columns = 0;
+};
+
+Part scale_strip(const Plan& plan, const Painter& painter) {
   std::string strip;
   if (!painter.colored()) {
     for (const std::string_view sign : signs_of(plan.mode)) strip += sign;
@@ -328,10 +334,10 @@ Line scale_strip(const Plan& plan, const Painter& painter) {
 
 // The scale with its ends and name, and what cells without a value mean; on as many lines as it takes.
 std::string legend_of(const Plan& plan, const HeatmapOptions& options, const Painter& painter, int width) {
-  std::vector<Line> parts;
+  std::vector<Part> parts;
   const auto add = [&](const std::string& text, int columns) { parts.push_back({text, columns}); };
   const std::string low = concise(plan.scale.low, 3), high = concise(plan.scale.high, 3);
-  const Line strip = scale_strip(plan, painter);
+  const Part strip = scale_strip(plan, painter);
   const int with_ends = strip.columns + static_cast<int>(low.size() + high.size()) + 2;
   if (with_ends <= width) add(low + " " + strip.text + " " + high, with_ends);
   std::string name = cleaned(options.value_name);
@@ -347,7 +353,7 @@ std::string legend_of(const Plan& plan, const HeatmapOptions& options, const Pai
   }
   std::string out;
   int used = 0;
-  for (const Line& part : parts) {
+  for (const Part& part : parts) {
     const bool fits = used == 0 || used + 3 + part.columns <= width;
     if (used > 0) out += fits ? "   " : "\n";
     out += part.text;
