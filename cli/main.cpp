@@ -29,6 +29,7 @@ ExitCode run_command_line(CLI::App& app, const Action& action, int argc, char** 
   };
   try {
     app.parse(argc, argv);
+    if (!action) refuse("a subcommand is wanted; saccade --help lists them");
     return run_action(action);
   } catch (const CLI::Success& request) {  // --help and --version
     app.exit(request);
@@ -45,7 +46,7 @@ ExitCode run_command_line(CLI::App& app, const Action& action, int argc, char** 
 int main(int argc, char** argv) {
   CLI::App app{"Exact attention: computed fast, step by step, and as a picture.", "saccade"};
   app.set_version_flag("--version", fmt::format("saccade {}", saccade::version()));
-  app.require_subcommand(1);
+  app.require_subcommand(0, 1);
   app.footer(
       "Results go to standard output, messages to standard error.\n"
       "Exit code: 0 good, 1 a check failed, 2 bad usage or input (nothing is written then).\n\n"
@@ -59,6 +60,7 @@ int main(int argc, char** argv) {
   add_explain(app, action);
   add_run(app, action);
   add_heatmap(app, action);
+  add_bench(app, action);
   add_info(app, action);
   return run_command_line(app, action, argc, argv);
 }

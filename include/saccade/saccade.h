@@ -5,6 +5,7 @@
 #include "saccade/attention.h"
 #include "saccade/cpu.h"
 #include "saccade/dtype.h"
+#include "saccade/limits.h"
 #include "saccade/linear.h"
 #include "saccade/modules.h"
 #include "saccade/random.h"

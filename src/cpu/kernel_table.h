@@ -3,6 +3,7 @@
 
 #include "cpu/forward.h"
 #include "cpu/gemm.h"
+#include "cpu/limits.h"
 #include "cpu/small.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
@@ -31,7 +32,10 @@ constexpr KernelSet kernel_table() {
           .linear = linear,
           .linear_block_columns = kPanelColumns,
           .is_small_linear = is_small_linear,
-          .linear_small = linear_small};
+          .linear_small = linear_small,
+          .multiply_add_chains = multiply_add_chains,
+          .chain_flops = kChainFlops,
+          .read_all = read_all};
 }
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

@@ -41,6 +41,12 @@ struct KernelSet {
   /// A projection of few outputs without packing, scratch or threads.
   bool (*is_small_linear)(const LinearParams&);
   void (*linear_small)(const LinearParams&);
+
+  /// Yardsticks: `steps` times chain_flops floating-point operations on registers; and reading `floats` floats, a
+  /// multiple of 1024, in order. The results only keep the compiler from leaving the work out.
+  float (*multiply_add_chains)(std::int64_t steps);
+  std::int64_t chain_flops = 0;
+  float (*read_all)(const float* data, std::int64_t floats);
 };
 
 /// The kernels that calls use now. Throws std::invalid_argument when SACCADE_ISA asks for what is not there.

@@ -1,0 +1,18 @@
+// What this machine can do at best, measured: the yardsticks of a benchmark.
+#pragma once
+
+#include <cstddef>
+
+namespace saccade {
+
+/// Floating-point operations a second (a multiply-add counts as two) of independent f32 multiply-adds on registers, with
+/// the active instruction set, all of `threads` threads at once. Takes about `seconds`. Throws std::invalid_argument
+/// for less than one thread or for seconds that are not positive.
+double measure_peak_flops(int threads, double seconds = 0.02);
+
+/// Bytes a second that `threads` threads together read in order from `bytes` of memory (huge pages where the system
+/// gives them). Memory well beyond the last-level cache measures main memory. Throws std::invalid_argument as above,
+/// and for less than 1 MiB; std::bad_alloc.
+double measure_read_bandwidth(int threads, std::size_t bytes = std::size_t{256} << 20);
+
+}  // namespace saccade

@@ -1,0 +1,52 @@
+#include "saccade/limits.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "check.h"
+#include "cpu/kernels.h"
+#include "parallel.h"
+
+namespace saccade {
+namespace {
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+}  // namespace
+
+double measure_peak_flops(int threads, double seconds) {
+  if (threads < 1) refuse("measure_peak_flops", "threads must be at least 1, got ", threads);
+  if (!(seconds > 0.0)) refuse("measure_peak_flops", "seconds must be positive, got ", seconds);
+  const cpu::KernelSet& kernels = cpu::active_kernels();
+  constexpr std::int64_t kSteps = 20000;  // some 70 microseconds
+  double best = 0.0;
+  for (const double start = now(); now() - start < seconds;) {
+    const double begin = now();
+    run_on_threads(threads, [&](int) {
+      for (int i = 0; i < 10; ++i) kernels.multiply_add_chains(kSteps);
+    });
+    best = std::max(best, static_cast<double>(10 * kSteps * kernels.chain_flops) * threads / (now() - begin));
+  }
+  return best;
+}
+
+double measure_read_bandwidth(int threads, std::size_t bytes) {
+  if (threads < 1) refuse("measure_read_bandwidth", "threads must be at least 1, got ", threads);
+  if (bytes < (std::size_t{1} << 20))
+    refuse("measure_read_bandwidth", "bytes must be at least 1 MiB, got ", bytes);
+  const cpu::KernelSet& kernels = cpu::active_kernels();
+  const std::size_t share = bytes / sizeof(float) / static_cast<std::size_t>(threads) / 1024 * 1024;
+  const Workspace memory(share * static_cast<std::size_t>(threads));
+  std::fill_n(memory.data(), share * static_cast<std::size_t>(threads), 1.0f);
+  double best = 0.0;
+  for (int repetition = 0; repetition < 5; ++repetition) {
+    const double begin = now();
+    run_on_threads(threads, [&](int thread) {
+      kernels.read_all(memory.data() + static_cast<std::size_t>(thread) * share, static_cast<std::int64_t>(share));
+    });
+    best = std::max(best, static_cast<double>(share * sizeof(float)) * threads / (now() - begin));
+  }
+  return best;
+}
+
+}  // namespace saccade
