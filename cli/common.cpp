@@ -97,13 +97,37 @@ Json json_array(const TensorView& tensor, std::vector<std::int64_t>& index) {
   return array;
 }
 
+bool is_nested(const Json& array) {
+  return std::ranges::any_of(array, [](const Json& item) { return item.is_structured(); });
+}
+
+// Indented, but with every array of plain values on one line.
+void append_json(std::string& text, const Json& value, std::size_t depth) {
+  if (!value.is_structured() || value.empty() || (value.is_array() && !is_nested(value))) {
+    text += value.dump(-1, ' ', false, Json::error_handler_t::replace);
+    return;
+  }
+  const std::string indent(2 * depth, ' ');
+  const char* separator = "\n";
+  text += value.is_object() ? "{" : "[";
+  for (const auto& [key, item] : value.items()) {
+    text += separator + indent + "  ";
+    if (value.is_object()) text += Json(key).dump(-1, ' ', false, Json::error_handler_t::replace) + ": ";
+    append_json(text, item, depth + 1);
+    separator = ",\n";
+  }
+  text += "\n" + indent + (value.is_object() ? "}" : "]");
+}
+
 }  // namespace
 
 std::string message_line(std::string_view text) {
-  if (text.starts_with('[')) {
-    if (const std::size_t end = text.find("] "); end != std::string_view::npos) text.remove_prefix(end + 2);
-  }
-  return visible(text);
+  const std::size_t end = text.find("] ");
+  if (!text.starts_with('[') || end == std::string_view::npos) return visible(text);
+  const std::string_view name = text.substr(1, end - 1);
+  const std::string_view message = text.substr(end + 2);
+  // Users did not call our functions, but the variables of the environment are theirs.
+  return name.starts_with("SACCADE_") ? visible(fmt::format("{}: {}", name, message)) : visible(message);
 }
 
 void note(std::string_view command, std::string_view text) {
@@ -226,7 +250,9 @@ std::string duration(double seconds) {
 }
 
 void print_json(const Json& document) {
-  fmt::print("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
+  std::string text;
+  append_json(text, document, 0);
+  fmt::print("{}\n", text);
 }
 
 }  // namespace saccade::cli

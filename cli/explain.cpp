@@ -197,7 +197,7 @@ void add_explain(CLI::App& app, Action& action) {
       ->add_option("--scale", arguments->scale,
                    "Factor of the scores; auto: 1/sqrt(head_dim). Without: none, or auto with projections")
       ->type_name("none|auto|X");
-  command->add_flag("--causal", arguments->causal, "Hide the keys behind the query's position");
+  command->add_flag("--causal", arguments->causal, "Hide the keys after the query's position");
   add_module_options(*command, *arguments);
   command->add_option("--heatmap", arguments->heatmap.path, "Write the heat map")->type_name("OUT.svg|OUT.png");
   command->add_option("--lines", arguments->lines.path, "Write the tokens joined by lines")

@@ -14,6 +14,7 @@ constexpr std::string_view kIndent = "  ";
 constexpr int kGap = 2;  // columns between cells; one where the table would not fit otherwise
 constexpr std::string_view kLeftOut = "…";
 constexpr int kWidestName = 16;
+constexpr int kWidestColumnName = 8;
 
 std::string padding(const std::string& cell, int width) {
   return std::string(static_cast<std::size_t>(std::max(0, width - display_width(cell))), ' ');
@@ -135,7 +136,10 @@ std::string matrix_table(const TensorView& matrix, const std::vector<std::string
                          const std::vector<std::string>& column_names, int decimals, const Terminal& terminal) {
   constexpr std::int64_t kMostRows = 16;
   const std::vector<std::int64_t> rows = shown_positions(matrix.shape[0], kMostRows);
-  const int cell = kGap + std::max(widest_number(matrix, rows, decimals), 6);
+  int widest_name = 6;
+  for (const std::string& column : column_names) widest_name = std::max(widest_name, display_width(column));
+  const int cell =
+      kGap + std::max(widest_number(matrix, rows, decimals), std::min(widest_name, kWidestColumnName));
   const std::int64_t most = std::max(3, (terminal.width - kWidestName - 2) / cell);
   const std::vector<std::int64_t> columns = shown_positions(matrix.shape[1], most);
 

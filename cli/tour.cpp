@@ -32,6 +32,7 @@ ExitCode run_tour(const TourArguments& arguments) {
 
 Tour make_tour(Language language) {
   Guide guide(language);
+  tell_dot_products(guide);
   tell_one_query(guide);
   tell_all_pairs(guide);
   tell_hello_shiny_sun(guide);
@@ -44,7 +45,6 @@ Tour make_tour(Language language) {
   tell_numpy_example(guide);
   tell_five_tokens(guide);
   tell_repeated_row(guide);
-  tell_dot_products(guide);
   return std::move(guide).finish();
 }
 

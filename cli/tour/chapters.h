@@ -1,4 +1,4 @@
-// The chapters of the tour, in the order in which they are told.
+// The chapters of the tour; make_tour says in which order they are told.
 #pragma once
 
 #include "guide.h"
@@ -16,10 +16,10 @@ void tell_causal_module(Guide& guide);
 void tell_many_heads(Guide& guide);
 
 // other_examples.cpp: what other authors printed.
+void tell_dot_products(Guide& guide);
 void tell_hello_shiny_sun(Guide& guide);
 void tell_numpy_example(Guide& guide);
 void tell_five_tokens(Guide& guide);
 void tell_repeated_row(Guide& guide);
-void tell_dot_products(Guide& guide);
 
 }  // namespace saccade::cli

@@ -10,18 +10,35 @@
 namespace saccade::cli {
 namespace {
 
-// Digits after the point of one number, as its shortest decimal form has them.
-int decimals_of(const Json& number) {
-  const std::string digits = number.is_number_integer() ? "" : fmt::format("{}", number.get<double>());
-  const std::size_t point = digits.find('.');
-  if (point == std::string::npos || digits.find('e') != std::string::npos) return 0;
-  return digits.ends_with(".0") ? 0 : static_cast<int>(digits.size() - point - 1);
+// How many digits a number was printed with, as its shortest decimal form has them.
+struct Digits {
+  int after_point = 0;
+  int significant = 0;
+};
+
+Digits digits_of(double number) {
+  std::string text = fmt::format("{}", std::abs(number));
+  text.resize(std::min(text.find('e'), text.size()));
+  if (text.ends_with(".0")) text.resize(text.size() - 2);
+  const std::size_t point = text.find('.');
+  Digits digits;
+  if (point != std::string::npos) {
+    digits.after_point = static_cast<int>(text.size() - point - 1);
+    text.erase(point, 1);
+  }
+  text.erase(0, text.find_first_not_of('0'));
+  digits.significant = static_cast<int>(text.size());
+  return digits;
 }
 
-int most_decimals(const Json& numbers) {
-  if (!numbers.is_array()) return decimals_of(numbers);
-  int most = 0;
-  for (const Json& part : numbers) most = std::max(most, most_decimals(part));
+Digits most_digits(const Json& numbers) {
+  if (!numbers.is_array()) return digits_of(numbers.get<double>());
+  Digits most;
+  for (const Json& part : numbers) {
+    const Digits digits = most_digits(part);
+    most.after_point = std::max(most.after_point, digits.after_point);
+    most.significant = std::max(most.significant, digits.significant);
+  }
   return most;
 }
 
@@ -90,9 +107,10 @@ Check& Guide::check(const std::string& path, const TensorView& computed, std::ve
   check.computed = Tensor::copy_of(computed, DType::f64).reshaped(check.printed.shape());
   check.row_names = std::move(row_names);
   check.column_names = std::move(column_names);
-  check.decimals = most_decimals(at(path));
-  check.tolerance = tolerance_of(path, check.decimals);
+  const Digits digits = most_digits(at(path));
+  check.tolerance = tolerance_of(path, digits.after_point);
   check.scientific = check.tolerance.relative > 0.0;
+  check.decimals = check.scientific ? digits.significant - 1 : digits.after_point;
   current().checks.push_back(std::move(check));
   return current().checks.back();
 }

@@ -50,6 +50,11 @@ class Guide {
 
   void picture(Tensor weights, HeatmapOptions options);
 
+  /// The text in the tour's language, with {} filled in.
+  template <class... Args>
+  std::string say(Text text, const Args&... args) const {
+    return fmt::format(fmt::runtime(say(text)), args...);
+  }
   std::string say(Text text) const { return language_ == Language::english ? text.english : text.chinese; }
 
   Tour finish() && { return std::move(tour_); }

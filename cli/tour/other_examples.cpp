@@ -61,6 +61,26 @@ void tell_numpy_steps(Guide& guide, const std::string& root) {
 
 }  // namespace
 
+void tell_dot_products(Guide& guide) {
+  const std::string root = "/repeated_row/dot_examples/";
+  guide.chapter({"Warm-up: dot products", "热身：点积"});
+  guide.step({"One query and three keys, divided by √2.", "一个查询、三个键，除以 √2。"}, "q · k[j] / √2");
+  const Tensor scores = reference::scores_of_query(guide.input(root + "q"), guide.input(root + "k"));
+  guide.check(root + "scaled_by_sqrt2", reference::scaled(scores, 1 / std::sqrt(2.0)), {"q"});
+
+  guide.step({"A dot product, half a vector, and a sum.", "一个点积，半个向量，一个总和。"},
+             "[1, 2, 3] · [4, 5, 6]    [1, 2, 3] / 2    1 + 2 + 3");
+  const Tensor a = guide.input(root + "a");
+  const Tensor b = Tensor::of<double>({4.0, 5.0, 6.0});
+  const Tensor ones = Tensor::of<double>({1.0, 1.0, 1.0});
+  const auto dot = [&](const Tensor& other) {
+    return Tensor::of<double>({reference::dot(a.values<double>(), other.values<double>())});
+  };
+  guide.check(root + "dot_123_456", dot(b), {"a · b"});
+  guide.check(root + "a_half", reference::scaled(a, 0.5), {"a / 2"});
+  guide.check(root + "a_sum", dot(ones), {"Σ a"});
+}
+
 void tell_hello_shiny_sun(Guide& guide) {
   const std::string root = "/hello_shiny_sun/";
   const std::vector<std::string> names = guide.input_tokens(root + "tokens");
@@ -93,11 +113,12 @@ void tell_hello_shiny_sun(Guide& guide) {
       {"The author slipped in the fourth digit, so this example is checked to three. Exact arithmetic gives:",
        "作者在第四位上有笔误，所以本例只核对到三位。精确结果是："},
       fmt::format("context = {}", joined(context, 5)));
-  guide.claim(
-      {"No single weight of \"shiny\" gives both of its printed products, 0.2156 and 0.3983.",
-       "没有任何一个“shiny”的权重能同时给出印出的 0.2156 与 0.3983。"},
-      !overlap(first, third),
-      fmt::format("{:.5f} ... {:.5f}  /  {:.5f} ... {:.5f}", first.low, first.high, third.low, third.high));
+  guide.claim({"No single weight of \"shiny\" gives both of its printed products, 0.2156 and 0.3983.",
+               "没有任何一个“shiny”的权重能同时给出印出的 0.2156 与 0.3983。"},
+              !overlap(first, third),
+              guide.say({"0.2156 needs a weight from {:.5f} to {:.5f}, 0.3983 one from {:.5f} to {:.5f}.",
+                         "0.2156 要求权重在 {:.5f} 与 {:.5f} 之间，0.3983 要求在 {:.5f} 与 {:.5f} 之间。"},
+                        first.low, first.high, third.low, third.high));
 }
 
 void tell_numpy_example(Guide& guide) {
@@ -176,26 +197,6 @@ void tell_repeated_row(Guide& guide) {
       "Q = X Wq, K = X Wk, V = X Wv;  softmax(Q Kᵀ / √4) V");
   guide.claim({"One round gives a (6, 4) result.", "一次得到 (6, 4) 的结果。"}, out.shape() == Shape{6, 4},
               to_string(out.shape()));
-}
-
-void tell_dot_products(Guide& guide) {
-  const std::string root = "/repeated_row/dot_examples/";
-  guide.chapter({"Small change: dot products", "零钱：几个点积"});
-  guide.step({"One query and three keys, divided by √2.", "一个查询、三个键，除以 √2。"}, "q · k[j] / √2");
-  const Tensor scores = reference::scores_of_query(guide.input(root + "q"), guide.input(root + "k"));
-  guide.check(root + "scaled_by_sqrt2", reference::scaled(scores, 1 / std::sqrt(2.0)), {"q"});
-
-  guide.step({"A dot product, half a vector, and a sum.", "一个点积，半个向量，一个总和。"},
-             "[1, 2, 3] · [4, 5, 6]    [1, 2, 3] / 2    1 + 2 + 3");
-  const Tensor a = guide.input(root + "a");
-  const Tensor b = Tensor::of<double>({4.0, 5.0, 6.0});
-  const Tensor ones = Tensor::of<double>({1.0, 1.0, 1.0});
-  const auto dot = [&](const Tensor& other) {
-    return Tensor::of<double>({reference::dot(a.values<double>(), other.values<double>())});
-  };
-  guide.check(root + "dot_123_456", dot(b), {"a · b"});
-  guide.check(root + "a_half", reference::scaled(a, 0.5), {"a / 2"});
-  guide.check(root + "a_sum", dot(ones), {"Σ a"});
 }
 
 }  // namespace saccade::cli

@@ -11,13 +11,19 @@ namespace saccade::cli {
 namespace {
 
 struct Words {
-  const char *printed, *computed, *numbers, *exact, *absolute, *relative, *all_hold, *some_fail;
+  const char *introduction, *printed, *computed, *numbers, *one_number, *many_numbers, *exact, *absolute,
+      *relative, *all_hold, *some_fail;
 };
 
 constexpr Words kEnglish{
+    .introduction =
+        "Attention, number by number. Each step shows what its author printed, what saccade computes, and whether "
+        "the two are as close as the printed digits allow.",
     .printed = "printed",
     .computed = "saccade",
-    .numbers = "{} {} numbers, {}; largest difference {:.1e}",
+    .numbers = "{} {} {}, {}; largest difference {:.1e}",
+    .one_number = "number",
+    .many_numbers = "numbers",
     .exact = "to be met exactly",
     .absolute = "tolerance {:.0e}",
     .relative = "tolerance {:.0e} of each number",
@@ -26,9 +32,15 @@ constexpr Words kEnglish{
 };
 
 constexpr Words kChinese{
+    .introduction =
+        "一个数一个数地看注意力。每一步都列出作者印出的数和 saccade "
+        "算得的数，并核对两者的差是否在印出的位数所允许的"
+        "范围之内。",
     .printed = "印出",
     .computed = "算得",
-    .numbers = "{} {} 个数，{}；最大相差 {:.1e}",
+    .numbers = "{} {} {}，{}；最大相差 {:.1e}",
+    .one_number = "个数",
+    .many_numbers = "个数",
     .exact = "须完全相同",
     .absolute = "容差 {:.0e}",
     .relative = "容差为各数的 {:.0e}",
@@ -42,6 +54,8 @@ class Printer {
       : words_(language == Language::english ? kEnglish : kChinese), terminal_(terminal) {}
 
   std::string print(const Tour& tour) {
+    print_text(words_.introduction);
+    text_ += "\n";
     std::size_t number = 0;
     for (const Chapter& chapter : tour.chapters) {
       text_ += fmt::format("{}\n\n", terminal_.heading(fmt::format("{}. {}", ++number, chapter.title)));
@@ -53,6 +67,11 @@ class Printer {
 
  private:
   std::string mark(bool holds) const { return holds ? terminal_.good("✓") : terminal_.bad("✗"); }
+
+  void print_text(std::string_view text) {
+    constexpr int kWidest = 96;
+    for (const std::string& line : wrapped(text, std::min(terminal_.width, kWidest))) text_ += line + "\n";
+  }
 
   void print(const Step& step) {
     constexpr int kWidestText = 96;
@@ -75,7 +94,7 @@ class Printer {
     Table table(2);
     if (!check.column_names.empty()) {
       std::vector<std::string> heading{"", ""};
-      const std::string under_digits(check.scientific ? 0 : 2, ' ');
+      const std::string under_digits(check.scientific || check.decimals == 0 ? 0 : 2, ' ');
       for (const std::string& name : check.column_names) heading.push_back(name + under_digits);
       table.add_row(std::move(heading), Table::Tone::faint);
     }
@@ -83,7 +102,8 @@ class Printer {
     text_ += table.to_string(terminal_);
     const std::int64_t wrong = check.count_wrong();
     text_ += "  " +
-             fmt::format(fmt::runtime(words_.numbers), mark(wrong == 0), check.count(), tolerance(check.tolerance),
+             fmt::format(fmt::runtime(words_.numbers), mark(wrong == 0), check.count(),
+                         check.count() == 1 ? words_.one_number : words_.many_numbers, tolerance(check.tolerance),
                          check.largest_difference()) +
              "\n";
   }
@@ -105,6 +125,7 @@ class Printer {
   // A computed number shows two digits more than the printed one; the points stand one above the other.
   static std::string number(const Check& check, double value, int more_digits) {
     if (check.scientific) return fmt::format("{:.{}e}", value, check.decimals);
+    if (check.decimals == 0 && value == std::round(value)) return fmt::format("{:.0f}", value);
     return fmt::format("{:.{}f}{}", value, check.decimals + more_digits, std::string(2 - more_digits, ' '));
   }
 
@@ -133,10 +154,22 @@ class Printer {
   std::string text_;
 };
 
+// The numbers that stand where something was printed.
+Json printed_places(const Check& check, const Tensor& numbers) {
+  Json rows = Json::array();
+  for (std::int64_t row = 0; row < numbers.shape(0); ++row) {
+    Json& places = rows.emplace_back(Json::array());
+    for (std::int64_t column = 0; column < numbers.shape(1); ++column) {
+      if (check.is_printed(row, column)) places.push_back(numbers.at<double>(row, column));
+    }
+  }
+  return rows;
+}
+
 Json check_json(const Check& check) {
   return {{"path", check.path},
-          {"printed", to_json(check.printed)},
-          {"computed", to_json(check.computed)},
+          {"printed", printed_places(check, check.printed)},
+          {"computed", printed_places(check, check.computed)},
           {"absolute_tolerance", check.tolerance.absolute},
           {"relative_tolerance", check.tolerance.relative},
           {"numbers", check.count()},

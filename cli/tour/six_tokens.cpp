@@ -120,7 +120,9 @@ void tell_one_query(Guide& guide) {
   guide.claim({"Large scores overflow exp. Subtracting the largest score first changes nothing else and is safe.",
                "得分很大时 exp 会溢出；先减去最大的得分，结果不变，而且安全。"},
               std::isnan(naive) && std::isfinite(stable),
-              fmt::format("softmax([1000, 1001])[0]: naive {}, stable {:.4f}", naive, stable));
+              guide.say({"softmax([1000, 1001])[0]: NaN by the formula, {:.4f} in the safe way",
+                         "softmax([1000, 1001])[0]：直接按公式得 NaN，稳妥的算法得 {:.4f}"},
+                        stable));
 
   guide.step({"The context vector of \"journey\" is a mixture of all six vectors in these proportions.",
               "“journey”的上下文向量，就是按这些比例混合六个向量。"},
@@ -160,7 +162,8 @@ void tell_all_pairs(Guide& guide) {
   const double difference = largest_difference(attention(f32, f32, f32, {.scale = 1.0}), check.computed);
   guide.claim({"The fast attention() gives them in one call, without ever holding the matrix.",
                "快速的 attention() 一次调用就得到它们，而且从不保存整个矩阵。"},
-              difference < check.tolerance.absolute, fmt::format("max |fast - by hand| = {:.1e}", difference));
+              difference < check.tolerance.absolute,
+              guide.say({"largest difference {:.1e}", "最大相差 {:.1e}"}, difference));
 }
 
 void tell_trainable_weights(Guide& guide) {
@@ -239,7 +242,7 @@ void tell_causal_mask(Guide& guide) {
   const double difference = largest_difference(reference::normalized_by_sum(zeroed), weights);
   guide.claim({"Setting the weights above the diagonal to 0 and dividing each row by its sum leads to the same.",
                "先算权重，把对角线以上置零，再让每行除以自己的和，结果相同。"},
-              difference < 5e-7, fmt::format("largest difference {:.1e}", difference));
+              difference < 5e-7, guide.say({"largest difference {:.1e}", "最大相差 {:.1e}"}, difference));
 
   double product_nans = 0;
   for (std::int64_t i = 0; i < 36; ++i) {
@@ -254,7 +257,7 @@ void tell_causal_mask(Guide& guide) {
   const bool finite = std::ranges::none_of(weights.values<double>(), [](double w) { return std::isnan(w); });
   guide.claim({"The product has NaN in 21 of 36 places; selecting has none.",
                "相乘得到的 36 个数里有 21 个 NaN，选择则一个也没有。"},
-              product_nans == 21 && finite, fmt::format("NaN: {} by product", product_nans));
+              product_nans == 21 && finite, "0 * -inf = NaN");
 }
 
 void tell_dropout(Guide& guide) {
@@ -285,7 +288,7 @@ void tell_dropout(Guide& guide) {
   int different = 0;
   for (std::size_t i = 0; i < 36; ++i) different += keep.values<bool>()[i] != linux_keep.values<bool>()[i] ? 1 : 0;
   guide.claim({"The Linux build's mask for seed 123 is another one.", "种子 123 在 Linux 版中给出另一个掩码。"},
-              different > 0, fmt::format("{} / 36", different));
+              different > 0, guide.say({"{} of 36 places differ.", "36 个位置中有 {} 个不同。"}, different));
 }
 
 void tell_causal_module(Guide& guide) {
