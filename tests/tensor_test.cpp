@@ -44,6 +44,7 @@ double converted(const Tensor& from, DType to) {
 TEST(ElementCount, MultipliesTheLengths) {
   EXPECT_EQ(element_count(Shape{2, 6, 3}), 36);
   EXPECT_EQ(element_count(Shape{2, 0, 3}), 0);
+  EXPECT_EQ(element_count(Shape{0, kHuge}), 0);
   EXPECT_EQ(element_count(Shape{}), 1);
   EXPECT_EQ(element_count(Shape{kHuge}), kHuge);
 }
