@@ -1,0 +1,118 @@
+// Runs the command as a user does, in a folder of its own, and keeps what it said.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "saccade/io.h"
+#include "saccade/tensor.h"
+
+namespace saccade::test {
+
+/// What a run of the command left behind.
+struct Outcome {
+  int exit_code = -1;  ///< -1: it did not exit by itself
+  std::string out, err;
+
+  nlohmann::json json() const { return nlohmann::json::parse(out); }
+};
+
+/// Everything around the arguments.
+struct Surroundings {
+  std::map<std::string, std::string> environment{};
+  std::string standard_input{};
+};
+
+/// A test with a temporary folder, in which the command runs.
+class CommandTest : public ::testing::Test {
+ protected:
+  CommandTest() {
+    std::filesystem::create_directory(folder_);
+    std::filesystem::create_directory(said_);
+  }
+  ~CommandTest() override {
+    std::error_code ignored;
+    std::filesystem::remove_all(root_, ignored);
+  }
+
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+
+  void write(const std::string& name, std::string_view contents) const {
+    std::ofstream(path(name), std::ios::binary) << contents;
+  }
+
+  std::string read(const std::string& name) const { return contents_of(path(name)); }
+
+  /// Runs `saccade ARGUMENTS` in the folder.
+  Outcome run(const std::vector<std::string>& arguments, const Surroundings& surroundings = {}) {
+    return run_program(SACCADE_COMMAND, arguments, surroundings);
+  }
+
+  Outcome run_program(const std::string& program, const std::vector<std::string>& arguments,
+                      const Surroundings& surroundings = {}) {
+    std::ofstream(said_ / "in", std::ios::binary) << surroundings.standard_input;
+    std::string line = "cd " + quoted(folder_.string()) + " && env";
+    for (const auto& [name, value] : surroundings.environment) line += " " + quoted(name + "=" + value);
+    line += " " + quoted(program);
+    for (const std::string& argument : arguments) line += " " + quoted(argument);
+    line += " <" + quoted(said_ / "in") + " >" + quoted(said_ / "out") + " 2>" + quoted(said_ / "err");
+    const int status = std::system(line.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, contents_of(said_ / "out"), contents_of(said_ / "err")};
+  }
+
+  /// Every file of the folder with its contents.
+  std::map<std::string, std::string> files() const {
+    std::map<std::string, std::string> found;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_)) {
+      const std::string name = std::filesystem::relative(entry.path(), folder_).string();
+      found[name] = entry.is_directory() ? "a folder" : contents_of(entry.path());
+    }
+    return found;
+  }
+
+ private:
+  static std::string quoted(const std::string& text) {
+    std::string result = "'";
+    for (const char c : text) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    return result + "'";
+  }
+
+  static std::string contents_of(const std::filesystem::path& file) {
+    std::ostringstream contents;
+    contents << std::ifstream(file, std::ios::binary).rdbuf();
+    return contents.str();
+  }
+
+  static std::filesystem::path new_folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "saccade-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder can be made");
+    return name;
+  }
+
+  const std::filesystem::path root_ = new_folder();
+  const std::filesystem::path folder_ = root_ / "folder";  // where the command runs
+  const std::filesystem::path said_ = root_ / "said";      // what it reads and prints
+};
+
+/// All numbers of nested arrays, in order.
+inline std::vector<double> flat(const nlohmann::json& numbers) {
+  if (!numbers.is_array()) return {numbers.get<double>()};
+  std::vector<double> all;
+  for (const nlohmann::json& part : numbers) {
+    const std::vector<double> more = flat(part);
+    all.insert(all.end(), more.begin(), more.end());
+  }
+  return all;
+}
+
+}  // namespace saccade::test
