@@ -35,7 +35,7 @@ Matrix matrix_with_rows(const StateDict& state, const std::string& name, std::in
 Matrix projections(const StateDict& state, const std::string& prefix, const std::string& suffix) {
   const Matrix query = matrix(state, prefix + "W_query" + suffix);
   for (const char* layer : {"W_key", "W_value"}) {
-    const std::string name = prefix + layer + suffix;
+    const std::string name = std::string(prefix).append(layer).append(suffix);
     const Matrix other = matrix_with_rows(state, name, query.rows);
     if (other.columns == query.columns) continue;
     refuse(kWhere, name, " has ", other.columns, " columns, expected ", query.columns);
