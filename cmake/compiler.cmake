@@ -21,3 +21,7 @@ if(SACCADE_SANITIZE)
     -fsanitize=${SACCADE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(saccade_compiler INTERFACE -fsanitize=${SACCADE_SANITIZE})
 endif()
+if(SACCADE_BUILD_FUZZERS)
+  # Coverage of the libraries too, for libFuzzer to steer by.
+  target_compile_options(saccade_compiler INTERFACE -fsanitize=fuzzer-no-link)
+endif()

@@ -43,10 +43,10 @@ TEST(Json, RefusesDamagedDocuments) {
       kReadJson,
       {
           {"", "is not valid JSON"},
-          {"{", "is not valid JSON, byte 2"},
+          {"{", "is not valid JSON, byte 1: line 1, column 2: syntax error"},
           {"[[1,2],[3,4]", "is not valid JSON"},
-          {"[[1,2],[3,4]] x", "is not valid JSON, byte 15"},
-          {"[[1,2],[3,NaN]]", "is not valid JSON, byte 11"},
+          {"[[1,2],[3,4]] x", "is not valid JSON, byte 14"},
+          {"[[1,2],[3,NaN]]", "is not valid JSON, byte 10"},
           {"[[1,2],[3,Infinity]]", "is not valid JSON"},
           {"[[1,2],[3,1e999]]", "number overflow"},
           {"[[1,2],[3,0x4]]", "is not valid JSON"},

@@ -1,10 +1,12 @@
 // JSON read event by event, so that no document, however deep or large, is held in memory as a tree.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 
 #include "io/message.h"
@@ -20,7 +22,8 @@ std::string describe(const JsonScalar& scalar);
 /// What a reader does with the parts of a document, in their order. parse() checks the syntax, UTF-8 included.
 class JsonEvents : private nlohmann::json_sax<nlohmann::json> {
  public:
-  void parse(std::string_view text);
+  /// `begin` is where the text stands in the file.
+  void parse(std::string_view text, std::size_t begin = 0);
 
  protected:
   explicit JsonEvents(const Origin& origin) : origin_(origin) {}
@@ -49,6 +52,8 @@ class JsonEvents : private nlohmann::json_sax<nlohmann::json> {
   bool end_array() final { return on_close_array(), true; }
   bool parse_error(std::size_t position, const std::string& last_token,
                    const nlohmann::json::exception& error) final;
+
+  std::size_t begin_ = 0;
 };
 
 }  // namespace saccade::io

@@ -218,7 +218,7 @@ void check_layout(const Origin& origin, std::vector<Entry>& entries, std::uint64
 Safetensors parse(const Origin& origin, std::span<const std::byte> bytes) {
   const std::string_view text = header_text(origin, bytes);
   HeaderEvents header(origin);
-  header.parse(text);
+  header.parse(text, kLengthSize);
   const std::size_t data_at = kLengthSize + text.size();
   const std::span<const std::byte> data = bytes.subspan(data_at);
   check_layout(origin, header.entries, data.size());

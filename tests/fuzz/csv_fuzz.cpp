@@ -1,0 +1,6 @@
+#include "fuzz.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  return saccade::fuzz::run(
+      data, size, [](auto bytes) { saccade::fuzz::check(saccade::parse_csv(saccade::fuzz::as_text(bytes))); });
+}
