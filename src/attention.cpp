@@ -15,38 +15,33 @@ namespace {
 
 constexpr std::string_view kName = "attention";
 
-/// The four axes of a tensor in bhld order, missing ones of length 1.
+/// One of q, k, v and o in bhld order, missing axes of length 1.
+template <class T>
 struct Axes {
-  std::int64_t batch = 1, heads = 1, seqlen = 1, dim = 1;
-  std::int64_t batch_stride = 0, head_stride = 0, seqlen_stride = 0;
+  std::int64_t batch, heads, seqlen, dim;
+  HeadedMatrix<T> matrix;
 };
 
-Axes axes_of(std::string_view name, const TensorView& view, Layout layout) {
+[[gnu::cold, gnu::noinline]] void check_tensor(std::string_view name, const TensorView& view) {
   if (view.rank < 2 || view.rank > 4)
     refuse(kName, name, " must have rank 2, 3 or 4, but it has shape ", to_string(view.dims()));
   check_dtype(kName, name, view, DType::f32);
   check_memory(kName, name, view);
-  const int dim = view.rank - 1;
-  int seqlen = dim - 1, heads = dim - 2;
-  if (layout == Layout::blhd && view.rank > 2) std::swap(seqlen, heads);
-  Axes axes;
-  axes.dim = view.shape[dim];
-  axes.seqlen = view.shape[seqlen];
-  axes.seqlen_stride = view.strides[seqlen];
-  if (view.rank > 2) {
-    axes.heads = view.shape[heads];
-    axes.head_stride = view.strides[heads];
-  }
-  if (view.rank > 3) {
-    axes.batch = view.shape[0];
-    axes.batch_stride = view.strides[0];
-  }
-  return axes;
 }
 
 template <class T>
-HeadedMatrix<T> matrix_of(T* data, const Axes& axes) {
-  return {data, axes.batch_stride, axes.head_stride, axes.seqlen_stride};
+Axes<T> axes_of(std::string_view name, const TensorView& view, T* data, Layout layout) {
+  const int dim = view.rank - 1;
+  if (view.rank < 2 || view.rank > 4 || !is_usual_f32(view)) check_tensor(name, view);
+  if (view.rank == 2) return {1, 1, view.shape[0], view.shape[1], {data, 0, 0, view.strides[0]}};
+  const bool blhd = layout == Layout::blhd;
+  const int heads = blhd ? dim - 1 : dim - 2, seqlen = blhd ? dim - 2 : dim - 1;
+  const bool batched = view.rank == 4;
+  return {batched ? view.shape[0] : 1,
+          view.shape[heads],
+          view.shape[seqlen],
+          view.shape[dim],
+          {data, batched ? view.strides[0] : 0, view.strides[heads], view.strides[seqlen]}};
 }
 
 void expect_equal(std::string_view name, std::string_view what, std::int64_t got, std::string_view other,
@@ -59,8 +54,10 @@ void fill_shapes(const TensorView& q, const TensorView& k, const TensorView& v, 
   if (k.rank != q.rank || v.rank != q.rank || o.rank != q.rank)
     refuse(kName, "q, k, v and o must have the same rank, but they have shapes ", to_string(q.dims()), ", ",
            to_string(k.dims()), ", ", to_string(v.dims()), " and ", to_string(o.dims()));
-  const Axes qa = axes_of("q", q, options.layout), ka = axes_of("k", k, options.layout);
-  const Axes va = axes_of("v", v, options.layout), oa = axes_of("o", o, options.layout);
+  const auto qa = axes_of("q", q, static_cast<const float*>(q.data), options.layout);
+  const auto ka = axes_of("k", k, static_cast<const float*>(k.data), options.layout);
+  const auto va = axes_of("v", v, static_cast<const float*>(v.data), options.layout);
+  const auto oa = axes_of("o", o, static_cast<float*>(o.mutable_data()), options.layout);
   expect_equal("k", "head_dim", ka.dim, "q", qa.dim);
   expect_equal("v", "seqlen", va.seqlen, "k", ka.seqlen);
   expect_equal("v", "heads", va.heads, "k", ka.heads);
@@ -72,7 +69,7 @@ void fill_shapes(const TensorView& q, const TensorView& k, const TensorView& v, 
   expect_equal("o", "head_dim_v", oa.dim, "v", va.dim);
   if (qa.dim < 1) refuse(kName, "q must have a head_dim of at least 1, but it has shape ", to_string(q.dims()));
   if (va.dim < 1) refuse(kName, "v must have a head_dim_v of at least 1, but it has shape ", to_string(v.dims()));
-  if (qa.heads > 0 && (ka.heads == 0 || qa.heads % ka.heads != 0))
+  if (qa.heads != ka.heads && qa.heads > 0 && (ka.heads == 0 || qa.heads % ka.heads != 0))
     refuse(kName, "q has ", qa.heads, " heads, which is no multiple of the ", ka.heads, " heads of k");
   constexpr std::int64_t kLongest = std::int64_t{1} << 40;
   if (qa.seqlen > kLongest || ka.seqlen > kLongest || qa.dim > kLongest || va.dim > kLongest)
@@ -84,10 +81,10 @@ void fill_shapes(const TensorView& q, const TensorView& k, const TensorView& v, 
   p.seqlen_k = ka.seqlen;
   p.head_dim = qa.dim;
   p.head_dim_v = va.dim;
-  p.q = matrix_of(q.as<float>(), qa);
-  p.k = matrix_of(k.as<float>(), ka);
-  p.v = matrix_of(v.as<float>(), va);
-  p.o = matrix_of(o.as<float>(), oa);
+  p.q = qa.matrix;
+  p.k = ka.matrix;
+  p.v = va.matrix;
+  p.o = oa.matrix;
 }
 
 /// Copies an i32 or i64 [batch] view into `out`.
@@ -303,8 +300,9 @@ void run_small(const cpu::KernelSet& kernels, const AttentionParams& p, int requ
   const std::int64_t heads = p.batch * p.num_heads;
   constexpr std::int64_t kHeadsOfAThread = 256;  // some 15 microseconds: what waking a thread costs
   if (heads * p.seqlen_q <= 16 * kHeadsOfAThread) {
-    for (std::int64_t b = 0; b < p.batch; ++b)
+    for (std::int64_t b = 0; b < p.batch; ++b) {
       for (std::int64_t h = 0; h < p.num_heads; ++h) kernels.forward_small(p, b, h);
+    }
     return;
   }
   const std::int64_t pieces = (heads + kHeadsOfAThread - 1) / kHeadsOfAThread;

@@ -12,14 +12,17 @@ constexpr std::string_view kName = "linear";
 /// Rows of one unit of work: enough that packing its panel of the weight costs little.
 constexpr std::int64_t kBlockRows = 384;
 
+[[gnu::cold, gnu::noinline]] void check_operand(std::string_view name, const TensorView& view) {
+  if (view.rank == 0) refuse(kName, name, " must have at least one dimension");
+  check_dtype(kName, name, view, DType::f32);
+  check_memory(kName, name, view);
+}
+
 LinearParams check(const TensorView& x, const TensorView& weight, const TensorView& y,
                    const LinearOptions& options) {
-  for (const auto& [name, view] :
-       {std::pair<std::string_view, const TensorView&>{"x", x}, {"weight", weight}, {"y", y}}) {
-    if (view.rank == 0) refuse(kName, name, " must have at least one dimension");
-    check_dtype(kName, name, view, DType::f32);
-    check_memory(kName, name, view);
-  }
+  if (!is_usual_f32(x)) check_operand("x", x);
+  if (!is_usual_f32(weight)) check_operand("weight", weight);
+  if (!is_usual_f32(y)) check_operand("y", y);
   if (weight.rank != 2) refuse(kName, "weight must have rank 2, but it has shape ", to_string(weight.dims()));
   LinearParams p;
   const bool in_out = options.weight_layout == WeightLayout::in_out;
@@ -41,7 +44,7 @@ LinearParams check(const TensorView& x, const TensorView& weight, const TensorVi
     p.bias = options.bias.as<float>();
   }
   if (options.num_threads < 0) refuse(kName, "num_threads must be 0 or more, got ", options.num_threads);
-  p.weight = weight.as<float>();
+  p.weight = static_cast<const float*>(weight.data);
   return p;
 }
 
@@ -54,8 +57,7 @@ bool single_stride(const TensorView& view, std::int64_t& stride) {
   return true;
 }
 
-void run(const cpu::KernelSet& kernels, const LinearParams& p, int requested) {
-  if (kernels.is_small_linear(p)) return kernels.linear_small(p);
+void run_tiled(const cpu::KernelSet& kernels, const LinearParams& p, int requested) {
   const std::int64_t panels = (p.d_out + kernels.linear_block_columns - 1) / kernels.linear_block_columns;
   const std::int64_t blocks = (p.rows + kBlockRows - 1) / kBlockRows;
   const std::size_t scratch =
@@ -70,26 +72,28 @@ void run(const cpu::KernelSet& kernels, const LinearParams& p, int requested) {
                });
 }
 
-void run_rows(const cpu::KernelSet& kernels, const TensorView& x, const MutableTensorView& y, LinearParams p,
-              int requested) {
-  if (single_stride(x, p.x_stride) && single_stride(y, p.y_stride)) {
-    p.rows = 1;
-    for (int i = 0; i + 1 < x.rank; ++i) p.rows *= x.shape[i];
-    p.x = x.as<float>();
-    p.y = y.as<float>();
-    return run(kernels, p, requested);
+/// Sets the rows of x and y in `p` and runs it, once for each outermost index where they have no single stride.
+void run(const cpu::KernelSet& kernels, const TensorView& x, const MutableTensorView& y, LinearParams& p,
+         int requested) {
+  if (!single_stride(x, p.x_stride) || !single_stride(y, p.y_stride)) {
+    for (std::int64_t i = 0; i < x.shape[0]; ++i) run(kernels, x.select(0, i), y.select(0, i), p, requested);
+    return;
   }
-  for (std::int64_t i = 0; i < x.shape[0]; ++i) run_rows(kernels, x.select(0, i), y.select(0, i), p, requested);
+  p.rows = 1;
+  for (int i = 0; i + 1 < x.rank; ++i) p.rows *= x.shape[static_cast<std::size_t>(i)];
+  p.x = static_cast<const float*>(x.data);
+  p.y = static_cast<float*>(y.mutable_data());
+  if (p.rows == 0 || p.d_out == 0) return;
+  if (kernels.is_small_linear(p)) return kernels.linear_small(p);
+  run_tiled(kernels, p, requested);
 }
 
 }  // namespace
 
 void linear(const TensorView& x, const TensorView& weight, const MutableTensorView& y,
             const LinearOptions& options) {
-  const LinearParams p = check(x, weight, y, options);
-  const cpu::KernelSet& kernels = cpu::active_kernels();
-  if (y.size() == 0) return;
-  run_rows(kernels, x, y, p, options.num_threads);
+  LinearParams p = check(x, weight, y, options);
+  run(cpu::active_kernels(), x, y, p, options.num_threads);
 }
 
 Tensor linear(const TensorView& x, const TensorView& weight, const LinearOptions& options) {

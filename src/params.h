@@ -9,8 +9,8 @@ namespace saccade {
 /// A matrix a head: pointer and strides in elements; the innermost dimension is contiguous.
 template <class T>
 struct HeadedMatrix {
-  T* data = nullptr;
-  std::int64_t batch_stride = 0, head_stride = 0, row_stride = 0;
+  T* data;
+  std::int64_t batch_stride, head_stride, row_stride;
 
   T* head(std::int64_t batch, std::int64_t head) const { return data + batch * batch_stride + head * head_stride; }
   T* row(std::int64_t batch, std::int64_t head_index, std::int64_t row_index) const {
@@ -28,9 +28,9 @@ struct MaskParams {
 };
 
 struct AttentionParams {
-  std::int64_t batch = 1, num_heads = 1, num_kv_heads = 1;
-  std::int64_t seqlen_q = 0, seqlen_k = 0, head_dim = 0, head_dim_v = 0;
-
+  // Always set, and left uninitialised before: clearing them would be a tenth of the smallest call.
+  std::int64_t batch, num_heads, num_kv_heads;
+  std::int64_t seqlen_q, seqlen_k, head_dim, head_dim_v;
   HeadedMatrix<const float> q;  // [batch, num_heads, seqlen_q, head_dim]
   HeadedMatrix<const float> k;  // [batch, num_kv_heads, seqlen_k, head_dim]
   HeadedMatrix<const float> v;  // [batch, num_kv_heads, seqlen_k, head_dim_v]
@@ -47,15 +47,15 @@ struct AttentionParams {
   std::int64_t window_left = -1, window_right = -1;
 
   MaskParams mask;
-  HeadedMatrix<const float> alibi_slopes;  // a 1 x 1 matrix a head; data == nullptr: none
-  const float* sinks = nullptr;            // [num_heads]
+  HeadedMatrix<const float> alibi_slopes{};  // a 1 x 1 matrix a head; data == nullptr: none
+  const float* sinks = nullptr;              // [num_heads]
 
   double dropout_p = 0.0;
   std::uint64_t dropout_seed = 0;
   std::uint32_t dropout_offset = 0;
 
-  HeadedMatrix<float> lse;      // a row of seqlen_q numbers a head, row_stride between them; nullptr: not wanted
-  HeadedMatrix<float> weights;  // [batch, num_heads, seqlen_q, seqlen_k]; nullptr: not wanted
+  HeadedMatrix<float> lse{};      // a row of seqlen_q numbers a head, row_stride between them; nullptr: not wanted
+  HeadedMatrix<float> weights{};  // [batch, num_heads, seqlen_q, seqlen_k]; nullptr: not wanted
   bool weights_after_dropout = false;
 
   std::int64_t kv_length(std::int64_t b) const { return kv_lengths ? kv_lengths[b] : seqlen_k; }

@@ -250,6 +250,7 @@ class QueryBlock {
       const int n = static_cast<int>(std::min<std::int64_t>(kWidth, p_.head_dim_v - d));
       const Vec x = mul(factor, load(from + d));
       finite = fma(x, zero(), finite);
+      __builtin_prefetch(to + d + 8 * p_.o.row_stride, 1);
       store_first(to + d, n, x);
     }
     return !any(is_nan(finite));

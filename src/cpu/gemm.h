@@ -9,9 +9,6 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-inline constexpr int kPanelVectors = kValueVectors;
-inline constexpr int kPanelColumns = kPanelVectors * kWidth;
-
 /// Packs columns [column, column + kPanelColumns) of the weight; columns beyond d_out are zeros.
 inline void pack_panel(const LinearParams& p, std::int64_t column, float* panel) {
   const std::int64_t columns = std::min<std::int64_t>(kPanelColumns, p.d_out - column);
@@ -35,27 +32,36 @@ inline void pack_panel(const LinearParams& p, std::int64_t column, float* panel)
   }
 }
 
-/// y[rows][columns] for kValueRows rows of x at once (`rows` of them real).
-inline void panel_product(const LinearParams& p, const float* const (&x)[kValueRows], const float* panel,
+/// y[rows][columns] for kPanelRows rows of x at once (`rows` of them real).
+inline void panel_product(const LinearParams& p, const float* const (&x)[kPanelRows], const float* panel,
                           std::int64_t column, std::int64_t row, int rows) {
-  Vec acc[kValueRows][kPanelVectors];
+  Vec acc[kPanelRows][kPanelVectors];
   const std::int64_t columns = std::min<std::int64_t>(kPanelColumns, p.d_out - column);
   alignas(64) float bias[kPanelColumns] = {};
   if (p.bias)
     for (std::int64_t c = 0; c < columns; ++c) bias[c] = p.bias[column + c];
-  SACCADE_UNROLL for (int i = 0; i < kValueRows; ++i) SACCADE_UNROLL for (int c = 0; c < kPanelVectors; ++c)
-      acc[i][c] = load(bias + c * kWidth);
+  SACCADE_UNROLL
+  for (int i = 0; i < kPanelRows; ++i) {
+    SACCADE_UNROLL
+    for (int c = 0; c < kPanelVectors; ++c) acc[i][c] = load(bias + c * kWidth);
+  }
   for (std::int64_t d = 0; d < p.d_in; ++d) {
     Vec w[kPanelVectors];
-    SACCADE_UNROLL for (int c = 0; c < kPanelVectors; ++c) w[c] = load(panel + d * kPanelColumns + c * kWidth);
-    SACCADE_UNROLL for (int i = 0; i < kValueRows; ++i) SACCADE_UNROLL for (int c = 0; c < kPanelVectors; ++c)
-        acc[i][c] = fma_broadcast(x[i] + d, w[c], acc[i][c]);
+    SACCADE_UNROLL
+    for (int c = 0; c < kPanelVectors; ++c) w[c] = load(panel + d * kPanelColumns + c * kWidth);
+    SACCADE_UNROLL
+    for (int i = 0; i < kPanelRows; ++i) {
+      SACCADE_UNROLL
+      for (int c = 0; c < kPanelVectors; ++c) acc[i][c] = fma_broadcast(x[i] + d, w[c], acc[i][c]);
+    }
   }
-  SACCADE_UNROLL for (int i = 0; i < kValueRows; ++i) {
+  SACCADE_UNROLL
+  for (int i = 0; i < kPanelRows; ++i) {
     float* y = p.y + (row + i) * p.y_stride + column;
     if (i < rows) {
-      SACCADE_UNROLL for (int c = 0; c < kPanelVectors; ++c) if (columns > c * kWidth)
-          store_first(y + c * kWidth, static_cast<int>(columns) - c * kWidth, acc[i][c]);
+      SACCADE_UNROLL
+      for (int c = 0; c < kPanelVectors; ++c)
+        if (columns > c * kWidth) store_first(y + c * kWidth, static_cast<int>(columns) - c * kWidth, acc[i][c]);
     }
   }
 }
@@ -64,10 +70,10 @@ inline void panel_product(const LinearParams& p, const float* const (&x)[kValueR
 inline void linear(const LinearParams& p, std::int64_t row, std::int64_t row_end, std::int64_t column,
                    float* scratch) {
   pack_panel(p, column, scratch);
-  for (; row < row_end; row += kValueRows) {
-    const int rows = static_cast<int>(std::min<std::int64_t>(kValueRows, row_end - row));
-    const float* x[kValueRows];
-    for (int i = 0; i < kValueRows; ++i) x[i] = p.x + (row + std::min(i, rows - 1)) * p.x_stride;
+  for (; row < row_end; row += kPanelRows) {
+    const int rows = static_cast<int>(std::min<std::int64_t>(kPanelRows, row_end - row));
+    const float* x[kPanelRows];
+    for (int i = 0; i < kPanelRows; ++i) x[i] = p.x + (row + std::min(i, rows - 1)) * p.x_stride;
     panel_product(p, x, scratch, column, row, rows);
   }
 }

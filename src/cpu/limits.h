@@ -14,24 +14,30 @@ inline constexpr std::int64_t kChainFlops = 2 * kChains * kWidth;
 inline float multiply_add_chains(std::int64_t steps) {
   Vec chain[kChains];
   const Vec factor = broadcast(0.999f), term = broadcast(0.001f);
-  SACCADE_UNROLL for (int i = 0; i < kChains; ++i) chain[i] = broadcast(static_cast<float>(i));
+  SACCADE_UNROLL
+  for (int i = 0; i < kChains; ++i) chain[i] = broadcast(static_cast<float>(i));
   for (std::int64_t step = 0; step < steps; ++step) {
-    SACCADE_UNROLL for (int i = 0; i < kChains; ++i) chain[i] = fma(chain[i], factor, term);
+    SACCADE_UNROLL
+    for (int i = 0; i < kChains; ++i) chain[i] = fma(chain[i], factor, term);
   }
   Vec sum = zero();
-  SACCADE_UNROLL for (int i = 0; i < kChains; ++i) sum = add(sum, chain[i]);
+  SACCADE_UNROLL
+  for (int i = 0; i < kChains; ++i) sum = add(sum, chain[i]);
   return reduce_add(sum);
 }
 
 /// Adds up `floats` floats, a multiple of 1024.
 inline float read_all(const float* data, std::int64_t floats) {
   Vec sums[8];
-  SACCADE_UNROLL for (int i = 0; i < 8; ++i) sums[i] = zero();
+  SACCADE_UNROLL
+  for (int i = 0; i < 8; ++i) sums[i] = zero();
   for (std::int64_t j = 0; j < floats; j += 8 * kWidth) {
-    SACCADE_UNROLL for (int i = 0; i < 8; ++i) sums[i] = add(sums[i], load(data + j + i * kWidth));
+    SACCADE_UNROLL
+    for (int i = 0; i < 8; ++i) sums[i] = add(sums[i], load(data + j + i * kWidth));
   }
   Vec sum = zero();
-  SACCADE_UNROLL for (int i = 0; i < 8; ++i) sum = add(sum, sums[i]);
+  SACCADE_UNROLL
+  for (int i = 0; i < 8; ++i) sum = add(sum, sums[i]);
   return reduce_add(sum);
 }
 

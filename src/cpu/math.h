@@ -41,7 +41,8 @@ SACCADE_INLINE Vec exp2_end(const Exp2& e) { return scale_by_exponent(e.value, e
 
 SACCADE_INLINE Vec exp2(Vec x) {
   Exp2 e = exp2_begin(x);
-  SACCADE_UNROLL for (int step = 0; step < kExp2Degree; ++step) exp2_step(e, step);
+  SACCADE_UNROLL
+  for (int step = 0; step < kExp2Degree; ++step) exp2_step(e, step);
   return exp2_end(e);
 }
 

@@ -75,18 +75,22 @@ SACCADE_INLINE float reduce_max(Vec a) {
 SACCADE_INLINE void transpose_tile(const float* from, std::int64_t from_stride, float* to,
                                    std::int64_t to_stride) {
   __m256 r[8], t[8];
-  SACCADE_UNROLL for (int i = 0; i < 8; ++i) r[i] = _mm256_loadu_ps(from + i * from_stride);
-  SACCADE_UNROLL for (int i = 0; i < 4; ++i) {
+  SACCADE_UNROLL
+  for (int i = 0; i < 8; ++i) r[i] = _mm256_loadu_ps(from + i * from_stride);
+  SACCADE_UNROLL
+  for (int i = 0; i < 4; ++i) {
     t[2 * i] = _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);
     t[2 * i + 1] = _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
   }
-  SACCADE_UNROLL for (int i = 0; i < 2; ++i) {
+  SACCADE_UNROLL
+  for (int i = 0; i < 2; ++i) {
     r[4 * i] = _mm256_shuffle_ps(t[4 * i], t[4 * i + 2], 0x44);
     r[4 * i + 1] = _mm256_shuffle_ps(t[4 * i], t[4 * i + 2], 0xee);
     r[4 * i + 2] = _mm256_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0x44);
     r[4 * i + 3] = _mm256_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0xee);
   }
-  SACCADE_UNROLL for (int i = 0; i < 4; ++i) {
+  SACCADE_UNROLL
+  for (int i = 0; i < 4; ++i) {
     _mm256_store_ps(to + i * to_stride, _mm256_permute2f128_ps(r[i], r[4 + i], 0x20));
     _mm256_store_ps(to + (i + 4) * to_stride, _mm256_permute2f128_ps(r[i], r[4 + i], 0x31));
   }

@@ -77,12 +77,15 @@ SACCADE_INLINE float reduce_max(Vec a) { return _mm512_reduce_max_ps(a); }
 SACCADE_INLINE void transpose_tile(const float* from, std::int64_t from_stride, float* to,
                                    std::int64_t to_stride) {
   __m512 r[16], t[16];
-  SACCADE_UNROLL for (int i = 0; i < 16; ++i) r[i] = _mm512_loadu_ps(from + i * from_stride);
-  SACCADE_UNROLL for (int i = 0; i < 8; ++i) {
+  SACCADE_UNROLL
+  for (int i = 0; i < 16; ++i) r[i] = _mm512_loadu_ps(from + i * from_stride);
+  SACCADE_UNROLL
+  for (int i = 0; i < 8; ++i) {
     t[2 * i] = _mm512_unpacklo_ps(r[2 * i], r[2 * i + 1]);
     t[2 * i + 1] = _mm512_unpackhi_ps(r[2 * i], r[2 * i + 1]);
   }
-  SACCADE_UNROLL for (int i = 0; i < 4; ++i) {
+  SACCADE_UNROLL
+  for (int i = 0; i < 4; ++i) {
     const __m512d a = _mm512_castps_pd(t[4 * i]), b = _mm512_castps_pd(t[4 * i + 2]);
     const __m512d c = _mm512_castps_pd(t[4 * i + 1]), d = _mm512_castps_pd(t[4 * i + 3]);
     r[4 * i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
@@ -90,7 +93,8 @@ SACCADE_INLINE void transpose_tile(const float* from, std::int64_t from_stride, 
     r[4 * i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(c, d));
     r[4 * i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(c, d));
   }
-  SACCADE_UNROLL for (int i = 0; i < 4; ++i) {
+  SACCADE_UNROLL
+  for (int i = 0; i < 4; ++i) {
     const __m512 a = _mm512_shuffle_f32x4(r[i], r[4 + i], 0x88), b = _mm512_shuffle_f32x4(r[i], r[4 + i], 0xdd);
     const __m512 c = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0x88),
                  d = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0xdd);

@@ -19,60 +19,101 @@ inline bool is_small(const AttentionParams& p) {
          p.weights.data == nullptr;
 }
 
-/// Up to kWidth query rows of one head.
-inline void forward_small_rows(const AttentionParams& p, const float* q, const float* k, const float* v, float* o,
-                               int rows) {
+/// Up to kWidth query rows of one head. kDims is head_dim and head_dim_v where it is not 0: loops of known length
+/// keep the queries in registers.
+template <int kDims>
+void forward_small_rows(const AttentionParams& p, const float* q, const float* k, const float* v, float* o,
+                        int rows) {
+  const std::int64_t head_dim = kDims ? kDims : p.head_dim, head_dim_v = kDims ? kDims : p.head_dim_v;
+  const std::int64_t seqlen_k = p.seqlen_k, q_stride = p.q.row_stride, k_stride = p.k.row_stride;
+  const std::int64_t v_stride = p.v.row_stride, o_stride = p.o.row_stride;
   alignas(64) float transposed[kSmallHeadDim * kWidth];  // [dim][query], first of q, then of o
-  for (int i = 0; i < rows; ++i)
-    for (std::int64_t d = 0; d < p.head_dim; ++d) transposed[d * kWidth + i] = q[i * p.q.row_stride + d];
+  for (int i = 0; i < rows; ++i) {
+    for (std::int64_t d = 0; d < head_dim; ++d) transposed[d * kWidth + i] = q[i * q_stride + d];
+  }
+  Vec queries[kDims ? kDims : kSmallHeadDim];
+  const Vec factor = broadcast(static_cast<float>(double{p.scale} * 1.4426950408889634));
+  for (std::int64_t d = 0; d < head_dim; ++d) queries[d] = load(transposed + d * kWidth);
 
   Vec scores[kSmallKeys];
   Vec largest = broadcast(kNoMaximum);
-  const Vec factor = broadcast(static_cast<float>(double{p.scale} * 1.4426950408889634));
-  for (std::int64_t j = 0; j < p.seqlen_k; ++j) {
+  for (std::int64_t j = 0; j < seqlen_k; ++j) {
     Vec s = zero();
-    for (std::int64_t d = 0; d < p.head_dim; ++d)
-      s = fma(broadcast_from(k + j * p.k.row_stride + d), load(transposed + d * kWidth), s);
+    for (std::int64_t d = 0; d < head_dim; ++d) s = fma_broadcast(k + j * k_stride + d, queries[d], s);
     scores[j] = canonical_nan(mul(s, factor));
     largest = max(largest, scores[j]);
   }
   Vec sum = zero();
-  for (std::int64_t j = 0; j < p.seqlen_k; ++j) {
+  for (std::int64_t j = 0; j < seqlen_k; ++j) {
     scores[j] = exp2(sub(scores[j], largest));
     sum = add(sum, scores[j]);
   }
   const Vec inverse = div(broadcast(1.0f), sum);
-  for (std::int64_t d = 0; d < p.head_dim_v; ++d) {
-    Vec x = zero();
-    for (std::int64_t j = 0; j < p.seqlen_k; ++j)
-      x = fma(broadcast_from(v + j * p.v.row_stride + d), scores[j], x);
-    store(transposed + d * kWidth, mul(x, inverse));
+  Vec out[kDims ? kDims : kSmallHeadDim];
+  for (std::int64_t d = 0; d < head_dim_v; ++d) out[d] = zero();
+  for (std::int64_t j = 0; j < seqlen_k; ++j) {
+    for (std::int64_t d = 0; d < head_dim_v; ++d) out[d] = fma_broadcast(v + j * v_stride + d, scores[j], out[d]);
   }
-  for (int i = 0; i < rows; ++i)
-    for (std::int64_t d = 0; d < p.head_dim_v; ++d) o[i * p.o.row_stride + d] = transposed[d * kWidth + i];
+  for (std::int64_t d = 0; d < head_dim_v; ++d) store(transposed + d * kWidth, mul(out[d], inverse));
+  for (int i = 0; i < rows; ++i) {
+    for (std::int64_t d = 0; d < head_dim_v; ++d) o[i * o_stride + d] = transposed[d * kWidth + i];
+  }
 }
 
-inline void forward_small(const AttentionParams& p, std::int64_t batch, std::int64_t head) {
-  const std::int64_t kv_head = head / (p.num_heads / p.num_kv_heads);
+template <int kDims>
+void forward_small_head(const AttentionParams& p, std::int64_t batch, std::int64_t head) {
+  const std::int64_t kv_head = p.num_heads == p.num_kv_heads ? head : head / (p.num_heads / p.num_kv_heads);
   const float* k = p.k.head(batch, kv_head);
   const float* v = p.v.head(batch, kv_head);
   for (std::int64_t row = 0; row < p.seqlen_q; row += kWidth)
-    forward_small_rows(p, p.q.row(batch, head, row), k, v, p.o.row(batch, head, row),
-                       static_cast<int>(std::min<std::int64_t>(kWidth, p.seqlen_q - row)));
+    forward_small_rows<kDims>(p, p.q.row(batch, head, row), k, v, p.o.row(batch, head, row),
+                              static_cast<int>(std::min<std::int64_t>(kWidth, p.seqlen_q - row)));
+}
+
+inline void forward_small(const AttentionParams& p, std::int64_t batch, std::int64_t head) {
+  switch (p.head_dim == p.head_dim_v ? p.head_dim : 0) {
+    case 2:
+      return forward_small_head<2>(p, batch, head);
+    case 3:
+      return forward_small_head<3>(p, batch, head);
+    case 4:
+      return forward_small_head<4>(p, batch, head);
+    default:
+      return forward_small_head<0>(p, batch, head);
+  }
 }
 
 inline bool is_small_linear(const LinearParams& p) {
-  return p.d_in <= 16 && p.d_out <= kWidth && p.rows <= 64 && p.weight_out_stride == 1;
+  return p.d_in <= kSmallHeadDim && p.d_out <= kWidth && p.rows <= 64 && p.weight_out_stride == 1;
+}
+
+/// kIn is d_in where it is not 0.
+template <int kIn>
+void linear_small_of(const LinearParams& p) {
+  const std::int64_t d_in = kIn ? kIn : p.d_in, rows = p.rows, x_stride = p.x_stride, y_stride = p.y_stride;
+  const int n = static_cast<int>(p.d_out);
+  const float* x = p.x;
+  float* y = p.y;
+  Vec weight[kIn ? kIn : kSmallHeadDim];
+  for (std::int64_t c = 0; c < d_in; ++c) weight[c] = load_first(p.weight + c * p.weight_in_stride, n);
+  const Vec bias = p.bias ? load_first(p.bias, n) : zero();
+  for (std::int64_t i = 0; i < rows; ++i) {
+    Vec sum = bias;
+    for (std::int64_t c = 0; c < d_in; ++c) sum = fma_broadcast(x + i * x_stride + c, weight[c], sum);
+    store_first(y + i * y_stride, n, sum);
+  }
 }
 
 inline void linear_small(const LinearParams& p) {
-  const int n = static_cast<int>(p.d_out);
-  const Vec bias = p.bias ? load_first(p.bias, n) : zero();
-  for (std::int64_t i = 0; i < p.rows; ++i) {
-    Vec y = bias;
-    for (std::int64_t c = 0; c < p.d_in; ++c)
-      y = fma(broadcast_from(p.x + i * p.x_stride + c), load_first(p.weight + c * p.weight_in_stride, n), y);
-    store_first(p.y + i * p.y_stride, n, y);
+  switch (p.d_in) {
+    case 2:
+      return linear_small_of<2>(p);
+    case 3:
+      return linear_small_of<3>(p);
+    case 4:
+      return linear_small_of<4>(p);
+    default:
+      return linear_small_of<0>(p);
   }
 }
 

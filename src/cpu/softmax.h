@@ -27,14 +27,15 @@ struct RowState {
   /// leaves in alpha[kTileRowsPadded] the factor by which whatever was accumulated before shrinks.
   void raise(const float* row_max, float* alpha) {
     alignas(64) float largest[kTileRowsPadded] = {};
-    SACCADE_UNROLL for (int i = 0; i < kTileRows; ++i) largest[i] = reduce_max(load(row_max + i * kWidth));
+    SACCADE_UNROLL
+    for (int i = 0; i < kTileRows; ++i) largest[i] = reduce_max(load(row_max + i * kWidth));
     for (int i = 0; i < kTileRowsPadded; i += kWidth) {
       const Vec before = load(m + i), after = max(before, load(largest + i));
       store(alpha + i, exp2(sub(before, after)));
       store(m + i, after);
     }
-    SACCADE_UNROLL for (int i = 0; i < kTileRows; ++i)
-        store(l + i * kWidth, mul(broadcast(alpha[i]), load(l + i * kWidth)));
+    SACCADE_UNROLL
+    for (int i = 0; i < kTileRows; ++i) store(l + i * kWidth, mul(broadcast(alpha[i]), load(l + i * kWidth)));
   }
 
   float sum(int row) const { return reduce_add(load(l + row * kWidth)); }

@@ -23,6 +23,14 @@ inline std::int64_t packed_query_floats(std::int64_t head_dim) {
   return query_chunks(head_dim) * kTileRows * kQueryStride;
 }
 
+/// Asks for one cache line of each of `kRows` rows. The packing loops read more rows at once than the processor's
+/// own prefetchers follow: 1.5% of a forward at seqlen 1024 was spent waiting for them (Zen 4).
+template <int kRows>
+SACCADE_INLINE void prefetch_rows(const float* p, std::int64_t row_stride) {
+  SACCADE_UNROLL
+  for (int i = 0; i < kRows; ++i) __builtin_prefetch(p + i * row_stride);
+}
+
 /// Packs `rows` rows of q, times `factor`, into one tile; missing rows are zeros.
 inline void pack_queries(const float* q, std::int64_t row_stride, int rows, std::int64_t head_dim, float factor,
                          float* packed) {
@@ -34,7 +42,11 @@ inline void pack_queries(const float* q, std::int64_t row_stride, int rows, std:
       for (std::int64_t d = 0; d < length; d += kWidth) {
         const int n = static_cast<int>(std::min<std::int64_t>(kWidth, length - d));
         Vec x = zero();
-        if (row < rows) x = load_first(q + row * row_stride + begin + d, n);
+        if (row < rows) {
+          const float* from = q + row * row_stride + begin + d;
+          __builtin_prefetch(from + kTileRows * row_stride);
+          x = load_first(from, n);
+        }
         store(out + d, canonical_nan(mul(x, scale)));
       }
     }
@@ -54,6 +66,7 @@ inline void pack_key_block(const float* k, std::int64_t row_stride, std::int64_t
     for (std::int64_t d = 0; d < head_dim; d += kWidth) {
       const int dims = static_cast<int>(std::min<std::int64_t>(kWidth, head_dim - d));
       const float* from = k + j * row_stride + d;
+      if (j + 2 * kWidth <= rows) prefetch_rows<kWidth>(from + kWidth * row_stride, row_stride);
       std::int64_t from_stride = row_stride;
       if (keys < kWidth || dims < kWidth) {
         for (int i = 0; i < kWidth; ++i)
@@ -83,13 +96,18 @@ struct PendingRow {
   Exp2 exp[kTileVectors];
 
   SACCADE_INLINE void begin(const PendingExp& work, int row) {
-    SACCADE_UNROLL for (int v = 0; v < kTileVectors; ++v) exp[v] =
-        exp2_begin(sub(load(work.scores + row * kBlockK + v * kWidth), broadcast_from(work.maximum + row)));
+    SACCADE_UNROLL
+    for (int v = 0; v < kTileVectors; ++v)
+      exp[v] = exp2_begin(sub(load(work.scores + row * kBlockK + v * kWidth), broadcast_from(work.maximum + row)));
   }
-  SACCADE_INLINE void step(int i) { SACCADE_UNROLL for (int v = 0; v < kTileVectors; ++v) exp2_step(exp[v], i); }
+  SACCADE_INLINE void step(int i) {
+    SACCADE_UNROLL
+    for (int v = 0; v < kTileVectors; ++v) exp2_step(exp[v], i);
+  }
   SACCADE_INLINE void end(const PendingExp& work, int row) {
     Vec sum = load(work.row_sum + row * kWidth);
-    SACCADE_UNROLL for (int v = 0; v < kTileVectors; ++v) {
+    SACCADE_UNROLL
+    for (int v = 0; v < kTileVectors; ++v) {
       const Vec p = exp2_end(exp[v]);
       store(work.probabilities + row * kBlockK + v * kWidth, p);
       sum = add(sum, p);
@@ -102,7 +120,8 @@ inline void exp_tile(const PendingExp& work) {
   for (int row = 0; row < kTileRows; ++row) {
     PendingRow pending;
     pending.begin(work, row);
-    SACCADE_UNROLL for (int i = 0; i < kExp2Degree; ++i) pending.step(i);
+    SACCADE_UNROLL
+    for (int i = 0; i < kExp2Degree; ++i) pending.step(i);
     pending.end(work, row);
   }
 }
@@ -117,16 +136,23 @@ template <bool kOverlap>
 __attribute__((noinline)) void score_tile(const float* queries, const float* keys, std::int64_t head_dim,
                                           float* scores, float* row_max, const PendingExp& work) {
   Vec acc[kTileRows][kTileVectors];
-  SACCADE_UNROLL for (int i = 0; i < kTileRows; ++i) SACCADE_UNROLL for (int v = 0; v < kTileVectors; ++v)
-      acc[i][v] = zero();
+  SACCADE_UNROLL
+  for (int i = 0; i < kTileRows; ++i) {
+    SACCADE_UNROLL
+    for (int v = 0; v < kTileVectors; ++v) acc[i][v] = zero();
+  }
 
   const float* q = queries;
   const float* k = keys;
   const auto step = [&]() __attribute__((always_inline)) {
     Vec key[kTileVectors];
-    SACCADE_UNROLL for (int v = 0; v < kTileVectors; ++v) key[v] = load(k + v * kWidth);
-    SACCADE_UNROLL for (int i = 0; i < kTileRows; ++i) SACCADE_UNROLL for (int v = 0; v < kTileVectors; ++v)
-        acc[i][v] = fma_broadcast(q + i * kQueryStride, key[v], acc[i][v]);
+    SACCADE_UNROLL
+    for (int v = 0; v < kTileVectors; ++v) key[v] = load(k + v * kWidth);
+    SACCADE_UNROLL
+    for (int i = 0; i < kTileRows; ++i) {
+      SACCADE_UNROLL
+      for (int v = 0; v < kTileVectors; ++v) acc[i][v] = fma_broadcast(q + i * kQueryStride, key[v], acc[i][v]);
+    }
     ++q;
     k += kBlockK;
   };
@@ -137,7 +163,8 @@ __attribute__((noinline)) void score_tile(const float* queries, const float* key
     for (int row = 0; row < kTileRows; ++row) {
       PendingRow pending;
       pending.begin(work, row);
-      SACCADE_UNROLL for (int i = 0; i < kExp2Degree; ++i) {
+      SACCADE_UNROLL
+      for (int i = 0; i < kExp2Degree; ++i) {
         step();
         pending.step(i);
       }
@@ -151,9 +178,11 @@ __attribute__((noinline)) void score_tile(const float* queries, const float* key
     q += kTileRows * kQueryStride - kQueryChunk;
   }
 
-  SACCADE_UNROLL for (int i = 0; i < kTileRows; ++i) {
+  SACCADE_UNROLL
+  for (int i = 0; i < kTileRows; ++i) {
     Vec largest = load(row_max + i * kWidth);
-    SACCADE_UNROLL for (int v = 0; v < kTileVectors; ++v) {
+    SACCADE_UNROLL
+    for (int v = 0; v < kTileVectors; ++v) {
       store(scores + i * kBlockK + v * kWidth, acc[i][v]);
       largest = max(largest, acc[i][v]);
     }
@@ -161,33 +190,43 @@ __attribute__((noinline)) void score_tile(const float* queries, const float* key
   }
 }
 
-/// o[kValueRows][kVectors vectors] = alpha * o + p v over `keys` keys; the last vector has `tail` columns of v
+/// o[kTileRows][kVectors vectors] = alpha * o + p v over `keys` keys; the last vector has `tail` columns of v
 /// (kWidth: all). Each output is one chain of multiply-adds in order of the keys.
 template <int kVectors, bool kTail>
 __attribute__((noinline)) void value_tile(const float* p, const float* v, std::int64_t v_stride, std::int64_t keys,
                                           int tail, const float* alpha, float* o, std::int64_t o_stride) {
-  Vec acc[kValueRows][kVectors];
-  SACCADE_UNROLL for (int i = 0; i < kValueRows; ++i) SACCADE_UNROLL for (int c = 0; c < kVectors; ++c) acc[i][c] =
-      mul(broadcast(alpha[i]), load(o + i * o_stride + c * kWidth));
+  Vec acc[kTileRows][kVectors];
+  SACCADE_UNROLL
+  for (int i = 0; i < kTileRows; ++i) {
+    SACCADE_UNROLL
+    for (int c = 0; c < kVectors; ++c) acc[i][c] = mul(broadcast(alpha[i]), load(o + i * o_stride + c * kWidth));
+  }
   for (std::int64_t j = 0; j < keys; ++j) {
     Vec value[kVectors];
-    SACCADE_UNROLL for (int c = 0; c < kVectors; ++c) {
+    SACCADE_UNROLL
+    for (int c = 0; c < kVectors; ++c) {
       if constexpr (kTail)
         value[c] = c == kVectors - 1 ? load_first(v + c * kWidth, tail) : loadu(v + c * kWidth);
       else
         value[c] = loadu(v + c * kWidth);
     }
-    SACCADE_UNROLL for (int i = 0; i < kValueRows; ++i) SACCADE_UNROLL for (int c = 0; c < kVectors; ++c)
-        acc[i][c] = fma_broadcast(p + i * kBlockK, value[c], acc[i][c]);
+    SACCADE_UNROLL
+    for (int i = 0; i < kTileRows; ++i) {
+      SACCADE_UNROLL
+      for (int c = 0; c < kVectors; ++c) acc[i][c] = fma_broadcast(p + i * kBlockK, value[c], acc[i][c]);
+    }
     ++p;
     v += v_stride;
   }
-  SACCADE_UNROLL for (int i = 0; i < kValueRows; ++i) SACCADE_UNROLL for (int c = 0; c < kVectors; ++c)
-      store(o + i * o_stride + c * kWidth, acc[i][c]);
+  SACCADE_UNROLL
+  for (int i = 0; i < kTileRows; ++i) {
+    SACCADE_UNROLL
+    for (int c = 0; c < kVectors; ++c) store(o + i * o_stride + c * kWidth, acc[i][c]);
+  }
 }
 
-/// value_tile for as many column vectors as `columns` (at most kValueVectors * kWidth) needs.
-template <int kVectors = kValueVectors>
+/// value_tile for as many column vectors as `columns` (at most kTileVectors * kWidth) needs.
+template <int kVectors = kTileVectors>
 SACCADE_INLINE void value_columns(int columns, const float* p, const float* v, std::int64_t v_stride,
                                   std::int64_t keys, const float* alpha, float* o, std::int64_t o_stride) {
   if constexpr (kVectors > 1) {
@@ -204,11 +243,9 @@ SACCADE_INLINE void value_columns(int columns, const float* p, const float* v, s
 /// o[kTileRows][head_dim_v] = alpha * o + p v: p [kTileRows][kBlockK], v [keys, head_dim_v] in place.
 inline void value_product(const float* p, const float* v, std::int64_t v_stride, std::int64_t keys,
                           std::int64_t head_dim_v, const float* alpha, float* o, std::int64_t o_stride) {
-  constexpr int kColumns = kValueVectors * kWidth;
-  for (int row = 0; row < kTileRows; row += kValueRows)
-    for (std::int64_t column = 0; column < head_dim_v; column += kColumns)
-      value_columns(static_cast<int>(std::min<std::int64_t>(kColumns, head_dim_v - column)), p + row * kBlockK,
-                    v + column, v_stride, keys, alpha + row, o + row * o_stride + column, o_stride);
+  for (std::int64_t column = 0; column < head_dim_v; column += kTileColumns)
+    value_columns(static_cast<int>(std::min<std::int64_t>(kTileColumns, head_dim_v - column)), p, v + column,
+                  v_stride, keys, alpha, o + column, o_stride);
 }
 
 /// The first row of the same product, leaving out keys whose score is -inf: a weight of 0 must not meet their
