@@ -103,19 +103,25 @@ Measurement measure(const Problem& problem, Tensors& tensors, int threads) {
 double measure_published_loop() {
   const Tensor input = TorchGenerator(1).rand({6, 3});
   std::array<Tensor, 3> weights, projected;
+  std::array<TensorView, 3> weight_views;
+  std::array<MutableTensorView, 3> projected_views;
   for (std::size_t i = 0; i < 3; ++i) {
     weights[i] = TorchGenerator(i + 2).rand({3, 4});
     projected[i] = Tensor(DType::f32, {6, 4});
+    weight_views[i] = weights[i];
+    projected_views[i] = projected[i];
   }
   Tensor out(DType::f32, {6, 4});
+  const TensorView x = input;
+  const MutableTensorView o = out;
   constexpr int kTurns = 100000;
   std::vector<double> turns;
   for (int repetition = 0; repetition < 11; ++repetition) {
     const double begin = now();
     for (int turn = 0; turn < kTurns; ++turn) {
       for (std::size_t i = 0; i < 3; ++i)
-        linear(input, weights[i], projected[i], {.weight_layout = WeightLayout::in_out});
-      attention(projected[0], projected[1], projected[2], out);
+        linear(x, weight_views[i], projected_views[i], {.weight_layout = WeightLayout::in_out});
+      attention(projected_views[0], projected_views[1], projected_views[2], o);
     }
     turns.push_back((now() - begin) / kTurns);
   }

@@ -1,0 +1,29 @@
+#include "saccade/limits.h"
+
+#include <gtest/gtest.h>
+
+#include "each_isa.h"
+
+namespace saccade::test {
+namespace {
+
+class LimitsOnIsa : public EachIsa {};
+SACCADE_FOR_EACH_ISA(LimitsOnIsa);
+
+TEST_P(LimitsOnIsa, ArePlausible) {
+  const double flops = measure_peak_flops(1, 0.05), bytes = measure_read_bandwidth(1, std::size_t{64} << 20);
+  EXPECT_GT(flops, 1e8);
+  EXPECT_LT(flops, 1e13);
+  EXPECT_GT(bytes, 1e8);
+  EXPECT_LT(bytes, 1e13);
+}
+
+TEST(Limits, RefuseWhatCannotBeMeasured) {
+  EXPECT_THROW(measure_peak_flops(0), std::invalid_argument);
+  EXPECT_THROW(measure_peak_flops(1, 0.0), std::invalid_argument);
+  EXPECT_THROW(measure_read_bandwidth(0), std::invalid_argument);
+  EXPECT_THROW(measure_read_bandwidth(1, 100), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace saccade::test
