@@ -10,9 +10,12 @@
 #include <utility>
 #include <vector>
 
+#include "numbers.h"
+
 namespace saccade {
 namespace {
 
+using test::numbers_of;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
@@ -28,11 +31,6 @@ Tensor counted(Shape shape) {
   Tensor tensor(DType::f32, std::move(shape));
   std::iota(tensor.values<float>().begin(), tensor.values<float>().end(), 0.0F);
   return tensor;
-}
-
-std::vector<double> numbers_of(const TensorView& view) {
-  const Tensor copy = Tensor::copy_of(view, DType::f64);
-  return {copy.values<double>().begin(), copy.values<double>().end()};
 }
 
 double converted(const Tensor& from, DType to) {
