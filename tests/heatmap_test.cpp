@@ -1,10 +1,14 @@
 // Heat maps and pictures of lines as SVG: what is drawn, where, in which colour, and what is refused.
 #include <saccade/heatmap.h>
+#include <saccade/io.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <fstream>
 #include <locale>
+#include <sstream>
 #include <stdexcept>
 
 #include "heatmap_fixtures.h"
@@ -419,6 +423,41 @@ TEST(AttentionLines, RefusesWhatItCannotDraw) {
             "[attention_lines_svg] high must be above 0, got -1");
   EXPECT_THAT(refusal([] { attention_lines_svg(six_token_weights(), {.query_tokens = {"a"}}); }),
               StartsWith("[attention_lines_svg] query_tokens has 1 entries but the matrix has 6 rows"));
+}
+
+// The softmax of ALiBi's penalties, for slopes of 1/2, 1/4, ...: [heads, seqlen, seqlen].
+Tensor alibi_weights(std::int64_t heads, std::int64_t seqlen) {
+  Tensor weights(DType::f32, {heads, seqlen, seqlen});
+  for (std::int64_t head = 0; head < heads; ++head) {
+    const auto denominator = static_cast<double>(2 << head);
+    for (std::int64_t i = 0; i < seqlen; ++i) {
+      double sum = 0;
+      for (std::int64_t j = 0; j <= i; ++j) sum += std::exp(-static_cast<double>(i - j) / denominator);
+      for (std::int64_t j = 0; j <= i; ++j) {
+        weights.at<float>(head, i, j) =
+            static_cast<float>(std::exp(-static_cast<double>(i - j) / denominator) / sum);
+      }
+    }
+  }
+  return weights;
+}
+
+std::string contents_of(const std::string& path) {
+  std::stringstream text;
+  text << std::ifstream(std::string(SACCADE_SOURCE_DIR) + "/" + path).rdbuf();
+  return text.str();
+}
+
+// docs/heatmaps.md says how each picture was made; one that differs is out of date.
+TEST(DocumentedPictures, AreWhatTheLibraryDraws) {
+  const Tensor six = load_npy(std::string(SACCADE_SOURCE_DIR) + "/examples/six_tokens_weights.npy");
+  const HeatmapOptions options{.query_tokens = kSixTokens, .title = "Six tokens look at each other"};
+  EXPECT_TRUE(heatmap_svg(six, options) == contents_of("docs/pictures/six_tokens.svg"));
+  EXPECT_TRUE(attention_lines_svg(six, options) == contents_of("docs/pictures/six_tokens_lines.svg"));
+
+  HeatmapOptions heads{.title = "How far ALiBi's heads look back", .low = 0.0, .high = 0.5};
+  for (int head = 0; head < 8; ++head) heads.panel_titles.push_back("slope 1/" + std::to_string(2 << head));
+  EXPECT_TRUE(heatmap_svg(alibi_weights(8, 48), heads) == contents_of("docs/pictures/alibi_heads.svg"));
 }
 
 }  // namespace
