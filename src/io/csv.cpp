@@ -26,8 +26,9 @@ class CsvScanner {
       if (rest_.empty()) return false;
       line_ = next_line_;
       cells.clear();
-      do cells.push_back(scan_cell());
-      while (accept(','));
+      do {
+        cells.push_back(scan_cell());
+      } while (accept(','));
       end_line();
     } while (cells.size() == 1 && cells[0].find_first_not_of(" \t") == std::string::npos);
     return true;
@@ -56,8 +57,9 @@ class CsvScanner {
     std::string cell;
     do {
       const std::size_t length = rest_.find('"');
-      if (length == std::string_view::npos)
+      if (length == std::string_view::npos) {
         origin_.refuse("line " + std::to_string(begin) + ": a quote is never closed");
+      }
       for (const char c : rest_.substr(0, length)) next_line_ += c == '\n' ? 1 : 0;
       cell += rest_.substr(0, length);
       rest_.remove_prefix(length + 1);

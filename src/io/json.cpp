@@ -84,8 +84,9 @@ class EmbeddingEvents : public JsonEvents {
     } else {
       refuse_value(describe(scalar));
     }
-    if (!std::isfinite(static_cast<float>(number)))
+    if (!std::isfinite(static_cast<float>(number))) {
       origin_.refuse(here() + " is " + describe(scalar) + ", too large for f32");
+    }
     return static_cast<float>(number);
   }
 

@@ -23,8 +23,9 @@ bool JsonEvents::parse_error(std::size_t position, const std::string& last_token
   constexpr std::size_t kLongest = 200;
   std::string_view what = error.what();
   for (const std::string_view prefix : {"] ", "parse error at "}) {
-    if (const std::size_t at = what.find(prefix); at != std::string_view::npos)
+    if (const std::size_t at = what.find(prefix); at != std::string_view::npos) {
       what.remove_prefix(at + prefix.size());
+    }
   }
   const std::size_t token = what.find("; last read: ");
   std::string fault(what.substr(0, std::min(token, kLongest)));

@@ -130,8 +130,9 @@ class HeaderParser {
 
   void parse_type() {
     skip_space();
-    if (at_ < text_.size() && text_[at_] == '[')
+    if (at_ < text_.size() && text_[at_] == '[') {
       refuse("structured arrays are not read; save each field by itself,");
+    }
     const std::string_view descr = parse_string();
     const bool has_byte_order = !descr.empty() && "<>=|"sv.find(descr[0]) != std::string_view::npos;
     const std::string_view name = descr.substr(has_byte_order ? 1 : 0);
@@ -175,8 +176,9 @@ class HeaderParser {
     skip_space();
     std::int64_t length = -1;
     const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), length);
-    if (error != std::errc{} || length < 0)
+    if (error != std::errc{} || length < 0) {
       refuse("the shape has a length that is not a number from 0 to 2^63 - 1");
+    }
     at_ = static_cast<std::size_t>(end - text_.data());
     accept('L');  // Python 2 wrote long integers so
     return length;

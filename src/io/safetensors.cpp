@@ -128,8 +128,9 @@ class HeaderEvents : public io::JsonEvents {
       place_ = Place::entry;
     } else if (place_ == Place::shape && is_in_array_ && number != nullptr &&
                std::in_range<std::int64_t>(*number)) {
-      if (entry->shape->size() == kMaxRank)
+      if (entry->shape->size() == kMaxRank) {
         refuse_in_entry("more than " + std::to_string(kMaxRank) + " dimensions");
+      }
       entry->shape->push_back(static_cast<std::int64_t>(*number));
     } else if (place_ == Place::offsets && is_in_array_ && number != nullptr) {
       entry->offsets.push_back(*number);
@@ -198,10 +199,12 @@ void check_layout(const Origin& origin, std::vector<Entry>& entries, std::uint64
     if (entry.offsets[1] > data_size) {
       refuse("has " + range + ", but the file has " + std::to_string(data_size) + " bytes of data");
     }
-    if (entry.offsets[0] < end)
+    if (entry.offsets[0] < end) {
       refuse("has " + range + " and overlaps the one before it, which ends at " + std::to_string(end));
-    if (entry.offsets[0] > end)
+    }
+    if (entry.offsets[0] > end) {
       refuse("has " + range + " and leaves a hole behind the one before it, which ends at " + std::to_string(end));
+    }
     const std::size_t wanted = io::byte_count(origin, *entry.dtype, *entry.shape);
     if (const std::uint64_t got = entry.offsets[1] - entry.offsets[0]; got != wanted) {
       refuse("is " + io::describe(*entry.dtype, *entry.shape) + ", " + std::to_string(wanted) +

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <new>
 #include <optional>
 
 #include "io/elements.h"
@@ -28,6 +29,9 @@ constexpr std::size_t kCentralSize = 46;
 constexpr std::size_t kEndSize = 22;
 constexpr std::size_t kEnd64Size = 56;
 constexpr std::size_t kEnd64LocatorSize = 20;
+
+// 1980-01-01, the date that NumPy writes too: equal tensors give equal files.
+constexpr std::uint32_t kNoDate = 0x00210000;
 
 // A field of all ones says that its value stands in a zip64 record.
 constexpr std::uint16_t kSee64Count = 0xffff;
@@ -72,8 +76,9 @@ Directory zip64_directory(const Origin& origin, std::span<const std::byte> archi
   }
   const auto size = number_at<std::uint64_t>(archive, at + 40);
   const auto begin = number_at<std::uint64_t>(archive, at + 48);
-  if (size > at || begin != at - size)
+  if (size > at || begin != at - size) {
     origin.refuse("the archive's directory is not where it is said to be" + at_byte(at));
+  }
   return {begin, at, number_at<std::uint64_t>(archive, at + 32)};
 }
 
@@ -141,7 +146,6 @@ void check_sizes(const Origin& origin, const ZipMember& member) {
   const auto refuse = [&](const std::string& fault) { origin.refuse("member " + in_quotes(member.name) + fault); };
   const std::string sizes = std::to_string(member.packed.size()) + " bytes for " + std::to_string(member.size);
   if (member.method == kStored && member.packed.size() != member.size) refuse(" is stored in " + sizes);
-  // A deflate stream has at least one byte, so that the product says all.
   if (member.method == kDeflated && member.size / kHighestRatio > member.packed.size()) {
     refuse(" is deflated to " + sizes + ", which deflate cannot do");
   }
@@ -193,7 +197,9 @@ void refuse_overlaps(const Origin& origin, std::span<const std::byte> archive,
   }
 }
 
+/// The checksum of what has the checksum `crc`, followed by these bytes.
 std::uint32_t crc_of(std::uint32_t crc, std::span<const std::byte> bytes) {
+  if (bytes.empty()) return crc;  // zlib starts anew at a null pointer
   return static_cast<std::uint32_t>(crc32_z(crc, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }
 
@@ -239,8 +245,9 @@ void inflate_member(const Origin& origin, const ZipMember& member, std::vector<s
     std::span<std::byte> to = std::span(buffer).subspan(length);
     while (!to.empty() && answer == Z_OK) answer = inflater.step(from, to);
     buffer.resize(buffer.size() - to.size());
-    if (answer != Z_OK && answer != Z_STREAM_END)
+    if (answer != Z_OK && answer != Z_STREAM_END) {
       origin.refuse("member " + in_quotes(member.name) + " has damaged deflate data");
+    }
     if (buffer.size() > member.size) break;
   }
   if (buffer.size() != member.size || !from.empty()) {
@@ -275,8 +282,9 @@ std::span<const std::byte> unpacked(const Origin& origin, const ZipMember& membe
                                     std::vector<std::byte>& buffer) {
   if (member.method == kDeflated) inflate_member(origin, member, buffer);
   const std::span<const std::byte> bytes = member.method == kDeflated ? buffer : member.packed;
-  if (crc_of(0, bytes) != member.crc)
+  if (crc_of(0, bytes) != member.crc) {
     origin.refuse("member " + in_quotes(member.name) + " does not match its checksum");
+  }
   return bytes;
 }
 
@@ -287,8 +295,9 @@ void ZipWriter::require_room(std::uint64_t length) const {
 }
 
 void ZipWriter::add(const std::string& name, std::string_view head, std::span<const std::byte> body) {
-  if (name.size() > std::numeric_limits<std::uint16_t>::max())
+  if (name.size() > std::numeric_limits<std::uint16_t>::max()) {
     origin_.refuse_argument("the name " + in_quotes(name) + " is too long");
+  }
   const std::uint64_t size = head.size() + body.size();
   require_room(kLocalSize + name.size() + size + directory_.size() + kCentralSize + name.size() + kEndSize);
   // What the local header and the directory entry have in common, from the version needed to the extra length.
@@ -296,8 +305,7 @@ void ZipWriter::add(const std::string& name, std::string_view head, std::span<co
   append<std::uint16_t>(common, 20);
   append<std::uint16_t>(common, kUtf8Flag);
   append<std::uint16_t>(common, kStored);
-  append<std::uint32_t>(common,
-                        0x00210000);  // 1980-01-01, as NumPy writes, so that equal tensors give equal files
+  append<std::uint32_t>(common, kNoDate);
   append<std::uint32_t>(common, crc_of(crc_of(0, std::as_bytes(std::span(head))), body));
   append<std::uint32_t>(common, static_cast<std::uint32_t>(size));
   append<std::uint32_t>(common, static_cast<std::uint32_t>(size));
