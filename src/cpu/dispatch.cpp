@@ -8,6 +8,10 @@
 #include "cpu/kernels.h"
 #include "saccade/cpu.h"
 
+#ifdef SACCADE_X86
+#include <cpuid.h>
+#endif
+
 namespace saccade {
 namespace cpu {
 namespace {
@@ -20,13 +24,21 @@ constexpr std::array kKernels = {
 #endif
 };
 
+#ifdef SACCADE_X86
+/// Clang 14's __builtin_cpu_supports does not know the name.
+bool has_f16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
+
 bool machine_has(Isa isa) {
   switch (isa) {
     case Isa::scalar:
       return true;
 #ifdef SACCADE_X86
     case Isa::avx2:
-      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
     case Isa::avx512:
       return machine_has(Isa::avx2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
