@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <functional>
+#include <thread>
 #include <vector>
 
 #include "module_checks.h"
@@ -133,6 +134,22 @@ TEST(Modules, NothingToAttendToGivesZerosAndNothingToComputeIsNoError) {
   const Tensor output = module.forward(randn(9, {2, 3, 4}), none, none).output;
   EXPECT_EQ(output.shape(), (Shape{2, 3, 6}));
   EXPECT_THAT(output.values<float>(), ::testing::Each(0.0f));
+}
+
+TEST(Modules, ThreadsMayShareAModuleThatDropsNothing) {
+  TorchGenerator generator(8);
+  MultiHeadAttention module({.d_in = 4, .d_out = 6, .num_heads = 2, .dropout = 0.5, .add_bias_kv = true},
+                            generator);
+  module.eval();
+  const Tensor x = randn(9, {2, 70, 4});
+  const Tensor expected = module.forward(x).output;
+  std::vector<Tensor> outputs(8);
+  std::vector<std::thread> threads;
+  for (Tensor& output : outputs) {
+    threads.emplace_back([&] { output = module.forward(x, {.weights = HeadWeights::per_head}).output; });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Tensor& output : outputs) EXPECT_TRUE(same_bits(output, expected));
 }
 
 TEST(Modules, WeightsAndStepsDoNotChangeTheOutput) {

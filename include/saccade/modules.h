@@ -39,20 +39,20 @@ struct ModuleConfig {
   WeightLayout weight_layout = WeightLayout::out_in;  ///< of W_query, W_key and W_value
 };
 
-/// Which attention weights a forward call returns. They cost memory proportional to seqlen_q * seqlen_k;
-/// without them no call needs that.
+/// Which attention weights a forward call returns. They cost memory proportional to seqlen_q * seqlen_k. Nothing
+/// else does but ForwardOptions::dropout_generator and a key_mask of the kind that its comment names.
 enum class HeadWeights : std::uint8_t { none, per_head, averaged };
 
 /// Everything optional about one forward call.
 struct ForwardOptions {
-  /// bool (true = attend) or f32 (added to the logits; -inf hides), broadcast from the right against
+  /// bool (true = attend) or f32 or f64 (added to the logits; -inf hides), broadcast from the right against
   /// [batch, num_heads, seqlen_q, seqlen_k]: rank 1 is [seqlen_k], rank 3 [num_heads, seqlen_q, seqlen_k];
   /// any strides. With more than one batch entry rank 3 may also be [batch * num_heads, seqlen_q, seqlen_k],
   /// as PyTorch has it. PyTorch's boolean masks say the opposite: see mask_from_torch.
   TensorView mask{};
   /// The keys that count in each batch entry, PyTorch's key_padding_mask the other way round: bool
-  /// (true = attend) or f32 (added), [batch, seqlen_k], [1, seqlen_k] or [seqlen_k]. Padding at the right end
-  /// costs nothing; any other key mask beside a `mask` with a query axis makes one joint copy of the two.
+  /// (true = attend), f32 or f64 (added), [batch, seqlen_k], [1, seqlen_k] or [seqlen_k]. Padding at the right
+  /// end costs nothing; any other key mask beside a `mask` makes a joint copy of the two, batch times the mask.
   TensorView key_mask{};
   /// Hide later keys in this call, also in a module that is not causal by itself (PyTorch's is_causal).
   bool causal = false;
@@ -81,8 +81,7 @@ struct ModuleOutput {
   /// Empty unless asked for: [batch, num_heads, seqlen_q, seqlen_k], averaged [batch, seqlen_q, seqlen_k].
   /// Modules with appended keys have their columns at the end: first the bias key, then the zero key.
   Tensor weights;
-  /// Empty unless steps were asked for: the projected inputs; head h is columns [h * head_dim, (h + 1) *
-  /// head_dim).
+  /// Empty unless steps were asked for: the projected inputs. Head h has the head_dim columns from h * head_dim.
   Tensor q;        ///< [batch, seqlen_q, num_heads * head_dim]
   Tensor k;        ///< [batch, seqlen_k, num_kv_heads * head_dim]
   Tensor v;        ///< [batch, seqlen_k, num_kv_heads * head_dim]

@@ -159,15 +159,13 @@ AttentionModule::Attended AttentionModule::attend(const Tensor& q, const Tensor&
                         call);
   }
   if (draws_as_torch) {
-    Tensor before_dropout;
-    if (!options.weights_after_dropout) before_dropout = result.weights;
-    drop_as_torch(*options.dropout_generator, options.dropout_build, config_.dropout,
-                  {.v = v_heads,
-                   .bias_v = appended.bias_v,
-                   .weights = weights,
-                   .context = context,
-                   .independent_heads = config_.independent_heads});
-    if (!options.weights_after_dropout) result.weights = std::move(before_dropout);
+    Tensor dropped = drop_as_torch(*options.dropout_generator, options.dropout_build, config_.dropout,
+                                   {.weights = weights,
+                                    .v = v_heads,
+                                    .bias_v = appended.bias_v,
+                                    .context = context,
+                                    .independent_heads = config_.independent_heads});
+    if (options.weights_after_dropout) result.weights = std::move(dropped);
   }
   return result;
 }

@@ -26,14 +26,15 @@ void accumulate(float weight, const float* value, float* context, std::int64_t h
 
 }  // namespace
 
-void drop_as_torch(TorchGenerator& generator, TorchBuild build, double p, const DrawnDropout& call) {
+Tensor drop_as_torch(TorchGenerator& generator, TorchBuild build, double p, const DrawnDropout& call) {
   const std::int64_t batch = call.weights.shape[0], num_heads = call.weights.shape[1];
   const std::int64_t seqlen_q = call.weights.shape[2], columns = call.weights.shape[3];
   const std::int64_t seqlen_k = call.v.shape[1], num_kv_heads = call.v.shape[2], head_dim = call.v.shape[3];
   const Tensor keep_mask = drawn_keep_mask(generator, build, p, call);
   const bool* keep = keep_mask.values<bool>().data();
   const auto factor = static_cast<float>(1.0 / (1.0 - p));
-  float* weights = call.weights.as<float>();
+  Tensor dropped = Tensor::copy_of(call.weights);
+  float* weights = dropped.values<float>().data();
 
   for (std::int64_t b = 0; b < batch; ++b) {
     for (std::int64_t head = 0; head < num_heads; ++head) {
@@ -53,6 +54,7 @@ void drop_as_torch(TorchGenerator& generator, TorchBuild build, double p, const 
       }
     }
   }
+  return dropped;
 }
 
 }  // namespace saccade

@@ -7,15 +7,15 @@ namespace saccade {
 
 /// The weights of one call and the values they average.
 struct DrawnDropout {
+  TensorView weights;              ///< f32 [batch, num_heads, seqlen_q, columns], contiguous
   TensorView v;                    ///< f32 [batch, seqlen_k, num_kv_heads, head_dim], contiguous
   TensorView bias_v;               ///< f32 [1, 1, num_kv_heads * head_dim], or empty
-  MutableTensorView weights;       ///< f32 [batch, num_heads, seqlen_q, columns], contiguous; comes out as dropped
   MutableTensorView context;       ///< f32 [batch, seqlen_q, num_heads, head_dim], contiguous; overwritten
   bool independent_heads = false;  ///< draw head after head instead of all heads of an entry together
 };
 
-/// Drops `weights` with probability p and averages the values by what is left. Columns are the keys of v, then
-/// bias_v where there is one, then at most one whose value is zero.
-void drop_as_torch(TorchGenerator& generator, TorchBuild build, double p, const DrawnDropout& call);
+/// Drops weights with probability p, averages the values by what is left, and returns what is left. Columns are
+/// the keys of v, then bias_v where there is one, then at most one whose value is zero.
+Tensor drop_as_torch(TorchGenerator& generator, TorchBuild build, double p, const DrawnDropout& call);
 
 }  // namespace saccade
