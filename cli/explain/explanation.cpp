@@ -22,7 +22,15 @@ Tensor with_row_appended(const Tensor& matrix, const TensorView& row) {
   return longer;
 }
 
+void require_width(const std::string& whose, const Tensor& vectors, const std::string& taker, std::int64_t width) {
+  if (vectors.shape(1) == width) return;
+  refuse("{} have {} numbers each, but {} {}", whose, vectors.shape(1), taker, width);
+}
+
 Projections project(AttentionModule& module, const Tensor& x, const Tensor& keys) {
+  const ModuleConfig& config = module.config();
+  require_width("the tokens", x, fmt::format("the {} takes", module.name()), config.d_in);
+  require_width("the keys", keys, fmt::format("the {} takes", module.name()), config.key_width);
   module.eval();
   ModuleOutput steps = module.forward(x, keys, keys, {.steps = true});
   return {std::move(steps.q), std::move(steps.k), std::move(steps.v)};
@@ -118,6 +126,7 @@ void explain_simple_form(Explanation& explanation) {
   const ExplainRequest& request = explanation.request;
   const Tensor& x = request.queries.vectors;
   const Tensor& keys = explanation.keys().vectors;
+  require_width("the keys", keys, "the tokens have", x.shape(1));
   explanation.scale = request.scale.value_or(1.0);
   const Tensor mask = visible_keys(explanation, x.shape(0), keys.shape(0), request.causal);
   explanation.heads.push_back(explain_head(explanation, x, keys, keys, mask));
