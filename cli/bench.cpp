@@ -1,6 +1,7 @@
 // saccade bench: how fast attention is here, beside what this machine could do at best in the same minute.
 #include <fmt/format.h>
 #include <saccade/attention.h>
+#include <saccade/compare.h>
 #include <saccade/cpu.h>
 #include <saccade/limits.h>
 #include <saccade/linear.h>
@@ -15,7 +16,6 @@
 
 #include "commands.h"
 #include "common.h"
-#include "comparison.h"
 #include "table.h"
 
 namespace saccade::cli {
@@ -185,8 +185,8 @@ ExitCode bench_gpt2(const BenchArguments& arguments) {
   }
   const AttentionOptions options = options_of(kGpt2, 0);
   const auto exact = reference::attention(tensors.q, tensors.k, tensors.v, options);
-  const auto naive = reference::attention(tensors.q, tensors.k, tensors.v, options, DType::f32);
-  const Comparison comparison = compare("o", tensors.o, exact.o, naive.o, exact.bound);
+  const auto naive = reference::naive_attention(tensors.q, tensors.k, tensors.v, options, exact);
+  const Comparison comparison = compare(tensors.o, {exact.o, naive.o, exact.bound});
   report["check"] = {{"holds", comparison.holds},
                      {"largest_difference", comparison.largest_difference},
                      {"worst_ratio", comparison.worst_ratio}};

@@ -1,6 +1,7 @@
 // saccade run: attention on a user's tensors.
 #include <fmt/format.h>
 #include <saccade/attention.h>
+#include <saccade/compare.h>
 #include <saccade/cpu.h>
 #include <saccade/io.h>
 #include <saccade/reference.h>
@@ -13,7 +14,6 @@
 
 #include "commands.h"
 #include "common.h"
-#include "comparison.h"
 
 namespace saccade::cli {
 namespace {
@@ -184,43 +184,42 @@ double operations(const Call& call) {
   return call.options.causal == Causal::none ? all : all / 2.0;
 }
 
-std::vector<Comparison> check(const Call& call, const Results& results) {
+struct Check {
+  std::string result;
+  Comparison comparison;
+};
+
+std::vector<Check> check(const Call& call, const Results& results) {
   AttentionOptions options = call.options;
   options.lse = {};
   options.weights = {};
   const auto exact = reference::attention(call.q, call.k, call.v, options);
-  const auto naive = reference::attention(call.q, call.k, call.v, options, DType::f32);
-  std::vector<Comparison> comparisons{compare("o", results.o, exact.o, naive.o, exact.bound),
-                                      compare("lse", results.lse, exact.lse, naive.lse, exact.lse)};
-  if (results.weights.size() > 0) {
-    comparisons.push_back(compare("weights", results.weights, exact.weights, naive.weights, exact.weights));
-  }
-  return comparisons;
+  const auto naive = reference::naive_attention(call.q, call.k, call.v, options, exact);
+  std::vector<Check> checks{{"o", compare(results.o, {exact.o, naive.o, exact.bound})},
+                            {"lse", compare(results.lse, {exact.lse, naive.lse})}};
+  if (results.weights.size() > 0)
+    checks.push_back({"weights", compare(results.weights, {exact.weights, naive.weights})});
+  return checks;
 }
 
-ExitCode report_check(const std::vector<Comparison>& comparisons) {
+ExitCode report_checks(const std::vector<Check>& checks) {
   ExitCode code = kGood;
-  for (const Comparison& comparison : comparisons) {
-    std::string text = fmt::format("check of {} {}: largest difference {:.2g}, at worst {:.2f} of what is allowed",
-                                   comparison.name, comparison.holds ? "holds" : "fails",
-                                   comparison.largest_difference, comparison.worst_ratio);
-    if (!comparison.holds) {
-      text += fmt::format(", at {}: {} instead of {}", to_string(comparison.worst_index), comparison.worst_value,
-                          comparison.worst_reference);
-      code = kCheckFailed;
-    }
-    note("run", text);
+  for (const auto& [result, comparison] : checks) {
+    note("run", fmt::format("check of {} {}: largest difference {:.2g}, at worst {:.2f} of what is allowed{}",
+                            result, comparison.holds ? "holds" : "fails", comparison.largest_difference,
+                            comparison.worst_ratio, comparison.holds ? "" : ": " + to_string(comparison)));
+    if (!comparison.holds) code = kCheckFailed;
   }
   return code;
 }
 
-Json report_json(const Call& call, const Results& results, const std::vector<Comparison>& comparisons) {
-  Json checks = Json::array();
-  for (const Comparison& comparison : comparisons) {
-    checks.push_back({{"result", comparison.name},
-                      {"holds", comparison.holds},
-                      {"largest_difference", comparison.largest_difference},
-                      {"worst_ratio", comparison.worst_ratio}});
+Json report_json(const Call& call, const Results& results, const std::vector<Check>& checks) {
+  Json list = Json::array();
+  for (const auto& [result, comparison] : checks) {
+    list.push_back({{"result", result},
+                    {"holds", comparison.holds},
+                    {"largest_difference", comparison.largest_difference},
+                    {"worst_ratio", comparison.worst_ratio}});
   }
   return {{"shape", results.o.shape()},
           {"seconds", results.seconds},
@@ -228,7 +227,7 @@ Json report_json(const Call& call, const Results& results, const std::vector<Com
           {"gflops", operations(call) / results.seconds * 1e-9},
           {"isa", std::string(name_of(active_isa()))},
           {"threads", call.options.num_threads > 0 ? call.options.num_threads : num_threads()},
-          {"checks", checks}};
+          {"checks", list}};
 }
 
 void report(const Call& call, const Results& results) {
@@ -252,10 +251,10 @@ ExitCode run(const RunArguments& arguments) {
   if (arguments.lse.path) save_npy(*arguments.lse.path, results.lse);
   if (arguments.weights.path) save_npy(*arguments.weights.path, results.weights);
   report(*call, results);
-  std::vector<Comparison> comparisons;
-  if (arguments.check) comparisons = check(*call, results);
-  if (arguments.json) print_json(report_json(*call, results, comparisons));
-  return report_check(comparisons);
+  std::vector<Check> checks;
+  if (arguments.check) checks = check(*call, results);
+  if (arguments.json) print_json(report_json(*call, results, checks));
+  return report_checks(checks);
 }
 
 void add_file(CLI::App& command, NamedPath& path, const std::string& help, const std::string& type = "FILE.npy") {

@@ -283,8 +283,15 @@ struct Schedule {
   }
 };
 
+/// Below some 20 microseconds of work a second thread costs more than it does.
+bool is_worth_threads(const AttentionParams& p) {
+  const double rows = static_cast<double>(p.batch * p.num_heads) * static_cast<double>(p.seqlen_q);
+  return rows * static_cast<double>(p.seqlen_k) * static_cast<double>(p.head_dim + p.head_dim_v) > 1 << 20;
+}
+
 void run_tiled(const cpu::KernelSet& kernels, const AttentionParams& p, int requested) {
   const Schedule schedule{kernels, p};
+  if (!is_worth_threads(p)) requested = 1;
   const bool shares_keys = schedule.group * schedule.query_blocks > 1;
   if (!shares_keys || schedule.head_floats == 0 || schedule.head_floats > kPackedFloats)
     return schedule.run_blocks(requested);

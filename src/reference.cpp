@@ -5,6 +5,9 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <numeric>
+#include <random>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -392,6 +395,48 @@ AttentionResult attention(const TensorView& q, const TensorView& k, const Tensor
     *rows = std::move(*rows).reshaped(Shape(rows->shape().begin() + (4 - q.rank), rows->shape().end()));
   }
   return result;
+}
+
+namespace {
+
+/// A copy with its last dimension in another order.
+Tensor reordered(const TensorView& view, std::span<const std::size_t> order) {
+  const Tensor in = Tensor::copy_of(view, DType::f64);
+  Tensor out(DType::f64, in.shape());
+  for (std::size_t i = 0; i < in.values<double>().size(); ++i) {
+    const std::size_t row = i / order.size() * order.size();
+    out.values<double>()[i] = in.values<double>()[row + order[i - row]];
+  }
+  return out;
+}
+
+void take_farther(Tensor& worst, const Tensor& other, const Tensor& exact) {
+  const auto numbers = worst.values<double>();
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const double x = other.values<double>()[i], wanted = exact.values<double>()[i];
+    if (std::abs(x - wanted) > std::abs(numbers[i] - wanted)) numbers[i] = x;
+  }
+}
+
+}  // namespace
+
+AttentionResult naive_attention(const TensorView& q, const TensorView& k, const TensorView& v,
+                                const AttentionOptions& options, const AttentionResult& exact) {
+  constexpr std::int64_t kRows = 128, kMostOrders = 24;  // so many rows between all orders, and not more orders
+  AttentionResult worst = attention(q, k, v, options, DType::f32);
+  const std::int64_t head_dim = q.shape[static_cast<std::size_t>(q.rank - 1)];
+  const std::int64_t rows = std::max<std::int64_t>(q.size() / head_dim, 1);
+  std::vector<std::size_t> order(static_cast<std::size_t>(head_dim));
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::mt19937_64 random(1);
+  for (std::int64_t i = 1; i < std::clamp<std::int64_t>(kRows / rows, 1, kMostOrders); ++i) {
+    std::shuffle(order.begin(), order.end(), random);
+    const AttentionResult other = attention(reordered(q, order), reordered(k, order), v, options, DType::f32);
+    take_farther(worst.o, other.o, exact.o);
+    take_farther(worst.lse, other.lse, exact.lse);
+    take_farther(worst.weights, other.weights, exact.weights);
+  }
+  return worst;
 }
 
 }  // namespace saccade::reference

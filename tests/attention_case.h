@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "saccade/attention.h"
-#include "saccade/reference.h"
 
 namespace saccade::test {
 
@@ -63,43 +62,6 @@ struct AttentionCase {
   AttentionOptions options;
   std::string description;
 };
-
-/// What plain code of single precision makes of a problem, at its worst: the same maths with the head dimension
-/// summed in several orders, and of each number the result farthest from the reference. One order alone is a
-/// matter of luck where a problem has few rows; with random logits its largest error is then below half of the
-/// usual one in a case of ten.
-inline reference::AttentionResult worst_naive(const TensorView& q, const TensorView& k, const TensorView& v,
-                                              const AttentionOptions& options,
-                                              const reference::AttentionResult& exact) {
-  constexpr std::int64_t kRows = 128, kOrders = 24;
-  const std::int64_t head_dim = q.shape[q.rank - 1], rows = std::max<std::int64_t>(q.size() / head_dim, 1);
-  std::vector<std::size_t> order(static_cast<std::size_t>(head_dim));
-  for (std::size_t d = 0; d < order.size(); ++d) order[d] = d;
-  const auto reordered = [&](const TensorView& view) {
-    const Tensor in = Tensor::copy_of(view);
-    Tensor out(in.dtype(), in.shape());
-    for (std::size_t i = 0; i < in.values<float>().size(); ++i)
-      out.values<float>()[i] = in.values<float>()[i / order.size() * order.size() + order[i % order.size()]];
-    return out;
-  };
-  const auto take_farther = [](Tensor& worst, const Tensor& other, const Tensor& reference) {
-    for (std::size_t i = 0; i < worst.values<double>().size(); ++i) {
-      double& w = worst.values<double>()[i];
-      const double x = other.values<double>()[i], r = reference.values<double>()[i];
-      if (std::abs(x - r) > std::abs(w - r)) w = x;
-    }
-  };
-  reference::AttentionResult worst = reference::attention(q, k, v, options, DType::f32);
-  std::mt19937_64 random(1);
-  for (std::int64_t i = 1; i < std::clamp<std::int64_t>(kRows / rows, 1, kOrders); ++i) {
-    std::shuffle(order.begin(), order.end(), random);
-    const auto other = reference::attention(reordered(q), reordered(k), v, options, DType::f32);
-    take_farther(worst.o, other.o, exact.o);
-    take_farther(worst.lse, other.lse, exact.lse);
-    take_farther(worst.weights, other.weights, exact.weights);
-  }
-  return worst;
-}
 
 /// Draws problems; the same seed draws the same ones.
 class AttentionCases {

@@ -41,7 +41,7 @@ void check_case(AttentionCase& c) {
   SCOPED_TRACE(c.description);
   attention(c.q.view(), c.k.view(), c.v.view(), c.o.view(), c.options);
   const auto reference = reference::attention(c.q.view(), c.k.view(), c.v.view(), c.options);
-  const auto naive = worst_naive(c.q.view(), c.k.view(), c.v.view(), c.options, reference);
+  const auto naive = reference::naive_attention(c.q.view(), c.k.view(), c.v.view(), c.options, reference);
   EXPECT_TRUE(is_close(c.o.view(), {reference.o, naive.o, reference.bound})) << "o";
   if (c.options.lse) expect_close(c.lse, {reference.lse, naive.lse});
   if (c.options.weights) expect_close(c.weights, {reference.weights, naive.weights});
@@ -66,7 +66,8 @@ TEST_P(AttentionOnIsa, AgreesWithTheReferenceOnRandomProblems) {
 TEST_P(AttentionOnIsa, AgreesAtEveryHeadDim) {
   for (std::int64_t dim = 1; dim <= 130; ++dim) {
     const Tensor q = random_tensor({5, dim}, 1), k = random_tensor({37, dim}, 2), v = random_tensor({37, dim}, 3);
-    const auto reference = reference::attention(q, k, v), naive = worst_naive(q, k, v, {}, reference);
+    const auto reference = reference::attention(q, k, v),
+               naive = reference::naive_attention(q, k, v, {}, reference);
     EXPECT_TRUE(is_close(attention(q, k, v), {reference.o, naive.o, reference.bound})) << "head_dim " << dim;
   }
 }
@@ -77,7 +78,7 @@ TEST_P(AttentionOnIsa, AgreesAtEverySeqlen) {
                  v = random_tensor({seqlen, 18}, 3);
     const AttentionOptions options{.causal = Causal::top_left};
     const auto reference = reference::attention(q, k, v, options);
-    const auto naive = worst_naive(q, k, v, options, reference);
+    const auto naive = reference::naive_attention(q, k, v, options, reference);
     EXPECT_TRUE(is_close(attention(q, k, v, options), {reference.o, naive.o, reference.bound}))
         << "seqlen " << seqlen;
   }
@@ -231,7 +232,7 @@ TEST_P(AttentionOnIsa, ExtremeLogitsStayExact) {
   for (double scale : {1e4, 1e-30, -1e4}) {
     const AttentionOptions options{.scale = scale};
     const auto reference = reference::attention(q, k, v, options),
-               naive = worst_naive(q, k, v, options, reference);
+               naive = reference::naive_attention(q, k, v, options, reference);
     EXPECT_TRUE(is_close(attention(q, k, v, options), {reference.o, naive.o, reference.bound})) << scale;
   }
 }

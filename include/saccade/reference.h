@@ -92,4 +92,11 @@ AttentionResult attention(const TensorView& q, const TensorView& k, const Tensor
                           const AttentionOptions& options = {}, DType precision = DType::f64,
                           const ScoreModifier& score_modifier = {});
 
+/// What unfused code of single precision makes of the same problem, at its worst: attention() in f32 with the head
+/// dimension summed in several orders, and of each number of o, lse and weights the result farthest from `exact`.
+/// It is the `naive` of compare(). One order alone is a matter of luck where a problem has few rows: its largest
+/// error is below half of the usual one every tenth time.
+AttentionResult naive_attention(const TensorView& q, const TensorView& k, const TensorView& v,
+                                const AttentionOptions& options, const AttentionResult& exact);
+
 }  // namespace saccade::reference

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "saccade/attention.h"
+#include "saccade/compare.h"
 #include "saccade/cpu.h"
 #include "saccade/dtype.h"
 #include "saccade/limits.h"
