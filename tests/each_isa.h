@@ -13,10 +13,14 @@ namespace saccade::test {
 class EachIsa : public ::testing::TestWithParam<Isa> {
  protected:
   void SetUp() override {
+    before_ = active_isa();
     set_active_isa(GetParam());
     ASSERT_EQ(active_isa(), GetParam());
   }
-  void TearDown() override { set_active_isa(available_isas().back()); }
+  void TearDown() override { set_active_isa(before_); }
+
+ private:
+  Isa before_ = Isa::scalar;
 };
 
 /// Instantiates the tests of a fixture derived from EachIsa.
