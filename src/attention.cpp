@@ -254,20 +254,21 @@ struct Schedule {
                  [&](std::int64_t item, float* scratch) { run(item / blocks, item % blocks, nullptr, scratch); });
   }
 
-  /// A thread takes a whole kv head: its keys stay in that core's cache.
-  void run_heads(int threads) const {
-    parallel_for(threads, kv_heads, head_floats + plan.scratch_floats, [&](std::int64_t head, float* scratch) {
+  /// The first `heads` kv heads, each whole by one thread: its keys stay in that core's cache.
+  void run_heads(int threads, std::int64_t heads) const {
+    parallel_for(threads, heads, head_floats + plan.scratch_floats, [&](std::int64_t head, float* scratch) {
       for (std::int64_t block = 0; block < key_blocks; ++block) pack(head, block, scratch);
       for (std::int64_t block = 0; block < group * query_blocks; ++block)
         run(head, block, scratch, scratch + head_floats);
     });
   }
 
-  /// Too few heads for that: as many as fit are packed by all threads, then all threads share their query blocks.
-  void run_shared(int requested) const {
-    const std::int64_t together = std::min(kv_heads, static_cast<std::int64_t>(kPackedFloats / head_floats));
+  /// The kv heads from `begin` on: as many as fit are packed by all threads, which then share their query blocks.
+  void run_shared(int requested, std::int64_t begin) const {
+    const std::int64_t together =
+        std::min(kv_heads - begin, static_cast<std::int64_t>(kPackedFloats / head_floats));
     const Workspace packed(head_floats * static_cast<std::size_t>(together));
-    for (std::int64_t first = 0; first < kv_heads; first += together) {
+    for (std::int64_t first = begin; first < kv_heads; first += together) {
       const std::int64_t heads = std::min(together, kv_heads - first), blocks = group * query_blocks;
       const int threads = threads_for(requested, heads * blocks);
       const auto packed_head = [&](std::int64_t head) {
@@ -295,12 +296,13 @@ void run_tiled(const cpu::KernelSet& kernels, const AttentionParams& p, int requ
   const bool shares_keys = schedule.group * schedule.query_blocks > 1;
   if (!shares_keys || schedule.head_floats == 0 || schedule.head_floats > kPackedFloats)
     return schedule.run_blocks(requested);
-  const int threads = threads_for(requested, schedule.kv_heads);
-  constexpr std::int64_t kHeadsPerThread = 8;  // so that the last one cannot keep the others waiting for long
-  if (threads == threads_for(requested, 1 << 20) &&
-      (threads == 1 || schedule.kv_heads >= kHeadsPerThread * threads))
-    return schedule.run_heads(threads);
-  schedule.run_shared(requested);
+  // Whole heads as long as there is one for every thread; the rest is shared, so that no thread waits for
+  // another's last head. Where lengths make heads unequal that takes many heads to even out.
+  const int threads = threads_for(requested, schedule.kv_heads * schedule.query_blocks);
+  const std::int64_t rounds = schedule.kv_heads / threads;
+  const std::int64_t whole = rounds >= (p.kv_lengths ? 8 : 1) ? rounds * threads : 0;
+  if (whole > 0) schedule.run_heads(threads, whole);
+  if (whole < schedule.kv_heads) schedule.run_shared(requested, whole);
 }
 
 void run_small(const cpu::KernelSet& kernels, const AttentionParams& p, int requested) {
