@@ -186,6 +186,29 @@ TEST(HeatmapSvg, DrawsMatricesWithoutANumberInThem) {
   EXPECT_THAT(cells_of(heatmap_svg(Tensor::of<double>({{5e-324, 5e-324}}))), SizeIs(2));
 }
 
+TEST(HeatmapSvg, DrawsTheExtremesOfDouble) {
+  constexpr double kLargest = std::numeric_limits<double>::max(), kLeast = 5e-324;
+  const double values[] = {-kLargest, -1, 0, kLeast, 1e-300, 1, kLargest};
+  for (const double value : values) {
+    for (const double other : values) {
+      const Tensor weights = Tensor::of<double>({{value, other, kInfinity, -kInfinity, kNan}});
+      for (const double bound : values) {
+        for (const ColorScale scale : {ColorScale::linear, ColorScale::logarithmic}) {
+          for (const HeatmapOptions& options :
+               {HeatmapOptions{.scale = scale}, HeatmapOptions{.low = bound, .scale = scale},
+                HeatmapOptions{.high = bound, .scale = scale}}) {
+            std::string svg;
+            if (refusal([&] { svg = heatmap_svg(weights, options); }).empty()) {
+              EXPECT_EQ(count_of(svg, "=\"NaN") + count_of(svg, "=\"-∞") + count_of(svg, "=\"∞"), 0U)
+                  << value << " " << other << " " << bound;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(HeatmapSvg, EscapesAndCleansTheLabels) {
   const std::vector<std::string> tokens = {"<&\">", "a\nb", "\xFF!", "  ", " the ", "\u202Eevil"};
   const std::string svg = heatmap_svg(six_token_weights(), {.query_tokens = tokens, .title = "a < b & \"c\""});

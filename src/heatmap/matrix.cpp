@@ -84,22 +84,28 @@ void set_range(Scale& scale, const Cells& cells, const HeatmapOptions& options) 
   scale.low = options.low.value_or(std::min(smallest, 0.0));
   scale.high = options.high.value_or(largest);
   if (scale.low < scale.high) return;
-  const double width = std::max(1.0, std::abs(scale.low));  // one value everywhere, or all beyond a given end
+  // One value everywhere, or all values beyond a given end.
+  constexpr double kLargest = std::numeric_limits<double>::max();
   if (options.high) {
-    scale.low = scale.high - width;
+    scale.low = std::max(scale.high - std::max(1.0, std::abs(scale.high)), -kLargest);
   } else {
-    scale.high = scale.low + width;
+    scale.high = std::min(scale.low + std::max(1.0, std::abs(scale.low)), kLargest);
   }
 }
 
+// Stays linear where the numbers are so small that ratios of them say nothing.
 void make_logarithmic(Scale& scale, const Cells& cells, const HeatmapOptions& options) {
-  scale.logarithmic = true;
-  if (options.low) return;
-  double smallest = scale.high;
-  for (const double value : cells.values) {
-    if (value > 0) smallest = std::min(smallest, value);
+  double low = scale.low;
+  if (!options.low) {
+    double smallest = scale.high;
+    for (const double value : cells.values) {
+      if (value > 0) smallest = std::min(smallest, value);
+    }
+    low = smallest < scale.high ? std::max(smallest, scale.high / kLogarithmicSpan) : scale.high / 10;
   }
-  scale.low = smallest < scale.high ? std::max(smallest, scale.high / kLogarithmicSpan) : scale.high / 10;
+  if (!std::isnormal(low)) return;
+  scale.logarithmic = true;
+  scale.low = low;
 }
 
 std::string tick_text(double value, double step) {
