@@ -75,17 +75,26 @@ void Table::add_row(std::vector<std::string> cells, Tone tone, std::string mark)
   rows_.push_back({std::move(cells), tone, std::move(mark)});
 }
 
-std::string Table::to_string(const Terminal& terminal) const {
+std::vector<int> Table::column_widths() const {
   std::vector<int> widths;
   for (const Row& row : rows_) {
     widths.resize(std::max(widths.size(), row.cells.size()));
-    for (std::size_t i = 0; i < row.cells.size(); ++i)
+    for (std::size_t i = 0; i < row.cells.size(); ++i) {
       widths[i] = std::max(widths[i], display_width(row.cells[i]));
+    }
   }
+  return widths;
+}
+
+int Table::width() const {
+  const std::vector<int> widths = column_widths();  // each with a gap, of which the first is the indent
+  return std::accumulate(widths.begin(), widths.end(), kGap * static_cast<int>(widths.size()));
+}
+
+std::string Table::to_string(const Terminal& terminal) const {
   constexpr int kRoomForMark = 2;
-  const int columns = static_cast<int>(widths.size());
-  const int needed = std::accumulate(widths.begin(), widths.end(), kGap * columns + kRoomForMark);
-  const std::string gap(needed <= terminal.width ? kGap : 1, ' ');
+  const std::vector<int> widths = column_widths();
+  const std::string gap(width() + kRoomForMark <= terminal.width ? kGap : 1, ' ');
   std::string text;
   for (const Row& row : rows_) {
     std::string line;

@@ -23,6 +23,9 @@ class Table {
   /// Adds a row; `mark` stands behind its last cell and is no column.
   void add_row(std::vector<std::string> cells, Tone tone = Tone::normal, std::string mark = "");
 
+  /// Columns of a terminal that the table takes without its marks.
+  int width() const;
+
   /// The lines, each after two spaces and with a newline at its end.
   std::string to_string(const Terminal& terminal) const;
 
@@ -32,6 +35,8 @@ class Table {
     Tone tone;
     std::string mark;
   };
+
+  std::vector<int> column_widths() const;
 
   std::size_t name_columns_;
   std::vector<Row> rows_;

@@ -20,6 +20,7 @@ struct Terminal {
   std::string faint(std::string_view text) const { return painted("2", text); }
   std::string good(std::string_view text) const { return painted("32", text); }
   std::string bad(std::string_view text) const { return painted("1;31", text); }
+  std::string accent(std::string_view text) const { return painted("36", text); }
   std::string heading(std::string_view text) const { return painted("1;36", text); }
 
  private:

@@ -13,10 +13,9 @@ namespace {
 
 constexpr int kDecimals = 4;
 
-std::string bar(double share) {
+std::string bar(double share, int longest) {
   static constexpr const char* kEighths[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
-  constexpr int kLongest = 20;
-  const int eighths = static_cast<int>(std::lround(std::clamp(share, 0.0, 1.0) * kLongest * 8));
+  const int eighths = static_cast<int>(std::lround(std::clamp(share, 0.0, 1.0) * longest * 8));
   std::string text;
   for (int i = 0; i < eighths / 8; ++i) text += "█";
   return text + kEighths[eighths % 8];
@@ -161,27 +160,43 @@ class Printer {
     if (keys.size() < explanation_.key_names.size()) {
       text_ += fmt::format("  the {} largest weights of {}\n", keys.size(), explanation_.key_names.size());
     }
-    double largest = 0.0;
-    for (const std::int64_t key : keys) largest = std::max(largest, value_at(weights, std::array{key}));
-
-    Table table(2);
-    std::vector<std::string> titles{"key", "q · k", "score"};
-    if (logits_differ()) titles.emplace_back(explanation_.scale != 1.0 ? "scaled" : "visible");
-    titles.emplace_back("weight");
-    if (request_.dropout > 0.0) titles.emplace_back("dropped");
-    table.add_row(std::move(titles), Table::Tone::faint);
-    for (const std::int64_t key : keys)
-      table.add_row(key_cells(head, q, key), Table::Tone::normal,
-                    bar(value_at(weights, std::array{key}) / largest));
-    text_ += table.to_string(terminal_);
+    constexpr int kLongestBar = 20;
+    const bool has_room = query_table(head, keys, true, 0).width() <= terminal_.width;
+    const int room = terminal_.width - query_table(head, keys, has_room, 0).width() - 1;
+    text_ += query_table(head, keys, has_room, std::clamp(room, 0, kLongestBar)).to_string(terminal_);
     text_ += fmt::format("  {} = {}\n\n", terminal_.bold("context = Σ weight · v"),
                          row_text(head.contexts.view().select(0, *query_)));
   }
 
-  std::vector<std::string> key_cells(const HeadSteps& head, const TensorView& q, std::int64_t key) const {
+  // A row for each key: the products written out where there is room for them, and a bar as long as its weight.
+  Table query_table(const HeadSteps& head, const std::vector<std::int64_t>& keys, bool with_products,
+                    int longest_bar) const {
+    Table table(with_products ? 2 : 1);
+    std::vector<std::string> titles{"key"};
+    if (with_products) titles.emplace_back("q · k");
+    titles.emplace_back("score");
+    if (logits_differ()) titles.emplace_back(explanation_.scale != 1.0 ? "scaled" : "visible");
+    titles.emplace_back("weight");
+    if (request_.dropout > 0.0) titles.emplace_back("dropped");
+    table.add_row(std::move(titles), Table::Tone::faint);
+
+    const auto weight = [&](std::int64_t key) { return head.dropped.at<double>(*query_, key); };
+    double largest = 0.0;
+    for (const std::int64_t key : keys) largest = std::max(largest, weight(key));
+    for (const std::int64_t key : keys) {
+      const double share = largest > 0.0 ? weight(key) / largest : 0.0;
+      table.add_row(key_cells(head, key, with_products), Table::Tone::normal,
+                    terminal_.accent(bar(share, longest_bar)));
+    }
+    return table;
+  }
+
+  std::vector<std::string> key_cells(const HeadSteps& head, std::int64_t key, bool with_products) const {
     const auto cell = [&](const Tensor& numbers) { return fixed(numbers.at<double>(*query_, key)); };
-    std::vector<std::string> cells{shortened(explanation_.key_names[static_cast<std::size_t>(key)], 16),
-                                   written_out(q, head.k.view().select(0, key)), cell(head.scores)};
+    std::vector<std::string> cells{shortened(explanation_.key_names[static_cast<std::size_t>(key)], 16)};
+    if (with_products)
+      cells.push_back(written_out(head.q.view().select(0, *query_), head.k.view().select(0, key)));
+    cells.push_back(cell(head.scores));
     if (logits_differ()) cells.push_back(cell(head.logits));
     cells.push_back(cell(head.weights));
     if (request_.dropout > 0.0) cells.push_back(cell(head.dropped));

@@ -155,7 +155,7 @@ void tell_five_tokens(Guide& guide) {
              "weights = softmax(scores)");
   const Tensor weights = reference::softmax(scores);
   guide.check(root + "weights", weights, names, names);
-  guide.picture(weights, {.query_tokens = names});
+  guide.picture(weights, {.query_tokens = names, .value_name = guide.say({"weight", "权重"})});
   const auto row = [&](std::size_t i) { return weights.values<double>().subspan(i * 5, 5); };
   const auto first = row(0);
   guide.claim({"Row 0 is largest at column 0: the token looks at itself.", "第 0 行在第 0 列最大：词元在看自己。"},

@@ -237,7 +237,7 @@ void tell_causal_mask(Guide& guide) {
              "weights = softmax(masked scores / √2)");
   const Tensor weights = causal_weights(guide);
   guide.check(path + "causal_weights", weights, names, names);
-  guide.picture(weights, {.query_tokens = names});
+  guide.picture(weights, {.query_tokens = names, .value_name = guide.say({"weight", "权重"})});
   const Tensor zeroed = reference::dropout(Tensor::copy_of(steps.weights.view().select(0, 0)), mask, 0.0);
   const double difference = largest_difference(reference::normalized_by_sum(zeroed), weights);
   guide.claim({"Setting the weights above the diagonal to 0 and dividing each row by its sum leads to the same.",
