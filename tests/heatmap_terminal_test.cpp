@@ -12,7 +12,6 @@ namespace saccade {
 namespace {
 
 using namespace saccade::test;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::SizeIs;
