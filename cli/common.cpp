@@ -76,19 +76,17 @@ void require_writable(const NamedPath& output) {
     refuse("{}: folder {} cannot be written to", output.option, folder.string());
 }
 
-Json json_number(const TensorView& tensor, std::span<const std::int64_t> index) {
+Json json_element(const TensorView& tensor, std::span<const std::int64_t> index) {
   const double value = value_at(tensor, index);
   if (tensor.dtype == DType::boolean) return value != 0.0;
   if (!is_floating(tensor.dtype)) return static_cast<std::int64_t>(value);
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
-  if (tensor.dtype == DType::f64) return value;
+  if (tensor.dtype == DType::f64 || !std::isfinite(value)) return json_number(value);
   // The shortest decimal that is this float, and not the longer one that is this float as a double.
   return *parse_number(fmt::format("{}", static_cast<float>(value)));
 }
 
 Json json_array(const TensorView& tensor, std::vector<std::int64_t>& index) {
-  if (index.size() == tensor.rank) return json_number(tensor, index);
+  if (index.size() == tensor.rank) return json_element(tensor, index);
   Json array = Json::array();
   const std::int64_t length = tensor.shape[index.size()];
   index.push_back(0);
@@ -236,6 +234,12 @@ void RenderedPicture::write() const {
   } else {
     write_file(path_, png_);
   }
+}
+
+Json json_number(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  return value;
 }
 
 Json to_json(const TensorView& tensor) {

@@ -104,7 +104,10 @@ class RenderedPicture {
   std::vector<std::byte> png_;
 };
 
-/// The numbers of a tensor as nested arrays; NaN and infinities, which JSON lacks, as "nan", "inf" and "-inf".
+/// A number; NaN and infinities, which JSON lacks, as "nan", "inf" and "-inf".
+Json json_number(double value);
+
+/// The numbers of a tensor as nested arrays, each as json_number has it.
 Json to_json(const TensorView& tensor);
 
 /// A length of time in the unit that suits it: "12.3 ms".
