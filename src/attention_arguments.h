@@ -1,0 +1,27 @@
+// What a caller of attention() gave, checked and put into the plain struct that kernels read.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "params.h"
+#include "saccade/attention.h"
+
+namespace saccade {
+
+/// Throws std::invalid_argument as attention() says. `params` points into the caller's tensors and into this
+/// object.
+class AttentionArguments {
+ public:
+  AttentionArguments(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& o,
+                     const AttentionOptions& options);
+  AttentionArguments(const AttentionArguments&) = delete;
+  AttentionArguments& operator=(const AttentionArguments&) = delete;
+
+  AttentionParams params;
+
+ private:
+  std::vector<std::int64_t> query_offsets_, kv_lengths_;  // [batch], as 64-bit integers
+};
+
+}  // namespace saccade
