@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -123,13 +124,15 @@ std::string message_line(std::string_view text) {
   const std::size_t end = text.find("] ");
   if (!text.starts_with('[') || end == std::string_view::npos) return visible(text);
   const std::string_view name = text.substr(1, end - 1);
+  const auto is_of_a_name = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == ':'; };
+  if (!std::ranges::all_of(name, is_of_a_name)) return visible(text);
   const std::string_view message = text.substr(end + 2);
   // Users did not call our functions, but the variables of the environment are theirs.
   return name.starts_with("SACCADE_") ? visible(fmt::format("{}: {}", name, message)) : visible(message);
 }
 
 void note(std::string_view command, std::string_view text) {
-  fmt::print(stderr, "saccade {}: {}\n", command, text);
+  std::fputs(fmt::format("saccade {}: {}\n", command, text).c_str(), stderr);
 }
 
 std::optional<std::int64_t> parse_integer(std::string_view text) { return parse_all<std::int64_t>(text); }

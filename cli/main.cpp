@@ -24,7 +24,7 @@ ExitCode run_command_line(CLI::App& app, const Action& action, int argc, char** 
   std::string name = "saccade";
   const auto complain = [&](std::string_view text) {
     if (const auto parsed = app.get_subcommands(); !parsed.empty()) name += " " + parsed.front()->get_name();
-    fmt::print(stderr, "{}: {}\n", name, message_line(text));
+    std::fputs(fmt::format("{}: {}\n", name, message_line(text)).c_str(), stderr);
     return kBadUsage;
   };
   try {

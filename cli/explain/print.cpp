@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 
@@ -92,9 +93,11 @@ class Printer {
     if (!request_.module) return;
     const ModuleConfig& config = request_.module->config();
     heading(fmt::format("{} {}", request_.module->name(), request_.module_origin));
-    text_ += fmt::format("  {} -> {} numbers, {} of {}{}\n\n", config.d_in, config.d_out,
-                         config.num_heads == 1 ? "1 head" : fmt::format("{} heads", config.num_heads),
-                         config.head_dim, request_.causal ? ", causal" : "");
+    text_ += fmt::format("  {} -> {} numbers, {}{}\n\n", config.d_in, config.d_out,
+                         config.num_heads == 1
+                             ? "1 head"
+                             : fmt::format("{} heads with head_dim {}", config.num_heads, config.head_dim),
+                         request_.causal ? ", causal" : "");
   }
 
   void print_projections(const HeadSteps& head) {

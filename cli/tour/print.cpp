@@ -33,9 +33,8 @@ constexpr Words kEnglish{
 
 constexpr Words kChinese{
     .introduction =
-        "一个数一个数地看注意力。每一步都列出作者印出的数和 saccade "
-        "算得的数，并核对两者的差是否在印出的位数所允许的"
-        "范围之内。",
+        "一个数一个数地看注意力。每一步都列出作者印出的数和 saccade 算得的数，"
+        "并核对两者的差是否在印出的位数所允许的范围之内。",
     .printed = "印出",
     .computed = "算得",
     .numbers = "{} {} {}，{}；最大相差 {:.1e}",
@@ -74,9 +73,7 @@ class Printer {
   }
 
   void print(const Step& step) {
-    constexpr int kWidestText = 96;
-    for (const std::string& line : wrapped(step.text, std::min(terminal_.width, kWidestText)))
-      text_ += line + "\n";
+    print_text(step.text);
     if (!step.formula.empty()) text_ += fmt::format("    {}\n", terminal_.bold(step.formula));
     for (const Check& check : step.checks) print(check);
     if (step.picture) {
