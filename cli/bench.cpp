@@ -98,6 +98,20 @@ Measurement measure(const Problem& problem, Tensors& tensors, int threads) {
   return {median(seconds), median(shares)};
 }
 
+// Whether the last rows of the last head agree with the reference: all of a long problem would take it minutes.
+bool rows_agree(const Problem& problem, const Tensors& tensors) {
+  const std::int64_t first = problem.seqlen - 8;
+  const auto last_head = [&](const Tensor& tensor) {
+    return tensor.view().select(0, problem.batch - 1).select(0, problem.heads - 1);
+  };
+  const TensorView q = last_head(tensors.q).slice(0, first, problem.seqlen);
+  AttentionOptions options = options_of(problem, 1);
+  options.query_offset = first;
+  const auto exact = reference::attention(q, last_head(tensors.k), last_head(tensors.v), options);
+  const auto naive = reference::naive_attention(q, last_head(tensors.k), last_head(tensors.v), options, exact);
+  return compare(last_head(tensors.o).slice(0, first, problem.seqlen), {exact.o, naive.o, exact.bound}).holds;
+}
+
 // The timing loop that was published with the repeated-row example: a 6 x 3 input, three 3 x 4 projections,
 // attention. Nanoseconds of one turn, through the same public functions that everybody calls.
 double measure_published_loop() {
@@ -140,6 +154,7 @@ Json machine_of(int threads) {
 ExitCode bench_table(const BenchArguments& arguments) {
   Json report = {{"machines", Json::array()}, {"lines", Json::array()}};
   for (const int threads : arguments.threads) report["machines"].push_back(machine_of(threads));
+  bool all_agree = true;
   Table table(1);
   table.add_row({"forward, f32", "threads", "time", "GFLOP/s", "of peak"});
   for (const Problem& problem : kProblems) {
@@ -147,19 +162,23 @@ ExitCode bench_table(const BenchArguments& arguments) {
     for (const int threads : arguments.threads) {
       const Measurement result = measure(problem, tensors, threads);
       const double gflops = problem.flops() / result.seconds * 1e-9;
+      const bool agrees = rows_agree(problem, tensors);
+      all_agree = all_agree && agrees;
       report["lines"].push_back({{"problem", problem.name()},
                                  {"threads", threads},
                                  {"seconds", result.seconds},
                                  {"gflops", gflops},
-                                 {"share_of_peak", result.share}});
+                                 {"share_of_peak", result.share},
+                                 {"agrees", agrees}});
       table.add_row({problem.name(), std::to_string(threads), duration(result.seconds),
-                     fmt::format("{:.1f}", gflops), fmt::format("{:.3f}", result.share)});
+                     fmt::format("{:.1f}", gflops), fmt::format("{:.3f}", result.share)},
+                    Table::Tone::normal, agrees ? "" : "  WRONG");
     }
   }
   report["published_loop_ns"] = measure_published_loop();
   if (arguments.json) {
     print_json(report);
-    return kGood;
+    return all_agree ? kGood : kCheckFailed;
   }
   fmt::print("{} ({}), saccade {}\n", cpu_name(), name_of(active_isa()), version());
   for (const Json& machine : report["machines"])
@@ -169,7 +188,7 @@ ExitCode bench_table(const BenchArguments& arguments) {
   fmt::print("\n{}\n", table.to_string(Terminal::of_standard_output()));
   fmt::print("6 x 3 input, three 3 x 4 projections and attention, 1 thread: {:.0f} ns a turn\n",
              report["published_loop_ns"].get<double>());
-  return kGood;
+  return all_agree ? kGood : kCheckFailed;
 }
 
 // One layer's attention of GPT-2 small: timed, checked, compared with the peak.
