@@ -17,12 +17,52 @@ enum class Causal : std::uint8_t { none, top_left, bottom_right };
 /// [batch, seqlen, heads, dim]. Rank 3 is the same without batch; rank 2 is [seqlen, dim] in both.
 enum class Layout : std::uint8_t { bhld, blhd };
 
+/// A rectangle of scores of one head: rows and keys are indices into the batch entry (in a packed batch, into the
+/// document), and row i stands at position i + offset.
+struct ScoreBlock {
+  std::int64_t batch = 0, head = 0;  ///< batch entry (or document) and query head
+  std::int64_t first_row = 0, first_key = 0;
+  std::int64_t rows = 0, keys = 0;
+  std::int64_t offset = 0;  ///< position of a row minus its index
+};
+
+/// The same with the numbers: key j of row i is at scores[i * stride + j], counted from first_row and first_key.
+struct ScoreTile : ScoreBlock {
+  void* scores = nullptr;    ///< float; double where q is f64
+  DType dtype = DType::f32;  ///< f32 or f64
+  std::int64_t stride = 0;   ///< elements from one row to the next
+
+  template <class T>
+  T* row(std::int64_t i) const {
+    return static_cast<T*>(scores) + i * stride;
+  }
+};
+
+/// What a score modifier does to a block: hides every key, changes nothing, or has to be asked.
+enum class BlockEffect : std::uint8_t { skip, full, partial };
+
+/// Changes a tile of scores, after softcap and before ALiBi and mask, in place; -inf hides a key. `context` is
+/// AttentionOptions::score_context. It is called from several threads at once and in any order, for keys that
+/// causal, window or lengths hide anyway too, and what it does to a score may depend on the score and its
+/// coordinates only, not on where the tile begins.
+using ScoreModifier = void (*)(void* context, const ScoreTile& tile);
+
+/// Says what the score modifier would do to a block, so that it need not be called, or the block not be computed.
+/// Must agree with it: skip where it would hide everything, full where it would change nothing.
+using ScoreBlockEffect = BlockEffect (*)(void* context, const ScoreBlock& block);
+
+/// How far the numbers of AttentionOptions::scores have come, as ONNX names the stages (Attention, opset 23,
+/// qk_matmul_output_mode): scale * q . k; after softcap; after score modifier, biases and masks (hidden keys are
+/// -inf); after softmax.
+enum class ScoreStage : std::uint8_t { raw, softcapped, biased, probabilities };
+
 /// Everything optional about attention(); fill it with designated initialisers.
 ///
 /// The logits of row i (position p) and key j are, in this order:
-///     s = scale * (q_i . k_j)  ->  softcap * tanh(s / softcap)  ->  - alibi_slope * |p - j|  ->  + float mask
+///     s = scale * (q_i . k_j)  ->  softcap * tanh(s / softcap)  ->  score modifier  ->  - alibi_slope * |p - j|
+///       ->  + float mask
 /// and then keys hidden by causal, window, kv_lengths or a mask are excluded, the softmax taken over the rest
-/// (with the sink's logit in the denominator), dropout applied, and the rows of v averaged.
+/// (with the sink's logit in the denominator), dropout applied, and the rows of v averaged. All options combine.
 struct AttentionOptions {
   /// Factor of the dot products; not given: 1 / sqrt(head_dim).
   std::optional<double> scale{};
@@ -42,9 +82,32 @@ struct AttentionOptions {
   /// bool (true = attend) or f32/f64 (added; -inf hides), broadcast from the right against
   /// [batch, num_heads, seqlen_q, seqlen_k]: rank 1 is [seqlen_k]; lengths of 1 broadcast; any strides.
   TensorView mask{};
+  /// A bool for each block of block_mask_q query rows and block_mask_k keys (by index; the last blocks may be cut
+  /// short), true = attend: [ceil(seqlen_q / block_mask_q), ceil(seqlen_k / block_mask_k)], broadcast from the
+  /// right like mask. Blocks that hide everything cost nothing.
+  TensorView block_mask{};
+  std::int64_t block_mask_q = 128, block_mask_k = 128;
+  /// A change of the scores of one's own; see ScoreModifier.
+  ScoreModifier score_modifier = nullptr;
+  ScoreBlockEffect score_block_effect = nullptr;
+  void* score_context = nullptr;
   /// Keys that count in each batch entry: i32 or i64 [batch], 0 <= length <= seqlen_k.
   TensorView kv_lengths{};
-  /// Attention with linear biases (arXiv:2108.12409): f32 [num_heads] or [batch, num_heads].
+
+  /// Sequences packed one after the other ("documents"), none of which sees another: i32 or i64 [batch + 1], where
+  /// each begins in q and in k, from 0 to the total, never falling. Both are given or neither. The tensors
+  /// then are q [total_q, num_heads, head_dim], k and v [total_k, num_kv_heads, ...], o like q, whatever `layout`;
+  /// rows, keys and positions count from the document's begin; seqlen_q and seqlen_k, to which masks, weights and
+  /// scores extend, are those of the longest document.
+  TensorView cu_seqlens_q{}, cu_seqlens_k{};
+  /// Keys and values in pages of a pool: i32 [batch, max_pages]; key j of a batch entry is row j % page_size of
+  /// page block_table[batch, j / page_size]. k and v then are [num_pages, num_kv_heads, page_size, dim] (blhd:
+  /// [num_pages, page_size, num_kv_heads, dim]), rank 4; kv_lengths is required, and seqlen_k is max_pages *
+  /// page_size. Entries for keys that length or window_left hide from all rows are not read. (Paged attention,
+  /// arXiv:2309.06180.) Excludes cu_seqlens_k.
+  TensorView block_table{};
+  /// Attention with linear biases (arXiv:2108.12409): f32 [num_heads] or [batch, num_heads]; alibi_slopes() makes
+  /// the standard ones.
   TensorView alibi_slopes{};
   /// One logit a head that takes part in the denominator only: f32 [num_heads].
   TensorView sinks{};
@@ -56,14 +119,20 @@ struct AttentionOptions {
   std::uint64_t dropout_seed = 0;
   std::uint32_t dropout_offset = 0;
 
-  /// Receives the natural logarithm of each row's softmax denominator: f32 [batch, num_heads, seqlen_q]
-  /// (bhld order whatever the layout; without batch or heads where q has none). -inf for a row that sees nothing.
+  /// Receives the natural logarithm of each row's softmax denominator: [batch, num_heads, seqlen_q], packed
+  /// [num_heads, total_q] (bhld order whatever the layout; without batch or heads where q has none), f32, or f64
+  /// for f64 inputs. -inf for a row that sees nothing.
   MutableTensorView lse{};
-  /// Receives the attention weights: f32 [batch, num_heads, seqlen_q, seqlen_k] (fewer axes as for lse).
-  /// This is the one option that costs memory proportional to seqlen_q * seqlen_k: the caller's.
+  /// Receives the attention weights: [batch, num_heads, seqlen_q, seqlen_k], packed [num_heads, total_q, seqlen_k]
+  /// (fewer axes and dtype as for lse). This and scores are the options that cost memory proportional to
+  /// seqlen_q * seqlen_k: the caller's.
   MutableTensorView weights{};
   /// Report the weights as dropout left them instead of as softmax made them.
   bool weights_after_dropout = false;
+  /// Receives the scores of the stage below; shape and dtype as for weights. Keys beyond a document's end or a
+  /// paged sequence's length are -inf (probabilities: 0).
+  MutableTensorView scores{};
+  ScoreStage score_stage = ScoreStage::raw;
 
   Layout layout = Layout::bhld;
   /// Threads of this call; 0: num_threads() of cpu.h. Results do not depend on it.
@@ -74,22 +143,35 @@ struct AttentionOptions {
 ///
 /// Shapes (bhld): q [batch, num_heads, seqlen_q, head_dim], k [batch, num_kv_heads, seqlen_k, head_dim],
 /// v [batch, num_kv_heads, seqlen_k, head_dim_v], o [batch, num_heads, seqlen_q, head_dim_v]; all of one rank
-/// (2, 3 or 4) and all f32. The innermost dimension is contiguous, the others have any strides. num_heads
+/// (2, 3 or 4). The innermost dimension is contiguous, the others have any strides. num_heads
 /// is a multiple of num_kv_heads, and query head h reads key head h / (num_heads / num_kv_heads).
 ///
+/// Element types: each of q, k, v and o is f32, bf16 or f16, in any combination, or all are f64. Products and
+/// softmax are computed in f32 (f64 for f64); k and v widen exactly and o is rounded once. Where q, k and v are
+/// all bf16 and the machine multiplies bf16 (level avx512bf16), the weights are rounded to bf16 before they meet
+/// v, and bf16 denormals count as 0.
+///
 /// A hidden key has no influence: NaN or Inf in it goes nowhere. A row that sees no key gives output 0 and lse
-/// -inf. An empty batch, head or sequence gives an empty or zero output. A row's bits depend on its own inputs,
-/// seqlen_k, the options and the instruction set; never on threads, batch or other rows.
+/// -inf. An empty batch, head or sequence gives an empty or zero output. A row's bits depend on its own q row, the
+/// keys it sees, the options and the instruction set; never on threads, batch, seqlen_q, other rows, packing or
+/// paging.
 ///
 /// Throws std::invalid_argument naming the argument, what was wanted and what came. Reads q, k, v and the
-/// options' inputs, writes o, lse and weights; o must not overlap an input. Safe to call from several threads at once.
+/// options' inputs, writes o, lse and weights; o must not overlap an input. Safe to call from several threads at
+/// once.
 ///
-/// Sources: Vaswani et al., arXiv:1706.03762; online softmax, arXiv:1805.02867; FlashAttention-2, arXiv:2307.08691.
+/// Sources: Vaswani et al., arXiv:1706.03762; online softmax, arXiv:1805.02867; FlashAttention-2,
+/// arXiv:2307.08691.
 void attention(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& o,
                const AttentionOptions& options = {});
 
-/// The same, returning o in a tensor of its own.
+/// The same, returning o in a tensor of its own, of q's element type.
 Tensor attention(const TensorView& q, const TensorView& k, const TensorView& v,
                  const AttentionOptions& options = {});
+
+/// The standard slopes of ALiBi (arXiv:2108.12409): f32 [num_heads], the geometric sequence 2^(-8 i / n), i = 1
+/// ... n, for a power of two; other head counts take those of the next lower power of two and then every other one
+/// of the next higher, as the paper's code does.
+Tensor alibi_slopes(std::int64_t num_heads);
 
 }  // namespace saccade
