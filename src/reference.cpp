@@ -1,53 +1,18 @@
 #include "saccade/reference.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
-#include <numeric>
-#include <random>
 #include <span>
 #include <stdexcept>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "reference_arguments.h"
-#include "saccade/random.h"
 
 namespace saccade::reference {
 namespace {
 
-// ---- The arithmetic, written once for double and for float ---------------------------------------------------
-
-template <class T>
-constexpr T kMinusInfinity = -std::numeric_limits<T>::infinity();
-
-template <class T>
-T dot_product(std::span<const T> a, std::span<const T> b) {
-  T sum = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
-  return sum;
-}
-
-/// Replaces a line of numbers by its softmax and returns the logarithm of the denominator. `sink` is one more
-/// number that takes part in the denominator only.
-template <class T>
-T softmax_in_place(std::span<T> line, T sink = kMinusInfinity<T>) {
-  T largest = sink;
-  for (const T x : line) largest = std::max(largest, x);
-  if (largest == kMinusInfinity<T>) largest = 0;  // the exponentials are then 0 instead of exp(-inf + inf)
-  T sum = std::exp(sink - largest);
-  for (T& x : line) {
-    x = std::exp(x - largest);
-    sum += x;
-  }
-  if (sum != 0) {
-    for (T& x : line) x /= sum;
-  }
-  return largest + std::log(sum);
-}
+constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
 
 // ---- What the steps share ------------------------------------------------------------------------------------
 
@@ -99,7 +64,9 @@ double dot(std::span<const double> a, std::span<const double> b) {
   if (a.size() != b.size()) {
     refuse("dot", "a has " + std::to_string(a.size()) + " numbers but b has " + std::to_string(b.size()));
   }
-  return dot_product<double>(a, b);
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
 }
 
 Tensor matmul(const TensorView& a, const TensorView& b) {
@@ -172,7 +139,15 @@ Tensor softmax_naive(const TensorView& x, int dim) {
 }
 
 Tensor softmax(const TensorView& x, int dim) {
-  return with_lines_changed(x, dim, "softmax", [](std::span<double> line) { softmax_in_place<double>(line); });
+  return with_lines_changed(x, dim, "softmax", [](std::span<double> line) {
+    double largest = kMinusInfinity;
+    for (const double number : line) largest = std::max(largest, number);
+    if (largest == kMinusInfinity) largest = 0;  // the exponentials are then 0 instead of exp(-inf + inf)
+    double sum = 0;
+    for (double& number : line) sum += number = std::exp(number - largest);
+    if (sum == 0) return;
+    for (double& number : line) number /= sum;
+  });
 }
 
 Tensor causal_mask(std::int64_t seqlen_q, std::int64_t seqlen_k, Causal causal) {
@@ -194,7 +169,7 @@ Tensor masked(const TensorView& scores, const TensorView& mask) {
   const Tensor attend = Tensor::copy_of(broadcast(mask, scores.dims(), "reference::masked", "mask"), DType::f64);
   const std::span<double> numbers = result.values<double>();
   for (std::size_t i = 0; i < numbers.size(); ++i) {
-    if (attend.values<double>()[i] == 0) numbers[i] = kMinusInfinity<double>;
+    if (attend.values<double>()[i] == 0) numbers[i] = kMinusInfinity;
   }
   return result;
 }
@@ -215,231 +190,5 @@ Tensor dropout(const TensorView& weights, const TensorView& keep, double p) {
 }
 
 Tensor context_vectors(const TensorView& weights, const TensorView& values) { return matmul(weights, values); }
-
-namespace {
-
-// ---- All steps together, one query at a time -----------------------------------------------------------------
-
-/// One head of q, k or v: a matrix of our own in the arithmetic's type.
-template <class T>
-struct Matrix {
-  std::vector<T> numbers;
-  std::size_t columns = 0;
-
-  Matrix() = default;
-  explicit Matrix(const TensorView& view)
-      : numbers(static_cast<std::size_t>(view.size())), columns(static_cast<std::size_t>(view.shape[1])) {
-    copy(view, MutableTensorView(numbers.data(), dtype_of<T>, view.dims()));
-  }
-  std::span<const T> row(std::size_t index) const { return std::span(numbers).subspan(index * columns, columns); }
-};
-
-template <class T>
-class Attention {
- public:
-  Attention(const Arguments& arguments, const AttentionOptions& options, const ScoreModifier& score_modifier)
-      : a_(arguments), options_(options), score_modifier_(score_modifier) {}
-
-  AttentionResult run() {
-    const Shape square{a_.batch, a_.num_heads, a_.seqlen_q, a_.seqlen_k};
-    const Shape output{a_.batch, a_.num_heads, a_.seqlen_q, a_.head_dim_v};
-    result_.o = Tensor(DType::f64, output);
-    result_.lse = Tensor(DType::f64, {a_.batch, a_.num_heads, a_.seqlen_q});
-    result_.weights = Tensor(DType::f64, square);
-    result_.scores = Tensor(DType::f64, square);
-    result_.logits = Tensor(DType::f64, square);
-    result_.bound = Tensor(DType::f64, output);
-    for (batch_ = 0; batch_ < a_.batch; ++batch_) {
-      for (head_ = 0; head_ < a_.num_heads; ++head_) {
-        load_head();
-        for (row_ = 0; row_ < a_.seqlen_q; ++row_) attend();
-      }
-    }
-    return std::move(result_);
-  }
-
- private:
-  void load_head() {
-    const std::int64_t kv_head = head_ / (a_.num_heads / a_.num_kv_heads);
-    queries_ = Matrix<T>(a_.q.select(0, batch_).select(0, head_));
-    keys_ = Matrix<T>(a_.k.select(0, batch_).select(0, kv_head));
-    values_ = Matrix<T>(a_.v.select(0, batch_).select(0, kv_head));
-    if (a_.alibi_slopes) slope_ = static_cast<T>(value_at(a_.alibi_slopes, std::array{batch_, head_}));
-    if (a_.sinks) sink_ = static_cast<T>(value_at(a_.sinks, std::array{head_}));
-  }
-
-  /// What the query of row_ takes from the keys and values of its head.
-  void attend() {
-    load_row();
-
-    // 1. How alike are the query and each key?
-    const std::span<const T> query = queries_.row(static_cast<std::size_t>(row_));
-    std::vector<T> scores(static_cast<std::size_t>(a_.seqlen_k));
-    for (std::size_t j = 0; j < scores.size(); ++j) scores[j] = dot_product<T>(query, keys_.row(j));
-
-    // 2. Scaled, bounded, biased; -inf for what the query must not see.
-    std::vector<T> logits(scores.size(), kMinusInfinity<T>);
-    for (std::size_t j = 0; j < logits.size(); ++j) {
-      if (is_visible(static_cast<std::int64_t>(j))) logits[j] = logit(scores[j], static_cast<std::int64_t>(j));
-    }
-
-    // 3. The query spreads a total of 1 over the keys.
-    std::vector<T> weights = logits;
-    const T lse = softmax_in_place<T>(weights, sink_);
-
-    // 4. Some weights are dropped at random; the others grow, so that their sum stays the same on average.
-    const std::vector<T> kept = after_dropout(weights);
-
-    // 5. It takes that mixture of the values. Hidden ones are left out: times 0 would not do, 0 * NaN is NaN.
-    std::vector<T> o(static_cast<std::size_t>(a_.head_dim_v));
-    std::vector<T> bound(o.size());
-    for (std::size_t j = 0; j < logits.size(); ++j) {
-      if (logits[j] == kMinusInfinity<T>) continue;
-      const std::span<const T> value = values_.row(j);
-      for (std::size_t d = 0; d < o.size(); ++d) {
-        o[d] += kept[j] * value[d];
-        bound[d] += kept[j] * std::abs(value[d]);
-      }
-    }
-
-    store(o, result_.o);
-    store(std::span(&lse, 1), result_.lse);
-    store(options_.weights_after_dropout ? kept : weights, result_.weights);
-    store(scores, result_.scores);
-    store(logits, result_.logits);
-    store(bound, result_.bound);
-  }
-
-  void load_row() {
-    position_ = a_.first_positions[static_cast<std::size_t>(batch_)] + row_;
-    if (!a_.mask) return;
-    mask_.resize(static_cast<std::size_t>(a_.seqlen_k));
-    copy(a_.mask.select(0, batch_).select(0, head_).select(0, row_),
-         MutableTensorView(mask_.data(), {a_.seqlen_k}));
-  }
-
-  bool is_visible(std::int64_t column) const {
-    const std::int64_t ahead = column - position_;
-    if (column >= a_.kv_lengths[static_cast<std::size_t>(batch_)]) return false;
-    if (options_.causal != Causal::none && ahead > 0) return false;
-    if (options_.window_left >= 0 && -ahead > options_.window_left) return false;
-    if (options_.window_right >= 0 && ahead > options_.window_right) return false;
-    if (!a_.mask) return true;
-    const T mask = mask_[static_cast<std::size_t>(column)];
-    return a_.mask.dtype == DType::boolean ? mask != 0 : mask != kMinusInfinity<T>;
-  }
-
-  T logit(T score, std::int64_t column) const {
-    T s = static_cast<T>(a_.scale) * score;
-    if (options_.softcap > 0) {
-      const T softcap = static_cast<T>(options_.softcap);
-      s = softcap * std::tanh(s / softcap);
-    }
-    if (score_modifier_) s = static_cast<T>(score_modifier_(s, batch_, head_, row_, column));
-    if (a_.alibi_slopes) s -= slope_ * static_cast<T>(std::abs(position_ - column));
-    if (a_.mask && a_.mask.dtype != DType::boolean) s += mask_[static_cast<std::size_t>(column)];
-    return s;
-  }
-
-  std::vector<T> after_dropout(std::vector<T> weights) const {
-    if (options_.dropout_p == 0) return weights;
-    const T growth = static_cast<T>(1 / (1 - options_.dropout_p));
-    const auto batch_head = static_cast<std::uint32_t>(batch_ * a_.num_heads + head_);
-    for (std::size_t j = 0; j < weights.size(); ++j) {
-      const bool keep =
-          dropout_keeps(options_.dropout_seed, options_.dropout_offset, batch_head,
-                        static_cast<std::uint32_t>(row_), static_cast<std::uint32_t>(j), options_.dropout_p);
-      weights[j] = keep ? weights[j] * growth : 0;
-    }
-    return weights;
-  }
-
-  /// Puts what belongs to the row at work in its place in a result [batch, num_heads, seqlen_q, ...].
-  void store(std::span<const T> numbers, Tensor& result) const {
-    const std::int64_t row = (batch_ * a_.num_heads + head_) * a_.seqlen_q + row_;
-    double* const place = result.values<double>().data() + row * static_cast<std::int64_t>(numbers.size());
-    std::ranges::copy(numbers, place);
-  }
-
-  const Arguments& a_;
-  const AttentionOptions& options_;
-  const ScoreModifier& score_modifier_;
-  AttentionResult result_;
-
-  std::int64_t batch_ = 0, head_ = 0, row_ = 0;  // what is being computed
-  std::int64_t position_ = 0;                    // where that row stands
-  Matrix<T> queries_, keys_, values_;            // [seqlen, dim] of that batch entry and head
-  T slope_ = 0;
-  T sink_ = kMinusInfinity<T>;
-  std::vector<T> mask_;  // [seqlen_k] of that row, a bool as 0 or 1
-};
-
-}  // namespace
-
-AttentionResult attention(const TensorView& q, const TensorView& k, const TensorView& v,
-                          const AttentionOptions& options, DType precision, const ScoreModifier& score_modifier) {
-  if (precision != DType::f64 && precision != DType::f32) {
-    refuse("attention", "precision is " + std::string(name_of(precision)) + ", not f64 or f32");
-  }
-  const Arguments arguments = checked_arguments(q, k, v, options);
-  AttentionResult result = precision == DType::f64 ? Attention<double>(arguments, options, score_modifier).run()
-                                                   : Attention<float>(arguments, options, score_modifier).run();
-
-  Shape output_shape(q.dims().begin(), q.dims().end());
-  output_shape.back() = arguments.head_dim_v;
-  for (Tensor* output : {&result.o, &result.bound}) {
-    if (options.layout == Layout::blhd) *output = Tensor::copy_of(output->view().transposed(1, 2));
-    *output = std::move(*output).reshaped(output_shape);
-  }
-  for (Tensor* rows : {&result.lse, &result.weights, &result.scores, &result.logits}) {
-    *rows = std::move(*rows).reshaped(Shape(rows->shape().begin() + (4 - q.rank), rows->shape().end()));
-  }
-  return result;
-}
-
-namespace {
-
-/// A copy with its last dimension in another order.
-Tensor reordered(const TensorView& view, std::span<const std::size_t> order) {
-  const Tensor in = Tensor::copy_of(view, DType::f64);
-  Tensor out(DType::f64, in.shape());
-  for (std::size_t i = 0; i < in.values<double>().size(); ++i) {
-    const std::size_t row = i / order.size() * order.size();
-    out.values<double>()[i] = in.values<double>()[row + order[i - row]];
-  }
-  return out;
-}
-
-void take_farther(Tensor& worst, const Tensor& other, const Tensor& exact) {
-  const auto numbers = worst.values<double>();
-  for (std::size_t i = 0; i < numbers.size(); ++i) {
-    const double x = other.values<double>()[i], wanted = exact.values<double>()[i];
-    if (std::abs(x - wanted) > std::abs(numbers[i] - wanted)) numbers[i] = x;
-  }
-}
-
-}  // namespace
-
-AttentionResult naive_attention(const TensorView& q, const TensorView& k, const TensorView& v,
-                                const AttentionOptions& options, const AttentionResult& exact) {
-  // A few rows with close and large logits make most of the error, however many rows there are beside them.
-  constexpr std::int64_t kManyRows = 4096, kFewestOrders = 6, kMostOrders = 24;
-  AttentionResult worst = attention(q, k, v, options, DType::f32);
-  const std::int64_t head_dim = q.shape[static_cast<std::size_t>(q.rank - 1)];
-  const std::int64_t rows = std::max<std::int64_t>(q.size() / head_dim, 1);
-  std::vector<std::size_t> order(static_cast<std::size_t>(head_dim));
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::mt19937_64 random(1);
-  const std::int64_t orders =
-      rows >= kManyRows ? 1 : std::clamp<std::int64_t>(1024 / rows, kFewestOrders, kMostOrders);
-  for (std::int64_t i = 1; i < orders; ++i) {
-    std::shuffle(order.begin(), order.end(), random);
-    const AttentionResult other = attention(reordered(q, order), reordered(k, order), v, options, DType::f32);
-    take_farther(worst.o, other.o, exact.o);
-    take_farther(worst.lse, other.lse, exact.lse);
-    take_farther(worst.weights, other.weights, exact.weights);
-  }
-  return worst;
-}
 
 }  // namespace saccade::reference

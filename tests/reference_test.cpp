@@ -31,7 +31,7 @@ Tensor random(Shape shape, std::uint64_t seed) { return TorchGenerator(seed).ran
 TEST(Logits, ScaleIsOneOverTheRootOfHeadDimUnlessGiven) {
   const Tensor q = Tensor::of<float>({{1, 2, 3, 4}});
   const Tensor k = Tensor::of<float>({{1, 1, 1, 1}, {2, 0, 0, -1}});
-  EXPECT_THAT(numbers_of(reference::attention(q, k, k).scores), ElementsAre(10, -2));
+  EXPECT_THAT(numbers_of(reference::attention(q, k, k).scores), ElementsAre(5, -1));
   EXPECT_THAT(numbers_of(reference::attention(q, k, k).logits), ElementsAre(5, -1));
   EXPECT_THAT(numbers_of(reference::attention(q, k, k, {.scale = -2.0}).logits), ElementsAre(-20, 4));
   EXPECT_THAT(numbers_of(reference::attention(q, k, k, {.scale = 0.0}).weights), ElementsAre(0.5, 0.5));
@@ -53,25 +53,40 @@ TEST(Logits, AreComputedInTheirOrder) {
   const Tensor k = Tensor::of<double>({{9.0, 9.0}, {3.0, 1.0}});
   const Tensor slopes = Tensor::of<float>({0.25F});
   const Tensor mask = Tensor::of<double>({0.0, 0.125});
-  const AttentionOptions options{
+  AttentionOptions options{
       .scale = 0.5, .softcap = 2.0, .query_offset = 3, .mask = mask, .alibi_slopes = slopes};
   const double softcapped = 2 * std::tanh(0.5 * 6.5 / 2);
   EXPECT_DOUBLE_EQ(reference::attention(q, k, k, options).logits.at<double>(0, 1), softcapped - 0.25 * 2 + 0.125);
 
-  const auto modifier = [&](double score, auto, auto, auto, auto) { return score == softcapped ? 100.0 : 0.0; };
-  const AttentionResult modified = reference::attention(q, k, k, options, DType::f64, modifier);
-  EXPECT_DOUBLE_EQ(modified.logits.at<double>(0, 1), 100 - 0.25 * 2 + 0.125);
+  const auto modifier = [](void* context, const ScoreTile& tile) {
+    double& score = tile.row<double>(0)[1];
+    score = score == *static_cast<double*>(context) ? 100.0 : 0.0;
+  };
+  double wanted = softcapped;
+  options.score_modifier = modifier;
+  options.score_context = &wanted;
+  EXPECT_DOUBLE_EQ(reference::attention(q, k, k, options, DType::f64).logits.at<double>(0, 1),
+                   100 - 0.25 * 2 + 0.125);
 }
 
 TEST(Logits, ScoreModifierKnowsWhereItIs) {
-  const auto modifier = [](double, std::int64_t batch, std::int64_t head, std::int64_t row, std::int64_t column) {
-    return column == 1 ? -kInf : static_cast<double>(1000 * batch + 100 * head + 10 * row + column);
+  const auto modifier = [](void*, const ScoreTile& tile) {
+    ASSERT_EQ(tile.dtype, DType::f64);
+    ASSERT_EQ(tile.offset, 7);
+    for (std::int64_t i = 0; i < tile.rows; ++i) {
+      for (std::int64_t j = 0; j < tile.keys; ++j) {
+        const std::int64_t row = tile.first_row + i, key = tile.first_key + j;
+        const auto place = static_cast<double>(1000 * tile.batch + 100 * tile.head + 10 * row + key);
+        tile.row<double>(i)[j] = key == 1 ? -kInf : place;
+      }
+    }
   };
   const Tensor q = zeros({2, 2, 2, 1});
   const Tensor k = zeros({2, 2, 3, 1});
   Tensor v = zeros({2, 2, 3, 1});
   for (std::int64_t b = 0; b < 2; ++b) v.at<float>(b, 1, 1, 0) = static_cast<float>(kNan);
-  const AttentionResult result = reference::attention(q, k, v, {.query_offset = 7}, DType::f64, modifier);
+  const AttentionResult result =
+      reference::attention(q, k, v, {.query_offset = 7, .score_modifier = modifier});
   EXPECT_EQ(result.logits.at<double>(1, 0, 1, 2), 1012);
   EXPECT_EQ(result.logits.at<double>(0, 1, 0, 0), 100);
   EXPECT_EQ(result.logits.at<double>(1, 1, 1, 1), -kInf);
@@ -286,11 +301,11 @@ TEST(Shapes, StridesDoNotMatter) {
 TEST(Shapes, ElementTypesDoNotMatterWhereTheyHoldTheNumbers) {
   const Tensor q = Tensor::of<double>({{1, -2}, {0.5, 3}});
   const Tensor k = Tensor::of<double>({{2, 1}, {-1, 0.25}, {4, -3}});
-  const Tensor wanted = reference::attention(q, k, k).o;
+  const Tensor wanted = reference::attention(q, k, k, {}, DType::f64).o;
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     const Tensor cast_k = Tensor::copy_of(k, dtype);
     expect_same(reference::attention(Tensor::copy_of(q, dtype), cast_k, cast_k).o, wanted);
-    expect_same(reference::attention(q, cast_k, k).o, wanted);
+    expect_same(reference::attention(q, cast_k, k, {}, DType::f64).o, wanted);
   }
 }
 

@@ -10,7 +10,7 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <optional>
 #include <span>
 
 #include "saccade/attention.h"
@@ -66,37 +66,69 @@ Tensor dropout(const TensorView& weights, const TensorView& keep, double p);
 Tensor context_vectors(const TensorView& weights, const TensorView& values);
 
 /// Everything that one call of attention() computed on the way. All f64; "..." is batch and num_heads, or only
-/// num_heads, or nothing, as q's rank has it.
+/// num_heads, or nothing, as q's rank has it. A packed batch has the shapes that attention.h says: o
+/// [total_q, num_heads, head_dim_v], lse [num_heads, total_q], the rest [num_heads, total_q, seqlen_k].
+///
+/// Keys that are not there (beyond a document's end; in pages, beyond the length or left of every row's window)
+/// have a score of -inf at every stage and a weight of 0. Other hidden keys keep their raw and softcapped scores,
+/// whatever is in them.
 struct AttentionResult {
   Tensor o;        ///< the context vectors, in q's layout with head_dim_v
   Tensor lse;      ///< [..., seqlen_q]: natural logarithm of each softmax denominator, -inf where it is empty
   Tensor weights;  ///< [..., seqlen_q, seqlen_k]: the softmax; after dropout if options.weights_after_dropout
-  Tensor scores;   ///< [..., seqlen_q, seqlen_k]: q . k, hidden keys too, whatever is in them
+  Tensor scores;   ///< [..., seqlen_q, seqlen_k]: at the stage options.score_stage; raw unless given
   Tensor logits;   ///< [..., seqlen_q, seqlen_k]: what the softmax is taken of, -inf where hidden
   Tensor bound;    ///< as o: the weights times |v|; rounding errors of o are in proportion to it, not to o
 };
 
-/// Changes one scaled and softcapped score; -inf hides the key. Row and column are indices, not positions.
-using ScoreModifier = std::function<double(double score, std::int64_t batch, std::int64_t head, std::int64_t row,
-                                           std::int64_t column)>;
+/// One row of q by its place: the batch entry (or document), the head and the row of that sequence.
+struct RowIndex {
+  std::int64_t batch = 0, head = 0, row = 0;
+};
 
-/// Attention with every option of saccade::attention(), on tensors of any element type. Where options.lse and
-/// options.weights point and options.num_threads do not matter here: all results are in what is returned.
+/// Attention with every option of saccade::attention(), on tensors of any element type. Where options.lse,
+/// options.weights and options.scores point, options.num_threads and options.score_block_effect do not matter
+/// here: all results are in what is returned. The score modifier is given one row at a time.
 ///
 /// A logit of -inf hides its key, whichever step made it so; a hidden key is never multiplied, so that NaN and Inf
-/// in it go nowhere. `precision` f32 rounds every single operation to float: the same maths, as unfused code of
-/// that precision does it, which says how much error a fused kernel may have. It is f64 or f32.
+/// in it go nowhere.
+///
+/// Computed more precisely than any kernel does it: in f64, or, where q, k or v is f64, in long double (80 bits on
+/// x86; no more than f64 on machines that have no wider type). `precision`, f64 or f32, rounds every single
+/// operation to that type instead: the same maths, as unfused code of that precision does it.
 ///
 /// Throws std::invalid_argument as saccade::attention() does. Memory: seqlen_q * seqlen_k, three times.
 AttentionResult attention(const TensorView& q, const TensorView& k, const TensorView& v,
-                          const AttentionOptions& options = {}, DType precision = DType::f64,
-                          const ScoreModifier& score_modifier = {});
+                          const AttentionOptions& options = {}, std::optional<DType> precision = {});
 
-/// What unfused code of single precision makes of the same problem, at its worst: attention() in f32 with the head
-/// dimension summed in several orders, and of each number of o, lse and weights the result farthest from `exact`.
-/// It is the `naive` of compare(). One order alone is a matter of luck where a problem has few rows: its largest
-/// error is below half of the usual one every tenth time.
+/// The same for some rows only, in the order in which they are listed, when all of them would take too long or too
+/// much memory: o and bound are [rows, head_dim_v], lse is [rows], the rest [rows, seqlen_k]. Throws
+/// std::invalid_argument for a row that does not exist.
+AttentionResult attention_of_rows(const TensorView& q, const TensorView& k, const TensorView& v,
+                                  const AttentionOptions& options, std::span<const RowIndex> rows,
+                                  std::optional<DType> precision = {});
+
+/// What naive code rounds beyond its arithmetic, where a kernel may round too.
+struct NaiveRounding {
+  /// The element type of o, to which it is rounded once, at the end; not given: that of the arithmetic.
+  std::optional<DType> o{};
+  /// The type of the exponentials (relative to the row's largest logit) that are multiplied with v; not given:
+  /// that of the arithmetic. bf16 where q, k and v are all bf16 and the machine multiplies bf16.
+  std::optional<DType> exponentials{};
+  /// The rows of attention_of_rows(), if `exact` comes from there.
+  std::span<const RowIndex> rows{};
+
+  /// The coarsest type in which numbers are kept on the way to o: `coarsest` of compare(). q, k and v do not
+  /// count, for they are exact as they are.
+  DType coarsest() const;
+};
+
+/// What unfused code makes of the same problem, at its worst: attention() in f32 (f64 where q, k or v is f64) with
+/// the head dimension summed in several orders, and of each number the result farthest from `exact`. It is the
+/// `naive` of compare(). One order alone is a matter of luck where a problem has few rows: its largest error is
+/// below half of the usual one every tenth time. Logits and bound are not computed.
 AttentionResult naive_attention(const TensorView& q, const TensorView& k, const TensorView& v,
-                                const AttentionOptions& options, const AttentionResult& exact);
+                                const AttentionOptions& options, const AttentionResult& exact,
+                                const NaiveRounding& rounding = {});
 
 }  // namespace saccade::reference
