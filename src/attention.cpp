@@ -1,6 +1,9 @@
 #include "saccade/attention.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
+#include <vector>
 
 #include "attention_arguments.h"
 #include "check.h"
@@ -10,91 +13,155 @@
 namespace saccade {
 namespace {
 
-/// Packed keys may take this many floats at a time (16 MiB: half of the last-level cache of the machines
-/// measured). A head with more of them packs its keys block by block, again for each query block.
-constexpr std::size_t kPackedFloats = std::size_t{4} << 20;
+/// Packed blocks may take this many bytes at a time (half of the last-level cache of the machines measured). A
+/// head with more of them packs block by block, again for every kBlockQAlone query rows.
+constexpr std::size_t kPackedBytes = std::size_t{16} << 20;
 
-/// One call's work as the threads see it: kv heads numbered over batch and head, each with the query blocks of its
-/// group.
-struct Schedule {
-  const cpu::KernelSet& kernels;
-  const AttentionParams& p;
-  cpu::ForwardPlan plan = kernels.plan_forward(p);
-  std::int64_t kv_heads = p.batch * p.num_kv_heads;
-  std::int64_t group = p.num_heads / p.num_kv_heads;
-  std::int64_t query_blocks = (p.seqlen_q + plan.block_q - 1) / plan.block_q;
-  std::int64_t key_blocks = (p.seqlen_k + plan.block_k - 1) / plan.block_k;
-  std::size_t head_floats = plan.packed_block_floats * static_cast<std::size_t>(key_blocks);
+std::int64_t blocks_of(std::int64_t n, std::int64_t size) { return (n + size - 1) / size; }
 
-  void pack(std::int64_t kv_head, std::int64_t block, float* packed_head) const {
-    kernels.pack_keys(p, kv_head / p.num_kv_heads, kv_head % p.num_kv_heads, block,
-                      packed_head + static_cast<std::size_t>(block) * plan.packed_block_floats);
+/// The work on one kv head of one batch entry: query blocks of a group of heads, over key blocks that they share.
+struct Unit {
+  std::int64_t batch = 0, kv_head = 0;
+  KeyRange readable;
+  std::int64_t first_block = 0, key_blocks = 0;
+  std::int64_t query_blocks = 0;  // of each head
+  std::size_t packed_bytes = 0;
+};
+
+/// One call's work as the threads see it.
+class Schedule {
+ public:
+  Schedule(const cpu::AttentionKernels& kernels, const AttentionParams& params)
+      : kernels_(kernels),
+        p_(params),
+        plan_(kernels.plan_forward(params)),
+        group_(p_.num_heads / p_.num_kv_heads) {
+    for (std::int64_t b = 0; b < p_.batch; ++b) {
+      for (std::int64_t h = 0; h < p_.num_kv_heads; ++h) add(b, h);
+    }
   }
 
-  /// `block` counts over the group's query blocks. The last ones of a head come first: under a causal mask they
-  /// are the longest.
-  void run(std::int64_t kv_head, std::int64_t block, const float* packed_head, float* scratch) const {
-    const std::int64_t row = (query_blocks - 1 - block % query_blocks) * plan.block_q;
-    const std::int64_t head = kv_head % p.num_kv_heads * group + block / query_blocks;
-    kernels.forward(p, kv_head / p.num_kv_heads, head, row, packed_head, scratch);
+  void run(int requested) const {
+    run_alone(requested);
+    if (sharing_.empty()) return;
+    // Whole heads as long as there is one for every thread; the rest is shared, so that no thread waits for
+    // another's last head. Where lengths make heads unequal that takes many heads to even out.
+    const auto units = static_cast<std::int64_t>(sharing_.size());
+    const int threads = threads_for(requested, units * sharing_.front().query_blocks);
+    const bool unequal = p_.kv_lengths || p_.cu_seqlens_q;
+    const std::int64_t rounds = units / threads;
+    const std::int64_t whole = rounds >= (unequal ? 8 : 1) ? rounds * threads : 0;
+    if (whole > 0) run_heads(threads, whole);
+    if (whole < units) run_shared(requested, whole);
   }
 
-  /// No keys packed ahead: nothing would share them, or they are too many.
-  void run_blocks(int requested) const {
-    const std::int64_t blocks = group * query_blocks;
-    parallel_for(threads_for(requested, kv_heads * blocks), kv_heads * blocks, plan.scratch_floats,
-                 [&](std::int64_t item, float* scratch) { run(item / blocks, item % blocks, nullptr, scratch); });
+ private:
+  void add(std::int64_t batch, std::int64_t kv_head) {
+    Unit unit{batch, kv_head, p_.readable_keys(batch)};
+    unit.query_blocks = blocks_of(p_.rows(batch), plan_.block_q);
+    if (unit.query_blocks == 0) return;
+    if (unit.readable.begin < unit.readable.end) {
+      unit.first_block = unit.readable.begin / plan_.block_k;
+      unit.key_blocks = blocks_of(unit.readable.end, plan_.block_k) - unit.first_block;
+    }
+    unit.packed_bytes = plan_.packed_block * static_cast<std::size_t>(unit.key_blocks);
+    const bool shares = group_ * unit.query_blocks > 1 && unit.key_blocks > 0;
+    (shares && unit.packed_bytes <= kPackedBytes ? sharing_ : alone_).push_back(unit);
   }
 
-  /// The first `heads` kv heads, each whole by one thread: its keys stay in that core's cache.
-  void run_heads(int threads, std::int64_t heads) const {
-    parallel_for(threads, heads, head_floats + plan.scratch_floats, [&](std::int64_t head, float* scratch) {
-      for (std::int64_t block = 0; block < key_blocks; ++block) pack(head, block, scratch);
-      for (std::int64_t block = 0; block < group * query_blocks; ++block)
-        run(head, block, scratch, scratch + head_floats);
+  void pack(const Unit& unit, std::int64_t block, std::byte* packed) const {
+    kernels_.pack_block(p_, unit.batch, unit.kv_head, unit.first_block + block, unit.readable,
+                        packed + static_cast<std::size_t>(block) * plan_.packed_block);
+  }
+
+  /// `block` counts blocks of `rows` rows over the heads of the group. The last ones of a head come first: under a
+  /// causal mask they are the longest.
+  void attend(const Unit& unit, std::int64_t block, std::int64_t rows, const std::byte* packed,
+              std::byte* scratch) const {
+    const std::int64_t blocks = blocks_of(p_.rows(unit.batch), rows);
+    const std::int64_t row = (blocks - 1 - block % blocks) * rows;
+    const std::int64_t head = unit.kv_head * group_ + block / blocks;
+    kernels_.forward(p_, {unit.batch, head, row, rows}, {packed, unit.first_block}, scratch);
+  }
+
+  /// Units whose keys are not packed ahead: nothing would share them, or they are too many. Rows are then taken in
+  /// larger blocks, which share what is packed on the way, as far as there is a block for every thread.
+  void run_alone(int requested) const {
+    if (alone_.empty()) return;
+    std::int64_t rows = 0;
+    for (const Unit& unit : alone_) rows += group_ * p_.rows(unit.batch);
+    const std::int64_t of_a_thread = rows / (4 * threads_for(requested, rows));
+    const std::int64_t block_q =
+        std::clamp(of_a_thread / plan_.block_q * plan_.block_q, plan_.block_q, plan_.block_q_alone);
+    std::vector<std::int64_t> ends;  // of each unit's items
+    for (const Unit& unit : alone_)
+      ends.push_back((ends.empty() ? 0 : ends.back()) + group_ * blocks_of(p_.rows(unit.batch), block_q));
+    const std::size_t scratch_bytes = block_q > plan_.block_q ? plan_.scratch_alone : plan_.scratch;
+    parallel_for(threads_for(requested, ends.back()), ends.back(), scratch_bytes,
+                 [&](std::int64_t item, std::byte* scratch) {
+                   const auto at = static_cast<std::size_t>(std::ranges::upper_bound(ends, item) - ends.begin());
+                   attend(alone_[at], item - (at > 0 ? ends[at - 1] : 0), block_q, nullptr, scratch);
+                 });
+  }
+
+  /// The first `count` sharing units, each whole by one thread: its keys stay in that core's cache.
+  void run_heads(int threads, std::int64_t count) const {
+    std::size_t packed_bytes = 0;
+    for (const Unit& unit : sharing_) packed_bytes = std::max(packed_bytes, unit.packed_bytes);
+    parallel_for(threads, count, packed_bytes + plan_.scratch, [&](std::int64_t index, std::byte* scratch) {
+      const Unit& unit = sharing_[static_cast<std::size_t>(index)];
+      for (std::int64_t block = 0; block < unit.key_blocks; ++block) pack(unit, block, scratch);
+      for (std::int64_t block = 0; block < group_ * unit.query_blocks; ++block)
+        attend(unit, block, plan_.block_q, scratch, scratch + packed_bytes);
     });
   }
 
-  /// The kv heads from `begin` on: as many as fit are packed by all threads, which then share their query blocks.
+  /// The sharing units from `begin` on: as many as fit are packed by all threads, which then share their query
+  /// blocks.
   void run_shared(int requested, std::int64_t begin) const {
-    const std::int64_t together =
-        std::min(kv_heads - begin, static_cast<std::int64_t>(kPackedFloats / head_floats));
-    const Workspace packed(head_floats * static_cast<std::size_t>(together));
-    for (std::int64_t first = begin; first < kv_heads; first += together) {
-      const std::int64_t heads = std::min(together, kv_heads - first), blocks = group * query_blocks;
-      const int threads = threads_for(requested, heads * blocks);
-      const auto packed_head = [&](std::int64_t head) {
-        return packed.data() + static_cast<std::size_t>(head) * head_floats;
-      };
-      parallel_for(threads, heads * key_blocks, 0, [&](std::int64_t item, float*) {
-        pack(first + item / key_blocks, item % key_blocks, packed_head(item / key_blocks));
+    for (auto first = static_cast<std::size_t>(begin), last = first; first < sharing_.size(); first = last) {
+      std::vector<Piece> keys, queries;
+      std::size_t bytes = 0;
+      for (; last < sharing_.size() && bytes + sharing_[last].packed_bytes <= kPackedBytes; ++last) {
+        const Unit& unit = sharing_[last];
+        for (std::int64_t block = 0; block < unit.key_blocks; ++block) keys.push_back({&unit, block, bytes});
+        for (std::int64_t block = 0; block < group_ * unit.query_blocks; ++block)
+          queries.push_back({&unit, block, bytes});
+        bytes += unit.packed_bytes;
+      }
+      const Workspace packed(bytes);
+      const auto count = static_cast<std::int64_t>(queries.size());
+      const int threads = threads_for(requested, count);
+      parallel_for(threads, static_cast<std::int64_t>(keys.size()), 0, [&](std::int64_t item, std::byte*) {
+        const Piece& piece = keys[static_cast<std::size_t>(item)];
+        pack(*piece.unit, piece.block, packed.data() + piece.packed);
       });
-      parallel_for(threads, heads * blocks, plan.scratch_floats, [&](std::int64_t item, float* scratch) {
-        run(first + item / blocks, item % blocks, packed_head(item / blocks), scratch);
+      parallel_for(threads, count, plan_.scratch, [&](std::int64_t item, std::byte* scratch) {
+        const Piece& piece = queries[static_cast<std::size_t>(item)];
+        attend(*piece.unit, piece.block, plan_.block_q, packed.data() + piece.packed, scratch);
       });
     }
   }
+
+  struct Piece {
+    const Unit* unit;
+    std::int64_t block;
+    std::size_t packed;  // offset of the unit's packed blocks
+  };
+
+  const cpu::AttentionKernels& kernels_;
+  const AttentionParams& p_;
+  cpu::ForwardPlan plan_;
+  std::int64_t group_;
+  std::vector<Unit> alone_, sharing_;
 };
 
 /// Below some 20 microseconds of work a second thread costs more than it does.
 bool is_worth_threads(const AttentionParams& p) {
-  const double rows = static_cast<double>(p.batch * p.num_heads) * static_cast<double>(p.seqlen_q);
-  return rows * static_cast<double>(p.seqlen_k) * static_cast<double>(p.head_dim + p.head_dim_v) > 1 << 20;
-}
-
-void run_tiled(const cpu::KernelSet& kernels, const AttentionParams& p, int requested) {
-  const Schedule schedule{kernels, p};
-  if (!is_worth_threads(p)) requested = 1;
-  const bool shares_keys = schedule.group * schedule.query_blocks > 1;
-  if (!shares_keys || schedule.head_floats == 0 || schedule.head_floats > kPackedFloats)
-    return schedule.run_blocks(requested);
-  // Whole heads as long as there is one for every thread; the rest is shared, so that no thread waits for
-  // another's last head. Where lengths make heads unequal that takes many heads to even out.
-  const int threads = threads_for(requested, schedule.kv_heads * schedule.query_blocks);
-  const std::int64_t rounds = schedule.kv_heads / threads;
-  const std::int64_t whole = rounds >= (p.kv_lengths ? 8 : 1) ? rounds * threads : 0;
-  if (whole > 0) schedule.run_heads(threads, whole);
-  if (whole < schedule.kv_heads) schedule.run_shared(requested, whole);
+  double pairs = 0.0;
+  for (std::int64_t b = 0; b < p.batch; ++b)
+    pairs += static_cast<double>(p.rows(b)) * static_cast<double>(p.keys(b));
+  return pairs * static_cast<double>(p.num_heads) * static_cast<double>(p.head_dim + p.head_dim_v) > 1 << 20;
 }
 
 void run_small(const cpu::KernelSet& kernels, const AttentionParams& p, int requested) {
@@ -107,7 +174,7 @@ void run_small(const cpu::KernelSet& kernels, const AttentionParams& p, int requ
     return;
   }
   const std::int64_t pieces = (heads + kHeadsOfAThread - 1) / kHeadsOfAThread;
-  parallel_for(threads_for(requested, pieces), pieces, 0, [&](std::int64_t piece, float*) {
+  parallel_for(threads_for(requested, pieces), pieces, 0, [&](std::int64_t piece, std::byte*) {
     for (std::int64_t i = piece * kHeadsOfAThread; i < std::min(heads, (piece + 1) * kHeadsOfAThread); ++i)
       kernels.forward_small(p, i / p.num_heads, i % p.num_heads);
   });
@@ -122,18 +189,25 @@ void attention(const TensorView& q, const TensorView& k, const TensorView& v, co
   const cpu::KernelSet& kernels = cpu::active_kernels();
   if (p.batch == 0 || p.num_heads == 0 || p.seqlen_q == 0) return;
   if (kernels.is_small(p)) return run_small(kernels, p, options.num_threads);
-  run_tiled(kernels, p, options.num_threads);
+  Schedule(kernels.attention(q.dtype), p).run(is_worth_threads(p) ? options.num_threads : 1);
 }
 
 Tensor attention(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionOptions& options) {
-  if (q.rank < 2 || q.rank > 4 || v.rank != q.rank)
-    refuse("attention", "q, k and v must have the same rank, 2, 3 or 4, but they have shapes ",
-           to_string(q.dims()), ", ", to_string(k.dims()), " and ", to_string(v.dims()));
-  Shape shape(q.dims().begin(), q.dims().end());
-  shape.back() = v.shape[v.rank - 1];
-  Tensor o(DType::f32, shape);
+  Tensor o = output_like("attention", q, v);
   attention(q, k, v, o, options);
   return o;
+}
+
+Tensor alibi_slopes(std::int64_t num_heads) {
+  if (num_heads < 0) refuse("alibi_slopes", "num_heads must be 0 or more, got ", num_heads);
+  Tensor slopes(DType::f32, {num_heads});
+  const auto even = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(num_heads)));
+  for (std::int64_t i = 0; i < num_heads; ++i) {
+    const double exponent = i < even ? static_cast<double>(i + 1) / static_cast<double>(even)
+                                     : static_cast<double>(2 * (i - even) + 1) / static_cast<double>(2 * even);
+    slopes.at<float>(i) = static_cast<float>(std::exp2(-8.0 * exponent));
+  }
+  return slopes;
 }
 
 }  // namespace saccade

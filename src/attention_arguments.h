@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "params.h"
@@ -21,7 +22,11 @@ class AttentionArguments {
   AttentionParams params;
 
  private:
-  std::vector<std::int64_t> query_offsets_, kv_lengths_;  // [batch], as 64-bit integers
+  std::vector<std::int64_t> query_offsets_, kv_lengths_;   // [batch], as 64-bit integers
+  std::vector<std::int64_t> cu_seqlens_q_, cu_seqlens_k_;  // [batch + 1]
 };
+
+/// An uninitialised o for q and v: q's shape and element type with v's last dimension.
+Tensor output_like(std::string_view function, const TensorView& q, const TensorView& v);
 
 }  // namespace saccade

@@ -46,11 +46,13 @@ inline void check_memory(std::string_view function, std::string_view name, const
     refuse(function, name, " has shape ", to_string(view.dims()), " but no data (null pointer)");
 }
 
-/// Whether a view of at least one dimension passes check_dtype(f32) and check_memory at first sight: what nearly every
-/// operand does, and what the smallest calls have no time to look at more closely.
-inline bool is_usual_f32(const TensorView& view) {
-  return view.rank > 0 && view.dtype == DType::f32 && view.data != nullptr &&
-         view.strides[static_cast<std::size_t>(view.rank - 1)] == 1;
+/// Whether a view of at least one dimension passes check_memory at first sight: what nearly every operand does,
+/// and what the smallest calls have no time to look at more closely.
+inline bool has_usual_memory(const TensorView& view) {
+  return view.rank > 0 && view.data != nullptr && view.strides[static_cast<std::size_t>(view.rank - 1)] == 1;
 }
+
+/// The same, and check_dtype(f32).
+inline bool is_usual_f32(const TensorView& view) { return view.dtype == DType::f32 && has_usual_memory(view); }
 
 }  // namespace saccade

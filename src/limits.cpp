@@ -36,13 +36,14 @@ double measure_read_bandwidth(int threads, std::size_t bytes) {
     refuse("measure_read_bandwidth", "bytes must be at least 1 MiB, got ", bytes);
   const cpu::KernelSet& kernels = cpu::active_kernels();
   const std::size_t share = bytes / sizeof(float) / static_cast<std::size_t>(threads) / 1024 * 1024;
-  const Workspace memory(share * static_cast<std::size_t>(threads));
-  std::fill_n(memory.data(), share * static_cast<std::size_t>(threads), 1.0f);
+  const Workspace memory(share * static_cast<std::size_t>(threads) * sizeof(float));
+  float* const numbers = reinterpret_cast<float*>(memory.data());
+  std::fill_n(numbers, share * static_cast<std::size_t>(threads), 1.0f);
   double best = 0.0;
   for (int repetition = 0; repetition < 5; ++repetition) {
     const double begin = now();
     run_on_threads(threads, [&](int thread) {
-      kernels.read_all(memory.data() + static_cast<std::size_t>(thread) * share, static_cast<std::int64_t>(share));
+      kernels.read_all(numbers + static_cast<std::size_t>(thread) * share, static_cast<std::int64_t>(share));
     });
     best = std::max(best, static_cast<double>(share * sizeof(float)) * threads / (now() - begin));
   }

@@ -61,14 +61,14 @@ void run_tiled(const cpu::KernelSet& kernels, const LinearParams& p, int request
   const std::int64_t panels = (p.d_out + kernels.linear_block_columns - 1) / kernels.linear_block_columns;
   const std::int64_t blocks = (p.rows + kBlockRows - 1) / kBlockRows;
   const std::size_t scratch =
-      static_cast<std::size_t>(p.d_in) * static_cast<std::size_t>(kernels.linear_block_columns);
+      static_cast<std::size_t>(p.d_in) * static_cast<std::size_t>(kernels.linear_block_columns) * sizeof(float);
   // Below some 10 microseconds of work a second thread costs more than it does.
   const bool worth_threads = p.rows * p.d_in * p.d_out > (std::int64_t{1} << 19);
   parallel_for(worth_threads ? threads_for(requested, panels * blocks) : 1, panels * blocks, scratch,
-               [&](std::int64_t item, float* panel) {
+               [&](std::int64_t item, std::byte* panel) {
                  const std::int64_t row = item / panels * kBlockRows;
                  kernels.linear(p, row, std::min(p.rows, row + kBlockRows),
-                                item % panels * kernels.linear_block_columns, panel);
+                                item % panels * kernels.linear_block_columns, reinterpret_cast<float*>(panel));
                });
 }
 

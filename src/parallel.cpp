@@ -65,11 +65,11 @@ void run_on_threads(int threads, const std::function<void(int)>& body) {
   if (error) std::rethrow_exception(error);
 }
 
-void parallel_for(int threads, std::int64_t items, std::size_t scratch_floats,
-                  const std::function<void(std::int64_t, float*)>& body) {
+void parallel_for(int threads, std::int64_t items, std::size_t scratch_bytes,
+                  const std::function<void(std::int64_t, std::byte*)>& body) {
   std::atomic<std::int64_t> next = 0;
   run_on_threads(threads, [&](int) {
-    const Workspace scratch(scratch_floats);
+    const Workspace scratch(scratch_bytes);
     for (std::int64_t item; (item = next.fetch_add(1, std::memory_order_relaxed)) < items;)
       body(item, scratch.data());
   });
@@ -81,22 +81,21 @@ int threads_for(int requested, std::int64_t items) {
 }
 
 struct Workspace::Block {
-  float* data = nullptr;
-  std::size_t floats = 0;
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
 
   explicit Block(std::size_t wanted) {
     constexpr std::size_t kHugePage = std::size_t{2} << 20;
-    const std::size_t bytes = std::max<std::size_t>(wanted, 16) * sizeof(float);
-    const std::size_t alignment = bytes >= kHugePage ? kHugePage : 64;
-    const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
-    if (rounded < bytes) throw std::bad_alloc();
-    void* memory = std::aligned_alloc(alignment, rounded);
+    wanted = std::max<std::size_t>(wanted, 64);
+    const std::size_t alignment = wanted >= kHugePage ? kHugePage : 64;
+    bytes = (wanted + alignment - 1) / alignment * alignment;
+    if (bytes < wanted) throw std::bad_alloc();
+    void* memory = std::aligned_alloc(alignment, bytes);
     if (!memory) throw std::bad_alloc();
 #ifdef MADV_HUGEPAGE
-    if (alignment == kHugePage) madvise(memory, rounded, MADV_HUGEPAGE);  // a wish: failure costs speed only
+    if (alignment == kHugePage) madvise(memory, bytes, MADV_HUGEPAGE);  // a wish: failure costs speed only
 #endif
-    data = static_cast<float*>(memory);
-    floats = rounded / sizeof(float);
+    data = static_cast<std::byte*>(memory);
   }
   ~Block() { std::free(data); }
   Block(const Block&) = delete;
@@ -106,21 +105,21 @@ struct Workspace::Block {
 // Blocks that nobody uses at the moment. Exchanging pointers needs no lock, which a fork could leave locked.
 std::array<std::atomic<Workspace::Block*>, 64> Workspace::idle_{};
 
-Workspace::Workspace(std::size_t floats) {
+Workspace::Workspace(std::size_t bytes) {
   for (std::atomic<Block*>& slot : idle_) {
     if (!slot.load(std::memory_order_relaxed)) continue;
     std::unique_ptr<Block> block(slot.exchange(nullptr, std::memory_order_acquire));
     if (!block) continue;
     // One far too large would keep others from finding theirs; one too small is of no use any more.
-    if (block->floats >= floats && block->floats / 8 <= floats + 4096) {
+    if (block->bytes >= bytes && block->bytes / 8 <= bytes + 16384) {
       block_ = block.release();
       return;
     }
-    if (block->floats < floats) continue;
+    if (block->bytes < bytes) continue;
     Block* kept = nullptr;
     if (slot.compare_exchange_strong(kept, block.get(), std::memory_order_release)) block.release();
   }
-  block_ = new Block(floats);
+  block_ = new Block(bytes);
 }
 
 Workspace::~Workspace() {
@@ -131,7 +130,7 @@ Workspace::~Workspace() {
   delete block_;
 }
 
-float* Workspace::data() const { return block_->data; }
+std::byte* Workspace::data() const { return block_->data; }
 
 void Workspace::release_idle() {
   for (std::atomic<Block*>& slot : idle_) delete slot.exchange(nullptr, std::memory_order_acquire);

@@ -14,20 +14,20 @@ namespace saccade {
 void run_on_threads(int threads, const std::function<void(int)>& body);
 
 /// Calls body(item, scratch) for each item, which threads take in ascending order as they become free. `scratch`
-/// is the thread's own, `scratch_floats` long, 64-byte aligned, not initialised.
-void parallel_for(int threads, std::int64_t items, std::size_t scratch_floats,
-                  const std::function<void(std::int64_t item, float* scratch)>& body);
+/// is the thread's own, `scratch_bytes` long, 64-byte aligned, not initialised.
+void parallel_for(int threads, std::int64_t items, std::size_t scratch_bytes,
+                  const std::function<void(std::int64_t item, std::byte* scratch)>& body);
 
 /// Memory that is kept between calls. Large pieces ask for huge pages.
 class Workspace {
  public:
-  /// At least `floats` floats, 64-byte aligned, not initialised. Throws std::bad_alloc.
-  explicit Workspace(std::size_t floats);
+  /// At least `bytes` bytes, 64-byte aligned, not initialised. Throws std::bad_alloc.
+  explicit Workspace(std::size_t bytes);
   ~Workspace();
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
 
-  float* data() const;
+  std::byte* data() const;
 
   /// Frees what no call uses at the moment.
   static void release_idle();

@@ -2,70 +2,187 @@
 // public functions; kernels check nothing.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+
+#include "saccade/attention.h"
 
 namespace saccade {
 
-/// A matrix a head: pointer and strides in elements; the innermost dimension is contiguous.
-template <class T>
+/// A matrix a head: pointer, element type and strides in elements; the innermost dimension is contiguous. Void is
+/// void or const void.
+template <class Void>
 struct HeadedMatrix {
-  T* data;
-  std::int64_t batch_stride, head_stride, row_stride;
+  Void* data = nullptr;
+  DType dtype = DType::f32;
+  std::int64_t batch_stride = 0, head_stride = 0, row_stride = 0;
 
-  T* head(std::int64_t batch, std::int64_t head) const { return data + batch * batch_stride + head * head_stride; }
-  T* row(std::int64_t batch, std::int64_t head_index, std::int64_t row_index) const {
-    return head(batch, head_index) + row_index * row_stride;
+  template <class T>
+  auto* row(std::int64_t batch, std::int64_t head, std::int64_t index) const {
+    using Element = std::conditional_t<std::is_const_v<Void>, const T, T>;
+    return static_cast<Element*>(data) + batch * batch_stride + head * head_stride + index * row_stride;
   }
+};
+
+/// The rows of k or v that one head reads: one after the other, or in pages.
+template <class T>
+struct KeyRows {
+  const T* data;
+  std::int64_t row_stride;
+  const std::int32_t* pages = nullptr;  // nullptr: not paged
+  std::int64_t page_size = 0, page_stride = 0;
+
+  const T* operator[](std::int64_t key) const {
+    if (!pages) return data + key * row_stride;
+    return data + pages[key / page_size] * page_stride + key % page_size * row_stride;
+  }
+  /// How many rows from `key` on are row_stride apart.
+  std::int64_t run(std::int64_t key) const { return pages ? page_size - key % page_size : std::int64_t{1} << 62; }
+};
+
+/// Keys [begin, end); none where begin >= end.
+struct KeyRange {
+  std::int64_t begin = 0, end = 0;
 };
 
 enum class MaskType : std::uint8_t { none, boolean, f32, f64 };
 
-/// A mask broadcast to [batch, num_heads, seqlen_q, seqlen_k]: stride 0 where it has no such dimension.
+/// A mask broadcast to [batch, num_heads, seqlen_q, seqlen_k] (a block mask: to its blocks): stride 0 where it has
+/// no such dimension.
 struct MaskParams {
   MaskType type = MaskType::none;
   const void* data = nullptr;
   std::int64_t batch_stride = 0, head_stride = 0, row_stride = 0, column_stride = 0;
+
+  /// Where the row of a head begins, in elements.
+  std::int64_t row(std::int64_t batch, std::int64_t head, std::int64_t index) const {
+    return batch * batch_stride + head * head_stride + index * row_stride;
+  }
 };
 
 struct AttentionParams {
   // Always set, and left uninitialised before: clearing them would be a tenth of the smallest call.
   std::int64_t batch, num_heads, num_kv_heads;
-  std::int64_t seqlen_q, seqlen_k, head_dim, head_dim_v;
-  HeadedMatrix<const float> q;  // [batch, num_heads, seqlen_q, head_dim]
-  HeadedMatrix<const float> k;  // [batch, num_kv_heads, seqlen_k, head_dim]
-  HeadedMatrix<const float> v;  // [batch, num_kv_heads, seqlen_k, head_dim_v]
-  HeadedMatrix<float> o;        // [batch, num_heads, seqlen_q, head_dim_v]
+  std::int64_t seqlen_q, seqlen_k;  // of the longest document, in a packed batch
+  std::int64_t head_dim, head_dim_v;
+  HeadedMatrix<const void> q;  // [batch, num_heads, seqlen_q, head_dim]
+  HeadedMatrix<const void> k;  // [batch, num_kv_heads, seqlen_k, head_dim]; paged: a page for a batch entry
+  HeadedMatrix<const void> v;  // [batch, num_kv_heads, seqlen_k, head_dim_v]
+  HeadedMatrix<void> o;        // [batch, num_heads, seqlen_q, head_dim_v]
 
-  float scale = 1.0f;
-  float softcap = 0.0f;  // 0: off
+  bool is_plain = false;  // f32 throughout, and no option but a scale
+  double scale = 1.0;
+  double softcap = 0.0;  // 0: off
 
   bool causal = false;
   bool bottom_right = false;  // the offset follows from the lengths unless one was given
   std::int64_t query_offset = 0;
   const std::int64_t* query_offsets = nullptr;  // [batch]
   const std::int64_t* kv_lengths = nullptr;     // [batch]
+  const std::int64_t* cu_seqlens_q = nullptr;   // [batch + 1]
+  const std::int64_t* cu_seqlens_k = nullptr;   // [batch + 1]
   std::int64_t window_left = -1, window_right = -1;
 
+  const std::int32_t* block_table = nullptr;  // [batch, ...]
+  std::int64_t block_table_stride = 0, page_size = 0;
+
   MaskParams mask;
-  HeadedMatrix<const float> alibi_slopes{};  // a 1 x 1 matrix a head; data == nullptr: none
-  const float* sinks = nullptr;              // [num_heads]
+  MaskParams block_mask;  // boolean, one for each block
+  std::int64_t block_mask_q = 1, block_mask_k = 1;
+  ScoreModifier score_modifier = nullptr;
+  ScoreBlockEffect score_block_effect = nullptr;
+  void* score_context = nullptr;
+  HeadedMatrix<const void> alibi_slopes{};  // f32, a 1 x 1 matrix a head; data == nullptr: none
+  const float* sinks = nullptr;             // [num_heads]
 
   double dropout_p = 0.0;
   std::uint64_t dropout_seed = 0;
   std::uint32_t dropout_offset = 0;
 
-  HeadedMatrix<float> lse{};      // a row of seqlen_q numbers a head, row_stride between them; nullptr: not wanted
-  HeadedMatrix<float> weights{};  // [batch, num_heads, seqlen_q, seqlen_k]; nullptr: not wanted
+  HeadedMatrix<void> lse{};      // a row of seqlen_q numbers a head, row_stride between them; nullptr: not wanted
+  HeadedMatrix<void> weights{};  // [batch, num_heads, seqlen_q, seqlen_k]; nullptr: not wanted
+  HeadedMatrix<void> scores{};   // the same
   bool weights_after_dropout = false;
+  ScoreStage score_stage = ScoreStage::raw;
 
-  std::int64_t kv_length(std::int64_t b) const { return kv_lengths ? kv_lengths[b] : seqlen_k; }
+  /// Query rows and keys of a batch entry, and where they begin on the row axis of the tensors.
+  std::int64_t rows(std::int64_t b) const {
+    return cu_seqlens_q ? cu_seqlens_q[b + 1] - cu_seqlens_q[b] : seqlen_q;
+  }
+  std::int64_t keys(std::int64_t b) const {
+    return cu_seqlens_k ? cu_seqlens_k[b + 1] - cu_seqlens_k[b] : seqlen_k;
+  }
+  std::int64_t first_row(std::int64_t b) const { return cu_seqlens_q ? cu_seqlens_q[b] : 0; }
+  std::int64_t first_key(std::int64_t b) const { return cu_seqlens_k ? cu_seqlens_k[b] : 0; }
+
+  /// Keys that count.
+  std::int64_t kv_length(std::int64_t b) const { return kv_lengths ? kv_lengths[b] : keys(b); }
 
   /// The position of query row 0 of batch entry b.
   std::int64_t offset(std::int64_t b) const {
     if (query_offsets) return query_offsets[b];
-    return bottom_right ? kv_length(b) - seqlen_q : query_offset;
+    return bottom_right ? kv_length(b) - rows(b) : query_offset;
+  }
+
+  /// Row i of the batch entry b in q, o, lse, weights or scores.
+  template <class T, class Void>
+  auto* row_of(const HeadedMatrix<Void>& matrix, std::int64_t b, std::int64_t head, std::int64_t i) const {
+    return matrix.template row<T>(b, head, first_row(b) + i);
+  }
+
+  /// The rows of k or v (`matrix`) of a batch entry and kv head.
+  template <class T>
+  KeyRows<T> key_rows(const HeadedMatrix<const void>& matrix, std::int64_t b, std::int64_t kv_head) const {
+    if (!block_table) return {matrix.row<T>(b, kv_head, first_key(b)), matrix.row_stride};
+    return {matrix.row<T>(0, kv_head, 0), matrix.row_stride, block_table + b * block_table_stride, page_size,
+            matrix.batch_stride};
+  }
+
+  /// Whether every score has to be seen, not only those that cross a border of visibility.
+  bool changes_every_score() const {
+    return softcap != 0.0 || alibi_slopes.data || mask.type != MaskType::none || score_modifier || saves_scores();
+  }
+  bool saves_scores() const { return weights.data || scores.data; }
+
+  /// The keys of a batch entry that a call has to read: those that some row sees by position, window and length,
+  /// or, where scores are reported, all.
+  KeyRange readable_keys(std::int64_t b) const;
+};
+
+/// Positions and lengths of one batch entry. Both ends of visible() never fall as the row grows, so the first
+/// and last row of a tile bound all others.
+struct Visibility {
+  std::int64_t offset, length, window_left, window_right;
+  bool causal;
+
+  Visibility(const AttentionParams& params, std::int64_t batch)
+      : offset(params.offset(batch)),
+        length(params.kv_length(batch)),
+        window_left(params.window_left),
+        window_right(params.window_right),
+        causal(params.causal) {}
+
+  KeyRange visible(std::int64_t row) const {
+    const std::int64_t position = row + offset;
+    KeyRange range{0, length};
+    if (causal) range.end = std::min(range.end, position + 1);
+    if (window_right >= 0) range.end = std::min(range.end, position + window_right + 1);
+    if (window_left >= 0) range.begin = std::max(range.begin, position - window_left);
+    range.end = std::max<std::int64_t>(range.end, 0);
+    return range;
+  }
+
+  /// What some row of [row, row + rows) sees.
+  KeyRange visible(std::int64_t row, std::int64_t rows) const {
+    return {visible(row).begin, visible(row + rows - 1).end};
   }
 };
+
+inline KeyRange AttentionParams::readable_keys(std::int64_t b) const {
+  const KeyRange all{0, block_table ? kv_length(b) : keys(b)};
+  if (saves_scores()) return all;
+  return rows(b) > 0 ? Visibility(*this, b).visible(0, rows(b)) : KeyRange{};
+}
 
 struct LinearParams {
   std::int64_t rows = 0, d_in = 0, d_out = 0;

@@ -294,7 +294,8 @@ TEST(Attention, RefusesWhatDoesNotFitAndSaysWhy) {
             "[attention] q has 4 heads, which is no multiple of the 3 heads of k");
   EXPECT_EQ(run(q, k, t({2, 2, 9, 63})), "[attention] o has head_dim_v 64 but v has 63");
   EXPECT_THAT(run(q, k, t({9, 64})), ::testing::HasSubstr("must have the same rank"));
-  EXPECT_EQ(run(q, k, Tensor(DType::f64, {2, 2, 9, 64})), "[attention] v must be f32, but it is f64");
+  EXPECT_EQ(run(q, k, Tensor(DType::f64, {2, 2, 9, 64})),
+            "[attention] q, k, v and o must all be f64 or none, but they are f32, f32, f64 and f32");
   EXPECT_EQ(run(q, k, k, {.softcap = -1.0}), "[attention] softcap must be 0 (off) or a positive number, got -1");
   EXPECT_EQ(run(q, k, k, {.scale = kNan}), "[attention] scale must be a finite number, got nan");
   EXPECT_EQ(run(q, k, k, {.window_left = -2}), "[attention] window_left must be -1 (open) or at least 0, got -2");

@@ -13,11 +13,12 @@ namespace saccade {
 /// named with it; `scalar` is plain C++ and runs everywhere.
 enum class Isa : std::uint8_t {
   scalar,
-  avx2,    ///< AVX2, FMA, F16C
-  avx512,  ///< AVX-512 F, BW, DQ, VL
+  avx2,        ///< AVX2, FMA, F16C
+  avx512,      ///< AVX-512 F, BW, DQ, VL
+  avx512bf16,  ///< AVX-512 and products of bf16 pairs
 };
 
-/// "scalar", "avx2", "avx512".
+/// "scalar", "avx2", "avx512", "avx512bf16".
 std::string_view name_of(Isa isa);
 
 /// The levels this library was built with, slowest first.

@@ -22,7 +22,7 @@
 #endif
 
 namespace saccade::cpu {
-const KernelSet kAvx2Kernels = avx2::kernel_table();
+const KernelSet kAvx2Kernels = avx2::kernel_table(Isa::avx2, kAvx2KernelsF64);
 }
 
 #endif

@@ -23,7 +23,7 @@
 #endif
 
 namespace saccade::cpu {
-const KernelSet kAvx512Kernels = avx512::kernel_table();
+const KernelSet kAvx512Kernels = avx512::kernel_table(Isa::avx512, kAvx512KernelsF64);
 }
 
 #endif

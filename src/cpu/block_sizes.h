@@ -29,4 +29,9 @@ static_assert(kBlockK % kTileColumns == 0);
 inline constexpr int kBlockQ = 96;
 static_assert(kBlockQ % kTileRows == 0);
 
+/// Columns of a key block that are computed or skipped together, a multiple of every tile's.
+inline constexpr int kGranule = 32;
+inline constexpr int kGranules = kBlockK / kGranule;
+static_assert(kGranule % kTileColumns == 0);
+
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

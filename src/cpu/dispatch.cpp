@@ -21,14 +21,20 @@ constexpr std::array kKernels = {
 #ifdef SACCADE_X86
     &kAvx2Kernels,
     &kAvx512Kernels,
+    &kAvx512Bf16Kernels,
 #endif
 };
 
 #ifdef SACCADE_X86
-/// Clang 14's __builtin_cpu_supports does not know the name.
+// Clang 14's __builtin_cpu_supports does not know these names.
 bool has_f16c() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+bool has_avx512bf16() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  constexpr unsigned kAvx512Bf16 = 1u << 5;  // leaf 7, subleaf 1, EAX
+  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & kAvx512Bf16) != 0;
 }
 #endif
 
@@ -42,6 +48,8 @@ bool machine_has(Isa isa) {
     case Isa::avx512:
       return machine_has(Isa::avx2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    case Isa::avx512bf16:
+      return machine_has(Isa::avx512) && has_avx512bf16();
 #else
     default:
       return false;
@@ -93,6 +101,8 @@ std::string_view name_of(Isa isa) {
       return "avx2";
     case Isa::avx512:
       return "avx512";
+    case Isa::avx512bf16:
+      return "avx512bf16";
   }
   return "unknown";
 }

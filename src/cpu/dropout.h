@@ -19,13 +19,14 @@ struct Dropout {
 
   /// Sets the dropped ones of values[begin, end) to 0: columns `first_key` + begin and on; first_key is a multiple
   /// of 64.
-  void apply(float* values, int begin, int end, std::uint32_t batch_head, std::uint32_t row,
+  template <class T>
+  void apply(T* values, int begin, int end, std::uint32_t batch_head, std::uint32_t row,
              std::int64_t first_key) const {
     alignas(64) std::uint32_t words[4][16];
     for (int group = begin / 64 * 64; group < end; group += 64) {
       draw(batch_head, row, static_cast<std::uint32_t>((first_key + group) / 64 * 16), words);
       for (int j = std::max(group, begin); j < std::min(group + 64, end); ++j)
-        if (words[(j - group) / 16][j % 16] < threshold) values[j] = 0.0f;
+        if (words[(j - group) / 16][j % 16] < threshold) values[j] = T{};
     }
   }
 

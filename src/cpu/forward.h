@@ -1,230 +1,344 @@
 // Attention of one block of query rows: FlashAttention-2's order (arXiv:2307.08691) on two nested levels of tiles.
 //
-//   for each key block that a row of the query block can see        (K packed transposed, V in place)
+//   for each key block that a row of the query block can see        (K packed transposed, V in place or packed)
 //     for each tile of kTileRows query rows
+//       which granules of 32 keys does some row see?                plan
 //       S = Q K^T                      score_tile, 32 keys at a time, with the exponentials of the tile before
 //       softcap, biases, masks         finish_scores, only where a score needs them
 //       m, alpha                       RowState::raise
-//       P = exp2(S - m), l += P        exp_tile, or inside the next score_tile
+//       P = exp(S - m), l += P         exp_tile, or inside the next score_tile
 //       O = alpha O + P V              value_product
-//   o = O / l,  lse = m ln2 + ln l
+//   o = O / l,  lse = m + ln l
 #pragma once
 
 #include "cpu/dropout.h"
-#include "cpu/mask.h"
+#include "cpu/scores.h"
 #include "cpu/softmax.h"
 #include "cpu/tile.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-/// One tile of query rows against a range of one key block.
+// ---- Packed blocks -------------------------------------------------------------------------------------------
+
+/// Calls f(Arithmetic{}) with the arithmetic of a call.
+template <class F>
+decltype(auto) with_arithmetic(const AttentionParams& p, F f) {
+  if constexpr (kHasPairs) {
+    if (p.q.dtype == DType::bf16 && p.k.dtype == DType::bf16 && p.v.dtype == DType::bf16) return f(BfloatPairs{});
+  }
+  return p.changes_every_score() ? f(NaturalScale{}) : f(FoldedScale{});
+}
+
+/// Calls f(T{}) with the element type of a tensor.
+template <class F>
+decltype(auto) with_storage(DType dtype, F f) {
+  if constexpr (kIsDouble) {
+    return f(double{});
+  } else {
+    switch (dtype) {
+      case DType::bf16:
+        return f(bfloat16{});
+      case DType::f16:
+        return f(float16{});
+      default:
+        return f(float{});
+    }
+  }
+}
+
+/// Whether values are read where they lie: those that need no conversion.
+inline bool values_in_place(const AttentionParams& p) { return p.v.dtype == dtype_of<Scalar> && !p.block_table; }
+
+/// Numbers of one packed key block: its keys, and behind them its values unless they are read in place.
+template <class Arithmetic>
+std::int64_t packed_block_size(const AttentionParams& p) {
+  const std::int64_t values = values_in_place(p) ? 0 : packed_value_size<Arithmetic>(p.head_dim_v);
+  return packed_key_size<Arithmetic>(p.head_dim) + values;
+}
+
+/// Packs the block at `first_key`. Keys and values outside `readable` are not touched; those next to it are zeros.
+template <class Arithmetic>
+void pack_block(const AttentionParams& p, std::int64_t batch, std::int64_t kv_head, std::int64_t first_key,
+                KeyRange readable, Scalar* packed) {
+  with_storage(p.k.dtype, [&](auto type) {
+    using T = decltype(type);
+    if constexpr (!Arithmetic::kPairs || std::is_same_v<T, bfloat16>) {
+      const KeyRows<T> k = p.key_rows<T>(p.k, batch, kv_head);
+      const std::int64_t end = std::min<std::int64_t>(round_up(readable.end - first_key, kGranule), kBlockK);
+      const std::int64_t begin = std::max<std::int64_t>(readable.begin - first_key, 0) / kGranule * kGranule;
+      for (std::int64_t j = begin; j < end; j += kWidth)
+        pack_keys<Arithmetic>(k, first_key + j, readable, p.head_dim, packed + j);
+    }
+  });
+  if (values_in_place(p)) return;
+  with_storage(p.v.dtype, [&](auto type) {
+    using T = decltype(type);
+    if constexpr (!Arithmetic::kPairs || std::is_same_v<T, bfloat16>)
+      pack_values<Arithmetic>(p.key_rows<T>(p.v, batch, kv_head), first_key, readable, p.head_dim_v,
+                              packed + packed_key_size<Arithmetic>(p.head_dim));
+  });
+}
+
+// ---- One block of query rows ---------------------------------------------------------------------------------
+
+/// What a tile of query rows does with one key block.
 struct TileStep {
   int tile = 0;
   std::int64_t first_key = 0;          // of the block
-  int begin = 0, end = 0;              // columns of the block, multiples of kTileColumns
+  Granules granules;                   // computed
   int value_begin = 0, value_end = 0;  // columns that some row of the tile can see
-  const float* keys = nullptr;         // the packed block
+  const Scalar* block = nullptr;       // packed
 };
 
-/// The memory of one thread's work on a query block.
+/// The memory of one thread's work on a query block of `tiles` tiles.
+template <class Arithmetic>
 class ForwardScratch {
  public:
-  static std::size_t floats(const AttentionParams& p) {
-    return static_cast<std::size_t>(kTiles * packed_query_floats(p.head_dim) + kBlockQ * output_stride(p) +
-                                    3 * kTileRows * kBlockK + kBlockK + packed_key_floats(p.head_dim)) +
-           kTiles * sizeof(RowState) / sizeof(float);
+  static std::int64_t size(const AttentionParams& p, std::int64_t tiles) {
+    return tiles * (packed_query_size(steps_of<Arithmetic>(p.head_dim)) + kTileRows * output_stride(p) +
+                    static_cast<std::int64_t>(sizeof(RowState) / sizeof(Scalar))) +
+           4 * kTileRows * kBlockK + packed_block_size<Arithmetic>(p);
   }
 
-  ForwardScratch(const AttentionParams& p, float* memory)
-      : query_floats_(packed_query_floats(p.head_dim)), o_stride_(output_stride(p)) {
+  ForwardScratch(const AttentionParams& p, std::int64_t tiles, Scalar* memory)
+      : query_size_(packed_query_size(steps_of<Arithmetic>(p.head_dim))), o_stride_(output_stride(p)) {
     const auto take = [&memory](std::int64_t n) { return std::exchange(memory, memory + n); };
-    queries_ = take(kTiles * query_floats_);
-    o_ = take(kBlockQ * o_stride_);
     scores_[0] = take(kTileRows * kBlockK);
     scores_[1] = take(kTileRows * kBlockK);
     probabilities = take(kTileRows * kBlockK);
-    mask_row = take(kBlockK);
-    packed_block = take(packed_key_floats(p.head_dim));
-    states_ = reinterpret_cast<RowState*>(memory);
+    mask = take(kTileRows * kBlockK);
+    queries_ = take(tiles * query_size_);
+    o_ = take(tiles * kTileRows * o_stride_);
+    states_ =
+        reinterpret_cast<RowState*>(take(tiles * static_cast<std::int64_t>(sizeof(RowState) / sizeof(Scalar))));
+    packed_block = memory;
   }
 
-  static constexpr int kTiles = kBlockQ / kTileRows;
-
-  float* queries(int tile) { return queries_ + tile * query_floats_; }
-  float* o(int tile) { return o_ + tile * kTileRows * o_stride_; }
+  Scalar* queries(int tile) { return queries_ + tile * query_size_; }
+  Scalar* o(int tile) { return o_ + tile * kTileRows * o_stride_; }
   std::int64_t o_stride() const { return o_stride_; }
-  float* scores(int parity) { return scores_[parity]; }
+  Scalar* scores(int parity) { return scores_[parity]; }
   RowState& state(int tile) { return states_[tile]; }
 
-  float* probabilities;  // [kTileRows][kBlockK]
-  float* mask_row;       // [kBlockK]
-  float* packed_block;   // one key block, when the caller has none packed
+  Scalar* probabilities;  // [kTileRows][kBlockK]
+  Scalar* mask;           // [kTileRows][kBlockK]
+  Scalar* packed_block;   // when the caller has none packed
 
  private:
   static std::int64_t output_stride(const AttentionParams& p) { return round_up(p.head_dim_v, 16); }
 
-  std::int64_t query_floats_, o_stride_;
-  float* queries_;
-  float* o_;
-  float* scores_[2];
+  std::int64_t query_size_, o_stride_;
+  Scalar* queries_;
+  Scalar* o_;
+  Scalar* scores_[2];
   RowState* states_;
 };
 
+/// The most tiles of one query block.
+inline constexpr int kMostTiles = 1024 / kTileRows;
+
 /// `kCareful` computes a single row and keeps the values of hidden keys out of every product.
-template <bool kCareful>
+template <class Arithmetic, bool kCareful>
 class QueryBlock {
  public:
-  QueryBlock(const AttentionParams& params, std::int64_t batch, std::int64_t head, std::int64_t row,
-             const float* packed_keys, float* memory)
+  QueryBlock(const AttentionParams& params, const QueryRows& work, const PackedKeys& packed, Scalar* memory)
       : p_(params),
-        batch_(batch),
-        head_(head),
-        kv_head_(head / (params.num_heads / params.num_kv_heads)),
-        row_(row),
-        rows_(static_cast<int>(std::min<std::int64_t>(kCareful ? 1 : kBlockQ, params.seqlen_q - row))),
+        batch_(work.batch),
+        head_(work.head),
+        kv_head_(work.head / (params.num_heads / params.num_kv_heads)),
+        row_(work.row),
+        rows_(static_cast<int>(std::min(work.rows, params.rows(work.batch) - work.row))),
         tiles_((rows_ + kTileRows - 1) / kTileRows),
-        packed_keys_(packed_keys),
-        visibility_(params, batch),
-        touches_all_(changes_every_score(params) || params.weights.data != nullptr),
+        packed_(packed),
+        visibility_(params, work.batch),
+        finisher_(params, visibility_, work.batch, work.head, Arithmetic::kPairs),
         dropout_(params),
-        scratch_(params, memory) {}
+        spread_(exp_spread<Arithmetic>(steps_of<Arithmetic>(params.head_dim))),
+        scratch_(params, tiles_, memory) {
+    const Scalar scale = static_cast<Scalar>(params.scale);
+    if constexpr (!Arithmetic::kPairs) {
+      query_factor_ = Arithmetic::kScaledExp ? scale : static_cast<Scalar>(params.scale * 1.4426950408889634074);
+      exp_factor_ = Arithmetic::kScaledExp ? kLog2E : Scalar{1};
+      natural_ = Arithmetic::kScaledExp ? Scalar{1} : kLn2;
+    } else {  // the sign goes with the queries, so that a larger score is a larger logit
+      query_factor_ = scale;
+      natural_ = finisher_.touches_all() ? Scalar{1} : std::abs(scale);
+      exp_factor_ = natural_ * kLog2E;
+    }
+  }
 
   void run() {
     begin();
-    const KeyRange first = visibility_.visible(row_), last = visibility_.visible(row_ + rows_ - 1);
-    std::int64_t from = std::max<std::int64_t>(first.begin, 0), to = last.end;
-    if (p_.weights.data) from = 0, to = p_.seqlen_k;  // every weight is written, the zeros too
-    for (std::int64_t first_key = from / kBlockK * kBlockK; first_key < to; first_key += kBlockK) {
-      const float* keys = packed_block(first_key);
+    KeyRange range = visibility_.visible(row_, rows_);
+    if (p_.saves_scores()) range = finisher_.all_keys();  // every number is written, of hidden keys too
+    for (std::int64_t first_key = range.begin / kBlockK * kBlockK; first_key < range.end; first_key += kBlockK) {
+      const Scalar* block = nullptr;
       for (int tile = 0; tile < tiles_; ++tile) {
         TileStep step = plan(tile, first_key);
-        step.keys = keys;
-        if (step.begin < step.end) advance(step);
+        if (step.granules.count == 0) continue;
+        if (!block) block = packed_block(first_key, range);
+        step.block = block;
+        advance(step);
       }
     }
     if (pending_) finish_pending(TileStep{}, nullptr);
     end();
   }
 
+  /// Rows whose output was not finite: a weight of 0 may have met a hidden NaN.
+  bool is_finite(int i) const { return !(not_finite_[i / kTileRows] >> (i % kTileRows) & 1u); }
+  int rows() const { return rows_; }
+
  private:
   int tile_rows(int tile) const { return std::min(kTileRows, rows_ - tile * kTileRows); }
   std::int64_t tile_row(int tile) const { return row_ + tile * kTileRows; }
+  std::int64_t keys() const { return p_.keys(batch_); }
 
   void begin() {
-    const float factor =
-        p_.softcap != 0.0f ? p_.scale / p_.softcap : static_cast<float>(double{p_.scale} * 1.4426950408889634);
     for (int tile = 0; tile < tiles_; ++tile) {
-      pack_queries(p_.q.row(batch_, head_, tile_row(tile)), p_.q.row_stride, tile_rows(tile), p_.head_dim, factor,
-                   scratch_.queries(tile));
+      with_storage(p_.q.dtype, [&](auto type) {
+        using T = decltype(type);
+        if constexpr (!Arithmetic::kPairs || std::is_same_v<T, bfloat16>)
+          pack_queries<Arithmetic>(p_.row_of<T>(p_.q, batch_, head_, tile_row(tile)), p_.q.row_stride,
+                                   tile_rows(tile), p_.head_dim, query_factor_, scratch_.queries(tile));
+      });
       scratch_.state(tile).reset();
     }
-    std::fill_n(scratch_.o(0), tiles_ * kTileRows * scratch_.o_stride(), 0.0f);
+    std::fill_n(scratch_.o(0), tiles_ * kTileRows * scratch_.o_stride(), Scalar{0});
   }
 
-  const float* packed_block(std::int64_t first_key) {
-    if (packed_keys_) return packed_keys_ + first_key / kBlockK * packed_key_floats(p_.head_dim);
-    pack_key_block(p_.k.row(batch_, kv_head_, first_key), p_.k.row_stride,
-                   std::min<std::int64_t>(kBlockK, p_.seqlen_k - first_key), p_.head_dim, scratch_.packed_block);
+  /// May be told a range that begins or ends within the block.
+  const Scalar* packed_block(std::int64_t first_key, KeyRange range) {
+    if (packed_.blocks)
+      return static_cast<const Scalar*>(packed_.blocks) +
+             (first_key / kBlockK - packed_.first_block) * packed_block_size<Arithmetic>(p_);
+    pack_block<Arithmetic>(p_, batch_, kv_head_, first_key, range, scratch_.packed_block);
     return scratch_.packed_block;
   }
 
-  TileStep plan(int tile, std::int64_t first_key) const {
-    const KeyRange first = visibility_.visible(tile_row(tile));
-    const KeyRange last = visibility_.visible(tile_row(tile) + tile_rows(tile) - 1);
-    const std::int64_t length = std::min<std::int64_t>(kBlockK, p_.seqlen_k - first_key);
+  TileStep plan(int tile, std::int64_t first_key) {
     TileStep step;
     step.tile = tile;
     step.first_key = first_key;
-    step.value_begin = static_cast<int>(std::clamp<std::int64_t>(first.begin - first_key, 0, length));
-    step.value_end = static_cast<int>(std::clamp<std::int64_t>(last.end - first_key, 0, length));
-    step.begin = step.value_begin / kTileColumns * kTileColumns;
-    step.end =
-        step.value_begin < step.value_end ? static_cast<int>(round_up(step.value_end, kTileColumns)) : step.begin;
-    if (p_.weights.data) {
-      step.begin = 0;
-      step.end = static_cast<int>(round_up(length, kTileColumns));
-    }
+    const std::int64_t row = tile_row(tile), rows = tile_rows(tile);
+    const KeyRange range = visibility_.visible(row, rows);
+    const std::int64_t length = std::min<std::int64_t>(kBlockK, keys() - first_key);
+    step.value_begin = static_cast<int>(std::clamp<std::int64_t>(range.begin - first_key, 0, length));
+    step.value_end = static_cast<int>(std::clamp<std::int64_t>(range.end - first_key, 0, length));
+    step.granules = finisher_.plan(row, rows, first_key, scratch_.mask);
     return step;
   }
 
   /// Computes the scores of `step` while the exponentials of the step before run, then finishes that one.
   void advance(const TileStep& step) {
-    alignas(64) float row_max[kTileRows * kWidth];
+    alignas(64) Scalar row_max[kTileRows * kWidth];
     for (int i = 0; i < kTileRows * kWidth; i += kWidth) store(row_max + i, broadcast(-kInfinity));
     finish_pending(step, row_max);
-    finish_scores_of(step, row_max);
-    scratch_.state(step.tile).raise(row_max, alpha_);
+    finisher_.finish(tile_row(step.tile), tile_rows(step.tile), step.first_key, step.granules, scratch_.mask,
+                     scratch_.scores(parity_), row_max);
+    scratch_.state(step.tile).raise(row_max, exp_factor_, alpha_);
     pending_ = true;
     pending_step_ = step;
   }
 
   /// The score tiles of `next` (if any), paired with the exponential tiles of the pending step (if any); then the
   /// pending step's product with V.
-  void finish_pending(const TileStep& next, float* row_max) {
+  void finish_pending(const TileStep& next, Scalar* row_max) {
     parity_ ^= 1;
     const TileStep& last = pending_step_;
-    RowState& state = scratch_.state(last.tile);
-    const bool overlap = kCanOverlap && p_.head_dim >= kOverlapMinHeadDim;
-    float* scores = scratch_.scores(parity_);
-    const float* last_scores = scratch_.scores(parity_ ^ 1);
-    const float* queries = scratch_.queries(next.tile);
-    const auto pending_exp = [&](int column) {
-      return PendingExp{last_scores + column, scratch_.probabilities + column, state.m, state.l};
-    };
-    int column = next.begin, exp_column = pending_ ? last.begin : last.end;
-    if constexpr (kCanOverlap) {
-      if (overlap)
-        for (; column < next.end && exp_column < last.end; column += kTileColumns, exp_column += kTileColumns)
-          score_tile<true>(queries, next.keys + column, p_.head_dim, scores + column, row_max,
-                           pending_exp(exp_column));
+    const int exps = pending_ ? last.granules.count * kTilesOfAGranule : 0;
+    const int scores = next.granules.count * kTilesOfAGranule;
+    for (int i = 0; i < std::max(scores, exps); ++i) {
+      if (i < scores && i < exps && spread_ > 0) {
+        score(next, i, row_max, pending_exp(last, i));
+      } else {
+        if (i < exps) exp_tile<Arithmetic>(pending_exp(last, i));
+        if (i < scores) score(next, i, row_max, PendingExp{});
+      }
     }
-    for (; exp_column < last.end; exp_column += kTileColumns) exp_tile(pending_exp(exp_column));
-    for (; column < next.end; column += kTileColumns)
-      score_tile<false>(queries, next.keys + column, p_.head_dim, scores + column, row_max, PendingExp{});
-    if (pending_) add_values(last, last_scores);
+    if (pending_) add_values(last);
   }
 
-  void finish_scores_of(const TileStep& step, float* row_max) {
-    const std::int64_t row = tile_row(step.tile);
-    const int rows = tile_rows(step.tile);
-    const KeyRange first = visibility_.visible(row), last = visibility_.visible(row + rows - 1);
-    const bool all_visible = last.begin <= step.first_key + step.begin && first.end >= step.first_key + step.end;
-    if (all_visible && !touches_all_) return;
-    float* scores = scratch_.scores(parity_);
-    for (int i = 0; i < rows; ++i)
-      store(row_max + i * kWidth, finish_scores(p_, visibility_, batch_, head_, row + i, step.first_key,
-                                                step.begin, step.end, scores + i * kBlockK, scratch_.mask_row));
-    if (p_.weights.data) save_scores(step, scores);
+  static constexpr int kTilesOfAGranule = kGranule / kTileColumns;
+  static int column_of(const TileStep& step, int i) {
+    return step.granules.index[i / kTilesOfAGranule] * kGranule + i % kTilesOfAGranule * kTileColumns;
   }
 
-  void add_values(const TileStep& step, const float* scores) {
-    if (p_.dropout_p > 0.0)
-      for (int i = 0; i < tile_rows(step.tile); ++i)
-        dropout_.apply(scratch_.probabilities + i * kBlockK, step.value_begin, step.value_end, batch_head(),
-                       static_cast<std::uint32_t>(tile_row(step.tile) + i), step.first_key);
-    const int from = step.value_begin;
-    const std::int64_t keys = step.value_end - from;
-    if (keys <= 0) return;
-    const float* v = p_.v.row(batch_, kv_head_, step.first_key + from);
-    float* o = scratch_.o(step.tile);
-    if constexpr (kCareful)
-      value_product_of_visible(scores + from, scratch_.probabilities + from, v, p_.v.row_stride, keys,
-                               p_.head_dim_v, alpha_[0], o);
+  PendingExp pending_exp(const TileStep& last, int i) {
+    const int column = column_of(last, i);
+    RowState& state = scratch_.state(last.tile);
+    return {scratch_.scores(parity_ ^ 1) + column, scratch_.probabilities + column / (Arithmetic::kPairs ? 2 : 1),
+            state.m, state.l, &exp_factor_};
+  }
+
+  /// Score tile i of a step. The maximum of tiles that are yet to be finished is taken then.
+  void score(const TileStep& step, int i, Scalar* row_max, const PendingExp& work) {
+    alignas(64) Scalar unused_max[kTileRows * kWidth];
+    const int column = column_of(step, i);
+    const Scalar* queries = scratch_.queries(step.tile);
+    Scalar* scores = scratch_.scores(parity_) + column;
+    Scalar* max = step.granules.is_partial(i / kTilesOfAGranule) ? unused_max : row_max;
+    const std::int64_t steps = steps_of<Arithmetic>(p_.head_dim);
+    if (!work.scores)
+      score_tile<Arithmetic, 0>(queries, step.block + column, steps, scores, max, work);
+    else if (spread_ > 2)
+      score_tile<Arithmetic, Arithmetic::kExp.degree>(queries, step.block + column, steps, scores, max, work);
     else
-      value_product(scratch_.probabilities + from, v, p_.v.row_stride, keys, p_.head_dim_v, alpha_, o,
-                    scratch_.o_stride());
+      score_tile<Arithmetic, 2>(queries, step.block + column, steps, scores, max, work);
+  }
+
+  void add_values(const TileStep& step) {
+    alignas(64) static constexpr auto kOnes = [] {
+      std::array<Scalar, kTileRowsPadded> ones{};
+      ones.fill(1);
+      return ones;
+    }();
+    const Scalar* alpha = alpha_;
+    const Granules& granules = step.granules;
+    for (int first = 0, last; first < granules.count; first = last) {
+      for (last = first + 1; last < granules.count && granules.index[last] == granules.index[last - 1] + 1;)
+        ++last;
+      const int begin = std::max(step.value_begin, granules.index[first] * kGranule);
+      const int end = std::min(step.value_end, (granules.index[last - 1] + 1) * kGranule);
+      if (begin < end) add_values(step, begin, end, alpha);
+      if (begin < end) alpha = kOnes.data();
+    }
+  }
+
+  /// Columns [begin, end) of the step's block.
+  void add_values(const TileStep& step, int begin, int end, const Scalar* alpha) {
+    if (p_.dropout_p > 0.0) drop(step, begin, end);
+    constexpr int kKeys = Arithmetic::kPairs ? 2 : 1;  // of a step
+    const Scalar* p = scratch_.probabilities + begin / kKeys;
+    Scalar* o = scratch_.o(step.tile);
+    ValueRows rows;
+    if (values_in_place(p_)) {
+      rows.data = p_.key_rows<Scalar>(p_.v, batch_, kv_head_)[step.first_key + begin];
+      rows.stride = p_.v.row_stride;
+    } else {
+      rows.stride = packed_value_columns(p_.head_dim_v);
+      rows.data = step.block + packed_key_size<Arithmetic>(p_.head_dim) + begin / kKeys * rows.stride;
+    }
+    rows.steps = (end + kKeys - 1) / kKeys - begin / kKeys;
+    if constexpr (kCareful)
+      value_product_of_visible<Arithmetic>(scratch_.scores(parity_ ^ 1) + begin / kKeys * kKeys, p, rows,
+                                           p_.head_dim_v, alpha[0], o);
+    else
+      value_product<Arithmetic>(p, rows, p_.head_dim_v, alpha, o, scratch_.o_stride());
+  }
+
+  void drop(const TileStep& step, int begin, int end) {
+    for (int i = 0; i < tile_rows(step.tile); ++i) {
+      Scalar* row = scratch_.probabilities + i * kBlockK;
+      const auto number = static_cast<std::uint32_t>(tile_row(step.tile) + i);
+      if constexpr (Arithmetic::kPairs)
+        dropout_.apply(reinterpret_cast<bfloat16*>(row), begin, end, batch_head(), number, step.first_key);
+      else
+        dropout_.apply(row, begin, end, batch_head(), number, step.first_key);
+    }
   }
 
   std::uint32_t batch_head() const { return static_cast<std::uint32_t>(batch_ * p_.num_heads + head_); }
-
-  /// Keeps the finished scores where the weights will stand, until m and l are final.
-  void save_scores(const TileStep& step, const float* scores) {
-    const std::size_t columns =
-        static_cast<std::size_t>(std::min<std::int64_t>(step.end, p_.seqlen_k - step.first_key));
-    for (int i = 0; i < tile_rows(step.tile); ++i)
-      std::memcpy(p_.weights.row(batch_, head_, tile_row(step.tile) + i) + step.first_key, scores + i * kBlockK,
-                  columns * sizeof(float));
-  }
 
   void end() {
     for (int tile = 0; tile < tiles_; ++tile)
@@ -234,16 +348,20 @@ class QueryBlock {
   void end_row(int tile, int i) {
     const std::int64_t row = tile_row(tile) + i;
     const RowState& state = scratch_.state(tile);
-    const RowResult result = finish_row(state.m[i], state.sum(i), p_.sinks ? p_.sinks[head_] : -kInfinity);
-    if (p_.lse.data) p_.lse.head(batch_, head_)[row * p_.lse.row_stride] = result.lse;
-    if (p_.weights.data) write_weights(row, state.m[i], result.scale);
-    const float keep_scale = static_cast<float>(1.0 / (1.0 - p_.dropout_p));
-    const bool finite = write_output(scratch_.o(tile) + i * scratch_.o_stride(), result.scale * keep_scale,
-                                     p_.o.row(batch_, head_, row));
+    const Scalar sink = p_.sinks ? static_cast<Scalar>(p_.sinks[head_]) : -kInfinity;
+    const RowResult result = finish_row(state.m[i] * natural_, state.sum(i), sink);
+    if (p_.lse.data) *p_.row_of<Scalar>(p_.lse, batch_, head_, row) = result.lse;
+    if (p_.saves_scores()) finisher_.write_saved(row, state.m[i], result.scale, dropout_);
+    const Scalar keep_scale = static_cast<Scalar>(1.0 / (1.0 - p_.dropout_p));
+    const bool finite = with_storage(p_.o.dtype, [&](auto type) {
+      return write_output(scratch_.o(tile) + i * scratch_.o_stride(), result.scale * keep_scale,
+                          p_.row_of<decltype(type)>(p_.o, batch_, head_, row));
+    });
     if (!finite && !kCareful) not_finite_[tile] |= 1u << i;
   }
 
-  bool write_output(const float* from, float scale, float* to) const {
+  template <class T>
+  bool write_output(const Scalar* from, Scalar scale, T* to) const {
     const Vec factor = broadcast(scale);
     Vec finite = zero();  // stays 0 unless something is NaN or infinite
     for (std::int64_t d = 0; d < p_.head_dim_v; d += kWidth) {
@@ -256,52 +374,35 @@ class QueryBlock {
     return !any(is_nan(finite));
   }
 
-  void write_weights(std::int64_t row, float m, float scale) {
-    float* weights = p_.weights.row(batch_, head_, row);
-    const float keep_scale = p_.weights_after_dropout ? static_cast<float>(1.0 / (1.0 - p_.dropout_p)) : 1.0f;
-    const Vec maximum = broadcast(m), factor = broadcast(scale * keep_scale);
-    alignas(64) float block[kBlockK];
-    for (std::int64_t first_key = 0; first_key < p_.seqlen_k; first_key += kBlockK) {
-      const int n = static_cast<int>(std::min<std::int64_t>(kBlockK, p_.seqlen_k - first_key));
-      for (int j = 0; j < n; j += kWidth) {
-        const Vec s = load_first(weights + first_key + j, n - j);
-        const Vec w = mul(exp2(sub(s, maximum)), factor);
-        store(block + j, select(equal(s, broadcast(-kInfinity)), zero(), w));
-      }
-      if (p_.weights_after_dropout && p_.dropout_p > 0.0)
-        dropout_.apply(block, 0, n, batch_head(), static_cast<std::uint32_t>(row), first_key);
-      std::memcpy(weights + first_key, block, static_cast<std::size_t>(n) * sizeof(float));
-    }
-  }
-
- public:
-  /// Rows whose output was not finite: a weight of 0 may have met a hidden NaN.
-  bool is_finite(int i) const { return !(not_finite_[i / kTileRows] >> (i % kTileRows) & 1u); }
-  int rows() const { return rows_; }
-
- private:
   const AttentionParams& p_;
   std::int64_t batch_, head_, kv_head_, row_;
   int rows_, tiles_;
-  const float* packed_keys_;
+  PackedKeys packed_;
   Visibility visibility_;
-  bool touches_all_;
+  ScoreFinisher finisher_;
   Dropout dropout_;
-  ForwardScratch scratch_;
+  int spread_;
+  ForwardScratch<Arithmetic> scratch_;
+  Scalar query_factor_, exp_factor_, natural_;  // of queries; from scores to base 2; from scores to natural units
 
   int parity_ = 0;
   bool pending_ = false;
   TileStep pending_step_;
-  alignas(64) float alpha_[kTileRowsPadded];  // of the pending step
-  unsigned not_finite_[ForwardScratch::kTiles] = {};
+  alignas(64) Scalar alpha_[kTileRowsPadded];  // of the pending step
+  unsigned not_finite_[kMostTiles] = {};
 };
 
-inline void forward(const AttentionParams& params, std::int64_t batch, std::int64_t head, std::int64_t row,
-                    const float* packed_keys, float* scratch) {
-  QueryBlock<false> block(params, batch, head, row, packed_keys, scratch);
-  block.run();
-  for (int i = 0; i < block.rows(); ++i)
-    if (!block.is_finite(i)) QueryBlock<true>(params, batch, head, row + i, packed_keys, scratch).run();
+inline void forward(const AttentionParams& params, const QueryRows& work, const PackedKeys& packed,
+                    void* scratch) {
+  with_arithmetic(params, [&](auto arithmetic) {
+    using Arithmetic = decltype(arithmetic);
+    Scalar* memory = static_cast<Scalar*>(scratch);
+    QueryBlock<Arithmetic, false> block(params, work, packed, memory);
+    block.run();
+    for (int i = 0; i < block.rows(); ++i)
+      if (!block.is_finite(i))
+        QueryBlock<Arithmetic, true>(params, {work.batch, work.head, work.row + i, 1}, packed, memory).run();
+  });
 }
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

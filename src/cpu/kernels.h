@@ -10,27 +10,42 @@
 
 namespace saccade::cpu {
 
-/// How one call is cut up. Depends on the shapes of a head and on the instruction set alone, never on
-/// batch, seqlen_q or threads, so that a row's bits do not either.
+/// How one call is cut up, in rows, keys and bytes. Follows from the shapes of a head and the instruction set.
 struct ForwardPlan {
-  std::int64_t block_q = 0;             // query rows of one unit of work
-  std::int64_t block_k = 0;             // keys of one packed block, at absolute multiples of block_k
-  std::size_t packed_block_floats = 0;  // of one packed key block
-  std::size_t scratch_floats = 0;       // of one thread
+  std::int64_t block_q = 0;                    // query rows of the usual unit of work
+  std::int64_t block_q_alone = 0;              // ... where it packs its keys for itself
+  std::int64_t block_k = 0;                    // keys of one packed block, at absolute multiples of block_k
+  std::size_t packed_block = 0;                // bytes of one packed key block
+  std::size_t scratch = 0, scratch_alone = 0;  // bytes of one thread
+};
+
+/// Rows [row, row + rows) of one query head, as far as there are any.
+struct QueryRows {
+  std::int64_t batch = 0, head = 0, row = 0, rows = 0;
+};
+
+/// Key blocks packed ahead, from `first_block` on; nullptr: none, they are packed on the way.
+struct PackedKeys {
+  const void* blocks = nullptr;
+  std::int64_t first_block = 0;
+};
+
+/// The kernels of one type of arithmetic. Memory handed to them is 64-byte aligned.
+struct AttentionKernels {
+  ForwardPlan (*plan_forward)(const AttentionParams&);
+  /// Packs one key block of (batch, kv_head), of which the keys in `readable` may be touched.
+  void (*pack_block)(const AttentionParams&, std::int64_t batch, std::int64_t kv_head, std::int64_t block,
+                     KeyRange readable, void* packed);
+  void (*forward)(const AttentionParams&, const QueryRows&, const PackedKeys&, void* scratch);
 };
 
 struct KernelSet {
   Isa isa = Isa::scalar;
 
-  ForwardPlan (*plan_forward)(const AttentionParams&);
-  /// Packs key block `block` of (batch, kv_head) into `packed`, 64-byte aligned.
-  void (*pack_keys)(const AttentionParams&, std::int64_t batch, std::int64_t kv_head, std::int64_t block,
-                    float* packed);
-  /// Attention of query rows [row, row + block_q) of one head. `packed_keys` holds all key blocks of the kv head,
-  /// or is nullptr: then the blocks are packed on the way, into the scratch.
-  void (*forward)(const AttentionParams&, std::int64_t batch, std::int64_t head, std::int64_t row,
-                  const float* packed_keys, float* scratch);
-  /// A path for heads of a few keys and dimensions: no packing, no scratch, no threads.
+  AttentionKernels f32;  // f32, bf16, f16
+  const AttentionKernels* f64 = nullptr;
+
+  /// A path for heads of a few keys and dimensions, f32: no packing, no scratch, no threads.
   bool (*is_small)(const AttentionParams&);
   void (*forward_small)(const AttentionParams&, std::int64_t batch, std::int64_t head);
 
@@ -46,7 +61,11 @@ struct KernelSet {
   /// multiple of 1024, in order. The results only keep the compiler from leaving the work out.
   float (*multiply_add_chains)(std::int64_t steps);
   std::int64_t chain_flops = 0;
+  float (*bf16_pair_chains)(std::int64_t steps);  // nullptr where the level has no such product
+  std::int64_t bf16_chain_flops = 0;
   float (*read_all)(const float* data, std::int64_t floats);
+
+  const AttentionKernels& attention(DType dtype) const { return dtype == DType::f64 ? *f64 : f32; }
 };
 
 /// The kernels that calls use now. Throws std::invalid_argument when SACCADE_ISA asks for what is not there.
@@ -56,9 +75,13 @@ const KernelSet& active_kernels();
 std::span<const KernelSet* const> all_kernels();
 
 extern const KernelSet kScalarKernels;
+extern const AttentionKernels kScalarKernelsF64;
 #ifdef SACCADE_X86
 extern const KernelSet kAvx2Kernels;
+extern const AttentionKernels kAvx2KernelsF64;
 extern const KernelSet kAvx512Kernels;
+extern const AttentionKernels kAvx512KernelsF64;
+extern const KernelSet kAvx512Bf16Kernels;
 #endif
 
 }  // namespace saccade::cpu

@@ -3,6 +3,7 @@
 
 #include "cpu/block_sizes.h"
 #include "cpu/math.h"
+#include "cpu/tile.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
@@ -25,6 +26,26 @@ inline float multiply_add_chains(std::int64_t steps) {
   for (int i = 0; i < kChains; ++i) sum = add(sum, chain[i]);
   return reduce_add(sum);
 }
+
+#ifdef SACCADE_BF16_PRODUCT
+inline constexpr std::int64_t kBf16ChainFlops = 2 * kChainFlops;
+
+/// The same with products of bf16 pairs.
+inline float bf16_pair_chains(std::int64_t steps) {
+  Vec chain[kChains];
+  const Vec ones = round_to_pairs(broadcast(0.999f), broadcast(0.999f));
+  SACCADE_UNROLL
+  for (int i = 0; i < kChains; ++i) chain[i] = broadcast(static_cast<float>(i));
+  for (std::int64_t step = 0; step < steps; ++step) {
+    SACCADE_UNROLL
+    for (int i = 0; i < kChains; ++i) chain[i] = pair_fma(ones, ones, chain[i]);
+  }
+  Vec sum = zero();
+  SACCADE_UNROLL
+  for (int i = 0; i < kChains; ++i) sum = add(sum, chain[i]);
+  return reduce_add(sum);
+}
+#endif
 
 /// Adds up `floats` floats, a multiple of 1024.
 inline float read_all(const float* data, std::int64_t floats) {

@@ -3,16 +3,19 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 #include <utility>
 
 #include "cpu/kernels.h"
 #include "params.h"
+#include "saccade/dtype.h"
 
 #ifdef SACCADE_X86
 #include <immintrin.h>

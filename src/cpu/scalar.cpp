@@ -2,10 +2,11 @@
 #include "cpu/prelude.h"
 
 #define SACCADE_ISA_NAMESPACE scalar
+#define SACCADE_SCALAR float
 #include "cpu/simd_scalar.h"
 
 #include "cpu/kernel_table.h"
 
 namespace saccade::cpu {
-const KernelSet kScalarKernels = scalar::kernel_table();
+const KernelSet kScalarKernels = scalar::kernel_table(Isa::scalar, kScalarKernelsF64);
 }

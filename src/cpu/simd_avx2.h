@@ -5,7 +5,7 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-inline constexpr Isa kIsa = Isa::avx2;
+using Scalar = float;
 inline constexpr int kWidth = 8;
 inline constexpr int kRegisters = 16;
 
@@ -26,6 +26,42 @@ SACCADE_INLINE __m256i lane_numbers() { return _mm256_set_epi32(7, 6, 5, 4, 3, 2
 SACCADE_INLINE __m256i first(int n) { return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), lane_numbers()); }
 SACCADE_INLINE Vec load_first(const float* p, int n) { return _mm256_maskload_ps(p, first(n)); }
 SACCADE_INLINE void store_first(float* p, int n, Vec x) { _mm256_maskstore_ps(p, first(n), x); }
+
+SACCADE_INLINE Vec widen(__m128i x, float16) { return _mm256_cvtph_ps(x); }
+SACCADE_INLINE Vec widen(__m128i x, bfloat16) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16));
+}
+template <class T>
+requires(sizeof(T) == 2) SACCADE_INLINE Vec loadu(const T* p) {
+  return widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)), T{});
+}
+template <class T>
+requires(sizeof(T) == 2) SACCADE_INLINE Vec load_first(const T* p, int n) {
+  if (n >= 8) return loadu(p);
+  alignas(16) std::uint16_t bits[8] = {};
+  for (int i = 0; i < n; ++i) bits[i] = p[i].bits;
+  return widen(_mm_load_si128(reinterpret_cast<const __m128i*>(bits)), T{});
+}
+template <class T>
+SACCADE_INLINE void store_first_halves(T* p, int n, __m128i x) {
+  if (n >= 8) return _mm_storeu_si128(reinterpret_cast<__m128i*>(p), x);
+  alignas(16) std::uint16_t bits[8];
+  _mm_store_si128(reinterpret_cast<__m128i*>(bits), x);
+  for (int i = 0; i < n; ++i) p[i].bits = bits[i];
+}
+SACCADE_INLINE void store_first(float16* p, int n, Vec x) {
+  store_first_halves(p, n, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+SACCADE_INLINE void store_first(bfloat16* p, int n, Vec x) {
+  const __m256i bits = _mm256_castps_si256(x), upper = _mm256_srli_epi32(bits, 16);
+  const __m256i even = _mm256_and_si256(upper, _mm256_set1_epi32(1));
+  const __m256i rounded =
+      _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), even), 16);
+  const __m256i quiet = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
+  const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+  const __m256i chosen = _mm256_blendv_epi8(rounded, quiet, nan);
+  store_first_halves(p, n, _mm_packus_epi32(_mm256_castsi256_si128(chosen), _mm256_extracti128_si256(chosen, 1)));
+}
 
 SACCADE_INLINE Vec add(Vec a, Vec b) { return _mm256_add_ps(a, b); }
 SACCADE_INLINE Vec sub(Vec a, Vec b) { return _mm256_sub_ps(a, b); }
@@ -59,6 +95,19 @@ SACCADE_INLINE Vec lane_index() { return _mm256_set_ps(7, 6, 5, 4, 3, 2, 1, 0); 
 SACCADE_INLINE Vec scale_by_exponent(Vec x, Vec rounded) {
   return _mm256_castsi256_ps(
       _mm256_add_epi32(_mm256_castps_si256(x), _mm256_slli_epi32(_mm256_castps_si256(rounded), 23)));
+}
+
+SACCADE_INLINE Vec reduce_add_each(const Vec (&x)[8]) {
+  Vec pairs[4], fours[2];
+  SACCADE_UNROLL
+  for (int i = 0; i < 4; ++i)
+    pairs[i] = add(_mm256_unpacklo_ps(x[2 * i], x[2 * i + 1]), _mm256_unpackhi_ps(x[2 * i], x[2 * i + 1]));
+  SACCADE_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    const __m256d a = _mm256_castps_pd(pairs[2 * i]), b = _mm256_castps_pd(pairs[2 * i + 1]);
+    fours[i] = add(_mm256_castpd_ps(_mm256_unpacklo_pd(a, b)), _mm256_castpd_ps(_mm256_unpackhi_pd(a, b)));
+  }
+  return add(_mm256_permute2f128_ps(fours[0], fours[1], 0x20), _mm256_permute2f128_ps(fours[0], fours[1], 0x31));
 }
 
 SACCADE_INLINE float reduce_add(Vec a) {

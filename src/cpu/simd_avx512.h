@@ -1,12 +1,13 @@
 // The Vec interface over AVX-512: 16 floats. The functions here have the same names and meaning for every
-// instruction set; nothing else in the kernels knows one.
+// instruction set and for both element types of the arithmetic (Scalar: float, or double in simd_*_f64.h); nothing
+// else in the kernels knows one.
 #pragma once
 
 #include "cpu/prelude.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-inline constexpr Isa kIsa = Isa::avx512;
+using Scalar = float;
 inline constexpr int kWidth = 16;
 inline constexpr int kRegisters = 32;
 
@@ -27,6 +28,32 @@ SACCADE_INLINE void storeu(float* p, Vec x) { _mm512_storeu_ps(p, x); }
 SACCADE_INLINE Mask first(int n) { return static_cast<Mask>(n >= 16 ? 0xffff : (1u << n) - 1u); }
 SACCADE_INLINE Vec load_first(const float* p, int n) { return _mm512_maskz_loadu_ps(first(n), p); }
 SACCADE_INLINE void store_first(float* p, int n, Vec x) { _mm512_mask_storeu_ps(p, first(n), x); }
+
+/// Narrower storage: widened exactly, and rounded once, to nearest even.
+SACCADE_INLINE Vec widen(__m256i x, float16) { return _mm512_cvtph_ps(x); }
+SACCADE_INLINE Vec widen(__m256i x, bfloat16) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
+}
+template <class T>
+requires(sizeof(T) == 2) SACCADE_INLINE Vec loadu(const T* p) {
+  return widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), T{});
+}
+template <class T>
+requires(sizeof(T) == 2) SACCADE_INLINE Vec load_first(const T* p, int n) {
+  return widen(_mm256_maskz_loadu_epi16(first(n), p), T{});
+}
+SACCADE_INLINE void store_first(float16* p, int n, Vec x) {
+  _mm256_mask_storeu_epi16(p, first(n), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+SACCADE_INLINE void store_first(bfloat16* p, int n, Vec x) {
+  const __m512i bits = _mm512_castps_si512(x), upper = _mm512_srli_epi32(bits, 16);
+  const __m512i even = _mm512_and_si512(upper, _mm512_set1_epi32(1));
+  const __m512i rounded =
+      _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), even), 16);
+  const __m512i quiet = _mm512_or_si512(upper, _mm512_set1_epi32(0x40));
+  const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+  _mm256_mask_storeu_epi16(p, first(n), _mm512_cvtepi32_epi16(_mm512_mask_blend_epi32(nan, rounded, quiet)));
+}
 
 SACCADE_INLINE Vec add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
 SACCADE_INLINE Vec sub(Vec a, Vec b) { return _mm512_sub_ps(a, b); }
@@ -68,6 +95,24 @@ SACCADE_INLINE Vec lane_index() { return _mm512_set_ps(15, 14, 13, 12, 11, 10, 9
 SACCADE_INLINE Vec scale_by_exponent(Vec x, Vec rounded) {
   return _mm512_castsi512_ps(
       _mm512_add_epi32(_mm512_castps_si512(x), _mm512_slli_epi32(_mm512_castps_si512(rounded), 23)));
+}
+
+/// The sums of the lanes of 16 vectors: lane i holds that of x[i]. The lanes of each are added in the same order.
+SACCADE_INLINE Vec reduce_add_each(const Vec (&x)[16]) {
+  Vec pairs[8], fours[4], eights[2];
+  SACCADE_UNROLL
+  for (int i = 0; i < 8; ++i)
+    pairs[i] = add(_mm512_unpacklo_ps(x[2 * i], x[2 * i + 1]), _mm512_unpackhi_ps(x[2 * i], x[2 * i + 1]));
+  SACCADE_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    const __m512d a = _mm512_castps_pd(pairs[2 * i]), b = _mm512_castps_pd(pairs[2 * i + 1]);
+    fours[i] = add(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)), _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
+  }
+  SACCADE_UNROLL
+  for (int i = 0; i < 2; ++i)
+    eights[i] = add(_mm512_shuffle_f32x4(fours[2 * i], fours[2 * i + 1], 0x88),
+                    _mm512_shuffle_f32x4(fours[2 * i], fours[2 * i + 1], 0xdd));
+  return add(_mm512_shuffle_f32x4(eights[0], eights[1], 0x88), _mm512_shuffle_f32x4(eights[0], eights[1], 0xdd));
 }
 
 SACCADE_INLINE float reduce_add(Vec a) { return _mm512_reduce_add_ps(a); }

@@ -1,6 +1,6 @@
 // Paths for problems of a few keys and dimensions, where packing, scratch memory and threads would cost more than
 // the work: a 6 x 3 input with 3 x 4 projections, say. Lanes run along queries, so that nothing is summed across
-// them.
+// them; every operation on a row is that of forward.h in the same order, so that its bits are the same.
 #pragma once
 
 #include "cpu/block_sizes.h"
@@ -13,10 +13,20 @@ inline constexpr std::int64_t kSmallKeys = 16, kSmallHeadDim = 16;
 
 inline bool is_small(const AttentionParams& p) {
   return p.seqlen_k > 0 && p.seqlen_k <= kSmallKeys && p.head_dim <= kSmallHeadDim &&
-         p.head_dim_v <= kSmallHeadDim && !p.causal && p.window_left < 0 && p.window_right < 0 &&
-         p.kv_lengths == nullptr && p.softcap == 0.0f && p.mask.type == MaskType::none &&
-         p.alibi_slopes.data == nullptr && p.sinks == nullptr && p.dropout_p == 0.0 && p.lse.data == nullptr &&
-         p.weights.data == nullptr;
+         p.head_dim_v <= kSmallHeadDim && p.is_plain;
+}
+
+/// The sum of x[0 ... n), added up as reduce_add adds the lanes in which forward.h keeps them.
+inline Vec sum_of_keys(const Vec (&x)[kSmallKeys], std::int64_t n) {
+  Vec sums[kSmallKeys];
+  for (std::int64_t j = 0; j < n; ++j) sums[j] = x[j];
+  if constexpr (kWidth == 1) {
+    for (std::int64_t j = 1; j < n; ++j) sums[0] = add(sums[0], sums[j]);
+  } else {
+    for (std::int64_t half = kSmallKeys / 2; half > 0; half /= 2)
+      for (std::int64_t j = 0; j + half < std::min(n, 2 * half); ++j) sums[j] = add(sums[j], sums[j + half]);
+  }
+  return sums[0];
 }
 
 /// Up to kWidth query rows of one head. kDims is head_dim and head_dim_v where it is not 0: loops of known length
@@ -32,27 +42,24 @@ void forward_small_rows(const AttentionParams& p, const float* q, const float* k
     for (std::int64_t d = 0; d < head_dim; ++d) transposed[d * kWidth + i] = q[i * q_stride + d];
   }
   Vec queries[kDims ? kDims : kSmallHeadDim];
-  const Vec factor = broadcast(static_cast<float>(double{p.scale} * 1.4426950408889634));
-  for (std::int64_t d = 0; d < head_dim; ++d) queries[d] = load(transposed + d * kWidth);
+  const Vec factor = broadcast(static_cast<float>(p.scale * 1.4426950408889634074));
+  for (std::int64_t d = 0; d < head_dim; ++d)
+    queries[d] = canonical_nan(mul(load(transposed + d * kWidth), factor));
 
-  Vec scores[kSmallKeys];
+  Vec weights[kSmallKeys];
   Vec largest = broadcast(kNoMaximum);
   for (std::int64_t j = 0; j < seqlen_k; ++j) {
     Vec s = zero();
     for (std::int64_t d = 0; d < head_dim; ++d) s = fma_broadcast(k + j * k_stride + d, queries[d], s);
-    scores[j] = canonical_nan(mul(s, factor));
-    largest = max(largest, scores[j]);
+    weights[j] = canonical_nan(s);
+    largest = max(largest, weights[j]);
   }
-  Vec sum = zero();
-  for (std::int64_t j = 0; j < seqlen_k; ++j) {
-    scores[j] = exp2(sub(scores[j], largest));
-    sum = add(sum, scores[j]);
-  }
-  const Vec inverse = div(broadcast(1.0f), sum);
+  for (std::int64_t j = 0; j < seqlen_k; ++j) weights[j] = exp2(sub(weights[j], largest));
+  const Vec inverse = div(broadcast(1.0f), sum_of_keys(weights, seqlen_k));
   Vec out[kDims ? kDims : kSmallHeadDim];
   for (std::int64_t d = 0; d < head_dim_v; ++d) out[d] = zero();
   for (std::int64_t j = 0; j < seqlen_k; ++j) {
-    for (std::int64_t d = 0; d < head_dim_v; ++d) out[d] = fma_broadcast(v + j * v_stride + d, scores[j], out[d]);
+    for (std::int64_t d = 0; d < head_dim_v; ++d) out[d] = fma_broadcast(v + j * v_stride + d, weights[j], out[d]);
   }
   for (std::int64_t d = 0; d < head_dim_v; ++d) store(transposed + d * kWidth, mul(out[d], inverse));
   for (int i = 0; i < rows; ++i) {
@@ -63,10 +70,10 @@ void forward_small_rows(const AttentionParams& p, const float* q, const float* k
 template <int kDims>
 void forward_small_head(const AttentionParams& p, std::int64_t batch, std::int64_t head) {
   const std::int64_t kv_head = p.num_heads == p.num_kv_heads ? head : head / (p.num_heads / p.num_kv_heads);
-  const float* k = p.k.head(batch, kv_head);
-  const float* v = p.v.head(batch, kv_head);
+  const float* k = p.k.row<float>(batch, kv_head, 0);
+  const float* v = p.v.row<float>(batch, kv_head, 0);
   for (std::int64_t row = 0; row < p.seqlen_q; row += kWidth)
-    forward_small_rows<kDims>(p, p.q.row(batch, head, row), k, v, p.o.row(batch, head, row),
+    forward_small_rows<kDims>(p, p.q.row<float>(batch, head, row), k, v, p.o.row<float>(batch, head, row),
                               static_cast<int>(std::min<std::int64_t>(kWidth, p.seqlen_q - row)));
 }
 

@@ -1,0 +1,28 @@
+// The kernels for AVX2 and FMA in double precision.
+#include "cpu/prelude.h"
+
+#ifdef SACCADE_X86
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c")
+#endif
+
+#define SACCADE_ISA_NAMESPACE avx2_f64
+#include "cpu/simd_avx2_f64.h"
+
+#include "cpu/attention_table.h"
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+
+namespace saccade::cpu {
+const AttentionKernels kAvx2KernelsF64 = avx2_f64::attention_table();
+}
+
+#endif

@@ -1,0 +1,207 @@
+// From the product to the softmax, for one tile: which keys have to be computed at all, what their scores become,
+// and where they are reported.
+#pragma once
+
+#include "cpu/dropout.h"
+#include "cpu/mask.h"
+
+namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
+
+/// The granules of a key block (kGranule columns each) that a tile of query rows computes, in ascending order.
+struct Granules {
+  int count = 0;
+  std::array<int, kGranules> index;  // which of the block's
+  unsigned partial = 0;              // bit n: scores of index[n] change after the product
+  unsigned modified = 0;             // bit n: the score modifier is called for index[n]
+
+  bool is_partial(int n) const { return partial >> n & 1u; }
+  bool is_modified(int n) const { return modified >> n & 1u; }
+};
+
+class ScoreFinisher {
+ public:
+  /// `unscaled`: the product leaves the factor `scale` out.
+  ScoreFinisher(const AttentionParams& params, const Visibility& visibility, std::int64_t batch, std::int64_t head,
+                bool unscaled)
+      : p_(params),
+        visibility_(visibility),
+        batch_(batch),
+        head_(head),
+        block_mask_(params, batch, head),
+        touches_all_(params.changes_every_score()),
+        applies_scale_(unscaled && touches_all_),
+        finishes_all_(applies_scale_ || params.softcap != 0.0 || params.alibi_slopes.data ||
+                      params.mask.type != MaskType::none || params.saves_scores()),
+        keys_(params.keys(batch)) {}
+
+  /// Whether scores are seen one by one, and so are in natural units afterwards.
+  bool touches_all() const { return touches_all_; }
+
+  /// The keys that are there to be read.
+  KeyRange all_keys() const { return {0, p_.block_table ? visibility_.length : keys_}; }
+
+  /// What rows [row, row + rows) have to compute of the key block at `first_key`. Leaves the mask's numbers in
+  /// mask[rows][kBlockK].
+  Granules plan(std::int64_t row, std::int64_t rows, std::int64_t first_key, Scalar* mask) const {
+    Granules result;
+    const bool saves = p_.saves_scores();
+    const KeyRange some = saves ? all_keys() : visibility_.visible(row, rows);
+    const KeyRange all = {visibility_.visible(row + rows - 1).begin, visibility_.visible(row).end};
+    const std::int64_t begin = std::max(some.begin, first_key);
+    const std::int64_t end = std::min<std::int64_t>(some.end, first_key + kBlockK);
+    if (begin >= end) return result;
+    const BlockEffect effect = saves ? BlockEffect::partial : effect_on(row, rows, begin, end);
+    if (effect == BlockEffect::skip) return result;
+    for (std::int64_t from = begin, to; from < end; from = to) {
+      const auto index = static_cast<int>((from - first_key) / kGranule);
+      to = std::min<std::int64_t>(first_key + (index + 1) * kGranule, end);
+      bool partial = finishes_all_ || all.begin > first_key + index * kGranule ||
+                     all.end < first_key + (index + 1) * kGranule;
+      bool modified = p_.score_modifier && effect == BlockEffect::partial;
+      if (block_mask_ && !saves) {
+        const BlockMask::Cover cover = block_mask_.cover(row, rows, from, to - from);
+        if (cover == BlockMask::Cover::none) continue;
+        partial |= cover == BlockMask::Cover::some;
+      }
+      if (modified && !saves) {
+        const BlockEffect here = effect_on(row, rows, from, to);
+        if (here == BlockEffect::skip) continue;
+        modified = here == BlockEffect::partial;
+      }
+      const Columns columns{first_key, index * kGranule, (index + 1) * kGranule};
+      if (p_.mask.type != MaskType::none && !read_mask(row, rows, columns, mask) && !saves) continue;
+      result.partial |= static_cast<unsigned>(partial || modified || saves) << result.count;
+      result.modified |= static_cast<unsigned>(modified) << result.count;
+      result.index[static_cast<std::size_t>(result.count++)] = index;
+    }
+    return result;
+  }
+
+  /// Finishes the partial granules of scores[rows][kBlockK] and raises row_max[kTileRows][kWidth] to them. `mask`
+  /// is what plan() left.
+  void finish(std::int64_t row, std::int64_t rows, std::int64_t first_key, const Granules& granules,
+              const Scalar* mask, Scalar* scores, Scalar* row_max) const {
+    if (granules.partial == 0) return;
+    for (int first = 0, last; first < granules.count; first = last) {
+      const auto at = [&](int n) { return granules.index[static_cast<std::size_t>(n)]; };
+      for (last = first + 1; last < granules.count && at(last) == at(last - 1) + 1 &&
+                             granules.is_partial(last) == granules.is_partial(first) &&
+                             granules.is_modified(last) == granules.is_modified(first);)
+        ++last;
+      if (!granules.is_partial(first)) continue;
+      const Columns columns{first_key, at(first) * kGranule, (at(last - 1) + 1) * kGranule};
+      finish(row, rows, columns, granules.is_modified(first), mask, scores, row_max);
+    }
+    for (std::int64_t i = rows; i < kTileRows; ++i)  // rows that are not there
+      store(row_max + i * kWidth, max(zero(), load(row_max + i * kWidth)));
+  }
+
+  /// Turns what was saved of a row into what was asked for, now that its maximum m and the factor `scale` to its
+  /// denominator are known.
+  void write_saved(std::int64_t row, Scalar m, Scalar scale, const Dropout& dropout) const {
+    if (p_.weights.data) {
+      const bool drops = p_.weights_after_dropout && p_.dropout_p > 0.0;
+      const Scalar keep_scale = drops ? static_cast<Scalar>(1.0 / (1.0 - p_.dropout_p)) : Scalar{1};
+      write_weights(p_.row_of<Scalar>(p_.weights, batch_, head_, row), row, m, scale * keep_scale,
+                    drops ? &dropout : nullptr);
+    }
+    if (!p_.scores.data) return;
+    Scalar* scores = p_.row_of<Scalar>(p_.scores, batch_, head_, row);
+    if (p_.score_stage == ScoreStage::probabilities)
+      write_weights(scores, row, m, scale, nullptr);
+    else
+      std::fill(scores + all_keys().end, scores + p_.seqlen_k, -kInfinity);
+  }
+
+ private:
+  BlockEffect effect_on(std::int64_t row, std::int64_t rows, std::int64_t begin, std::int64_t end) const {
+    if (!p_.score_modifier) return BlockEffect::full;
+    if (!p_.score_block_effect) return BlockEffect::partial;
+    return p_.score_block_effect(p_.score_context,
+                                 ScoreBlock{batch_, head_, row, begin, rows, end - begin, visibility_.offset});
+  }
+
+  /// Whether any row lets any key through.
+  bool read_mask(std::int64_t row, std::int64_t rows, Columns columns, Scalar* mask) const {
+    bool any = false;
+    for (std::int64_t i = 0; i < rows; ++i) {
+      read_mask_row(p_.mask, batch_, head_, row + i, columns, keys_, mask + i * kBlockK);
+      any = any || lets_through(mask + i * kBlockK, columns);
+    }
+    return any;
+  }
+
+  void finish(std::int64_t row, std::int64_t rows, Columns columns, bool modified, const Scalar* mask,
+              Scalar* scores, Scalar* row_max) const {
+    for (std::int64_t i = 0; i < rows; ++i) {
+      Scalar* const line = scores + i * kBlockK;
+      if (applies_scale_) apply_scale(line, columns, static_cast<Scalar>(p_.scale));
+      save(ScoreStage::raw, row + i, columns, line);
+      if (p_.softcap != 0.0) apply_softcap(line, columns, static_cast<Scalar>(p_.softcap));
+      save(ScoreStage::softcapped, row + i, columns, line);
+    }
+    if (modified) modify(row, rows, columns, scores);
+    for (std::int64_t i = 0; i < rows; ++i) {
+      Scalar* const line = scores + i * kBlockK;
+      if (p_.alibi_slopes.data)
+        apply_alibi(line, columns, *p_.alibi_slopes.row<float>(batch_, head_, 0), row + i + visibility_.offset);
+      if (p_.mask.type != MaskType::none) apply_mask(line, columns, mask + i * kBlockK);
+      if (block_mask_) block_mask_.apply(line, columns, row + i, keys_);
+      const Vec largest = apply_range(line, columns, visibility_.visible(row + i));
+      store(row_max + i * kWidth, max(load(row_max + i * kWidth), largest));
+      save(ScoreStage::biased, row + i, columns, line);
+      if (p_.scores.data && p_.score_stage == ScoreStage::probabilities)
+        save(ScoreStage::probabilities, row + i, columns, line);
+      if (p_.weights.data) save_to(p_.weights, row + i, columns, line);
+    }
+  }
+
+  void modify(std::int64_t row, std::int64_t rows, Columns columns, Scalar* scores) const {
+    ScoreTile tile;
+    static_cast<ScoreBlock&>(tile) = {
+        batch_, head_, row, columns.first_key + columns.begin, rows, 0, visibility_.offset};
+    tile.keys = std::min<std::int64_t>(columns.end, all_keys().end - columns.first_key) - columns.begin;
+    tile.scores = scores + columns.begin;
+    tile.dtype = dtype_of<Scalar>;
+    tile.stride = kBlockK;
+    p_.score_modifier(p_.score_context, tile);
+    for (std::int64_t i = 0; i < rows; ++i) apply_canonical_nan(scores + i * kBlockK, columns);
+  }
+
+  void save(ScoreStage stage, std::int64_t row, Columns columns, const Scalar* line) const {
+    if (p_.scores.data && p_.score_stage == stage) save_to(p_.scores, row, columns, line);
+  }
+  void save_to(const HeadedMatrix<void>& matrix, std::int64_t row, Columns columns, const Scalar* line) const {
+    const std::int64_t end = std::min<std::int64_t>(columns.end, all_keys().end - columns.first_key);
+    std::copy(line + columns.begin, line + std::max<std::int64_t>(end, columns.begin),
+              p_.row_of<Scalar>(matrix, batch_, head_, row) + columns.first_key + columns.begin);
+  }
+
+  /// Logits become weights, in place.
+  void write_weights(Scalar* weights, std::int64_t row, Scalar m, Scalar scale, const Dropout* dropout) const {
+    const auto batch_head = static_cast<std::uint32_t>(batch_ * p_.num_heads + head_);
+    const Vec maximum = broadcast(m), factor = broadcast(scale), hidden = broadcast(-kInfinity);
+    alignas(64) Scalar block[kBlockK];
+    const std::int64_t keys = all_keys().end;
+    for (std::int64_t first_key = 0; first_key < keys; first_key += kBlockK) {
+      const int n = static_cast<int>(std::min<std::int64_t>(kBlockK, keys - first_key));
+      for (int j = 0; j < n; j += kWidth) {
+        const Vec s = load_first(weights + first_key + j, n - j);
+        const Vec w = mul(exp2(mul(sub(s, maximum), broadcast(kLog2E))), factor);
+        store(block + j, select(equal(s, hidden), zero(), w));
+      }
+      if (dropout) dropout->apply(block, 0, n, batch_head, static_cast<std::uint32_t>(row), first_key);
+      std::copy_n(block, n, weights + first_key);
+    }
+    std::fill(weights + keys, weights + p_.seqlen_k, Scalar{0});
+  }
+
+  const AttentionParams& p_;
+  const Visibility& visibility_;
+  std::int64_t batch_, head_;
+  BlockMask block_mask_;
+  bool touches_all_, applies_scale_, finishes_all_;
+  std::int64_t keys_;
+};
+
+}  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

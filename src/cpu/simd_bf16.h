@@ -1,0 +1,49 @@
+// Products of bf16 pairs (VDPBF16PS): a vector of 16 words of two bf16 each, kept in a Vec. acc += a.even * b.even
+// + a.odd * b.odd in single precision, denormals counting as 0. Included after simd_avx512.h by the level that has
+// it.
+#pragma once
+
+#include "cpu/simd_avx512.h"
+
+namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
+
+SACCADE_INLINE Vec pair_fma(Vec a, Vec b, Vec acc) {
+  asm("vdpbf16ps %2, %1, %0" : "+v"(acc) : "v"(b), "v"(a));
+  return acc;
+}
+/// The word at `a` with every word of b.
+SACCADE_INLINE Vec pair_fma_broadcast(const float* a, Vec b, Vec acc) {
+  asm("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(b), "m"(*a));
+  return acc;
+}
+
+/// 32 numbers rounded to bf16, in order.
+SACCADE_INLINE Vec round_to_pairs(Vec low, Vec high) {
+  Vec words;
+  asm("vcvtne2ps2bf16 %2, %1, %0" : "=v"(words) : "v"(high), "v"(low));
+  return words;
+}
+
+/// The first n of the 32 numbers at p as words, zeros behind them.
+SACCADE_INLINE Vec load_first_pairs(const bfloat16* p, int n) {
+  return _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(n >= 32 ? 0xffffffffu : (std::uint32_t{1} << n) - 1u, p));
+}
+/// Word i: numbers i of two rows, n of them.
+SACCADE_INLINE Vec interleave_first(const bfloat16* even, const bfloat16* odd, int n) {
+  const __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(first(n), even));
+  const __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(first(n), odd));
+  return _mm512_castsi512_ps(_mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+}
+/// The words with a half set to 0 that is not to be kept.
+SACCADE_INLINE Vec keep_of_pairs(Vec words, bool even, bool odd) {
+  const std::uint32_t bits = (even ? 0x0000ffffu : 0u) | (odd ? 0xffff0000u : 0u);
+  return _mm512_castsi512_ps(
+      _mm512_and_si512(_mm512_castps_si512(words), _mm512_set1_epi32(static_cast<int>(bits))));
+}
+/// The words with their signs turned.
+SACCADE_INLINE Vec negate_pairs(Vec words) {
+  return _mm512_castsi512_ps(
+      _mm512_xor_si512(_mm512_castps_si512(words), _mm512_set1_epi32(static_cast<int>(0x80008000u))));
+}
+
+}  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE
