@@ -324,10 +324,11 @@ HeadedMatrix<void> output_per_head(std::string_view name, const MutableTensorVie
 bool is_plain(const AttentionOptions& o, const AttentionParams& p) {
   const bool f32 =
       p.q.dtype == DType::f32 && p.k.dtype == DType::f32 && p.v.dtype == DType::f32 && p.o.dtype == DType::f32;
-  return f32 && o.causal == Causal::none && o.window_left < 0 && o.window_right < 0 && o.softcap == 0.0 &&
-         o.dropout_p == 0.0 && !o.score_modifier &&
-         (o.mask.rank | o.block_mask.rank | o.kv_lengths.rank | o.cu_seqlens_q.rank | o.block_table.rank |
-          o.alibi_slopes.rank | o.sinks.rank | o.lse.rank | o.weights.rank | o.scores.rank) == 0;
+  return f32 && o.causal == Causal::none && o.window_left == -1 && o.window_right == -1 && o.softcap == 0.0 &&
+         o.dropout_p == 0.0 && !o.score_modifier && !o.query_offset &&
+         (o.mask.rank | o.block_mask.rank | o.query_offsets.rank | o.kv_lengths.rank | o.cu_seqlens_q.rank |
+          o.cu_seqlens_k.rank | o.block_table.rank | o.alibi_slopes.rank | o.sinks.rank | o.lse.rank |
+          o.weights.rank | o.scores.rank) == 0;
 }
 
 }  // namespace
