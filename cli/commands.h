@@ -21,6 +21,7 @@ using Action = std::function<ExitCode()>;
 
 // Each adds its subcommand to `app`; parsing that subcommand sets `action`.
 void add_bench(CLI::App& app, Action& action);
+void add_check(CLI::App& app, Action& action);
 void add_explain(CLI::App& app, Action& action);
 void add_heatmap(CLI::App& app, Action& action);
 void add_info(CLI::App& app, Action& action);

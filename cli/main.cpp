@@ -61,6 +61,7 @@ int main(int argc, char** argv) {
   add_run(app, action);
   add_heatmap(app, action);
   add_bench(app, action);
+  add_check(app, action);
   add_info(app, action);
   return run_command_line(app, action, argc, argv);
 }

@@ -41,7 +41,7 @@ std::string resolve(const Tree& tree, const std::string& from, const Include& in
   if (include.name.starts_with("saccade/")) return "include/" + include.name;
   if (!include.quoted) return "";
   const std::string folder = from.substr(0, from.rfind('/') + 1);
-  for (const std::string& base : {folder, std::string("src/"), std::string("tests/")}) {
+  for (const std::string& base : {folder, std::string("src/"), std::string("tests/"), std::string()}) {
     const std::string path = std::filesystem::path(base + include.name).lexically_normal().string();
     if (tree.contains(path)) return path;
     if (tree.contains(path + ".in")) return path + ".in";  // CMake makes the header from it
@@ -74,10 +74,11 @@ struct Rule {
 // Project files that a file may include directly.
 constexpr Rule kMayInclude[] = {
     {"^include/saccade/", "^include/saccade/"},
-    {"^cli/", "^(include/saccade|cli)/"},
-    {"^bench/", "^(include/saccade|bench)/"},
+    {"^cases/", "^(include/saccade|cases)/"},
+    {"^cli/", "^(include/saccade|cases|cli)/"},
+    {"^bench/", "^(include/saccade|cases|bench)/"},
     {"^examples/", "^(include/saccade|examples)/"},
-    {"^tests/", "^(include/saccade|tests)/"},
+    {"^tests/", "^(include/saccade|cases|tests)/"},
     {"^src/(?!cpu/)", "^(include/saccade/|src/(?!cpu/)|src/cpu/kernels\\.h$)"},
     {"^src/cpu/", "^(src/cpu/|src/params\\.h$|include/saccade/(cpu|dtype)\\.h$)"},
     {"^src/cpu/(scalar|avx).*\\.cpp$", "^src/cpu/(prelude|simd_.*|attention_table|kernel_table)\\.h$"},
@@ -159,7 +160,7 @@ std::vector<std::string> broken_rules(const Tree& tree) {
 Tree sources_of_the_project() {
   const std::filesystem::path root = SACCADE_SOURCE_DIR;
   Tree tree;
-  for (const char* folder : {"include", "src", "cli", "bench", "examples", "tests"}) {
+  for (const char* folder : {"include", "src", "cases", "cli", "bench", "examples", "tests"}) {
     if (!std::filesystem::exists(root / folder)) continue;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(root / folder)) {
       if (!matches(entry.path().string(), "\\.(h|hpp|cpp)(\\.in)?$")) continue;
@@ -222,6 +223,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Broken{"include/saccade/tensor.h", "#include \"../../src/params.h\"\n"},
                     Broken{"cli/run.cpp", "#include \"cpu/kernels.h\"\n"},
                     Broken{"tests/a_test.cpp", "#include \"../src/params.h\"\n"},
+                    Broken{"tests/a_test.cpp", "#include \"src/params.h\"\n"},
+                    Broken{"cases/a.cpp", "#include \"src/params.h\"\n"},
                     Broken{"examples/a.cpp", "#include \"check.h\"\n"},
                     Broken{"bench/a_bench.cpp", "#include \"nowhere.h\"\n"},
                     Broken{"src/attention.cpp", "#include \"cpu/tile.h\"\n"},

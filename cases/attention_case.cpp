@@ -1,0 +1,153 @@
+#include "cases/attention_case.h"
+
+#include <saccade/cpu.h>
+#include <saccade/decode.h>
+
+#include <array>
+#include <limits>
+#include <stdexcept>
+#include <utility>
+
+#include "cases/kernels_to_come.h"
+
+namespace saccade::cases {
+namespace {
+
+/// Whether this case's exponentials are rounded to bf16 on the active instruction set.
+bool multiplies_bf16(const AttentionCase& c) {
+  const auto is_bf16 = [](const ScatteredTensor& tensor) { return tensor.memory().dtype() == DType::bf16; };
+  return is_bf16(c.q) && is_bf16(c.k) && is_bf16(c.v) && active_isa() == Isa::avx512bf16;
+}
+
+void clear(AttentionCase& c) {
+  c.o.clear();
+  for (Tensor* result : {&c.lse, &c.weights, &c.scores}) {
+    if (result->rank() > 0) fill(*result, std::numeric_limits<double>::quiet_NaN());
+  }
+}
+
+std::string shape_text(const char* name, const ScatteredTensor& tensor) {
+  return std::string(name) + " " + std::string(name_of(tensor.memory().dtype())) + " " +
+         to_string(tensor.view().dims()) + ", ";
+}
+
+}  // namespace
+
+std::string describe(const AttentionCase& c) {
+  const AttentionOptions& o = c.options;
+  const auto text = [](auto number) { return std::to_string(number); };
+  std::string line = shape_text("q", c.q) + shape_text("k", c.k) + shape_text("v", c.v) + shape_text("o", c.o) +
+                     (o.layout == Layout::blhd ? "blhd" : "bhld") + ", threads " + text(o.num_threads);
+  const auto add_if = [&](bool is_given, const std::string& what) { line += is_given ? ", " + what : ""; };
+  const auto add_tensor = [&](const char* name, const TensorView& view) {
+    if (view) line += ", " + std::string(name) + " " + std::string(name_of(view.dtype)) + to_string(view.dims());
+  };
+  add_tensor("packed by", o.cu_seqlens_q);
+  add_tensor("pages", o.block_table);
+  add_if(o.causal == Causal::top_left, "causal top_left");
+  add_if(o.causal == Causal::bottom_right, "causal bottom_right");
+  add_if(o.window_left >= 0 || o.window_right >= 0, "window " + text(o.window_left) + "," + text(o.window_right));
+  add_if(o.query_offset.has_value(), "offset " + text(o.query_offset.value_or(0)));
+  add_tensor("offsets", o.query_offsets);
+  add_tensor("lengths", o.kv_lengths);
+  add_if(o.scale.has_value(), "scale " + text(o.scale.value_or(0)));
+  add_if(o.softcap > 0, "softcap " + text(o.softcap));
+  add_tensor("mask", o.mask);
+  add_tensor("block mask", o.block_mask);
+  add_if(static_cast<bool>(o.block_mask), "blocks " + text(o.block_mask_q) + "x" + text(o.block_mask_k));
+  if (c.score_function) line += ", " + c.score_function->name();
+  add_if(o.score_block_effect != nullptr, "its effect");
+  add_tensor("alibi", o.alibi_slopes);
+  add_tensor("sinks", o.sinks);
+  add_if(o.dropout_p > 0, "dropout " + text(o.dropout_p));
+  add_if(static_cast<bool>(o.weights), o.weights_after_dropout ? "weights after dropout" : "weights");
+  add_if(static_cast<bool>(o.scores), "scores at stage " + text(static_cast<int>(o.score_stage)));
+  return line;
+}
+
+CheckedCase::CheckedCase(AttentionCase& checked, std::vector<reference::RowIndex> rows)
+    : case_(checked), rows_(std::move(rows)) {
+  const AttentionCase& c = case_;
+  exact_ = rows_.empty() ? reference::attention(c.q.view(), c.k.view(), c.v.view(), c.options)
+                         : reference::attention_of_rows(c.q.view(), c.k.view(), c.v.view(), c.options, rows_);
+}
+
+const CheckedCase::Naive& CheckedCase::naive_of_active_isa() {
+  const bool in_bf16 = multiplies_bf16(case_);
+  std::unique_ptr<Naive>& naive = in_bf16 ? naive_bf16_ : naive_;
+  if (naive) return *naive;
+  const AttentionCase& c = case_;
+  naive = std::make_unique<Naive>();
+  naive->rounding = {.o = c.o.memory().dtype(), .exponentials = {}, .rows = rows_};
+  if (in_bf16) naive->rounding.exponentials = DType::bf16;
+  naive->result =
+      reference::naive_attention(c.q.view(), c.k.view(), c.v.view(), c.options, exact_, naive->rounding);
+  return *naive;
+}
+
+Tensor CheckedCase::rows_of_o() const {
+  const TensorView o = std::as_const(case_.o).view();
+  Tensor rows(o.dtype, {static_cast<std::int64_t>(rows_.size()), o.shape[o.rank - 1U]});
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    const auto [batch, head, row] = rows_[i];
+    const TensorView entry = is_packed() ? o : o.select(0, batch);
+    const bool rows_go_first = is_packed() || case_.options.layout == Layout::blhd;
+    const TensorView heads = rows_go_first ? entry.transposed(0, 1) : entry;
+    copy(heads.select(0, head).select(0, first_row_of(batch) + row),
+         rows.mutable_view().select(0, static_cast<std::int64_t>(i)));
+  }
+  return rows;
+}
+
+Tensor CheckedCase::rows_of_lse() const {
+  Tensor rows(DType::f64, {static_cast<std::int64_t>(rows_.size())});
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    const auto [batch, head, row] = rows_[i];
+    const TensorView entry = is_packed() ? case_.lse : case_.lse.view().select(0, batch);
+    rows.values<double>()[i] = value_at(entry, std::array{head, first_row_of(batch) + row});
+  }
+  return rows;
+}
+
+bool CheckedCase::is_packed() const { return static_cast<bool>(case_.options.cu_seqlens_q); }
+
+std::int64_t CheckedCase::first_row_of(std::int64_t batch) const {
+  if (!is_packed()) return 0;
+  return static_cast<std::int64_t>(value_at(case_.options.cu_seqlens_q, std::array{batch}));
+}
+
+void CheckedCase::compare_results(const std::string& function, std::vector<Finding>& findings) {
+  AttentionCase& c = case_;
+  const Naive& naive = naive_of_active_isa();
+  if (c.o.written() > c.o.view().size()) throw std::runtime_error(function + "() wrote beside the elements of o");
+  const auto compared = [&](const char* result, const TensorView& out, const Expected& expected) {
+    findings.push_back({std::string(result) + " of " + function + "()", compare(out, expected)});
+  };
+  const DType coarsest = naive.rounding.coarsest();
+  if (!rows_.empty()) {
+    compared("o", rows_of_o(), {exact_.o, naive.result.o, exact_.bound, coarsest});
+    if (c.options.lse) compared("lse", rows_of_lse(), {exact_.lse, naive.result.lse, exact_.lse, c.lse.dtype()});
+    return;
+  }
+  compared("o", c.o.view(), {exact_.o, naive.result.o, exact_.bound, coarsest});
+  if (c.options.lse) compared("lse", c.lse, {exact_.lse, naive.result.lse});
+  if (c.options.weights) compared("weights", c.weights, {exact_.weights, naive.result.weights});
+  if (c.options.scores) compared("scores", c.scores, {exact_.scores, naive.result.scores});
+}
+
+std::vector<Finding> CheckedCase::run() {
+  AttentionCase& c = case_;
+  std::vector<Finding> findings;
+  clear(c);
+  attention(c.q.view(), c.k.view(), c.v.view(), c.o.view(), c.options);
+  compare_results("attention", findings);
+  if constexpr (kDecodeExists) {
+    if (!c.has_few_rows) return findings;
+    clear(c);
+    decode(c.q.view(), c.k.view(), c.v.view(), c.o.view(), c.options);
+    compare_results("decode", findings);
+  }
+  return findings;
+}
+
+}  // namespace saccade::cases

@@ -1,0 +1,67 @@
+// One attention problem with everything it points at, and how it is held against the reference.
+#pragma once
+
+#include <saccade/attention.h>
+#include <saccade/compare.h>
+#include <saccade/reference.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cases/scattered_tensor.h"
+#include "cases/score_functions.h"
+
+namespace saccade::cases {
+
+/// The views of `options` look at the tensors beside it. It may be moved, not copied.
+struct AttentionCase {
+  ScatteredTensor q, k, v, o;
+  Tensor mask, block_mask, kv_lengths, query_offsets, cu_seqlens_q, cu_seqlens_k, block_table;
+  Tensor alibi_slopes, sinks, lse, weights, scores;
+  std::unique_ptr<ScoreFunction> score_function;
+  AttentionOptions options;
+  bool has_few_rows = false;  ///< so that decode() is to be called too
+};
+
+/// Types, shapes and options in one line.
+std::string describe(const AttentionCase& c);
+
+/// One result that was compared.
+struct Finding {
+  std::string result;  ///< "o of attention()", "lse of decode()"
+  Comparison comparison;
+};
+
+/// A case with what the reference makes of it, computed once for any number of checks.
+class CheckedCase {
+ public:
+  /// `rows`: the only ones that are compared, where all would take the reference too long (of a case of rank 4, or
+  /// packed); empty: all of them, and weights and scores too. The case has to outlive this object.
+  explicit CheckedCase(AttentionCase& checked, std::vector<reference::RowIndex> rows = {});
+
+  /// Calls attention(), and decode() where there are few rows, on the active instruction set and compares every
+  /// result. Throws std::runtime_error if something was written beside o.
+  std::vector<Finding> run();
+
+ private:
+  struct Naive {
+    reference::NaiveRounding rounding;
+    reference::AttentionResult result;
+  };
+
+  const Naive& naive_of_active_isa();
+  void compare_results(const std::string& function, std::vector<Finding>& findings);
+  bool is_packed() const;
+  std::int64_t first_row_of(std::int64_t batch) const;
+  Tensor rows_of_o() const;    // [rows, head_dim_v]
+  Tensor rows_of_lse() const;  // [rows]
+
+  AttentionCase& case_;
+  std::vector<reference::RowIndex> rows_;
+  reference::AttentionResult exact_;
+  std::unique_ptr<Naive> naive_, naive_bf16_;
+};
+
+}  // namespace saccade::cases

@@ -1,0 +1,74 @@
+// Attention problems as text, one a line: what `saccade check --shapes` checks and `saccade bench --shapes` times.
+//
+//     # a cache of 32 Ki tokens, one new one
+//     b=1 h=32 hkv=8 sq=1 sk=32768 d=128 dtype=bf16 causal=bottom_right page=16 decode
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cases/attention_case.h"
+
+namespace saccade::cases {
+
+/// The sizes and options of one problem, without its numbers.
+struct Problem {
+  std::int64_t batch = 1;         ///< b=
+  std::int64_t num_heads = 1;     ///< h=
+  std::int64_t num_kv_heads = 1;  ///< hkv=, otherwise h
+  std::int64_t seqlen_q = 1;      ///< sq= (or s= for both); of all documents together where there are any
+  std::int64_t seqlen_k = 1;      ///< sk=, otherwise sq
+  std::int64_t head_dim = 64;     ///< d=
+  std::int64_t head_dim_v = 64;   ///< dv=, otherwise d
+  DType q_type = DType::f32, k_type = DType::f32, v_type = DType::f32, o_type = DType::f32;  ///< dtype=
+  Layout layout = Layout::bhld;                                                              ///< layout=
+  std::optional<double> scale{};                                                             ///< scale=
+  double softcap = 0.0;                                                                      ///< softcap=
+  Causal causal = Causal::none;                                                              ///< causal=
+  std::optional<std::int64_t> query_offset{};                                                ///< offset=
+  std::int64_t window_left = -1, window_right = -1;                                          ///< window=LEFT,RIGHT
+  std::optional<DType> mask{};  ///< mask=bool or f32 or f64: [seqlen_q, seqlen_k], half of it hidden
+  std::int64_t block_mask_q = 0, block_mask_k = 0;  ///< block_mask=ROWSxKEYS: half of the blocks hidden
+  std::int64_t page_size = 0;                       ///< page=: keys in pages of so many
+  std::int64_t documents = 0;                       ///< docs=: a packed batch of so many, of random lengths
+  bool has_lengths = false;                         ///< lengths: kv_lengths at random from seqlen_k / 2 on
+  bool has_alibi = false;                           ///< alibi: the standard slopes
+  bool has_sinks = false;                           ///< sinks
+  bool has_lse = false;                             ///< lse: asks for it
+  double dropout_p = 0.0;                           ///< dropout=
+  bool calls_decode = false;                        ///< decode: is a problem for decode()
+  int threads = 0;                                  ///< threads=, otherwise the default
+
+  /// The line that means this problem.
+  std::string name() const;
+
+  /// Floating-point operations: 2 (head_dim + head_dim_v) for each pair of query and key that causal and window
+  /// leave; half of the square, as the field counts, where causal and nothing else cuts it. Documents are counted
+  /// as of equal lengths.
+  double flops() const;
+
+  /// Bytes of k and v, which decode() reads once.
+  double kv_bytes() const;
+};
+
+/// A problem of one line. Throws std::invalid_argument that names the word, what was wanted and what came.
+Problem parse_problem(std::string_view line);
+
+/// The problems of a file, one a line; '#' begins a comment, empty lines mean nothing. Throws
+/// std::invalid_argument with the file's name and the number of the line: "shapes.txt:3: d=0: a whole number from
+/// 1 on is wanted".
+std::vector<Problem> read_problems(std::istream& in, const std::string& name);
+
+/// The problem with numbers of a seed.
+AttentionCase draw_case(const Problem& problem, std::uint64_t seed);
+
+/// Up to `most` rows at random, always the first and the last of a head: what to check of a problem that would
+/// take the reference too long. Empty (all rows) where the whole takes it no longer than a second or so.
+std::vector<reference::RowIndex> rows_to_check(const Problem& problem, const AttentionCase& drawn,
+                                               std::uint64_t seed);
+
+}  // namespace saccade::cases

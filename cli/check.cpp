@@ -1,0 +1,286 @@
+// saccade check: attention() and decode() against the reference, on random problems or on given ones.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <saccade/cpu.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+
+#include "cases/problem.h"
+#include "cases/random_case.h"
+#include "commands.h"
+#include "common.h"
+#include "progress.h"
+#include "table.h"
+
+namespace saccade::cli {
+namespace {
+
+struct CheckArguments {
+  std::optional<std::int64_t> cases, seed, threads;
+  std::vector<std::string> isas;
+  std::optional<std::string> shapes;
+  bool json = false;
+};
+
+/// What is checked: random cases, each of a seed of its own, or the problems of a file, all of one seed.
+class Work {
+ public:
+  explicit Work(const CheckArguments& arguments)
+      : arguments_(arguments), seed_(static_cast<std::uint64_t>(arguments.seed.value_or(1))) {
+    if (!arguments.shapes) return;
+    std::ifstream file(*arguments.shapes);
+    if (!file) throw std::runtime_error("--shapes: " + *arguments.shapes + " cannot be read");
+    problems_ = cases::read_problems(file, *arguments.shapes);
+    if (problems_.empty()) refuse("--shapes: {} has no problem in it", *arguments.shapes);
+  }
+
+  std::int64_t count() const {
+    constexpr std::int64_t kUsual = 1000;
+    if (arguments_.shapes) return static_cast<std::int64_t>(problems_.size());
+    return arguments_.cases.value_or(kUsual);
+  }
+
+  cases::AttentionCase draw(std::int64_t index) const {
+    cases::AttentionCase drawn =
+        arguments_.shapes ? cases::draw_case(problem(index), seed_) : cases::draw_case(seed_of(index));
+    if (arguments_.threads) drawn.options.num_threads = static_cast<int>(*arguments_.threads);
+    return drawn;
+  }
+
+  std::vector<reference::RowIndex> rows(std::int64_t index, const cases::AttentionCase& drawn) const {
+    if (!arguments_.shapes) return {};
+    return cases::rows_to_check(problem(index), drawn, seed_);
+  }
+
+  /// "seed 17", or the line of the file.
+  std::string name(std::int64_t index) const {
+    return arguments_.shapes ? problem(index).name() : fmt::format("seed {}", seed_of(index));
+  }
+
+  /// The command that does it once more.
+  std::string repetition(std::int64_t index, Isa isa) const {
+    const std::string what = arguments_.shapes ? fmt::format("--shapes '{}' --seed {}", *arguments_.shapes, seed_)
+                                               : fmt::format("--cases 1 --seed {}", seed_of(index));
+    const std::string threads = arguments_.threads ? fmt::format(" --threads {}", *arguments_.threads) : "";
+    return fmt::format("saccade check {} --isa {}{}", what, name_of(isa), threads);
+  }
+
+ private:
+  std::uint64_t seed_of(std::int64_t index) const { return seed_ + static_cast<std::uint64_t>(index); }
+  const cases::Problem& problem(std::int64_t index) const { return problems_[static_cast<std::size_t>(index)]; }
+
+  const CheckArguments& arguments_;
+  std::uint64_t seed_;
+  std::vector<cases::Problem> problems_;
+};
+
+/// All comparisons of one kind of result.
+struct Tally {
+  std::string result;  // "o of attention()"
+  std::int64_t compared = 0, failed = 0;
+  double worst_ratio = -1.0;
+  std::string worst_case, worst_isa;
+};
+
+struct Failure {
+  std::string text, of_case, isa, problem, repetition;
+};
+
+class Report {
+ public:
+  void add(const cases::Finding& finding, const std::string& of_case, Isa isa) {
+    auto tally = std::ranges::find(tallies_, finding.result, &Tally::result);
+    if (tally == tallies_.end())
+      tally = tallies_.insert(tally, {.result = finding.result, .worst_case = "", .worst_isa = ""});
+    ++tally->compared;
+    tally->failed += finding.comparison.holds ? 0 : 1;
+    if (finding.comparison.worst_ratio <= tally->worst_ratio) return;
+    tally->worst_ratio = finding.comparison.worst_ratio;
+    tally->worst_case = of_case;
+    tally->worst_isa = name_of(isa);
+  }
+
+  void add(Failure failure) {
+    ++failures_;
+    if (kept_.size() < kMostKept) kept_.push_back(std::move(failure));
+  }
+
+  std::int64_t failures() const { return failures_; }
+  const std::vector<Failure>& kept() const { return kept_; }
+  const std::vector<Tally>& tallies() const { return tallies_; }
+
+  std::string remark() const {
+    double worst = 0.0;
+    for (const Tally& tally : tallies_) worst = std::max(worst, tally.worst_ratio);
+    return fmt::format("worst {:.2f} of what is allowed, {} failed", worst, failures_);
+  }
+
+ private:
+  static constexpr std::size_t kMostKept = 20;
+
+  std::vector<Tally> tallies_;
+  std::vector<Failure> kept_;
+  std::int64_t failures_ = 0;
+};
+
+/// Runs one case on each instruction set.
+void check_case(const Work& work, std::int64_t index, const std::vector<Isa>& isas, Report& report) {
+  cases::AttentionCase drawn = work.draw(index);
+  const std::string name = work.name(index);
+  cases::CheckedCase checked(drawn, work.rows(index, drawn));
+  for (const Isa isa : isas) {
+    const auto fail = [&](std::string text) {
+      report.add(
+          {std::move(text), name, std::string(name_of(isa)), cases::describe(drawn), work.repetition(index, isa)});
+    };
+    set_active_isa(isa);
+    try {
+      for (const cases::Finding& finding : checked.run()) {
+        report.add(finding, name, isa);
+        if (!finding.comparison.holds) fail(finding.result + ": " + to_string(finding.comparison));
+      }
+    } catch (const std::exception& error) {
+      fail(error.what());
+    }
+  }
+}
+
+std::vector<Isa> isas_of(const CheckArguments& arguments) {
+  if (arguments.isas.empty())
+    return std::getenv("SACCADE_ISA") != nullptr ? std::vector{active_isa()} : available_isas();
+  std::vector<Isa> isas;
+  std::vector<std::string_view> names;
+  for (const Isa isa : available_isas()) names.push_back(name_of(isa));
+  for (const std::string& name : arguments.isas) {
+    const auto found = std::ranges::find(names, name);
+    if (found == names.end()) refuse("--isa: {} is none of this machine's, {}", name, fmt::join(names, ", "));
+    isas.push_back(available_isas()[static_cast<std::size_t>(found - names.begin())]);
+  }
+  return isas;
+}
+
+void print_failure(const Failure& failure, const Terminal& terminal) {
+  fmt::print("{} {} on {}\n  {}\n  {}\n  again: {}\n", terminal.bad("FAILED"), failure.of_case, failure.isa,
+             failure.text, failure.problem, failure.repetition);
+}
+
+Json report_json(const Report& report, std::int64_t cases, const std::vector<std::string_view>& isas,
+                 double seconds) {
+  Json results = Json::array(), failures = Json::array();
+  for (const Tally& tally : report.tallies()) {
+    results.push_back({{"result", tally.result},
+                       {"compared", tally.compared},
+                       {"failed", tally.failed},
+                       {"worst_ratio", json_number(tally.worst_ratio)},
+                       {"worst_case", tally.worst_case},
+                       {"worst_isa", tally.worst_isa}});
+  }
+  for (const Failure& failure : report.kept()) {
+    failures.push_back({{"case", failure.of_case},
+                        {"isa", failure.isa},
+                        {"text", failure.text},
+                        {"problem", failure.problem},
+                        {"again", failure.repetition}});
+  }
+  return {{"cases", cases},
+          {"isas", isas},
+          {"seconds", seconds},
+          {"results", results},
+          {"failed", report.failures()},
+          {"failures", failures}};
+}
+
+void print_report(const Report& report, std::int64_t cases, const std::vector<std::string_view>& isas,
+                  double seconds, const Terminal& terminal) {
+  Table table(1);
+  table.add_row({"", "compared", "failed", "worst"});
+  for (const Tally& tally : report.tallies()) {
+    table.add_row({tally.result, std::to_string(tally.compared), std::to_string(tally.failed),
+                   fmt::format("{:.2f}", tally.worst_ratio)},
+                  Table::Tone::normal, fmt::format("  {} on {}", tally.worst_case, tally.worst_isa));
+  }
+  fmt::print("{}\n", table.to_string(terminal));
+  const std::string what = fmt::format("{} {} on {} in {}", cases, cases == 1 ? "case" : "cases",
+                                       fmt::join(isas, ", "), duration(seconds));
+  if (report.failures() == 0) {
+    fmt::print("{}: {} (1.00 is what the rule of compare.h allows)\n", what,
+               terminal.good("all agree with the reference"));
+  } else {
+    fmt::print("{}: {}\n", what, terminal.bad(fmt::format("{} failed", report.failures())));
+  }
+}
+
+ExitCode check(const CheckArguments& arguments) {
+  const Work work(arguments);
+  const std::vector<Isa> isas = isas_of(arguments);
+  std::vector<std::string_view> names;
+  for (const Isa isa : isas) names.push_back(name_of(isa));
+
+  const Terminal terminal = Terminal::of_standard_output();
+  Report report;
+  const auto start = std::chrono::steady_clock::now();
+  {
+    ProgressBar progress(work.count());
+    for (std::int64_t i = 0; i < work.count(); ++i) {
+      const std::size_t before = report.kept().size();
+      check_case(work, i, isas, report);
+      if (!arguments.json && report.kept().size() > before) {
+        progress.hide();
+        for (std::size_t j = before; j < report.kept().size(); ++j) print_failure(report.kept()[j], terminal);
+      }
+      progress.show(i + 1, report.remark());
+    }
+  }
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (arguments.json) {
+    print_json(report_json(report, work.count(), names, seconds));
+  } else {
+    print_report(report, work.count(), names, seconds, terminal);
+  }
+  return report.failures() == 0 ? kGood : kCheckFailed;
+}
+
+}  // namespace
+
+void add_check(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand("check", "Random problems against the reference in double precision");
+  const auto arguments = std::make_shared<CheckArguments>();
+  CLI::Option* const cases =
+      add_integer(*command, "--cases", arguments->cases, "How many random problems; without, 1000", 1)
+          ->type_name("N");
+  add_integer(*command, "--seed", arguments->seed,
+              "The seed of the first problem, each next one has the next; without, 1", 0)
+      ->type_name("S");
+  command
+      ->add_option("--isa", arguments->isas,
+                   "Instruction sets to check; without, all that this machine has, or SACCADE_ISA")
+      ->delimiter(',')
+      ->type_name("NAME,...");
+  command->add_option("--shapes", arguments->shapes, "Check the problems of this file instead, one a line")
+      ->type_name("FILE")
+      ->excludes(cases);
+  add_integer(*command, "--threads", arguments->threads, "Threads of each call; without, as the problem says", 1)
+      ->check(CLI::Range(1, 1024))
+      ->type_name("N");
+  command->add_flag("--json", arguments->json, "Print the findings as JSON");
+  command->footer(
+      "Each problem combines options, shapes, element types and layouts of memory at random, and goes through\n"
+      "attention() and, where it has few rows, decode(). Exit code 1 if a result is further from the reference\n"
+      "than the rule of compare.h allows; each failure is printed with the command that repeats it.\n\n"
+      "A line of FILE is a problem, '#' begins a comment:\n"
+      "  b=1 h=32 hkv=8 sq=1 sk=32768 d=128 dtype=bf16 causal=bottom_right page=16 decode   # a long cache\n"
+      "  h=8 s=4096 d=64 window=256,0 softcap=30 sinks lse threads=2\n"
+      "Of problems that would take the reference too long, some rows are checked.\n\n"
+      "Examples:\n"
+      "  saccade check\n"
+      "  saccade check --cases 20000 --seed 500000\n"
+      "  saccade check --shapes shapes.txt --isa avx2");
+  command->callback([=, &action] { action = [=] { return check(*arguments); }; });
+}
+
+}  // namespace saccade::cli
