@@ -2,17 +2,15 @@
 
 #include <omp.h>
 #include <pthread.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstdlib>
 #include <exception>
 #include <memory>
-#include <new>
 #include <thread>
 
+#include "memory.h"
 #include "saccade/cpu.h"
 
 namespace saccade {
@@ -81,25 +79,9 @@ int threads_for(int requested, std::int64_t items) {
 }
 
 struct Workspace::Block {
-  std::byte* data = nullptr;
-  std::size_t bytes = 0;
-
-  explicit Block(std::size_t wanted) {
-    constexpr std::size_t kHugePage = std::size_t{2} << 20;
-    wanted = std::max<std::size_t>(wanted, 64);
-    const std::size_t alignment = wanted >= kHugePage ? kHugePage : 64;
-    bytes = (wanted + alignment - 1) / alignment * alignment;
-    if (bytes < wanted) throw std::bad_alloc();
-    void* memory = std::aligned_alloc(alignment, bytes);
-    if (!memory) throw std::bad_alloc();
-#ifdef MADV_HUGEPAGE
-    if (alignment == kHugePage) madvise(memory, bytes, MADV_HUGEPAGE);  // a wish: failure costs speed only
-#endif
-    data = static_cast<std::byte*>(memory);
-  }
-  ~Block() { std::free(data); }
-  Block(const Block&) = delete;
-  Block& operator=(const Block&) = delete;
+  Memory memory;
+  explicit Block(std::size_t bytes) : memory(bytes) {}
+  std::size_t bytes() const { return memory.bytes(); }
 };
 
 // Blocks that nobody uses at the moment. Exchanging pointers needs no lock, which a fork could leave locked.
@@ -111,11 +93,11 @@ Workspace::Workspace(std::size_t bytes) {
     std::unique_ptr<Block> block(slot.exchange(nullptr, std::memory_order_acquire));
     if (!block) continue;
     // One far too large would keep others from finding theirs; one too small is of no use any more.
-    if (block->bytes >= bytes && block->bytes / 8 <= bytes + 16384) {
+    if (block->bytes() >= bytes && block->bytes() / 8 <= bytes + 16384) {
       block_ = block.release();
       return;
     }
-    if (block->bytes < bytes) continue;
+    if (block->bytes() < bytes) continue;
     Block* kept = nullptr;
     if (slot.compare_exchange_strong(kept, block.get(), std::memory_order_release)) block.release();
   }
@@ -130,7 +112,7 @@ Workspace::~Workspace() {
   delete block_;
 }
 
-std::byte* Workspace::data() const { return block_->data; }
+std::byte* Workspace::data() const { return block_->memory.data(); }
 
 void Workspace::release_idle() {
   for (std::atomic<Block*>& slot : idle_) delete slot.exchange(nullptr, std::memory_order_acquire);

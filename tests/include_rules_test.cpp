@@ -89,6 +89,9 @@ constexpr Rule kMayInclude[] = {
     {"^src/cpu/scores\\.h$", "^src/cpu/(mask|dropout)\\.h$"},
     {"^src/cpu/(tile|softmax|mask|dropout)\\.h$", "^src/cpu/(block_sizes|math|simd_bf16)\\.h$"},
     {"^src/cpu/(block_sizes|math|simd_.*)\\.h$", "^src/cpu/(prelude|simd_avx512)\\.h$"},
+    {"^src/(rope\\.cpp|kv_cache/)",
+     "^(include/saccade/(kv_cache|rope|attention|decode|tensor|dtype|cpu)\\.h$|"
+     "src/(kv_cache/|(axes|check|memory|parallel)\\.h$))"},
     {"^src/modules", "^(include/saccade/(modules|attention|linear|random|tensor|dtype)\\.h$|src/(modules|check))"},
 };
 
@@ -98,7 +101,7 @@ constexpr Rule kMustNotReach[] = {
      "^include/saccade/(attention|linear|inspect|modules|reference|saccade)\\.h$|^src/(cpu/|params)"},
     {"^(src|include/saccade)/reference", "^src/(cpu/|params|parallel)|^include/saccade/(modules|io|heatmap)\\.h$"},
     {"^src/cpu/", "^include/saccade/(reference|modules|io|heatmap)\\.h$"},
-    {"^(src|include/saccade)/(attention|linear|inspect|cpu)",
+    {"^(src|include/saccade)/(attention|decode|linear|inspect|cpu|rope|kv_cache)",
      "^include/saccade/(reference|modules|io|heatmap)\\.h$"},
     {"^(src|include/saccade)/(?!io|heatmap)", "^include/saccade/(io|heatmap)\\.h$"},
 };
@@ -236,6 +239,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Broken{"src/cpu/forward.h", "#include \"cpu/simd_avx2.h\"\n"},
                     Broken{"src/modules.cpp", "#include \"saccade/io.h\"\n"},
                     Broken{"src/modules.cpp", "#include \"params.h\"\n"},
+                    Broken{"src/kv_cache/paged.cpp", "#include \"cpu/kernels.h\"\n"},
+                    Broken{"src/rope.cpp", "#include \"saccade/reference.h\"\n"},
                     Broken{"src/io/npy.cpp", "#include \"check.h\"\n"},  // which reaches attention.h
                     Broken{"src/heatmap.cpp", "#include \"saccade/attention.h\"\n"},
                     Broken{"src/random.cpp", "#include \"params.h\"\n"},

@@ -1,0 +1,24 @@
+// One order of the axes for tensors that callers may give in several.
+#pragma once
+
+#include <algorithm>
+
+#include "saccade/attention.h"
+
+namespace saccade {
+
+/// The view as [batch, heads, seqlen, dim], axes that it does not have with length 1. Its rank is 2, 3 or 4.
+template <class View>
+View as_bhld(View view, Layout layout) {
+  if (layout == Layout::blhd && view.rank > 2) view = view.transposed(-3, -2);
+  for (; view.rank < 4; ++view.rank) {
+    std::copy_backward(view.shape.begin(), view.shape.begin() + view.rank, view.shape.begin() + view.rank + 1);
+    std::copy_backward(view.strides.begin(), view.strides.begin() + view.rank,
+                       view.strides.begin() + view.rank + 1);
+    view.shape[0] = 1;
+    view.strides[0] = 0;
+  }
+  return view;
+}
+
+}  // namespace saccade

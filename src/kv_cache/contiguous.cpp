@@ -1,0 +1,86 @@
+#include <algorithm>
+#include <cstring>
+
+#include "kv_cache/storage.h"
+
+namespace saccade {
+namespace {
+
+/// Keys leave in multiples of this, so that index and position agree modulo every block of the kernels: where
+/// their blocks begin decides about the last bits.
+constexpr std::int64_t kEvicted = 4096;
+
+}  // namespace
+
+KvCache::Contiguous::Contiguous(const KvCacheOptions& options)
+    : Storage(options, options.batch, options.capacity), kept_(static_cast<std::size_t>(options.batch)) {}
+
+void KvCache::Contiguous::set_range(std::int64_t sequence, std::int64_t first_kept, std::int64_t length) {
+  const auto at = static_cast<std::size_t>(sequence);
+  first_kept_[at] = first_kept;
+  lengths_[at] = length;
+  kept_[at] = length - first_kept;
+}
+
+std::int64_t KvCache::Contiguous::evictable(std::int64_t sequence) const {
+  return (first_seen(length(sequence)) - first_kept(sequence)) / kEvicted * kEvicted;
+}
+
+void KvCache::Contiguous::reserve(std::int64_t begin, std::int64_t end, std::int64_t count) {
+  std::int64_t needed = 0;
+  for (std::int64_t b = begin; b < end; ++b) {
+    const std::int64_t tokens = length(b) - first_kept(b) + count;
+    needed = std::max(needed, tokens <= capacity() ? tokens : tokens - evictable(b));
+  }
+  if (needed <= capacity()) return;
+  std::int64_t length = grown_length(capacity(), needed);
+  // With so much room, every move makes place for 4096 tokens.
+  if (config_.window >= 0) length = std::min(length, std::max(needed, config_.window + 2 * kEvicted));
+  grow(2, length);
+}
+
+void KvCache::Contiguous::evict(std::int64_t sequence) {
+  const std::int64_t gone = evictable(sequence), kept = length(sequence) - first_kept(sequence) - gone;
+  for (const CacheNumbers& numbers : numbers_) {
+    const std::size_t row_bytes = static_cast<std::size_t>(numbers.shape(3)) * size_of(config_.dtype);
+    for (std::int64_t head = 0; head < config_.num_kv_heads; ++head) {
+      auto* const first = static_cast<std::byte*>(numbers.head(sequence, head).mutable_data());
+      std::memmove(first, first + static_cast<std::size_t>(gone) * row_bytes,
+                   static_cast<std::size_t>(kept) * row_bytes);
+    }
+  }
+  set_range(sequence, first_kept(sequence) + gone, length(sequence));
+}
+
+void KvCache::Contiguous::append(std::int64_t sequence, const TensorView& k, const TensorView& v) {
+  const std::int64_t count = k.shape[1];
+  if (length(sequence) - first_kept(sequence) + count > capacity()) evict(sequence);
+  const std::int64_t at = length(sequence) - first_kept(sequence);
+  for (std::int64_t head = 0; head < config_.num_kv_heads; ++head) {
+    copy(k.select(0, head), numbers_[0].head(sequence, head).slice(0, at, at + count));
+    copy(v.select(0, head), numbers_[1].head(sequence, head).slice(0, at, at + count));
+  }
+  set_range(sequence, first_kept(sequence), length(sequence) + count);
+}
+
+void KvCache::Contiguous::truncate(std::int64_t sequence, std::int64_t length) {
+  set_range(sequence, length == 0 ? 0 : first_kept(sequence), length);
+}
+
+void KvCache::Contiguous::share_prefix(std::int64_t from, std::int64_t to, std::int64_t length) {
+  const std::int64_t kept = std::max<std::int64_t>(0, length - first_kept(from));
+  for (const CacheNumbers& numbers : numbers_)
+    for (std::int64_t head = 0; head < config_.num_kv_heads; ++head)
+      copy(numbers.head(from, head).slice(0, 0, kept), numbers.head(to, head).slice(0, 0, kept));
+  set_range(to, length == 0 ? 0 : first_kept(from), length);
+}
+
+TensorView KvCache::Contiguous::tokens(std::size_t which) const {
+  return numbers_[which].view().slice(2, 0, *std::max_element(kept_.begin(), kept_.end()));
+}
+
+void KvCache::Contiguous::describe(AttentionOptions& options) const {
+  options.kv_lengths = TensorView(kept_.data(), {config_.batch});
+}
+
+}  // namespace saccade

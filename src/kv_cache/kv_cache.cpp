@@ -1,0 +1,197 @@
+#include "saccade/kv_cache.h"
+
+#include <algorithm>
+
+#include "axes.h"
+#include "check.h"
+#include "kv_cache/storage.h"
+
+namespace saccade {
+namespace {
+
+constexpr std::int64_t kLongest = std::int64_t{1} << 40;  // of any dimension that attention() takes
+
+KvCacheOptions checked(KvCacheOptions options) {
+  constexpr std::string_view kName = "KvCache";
+  for (const auto& [name, value] :
+       {std::pair{"batch", options.batch}, {"num_kv_heads", options.num_kv_heads}, {"head_dim", options.head_dim}})
+    if (value < 1) refuse(kName, name, " must be at least 1, got ", value);
+  for (const auto& [name, value] : {std::pair{"head_dim_v", options.head_dim_v},
+                                    {"page_size", options.page_size},
+                                    {"capacity", options.capacity}})
+    if (value < 0) refuse(kName, name, " must be 0 or more, got ", value);
+  for (const auto& [name, value] :
+       {std::pair{"page_size", options.page_size}, {"capacity", options.capacity}, {"window", options.window}})
+    if (value > kLongest) refuse(kName, name, " must be at most 2^40, got ", value);
+  if (options.window < -1)
+    refuse(kName, "window must be -1 (all keys are kept) or at least 0, got ", options.window);
+  if (options.window >= 0 && !options.causal) refuse(kName, "window needs a causal cache");
+  if (!is_floating(options.dtype))
+    refuse(kName, "dtype must be f32, bf16, f16 or f64, but it is ", name_of(options.dtype));
+  if (options.rope && options.rope->dim() != options.head_dim)
+    refuse(kName, "rope is for dim ", options.rope->dim(), " but head_dim is ", options.head_dim);
+  if (options.head_dim_v == 0) options.head_dim_v = options.head_dim;
+  return options;
+}
+
+/// New keys or values as [sequences, num_kv_heads, count, dim], any count.
+TensorView checked_tokens(std::string_view name, const TensorView& tokens, Layout layout, std::int64_t sequences,
+                          bool has_batch, std::int64_t heads, std::int64_t dim) {
+  constexpr std::string_view kName = "KvCache::append";
+  if (!is_floating(tokens.dtype))
+    refuse(kName, name, " must be of a floating-point type, but it is ", name_of(tokens.dtype));
+  const bool rank_fits = has_batch ? tokens.rank == 4 || (tokens.rank == 3 && sequences == 1) : tokens.rank == 3;
+  const TensorView view = rank_fits ? as_bhld(tokens, layout) : tokens;
+  if (!rank_fits || view.shape[0] != sequences || view.shape[1] != heads || view.shape[3] != dim) {
+    const std::string batch = has_batch ? std::to_string(sequences) + ", " : "";
+    const std::string n_and_heads =
+        layout == Layout::blhd ? "n, " + std::to_string(heads) : std::to_string(heads) + ", n";
+    refuse(kName, name, " must have shape [", batch, n_and_heads, ", ", dim, "], but it has shape ",
+           to_string(tokens.dims()));
+  }
+  if (tokens.data == nullptr && tokens.size() > 0)
+    refuse(kName, name, " has shape ", to_string(tokens.dims()), " but no data (null pointer)");
+  return view;
+}
+
+void check_sequence(std::string_view function, std::int64_t sequence, const KvCacheOptions& config) {
+  if (sequence < 0 || sequence >= config.batch)
+    refuse(function, "sequence ", sequence, " does not exist in a batch of ", config.batch);
+}
+
+}  // namespace
+
+KvCache::KvCache(const KvCacheOptions& options) : storage_(Storage::make(checked(options))) {}
+KvCache::~KvCache() = default;
+KvCache::KvCache(KvCache&& other) noexcept = default;
+KvCache& KvCache::operator=(KvCache&& other) noexcept = default;
+
+const KvCacheOptions& KvCache::config() const { return storage_->config(); }
+
+// ---- Adding tokens -------------------------------------------------------------------------------------------
+
+void KvCache::append(const TensorView& k, const TensorView& v, Layout layout) {
+  const KvCacheOptions& c = config();
+  const TensorView keys = checked_tokens("k", k, layout, c.batch, true, c.num_kv_heads, c.head_dim);
+  append_checked(0, keys, checked_tokens("v", v, layout, c.batch, true, c.num_kv_heads, c.head_dim_v));
+}
+
+void KvCache::append(std::int64_t sequence, const TensorView& k, const TensorView& v, Layout layout) {
+  const KvCacheOptions& c = config();
+  check_sequence("KvCache::append", sequence, c);
+  const TensorView keys = checked_tokens("k", k, layout, 1, false, c.num_kv_heads, c.head_dim);
+  append_checked(sequence, keys, checked_tokens("v", v, layout, 1, false, c.num_kv_heads, c.head_dim_v));
+}
+
+void KvCache::append_checked(std::int64_t begin, const TensorView& k, const TensorView& v) {
+  const std::int64_t count = k.shape[2], end = begin + k.shape[0];
+  if (v.shape[2] != count) refuse("KvCache::append", "v has ", v.shape[2], " tokens but k has ", count);
+  for (std::int64_t b = begin; b < end; ++b)
+    if (length(b) + count > kLongest)
+      refuse("KvCache::append", "sequence ", b, " would have ", length(b) + count, " tokens, more than 2^40");
+  if (count == 0) return;
+  // All that may fail comes first.
+  Tensor rotated;
+  TensorView keys = k;
+  if (const std::optional<Rope>& rope = config().rope) {
+    Tensor positions(DType::i64, {end - begin, count});
+    for (std::int64_t b = begin; b < end; ++b)
+      for (std::int64_t i = 0; i < count; ++i) positions.at<std::int64_t>(b - begin, i) = length(b) + i;
+    rotated = Tensor(config().dtype, Shape(k.dims().begin(), k.dims().end()));
+    rope->rotate(k, rotated, positions);
+    keys = rotated;
+  }
+  storage_->reserve(begin, end, count);
+  for (std::int64_t b = begin; b < end; ++b)
+    storage_->append(b, keys.select(0, b - begin), v.select(0, b - begin));
+}
+
+// ---- Lengths -------------------------------------------------------------------------------------------------
+
+std::int64_t KvCache::length(std::int64_t sequence) const {
+  check_sequence("KvCache::length", sequence, config());
+  return storage_->length(sequence);
+}
+
+std::span<const std::int64_t> KvCache::lengths() const { return storage_->lengths(); }
+
+std::int64_t KvCache::first_kept(std::int64_t sequence) const {
+  check_sequence("KvCache::first_kept", sequence, config());
+  return storage_->first_kept(sequence);
+}
+
+Tensor KvCache::positions(std::int64_t count) const {
+  if (count < 0) refuse("KvCache::positions", "count must be 0 or more, got ", count);
+  Tensor result(DType::i64, {config().batch, count});
+  for (std::int64_t b = 0; b < config().batch; ++b)
+    for (std::int64_t i = 0; i < count; ++i) result.at<std::int64_t>(b, i) = length(b) - count + i;
+  return result;
+}
+
+void KvCache::check_prefix(std::string_view function, std::int64_t sequence, std::int64_t length) const {
+  check_sequence(function, sequence, config());
+  if (length < 0 || length > storage_->length(sequence))
+    refuse(function, "length must lie between 0 and the ", storage_->length(sequence), " tokens of sequence ",
+           sequence, ", got ", length);
+  if (length > 0 && storage_->first_kept(sequence) > storage_->first_seen(length))
+    refuse(function, "the token after position ", length - 1, " would see keys from position ",
+           storage_->first_seen(length), " on, but sequence ", sequence, " has kept those from ",
+           storage_->first_kept(sequence), " on only");
+}
+
+void KvCache::truncate(std::int64_t sequence, std::int64_t length) {
+  check_prefix("KvCache::truncate", sequence, length);
+  storage_->truncate(sequence, length);
+}
+
+void KvCache::clear(std::int64_t sequence) {
+  check_sequence("KvCache::clear", sequence, config());
+  storage_->truncate(sequence, 0);
+}
+
+void KvCache::share_prefix(std::int64_t from, std::int64_t to, std::int64_t length) {
+  check_prefix("KvCache::share_prefix", from, length);
+  check_sequence("KvCache::share_prefix", to, config());
+  if (from == to)
+    storage_->truncate(from, length);
+  else
+    storage_->share_prefix(from, to, length);
+}
+
+// ---- Reading -------------------------------------------------------------------------------------------------
+
+TensorView KvCache::k(Layout layout) const {
+  return layout == Layout::blhd ? storage_->keys().transposed(1, 2) : storage_->keys();
+}
+
+TensorView KvCache::v(Layout layout) const {
+  return layout == Layout::blhd ? storage_->values().transposed(1, 2) : storage_->values();
+}
+
+std::size_t KvCache::bytes() const { return storage_->bytes(); }
+
+std::int64_t KvCache::pages_in_use() const { return storage_->pages_in_use(); }
+
+AttentionOptions KvCache::options(const AttentionOptions& rest) const {
+  constexpr std::string_view kName = "KvCache::options";
+  if (rest.kv_lengths || rest.block_table)
+    refuse(kName, rest.kv_lengths ? "kv_lengths" : "block_table", " was given, but the cache sets it");
+  if (rest.cu_seqlens_k || (rest.cu_seqlens_q && config().page_size == 0))
+    refuse(kName, rest.cu_seqlens_k ? "cu_seqlens_k" : "cu_seqlens_q",
+           " was given, but only the queries of a paged cache may be packed");
+  AttentionOptions options = rest;
+  storage_->describe(options);
+  if (!config().causal) return options;
+  if (rest.causal == Causal::top_left)
+    refuse(kName, "causal is top_left, but a causal cache takes queries for the last tokens (bottom_right)");
+  if (rest.query_offset || rest.query_offsets)
+    refuse(kName, "a query offset was given, but a causal cache takes queries for the last tokens");
+  options.causal = Causal::bottom_right;
+  const std::int64_t window = config().window;
+  if (window >= 0 && rest.window_left > window)
+    refuse(kName, "window_left is ", rest.window_left, ", but the cache keeps a window of ", window);
+  if (rest.window_left == -1) options.window_left = window;
+  return options;
+}
+
+}  // namespace saccade

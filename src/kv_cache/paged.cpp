@@ -1,0 +1,138 @@
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <new>
+
+#include "kv_cache/storage.h"
+
+namespace saccade {
+
+KvCache::Paged::Paged(const KvCacheOptions& options) : Storage(options, 0, options.page_size) {
+  const std::int64_t pages = pages_for(options.capacity);
+  add_pages(element_count(Shape{options.batch, pages}));
+  widen_table(pages);
+}
+
+// ---- Pages ---------------------------------------------------------------------------------------------------
+
+void KvCache::Paged::add_pages(std::int64_t pages) {
+  const std::int64_t before = numbers_[0].shape(0);
+  if (pages <= before) return;
+  if (pages > std::numeric_limits<std::int32_t>::max()) throw std::bad_alloc();
+  free_.reserve(static_cast<std::size_t>(pages));  // all of them: giving one back never allocates
+  references_.reserve(static_cast<std::size_t>(pages));
+  grow(0, pages);
+  references_.resize(static_cast<std::size_t>(pages));
+  for (std::int64_t page = before; page < pages; ++page) free_.push_back(static_cast<std::int32_t>(page));
+  std::sort(free_.begin(), free_.end(), std::greater<>());  // runs of neighbours are read faster
+}
+
+void KvCache::Paged::widen_table(std::int64_t width) {
+  if (width <= table_width_) return;
+  std::vector<std::int32_t> wider(static_cast<std::size_t>(config_.batch * width), -1);
+  for (std::int64_t b = 0; b < config_.batch; ++b) std::copy_n(row(b), table_width_, wider.data() + b * width);
+  table_ = std::move(wider);
+  table_width_ = width;
+}
+
+std::int32_t KvCache::Paged::take_page() {
+  const std::int32_t page = free_.back();
+  free_.pop_back();
+  references(page) = 1;
+  return page;
+}
+
+void KvCache::Paged::release(std::int32_t& entry) {
+  if (entry >= 0 && --references(entry) == 0) free_.push_back(entry);
+  entry = -1;
+}
+
+void KvCache::Paged::release_from(std::int64_t sequence, std::int64_t page) {
+  for (const std::int64_t end = pages_for(length(sequence)); page < end; ++page) release(row(sequence)[page]);
+}
+
+std::int64_t KvCache::Paged::pages_in_use() const {
+  return static_cast<std::int64_t>(references_.size() - free_.size());
+}
+
+// ---- Tokens --------------------------------------------------------------------------------------------------
+
+void KvCache::Paged::reserve(std::int64_t begin, std::int64_t end, std::int64_t count) {
+  std::int64_t needed = 0, width = 0;
+  for (std::int64_t b = begin; b < end; ++b) {
+    width = std::max(width, pages_for(length(b) + count));
+    needed += pages_for(length(b) + count) - pages_for(length(b)) + (shares_last_page(b) ? 1 : 0);
+  }
+  const auto missing = needed - static_cast<std::int64_t>(free_.size());
+  if (missing > 0) add_pages(grown_length(numbers_[0].shape(0), numbers_[0].shape(0) + missing));
+  if (width > table_width_) widen_table(grown_length(table_width_, width));
+}
+
+/// Pages that no later token sees go back to the pool.
+void KvCache::Paged::evict(std::int64_t sequence) {
+  const std::int64_t first = first_seen(length(sequence)) / config_.page_size * config_.page_size;
+  std::int64_t& kept = first_kept_[static_cast<std::size_t>(sequence)];
+  for (; kept < first; kept += config_.page_size) release(row(sequence)[kept / config_.page_size]);
+}
+
+/// Whether the next token belongs to a page that others read too.
+bool KvCache::Paged::shares_last_page(std::int64_t sequence) {
+  const std::int64_t length = this->length(sequence);
+  return length % config_.page_size != 0 && references(row(sequence)[length / config_.page_size]) > 1;
+}
+
+/// Before a token is added to a page that others read too, the sequence takes a copy.
+void KvCache::Paged::own_last_page(std::int64_t sequence) {
+  if (!shares_last_page(sequence)) return;
+  const std::int64_t rows = length(sequence) % config_.page_size;
+  std::int32_t& entry = row(sequence)[length(sequence) / config_.page_size];
+  const std::int32_t shared = entry;
+  release(entry);
+  entry = take_page();
+  for (const CacheNumbers& numbers : numbers_)
+    for (std::int64_t head = 0; head < config_.num_kv_heads; ++head)
+      copy(numbers.head(shared, head).slice(0, 0, rows), numbers.head(entry, head).slice(0, 0, rows));
+}
+
+void KvCache::Paged::append(std::int64_t sequence, const TensorView& k, const TensorView& v) {
+  const std::int64_t count = k.shape[1], page_size = config_.page_size;
+  if (count == 0) return;
+  evict(sequence);
+  own_last_page(sequence);
+  std::int64_t& length = lengths_[static_cast<std::size_t>(sequence)];
+  for (std::int64_t i = 0, rows; i < count; i += rows, length += rows) {
+    const std::int64_t at = length % page_size;
+    rows = std::min(page_size - at, count - i);
+    std::int32_t& page = row(sequence)[length / page_size];
+    if (at == 0) page = take_page();
+    for (std::int64_t head = 0; head < config_.num_kv_heads; ++head) {
+      copy(k.select(0, head).slice(0, i, i + rows), numbers_[0].head(page, head).slice(0, at, at + rows));
+      copy(v.select(0, head).slice(0, i, i + rows), numbers_[1].head(page, head).slice(0, at, at + rows));
+    }
+  }
+}
+
+void KvCache::Paged::truncate(std::int64_t sequence, std::int64_t length) {
+  release_from(sequence, pages_for(length));
+  lengths_[static_cast<std::size_t>(sequence)] = length;
+  if (length == 0) first_kept_[static_cast<std::size_t>(sequence)] = 0;
+}
+
+void KvCache::Paged::share_prefix(std::int64_t from, std::int64_t to, std::int64_t length) {
+  truncate(to, 0);
+  const std::int64_t first = length == 0 ? 0 : first_kept(from);
+  for (std::int64_t page = first / config_.page_size; page < pages_for(length); ++page) {
+    row(to)[page] = row(from)[page];
+    ++references(row(to)[page]);
+  }
+  lengths_[static_cast<std::size_t>(to)] = length;
+  first_kept_[static_cast<std::size_t>(to)] = first;
+}
+
+void KvCache::Paged::describe(AttentionOptions& options) const {
+  options.kv_lengths = TensorView(lengths_.data(), {config_.batch});
+  const std::int64_t pages = pages_for(*std::max_element(lengths_.begin(), lengths_.end()));
+  options.block_table = TensorView(table_.data(), {config_.batch, pages}, {table_width_, 1});
+}
+
+}  // namespace saccade
