@@ -181,10 +181,17 @@ TEST(Pages, BeforeTheWindowAreNotRead) {
       .causal = Causal::bottom_right, .window_left = 0, .kv_lengths = paged.lengths, .block_table = paged.table};
   const AttentionResult wanted = reference::attention(paged.q, paged.k, paged.v, options);
   paged.table.at<std::int32_t>(0, 0) = -7;  // keys 0 and 1; the first row sees key 3 only
-  const AttentionResult result = reference::attention(paged.q, paged.k, paged.v, options);
-  expect_same(result.o, wanted.o);
-  EXPECT_EQ(result.scores.at<double>(0, 0, 0, 2), -kInf);
-  EXPECT_TRUE(std::isfinite(result.scores.at<double>(0, 0, 0, 3)));
+  expect_same(reference::attention(paged.q, paged.k, paged.v, options).o, wanted.o);
+
+  // Unless their raw scores are asked for.
+  Tensor scores(DType::f32, {2, 4, 3, 6});
+  options.scores = scores;
+  EXPECT_THAT([&] { reference::attention(paged.q, paged.k, paged.v, options); },
+              ThrowsMessage<std::invalid_argument>("[reference::attention] block_table has page -7 for key 0 of "
+                                                   "batch entry 0, but there are 5 pages"));
+  paged.table.at<std::int32_t>(0, 0) = 3;
+  const Tensor raw = reference::attention(paged.q, paged.k, paged.v, options).scores;
+  EXPECT_TRUE(std::isfinite(raw.at<double>(0, 0, 0, 0)));
 }
 
 TEST(Pages, RefuseWhatDoesNotFit) {

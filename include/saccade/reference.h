@@ -69,9 +69,9 @@ Tensor context_vectors(const TensorView& weights, const TensorView& values);
 /// num_heads, or nothing, as q's rank has it. A packed batch has the shapes that attention.h says: o
 /// [total_q, num_heads, head_dim_v], lse [num_heads, total_q], the rest [num_heads, total_q, seqlen_k].
 ///
-/// Keys that are not there (beyond a document's end; in pages, beyond the length or left of every row's window)
-/// have a score of -inf at every stage and a weight of 0. Other hidden keys keep their raw and softcapped scores,
-/// whatever is in them.
+/// Keys that are not there (beyond a document's end; in pages, beyond the length) have a score of -inf at every
+/// stage and a weight of 0. Other hidden keys keep their raw and softcapped scores, whatever is in them; pages left
+/// of every row's window are read for that only where options.scores asks for one of these stages.
 struct AttentionResult {
   Tensor o;        ///< the context vectors, in q's layout with head_dim_v
   Tensor lse;      ///< [..., seqlen_q]: natural logarithm of each softmax denominator, -inf where it is empty
