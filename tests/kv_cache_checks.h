@@ -1,0 +1,41 @@
+// What the tests of caches share.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <stdexcept>
+#include <string>
+
+#include "saccade/tensor.h"
+
+namespace saccade::test {
+
+inline Tensor random_tensor(Shape shape, std::uint64_t seed, DType dtype = DType::f32) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  Tensor result(DType::f32, std::move(shape));
+  for (float& x : result.values<float>()) x = normal(random);
+  return Tensor::copy_of(result, dtype);
+}
+
+inline ::testing::AssertionResult have_same_bits(const Tensor& a, const Tensor& b) {
+  if (a.shape() != b.shape())
+    return ::testing::AssertionFailure() << to_string(a.shape()) << " and " << to_string(b.shape());
+  if (a.dtype() != b.dtype()) return ::testing::AssertionFailure() << "the types differ";
+  if (std::memcmp(a.data(), b.data(), a.bytes()) == 0) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << to_string(a) << "\nand\n" << to_string(b);
+}
+
+/// What a call is refused with; empty where it is not.
+std::string refusal(const auto& call) {
+  try {
+    call();
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace saccade::test
