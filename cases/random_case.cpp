@@ -378,13 +378,10 @@ class Drawing {
     }
   }
 
-  /// The first key that some row of the batch entry may see by window_left. Raw scores are wanted of the others
-  /// too, so that there it does not count.
+  /// The first key that is read: where no scores are asked for, one that some row may see by window_left.
   std::int64_t first_key_of_window(std::int64_t b) {
     const AttentionOptions& o = c_.options;
-    const bool wants_all =
-        o.scores && (o.score_stage == ScoreStage::raw || o.score_stage == ScoreStage::softcapped);
-    if (o.window_left < 0 || wants_all) return 0;
+    if (o.window_left < 0 || o.scores) return 0;
     std::int64_t position = o.query_offset.value_or(0);
     if (o.query_offsets) position = static_cast<std::int64_t>(value_at(o.query_offsets, std::array{b}));
     const bool from_the_end = !o.query_offset && !o.query_offsets && o.causal == Causal::bottom_right;

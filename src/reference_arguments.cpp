@@ -181,13 +181,11 @@ void find_positions(const AttentionOptions& options, Arguments& a) {
 }
 
 void find_readable_keys(const AttentionOptions& options, Arguments& a) {
-  const bool wants_hidden_keys =
-      options.scores && (options.score_stage == ScoreStage::raw || options.score_stage == ScoreStage::softcapped);
   for (Sequence& sequence : a.sequences) {
     sequence.end_key = sequence.seqlen_k;
     if (!options.block_table) continue;
     sequence.end_key = sequence.kv_length;
-    if (wants_hidden_keys || options.window_left < 0) continue;
+    if (options.scores || options.window_left < 0) continue;  // scores are those of hidden keys too
     if (sequence.first_position > options.window_left)
       sequence.begin_key = std::min(sequence.first_position - options.window_left, sequence.end_key);
   }

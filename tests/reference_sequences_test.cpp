@@ -183,7 +183,7 @@ TEST(Pages, BeforeTheWindowAreNotRead) {
   paged.table.at<std::int32_t>(0, 0) = -7;  // keys 0 and 1; the first row sees key 3 only
   expect_same(reference::attention(paged.q, paged.k, paged.v, options).o, wanted.o);
 
-  // Unless their raw scores are asked for.
+  // Unless scores are asked for.
   Tensor scores(DType::f32, {2, 4, 3, 6});
   options.scores = scores;
   EXPECT_THAT([&] { reference::attention(paged.q, paged.k, paged.v, options); },

@@ -71,7 +71,7 @@ Tensor context_vectors(const TensorView& weights, const TensorView& values);
 ///
 /// Keys that are not there (beyond a document's end; in pages, beyond the length) have a score of -inf at every
 /// stage and a weight of 0. Other hidden keys keep their raw and softcapped scores, whatever is in them; pages left
-/// of every row's window are read for that only where options.scores asks for one of these stages.
+/// of every row's window are read for that only where options.scores is given.
 struct AttentionResult {
   Tensor o;        ///< the context vectors, in q's layout with head_dim_v
   Tensor lse;      ///< [..., seqlen_q]: natural logarithm of each softmax denominator, -inf where it is empty
