@@ -184,7 +184,7 @@ void run_small(const cpu::KernelSet& kernels, const AttentionParams& p, int requ
 
 void attention(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& o,
                const AttentionOptions& options) {
-  const AttentionArguments arguments(q, k, v, o, options);
+  const AttentionArguments arguments(q, k, v, o, options, "attention");
   const AttentionParams& p = arguments.params;
   const cpu::KernelSet& kernels = cpu::active_kernels();
   if (p.batch == 0 || p.num_heads == 0 || p.seqlen_q == 0) return;

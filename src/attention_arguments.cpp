@@ -8,8 +8,6 @@
 namespace saccade {
 namespace {
 
-constexpr std::string_view kName = "attention";
-
 /// One of q, k, v and o in bhld order, missing axes of length 1.
 template <class Void>
 struct Axes {
@@ -21,21 +19,23 @@ bool is_arithmetic(DType dtype) {
   return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16 || dtype == DType::f64;
 }
 
-[[gnu::cold, gnu::noinline]] void check_tensor(std::string_view name, const TensorView& view, bool packed) {
+[[gnu::cold, gnu::noinline]] void check_tensor(std::string_view function, std::string_view name,
+                                               const TensorView& view, bool packed) {
   if (packed ? view.rank != 3 : view.rank < 2 || view.rank > 4)
-    refuse(kName, name, packed ? " must be [total, heads, dim] in a packed batch" : " must have rank 2, 3 or 4",
+    refuse(function, name, packed ? " must be [total, heads, dim] in a packed batch" : " must have rank 2, 3 or 4",
            ", but it has shape ", to_string(view.dims()));
   if (!is_arithmetic(view.dtype))
-    refuse(kName, name, " must be f32, bf16, f16 or f64, but it is ", name_of(view.dtype));
-  check_memory(kName, name, view);
+    refuse(function, name, " must be f32, bf16, f16 or f64, but it is ", name_of(view.dtype));
+  check_memory(function, name, view);
 }
 
 /// `packed`: [total, heads, dim], whatever the layout says.
 template <class Void>
-Axes<Void> axes_of(std::string_view name, const TensorView& view, Void* data, Layout layout, bool packed = false) {
+Axes<Void> axes_of(std::string_view function, std::string_view name, const TensorView& view, Void* data,
+                   Layout layout, bool packed = false) {
   const int dim = view.rank - 1;
   if (view.rank < 2 || view.rank > 4 || packed || !is_arithmetic(view.dtype) || !has_usual_memory(view))
-    check_tensor(name, view, packed);
+    check_tensor(function, name, view, packed);
   if (view.rank == 2) return {1, 1, view.shape[0], view.shape[1], {data, view.dtype, 0, 0, view.strides[0]}};
   const bool blhd = layout == Layout::blhd || packed;
   const int heads = blhd ? dim - 1 : dim - 2, seqlen = blhd ? dim - 2 : dim - 1;
@@ -47,46 +47,47 @@ Axes<Void> axes_of(std::string_view name, const TensorView& view, Void* data, La
           {data, view.dtype, batched ? view.strides[0] : 0, view.strides[heads], view.strides[seqlen]}};
 }
 
-void expect_equal(std::string_view name, std::string_view what, std::int64_t got, std::string_view other,
-                  std::int64_t wanted) {
-  if (got != wanted) refuse(kName, name, " has ", what, ' ', got, " but ", other, " has ", wanted);
+void expect_equal(std::string_view function, std::string_view name, std::string_view what, std::int64_t got,
+                  std::string_view other, std::int64_t wanted) {
+  if (got != wanted) refuse(function, name, " has ", what, ' ', got, " but ", other, " has ", wanted);
 }
 
-void fill_shapes(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& o,
-                 const AttentionOptions& options, AttentionParams& p) {
+void fill_shapes(std::string_view function, const TensorView& q, const TensorView& k, const TensorView& v,
+                 const MutableTensorView& o, const AttentionOptions& options, AttentionParams& p) {
   const bool packed_q = bool(options.cu_seqlens_q), packed_k = bool(options.cu_seqlens_k);
   const bool paged = bool(options.block_table);
   if (o.rank != q.rank || (!paged && (k.rank != q.rank || v.rank != q.rank)))
-    refuse(kName, "q, k, v and o must have the same rank, but they have shapes ", to_string(q.dims()), ", ",
+    refuse(function, "q, k, v and o must have the same rank, but they have shapes ", to_string(q.dims()), ", ",
            to_string(k.dims()), ", ", to_string(v.dims()), " and ", to_string(o.dims()));
   if (paged && (k.rank != 4 || v.rank != 4))
-    refuse(kName, "k and v must be pages of rank 4 with a block_table, but they have shapes ", to_string(k.dims()),
-           " and ", to_string(v.dims()));
-  const auto qa = axes_of("q", q, q.data, options.layout, packed_q);
-  const auto ka = axes_of("k", k, k.data, options.layout, packed_k);
-  const auto va = axes_of("v", v, v.data, options.layout, packed_k);
-  const auto oa = axes_of("o", o, o.mutable_data(), options.layout, packed_q);
-  expect_equal("k", "head_dim", ka.dim, "q", qa.dim);
-  expect_equal("v", paged ? "page size" : "seqlen", va.seqlen, "k", ka.seqlen);
-  expect_equal("v", "heads", va.heads, "k", ka.heads);
-  if (!paged) expect_equal("k", "batch", ka.batch, "q", qa.batch);
-  expect_equal("v", paged ? "pages" : "batch", va.batch, "k", ka.batch);
-  expect_equal("o", "batch", oa.batch, "q", qa.batch);
-  expect_equal("o", "heads", oa.heads, "q", qa.heads);
-  expect_equal("o", "seqlen", oa.seqlen, "q", qa.seqlen);
-  expect_equal("o", "head_dim_v", oa.dim, "v", va.dim);
-  if (qa.dim < 1) refuse(kName, "q must have a head_dim of at least 1, but it has shape ", to_string(q.dims()));
-  if (va.dim < 1) refuse(kName, "v must have a head_dim_v of at least 1, but it has shape ", to_string(v.dims()));
+    refuse(function, "k and v must be pages of rank 4 with a block_table, but they have shapes ",
+           to_string(k.dims()), " and ", to_string(v.dims()));
+  const auto qa = axes_of(function, "q", q, q.data, options.layout, packed_q);
+  const auto ka = axes_of(function, "k", k, k.data, options.layout, packed_k);
+  const auto va = axes_of(function, "v", v, v.data, options.layout, packed_k);
+  const auto oa = axes_of(function, "o", o, o.mutable_data(), options.layout, packed_q);
+  expect_equal(function, "k", "head_dim", ka.dim, "q", qa.dim);
+  expect_equal(function, "v", paged ? "page size" : "seqlen", va.seqlen, "k", ka.seqlen);
+  expect_equal(function, "v", "heads", va.heads, "k", ka.heads);
+  if (!paged) expect_equal(function, "k", "batch", ka.batch, "q", qa.batch);
+  expect_equal(function, "v", paged ? "pages" : "batch", va.batch, "k", ka.batch);
+  expect_equal(function, "o", "batch", oa.batch, "q", qa.batch);
+  expect_equal(function, "o", "heads", oa.heads, "q", qa.heads);
+  expect_equal(function, "o", "seqlen", oa.seqlen, "q", qa.seqlen);
+  expect_equal(function, "o", "head_dim_v", oa.dim, "v", va.dim);
+  if (qa.dim < 1) refuse(function, "q must have a head_dim of at least 1, but it has shape ", to_string(q.dims()));
+  if (va.dim < 1)
+    refuse(function, "v must have a head_dim_v of at least 1, but it has shape ", to_string(v.dims()));
   if (qa.heads != ka.heads && qa.heads > 0 && (ka.heads == 0 || qa.heads % ka.heads != 0))
-    refuse(kName, "q has ", qa.heads, " heads, which is no multiple of the ", ka.heads, " heads of k");
+    refuse(function, "q has ", qa.heads, " heads, which is no multiple of the ", ka.heads, " heads of k");
   constexpr std::int64_t kLongest = std::int64_t{1} << 40;
   if (qa.seqlen > kLongest || ka.seqlen > kLongest || qa.dim > kLongest || va.dim > kLongest)
-    refuse(kName, "no dimension may be longer than 2^40");
+    refuse(function, "no dimension may be longer than 2^40");
   const bool doubles = q.dtype == DType::f64;
   if ((k.dtype == DType::f64) != doubles || (v.dtype == DType::f64) != doubles ||
       (o.dtype == DType::f64) != doubles)
-    refuse(kName, "q, k, v and o must all be f64 or none, but they are ", name_of(q.dtype), ", ", name_of(k.dtype),
-           ", ", name_of(v.dtype), " and ", name_of(o.dtype));
+    refuse(function, "q, k, v and o must all be f64 or none, but they are ", name_of(q.dtype), ", ",
+           name_of(k.dtype), ", ", name_of(v.dtype), " and ", name_of(o.dtype));
   p.batch = qa.batch;
   p.num_heads = qa.heads;
   p.num_kv_heads = ka.heads;
@@ -101,12 +102,12 @@ void fill_shapes(const TensorView& q, const TensorView& k, const TensorView& v, 
 }
 
 /// Copies an i32 or i64 view of `count` numbers into `out`.
-void read_integers(std::string_view name, const TensorView& view, std::int64_t count,
+void read_integers(std::string_view function, std::string_view name, const TensorView& view, std::int64_t count,
                    std::vector<std::int64_t>& out) {
   if (view.dtype != DType::i32 && view.dtype != DType::i64)
-    refuse(kName, name, " must be i32 or i64, but it is ", name_of(view.dtype));
-  check_shape(kName, name, view, {count});
-  if (view.data == nullptr && count > 0) refuse(kName, name, " has no data (null pointer)");
+    refuse(function, name, " must be i32 or i64, but it is ", name_of(view.dtype));
+  check_shape(function, name, view, {count});
+  if (view.data == nullptr && count > 0) refuse(function, name, " has no data (null pointer)");
   out.resize(static_cast<std::size_t>(count));
   for (std::int64_t b = 0; b < count; ++b)
     out[static_cast<std::size_t>(b)] = view.dtype == DType::i64 ? view.as<std::int64_t>()[b * view.strides[0]]
@@ -114,67 +115,68 @@ void read_integers(std::string_view name, const TensorView& view, std::int64_t c
 }
 
 /// Where the documents of a packed batch begin; returns the longest one's length.
-std::int64_t read_cu_seqlens(std::string_view name, const TensorView& view, std::string_view tensor,
-                             std::int64_t total, std::vector<std::int64_t>& out) {
+std::int64_t read_cu_seqlens(std::string_view function, std::string_view name, const TensorView& view,
+                             std::string_view tensor, std::int64_t total, std::vector<std::int64_t>& out) {
   if (view.rank != 1 || view.shape[0] < 1)
-    refuse(kName, name, " must have shape [documents + 1], but it has shape ", to_string(view.dims()));
-  read_integers(name, view, view.shape[0], out);
+    refuse(function, name, " must have shape [documents + 1], but it has shape ", to_string(view.dims()));
+  read_integers(function, name, view, view.shape[0], out);
   if (out.front() != 0 || out.back() != total)
-    refuse(kName, name, " must begin with 0 and end with the ", total, " rows of ", tensor, ", but it runs from ",
-           out.front(), " to ", out.back());
+    refuse(function, name, " must begin with 0 and end with the ", total, " rows of ", tensor,
+           ", but it runs from ", out.front(), " to ", out.back());
   std::int64_t longest = 0;
   for (std::size_t i = 1; i < out.size(); ++i) {
-    if (out[i] < out[i - 1]) refuse(kName, name, " must never fall, but ", out[i], " follows ", out[i - 1]);
+    if (out[i] < out[i - 1]) refuse(function, name, " must never fall, but ", out[i], " follows ", out[i - 1]);
     longest = std::max(longest, out[i] - out[i - 1]);
   }
   return longest;
 }
 
-void fill_documents(const AttentionOptions& options, std::vector<std::int64_t>& cu_seqlens_q,
-                    std::vector<std::int64_t>& cu_seqlens_k, AttentionParams& p) {
+void fill_documents(std::string_view function, const AttentionOptions& options,
+                    std::vector<std::int64_t>& cu_seqlens_q, std::vector<std::int64_t>& cu_seqlens_k,
+                    AttentionParams& p) {
   if (!options.cu_seqlens_q) {
-    if (options.cu_seqlens_k) refuse(kName, "cu_seqlens_k was given without cu_seqlens_q");
+    if (options.cu_seqlens_k) refuse(function, "cu_seqlens_k was given without cu_seqlens_q");
     return;
   }
   if (!options.cu_seqlens_k && !options.block_table)
-    refuse(kName, "cu_seqlens_q was given without cu_seqlens_k or block_table");
-  p.seqlen_q = read_cu_seqlens("cu_seqlens_q", options.cu_seqlens_q, "q", p.seqlen_q, cu_seqlens_q);
+    refuse(function, "cu_seqlens_q was given without cu_seqlens_k or block_table");
+  p.seqlen_q = read_cu_seqlens(function, "cu_seqlens_q", options.cu_seqlens_q, "q", p.seqlen_q, cu_seqlens_q);
   p.cu_seqlens_q = cu_seqlens_q.data();
   p.batch = static_cast<std::int64_t>(cu_seqlens_q.size()) - 1;
   if (!options.cu_seqlens_k) return;
-  if (options.block_table) refuse(kName, "cu_seqlens_k and block_table were both given; only one may be");
-  p.seqlen_k = read_cu_seqlens("cu_seqlens_k", options.cu_seqlens_k, "k", p.seqlen_k, cu_seqlens_k);
+  if (options.block_table) refuse(function, "cu_seqlens_k and block_table were both given; only one may be");
+  p.seqlen_k = read_cu_seqlens(function, "cu_seqlens_k", options.cu_seqlens_k, "k", p.seqlen_k, cu_seqlens_k);
   p.cu_seqlens_k = cu_seqlens_k.data();
   if (cu_seqlens_k.size() != cu_seqlens_q.size())
-    refuse(kName, "cu_seqlens_k has ", cu_seqlens_k.size() - 1, " documents but cu_seqlens_q has ",
+    refuse(function, "cu_seqlens_k has ", cu_seqlens_k.size() - 1, " documents but cu_seqlens_q has ",
            cu_seqlens_q.size() - 1);
 }
 
-void fill_pages(const AttentionOptions& options, AttentionParams& p) {
+void fill_pages(std::string_view function, const AttentionOptions& options, AttentionParams& p) {
   const TensorView& table = options.block_table;
   if (!table) return;
-  check_dtype(kName, "block_table", table, DType::i32);
+  check_dtype(function, "block_table", table, DType::i32);
   if (table.rank != 2 || table.shape[0] != p.batch)
-    refuse(kName, "block_table must have shape [", p.batch, ", max_pages], but it has shape ",
+    refuse(function, "block_table must have shape [", p.batch, ", max_pages], but it has shape ",
            to_string(table.dims()));
-  check_memory(kName, "block_table", table);
-  if (!options.kv_lengths) refuse(kName, "block_table was given without kv_lengths");
+  check_memory(function, "block_table", table);
+  if (!options.kv_lengths) refuse(function, "block_table was given without kv_lengths");
   p.page_size = p.seqlen_k;
-  if (p.page_size < 1) refuse(kName, "pages of k must hold at least 1 key");
+  if (p.page_size < 1) refuse(function, "pages of k must hold at least 1 key");
   p.block_table = table.as<std::int32_t>();
   p.block_table_stride = table.strides[0];
   p.seqlen_k = table.shape[1] * p.page_size;
 }
 
 /// Every page that a call may read has to be one of the pool's.
-void check_pages(std::int64_t num_pages, const AttentionParams& p) {
+void check_pages(std::string_view function, std::int64_t num_pages, const AttentionParams& p) {
   for (std::int64_t b = 0; b < p.batch; ++b) {
     const KeyRange keys = p.readable_keys(b);
     if (keys.begin >= keys.end) continue;
     for (std::int64_t page = keys.begin / p.page_size; page <= (keys.end - 1) / p.page_size; ++page) {
       const std::int32_t entry = p.block_table[b * p.block_table_stride + page];
       if (entry < 0 || entry >= num_pages)
-        refuse(kName, "block_table[", b, ", ", page, "] must be one of the ", num_pages, " pages, but it is ",
+        refuse(function, "block_table[", b, ", ", page, "] must be one of the ", num_pages, " pages, but it is ",
                entry);
     }
   }
@@ -182,56 +184,57 @@ void check_pages(std::int64_t num_pages, const AttentionParams& p) {
 
 constexpr std::int64_t kFarthest = std::int64_t{1} << 60;
 
-void fill_positions(const AttentionOptions& options, std::vector<std::int64_t>& query_offsets,
-                    std::vector<std::int64_t>& kv_lengths, AttentionParams& p) {
+void fill_positions(std::string_view function, const AttentionOptions& options,
+                    std::vector<std::int64_t>& query_offsets, std::vector<std::int64_t>& kv_lengths,
+                    AttentionParams& p) {
   p.causal = options.causal != Causal::none;
   if (options.query_offset && options.query_offsets)
-    refuse(kName, "query_offset and query_offsets were both given; only one may be");
-  const auto check_offset = [](std::int64_t offset) {
+    refuse(function, "query_offset and query_offsets were both given; only one may be");
+  const auto check_offset = [&](std::int64_t offset) {
     if (offset < -kFarthest || offset > kFarthest)
-      refuse(kName, "query_offset must be within 2^60 of 0, got ", offset);
+      refuse(function, "query_offset must be within 2^60 of 0, got ", offset);
   };
   if (options.query_offset) {
     check_offset(*options.query_offset);
     p.query_offset = *options.query_offset;
   } else if (options.query_offsets) {
-    read_integers("query_offsets", options.query_offsets, p.batch, query_offsets);
+    read_integers(function, "query_offsets", options.query_offsets, p.batch, query_offsets);
     for (std::int64_t offset : query_offsets) check_offset(offset);
     p.query_offsets = query_offsets.data();
   } else {
     p.bottom_right = options.causal == Causal::bottom_right;
   }
   if (options.kv_lengths) {
-    read_integers("kv_lengths", options.kv_lengths, p.batch, kv_lengths);
+    read_integers(function, "kv_lengths", options.kv_lengths, p.batch, kv_lengths);
     for (std::int64_t b = 0; b < p.batch; ++b)
       if (const std::int64_t length = kv_lengths[static_cast<std::size_t>(b)]; length < 0 || length > p.keys(b))
-        refuse(kName, "kv_lengths must lie between 0 and seqlen_k = ", p.keys(b), ", but one is ", length);
+        refuse(function, "kv_lengths must lie between 0 and seqlen_k = ", p.keys(b), ", but one is ", length);
     p.kv_lengths = kv_lengths.data();
   }
   for (const auto& [name, value] :
        {std::pair{"window_left", options.window_left}, {"window_right", options.window_right}})
-    if (value < -1) refuse(kName, name, " must be -1 (open) or at least 0, got ", value);
+    if (value < -1) refuse(function, name, " must be -1 (open) or at least 0, got ", value);
   p.window_left = std::min(options.window_left, kFarthest);
   p.window_right = std::min(options.window_right, kFarthest);
 }
 
 /// A mask's strides over `full`, 0 where it broadcasts.
-void fill_broadcast(std::string_view name, std::string_view axes, const TensorView& mask,
-                    const std::int64_t (&full)[4], MaskParams& out) {
+void fill_broadcast(std::string_view function, std::string_view name, std::string_view axes,
+                    const TensorView& mask, const std::int64_t (&full)[4], MaskParams& out) {
   std::int64_t* const strides[4] = {&out.batch_stride, &out.head_stride, &out.row_stride, &out.column_stride};
-  if (mask.rank > 4) refuse(kName, name, " must have rank 1 to 4, but it has shape ", to_string(mask.dims()));
+  if (mask.rank > 4) refuse(function, name, " must have rank 1 to 4, but it has shape ", to_string(mask.dims()));
   for (int i = 0; i < mask.rank; ++i) {
     const int axis = 4 - mask.rank + i;
     if (mask.shape[i] != full[axis] && mask.shape[i] != 1)
-      refuse(kName, name, " must broadcast to ", axes, " = ", to_string(full), ", but it has shape ",
+      refuse(function, name, " must broadcast to ", axes, " = ", to_string(full), ", but it has shape ",
              to_string(mask.dims()));
     *strides[axis] = mask.shape[i] == 1 ? 0 : mask.strides[i];
   }
-  if (mask.data == nullptr && mask.size() > 0) refuse(kName, name, " has no data (null pointer)");
+  if (mask.data == nullptr && mask.size() > 0) refuse(function, name, " has no data (null pointer)");
   out.data = mask.data;
 }
 
-void fill_mask(const TensorView& mask, AttentionParams& p) {
+void fill_mask(std::string_view function, const TensorView& mask, AttentionParams& p) {
   switch (mask.dtype) {
     case DType::boolean:
       p.mask.type = MaskType::boolean;
@@ -243,54 +246,55 @@ void fill_mask(const TensorView& mask, AttentionParams& p) {
       p.mask.type = MaskType::f64;
       break;
     default:
-      refuse(kName, "mask must be bool, f32 or f64, but it is ", name_of(mask.dtype));
+      refuse(function, "mask must be bool, f32 or f64, but it is ", name_of(mask.dtype));
   }
-  fill_broadcast("mask", "[batch, heads, seqlen_q, seqlen_k]", mask,
+  fill_broadcast(function, "mask", "[batch, heads, seqlen_q, seqlen_k]", mask,
                  {p.batch, p.num_heads, p.seqlen_q, p.seqlen_k}, p.mask);
 }
 
-void fill_block_mask(const AttentionOptions& options, AttentionParams& p) {
-  check_dtype(kName, "block_mask", options.block_mask, DType::boolean);
+void fill_block_mask(std::string_view function, const AttentionOptions& options, AttentionParams& p) {
+  check_dtype(function, "block_mask", options.block_mask, DType::boolean);
   if (options.block_mask_q < 1 || options.block_mask_k < 1)
-    refuse(kName, "block_mask_q and block_mask_k must be at least 1, but they are ", options.block_mask_q, " and ",
-           options.block_mask_k);
+    refuse(function, "block_mask_q and block_mask_k must be at least 1, but they are ", options.block_mask_q,
+           " and ", options.block_mask_k);
   p.block_mask_q = options.block_mask_q;
   p.block_mask_k = options.block_mask_k;
   const auto blocks = [](std::int64_t n, std::int64_t size) { return n / size + (n % size != 0); };
-  fill_broadcast("block_mask", "[batch, heads, blocks of seqlen_q, blocks of seqlen_k]", options.block_mask,
+  fill_broadcast(function, "block_mask", "[batch, heads, blocks of seqlen_q, blocks of seqlen_k]",
+                 options.block_mask,
                  {p.batch, p.num_heads, blocks(p.seqlen_q, p.block_mask_q), blocks(p.seqlen_k, p.block_mask_k)},
                  p.block_mask);
   p.block_mask.type = MaskType::boolean;
 }
 
-void fill_head_numbers(const AttentionOptions& options, AttentionParams& p) {
+void fill_head_numbers(std::string_view function, const AttentionOptions& options, AttentionParams& p) {
   if (const TensorView& slopes = options.alibi_slopes) {
-    check_dtype(kName, "alibi_slopes", slopes, DType::f32);
+    check_dtype(function, "alibi_slopes", slopes, DType::f32);
     if (slopes.rank == 2)
-      check_shape(kName, "alibi_slopes", slopes, {p.batch, p.num_heads});
+      check_shape(function, "alibi_slopes", slopes, {p.batch, p.num_heads});
     else
-      check_shape(kName, "alibi_slopes", slopes, {p.num_heads});
+      check_shape(function, "alibi_slopes", slopes, {p.num_heads});
     p.alibi_slopes = {slopes.data, DType::f32, slopes.rank == 2 ? slopes.strides[0] : 0,
                       slopes.strides[slopes.rank - 1], 0};
   }
   if (options.sinks) {
-    check_dtype(kName, "sinks", options.sinks, DType::f32);
-    check_shape(kName, "sinks", options.sinks, {p.num_heads});
-    check_memory(kName, "sinks", options.sinks);
+    check_dtype(function, "sinks", options.sinks, DType::f32);
+    check_shape(function, "sinks", options.sinks, {p.num_heads});
+    check_memory(function, "sinks", options.sinks);
     p.sinks = options.sinks.as<float>();
   }
 }
 
-void fill_numbers(const AttentionOptions& options, AttentionParams& p) {
+void fill_numbers(std::string_view function, const AttentionOptions& options, AttentionParams& p) {
   const double scale = options.scale ? *options.scale : 1.0 / std::sqrt(static_cast<double>(p.head_dim));
-  if (!std::isfinite(scale)) refuse(kName, "scale must be a finite number, got ", scale);
+  if (!std::isfinite(scale)) refuse(function, "scale must be a finite number, got ", scale);
   if (!(options.softcap >= 0.0) || !std::isfinite(options.softcap))
-    refuse(kName, "softcap must be 0 (off) or a positive number, got ", options.softcap);
+    refuse(function, "softcap must be 0 (off) or a positive number, got ", options.softcap);
   if (!(options.dropout_p >= 0.0 && options.dropout_p < 1.0))
-    refuse(kName, "dropout_p must be at least 0 and below 1, got ", options.dropout_p);
-  if (options.num_threads < 0) refuse(kName, "num_threads must be 0 or more, got ", options.num_threads);
+    refuse(function, "dropout_p must be at least 0 and below 1, got ", options.dropout_p);
+  if (options.num_threads < 0) refuse(function, "num_threads must be 0 or more, got ", options.num_threads);
   if (options.score_block_effect && !options.score_modifier)
-    refuse(kName, "score_block_effect was given without score_modifier");
+    refuse(function, "score_block_effect was given without score_modifier");
   p.scale = scale;
   p.softcap = options.softcap;
   p.score_modifier = options.score_modifier;
@@ -303,18 +307,19 @@ void fill_numbers(const AttentionOptions& options, AttentionParams& p) {
 
 /// Checks that an output of the call has the axes of q (packed: [num_heads, total_q]) and then seqlen_k, if
 /// `per_key`.
-HeadedMatrix<void> output_per_head(std::string_view name, const MutableTensorView& view, const TensorView& q,
-                                   bool per_key, const AttentionParams& p) {
-  check_dtype(kName, name, view, q.dtype == DType::f64 ? DType::f64 : DType::f32);
+HeadedMatrix<void> output_per_head(std::string_view function, std::string_view name, const MutableTensorView& view,
+                                   const TensorView& q, bool per_key, const AttentionParams& p) {
+  check_dtype(function, name, view, q.dtype == DType::f64 ? DType::f64 : DType::f32);
   const std::int64_t rows = p.cu_seqlens_q ? q.shape[0] : p.seqlen_q;
   const std::int64_t full[4] = {p.batch, p.num_heads, rows, p.seqlen_k};
   const std::int64_t* const wanted = full + (4 - q.rank);
   const int wanted_rank = q.rank - (per_key ? 0 : 1);
   if (view.rank != wanted_rank || !std::equal(wanted, wanted + wanted_rank, view.shape.begin()))
-    refuse(kName, name, " must have shape ", to_string(std::span(wanted, static_cast<std::size_t>(wanted_rank))),
-           ", but it has shape ", to_string(view.dims()));
-  if (per_key) check_memory(kName, name, view);
-  if (view.data == nullptr && view.size() > 0) refuse(kName, name, " has no data (null pointer)");
+    refuse(function, name, " must have shape ",
+           to_string(std::span(wanted, static_cast<std::size_t>(wanted_rank))), ", but it has shape ",
+           to_string(view.dims()));
+  if (per_key) check_memory(function, name, view);
+  if (view.data == nullptr && view.size() > 0) refuse(function, name, " has no data (null pointer)");
   const int row = q.rank - 2;
   return {view.mutable_data(), view.dtype, q.rank > 3 ? view.strides[0] : 0,
           q.rank > 2 ? view.strides[row - 1] : 0, view.strides[row]};
@@ -334,24 +339,25 @@ bool is_plain(const AttentionOptions& o, const AttentionParams& p) {
 }  // namespace
 
 AttentionArguments::AttentionArguments(const TensorView& q, const TensorView& k, const TensorView& v,
-                                       const MutableTensorView& o, const AttentionOptions& options) {
+                                       const MutableTensorView& o, const AttentionOptions& options,
+                                       std::string_view function) {
   AttentionParams& p = params;
-  fill_shapes(q, k, v, o, options, p);
-  fill_numbers(options, p);
+  fill_shapes(function, q, k, v, o, options, p);
+  fill_numbers(function, options, p);
   p.is_plain = is_plain(options, p);
   if (p.is_plain) return;
-  fill_documents(options, cu_seqlens_q_, cu_seqlens_k_, p);
-  fill_pages(options, p);
-  fill_positions(options, query_offsets_, kv_lengths_, p);
-  if (options.mask) fill_mask(options.mask, p);
-  if (options.block_mask) fill_block_mask(options, p);
-  fill_head_numbers(options, p);
-  if (options.lse) p.lse = output_per_head("lse", options.lse, q, false, p);
-  if (options.weights) p.weights = output_per_head("weights", options.weights, q, true, p);
+  fill_documents(function, options, cu_seqlens_q_, cu_seqlens_k_, p);
+  fill_pages(function, options, p);
+  fill_positions(function, options, query_offsets_, kv_lengths_, p);
+  if (options.mask) fill_mask(function, options.mask, p);
+  if (options.block_mask) fill_block_mask(function, options, p);
+  fill_head_numbers(function, options, p);
+  if (options.lse) p.lse = output_per_head(function, "lse", options.lse, q, false, p);
+  if (options.weights) p.weights = output_per_head(function, "weights", options.weights, q, true, p);
   p.weights_after_dropout = options.weights_after_dropout;
-  if (options.scores) p.scores = output_per_head("scores", options.scores, q, true, p);
+  if (options.scores) p.scores = output_per_head(function, "scores", options.scores, q, true, p);
   p.score_stage = options.score_stage;
-  if (options.block_table) check_pages(k.shape[0], p);
+  if (options.block_table) check_pages(function, k.shape[0], p);
 }
 
 Tensor output_like(std::string_view function, const TensorView& q, const TensorView& v) {

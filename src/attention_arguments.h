@@ -10,12 +10,12 @@
 
 namespace saccade {
 
-/// Throws std::invalid_argument as attention() says. `params` points into the caller's tensors and into this
-/// object.
+/// Throws std::invalid_argument as attention() says, in the name of `function`. `params` points into the caller's
+/// tensors and into this object.
 class AttentionArguments {
  public:
   AttentionArguments(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& o,
-                     const AttentionOptions& options);
+                     const AttentionOptions& options, std::string_view function);
   AttentionArguments(const AttentionArguments&) = delete;
   AttentionArguments& operator=(const AttentionArguments&) = delete;
 

@@ -1,6 +1,7 @@
 // Collects the attention kernels of one instruction set and arithmetic.
 #pragma once
 
+#include "cpu/decode.h"
 #include "cpu/forward.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
@@ -30,8 +31,21 @@ inline void pack_block_of(const AttentionParams& p, std::int64_t batch, std::int
   });
 }
 
+inline DecodePlan plan_decode(const AttentionParams& p) {
+  return {.piece = kDecodePiece,
+          .state = static_cast<std::size_t>(decode_state_size(p)) * sizeof(Scalar),
+          .scratch = static_cast<std::size_t>(with_arithmetic(
+                         p, [&](auto arithmetic) { return DecodeScratch<decltype(arithmetic)>::size(p); })) *
+                     sizeof(Scalar)};
+}
+
 constexpr AttentionKernels attention_table() {
-  return {.plan_forward = plan_forward, .pack_block = pack_block_of, .forward = forward};
+  return {.plan_forward = plan_forward,
+          .pack_block = pack_block_of,
+          .forward = forward,
+          .plan_decode = plan_decode,
+          .decode_piece = decode_piece,
+          .merge_pieces = merge_pieces};
 }
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

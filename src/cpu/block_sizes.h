@@ -29,6 +29,15 @@ static_assert(kBlockK % kTileColumns == 0);
 inline constexpr int kBlockQ = 96;
 static_assert(kBlockQ % kTileRows == 0);
 
+/// Decode: keys that one thread takes through scores and values at a time, at absolute multiples. Long runs of one
+/// tensor are what memory delivers fastest.
+inline constexpr std::int64_t kDecodePiece = 4096;
+static_assert(kDecodePiece % kBlockK == 0);
+
+/// Query rows and keys of one step of decode's scores: an accumulator for each fills one vector of sums.
+inline constexpr int kDecodeKeys = kWidth < 4 ? kWidth : 4;
+inline constexpr int kDecodeRows = kWidth / kDecodeKeys;
+
 /// Columns of a key block that are computed or skipped together, a multiple of every tile's.
 inline constexpr int kGranule = 32;
 inline constexpr int kGranules = kBlockK / kGranule;

@@ -11,40 +11,11 @@
 //   o = O / l,  lse = m + ln l
 #pragma once
 
-#include "cpu/dropout.h"
-#include "cpu/scores.h"
-#include "cpu/softmax.h"
-#include "cpu/tile.h"
+#include "cpu/output.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 // ---- Packed blocks -------------------------------------------------------------------------------------------
-
-/// Calls f(Arithmetic{}) with the arithmetic of a call.
-template <class F>
-decltype(auto) with_arithmetic(const AttentionParams& p, F f) {
-  if constexpr (kHasPairs) {
-    if (p.q.dtype == DType::bf16 && p.k.dtype == DType::bf16 && p.v.dtype == DType::bf16) return f(BfloatPairs{});
-  }
-  return p.changes_every_score() ? f(NaturalScale{}) : f(FoldedScale{});
-}
-
-/// Calls f(T{}) with the element type of a tensor.
-template <class F>
-decltype(auto) with_storage(DType dtype, F f) {
-  if constexpr (kIsDouble) {
-    return f(double{});
-  } else {
-    switch (dtype) {
-      case DType::bf16:
-        return f(bfloat16{});
-      case DType::f16:
-        return f(float16{});
-      default:
-        return f(float{});
-    }
-  }
-}
 
 /// Whether values are read where they lie: those that need no conversion.
 inline bool values_in_place(const AttentionParams& p) { return p.v.dtype == dtype_of<Scalar> && !p.block_table; }
@@ -97,7 +68,7 @@ class ForwardScratch {
   static std::int64_t size(const AttentionParams& p, std::int64_t tiles) {
     return tiles * (packed_query_size(steps_of<Arithmetic>(p.head_dim)) + kTileRows * output_stride(p) +
                     static_cast<std::int64_t>(sizeof(RowState) / sizeof(Scalar))) +
-           4 * kTileRows * kBlockK + packed_block_size<Arithmetic>(p);
+           4 * kTileRows * kBlockK + (values_in_place(p) ? 1 : 2) * packed_block_size<Arithmetic>(p);
   }
 
   ForwardScratch(const AttentionParams& p, std::int64_t tiles, Scalar* memory)
@@ -111,7 +82,14 @@ class ForwardScratch {
     o_ = take(tiles * kTileRows * o_stride_);
     states_ =
         reinterpret_cast<RowState*>(take(tiles * static_cast<std::int64_t>(sizeof(RowState) / sizeof(Scalar))));
-    packed_block = memory;
+    packed_blocks_[0] = memory;
+    packed_blocks_[1] = memory + (values_in_place(p) ? 0 : packed_block_size<Arithmetic>(p));
+  }
+
+  /// For a block that the caller has not packed. The one before stays as it is: its values may still be wanted.
+  Scalar* next_packed_block() {
+    std::swap(packed_blocks_[0], packed_blocks_[1]);
+    return packed_blocks_[0];
   }
 
   Scalar* queries(int tile) { return queries_ + tile * query_size_; }
@@ -122,7 +100,6 @@ class ForwardScratch {
 
   Scalar* probabilities;  // [kTileRows][kBlockK]
   Scalar* mask;           // [kTileRows][kBlockK]
-  Scalar* packed_block;   // when the caller has none packed
 
  private:
   static std::int64_t output_stride(const AttentionParams& p) { return round_up(p.head_dim_v, 16); }
@@ -131,6 +108,7 @@ class ForwardScratch {
   Scalar* queries_;
   Scalar* o_;
   Scalar* scores_[2];
+  Scalar* packed_blocks_[2];
   RowState* states_;
 };
 
@@ -154,18 +132,8 @@ class QueryBlock {
         finisher_(params, visibility_, work.batch, work.head, Arithmetic::kPairs),
         dropout_(params),
         spread_(exp_spread<Arithmetic>(steps_of<Arithmetic>(params.head_dim))),
-        scratch_(params, tiles_, memory) {
-    const Scalar scale = static_cast<Scalar>(params.scale);
-    if constexpr (!Arithmetic::kPairs) {
-      query_factor_ = Arithmetic::kScaledExp ? scale : static_cast<Scalar>(params.scale * 1.4426950408889634074);
-      exp_factor_ = Arithmetic::kScaledExp ? kLog2E : Scalar{1};
-      natural_ = Arithmetic::kScaledExp ? Scalar{1} : kLn2;
-    } else {  // the sign goes with the queries, so that a larger score is a larger logit
-      query_factor_ = scale;
-      natural_ = finisher_.touches_all() ? Scalar{1} : std::abs(scale);
-      exp_factor_ = natural_ * kLog2E;
-    }
-  }
+        unit_(score_unit<Arithmetic>(params)),
+        scratch_(params, tiles_, memory) {}
 
   void run() {
     begin();
@@ -200,7 +168,7 @@ class QueryBlock {
         using T = decltype(type);
         if constexpr (!Arithmetic::kPairs || std::is_same_v<T, bfloat16>)
           pack_queries<Arithmetic>(p_.row_of<T>(p_.q, batch_, head_, tile_row(tile)), p_.q.row_stride,
-                                   tile_rows(tile), p_.head_dim, query_factor_, scratch_.queries(tile));
+                                   tile_rows(tile), p_.head_dim, unit_.query_factor, scratch_.queries(tile));
       });
       scratch_.state(tile).reset();
     }
@@ -212,8 +180,9 @@ class QueryBlock {
     if (packed_.blocks)
       return static_cast<const Scalar*>(packed_.blocks) +
              (first_key / kBlockK - packed_.first_block) * packed_block_size<Arithmetic>(p_);
-    pack_block<Arithmetic>(p_, batch_, kv_head_, first_key, range, scratch_.packed_block);
-    return scratch_.packed_block;
+    Scalar* const block = scratch_.next_packed_block();
+    pack_block<Arithmetic>(p_, batch_, kv_head_, first_key, range, block);
+    return block;
   }
 
   TileStep plan(int tile, std::int64_t first_key) {
@@ -236,7 +205,7 @@ class QueryBlock {
     finish_pending(step, row_max);
     finisher_.finish(tile_row(step.tile), tile_rows(step.tile), step.first_key, step.granules, scratch_.mask,
                      scratch_.scores(parity_), row_max);
-    scratch_.state(step.tile).raise(row_max, exp_factor_, alpha_);
+    scratch_.state(step.tile).raise(row_max, unit_.exp_factor, alpha_);
     pending_ = true;
     pending_step_ = step;
   }
@@ -268,7 +237,7 @@ class QueryBlock {
     const int column = column_of(last, i);
     RowState& state = scratch_.state(last.tile);
     return {scratch_.scores(parity_ ^ 1) + column, scratch_.probabilities + column / (Arithmetic::kPairs ? 2 : 1),
-            state.m, state.l, &exp_factor_};
+            state.m, state.l, &unit_.exp_factor};
   }
 
   /// Score tile i of a step. The maximum of tiles that are yet to be finished is taken then.
@@ -341,37 +310,14 @@ class QueryBlock {
   std::uint32_t batch_head() const { return static_cast<std::uint32_t>(batch_ * p_.num_heads + head_); }
 
   void end() {
-    for (int tile = 0; tile < tiles_; ++tile)
-      for (int i = 0; i < tile_rows(tile); ++i) end_row(tile, i);
-  }
-
-  void end_row(int tile, int i) {
-    const std::int64_t row = tile_row(tile) + i;
-    const RowState& state = scratch_.state(tile);
-    const Scalar sink = p_.sinks ? static_cast<Scalar>(p_.sinks[head_]) : -kInfinity;
-    const RowResult result = finish_row(state.m[i] * natural_, state.sum(i), sink);
-    if (p_.lse.data) *p_.row_of<Scalar>(p_.lse, batch_, head_, row) = result.lse;
-    if (p_.saves_scores()) finisher_.write_saved(row, state.m[i], result.scale, dropout_);
-    const Scalar keep_scale = static_cast<Scalar>(1.0 / (1.0 - p_.dropout_p));
-    const bool finite = with_storage(p_.o.dtype, [&](auto type) {
-      return write_output(scratch_.o(tile) + i * scratch_.o_stride(), result.scale * keep_scale,
-                          p_.row_of<decltype(type)>(p_.o, batch_, head_, row));
-    });
-    if (!finite && !kCareful) not_finite_[tile] |= 1u << i;
-  }
-
-  template <class T>
-  bool write_output(const Scalar* from, Scalar scale, T* to) const {
-    const Vec factor = broadcast(scale);
-    Vec finite = zero();  // stays 0 unless something is NaN or infinite
-    for (std::int64_t d = 0; d < p_.head_dim_v; d += kWidth) {
-      const int n = static_cast<int>(std::min<std::int64_t>(kWidth, p_.head_dim_v - d));
-      const Vec x = mul(factor, load(from + d));
-      finite = fma(x, zero(), finite);
-      __builtin_prefetch(to + d + 8 * p_.o.row_stride, 1);
-      store_first(to + d, n, x);
+    for (int tile = 0; tile < tiles_; ++tile) {
+      const RowState& state = scratch_.state(tile);
+      for (int i = 0; i < tile_rows(tile); ++i) {
+        const bool finite = end_row(p_, finisher_, dropout_, batch_, head_, tile_row(tile) + i, state.m[i],
+                                    state.sum(i), unit_.natural, scratch_.o(tile) + i * scratch_.o_stride());
+        if (!finite && !kCareful) not_finite_[tile] |= 1u << i;
+      }
     }
-    return !any(is_nan(finite));
   }
 
   const AttentionParams& p_;
@@ -382,8 +328,8 @@ class QueryBlock {
   ScoreFinisher finisher_;
   Dropout dropout_;
   int spread_;
+  ScoreUnit unit_;
   ForwardScratch<Arithmetic> scratch_;
-  Scalar query_factor_, exp_factor_, natural_;  // of queries; from scores to base 2; from scores to natural units
 
   int parity_ = 0;
   bool pending_ = false;

@@ -30,6 +30,20 @@ struct PackedKeys {
   std::int64_t first_block = 0;
 };
 
+/// Decode: as many of the rows of all query heads of a kv head, numbered head by head, as go through its keys
+/// together.
+struct DecodeRows {
+  std::int64_t batch = 0, kv_head = 0, first = 0, count = 0;
+};
+inline constexpr std::int64_t kDecodeMostRows = 16;
+
+/// How decode() is cut up. Sizes in bytes.
+struct DecodePlan {
+  std::int64_t piece = 0;   // keys, at absolute multiples
+  std::size_t state = 0;    // what a piece leaves of one row
+  std::size_t scratch = 0;  // of one thread
+};
+
 /// The kernels of one type of arithmetic. Memory handed to them is 64-byte aligned.
 struct AttentionKernels {
   ForwardPlan (*plan_forward)(const AttentionParams&);
@@ -37,6 +51,15 @@ struct AttentionKernels {
   void (*pack_block)(const AttentionParams&, std::int64_t batch, std::int64_t kv_head, std::int64_t block,
                      KeyRange readable, void* packed);
   void (*forward)(const AttentionParams&, const QueryRows&, const PackedKeys&, void* scratch);
+
+  DecodePlan (*plan_decode)(const AttentionParams&);
+  /// Attention of the rows over one piece of keys. `careful` keeps hidden values out of every product.
+  void (*decode_piece)(const AttentionParams&, const DecodeRows&, std::int64_t piece, bool careful, void* states,
+                       void* scratch);
+  /// Merges the states of successive pieces, [pieces][rows], and writes the rows' results. Returns whether o is
+  /// finite.
+  bool (*merge_pieces)(const AttentionParams&, const DecodeRows&, const void* states, std::int64_t pieces,
+                       void* scratch);
 };
 
 struct KernelSet {

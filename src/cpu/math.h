@@ -57,10 +57,10 @@ SACCADE_INLINE void exp2_step(Exp2& e, int step, const Polynomial& p = kExp2) {
 }
 SACCADE_INLINE Vec exp2_end(const Exp2& e) { return scale_by_exponent(e.value, e.rounded); }
 
-SACCADE_INLINE Vec exp2(Vec x) {
-  Exp2 e = exp2_begin(x);
+SACCADE_INLINE Vec exp2(Vec x, const Polynomial& p = kExp2) {
+  Exp2 e = exp2_begin(x, p);
   SACCADE_UNROLL
-  for (int step = 0; step < kExp2.degree; ++step) exp2_step(e, step);
+  for (int step = 0; step < p.degree; ++step) exp2_step(e, step, p);
   return exp2_end(e);
 }
 

@@ -135,7 +135,7 @@ class ScoreFinisher {
               Scalar* scores, Scalar* row_max) const {
     for (std::int64_t i = 0; i < rows; ++i) {
       Scalar* const line = scores + i * kBlockK;
-      if (applies_scale_) apply_scale(line, columns, static_cast<Scalar>(p_.scale));
+      if (applies_scale_) apply_scale(line, columns, static_cast<Scalar>(std::abs(p_.scale)));
       save(ScoreStage::raw, row + i, columns, line);
       if (p_.softcap != 0.0) apply_softcap(line, columns, static_cast<Scalar>(p_.softcap));
       save(ScoreStage::softcapped, row + i, columns, line);

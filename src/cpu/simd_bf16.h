@@ -34,6 +34,21 @@ SACCADE_INLINE Vec interleave_first(const bfloat16* even, const bfloat16* odd, i
   const __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(first(n), odd));
   return _mm512_castsi512_ps(_mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
 }
+/// Words of the numbers of two rows of 32: columns 0 - 3 of every eight, and columns 4 - 7.
+SACCADE_INLINE Vec interleave_low(Vec even, Vec odd) {
+  return _mm512_castsi512_ps(_mm512_unpacklo_epi16(_mm512_castps_si512(even), _mm512_castps_si512(odd)));
+}
+SACCADE_INLINE Vec interleave_high(Vec even, Vec odd) {
+  return _mm512_castsi512_ps(_mm512_unpackhi_epi16(_mm512_castps_si512(even), _mm512_castps_si512(odd)));
+}
+/// 32 columns that stand as these two leave them, put in order.
+SACCADE_INLINE void order_columns(Vec& low, Vec& high) {
+  const __m512i first = _mm512_set_epi32(23, 22, 21, 20, 7, 6, 5, 4, 19, 18, 17, 16, 3, 2, 1, 0);
+  const __m512i second = _mm512_set_epi32(31, 30, 29, 28, 15, 14, 13, 12, 27, 26, 25, 24, 11, 10, 9, 8);
+  const Vec a = _mm512_permutex2var_ps(low, first, high), b = _mm512_permutex2var_ps(low, second, high);
+  low = a;
+  high = b;
+}
 /// The words with a half set to 0 that is not to be kept.
 SACCADE_INLINE Vec keep_of_pairs(Vec words, bool even, bool odd) {
   const std::uint32_t bits = (even ? 0x0000ffffu : 0u) | (odd ? 0xffff0000u : 0u);

@@ -35,10 +35,59 @@ inline constexpr bool kHasPairs = true;
 inline constexpr bool kHasPairs = false;
 // Never called: the templates have to name them.
 SACCADE_INLINE Vec pair_fma_broadcast(const Scalar*, Vec, Vec acc) { return acc; }
+SACCADE_INLINE Vec pair_fma(Vec, Vec, Vec acc) { return acc; }
 SACCADE_INLINE Vec round_to_pairs(Vec low, Vec) { return low; }
+SACCADE_INLINE Vec interleave_low(Vec even, Vec) { return even; }
+SACCADE_INLINE Vec interleave_high(Vec even, Vec) { return even; }
+SACCADE_INLINE void order_columns(Vec&, Vec&) {}
 SACCADE_INLINE Vec keep_of_pairs(Vec words, bool, bool) { return words; }
 SACCADE_INLINE Vec negate_pairs(Vec words) { return words; }
 #endif
+
+/// Calls f(Arithmetic{}) with the arithmetic of a call.
+template <class F>
+decltype(auto) with_arithmetic(const AttentionParams& p, F f) {
+  if constexpr (kHasPairs) {
+    if (p.q.dtype == DType::bf16 && p.k.dtype == DType::bf16 && p.v.dtype == DType::bf16) return f(BfloatPairs{});
+  }
+  return p.changes_every_score() ? f(NaturalScale{}) : f(FoldedScale{});
+}
+
+/// Calls f(T{}) with the element type of a tensor.
+template <class F>
+decltype(auto) with_storage(DType dtype, F f) {
+  if constexpr (kIsDouble) {
+    return f(double{});
+  } else {
+    switch (dtype) {
+      case DType::bf16:
+        return f(bfloat16{});
+      case DType::f16:
+        return f(float16{});
+      default:
+        return f(float{});
+    }
+  }
+}
+
+/// What the numbers of scores mean: queries are multiplied by query_factor, scores by exp_factor to be in base 2,
+/// by natural to be natural logits.
+struct ScoreUnit {
+  Scalar query_factor, exp_factor, natural;
+};
+
+template <class Arithmetic>
+ScoreUnit score_unit(const AttentionParams& p) {
+  const Scalar scale = static_cast<Scalar>(p.scale);
+  if constexpr (Arithmetic::kPairs) {
+    // The sign goes with the queries, so that a larger score is a larger logit; and so does 0, for a hidden key
+    // times a factor of 0 would not stay hidden.
+    const Scalar natural = p.changes_every_score() || scale == 0 ? Scalar{1} : std::abs(scale);
+    return {scale, natural * kLog2E, natural};
+  }
+  if (Arithmetic::kScaledExp) return {scale, kLog2E, 1};
+  return {static_cast<Scalar>(p.scale * 1.4426950408889634074), 1, kLn2};
+}
 
 template <class Arithmetic>
 SACCADE_INLINE Vec multiply_add(const Scalar* a, Vec b, Vec acc) {
@@ -46,6 +95,14 @@ SACCADE_INLINE Vec multiply_add(const Scalar* a, Vec b, Vec acc) {
     return pair_fma_broadcast(a, b, acc);
   else
     return fma_broadcast(a, b, acc);
+}
+
+template <class Arithmetic>
+SACCADE_INLINE Vec multiply_add(Vec a, Vec b, Vec acc) {
+  if constexpr (Arithmetic::kPairs)
+    return pair_fma(a, b, acc);
+  else
+    return fma(a, b, acc);
 }
 
 /// Multiply-add steps of n dimensions or keys.
@@ -91,7 +148,23 @@ SACCADE_INLINE void prefetch_rows(const T* p, std::int64_t row_stride) {
   for (int i = 0; i < kRows; ++i) __builtin_prefetch(p + i * row_stride);
 }
 
-/// Packs `rows` rows of q into one tile, times `factor`, or for pairs with their signs turned if it is negative;
+/// kWidth steps of a query row as the product wants them: times `factor`, of which pairs take the sign only.
+template <class Arithmetic, class T>
+SACCADE_INLINE Vec query_steps(const T* row, std::int64_t step, std::int64_t head_dim, Scalar factor) {
+  const Vec x = load_steps<Arithmetic>(row, step, head_dim);
+  if constexpr (!Arithmetic::kPairs) return canonical_nan(mul(x, broadcast(factor)));
+  if (factor > 0) return x;
+  return factor < 0 ? negate_pairs(x) : zero();
+}
+
+/// One row of q, zeros up to a whole vector.
+template <class Arithmetic, class T>
+void pack_query(const T* row, std::int64_t head_dim, Scalar factor, Scalar* packed) {
+  for (std::int64_t step = 0; step < steps_of<Arithmetic>(head_dim); step += kWidth)
+    store(packed + step, query_steps<Arithmetic>(row, step, head_dim, factor));
+}
+
+/// Packs `rows` rows of q into one tile;
 /// missing rows are zeros.
 template <class Arithmetic, class T>
 void pack_queries(const T* q, std::int64_t row_stride, int rows, std::int64_t head_dim, Scalar factor,
@@ -106,11 +179,7 @@ void pack_queries(const T* q, std::int64_t row_stride, int rows, std::int64_t he
         if (row < rows) {
           const T* from = q + row * row_stride;
           __builtin_prefetch(from + kTileRows * row_stride + step);
-          x = load_steps<Arithmetic>(from, step, head_dim);
-          if constexpr (!Arithmetic::kPairs)
-            x = canonical_nan(mul(x, broadcast(factor)));
-          else if (factor < 0)
-            x = negate_pairs(x);
+          x = query_steps<Arithmetic>(from, step, head_dim, factor);
         }
         store(out + (step - begin), x);
       }
