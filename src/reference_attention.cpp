@@ -62,18 +62,23 @@ auto row_of(MaybeConstTensor& result, std::size_t row) {
   return result.template values<double>().subspan(row * length, length);
 }
 
+DotProduct usual_dot_product(std::int64_t head_dim) {
+  DotProduct usual{.order = std::vector<std::size_t>(static_cast<std::size_t>(head_dim))};
+  std::iota(usual.order.begin(), usual.order.end(), std::size_t{0});
+  return usual;
+}
+
 template <class T>
 AttentionResult exact_rows(const Arguments& a, const AttentionOptions& options, std::span<const RowIndex> rows) {
   AttentionResult result = results_of(a, rows.size());
   result.logits = Tensor(DType::f64, result.weights.shape());
   result.bound = Tensor(DType::f64, result.o.shape());
-  std::vector<std::size_t> order(static_cast<std::size_t>(a.head_dim));
-  std::iota(order.begin(), order.end(), std::size_t{0});
+  const DotProduct dot_product = usual_dot_product(a.head_dim);
   const NaiveRounding no_rounding;
   RowOfAttention<T> row(a, options, no_rounding);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     row.at(rows[i]);
-    row.attend(order);
+    row.attend(dot_product);
     row.find_bound();
     std::ranges::copy(row.o, row_of(result.o, i).begin());
     row_of(result.lse, i).front() = static_cast<double>(row.lse);
@@ -86,21 +91,23 @@ AttentionResult exact_rows(const Arguments& a, const AttentionOptions& options, 
   return result;
 }
 
-/// Orders in which naive code sums the head dimension: the usual one first, then random ones. A few rows with
+/// Ways in which naive code computes dot products: in the usual order first, then in random ones; every other one
+/// scales the query before, as PyTorch's unfused code does. (Products of bf16 numbers are exact in f32, and
+/// scaling their sum is one rounding; so the other way alone would be better than what is usual.) A few rows with
 /// close and large logits make most of the error, however many rows there are beside them.
-std::vector<std::vector<std::size_t>> orders_of(std::int64_t head_dim, std::size_t rows) {
-  constexpr std::size_t kManyRows = 4096, kFewestOrders = 6, kMostOrders = 24;
-  std::vector<std::size_t> order(static_cast<std::size_t>(head_dim));
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::vector<std::vector<std::size_t>> orders{order};
+std::vector<DotProduct> naive_dot_products(std::int64_t head_dim, std::size_t rows) {
+  constexpr std::size_t kManyRows = 4096, kFewest = 6, kMost = 24;
+  DotProduct next = usual_dot_product(head_dim);
+  std::vector<DotProduct> ways{next};
   const std::size_t count =
-      rows >= kManyRows ? 1 : std::clamp(1024 / std::max<std::size_t>(rows, 1), kFewestOrders, kMostOrders);
+      rows >= kManyRows ? 2 : std::clamp(1024 / std::max<std::size_t>(rows, 1), kFewest, kMost);
   std::mt19937_64 random(1);
-  while (orders.size() < count) {
-    std::shuffle(order.begin(), order.end(), random);
-    orders.push_back(order);
+  while (ways.size() < count) {
+    std::shuffle(next.order.begin(), next.order.end(), random);
+    next.scales_query = !next.scales_query;
+    ways.push_back(next);
   }
-  return orders;
+  return ways;
 }
 
 /// Replaces the numbers that are closer to the exact ones than the other ones are.
@@ -116,14 +123,14 @@ template <class T>
 AttentionResult naive_rows(const Arguments& a, const AttentionOptions& options, std::span<const RowIndex> rows,
                            const AttentionResult& exact, const NaiveRounding& rounding) {
   AttentionResult worst = results_of(a, rows.size());
-  const auto orders = orders_of(a.head_dim, rows.size());
+  const std::vector<DotProduct> ways = naive_dot_products(a.head_dim, rows.size());
   RowOfAttention<T> row(a, options, rounding);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     row.at(rows[i]);
-    for (const std::vector<std::size_t>& order : orders) {
-      row.attend(order);
+    for (const DotProduct& way : ways) {
+      row.attend(way);
       const auto take = [&](Tensor& to, std::span<const T> numbers, const Tensor& wanted) {
-        if (&order == &orders.front()) {
+        if (&way == &ways.front()) {
           std::ranges::copy(numbers, row_of(to, i).begin());
         } else {
           take_farther<T>(row_of(to, i), numbers, row_of(wanted, i));

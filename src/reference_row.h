@@ -44,6 +44,12 @@ struct Matrix {
   std::span<const T> row(std::size_t index) const { return std::span(numbers).subspan(index * columns, columns); }
 };
 
+/// How the dot products of queries and keys are computed; all ways are equal but for rounding.
+struct DotProduct {
+  std::vector<std::size_t> order;  // in which the products are summed
+  bool scales_query = false;       // before the products are taken, not their sum
+};
+
 /// Computes any row of the problem in the arithmetic of T: first at(), then attend(), then its results.
 template <class T>
 class RowOfAttention {
@@ -79,19 +85,21 @@ class RowOfAttention {
     load_row();
   }
 
-  /// What the row takes from the keys and values of its head; the products of each dot product are summed in
-  /// `order`.
-  void attend(std::span<const std::size_t> order) {
+  /// What the row takes from the keys and values of its head.
+  void attend(const DotProduct& dot_product) {
     // 1. How alike are the query and each key? Scaled, and bounded.
     raw.assign(columns(a_.seqlen_k), kMinusInfinity<T>);
     const std::span<T> products = keys_of_sequence(raw);
     std::ranges::fill(products, T(0));
-    for (const std::size_t d : order) {
-      const T factor = query_[d];
+    const T scale = static_cast<T>(a_.scale);
+    for (const std::size_t d : dot_product.order) {
+      const T factor = dot_product.scales_query ? query_[d] * scale : query_[d];
       const std::span<const T> key = keys_.row(d);
       for (std::size_t j = 0; j < products.size(); ++j) products[j] += factor * key[j];
     }
-    for (T& product : products) product *= static_cast<T>(a_.scale);
+    if (!dot_product.scales_query) {
+      for (T& product : products) product *= scale;
+    }
     softcapped = raw;
     if (options_.softcap > 0) {
       const T softcap = static_cast<T>(options_.softcap);

@@ -70,8 +70,8 @@ Tensor context_vectors(const TensorView& weights, const TensorView& values);
 /// [total_q, num_heads, head_dim_v], lse [num_heads, total_q], the rest [num_heads, total_q, seqlen_k].
 ///
 /// Keys that are not there (beyond a document's end; in pages, beyond the length) have a score of -inf at every
-/// stage and a weight of 0. Other hidden keys keep their raw and softcapped scores, whatever is in them; pages left
-/// of every row's window are read for that only where options.scores is given.
+/// stage and a weight of 0. Other hidden keys keep their raw and softcapped scores, whatever is in them; pages
+/// left of every row's window are read for that only where options.scores is given.
 struct AttentionResult {
   Tensor o;        ///< the context vectors, in q's layout with head_dim_v
   Tensor lse;      ///< [..., seqlen_q]: natural logarithm of each softmax denominator, -inf where it is empty
@@ -124,9 +124,10 @@ struct NaiveRounding {
 };
 
 /// What unfused code makes of the same problem, at its worst: attention() in f32 (f64 where q, k or v is f64) with
-/// the head dimension summed in several orders, and of each number the result farthest from `exact`. It is the
-/// `naive` of compare(). One order alone is a matter of luck where a problem has few rows: its largest error is
-/// below half of the usual one every tenth time. Logits and bound are not computed.
+/// the head dimension summed in several orders and the queries scaled before or their products after, and of each
+/// number the result farthest from `exact`. It is the `naive` of compare(). One order alone is a matter of luck
+/// where a problem has few rows: its largest error is below half of the usual one every tenth time. Logits and
+/// bound are not computed.
 AttentionResult naive_attention(const TensorView& q, const TensorView& k, const TensorView& v,
                                 const AttentionOptions& options, const AttentionResult& exact,
                                 const NaiveRounding& rounding = {});
