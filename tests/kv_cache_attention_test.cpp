@@ -17,10 +17,19 @@ namespace {
 
 using ::testing::HasSubstr;
 
+/// attention() or decode(), over tensors and over a cache.
+struct Kernel {
+  Tensor (*over_tensors)(const TensorView&, const TensorView&, const TensorView&, const AttentionOptions&);
+  void (*over_cache)(const TensorView&, const KvCache&, const MutableTensorView&, const AttentionOptions&);
+};
+constexpr Kernel kAttention{.over_tensors = attention, .over_cache = attention};
+constexpr Kernel kDecode{.over_tensors = decode, .over_cache = decode};
+
 /// Queries, keys and values of whole sequences, and the cache's way to their attention: chunk by chunk.
 struct Sequences {
   Tensor q, k, v;  // bhld
   AttentionOptions options{};
+  Kernel kernel = kAttention;
 
   std::int64_t batch() const { return q.shape(0); }
 
@@ -28,11 +37,11 @@ struct Sequences {
     AttentionOptions all = options;
     all.causal = Causal::bottom_right;
     if (all.window_left < 0) all.window_left = window;
-    if (!rope) return attention(q, k, v, all);
+    if (!rope) return kernel.over_tensors(q, k, v, all);
     Tensor turned_q(q.dtype(), q.shape()), turned_k(k.dtype(), k.shape());
     rope->rotate(q, turned_q);
     rope->rotate(k, turned_k);
-    return attention(turned_q, turned_k, v, all);
+    return kernel.over_tensors(turned_q, turned_k, v, all);
   }
 
   Tensor in_chunks(KvCache& cache, const std::vector<std::int64_t>& chunks) const {
@@ -43,7 +52,7 @@ struct Sequences {
       cache.append(k.view().slice(2, begin, end), v.view().slice(2, begin, end));
       Tensor rows = Tensor::copy_of(q.view().slice(2, begin, end));
       if (const std::optional<Rope>& rope = cache.config().rope) rope->rotate(rows, rows, cache.positions(count));
-      attention(rows, cache, o.mutable_view().slice(2, begin, end), options);
+      kernel.over_cache(rows, cache, o.mutable_view().slice(2, begin, end), options);
       begin = end;
     }
     EXPECT_EQ(begin, q.shape(2));
@@ -136,6 +145,38 @@ TEST_P(KvCacheAttention, QueriesOfPagesMayBePacked) {
                             {.cu_seqlens_q = Tensor::of<std::int32_t>({0, 5, 5, 120})});
                 }),
                 HasSubstr("the cache has kept sequence 2 from"));
+  }
+}
+
+TEST_P(KvCacheAttention, DecodingHasTheBitsOfPlainTensors) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64}) {
+    Sequences sequences = random_sequences(2, 4, 2, 300, 24, 20, dtype);
+    sequences.kernel = kDecode;
+    const Rope rope(24);
+    const Tensor expected = sequences.at_once(-1, rope);
+    for (const std::int64_t page_size : kPageSizes) {
+      SCOPED_TRACE("pages of " + std::to_string(page_size) + ", " + std::string(name_of(dtype)));
+      KvCacheOptions options = options_for(sequences, page_size);
+      options.rope = rope;
+      KvCache cache(options);
+      EXPECT_TRUE(have_same_bits(sequences.in_chunks(cache, {255, 1, 8, 1, 35}), expected));
+    }
+  }
+}
+
+TEST_P(KvCacheAttention, DecodingInAWindowThatForgetsHasTheBitsOfOneThatDoesNot) {
+  Sequences sequences = random_sequences(1, 2, 1, 9300, 16, 16);
+  sequences.kernel = kDecode;
+  const Tensor expected = sequences.at_once(300, {});
+  for (const std::int64_t page_size : kPageSizes) {
+    KvCacheOptions options = options_for(sequences, page_size);
+    options.window = 300;
+    KvCache cache(options);
+    EXPECT_TRUE(have_same_bits(sequences.in_chunks(cache, {1, 4095, 4000, 1000, 1, 1, 2, 200}), expected))
+        << page_size;
+    EXPECT_GT(cache.first_kept(0), 4095) << page_size;
+    Tensor again = decode(sequences.q.view().slice(2, 9299, 9300), cache);
+    EXPECT_TRUE(have_same_bits(again, Tensor::copy_of(expected.view().slice(2, 9299, 9300)))) << page_size;
   }
 }
 
