@@ -16,6 +16,12 @@ struct Granules {
 
   bool is_partial(int n) const { return partial >> n & 1u; }
   bool is_modified(int n) const { return modified >> n & 1u; }
+  /// Bit g: granule g of the block is among them.
+  unsigned set() const {
+    unsigned bits = 0;
+    for (int n = 0; n < count; ++n) bits |= 1u << index[static_cast<std::size_t>(n)];
+    return bits;
+  }
 };
 
 class ScoreFinisher {
@@ -39,6 +45,13 @@ class ScoreFinisher {
 
   /// The keys that are there to be read.
   KeyRange all_keys() const { return {0, p_.block_table ? visibility_.length : keys_}; }
+
+  /// Whether rows [row, row + rows) compute all of the key block at `first_key` and nothing happens to its scores.
+  bool takes_all(std::int64_t row, std::int64_t rows, std::int64_t first_key) const {
+    return !finishes_all_ && !block_mask_ && !p_.score_modifier &&
+           visibility_.visible(row + rows - 1).begin <= first_key &&
+           visibility_.visible(row).end >= first_key + kBlockK;
+  }
 
   /// What rows [row, row + rows) have to compute of the key block at `first_key`. Leaves the mask's numbers in
   /// mask[rows][kBlockK].
