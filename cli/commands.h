@@ -25,6 +25,7 @@ void add_check(CLI::App& app, Action& action);
 void add_explain(CLI::App& app, Action& action);
 void add_heatmap(CLI::App& app, Action& action);
 void add_info(CLI::App& app, Action& action);
+void add_inspect(CLI::App& app, Action& action);
 void add_run(CLI::App& app, Action& action);
 void add_tour(CLI::App& app, Action& action);
 

@@ -59,6 +59,7 @@ int main(int argc, char** argv) {
   add_tour(app, action);
   add_explain(app, action);
   add_run(app, action);
+  add_inspect(app, action);
   add_heatmap(app, action);
   add_bench(app, action);
   add_check(app, action);

@@ -184,6 +184,33 @@ inline KeyRange AttentionParams::readable_keys(std::int64_t b) const {
   return rows(b) > 0 ? Visibility(*this, b).visible(0, rows(b)) : KeyRange{};
 }
 
+/// What inspect() wants of each row and key; no data and 0: not wanted. Results have the kernels' element type.
+struct InspectParams {
+  AttentionParams attention;                 // v is k with head_dim_v 0; o, weights and dropout have no meaning
+  HeadedMatrix<const void> lse{};            // the denominators where they are known, as AttentionParams::lse
+  const std::int64_t* rows = nullptr;        // [row_count], ascending: rows of q
+  const std::int64_t* row_places = nullptr;  // [row_count]: where in row_weights each of them stands
+  std::int64_t row_count = 0;
+  HeadedMatrix<void> row_weights{};  // [batch, num_heads, row_count, seqlen_k], zeros
+  std::int64_t top_k = 0;
+  HeadedMatrix<void> top_keys{};                           // [batch, num_heads, seqlen_q, top_k], i32 or i64
+  HeadedMatrix<void> top_weights{};                        // the same shape
+  HeadedMatrix<void> entropy{}, max_weight{}, distance{};  // [batch, num_heads, seqlen_q, 1]
+  HeadedMatrix<void> received{};  // [batch, num_heads, seqlen_k, 1]; not for kernels to write
+  std::int64_t pool_rows = 0, pool_keys = 0;
+  bool pool_max = false;
+};
+
+/// What some rows of a head add to the sums over all of them. Lies in the scratch memory.
+struct InspectSums {
+  std::int64_t first_key, end_key;  // the keys that these rows can see
+  const void* received;             // [end_key - first_key]; nullptr: not wanted
+  std::int64_t first_cell_row, cell_rows;
+  double* cells;  // [cell_rows, pool_keys]: sums or largest weights; nullptr: not wanted
+  double distance;
+  std::int64_t rows_with_weight;
+};
+
 struct LinearParams {
   std::int64_t rows = 0, d_in = 0, d_out = 0;
   const float* x = nullptr;  // [rows, d_in]

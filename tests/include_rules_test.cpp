@@ -85,9 +85,9 @@ constexpr Rule kMayInclude[] = {
     {"^src/cpu/kernel_table\\.h$", "^src/cpu/(attention_table|gemm|small|limits)\\.h$"},
     {"^src/cpu/attention_table\\.h$", "^src/cpu/(forward|backward|decode|inspect)\\.h$"},
     {"^src/cpu/(forward|backward|decode|inspect|gemm|small|limits)\\.h$",
-     "^src/cpu/(forward|scores|tile|softmax|mask|dropout|block_sizes|math)\\.h$"},
+     "^src/cpu/(forward|row_statistics|scores|tile|softmax|mask|dropout|block_sizes|math)\\.h$"},
     {"^src/cpu/scores\\.h$", "^src/cpu/(mask|dropout)\\.h$"},
-    {"^src/cpu/(tile|softmax|mask|dropout)\\.h$", "^src/cpu/(block_sizes|math|simd_bf16)\\.h$"},
+    {"^src/cpu/(tile|softmax|row_statistics|mask|dropout)\\.h$", "^src/cpu/(block_sizes|math|simd_bf16)\\.h$"},
     {"^src/cpu/(block_sizes|math|simd_.*)\\.h$", "^src/cpu/(prelude|simd_avx512)\\.h$"},
     {"^src/(rope\\.cpp|kv_cache/)",
      "^(include/saccade/(kv_cache|rope|attention|decode|tensor|dtype|cpu)\\.h$|"

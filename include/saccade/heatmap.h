@@ -34,6 +34,12 @@ struct HeatmapOptions {
   std::string key_axis = "key";
   std::string value_name = "weight";
 
+  /// How many queries and keys the rows and columns stand for where the matrix is a map of a larger one, as
+  /// inspect() makes them: positions beside the axes count those. 0: as many as there are. A map is drawn with up
+  /// to 512 x 512 cells.
+  std::int64_t queries = 0;
+  std::int64_t keys = 0;
+
   /// The values of the palest and of the darkest colour, for all panels; values beyond take the end's colour.
   /// Not given: 0 (the smallest value where one is negative) and the largest value.
   std::optional<double> low{};

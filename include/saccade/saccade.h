@@ -7,6 +7,7 @@
 #include "saccade/cpu.h"
 #include "saccade/decode.h"
 #include "saccade/dtype.h"
+#include "saccade/inspect.h"
 #include "saccade/kv_cache.h"
 #include "saccade/limits.h"
 #include "saccade/linear.h"

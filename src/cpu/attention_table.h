@@ -3,6 +3,7 @@
 
 #include "cpu/decode.h"
 #include "cpu/forward.h"
+#include "cpu/inspect.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
@@ -45,7 +46,9 @@ constexpr AttentionKernels attention_table() {
           .forward = forward,
           .plan_decode = plan_decode,
           .decode_piece = decode_piece,
-          .merge_pieces = merge_pieces};
+          .merge_pieces = merge_pieces,
+          .inspect = inspect,
+          .inspect_scratch = inspect_scratch};
 }
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

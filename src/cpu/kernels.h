@@ -60,6 +60,10 @@ struct AttentionKernels {
   /// finite.
   bool (*merge_pieces)(const AttentionParams&, const DecodeRows&, const void* states, std::int64_t pieces,
                        void* scratch);
+
+  /// Statistics of the weights of some rows, and the bytes of scratch memory for blocks of `rows` rows.
+  InspectSums (*inspect)(const InspectParams&, const QueryRows&, const PackedKeys&, void* scratch);
+  std::size_t (*inspect_scratch)(const InspectParams&, std::int64_t rows);
 };
 
 struct KernelSet {

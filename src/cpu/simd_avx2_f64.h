@@ -47,6 +47,7 @@ SACCADE_INLINE Mask equal(Vec a, Vec b) { return {_mm256_cmp_pd(a, b, _CMP_EQ_OQ
 SACCADE_INLINE Mask is_nan(Vec a) { return {_mm256_cmp_pd(a, a, _CMP_UNORD_Q)}; }
 SACCADE_INLINE Mask both(Mask a, Mask b) { return {_mm256_and_pd(a.lanes, b.lanes)}; }
 SACCADE_INLINE bool any(Mask m) { return _mm256_movemask_pd(m.lanes) != 0; }
+SACCADE_INLINE unsigned bits(Mask m) { return static_cast<unsigned>(_mm256_movemask_pd(m.lanes)); }
 SACCADE_INLINE Vec select(Mask m, Vec yes, Vec no) { return _mm256_blendv_pd(no, yes, m.lanes); }
 SACCADE_INLINE Mask columns_within(int column, int begin, int end) {
   const __m256i lane = _mm256_add_epi64(lane_numbers(), _mm256_set1_epi64x(column));

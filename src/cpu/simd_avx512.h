@@ -79,6 +79,8 @@ SACCADE_INLINE Mask equal(Vec a, Vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_E
 SACCADE_INLINE Mask is_nan(Vec a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
 SACCADE_INLINE Mask both(Mask a, Mask b) { return static_cast<Mask>(a & b); }
 SACCADE_INLINE bool any(Mask m) { return m != 0; }
+/// A bit for each lane, that of lane 0 the lowest.
+SACCADE_INLINE unsigned bits(Mask m) { return m; }
 SACCADE_INLINE Vec select(Mask m, Vec yes, Vec no) { return _mm512_mask_blend_ps(m, no, yes); }
 /// Lanes of a vector whose lane 0 is column `column`, with begin <= column + lane < end.
 SACCADE_INLINE Mask columns_within(int column, int begin, int end) {

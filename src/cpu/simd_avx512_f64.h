@@ -42,6 +42,7 @@ SACCADE_INLINE Mask equal(Vec a, Vec b) { return _mm512_cmp_pd_mask(a, b, _CMP_E
 SACCADE_INLINE Mask is_nan(Vec a) { return _mm512_cmp_pd_mask(a, a, _CMP_UNORD_Q); }
 SACCADE_INLINE Mask both(Mask a, Mask b) { return static_cast<Mask>(a & b); }
 SACCADE_INLINE bool any(Mask m) { return m != 0; }
+SACCADE_INLINE unsigned bits(Mask m) { return m; }
 SACCADE_INLINE Vec select(Mask m, Vec yes, Vec no) { return _mm512_mask_blend_pd(m, no, yes); }
 SACCADE_INLINE Mask columns_within(int column, int begin, int end) {
   const __m256i lane = _mm256_add_epi32(_mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0), _mm256_set1_epi32(column));

@@ -53,6 +53,7 @@ SACCADE_INLINE Mask equal(Vec a, Vec b) { return a == b; }
 SACCADE_INLINE Mask is_nan(Vec a) { return a != a; }
 SACCADE_INLINE Mask both(Mask a, Mask b) { return a && b; }
 SACCADE_INLINE bool any(Mask m) { return m; }
+SACCADE_INLINE unsigned bits(Mask m) { return m ? 1u : 0u; }
 SACCADE_INLINE Vec select(Mask m, Vec yes, Vec no) { return m ? yes : no; }
 SACCADE_INLINE Mask columns_within(int column, int begin, int end) { return begin <= column && column < end; }
 SACCADE_INLINE Vec lane_index() { return 0; }

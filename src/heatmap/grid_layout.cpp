@@ -9,15 +9,16 @@ namespace saccade::picture {
 namespace {
 
 constexpr double kMostSide = 768, kMostGridSide = 960;  // of one panel alone, of a grid
+constexpr double kMostMapSide = 1024;                   // of one map of a larger matrix
 constexpr double kLeastCell = 2, kMostCell = 48, kLeastSide = 96;
-constexpr std::int64_t kMostCells = 256;        // along one side of a panel
-constexpr std::int64_t kMostWithValues = 1024;  // cells that may carry numbers
-constexpr double kMostPositions = 12;           // along one side, when not every one is shown
+constexpr std::int64_t kMostCells = 256, kMostMapCells = 512;  // along one side of a panel
+constexpr std::int64_t kMostWithValues = 1024;                 // cells that may carry numbers
+constexpr double kMostPositions = 12;                          // along one side, when not every one is shown
 constexpr double kLabelSize = 13, kLeastLabelSize = 9;
 constexpr double kTitleSize = 12, kLeastTitleSize = 9;
 
-std::int64_t block_of(std::int64_t length, double side) {
-  const auto most = std::clamp<std::int64_t>(static_cast<std::int64_t>(side / kLeastCell), 1, kMostCells);
+std::int64_t block_of(std::int64_t length, double side, std::int64_t most_cells) {
+  const auto most = std::clamp<std::int64_t>(static_cast<std::int64_t>(side / kLeastCell), 1, most_cells);
   return (length + most - 1) / most;
 }
 
@@ -35,12 +36,12 @@ void set_cell_sizes(GridLayout& layout, double side, double largest) {
   layout.key.side = layout.key.cell * columns;
 }
 
-// Every token where they fit, or at most every fourth one is left; else positions.
+// Every token where they fit, or at most every fourth one is left; else positions. `length` counts them, also
+// where the matrix is a map of them.
 void set_marks(Axis& axis, const std::vector<std::string>& labels, std::int64_t length, std::int64_t block,
-               double longest) {
-  const double per_token = axis.cell / static_cast<double>(block);
+               double per_token, double longest) {
   const auto stride = static_cast<std::int64_t>(std::ceil(12 / axis.cell));
-  const bool tokens = !labels.empty() && block == 1 && stride <= 4;
+  const bool tokens = static_cast<std::int64_t>(labels.size()) == length && block == 1 && stride <= 4;
   axis.font_size =
       tokens ? std::clamp(axis.cell * static_cast<double>(stride) * 0.75, kLeastLabelSize, kLabelSize) : kSmall;
   const Measure measure = measure_at(axis.font_size);
@@ -107,8 +108,10 @@ GridLayout grid_layout(const Input& input, const HeatmapOptions& options) {
   layout.panel_title = input.panel_titles.empty() ? 0 : kHeadroom;
   layout.gap = layout.grid_columns <= 4 ? 20 : 12;
   const auto across = static_cast<double>(layout.grid_columns);
-  const double side = across == 1 ? kMostSide : std::floor((kMostGridSide + layout.gap) / across - layout.gap);
-  layout.cells = pooled(input, block_of(input.seqlen_q, side), block_of(input.seqlen_k, side));
+  const double alone = input.is_map() ? kMostMapSide : kMostSide;
+  const double side = across == 1 ? alone : std::floor((kMostGridSide + layout.gap) / across - layout.gap);
+  const std::int64_t most = input.is_map() ? kMostMapCells : kMostCells;
+  layout.cells = pooled(input, block_of(input.seqlen_q, side, most), block_of(input.seqlen_k, side, most));
   layout.scale = scale_of(layout.cells, options, "heatmap_svg");
 
   const auto cell_count = static_cast<std::int64_t>(layout.cells.values.size());
@@ -117,8 +120,13 @@ GridLayout grid_layout(const Input& input, const HeatmapOptions& options) {
   set_cell_sizes(layout, side, most_cell(longest, input.key_labels));
   layout.title_size = title_size(input.panel_titles, layout.key.side);
   if (values) layout.value_size = value_size(layout, longest);
-  set_marks(layout.query, input.query_labels, input.seqlen_q, layout.cells.block_q, 160);
-  set_marks(layout.key, input.key_labels, input.seqlen_k, layout.cells.block_k, 130);
+  const auto per_token = [](double cell, std::int64_t block, std::int64_t cells, std::int64_t tokens) {
+    return cell / static_cast<double>(block) * static_cast<double>(cells) / static_cast<double>(tokens);
+  };
+  set_marks(layout.query, input.query_labels, input.queries, layout.cells.block_q,
+            per_token(layout.query.cell, layout.cells.block_q, input.seqlen_q, input.queries), 160);
+  set_marks(layout.key, input.key_labels, input.keys, layout.cells.block_k,
+            per_token(layout.key.cell, layout.cells.block_k, input.seqlen_k, input.keys), 130);
 
   layout.query_name = shortened(cleaned(options.query_axis), 160, measure_at(kSmall));
   layout.left = kMargin + std::max(layout.query.widest, pixels_of(layout.query_name, kSmall)) + 9;

@@ -170,6 +170,13 @@ Input checked(const TensorView& weights, const HeatmapOptions& options, std::str
   input.heads = input.weights.shape[0];
   input.seqlen_q = input.weights.shape[1];
   input.seqlen_k = input.weights.shape[2];
+  input.queries = options.queries == 0 ? input.seqlen_q : options.queries;
+  input.keys = options.keys == 0 ? input.seqlen_k : options.keys;
+  if (input.queries < input.seqlen_q || input.keys < input.seqlen_k) {
+    refuse(function, "queries and keys must be 0 or at least the " + std::to_string(input.seqlen_q) +
+                         " rows and " + std::to_string(input.seqlen_k) + " columns, got " +
+                         std::to_string(options.queries) + " and " + std::to_string(options.keys));
+  }
   if (input.heads > kMostHeads) {
     refuse(function, "a picture has room for 256 heads, got " + std::to_string(input.heads));
   }
@@ -196,7 +203,10 @@ Cells pooled(const Input& input, std::int64_t block_q, std::int64_t block_k) {
               .columns = (input.seqlen_k + block_k - 1) / block_k,
               .block_q = block_q,
               .block_k = block_k,
+              .seqlen_q = input.seqlen_q,
               .seqlen_k = input.seqlen_k,
+              .queries = input.queries,
+              .keys = input.keys,
               .smallest = kInfinity};
   cells.values.assign(static_cast<std::size_t>(cells.heads * cells.rows * cells.columns), -kInfinity);
   std::vector<double> row(static_cast<std::size_t>(input.seqlen_k));
@@ -255,7 +265,7 @@ Scale scale_of(const Cells& cells, const HeatmapOptions& options, std::string_vi
 std::string pooling_note(const Cells& cells) {
   if (!cells.pooled()) return {};
   return "Each cell is the largest of " + std::to_string(cells.block_q) + " \u00D7 " +
-         std::to_string(cells.block_k) + " weights.";
+         std::to_string(cells.block_k) + (cells.is_map() ? " cells of the map." : " weights.");
 }
 
 std::string masked_note(const Cells& cells, const Scale& scale) {

@@ -14,8 +14,11 @@ namespace saccade::picture {
 struct Input {
   TensorView weights;  // [heads, seqlen_q, seqlen_k]
   std::int64_t heads = 0, seqlen_q = 0, seqlen_k = 0;
+  std::int64_t queries = 0, keys = 0;                 // that rows and columns stand for
   std::vector<std::string> query_labels, key_labels;  // cleaned; empty: positions
   std::vector<std::string> panel_titles;              // cleaned; empty where none is to be shown
+
+  bool is_map() const { return queries != seqlen_q || keys != seqlen_k; }
 };
 
 /// Checks what heatmap.h promises to check and throws with `function` as the message's prefix.
@@ -24,15 +27,20 @@ Input checked(const TensorView& weights, const HeatmapOptions& options, std::str
 /// The cells of all panels. A cell covers block_q x block_k weights (fewer at the lower and right edge).
 struct Cells {
   std::int64_t heads = 0, rows = 0, columns = 0, block_q = 1, block_k = 1;
-  std::vector<double> values{};  // [heads, rows, columns]: the largest of the block, or NaN
-  std::int64_t seqlen_k = 0;     // of the matrix, before pooling
-  double smallest = 0;           // of all finite weights, before pooling; +inf without any
+  std::vector<double> values{};             // [heads, rows, columns]: the largest of the block, or NaN
+  std::int64_t seqlen_q = 0, seqlen_k = 0;  // of the matrix, before pooling
+  std::int64_t queries = 0, keys = 0;       // that it stands for
+  double smallest = 0;                      // of all finite weights, before pooling; +inf without any
   bool has_nan = false, has_zero = false, has_minus_infinity = false;  // among `values`
 
   double at(std::int64_t head, std::int64_t row, std::int64_t column) const {
     return values[static_cast<std::size_t>((head * rows + row) * columns + column)];
   }
   bool pooled() const { return block_q > 1 || block_k > 1; }
+  bool is_map() const { return queries != seqlen_q || keys != seqlen_k; }
+  /// The first query and key of a cell.
+  std::int64_t query_of(std::int64_t row) const { return row * block_q * queries / seqlen_q; }
+  std::int64_t key_of(std::int64_t column) const { return column * block_k * keys / seqlen_k; }
 };
 
 Cells pooled(const Input& input, std::int64_t block_q, std::int64_t block_k);
@@ -59,7 +67,8 @@ struct Scale {
 
 Scale scale_of(const Cells& cells, const HeatmapOptions& options, std::string_view function);
 
-/// "Each cell is the largest of 4 x 4 weights."; empty for a matrix that is not pooled.
+/// "Each cell is the largest of 4 x 4 weights." (of a map: "cells of the map"); empty for a matrix that is not
+/// pooled.
 std::string pooling_note(const Cells& cells);
 
 /// "masked or 0" or "masked": what the cells without a value are; empty when there are none.

@@ -125,13 +125,13 @@ void plan_lines(Plan& plan, const Input& input, const HeatmapOptions& options, c
   const int least = plan.number_columns + (painter.colored() ? 2 : 3);
   const auto share = static_cast<int>(room / input.seqlen_k);
   plan.mode = options.show_values && share >= least ? Mode::numbers : Mode::blocks;
-  const int labels = widest(input.key_labels, input.seqlen_k, kWidestCell) + 1;
+  const int labels = widest(input.key_labels, input.keys, kWidestCell) + 1;
   plan.cell_columns = plan.mode == Mode::numbers ? std::min(std::max(least, labels), share) : 2;
 }
 
 // A column a cell; several panels are made small enough to stand side by side.
 void plan_dense(Plan& plan, const Input& input, const HeatmapOptions& options, const Painter& painter, int width) {
-  plan.gutter = static_cast<int>(std::to_string(input.seqlen_q - 1).size());
+  plan.gutter = static_cast<int>(std::to_string(input.queries - 1).size());
   int room = width - plan.gutter - 1;
   if (input.heads > 2)
     room = std::min(room, std::max(kSmallPanel, (width + kPanelGap) / 3 - kPanelGap - plan.gutter - 1));
@@ -149,7 +149,7 @@ void plan_dense(Plan& plan, const Input& input, const HeatmapOptions& options, c
 
 Plan plan_of(const Input& input, const HeatmapOptions& options, const Painter& painter, int width) {
   Plan plan;
-  plan.gutter = std::min(widest(input.query_labels, input.seqlen_q, kWidestLabel), width / 4);
+  plan.gutter = std::min(widest(input.query_labels, input.queries, kWidestLabel), width / 4);
   const int room = width - plan.gutter - 1;
   const bool few = input.seqlen_q <= kMostLines && input.seqlen_k * 2 <= room;
   if (few) plan_lines(plan, input, options, painter, room);
@@ -231,12 +231,12 @@ std::vector<std::string> upright_header(const Plan& plan, const std::vector<std:
 
 // Positions over narrow columns, as often as they fit.
 std::string position_header(const Plan& plan) {
-  const auto longest = static_cast<std::int64_t>(std::to_string(plan.cells.columns * plan.cells.block_k).size());
+  const auto longest = static_cast<std::int64_t>(std::to_string(plan.cells.key_of(plan.cells.columns)).size());
   const std::int64_t every = round_step(static_cast<double>(longest + 2) / plan.cell_columns);
   std::string line(static_cast<std::size_t>(plan.gutter + 1), ' ');
   for (std::int64_t j = 0; j < plan.cells.columns; j += every) {
     const auto room = static_cast<int>(std::min(every, plan.cells.columns - j)) * plan.cell_columns;
-    const std::string position = std::to_string(j * plan.cells.block_k);
+    const std::string position = std::to_string(plan.cells.key_of(j));
     line += padded_right(static_cast<int>(position.size()) <= room ? position : "", room);
   }
   return line;
@@ -247,8 +247,8 @@ std::vector<std::string> header_of(const Plan& plan, const Input& input) {
   if (plan.mode != Mode::numbers) return {position_header(plan)};
   std::string line(static_cast<std::size_t>(plan.gutter + 1), ' ');
   for (std::int64_t j = 0; j < plan.cells.columns; ++j) {
-    const std::string label =
-        input.key_labels.empty() ? std::to_string(j) : input.key_labels[static_cast<std::size_t>(j)];
+    const std::string label = input.key_labels.empty() ? std::to_string(plan.cells.key_of(j))
+                                                       : input.key_labels[static_cast<std::size_t>(j)];
     line += centered(fit(label, plan.cell_columns - 1), plan.cell_columns);
   }
   return {std::move(line)};
@@ -257,9 +257,10 @@ std::vector<std::string> header_of(const Plan& plan, const Input& input) {
 std::string row_label(const Plan& plan, const Input& input, std::int64_t row, std::int64_t line) {
   std::string label;
   if (plan.mode != Mode::dense) {
-    label = input.query_labels.empty() ? std::to_string(row) : input.query_labels[static_cast<std::size_t>(row)];
+    label = input.query_labels.empty() ? std::to_string(plan.cells.query_of(row))
+                                       : input.query_labels[static_cast<std::size_t>(row)];
   } else if (line % 4 == 0) {
-    label = std::to_string(row * plan.cells.block_q);
+    label = std::to_string(plan.cells.query_of(row));
   }
   return padded_left(fit(label, plan.gutter), plan.gutter) + " ";
 }

@@ -1,0 +1,456 @@
+// Statistics of the attention weights of one block of query rows. Two walks over the key blocks that its rows can
+// see:
+//
+//   m, l: the largest score, the sum of exp(s - m) of each row    left out where the caller knows lse
+//   w = exp(s - m) / l, folded into                               fold_rows
+//     entropy, distance, largest weight of the row                a lane each, compensated from block to block
+//     the sums over rows of each key                              the rows of one row of cells at a time
+//     the best keys of the row                                    only where a block beats the worst of them
+#pragma once
+
+#include "cpu/forward.h"
+#include "cpu/row_statistics.h"
+
+namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
+
+// ---- One block of query rows ---------------------------------------------------------------------------------
+
+/// The memory of one thread's work on a block of rows.
+template <class Arithmetic>
+class InspectScratch {
+ public:
+  InspectScratch(const InspectParams& wanted, std::int64_t rows, void* memory)
+      : memory_(static_cast<std::byte*>(memory)) {
+    const AttentionParams& p = wanted.attention;
+    const std::int64_t tiles = (rows + kTileRows - 1) / kTileRows;
+    query_size_ = packed_query_size(steps_of<Arithmetic>(p.head_dim));
+    scores = take<Scalar>(kTileRows * kBlockK);
+    weights = take<Scalar>(kTileRows * kBlockK);
+    mask = take<Scalar>(kTileRows * kBlockK);
+    packed_block = take<Scalar>(packed_block_size<Arithmetic>(p));
+    column_sum = take<Scalar>(kBlockK);
+    column_max = take<Scalar>(kBlockK);
+    queries_ = take<Scalar>(tiles * query_size_);
+    softmax = take<RowState>(tiles);
+    statistics = take<RowStatistics>(tiles);
+    cell_rows = take<std::int64_t>(tiles * kTileRows);
+    if (wanted.received.data) received = take<Scalar>(round_up(p.seqlen_k, kBlockK) + kBlockK);
+    if (wanted.pool_rows > 0) cells = take<double>(most_cell_rows(wanted, rows) * wanted.pool_keys);
+    if (wanted.top_k == 0) return;
+    best_keys = take<RankedKey>(rows * wanted.top_k);
+    best_counts = take<std::int64_t>(rows);
+  }
+
+  Scalar* queries(int tile) const { return queries_ + tile * query_size_; }
+  std::size_t bytes() const { return used_; }
+
+  Scalar* scores;             // [kTileRows][kBlockK]
+  Scalar* weights;            // [kTileRows][kBlockK]
+  Scalar* mask;               // [kTileRows][kBlockK]
+  Scalar* packed_block;       // when the caller has none packed
+  Scalar* column_sum;         // [kBlockK]
+  Scalar* column_max;         // [kBlockK]
+  RowState* softmax;          // [tiles]
+  RowStatistics* statistics;  // [tiles]
+  std::int64_t* cell_rows;    // [rows]
+  Scalar* received = nullptr;
+  double* cells = nullptr;
+  RankedKey* best_keys = nullptr;  // [rows][top_k]
+  std::int64_t* best_counts = nullptr;
+
+ private:
+  /// Documents of a packed batch differ in length: of the shortest, all rows of cells may be in the block.
+  static std::int64_t most_cell_rows(const InspectParams& wanted, std::int64_t rows) {
+    if (wanted.attention.cu_seqlens_q) return wanted.pool_rows;
+    const std::int64_t seqlen = std::max<std::int64_t>(wanted.attention.seqlen_q, 1);
+    return std::min(wanted.pool_rows, (rows * wanted.pool_rows + seqlen - 1) / seqlen + 1);
+  }
+
+  template <class T>
+  T* take(std::int64_t n) {
+    void* const piece = memory_ ? memory_ + used_ : nullptr;
+    used_ += static_cast<std::size_t>(round_up(n * static_cast<std::int64_t>(sizeof(T)), 64));
+    return static_cast<T*>(piece);
+  }
+
+  std::byte* memory_;
+  std::size_t used_ = 0;
+  std::int64_t query_size_;
+  Scalar* queries_;
+};
+
+template <class Arithmetic>
+class InspectBlock {
+ public:
+  InspectBlock(const InspectParams& wanted, const QueryRows& work, const PackedKeys& packed, void* memory)
+      : wanted_(wanted),
+        p_(wanted.attention),
+        batch_(work.batch),
+        head_(work.head),
+        kv_head_(work.head / (p_.num_heads / p_.num_kv_heads)),
+        row_(work.row),
+        rows_(static_cast<int>(std::min(work.rows, p_.rows(work.batch) - work.row))),
+        tiles_((rows_ + kTileRows - 1) / kTileRows),
+        packed_(packed),
+        visibility_(p_, work.batch),
+        finisher_(p_, visibility_, work.batch, work.head, Arithmetic::kPairs),
+        unit_(score_unit<Arithmetic>(p_)),
+        scratch_(wanted, work.rows, memory) {}
+
+  InspectSums run() {
+    begin();
+    if (wanted_.lse.data)
+      take_denominators();
+    else
+      compute_denominators();
+    begin_sums();
+    walk([this](const Step& step, const Scalar*) { fold(step); });
+    end_cell_row();
+    for (int i = 0; i < rows_; ++i) end_row(i);
+    return sums_;
+  }
+
+ private:
+  struct Step {
+    int tile, rows;
+    std::int64_t row, first_key;
+    Granules granules;
+  };
+
+  int tile_rows(int tile) const { return std::min(kTileRows, rows_ - tile * kTileRows); }
+
+  void begin() {
+    for (int tile = 0; tile < tiles_; ++tile) {
+      with_storage(p_.q.dtype, [&](auto type) {
+        using T = decltype(type);
+        if constexpr (!Arithmetic::kPairs || std::is_same_v<T, bfloat16>)
+          pack_queries<Arithmetic>(p_.row_of<T>(p_.q, batch_, head_, row_ + tile * kTileRows), p_.q.row_stride,
+                                   tile_rows(tile), p_.head_dim, unit_.query_factor, scratch_.queries(tile));
+      });
+      scratch_.softmax[tile].reset();
+      scratch_.statistics[tile].reset(wanted_.top_k > 0);
+    }
+  }
+
+  const Scalar* packed_block(std::int64_t first_key, KeyRange range) {
+    if (packed_.blocks)
+      return static_cast<const Scalar*>(packed_.blocks) +
+             (first_key / kBlockK - packed_.first_block) * packed_block_size<Arithmetic>(p_);
+    pack_block<Arithmetic>(p_, batch_, kv_head_, first_key, range, scratch_.packed_block);
+    return scratch_.packed_block;
+  }
+
+  /// Calls visit(step, row_max) for every tile of rows and key block that see each other, with its scores in
+  /// place.
+  template <class Visit>
+  void walk(Visit visit) {
+    const KeyRange range = visibility_.visible(row_, rows_);
+    for (std::int64_t first_key = range.begin / kBlockK * kBlockK; first_key < range.end; first_key += kBlockK) {
+      const Scalar* block = nullptr;
+      for (int tile = 0; tile < tiles_; ++tile) {
+        Step step{tile, tile_rows(tile), row_ + tile * kTileRows, first_key, {}};
+        step.granules = finisher_.plan(step.row, step.rows, first_key, scratch_.mask);
+        if (step.granules.count == 0) continue;
+        if (!block) block = packed_block(first_key, range);
+        alignas(64) Scalar row_max[kTileRows * kWidth];
+        compute_scores(step, block, row_max);
+        visit(step, row_max);
+      }
+    }
+  }
+
+  void compute_scores(const Step& step, const Scalar* block, Scalar* row_max) {
+    alignas(64) Scalar unused_max[kTileRows * kWidth];
+    for (int i = 0; i < kTileRows * kWidth; i += kWidth) {
+      store(row_max + i, broadcast(-kInfinity));
+      store(unused_max + i, zero());
+    }
+    for (int n = 0; n < step.granules.count; ++n) {
+      const int begin = step.granules.index[static_cast<std::size_t>(n)] * kGranule;
+      for (int column = begin; column < begin + kGranule; column += kTileColumns)
+        score_tile<Arithmetic, 0>(scratch_.queries(step.tile), block + column, steps_of<Arithmetic>(p_.head_dim),
+                                  scratch_.scores + column, step.granules.is_partial(n) ? unused_max : row_max,
+                                  PendingExp{});
+    }
+    finisher_.finish(step.row, step.rows, step.first_key, step.granules, scratch_.mask, scratch_.scores, row_max);
+  }
+
+  /// Calls f(begin, end) for each run of columns that a step computes.
+  template <class F>
+  static void for_each_run(const Granules& granules, F f) {
+    const auto at = [&](int n) { return granules.index[static_cast<std::size_t>(n)]; };
+    for (int first = 0, last; first < granules.count; first = last) {
+      for (last = first + 1; last < granules.count && at(last) == at(last - 1) + 1;) ++last;
+      f(at(first) * kGranule, (at(last - 1) + 1) * kGranule);
+    }
+  }
+
+  // ---- Denominators ------------------------------------------------------------------------------------------
+
+  void compute_denominators() {
+    // Pairs round their exponentials for the product with v, which is not taken here.
+    using Exponentials = std::conditional_t<Arithmetic::kPairs, NaturalScale, Arithmetic>;
+    walk([this](const Step& step, const Scalar* row_max) {
+      alignas(64) Scalar alpha[kTileRowsPadded];
+      RowState& state = scratch_.softmax[step.tile];
+      state.raise(row_max, unit_.exp_factor, alpha);
+      for_each_run(step.granules, [&](int begin, int end) {
+        for (int column = begin; column < end; column += kTileColumns)
+          exp_tile<Exponentials>(
+              {scratch_.scores + column, scratch_.weights + column, state.m, state.l, &unit_.exp_factor});
+      });
+    });
+    for (int i = 0; i < rows_; ++i) {
+      const RowState& state = scratch_.softmax[i / kTileRows];
+      const Scalar m = state.m[i % kTileRows], l = state.sum(i % kTileRows);
+      const Scalar sink = p_.sinks ? static_cast<Scalar>(p_.sinks[head_]) : -kInfinity;
+      if (p_.lse.data)
+        *p_.row_of<Scalar>(p_.lse, batch_, head_, row_ + i) = finish_row(m * unit_.natural, l, sink).lse;
+      if (l == 0) continue;  // it sees nothing, and its weights are exp2(-inf)
+      const Scalar own = std::log2(l), of_sink = (sink - m * unit_.natural) * kLog2E;
+      const Scalar low = std::min(own, of_sink), high = std::max(own, of_sink);
+      scratch_.statistics[i / kTileRows].set_denominator(
+          i % kTileRows, m, sink == -kInfinity || own != own ? own : high + std::log2(1 + std::exp2(low - high)));
+    }
+  }
+
+  void take_denominators() {
+    for (int i = 0; i < rows_; ++i) {
+      const Scalar lse = *p_.row_of<const Scalar>(wanted_.lse, batch_, head_, row_ + i);
+      if (lse == -kInfinity) continue;
+      const Scalar m = lse / unit_.natural;
+      const double rest = static_cast<double>(lse) - static_cast<double>(m) * static_cast<double>(unit_.natural);
+      scratch_.statistics[i / kTileRows].set_denominator(i % kTileRows, m, static_cast<Scalar>(rest * kLog2E));
+    }
+  }
+
+  // ---- Sums --------------------------------------------------------------------------------------------------
+
+  void begin_sums() {
+    const KeyRange range = visibility_.visible(row_, rows_);
+    sums_.first_key = range.begin / kBlockK * kBlockK;
+    sums_.end_key = std::max(range.end, sums_.first_key);
+    if (wanted_.received.data) {
+      sums_.received = scratch_.received;
+      std::fill_n(scratch_.received, round_up(sums_.end_key, kBlockK) - sums_.first_key, Scalar{0});
+    }
+    const std::int64_t rows = p_.rows(batch_);
+    for (int i = 0; i < rows_; ++i) scratch_.cell_rows[i] = (row_ + i) * wanted_.pool_rows / rows;
+    if (wanted_.pool_rows > 0) {
+      sums_.cells = scratch_.cells;
+      sums_.first_cell_row = scratch_.cell_rows[0];
+      sums_.cell_rows = scratch_.cell_rows[rows_ - 1] + 1 - sums_.first_cell_row;
+      std::fill_n(sums_.cells, sums_.cell_rows * wanted_.pool_keys, 0.0);
+    }
+    std::fill_n(scratch_.column_sum, kBlockK, Scalar{0});
+    std::fill_n(scratch_.column_max, kBlockK, Scalar{0});
+    if (wanted_.top_k > 0) std::fill_n(scratch_.best_counts, rows_, std::int64_t{0});
+  }
+
+  void fold(const Step& step) {
+    if (step.first_key != block_key_) begin_key_block(step.first_key);
+    RowStatistics& statistics = scratch_.statistics[step.tile];
+    for_each_run(step.granules, [&](int begin, int end) {
+      if (statistics.is_nan) spread_nan(step.rows, begin, end, statistics.is_nan);
+      const unsigned better = fold_columns(step, begin, end, statistics);
+      if (wanted_.row_count > 0) save_rows(step, begin, end);
+      for (int i = 0; better >> i; ++i)
+        if (better >> i & 1u) gather_best(step, i, begin, end, statistics);
+    });
+  }
+
+  unsigned fold_columns(const Step& step, int begin, int end, RowStatistics& statistics) {
+    const std::int64_t* const cell_rows = scratch_.cell_rows + step.tile * kTileRows;
+    unsigned better = 0;
+    for (int i = 0, next; i < step.rows; i = next) {
+      if (cell_rows[i] != cell_row_) end_cell_row();
+      cell_row_ = cell_rows[i];
+      columns_begin_ = std::min(columns_begin_, begin);
+      columns_end_ = std::max(columns_end_, end);
+      next = i + 1;
+      while (next < std::min(step.rows, i + kFoldRows) && cell_rows[next] == cell_row_) ++next;
+      Scalar position[kFoldRows];
+      for (int r = i; r < next; ++r)
+        position[r - i] = static_cast<Scalar>(step.row + r + visibility_.offset - step.first_key);
+      const FoldStep some{.begin = begin,
+                          .end = end,
+                          .scores = scratch_.scores + i * kBlockK,
+                          .weights = scratch_.weights + i * kBlockK,
+                          .position = position,
+                          .factor = unit_.exp_factor,
+                          .column_sum = scratch_.column_sum,
+                          .column_max = scratch_.column_max,
+                          .rows = statistics,
+                          .first_row = i};
+      better |= wanted_.pool_max ? fold_some_rows<true>(next - i, some) : fold_some_rows<false>(next - i, some);
+    }
+    return better;
+  }
+
+  /// A row whose softmax is NaN: NaN for the keys that it sees, nothing for the others.
+  void spread_nan(int rows, int begin, int end, unsigned is_nan) {
+    const Vec hidden = broadcast(-kInfinity), nan = broadcast(std::numeric_limits<Scalar>::quiet_NaN());
+    for (int i = 0; i < rows; ++i)
+      for (int j = begin; is_nan >> i & 1u && j < end; j += kWidth) {
+        Scalar* const s = scratch_.scores + i * kBlockK + j;
+        store(s, select(equal(load(s), hidden), hidden, nan));
+      }
+  }
+
+  void save_rows(const Step& step, int begin, int end) const {
+    const std::int64_t first = p_.first_row(batch_) + step.row;
+    const std::int64_t columns = std::min<std::int64_t>(end, p_.keys(batch_) - step.first_key) - begin;
+    const std::int64_t* const rows_end = wanted_.rows + wanted_.row_count;
+    for (const std::int64_t* row = std::lower_bound(wanted_.rows, rows_end, first);
+         row != rows_end && *row < first + step.rows; ++row) {
+      const Scalar* const from = scratch_.weights + (*row - first) * kBlockK + begin;
+      std::copy_n(from, std::max<std::int64_t>(columns, 0),
+                  wanted_.row_weights.row<Scalar>(batch_, head_, wanted_.row_places[row - wanted_.rows]) +
+                      step.first_key + begin);
+    }
+  }
+
+  void gather_best(const Step& step, int i, int begin, int end, RowStatistics& statistics) {
+    BestKeys best = best_of(step.tile * kTileRows + i);
+    const Scalar* const weights = scratch_.weights + i * kBlockK;
+    Scalar worst = statistics.worst[i];
+    if (best.count == 0) worst = BestKeys::bound(statistics.largest + i * kWidth, best.k);
+    for (int j = begin; j < end; j += kWidth)
+      for (unsigned better = bits(less(broadcast(worst), load(weights + j))); better != 0; better &= better - 1) {
+        const int column = j + std::countr_zero(better);
+        if (weights[column] > worst) worst = best.add(ranked(weights[column], step.first_key + column), worst);
+      }
+    statistics.worst[i] = worst;
+    scratch_.best_counts[step.tile * kTileRows + i] = best.count;
+  }
+
+  BestKeys best_of(int i) const {
+    return {scratch_.best_keys + i * wanted_.top_k, wanted_.top_k, scratch_.best_counts[i]};
+  }
+
+  void begin_key_block(std::int64_t first_key) {
+    end_cell_row();
+    block_key_ = first_key;
+    if (wanted_.pool_rows > 0) find_cells();
+  }
+
+  /// The sums over some rows of a block's columns are complete: adds them to the sums of keys and of cells.
+  void end_cell_row() {
+    if (columns_begin_ >= columns_end_) return;
+    if (wanted_.received.data) {
+      Scalar* const received = scratch_.received + (block_key_ - sums_.first_key);
+      for (int j = columns_begin_; j < columns_end_; j += kWidth)
+        store(received + j, add(load(received + j), load(scratch_.column_sum + j)));
+    }
+    if (wanted_.pool_rows > 0) pool_columns();
+    for (int j = columns_begin_; j < columns_end_; j += kWidth) {
+      store(scratch_.column_sum + j, zero());
+      store(scratch_.column_max + j, zero());
+    }
+    columns_begin_ = kBlockK;
+    columns_end_ = 0;
+  }
+
+  /// The cells that the keys of the block fall into, and the columns at which they begin.
+  void find_cells() {
+    const std::int64_t keys = p_.keys(batch_), end = std::min<std::int64_t>(block_key_ + kBlockK, keys);
+    block_cells_ = 0;
+    for (std::int64_t key = block_key_; key < end; ++block_cells_) {
+      cells_[block_cells_] = key * wanted_.pool_keys / keys;
+      cell_columns_[block_cells_] = static_cast<int>(key - block_key_);
+      // The next cell's first key, rounded up.
+      key = ((cells_[block_cells_] + 1) * keys + wanted_.pool_keys - 1) / wanted_.pool_keys;
+    }
+    cell_columns_[block_cells_] = static_cast<int>(end - block_key_);
+  }
+
+  void pool_columns() {
+    double* const cells = scratch_.cells + (cell_row_ - sums_.first_cell_row) * wanted_.pool_keys;
+    for (int i = 0; i < block_cells_; ++i) {
+      const int begin = std::max(cell_columns_[i], columns_begin_);
+      const int end = std::min(cell_columns_[i + 1], columns_end_);
+      double& cell = cells[cells_[i]];
+      double sum = 0.0;
+      for (int j = begin; j < end; ++j) sum += static_cast<double>(scratch_.column_sum[j]);
+      if (!wanted_.pool_max || sum != sum) {
+        cell += sum;  // NaN stays
+        continue;
+      }
+      Scalar largest = 0;
+      for (int j = begin; j < end; ++j) largest = std::max(largest, scratch_.column_max[j]);
+      if (cell < static_cast<double>(largest)) cell = static_cast<double>(largest);
+    }
+  }
+
+  // ---- Results of a row --------------------------------------------------------------------------------------
+
+  void end_row(int i) {
+    const RowStatistics& statistics = scratch_.statistics[i / kTileRows];
+    const int row = i % kTileRows, lanes = row * kWidth;
+    const bool is_nan = statistics.is_nan >> row & 1u;
+    const auto result = [is_nan](Scalar x) { return is_nan ? std::numeric_limits<Scalar>::quiet_NaN() : x; };
+    const auto write = [&](const HeadedMatrix<void>& to, Scalar x) {
+      if (to.data) *p_.row_of<Scalar>(to, batch_, head_, row_ + i) = x;
+    };
+    const Scalar largest = result(reduce_max(load(statistics.largest + lanes)));
+    const Scalar distance = result(reduce_add(load(statistics.distance + lanes)));
+    const Scalar entropy = -kLn2 * reduce_add(load(statistics.entropy + lanes));
+    write(wanted_.entropy, result(std::max(Scalar{0}, entropy)));  // rounding may leave -1e-8
+    write(wanted_.max_weight, largest);
+    write(wanted_.distance, distance);
+    if (wanted_.top_k > 0) write_best(i, result(0));
+    if (largest == 0) return;
+    sums_.distance += static_cast<double>(distance);
+    ++sums_.rows_with_weight;
+  }
+
+  void write_best(int i, Scalar missing) {
+    BestKeys best = best_of(i);
+    best.sort();
+    Scalar* const weights = p_.row_of<Scalar>(wanted_.top_weights, batch_, head_, row_ + i);
+    for (std::int64_t n = 0; n < wanted_.top_k; ++n) {
+      const bool is_found = n < best.count;
+      const std::int64_t key = is_found ? key_of(best.keys[n]) : -1;
+      weights[n] = is_found ? weight_of(best.keys[n]) : missing;
+      if (wanted_.top_keys.dtype == DType::i32)
+        p_.row_of<std::int32_t>(wanted_.top_keys, batch_, head_, row_ + i)[n] = static_cast<std::int32_t>(key);
+      else
+        p_.row_of<std::int64_t>(wanted_.top_keys, batch_, head_, row_ + i)[n] = key;
+    }
+  }
+
+  const InspectParams& wanted_;
+  const AttentionParams& p_;
+  std::int64_t batch_, head_, kv_head_, row_;
+  int rows_, tiles_;
+  PackedKeys packed_;
+  Visibility visibility_;
+  ScoreFinisher finisher_;
+  ScoreUnit unit_;
+  InspectScratch<Arithmetic> scratch_;
+
+  InspectSums sums_{};
+  // The sums over rows that are at work: those of cell_row_ (of all rows, where no map is wanted), and the columns
+  // of the block at block_key_.
+  std::int64_t cell_row_ = -1, block_key_ = -1;
+  int columns_begin_ = kBlockK, columns_end_ = 0;
+  int block_cells_ = 0;  // that the block's keys fall into
+  std::int64_t cells_[kBlockK];
+  int cell_columns_[kBlockK + 1];
+};
+
+inline InspectSums inspect(const InspectParams& wanted, const QueryRows& work, const PackedKeys& packed,
+                           void* scratch) {
+  return with_arithmetic(wanted.attention, [&](auto arithmetic) {
+    return InspectBlock<decltype(arithmetic)>(wanted, work, packed, scratch).run();
+  });
+}
+
+/// Bytes for blocks of `rows` rows.
+inline std::size_t inspect_scratch(const InspectParams& wanted, std::int64_t rows) {
+  return with_arithmetic(wanted.attention, [&](auto arithmetic) {
+    return InspectScratch<decltype(arithmetic)>(wanted, rows, nullptr).bytes();
+  });
+}
+
+}  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

@@ -1,0 +1,178 @@
+// Weights of a few rows, folded into statistics of rows and keys while they are in registers; and the best keys of
+// a row.
+#pragma once
+
+#include "cpu/block_sizes.h"
+#include "cpu/math.h"
+
+namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
+
+// ---- A few rows of a tile ------------------------------------------------------------------------------------
+
+/// What the rows of one tile have gathered so far; sums over keys as a lane each, and what rounding took from
+/// them.
+struct RowStatistics {
+  // w = exp2((s - maximum) * factor + shift).
+  Scalar maximum[kTileRows], shift[kTileRows];
+  alignas(64) Scalar entropy[kTileRows * kWidth], entropy_rest[kTileRows * kWidth];
+  alignas(64) Scalar distance[kTileRows * kWidth], distance_rest[kTileRows * kWidth];
+  alignas(64) Scalar largest[kTileRows * kWidth];
+  Scalar worst[kTileRows];  // a weight must be larger to join the best keys of the row
+  unsigned is_nan;          // a bit a row
+
+  void reset(bool gathers_best) {
+    std::memset(this, 0, sizeof *this);
+    for (Scalar& x : worst) x = gathers_best ? 0 : kInfinity;
+  }
+
+  void set_denominator(int row, Scalar m, Scalar log_l) {
+    const bool is_finite = m - m == 0 && log_l - log_l == 0;
+    if (!is_finite) is_nan |= 1u << row;
+    maximum[row] = is_finite ? m : 0;
+    shift[row] = is_finite ? -log_l : 0;
+  }
+};
+
+/// Neighbouring rows of a tile against columns [begin, end) of a block: every pointer is at the first row's
+/// numbers.
+struct FoldStep {
+  int begin, end;
+  const Scalar* scores;    // [rows][kBlockK]
+  Scalar* weights;         // [rows][kBlockK], written
+  const Scalar* position;  // [rows], minus the block's first key
+  Scalar factor;           // from scores to base 2
+  Scalar* column_sum;      // [kBlockK], added to
+  Scalar* column_max;      // [kBlockK], raised
+  RowStatistics& rows;
+  int first_row;
+};
+
+/// sum + value, with what rounding takes away carried in `rest` (Kahan, doi:10.1145/363707.363723).
+SACCADE_INLINE void add_compensated(Scalar* sum, Scalar* rest, Vec value) {
+  const Vec before = load(sum), wanted = sub(value, load(rest)), after = add(before, wanted);
+  store(rest, sub(sub(after, before), wanted));
+  store(sum, after);
+}
+
+/// Turns scores into weights and folds them into everything that sums over keys or rows. Everything, whichever is
+/// wanted: it is seven instructions beside the head_dim multiplications of each score. Returns a bit for each row
+/// with a weight above `worst`.
+template <int kRows, bool kColumnMax>
+__attribute__((noinline)) unsigned fold_rows(const FoldStep& step) {
+  const Scalar* const maximum = step.rows.maximum + step.first_row;
+  const Scalar* const shift = step.rows.shift + step.first_row;
+  const Vec factor = broadcast(step.factor);
+  Vec entropy[kRows], distance[kRows], largest[kRows];
+  SACCADE_UNROLL
+  for (int i = 0; i < kRows; ++i) entropy[i] = distance[i] = largest[i] = zero();
+  for (int j = step.begin; j < step.end; j += kWidth) {
+    const Vec key = add(lane_index(), broadcast(static_cast<Scalar>(j)));
+    Vec sum = load(step.column_sum + j), top = zero();
+    SACCADE_UNROLL
+    for (int i = 0; i < kRows; ++i) {
+      const Vec below = sub(load(step.scores + i * kBlockK + j), broadcast_from(maximum + i));
+      // Bounded, so that a weight of 0 meets no infinite logarithm. In this order a NaN passes.
+      const Vec log_w =
+          max(broadcast(kIsDouble ? Scalar{-1023} : Scalar{-127}), fma(below, factor, broadcast_from(shift + i)));
+      const Vec w = exp2(log_w);
+      store(step.weights + i * kBlockK + j, w);
+      entropy[i] = fma(w, log_w, entropy[i]);
+      distance[i] = fma(w, abs(sub(broadcast_from(step.position + i), key)), distance[i]);
+      largest[i] = max(largest[i], w);
+      sum = add(sum, w);
+      if constexpr (kColumnMax) top = max(top, w);
+    }
+    store(step.column_sum + j, sum);
+    if constexpr (kColumnMax) store(step.column_max + j, max(load(step.column_max + j), top));
+  }
+  unsigned better = 0;
+  SACCADE_UNROLL
+  for (int i = 0; i < kRows; ++i) {
+    const int row = step.first_row + i, lanes = row * kWidth;
+    add_compensated(step.rows.entropy + lanes, step.rows.entropy_rest + lanes, entropy[i]);
+    add_compensated(step.rows.distance + lanes, step.rows.distance_rest + lanes, distance[i]);
+    store(step.rows.largest + lanes, max(load(step.rows.largest + lanes), largest[i]));
+    if (any(less(broadcast(step.rows.worst[row]), largest[i]))) better |= 1u << row;
+  }
+  return better;
+}
+
+/// Rows that fold_rows takes together: as many accumulators as leave registers for the exponentials.
+inline constexpr int kFoldRows = kRegisters == 32 ? 4 : 2;
+
+template <bool kColumnMax, int kRows = kFoldRows>
+SACCADE_INLINE unsigned fold_some_rows(int rows, const FoldStep& step) {
+  if constexpr (kRows > 1) {
+    if (rows < kRows) return fold_some_rows<kColumnMax, kRows - 1>(rows, step);
+  }
+  return fold_rows<kRows, kColumnMax>(step);
+}
+
+// ---- The best keys of a row ----------------------------------------------------------------------------------
+
+/// A key of a row and its weight as one number, which is larger the better it is: of equal weights the lower key
+/// is.
+using RankedKey = unsigned __int128;
+using WeightBits = std::conditional_t<kIsDouble, std::uint64_t, std::uint32_t>;
+
+inline RankedKey ranked(Scalar weight, std::int64_t key) {
+  return RankedKey{std::bit_cast<WeightBits>(weight)} << 64 | ~static_cast<std::uint64_t>(key);
+}
+inline Scalar weight_of(RankedKey ranked) { return std::bit_cast<Scalar>(static_cast<WeightBits>(ranked >> 64)); }
+inline std::int64_t key_of(RankedKey ranked) {
+  return static_cast<std::int64_t>(~static_cast<std::uint64_t>(ranked));
+}
+
+/// The best k keys of a row as a heap whose first is the worst of them. (Written out: functions of this
+/// instruction set cannot be inlined into the standard library's algorithms.)
+struct BestKeys {
+  RankedKey* keys;  // [k]
+  std::int64_t k, count;
+
+  /// Adds a key that beats the worst, and returns what the next one has to beat: `bound` while there is room.
+  Scalar add(RankedKey key, Scalar bound) {
+    if (count == k) {
+      sift_down(key, k);
+    } else {
+      std::int64_t place = count++;
+      for (; place > 0 && key < keys[(place - 1) / 2]; place = (place - 1) / 2)
+        keys[place] = keys[(place - 1) / 2];
+      keys[place] = key;
+    }
+    return count == k ? weight_of(keys[0]) : bound;
+  }
+
+  /// Puts `key` into the place of the first of `n` keys.
+  void sift_down(RankedKey key, std::int64_t n) {
+    std::int64_t place = 0;
+    for (std::int64_t child; (child = 2 * place + 1) < n; place = child) {
+      child += child + 1 < n && keys[child + 1] < keys[child] ? 1 : 0;
+      if (key <= keys[child]) break;
+      keys[place] = keys[child];
+    }
+    keys[place] = key;
+  }
+
+  /// Sorts the keys, the best first.
+  void sort() {
+    for (std::int64_t n = count - 1; n > 0; --n) {
+      const RankedKey last = keys[n];
+      keys[n] = keys[0];
+      sift_down(last, n);
+    }
+  }
+
+  /// What a weight has to beat to be among the best k of a row whose largest weights are `largest` in each lane.
+  static Scalar bound(const Scalar* largest, std::int64_t k) {
+    if (k > kWidth) return 0;
+    Scalar sorted[kWidth];
+    for (int lane = 0; lane < kWidth; ++lane) {
+      int place = lane;
+      for (; place > 0 && sorted[place - 1] < largest[lane]; --place) sorted[place] = sorted[place - 1];
+      sorted[place] = largest[lane];
+    }
+    return sorted[k - 1] * (1 - std::numeric_limits<Scalar>::epsilon());  // it may be one of them itself
+  }
+};
+
+}  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE
