@@ -72,7 +72,7 @@ class Decode {
     kernels_.decode_piece(p_, unit.rows, unit.first_piece + index, careful, own, scratch);
   }
   bool merge(const Unit& unit, const std::byte* states, std::byte* scratch) const {
-    return kernels_.merge_pieces(p_, unit.rows, states + unit.states, unit.pieces, scratch);
+    return kernels_.merge_pieces(p_, unit.rows, states + unit.states, unit.first_piece, unit.pieces, scratch);
   }
 
   const cpu::AttentionKernels& kernels_;

@@ -143,6 +143,10 @@ struct AttentionParams {
     return softcap != 0.0 || alibi_slopes.data || mask.type != MaskType::none || score_modifier || saves_scores();
   }
   bool saves_scores() const { return weights.data || scores.data; }
+  /// Whether scores are reported as they are before anything hides a key.
+  bool saves_hidden() const {
+    return scores.data && (score_stage == ScoreStage::raw || score_stage == ScoreStage::softcapped);
+  }
 
   /// The keys of a batch entry that a call has to read: those that some row sees by position, window and length,
   /// or, where scores are reported, all.
@@ -180,7 +184,7 @@ struct Visibility {
 
 inline KeyRange AttentionParams::readable_keys(std::int64_t b) const {
   const KeyRange all{0, block_table ? kv_length(b) : keys(b)};
-  if (saves_scores()) return all;
+  if (saves_hidden()) return all;
   return rows(b) > 0 ? Visibility(*this, b).visible(0, rows(b)) : KeyRange{};
 }
 

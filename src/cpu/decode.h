@@ -189,6 +189,8 @@ class DecodePiece {
   /// Leaves the state of each row in `states`.
   void run(Scalar* states) {
     pack_rows();
+    const std::int64_t end = std::min(begin_ + kDecodePiece, p_.seqlen_k);
+    for (int r = 0; r < count_ && p_.saves_scores(); ++r) finisher(r).clear_saved(token(r), begin_, end);
     for (std::int64_t key = begin_; key < begin_ + kDecodePiece; key += kBlockK) score_block(key);
     for (int r = 0; r < count_; ++r) soften(r, states + r * decode_state_size(p_));
     std::fill_n(scratch_.o, kDecodeMostRows * decode_output_stride(p_), Scalar{0});
@@ -460,8 +462,8 @@ inline void decode_piece(const AttentionParams& p, const DecodeRows& rows, std::
 
 /// Puts the states of `pieces` pieces together in ascending order and writes the rows' results. Returns whether
 /// all of o is finite.
-inline bool merge_pieces(const AttentionParams& p, const DecodeRows& rows, const void* states, std::int64_t pieces,
-                         void* scratch) {
+inline bool merge_pieces(const AttentionParams& p, const DecodeRows& rows, const void* states, std::int64_t first,
+                         std::int64_t pieces, void* scratch) {
   const ScoreUnit unit = with_arithmetic(p, [&](auto arithmetic) { return score_unit<decltype(arithmetic)>(p); });
   const std::int64_t size = decode_state_size(p), columns = decode_output_stride(p);
   Scalar* const o = static_cast<Scalar*>(scratch);
@@ -486,6 +488,9 @@ inline bool merge_pieces(const AttentionParams& p, const DecodeRows& rows, const
     const std::int64_t row = rows.first + r;
     const std::int64_t head = rows.kv_head * (p.num_heads / p.num_kv_heads) + row / p.rows(rows.batch);
     const ScoreFinisher finisher(p, visibility, rows.batch, head, false);
+    finisher.clear_saved(row % p.rows(rows.batch), 0, std::min(first * kDecodePiece, p.seqlen_k));
+    const std::int64_t end = std::min((first + pieces) * kDecodePiece, p.seqlen_k);
+    finisher.clear_saved(row % p.rows(rows.batch), end, p.seqlen_k);
     finite &= end_row(p, finisher, dropout, rows.batch, head, row % p.rows(rows.batch), m, l, unit.natural, o);
   }
   return finite;

@@ -138,7 +138,7 @@ class QueryBlock {
   void run() {
     begin();
     KeyRange range = visibility_.visible(row_, rows_);
-    if (p_.saves_scores()) range = finisher_.all_keys();  // every number is written, of hidden keys too
+    if (p_.saves_hidden()) range = finisher_.all_keys();
     for (std::int64_t first_key = range.begin / kBlockK * kBlockK; first_key < range.end; first_key += kBlockK) {
       const Scalar* block = nullptr;
       for (int tile = 0; tile < tiles_; ++tile) {
@@ -172,6 +172,7 @@ class QueryBlock {
       });
       scratch_.state(tile).reset();
     }
+    for (int i = 0; i < rows_ && p_.saves_scores(); ++i) finisher_.clear_saved(row_ + i, 0, p_.seqlen_k);
     std::fill_n(scratch_.o(0), tiles_ * kTileRows * scratch_.o_stride(), Scalar{0});
   }
 

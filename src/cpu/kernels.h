@@ -56,10 +56,10 @@ struct AttentionKernels {
   /// Attention of the rows over one piece of keys. `careful` keeps hidden values out of every product.
   void (*decode_piece)(const AttentionParams&, const DecodeRows&, std::int64_t piece, bool careful, void* states,
                        void* scratch);
-  /// Merges the states of successive pieces, [pieces][rows], and writes the rows' results. Returns whether o is
-  /// finite.
-  bool (*merge_pieces)(const AttentionParams&, const DecodeRows&, const void* states, std::int64_t pieces,
-                       void* scratch);
+  /// Merges the states of pieces [first, first + pieces), [pieces][rows], and writes the rows' results. Returns
+  /// whether o is finite.
+  bool (*merge_pieces)(const AttentionParams&, const DecodeRows&, const void* states, std::int64_t first,
+                       std::int64_t pieces, void* scratch);
 
   /// Statistics of the weights of some rows, and the bytes of scratch memory for blocks of `rows` rows.
   InspectSums (*inspect)(const InspectParams&, const QueryRows&, const PackedKeys&, void* scratch);

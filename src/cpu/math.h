@@ -28,8 +28,6 @@ struct Polynomial {
 inline constexpr Polynomial kExp2Float = {5,
                                           {Scalar(0x1.5bba14p-10), Scalar(0x1.3cea88p-7), Scalar(0x1.c6b752p-5),
                                            Scalar(0x1.ebf9bcp-3), Scalar(0x1.62e42ap-1)}};  // 1.7e-7
-inline constexpr Polynomial kExp2Bfloat = {
-    3, {Scalar(0x1.c2a218p-5), Scalar(0x1.f00c4cp-3), Scalar(0x1.62f5fap-1)}};  // 1.0e-4
 inline constexpr Polynomial kExp2Double = {
     11,
     {Scalar(0x1.e79bb6fc55606p-32), Scalar(0x1.e61b4f9a207f5p-28), Scalar(0x1.b5267cdfd91eep-24),

@@ -57,7 +57,7 @@ class ScoreFinisher {
   /// mask[rows][kBlockK].
   Granules plan(std::int64_t row, std::int64_t rows, std::int64_t first_key, Scalar* mask) const {
     Granules result;
-    const bool saves = p_.saves_scores();
+    const bool saves = p_.saves_hidden();
     const KeyRange some = saves ? all_keys() : visibility_.visible(row, rows);
     const KeyRange all = {visibility_.visible(row + rows - 1).begin, visibility_.visible(row).end};
     const std::int64_t begin = std::max(some.begin, first_key);
@@ -109,6 +109,15 @@ class ScoreFinisher {
       store(row_max + i * kWidth, max(zero(), load(row_max + i * kWidth)));
   }
 
+  /// Hides columns [begin, end) of what is going to be saved of a row: not all of it may be computed.
+  void clear_saved(std::int64_t row, std::int64_t begin, std::int64_t end) const {
+    for (const HeadedMatrix<void>* matrix : {&p_.weights, &p_.scores}) {
+      if (!matrix->data) continue;
+      Scalar* const line = p_.row_of<Scalar>(*matrix, batch_, head_, row);
+      std::fill(line + begin, line + end, -kInfinity);
+    }
+  }
+
   /// Turns what was saved of a row into what was asked for, now that its maximum m and the factor `scale` to its
   /// denominator are known.
   void write_saved(std::int64_t row, Scalar m, Scalar scale, const Dropout& dropout) const {
@@ -118,12 +127,8 @@ class ScoreFinisher {
       write_weights(p_.row_of<Scalar>(p_.weights, batch_, head_, row), row, m, scale * keep_scale,
                     drops ? &dropout : nullptr);
     }
-    if (!p_.scores.data) return;
-    Scalar* scores = p_.row_of<Scalar>(p_.scores, batch_, head_, row);
-    if (p_.score_stage == ScoreStage::probabilities)
-      write_weights(scores, row, m, scale, nullptr);
-    else
-      std::fill(scores + all_keys().end, scores + p_.seqlen_k, -kInfinity);
+    if (p_.scores.data && p_.score_stage == ScoreStage::probabilities)
+      write_weights(p_.row_of<Scalar>(p_.scores, batch_, head_, row), row, m, scale, nullptr);
   }
 
  private:
@@ -195,9 +200,8 @@ class ScoreFinisher {
     const auto batch_head = static_cast<std::uint32_t>(batch_ * p_.num_heads + head_);
     const Vec maximum = broadcast(m), factor = broadcast(scale), hidden = broadcast(-kInfinity);
     alignas(64) Scalar block[kBlockK];
-    const std::int64_t keys = all_keys().end;
-    for (std::int64_t first_key = 0; first_key < keys; first_key += kBlockK) {
-      const int n = static_cast<int>(std::min<std::int64_t>(kBlockK, keys - first_key));
+    for (std::int64_t first_key = 0; first_key < p_.seqlen_k; first_key += kBlockK) {
+      const int n = static_cast<int>(std::min<std::int64_t>(kBlockK, p_.seqlen_k - first_key));
       for (int j = 0; j < n; j += kWidth) {
         const Vec s = load_first(weights + first_key + j, n - j);
         const Vec w = mul(exp2(mul(sub(s, maximum), broadcast(kLog2E))), factor);
@@ -206,7 +210,6 @@ class ScoreFinisher {
       if (dropout) dropout->apply(block, 0, n, batch_head, static_cast<std::uint32_t>(row), first_key);
       std::copy_n(block, n, weights + first_key);
     }
-    std::fill(weights + keys, weights + p_.seqlen_k, Scalar{0});
   }
 
   const AttentionParams& p_;

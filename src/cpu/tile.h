@@ -26,7 +26,7 @@ struct NaturalScale {
 /// dimensions, or two keys in P V.
 struct BfloatPairs {
   static constexpr bool kPairs = true, kScaledExp = true;
-  static constexpr const Polynomial& kExp = kExp2Bfloat;
+  static constexpr const Polynomial& kExp = kExp2;
 };
 
 #ifdef SACCADE_BF16_PRODUCT
