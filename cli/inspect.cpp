@@ -69,6 +69,13 @@ void parse_pool(const std::vector<std::string>& words, const Axes& axes, Inspect
   wanted.pooling = words.size() > 1 && words[1] == "max" ? Pooling::max : Pooling::mean;
 }
 
+// As many cells as a picture has room for.
+std::string usual_pool(std::int64_t heads) {
+  const auto across = static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(heads))));
+  const std::int64_t cells = heads == 1 ? 512 : std::max<std::int64_t>(460 / across, 32);
+  return fmt::format("{0}x{0}", cells);
+}
+
 InspectOptions wanted_of(const InspectArguments& arguments, const Axes& axes, Form form) {
   InspectOptions wanted{.rows = parse_rows(arguments.rows),
                         .top_k = arguments.top_k.value_or(0),
@@ -77,7 +84,7 @@ InspectOptions wanted_of(const InspectArguments& arguments, const Axes& axes, Fo
                         .received = arguments.received,
                         .distance = arguments.distance};
   if (!arguments.pool.empty()) parse_pool(arguments.pool, axes, wanted);
-  if (form == Form::picture && arguments.pool.empty()) parse_pool({"512x512"}, axes, wanted);
+  if (form == Form::picture && arguments.pool.empty()) parse_pool({usual_pool(axes.num_heads)}, axes, wanted);
   const bool asks = !wanted.rows.empty() || wanted.top_k > 0 || wanted.entropy || wanted.max_weight ||
                     wanted.received || wanted.distance || wanted.pool_rows > 0 || arguments.lse;
   if (!asks) wanted.entropy = wanted.max_weight = wanted.received = wanted.distance = true;
@@ -143,11 +150,12 @@ Map map_of(const Results& results, const InspectOptions& wanted, const Axes& axe
   const auto per_cell = [](std::int64_t length, std::int64_t cells) {
     return fmt::format("{}{}", length % cells == 0 ? "" : "some ", (length + cells / 2) / cells);
   };
-  const char* const kind = wanted.pooling == Pooling::max ? "largest" : "mean";
   map.options.queries = axes.seqlen_q;
   map.options.keys = axes.seqlen_k;
-  map.options.value_name = wanted.pooling == Pooling::max ? "largest weight" : "mean weight";
   map.options.title = fmt::format("Attention of {} queries to {} keys", axes.seqlen_q, axes.seqlen_k);
+  if (wanted.pool_rows == axes.seqlen_q && wanted.pool_keys == axes.seqlen_k) return map;
+  const char* const kind = wanted.pooling == Pooling::max ? "largest" : "mean";
+  map.options.value_name = fmt::format("{} weight", kind);
   map.options.caption =
       fmt::format("{} \u00d7 {} cells, each the {} of {} \u00d7 {} weights.", wanted.pool_rows, wanted.pool_keys,
                   kind, per_cell(axes.seqlen_q, wanted.pool_rows), per_cell(axes.seqlen_k, wanted.pool_keys));
@@ -356,7 +364,7 @@ void add_inspect(CLI::App& app, Action& action) {
   command->add_flag("--json", arguments->json, "Print the summary as JSON");
   command->footer(
       "The matrix of weights is never made: memory is that of the results. Without a statistic: entropy, largest\n"
-      "weight, attention received and distance; for a picture, --pool 512x512. With --v the output is computed "
+      "weight, attention received and distance; for a picture, as many cells as it holds. With --v the output is computed "
       "too,\n"
       "and written as o into OUT.npz.\n\n"
       "Examples:\n"

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <limits>
 #include <numeric>
+#include <span>
 
 #include "attention_arguments.h"
 #include "check.h"
@@ -153,7 +154,10 @@ class Totals {
         turns_(static_cast<std::size_t>(p_.batch * p_.num_heads)),
         distance_(turns_.size()),
         rows_(turns_.size()),
-        cells_(turns_.size() * static_cast<std::size_t>(wanted.pool_rows * wanted.pool_keys)) {
+        cell_count_(turns_.size() * static_cast<std::size_t>(wanted.pool_rows * wanted.pool_keys)),
+        cell_memory_(cell_count_ * sizeof(double)),
+        cells_(reinterpret_cast<double*>(cell_memory_.data()), cell_count_) {
+    std::ranges::fill(cells_, 0.0);
     if (!wanted.received.data) return;
     // As the tensor that it becomes: [batch, num_heads, seqlen_k] or [num_heads, total_k].
     const std::int64_t heads = wanted.received.batch_stride > 0 ? p_.batch * p_.num_heads : p_.num_heads;
@@ -214,7 +218,7 @@ class Totals {
     }
   }
 
-  static void write(const std::vector<double>& numbers, Tensor& out) {
+  static void write(std::span<const double> numbers, Tensor& out) {
     copy(TensorView(numbers.data(), DType::f64, out.shape()), out);
   }
 
@@ -247,7 +251,10 @@ class Totals {
   std::vector<std::atomic<std::int64_t>> turns_;  // of each batch entry and head
   std::vector<double> distance_;
   std::vector<std::int64_t> rows_;
-  std::vector<double> cells_, received_;
+  std::vector<double> received_;
+  std::size_t cell_count_;
+  Workspace cell_memory_;  // a large map of many heads would spend its time on fresh pages
+  std::span<double> cells_;
 };
 
 // ---- Schedule ------------------------------------------------------------------------------------------------
@@ -323,15 +330,19 @@ class Schedule {
       kernels_.pack_block(p_, heads->batch, heads->kv_head, heads->first_block + block, heads->readable,
                           packed.data() + heads->packed + static_cast<std::size_t>(block) * plan_.packed_block);
     });
-    parallel_for(
-        threads_for(requested, row_pieces), row_pieces, kernels_.inspect_scratch(wanted_, most_rows),
-        [&](std::int64_t item, std::byte* scratch) {
-          const auto& [heads, head, block] = rows[static_cast<std::size_t>(item)];
-          const std::byte* blocks = heads->packed_bytes > 0 ? packed.data() + heads->packed : nullptr;
-          totals_.add(heads->batch, head, block,
-                      kernels_.inspect(wanted_, {heads->batch, head, block * heads->block_rows, heads->block_rows},
-                                       {blocks, heads->first_block}, scratch));
-        });
+    parallel_for(threads_for(requested, row_pieces), row_pieces, kernels_.inspect_scratch(wanted_, most_rows),
+                 [&](std::int64_t item, std::byte* scratch) {
+                   const auto& [heads, head, block] = rows[static_cast<std::size_t>(item)];
+                   const std::byte* blocks = heads->packed_bytes > 0 ? packed.data() + heads->packed : nullptr;
+                   const cpu::QueryRows work{heads->batch, head, block * heads->block_rows, heads->block_rows};
+                   try {
+                     totals_.add(heads->batch, head, block,
+                                 kernels_.inspect(wanted_, work, {blocks, heads->first_block}, scratch));
+                   } catch (...) {  // a score modifier's: others still wait for this block's turn to pass
+                     totals_.add(heads->batch, head, block, InspectSums{});
+                     throw;
+                   }
+                 });
   }
 
   struct Piece {
@@ -360,7 +371,11 @@ Inspection inspect(const TensorView& q, const TensorView& k, const InspectOption
   Results results(q, k, wanted, options, p);
   if (p.batch > 0 && p.num_heads > 0 && p.seqlen_q > 0) {
     Totals totals(results.params);
-    Schedule(cpu::active_kernels().attention(q.dtype), results.params, totals).run(options.num_threads);
+    // As in attention(): less work than this is not worth waking a thread.
+    const double work = static_cast<double>(p.batch * p.num_heads) * static_cast<double>(p.seqlen_q) *
+                        static_cast<double>(p.seqlen_k) * static_cast<double>(p.head_dim);
+    Schedule(cpu::active_kernels().attention(q.dtype), results.params, totals)
+        .run(work > 1 << 20 ? options.num_threads : 1);
     totals.write(results.inspection);
   }
   return std::move(results.inspection);

@@ -271,6 +271,19 @@ TEST(HeatmapSvg, PoolsWhatIsTooLargeToBeSeenAndSaysSo) {
   EXPECT_EQ(count_of(heatmap_svg(causal_weights(1, 200)), "Each cell"), 0U);
 }
 
+TEST(HeatmapSvg, CountsThePositionsOfTheMatrixThatAMapStandsFor) {
+  const Tensor map = causal_weights(1, 500);
+  const std::string svg = heatmap_svg(map, {.queries = 500'000, .keys = 1'000'000});
+  EXPECT_THAT(texts_of(svg), Contains("450000"));
+  EXPECT_THAT(texts_of(svg), Contains("900000"));
+  EXPECT_EQ(count_of(svg, "Each cell"), 0U);  // a map has more cells than other pictures
+  EXPECT_THAT(texts_of(heatmap_svg(causal_weights(1, 1000), {.queries = 2000, .keys = 2000})),
+              Contains("Each cell is the largest of 2 × 2 cells of the map."));
+  EXPECT_THAT(heatmap_terminal(map, {.queries = 500'000, .keys = 500'000}, TerminalColor::none, 80),
+              HasSubstr("392000 "));
+  EXPECT_THROW(heatmap_svg(map, {.queries = 499}), std::invalid_argument);
+}
+
 TEST(HeatmapSvg, StaysSmallWhateverTheSize) {
   EXPECT_LT(heatmap_svg(causal_weights(2, 1500)).size(), 3'000'000U);
   EXPECT_LT(heatmap_svg(causal_weights(256, 24)).size(), 3'000'000U);

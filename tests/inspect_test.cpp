@@ -356,6 +356,15 @@ TEST_P(InspectOnIsa, KeepsSmallSumsOverManyRowsExact) {
   expect_close(found.pooled, {pooled, pooled});
 }
 
+TEST_P(InspectOnIsa, AScoreModifierMayThrow) {
+  const Tensor q = random_tensor({1, 900, 16}, 1);
+  const auto throws = [](void*, const ScoreTile& tile) {
+    if (tile.first_row >= 192 && tile.first_row < 300) throw std::runtime_error("enough");
+  };
+  EXPECT_THROW(inspect(q, q, {.received = true}, {.score_modifier = throws, .num_threads = 3}),
+               std::runtime_error);
+}
+
 std::string refusal(const Tensor& q, const Tensor& k, const InspectOptions& wanted,
                     const AttentionOptions& options = {}) {
   try {
