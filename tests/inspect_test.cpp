@@ -356,6 +356,32 @@ TEST_P(InspectOnIsa, KeepsSmallSumsOverManyRowsExact) {
   expect_close(found.pooled, {pooled, pooled});
 }
 
+TEST_P(InspectOnIsa, FindsInAPackedBatchWhatItFindsInItsDocuments) {
+  const Tensor q = random_tensor({150, 2, 16}, 1), k = random_tensor({300, 2, 16}, 2);
+  const Tensor begins_q = Tensor::of<std::int64_t>({0, 110, 110, 150});
+  const Tensor begins_k = Tensor::of<std::int64_t>({0, 270, 280, 300});
+  const InspectOptions wanted{
+      .top_k = 2, .entropy = true, .received = true, .distance = true, .pool_rows = 7, .pool_keys = 9};
+  const Inspection all = inspect(q, k, wanted, {.cu_seqlens_q = begins_q, .cu_seqlens_k = begins_k});
+  EXPECT_EQ(all.top_keys.shape(), (Shape{2, 150, 2}));
+  EXPECT_EQ(all.entropy.shape(), (Shape{2, 150}));
+  EXPECT_EQ(all.received.shape(), (Shape{2, 300}));
+  EXPECT_EQ(all.mean_distance.shape(), (Shape{3, 2}));
+  EXPECT_EQ(all.pooled.shape(), (Shape{3, 2, 7, 9}));
+  for (const std::int64_t document : {0, 2}) {
+    const std::int64_t row = begins_q.at<std::int64_t>(document), end = begins_q.at<std::int64_t>(document + 1);
+    const std::int64_t key = begins_k.at<std::int64_t>(document),
+                       keys_end = begins_k.at<std::int64_t>(document + 1);
+    const Inspection one =
+        inspect(q.view().slice(0, row, end), k.view().slice(0, key, keys_end), wanted, {.layout = Layout::blhd});
+    EXPECT_TRUE(same_bits(Tensor::copy_of(all.top_keys.view().slice(1, row, end)), one.top_keys));
+    EXPECT_TRUE(same_bits(Tensor::copy_of(all.entropy.view().slice(1, row, end)), one.entropy));
+    EXPECT_TRUE(same_bits(Tensor::copy_of(all.received.view().slice(1, key, keys_end)), one.received));
+    EXPECT_TRUE(same_bits(Tensor::copy_of(all.mean_distance.view().select(0, document)), one.mean_distance));
+    EXPECT_TRUE(same_bits(Tensor::copy_of(all.pooled.view().select(0, document)), one.pooled));
+  }
+}
+
 TEST_P(InspectOnIsa, AScoreModifierMayThrow) {
   const Tensor q = random_tensor({1, 900, 16}, 1);
   const auto throws = [](void*, const ScoreTile& tile) {

@@ -188,15 +188,13 @@ class InspectBlock {
   // ---- Denominators ------------------------------------------------------------------------------------------
 
   void compute_denominators() {
-    // Pairs round their exponentials for the product with v, which is not taken here.
-    using Exponentials = std::conditional_t<Arithmetic::kPairs, NaturalScale, Arithmetic>;
     walk([this](const Step& step, const Scalar* row_max) {
       alignas(64) Scalar alpha[kTileRowsPadded];
       RowState& state = scratch_.softmax[step.tile];
       state.raise(row_max, unit_.exp_factor, alpha);
       for_each_run(step.granules, [&](int begin, int end) {
         for (int column = begin; column < end; column += kTileColumns)
-          exp_tile<Exponentials>(
+          exp_tile<Arithmetic>(
               {scratch_.scores + column, scratch_.weights + column, state.m, state.l, &unit_.exp_factor});
       });
     });
