@@ -57,6 +57,7 @@ template <class T>
 class Statistics {
  public:
   Tensor rows, top_weights, entropy, max_weight, received, distance, mean_distance, pooled;  // f64
+  Tensor entropy_bound;  // the sum of w (1 + |ln w|): a relative error of w changes w ln w in proportion to it
 
   /// `weights` as Sequences takes them; the results get the shapes of those that were found.
   Statistics(const TensorView& weights, const Sequences& sequences, const InspectOptions& wanted,
@@ -65,6 +66,7 @@ class Statistics {
     rows = like(found.rows);
     top_weights = like(found.top_weights);
     entropy = like(found.entropy);
+    entropy_bound = like(found.entropy);
     max_weight = like(found.max_weight);
     received = like(found.received);
     distance = like(found.distance);
@@ -104,11 +106,12 @@ class Statistics {
 
   std::pair<T, T> add_row(std::int64_t b, std::int64_t h, std::int64_t i) {
     const std::int64_t row = s_.row_at(b, h, i), position = s_.position[static_cast<std::size_t>(b)] + i;
-    T entropy_sum = 0, distance_sum = 0;
+    T entropy_sum = 0, weight_sum = 0, distance_sum = 0;
     std::vector<T> sorted;
     for (std::int64_t j = 0; j < s_.keys[static_cast<std::size_t>(b)]; ++j) {
       const T w = weight(row, j);
       if (w != 0) entropy_sum -= w * std::log(w);
+      weight_sum += w;
       distance_sum += w * static_cast<T>(std::abs(position - j));
       if (!received_.empty()) received_[static_cast<std::size_t>(s_.key_at(b, h, j))] += w;
       sorted.push_back(w);
@@ -117,6 +120,7 @@ class Statistics {
     if (!is_nan) std::ranges::sort(sorted, std::greater<>());
     const T largest = is_nan ? entropy_sum : sorted.empty() ? T{0} : sorted.front();
     set(entropy, row, entropy_sum);
+    set(entropy_bound, row, weight_sum + entropy_sum);
     set(distance, row, distance_sum);
     set(max_weight, row, largest);
     sorted.resize(static_cast<std::size_t>(wanted_.top_k));
