@@ -200,6 +200,21 @@ TEST_P(AttentionOnIsa, WritesNothingBetweenTheRowsOfItsOutput) {
   EXPECT_EQ(o.written(), 2 * 9 * 5);
 }
 
+TEST_P(AttentionOnIsa, SmallProblemsHaveTheBitsOfTheTiledPath) {
+  for (std::int64_t keys = 1; keys <= 16; ++keys) {
+    for (std::int64_t dim : {1, 2, 3, 4, 7, 16}) {
+      const Tensor q = random_tensor({2, 9, dim}, 1), k = random_tensor({2, keys, dim}, 2),
+                   v = random_tensor({2, keys, dim}, 3);
+      const Tensor small = attention(q, k, v);
+      // The small path has no options; these two end the rows of the tiled one in different ways.
+      const Tensor lengths = Tensor::of<std::int64_t>({keys});
+      Tensor lse(DType::f32, {2, 9});
+      EXPECT_TRUE(same_bits(attention(q, k, v, {.kv_lengths = lengths}), small)) << keys << " keys of " << dim;
+      EXPECT_TRUE(same_bits(attention(q, k, v, {.lse = lse}), small)) << keys << " keys of " << dim;
+    }
+  }
+}
+
 TEST_P(AttentionOnIsa, ExtremeLogitsStayExact) {
   Tensor q = random_tensor({4, 64}, 1), k = random_tensor({70, 64}, 2);
   const Tensor v = random_tensor({70, 64}, 3);

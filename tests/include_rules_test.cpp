@@ -81,7 +81,7 @@ constexpr Rule kMayInclude[] = {
     {"^tests/", "^(include/saccade|cases|tests)/"},
     {"^src/(?!cpu/)", "^(include/saccade/|src/(?!cpu/)|src/cpu/kernels\\.h$)"},
     {"^src/cpu/", "^(src/cpu/|src/params\\.h$|include/saccade/(cpu|dtype)\\.h$)"},
-    {"^src/cpu/(scalar|avx).*\\.cpp$", "^src/cpu/(prelude|simd_.*|attention_table|kernel_table)\\.h$"},
+    {"^src/cpu/(scalar|avx).*\\.cpp$", "^src/cpu/(prelude|simd_.*|exp2_.*|attention_table|kernel_table)\\.h$"},
     {"^src/cpu/kernel_table\\.h$", "^src/cpu/(attention_table|gemm|small|limits)\\.h$"},
     {"^src/cpu/attention_table\\.h$", "^src/cpu/(forward|backward|decode|inspect)\\.h$"},
     {"^src/cpu/(forward|backward|decode|inspect|gemm|small|limits)\\.h$",
@@ -89,7 +89,7 @@ constexpr Rule kMayInclude[] = {
     {"^src/cpu/output\\.h$", "^src/cpu/(scores|softmax|tile)\\.h$"},
     {"^src/cpu/scores\\.h$", "^src/cpu/(mask|dropout)\\.h$"},
     {"^src/cpu/(tile|softmax|row_statistics|mask|dropout)\\.h$", "^src/cpu/(block_sizes|math|simd_bf16)\\.h$"},
-    {"^src/cpu/(block_sizes|math|simd_.*)\\.h$", "^src/cpu/(prelude|simd_avx512)\\.h$"},
+    {"^src/cpu/(block_sizes|math|simd_.*|exp2_.*)\\.h$", "^src/cpu/(prelude|simd_avx512)\\.h$"},
     {"^src/(rope\\.cpp|kv_cache/)",
      "^(include/saccade/(kv_cache|rope|attention|decode|tensor|dtype|cpu)\\.h$|"
      "src/(kv_cache/|(axes|check|memory|parallel)\\.h$))"},

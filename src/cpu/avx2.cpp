@@ -13,6 +13,7 @@
 #define SACCADE_ISA_NAMESPACE avx2
 #include "cpu/simd_avx2.h"
 
+#include "cpu/exp2_polynomial.h"
 #include "cpu/kernel_table.h"
 
 #if defined(__clang__)

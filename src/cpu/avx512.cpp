@@ -14,6 +14,7 @@
 #define SACCADE_ISA_NAMESPACE avx512
 #include "cpu/simd_avx512.h"
 
+#include "cpu/exp2_table.h"
 #include "cpu/kernel_table.h"
 
 #if defined(__clang__)

@@ -14,6 +14,7 @@
 #define SACCADE_ISA_NAMESPACE avx512_f64
 #include "cpu/simd_avx512_f64.h"
 
+#include "cpu/exp2_polynomial.h"
 #include "cpu/attention_table.h"
 
 #if defined(__clang__)

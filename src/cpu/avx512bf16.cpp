@@ -15,6 +15,7 @@
 #define SACCADE_BF16_PRODUCT
 #include "cpu/simd_avx512.h"
 
+#include "cpu/exp2_table.h"
 #include "cpu/kernel_table.h"
 
 #if defined(__clang__)

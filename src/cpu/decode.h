@@ -15,15 +15,6 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 // ---- Products ------------------------------------------------------------------------------------------------
 
-/// kWidth steps of a row from `step` on, where there are that many.
-template <class Arithmetic, class T>
-SACCADE_INLINE Vec loadu_steps(const T* row, std::int64_t step) {
-  if constexpr (Arithmetic::kPairs)
-    return loadu(reinterpret_cast<const Scalar*>(row) + step);
-  else
-    return loadu(row + step);
-}
-
 /// The products of kDecodeRows packed queries (`stride` apart, zeros behind their ends) and kDecodeKeys keys,
 /// query by query. Each is a sum over kWidth lanes of chains in order of d.
 template <class Arithmetic, int kVectors, class T>
@@ -315,7 +306,7 @@ class DecodePiece {
       for (int i = 0; i < 2; ++i) {
         Vec x = canonical_nan(sub(load(line + j + i * kWidth), broadcast(m)));
         if constexpr (Arithmetic::kScaledExp) x = mul(x, broadcast(unit_.exp_factor));
-        weight[i] = exp2(x, Arithmetic::kExp);
+        weight[i] = exp2(x);
         sum[i] = add(sum[i], weight[i]);
       }
       if constexpr (Arithmetic::kPairs) {
@@ -491,7 +482,16 @@ inline bool merge_pieces(const AttentionParams& p, const DecodeRows& rows, const
     finisher.clear_saved(row % p.rows(rows.batch), 0, std::min(first * kDecodePiece, p.seqlen_k));
     const std::int64_t end = std::min((first + pieces) * kDecodePiece, p.seqlen_k);
     finisher.clear_saved(row % p.rows(rows.batch), end, p.seqlen_k);
-    finite &= end_row(p, finisher, dropout, rows.batch, head, row % p.rows(rows.batch), m, l, unit.natural, o);
+    alignas(64) const Scalar sum[kTileRowsPadded] = {l};
+    finite &= end_rows(p, finisher, dropout,
+                       {.batch = rows.batch,
+                        .head = head,
+                        .row = row % p.rows(rows.batch),
+                        .count = 1,
+                        .m = &m,
+                        .l = sum,
+                        .natural = unit.natural,
+                        .o = o}) == 0;
   }
   return finite;
 }

@@ -3,10 +3,10 @@
 //   for each key block that a row of the query block can see        (K packed transposed, V in place or packed)
 //     for each tile of kTileRows query rows
 //       which granules of 32 keys does some row see?                plan
-//       S = Q K^T                      score_tile, 32 keys at a time, with the exponentials of the tile before
+//       S = Q K^T                      score_tiles, 32 keys at a time, with the exponentials of the tile before
 //       softcap, biases, masks         finish_scores, only where a score needs them
 //       m, alpha                       RowState::raise
-//       P = exp(S - m), l += P         exp_tile, or inside the next score_tile
+//       P = exp(S - m), l += P         exp_tile, or inside the next score_tiles
 //       O = alpha O + P V              value_product
 //   o = O / l,  lse = m + ln l
 #pragma once
@@ -37,8 +37,11 @@ void pack_block(const AttentionParams& p, std::int64_t batch, std::int64_t kv_he
       const KeyRows<T> k = p.key_rows<T>(p.k, batch, kv_head);
       const std::int64_t end = std::min<std::int64_t>(round_up(readable.end - first_key, kGranule), kBlockK);
       const std::int64_t begin = std::max<std::int64_t>(readable.begin - first_key, 0) / kGranule * kGranule;
-      for (std::int64_t j = begin; j < end; j += kWidth)
-        pack_keys<Arithmetic>(k, first_key + j, readable, p.head_dim, packed + j);
+      const std::int64_t padded = padded_steps(steps_of<Arithmetic>(p.head_dim));
+      for (std::int64_t j = begin; j < end; j += kWidth) {
+        const std::int64_t column = j % kTileColumns;
+        pack_keys<Arithmetic>(k, first_key + j, readable, p.head_dim, packed + (j - column) * padded + column);
+      }
     }
   });
   if (values_in_place(p)) return;
@@ -102,7 +105,7 @@ class ForwardScratch {
   Scalar* mask;           // [kTileRows][kBlockK]
 
  private:
-  static std::int64_t output_stride(const AttentionParams& p) { return round_up(p.head_dim_v, 16); }
+  static std::int64_t output_stride(const AttentionParams& p) { return round_up(p.head_dim_v, kTileColumns); }
 
   std::int64_t query_size_, o_stride_;
   Scalar* queries_;
@@ -131,7 +134,6 @@ class QueryBlock {
         visibility_(params, work.batch),
         finisher_(params, visibility_, work.batch, work.head, Arithmetic::kPairs),
         dropout_(params),
-        spread_(exp_spread<Arithmetic>(steps_of<Arithmetic>(params.head_dim))),
         unit_(score_unit<Arithmetic>(params)),
         scratch_(params, tiles_, memory) {}
 
@@ -171,9 +173,15 @@ class QueryBlock {
                                    tile_rows(tile), p_.head_dim, unit_.query_factor, scratch_.queries(tile));
       });
       scratch_.state(tile).reset();
+      has_output_[tile] = false;
     }
     for (int i = 0; i < rows_ && p_.saves_scores(); ++i) finisher_.clear_saved(row_ + i, 0, p_.seqlen_k);
-    std::fill_n(scratch_.o(0), tiles_ * kTileRows * scratch_.o_stride(), Scalar{0});
+    if constexpr (kCareful) clear_output(0);
+  }
+
+  void clear_output(int tile) {
+    std::fill_n(scratch_.o(tile), kTileRows * scratch_.o_stride(), Scalar{0});
+    has_output_[tile] = true;
   }
 
   /// May be told a range that begins or ends within the block.
@@ -218,43 +226,28 @@ class QueryBlock {
     const TileStep& last = pending_step_;
     const int exps = pending_ ? last.granules.count * kTilesOfAGranule : 0;
     const int scores = next.granules.count * kTilesOfAGranule;
-    for (int i = 0; i < std::max(scores, exps); ++i) {
-      if (i < scores && i < exps && spread_ > 0) {
-        score(next, i, row_max, pending_exp(last, i));
-      } else {
-        if (i < exps) exp_tile<Arithmetic>(pending_exp(last, i));
-        if (i < scores) score(next, i, row_max, PendingExp{});
-      }
-    }
-    if (pending_) add_values(last);
-  }
-
-  static constexpr int kTilesOfAGranule = kGranule / kTileColumns;
-  static int column_of(const TileStep& step, int i) {
-    return step.granules.index[i / kTilesOfAGranule] * kGranule + i % kTilesOfAGranule * kTileColumns;
-  }
-
-  PendingExp pending_exp(const TileStep& last, int i) {
-    const int column = column_of(last, i);
+    const int both = kCanOverlap ? std::min(scores, exps) : 0;
     RowState& state = scratch_.state(last.tile);
-    return {scratch_.scores(parity_ ^ 1) + column, scratch_.probabilities + column / (Arithmetic::kPairs ? 2 : 1),
-            state.m, state.l, &unit_.exp_factor};
-  }
-
-  /// Score tile i of a step. The maximum of tiles that are yet to be finished is taken then.
-  void score(const TileStep& step, int i, Scalar* row_max, const PendingExp& work) {
-    alignas(64) Scalar unused_max[kTileRows * kWidth];
-    const int column = column_of(step, i);
-    const Scalar* queries = scratch_.queries(step.tile);
-    Scalar* scores = scratch_.scores(parity_) + column;
-    Scalar* max = step.granules.is_partial(i / kTilesOfAGranule) ? unused_max : row_max;
-    const std::int64_t steps = steps_of<Arithmetic>(p_.head_dim);
-    if (!work.scores)
-      score_tile<Arithmetic, 0>(queries, step.block + column, steps, scores, max, work);
-    else if (spread_ > 2)
-      score_tile<Arithmetic, Arithmetic::kExp.degree>(queries, step.block + column, steps, scores, max, work);
-    else
-      score_tile<Arithmetic, 2>(queries, step.block + column, steps, scores, max, work);
+    const PendingExp exp{scratch_.scores(parity_ ^ 1), scratch_.probabilities, state.m, state.l,
+                         &unit_.exp_factor};
+    const int* const exp_granules = last.granules.index.data();
+    const ScoreWork work{.queries = scratch_.queries(next.tile),
+                         .keys = next.block,
+                         .steps = steps_of<Arithmetic>(p_.head_dim),
+                         .granules = next.granules.index.data(),
+                         .partial = next.granules.partial,
+                         .scores = scratch_.scores(parity_),
+                         .row_max = row_max};
+    if constexpr (kCanOverlap) {
+      if (both > 0)
+        with_rows(tile_rows(next.tile), [&](auto rows) {
+          score_tiles<Arithmetic, decltype(rows)::value, true>(work, 0, both, exp, exp_granules);
+        });
+    }
+    for (int i = both; i < exps; ++i)
+      exp_tile<Arithmetic>(exp.template from<Arithmetic>(column_of(exp_granules, i)));
+    if (both < scores) score_tiles_of_rows<Arithmetic>(tile_rows(next.tile), work, both, scores);
+    if (pending_) add_values(last);
   }
 
   void add_values(const TileStep& step) {
@@ -263,15 +256,17 @@ class QueryBlock {
       ones.fill(1);
       return ones;
     }();
-    const Scalar* alpha = alpha_;
+    const Scalar* alpha = has_output_[step.tile] ? alpha_ : nullptr;
     const Granules& granules = step.granules;
     for (int first = 0, last; first < granules.count; first = last) {
       for (last = first + 1; last < granules.count && granules.index[last] == granules.index[last - 1] + 1;)
         ++last;
       const int begin = std::max(step.value_begin, granules.index[first] * kGranule);
       const int end = std::min(step.value_end, (granules.index[last - 1] + 1) * kGranule);
-      if (begin < end) add_values(step, begin, end, alpha);
-      if (begin < end) alpha = kOnes.data();
+      if (begin >= end) continue;
+      add_values(step, begin, end, alpha);
+      alpha = kOnes.data();
+      has_output_[step.tile] = true;
     }
   }
 
@@ -294,7 +289,9 @@ class QueryBlock {
       value_product_of_visible<Arithmetic>(scratch_.scores(parity_ ^ 1) + begin / kKeys * kKeys, p, rows,
                                            p_.head_dim_v, alpha[0], o);
     else
-      value_product<Arithmetic>(p, rows, p_.head_dim_v, alpha, o, scratch_.o_stride());
+      with_rows(tile_rows(step.tile), [&](auto constant) {
+        value_product<Arithmetic, decltype(constant)::value>(p, rows, p_.head_dim_v, alpha, o);
+      });
   }
 
   void drop(const TileStep& step, int begin, int end) {
@@ -312,12 +309,20 @@ class QueryBlock {
 
   void end() {
     for (int tile = 0; tile < tiles_; ++tile) {
+      if (!has_output_[tile]) clear_output(tile);
       const RowState& state = scratch_.state(tile);
-      for (int i = 0; i < tile_rows(tile); ++i) {
-        const bool finite = end_row(p_, finisher_, dropout_, batch_, head_, tile_row(tile) + i, state.m[i],
-                                    state.sum(i), unit_.natural, scratch_.o(tile) + i * scratch_.o_stride());
-        if (!finite && !kCareful) not_finite_[tile] |= 1u << i;
-      }
+      alignas(64) Scalar sums[kTileRowsPadded];
+      state.sums_of_rows(sums);
+      not_finite_[tile] = end_rows(p_, finisher_, dropout_,
+                                   {.batch = batch_,
+                                    .head = head_,
+                                    .row = tile_row(tile),
+                                    .count = tile_rows(tile),
+                                    .m = state.m,
+                                    .l = sums,
+                                    .natural = unit_.natural,
+                                    .o = scratch_.o(tile),
+                                    .o_stride = kTileRows * kTileColumns});
     }
   }
 
@@ -328,7 +333,6 @@ class QueryBlock {
   Visibility visibility_;
   ScoreFinisher finisher_;
   Dropout dropout_;
-  int spread_;
   ScoreUnit unit_;
   ForwardScratch<Arithmetic> scratch_;
 
@@ -336,7 +340,8 @@ class QueryBlock {
   bool pending_ = false;
   TileStep pending_step_;
   alignas(64) Scalar alpha_[kTileRowsPadded];  // of the pending step
-  unsigned not_finite_[kMostTiles] = {};
+  bool has_output_[kMostTiles];
+  unsigned not_finite_[kMostTiles];
 };
 
 inline void forward(const AttentionParams& params, const QueryRows& work, const PackedKeys& packed,

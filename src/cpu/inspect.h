@@ -160,18 +160,16 @@ class InspectBlock {
   }
 
   void compute_scores(const Step& step, const Scalar* block, Scalar* row_max) {
-    alignas(64) Scalar unused_max[kTileRows * kWidth];
-    for (int i = 0; i < kTileRows * kWidth; i += kWidth) {
-      store(row_max + i, broadcast(-kInfinity));
-      store(unused_max + i, zero());
-    }
-    for (int n = 0; n < step.granules.count; ++n) {
-      const int begin = step.granules.index[static_cast<std::size_t>(n)] * kGranule;
-      for (int column = begin; column < begin + kGranule; column += kTileColumns)
-        score_tile<Arithmetic, 0>(scratch_.queries(step.tile), block + column, steps_of<Arithmetic>(p_.head_dim),
-                                  scratch_.scores + column, step.granules.is_partial(n) ? unused_max : row_max,
-                                  PendingExp{});
-    }
+    for (int i = 0; i < kTileRows * kWidth; i += kWidth) store(row_max + i, broadcast(-kInfinity));
+    score_tiles_of_rows<Arithmetic>(step.rows,
+                                    {.queries = scratch_.queries(step.tile),
+                                     .keys = block,
+                                     .steps = steps_of<Arithmetic>(p_.head_dim),
+                                     .granules = step.granules.index.data(),
+                                     .partial = step.granules.partial,
+                                     .scores = scratch_.scores,
+                                     .row_max = row_max},
+                                    0, step.granules.count * kTilesOfAGranule);
     finisher_.finish(step.row, step.rows, step.first_key, step.granules, scratch_.mask, scratch_.scores, row_max);
   }
 
@@ -203,7 +201,7 @@ class InspectBlock {
       const Scalar m = state.m[i % kTileRows], l = state.sum(i % kTileRows);
       const Scalar sink = p_.sinks ? static_cast<Scalar>(p_.sinks[head_]) : -kInfinity;
       if (p_.lse.data)
-        *p_.row_of<Scalar>(p_.lse, batch_, head_, row_ + i) = finish_row(m * unit_.natural, l, sink).lse;
+        *p_.row_of<Scalar>(p_.lse, batch_, head_, row_ + i) = finish_row(m * unit_.natural, l, sink).lse();
       if (l == 0) continue;  // it sees nothing, and its weights are exp2(-inf)
       const Scalar own = std::log2(l), of_sink = (sink - m * unit_.natural) * kLog2E;
       const Scalar low = std::min(own, of_sink), high = std::max(own, of_sink);

@@ -16,7 +16,7 @@ inline float multiply_add_chains(std::int64_t steps) {
   Vec chain[kChains];
   const Vec factor = broadcast(0.999f), term = broadcast(0.001f);
   SACCADE_UNROLL
-  for (int i = 0; i < kChains; ++i) chain[i] = broadcast(static_cast<float>(i));
+  for (int i = 0; i < kChains; ++i) chain[i] = broadcast(static_cast<float>(i + 2));  // 1 stays 1: Clang sees it
   for (std::int64_t step = 0; step < steps; ++step) {
     SACCADE_UNROLL
     for (int i = 0; i < kChains; ++i) chain[i] = fma(chain[i], factor, term);

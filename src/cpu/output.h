@@ -7,36 +7,72 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-/// to[0 ... columns) = scale * from, rounded to T. Returns whether all of it is finite.
+/// to[0 ... columns) = scale * from, rounded to T, where `from` has runs of kTileColumns columns, `stride` apart.
+/// Returns whether all of it is finite. What is written `ahead` of it is asked for.
 template <class T>
-bool write_scaled(const Scalar* from, std::int64_t columns, Scalar scale, T* to) {
+SACCADE_INLINE bool write_scaled(const Scalar* from, std::int64_t stride, std::int64_t columns, Scalar scale,
+                                 T* to, std::int64_t ahead) {
   const Vec factor = broadcast(scale);
   Vec finite = zero();  // stays 0 unless something is NaN or infinite
-  for (std::int64_t d = 0; d < columns; d += kWidth) {
-    const int n = static_cast<int>(std::min<std::int64_t>(kWidth, columns - d));
-    const Vec x = mul(factor, load(from + d));
-    finite = fma(x, zero(), finite);
-    store_first(to + d, n, x);
+  const std::int64_t whole = columns / kWidth * kWidth;
+  for (std::int64_t d = 0; d < columns; d += kTileColumns, from += stride) {
+    SACCADE_UNROLL
+    for (int c = 0; c < kTileColumns; c += kWidth) {
+      const Vec x = mul(factor, load(from + c));
+      if (d + c < whole) {
+        finite = fma(x, zero(), finite);
+        __builtin_prefetch(to + d + c + ahead, 1);
+        storeu(to + d + c, x);
+      } else if (d + c < columns) {
+        finite = fma(x, zero(), finite);
+        store_first(to + d + c, static_cast<int>(columns - whole), x);
+      }
+    }
   }
   return !any(is_nan(finite));
 }
 
-/// Writes what is asked for of a row: o = o / l, lse, weights, scores. m in the unit of the scores, which
-/// `natural` turns into natural units. Returns whether o is finite: if not, a weight of 0 may have met a hidden
-/// NaN.
-inline bool end_row(const AttentionParams& p, const ScoreFinisher& finisher, const Dropout& dropout,
-                    std::int64_t batch, std::int64_t head, std::int64_t row, Scalar m, Scalar l, Scalar natural,
-                    const Scalar* o) {
-  const Scalar sink = p.sinks ? static_cast<Scalar>(p.sinks[head]) : -kInfinity;
-  const RowResult result = finish_row(m * natural, l, sink);
-  if (p.lse.data) *p.row_of<Scalar>(p.lse, batch, head, row) = result.lse;
-  if (p.saves_scores()) finisher.write_saved(row, m, result.scale, dropout);
+/// Rows of one head that have seen their last key.
+struct EndingRows {
+  std::int64_t batch = 0, head = 0, row = 0;
+  int count = 0;              // at most kTileRows
+  const Scalar* m = nullptr;  // [count], in the unit of the scores
+  const Scalar* l = nullptr;  // [kTileRowsPadded]
+  Scalar natural = 1;         // turns m into natural units
+  const Scalar* o = nullptr;  // row after row kTileColumns columns, the next of them o_stride on
+  std::int64_t o_stride = kTileColumns;
+};
+
+/// Writes what is asked for of some rows: o = o / l, lse, weights, scores. Returns bit i where row i's o is not
+/// finite: a weight of 0 may have met a hidden NaN.
+inline unsigned end_rows(const AttentionParams& p, const ScoreFinisher& finisher, const Dropout& dropout,
+                         const EndingRows& rows) {
   const Scalar keep_scale = static_cast<Scalar>(1.0 / (1.0 - p.dropout_p));
+  alignas(64) Scalar scale[kTileRowsPadded];
+  if (p.sinks || p.lse.data || p.saves_scores()) {
+    const Scalar sink = p.sinks ? static_cast<Scalar>(p.sinks[rows.head]) : -kInfinity;
+    for (int i = 0; i < rows.count; ++i) {
+      const RowResult result = finish_row(rows.m[i] * rows.natural, rows.l[i], sink);
+      if (p.lse.data) *p.row_of<Scalar>(p.lse, rows.batch, rows.head, rows.row + i) = result.lse();
+      if (p.saves_scores()) finisher.write_saved(rows.row + i, rows.m[i], result.scale, dropout);
+      scale[i] = result.scale * keep_scale;
+    }
+  } else {  // finish_row, all at once
+    for (int i = 0; i < kTileRowsPadded; i += kWidth) {
+      const Vec l = load(rows.l + i), inverse = div(broadcast(1), l);
+      store(scale + i, mul(select(equal(l, zero()), zero(), inverse), broadcast(keep_scale)));
+    }
+  }
   return with_storage(p.o.dtype, [&](auto type) {
     using T = decltype(type);
-    T* to = p.row_of<T>(p.o, batch, head, row);
-    __builtin_prefetch(to + 8 * p.o.row_stride, 1);
-    return write_scaled(o, p.head_dim_v, result.scale * keep_scale, to);
+    T* to = p.row_of<T>(p.o, rows.batch, rows.head, rows.row);
+    unsigned not_finite = 0;
+    for (int i = 0; i < rows.count; ++i, to += p.o.row_stride) {
+      const bool finite =
+          write_scaled(rows.o + i * kTileColumns, rows.o_stride, p.head_dim_v, scale[i], to, 8 * p.o.row_stride);
+      not_finite |= static_cast<unsigned>(!finite) << i;
+    }
+    return not_finite;
   });
 }
 

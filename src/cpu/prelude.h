@@ -24,3 +24,11 @@
 /// Accumulators stay in registers only when every loop over them is unrolled.
 #define SACCADE_UNROLL _Pragma("GCC unroll 32")
 #define SACCADE_INLINE inline __attribute__((always_inline))
+
+namespace saccade::cpu {
+
+/// The compiler moves no access to memory across this: for the few places where the order of instructions is the
+/// point.
+SACCADE_INLINE void keep_order() { asm volatile("" ::: "memory"); }
+
+}  // namespace saccade::cpu

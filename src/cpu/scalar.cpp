@@ -5,6 +5,7 @@
 #define SACCADE_SCALAR float
 #include "cpu/simd_scalar.h"
 
+#include "cpu/exp2_polynomial.h"
 #include "cpu/kernel_table.h"
 
 namespace saccade::cpu {

@@ -42,17 +42,8 @@ requires(sizeof(T) == 2) SACCADE_INLINE Vec load_first(const T* p, int n) {
   for (int i = 0; i < n; ++i) bits[i] = p[i].bits;
   return widen(_mm_load_si128(reinterpret_cast<const __m128i*>(bits)), T{});
 }
-template <class T>
-SACCADE_INLINE void store_first_halves(T* p, int n, __m128i x) {
-  if (n >= 8) return _mm_storeu_si128(reinterpret_cast<__m128i*>(p), x);
-  alignas(16) std::uint16_t bits[8];
-  _mm_store_si128(reinterpret_cast<__m128i*>(bits), x);
-  for (int i = 0; i < n; ++i) p[i].bits = bits[i];
-}
-SACCADE_INLINE void store_first(float16* p, int n, Vec x) {
-  store_first_halves(p, n, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
-}
-SACCADE_INLINE void store_first(bfloat16* p, int n, Vec x) {
+SACCADE_INLINE __m128i narrow(Vec x, float16) { return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT); }
+SACCADE_INLINE __m128i narrow(Vec x, bfloat16) {
   const __m256i bits = _mm256_castps_si256(x), upper = _mm256_srli_epi32(bits, 16);
   const __m256i even = _mm256_and_si256(upper, _mm256_set1_epi32(1));
   const __m256i rounded =
@@ -60,7 +51,18 @@ SACCADE_INLINE void store_first(bfloat16* p, int n, Vec x) {
   const __m256i quiet = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
   const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
   const __m256i chosen = _mm256_blendv_epi8(rounded, quiet, nan);
-  store_first_halves(p, n, _mm_packus_epi32(_mm256_castsi256_si128(chosen), _mm256_extracti128_si256(chosen, 1)));
+  return _mm_packus_epi32(_mm256_castsi256_si128(chosen), _mm256_extracti128_si256(chosen, 1));
+}
+template <class T>
+requires(sizeof(T) == 2) SACCADE_INLINE void storeu(T* p, Vec x) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), narrow(x, T{}));
+}
+template <class T>
+requires(sizeof(T) == 2) SACCADE_INLINE void store_first(T* p, int n, Vec x) {
+  if (n >= 8) return storeu(p, x);
+  alignas(16) std::uint16_t bits[8];
+  _mm_store_si128(reinterpret_cast<__m128i*>(bits), narrow(x, T{}));
+  for (int i = 0; i < n; ++i) p[i].bits = bits[i];
 }
 
 SACCADE_INLINE Vec add(Vec a, Vec b) { return _mm256_add_ps(a, b); }
@@ -78,6 +80,8 @@ SACCADE_INLINE Vec copysign(Vec magnitude, Vec sign) {
 SACCADE_INLINE Vec fma_broadcast(const float* a, Vec b, Vec acc) {
   return _mm256_fmadd_ps(_mm256_broadcast_ss(a), b, acc);
 }
+
+SACCADE_INLINE Vec mul_broadcast(const float* a, Vec b) { return mul(broadcast_from(a), b); }
 
 SACCADE_INLINE Mask less(Vec a, Vec b) { return {_mm256_cmp_ps(a, b, _CMP_LT_OQ)}; }
 SACCADE_INLINE Mask equal(Vec a, Vec b) { return {_mm256_cmp_ps(a, b, _CMP_EQ_OQ)}; }
@@ -120,6 +124,16 @@ SACCADE_INLINE float reduce_max(Vec a) {
   __m128 half = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
   half = _mm_max_ps(half, _mm_movehl_ps(half, half));
   return _mm_cvtss_f32(_mm_max_ss(half, _mm_movehdup_ps(half)));
+}
+template <int kRows>
+SACCADE_INLINE void row_maxima(const float* rows, float* maxima) {
+  SACCADE_UNROLL
+  for (int i = 0; i < kRows; ++i) maxima[i] = reduce_max(load(rows + i * kWidth));
+}
+template <int kRows>
+SACCADE_INLINE void row_sums(const float* rows, float* sums) {
+  SACCADE_UNROLL
+  for (int i = 0; i < kRows; ++i) sums[i] = reduce_add(load(rows + i * kWidth));
 }
 
 SACCADE_INLINE void transpose_tile(const float* from, std::int64_t from_stride, float* to,

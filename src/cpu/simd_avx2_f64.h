@@ -20,6 +20,7 @@ SACCADE_INLINE Vec broadcast_from(const double* p) { return _mm256_broadcast_sd(
 SACCADE_INLINE Vec load(const double* p) { return _mm256_load_pd(p); }
 SACCADE_INLINE Vec loadu(const double* p) { return _mm256_loadu_pd(p); }
 SACCADE_INLINE void store(double* p, Vec x) { _mm256_store_pd(p, x); }
+SACCADE_INLINE void storeu(double* p, Vec x) { _mm256_storeu_pd(p, x); }
 
 SACCADE_INLINE __m256i lane_numbers() { return _mm256_set_epi64x(3, 2, 1, 0); }
 SACCADE_INLINE __m256i first(int n) { return _mm256_cmpgt_epi64(_mm256_set1_epi64x(n), lane_numbers()); }
@@ -41,6 +42,8 @@ SACCADE_INLINE Vec copysign(Vec magnitude, Vec sign) {
 SACCADE_INLINE Vec fma_broadcast(const double* a, Vec b, Vec acc) {
   return _mm256_fmadd_pd(_mm256_broadcast_sd(a), b, acc);
 }
+
+SACCADE_INLINE Vec mul_broadcast(const double* a, Vec b) { return mul(broadcast_from(a), b); }
 
 SACCADE_INLINE Mask less(Vec a, Vec b) { return {_mm256_cmp_pd(a, b, _CMP_LT_OQ)}; }
 SACCADE_INLINE Mask equal(Vec a, Vec b) { return {_mm256_cmp_pd(a, b, _CMP_EQ_OQ)}; }
@@ -74,6 +77,16 @@ SACCADE_INLINE double reduce_add(Vec a) {
 SACCADE_INLINE double reduce_max(Vec a) {
   const __m128d half = _mm_max_pd(_mm256_castpd256_pd128(a), _mm256_extractf128_pd(a, 1));
   return _mm_cvtsd_f64(_mm_max_sd(half, _mm_unpackhi_pd(half, half)));
+}
+template <int kRows>
+SACCADE_INLINE void row_maxima(const double* rows, double* maxima) {
+  SACCADE_UNROLL
+  for (int i = 0; i < kRows; ++i) maxima[i] = reduce_max(load(rows + i * kWidth));
+}
+template <int kRows>
+SACCADE_INLINE void row_sums(const double* rows, double* sums) {
+  SACCADE_UNROLL
+  for (int i = 0; i < kRows; ++i) sums[i] = reduce_add(load(rows + i * kWidth));
 }
 
 SACCADE_INLINE void transpose_tile(const double* from, std::int64_t from_stride, double* to,

@@ -16,9 +16,12 @@ using Mask = __mmask16;
 
 SACCADE_INLINE Vec zero() { return _mm512_setzero_ps(); }
 SACCADE_INLINE Vec broadcast(float x) { return _mm512_set1_ps(x); }
-// vpbroadcastd: vbroadcastss from memory takes a slot that FMA wants (Zen 4: 26.9 instead of 24 clocks a step).
+// vpbroadcastd: vbroadcastss from memory takes a slot that FMA wants (Zen 4: 26.9 instead of 24 clocks a step). A
+// compiler would choose the latter for a constant.
 SACCADE_INLINE Vec broadcast_from(const float* p) {
-  return _mm512_castsi512_ps(_mm512_set1_epi32(*reinterpret_cast<const int*>(p)));
+  Vec x;
+  asm("vpbroadcastd %1, %0" : "=v"(x) : "m"(*p));
+  return x;
 }
 SACCADE_INLINE Vec load(const float* p) { return _mm512_load_ps(p); }
 SACCADE_INLINE Vec loadu(const float* p) { return _mm512_loadu_ps(p); }
@@ -42,17 +45,23 @@ template <class T>
 requires(sizeof(T) == 2) SACCADE_INLINE Vec load_first(const T* p, int n) {
   return widen(_mm256_maskz_loadu_epi16(first(n), p), T{});
 }
-SACCADE_INLINE void store_first(float16* p, int n, Vec x) {
-  _mm256_mask_storeu_epi16(p, first(n), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
-}
-SACCADE_INLINE void store_first(bfloat16* p, int n, Vec x) {
+SACCADE_INLINE __m256i narrow(Vec x, float16) { return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT); }
+SACCADE_INLINE __m256i narrow(Vec x, bfloat16) {
   const __m512i bits = _mm512_castps_si512(x), upper = _mm512_srli_epi32(bits, 16);
   const __m512i even = _mm512_and_si512(upper, _mm512_set1_epi32(1));
   const __m512i rounded =
       _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), even), 16);
   const __m512i quiet = _mm512_or_si512(upper, _mm512_set1_epi32(0x40));
   const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
-  _mm256_mask_storeu_epi16(p, first(n), _mm512_cvtepi32_epi16(_mm512_mask_blend_epi32(nan, rounded, quiet)));
+  return _mm512_cvtepi32_epi16(_mm512_mask_blend_epi32(nan, rounded, quiet));
+}
+template <class T>
+requires(sizeof(T) == 2) SACCADE_INLINE void storeu(T* p, Vec x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), narrow(x, T{}));
+}
+template <class T>
+requires(sizeof(T) == 2) SACCADE_INLINE void store_first(T* p, int n, Vec x) {
+  _mm256_mask_storeu_epi16(p, first(n), narrow(x, T{}));
 }
 
 SACCADE_INLINE Vec add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
@@ -74,6 +83,13 @@ SACCADE_INLINE Vec fma_broadcast(const float* a, Vec b, Vec acc) {
   return acc;
 }
 
+/// *a * b in the same way.
+SACCADE_INLINE Vec mul_broadcast(const float* a, Vec b) {
+  Vec product;
+  asm("vmulps %2%{1to16%}, %1, %0" : "=v"(product) : "v"(b), "m"(*a));
+  return product;
+}
+
 SACCADE_INLINE Mask less(Vec a, Vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
 SACCADE_INLINE Mask equal(Vec a, Vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
 SACCADE_INLINE Mask is_nan(Vec a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
@@ -92,11 +108,15 @@ SACCADE_INLINE Mask columns_within(int column, int begin, int end) {
 /// 0, 1, 2, ... 15.
 SACCADE_INLINE Vec lane_index() { return _mm512_set_ps(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0); }
 
-/// x * 2^n where n was rounded to an integer by adding kRoundToInteger to it: integer additions on the exponent
-/// field. (vscalefps would cost an FMA slot.)
-SACCADE_INLINE Vec scale_by_exponent(Vec x, Vec rounded) {
-  return _mm512_castsi512_ps(
-      _mm512_add_epi32(_mm512_castps_si512(x), _mm512_slli_epi32(_mm512_castps_si512(rounded), 23)));
+/// x * 2^floor(n) where n was rounded to a multiple of 1/32 by adding kRoundTo32nds to it: integer operations on
+/// the exponent field. (vscalefps would cost an FMA slot.)
+SACCADE_INLINE Vec scale_by_exponent_of_32nds(Vec x, Vec rounded) {
+  const __m512i n = _mm512_srli_epi32(_mm512_castps_si512(rounded), 5);
+  return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_slli_epi32(n, 23)));
+}
+/// table[32 (n - floor(n))] for the same n.
+SACCADE_INLINE Vec lookup_32nds(const float* table, Vec rounded) {
+  return _mm512_permutex2var_ps(load(table), _mm512_castps_si512(rounded), load(table + 16));
 }
 
 /// The sums of the lanes of 16 vectors: lane i holds that of x[i]. The lanes of each are added in the same order.
@@ -119,6 +139,51 @@ SACCADE_INLINE Vec reduce_add_each(const Vec (&x)[16]) {
 
 SACCADE_INLINE float reduce_add(Vec a) { return _mm512_reduce_add_ps(a); }
 SACCADE_INLINE float reduce_max(Vec a) { return _mm512_reduce_max_ps(a); }
+
+SACCADE_INLINE Vec max_of_pairs(Vec a, Vec b) { return max(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)); }
+SACCADE_INLINE Vec max_of_quarters(Vec a, Vec b) {
+  return max(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+}
+/// maxima[i] = the largest of rows[i][kWidth]; what follows the last row in a whole vector of them may be
+/// anything. All rows at once through shuffles: one by one it was 95 clocks instead of 36, and the scalar stores
+/// could not be forwarded to the load that follows (0.4% at head_dim 64, Zen 4).
+template <int kRows>
+SACCADE_INLINE void row_maxima(const float* rows, float* maxima) {
+  static_assert(kRows == 12);
+  Vec four[3];  // each quarter of a vector holds one number of each of four rows
+  SACCADE_UNROLL
+  for (int i = 0; i < 3; ++i) {
+    const float* r = rows + 4 * i * kWidth;
+    const __m512d a = _mm512_castps_pd(max_of_pairs(load(r), load(r + kWidth)));
+    const __m512d b = _mm512_castps_pd(max_of_pairs(load(r + 2 * kWidth), load(r + 3 * kWidth)));
+    four[i] = max(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)), _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
+  }
+  store(maxima, max_of_quarters(max_of_quarters(four[0], four[1]), max_of_quarters(four[2], four[2])));
+}
+
+/// sums[i] = reduce_add of rows[i][kWidth], all rows at once: the same additions, through shuffles.
+template <int kRows>
+SACCADE_INLINE void row_sums(const float* rows, float* sums) {
+  static_assert(kRows == 12);
+  Vec four[3];  // lanes j, j + 4, j + 8 and j + 12 of each of four rows, added up, in one quarter
+  SACCADE_UNROLL
+  for (int i = 0; i < 3; ++i) {
+    const float* r = rows + 4 * i * kWidth;
+    Vec two[2];
+    SACCADE_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      const Vec a = load(r + 2 * h * kWidth), b = load(r + (2 * h + 1) * kWidth);
+      two[h] = add(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+    }
+    four[i] = add(_mm512_shuffle_f32x4(two[0], two[1], 0x88), _mm512_shuffle_f32x4(two[0], two[1], 0xdd));
+  }
+  const __m512d a = _mm512_castps_pd(four[0]), b = _mm512_castps_pd(four[1]), c = _mm512_castps_pd(four[2]);
+  const Vec ab = add(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)), _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
+  const Vec cc = add(_mm512_castpd_ps(_mm512_unpacklo_pd(c, c)), _mm512_castpd_ps(_mm512_unpackhi_pd(c, c)));
+  // Quarter r holds rows r, 4 + r, 8 + r.
+  const Vec sum = add(_mm512_shuffle_ps(ab, cc, 0x88), _mm512_shuffle_ps(ab, cc, 0xdd));
+  store(sums, _mm512_permutexvar_ps(_mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0), sum));
+}
 
 /// Writes the transpose of the 16 x 16 numbers at `from` (rows `from_stride` apart) to aligned rows of `to`.
 SACCADE_INLINE void transpose_tile(const float* from, std::int64_t from_stride, float* to,

@@ -18,6 +18,7 @@ SACCADE_INLINE Vec broadcast_from(const double* p) { return _mm512_set1_pd(*p); 
 SACCADE_INLINE Vec load(const double* p) { return _mm512_load_pd(p); }
 SACCADE_INLINE Vec loadu(const double* p) { return _mm512_loadu_pd(p); }
 SACCADE_INLINE void store(double* p, Vec x) { _mm512_store_pd(p, x); }
+SACCADE_INLINE void storeu(double* p, Vec x) { _mm512_storeu_pd(p, x); }
 
 SACCADE_INLINE Mask first(int n) { return static_cast<Mask>(n >= 8 ? 0xff : (1u << n) - 1u); }
 SACCADE_INLINE Vec load_first(const double* p, int n) { return _mm512_maskz_loadu_pd(first(n), p); }
@@ -36,6 +37,8 @@ SACCADE_INLINE Vec copysign(Vec magnitude, Vec sign) {
 }
 
 SACCADE_INLINE Vec fma_broadcast(const double* a, Vec b, Vec acc) { return fma(broadcast(*a), b, acc); }
+
+SACCADE_INLINE Vec mul_broadcast(const double* a, Vec b) { return mul(broadcast_from(a), b); }
 
 SACCADE_INLINE Mask less(Vec a, Vec b) { return _mm512_cmp_pd_mask(a, b, _CMP_LT_OQ); }
 SACCADE_INLINE Mask equal(Vec a, Vec b) { return _mm512_cmp_pd_mask(a, b, _CMP_EQ_OQ); }
@@ -70,6 +73,16 @@ SACCADE_INLINE Vec reduce_add_each(const Vec (&x)[8]) {
 
 SACCADE_INLINE double reduce_add(Vec a) { return _mm512_reduce_add_pd(a); }
 SACCADE_INLINE double reduce_max(Vec a) { return _mm512_reduce_max_pd(a); }
+template <int kRows>
+SACCADE_INLINE void row_maxima(const double* rows, double* maxima) {
+  SACCADE_UNROLL
+  for (int i = 0; i < kRows; ++i) maxima[i] = reduce_max(load(rows + i * kWidth));
+}
+template <int kRows>
+SACCADE_INLINE void row_sums(const double* rows, double* sums) {
+  SACCADE_UNROLL
+  for (int i = 0; i < kRows; ++i) sums[i] = reduce_add(load(rows + i * kWidth));
+}
 
 /// Writes the transpose of the 8 x 8 numbers at `from` (rows `from_stride` apart) to aligned rows of `to`.
 SACCADE_INLINE void transpose_tile(const double* from, std::int64_t from_stride, double* to,

@@ -16,6 +16,8 @@ SACCADE_INLINE Vec pair_fma_broadcast(const float* a, Vec b, Vec acc) {
   asm("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(b), "m"(*a));
   return acc;
 }
+/// The products alone.
+SACCADE_INLINE Vec pair_mul_broadcast(const float* a, Vec b) { return pair_fma_broadcast(a, b, zero()); }
 
 /// 32 numbers rounded to bf16, in order.
 SACCADE_INLINE Vec round_to_pairs(Vec low, Vec high) {

@@ -31,6 +31,8 @@ requires(sizeof(T) == 2) SACCADE_INLINE Vec loadu(const T* p) { return *p; }
 template <class T>
 requires(sizeof(T) == 2) SACCADE_INLINE Vec load_first(const T* p, int n) { return n > 0 ? Vec{*p} : Vec{0}; }
 template <class T>
+requires(sizeof(T) == 2) SACCADE_INLINE void storeu(T* p, Vec x) { *p = T(static_cast<float>(x)); }
+template <class T>
 requires(sizeof(T) == 2) SACCADE_INLINE void store_first(T* p, int n, Vec x) {
   if (n > 0) *p = T(static_cast<float>(x));
 }
@@ -47,6 +49,8 @@ SACCADE_INLINE Vec abs(Vec a) { return std::abs(a); }
 SACCADE_INLINE Vec copysign(Vec magnitude, Vec sign) { return std::copysign(magnitude, sign); }
 
 SACCADE_INLINE Vec fma_broadcast(const Scalar* a, Vec b, Vec acc) { return fma(*a, b, acc); }
+
+SACCADE_INLINE Vec mul_broadcast(const Scalar* a, Vec b) { return mul(broadcast_from(a), b); }
 
 SACCADE_INLINE Mask less(Vec a, Vec b) { return a < b; }
 SACCADE_INLINE Mask equal(Vec a, Vec b) { return a == b; }
@@ -68,6 +72,16 @@ SACCADE_INLINE Vec reduce_add_each(const Vec (&x)[1]) { return x[0]; }
 
 SACCADE_INLINE Scalar reduce_add(Vec a) { return a; }
 SACCADE_INLINE Scalar reduce_max(Vec a) { return a; }
+template <int kRows>
+SACCADE_INLINE void row_maxima(const Scalar* rows, Scalar* maxima) {
+  SACCADE_UNROLL
+  for (int i = 0; i < kRows; ++i) maxima[i] = reduce_max(load(rows + i * kWidth));
+}
+template <int kRows>
+SACCADE_INLINE void row_sums(const Scalar* rows, Scalar* sums) {
+  SACCADE_UNROLL
+  for (int i = 0; i < kRows; ++i) sums[i] = reduce_add(load(rows + i * kWidth));
+}
 
 SACCADE_INLINE void transpose_tile(const Scalar* from, std::int64_t, Scalar* to, std::int64_t) { *to = *from; }
 

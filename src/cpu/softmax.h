@@ -28,32 +28,37 @@ struct RowState {
   /// leaves in alpha[kTileRowsPadded] the factor by which whatever was accumulated before shrinks.
   void raise(const Scalar* row_max, Scalar factor, Scalar* alpha) {
     alignas(64) Scalar largest[kTileRowsPadded] = {};
-    SACCADE_UNROLL
-    for (int i = 0; i < kTileRows; ++i) largest[i] = reduce_max(load(row_max + i * kWidth));
+    row_maxima<kTileRows>(row_max, largest);
     for (int i = 0; i < kTileRowsPadded; i += kWidth) {
       const Vec before = load(m + i), after = max(before, load(largest + i));
       store(alpha + i, exp2(mul(sub(before, after), broadcast(factor))));
       store(m + i, after);
     }
     SACCADE_UNROLL
-    for (int i = 0; i < kTileRows; ++i) store(l + i * kWidth, mul(broadcast(alpha[i]), load(l + i * kWidth)));
+    for (int i = 0; i < kTileRows; ++i)
+      store(l + i * kWidth, mul(broadcast_from(alpha + i), load(l + i * kWidth)));
   }
 
   Scalar sum(int row) const { return reduce_add(load(l + row * kWidth)); }
+  /// sum() of every row, in sums[kTileRowsPadded].
+  void sums_of_rows(Scalar* sums) const { row_sums<kTileRows>(l, sums); }
 };
 
-/// A finished row: what its accumulated output is multiplied by, and its log-sum-exp (natural logarithm).
+/// A finished row: what its accumulated output is multiplied by, and its log-sum-exp (natural logarithm) in two
+/// parts: most calls do not want the logarithm.
 struct RowResult {
-  Scalar scale, lse;
+  Scalar scale, maximum, sum;
+
+  Scalar lse() const { return maximum + std::log(sum); }
 };
 
 /// m in natural units. `sink` is one more logit in the denominator, -inf for none.
 inline RowResult finish_row(Scalar m, Scalar l, Scalar sink) {
-  if (l == 0) return {0, sink};
-  if (sink == -kInfinity) return {1 / l, m + std::log(l)};
+  if (l == 0) return {0, sink, 1};
+  if (sink == -kInfinity) return {1 / l, m, l};
   const Scalar top = std::max(m, sink);
   const Scalar shrink = std::exp(m - top), total = l * shrink + std::exp(sink - top);
-  return {shrink / total, top + std::log(total)};
+  return {shrink / total, top, total};
 }
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

@@ -14,19 +14,16 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 /// Queries carry scale * log2(e): scores are in base 2 and their exponential needs one subtraction only.
 struct FoldedScale {
   static constexpr bool kPairs = false, kScaledExp = false;
-  static constexpr const Polynomial& kExp = kExp2;
 };
 /// Queries carry the scale: scores are natural logits. In base 2 they would have up to twice the rounding error
 /// where biases are added, and nobody could look at them.
 struct NaturalScale {
   static constexpr bool kPairs = false, kScaledExp = true;
-  static constexpr const Polynomial& kExp = kExp2;
 };
 /// Products of bf16 pairs: queries, keys and values as they are, weights rounded to bf16. A step is two
 /// dimensions, or two keys in P V.
 struct BfloatPairs {
   static constexpr bool kPairs = true, kScaledExp = true;
-  static constexpr const Polynomial& kExp = kExp2;
 };
 
 #ifdef SACCADE_BF16_PRODUCT
@@ -36,6 +33,7 @@ inline constexpr bool kHasPairs = false;
 // Never called: the templates have to name them.
 SACCADE_INLINE Vec pair_fma_broadcast(const Scalar*, Vec, Vec acc) { return acc; }
 SACCADE_INLINE Vec pair_fma(Vec, Vec, Vec acc) { return acc; }
+SACCADE_INLINE Vec pair_mul_broadcast(const Scalar*, Vec b) { return b; }
 SACCADE_INLINE Vec round_to_pairs(Vec low, Vec) { return low; }
 SACCADE_INLINE Vec interleave_low(Vec even, Vec) { return even; }
 SACCADE_INLINE Vec interleave_high(Vec even, Vec) { return even; }
@@ -55,7 +53,7 @@ decltype(auto) with_arithmetic(const AttentionParams& p, F f) {
 
 /// Calls f(T{}) with the element type of a tensor.
 template <class F>
-decltype(auto) with_storage(DType dtype, F f) {
+decltype(auto) with_storage(DType dtype, const F& f) {
   if constexpr (kIsDouble) {
     return f(double{});
   } else {
@@ -105,6 +103,15 @@ SACCADE_INLINE Vec multiply_add(Vec a, Vec b, Vec acc) {
     return fma(a, b, acc);
 }
 
+/// The first step of a chain of multiply-adds: the product alone.
+template <class Arithmetic>
+SACCADE_INLINE Vec multiply(const Scalar* a, Vec b) {
+  if constexpr (Arithmetic::kPairs)
+    return pair_mul_broadcast(a, b);
+  else
+    return mul_broadcast(a, b);
+}
+
 /// Multiply-add steps of n dimensions or keys.
 template <class Arithmetic>
 constexpr std::int64_t steps_of(std::int64_t n) {
@@ -121,6 +128,15 @@ SACCADE_INLINE Vec load_steps(const T* row, std::int64_t step, std::int64_t leng
     return load_first(row + step, static_cast<int>(std::min<std::int64_t>(kWidth, length - step)));
 }
 
+/// kWidth steps of a row from `step` on, where there are that many.
+template <class Arithmetic, class T>
+SACCADE_INLINE Vec loadu_steps(const T* row, std::int64_t step) {
+  if constexpr (Arithmetic::kPairs)
+    return loadu(reinterpret_cast<const Scalar*>(row) + step);
+  else
+    return loadu(row + step);
+}
+
 // ---- Packing -------------------------------------------------------------------------------------------------
 
 /// Steps of a packed query row before the next chunk of the row begins. The stride is a constant, so that the
@@ -132,6 +148,10 @@ inline constexpr int kQueryStride = kQueryChunk + 16;
 inline std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
+
+/// Steps that packed queries and keys have: whole vectors, and at least the two that score_tiles takes apart. The
+/// padding is zeros.
+inline std::int64_t padded_steps(std::int64_t steps) { return round_up(std::max<std::int64_t>(steps, 2), kWidth); }
 
 inline std::int64_t query_chunks(std::int64_t steps) { return (steps + kQueryChunk - 1) / kQueryChunk; }
 
@@ -148,10 +168,9 @@ SACCADE_INLINE void prefetch_rows(const T* p, std::int64_t row_stride) {
   for (int i = 0; i < kRows; ++i) __builtin_prefetch(p + i * row_stride);
 }
 
-/// kWidth steps of a query row as the product wants them: times `factor`, of which pairs take the sign only.
-template <class Arithmetic, class T>
-SACCADE_INLINE Vec query_steps(const T* row, std::int64_t step, std::int64_t head_dim, Scalar factor) {
-  const Vec x = load_steps<Arithmetic>(row, step, head_dim);
+/// Steps of a query row as the product wants them: times `factor`, of which pairs take the sign only.
+template <class Arithmetic>
+SACCADE_INLINE Vec as_query(Vec x, Scalar factor) {
   if constexpr (!Arithmetic::kPairs) return canonical_nan(mul(x, broadcast(factor)));
   if (factor > 0) return x;
   return factor < 0 ? negate_pairs(x) : zero();
@@ -161,65 +180,72 @@ SACCADE_INLINE Vec query_steps(const T* row, std::int64_t step, std::int64_t hea
 template <class Arithmetic, class T>
 void pack_query(const T* row, std::int64_t head_dim, Scalar factor, Scalar* packed) {
   for (std::int64_t step = 0; step < steps_of<Arithmetic>(head_dim); step += kWidth)
-    store(packed + step, query_steps<Arithmetic>(row, step, head_dim, factor));
+    store(packed + step, as_query<Arithmetic>(load_steps<Arithmetic>(row, step, head_dim), factor));
 }
 
-/// Packs `rows` rows of q into one tile;
-/// missing rows are zeros.
+/// Packs `rows` rows of q into one tile; missing rows are zeros.
 template <class Arithmetic, class T>
 void pack_queries(const T* q, std::int64_t row_stride, int rows, std::int64_t head_dim, Scalar factor,
                   Scalar* packed) {
-  const std::int64_t steps = steps_of<Arithmetic>(head_dim);
-  for (std::int64_t chunk = 0; chunk < query_chunks(steps); ++chunk) {
-    const std::int64_t begin = chunk * kQueryChunk, end = std::min<std::int64_t>(begin + kQueryChunk, steps);
-    for (int row = 0; row < kTileRows; ++row) {
-      Scalar* out = packed + (chunk * kTileRows + row) * kQueryStride;
-      for (std::int64_t step = begin; step < end; step += kWidth) {
-        Vec x = zero();
-        if (row < rows) {
-          const T* from = q + row * row_stride;
-          __builtin_prefetch(from + kTileRows * row_stride + step);
-          x = query_steps<Arithmetic>(from, step, head_dim, factor);
-        }
-        store(out + (step - begin), x);
+  const std::int64_t steps = padded_steps(steps_of<Arithmetic>(head_dim));
+  const std::int64_t whole = head_dim / (Arithmetic::kPairs ? 2 : 1) / kWidth * kWidth;
+  for (std::int64_t begin = 0; begin < steps; begin += kQueryChunk, packed += kTileRows * kQueryStride) {
+    const std::int64_t end = std::min<std::int64_t>(begin + kQueryChunk, steps);
+    for (int row = 0; row < rows; ++row) {
+      const T* from = q + row * row_stride;
+      Scalar* out = packed + row * kQueryStride - begin;
+      for (std::int64_t step = begin; step < std::min(whole, end); step += kWidth) {
+        __builtin_prefetch(from + kTileRows * row_stride + step);
+        store(out + step, as_query<Arithmetic>(loadu_steps<Arithmetic>(from, step), factor));
       }
+      for (std::int64_t step = std::max(whole, begin); step < end; step += kWidth)
+        store(out + step, as_query<Arithmetic>(load_steps<Arithmetic>(from, step, head_dim), factor));
     }
+    for (int row = rows; row < kTileRows; ++row) std::fill_n(packed + row * kQueryStride, end - begin, Scalar{0});
   }
 }
 
-/// Numbers of a packed block's keys: [steps, rounded up to the vector width][kBlockK].
+/// Numbers of a packed block's keys: tiles of kTileColumns keys, [tile][padded_steps][key of the tile], so that
+/// score_tiles reads one run of memory.
 template <class Arithmetic>
 std::int64_t packed_key_size(std::int64_t head_dim) {
-  return round_up(steps_of<Arithmetic>(head_dim), kWidth) * kBlockK;
+  return padded_steps(steps_of<Arithmetic>(head_dim)) * kBlockK;
 }
 
-/// Packs kWidth keys from `key` on, transposed: packed[step][key]. Keys outside `readable` are zeros.
+/// A sum is NaN if any of its terms is; looking at each would be a third of the packing's time.
+SACCADE_INLINE void make_nan_canonical(Scalar* packed) {
+  Vec sums[2] = {zero(), zero()};
+  SACCADE_UNROLL
+  for (int i = 0; i < kWidth; ++i) sums[i % 2] = add(sums[i % 2], load(packed + i * kTileColumns));
+  if (!any(is_nan(add(sums[0], sums[1])))) return;
+  for (int i = 0; i < kWidth; ++i)
+    store(packed + i * kTileColumns, canonical_nan(load(packed + i * kTileColumns)));
+}
+
+/// Packs kWidth keys from `key` on, transposed: packed[step][kTileColumns]. Keys outside `readable` are zeros.
 template <class Arithmetic, class T>
 void pack_keys(const KeyRows<T>& k, std::int64_t key, KeyRange readable, std::int64_t head_dim, Scalar* packed) {
   constexpr bool kAsStored = Arithmetic::kPairs || std::is_same_v<T, Scalar>;
   constexpr int kElements = Arithmetic::kPairs ? 2 : 1;  // of a step
-  const std::int64_t steps = steps_of<Arithmetic>(head_dim);
+  const std::int64_t steps = padded_steps(steps_of<Arithmetic>(head_dim));
   const bool all = key >= readable.begin && key + kWidth <= readable.end && k.run(key) >= kWidth;
   const bool direct = kAsStored && all && k.row_stride % kElements == 0;
   const bool prefetches = direct && key + 2 * kWidth <= readable.end && k.run(key) >= 2 * kWidth;
   alignas(64) Scalar edge[kWidth * kWidth];
   for (std::int64_t step = 0; step < steps; step += kWidth) {
-    Scalar* to = packed + step * kBlockK;
+    Scalar* to = packed + step * kTileColumns;
     if (direct && (step + kWidth) * kElements <= head_dim) {
       const T* from = k[key] + step * kElements;
       if (prefetches) prefetch_rows<kWidth>(from + kWidth * k.row_stride, k.row_stride);
-      transpose_tile(reinterpret_cast<const Scalar*>(from), k.row_stride / kElements, to, kBlockK);
+      transpose_tile(reinterpret_cast<const Scalar*>(from), k.row_stride / kElements, to, kTileColumns);
     } else {
       for (int i = 0; i < kWidth; ++i) {
         const bool is_there = key + i >= readable.begin && key + i < readable.end;
         store(edge + i * kWidth, is_there ? load_steps<Arithmetic>(k[key + i], step, head_dim) : zero());
       }
-      transpose_tile(edge, kWidth, to, kBlockK);
+      transpose_tile(edge, kWidth, to, kTileColumns);
     }
-    if constexpr (!Arithmetic::kPairs) {
-      for (int i = 0; i < kWidth; ++i)
-        if (any(is_nan(load(to + i * kBlockK)))) store(to + i * kBlockK, canonical_nan(load(to + i * kBlockK)));
-    }
+    if constexpr (!Arithmetic::kPairs) make_nan_canonical(to);
   }
 }
 
@@ -262,7 +288,7 @@ void pack_values(const KeyRows<T>& v, std::int64_t first_key, KeyRange readable,
 
 // ---- Scores --------------------------------------------------------------------------------------------------
 
-/// The exponentials of an earlier tile, which score_tile spreads over its own multiplications: they use
+/// The exponentials of an earlier tile, which score_tiles spreads over its own multiplications: they use
 /// other units of the processor. Row i of the columns at `scores` becomes exp2((score - maximum[i]) * factor).
 struct PendingExp {
   const Scalar* scores = nullptr;   // [kTileRows][kBlockK]
@@ -270,12 +296,17 @@ struct PendingExp {
   const Scalar* maximum = nullptr;  // [kTileRows]
   Scalar* row_sum = nullptr;        // [kTileRows][kWidth], added to
   const Scalar* factor = nullptr;
+
+  /// The same from a column of the block on.
+  template <class Arithmetic>
+  SACCADE_INLINE PendingExp from(int column) const {
+    return {scores + column, probabilities + column / (Arithmetic::kPairs ? 2 : 1), maximum, row_sum, factor};
+  }
 };
 
 /// One row of kTileVectors vectors of a PendingExp.
 template <class Arithmetic>
 struct PendingRow {
-  static constexpr const Polynomial& kExp = Arithmetic::kExp;
   Exp2 exp[kTileVectors];
 
   SACCADE_INLINE void begin(const PendingExp& work, int row) {
@@ -283,12 +314,8 @@ struct PendingRow {
     for (int v = 0; v < kTileVectors; ++v) {
       Vec x = sub(load(work.scores + row * kBlockK + v * kWidth), broadcast_from(work.maximum + row));
       if constexpr (Arithmetic::kScaledExp) x = mul(x, broadcast_from(work.factor));
-      exp[v] = exp2_begin(x, kExp);
+      exp[v] = exp2_begin(x);
     }
-  }
-  SACCADE_INLINE void step(int i) {
-    SACCADE_UNROLL
-    for (int v = 0; v < kTileVectors; ++v) exp2_step(exp[v], i, kExp);
   }
   SACCADE_INLINE void end(const PendingExp& work, int row) {
     Vec sum = load(work.row_sum + row * kWidth);
@@ -313,83 +340,131 @@ void exp_tile(const PendingExp& work) {
   for (int row = 0; row < kTileRows; ++row) {
     PendingRow<Arithmetic> pending;
     pending.begin(work, row);
-    SACCADE_UNROLL
-    for (int i = 0; i < Arithmetic::kExp.degree; ++i) pending.step(i);
     pending.end(work, row);
   }
 }
 
-/// Over how many multiply-add steps score_tile spreads the exponential of a row: 0 where there are not registers
-/// or steps enough to hide any behind.
-template <class Arithmetic>
-int exp_spread(std::int64_t steps) {
-  if (kRegisters < 32) return 0;
-  const std::int64_t steps_of_a_row = std::min<std::int64_t>(steps, kQueryChunk) / kTileRows;
-  return steps_of_a_row >= Arithmetic::kExp.degree ? Arithmetic::kExp.degree : steps_of_a_row >= 2 ? 2 : 0;
+/// Whether score_tiles has registers enough to hide exponentials behind its multiplications.
+inline constexpr bool kCanOverlap = kRegisters == 32;
+
+/// Calls f(rows) with a constant: `rows` rounded up to a third, two thirds or all of kTileRows. Only the last tile
+/// of a head is not full: at 128 rows its empty ones were 3% of the work, and at one row nearly all of it.
+template <class F>
+SACCADE_INLINE void with_rows(int rows, F f) {
+  constexpr int kFew = kTileRows / 3, kMost = 2 * kTileRows / 3;
+  if (rows > kMost) return f(std::integral_constant<int, kTileRows>{});
+  if (rows > kFew) return f(std::integral_constant<int, kMost>{});
+  return f(std::integral_constant<int, kFew>{});
 }
 
-/// scores[kTileRows][kTileColumns] (rows kBlockK apart) = queries * keys, and row_max[kTileRows][kWidth] raised to
-/// them. Each score is one chain of multiply-adds in order of d, whatever else shares the tile. kSpread is
-/// exp_spread(), 0 without work.
-template <class Arithmetic, int kSpread>
-__attribute__((noinline)) void score_tile(const Scalar* queries, const Scalar* keys, std::int64_t steps,
-                                          Scalar* scores, Scalar* row_max, const PendingExp& work) {
-  Vec acc[kTileRows][kTileVectors];
-  SACCADE_UNROLL
-  for (int i = 0; i < kTileRows; ++i) {
-    SACCADE_UNROLL
-    for (int v = 0; v < kTileVectors; ++v) acc[i][v] = zero();
-  }
+/// The column of a key block at which tile i of its `granules` begins.
+inline constexpr int kTilesOfAGranule = kGranule / kTileColumns;
+SACCADE_INLINE int column_of(const int* granules, int i) {
+  return granules[i / kTilesOfAGranule] * kGranule + i % kTilesOfAGranule * kTileColumns;
+}
 
-  const Scalar* q = queries;
-  const Scalar* k = keys;
+/// What a tile of query rows computes of a key block.
+struct ScoreWork {
+  const Scalar* queries = nullptr;  // packed
+  const Scalar* keys = nullptr;     // packed, of the whole block
+  std::int64_t steps = 0;
+  const int* granules = nullptr;
+  unsigned partial = 0;       // bit n: the scores of granules[n] change afterwards, their maxima are not taken
+  Scalar* scores = nullptr;   // [rows][kBlockK]
+  Scalar* row_max = nullptr;  // [rows][kWidth], raised
+};
+
+/// Raises row `row` of row_max to the scores of tile i.
+SACCADE_INLINE void raise_row_max(const ScoreWork& work, int i, int row) {
+  if (work.partial >> (i / kTilesOfAGranule) & 1u) return;
+  const Scalar* scores = work.scores + row * kBlockK + column_of(work.granules, i);
+  Vec largest = load(work.row_max + row * kWidth);
+  SACCADE_UNROLL
+  for (int v = 0; v < kTileVectors; ++v) largest = max(largest, load(scores + v * kWidth));
+  store(work.row_max + row * kWidth, largest);
+}
+
+/// Scores of tiles [begin, end) of the granules: queries * keys. With kOverlap, the exponentials of as many tiles
+/// of `exp_granules` besides. Each score is one chain of multiply-adds in order of d, whatever else shares the
+/// tile.
+///
+/// A store that reads its register late takes the port through which a multiply-add reads its third operand: the
+/// 36 stores at the end of a tile cost 57 multiply-adds. So the last step of a tile, its stores and the first step
+/// of the next tile (products: two operands) alternate, and the row maxima follow during the next tile: with it
+/// the scores of a block take 12900 clocks instead of 13600, of which 12290 are multiply-adds (Zen 4, head_dim
+/// 64).
+template <class Arithmetic, int kRows, bool kOverlap>
+__attribute__((noinline)) void score_tiles(const ScoreWork& work, int begin, int end, const PendingExp& exps,
+                                           const int* exp_granules) {
+  const std::int64_t last_step = std::max<std::int64_t>(work.steps, 2) - 1, padded = padded_steps(work.steps);
+  const std::int64_t steps_of_a_row = (std::min<std::int64_t>(last_step, kQueryChunk - 1) - 1) / kTileRows;
+  const Scalar* q = work.queries;
+  const Scalar* k = work.keys + column_of(work.granules, begin) * padded;
+  Vec acc[kRows][kTileVectors];
+  SACCADE_UNROLL
+  for (int i = 0; i < kRows; ++i) {
+    SACCADE_UNROLL
+    for (int v = 0; v < kTileVectors; ++v)
+      acc[i][v] = multiply<Arithmetic>(q + i * kQueryStride, load(k + v * kWidth));
+  }
   const auto step = [&]() __attribute__((always_inline)) {
+    ++q;
+    k += kTileColumns;
     Vec key[kTileVectors];
     SACCADE_UNROLL
     for (int v = 0; v < kTileVectors; ++v) key[v] = load(k + v * kWidth);
     SACCADE_UNROLL
-    for (int i = 0; i < kTileRows; ++i) {
+    for (int i = 0; i < kRows; ++i) {
       SACCADE_UNROLL
       for (int v = 0; v < kTileVectors; ++v)
         acc[i][v] = multiply_add<Arithmetic>(q + i * kQueryStride, key[v], acc[i][v]);
     }
-    ++q;
-    k += kBlockK;
   };
 
-  std::int64_t d = 0;
-  if constexpr (kSpread > 0) {
-    constexpr int kDegree = Arithmetic::kExp.degree;
-    const std::int64_t steps_of_a_row = std::min<std::int64_t>(steps, kQueryChunk) / kTileRows;
+  for (int tile = begin; tile < end; ++tile) {
+    PendingExp exp;
+    if constexpr (kOverlap) exp = exps.from<Arithmetic>(column_of(exp_granules, tile));
     for (int row = 0; row < kTileRows; ++row) {
       PendingRow<Arithmetic> pending;
-      pending.begin(work, row);
-      SACCADE_UNROLL
-      for (int i = 0; i < kSpread; ++i) {
-        step();
-        SACCADE_UNROLL
-        for (int h = i * kDegree / kSpread; h < (i + 1) * kDegree / kSpread; ++h) pending.step(h);
-      }
-      for (std::int64_t extra = kSpread; extra < steps_of_a_row; ++extra) step();
-      pending.end(work, row);
+      if constexpr (kOverlap) pending.begin(exp, row);
+      for (std::int64_t i = 0; i < steps_of_a_row; ++i) step();
+      if constexpr (kOverlap) pending.end(exp, row);
+      if (tile > begin && row < kRows) raise_row_max(work, tile - 1, row);
     }
-    d = steps_of_a_row * kTileRows;
-  }
-  for (std::int64_t chunk_end = kQueryChunk; d < steps; chunk_end += kQueryChunk) {
-    for (const std::int64_t end = std::min(steps, chunk_end); d < end; ++d) step();
-    q += kTileRows * kQueryStride - kQueryChunk;
-  }
-
-  SACCADE_UNROLL
-  for (int i = 0; i < kTileRows; ++i) {
-    Vec largest = load(row_max + i * kWidth);
+    std::int64_t d = 1 + steps_of_a_row * kTileRows;
+    for (std::int64_t chunk_end = kQueryChunk;; chunk_end += kQueryChunk) {
+      for (const std::int64_t stop = std::min(last_step, chunk_end); d < stop; ++d) step();
+      if (last_step < chunk_end) break;
+      q += kTileRows * kQueryStride - kQueryChunk;
+    }
+    ++q;
+    k += kTileColumns;
+    Scalar* const scores = work.scores + column_of(work.granules, tile);
+    const Scalar* const next =
+        work.keys + (tile + 1 < end ? column_of(work.granules, tile + 1) * padded : std::int64_t{0});
     SACCADE_UNROLL
-    for (int v = 0; v < kTileVectors; ++v) {
-      store(scores + i * kBlockK + v * kWidth, acc[i][v]);
-      largest = max(largest, acc[i][v]);
+    for (int i = 0; i < kRows; ++i) {
+      SACCADE_UNROLL
+      for (int v = 0; v < kTileVectors; ++v) {
+        store(scores + i * kBlockK + v * kWidth,
+              multiply_add<Arithmetic>(q + i * kQueryStride, load(k + v * kWidth), acc[i][v]));
+        keep_order();
+        acc[i][v] = multiply<Arithmetic>(work.queries + i * kQueryStride, load(next + v * kWidth));
+        keep_order();
+      }
     }
-    store(row_max + i * kWidth, largest);
+    q = work.queries;
+    k = next;
   }
+  for (int row = 0; row < kRows; ++row) raise_row_max(work, end - 1, row);
+}
+
+/// score_tiles for the rows of a tile that are there, without exponentials.
+template <class Arithmetic>
+void score_tiles_of_rows(int rows, const ScoreWork& work, int begin, int end) {
+  with_rows(rows, [&](auto constant) {
+    score_tiles<Arithmetic, decltype(constant)::value, false>(work, begin, end, PendingExp{}, nullptr);
+  });
 }
 
 // ---- Values --------------------------------------------------------------------------------------------------
@@ -401,16 +476,31 @@ struct ValueRows {
   std::int64_t steps = 0;
 };
 
-/// o[kTileRows][kVectors vectors] = alpha * o + p v; the last vector has `tail` columns of v (kWidth: all). Each
-/// output is one chain of multiply-adds in order of the keys.
-template <class Arithmetic, int kVectors, bool kTail>
+/// Where a tile's output keeps a column: [column / kTileColumns][kTileRows][kTileColumns], so that value_tile's
+/// rows are displacements of one pointer.
+inline std::int64_t output_index(int row, std::int64_t column) {
+  const std::int64_t within = column % kTileColumns;
+  return (column - within) * kTileRows + row * kTileColumns + within;
+}
+
+/// o[kRows][kVectors vectors] = alpha * o + p v; the last vector has `tail` columns of v (kWidth: all). Each
+/// output is one chain of multiply-adds in order of the keys. Without alpha, o begins as 0.
+template <class Arithmetic, int kRows, int kVectors, bool kTail>
 __attribute__((noinline)) void value_tile(const Scalar* p, const ValueRows& rows, std::int64_t column, int tail,
-                                          const Scalar* alpha, Scalar* o, std::int64_t o_stride) {
-  Vec acc[kTileRows][kVectors];
+                                          const Scalar* alpha, Scalar* o) {
+  Vec acc[kRows][kVectors];
   SACCADE_UNROLL
-  for (int i = 0; i < kTileRows; ++i) {
+  for (int i = 0; i < kRows; ++i) {
     SACCADE_UNROLL
-    for (int c = 0; c < kVectors; ++c) acc[i][c] = mul(broadcast(alpha[i]), load(o + i * o_stride + c * kWidth));
+    for (int c = 0; c < kVectors; ++c) acc[i][c] = zero();
+  }
+  if (alpha) {
+    SACCADE_UNROLL
+    for (int i = 0; i < kRows; ++i) {
+      const Vec shrink = broadcast_from(alpha + i);
+      SACCADE_UNROLL
+      for (int c = 0; c < kVectors; ++c) acc[i][c] = mul(shrink, load(o + i * kTileColumns + c * kWidth));
+    }
   }
   const Scalar* v = rows.data + column;
   const std::int64_t stride = rows.stride;
@@ -424,7 +514,7 @@ __attribute__((noinline)) void value_tile(const Scalar* p, const ValueRows& rows
         value[c] = loadu(v + c * kWidth);
     }
     SACCADE_UNROLL
-    for (int i = 0; i < kTileRows; ++i) {
+    for (int i = 0; i < kRows; ++i) {
       SACCADE_UNROLL
       for (int c = 0; c < kVectors; ++c)
         acc[i][c] = multiply_add<Arithmetic>(p + i * kBlockK, value[c], acc[i][c]);
@@ -433,34 +523,34 @@ __attribute__((noinline)) void value_tile(const Scalar* p, const ValueRows& rows
     v += stride;
   }
   SACCADE_UNROLL
-  for (int i = 0; i < kTileRows; ++i) {
+  for (int i = 0; i < kRows; ++i) {
     SACCADE_UNROLL
-    for (int c = 0; c < kVectors; ++c) store(o + i * o_stride + c * kWidth, acc[i][c]);
+    for (int c = 0; c < kVectors; ++c) store(o + i * kTileColumns + c * kWidth, acc[i][c]);
   }
 }
 
 /// value_tile for as many column vectors as `columns` (at most kTileVectors * kWidth) needs.
-template <class Arithmetic, int kVectors = kTileVectors>
+template <class Arithmetic, int kRows, int kVectors = kTileVectors>
 SACCADE_INLINE void value_columns(int columns, const Scalar* p, const ValueRows& rows, std::int64_t column,
-                                  const Scalar* alpha, Scalar* o, std::int64_t o_stride) {
+                                  const Scalar* alpha, Scalar* o) {
   if constexpr (kVectors > 1) {
     if (columns <= (kVectors - 1) * kWidth)
-      return value_columns<Arithmetic, kVectors - 1>(columns, p, rows, column, alpha, o, o_stride);
+      return value_columns<Arithmetic, kRows, kVectors - 1>(columns, p, rows, column, alpha, o);
   }
   const int tail = columns - (kVectors - 1) * kWidth;
   if (tail == kWidth)
-    value_tile<Arithmetic, kVectors, false>(p, rows, column, kWidth, alpha, o, o_stride);
+    value_tile<Arithmetic, kRows, kVectors, false>(p, rows, column, kWidth, alpha, o);
   else
-    value_tile<Arithmetic, kVectors, true>(p, rows, column, tail, alpha, o, o_stride);
+    value_tile<Arithmetic, kRows, kVectors, true>(p, rows, column, tail, alpha, o);
 }
 
-/// o[kTileRows][head_dim_v] = alpha * o + p v: p [kTileRows][kBlockK] from its first step.
-template <class Arithmetic>
-void value_product(const Scalar* p, const ValueRows& rows, std::int64_t head_dim_v, const Scalar* alpha, Scalar* o,
-                   std::int64_t o_stride) {
+/// o = alpha * o + p v for all head_dim_v columns (see output_index): p [kRows][kBlockK] from its first step.
+template <class Arithmetic, int kRows>
+void value_product(const Scalar* p, const ValueRows& rows, std::int64_t head_dim_v, const Scalar* alpha,
+                   Scalar* o) {
   for (std::int64_t column = 0; column < head_dim_v; column += kTileColumns)
-    value_columns<Arithmetic>(static_cast<int>(std::min<std::int64_t>(kTileColumns, head_dim_v - column)), p, rows,
-                              column, alpha, o + column, o_stride);
+    value_columns<Arithmetic, kRows>(static_cast<int>(std::min<std::int64_t>(kTileColumns, head_dim_v - column)),
+                                     p, rows, column, alpha, o + output_index(0, column));
 }
 
 /// The first row of the same product, leaving out keys whose score is -inf: a weight of 0 must not meet their
@@ -470,7 +560,8 @@ void value_product_of_visible(const Scalar* scores, const Scalar* p, const Value
                               std::int64_t head_dim_v, Scalar alpha, Scalar* o) {
   for (std::int64_t column = 0; column < head_dim_v; column += kWidth) {
     const int n = static_cast<int>(std::min<std::int64_t>(kWidth, head_dim_v - column));
-    Vec acc = mul(broadcast(alpha), load(o + column));
+    Scalar* const to = o + output_index(0, column);
+    Vec acc = mul(broadcast(alpha), load(to));
     for (std::int64_t j = 0; j < rows.steps; ++j) {
       const Scalar* v = rows.data + j * rows.stride + column;
       if constexpr (Arithmetic::kPairs) {
@@ -480,7 +571,7 @@ void value_product_of_visible(const Scalar* scores, const Scalar* p, const Value
         if (scores[j] != -kInfinity) acc = fma_broadcast(p + j, load_first(v, n), acc);
       }
     }
-    store(o + column, acc);
+    store(to, acc);
   }
 }
 
