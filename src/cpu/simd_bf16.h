@@ -8,8 +8,7 @@
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 SACCADE_INLINE Vec pair_fma(Vec a, Vec b, Vec acc) {
-  asm("vdpbf16ps %2, %1, %0" : "+v"(acc) : "v"(b), "v"(a));
-  return acc;
+  return _mm512_dpbf16_ps(acc, (__m512bh)_mm512_castps_si512(a), (__m512bh)_mm512_castps_si512(b));
 }
 /// The word at `a` with every word of b.
 SACCADE_INLINE Vec pair_fma_broadcast(const float* a, Vec b, Vec acc) {
