@@ -11,12 +11,6 @@
 namespace saccade::cases {
 namespace {
 
-/// Whether this case's exponentials are rounded to bf16 on the active instruction set.
-bool multiplies_bf16(const AttentionCase& c) {
-  const auto is_bf16 = [](const ScatteredTensor& tensor) { return tensor.memory().dtype() == DType::bf16; };
-  return is_bf16(c.q) && is_bf16(c.k) && is_bf16(c.v) && active_isa() == Isa::avx512bf16;
-}
-
 void clear(AttentionCase& c) {
   c.o.clear();
   for (Tensor* result : {&c.lse, &c.weights, &c.scores}) {
@@ -30,6 +24,14 @@ std::string shape_text(const char* name, const ScatteredTensor& tensor) {
 }
 
 }  // namespace
+
+reference::NaiveRounding naive_rounding(const TensorView& q, const TensorView& k, const TensorView& v,
+                                        const TensorView& o) {
+  const bool are_bf16 = q.dtype == DType::bf16 && k.dtype == DType::bf16 && v.dtype == DType::bf16;
+  reference::NaiveRounding rounding{.o = o.dtype, .exponentials = {}, .rows = {}};
+  if (are_bf16 && active_isa() == Isa::avx512bf16) rounding.exponentials = DType::bf16;
+  return rounding;
+}
 
 std::string describe(const AttentionCase& c) {
   const AttentionOptions& o = c.options;
@@ -71,13 +73,13 @@ CheckedCase::CheckedCase(AttentionCase& checked, std::vector<reference::RowIndex
 }
 
 const CheckedCase::Naive& CheckedCase::naive_of_active_isa() {
-  const bool in_bf16 = multiplies_bf16(case_);
-  std::unique_ptr<Naive>& naive = in_bf16 ? naive_bf16_ : naive_;
-  if (naive) return *naive;
   const AttentionCase& c = case_;
+  reference::NaiveRounding rounding = naive_rounding(c.q.view(), c.k.view(), c.v.view(), c.o.view());
+  rounding.rows = rows_;
+  std::unique_ptr<Naive>& naive = rounding.exponentials ? naive_bf16_ : naive_;
+  if (naive) return *naive;
   naive = std::make_unique<Naive>();
-  naive->rounding = {.o = c.o.memory().dtype(), .exponentials = {}, .rows = rows_};
-  if (in_bf16) naive->rounding.exponentials = DType::bf16;
+  naive->rounding = rounding;
   naive->result =
       reference::naive_attention(c.q.view(), c.k.view(), c.v.view(), c.options, exact_, naive->rounding);
   return *naive;
@@ -114,7 +116,8 @@ std::int64_t CheckedCase::first_row_of(std::int64_t batch) const {
   return static_cast<std::int64_t>(value_at(case_.options.cu_seqlens_q, std::array{batch}));
 }
 
-void CheckedCase::compare_results(const std::string& function, std::vector<Finding>& findings) {
+std::vector<Finding> CheckedCase::compare_last(const std::string& function) {
+  std::vector<Finding> findings;
   AttentionCase& c = case_;
   const Naive& naive = naive_of_active_isa();
   if (c.o.written() > c.o.view().size()) throw std::runtime_error(function + "() wrote beside the elements of o");
@@ -125,24 +128,24 @@ void CheckedCase::compare_results(const std::string& function, std::vector<Findi
   if (!rows_.empty()) {
     compared("o", rows_of_o(), {exact_.o, naive.result.o, exact_.bound, coarsest});
     if (c.options.lse) compared("lse", rows_of_lse(), {exact_.lse, naive.result.lse, exact_.lse, c.lse.dtype()});
-    return;
+    return findings;
   }
   compared("o", c.o.view(), {exact_.o, naive.result.o, exact_.bound, coarsest});
   if (c.options.lse) compared("lse", c.lse, {exact_.lse, naive.result.lse});
   if (c.options.weights) compared("weights", c.weights, {exact_.weights, naive.result.weights});
   if (c.options.scores) compared("scores", c.scores, {exact_.scores, naive.result.scores});
+  return findings;
 }
 
 std::vector<Finding> CheckedCase::run() {
   AttentionCase& c = case_;
-  std::vector<Finding> findings;
   clear(c);
   attention(c.q.view(), c.k.view(), c.v.view(), c.o.view(), c.options);
-  compare_results("attention", findings);
+  std::vector<Finding> findings = compare_last("attention");
   if (!c.has_few_rows) return findings;
   clear(c);
   decode(c.q.view(), c.k.view(), c.v.view(), c.o.view(), c.options);
-  compare_results("decode", findings);
+  for (Finding& finding : compare_last("decode")) findings.push_back(std::move(finding));
   return findings;
 }
 

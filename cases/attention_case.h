@@ -28,6 +28,10 @@ struct AttentionCase {
 /// Types, shapes and options in one line.
 std::string describe(const AttentionCase& c);
 
+/// How naive code may round o of such tensors on the active instruction set.
+reference::NaiveRounding naive_rounding(const TensorView& q, const TensorView& k, const TensorView& v,
+                                        const TensorView& o);
+
 /// One result that was compared.
 struct Finding {
   std::string result;  ///< "o of attention()", "lse of decode()"
@@ -45,6 +49,9 @@ class CheckedCase {
   /// result. Throws std::runtime_error if something was written beside o.
   std::vector<Finding> run();
 
+  /// Compares what the last call of `function`, "attention" or "decode", left in the case. Throws as run() does.
+  std::vector<Finding> compare_last(const std::string& function);
+
  private:
   struct Naive {
     reference::NaiveRounding rounding;
@@ -52,7 +59,6 @@ class CheckedCase {
   };
 
   const Naive& naive_of_active_isa();
-  void compare_results(const std::string& function, std::vector<Finding>& findings);
   bool is_packed() const;
   std::int64_t first_row_of(std::int64_t batch) const;
   Tensor rows_of_o() const;    // [rows, head_dim_v]

@@ -103,7 +103,7 @@ struct Results {
 Results compute(Call& call, InspectOptions wanted, bool wants_lse) {
   Results results;
   const auto start = std::chrono::steady_clock::now();
-  if (wants_lse || call.v.rank() > 0) results.lse = Tensor(DType::f32, call.rows_shape());
+  if (wants_lse || call.v.rank() > 0) results.lse = Tensor(call.result_dtype(), call.rows_shape());
   call.options.lse = results.lse;
   if (call.v.rank() > 0) {
     results.o = attention(call.q, call.k, call.v, call.options);

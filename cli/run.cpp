@@ -3,6 +3,7 @@
 #include <saccade/attention.h>
 #include <saccade/compare.h>
 #include <saccade/cpu.h>
+#include <saccade/decode.h>
 #include <saccade/io.h>
 #include <saccade/reference.h>
 
@@ -13,6 +14,7 @@
 #include <memory>
 
 #include "call.h"
+#include "cases/attention_case.h"
 #include "commands.h"
 
 namespace saccade::cli {
@@ -20,30 +22,41 @@ namespace {
 
 struct RunArguments {
   CallArguments call;
-  NamedPath out{"--out", {}}, lse{"--lse", {}}, weights{"--weights", {}};
+  NamedPath out{"--out", {}}, lse{"--lse", {}}, weights{"--weights", {}}, scores{"--scores", {}};
+  std::optional<std::string> score_stage;
+  bool decode = false;
   bool check = false;
   bool json = false;
 };
 
 struct Results {
-  Tensor o, lse, weights;
+  Tensor o, lse, weights, scores;
   double seconds = 0.0;  // of the fastest call
   int calls = 0;
 };
 
 // Calls once, and again while that is quick: the first call starts threads and touches memory for the first time.
-void time_attention(const Call& call, Results& results) {
+void time_calls(const Call& call, bool decodes, Results& results) {
   constexpr double kEnough = 0.05;  // seconds
   constexpr int kMostCalls = 100;
   results.seconds = std::numeric_limits<double>::infinity();
   for (double total = 0.0; results.calls == 0 || (total < kEnough && results.calls < kMostCalls);
        ++results.calls) {
     const auto start = std::chrono::steady_clock::now();
-    attention(call.q, call.k, call.v, results.o, call.options);
+    if (decodes)
+      decode(call.q, call.k, call.v, results.o, call.options);
+    else
+      attention(call.q, call.k, call.v, results.o, call.options);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     results.seconds = std::min(results.seconds, seconds);
     total += seconds;
   }
+}
+
+ScoreStage stage_of(const std::string& name) {
+  if (name == "softcapped") return ScoreStage::softcapped;
+  if (name == "biased") return ScoreStage::biased;
+  return name == "probabilities" ? ScoreStage::probabilities : ScoreStage::raw;
 }
 
 Results compute(Call& call, const RunArguments& arguments) {
@@ -54,21 +67,21 @@ Results compute(Call& call, const RunArguments& arguments) {
   out.back() = call.v.shape(-1);
 
   Results results;
-  results.o = Tensor(DType::f32, out);
-  if (arguments.lse.path || arguments.check) results.lse = Tensor(DType::f32, rows);
-  if (arguments.weights.path) results.weights = Tensor(DType::f32, pairs);
+  results.o = Tensor(call.q.dtype(), out);
+  if (arguments.lse.path || arguments.check) results.lse = Tensor(call.result_dtype(), rows);
+  if (arguments.weights.path) results.weights = Tensor(call.result_dtype(), pairs);
+  if (arguments.scores.path) results.scores = Tensor(call.result_dtype(), pairs);
   call.options.lse = results.lse;
   call.options.weights = results.weights;
-  time_attention(call, results);
+  call.options.scores = results.scores;
+  call.options.score_stage = stage_of(arguments.score_stage.value_or("raw"));
+  time_calls(call, arguments.decode, results);
   return results;
 }
 
 // Floating-point operations as the field counts them: every pair of query and key, half of them when causal.
 double operations(const Call& call) {
-  const Axes axes = call.axes();
-  const auto pairs = static_cast<double>(axes.batch) * static_cast<double>(axes.num_heads) *
-                     static_cast<double>(axes.seqlen_q) * static_cast<double>(axes.seqlen_k);
-  const double all = 2.0 * pairs * static_cast<double>(call.q.shape(-1) + call.v.shape(-1));
+  const double all = 2.0 * call.pairs() * static_cast<double>(call.q.shape(-1) + call.v.shape(-1));
   return call.options.causal == Causal::none ? all : all / 2.0;
 }
 
@@ -78,15 +91,15 @@ struct Check {
 };
 
 std::vector<Check> check(const Call& call, const Results& results) {
-  AttentionOptions options = call.options;
-  options.lse = {};
-  options.weights = {};
-  const auto exact = reference::attention(call.q, call.k, call.v, options);
-  const auto naive = reference::naive_attention(call.q, call.k, call.v, options, exact);
-  std::vector<Check> checks{{"o", compare(results.o, {exact.o, naive.o, exact.bound})},
+  const auto rounding = cases::naive_rounding(call.q, call.k, call.v, results.o);
+  const auto exact = reference::attention(call.q, call.k, call.v, call.options);
+  const auto naive = reference::naive_attention(call.q, call.k, call.v, call.options, exact, rounding);
+  std::vector<Check> checks{{"o", compare(results.o, {exact.o, naive.o, exact.bound, rounding.coarsest()})},
                             {"lse", compare(results.lse, {exact.lse, naive.lse})}};
-  if (results.weights.size() > 0)
+  if (results.weights.rank() > 0)
     checks.push_back({"weights", compare(results.weights, {exact.weights, naive.weights})});
+  if (results.scores.rank() > 0)
+    checks.push_back({"scores", compare(results.scores, {exact.scores, naive.scores})});
   return checks;
 }
 
@@ -110,6 +123,7 @@ Json report_json(const Call& call, const Results& results, const std::vector<Che
                     {"worst_ratio", json_number(comparison.worst_ratio)}});
   }
   return {{"shape", results.o.shape()},
+          {"dtype", std::string(name_of(results.o.dtype()))},
           {"seconds", results.seconds},
           {"calls", results.calls},
           {"gflops", operations(call) / results.seconds * 1e-9},
@@ -121,25 +135,36 @@ Json report_json(const Call& call, const Results& results, const std::vector<Che
 void report(const Call& call, const Results& results) {
   const int threads = call.threads();
   for (const std::string& text : call.notes) note("run", text);
+  const auto tensor = [](const Tensor& t) {
+    return fmt::format("{} {}", name_of(t.dtype()), to_string(t.shape()));
+  };
   note("run", fmt::format("q {} k {} v {} -> o {} in {}, {:.3g} GFLOP/s ({}, {} {}, fastest of {})",
-                          to_string(call.q.shape()), to_string(call.k.shape()), to_string(call.v.shape()),
-                          to_string(results.o.shape()), duration(results.seconds),
-                          operations(call) / results.seconds * 1e-9, name_of(active_isa()), threads,
-                          threads == 1 ? "thread" : "threads", results.calls));
+                          tensor(call.q), tensor(call.k), tensor(call.v), tensor(results.o),
+                          duration(results.seconds), operations(call) / results.seconds * 1e-9,
+                          name_of(active_isa()), threads, threads == 1 ? "thread" : "threads", results.calls));
+}
+
+// .npy has no name for bf16, and f32 holds each of its numbers.
+void save_output(const NamedPath& path, const Tensor& o, Call& call) {
+  if (o.dtype() != DType::bf16) return save_npy(*path.path, o);
+  save_npy(*path.path, Tensor::copy_of(o, DType::f32));
+  call.notes.push_back("o is bf16, written as f32: .npy has no bf16");
 }
 
 ExitCode run(const RunArguments& arguments) {
+  if (arguments.score_stage && !arguments.scores.path) refuse("--score-stage wants --scores");
   const std::vector<NamedPath> inputs = arguments.call.inputs();
   require_one_standard_input(inputs);
-  require_writable({arguments.out, arguments.lse, arguments.weights}, inputs);
+  require_writable({arguments.out, arguments.lse, arguments.weights, arguments.scores}, inputs);
   const std::unique_ptr<Call> call = load_call(arguments.call);
   const Results results = compute(*call, arguments);
   std::vector<Check> checks;
   if (arguments.check) checks = check(*call, results);
 
-  save_npy(*arguments.out.path, results.o);
+  save_output(arguments.out, results.o, *call);
   if (arguments.lse.path) save_npy(*arguments.lse.path, results.lse);
   if (arguments.weights.path) save_npy(*arguments.weights.path, results.weights);
+  if (arguments.scores.path) save_npy(*arguments.scores.path, results.scores);
   report(*call, results);
   if (arguments.json) print_json(report_json(*call, results, checks));
   return report_checks(checks);
@@ -151,21 +176,31 @@ void add_run(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("run", "Fast attention on your tensors: npy in, npy out");
   const auto arguments = std::make_shared<RunArguments>();
   arguments->call.add_tensors(*command, true);
-  command->add_option(arguments->out.option, arguments->out.path, "The result, f32")
+  command
+      ->add_option(arguments->out.option, arguments->out.path, "The result, of q's type; bf16 is written as f32")
       ->type_name("O.npy")
       ->required();
   arguments->call.add_options(*command);
+  arguments->call.add_packing_and_dropout(*command);
+  command->add_flag("--decode", arguments->decode, "The way for few queries and many keys: each key is read once");
   add_file(*command, arguments->lse, "Write the logarithm of each row's softmax denominator", "L.npy");
   add_file(*command, arguments->weights, "Write the attention weights (memory: queries times keys)", "W.npy");
+  add_file(*command, arguments->scores, "Write the scores (memory: queries times keys)", "S.npy");
+  command->add_option("--score-stage", arguments->score_stage, "How far --scores have come; without, raw")
+      ->check(CLI::IsMember({"raw", "softcapped", "biased", "probabilities"}));
   command->add_flag("--check", arguments->check, "Compare with the reference in f64; exit code 1 if they differ");
   command->add_flag("--json", arguments->json, "Print time, GFLOP/s and the check as JSON");
   command->footer(
-      "Inputs that are not f32 are converted, and a note says so. The time is that of the fastest of a few calls\n"
-      "where one is quick. GFLOP/s count every pair of query and key, half of them when causal.\n\n"
+      "q, k and v may be f32, bf16 and f16 in any combination, or all f64. The time is that of the fastest of a\n"
+      "few calls where one is quick. GFLOP/s count every pair of query and key, half of them when causal.\n\n"
       "Examples:\n"
       "  saccade run --q Q.npy --k K.npy --v V.npy --out O.npy --causal bottom-right\n"
       "  saccade run --q Q.npy --k K.npy --v V.npy --out O.npy --window 256,0 --threads 2 --check\n"
-      "  saccade run --q Q.npy --k K.npy --v V.npy --out O.npy --mask M.npy --lse L.npy --weights W.npy");
+      "  saccade run --q Q.npy --k K.npy --v V.npy --out O.npy --mask M.npy --lse L.npy --weights W.npy\n"
+      "  saccade run --q t.safetensors:q --k t.safetensors:k --v t.safetensors:v --out O.npy --alibi --dtype "
+      "bf16\n"
+      "  saccade run --q Q.npy --k POOL_K.npy --v POOL_V.npy --out O.npy --block-table T.npy --kv-lengths N.npy "
+      "--decode");
   command->callback([=, &action] { action = [=] { return run(*arguments); }; });
 }
 

@@ -116,6 +116,42 @@ TEST_F(RefusalTest, TensorsOfRun) {
   expect_refusal(run_with({{"--q", "-"}, {"--k", "-"}}), "--q and --k cannot both be read from standard input");
 }
 
+TEST_F(RefusalTest, TensorsOfSafetensorsFiles) {
+  expect_refusal(run_with({{"--q", "plain.safetensors"}}), "--q: plain.safetensors:NAME wanted; it holds W_key");
+  expect_refusal(run_with({{"--q", "plain.safetensors:q"}}), "--q: plain.safetensors has no tensor 'q'; it holds");
+  expect_refusal(run_with({{"--q", "nowhere.safetensors:q"}}), "nowhere.safetensors");
+  expect_refusal(run_with({{"--q", "other.safetensors:lm_head"}, {"--out", "other.safetensors"}}),
+                 "--q and --out name the same file");
+}
+
+TEST_F(RefusalTest, OptionsOfRunThatWantTensors) {
+  expect_refusal(run_with({{"--dtype", "f8"}}), "--dtype: f8 not in {f32,f64,bf16,f16}");
+  expect_refusal(run_with({{"--dropout", "often"}}), "--dropout: a number wanted, not 'often'");
+  expect_refusal(run_with({{"--dropout", "1"}}), "dropout_p");
+  expect_refusal(run_with({{"--seed", "1"}}), "--seed wants --dropout");
+  expect_refusal(run_with({{"--alibi", "row.npy"}}), "alibi_slopes");
+  expect_refusal(run_with({{"--sinks", "row.npy"}}), "sinks");
+  expect_refusal(run_with({{"--block-size", "8x8"}}), "--block-size wants --block-mask");
+  expect_refusal(run_with({{"--block-mask", "mask.npy"}, {"--block-size", "8"}}),
+                 "--block-size: ROWSxKEYS wanted");
+  expect_refusal(run_with({{"--block-mask", "mask.npy"}}), "block_mask must be bool");
+  expect_refusal(run_with({{"--score-stage", "raw"}}), "--score-stage wants --scores");
+  expect_refusal(run_with({{"--scores", "w.npy"}}), "name the same file");
+}
+
+TEST_F(RefusalTest, PackedBatchesAndPagesOfRun) {
+  expect_refusal(run_with({{"--cu-seqlens-q", "lengths.npy"}}),
+                 "--cu-seqlens-q wants --cu-seqlens-k or --block-table");
+  expect_refusal(run_with({{"--cu-seqlens-k", "lengths.npy"}}), "--cu-seqlens-k wants --cu-seqlens-q");
+  expect_refusal(run_with({{"--cu-seqlens-q", "row.npy"}}), "--cu-seqlens-q: row.npy holds f32, integers wanted");
+  expect_refusal(run_with({{"--cu-seqlens-q", "ints.npy"}, {"--cu-seqlens-k", "ints.npy"}}),
+                 "--cu-seqlens-q has shape [2, 5, 8]");
+  expect_refusal(
+      run_with({{"--q", "k.npy"}, {"--cu-seqlens-q", "lengths.npy"}, {"--cu-seqlens-k", "lengths.npy"}}),
+      "cu_seqlens_q must begin with 0");
+  expect_refusal(run_with({{"--block-table", "lengths.npy"}}), "--block-table has shape [1] and --k [2, 9, 8]");
+}
+
 TEST_F(RefusalTest, OutputsOfRun) {
   expect_refusal(run_with({{"--out", "nowhere/o.npy"}}), "--out: there is no folder nowhere");
   expect_refusal(run_with({{"--out", "folder"}}), "--out: folder is a folder");

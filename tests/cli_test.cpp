@@ -167,15 +167,6 @@ TEST_F(CliTest, RunReadsEveryRankAndStandardInput) {
   expect_same_bits("o.npy", attention(q_, k_, v_));
 }
 
-TEST_F(CliTest, RunConvertsToF32AndSaysSo) {
-  write_tensors({5, 8}, {9, 8});
-  save_npy(path("q.npy"), Tensor::copy_of(q_, DType::f64));
-  const Outcome outcome = run_attention({});
-  EXPECT_EQ(outcome.exit_code, 0);
-  EXPECT_THAT(outcome.err, HasSubstr("saccade run: --q is f64, converted to f32\n"));
-  expect_same_bits("o.npy", attention(q_, k_, v_));
-}
-
 TEST_F(CliTest, RunReportsAsJson) {
   write_tensors({2, 5, 8}, {2, 9, 8});
   const json report = run_attention({"--json", "--check", "--threads", "3"}).json();
