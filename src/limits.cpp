@@ -14,18 +14,21 @@ double now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 
 }  // namespace
 
-double measure_peak_flops(int threads, double seconds) {
+double measure_peak_flops(int threads, double seconds, DType dtype) {
   if (threads < 1) refuse("measure_peak_flops", "threads must be at least 1, got ", threads);
   if (!(seconds > 0.0)) refuse("measure_peak_flops", "seconds must be positive, got ", seconds);
   const cpu::KernelSet& kernels = cpu::active_kernels();
+  const bool in_pairs = dtype == DType::bf16 && kernels.bf16_pair_chains != nullptr;
+  const auto chains = in_pairs ? kernels.bf16_pair_chains : kernels.multiply_add_chains;
+  const std::int64_t flops = in_pairs ? kernels.bf16_chain_flops : kernels.chain_flops;
   constexpr std::int64_t kSteps = 20000;  // some 70 microseconds
   double best = 0.0;
   for (const double start = now(); now() - start < seconds;) {
     const double begin = now();
     run_on_threads(threads, [&](int) {
-      for (int i = 0; i < 10; ++i) kernels.multiply_add_chains(kSteps);
+      for (int i = 0; i < 10; ++i) chains(kSteps);
     });
-    best = std::max(best, static_cast<double>(10 * kSteps * kernels.chain_flops) * threads / (now() - begin));
+    best = std::max(best, static_cast<double>(10 * kSteps * flops) * threads / (now() - begin));
   }
   return best;
 }
