@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <fstream>
 #include <memory>
 
 #include "cases/problem.h"
@@ -32,11 +31,7 @@ class Work {
  public:
   explicit Work(const CheckArguments& arguments)
       : arguments_(arguments), seed_(static_cast<std::uint64_t>(arguments.seed.value_or(1))) {
-    if (!arguments.shapes) return;
-    std::ifstream file(*arguments.shapes);
-    if (!file) throw std::runtime_error("--shapes: " + *arguments.shapes + " cannot be read");
-    problems_ = cases::read_problems(file, *arguments.shapes);
-    if (problems_.empty()) refuse("--shapes: {} has no problem in it", *arguments.shapes);
+    if (arguments.shapes) problems_ = load_shapes(*arguments.shapes);
   }
 
   std::int64_t count() const {

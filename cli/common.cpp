@@ -9,6 +9,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <fstream>
 
 #include "terminal.h"
 
@@ -203,6 +204,14 @@ void require_writable(const std::vector<NamedPath>& outputs, const std::vector<N
     std::for_each(outputs.begin(), outputs.begin() + static_cast<std::ptrdiff_t>(i), refuse_same);
     std::ranges::for_each(inputs, refuse_same);
   }
+}
+
+std::vector<cases::Problem> load_shapes(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw std::runtime_error("--shapes: " + path + " cannot be read");
+  std::vector<cases::Problem> problems = cases::read_problems(file, path);
+  if (problems.empty()) refuse("--shapes: {} has no problem in it", path);
+  return problems;
 }
 
 void require_one_standard_input(const std::vector<NamedPath>& inputs) {

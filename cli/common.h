@@ -16,6 +16,8 @@
 
 #include <saccade/tensor.h>
 
+#include "cases/problem.h"
+
 namespace saccade::cli {
 
 /// JSON that keeps its keys in the order they were written.
@@ -82,6 +84,10 @@ struct NamedPath {
 /// is no folder itself, and no two outputs, nor an output and an input, are the same file. To be called before
 /// anything is computed, so that nothing is written when something is wrong.
 void require_writable(const std::vector<NamedPath>& outputs, const std::vector<NamedPath>& inputs);
+
+/// The problems that the file of --shapes holds. Throws std::runtime_error where it cannot be read, and
+/// std::invalid_argument for a line that is no problem and for a file without any.
+std::vector<cases::Problem> load_shapes(const std::string& path);
 
 /// Throws std::invalid_argument when more than one of the inputs is "-".
 void require_one_standard_input(const std::vector<NamedPath>& inputs);

@@ -1,0 +1,103 @@
+// One new token over caches, beside the bandwidth of memory.
+#include <fmt/format.h>
+#include <saccade/kv_cache.h>
+#include <saccade/limits.h>
+#include <saccade/random.h>
+
+#include "agreement.h"
+#include "sections.h"
+
+namespace saccade::cli::bench {
+namespace {
+
+constexpr std::int64_t kHeads = 32, kKvHeads = 8, kHeadDim = 128;
+
+struct Cache {
+  DType q_type, type;
+  std::int64_t length, page_size;
+
+  std::string name() const {
+    const std::string types =
+        q_type == type ? std::string(name_of(type)) : fmt::format("{}, q {}", name_of(type), name_of(q_type));
+    return fmt::format("{}, {} keys, {}", types, length,
+                       page_size == 0 ? "contiguous" : fmt::format("pages of {}", page_size));
+  }
+  double bytes() const {
+    return static_cast<double>(2 * kKvHeads * length * kHeadDim * static_cast<std::int64_t>(size_of(type)));
+  }
+};
+
+/// The caches of so many layers that no cache of the processor holds them all: each is read once a token.
+class Layers {
+ public:
+  explicit Layers(const Cache& cache) : q_(draw({1, kHeads, 1, kHeadDim}, 1, cache.q_type)), o_(q_) {
+    constexpr double kBytes = double{1 << 28};
+    constexpr std::int64_t kChunk = 4096;
+    const Tensor k = draw({kKvHeads, kChunk, kHeadDim}, 2, cache.type), v = draw(k.shape(), 3, cache.type);
+    do {
+      layers_.emplace_back(KvCacheOptions{.num_kv_heads = kKvHeads,
+                                          .head_dim = kHeadDim,
+                                          .dtype = cache.type,
+                                          .page_size = cache.page_size,
+                                          .capacity = cache.length});
+      for (std::int64_t i = 0; i < cache.length; i += kChunk) layers_.back().append(k, v);
+    } while (cache.bytes() * static_cast<double>(layers_.size()) < kBytes);
+  }
+
+  void decode_all(int threads) {
+    for (const KvCache& layer : layers_) decode(q_, layer, o_, {.num_threads = threads});
+  }
+
+  double count() const { return static_cast<double>(layers_.size()); }
+
+  /// Whether the first and the last head of the last layer agree with the reference.
+  bool agrees() const {
+    const KvCache& layer = layers_.back();
+    return rows_agree(q_, layer.k(), layer.v(), o_, layer.options(), {{0, 0, 0}, {0, kHeads - 1, 0}});
+  }
+
+ private:
+  static Tensor draw(const Shape& shape, std::uint64_t seed, DType dtype) {
+    return Tensor::copy_of(TorchGenerator(seed).uniform(shape, -1.0F, 1.0F), dtype);
+  }
+
+  Tensor q_, o_;
+  std::vector<KvCache> layers_;
+};
+
+std::vector<Line> measure_cache(const Cache& cache, const Conditions& conditions) {
+  Layers layers(cache);
+  std::vector<Line> lines;
+  for (const int threads : conditions.threads) {
+    constexpr std::size_t kBytes = std::size_t{1} << 27;
+    const double bytes = cache.bytes() * layers.count();
+    const Timing timing = measure(
+        conditions.effort, [&] { layers.decode_all(threads); },
+        [&] { return bytes / measure_read_bandwidth(threads, kBytes); });
+    lines.push_back({cache.name(),
+                     threads,
+                     timing.seconds / layers.count(),
+                     {{"gbytes", bytes / timing.seconds * 1e-9, 1}, {"share_of_bandwidth", timing.share, 3}},
+                     layers.agrees()});
+  }
+  return lines;
+}
+
+}  // namespace
+
+Section decode_section() {
+  Section section{"decode", "decode, 32 heads, 8 of k and v, head_dim 128", {"GB/s", "of bandwidth"}, {}};
+  for (const auto& [q_type, type] : {std::pair(DType::f32, DType::f32), std::pair(DType::bf16, DType::bf16),
+                                     std::pair(DType::f32, DType::f16)}) {
+    for (const std::int64_t length : {4096, 32768}) {
+      for (const std::int64_t page_size : {0, 16, 256}) {
+        const Cache cache{q_type, type, length, page_size};
+        section.items.push_back(
+            [cache](const Conditions& conditions) { return measure_cache(cache, conditions); });
+      }
+    }
+  }
+  return section;
+}
+
+}  // namespace saccade::cli::bench

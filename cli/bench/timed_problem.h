@@ -1,0 +1,41 @@
+// A problem of cases/problem.h with its numbers, to be timed.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cases/problem.h"
+#include "report.h"
+
+namespace saccade::cli::bench {
+
+class TimedProblem {
+ public:
+  explicit TimedProblem(const cases::Problem& problem);
+
+  /// attention(), or decode() where the problem says so.
+  void run(int threads);
+
+  /// The seconds that its operations would take at the peak of its element type, measured now.
+  double seconds_at_peak(int threads) const;
+
+  /// The seconds that reading k and v once would take at the bandwidth of main memory, measured now.
+  double seconds_of_reading(int threads) const;
+
+  /// Whether the last run agrees with the reference in the first, middle and last row of the last head. All rows
+  /// would take the reference minutes.
+  bool agrees();
+
+ private:
+  cases::Problem problem_;
+  cases::AttentionCase drawn_;
+};
+
+/// Lines of a problem under a name: GFLOP/s and the share of the peak.
+std::vector<Line> measure_beside_peak(const std::string& name, const cases::Problem& problem,
+                                      const Conditions& conditions);
+
+/// "batch 1, heads 8, seqlen 1024, head_dim 128, causal": the sizes of self-attention in words.
+std::string words_of(const cases::Problem& problem);
+
+}  // namespace saccade::cli::bench
