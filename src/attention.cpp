@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "attention_arguments.h"
@@ -47,7 +48,7 @@ class Schedule {
     // Whole heads as long as there is one for every thread; the rest is shared, so that no thread waits for
     // another's last head. Where lengths make heads unequal that takes many heads to even out.
     const auto units = static_cast<std::int64_t>(sharing_.size());
-    const int threads = threads_for(requested, units * sharing_.front().query_blocks);
+    const int threads = threads_for(requested, units * group_ * most_blocks(sharing_.front()));
     const bool unequal = p_.kv_lengths || p_.cu_seqlens_q;
     const std::int64_t rounds = units / threads;
     const std::int64_t whole = rounds >= (unequal ? 8 : 1) ? rounds * threads : 0;
@@ -65,7 +66,7 @@ class Schedule {
       unit.key_blocks = blocks_of(unit.readable.end, plan_.block_k) - unit.first_block;
     }
     unit.packed_bytes = plan_.packed_block * static_cast<std::size_t>(unit.key_blocks);
-    const bool shares = group_ * unit.query_blocks > 1 && unit.key_blocks > 0;
+    const bool shares = group_ * most_blocks(unit) > 1 && unit.key_blocks > 0;
     (shares && unit.packed_bytes <= kPackedBytes ? sharing_ : alone_).push_back(unit);
   }
 
@@ -122,14 +123,19 @@ class Schedule {
     for (auto first = static_cast<std::size_t>(begin), last = first; first < sharing_.size(); first = last) {
       std::vector<Piece> keys, queries;
       std::size_t bytes = 0;
-      for (; last < sharing_.size() && bytes + sharing_[last].packed_bytes <= kPackedBytes; ++last) {
-        const Unit& unit = sharing_[last];
+      for (; last < sharing_.size() && bytes + sharing_[last].packed_bytes <= kPackedBytes; ++last)
+        bytes += sharing_[last].packed_bytes;
+      const Workspace packed(bytes);
+      const std::int64_t block_q =
+          balanced_rows(sharing_[first], last - first, threads_for(requested, std::numeric_limits<int>::max()));
+      bytes = 0;
+      for (std::size_t i = first; i < last; ++i) {
+        const Unit& unit = sharing_[i];
         for (std::int64_t block = 0; block < unit.key_blocks; ++block) keys.push_back({&unit, block, bytes});
-        for (std::int64_t block = 0; block < group_ * unit.query_blocks; ++block)
+        for (std::int64_t block = 0; block < group_ * blocks_of(p_.rows(unit.batch), block_q); ++block)
           queries.push_back({&unit, block, bytes});
         bytes += unit.packed_bytes;
       }
-      const Workspace packed(bytes);
       const auto count = static_cast<std::int64_t>(queries.size());
       const int threads = threads_for(requested, count);
       parallel_for(threads, static_cast<std::int64_t>(keys.size()), 0, [&](std::int64_t item, std::byte*) {
@@ -138,9 +144,23 @@ class Schedule {
       });
       parallel_for(threads, count, plan_.scratch, [&](std::int64_t item, std::byte* scratch) {
         const Piece& piece = queries[static_cast<std::size_t>(item)];
-        attend(*piece.unit, piece.block, plan_.block_q, packed.data() + piece.packed, scratch);
+        attend(*piece.unit, piece.block, block_q, packed.data() + piece.packed, scratch);
       });
     }
+  }
+
+  /// Blocks of query rows of one head when they are as small as balanced_rows() makes them.
+  std::int64_t most_blocks(const Unit& unit) const { return blocks_of(p_.rows(unit.batch), plan_.block_q / 2); }
+
+  /// Query rows of a block, block_q or down to half of it, with which `threads` end at about the same time.
+  std::int64_t balanced_rows(const Unit& unit, std::size_t units, int threads) const {
+    std::int64_t best = plan_.block_q, least = std::numeric_limits<std::int64_t>::max();
+    for (std::int64_t rows = plan_.block_q; rows >= plan_.block_q / 2; rows -= plan_.tile_q) {
+      const auto blocks = static_cast<std::int64_t>(units) * group_ * blocks_of(p_.rows(unit.batch), rows);
+      const std::int64_t of_a_thread = blocks_of(blocks, threads) * rows;
+      if (of_a_thread < least) best = rows, least = of_a_thread;
+    }
+    return best;
   }
 
   struct Piece {

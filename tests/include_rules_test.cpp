@@ -88,7 +88,8 @@ constexpr Rule kMayInclude[] = {
      "^src/cpu/(forward|output|row_statistics|scores|tile|softmax|mask|dropout|block_sizes|math)\\.h$"},
     {"^src/cpu/output\\.h$", "^src/cpu/(scores|softmax|tile)\\.h$"},
     {"^src/cpu/scores\\.h$", "^src/cpu/(mask|dropout)\\.h$"},
-    {"^src/cpu/(tile|softmax|row_statistics|mask|dropout)\\.h$", "^src/cpu/(block_sizes|math|simd_bf16)\\.h$"},
+    {"^src/cpu/tile\\.h$", "^src/cpu/packing\\.h$"},
+    {"^src/cpu/(packing|softmax|row_statistics|mask|dropout)\\.h$", "^src/cpu/(block_sizes|math|simd_bf16)\\.h$"},
     {"^src/cpu/(block_sizes|math|simd_.*|exp2_.*)\\.h$", "^src/cpu/(prelude|simd_avx512)\\.h$"},
     {"^src/(rope\\.cpp|kv_cache/)",
      "^(include/saccade/(kv_cache|rope|attention|decode|tensor|dtype|cpu)\\.h$|"

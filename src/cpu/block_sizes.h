@@ -25,8 +25,8 @@ inline constexpr int kPanelColumns = kPanelVectors * kWidth;
 inline constexpr int kBlockK = 256;
 static_assert(kBlockK % kTileColumns == 0);
 
-/// Query rows of a unit of work.
-inline constexpr int kBlockQ = 96;
+/// Query rows of a unit of work: 128 rows are one, 1024 eight.
+inline constexpr int kBlockQ = 132;
 static_assert(kBlockQ % kTileRows == 0);
 
 /// Decode: keys that one thread takes through scores and values at a time, at absolute multiples. Long runs of one

@@ -12,6 +12,7 @@ namespace saccade::cpu {
 
 /// How one call is cut up, in rows, keys and bytes. Follows from the shapes of a head and the instruction set.
 struct ForwardPlan {
+  std::int64_t tile_q = 0;                     // units of work are multiples of as many query rows
   std::int64_t block_q = 0;                    // query rows of the usual unit of work
   std::int64_t block_q_alone = 0;              // ... where it packs its keys for itself
   std::int64_t block_k = 0;                    // keys of one packed block, at absolute multiples of block_k
