@@ -15,7 +15,7 @@ std::vector<Line> measure_shape(const cases::Problem& problem, const Conditions&
     const Timing timing = measure(
         conditions.effort, [&] { timed.run(count); },
         [&] { return problem.calls_decode ? timed.seconds_of_reading(count) : timed.seconds_at_peak(count); });
-    const double work = problem.calls_decode ? problem.kv_bytes() : problem.flops();
+    const double work = problem.calls_decode ? timed.kv_bytes() : timed.flops();
     lines.push_back({problem.name(),
                      count,
                      timing.seconds,

@@ -22,7 +22,23 @@ std::pair<std::int64_t, std::int64_t> last_sequence(const cases::Problem& proble
 }  // namespace
 
 TimedProblem::TimedProblem(const cases::Problem& problem)
-    : problem_(problem), drawn_(cases::draw_case(problem, 1)) {}
+    : problem_(problem), drawn_(cases::draw_case(problem, 1)) {
+  const auto length = [](const Tensor& begins, std::int64_t b) {
+    return begins.at<std::int64_t>(b + 1) - begins.at<std::int64_t>(b);
+  };
+  cases::Problem sequence = problem;
+  sequence.batch = 1;
+  sequence.documents = 0;
+  for (std::int64_t b = 0; b < std::max(problem.documents, problem.batch); ++b) {
+    if (problem.documents > 0) {
+      sequence.seqlen_q = length(drawn_.cu_seqlens_q, b);
+      sequence.seqlen_k = length(drawn_.cu_seqlens_k, b);
+    }
+    if (problem.has_lengths) sequence.seqlen_k = drawn_.kv_lengths.at<std::int64_t>(b);
+    flops_ += sequence.flops();
+    kv_bytes_ += sequence.kv_bytes();
+  }
+}
 
 void TimedProblem::run(int threads) {
   drawn_.options.num_threads = threads;
@@ -38,12 +54,12 @@ double TimedProblem::seconds_at_peak(int threads) const {
                            .exponentials.has_value();
   const double peak = measure_peak_flops(threads, kSeconds, in_bf16 ? DType::bf16 : DType::f32);
   // A vector holds half as many f64.
-  return problem_.flops() / (problem_.q_type == DType::f64 ? peak / 2 : peak);
+  return flops_ / (problem_.q_type == DType::f64 ? peak / 2 : peak);
 }
 
 double TimedProblem::seconds_of_reading(int threads) const {
   constexpr std::size_t kBytes = std::size_t{128} << 20;
-  return problem_.kv_bytes() / measure_read_bandwidth(threads, kBytes);
+  return kv_bytes_ / measure_read_bandwidth(threads, kBytes);
 }
 
 bool TimedProblem::agrees() {
@@ -67,7 +83,7 @@ std::vector<Line> measure_beside_peak(const std::string& name, const cases::Prob
     lines.push_back({name,
                      threads,
                      timing.seconds,
-                     {{"gflops", problem.flops() / timing.seconds * 1e-9, 1}, {"share_of_peak", timing.share, 3}},
+                     {{"gflops", timed.flops() / timing.seconds * 1e-9, 1}, {"share_of_peak", timing.share, 3}},
                      timed.agrees()});
   }
   return lines;

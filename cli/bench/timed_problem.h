@@ -16,6 +16,10 @@ class TimedProblem {
   /// attention(), or decode() where the problem says so.
   void run(int threads);
 
+  /// Floating-point operations, and bytes of k and v: Problem's, summed over the lengths that were drawn.
+  double flops() const { return flops_; }
+  double kv_bytes() const { return kv_bytes_; }
+
   /// The seconds that its operations would take at the peak of its element type, measured now.
   double seconds_at_peak(int threads) const;
 
@@ -29,6 +33,7 @@ class TimedProblem {
  private:
   cases::Problem problem_;
   cases::AttentionCase drawn_;
+  double flops_ = 0.0, kv_bytes_ = 0.0;
 };
 
 /// Lines of a problem under a name: GFLOP/s and the share of the peak.
