@@ -140,7 +140,7 @@ struct AttentionParams {
 
   /// Whether every score has to be seen, not only those that cross a border of visibility.
   bool changes_every_score() const {
-    return softcap != 0.0 || alibi_slopes.data || mask.type != MaskType::none || score_modifier || saves_scores();
+    return softcap != 0.0 || alibi_slopes.data || mask.type != MaskType::none || score_modifier;
   }
   bool saves_scores() const { return weights.data || scores.data; }
   /// Whether scores are reported as they are before anything hides a key.

@@ -195,7 +195,7 @@ class DecodePiece {
         begin_(piece * kDecodePiece),
         readable_(params.readable_keys(rows.batch)),
         dropout_(params),
-        unit_(score_unit<Arithmetic>(params)),
+        unit_(score_unit(params, Arithmetic::kPairs)),
         scratch_(params, memory) {}
 
   /// Leaves the state of each row in `states`.
@@ -474,7 +474,8 @@ inline void decode_piece(const AttentionParams& p, const DecodeRows& rows, std::
 /// all of o is finite.
 inline bool merge_pieces(const AttentionParams& p, const DecodeRows& rows, const void* states, std::int64_t first,
                          std::int64_t pieces, void* scratch) {
-  const ScoreUnit unit = with_arithmetic(p, [&](auto arithmetic) { return score_unit<decltype(arithmetic)>(p); });
+  const bool pairs = with_arithmetic(p, [](auto arithmetic) { return decltype(arithmetic)::kPairs; });
+  const ScoreUnit unit = score_unit(p, pairs);
   const std::int64_t size = decode_state_size(p), columns = decode_output_stride(p);
   Scalar* const o = static_cast<Scalar*>(scratch);
   const Visibility visibility(p, rows.batch);
@@ -497,7 +498,7 @@ inline bool merge_pieces(const AttentionParams& p, const DecodeRows& rows, const
     }
     const std::int64_t row = rows.first + r;
     const std::int64_t head = rows.kv_head * (p.num_heads / p.num_kv_heads) + row / p.rows(rows.batch);
-    const ScoreFinisher finisher(p, visibility, rows.batch, head, false);
+    const ScoreFinisher finisher(p, visibility, rows.batch, head, pairs);
     finisher.clear_saved(row % p.rows(rows.batch), 0, std::min(first * kDecodePiece, p.seqlen_k));
     const std::int64_t end = std::min((first + pieces) * kDecodePiece, p.seqlen_k);
     finisher.clear_saved(row % p.rows(rows.batch), end, p.seqlen_k);

@@ -134,7 +134,7 @@ class QueryBlock {
         visibility_(params, work.batch),
         finisher_(params, visibility_, work.batch, work.head, Arithmetic::kPairs),
         dropout_(params),
-        unit_(score_unit<Arithmetic>(params)),
+        unit_(score_unit(params, Arithmetic::kPairs)),
         scratch_(params, tiles_, memory) {}
 
   void run() {

@@ -94,7 +94,7 @@ class InspectBlock {
         packed_(packed),
         visibility_(p_, work.batch),
         finisher_(p_, visibility_, work.batch, work.head, Arithmetic::kPairs),
-        unit_(score_unit<Arithmetic>(p_)),
+        unit_(score_unit(p_, Arithmetic::kPairs)),
         scratch_(wanted, work.rows, memory) {}
 
   InspectSums run() {

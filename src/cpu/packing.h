@@ -68,25 +68,6 @@ decltype(auto) with_storage(DType dtype, const F& f) {
   }
 }
 
-/// What the numbers of scores mean: queries are multiplied by query_factor, scores by exp_factor to be in base 2,
-/// by natural to be natural logits.
-struct ScoreUnit {
-  Scalar query_factor, exp_factor, natural;
-};
-
-template <class Arithmetic>
-ScoreUnit score_unit(const AttentionParams& p) {
-  const Scalar scale = static_cast<Scalar>(p.scale);
-  if constexpr (Arithmetic::kPairs) {
-    // The sign goes with the queries, so that a larger score is a larger logit; and so does 0, for a hidden key
-    // times a factor of 0 would not stay hidden.
-    const Scalar natural = p.changes_every_score() || scale == 0 ? Scalar{1} : std::abs(scale);
-    return {scale, natural * kLog2E, natural};
-  }
-  if (Arithmetic::kScaledExp) return {scale, kLog2E, 1};
-  return {static_cast<Scalar>(p.scale * 1.4426950408889634074), 1, kLn2};
-}
-
 template <class Arithmetic>
 SACCADE_INLINE Vec multiply_add(const Scalar* a, Vec b, Vec acc) {
   if constexpr (Arithmetic::kPairs)

@@ -24,24 +24,41 @@ struct Granules {
   }
 };
 
+/// What the numbers of scores mean: queries are multiplied by query_factor, scores by exp_factor to be in base 2,
+/// by natural to be natural logits.
+struct ScoreUnit {
+  Scalar query_factor, exp_factor, natural;
+};
+
+/// `pairs`: the product takes bf16 pairs as they are.
+inline ScoreUnit score_unit(const AttentionParams& p, bool pairs) {
+  const Scalar scale = static_cast<Scalar>(p.scale);
+  if (pairs) {
+    // The sign goes with the queries, so that a larger score is a larger logit; and so does 0, for a hidden key
+    // times a factor of 0 would not stay hidden.
+    const Scalar natural = p.changes_every_score() || scale == 0 ? Scalar{1} : std::abs(scale);
+    return {scale, natural * kLog2E, natural};
+  }
+  if (p.changes_every_score()) return {scale, kLog2E, 1};
+  return {static_cast<Scalar>(p.scale * 1.4426950408889634074), 1, kLn2};
+}
+
 class ScoreFinisher {
  public:
-  /// `unscaled`: the product leaves the factor `scale` out.
+  /// `pairs` as for score_unit.
   ScoreFinisher(const AttentionParams& params, const Visibility& visibility, std::int64_t batch, std::int64_t head,
-                bool unscaled)
+                bool pairs)
       : p_(params),
         visibility_(visibility),
         batch_(batch),
         head_(head),
         block_mask_(params, batch, head),
+        unit_(score_unit(params, pairs)),
         touches_all_(params.changes_every_score()),
-        applies_scale_(unscaled && touches_all_),
+        applies_scale_(pairs && touches_all_),
         finishes_all_(applies_scale_ || params.softcap != 0.0 || params.alibi_slopes.data ||
                       params.mask.type != MaskType::none || params.saves_scores()),
         keys_(params.keys(batch)) {}
-
-  /// Whether scores are seen one by one, and so are in natural units afterwards.
-  bool touches_all() const { return touches_all_; }
 
   /// The keys that are there to be read.
   KeyRange all_keys() const { return {0, p_.block_table ? visibility_.length : keys_}; }
@@ -170,7 +187,7 @@ class ScoreFinisher {
       save(ScoreStage::biased, row + i, columns, line);
       if (p_.scores.data && p_.score_stage == ScoreStage::probabilities)
         save(ScoreStage::probabilities, row + i, columns, line);
-      if (p_.weights.data) save_to(p_.weights, row + i, columns, line);
+      if (p_.weights.data) save_to(p_.weights, row + i, columns, line, 1);
     }
   }
 
@@ -187,12 +204,14 @@ class ScoreFinisher {
   }
 
   void save(ScoreStage stage, std::int64_t row, Columns columns, const Scalar* line) const {
-    if (p_.scores.data && p_.score_stage == stage) save_to(p_.scores, row, columns, line);
+    if (!p_.scores.data || p_.score_stage != stage) return;
+    save_to(p_.scores, row, columns, line, stage == ScoreStage::probabilities ? Scalar{1} : unit_.natural);
   }
-  void save_to(const HeadedMatrix<void>& matrix, std::int64_t row, Columns columns, const Scalar* line) const {
+  void save_to(const HeadedMatrix<void>& matrix, std::int64_t row, Columns columns, const Scalar* line,
+               Scalar factor) const {
     const std::int64_t end = std::min<std::int64_t>(columns.end, all_keys().end - columns.first_key);
-    std::copy(line + columns.begin, line + std::max<std::int64_t>(end, columns.begin),
-              p_.row_of<Scalar>(matrix, batch_, head_, row) + columns.first_key + columns.begin);
+    Scalar* const to = p_.row_of<Scalar>(matrix, batch_, head_, row) + columns.first_key;
+    for (std::int64_t j = columns.begin; j < end; ++j) to[j] = factor * line[j];
   }
 
   /// Logits become weights, in place.
@@ -204,7 +223,7 @@ class ScoreFinisher {
       const int n = static_cast<int>(std::min<std::int64_t>(kBlockK, p_.seqlen_k - first_key));
       for (int j = 0; j < n; j += kWidth) {
         const Vec s = load_first(weights + first_key + j, n - j);
-        const Vec w = mul(exp2(mul(sub(s, maximum), broadcast(kLog2E))), factor);
+        const Vec w = mul(exp2(mul(sub(s, maximum), broadcast(unit_.exp_factor))), factor);
         store(block + j, select(equal(s, hidden), zero(), w));
       }
       if (dropout) dropout->apply(block, 0, n, batch_head, static_cast<std::uint32_t>(row), first_key);
@@ -216,6 +235,7 @@ class ScoreFinisher {
   const Visibility& visibility_;
   std::int64_t batch_, head_;
   BlockMask block_mask_;
+  ScoreUnit unit_;
   bool touches_all_, applies_scale_, finishes_all_;
   std::int64_t keys_;
 };
