@@ -142,6 +142,11 @@ struct AttentionParams {
   bool changes_every_score() const {
     return softcap != 0.0 || alibi_slopes.data || mask.type != MaskType::none || score_modifier;
   }
+  /// Whether scores are kept as natural logits, not in base 2: where they are seen, and where q has so few digits
+  /// that its products are exact, for then log2(e) in q would be the largest error of all.
+  bool keeps_natural_scores() const {
+    return changes_every_score() || q.dtype == DType::bf16 || q.dtype == DType::f16;
+  }
   bool saves_scores() const { return weights.data || scores.data; }
   /// Whether scores are reported as they are before anything hides a key.
   bool saves_hidden() const {

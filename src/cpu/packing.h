@@ -48,7 +48,7 @@ decltype(auto) with_arithmetic(const AttentionParams& p, F f) {
   if constexpr (kHasPairs) {
     if (p.q.dtype == DType::bf16 && p.k.dtype == DType::bf16 && p.v.dtype == DType::bf16) return f(BfloatPairs{});
   }
-  return p.changes_every_score() ? f(NaturalScale{}) : f(FoldedScale{});
+  return p.keeps_natural_scores() ? f(NaturalScale{}) : f(FoldedScale{});
 }
 
 /// Calls f(T{}) with the element type of a tensor.

@@ -39,7 +39,7 @@ inline ScoreUnit score_unit(const AttentionParams& p, bool pairs) {
     const Scalar natural = p.changes_every_score() || scale == 0 ? Scalar{1} : std::abs(scale);
     return {scale, natural * kLog2E, natural};
   }
-  if (p.changes_every_score()) return {scale, kLog2E, 1};
+  if (p.keeps_natural_scores()) return {scale, kLog2E, 1};
   return {static_cast<Scalar>(p.scale * 1.4426950408889634074), 1, kLn2};
 }
 
