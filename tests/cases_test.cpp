@@ -10,6 +10,7 @@
 #include "cases/problem.h"
 #include "cases/random_case.h"
 #include "saccade/random.h"
+#include "tensors.h"
 
 namespace saccade::test {
 namespace {
@@ -101,10 +102,6 @@ TEST(ProblemText, OperationsAreThoseOfVisiblePairs) {
 }
 
 // ---- What is drawn -------------------------------------------------------------------------------------------
-
-bool same_bits(const Tensor& a, const Tensor& b) {
-  return a.shape() == b.shape() && a.dtype() == b.dtype() && std::memcmp(a.data(), b.data(), a.bytes()) == 0;
-}
 
 TEST(RandomCases, AreThoseOfTheirSeed) {
   for (std::uint64_t seed = 1; seed < 40; ++seed) {

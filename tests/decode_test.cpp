@@ -11,24 +11,13 @@
 #include "each_isa.h"
 #include "expect_close.h"
 #include "saccade/reference.h"
+#include "tensors.h"
 
 namespace saccade::test {
 namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
-
-Tensor random_tensor(Shape shape, std::uint64_t seed, DType dtype = DType::f32) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal;
-  Tensor result(DType::f32, std::move(shape));
-  for (float& x : result.values<float>()) x = normal(random);
-  return Tensor::copy_of(result, dtype);
-}
-
-bool same_bits(const Tensor& a, const Tensor& b) {
-  return a.shape() == b.shape() && a.dtype() == b.dtype() && std::memcmp(a.data(), b.data(), a.bytes()) == 0;
-}
 
 class DecodeOnIsa : public EachIsa {};
 SACCADE_FOR_EACH_ISA(DecodeOnIsa);

@@ -15,24 +15,13 @@
 #include "expect_close.h"
 #include "inspect_statistics.h"
 #include "saccade/reference.h"
+#include "tensors.h"
 
 namespace saccade::test {
 namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
-
-Tensor random_tensor(Shape shape, std::uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal;
-  Tensor result(DType::f32, std::move(shape));
-  for (float& x : result.values<float>()) x = normal(random);
-  return result;
-}
-
-bool same_bits(const Tensor& a, const Tensor& b) {
-  return a.shape() == b.shape() && std::memcmp(a.data(), b.data(), a.bytes()) == 0;
-}
 
 /// Everything that inspect() can be asked for, with sizes at random.
 InspectOptions everything(std::uint64_t seed, std::int64_t rows) {
@@ -173,7 +162,7 @@ std::vector<const Tensor*> tensors_of(const Inspection& i) {
           &i.received, &i.distance, &i.mean_distance, &i.pooled};
 }
 
-bool same_bits(const Inspection& a, const Inspection& b) {
+bool same_inspection(const Inspection& a, const Inspection& b) {
   const auto of_a = tensors_of(a), of_b = tensors_of(b);
   return std::ranges::equal(of_a, of_b, [](const Tensor* x, const Tensor* y) { return same_bits(*x, *y); });
 }
@@ -183,8 +172,8 @@ TEST_P(InspectOnIsa, HasTheSameBitsForAnyNumberOfThreads) {
     const Tensor q = random_tensor(shape, 1), k = random_tensor(shape, 2);
     const Inspection expected = inspect(q, k, kEverything, {.causal = Causal::top_left, .num_threads = 1});
     for (int threads : {2, 3, 7})
-      EXPECT_TRUE(
-          same_bits(inspect(q, k, kEverything, {.causal = Causal::top_left, .num_threads = threads}), expected))
+      EXPECT_TRUE(same_inspection(inspect(q, k, kEverything, {.causal = Causal::top_left, .num_threads = threads}),
+                                  expected))
           << threads;
   }
 }
@@ -308,7 +297,7 @@ TEST_P(InspectOnIsa, HiddenNanAndInfGoNowhere) {
   const Inspection clean = inspect(q, k, wanted, {.mask = mask});
   for (const float poison : {kNan, kInf, -kInf}) {
     for (std::int64_t j = 3; j < 300; j += 7) k.at<float>(j, 5) = poison;
-    EXPECT_TRUE(same_bits(inspect(q, k, wanted, {.mask = mask}), clean)) << poison;
+    EXPECT_TRUE(same_inspection(inspect(q, k, wanted, {.mask = mask}), clean)) << poison;
   }
 }
 

@@ -11,17 +11,10 @@
 #include "each_isa.h"
 #include "expect_close.h"
 #include "saccade/reference.h"
+#include "tensors.h"
 
 namespace saccade::test {
 namespace {
-
-Tensor random_tensor(Shape shape, std::uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal;
-  Tensor result(DType::f32, std::move(shape));
-  for (float& x : result.values<float>()) x = normal(random);
-  return result;
-}
 
 Tensor absolute(Tensor tensor) {
   for (double& x : tensor.values<double>()) x = std::abs(x);

@@ -9,6 +9,7 @@
 #include "expect_close.h"
 #include "naive_module.h"
 #include "saccade/modules.h"
+#include "tensors.h"
 
 namespace saccade::test {
 
@@ -23,10 +24,6 @@ inline Tensor random_mask(std::uint64_t seed, const Shape& shape) {
     mask.values<bool>()[at] = draws.values<float>()[at] < 0.7f || i % shape.back() == 0;
   }
   return mask;
-}
-
-inline bool same_bits(const Tensor& a, const Tensor& b) {
-  return a.shape() == b.shape() && std::ranges::equal(a.values<float>(), b.values<float>());
 }
 
 /// The parameters of a wrapper, or of a plain SelfAttention, under MultiHeadAttention's names.

@@ -8,21 +8,10 @@
 
 #include "each_isa.h"
 #include "saccade/attention.h"
+#include "tensors.h"
 
 namespace saccade::test {
 namespace {
-
-Tensor random_tensor(Shape shape, std::uint64_t seed, DType dtype) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal;
-  Tensor result(DType::f32, std::move(shape));
-  for (float& x : result.values<float>()) x = normal(random);
-  return Tensor::copy_of(result, dtype);
-}
-
-bool same_bits(const Tensor& a, const Tensor& b) {
-  return a.shape() == b.shape() && a.dtype() == b.dtype() && std::memcmp(a.data(), b.data(), a.bytes()) == 0;
-}
 
 /// Every element type, with and without something done to every score.
 struct Variant {
