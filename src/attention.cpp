@@ -1,6 +1,7 @@
 #include "saccade/attention.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -184,20 +185,24 @@ bool is_worth_threads(const AttentionParams& p) {
   return pairs * static_cast<double>(p.num_heads) * static_cast<double>(p.head_dim + p.head_dim_v) > 1 << 20;
 }
 
-void run_small(const cpu::KernelSet& kernels, const AttentionParams& p, int requested) {
+/// Returns whether o is finite.
+bool run_small(const cpu::KernelSet& kernels, const AttentionParams& p, int requested) {
   const std::int64_t heads = p.batch * p.num_heads;
   constexpr std::int64_t kHeadsOfAThread = 256;  // some 15 microseconds: what waking a thread costs
   if (heads * p.seqlen_q <= 16 * kHeadsOfAThread) {
+    bool finite = true;
     for (std::int64_t b = 0; b < p.batch; ++b) {
-      for (std::int64_t h = 0; h < p.num_heads; ++h) kernels.forward_small(p, b, h);
+      for (std::int64_t h = 0; h < p.num_heads; ++h) finite &= kernels.forward_small(p, b, h);
     }
-    return;
+    return finite;
   }
   const std::int64_t pieces = (heads + kHeadsOfAThread - 1) / kHeadsOfAThread;
+  std::atomic<bool> finite = true;
   parallel_for(threads_for(requested, pieces), pieces, 0, [&](std::int64_t piece, std::byte*) {
     for (std::int64_t i = piece * kHeadsOfAThread; i < std::min(heads, (piece + 1) * kHeadsOfAThread); ++i)
-      kernels.forward_small(p, i / p.num_heads, i % p.num_heads);
+      if (!kernels.forward_small(p, i / p.num_heads, i % p.num_heads)) finite = false;
   });
+  return finite;
 }
 
 }  // namespace
@@ -208,7 +213,7 @@ void attention(const TensorView& q, const TensorView& k, const TensorView& v, co
   const AttentionParams& p = arguments.params;
   const cpu::KernelSet& kernels = cpu::active_kernels();
   if (p.batch == 0 || p.num_heads == 0 || p.seqlen_q == 0) return;
-  if (kernels.is_small(p)) return run_small(kernels, p, options.num_threads);
+  if (kernels.is_small(p) && run_small(kernels, p, options.num_threads)) return;
   Schedule(kernels.attention(q.dtype), p).run(is_worth_threads(p) ? options.num_threads : 1);
 }
 

@@ -73,9 +73,10 @@ struct KernelSet {
   AttentionKernels f32;  // f32, bf16, f16
   const AttentionKernels* f64 = nullptr;
 
-  /// A path for heads of a few keys and dimensions, f32: no packing, no scratch, no threads.
+  /// A path for heads of a few keys and dimensions, f32: no packing, no scratch, no threads. Returns whether o is
+  /// finite: where a score of -inf hides a key, the weight of 0 may have met a NaN.
   bool (*is_small)(const AttentionParams&);
-  void (*forward_small)(const AttentionParams&, std::int64_t batch, std::int64_t head);
+  bool (*forward_small)(const AttentionParams&, std::int64_t batch, std::int64_t head);
 
   /// Rows [row, row_end) of a projection, and linear_block_columns columns from `column` on. The scratch holds
   /// d_in * linear_block_columns floats.

@@ -46,7 +46,9 @@ SACCADE_INLINE Vec negate_pairs(Vec words) { return words; }
 template <class F>
 decltype(auto) with_arithmetic(const AttentionParams& p, F f) {
   if constexpr (kHasPairs) {
-    if (p.q.dtype == DType::bf16 && p.k.dtype == DType::bf16 && p.v.dtype == DType::bf16) return f(BfloatPairs{});
+    // Pairs are scaled after the product: by 0, a hidden key's -inf would become NaN.
+    const bool are_bfloat = p.q.dtype == DType::bf16 && p.k.dtype == DType::bf16 && p.v.dtype == DType::bf16;
+    if (are_bfloat && static_cast<Scalar>(p.scale) != 0) return f(BfloatPairs{});
   }
   return p.keeps_natural_scores() ? f(NaturalScale{}) : f(FoldedScale{});
 }
@@ -153,8 +155,7 @@ SACCADE_INLINE void prefetch_rows(const T* p, std::int64_t row_stride) {
 template <class Arithmetic>
 SACCADE_INLINE Vec as_query(Vec x, Scalar factor) {
   if constexpr (!Arithmetic::kPairs) return canonical_nan(mul(x, broadcast(factor)));
-  if (factor > 0) return x;
-  return factor < 0 ? negate_pairs(x) : zero();
+  return factor < 0 ? negate_pairs(x) : x;
 }
 
 /// One row of q, zeros up to a whole vector.

@@ -34,9 +34,8 @@ struct ScoreUnit {
 inline ScoreUnit score_unit(const AttentionParams& p, bool pairs) {
   const Scalar scale = static_cast<Scalar>(p.scale);
   if (pairs) {
-    // The sign goes with the queries, so that a larger score is a larger logit; and so does 0, for a hidden key
-    // times a factor of 0 would not stay hidden.
-    const Scalar natural = p.changes_every_score() || scale == 0 ? Scalar{1} : std::abs(scale);
+    // The sign goes with the queries, so that a larger score is a larger logit.
+    const Scalar natural = p.changes_every_score() ? Scalar{1} : std::abs(scale);
     return {scale, natural * kLog2E, natural};
   }
   if (p.keeps_natural_scores()) return {scale, kLog2E, 1};

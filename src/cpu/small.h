@@ -30,9 +30,9 @@ inline Vec sum_of_keys(const Vec (&x)[kSmallKeys], std::int64_t n) {
 }
 
 /// Up to kWidth query rows of one head. kDims is head_dim and head_dim_v where it is not 0: loops of known length
-/// keep the queries in registers.
+/// keep the queries in registers. Returns whether all of o is finite.
 template <int kDims>
-void forward_small_rows(const AttentionParams& p, const float* q, const float* k, const float* v, float* o,
+bool forward_small_rows(const AttentionParams& p, const float* q, const float* k, const float* v, float* o,
                         int rows) {
   const std::int64_t head_dim = kDims ? kDims : p.head_dim, head_dim_v = kDims ? kDims : p.head_dim_v;
   const std::int64_t seqlen_k = p.seqlen_k, q_stride = p.q.row_stride, k_stride = p.k.row_stride;
@@ -61,23 +61,32 @@ void forward_small_rows(const AttentionParams& p, const float* q, const float* k
   for (std::int64_t j = 0; j < seqlen_k; ++j) {
     for (std::int64_t d = 0; d < head_dim_v; ++d) out[d] = fma_broadcast(v + j * v_stride + d, weights[j], out[d]);
   }
-  for (std::int64_t d = 0; d < head_dim_v; ++d) store(transposed + d * kWidth, mul(out[d], inverse));
+  Vec finite = zero();  // stays 0 unless something is NaN or infinite
+  for (std::int64_t d = 0; d < head_dim_v; ++d) {
+    const Vec x = mul(out[d], inverse);
+    finite = fma(x, zero(), finite);
+    store(transposed + d * kWidth, x);
+  }
   for (int i = 0; i < rows; ++i) {
     for (std::int64_t d = 0; d < head_dim_v; ++d) o[i * o_stride + d] = transposed[d * kWidth + i];
   }
+  return (bits(is_nan(finite)) & ((1u << rows) - 1u)) == 0;  // lanes beyond are of no row
 }
 
 template <int kDims>
-void forward_small_head(const AttentionParams& p, std::int64_t batch, std::int64_t head) {
+bool forward_small_head(const AttentionParams& p, std::int64_t batch, std::int64_t head) {
   const std::int64_t kv_head = p.num_heads == p.num_kv_heads ? head : head / (p.num_heads / p.num_kv_heads);
   const float* k = p.k.row<float>(batch, kv_head, 0);
   const float* v = p.v.row<float>(batch, kv_head, 0);
+  bool finite = true;
   for (std::int64_t row = 0; row < p.seqlen_q; row += kWidth)
-    forward_small_rows<kDims>(p, p.q.row<float>(batch, head, row), k, v, p.o.row<float>(batch, head, row),
-                              static_cast<int>(std::min<std::int64_t>(kWidth, p.seqlen_q - row)));
+    finite &=
+        forward_small_rows<kDims>(p, p.q.row<float>(batch, head, row), k, v, p.o.row<float>(batch, head, row),
+                                  static_cast<int>(std::min<std::int64_t>(kWidth, p.seqlen_q - row)));
+  return finite;
 }
 
-inline void forward_small(const AttentionParams& p, std::int64_t batch, std::int64_t head) {
+inline bool forward_small(const AttentionParams& p, std::int64_t batch, std::int64_t head) {
   switch (p.head_dim == p.head_dim_v ? p.head_dim : 0) {
     case 2:
       return forward_small_head<2>(p, batch, head);
