@@ -1,7 +1,7 @@
 // The Vec interface over AVX2 and FMA: 4 doubles. See simd_avx512.h for what each function means.
 #pragma once
 
-#include "cpu/prelude.h"
+#include "cpu/simd_words_avx2.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 

@@ -3,7 +3,7 @@
 // else in the kernels knows one.
 #pragma once
 
-#include "cpu/prelude.h"
+#include "cpu/simd_words_avx512.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 

@@ -2,7 +2,7 @@
 // each function means.
 #pragma once
 
-#include "cpu/prelude.h"
+#include "cpu/simd_words_scalar.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
