@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "cpu/kernels.h"
 #include "saccade/tensor.h"
 
 namespace saccade {
@@ -127,6 +128,29 @@ T load(const T* element) {
   }
 }
 
+// ---- Rows ----------------------------------------------------------------------------------------------------
+
+/// Copies do not fail: where SACCADE_ISA asks for what is not there, others say so.
+const cpu::KernelSet& kernels() noexcept {
+  try {
+    return cpu::active_kernels();
+  } catch (...) {
+    return cpu::kScalarKernels;
+  }
+}
+
+// Numbers without gaps.
+void convert_all(const float* from, bfloat16* to, std::int64_t count) {
+  kernels().narrow_to_bf16(from, to, count);
+}
+void convert_all(const float* from, float16* to, std::int64_t count) { kernels().narrow_to_f16(from, to, count); }
+void convert_all(const bfloat16* from, float* to, std::int64_t count) { kernels().widen_bf16(from, to, count); }
+void convert_all(const float16* from, float* to, std::int64_t count) { kernels().widen_f16(from, to, count); }
+template <class T>
+void convert_all(const T* from, T* to, std::int64_t count) {
+  std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(T));
+}
+
 /// Converts `count` numbers, the ones after the first `from_stride` and `to_stride` elements apart.
 using ConvertRow = void (*)(const void* from, std::int64_t from_stride, void* to, std::int64_t to_stride,
                             std::int64_t count);
@@ -136,11 +160,8 @@ void convert_row(const void* from, std::int64_t from_stride, void* to, std::int6
                  std::int64_t count) {
   const From* source = static_cast<const From*>(from);
   To* target = static_cast<To*>(to);
-  if constexpr (std::is_same_v<From, To>) {
-    if (from_stride == 1 && to_stride == 1) {
-      std::memcpy(target, source, static_cast<std::size_t>(count) * sizeof(To));
-      return;
-    }
+  if constexpr (requires { convert_all(source, target, count); }) {
+    if (from_stride == 1 && to_stride == 1) return convert_all(source, target, count);
   }
   for (std::int64_t i = 0; i < count; ++i) target[i * to_stride] = converted<To>(load(source + i * from_stride));
 }
@@ -153,13 +174,35 @@ ConvertRow row_converter(DType from, DType to) {
   });
 }
 
-void copy_dims(const TensorView& from, const MutableTensorView& to, ConvertRow convert) {
-  if (from.rank <= 1) {
-    return convert(from.data, from.strides[0], to.mutable_data(), to.strides[0],
-                   from.rank == 0 ? 1 : from.shape[0]);
+/// A copy between views of one shape and at least one dimension.
+class StridedCopy {
+ public:
+  StridedCopy(const TensorView& from, const MutableTensorView& to, ConvertRow convert)
+      : from_(from), to_(to), convert_(convert), row_(from.rank - std::size_t{1}), count_(from.shape[row_]) {
+    // Dimensions that follow one another without a gap, in both, are one row.
+    while (row_ > 0 && from.strides[row_ - 1] == count_ * from.strides[from.rank - 1] &&
+           to.strides[row_ - 1] == count_ * to.strides[to.rank - 1])
+      count_ *= from.shape[--row_];
   }
-  for (std::int64_t i = 0; i < from.shape[0]; ++i) copy_dims(from.select(0, i), to.select(0, i), convert);
-}
+
+  void run() const {
+    copy_dims(0, static_cast<const std::byte*>(from_.data), static_cast<std::byte*>(to_.mutable_data()));
+  }
+
+ private:
+  void copy_dims(std::size_t dim, const std::byte* from, std::byte* to) const {
+    if (dim == row_) return convert_(from, from_.strides[from_.rank - 1], to, to_.strides[to_.rank - 1], count_);
+    const std::int64_t from_step = from_.strides[dim] * static_cast<std::int64_t>(size_of(from_.dtype));
+    const std::int64_t to_step = to_.strides[dim] * static_cast<std::int64_t>(size_of(to_.dtype));
+    for (std::int64_t i = 0; i < from_.shape[dim]; ++i) copy_dims(dim + 1, from + i * from_step, to + i * to_step);
+  }
+
+  const TensorView& from_;
+  const MutableTensorView& to_;
+  ConvertRow convert_;
+  std::size_t row_;     // the dimension whose rows are converted at once, together with those behind it
+  std::int64_t count_;  // numbers of a row
+};
 
 }  // namespace
 
@@ -175,7 +218,7 @@ void copy(const TensorView& from, const MutableTensorView& to) {
   if (from.is_contiguous() && to.is_contiguous()) {
     convert(from.data, 1, to.mutable_data(), 1, from.size());
   } else {
-    copy_dims(from, to, convert);
+    StridedCopy(from, to, convert).run();
   }
 }
 

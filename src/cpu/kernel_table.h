@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cpu/attention_table.h"
+#include "cpu/convert.h"
 #include "cpu/gemm.h"
 #include "cpu/limits.h"
 #include "cpu/small.h"
@@ -18,6 +19,10 @@ constexpr KernelSet kernel_table(Isa isa, const AttentionKernels& f64) {
                 .linear_block_columns = kPanelColumns,
                 .is_small_linear = is_small_linear,
                 .linear_small = linear_small,
+                .narrow_to_bf16 = narrow_all<bfloat16>,
+                .narrow_to_f16 = narrow_all<float16>,
+                .widen_bf16 = widen_all<bfloat16>,
+                .widen_f16 = widen_all<float16>,
                 .multiply_add_chains = multiply_add_chains,
                 .chain_flops = kChainFlops,
                 .bf16_pair_chains = nullptr,

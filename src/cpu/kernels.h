@@ -86,6 +86,12 @@ struct KernelSet {
   bool (*is_small_linear)(const LinearParams&);
   void (*linear_small)(const LinearParams&);
 
+  /// Conversions of `count` numbers without gaps, with the bits of float16 and bfloat16 (dtype.h).
+  void (*narrow_to_bf16)(const float* from, bfloat16* to, std::int64_t count);
+  void (*narrow_to_f16)(const float* from, float16* to, std::int64_t count);
+  void (*widen_bf16)(const bfloat16* from, float* to, std::int64_t count);
+  void (*widen_f16)(const float16* from, float* to, std::int64_t count);
+
   /// Yardsticks: `steps` times chain_flops floating-point operations on registers; and reading `floats` floats, a
   /// multiple of 1024, in order. The results only keep the compiler from leaving the work out.
   float (*multiply_add_chains)(std::int64_t steps);

@@ -56,10 +56,8 @@ void KvCache::Contiguous::append(std::int64_t sequence, const TensorView& k, con
   const std::int64_t count = k.shape[1];
   if (length(sequence) - first_kept(sequence) + count > capacity()) evict(sequence);
   const std::int64_t at = length(sequence) - first_kept(sequence);
-  for (std::int64_t head = 0; head < config_.num_kv_heads; ++head) {
-    copy(k.select(0, head), numbers_[0].head(sequence, head).slice(0, at, at + count));
-    copy(v.select(0, head), numbers_[1].head(sequence, head).slice(0, at, at + count));
-  }
+  copy(k, numbers_[0].view().select(0, sequence).slice(1, at, at + count));
+  copy(v, numbers_[1].view().select(0, sequence).slice(1, at, at + count));
   set_range(sequence, first_kept(sequence), length(sequence) + count);
 }
 

@@ -105,10 +105,8 @@ void KvCache::Paged::append(std::int64_t sequence, const TensorView& k, const Te
     rows = std::min(page_size - at, count - i);
     std::int32_t& page = row(sequence)[length / page_size];
     if (at == 0) page = take_page();
-    for (std::int64_t head = 0; head < config_.num_kv_heads; ++head) {
-      copy(k.select(0, head).slice(0, i, i + rows), numbers_[0].head(page, head).slice(0, at, at + rows));
-      copy(v.select(0, head).slice(0, i, i + rows), numbers_[1].head(page, head).slice(0, at, at + rows));
-    }
+    copy(k.slice(1, i, i + rows), numbers_[0].view().select(0, page).slice(1, at, at + rows));
+    copy(v.slice(1, i, i + rows), numbers_[1].view().select(0, page).slice(1, at, at + rows));
   }
 }
 
