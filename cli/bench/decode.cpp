@@ -1,8 +1,10 @@
-// One new token over caches, beside the bandwidth of memory.
+// One new token over caches, and into them, beside the bandwidth of memory.
 #include <fmt/format.h>
 #include <saccade/kv_cache.h>
 #include <saccade/limits.h>
 #include <saccade/random.h>
+
+#include <cstring>
 
 #include "agreement.h"
 #include "sections.h"
@@ -12,6 +14,10 @@ namespace {
 
 constexpr std::int64_t kHeads = 32, kKvHeads = 8, kHeadDim = 128;
 
+std::string layout_name(std::int64_t page_size) {
+  return page_size == 0 ? "contiguous" : fmt::format("pages of {}", page_size);
+}
+
 struct Cache {
   DType q_type, type;
   std::int64_t length, page_size;
@@ -19,13 +25,16 @@ struct Cache {
   std::string name() const {
     const std::string types =
         q_type == type ? std::string(name_of(type)) : fmt::format("{}, q {}", name_of(type), name_of(q_type));
-    return fmt::format("{}, {} keys, {}", types, length,
-                       page_size == 0 ? "contiguous" : fmt::format("pages of {}", page_size));
+    return fmt::format("{}, {} keys, {}", types, length, layout_name(page_size));
   }
   double bytes() const {
     return static_cast<double>(2 * kKvHeads * length * kHeadDim * static_cast<std::int64_t>(size_of(type)));
   }
 };
+
+Tensor draw(const Shape& shape, std::uint64_t seed, DType dtype) {
+  return Tensor::copy_of(TorchGenerator(seed).uniform(shape, -1.0F, 1.0F), dtype);
+}
 
 /// The caches of so many layers that no cache of the processor holds them all: each is read once a token.
 class Layers {
@@ -57,10 +66,6 @@ class Layers {
   }
 
  private:
-  static Tensor draw(const Shape& shape, std::uint64_t seed, DType dtype) {
-    return Tensor::copy_of(TorchGenerator(seed).uniform(shape, -1.0F, 1.0F), dtype);
-  }
-
   Tensor q_, o_;
   std::vector<KvCache> layers_;
 };
@@ -83,6 +88,46 @@ std::vector<Line> measure_cache(const Cache& cache, const Conditions& conditions
   return lines;
 }
 
+// ---- Tokens on their way into a cache ------------------------------------------------------------------------
+
+/// The last token's keys [num_kv_heads, head_dim] in a cache of one sequence.
+Tensor last_keys(const KvCache& cache) {
+  std::int64_t block = 0, row = cache.length(0) - 1;
+  if (const std::int64_t page_size = cache.config().page_size; page_size > 0) {
+    block = cache.options().block_table.as<std::int32_t>()[row / page_size];
+    row %= page_size;
+  }
+  return Tensor::copy_of(cache.k().select(0, block).select(1, row));
+}
+
+/// Appends f32 tokens one by one, as a model makes them, on one thread. Bytes read and written count.
+std::vector<Line> measure_append(DType type, std::int64_t page_size, const Conditions& conditions) {
+  constexpr std::int64_t kTokens = 4096;
+  constexpr std::size_t kBytes = std::size_t{1} << 27;
+  const Shape shape{kKvHeads, 1, kHeadDim};
+  const Tensor k = draw(shape, 2, DType::f32), v = draw(shape, 3, DType::f32);
+  KvCache cache({.num_kv_heads = kKvHeads,
+                 .head_dim = kHeadDim,
+                 .dtype = type,
+                 .page_size = page_size,
+                 .capacity = kTokens});
+  const double bytes = static_cast<double>(2 * kTokens * element_count(shape)) *
+                       static_cast<double>(size_of(DType::f32) + size_of(type));
+  const Timing timing = measure(
+      conditions.effort,
+      [&] {
+        cache.clear(0);
+        for (std::int64_t i = 0; i < kTokens; ++i) cache.append(k, v);
+      },
+      [&] { return bytes / measure_read_bandwidth(1, kBytes); });
+  const Tensor wanted = Tensor::copy_of(k, type).reshaped({kKvHeads, kHeadDim}), kept = last_keys(cache);
+  return {{fmt::format("append a token, f32 to {}, {}", name_of(type), layout_name(page_size)),
+           1,
+           timing.seconds / kTokens,
+           {{"gbytes", bytes / timing.seconds * 1e-9, 1}, {"share_of_bandwidth", timing.share, 3}},
+           kept.bytes() == wanted.bytes() && std::memcmp(kept.data(), wanted.data(), kept.bytes()) == 0}};
+}
+
 }  // namespace
 
 Section decode_section() {
@@ -95,6 +140,12 @@ Section decode_section() {
         section.items.push_back(
             [cache](const Conditions& conditions) { return measure_cache(cache, conditions); });
       }
+    }
+  }
+  for (const DType type : {DType::f32, DType::bf16}) {
+    for (const std::int64_t page_size : {0, 256}) {
+      section.items.push_back(
+          [type, page_size](const Conditions& conditions) { return measure_append(type, page_size, conditions); });
     }
   }
   return section;
