@@ -264,6 +264,28 @@ TEST_P(Nonfinite, SeenOnesReachTheRowsThatSeeThem) {
   }
 }
 
+TEST_P(Nonfinite, OptionsMayHoldThem) {
+  for (const Bits& bits : kPoisons) {
+    for (const std::string what : {"mask", "sink", "slope"}) {
+      SCOPED_TRACE(what + " of " + bits.name);
+      cases::AttentionCase c = plain_problem(GetParam(), kTwoBlocks);
+      if (what == "mask") {  // of the one key that row 5 may see
+        c.options.mask = c.mask = Tensor(DType::f32, {kTwoBlocks.rows, kTwoBlocks.keys});
+        put(c.mask, {5}, kMinusInfinity);
+        put(c.mask, {5, 40}, bits);
+      } else if (what == "sink") {
+        c.options.sinks = c.sinks = Tensor::of<float>({0.5f, 0.5f});
+        put(c.sinks.mutable_view().slice(0, 1, 2), {}, bits);
+      } else {
+        c.options.alibi_slopes = c.alibi_slopes = alibi_slopes(kHeads);
+        put(c.alibi_slopes.mutable_view().slice(0, 1, 2), {}, bits);
+      }
+      cases::CheckedCase checked(c);
+      on_each_isa([&] { expect_agreement(checked); });
+    }
+  }
+}
+
 TEST_P(Nonfinite, RopeKeepsThemInTheirPair) {
   const Tensor x = random_tensor({3, 20, 40}, 1, GetParam().kv);
   for (const RopePairs pairs : {RopePairs::half, RopePairs::interleaved}) {
