@@ -18,43 +18,60 @@ constexpr std::int64_t kBlockRows = 384;
   check_memory(kName, name, view);
 }
 
-LinearParams check(const TensorView& x, const TensorView& weight, const TensorView& y,
-                   const LinearOptions& options) {
+/// Whether two views of one rank are alike but for the innermost length.
+bool same_outer_lengths(const TensorView& x, const TensorView& y) {
+  bool same = true;
+  for (int i = 0; i + 1 < x.rank; ++i) same &= x.shape[i] == y.shape[i];
+  return same;
+}
+
+void check(const TensorView& x, const TensorView& weight, const TensorView& y, const LinearOptions& options) {
   if (!is_usual_f32(x)) check_operand("x", x);
   if (!is_usual_f32(weight)) check_operand("weight", weight);
   if (!is_usual_f32(y)) check_operand("y", y);
   if (weight.rank != 2) refuse(kName, "weight must have rank 2, but it has shape ", to_string(weight.dims()));
-  LinearParams p;
   const bool in_out = options.weight_layout == WeightLayout::in_out;
-  p.d_in = weight.shape[in_out ? 0 : 1];
-  p.d_out = weight.shape[in_out ? 1 : 0];
-  p.weight_in_stride = in_out ? weight.strides[0] : 1;
-  p.weight_out_stride = in_out ? 1 : weight.strides[0];
-  if (x.shape[x.rank - 1] != p.d_in)
-    refuse(kName, "x has d_in ", x.shape[x.rank - 1], " (shape ", to_string(x.dims()), ") but weight takes ",
-           p.d_in, " (shape ", to_string(weight.dims()), ")");
-  if (y.rank != x.rank || y.shape[y.rank - 1] != p.d_out ||
-      !std::equal(x.shape.begin(), x.shape.begin() + x.rank - 1, y.shape.begin()))
-    refuse(kName, "y must have the shape of x with d_out ", p.d_out, " last, but x has shape ",
-           to_string(x.dims()), " and y has shape ", to_string(y.dims()));
+  const std::int64_t d_in = weight.shape[in_out ? 0 : 1], d_out = weight.shape[in_out ? 1 : 0];
+  if (x.shape[x.rank - 1] != d_in)
+    refuse(kName, "x has d_in ", x.shape[x.rank - 1], " (shape ", to_string(x.dims()), ") but weight takes ", d_in,
+           " (shape ", to_string(weight.dims()), ")");
+  if (y.rank != x.rank || y.shape[y.rank - 1] != d_out || !same_outer_lengths(x, y))
+    refuse(kName, "y must have the shape of x with d_out ", d_out, " last, but x has shape ", to_string(x.dims()),
+           " and y has shape ", to_string(y.dims()));
   if (options.bias) {
     check_dtype(kName, "bias", options.bias, DType::f32);
-    check_shape(kName, "bias", options.bias, {p.d_out});
+    check_shape(kName, "bias", options.bias, {d_out});
     check_memory(kName, "bias", options.bias);
-    p.bias = options.bias.as<float>();
   }
   if (options.num_threads < 0) refuse(kName, "num_threads must be 0 or more, got ", options.num_threads);
-  p.weight = static_cast<const float*>(weight.data);
-  return p;
 }
 
-/// Where the outer dimensions of a view are rows at one stride, that stride; x and y then need no loop around
-/// them.
-bool single_stride(const TensorView& view, std::int64_t& stride) {
-  stride = view.rank > 1 ? view.strides[view.rank - 2] : 0;
+/// Whether the outer dimensions of a view are rows at one stride; x and y then need no loop around them.
+bool has_single_stride(const TensorView& view) {
   for (int i = view.rank - 3; i >= 0; --i)
     if (view.shape[i] > 1 && view.strides[i] != view.strides[i + 1] * view.shape[i + 1]) return false;
   return true;
+}
+
+std::int64_t row_stride(const TensorView& view) { return view.rank > 1 ? view.strides[view.rank - 2] : 0; }
+
+/// x and y: of a single stride.
+LinearParams params_of(const TensorView& x, const TensorView& weight, const MutableTensorView& y,
+                       const LinearOptions& options) {
+  const bool in_out = options.weight_layout == WeightLayout::in_out;
+  std::int64_t rows = 1;
+  for (int i = 0; i + 1 < x.rank; ++i) rows *= x.shape[i];
+  return {.rows = rows,
+          .d_in = weight.shape[in_out ? 0 : 1],
+          .d_out = weight.shape[in_out ? 1 : 0],
+          .x = static_cast<const float*>(x.data),
+          .x_stride = row_stride(x),
+          .weight = static_cast<const float*>(weight.data),
+          .weight_in_stride = in_out ? weight.strides[0] : 1,
+          .weight_out_stride = in_out ? 1 : weight.strides[0],
+          .bias = options.bias ? static_cast<const float*>(options.bias.data) : nullptr,
+          .y = static_cast<float*>(y.mutable_data()),
+          .y_stride = row_stride(y)};
 }
 
 void run_tiled(const cpu::KernelSet& kernels, const LinearParams& p, int requested) {
@@ -72,28 +89,20 @@ void run_tiled(const cpu::KernelSet& kernels, const LinearParams& p, int request
                });
 }
 
-/// Sets the rows of x and y in `p` and runs it, once for each outermost index where they have no single stride.
-void run(const cpu::KernelSet& kernels, const TensorView& x, const MutableTensorView& y, LinearParams& p,
-         int requested) {
-  if (!single_stride(x, p.x_stride) || !single_stride(y, p.y_stride)) {
-    for (std::int64_t i = 0; i < x.shape[0]; ++i) run(kernels, x.select(0, i), y.select(0, i), p, requested);
-    return;
-  }
-  p.rows = 1;
-  for (int i = 0; i + 1 < x.rank; ++i) p.rows *= x.shape[static_cast<std::size_t>(i)];
-  p.x = static_cast<const float*>(x.data);
-  p.y = static_cast<float*>(y.mutable_data());
-  if (p.rows == 0 || p.d_out == 0) return;
-  if (kernels.is_small_linear(p)) return kernels.linear_small(p);
-  run_tiled(kernels, p, requested);
-}
-
 }  // namespace
 
 void linear(const TensorView& x, const TensorView& weight, const MutableTensorView& y,
             const LinearOptions& options) {
-  LinearParams p = check(x, weight, y, options);
-  run(cpu::active_kernels(), x, y, p, options.num_threads);
+  check(x, weight, y, options);
+  if (!has_single_stride(x) || !has_single_stride(y)) {
+    for (std::int64_t i = 0; i < x.shape[0]; ++i) linear(x.select(0, i), weight, y.select(0, i), options);
+    return;
+  }
+  const LinearParams p = params_of(x, weight, y, options);
+  if (p.rows == 0 || p.d_out == 0) return;
+  const cpu::KernelSet& kernels = cpu::active_kernels();
+  if (kernels.is_small_linear(p)) return kernels.linear_small(p);
+  run_tiled(kernels, p, options.num_threads);
 }
 
 Tensor linear(const TensorView& x, const TensorView& weight, const LinearOptions& options) {
