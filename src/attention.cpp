@@ -186,21 +186,27 @@ bool is_worth_threads(const AttentionParams& p) {
 }
 
 /// Returns whether o is finite.
-bool run_small(const cpu::KernelSet& kernels, const AttentionParams& p, int requested) {
-  const std::int64_t heads = p.batch * p.num_heads;
-  constexpr std::int64_t kHeadsOfAThread = 256;  // some 15 microseconds: what waking a thread costs
-  if (heads * p.seqlen_q <= 16 * kHeadsOfAThread) {
+bool run_small(const cpu::KernelSet& kernels, const AttentionOperands& p, int requested) {
+  constexpr std::int64_t kRows = 16;  // of a piece of work, and multiples of what kernels take at a time
+  const std::int64_t heads = p.batch * p.num_heads, pieces = blocks_of(p.seqlen_q, kRows);
+  // Some 15 microseconds for a thread, what waking it costs.
+  const std::int64_t pieces_of_a_thread = std::max<std::int64_t>(1, 2048 / (p.head_dim + p.head_dim_v));
+  if (heads * pieces <= pieces_of_a_thread) {
     bool finite = true;
     for (std::int64_t b = 0; b < p.batch; ++b) {
-      for (std::int64_t h = 0; h < p.num_heads; ++h) finite &= kernels.forward_small(p, b, h);
+      for (std::int64_t h = 0; h < p.num_heads; ++h) finite &= kernels.forward_small(p, {b, h, 0, p.seqlen_q});
     }
     return finite;
   }
-  const std::int64_t pieces = (heads + kHeadsOfAThread - 1) / kHeadsOfAThread;
+  const std::int64_t items = blocks_of(heads * pieces, pieces_of_a_thread);
   std::atomic<bool> finite = true;
-  parallel_for(threads_for(requested, pieces), pieces, 0, [&](std::int64_t piece, std::byte*) {
-    for (std::int64_t i = piece * kHeadsOfAThread; i < std::min(heads, (piece + 1) * kHeadsOfAThread); ++i)
-      if (!kernels.forward_small(p, i / p.num_heads, i % p.num_heads)) finite = false;
+  parallel_for(threads_for(requested, items), items, 0, [&](std::int64_t item, std::byte*) {
+    const std::int64_t end = std::min(heads * pieces, (item + 1) * pieces_of_a_thread);
+    for (std::int64_t i = item * pieces_of_a_thread; i < end; ++i) {
+      const std::int64_t head = i / pieces;
+      if (!kernels.forward_small(p, {head / p.num_heads, head % p.num_heads, i % pieces * kRows, kRows}))
+        finite = false;
+    }
   });
   return finite;
 }
@@ -209,11 +215,15 @@ bool run_small(const cpu::KernelSet& kernels, const AttentionParams& p, int requ
 
 void attention(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& o,
                const AttentionOptions& options) {
-  const AttentionArguments arguments(q, k, v, o, options, "attention");
-  const AttentionParams& p = arguments.params;
+  const AttentionOperands operands = check_operands(q, k, v, o, options, "attention");
   const cpu::KernelSet& kernels = cpu::active_kernels();
+  // What has little to compute should not wait for options to be looked at one by one.
+  if (has_operands_only(options) && kernels.is_small(operands) &&
+      run_small(kernels, operands, options.num_threads))
+    return;
+  const AttentionArguments arguments(operands, q, k, options, "attention");
+  const AttentionParams& p = arguments.params;
   if (p.batch == 0 || p.num_heads == 0 || p.seqlen_q == 0) return;
-  if (kernels.is_small(p) && run_small(kernels, p, options.num_threads)) return;
   Schedule(kernels.attention(q.dtype), p).run(is_worth_threads(p) ? options.num_threads : 1);
 }
 

@@ -8,17 +8,36 @@
 namespace saccade {
 namespace {
 
-/// One of q, k, v and o in bhld order, missing axes of length 1.
-template <class Void>
+/// Which dimension of q, k, v or o is which; -1: there is none, it counts as one of length 1.
 struct Axes {
-  std::int64_t batch, heads, seqlen, dim;
-  HeadedMatrix<Void> matrix;
+  int batch, heads, seqlen, dim;
 };
+
+/// `blhd`: also of a packed batch, whatever the layout says.
+Axes axes_of(const TensorView& view, bool blhd) {
+  if (view.rank == 2) return {-1, -1, 0, 1};
+  const int outer = view.rank - 3;  // of heads and seqlen
+  return {outer - 1, blhd ? outer + 1 : outer, blhd ? outer : outer + 1, outer + 2};
+}
+
+std::int64_t length(const TensorView& view, int axis) { return axis < 0 ? 1 : view.shape[axis]; }
+std::int64_t stride(const TensorView& view, int axis) { return axis < 0 ? 0 : view.strides[axis]; }
+
+template <class Void>
+HeadedMatrix<Void> matrix_of(const TensorView& view, Void* data, const Axes& axes) {
+  return {data, view.dtype, stride(view, axes.batch), stride(view, axes.heads), view.strides[axes.seqlen]};
+}
 
 bool is_arithmetic(DType dtype) {
   return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16 || dtype == DType::f64;
 }
 
+/// Whether a view passes check_tensor at first sight, if its batch is not packed.
+bool is_usual(const TensorView& view) {
+  return view.rank >= 2 && view.rank <= 4 && is_arithmetic(view.dtype) && has_usual_memory(view);
+}
+
+/// `packed`: [total, heads, dim], whatever the layout says.
 [[gnu::cold, gnu::noinline]] void check_tensor(std::string_view function, std::string_view name,
                                                const TensorView& view, bool packed) {
   if (packed ? view.rank != 3 : view.rank < 2 || view.rank > 4)
@@ -29,76 +48,9 @@ bool is_arithmetic(DType dtype) {
   check_memory(function, name, view);
 }
 
-/// `packed`: [total, heads, dim], whatever the layout says.
-template <class Void>
-Axes<Void> axes_of(std::string_view function, std::string_view name, const TensorView& view, Void* data,
-                   Layout layout, bool packed = false) {
-  const int dim = view.rank - 1;
-  if (view.rank < 2 || view.rank > 4 || packed || !is_arithmetic(view.dtype) || !has_usual_memory(view))
-    check_tensor(function, name, view, packed);
-  if (view.rank == 2) return {1, 1, view.shape[0], view.shape[1], {data, view.dtype, 0, 0, view.strides[0]}};
-  const bool blhd = layout == Layout::blhd || packed;
-  const int heads = blhd ? dim - 1 : dim - 2, seqlen = blhd ? dim - 2 : dim - 1;
-  const bool batched = view.rank == 4;
-  return {batched ? view.shape[0] : 1,
-          view.shape[heads],
-          view.shape[seqlen],
-          view.shape[dim],
-          {data, view.dtype, batched ? view.strides[0] : 0, view.strides[heads], view.strides[seqlen]}};
-}
-
-void expect_equal(std::string_view function, std::string_view name, std::string_view what, std::int64_t got,
-                  std::string_view other, std::int64_t wanted) {
+void expect_equal(std::string_view function, const char* name, const char* what, std::int64_t got,
+                  const char* other, std::int64_t wanted) {
   if (got != wanted) refuse(function, name, " has ", what, ' ', got, " but ", other, " has ", wanted);
-}
-
-void fill_shapes(std::string_view function, const TensorView& q, const TensorView& k, const TensorView& v,
-                 const MutableTensorView& o, const AttentionOptions& options, AttentionParams& p) {
-  const bool packed_q = bool(options.cu_seqlens_q), packed_k = bool(options.cu_seqlens_k);
-  const bool paged = bool(options.block_table);
-  if (o.rank != q.rank || (!paged && (k.rank != q.rank || v.rank != q.rank)))
-    refuse(function, "q, k, v and o must have the same rank, but they have shapes ", to_string(q.dims()), ", ",
-           to_string(k.dims()), ", ", to_string(v.dims()), " and ", to_string(o.dims()));
-  if (paged && (k.rank != 4 || v.rank != 4))
-    refuse(function, "k and v must be pages of rank 4 with a block_table, but they have shapes ",
-           to_string(k.dims()), " and ", to_string(v.dims()));
-  const auto qa = axes_of(function, "q", q, q.data, options.layout, packed_q);
-  const auto ka = axes_of(function, "k", k, k.data, options.layout, packed_k);
-  const auto va = axes_of(function, "v", v, v.data, options.layout, packed_k);
-  const auto oa = axes_of(function, "o", o, o.mutable_data(), options.layout, packed_q);
-  expect_equal(function, "k", "head_dim", ka.dim, "q", qa.dim);
-  expect_equal(function, "v", paged ? "page size" : "seqlen", va.seqlen, "k", ka.seqlen);
-  expect_equal(function, "v", "heads", va.heads, "k", ka.heads);
-  if (!paged) expect_equal(function, "k", "batch", ka.batch, "q", qa.batch);
-  expect_equal(function, "v", paged ? "pages" : "batch", va.batch, "k", ka.batch);
-  expect_equal(function, "o", "batch", oa.batch, "q", qa.batch);
-  expect_equal(function, "o", "heads", oa.heads, "q", qa.heads);
-  expect_equal(function, "o", "seqlen", oa.seqlen, "q", qa.seqlen);
-  expect_equal(function, "o", "head_dim_v", oa.dim, "v", va.dim);
-  if (qa.dim < 1) refuse(function, "q must have a head_dim of at least 1, but it has shape ", to_string(q.dims()));
-  if (va.dim < 1)
-    refuse(function, "v must have a head_dim_v of at least 1, but it has shape ", to_string(v.dims()));
-  if (qa.heads != ka.heads && qa.heads > 0 && (ka.heads == 0 || qa.heads % ka.heads != 0))
-    refuse(function, "q has ", qa.heads, " heads, which is no multiple of the ", ka.heads, " heads of k");
-  constexpr std::int64_t kLongest = std::int64_t{1} << 40;
-  if (qa.seqlen > kLongest || ka.seqlen > kLongest || qa.dim > kLongest || va.dim > kLongest)
-    refuse(function, "no dimension may be longer than 2^40");
-  const bool doubles = q.dtype == DType::f64;
-  if ((k.dtype == DType::f64) != doubles || (v.dtype == DType::f64) != doubles ||
-      (o.dtype == DType::f64) != doubles)
-    refuse(function, "q, k, v and o must all be f64 or none, but they are ", name_of(q.dtype), ", ",
-           name_of(k.dtype), ", ", name_of(v.dtype), " and ", name_of(o.dtype));
-  p.batch = qa.batch;
-  p.num_heads = qa.heads;
-  p.num_kv_heads = ka.heads;
-  p.seqlen_q = qa.seqlen;
-  p.seqlen_k = ka.seqlen;
-  p.head_dim = qa.dim;
-  p.head_dim_v = va.dim;
-  p.q = qa.matrix;
-  p.k = ka.matrix;
-  p.v = va.matrix;
-  p.o = oa.matrix;
 }
 
 /// Copies an i32 or i64 view of `count` numbers into `out`.
@@ -286,16 +238,12 @@ void fill_head_numbers(std::string_view function, const AttentionOptions& option
 }
 
 void fill_numbers(std::string_view function, const AttentionOptions& options, AttentionParams& p) {
-  const double scale = options.scale ? *options.scale : 1.0 / std::sqrt(static_cast<double>(p.head_dim));
-  if (!std::isfinite(scale)) refuse(function, "scale must be a finite number, got ", scale);
   if (!(options.softcap >= 0.0) || !std::isfinite(options.softcap))
     refuse(function, "softcap must be 0 (off) or a positive number, got ", options.softcap);
   if (!(options.dropout_p >= 0.0 && options.dropout_p < 1.0))
     refuse(function, "dropout_p must be at least 0 and below 1, got ", options.dropout_p);
-  if (options.num_threads < 0) refuse(function, "num_threads must be 0 or more, got ", options.num_threads);
   if (options.score_block_effect && !options.score_modifier)
     refuse(function, "score_block_effect was given without score_modifier");
-  p.scale = scale;
   p.softcap = options.softcap;
   p.score_modifier = options.score_modifier;
   p.score_block_effect = options.score_block_effect;
@@ -325,27 +273,83 @@ HeadedMatrix<void> output_per_head(std::string_view function, std::string_view n
           q.rank > 2 ? view.strides[row - 1] : 0, view.strides[row]};
 }
 
-/// Whether the smallest problems' path may take it.
-bool is_plain(const AttentionOptions& o, const AttentionParams& p) {
-  const bool f32 =
-      p.q.dtype == DType::f32 && p.k.dtype == DType::f32 && p.v.dtype == DType::f32 && p.o.dtype == DType::f32;
-  return f32 && o.causal == Causal::none && o.window_left == -1 && o.window_right == -1 && o.softcap == 0.0 &&
-         o.dropout_p == 0.0 && !o.score_modifier && !o.query_offset &&
+}  // namespace
+
+AttentionOperands check_operands(const TensorView& q, const TensorView& k, const TensorView& v,
+                                 const MutableTensorView& o, const AttentionOptions& options,
+                                 std::string_view function) {
+  const bool packed_q = bool(options.cu_seqlens_q), packed_k = bool(options.cu_seqlens_k);
+  const bool paged = bool(options.block_table);
+  if (o.rank != q.rank || (!paged && (k.rank != q.rank || v.rank != q.rank)))
+    refuse(function, "q, k, v and o must have the same rank, but they have shapes ", to_string(q.dims()), ", ",
+           to_string(k.dims()), ", ", to_string(v.dims()), " and ", to_string(o.dims()));
+  if (paged && (k.rank != 4 || v.rank != 4))
+    refuse(function, "k and v must be pages of rank 4 with a block_table, but they have shapes ",
+           to_string(k.dims()), " and ", to_string(v.dims()));
+  if (packed_q || packed_k || !is_usual(q) || !is_usual(k) || !is_usual(v) || !is_usual(o)) {
+    check_tensor(function, "q", q, packed_q);
+    check_tensor(function, "k", k, packed_k);
+    check_tensor(function, "v", v, packed_k);
+    check_tensor(function, "o", o, packed_q);
+  }
+  const bool blhd = options.layout == Layout::blhd;
+  const Axes q_axes = axes_of(q, blhd || packed_q), k_axes = axes_of(k, blhd || packed_k);
+  AttentionOperands p;
+  p.batch = length(q, q_axes.batch);
+  p.num_heads = length(q, q_axes.heads);
+  p.num_kv_heads = length(k, k_axes.heads);
+  p.seqlen_q = q.shape[q_axes.seqlen];
+  p.seqlen_k = k.shape[k_axes.seqlen];
+  p.head_dim = q.shape[q_axes.dim];
+  p.head_dim_v = v.shape[k_axes.dim];
+  const std::int64_t kv_batch = length(k, k_axes.batch);
+  expect_equal(function, "k", "head_dim", k.shape[k_axes.dim], "q", p.head_dim);
+  expect_equal(function, "v", paged ? "page size" : "seqlen", v.shape[k_axes.seqlen], "k", p.seqlen_k);
+  expect_equal(function, "v", "heads", length(v, k_axes.heads), "k", p.num_kv_heads);
+  if (!paged) expect_equal(function, "k", "batch", kv_batch, "q", p.batch);
+  expect_equal(function, "v", paged ? "pages" : "batch", length(v, k_axes.batch), "k", kv_batch);
+  expect_equal(function, "o", "batch", length(o, q_axes.batch), "q", p.batch);
+  expect_equal(function, "o", "heads", length(o, q_axes.heads), "q", p.num_heads);
+  expect_equal(function, "o", "seqlen", o.shape[q_axes.seqlen], "q", p.seqlen_q);
+  expect_equal(function, "o", "head_dim_v", o.shape[q_axes.dim], "v", p.head_dim_v);
+  if (p.head_dim < 1)
+    refuse(function, "q must have a head_dim of at least 1, but it has shape ", to_string(q.dims()));
+  if (p.head_dim_v < 1)
+    refuse(function, "v must have a head_dim_v of at least 1, but it has shape ", to_string(v.dims()));
+  p.scale = options.scale ? *options.scale : 1.0 / std::sqrt(static_cast<double>(p.head_dim));
+  if (!std::isfinite(p.scale)) refuse(function, "scale must be a finite number, got ", p.scale);
+  if (p.num_heads != p.num_kv_heads && p.num_heads > 0 &&
+      (p.num_kv_heads == 0 || p.num_heads % p.num_kv_heads != 0))
+    refuse(function, "q has ", p.num_heads, " heads, which is no multiple of the ", p.num_kv_heads, " heads of k");
+  constexpr std::int64_t kLongest = std::int64_t{1} << 40;
+  if (p.seqlen_q > kLongest || p.seqlen_k > kLongest || p.head_dim > kLongest || p.head_dim_v > kLongest)
+    refuse(function, "no dimension may be longer than 2^40");
+  const bool doubles = q.dtype == DType::f64;
+  if ((k.dtype == DType::f64) != doubles || (v.dtype == DType::f64) != doubles ||
+      (o.dtype == DType::f64) != doubles)
+    refuse(function, "q, k, v and o must all be f64 or none, but they are ", name_of(q.dtype), ", ",
+           name_of(k.dtype), ", ", name_of(v.dtype), " and ", name_of(o.dtype));
+  if (options.num_threads < 0) refuse(function, "num_threads must be 0 or more, got ", options.num_threads);
+  p.q = matrix_of(q, q.data, q_axes);
+  p.k = matrix_of(k, k.data, k_axes);
+  p.v = matrix_of(v, v.data, k_axes);
+  p.o = matrix_of(o, o.mutable_data(), q_axes);
+  return p;
+}
+
+bool has_operands_only(const AttentionOptions& o) {
+  return o.causal == Causal::none && o.window_left == -1 && o.window_right == -1 && o.softcap == 0.0 &&
+         o.dropout_p == 0.0 && !o.score_modifier && !o.score_block_effect && !o.query_offset &&
          (o.mask.rank | o.block_mask.rank | o.query_offsets.rank | o.kv_lengths.rank | o.cu_seqlens_q.rank |
           o.cu_seqlens_k.rank | o.block_table.rank | o.alibi_slopes.rank | o.sinks.rank | o.lse.rank |
           o.weights.rank | o.scores.rank) == 0;
 }
 
-}  // namespace
-
-AttentionArguments::AttentionArguments(const TensorView& q, const TensorView& k, const TensorView& v,
-                                       const MutableTensorView& o, const AttentionOptions& options,
-                                       std::string_view function) {
+AttentionArguments::AttentionArguments(const AttentionOperands& operands, const TensorView& q, const TensorView& k,
+                                       const AttentionOptions& options, std::string_view function)
+    : params{operands} {
   AttentionParams& p = params;
-  fill_shapes(function, q, k, v, o, options, p);
   fill_numbers(function, options, p);
-  p.is_plain = is_plain(options, p);
-  if (p.is_plain) return;
   fill_documents(function, options, cu_seqlens_q_, cu_seqlens_k_, p);
   fill_pages(function, options, p);
   fill_positions(function, options, query_offsets_, kv_lengths_, p);
@@ -359,6 +363,11 @@ AttentionArguments::AttentionArguments(const TensorView& q, const TensorView& k,
   p.score_stage = options.score_stage;
   if (options.block_table) check_pages(function, k.shape[0], p);
 }
+
+AttentionArguments::AttentionArguments(const TensorView& q, const TensorView& k, const TensorView& v,
+                                       const MutableTensorView& o, const AttentionOptions& options,
+                                       std::string_view function)
+    : AttentionArguments(check_operands(q, k, v, o, options, function), q, k, options, function) {}
 
 Tensor output_like(std::string_view function, const TensorView& q, const TensorView& v) {
   if (q.rank < 2 || q.rank > 4 || v.rank < 2 || v.rank > 4)

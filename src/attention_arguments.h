@@ -10,10 +10,22 @@
 
 namespace saccade {
 
+/// The tensors and scale of a call. Throws std::invalid_argument as attention() says, in the name of `function`;
+/// the options that take no part in them are not looked at.
+AttentionOperands check_operands(const TensorView& q, const TensorView& k, const TensorView& v,
+                                 const MutableTensorView& o, const AttentionOptions& options,
+                                 std::string_view function);
+
+/// Whether no option adds to the operands, so that they are all there is to a call.
+bool has_operands_only(const AttentionOptions& options);
+
 /// Throws std::invalid_argument as attention() says, in the name of `function`. `params` points into the caller's
 /// tensors and into this object.
 class AttentionArguments {
  public:
+  /// `operands`: those of a call with q and k.
+  AttentionArguments(const AttentionOperands& operands, const TensorView& q, const TensorView& k,
+                     const AttentionOptions& options, std::string_view function);
   AttentionArguments(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& o,
                      const AttentionOptions& options, std::string_view function);
   AttentionArguments(const AttentionArguments&) = delete;

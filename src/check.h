@@ -11,9 +11,10 @@
 
 namespace saccade {
 
-/// Throws std::invalid_argument("[function] " + the parts, one after the other).
+/// Throws std::invalid_argument("[function] " + the parts, one after the other). Takes them by value: what a
+/// caller has in registers would have to lie in memory for a reference, also where nothing is refused.
 template <class... Parts>
-[[noreturn, gnu::cold, gnu::noinline]] void refuse(std::string_view function, const Parts&... parts) {
+[[noreturn, gnu::cold, gnu::noinline]] void refuse(std::string_view function, Parts... parts) {
   std::ostringstream text;
   text << '[' << function << "] ";
   (text << ... << parts);

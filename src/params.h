@@ -13,9 +13,9 @@ namespace saccade {
 /// void or const void.
 template <class Void>
 struct HeadedMatrix {
-  Void* data = nullptr;
-  DType dtype = DType::f32;
-  std::int64_t batch_stride = 0, head_stride = 0, row_stride = 0;
+  Void* data;
+  DType dtype;
+  std::int64_t batch_stride, head_stride, row_stride;
 
   template <class T>
   auto* row(std::int64_t batch, std::int64_t head, std::int64_t index) const {
@@ -60,8 +60,8 @@ struct MaskParams {
   }
 };
 
-struct AttentionParams {
-  // Always set, and left uninitialised before: clearing them would be a tenth of the smallest call.
+/// What every call has: tensors and their lengths. All of it is set, and left uninitialised before.
+struct AttentionOperands {
   std::int64_t batch, num_heads, num_kv_heads;
   std::int64_t seqlen_q, seqlen_k;  // of the longest document, in a packed batch
   std::int64_t head_dim, head_dim_v;
@@ -69,9 +69,10 @@ struct AttentionParams {
   HeadedMatrix<const void> k;  // [batch, num_kv_heads, seqlen_k, head_dim]; paged: a page for a batch entry
   HeadedMatrix<const void> v;  // [batch, num_kv_heads, seqlen_k, head_dim_v]
   HeadedMatrix<void> o;        // [batch, num_heads, seqlen_q, head_dim_v]
+  double scale;
+};
 
-  bool is_plain = false;  // f32 throughout, and no option but a scale
-  double scale = 1.0;
+struct AttentionParams : AttentionOperands {
   double softcap = 0.0;  // 0: off
 
   bool causal = false;
@@ -86,8 +87,8 @@ struct AttentionParams {
   const std::int32_t* block_table = nullptr;  // [batch, ...]
   std::int64_t block_table_stride = 0, page_size = 0;
 
-  MaskParams mask;
-  MaskParams block_mask;  // boolean, one for each block
+  MaskParams mask{};
+  MaskParams block_mask{};  // boolean, one for each block
   std::int64_t block_mask_q = 1, block_mask_k = 1;
   ScoreModifier score_modifier = nullptr;
   ScoreBlockEffect score_block_effect = nullptr;

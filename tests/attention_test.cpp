@@ -129,15 +129,18 @@ TEST_P(AttentionOnIsa, EmptyInputsAreNoErrors) {
 }
 
 TEST_P(AttentionOnIsa, WritesNothingBetweenTheRowsOfItsOutput) {
-  cases::ScatteredTensor o(DType::f32, {2, 9, 5}, {0, 1}, 3);
-  const Tensor q = random_tensor({2, 9, 5}, 1), k = random_tensor({2, 20, 5}, 2), v = random_tensor({2, 20, 5}, 3);
-  attention(q, k, v, o.view());
-  EXPECT_EQ(o.written(), 2 * 9 * 5);
+  for (std::int64_t keys : {6, 20}) {
+    cases::ScatteredTensor o(DType::f32, {2, 9, 5}, {0, 1}, 3);
+    const Tensor q = random_tensor({2, 9, 5}, 1), k = random_tensor({2, keys, 5}, 2),
+                 v = random_tensor({2, keys, 5}, 3);
+    attention(q, k, v, o.view());
+    EXPECT_EQ(o.written(), 2 * 9 * 5) << keys;
+  }
 }
 
 TEST_P(AttentionOnIsa, SmallProblemsHaveTheBitsOfTheTiledPath) {
   for (std::int64_t keys = 1; keys <= 16; ++keys) {
-    for (std::int64_t dim : {1, 2, 3, 4, 7, 16}) {
+    for (std::int64_t dim : {1, 2, 3, 4, 7, 16, 33, 64}) {
       const Tensor q = random_tensor({2, 9, dim}, 1), k = random_tensor({2, keys, dim}, 2),
                    v = random_tensor({2, keys, dim}, 3);
       const Tensor small = attention(q, k, v);
@@ -147,6 +150,17 @@ TEST_P(AttentionOnIsa, SmallProblemsHaveTheBitsOfTheTiledPath) {
       EXPECT_TRUE(same_bits(attention(q, k, v, {.kv_lengths = lengths}), small)) << keys << " keys of " << dim;
       EXPECT_TRUE(same_bits(attention(q, k, v, {.lse = lse}), small)) << keys << " keys of " << dim;
     }
+  }
+}
+
+TEST_P(AttentionOnIsa, SmallProblemsOfManyRowsAndHeadsHaveThemToo) {
+  const Tensor k = random_tensor({2, 3, 9, 40}, 2), v = random_tensor({2, 3, 9, 35}, 3);
+  for (std::int64_t rows : {7, 1003}) {
+    const Tensor q = random_tensor({2, 6, rows, 40}, 1);
+    Tensor lse(DType::f32, {2, 6, rows});
+    const Tensor tiled = attention(q, k, v, {.lse = lse});
+    for (int threads : {1, 3})
+      EXPECT_TRUE(same_bits(attention(q, k, v, {.num_threads = threads}), tiled)) << rows << " rows, " << threads;
   }
 }
 

@@ -139,6 +139,9 @@ struct AttentionOptions {
   int num_threads = 0;
 };
 
+/// What a call without options takes. It is made once: AttentionOptions are more bytes than the smallest problems.
+inline constexpr AttentionOptions kDefaultAttentionOptions{};
+
 /// o = softmax(scale * q k^T + ...) v for every batch entry and head.
 ///
 /// Shapes (bhld): q [batch, num_heads, seqlen_q, head_dim], k [batch, num_kv_heads, seqlen_k, head_dim],
@@ -163,11 +166,11 @@ struct AttentionOptions {
 /// Sources: Vaswani et al., arXiv:1706.03762; online softmax, arXiv:1805.02867; FlashAttention-2,
 /// arXiv:2307.08691.
 void attention(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& o,
-               const AttentionOptions& options = {});
+               const AttentionOptions& options = kDefaultAttentionOptions);
 
 /// The same, returning o in a tensor of its own, of q's element type.
 Tensor attention(const TensorView& q, const TensorView& k, const TensorView& v,
-                 const AttentionOptions& options = {});
+                 const AttentionOptions& options = kDefaultAttentionOptions);
 
 /// The standard slopes of ALiBi (arXiv:2108.12409): f32 [num_heads], the geometric sequence 2^(-8 i / n), i = 1
 /// ... n, for a power of two; other head counts take those of the next lower power of two and then every other one

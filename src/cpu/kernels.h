@@ -73,10 +73,10 @@ struct KernelSet {
   AttentionKernels f32;  // f32, bf16, f16
   const AttentionKernels* f64 = nullptr;
 
-  /// A path for heads of a few keys and dimensions, f32: no packing, no scratch, no threads. Returns whether o is
-  /// finite: where a score of -inf hides a key, the weight of 0 may have met a NaN.
-  bool (*is_small)(const AttentionParams&);
-  bool (*forward_small)(const AttentionParams&, std::int64_t batch, std::int64_t head);
+  /// A path for heads of a few keys and dimensions, f32, without options: no packing, no scratch, no threads.
+  /// Returns whether o is finite: where a score of -inf hides a key, the weight of 0 may have met a NaN.
+  bool (*is_small)(const AttentionOperands&);
+  bool (*forward_small)(const AttentionOperands&, const QueryRows&);
 
   /// Rows [row, row_end) of a projection, and linear_block_columns columns from `column` on. The scratch holds
   /// d_in * linear_block_columns floats.

@@ -136,28 +136,60 @@ SACCADE_INLINE void row_sums(const float* rows, float* sums) {
   for (int i = 0; i < kRows; ++i) sums[i] = reduce_add(load(rows + i * kWidth));
 }
 
+SACCADE_INLINE void transpose_halves(Vec* r) {
+  const __m256d a = _mm256_castps_pd(_mm256_unpacklo_ps(r[0], r[1]));
+  const __m256d b = _mm256_castps_pd(_mm256_unpacklo_ps(r[2], r[3]));
+  const __m256d c = _mm256_castps_pd(_mm256_unpackhi_ps(r[0], r[1]));
+  const __m256d d = _mm256_castps_pd(_mm256_unpackhi_ps(r[2], r[3]));
+  r[0] = _mm256_castpd_ps(_mm256_unpacklo_pd(a, b));
+  r[1] = _mm256_castpd_ps(_mm256_unpackhi_pd(a, b));
+  r[2] = _mm256_castpd_ps(_mm256_unpacklo_pd(c, d));
+  r[3] = _mm256_castpd_ps(_mm256_unpackhi_pd(c, d));
+}
+
 SACCADE_INLINE void transpose_tile(const float* from, std::int64_t from_stride, float* to,
                                    std::int64_t to_stride) {
-  __m256 r[8], t[8];
+  Vec r[8];
   SACCADE_UNROLL
-  for (int i = 0; i < 8; ++i) r[i] = _mm256_loadu_ps(from + i * from_stride);
-  SACCADE_UNROLL
-  for (int i = 0; i < 4; ++i) {
-    t[2 * i] = _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);
-    t[2 * i + 1] = _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
-  }
-  SACCADE_UNROLL
-  for (int i = 0; i < 2; ++i) {
-    r[4 * i] = _mm256_shuffle_ps(t[4 * i], t[4 * i + 2], 0x44);
-    r[4 * i + 1] = _mm256_shuffle_ps(t[4 * i], t[4 * i + 2], 0xee);
-    r[4 * i + 2] = _mm256_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0x44);
-    r[4 * i + 3] = _mm256_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0xee);
-  }
+  for (int i = 0; i < 8; ++i) r[i] = loadu(from + i * from_stride);
+  transpose_halves(r);
+  transpose_halves(r + 4);
   SACCADE_UNROLL
   for (int i = 0; i < 4; ++i) {
     _mm256_store_ps(to + i * to_stride, _mm256_permute2f128_ps(r[i], r[4 + i], 0x20));
     _mm256_store_ps(to + (i + 4) * to_stride, _mm256_permute2f128_ps(r[i], r[4 + i], 0x31));
   }
+}
+
+template <int kHalf>
+SACCADE_INLINE void load_half(const float* from, std::int64_t stride, int rows, __m128i columns, Vec* r) {
+  SACCADE_UNROLL
+  for (int i = 0; i < 4; ++i)
+    if (const int row = 4 * kHalf + i; row < rows)
+      r[i] = _mm256_insertf128_ps(r[i], _mm_maskload_ps(from + row * stride, columns), kHalf);
+}
+template <int kHalf>
+SACCADE_INLINE void store_half(float* to, std::int64_t stride, int rows, __m128i columns, const Vec* r) {
+  SACCADE_UNROLL
+  for (int i = 0; i < 4; ++i)
+    if (const int row = 4 * kHalf + i; row < rows)
+      _mm_maskstore_ps(to + row * stride, columns, _mm256_extractf128_ps(r[i], kHalf));
+}
+SACCADE_INLINE void load_columns(const float* from, std::int64_t stride, int rows, int columns, Vec* x) {
+  const __m128i some = _mm256_castsi256_si128(first(columns));
+  Vec r[4] = {zero(), zero(), zero(), zero()};
+  load_half<0>(from, stride, rows, some, r);
+  load_half<1>(from, stride, rows, some, r);
+  transpose_halves(r);
+  SACCADE_UNROLL
+  for (int i = 0; i < 4; ++i) x[i] = r[i];
+}
+SACCADE_INLINE void store_columns(float* to, std::int64_t stride, int rows, int columns, const Vec* x) {
+  const __m128i some = _mm256_castsi256_si128(first(columns));
+  Vec r[4] = {x[0], x[1], x[2], x[3]};
+  transpose_halves(r);
+  store_half<0>(to, stride, rows, some, r);
+  store_half<1>(to, stride, rows, some, r);
 }
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

@@ -185,26 +185,26 @@ SACCADE_INLINE void row_sums(const float* rows, float* sums) {
   store(sums, _mm512_permutexvar_ps(_mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0), sum));
 }
 
+/// Transposes the 4 x 4 numbers that each quarter of four vectors holds.
+SACCADE_INLINE void transpose_quarters(Vec* r) {
+  const __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(r[0], r[1]));
+  const __m512d b = _mm512_castps_pd(_mm512_unpacklo_ps(r[2], r[3]));
+  const __m512d c = _mm512_castps_pd(_mm512_unpackhi_ps(r[0], r[1]));
+  const __m512d d = _mm512_castps_pd(_mm512_unpackhi_ps(r[2], r[3]));
+  r[0] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
+  r[1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
+  r[2] = _mm512_castpd_ps(_mm512_unpacklo_pd(c, d));
+  r[3] = _mm512_castpd_ps(_mm512_unpackhi_pd(c, d));
+}
+
 /// Writes the transpose of the 16 x 16 numbers at `from` (rows `from_stride` apart) to aligned rows of `to`.
 SACCADE_INLINE void transpose_tile(const float* from, std::int64_t from_stride, float* to,
                                    std::int64_t to_stride) {
-  __m512 r[16], t[16];
+  Vec r[16];
   SACCADE_UNROLL
-  for (int i = 0; i < 16; ++i) r[i] = _mm512_loadu_ps(from + i * from_stride);
+  for (int i = 0; i < 16; ++i) r[i] = loadu(from + i * from_stride);
   SACCADE_UNROLL
-  for (int i = 0; i < 8; ++i) {
-    t[2 * i] = _mm512_unpacklo_ps(r[2 * i], r[2 * i + 1]);
-    t[2 * i + 1] = _mm512_unpackhi_ps(r[2 * i], r[2 * i + 1]);
-  }
-  SACCADE_UNROLL
-  for (int i = 0; i < 4; ++i) {
-    const __m512d a = _mm512_castps_pd(t[4 * i]), b = _mm512_castps_pd(t[4 * i + 2]);
-    const __m512d c = _mm512_castps_pd(t[4 * i + 1]), d = _mm512_castps_pd(t[4 * i + 3]);
-    r[4 * i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
-    r[4 * i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
-    r[4 * i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(c, d));
-    r[4 * i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(c, d));
-  }
+  for (int i = 0; i < 16; i += 4) transpose_quarters(r + i);
   SACCADE_UNROLL
   for (int i = 0; i < 4; ++i) {
     const __m512 a = _mm512_shuffle_f32x4(r[i], r[4 + i], 0x88), b = _mm512_shuffle_f32x4(r[i], r[4 + i], 0xdd);
@@ -215,6 +215,44 @@ SACCADE_INLINE void transpose_tile(const float* from, std::int64_t from_stride, 
     _mm512_store_ps(to + (i + 8) * to_stride, _mm512_shuffle_f32x4(a, c, 0xdd));
     _mm512_store_ps(to + (i + 12) * to_stride, _mm512_shuffle_f32x4(b, d, 0xdd));
   }
+}
+
+/// Rows 4 * kQuarter ... 4 * kQuarter + 3 in that quarter of r[0] ... r[3].
+template <int kQuarter>
+SACCADE_INLINE void load_quarter(const float* from, std::int64_t stride, int rows, __mmask8 columns, Vec* r) {
+  SACCADE_UNROLL
+  for (int i = 0; i < 4; ++i)
+    if (const int row = 4 * kQuarter + i; row < rows)
+      r[i] = _mm512_insertf32x4(r[i], _mm_maskz_loadu_ps(columns, from + row * stride), kQuarter);
+}
+template <int kQuarter>
+SACCADE_INLINE void store_quarter(float* to, std::int64_t stride, int rows, __mmask8 columns, const Vec* r) {
+  SACCADE_UNROLL
+  for (int i = 0; i < 4; ++i)
+    if (const int row = 4 * kQuarter + i; row < rows)
+      _mm_mask_storeu_ps(to + row * stride, columns, _mm512_extractf32x4_ps(r[i], kQuarter));
+}
+/// Up to four columns of up to kWidth rows: x[c] has column c, a row a lane; 0 where there is none.
+SACCADE_INLINE void load_columns(const float* from, std::int64_t stride, int rows, int columns, Vec* x) {
+  const auto some = static_cast<__mmask8>(first(columns));
+  Vec r[4] = {zero(), zero(), zero(), zero()};
+  load_quarter<0>(from, stride, rows, some, r);
+  load_quarter<1>(from, stride, rows, some, r);
+  load_quarter<2>(from, stride, rows, some, r);
+  load_quarter<3>(from, stride, rows, some, r);
+  transpose_quarters(r);
+  SACCADE_UNROLL
+  for (int i = 0; i < 4; ++i) x[i] = r[i];
+}
+/// The reverse.
+SACCADE_INLINE void store_columns(float* to, std::int64_t stride, int rows, int columns, const Vec* x) {
+  const auto some = static_cast<__mmask8>(first(columns));
+  Vec r[4] = {x[0], x[1], x[2], x[3]};
+  transpose_quarters(r);
+  store_quarter<0>(to, stride, rows, some, r);
+  store_quarter<1>(to, stride, rows, some, r);
+  store_quarter<2>(to, stride, rows, some, r);
+  store_quarter<3>(to, stride, rows, some, r);
 }
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

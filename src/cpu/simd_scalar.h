@@ -85,4 +85,11 @@ SACCADE_INLINE void row_sums(const Scalar* rows, Scalar* sums) {
 
 SACCADE_INLINE void transpose_tile(const Scalar* from, std::int64_t, Scalar* to, std::int64_t) { *to = *from; }
 
+SACCADE_INLINE void load_columns(const Scalar* from, std::int64_t, int, int columns, Vec* x) {
+  for (int c = 0; c < 4; ++c) x[c] = load_first(from + c, columns - c);
+}
+SACCADE_INLINE void store_columns(Scalar* to, std::int64_t, int, int columns, const Vec* x) {
+  for (int c = 0; c < columns; ++c) to[c] = x[c];
+}
+
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

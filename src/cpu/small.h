@@ -9,98 +9,141 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-inline constexpr std::int64_t kSmallKeys = 16, kSmallHeadDim = 16;
+inline constexpr std::int64_t kSmallKeys = 16, kSmallHeadDim = 64;
 
-inline bool is_small(const AttentionParams& p) {
-  return p.seqlen_k > 0 && p.seqlen_k <= kSmallKeys && p.head_dim <= kSmallHeadDim &&
-         p.head_dim_v <= kSmallHeadDim && p.is_plain;
+inline bool is_small(const AttentionOperands& p) {
+  const bool f32 =
+      p.q.dtype == DType::f32 && p.k.dtype == DType::f32 && p.v.dtype == DType::f32 && p.o.dtype == DType::f32;
+  return f32 && p.seqlen_k > 0 && p.seqlen_k <= kSmallKeys && p.head_dim <= kSmallHeadDim &&
+         p.head_dim_v <= kSmallHeadDim;
 }
 
-/// The sum of x[0 ... n), added up as reduce_add adds the lanes in which forward.h keeps them.
-inline Vec sum_of_keys(const Vec (&x)[kSmallKeys], std::int64_t n) {
-  Vec sums[kSmallKeys];
-  for (std::int64_t j = 0; j < n; ++j) sums[j] = x[j];
+/// The sum of x[0 ... n), added up as reduce_add adds the lanes in which forward.h keeps them: that of every
+/// kStep-th number from j on.
+template <int kStep = 1>
+SACCADE_INLINE Vec sum_of_keys(const Vec* x, std::int64_t n, std::int64_t j = 0) {
   if constexpr (kWidth == 1) {
-    for (std::int64_t j = 1; j < n; ++j) sums[0] = add(sums[0], sums[j]);
+    Vec sum = x[0];
+    for (j = 1; j < n; ++j) sum = add(sum, x[j]);
+    return sum;
+  } else if constexpr (kStep == kSmallKeys) {
+    return x[j];
   } else {
-    for (std::int64_t half = kSmallKeys / 2; half > 0; half /= 2)
-      for (std::int64_t j = 0; j + half < std::min(n, 2 * half); ++j) sums[j] = add(sums[j], sums[j + half]);
+    const Vec sum = sum_of_keys<2 * kStep>(x, n, j);
+    return j + kStep < n ? add(sum, sum_of_keys<2 * kStep>(x, n, j + kStep)) : sum;
   }
-  return sums[0];
+}
+
+/// How many of the columns before `end` load_columns takes at once.
+inline int columns_from(std::int64_t begin, std::int64_t end) {
+  return static_cast<int>(std::min<std::int64_t>(4, end - begin));
+}
+
+/// The scores of kKeys keys, and `largest` raised to them.
+template <int kKeys>
+SACCADE_INLINE void score_keys(const Vec* queries, std::int64_t head_dim, const float* k, std::int64_t k_stride,
+                               Vec* scores, Vec& largest) {
+  Vec sums[kKeys];
+  SACCADE_UNROLL
+  for (int j = 0; j < kKeys; ++j) sums[j] = zero();
+  for (std::int64_t d = 0; d < head_dim; ++d) {
+    SACCADE_UNROLL
+    for (int j = 0; j < kKeys; ++j) sums[j] = fma_broadcast(k + j * k_stride + d, queries[d], sums[j]);
+  }
+  SACCADE_UNROLL
+  for (int j = 0; j < kKeys; ++j) {
+    scores[j] = canonical_nan(sums[j]);
+    largest = max(largest, scores[j]);
+  }
+}
+
+/// kColumns columns of the output: the sums over the keys of weight times v, multiplied by `inverse`.
+template <int kColumns>
+SACCADE_INLINE void average_columns(const Vec* weights, std::int64_t seqlen_k, const float* v,
+                                    std::int64_t v_stride, Vec inverse, Vec* out) {
+  Vec sums[kColumns];
+  SACCADE_UNROLL
+  for (int c = 0; c < kColumns; ++c) sums[c] = zero();
+  for (std::int64_t j = 0; j < seqlen_k; ++j) {
+    SACCADE_UNROLL
+    for (int c = 0; c < kColumns; ++c) sums[c] = fma_broadcast(v + j * v_stride + c, weights[j], sums[c]);
+  }
+  SACCADE_UNROLL
+  for (int c = 0; c < kColumns; ++c) out[c] = mul(sums[c], inverse);
 }
 
 /// Up to kWidth query rows of one head. kDims is head_dim and head_dim_v where it is not 0: loops of known length
 /// keep the queries in registers. Returns whether all of o is finite.
 template <int kDims>
-bool forward_small_rows(const AttentionParams& p, const float* q, const float* k, const float* v, float* o,
+bool forward_small_rows(const AttentionOperands& p, const float* q, const float* k, const float* v, float* o,
                         int rows) {
+  constexpr int kMostDims = kDims ? (kDims + 3) / 4 * 4 : kSmallHeadDim;
   const std::int64_t head_dim = kDims ? kDims : p.head_dim, head_dim_v = kDims ? kDims : p.head_dim_v;
   const std::int64_t seqlen_k = p.seqlen_k, q_stride = p.q.row_stride, k_stride = p.k.row_stride;
   const std::int64_t v_stride = p.v.row_stride, o_stride = p.o.row_stride;
-  alignas(64) float transposed[kSmallHeadDim * kWidth];  // [dim][query], first of q, then of o
-  for (int i = 0; i < rows; ++i) {
-    for (std::int64_t d = 0; d < head_dim; ++d) transposed[d * kWidth + i] = q[i * q_stride + d];
-  }
-  Vec queries[kDims ? kDims : kSmallHeadDim];
+  Vec queries[kMostDims];
   const Vec factor = broadcast(static_cast<float>(p.scale * 1.4426950408889634074));
-  for (std::int64_t d = 0; d < head_dim; ++d)
-    queries[d] = canonical_nan(mul(load(transposed + d * kWidth), factor));
+  for (std::int64_t d = 0; d < head_dim; d += 4)
+    load_columns(q + d, q_stride, rows, columns_from(d, head_dim), queries + d);
+  for (std::int64_t d = 0; d < head_dim; ++d) queries[d] = mul(queries[d], factor);
 
   Vec weights[kSmallKeys];
   Vec largest = broadcast(kNoMaximum);
-  for (std::int64_t j = 0; j < seqlen_k; ++j) {
-    Vec s = zero();
-    for (std::int64_t d = 0; d < head_dim; ++d) s = fma_broadcast(k + j * k_stride + d, queries[d], s);
-    weights[j] = canonical_nan(s);
-    largest = max(largest, weights[j]);
+  std::int64_t j = 0;
+  if constexpr (kDims == 0) {  // sums over few dimensions are short enough to overlap by themselves
+    for (; j + 4 <= seqlen_k; j += 4)
+      score_keys<4>(queries, head_dim, k + j * k_stride, k_stride, weights + j, largest);
   }
-  for (std::int64_t j = 0; j < seqlen_k; ++j) weights[j] = exp2(sub(weights[j], largest));
+  for (; j < seqlen_k; ++j) score_keys<1>(queries, head_dim, k + j * k_stride, k_stride, weights + j, largest);
+  for (j = 0; j < seqlen_k; ++j) weights[j] = exp2(sub(weights[j], largest));
   const Vec inverse = div(broadcast(1.0f), sum_of_keys(weights, seqlen_k));
-  Vec out[kDims ? kDims : kSmallHeadDim];
-  for (std::int64_t d = 0; d < head_dim_v; ++d) out[d] = zero();
-  for (std::int64_t j = 0; j < seqlen_k; ++j) {
-    for (std::int64_t d = 0; d < head_dim_v; ++d) out[d] = fma_broadcast(v + j * v_stride + d, weights[j], out[d]);
-  }
   Vec finite = zero();  // stays 0 unless something is NaN or infinite
-  for (std::int64_t d = 0; d < head_dim_v; ++d) {
-    const Vec x = mul(out[d], inverse);
-    finite = fma(x, zero(), finite);
-    store(transposed + d * kWidth, x);
-  }
-  for (int i = 0; i < rows; ++i) {
-    for (std::int64_t d = 0; d < head_dim_v; ++d) o[i * o_stride + d] = transposed[d * kWidth + i];
+  for (std::int64_t d = 0; d < head_dim_v; d += 4) {
+    const int columns = columns_from(d, head_dim_v);
+    Vec out[4];
+    if (columns == 4) {
+      average_columns<4>(weights, seqlen_k, v + d, v_stride, inverse, out);
+    } else {
+      for (int c = 0; c < columns; ++c)
+        average_columns<1>(weights, seqlen_k, v + d + c, v_stride, inverse, out + c);
+    }
+    for (int c = 0; c < columns; ++c) finite = fma(out[c], zero(), finite);
+    store_columns(o + d, o_stride, rows, columns, out);
   }
   return (bits(is_nan(finite)) & ((1u << rows) - 1u)) == 0;  // lanes beyond are of no row
 }
 
 template <int kDims>
-bool forward_small_head(const AttentionParams& p, std::int64_t batch, std::int64_t head) {
+bool forward_small_head(const AttentionOperands& p, const QueryRows& rows) {
+  const std::int64_t batch = rows.batch, head = rows.head, end = std::min(p.seqlen_q, rows.row + rows.rows);
   const std::int64_t kv_head = p.num_heads == p.num_kv_heads ? head : head / (p.num_heads / p.num_kv_heads);
   const float* k = p.k.row<float>(batch, kv_head, 0);
   const float* v = p.v.row<float>(batch, kv_head, 0);
   bool finite = true;
-  for (std::int64_t row = 0; row < p.seqlen_q; row += kWidth)
+  for (std::int64_t row = rows.row; row < end; row += kWidth)
     finite &=
         forward_small_rows<kDims>(p, p.q.row<float>(batch, head, row), k, v, p.o.row<float>(batch, head, row),
-                                  static_cast<int>(std::min<std::int64_t>(kWidth, p.seqlen_q - row)));
+                                  static_cast<int>(std::min<std::int64_t>(kWidth, end - row)));
   return finite;
 }
 
-inline bool forward_small(const AttentionParams& p, std::int64_t batch, std::int64_t head) {
+inline bool forward_small(const AttentionOperands& p, const QueryRows& rows) {
   switch (p.head_dim == p.head_dim_v ? p.head_dim : 0) {
     case 2:
-      return forward_small_head<2>(p, batch, head);
+      return forward_small_head<2>(p, rows);
     case 3:
-      return forward_small_head<3>(p, batch, head);
+      return forward_small_head<3>(p, rows);
     case 4:
-      return forward_small_head<4>(p, batch, head);
+      return forward_small_head<4>(p, rows);
     default:
-      return forward_small_head<0>(p, batch, head);
+      return forward_small_head<0>(p, rows);
   }
 }
 
+inline constexpr std::int64_t kSmallInputs = 16;
+
 inline bool is_small_linear(const LinearParams& p) {
-  return p.d_in <= kSmallHeadDim && p.d_out <= kWidth && p.rows <= 64 && p.weight_out_stride == 1;
+  return p.d_in <= kSmallInputs && p.d_out <= kWidth && p.rows <= 64 && p.weight_out_stride == 1;
 }
 
 /// kIn is d_in where it is not 0.
@@ -110,7 +153,7 @@ void linear_small_of(const LinearParams& p) {
   const int n = static_cast<int>(p.d_out);
   const float* x = p.x;
   float* y = p.y;
-  Vec weight[kIn ? kIn : kSmallHeadDim];
+  Vec weight[kIn ? kIn : kSmallInputs];
   for (std::int64_t c = 0; c < d_in; ++c) weight[c] = load_first(p.weight + c * p.weight_in_stride, n);
   const Vec bias = p.bias ? load_first(p.bias, n) : zero();
   for (std::int64_t i = 0; i < rows; ++i) {
