@@ -125,7 +125,9 @@ class RowOfAttention {
     lse = largest + std::log(sum);
     if (sum == 0) sum = 1;  // a row that sees nothing: its weights are 0
     probabilities = exponentials_;
-    for (T& weight : probabilities) weight /= sum;
+    for (std::size_t j = 0; j < logits.size(); ++j) {
+      if (logits[j] != kMinusInfinity<T>) probabilities[j] /= sum;  // hidden keys have 0 of a NaN, too
+    }
 
     // 4. Some weights are dropped at random; the others grow, so that their sum stays the same on average.
     weights = probabilities;

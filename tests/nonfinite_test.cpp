@@ -24,7 +24,8 @@ class Nonfinite : public ::testing::TestWithParam<Types> {};
 INSTANTIATE_TEST_SUITE_P(Types, Nonfinite,
                          ::testing::Values(Types{DType::f32, DType::f32}, Types{DType::f64, DType::f64},
                                            Types{DType::bf16, DType::bf16}, Types{DType::f16, DType::f16},
-                                           Types{DType::f32, DType::bf16}, Types{DType::f32, DType::f16}),
+                                           Types{DType::f32, DType::bf16}, Types{DType::f32, DType::f16},
+                                           Types{DType::bf16, DType::f32}),
                          [](const auto& types) {
                            return std::string(name_of(types.param.q)) + "_" + std::string(name_of(types.param.kv));
                          });
@@ -242,10 +243,14 @@ TEST_P(Nonfinite, SeenOnesReachTheRowsThatSeeThem) {
       place.poison(c, bits);
       SCOPED_TRACE(std::string(bits.name) + " in " + place.where + ": " + cases::describe(c));
       cases::CheckedCase checked(c);
+      const std::vector<bool> receives_nan = keys_that_nan_rows_see(c);
       auto before = clean.begin();
       on_each_isa([&] {
         expect_agreement(checked);
         const Results after(c);
+        const Tensor received = Tensor::copy_of(after.found.received, DType::f64);
+        for (std::size_t i = 0; i < receives_nan.size(); ++i)
+          EXPECT_EQ(std::isnan(received.values<double>()[i]), receives_nan[i]) << "key " << i;
         for (std::int64_t row = 0; row < place.sizes.rows; ++row) {
           for (std::int64_t head = 0; head < kHeads; ++head) {
             const auto is_nan = [&](const Tensor& x) { return std::isnan(value_at(x, std::array{head, row})); };
@@ -269,6 +274,7 @@ TEST_P(Nonfinite, OptionsMayHoldThem) {
     for (const std::string what : {"mask", "sink", "slope"}) {
       SCOPED_TRACE(what + " of " + bits.name);
       cases::AttentionCase c = plain_problem(GetParam(), kTwoBlocks);
+      c.options.weights = c.weights = Tensor(c.lse.dtype(), {kHeads, kTwoBlocks.rows, kTwoBlocks.keys});
       if (what == "mask") {  // of the one key that row 5 may see
         c.options.mask = c.mask = Tensor(DType::f32, {kTwoBlocks.rows, kTwoBlocks.keys});
         put(c.mask, {5}, kMinusInfinity);
