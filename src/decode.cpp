@@ -21,21 +21,54 @@ struct Unit {
   std::size_t states = 0;  // offset of its states, in bytes
 };
 
-std::vector<Unit> units_of(const AttentionParams& p, const cpu::DecodePlan& plan) {
+/// Keys after which the heads of a unit take turns, where they should: a page holds the keys of all heads, and
+/// memory wants to be read in order. 0: each head's keys lie together, and are best read alone.
+std::int64_t turn_of(const AttentionParams& p, const cpu::DecodePlan& plan) {
+  constexpr std::int64_t kShortest = 16;
+  if (p.num_kv_heads == 1) return 0;
+  if (p.k.head_stride < p.k.row_stride) return kShortest;
+  if (p.block_table == nullptr) return 0;
+  return std::clamp((p.page_size + kShortest - 1) / kShortest * kShortest, kShortest, plan.piece);
+}
+
+/// As many heads as share the second-level cache for their scores, but none at the cost of idle threads.
+std::int64_t heads_together(const AttentionParams& p, const cpu::DecodePlan& plan, int threads) {
+  constexpr std::int64_t kMostRows = 64;
+  const std::int64_t rows = p.seqlen_q * (p.num_heads / p.num_kv_heads);
+  std::int64_t pieces = 0;
+  for (std::int64_t b = 0; b < p.batch; ++b) {
+    const KeyRange keys = p.readable_keys(b);
+    if (keys.begin < keys.end) pieces += (keys.end - 1) / plan.piece + 1 - keys.begin / plan.piece;
+  }
+  std::int64_t heads = p.num_kv_heads;
+  while (heads > 1 &&
+         (heads * std::min(rows, cpu::kDecodeMostRows) > kMostRows || pieces * (p.num_kv_heads / heads) < threads))
+    heads = (heads + 1) / 2;
+  return heads;
+}
+
+std::vector<Unit> units_of(const AttentionParams& p, const cpu::DecodePlan& plan, int threads) {
+  const std::int64_t turn = turn_of(p, plan);
+  const std::int64_t together = turn > 0 ? heads_together(p, plan, threads) : 1;
   std::vector<Unit> units;
   std::size_t states = 0;
   for (std::int64_t b = 0; b < p.batch; ++b) {
     const KeyRange keys = p.readable_keys(b);
     const std::int64_t rows = p.rows(b) * (p.num_heads / p.num_kv_heads);
-    for (std::int64_t h = 0; h < p.num_kv_heads; ++h) {
+    for (std::int64_t h = 0; h < p.num_kv_heads; h += together) {
       for (std::int64_t first = 0; first < rows; first += cpu::kDecodeMostRows) {
-        Unit unit{{b, h, first, std::min(cpu::kDecodeMostRows, rows - first)}};
+        Unit unit{{.batch = b,
+                   .kv_head = h,
+                   .kv_heads = std::min(together, p.num_kv_heads - h),
+                   .first = first,
+                   .count = std::min(cpu::kDecodeMostRows, rows - first),
+                   .turn = together > 1 ? turn : plan.piece}};
         if (keys.begin < keys.end) {
           unit.first_piece = keys.begin / plan.piece;
           unit.pieces = (keys.end - 1) / plan.piece + 1 - unit.first_piece;
         }
         unit.states = states;
-        states += plan.state * static_cast<std::size_t>(unit.rows.count * unit.pieces);
+        states += plan.state * static_cast<std::size_t>(unit.rows.kv_heads * unit.rows.count * unit.pieces);
         units.push_back(unit);
       }
     }
@@ -45,20 +78,24 @@ std::vector<Unit> units_of(const AttentionParams& p, const cpu::DecodePlan& plan
 
 class Decode {
  public:
-  Decode(const cpu::AttentionKernels& kernels, const AttentionParams& params)
-      : kernels_(kernels), p_(params), plan_(kernels.plan_decode(params)), units_(units_of(params, plan_)) {
+  Decode(const cpu::AttentionKernels& kernels, const AttentionParams& params, int threads)
+      : kernels_(kernels),
+        p_(params),
+        plan_(kernels.plan_decode(params)),
+        threads_(threads),
+        units_(units_of(params, plan_, threads)) {
     for (const Unit& unit : units_) ends_.push_back((ends_.empty() ? 0 : ends_.back()) + unit.pieces);
   }
 
-  void run(int requested) const {
-    const Unit& last = units_.back();
-    const Workspace states(last.states + plan_.state * static_cast<std::size_t>(last.rows.count * last.pieces));
-    parallel_for(threads_for(requested, ends_.back()), ends_.back(), plan_.scratch,
+  void run() const {
+    const Workspace states(units_.back().states + bytes_of_states(units_.back(), units_.back().pieces));
+    const std::size_t scratch_bytes = plan_.scratch * static_cast<std::size_t>(units_.front().rows.kv_heads);
+    parallel_for(threads_for(threads_, ends_.back()), ends_.back(), scratch_bytes,
                  [&](std::int64_t item, std::byte* scratch) {
                    const auto at = static_cast<std::size_t>(std::ranges::upper_bound(ends_, item) - ends_.begin());
                    piece(units_[at], item - (at > 0 ? ends_[at - 1] : 0), false, states.data(), scratch);
                  });
-    const Workspace scratch(plan_.scratch);
+    const Workspace scratch(scratch_bytes);
     for (const Unit& unit : units_) {
       if (merge(unit, states.data(), scratch.data())) continue;
       for (std::int64_t i = 0; i < unit.pieces; ++i) piece(unit, i, true, states.data(), scratch.data());
@@ -67,8 +104,11 @@ class Decode {
   }
 
  private:
+  std::size_t bytes_of_states(const Unit& unit, std::int64_t pieces) const {
+    return plan_.state * static_cast<std::size_t>(unit.rows.kv_heads * unit.rows.count * pieces);
+  }
   void piece(const Unit& unit, std::int64_t index, bool careful, std::byte* states, std::byte* scratch) const {
-    std::byte* const own = states + unit.states + plan_.state * static_cast<std::size_t>(unit.rows.count * index);
+    std::byte* const own = states + unit.states + bytes_of_states(unit, index);
     kernels_.decode_piece(p_, unit.rows, unit.first_piece + index, careful, own, scratch);
   }
   bool merge(const Unit& unit, const std::byte* states, std::byte* scratch) const {
@@ -78,6 +118,7 @@ class Decode {
   const cpu::AttentionKernels& kernels_;
   const AttentionParams& p_;
   cpu::DecodePlan plan_;
+  int threads_;
   std::vector<Unit> units_;
   std::vector<std::int64_t> ends_;  // of each unit's pieces, counted through all
 };
@@ -100,7 +141,7 @@ void decode(const TensorView& q, const TensorView& k, const TensorView& v, const
   const AttentionParams& p = arguments.params;
   if (p.batch == 0 || p.num_heads == 0 || p.seqlen_q == 0) return;
   const cpu::AttentionKernels& kernels = cpu::active_kernels().attention(q.dtype);
-  Decode(kernels, p).run(is_worth_threads(p) ? options.num_threads : 1);
+  Decode(kernels, p, is_worth_threads(p) ? threads_for(options.num_threads, std::int64_t{1} << 30) : 1).run();
 }
 
 Tensor decode(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionOptions& options) {

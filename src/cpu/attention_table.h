@@ -34,11 +34,13 @@ inline void pack_block_of(const AttentionParams& p, std::int64_t batch, std::int
 }
 
 inline DecodePlan plan_decode(const AttentionParams& p) {
-  return {.piece = kDecodePiece,
-          .state = static_cast<std::size_t>(decode_state_size(p)) * sizeof(Scalar),
-          .scratch = static_cast<std::size_t>(with_arithmetic(
-                         p, [&](auto arithmetic) { return DecodeScratch<decltype(arithmetic)>::size(p); })) *
-                     sizeof(Scalar)};
+  return {
+      .piece = kDecodePiece,
+      .state = static_cast<std::size_t>(decode_state_size(p)) * sizeof(Scalar),
+      .scratch =
+          static_cast<std::size_t>(with_arithmetic(
+              p, [&](auto arithmetic) { return DecodeScratch<decltype(arithmetic)>::size(p, kDecodeMostRows); })) *
+          sizeof(Scalar)};
 }
 
 constexpr AttentionKernels attention_table() {

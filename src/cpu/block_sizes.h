@@ -34,8 +34,8 @@ static_assert(kBlockQ % kTileRows == 0);
 inline constexpr std::int64_t kDecodePiece = 4096;
 static_assert(kDecodePiece % kBlockK == 0);
 
-/// Query rows and keys of one step of decode's scores: an accumulator for each fills one vector of sums.
-inline constexpr int kDecodeKeys = kWidth < 4 ? kWidth : 4;
+/// Query rows and keys of one step of decode's scores, whose sums fill one vector: each 128 bits of it are a row.
+inline constexpr int kDecodeKeys = kWidth == 1 ? 1 : 16 / static_cast<int>(sizeof(Scalar));
 inline constexpr int kDecodeRows = kWidth / kDecodeKeys;
 
 /// Columns of a key block that are computed or skipped together, a multiple of every tile's.

@@ -31,10 +31,11 @@ struct PackedKeys {
   std::int64_t first_block = 0;
 };
 
-/// Decode: as many of the rows of all query heads of a kv head, numbered head by head, as go through its keys
-/// together.
+/// Decode: rows [first, first + count) of kv heads [kv_head, kv_head + kv_heads), the rows of all query heads of a
+/// kv head being numbered head by head. They go through their keys together, the heads by turns of `turn` keys, a
+/// divisor of a piece.
 struct DecodeRows {
-  std::int64_t batch = 0, kv_head = 0, first = 0, count = 0;
+  std::int64_t batch = 0, kv_head = 0, kv_heads = 1, first = 0, count = 0, turn = 0;
 };
 inline constexpr std::int64_t kDecodeMostRows = 16;
 
@@ -42,7 +43,7 @@ inline constexpr std::int64_t kDecodeMostRows = 16;
 struct DecodePlan {
   std::int64_t piece = 0;   // keys, at absolute multiples
   std::size_t state = 0;    // what a piece leaves of one row
-  std::size_t scratch = 0;  // of one thread
+  std::size_t scratch = 0;  // of one thread and kv head, for kDecodeMostRows rows
 };
 
 /// The kernels of one type of arithmetic. Memory handed to them is 64-byte aligned.
@@ -57,8 +58,8 @@ struct AttentionKernels {
   /// Attention of the rows over one piece of keys. `careful` keeps hidden values out of every product.
   void (*decode_piece)(const AttentionParams&, const DecodeRows&, std::int64_t piece, bool careful, void* states,
                        void* scratch);
-  /// Merges the states of pieces [first, first + pieces), [pieces][rows], and writes the rows' results. Returns
-  /// whether o is finite.
+  /// Merges the states of pieces [first, first + pieces), [pieces][kv_heads][rows], and writes the rows' results.
+  /// Returns whether o is finite.
   bool (*merge_pieces)(const AttentionParams&, const DecodeRows&, const void* states, std::int64_t first,
                        std::int64_t pieces, void* scratch);
 

@@ -33,6 +33,7 @@ inline constexpr bool kHasPairs = false;
 // Never called: the templates have to name them.
 SACCADE_INLINE Vec pair_fma_broadcast(const Scalar*, Vec, Vec acc) { return acc; }
 SACCADE_INLINE Vec pair_fma(Vec, Vec, Vec acc) { return acc; }
+SACCADE_INLINE Vec pair_fma_from(const Scalar*, Vec, Vec acc) { return acc; }
 SACCADE_INLINE Vec pair_mul_broadcast(const Scalar*, Vec b) { return b; }
 SACCADE_INLINE Vec round_to_pairs(Vec low, Vec) { return low; }
 SACCADE_INLINE Vec interleave_low(Vec even, Vec) { return even; }
@@ -84,6 +85,15 @@ SACCADE_INLINE Vec multiply_add(Vec a, Vec b, Vec acc) {
     return pair_fma(a, b, acc);
   else
     return fma(a, b, acc);
+}
+
+/// a, a vector in memory, with b.
+template <class Arithmetic>
+SACCADE_INLINE Vec multiply_add_from(const Scalar* a, Vec b, Vec acc) {
+  if constexpr (Arithmetic::kPairs)
+    return pair_fma_from(a, b, acc);
+  else
+    return fma_from(a, b, acc);
 }
 
 /// The first step of a chain of multiply-adds: the product alone.

@@ -12,6 +12,7 @@
 #include <limits>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "cpu/kernels.h"
 #include "params.h"
@@ -30,5 +31,13 @@ namespace saccade::cpu {
 /// The compiler moves no access to memory across this: for the few places where the order of instructions is the
 /// point.
 SACCADE_INLINE void keep_order() { asm volatile("" ::: "memory"); }
+
+/// The compiler forgets where an address comes from, and so computes it here, once: it would move one for every
+/// operand out of a loop and onto the stack.
+template <class T>
+SACCADE_INLINE T* as_computed(T* p) {
+  asm("" : "+r"(p));
+  return p;
+}
 
 }  // namespace saccade::cpu

@@ -19,6 +19,10 @@ SACCADE_INLINE Vec broadcast(float x) { return _mm256_set1_ps(x); }
 SACCADE_INLINE Vec broadcast_from(const float* p) { return _mm256_broadcast_ss(p); }
 SACCADE_INLINE Vec load(const float* p) { return _mm256_load_ps(p); }
 SACCADE_INLINE Vec loadu(const float* p) { return _mm256_loadu_ps(p); }
+SACCADE_INLINE Vec in_register(Vec x) {
+  asm("" : "+x"(x));
+  return x;
+}
 SACCADE_INLINE void store(float* p, Vec x) { _mm256_store_ps(p, x); }
 SACCADE_INLINE void storeu(float* p, Vec x) { _mm256_storeu_ps(p, x); }
 
@@ -77,6 +81,7 @@ SACCADE_INLINE Vec copysign(Vec magnitude, Vec sign) {
   return _mm256_or_ps(magnitude, _mm256_and_ps(sign, _mm256_set1_ps(-0.0f)));
 }
 
+SACCADE_INLINE Vec fma_from(const float* a, Vec b, Vec acc) { return fma(load(a), b, acc); }
 SACCADE_INLINE Vec fma_broadcast(const float* a, Vec b, Vec acc) {
   return _mm256_fmadd_ps(_mm256_broadcast_ss(a), b, acc);
 }
@@ -102,17 +107,13 @@ SACCADE_INLINE Vec scale_by_exponent(Vec x, Vec rounded) {
       _mm256_add_epi32(_mm256_castps_si256(x), _mm256_slli_epi32(_mm256_castps_si256(rounded), 23)));
 }
 
-SACCADE_INLINE Vec reduce_add_each(const Vec (&x)[8]) {
-  Vec pairs[4], fours[2];
-  SACCADE_UNROLL
-  for (int i = 0; i < 4; ++i)
-    pairs[i] = add(_mm256_unpacklo_ps(x[2 * i], x[2 * i + 1]), _mm256_unpackhi_ps(x[2 * i], x[2 * i + 1]));
-  SACCADE_UNROLL
-  for (int i = 0; i < 2; ++i) {
-    const __m256d a = _mm256_castps_pd(pairs[2 * i]), b = _mm256_castps_pd(pairs[2 * i + 1]);
-    fours[i] = add(_mm256_castpd_ps(_mm256_unpacklo_pd(a, b)), _mm256_castpd_ps(_mm256_unpackhi_pd(a, b)));
-  }
-  return add(_mm256_permute2f128_ps(fours[0], fours[1], 0x20), _mm256_permute2f128_ps(fours[0], fours[1], 0x31));
+SACCADE_INLINE Vec add_lanes(Vec a, Vec b) {
+  return add(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+}
+SACCADE_INLINE Vec sum_within_lanes(const Vec (&x)[4]) {
+  const __m256d a = _mm256_castps_pd(add(_mm256_unpacklo_ps(x[0], x[1]), _mm256_unpackhi_ps(x[0], x[1])));
+  const __m256d b = _mm256_castps_pd(add(_mm256_unpacklo_ps(x[2], x[3]), _mm256_unpackhi_ps(x[2], x[3])));
+  return add(_mm256_castpd_ps(_mm256_unpacklo_pd(a, b)), _mm256_castpd_ps(_mm256_unpackhi_pd(a, b)));
 }
 
 SACCADE_INLINE float reduce_add(Vec a) {

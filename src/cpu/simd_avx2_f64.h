@@ -19,6 +19,10 @@ SACCADE_INLINE Vec broadcast(double x) { return _mm256_set1_pd(x); }
 SACCADE_INLINE Vec broadcast_from(const double* p) { return _mm256_broadcast_sd(p); }
 SACCADE_INLINE Vec load(const double* p) { return _mm256_load_pd(p); }
 SACCADE_INLINE Vec loadu(const double* p) { return _mm256_loadu_pd(p); }
+SACCADE_INLINE Vec in_register(Vec x) {
+  asm("" : "+x"(x));
+  return x;
+}
 SACCADE_INLINE void store(double* p, Vec x) { _mm256_store_pd(p, x); }
 SACCADE_INLINE void storeu(double* p, Vec x) { _mm256_storeu_pd(p, x); }
 
@@ -39,6 +43,7 @@ SACCADE_INLINE Vec copysign(Vec magnitude, Vec sign) {
   return _mm256_or_pd(magnitude, _mm256_and_pd(sign, _mm256_set1_pd(-0.0)));
 }
 
+SACCADE_INLINE Vec fma_from(const double* a, Vec b, Vec acc) { return fma(load(a), b, acc); }
 SACCADE_INLINE Vec fma_broadcast(const double* a, Vec b, Vec acc) {
   return _mm256_fmadd_pd(_mm256_broadcast_sd(a), b, acc);
 }
@@ -64,10 +69,11 @@ SACCADE_INLINE Vec scale_by_exponent(Vec x, Vec rounded) {
       _mm256_add_epi64(_mm256_castpd_si256(x), _mm256_slli_epi64(_mm256_castpd_si256(rounded), 52)));
 }
 
-SACCADE_INLINE Vec reduce_add_each(const Vec (&x)[4]) {
-  const Vec a = add(_mm256_unpacklo_pd(x[0], x[1]), _mm256_unpackhi_pd(x[0], x[1]));
-  const Vec b = add(_mm256_unpacklo_pd(x[2], x[3]), _mm256_unpackhi_pd(x[2], x[3]));
+SACCADE_INLINE Vec add_lanes(Vec a, Vec b) {
   return add(_mm256_permute2f128_pd(a, b, 0x20), _mm256_permute2f128_pd(a, b, 0x31));
+}
+SACCADE_INLINE Vec sum_within_lanes(const Vec (&x)[2]) {
+  return add(_mm256_unpacklo_pd(x[0], x[1]), _mm256_unpackhi_pd(x[0], x[1]));
 }
 
 SACCADE_INLINE double reduce_add(Vec a) {

@@ -25,6 +25,11 @@ SACCADE_INLINE Vec broadcast_from(const float* p) {
 }
 SACCADE_INLINE Vec load(const float* p) { return _mm512_load_ps(p); }
 SACCADE_INLINE Vec loadu(const float* p) { return _mm512_loadu_ps(p); }
+/// x, of which the compiler forgets where it was loaded from: it stays in a register, and is not loaded again.
+SACCADE_INLINE Vec in_register(Vec x) {
+  asm("" : "+v"(x));
+  return x;
+}
 SACCADE_INLINE void store(float* p, Vec x) { _mm512_store_ps(p, x); }
 SACCADE_INLINE void storeu(float* p, Vec x) { _mm512_storeu_ps(p, x); }
 
@@ -77,6 +82,12 @@ SACCADE_INLINE Vec copysign(Vec magnitude, Vec sign) {
   return _mm512_or_ps(magnitude, _mm512_and_ps(sign, _mm512_set1_ps(-0.0f)));
 }
 
+/// acc + a[i] b[i], of a vector in memory that stays there: a compiler would keep some of such operands in
+/// registers, and load b for each of them instead.
+SACCADE_INLINE Vec fma_from(const float* a, Vec b, Vec acc) {
+  asm("vfmadd231ps %2, %1, %0" : "+v"(acc) : "v"(b), "m"(*reinterpret_cast<const Vec*>(a)));
+  return acc;
+}
 /// acc + *a * b, the broadcast folded into the instruction's memory operand.
 SACCADE_INLINE Vec fma_broadcast(const float* a, Vec b, Vec acc) {
   asm("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(b), "m"(*a));
@@ -119,22 +130,16 @@ SACCADE_INLINE Vec lookup_32nds(const float* table, Vec rounded) {
   return _mm512_permutex2var_ps(load(table), _mm512_castps_si512(rounded), load(table + 16));
 }
 
-/// The sums of the lanes of 16 vectors: lane i holds that of x[i]. The lanes of each are added in the same order.
-SACCADE_INLINE Vec reduce_add_each(const Vec (&x)[16]) {
-  Vec pairs[8], fours[4], eights[2];
-  SACCADE_UNROLL
-  for (int i = 0; i < 8; ++i)
-    pairs[i] = add(_mm512_unpacklo_ps(x[2 * i], x[2 * i + 1]), _mm512_unpackhi_ps(x[2 * i], x[2 * i + 1]));
-  SACCADE_UNROLL
-  for (int i = 0; i < 4; ++i) {
-    const __m512d a = _mm512_castps_pd(pairs[2 * i]), b = _mm512_castps_pd(pairs[2 * i + 1]);
-    fours[i] = add(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)), _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
-  }
-  SACCADE_UNROLL
-  for (int i = 0; i < 2; ++i)
-    eights[i] = add(_mm512_shuffle_f32x4(fours[2 * i], fours[2 * i + 1], 0x88),
-                    _mm512_shuffle_f32x4(fours[2 * i], fours[2 * i + 1], 0xdd));
-  return add(_mm512_shuffle_f32x4(eights[0], eights[1], 0x88), _mm512_shuffle_f32x4(eights[0], eights[1], 0xdd));
+/// Sums of neighbouring lanes of 128 bits, those of a before those of b: half as many.
+SACCADE_INLINE Vec add_lanes(Vec a, Vec b) {
+  return add(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+}
+/// Sums within each lane: number t of a lane of the result is the sum of that lane of x[t].
+SACCADE_INLINE Vec add_neighbours(Vec a, Vec b) { return add(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)); }
+SACCADE_INLINE Vec sum_within_lanes(const Vec (&x)[4]) {
+  const __m512d a = _mm512_castps_pd(add_neighbours(x[0], x[1]));
+  const __m512d b = _mm512_castps_pd(add_neighbours(x[2], x[3]));
+  return add(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)), _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
 }
 
 SACCADE_INLINE float reduce_add(Vec a) { return _mm512_reduce_add_ps(a); }

@@ -17,6 +17,10 @@ SACCADE_INLINE Vec broadcast(double x) { return _mm512_set1_pd(x); }
 SACCADE_INLINE Vec broadcast_from(const double* p) { return _mm512_set1_pd(*p); }
 SACCADE_INLINE Vec load(const double* p) { return _mm512_load_pd(p); }
 SACCADE_INLINE Vec loadu(const double* p) { return _mm512_loadu_pd(p); }
+SACCADE_INLINE Vec in_register(Vec x) {
+  asm("" : "+v"(x));
+  return x;
+}
 SACCADE_INLINE void store(double* p, Vec x) { _mm512_store_pd(p, x); }
 SACCADE_INLINE void storeu(double* p, Vec x) { _mm512_storeu_pd(p, x); }
 
@@ -36,6 +40,7 @@ SACCADE_INLINE Vec copysign(Vec magnitude, Vec sign) {
   return _mm512_or_pd(magnitude, _mm512_and_pd(sign, _mm512_set1_pd(-0.0)));
 }
 
+SACCADE_INLINE Vec fma_from(const double* a, Vec b, Vec acc) { return fma(load(a), b, acc); }
 SACCADE_INLINE Vec fma_broadcast(const double* a, Vec b, Vec acc) { return fma(broadcast(*a), b, acc); }
 
 SACCADE_INLINE Vec mul_broadcast(const double* a, Vec b) { return mul(broadcast_from(a), b); }
@@ -59,16 +64,11 @@ SACCADE_INLINE Vec scale_by_exponent(Vec x, Vec rounded) {
       _mm512_add_epi64(_mm512_castpd_si512(x), _mm512_slli_epi64(_mm512_castpd_si512(rounded), 52)));
 }
 
-SACCADE_INLINE Vec reduce_add_each(const Vec (&x)[8]) {
-  Vec pairs[4], fours[2];
-  SACCADE_UNROLL
-  for (int i = 0; i < 4; ++i)
-    pairs[i] = add(_mm512_unpacklo_pd(x[2 * i], x[2 * i + 1]), _mm512_unpackhi_pd(x[2 * i], x[2 * i + 1]));
-  SACCADE_UNROLL
-  for (int i = 0; i < 2; ++i)
-    fours[i] = add(_mm512_shuffle_f64x2(pairs[2 * i], pairs[2 * i + 1], 0x88),
-                   _mm512_shuffle_f64x2(pairs[2 * i], pairs[2 * i + 1], 0xdd));
-  return add(_mm512_shuffle_f64x2(fours[0], fours[1], 0x88), _mm512_shuffle_f64x2(fours[0], fours[1], 0xdd));
+SACCADE_INLINE Vec add_lanes(Vec a, Vec b) {
+  return add(_mm512_shuffle_f64x2(a, b, 0x88), _mm512_shuffle_f64x2(a, b, 0xdd));
+}
+SACCADE_INLINE Vec sum_within_lanes(const Vec (&x)[2]) {
+  return add(_mm512_unpacklo_pd(x[0], x[1]), _mm512_unpackhi_pd(x[0], x[1]));
 }
 
 SACCADE_INLINE double reduce_add(Vec a) { return _mm512_reduce_add_pd(a); }

@@ -10,6 +10,11 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 SACCADE_INLINE Vec pair_fma(Vec a, Vec b, Vec acc) {
   return _mm512_dpbf16_ps(acc, (__m512bh)_mm512_castps_si512(a), (__m512bh)_mm512_castps_si512(b));
 }
+/// The vector at `a`, aligned, with b: as fma_from().
+SACCADE_INLINE Vec pair_fma_from(const float* a, Vec b, Vec acc) {
+  asm("vdpbf16ps %2, %1, %0" : "+v"(acc) : "v"(b), "m"(*reinterpret_cast<const Vec*>(a)));
+  return acc;
+}
 /// The word at `a` with every word of b.
 SACCADE_INLINE Vec pair_fma_broadcast(const float* a, Vec b, Vec acc) {
   asm("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(b), "m"(*a));

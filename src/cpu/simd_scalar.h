@@ -18,6 +18,7 @@ SACCADE_INLINE Vec broadcast(Scalar x) { return x; }
 SACCADE_INLINE Vec broadcast_from(const Scalar* p) { return *p; }
 SACCADE_INLINE Vec load(const Scalar* p) { return *p; }
 SACCADE_INLINE Vec loadu(const Scalar* p) { return *p; }
+SACCADE_INLINE Vec in_register(Vec x) { return x; }
 SACCADE_INLINE void store(Scalar* p, Vec x) { *p = x; }
 SACCADE_INLINE void storeu(Scalar* p, Vec x) { *p = x; }
 
@@ -48,6 +49,7 @@ SACCADE_INLINE Vec min(Vec a, Vec b) { return a < b ? a : b; }
 SACCADE_INLINE Vec abs(Vec a) { return std::abs(a); }
 SACCADE_INLINE Vec copysign(Vec magnitude, Vec sign) { return std::copysign(magnitude, sign); }
 
+SACCADE_INLINE Vec fma_from(const Scalar* a, Vec b, Vec acc) { return fma(load(a), b, acc); }
 SACCADE_INLINE Vec fma_broadcast(const Scalar* a, Vec b, Vec acc) { return fma(*a, b, acc); }
 
 SACCADE_INLINE Vec mul_broadcast(const Scalar* a, Vec b) { return mul(broadcast_from(a), b); }
@@ -68,7 +70,8 @@ SACCADE_INLINE Vec scale_by_exponent(Vec x, Vec rounded) {
                                (std::bit_cast<Bits>(rounded) << (std::numeric_limits<Scalar>::digits - 1)));
 }
 
-SACCADE_INLINE Vec reduce_add_each(const Vec (&x)[1]) { return x[0]; }
+SACCADE_INLINE Vec add_lanes(Vec a, Vec) { return a; }  // never called
+SACCADE_INLINE Vec sum_within_lanes(const Vec (&x)[1]) { return x[0]; }
 
 SACCADE_INLINE Scalar reduce_add(Vec a) { return a; }
 SACCADE_INLINE Scalar reduce_max(Vec a) { return a; }
