@@ -1,12 +1,13 @@
 // Attention of few query rows over many keys, read once and where they lie. The rows of all query heads that share
 // a kv head go together through one piece of kDecodePiece keys at a time:
 //
-//   for each block of 256 keys      S = Q K^T     lanes along head_dim, 4 keys for 4 rows, summed at the end
-//                                   softcap, biases, masks
+//   for each key                    S = Q K^T     lanes along head_dim
+//   for each block of 256 keys      softcap, biases, masks
 //   m, P = exp(S - m), l            of the piece
 //   for each few keys               O += P V      lanes along head_dim_v
 //
-// and leave (O, m, l), which merge_pieces() puts together in ascending order.
+// and leave (O, m, l), which merge_pieces() puts together in ascending order. What each detail of the two products
+// is worth stands in docs/performance.md.
 #pragma once
 
 #include "cpu/output.h"
