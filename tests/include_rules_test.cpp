@@ -85,7 +85,9 @@ constexpr Rule kMayInclude[] = {
     {"^src/cpu/kernel_table\\.h$", "^src/cpu/(attention_table|convert|gemm|small|limits)\\.h$"},
     {"^src/cpu/attention_table\\.h$", "^src/cpu/(forward|backward|decode|inspect)\\.h$"},
     {"^src/cpu/(forward|backward|decode|inspect|gemm|small|limits)\\.h$",
-     "^src/cpu/(forward|output|row_statistics|scores|tile|softmax|mask|dropout|block_sizes|math)\\.h$"},
+     "^src/cpu/"
+     "(forward|output|row_statistics|scores|tile|softmax|mask|dropout|block_sizes|math|decode_products)\\.h$"},
+    {"^src/cpu/decode_products\\.h$", "^src/cpu/packing\\.h$"},
     {"^src/cpu/output\\.h$", "^src/cpu/(scores|softmax|tile)\\.h$"},
     {"^src/cpu/scores\\.h$", "^src/cpu/(mask|dropout)\\.h$"},
     {"^src/cpu/tile\\.h$", "^src/cpu/packing\\.h$"},

@@ -4,21 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <random>
 #include <stdexcept>
 #include <string>
 
-#include "saccade/tensor.h"
+#include "tensors.h"
 
 namespace saccade::test {
-
-inline Tensor random_tensor(Shape shape, std::uint64_t seed, DType dtype = DType::f32) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal;
-  Tensor result(DType::f32, std::move(shape));
-  for (float& x : result.values<float>()) x = normal(random);
-  return Tensor::copy_of(result, dtype);
-}
 
 inline ::testing::AssertionResult have_same_bits(const Tensor& a, const Tensor& b) {
   if (a.shape() != b.shape())

@@ -6,237 +6,13 @@
 //   m, P = exp(S - m), l            of the piece
 //   for each few keys               O += P V      lanes along head_dim_v
 //
-// and leave (O, m, l), which merge_pieces() puts together in ascending order. What each detail of the two products
-// is worth stands in docs/performance.md.
+// and leave (O, m, l), which merge_pieces() puts together in ascending order.
 #pragma once
 
+#include "cpu/decode_products.h"
 #include "cpu/output.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
-
-// ---- Products ------------------------------------------------------------------------------------------------
-
-/// Rows a constant distance apart. Their addresses do not depend on memory, unlike those of a list.
-template <class T>
-struct StridedRows {
-  const T* first;
-  std::int64_t stride;
-  const T* operator[](int j) const { return first + j * stride; }
-  StridedRows operator+(int j) const { return {first + j * stride, stride}; }
-};
-
-/// Products on their way to scores: those of a key are added up, a quarter of the work at a time, while the next
-/// key is multiplied. Done at once it would take a fifth of the time (Zen 4).
-class KeySums {
- public:
-  SACCADE_INLINE KeySums() {
-    SACCADE_UNROLL
-    for (Vec& x : last) x = zero();
-    SACCADE_UNROLL
-    for (Vec& x : folded_) x = zero();
-  }
-  SACCADE_INLINE void fold(int quarter, int key) {
-    if constexpr (kDecodeRows == 4) {
-      if (quarter < 2) halves_[quarter] = add_lanes(last[2 * quarter], last[2 * quarter + 1]);
-      if (quarter == 2) folded_[key] = add_lanes(halves_[0], halves_[1]);
-    } else if (quarter == 2) {
-      folded_[key] = kDecodeRows == 2 ? add_lanes(last[0], last[kDecodeRows - 1]) : last[0];
-    }
-  }
-  /// Leaves the scores of kDecodeKeys keys in rows kDecodePiece apart.
-  SACCADE_INLINE void keep(Scalar* scores) const {
-    alignas(64) Scalar products[kWidth];
-    store(products, sum_within_lanes(folded_));
-    SACCADE_UNROLL
-    for (int r = 0; r < kDecodeRows; ++r)
-      std::memcpy(scores + r * kDecodePiece, products + r * kDecodeKeys, kDecodeKeys * sizeof(Scalar));
-  }
-
-  Vec last[kDecodeRows];  // of one key and each query, to be added up
-
- private:
-  Vec halves_[2], folded_[kDecodeKeys];
-};
-
-/// scores[r][j], rows kDecodePiece apart: the products of kDecodeRows packed queries (`stride` apart, zeros behind
-/// their ends) and `count` keys, a multiple of kDecodeKeys. kVectors: vectors of a row, 0 if any number. Key after
-/// key, each from end to end, for memory delivers interleaved rows at half the rate; and with as many queries in
-/// registers as there is room for, because a full load queue cannot wait for memory (37 GB/s instead of 27 in
-/// bf16, Zen 4).
-template <class Arithmetic, int kVectors, class Rows>
-__attribute__((noinline)) void decode_scores(const Scalar* queries, std::int64_t stride, Rows keys, int count,
-                                             std::int64_t head_dim, Scalar* scores) {
-  constexpr int kHeld = std::min(kVectors, kRegisters / 8), kEvery = kHeld > 0 ? kVectors / kHeld : 1;
-  const std::int64_t q_stride = kVectors > 0 ? kVectors * kWidth : stride;
-  const std::int64_t whole = head_dim / (Arithmetic::kPairs ? 2 : 1) / kWidth * kWidth;
-  const bool has_tail = whole < steps_of<Arithmetic>(head_dim);
-  Vec held[kDecodeRows][std::max(kHeld, 1)];
-  SACCADE_UNROLL
-  for (int r = 0; r < kDecodeRows; ++r) {
-    SACCADE_UNROLL
-    for (int c = 0; c < kHeld; ++c) held[r][c] = in_register(load(queries + r * q_stride + c * kEvery * kWidth));
-  }
-  KeySums before;
-  for (int j = 0; j < count; j += kDecodeKeys) {
-    SACCADE_UNROLL
-    for (int t = 0; t < kDecodeKeys; ++t) {
-      Vec sums[kDecodeRows];
-      SACCADE_UNROLL
-      for (Vec& x : sums) x = zero();
-      const auto* const key = as_computed(keys[j + t]);
-      const Scalar* const first = as_computed(queries);
-      const auto step = [&](std::int64_t at, Vec x) __attribute__((always_inline)) {
-        SACCADE_UNROLL
-        for (int r = 0; r < kDecodeRows; ++r)
-          sums[r] = multiply_add_from<Arithmetic>(first + r * q_stride + at, x, sums[r]);
-      };
-      const auto fold = [&](int quarter) __attribute__((always_inline)) {
-        before.fold(quarter, (t + kDecodeKeys - 1) % kDecodeKeys);
-        if (quarter == 3 && t == 0 && j > 0) before.keep(scores + j - kDecodeKeys);
-      };
-      if constexpr (kVectors > 0) {
-        SACCADE_UNROLL
-        for (int c = 0; c < kVectors; ++c) {
-          const Vec x = loadu_steps<Arithmetic>(key, c * kWidth);
-          if (c % kEvery == 0) {
-            SACCADE_UNROLL
-            for (int r = 0; r < kDecodeRows; ++r)
-              sums[r] = multiply_add<Arithmetic>(held[r][c / kEvery], x, sums[r]);
-          } else {
-            step(c * kWidth, x);
-          }
-          SACCADE_UNROLL
-          for (int quarter = 4 * c / kVectors; quarter < 4 * (c + 1) / kVectors; ++quarter) fold(quarter);
-        }
-      } else {
-        for (std::int64_t at = 0; at < whole; at += kWidth) step(at, loadu_steps<Arithmetic>(key, at));
-        if (has_tail) step(whole, load_steps<Arithmetic>(key, whole, head_dim));
-        SACCADE_UNROLL
-        for (int quarter = 0; quarter < 4; ++quarter) fold(quarter);
-      }
-      SACCADE_UNROLL
-      for (int r = 0; r < kDecodeRows; ++r) before.last[r] = sums[r];
-    }
-  }
-  SACCADE_UNROLL
-  for (int quarter = 0; quarter < 4; ++quarter) before.fold(quarter, kDecodeKeys - 1);
-  before.keep(scores + count - kDecodeKeys);
-}
-
-/// Keys of one visit to the accumulated output, and the rows and vectors of it that are in registers: values in
-/// the arithmetic's own type are loaded by every row's instruction, others are converted once for more rows.
-template <class Arithmetic, class T>
-struct ValueStep {
-  static constexpr bool kConverts = !Arithmetic::kPairs && !std::is_same_v<T, Scalar>;
-  static constexpr int kKeys = kConverts ? 32 : (Arithmetic::kPairs ? 8 : 4);
-  static constexpr int kRows = kRegisters == 32 ? (kConverts ? 4 : 2) : (kConverts ? 2 : 1);
-  static constexpr int kVectors = kRegisters == 32 ? (kConverts ? 4 : 8) : (kConverts ? 4 : 8);
-  static constexpr int kColumns = kVectors * kWidth;
-};
-
-/// Accumulated output of decode: [chunk of kValueChunk columns][kDecodeMostRows][kValueChunk]. A constant stride
-/// lets the rows of a step be displacements of one pointer.
-inline constexpr int kValueChunk = 8 * kWidth;
-
-inline std::int64_t value_chunks(const AttentionParams& p) {
-  return (p.head_dim_v + kValueChunk - 1) / kValueChunk;
-}
-inline std::int64_t chunk_offset(std::int64_t row, std::int64_t column) {
-  return (column / kValueChunk * kDecodeMostRows + row) * kValueChunk + column % kValueChunk;
-}
-
-/// How far ahead values are fetched, in bytes.
-inline constexpr std::int64_t kValuesAhead = 16384;
-
-/// o[kRows][kVectors vectors] += p v over `count` keys (kCount, where it is not 0): p kDecodePiece apart, v[key]
-/// their rows, of which the first `columns` numbers are read. Of pairs, o's columns stand as interleave_low and
-/// -high leave them. kFetches: fetches what other rows will need some time later.
-template <class Arithmetic, class T, int kCount, bool kTail, bool kFetches, class Rows>
-SACCADE_INLINE void add_step(const Scalar* p, const Rows& v, int count, std::int64_t column, int columns,
-                             Scalar* o) {
-  constexpr int kRows = ValueStep<Arithmetic, T>::kRows, kVectors = ValueStep<Arithmetic, T>::kVectors;
-  constexpr int kKeys = Arithmetic::kPairs ? 2 : 1;  // of a multiplication
-  Vec acc[kRows][kVectors];
-  SACCADE_UNROLL
-  for (int r = 0; r < kRows; ++r) {
-    SACCADE_UNROLL
-    for (int c = 0; c < kVectors; ++c) acc[r][c] = load(o + r * kValueChunk + c * kWidth);
-  }
-  const auto add = [&](int j) __attribute__((always_inline)) {
-    const T* const row = as_computed(v[j] + column);
-    const T* const next = kKeys == 2 ? as_computed(v[j + 1] + column) : row;
-    if constexpr (kFetches) {
-      SACCADE_UNROLL
-      for (int i = 0; i < ValueStep<Arithmetic, T>::kColumns; i += 64 / static_cast<int>(sizeof(T))) {
-        __builtin_prefetch(reinterpret_cast<const char*>(row + i) + kValuesAhead, 0, 2);
-        if (kKeys == 2) __builtin_prefetch(reinterpret_cast<const char*>(next + i) + kValuesAhead, 0, 2);
-      }
-    }
-    Vec weight[kRows];
-    SACCADE_UNROLL
-    for (int r = 0; r < kRows; ++r) weight[r] = broadcast_from(p + r * kDecodePiece + j / kKeys);
-    if constexpr (Arithmetic::kPairs) {
-      SACCADE_UNROLL
-      for (int c = 0; c < kVectors; c += 2) {
-        const int at = c * kWidth, n = kTail ? std::clamp(columns - at, 0, 2 * kWidth) : 2 * kWidth;
-        const Vec even = kTail ? load_first_pairs(row + at, n) : loadu_steps<Arithmetic>(row, at / 2);
-        const Vec odd = kTail ? load_first_pairs(next + at, n) : loadu_steps<Arithmetic>(next, at / 2);
-        const Vec low = interleave_low(even, odd), high = interleave_high(even, odd);
-        SACCADE_UNROLL
-        for (int r = 0; r < kRows; ++r) {
-          acc[r][c] = multiply_add<Arithmetic>(weight[r], low, acc[r][c]);
-          acc[r][c + 1] = multiply_add<Arithmetic>(weight[r], high, acc[r][c + 1]);
-        }
-      }
-    } else {
-      SACCADE_UNROLL
-      for (int c = 0; c < kVectors; ++c) {
-        const T* const from = row + c * kWidth;
-        const Vec value = kTail ? load_first(from, std::clamp(columns - c * kWidth, 0, kWidth)) : loadu(from);
-        SACCADE_UNROLL
-        for (int r = 0; r < kRows; ++r) acc[r][c] = fma(weight[r], value, acc[r][c]);
-      }
-    }
-  };
-  if constexpr (kCount > 0 && kCount <= 8) {
-    SACCADE_UNROLL
-    for (int j = 0; j < kCount; j += kKeys) add(j);
-  } else {
-    for (int j = 0; j < count; j += kKeys) add(j);
-  }
-  SACCADE_UNROLL
-  for (int r = 0; r < kRows; ++r) {
-    SACCADE_UNROLL
-    for (int c = 0; c < kVectors; ++c) store(o + r * kValueChunk + c * kWidth, acc[r][c]);
-  }
-}
-
-/// The same for all of `rows` rows and `dim` columns. The rows that come last to a step's values find them in the
-/// first-level cache, and fetch those of a later step instead: 0.98 of the bandwidth, not 0.8 (Zen 4).
-template <class Arithmetic, class T, class Rows>
-__attribute__((noinline)) void decode_values(const Scalar* p, Rows v, int count, int rows, std::int64_t dim,
-                                             Scalar* o) {
-  using Step = ValueStep<Arithmetic, T>;
-  constexpr int kKeys = Arithmetic::kPairs ? 2 : 1;
-  for (int from = 0; from < count; from += Step::kKeys) {
-    const int n = std::min(count - from, Step::kKeys);
-    for (std::int64_t c = 0; c < dim; c += Step::kColumns) {
-      const int columns = static_cast<int>(std::min<std::int64_t>(Step::kColumns, dim - c));
-      for (int r = 0; r < rows; r += Step::kRows) {
-        const Scalar* const weights = p + r * kDecodePiece + from / kKeys;
-        Scalar* const out = o + chunk_offset(r, c);
-        if (columns < Step::kColumns)
-          add_step<Arithmetic, T, 0, true, false>(weights, v + from, n, c, columns, out);
-        else if (n < Step::kKeys)
-          add_step<Arithmetic, T, 0, false, false>(weights, v + from, n, c, columns, out);
-        else if (r > 0 && r + Step::kRows >= rows)
-          add_step<Arithmetic, T, Step::kKeys, false, true>(weights, v + from, n, c, columns, out);
-        else
-          add_step<Arithmetic, T, Step::kKeys, false, false>(weights, v + from, n, c, columns, out);
-      }
-    }
-  }
-}
 
 // ---- One piece -----------------------------------------------------------------------------------------------
 
@@ -264,8 +40,8 @@ class DecodeScratch {
     o = take(kDecodeMostRows * decode_output_stride(p));
     mask = take(kBlockK);
   }
-  /// Rows as the products take them.
-  static std::int64_t padded(std::int64_t rows) { return round_up(rows, kDecodeRows < 4 ? 4 : kDecodeRows); }
+  /// Rows as both products take them, four at most at a time.
+  static std::int64_t padded(std::int64_t rows) { return round_up(rows, 4); }
   static std::int64_t query_stride(const AttentionParams& p) {
     return round_up(steps_of<Arithmetic>(p.head_dim), kWidth);
   }
@@ -277,8 +53,8 @@ class DecodeScratch {
   Scalar* mask;           // [kBlockK]
 };
 
-/// The rows of one kv head over one piece of its keys: start; score; soften; add_values;
-/// keep_output. `kCareful` keeps the values of hidden keys out of every product.
+/// The rows of one kv head over one piece of its keys: start(), score(), soften(), add_values(), keep_output().
+/// `kCareful` keeps the values of hidden keys out of every product.
 template <class Arithmetic, class K, class V, bool kCareful>
 class DecodeHead {
  public:
