@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <mutex>
 #include <numeric>
 #include <span>
+#include <utility>
 
 #include "attention_arguments.h"
 #include "check.h"
@@ -145,57 +147,59 @@ class Results {
 
 // ---- Sums over rows ------------------------------------------------------------------------------------------
 
-/// The sums over the rows of all heads, to which blocks of rows add in a fixed order: whoever is early waits.
+/// The sums over the rows of each head, to which its blocks of rows add in a fixed order: whoever is early waits.
+/// The last block leaves the results.
 class Totals {
  public:
-  explicit Totals(const InspectParams& wanted)
+  /// For threads that take blocks head by head in ascending order: so many heads, and one more, are at work at a
+  /// time.
+  Totals(const InspectParams& wanted, int threads, Inspection& out)
       : wanted_(wanted),
         p_(wanted.attention),
-        turns_(static_cast<std::size_t>(p_.batch * p_.num_heads)),
-        distance_(turns_.size()),
-        rows_(turns_.size()),
-        cell_count_(turns_.size() * static_cast<std::size_t>(wanted.pool_rows * wanted.pool_keys)),
-        cell_memory_(cell_count_ * sizeof(double)),
-        cells_(reinterpret_cast<double*>(cell_memory_.data()), cell_count_) {
-    std::ranges::fill(cells_, 0.0);
-    if (!wanted.received.data) return;
-    // As the tensor that it becomes: [batch, num_heads, seqlen_k] or [num_heads, total_k].
-    const std::int64_t heads = wanted.received.batch_stride > 0 ? p_.batch * p_.num_heads : p_.num_heads;
-    received_.resize(static_cast<std::size_t>(heads * wanted.received.head_stride));
+        out_(out),
+        received_(wanted.received.data ? p_.seqlen_k : 0),
+        cells_(wanted.pool_rows * wanted.pool_keys),
+        heads_(static_cast<std::size_t>(p_.batch * p_.num_heads)),
+        idle_(std::min(heads_.size(), static_cast<std::size_t>(threads) + 1)),
+        memory_(idle_.size() * size_of_head() * sizeof(double)) {
+    auto* next = reinterpret_cast<double*>(memory_.data());
+    for (double*& sums : idle_) sums = std::exchange(next, next + size_of_head());
   }
 
   /// Adds the sums of the head's block number `turn`, after those of all blocks with lower numbers.
-  void add(std::int64_t batch, std::int64_t head, std::int64_t turn, const InspectSums& sums) {
-    const auto at = static_cast<std::size_t>(batch * p_.num_heads + head);
-    std::atomic<std::int64_t>& next = turns_[at];
-    for (std::int64_t now; (now = next.load(std::memory_order_acquire)) != turn;) next.wait(now);
-    distance_[at] += sums.distance;
-    rows_[at] += sums.rows_with_weight;
-    if (sums.received) add_received(batch, head, sums);
-    if (sums.cells) add_cells(at, sums);
-    next.store(turn + 1, std::memory_order_release);
-    next.notify_all();
-  }
-
-  void write(Inspection& out) {
-    if (wanted_.received.data) write(received_, out.received);
-    if (out.mean_distance.size() > 0) {
-      std::vector<double> means(distance_.size());
-      std::ranges::transform(distance_, rows_, means.begin(), [](double sum, std::int64_t rows) {
-        return rows == 0 ? 0.0 : sum / static_cast<double>(rows);
-      });
-      write(means, out.mean_distance);
-    }
-    if (wanted_.pool_rows > 0) {
-      if (!wanted_.pool_max) divide_cells();
-      write(cells_, out.pooled);
-    }
+  void add(std::int64_t batch, std::int64_t head, std::int64_t turn, bool is_last, const InspectSums& sums) {
+    Head& to = heads_[static_cast<std::size_t>(batch * p_.num_heads + head)];
+    for (std::int64_t now; (now = to.turn.load(std::memory_order_acquire)) != turn;) to.turn.wait(now);
+    if (turn == 0) to.sums = begin();
+    to.distance += sums.distance;
+    to.rows += sums.rows_with_weight;
+    if (sums.received) add_received(sums, to.sums);
+    if (sums.cells) add_cells(sums, to.sums + received_);
+    if (is_last) end(batch, head, to);
+    to.turn.store(turn + 1, std::memory_order_release);
+    to.turn.notify_all();
   }
 
  private:
-  void add_received(std::int64_t batch, std::int64_t head, const InspectSums& sums) {
-    double* const out = received_.data() + batch * wanted_.received.batch_stride +
-                        head * wanted_.received.head_stride + p_.first_key(batch) + sums.first_key;
+  struct Head {
+    std::atomic<std::int64_t> turn = 0;
+    double distance = 0.0;
+    std::int64_t rows = 0;   // that have a distance
+    double* sums = nullptr;  // [received_], [cells_], and room for a number for each column of cells
+  };
+
+  std::size_t size_of_head() const { return static_cast<std::size_t>(received_ + cells_ + wanted_.pool_keys); }
+
+  double* begin() {
+    const std::lock_guard lock(mutex_);
+    double* const sums = idle_.back();
+    idle_.pop_back();
+    std::fill_n(sums, received_ + cells_, 0.0);
+    return sums;
+  }
+
+  void add_received(const InspectSums& sums, double* received) const {
+    double* const out = received + sums.first_key;
     const auto add_all = [&](const auto* numbers) {
       for (std::int64_t j = 0; j < sums.end_key - sums.first_key; ++j) out[j] += static_cast<double>(numbers[j]);
     };
@@ -205,10 +209,8 @@ class Totals {
       add_all(static_cast<const float*>(sums.received));
   }
 
-  void add_cells(std::size_t head, const InspectSums& sums) {
-    const std::int64_t begin =
-        (static_cast<std::int64_t>(head) * wanted_.pool_rows + sums.first_cell_row) * wanted_.pool_keys;
-    double* const out = cells_.data() + begin;
+  void add_cells(const InspectSums& sums, double* cells) const {
+    double* const out = cells + sums.first_cell_row * wanted_.pool_keys;
     for (std::int64_t i = 0; i < sums.cell_rows * wanted_.pool_keys; ++i) {
       const double x = sums.cells[i];
       if (!wanted_.pool_max || x != x)
@@ -218,43 +220,56 @@ class Totals {
     }
   }
 
-  static void write(std::span<const double> numbers, Tensor& out) {
-    copy(TensorView(numbers.data(), DType::f64, out.shape()), out);
+  void end(std::int64_t batch, std::int64_t head, const Head& from) {
+    const std::int64_t number = batch * p_.num_heads + head;
+    if (received_ > 0)
+      write({from.sums, static_cast<std::size_t>(p_.keys(batch))}, out_.received,
+            batch * wanted_.received.batch_stride + head * wanted_.received.head_stride + p_.first_key(batch));
+    if (out_.mean_distance.size() > 0) {
+      const double mean = from.rows == 0 ? 0.0 : from.distance / static_cast<double>(from.rows);
+      write({&mean, 1}, out_.mean_distance, number);
+    }
+    if (cells_ > 0) {
+      double* const cells = from.sums + received_;
+      if (!wanted_.pool_max) divide_cells(batch, cells, cells + cells_);
+      write({cells, static_cast<std::size_t>(cells_)}, out_.pooled, number * cells_);
+    }
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(from.sums);
   }
 
-  /// Sums become means.
-  void divide_cells() {
-    double* cell = cells_.data();
-    for (std::int64_t batch = 0; batch < p_.batch; ++batch) {
-      const std::vector<double> of_rows = lengths(p_.rows(batch), wanted_.pool_rows);
-      const std::vector<double> of_keys = lengths(p_.keys(batch), wanted_.pool_keys);
-      for (std::int64_t head = 0; head < p_.num_heads; ++head)
-        for (const double rows : of_rows)
-          for (const double keys : of_keys) *cell++ /= std::max(rows * keys, 1.0);
+  static void write(std::span<const double> from, Tensor& to, std::int64_t at) {
+    const auto place = static_cast<std::size_t>(at);
+    if (to.dtype() == DType::f64)
+      std::ranges::copy(from, to.values<double>().subspan(place).begin());
+    else
+      std::ranges::transform(from, to.values<float>().subspan(place).begin(),
+                             [](double x) { return static_cast<float>(x); });
+  }
+
+  /// Sums become means. `keys_of` has room for a number for each column of cells.
+  void divide_cells(std::int64_t batch, double* cell, double* keys_of) const {
+    for (std::int64_t c = 0; c < wanted_.pool_keys; ++c)
+      keys_of[c] = static_cast<double>(length(p_.keys(batch), wanted_.pool_keys, c));
+    for (std::int64_t r = 0; r < wanted_.pool_rows; ++r, cell += wanted_.pool_keys) {
+      const auto rows = static_cast<double>(length(p_.rows(batch), wanted_.pool_rows, r));
+      for (std::int64_t c = 0; c < wanted_.pool_keys; ++c) cell[c] /= std::max(rows * keys_of[c], 1.0);
     }
   }
 
-  /// How many i in [0, seqlen) have floor(i * cells / seqlen) == c, for each c.
-  static std::vector<double> lengths(std::int64_t seqlen, std::int64_t cells) {
-    std::vector<double> result(static_cast<std::size_t>(cells));
-    std::int64_t begin = 0;
-    for (std::int64_t c = 0; c < cells; ++c) {
-      const std::int64_t end = blocks_of((c + 1) * seqlen, cells);
-      result[static_cast<std::size_t>(c)] = static_cast<double>(end - begin);
-      begin = end;
-    }
-    return result;
+  /// How many i in [0, seqlen) have floor(i * cells / seqlen) == c.
+  static std::int64_t length(std::int64_t seqlen, std::int64_t cells, std::int64_t c) {
+    return blocks_of((c + 1) * seqlen, cells) - blocks_of(c * seqlen, cells);
   }
 
   const InspectParams& wanted_;
   const AttentionParams& p_;
-  std::vector<std::atomic<std::int64_t>> turns_;  // of each batch entry and head
-  std::vector<double> distance_;
-  std::vector<std::int64_t> rows_;
-  std::vector<double> received_;
-  std::size_t cell_count_;
-  Workspace cell_memory_;  // a large map of many heads would spend its time on fresh pages
-  std::span<double> cells_;
+  Inspection& out_;
+  std::int64_t received_, cells_;  // numbers of a head
+  std::vector<Head> heads_;        // [batch, num_heads]
+  std::mutex mutex_;
+  std::vector<double*> idle_;  // sums that no head uses
+  Workspace memory_;           // of all sums
 };
 
 // ---- Schedule ------------------------------------------------------------------------------------------------
@@ -335,11 +350,12 @@ class Schedule {
                    const auto& [heads, head, block] = rows[static_cast<std::size_t>(item)];
                    const std::byte* blocks = heads->packed_bytes > 0 ? packed.data() + heads->packed : nullptr;
                    const cpu::QueryRows work{heads->batch, head, block * heads->block_rows, heads->block_rows};
+                   const bool is_last = block + 1 == heads->row_blocks;
                    try {
-                     totals_.add(heads->batch, head, block,
+                     totals_.add(heads->batch, head, block, is_last,
                                  kernels_.inspect(wanted_, work, {blocks, heads->first_block}, scratch));
                    } catch (...) {  // a score modifier's: others still wait for this block's turn to pass
-                     totals_.add(heads->batch, head, block, InspectSums{});
+                     totals_.add(heads->batch, head, block, is_last, InspectSums{});
                      throw;
                    }
                  });
@@ -370,13 +386,12 @@ Inspection inspect(const TensorView& q, const TensorView& k, const InspectOption
   const AttentionParams& p = arguments.params;
   Results results(q, k, wanted, options, p);
   if (p.batch > 0 && p.num_heads > 0 && p.seqlen_q > 0) {
-    Totals totals(results.params);
     // As in attention(): less work than this is not worth waking a thread.
     const double work = static_cast<double>(p.batch * p.num_heads) * static_cast<double>(p.seqlen_q) *
                         static_cast<double>(p.seqlen_k) * static_cast<double>(p.head_dim);
-    Schedule(cpu::active_kernels().attention(q.dtype), results.params, totals)
-        .run(work > 1 << 20 ? options.num_threads : 1);
-    totals.write(results.inspection);
+    const int threads = threads_for(work > 1 << 20 ? options.num_threads : 1, p.batch * p.num_heads * p.seqlen_q);
+    Totals totals(results.params, threads, results.inspection);
+    Schedule(cpu::active_kernels().attention(q.dtype), results.params, totals).run(threads);
   }
   return std::move(results.inspection);
 }

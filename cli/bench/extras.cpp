@@ -32,14 +32,14 @@ std::vector<Line> measure_inspection(const Conditions& conditions) {
   std::vector<Line> lines;
   for (const int threads : conditions.threads) {
     const auto attend = [&] { attention(q, k, v, o, {.lse = lse, .num_threads = threads}); };
-    double sum = 0.0;  // the mean weight of the map's cells: known
+    Inspection found;
     const auto attend_and_inspect = [&] {
       attend();
-      const Inspection found = inspect(q, k, everything, {.num_threads = threads});
-      sum = 0.0;
-      for (const float cell : found.pooled.values<float>()) sum += static_cast<double>(cell);
+      found = inspect(q, k, everything, {.num_threads = threads});
     };
     const Timing timing = measure(conditions.effort, attend_and_inspect, [&] { return seconds_of(attend); });
+    double sum = 0.0;  // the mean weight of the map's cells: known
+    for (const float cell : found.pooled.values<float>()) sum += static_cast<double>(cell);
     const double wanted = 12.0 * 512 * 512 / 4096;
     lines.push_back({"attention and all statistics, heads 12, seqlen 4096, head_dim 64",
                      threads,

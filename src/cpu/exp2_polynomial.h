@@ -15,7 +15,6 @@ struct Exp2Polynomial<float> {  // 1.7e-7
                                             0x1.ebf9bcp-3f,  0x1.62e42ap-1f, 1};
   /// 1.5 * 2^23: added to a small number it leaves that number's nearest integer in the low bits of the sum.
   static constexpr float kRoundToInteger = 0x1.8p23f;
-  static constexpr float kLowest = -127;
 };
 template <>
 struct Exp2Polynomial<double> {  // 3.4e-18 before rounding
@@ -25,8 +24,10 @@ struct Exp2Polynomial<double> {  // 3.4e-18 before rounding
                                              0x1.5d87fe78cd6cfp-10, 0x1.3b2ab6fba011ap-7,  0x1.c6b08d7049fe8p-5,
                                              0x1.ebfbdff82c5a4p-3,  0x1.62e42fefa39efp-1,  1};
   static constexpr double kRoundToInteger = 0x1.8p52;
-  static constexpr double kLowest = -1023;
 };
+
+/// 2^x is 0 from here down.
+inline constexpr Scalar kExp2Lowest = std::is_same_v<Scalar, double> ? -1023 : -127;
 
 /// exp2 in two parts, so that a kernel can put other work between them. 2^x = 2^n * 2^f with n the nearest
 /// integer; 2^f by a polynomial. exp2(0) is exactly 1, and x <= -127 (doubles: -1023) gives exactly 0: there n =
@@ -36,11 +37,14 @@ struct Exp2 {
   Vec rounded, fraction;
 };
 
-SACCADE_INLINE Exp2 exp2_begin(Vec x) {
+/// For x >= kExp2Lowest.
+SACCADE_INLINE Exp2 exp2_begin_bounded(Vec x) {
   using Polynomial = Exp2Polynomial<Scalar>;
-  const Vec clamped = max(broadcast(Polynomial::kLowest), x);  // in this order a NaN passes
-  const Vec rounded = add(clamped, broadcast(Polynomial::kRoundToInteger));
-  return {rounded, sub(clamped, sub(rounded, broadcast(Polynomial::kRoundToInteger)))};
+  const Vec rounded = add(x, broadcast(Polynomial::kRoundToInteger));
+  return {rounded, sub(x, sub(rounded, broadcast(Polynomial::kRoundToInteger)))};
+}
+SACCADE_INLINE Exp2 exp2_begin(Vec x) {
+  return exp2_begin_bounded(max(broadcast(kExp2Lowest), x));  // in this order a NaN passes
 }
 SACCADE_INLINE Vec exp2_end(const Exp2& e) {
   using Polynomial = Exp2Polynomial<Scalar>;

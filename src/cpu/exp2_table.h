@@ -34,11 +34,14 @@ struct Exp2Table {
 };
 inline constexpr Exp2Table kExp2Table;
 
-SACCADE_INLINE Exp2 exp2_begin(Vec x) {
-  const Vec clamped = max(broadcast_from(&kExp2Lowest), x);  // in this order a NaN passes
-  const Vec rounded = add(clamped, broadcast(kRoundTo32nds));
-  const Vec fraction = sub(clamped, sub(rounded, broadcast(kRoundTo32nds)));
+/// For x >= kExp2Lowest.
+SACCADE_INLINE Exp2 exp2_begin_bounded(Vec x) {
+  const Vec rounded = add(x, broadcast(kRoundTo32nds));
+  const Vec fraction = sub(x, sub(rounded, broadcast(kRoundTo32nds)));
   return {rounded, add(fraction, broadcast(kVertex))};
+}
+SACCADE_INLINE Exp2 exp2_begin(Vec x) {
+  return exp2_begin_bounded(max(broadcast_from(&kExp2Lowest), x));  // in this order a NaN passes
 }
 SACCADE_INLINE Vec exp2_end(const Exp2& e) {
   const Vec parabola = fma(e.distance, e.distance, broadcast(kHeight));

@@ -6,7 +6,7 @@
 //       S = Q K^T                      score_tiles, 32 keys at a time, with the exponentials of the tile before
 //       softcap, biases, masks         finish_scores, only where a score needs them
 //       m, alpha                       RowState::raise
-//       P = exp(S - m), l += P         exp_tile, or inside the next score_tiles
+//       P = exp(S - m), l += P         exp_granule, or inside the next score_tiles
 //       O = alpha O + P V              value_product
 //   o = O / l,  lse = m + ln l
 #pragma once
@@ -244,8 +244,8 @@ class QueryBlock {
           score_tiles<Arithmetic, decltype(rows)::value, true>(work, 0, both, exp, exp_granules);
         });
     }
-    for (int i = both; i < exps; ++i)
-      exp_tile<Arithmetic>(exp.template from<Arithmetic>(column_of(exp_granules, i)));
+    for (int i = both; i < exps; i += kTilesOfAGranule)
+      exp_granule<Arithmetic>(exp.template from<Arithmetic>(column_of(exp_granules, i)));
     if (both < scores) score_tiles_of_rows<Arithmetic>(tile_rows(next.tile), work, both, scores);
     if (pending_) add_values(last);
   }

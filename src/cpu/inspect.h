@@ -36,9 +36,7 @@ class InspectScratch {
     cell_rows = take<std::int64_t>(tiles * kTileRows);
     if (wanted.received.data) received = take<Scalar>(round_up(p.seqlen_k, kBlockK) + kBlockK);
     if (wanted.pool_rows > 0) cells = take<double>(most_cell_rows(wanted, rows) * wanted.pool_keys);
-    if (wanted.top_k == 0) return;
     best_keys = take<RankedKey>(rows * wanted.top_k);
-    best_counts = take<std::int64_t>(rows);
   }
 
   Scalar* queries(int tile) const { return queries_ + tile * query_size_; }
@@ -55,8 +53,7 @@ class InspectScratch {
   std::int64_t* cell_rows;    // [rows]
   Scalar* received = nullptr;
   double* cells = nullptr;
-  RankedKey* best_keys = nullptr;  // [rows][top_k]
-  std::int64_t* best_counts = nullptr;
+  RankedKey* best_keys;  // [rows][top_k]
 
  private:
   /// Documents of a packed batch differ in length: of the shortest, all rows of cells may be in the block.
@@ -191,8 +188,8 @@ class InspectBlock {
       RowState& state = scratch_.softmax[step.tile];
       state.raise(row_max, unit_.exp_factor, alpha);
       for_each_run(step.granules, [&](int begin, int end) {
-        for (int column = begin; column < end; column += kTileColumns)
-          exp_tile<Arithmetic>(
+        for (int column = begin; column < end; column += kGranule)
+          exp_granule<Arithmetic>(
               {scratch_.scores + column, scratch_.weights + column, state.m, state.l, &unit_.exp_factor});
       });
     });
@@ -240,7 +237,7 @@ class InspectBlock {
     }
     std::fill_n(scratch_.column_sum, kBlockK, Scalar{0});
     std::fill_n(scratch_.column_max, kBlockK, Scalar{0});
-    if (wanted_.top_k > 0) std::fill_n(scratch_.best_counts, rows_, std::int64_t{0});
+    std::fill_n(scratch_.best_keys, rows_ * wanted_.top_k, RankedKey{0});
   }
 
   void fold(const Step& step) {
@@ -310,19 +307,23 @@ class InspectBlock {
     BestKeys best = best_of(step.tile * kTileRows + i);
     const Scalar* const weights = scratch_.weights + i * kBlockK;
     Scalar worst = statistics.worst[i];
-    if (best.count == 0) worst = BestKeys::bound(statistics.largest + i * kWidth, best.k);
-    for (int j = begin; j < end; j += kWidth)
-      for (unsigned better = bits(less(broadcast(worst), load(weights + j))); better != 0; better &= better - 1) {
-        const int column = j + std::countr_zero(better);
-        if (weights[column] > worst) worst = best.add(ranked(weights[column], step.first_key + column), worst);
+    if (worst == 0) worst = BestKeys::bound(statistics.largest + i * kWidth, best.k);
+    constexpr int kColumns = 64;  // compared before the first is taken: no processor guesses which it will be
+    for (int first = begin; first < end; first += kColumns) {
+      std::uint64_t better = 0;
+      for (int j = first; j < std::min(first + kColumns, end); j += kWidth)
+        better |= std::uint64_t{bits(less(broadcast(worst), load(weights + j)))} << (j - first);
+      for (; better != 0; better &= better - 1) {
+        const int column = first + std::countr_zero(better);
+        if (weights[column] <= worst) continue;
+        best.add(ranked(weights[column], step.first_key + column));
+        worst = std::max(worst, best.worst());
       }
+    }
     statistics.worst[i] = worst;
-    scratch_.best_counts[step.tile * kTileRows + i] = best.count;
   }
 
-  BestKeys best_of(int i) const {
-    return {scratch_.best_keys + i * wanted_.top_k, wanted_.top_k, scratch_.best_counts[i]};
-  }
+  BestKeys best_of(int i) const { return {scratch_.best_keys + i * wanted_.top_k, wanted_.top_k}; }
 
   void begin_key_block(std::int64_t first_key) {
     end_cell_row();
@@ -360,14 +361,24 @@ class InspectBlock {
     cell_columns_[block_cells_] = static_cast<int>(end - block_key_);
   }
 
+  double sum_of_columns(int begin, int end) const {
+    double sums[4] = {};  // together, for none to wait for the others
+    int j = begin;
+    for (; j + 4 <= end; j += 4) {
+      SACCADE_UNROLL
+      for (int i = 0; i < 4; ++i) sums[i] += static_cast<double>(scratch_.column_sum[j + i]);
+    }
+    for (; j < end; ++j) sums[0] += static_cast<double>(scratch_.column_sum[j]);
+    return sums[0] + sums[1] + (sums[2] + sums[3]);
+  }
+
   void pool_columns() {
     double* const cells = scratch_.cells + (cell_row_ - sums_.first_cell_row) * wanted_.pool_keys;
     for (int i = 0; i < block_cells_; ++i) {
       const int begin = std::max(cell_columns_[i], columns_begin_);
       const int end = std::min(cell_columns_[i + 1], columns_end_);
       double& cell = cells[cells_[i]];
-      double sum = 0.0;
-      for (int j = begin; j < end; ++j) sum += static_cast<double>(scratch_.column_sum[j]);
+      const double sum = sum_of_columns(begin, end);
       if (!wanted_.pool_max || sum != sum) {
         cell += sum;  // NaN stays
         continue;
@@ -405,7 +416,7 @@ class InspectBlock {
     best.sort();
     Scalar* const weights = p_.row_of<Scalar>(wanted_.top_weights, batch_, head_, row_ + i);
     for (std::int64_t n = 0; n < wanted_.top_k; ++n) {
-      const bool is_found = n < best.count;
+      const bool is_found = best.keys[n] != 0;
       const std::int64_t key = is_found ? key_of(best.keys[n]) : -1;
       weights[n] = is_found ? weight_of(best.keys[n]) : missing;
       if (wanted_.top_keys.dtype == DType::i32)

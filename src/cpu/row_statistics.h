@@ -72,9 +72,8 @@ __attribute__((noinline)) unsigned fold_rows(const FoldStep& step) {
     for (int i = 0; i < kRows; ++i) {
       const Vec below = sub(load(step.scores + i * kBlockK + j), broadcast_from(maximum + i));
       // Bounded, so that a weight of 0 meets no infinite logarithm. In this order a NaN passes.
-      const Vec log_w =
-          max(broadcast(kIsDouble ? Scalar{-1023} : Scalar{-127}), fma(below, factor, broadcast_from(shift + i)));
-      const Vec w = exp2(log_w);
+      const Vec log_w = max(broadcast(kExp2Lowest), fma(below, factor, broadcast_from(shift + i)));
+      const Vec w = exp2_bounded(log_w);
       store(step.weights + i * kBlockK + j, w);
       entropy[i] = fma(w, log_w, entropy[i]);
       distance[i] = fma(w, abs(sub(broadcast_from(step.position + i), key)), distance[i]);
@@ -123,26 +122,27 @@ inline std::int64_t key_of(RankedKey ranked) {
   return static_cast<std::int64_t>(~static_cast<std::uint64_t>(ranked));
 }
 
-/// The best k keys of a row as a heap whose first is the worst of them. (Written out: functions of this
-/// instruction set cannot be inlined into the standard library's algorithms.)
+/// The best k keys of a row, zeros where there are fewer: a few sorted, the best first; many as a heap whose first
+/// is the worst. (Written out: functions of this instruction set cannot be inlined into the standard library's
+/// algorithms.)
 struct BestKeys {
   RankedKey* keys;  // [k]
-  std::int64_t k, count;
+  std::int64_t k;
 
-  /// Adds a key that beats the worst, and returns what the next one has to beat: `bound` while there is room.
-  Scalar add(RankedKey key, Scalar bound) {
-    if (count == k) {
-      sift_down(key, k);
-    } else {
-      std::int64_t place = count++;
-      for (; place > 0 && key < keys[(place - 1) / 2]; place = (place - 1) / 2)
-        keys[place] = keys[(place - 1) / 2];
-      keys[place] = key;
+  bool are_sorted() const { return k <= 16; }
+  Scalar worst() const { return weight_of(keys[are_sorted() ? k - 1 : 0]); }
+
+  /// Adds a key that beats the worst.
+  void add(RankedKey key) {
+    if (!are_sorted()) return sift_down(key, k);
+    for (std::int64_t place = k - 1; place > 0; --place) {  // no branch that depends on weights
+      const RankedKey before = keys[place - 1], smaller = before < key ? before : key;
+      keys[place] = keys[place] < smaller ? smaller : keys[place];
     }
-    return count == k ? weight_of(keys[0]) : bound;
+    keys[0] = keys[0] < key ? key : keys[0];
   }
 
-  /// Puts `key` into the place of the first of `n` keys.
+  /// Puts `key` into the place of the first of `n` keys of a heap.
   void sift_down(RankedKey key, std::int64_t n) {
     std::int64_t place = 0;
     for (std::int64_t child; (child = 2 * place + 1) < n; place = child) {
@@ -155,7 +155,7 @@ struct BestKeys {
 
   /// Sorts the keys, the best first.
   void sort() {
-    for (std::int64_t n = count - 1; n > 0; --n) {
+    for (std::int64_t n = are_sorted() ? 0 : k - 1; n > 0; --n) {
       const RankedKey last = keys[n];
       keys[n] = keys[0];
       sift_down(last, n);
