@@ -16,8 +16,8 @@ inline constexpr int kTileRowsPadded = (kTileRows + kWidth - 1) / kWidth * kWidt
 
 /// The state of one tile's rows. l is kept a sum for each lane, added up when the row ends.
 struct RowState {
-  alignas(64) Scalar m[kTileRowsPadded];
-  alignas(64) Scalar l[kTileRows * kWidth];
+  alignas(Vec) Scalar m[kTileRowsPadded];
+  alignas(Vec) Scalar l[kTileRows * kWidth];
 
   void reset() {
     for (Scalar& x : m) x = kNoMaximum;
