@@ -373,10 +373,11 @@ TEST_P(Nonfinite, ExtremeNumbersAgree) {
 
 TEST_P(Nonfinite, DenormalsAgreeOrCountAsZero) {
   const Magnitudes of_q = magnitudes_of(GetParam().q), of_kv = magnitudes_of(GetParam().kv);
-  for (const auto& [q, k, v] : {std::array{of_q.tiny, of_kv.tiny, of_kv.tiny},
-                                {of_q.tiny, of_kv.huge, 1.0},
-                                {of_q.huge, of_kv.tiny, 1.0},
-                                {1.0, 1.0, of_kv.tiny}}) {
+  for (const auto& scales : {std::array{of_q.tiny, of_kv.tiny, of_kv.tiny},
+                             {of_q.tiny, of_kv.huge, 1.0},
+                             {of_q.huge, of_kv.tiny, 1.0},
+                             {1.0, 1.0, of_kv.tiny}}) {
+    const double q = scales[0], k = scales[1], v = scales[2];
     cases::AttentionCase c = plain_problem(GetParam(), kTwoBlocks),
                          flushed = plain_problem(GetParam(), kTwoBlocks);
     const auto flush = [](double scale) { return scale < 1e-6 ? 0.0 : scale; };
