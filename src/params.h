@@ -194,6 +194,18 @@ inline KeyRange AttentionParams::readable_keys(std::int64_t b) const {
   return rows(b) > 0 ? Visibility(*this, b).visible(0, rows(b)) : KeyRange{};
 }
 
+/// A backward pass. Gradients of sinks and slopes are the caller's to add up.
+struct BackwardParams {
+  AttentionParams attention;      // its lse is that of the forward pass; o is not looked at
+  HeadedMatrix<const void> o;     // what the forward pass wrote
+  HeadedMatrix<const void> dout;  // as o
+  HeadedMatrix<void> dq, dk, dv;  // as q, k and v
+  ScoreModifierBackward score_modifier_backward = nullptr;
+  MaskParams dmask{};          // strides as those of the mask, element type the kernels'
+  void* dmask_data = nullptr;  // nullptr: not wanted
+  bool wants_dslopes = false;
+};
+
 /// What inspect() wants of each row and key; no data and 0: not wanted. Results have the kernels' element type.
 struct InspectParams {
   AttentionParams attention;                 // v is k with head_dim_v 0; o, weights and dropout have no meaning

@@ -1,8 +1,6 @@
 // All steps of attention together, for all rows or some of them, exactly and as naive code does it.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
-#include <random>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -62,12 +60,6 @@ auto row_of(MaybeConstTensor& result, std::size_t row) {
   return result.template values<double>().subspan(row * length, length);
 }
 
-DotProduct usual_dot_product(std::int64_t head_dim) {
-  DotProduct usual{.order = std::vector<std::size_t>(static_cast<std::size_t>(head_dim))};
-  std::iota(usual.order.begin(), usual.order.end(), std::size_t{0});
-  return usual;
-}
-
 template <class T>
 AttentionResult exact_rows(const Arguments& a, const AttentionOptions& options, std::span<const RowIndex> rows) {
   AttentionResult result = results_of(a, rows.size());
@@ -89,25 +81,6 @@ AttentionResult exact_rows(const Arguments& a, const AttentionOptions& options, 
     std::ranges::copy(row.bound, row_of(result.bound, i).begin());
   }
   return result;
-}
-
-/// Ways in which naive code computes dot products: in the usual order first, then in random ones; every other one
-/// scales the query before, as PyTorch's unfused code does. (Products of bf16 numbers are exact in f32, and
-/// scaling their sum is one rounding; so the other way alone would be better than what is usual.) A few rows with
-/// close and large logits make most of the error, however many rows there are beside them.
-std::vector<DotProduct> naive_dot_products(std::int64_t head_dim, std::size_t rows) {
-  constexpr std::size_t kManyRows = 4096, kFewest = 6, kMost = 24;
-  DotProduct next = usual_dot_product(head_dim);
-  std::vector<DotProduct> ways{next};
-  const std::size_t count =
-      rows >= kManyRows ? 2 : std::clamp(1024 / std::max<std::size_t>(rows, 1), kFewest, kMost);
-  std::mt19937_64 random(1);
-  while (ways.size() < count) {
-    std::shuffle(next.order.begin(), next.order.end(), random);
-    next.scales_query = !next.scales_query;
-    ways.push_back(next);
-  }
-  return ways;
 }
 
 /// Replaces the numbers that are closer to the exact ones than the other ones are.

@@ -7,7 +7,9 @@
 #include <cstdlib>
 #include <functional>
 #include <limits>
+#include <numeric>
 #include <optional>
+#include <random>
 #include <span>
 #include <type_traits>
 #include <vector>
@@ -50,6 +52,31 @@ struct DotProduct {
   bool scales_query = false;       // before the products are taken, not their sum
 };
 
+inline DotProduct usual_dot_product(std::int64_t head_dim) {
+  DotProduct usual{.order = std::vector<std::size_t>(static_cast<std::size_t>(head_dim))};
+  std::iota(usual.order.begin(), usual.order.end(), std::size_t{0});
+  return usual;
+}
+
+/// Ways in which naive code computes dot products: in the usual order first, then in random ones; every other one
+/// scales the query before, as PyTorch's unfused code does. (Products of bf16 numbers are exact in f32, and
+/// scaling their sum is one rounding; so the other way alone would be better than what is usual.) A few rows with
+/// close and large logits make most of the error, however many rows there are beside them.
+inline std::vector<DotProduct> naive_dot_products(std::int64_t head_dim, std::size_t rows) {
+  constexpr std::size_t kManyRows = 4096, kFewest = 6, kMost = 24;
+  DotProduct next = usual_dot_product(head_dim);
+  std::vector<DotProduct> ways{next};
+  const std::size_t count =
+      rows >= kManyRows ? 2 : std::clamp(1024 / std::max<std::size_t>(rows, 1), kFewest, kMost);
+  std::mt19937_64 random(1);
+  while (ways.size() < count) {
+    std::shuffle(next.order.begin(), next.order.end(), random);
+    next.scales_query = !next.scales_query;
+    ways.push_back(next);
+  }
+  return ways;
+}
+
 /// Computes any row of the problem in the arithmetic of T: first at(), then attend(), then its results.
 template <class T>
 class RowOfAttention {
@@ -61,6 +88,10 @@ class RowOfAttention {
   std::vector<T> o, bound;                                         // [head_dim_v]
   std::vector<T> raw, softcapped, logits, probabilities, weights;  // [seqlen_k]
   T lse = 0;
+  // What differentiate() makes of dout: the gradients of the logits and of the scaled products, and the same with
+  // the magnitudes of all terms.
+  std::vector<T> dlogits, dscores, dlogits_bound, dscores_bound;  // [seqlen_k]
+  T dsink = 0, dsink_bound = 0, dslope = 0, dslope_bound = 0;
 
   const std::vector<T>& scores() const {
     switch (options_.score_stage) {
@@ -85,8 +116,9 @@ class RowOfAttention {
     load_row();
   }
 
-  /// What the row takes from the keys and values of its head.
-  void attend(const DotProduct& dot_product) {
+  /// What the row takes from the keys and values of its head. `known_lse`: the denominator is that, and not what
+  /// the scores sum to.
+  void attend(const DotProduct& dot_product, std::optional<T> known_lse = {}) {
     // 1. How alike are the query and each key? Scaled, and bounded.
     raw.assign(columns(a_.seqlen_k), kMinusInfinity<T>);
     const std::span<T> products = keys_of_sequence(raw);
@@ -126,7 +158,8 @@ class RowOfAttention {
     if (sum == 0) sum = 1;  // a row that sees nothing: its weights are 0
     probabilities = exponentials_;
     for (std::size_t j = 0; j < logits.size(); ++j) {
-      if (logits[j] != kMinusInfinity<T>) probabilities[j] /= sum;  // hidden keys have 0 of a NaN, too
+      if (logits[j] == kMinusInfinity<T>) continue;  // hidden keys have 0 of a NaN, too
+      probabilities[j] = known_lse ? std::exp(logits[j] - *known_lse) : probabilities[j] / sum;
     }
 
     // 4. Some weights are dropped at random; the others grow, so that their sum stays the same on average.
@@ -152,6 +185,60 @@ class RowOfAttention {
     mix(
         bound, values_, [&](std::size_t j) { return weights[j]; }, [](T value) { return std::abs(value); });
   }
+
+  /// Goes back from the gradient of o, after attend(). `rounded_o`: the o of which delta is taken; empty: its
+  /// definition is.
+  void differentiate(std::span<const T> dout, std::span<const T> rounded_o = {}) {
+    const auto begin = columns(sequence_->begin_key);
+    const T growth = static_cast<T>(1 / (1 - options_.dropout_p));
+    std::vector<T> dprobabilities(logits.size(), 0), bounds(logits.size(), 0);
+    T delta = 0, delta_bound = 0;  // the sum of the probabilities times their gradients
+    for (std::size_t j = 0; j < logits.size(); ++j) {
+      if (!has_part(j) || !is_kept_[j]) continue;
+      const std::span<const T> value = values_.row(j - begin);
+      for (std::size_t d = 0; d < dout.size(); ++d) {
+        dprobabilities[j] += dout[d] * value[d];
+        bounds[j] += std::abs(dout[d] * value[d]);
+      }
+      dprobabilities[j] *= growth;
+      bounds[j] *= growth;
+      delta += probabilities[j] * dprobabilities[j];
+      delta_bound += probabilities[j] * bounds[j];
+    }
+    if (!rounded_o.empty()) delta = std::inner_product(dout.begin(), dout.end(), rounded_o.begin(), T(0));
+
+    dlogits.assign(logits.size(), 0);
+    dlogits_bound = dlogits;
+    dslope = dslope_bound = 0;
+    for (std::size_t j = 0; j < logits.size(); ++j) {
+      if (!has_part(j)) continue;
+      dlogits[j] = probabilities[j] * (dprobabilities[j] - delta);
+      dlogits_bound[j] = probabilities[j] * (bounds[j] + delta_bound);
+      const T distance = static_cast<T>(std::abs(position_ - static_cast<std::int64_t>(j)));
+      dslope -= distance * dlogits[j];
+      dslope_bound += distance * dlogits_bound[j];
+    }
+    const T sink_weight = sink_ == kMinusInfinity<T> ? T(0) : std::exp(sink_ - lse);
+    dsink = -sink_weight * delta;
+    dsink_bound = sink_weight * delta_bound;
+
+    dscores = dlogits;
+    dscores_bound = dlogits_bound;
+    modify_backward(keys_of_sequence(dscores));
+    modify_backward(keys_of_sequence(dscores_bound));
+    for (std::size_t j = 0; j < logits.size(); ++j) {
+      if (!has_part(j)) continue;
+      const T bounded = options_.softcap > 0 ? softcapped[j] / static_cast<T>(options_.softcap) : T(0);
+      dscores[j] *= 1 - bounded * bounded;
+      dscores_bound[j] = std::abs(dscores_bound[j]) * (1 - bounded * bounded);
+    }
+  }
+
+  /// Whether a key has any part in the row.
+  bool has_part(std::size_t key) const { return logits[key] != kMinusInfinity<T>; }
+  const Sequence& sequence() const { return *sequence_; }
+  std::span<const T> query() const { return query_; }
+  const Matrix<T>& keys() const { return keys_; }  // [head_dim, keys that are there]
 
  private:
   static std::size_t columns(std::int64_t count) { return static_cast<std::size_t>(count); }
@@ -207,24 +294,42 @@ class RowOfAttention {
     }
   }
 
-  /// Hands the scores of the row to the caller's modifier, as float or double.
-  void modify(std::span<T> scores) const {
-    if (options_.score_modifier == nullptr || scores.empty()) return;
-    using Passed = std::conditional_t<std::is_same_v<T, float>, float, double>;
-    std::vector<Passed> passed(scores.begin(), scores.end());
+  using Passed = std::conditional_t<std::is_same_v<T, float>, float, double>;  // to the caller's functions
+
+  static std::vector<Passed> passed(std::span<const T> numbers) { return {numbers.begin(), numbers.end()}; }
+
+  /// The row as the caller's functions see it.
+  ScoreTile tile_of(std::vector<Passed>& numbers) const {
     ScoreTile tile;
     tile.batch = index_.batch;
     tile.head = index_.head;
     tile.first_row = index_.row;
     tile.first_key = sequence_->begin_key;
     tile.rows = 1;
-    tile.keys = static_cast<std::int64_t>(passed.size());
+    tile.keys = static_cast<std::int64_t>(numbers.size());
     tile.offset = sequence_->first_position;
-    tile.scores = passed.data();
+    tile.scores = numbers.data();
     tile.dtype = dtype_of<Passed>;
     tile.stride = tile.keys;
-    options_.score_modifier(options_.score_context, tile);
-    std::ranges::copy(passed, scores.begin());
+    return tile;
+  }
+
+  void modify(std::span<T> scores) const {
+    if (options_.score_modifier == nullptr || scores.empty()) return;
+    std::vector<Passed> changed = passed(scores);
+    options_.score_modifier(options_.score_context, tile_of(changed));
+    std::ranges::copy(changed, scores.begin());
+  }
+
+  /// Turns gradients behind the caller's modifier into those before it.
+  void modify_backward(std::span<T> gradients) {
+    if (options_.score_modifier == nullptr || options_.score_modifier_backward == nullptr || gradients.empty())
+      return;
+    std::vector<Passed> scores = passed(keys_of_sequence(softcapped)), changed = passed(gradients);
+    options_.score_modifier_backward(options_.score_context, tile_of(scores), tile_of(changed));
+    for (std::size_t j = 0; j < gradients.size(); ++j) {
+      if (has_part(columns(sequence_->begin_key) + j)) gradients[j] = static_cast<T>(changed[j]);
+    }
   }
 
   T biased(T score, std::size_t key) const {

@@ -47,6 +47,11 @@ enum class BlockEffect : std::uint8_t { skip, full, partial };
 /// coordinates only, not on where the tile begins.
 using ScoreModifier = void (*)(void* context, const ScoreTile& tile);
 
+/// The derivative of a score modifier: turns the gradients of the scores that it returned into those of the scores
+/// that it was given, in place. `scores` are the latter; both tiles are of the same block and strided alike. It is
+/// called as the modifier is. A modifier that only adds needs none.
+using ScoreModifierBackward = void (*)(void* context, const ScoreTile& scores, const ScoreTile& gradients);
+
 /// Says what the score modifier would do to a block, so that it need not be called, or the block not be computed.
 /// Must agree with it: skip where it would hide everything, full where it would change nothing.
 using ScoreBlockEffect = BlockEffect (*)(void* context, const ScoreBlock& block);
@@ -89,6 +94,8 @@ struct AttentionOptions {
   std::int64_t block_mask_q = 128, block_mask_k = 128;
   /// A change of the scores of one's own; see ScoreModifier.
   ScoreModifier score_modifier = nullptr;
+  /// For attention_backward() only; not given: the modifier adds something that does not depend on the score.
+  ScoreModifierBackward score_modifier_backward = nullptr;
   ScoreBlockEffect score_block_effect = nullptr;
   void* score_context = nullptr;
   /// Keys that count in each batch entry: i32 or i64 [batch], 0 <= length <= seqlen_k.

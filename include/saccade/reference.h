@@ -132,4 +132,45 @@ AttentionResult naive_attention(const TensorView& q, const TensorView& k, const 
                                 const AttentionOptions& options, const AttentionResult& exact,
                                 const NaiveRounding& rounding = {});
 
+/// The gradients of a number with respect to what went into attention(), all f64 and in the shapes of q, k, v and
+/// the options; those of options that are not given (of a mask: not given as numbers) are empty.
+struct AttentionGradients {
+  Tensor dq, dk, dv;
+  Tensor dmask;          ///< summed over the dimensions in which the mask was repeated
+  Tensor dsinks;         ///< [num_heads]
+  Tensor dalibi_slopes;  ///< [num_heads] or [batch, num_heads]
+};
+
+/// The gradients, and the same sums with the magnitudes of their terms: rounding errors are in proportion to
+/// those.
+struct AttentionBackwardResult {
+  AttentionGradients gradients, bound;
+};
+
+/// What `dout`, the gradient of a number with respect to o (in o's shape, any element type), makes of
+/// attention()'s inputs. Step by step, from the end: with w the weights, z the factor of dropout and p the
+/// softmax,
+///
+///     dv_j = sum_i w_ij dout_i              dw_ij = dout_i . v_j            dp_ij = z_ij dw_ij
+///     dlogit_ij = p_ij (dp_ij - sum_l p_il dp_il)                          dmask_ij = dlogit_ij
+///     dscore_ij = dlogit_ij times the derivatives of score modifier and softcap
+///     dq_i = scale sum_j dscore_ij k_j      dk_j = scale sum_i dscore_ij q_i
+///
+/// A hidden key takes part in no sum. Precision and errors are those of attention(); block_table is refused.
+AttentionBackwardResult attention_backward(const TensorView& q, const TensorView& k, const TensorView& v,
+                                           const TensorView& dout, const AttentionOptions& options = {},
+                                           std::optional<DType> precision = {});
+
+/// What naive code rounds beyond its arithmetic on the way to gradients: each of them, at the end, to its type.
+struct GradientRounding {
+  std::optional<DType> dq{}, dk{}, dv{};
+  NaiveRounding forward{};  ///< of the o that the forward pass left, from which dout . o is taken
+};
+/// What unfused code of f32 (f64 where q, k or v is f64) makes of the same gradients, at its worst over several
+/// orders of summing the head dimension: the `naive` of compare().
+AttentionGradients naive_attention_backward(const TensorView& q, const TensorView& k, const TensorView& v,
+                                            const TensorView& dout, const AttentionOptions& options,
+                                            const AttentionGradients& exact,
+                                            const GradientRounding& rounding = {});
+
 }  // namespace saccade::reference

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "saccade/attention.h"
+#include "saccade/backward.h"
 #include "saccade/compare.h"
 #include "saccade/cpu.h"
 #include "saccade/decode.h"

@@ -1,6 +1,7 @@
 // Collects the attention kernels of one instruction set and arithmetic.
 #pragma once
 
+#include "cpu/backward.h"
 #include "cpu/decode.h"
 #include "cpu/forward.h"
 #include "cpu/inspect.h"
@@ -50,6 +51,15 @@ constexpr AttentionKernels attention_table() {
           .plan_decode = plan_decode,
           .decode_piece = decode_piece,
           .merge_pieces = merge_pieces,
+          .plan_backward = plan_backward,
+          .backward_statistics = backward_statistics,
+          .backward_begin = backward_begin,
+          .backward_logits = backward_logits,
+          .backward_mask = backward_mask,
+          .backward_keys = backward_keys,
+          .backward_rows = backward_rows,
+          .backward_end = backward_end,
+          .backward_write = backward_write,
           .inspect = inspect,
           .inspect_scratch = inspect_scratch};
 }

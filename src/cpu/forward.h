@@ -6,7 +6,7 @@
 //       S = Q K^T                      score_tiles, 32 keys at a time, with the exponentials of the tile before
 //       softcap, biases, masks         finish_scores, only where a score needs them
 //       m, alpha                       RowState::raise
-//       P = exp(S - m), l += P         exp_granule, or inside the next score_tiles
+//       P = exp(S - m), l += P         finish_granule, or inside the next score_tiles
 //       O = alpha O + P V              value_product
 //   o = O / l,  lse = m + ln l
 #pragma once
@@ -34,14 +34,7 @@ void pack_block(const AttentionParams& p, std::int64_t batch, std::int64_t kv_he
   with_storage(p.k.dtype, [&](auto type) {
     using T = decltype(type);
     if constexpr (!Arithmetic::kPairs || std::is_same_v<T, bfloat16>) {
-      const KeyRows<T> k = p.key_rows<T>(p.k, batch, kv_head);
-      const std::int64_t end = std::min<std::int64_t>(round_up(readable.end - first_key, kGranule), kBlockK);
-      const std::int64_t begin = std::max<std::int64_t>(readable.begin - first_key, 0) / kGranule * kGranule;
-      const std::int64_t padded = padded_steps(steps_of<Arithmetic>(p.head_dim));
-      for (std::int64_t j = begin; j < end; j += kWidth) {
-        const std::int64_t column = j % kTileColumns;
-        pack_keys<Arithmetic>(k, first_key + j, readable, p.head_dim, packed + (j - column) * padded + column);
-      }
+      pack_key_block<Arithmetic>(p.key_rows<T>(p.k, batch, kv_head), first_key, readable, p.head_dim, packed);
     }
   });
   if (values_in_place(p)) return;
@@ -224,13 +217,9 @@ class QueryBlock {
   void finish_pending(const TileStep& next, Scalar* row_max) {
     parity_ ^= 1;
     const TileStep& last = pending_step_;
-    const int exps = pending_ ? last.granules.count * kTilesOfAGranule : 0;
-    const int scores = next.granules.count * kTilesOfAGranule;
-    const int both = kCanOverlap ? std::min(scores, exps) : 0;
     RowState& state = scratch_.state(last.tile);
-    const PendingExp exp{scratch_.scores(parity_ ^ 1), scratch_.probabilities, state.m, state.l,
-                         &unit_.exp_factor};
-    const int* const exp_granules = last.granules.index.data();
+    const PendingExp<Arithmetic> exp{scratch_.scores(parity_ ^ 1), scratch_.probabilities, state.m, state.l,
+                                     &unit_.exp_factor};
     const ScoreWork work{.queries = scratch_.queries(next.tile),
                          .keys = next.block,
                          .steps = steps_of<Arithmetic>(p_.head_dim),
@@ -238,15 +227,9 @@ class QueryBlock {
                          .partial = next.granules.partial,
                          .scores = scratch_.scores(parity_),
                          .row_max = row_max};
-    if constexpr (kCanOverlap) {
-      if (both > 0)
-        with_rows(tile_rows(next.tile), [&](auto rows) {
-          score_tiles<Arithmetic, decltype(rows)::value, true>(work, 0, both, exp, exp_granules);
-        });
-    }
-    for (int i = both; i < exps; i += kTilesOfAGranule)
-      exp_granule<Arithmetic>(exp.template from<Arithmetic>(column_of(exp_granules, i)));
-    if (both < scores) score_tiles_of_rows<Arithmetic>(tile_rows(next.tile), work, both, scores);
+    score_tiles_beside<Arithmetic>(tile_rows(next.tile), work, next.granules.count * kTilesOfAGranule, exp,
+                                   last.granules.index.data(),
+                                   pending_ ? last.granules.count * kTilesOfAGranule : 0);
     if (pending_) add_values(last);
   }
 
@@ -290,7 +273,7 @@ class QueryBlock {
                                            p_.head_dim_v, alpha[0], o);
     else
       with_rows(tile_rows(step.tile), [&](auto constant) {
-        value_product<Arithmetic, decltype(constant)::value>(p, rows, p_.head_dim_v, alpha, o);
+        value_product<Arithmetic, ScaledRows, decltype(constant)::value>(p, rows, p_.head_dim_v, alpha, o);
       });
   }
 

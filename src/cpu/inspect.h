@@ -189,8 +189,8 @@ class InspectBlock {
       state.raise(row_max, unit_.exp_factor, alpha);
       for_each_run(step.granules, [&](int begin, int end) {
         for (int column = begin; column < end; column += kGranule)
-          exp_granule<Arithmetic>(
-              {scratch_.scores + column, scratch_.weights + column, state.m, state.l, &unit_.exp_factor});
+          finish_granule(PendingExp<Arithmetic>{scratch_.scores + column, scratch_.weights + column, state.m,
+                                                state.l, &unit_.exp_factor});
       });
     });
     for (int i = 0; i < rows_; ++i) {

@@ -46,6 +46,19 @@ struct DecodePlan {
   std::size_t scratch = 0;  // of one thread and kv head, for kDecodeMostRows rows
 };
 
+/// How a backward pass is cut up. Sizes in bytes.
+struct BackwardPlan {
+  std::int64_t block_q = 0, block_k = 0;  // rows and keys that meet at a time, at absolute multiples
+  std::size_t statistics = 0;             // of block_q rows: what their softmax and delta are
+  std::size_t dq = 0;                     // of block_q rows: their gradients on the way
+  std::size_t scratch = 0;                // of one block of keys at work
+};
+
+/// The block of keys number `block` of a kv head.
+struct KeyBlock {
+  std::int64_t batch = 0, kv_head = 0, block = 0;
+};
+
 /// The kernels of one type of arithmetic. Memory handed to them is 64-byte aligned.
 struct AttentionKernels {
   ForwardPlan (*plan_forward)(const AttentionParams&);
@@ -62,6 +75,25 @@ struct AttentionKernels {
   /// Returns whether o is finite.
   bool (*merge_pieces)(const AttentionParams&, const DecodeRows&, const void* states, std::int64_t first,
                        std::int64_t pieces, void* scratch);
+
+  /// The backward pass. First the statistics of every block of rows; returns what the rows give to the gradient of
+  /// their head's sink.
+  BackwardPlan (*plan_backward)(const BackwardParams&);
+  double (*backward_statistics)(const BackwardParams&, const QueryRows&, void* statistics);
+  /// Then for every block of keys: begin; for blocks of rows that may see them the gradients of their logits
+  /// (whether any is there, and what they give to the slope of the head), those of the mask, what comes to keys
+  /// and values, what comes to the rows (cleared where it is their first); end, which writes dk and dv and returns
+  /// whether they are finite. `careful` keeps hidden keys and rows out of every product.
+  void (*backward_begin)(const BackwardParams&, const KeyBlock&, void* scratch);
+  bool (*backward_logits)(const BackwardParams&, const KeyBlock&, const QueryRows&, const void* statistics,
+                          void* scratch, double& dslope);
+  void (*backward_mask)(const BackwardParams&, const KeyBlock&, const QueryRows&, void* scratch);
+  void (*backward_keys)(const BackwardParams&, const KeyBlock&, const QueryRows&, bool careful, void* scratch);
+  void (*backward_rows)(const BackwardParams&, const KeyBlock&, const QueryRows&, bool careful, void* scratch,
+                        void* dq);
+  bool (*backward_end)(const BackwardParams&, const KeyBlock&, void* scratch);
+  /// Writes the gradients of a block of rows, zeros where `dq` is nullptr. Returns whether they are finite.
+  bool (*backward_write)(const BackwardParams&, const QueryRows&, const void* dq);
 
   /// Statistics of the weights of some rows, and the bytes of scratch memory for blocks of `rows` rows.
   InspectSums (*inspect)(const InspectParams&, const QueryRows&, const PackedKeys&, void* scratch);

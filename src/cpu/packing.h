@@ -241,6 +241,19 @@ void pack_keys(const KeyRows<T>& k, std::int64_t key, KeyRange readable, std::in
   }
 }
 
+/// Packs the keys of the block at `first_key`. Those outside `readable` are not touched; zeros next to it.
+template <class Arithmetic, class T>
+void pack_key_block(const KeyRows<T>& k, std::int64_t first_key, KeyRange readable, std::int64_t head_dim,
+                    Scalar* packed) {
+  const std::int64_t end = std::min<std::int64_t>(round_up(readable.end - first_key, kGranule), kBlockK);
+  const std::int64_t begin = std::max<std::int64_t>(readable.begin - first_key, 0) / kGranule * kGranule;
+  const std::int64_t padded = padded_steps(steps_of<Arithmetic>(head_dim));
+  for (std::int64_t j = begin; j < end; j += kWidth) {
+    const std::int64_t column = j % kTileColumns;
+    pack_keys<Arithmetic>(k, first_key + j, readable, head_dim, packed + (j - column) * padded + column);
+  }
+}
+
 /// Columns of a packed block's values, and its numbers: [steps of kBlockK][columns].
 inline std::int64_t packed_value_columns(std::int64_t head_dim_v) { return round_up(head_dim_v, kWidth); }
 template <class Arithmetic>

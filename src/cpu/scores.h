@@ -107,9 +107,10 @@ class ScoreFinisher {
   }
 
   /// Finishes the partial granules of scores[rows][kBlockK] and raises row_max[kTileRows][kWidth] to them. `mask`
-  /// is what plan() left.
+  /// is what plan() left. What the scores were when they came to the score modifier goes to softcapped[rows]
+  /// [kBlockK], if that is given.
   void finish(std::int64_t row, std::int64_t rows, std::int64_t first_key, const Granules& granules,
-              const Scalar* mask, Scalar* scores, Scalar* row_max) const {
+              const Scalar* mask, Scalar* scores, Scalar* row_max, Scalar* softcapped = nullptr) const {
     if (granules.partial == 0) return;
     for (int first = 0, last; first < granules.count; first = last) {
       const auto at = [&](int n) { return granules.index[static_cast<std::size_t>(n)]; };
@@ -119,10 +120,22 @@ class ScoreFinisher {
         ++last;
       if (!granules.is_partial(first)) continue;
       const Columns columns{first_key, at(first) * kGranule, (at(last - 1) + 1) * kGranule};
-      finish(row, rows, columns, granules.is_modified(first), mask, scores, row_max);
+      finish(row, rows, columns, granules.is_modified(first), mask, scores, row_max, softcapped);
     }
     for (std::int64_t i = rows; i < kTileRows; ++i)  // rows that are not there
       store(row_max + i * kWidth, max(zero(), load(row_max + i * kWidth)));
+  }
+
+  /// Columns of scores[rows][kBlockK] as the caller's functions see them.
+  ScoreTile tile_of(std::int64_t row, std::int64_t rows, Columns columns, Scalar* scores) const {
+    ScoreTile tile;
+    static_cast<ScoreBlock&>(tile) = {
+        batch_, head_, row, columns.first_key + columns.begin, rows, 0, visibility_.offset};
+    tile.keys = std::min<std::int64_t>(columns.end, all_keys().end - columns.first_key) - columns.begin;
+    tile.scores = scores + columns.begin;
+    tile.dtype = dtype_of<Scalar>;
+    tile.stride = kBlockK;
+    return tile;
   }
 
   /// Hides columns [begin, end) of what is going to be saved of a row: not all of it may be computed.
@@ -166,13 +179,15 @@ class ScoreFinisher {
   }
 
   void finish(std::int64_t row, std::int64_t rows, Columns columns, bool modified, const Scalar* mask,
-              Scalar* scores, Scalar* row_max) const {
+              Scalar* scores, Scalar* row_max, Scalar* softcapped) const {
     for (std::int64_t i = 0; i < rows; ++i) {
       Scalar* const line = scores + i * kBlockK;
       if (applies_scale_) apply_scale(line, columns, static_cast<Scalar>(std::abs(p_.scale)));
       save(ScoreStage::raw, row + i, columns, line);
       if (p_.softcap != 0.0) apply_softcap(line, columns, static_cast<Scalar>(p_.softcap));
       save(ScoreStage::softcapped, row + i, columns, line);
+      if (softcapped)
+        std::copy(line + columns.begin, line + columns.end, softcapped + i * kBlockK + columns.begin);
     }
     if (modified) modify(row, rows, columns, scores);
     for (std::int64_t i = 0; i < rows; ++i) {
@@ -191,14 +206,7 @@ class ScoreFinisher {
   }
 
   void modify(std::int64_t row, std::int64_t rows, Columns columns, Scalar* scores) const {
-    ScoreTile tile;
-    static_cast<ScoreBlock&>(tile) = {
-        batch_, head_, row, columns.first_key + columns.begin, rows, 0, visibility_.offset};
-    tile.keys = std::min<std::int64_t>(columns.end, all_keys().end - columns.first_key) - columns.begin;
-    tile.scores = scores + columns.begin;
-    tile.dtype = dtype_of<Scalar>;
-    tile.stride = kBlockK;
-    p_.score_modifier(p_.score_context, tile);
+    p_.score_modifier(p_.score_context, tile_of(row, rows, columns, scores));
     for (std::int64_t i = 0; i < rows; ++i) apply_canonical_nan(scores + i * kBlockK, columns);
   }
 

@@ -7,63 +7,72 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 // ---- Scores --------------------------------------------------------------------------------------------------
 
-/// The exponentials of an earlier tile, which score_tiles spreads over its own multiplications: they use
-/// other units of the processor. Row i of the columns at `scores` becomes exp2((score - maximum[i]) * factor).
+/// What is still to be done with the scores of an earlier tile, and may be spread over the multiplications of the
+/// next: it uses other units of the processor. A kind of it has from(column), the same work from a column of the
+/// block on, and Row<kVectors>, which does a row of as many vectors in two halves.
+struct NothingPending {
+  NothingPending from(int) const { return {}; }
+  template <int>
+  struct Row {
+    void begin(const NothingPending&, int) {}
+    void end(const NothingPending&, int) {}
+  };
+};
+
+/// The exponentials: row i of the columns at `scores` becomes exp2((score - maximum[i]) * factor).
+template <class Arithmetic>
 struct PendingExp {
   const Scalar* scores = nullptr;   // [kTileRows][kBlockK]
-  Scalar* probabilities = nullptr;  // [kTileRows][kBlockK]; bf16 pairs fill half of each row
+  Scalar* probabilities = nullptr;  // [kTileRows][kBlockK], may be the same; bf16 pairs fill half of each row
   const Scalar* maximum = nullptr;  // [kTileRows]
   Scalar* row_sum = nullptr;        // [kTileRows][kWidth], added to
   const Scalar* factor = nullptr;
 
-  /// The same from a column of the block on.
-  template <class Arithmetic>
   SACCADE_INLINE PendingExp from(int column) const {
     return {scores + column, probabilities + column / (Arithmetic::kPairs ? 2 : 1), maximum, row_sum, factor};
   }
-};
 
-/// One row of kVectors vectors of a PendingExp.
-template <class Arithmetic, int kVectors>
-struct PendingRow {
-  Exp2 exp[kVectors];
+  template <int kVectors>
+  struct Row {
+    Exp2 exp[kVectors];
 
-  SACCADE_INLINE void begin(const PendingExp& work, int row) {
-    SACCADE_UNROLL
-    for (int v = 0; v < kVectors; ++v) {
-      Vec x = sub(load(work.scores + row * kBlockK + v * kWidth), broadcast_from(work.maximum + row));
-      if constexpr (Arithmetic::kScaledExp) x = mul(x, broadcast_from(work.factor));
-      exp[v] = exp2_begin(x);
-    }
-  }
-  SACCADE_INLINE void end(const PendingExp& work, int row) {
-    Vec sum = load(work.row_sum + row * kWidth);
-    Vec p[kVectors];
-    SACCADE_UNROLL
-    for (int v = 0; v < kVectors; ++v) {
-      p[v] = exp2_end(exp[v]);
-      sum = add(sum, p[v]);
-    }
-    if constexpr (Arithmetic::kPairs) {
-      store(work.probabilities + row * kBlockK, round_to_pairs(p[0], p[1]));
-    } else {
+    SACCADE_INLINE void begin(const PendingExp& work, int row) {
       SACCADE_UNROLL
-      for (int v = 0; v < kVectors; ++v) store(work.probabilities + row * kBlockK + v * kWidth, p[v]);
+      for (int v = 0; v < kVectors; ++v) {
+        Vec x = sub(load(work.scores + row * kBlockK + v * kWidth), broadcast_from(work.maximum + row));
+        if constexpr (Arithmetic::kScaledExp) x = mul(x, broadcast_from(work.factor));
+        exp[v] = exp2_begin(x);
+      }
     }
-    store(work.row_sum + row * kWidth, sum);
-  }
+    SACCADE_INLINE void end(const PendingExp& work, int row) {
+      Vec sum = load(work.row_sum + row * kWidth);
+      Vec p[kVectors];
+      SACCADE_UNROLL
+      for (int v = 0; v < kVectors; ++v) {
+        p[v] = exp2_end(exp[v]);
+        sum = add(sum, p[v]);
+      }
+      if constexpr (Arithmetic::kPairs) {
+        store(work.probabilities + row * kBlockK, round_to_pairs(p[0], p[1]));
+      } else {
+        SACCADE_UNROLL
+        for (int v = 0; v < kVectors; ++v) store(work.probabilities + row * kBlockK + v * kWidth, p[v]);
+      }
+      store(work.row_sum + row * kWidth, sum);
+    }
+  };
 };
 
 /// The columns of a granule. Four vectors at a time, for each has to wait for itself: 1.6% of a forward (head_dim
 /// 64, AVX2, Zen 4).
-template <class Arithmetic>
-void exp_granule(const PendingExp& work) {
+template <class Pending>
+void finish_granule(const Pending& work) {
   constexpr int kVectors = std::min(kGranule / kWidth, 4);
   for (int row = 0; row < kTileRows; ++row) {
     for (int column = 0; column < kGranule; column += kVectors * kWidth) {
-      PendingRow<Arithmetic, kVectors> pending;
-      pending.begin(work.from<Arithmetic>(column), row);
-      pending.end(work.from<Arithmetic>(column), row);
+      typename Pending::template Row<kVectors> pending;
+      pending.begin(work.from(column), row);
+      pending.end(work.from(column), row);
     }
   }
 }
@@ -108,8 +117,8 @@ SACCADE_INLINE void raise_row_max(const ScoreWork& work, int i, int row) {
   store(work.row_max + row * kWidth, largest);
 }
 
-/// Scores of tiles [begin, end) of the granules: queries * keys. With kOverlap, the exponentials of as many tiles
-/// of `exp_granules` besides. Each score is one chain of multiply-adds in order of d, whatever else shares the
+/// Scores of tiles [begin, end) of the granules: queries * keys, and the pending work of as many tiles of
+/// `pending_granules` besides. Each score is one chain of multiply-adds in order of d, whatever else shares the
 /// tile.
 ///
 /// A store that reads its register late takes the port through which a multiply-add reads its third operand: the
@@ -117,9 +126,10 @@ SACCADE_INLINE void raise_row_max(const ScoreWork& work, int i, int row) {
 /// of the next tile (products: two operands) alternate, and the row maxima follow during the next tile: with it
 /// the scores of a block take 12900 clocks instead of 13600, of which 12290 are multiply-adds (Zen 4, head_dim
 /// 64).
-template <class Arithmetic, int kRows, bool kOverlap>
-__attribute__((noinline)) void score_tiles(const ScoreWork& work, int begin, int end, const PendingExp& exps,
-                                           const int* exp_granules) {
+template <class Arithmetic, int kRows, class Pending>
+__attribute__((noinline)) void score_tiles(const ScoreWork& work, int begin, int end, const Pending& pending,
+                                           const int* pending_granules) {
+  constexpr bool kOverlap = !std::is_same_v<Pending, NothingPending>;
   const std::int64_t last_step = std::max<std::int64_t>(work.steps, 2) - 1, padded = padded_steps(work.steps);
   const std::int64_t steps_of_a_row = (std::min<std::int64_t>(last_step, kQueryChunk - 1) - 1) / kTileRows;
   const Scalar* q = work.queries;
@@ -146,13 +156,12 @@ __attribute__((noinline)) void score_tiles(const ScoreWork& work, int begin, int
   };
 
   for (int tile = begin; tile < end; ++tile) {
-    PendingExp exp;
-    if constexpr (kOverlap) exp = exps.from<Arithmetic>(column_of(exp_granules, tile));
+    const Pending earlier = kOverlap ? pending.from(column_of(pending_granules, tile)) : pending;
     for (int row = 0; row < kTileRows; ++row) {
-      PendingRow<Arithmetic, kTileVectors> pending;
-      if constexpr (kOverlap) pending.begin(exp, row);
+      typename Pending::template Row<kTileVectors> half;
+      half.begin(earlier, row);
       for (std::int64_t i = 0; i < steps_of_a_row; ++i) step();
-      if constexpr (kOverlap) pending.end(exp, row);
+      half.end(earlier, row);
       if (tile > begin && row < kRows) raise_row_max(work, tile - 1, row);
     }
     std::int64_t d = 1 + steps_of_a_row * kTileRows;
@@ -183,12 +192,26 @@ __attribute__((noinline)) void score_tiles(const ScoreWork& work, int begin, int
   for (int row = 0; row < kRows; ++row) raise_row_max(work, end - 1, row);
 }
 
-/// score_tiles for the rows of a tile that are there, without exponentials.
-template <class Arithmetic>
-void score_tiles_of_rows(int rows, const ScoreWork& work, int begin, int end) {
+/// score_tiles for the rows of a tile that are there.
+template <class Arithmetic, class Pending = NothingPending>
+void score_tiles_of_rows(int rows, const ScoreWork& work, int begin, int end, const Pending& pending = {},
+                         const int* pending_granules = nullptr) {
   with_rows(rows, [&](auto constant) {
-    score_tiles<Arithmetic, decltype(constant)::value, false>(work, begin, end, PendingExp{}, nullptr);
+    score_tiles<Arithmetic, decltype(constant)::value, Pending>(work, begin, end, pending, pending_granules);
   });
+}
+
+/// All of `scores` score tiles and `pending_tiles` tiles of pending work, side by side as far as both go.
+template <class Arithmetic, class Pending>
+void score_tiles_beside(int rows, const ScoreWork& work, int scores, const Pending& pending,
+                        const int* pending_granules, int pending_tiles) {
+  const int both = kCanOverlap ? std::min(scores, pending_tiles) : 0;
+  if constexpr (kCanOverlap) {
+    if (both > 0) score_tiles_of_rows<Arithmetic>(rows, work, 0, both, pending, pending_granules);
+  }
+  for (int i = both; i < pending_tiles; i += kTilesOfAGranule)
+    finish_granule(pending.from(column_of(pending_granules, i)));
+  if (both < scores) score_tiles_of_rows<Arithmetic>(rows, work, both, scores);
 }
 
 // ---- Values --------------------------------------------------------------------------------------------------
@@ -207,18 +230,33 @@ inline std::int64_t output_index(int row, std::int64_t column) {
   return (column - within) * kTileRows + row * kTileColumns + within;
 }
 
+/// How the factors of a product lie, those of a row in a row of a tile or, transposed, in a column; and whether
+/// the product is added to what is there as it is.
+struct ScaledRows {
+  static constexpr std::int64_t kRow = kBlockK, kStep = 1;
+  static constexpr bool kAdds = false;
+};
+struct AddedRows {
+  static constexpr std::int64_t kRow = kBlockK, kStep = 1;
+  static constexpr bool kAdds = true;
+};
+struct AddedColumns {
+  static constexpr std::int64_t kRow = 1, kStep = kBlockK;
+  static constexpr bool kAdds = true;
+};
+
 /// o[kRows][kVectors vectors] = alpha * o + p v; the last vector has `tail` columns of v (kWidth: all). Each
 /// output is one chain of multiply-adds in order of the keys. Without alpha, o begins as 0.
-template <class Arithmetic, int kRows, int kVectors, bool kTail>
+template <class Arithmetic, class Order, int kRows, int kVectors, bool kTail>
 __attribute__((noinline)) void value_tile(const Scalar* p, const ValueRows& rows, std::int64_t column, int tail,
                                           const Scalar* alpha, Scalar* o) {
   Vec acc[kRows][kVectors];
   SACCADE_UNROLL
   for (int i = 0; i < kRows; ++i) {
     SACCADE_UNROLL
-    for (int c = 0; c < kVectors; ++c) acc[i][c] = zero();
+    for (int c = 0; c < kVectors; ++c) acc[i][c] = Order::kAdds ? load(o + i * kTileColumns + c * kWidth) : zero();
   }
-  if (alpha) {
+  if (!Order::kAdds && alpha) {
     SACCADE_UNROLL
     for (int i = 0; i < kRows; ++i) {
       const Vec shrink = broadcast_from(alpha + i);
@@ -241,9 +279,9 @@ __attribute__((noinline)) void value_tile(const Scalar* p, const ValueRows& rows
     for (int i = 0; i < kRows; ++i) {
       SACCADE_UNROLL
       for (int c = 0; c < kVectors; ++c)
-        acc[i][c] = multiply_add<Arithmetic>(p + i * kBlockK, value[c], acc[i][c]);
+        acc[i][c] = multiply_add<Arithmetic>(p + i * Order::kRow, value[c], acc[i][c]);
     }
-    ++p;
+    p += Order::kStep;
     v += stride;
   }
   SACCADE_UNROLL
@@ -254,27 +292,28 @@ __attribute__((noinline)) void value_tile(const Scalar* p, const ValueRows& rows
 }
 
 /// value_tile for as many column vectors as `columns` (at most kTileVectors * kWidth) needs.
-template <class Arithmetic, int kRows, int kVectors = kTileVectors>
+template <class Arithmetic, class Order, int kRows, int kVectors = kTileVectors>
 SACCADE_INLINE void value_columns(int columns, const Scalar* p, const ValueRows& rows, std::int64_t column,
                                   const Scalar* alpha, Scalar* o) {
   if constexpr (kVectors > 1) {
     if (columns <= (kVectors - 1) * kWidth)
-      return value_columns<Arithmetic, kRows, kVectors - 1>(columns, p, rows, column, alpha, o);
+      return value_columns<Arithmetic, Order, kRows, kVectors - 1>(columns, p, rows, column, alpha, o);
   }
   const int tail = columns - (kVectors - 1) * kWidth;
   if (tail == kWidth)
-    value_tile<Arithmetic, kRows, kVectors, false>(p, rows, column, kWidth, alpha, o);
+    value_tile<Arithmetic, Order, kRows, kVectors, false>(p, rows, column, kWidth, alpha, o);
   else
-    value_tile<Arithmetic, kRows, kVectors, true>(p, rows, column, tail, alpha, o);
+    value_tile<Arithmetic, Order, kRows, kVectors, true>(p, rows, column, tail, alpha, o);
 }
 
-/// o = alpha * o + p v for all head_dim_v columns (see output_index): p [kRows][kBlockK] from its first step.
-template <class Arithmetic, int kRows>
+/// o = alpha * o + p v for all head_dim_v columns (see output_index): p from its first step.
+template <class Arithmetic, class Order, int kRows>
 void value_product(const Scalar* p, const ValueRows& rows, std::int64_t head_dim_v, const Scalar* alpha,
                    Scalar* o) {
   for (std::int64_t column = 0; column < head_dim_v; column += kTileColumns)
-    value_columns<Arithmetic, kRows>(static_cast<int>(std::min<std::int64_t>(kTileColumns, head_dim_v - column)),
-                                     p, rows, column, alpha, o + output_index(0, column));
+    value_columns<Arithmetic, Order, kRows>(
+        static_cast<int>(std::min<std::int64_t>(kTileColumns, head_dim_v - column)), p, rows, column, alpha,
+        o + output_index(0, column));
 }
 
 /// The first row of the same product, leaving out keys whose score is -inf: a weight of 0 must not meet their

@@ -1,0 +1,107 @@
+#include "cases/gradient_case.h"
+
+#include <stdexcept>
+#include <tuple>
+#include <utility>
+
+namespace saccade::cases {
+namespace {
+
+/// Like another tensor, with gaps, of an element type that goes with it.
+ScatteredTensor draw_like(const TensorView& view, std::int64_t last, Random& random) {
+  Shape shape(view.dims().begin(), view.dims().end());
+  shape.back() = last;
+  std::vector<int> order(shape.size() - 1);
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i);
+  const DType dtype = random.pick({DType::f32, DType::f32, DType::bf16, DType::f16});
+  return {view.dtype == DType::f64 ? DType::f64 : dtype, shape, order, random.uniform(0, 3)};
+}
+
+DType coarser(DType a, std::optional<DType> b) {
+  if (a == DType::bf16 || b == DType::bf16) return DType::bf16;
+  return b == DType::f16 ? DType::f16 : a;
+}
+
+}  // namespace
+
+bool has_gradients(const AttentionCase& c) { return !c.options.block_table; }
+
+CheckedGradients::CheckedGradients(AttentionCase& checked, std::uint64_t seed)
+    : case_(checked), options_(checked.options) {
+  Random random(seed);
+  const AttentionCase& c = checked;
+  const std::int64_t head_dim_v = c.v.view().shape[c.v.view().rank - 1U];
+  dout = draw_like(c.q.view(), head_dim_v, random);
+  draw_numbers(dout.view(), 1.0, random);
+  dq = draw_like(c.q.view(), c.q.view().shape[c.q.view().rank - 1U], random);
+  dk = draw_like(c.k.view(), c.k.view().shape[c.k.view().rank - 1U], random);
+  dv = draw_like(c.v.view(), head_dim_v, random);
+  const DType dtype = c.q.view().dtype == DType::f64 ? DType::f64 : DType::f32;
+  const auto shape_of = [](const TensorView& view) { return Shape(view.dims().begin(), view.dims().end()); };
+  if (options_.mask && options_.mask.dtype != DType::boolean) dmask = Tensor(dtype, shape_of(options_.mask));
+  if (options_.sinks) dsinks = Tensor(dtype, shape_of(options_.sinks));
+  if (options_.alibi_slopes) dalibi_slopes = Tensor(dtype, shape_of(options_.alibi_slopes));
+  // As attention() wants lse: without the axes that q does not have, packed [num_heads, total_q].
+  Shape rows = shape_of(c.q.view());
+  rows.pop_back();
+  if ((options_.cu_seqlens_q || options_.layout == Layout::blhd) && rows.size() > 1)
+    std::swap(rows[rows.size() - 1], rows[rows.size() - 2]);
+  lse_ = Tensor(dtype, rows);
+  options_.lse = lse_;
+  options_.weights = {};
+  options_.scores = {};
+  exact_ = reference::attention_backward(c.q.view(), c.k.view(), c.v.view(), std::as_const(dout).view(), options_);
+}
+
+std::vector<Tensor> CheckedGradients::results() const {
+  std::vector<Tensor> results{dq.memory(), dk.memory(), dv.memory()};
+  for (const Tensor* gradient : {&dmask, &dsinks, &dalibi_slopes}) results.push_back(*gradient);
+  return results;
+}
+
+std::vector<Finding> CheckedGradients::run() {
+  AttentionCase& c = case_;
+  const TensorView q = std::as_const(c.q).view(), k = std::as_const(c.k).view(), v = std::as_const(c.v).view();
+  c.o.clear();
+  attention(q, k, v, c.o.view(), options_);
+  for (ScatteredTensor* gradient : {&dq, &dk, &dv}) gradient->clear();
+  AttentionGradients gradients{.dq = dq.view(), .dk = dk.view(), .dv = dv.view()};
+  if (dmask.rank() > 0) gradients.dmask = dmask;
+  if (dsinks.rank() > 0) gradients.dsinks = dsinks;
+  if (dalibi_slopes.rank() > 0) gradients.dalibi_slopes = dalibi_slopes;
+  const TensorView o = std::as_const(c.o).view();
+  attention_backward(q, k, v, {.o = o, .lse = lse_, .dout = std::as_const(dout).view()}, gradients, options_);
+
+  const reference::NaiveRounding forward = naive_rounding(q, k, v, o);
+  const auto found = naive_.find(forward.exponentials);
+  const reference::AttentionGradients& naive =
+      found != naive_.end()
+          ? found->second
+          : naive_[forward.exponentials] = reference::naive_attention_backward(
+                q, k, v, std::as_const(dout).view(), options_, exact_.gradients,
+                {.dq = dq.view().dtype, .dk = dk.view().dtype, .dv = dv.view().dtype, .forward = forward});
+
+  std::vector<Finding> findings;
+  const auto compared = [&](const char* name, const TensorView& out,
+                            Tensor reference::AttentionGradients::*gradient) {
+    const DType coarsest = coarser(coarser(out.dtype, forward.o), forward.exponentials);
+    findings.push_back(
+        {std::string(name) + " of attention_backward()",
+         compare(out, {exact_.gradients.*gradient, naive.*gradient, exact_.bound.*gradient, coarsest},
+                 kGradient)});
+  };
+  for (const auto& [name, tensor, gradient] : {std::tuple{"dq", &dq, &reference::AttentionGradients::dq},
+                                               {"dk", &dk, &reference::AttentionGradients::dk},
+                                               {"dv", &dv, &reference::AttentionGradients::dv}}) {
+    if (tensor->written() > tensor->view().size())
+      throw std::runtime_error(std::string("attention_backward() wrote beside the elements of ") + name);
+    compared(name, tensor->view(), gradient);
+  }
+  if (dmask.rank() > 0) compared("dmask", dmask, &reference::AttentionGradients::dmask);
+  if (dsinks.rank() > 0) compared("dsinks", dsinks, &reference::AttentionGradients::dsinks);
+  if (dalibi_slopes.rank() > 0)
+    compared("dalibi_slopes", dalibi_slopes, &reference::AttentionGradients::dalibi_slopes);
+  return findings;
+}
+
+}  // namespace saccade::cases

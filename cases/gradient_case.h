@@ -1,0 +1,43 @@
+// The gradients of an attention problem, and how they are held against the reference.
+#pragma once
+
+#include <saccade/backward.h>
+#include <saccade/reference.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "cases/attention_case.h"
+
+namespace saccade::cases {
+
+/// Whether a problem has gradients: pages have none.
+bool has_gradients(const AttentionCase& c);
+
+/// A case, the gradient of its o, and what the reference makes of it, computed once for any number of checks.
+class CheckedGradients {
+ public:
+  /// Draws dout, the gradients' element types and layouts from `seed`. The case has to outlive this object.
+  CheckedGradients(AttentionCase& checked, std::uint64_t seed);
+
+  /// Calls attention() and attention_backward() on the active instruction set and compares every gradient. Throws
+  /// std::runtime_error if something was written beside a gradient.
+  std::vector<Finding> run();
+
+  /// The gradients that the last run left: dq, dk, dv and those of the options.
+  std::vector<Tensor> results() const;
+
+  ScatteredTensor dout, dq, dk, dv;
+  Tensor dmask, dsinks, dalibi_slopes;
+
+ private:
+  AttentionCase& case_;
+  Tensor lse_;
+  AttentionOptions options_;  // the case's, with lse for results
+  reference::AttentionBackwardResult exact_;
+  std::map<std::optional<DType>, reference::AttentionGradients> naive_;  // by the rounding of exponentials
+};
+
+}  // namespace saccade::cases

@@ -1,0 +1,549 @@
+// The gradients of attention: FlashAttention-2's backward pass (arXiv:2307.08691, section 3.1.2). A block of keys
+// meets one block of query rows after the other:
+//
+//   S = Q K^T, finished as in the forward pass            score_tiles, finish
+//   P = exp(S - lse)                                      PendingExp, inside the next tile's product
+//   dP = dO V^T                                           score_tiles
+//   dS = P (dP - delta)                                   PendingGradient, inside the next tile's product
+//   dV += P^T dO,  dK += dS^T Q,  dQ += dS K              value_product
+//
+// with delta = rowsum(dO * O). Dropout multiplies P on its way to dV, and dP, by what it kept.
+#pragma once
+
+#include "cpu/output.h"
+
+namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
+
+/// dS of a tile from dP, in place. A weight of 0, such as a hidden key's, gives 0 whatever the values are.
+template <bool kDrops>
+struct PendingGradient {
+  Scalar* gradients = nullptr;            // [kTileRows][kBlockK]
+  const Scalar* probabilities = nullptr;  // the same
+  const Scalar* kept = nullptr;           // the same after dropout, not scaled
+  const Scalar* delta = nullptr;          // [kTileRows]
+  const Scalar* keep_scale = nullptr;     // 1 / (1 - dropout_p)
+
+  SACCADE_INLINE PendingGradient from(int column) const {
+    return {gradients + column, probabilities + column, kept + column, delta, keep_scale};
+  }
+
+  template <int kVectors>
+  struct Row {
+    Vec x[kVectors];
+
+    SACCADE_INLINE void begin(const PendingGradient& work, int row) {
+      SACCADE_UNROLL
+      for (int v = 0; v < kVectors; ++v) {
+        x[v] = load(work.gradients + row * kBlockK + v * kWidth);
+        if constexpr (kDrops) {
+          const Vec kept = mul(load(work.kept + row * kBlockK + v * kWidth), broadcast_from(work.keep_scale));
+          const Vec p = load(work.probabilities + row * kBlockK + v * kWidth);
+          x[v] =
+              sub(select(equal(kept, zero()), zero(), mul(kept, x[v])), mul(p, broadcast_from(work.delta + row)));
+        } else {
+          x[v] = sub(x[v], broadcast_from(work.delta + row));
+        }
+      }
+    }
+    SACCADE_INLINE void end(const PendingGradient& work, int row) {
+      SACCADE_UNROLL
+      for (int v = 0; v < kVectors; ++v) {
+        const Vec p = load(work.probabilities + row * kBlockK + v * kWidth);
+        const Vec gradient = kDrops ? x[v] : mul(p, x[v]);
+        store(work.gradients + row * kBlockK + v * kWidth, select(equal(p, zero()), zero(), gradient));
+      }
+    }
+  };
+};
+
+/// Tiles of a block of query rows, and of the keys of a granule.
+inline constexpr int kQueryTiles = kBlockQ / kTileRows;
+inline constexpr int kKeyTiles = (kGranule + kTileRows - 1) / kTileRows;
+
+/// Memory of one block of keys at work.
+class BackwardScratch {
+ public:
+  BackwardScratch(const BackwardParams& params, void* memory) : memory_(static_cast<std::byte*>(memory)) {
+    const AttentionParams& p = params.attention;
+    granules = take<Granules>(kQueryTiles);
+    keys = take<Scalar>(packed_key_size<NaturalScale>(p.head_dim));
+    values = take<Scalar>(packed_key_size<NaturalScale>(p.head_dim_v));
+    key_rows = take<Scalar>(kBlockK * packed_value_columns(p.head_dim));
+    queries = take<Scalar>(kQueryTiles * packed_query_size(p.head_dim));
+    douts = take<Scalar>(kQueryTiles * packed_query_size(p.head_dim_v));
+    query_rows = take<Scalar>(kBlockQ * packed_value_columns(p.head_dim));
+    dout_rows = take<Scalar>(kBlockQ * packed_value_columns(p.head_dim_v));
+    probabilities = take<Scalar>(kBlockQ * kBlockK);
+    gradients = take<Scalar>(kBlockQ * kBlockK);
+    kept = p.dropout_p > 0.0 ? take<Scalar>(kBlockQ * kBlockK) : probabilities;
+    if (p.softcap != 0.0 || params.score_modifier_backward) softcapped = take<Scalar>(kBlockQ * kBlockK);
+    mask = take<Scalar>(kTileRows * kBlockK);
+    unused = take<Scalar>(kTileRows * kWidth);
+    dk = take<Scalar>(kGranules * kKeyTiles * tile_size(p.head_dim));
+    dv = take<Scalar>(kGranules * kKeyTiles * tile_size(p.head_dim_v));
+  }
+
+  std::size_t bytes() const { return used_; }
+
+  /// Numbers of a tile of accumulated rows, as output_index() says.
+  static std::int64_t tile_size(std::int64_t dim) { return kTileRows * round_up(dim, kTileColumns); }
+
+  Granules* granules;            // [kQueryTiles]: what each tile of rows sees of the block
+  Scalar* keys;                  // packed, transposed
+  Scalar* values;                // the same
+  Scalar* key_rows;              // as they are, where they need conversion
+  Scalar* queries;               // [kQueryTiles], packed
+  Scalar* douts;                 // the same
+  Scalar* query_rows;            // as key_rows
+  Scalar* dout_rows;             // the same
+  Scalar* probabilities;         // [kBlockQ][kBlockK], scores before
+  Scalar* gradients;             // of probabilities, of logits, of scores
+  Scalar* kept;                  // probabilities after dropout, not scaled
+  Scalar* softcapped = nullptr;  // scores as they came to the score modifier
+  Scalar* mask;                  // [kTileRows][kBlockK]
+  Scalar* unused;                // row maxima and sums that nobody asks for
+  Scalar* dk;                    // [granule][kKeyTiles] tiles
+  Scalar* dv;                    // the same
+
+ private:
+  template <class T>
+  T* take(std::int64_t n) {
+    void* const piece = memory_ ? memory_ + used_ : nullptr;
+    used_ += static_cast<std::size_t>(round_up(n * static_cast<std::int64_t>(sizeof(T)), 64));
+    return static_cast<T*>(piece);
+  }
+
+  std::byte* memory_;
+  std::size_t used_ = 0;
+};
+
+/// Scores are natural logits: lse is one, and another unit would round it once more.
+inline constexpr Scalar kExpFactor = kLog2E;
+
+/// What a block of rows is described by: [0, kBlockQ) lse, then delta. Rows that are not there, or see nothing,
+/// have weights of 0.
+struct RowNumbers {
+  const Scalar* numbers;
+  const Scalar* lse(int tile) const { return numbers + tile * kTileRows; }
+  const Scalar* deltas(int tile) const { return numbers + kBlockQ + tile * kTileRows; }
+};
+
+/// One block of keys and one block of rows of a query head.
+class BackwardBlock {
+ public:
+  BackwardBlock(const BackwardParams& params, const KeyBlock& keys, const QueryRows& rows, void* memory)
+      : b_(params),
+        p_(params.attention),
+        batch_(keys.batch),
+        kv_head_(keys.kv_head),
+        head_(rows.head),
+        first_key_(keys.block * kBlockK),
+        row_(rows.row),
+        rows_(static_cast<int>(std::min(rows.rows, p_.rows(batch_) - rows.row))),
+        readable_(p_.readable_keys(batch_)),
+        visibility_(p_, batch_),
+        finisher_(p_, visibility_, batch_, head_, false),
+        scratch_(params, memory) {}
+
+  /// Packs the keys and values of the block and clears what comes to them.
+  void begin() {
+    const auto pack = [&](const HeadedMatrix<const void>& matrix, std::int64_t dim, Scalar* packed, Scalar* rows) {
+      with_storage(matrix.dtype, [&](auto type) {
+        using T = decltype(type);
+        const KeyRows<T> all = p_.key_rows<T>(matrix, batch_, kv_head_);
+        pack_key_block<NaturalScale>(all, first_key_, readable_, dim, packed);
+        if (rows && matrix.dtype != dtype_of<Scalar>)
+          pack_values<NaturalScale>(all, first_key_, readable_, dim, rows);
+      });
+    };
+    pack(p_.k, p_.head_dim, scratch_.keys, scratch_.key_rows);
+    pack(p_.v, p_.head_dim_v, scratch_.values, nullptr);
+    std::fill_n(scratch_.dk, kGranules * kKeyTiles * scratch_.tile_size(p_.head_dim), Scalar{0});
+    std::fill_n(scratch_.dv, kGranules * kKeyTiles * scratch_.tile_size(p_.head_dim_v), Scalar{0});
+  }
+
+  /// Leaves the probabilities and the gradients of the logits. Returns whether there are any.
+  bool find_logits(RowNumbers numbers, double& dslope) {
+    pack_rows();
+    const bool any = p_.dropout_p > 0.0 ? find_gradients<true>(numbers) : find_gradients<false>(numbers);
+    if (any && b_.wants_dslopes) dslope += gradient_of_slope();
+    return any;
+  }
+
+  /// Adds the gradients of the logits to those of the mask.
+  void add_to_mask() {
+    Scalar* const data = static_cast<Scalar*>(b_.dmask_data);
+    const std::int64_t stride = b_.dmask.column_stride;
+    for_each_run([&](int tile, int begin, int end) {
+      end = static_cast<int>(std::min<std::int64_t>(end, p_.keys(batch_) - first_key_));
+      for (int i = 0; i < tile_rows(tile); ++i) {
+        const Scalar* const from = tile_of(scratch_.gradients, tile) + i * kBlockK;
+        Scalar* const to = data + b_.dmask.row(batch_, head_, tile_row(tile) + i) + (first_key_ + begin) * stride;
+        for (int j = begin; j < end; ++j) to[(j - begin) * stride] += from[j];
+      }
+    });
+  }
+
+  /// The gradients of the logits become those of the products, and give to keys and values what is theirs.
+  void add_to_keys(bool careful) {
+    if (scratch_.softcapped) differentiate_scores();
+    for (int granule = 0; granule < kGranules; ++granule) {
+      for (int first = 0, last; first < tiles(); first = last) {
+        for (last = first; last < tiles() && (scratch_.granules[last].set() >> granule & 1u);) ++last;
+        if (last > first)
+          add_to_granule(granule, first, last, careful);
+        else
+          ++last;
+      }
+    }
+  }
+
+  /// dq, [kQueryTiles] tiles, += dS K.
+  void add_to_rows(Scalar* dq, bool careful) {
+    for_each_run([&](int tile, int begin, int end) {
+      const KeyRange seen = visibility_.visible(tile_row(tile), tile_rows(tile));
+      begin = std::max(begin, static_cast<int>(std::clamp<std::int64_t>(seen.begin - first_key_, 0, kBlockK)));
+      end = std::min(end, static_cast<int>(std::clamp<std::int64_t>(seen.end - first_key_, 0, kBlockK)));
+      if (begin >= end) return;
+      ValueRows keys{.data = scratch_.key_rows + begin * packed_value_columns(p_.head_dim),
+                     .stride = packed_value_columns(p_.head_dim),
+                     .steps = end - begin};
+      if (p_.k.dtype == dtype_of<Scalar>) {
+        keys.data = p_.key_rows<Scalar>(p_.k, batch_, kv_head_)[first_key_ + begin];
+        keys.stride = p_.k.row_stride;
+      }
+      const auto at = [&](const Scalar* numbers) { return tile_of(numbers, tile) + begin; };
+      multiply<AddedRows>(tile_rows(tile), at(scratch_.gradients), at(scratch_.probabilities), keys, p_.head_dim,
+                          dq + tile * scratch_.tile_size(p_.head_dim), careful);
+    });
+  }
+
+ private:
+  int tiles() const { return (rows_ + kTileRows - 1) / kTileRows; }
+  int tile_rows(int tile) const { return std::min(kTileRows, rows_ - tile * kTileRows); }
+  std::int64_t tile_row(int tile) const { return row_ + tile * kTileRows; }
+  template <class T>
+  static T* tile_of(T* numbers, int tile) {
+    return numbers + tile * kTileRows * kBlockK;
+  }
+
+  /// Calls f(tile, begin, end) for each run of columns that a tile computes.
+  template <class F>
+  void for_each_run(const F& f) const {
+    for (int tile = 0; tile < tiles(); ++tile) {
+      const Granules& granules = scratch_.granules[tile];
+      const auto at = [&](int n) { return granules.index[static_cast<std::size_t>(n)]; };
+      for (int first = 0, last; first < granules.count; first = last) {
+        for (last = first + 1; last < granules.count && at(last) == at(last - 1) + 1;) ++last;
+        f(tile, at(first) * kGranule, (at(last - 1) + 1) * kGranule);
+      }
+    }
+  }
+
+  /// The block's rows of q and dout, packed for their products and, where they need conversion, as they are.
+  void pack_rows() {
+    const auto pack = [&](const HeadedMatrix<const void>& matrix, std::int64_t dim, Scalar factor, Scalar* packed,
+                          Scalar* rows) {
+      with_storage(matrix.dtype, [&](auto type) {
+        using T = decltype(type);
+        const T* const first = p_.row_of<T>(matrix, batch_, head_, row_);
+        for (int tile = 0; tile < tiles(); ++tile)
+          pack_queries<NaturalScale>(first + tile * kTileRows * matrix.row_stride, matrix.row_stride,
+                                     tile_rows(tile), dim, factor, packed + tile * packed_query_size(dim));
+        if (matrix.dtype != dtype_of<Scalar>)
+          pack_values<NaturalScale>(KeyRows<T>{first, matrix.row_stride}, 0, {0, rows_}, dim, rows);
+      });
+    };
+    pack(p_.q, p_.head_dim, static_cast<Scalar>(p_.scale), scratch_.queries, scratch_.query_rows);
+    pack(b_.dout, p_.head_dim_v, 1, scratch_.douts, scratch_.dout_rows);
+  }
+
+  /// Tile after tile, whose numbers are then in the first-level cache: the scores, beside what is left to do of
+  /// the gradients of the tile before; then the products of dout and values, beside the exponentials. Returns
+  /// whether there are any.
+  template <bool kDrops>
+  bool find_gradients(RowNumbers numbers) {
+    const Scalar keep_scale = static_cast<Scalar>(1.0 / (1.0 - p_.dropout_p));
+    PendingGradient<kDrops> gradient;
+    const Granules* before = nullptr;  // of the tile whose gradients are pending
+    for (int tile = 0; tile < tiles(); ++tile) {
+      const Granules& granules = scratch_.granules[tile] =
+          finisher_.plan(tile_row(tile), tile_rows(tile), first_key_, scratch_.mask);
+      if (granules.count == 0) continue;
+      const int count = granules.count * kTilesOfAGranule;
+      Scalar* const scores = tile_of(scratch_.probabilities, tile);
+      score_tiles_beside<NaturalScale>(
+          tile_rows(tile), work_of(tile, scratch_.queries, p_.head_dim, scratch_.keys, scores), count, gradient,
+          before ? before->index.data() : nullptr, before ? before->count * kTilesOfAGranule : 0);
+      if (granules.partial != 0)
+        finisher_.finish(tile_row(tile), tile_rows(tile), first_key_, granules, scratch_.mask, scores,
+                         scratch_.unused, scratch_.softcapped ? tile_of(scratch_.softcapped, tile) : nullptr);
+      Scalar* const gradients = tile_of(scratch_.gradients, tile);
+      score_tiles_beside<NaturalScale>(
+          tile_rows(tile), work_of(tile, scratch_.douts, p_.head_dim_v, scratch_.values, gradients), count,
+          PendingExp<NaturalScale>{scores, scores, numbers.lse(tile), scratch_.unused, &kExpFactor},
+          granules.index.data(), count);
+      if constexpr (kDrops) drop(tile);
+      gradient = {gradients, scores, tile_of(scratch_.kept, tile), numbers.deltas(tile), &keep_scale};
+      before = &granules;
+    }
+    for (int i = 0; before && i < before->count * kTilesOfAGranule; i += kTilesOfAGranule)
+      finish_granule(gradient.from(column_of(before->index.data(), i)));
+    return before != nullptr;
+  }
+
+  ScoreWork work_of(int tile, const Scalar* rows, std::int64_t dim, const Scalar* columns, Scalar* scores) const {
+    return {.queries = rows + tile * packed_query_size(dim),
+            .keys = columns,
+            .steps = dim,
+            .granules = scratch_.granules[tile].index.data(),
+            .partial = ~0u,  // nobody wants the maxima
+            .scores = scores,
+            .row_max = scratch_.unused};
+  }
+
+  void drop(int tile) {
+    const Dropout dropout(p_);
+    const auto batch_head = static_cast<std::uint32_t>(batch_ * p_.num_heads + head_);
+    const Granules& granules = scratch_.granules[tile];
+    const int begin = granules.index[0] * kGranule;
+    const int end = (granules.index[static_cast<std::size_t>(granules.count - 1)] + 1) * kGranule;
+    for (int i = 0; i < tile_rows(tile); ++i) {
+      const Scalar* const from = tile_of(scratch_.probabilities, tile) + i * kBlockK;
+      Scalar* const to = tile_of(scratch_.kept, tile) + i * kBlockK;
+      std::copy(from, from + kBlockK, to);
+      dropout.apply(to, begin, end, batch_head, static_cast<std::uint32_t>(tile_row(tile) + i), first_key_);
+    }
+  }
+
+  double gradient_of_slope() const {
+    double sum = 0.0;
+    for_each_run([&](int tile, int begin, int end) {
+      for (int i = 0; i < tile_rows(tile); ++i) {
+        const Scalar* const from = tile_of(scratch_.gradients, tile) + i * kBlockK;
+        const std::int64_t position = tile_row(tile) + i + visibility_.offset;
+        Vec of_row = zero();
+        for (int j = begin; j < end; j += kWidth) {
+          const Vec distance = abs(sub(broadcast(static_cast<Scalar>(position - first_key_ - j)), lane_index()));
+          of_row = fma(distance, load(from + j), of_row);
+        }
+        sum -= static_cast<double>(reduce_add(of_row));
+      }
+    });
+    return sum;
+  }
+
+  /// Goes back through score modifier and softcap.
+  void differentiate_scores() {
+    for (int tile = 0; tile < tiles(); ++tile) {
+      const Granules& granules = scratch_.granules[tile];
+      for (int n = 0; n < granules.count; ++n) {
+        const int begin = granules.index[static_cast<std::size_t>(n)] * kGranule;
+        const Columns columns{first_key_, begin, begin + kGranule};
+        if (b_.score_modifier_backward && granules.is_modified(n)) differentiate_modifier(tile, columns);
+        if (p_.softcap != 0.0) differentiate_softcap(tile, columns);
+      }
+    }
+  }
+
+  void differentiate_modifier(int tile, Columns columns) {
+    Scalar* const gradients = tile_of(scratch_.gradients, tile);
+    b_.score_modifier_backward(
+        p_.score_context,
+        finisher_.tile_of(tile_row(tile), tile_rows(tile), columns, tile_of(scratch_.softcapped, tile)),
+        finisher_.tile_of(tile_row(tile), tile_rows(tile), columns, gradients));
+    for (int i = 0; i < tile_rows(tile); ++i) {  // it may have made something of what is hidden
+      for (int j = columns.begin; j < columns.end; j += kWidth) {
+        const Vec p = load(tile_of(scratch_.probabilities, tile) + i * kBlockK + j);
+        Scalar* const at = gradients + i * kBlockK + j;
+        store(at, select(equal(p, zero()), zero(), load(at)));
+      }
+    }
+  }
+
+  void differentiate_softcap(int tile, Columns columns) {
+    const Vec inverse = broadcast(static_cast<Scalar>(1 / p_.softcap));
+    for (int i = 0; i < tile_rows(tile); ++i) {
+      for (int j = columns.begin; j < columns.end; j += kWidth) {
+        const Vec bounded = mul(inverse, load(tile_of(scratch_.softcapped, tile) + i * kBlockK + j));
+        const Vec p = load(tile_of(scratch_.probabilities, tile) + i * kBlockK + j);
+        Scalar* const at = tile_of(scratch_.gradients, tile) + i * kBlockK + j;
+        const Vec slope = sub(broadcast(1), mul(bounded, bounded));
+        store(at, select(equal(p, zero()), zero(), mul(slope, load(at))));
+      }
+    }
+  }
+
+  /// What tiles [first, last) of rows give to the keys and values of a granule.
+  void add_to_granule(int granule, int first, int last, bool careful) {
+    const int row = first * kTileRows;
+    const std::int64_t rows = std::min(rows_, last * kTileRows) - row;
+    const auto rows_of = [&](const HeadedMatrix<const void>& matrix, const Scalar* converted, std::int64_t dim) {
+      if (matrix.dtype == dtype_of<Scalar>)
+        return ValueRows{p_.row_of<Scalar>(matrix, batch_, head_, row_ + row), matrix.row_stride, rows};
+      return ValueRows{converted + row * packed_value_columns(dim), packed_value_columns(dim), rows};
+    };
+    const ValueRows douts = rows_of(b_.dout, scratch_.dout_rows, p_.head_dim_v);
+    const ValueRows queries = rows_of(p_.q, scratch_.query_rows, p_.head_dim);
+    for (int tile = 0; tile < kKeyTiles; ++tile) {
+      const int column = granule * kGranule + tile * kTileRows,
+                keys = std::min(kTileRows, kGranule - tile * kTileRows);
+      const std::int64_t number = granule * kKeyTiles + tile;
+      const auto at = [&](const Scalar* numbers) { return numbers + row * kBlockK + column; };
+      multiply<AddedColumns>(keys, at(scratch_.kept), at(scratch_.probabilities), douts, p_.head_dim_v,
+                             scratch_.dv + number * scratch_.tile_size(p_.head_dim_v), careful);
+      multiply<AddedColumns>(keys, at(scratch_.gradients), at(scratch_.probabilities), queries, p_.head_dim,
+                             scratch_.dk + number * scratch_.tile_size(p_.head_dim), careful);
+    }
+  }
+
+  /// o += factors * rows. `careful`: where the probability is 0, nothing is multiplied.
+  template <class Order>
+  void multiply(int count, const Scalar* factors, const Scalar* probabilities, const ValueRows& rows,
+                std::int64_t dim, Scalar* o, bool careful) {
+    if (!careful)
+      return with_rows(count, [&](auto constant) {
+        value_product<NaturalScale, Order, decltype(constant)::value>(factors, rows, dim, nullptr, o);
+      });
+    for (int i = 0; i < count; ++i) {
+      for (std::int64_t step = 0; step < rows.steps; ++step) {
+        const std::int64_t at = i * Order::kRow + step * Order::kStep;
+        if (probabilities[at] == 0) continue;
+        const Scalar* const row = rows.data + step * rows.stride;
+        for (std::int64_t d = 0; d < dim; ++d) o[output_index(i, d)] += factors[at] * row[d];
+      }
+    }
+  }
+
+  const BackwardParams& b_;
+  const AttentionParams& p_;
+  std::int64_t batch_, kv_head_, head_, first_key_, row_;
+  int rows_;
+  KeyRange readable_;
+  Visibility visibility_;
+  ScoreFinisher finisher_;
+  BackwardScratch scratch_;
+};
+
+// ---- The door ------------------------------------------------------------------------------------------------
+
+inline BackwardPlan plan_backward(const BackwardParams& params) {
+  const AttentionParams& p = params.attention;
+  const std::int64_t dq = kQueryTiles * BackwardScratch::tile_size(p.head_dim);
+  return {.block_q = kBlockQ,
+          .block_k = kBlockK,
+          .statistics = static_cast<std::size_t>(2 * kBlockQ) * sizeof(Scalar),
+          .dq = static_cast<std::size_t>(dq) * sizeof(Scalar),
+          .scratch = BackwardScratch(params, nullptr).bytes()};
+}
+
+/// dout . o of a row.
+template <class A, class B>
+Scalar dot(const A* a, const B* b, std::int64_t dim) {
+  Vec sum = zero();
+  for (std::int64_t d = 0; d < dim; d += kWidth) {
+    const int n = static_cast<int>(std::min<std::int64_t>(kWidth, dim - d));
+    sum = fma(load_first(a + d, n), load_first(b + d, n), sum);
+  }
+  return reduce_add(sum);
+}
+
+inline double backward_statistics(const BackwardParams& params, const QueryRows& work, void* statistics) {
+  const AttentionParams& p = params.attention;
+  Scalar* const lses = static_cast<Scalar*>(statistics);
+  Scalar* const deltas = lses + kBlockQ;
+  std::fill_n(lses, kBlockQ, kInfinity);
+  std::fill_n(deltas, kBlockQ, Scalar{0});
+  double dsink = 0.0;
+  const auto rows = std::min(work.rows, p.rows(work.batch) - work.row);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const Scalar lse = *p.row_of<Scalar>(p.lse, work.batch, work.head, work.row + i);
+    if (lse == -kInfinity) continue;
+    lses[i] = lse;
+    with_storage(params.o.dtype, [&](auto o) {
+      with_storage(params.dout.dtype, [&](auto dout) {
+        deltas[i] = dot(p.row_of<decltype(dout)>(params.dout, work.batch, work.head, work.row + i),
+                        p.row_of<decltype(o)>(params.o, work.batch, work.head, work.row + i), p.head_dim_v);
+      });
+    });
+    if (p.sinks && p.sinks[work.head] != -std::numeric_limits<float>::infinity())
+      dsink -= std::exp(static_cast<double>(p.sinks[work.head]) - static_cast<double>(lse)) *
+               static_cast<double>(deltas[i]);
+  }
+  return dsink;
+}
+
+inline void backward_begin(const BackwardParams& params, const KeyBlock& keys, void* scratch) {
+  BackwardBlock(params, keys, QueryRows{.batch = keys.batch}, scratch).begin();
+}
+
+inline bool backward_logits(const BackwardParams& params, const KeyBlock& keys, const QueryRows& rows,
+                            const void* statistics, void* scratch, double& dslope) {
+  return BackwardBlock(params, keys, rows, scratch).find_logits({static_cast<const Scalar*>(statistics)}, dslope);
+}
+
+inline void backward_mask(const BackwardParams& params, const KeyBlock& keys, const QueryRows& rows,
+                          void* scratch) {
+  BackwardBlock(params, keys, rows, scratch).add_to_mask();
+}
+
+inline void backward_keys(const BackwardParams& params, const KeyBlock& keys, const QueryRows& rows, bool careful,
+                          void* scratch) {
+  BackwardBlock(params, keys, rows, scratch).add_to_keys(careful);
+}
+
+inline void backward_rows(const BackwardParams& params, const KeyBlock& keys, const QueryRows& rows, bool careful,
+                          void* scratch, void* dq) {
+  BackwardBlock(params, keys, rows, scratch).add_to_rows(static_cast<Scalar*>(dq), careful);
+}
+
+/// Writes rows [0, rows) of accumulated tiles, kTileRows of them in each but those that `tile_rows` says.
+template <class Row>
+bool write_tiles(const Scalar* tiles, std::int64_t rows, int rows_of_group, std::int64_t dim, Scalar scale,
+                 DType dtype, const Row& row_of) {
+  const int tiles_of_group = (rows_of_group + kTileRows - 1) / kTileRows;
+  bool finite = true;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const std::int64_t within = i % rows_of_group;
+    const Scalar* const tile =
+        tiles + (i / rows_of_group * tiles_of_group + within / kTileRows) * BackwardScratch::tile_size(dim);
+    with_storage(dtype, [&](auto type) {
+      finite &= write_scaled(tile + within % kTileRows * kTileColumns, kTileRows * kTileColumns, dim, scale,
+                             row_of(type, i), 0);
+    });
+  }
+  return finite;
+}
+
+inline bool backward_end(const BackwardParams& params, const KeyBlock& keys, void* scratch) {
+  const AttentionParams& p = params.attention;
+  const BackwardScratch memory(params, scratch);
+  const std::int64_t first_key = keys.block * kBlockK;
+  const std::int64_t count = std::min<std::int64_t>(kBlockK, p.keys(keys.batch) - first_key);
+  const auto write = [&](const HeadedMatrix<void>& to, const Scalar* tiles, std::int64_t dim, double scale) {
+    return write_tiles(
+        tiles, count, kGranule, dim, static_cast<Scalar>(scale), to.dtype, [&](auto type, std::int64_t j) {
+          return to.row<decltype(type)>(keys.batch, keys.kv_head, p.first_key(keys.batch) + first_key + j);
+        });
+  };
+  const bool dk = write(params.dk, memory.dk, p.head_dim, p.scale);
+  const bool dv = write(params.dv, memory.dv, p.head_dim_v, 1.0 / (1.0 - p.dropout_p));
+  return dk && dv;
+}
+
+inline bool backward_write(const BackwardParams& params, const QueryRows& work, const void* dq) {
+  const AttentionParams& p = params.attention;
+  const std::int64_t rows = std::min(work.rows, p.rows(work.batch) - work.row);
+  const auto row_of = [&](auto type, std::int64_t i) {
+    return p.row_of<decltype(type)>(params.dq, work.batch, work.head, work.row + i);
+  };
+  if (dq)
+    return write_tiles(static_cast<const Scalar*>(dq), rows, kBlockQ, p.head_dim, static_cast<Scalar>(p.scale),
+                       params.dq.dtype, row_of);
+  with_storage(params.dq.dtype, [&](auto type) {
+    for (std::int64_t i = 0; i < rows; ++i) std::fill_n(row_of(type, i), p.head_dim, decltype(type){});
+  });
+  return true;
+}
+
+}  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE
