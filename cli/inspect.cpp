@@ -364,9 +364,8 @@ void add_inspect(CLI::App& app, Action& action) {
   command->add_flag("--json", arguments->json, "Print the summary as JSON");
   command->footer(
       "The matrix of weights is never made: memory is that of the results. Without a statistic: entropy, largest\n"
-      "weight, attention received and distance; for a picture, as many cells as it holds. With --v the output is computed "
-      "too,\n"
-      "and written as o into OUT.npz.\n\n"
+      "weight, attention received and distance; for a picture, as many cells as it holds. With --v the output is\n"
+      "computed too, and written as o into OUT.npz.\n\n"
       "Examples:\n"
       "  saccade inspect --q Q.npy --k K.npy --causal bottom-right\n"
       "  saccade inspect --q Q.npy --k K.npy --causal top-left -o map.png\n"

@@ -53,8 +53,7 @@ TEST(Logits, AreComputedInTheirOrder) {
   const Tensor k = Tensor::of<double>({{9.0, 9.0}, {3.0, 1.0}});
   const Tensor slopes = Tensor::of<float>({0.25F});
   const Tensor mask = Tensor::of<double>({0.0, 0.125});
-  AttentionOptions options{
-      .scale = 0.5, .softcap = 2.0, .query_offset = 3, .mask = mask, .alibi_slopes = slopes};
+  AttentionOptions options{.scale = 0.5, .softcap = 2.0, .query_offset = 3, .mask = mask, .alibi_slopes = slopes};
   const double softcapped = 2 * std::tanh(0.5 * 6.5 / 2);
   EXPECT_DOUBLE_EQ(reference::attention(q, k, k, options).logits.at<double>(0, 1), softcapped - 0.25 * 2 + 0.125);
 
@@ -85,8 +84,7 @@ TEST(Logits, ScoreModifierKnowsWhereItIs) {
   const Tensor k = zeros({2, 2, 3, 1});
   Tensor v = zeros({2, 2, 3, 1});
   for (std::int64_t b = 0; b < 2; ++b) v.at<float>(b, 1, 1, 0) = static_cast<float>(kNan);
-  const AttentionResult result =
-      reference::attention(q, k, v, {.query_offset = 7, .score_modifier = modifier});
+  const AttentionResult result = reference::attention(q, k, v, {.query_offset = 7, .score_modifier = modifier});
   EXPECT_EQ(result.logits.at<double>(1, 0, 1, 2), 1012);
   EXPECT_EQ(result.logits.at<double>(0, 1, 0, 0), 100);
   EXPECT_EQ(result.logits.at<double>(1, 1, 1, 1), -kInf);

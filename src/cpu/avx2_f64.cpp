@@ -14,6 +14,7 @@
 #include "cpu/simd_avx2_f64.h"
 
 #include "cpu/exp2_polynomial.h"
+
 #include "cpu/attention_table.h"
 
 #if defined(__clang__)

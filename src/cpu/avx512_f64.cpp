@@ -15,6 +15,7 @@
 #include "cpu/simd_avx512_f64.h"
 
 #include "cpu/exp2_polynomial.h"
+
 #include "cpu/attention_table.h"
 
 #if defined(__clang__)

@@ -6,6 +6,7 @@
 #include "cpu/simd_scalar.h"
 
 #include "cpu/exp2_polynomial.h"
+
 #include "cpu/attention_table.h"
 
 namespace saccade::cpu {
