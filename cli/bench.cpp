@@ -25,9 +25,18 @@ struct BenchArguments {
 };
 
 std::vector<bench::Section> all_sections() {
-  return {bench::f32_section(),      bench::bf16_section(),   bench::f16_section(),  bench::decode_section(),
-          bench::window_section(),   bench::packed_section(), bench::long_section(), bench::inspect_section(),
-          bench::modifier_section(), bench::loop_section()};
+  return {bench::f32_section(),
+          bench::bf16_section(),
+          bench::f16_section(),
+          bench::backward_section(),
+          bench::backward_options_section(),
+          bench::decode_section(),
+          bench::window_section(),
+          bench::packed_section(),
+          bench::long_section(),
+          bench::inspect_section(),
+          bench::modifier_section(),
+          bench::loop_section()};
 }
 
 std::vector<bench::Section> sections_of(const BenchArguments& arguments) {
@@ -103,12 +112,23 @@ void add_bench(CLI::App& app, Action& action) {
   command->add_flag("--gpt2", arguments->gpt2, "One layer of GPT-2 small only, every number of it checked")
       ->excludes(only)
       ->excludes(shapes);
+  command
+      ->add_flag_callback(
+          "--backward",
+          [arguments] {
+            arguments->only = {"backward", "backward-options"};
+          },
+          "The sections of gradients only")
+      ->excludes(only)
+      ->excludes(shapes);
   command->add_flag("--quick", arguments->quick, "Fewer repetitions");
   CLI::Option* const json = command->add_flag("--json", arguments->json, "Print the figures as JSON");
   command->add_flag("--markdown", arguments->markdown, "Print the tables in Markdown")->excludes(json);
   command->footer(
-      "Sections: f32, bf16, f16 (share of the peak of multiply-adds), decode (share of the bandwidth of memory),\n"
-      "window, packed, long, inspect, modifiers, loop. Every time is a median, and what it is compared with is\n"
+      "Sections: f32, bf16, f16, backward (share of the peak of multiply-adds), backward-options, decode (share "
+      "of the\n"
+      "bandwidth of memory), window, packed, long, inspect, modifiers, loop. Every time is a median, and what it "
+      "is compared with is\n"
       "timed right before it, with the same threads and instruction set (SACCADE_ISA chooses another). Rows of\n"
       "each result are compared with the reference; exit code 1 if one is wrong.\n\n"
       "Examples:\n"

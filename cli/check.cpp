@@ -1,4 +1,4 @@
-// saccade check: attention() and decode() against the reference, on random problems or on given ones.
+// saccade check: attention(), decode() and gradients against the reference, on random problems or on given ones.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <saccade/cpu.h>
@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 
+#include "cases/gradient_case.h"
 #include "cases/problem.h"
 #include "cases/random_case.h"
 #include "commands.h"
@@ -23,6 +25,7 @@ struct CheckArguments {
   std::optional<std::int64_t> cases, seed, threads;
   std::vector<std::string> isas;
   std::optional<std::string> shapes;
+  bool backward = false;
   bool json = false;
 };
 
@@ -62,11 +65,14 @@ class Work {
     const std::string what = arguments_.shapes ? fmt::format("--shapes '{}' --seed {}", *arguments_.shapes, seed_)
                                                : fmt::format("--cases 1 --seed {}", seed_of(index));
     const std::string threads = arguments_.threads ? fmt::format(" --threads {}", *arguments_.threads) : "";
-    return fmt::format("saccade check {} --isa {}{}", what, name_of(isa), threads);
+    return fmt::format("saccade check {}{} --isa {}{}", arguments_.backward ? "--backward " : "", what,
+                       name_of(isa), threads);
   }
 
- private:
+  bool is_backward() const { return arguments_.backward; }
   std::uint64_t seed_of(std::int64_t index) const { return seed_ + static_cast<std::uint64_t>(index); }
+
+ private:
   const cases::Problem& problem(std::int64_t index) const { return problems_[static_cast<std::size_t>(index)]; }
 
   const CheckArguments& arguments_;
@@ -126,8 +132,17 @@ class Report {
 /// Runs one case on each instruction set.
 void check_case(const Work& work, std::int64_t index, const std::vector<Isa>& isas, Report& report) {
   cases::AttentionCase drawn = work.draw(index);
+  if (work.is_backward() && !cases::has_gradients(drawn)) return;
   const std::string name = work.name(index);
-  cases::CheckedCase checked(drawn, work.rows(index, drawn));
+  std::function<std::vector<cases::Finding>()> run;
+  if (work.is_backward())
+    run = [checked = std::make_shared<cases::CheckedGradients>(drawn, work.seed_of(index))] {
+      return checked->run();
+    };
+  else
+    run = [checked = std::make_shared<cases::CheckedCase>(drawn, work.rows(index, drawn))] {
+      return checked->run();
+    };
   for (const Isa isa : isas) {
     const auto fail = [&](std::string text) {
       report.add(
@@ -135,7 +150,7 @@ void check_case(const Work& work, std::int64_t index, const std::vector<Isa>& is
     };
     set_active_isa(isa);
     try {
-      for (const cases::Finding& finding : checked.run()) {
+      for (const cases::Finding& finding : run()) {
         report.add(finding, name, isa);
         if (!finding.comparison.holds) fail(finding.result + ": " + to_string(finding.comparison));
       }
@@ -256,9 +271,13 @@ void add_check(CLI::App& app, Action& action) {
                    "Instruction sets to check; without, all that this machine has, or SACCADE_ISA")
       ->delimiter(',')
       ->type_name("NAME,...");
-  command->add_option("--shapes", arguments->shapes, "Check the problems of this file instead, one a line")
-      ->type_name("FILE")
-      ->excludes(cases);
+  CLI::Option* const shapes =
+      command->add_option("--shapes", arguments->shapes, "Check the problems of this file instead, one a line")
+          ->type_name("FILE")
+          ->excludes(cases);
+  command
+      ->add_flag("--backward", arguments->backward, "Check attention_backward(); problems with pages are left out")
+      ->excludes(shapes);
   add_integer(*command, "--threads", arguments->threads, "Threads of each call; without, as the problem says", 1)
       ->check(CLI::Range(1, 1024))
       ->type_name("N");
@@ -274,6 +293,7 @@ void add_check(CLI::App& app, Action& action) {
       "Examples:\n"
       "  saccade check\n"
       "  saccade check --cases 20000 --seed 500000\n"
+      "  saccade check --backward --cases 6000\n"
       "  saccade check --shapes shapes.txt --isa avx2");
   command->callback([=, &action] { action = [=] { return check(*arguments); }; });
 }

@@ -11,6 +11,10 @@ Section f32_section();
 Section bf16_section();
 Section f16_section();
 
+// backward.cpp: the same of gradients, and what options add to them.
+Section backward_section();
+Section backward_options_section();
+
 // decode.cpp: share of the bandwidth of memory.
 Section decode_section();
 
