@@ -46,10 +46,14 @@ struct Matrix {
   std::span<const T> row(std::size_t index) const { return std::span(numbers).subspan(index * columns, columns); }
 };
 
-/// How the dot products of queries and keys are computed; all ways are equal but for rounding.
+/// How ALiBi and mask are added: one after the other, to each other first, or the former by a fused multiply-add.
+enum class BiasOrder : std::uint8_t { in_turn, together, fused };
+
+/// How the dot products of queries and keys, and their biases, are computed; all ways are equal but for rounding.
 struct DotProduct {
   std::vector<std::size_t> order;  // in which the products are summed
   bool scales_query = false;       // before the products are taken, not their sum
+  BiasOrder biases = BiasOrder::in_turn;
 };
 
 inline DotProduct usual_dot_product(std::int64_t head_dim) {
@@ -72,6 +76,7 @@ inline std::vector<DotProduct> naive_dot_products(std::int64_t head_dim, std::si
   while (ways.size() < count) {
     std::shuffle(next.order.begin(), next.order.end(), random);
     next.scales_query = !next.scales_query;
+    next.biases = static_cast<BiasOrder>(ways.size() % 3);
     ways.push_back(next);
   }
   return ways;
@@ -142,7 +147,7 @@ class RowOfAttention {
     logits = softcapped;
     modify(keys_of_sequence(logits));
     for (std::size_t j = 0; j < logits.size(); ++j)
-      logits[j] = is_visible_[j] ? biased(logits[j], j) : kMinusInfinity<T>;
+      logits[j] = is_visible_[j] ? biased(logits[j], j, dot_product) : kMinusInfinity<T>;
 
     // 3. The query spreads a total of 1 over the keys.
     T largest = sink_;
@@ -332,10 +337,13 @@ class RowOfAttention {
     }
   }
 
-  T biased(T score, std::size_t key) const {
-    if (a_.alibi_slopes) score -= slope_ * static_cast<T>(std::abs(position_ - static_cast<std::int64_t>(key)));
-    if (a_.mask && a_.mask.dtype != DType::boolean) score += mask_[key];
-    return score;
+  T biased(T score, std::size_t key, const DotProduct& way) const {
+    const T distance = static_cast<T>(std::abs(position_ - static_cast<std::int64_t>(key)));
+    const bool is_added = a_.mask && a_.mask.dtype != DType::boolean;
+    if (way.biases == BiasOrder::together) return score + ((is_added ? mask_[key] : T(0)) - slope_ * distance);
+    if (a_.alibi_slopes)
+      score = way.biases == BiasOrder::fused ? std::fma(-slope_, distance, score) : score - slope_ * distance;
+    return is_added ? score + mask_[key] : score;
   }
 
   /// The sum of weight(j) times part(value j) over the keys that the row sees.
