@@ -1,25 +1,11 @@
 // attention() and decode() on random problems against the reference, on every instruction set of the machine.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <string>
-
 #include "cases/random_case.h"
-#include "saccade/cpu.h"
+#include "sweep.h"
 
 namespace saccade::test {
 namespace {
-
-/// A whole number from the environment.
-std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
-  const char* const text = std::getenv(name);
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
-}
-
-/// Every instruction set, or the one that SACCADE_ISA forces.
-std::vector<Isa> isas_to_check() {
-  return std::getenv("SACCADE_ISA") != nullptr ? std::vector{active_isa()} : available_isas();
-}
 
 TEST(AttentionSweep, AgreesWithTheReferenceOnRandomProblems) {
   const std::uint64_t seed = from_environment("SACCADE_TEST_SEED", 20240607);

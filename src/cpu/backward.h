@@ -497,7 +497,8 @@ inline void backward_rows(const BackwardParams& params, const KeyBlock& keys, co
   BackwardBlock(params, keys, rows, scratch).add_to_rows(static_cast<Scalar*>(dq), careful);
 }
 
-/// Writes rows [0, rows) of accumulated tiles, kTileRows of them in each but those that `tile_rows` says.
+/// Writes rows [0, rows) of accumulated tiles. A tile has kTileRows of them, but the last of each `rows_of_group`
+/// rows may have fewer.
 template <class Row>
 bool write_tiles(const Scalar* tiles, std::int64_t rows, int rows_of_group, std::int64_t dim, Scalar scale,
                  DType dtype, const Row& row_of) {
