@@ -61,9 +61,9 @@ inline constexpr int kQueryTiles = kBlockQ / kTileRows;
 inline constexpr int kKeyTiles = (kGranule + kTileRows - 1) / kTileRows;
 
 /// Memory of one block of keys at work.
-class BackwardScratch {
+class BackwardScratch : public ScratchPieces {
  public:
-  BackwardScratch(const BackwardParams& params, void* memory) : memory_(static_cast<std::byte*>(memory)) {
+  BackwardScratch(const BackwardParams& params, void* memory) : ScratchPieces(memory) {
     const AttentionParams& p = params.attention;
     granules = take<Granules>(kQueryTiles);
     keys = take<Scalar>(packed_key_size<NaturalScale>(p.head_dim));
@@ -82,8 +82,6 @@ class BackwardScratch {
     dk = take<Scalar>(kGranules * kKeyTiles * tile_size(p.head_dim));
     dv = take<Scalar>(kGranules * kKeyTiles * tile_size(p.head_dim_v));
   }
-
-  std::size_t bytes() const { return used_; }
 
   /// Numbers of a tile of accumulated rows, as output_index() says.
   static std::int64_t tile_size(std::int64_t dim) { return kTileRows * round_up(dim, kTileColumns); }
@@ -104,17 +102,6 @@ class BackwardScratch {
   Scalar* unused;                // row maxima and sums that nobody asks for
   Scalar* dk;                    // [granule][kKeyTiles] tiles
   Scalar* dv;                    // the same
-
- private:
-  template <class T>
-  T* take(std::int64_t n) {
-    void* const piece = memory_ ? memory_ + used_ : nullptr;
-    used_ += static_cast<std::size_t>(round_up(n * static_cast<std::int64_t>(sizeof(T)), 64));
-    return static_cast<T*>(piece);
-  }
-
-  std::byte* memory_;
-  std::size_t used_ = 0;
 };
 
 /// Scores are natural logits: lse is one, and another unit would round it once more.

@@ -17,10 +17,9 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 /// The memory of one thread's work on a block of rows.
 template <class Arithmetic>
-class InspectScratch {
+class InspectScratch : public ScratchPieces {
  public:
-  InspectScratch(const InspectParams& wanted, std::int64_t rows, void* memory)
-      : memory_(static_cast<std::byte*>(memory)) {
+  InspectScratch(const InspectParams& wanted, std::int64_t rows, void* memory) : ScratchPieces(memory) {
     const AttentionParams& p = wanted.attention;
     const std::int64_t tiles = (rows + kTileRows - 1) / kTileRows;
     query_size_ = packed_query_size(steps_of<Arithmetic>(p.head_dim));
@@ -40,7 +39,6 @@ class InspectScratch {
   }
 
   Scalar* queries(int tile) const { return queries_ + tile * query_size_; }
-  std::size_t bytes() const { return used_; }
 
   Scalar* scores;             // [kTileRows][kBlockK]
   Scalar* weights;            // [kTileRows][kBlockK]
@@ -63,15 +61,6 @@ class InspectScratch {
     return std::min(wanted.pool_rows, (rows * wanted.pool_rows + seqlen - 1) / seqlen + 1);
   }
 
-  template <class T>
-  T* take(std::int64_t n) {
-    void* const piece = memory_ ? memory_ + used_ : nullptr;
-    used_ += static_cast<std::size_t>(round_up(n * static_cast<std::int64_t>(sizeof(T)), 64));
-    return static_cast<T*>(piece);
-  }
-
-  std::byte* memory_;
-  std::size_t used_ = 0;
   std::int64_t query_size_;
   Scalar* queries_;
 };

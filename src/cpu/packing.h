@@ -142,6 +142,26 @@ inline std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
 
+/// Scratch memory, handed out in pieces that begin at cache lines; of nullptr only how much it takes.
+class ScratchPieces {
+ public:
+  explicit ScratchPieces(void* memory) : memory_(static_cast<std::byte*>(memory)) {}
+
+  std::size_t bytes() const { return used_; }
+
+ protected:
+  template <class T>
+  T* take(std::int64_t n) {
+    void* const piece = memory_ ? memory_ + used_ : nullptr;
+    used_ += static_cast<std::size_t>(round_up(n * static_cast<std::int64_t>(sizeof(T)), 64));
+    return static_cast<T*>(piece);
+  }
+
+ private:
+  std::byte* memory_;
+  std::size_t used_ = 0;
+};
+
 /// Steps that packed queries and keys have: whole vectors, and at least the two that score_tiles takes apart. The
 /// padding is zeros.
 inline std::int64_t padded_steps(std::int64_t steps) { return round_up(std::max<std::int64_t>(steps, 2), kWidth); }
