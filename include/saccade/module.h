@@ -1,0 +1,108 @@
+// What everything with trainable parameters has in common: parameters and gradients by name, training and
+// evaluation, and checkpoints as plain tensors by name.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "saccade/tensor.h"
+
+namespace saccade {
+
+/// A module's parameters by name: what save_safetensors of io.h writes and load_safetensors reads.
+using StateDict = std::map<std::string, Tensor>;
+
+/// Numbers that training changes, f32, and the gradient of the loss with respect to them.
+struct Parameter {
+  Tensor value;
+  Tensor gradient;  ///< empty until there is one
+
+  /// Where a backward pass adds its gradient: zeros at first.
+  MutableTensorView gradient_to_add_to();
+};
+
+/// One parameter of a module by name, to be read or changed in place. The views live as long as the module.
+struct NamedParameter {
+  std::string name;
+  MutableTensorView value;
+  MutableTensorView gradient;  ///< of value's shape; empty until zero_grad() or a backward pass has made it
+};
+
+/// A piece of a network: parameters of its own, and modules within it. As in PyTorch
+///
+/// - a new module is in training mode: forward() keeps what backward() needs, and dropout is active. In evaluation
+///   forward() only reads the module, so threads may share it;
+/// - backward(dout) takes the gradient of the loss with respect to what the last forward() returned, *adds* the
+///   gradients of the parameters to what is there, returns that of the inputs, and forgets what forward() kept.
+///   It throws std::logic_error when there is nothing kept;
+/// - zero_grad() makes every gradient 0.
+///
+/// Parameters are f32. Gradients are the same bits for any number of threads.
+class Module {
+ public:
+  virtual ~Module() = default;
+
+  /// The class, e.g. "CausalAttention".
+  const std::string& name() const { return name_; }
+
+  /// All parameters, in the order in which PyTorch registers them; those of modules within as "module.parameter".
+  std::vector<NamedParameter> parameters();
+
+  /// Makes every gradient 0.
+  void zero_grad();
+
+  /// In training dropout is active and backward() possible.
+  void train(bool training = true);
+  void eval() { train(false); }
+  bool training() const { return training_; }
+
+  /// Makes dropout reproducible: the n-th training call after this one drops the same in every run. Modules within
+  /// get seeds of their own that follow from this one.
+  virtual void seed_dropout(std::uint64_t seed);
+
+  /// Copies of all parameters by name.
+  StateDict state_dict() const;
+
+  /// Replaces all parameters; f16, bf16 and f64 are converted to f32. Throws std::invalid_argument that lists by
+  /// name what is missing, what is unexpected and what has a wrong shape or type; the module is then as before.
+  void load_state_dict(const StateDict& state);
+
+ protected:
+  explicit Module(std::string name) : name_(std::move(name)) {}
+  Module(const Module&) = default;
+  Module(Module&&) = default;
+  Module& operator=(const Module&) = default;
+  Module& operator=(Module&&) = default;
+
+  /// One thing that a module is made of: a parameter (rows [first_row, end_row) of it), or a module.
+  struct Part {
+    std::string name;
+    Parameter* parameter = nullptr;
+    std::int64_t first_row = 0, end_row = 0;
+    Module* module = nullptr;
+
+    Part(std::string part_name, Parameter& all_of_it)
+        : Part(std::move(part_name), all_of_it, 0, all_of_it.value.shape(0)) {}
+    Part(std::string part_name, Parameter& some_rows_of, std::int64_t first, std::int64_t end)
+        : name(std::move(part_name)), parameter(&some_rows_of), first_row(first), end_row(end) {}
+    Part(std::string part_name, Module& within) : name(std::move(part_name)), module(&within) {}
+  };
+
+  /// What this module is made of, in order.
+  virtual std::vector<Part> parts() = 0;
+
+  /// Gives the entries of a checkpoint whose names begin with `prefix` the names of this module's parameters, and
+  /// takes out what is no parameter. Throws std::invalid_argument for entries that are wrong.
+  virtual void translate(const std::string& prefix, std::map<std::string, TensorView>& entries);
+
+ private:
+  void collect(const std::string& prefix, std::vector<NamedParameter>& into);
+
+  std::string name_;
+  bool training_ = true;
+};
+
+}  // namespace saccade
