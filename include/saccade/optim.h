@@ -1,0 +1,149 @@
+// What training does with gradients: AdamW, stochastic gradient descent, clipping, and the learning rate over time.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "saccade/module.h"
+
+namespace saccade {
+
+/// Changes the parameters of a module by their gradients. Results do not depend on the number of threads.
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+
+  /// One step, with the gradients that the parameters have now. Parameters without a gradient are left alone.
+  void step();
+
+  /// How often step() was called, also before state_dict() was saved.
+  std::int64_t steps() const { return steps_; }
+
+  double lr() const { return lr_; }
+  /// Throws std::invalid_argument for a rate that is negative or no number.
+  void set_lr(double lr);
+
+  /// What the optimiser remembers, so that a run that loads it goes on bit for bit: the number of steps as `step`,
+  /// i64 [1], and for each parameter that had a gradient "NAME.exp_avg" and so on (see the classes). Options and
+  /// learning rate are not in it.
+  StateDict state_dict() const;
+  /// Throws std::invalid_argument that names the first entry that is missing, unexpected, or of a wrong shape or
+  /// type; the optimiser is then as before.
+  void load_state_dict(const StateDict& state);
+
+ protected:
+  /// `module` must live as long as the optimiser.
+  Optimizer(std::string name, Module& module, double lr);
+  Optimizer(const Optimizer&) = default;
+  Optimizer& operator=(const Optimizer&) = default;
+
+  /// What is remembered of one parameter.
+  struct Moments {
+    std::int64_t steps = 0;  ///< in which it had a gradient
+    Tensor first, second;    ///< f32 and of its shape, or empty
+  };
+
+  /// The entries of Moments in a state_dict: how their names end; nullptr: there is none.
+  struct Suffixes {
+    const char* steps = nullptr;
+    const char* first = nullptr;
+    const char* second = nullptr;
+  };
+  virtual Suffixes suffixes() const = 0;
+
+  /// One step of one parameter, which has a gradient. `moments` are empty before the first one.
+  virtual void update(const NamedParameter& parameter, Moments& moments) const = 0;
+
+ private:
+  std::string name_;
+  Module* module_;
+  double lr_;
+  std::int64_t steps_ = 0;
+  std::map<std::string, Moments> moments_;  ///< by the parameter's name
+};
+
+struct AdamWOptions {
+  double lr = 1e-3;
+  double beta1 = 0.9, beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0.01;
+  /// Whether weight decay takes parameters of rank 1 too, as PyTorch's does: biases, scales and shifts.
+  bool decay_vectors = true;
+};
+
+/// torch.optim.AdamW, its operations in the same order (Loshchilov and Hutter, arXiv:1711.05101). In step t of a
+/// parameter w with gradient g:
+///
+///     w -= lr * weight_decay * w
+///     m += (1 - beta1) * (g - m);   v = beta2 * v + (1 - beta2) * g^2
+///     w -= lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
+///
+/// state_dict(): "NAME.exp_avg" (m) and "NAME.exp_avg_sq" (v), of the parameter's shape, and "NAME.step" (t), i64
+/// [1].
+class AdamW : public Optimizer {
+ public:
+  /// Throws std::invalid_argument for a negative lr, eps or weight_decay, and for a beta outside [0, 1).
+  explicit AdamW(Module& module, const AdamWOptions& options = {});
+
+ protected:
+  Suffixes suffixes() const override;
+  void update(const NamedParameter& parameter, Moments& moments) const override;
+
+ private:
+  AdamWOptions options_;
+};
+
+struct SgdOptions {
+  double lr = 1e-3;
+  double momentum = 0.0;
+  double dampening = 0.0;  ///< what momentum takes off the gradients after the first
+  double weight_decay = 0.0;
+  bool nesterov = false;
+};
+
+/// torch.optim.SGD, its operations in the same order. For a parameter w with gradient g:
+///
+///     g = g + weight_decay * w
+///     b = momentum * b + (1 - dampening) * g, in the first step g        (only with momentum)
+///     g = nesterov ? g + momentum * b : b                                (only with momentum)
+///     w -= lr * g
+///
+/// state_dict(): "NAME.momentum_buffer" (b), only with momentum.
+class Sgd : public Optimizer {
+ public:
+  /// Throws std::invalid_argument for a negative lr, momentum or weight_decay, and for nesterov without momentum
+  /// or with dampening.
+  explicit Sgd(Module& module, const SgdOptions& options = {});
+
+ protected:
+  Suffixes suffixes() const override;
+  void update(const NamedParameter& parameter, Moments& moments) const override;
+
+ private:
+  SgdOptions options_;
+};
+
+/// The norm of all gradients of a module as one vector, sqrt of the sum of squares, in f64. Where it is larger than
+/// max_norm all gradients are multiplied by max_norm / (norm + 1e-6), as torch.nn.utils.clip_grad_norm_ does; a norm
+/// that is no number makes them NaN. Returns the norm from before. Throws std::invalid_argument for a max_norm that
+/// is negative or no number.
+double clip_grad_norm(Module& module, double max_norm);
+
+/// A learning rate that rises linearly and then falls along half a cosine. With s the step, from 0 on:
+///
+///     s < warmup_steps:   lr * (s + 1) / warmup_steps, so that step warmup_steps - 1 has lr;
+///     s < total_steps:    min_lr + (lr - min_lr) * (1 + cos(pi * t)) / 2 with
+///                         t = (s - warmup_steps) / (total_steps - warmup_steps), so that step warmup_steps has lr;
+///     from there on:      min_lr.
+struct WarmupCosine {
+  double lr = 1e-3;
+  double min_lr = 0.0;
+  std::int64_t warmup_steps = 0;
+  std::int64_t total_steps = 0;
+
+  /// Throws std::invalid_argument for a negative step or number of steps.
+  double at(std::int64_t step) const;
+};
+
+}  // namespace saccade
