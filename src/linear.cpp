@@ -1,5 +1,7 @@
 #include "saccade/linear.h"
 
+#include <algorithm>
+
 #include "check.h"
 #include "cpu/kernels.h"
 #include "parallel.h"
@@ -7,15 +9,13 @@
 namespace saccade {
 namespace {
 
-constexpr std::string_view kName = "linear";
+constexpr std::string_view kName = "linear", kBackwardName = "linear_backward";
 
-/// Rows of one unit of work: enough that packing its panel of the weight costs little.
-constexpr std::int64_t kBlockRows = 384;
-
-[[gnu::cold, gnu::noinline]] void check_operand(std::string_view name, const TensorView& view) {
-  if (view.rank == 0) refuse(kName, name, " must have at least one dimension");
-  check_dtype(kName, name, view, DType::f32);
-  check_memory(kName, name, view);
+[[gnu::cold, gnu::noinline]] void check_operand(std::string_view function, std::string_view name,
+                                                const TensorView& view) {
+  if (view.rank == 0) refuse(function, name, " must have at least one dimension");
+  check_dtype(function, name, view, DType::f32);
+  check_memory(function, name, view);
 }
 
 /// Whether two views of one rank are alike but for the innermost length.
@@ -25,25 +25,38 @@ bool same_outer_lengths(const TensorView& x, const TensorView& y) {
   return same;
 }
 
-void check(const TensorView& x, const TensorView& weight, const TensorView& y, const LinearOptions& options) {
-  if (!is_usual_f32(x)) check_operand("x", x);
-  if (!is_usual_f32(weight)) check_operand("weight", weight);
-  if (!is_usual_f32(y)) check_operand("y", y);
-  if (weight.rank != 2) refuse(kName, "weight must have rank 2, but it has shape ", to_string(weight.dims()));
+/// What linear() and its gradients have in common: x, the weight, and `y`, which is y or its gradient.
+void check(std::string_view function, const TensorView& x, const TensorView& weight, std::string_view y_name,
+           const TensorView& y, const LinearOptions& options) {
+  if (!is_usual_f32(x)) check_operand(function, "x", x);
+  if (!is_usual_f32(weight)) check_operand(function, "weight", weight);
+  if (!is_usual_f32(y)) check_operand(function, y_name, y);
+  if (weight.rank != 2) refuse(function, "weight must have rank 2, but it has shape ", to_string(weight.dims()));
   const bool in_out = options.weight_layout == WeightLayout::in_out;
   const std::int64_t d_in = weight.shape[in_out ? 0 : 1], d_out = weight.shape[in_out ? 1 : 0];
   if (x.shape[x.rank - 1] != d_in)
-    refuse(kName, "x has d_in ", x.shape[x.rank - 1], " (shape ", to_string(x.dims()), ") but weight takes ", d_in,
-           " (shape ", to_string(weight.dims()), ")");
+    refuse(function, "x has d_in ", x.shape[x.rank - 1], " (shape ", to_string(x.dims()), ") but weight takes ",
+           d_in, " (shape ", to_string(weight.dims()), ")");
   if (y.rank != x.rank || y.shape[y.rank - 1] != d_out || !same_outer_lengths(x, y))
-    refuse(kName, "y must have the shape of x with d_out ", d_out, " last, but x has shape ", to_string(x.dims()),
-           " and y has shape ", to_string(y.dims()));
-  if (options.bias) {
-    check_dtype(kName, "bias", options.bias, DType::f32);
-    check_shape(kName, "bias", options.bias, {d_out});
-    check_memory(kName, "bias", options.bias);
-  }
-  if (options.num_threads < 0) refuse(kName, "num_threads must be 0 or more, got ", options.num_threads);
+    refuse(function, y_name, " must have the shape of x with d_out ", d_out, " last, but x has shape ",
+           to_string(x.dims()), " and ", y_name, " has shape ", to_string(y.dims()));
+  if (options.num_threads < 0) refuse(function, "num_threads must be 0 or more, got ", options.num_threads);
+}
+
+void check_bias(const TensorView& bias, std::int64_t d_out) {
+  check_dtype(kName, "bias", bias, DType::f32);
+  check_shape(kName, "bias", bias, {d_out});
+  check_memory(kName, "bias", bias);
+}
+
+/// A gradient, where it is wanted, has the shape of what it is the gradient of.
+void check_gradient(std::string_view name, const TensorView& gradient, std::string_view of_name,
+                    const TensorView& of) {
+  if (!gradient) return;
+  check_operand(kBackwardName, name, gradient);
+  if (gradient.rank != of.rank || !std::ranges::equal(gradient.dims(), of.dims()))
+    refuse(kBackwardName, name, " must have the shape of ", of_name, ", ", to_string(of.dims()),
+           ", but it has shape ", to_string(gradient.dims()));
 }
 
 /// Whether the outer dimensions of a view are rows at one stride; x and y then need no loop around them.
@@ -55,54 +68,121 @@ bool has_single_stride(const TensorView& view) {
 
 std::int64_t row_stride(const TensorView& view) { return view.rank > 1 ? view.strides[view.rank - 2] : 0; }
 
-/// x and y: of a single stride.
-LinearParams params_of(const TensorView& x, const TensorView& weight, const MutableTensorView& y,
-                       const LinearOptions& options) {
-  const bool in_out = options.weight_layout == WeightLayout::in_out;
+std::int64_t row_count(const TensorView& view) {
   std::int64_t rows = 1;
-  for (int i = 0; i + 1 < x.rank; ++i) rows *= x.shape[i];
-  return {.rows = rows,
-          .d_in = weight.shape[in_out ? 0 : 1],
-          .d_out = weight.shape[in_out ? 1 : 0],
-          .x = static_cast<const float*>(x.data),
-          .x_stride = row_stride(x),
-          .weight = static_cast<const float*>(weight.data),
-          .weight_in_stride = in_out ? weight.strides[0] : 1,
-          .weight_out_stride = in_out ? 1 : weight.strides[0],
-          .bias = options.bias ? static_cast<const float*>(options.bias.data) : nullptr,
-          .y = static_cast<float*>(y.mutable_data()),
-          .y_stride = row_stride(y)};
+  for (int i = 0; i + 1 < view.rank; ++i) rows *= view.shape[i];
+  return rows;
 }
 
-void run_tiled(const cpu::KernelSet& kernels, const LinearParams& p, int requested) {
-  const std::int64_t panels = (p.d_out + kernels.linear_block_columns - 1) / kernels.linear_block_columns;
-  const std::int64_t blocks = (p.rows + kBlockRows - 1) / kBlockRows;
-  const std::size_t scratch =
-      static_cast<std::size_t>(p.d_in) * static_cast<std::size_t>(kernels.linear_block_columns) * sizeof(float);
+const float* numbers(const TensorView& view) { return static_cast<const float*>(view.data); }
+
+/// x and y: of a single stride.
+ProductParams params_of(const TensorView& x, const TensorView& weight, const MutableTensorView& y,
+                        const LinearOptions& options) {
+  const bool in_out = options.weight_layout == WeightLayout::in_out;
+  return {.rows = row_count(x),
+          .depth = weight.shape[in_out ? 0 : 1],
+          .columns = weight.shape[in_out ? 1 : 0],
+          .a = numbers(x),
+          .a_row_stride = row_stride(x),
+          .a_depth_stride = 1,
+          .b = numbers(weight),
+          .b_depth_stride = in_out ? weight.strides[0] : 1,
+          .b_column_stride = in_out ? 1 : weight.strides[0],
+          .bias = options.bias ? numbers(options.bias) : nullptr,
+          .c = static_cast<float*>(y.mutable_data()),
+          .c_stride = row_stride(y)};
+}
+
+std::int64_t blocks_in(std::int64_t size, std::int64_t block) { return (size + block - 1) / block; }
+
+/// Fewest rows of a unit of work whose packing of the weight costs little.
+constexpr std::int64_t kLeastRows = 192;
+
+void run_in_blocks(const cpu::KernelSet& kernels, const ProductParams& p, int requested) {
   // Below some 10 microseconds of work a second thread costs more than it does.
-  const bool worth_threads = p.rows * p.d_in * p.d_out > (std::int64_t{1} << 19);
-  parallel_for(worth_threads ? threads_for(requested, panels * blocks) : 1, panels * blocks, scratch,
-               [&](std::int64_t item, std::byte* panel) {
-                 const std::int64_t row = item / panels * kBlockRows;
-                 kernels.linear(p, row, std::min(p.rows, row + kBlockRows),
-                                item % panels * kernels.linear_block_columns, reinterpret_cast<float*>(panel));
+  const bool worth_threads = p.rows * p.depth * p.columns > (std::int64_t{1} << 19);
+  const int threads = worth_threads ? threads_for(requested, blocks_in(p.columns, kernels.product_panel) *
+                                                                 blocks_in(p.rows, kernels.product_rows))
+                                    : 1;
+  const std::int64_t wanted = threads > 1 ? 4 * threads : 1;
+  const auto evenly = [](std::int64_t size, std::int64_t parts, std::int64_t multiple) {
+    return std::max(multiple, blocks_in(blocks_in(size, parts), multiple) * multiple);
+  };
+  std::int64_t column_blocks = blocks_in(p.columns, kernels.product_columns);
+  const std::int64_t row_blocks =
+      std::clamp<std::int64_t>(p.rows / kLeastRows, 1, blocks_in(wanted, column_blocks));
+  column_blocks = std::max(column_blocks, blocks_in(wanted, row_blocks));
+  const std::int64_t rows = evenly(p.rows, row_blocks, kernels.product_rows);
+  const std::int64_t columns = evenly(p.columns, column_blocks, kernels.product_panel);
+  const std::int64_t across = blocks_in(p.columns, columns);
+  parallel_for(threads, across * blocks_in(p.rows, rows),
+               static_cast<std::size_t>(kernels.product_scratch) * sizeof(float),
+               [&](std::int64_t item, std::byte* scratch) {
+                 const std::int64_t row = item / across * rows, column = item % across * columns;
+                 kernels.product(p,
+                                 {.row = row,
+                                  .row_end = std::min(p.rows, row + rows),
+                                  .column = column,
+                                  .column_end = std::min(p.columns, column + columns)},
+                                 reinterpret_cast<float*>(scratch));
                });
+}
+
+void run(const ProductParams& p, int threads) {
+  if (p.rows == 0 || p.columns == 0) return;
+  const cpu::KernelSet& kernels = cpu::active_kernels();
+  if (kernels.is_small_product(p)) return kernels.product_small(p);
+  run_in_blocks(kernels, p, threads);
+}
+
+/// c [columns of a, columns of b] = a^T b, or added to it; a and b: of a single stride and as many rows.
+void sum_over_rows(const TensorView& a, const TensorView& b, const MutableTensorView& c, bool adds, int threads) {
+  run({.rows = a.shape[a.rank - 1],
+       .depth = row_count(a),
+       .columns = b.shape[b.rank - 1],
+       .a = numbers(a),
+       .a_row_stride = 1,
+       .a_depth_stride = row_stride(a),
+       .b = numbers(b),
+       .b_depth_stride = row_stride(b),
+       .b_column_stride = 1,
+       .adds = adds,
+       .c = static_cast<float*>(c.mutable_data()),
+       .c_stride = row_stride(c)},
+      threads);
+}
+
+/// dweight and dbias, where they are wanted.
+void sum_gradients(const TensorView& x, const TensorView& dout, const LinearGradients& gradients, bool adds,
+                   const LinearOptions& options) {
+  if (row_count(x) > 0 && !(has_single_stride(x) && has_single_stride(dout))) {
+    for (std::int64_t i = 0; i < x.shape[0]; ++i)
+      sum_gradients(x.select(0, i), dout.select(0, i), gradients, adds || i > 0, options);
+    return;
+  }
+  if (gradients.dweight) {
+    const bool in_out = options.weight_layout == WeightLayout::in_out;
+    sum_over_rows(in_out ? x : dout, in_out ? dout : x, gradients.dweight, adds, options.num_threads);
+  }
+  if (gradients.dbias) {
+    static constexpr float kOne = 1.0f;
+    TensorView ones(&kOne, {row_count(dout), 1}, {0, 1});
+    sum_over_rows(ones, dout, gradients.dbias, adds, options.num_threads);
+  }
 }
 
 }  // namespace
 
 void linear(const TensorView& x, const TensorView& weight, const MutableTensorView& y,
             const LinearOptions& options) {
-  check(x, weight, y, options);
+  check(kName, x, weight, "y", y, options);
+  if (options.bias) check_bias(options.bias, y.shape[y.rank - 1]);
   if (!has_single_stride(x) || !has_single_stride(y)) {
     for (std::int64_t i = 0; i < x.shape[0]; ++i) linear(x.select(0, i), weight, y.select(0, i), options);
     return;
   }
-  const LinearParams p = params_of(x, weight, y, options);
-  if (p.rows == 0 || p.d_out == 0) return;
-  const cpu::KernelSet& kernels = cpu::active_kernels();
-  if (kernels.is_small_linear(p)) return kernels.linear_small(p);
-  run_tiled(kernels, p, options.num_threads);
+  run(params_of(x, weight, y, options), options.num_threads);
 }
 
 Tensor linear(const TensorView& x, const TensorView& weight, const LinearOptions& options) {
@@ -114,6 +194,24 @@ Tensor linear(const TensorView& x, const TensorView& weight, const LinearOptions
   Tensor y(DType::f32, shape);
   linear(x, weight, y, options);
   return y;
+}
+
+void linear_backward(const TensorView& x, const TensorView& weight, const TensorView& dout,
+                     const LinearGradients& gradients, const LinearOptions& options) {
+  check(kBackwardName, x, weight, "dout", dout, options);
+  check_gradient("dx", gradients.dx, "x", x);
+  check_gradient("dweight", gradients.dweight, "weight", weight);
+  if (gradients.dbias) {
+    check_operand(kBackwardName, "dbias", gradients.dbias);
+    check_shape(kBackwardName, "dbias", gradients.dbias, {dout.shape[dout.rank - 1]});
+  }
+  if (gradients.dx) {
+    const bool in_out = options.weight_layout == WeightLayout::in_out;
+    linear(dout, weight, gradients.dx,
+           {.weight_layout = in_out ? WeightLayout::out_in : WeightLayout::in_out,
+            .num_threads = options.num_threads});
+  }
+  sum_gradients(x, dout, gradients, gradients.accumulate, options);
 }
 
 }  // namespace saccade

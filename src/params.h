@@ -233,16 +233,22 @@ struct InspectSums {
   std::int64_t rows_with_weight;
 };
 
-struct LinearParams {
-  std::int64_t rows = 0, d_in = 0, d_out = 0;
-  const float* x = nullptr;  // [rows, d_in]
-  std::int64_t x_stride = 0;
-  const float* weight = nullptr;      // element (in, out) at in * weight_in_stride + out * weight_out_stride;
-  std::int64_t weight_in_stride = 0;  // one of the two strides is 1
-  std::int64_t weight_out_stride = 0;
-  const float* bias = nullptr;  // [d_out]
-  float* y = nullptr;           // [rows, d_out]
-  std::int64_t y_stride = 0;
+/// A matrix product c = a b, begun at 0, at a bias for each column, or at what stands in c.
+struct ProductParams {
+  std::int64_t rows = 0, depth = 0, columns = 0;  // a: [rows, depth], b: [depth, columns], c: [rows, columns]
+  const float* a = nullptr;
+  std::int64_t a_row_stride = 0, a_depth_stride = 0;  // one of the two is 1
+  const float* b = nullptr;
+  std::int64_t b_depth_stride = 0, b_column_stride = 0;  // one of the two is 1
+  const float* bias = nullptr;                           // [columns]
+  bool adds = false;                                     // to what stands in c
+  float* c = nullptr;
+  std::int64_t c_stride = 0;
+};
+
+/// Rows [row, row_end) and columns [column, column_end) of c.
+struct ProductBlock {
+  std::int64_t row = 0, row_end = 0, column = 0, column_end = 0;
 };
 
 }  // namespace saccade

@@ -1,4 +1,4 @@
-// linear() against the f64 matrix product, on every instruction set of the machine.
+// linear() and its gradients against f64 matrix products, on every instruction set of the machine.
 #include "saccade/linear.h"
 
 #include <gmock/gmock.h>
@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 
 #include "each_isa.h"
@@ -37,26 +38,33 @@ Tensor naive_product(const Tensor& x, const Tensor& weight, const Tensor& bias) 
   return y;
 }
 
-/// Checks a product whose weight is [d_in, d_out] in both layouts.
-void check_product(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  SCOPED_TRACE(to_string(x.shape()) + " times " + to_string(weight.shape()) +
-               (bias.size() > 0 ? " with bias" : ""));
-  Tensor reference = reference::matmul(x, weight);
-  Tensor bound =
-      reference::matmul(absolute(Tensor::copy_of(x, DType::f64)), absolute(Tensor::copy_of(weight, DType::f64)));
-  if (bias.size() > 0) {
-    for (std::int64_t i = 0; i < reference.shape(0); ++i) {
+/// What a product of f32 matrices is held against.
+struct ExpectedProduct {
+  Tensor reference, naive, bound;
+
+  ExpectedProduct(const Tensor& a, const Tensor& b, const Tensor& bias = Tensor())
+      : reference(reference::matmul(a, b)),
+        naive(naive_product(a, b, bias)),
+        bound(reference::matmul(absolute(Tensor::copy_of(a, DType::f64)),
+                                absolute(Tensor::copy_of(b, DType::f64)))) {
+    for (std::int64_t i = 0; bias.size() > 0 && i < reference.shape(0); ++i) {
       for (std::int64_t c = 0; c < reference.shape(1); ++c) {
         reference.at<double>(i, c) += bias.at<float>(c);
         bound.at<double>(i, c) += std::abs(bias.at<float>(c));
       }
     }
   }
-  const Tensor naive = naive_product(x, weight, bias);
+  operator Expected() const { return {reference, naive, bound}; }
+};
+
+/// Checks a product whose weight is [d_in, d_out] in both layouts.
+void check_product(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  SCOPED_TRACE(to_string(x.shape()) + " times " + to_string(weight.shape()) +
+               (bias.size() > 0 ? " with bias" : ""));
   LinearOptions options{.weight_layout = WeightLayout::in_out};
   if (bias.size() > 0) options.bias = bias;
   const Tensor in_out = linear(x, weight, options);
-  expect_close(in_out, {reference, naive, bound});
+  expect_close(in_out, ExpectedProduct(x, weight, bias));
   const Tensor transposed = Tensor::copy_of(weight.view().transposed(0, 1));
   options.weight_layout = WeightLayout::out_in;
   const Tensor out_in = linear(x, transposed, options);
@@ -69,7 +77,7 @@ SACCADE_FOR_EACH_ISA(LinearOnIsa);
 TEST_P(LinearOnIsa, AgreesWithTheReference) {
   std::uint64_t seed = 1;
   for (std::int64_t rows : {1, 2, 6, 7, 13, 64, 65, 400}) {
-    for (std::int64_t d_in : {1, 2, 3, 4, 5, 16, 17, 33, 100}) {
+    for (std::int64_t d_in : {1, 2, 3, 4, 5, 16, 17, 33, 100, 257}) {
       for (std::int64_t d_out : {1, 2, 4, 8, 15, 16, 17, 31, 64, 65, 130}) {
         const Tensor x = random_tensor({rows, d_in}, seed++), weight = random_tensor({d_in, d_out}, seed++);
         check_product(x, weight, seed % 4 == 0 ? random_tensor({d_out}, seed++) : Tensor());
@@ -114,6 +122,148 @@ TEST_P(LinearOnIsa, EmptyInputsGiveEmptyOrBiasOnly) {
   const Tensor bias = random_tensor({20}, 1);
   const Tensor y = linear(Tensor(DType::f32, {2, 0}), Tensor(DType::f32, {20, 0}), {.bias = bias});
   for (std::int64_t c = 0; c < 20; ++c) EXPECT_EQ(y.at<float>(1, c), bias.at<float>(c));
+}
+
+/// The gradients of a projection.
+struct Gradients {
+  Tensor dx, dweight, dbias;
+
+  Gradients(const TensorView& x, const TensorView& weight, const TensorView& dout, const LinearOptions& options)
+      : dx(DType::f32, Shape(x.dims().begin(), x.dims().end())),
+        dweight(DType::f32, Shape(weight.dims().begin(), weight.dims().end())),
+        dbias(DType::f32, {dout.shape[static_cast<std::size_t>(dout.rank - 1)]}) {
+    for (Tensor* tensor : {&dx, &dweight, &dbias})
+      for (float& number : tensor->values<float>()) number = std::numeric_limits<float>::quiet_NaN();
+    linear_backward(x, weight, dout, {.dx = dx, .dweight = dweight, .dbias = dbias}, options);
+  }
+};
+
+void expect_same(const Gradients& a, const Gradients& b) {
+  EXPECT_TRUE(same_bits(a.dx, b.dx)) << "dx";
+  EXPECT_TRUE(same_bits(a.dweight, b.dweight)) << "dweight";
+  EXPECT_TRUE(same_bits(a.dbias, b.dbias)) << "dbias";
+}
+
+Tensor transposed(const Tensor& matrix) { return Tensor::copy_of(matrix.view().transposed(0, 1)); }
+
+TEST_P(LinearOnIsa, GradientsAgreeWithTheReference) {
+  std::uint64_t seed = 1;
+  for (std::int64_t rows : {1, 2, 6, 13, 65, 300}) {
+    for (std::int64_t d_in : {1, 3, 4, 16, 33, 100}) {
+      for (std::int64_t d_out : {1, 2, 4, 12, 17, 65, 130}) {
+        SCOPED_TRACE(to_string(Shape{rows, d_in, d_out}));
+        const Tensor x = random_tensor({rows, d_in}, seed++), weight = random_tensor({d_out, d_in}, seed++);
+        const Tensor dout = random_tensor({rows, d_out}, seed++);
+        const Gradients out_in(x, weight, dout, {});
+        expect_close(out_in.dx, ExpectedProduct(dout, weight));
+        expect_close(out_in.dweight, ExpectedProduct(transposed(dout), x));
+        Tensor ones(DType::f32, {1, rows});
+        for (float& one : ones.values<float>()) one = 1.0f;
+        expect_close(out_in.dbias.view().reshaped({1, d_out}), ExpectedProduct(ones, dout));
+        Gradients in_out(x, transposed(weight), dout, {.weight_layout = WeightLayout::in_out});
+        in_out.dweight = transposed(in_out.dweight);
+        expect_same(in_out, out_in);
+      }
+    }
+  }
+}
+
+TEST_P(LinearOnIsa, GradientsHaveTheSameBitsWhateverTheThreads) {
+  for (const auto& [d_in, d_out] : {std::pair<std::int64_t, std::int64_t>{3, 4}, {64, 64}, {300, 130}}) {
+    const Tensor x = random_tensor({900, d_in}, 1), weight = random_tensor({d_out, d_in}, 2),
+                 dout = random_tensor({900, d_out}, 3);
+    const Gradients one(x, weight, dout, {.num_threads = 1});
+    for (int threads : {2, 3, 7}) expect_same(Gradients(x, weight, dout, {.num_threads = threads}), one);
+    for (std::int64_t row : {0, 5, 191, 192, 899}) {
+      const Gradients alone(x.view().slice(0, row, row + 1), weight, dout.view().slice(0, row, row + 1), {});
+      EXPECT_TRUE(same_bits(alone.dx, Tensor::copy_of(one.dx.view().slice(0, row, row + 1)))) << "row " << row;
+    }
+  }
+}
+
+TEST_P(LinearOnIsa, AccumulatedGradientsGoOnWhereTheyWereLeft) {
+  for (const WeightLayout layout : {WeightLayout::out_in, WeightLayout::in_out}) {
+    const LinearOptions options{.weight_layout = layout};
+    const Tensor x = random_tensor({90, 9}, 1), dout = random_tensor({90, 21}, 2);
+    const Tensor weight = random_tensor(layout == WeightLayout::in_out ? Shape{9, 21} : Shape{21, 9}, 3);
+    const Gradients all(x, weight, dout, options);
+    Tensor dweight(DType::f32, weight.shape()), dbias(DType::f32, {21});
+    for (const auto& [begin, end] : {std::pair<std::int64_t, std::int64_t>{0, 1}, {1, 50}, {50, 50}, {50, 90}})
+      linear_backward(x.view().slice(0, begin, end), weight, dout.view().slice(0, begin, end),
+                      {.dweight = dweight, .dbias = dbias, .accumulate = true}, options);
+    EXPECT_TRUE(same_bits(dweight, all.dweight));
+    EXPECT_TRUE(same_bits(dbias, all.dbias));
+  }
+}
+
+TEST_P(LinearOnIsa, GradientsTakeAnyOuterStrides) {
+  const Tensor x = random_tensor({2, 5, 7, 9}, 1), weight = random_tensor({6, 9}, 2),
+               dout = random_tensor({7, 5, 2, 6}, 3);
+  const TensorView turned = x.view().transposed(0, 2);
+  const Gradients expected(Tensor::copy_of(turned), weight, dout, {});
+  expect_same(Gradients(turned, weight, dout, {}), expected);
+
+  Tensor dx(DType::f32, {2, 5, 7, 9}), wide(DType::f32, {6, 12});
+  for (float& number : wide.values<float>()) number = 7.0f;
+  linear_backward(turned, weight, dout,
+                  {.dx = dx.mutable_view().transposed(0, 2), .dweight = wide.mutable_view().slice(1, 2, 11)});
+  EXPECT_TRUE(same_bits(Tensor::copy_of(dx.view().transposed(0, 2)), expected.dx));
+  EXPECT_TRUE(same_bits(Tensor::copy_of(wide.view().slice(1, 2, 11)), expected.dweight));
+  for (std::int64_t i = 0; i < 6; ++i)
+    for (std::int64_t c : {0, 1, 11}) EXPECT_EQ(wide.at<float>(i, c), 7.0f) << "beside the slice";
+
+  const Tensor row = random_tensor({9}, 4), dout_row = random_tensor({6}, 5);
+  const Gradients of_vector(row, weight, dout_row, {});
+  const Gradients of_matrix(row.view().reshaped({1, 9}), weight, dout_row.view().reshaped({1, 6}), {});
+  EXPECT_TRUE(same_bits(of_vector.dweight, of_matrix.dweight));
+  EXPECT_TRUE(same_bits(of_vector.dbias, dout_row));
+  EXPECT_EQ(std::memcmp(of_vector.dx.data(), of_matrix.dx.data(), of_vector.dx.bytes()), 0);
+}
+
+TEST_P(LinearOnIsa, WithoutRowsGradientsAreZeroOrStay) {
+  for (const Shape& outer : {Shape{0}, Shape{3, 0}, Shape{0, 3}}) {
+    Shape x_shape = outer, dout_shape = outer;
+    x_shape.push_back(4);
+    dout_shape.push_back(3);
+    const Tensor x(DType::f32, x_shape), dout(DType::f32, dout_shape), weight = random_tensor({3, 4}, 1);
+    const Gradients cleared(x, weight, dout, {});
+    EXPECT_TRUE(same_bits(cleared.dweight, Tensor(DType::f32, {3, 4})));
+    EXPECT_TRUE(same_bits(cleared.dbias, Tensor(DType::f32, {3})));
+    Tensor dweight = weight;
+    linear_backward(x, weight, dout, {.dweight = dweight, .accumulate = true});
+    EXPECT_TRUE(same_bits(dweight, weight));
+  }
+}
+
+TEST(Linear, GradientsRefuseWhatDoesNotFitAndSayWhy) {
+  const Tensor x = random_tensor({2, 3}, 1), weight = random_tensor({5, 3}, 2), dout = random_tensor({2, 5}, 3);
+  const auto refusal = [&](const TensorView& of_dout, const LinearGradients& gradients,
+                           const LinearOptions& options = {}) -> std::string {
+    try {
+      linear_backward(x, weight, of_dout, gradients, options);
+    } catch (const std::invalid_argument& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(
+      refusal(random_tensor({2, 4}, 1), {}),
+      "[linear_backward] dout must have the shape of x with d_out 5 last, but x has shape [2, 3] and dout has "
+      "shape [2, 4]");
+  EXPECT_EQ(refusal(Tensor(DType::f64, {2, 5}), {}), "[linear_backward] dout must be f32, but it is f64");
+  EXPECT_EQ(refusal(dout, {}, {.weight_layout = WeightLayout::in_out}),
+            "[linear_backward] x has d_in 3 (shape [2, 3]) but weight takes 5 (shape [5, 3])");
+  Tensor wrong(DType::f32, {3, 2}), other_type(DType::f64, {5});
+  EXPECT_EQ(refusal(dout, {.dx = wrong}),
+            "[linear_backward] dx must have the shape of x, [2, 3], but it has shape [3, 2]");
+  EXPECT_EQ(refusal(dout, {.dweight = wrong}),
+            "[linear_backward] dweight must have the shape of weight, [5, 3], but it has shape [3, 2]");
+  EXPECT_EQ(refusal(dout, {.dbias = wrong}),
+            "[linear_backward] dbias must have shape [5], but it has shape [3, 2]");
+  EXPECT_EQ(refusal(dout, {.dbias = other_type}), "[linear_backward] dbias must be f32, but it is f64");
+  EXPECT_EQ(refusal(dout, {.dx = wrong.mutable_view().transposed(0, 1)}),
+            "[linear_backward] dx must have a contiguous innermost dimension (stride 1), but its stride is 2");
+  EXPECT_EQ(refusal(dout, {}, {.num_threads = -1}), "[linear_backward] num_threads must be 0 or more, got -1");
 }
 
 TEST(Linear, RefusesWhatDoesNotFitAndSaysWhy) {

@@ -15,10 +15,9 @@ inline constexpr int kTileRows = kRegisters == 32 ? 12 : (kWidth == 1 ? 4 : 6);
 inline constexpr int kTileVectors = 2;
 inline constexpr int kTileColumns = kTileVectors * kWidth;
 
-/// A projection's tile. Its rows are pointers, not displacements of one, so fewer of them.
-inline constexpr int kPanelRows = kWidth == 1 ? 4 : 6;
-inline constexpr int kPanelVectors = kRegisters == 32 ? 4 : 2;
-inline constexpr int kPanelColumns = kPanelVectors * kWidth;
+/// Depth and columns of the block of b that a matrix product packs.
+inline constexpr int kProductDepth = 256, kProductColumns = 512;
+static_assert(kProductDepth % kWidth == 0 && kProductColumns % kTileColumns == 0);
 
 /// Keys of a block. 256 keeps a tile's scores and probabilities (12 KiB each at 12 rows) near the first-level
 /// cache.

@@ -111,13 +111,13 @@ struct KernelSet {
   bool (*is_small)(const AttentionOperands&);
   bool (*forward_small)(const AttentionOperands&, const QueryRows&);
 
-  /// Rows [row, row_end) of a projection, and linear_block_columns columns from `column` on. The scratch holds
-  /// d_in * linear_block_columns floats.
-  void (*linear)(const LinearParams&, std::int64_t row, std::int64_t row_end, std::int64_t column, float* scratch);
-  std::int64_t linear_block_columns = 0;
-  /// A projection of few outputs without packing, scratch or threads.
-  bool (*is_small_linear)(const LinearParams&);
-  void (*linear_small)(const LinearParams&);
+  /// A block of a matrix product, of at most product_columns columns. The scratch holds product_scratch floats.
+  void (*product)(const ProductParams&, const ProductBlock&, float* scratch);
+  std::int64_t product_rows = 0, product_columns = 0, product_scratch = 0;
+  std::int64_t product_panel = 0;  // whole tiles have so many columns
+  /// A product of few numbers without packing, scratch or threads.
+  bool (*is_small_product)(const ProductParams&);
+  void (*product_small)(const ProductParams&);
 
   /// Conversions of `count` numbers without gaps, with the bits of float16 and bfloat16 (dtype.h).
   void (*narrow_to_bf16)(const float* from, bfloat16* to, std::int64_t count);

@@ -140,39 +140,40 @@ inline bool forward_small(const AttentionOperands& p, const QueryRows& rows) {
   }
 }
 
-inline constexpr std::int64_t kSmallInputs = 16;
+inline constexpr std::int64_t kSmallDepth = 16;
 
-inline bool is_small_linear(const LinearParams& p) {
-  return p.d_in <= kSmallInputs && p.d_out <= kWidth && p.rows <= 64 && p.weight_out_stride == 1;
+inline bool is_small_product(const ProductParams& p) {
+  return p.depth <= kSmallDepth && p.columns <= kWidth && p.rows <= 64 && p.b_column_stride == 1 && !p.adds;
 }
 
-/// kIn is d_in where it is not 0.
-template <int kIn>
-void linear_small_of(const LinearParams& p) {
-  const std::int64_t d_in = kIn ? kIn : p.d_in, rows = p.rows, x_stride = p.x_stride, y_stride = p.y_stride;
-  const int n = static_cast<int>(p.d_out);
-  const float* x = p.x;
-  float* y = p.y;
-  Vec weight[kIn ? kIn : kSmallInputs];
-  for (std::int64_t c = 0; c < d_in; ++c) weight[c] = load_first(p.weight + c * p.weight_in_stride, n);
+/// kDepth is the depth where it is not 0.
+template <int kDepth>
+void product_small_of(const ProductParams& p) {
+  const std::int64_t depth = kDepth ? kDepth : p.depth, rows = p.rows, c_stride = p.c_stride;
+  const std::int64_t row_stride = p.a_row_stride, depth_stride = p.a_depth_stride;
+  const int n = static_cast<int>(p.columns);
+  const float* a = p.a;
+  float* c = p.c;
+  Vec b[kDepth ? kDepth : kSmallDepth];
+  for (std::int64_t d = 0; d < depth; ++d) b[d] = load_first(p.b + d * p.b_depth_stride, n);
   const Vec bias = p.bias ? load_first(p.bias, n) : zero();
   for (std::int64_t i = 0; i < rows; ++i) {
     Vec sum = bias;
-    for (std::int64_t c = 0; c < d_in; ++c) sum = fma_broadcast(x + i * x_stride + c, weight[c], sum);
-    store_first(y + i * y_stride, n, sum);
+    for (std::int64_t d = 0; d < depth; ++d) sum = fma_broadcast(a + i * row_stride + d * depth_stride, b[d], sum);
+    store_first(c + i * c_stride, n, sum);
   }
 }
 
-inline void linear_small(const LinearParams& p) {
-  switch (p.d_in) {
+inline void product_small(const ProductParams& p) {
+  switch (p.depth) {
     case 2:
-      return linear_small_of<2>(p);
+      return product_small_of<2>(p);
     case 3:
-      return linear_small_of<3>(p);
+      return product_small_of<3>(p);
     case 4:
-      return linear_small_of<4>(p);
+      return product_small_of<4>(p);
     default:
-      return linear_small_of<0>(p);
+      return product_small_of<0>(p);
   }
 }
 
