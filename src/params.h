@@ -251,4 +251,54 @@ struct ProductBlock {
   std::int64_t row = 0, row_end = 0, column = 0, column_end = 0;
 };
 
+// The layers: rows of `dim` numbers one after the other.
+
+struct LayerNormParams {
+  std::int64_t dim = 0;
+  double eps = 0.0;
+  const float* x = nullptr;      // [rows, dim]
+  const float* scale = nullptr;  // [dim]
+  const float* shift = nullptr;  // [dim]
+  float* y = nullptr;            // [rows, dim]
+  float* normalised = nullptr;   // [rows, dim]; nullptr: not wanted, nor is inverse
+  float* inverse = nullptr;      // [rows]: 1 / sqrt(variance + eps)
+};
+
+struct LayerNormBackwardParams {
+  std::int64_t dim = 0;
+  const float* normalised = nullptr;  // [rows, dim]
+  const float* inverse = nullptr;     // [rows]
+  const float* scale = nullptr;       // [dim]
+  const float* dout = nullptr;        // [rows, dim]
+  float* dx = nullptr;                // [rows, dim]
+};
+
+struct DropoutParams {
+  std::int64_t dim = 0;
+  double p = 0.0;  // above 0
+  std::uint64_t seed = 0;
+  std::uint32_t offset = 0;
+  const float* x = nullptr;  // [rows, dim]
+  float* y = nullptr;        // [rows, dim]
+};
+
+/// The denominator of the softmax of one row: the sum of exp(x - maximum).
+struct SoftmaxSum {
+  float maximum = 0.0f, sum = 0.0f;
+};
+
+// Optimisers, see optim.h.
+
+struct AdamWParams {
+  float keep = 1.0f;  // what weight decay leaves of a parameter
+  float one_minus_beta1 = 0.0f, beta2 = 0.0f, one_minus_beta2 = 0.0f;
+  float step_size = 0.0f, root_of_correction2 = 1.0f, eps = 0.0f;
+};
+
+struct SgdParams {
+  float lr = 0.0f, weight_decay = 0.0f, momentum = 0.0f, one_minus_dampening = 1.0f;
+  bool nesterov = false;
+  bool is_first = false;  // there is no momentum from before
+};
+
 }  // namespace saccade

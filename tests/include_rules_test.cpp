@@ -82,11 +82,14 @@ constexpr Rule kMayInclude[] = {
     {"^src/(?!cpu/)", "^(include/saccade/|src/(?!cpu/)|src/cpu/kernels\\.h$)"},
     {"^src/cpu/", "^(src/cpu/|src/params\\.h$|include/saccade/(cpu|dtype)\\.h$)"},
     {"^src/cpu/(scalar|avx).*\\.cpp$", "^src/cpu/(prelude|simd_.*|exp2_.*|attention_table|kernel_table)\\.h$"},
-    {"^src/cpu/kernel_table\\.h$", "^src/cpu/(attention_table|convert|gemm|small|limits)\\.h$"},
+    {"^src/cpu/kernel_table\\.h$", "^src/cpu/(attention_table|convert|gemm|layers|optim|small|limits)\\.h$"},
     {"^src/cpu/attention_table\\.h$", "^src/cpu/(forward|backward|decode|inspect)\\.h$"},
     {"^src/cpu/(forward|backward|decode|inspect|gemm|small|limits)\\.h$",
      "^src/cpu/"
      "(forward|output|row_statistics|scores|tile|softmax|mask|dropout|block_sizes|math|decode_products)\\.h$"},
+    {"^src/cpu/layers\\.h$", "^src/cpu/(dropout|elements)\\.h$"},
+    {"^src/cpu/optim\\.h$", "^src/cpu/elements\\.h$"},
+    {"^src/cpu/elements\\.h$", "^src/cpu/math\\.h$"},
     {"^src/cpu/decode_products\\.h$", "^src/cpu/packing\\.h$"},
     {"^src/cpu/output\\.h$", "^src/cpu/(scores|softmax|tile)\\.h$"},
     {"^src/cpu/scores\\.h$", "^src/cpu/(mask|dropout)\\.h$"},
@@ -97,6 +100,10 @@ constexpr Rule kMayInclude[] = {
     {"^src/(rope\\.cpp|kv_cache/)",
      "^(include/saccade/(kv_cache|rope|attention|decode|tensor|dtype|cpu)\\.h$|"
      "src/(kv_cache/|(axes|check|memory|parallel)\\.h$))"},
+    {"^src/layers/",
+     "^(include/saccade/(layers|module|linear|random|tensor|dtype)\\.h$|"
+     "src/(layers/|(check|parallel|cpu/kernels)\\.h$))"},
+    {"^src/optim", "^(include/saccade/(optim|module|tensor|dtype)\\.h$|src/(check|parallel|cpu/kernels)\\.h$)"},
     {"^src/modules", "^(include/saccade/(modules|attention|linear|random|tensor|dtype)\\.h$|src/(modules|check))"},
 };
 
@@ -106,7 +113,7 @@ constexpr Rule kMustNotReach[] = {
      "^include/saccade/(attention|linear|inspect|modules|reference|saccade)\\.h$|^src/(cpu/|params)"},
     {"^(src|include/saccade)/reference", "^src/(cpu/|params|parallel)|^include/saccade/(modules|io|heatmap)\\.h$"},
     {"^src/cpu/", "^include/saccade/(reference|modules|io|heatmap)\\.h$"},
-    {"^(src|include/saccade)/(attention|decode|linear|inspect|cpu|rope|kv_cache)",
+    {"^(src|include/saccade)/(attention|decode|linear|layers|optim|inspect|cpu|rope|kv_cache)",
      "^include/saccade/(reference|modules|io|heatmap)\\.h$"},
     {"^(src|include/saccade)/(?!io|heatmap)", "^include/saccade/(io|heatmap)\\.h$"},
 };
@@ -245,6 +252,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Broken{"src/modules.cpp", "#include \"saccade/io.h\"\n"},
                     Broken{"src/modules.cpp", "#include \"params.h\"\n"},
                     Broken{"src/kv_cache/paged.cpp", "#include \"cpu/kernels.h\"\n"},
+                    Broken{"src/layers/gelu.cpp", "#include \"saccade/attention.h\"\n"},
+                    Broken{"src/optim.cpp", "#include \"cpu/tile.h\"\n"},
                     Broken{"src/rope.cpp", "#include \"saccade/reference.h\"\n"},
                     Broken{"src/io/npy.cpp", "#include \"check.h\"\n"},  // which reaches attention.h
                     Broken{"src/heatmap.cpp", "#include \"saccade/attention.h\"\n"},

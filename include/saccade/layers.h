@@ -70,9 +70,9 @@ class Embedding : public Module {
   Tensor tokens_;
 };
 
-/// y = scale * (x - mean) / sqrt(variance + eps) + shift, mean and variance those of the row, the latter divided by
-/// dim: torch.nn.LayerNorm(dim), and the published LayerNorm by its names. Parameters: `scale` [dim], of ones at
-/// first, `shift` [dim], of zeros.
+/// y = scale * (x - mean) / sqrt(variance + eps) + shift, mean and variance those of the row, the latter divided
+/// by dim: torch.nn.LayerNorm(dim), and the published LayerNorm by its names. Parameters: `scale` [dim], of ones
+/// at first, `shift` [dim], of zeros.
 class LayerNorm : public Module {
  public:
   /// Throws std::invalid_argument for a dim below 1, or an eps that is negative or no number.

@@ -1,4 +1,5 @@
-// What training does with gradients: AdamW, stochastic gradient descent, clipping, and the learning rate over time.
+// What training does with gradients: AdamW, stochastic gradient descent, clipping, and the learning rate over
+// time.
 #pragma once
 
 #include <cstdint>
@@ -124,17 +125,18 @@ class Sgd : public Optimizer {
   SgdOptions options_;
 };
 
-/// The norm of all gradients of a module as one vector, sqrt of the sum of squares, in f64. Where it is larger than
-/// max_norm all gradients are multiplied by max_norm / (norm + 1e-6), as torch.nn.utils.clip_grad_norm_ does; a norm
-/// that is no number makes them NaN. Returns the norm from before. Throws std::invalid_argument for a max_norm that
-/// is negative or no number.
+/// The norm of all gradients of a module as one vector, sqrt of the sum of squares, in f64. Where it is larger
+/// than max_norm all gradients are multiplied by max_norm / (norm + 1e-6), as torch.nn.utils.clip_grad_norm_ does;
+/// a norm that is no number makes them NaN. Returns the norm from before. Throws std::invalid_argument for a
+/// max_norm that is negative or no number.
 double clip_grad_norm(Module& module, double max_norm);
 
 /// A learning rate that rises linearly and then falls along half a cosine. With s the step, from 0 on:
 ///
 ///     s < warmup_steps:   lr * (s + 1) / warmup_steps, so that step warmup_steps - 1 has lr;
 ///     s < total_steps:    min_lr + (lr - min_lr) * (1 + cos(pi * t)) / 2 with
-///                         t = (s - warmup_steps) / (total_steps - warmup_steps), so that step warmup_steps has lr;
+///                         t = (s - warmup_steps) / (total_steps - warmup_steps), so that step warmup_steps has
+///                         lr;
 ///     from there on:      min_lr.
 struct WarmupCosine {
   double lr = 1e-3;

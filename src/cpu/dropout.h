@@ -69,13 +69,14 @@ class PhiloxOfRow {
 struct Dropout {
   std::uint64_t seed;
   std::uint32_t offset;
-  std::uint32_t most;  // a word up to it drops; has no meaning if dropout_p is 0
+  std::uint32_t most;  // a word up to it drops; has no meaning if p is 0
 
+  Dropout(double p, std::uint64_t seed_of_call, std::uint32_t offset_of_call)
+      : seed(seed_of_call),
+        offset(offset_of_call),
+        most(static_cast<std::uint32_t>(static_cast<std::uint64_t>(std::ceil(p * 4294967296.0)) - 1)) {}
   explicit Dropout(const AttentionParams& params)
-      : seed(params.dropout_seed),
-        offset(params.dropout_offset),
-        most(static_cast<std::uint32_t>(static_cast<std::uint64_t>(std::ceil(params.dropout_p * 4294967296.0)) -
-                                        1)) {}
+      : Dropout(params.dropout_p, params.dropout_seed, params.dropout_offset) {}
 
   /// Sets the dropped ones of values[begin, end) to 0: columns `first_key` + begin and on; first_key is a multiple
   /// of 64. The memory has to begin and end at multiples of 128, for what stands beside the values is dropped too.

@@ -4,7 +4,9 @@
 #include "cpu/attention_table.h"
 #include "cpu/convert.h"
 #include "cpu/gemm.h"
+#include "cpu/layers.h"
 #include "cpu/limits.h"
+#include "cpu/optim.h"
 #include "cpu/small.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
@@ -22,6 +24,16 @@ constexpr KernelSet kernel_table(Isa isa, const AttentionKernels& f64) {
                 .product_panel = kTileColumns,
                 .is_small_product = is_small_product,
                 .product_small = product_small,
+                .layers = {.layer_norm = layer_norm,
+                           .layer_norm_backward = layer_norm_backward,
+                           .dropout = dropout,
+                           .gelu = gelu,
+                           .gelu_backward = gelu_backward,
+                           .add_to = add_to,
+                           .multiply = multiply,
+                           .softmax_sum = softmax_sum,
+                           .adamw = adamw,
+                           .sgd = sgd},
                 .narrow_to_bf16 = narrow_all<bfloat16>,
                 .narrow_to_f16 = narrow_all<float16>,
                 .widen_bf16 = widen_all<bfloat16>,

@@ -100,6 +100,28 @@ struct AttentionKernels {
   std::size_t (*inspect_scratch)(const InspectParams&, std::int64_t rows);
 };
 
+/// The kernels of layers and optimisers. Memory may have any alignment of floats.
+struct LayerKernels {
+  /// Rows [row, row_end). backward also writes what they add to the gradients of scale and shift: sums[2][dim].
+  void (*layer_norm)(const LayerNormParams&, std::int64_t row, std::int64_t row_end);
+  void (*layer_norm_backward)(const LayerNormBackwardParams&, std::int64_t row, std::int64_t row_end, float* sums);
+  void (*dropout)(const DropoutParams&, std::int64_t row, std::int64_t row_end);
+
+  /// `count` numbers, each by itself; y may be x, dx may be dout.
+  void (*gelu)(const float* x, float* y, std::int64_t count);
+  void (*gelu_backward)(const float* x, const float* dout, float* dx, std::int64_t count);
+  void (*add_to)(const float* x, float* y, std::int64_t count);  // y += x
+  void (*multiply)(float factor, float* x, std::int64_t count);  // x *= factor
+
+  /// One row of logits; exponentials: where exp(x - maximum) is written, or nullptr. They may be x.
+  SoftmaxSum (*softmax_sum)(const float* x, float* exponentials, std::int64_t count);
+
+  /// One step of `count` numbers of a parameter.
+  void (*adamw)(const AdamWParams&, const float* gradient, float* value, float* first, float* second,
+                std::int64_t count);
+  void (*sgd)(const SgdParams&, const float* gradient, float* value, float* momentum, std::int64_t count);
+};
+
 struct KernelSet {
   Isa isa = Isa::scalar;
 
@@ -118,6 +140,8 @@ struct KernelSet {
   /// A product of few numbers without packing, scratch or threads.
   bool (*is_small_product)(const ProductParams&);
   void (*product_small)(const ProductParams&);
+
+  LayerKernels layers;
 
   /// Conversions of `count` numbers without gaps, with the bits of float16 and bfloat16 (dtype.h).
   void (*narrow_to_bf16)(const float* from, bfloat16* to, std::int64_t count);

@@ -73,6 +73,7 @@ SACCADE_INLINE Vec add(Vec a, Vec b) { return _mm256_add_ps(a, b); }
 SACCADE_INLINE Vec sub(Vec a, Vec b) { return _mm256_sub_ps(a, b); }
 SACCADE_INLINE Vec mul(Vec a, Vec b) { return _mm256_mul_ps(a, b); }
 SACCADE_INLINE Vec div(Vec a, Vec b) { return _mm256_div_ps(a, b); }
+SACCADE_INLINE Vec sqrt(Vec a) { return _mm256_sqrt_ps(a); }
 SACCADE_INLINE Vec fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
 SACCADE_INLINE Vec max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
 SACCADE_INLINE Vec min(Vec a, Vec b) { return _mm256_min_ps(a, b); }

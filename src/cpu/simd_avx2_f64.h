@@ -35,6 +35,7 @@ SACCADE_INLINE Vec add(Vec a, Vec b) { return _mm256_add_pd(a, b); }
 SACCADE_INLINE Vec sub(Vec a, Vec b) { return _mm256_sub_pd(a, b); }
 SACCADE_INLINE Vec mul(Vec a, Vec b) { return _mm256_mul_pd(a, b); }
 SACCADE_INLINE Vec div(Vec a, Vec b) { return _mm256_div_pd(a, b); }
+SACCADE_INLINE Vec sqrt(Vec a) { return _mm256_sqrt_pd(a); }
 SACCADE_INLINE Vec fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_pd(a, b, c); }
 SACCADE_INLINE Vec max(Vec a, Vec b) { return _mm256_max_pd(a, b); }
 SACCADE_INLINE Vec min(Vec a, Vec b) { return _mm256_min_pd(a, b); }

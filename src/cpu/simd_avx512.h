@@ -73,6 +73,7 @@ SACCADE_INLINE Vec add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
 SACCADE_INLINE Vec sub(Vec a, Vec b) { return _mm512_sub_ps(a, b); }
 SACCADE_INLINE Vec mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
 SACCADE_INLINE Vec div(Vec a, Vec b) { return _mm512_div_ps(a, b); }
+SACCADE_INLINE Vec sqrt(Vec a) { return _mm512_sqrt_ps(a); }
 SACCADE_INLINE Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
 // The second operand where either is NaN.
 SACCADE_INLINE Vec max(Vec a, Vec b) { return _mm512_max_ps(a, b); }

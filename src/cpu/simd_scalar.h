@@ -42,6 +42,7 @@ SACCADE_INLINE Vec add(Vec a, Vec b) { return a + b; }
 SACCADE_INLINE Vec sub(Vec a, Vec b) { return a - b; }
 SACCADE_INLINE Vec mul(Vec a, Vec b) { return a * b; }
 SACCADE_INLINE Vec div(Vec a, Vec b) { return a / b; }
+SACCADE_INLINE Vec sqrt(Vec a) { return std::sqrt(a); }
 // Two roundings: without an FMA instruction std::fma is a slow library call.
 SACCADE_INLINE Vec fma(Vec a, Vec b, Vec c) { return a * b + c; }
 SACCADE_INLINE Vec max(Vec a, Vec b) { return a > b ? a : b; }

@@ -1,0 +1,39 @@
+// Loops over numbers in memory of any alignment and length: whole vectors, and a part of one at the end.
+#pragma once
+
+#include "cpu/math.h"
+
+namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
+
+/// The next vector of `left` numbers, zeros beyond them.
+SACCADE_INLINE Vec load_of(const float* p, std::int64_t left) {
+  return left >= kWidth ? loadu(p) : load_first(p, static_cast<int>(left));
+}
+SACCADE_INLINE void store_of(float* p, std::int64_t left, Vec x) {
+  if (left >= kWidth) return storeu(p, x);
+  store_first(p, static_cast<int>(left), x);
+}
+/// x where there are numbers, `rest` beyond them.
+SACCADE_INLINE Vec fill_rest(Vec x, std::int64_t left, Vec rest) {
+  return left >= kWidth ? x : select(columns_within(0, 0, static_cast<int>(left)), x, rest);
+}
+
+/// Sums of a row are kept in so many vectors, which take turns: a multiply-add waits for the one before it.
+inline constexpr int kSums = 4;
+SACCADE_INLINE float reduce_sums(const Vec (&sums)[kSums]) {
+  return reduce_add(add(add(sums[0], sums[1]), add(sums[2], sums[3])));
+}
+
+/// y += x
+inline void add_to(const float* x, float* y, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; i += kWidth)
+    store_of(y + i, count - i, add(load_of(y + i, count - i), load_of(x + i, count - i)));
+}
+
+/// x *= factor
+inline void multiply(float factor, float* x, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; i += kWidth)
+    store_of(x + i, count - i, mul(load_of(x + i, count - i), broadcast(factor)));
+}
+
+}  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

@@ -1,0 +1,193 @@
+// The layers beside attention: layer normalisation, GELU, dropout, and the softmax of the loss. Nothing that is
+// done to a row depends on another one.
+#pragma once
+
+#include "cpu/dropout.h"
+#include "cpu/elements.h"
+
+namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
+
+// ---- Layer normalisation -------------------------------------------------------------------------------------
+
+inline float sum_of(const float* x, std::int64_t count) {
+  Vec sums[kSums] = {zero(), zero(), zero(), zero()};
+  std::int64_t i = 0;
+  for (; i + kSums * kWidth <= count; i += kSums * kWidth) {
+    SACCADE_UNROLL
+    for (int s = 0; s < kSums; ++s) sums[s] = add(sums[s], loadu(x + i + s * kWidth));
+  }
+  for (; i < count; i += kWidth) sums[0] = add(sums[0], load_of(x + i, count - i));
+  return reduce_sums(sums);
+}
+
+/// The mean of a row in two parts, whose sum has more digits than a float, and 1 / sqrt(variance + eps).
+struct RowMoments {
+  float mean, rest, inverse;
+};
+
+/// Two passes: the second one sees deviations, and in their sum what rounding took from the mean.
+inline RowMoments moments_of(const float* x, std::int64_t dim, double eps) {
+  const auto count = static_cast<float>(dim);
+  const float mean = sum_of(x, dim) / count;
+  Vec sums[kSums] = {zero(), zero(), zero(), zero()}, squares[kSums] = {zero(), zero(), zero(), zero()};
+  std::int64_t i = 0;
+  for (; i + kSums * kWidth <= dim; i += kSums * kWidth) {
+    SACCADE_UNROLL
+    for (int s = 0; s < kSums; ++s) {
+      const Vec deviation = sub(loadu(x + i + s * kWidth), broadcast(mean));
+      sums[s] = add(sums[s], deviation);
+      squares[s] = fma(deviation, deviation, squares[s]);
+    }
+  }
+  for (; i < dim; i += kWidth) {
+    const Vec deviation = fill_rest(sub(load_of(x + i, dim - i), broadcast(mean)), dim - i, zero());
+    sums[0] = add(sums[0], deviation);
+    squares[0] = fma(deviation, deviation, squares[0]);
+  }
+  const float rest = reduce_sums(sums) / count;
+  const double variance =
+      std::max(0.0, double{reduce_sums(squares)} / static_cast<double>(dim) - double{rest} * rest);
+  return {mean, rest, static_cast<float>(1.0 / std::sqrt(variance + eps))};
+}
+
+inline void layer_norm(const LayerNormParams& p, std::int64_t row, std::int64_t row_end) {
+  for (; row < row_end; ++row) {
+    const float* const x = p.x + row * p.dim;
+    const RowMoments moments = moments_of(x, p.dim, p.eps);
+    if (p.normalised) p.inverse[row] = moments.inverse;
+    for (std::int64_t i = 0; i < p.dim; i += kWidth) {
+      const std::int64_t left = p.dim - i;
+      const Vec deviation = sub(sub(load_of(x + i, left), broadcast(moments.mean)), broadcast(moments.rest));
+      const Vec normalised = mul(deviation, broadcast(moments.inverse));
+      if (p.normalised) store_of(p.normalised + row * p.dim + i, left, normalised);
+      store_of(p.y + row * p.dim + i, left,
+               fma(normalised, load_of(p.scale + i, left), load_of(p.shift + i, left)));
+    }
+  }
+}
+
+/// With g = dout * scale and n = normalised: dx = inverse * (g - mean(g) - n * mean(g * n)).
+inline void layer_norm_backward_row(const LayerNormBackwardParams& p, std::int64_t row, float* dscale,
+                                    float* dshift) {
+  const float *const n = p.normalised + row * p.dim, *const dout = p.dout + row * p.dim;
+  Vec sum = zero(), sum_of_products = zero();
+  for (std::int64_t i = 0; i < p.dim; i += kWidth) {
+    const std::int64_t left = p.dim - i;
+    const Vec d = load_of(dout + i, left), normalised = load_of(n + i, left), product = mul(d, normalised);
+    store_of(dscale + i, left, add(load_of(dscale + i, left), product));
+    store_of(dshift + i, left, add(load_of(dshift + i, left), d));
+    const Vec scale = load_of(p.scale + i, left);
+    sum = fma(d, scale, sum);
+    sum_of_products = fma(product, scale, sum_of_products);
+  }
+  const auto count = static_cast<float>(p.dim);
+  const Vec mean = broadcast(reduce_add(sum) / count),
+            mean_of_products = broadcast(reduce_add(sum_of_products) / count);
+  const Vec inverse = broadcast(p.inverse[row]);
+  for (std::int64_t i = 0; i < p.dim; i += kWidth) {
+    const std::int64_t left = p.dim - i;
+    const Vec g = sub(mul(load_of(dout + i, left), load_of(p.scale + i, left)), mean);
+    store_of(p.dx + row * p.dim + i, left, mul(inverse, sub(g, mul(load_of(n + i, left), mean_of_products))));
+  }
+}
+
+inline void layer_norm_backward(const LayerNormBackwardParams& p, std::int64_t row, std::int64_t row_end,
+                                float* sums) {
+  std::memset(sums, 0, static_cast<std::size_t>(2 * p.dim) * sizeof(float));
+  for (; row < row_end; ++row) layer_norm_backward_row(p, row, sums, sums + p.dim);
+}
+
+// ---- GELU ----------------------------------------------------------------------------------------------------
+
+inline constexpr float kGeluFactor = 1.5957691216057307f;  // 2 sqrt(2 / pi)
+inline constexpr float kGeluCubic = kGeluFactor * 0.044715f;
+
+/// 0.5 (1 + tanh(v / 2)) = 1 / (1 + e^-v), in terms of e^-|v|, which cannot overflow: the tanh would leave few
+/// digits where it is near -1.
+struct Sigmoid {
+  Vec exponential, inverse;  // e^-|v| and 1 / (1 + e^-|v|)
+  Vec value;
+};
+
+SACCADE_INLINE Sigmoid sigmoid(Vec v) {
+  const Vec e = exp2(canonical_nan(mul(abs(v), broadcast(-kLog2E))));
+  const Vec inverse = div(broadcast(1.0f), add(e, broadcast(1.0f)));
+  return {e, inverse, select(less(v, zero()), mul(e, inverse), inverse)};
+}
+
+inline void gelu(const float* x, float* y, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; i += kWidth) {
+    const Vec a = load_of(x + i, count - i);
+    const Vec v = mul(a, fma(mul(a, a), broadcast(kGeluCubic), broadcast(kGeluFactor)));
+    store_of(y + i, count - i, mul(a, sigmoid(v).value));
+  }
+}
+
+/// d/dx x s(v) = s + x v' s (1 - s), with s (1 - s) = e^-|v| / (1 + e^-|v|)^2.
+inline void gelu_backward(const float* x, const float* dout, float* dx, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; i += kWidth) {
+    // From 30 on the derivative is 1, or 0 on the other side; the bounds keep v' finite. A NaN passes.
+    const Vec a = min(broadcast(30.0f), max(broadcast(-30.0f), load_of(x + i, count - i)));
+    const Vec square = mul(a, a);
+    const Vec v = mul(a, fma(square, broadcast(kGeluCubic), broadcast(kGeluFactor)));
+    const Vec slope = fma(square, broadcast(3.0f * kGeluCubic), broadcast(kGeluFactor));
+    const Sigmoid s = sigmoid(v);
+    const Vec derivative = fma(mul(a, slope), mul(mul(s.exponential, s.inverse), s.inverse), s.value);
+    store_of(dx + i, count - i, mul(load_of(dout + i, count - i), derivative));
+  }
+}
+
+// ---- Dropout -------------------------------------------------------------------------------------------------
+
+inline void dropout(const DropoutParams& p, std::int64_t row, std::int64_t row_end) {
+  const Dropout draw(p.p, p.seed, p.offset);
+  const Vec factor = broadcast(static_cast<float>(1.0 / (1.0 - p.p)));
+  alignas(64) float piece[128] = {};  // what is drawn for at once
+  for (; row < row_end; ++row) {
+    for (std::int64_t column = 0; column < p.dim; column += 128) {
+      const float* const x = p.x + row * p.dim + column;
+      float* const y = p.y + row * p.dim + column;
+      const std::int64_t columns = std::min<std::int64_t>(128, p.dim - column);
+      for (std::int64_t i = 0; i < columns; i += kWidth)
+        store(piece + i, mul(load_of(x + i, columns - i), factor));
+      draw.apply(piece, 0, static_cast<int>(columns), 0, static_cast<std::uint32_t>(row), column);
+      for (std::int64_t i = 0; i < columns; i += kWidth) store_of(y + i, columns - i, load(piece + i));
+    }
+  }
+}
+
+// ---- Softmax of the loss -------------------------------------------------------------------------------------
+
+inline float largest_of(const float* x, std::int64_t count) {
+  Vec largest = broadcast(-kInfinity);
+  for (std::int64_t i = 0; i < count; i += kWidth)
+    largest = max(largest, fill_rest(load_of(x + i, count - i), count - i, broadcast(-kInfinity)));
+  return reduce_max(largest);
+}
+
+/// e^(x - maximum); NaN passes, but not its payload.
+SACCADE_INLINE Vec exp_below(Vec x, float maximum) {
+  return exp2(canonical_nan(mul(sub(x, broadcast(maximum)), broadcast(kLog2E))));
+}
+
+inline SoftmaxSum softmax_sum(const float* x, float* exponentials, std::int64_t count) {
+  const float maximum = largest_of(x, count);
+  Vec sums[kSums] = {zero(), zero(), zero(), zero()};
+  std::int64_t i = 0;
+  for (; i + kSums * kWidth <= count; i += kSums * kWidth) {
+    SACCADE_UNROLL
+    for (int s = 0; s < kSums; ++s) {
+      const Vec e = exp_below(loadu(x + i + s * kWidth), maximum);
+      if (exponentials) storeu(exponentials + i + s * kWidth, e);
+      sums[s] = add(sums[s], e);
+    }
+  }
+  for (; i < count; i += kWidth) {
+    const Vec e = fill_rest(exp_below(load_of(x + i, count - i), maximum), count - i, zero());
+    if (exponentials) store_of(exponentials + i, count - i, e);
+    sums[0] = add(sums[0], e);
+  }
+  return {maximum, reduce_sums(sums)};
+}
+
+}  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

@@ -1,0 +1,69 @@
+#include "layers/rows.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "check.h"
+#include "parallel.h"
+
+namespace saccade {
+namespace {
+
+/// Numbers of a block: the fewer, the more threads find work; below this, a block costs less than handing it out.
+constexpr std::int64_t kBlock = 16384;
+
+}  // namespace
+
+Rows::Rows(const TensorView& view)
+    : copy_(view.is_contiguous() ? Tensor() : Tensor::copy_of(view)),
+      data_(copy_.rank() == 0 ? view.as<float>() : copy_.view().as<float>()),
+      rows_(1),
+      columns_(view.dims().back()) {
+  for (const std::int64_t length : view.dims().first(view.rank - 1u)) rows_ *= length;
+}
+
+Shape shape_of(const TensorView& view) { return {view.dims().begin(), view.dims().end()}; }
+
+void check_input(std::string_view name, const TensorView& x) {
+  if (x.rank == 0) refuse(name, "x must have at least one dimension");
+  check_dtype(name, "x", x, DType::f32);
+  if (x.data == nullptr && x.size() > 0)
+    refuse(name, "x has shape ", to_string(x.dims()), " but no data (null pointer)");
+}
+
+void check_input(std::string_view name, const TensorView& x, std::int64_t columns) {
+  check_input(name, x);
+  if (x.dims().back() != columns)
+    refuse(name, "x must be [..., ", columns, "], but it has shape ", to_string(x.dims()));
+}
+
+void require_forward(std::string_view name, bool has_kept) {
+  if (!has_kept)
+    throw std::logic_error("[" + std::string(name) + "] backward needs a forward call in training mode before it");
+}
+
+void check_dout(std::string_view name, const TensorView& dout, std::span<const std::int64_t> shape) {
+  check_dtype(name, "dout", dout, DType::f32);
+  if (!std::ranges::equal(dout.dims(), shape))
+    refuse(name, "dout must have the shape of the output, ", to_string(shape), ", but it has shape ",
+           to_string(dout.dims()));
+  if (dout.data == nullptr && dout.size() > 0)
+    refuse(name, "dout has shape ", to_string(dout.dims()), " but no data (null pointer)");
+}
+
+std::int64_t rows_of_block(std::int64_t columns) {
+  return std::max<std::int64_t>(1, kBlock / std::max<std::int64_t>(1, columns));
+}
+
+void for_blocks(std::int64_t rows, std::int64_t columns,
+                const std::function<void(std::int64_t, std::int64_t)>& body, int num_threads) {
+  const std::int64_t block = rows_of_block(columns), blocks = (rows + block - 1) / block;
+  const auto one_block = [&](std::int64_t item) { body(item * block, std::min(rows, (item + 1) * block)); };
+  // Below some 10 microseconds of work a second thread costs more than it does.
+  const int threads = blocks > 4 ? threads_for(num_threads, blocks) : 1;
+  if (threads > 1)
+    return parallel_for(threads, blocks, 0, [&](std::int64_t item, std::byte*) { one_block(item); });
+  for (std::int64_t item = 0; item < blocks; ++item) one_block(item);
+}
+
+}  // namespace saccade

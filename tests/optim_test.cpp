@@ -1,0 +1,341 @@
+// The optimisers against the same by hand, on every instruction set of the machine.
+#include "saccade/optim.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include "layer_checks.h"
+#include "saccade/layers.h"
+#include "tensors.h"
+
+namespace saccade::test {
+namespace {
+
+constexpr int kSteps = 5;
+
+/// A module with one parameter of every kind that optimisers tell apart; its gradients are set by hand.
+class Parameters : public Module {
+ public:
+  explicit Parameters(std::int64_t columns) : Module("Parameters") {
+    matrix_.value = random_tensor({3, columns}, 1);
+    vector_.value = random_tensor({columns}, 2);
+    unused_.value = random_tensor({2}, 3);
+  }
+
+  /// Sets the gradients of one step; `unused` has none.
+  void set_gradients(std::uint64_t step) {
+    matrix_.gradient = random_tensor(matrix_.value.shape(), 100 + step);
+    vector_.gradient = random_tensor(vector_.value.shape(), 200 + step);
+  }
+  void set_gradient_of_unused() { unused_.gradient = random_tensor({2}, 7); }
+
+ protected:
+  std::vector<Part> parts() override {
+    return {Part("matrix", matrix_), Part("vector", vector_), Part("unused", unused_)};
+  }
+
+ private:
+  Parameter matrix_, vector_, unused_;
+};
+
+class OptimOnIsa : public EachIsaAndThreads {};
+SACCADE_FOR_EACH_ISA(OptimOnIsa);
+
+constexpr std::int64_t kColumns[] = {1, 3, 17, 64, 100, 257};
+
+/// A parameter on its way: its value and how large the terms were that it is the sum of.
+struct Trained {
+  Tensor value, bound;
+};
+
+/// `update(w, g, step)` returns the new w; called for every number by itself, step after step.
+template <class T>
+Trained trained_by_hand(const std::string& name, std::int64_t columns,
+                        const std::function<std::function<T(T w, T g, int step)>()>& make_update) {
+  Parameters module(columns);
+  Trained result{.value = Tensor::copy_of(module.state_dict().at(name), dtype_of<T>),
+                 .bound = Tensor::copy_of(module.state_dict().at(name), DType::f64)};
+  const auto values = result.value.template values<T>();
+  const auto bounds = result.bound.values<double>();
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    bounds[i] = std::abs(bounds[i]);
+    const auto update = make_update();
+    for (int step = 1; step <= kSteps; ++step) {
+      const Tensor g =
+          random_tensor(result.value.shape(), (name == "matrix" ? 100u : 200u) + static_cast<unsigned>(step));
+      const T before = values[i];
+      values[i] = update(before, static_cast<T>(g.values<float>()[i]), step);
+      bounds[i] += std::abs(static_cast<double>(values[i]) - static_cast<double>(before));
+    }
+  }
+  return result;
+}
+
+/// Holds `matrix` and `vector` after kSteps steps against the same by hand.
+template <class MakeDouble, class MakeFloat>
+void check_steps(Optimizer& optimizer, Parameters& module, std::int64_t columns, const MakeDouble& in_double,
+                 const MakeFloat& in_float) {
+  for (std::uint64_t step = 1; step <= kSteps; ++step) {
+    module.set_gradients(step);
+    optimizer.step();
+  }
+  EXPECT_EQ(optimizer.steps(), kSteps);
+  const StateDict state = module.state_dict();
+  for (const std::string name : {"matrix", "vector"}) {
+    SCOPED_TRACE(name);
+    const Trained reference = trained_by_hand<double>(name, columns, [&] { return in_double(name); });
+    const Trained naive = trained_by_hand<float>(name, columns, [&] { return in_float(name); });
+    expect_close(state.at(name), {reference.value, naive.value, reference.bound});
+  }
+  EXPECT_TRUE(same_bits(state.at("unused"), random_tensor({2}, 3)));
+}
+
+template <class T>
+std::function<T(T, T, int)> adamw_by_hand(const AdamWOptions& options, const std::string& name) {
+  const bool decays = options.decay_vectors || name == "matrix";
+  return [=, m = T{0}, v = T{0}](T w, T g, int t) mutable {
+    const auto rounded = [](double x) { return static_cast<T>(x); };
+    if (decays) w *= rounded(1 - options.lr * options.weight_decay);
+    m += rounded(1 - options.beta1) * (g - m);
+    v = v * rounded(options.beta2) + rounded(1 - options.beta2) * g * g;
+    const T denominator = std::sqrt(v) / rounded(std::sqrt(1 - std::pow(options.beta2, t))) + rounded(options.eps);
+    return w - rounded(options.lr / (1 - std::pow(options.beta1, t))) * (m / denominator);
+  };
+}
+
+template <class T>
+std::function<T(T, T, int)> sgd_by_hand(const SgdOptions& options) {
+  return [=, b = T{0}](T w, T g, int t) mutable {
+    const auto rounded = [](double x) { return static_cast<T>(x); };
+    g += rounded(options.weight_decay) * w;
+    if (options.momentum != 0) {
+      b = t == 1 ? g : rounded(options.momentum) * b + rounded(1 - options.dampening) * g;
+      g = options.nesterov ? g + rounded(options.momentum) * b : b;
+    }
+    return w - rounded(options.lr) * g;
+  };
+}
+
+TEST_P(OptimOnIsa, AdamWStepsAsByHand) {
+  for (const std::int64_t columns : kColumns) {
+    for (const AdamWOptions& options :
+         {AdamWOptions{}, AdamWOptions{.lr = 0.1, .beta1 = 0.5, .beta2 = 0.9, .eps = 1e-3, .weight_decay = 0.3},
+          AdamWOptions{.lr = 0.1, .weight_decay = 0.3, .decay_vectors = false}}) {
+      SCOPED_TRACE(columns);
+      Parameters module(columns);
+      AdamW optimizer(module, options);
+      check_steps(
+          optimizer, module, columns,
+          [&](const std::string& name) { return adamw_by_hand<double>(options, name); },
+          [&](const std::string& name) { return adamw_by_hand<float>(options, name); });
+    }
+  }
+}
+
+TEST_P(OptimOnIsa, SgdStepsAsByHand) {
+  for (const std::int64_t columns : kColumns) {
+    for (const SgdOptions& options :
+         {SgdOptions{.lr = 0.1}, SgdOptions{.lr = 0.1, .weight_decay = 0.2},
+          SgdOptions{.lr = 0.1, .momentum = 0.9},
+          SgdOptions{.lr = 0.1, .momentum = 0.8, .dampening = 0.3, .weight_decay = 0.2},
+          SgdOptions{.lr = 0.1, .momentum = 0.8, .weight_decay = 0.1, .nesterov = true}}) {
+      SCOPED_TRACE(columns);
+      Parameters module(columns);
+      Sgd optimizer(module, options);
+      check_steps(
+          optimizer, module, columns, [&](const std::string&) { return sgd_by_hand<double>(options); },
+          [&](const std::string&) { return sgd_by_hand<float>(options); });
+    }
+  }
+}
+
+TEST_P(OptimOnIsa, ThreadsDoNotMatter) {
+  StateDict expected;
+  double norm = 0;
+  for (const int threads : {1, 2, 5}) {
+    set_num_threads(threads);
+    Parameters module(100001);
+    AdamW adamw(module);
+    Sgd sgd(module, {.lr = 0.1, .momentum = 0.9});
+    module.set_gradients(1);
+    adamw.step();
+    sgd.step();
+    const double got = clip_grad_norm(module, 1.0);
+    module.set_gradients(2);
+    adamw.step();
+    if (threads == 1) {
+      expected = module.state_dict();
+      norm = got;
+    }
+    EXPECT_EQ(got, norm);
+    for (const auto& [name, value] : module.state_dict()) EXPECT_TRUE(same_bits(value, expected.at(name))) << name;
+  }
+}
+
+/// Runs three steps, saves, loads into a new optimiser, and three more; and the same without a break.
+template <class Make>
+void check_resumed(const Make& make) {
+  const auto run = [](Parameters& module, Optimizer& optimizer, std::uint64_t first) {
+    for (std::uint64_t step = first; step < first + 3; ++step) {
+      module.set_gradients(step);
+      optimizer.step();
+    }
+  };
+  Parameters whole(17), half(17), resumed(17);
+  auto optimizer = make(whole), before = make(half), after = make(resumed);
+  run(whole, optimizer, 1);
+  run(half, before, 1);
+  resumed.load_state_dict(half.state_dict());
+  after.load_state_dict(before.state_dict());
+  EXPECT_EQ(after.steps(), 3);
+  for (Parameters* module : {&whole, &resumed}) module->set_gradient_of_unused();
+  run(whole, optimizer, 4);
+  run(resumed, after, 4);
+  for (const auto& [name, value] : whole.state_dict())
+    EXPECT_TRUE(same_bits(resumed.state_dict().at(name), value)) << name;
+  const StateDict state = optimizer.state_dict();
+  EXPECT_EQ(after.state_dict().size(), state.size());
+  for (const auto& [name, value] : after.state_dict()) EXPECT_TRUE(same_bits(value, state.at(name))) << name;
+}
+
+TEST_P(OptimOnIsa, AResumedRunGoesOnBitForBit) {
+  check_resumed([](Module& module) { return AdamW(module, {.lr = 0.1}); });
+  check_resumed([](Module& module) { return Sgd(module, {.lr = 0.1}); });
+  check_resumed([](Module& module) { return Sgd(module, {.lr = 0.1, .momentum = 0.9, .dampening = 0.5}); });
+}
+
+std::vector<std::string> names_of(const StateDict& state) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : state) names.push_back(name);
+  return names;
+}
+
+TEST(Optim, WhatIsRememberedHasTheParametersNames) {
+  Embedding layer(2, 3);
+  AdamW adamw(layer);
+  Sgd sgd(layer, {.lr = 0.1, .momentum = 0.9}), plain(layer);
+  EXPECT_THAT(names_of(adamw.state_dict()), ::testing::ElementsAre("step"));
+  layer.zero_grad();
+  for (Optimizer* optimizer : std::initializer_list<Optimizer*>{&adamw, &sgd, &plain}) optimizer->step();
+  EXPECT_THAT(names_of(adamw.state_dict()),
+              ::testing::ElementsAre("step", "weight.exp_avg", "weight.exp_avg_sq", "weight.step"));
+  EXPECT_THAT(names_of(sgd.state_dict()), ::testing::ElementsAre("step", "weight.momentum_buffer"));
+  EXPECT_THAT(names_of(plain.state_dict()), ::testing::ElementsAre("step"));
+}
+
+TEST(Optim, RefusesStatesThatDoNotFitAndStaysAsItWas) {
+  Embedding layer(2, 3);
+  AdamW optimizer(layer);
+  layer.zero_grad();
+  optimizer.step();
+  const StateDict good = optimizer.state_dict();
+  const auto refusal_of = [&](const std::function<void(StateDict&)>& damage) {
+    StateDict state = good;
+    state.at("step").at<std::int64_t>(0) = 9;
+    damage(state);
+    const std::string text = refusal([&] { optimizer.load_state_dict(state); });
+    EXPECT_EQ(optimizer.steps(), 1);
+    return text;
+  };
+  EXPECT_EQ(refusal_of([](StateDict& state) { state.erase("step"); }), "[AdamW] cannot load: missing step");
+  EXPECT_EQ(refusal_of([](StateDict& state) { state.erase("weight.exp_avg_sq"); }),
+            "[AdamW] cannot load: missing weight.exp_avg_sq");
+  EXPECT_EQ(refusal_of([](StateDict& state) { state.erase("weight.exp_avg"); }),
+            "[AdamW] cannot load: unexpected weight.exp_avg_sq");
+  EXPECT_EQ(refusal_of([](StateDict& state) { state["x"] = Tensor(DType::f32, {1}); }),
+            "[AdamW] cannot load: unexpected x");
+  EXPECT_EQ(refusal_of([](StateDict& state) {
+              state["weight.exp_avg"] = Tensor(DType::f32, {3, 2});
+            }),
+            "[AdamW] cannot load: weight.exp_avg is f32 [3, 2], expected f32 [2, 3]");
+  EXPECT_EQ(refusal_of([](StateDict& state) { state["weight.step"] = Tensor(DType::f32, {1}); }),
+            "[AdamW] cannot load: weight.step is f32 [1], expected i64 [1]");
+  EXPECT_EQ(refusal_of([](StateDict& state) { state.at("step").at<std::int64_t>(0) = -1; }),
+            "[AdamW] cannot load: step is -1");
+}
+
+TEST(Optim, RefusesOptionsThatMakeNoSense) {
+  Embedding layer(2, 3);
+  EXPECT_EQ(refusal([&] { AdamW(layer, {.lr = -1}); }), "[AdamW] lr must be 0 or more, got -1");
+  EXPECT_EQ(refusal([&] { AdamW(layer, {.beta2 = 1}); }), "[AdamW] beta1 and beta2 must be in [0, 1), got 1");
+  EXPECT_EQ(refusal([&] { AdamW(layer, {.eps = -1}); }), "[AdamW] eps must be 0 or more, got -1");
+  EXPECT_EQ(refusal([&] { Sgd(layer, {.weight_decay = -1}); }), "[Sgd] weight_decay must be 0 or more, got -1");
+  EXPECT_EQ(refusal([&] { Sgd(layer, {.nesterov = true}); }),
+            "[Sgd] nesterov needs a momentum and no dampening, got momentum 0 and dampening 0");
+  AdamW optimizer(layer);
+  EXPECT_EQ(refusal([&] { optimizer.set_lr(std::nan("")); }), "[AdamW] lr must be 0 or more, got nan");
+  optimizer.set_lr(0.5);
+  EXPECT_EQ(optimizer.lr(), 0.5);
+  EXPECT_EQ(refusal([&] { clip_grad_norm(layer, -1); }), "[clip_grad_norm] max_norm must be 0 or more, got -1");
+}
+
+/// All gradients, one after the other.
+std::vector<float> gradients_of(Module& module) {
+  std::vector<float> result;
+  for (const NamedParameter& parameter : module.parameters()) {
+    if (!parameter.gradient) continue;
+    const float* const values = parameter.gradient.as<float>();
+    result.insert(result.end(), values, values + parameter.gradient.size());
+  }
+  return result;
+}
+
+TEST_P(OptimOnIsa, ClippingScalesToTheNormAndLeavesShortGradientsAlone) {
+  for (const std::int64_t columns : {1, 17, 100, 9001}) {
+    Parameters module(columns);
+    module.set_gradients(1);
+    const std::vector<float> before = gradients_of(module);
+    long double squares = 0;
+    float naive_squares = 0;
+    for (const float x : before) {
+      squares += static_cast<long double>(x) * x;
+      naive_squares += x * x;
+    }
+    const auto norm = static_cast<double>(std::sqrt(squares));
+    const Tensor reference = Tensor::of<double>({norm}), naive = Tensor::of<float>({std::sqrt(naive_squares)});
+    expect_close(Tensor::of<double>({clip_grad_norm(module, 2 * norm)}),
+                 {.reference = reference, .naive = naive, .coarsest = DType::f32});
+    EXPECT_EQ(gradients_of(module), before);
+    const auto factor = static_cast<float>(norm / 3 / (clip_grad_norm(module, norm / 3) + 1e-6));
+    const std::vector<float> after = gradients_of(module);
+    for (std::size_t i = 0; i < before.size(); ++i) EXPECT_EQ(after[i], factor * before[i]);
+  }
+}
+
+TEST(Optim, ClippingDoesNotOverflowAndPassesNan) {
+  Embedding layer(2, 2);
+  layer.zero_grad();
+  float* const gradient = layer.parameters()[0].gradient.as<float>();
+  gradient[0] = 3e30f;
+  gradient[3] = 4e30f;
+  const double norm = clip_grad_norm(layer, 1.0);
+  EXPECT_EQ(norm, std::sqrt(double{3e30f} * 3e30f + double{4e30f} * 4e30f));
+  EXPECT_EQ(gradient[3], 4e30f * static_cast<float>(1.0 / norm));
+  gradient[1] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_TRUE(std::isnan(clip_grad_norm(layer, 1.0)));
+  EXPECT_TRUE(std::isnan(gradient[3]));
+}
+
+TEST(Optim, WarmupRisesToTheRateAndTheCosineFallsToTheSmallest) {
+  const WarmupCosine schedule{.lr = 1.0, .min_lr = 0.2, .warmup_steps = 4, .total_steps = 12};
+  EXPECT_EQ(schedule.at(0), 0.25);
+  EXPECT_EQ(schedule.at(3), 1.0);
+  EXPECT_EQ(schedule.at(4), 1.0);
+  EXPECT_DOUBLE_EQ(schedule.at(8), 0.6);
+  EXPECT_DOUBLE_EQ(schedule.at(6), 0.2 + 0.8 * (1 + std::sqrt(0.5)) / 2);
+  EXPECT_GT(schedule.at(11), 0.2);
+  EXPECT_EQ(schedule.at(12), 0.2);
+  EXPECT_EQ(schedule.at(1000), 0.2);
+  EXPECT_EQ((WarmupCosine{.lr = 2, .total_steps = 3}.at(0)), 2);
+  EXPECT_EQ((WarmupCosine{.lr = 2, .min_lr = 1}.at(0)), 1);
+  EXPECT_EQ(refusal([&] { schedule.at(-1); }),
+            "[WarmupCosine] steps must not be negative, got step -1, warmup_steps 4 and total_steps 12");
+}
+
+}  // namespace
+}  // namespace saccade::test
