@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "layer_checks.h"
+#include "naive_optim.h"
 #include "saccade/layers.h"
 #include "tensors.h"
 
@@ -17,6 +18,10 @@ namespace saccade::test {
 namespace {
 
 constexpr int kSteps = 5;
+
+Tensor gradient_for(const std::string& name, const Shape& shape, std::uint64_t step) {
+  return random_tensor(shape, (name == "matrix" ? 100u : 200u) + step);
+}
 
 /// A module with one parameter of every kind that optimisers tell apart; its gradients are set by hand.
 class Parameters : public Module {
@@ -29,8 +34,8 @@ class Parameters : public Module {
 
   /// Sets the gradients of one step; `unused` has none.
   void set_gradients(std::uint64_t step) {
-    matrix_.gradient = random_tensor(matrix_.value.shape(), 100 + step);
-    vector_.gradient = random_tensor(vector_.value.shape(), 200 + step);
+    matrix_.gradient = gradient_for("matrix", matrix_.value.shape(), step);
+    vector_.gradient = gradient_for("vector", vector_.value.shape(), step);
   }
   void set_gradient_of_unused() { unused_.gradient = random_tensor({2}, 7); }
 
@@ -48,77 +53,28 @@ SACCADE_FOR_EACH_ISA(OptimOnIsa);
 
 constexpr std::int64_t kColumns[] = {1, 3, 17, 64, 100, 257};
 
-/// A parameter on its way: its value and how large the terms were that it is the sum of.
-struct Trained {
-  Tensor value, bound;
-};
-
-/// `update(w, g, step)` returns the new w; called for every number by itself, step after step.
-template <class T>
-Trained trained_by_hand(const std::string& name, std::int64_t columns,
-                        const std::function<std::function<T(T w, T g, int step)>()>& make_update) {
-  Parameters module(columns);
-  Trained result{.value = Tensor::copy_of(module.state_dict().at(name), dtype_of<T>),
-                 .bound = Tensor::copy_of(module.state_dict().at(name), DType::f64)};
-  const auto values = result.value.template values<T>();
-  const auto bounds = result.bound.values<double>();
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    bounds[i] = std::abs(bounds[i]);
-    const auto update = make_update();
-    for (int step = 1; step <= kSteps; ++step) {
-      const Tensor g =
-          random_tensor(result.value.shape(), (name == "matrix" ? 100u : 200u) + static_cast<unsigned>(step));
-      const T before = values[i];
-      values[i] = update(before, static_cast<T>(g.values<float>()[i]), step);
-      bounds[i] += std::abs(static_cast<double>(values[i]) - static_cast<double>(before));
-    }
-  }
-  return result;
+/// Holds a parameter after kSteps steps against the same by hand.
+void expect_like_by_hand(const StateDict& state, const std::string& name, const Tensor& before,
+                         const UpdateByHand<double>& in_double, const UpdateByHand<float>& in_float) {
+  SCOPED_TRACE(name);
+  std::vector<Tensor> gradients;
+  for (std::uint64_t step = 1; step <= kSteps; ++step)
+    gradients.push_back(gradient_for(name, before.shape(), step));
+  const Trained reference = trained_by_hand<double>(before, gradients, in_double);
+  const Trained naive = trained_by_hand<float>(before, gradients, in_float);
+  expect_close(state.at(name), {reference.value, naive.value, reference.bound});
 }
 
-/// Holds `matrix` and `vector` after kSteps steps against the same by hand.
-template <class MakeDouble, class MakeFloat>
-void check_steps(Optimizer& optimizer, Parameters& module, std::int64_t columns, const MakeDouble& in_double,
-                 const MakeFloat& in_float) {
+/// The parameters after kSteps steps.
+StateDict after_steps(Optimizer& optimizer, Parameters& module) {
   for (std::uint64_t step = 1; step <= kSteps; ++step) {
     module.set_gradients(step);
     optimizer.step();
   }
   EXPECT_EQ(optimizer.steps(), kSteps);
   const StateDict state = module.state_dict();
-  for (const std::string name : {"matrix", "vector"}) {
-    SCOPED_TRACE(name);
-    const Trained reference = trained_by_hand<double>(name, columns, [&] { return in_double(name); });
-    const Trained naive = trained_by_hand<float>(name, columns, [&] { return in_float(name); });
-    expect_close(state.at(name), {reference.value, naive.value, reference.bound});
-  }
   EXPECT_TRUE(same_bits(state.at("unused"), random_tensor({2}, 3)));
-}
-
-template <class T>
-std::function<T(T, T, int)> adamw_by_hand(const AdamWOptions& options, const std::string& name) {
-  const bool decays = options.decay_vectors || name == "matrix";
-  return [=, m = T{0}, v = T{0}](T w, T g, int t) mutable {
-    const auto rounded = [](double x) { return static_cast<T>(x); };
-    if (decays) w *= rounded(1 - options.lr * options.weight_decay);
-    m += rounded(1 - options.beta1) * (g - m);
-    v = v * rounded(options.beta2) + rounded(1 - options.beta2) * g * g;
-    const T denominator = std::sqrt(v) / rounded(std::sqrt(1 - std::pow(options.beta2, t))) + rounded(options.eps);
-    return w - rounded(options.lr / (1 - std::pow(options.beta1, t))) * (m / denominator);
-  };
-}
-
-template <class T>
-std::function<T(T, T, int)> sgd_by_hand(const SgdOptions& options) {
-  return [=, b = T{0}](T w, T g, int t) mutable {
-    const auto rounded = [](double x) { return static_cast<T>(x); };
-    g += rounded(options.weight_decay) * w;
-    if (options.momentum != 0) {
-      b = t == 1 ? g : rounded(options.momentum) * b + rounded(1 - options.dampening) * g;
-      g = options.nesterov ? g + rounded(options.momentum) * b : b;
-    }
-    return w - rounded(options.lr) * g;
-  };
+  return state;
 }
 
 TEST_P(OptimOnIsa, AdamWStepsAsByHand) {
@@ -129,10 +85,12 @@ TEST_P(OptimOnIsa, AdamWStepsAsByHand) {
       SCOPED_TRACE(columns);
       Parameters module(columns);
       AdamW optimizer(module, options);
-      check_steps(
-          optimizer, module, columns,
-          [&](const std::string& name) { return adamw_by_hand<double>(options, name); },
-          [&](const std::string& name) { return adamw_by_hand<float>(options, name); });
+      const StateDict before = module.state_dict(), after = after_steps(optimizer, module);
+      for (const std::string name : {"matrix", "vector"}) {
+        const bool decays = options.decay_vectors || name == "matrix";
+        expect_like_by_hand(after, name, before.at(name), adamw_by_hand<double>(options, decays),
+                            adamw_by_hand<float>(options, decays));
+      }
     }
   }
 }
@@ -147,9 +105,10 @@ TEST_P(OptimOnIsa, SgdStepsAsByHand) {
       SCOPED_TRACE(columns);
       Parameters module(columns);
       Sgd optimizer(module, options);
-      check_steps(
-          optimizer, module, columns, [&](const std::string&) { return sgd_by_hand<double>(options); },
-          [&](const std::string&) { return sgd_by_hand<float>(options); });
+      const StateDict before = module.state_dict(), after = after_steps(optimizer, module);
+      for (const std::string name : {"matrix", "vector"})
+        expect_like_by_hand(after, name, before.at(name), sgd_by_hand<double>(options),
+                            sgd_by_hand<float>(options));
     }
   }
 }
