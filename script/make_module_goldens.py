@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/data/module_goldens.safetensors: what torch.nn.MultiheadAttention makes of its arguments.
+"""Writes tests/data/module_goldens.safetensors: what torch.nn.MultiheadAttention makes of its arguments,
+and the gradients of what it makes.
 
 Run by hand, from anywhere, when cases are added; no build needs it. It needs PyTorch (2.9 or newer, so that dropout
 draws as in the published examples) and NumPy from PyPI:
@@ -7,9 +8,10 @@ draws as in the published examples) and NumPy from PyPI:
     python3 -m venv venv && venv/bin/pip install torch numpy
     venv/bin/python script/make_module_goldens.py
 
-Parameters and inputs are f32 numbers; output and weights are computed from them in f64. The metadata has an entry for
-each case: JSON with the arguments. Tensors are named CASE/query, CASE/state/in_proj_weight, CASE/output and so on. Masks
-are stored as PyTorch takes them (true = ignore).
+Parameters and inputs are f32 numbers; output, weights and gradients are computed from them in f64. The metadata has an
+entry for each case: JSON with the arguments. Tensors are named CASE/query, CASE/state/in_proj_weight, CASE/output and so
+on; CASE/gradient/query and CASE/gradient/in_proj_weight are those of the sum of output * dout. Masks are stored as
+PyTorch takes them (true = ignore).
 """
 import itertools
 import json
@@ -89,14 +91,18 @@ def tensors_of(case, seed):
     tensors |= {name: value for name, value in (("mask", mask), ("key_mask", key_mask)) if value is not None}
 
     torch.manual_seed(seed)  # of dropout: the module is in training mode
-    output, weights = module.double()(*(tensors[name].double() for name in ("query", "key", "value")),
-                                      key_padding_mask=as_f64(key_mask), attn_mask=as_f64(mask), need_weights=True,
-                                      average_attn_weights=case["average"])
-    return tensors | {"output": output.detach(), "weights": weights.detach()}
+    double = {name: tensors[name].double().requires_grad_() for name in ("query", "key", "value")}
+    output, weights = module.double()(*double.values(), key_padding_mask=as_f64(key_mask), attn_mask=as_f64(mask),
+                                      need_weights=True, average_attn_weights=case["average"])
+    dout = torch.randn(output.shape, dtype=torch.float32)
+    (output * dout).sum().backward()
+    gradients = {name: x.grad for name, x in itertools.chain(double.items(), module.named_parameters())}
+    tensors |= {f"gradient/{name}": gradient for name, gradient in gradients.items()}
+    return tensors | {"dout": dout, "output": output.detach(), "weights": weights.detach()}
 
 
 def write_safetensors(path, tensors, metadata):
-    names = {torch.float32: "F32", torch.float64: "F64", torch.bool: "BOOL"}
+    names = {torch.float32: "F32", torch.float64: "F64", torch.bool: "BOOL", torch.int64: "I64"}
     header, data = {"__metadata__": metadata}, b""
     for name, tensor in sorted(tensors.items(), key=lambda item: -item[1].element_size()):
         begin = len(data)
@@ -116,4 +122,5 @@ def main():
     print(f"{FILE}: {len(metadata)} cases, {FILE.stat().st_size} bytes, PyTorch {torch.__version__}")
 
 
-main()
+if __name__ == "__main__":
+    main()

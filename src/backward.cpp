@@ -177,8 +177,8 @@ class MaskOrder {
   bool heads_share_, rows_share_, keys_share_, is_wanted_;
 };
 
-/// Blocks of keys, kv head by kv head, which threads take in ascending order: whom a block waits for is at work
-/// already.
+/// Blocks of keys, kv head by kv head: threads take heads, or the blocks of one, in ascending order, so that whom
+/// a block waits for is at work already.
 class Schedule {
  public:
   Schedule(const cpu::AttentionKernels& kernels, const BackwardParams& params, const AttentionGradients& gradients,
@@ -209,11 +209,20 @@ class Schedule {
         static_cast<std::int64_t>(kDqBytes / std::max<std::size_t>(dq_of_kv_head, 1)), 1, kv_heads);
     const Workspace dq(static_cast<std::size_t>(together) * dq_of_kv_head);
     for (std::int64_t first = 0; first < kv_heads; first += together) {
-      const std::int64_t items = std::min(together, kv_heads - first) * most_key_blocks_;
-      parallel_for(threads_for(threads_, items), items, plan_.scratch, [&](std::int64_t item, std::byte* scratch) {
-        const std::int64_t at = item / most_key_blocks_, unit = first + at;
-        add_block({unit / p_.num_kv_heads, unit % p_.num_kv_heads, item % most_key_blocks_}, scratch,
+      const std::int64_t heads = std::min(together, kv_heads - first);
+      const int threads = threads_for(threads_, heads * most_key_blocks_);
+      // Who has a head to himself waits for nobody. What is left over is shared, so that all end at one time.
+      const std::int64_t alone = mask_order_.is_needed() ? 0 : heads / threads * threads;
+      const auto add = [&](std::int64_t at, std::int64_t block, std::byte* scratch) {
+        const std::int64_t unit = first + at;
+        add_block({unit / p_.num_kv_heads, unit % p_.num_kv_heads, block}, scratch,
                   dq.data() + static_cast<std::size_t>(at) * dq_of_kv_head);
+      };
+      const std::int64_t items = alone + (heads - alone) * most_key_blocks_;
+      parallel_for(threads, items, plan_.scratch, [&](std::int64_t item, std::byte* scratch) {
+        if (item >= alone)
+          return add(alone + (item - alone) / most_key_blocks_, (item - alone) % most_key_blocks_, scratch);
+        for (std::int64_t block = 0; block < most_key_blocks_; ++block) add(item, block, scratch);
       });
     }
     for (std::int64_t unit = 0; unit < kv_heads; ++unit)

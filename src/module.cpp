@@ -1,7 +1,6 @@
 #include "saccade/module.h"
 
 #include <algorithm>
-#include <array>
 
 #include "check.h"
 #include "saccade/random.h"
@@ -68,13 +67,6 @@ Faults faults_of(const std::vector<NamedParameter>& wanted, const std::map<std::
   return faults;
 }
 
-/// A seed for the part number `index` of what has `seed`.
-std::uint64_t seed_of_part(std::uint64_t seed, std::uint32_t index) {
-  const std::array key{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)};
-  const std::array<std::uint32_t, 4> words = philox4x32_10({index, 0, 0, 0}, key);
-  return std::uint64_t{words[1]} << 32 | words[0];
-}
-
 }  // namespace
 
 MutableTensorView Parameter::gradient_to_add_to() {
@@ -123,9 +115,9 @@ void Module::train(bool training) {
 }
 
 void Module::seed_dropout(std::uint64_t seed) {
-  std::uint32_t index = 0;
+  std::uint64_t index = 0;
   for (const Part& part : parts())
-    if (part.module != nullptr) part.module->seed_dropout(seed_of_part(seed, index++));
+    if (part.module != nullptr) part.module->seed_dropout(derived_seed(seed, index++));
 }
 
 StateDict Module::state_dict() const {

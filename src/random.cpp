@@ -346,6 +346,13 @@ std::array<std::uint32_t, 4> philox4x32_10(std::array<std::uint32_t, 4> counter,
   return counter;
 }
 
+std::uint64_t derived_seed(std::uint64_t seed, std::uint64_t index) {
+  const auto low = [](std::uint64_t x) { return static_cast<std::uint32_t>(x); };
+  const auto high = [](std::uint64_t x) { return static_cast<std::uint32_t>(x >> 32); };
+  const auto words = philox4x32_10({low(index), high(index), 0, 0}, {low(seed), high(seed)});
+  return std::uint64_t{words[1]} << 32 | words[0];
+}
+
 bool dropout_keeps(std::uint64_t seed, std::uint32_t offset, std::uint32_t batch_head, std::uint32_t row,
                    std::uint32_t column, double p) {
   require_probability(p, "dropout_keeps");

@@ -26,29 +26,30 @@ inline Tensor random_mask(std::uint64_t seed, const Shape& shape) {
   return mask;
 }
 
-/// The parameters of a wrapper, or of a plain SelfAttention, under MultiHeadAttention's names.
-inline StateDict joint_state(const AttentionModule& module) {
-  StateDict state = module.state_dict();
-  if (module.config().weight_layout == WeightLayout::in_out) {
-    StateDict result;
+/// The parameters (or gradients) of a wrapper, or of a plain SelfAttention, under MultiHeadAttention's names.
+inline StateDict joint_parameters(const ModuleConfig& config, const StateDict& state) {
+  StateDict result;
+  if (config.weight_layout == WeightLayout::in_out) {
     for (const auto& [name, weight] : state) {
       result[name + ".weight"] = Tensor::copy_of(weight.view().transposed(0, 1));
     }
     return result;
   }
-  if (!module.config().independent_heads) return state;
-  StateDict result;
+  if (!config.independent_heads) return state;
   for (const std::string parameter : {"W_query.weight", "W_key.weight", "W_value.weight"}) {
     std::vector<float> rows;
-    for (std::int64_t head = 0; head < module.config().num_heads; ++head) {
+    for (std::int64_t head = 0; head < config.num_heads; ++head) {
       const auto values = state.at("heads." + std::to_string(head) + "." + parameter).values<float>();
       rows.insert(rows.end(), values.begin(), values.end());
     }
-    const std::int64_t width = module.config().d_in;
-    result[parameter] =
-        Tensor::copy_of(TensorView(rows.data(), {static_cast<std::int64_t>(rows.size()) / width, width}));
+    result[parameter] = Tensor::copy_of(
+        TensorView(rows.data(), {static_cast<std::int64_t>(rows.size()) / config.d_in, config.d_in}));
   }
   return result;
+}
+
+inline StateDict joint_state(const AttentionModule& module) {
+  return joint_parameters(module.config(), module.state_dict());
 }
 
 struct Inputs {

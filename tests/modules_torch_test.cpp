@@ -9,6 +9,7 @@
 
 #include "expect_close.h"
 #include "naive_module.h"
+#include "naive_module_backward.h"
 #include "saccade/io.h"
 #include "saccade/modules.h"
 
@@ -90,31 +91,57 @@ ModuleOutput forward(MultiHeadAttention& module, const Golden& golden) {
        .dropout_generator = &generator});
 }
 
+/// The same call for naive code, batch first.
+class CallByHand {
+ public:
+  CallByHand(MultiHeadAttention& module, const Golden& golden)
+      : module_(module),
+        state_(module.state_dict()),
+        query_(golden.batch_first("query")),
+        key_(golden.batch_first("key")),
+        value_(golden.batch_first("value")) {
+    const std::int64_t batch = query_.shape(0), num_heads = module.config().num_heads;
+    Tensor mask = golden.mask("mask"), key_mask = golden.mask("key_mask");
+    if (mask.rank() == 3) mask = mask.reshaped({batch, num_heads, query_.shape(1), key_.shape(1)});
+    if (key_mask.rank() == 1) key_mask = key_mask.reshaped({1, key_.shape(1)});
+    added_ = added_by(mask, key_mask, false, key_.shape(1));
+    if (module.config().dropout == 0) return;
+    TorchGenerator generator(golden.arguments.at("seed").get<std::uint64_t>());
+    const std::int64_t columns = golden.tensors.at("weights").shape(-1);
+    keep_ = generator.dropout_mask({batch, num_heads, query_.shape(1), columns}, module.config().dropout);
+  }
+
+  NaiveCall call() const {
+    NaiveCall call{.state = state_,
+                   .config = module_.config(),
+                   .query = query_,
+                   .key = key_,
+                   .value = value_,
+                   .added = added_,
+                   .dropout_factor = {}};
+    if (keep_.rank() != 0) {
+      call.dropout_factor = [this](auto... at) {
+        return keep_.at<bool>(at...) ? 1 / (1 - module_.config().dropout) : 0.0;
+      };
+    }
+    return call;
+  }
+
+ private:
+  MultiHeadAttention& module_;
+  StateDict state_;
+  Tensor query_, key_, value_, keep_;
+  PerWeight added_;
+};
+
 /// The same call by hand; output and weights come with the axes of the golden ones.
 template <class T>
 NaiveResult<T> naive(MultiHeadAttention& module, const Golden& golden) {
-  const StateDict state = module.state_dict();
-  const Tensor query = golden.batch_first("query"), key = golden.batch_first("key");
-  const Tensor value = golden.batch_first("value");
-  const std::int64_t batch = query.shape(0), num_heads = module.config().num_heads;
-  Tensor mask = golden.mask("mask"), key_mask = golden.mask("key_mask");
-  if (mask.rank() == 3) mask = mask.reshaped({batch, num_heads, query.shape(1), key.shape(1)});
-  if (key_mask.rank() == 1) key_mask = key_mask.reshaped({1, key.shape(1)});
-  NaiveCall call{.state = state,
-                 .config = module.config(),
-                 .query = query,
-                 .key = key,
-                 .value = value,
-                 .added = added_by(mask, key_mask, false, key.shape(1))};
-  const double p = module.config().dropout;
-  Tensor keep;
-  if (p > 0) {
-    TorchGenerator generator(golden.arguments.at("seed").get<std::uint64_t>());
-    const std::int64_t columns = golden.tensors.at("weights").shape(-1);
-    keep = generator.dropout_mask({batch, num_heads, query.shape(1), columns}, p);
-    call.dropout_factor = [&](auto... at) { return keep.at<bool>(at...) ? 1 / (1 - p) : 0.0; };
-  }
+  const CallByHand by_hand(module, golden);
+  const NaiveCall call = by_hand.call();
   NaiveResult<T> result = naive_module<T>(call);
+  const std::int64_t batch = call.query.shape[0], seqlen_q = call.query.shape[1];
+  const std::int64_t num_heads = module.config().num_heads;
 
   const auto with_axes = [&](const Tensor& x) {
     if (!golden.batched()) return x.reshaped({x.shape(1), x.shape(2)});
@@ -123,7 +150,7 @@ NaiveResult<T> naive(MultiHeadAttention& module, const Golden& golden) {
   result.output = with_axes(result.output);
   result.bound = with_axes(result.bound);
   if (golden.arguments.at("average").get<bool>()) {
-    Tensor mean(dtype_of<T>, {batch, query.shape(1), result.weights.shape(3)});
+    Tensor mean(dtype_of<T>, {batch, seqlen_q, result.weights.shape(3)});
     for (std::int64_t b = 0; b < batch; ++b)
       for (std::int64_t h = 0; h < num_heads; ++h)
         for (std::int64_t i = 0; i < mean.shape(1); ++i)
@@ -152,6 +179,90 @@ TEST(ModulesTorch, OutputAndWeightsAreThoseOfMultiheadAttention) {
     expect_close(by_hand.weights, {.reference = weights, .naive = weights, .coarsest = DType::f32});
     expect_close(result.output, {.reference = output, .naive = in_float.output, .bound = by_hand.bound});
     expect_close(result.weights, {.reference = weights, .naive = in_float.weights});
+  }
+}
+
+/// Gradients by the names of torch.nn.MultiheadAttention, and those of the inputs with the axes that these have.
+template <class T>
+std::map<std::string, Tensor> as_in_torch(const Golden& golden, std::map<std::string, Tensor> gradients) {
+  const auto stack = [&](const std::string& name, const std::string& suffix) {
+    if (!golden.tensors.contains("gradient/" + name)) return;
+    std::vector<T> rows;
+    for (const std::string layer : {"W_query", "W_key", "W_value"}) {
+      const auto values = gradients.at(layer + suffix).template values<T>();
+      rows.insert(rows.end(), values.begin(), values.end());
+      gradients.erase(layer + suffix);
+    }
+    const Shape& shape = golden.tensors.at("gradient/" + name).shape();
+    gradients[name] = Tensor::copy_of(TensorView(rows.data(), dtype_of<T>, std::span(shape)));
+  };
+  stack("in_proj_weight", ".weight");
+  stack("in_proj_bias", ".bias");
+  for (const auto& [ours, theirs] : {std::pair{"W_query.weight", "q_proj_weight"},
+                                     {"W_key.weight", "k_proj_weight"},
+                                     {"W_value.weight", "v_proj_weight"}}) {
+    const auto entry = gradients.find(ours);
+    if (entry == gradients.end()) continue;
+    gradients[theirs] = std::move(entry->second);
+    gradients.erase(entry);
+  }
+  for (const std::string name : {"query", "key", "value"}) {
+    const Shape& shape = golden.tensors.at(name).shape();
+    Tensor& gradient = gradients.at(name);
+    if (golden.has_batch_axis_second() && gradient.shape() != shape)
+      gradient = Tensor::copy_of(gradient.view().transposed(0, 1));
+    gradient = gradient.reshaped(shape);
+  }
+  return gradients;
+}
+
+template <class T>
+std::map<std::string, Tensor> naive_gradients(MultiHeadAttention& module, const Golden& golden, bool absolute) {
+  const CallByHand by_hand(module, golden);
+  const NaiveCall call = by_hand.call();
+  NaiveGradients gradients = NaiveModuleBackward<T>(call, golden.batch_first("dout"), absolute).run();
+  std::map<std::string, Tensor> all = std::move(gradients.parameters);
+  all["query"] = std::move(gradients.query);
+  all["key"] = std::move(gradients.key);
+  all["value"] = std::move(gradients.value);
+  return as_in_torch<T>(golden, std::move(all));
+}
+
+std::map<std::string, Tensor> gradients_of(MultiHeadAttention& module, const Golden& golden) {
+  forward(module, golden);
+  InputGradients inputs = module.backward(golden.tensors.at("dout"));
+  std::map<std::string, Tensor> all;
+  for (const NamedParameter& parameter : module.parameters())
+    all[parameter.name] = Tensor::copy_of(parameter.gradient);
+  all["query"] = std::move(inputs.query);
+  all["key"] = std::move(inputs.key);
+  all["value"] = std::move(inputs.value);
+  return as_in_torch<float>(golden, std::move(all));
+}
+
+TEST(ModulesTorch, GradientsAreThoseOfMultiheadAttention) {
+  for (const Golden& golden : goldens()) {
+    SCOPED_TRACE(golden.arguments.dump());
+    MultiHeadAttention module(options_of(golden.arguments));
+    module.load_state_dict(golden.state);
+    const auto gradients = gradients_of(module, golden);
+    const auto in_double = naive_gradients<double>(module, golden, false);
+    const auto in_float = naive_gradients<float>(module, golden, false);
+    const auto bound = naive_gradients<double>(module, golden, true);
+    std::size_t count = 0;
+    for (const auto& [name, reference] : golden.tensors) {
+      if (!name.starts_with("gradient/")) continue;
+      ++count;
+      const std::string own = name.substr(name.find('/') + 1);
+      SCOPED_TRACE(own);
+      // First that the oracle for the gradients of all modules is right itself.
+      expect_close(in_double.at(own),
+                   {.reference = reference, .naive = reference, .bound = bound.at(own), .coarsest = DType::f32},
+                   kGradient);
+      expect_close(gradients.at(own), {.reference = reference, .naive = in_float.at(own), .bound = bound.at(own)},
+                   kGradient);
+    }
+    EXPECT_EQ(count, gradients.size());
   }
 }
 

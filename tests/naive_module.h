@@ -20,11 +20,12 @@ namespace saccade::test {
 using PerWeight =
     std::function<double(std::int64_t batch, std::int64_t head, std::int64_t row, std::int64_t column)>;
 
-/// One call, with the parameters under MultiHeadAttention's names (out_proj may be missing).
+/// One call, with the parameters under MultiHeadAttention's names (out_proj may be missing). All tensors f32 or
+/// f64.
 struct NaiveCall {
   const StateDict& state;
   const ModuleConfig& config;
-  TensorView query, key, value;  ///< f32 [batch, seqlen, width]
+  TensorView query, key, value;  ///< [batch, seqlen, width]
   PerWeight added{};             ///< to the logits; -inf hides
   PerWeight dropout_factor{};    ///< times the weights: 0 or 1 / (1 - p)
 };
@@ -45,17 +46,18 @@ using Rows = std::vector<std::vector<T>>;
 template <class T>
 Rows<T> project(const Rows<T>& x, const StateDict& state, const std::string& layer, bool absolute = false) {
   const auto term = [&](T number) { return absolute ? std::abs(number) : number; };
-  const Tensor& weight = state.at(layer + ".weight");
+  const Tensor weight = Tensor::copy_of(state.at(layer + ".weight"), dtype_of<T>);
   const auto bias = state.find(layer + ".bias");
+  const Tensor added = bias == state.end() ? Tensor() : Tensor::copy_of(bias->second, dtype_of<T>);
   Rows<T> y;
   for (const std::vector<T>& row : x) {
     std::vector<T>& out = y.emplace_back();
     for (std::int64_t o = 0; o < weight.shape(0); ++o) {
       T sum = 0;
       for (std::int64_t i = 0; i < weight.shape(1); ++i) {
-        sum += term(row[static_cast<std::size_t>(i)] * static_cast<T>(weight.at<float>(o, i)));
+        sum += term(row[static_cast<std::size_t>(i)] * weight.at<T>(o, i));
       }
-      out.push_back(bias == state.end() ? sum : sum + term(static_cast<T>(bias->second.at<float>(o))));
+      out.push_back(added.rank() == 0 ? sum : sum + term(added.at<T>(o)));
     }
   }
   return y;
@@ -63,10 +65,10 @@ Rows<T> project(const Rows<T>& x, const StateDict& state, const std::string& lay
 
 template <class T>
 Rows<T> rows_of(const TensorView& x, std::int64_t batch) {
-  const Tensor entry = Tensor::copy_of(x.select(0, batch));
+  const Tensor entry = Tensor::copy_of(x.select(0, batch), dtype_of<T>);
   Rows<T> rows;
   for (std::int64_t i = 0; i < entry.shape(0); ++i) {
-    const float* row = entry.values<float>().data() + i * entry.shape(1);
+    const T* row = entry.values<T>().data() + i * entry.shape(1);
     rows.emplace_back(row, row + entry.shape(1));
   }
   return rows;
@@ -77,8 +79,8 @@ template <class T>
 Rows<T> with_appended(Rows<T> rows, const NaiveCall& call, const std::string& bias) {
   const auto width = static_cast<std::size_t>(call.config.num_kv_heads * call.config.head_dim);
   if (const auto entry = call.state.find(bias); entry != call.state.end()) {
-    const auto numbers = entry->second.values<float>();
-    rows.emplace_back(numbers.begin(), numbers.end());
+    const Tensor numbers = Tensor::copy_of(entry->second, dtype_of<T>);
+    rows.emplace_back(numbers.values<T>().begin(), numbers.values<T>().end());
   }
   if (call.config.add_zero_attn) rows.emplace_back(width, T{0});
   return rows;

@@ -105,4 +105,17 @@ class Module {
   bool training_ = true;
 };
 
+/// Puts a module into evaluation mode for as long as it lives, then back into the mode it had.
+class InEvaluation {
+ public:
+  explicit InEvaluation(Module& module) : module_(module), was_training_(module.training()) { module_.eval(); }
+  ~InEvaluation() { module_.train(was_training_); }
+  InEvaluation(const InEvaluation&) = delete;
+  InEvaluation& operator=(const InEvaluation&) = delete;
+
+ private:
+  Module& module_;
+  bool was_training_;
+};
+
 }  // namespace saccade

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,13 +12,11 @@
 
 #include "saccade/attention.h"
 #include "saccade/linear.h"
+#include "saccade/module.h"
 #include "saccade/random.h"
 #include "saccade/tensor.h"
 
 namespace saccade {
-
-/// A module's parameters by name: what save_safetensors of io.h writes and load_safetensors reads.
-using StateDict = std::map<std::string, Tensor>;
 
 /// What an attention module is made of. A module reports it; the modules' own options make it.
 struct ModuleConfig {
@@ -88,25 +85,22 @@ struct ModuleOutput {
   Tensor context;  ///< what out_proj receives: [batch, seqlen_q, num_heads * head_dim]
 };
 
-/// One parameter of a module, to be read or changed in place. It lives as long as the module.
-struct NamedParameter {
-  std::string name;
-  MutableTensorView value;
+struct AppendedKeys;
+
+/// The gradients of the loss with respect to the inputs of a forward call, f32 and shaped as they were.
+struct InputGradients {
+  Tensor x;                  ///< of forward(x)
+  Tensor query, key, value;  ///< of forward(query, key, value)
 };
 
 /// What all modules have in common: project the inputs to q, k and v, split heads, attend, join heads, and
 /// project the result where the module has an output projection. The derived classes differ in the parameters
 /// they have, in what these are called and in how they are initialised.
 ///
-/// As in PyTorch a new module is in training mode; that matters only where it was given a dropout. A forward
-/// call that drops nothing only reads the module, so threads may share it. Refused arguments throw
-/// std::invalid_argument that names the class, the argument, what was wanted and what came.
-class AttentionModule {
+/// Refused arguments throw std::invalid_argument that names the class, the argument, what was wanted and what
+/// came.
+class AttentionModule : public Module {
  public:
-  virtual ~AttentionModule() = default;
-
-  /// The class, e.g. "CausalAttention".
-  const std::string& name() const { return name_; }
   const ModuleConfig& config() const { return config_; }
 
   /// The inputs attend to themselves: x is f32 [seqlen, d_in] or [batch, seqlen, d_in].
@@ -117,46 +111,37 @@ class AttentionModule {
   ModuleOutput forward(const TensorView& query, const TensorView& key, const TensorView& value,
                        const ForwardOptions& options = {});
 
-  /// In training dropout is active, in evaluation nothing is dropped.
-  void train(bool training = true) { training_ = training; }
-  void eval() { train(false); }
-  bool training() const { return training_; }
+  /// The backward pass of the last forward call, which was made in training mode. dout is f32 and shaped as the
+  /// call's output. Parameters get their gradients by attention_backward() and linear_backward(), so in memory
+  /// linear in seqlen, unless a dropout_generator has materialised the weights. Between the two calls the module
+  /// holds its inputs, q, k, v, context and the masks.
+  InputGradients backward(const TensorView& dout);
 
-  /// Makes dropout reproducible: the n-th training call after this one drops the same weights in every run.
-  /// A module built from a generator starts from a seed that follows from the generator's state, any other
-  /// from one that the operating system gives. Modules of one network need seeds of their own.
-  void seed_dropout(std::uint64_t seed);
-
-  /// All parameters, in the order in which PyTorch registers them.
-  std::vector<NamedParameter> parameters();
-
-  /// Copies of all parameters by name.
-  StateDict state_dict() const;
+  /// A module built from a generator starts from a seed that follows from the generator's state, any other from
+  /// one that the operating system gives.
+  void seed_dropout(std::uint64_t seed) override;
 
   /// state_dict() with the buffers `mask`, f32 [context_length, context_length], that the published causal
   /// classes hold, so that PyTorch's strict load_state_dict of these classes takes it: memory quadratic in
   /// context_length. Throws std::invalid_argument for a causal module without a context_length.
+  ///
+  /// load_state_dict() takes these buffers, checks them and does not keep them. That of MultiHeadAttention also
+  /// takes the names of torch.nn.MultiheadAttention: in_proj_weight (the rows of W_query, W_key and W_value one
+  /// below the other), in_proj_bias, q_proj_weight, k_proj_weight, v_proj_weight.
   StateDict published_state_dict() const;
-
-  /// Replaces all parameters; f16, bf16 and f64 are converted to f32. MultiHeadAttention also takes the
-  /// names of torch.nn.MultiheadAttention: in_proj_weight (the rows of W_query, W_key and W_value one below the
-  /// other), in_proj_bias, q_proj_weight, k_proj_weight, v_proj_weight. The buffers `mask` of the published
-  /// causal classes are checked and not kept. Throws std::invalid_argument that lists by
-  /// name what is missing, what is unexpected and what has a wrong shape or type; the module is then as before.
-  void load_state_dict(const StateDict& state);
 
  protected:
   /// Where the numbers are: weights by config_.weight_layout, with the heads' rows (columns) one after the other.
   struct Weights {
-    Tensor query, key, value, out;
-    Tensor query_bias, key_bias, value_bias, out_bias;
-    Tensor bias_k, bias_v;  ///< [1, 1, num_kv_heads * head_dim]
+    Parameter query, key, value, out;
+    Parameter query_bias, key_bias, value_bias, out_bias;
+    Parameter bias_k, bias_v;  ///< [1, 1, num_kv_heads * head_dim]
   };
 
-  /// The name under which (some rows of) one of these tensors is known outside.
+  /// The name under which (some rows of) one of these parameters is known outside.
   struct Slot {
     std::string name;
-    Tensor Weights::*tensor;
+    Parameter Weights::*parameter;
     std::int64_t first_row, end_row;
   };
 
@@ -167,7 +152,7 @@ class AttentionModule {
   AttentionModule& operator=(AttentionModule&&) = default;
 
   /// Makes room for a parameter and gives it a name.
-  void add(std::string parameter, Tensor Weights::*tensor, Shape shape);
+  void add(std::string name, Parameter Weights::*parameter, Shape shape);
   /// Adds W_query, W_key and W_value as linear layers.
   void add_projections(bool bias);
   /// Draws these layers as nn.Linear does.
@@ -175,20 +160,30 @@ class AttentionModule {
   /// Seeds dropout with what the generator would give next.
   void seed_dropout_after(TorchGenerator generator);
 
+  std::vector<Part> parts() override;
+  void translate(const std::string& prefix, std::map<std::string, TensorView>& entries) override;
+
   Weights weights_;
   std::vector<Slot> slots_;
 
  private:
-  struct Attended;
+  struct Inputs;
+  struct Call;
+  struct ProjectedGradients;
 
-  Attended attend(const Tensor& q, const Tensor& k, const Tensor& v, const ForwardOptions& options);
+  Inputs checked_inputs(const TensorView& query, const TensorView& key, const TensorView& value) const;
+  ModuleOutput forward(const Inputs& inputs, const ForwardOptions& options);
+  void attend(Call& call, const ForwardOptions& options);
+  Tensor reported_weights(Call& call, bool has_batch, const ForwardOptions& options) const;
+  void keep(Call call, const Inputs& inputs);
+  ProjectedGradients attend_backward(const Call& call, const TensorView& dcontext);
+  AppendedKeys appended_keys() const;
   void add_fresh_dropout(AttentionOptions& call);
   std::vector<std::string> mask_buffers() const;
   void check_mask_buffer(const std::string& buffer, const TensorView& mask) const;
 
-  std::string name_;
   ModuleConfig config_;
-  bool training_ = true;
+  std::shared_ptr<const Call> kept_;  ///< what backward() needs of the last forward call
   std::optional<std::uint64_t> dropout_seed_;
   std::uint32_t dropout_calls_ = 0;
 };

@@ -128,6 +128,10 @@ class NumpyRandomState {
 /// (Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3. SC 2011.)
 std::array<std::uint32_t, 4> philox4x32_10(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key);
 
+/// A seed for number `index` of what draws from `seed`: the first two words of Philox4x32-10 for the counter
+/// (low half of index, high half of index, 0, 0) and seed as the key.
+std::uint64_t derived_seed(std::uint64_t seed, std::uint64_t index);
+
 /// Whether attention()'s dropout keeps one weight. It is a function of the weight's position alone, so neither
 /// tiles, threads nor the direction of the pass matter.
 ///

@@ -12,6 +12,7 @@
 #include "saccade/kv_cache.h"
 #include "saccade/limits.h"
 #include "saccade/linear.h"
+#include "saccade/module.h"
 #include "saccade/modules.h"
 #include "saccade/random.h"
 #include "saccade/reference.h"

@@ -82,35 +82,37 @@ ModuleConfig config_of(const MultiHeadAttentionOptions& options) {
           .batch_first = options.batch_first};
 }
 
-/// Rows [first, end) of a matrix, as a matrix of their own.
-Tensor rows(const Tensor& matrix, std::int64_t first, std::int64_t end) {
-  return Tensor::copy_of(matrix.view().slice(0, first, end));
+/// Draws a linear layer as nn.Linear does: its bias only where it has one.
+void draw_linear(TorchGenerator& generator, Parameter& weight, Parameter& bias) {
+  auto linear = generator.linear(weight.value.shape(1), weight.value.shape(0), bias.value.rank() != 0);
+  weight.value = std::move(linear.weight);
+  bias.value = std::move(linear.bias);
 }
 
 }  // namespace
 
 AttentionModule::AttentionModule(std::string name, const ModuleConfig& config)
-    : name_(std::move(name)), config_(config) {
-  require_positive(name_, "d_in", config.d_in);
-  require_positive(name_, "d_out", config.d_out);
-  require_positive(name_, "key_width", config.key_width);
-  require_positive(name_, "value_width", config.value_width);
+    : Module(std::move(name)), config_(config) {
+  require_positive(this->name(), "d_in", config.d_in);
+  require_positive(this->name(), "d_out", config.d_out);
+  require_positive(this->name(), "key_width", config.key_width);
+  require_positive(this->name(), "value_width", config.value_width);
   if (config.context_length < 0) {
-    refuse(name_, "context_length must not be negative, got ", config.context_length);
+    refuse(this->name(), "context_length must not be negative, got ", config.context_length);
   }
   if (!(config.dropout >= 0.0 && config.dropout < 1.0)) {
-    refuse(name_, "dropout must be at least 0 and below 1, got ", config.dropout);
+    refuse(this->name(), "dropout must be at least 0 and below 1, got ", config.dropout);
   }
 }
 
-void AttentionModule::add(std::string parameter, Tensor Weights::*tensor, Shape shape) {
-  slots_.push_back({std::move(parameter), tensor, 0, shape.front()});
-  weights_.*tensor = Tensor(DType::f32, std::move(shape));
+void AttentionModule::add(std::string name, Parameter Weights::*parameter, Shape shape) {
+  slots_.push_back({std::move(name), parameter, 0, shape.front()});
+  (weights_.*parameter).value = Tensor(DType::f32, std::move(shape));
 }
 
 void AttentionModule::add_projections(bool bias) {
-  const auto add_linear = [&](const std::string& layer, Tensor Weights::*weight, Tensor Weights::*bias_of_layer,
-                              std::int64_t heads, std::int64_t width) {
+  const auto add_linear = [&](const std::string& layer, Parameter Weights::*weight,
+                              Parameter Weights::*bias_of_layer, std::int64_t heads, std::int64_t width) {
     add(layer + ".weight", weight, {heads * config_.head_dim, width});
     if (bias) add(layer + ".bias", bias_of_layer, {heads * config_.head_dim});
   };
@@ -120,14 +122,9 @@ void AttentionModule::add_projections(bool bias) {
 }
 
 void AttentionModule::draw_projections(TorchGenerator& generator) {
-  const auto draw = [&](Tensor& weight, Tensor& bias) {
-    auto linear = generator.linear(weight.shape(1), weight.shape(0), bias.rank() != 0);
-    weight = std::move(linear.weight);
-    bias = std::move(linear.bias);
-  };
-  draw(weights_.query, weights_.query_bias);
-  draw(weights_.key, weights_.key_bias);
-  draw(weights_.value, weights_.value_bias);
+  draw_linear(generator, weights_.query, weights_.query_bias);
+  draw_linear(generator, weights_.key, weights_.key_bias);
+  draw_linear(generator, weights_.value, weights_.value_bias);
 }
 
 void AttentionModule::seed_dropout_after(TorchGenerator generator) { seed_dropout(generator.next64()); }
@@ -150,8 +147,8 @@ SelfAttention::SelfAttention(const SelfAttentionOptions& options, TorchGenerator
   if (options.weight_layout == WeightLayout::out_in) {
     draw_projections(generator);
   } else {
-    for (Tensor* weight : {&weights_.query, &weights_.key, &weights_.value})
-      *weight = generator.rand(weight->shape());
+    for (Parameter* weight : {&weights_.query, &weights_.key, &weights_.value})
+      weight->value = generator.rand(weight->value.shape());
   }
   seed_dropout_after(generator);
 }
@@ -178,7 +175,7 @@ MultiHeadAttentionWrapper::MultiHeadAttentionWrapper(const MultiHeadAttentionWra
   for (std::int64_t head = 0; head < options.num_heads; ++head) {
     for (const Slot& slot : all_heads) {
       slots_.push_back(
-          {head_prefix(head) + slot.name, slot.tensor, head * options.d_out, (head + 1) * options.d_out});
+          {head_prefix(head) + slot.name, slot.parameter, head * options.d_out, (head + 1) * options.d_out});
     }
   }
 }
@@ -214,40 +211,36 @@ MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionOptions& options)
 
 MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionOptions& options, TorchGenerator& generator)
     : MultiHeadAttention(options) {
-  const auto draw_out_proj = [&] {
-    auto linear = generator.linear(options.d_out, options.d_out, options.out_bias);
-    weights_.out = std::move(linear.weight);
-    weights_.out_bias = std::move(linear.bias);
-  };
   if (options.init == Initialization::linear_layers) {
     draw_projections(generator);
-    draw_out_proj();
+    draw_linear(generator, weights_.out, weights_.out_bias);
   } else {
-    draw_out_proj();
-    if (options.out_bias) weights_.out_bias = Tensor(DType::f32, {options.d_out});
+    draw_linear(generator, weights_.out, weights_.out_bias);
+    if (options.out_bias) weights_.out_bias.value = Tensor(DType::f32, {options.d_out});
     draw_xavier_projections(generator);
   }
   if (options.add_bias_kv) {
-    weights_.bias_k = generator.xavier_normal(weights_.bias_k.shape());
-    weights_.bias_v = generator.xavier_normal(weights_.bias_v.shape());
+    for (Parameter* bias : {&weights_.bias_k, &weights_.bias_v})
+      bias->value = generator.xavier_normal(bias->value.shape());
   }
   seed_dropout_after(generator);
 }
 
 void MultiHeadAttention::draw_xavier_projections(TorchGenerator& generator) {
+  const std::array layers{&weights_.query, &weights_.key, &weights_.value};
   const std::int64_t d_in = config().d_in;
   if (config().key_width != d_in || config().value_width != d_in) {
-    for (Tensor* weight : {&weights_.query, &weights_.key, &weights_.value}) {
-      *weight = generator.xavier_uniform(weight->shape());
-    }
+    for (Parameter* layer : layers) layer->value = generator.xavier_uniform(layer->value.shape());
     return;
   }
-  const std::int64_t q_end = weights_.query.shape(0);
-  const std::int64_t k_end = q_end + weights_.key.shape(0), v_end = k_end + weights_.value.shape(0);
-  const Tensor in_proj = generator.xavier_uniform({v_end, d_in});
-  weights_.query = rows(in_proj, 0, q_end);
-  weights_.key = rows(in_proj, q_end, k_end);
-  weights_.value = rows(in_proj, k_end, v_end);
+  std::int64_t all_rows = 0;
+  for (const Parameter* layer : layers) all_rows += layer->value.shape(0);
+  const Tensor in_proj = generator.xavier_uniform({all_rows, d_in});
+  std::int64_t row = 0;
+  for (Parameter* layer : layers) {
+    const std::int64_t end = row + layer->value.shape(0);
+    layer->value = Tensor::copy_of(in_proj.view().slice(0, std::exchange(row, end), end));
+  }
 }
 
 }  // namespace saccade

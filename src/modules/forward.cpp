@@ -5,7 +5,7 @@
 #include <random>
 
 #include "check.h"
-#include "modules/appended_keys.h"
+#include "modules/call.h"
 #include "modules/masks.h"
 #include "modules/torch_dropout.h"
 #include "saccade/modules.h"
@@ -13,15 +13,12 @@
 namespace saccade {
 namespace {
 
-/// The inputs of a call as views of rank 3, batch first.
-struct Inputs {
-  TensorView query, key, value;
-  bool has_batch = false;
+Tensor without_batch_axis(Tensor x) {
+  Shape shape(x.shape().begin() + 1, x.shape().end());
+  return std::move(x).reshaped(std::move(shape));
+}
 
-  std::int64_t batch() const { return query.shape[0]; }
-  std::int64_t seqlen_q() const { return query.shape[1]; }
-  std::int64_t seqlen_k() const { return key.shape[1]; }
-};
+}  // namespace
 
 TensorView batch_first_view(const TensorView& x, const ModuleConfig& config) {
   if (x.rank == 3) return config.batch_first ? x : x.transposed(0, 1);
@@ -29,6 +26,13 @@ TensorView batch_first_view(const TensorView& x, const ModuleConfig& config) {
   const std::array<std::int64_t, 3> strides{0, x.strides[0], x.strides[1]};
   return TensorView(x.data, x.dtype, shape, strides);
 }
+
+Tensor with_axes_of_inputs(Tensor x, bool has_batch, bool batch_first) {
+  if (!has_batch) return without_batch_axis(std::move(x));
+  return batch_first ? std::move(x) : Tensor::copy_of(x.view().transposed(0, 1));
+}
+
+namespace {
 
 TensorView checked_input(const AttentionModule& module, const std::string& argument, const TensorView& x,
                          std::int64_t width) {
@@ -50,29 +54,6 @@ TensorView checked_input(const AttentionModule& module, const std::string& argum
   return result;
 }
 
-Inputs checked_inputs(const AttentionModule& module, const TensorView& query, const TensorView& key,
-                      const TensorView& value) {
-  const ModuleConfig& config = module.config();
-  const Inputs inputs{.query = checked_input(module, "query", query, config.d_in),
-                      .key = checked_input(module, "key", key, config.key_width),
-                      .value = checked_input(module, "value", value, config.value_width),
-                      .has_batch = query.rank == 3};
-  if (key.rank != query.rank || value.rank != query.rank || inputs.key.shape[0] != inputs.batch()) {
-    refuse(module.name(), "query, key and value must have the same batch, got query ", to_string(query.dims()),
-           ", key ", to_string(key.dims()), ", value ", to_string(value.dims()));
-  }
-  if (inputs.value.shape[0] != inputs.batch() || inputs.value.shape[1] != inputs.seqlen_k()) {
-    refuse(module.name(), "key and value must have the same batch and seqlen, got key ", to_string(key.dims()),
-           ", value ", to_string(value.dims()));
-  }
-  return inputs;
-}
-
-/// [batch, seqlen, heads * head_dim] as [batch, seqlen, heads, head_dim]
-TensorView split_heads(const Tensor& x, std::int64_t heads) {
-  return x.view().reshaped({x.shape(0), x.shape(1), heads, x.shape(2) / heads});
-}
-
 /// [batch, num_heads, seqlen_q, columns] -> [batch, seqlen_q, columns]
 Tensor averaged_over_heads(const Tensor& weights) {
   const std::int64_t num_heads = weights.shape(1);
@@ -89,17 +70,6 @@ Tensor averaged_over_heads(const Tensor& weights) {
   return result;
 }
 
-Tensor without_batch_axis(Tensor x) {
-  Shape shape(x.shape().begin() + 1, x.shape().end());
-  return std::move(x).reshaped(std::move(shape));
-}
-
-/// Gives a result [batch, seqlen, width] the axes that the inputs had.
-Tensor with_axes_of_inputs(Tensor x, bool has_batch, bool batch_first) {
-  if (!has_batch) return without_batch_axis(std::move(x));
-  return batch_first ? std::move(x) : Tensor::copy_of(x.view().transposed(0, 1));
-}
-
 std::uint64_t seed_from_operating_system() {
   std::random_device device;
   return static_cast<std::uint64_t>(device()) << 32 | device();
@@ -107,10 +77,27 @@ std::uint64_t seed_from_operating_system() {
 
 }  // namespace
 
-struct AttentionModule::Attended {
-  Tensor context;  ///< [batch, seqlen_q, num_heads * head_dim]
-  Tensor weights;  ///< [batch, num_heads, seqlen_q, seqlen_k and the appended keys], where they were needed
-};
+AttentionModule::Inputs AttentionModule::checked_inputs(const TensorView& query, const TensorView& key,
+                                                        const TensorView& value) const {
+  const Inputs inputs{.query = checked_input(*this, "query", query, config_.d_in),
+                      .key = checked_input(*this, "key", key, config_.key_width),
+                      .value = checked_input(*this, "value", value, config_.value_width),
+                      .has_batch = query.rank == 3};
+  const std::int64_t batch = inputs.query.shape[0];
+  if (key.rank != query.rank || value.rank != query.rank || inputs.key.shape[0] != batch) {
+    refuse(name(), "query, key and value must have the same batch, got query ", to_string(query.dims()), ", key ",
+           to_string(key.dims()), ", value ", to_string(value.dims()));
+  }
+  if (inputs.value.shape[0] != batch || inputs.value.shape[1] != inputs.key.shape[1]) {
+    refuse(name(), "key and value must have the same batch and seqlen, got key ", to_string(key.dims()),
+           ", value ", to_string(value.dims()));
+  }
+  return inputs;
+}
+
+AppendedKeys AttentionModule::appended_keys() const {
+  return {.bias_k = weights_.bias_k.value, .bias_v = weights_.bias_v.value, .zero = config_.add_zero_attn};
+}
 
 void AttentionModule::add_fresh_dropout(AttentionOptions& call) {
   if (!dropout_seed_) dropout_seed_ = seed_from_operating_system();
@@ -119,96 +106,123 @@ void AttentionModule::add_fresh_dropout(AttentionOptions& call) {
   call.dropout_offset = dropout_calls_++;
 }
 
-AttentionModule::Attended AttentionModule::attend(const Tensor& q, const Tensor& k, const Tensor& v,
-                                                  const ForwardOptions& options) {
-  const std::int64_t seqlen_k = k.shape(1);
-  const ScoreShape scores{q.shape(0), config_.num_heads, q.shape(1), seqlen_k};
-  const bool drops = training_ && config_.dropout > 0.0;
+void AttentionModule::attend(Call& call, const ForwardOptions& options) {
+  const std::int64_t seqlen_k = call.k.shape(1);
+  const ScoreShape scores{call.q.shape(0), config_.num_heads, call.q.shape(1), seqlen_k};
+  const bool drops = training() && config_.dropout > 0.0;
   const bool draws_as_torch = drops && options.dropout_generator != nullptr;
-  const AppendedKeys appended{.bias_k = weights_.bias_k, .bias_v = weights_.bias_v, .zero = config_.add_zero_attn};
-  const TensorView q_heads = split_heads(q, config_.num_heads);
-  const TensorView k_heads = split_heads(k, config_.num_kv_heads);
-  const TensorView v_heads = split_heads(v, config_.num_kv_heads);
-  const CallMask mask = call_mask(name_, options.mask, options.key_mask, scores);
+  const AppendedKeys appended = appended_keys();
+  CallMask mask = call_mask(name(), options.mask, options.key_mask, scores);
 
-  AttentionOptions call{.scale = 1.0 / std::sqrt(static_cast<double>(config_.head_dim)),
-                        .causal = config_.causal || options.causal ? Causal::top_left : Causal::none,
-                        .mask = mask.mask(),
-                        .kv_lengths = mask.kv_lengths,
-                        .weights_after_dropout = options.weights_after_dropout,
-                        .layout = Layout::blhd,
-                        .num_threads = options.num_threads};
-  if (drops && !draws_as_torch) add_fresh_dropout(call);
+  AttentionOptions& to = call.options;
+  to = {.scale = 1.0 / std::sqrt(static_cast<double>(config_.head_dim)),
+        .causal = config_.causal || options.causal ? Causal::top_left : Causal::none,
+        .mask = mask.mask(),
+        .kv_lengths = mask.kv_lengths,
+        .weights_after_dropout = options.weights_after_dropout,
+        .layout = Layout::blhd,
+        .num_threads = options.num_threads};
+  if (drops && !draws_as_torch) add_fresh_dropout(to);
 
-  Attended result{.context = Tensor(DType::f32, q.shape()), .weights = {}};
-  const MutableTensorView context = result.context.mutable_view().reshaped(q_heads.dims());
+  call.context = Tensor(DType::f32, call.q.shape());
+  const TensorView q = split_heads(std::as_const(call.q), config_.num_heads);
+  const TensorView k = split_heads(std::as_const(call.k), config_.num_kv_heads);
+  const TensorView v = split_heads(std::as_const(call.v), config_.num_kv_heads);
+  const MutableTensorView context = split_heads(call.context, config_.num_heads);
   MutableTensorView weights;
   if (options.weights != HeadWeights::none || draws_as_torch) {
-    result.weights = Tensor(DType::f32, {scores[0], scores[1], scores[2], seqlen_k + appended.count()});
-    weights = result.weights.mutable_view();
-    call.weights = weights.slice(3, 0, seqlen_k);
+    call.weights = Tensor(DType::f32, {scores[0], scores[1], scores[2], seqlen_k + appended.count()});
+    weights = call.weights.mutable_view();
+    to.weights = weights.slice(3, 0, seqlen_k);
   }
-  Tensor lse;
-  if (appended.count() != 0) {
-    lse = Tensor(DType::f32, {scores[0], scores[1], scores[2]});
-    call.lse = lse.mutable_view();
+  if (appended.count() != 0 || training()) {
+    call.lse = Tensor(DType::f32, {scores[0], scores[1], scores[2]});
+    to.lse = call.lse.mutable_view();
   }
-  attention(q_heads, k_heads, v_heads, context, call);
+  attention(q, k, v, context, to);
   if (appended.count() != 0) {
-    merge_appended_keys(appended, {.q = q_heads, .lse = lse, .context = context, .weights = weights}, seqlen_k,
-                        call);
+    merge_appended_keys(appended, {.q = q, .lse = to.lse, .context = context, .weights = weights}, seqlen_k, to);
   }
   if (draws_as_torch) {
-    Tensor dropped = drop_as_torch(*options.dropout_generator, options.dropout_build, config_.dropout,
-                                   {.weights = weights,
-                                    .v = v_heads,
-                                    .bias_v = appended.bias_v,
-                                    .context = context,
-                                    .independent_heads = config_.independent_heads});
-    if (options.weights_after_dropout) result.weights = std::move(dropped);
+    call.dropped = drop_as_torch(*options.dropout_generator, options.dropout_build, config_.dropout,
+                                 {.weights = weights,
+                                  .v = v,
+                                  .bias_v = appended.bias_v,
+                                  .context = context,
+                                  .independent_heads = config_.independent_heads});
   }
-  return result;
+  if (!training()) return;
+  call.mask = mask.joint.rank() != 0 ? std::move(mask.joint) : copy_without_repetition(mask.given);
+  call.kv_lengths = std::move(mask.kv_lengths);
+  to.mask = call.mask;
+  to.kv_lengths = call.kv_lengths;
 }
 
 ModuleOutput AttentionModule::forward(const TensorView& x, const ForwardOptions& options) {
   if (config_.key_width != config_.d_in || config_.value_width != config_.d_in) {
-    refuse(name_, "one input for query, key and value needs equal widths, but d_in is ", config_.d_in,
+    refuse(name(), "one input for query, key and value needs equal widths, but d_in is ", config_.d_in,
            ", key_width ", config_.key_width, ", value_width ", config_.value_width);
   }
   checked_input(*this, "x", x, config_.d_in);
-  return forward(x, x, x, options);
+  Inputs inputs = checked_inputs(x, x, x);
+  inputs.are_one = true;
+  return forward(inputs, options);
 }
 
 ModuleOutput AttentionModule::forward(const TensorView& query, const TensorView& key, const TensorView& value,
                                       const ForwardOptions& options) {
-  const Inputs inputs = checked_inputs(*this, query, key, value);
-  const auto project = [&](const TensorView& x, const Tensor& weight, const Tensor& bias) {
-    return linear(x, weight,
-                  {.weight_layout = config_.weight_layout, .bias = bias, .num_threads = options.num_threads});
+  return forward(checked_inputs(query, key, value), options);
+}
+
+ModuleOutput AttentionModule::forward(const Inputs& inputs, const ForwardOptions& options) {
+  const auto project = [&](const TensorView& x, const Parameter& weight, const Parameter& bias) {
+    return linear(
+        x, weight.value,
+        {.weight_layout = config_.weight_layout, .bias = bias.value, .num_threads = options.num_threads});
   };
-  Tensor q = project(inputs.query, weights_.query, weights_.query_bias);
-  Tensor k = project(inputs.key, weights_.key, weights_.key_bias);
-  Tensor v = project(inputs.value, weights_.value, weights_.value_bias);
-  Attended attended = attend(q, k, v, options);
+  Call call;
+  call.q = project(inputs.query, weights_.query, weights_.query_bias);
+  call.k = project(inputs.key, weights_.key, weights_.key_bias);
+  call.v = project(inputs.value, weights_.value, weights_.value_bias);
+  attend(call, options);
 
   const auto with_axes = [&](Tensor x) {
     return with_axes_of_inputs(std::move(x), inputs.has_batch, config_.batch_first);
   };
   ModuleOutput result;
-  if (options.weights != HeadWeights::none) {
-    result.weights = options.weights == HeadWeights::averaged ? averaged_over_heads(attended.weights)
-                                                              : std::move(attended.weights);
-    if (!inputs.has_batch) result.weights = without_batch_axis(std::move(result.weights));
-  }
+  if (options.weights != HeadWeights::none) result.weights = reported_weights(call, inputs.has_batch, options);
   if (options.steps) {
-    result.q = with_axes(std::move(q));
-    result.k = with_axes(std::move(k));
-    result.v = with_axes(std::move(v));
-    result.context = with_axes(attended.context);
+    result.q = with_axes(call.q);
+    result.k = with_axes(call.k);
+    result.v = with_axes(call.v);
+    result.context = with_axes(call.context);
   }
-  result.output = with_axes(weights_.out.rank() != 0 ? project(attended.context, weights_.out, weights_.out_bias)
-                                                     : std::move(attended.context));
+  const bool projects = weights_.out.value.rank() != 0;
+  result.output = with_axes(projects ? project(call.context, weights_.out, weights_.out_bias) : call.context);
+  if (training()) keep(std::move(call), inputs);
   return result;
+}
+
+Tensor AttentionModule::reported_weights(Call& call, bool has_batch, const ForwardOptions& options) const {
+  const bool drawn = call.dropped.rank() != 0;
+  Tensor& weights = drawn && options.weights_after_dropout ? call.dropped : call.weights;
+  Tensor result = options.weights == HeadWeights::averaged ? averaged_over_heads(weights)
+                  : drawn && training()                    ? weights
+                                                           : std::move(weights);
+  return has_batch ? std::move(result) : without_batch_axis(std::move(result));
+}
+
+void AttentionModule::keep(Call call, const Inputs& inputs) {
+  if (call.dropped.rank() == 0) call.weights = Tensor();
+  call.options.weights = {};
+  call.query = Tensor::copy_of(inputs.query);
+  if (!inputs.are_one) {
+    call.key = Tensor::copy_of(inputs.key);
+    call.value = Tensor::copy_of(inputs.value);
+  }
+  call.has_batch = inputs.has_batch;
+  call.are_one = inputs.are_one;
+  kept_ = std::make_shared<const Call>(std::move(call));
 }
 
 void AttentionModule::seed_dropout(std::uint64_t seed) {

@@ -152,6 +152,15 @@ CallMask call_mask(const std::string& module, const TensorView& mask, const Tens
   return result;
 }
 
+Tensor copy_without_repetition(const TensorView& mask) {
+  if (!mask) return {};
+  TensorView once = mask;
+  for (int dim = 0; dim < mask.rank; ++dim)
+    if (mask.strides[static_cast<std::size_t>(dim)] == 0 && mask.shape[static_cast<std::size_t>(dim)] > 1)
+      once = once.slice(dim, 0, 1);
+  return Tensor::copy_of(once);
+}
+
 Tensor mask_from_torch(const TensorView& mask) {
   if (is_floating(mask.dtype)) return Tensor::copy_of(mask);
   if (mask.dtype != DType::boolean) {

@@ -25,4 +25,8 @@ struct CallMask {
 CallMask call_mask(const std::string& module, const TensorView& mask, const TensorView& key_mask,
                    const ScoreShape& scores);
 
+/// A copy of a mask that a later call can take for it: dimensions in which it repeats itself have length 1. Of an
+/// empty view an empty tensor.
+Tensor copy_without_repetition(const TensorView& mask);
+
 }  // namespace saccade

@@ -12,45 +12,6 @@ namespace {
 
 using Views = std::map<std::string, TensorView>;
 
-/// What a checkpoint gets wrong, to be told in one line.
-class Faults {
- public:
-  void missing(const std::string& name) { add(missing_, name); }
-  void unexpected(const std::string& name) { add(unexpected_, name); }
-  void wrong(const std::string& what) { add(wrong_, what); }
-
-  bool any() const { return missing_.count + unexpected_.count + wrong_.count != 0; }
-
-  std::string text() const {
-    std::string result = "cannot load:";
-    const auto append = [&](const char* title, const List& list) {
-      if (list.count == 0) return;
-      if (result.back() != ':') result += ";";
-      result += title + list.text;
-      if (list.count > kMostShown) result += " and " + std::to_string(list.count - kMostShown) + " more";
-    };
-    append(" missing ", missing_);
-    append(" unexpected ", unexpected_);
-    append(" ", wrong_);
-    return result;
-  }
-
- private:
-  static constexpr std::size_t kMostShown = 12;
-
-  struct List {
-    std::string text;
-    std::size_t count = 0;
-  };
-
-  static void add(List& list, const std::string& item) {
-    if (list.count++ >= kMostShown) return;
-    list.text += (list.text.empty() ? "" : ", ") + item;
-  }
-
-  List missing_, unexpected_, wrong_;
-};
-
 bool same_shape(const TensorView& a, std::span<const std::int64_t> shape) {
   return std::equal(a.dims().begin(), a.dims().end(), shape.begin(), shape.end());
 }
@@ -62,36 +23,45 @@ void rename(Views& given, const std::string& from, const std::string& to) {
   given.erase(from);
 }
 
+/// A stacked projection of torch.nn.MultiheadAttention, its rows one layer below the other.
+struct Stacked {
+  std::string name;    ///< in the checkpoint
+  std::string suffix;  ///< of the layers' own entries
+  Shape shape;
+};
+
 /// Splits the rows of a stacked projection. `row_counts` are those of query, key and value.
-void split_rows(const std::string& module, Views& given, const std::string& from, const std::string& suffix,
-                const std::array<std::int64_t, 3>& row_counts, std::span<const std::int64_t> expected) {
-  const auto entry = given.find(from);
+void split_rows(const std::string& module, const std::string& prefix, Views& given, const Stacked& stacked,
+                const std::array<std::int64_t, 3>& row_counts) {
+  const auto entry = given.find(prefix + stacked.name);
   if (entry == given.end()) return;
-  const TensorView stacked = entry->second;
-  if (!same_shape(stacked, expected)) {
-    refuse(module, "cannot load: ", from, " is ", to_string(stacked.dims()), ", expected ", to_string(expected));
+  const TensorView all = entry->second;
+  if (!same_shape(all, stacked.shape)) {
+    refuse(module, "cannot load: ", entry->first, " is ", to_string(all.dims()), ", expected ",
+           to_string(stacked.shape));
   }
   constexpr std::array kLayers{"W_query", "W_key", "W_value"};
-  if (given.contains(kLayers[0] + suffix)) return;
+  if (given.contains(prefix + kLayers[0] + stacked.suffix)) return;
   std::int64_t row = 0;
   for (std::size_t layer = 0; layer < kLayers.size(); ++layer) {
-    given.emplace(kLayers[layer] + suffix, stacked.slice(0, row, row + row_counts[layer]));
+    given.emplace(prefix + kLayers[layer] + stacked.suffix, all.slice(0, row, row + row_counts[layer]));
     row += row_counts[layer];
   }
-  given.erase(from);
+  given.erase(entry);
 }
 
 /// Gives the entries of a torch.nn.MultiheadAttention the names of MultiHeadAttention.
-void use_own_names(const std::string& module, const ModuleConfig& config, Views& given) {
+void use_own_names(const std::string& module, const ModuleConfig& config, const std::string& prefix,
+                   Views& given) {
   const std::int64_t q_rows = config.num_heads * config.head_dim;
   const std::int64_t kv_rows = config.num_kv_heads * config.head_dim;
   const std::array row_counts{q_rows, kv_rows, kv_rows};
   const std::int64_t all_rows = q_rows + 2 * kv_rows;
-  split_rows(module, given, "in_proj_weight", ".weight", row_counts, std::array{all_rows, config.d_in});
-  split_rows(module, given, "in_proj_bias", ".bias", row_counts, std::array{all_rows});
-  rename(given, "q_proj_weight", "W_query.weight");
-  rename(given, "k_proj_weight", "W_key.weight");
-  rename(given, "v_proj_weight", "W_value.weight");
+  split_rows(module, prefix, given, {"in_proj_weight", ".weight", {all_rows, config.d_in}}, row_counts);
+  split_rows(module, prefix, given, {"in_proj_bias", ".bias", {all_rows}}, row_counts);
+  rename(given, prefix + "q_proj_weight", prefix + "W_query.weight");
+  rename(given, prefix + "k_proj_weight", prefix + "W_key.weight");
+  rename(given, prefix + "v_proj_weight", prefix + "W_value.weight");
 }
 
 /// The published buffer `mask`: 1 above the diagonal.
@@ -105,20 +75,10 @@ Tensor causal_mask_buffer(std::int64_t context_length) {
 
 }  // namespace
 
-std::vector<NamedParameter> AttentionModule::parameters() {
-  std::vector<NamedParameter> result;
+std::vector<AttentionModule::Part> AttentionModule::parts() {
+  std::vector<Part> result;
   for (const Slot& slot : slots_) {
-    const MutableTensorView whole = (weights_.*slot.tensor).mutable_view();
-    result.push_back({slot.name, whole.slice(0, slot.first_row, slot.end_row)});
-  }
-  return result;
-}
-
-StateDict AttentionModule::state_dict() const {
-  StateDict result;
-  for (const Slot& slot : slots_) {
-    const TensorView whole = weights_.*slot.tensor;
-    result.emplace(slot.name, Tensor::copy_of(whole.slice(0, slot.first_row, slot.end_row)));
+    result.push_back({slot.name, weights_.*slot.parameter, slot.first_row, slot.end_row});
   }
   return result;
 }
@@ -127,7 +87,7 @@ StateDict AttentionModule::published_state_dict() const {
   StateDict result = state_dict();
   for (const std::string& buffer : mask_buffers()) {
     if (config_.context_length == 0) {
-      refuse(name_, "without a context_length the size of the buffer ", buffer, " is not known");
+      refuse(name(), "without a context_length the size of the buffer ", buffer, " is not known");
     }
     result.emplace(buffer, causal_mask_buffer(config_.context_length));
   }
@@ -149,48 +109,26 @@ void AttentionModule::check_mask_buffer(const std::string& buffer, const TensorV
       config_.context_length != 0 ? config_.context_length : (mask.rank != 0 ? mask.shape[0] : 0);
   const std::array expected{length, length};
   if (!same_shape(mask, expected)) {
-    refuse(name_, "cannot load: ", buffer, " is ", to_string(mask.dims()), ", expected ", to_string(expected));
+    refuse(name(), "cannot load: ", buffer, " is ", to_string(mask.dims()), ", expected ", to_string(expected));
   }
   Tensor row(DType::boolean, {length});
   for (std::int64_t i = 0; i < length; ++i) {
     copy(mask.select(0, i), row.mutable_view());
     for (std::int64_t j = 0; j < length; ++j) {
       if (row.at<bool>(j) == (j > i)) continue;
-      refuse(name_, "cannot load: ", buffer, " is not the causal mask, see its row ", i, ", column ", j);
+      refuse(name(), "cannot load: ", buffer, " is not the causal mask, see its row ", i, ", column ", j);
     }
   }
 }
 
-void AttentionModule::load_state_dict(const StateDict& state) {
-  Views given;
-  for (const auto& [parameter, value] : state) given.emplace(parameter, value.view());
-  if (name_ == "MultiHeadAttention") use_own_names(name_, config_, given);
+void AttentionModule::translate(const std::string& prefix, Views& entries) {
+  if (name() == "MultiHeadAttention") use_own_names(name(), config_, prefix, entries);
   for (const std::string& buffer : mask_buffers()) {
-    const auto entry = given.find(buffer);
-    if (entry == given.end()) continue;
-    check_mask_buffer(buffer, entry->second);
-    given.erase(entry);
+    const auto entry = entries.find(prefix + buffer);
+    if (entry == entries.end()) continue;
+    check_mask_buffer(entry->first, entry->second);
+    entries.erase(entry);
   }
-
-  Faults faults;
-  const std::vector<NamedParameter> wanted = parameters();
-  for (const NamedParameter& parameter : wanted) {
-    const auto entry = given.find(parameter.name);
-    if (entry == given.end()) {
-      faults.missing(parameter.name);
-    } else if (!same_shape(entry->second, parameter.value.dims())) {
-      faults.wrong(parameter.name + " is " + to_string(entry->second.dims()) + ", expected " +
-                   to_string(parameter.value.dims()));
-    } else if (!is_floating(entry->second.dtype)) {
-      faults.wrong(parameter.name + " is " + std::string(name_of(entry->second.dtype)) + ", expected f32");
-    }
-  }
-  for (const auto& entry : given) {
-    const auto has_its_name = [&](const NamedParameter& parameter) { return parameter.name == entry.first; };
-    if (std::none_of(wanted.begin(), wanted.end(), has_its_name)) faults.unexpected(entry.first);
-  }
-  if (faults.any()) refuse(name_, faults.text());
-  for (const NamedParameter& parameter : wanted) copy(given.at(parameter.name), parameter.value);
 }
 
 }  // namespace saccade

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
+#include <numeric>
 
 namespace saccade {
 namespace {
@@ -18,10 +18,10 @@ Tensor drawn_keep_mask(TorchGenerator& generator, TorchBuild build, double p, co
   return keep;
 }
 
-/// context += weight * value, without NaN from values of weight 0: those are hidden or dropped.
-void accumulate(float weight, const float* value, float* context, std::int64_t head_dim) {
+/// sum += weight * value, without NaN from values of weight 0: those are hidden or dropped.
+void accumulate(float weight, const float* value, float* sum, std::int64_t head_dim) {
   if (weight == 0.0f) return;
-  for (std::int64_t d = 0; d < head_dim; ++d) context[d] += weight * value[d];
+  for (std::int64_t d = 0; d < head_dim; ++d) sum[d] += weight * value[d];
 }
 
 }  // namespace
@@ -55,6 +55,34 @@ Tensor drop_as_torch(TorchGenerator& generator, TorchBuild build, double p, cons
     }
   }
   return dropped;
+}
+
+void drop_as_torch_backward(const DrawnCall& call, const DrawnGradients& gradients,
+                            const AttentionOptions& options) {
+  const std::int64_t num_heads = call.weights.shape[1], seqlen_q = call.weights.shape[2];
+  const std::int64_t columns = call.weights.shape[3];
+  const std::int64_t seqlen_k = call.v.shape[1], num_kv_heads = call.v.shape[2], head_dim = call.v.shape[3];
+  const double factor = 1.0 / (1.0 - options.dropout_p);
+  const auto at = [](const TensorView& rows, std::int64_t offset) { return rows.as<float>() + offset; };
+  const auto dot = [&](const float* a, const float* b) { return std::inner_product(a, a + head_dim, b, 0.0); };
+  for (std::int64_t row = 0; row < call.weights.size() / std::max<std::int64_t>(columns, 1); ++row) {
+    const std::int64_t i = row % seqlen_q, head = row / seqlen_q % num_heads, b = row / seqlen_q / num_heads;
+    const std::int64_t kv_head = head / (num_heads / num_kv_heads);
+    const std::int64_t q_at = ((b * seqlen_q + i) * num_heads + head) * head_dim;
+    const float* const q = at(call.q, q_at);
+    const float* const dout = at(call.dout, q_at);
+    const double delta = dot(dout, at(call.context, q_at));
+    for (std::int64_t j = 0; j < seqlen_k; ++j) {
+      const float weight = at(call.weights, row * columns)[j], dropped = at(call.dropped, row * columns)[j];
+      if (weight == 0.0f) continue;
+      const std::int64_t kv_at = ((b * seqlen_k + j) * num_kv_heads + kv_head) * head_dim;
+      const double dweight = dropped != 0.0f ? factor * dot(dout, at(call.v, kv_at)) : 0.0;
+      const auto dlogit = static_cast<float>(*options.scale * weight * (dweight - delta));
+      accumulate(dlogit, at(call.k, kv_at), gradients.dq.as<float>() + q_at, head_dim);
+      accumulate(dlogit, q, gradients.dk.as<float>() + kv_at, head_dim);
+      accumulate(dropped, dout, gradients.dv.as<float>() + kv_at, head_dim);
+    }
+  }
 }
 
 }  // namespace saccade

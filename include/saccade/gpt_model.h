@@ -1,0 +1,105 @@
+// A small language model: GPT-2's architecture with the published walk-through's class and parameter names.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "saccade/layers.h"
+#include "saccade/module.h"
+#include "saccade/modules.h"
+#include "saccade/random.h"
+#include "saccade/tensor.h"
+
+namespace saccade {
+
+/// How a new GPTModel draws its parameters.
+enum class GPTInitialization : std::uint8_t {
+  torch,  ///< each layer as PyTorch makes it: what the published class does after torch.manual_seed
+  /// GPT-2's (Radford et al. 2019, section 2.3): normal with standard deviation 0.02, biases 0; layers that are
+  /// added to the residual stream divided by sqrt(2 * num_layers)
+  gpt2,
+};
+
+struct GPTModelOptions {
+  std::int64_t vocab_size = 0;
+  std::int64_t context_length = 0;  ///< the longest sequence allowed
+  std::int64_t d_model = 0;
+  std::int64_t num_layers = 1;
+  std::int64_t num_heads = 1;  ///< a divisor of d_model
+  std::int64_t d_hidden = 0;   ///< of the feed-forward layers; 0: 4 * d_model
+  double dropout = 0.0;        ///< of embeddings, attention weights and what joins the residual stream
+  bool qkv_bias = false;
+  GPTInitialization init = GPTInitialization::torch;
+};
+
+/// x + dropout(att(norm1(x))), and then x + dropout(ff(norm2(x))): the published TransformerBlock, with parameters
+/// att.W_query.weight ..., ff.layers.0.weight ..., norm1.scale, norm1.shift, norm2.scale, norm2.shift.
+class TransformerBlock final : public Module {
+ public:
+  /// Parameters of zeros, scales of ones. Throws std::invalid_argument as the layers do.
+  explicit TransformerBlock(const GPTModelOptions& options);
+  /// Layers as PyTorch makes them after torch.manual_seed.
+  TransformerBlock(const GPTModelOptions& options, TorchGenerator& generator);
+
+  /// x is f32 [batch, seqlen, d_model], and so is the result.
+  Tensor forward(const TensorView& x);
+  /// The same, with the weights of attention, [batch, num_heads, seqlen, seqlen].
+  Tensor forward(const TensorView& x, Tensor& weights);
+  Tensor backward(const TensorView& dout);
+
+ private:
+  friend class GPTModel;
+
+  std::vector<Part> parts() override;
+  Tensor forward(const TensorView& x, Tensor* weights);
+
+  MultiHeadAttention att_;
+  FeedForward ff_;
+  LayerNorm norm1_, norm2_;
+  Dropout drop_att_, drop_ff_;
+};
+
+/// Embeddings of tokens and positions, causal transformer blocks, a last norm and a projection to the vocabulary:
+/// the published GPTModel, whose checkpoints load as they are. Parameters tok_emb.weight [vocab_size, d_model],
+/// pos_emb.weight [context_length, d_model], trf_blocks.0 ... (see TransformerBlock), final_norm.scale,
+/// final_norm.shift, out_head.weight [vocab_size, d_model].
+class GPTModel final : public Module {
+ public:
+  /// Parameters of zeros, scales of ones, for load_state_dict. Throws std::invalid_argument for sizes below 1, for
+  /// num_heads that does not divide d_model and for a dropout outside [0, 1).
+  explicit GPTModel(const GPTModelOptions& options);
+  /// Parameters as options.init says.
+  GPTModel(const GPTModelOptions& options, TorchGenerator& generator);
+
+  const GPTModelOptions& options() const { return options_; }
+
+  /// The logits of each next token, f32 [batch, seqlen, vocab_size]. tokens: i64 [batch, seqlen], seqlen from 1 to
+  /// context_length. Throws std::invalid_argument for others.
+  Tensor forward(const TensorView& tokens);
+
+  /// Adds the gradients of all parameters; dlogits is shaped as the logits of the last forward call.
+  void backward(const TensorView& dlogits);
+
+  /// What every head of every layer looks at: [batch, num_heads, seqlen, seqlen] for each layer, first layer
+  /// first. Memory quadratic in seqlen. Drops nothing, whatever the mode.
+  std::vector<Tensor> attention_weights(const TensorView& tokens);
+
+ private:
+  std::vector<Part> parts() override;
+  Tensor embed(const TensorView& tokens);
+  void draw_as_gpt2(TorchGenerator& generator);
+
+  GPTModelOptions options_;
+  Embedding tok_emb_, pos_emb_;
+  Dropout drop_emb_;
+  std::vector<TransformerBlock> trf_blocks_;
+  LayerNorm final_norm_;
+  Linear out_head_;
+};
+
+/// The model that a checkpoint was saved from, in evaluation mode: all sizes but num_heads follow from its
+/// tensors. Throws std::invalid_argument for a checkpoint that is not a GPTModel's.
+std::unique_ptr<GPTModel> gpt_model_from_state_dict(const StateDict& state, std::int64_t num_heads);
+
+}  // namespace saccade

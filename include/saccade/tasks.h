@@ -1,0 +1,82 @@
+// What a language model can be trained on: random tokens that repeat themselves, and the bytes of a text.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "saccade/tensor.h"
+
+namespace saccade {
+
+/// Sequences and what is to come next in them.
+struct TokenBatch {
+  Tensor inputs;   ///< i64 [batch, seqlen]
+  Tensor targets;  ///< i64 [batch, seqlen]: the token after each of the inputs
+  /// bool [batch, seqlen], for tasks in which some targets follow from what came before and others are random;
+  /// else empty. A target can be neither: where a repetition begins.
+  Tensor repeated, unseen;
+};
+
+/// Where batches come from. A batch is a function of its seed, so a run can go on anywhere.
+class TrainingTask {
+ public:
+  virtual ~TrainingTask() = default;
+  /// Tokens are 0 ... vocab_size() - 1.
+  virtual std::int64_t vocab_size() const = 0;
+  /// One line that is the same for tasks that give the same batches.
+  virtual std::string description() const = 0;
+  /// A batch of the training part. Throws std::invalid_argument for sizes below 1 and a seqlen that the task
+  /// cannot fill.
+  virtual TokenBatch batch(std::uint64_t seed, std::int64_t batch_size, std::int64_t seqlen) const = 0;
+};
+
+/// Random tokens in which a segment of random length comes again at a random distance: nothing but looking for the
+/// earlier occurrence of the present token, and at what followed it, tells what comes next. (Olsson et al.:
+/// In-context learning and induction heads. 2022, arXiv:2209.11895.)
+///
+/// A sequence of n = seqlen + 1 tokens has a segment of n/8 to n/3 tokens (at least 2) at a random place, and
+/// again at a random later one; all other tokens, and those of the segment among each other, are different, so
+/// that an earlier occurrence is never there by chance.
+class InductionTask final : public TrainingTask {
+ public:
+  /// Throws std::invalid_argument for a vocab_size below 2.
+  explicit InductionTask(std::int64_t vocab_size = 128);
+
+  std::int64_t vocab_size() const override { return vocab_size_; }
+  std::string description() const override;
+  /// seqlen from 7 to vocab_size - 1.
+  TokenBatch batch(std::uint64_t seed, std::int64_t batch_size, std::int64_t seqlen) const override;
+
+ private:
+  std::int64_t vocab_size_;
+};
+
+/// The bytes of a text. The last tenth is held out: batch() never shows it.
+class TextTask final : public TrainingTask {
+ public:
+  explicit TextTask(std::string text);
+
+  std::int64_t vocab_size() const override { return 256; }
+  std::string description() const override;
+  /// Pieces at random places of the training part, whose length seqlen must stay below.
+  TokenBatch batch(std::uint64_t seed, std::int64_t batch_size, std::int64_t seqlen) const override;
+
+  std::string_view training_part() const { return std::string_view(text_).substr(0, training_size_); }
+  std::string_view held_out_part() const { return std::string_view(text_).substr(training_size_); }
+
+  /// The held-out part from its begin on, cut into pieces of seqlen bytes and their targets, the last one left out
+  /// where it is not full: i64 [pieces, seqlen]. Throws std::invalid_argument where there is not one.
+  TokenBatch held_out(std::int64_t seqlen) const;
+
+  /// What a byte of the held-out part costs in bits when all that is known is how often each byte occurs in the
+  /// training part, each counted once more than it does: the entropy that a model of order 0 reaches.
+  double order_0_bits_per_byte() const;
+
+ private:
+  std::string text_;
+  std::size_t training_size_;
+};
+
+}  // namespace saccade
