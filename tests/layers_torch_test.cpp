@@ -89,6 +89,31 @@ TEST(LayersTorch, Embedding) {
   expect_close(gradient_of(layer, "weight"), {gradient, Tensor::copy_of(gradient, DType::f32)}, kGradient);
 }
 
+TEST(LayersTorch, FeedForward) {
+  Tensors torch = golden("feed_forward");
+  const Tensors in = inputs_of(torch, {{"x", "x"},
+                                       {"weight0", "state/layers.0.weight"},
+                                       {"bias0", "state/layers.0.bias"},
+                                       {"weight2", "state/layers.2.weight"},
+                                       {"bias2", "state/layers.2.bias"},
+                                       {"dout", "dout"}});
+  FeedForward layer(in.at("weight0").shape(1), in.at("weight0").shape(0));
+  StateDict state;
+  for (const auto& [name, tensor] : torch)
+    if (name.starts_with("state/")) state[name.substr(6)] = tensor;
+  layer.load_state_dict(state);
+  Tensors got{{"y", layer.forward(torch.at("x"))}, {"dx", layer.backward(torch.at("dout"))}};
+  EXPECT_EQ(got.at("y").shape(), torch.at("y").shape());
+  for (const std::string which : {"0", "2"}) {
+    for (const std::string kind : {"weight", "bias"}) {
+      const std::string name = "layers." + which + "." + kind;
+      got["d" + kind + which] = gradient_of(layer, name);
+      torch["d" + kind + which] = torch.at("d" + name);
+    }
+  }
+  expect_like_torch(got, torch, feed_forward_by_hand<double>(in), feed_forward_by_hand<float>(in));
+}
+
 TEST(LayersTorch, CrossEntropy) {
   const Tensors torch = golden("cross_entropy");
   const Tensor &logits = torch.at("logits"), &targets = torch.at("targets");
