@@ -15,22 +15,6 @@
 namespace saccade {
 namespace {
 
-/// Numbers that one thread takes at a time, however many there are.
-constexpr std::int64_t kBlock = 16384;
-
-std::int64_t blocks_of(std::int64_t count) { return (count + kBlock - 1) / kBlock; }
-
-/// Calls body(begin, end) for blocks of `count` numbers, on several threads where there are many.
-template <class Body>
-void for_blocks(std::int64_t count, const Body& body) {
-  const std::int64_t blocks = blocks_of(count);
-  const int threads = blocks > 4 ? threads_for(0, blocks) : 1;
-  const auto one_block = [&](std::int64_t item) { body(item * kBlock, std::min(count, (item + 1) * kBlock)); };
-  if (threads > 1)
-    return parallel_for(threads, blocks, 0, [&](std::int64_t item, std::byte*) { one_block(item); });
-  for (std::int64_t item = 0; item < blocks; ++item) one_block(item);
-}
-
 void require_not_negative(std::string_view name, std::string_view option, double value) {
   if (!(value >= 0.0)) refuse(name, option, " must be 0 or more, got ", value);
 }
@@ -163,7 +147,7 @@ void AdamW::update(const NamedParameter& parameter, Moments& moments) const {
   float* const value = parameter.value.as<float>();
   float *const first = moments.first.values<float>().data(), *const second = moments.second.values<float>().data();
   const cpu::LayerKernels& kernels = cpu::active_kernels().layers;
-  for_blocks(parameter.value.size(), [&](std::int64_t i, std::int64_t end) {
+  for_blocks(parameter.value.size(), 1, [&](std::int64_t i, std::int64_t end) {
     kernels.adamw(params, gradient + i, value + i, first + i, second + i, end - i);
   });
 }
@@ -196,7 +180,7 @@ void Sgd::update(const NamedParameter& parameter, Moments& moments) const {
   float* const value = parameter.value.as<float>();
   float* const momentum = options_.momentum != 0.0 ? moments.first.values<float>().data() : nullptr;
   const cpu::LayerKernels& kernels = cpu::active_kernels().layers;
-  for_blocks(parameter.value.size(), [&](std::int64_t i, std::int64_t end) {
+  for_blocks(parameter.value.size(), 1, [&](std::int64_t i, std::int64_t end) {
     kernels.sgd(params, gradient + i, value + i, momentum ? momentum + i : nullptr, end - i);
   });
 }
@@ -223,14 +207,16 @@ double sum_of_squares(const float* x, std::int64_t count) {
 double clip_grad_norm(Module& module, double max_norm) {
   require_not_negative("clip_grad_norm", "max_norm", max_norm);
   const std::vector<NamedParameter> parameters = module.parameters();
+  // Each block has a sum of its own, which are added up in the order of the blocks.
+  const std::int64_t block = rows_of_block(1);
   double sum = 0.0;
   std::vector<double> sums;
   for (const NamedParameter& parameter : parameters) {
     if (!parameter.gradient) continue;
     const float* const gradient = parameter.gradient.as<float>();
-    sums.assign(static_cast<std::size_t>(blocks_of(parameter.gradient.size())), 0.0);
-    for_blocks(parameter.gradient.size(), [&](std::int64_t i, std::int64_t end) {
-      sums[static_cast<std::size_t>(i / kBlock)] = sum_of_squares(gradient + i, end - i);
+    sums.assign(static_cast<std::size_t>(parameter.gradient.size() / block + 1), 0.0);
+    for_blocks(parameter.gradient.size(), 1, [&](std::int64_t i, std::int64_t end) {
+      sums[static_cast<std::size_t>(i / block)] = sum_of_squares(gradient + i, end - i);
     });
     for (const double part : sums) sum += part;
   }
@@ -240,7 +226,7 @@ double clip_grad_norm(Module& module, double max_norm) {
   for (const NamedParameter& parameter : parameters) {
     if (!parameter.gradient) continue;
     float* const gradient = parameter.gradient.as<float>();
-    for_blocks(parameter.gradient.size(), [&](std::int64_t i, std::int64_t end) {
+    for_blocks(parameter.gradient.size(), 1, [&](std::int64_t i, std::int64_t end) {
       kernels.multiply(static_cast<float>(factor), gradient + i, end - i);
     });
   }

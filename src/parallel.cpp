@@ -73,6 +73,22 @@ void parallel_for(int threads, std::int64_t items, std::size_t scratch_bytes,
   });
 }
 
+std::int64_t rows_of_block(std::int64_t columns) {
+  constexpr std::int64_t kNumbers = 16384;  // less would cost less than handing it out
+  return std::max<std::int64_t>(1, kNumbers / std::max<std::int64_t>(1, columns));
+}
+
+void for_blocks(std::int64_t rows, std::int64_t columns,
+                const std::function<void(std::int64_t, std::int64_t)>& body, int num_threads) {
+  const std::int64_t block = rows_of_block(columns), blocks = (rows + block - 1) / block;
+  const auto one_block = [&](std::int64_t item) { body(item * block, std::min(rows, (item + 1) * block)); };
+  // Below some 10 microseconds of work a second thread costs more than it does.
+  const int threads = blocks > 4 ? threads_for(num_threads, blocks) : 1;
+  if (threads > 1)
+    return parallel_for(threads, blocks, 0, [&](std::int64_t item, std::byte*) { one_block(item); });
+  for (std::int64_t item = 0; item < blocks; ++item) one_block(item);
+}
+
 int threads_for(int requested, std::int64_t items) {
   const int threads = requested > 0 ? requested : num_threads();
   return static_cast<int>(std::clamp<std::int64_t>(items, 1, threads));

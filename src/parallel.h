@@ -18,6 +18,14 @@ void run_on_threads(int threads, const std::function<void(int)>& body);
 void parallel_for(int threads, std::int64_t items, std::size_t scratch_bytes,
                   const std::function<void(std::int64_t item, std::byte* scratch)>& body);
 
+/// Rows of `columns` numbers that for_blocks takes at a time, whatever the number of threads.
+std::int64_t rows_of_block(std::int64_t columns);
+
+/// For work that is a few operations a number: calls body(row, row_end) for rows [0, rows) in blocks of
+/// rows_of_block(columns), on threads_for(num_threads) threads where there are enough of them.
+void for_blocks(std::int64_t rows, std::int64_t columns,
+                const std::function<void(std::int64_t row, std::int64_t row_end)>& body, int num_threads = 0);
+
 /// Memory that is kept between calls. Large pieces ask for huge pages.
 class Workspace {
  public:

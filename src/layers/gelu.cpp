@@ -3,6 +3,7 @@
 #include "check.h"
 #include "cpu/kernels.h"
 #include "layers/rows.h"
+#include "parallel.h"
 #include "saccade/layers.h"
 
 namespace saccade {

@@ -2,17 +2,11 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <string>
 
 #include "check.h"
-#include "parallel.h"
 
 namespace saccade {
-namespace {
-
-/// Numbers of a block: the fewer, the more threads find work; below this, a block costs less than handing it out.
-constexpr std::int64_t kBlock = 16384;
-
-}  // namespace
 
 Rows::Rows(const TensorView& view)
     : copy_(view.is_contiguous() ? Tensor() : Tensor::copy_of(view)),
@@ -49,21 +43,6 @@ void check_dout(std::string_view name, const TensorView& dout, std::span<const s
            to_string(dout.dims()));
   if (dout.data == nullptr && dout.size() > 0)
     refuse(name, "dout has shape ", to_string(dout.dims()), " but no data (null pointer)");
-}
-
-std::int64_t rows_of_block(std::int64_t columns) {
-  return std::max<std::int64_t>(1, kBlock / std::max<std::int64_t>(1, columns));
-}
-
-void for_blocks(std::int64_t rows, std::int64_t columns,
-                const std::function<void(std::int64_t, std::int64_t)>& body, int num_threads) {
-  const std::int64_t block = rows_of_block(columns), blocks = (rows + block - 1) / block;
-  const auto one_block = [&](std::int64_t item) { body(item * block, std::min(rows, (item + 1) * block)); };
-  // Below some 10 microseconds of work a second thread costs more than it does.
-  const int threads = blocks > 4 ? threads_for(num_threads, blocks) : 1;
-  if (threads > 1)
-    return parallel_for(threads, blocks, 0, [&](std::int64_t item, std::byte*) { one_block(item); });
-  for (std::int64_t item = 0; item < blocks; ++item) one_block(item);
 }
 
 }  // namespace saccade

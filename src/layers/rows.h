@@ -1,9 +1,8 @@
-// What the layers share: arguments as rows without gaps, and work divided by rows.
+// Arguments of the layers: rows without gaps, and what is refused.
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <string>
+#include <span>
 #include <string_view>
 
 #include "saccade/tensor.h"
@@ -38,13 +37,5 @@ void check_input(std::string_view name, const TensorView& x);
 void require_forward(std::string_view name, bool has_kept);
 /// Refuses dout unless it is f32 and has the shape of what forward() returned.
 void check_dout(std::string_view name, const TensorView& dout, std::span<const std::int64_t> shape);
-
-/// Rows that one thread takes at a time, however many there are.
-std::int64_t rows_of_block(std::int64_t columns);
-
-/// Calls body(row, row_end) for blocks of rows_of_block(columns), on several threads where there is enough work.
-/// `num_threads` 0: the default.
-void for_blocks(std::int64_t rows, std::int64_t columns,
-                const std::function<void(std::int64_t row, std::int64_t row_end)>& body, int num_threads = 0);
 
 }  // namespace saccade
