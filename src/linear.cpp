@@ -4,6 +4,7 @@
 
 #include "check.h"
 #include "cpu/kernels.h"
+#include "linear_blas.h"
 #include "parallel.h"
 
 namespace saccade {
@@ -25,9 +26,11 @@ bool same_outer_lengths(const TensorView& x, const TensorView& y) {
   return same;
 }
 
-/// What linear() and its gradients have in common: x, the weight, and `y`, which is y or its gradient.
-void check(std::string_view function, const TensorView& x, const TensorView& weight, std::string_view y_name,
-           const TensorView& y, const LinearOptions& options) {
+/// What linear() and its gradients have in common: x, the weight, and `y`, which is y or its gradient. In place,
+/// so that the names need not be handed on: 5 of the 25 ns of a 6 x 3 by 3 x 4 product.
+[[gnu::always_inline]] inline void check(std::string_view function, const TensorView& x, const TensorView& weight,
+                                         std::string_view y_name, const TensorView& y,
+                                         const LinearOptions& options) {
   if (!is_usual_f32(x)) check_operand(function, "x", x);
   if (!is_usual_f32(weight)) check_operand(function, "weight", weight);
   if (!is_usual_f32(y)) check_operand(function, y_name, y);
@@ -133,6 +136,9 @@ void run(const ProductParams& p, int threads) {
   if (p.rows == 0 || p.columns == 0) return;
   const cpu::KernelSet& kernels = cpu::active_kernels();
   if (kernels.is_small_product(p)) return kernels.product_small(p);
+#ifdef SACCADE_BLAS
+  if (suits_blas(p)) return product_by_blas(p);
+#endif
   run_in_blocks(kernels, p, threads);
 }
 

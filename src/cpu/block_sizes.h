@@ -16,8 +16,17 @@ inline constexpr int kTileVectors = 2;
 inline constexpr int kTileColumns = kTileVectors * kWidth;
 
 /// Depth and columns of the block of b that a matrix product packs.
-inline constexpr int kProductDepth = 256, kProductColumns = 512;
+inline constexpr int kProductDepth = 256, kProductColumns = 768;
 static_assert(kProductDepth % kWidth == 0 && kProductColumns % kTileColumns == 0);
+
+/// Rows of a and columns of b that are packed at a time, in long runs of memory also where they lie across it: a
+/// tile alone took 20 clocks for each step of the depth, 10% of the gradient of a weight (Zen 4).
+inline constexpr int kPackedRows = 48, kPackedColumns = 128;
+
+/// Columns of a single row at a time: its chains cover the latency of a multiply-add, and b is read in long runs.
+inline constexpr int kRowColumns = 8 * kWidth;
+static_assert(kRowColumns >= kTileColumns);
+static_assert(kPackedRows % kTileRows == 0 && kPackedColumns % kTileColumns == 0);
 
 /// Keys of a block. 256 keeps a tile's scores and probabilities (12 KiB each at 12 rows) near the first-level
 /// cache.

@@ -18,10 +18,11 @@ struct TileOfRows {
   static constexpr std::int64_t kRow = kProductDepth + 16, kStep = 1;
 };
 struct TileOfColumns {
-  static constexpr std::int64_t kRow = 1, kStep = kTileRows;
+  static constexpr std::int64_t kRow = 1, kStep = (kTileRows + kWidth - 1) / kWidth * kWidth;
 };
-/// Numbers of a packed tile; a vector may be stored at its last step.
-inline constexpr std::int64_t kPackedTile = kTileRows * TileOfRows::kRow + kWidth;
+inline constexpr std::int64_t kPackedTile =
+    std::max(kTileRows * TileOfRows::kRow, kProductDepth* TileOfColumns::kStep) + kWidth;
+static_assert(kPackedTile % kWidth == 0);
 
 /// Steps [begin, begin + count) of a product's depth.
 struct ProductSteps {
@@ -40,47 +41,67 @@ SACCADE_INLINE void store_part(float* p, int n, Vec x) {
     store_first(p, std::max(n, 0), x);
 }
 
-/// Packs rows [row, row + rows) of a.
-inline void pack_rows(const ProductParams& p, ProductSteps steps, std::int64_t row, int rows, float* tile) {
+/// Packs rows [row, row + rows) of a, at most kPackedRows, into tiles one after the other.
+inline void pack_rows(const ProductParams& p, ProductSteps steps, std::int64_t row, int rows, float* tiles) {
   const float* from = p.a + row * p.a_row_stride + steps.begin * p.a_depth_stride;
   if (p.a_depth_stride == 1) {
-    for (int i = 0; i < rows; ++i, from += p.a_row_stride, tile += TileOfRows::kRow) {
-      std::int64_t d = 0;
-      for (; d + kWidth <= steps.count; d += kWidth) store(tile + d, loadu(from + d));
-      if (d < steps.count) store(tile + d, load_first(from + d, static_cast<int>(steps.count - d)));
+    for (int i = 0; i < rows; ++i, from += p.a_row_stride) {
+      float* const to = tiles + i / kTileRows * kPackedTile + i % kTileRows * TileOfRows::kRow;
+      for (std::int64_t d = 0; d < steps.count; d += kWidth)
+        store(to + d, load_part(from + d, static_cast<int>(std::min<std::int64_t>(kWidth, steps.count - d))));
     }
     return;
   }
-  for (std::int64_t d = 0; d < steps.count; ++d, from += p.a_depth_stride, tile += TileOfColumns::kStep) {
-    SACCADE_UNROLL
-    for (int i = 0; i < kTileRows; i += kWidth) storeu(tile + i, load_part(from + i, rows - i));
+  for (std::int64_t d = 0; d < steps.count; ++d, from += p.a_depth_stride) {
+    float* to = tiles + d * TileOfColumns::kStep;
+    for (int i = 0; i < rows; i += kTileRows, to += kPackedTile) {
+      SACCADE_UNROLL
+      for (int v = 0; v < kTileRows; v += kWidth) store(to + v, load_part(from + i + v, rows - i - v));
+    }
   }
 }
 
-/// Packs columns [column, column + columns) of b, at most kTileColumns, into a panel [steps][kTileColumns];
-/// columns that are not there are zeros.
-inline void pack_panel(const ProductParams& p, ProductSteps steps, std::int64_t column, std::int64_t columns,
-                       float* panel) {
+/// Writes the transpose of `rows` rows of `columns` numbers, at most kWidth of each, to rows of `to`; what is not
+/// there is zeros.
+inline void transpose_part(const float* from, std::int64_t stride, int rows, int columns, float* to,
+                           std::int64_t to_stride) {
+  if (rows == kWidth && columns == kWidth) return transpose_tile(from, stride, to, to_stride);
+  alignas(64) float whole[kWidth * kWidth], tile[kWidth * kWidth];
+  for (int i = 0; i < kWidth; ++i)
+    store(whole + i * kWidth, i < rows ? load_first(from + i * stride, columns) : zero());
+  transpose_tile(whole, kWidth, tile, kWidth);
+  for (int i = 0; i < columns; ++i) store(to + i * to_stride, load(tile + i * kWidth));
+}
+
+/// Packs columns [column, column_end) of b into panels [steps][kTileColumns]; columns that are not there are
+/// zeros.
+inline void pack_panels(const ProductParams& p, ProductSteps steps, std::int64_t column, std::int64_t column_end,
+                        float* panels) {
+  const std::int64_t panel_size = steps.count * kTileColumns;
   const float* from = p.b + steps.begin * p.b_depth_stride + column * p.b_column_stride;
-  for (int c = 0; c < kTileColumns; c += kWidth, from += kWidth * p.b_column_stride) {
-    const int n = static_cast<int>(std::clamp<std::int64_t>(columns - c, 0, kWidth));
-    if (p.b_column_stride == 1) {
-      for (std::int64_t d = 0; d < steps.count; ++d)
-        store(panel + d * kTileColumns + c, load_part(from + d * p.b_depth_stride, n));
-      continue;
-    }
-    for (std::int64_t d = 0; d < steps.count; d += kWidth) {
-      const int count = static_cast<int>(std::min<std::int64_t>(kWidth, steps.count - d));
-      if (n == kWidth && count == kWidth) {
-        transpose_tile(from + d, p.b_column_stride, panel + d * kTileColumns + c, kTileColumns);
-        continue;
+  const std::int64_t columns = column_end - column;
+  if (p.b_column_stride == 1) {
+    for (std::int64_t begin = 0; begin < columns; begin += kPackedColumns) {
+      const std::int64_t end = std::min<std::int64_t>(columns, begin + kPackedColumns);
+      for (std::int64_t d = 0; d < steps.count; ++d) {
+        float* to = panels + begin / kTileColumns * panel_size + d * kTileColumns;
+        for (std::int64_t c = begin; c < end; c += kTileColumns, to += panel_size) {
+          SACCADE_UNROLL
+          for (int v = 0; v < kTileColumns; v += kWidth)
+            store(to + v, load_part(from + d * p.b_depth_stride + c + v, static_cast<int>(end - c) - v));
+        }
       }
-      alignas(64) float rows[kWidth * kWidth], tile[kWidth * kWidth];
-      for (int i = 0; i < kWidth; ++i)
-        store(rows + i * kWidth, i < n ? load_first(from + i * p.b_column_stride + d, count) : zero());
-      transpose_tile(rows, kWidth, tile, kWidth);
-      for (int i = 0; i < count; ++i) store(panel + (d + i) * kTileColumns + c, load(tile + i * kWidth));
     }
+    return;
+  }
+  for (std::int64_t c = 0; c < round_up(columns, kTileColumns); c += kWidth) {
+    const int n = static_cast<int>(std::clamp<std::int64_t>(columns - c, 0, kWidth));
+    float* const panel = panels + c / kTileColumns * panel_size + c % kTileColumns;
+    const float* const rows_of_b = from + c * p.b_column_stride;
+    for (std::int64_t d = 0; d < steps.count; d += kWidth)
+      transpose_part(rows_of_b + d, p.b_column_stride, n,
+                     static_cast<int>(std::min<std::int64_t>(kWidth, steps.count - d)), panel + d * kTileColumns,
+                     kTileColumns);
   }
 }
 
@@ -132,16 +153,67 @@ void product_edge(const float* a, const float* b, std::int64_t steps, ProductRow
       store_part(c.data + i * c.stride + v, columns - v, load(whole[i] + v));
 }
 
+/// What the chains of one row of c begin with, from `column` on: what stands there, the bias, or zeros.
+inline ProductRows<const float> chains_begin(const ProductParams& p, std::int64_t row, std::int64_t column,
+                                             bool adds) {
+  alignas(64) static constexpr float kZeros[kRowColumns] = {};
+  if (adds) return {p.c + row * p.c_stride + column, p.c_stride};
+  return {p.bias ? p.bias + column : kZeros, 0};
+}
+
+/// Columns of the only row of c where the rows of b are contiguous: kVectors whole vectors, or n of one.
+template <int kVectors>
+void product_of_row(const ProductParams& p, std::int64_t column, int n) {
+  const float* const begin = chains_begin(p, 0, column, p.adds).data;
+  const float* b = p.b + column;
+  Vec acc[kVectors];
+  SACCADE_UNROLL
+  for (int v = 0; v < kVectors; ++v) acc[v] = kVectors == 1 ? load_first(begin, n) : loadu(begin + v * kWidth);
+  for (std::int64_t d = 0; d < p.depth; ++d, b += p.b_depth_stride) {
+    SACCADE_UNROLL
+    for (int v = 0; v < kVectors; ++v)
+      acc[v] = fma_broadcast(p.a + d * p.a_depth_stride, kVectors == 1 ? load_first(b, n) : loadu(b + v * kWidth),
+                             acc[v]);
+  }
+  SACCADE_UNROLL
+  for (int v = 0; v < kVectors; ++v) store_part(p.c + column + v * kWidth, n, acc[v]);
+}
+
+/// n <= kWidth columns of it where the columns of b are contiguous.
+inline void product_of_row_and_columns(const ProductParams& p, std::int64_t column, int n) {
+  alignas(64) float tile[kWidth * kWidth];
+  const float* const b = p.b + column * p.b_column_stride;
+  Vec acc = load_first(chains_begin(p, 0, column, p.adds).data, n);
+  for (std::int64_t d = 0; d < p.depth; d += kWidth) {
+    const int steps = static_cast<int>(std::min<std::int64_t>(kWidth, p.depth - d));
+    transpose_part(b + d, p.b_column_stride, n, steps, tile, kWidth);
+    for (int i = 0; i < steps; ++i)
+      acc = fma_broadcast(p.a + (d + i) * p.a_depth_stride, load(tile + i * kWidth), acc);
+  }
+  store_first(p.c + column, n, acc);
+}
+
+/// Columns of the only row of c: no number of b is needed twice, so nothing is packed. 768 x 768 weights of either
+/// layout take 49 and 28 us instead of 92 (Zen 4).
+inline void product_of_single_row(const ProductParams& p, std::int64_t column, std::int64_t end) {
+  const auto rest = [&] { return static_cast<int>(std::min<std::int64_t>(kWidth, end - column)); };
+  if (p.b_column_stride != 1) {
+    for (; column < end; column += kWidth) product_of_row_and_columns(p, column, rest());
+    return;
+  }
+  for (; column + kRowColumns <= end; column += kRowColumns)
+    product_of_row<kRowColumns / kWidth>(p, column, kWidth);
+  for (; column < end; column += kWidth) product_of_row<1>(p, column, rest());
+}
+
 /// Meets kTileRows rows of a block with the packed panels of its columns.
 template <class Order>
 void product_of_rows(const ProductParams& p, const ProductBlock& block, ProductSteps steps, std::int64_t row,
                      int rows, const float* panel, const float* packed) {
-  alignas(64) static constexpr float kZeros[kTileColumns] = {};
   for (std::int64_t column = block.column; column < block.column_end; column += kTileColumns) {
     const int columns = static_cast<int>(std::min<std::int64_t>(kTileColumns, block.column_end - column));
     const ProductRows<float> c{p.c + row * p.c_stride + column, p.c_stride};
-    ProductRows<const float> begin{c.data, c.stride};
-    if (!p.adds && steps.begin == 0) begin = {p.bias ? p.bias + column : kZeros, 0};
+    const ProductRows<const float> begin = chains_begin(p, row, column, p.adds || steps.begin > 0);
     with_rows(rows, [&](auto constant) {
       constexpr int kRows = decltype(constant)::value;
       if (rows == kRows && columns == kTileColumns)
@@ -155,30 +227,31 @@ void product_of_rows(const ProductParams& p, const ProductBlock& block, ProductS
 
 /// A block of c. The scratch holds kProductScratch floats.
 inline void product(const ProductParams& p, const ProductBlock& block, float* scratch) {
-  float* const panels = scratch + round_up(kPackedTile, kWidth);
+  if (p.rows == 1) return product_of_single_row(p, block.column, block.column_end);
+  float* const panels = scratch + kPackedRows / kTileRows * kPackedTile;
   const std::int64_t parts = std::max<std::int64_t>(1, (p.depth + kProductDepth - 1) / kProductDepth);
   const std::int64_t most = round_up((p.depth + parts - 1) / parts, kWidth);
   ProductSteps steps;
   do {
     steps.count = std::min(most, p.depth - steps.begin);
-    float* panel = panels;
-    for (std::int64_t column = block.column; column < block.column_end; column += kTileColumns) {
-      pack_panel(p, steps, column, std::min<std::int64_t>(kTileColumns, block.column_end - column), panel);
-      panel += steps.count * kTileColumns;
-    }
+    pack_panels(p, steps, block.column, block.column_end, panels);
     for (std::int64_t row = block.row; row < block.row_end; row += kTileRows) {
+      const std::int64_t tile = (row - block.row) / kTileRows % (kPackedRows / kTileRows);
+      if (tile == 0)
+        pack_rows(p, steps, row, static_cast<int>(std::min<std::int64_t>(kPackedRows, block.row_end - row)),
+                  scratch);
       const int rows = static_cast<int>(std::min<std::int64_t>(kTileRows, block.row_end - row));
-      pack_rows(p, steps, row, rows, scratch);
+      const float* const packed = scratch + tile * kPackedTile;
       if (p.a_depth_stride == 1)
-        product_of_rows<TileOfRows>(p, block, steps, row, rows, panels, scratch);
+        product_of_rows<TileOfRows>(p, block, steps, row, rows, panels, packed);
       else
-        product_of_rows<TileOfColumns>(p, block, steps, row, rows, panels, scratch);
+        product_of_rows<TileOfColumns>(p, block, steps, row, rows, panels, packed);
     }
     steps.begin += steps.count;
   } while (steps.begin < p.depth);
 }
 
 inline constexpr std::int64_t kProductScratch =
-    (kPackedTile + kWidth - 1) / kWidth * kWidth + kProductDepth * kProductColumns;
+    kPackedRows / kTileRows * kPackedTile + kProductDepth * kProductColumns;
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

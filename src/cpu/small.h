@@ -143,14 +143,15 @@ inline bool forward_small(const AttentionOperands& p, const QueryRows& rows) {
 inline constexpr std::int64_t kSmallDepth = 16;
 
 inline bool is_small_product(const ProductParams& p) {
-  return p.depth <= kSmallDepth && p.columns <= kWidth && p.rows <= 64 && p.b_column_stride == 1 && !p.adds;
+  return p.depth <= kSmallDepth && p.columns <= kWidth && p.rows <= 64 && p.a_depth_stride == 1 &&
+         p.b_column_stride == 1 && !p.adds;
 }
 
 /// kDepth is the depth where it is not 0.
 template <int kDepth>
 void product_small_of(const ProductParams& p) {
-  const std::int64_t depth = kDepth ? kDepth : p.depth, rows = p.rows, c_stride = p.c_stride;
-  const std::int64_t row_stride = p.a_row_stride, depth_stride = p.a_depth_stride;
+  const std::int64_t depth = kDepth ? kDepth : p.depth, rows = p.rows;
+  const std::int64_t a_stride = p.a_row_stride, c_stride = p.c_stride;
   const int n = static_cast<int>(p.columns);
   const float* a = p.a;
   float* c = p.c;
@@ -159,7 +160,7 @@ void product_small_of(const ProductParams& p) {
   const Vec bias = p.bias ? load_first(p.bias, n) : zero();
   for (std::int64_t i = 0; i < rows; ++i) {
     Vec sum = bias;
-    for (std::int64_t d = 0; d < depth; ++d) sum = fma_broadcast(a + i * row_stride + d * depth_stride, b[d], sum);
+    for (std::int64_t d = 0; d < depth; ++d) sum = fma_broadcast(a + i * a_stride + d, b[d], sum);
     store_first(c + i * c_stride, n, sum);
   }
 }
