@@ -48,9 +48,9 @@ else()
 endif()
 if(TARGET saccade_heatmap)
   saccade_install(saccade_heatmap NAME heatmap PC_NAME saccade-heatmap
-    DESCRIPTION "Pictures of attention weights" PUBLIC_REQUIRES saccade REQUIRES librsvg-2.0)
+    DESCRIPTION "Pictures of attention weights and of training curves" PUBLIC_REQUIRES saccade REQUIRES librsvg-2.0)
 else()
-  list(APPEND left_out_headers PATTERN heatmap.h EXCLUDE)
+  list(APPEND left_out_headers PATTERN heatmap.h EXCLUDE PATTERN chart.h EXCLUDE)
 endif()
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/saccade DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}

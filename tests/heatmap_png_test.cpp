@@ -1,10 +1,12 @@
 // Pictures as PNG: the file, its size, and the pixels that a viewer would see.
 #include <cairo.h>
+#include <saccade/chart.h>
 #include <saccade/heatmap.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -156,6 +158,24 @@ TEST(Png, DrawsThickerLinesForLargerWeights) {
   const int thin = ink_of(lines[0]), thick = ink_of(lines[1]);
   EXPECT_GT(thin, 0);
   EXPECT_GE(thick, 3 * thin);
+}
+
+TEST(Png, DrawsTheLinesOfAChart) {
+  const std::vector<ChartSeries> series = {{"up", {0, 10}, {0, 10}}, {"level", {0, 10}, {2.5, 2.5}}};
+  const std::string svg = chart_svg(series);
+  const Image image(png_of_svg(svg, 2));
+  const auto lines = elements_of(svg.substr(svg.find("class=\"series\"")), "path");
+  const auto color_at = [&](double x, double y) {
+    return image.at(static_cast<int>(2 * x), static_cast<int>(2 * y));
+  };
+  double left = 0, low = 0, right = 0, high = 0, level = 0;
+  ASSERT_EQ(std::sscanf(attribute(lines[0], "d").c_str(), "M%lf %lfL%lf %lf", &left, &low, &right, &high), 4);
+  ASSERT_EQ(std::sscanf(attribute(lines[1], "d").c_str(), "M%*f %lf", &level), 1);
+  const Color first = color_at((left + right) / 2, (low + high) / 2);
+  const Color second = color_at(left + (right - left) * 0.71, level);
+  EXPECT_EQ(first, color_of_hex("#22468a")) << "half the way up";
+  EXPECT_EQ(second, color_of_hex("#e0701a"));
+  EXPECT_EQ(color_at(left + (right - left) * 0.71, (level + low) / 2), (Color{255, 255, 255})) << "paper between";
 }
 
 TEST(Png, RefusesWhatItCannotDraw) {

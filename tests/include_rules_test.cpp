@@ -109,13 +109,14 @@ constexpr Rule kMayInclude[] = {
 
 // Project files that must not be reached, not even through others.
 constexpr Rule kMustNotReach[] = {
-    {"^(src|include/saccade)/(io|heatmap|random)",
+    {"^(src|include/saccade)/(io|heatmap|chart|random)",
      "^include/saccade/(attention|linear|inspect|modules|reference|saccade)\\.h$|^src/(cpu/|params)"},
-    {"^(src|include/saccade)/reference", "^src/(cpu/|params|parallel)|^include/saccade/(modules|io|heatmap)\\.h$"},
-    {"^src/cpu/", "^include/saccade/(reference|modules|io|heatmap)\\.h$"},
+    {"^(src|include/saccade)/reference",
+     "^src/(cpu/|params|parallel)|^include/saccade/(modules|io|heatmap|chart)\\.h$"},
+    {"^src/cpu/", "^include/saccade/(reference|modules|io|heatmap|chart)\\.h$"},
     {"^(src|include/saccade)/(attention|decode|linear|layers|optim|inspect|cpu|rope|kv_cache)",
-     "^include/saccade/(reference|modules|io|heatmap)\\.h$"},
-    {"^(src|include/saccade)/(?!io|heatmap)", "^include/saccade/(io|heatmap)\\.h$"},
+     "^include/saccade/(reference|modules|io|heatmap|chart)\\.h$"},
+    {"^(src|include/saccade)/(?!io|heatmap|chart)", "^include/saccade/(io|heatmap|chart)\\.h$"},
 };
 
 // Headers from outside, and the only files that may include them.
@@ -218,6 +219,7 @@ TEST_P(BrokenIncludeRule, IsNoticed) {
   Tree tree{
       {"include/saccade/tensor.h", ""},
       {"include/saccade/attention.h", ""},
+      {"include/saccade/chart.h", ""},
       {"include/saccade/io.h", ""},
       {"include/saccade/reference.h", ""},
       {"src/params.h", ""},
@@ -257,6 +259,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Broken{"src/rope.cpp", "#include \"saccade/reference.h\"\n"},
                     Broken{"src/io/npy.cpp", "#include \"check.h\"\n"},  // which reaches attention.h
                     Broken{"src/heatmap.cpp", "#include \"saccade/attention.h\"\n"},
+                    Broken{"src/chart/chart.cpp", "#include \"saccade/attention.h\"\n"},
+                    Broken{"src/tensor.cpp", "#include \"saccade/chart.h\"\n"},
                     Broken{"src/random.cpp", "#include \"params.h\"\n"},
                     Broken{"src/tensor.cpp", "#include \"saccade/io.h\"\n"},
                     Broken{"src/attention.cpp", "#include <immintrin.h>\n"},

@@ -223,7 +223,8 @@ std::string heatmap_svg(const TensorView& weights, const HeatmapOptions& options
   GridLayout layout = grid_layout(input, options);
   const ColorBar bar = color_bar_of(layout, options);
   const double bar_x = layout.left + layout.grid_width() + kBarGap;
-  const Frame frame(options, pooling_note(layout.cells), bar_x + bar.width - kMargin);
+  const Frame frame({.title = options.title, .note = pooling_note(layout.cells), .caption = options.caption},
+                    bar_x + bar.width - kMargin);
   layout.top = frame.top() + kHeadroom;
 
   Svg svg;

@@ -229,7 +229,8 @@ std::string attention_lines_svg(const TensorView& weights, const HeatmapOptions&
   const auto across = static_cast<double>(layout.grid_columns);
   const Legend legend = legend_of(layout, options);
   const double panels_width = across * (layout.panel_width + kPanelGap) - kPanelGap;
-  const Frame frame(options, hidden_note(layout), std::max(panels_width, legend.width));
+  const Frame frame({.title = options.title, .note = hidden_note(layout), .caption = options.caption},
+                    std::max(panels_width, legend.width));
 
   Svg svg;
   double bottom = frame.top();

@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "heatmap/text.h"
+#include "heatmap/ticks.h"
 
 namespace saccade::picture {
 namespace {
@@ -118,14 +119,7 @@ std::vector<Scale::Tick> linear_ticks(const Scale& scale, int count) {
   if (!std::isfinite(range) || !std::isnormal(range / count)) {
     return {{0, concise(scale.low, 3)}, {1, concise(scale.high, 3)}};
   }
-  const double magnitude = std::pow(10.0, std::floor(std::log10(range / count)));
-  double step = magnitude * 10;
-  for (const double factor : {1.0, 2.0, 5.0}) {
-    if (range / (magnitude * factor) <= count) {
-      step = magnitude * factor;
-      break;
-    }
-  }
+  const double step = tick_step(range, count);
   std::vector<Scale::Tick> ticks;
   const double first = std::ceil(scale.low / step - 1e-9);
   for (int i = 0; i <= count; ++i) {

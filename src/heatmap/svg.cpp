@@ -129,13 +129,12 @@ std::int64_t columns_of_grid(std::int64_t panels, double shape, std::int64_t mos
   return best;
 }
 
-Frame::Frame(const HeatmapOptions& options, std::string note, double content_width)
-    : note_(std::move(note)), content_width_(content_width) {
-  const std::string title = cleaned(options.title);
+Frame::Frame(FrameText text, double content_width) : note_(std::move(text.note)), content_width_(content_width) {
+  const std::string title = cleaned(text.title);
   const double text_width = std::max(content_width, kNarrowest);
   title_ = wrapped(title, text_width, kMostTitleLines, measure_at(kTitleSize * kBoldStretch));
-  caption_ = wrapped(cleaned(options.caption), text_width, kMostCaptionLines, measure_at(kNoteSize));
-  description_ = title.empty() ? "Attention weights" : shortened(title, 300, measure_at(1));
+  caption_ = wrapped(cleaned(text.caption), text_width, kMostCaptionLines, measure_at(kNoteSize));
+  description_ = title.empty() ? std::string(text.kind) : shortened(title, 300, measure_at(1));
 }
 
 double Frame::top() const {

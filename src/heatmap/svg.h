@@ -1,11 +1,10 @@
 // Writing an SVG document, and what all pictures share: title, notes, caption.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "heatmap/matrix.h"
 
 namespace saccade::picture {
 
@@ -57,11 +56,19 @@ class Svg {
 /// few empty places.
 std::int64_t columns_of_grid(std::int64_t panels, double shape, std::int64_t most);
 
+/// The words around a picture, as they came.
+struct FrameText {
+  std::string_view title{};
+  std::string note{};  // a line under the title, already clean
+  std::string_view caption{};
+  std::string_view kind = "Attention weights";  // what a picture without a title is called
+};
+
 /// Title and note over a picture, caption under it.
 class Frame {
  public:
   /// For content that begins at the left margin and is this wide.
-  Frame(const HeatmapOptions& options, std::string note, double content_width);
+  Frame(FrameText text, double content_width);
 
   double top() const;  ///< where the content begins
   /// The document with title, note and caption added; the content ends at content_bottom.

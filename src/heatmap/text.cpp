@@ -108,10 +108,15 @@ constexpr std::array<std::uint16_t, 95> kAdvance = {
     667, 611, 278, 278, 278, 469, 556, 333, 556, 556, 500, 556, 556, 278,  556, 556, 222, 222, 500,
     222, 833, 556, 556, 556, 556, 333, 500, 278, 556, 500, 722, 500, 500,  500, 334, 260, 334, 584};
 
+bool is_superscript(std::string_view cluster) {
+  constexpr std::string_view kSuperscripts = "\u2070\u00B9\u00B2\u00B3\u2074\u2075\u2076\u2077\u2078\u2079\u207B";
+  return kSuperscripts.find(cluster) != std::string_view::npos;
+}
+
 double advance_of(const Cluster& cluster) {
   if (cluster.columns != 1) return cluster.columns * 0.5;
   const auto first = static_cast<std::uint8_t>(cluster.bytes.front());
-  if (first >= 0x80) return 0.6;
+  if (first >= 0x80) return is_superscript(cluster.bytes) ? 0.42 : 0.6;
   return kAdvance[first - 0x20u] / 1000.0 * kWiderFaces;
 }
 
