@@ -30,6 +30,7 @@ std::vector<bench::Section> all_sections() {
           bench::f16_section(),
           bench::backward_section(),
           bench::backward_options_section(),
+          bench::backward_long_section(),
           bench::decode_section(),
           bench::window_section(),
           bench::packed_section(),
@@ -116,7 +117,7 @@ void add_bench(CLI::App& app, Action& action) {
       ->add_flag_callback(
           "--backward",
           [arguments] {
-            arguments->only = {"backward", "backward-options"};
+            arguments->only = {"backward", "backward-options", "backward-long"};
           },
           "The sections of gradients only")
       ->excludes(only)

@@ -23,10 +23,13 @@ using Action = std::function<ExitCode()>;
 void add_bench(CLI::App& app, Action& action);
 void add_check(CLI::App& app, Action& action);
 void add_explain(CLI::App& app, Action& action);
+void add_explain_model(CLI::App& app, Action& action);
+void add_generate(CLI::App& app, Action& action);
 void add_heatmap(CLI::App& app, Action& action);
 void add_info(CLI::App& app, Action& action);
 void add_inspect(CLI::App& app, Action& action);
 void add_run(CLI::App& app, Action& action);
 void add_tour(CLI::App& app, Action& action);
+void add_train(CLI::App& app, Action& action);
 
 }  // namespace saccade::cli

@@ -61,6 +61,9 @@ int main(int argc, char** argv) {
   add_run(app, action);
   add_inspect(app, action);
   add_heatmap(app, action);
+  add_train(app, action);
+  add_generate(app, action);
+  add_explain_model(app, action);
   add_bench(app, action);
   add_check(app, action);
   add_info(app, action);

@@ -8,16 +8,40 @@
 
 namespace saccade::cli {
 
-ProgressBar::ProgressBar(std::int64_t total) : is_terminal_(::isatty(STDERR_FILENO) != 0), total_(total) {}
+namespace {
+
+/// "512 of 1000, 12 s left, no failure"
+std::string progress_text(const Progress& progress, const std::string& remark) {
+  const std::int64_t made = progress.done - progress.done_before, left = progress.total - progress.done;
+  const std::string time = made > 0 ? fmt::format(", {:.0f} s left", progress.seconds * static_cast<double>(left) /
+                                                                         static_cast<double>(made))
+                                    : "";
+  return fmt::format("{} of {}{}, {}", progress.done, progress.total, time, remark);
+}
+
+}  // namespace
+
+ProgressBar::ProgressBar(std::int64_t total, std::int64_t done_before)
+    : is_terminal_(::isatty(STDERR_FILENO) != 0), total_(total), done_before_(done_before) {}
+
+Progress ProgressBar::progress_at(std::int64_t done) const {
+  return {.done = done,
+          .total = total_,
+          .done_before = done_before_,
+          .seconds = std::chrono::duration<double>(Clock::now() - start_).count()};
+}
 
 void ProgressBar::show(std::int64_t done, const std::string& remark) {
   const Clock::time_point now = Clock::now();
   if (!is_terminal_ || now - drawn_ < std::chrono::milliseconds(100)) return;
   drawn_ = now;
   is_shown_ = true;
-  const double seconds = std::chrono::duration<double>(now - start_).count();
-  std::fputs(("\r\x1b[K" + progress_line(done, total_, seconds, remark)).c_str(), stderr);
+  std::fputs(("\r\x1b[K" + progress_line(progress_at(done), remark)).c_str(), stderr);
   std::fflush(stderr);
+}
+
+std::string ProgressBar::plain(std::int64_t done, const std::string& remark) const {
+  return progress_text(progress_at(done), remark);
 }
 
 void ProgressBar::hide() {
@@ -27,15 +51,15 @@ void ProgressBar::hide() {
   is_shown_ = false;
 }
 
-std::string progress_line(std::int64_t done, std::int64_t total, double seconds, const std::string& remark) {
+std::string progress_line(const Progress& progress, const std::string& remark) {
   constexpr std::size_t kWidth = 24;
-  const double share = total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 1.0;
+  const double share =
+      progress.total > 0 ? static_cast<double>(progress.done) / static_cast<double>(progress.total) : 1.0;
   const std::size_t filled = std::min(static_cast<std::size_t>(share * kWidth), kWidth);
   std::string bar(filled, '=');
   if (filled < kWidth) bar += '>';
   bar.resize(kWidth, ' ');
-  const std::string left = done > 0 ? fmt::format(", {:.0f} s left", seconds / share - seconds) : "";
-  return fmt::format("[{}] {} of {}{}, {}", bar, done, total, left, remark);
+  return fmt::format("[{}] {}", bar, progress_text(progress, remark));
 }
 
 }  // namespace saccade::cli

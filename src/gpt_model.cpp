@@ -82,6 +82,7 @@ Tensor positions(std::int64_t seqlen) {
 
 TransformerBlock::TransformerBlock(const GPTModelOptions& options)
     : Module("TransformerBlock"),
+      attention_only_(options.attention_only),
       att_(attention_options(options)),
       ff_(options.d_model, hidden_of(options)),
       norm1_(options.d_model),
@@ -90,15 +91,13 @@ TransformerBlock::TransformerBlock(const GPTModelOptions& options)
       drop_ff_(options.dropout) {}
 
 TransformerBlock::TransformerBlock(const GPTModelOptions& options, TorchGenerator& generator)
-    : Module("TransformerBlock"),
-      att_(attention_options(options), generator),
-      ff_(options.d_model, hidden_of(options), generator),
-      norm1_(options.d_model),
-      norm2_(options.d_model),
-      drop_att_(options.dropout),
-      drop_ff_(options.dropout) {}
+    : TransformerBlock(options) {
+  att_ = MultiHeadAttention(attention_options(options), generator);
+  if (!attention_only_) ff_ = FeedForward(options.d_model, hidden_of(options), generator);
+}
 
 std::vector<Module::Part> TransformerBlock::parts() {
+  if (attention_only_) return {{"att", att_}, {"norm1", norm1_}, {"drop_att", drop_att_}};
   return {{"att", att_},           {"ff", ff_},          {"norm1", norm1_}, {"norm2", norm2_},
           {"drop_att", drop_att_}, {"drop_ff", drop_ff_}};
 }
@@ -112,14 +111,15 @@ Tensor TransformerBlock::forward(const TensorView& x, Tensor* weights) {
   if (weights) *weights = std::move(attended.weights);
   Tensor stream = drop_att_.forward(attended.output);
   add_to(stream, Tensor::copy_of(x));
+  if (attention_only_) return stream;
   Tensor result = drop_ff_.forward(ff_.forward(norm2_.forward(stream)));
   add_to(result, stream);
   return result;
 }
 
 Tensor TransformerBlock::backward(const TensorView& dout) {
-  Tensor dstream = norm2_.backward(ff_.backward(drop_ff_.backward(dout)));
-  add_to(dstream, Tensor::copy_of(dout));
+  Tensor dstream = Tensor::copy_of(dout);
+  if (!attention_only_) add_to(dstream, norm2_.backward(ff_.backward(drop_ff_.backward(dout))));
   Tensor dx = norm1_.backward(att_.backward(drop_att_.backward(dstream)).x);
   add_to(dx, dstream);
   return dx;
@@ -143,21 +143,25 @@ GPTModel::GPTModel(const GPTModelOptions& options, TorchGenerator& generator) : 
   pos_emb_ = Embedding(options.context_length, options.d_model, generator);
   for (TransformerBlock& block : trf_blocks_) block = TransformerBlock(options, generator);
   out_head_ = Linear(options.d_model, options.vocab_size, generator, false);
-  if (options.init == GPTInitialization::gpt2) draw_as_gpt2(generator);
+  if (options.init == GPTInitialization::sinusoidal) make_embeddings_sinusoidal();
   seed_dropout(TorchGenerator(generator).next64());
 }
 
-void GPTModel::draw_as_gpt2(TorchGenerator& generator) {
-  const double usual = 0.02, residual = usual / std::sqrt(2.0 * static_cast<double>(options_.num_layers));
+void GPTModel::make_embeddings_sinusoidal() {
+  constexpr double kSize = 0.2;
   for (const NamedParameter& parameter : parameters()) {
-    const std::string& name = parameter.name;
-    const bool joins_the_stream = name.ends_with("out_proj.weight") || name.ends_with("layers.2.weight");
-    if (name.ends_with(".bias")) {
-      std::fill_n(parameter.value.as<float>(), parameter.value.size(), 0.0f);
-    } else if (name.ends_with(".weight")) {
-      const auto dims = parameter.value.dims();
-      copy(generator.normal(Shape(dims.begin(), dims.end()), 0.0, joins_the_stream ? residual : usual),
-           parameter.value);
+    float* const values = parameter.value.as<float>();
+    if (parameter.name == "tok_emb.weight") {
+      for (std::int64_t i = 0; i < parameter.value.size(); ++i) values[i] *= static_cast<float>(kSize);
+    }
+    if (parameter.name != "pos_emb.weight") continue;
+    for (std::int64_t position = 0; position < options_.context_length; ++position) {
+      for (std::int64_t i = 0; i < options_.d_model; ++i) {
+        const double exponent = static_cast<double>(i / 2 * 2) / static_cast<double>(options_.d_model);
+        const double angle = static_cast<double>(position) * std::pow(10000.0, -exponent);
+        values[position * options_.d_model + i] =
+            static_cast<float>(kSize * (i % 2 == 0 ? std::sin(angle) : std::cos(angle)));
+      }
     }
   }
 }
@@ -223,14 +227,16 @@ std::unique_ptr<GPTModel> gpt_model_from_state_dict(const StateDict& state, std:
   const Tensor& tokens = matrix("tok_emb.weight");
   std::int64_t num_layers = 0;
   while (state.contains("trf_blocks." + std::to_string(num_layers) + ".att.W_query.weight")) ++num_layers;
-  auto model =
-      std::make_unique<GPTModel>(GPTModelOptions{.vocab_size = tokens.shape(0),
-                                                 .context_length = matrix("pos_emb.weight").shape(0),
-                                                 .d_model = tokens.shape(1),
-                                                 .num_layers = num_layers,
-                                                 .num_heads = num_heads,
-                                                 .d_hidden = matrix("trf_blocks.0.ff.layers.0.weight").shape(0),
-                                                 .qkv_bias = state.contains("trf_blocks.0.att.W_query.bias")});
+  const bool attention_only = !state.contains("trf_blocks.0.ff.layers.0.weight");
+  auto model = std::make_unique<GPTModel>(
+      GPTModelOptions{.vocab_size = tokens.shape(0),
+                      .context_length = matrix("pos_emb.weight").shape(0),
+                      .d_model = tokens.shape(1),
+                      .num_layers = num_layers,
+                      .num_heads = num_heads,
+                      .d_hidden = attention_only ? 0 : matrix("trf_blocks.0.ff.layers.0.weight").shape(0),
+                      .attention_only = attention_only,
+                      .qkv_bias = state.contains("trf_blocks.0.att.W_query.bias")});
   model->load_state_dict(state);
   model->eval();
   return model;

@@ -43,9 +43,13 @@ Tensor induction_scores(const TensorView& weights, const TensorView& tokens) {
   return mean_weights(weights, [&](std::int64_t b, std::int64_t i) -> std::int64_t {
     const TensorView row = tokens.select(0, b);
     const auto token = [&](std::int64_t at) { return row.as<std::int64_t>()[at * row.strides[0]]; };
-    for (std::int64_t earlier = i; earlier-- > 0;)
-      if (token(earlier) == token(i)) return earlier + 1;
-    return -1;
+    std::int64_t follower = -1;
+    for (std::int64_t earlier = 0; earlier < i; ++earlier) {
+      if (token(earlier) != token(i)) continue;
+      if (follower >= 0) return -1;
+      follower = earlier + 1;
+    }
+    return follower;
   });
 }
 

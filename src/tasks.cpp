@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
+#include <map>
 #include <numeric>
 #include <utility>
 
@@ -45,6 +47,43 @@ const unsigned char* bytes_of(std::string_view text) {
   return reinterpret_cast<const unsigned char*>(text.data());
 }
 
+/// Draws tokens of the vocabulary, none of them twice.
+class FreshTokens {
+ public:
+  FreshTokens(TorchGenerator& generator, std::vector<std::int64_t>& tokens)
+      : generator_(generator), tokens_(tokens) {}
+
+  std::int64_t operator()() {
+    const std::int64_t at = used_ + draw(generator_, std::ssize(tokens_) - used_);
+    std::swap(tokens_[static_cast<std::size_t>(used_)], tokens_[static_cast<std::size_t>(at)]);
+    return tokens_[static_cast<std::size_t>(used_++)];
+  }
+  std::vector<std::int64_t> operator()(std::int64_t count) {
+    std::vector<std::int64_t> result(static_cast<std::size_t>(count));
+    std::ranges::generate(result, std::ref(*this));
+    return result;
+  }
+
+ private:
+  TorchGenerator& generator_;
+  std::vector<std::int64_t>& tokens_;  // in any order
+  std::int64_t used_ = 0;
+};
+
+/// A piece of a sequence in which a segment alternates with other tokens.
+std::vector<std::int64_t> repetitive_sequence(TorchGenerator& generator, FreshTokens fresh, std::int64_t length) {
+  const std::int64_t longest = length / 4;
+  const std::vector<std::int64_t> segment = fresh(2 + draw(generator, longest - 1));
+  std::vector<std::int64_t> all;
+  while (std::ssize(all) < length + 2 * longest) {
+    const std::vector<std::int64_t> between = fresh(draw(generator, longest + 1));
+    all.insert(all.end(), between.begin(), between.end());
+    all.insert(all.end(), segment.begin(), segment.end());
+  }
+  const auto begin = all.begin() + draw(generator, 2 * longest);
+  return {begin, begin + length};
+}
+
 }  // namespace
 
 // ---- InductionTask -------------------------------------------------------------------------------------------
@@ -60,30 +99,26 @@ std::string InductionTask::description() const {
 TokenBatch InductionTask::batch(std::uint64_t seed, std::int64_t batch_size, std::int64_t seqlen) const {
   constexpr const char* kName = "InductionTask";
   check_sizes(kName, batch_size, seqlen);
-  if (seqlen < 7 || seqlen > vocab_size_ - 1)
-    refuse(kName, "seqlen must be from 7 to vocab_size - 1 = ", vocab_size_ - 1, ", got ", seqlen);
+  if (seqlen < 7 || seqlen > vocab_size_ / 2)
+    refuse(kName, "seqlen must be from 7 to vocab_size / 2 = ", vocab_size_ / 2, ", got ", seqlen);
   TorchGenerator generator(derived_seed(seed, 0));
-  const std::int64_t length = seqlen + 1;
   TokenBatch batch = empty_batch(batch_size, seqlen);
   batch.repeated = Tensor(DType::boolean, {batch_size, seqlen});
   batch.unseen = Tensor(DType::boolean, {batch_size, seqlen});
   std::vector<std::int64_t> tokens(static_cast<std::size_t>(vocab_size_));
   std::iota(tokens.begin(), tokens.end(), 0);
   for (std::int64_t row = 0; row < batch_size; ++row) {
-    const std::int64_t shortest = std::max<std::int64_t>(2, length / 8);
-    const std::int64_t segment = shortest + draw(generator, length / 3 - shortest + 1);
-    const std::int64_t first = draw(generator, length - 2 * segment + 1);
-    const std::int64_t second = first + segment + draw(generator, length - first - 2 * segment + 1);
-    for (std::int64_t i = 0; i < length; ++i)  // the first `length` tokens of a random order
-      std::swap(tokens[static_cast<std::size_t>(i)],
-                tokens[static_cast<std::size_t>(i + draw(generator, vocab_size_ - i))]);
-    std::vector<std::int64_t> sequence(tokens.begin(), tokens.begin() + length);
-    std::copy_n(sequence.begin() + first, segment, sequence.begin() + second);
+    const std::vector<std::int64_t> sequence =
+        repetitive_sequence(generator, FreshTokens(generator, tokens), seqlen + 1);
     fill_row(batch, row, sequence.data());
+    std::map<std::int64_t, std::int64_t> follower;  // of each token so far; -1 where none has followed yet
     for (std::int64_t i = 0; i < seqlen; ++i) {
-      const std::int64_t target = i + 1;
-      batch.repeated.at<bool>(row, i) = target > second && target < second + segment;
-      batch.unseen.at<bool>(row, i) = target < second || target >= second + segment;
+      const std::int64_t token = sequence[static_cast<std::size_t>(i)];
+      const std::int64_t target = sequence[static_cast<std::size_t>(i + 1)];
+      std::int64_t& known = follower.try_emplace(token, -1).first->second;
+      batch.repeated.at<bool>(row, i) = known == target;
+      batch.unseen.at<bool>(row, i) = !follower.contains(target);
+      known = target;
     }
   }
   return batch;

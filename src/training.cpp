@@ -143,6 +143,7 @@ std::string Trainer::description() const {
   add("num_layers", whole(m.num_layers));
   add("num_heads", whole(m.num_heads));
   add("d_hidden", whole(m.d_hidden));
+  add("attention_only", whole(m.attention_only));
   add("dropout", exact(m.dropout));
   add("qkv_bias", whole(m.qkv_bias));
   add("init", whole(static_cast<int>(m.init)));

@@ -164,26 +164,66 @@ TEST(GPTModel, AttentionWeightsAreThoseOfEvaluation) {
   }
 }
 
-TEST(GPTModel, GPT2sInitialisationIsNarrow) {
-  GPTModelOptions options{.vocab_size = 200, .context_length = 64, .d_model = 64, .num_layers = 2, .num_heads = 4};
-  options.init = GPTInitialization::gpt2;
+TEST(GPTModel, SinusoidalEmbeddingsAreSmall) {
+  GPTModelOptions options = kOptions;
+  TorchGenerator generator(1), again(1);
+  const StateDict torch = GPTModel(options, generator).state_dict();
+  options.init = GPTInitialization::sinusoidal;
+  const StateDict sinusoidal = GPTModel(options, again).state_dict();
+  for (const auto& [name, value] : sinusoidal) {
+    const auto values = value.values<float>(), drawn = torch.at(name).values<float>();
+    if (name == "pos_emb.weight") {
+      for (const std::int64_t position : {0, 1, 6}) {
+        const auto at = static_cast<double>(position);
+        EXPECT_FLOAT_EQ(value.at<float>(position, 0), static_cast<float>(0.2 * std::sin(at)));
+        EXPECT_FLOAT_EQ(value.at<float>(position, 1), static_cast<float>(0.2 * std::cos(at)));
+        EXPECT_FLOAT_EQ(value.at<float>(position, 10),
+                        static_cast<float>(0.2 * std::sin(at * std::pow(10000.0, -10.0 / 12))));
+      }
+    } else if (name == "tok_emb.weight") {
+      for (std::size_t i = 0; i < values.size(); ++i) EXPECT_FLOAT_EQ(values[i], 0.2f * drawn[i]);
+    } else {
+      EXPECT_TRUE(std::ranges::equal(values, drawn)) << name;
+    }
+  }
+}
+
+TEST(GPTModel, AttentionOnlyBlocksAreTheHalfWithAttention) {
+  GPTModelOptions options = kOptions;
+  options.attention_only = true;
   TorchGenerator generator(1);
   GPTModel model(options, generator);
-  for (const NamedParameter& parameter : model.parameters()) {
-    const auto n = static_cast<double>(parameter.value.size());
-    double squares = 0.0;
-    for (std::int64_t i = 0; i < parameter.value.size(); ++i)
-      squares += std::pow(static_cast<double>(parameter.value.as<float>()[i]), 2);
-    const double deviation = std::sqrt(squares / n);
-    const bool residual =
-        parameter.name.ends_with("out_proj.weight") || parameter.name.ends_with("layers.2.weight");
-    const double expected = parameter.name.ends_with("scale")                                       ? 1.0
-                            : parameter.name.ends_with("shift") || parameter.name.ends_with("bias") ? 0.0
-                            : residual                                                              ? 0.01
-                                                                                                    : 0.02;
-    // Four standard deviations of an estimate from n numbers.
-    EXPECT_NEAR(deviation, expected, 4 * expected / std::sqrt(2 * n)) << parameter.name;
+  StateDict state = model.state_dict();
+  for (const auto& [name, value] : state)
+    EXPECT_THAT(name, testing::Not(testing::AnyOf(HasSubstr("ff"), HasSubstr("norm2"))));
+  const auto loaded = gpt_model_from_state_dict(state, 3);
+  EXPECT_TRUE(loaded->options().attention_only);
+
+  // A whole block whose feed-forward layers give 0.
+  GPTModel whole(kOptions);
+  for (const auto& [name, value] : whole.state_dict()) {
+    if (state.contains(name)) continue;
+    state[name] = value;
   }
+  whole.load_state_dict(state);
+  whole.eval();
+  const Tensor tokens = some_tokens({2, 7});
+  const Tensor expected = whole.forward(tokens);
+  EXPECT_TRUE(std::ranges::equal(loaded->forward(tokens).values<float>(), expected.values<float>()));
+  Tensor logits = model.forward(tokens);
+  cross_entropy(logits, tokens, {.dlogits = logits});
+  model.backward(logits);
+  whole.train();
+  Tensor whole_logits = whole.forward(tokens);
+  cross_entropy(whole_logits, tokens, {.dlogits = whole_logits});
+  whole.backward(whole_logits);
+  std::map<std::string, Tensor> gradients;
+  for (const NamedParameter& parameter : whole.parameters())
+    gradients[parameter.name] = Tensor::copy_of(parameter.gradient);
+  for (const NamedParameter& parameter : model.parameters())
+    EXPECT_TRUE(std::ranges::equal(Tensor::copy_of(parameter.gradient).values<float>(),
+                                   gradients.at(parameter.name).values<float>()))
+        << parameter.name;
 }
 
 TEST(GPTModel, ComesBackFromACheckpoint) {

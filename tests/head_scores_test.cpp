@@ -25,11 +25,11 @@ TEST(HeadScores, PreviousTokenIsTheMeanOverAllQueriesButTheFirst) {
   EXPECT_DOUBLE_EQ(scores.at<double>(1), 0.5 / 4);  // query 2 alone has key 1 before it
 }
 
-TEST(HeadScores, InductionLooksBehindTheLastEarlierOccurrence) {
-  // 7 occurs again at 2 and at 4: what followed is key 1, then key 3.
-  const Tensor tokens = Tensor::of<std::int64_t>({{7, 8, 7, 9, 7}});
+TEST(HeadScores, InductionLooksBehindTheOneEarlierOccurrence) {
+  // 7 occurs again at 2: what followed is key 1. At 4 it has occurred twice; 8 occurs again at 3: key 2.
+  const Tensor tokens = Tensor::of<std::int64_t>({{7, 8, 7, 8, 7}});
   const Tensor scores = induction_scores(weights(), tokens);
-  EXPECT_DOUBLE_EQ(scores.at<double>(0), (0.75 + 0.75) / 2);  // keys 1 and 3 are the previous ones here
+  EXPECT_DOUBLE_EQ(scores.at<double>(0), (0.75 + 0.75) / 2);  // the previous ones here
   EXPECT_DOUBLE_EQ(scores.at<double>(1), (0.5 + 0.0) / 2);
 }
 

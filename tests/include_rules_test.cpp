@@ -104,7 +104,10 @@ constexpr Rule kMayInclude[] = {
      "^(include/saccade/(layers|module|linear|random|tensor|dtype)\\.h$|"
      "src/(layers/|(check|parallel|cpu/kernels)\\.h$))"},
     {"^src/optim", "^(include/saccade/(optim|module|tensor|dtype)\\.h$|src/(check|parallel|cpu/kernels)\\.h$)"},
-    {"^src/modules", "^(include/saccade/(modules|attention|linear|random|tensor|dtype)\\.h$|src/(modules|check))"},
+    {"^src/(module|gpt_model|tasks|head_scores|sampling|training)\\.cpp$",
+     "^(include/saccade/(?!reference|io|heatmap)|src/check\\.h$)"},
+    {"^src/modules",
+     "^(include/saccade/(module|modules|attention|backward|linear|random|tensor|dtype)\\.h$|src/(modules|check))"},
 };
 
 // Project files that must not be reached, not even through others.

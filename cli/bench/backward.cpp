@@ -131,4 +131,21 @@ Section backward_options_section() {
   return section;
 }
 
+Section backward_long_section() {
+  Section section{"backward-long", "backward of one long head, f32", {"MiB beside the tensors"}, {}};
+  section.items.push_back([](const Conditions& conditions) {
+    const Size size{1, 65536, 64, false};
+    TimedGradients timed(size);
+    const int threads = conditions.threads.back();
+    double seconds = 0.0;
+    const double extra = extra_memory([&] { seconds = seconds_of([&] { timed.run(threads); }); });
+    return std::vector<Line>{{"heads 1, seqlen 65536, head_dim 64",
+                              threads,
+                              seconds,
+                              {{"extra_mebibytes", extra / (1 << 20), 1}},
+                              timed.agrees()}};
+  });
+  return section;
+}
+
 }  // namespace saccade::cli::bench

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <numeric>
 
 #include "agreement.h"
@@ -118,17 +117,6 @@ std::vector<Line> measure_packed(const Conditions& conditions) {
 
 // ---- A million tokens ----------------------------------------------------------------------------------------
 
-/// A line of /proc/self/status in bytes, "VmRSS" (memory held now) or "VmHWM" (the most so far); 0 where the
-/// system does not tell.
-double memory(const std::string& name) {
-  std::ifstream status("/proc/self/status");
-  for (std::string word; status >> word;) {
-    double kibibytes = 0.0;
-    if (word == name + ":" && status >> kibibytes) return kibibytes * 1024;
-  }
-  return 0.0;
-}
-
 /// Numbers that repeat after 4096 rows, made without memory besides.
 Tensor repeated(const Shape& shape, std::uint64_t seed) {
   Tensor tensor(DType::f32, shape);
@@ -143,14 +131,11 @@ std::vector<Line> measure_long(const Conditions& conditions) {
   constexpr std::int64_t kSeqlen = 1 << 20, kWindow = 1024;
   const int threads = conditions.threads.back();
   const AttentionOptions options{.window_left = kWindow, .window_right = 0, .num_threads = threads};
-  release_workspaces();
   const Shape shape{1, 1, kSeqlen, 64};
   const Tensor q = repeated(shape, 1), k = repeated(shape, 2), v = repeated(shape, 3);
   Tensor o = repeated(shape, 4);
-  const double before = memory("VmRSS");
-  const double seconds = seconds_of([&] { attention(q, k, v, o, options); });
-  // No less than the call took: four tensors of 256 MiB are more than anything else here holds.
-  const double extra = memory("VmHWM") - before;
+  double seconds = 0.0;
+  const double extra = extra_memory([&] { seconds = seconds_of([&] { attention(q, k, v, o, options); }); });
   return {{fmt::format("seqlen {}, head_dim 64, window ({}, 0)", kSeqlen, kWindow),
            threads,
            seconds,

@@ -1,8 +1,26 @@
 #include "measure.h"
 
+#include <saccade/cpu.h>
+
 #include <algorithm>
+#include <fstream>
+#include <string>
 
 namespace saccade::cli::bench {
+namespace {
+
+/// A line of /proc/self/status in bytes, "VmRSS" (memory held now) or "VmHWM" (the most so far); 0 where the
+/// system does not tell.
+double memory(const std::string& name) {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    double kibibytes = 0.0;
+    if (word == name + ":" && status >> kibibytes) return kibibytes * 1024;
+  }
+  return 0.0;
+}
+
+}  // namespace
 
 Timing measure(const Effort& effort, const std::function<void()>& work, const std::function<double()>& yardstick) {
   constexpr std::size_t kMost = 200;
@@ -16,6 +34,14 @@ Timing measure(const Effort& effort, const std::function<void()>& work, const st
     shares.push_back(limit / seconds.back());
   }
   return {median(seconds), median(shares)};
+}
+
+double extra_memory(const std::function<void()>& work) {
+  release_workspaces();
+  std::ofstream("/proc/self/clear_refs") << "5";  // the most so far is what is held now: proc(5)
+  const double before = memory("VmRSS");
+  work();
+  return memory("VmHWM") - before;
 }
 
 double median(std::vector<double> values) {

@@ -33,6 +33,10 @@ double seconds_of(const Work& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+/// The most memory in bytes that the process held during a call beyond what it held before, by /proc/self; 0 where
+/// the system does not tell. Workspaces that earlier calls left are released first.
+double extra_memory(const std::function<void()>& work);
+
 /// The middle one; of an even number the upper one of the two. There has to be one.
 double median(std::vector<double> values);
 

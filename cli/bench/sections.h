@@ -14,6 +14,7 @@ Section f16_section();
 // backward.cpp: the same of gradients, and what options add to them.
 Section backward_section();
 Section backward_options_section();
+Section backward_long_section();
 
 // decode.cpp: share of the bandwidth of memory.
 Section decode_section();

@@ -16,9 +16,10 @@ namespace saccade {
 /// How a new GPTModel draws its parameters.
 enum class GPTInitialization : std::uint8_t {
   torch,  ///< each layer as PyTorch makes it: what the published class does after torch.manual_seed
-  /// GPT-2's (Radford et al. 2019, section 2.3): normal with standard deviation 0.02, biases 0; layers that are
-  /// added to the residual stream divided by sqrt(2 * num_layers)
-  gpt2,
+  /// The same with embeddings of a fifth of the size, those of positions as sinusoids (Vaswani et al. 2017,
+  /// arXiv:1706.03762, section 3.5): what attention brings then counts beside the token itself, and which token is
+  /// the neighbour need not be learnt place by place. Small models learn to look back several times as fast.
+  sinusoidal,
 };
 
 struct GPTModelOptions {
@@ -28,13 +29,17 @@ struct GPTModelOptions {
   std::int64_t num_layers = 1;
   std::int64_t num_heads = 1;  ///< a divisor of d_model
   std::int64_t d_hidden = 0;   ///< of the feed-forward layers; 0: 4 * d_model
-  double dropout = 0.0;        ///< of embeddings, attention weights and what joins the residual stream
+  /// Blocks without feed-forward layers, in which nothing but attention can bring anything about (Elhage et al.: A
+  /// mathematical framework for transformer circuits. 2021).
+  bool attention_only = false;
+  double dropout = 0.0;  ///< of embeddings, attention weights and what joins the residual stream
   bool qkv_bias = false;
   GPTInitialization init = GPTInitialization::torch;
 };
 
 /// x + dropout(att(norm1(x))), and then x + dropout(ff(norm2(x))): the published TransformerBlock, with parameters
-/// att.W_query.weight ..., ff.layers.0.weight ..., norm1.scale, norm1.shift, norm2.scale, norm2.shift.
+/// att.W_query.weight ..., ff.layers.0.weight ..., norm1.scale, norm1.shift, norm2.scale, norm2.shift. With
+/// attention_only the second half, its layers and norm2 are not there.
 class TransformerBlock final : public Module {
  public:
   /// Parameters of zeros, scales of ones. Throws std::invalid_argument as the layers do.
@@ -54,6 +59,7 @@ class TransformerBlock final : public Module {
   std::vector<Part> parts() override;
   Tensor forward(const TensorView& x, Tensor* weights);
 
+  bool attention_only_;
   MultiHeadAttention att_;
   FeedForward ff_;
   LayerNorm norm1_, norm2_;
@@ -88,7 +94,7 @@ class GPTModel final : public Module {
  private:
   std::vector<Part> parts() override;
   Tensor embed(const TensorView& tokens);
-  void draw_as_gpt2(TorchGenerator& generator);
+  void make_embeddings_sinusoidal();
 
   GPTModelOptions options_;
   Embedding tok_emb_, pos_emb_;

@@ -14,8 +14,9 @@ namespace saccade {
 struct TokenBatch {
   Tensor inputs;   ///< i64 [batch, seqlen]
   Tensor targets;  ///< i64 [batch, seqlen]: the token after each of the inputs
-  /// bool [batch, seqlen], for tasks in which some targets follow from what came before and others are random;
-  /// else empty. A target can be neither: where a repetition begins.
+  /// bool [batch, seqlen], for tasks in which some targets follow from what came before (the last time that the
+  /// present token occurred they came next, too) and others are new; else empty. A target can be neither: where a
+  /// repetition begins.
   Tensor repeated, unseen;
 };
 
@@ -32,13 +33,13 @@ class TrainingTask {
   virtual TokenBatch batch(std::uint64_t seed, std::int64_t batch_size, std::int64_t seqlen) const = 0;
 };
 
-/// Random tokens in which a segment of random length comes again at a random distance: nothing but looking for the
-/// earlier occurrence of the present token, and at what followed it, tells what comes next. (Olsson et al.:
-/// In-context learning and induction heads. 2022, arXiv:2209.11895.)
+/// Random tokens in which a segment of random length comes again at random distances: nothing but
+/// looking for the earlier occurrence of the present token, and at what followed it, tells what comes next.
+/// (Olsson et al.: In-context learning and induction heads. 2022, arXiv:2209.11895.)
 ///
-/// A sequence of n = seqlen + 1 tokens has a segment of n/8 to n/3 tokens (at least 2) at a random place, and
-/// again at a random later one; all other tokens, and those of the segment among each other, are different, so
-/// that an earlier occurrence is never there by chance.
+/// A sequence of n = seqlen + 1 tokens is cut at a random place out of a longer one, in which a segment of 2 to
+/// n/4 tokens alternates with 0 to n/4 other ones. All tokens but those that repeat are different, so that none
+/// occurs again by chance.
 class InductionTask final : public TrainingTask {
  public:
   /// Throws std::invalid_argument for a vocab_size below 2.
@@ -46,7 +47,7 @@ class InductionTask final : public TrainingTask {
 
   std::int64_t vocab_size() const override { return vocab_size_; }
   std::string description() const override;
-  /// seqlen from 7 to vocab_size - 1.
+  /// seqlen from 7 to vocab_size / 2.
   TokenBatch batch(std::uint64_t seed, std::int64_t batch_size, std::int64_t seqlen) const override;
 
  private:

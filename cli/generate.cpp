@@ -1,0 +1,78 @@
+// saccade generate: a trained model continues a text.
+#include <fmt/format.h>
+#include <saccade/sampling.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <iostream>
+#include <iterator>
+#include <memory>
+
+#include "commands.h"
+#include "common.h"
+#include "model_file.h"
+
+namespace saccade::cli {
+namespace {
+
+struct GenerateArguments {
+  std::string model;
+  std::string prompt;
+  std::optional<std::int64_t> count, top_k, seed;
+  std::optional<double> temperature;
+};
+
+std::string prompt_text(const std::string& prompt) {
+  if (prompt != "-") return prompt;
+  return {std::istreambuf_iterator<char>(std::cin), {}};
+}
+
+ExitCode generate(const GenerateArguments& arguments) {
+  const SavedModel saved = load_model(arguments.model);
+  const std::string prompt = prompt_text(arguments.prompt);
+  std::vector<std::int64_t> tokens = saved.tokens_of(prompt, "--prompt");
+  TokenSampler sampler(*saved.model, {.temperature = arguments.temperature.value_or(1.0),
+                                      .top_k = arguments.top_k.value_or(0),
+                                      .seed = static_cast<std::uint64_t>(arguments.seed.value_or(0))});
+  const auto print = [](const std::string& text) {
+    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size())
+      throw std::runtime_error("standard output could not be written");
+    std::fflush(stdout);
+  };
+  for (const std::int64_t token : tokens) print(saved.text_of(token));
+  for (std::int64_t i = 0; i < arguments.count.value_or(200); ++i) {
+    tokens.push_back(sampler.next(tokens));
+    print(saved.text_of(tokens.back()));
+  }
+  print("\n");
+  return kGood;
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand("generate", "Continue a text with a trained model");
+  const auto arguments = std::make_shared<GenerateArguments>();
+  command->add_option("--model", arguments->model, "The folder of a training run, or its model.safetensors")
+      ->type_name("DIR|FILE")
+      ->required();
+  command
+      ->add_option("--prompt", arguments->prompt,
+                   "What to continue; - reads standard input. For a model of the induction task: numbers")
+      ->type_name("TEXT")
+      ->required();
+  add_integer(*command, "--tokens", arguments->count, "How many tokens to add [200]", 0);
+  add_number(*command, "--temperature", arguments->temperature,
+             "0: always the most likely token; 1: as the model has learnt [1]");
+  add_integer(*command, "--top-k", arguments->top_k, "Draw from the k most likely tokens only; 0: from all [0]",
+              0);
+  add_integer(*command, "--seed", arguments->seed, "Another seed draws other tokens [0]", 0);
+  command->footer(
+      "Prompt and continuation go to standard output as the model makes them.\n\n"
+      "Examples:\n"
+      "  saccade generate --model licences --prompt 'You may ' --temperature 0.7\n"
+      "  saccade generate --model induction --prompt '5 17 99 3 42 17 99' --tokens 2 --temperature 0");
+  command->callback([=, &action] { action = [=] { return generate(*arguments); }; });
+}
+
+}  // namespace saccade::cli

@@ -1,0 +1,40 @@
+// What the heads of a model do on some tokens: as numbers and as a picture.
+#pragma once
+
+#include <saccade/gpt_model.h>
+#include <saccade/heatmap.h>
+#include <saccade/tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "../common.h"
+#include "../terminal.h"
+
+namespace saccade::cli {
+
+/// The weights of every layer and head on one batch of tokens, and what they say.
+class HeadReport {
+ public:
+  /// tokens: i64 [batch, seqlen].
+  HeadReport(GPTModel& model, const TensorView& tokens);
+
+  /// One row a head: its scores (head_scores.h), the best ones marked.
+  std::string table(const Terminal& terminal) const;
+  /// [{"layer": 0, "head": 0, "previous_token": 0.98, "induction": 0.01}, ...]
+  Json to_json() const;
+
+  /// The largest induction score among the heads of a layer; NaN where no token occurs twice.
+  double best_induction(std::int64_t layer) const;
+
+  /// The heads of all layers on the first entry of the batch, [layers * heads, seqlen, seqlen], and what a picture
+  /// of them says.
+  Tensor weights() const;
+  HeatmapOptions picture_options(std::vector<std::string> labels, std::string title) const;
+
+ private:
+  std::vector<Tensor> weights_;                     // of each layer: [batch, heads, seqlen, seqlen]
+  std::vector<Tensor> induction_, previous_token_;  // of each layer: [heads]
+};
+
+}  // namespace saccade::cli

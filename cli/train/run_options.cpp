@@ -1,0 +1,210 @@
+#include "run_options.h"
+
+#include <saccade/io.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+
+namespace saccade::cli {
+namespace {
+
+// One row for each option: its name, what it changes, and what is allowed.
+struct IntegerOption {
+  const char* name;
+  const char* help;
+  std::int64_t min;
+  std::int64_t& (*of)(RunOptions&);
+};
+
+struct NumberOption {
+  const char* name;
+  const char* help;
+  double& (*of)(RunOptions&);
+};
+
+constexpr std::array kIntegers{
+    IntegerOption{"layers", "Transformer blocks", 1, [](RunOptions& r) -> auto& {return r.model.num_layers;
+}  // namespace
+}  // namespace saccade::cli
+, IntegerOption{"heads", "Attention heads of a layer", 1, [](RunOptions& r) -> auto& {return r.model.num_heads;
+}
+}
+, IntegerOption{"d-model", "Width of the model, a multiple of --heads", 1,
+                [](RunOptions& r) -> auto& {return r.model.d_model;
+}
+}
+, IntegerOption{"context", "Tokens of a sequence", 1, [](RunOptions& r) -> auto& {return r.model.context_length;
+}
+}
+, IntegerOption{"vocab", "Tokens of the induction task", 2, [](RunOptions& r) -> auto& {return r.vocab_size;
+}
+}
+, IntegerOption{"steps", "Steps to make", 1, [](RunOptions& r) -> auto& {return r.training.steps;
+}
+}
+, IntegerOption{"batch", "Sequences of a step", 1, [](RunOptions& r) -> auto& {return r.training.batch_size;
+}
+}
+, IntegerOption{"warmup", "Steps until the learning rate is reached", 0,
+                [](RunOptions& r) -> auto& {return r.training.warmup_steps;
+}
+}
+,
+}
+;
+
+constexpr std::array kNumbers{NumberOption{"lr",
+                                           "The highest learning rate; it falls along half a cosine to a tenth",
+                                           [](RunOptions& r) -> auto& {return r.training.lr;
+}
+}
+, NumberOption{"dropout", "The probability of dropping, from 0 to below 1",
+               [](RunOptions& r) -> auto& {return r.model.dropout;
+}
+}
+, NumberOption{"weight-decay", "Weight decay of matrices",
+               [](RunOptions& r) -> auto& {return r.training.weight_decay;
+}
+}
+, NumberOption{"momentum", "Momentum of sgd", [](RunOptions& r) -> auto& {return r.training.momentum;
+}
+}
+, NumberOption{"clip", "The longest gradient; 0: any", [](RunOptions& r) -> auto& {return r.training.clip_norm;
+}
+}
+,
+}
+;
+
+constexpr const char* kAdamW = "adamw";
+constexpr const char* kSgd = "sgd";
+
+const char* name_of_optimizer(OptimizerKind kind) { return kind == OptimizerKind::sgd ? kSgd : kAdamW; }
+OptimizerKind optimizer_named(std::string_view name) {
+  return name == kSgd ? OptimizerKind::sgd : OptimizerKind::adamw;
+}
+
+/// What follows from the options.
+void complete_model(RunOptions& run) {
+  run.model.vocab_size = run.task == "text" ? 256 : run.vocab_size;
+  run.model.d_hidden = run.hidden;
+  run.model.attention_only = run.hidden == 0;
+  run.model.init = GPTInitialization::sinusoidal;
+}
+
+std::vector<std::string> absolute(const std::vector<std::string>& files) {
+  std::vector<std::string> result;
+  for (const std::string& file : files)
+    result.push_back(std::filesystem::absolute(file).lexically_normal().string());
+  return result;
+}
+
+}  // namespace
+
+std::shared_ptr<const TrainingTask> RunOptions::make_task() const {
+  if (task == "induction") return std::make_shared<InductionTask>(vocab_size);
+  std::string text;
+  for (const std::string& file : files) {
+    const std::vector<std::byte> bytes = read_file(file);
+    text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
+  return std::make_shared<TextTask>(std::move(text));
+}
+
+void RunArguments::add_to(CLI::App& app) {
+  integers_.resize(kIntegers.size() + 1);
+  numbers_.resize(kNumbers.size());
+  CLI::Option* task =
+      app.add_option("--task", task_, "induction: random tokens in which a segment of random length comes again")
+          ->check(CLI::IsMember({"induction"}));
+  app.add_option("--text", files_, "The bytes of these files, one after the other")
+      ->type_name("FILE")
+      ->excludes(task);
+  RunOptions defaults;
+  const auto with_default = [](const char* help, const auto& value) {
+    return fmt::format("{} [{}]", help, value);
+  };
+  for (std::size_t i = 0; i < kIntegers.size(); ++i) {
+    const IntegerOption& option = kIntegers[i];
+    add_integer(app, std::string("--") + option.name, integers_[i], with_default(option.help, option.of(defaults)),
+                option.min);
+  }
+  add_integer(app, "--seed", integers_.back(), "Parameters, batches and dropout follow from it [0]", 0);
+  for (std::size_t i = 0; i < kNumbers.size(); ++i) {
+    add_number(app, std::string("--") + kNumbers[i].name, numbers_[i],
+               with_default(kNumbers[i].help, kNumbers[i].of(defaults)));
+  }
+  app.add_option("--optimizer", optimizer_, "adamw or sgd [adamw]")->check(CLI::IsMember({kAdamW, kSgd}));
+}
+
+RunOptions RunArguments::fresh() const {
+  RunOptions run;
+  if (!task_ && files_.empty()) refuse("--task induction or --text FILE... is needed: what to learn");
+  run.task = files_.empty() ? *task_ : "text";
+  run.files = absolute(files_);
+  bool hidden_given = false;
+  for (std::size_t i = 0; i < kIntegers.size(); ++i) {
+    if (!integers_[i]) continue;
+    std::int64_t& option = kIntegers[i].of(run);
+    option = *integers_[i];
+    hidden_given |= &option == &run.hidden;
+  }
+  if (integers_.back()) run.training.seed = static_cast<std::uint64_t>(*integers_.back());
+  for (std::size_t i = 0; i < kNumbers.size(); ++i)
+    if (numbers_[i]) kNumbers[i].of(run) = *numbers_[i];
+  if (optimizer_) run.training.optimizer = optimizer_named(*optimizer_);
+  if (run.task == "text" && !hidden_given) run.hidden = 4 * run.model.d_model;
+  complete_model(run);
+  return run;
+}
+
+void RunArguments::require_same(const RunOptions& run, const std::string& folder) const {
+  const Json saved = to_json(run);
+  const auto require = [&](const std::string& name, const Json& given) {
+    if (saved.at(name) == given) return;
+    refuse("--{} is {}, but the run in {} has {}", name, given.dump(), folder, saved.at(name).dump());
+  };
+  if (task_) require("task", *task_);
+  if (!files_.empty()) require("text", absolute(files_));
+  for (std::size_t i = 0; i < kIntegers.size(); ++i)
+    if (integers_[i]) require(kIntegers[i].name, *integers_[i]);
+  if (integers_.back()) require("seed", *integers_.back());
+  for (std::size_t i = 0; i < kNumbers.size(); ++i)
+    if (numbers_[i]) require(kNumbers[i].name, *numbers_[i]);
+  if (optimizer_) require("optimizer", *optimizer_);
+}
+
+Json to_json(const RunOptions& run) {
+  RunOptions values = run;
+  Json json;
+  json["task"] = run.task;
+  json["text"] = run.files;
+  for (const IntegerOption& option : kIntegers) json[option.name] = option.of(values);
+  for (const NumberOption& option : kNumbers) json[option.name] = option.of(values);
+  json["optimizer"] = name_of_optimizer(run.training.optimizer);
+  json["seed"] = run.training.seed;
+  return json;
+}
+
+RunOptions load_run_options(const std::string& path) {
+  const std::vector<std::byte> bytes = read_file(path);
+  const auto* const begin = reinterpret_cast<const char*>(bytes.data());
+  try {
+    const Json json = Json::parse(begin, begin + bytes.size());
+    RunOptions run;
+    run.task = json.at("task").get<std::string>();
+    if (run.task != "induction" && run.task != "text") refuse("task is {}", run.task);
+    run.files = json.at("text").get<std::vector<std::string>>();
+    for (const IntegerOption& option : kIntegers) option.of(run) = json.at(option.name).get<std::int64_t>();
+    for (const NumberOption& option : kNumbers) option.of(run) = json.at(option.name).get<double>();
+    run.training.optimizer = optimizer_named(json.at("optimizer").get<std::string>());
+    run.training.seed = json.at("seed").get<std::uint64_t>();
+    complete_model(run);
+    return run;
+  } catch (const std::exception& error) {
+    throw std::runtime_error(path + " is not what saccade train writes: " + error.what());
+  }
+}
+
+}  // namespace saccade::cli
