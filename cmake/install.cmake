@@ -38,8 +38,12 @@ function(saccade_install target)
 endfunction()
 
 set(left_out_headers "")
+set(blas_libs "")
+if(SACCADE_BLAS)
+  list(JOIN BLAS_LIBRARIES " " blas_libs)
+endif()
 saccade_install(saccade NAME saccade PC_NAME saccade
-  DESCRIPTION "Exact attention on the CPU" LIBS "${OpenMP_CXX_FLAGS}")
+  DESCRIPTION "Exact attention on the CPU" LIBS "${OpenMP_CXX_FLAGS} ${blas_libs}")
 if(TARGET saccade_io)
   saccade_install(saccade_io NAME io PC_NAME saccade-io
     DESCRIPTION "Tensor files for saccade: npy, npz, safetensors, JSON, CSV" PUBLIC_REQUIRES saccade REQUIRES zlib)
