@@ -77,8 +77,15 @@ void add_onednn(std::vector<Library>& libraries) {
                        }});
 }
 
+/// What one and two threads can do. Asked for before there are other libraries, whose threads wait by spinning.
+double peak_of(int threads) {
+  static const double peaks[] = {measure_peak_flops(1), measure_peak_flops(2)};
+  return peaks[threads - 1];
+}
+
 const std::vector<Library>& libraries() {
   static const std::vector<Library> all = [] {
+    peak_of(1);
     std::vector<Library> found;
     add_blas<int>(found, "OpenBLAS", "libopenblas.so.0", "openblas_set_num_threads");
     add_blas<std::int64_t>(found, "BLIS", "libblis.so.4", "bli_thread_set_num_threads");
@@ -91,14 +98,15 @@ const std::vector<Library>& libraries() {
 /// Times `call`, which does `flops` operations, and counts them as a share of what the threads can do.
 void time(benchmark::State& state, double flops, int threads, const std::function<void()>& call) {
   call();
-  const double peak = measure_peak_flops(threads, 0.005);
   for ([[maybe_unused]] auto iteration : state) {
     call();
     benchmark::ClobberMemory();
   }
-  state.counters["of peak"] = benchmark::Counter(flops / peak, benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["of peak"] =
+      benchmark::Counter(flops / peak_of(threads), benchmark::Counter::kIsIterationInvariantRate);
 }
 
+/// rows x d_in x d_out.
 struct Sizes {
   std::int64_t rows, d_in, d_out;
 };
@@ -142,11 +150,14 @@ BENCHMARK(tiny);
   constexpr std::pair<Kind, const char*> kKinds[] = {
       {Kind::forward, "forward"}, {Kind::dx, "dx"}, {Kind::dweight, "dweight"}};
   for (const Sizes& sizes : kSizes) {
-    for (const auto& [kind, kind_name] : kKinds) {
+    for (const auto& kind_and_name : kKinds) {
+      const Kind kind = kind_and_name.first;
+      const char* const kind_name = kind_and_name.second;
       for (int threads : {1, 2}) {
-        const auto add = [&, kind = kind](const std::string& name, auto body) {
-          const std::string title = to_string(Shape{sizes.rows, sizes.d_in, sizes.d_out}) + " " + kind_name + " " +
-                                    std::to_string(threads) + " " + name;
+        const auto add = [&](const std::string& name, auto body) {
+          const std::string title = std::string(kind_name) + " " + std::to_string(sizes.rows) + "x" +
+                                    std::to_string(sizes.d_in) + "x" + std::to_string(sizes.d_out) +
+                                    " threads:" + std::to_string(threads) + " " + name;
           benchmark::RegisterBenchmark(title.c_str(), [=](benchmark::State& state) {
             body(state, kind, sizes, threads);
           })->UseRealTime();

@@ -99,28 +99,26 @@ ProductParams params_of(const TensorView& x, const TensorView& weight, const Mut
 
 std::int64_t blocks_in(std::int64_t size, std::int64_t block) { return (size + block - 1) / block; }
 
-/// Fewest rows of a unit of work whose packing of the weight costs little.
-constexpr std::int64_t kLeastRows = 192;
-
 void run_in_blocks(const cpu::KernelSet& kernels, const ProductParams& p, int requested) {
   // Below some 10 microseconds of work a second thread costs more than it does.
   const bool worth_threads = p.rows * p.depth * p.columns > (std::int64_t{1} << 19);
-  const int threads = worth_threads ? threads_for(requested, blocks_in(p.columns, kernels.product_panel) *
-                                                                 blocks_in(p.rows, kernels.product_rows))
-                                    : 1;
-  const std::int64_t wanted = threads > 1 ? 4 * threads : 1;
-  const auto evenly = [](std::int64_t size, std::int64_t parts, std::int64_t multiple) {
-    return std::max(multiple, blocks_in(blocks_in(size, parts), multiple) * multiple);
+  const std::int64_t tiles = blocks_in(p.rows, kernels.product_rows) * blocks_in(p.columns, kernels.product_panel);
+  const int threads = worth_threads ? threads_for(requested, tiles) : 1;
+  std::int64_t rows = p.rows;
+  std::int64_t columns = blocks_in(p.columns, blocks_in(p.columns, kernels.product_columns));
+  const auto units = [&] { return blocks_in(p.rows, rows) * blocks_in(p.columns, columns); };
+  const auto halve = [](std::int64_t& size, std::int64_t multiple) {
+    size = blocks_in(blocks_in(size, 2), multiple) * multiple;
   };
-  std::int64_t column_blocks = blocks_in(p.columns, kernels.product_columns);
-  const std::int64_t row_blocks =
-      std::clamp<std::int64_t>(p.rows / kLeastRows, 1, blocks_in(wanted, column_blocks));
-  column_blocks = std::max(column_blocks, blocks_in(wanted, row_blocks));
-  const std::int64_t rows = evenly(p.rows, row_blocks, kernels.product_rows);
-  const std::int64_t columns = evenly(p.columns, column_blocks, kernels.product_panel);
+  // Each unit packs for itself what it needs of a and b: least of it where a unit is about square. Smaller ones
+  // let all threads end together, but below 384 numbers a side that costs more than it brings.
+  columns = blocks_in(columns, kernels.product_panel) * kernels.product_panel;
+  while (units() < threads || (threads > 1 && units() < 4 * threads && std::max(rows, columns) > 384)) {
+    const bool by_rows = columns <= kernels.product_panel || (rows > columns && rows > kernels.product_rows);
+    by_rows ? halve(rows, kernels.product_rows) : halve(columns, kernels.product_panel);
+  }
   const std::int64_t across = blocks_in(p.columns, columns);
-  parallel_for(threads, across * blocks_in(p.rows, rows),
-               static_cast<std::size_t>(kernels.product_scratch) * sizeof(float),
+  parallel_for(threads, units(), static_cast<std::size_t>(kernels.product_scratch) * sizeof(float),
                [&](std::int64_t item, std::byte* scratch) {
                  const std::int64_t row = item / across * rows, column = item % across * columns;
                  kernels.product(p,
