@@ -5,9 +5,9 @@
 
 namespace saccade {
 
-/// For each head the mean weight that queries give to the key after the earlier occurrence of their own token: near 1
-/// for an induction head, which looks at what followed last time. Queries whose token has occurred once before count,
-/// for there is one place to look at; f64 [num_heads], NaN where no query counts.
+/// For each head the mean weight that queries give to the key after the earlier occurrence of their own token:
+/// near 1 for an induction head, which looks at what followed last time. Queries whose token has occurred once
+/// before count, for there is one place to look at; f64 [num_heads], NaN where no query counts.
 ///
 /// weights: [batch, num_heads, seqlen, seqlen]; tokens: i64 [batch, seqlen]. Throws std::invalid_argument when the
 /// shapes or types do not fit. (Olsson et al. 2022, arXiv:2209.11895: "prefix matching score".)
