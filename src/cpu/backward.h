@@ -36,10 +36,10 @@ struct PendingGradient {
       for (int v = 0; v < kVectors; ++v) {
         x[v] = load(work.gradients + row * kBlockK + v * kWidth);
         if constexpr (kDrops) {
-          const Vec kept = mul(load(work.kept + row * kBlockK + v * kWidth), broadcast_from(work.keep_scale));
+          const Vec factor = mul(load(work.kept + row * kBlockK + v * kWidth), broadcast_from(work.keep_scale));
           const Vec p = load(work.probabilities + row * kBlockK + v * kWidth);
-          x[v] =
-              sub(select(equal(kept, zero()), zero(), mul(kept, x[v])), mul(p, broadcast_from(work.delta + row)));
+          x[v] = sub(select(equal(factor, zero()), zero(), mul(factor, x[v])),
+                     mul(p, broadcast_from(work.delta + row)));
         } else {
           x[v] = sub(x[v], broadcast_from(work.delta + row));
         }
