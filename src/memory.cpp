@@ -8,7 +8,6 @@
 namespace saccade {
 
 Memory::Memory(std::size_t bytes) {
-  constexpr std::size_t kHugePage = std::size_t{2} << 20;
   const std::size_t alignment = bytes >= kHugePage ? kHugePage : 64;
   bytes_ = (std::max<std::size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
   if (bytes_ < bytes) throw std::bad_alloc();

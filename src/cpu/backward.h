@@ -69,8 +69,8 @@ class BackwardScratch : public ScratchPieces {
     keys = take<Scalar>(packed_key_size<NaturalScale>(p.head_dim));
     values = take<Scalar>(packed_key_size<NaturalScale>(p.head_dim_v));
     key_rows = take<Scalar>(kBlockK * packed_value_columns(p.head_dim));
-    queries = take<Scalar>(kQueryTiles * packed_query_size(p.head_dim));
-    douts = take<Scalar>(kQueryTiles * packed_query_size(p.head_dim_v));
+    queries = take<Scalar>(packed_query_size(p.head_dim));
+    douts = take<Scalar>(packed_query_size(p.head_dim_v));
     query_rows = take<Scalar>(kBlockQ * packed_value_columns(p.head_dim));
     dout_rows = take<Scalar>(kBlockQ * packed_value_columns(p.head_dim_v));
     probabilities = take<Scalar>(kBlockQ * kBlockK);
@@ -90,7 +90,7 @@ class BackwardScratch : public ScratchPieces {
   Scalar* keys;                  // packed, transposed
   Scalar* values;                // the same
   Scalar* key_rows;              // as they are, where they need conversion
-  Scalar* queries;               // [kQueryTiles], packed
+  Scalar* queries;               // of a tile, packed
   Scalar* douts;                 // the same
   Scalar* query_rows;            // as key_rows
   Scalar* dout_rows;             // the same
@@ -151,7 +151,7 @@ class BackwardBlock {
 
   /// Leaves the probabilities and the gradients of the logits. Returns whether there are any.
   bool find_logits(RowNumbers numbers, double& dslope) {
-    pack_rows();
+    convert_rows();
     const bool any = p_.dropout_p > 0.0 ? find_gradients<true>(numbers) : find_gradients<false>(numbers);
     if (any && b_.wants_dslopes) dslope += gradient_of_slope();
     return any;
@@ -227,22 +227,27 @@ class BackwardBlock {
     }
   }
 
-  /// The block's rows of q and dout, packed for their products and, where they need conversion, as they are.
-  void pack_rows() {
-    const auto pack = [&](const HeadedMatrix<const void>& matrix, std::int64_t dim, Scalar factor, Scalar* packed,
-                          Scalar* rows) {
+  /// The block's rows of q and dout that need conversion.
+  void convert_rows() {
+    const auto convert = [&](const HeadedMatrix<const void>& matrix, std::int64_t dim, Scalar* rows) {
+      if (matrix.dtype == dtype_of<Scalar>) return;
       with_storage(matrix.dtype, [&](auto type) {
-        using T = decltype(type);
-        const T* const first = p_.row_of<T>(matrix, batch_, head_, row_);
-        for (int tile = 0; tile < tiles(); ++tile)
-          pack_queries<NaturalScale>(first + tile * kTileRows * matrix.row_stride, matrix.row_stride,
-                                     tile_rows(tile), dim, factor, packed + tile * packed_query_size(dim));
-        if (matrix.dtype != dtype_of<Scalar>)
-          pack_values<NaturalScale>(KeyRows<T>{first, matrix.row_stride}, 0, {0, rows_}, dim, rows);
+        const KeyRows<decltype(type)> all{p_.row_of<decltype(type)>(matrix, batch_, head_, row_),
+                                          matrix.row_stride};
+        pack_values<NaturalScale>(all, 0, {0, rows_}, dim, rows);
       });
     };
-    pack(p_.q, p_.head_dim, static_cast<Scalar>(p_.scale), scratch_.queries, scratch_.query_rows);
-    pack(b_.dout, p_.head_dim_v, 1, scratch_.douts, scratch_.dout_rows);
+    convert(p_.q, p_.head_dim, scratch_.query_rows);
+    convert(b_.dout, p_.head_dim_v, scratch_.dout_rows);
+  }
+
+  /// A tile's rows of q or dout.
+  void pack_tile(int tile, const HeadedMatrix<const void>& matrix, std::int64_t dim, Scalar factor,
+                 Scalar* packed) {
+    with_storage(matrix.dtype, [&](auto type) {
+      pack_queries<NaturalScale>(p_.row_of<decltype(type)>(matrix, batch_, head_, tile_row(tile)),
+                                 matrix.row_stride, tile_rows(tile), dim, factor, packed);
+    });
   }
 
   /// Tile after tile, whose numbers are then in the first-level cache: the scores, beside what is left to do of
@@ -257,18 +262,20 @@ class BackwardBlock {
       const Granules& granules = scratch_.granules[tile] =
           finisher_.plan(tile_row(tile), tile_rows(tile), first_key_, scratch_.mask);
       if (granules.count == 0) continue;
+      pack_tile(tile, p_.q, p_.head_dim, static_cast<Scalar>(p_.scale), scratch_.queries);
+      pack_tile(tile, b_.dout, p_.head_dim_v, 1, scratch_.douts);
       const int count = granules.count * kTilesOfAGranule;
       Scalar* const scores = tile_of(scratch_.probabilities, tile);
       score_tiles_beside<NaturalScale>(
-          tile_rows(tile), work_of(tile, scratch_.queries, p_.head_dim, scratch_.keys, scores), count, gradient,
-          before ? before->index.data() : nullptr, before ? before->count * kTilesOfAGranule : 0);
+          tile_rows(tile), work_of(tile, p_.q, scratch_.queries, p_.head_dim, scratch_.keys, scores), count,
+          gradient, before ? before->index.data() : nullptr, before ? before->count * kTilesOfAGranule : 0);
       if (granules.partial != 0)
         finisher_.finish(tile_row(tile), tile_rows(tile), first_key_, granules, scratch_.mask, scores,
                          scratch_.unused, scratch_.softcapped ? tile_of(scratch_.softcapped, tile) : nullptr);
       Scalar* const gradients = tile_of(scratch_.gradients, tile);
       score_tiles_beside<NaturalScale>(
-          tile_rows(tile), work_of(tile, scratch_.douts, p_.head_dim_v, scratch_.values, gradients), count,
-          PendingExp<NaturalScale>{scores, scores, numbers.lse(tile), scratch_.unused, &kExpFactor},
+          tile_rows(tile), work_of(tile, b_.dout, scratch_.douts, p_.head_dim_v, scratch_.values, gradients),
+          count, PendingExp<NaturalScale>{scores, scores, numbers.lse(tile), scratch_.unused, &kExpFactor},
           granules.index.data(), count);
       if constexpr (kDrops) drop(tile);
       gradient = {gradients, scores, tile_of(scratch_.kept, tile), numbers.deltas(tile), &keep_scale};
@@ -279,14 +286,29 @@ class BackwardBlock {
     return before != nullptr;
   }
 
-  ScoreWork work_of(int tile, const Scalar* rows, std::int64_t dim, const Scalar* columns, Scalar* scores) const {
-    return {.queries = rows + tile * packed_query_size(dim),
+  /// The product of a tile's rows of `matrix`, which are packed in `rows`, and `columns`.
+  ScoreWork work_of(int tile, const HeadedMatrix<const void>& matrix, const Scalar* rows, std::int64_t dim,
+                    const Scalar* columns, Scalar* scores) const {
+    return {.queries = rows,
             .keys = columns,
             .steps = dim,
             .granules = scratch_.granules[tile].index.data(),
             .partial = ~0u,  // nobody wants the maxima
             .scores = scores,
-            .row_max = scratch_.unused};
+            .row_max = scratch_.unused,
+            .ahead = rows_ahead(tile, matrix, dim)};
+  }
+
+  /// The same tile's rows of the next block, which have been out of the near caches since the last block of keys:
+  /// with them the first two products take 0.92 instead of 0.89 of the peak (head_dim 128, Zen 4).
+  RowsAhead rows_ahead(int tile, const HeadedMatrix<const void>& matrix, std::int64_t dim) const {
+    const std::int64_t row = tile_row(tile) + kBlockQ;
+    if (row + kTileRows > p_.rows(batch_)) return {};
+    return with_storage(matrix.dtype, [&](auto type) -> RowsAhead {
+      constexpr auto kBytes = static_cast<std::int64_t>(sizeof(type));
+      return {reinterpret_cast<const std::byte*>(p_.row_of<decltype(type)>(matrix, batch_, head_, row)),
+              matrix.row_stride * kBytes, dim * kBytes};
+    });
   }
 
   void drop(int tile) {

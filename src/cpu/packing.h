@@ -181,6 +181,18 @@ SACCADE_INLINE void prefetch_rows(const T* p, std::int64_t row_stride) {
   for (int i = 0; i < kRows; ++i) __builtin_prefetch(p + i * row_stride);
 }
 
+/// Rows that will be wanted later and come from far away, asked for a cache line at a time beside other work: all
+/// at once they would keep the loads of that work waiting.
+struct RowsAhead {
+  const std::byte* data = nullptr;
+  std::int64_t stride = 0, bytes = 0;  // of a row
+
+  SACCADE_INLINE void fetch(int row, int line) const {
+    constexpr std::int64_t kLine = 64;
+    if (line * kLine < bytes) __builtin_prefetch(data + row * stride + line * kLine);
+  }
+};
+
 /// Steps of a query row as the product wants them: times `factor`, of which pairs take the sign only.
 template <class Arithmetic>
 SACCADE_INLINE Vec as_query(Vec x, Scalar factor) {
