@@ -376,7 +376,7 @@ Tensor output_like(std::string_view function, const TensorView& q, const TensorV
   if (!is_arithmetic(q.dtype)) refuse(function, "q must be f32, bf16, f16 or f64, but it is ", name_of(q.dtype));
   Shape shape(q.dims().begin(), q.dims().end());
   shape.back() = v.shape[v.rank - 1U];
-  return Tensor(q.dtype, shape);
+  return Tensor::uninitialized(q.dtype, shape);
 }
 
 }  // namespace saccade

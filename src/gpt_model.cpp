@@ -7,6 +7,7 @@
 #include <string>
 
 #include "check.h"
+#include "elementwise.h"
 
 namespace saccade {
 namespace {
@@ -44,29 +45,6 @@ const GPTModelOptions& checked(const GPTModelOptions& options) {
   if (!(options.dropout >= 0.0 && options.dropout < 1.0))
     refuse(kName, "dropout must be at least 0 and below 1, got ", options.dropout);
   return options;
-}
-
-/// a += b, element by element.
-void add_to(Tensor& a, const Tensor& b) {
-  const std::span<const float> from = b.values<float>();
-  const std::span<float> to = a.values<float>();
-  for (std::size_t i = 0; i < to.size(); ++i) to[i] += from[i];
-}
-
-/// x [batch, seqlen, width] += rows [seqlen, width]
-void add_to_each_entry(Tensor& x, const Tensor& rows) {
-  const std::span<const float> from = rows.values<float>();
-  const std::span<float> to = x.values<float>();
-  for (std::size_t i = 0; i < to.size(); ++i) to[i] += from[i % from.size()];
-}
-
-/// The sum over the batch of x [batch, seqlen, width].
-Tensor sum_of_entries(const Tensor& x) {
-  Tensor sum(DType::f32, {x.shape(1), x.shape(2)});
-  const std::span<const float> from = x.values<float>();
-  const std::span<float> to = sum.values<float>();
-  for (std::size_t i = 0; i < from.size(); ++i) to[i % to.size()] += from[i];
-  return sum;
 }
 
 Tensor positions(std::int64_t seqlen) {
@@ -110,7 +88,7 @@ Tensor TransformerBlock::forward(const TensorView& x, Tensor* weights) {
       att_.forward(norm1_.forward(x), {.weights = weights ? HeadWeights::per_head : HeadWeights::none});
   if (weights) *weights = std::move(attended.weights);
   Tensor stream = drop_att_.forward(attended.output);
-  add_to(stream, Tensor::copy_of(x));
+  add_to(stream, x);
   if (attention_only_) return stream;
   Tensor result = drop_ff_.forward(ff_.forward(norm2_.forward(stream)));
   add_to(result, stream);
@@ -118,8 +96,12 @@ Tensor TransformerBlock::forward(const TensorView& x, Tensor* weights) {
 }
 
 Tensor TransformerBlock::backward(const TensorView& dout) {
-  Tensor dstream = Tensor::copy_of(dout);
-  if (!attention_only_) add_to(dstream, norm2_.backward(ff_.backward(drop_ff_.backward(dout))));
+  Tensor of_feed_forward;
+  if (!attention_only_) {
+    of_feed_forward = norm2_.backward(ff_.backward(drop_ff_.backward(dout)));
+    add_to(of_feed_forward, dout);
+  }
+  const TensorView dstream = attention_only_ ? dout : of_feed_forward.view();
   Tensor dx = norm1_.backward(att_.backward(drop_att_.backward(dstream)).x);
   add_to(dx, dstream);
   return dx;

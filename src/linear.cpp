@@ -195,7 +195,7 @@ Tensor linear(const TensorView& x, const TensorView& weight, const LinearOptions
            " and ", to_string(weight.dims()));
   Shape shape(x.dims().begin(), x.dims().end());
   shape.back() = weight.shape[options.weight_layout == WeightLayout::in_out ? 1 : 0];
-  Tensor y(DType::f32, shape);
+  Tensor y = Tensor::uninitialized(DType::f32, shape);
   linear(x, weight, y, options);
   return y;
 }

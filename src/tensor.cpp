@@ -32,9 +32,7 @@ const std::byte* advanced(const TensorView& view, const void* from, int dim, std
 }
 
 std::byte* allocate(std::size_t bytes) {
-  auto* memory = static_cast<std::byte*>(::operator new[](std::max<std::size_t>(bytes, 1), kAlignment));
-  if (bytes != 0) std::memset(memory, 0, bytes);
-  return memory;
+  return static_cast<std::byte*>(::operator new[](std::max<std::size_t>(bytes, 1), kAlignment));
 }
 
 }  // namespace
@@ -158,15 +156,23 @@ TensorView TensorView::reshaped(std::span<const std::int64_t> lengths) const {
 
 void Tensor::Release::operator()(std::byte* bytes) const { ::operator delete[](bytes, kAlignment); }
 
-Tensor::Tensor(DType dtype, Shape shape)
-    : dtype_(dtype), shape_(std::move(shape)), size_(element_count(shape_, size_of(dtype))) {
-  data_.reset(allocate(bytes()));
+Tensor::Tensor(DType dtype, Shape shape) : Tensor(uninitialized(dtype, std::move(shape))) {
+  if (size_ != 0) std::memset(data_.get(), 0, bytes());
+}
+
+Tensor Tensor::uninitialized(DType dtype, Shape shape) {
+  Tensor result;
+  result.dtype_ = dtype;
+  result.size_ = element_count(shape, size_of(dtype));
+  result.shape_ = std::move(shape);
+  result.data_.reset(allocate(result.bytes()));
+  return result;
 }
 
 Tensor::Tensor(const Tensor& other) : dtype_(other.dtype_), shape_(other.shape_), size_(other.size_) {
   if (other.data_ == nullptr) return;
   data_.reset(allocate(bytes()));
-  std::memcpy(data_.get(), other.data_.get(), bytes());
+  if (size_ != 0) std::memcpy(data_.get(), other.data_.get(), bytes());
 }
 
 Tensor& Tensor::operator=(const Tensor& other) {
@@ -192,7 +198,7 @@ Tensor Tensor::copy_of(const TensorView& view) { return copy_of(view, view.dtype
 
 Tensor Tensor::copy_of(const TensorView& view, DType dtype) {
   if (view.rank == 0 && view.data == nullptr) return {};
-  Tensor result(dtype, Shape(view.dims().begin(), view.dims().end()));
+  Tensor result = uninitialized(dtype, Shape(view.dims().begin(), view.dims().end()));
   copy(view, result);
   return result;
 }

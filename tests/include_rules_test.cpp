@@ -105,9 +105,10 @@ constexpr Rule kMayInclude[] = {
      "src/(layers/|(check|parallel|cpu/kernels)\\.h$))"},
     {"^src/optim", "^(include/saccade/(optim|module|tensor|dtype)\\.h$|src/(check|parallel|cpu/kernels)\\.h$)"},
     {"^src/(module|gpt_model|tasks|head_scores|sampling|training)\\.cpp$",
-     "^(include/saccade/(?!reference|io|heatmap)|src/check\\.h$)"},
+     "^(include/saccade/(?!reference|io|heatmap)|src/(check|elementwise)\\.h$)"},
     {"^src/modules",
-     "^(include/saccade/(module|modules|attention|backward|linear|random|tensor|dtype)\\.h$|src/(modules|check))"},
+     "^(include/saccade/(module|modules|attention|backward|linear|random|tensor|dtype)\\.h$|src/"
+     "(modules|check|elementwise))"},
 };
 
 // Project files that must not be reached, not even through others.

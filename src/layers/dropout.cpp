@@ -32,7 +32,7 @@ void Dropout::seed_dropout(std::uint64_t seed) {
 /// By the draws of the call number calls_ - 1.
 Tensor Dropout::dropped(const TensorView& x) const {
   const Rows from(x);
-  Tensor y(DType::f32, shape_of(x));
+  Tensor y = Tensor::uninitialized(DType::f32, shape_of(x));
   const DropoutParams params{.dim = from.columns(),
                              .p = p_,
                              .seed = *seed_,

@@ -35,7 +35,7 @@ Tensor Embedding::forward(const TensorView& tokens) {
 
   Shape shape = numbers.shape();
   shape.push_back(dim());
-  Tensor y(DType::f32, shape);
+  Tensor y = Tensor::uninitialized(DType::f32, shape);
   const std::int64_t* const rows = numbers.values<std::int64_t>().data();
   const float* const table = weight_.value.view().as<float>();
   float* const to = y.mutable_view().as<float>();

@@ -19,7 +19,7 @@ Tensor Gelu::forward(const TensorView& x) {
 
 Tensor Gelu::forward(Tensor&& x) {
   check_input(name(), x);
-  Tensor y = training() ? Tensor(DType::f32, x.shape()) : Tensor();
+  Tensor y = training() ? Tensor::uninitialized(DType::f32, x.shape()) : Tensor();
   const cpu::LayerKernels& kernels = cpu::active_kernels().layers;
   float* const from = x.mutable_view().as<float>();
   float* const to = training() ? y.mutable_view().as<float>() : from;

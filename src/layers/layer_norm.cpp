@@ -23,7 +23,7 @@ std::vector<Module::Part> LayerNorm::parts() { return {Part("scale", scale_), Pa
 Tensor LayerNorm::forward(const TensorView& x) {
   check_input(name(), x, dim());
   const Rows from(x);
-  Tensor y(DType::f32, shape_of(x));
+  Tensor y = Tensor::uninitialized(DType::f32, shape_of(x));
   LayerNormParams params{.dim = dim(),
                          .eps = eps_,
                          .x = from.data(),
@@ -31,7 +31,7 @@ Tensor LayerNorm::forward(const TensorView& x) {
                          .shift = shift_.value.view().as<float>(),
                          .y = y.mutable_view().as<float>()};
   if (training()) {
-    normalised_ = Tensor(DType::f32, y.shape());
+    normalised_ = Tensor::uninitialized(DType::f32, y.shape());
     inverse_.resize(static_cast<std::size_t>(from.rows()));
     params.normalised = normalised_.mutable_view().as<float>();
     params.inverse = inverse_.data();
@@ -47,7 +47,7 @@ Tensor LayerNorm::backward(const TensorView& dout) {
   check_dout(name(), dout, normalised_.shape());
   const Tensor normalised = std::exchange(normalised_, Tensor());
   const Rows from(dout);
-  Tensor dx(DType::f32, normalised.shape());
+  Tensor dx = Tensor::uninitialized(DType::f32, normalised.shape());
   const LayerNormBackwardParams params{.dim = dim(),
                                        .normalised = normalised.view().as<float>(),
                                        .inverse = inverse_.data(),

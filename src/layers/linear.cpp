@@ -50,7 +50,7 @@ Tensor Linear::backward(const TensorView& dout) {
   shape.back() = d_out();
   check_dout(name(), dout, shape);
   const Tensor x = std::exchange(x_, Tensor());
-  Tensor dx(DType::f32, x.shape());
+  Tensor dx = Tensor::uninitialized(DType::f32, x.shape());
   linear_backward(x, weight_.value, dout,
                   {.dx = dx,
                    .dweight = weight_.gradient_to_add_to(),

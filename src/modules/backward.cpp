@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "check.h"
+#include "elementwise.h"
 #include "modules/call.h"
 #include "modules/torch_dropout.h"
 #include "saccade/backward.h"
@@ -12,13 +13,6 @@
 
 namespace saccade {
 namespace {
-
-/// a += b
-void add_to(Tensor& a, const Tensor& b) {
-  const auto from = b.values<float>();
-  const auto to = a.values<float>();
-  for (std::size_t i = 0; i < to.size(); ++i) to[i] += from[i];
-}
 
 void check_dout(const AttentionModule& module, const TensorView& dout, const TensorView& dout_batch_first,
                 const Shape& output, bool has_batch) {
@@ -38,9 +32,9 @@ struct AttentionModule::ProjectedGradients {
 
 AttentionModule::ProjectedGradients AttentionModule::attend_backward(const Call& call,
                                                                      const TensorView& dcontext) {
-  ProjectedGradients result{.dq = Tensor(DType::f32, call.q.shape()),
-                            .dk = Tensor(DType::f32, call.k.shape()),
-                            .dv = Tensor(DType::f32, call.v.shape())};
+  ProjectedGradients result{.dq = Tensor::uninitialized(DType::f32, call.q.shape()),
+                            .dk = Tensor::uninitialized(DType::f32, call.k.shape()),
+                            .dv = Tensor::uninitialized(DType::f32, call.v.shape())};
   const TensorView q = split_heads(call.q, config_.num_heads);
   const TensorView k = split_heads(call.k, config_.num_kv_heads), v = split_heads(call.v, config_.num_kv_heads);
   const TensorView context = split_heads(call.context, config_.num_heads), dout = dcontext.reshaped(q.dims());
@@ -85,7 +79,7 @@ InputGradients AttentionModule::backward(const TensorView& dout) {
   /// The gradient of a layer's inputs; those of its parameters are added to what they have.
   const auto project_backward = [&](const TensorView& x, Parameter& weight, Parameter& bias,
                                     const TensorView& dy) {
-    Tensor dx(DType::f32, Shape(x.dims().begin(), x.dims().end()));
+    Tensor dx = Tensor::uninitialized(DType::f32, Shape(x.dims().begin(), x.dims().end()));
     linear_backward(x, weight.value, dy,
                     {.dx = dx,
                      .dweight = weight.gradient_to_add_to(),

@@ -124,7 +124,7 @@ void AttentionModule::attend(Call& call, const ForwardOptions& options) {
         .num_threads = options.num_threads};
   if (drops && !draws_as_torch) add_fresh_dropout(to);
 
-  call.context = Tensor(DType::f32, call.q.shape());
+  call.context = Tensor::uninitialized(DType::f32, call.q.shape());
   const TensorView q = split_heads(std::as_const(call.q), config_.num_heads);
   const TensorView k = split_heads(std::as_const(call.k), config_.num_kv_heads);
   const TensorView v = split_heads(std::as_const(call.v), config_.num_kv_heads);
@@ -136,7 +136,7 @@ void AttentionModule::attend(Call& call, const ForwardOptions& options) {
     to.weights = weights.slice(3, 0, seqlen_k);
   }
   if (appended.count() != 0 || training()) {
-    call.lse = Tensor(DType::f32, {scores[0], scores[1], scores[2]});
+    call.lse = Tensor::uninitialized(DType::f32, {scores[0], scores[1], scores[2]});
     to.lse = call.lse.mutable_view();
   }
   attention(q, k, v, context, to);

@@ -65,6 +65,8 @@ void drop_as_torch_backward(const DrawnCall& call, const DrawnGradients& gradien
   const double factor = 1.0 / (1.0 - options.dropout_p);
   const auto at = [](const TensorView& rows, std::int64_t offset) { return rows.as<float>() + offset; };
   const auto dot = [&](const float* a, const float* b) { return std::inner_product(a, a + head_dim, b, 0.0); };
+  for (const MutableTensorView& gradient : {gradients.dq, gradients.dk, gradients.dv})
+    std::fill_n(gradient.as<float>(), gradient.size(), 0.0f);
   for (std::int64_t row = 0; row < call.weights.size() / std::max<std::int64_t>(columns, 1); ++row) {
     const std::int64_t i = row % seqlen_q, head = row / seqlen_q % num_heads, b = row / seqlen_q / num_heads;
     const std::int64_t kv_head = head / (num_heads / num_kv_heads);

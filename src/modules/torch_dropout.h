@@ -27,7 +27,7 @@ struct DrawnCall {
 };
 
 struct DrawnGradients {
-  MutableTensorView dq, dk, dv;  ///< shaped as q, k and v, and zero
+  MutableTensorView dq, dk, dv;  ///< shaped as q, k and v
 };
 
 /// The gradients of the queries, keys and values of the call: from the weights as they stand in memory. What
