@@ -15,9 +15,10 @@ import pathlib
 import random
 import warnings
 
-import numpy as np
 import torch
 from torch.nn.attention.flex_attention import AuxRequest, flex_attention
+
+from goldens import write_safetensors
 
 FILE = pathlib.Path(__file__).resolve().parent.parent / "tests" / "data" / "attention_goldens.safetensors"
 BATCH, HEADS, KV_HEADS, HEAD_DIM, HEAD_DIM_V = 2, 4, 2, 4, 3
@@ -122,18 +123,6 @@ def check_against_sdpa(case, q, k, v, options, o):
                                                              is_causal=case["causal"] == "top_left", enable_gqa=True)
     sees_some = other.isfinite()  # a row that sees nothing is NaN there in some versions
     torch.testing.assert_close(o[sees_some], other[sees_some])
-
-
-def write_safetensors(path, tensors, metadata):
-    names = {torch.float32: "F32", torch.float64: "F64", torch.bool: "BOOL", torch.int64: "I64"}
-    header, data = {"__metadata__": metadata}, b""
-    for name, tensor in sorted(tensors.items(), key=lambda item: -item[1].element_size()):
-        begin = len(data)
-        data += np.ascontiguousarray(tensor.numpy()).tobytes()
-        header[name] = {"dtype": names[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, len(data)]}
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
 
 
 def main():

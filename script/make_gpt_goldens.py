@@ -16,7 +16,7 @@ import pathlib
 import torch
 from torch import nn
 
-from make_module_goldens import write_safetensors
+from goldens import write_safetensors
 
 FILE = pathlib.Path(__file__).resolve().parent.parent / "tests" / "data" / "gpt_goldens.safetensors"
 CONFIG = {"vocab_size": 11, "context_length": 7, "emb_dim": 12, "n_heads": 3, "n_layers": 2, "qkv_bias": True}

@@ -13,9 +13,10 @@ in step i are i/matrix and i/vector. The metadata has the arguments of a case as
 import json
 import pathlib
 
-import numpy as np
 import torch
 from torch import nn
+
+from goldens import write_safetensors
 
 FILE = pathlib.Path(__file__).resolve().parent.parent / "tests" / "data" / "layer_goldens.safetensors"
 ROWS, DIM, HIDDEN, NUM_CLASSES = 5, 7, 12, 9
@@ -93,18 +94,6 @@ def clip():
         parameter.data, parameter.grad = parameter.data.double(), gradients[f"1/{name}"].double()
     norm = nn.utils.clip_grad_norm_(module.parameters(), max_norm=1.0)
     return gradients | {"norm": norm.reshape(1)} | {f"after/{name}": p.grad for name, p in module.named_parameters()}
-
-
-def write_safetensors(path, tensors, metadata):
-    names = {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64"}
-    header, data = {"__metadata__": metadata}, b""
-    for name, tensor in sorted(tensors.items(), key=lambda item: -item[1].element_size()):
-        begin = len(data)
-        data += np.ascontiguousarray(tensor.numpy()).tobytes()
-        header[name] = {"dtype": names[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, len(data)]}
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
 
 
 def main():

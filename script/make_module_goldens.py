@@ -18,8 +18,9 @@ import json
 import pathlib
 import random
 
-import numpy as np
 import torch
+
+from goldens import write_safetensors
 
 FILE = pathlib.Path(__file__).resolve().parent.parent / "tests" / "data" / "module_goldens.safetensors"
 BATCH, SEQLEN_Q, SEQLEN_K, EMBED = 2, 3, 5, 6
@@ -101,18 +102,6 @@ def tensors_of(case, seed):
     return tensors | {"dout": dout, "output": output.detach(), "weights": weights.detach()}
 
 
-def write_safetensors(path, tensors, metadata):
-    names = {torch.float32: "F32", torch.float64: "F64", torch.bool: "BOOL", torch.int64: "I64"}
-    header, data = {"__metadata__": metadata}, b""
-    for name, tensor in sorted(tensors.items(), key=lambda item: -item[1].element_size()):
-        begin = len(data)
-        data += np.ascontiguousarray(tensor.numpy()).tobytes()
-        header[name] = {"dtype": names[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, len(data)]}
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
-
-
 def main():
     tensors, metadata = {}, {}
     for seed, case in enumerate(cases()):
@@ -122,5 +111,4 @@ def main():
     print(f"{FILE}: {len(metadata)} cases, {FILE.stat().st_size} bytes, PyTorch {torch.__version__}")
 
 
-if __name__ == "__main__":
-    main()
+main()
