@@ -16,6 +16,7 @@
 #include "cases/scattered_tensor.h"
 #include "each_isa.h"
 #include "expect_close.h"
+#include "refusal.h"
 #include "saccade/reference.h"
 #include "tensors.h"
 
@@ -193,17 +194,6 @@ TEST_P(AttentionOnIsa, WorksInTheChildOfAFork) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
   EXPECT_TRUE(same_bits(attention(q, k, v, {.num_threads = 2}), expected));
-}
-
-/// The message that a call throws, or "" if it does not.
-template <class Call>
-std::string refusal(Call call) {
-  try {
-    call();
-  } catch (const std::invalid_argument& error) {
-    return error.what();
-  }
-  return "";
 }
 
 TEST(Attention, RefusesWhatDoesNotFitAndSaysWhy) {

@@ -15,6 +15,7 @@
 #include <stdexcept>
 
 #include "chart_fixtures.h"
+#include "refusal.h"
 
 namespace saccade {
 namespace {
@@ -453,12 +454,7 @@ TEST(Chart, DoesNotDependOnTheLocale) {
 TEST(Chart, RefusesWhatItCannotDraw) {
   const auto message = [](const std::vector<ChartSeries>& series,
                           const ChartOptions& options = {}) -> std::string {
-    try {
-      chart_svg(series, options);
-    } catch (const std::invalid_argument& error) {
-      return error.what();
-    }
-    return {};
+    return test::refusal([&] { chart_svg(series, options); });
   };
   EXPECT_EQ(message({{"a", {1, 2}, {1}}}), "[chart_svg] series 0 (a) has 2 numbers in x but 1 in y");
   EXPECT_EQ(message({{}, {"", {1, kNan}, {1, 2}}}), "[chart_svg] series 1 must have finite x, got x[1] = NaN");

@@ -10,6 +10,7 @@
 #include "each_isa.h"
 #include "expect_close.h"
 #include "published.h"
+#include "refusal.h"
 #include "saccade/cpu.h"
 #include "saccade/io.h"
 
@@ -248,16 +249,6 @@ TEST(GPTModel, TakesTheBuffersOfThePublishedCheckpoints) {
   GPTModel(kOptions).load_state_dict(state);
   state["trf_blocks.1.att.mask"].at<float>(2, 1) = 1.0f;
   EXPECT_THROW(GPTModel(kOptions).load_state_dict(state), std::invalid_argument);
-}
-
-template <class Call>
-std::string refusal(const Call& call) {
-  try {
-    call();
-  } catch (const std::invalid_argument& error) {
-    return error.what();
-  }
-  return "nothing was refused";
 }
 
 TEST(GPTModel, RefusesWhatDoesNotFit) {

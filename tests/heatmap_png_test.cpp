@@ -13,6 +13,7 @@
 #include <stdexcept>
 
 #include "heatmap_fixtures.h"
+#include "refusal.h"
 
 namespace saccade {
 namespace {
@@ -180,12 +181,7 @@ TEST(Png, DrawsTheLinesOfAChart) {
 
 TEST(Png, RefusesWhatItCannotDraw) {
   const auto message = [](std::string_view svg, double zoom) -> std::string {
-    try {
-      png_of_svg(svg, zoom);
-    } catch (const std::invalid_argument& error) {
-      return error.what();
-    }
-    return {};
+    return test::refusal([&] { png_of_svg(svg, zoom); });
   };
   const std::string small = R"(<svg xmlns="http://www.w3.org/2000/svg" width="10" height="10"/>)";
   EXPECT_EQ(message(small, 1), "");

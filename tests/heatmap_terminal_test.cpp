@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "heatmap_fixtures.h"
+#include "refusal.h"
 
 namespace saccade {
 namespace {
@@ -201,12 +202,7 @@ TEST(HeatmapTerminal, FitsTheGivenWidth) {
 
 TEST(HeatmapTerminal, RefusesWhatItCannotPrint) {
   const auto message = [](const Tensor& weights, const HeatmapOptions& options, int width) -> std::string {
-    try {
-      heatmap_terminal(weights, options, TerminalColor::none, width);
-    } catch (const std::invalid_argument& error) {
-      return error.what();
-    }
-    return {};
+    return test::refusal([&] { heatmap_terminal(weights, options, TerminalColor::none, width); });
   };
   EXPECT_EQ(message(six_token_weights(), {}, 19), "[heatmap_terminal] width must be at least 20 columns, got 19");
   EXPECT_EQ(message(six_token_weights(), {.query_tokens = {"a"}}, 80),

@@ -12,6 +12,7 @@
 #include <stdexcept>
 
 #include "heatmap_fixtures.h"
+#include "refusal.h"
 
 namespace saccade {
 namespace {
@@ -29,17 +30,6 @@ std::vector<std::string> texts_of(const std::string& svg) {
   std::vector<std::string> texts;
   for (const std::string& text : elements_of(svg, "text")) texts.push_back(content(text));
   return texts;
-}
-
-// The message of the exception that a call throws; empty when it throws none.
-template <class Call>
-std::string refusal(const Call& call) {
-  try {
-    call();
-  } catch (const std::invalid_argument& error) {
-    return error.what();
-  }
-  return {};
 }
 
 TEST(DisplayWidth, FollowsTheUnicodeWidths) {

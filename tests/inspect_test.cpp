@@ -14,7 +14,9 @@
 #include "each_isa.h"
 #include "expect_close.h"
 #include "inspect_statistics.h"
+#include "refusal.h"
 #include "saccade/reference.h"
+#include "sweep.h"
 #include "tensors.h"
 
 namespace saccade::test {
@@ -121,12 +123,6 @@ void check(const TensorView& q, const TensorView& k, const InspectOptions& wante
     Findings<double>(q, k, wanted, options, found).check();
   else
     Findings<float>(q, k, wanted, options, found).check();
-}
-
-/// A whole number from the environment.
-std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
-  const char* const text = std::getenv(name);
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
 class InspectOnIsa : public EachIsa {};
@@ -383,12 +379,7 @@ TEST_P(InspectOnIsa, AScoreModifierMayThrow) {
 
 std::string refusal(const Tensor& q, const Tensor& k, const InspectOptions& wanted,
                     const AttentionOptions& options = {}) {
-  try {
-    inspect(q, k, wanted, options);
-  } catch (const std::invalid_argument& error) {
-    return error.what();
-  }
-  return "";
+  return test::refusal([&] { inspect(q, k, wanted, options); });
 }
 
 TEST(Inspect, RefusesWhatDoesNotFitAndSaysWhy) {

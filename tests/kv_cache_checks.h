@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "refusal.h"
 #include "tensors.h"
 
 namespace saccade::test {
@@ -17,16 +18,6 @@ inline ::testing::AssertionResult have_same_bits(const Tensor& a, const Tensor& 
   if (a.dtype() != b.dtype()) return ::testing::AssertionFailure() << "the types differ";
   if (std::memcmp(a.data(), b.data(), a.bytes()) == 0) return ::testing::AssertionSuccess();
   return ::testing::AssertionFailure() << to_string(a) << "\nand\n" << to_string(b);
-}
-
-/// What a call is refused with; empty where it is not.
-std::string refusal(const auto& call) {
-  try {
-    call();
-  } catch (const std::invalid_argument& error) {
-    return error.what();
-  }
-  return "";
 }
 
 }  // namespace saccade::test

@@ -10,6 +10,7 @@
 
 #include "each_isa.h"
 #include "naive_layers.h"
+#include "refusal.h"
 #include "saccade/cpu.h"
 #include "saccade/module.h"
 #include "tensors.h"
@@ -34,16 +35,6 @@ inline Tensor gradient_of(Module& module, const std::string& name) {
     if (parameter.name == name) return Tensor::copy_of(parameter.gradient);
   ADD_FAILURE() << "no parameter " << name;
   return {};
-}
-
-/// What a call says that throws std::invalid_argument.
-inline std::string refusal(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const std::invalid_argument& error) {
-    return error.what();
-  }
-  return "";
 }
 
 /// Fails unless backward() finds nothing kept.

@@ -11,6 +11,7 @@
 
 #include "each_isa.h"
 #include "expect_close.h"
+#include "refusal.h"
 #include "saccade/reference.h"
 #include "tensors.h"
 
@@ -264,12 +265,7 @@ TEST(Linear, GradientsRefuseWhatDoesNotFitAndSayWhy) {
   const Tensor x = random_tensor({2, 3}, 1), weight = random_tensor({5, 3}, 2), dout = random_tensor({2, 5}, 3);
   const auto refusal = [&](const TensorView& of_dout, const LinearGradients& gradients,
                            const LinearOptions& options = {}) -> std::string {
-    try {
-      linear_backward(x, weight, of_dout, gradients, options);
-    } catch (const std::invalid_argument& error) {
-      return error.what();
-    }
-    return "";
+    return test::refusal([&] { linear_backward(x, weight, of_dout, gradients, options); });
   };
   EXPECT_EQ(
       refusal(random_tensor({2, 4}, 1), {}),
@@ -293,14 +289,6 @@ TEST(Linear, GradientsRefuseWhatDoesNotFitAndSayWhy) {
 
 TEST(Linear, RefusesWhatDoesNotFitAndSaysWhy) {
   const Tensor x = random_tensor({2, 3}, 1);
-  const auto refusal = [](auto call) -> std::string {
-    try {
-      call();
-    } catch (const std::invalid_argument& error) {
-      return error.what();
-    }
-    return "";
-  };
   EXPECT_EQ(refusal([&] {
               linear(x, random_tensor({5, 4}, 2));
             }),

@@ -52,6 +52,21 @@ inline StateDict joint_state(const AttentionModule& module) {
   return joint_parameters(module.config(), module.state_dict());
 }
 
+/// Calls check(module) for a module of each class, inputs 5 wide.
+template <class Check>
+void for_each_class(const Check& check) {
+  TorchGenerator generator(1);
+  const auto run = [&](AttentionModule&& module) {
+    SCOPED_TRACE(module.name());
+    check(module);
+  };
+  run(SelfAttention({.d_in = 5, .d_out = 3, .weight_layout = WeightLayout::in_out}, generator));
+  run(SelfAttention({.d_in = 5, .d_out = 3, .qkv_bias = true}, generator));
+  run(CausalAttention({.d_in = 5, .d_out = 3, .context_length = 65}, generator));
+  run(MultiHeadAttentionWrapper({.d_in = 5, .d_out = 3, .num_heads = 4}, generator));
+  run(MultiHeadAttention({.d_in = 5, .d_out = 8, .num_heads = 2, .causal = true}, generator));
+}
+
 struct Inputs {
   Tensor query, key, value;  ///< [batch, seqlen, width]
 };

@@ -148,18 +148,7 @@ TEST_P(ModulesBackward, EveryClassAgreesWithTheSameByHand) {
   for (const std::int64_t seqlen : {1, 2, 7, 17, 65}) {
     SCOPED_TRACE(seqlen);
     const Tensor x = randn(static_cast<std::uint64_t>(seqlen), {2, seqlen, 5});
-    const Call call{.inputs = {x, x, x}};
-    TorchGenerator generator(1);
-    SelfAttention plain({.d_in = 5, .d_out = 3, .weight_layout = WeightLayout::in_out}, generator);
-    SelfAttention linear({.d_in = 5, .d_out = 3, .qkv_bias = true}, generator);
-    CausalAttention causal({.d_in = 5, .d_out = 3, .context_length = 65}, generator);
-    MultiHeadAttentionWrapper wrapper({.d_in = 5, .d_out = 3, .num_heads = 4}, generator);
-    MultiHeadAttention multi_head({.d_in = 5, .d_out = 8, .num_heads = 2, .causal = true}, generator);
-    for (AttentionModule* module :
-         std::initializer_list<AttentionModule*>{&plain, &linear, &causal, &wrapper, &multi_head}) {
-      SCOPED_TRACE(module->name());
-      expect_gradients_like_by_hand(*module, call);
-    }
+    for_each_class([&](AttentionModule& module) { expect_gradients_like_by_hand(module, {.inputs = {x, x, x}}); });
   }
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "refusal.h"
 #include "saccade/io.h"
 #include "saccade/modules.h"
 
@@ -19,16 +20,6 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
-
-/// The message of what `call` throws; empty when it does not.
-std::string refusal(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const std::invalid_argument& error) {
-    return error.what();
-  }
-  return "";
-}
 
 struct Example {
   std::unique_ptr<AttentionModule> module;

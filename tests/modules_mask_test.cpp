@@ -7,6 +7,7 @@
 #include <string>
 
 #include "module_checks.h"
+#include "refusal.h"
 #include "saccade/modules.h"
 
 namespace saccade::test {
@@ -30,12 +31,7 @@ class ModuleMasks : public ::testing::Test {
   }
 
   std::string refusal(const TensorView& mask, const TensorView& key_mask = {}) {
-    try {
-      output(mask, key_mask);
-    } catch (const std::invalid_argument& error) {
-      return error.what();
-    }
-    return "";
+    return test::refusal([&] { output(mask, key_mask); });
   }
 
   std::optional<MultiHeadAttention> module_;

@@ -23,18 +23,7 @@ TEST(Modules, EveryClassAgreesWithTheSameByHand) {
   for (const std::int64_t seqlen : {1, 2, 7, 17, 65}) {
     SCOPED_TRACE(seqlen);
     const Tensor x = randn(static_cast<std::uint64_t>(seqlen), {2, seqlen, 5});
-    const Inputs inputs{x, x, x};
-    TorchGenerator generator(1);
-    SelfAttention plain({.d_in = 5, .d_out = 3, .weight_layout = WeightLayout::in_out}, generator);
-    SelfAttention linear({.d_in = 5, .d_out = 3, .qkv_bias = true}, generator);
-    CausalAttention causal({.d_in = 5, .d_out = 3, .context_length = 65}, generator);
-    MultiHeadAttentionWrapper wrapper({.d_in = 5, .d_out = 3, .num_heads = 4}, generator);
-    MultiHeadAttention multi_head({.d_in = 5, .d_out = 8, .num_heads = 2, .causal = true}, generator);
-    expect_like_by_hand(plain, inputs);
-    expect_like_by_hand(linear, inputs);
-    expect_like_by_hand(causal, inputs);
-    expect_like_by_hand(wrapper, inputs);
-    expect_like_by_hand(multi_head, inputs);
+    for_each_class([&](AttentionModule& module) { expect_like_by_hand(module, {x, x, x}); });
   }
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "expect_close.h"
+#include "refusal.h"
 #include "saccade/cpu.h"
 
 namespace saccade::test {
@@ -224,15 +225,6 @@ TEST(Rope, CopiesShareAndOutliveTheOriginal) {
     copy = original;
   }
   expect_same_bits(rotated(copy, x, 3), rotated(Rope(8, {.base = 77.0}), x, 3));
-}
-
-std::string refusal(const auto& call) {
-  try {
-    call();
-  } catch (const std::invalid_argument& error) {
-    return error.what();
-  }
-  return "";
 }
 
 TEST(Rope, RefusesWhatItCannotBe) {

@@ -1,10 +1,13 @@
-// What the sweeps over random problems take from the environment.
+// Sweeps over random problems, as long as the environment says.
 #pragma once
+
+#include <gtest/gtest.h>
 
 #include <cstdint>
 #include <cstdlib>
 #include <vector>
 
+#include "cases/random_case.h"
 #include "saccade/cpu.h"
 
 namespace saccade::test {
@@ -18,6 +21,30 @@ inline std::uint64_t from_environment(const char* name, std::uint64_t otherwise)
 /// Every instruction set, or the one that SACCADE_ISA forces.
 inline std::vector<Isa> isas_to_check() {
   return std::getenv("SACCADE_ISA") != nullptr ? std::vector{active_isa()} : available_isas();
+}
+
+/// Random problems, SACCADE_TEST_CASES of them (`count` without) beginning at SACCADE_TEST_SEED: on every
+/// instruction set, the results of check(problem, seed).run() must agree with the reference. Left out: what `fits`
+/// says no to.
+template <class Check, class Fits>
+void sweep(std::uint64_t seed, std::uint64_t count, const Check& check, const Fits& fits) {
+  seed = from_environment("SACCADE_TEST_SEED", seed);
+  count = from_environment("SACCADE_TEST_CASES", count);
+  const Isa before = active_isa();
+  for (std::uint64_t i = 0; i < count; ++i) {
+    cases::AttentionCase problem = cases::draw_case(seed + i);
+    if (!fits(problem)) continue;
+    auto checked = check(problem, seed + i);
+    for (const Isa isa : isas_to_check()) {
+      set_active_isa(isa);
+      for (const auto& [result, comparison] : checked.run()) {
+        EXPECT_TRUE(comparison.holds) << result << " on " << name_of(isa) << ": " << to_string(comparison)
+                                      << "\n  SACCADE_TEST_SEED=" << seed + i
+                                      << " SACCADE_TEST_CASES=1: " << cases::describe(problem);
+      }
+    }
+    set_active_isa(before);
+  }
 }
 
 }  // namespace saccade::test

@@ -1,5 +1,6 @@
 // What tasks promise about their batches.
 #include "saccade/tasks.h"
+#include "refusal.h"
 
 #include <gmock/gmock.h>
 
@@ -13,16 +14,6 @@ namespace saccade::test {
 namespace {
 
 using ::testing::HasSubstr;
-
-template <class Call>
-std::string refusal(const Call& call) {
-  try {
-    call();
-  } catch (const std::invalid_argument& error) {
-    return error.what();
-  }
-  return "nothing was refused";
-}
 
 /// The seqlen + 1 tokens of a row.
 std::vector<std::int64_t> sequence_of(const TokenBatch& batch, std::int64_t row) {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <string>
 
+#include "refusal.h"
 #include "saccade/cpu.h"
 #include "saccade/head_scores.h"
 
@@ -149,12 +150,7 @@ TEST(Trainer, DescribesWhatItsBitsDependOn) {
 
 TEST(Trainer, RefusesOptionsThatDoNotFit) {
   const auto refusal = [](const GPTModelOptions& model, const TrainingOptions& options) {
-    try {
-      Trainer(model, options, std::make_shared<InductionTask>(32));
-    } catch (const std::invalid_argument& error) {
-      return std::string(error.what());
-    }
-    return std::string();
+    return test::refusal([&] { Trainer(model, options, std::make_shared<InductionTask>(32)); });
   };
   GPTModelOptions model = kModel;
   model.vocab_size = 33;
