@@ -45,6 +45,7 @@ std::vector<bench::Section> sections_of(const BenchArguments& arguments) {
   std::vector<bench::Section> sections = all_sections();
   if (arguments.only.empty()) return sections;
   std::vector<std::string> names;
+  names.reserve(sections.size());
   for (const bench::Section& section : sections) names.push_back(section.name);
   for (const std::string& name : arguments.only) {
     if (std::ranges::count(names, name) == 0)

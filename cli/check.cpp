@@ -229,6 +229,7 @@ ExitCode check(const CheckArguments& arguments) {
   const Work work(arguments);
   const std::vector<Isa> isas = isas_of(arguments);
   std::vector<std::string_view> names;
+  names.reserve(isas.size());
   for (const Isa isa : isas) names.push_back(name_of(isa));
 
   const Terminal terminal = Terminal::of_standard_output();

@@ -184,6 +184,7 @@ struct Share {
 
 std::vector<Share> largest_of(const std::vector<double>& numbers, std::size_t most) {
   std::vector<Share> shares;
+  shares.reserve(numbers.size());
   for (const double number : numbers) shares.push_back({static_cast<std::int64_t>(shares.size()), number});
   const auto end = shares.begin() + static_cast<std::ptrdiff_t>(std::min(most, shares.size()));
   std::partial_sort(shares.begin(), end, shares.end(), [](const Share& a, const Share& b) {

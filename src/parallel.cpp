@@ -117,7 +117,8 @@ Workspace::Workspace(std::size_t bytes) {
     }
     if (block->bytes() < bytes) continue;
     Block* kept = nullptr;
-    if (slot.compare_exchange_strong(kept, block.get(), std::memory_order_release)) block.release();
+    if (slot.compare_exchange_strong(kept, block.get(), std::memory_order_release))
+      static_cast<void>(block.release());
   }
   block_ = new Block(bytes);
 }

@@ -39,6 +39,7 @@ std::int64_t TokenSampler::next(std::span<const std::int64_t> tokens) {
   if (options_.top_k > 0) order.resize(std::min(order.size(), static_cast<std::size_t>(options_.top_k)));
 
   std::vector<double> sums;
+  sums.reserve(order.size());
   double sum = 0.0;
   const double largest = row[static_cast<std::size_t>(order.front())];
   for (const std::int64_t token : order) {

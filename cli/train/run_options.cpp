@@ -95,6 +95,7 @@ void complete_model(RunOptions& run) {
 
 std::vector<std::string> absolute(const std::vector<std::string>& files) {
   std::vector<std::string> result;
+  result.reserve(files.size());
   for (const std::string& file : files)
     result.push_back(std::filesystem::absolute(file).lexically_normal().string());
   return result;
