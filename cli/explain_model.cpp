@@ -4,8 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <iostream>
-#include <iterator>
 #include <memory>
 
 #include "commands.h"
@@ -23,11 +21,6 @@ struct ExplainModelArguments {
   bool json = false;
 };
 
-std::string given_text(const std::string& text) {
-  if (text != "-") return text;
-  return {std::istreambuf_iterator<char>(std::cin), {}};
-}
-
 ExitCode explain_model(const ExplainModelArguments& arguments) {
   if (arguments.output.path) {
     is_png(arguments.output);
@@ -36,7 +29,7 @@ ExitCode explain_model(const ExplainModelArguments& arguments) {
     if (arguments.output.path != "-") require_writable({arguments.output}, {});
   }
   const SavedModel saved = load_model(arguments.model);
-  std::vector<std::int64_t> tokens = saved.tokens_of(given_text(arguments.text), "--text");
+  std::vector<std::int64_t> tokens = saved.tokens_of(text_or_standard_input(arguments.text), "--text");
   const auto most = static_cast<std::size_t>(saved.model->options().context_length);
   if (tokens.size() > most) {
     note("explain-model", fmt::format("the text has {} tokens; the model sees {}, so these are its first {}",
@@ -67,9 +60,7 @@ ExitCode explain_model(const ExplainModelArguments& arguments) {
 void add_explain_model(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("explain-model", "What the heads of a trained model look at in a text");
   const auto arguments = std::make_shared<ExplainModelArguments>();
-  command->add_option("--model", arguments->model, "The folder of a training run, or its model.safetensors")
-      ->type_name("DIR|FILE")
-      ->required();
+  add_model_option(*command, arguments->model);
   command
       ->add_option("--text", arguments->text,
                    "What the model reads; - reads standard input. For a model of the induction task: numbers")

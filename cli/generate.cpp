@@ -4,8 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <iostream>
-#include <iterator>
 #include <memory>
 
 #include "commands.h"
@@ -22,15 +20,9 @@ struct GenerateArguments {
   std::optional<double> temperature;
 };
 
-std::string prompt_text(const std::string& prompt) {
-  if (prompt != "-") return prompt;
-  return {std::istreambuf_iterator<char>(std::cin), {}};
-}
-
 ExitCode generate(const GenerateArguments& arguments) {
   const SavedModel saved = load_model(arguments.model);
-  const std::string prompt = prompt_text(arguments.prompt);
-  std::vector<std::int64_t> tokens = saved.tokens_of(prompt, "--prompt");
+  std::vector<std::int64_t> tokens = saved.tokens_of(text_or_standard_input(arguments.prompt), "--prompt");
   TokenSampler sampler(*saved.model, {.temperature = arguments.temperature.value_or(1.0),
                                       .top_k = arguments.top_k.value_or(0),
                                       .seed = static_cast<std::uint64_t>(arguments.seed.value_or(0))});
@@ -53,9 +45,7 @@ ExitCode generate(const GenerateArguments& arguments) {
 void add_generate(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("generate", "Continue a text with a trained model");
   const auto arguments = std::make_shared<GenerateArguments>();
-  command->add_option("--model", arguments->model, "The folder of a training run, or its model.safetensors")
-      ->type_name("DIR|FILE")
-      ->required();
+  add_model_option(*command, arguments->model);
   command
       ->add_option("--prompt", arguments->prompt,
                    "What to continue; - reads standard input. For a model of the induction task: numbers")

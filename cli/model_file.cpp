@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iostream>
+#include <iterator>
 
 #include "common.h"
 
@@ -98,6 +100,17 @@ SavedModel load_model(const std::string& file_or_folder) {
   } catch (const std::invalid_argument& error) {
     throw std::runtime_error(path + ": " + message_line(error.what()));
   }
+}
+
+void add_model_option(CLI::App& app, std::string& file_or_folder) {
+  app.add_option("--model", file_or_folder, "The folder of a training run, or its model.safetensors")
+      ->type_name("DIR|FILE")
+      ->required();
+}
+
+std::string text_or_standard_input(const std::string& argument) {
+  if (argument != "-") return argument;
+  return {std::istreambuf_iterator<char>(std::cin), {}};
 }
 
 }  // namespace saccade::cli

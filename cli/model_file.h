@@ -3,6 +3,7 @@
 
 #include <saccade/gpt_model.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -43,5 +44,11 @@ void save_model(const std::string& path, const GPTModel& model, TokenKind tokens
 /// Reads a model from a safetensors file, or from the folder of a training run. Throws std::runtime_error for a
 /// file that cannot be read or holds no such model.
 SavedModel load_model(const std::string& file_or_folder);
+
+/// Adds the required option --model: what load_model takes.
+void add_model_option(CLI::App& app, std::string& file_or_folder);
+
+/// What a model is to read: the argument itself or, where that is "-", all of standard input.
+std::string text_or_standard_input(const std::string& argument);
 
 }  // namespace saccade::cli

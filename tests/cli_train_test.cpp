@@ -39,6 +39,29 @@ class TrainCommand : public CommandTest {
     EXPECT_EQ(outcome.out, "");
   }
 
+  /// Trains without interruption, and again with one kill after the other, and holds the files of both together.
+  /// The arguments end with --out.
+  void expect_killed_ends_as_whole(const std::vector<std::string>& arguments) {
+    std::vector<std::string> whole = arguments, killed = arguments;
+    whole.push_back("whole");
+    killed.push_back("killed");
+    ASSERT_EQ(run(whole).exit_code, 0);
+    int kills = 0;
+    Outcome outcome;
+    for (double seconds = 0.15; outcome.exit_code != 0; seconds *= 1.2) {
+      std::vector<std::string> under_timeout{"-s", "KILL", std::to_string(seconds), SACCADE_COMMAND};
+      under_timeout.insert(under_timeout.end(), killed.begin(), killed.end());
+      outcome = run_program("timeout", under_timeout);
+      if (outcome.exit_code != 0) ++kills;
+      ASSERT_LT(kills, 60) << outcome.err;
+      const bool begun = std::filesystem::exists(path("killed/config.json"));
+      if (begun && killed.back() != "--resume") killed.push_back("--resume");
+    }
+    EXPECT_GT(kills, 0);
+    for (const char* file : {"/checkpoint.safetensors", "/model.safetensors", "/loss.csv"})
+      EXPECT_TRUE(read(std::string("whole") + file) == read(std::string("killed") + file)) << file;
+  }
+
   /// Runs the command with a limit on the size of its files, which fails a write as a full disk does.
   Outcome run_with_small_files(int kibibytes, const std::vector<std::string>& arguments) {
     std::string line = "trap '' XFSZ; ulimit -f " + std::to_string(kibibytes) + "; exec \"$0\" \"$@\"";
@@ -95,24 +118,16 @@ TEST_F(TrainCommand, AKilledRunEndsAsAnUninterruptedOne) {
   std::vector<std::string> arguments =
       tiny_induction({"--steps", "400", "--checkpoint-every", "7", "--dropout", "0.1", "--out"});
   arguments.erase(std::ranges::find(arguments, "--steps"), std::ranges::find(arguments, "--steps") + 2);
-  std::vector<std::string> whole = arguments, killed = arguments;
-  whole.push_back("whole");
-  killed.push_back("killed");
-  ASSERT_EQ(run(whole).exit_code, 0);
-  int kills = 0;
-  Outcome outcome;
-  for (double seconds = 0.15; outcome.exit_code != 0; seconds *= 1.2) {
-    std::vector<std::string> under_timeout{"-s", "KILL", std::to_string(seconds), SACCADE_COMMAND};
-    under_timeout.insert(under_timeout.end(), killed.begin(), killed.end());
-    outcome = run_program("timeout", under_timeout);
-    if (outcome.exit_code != 0) ++kills;
-    ASSERT_LT(kills, 60) << outcome.err;
-    const bool begun = std::filesystem::exists(path("killed/config.json"));
-    if (begun && killed.back() != "--resume") killed.push_back("--resume");
-  }
-  EXPECT_GT(kills, 0);
-  for (const char* file : {"/checkpoint.safetensors", "/model.safetensors", "/loss.csv"})
-    EXPECT_TRUE(read(std::string("whole") + file) == read(std::string("killed") + file)) << file;
+  expect_killed_ends_as_whole(arguments);
+}
+
+TEST_F(TrainCommand, AKilledRunOnATextEndsAsAnUninterruptedOne) {
+  std::string text;
+  for (int i = 0; i < 300; ++i) text += "the quick brown fox jumps. ";
+  write("fox.txt", text);
+  expect_killed_ends_as_whole({"train", "--text", "fox.txt", "--layers", "1", "--heads", "2", "--d-model", "16",
+                               "--context", "16", "--steps", "400", "--batch", "4", "--checkpoint-every", "7",
+                               "--out"});
 }
 
 TEST_F(TrainCommand, AFinishedRunIsOnlyLookedAtAgain) {

@@ -50,10 +50,6 @@ Json HeadReport::to_json() const {
   return heads;
 }
 
-double HeadReport::best_induction(std::int64_t layer) const {
-  return std::ranges::max(induction_.at(static_cast<std::size_t>(layer)).values<double>());
-}
-
 Tensor HeadReport::weights() const {
   const std::int64_t num_heads = weights_.front().shape(1), seqlen = weights_.front().shape(2);
   Tensor all(DType::f32, {std::ssize(weights_) * num_heads, seqlen, seqlen});

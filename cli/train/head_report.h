@@ -24,9 +24,6 @@ class HeadReport {
   /// [{"layer": 0, "head": 0, "previous_token": 0.98, "induction": 0.01}, ...]
   Json to_json() const;
 
-  /// The largest induction score among the heads of a layer; NaN where no token occurs twice.
-  double best_induction(std::int64_t layer) const;
-
   /// The heads of all layers on the first entry of the batch, [layers * heads, seqlen, seqlen], and what a picture
   /// of them says.
   Tensor weights() const;

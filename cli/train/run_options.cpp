@@ -23,59 +23,38 @@ struct NumberOption {
   double& (*of)(RunOptions&);
 };
 
-constexpr std::array kIntegers{
-    IntegerOption{"layers", "Transformer blocks", 1, [](RunOptions& r) -> auto& {return r.model.num_layers;
-}  // namespace
-}  // namespace saccade::cli
-, IntegerOption{"heads", "Attention heads of a layer", 1, [](RunOptions& r) -> auto& {return r.model.num_heads;
-}
-}
-, IntegerOption{"d-model", "Width of the model, a multiple of --heads", 1,
-                [](RunOptions& r) -> auto& {return r.model.d_model;
-}
-}
-, IntegerOption{"context", "Tokens of a sequence", 1, [](RunOptions& r) -> auto& {return r.model.context_length;
-}
-}
-, IntegerOption{"vocab", "Tokens of the induction task", 2, [](RunOptions& r) -> auto& {return r.vocab_size;
-}
-}
-, IntegerOption{"steps", "Steps to make", 1, [](RunOptions& r) -> auto& {return r.training.steps;
-}
-}
-, IntegerOption{"batch", "Sequences of a step", 1, [](RunOptions& r) -> auto& {return r.training.batch_size;
-}
-}
-, IntegerOption{"warmup", "Steps until the learning rate is reached", 0,
-                [](RunOptions& r) -> auto& {return r.training.warmup_steps;
-}
-}
-,
-}
-;
+std::int64_t& layers(RunOptions& r) { return r.model.num_layers; }
+std::int64_t& heads(RunOptions& r) { return r.model.num_heads; }
+std::int64_t& d_model(RunOptions& r) { return r.model.d_model; }
+std::int64_t& context(RunOptions& r) { return r.model.context_length; }
+std::int64_t& vocab(RunOptions& r) { return r.vocab_size; }
+std::int64_t& steps(RunOptions& r) { return r.training.steps; }
+std::int64_t& batch(RunOptions& r) { return r.training.batch_size; }
+std::int64_t& warmup(RunOptions& r) { return r.training.warmup_steps; }
+double& lr(RunOptions& r) { return r.training.lr; }
+double& dropout(RunOptions& r) { return r.model.dropout; }
+double& weight_decay(RunOptions& r) { return r.training.weight_decay; }
+double& momentum(RunOptions& r) { return r.training.momentum; }
+double& clip(RunOptions& r) { return r.training.clip_norm; }
 
-constexpr std::array kNumbers{NumberOption{"lr",
-                                           "The highest learning rate; it falls along half a cosine to a tenth",
-                                           [](RunOptions& r) -> auto& {return r.training.lr;
-}
-}
-, NumberOption{"dropout", "The probability of dropping, from 0 to below 1",
-               [](RunOptions& r) -> auto& {return r.model.dropout;
-}
-}
-, NumberOption{"weight-decay", "Weight decay of matrices",
-               [](RunOptions& r) -> auto& {return r.training.weight_decay;
-}
-}
-, NumberOption{"momentum", "Momentum of sgd", [](RunOptions& r) -> auto& {return r.training.momentum;
-}
-}
-, NumberOption{"clip", "The longest gradient; 0: any", [](RunOptions& r) -> auto& {return r.training.clip_norm;
-}
-}
-,
-}
-;
+constexpr std::array kIntegers{
+    IntegerOption{"layers", "Transformer blocks", 1, &layers},
+    IntegerOption{"heads", "Attention heads of a layer", 1, &heads},
+    IntegerOption{"d-model", "Width of the model, a multiple of --heads", 1, &d_model},
+    IntegerOption{"context", "Tokens of a sequence", 1, &context},
+    IntegerOption{"vocab", "Tokens of the induction task", 2, &vocab},
+    IntegerOption{"steps", "Steps to make", 1, &steps},
+    IntegerOption{"batch", "Sequences of a step", 1, &batch},
+    IntegerOption{"warmup", "Steps until the learning rate is reached", 0, &warmup},
+};
+
+constexpr std::array kNumbers{
+    NumberOption{"lr", "The highest learning rate; it falls along half a cosine to a tenth", &lr},
+    NumberOption{"dropout", "The probability of dropping, from 0 to below 1", &dropout},
+    NumberOption{"weight-decay", "Weight decay of matrices", &weight_decay},
+    NumberOption{"momentum", "Momentum of sgd", &momentum},
+    NumberOption{"clip", "The longest gradient; 0: any", &clip},
+};
 
 constexpr const char* kAdamW = "adamw";
 constexpr const char* kSgd = "sgd";
@@ -85,11 +64,12 @@ OptimizerKind optimizer_named(std::string_view name) {
   return name == kSgd ? OptimizerKind::sgd : OptimizerKind::adamw;
 }
 
-/// What follows from the options.
+/// What follows from the options: induction needs nothing but attention, a text has more to be learnt.
 void complete_model(RunOptions& run) {
-  run.model.vocab_size = run.task == "text" ? 256 : run.vocab_size;
-  run.model.d_hidden = run.hidden;
-  run.model.attention_only = run.hidden == 0;
+  const bool is_text = run.task == "text";
+  run.model.vocab_size = is_text ? 256 : run.vocab_size;
+  run.model.d_hidden = is_text ? 4 * run.model.d_model : 0;
+  run.model.attention_only = !is_text;
   run.model.init = GPTInitialization::sinusoidal;
 }
 
@@ -144,18 +124,12 @@ RunOptions RunArguments::fresh() const {
   if (!task_ && files_.empty()) refuse("--task induction or --text FILE... is needed: what to learn");
   run.task = files_.empty() ? *task_ : "text";
   run.files = absolute(files_);
-  bool hidden_given = false;
-  for (std::size_t i = 0; i < kIntegers.size(); ++i) {
-    if (!integers_[i]) continue;
-    std::int64_t& option = kIntegers[i].of(run);
-    option = *integers_[i];
-    hidden_given |= &option == &run.hidden;
-  }
+  for (std::size_t i = 0; i < kIntegers.size(); ++i)
+    if (integers_[i]) kIntegers[i].of(run) = *integers_[i];
   if (integers_.back()) run.training.seed = static_cast<std::uint64_t>(*integers_.back());
   for (std::size_t i = 0; i < kNumbers.size(); ++i)
     if (numbers_[i]) kNumbers[i].of(run) = *numbers_[i];
   if (optimizer_) run.training.optimizer = optimizer_named(*optimizer_);
-  if (run.task == "text" && !hidden_given) run.hidden = 4 * run.model.d_model;
   complete_model(run);
   return run;
 }

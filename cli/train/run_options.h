@@ -18,7 +18,6 @@ struct RunOptions {
   std::string task;                ///< "induction" or "text"
   std::vector<std::string> files;  ///< of a text, absolute
   std::int64_t vocab_size = 128;   ///< of induction
-  std::int64_t hidden = 0;         ///< width of the feed-forward layers; 0: none
   GPTModelOptions model{.context_length = 64, .d_model = 64, .num_layers = 2, .num_heads = 2};
   TrainingOptions training{.steps = 2000, .batch_size = 48, .lr = 0.003};
 
