@@ -126,7 +126,7 @@ TEST_F(TrainCommand, AKilledRunOnATextEndsAsAnUninterruptedOne) {
   for (int i = 0; i < 300; ++i) text += "the quick brown fox jumps. ";
   write("fox.txt", text);
   expect_killed_ends_as_whole({"train", "--text", "fox.txt", "--layers", "1", "--heads", "2", "--d-model", "16",
-                               "--context", "16", "--steps", "400", "--batch", "4", "--checkpoint-every", "7",
+                               "--context", "16", "--steps", "1500", "--batch", "4", "--checkpoint-every", "7",
                                "--out"});
 }
 
