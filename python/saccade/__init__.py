@@ -1,0 +1,58 @@
+"""Exact attention on the CPU: fast, in linear memory, with gradients, and to be looked at.
+
+Everything takes NumPy arrays and whatever else has ``__dlpack__`` (PyTorch tensors on the CPU, bf16 and f16 included),
+without copying them where their innermost dimension is contiguous, and returns arrays of the library that ``q`` is from.
+
+- :func:`scaled_dot_product_attention`: PyTorch's function, with its signature and meaning.
+- :func:`attention`, :func:`attention_varlen`, :func:`attention_backward`, :func:`decode`: everything else that attention
+  can be.
+- :class:`KvCache`, :class:`Rope`, :func:`merge_states`: what generating text needs.
+- :func:`inspect`, :func:`heatmap`: what attention looks at.
+- :mod:`saccade.nn`: modules with parameters. :mod:`saccade.torch` and :mod:`saccade.onnx`: for PyTorch and ONNX.
+"""
+
+from __future__ import annotations
+
+from . import nn
+from ._attention import (
+    Gradients,
+    alibi_slopes,
+    attention,
+    attention_backward,
+    attention_varlen,
+    decode,
+    merge_states,
+    scaled_dot_product_attention,
+)
+from ._core import info, manual_seed, num_threads, release_workspaces, set_num_threads
+from ._heatmap import Picture, attention_lines, heatmap
+from ._inspect import Inspection, inspect
+from ._kv_cache import KvCache, Rope
+from ._options import AttentionOptions
+
+__version__ = info()["version"]
+
+__all__ = [
+    "AttentionOptions",
+    "Gradients",
+    "Inspection",
+    "KvCache",
+    "Picture",
+    "Rope",
+    "alibi_slopes",
+    "attention",
+    "attention_backward",
+    "attention_lines",
+    "attention_varlen",
+    "decode",
+    "heatmap",
+    "info",
+    "inspect",
+    "manual_seed",
+    "merge_states",
+    "nn",
+    "num_threads",
+    "release_workspaces",
+    "scaled_dot_product_attention",
+    "set_num_threads",
+]

@@ -1,0 +1,65 @@
+"""Arrays for results: of the library that the arguments are from."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Sequence
+
+import numpy as np
+
+
+def as_array(value: Any, name: str) -> Any:
+    """The argument itself if it is an array of some library, a NumPy array of it otherwise."""
+    if type(value) is np.ndarray or hasattr(value, "__dlpack__") or isinstance(value, np.ndarray):
+        return value
+    if value is None:
+        raise ValueError(f"{name}: wanted an array, got None")
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name}: wanted an array, got {type(value).__name__} ({error})") from None
+    if array.dtype == object:
+        raise ValueError(f"{name}: wanted an array of numbers, got {type(value).__name__}")
+    return array
+
+
+def is_torch(value: Any) -> bool:
+    """Whether the value is a PyTorch tensor; does not import PyTorch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def empty(like: Any, shape: Sequence[int], dtype: Any = None) -> Any:
+    """An array to be filled, of like's library and, unless one is named ("f32", "f64"), of its dtype."""
+    if is_torch(like):
+        import torch
+
+        return torch.empty(tuple(shape), dtype=_torch_dtype(dtype) if dtype else like.dtype)
+    if dtype:
+        return np.empty(shape, np.float64 if dtype == "f64" else np.float32)
+    return np.empty(shape, like.dtype if isinstance(like.dtype, np.dtype) else np.dtype(str(like.dtype)))
+
+
+def returned(like: Any, array: np.ndarray | None) -> Any:
+    """A NumPy array of results as one of like's library, without copying it."""
+    if array is not None and is_torch(like):
+        import torch
+
+        return torch.from_numpy(array)
+    return array
+
+
+def precision(like: Any) -> str:
+    """The type that softmax is computed in: "f64" for f64 arrays, "f32" for all others."""
+    return "f64" if str(like.dtype) in ("float64", "torch.float64") else "f32"
+
+
+def dtype_name(array: Any) -> str:
+    """The dtype by NumPy's name, whatever the library: "float32", "bfloat16"."""
+    return str(array.dtype).rpartition(".")[2]
+
+
+def _torch_dtype(name: str) -> Any:
+    import torch
+
+    return torch.float64 if name == "f64" else torch.float32

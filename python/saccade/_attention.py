@@ -1,0 +1,278 @@
+"""Attention, forward and backward."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Callable, Literal, NamedTuple
+
+from . import _core
+from ._arrays import as_array, empty, is_torch, precision, returned
+from ._options import AttentionOptions, IntPair
+
+
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    causal: Literal["top_left", "bottom_right"] | None = None,
+    query_offset: Any = None,
+    window: IntPair = (-1, -1),
+    mask: Any = None,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    alibi_slopes: Any = None,
+    sinks: Any = None,
+    kv_lengths: Any = None,
+    dropout_p: float = 0.0,
+    seed: int | None = None,
+    block_mask: Any = None,
+    block_mask_size: IntPair = (128, 128),
+    score_mod: Callable[..., Any] | None = None,
+    block_table: Any = None,
+    layout: Literal["bhld", "blhd"] = "bhld",
+    num_threads: int = 0,
+    weights_after_dropout: bool = False,
+    return_lse: bool = False,
+    return_weights: bool = False,
+    out: Any = None,
+) -> Any:
+    """softmax(scale * q @ k.T + ...) @ v for every batch entry and head, without holding the matrix.
+
+    Shapes (``layout="bhld"``): q [batch, heads, seqlen_q, head_dim], k [batch, kv_heads, seqlen_k, head_dim], v [batch,
+    kv_heads, seqlen_k, head_dim_v]; without batch rank 3, without heads too rank 2. heads is a multiple of kv_heads.
+    Each of q, k and v is float32, bfloat16 or float16, or all are float64; products and softmax are computed in f32 (f64).
+
+    :class:`saccade.AttentionOptions` says what the options mean and in which order they apply.
+
+    :param return_lse: also return the natural logarithm of each row's softmax denominator, [batch, heads, seqlen_q],
+        f32 (f64): what :func:`attention_backward` and :func:`merge_states` need.
+    :param return_weights: also return the weights, [batch, heads, seqlen_q, seqlen_k].
+    :param out: an array for the output, [batch, heads, seqlen_q, head_dim_v], of any floating type.
+    :returns: the output, like q; or a tuple of output, lse and weights, as far as they are asked for.
+    :raises ValueError: for arguments that do not fit; names the argument, what was wanted and what came.
+    """
+    options = {
+        "causal": causal,
+        "query_offset": query_offset,
+        "window": window,
+        "mask": mask,
+        "scale": scale,
+        "softcap": softcap,
+        "alibi_slopes": alibi_slopes,
+        "sinks": sinks,
+        "kv_lengths": kv_lengths,
+        "dropout_p": dropout_p,
+        "seed": seed,
+        "block_mask": block_mask,
+        "block_mask_size": block_mask_size,
+        "score_mod": score_mod,
+        "block_table": block_table,
+        "layout": layout,
+        "num_threads": num_threads,
+        "weights_after_dropout": weights_after_dropout,
+    }
+    return _attend(_core.attention, q, k, v, out, return_lse, return_weights, options)
+
+
+def decode(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    return_lse: bool = False,
+    return_weights: bool = False,
+    out: Any = None,
+    **options: Any,
+) -> Any:
+    """:func:`attention` for few query rows and many keys, at the speed of reading k and v once.
+
+    Takes and returns the same. Sums are taken in another order, so that the last bits differ from :func:`attention`'s.
+    """
+    return _attend(_core.decode, q, k, v, out, return_lse, return_weights, options)
+
+
+def attention_varlen(
+    q: Any,
+    k: Any,
+    v: Any,
+    cu_seqlens_q: Any,
+    cu_seqlens_k: Any = None,
+    *,
+    return_lse: bool = False,
+    return_weights: bool = False,
+    out: Any = None,
+    **options: Any,
+) -> Any:
+    """Attention over documents of different lengths packed one after the other, none of which sees another.
+
+    Shapes: q [total_q, heads, head_dim], k [total_k, kv_heads, head_dim], v [total_k, kv_heads, head_dim_v]; the output
+    is like q, lse [heads, total_q], weights [heads, total_q, longest document of k].
+
+    :param cu_seqlens_q: where each document begins in q: int32 or int64 [documents + 1], from 0 to total_q.
+    :param cu_seqlens_k: the same in k and v; default: cu_seqlens_q.
+    :param options: those of :class:`saccade.AttentionOptions`. Rows, keys and positions count from the document's begin.
+    :raises ValueError: as :func:`attention` does.
+    """
+    options["cu_seqlens_q"] = cu_seqlens_q
+    if options.get("block_table") is None:
+        options["cu_seqlens_k"] = cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k
+    return _attend(_core.attention, q, k, v, out, return_lse, return_weights, options)
+
+
+class Gradients(NamedTuple):
+    """The gradients of a loss; those that were not asked for are None."""
+
+    dq: Any
+    dk: Any
+    dv: Any
+    dmask: Any = None
+    dsinks: Any = None
+    dalibi_slopes: Any = None
+
+
+def attention_backward(
+    q: Any,
+    k: Any,
+    v: Any,
+    o: Any,
+    lse: Any,
+    dout: Any,
+    *,
+    return_dmask: bool = False,
+    return_dsinks: bool = False,
+    return_dalibi_slopes: bool = False,
+    **options: Any,
+) -> Gradients:
+    """The gradients of ``o, lse = attention(q, k, v, return_lse=True, **options)``, in linear memory too.
+
+    :param dout: the gradient of the loss with respect to o, shaped like it.
+    :param return_dmask: also that of a floating ``mask``, in its shape: summed over the dimensions that are repeated.
+    :param return_dsinks: also that of ``sinks``.
+    :param return_dalibi_slopes: also that of ``alibi_slopes``.
+    :param options: those of the forward call, ``seed`` included where it has dropped something.
+    :returns: dq, dk, dv like q, k, v, and the others in f32 (f64 for f64 inputs).
+    :raises ValueError: for arguments that do not fit, and for options without a gradient (``block_table``).
+    """
+    q, k, v = as_array(q, "q"), as_array(k, "k"), as_array(v, "v")
+    if options.get("dropout_p") and options.get("seed") is None:
+        raise ValueError("[attention_backward] seed: dropout_p was given without the seed of the forward call")
+
+    def gradient_of(name: str, wanted: bool) -> Any:
+        if not wanted:
+            return None
+        if options.get(name) is None:
+            raise ValueError(f"[attention_backward] return_d{name}: {name} was not given")
+        return empty(q, as_array(options[name], name).shape, precision(q))
+
+    dq, dk, dv = empty(q, q.shape), empty(k, k.shape), empty(v, v.shape)
+    dmask = gradient_of("mask", return_dmask)
+    dsinks = gradient_of("sinks", return_dsinks)
+    dalibi_slopes = gradient_of("alibi_slopes", return_dalibi_slopes)
+    _core.attention_backward(q, k, v, o, lse, dout, dq, dk, dv, dmask, dsinks, dalibi_slopes, options)
+    return Gradients(dq, dk, dv, dmask, dsinks, dalibi_slopes)
+
+
+def merge_states(
+    o_a: Any,
+    lse_a: Any,
+    o_b: Any,
+    lse_b: Any,
+    *,
+    layout: Literal["bhld", "blhd"] = "bhld",
+) -> tuple[Any, Any]:
+    """Attention of the same queries over two sets of keys becomes that over both: (output, lse).
+
+    lse = log(exp(lse_a) + exp(lse_b)), o = exp(lse_a - lse) o_a + exp(lse_b - lse) o_b (arXiv:2501.01005, section 2.2).
+    Shapes are those that :func:`attention` returns. A part without keys has lse -inf and does not count.
+
+    :raises ValueError: where shapes or types do not fit.
+    """
+    o_a, lse_a = as_array(o_a, "o_a"), as_array(lse_a, "lse_a")
+    o, lse = empty(o_a, o_a.shape), empty(o_a, lse_a.shape, precision(lse_a))
+    _core.merge_states(o_a, lse_a, o_b, lse_b, o, lse, layout)
+    return o, lse
+
+
+def alibi_slopes(num_heads: int) -> Any:
+    """The standard slopes of ALiBi (arXiv:2108.12409): float32 [num_heads], for any number of heads."""
+    return _core.alibi_slopes(num_heads)
+
+
+def scaled_dot_product_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """PyTorch's ``torch.nn.functional.scaled_dot_product_attention``: the same arguments and the same meaning.
+
+    Shapes: query [..., heads, L, E], key [..., kv_heads, S, E], value [..., kv_heads, S, Ev], with any number of leading
+    dimensions, over which key and value may be broadcast; the result is [..., heads, L, Ev]. ``is_causal`` aligns row 0
+    with key 0 and excludes attn_mask; a boolean mask is True where a key takes part. As in PyTorch, dropout applies
+    whenever dropout_p > 0.
+
+    PyTorch tensors go through :func:`saccade.torch.scaled_dot_product_attention` and have gradients.
+
+    Unlike PyTorch's, a row whose keys are all hidden is 0 whatever its inputs, and nothing falls back to a matrix of
+    L x S. With few query rows k and v are read as :func:`decode` does.
+
+    :raises ValueError: for arguments that do not fit; names the argument.
+    """
+    if is_torch(query):
+        from .torch import scaled_dot_product_attention as torch_attention
+
+        return torch_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    from ._sdpa import numpy_attention
+
+    return numpy_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+
+
+def _attend(
+    function: Callable[..., None],
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any,
+    return_lse: bool,
+    return_weights: bool,
+    options: AttentionOptions | dict[str, Any],
+) -> Any:
+    q, k, v = as_array(q, "q"), as_array(k, "k"), as_array(v, "v")
+    if options.get("dropout_p") and options.get("seed") is None:
+        options["seed"] = _core.draw_seed()
+    o = empty(q, (*q.shape[:-1], *v.shape[-1:])) if out is None else out
+    lse = weights = None
+    if return_lse or return_weights:
+        rows = _rows_shape(q, options)
+        if return_lse:
+            lse = empty(q, rows, precision(q))
+        if return_weights:
+            weights = empty(q, (*rows, _seqlen_k(k, options)), precision(q))
+    function(q, k, v, o, lse, weights, options)
+    if not (return_lse or return_weights):
+        return o
+    return tuple(result for result in (o, lse, weights) if result is not None)
+
+
+def _rows_shape(q: Any, options: AttentionOptions | dict[str, Any]) -> tuple[int, ...]:
+    """[batch, heads, seqlen_q], as far as q has them."""
+    shape = tuple(q.shape[:-1])
+    blhd = options.get("layout") == "blhd" or options.get("cu_seqlens_q") is not None
+    return (*shape[:-2], shape[-1], shape[-2]) if blhd and len(shape) >= 2 else shape
+
+
+def _seqlen_k(k: Any, options: AttentionOptions | dict[str, Any]) -> int:
+    """The keys that weights have columns for."""
+    blhd = options.get("layout") == "blhd"
+    if options.get("cu_seqlens_k") is not None:
+        starts = [int(start) for start in options["cu_seqlens_k"]]
+        return max((end - start for start, end in zip(starts, starts[1:])), default=0)
+    length = k.shape[-3 if blhd and len(k.shape) >= 3 else -2] if len(k.shape) >= 2 else 0
+    if options.get("block_table") is not None:
+        return as_array(options["block_table"], "block_table").shape[-1] * length
+    return length

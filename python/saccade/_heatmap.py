@@ -1,0 +1,168 @@
+"""Attention as a picture."""
+
+from __future__ import annotations
+
+import html
+import os
+from typing import Any, Literal, Sequence
+
+from . import _core
+from ._arrays import as_array
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>{title}</title>
+<style>body {{ margin: 1em; font-family: sans-serif }} svg {{ max-width: 100%; height: auto }}</style>
+</head>
+<body>
+{svg}
+</body>
+</html>
+"""
+
+
+class Picture:
+    """A finished picture. It shows itself in Jupyter; ``print(picture)`` shows it in a terminal.
+
+    :ivar svg: the picture as an SVG document.
+    """
+
+    def __init__(self, svg: str, title: str, terminal: Any = None) -> None:
+        self.svg = svg
+        self._title = title
+        self._terminal = terminal
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def __str__(self) -> str:
+        return self._terminal() if self._terminal else repr(self)
+
+    def __repr__(self) -> str:
+        return f"<saccade.Picture: {self._title or 'untitled'}; .save('x.svg'), .save('x.png') or .save('x.html')>"
+
+    def png(self, zoom: float = 2.0) -> bytes:
+        """The picture as PNG, ``zoom`` pixels for each unit of the SVG document.
+
+        :raises RuntimeError: where this build has no PNG.
+        """
+        return _core.png_of_svg(self.svg, zoom)
+
+    def html(self) -> str:
+        """A page that needs nothing but itself."""
+        svg = self.svg[self.svg.index("<svg") :]
+        return _PAGE.format(title=html.escape(self._title or "attention"), svg=svg)
+
+    def save(self, path: str | os.PathLike[str], *, zoom: float = 2.0) -> None:
+        """Writes the picture as the name's ending says: .svg, .png or .html.
+
+        :param zoom: pixels of a PNG for each unit of the SVG document.
+        :raises ValueError: for another ending.
+        """
+        name = os.fspath(path)
+        ending = os.path.splitext(name)[1].lower()
+        if ending == ".svg":
+            content = self.svg.encode()
+        elif ending == ".html":
+            content = self.html().encode()
+        elif ending == ".png":
+            content = self.png(zoom)
+        else:
+            raise ValueError(f"path: wanted a name that ends in .svg, .png or .html, got {name!r}")
+        with open(name, "wb") as file:
+            file.write(content)
+
+
+def heatmap(
+    weights: Any,
+    tokens: Sequence[str] | None = None,
+    key_tokens: Sequence[str] | None = None,
+    *,
+    title: str = "",
+    caption: str = "",
+    panel_titles: Sequence[str] | None = None,
+    query_axis: str = "query",
+    key_axis: str = "key",
+    value_name: str = "weight",
+    queries: int = 0,
+    keys: int = 0,
+    low: float | None = None,
+    high: float | None = None,
+    scale: Literal["automatic", "linear", "logarithmic"] = "automatic",
+    show_values: bool = True,
+    decimals: int | None = None,
+) -> Picture:
+    """A heat map: a row for each query, a column for each key, darker = larger.
+
+    :param weights: [seqlen_q, seqlen_k], or [heads, seqlen_q, seqlen_k] for a grid of panels; of any dtype. A larger
+        matrix than can be seen is pooled.
+    :param tokens: labels of the rows, one for each query; default: positions.
+    :param key_tokens: labels of the columns; default: ``tokens`` where the matrix is square, else positions.
+    :param title, caption: above and below the picture.
+    :param panel_titles: one for each head; default "head 0", "head 1", ...
+    :param query_axis, key_axis, value_name: what stands at the axes and at the colour bar.
+    :param queries, keys: how many the rows and columns stand for where the matrix is a map of a larger one
+        (``inspect(...).pooled``).
+    :param low, high: the values of the palest and of the darkest colour; default: 0 and the largest value.
+    :param scale: how values become colours; "automatic" is logarithmic where a long sequence needs it.
+    :param show_values: write numbers into the cells where they fit, with ``decimals`` digits after the point.
+    :raises ValueError: for shapes, labels or numbers that do not fit; names the argument.
+    """
+    options = {
+        "tokens": _labels(tokens),
+        "key_tokens": _labels(key_tokens),
+        "title": title,
+        "caption": caption,
+        "panel_titles": _labels(panel_titles),
+        "query_axis": query_axis,
+        "key_axis": key_axis,
+        "value_name": value_name,
+        "queries": queries,
+        "keys": keys,
+        "low": low,
+        "high": high,
+        "scale": scale,
+        "show_values": show_values,
+        "decimals": decimals,
+    }
+    matrix = as_array(weights, "weights")
+
+    def terminal() -> str:
+        import shutil
+        import sys
+
+        color = _core.terminal_color(sys.stdout.isatty())
+        return _core.heatmap_terminal(matrix, options, max(20, shutil.get_terminal_size().columns), color)
+
+    return Picture(_core.heatmap_svg(matrix, options), title, terminal)
+
+
+def attention_lines(
+    weights: Any,
+    tokens: Sequence[str] | None = None,
+    key_tokens: Sequence[str] | None = None,
+    *,
+    title: str = "",
+    caption: str = "",
+    panel_titles: Sequence[str] | None = None,
+    high: float | None = None,
+) -> Picture:
+    """Query tokens on the left, key tokens on the right, joined by lines whose width is the weight.
+
+    Arguments as for :func:`heatmap`; at most 128 rows and columns, and no negative weights.
+    """
+    options = {
+        "tokens": _labels(tokens),
+        "key_tokens": _labels(key_tokens),
+        "title": title,
+        "caption": caption,
+        "panel_titles": _labels(panel_titles),
+        "high": high,
+    }
+    return Picture(_core.attention_lines_svg(as_array(weights, "weights"), options), title)
+
+
+def _labels(labels: Sequence[str] | None) -> list[str]:
+    return [] if labels is None else [str(label) for label in labels]

@@ -1,0 +1,158 @@
+"""Keys and values of the tokens seen so far, and the rotary embedding that turns them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Sequence
+
+from . import _core
+from ._arrays import as_array, empty, precision, returned
+from ._attention import _attend
+
+Layout = Literal["bhld", "blhd"]
+
+_DTYPES = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16"}
+
+
+class Rope:
+    """A rotary position embedding (RoFormer, arXiv:2104.09864) for vectors of ``dim`` numbers.
+
+    :param base: pair i turns by base^(-2 i / rotary_dim) radians a position.
+    :param scaling_factor: positions are divided by it (arXiv:2306.15595).
+    :param rotary_dim: how many of a vector's numbers are turned; 0: all.
+    :param pairs: "half": numbers i and i + rotary_dim / 2 (GPT-NeoX, Llama in Hugging Face's order); "interleaved":
+        2 i and 2 i + 1 (GPT-J, Llama in Meta's order).
+    :param frequencies: radians a position of each pair, instead of those that follow from base (YaRN, Llama 3.1).
+    :raises ValueError: for numbers out of their range.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        base: float = 10000.0,
+        scaling_factor: float = 1.0,
+        rotary_dim: int = 0,
+        pairs: Literal["half", "interleaved"] = "half",
+        frequencies: Sequence[float] | None = None,
+    ) -> None:
+        self._core = _core.Rope(dim, base, scaling_factor, rotary_dim, pairs, frequencies)
+
+    def rotate(
+        self, x: Any, *, start: int = 0, positions: Any = None, layout: Layout = "bhld", out: Any = None
+    ) -> Any:
+        """x [batch, heads, seqlen, dim], turned by the position of each token: start, start + 1, ..., or ``positions``,
+        integers [seqlen] or [batch, seqlen]. ``out`` may be x."""
+        x = as_array(x, "x")
+        y = empty(x, x.shape) if out is None else out
+        self._core.rotate(x, y, positions, start, layout)
+        return y
+
+
+class KvCache:
+    """Keys and values of a batch of sequences for one layer of a model::
+
+        cache = saccade.KvCache(num_kv_heads=8, head_dim=128)
+        cache.append(k, v)        # of the new tokens
+        o = cache.decode(q)       # q of the same tokens
+
+    :param batch: sequences, each with a length of its own.
+    :param head_dim_v: of v; default: head_dim.
+    :param dtype: of the numbers kept: "float32", "bfloat16", "float16" or "float64".
+    :param page_size: tokens of a page; sequences then share pages, and a common prefix is stored once. 0: no pages.
+    :param window: the query at position p sees keys p - window to p, so that older ones need not be kept; -1: all.
+    :param causal: each query sees the keys up to its own. False excludes a window.
+    :param rope: turns the keys by their position as they come in. Queries are the caller's to turn: see
+        :meth:`positions`.
+    :param capacity: tokens to make room for at once.
+    :raises ValueError: for options out of their range; so do the methods, and leave the cache as it was.
+
+    Threads may share a cache: calls that change it wait for the others.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_kv_heads: int,
+        head_dim: int,
+        batch: int = 1,
+        head_dim_v: int = 0,
+        dtype: Any = "float32",
+        page_size: int = 0,
+        window: int = -1,
+        causal: bool = True,
+        rope: Rope | None = None,
+        capacity: int = 0,
+    ) -> None:
+        name = str(getattr(dtype, "__name__", dtype)).rpartition(".")[2]
+        if name not in _DTYPES:
+            raise ValueError(f"dtype: wanted {', '.join(_DTYPES)}, got {dtype!r}")
+        self._head_dim_v = head_dim_v or head_dim
+        self._core = _core.KvCache(
+            batch,
+            num_kv_heads,
+            head_dim,
+            head_dim_v,
+            _DTYPES[name],
+            page_size,
+            window,
+            causal,
+            rope._core if rope is not None else None,
+            capacity,
+        )
+
+    def append(self, k: Any, v: Any, *, sequence: int | None = None, layout: Layout = "bhld") -> None:
+        """Adds n tokens to every sequence, k [batch, kv_heads, n, head_dim] and v [batch, kv_heads, n, head_dim_v], or to
+        one, k [kv_heads, n, head_dim] and v alike. Numbers are rounded to the cache's dtype."""
+        self._core.append(k, v, sequence, layout)
+
+    def attention(self, q: Any, *, return_lse: bool = False, out: Any = None, **options: Any) -> Any:
+        """:func:`saccade.attention` of the last tokens of each sequence, q [batch, heads, seqlen_q, head_dim], whose keys
+        and values are in the cache already. The cache adds kv_lengths, block_table, causal and window to the options."""
+        return self._attend(self._core.attention, q, return_lse, out, options)
+
+    def decode(self, q: Any, *, return_lse: bool = False, out: Any = None, **options: Any) -> Any:
+        """:func:`saccade.decode` over the cache: as :meth:`attention`, at the speed of reading it once."""
+        return self._attend(self._core.decode, q, return_lse, out, options)
+
+    def _attend(self, function: Any, q: Any, return_lse: bool, out: Any, options: dict[str, Any]) -> Any:
+        def call(q: Any, k: Any, v: Any, o: Any, lse: Any, weights: Any, options: dict[str, Any]) -> None:
+            function(q, o, lse, weights, options)
+
+        q = as_array(q, "q")
+        o = empty(q, (*q.shape[:-1], self._head_dim_v)) if out is None else out
+        return _attend(call, q, q, q, o, return_lse, False, options)
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens that each sequence has seen."""
+        return self._core.lengths()
+
+    def first_kept(self, sequence: int = 0) -> int:
+        """The first position whose key is still kept: 0 without a window."""
+        return self._core.first_kept(sequence)
+
+    def positions(self, count: int) -> Any:
+        """The positions of the last ``count`` tokens of each sequence, int64 [batch, count]: for :meth:`Rope.rotate`."""
+        return self._core.positions(count)
+
+    def truncate(self, sequence: int, length: int) -> None:
+        """Forgets the tokens from position ``length`` on, as if they had never come."""
+        self._core.truncate(sequence, length)
+
+    def clear(self, sequence: int) -> None:
+        """Empties a sequence."""
+        self._core.clear(sequence)
+
+    def share_prefix(self, from_sequence: int, to_sequence: int, length: int) -> None:
+        """Makes a sequence a copy of the first ``length`` tokens of another; pages are shared."""
+        self._core.share_prefix(from_sequence, to_sequence, length)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes taken for keys and values, used or not."""
+        return self._core.nbytes()
+
+    @property
+    def pages_in_use(self) -> int:
+        """Pages that some sequence holds, shared ones counted once; 0 without pages."""
+        return self._core.pages_in_use()

@@ -1,0 +1,279 @@
+"""Attention with trainable projections: the modules of the published PyTorch walk-throughs, without PyTorch.
+
+Parameters are float32 arrays that share the module's memory and carry PyTorch's state-dict names, so that its
+checkpoints load as they are::
+
+    layer = saccade.nn.MultiHeadAttention(64, 64, num_heads=4, causal=True, seed=123)
+    y = layer(x)                              # x: [seqlen, 64] or [batch, seqlen, 64]
+    dx = layer.backward(dy)                   # adds to layer.grad
+    for name, value in layer.parameters().items():
+        value -= 0.01 * layer.grad[name]
+
+As in PyTorch a new module is in training mode: dropout is active and :meth:`Module.backward` possible.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Mapping, NamedTuple
+
+from . import _core
+from ._arrays import as_array, returned
+
+__all__ = [
+    "CausalAttention",
+    "InputGradients",
+    "Module",
+    "MultiHeadAttention",
+    "MultiHeadAttentionWrapper",
+    "SelfAttention",
+]
+
+
+class InputGradients(NamedTuple):
+    """The gradients of a loss with respect to query, key and value."""
+
+    query: Any
+    key: Any
+    value: Any
+
+
+class Module:
+    """What all modules have in common. Threads may share one; its calls then wait for each other."""
+
+    _core: Any
+
+    def __call__(self, query: Any, key: Any = None, value: Any = None, **options: Any) -> Any:
+        """The module's output; see :meth:`forward`."""
+        if key is None and value is None and not options:
+            return returned(query, self._core.forward_self(query))
+        return self.forward(query, key, value, **options)
+
+    def forward(
+        self,
+        query: Any,
+        key: Any = None,
+        value: Any = None,
+        *,
+        mask: Any = None,
+        key_mask: Any = None,
+        causal: bool = False,
+        return_weights: Literal["per_head", "averaged"] | bool = False,
+        weights_after_dropout: bool = False,
+    ) -> Any:
+        """Attention of query [batch, seqlen_q, d_in] to key and value [batch, seqlen_k, ...], float32, or to itself where
+        they are not given; without batch, rank 2.
+
+        :param mask: bool (True = attend) or floating (added), broadcast to [batch, heads, seqlen_q, seqlen_k].
+        :param key_mask: the keys that count in each batch entry: bool (True = attend) or floating, [batch, seqlen_k].
+        :param causal: hide later keys, also in a module that is not causal by itself.
+        :param return_weights: also return the weights: True or "per_head" [batch, heads, seqlen_q, seqlen_k], "averaged"
+            [batch, seqlen_q, seqlen_k].
+        :param weights_after_dropout: as dropout left them instead of as softmax made them.
+        :returns: the output [batch, seqlen_q, d_out], or a tuple of it and the weights.
+        :raises ValueError: for arguments that do not fit; names the argument.
+        """
+        if (key is None) != (value is None):
+            raise ValueError("value: key and value go together; one of them was not given")
+        kind = "per_head" if return_weights is True else return_weights or None
+        output, weights, _ = self._core.forward(
+            query, key, value, mask, key_mask, causal, kind, weights_after_dropout, False
+        )
+        output = returned(query, output)
+        return (output, returned(query, weights)) if kind else output
+
+    def steps(self, query: Any, key: Any = None, value: Any = None, **options: Any) -> dict[str, Any]:
+        """The steps of a forward call by name: q, k, v [batch, seqlen, heads * head_dim], context (what the output
+        projection receives), weights [batch, heads, seqlen_q, seqlen_k] and output."""
+        mask, key_mask = options.pop("mask", None), options.pop("key_mask", None)
+        causal, after = options.pop("causal", False), options.pop("weights_after_dropout", False)
+        if options:
+            raise TypeError(f"steps() got an unexpected keyword argument '{next(iter(options))}'")
+        output, weights, shown = self._core.forward(
+            query, key, value, mask, key_mask, causal, "per_head", after, True
+        )
+        shown = {**shown, "weights": weights, "output": output}
+        return {name: returned(query, array) for name, array in shown.items()}
+
+    def backward(self, dout: Any) -> Any:
+        """The gradients of a loss with respect to what the last call was given, from those with respect to what it
+        returned; adds those of the parameters to :attr:`grad`.
+
+        :returns: that of x, or :class:`InputGradients` where the call had key and value.
+        :raises RuntimeError: when there was no call in training mode.
+        """
+        x, query, key, value = self._core.backward(dout)
+        if x is not None:
+            return returned(dout, x)
+        return InputGradients(returned(dout, query), returned(dout, key), returned(dout, value))
+
+    def parameters(self) -> dict[str, Any]:
+        """All parameters by name, in PyTorch's order: arrays that share the module's memory, to be read and changed."""
+        return self._core.parameters()
+
+    @property
+    def grad(self) -> dict[str, Any]:
+        """Their gradients by name, which share the module's memory too; None before there are any."""
+        return self._core.gradients()
+
+    def zero_grad(self) -> None:
+        """Makes every gradient 0."""
+        self._core.zero_grad()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Copies of all parameters by name."""
+        return {name: value.copy() for name, value in self.parameters().items()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Replaces all parameters; PyTorch's state dicts of the class, and of ``torch.nn.MultiheadAttention``, are taken.
+
+        :raises ValueError: that lists what is missing, unexpected or of a wrong shape; the module is then as before.
+        """
+        self._core.load_state_dict({name: as_array(_detached(value), name) for name, value in state_dict.items()})
+
+    def train(self, mode: bool = True) -> "Module":
+        """Training mode: dropout is active, and :meth:`backward` possible."""
+        self._core.train(bool(mode))
+        return self
+
+    def eval(self) -> "Module":
+        """Evaluation mode."""
+        return self.train(False)
+
+    @property
+    def training(self) -> bool:
+        return self._core.training()
+
+    def seed_dropout(self, seed: int) -> None:
+        """Makes dropout reproducible: the n-th training call after this one drops the same in every run."""
+        self._core.seed_dropout(seed)
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{name} {list(value.shape)}" for name, value in self.parameters().items())
+        return f"saccade.nn.{type(self).__name__}({shapes})"
+
+
+class SelfAttention(Module):
+    """One head over a whole sequence: softmax(q k^T / sqrt(d_out)) v.
+
+    :param weight_layout: "out_in": linear layers ``W_query.weight`` [d_out, d_in] and so on; "in_out": plain parameters
+        ``W_query`` [d_in, d_out].
+    :param qkv_bias: linear layers have a bias.
+    :param seed: parameters are those that PyTorch draws after ``torch.manual_seed(seed)``; default: a random one.
+    :raises ValueError: for widths below 1.
+    """
+
+    def __init__(
+        self,
+        d_in: int,
+        d_out: int,
+        *,
+        weight_layout: Literal["out_in", "in_out"] = "out_in",
+        qkv_bias: bool = False,
+        seed: int | None = None,
+    ) -> None:
+        self._core = _core.self_attention(d_in, d_out, weight_layout, qkv_bias, seed)
+
+
+class CausalAttention(Module):
+    """One causal head with dropout.
+
+    :param context_length: the longest sequence allowed; 0: any.
+    :param seed: as for :class:`SelfAttention`.
+    """
+
+    def __init__(
+        self,
+        d_in: int,
+        d_out: int,
+        context_length: int = 0,
+        dropout: float = 0.0,
+        qkv_bias: bool = False,
+        *,
+        seed: int | None = None,
+    ) -> None:
+        self._core = _core.causal_attention(d_in, d_out, context_length, dropout, qkv_bias, seed)
+
+
+class MultiHeadAttentionWrapper(Module):
+    """Independent causal heads whose outputs are concatenated; d_out is that of one head.
+
+    :param context_length: the longest sequence allowed; 0: any.
+    :param seed: as for :class:`SelfAttention`.
+    """
+
+    def __init__(
+        self,
+        d_in: int,
+        d_out: int,
+        context_length: int = 0,
+        dropout: float = 0.0,
+        num_heads: int = 1,
+        qkv_bias: bool = False,
+        *,
+        seed: int | None = None,
+    ) -> None:
+        self._core = _core.multi_head_attention_wrapper(
+            d_in, d_out, num_heads, context_length, dropout, qkv_bias, seed
+        )
+
+
+class MultiHeadAttention(Module):
+    """Heads split from one projection each of queries, keys and values, joined by ``out_proj``: self- or cross-attention.
+
+    The published class is ``MultiHeadAttention(d_in, d_out, context_length, dropout, num_heads, causal=True)``;
+    ``torch.nn.MultiheadAttention(e, h)`` is ``MultiHeadAttention(e, e, num_heads=h, qkv_bias=True,
+    initialization="torch_multihead")``, and its state dict loads.
+
+    :param num_kv_heads: fewer key and value heads than query heads share them (GQA); 0: num_heads.
+    :param key_width, value_width: width of the key and value inputs (PyTorch's kdim, vdim); 0: d_in.
+    :param add_bias_kv: append a trained key and value; add_zero_attn: a key and value of zeros.
+    :param batch_first: rank 3 is [batch, seqlen, width]; else [seqlen, batch, width].
+    :param initialization: "linear_layers": four ``nn.Linear``; "torch_multihead": as torch.nn.MultiheadAttention.
+    :param seed: as for :class:`SelfAttention`.
+    """
+
+    def __init__(
+        self,
+        d_in: int,
+        d_out: int,
+        context_length: int = 0,
+        dropout: float = 0.0,
+        num_heads: int = 1,
+        qkv_bias: bool = False,
+        *,
+        num_kv_heads: int = 0,
+        key_width: int = 0,
+        value_width: int = 0,
+        causal: bool = False,
+        out_bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        batch_first: bool = True,
+        initialization: Literal["linear_layers", "torch_multihead"] = "linear_layers",
+        seed: int | None = None,
+    ) -> None:
+        if initialization not in ("linear_layers", "torch_multihead"):
+            raise ValueError(f"initialization: wanted 'linear_layers' or 'torch_multihead', got {initialization!r}")
+        self._core = _core.multi_head_attention(
+            d_in,
+            d_out,
+            num_heads,
+            num_kv_heads,
+            key_width,
+            value_width,
+            context_length,
+            causal,
+            dropout,
+            qkv_bias,
+            out_bias,
+            add_bias_kv,
+            add_zero_attn,
+            batch_first,
+            initialization == "torch_multihead",
+            seed,
+        )
+
+
+def _detached(value: Any) -> Any:
+    """A PyTorch parameter without its gradient."""
+    return value.detach() if hasattr(value, "detach") else value

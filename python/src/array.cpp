@@ -1,0 +1,230 @@
+#include "array.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <stdexcept>
+
+namespace saccade::python {
+namespace {
+
+std::optional<DType> dtype_from(nb::dlpack::dtype type) {
+  if (type.lanes != 1) return std::nullopt;
+  const auto pick = [&](DType of8, DType of16, DType of32, DType of64) -> std::optional<DType> {
+    switch (type.bits) {
+      case 8: return of8;
+      case 16: return of16;
+      case 32: return of32;
+      case 64: return of64;
+      default: return std::nullopt;
+    }
+  };
+  switch (static_cast<nb::dlpack::dtype_code>(type.code)) {
+    case nb::dlpack::dtype_code::Float:
+      return type.bits == 8 ? std::nullopt : pick(DType::f16, DType::f16, DType::f32, DType::f64);
+    case nb::dlpack::dtype_code::Bfloat: return type.bits == 16 ? std::optional(DType::bf16) : std::nullopt;
+    case nb::dlpack::dtype_code::Bool: return type.bits == 8 ? std::optional(DType::boolean) : std::nullopt;
+    case nb::dlpack::dtype_code::Int: return pick(DType::i8, DType::i16, DType::i32, DType::i64);
+    case nb::dlpack::dtype_code::UInt: return pick(DType::u8, DType::u16, DType::u32, DType::u64);
+    default: return std::nullopt;
+  }
+}
+
+nb::dlpack::dtype dlpack_dtype(DType dtype) {
+  switch (dtype) {
+    case DType::f32: return nb::dtype<float>();
+    case DType::f64: return nb::dtype<double>();
+    case DType::boolean: return nb::dtype<bool>();
+    case DType::i8: return nb::dtype<std::int8_t>();
+    case DType::i16: return nb::dtype<std::int16_t>();
+    case DType::i32: return nb::dtype<std::int32_t>();
+    case DType::i64: return nb::dtype<std::int64_t>();
+    case DType::u8: return nb::dtype<std::uint8_t>();
+    case DType::u16: return nb::dtype<std::uint16_t>();
+    case DType::u32: return nb::dtype<std::uint32_t>();
+    case DType::u64: return nb::dtype<std::uint64_t>();
+    case DType::f16: return {static_cast<std::uint8_t>(nb::dlpack::dtype_code::Float), 16, 1};
+    case DType::bf16: return {static_cast<std::uint8_t>(nb::dlpack::dtype_code::Bfloat), 16, 1};
+  }
+  return {};
+}
+
+bool has(nb::handle object, const char* attribute) { return PyObject_HasAttrString(object.ptr(), attribute) == 1; }
+
+/// The dtype of an array as its library prints it.
+std::string dtype_text(nb::handle object) {
+  return has(object, "dtype") ? text_of(object.attr("dtype")) : kind_of(object);
+}
+
+/// Why an object could not be read, in its own words.
+[[noreturn]] void refuse_unreadable(nb::handle object, std::string_view name) {
+  if (has(object, "__dlpack__")) {
+    try {
+      object.attr("__dlpack__")();
+    } catch (const nb::python_error& error) {
+      refuse(name, "could not be read: " + text_of(error.value()));
+    }
+  }
+  refuse(name, "could not be read: its element type is " + dtype_text(object));
+}
+
+bool repeats_memory(const TensorView& view) {
+  for (std::size_t dim = 0; dim < view.rank; ++dim)
+    if (view.shape[dim] > 1 && view.strides[dim] == 0) return true;
+  return false;
+}
+
+}  // namespace
+
+void refuse(std::string_view name, std::string_view text) {
+  throw std::invalid_argument(std::string(name) + ": " + std::string(text));
+}
+
+std::string text_of(nb::handle object) {
+  return nb::cast<std::string>(nb::str(object));
+}
+
+std::string kind_of(nb::handle object) {
+  if (object.is_none()) return "None";
+  const nb::handle type(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())));
+  return "a " + text_of(type.attr("__name__"));
+}
+
+double number(nb::handle object, std::string_view name) {
+  const double value = PyFloat_AsDouble(object.ptr());
+  if (value == -1.0 && PyErr_Occurred()) {
+    PyErr_Clear();
+    refuse(name, "wanted a number, got " + kind_of(object));
+  }
+  return value;
+}
+
+std::int64_t integer(nb::handle object, std::string_view name) {
+  nb::object index = nb::steal(PyNumber_Index(object.ptr()));
+  const long long value = index.is_valid() ? PyLong_AsLongLong(index.ptr()) : -1;
+  if (value == -1 && PyErr_Occurred()) {
+    const bool too_large = PyErr_ExceptionMatches(PyExc_OverflowError);
+    PyErr_Clear();
+    if (too_large) refuse(name, "wanted an integer of 64 bits, got " + text_of(object));
+    refuse(name, "wanted an integer, got " + kind_of(object));
+  }
+  return value;
+}
+
+Array::Array(nb::handle object, std::string_view name) {
+  if (object.is_none()) refuse(name, "wanted an array, got None");
+  if (import(object)) {
+    take(owner_, name);
+    return;
+  }
+  if (has(object, "dtype") || has(object, "__dlpack__")) {
+    if (import_bfloat16(object)) {
+      take(owner_, name);
+      view_.dtype = DType::bf16;
+      return;
+    }
+    refuse_unreadable(object, name);
+  }
+  nb::object array;
+  try {
+    array = nb::module_::import_("numpy").attr("asarray")(object);
+  } catch (const nb::python_error& error) {
+    refuse(name, "wanted an array, got " + kind_of(object) + " (" + text_of(error.value()) + ")");
+  }
+  if (!import(array)) refuse(name, "wanted an array of numbers, got " + kind_of(object));
+  take(owner_, name);
+}
+
+bool Array::import(nb::handle object) {
+  return nb::try_cast(object, owner_, false);
+}
+
+// NumPy cannot hand out arrays of ml_dtypes' bfloat16, but it can see the same bits as integers.
+bool Array::import_bfloat16(nb::handle object) {
+  if (!has(object, "view") || dtype_text(object) != "bfloat16") return false;
+  try {
+    return import(object.attr("view")("uint16"));
+  } catch (const nb::python_error&) {
+    return false;
+  }
+}
+
+void Array::take(const nb::ndarray<nb::ro>& array, std::string_view name) {
+  if (array.device_type() != nb::device::cpu::value)
+    refuse(name, "must be in the memory of the CPU; move it there first");
+  const std::optional<DType> dtype = dtype_from(array.dtype());
+  if (!dtype) refuse(name, "has elements of a type that saccade does not know");
+  if (array.ndim() > static_cast<std::size_t>(kMaxRank))
+    refuse(name, "has " + std::to_string(array.ndim()) + " dimensions; at most " + std::to_string(kMaxRank) + " are taken");
+  view_ = TensorView();
+  view_.data = array.data();
+  view_.dtype = *dtype;
+  view_.rank = static_cast<std::uint8_t>(array.ndim());
+  for (std::size_t dim = 0; dim < array.ndim(); ++dim) {
+    view_.shape[dim] = static_cast<std::int64_t>(array.shape(dim));
+    view_.strides[dim] = array.stride(dim);
+  }
+  if (view_.rank == 0) {  // one number: to a view rank 0 means that there is nothing
+    view_.rank = 1;
+    view_.shape[0] = view_.strides[0] = 1;
+  }
+  if (reinterpret_cast<std::uintptr_t>(view_.data) % size_of(*dtype) != 0)
+    refuse(name, "is not aligned to its elements; copy it first");
+}
+
+Array Array::optional(nb::handle object, std::string_view name) {
+  return object.is_none() ? Array() : Array(object, name);
+}
+
+Array Array::writable(nb::handle object, std::string_view name) {
+  Array result(object, name);
+  nb::ndarray<> writable;
+  if (!nb::try_cast(object, writable, false)) {
+    const bool as_bits = dtype_text(object) == "bfloat16" && nb::try_cast(object.attr("view")("uint16"), writable, false);
+    if (!as_bits) refuse(name, "is read-only, or no array that can be written to");
+  }
+  if (repeats_memory(result.view_)) refuse(name, "has elements that share memory (a stride of 0)");
+  return result;
+}
+
+MutableTensorView Array::mutable_view() const {
+  return {const_cast<void*>(view_.data), view_.dtype, view_.dims(), std::span(view_.strides.data(), view_.rank)};
+}
+
+void Array::make_rows_contiguous() {
+  const std::size_t last = view_.rank - 1u;
+  if (view_.shape[last] <= 1 || view_.strides[last] == 1) return;
+  copy_ = Tensor::copy_of(view_);
+  view_ = *copy_;
+}
+
+void Array::convert_to(DType dtype) {
+  if (!view_ || view_.dtype == dtype) return;
+  TensorView distinct = view_;
+  for (std::size_t dim = 0; dim < distinct.rank; ++dim)
+    if (distinct.strides[dim] == 0 && distinct.shape[dim] > 1) distinct.shape[dim] = 1;
+  copy_ = Tensor::copy_of(distinct, dtype);
+  TensorView converted = *copy_;
+  for (std::size_t dim = 0; dim < view_.rank; ++dim) {
+    if (converted.shape[dim] == view_.shape[dim]) continue;
+    converted.shape[dim] = view_.shape[dim];
+    converted.strides[dim] = 0;
+  }
+  view_ = converted;
+}
+
+nb::object numpy_view(const MutableTensorView& view, nb::handle owner) {
+  std::array<std::size_t, kMaxRank> shape{};
+  std::copy_n(view.shape.begin(), view.rank, shape.begin());
+  return nb::cast(nb::ndarray<nb::numpy>(view.mutable_data(), view.rank, shape.data(), owner, view.strides.data(),
+                                         dlpack_dtype(view.dtype)),
+                  nb::rv_policy::reference);
+}
+
+nb::object numpy_array(Tensor tensor) {
+  auto* held = new Tensor(std::move(tensor));
+  nb::capsule owner(held, [](void* pointer) noexcept { delete static_cast<Tensor*>(pointer); });
+  return numpy_view(held->mutable_view(), owner);
+}
+
+}  // namespace saccade::python

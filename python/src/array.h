@@ -1,0 +1,77 @@
+// Python's arrays as tensor views: NumPy's, and whatever else has __dlpack__.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "saccade/tensor.h"
+
+namespace saccade::python {
+
+namespace nb = nanobind;
+
+/// An array argument, held for as long as this object lives. Has to be made and destroyed with the GIL.
+class Array {
+ public:
+  Array() = default;
+  Array(const Array&) = delete;
+  Array& operator=(const Array&) = delete;
+  Array(Array&&) = default;
+  Array& operator=(Array&&) = default;
+
+  /// Reads an array; what is none, such as a list, goes through numpy.asarray first. The numbers are not copied
+  /// unless they are not aligned. Throws std::invalid_argument that names the argument for None, for what is no
+  /// array, is not in this machine's memory or has an element type that no tensor has.
+  Array(nb::handle object, std::string_view name);
+
+  /// The same, or an empty view for None.
+  static Array optional(nb::handle object, std::string_view name);
+
+  /// An array of the caller's that results are written to. Throws std::invalid_argument also when it may not be
+  /// written to, or has elements that share memory.
+  static Array writable(nb::handle object, std::string_view name);
+
+  const TensorView& view() const { return view_; }
+  MutableTensorView mutable_view() const;
+
+  /// The same numbers in rows without gaps, as attention() wants them: copied where they are not.
+  void make_rows_contiguous();
+
+  /// The same numbers as another type: copied where they are not, but not repeated where the view repeats them.
+  void convert_to(DType dtype);
+
+ private:
+  bool import(nb::handle object);
+  bool import_bfloat16(nb::handle object);
+  void take(const nb::ndarray<nb::ro>& array, std::string_view name);
+
+  nb::ndarray<nb::ro> owner_;
+  std::optional<Tensor> copy_;
+  TensorView view_;
+};
+
+/// A tensor of our own as a NumPy array, without copying it.
+nb::object numpy_array(Tensor tensor);
+
+/// Numbers that `owner` holds as a NumPy array that can be written to.
+nb::object numpy_view(const MutableTensorView& view, nb::handle owner);
+
+/// Throws std::invalid_argument("[function] name: text").
+[[noreturn]] void refuse(std::string_view name, std::string_view text);
+
+/// What an argument of another kind says. Throw std::invalid_argument that names the argument for what it is not.
+double number(nb::handle object, std::string_view name);
+std::int64_t integer(nb::handle object, std::string_view name);
+
+/// str(object).
+std::string text_of(nb::handle object);
+
+/// "a list", "a str": for messages.
+std::string kind_of(nb::handle object);
+
+}  // namespace saccade::python

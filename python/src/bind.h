@@ -1,0 +1,16 @@
+// What each file of this folder adds to the extension module.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace saccade::python {
+
+void bind_attention(nanobind::module_& module);
+void bind_cpu(nanobind::module_& module);
+void bind_heatmap(nanobind::module_& module);
+void bind_inspect(nanobind::module_& module);
+void bind_kv_cache(nanobind::module_& module);
+void bind_modules(nanobind::module_& module);
+void bind_random(nanobind::module_& module);
+
+}  // namespace saccade::python

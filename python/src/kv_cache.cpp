@@ -1,0 +1,188 @@
+#include "saccade/kv_cache.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/vector.h>
+
+#include <mutex>
+#include <shared_mutex>
+
+#include "array.h"
+#include "bind.h"
+#include "options.h"
+#include "saccade/rope.h"
+
+namespace saccade::python {
+namespace {
+
+/// A cache that threads of Python may share: calls that change it wait for the others. The lock is taken without the
+/// GIL, so that no thread waits for one while it holds the other.
+class SharedKvCache {
+ public:
+  explicit SharedKvCache(const KvCacheOptions& options) : cache_(options) {}
+
+  template <class Call>
+  auto change(Call call) {
+    const nb::gil_scoped_release unlocked;
+    const std::unique_lock lock(mutex_);
+    return call(cache_);
+  }
+  template <class Call>
+  auto read(Call call) const {
+    const nb::gil_scoped_release unlocked;
+    const std::shared_lock lock(mutex_);
+    return call(cache_);
+  }
+
+ private:
+  mutable std::shared_mutex mutex_;
+  KvCache cache_;
+};
+
+DType dtype_named(nb::handle name) {
+  return dtype_from_name(text_of(name));
+}
+
+void append(SharedKvCache& cache, nb::handle k, nb::handle v, nb::handle sequence, nb::handle layout) {
+  const Array k_array(k, "k"), v_array(v, "v");
+  const Layout order = layout_named(layout);
+  std::optional<std::int64_t> one;
+  if (!sequence.is_none()) one = integer(sequence, "sequence");
+  cache.change([&](KvCache& to) {
+    if (one)
+      to.append(*one, k_array.view(), v_array.view(), order);
+    else
+      to.append(k_array.view(), v_array.view(), order);
+  });
+}
+
+using CacheAttention = void (*)(const TensorView&, const KvCache&, const MutableTensorView&, const AttentionOptions&);
+
+template <CacheAttention function>
+void attend(const SharedKvCache& cache, nb::handle q, nb::handle out, nb::handle lse, nb::handle weights,
+            const nb::dict& given) {
+  Array q_array(q, "q");
+  q_array.make_rows_contiguous();
+  Options options(given);
+  const Array o = Array::writable(out, "out");
+  Array lse_array, weights_array;
+  if (!lse.is_none()) lse_array = Array::writable(lse, "lse");
+  if (!weights.is_none()) weights_array = Array::writable(weights, "weights");
+  if (lse_array.view()) options.value.lse = lse_array.mutable_view();
+  if (weights_array.view()) options.value.weights = weights_array.mutable_view();
+  cache.read([&](const KvCache& from) { function(q_array.view(), from, o.mutable_view(), options.value); });
+  options.rethrow();
+}
+
+RopePairs pairs_named(nb::handle object) {
+  const std::string name = text_of(object);
+  if (name == "half") return RopePairs::half;
+  if (name == "interleaved") return RopePairs::interleaved;
+  refuse("pairs", "wanted 'half' or 'interleaved', got '" + name + "'");
+}
+
+void rotate(const Rope& rope, nb::handle x, nb::handle y, nb::handle positions, nb::handle start, nb::handle layout) {
+  const Array from(x, "x"), to = Array::writable(y, "out"), given = Array::optional(positions, "positions");
+  const std::int64_t first = integer(start, "start");
+  const Layout order = layout_named(layout);
+  const nb::gil_scoped_release unlocked;
+  if (given.view())
+    rope.rotate(from.view(), to.mutable_view(), given.view(), order);
+  else
+    rope.rotate(from.view(), to.mutable_view(), first, order);
+}
+
+}  // namespace
+
+void bind_kv_cache(nb::module_& module) {
+  using namespace nb::literals;
+  nb::class_<Rope>(module, "Rope")
+      .def(
+          "__init__",
+          [](Rope* self, nb::handle dim, nb::handle base, nb::handle scaling_factor, nb::handle rotary_dim,
+             nb::handle pairs, nb::handle frequencies) {
+            RopeOptions options{.base = number(base, "base"),
+                                .scaling_factor = number(scaling_factor, "scaling_factor"),
+                                .rotary_dim = integer(rotary_dim, "rotary_dim"),
+                                .pairs = pairs_named(pairs)};
+            if (!frequencies.is_none()) {
+              const Tensor numbers = Tensor::copy_of(Array(frequencies, "frequencies").view(), DType::f64);
+              options.frequencies.assign(numbers.values<double>().begin(), numbers.values<double>().end());
+            }
+            new (self) Rope(integer(dim, "dim"), options);
+          },
+          "dim"_a, "base"_a, "scaling_factor"_a, "rotary_dim"_a, "pairs"_a, "frequencies"_a.none())
+      .def("rotate", &rotate, "x"_a.none(), "out"_a, "positions"_a.none(), "start"_a, "layout"_a);
+
+  nb::class_<SharedKvCache>(module, "KvCache")
+      .def(
+          "__init__",
+          [](SharedKvCache* self, nb::handle batch, nb::handle num_kv_heads, nb::handle head_dim,
+             nb::handle head_dim_v, nb::handle dtype, nb::handle page_size, nb::handle window, bool causal,
+             const Rope* rope, nb::handle capacity) {
+            KvCacheOptions options{.batch = integer(batch, "batch"),
+                                   .num_kv_heads = integer(num_kv_heads, "num_kv_heads"),
+                                   .head_dim = integer(head_dim, "head_dim"),
+                                   .head_dim_v = integer(head_dim_v, "head_dim_v"),
+                                   .dtype = dtype_named(dtype),
+                                   .page_size = integer(page_size, "page_size"),
+                                   .window = integer(window, "window"),
+                                   .causal = causal,
+                                   .capacity = integer(capacity, "capacity")};
+            if (rope) options.rope = *rope;
+            new (self) SharedKvCache(options);
+          },
+          "batch"_a, "num_kv_heads"_a, "head_dim"_a, "head_dim_v"_a, "dtype"_a, "page_size"_a, "window"_a,
+          "causal"_a, "rope"_a.none(), "capacity"_a)
+      .def("append", &append, "k"_a.none(), "v"_a.none(), "sequence"_a.none(), "layout"_a)
+      .def("attention", &attend<&attention>, "q"_a.none(), "out"_a, "lse"_a.none(), "weights"_a.none(), "options"_a)
+      .def("decode", &attend<&decode>, "q"_a.none(), "out"_a, "lse"_a.none(), "weights"_a.none(), "options"_a)
+      .def("lengths",
+           [](const SharedKvCache& cache) {
+             return cache.read([](const KvCache& from) {
+               return std::vector<std::int64_t>(from.lengths().begin(), from.lengths().end());
+             });
+           })
+      .def(
+          "first_kept",
+          [](const SharedKvCache& cache, nb::handle sequence) {
+            const std::int64_t which = integer(sequence, "sequence");
+            return cache.read([&](const KvCache& from) { return from.first_kept(which); });
+          },
+          "sequence"_a)
+      .def(
+          "positions",
+          [](const SharedKvCache& cache, nb::handle count) {
+            const std::int64_t tokens = integer(count, "count");
+            return numpy_array(cache.read([&](const KvCache& from) { return from.positions(tokens); }));
+          },
+          "count"_a)
+      .def(
+          "truncate",
+          [](SharedKvCache& cache, nb::handle sequence, nb::handle length) {
+            const std::int64_t which = integer(sequence, "sequence"), tokens = integer(length, "length");
+            cache.change([&](KvCache& of) { of.truncate(which, tokens); });
+          },
+          "sequence"_a, "length"_a)
+      .def(
+          "clear",
+          [](SharedKvCache& cache, nb::handle sequence) {
+            const std::int64_t which = integer(sequence, "sequence");
+            cache.change([&](KvCache& of) { of.clear(which); });
+          },
+          "sequence"_a)
+      .def(
+          "share_prefix",
+          [](SharedKvCache& cache, nb::handle from, nb::handle to, nb::handle length) {
+            const std::int64_t source = integer(from, "from_sequence"), target = integer(to, "to_sequence"),
+                               tokens = integer(length, "length");
+            cache.change([&](KvCache& of) { of.share_prefix(source, target, tokens); });
+          },
+          "from_sequence"_a, "to_sequence"_a, "length"_a)
+      .def("nbytes", [](const SharedKvCache& cache) {
+        return cache.read([](const KvCache& of) { return of.bytes(); });
+      })
+      .def("pages_in_use",
+           [](const SharedKvCache& cache) { return cache.read([](const KvCache& of) { return of.pages_in_use(); }); });
+}
+
+}  // namespace saccade::python

@@ -1,0 +1,210 @@
+#include "saccade/modules.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <mutex>
+#include <random>
+
+#include "array.h"
+#include "bind.h"
+
+namespace saccade::python {
+namespace {
+
+/// A module that threads of Python may share, one call at a time.
+class SharedModule {
+ public:
+  explicit SharedModule(std::unique_ptr<AttentionModule> module) : module_(std::move(module)) {}
+
+  AttentionModule& module() { return *module_; }
+
+  /// Calls call(module) without the GIL: no thread waits for one lock while it holds the other.
+  template <class Call>
+  auto locked(Call call) {
+    const nb::gil_scoped_release unlocked;
+    const std::scoped_lock lock(mutex_);
+    return call(*module_);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unique_ptr<AttentionModule> module_;
+};
+
+HeadWeights weights_named(nb::handle object) {
+  if (object.is_none() || (PyBool_Check(object.ptr()) && !nb::cast<bool>(object))) return HeadWeights::none;
+  const std::string name = text_of(object);
+  if (name == "per_head") return HeadWeights::per_head;
+  if (name == "averaged") return HeadWeights::averaged;
+  refuse("weights", "wanted None, 'per_head' or 'averaged', got '" + name + "'");
+}
+
+WeightLayout weight_layout_named(const std::string& name) {
+  if (name == "out_in") return WeightLayout::out_in;
+  if (name == "in_out") return WeightLayout::in_out;
+  refuse("weight_layout", "wanted 'out_in' or 'in_out', got '" + name + "'");
+}
+
+nb::object or_none(Tensor& tensor) { return tensor.rank() > 0 ? numpy_array(std::move(tensor)) : nb::none(); }
+
+/// x alone is the usual case, and with six tokens of three numbers the call is no longer than its arguments.
+nb::object forward_self(SharedModule& self, nb::handle x) {
+  const Array input(x, "x");
+  return numpy_array(self.locked([&](AttentionModule& module) { return module.forward(input.view()).output; }));
+}
+
+nb::tuple forward(SharedModule& self, nb::handle query, nb::handle key, nb::handle value, nb::handle mask,
+                  nb::handle key_mask, bool causal, nb::handle weights, bool weights_after_dropout, bool steps) {
+  const Array query_array(query, "query"), key_array = Array::optional(key, "key"),
+                                           value_array = Array::optional(value, "value"),
+                                           mask_array = Array::optional(mask, "mask"),
+                                           key_mask_array = Array::optional(key_mask, "key_mask");
+  const ForwardOptions options{.mask = mask_array.view(),
+                               .key_mask = key_mask_array.view(),
+                               .causal = causal,
+                               .weights = weights_named(weights),
+                               .weights_after_dropout = weights_after_dropout,
+                               .steps = steps};
+  ModuleOutput result = self.locked([&](AttentionModule& module) {
+    return key_array.view() || value_array.view()
+               ? module.forward(query_array.view(), key_array.view(), value_array.view(), options)
+               : module.forward(query_array.view(), options);
+  });
+  nb::dict shown;
+  if (steps) {
+    shown["q"] = or_none(result.q);
+    shown["k"] = or_none(result.k);
+    shown["v"] = or_none(result.v);
+    shown["context"] = or_none(result.context);
+  }
+  return nb::make_tuple(numpy_array(std::move(result.output)), or_none(result.weights), shown);
+}
+
+nb::tuple backward(SharedModule& self, nb::handle dout) {
+  const Array gradient(dout, "dout");
+  InputGradients result =
+      self.locked([&](AttentionModule& module) { return module.backward(gradient.view()); });
+  return nb::make_tuple(or_none(result.x), or_none(result.query), or_none(result.key), or_none(result.value));
+}
+
+/// The parameters, or their gradients, as arrays that share the module's memory.
+nb::dict arrays(nb::object self, bool gradients) {
+  nb::dict result;
+  for (const NamedParameter& parameter : nb::cast<SharedModule&>(self).module().parameters()) {
+    const MutableTensorView& view = gradients ? parameter.gradient : parameter.value;
+    result[parameter.name.c_str()] = view ? numpy_view(view, self) : nb::none();
+  }
+  return result;
+}
+
+void load_state_dict(SharedModule& self, const nb::dict& state) {
+  StateDict copies;
+  for (const auto& [name, array] : state) {
+    const std::string key = text_of(name);
+    copies[key] = Tensor::copy_of(Array(array, key).view());
+  }
+  self.locked([&](AttentionModule& module) { module.load_state_dict(copies); });
+}
+
+void set_training(SharedModule& self, bool mode) {
+  self.locked([&](AttentionModule& module) { module.train(mode); });
+}
+
+void seed_dropout(SharedModule& self, nb::handle seed) {
+  const auto value = static_cast<std::uint64_t>(integer(seed, "seed"));
+  self.locked([&](AttentionModule& module) { module.seed_dropout(value); });
+}
+
+using Seed = std::optional<std::int64_t>;
+
+/// A new module with parameters as PyTorch draws them after torch.manual_seed(seed).
+template <class Module, class ModuleOptions>
+SharedModule* made(const ModuleOptions& options, Seed seed) {
+  TorchGenerator generator(seed ? static_cast<std::uint64_t>(*seed) : std::random_device()());
+  return new SharedModule(std::make_unique<Module>(options, generator));
+}
+
+SharedModule* self_attention(std::int64_t d_in, std::int64_t d_out, const std::string& weight_layout, bool qkv_bias,
+                             Seed seed) {
+  return made<SelfAttention>(SelfAttentionOptions{.d_in = d_in,
+                                                  .d_out = d_out,
+                                                  .weight_layout = weight_layout_named(weight_layout),
+                                                  .qkv_bias = qkv_bias},
+                             seed);
+}
+
+SharedModule* causal_attention(std::int64_t d_in, std::int64_t d_out, std::int64_t context_length, double dropout,
+                               bool qkv_bias, Seed seed) {
+  return made<CausalAttention>(CausalAttentionOptions{.d_in = d_in,
+                                                      .d_out = d_out,
+                                                      .context_length = context_length,
+                                                      .dropout = dropout,
+                                                      .qkv_bias = qkv_bias},
+                               seed);
+}
+
+SharedModule* multi_head_attention_wrapper(std::int64_t d_in, std::int64_t d_out, std::int64_t num_heads,
+                                           std::int64_t context_length, double dropout, bool qkv_bias, Seed seed) {
+  return made<MultiHeadAttentionWrapper>(MultiHeadAttentionWrapperOptions{.d_in = d_in,
+                                                                          .d_out = d_out,
+                                                                          .num_heads = num_heads,
+                                                                          .context_length = context_length,
+                                                                          .dropout = dropout,
+                                                                          .qkv_bias = qkv_bias},
+                                         seed);
+}
+
+SharedModule* multi_head_attention(std::int64_t d_in, std::int64_t d_out, std::int64_t num_heads,
+                                   std::int64_t num_kv_heads, std::int64_t key_width, std::int64_t value_width,
+                                   std::int64_t context_length, bool causal, double dropout, bool qkv_bias,
+                                   bool out_bias, bool add_bias_kv, bool add_zero_attn, bool batch_first,
+                                   bool torch_initialization, Seed seed) {
+  return made<MultiHeadAttention>(
+      MultiHeadAttentionOptions{
+          .d_in = d_in,
+          .d_out = d_out,
+          .num_heads = num_heads,
+          .num_kv_heads = num_kv_heads,
+          .key_width = key_width,
+          .value_width = value_width,
+          .context_length = context_length,
+          .causal = causal,
+          .dropout = dropout,
+          .qkv_bias = qkv_bias,
+          .out_bias = out_bias,
+          .add_bias_kv = add_bias_kv,
+          .add_zero_attn = add_zero_attn,
+          .batch_first = batch_first,
+          .init = torch_initialization ? Initialization::torch_multihead : Initialization::linear_layers},
+      seed);
+}
+
+}  // namespace
+
+void bind_modules(nb::module_& module) {
+  using namespace nb::literals;
+  nb::class_<SharedModule>(module, "Module")
+      .def("forward_self", &forward_self, "x"_a.none())
+      .def("forward", &forward, "query"_a.none(), "key"_a.none(), "value"_a.none(), "mask"_a.none(),
+           "key_mask"_a.none(), "causal"_a, "weights"_a.none(), "weights_after_dropout"_a, "steps"_a)
+      .def("backward", &backward, "dout"_a.none())
+      .def("parameters", [](nb::object self) { return arrays(std::move(self), false); })
+      .def("gradients", [](nb::object self) { return arrays(std::move(self), true); })
+      .def("zero_grad", [](SharedModule& self) { self.locked([](AttentionModule& m) { m.zero_grad(); }); })
+      .def("load_state_dict", &load_state_dict, "state"_a)
+      .def("train", &set_training, "mode"_a)
+      .def("training", [](SharedModule& self) { return self.module().training(); })
+      .def("seed_dropout", &seed_dropout, "seed"_a);
+  module.def("self_attention", &self_attention, "d_in"_a, "d_out"_a, "weight_layout"_a, "qkv_bias"_a,
+             "seed"_a.none());
+  module.def("causal_attention", &causal_attention, "d_in"_a, "d_out"_a, "context_length"_a, "dropout"_a,
+             "qkv_bias"_a, "seed"_a.none());
+  module.def("multi_head_attention_wrapper", &multi_head_attention_wrapper, "d_in"_a, "d_out"_a, "num_heads"_a,
+             "context_length"_a, "dropout"_a, "qkv_bias"_a, "seed"_a.none());
+  module.def("multi_head_attention", &multi_head_attention, "d_in"_a, "d_out"_a, "num_heads"_a, "num_kv_heads"_a,
+             "key_width"_a, "value_width"_a, "context_length"_a, "causal"_a, "dropout"_a, "qkv_bias"_a, "out_bias"_a,
+             "add_bias_kv"_a, "add_zero_attn"_a, "batch_first"_a, "torch_initialization"_a, "seed"_a.none());
+}
+
+}  // namespace saccade::python

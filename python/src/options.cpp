@@ -1,0 +1,141 @@
+#include "options.h"
+
+#include <algorithm>
+#include <array>
+
+namespace saccade::python {
+namespace {
+
+std::string text(nb::handle object, std::string_view name) {
+  if (!PyUnicode_Check(object.ptr())) refuse(name, "wanted a str, got " + kind_of(object));
+  return nb::cast<std::string>(object);
+}
+
+std::string shown(nb::handle object) { return nb::cast<std::string>(nb::repr(object)); }
+
+Causal causal_named(nb::handle object) {
+  if (PyBool_Check(object.ptr()))
+    refuse("causal", "wanted None, 'top_left' or 'bottom_right', got " + shown(object) +
+                         ", which does not say where the first row stands");
+  const std::string name = text(object, "causal");
+  if (name == "none") return Causal::none;
+  if (name == "top_left") return Causal::top_left;
+  if (name == "bottom_right") return Causal::bottom_right;
+  refuse("causal", "wanted None, 'top_left' or 'bottom_right', got " + shown(object));
+}
+
+bool is_integer(nb::handle object) {
+  const nb::object index = nb::steal(PyNumber_Index(object.ptr()));
+  PyErr_Clear();
+  return index.is_valid();
+}
+
+/// Two integers, or one that is meant twice.
+std::array<std::int64_t, 2> pair(nb::handle object, std::string_view name) {
+  if (is_integer(object)) return {integer(object, name), integer(object, name)};
+  if (!PySequence_Check(object.ptr()) || PySequence_Size(object.ptr()) != 2) {
+    PyErr_Clear();
+    refuse(name, "wanted two integers, got " + shown(object));
+  }
+  return {integer(object[0], name), integer(object[1], name)};
+}
+
+/// Numbers by dtype f32: a list becomes f64 on its way here.
+Array floats(nb::handle object, std::string_view name) {
+  Array array(object, name);
+  if (is_floating(array.view().dtype)) array.convert_to(DType::f32);
+  return array;
+}
+
+/// A mask of a 16-bit type widens exactly.
+Array mask(nb::handle object) {
+  Array array(object, "mask");
+  const DType dtype = array.view().dtype;
+  if (dtype == DType::f16 || dtype == DType::bf16) array.convert_to(DType::f32);
+  return array;
+}
+
+struct Entry {
+  std::string_view name;
+  void (*set)(Options&, nb::handle);
+};
+
+constexpr std::array kEntries{
+    Entry{"alibi_slopes",
+          [](Options& o, nb::handle v) { o.value.alibi_slopes = o.hold(floats(v, "alibi_slopes")); }},
+    Entry{"block_mask", [](Options& o, nb::handle v) { o.value.block_mask = o.hold(Array(v, "block_mask")); }},
+    Entry{"block_mask_size",
+          [](Options& o, nb::handle v) {
+            const auto [rows, keys] = pair(v, "block_mask_size");
+            o.value.block_mask_q = rows;
+            o.value.block_mask_k = keys;
+          }},
+    Entry{"block_table", [](Options& o, nb::handle v) { o.value.block_table = o.hold(Array(v, "block_table")); }},
+    Entry{"causal", [](Options& o, nb::handle v) { o.value.causal = causal_named(v); }},
+    Entry{"cu_seqlens_k", [](Options& o, nb::handle v) { o.value.cu_seqlens_k = o.hold(Array(v, "cu_seqlens_k")); }},
+    Entry{"cu_seqlens_q", [](Options& o, nb::handle v) { o.value.cu_seqlens_q = o.hold(Array(v, "cu_seqlens_q")); }},
+    Entry{"dropout_p", [](Options& o, nb::handle v) { o.value.dropout_p = number(v, "dropout_p"); }},
+    Entry{"kv_lengths", [](Options& o, nb::handle v) { o.value.kv_lengths = o.hold(Array(v, "kv_lengths")); }},
+    Entry{"layout", [](Options& o, nb::handle v) { o.value.layout = layout_named(v); }},
+    Entry{"mask", [](Options& o, nb::handle v) { o.value.mask = o.hold(mask(v)); }},
+    Entry{"num_threads",
+          [](Options& o, nb::handle v) {
+            o.value.num_threads = static_cast<int>(std::clamp<std::int64_t>(integer(v, "num_threads"), -1, 1 << 16));
+          }},
+    Entry{"query_offset",
+          [](Options& o, nb::handle v) {
+            if (is_integer(v))
+              o.value.query_offset = integer(v, "query_offset");
+            else
+              o.value.query_offsets = o.hold(Array(v, "query_offset"));
+          }},
+    Entry{"scale", [](Options& o, nb::handle v) { o.value.scale = number(v, "scale"); }},
+    Entry{"score_mod", [](Options& o, nb::handle v) { o.hold_modifier(v); }},
+    Entry{"score_mod_backward", [](Options&, nb::handle) {}},  // read with score_mod
+    Entry{"seed", [](Options& o, nb::handle v) { o.value.dropout_seed = static_cast<std::uint64_t>(integer(v, "seed")); }},
+    Entry{"sinks", [](Options& o, nb::handle v) { o.value.sinks = o.hold(floats(v, "sinks")); }},
+    Entry{"softcap", [](Options& o, nb::handle v) { o.value.softcap = number(v, "softcap"); }},
+    Entry{"weights_after_dropout",
+          [](Options& o, nb::handle v) { o.value.weights_after_dropout = nb::cast<bool>(nb::bool_(v)); }},
+    Entry{"window",
+          [](Options& o, nb::handle v) {
+            const auto [left, right] = pair(v, "window");
+            o.value.window_left = left;
+            o.value.window_right = right;
+          }},
+};
+static_assert(std::ranges::is_sorted(kEntries, {}, &Entry::name));
+
+}  // namespace
+
+Options::Options(const nb::dict& given) {
+  if (given.contains("score_mod_backward")) modifier_backward_ = nb::borrow(given["score_mod_backward"]);
+  for (const auto& [key, object] : given) {
+    if (object.is_none()) continue;
+    const std::string name = nb::cast<std::string>(key);
+    const auto entry = std::ranges::lower_bound(kEntries, name, {}, &Entry::name);
+    if (entry == kEntries.end() || entry->name != name)
+      throw nb::type_error(("got an unexpected keyword argument '" + name + "'").c_str());
+    entry->set(*this, object);
+  }
+}
+
+const TensorView& Options::hold(Array array) { return held_.emplace_back(std::move(array)).view(); }
+
+void Options::hold_modifier(nb::handle forward) {
+  modifier_ = std::make_unique<PythonScoreModifier>(nb::borrow(forward), modifier_backward_);
+  modifier_->add_to(value);
+}
+
+void Options::rethrow() const {
+  if (modifier_) modifier_->rethrow();
+}
+
+Layout layout_named(nb::handle object) {
+  const std::string name = text(object, "layout");
+  if (name == "bhld") return Layout::bhld;
+  if (name == "blhd") return Layout::blhd;
+  refuse("layout", "wanted 'bhld' or 'blhd', got " + shown(object));
+}
+
+}  // namespace saccade::python

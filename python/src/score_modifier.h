@@ -1,0 +1,41 @@
+// A score modifier written in Python.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <atomic>
+#include <mutex>
+#include <optional>
+
+#include "saccade/attention.h"
+
+namespace saccade::python {
+
+namespace nb = nanobind;
+
+/// Calls score_mod(scores, batch, head, q_idx, kv_idx) of Python for each tile, and what is given as its derivative,
+/// score_mod_backward(scores, gradients, batch, head, q_idx, kv_idx). Both get copies of a tile, [rows, keys], batch
+/// and head as integers, and the indices as arrays [rows, 1] and [1, keys]; what they return takes the tile's place.
+///
+/// The kernels know no exceptions, so the first one is kept, no further tile is shown to Python, and rethrow() throws
+/// it when the call is over.
+class PythonScoreModifier {
+ public:
+  PythonScoreModifier(nb::object forward, nb::object backward);
+
+  void add_to(AttentionOptions& options);
+  void rethrow();
+
+ private:
+  static void modify(void* context, const ScoreTile& tile);
+  static void differentiate(void* context, const ScoreTile& scores, const ScoreTile& gradients);
+
+  template <class Call>
+  void replace(const ScoreTile& tile, Call call);
+
+  nb::object forward_, backward_;
+  std::atomic<bool> failed_ = false;
+  std::optional<nb::python_error> error_;  // guarded by the GIL
+};
+
+}  // namespace saccade::python
