@@ -67,3 +67,8 @@ class AttentionOptions(TypedDict, total=False):
     """Threads of this call; 0: what :func:`saccade.set_num_threads` says. Results do not depend on it."""
     weights_after_dropout: bool
     """Return the weights as dropout left them instead of as softmax made them."""
+    scores: Any
+    """An array that receives the scores, [batch, heads, seqlen_q, seqlen_k], f32 (f64 for f64 inputs)."""
+    score_stage: Literal["raw", "softcapped", "biased", "probabilities"]
+    """How far ``scores`` have come: scale * q . k; after softcap; after biases and masks (-inf where hidden); after
+    softmax."""

@@ -40,6 +40,15 @@ std::array<std::int64_t, 2> pair(nb::handle object, std::string_view name) {
   return {integer(object[0], name), integer(object[1], name)};
 }
 
+ScoreStage stage_named(nb::handle object) {
+  const std::string name = text(object, "score_stage");
+  if (name == "raw") return ScoreStage::raw;
+  if (name == "softcapped") return ScoreStage::softcapped;
+  if (name == "biased") return ScoreStage::biased;
+  if (name == "probabilities") return ScoreStage::probabilities;
+  refuse("score_stage", "wanted 'raw', 'softcapped', 'biased' or 'probabilities', got " + shown(object));
+}
+
 /// Numbers by dtype f32: a list becomes f64 on its way here.
 Array floats(nb::handle object, std::string_view name) {
   Array array(object, name);
@@ -92,6 +101,8 @@ constexpr std::array kEntries{
     Entry{"scale", [](Options& o, nb::handle v) { o.value.scale = number(v, "scale"); }},
     Entry{"score_mod", [](Options& o, nb::handle v) { o.hold_modifier(v); }},
     Entry{"score_mod_backward", [](Options&, nb::handle) {}},  // read with score_mod
+    Entry{"score_stage", [](Options& o, nb::handle v) { o.value.score_stage = stage_named(v); }},
+    Entry{"scores", [](Options& o, nb::handle v) { o.value.scores = o.hold_writable(Array::writable(v, "scores")); }},
     Entry{"seed", [](Options& o, nb::handle v) { o.value.dropout_seed = static_cast<std::uint64_t>(integer(v, "seed")); }},
     Entry{"sinks", [](Options& o, nb::handle v) { o.value.sinks = o.hold(floats(v, "sinks")); }},
     Entry{"softcap", [](Options& o, nb::handle v) { o.value.softcap = number(v, "softcap"); }},
@@ -121,6 +132,8 @@ Options::Options(const nb::dict& given) {
 }
 
 const TensorView& Options::hold(Array array) { return held_.emplace_back(std::move(array)).view(); }
+
+MutableTensorView Options::hold_writable(Array array) { return held_.emplace_back(std::move(array)).mutable_view(); }
 
 void Options::hold_modifier(nb::handle forward) {
   modifier_ = std::make_unique<PythonScoreModifier>(nb::borrow(forward), modifier_backward_);

@@ -25,6 +25,7 @@ class Options {
 
   /// Holds another array for as long as this object lives.
   const TensorView& hold(Array array);
+  MutableTensorView hold_writable(Array array);
   void hold_modifier(nb::handle forward);
 
   /// Throws what the score modifier has thrown.
