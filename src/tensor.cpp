@@ -12,7 +12,7 @@
 namespace saccade {
 namespace {
 
-constexpr std::align_val_t kAlignment{64};
+constexpr std::size_t kAlignment = 64;
 
 std::string to_string(DType dtype) { return std::string(name_of(dtype)); }
 
@@ -31,8 +31,15 @@ const std::byte* advanced(const TensorView& view, const void* from, int dim, std
   return static_cast<const std::byte*>(from) + index * view.strides[static_cast<std::size_t>(dim)] * element_bytes;
 }
 
+// Aligned by hand, with the pointer to be freed in front of the numbers: malloc keeps small pieces at hand, but not
+// those that it is asked to align, which made a module's call on six tokens a third slower (Zen 4, glibc 2.36).
 std::byte* allocate(std::size_t bytes) {
-  return static_cast<std::byte*>(::operator new[](std::max<std::size_t>(bytes, 1), kAlignment));
+  if (bytes > std::numeric_limits<std::size_t>::max() - kAlignment) throw std::bad_alloc();
+  auto* raw = static_cast<std::byte*>(::operator new[](bytes + kAlignment));
+  std::byte* aligned = raw + kAlignment - reinterpret_cast<std::uintptr_t>(raw) % kAlignment;
+  static_assert(__STDCPP_DEFAULT_NEW_ALIGNMENT__ >= sizeof raw);  // the room in front
+  std::memcpy(aligned - sizeof raw, &raw, sizeof raw);
+  return aligned;
 }
 
 }  // namespace
@@ -44,13 +51,11 @@ std::int64_t element_count(std::span<const std::int64_t> shape, std::size_t byte
     throw std::invalid_argument("[element_count] rank " + std::to_string(shape.size()) + " is above " +
                                 std::to_string(kMaxRank));
   }
-  constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
-  std::int64_t budget = kMax / static_cast<std::int64_t>(std::max<std::size_t>(bytes_per_element, 1));
+  auto bytes = static_cast<std::int64_t>(std::max<std::size_t>(bytes_per_element, 1));
   std::int64_t count = 1;
   for (const std::int64_t length : shape) {
     if (length < 0) throw std::invalid_argument("[element_count] negative length in shape " + to_string(shape));
-    budget /= std::max<std::int64_t>(length, 1);
-    if (budget == 0) {
+    if (__builtin_mul_overflow(bytes, std::max<std::int64_t>(length, 1), &bytes)) {
       throw std::invalid_argument("[element_count] shape " + to_string(shape) + " does not fit in memory");
     }
     count *= length;
@@ -154,7 +159,11 @@ TensorView TensorView::reshaped(std::span<const std::int64_t> lengths) const {
 
 // ---- Tensor --------------------------------------------------------------------------------------------------
 
-void Tensor::Release::operator()(std::byte* bytes) const { ::operator delete[](bytes, kAlignment); }
+void Tensor::Release::operator()(std::byte* bytes) const {
+  std::byte* raw = nullptr;
+  std::memcpy(&raw, bytes - sizeof raw, sizeof raw);
+  ::operator delete[](raw);
+}
 
 Tensor::Tensor(DType dtype, Shape shape) : Tensor(uninitialized(dtype, std::move(shape))) {
   if (size_ != 0) std::memset(data_.get(), 0, bytes());

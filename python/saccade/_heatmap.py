@@ -48,7 +48,11 @@ class Picture:
 
         :raises RuntimeError: where this build has no PNG.
         """
-        return _core.png_of_svg(self.svg, zoom)
+        try:
+            from . import _png
+        except ImportError as error:
+            raise RuntimeError(f"this saccade has no PNG ({error}); save the picture as .svg or .html") from None
+        return _png.png_of_svg(self.svg, zoom)
 
     def html(self) -> str:
         """A page that needs nothing but itself."""

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, Mapping, NamedTuple
 
+import numpy as np
+
 from . import _core
 from ._arrays import as_array, returned
 
@@ -40,13 +42,15 @@ class InputGradients(NamedTuple):
 class Module:
     """What all modules have in common. Threads may share one; its calls then wait for each other."""
 
-    _core: Any
+    def __init__(self, core: Any) -> None:
+        self._core = core
+        self._forward_self = core.forward_self
 
-    def __call__(self, query: Any, key: Any = None, value: Any = None, **options: Any) -> Any:
+    def __call__(self, query: Any, *others: Any, **options: Any) -> Any:
         """The module's output; see :meth:`forward`."""
-        if key is None and value is None and not options:
-            return returned(query, self._core.forward_self(query))
-        return self.forward(query, key, value, **options)
+        if type(query) is np.ndarray and not others and not options:  # some tokens take less time than a detour
+            return self._forward_self(query)
+        return self.forward(query, *others, **options)
 
     def forward(
         self,
@@ -171,7 +175,7 @@ class SelfAttention(Module):
         qkv_bias: bool = False,
         seed: int | None = None,
     ) -> None:
-        self._core = _core.self_attention(d_in, d_out, weight_layout, qkv_bias, seed)
+        super().__init__(_core.self_attention(d_in, d_out, weight_layout, qkv_bias, seed))
 
 
 class CausalAttention(Module):
@@ -191,7 +195,7 @@ class CausalAttention(Module):
         *,
         seed: int | None = None,
     ) -> None:
-        self._core = _core.causal_attention(d_in, d_out, context_length, dropout, qkv_bias, seed)
+        super().__init__(_core.causal_attention(d_in, d_out, context_length, dropout, qkv_bias, seed))
 
 
 class MultiHeadAttentionWrapper(Module):
@@ -212,8 +216,8 @@ class MultiHeadAttentionWrapper(Module):
         *,
         seed: int | None = None,
     ) -> None:
-        self._core = _core.multi_head_attention_wrapper(
-            d_in, d_out, num_heads, context_length, dropout, qkv_bias, seed
+        super().__init__(
+            _core.multi_head_attention_wrapper(d_in, d_out, num_heads, context_length, dropout, qkv_bias, seed)
         )
 
 
@@ -254,23 +258,25 @@ class MultiHeadAttention(Module):
     ) -> None:
         if initialization not in ("linear_layers", "torch_multihead"):
             raise ValueError(f"initialization: wanted 'linear_layers' or 'torch_multihead', got {initialization!r}")
-        self._core = _core.multi_head_attention(
-            d_in,
-            d_out,
-            num_heads,
-            num_kv_heads,
-            key_width,
-            value_width,
-            context_length,
-            causal,
-            dropout,
-            qkv_bias,
-            out_bias,
-            add_bias_kv,
-            add_zero_attn,
-            batch_first,
-            initialization == "torch_multihead",
-            seed,
+        super().__init__(
+            _core.multi_head_attention(
+                d_in,
+                d_out,
+                num_heads,
+                num_kv_heads,
+                key_width,
+                value_width,
+                context_length,
+                causal,
+                dropout,
+                qkv_bias,
+                out_bias,
+                add_bias_kv,
+                add_zero_attn,
+                batch_first,
+                initialization == "torch_multihead",
+                seed,
+            )
         )
 
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <stdexcept>
 
 namespace saccade::python {
@@ -221,7 +222,37 @@ nb::object numpy_view(const MutableTensorView& view, nb::handle owner) {
                   nb::rv_policy::reference);
 }
 
+namespace {
+
+/// numpy.empty and the dtypes of results, looked up once.
+struct Numpy {
+  nb::object empty = nb::module_::import_("numpy").attr("empty");
+  nb::object f32 = nb::module_::import_("numpy").attr("dtype")("float32");
+
+  static Numpy& get() {
+    static Numpy& numpy = *new Numpy();  // lives as long as the interpreter
+    return numpy;
+  }
+};
+
+/// A copy in an array that NumPy has allocated.
+nb::object copied(const Tensor& tensor) {
+  nb::object shape = nb::steal(PyTuple_New(tensor.rank()));
+  for (int dim = 0; dim < tensor.rank(); ++dim)
+    PyTuple_SetItem(shape.ptr(), dim, PyLong_FromLongLong(tensor.shape(dim)));
+  nb::object array = Numpy::get().empty(shape, Numpy::get().f32);
+  Py_buffer buffer;
+  if (PyObject_GetBuffer(array.ptr(), &buffer, PyBUF_WRITABLE) != 0) throw nb::python_error();
+  std::memcpy(buffer.buf, tensor.data(), tensor.bytes());
+  PyBuffer_Release(&buffer);
+  return array;
+}
+
+}  // namespace
+
 nb::object numpy_array(Tensor tensor) {
+  constexpr std::size_t kSmall = 4096;  // bytes that are copied in less time than a view of them is made
+  if (tensor.dtype() == DType::f32 && tensor.bytes() <= kSmall) return copied(tensor);
   auto* held = new Tensor(std::move(tensor));
   nb::capsule owner(held, [](void* pointer) noexcept { delete static_cast<Tensor*>(pointer); });
   return numpy_view(held->mutable_view(), owner);

@@ -77,15 +77,6 @@ std::string color_of(bool is_terminal) {
   return "none";
 }
 
-nb::bytes png(const std::string& svg, double zoom) {
-  std::vector<std::byte> picture;
-  {
-    const nb::gil_scoped_release unlocked;
-    picture = png_of_svg(svg, zoom);
-  }
-  return nb::bytes(picture.data(), picture.size());
-}
-
 }  // namespace
 
 void bind_heatmap(nb::module_& module) {
@@ -94,7 +85,6 @@ void bind_heatmap(nb::module_& module) {
   module.def("attention_lines_svg", &svg<&attention_lines_svg>, "weights"_a.none(), "options"_a);
   module.def("heatmap_terminal", &terminal, "weights"_a.none(), "options"_a, "width"_a, "color"_a);
   module.def("terminal_color", &color_of, "is_terminal"_a);
-  module.def("png_of_svg", &png, "svg"_a, "zoom"_a);
 }
 
 }  // namespace saccade::python
