@@ -90,7 +90,8 @@ void for_blocks(std::int64_t rows, std::int64_t columns,
 }
 
 int threads_for(int requested, std::int64_t items) {
-  const int threads = requested > 0 ? requested : num_threads();
+  constexpr int kMostThreads = 1024;  // OpenMP ends the program when the system refuses it a thread
+  const int threads = std::min(requested > 0 ? requested : num_threads(), kMostThreads);
   return static_cast<int>(std::clamp<std::int64_t>(items, 1, threads));
 }
 

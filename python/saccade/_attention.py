@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Callable, Literal, NamedTuple
 
 from . import _core
-from ._arrays import as_array, empty, is_torch, precision, returned
+from ._arrays import as_array, empty, is_torch, precision
 from ._options import AttentionOptions, IntPair
 
 
@@ -48,7 +47,7 @@ def attention(
     :param return_lse: also return the natural logarithm of each row's softmax denominator, [batch, heads, seqlen_q],
         f32 (f64): what :func:`attention_backward` and :func:`merge_states` need.
     :param return_weights: also return the weights, [batch, heads, seqlen_q, seqlen_k].
-    :param out: an array for the output, [batch, heads, seqlen_q, head_dim_v], of any floating type.
+    :param out: an array for the output, [batch, heads, seqlen_q, head_dim_v]: float32, bfloat16 or float16 (or float64).
     :returns: the output, like q; or a tuple of output, lse and weights, as far as they are asked for.
     :raises ValueError: for arguments that do not fit; names the argument, what was wanted and what came.
     """
@@ -114,7 +113,7 @@ def attention_varlen(
     :param options: those of :class:`saccade.AttentionOptions`. Rows, keys and positions count from the document's begin.
     :raises ValueError: as :func:`attention` does.
     """
-    options["cu_seqlens_q"] = cu_seqlens_q
+    options["cu_seqlens_q"] = cu_seqlens_q = as_array(cu_seqlens_q, "cu_seqlens_q")
     if options.get("block_table") is None:
         options["cu_seqlens_k"] = cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k
     return _attend(_core.attention, q, k, v, out, return_lse, return_weights, options)

@@ -70,6 +70,7 @@ std::string dtype_text(nb::handle object) {
 }
 
 bool repeats_memory(const TensorView& view) {
+  if (view.size() == 0) return false;
   for (std::size_t dim = 0; dim < view.rank; ++dim)
     if (view.shape[dim] > 1 && view.strides[dim] == 0) return true;
   return false;

@@ -1,0 +1,125 @@
+"""KvCache and Rope: the same as attention over plain arrays."""
+
+import threading
+
+import numpy as np
+import pytest
+import saccade
+from reference import random
+
+
+def tokens(n, seed=0, batch=2, heads=2, dim=16):
+    rng = np.random.default_rng(seed)
+    return random(rng, batch, heads, n, dim), random(rng, batch, heads, n, dim), random(rng, batch, 2 * heads, n, dim)
+
+
+@pytest.mark.parametrize("page_size", [0, 4])
+def test_token_by_token(page_size):
+    k, v, q = tokens(11)
+    cache = saccade.KvCache(num_kv_heads=2, head_dim=16, batch=2, page_size=page_size)
+    cache.append(k[:, :, :8], v[:, :, :8])
+    whole = saccade.attention(q, k, v, causal="top_left")
+    np.testing.assert_array_equal(cache.attention(q[:, :, 3:8]), whole[:, :, 3:8])
+    for i in range(8, 11):
+        cache.append(k[:, :, i : i + 1], v[:, :, i : i + 1])
+        o, lse = cache.decode(q[:, :, i : i + 1], return_lse=True)
+        wanted, wanted_lse = saccade.decode(
+            q[:, :, i : i + 1], k[:, :, : i + 1], v[:, :, : i + 1], return_lse=True
+        )
+        np.testing.assert_array_equal(o, wanted)
+        np.testing.assert_array_equal(lse, wanted_lse)
+    assert cache.lengths == [11, 11] and cache.nbytes > 0
+    assert cache.pages_in_use == (6 if page_size else 0)
+
+
+def test_sequences_of_their_own():
+    k, v, q = tokens(5)
+    cache = saccade.KvCache(num_kv_heads=2, head_dim=16, batch=2, page_size=2)
+    cache.append(k[0], v[0], sequence=0)
+    cache.share_prefix(0, 1, 3)
+    assert cache.lengths == [5, 3]
+    np.testing.assert_array_equal(
+        cache.decode(q[:, :, :1])[1], saccade.decode(q[1, :, :1], k[0, :, :3], v[0, :, :3])
+    )
+    np.testing.assert_array_equal(cache.positions(2), [[3, 4], [1, 2]])
+    cache.truncate(0, 4)
+    cache.clear(1)
+    assert cache.lengths == [4, 0]
+    cache.append(k[1, :, :2].swapaxes(0, 1), v[1, :, :2].swapaxes(0, 1), sequence=1, layout="blhd")
+    assert cache.lengths == [4, 2] and cache.first_kept(0) == 0
+
+
+def test_narrow_caches_round_once():
+    k, v, q = tokens(9)
+    cache = saccade.KvCache(num_kv_heads=2, head_dim=16, batch=2, dtype=np.float16)
+    cache.append(k, v)
+    wanted = saccade.decode(q[:, :, 8:], np.float16(k), np.float16(v))
+    np.testing.assert_array_equal(cache.decode(q[:, :, 8:]), wanted)
+
+
+def test_windows_and_rope():
+    k, v, q = tokens(40)
+    rope = saccade.Rope(16, base=500.0)
+    cache = saccade.KvCache(num_kv_heads=2, head_dim=16, batch=2, window=6, rope=rope)
+    for i in range(40):
+        cache.append(k[:, :, i : i + 1], v[:, :, i : i + 1])
+    turned = rope.rotate(q[:, :, 39:], positions=cache.positions(1))
+    wanted = saccade.attention(rope.rotate(q), rope.rotate(k), v, causal="top_left", window=(6, -1))
+    np.testing.assert_allclose(cache.decode(turned), wanted[:, :, 39:], atol=1e-6 * np.abs(v).max())
+
+
+def test_rope_turns_pairs():
+    x = random(np.random.default_rng(2), 3, 5, 8, dtype=np.float64)
+    angle = np.arange(5)[:, None] * 10000.0 ** (-np.arange(4) / 4)
+    a, b = x[..., :4], x[..., 4:]
+    wanted = np.concatenate([a * np.cos(angle) - b * np.sin(angle), b * np.cos(angle) + a * np.sin(angle)], -1)
+    np.testing.assert_allclose(saccade.Rope(8).rotate(x), wanted, atol=1e-14)
+    np.testing.assert_allclose(saccade.Rope(8).rotate(x[:, 2:], start=2), wanted[:, 2:], atol=1e-14)
+    out = x.copy()
+    assert saccade.Rope(8).rotate(out, out=out) is out
+    np.testing.assert_allclose(out, wanted, atol=1e-14)
+
+
+def test_threads_may_share_a_cache():
+    k, v, q = tokens(1)
+    cache = saccade.KvCache(num_kv_heads=2, head_dim=16, batch=2)
+    cache.append(k, v)
+
+    def work(adds):
+        for _ in range(200):
+            cache.append(k, v) if adds else cache.decode(q)
+
+    threads = [threading.Thread(target=work, args=(i % 2 == 0,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert cache.lengths == [401, 401]
+
+
+@pytest.mark.parametrize(
+    "call, text",
+    [
+        (lambda c, k: saccade.KvCache(num_kv_heads=2, head_dim=0), "head_dim"),
+        (lambda c, k: saccade.KvCache(num_kv_heads=2, head_dim=8, dtype="int8"), "dtype"),
+        (lambda c, k: c.append(k, k[..., :3]), "v"),
+        (lambda c, k: c.append(k, k, sequence=7), "sequence"),
+        (lambda c, k: c.truncate(0, -1), "length"),
+        (lambda c, k: c.decode(k[:1]), "q"),
+        (lambda c, k: c.decode(None), "q: wanted an array"),
+        (lambda c, k: c.decode(k, kv_lengths=[1, 1]), "kv_lengths"),
+        (lambda c, k: c.attention(k, out=np.zeros(3, np.float32)), "o"),
+        (lambda c, k: c.positions(-1), "count"),
+        (lambda c, k: c.share_prefix(0, 9, 1), "sequence"),
+        (lambda c, k: saccade.Rope(7, rotary_dim=3), "rotary_dim"),
+        (lambda c, k: saccade.Rope(8, pairs="thirds"), "pairs"),
+        (lambda c, k: saccade.Rope(8).rotate(k), "x"),
+    ],
+)
+def test_refusals_name_the_argument(call, text):
+    k = tokens(3)[0]
+    cache = saccade.KvCache(num_kv_heads=2, head_dim=16, batch=2)
+    cache.append(k, k)
+    with pytest.raises(ValueError, match=text):
+        call(cache, k)
+    assert cache.lengths == [3, 3]
