@@ -22,14 +22,42 @@ for argument in "$@"; do
   fi
 done
 
-# build PRESET [TARGET...]: configures and builds build/PRESET, everything where no target is named. Quiet unless
-# something is wrong or there is a terminal to show progress on.
+# quietly LOG COMMAND...: runs a command whose output goes to the file LOG, and shows its end when it fails.
+quietly() {
+  local log=$1
+  shift
+  if ! "$@" >>"$log" 2>&1; then
+    tail -n 60 "$log" >&2
+    echo "'$*' failed; all of its output: $log" >&2
+    exit 1
+  fi
+}
+
+# python_environment NAME PACKAGE...: makes the virtual environment build/NAME with these packages from PyPI, where it
+# does not have them yet. Python is that of $PYTHON, or python3.
+python_environment() {
+  local folder=build/$1 log=build/$1.log
+  shift
+  if [[ $(cat "$folder/packages" 2>/dev/null) == "$*" ]]; then
+    return
+  fi
+  echo "making the Python environment $folder with $* (log: $log)" >&2
+  rm -rf "$folder" "$log"
+  mkdir -p build
+  quietly "$log" "${PYTHON-python3}" -m venv "$folder"
+  quietly "$log" "$folder/bin/python" -m pip install --disable-pip-version-check "$@"
+  echo "$*" >"$folder/packages"
+}
+
+# build PRESET [TARGET...]: configures and builds build/PRESET, everything where no target is named, with the CMake
+# arguments of the array cmake_arguments. Quiet unless something is wrong or there is a terminal to show progress on.
+cmake_arguments=()
 build() {
   local preset=$1 log=build/$1.log
   shift
   mkdir -p build
   echo "building with preset $preset (log: $log)" >&2
-  if ! { cmake --preset "$preset" && cmake --build --preset "$preset" --parallel "$(nproc)" ${1:+--target "$@"}; } \
+  if ! { cmake --preset "$preset" "${cmake_arguments[@]}" && cmake --build --preset "$preset" --parallel "$(nproc)" ${1:+--target "$@"}; } \
     >"$log" 2>&1; then
     tail -n 60 "$log" >&2
     echo "the build failed; all of its output: $log" >&2

@@ -77,6 +77,7 @@ constexpr Rule kMayInclude[] = {
     {"^cases/", "^(include/saccade|cases)/"},
     {"^cli/", "^(include/saccade|cases|cli)/"},
     {"^bench/", "^(include/saccade|cases|bench)/"},
+    {"^python/", "^(include/saccade|python)/"},
     {"^examples/", "^(include/saccade|examples)/"},
     {"^tests/", "^(include/saccade|cases|tests)/"},
     {"^src/(?!cpu/)", "^(include/saccade/|src/(?!cpu/)|src/cpu/kernels\\.h$)"},
@@ -180,7 +181,7 @@ std::vector<std::string> broken_rules(const Tree& tree) {
 Tree sources_of_the_project() {
   const std::filesystem::path root = SACCADE_SOURCE_DIR;
   Tree tree;
-  for (const char* folder : {"include", "src", "cases", "cli", "bench", "examples", "tests"}) {
+  for (const char* folder : {"include", "src", "cases", "cli", "bench", "examples", "python", "tests"}) {
     if (!std::filesystem::exists(root / folder)) continue;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(root / folder)) {
       if (!matches(entry.path().string(), "\\.(h|hpp|cpp)(\\.in)?$")) continue;

@@ -1,0 +1,45 @@
+"""Holds the documentation to the truth: every ```python block of README*.md and docs/ runs, and where a ```text block
+follows directly, it prints exactly that. Blocks that import a library which is not installed are skipped."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n*```text\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
+OPTIONAL = ("torch", "onnx")
+
+
+def blocks():
+    for path in [*sorted(ROOT.glob("README*.md")), *sorted((ROOT / "docs").glob("*.md"))]:
+        text = path.read_text(encoding="utf-8")
+        for match in BLOCK.finditer(text):
+            line = text.count("\n", 0, match.start()) + 1
+            yield pytest.param(*match.groups(), id=f"{path.relative_to(ROOT)}:{line}")
+
+
+@pytest.mark.parametrize("program, output", list(blocks()))
+def test_block_runs(program, output, tmp_path):
+    for library in OPTIONAL:
+        if re.search(rf"\b{library}\b", program) and importlib.util.find_spec(library) is None:
+            pytest.skip(f"{library} is not installed")
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+        capture_output=True,
+        encoding="utf-8",
+    )
+    assert result.returncode == 0, result.stderr
+    if output is not None:
+        assert result.stdout == output
+
+
+def test_the_readme_has_a_block():
+    assert any(parameter.id.startswith("README.md") for parameter in blocks())
