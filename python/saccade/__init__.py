@@ -1,11 +1,12 @@
 """Exact attention on the CPU: fast, in linear memory, with gradients, and to be looked at.
 
 Everything takes NumPy arrays and whatever else has ``__dlpack__`` (PyTorch tensors on the CPU, bf16 and f16 included),
-without copying them where their innermost dimension is contiguous, and returns arrays of the library that ``q`` is from.
+without copying them where their innermost dimension is contiguous, and returns arrays of the library that ``q`` is
+from.
 
 - :func:`scaled_dot_product_attention`: PyTorch's function, with its signature and meaning.
-- :func:`attention`, :func:`attention_varlen`, :func:`attention_backward`, :func:`decode`: everything else that attention
-  can be.
+- :func:`attention`, :func:`attention_varlen`, :func:`attention_backward`, :func:`decode`: everything else that
+  attention can be.
 - :class:`KvCache`, :class:`Rope`, :func:`merge_states`: what generating text needs.
 - :func:`inspect`, :func:`heatmap`: what attention looks at.
 - :mod:`saccade.nn`: modules with parameters. :mod:`saccade.torch` and :mod:`saccade.onnx`: for PyTorch and ONNX.
@@ -28,12 +29,13 @@ from ._core import info, manual_seed, num_threads, release_workspaces, set_num_t
 from ._heatmap import Picture, attention_lines, heatmap
 from ._inspect import Inspection, inspect
 from ._kv_cache import KvCache, Rope
-from ._options import AttentionOptions
+from ._options import AttentionOptions, BackwardOptions
 
 __version__ = info()["version"]
 
 __all__ = [
     "AttentionOptions",
+    "BackwardOptions",
     "Gradients",
     "Inspection",
     "KvCache",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, Literal, NamedTuple
 
 from . import _core
 from ._arrays import as_array, empty, is_torch, precision
-from ._options import AttentionOptions, IntPair
+from ._options import AttentionOptions, BackwardOptions, IntPair
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 def attention(
@@ -40,14 +43,16 @@ def attention(
 
     Shapes (``layout="bhld"``): q [batch, heads, seqlen_q, head_dim], k [batch, kv_heads, seqlen_k, head_dim], v [batch,
     kv_heads, seqlen_k, head_dim_v]; without batch rank 3, without heads too rank 2. heads is a multiple of kv_heads.
-    Each of q, k and v is float32, bfloat16 or float16, or all are float64; products and softmax are computed in f32 (f64).
+    Each of q, k and v is float32, bfloat16 or float16, or all are float64; products and softmax are computed in f32
+    (f64).
 
     :class:`saccade.AttentionOptions` says what the options mean and in which order they apply.
 
     :param return_lse: also return the natural logarithm of each row's softmax denominator, [batch, heads, seqlen_q],
         f32 (f64): what :func:`attention_backward` and :func:`merge_states` need.
     :param return_weights: also return the weights, [batch, heads, seqlen_q, seqlen_k].
-    :param out: an array for the output, [batch, heads, seqlen_q, head_dim_v]: float32, bfloat16 or float16 (or float64).
+    :param out: an array for the output, [batch, heads, seqlen_q, head_dim_v]: float32, bfloat16 or float16 (or
+        float64).
     :returns: the output, like q; or a tuple of output, lse and weights, as far as they are asked for.
     :raises ValueError: for arguments that do not fit; names the argument, what was wanted and what came.
     """
@@ -82,13 +87,13 @@ def decode(
     return_lse: bool = False,
     return_weights: bool = False,
     out: Any = None,
-    **options: Any,
+    **options: Unpack[AttentionOptions],
 ) -> Any:
     """:func:`attention` for few query rows and many keys, at the speed of reading k and v once.
 
     Takes and returns the same. Sums are taken in another order, so that the last bits differ from :func:`attention`'s.
     """
-    return _attend(_core.decode, q, k, v, out, return_lse, return_weights, options)
+    return _attend(_core.decode, q, k, v, out, return_lse, return_weights, {**options})
 
 
 def attention_varlen(
@@ -101,7 +106,7 @@ def attention_varlen(
     return_lse: bool = False,
     return_weights: bool = False,
     out: Any = None,
-    **options: Any,
+    **options: Unpack[AttentionOptions],
 ) -> Any:
     """Attention over documents of different lengths packed one after the other, none of which sees another.
 
@@ -110,13 +115,14 @@ def attention_varlen(
 
     :param cu_seqlens_q: where each document begins in q: int32 or int64 [documents + 1], from 0 to total_q.
     :param cu_seqlens_k: the same in k and v; default: cu_seqlens_q.
-    :param options: those of :class:`saccade.AttentionOptions`. Rows, keys and positions count from the document's begin.
+    :param options: those of :class:`saccade.AttentionOptions`. Rows, keys and positions count from the document's
+        begin.
     :raises ValueError: as :func:`attention` does.
     """
-    options["cu_seqlens_q"] = cu_seqlens_q = as_array(cu_seqlens_q, "cu_seqlens_q")
-    if options.get("block_table") is None:
-        options["cu_seqlens_k"] = cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k
-    return _attend(_core.attention, q, k, v, out, return_lse, return_weights, options)
+    documents = {"cu_seqlens_q": as_array(cu_seqlens_q, "cu_seqlens_q"), "cu_seqlens_k": cu_seqlens_k}
+    if cu_seqlens_k is None and options.get("block_table") is None:
+        documents["cu_seqlens_k"] = documents["cu_seqlens_q"]
+    return _attend(_core.attention, q, k, v, out, return_lse, return_weights, {**options, **documents})
 
 
 class Gradients(NamedTuple):
@@ -141,7 +147,7 @@ def attention_backward(
     return_dmask: bool = False,
     return_dsinks: bool = False,
     return_dalibi_slopes: bool = False,
-    **options: Any,
+    **options: Unpack[BackwardOptions],
 ) -> Gradients:
     """The gradients of ``o, lse = attention(q, k, v, return_lse=True, **options)``, in linear memory too.
 
@@ -149,26 +155,28 @@ def attention_backward(
     :param return_dmask: also that of a floating ``mask``, in its shape: summed over the dimensions that are repeated.
     :param return_dsinks: also that of ``sinks``.
     :param return_dalibi_slopes: also that of ``alibi_slopes``.
-    :param options: those of the forward call, ``seed`` included where it has dropped something.
+    :param options: those of the forward call, ``seed`` included where it has dropped something; those of
+        :func:`attention_varlen` have its ``cu_seqlens_q`` and ``cu_seqlens_k`` among them.
     :returns: dq, dk, dv like q, k, v, and the others in f32 (f64 for f64 inputs).
     :raises ValueError: for arguments that do not fit, and for options without a gradient (``block_table``).
     """
     q, k, v = as_array(q, "q"), as_array(k, "k"), as_array(v, "v")
-    if options.get("dropout_p") and options.get("seed") is None:
+    given: dict[str, Any] = {**options}
+    if given.get("dropout_p") and given.get("seed") is None:
         raise ValueError("[attention_backward] seed: dropout_p was given without the seed of the forward call")
 
     def gradient_of(name: str, wanted: bool) -> Any:
         if not wanted:
             return None
-        if options.get(name) is None:
+        if given.get(name) is None:
             raise ValueError(f"[attention_backward] return_d{name}: {name} was not given")
-        return empty(q, as_array(options[name], name).shape, precision(q))
+        return empty(q, as_array(given[name], name).shape, precision(q))
 
     dq, dk, dv = empty(q, q.shape), empty(k, k.shape), empty(v, v.shape)
     dmask = gradient_of("mask", return_dmask)
     dsinks = gradient_of("sinks", return_dsinks)
     dalibi_slopes = gradient_of("alibi_slopes", return_dalibi_slopes)
-    _core.attention_backward(q, k, v, o, lse, dout, dq, dk, dv, dmask, dsinks, dalibi_slopes, options)
+    _core.attention_backward(q, k, v, o, lse, dout, dq, dk, dv, dmask, dsinks, dalibi_slopes, given)
     return Gradients(dq, dk, dv, dmask, dsinks, dalibi_slopes)
 
 
@@ -210,10 +218,10 @@ def scaled_dot_product_attention(
 ) -> Any:
     """PyTorch's ``torch.nn.functional.scaled_dot_product_attention``: the same arguments and the same meaning.
 
-    Shapes: query [..., heads, L, E], key [..., kv_heads, S, E], value [..., kv_heads, S, Ev], with any number of leading
-    dimensions, over which key and value may be broadcast; the result is [..., heads, L, Ev]. ``is_causal`` aligns row 0
-    with key 0 and excludes attn_mask; a boolean mask is True where a key takes part. As in PyTorch, dropout applies
-    whenever dropout_p > 0.
+    Shapes: query [..., heads, L, E], key [..., kv_heads, S, E], value [..., kv_heads, S, Ev], with any number of
+    leading dimensions, over which key and value may be broadcast; the result is [..., heads, L, Ev]. ``is_causal``
+    aligns row 0 with key 0 and excludes attn_mask; a boolean mask is True where a key takes part. As in PyTorch,
+    dropout applies whenever dropout_p > 0.
 
     PyTorch tensors go through :func:`saccade.torch.scaled_dot_product_attention` and have gradients.
 
@@ -239,7 +247,7 @@ def _attend(
     out: Any,
     return_lse: bool,
     return_weights: bool,
-    options: AttentionOptions | dict[str, Any],
+    options: dict[str, Any],
 ) -> Any:
     q, k, v = as_array(q, "q"), as_array(k, "k"), as_array(v, "v")
     if options.get("dropout_p") and options.get("seed") is None:
@@ -258,14 +266,14 @@ def _attend(
     return tuple(result for result in (o, lse, weights) if result is not None)
 
 
-def _rows_shape(q: Any, options: AttentionOptions | dict[str, Any]) -> tuple[int, ...]:
+def _rows_shape(q: Any, options: dict[str, Any]) -> tuple[int, ...]:
     """[batch, heads, seqlen_q], as far as q has them."""
     shape = tuple(q.shape[:-1])
     blhd = options.get("layout") == "blhd" or options.get("cu_seqlens_q") is not None
     return (*shape[:-2], shape[-1], shape[-2]) if blhd and len(shape) >= 2 else shape
 
 
-def _seqlen_k(k: Any, options: AttentionOptions | dict[str, Any]) -> int:
+def _seqlen_k(k: Any, options: dict[str, Any]) -> int:
     """The keys that weights have columns for."""
     blhd = options.get("layout") == "blhd"
     if options.get("cu_seqlens_k") is not None:

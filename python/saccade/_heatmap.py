@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import html
 import os
-from typing import Any, Literal, Sequence
+from collections.abc import Sequence
+from typing import Any, Literal
 
 from . import _core
 from ._arrays import as_array
@@ -49,7 +50,7 @@ class Picture:
         :raises RuntimeError: where this build has no PNG.
         """
         try:
-            from . import _png
+            from . import _png  # type: ignore[attr-defined]
         except ImportError as error:
             raise RuntimeError(f"this saccade has no PNG ({error}); save the picture as .svg or .html") from None
         return _png.png_of_svg(self.svg, zoom)

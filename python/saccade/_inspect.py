@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import _core
 from ._arrays import as_array, returned
+from ._options import AttentionOptions
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @dataclass(frozen=True)
@@ -46,10 +51,10 @@ def inspect(
     pool: tuple[int, int] | None = None,
     pooling: Literal["mean", "max"] = "mean",
     lse: Any = None,
-    **options: Any,
+    **options: Unpack[AttentionOptions],
 ) -> Inspection:
-    """Statistics of the weights that :func:`saccade.attention` would use, at its speed and in memory proportional to what
-    is asked for: also for sequences whose matrix fits nowhere.
+    """Statistics of the weights that :func:`saccade.attention` would use, at its speed and in memory proportional to
+    what is asked for: also for sequences whose matrix fits nowhere.
 
     Shapes of q and k as for :func:`saccade.attention`; batch comes before heads in the results whatever the layout, and
     axes that q does not have are left out.
@@ -78,5 +83,5 @@ def inspect(
         wanted["lse"] = lse
     if pool is not None:
         wanted["pool_rows"], wanted["pool_keys"] = pool
-    found = _core.inspect(q, k, wanted, options)
+    found = _core.inspect(q, k, wanted, {**options})
     return Inspection(**{name: returned(q, array) for name, array in found.items()})

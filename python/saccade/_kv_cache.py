@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import _core
-from ._arrays import as_array, empty, precision, returned
+from ._arrays import as_array, empty
 from ._attention import _attend
+from ._options import AttentionOptions
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Layout = Literal["bhld", "blhd"]
 
@@ -37,9 +42,7 @@ class Rope:
     ) -> None:
         self._core = _core.Rope(dim, base, scaling_factor, rotary_dim, pairs, frequencies)
 
-    def rotate(
-        self, x: Any, *, start: int = 0, positions: Any = None, layout: Layout = "bhld", out: Any = None
-    ) -> Any:
+    def rotate(self, x: Any, *, start: int = 0, positions: Any = None, layout: Layout = "bhld", out: Any = None) -> Any:
         """x [batch, heads, seqlen, dim], turned by the position of each token: start, start + 1, ..., or ``positions``,
         integers [seqlen] or [batch, seqlen]. ``out`` may be x."""
         x = as_array(x, "x")
@@ -101,18 +104,21 @@ class KvCache:
         )
 
     def append(self, k: Any, v: Any, *, sequence: int | None = None, layout: Layout = "bhld") -> None:
-        """Adds n tokens to every sequence, k [batch, kv_heads, n, head_dim] and v [batch, kv_heads, n, head_dim_v], or to
-        one, k [kv_heads, n, head_dim] and v alike. Numbers are rounded to the cache's dtype."""
+        """Adds n tokens to every sequence, k [batch, kv_heads, n, head_dim] and v [batch, kv_heads, n, head_dim_v], or
+        to one, k [kv_heads, n, head_dim] and v alike. Numbers are rounded to the cache's dtype."""
         self._core.append(k, v, sequence, layout)
 
-    def attention(self, q: Any, *, return_lse: bool = False, out: Any = None, **options: Any) -> Any:
-        """:func:`saccade.attention` of the last tokens of each sequence, q [batch, heads, seqlen_q, head_dim], whose keys
-        and values are in the cache already. The cache adds kv_lengths, block_table, causal and window to the options."""
-        return self._attend(self._core.attention, q, return_lse, out, options)
+    def attention(
+        self, q: Any, *, return_lse: bool = False, out: Any = None, **options: Unpack[AttentionOptions]
+    ) -> Any:
+        """:func:`saccade.attention` of the last tokens of each sequence, q [batch, heads, seqlen_q, head_dim], whose
+        keys and values are in the cache already. The cache adds kv_lengths, block_table, causal and window to the
+        options."""
+        return self._attend(self._core.attention, q, return_lse, out, {**options})
 
-    def decode(self, q: Any, *, return_lse: bool = False, out: Any = None, **options: Any) -> Any:
+    def decode(self, q: Any, *, return_lse: bool = False, out: Any = None, **options: Unpack[AttentionOptions]) -> Any:
         """:func:`saccade.decode` over the cache: as :meth:`attention`, at the speed of reading it once."""
-        return self._attend(self._core.decode, q, return_lse, out, options)
+        return self._attend(self._core.decode, q, return_lse, out, {**options})
 
     def _attend(self, function: Any, q: Any, return_lse: bool, out: Any, options: dict[str, Any]) -> Any:
         def call(q: Any, k: Any, v: Any, o: Any, lse: Any, weights: Any, options: dict[str, Any]) -> None:
@@ -132,7 +138,8 @@ class KvCache:
         return self._core.first_kept(sequence)
 
     def positions(self, count: int) -> Any:
-        """The positions of the last ``count`` tokens of each sequence, int64 [batch, count]: for :meth:`Rope.rotate`."""
+        """The positions of the last ``count`` tokens of each sequence, int64 [batch, count]: for
+        :meth:`Rope.rotate`."""
         return self._core.positions(count)
 
     def truncate(self, sequence: int, length: int) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Literal, Sequence, TypedDict, Union
+from collections.abc import Sequence
+from typing import Any, Callable, Literal, TypedDict, Union
 
 IntPair = Union[int, Sequence[int]]
 
@@ -47,16 +48,9 @@ class AttentionOptions(TypedDict, total=False):
     block_mask_size: IntPair
     """Rows and keys of a block of ``block_mask``; default (128, 128)."""
     score_mod: Callable[..., Any] | None
-    """``score_mod(scores, batch, head, q_idx, kv_idx)`` gets a tile of scores, a NumPy array [rows, keys], two ints, and
-    the indices as arrays [rows, 1] and [1, keys], and returns what takes its place; -inf hides a key. It is called for
-    many tiles, from several threads, one at a time."""
-    score_mod_backward: Callable[..., Any] | None
-    """For gradients: ``score_mod_backward(scores, gradients, batch, head, q_idx, kv_idx)`` turns the gradients of what
-    ``score_mod`` has returned into those of what it was given. Not given: it only adds."""
-    cu_seqlens_q: Any
-    """Where the documents of a packed batch begin in q: integers [documents + 1]; see :func:`saccade.attention_varlen`."""
-    cu_seqlens_k: Any
-    """The same in k and v."""
+    """``score_mod(scores, batch, head, q_idx, kv_idx)`` gets a tile of scores, a NumPy array [rows, keys], two ints,
+    and the indices as arrays [rows, 1] and [1, keys], and returns what takes its place; -inf hides a key. It is called
+    for many tiles, from several threads, one at a time."""
     block_table: Any
     """Keys and values in pages of a pool: int32 [batch, max_pages]. k and v then are [pages, kv_heads, page_size, dim],
     and ``kv_lengths`` has to be given (arXiv:2309.06180)."""
@@ -67,8 +61,16 @@ class AttentionOptions(TypedDict, total=False):
     """Threads of this call; 0: what :func:`saccade.set_num_threads` says. Results do not depend on it."""
     weights_after_dropout: bool
     """Return the weights as dropout left them instead of as softmax made them."""
-    scores: Any
-    """An array that receives the scores, [batch, heads, seqlen_q, seqlen_k], f32 (f64 for f64 inputs)."""
-    score_stage: Literal["raw", "softcapped", "biased", "probabilities"]
-    """How far ``scores`` have come: scale * q . k; after softcap; after biases and masks (-inf where hidden); after
-    softmax."""
+
+
+class BackwardOptions(AttentionOptions, total=False):
+    """What the gradients of attention take besides."""
+
+    score_mod_backward: Callable[..., Any] | None
+    """For gradients: ``score_mod_backward(scores, gradients, batch, head, q_idx, kv_idx)`` turns the gradients of what
+    ``score_mod`` has returned into those of what it was given. Not given: it only adds."""
+    cu_seqlens_q: Any
+    """Where the documents of a packed batch begin in q: integers [documents + 1]; see
+    :func:`saccade.attention_varlen`."""
+    cu_seqlens_k: Any
+    """The same in k and v."""

@@ -14,7 +14,8 @@ As in PyTorch a new module is in training mode: dropout is active and :meth:`Mod
 
 from __future__ import annotations
 
-from typing import Any, Literal, Mapping, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -64,14 +65,14 @@ class Module:
         return_weights: Literal["per_head", "averaged"] | bool = False,
         weights_after_dropout: bool = False,
     ) -> Any:
-        """Attention of query [batch, seqlen_q, d_in] to key and value [batch, seqlen_k, ...], float32, or to itself where
-        they are not given; without batch, rank 2.
+        """Attention of query [batch, seqlen_q, d_in] to key and value [batch, seqlen_k, ...], float32, or to itself
+        where they are not given; without batch, rank 2.
 
         :param mask: bool (True = attend) or floating (added), broadcast to [batch, heads, seqlen_q, seqlen_k].
         :param key_mask: the keys that count in each batch entry: bool (True = attend) or floating, [batch, seqlen_k].
         :param causal: hide later keys, also in a module that is not causal by itself.
-        :param return_weights: also return the weights: True or "per_head" [batch, heads, seqlen_q, seqlen_k], "averaged"
-            [batch, seqlen_q, seqlen_k].
+        :param return_weights: also return the weights: True or "per_head" [batch, heads, seqlen_q, seqlen_k],
+            "averaged" [batch, seqlen_q, seqlen_k].
         :param weights_after_dropout: as dropout left them instead of as softmax made them.
         :returns: the output [batch, seqlen_q, d_out], or a tuple of it and the weights.
         :raises ValueError: for arguments that do not fit; names the argument.
@@ -92,9 +93,7 @@ class Module:
         causal, after = options.pop("causal", False), options.pop("weights_after_dropout", False)
         if options:
             raise TypeError(f"steps() got an unexpected keyword argument '{next(iter(options))}'")
-        output, weights, shown = self._core.forward(
-            query, key, value, mask, key_mask, causal, "per_head", after, True
-        )
+        output, weights, shown = self._core.forward(query, key, value, mask, key_mask, causal, "per_head", after, True)
         shown = {**shown, "weights": weights, "output": output}
         return {name: returned(query, array) for name, array in shown.items()}
 
@@ -128,18 +127,19 @@ class Module:
         return {name: value.copy() for name, value in self.parameters().items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Replaces all parameters; PyTorch's state dicts of the class, and of ``torch.nn.MultiheadAttention``, are taken.
+        """Replaces all parameters; PyTorch's state dicts of the class, and of ``torch.nn.MultiheadAttention``, are
+        taken.
 
         :raises ValueError: that lists what is missing, unexpected or of a wrong shape; the module is then as before.
         """
         self._core.load_state_dict({name: as_array(_detached(value), name) for name, value in state_dict.items()})
 
-    def train(self, mode: bool = True) -> "Module":
+    def train(self, mode: bool = True) -> Module:
         """Training mode: dropout is active, and :meth:`backward` possible."""
         self._core.train(bool(mode))
         return self
 
-    def eval(self) -> "Module":
+    def eval(self) -> Module:
         """Evaluation mode."""
         return self.train(False)
 
@@ -222,7 +222,8 @@ class MultiHeadAttentionWrapper(Module):
 
 
 class MultiHeadAttention(Module):
-    """Heads split from one projection each of queries, keys and values, joined by ``out_proj``: self- or cross-attention.
+    """Heads split from one projection each of queries, keys and values, joined by ``out_proj``: self- or
+    cross-attention.
 
     The published class is ``MultiHeadAttention(d_in, d_out, context_length, dropout, num_heads, causal=True)``;
     ``torch.nn.MultiheadAttention(e, h)`` is ``MultiHeadAttention(e, e, num_heads=h, qkv_bias=True,

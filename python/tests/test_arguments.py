@@ -122,7 +122,13 @@ def test_attention_backward(change, text):
 
 @pytest.mark.parametrize(
     "starts, text",
-    [([0, 3], "cu_seqlens_q"), ([0, 7, 6], "cu_seqlens_q"), ([0.0, 6.0], "cu_seqlens_q"), (None, "cu_seqlens_q"), ([[0, 6]], "cu_seqlens_q")],
+    [
+        ([0, 3], "cu_seqlens_q"),
+        ([0, 7, 6], "cu_seqlens_q"),
+        ([0.0, 6.0], "cu_seqlens_q"),
+        (None, "cu_seqlens_q"),
+        ([[0, 6]], "cu_seqlens_q"),
+    ],
 )
 def test_attention_varlen(starts, text):
     x = np.ones((6, 2, 8), np.float32)

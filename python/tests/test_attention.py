@@ -10,7 +10,10 @@ from reference import assert_close, random, visible
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
-@pytest.mark.parametrize("seqlen_q, seqlen_k, head_dim, head_dim_v", [(1, 1, 1, 1), (7, 7, 3, 5), (64, 65, 64, 64), (33, 129, 40, 80), (130, 3, 8, 16)])
+@pytest.mark.parametrize(
+    "seqlen_q, seqlen_k, head_dim, head_dim_v",
+    [(1, 1, 1, 1), (7, 7, 3, 5), (64, 65, 64, 64), (33, 129, 40, 80), (130, 3, 8, 16)],
+)
 @pytest.mark.parametrize("causal", [None, "top_left", "bottom_right"])
 def test_agrees_with_numpy(dtype, seqlen_q, seqlen_k, head_dim, head_dim_v, causal):
     rng = np.random.default_rng(seqlen_q)

@@ -33,7 +33,7 @@ def test_gradients_are_slopes(given, meaning):
     for index, gradient in enumerate(gradients[:3]):
         direction = random(rng, *gradient.shape, dtype=np.float64)
 
-        def along(x):
+        def along(x, index=index):
             operands = [q, k, v]
             operands[index] = x
             return loss(dout, *operands, **meaning)
@@ -63,7 +63,7 @@ def test_gradients_of_mask_sinks_and_slopes():
         inputs = [bias, sinks.astype(np.float64), slopes.astype(np.float64)]
         direction = random(rng, *gradient.shape, dtype=np.float64)
 
-        def along(x):
+        def along(x, index=index, inputs=inputs):
             return value(*(x if at == index else other for at, other in enumerate(inputs)))
 
         assert (gradient * direction).sum() == pytest.approx(difference(along, inputs[index], direction), rel=1e-6)

@@ -23,9 +23,7 @@ def test_token_by_token(page_size):
     for i in range(8, 11):
         cache.append(k[:, :, i : i + 1], v[:, :, i : i + 1])
         o, lse = cache.decode(q[:, :, i : i + 1], return_lse=True)
-        wanted, wanted_lse = saccade.decode(
-            q[:, :, i : i + 1], k[:, :, : i + 1], v[:, :, : i + 1], return_lse=True
-        )
+        wanted, wanted_lse = saccade.decode(q[:, :, i : i + 1], k[:, :, : i + 1], v[:, :, : i + 1], return_lse=True)
         np.testing.assert_array_equal(o, wanted)
         np.testing.assert_array_equal(lse, wanted_lse)
     assert cache.lengths == [11, 11] and cache.nbytes > 0
@@ -38,9 +36,7 @@ def test_sequences_of_their_own():
     cache.append(k[0], v[0], sequence=0)
     cache.share_prefix(0, 1, 3)
     assert cache.lengths == [5, 3]
-    np.testing.assert_array_equal(
-        cache.decode(q[:, :, :1])[1], saccade.decode(q[1, :, :1], k[0, :, :3], v[0, :, :3])
-    )
+    np.testing.assert_array_equal(cache.decode(q[:, :, :1])[1], saccade.decode(q[1, :, :1], k[0, :, :3], v[0, :, :3]))
     np.testing.assert_array_equal(cache.positions(2), [[3, 4], [1, 2]])
     cache.truncate(0, 4)
     cache.clear(1)
