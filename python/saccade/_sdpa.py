@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Callable, NamedTuple
 
 import numpy as np
@@ -63,10 +64,10 @@ def operands(
     return Operands(query, key, value, attn_mask, shape)
 
 
-def renamed(error: ValueError) -> ValueError:
-    """The library's message with the names that PyTorch gives the arguments."""
+def renamed(error: ValueError, names: Mapping[str, str] = _NAMES) -> ValueError:
+    """The library's message with the names that somebody else gives the arguments; PyTorch's by default."""
     text = re.sub(r"^\[[a-z_]+\] ", "", str(error))
-    return ValueError(re.sub(r"\b(q|k|v|mask)\b", lambda match: _NAMES[match[0]], text))
+    return ValueError(re.sub(rf"\b({'|'.join(names)})\b", lambda match: names[match[0]], text))
 
 
 def kernel(seqlen_q: int) -> Callable[..., None]:
