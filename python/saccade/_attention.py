@@ -226,7 +226,7 @@ def scaled_dot_product_attention(
     PyTorch tensors go through :func:`saccade.torch.scaled_dot_product_attention` and have gradients.
 
     Unlike PyTorch's, a row whose keys are all hidden is 0 whatever its inputs, and nothing falls back to a matrix of
-    L x S. With few query rows k and v are read as :func:`decode` does.
+    L x S. One query row of many keys is computed as :func:`decode` does.
 
     :raises ValueError: for arguments that do not fit; names the argument.
     """

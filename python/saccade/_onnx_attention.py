@@ -105,10 +105,10 @@ def attention(inputs: Inputs, attributes: Attributes, want_scores: bool, num_thr
         "num_threads": num_threads,
     }
     scores = empty(q, (*q.shape[:3], k.shape[2]), precision(q)) if want_scores else None
-    if scores is not None and scores.size:
+    if scores is not None:
         options.update(scores=scores, score_stage=_STAGES[attributes.qk_matmul_output_mode])
     try:
-        kernel(q.shape[2])(q, k, v, o, None, None, options)
+        kernel(q.shape[2], k.shape[2])(q, k, v, o, None, None, options)
     except ValueError as error:
         raise renamed(error, _NAMES) from None
     return Outputs(_rounded(y, dtype), present_key, present_value, _rounded(scores, dtype))

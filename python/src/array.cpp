@@ -166,6 +166,8 @@ void Array::take(const nb::ndarray<nb::ro>& array, std::string_view name) {
     view_.shape[dim] = static_cast<std::int64_t>(array.shape(dim));
     view_.strides[dim] = array.stride(dim);
   }
+  // NumPy gives empty arrays strides of 0; any would do.
+  if (view_.size() == 0 && view_.rank > 0) view_ = TensorView(view_.data, *dtype, view_.dims());
   if (view_.rank == 0) {  // one number: to a view rank 0 means that there is nothing
     view_.rank = 1;
     view_.shape[0] = view_.strides[0] = 1;
