@@ -48,9 +48,10 @@ class Array {
  private:
   bool import(nb::handle object);
   bool import_bfloat16(nb::handle object);
-  void take(const nb::ndarray<nb::ro>& array, std::string_view name);
+  void take(const nb::dlpack::dltensor& array, std::string_view name);
 
   nb::ndarray<nb::ro> owner_;
+  nb::object object_;  // the array itself, where owner_ is not needed
   std::optional<Tensor> copy_;
   TensorView view_;
 };

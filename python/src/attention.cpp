@@ -16,7 +16,8 @@ Array operand(nb::handle object, std::string_view name) {
   return array;
 }
 
-/// Where results go: the caller's array itself or, where its rows have gaps, a tensor that is copied to it at the end.
+/// Where results go: the caller's array itself or, where its rows have gaps, a tensor that is copied to it at the
+/// end.
 class Result {
  public:
   Result() = default;
@@ -119,8 +120,8 @@ void attention_backward_of(nb::handle q, nb::handle k, nb::handle v, nb::handle 
   options.rethrow();
 }
 
-void merge_states_of(nb::handle o_a, nb::handle lse_a, nb::handle o_b, nb::handle lse_b, nb::handle o, nb::handle lse,
-                     nb::handle layout) {
+void merge_states_of(nb::handle o_a, nb::handle lse_a, nb::handle o_b, nb::handle lse_b, nb::handle o,
+                     nb::handle lse, nb::handle layout) {
   const Array o_a_array = operand(o_a, "o_a"), lse_a_array(lse_a, "lse_a"), o_b_array = operand(o_b, "o_b"),
               lse_b_array(lse_b, "lse_b");
   Result o_result(o, "out"), lse_result(lse, "lse");
@@ -144,8 +145,8 @@ void bind_attention(nb::module_& module) {
              "dalibi_slopes"_a.none(), "options"_a);
   module.def("merge_states", &merge_states_of, "o_a"_a.none(), "lse_a"_a.none(), "o_b"_a.none(), "lse_b"_a.none(),
              "out"_a, "lse"_a, "layout"_a);
-  module.def("alibi_slopes", [](std::int64_t num_heads) { return numpy_array(alibi_slopes(num_heads)); },
-             "num_heads"_a);
+  module.def(
+      "alibi_slopes", [](std::int64_t num_heads) { return numpy_array(alibi_slopes(num_heads)); }, "num_heads"_a);
 }
 
 }  // namespace saccade::python

@@ -70,9 +70,12 @@ std::string terminal(nb::handle weights, const nb::dict& given, int width, const
 
 std::string color_of(bool is_terminal) {
   switch (terminal_color(is_terminal, std::getenv("NO_COLOR"), std::getenv("COLORTERM"), std::getenv("TERM"))) {
-    case TerminalColor::truecolor: return "truecolor";
-    case TerminalColor::ansi256: return "ansi256";
-    case TerminalColor::none: break;
+    case TerminalColor::truecolor:
+      return "truecolor";
+    case TerminalColor::ansi256:
+      return "ansi256";
+    case TerminalColor::none:
+      break;
   }
   return "none";
 }

@@ -17,7 +17,9 @@ Pooling pooling_named(nb::handle object) {
 /// What is asked for: `asked` has the fields of InspectOptions that are not off.
 InspectOptions wanted(const nb::dict& asked, std::optional<Array>& lse) {
   InspectOptions result;
-  const auto is_on = [&](const char* name) { return asked.contains(name) && nb::cast<bool>(nb::bool_(asked[name])); };
+  const auto is_on = [&](const char* name) {
+    return asked.contains(name) && nb::cast<bool>(nb::bool_(asked[name]));
+  };
   const auto count = [&](const char* name) { return asked.contains(name) ? integer(asked[name], name) : 0; };
   if (asked.contains("rows")) {
     Array rows(asked["rows"], "rows");

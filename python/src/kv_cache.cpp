@@ -14,8 +14,8 @@
 namespace saccade::python {
 namespace {
 
-/// A cache that threads of Python may share: calls that change it wait for the others. The lock is taken without the
-/// GIL, so that no thread waits for one while it holds the other.
+/// A cache that threads of Python may share: calls that change it wait for the others. The lock is taken without
+/// the GIL, so that no thread waits for one while it holds the other.
 class SharedKvCache {
  public:
   explicit SharedKvCache(const KvCacheOptions& options) : cache_(options) {}
@@ -38,9 +38,7 @@ class SharedKvCache {
   KvCache cache_;
 };
 
-DType dtype_named(nb::handle name) {
-  return dtype_from_name(text_of(name));
-}
+DType dtype_named(nb::handle name) { return dtype_from_name(text_of(name)); }
 
 void append(SharedKvCache& cache, nb::handle k, nb::handle v, nb::handle sequence, nb::handle layout) {
   const Array k_array(k, "k"), v_array(v, "v");
@@ -55,7 +53,8 @@ void append(SharedKvCache& cache, nb::handle k, nb::handle v, nb::handle sequenc
   });
 }
 
-using CacheAttention = void (*)(const TensorView&, const KvCache&, const MutableTensorView&, const AttentionOptions&);
+using CacheAttention = void (*)(const TensorView&, const KvCache&, const MutableTensorView&,
+                                const AttentionOptions&);
 
 template <CacheAttention function>
 void attend(const SharedKvCache& cache, nb::handle q, nb::handle out, nb::handle lse, nb::handle weights,
@@ -80,7 +79,8 @@ RopePairs pairs_named(nb::handle object) {
   refuse("pairs", "wanted 'half' or 'interleaved', got '" + name + "'");
 }
 
-void rotate(const Rope& rope, nb::handle x, nb::handle y, nb::handle positions, nb::handle start, nb::handle layout) {
+void rotate(const Rope& rope, nb::handle x, nb::handle y, nb::handle positions, nb::handle start,
+            nb::handle layout) {
   const Array from(x, "x"), to = Array::writable(y, "out"), given = Array::optional(positions, "positions");
   const std::int64_t first = integer(start, "start");
   const Layout order = layout_named(layout);
@@ -134,7 +134,8 @@ void bind_kv_cache(nb::module_& module) {
           "batch"_a, "num_kv_heads"_a, "head_dim"_a, "head_dim_v"_a, "dtype"_a, "page_size"_a, "window"_a,
           "causal"_a, "rope"_a.none(), "capacity"_a)
       .def("append", &append, "k"_a.none(), "v"_a.none(), "sequence"_a.none(), "layout"_a)
-      .def("attention", &attend<&attention>, "q"_a.none(), "out"_a, "lse"_a.none(), "weights"_a.none(), "options"_a)
+      .def("attention", &attend<&attention>, "q"_a.none(), "out"_a, "lse"_a.none(), "weights"_a.none(),
+           "options"_a)
       .def("decode", &attend<&decode>, "q"_a.none(), "out"_a, "lse"_a.none(), "weights"_a.none(), "options"_a)
       .def("lengths",
            [](const SharedKvCache& cache) {
@@ -178,11 +179,11 @@ void bind_kv_cache(nb::module_& module) {
             cache.change([&](KvCache& of) { of.share_prefix(source, target, tokens); });
           },
           "from_sequence"_a, "to_sequence"_a, "length"_a)
-      .def("nbytes", [](const SharedKvCache& cache) {
-        return cache.read([](const KvCache& of) { return of.bytes(); });
-      })
-      .def("pages_in_use",
-           [](const SharedKvCache& cache) { return cache.read([](const KvCache& of) { return of.pages_in_use(); }); });
+      .def("nbytes",
+           [](const SharedKvCache& cache) { return cache.read([](const KvCache& of) { return of.bytes(); }); })
+      .def("pages_in_use", [](const SharedKvCache& cache) {
+        return cache.read([](const KvCache& of) { return of.pages_in_use(); });
+      });
 }
 
 }  // namespace saccade::python

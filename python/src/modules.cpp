@@ -56,10 +56,9 @@ nb::object forward_self(SharedModule& self, nb::handle x) {
 
 nb::tuple forward(SharedModule& self, nb::handle query, nb::handle key, nb::handle value, nb::handle mask,
                   nb::handle key_mask, bool causal, nb::handle weights, bool weights_after_dropout, bool steps) {
-  const Array query_array(query, "query"), key_array = Array::optional(key, "key"),
-                                           value_array = Array::optional(value, "value"),
-                                           mask_array = Array::optional(mask, "mask"),
-                                           key_mask_array = Array::optional(key_mask, "key_mask");
+  const Array query_array(query, "query"),
+      key_array = Array::optional(key, "key"), value_array = Array::optional(value, "value"),
+      mask_array = Array::optional(mask, "mask"), key_mask_array = Array::optional(key_mask, "key_mask");
   const ForwardOptions options{.mask = mask_array.view(),
                                .key_mask = key_mask_array.view(),
                                .causal = causal,
@@ -83,8 +82,7 @@ nb::tuple forward(SharedModule& self, nb::handle query, nb::handle key, nb::hand
 
 nb::tuple backward(SharedModule& self, nb::handle dout) {
   const Array gradient(dout, "dout");
-  InputGradients result =
-      self.locked([&](AttentionModule& module) { return module.backward(gradient.view()); });
+  InputGradients result = self.locked([&](AttentionModule& module) { return module.backward(gradient.view()); });
   return nb::make_tuple(or_none(result.x), or_none(result.query), or_none(result.key), or_none(result.value));
 }
 
@@ -125,13 +123,12 @@ SharedModule* made(const ModuleOptions& options, Seed seed) {
   return new SharedModule(std::make_unique<Module>(options, generator));
 }
 
-SharedModule* self_attention(std::int64_t d_in, std::int64_t d_out, const std::string& weight_layout, bool qkv_bias,
-                             Seed seed) {
-  return made<SelfAttention>(SelfAttentionOptions{.d_in = d_in,
-                                                  .d_out = d_out,
-                                                  .weight_layout = weight_layout_named(weight_layout),
-                                                  .qkv_bias = qkv_bias},
-                             seed);
+SharedModule* self_attention(std::int64_t d_in, std::int64_t d_out, const std::string& weight_layout,
+                             bool qkv_bias, Seed seed) {
+  return made<SelfAttention>(
+      SelfAttentionOptions{
+          .d_in = d_in, .d_out = d_out, .weight_layout = weight_layout_named(weight_layout), .qkv_bias = qkv_bias},
+      seed);
 }
 
 SharedModule* causal_attention(std::int64_t d_in, std::int64_t d_out, std::int64_t context_length, double dropout,
@@ -203,8 +200,9 @@ void bind_modules(nb::module_& module) {
   module.def("multi_head_attention_wrapper", &multi_head_attention_wrapper, "d_in"_a, "d_out"_a, "num_heads"_a,
              "context_length"_a, "dropout"_a, "qkv_bias"_a, "seed"_a.none());
   module.def("multi_head_attention", &multi_head_attention, "d_in"_a, "d_out"_a, "num_heads"_a, "num_kv_heads"_a,
-             "key_width"_a, "value_width"_a, "context_length"_a, "causal"_a, "dropout"_a, "qkv_bias"_a, "out_bias"_a,
-             "add_bias_kv"_a, "add_zero_attn"_a, "batch_first"_a, "torch_initialization"_a, "seed"_a.none());
+             "key_width"_a, "value_width"_a, "context_length"_a, "causal"_a, "dropout"_a, "qkv_bias"_a,
+             "out_bias"_a, "add_bias_kv"_a, "add_zero_attn"_a, "batch_first"_a, "torch_initialization"_a,
+             "seed"_a.none());
 }
 
 }  // namespace saccade::python

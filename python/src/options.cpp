@@ -81,15 +81,18 @@ constexpr std::array kEntries{
           }},
     Entry{"block_table", [](Options& o, nb::handle v) { o.value.block_table = o.hold(Array(v, "block_table")); }},
     Entry{"causal", [](Options& o, nb::handle v) { o.value.causal = causal_named(v); }},
-    Entry{"cu_seqlens_k", [](Options& o, nb::handle v) { o.value.cu_seqlens_k = o.hold(Array(v, "cu_seqlens_k")); }},
-    Entry{"cu_seqlens_q", [](Options& o, nb::handle v) { o.value.cu_seqlens_q = o.hold(Array(v, "cu_seqlens_q")); }},
+    Entry{"cu_seqlens_k",
+          [](Options& o, nb::handle v) { o.value.cu_seqlens_k = o.hold(Array(v, "cu_seqlens_k")); }},
+    Entry{"cu_seqlens_q",
+          [](Options& o, nb::handle v) { o.value.cu_seqlens_q = o.hold(Array(v, "cu_seqlens_q")); }},
     Entry{"dropout_p", [](Options& o, nb::handle v) { o.value.dropout_p = number(v, "dropout_p"); }},
     Entry{"kv_lengths", [](Options& o, nb::handle v) { o.value.kv_lengths = o.hold(Array(v, "kv_lengths")); }},
     Entry{"layout", [](Options& o, nb::handle v) { o.value.layout = layout_named(v); }},
     Entry{"mask", [](Options& o, nb::handle v) { o.value.mask = o.hold(mask(v)); }},
     Entry{"num_threads",
           [](Options& o, nb::handle v) {
-            o.value.num_threads = static_cast<int>(std::clamp<std::int64_t>(integer(v, "num_threads"), -1, 1 << 16));
+            o.value.num_threads =
+                static_cast<int>(std::clamp<std::int64_t>(integer(v, "num_threads"), -1, 1 << 16));
           }},
     Entry{"query_offset",
           [](Options& o, nb::handle v) {
@@ -102,8 +105,10 @@ constexpr std::array kEntries{
     Entry{"score_mod", [](Options& o, nb::handle v) { o.hold_modifier(v); }},
     Entry{"score_mod_backward", [](Options&, nb::handle) {}},  // read with score_mod
     Entry{"score_stage", [](Options& o, nb::handle v) { o.value.score_stage = stage_named(v); }},
-    Entry{"scores", [](Options& o, nb::handle v) { o.value.scores = o.hold_writable(Array::writable(v, "scores")); }},
-    Entry{"seed", [](Options& o, nb::handle v) { o.value.dropout_seed = static_cast<std::uint64_t>(integer(v, "seed")); }},
+    Entry{"scores",
+          [](Options& o, nb::handle v) { o.value.scores = o.hold_writable(Array::writable(v, "scores")); }},
+    Entry{"seed",
+          [](Options& o, nb::handle v) { o.value.dropout_seed = static_cast<std::uint64_t>(integer(v, "seed")); }},
     Entry{"sinks", [](Options& o, nb::handle v) { o.value.sinks = o.hold(floats(v, "sinks")); }},
     Entry{"softcap", [](Options& o, nb::handle v) { o.value.softcap = number(v, "softcap"); }},
     Entry{"weights_after_dropout",
@@ -133,7 +138,9 @@ Options::Options(const nb::dict& given) {
 
 const TensorView& Options::hold(Array array) { return held_.emplace_back(std::move(array)).view(); }
 
-MutableTensorView Options::hold_writable(Array array) { return held_.emplace_back(std::move(array)).mutable_view(); }
+MutableTensorView Options::hold_writable(Array array) {
+  return held_.emplace_back(std::move(array)).mutable_view();
+}
 
 void Options::hold_modifier(nb::handle forward) {
   modifier_ = std::make_unique<PythonScoreModifier>(nb::borrow(forward), modifier_backward_);

@@ -17,8 +17,8 @@ namespace saccade::python {
 /// that their views look at. python/saccade/_options.py says what each entry may be.
 class Options {
  public:
-  /// Throws std::invalid_argument that names the entry for a value that is not what it wants, and nb::type_error for
-  /// an entry that does not exist.
+  /// Throws std::invalid_argument that names the entry for a value that is not what it wants, and nb::type_error
+  /// for an entry that does not exist.
   explicit Options(const nb::dict& given);
 
   AttentionOptions value;

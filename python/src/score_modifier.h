@@ -13,12 +13,13 @@ namespace saccade::python {
 
 namespace nb = nanobind;
 
-/// Calls score_mod(scores, batch, head, q_idx, kv_idx) of Python for each tile, and what is given as its derivative,
-/// score_mod_backward(scores, gradients, batch, head, q_idx, kv_idx). Both get copies of a tile, [rows, keys], batch
-/// and head as integers, and the indices as arrays [rows, 1] and [1, keys]; what they return takes the tile's place.
+/// Calls score_mod(scores, batch, head, q_idx, kv_idx) of Python for each tile, and what is given as its
+/// derivative, score_mod_backward(scores, gradients, batch, head, q_idx, kv_idx). Both get copies of a tile,
+/// [rows, keys], batch and head as integers, and the indices as arrays [rows, 1] and [1, keys]; what they return
+/// takes the tile's place.
 ///
-/// The kernels know no exceptions, so the first one is kept, no further tile is shown to Python, and rethrow() throws
-/// it when the call is over.
+/// The kernels know no exceptions, so the first one is kept, no further tile is shown to Python, and rethrow()
+/// throws it when the call is over.
 class PythonScoreModifier {
  public:
   PythonScoreModifier(nb::object forward, nb::object backward);
