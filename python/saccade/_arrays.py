@@ -11,13 +11,16 @@ import numpy as np
 
 def as_array(value: Any, name: str) -> Any:
     """The argument itself if it is an array of some library, a NumPy array of it otherwise."""
-    if type(value) is np.ndarray or hasattr(value, "__dlpack__") or isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray):
         return value
     if value is None:
         raise ValueError(f"{name}: wanted an array, got None")
+    exports = hasattr(value, "__dlpack__")
+    if exports and isinstance(getattr(value, "shape", None), tuple) and hasattr(value, "dtype"):
+        return value
     try:
-        array = np.asarray(value)
-    except (TypeError, ValueError) as error:
+        array = np.from_dlpack(value) if exports else np.asarray(value)
+    except (AttributeError, BufferError, OverflowError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(f"{name}: wanted an array, got {type(value).__name__} ({error})") from None
     if array.dtype == object:
         raise ValueError(f"{name}: wanted an array of numbers, got {type(value).__name__}")
@@ -31,14 +34,22 @@ def is_torch(value: Any) -> bool:
 
 
 def empty(like: Any, shape: Sequence[int], dtype: Any = None) -> Any:
-    """An array to be filled, of like's library and, unless one is named ("f32", "f64"), of its dtype."""
+    """An array to be filled, of like's library and, unless one is named ("f32", "f64"), of its dtype.
+
+    :raises MemoryError: where there is no room for it, however large.
+    """
     if is_torch(like):
         import torch
 
         return torch.empty(tuple(shape), dtype=_torch_dtype(dtype) if dtype else like.dtype)
     if dtype:
-        return np.empty(shape, np.float64 if dtype == "f64" else np.float32)
-    return np.empty(shape, like.dtype if isinstance(like.dtype, np.dtype) else np.dtype(str(like.dtype)))
+        numpy_dtype = np.dtype(np.float64 if dtype == "f64" else np.float32)
+    else:
+        numpy_dtype = like.dtype if isinstance(like.dtype, np.dtype) else np.dtype(dtype_name(like))
+    try:
+        return np.empty(shape, numpy_dtype)
+    except ValueError:  # more bytes than a pointer can count
+        raise MemoryError(f"no room for an array of shape {list(shape)}") from None
 
 
 def returned(like: Any, array: np.ndarray | None) -> Any:

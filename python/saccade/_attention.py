@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable, Literal, NamedTuple
 
+import numpy as np
+
 from . import _core
 from ._arrays import as_array, empty, is_torch, precision
-from ._options import AttentionOptions, BackwardOptions, IntPair
+from ._options import AttentionOptions, BackwardOptions, IntPair, drops, flag
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -162,11 +164,11 @@ def attention_backward(
     """
     q, k, v = as_array(q, "q"), as_array(k, "k"), as_array(v, "v")
     given: dict[str, Any] = {**options}
-    if given.get("dropout_p") and given.get("seed") is None:
+    if drops(given.get("dropout_p")) and given.get("seed") is None:
         raise ValueError("[attention_backward] seed: dropout_p was given without the seed of the forward call")
 
     def gradient_of(name: str, wanted: bool) -> Any:
-        if not wanted:
+        if not flag(wanted, f"return_d{name}"):
             return None
         if given.get(name) is None:
             raise ValueError(f"[attention_backward] return_d{name}: {name} was not given")
@@ -250,18 +252,18 @@ def _attend(
     options: dict[str, Any],
 ) -> Any:
     q, k, v = as_array(q, "q"), as_array(k, "k"), as_array(v, "v")
-    if options.get("dropout_p") and options.get("seed") is None:
+    if drops(options.get("dropout_p")) and options.get("seed") is None:
         options["seed"] = _core.draw_seed()
     o = empty(q, (*q.shape[:-1], *v.shape[-1:])) if out is None else out
     lse = weights = None
-    if return_lse or return_weights:
+    if return_lse is not False or return_weights is not False:
         rows = _rows_shape(q, options)
-        if return_lse:
+        if flag(return_lse, "return_lse"):
             lse = empty(q, rows, precision(q))
-        if return_weights:
+        if flag(return_weights, "return_weights"):
             weights = empty(q, (*rows, _seqlen_k(k, options)), precision(q))
     function(q, k, v, o, lse, weights, options)
-    if not (return_lse or return_weights):
+    if lse is None and weights is None:
         return o
     return tuple(result for result in (o, lse, weights) if result is not None)
 
@@ -269,17 +271,25 @@ def _attend(
 def _rows_shape(q: Any, options: dict[str, Any]) -> tuple[int, ...]:
     """[batch, heads, seqlen_q], as far as q has them."""
     shape = tuple(q.shape[:-1])
-    blhd = options.get("layout") == "blhd" or options.get("cu_seqlens_q") is not None
+    blhd = _is_blhd(options) or options.get("cu_seqlens_q") is not None
     return (*shape[:-2], shape[-1], shape[-2]) if blhd and len(shape) >= 2 else shape
+
+
+def _is_blhd(options: dict[str, Any]) -> bool:
+    layout = options.get("layout")
+    return isinstance(layout, str) and layout == "blhd"
 
 
 def _seqlen_k(k: Any, options: dict[str, Any]) -> int:
     """The keys that weights have columns for."""
-    blhd = options.get("layout") == "blhd"
     if options.get("cu_seqlens_k") is not None:
-        starts = [int(start) for start in options["cu_seqlens_k"]]
-        return max((end - start for start, end in zip(starts, starts[1:])), default=0)
-    length = k.shape[-3 if blhd and len(k.shape) >= 3 else -2] if len(k.shape) >= 2 else 0
+        starts = as_array(options["cu_seqlens_k"], "cu_seqlens_k")
+        starts = np.asarray(starts if isinstance(starts, np.ndarray) else np.from_dlpack(starts))
+        if starts.ndim != 1 or starts.dtype.kind not in "iu":
+            raise ValueError(f"cu_seqlens_k: wanted integers [documents + 1], got {starts.dtype} {list(starts.shape)}")
+        return min(int(np.diff(starts).max(initial=0)), k.shape[0] if k.shape else 0)
+    length = k.shape[-3 if _is_blhd(options) and len(k.shape) >= 3 else -2] if len(k.shape) >= 2 else 0
     if options.get("block_table") is not None:
-        return as_array(options["block_table"], "block_table").shape[-1] * length
+        pages = as_array(options["block_table"], "block_table").shape
+        return pages[-1] * length if pages else 0
     return length

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from . import _core
 from ._arrays import as_array
+from ._options import shown
 
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -53,7 +54,14 @@ class Picture:
             from . import _png  # type: ignore[attr-defined]
         except ImportError as error:
             raise RuntimeError(f"this saccade has no PNG ({error}); save the picture as .svg or .html") from None
-        return _png.png_of_svg(self.svg, zoom)
+        try:
+            zoom = float(zoom)
+        except (TypeError, ValueError, OverflowError):
+            raise ValueError(f"zoom: wanted a number, got {type(zoom).__name__}") from None
+        try:
+            return _png.png_of_svg(self.svg, zoom)
+        except ValueError as error:
+            raise ValueError(f"zoom: {error}") from None
 
     def html(self) -> str:
         """A page that needs nothing but itself."""
@@ -66,7 +74,10 @@ class Picture:
         :param zoom: pixels of a PNG for each unit of the SVG document.
         :raises ValueError: for another ending.
         """
-        name = os.fspath(path)
+        try:
+            name = os.fsdecode(path)
+        except TypeError:
+            raise ValueError(f"path: wanted a file name, got {type(path).__name__}") from None
         ending = os.path.splitext(name)[1].lower()
         if ending == ".svg":
             content = self.svg.encode()
@@ -116,11 +127,11 @@ def heatmap(
     :raises ValueError: for shapes, labels or numbers that do not fit; names the argument.
     """
     options = {
-        "tokens": _labels(tokens),
-        "key_tokens": _labels(key_tokens),
+        "tokens": _labels(tokens, "tokens"),
+        "key_tokens": _labels(key_tokens, "key_tokens"),
         "title": title,
         "caption": caption,
-        "panel_titles": _labels(panel_titles),
+        "panel_titles": _labels(panel_titles, "panel_titles"),
         "query_axis": query_axis,
         "key_axis": key_axis,
         "value_name": value_name,
@@ -159,15 +170,18 @@ def attention_lines(
     Arguments as for :func:`heatmap`; at most 128 rows and columns, and no negative weights.
     """
     options = {
-        "tokens": _labels(tokens),
-        "key_tokens": _labels(key_tokens),
+        "tokens": _labels(tokens, "tokens"),
+        "key_tokens": _labels(key_tokens, "key_tokens"),
         "title": title,
         "caption": caption,
-        "panel_titles": _labels(panel_titles),
+        "panel_titles": _labels(panel_titles, "panel_titles"),
         "high": high,
     }
     return Picture(_core.attention_lines_svg(as_array(weights, "weights"), options), title)
 
 
-def _labels(labels: Sequence[str] | None) -> list[str]:
-    return [] if labels is None else [str(label) for label in labels]
+def _labels(labels: Sequence[str] | None, name: str) -> list[str]:
+    try:
+        return [] if labels is None else [shown(label, str) for label in labels]
+    except TypeError:
+        raise ValueError(f"{name}: wanted a list of str, got {type(labels).__name__}") from None

@@ -78,10 +78,20 @@ def inspect(
         "pooling": pooling,
     }
     if rows is not None:
-        wanted["rows"] = list(rows)
+        wanted["rows"] = _numbers(rows, "rows")
     if lse is not None:
         wanted["lse"] = lse
     if pool is not None:
-        wanted["pool_rows"], wanted["pool_keys"] = pool
+        sizes = _numbers(pool, "pool")
+        if len(sizes) != 2:
+            raise ValueError(f"pool: wanted two sizes, (rows, keys), got {len(sizes)}")
+        wanted["pool_rows"], wanted["pool_keys"] = sizes
     found = _core.inspect(q, k, wanted, {**options})
     return Inspection(**{name: returned(q, array) for name, array in found.items()})
+
+
+def _numbers(values: Any, name: str) -> list[Any]:
+    try:
+        return list(values)
+    except TypeError:
+        raise ValueError(f"{name}: wanted a list of integers, got {type(values).__name__}") from None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import _core
 from ._arrays import as_array, empty
 from ._attention import _attend
-from ._options import AttentionOptions
+from ._options import AttentionOptions, shown
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -69,7 +70,8 @@ class KvCache:
     :param capacity: tokens to make room for at once.
     :raises ValueError: for options out of their range; so do the methods, and leave the cache as it was.
 
-    Threads may share a cache: calls that change it wait for the others.
+    Threads may share a cache: calls that change it wait for the others. A ``score_mod`` of a call over the cache cannot
+    change it: it gets a RuntimeError.
     """
 
     def __init__(
@@ -86,10 +88,11 @@ class KvCache:
         rope: Rope | None = None,
         capacity: int = 0,
     ) -> None:
-        name = str(getattr(dtype, "__name__", dtype)).rpartition(".")[2]
+        name = shown(getattr(dtype, "__name__", dtype), str).rpartition(".")[2]
         if name not in _DTYPES:
-            raise ValueError(f"dtype: wanted {', '.join(_DTYPES)}, got {dtype!r}")
-        self._head_dim_v = head_dim_v or head_dim
+            raise ValueError(f"dtype: wanted {', '.join(_DTYPES)}, got {shown(dtype)}")
+        if rope is not None and not isinstance(rope, Rope):
+            raise ValueError(f"rope: wanted a saccade.Rope, got {type(rope).__name__}")
         self._core = _core.KvCache(
             batch,
             num_kv_heads,
@@ -102,6 +105,7 @@ class KvCache:
             rope._core if rope is not None else None,
             capacity,
         )
+        self._head_dim_v = operator.index(head_dim_v) or operator.index(head_dim)
 
     def append(self, k: Any, v: Any, *, sequence: int | None = None, layout: Layout = "bhld") -> None:
         """Adds n tokens to every sequence, k [batch, kv_heads, n, head_dim] and v [batch, kv_heads, n, head_dim_v], or

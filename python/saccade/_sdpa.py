@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any, Callable, NamedTuple
@@ -10,6 +11,7 @@ import numpy as np
 
 from . import _core
 from ._arrays import as_array, empty
+from ._options import drops, flag, number
 
 # For one row of a long sequence decode() takes half of attention()'s time (32 query heads on 8, 4096 keys) to 0.9 of it
 # (as many heads, 1024 keys); for more rows or fewer keys it takes longer (Zen 4, f32, head_dim 64).
@@ -54,13 +56,17 @@ def operands(
         key = expand(key, (*lead.kv, *key.shape[-2:]))
         value = expand(value, (*lead.kv, *value.shape[-2:]))
         query = expand(query, (*lead.q, *query.shape[-2:]))
-    except (ValueError, RuntimeError):
+    except (BufferError, RuntimeError, ValueError):
         shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in named.items())
         raise ValueError(f"key: batch and heads do not go together: {shapes}") from None
     shape = (*lead.q, query.shape[-2], value.shape[-1])
     if len(lead.q) > 2:
         if attn_mask is not None and len(attn_mask.shape) > 2:
-            attn_mask = expand(attn_mask, (*lead.q, *attn_mask.shape[-2:]))
+            try:
+                attn_mask = expand(attn_mask, (*lead.q, *attn_mask.shape[-2:]))
+            except (BufferError, RuntimeError, ValueError):
+                given, wanted = list(attn_mask.shape), [*lead.q, *shape[-2:-1], key.shape[-2]]
+                raise ValueError(f"attn_mask: wanted shape {wanted} or what broadcasts to it, got {given}") from None
         query, key, value, attn_mask = (_of_rank_4(array) for array in (query, key, value, attn_mask))
     return Operands(query, key, value, attn_mask, shape)
 
@@ -89,19 +95,27 @@ def numpy_attention(
     query, key, value = as_array(query, "query"), as_array(key, "key"), as_array(value, "value")
     if attn_mask is not None:
         attn_mask = as_array(attn_mask, "attn_mask")
-    of = operands(query, key, value, attn_mask, is_causal, enable_gqa, np.broadcast_to)
+    is_causal, enable_gqa = flag(is_causal, "is_causal"), flag(enable_gqa, "enable_gqa")
+    of = operands(query, key, value, attn_mask, is_causal, enable_gqa, _expanded)
     o = empty(query, of.shape)
-    if dropout_p == 1.0:
-        o[...] = 0
-        return o
-    options = {"mask": of.mask, "causal": "top_left" if is_causal else None, "scale": scale, "dropout_p": dropout_p}
-    if dropout_p:
+    drops_all = number(dropout_p) == 1
+    options = {"mask": of.mask, "causal": "top_left" if is_causal else None, "scale": scale}
+    if drops(dropout_p) and not drops_all:
+        options["dropout_p"] = dropout_p
         options["seed"] = _core.draw_seed()
     try:
         kernel(query.shape[-2], key.shape[-2])(of.q, of.k, of.v, _of_rank_4(o), None, None, options)
     except ValueError as error:
         raise renamed(error) from None
+    if drops_all:
+        o[...] = 0
     return o
+
+
+def _expanded(array: Any, shape: tuple[int, ...]) -> Any:
+    if not hasattr(array, "__array__"):
+        array = np.from_dlpack(array)
+    return np.broadcast_to(array, shape)
 
 
 class _Leading(NamedTuple):
@@ -122,4 +136,4 @@ def _leading(query: Any, key: Any, value: Any, enable_gqa: bool) -> _Leading:
 def _of_rank_4(array: Any) -> Any:
     if array is None or len(array.shape) <= 4:
         return array
-    return array.reshape((-1, *array.shape[-3:]))
+    return array.reshape((math.prod(array.shape[:-3]), *array.shape[-3:]))

@@ -21,6 +21,7 @@ import numpy as np
 
 from . import _core
 from ._arrays import as_array, returned
+from ._options import flag, shown
 
 __all__ = [
     "CausalAttention",
@@ -79,12 +80,13 @@ class Module:
         """
         if (key is None) != (value is None):
             raise ValueError("value: key and value go together; one of them was not given")
-        kind = "per_head" if return_weights is True else return_weights or None
+        named = isinstance(return_weights, str)
+        kind = return_weights if named else "per_head" if flag(return_weights, "return_weights") else None
         output, weights, _ = self._core.forward(
             query, key, value, mask, key_mask, causal, kind, weights_after_dropout, False
         )
         output = returned(query, output)
-        return (output, returned(query, weights)) if kind else output
+        return output if weights is None else (output, returned(query, weights))
 
     def steps(self, query: Any, key: Any = None, value: Any = None, **options: Any) -> dict[str, Any]:
         """The steps of a forward call by name: q, k, v [batch, seqlen, heads * head_dim], context (what the output
@@ -132,11 +134,13 @@ class Module:
 
         :raises ValueError: that lists what is missing, unexpected or of a wrong shape; the module is then as before.
         """
+        if not isinstance(state_dict, Mapping):
+            raise ValueError(f"state_dict: wanted a dict of arrays, got {type(state_dict).__name__}")
         self._core.load_state_dict({name: as_array(_detached(value), name) for name, value in state_dict.items()})
 
     def train(self, mode: bool = True) -> Module:
         """Training mode: dropout is active, and :meth:`backward` possible."""
-        self._core.train(bool(mode))
+        self._core.train(flag(mode, "mode"))
         return self
 
     def eval(self) -> Module:
@@ -257,8 +261,9 @@ class MultiHeadAttention(Module):
         initialization: Literal["linear_layers", "torch_multihead"] = "linear_layers",
         seed: int | None = None,
     ) -> None:
-        if initialization not in ("linear_layers", "torch_multihead"):
-            raise ValueError(f"initialization: wanted 'linear_layers' or 'torch_multihead', got {initialization!r}")
+        if not isinstance(initialization, str) or initialization not in ("linear_layers", "torch_multihead"):
+            wanted = "'linear_layers' or 'torch_multihead'"
+            raise ValueError(f"initialization: wanted {wanted}, got {shown(initialization)}")
         super().__init__(
             _core.multi_head_attention(
                 d_in,

@@ -51,9 +51,12 @@ struct Numpy {
   nb::object empty = nb::module_::import_("numpy").attr("empty");
   nb::object f32 = nb::module_::import_("numpy").attr("dtype")("float32");
 
-  static Numpy& get() {
-    static Numpy& numpy = *new Numpy();  // lives as long as the interpreter
-    return numpy;
+  // Not initialised where it is declared: imports may let another thread have the GIL, and that thread would wait
+  // for this one with it.
+  static const Numpy& get() {
+    static const Numpy* numpy = nullptr;
+    if (!numpy) numpy = new Numpy();  // lives as long as the interpreter
+    return *numpy;
   }
 };
 
@@ -91,7 +94,8 @@ const ExchangeApi* exchange_api_of(nb::handle object) {
 /// ignore.
 bool wants_gradient(nb::handle tensor) {
   if (!has(tensor, "requires_grad") || tensor.attr("requires_grad").ptr() != Py_True) return false;
-  return nb::module_::import_("torch").attr("is_grad_enabled")().ptr() == Py_True;
+  const nb::object torch = nb::steal(PyImport_GetModule(nb::str("torch").ptr()));
+  return torch.is_valid() && torch.attr("is_grad_enabled")().ptr() == Py_True;
 }
 
 /// The dtype of an array as its library prints it.
@@ -121,8 +125,37 @@ nb::dlpack::dltensor described(const nb::ndarray<nb::ro>& array) {
           .byte_offset = 0};
 }
 
-bool can_write(nb::handle object) {
-  if (!is_numpy(object) && has(object, "requires_grad")) return true;  // PyTorch has none that are read-only
+/// A str in UTF-8; what is no text, such as half of a surrogate pair, as an escape.
+std::string utf8(nb::handle string) {
+  const nb::object bytes = nb::steal(PyUnicode_AsEncodedString(string.ptr(), "utf-8", "backslashreplace"));
+  if (!bytes.is_valid()) throw nb::python_error();
+  return {PyBytes_AsString(bytes.ptr()), static_cast<std::size_t>(PyBytes_Size(bytes.ptr()))};
+}
+
+/// What a function of Python's that makes a str of an object makes of this one.
+std::string description(PyObject* (*describe)(PyObject*), nb::handle object) {
+  const nb::object string = nb::steal(describe(object.ptr()));
+  if (string.is_valid()) return utf8(string);
+  PyErr_Clear();
+  return kind_of(object);
+}
+
+/// The bytes from the first to the last element; none for an empty view.
+std::pair<const std::byte*, const std::byte*> range(const TensorView& view) {
+  const auto* data = static_cast<const std::byte*>(view.data);
+  if (view.size() == 0) return {data, data};
+  std::int64_t low = 0, high = 0;
+  for (std::size_t dim = 0; dim < view.rank; ++dim) {
+    const std::int64_t reach = (view.shape[dim] - 1) * view.strides[dim];
+    (reach < 0 ? low : high) += reach;
+  }
+  const auto bytes = static_cast<std::int64_t>(size_of(view.dtype));
+  return {data + low * bytes, data + (high + 1) * bytes};
+}
+
+/// `is_borrowed`: read through the exchange interface, which does not tell.
+bool can_write(nb::handle object, bool is_borrowed) {
+  if (is_borrowed && has(object, "requires_grad")) return true;  // PyTorch has none that are read-only
   nb::ndarray<> writable;
   if (nb::try_cast(object, writable, false)) return true;
   return dtype_text(object) == "bfloat16" && nb::try_cast(object.attr("view")("uint16"), writable, false);
@@ -141,7 +174,9 @@ void refuse(std::string_view name, std::string_view text) {
   throw std::invalid_argument(std::string(name) + ": " + std::string(text));
 }
 
-std::string text_of(nb::handle object) { return nb::cast<std::string>(nb::str(object)); }
+std::string text_of(nb::handle object) { return description(&PyObject_Str, object); }
+
+std::string shown(nb::handle object) { return description(&PyObject_Repr, object); }
 
 std::string kind_of(nb::handle object) {
   if (object.is_none()) return "None";
@@ -168,6 +203,18 @@ std::int64_t integer(nb::handle object, std::string_view name) {
     refuse(name, "wanted an integer, got " + kind_of(object));
   }
   return value;
+}
+
+bool boolean(nb::handle object, std::string_view name) {
+  const int value = PyUnicode_Check(object.ptr()) ? -1 : PyObject_IsTrue(object.ptr());
+  if (value >= 0) return value == 1;
+  PyErr_Clear();
+  refuse(name, "wanted True or False, got " + kind_of(object));
+}
+
+std::string text(nb::handle object, std::string_view name) {
+  if (!PyUnicode_Check(object.ptr())) refuse(name, "wanted a str, got " + kind_of(object));
+  return utf8(object);
 }
 
 Array::Array(nb::handle object, std::string_view name) {
@@ -246,7 +293,8 @@ Array Array::optional(nb::handle object, std::string_view name) {
 
 Array Array::writable(nb::handle object, std::string_view name) {
   Array result(object, name);
-  if (!can_write(object)) refuse(name, "is read-only, or no array that can be written to");
+  if (!can_write(object, result.object_.is_valid()))
+    refuse(name, "is read-only, or no array that can be written to");
   if (repeats_memory(result.view_)) refuse(name, "has elements that share memory (a stride of 0)");
   return result;
 }
@@ -258,7 +306,14 @@ MutableTensorView Array::mutable_view() const {
 void Array::make_rows_contiguous() {
   const std::size_t last = view_.rank - 1u;
   if (view_.shape[last] <= 1 || view_.strides[last] == 1) return;
-  copy_ = Tensor::copy_of(view_);
+  look_at(Tensor::copy_of(view_));
+}
+
+void Array::copy_numbers() { look_at(Tensor::copy_of(view_)); }
+
+void Array::look_at(Tensor copy) {
+  if (!given_) given_ = view_;
+  copy_ = std::move(copy);
   view_ = *copy_;
 }
 
@@ -267,14 +322,41 @@ void Array::convert_to(DType dtype) {
   TensorView distinct = view_;
   for (std::size_t dim = 0; dim < distinct.rank; ++dim)
     if (distinct.strides[dim] == 0 && distinct.shape[dim] > 1) distinct.shape[dim] = 1;
-  copy_ = Tensor::copy_of(distinct, dtype);
-  TensorView converted = *copy_;
+  look_at(Tensor::copy_of(distinct, dtype));
   for (std::size_t dim = 0; dim < view_.rank; ++dim) {
-    if (converted.shape[dim] == view_.shape[dim]) continue;
-    converted.shape[dim] = view_.shape[dim];
-    converted.strides[dim] = 0;
+    if (view_.shape[dim] == given_->shape[dim]) continue;
+    view_.shape[dim] = given_->shape[dim];
+    view_.strides[dim] = 0;
   }
-  view_ = converted;
+}
+
+bool overlap(const TensorView& a, const TensorView& b) {
+  const auto [a_begin, a_end] = range(a);
+  const auto [b_begin, b_end] = range(b);
+  return a_begin < b_end && b_begin < a_end;
+}
+
+Result::Result(nb::handle object, std::string_view name) : name_(name) {
+  if (object.is_none()) return;
+  array_ = Array::writable(object, name);
+  const TensorView& view = array_.view();
+  const std::size_t last = view.rank - 1u;
+  if (view.shape[last] > 1 && view.strides[last] != 1)
+    dense_ = Tensor::uninitialized(view.dtype, Shape(view.dims().begin(), view.dims().end()));
+}
+
+MutableTensorView Result::view() {
+  if (!array_.view()) return {};
+  return dense_ ? dense_->mutable_view() : array_.mutable_view();
+}
+
+void Result::finish() {
+  if (dense_) copy(*dense_, array_.mutable_view());
+}
+
+void Result::require_apart_from(const TensorView& input, std::string_view input_name) const {
+  if (overlap(array_.view(), input))
+    refuse(name_, "shares memory with " + std::string(input_name) + ", which is read at the same time");
 }
 
 nb::object numpy_view(const MutableTensorView& view, nb::handle owner) {
@@ -295,7 +377,7 @@ nb::object copied(const Tensor& tensor) {
   nb::object array = Numpy::get().empty(shape, Numpy::get().f32);
   Py_buffer buffer;
   if (PyObject_GetBuffer(array.ptr(), &buffer, PyBUF_WRITABLE) != 0) throw nb::python_error();
-  std::memcpy(buffer.buf, tensor.data(), tensor.bytes());
+  if (tensor.bytes() > 0) std::memcpy(buffer.buf, tensor.data(), tensor.bytes());
   PyBuffer_Release(&buffer);
   return array;
 }

@@ -37,10 +37,16 @@ class Array {
   static Array writable(nb::handle object, std::string_view name);
 
   const TensorView& view() const { return view_; }
+
+  /// The caller's memory, also where view() is of a copy.
+  const TensorView& given() const { return given_ ? *given_ : view_; }
   MutableTensorView mutable_view() const;
 
   /// The same numbers in rows without gaps, as attention() wants them: copied where they are not.
   void make_rows_contiguous();
+
+  /// A copy of the numbers: whoever changes the array during a call does not change the call.
+  void copy_numbers();
 
   /// The same numbers as another type: copied where they are not, but not repeated where the view repeats them.
   void convert_to(DType dtype);
@@ -49,12 +55,38 @@ class Array {
   bool import(nb::handle object);
   bool import_bfloat16(nb::handle object);
   void take(const nb::dlpack::dltensor& array, std::string_view name);
+  void look_at(Tensor copy);
 
   nb::ndarray<nb::ro> owner_;
   nb::object object_;  // the array itself, where owner_ is not needed
   std::optional<Tensor> copy_;
   TensorView view_;
+  std::optional<TensorView> given_;
 };
+
+/// Where results go: the caller's array itself or, where its rows have gaps, a tensor that is copied to it at the
+/// end.
+class Result {
+ public:
+  Result() = default;
+
+  /// None for nowhere; otherwise throws as Array::writable does.
+  Result(nb::handle object, std::string_view name);
+
+  MutableTensorView view();
+  void finish();
+
+  /// Throws std::invalid_argument for an array that the call also reads.
+  void require_apart_from(const TensorView& input, std::string_view input_name) const;
+
+ private:
+  std::string_view name_;
+  Array array_;
+  std::optional<Tensor> dense_;
+};
+
+/// Whether two views may share memory: what lies from the first to the last element of each does.
+bool overlap(const TensorView& a, const TensorView& b);
 
 /// A tensor of our own as a NumPy array, without copying it.
 nb::object numpy_array(Tensor tensor);
@@ -68,9 +100,13 @@ nb::object numpy_view(const MutableTensorView& view, nb::handle owner);
 /// What an argument of another kind says. Throw std::invalid_argument that names the argument for what it is not.
 double number(nb::handle object, std::string_view name);
 std::int64_t integer(nb::handle object, std::string_view name);
+bool boolean(nb::handle object, std::string_view name);
+std::string text(nb::handle object, std::string_view name);
 
-/// str(object).
+/// str(object) and repr(object) in UTF-8, whatever the string holds. For messages: of an object that has neither
+/// they say what kind_of says.
 std::string text_of(nb::handle object);
+std::string shown(nb::handle object);
 
 /// "a list", "a str": for messages.
 std::string kind_of(nb::handle object);

@@ -16,54 +16,6 @@ Array operand(nb::handle object, std::string_view name) {
   return array;
 }
 
-/// Where results go: the caller's array itself or, where its rows have gaps, a tensor that is copied to it at the
-/// end.
-class Result {
- public:
-  Result() = default;
-  Result(nb::handle object, std::string_view name) {
-    if (object.is_none()) return;
-    array_ = Array::writable(object, name);
-    const TensorView& view = array_.view();
-    const std::size_t last = view.rank - 1u;
-    if (view.shape[last] > 1 && view.strides[last] != 1)
-      dense_ = Tensor::uninitialized(view.dtype, Shape(view.dims().begin(), view.dims().end()));
-  }
-
-  MutableTensorView view() {
-    if (!array_.view()) return {};
-    return dense_ ? dense_->mutable_view() : array_.mutable_view();
-  }
-  void finish() {
-    if (dense_) copy(*dense_, array_.mutable_view());
-  }
-
-  /// Refuses an array that the call also reads.
-  void require_apart_from(const Array& input, std::string_view name, std::string_view input_name) const {
-    const auto [begin, end] = range(array_.view());
-    const auto [input_begin, input_end] = range(input.view());
-    if (begin < input_end && input_begin < end)
-      refuse(name, "shares memory with " + std::string(input_name) + ", which is read at the same time");
-  }
-
- private:
-  /// The bytes from the first to the last element; none for an empty view.
-  static std::pair<const std::byte*, const std::byte*> range(const TensorView& view) {
-    const auto* data = static_cast<const std::byte*>(view.data);
-    if (view.size() == 0) return {data, data};
-    std::int64_t low = 0, high = 0;
-    for (std::size_t dim = 0; dim < view.rank; ++dim) {
-      const std::int64_t reach = (view.shape[dim] - 1) * view.strides[dim];
-      (reach < 0 ? low : high) += reach;
-    }
-    const auto bytes = static_cast<std::int64_t>(size_of(view.dtype));
-    return {data + low * bytes, data + (high + 1) * bytes};
-  }
-
-  Array array_;
-  std::optional<Tensor> dense_;
-};
-
 using Attention = void (*)(const TensorView&, const TensorView&, const TensorView&, const MutableTensorView&,
                            const AttentionOptions&);
 
@@ -72,15 +24,14 @@ void attend(Attention function, nb::handle q, nb::handle k, nb::handle v, nb::ha
   const Array q_array = operand(q, "q"), k_array = operand(k, "k"), v_array = operand(v, "v");
   Options options(given);
   Result o(out, "out"), lse_result(lse, "lse"), weights_result(weights, "weights");
-  o.require_apart_from(q_array, "out", "q");
-  o.require_apart_from(k_array, "out", "k");
-  o.require_apart_from(v_array, "out", "v");
+  options.require_apart(o, {{"q", &q_array}, {"k", &k_array}, {"v", &v_array}});
   options.value.lse = lse_result.view();
   options.value.weights = weights_result.view();
   {
     const nb::gil_scoped_release unlocked;
     function(q_array.view(), k_array.view(), v_array.view(), o.view(), options.value);
     o.finish();
+    options.finish();
   }
   options.rethrow();
 }
@@ -136,17 +87,19 @@ void merge_states_of(nb::handle o_a, nb::handle lse_a, nb::handle o_b, nb::handl
 
 void bind_attention(nb::module_& module) {
   using namespace nb::literals;
-  module.def("attention", &attention_of, "q"_a.none(), "k"_a.none(), "v"_a.none(), "out"_a, "lse"_a.none(),
+  module.def("attention", &attention_of, "q"_a.none(), "k"_a.none(), "v"_a.none(), "out"_a.none(), "lse"_a.none(),
              "weights"_a.none(), "options"_a);
-  module.def("decode", &decode_of, "q"_a.none(), "k"_a.none(), "v"_a.none(), "out"_a, "lse"_a.none(),
+  module.def("decode", &decode_of, "q"_a.none(), "k"_a.none(), "v"_a.none(), "out"_a.none(), "lse"_a.none(),
              "weights"_a.none(), "options"_a);
   module.def("attention_backward", &attention_backward_of, "q"_a.none(), "k"_a.none(), "v"_a.none(), "o"_a.none(),
              "lse"_a.none(), "dout"_a.none(), "dq"_a, "dk"_a, "dv"_a, "dmask"_a.none(), "dsinks"_a.none(),
              "dalibi_slopes"_a.none(), "options"_a);
   module.def("merge_states", &merge_states_of, "o_a"_a.none(), "lse_a"_a.none(), "o_b"_a.none(), "lse_b"_a.none(),
-             "out"_a, "lse"_a, "layout"_a);
+             "out"_a.none(), "lse"_a.none(), "layout"_a.none());
   module.def(
-      "alibi_slopes", [](std::int64_t num_heads) { return numpy_array(alibi_slopes(num_heads)); }, "num_heads"_a);
+      "alibi_slopes",
+      [](nb::handle num_heads) { return numpy_array(alibi_slopes(integer(num_heads, "num_heads"))); },
+      "num_heads"_a.none());
 }
 
 }  // namespace saccade::python

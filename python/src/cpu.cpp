@@ -38,7 +38,7 @@ void set_threads(nb::handle threads) {
 void bind_cpu(nb::module_& module) {
   module.def("info", &info);
   module.def("num_threads", &num_threads);
-  module.def("set_num_threads", &set_threads, nb::arg("num_threads"));
+  module.def("set_num_threads", &set_threads, nb::arg("num_threads").none());
   module.def("release_workspaces", &release_workspaces);
 }
 

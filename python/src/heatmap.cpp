@@ -24,7 +24,7 @@ template <class Value, class Set>
 void with(const nb::dict& given, const char* name, Set set) {
   if (!given.contains(name) || given[name].is_none()) return;
   Value value;
-  if (!nb::try_cast(given[name], value)) refuse(name, "cannot be " + nb::cast<std::string>(nb::repr(given[name])));
+  if (!nb::try_cast(given[name], value)) refuse(name, "cannot be " + shown(given[name]));
   set(std::move(value));
 }
 

@@ -17,15 +17,15 @@ Pooling pooling_named(nb::handle object) {
 /// What is asked for: `asked` has the fields of InspectOptions that are not off.
 InspectOptions wanted(const nb::dict& asked, std::optional<Array>& lse) {
   InspectOptions result;
-  const auto is_on = [&](const char* name) {
-    return asked.contains(name) && nb::cast<bool>(nb::bool_(asked[name]));
-  };
+  const auto is_on = [&](const char* name) { return asked.contains(name) && boolean(asked[name], name); };
   const auto count = [&](const char* name) { return asked.contains(name) ? integer(asked[name], name) : 0; };
   if (asked.contains("rows")) {
     Array rows(asked["rows"], "rows");
     if (rows.view().size() > 0) {
+      const DType dtype = rows.view().dtype;
+      if (rows.view().rank != 1 || is_floating(dtype) || dtype == DType::boolean)
+        refuse("rows", "wanted a list of integers");
       const Tensor numbers = Tensor::copy_of(rows.view(), DType::i64);
-      if (rows.view().rank != 1 || is_floating(rows.view().dtype)) refuse("rows", "wanted a list of integers");
       result.rows.assign(numbers.values<std::int64_t>().begin(), numbers.values<std::int64_t>().end());
     }
   }

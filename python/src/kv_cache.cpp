@@ -3,6 +3,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <mutex>
 #include <shared_mutex>
 
@@ -15,13 +16,17 @@ namespace saccade::python {
 namespace {
 
 /// A cache that threads of Python may share: calls that change it wait for the others. The lock is taken without
-/// the GIL, so that no thread waits for one while it holds the other.
+/// the GIL, so that no thread waits for one while it holds the other. A score_mod is called while its own call
+/// reads the cache: it may read too, but would wait for itself if it changed the cache.
 class SharedKvCache {
  public:
   explicit SharedKvCache(const KvCacheOptions& options) : cache_(options) {}
 
+  /// Throws std::runtime_error in a score_mod of a call that reads the cache.
   template <class Call>
   auto change(Call call) {
+    if (PythonScoreModifier::is_called_under_lock_of(this))
+      throw std::runtime_error("[KvCache] a score_mod cannot change the cache that its own call reads");
     const nb::gil_scoped_release unlocked;
     const std::unique_lock lock(mutex_);
     return call(cache_);
@@ -29,7 +34,8 @@ class SharedKvCache {
   template <class Call>
   auto read(Call call) const {
     const nb::gil_scoped_release unlocked;
-    const std::shared_lock lock(mutex_);
+    std::shared_lock lock(mutex_, std::defer_lock);
+    if (!PythonScoreModifier::is_called_under_lock_of(this)) lock.lock();
     return call(cache_);
   }
 
@@ -62,13 +68,14 @@ void attend(const SharedKvCache& cache, nb::handle q, nb::handle out, nb::handle
   Array q_array(q, "q");
   q_array.make_rows_contiguous();
   Options options(given);
-  const Array o = Array::writable(out, "out");
-  Array lse_array, weights_array;
-  if (!lse.is_none()) lse_array = Array::writable(lse, "lse");
-  if (!weights.is_none()) weights_array = Array::writable(weights, "weights");
-  if (lse_array.view()) options.value.lse = lse_array.mutable_view();
-  if (weights_array.view()) options.value.weights = weights_array.mutable_view();
-  cache.read([&](const KvCache& from) { function(q_array.view(), from, o.mutable_view(), options.value); });
+  Result o(out, "out"), lse_result(lse, "lse"), weights_result(weights, "weights");
+  options.require_apart(o, {{"q", &q_array}});
+  options.set_locked(&cache);
+  options.value.lse = lse_result.view();
+  options.value.weights = weights_result.view();
+  cache.read([&](const KvCache& from) { function(q_array.view(), from, o.view(), options.value); });
+  o.finish();
+  options.finish();
   options.rethrow();
 }
 
@@ -79,11 +86,19 @@ RopePairs pairs_named(nb::handle object) {
   refuse("pairs", "wanted 'half' or 'interleaved', got '" + name + "'");
 }
 
+/// Whether two views that share memory are the same one.
+bool are_one(const TensorView& a, const TensorView& b) {
+  return a.data == b.data && a.dtype == b.dtype && std::ranges::equal(a.dims(), b.dims()) &&
+         std::equal(a.strides.begin(), a.strides.begin() + a.rank, b.strides.begin());
+}
+
 void rotate(const Rope& rope, nb::handle x, nb::handle y, nb::handle positions, nb::handle start,
             nb::handle layout) {
   const Array from(x, "x"), to = Array::writable(y, "out"), given = Array::optional(positions, "positions");
   const std::int64_t first = integer(start, "start");
   const Layout order = layout_named(layout);
+  if (overlap(from.view(), to.view()) && !are_one(from.view(), to.view()))
+    refuse("out", "shares memory with x, but is not x itself");
   const nb::gil_scoped_release unlocked;
   if (given.view())
     rope.rotate(from.view(), to.mutable_view(), given.view(), order);
@@ -110,14 +125,15 @@ void bind_kv_cache(nb::module_& module) {
             }
             new (self) Rope(integer(dim, "dim"), options);
           },
-          "dim"_a, "base"_a, "scaling_factor"_a, "rotary_dim"_a, "pairs"_a, "frequencies"_a.none())
-      .def("rotate", &rotate, "x"_a.none(), "out"_a, "positions"_a.none(), "start"_a, "layout"_a);
+          "dim"_a.none(), "base"_a.none(), "scaling_factor"_a.none(), "rotary_dim"_a.none(), "pairs"_a.none(),
+          "frequencies"_a.none())
+      .def("rotate", &rotate, "x"_a.none(), "out"_a, "positions"_a.none(), "start"_a.none(), "layout"_a.none());
 
   nb::class_<SharedKvCache>(module, "KvCache")
       .def(
           "__init__",
           [](SharedKvCache* self, nb::handle batch, nb::handle num_kv_heads, nb::handle head_dim,
-             nb::handle head_dim_v, nb::handle dtype, nb::handle page_size, nb::handle window, bool causal,
+             nb::handle head_dim_v, nb::handle dtype, nb::handle page_size, nb::handle window, nb::handle causal,
              const Rope* rope, nb::handle capacity) {
             KvCacheOptions options{.batch = integer(batch, "batch"),
                                    .num_kv_heads = integer(num_kv_heads, "num_kv_heads"),
@@ -126,14 +142,14 @@ void bind_kv_cache(nb::module_& module) {
                                    .dtype = dtype_named(dtype),
                                    .page_size = integer(page_size, "page_size"),
                                    .window = integer(window, "window"),
-                                   .causal = causal,
+                                   .causal = boolean(causal, "causal"),
                                    .capacity = integer(capacity, "capacity")};
             if (rope) options.rope = *rope;
             new (self) SharedKvCache(options);
           },
-          "batch"_a, "num_kv_heads"_a, "head_dim"_a, "head_dim_v"_a, "dtype"_a, "page_size"_a, "window"_a,
-          "causal"_a, "rope"_a.none(), "capacity"_a)
-      .def("append", &append, "k"_a.none(), "v"_a.none(), "sequence"_a.none(), "layout"_a)
+          "batch"_a.none(), "num_kv_heads"_a.none(), "head_dim"_a.none(), "head_dim_v"_a.none(), "dtype"_a.none(),
+          "page_size"_a.none(), "window"_a.none(), "causal"_a.none(), "rope"_a.none(), "capacity"_a.none())
+      .def("append", &append, "k"_a.none(), "v"_a.none(), "sequence"_a.none(), "layout"_a.none())
       .def("attention", &attend<&attention>, "q"_a.none(), "out"_a, "lse"_a.none(), "weights"_a.none(),
            "options"_a)
       .def("decode", &attend<&decode>, "q"_a.none(), "out"_a, "lse"_a.none(), "weights"_a.none(), "options"_a)
@@ -149,28 +165,28 @@ void bind_kv_cache(nb::module_& module) {
             const std::int64_t which = integer(sequence, "sequence");
             return cache.read([&](const KvCache& from) { return from.first_kept(which); });
           },
-          "sequence"_a)
+          "sequence"_a.none())
       .def(
           "positions",
           [](const SharedKvCache& cache, nb::handle count) {
             const std::int64_t tokens = integer(count, "count");
             return numpy_array(cache.read([&](const KvCache& from) { return from.positions(tokens); }));
           },
-          "count"_a)
+          "count"_a.none())
       .def(
           "truncate",
           [](SharedKvCache& cache, nb::handle sequence, nb::handle length) {
             const std::int64_t which = integer(sequence, "sequence"), tokens = integer(length, "length");
             cache.change([&](KvCache& of) { of.truncate(which, tokens); });
           },
-          "sequence"_a, "length"_a)
+          "sequence"_a.none(), "length"_a.none())
       .def(
           "clear",
           [](SharedKvCache& cache, nb::handle sequence) {
             const std::int64_t which = integer(sequence, "sequence");
             cache.change([&](KvCache& of) { of.clear(which); });
           },
-          "sequence"_a)
+          "sequence"_a.none())
       .def(
           "share_prefix",
           [](SharedKvCache& cache, nb::handle from, nb::handle to, nb::handle length) {
@@ -178,7 +194,7 @@ void bind_kv_cache(nb::module_& module) {
                                tokens = integer(length, "length");
             cache.change([&](KvCache& of) { of.share_prefix(source, target, tokens); });
           },
-          "from_sequence"_a, "to_sequence"_a, "length"_a)
+          "from_sequence"_a.none(), "to_sequence"_a.none(), "length"_a.none())
       .def("nbytes",
            [](const SharedKvCache& cache) { return cache.read([](const KvCache& of) { return of.bytes(); }); })
       .def("pages_in_use", [](const SharedKvCache& cache) {

@@ -1,6 +1,5 @@
 #include "saccade/modules.h"
 
-#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
 #include <mutex>
@@ -17,8 +16,6 @@ class SharedModule {
  public:
   explicit SharedModule(std::unique_ptr<AttentionModule> module) : module_(std::move(module)) {}
 
-  AttentionModule& module() { return *module_; }
-
   /// Calls call(module) without the GIL: no thread waits for one lock while it holds the other.
   template <class Call>
   auto locked(Call call) {
@@ -33,37 +30,48 @@ class SharedModule {
 };
 
 HeadWeights weights_named(nb::handle object) {
-  if (object.is_none() || (PyBool_Check(object.ptr()) && !nb::cast<bool>(object))) return HeadWeights::none;
+  if (object.is_none() || object.ptr() == Py_False) return HeadWeights::none;
   const std::string name = text_of(object);
   if (name == "per_head") return HeadWeights::per_head;
   if (name == "averaged") return HeadWeights::averaged;
   refuse("weights", "wanted None, 'per_head' or 'averaged', got '" + name + "'");
 }
 
-WeightLayout weight_layout_named(const std::string& name) {
+WeightLayout weight_layout_named(nb::handle object) {
+  const std::string name = text(object, "weight_layout");
   if (name == "out_in") return WeightLayout::out_in;
   if (name == "in_out") return WeightLayout::in_out;
   refuse("weight_layout", "wanted 'out_in' or 'in_out', got '" + name + "'");
+}
+
+/// An input of rows without gaps.
+Array rows_of(nb::handle object, std::string_view name) {
+  Array array = Array::optional(object, name);
+  if (array.view()) array.make_rows_contiguous();
+  return array;
 }
 
 nb::object or_none(Tensor& tensor) { return tensor.rank() > 0 ? numpy_array(std::move(tensor)) : nb::none(); }
 
 /// x alone is the usual case, and with six tokens of three numbers the call is no longer than its arguments.
 nb::object forward_self(SharedModule& self, nb::handle x) {
-  const Array input(x, "x");
+  Array input(x, "x");
+  input.make_rows_contiguous();
   return numpy_array(self.locked([&](AttentionModule& module) { return module.forward(input.view()).output; }));
 }
 
 nb::tuple forward(SharedModule& self, nb::handle query, nb::handle key, nb::handle value, nb::handle mask,
-                  nb::handle key_mask, bool causal, nb::handle weights, bool weights_after_dropout, bool steps) {
-  const Array query_array(query, "query"),
-      key_array = Array::optional(key, "key"), value_array = Array::optional(value, "value"),
-      mask_array = Array::optional(mask, "mask"), key_mask_array = Array::optional(key_mask, "key_mask");
+                  nb::handle key_mask, nb::handle causal, nb::handle weights, nb::handle weights_after_dropout,
+                  bool steps) {
+  Array query_array(query, "query");
+  query_array.make_rows_contiguous();
+  const Array key_array = rows_of(key, "key"), value_array = rows_of(value, "value"),
+              mask_array = Array::optional(mask, "mask"), key_mask_array = Array::optional(key_mask, "key_mask");
   const ForwardOptions options{.mask = mask_array.view(),
                                .key_mask = key_mask_array.view(),
-                               .causal = causal,
+                               .causal = boolean(causal, "causal"),
                                .weights = weights_named(weights),
-                               .weights_after_dropout = weights_after_dropout,
+                               .weights_after_dropout = boolean(weights_after_dropout, "weights_after_dropout"),
                                .steps = steps};
   ModuleOutput result = self.locked([&](AttentionModule& module) {
     return key_array.view() || value_array.view()
@@ -81,7 +89,8 @@ nb::tuple forward(SharedModule& self, nb::handle query, nb::handle key, nb::hand
 }
 
 nb::tuple backward(SharedModule& self, nb::handle dout) {
-  const Array gradient(dout, "dout");
+  Array gradient(dout, "dout");
+  gradient.make_rows_contiguous();
   InputGradients result = self.locked([&](AttentionModule& module) { return module.backward(gradient.view()); });
   return nb::make_tuple(or_none(result.x), or_none(result.query), or_none(result.key), or_none(result.value));
 }
@@ -89,7 +98,9 @@ nb::tuple backward(SharedModule& self, nb::handle dout) {
 /// The parameters, or their gradients, as arrays that share the module's memory.
 nb::dict arrays(nb::object self, bool gradients) {
   nb::dict result;
-  for (const NamedParameter& parameter : nb::cast<SharedModule&>(self).module().parameters()) {
+  const auto parameters =
+      nb::cast<SharedModule&>(self).locked([](AttentionModule& module) { return module.parameters(); });
+  for (const NamedParameter& parameter : parameters) {
     const MutableTensorView& view = gradients ? parameter.gradient : parameter.value;
     result[parameter.name.c_str()] = view ? numpy_view(view, self) : nb::none();
   }
@@ -114,65 +125,68 @@ void seed_dropout(SharedModule& self, nb::handle seed) {
   self.locked([&](AttentionModule& module) { module.seed_dropout(value); });
 }
 
-using Seed = std::optional<std::int64_t>;
-
 /// A new module with parameters as PyTorch draws them after torch.manual_seed(seed).
 template <class Module, class ModuleOptions>
-SharedModule* made(const ModuleOptions& options, Seed seed) {
-  TorchGenerator generator(seed ? static_cast<std::uint64_t>(*seed) : std::random_device()());
+SharedModule* made(const ModuleOptions& options, nb::handle seed) {
+  TorchGenerator generator(seed.is_none() ? std::random_device()()
+                                          : static_cast<std::uint64_t>(integer(seed, "seed")));
   return new SharedModule(std::make_unique<Module>(options, generator));
 }
 
-SharedModule* self_attention(std::int64_t d_in, std::int64_t d_out, const std::string& weight_layout,
-                             bool qkv_bias, Seed seed) {
-  return made<SelfAttention>(
-      SelfAttentionOptions{
-          .d_in = d_in, .d_out = d_out, .weight_layout = weight_layout_named(weight_layout), .qkv_bias = qkv_bias},
-      seed);
+SharedModule* self_attention(nb::handle d_in, nb::handle d_out, nb::handle weight_layout, nb::handle qkv_bias,
+                             nb::handle seed) {
+  return made<SelfAttention>(SelfAttentionOptions{.d_in = integer(d_in, "d_in"),
+                                                  .d_out = integer(d_out, "d_out"),
+                                                  .weight_layout = weight_layout_named(weight_layout),
+                                                  .qkv_bias = boolean(qkv_bias, "qkv_bias")},
+                             seed);
 }
 
-SharedModule* causal_attention(std::int64_t d_in, std::int64_t d_out, std::int64_t context_length, double dropout,
-                               bool qkv_bias, Seed seed) {
-  return made<CausalAttention>(CausalAttentionOptions{.d_in = d_in,
-                                                      .d_out = d_out,
-                                                      .context_length = context_length,
-                                                      .dropout = dropout,
-                                                      .qkv_bias = qkv_bias},
+SharedModule* causal_attention(nb::handle d_in, nb::handle d_out, nb::handle context_length, nb::handle dropout,
+                               nb::handle qkv_bias, nb::handle seed) {
+  return made<CausalAttention>(CausalAttentionOptions{.d_in = integer(d_in, "d_in"),
+                                                      .d_out = integer(d_out, "d_out"),
+                                                      .context_length = integer(context_length, "context_length"),
+                                                      .dropout = number(dropout, "dropout"),
+                                                      .qkv_bias = boolean(qkv_bias, "qkv_bias")},
                                seed);
 }
 
-SharedModule* multi_head_attention_wrapper(std::int64_t d_in, std::int64_t d_out, std::int64_t num_heads,
-                                           std::int64_t context_length, double dropout, bool qkv_bias, Seed seed) {
-  return made<MultiHeadAttentionWrapper>(MultiHeadAttentionWrapperOptions{.d_in = d_in,
-                                                                          .d_out = d_out,
-                                                                          .num_heads = num_heads,
-                                                                          .context_length = context_length,
-                                                                          .dropout = dropout,
-                                                                          .qkv_bias = qkv_bias},
-                                         seed);
+SharedModule* multi_head_attention_wrapper(nb::handle d_in, nb::handle d_out, nb::handle num_heads,
+                                           nb::handle context_length, nb::handle dropout, nb::handle qkv_bias,
+                                           nb::handle seed) {
+  return made<MultiHeadAttentionWrapper>(
+      MultiHeadAttentionWrapperOptions{.d_in = integer(d_in, "d_in"),
+                                       .d_out = integer(d_out, "d_out"),
+                                       .num_heads = integer(num_heads, "num_heads"),
+                                       .context_length = integer(context_length, "context_length"),
+                                       .dropout = number(dropout, "dropout"),
+                                       .qkv_bias = boolean(qkv_bias, "qkv_bias")},
+      seed);
 }
 
-SharedModule* multi_head_attention(std::int64_t d_in, std::int64_t d_out, std::int64_t num_heads,
-                                   std::int64_t num_kv_heads, std::int64_t key_width, std::int64_t value_width,
-                                   std::int64_t context_length, bool causal, double dropout, bool qkv_bias,
-                                   bool out_bias, bool add_bias_kv, bool add_zero_attn, bool batch_first,
-                                   bool torch_initialization, Seed seed) {
+SharedModule* multi_head_attention(nb::handle d_in, nb::handle d_out, nb::handle num_heads,
+                                   nb::handle num_kv_heads, nb::handle key_width, nb::handle value_width,
+                                   nb::handle context_length, nb::handle causal, nb::handle dropout,
+                                   nb::handle qkv_bias, nb::handle out_bias, nb::handle add_bias_kv,
+                                   nb::handle add_zero_attn, nb::handle batch_first, bool torch_initialization,
+                                   nb::handle seed) {
   return made<MultiHeadAttention>(
       MultiHeadAttentionOptions{
-          .d_in = d_in,
-          .d_out = d_out,
-          .num_heads = num_heads,
-          .num_kv_heads = num_kv_heads,
-          .key_width = key_width,
-          .value_width = value_width,
-          .context_length = context_length,
-          .causal = causal,
-          .dropout = dropout,
-          .qkv_bias = qkv_bias,
-          .out_bias = out_bias,
-          .add_bias_kv = add_bias_kv,
-          .add_zero_attn = add_zero_attn,
-          .batch_first = batch_first,
+          .d_in = integer(d_in, "d_in"),
+          .d_out = integer(d_out, "d_out"),
+          .num_heads = integer(num_heads, "num_heads"),
+          .num_kv_heads = integer(num_kv_heads, "num_kv_heads"),
+          .key_width = integer(key_width, "key_width"),
+          .value_width = integer(value_width, "value_width"),
+          .context_length = integer(context_length, "context_length"),
+          .causal = boolean(causal, "causal"),
+          .dropout = number(dropout, "dropout"),
+          .qkv_bias = boolean(qkv_bias, "qkv_bias"),
+          .out_bias = boolean(out_bias, "out_bias"),
+          .add_bias_kv = boolean(add_bias_kv, "add_bias_kv"),
+          .add_zero_attn = boolean(add_zero_attn, "add_zero_attn"),
+          .batch_first = boolean(batch_first, "batch_first"),
           .init = torch_initialization ? Initialization::torch_multihead : Initialization::linear_layers},
       seed);
 }
@@ -184,25 +198,28 @@ void bind_modules(nb::module_& module) {
   nb::class_<SharedModule>(module, "Module")
       .def("forward_self", &forward_self, "x"_a.none())
       .def("forward", &forward, "query"_a.none(), "key"_a.none(), "value"_a.none(), "mask"_a.none(),
-           "key_mask"_a.none(), "causal"_a, "weights"_a.none(), "weights_after_dropout"_a, "steps"_a)
+           "key_mask"_a.none(), "causal"_a.none(), "weights"_a.none(), "weights_after_dropout"_a.none(), "steps"_a)
       .def("backward", &backward, "dout"_a.none())
       .def("parameters", [](nb::object self) { return arrays(std::move(self), false); })
       .def("gradients", [](nb::object self) { return arrays(std::move(self), true); })
       .def("zero_grad", [](SharedModule& self) { self.locked([](AttentionModule& m) { m.zero_grad(); }); })
       .def("load_state_dict", &load_state_dict, "state"_a)
       .def("train", &set_training, "mode"_a)
-      .def("training", [](SharedModule& self) { return self.module().training(); })
-      .def("seed_dropout", &seed_dropout, "seed"_a);
-  module.def("self_attention", &self_attention, "d_in"_a, "d_out"_a, "weight_layout"_a, "qkv_bias"_a,
+      .def("training",
+           [](SharedModule& self) { return self.locked([](AttentionModule& m) { return m.training(); }); })
+      .def("seed_dropout", &seed_dropout, "seed"_a.none());
+  module.def("self_attention", &self_attention, "d_in"_a.none(), "d_out"_a.none(), "weight_layout"_a.none(),
+             "qkv_bias"_a.none(), "seed"_a.none());
+  module.def("causal_attention", &causal_attention, "d_in"_a.none(), "d_out"_a.none(), "context_length"_a.none(),
+             "dropout"_a.none(), "qkv_bias"_a.none(), "seed"_a.none());
+  module.def("multi_head_attention_wrapper", &multi_head_attention_wrapper, "d_in"_a.none(), "d_out"_a.none(),
+             "num_heads"_a.none(), "context_length"_a.none(), "dropout"_a.none(), "qkv_bias"_a.none(),
              "seed"_a.none());
-  module.def("causal_attention", &causal_attention, "d_in"_a, "d_out"_a, "context_length"_a, "dropout"_a,
-             "qkv_bias"_a, "seed"_a.none());
-  module.def("multi_head_attention_wrapper", &multi_head_attention_wrapper, "d_in"_a, "d_out"_a, "num_heads"_a,
-             "context_length"_a, "dropout"_a, "qkv_bias"_a, "seed"_a.none());
-  module.def("multi_head_attention", &multi_head_attention, "d_in"_a, "d_out"_a, "num_heads"_a, "num_kv_heads"_a,
-             "key_width"_a, "value_width"_a, "context_length"_a, "causal"_a, "dropout"_a, "qkv_bias"_a,
-             "out_bias"_a, "add_bias_kv"_a, "add_zero_attn"_a, "batch_first"_a, "torch_initialization"_a,
-             "seed"_a.none());
+  module.def("multi_head_attention", &multi_head_attention, "d_in"_a.none(), "d_out"_a.none(),
+             "num_heads"_a.none(), "num_kv_heads"_a.none(), "key_width"_a.none(), "value_width"_a.none(),
+             "context_length"_a.none(), "causal"_a.none(), "dropout"_a.none(), "qkv_bias"_a.none(),
+             "out_bias"_a.none(), "add_bias_kv"_a.none(), "add_zero_attn"_a.none(), "batch_first"_a.none(),
+             "torch_initialization"_a, "seed"_a.none());
 }
 
 }  // namespace saccade::python

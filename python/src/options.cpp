@@ -6,13 +6,6 @@
 namespace saccade::python {
 namespace {
 
-std::string text(nb::handle object, std::string_view name) {
-  if (!PyUnicode_Check(object.ptr())) refuse(name, "wanted a str, got " + kind_of(object));
-  return nb::cast<std::string>(object);
-}
-
-std::string shown(nb::handle object) { return nb::cast<std::string>(nb::repr(object)); }
-
 Causal causal_named(nb::handle object) {
   if (PyBool_Check(object.ptr()))
     refuse("causal", "wanted None, 'top_left' or 'bottom_right', got " + shown(object) +
@@ -79,7 +72,12 @@ constexpr std::array kEntries{
             o.value.block_mask_q = rows;
             o.value.block_mask_k = keys;
           }},
-    Entry{"block_table", [](Options& o, nb::handle v) { o.value.block_table = o.hold(Array(v, "block_table")); }},
+    Entry{"block_table",
+          [](Options& o, nb::handle v) {
+            Array table(v, "block_table");
+            table.copy_numbers();  // they are checked once and then read for as long as the call takes
+            o.value.block_table = o.hold(std::move(table));
+          }},
     Entry{"causal", [](Options& o, nb::handle v) { o.value.causal = causal_named(v); }},
     Entry{"cu_seqlens_k",
           [](Options& o, nb::handle v) { o.value.cu_seqlens_k = o.hold(Array(v, "cu_seqlens_k")); }},
@@ -105,14 +103,13 @@ constexpr std::array kEntries{
     Entry{"score_mod", [](Options& o, nb::handle v) { o.hold_modifier(v); }},
     Entry{"score_mod_backward", [](Options&, nb::handle) {}},  // read with score_mod
     Entry{"score_stage", [](Options& o, nb::handle v) { o.value.score_stage = stage_named(v); }},
-    Entry{"scores",
-          [](Options& o, nb::handle v) { o.value.scores = o.hold_writable(Array::writable(v, "scores")); }},
+    Entry{"scores", [](Options& o, nb::handle v) { o.hold_scores(v); }},
     Entry{"seed",
           [](Options& o, nb::handle v) { o.value.dropout_seed = static_cast<std::uint64_t>(integer(v, "seed")); }},
     Entry{"sinks", [](Options& o, nb::handle v) { o.value.sinks = o.hold(floats(v, "sinks")); }},
     Entry{"softcap", [](Options& o, nb::handle v) { o.value.softcap = number(v, "softcap"); }},
     Entry{"weights_after_dropout",
-          [](Options& o, nb::handle v) { o.value.weights_after_dropout = nb::cast<bool>(nb::bool_(v)); }},
+          [](Options& o, nb::handle v) { o.value.weights_after_dropout = boolean(v, "weights_after_dropout"); }},
     Entry{"window",
           [](Options& o, nb::handle v) {
             const auto [left, right] = pair(v, "window");
@@ -128,23 +125,38 @@ Options::Options(const nb::dict& given) {
   if (given.contains("score_mod_backward")) modifier_backward_ = nb::borrow(given["score_mod_backward"]);
   for (const auto& [key, object] : given) {
     if (object.is_none()) continue;
-    const std::string name = nb::cast<std::string>(key);
+    const std::string name = text_of(key);
     const auto entry = std::ranges::lower_bound(kEntries, name, {}, &Entry::name);
     if (entry == kEntries.end() || entry->name != name)
       throw nb::type_error(("got an unexpected keyword argument '" + name + "'").c_str());
     entry->set(*this, object);
+    names_.resize(held_.size(), entry->name);
   }
 }
 
 const TensorView& Options::hold(Array array) { return held_.emplace_back(std::move(array)).view(); }
 
-MutableTensorView Options::hold_writable(Array array) {
-  return held_.emplace_back(std::move(array)).mutable_view();
+void Options::hold_scores(nb::handle scores) {
+  scores_ = Result(scores, "scores");
+  value.scores = scores_.view();
 }
 
 void Options::hold_modifier(nb::handle forward) {
   modifier_ = std::make_unique<PythonScoreModifier>(nb::borrow(forward), modifier_backward_);
   modifier_->add_to(value);
+}
+
+void Options::require_apart(const Result& out, std::initializer_list<Operand> operands) const {
+  const auto check = [&](const TensorView& view, std::string_view name) {
+    out.require_apart_from(view, name);
+    if (value.scores) scores_.require_apart_from(view, name);
+  };
+  for (const auto& [name, array] : operands) check(array->given(), name);
+  for (std::size_t i = 0; i < held_.size(); ++i) check(held_[i].given(), names_[i]);
+}
+
+void Options::set_locked(const void* object) {
+  if (modifier_) modifier_->set_locked(object);
 }
 
 void Options::rethrow() const {

@@ -4,8 +4,11 @@
 #include <nanobind/nanobind.h>
 
 #include <deque>
+#include <initializer_list>
 #include <memory>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "array.h"
 #include "saccade/attention.h"
@@ -25,14 +28,27 @@ class Options {
 
   /// Holds another array for as long as this object lives.
   const TensorView& hold(Array array);
-  MutableTensorView hold_writable(Array array);
+  void hold_scores(nb::handle scores);
   void hold_modifier(nb::handle forward);
+
+  using Operand = std::pair<std::string_view, const Array*>;
+
+  /// Throws std::invalid_argument where the output or `scores` shares memory with an array that the call reads.
+  void require_apart(const Result& out, std::initializer_list<Operand> operands) const;
+
+  /// The score modifier is called while its call has locked this object for reading.
+  void set_locked(const void* object);
+
+  /// Completes `scores`. Needs no GIL.
+  void finish() { scores_.finish(); }
 
   /// Throws what the score modifier has thrown.
   void rethrow() const;
 
  private:
   std::deque<Array> held_;
+  std::vector<std::string_view> names_;  // of the entries that they are from
+  Result scores_;
   nb::object modifier_backward_ = nb::none();
   std::unique_ptr<PythonScoreModifier> modifier_;
 };

@@ -36,7 +36,7 @@ std::int64_t draw_seed() {
 }  // namespace
 
 void bind_random(nb::module_& module) {
-  module.def("manual_seed", &manual_seed, nb::arg("seed"));
+  module.def("manual_seed", &manual_seed, nb::arg("seed").none());
   module.def("draw_seed", &draw_seed);
 }
 

@@ -1,5 +1,7 @@
 #include "score_modifier.h"
 
+#include <utility>
+
 #include "array.h"
 
 namespace saccade::python {
@@ -18,10 +20,33 @@ nb::object indices(std::int64_t first, std::int64_t count, bool keys) {
   return numpy_array(std::move(result));
 }
 
+/// Writes what a function has returned to the tile that it was given.
+void write(nb::handle returned, const ScoreTile& tile, std::string_view name) {
+  const nb::object target = copied(tile);
+  try {
+    if (returned.is_none()) refuse(name, "returned None instead of a tile of scores");
+    nb::module_::import_("numpy").attr("copyto")(target, returned, nb::arg("casting") = "unsafe");
+  } catch (const nb::python_error& error) {
+    refuse(name, "returned what is no tile of " + std::to_string(tile.rows) + " x " + std::to_string(tile.keys) +
+                     " scores: " + text_of(error.value()));
+  }
+  const std::int64_t shape[] = {tile.rows, tile.keys}, strides[] = {tile.stride, 1};
+  copy(Array(target, name).view(), MutableTensorView(tile.scores, tile.dtype, shape, strides));
+}
+
+/// The modifier whose function this thread is in.
+thread_local const PythonScoreModifier* running = nullptr;
+
+struct Running {
+  explicit Running(const PythonScoreModifier* modifier) { running = modifier; }
+  ~Running() { running = before; }
+  const PythonScoreModifier* const before = running;
+};
+
 }  // namespace
 
 PythonScoreModifier::PythonScoreModifier(nb::object forward, nb::object backward)
-    : forward_(std::move(forward)), backward_(std::move(backward)) {
+    : forward_(std::move(forward)), backward_(std::move(backward)), around_(running) {
   if (!PyCallable_Check(forward_.ptr())) refuse("score_mod", "wanted a function, got " + kind_of(forward_));
   if (!backward_.is_none() && !PyCallable_Check(backward_.ptr()))
     refuse("score_mod_backward", "wanted a function, got " + kind_of(backward_));
@@ -34,37 +59,38 @@ void PythonScoreModifier::add_to(AttentionOptions& options) {
 }
 
 void PythonScoreModifier::rethrow() {
-  if (error_) throw std::move(*error_);
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+bool PythonScoreModifier::is_called_under_lock_of(const void* object) {
+  const PythonScoreModifier* modifier = running;
+  while (modifier && modifier->locked_ != object) modifier = modifier->around_;
+  return modifier != nullptr;
 }
 
 template <class Call>
-void PythonScoreModifier::replace(const ScoreTile& tile, Call call) {
+void PythonScoreModifier::replace(const ScoreTile& tile, std::string_view name, Call call) {
   if (failed_.load(std::memory_order_relaxed)) return;
   const nb::gil_scoped_acquire gil;
+  const Running inside(this);
   try {
-    const nb::object numpy = nb::module_::import_("numpy");
-    nb::object result = call(indices(tile.first_row, tile.rows, false), indices(tile.first_key, tile.keys, true));
-    const std::int64_t shape[] = {tile.rows, tile.keys}, strides[] = {tile.stride, 1};
-    const nb::object target = copied(tile);
-    numpy.attr("copyto")(target, result, nb::arg("casting") = "unsafe");
-    const Array changed(target, "score_mod");
-    copy(changed.view(), MutableTensorView(tile.scores, tile.dtype, shape, strides));
-  } catch (nb::python_error& error) {
-    if (!error_) error_.emplace(std::move(error));
+    write(call(indices(tile.first_row, tile.rows, false), indices(tile.first_key, tile.keys, true)), tile, name);
+  } catch (...) {
+    if (!error_) error_ = std::current_exception();
     failed_.store(true, std::memory_order_relaxed);
   }
 }
 
 void PythonScoreModifier::modify(void* context, const ScoreTile& tile) {
   auto& self = *static_cast<PythonScoreModifier*>(context);
-  self.replace(tile, [&](nb::object rows, nb::object keys) {
+  self.replace(tile, "score_mod", [&](nb::object rows, nb::object keys) {
     return self.forward_(copied(tile), tile.batch, tile.head, rows, keys);
   });
 }
 
 void PythonScoreModifier::differentiate(void* context, const ScoreTile& scores, const ScoreTile& gradients) {
   auto& self = *static_cast<PythonScoreModifier*>(context);
-  self.replace(gradients, [&](nb::object rows, nb::object keys) {
+  self.replace(gradients, "score_mod_backward", [&](nb::object rows, nb::object keys) {
     return self.backward_(copied(scores), copied(gradients), scores.batch, scores.head, rows, keys);
   });
 }

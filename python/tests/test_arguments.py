@@ -1,11 +1,28 @@
 """Bad input: a ValueError that names the argument, and nothing worse."""
 
+import threading
+
 import numpy as np
 import pytest
 import saccade
+from saccade import nn
 
 Q = np.ones((2, 4, 6, 8), np.float32)
 K = np.ones((2, 2, 9, 8), np.float32)
+BEYOND_TEXT = 10**5000  # Python refuses to write it out
+
+
+class Exported:
+    """An array of a library that has __dlpack__ and nothing else."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
 
 
 def read_only(shape):
@@ -79,12 +96,165 @@ def read_only(shape):
         ({"out": [[0.0]]}, "out"),
         ({"out": Q}, "out: shares memory with q"),
         ({"out": Q[::-1]}, "out: shares memory with q"),
+        ({"num_threads": BEYOND_TEXT}, "num_threads: wanted an integer of 64 bits"),
+        ({"window": (0, BEYOND_TEXT)}, "window: wanted an integer of 64 bits"),
+        ({"window": [BEYOND_TEXT]}, "window: wanted two integers, got a list"),
+        ({"layout": "\ud800"}, r"layout: wanted 'bhld' or 'blhd', got '\\ud800'"),
+        ({"causal": "\ud800"}, "causal: wanted"),
+        ({"dropout_p": np.array([0.1, 0.2])}, "dropout_p: wanted a number"),
+        ({"weights_after_dropout": np.zeros(2)}, "weights_after_dropout: wanted True or False"),
+        ({"return_lse": np.zeros(2)}, "return_lse: wanted True or False"),
+        ({"return_weights": np.zeros(2)}, "return_weights: wanted True or False"),
+        ({"layout": np.zeros(2), "return_lse": True}, "layout: wanted a str"),
+        ({"block_table": np.int32(1), "return_weights": True}, "block_table"),
+        ({"score_mod": lambda *_: None}, "score_mod: returned None"),
+        ({"score_mod": lambda *_: np.zeros((2, 3, 4))}, "score_mod: returned what is no tile of"),
+        ({"score_mod": lambda *_: "text"}, "score_mod: returned what is no tile of"),
     ],
 )
 @pytest.mark.parametrize("function", [saccade.attention, saccade.decode])
 def test_attention(function, change, text):
     with pytest.raises(ValueError, match=text):
         function(**{"q": Q, "k": K, "v": K, **change})
+
+
+def test_outputs_share_memory_with_no_input():
+    memory = np.zeros(4096, np.float32)
+    out = memory[: Q.size].reshape(Q.shape)
+    bits = memory.view(np.int32)
+    pages = np.ones((4, 2, 3, 8), np.float32)
+    for given in (
+        {"mask": memory[:54].reshape(6, 9)},
+        {"mask": memory.view(np.float16)[:54].reshape(6, 9)},
+        {"sinks": memory[8:12]},
+        {"kv_lengths": bits[:2]},
+        {"kv_lengths": [3, 3], "block_table": bits[100:106].reshape(2, 3), "k": pages, "v": pages},
+    ):
+        name = list(given)[1 if "block_table" in given else 0]
+        with pytest.raises(ValueError, match=f"out: shares memory with {name}"):
+            saccade.attention(**{"q": Q, "k": K, "v": K, "out": out, **given})
+    with pytest.raises(ValueError, match="scores: shares memory with q"):
+        saccade.decode(memory[: Q.size].reshape(Q.shape), K, K, scores=memory[: 2 * 4 * 6 * 9].reshape(2, 4, 6, 9))
+
+
+def test_a_score_mod_cannot_change_which_pages_are_read():
+    rng = np.random.default_rng(0)
+    pages = rng.standard_normal((40, 1, 8, 16)).astype(np.float32)
+    q = rng.standard_normal((1, 1, 5, 16)).astype(np.float32)
+    table = np.arange(40, dtype=np.int32)[None]
+
+    def attention(score_mod):
+        return saccade.attention(q, pages, pages, block_table=table, kv_lengths=[320], score_mod=score_mod)
+
+    def score_mod(scores, *_):
+        table[...] = 2**30
+        return scores
+
+    wanted = attention(lambda scores, *_: scores)
+    np.testing.assert_array_equal(attention(score_mod), wanted)
+
+
+def test_a_score_mod_cannot_change_the_cache_that_it_is_called_for():
+    cache = saccade.KvCache(num_kv_heads=2, head_dim=8)
+    k, q = K[:1], Q[:1, :, -1:]
+    cache.append(k, k)
+    seen = []
+
+    def score_mod(scores, *_):
+        seen.append((cache.lengths, cache.decode(q).shape))
+        for change in (lambda: cache.append(k, k), lambda: cache.clear(0), lambda: cache.truncate(0, 1)):
+            with pytest.raises(RuntimeError, match="score_mod cannot change the cache"):
+                change()
+        with pytest.raises(RuntimeError, match="score_mod cannot change the cache"):  # nor what it calls
+            saccade.attention(Q, K, K, score_mod=lambda scores, *_: cache.clear(0))
+        return scores
+
+    done = []
+    thread = threading.Thread(target=lambda: done.append(cache.decode(q, score_mod=score_mod)), daemon=True)
+    thread.start()
+    thread.join(20)  # it would wait for itself for ever
+    assert done and set(map(str, seen)) == {"([9], (1, 4, 1, 8))"} and cache.lengths == [9]
+    cache.clear(0)
+
+
+def test_a_score_mod_has_errors_of_its_own():
+    with pytest.raises(TypeError, match="positional argument"):
+        saccade.attention(Q, K, K, score_mod=lambda scores: scores)
+    with pytest.raises(ValueError, match="score_mod_backward: returned None"):
+        o, lse = saccade.attention(Q, K, K, score_mod=lambda scores, *_: scores, return_lse=True)
+        functions = {"score_mod": lambda scores, *_: scores, "score_mod_backward": lambda *_: None}
+        saccade.attention_backward(Q, K, K, o, lse, o, **functions)
+
+
+def test_attributes_of_pytorch_do_not_make_a_tensor():
+    class Parameter(np.ndarray):
+        requires_grad = True
+
+    np.testing.assert_array_equal(saccade.attention(Q.view(Parameter), K, K), Q)
+    with pytest.raises(ValueError, match="out: is read-only"):
+        saccade.attention(Q, K, K, out=read_only(Q.shape).view(Parameter))
+
+
+def test_other_libraries_need_nothing_but_dlpack():
+    np.testing.assert_array_equal(saccade.attention(Exported(Q), Exported(K), Exported(K)), Q)
+    x = Q[None]
+    np.testing.assert_array_equal(saccade.scaled_dot_product_attention(Exported(x), Exported(x), Exported(x)), x)
+
+
+@pytest.mark.parametrize(
+    "call, text",
+    [
+        (lambda: saccade.alibi_slopes("two"), "num_heads: wanted an integer, got a str"),
+        (lambda: saccade.alibi_slopes(2**64), "num_heads: wanted an integer of 64 bits"),
+        (lambda: saccade.manual_seed(None), "seed: wanted an integer, got None"),
+        (lambda: saccade.set_num_threads(None), "num_threads: wanted an integer, got None"),
+        (lambda: saccade.KvCache(num_kv_heads=None, head_dim=8), "num_kv_heads: wanted an integer, got None"),
+        (lambda: saccade.KvCache(num_kv_heads=1, head_dim=8, head_dim_v=[8]), "head_dim_v: wanted an integer"),
+        (lambda: saccade.KvCache(num_kv_heads=1, head_dim=8, causal=np.zeros(2)), "causal: wanted True or False"),
+        (lambda: saccade.KvCache(num_kv_heads=1, head_dim=8, rope=3), "rope: wanted a saccade.Rope, got int"),
+        (lambda: saccade.KvCache(num_kv_heads=1, head_dim=8, dtype=BEYOND_TEXT), "dtype: wanted float32"),
+        (lambda: saccade.Rope(None), "dim: wanted an integer, got None"),
+        (lambda: saccade.Rope(8).rotate(Q, out=Q[:, ::-1]), "out: shares memory with x, but is not x itself"),
+        (lambda: saccade.inspect(Q, K, rows=1), "rows: wanted a list of integers, got int"),
+        (lambda: saccade.inspect(Q, K, rows=[True]), "rows: wanted a list of integers"),
+        (lambda: saccade.inspect(Q, K, pool=3), "pool: wanted a list of integers, got int"),
+        (lambda: saccade.inspect(Q, K, pool=(1, 2, 3)), "pool: wanted two sizes"),
+        (lambda: saccade.inspect(Q, K, entropy=np.zeros(2)), "entropy: wanted True or False"),
+        (lambda: saccade.heatmap(Q[0, 0], tokens=5), "tokens: wanted a list of str, got int"),
+        (lambda: saccade.heatmap(Q[0, 0], decimals=BEYOND_TEXT), "decimals: cannot be a int"),
+        (lambda: saccade.heatmap(Q[0, 0]).save(5), "path: wanted a file name, got int"),
+        (lambda: saccade.heatmap(Q[0, 0]).png("large"), "zoom: wanted a number, got str"),
+        (lambda: saccade.heatmap(Q[0, 0]).png(1e9), "zoom: .*picture would be"),
+        (lambda: nn.SelfAttention("3", 2), "d_in: wanted an integer, got a str"),
+        (lambda: nn.SelfAttention(3, 2, weight_layout=None), "weight_layout: wanted a str, got None"),
+        (lambda: nn.CausalAttention(3, 2, dropout="half"), "dropout: wanted a number, got a str"),
+        (lambda: nn.MultiHeadAttentionWrapper(3, 2, num_heads=1.5), "num_heads: wanted an integer, got a float"),
+        (lambda: nn.MultiHeadAttention(4, 4, seed=2**64), "seed: wanted an integer of 64 bits"),
+        (lambda: nn.MultiHeadAttention(4, 4, causal="no"), "causal: wanted True or False, got a str"),
+        (lambda: nn.MultiHeadAttention(4, 4, initialization=np.zeros(2)), "initialization: wanted"),
+        (lambda: nn.SelfAttention(8, 8).load_state_dict([1]), "state_dict: wanted a dict of arrays, got list"),
+        (lambda: nn.SelfAttention(8, 8).train(np.zeros(2)), "mode: wanted True or False"),
+        (lambda: nn.SelfAttention(8, 8)(Q[0, 0], return_weights=np.zeros(2)), "return_weights: wanted True or False"),
+        (lambda: nn.SelfAttention(8, 8)(Q[0, 0], causal=np.zeros(2)), "causal: wanted True or False"),
+    ],
+)
+def test_other_kinds_of_values(call, text):
+    with pytest.raises(ValueError, match=text):
+        call()
+
+
+def test_strings_that_are_no_text():
+    with pytest.raises(TypeError, match="unexpected keyword argument"):
+        saccade.decode(Q, K, K, **{"\ud800": 1})
+    with pytest.raises(ValueError, match=r"unexpected \\ud800"):
+        layer = nn.SelfAttention(8, 8)
+        layer.load_state_dict({**layer.state_dict(), "\ud800": np.zeros(3)})
+
+
+def test_arrays_larger_than_memory():
+    q, v = (np.broadcast_to(np.float32(0), shape) for shape in ((2**50, 4, 1), (2**50, 1, 2**9)))
+    with pytest.raises(MemoryError, match="no room for an array of shape"):
+        saccade.attention(q, q, v)
 
 
 def test_unknown_keywords_are_type_errors():
@@ -125,15 +295,19 @@ def test_attention_backward(change, text):
     [
         ([0, 3], "cu_seqlens_q"),
         ([0, 7, 6], "cu_seqlens_q"),
-        ([0.0, 6.0], "cu_seqlens_q"),
+        ([0.0, 6.0], "cu_seqlens_[qk]"),
         (None, "cu_seqlens_q"),
-        ([[0, 6]], "cu_seqlens_q"),
+        ([[0, 6]], "cu_seqlens_[qk]"),
+        (6, "cu_seqlens_[qk]"),
+        ([0, 2**62], "cu_seqlens_[qk]"),
+        ([], "cu_seqlens_[qk]"),
     ],
 )
 def test_attention_varlen(starts, text):
     x = np.ones((6, 2, 8), np.float32)
-    with pytest.raises(ValueError, match=text):
-        saccade.attention_varlen(x, x, x, starts)
+    for asked in ({}, {"return_weights": True}):
+        with pytest.raises(ValueError, match=text):
+            saccade.attention_varlen(x, x, x, starts, **asked)
 
 
 def test_merge_states():

@@ -93,6 +93,18 @@ def test_threads_may_share_a_cache():
     assert cache.lengths == [401, 401]
 
 
+def test_outputs_of_any_strides():
+    k, v, q = tokens(5)
+    cache = saccade.KvCache(num_kv_heads=2, head_dim=16, batch=2)
+    cache.append(k, v)
+    out = np.zeros((2, 4, 5, 32), np.float32)
+    assert cache.decode(q, out=out[..., ::2]).base is out
+    np.testing.assert_array_equal(out[..., ::2], cache.decode(q))
+    assert not out[..., 1::2].any()
+    with pytest.raises(ValueError, match="out: shares memory with q"):
+        cache.decode(q, out=q)
+
+
 @pytest.mark.parametrize(
     "call, text",
     [

@@ -91,6 +91,17 @@ def test_gradients_go_downhill():
         layer.eval().backward(target)
 
 
+def test_any_strides():
+    layer = nn.MultiHeadAttention(3, 4, num_heads=2, seed=4)
+    y = layer(INPUTS)
+    dx = layer.backward(y)
+    columns = np.asfortranarray(INPUTS)
+    np.testing.assert_array_equal(layer(columns), y)
+    np.testing.assert_array_equal(layer.backward(np.asfortranarray(y)), dx)
+    np.testing.assert_array_equal(layer(columns, columns, columns), y)
+    np.testing.assert_array_equal(layer.steps(columns)["output"], y)
+
+
 def test_masks_and_modes():
     layer = nn.MultiHeadAttention(3, 4, num_heads=2, seed=3).eval()
     assert not layer.training

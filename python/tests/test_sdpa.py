@@ -30,6 +30,12 @@ def test_leading_dimensions_broadcast():
     assert_close(sdpa(q, k, v), q, *(np.broadcast_to(x, (2, 2, 3, 13, 8)) for x in (k, v)))
 
 
+@pytest.mark.parametrize("lead", [(0,), (2, 0), (2, 3, 0), (0, 2, 3), (2, 0, 1, 3)])
+def test_nothing_along_a_leading_dimension(lead):
+    q, k, v = operands(lead)
+    assert sdpa(q, k, v).shape == q.shape
+
+
 def test_gqa():
     q, k, v = operands((2, 6), kv_lead=(2, 2))
     assert_close(sdpa(q, k, v, enable_gqa=True), q, k, v)
@@ -80,6 +86,10 @@ def test_dropout():
         ({"key": None}, "key: wanted an array, got None"),
         ({"query": np.float32([1, 2])}, "query: wanted"),
         ({"dropout_p": -0.1}, "dropout_p"),
+        ({"dropout_p": np.array([0.1, 0.2])}, "dropout_p: wanted a number"),
+        ({"dropout_p": 1.0, "value": np.ones((2, 3, 4, 8), np.float32)}, "value has seqlen 4"),
+        ({"is_causal": np.zeros(2)}, "is_causal: wanted True or False"),
+        ({"enable_gqa": np.zeros(2)}, "enable_gqa: wanted True or False"),
     ],
 )
 def test_refusals_name_the_argument(change, text):
@@ -87,3 +97,9 @@ def test_refusals_name_the_argument(change, text):
     arguments = {"query": q, "key": k, "value": v, **change}
     with pytest.raises(ValueError, match=text):
         sdpa(**arguments)
+
+
+def test_masks_that_do_not_broadcast():
+    q, k, v = operands((2, 4, 3))
+    with pytest.raises(ValueError, match=r"attn_mask: wanted shape \[2, 4, 3, 9, 13\] or what broadcasts to it"):
+        sdpa(q, k, v, np.ones((2, 2, 1, 9, 13), bool))
