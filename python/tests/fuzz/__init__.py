@@ -1,0 +1,17 @@
+"""Calls of everything that saccade has, drawn at random: what python/tests/fuzz_arguments.py makes."""
+
+from . import attention, caches, modules, pictures
+
+CASES = (
+    *(attention.attention,) * 6,
+    *(attention.attention_varlen,) * 2,
+    *(attention.attention_backward,) * 3,
+    attention.merge_states,
+    *(attention.scaled_dot_product_attention,) * 2,
+    *(attention.inspect,) * 2,
+    *(caches.rope,) * 2,
+    *(caches.kv_cache,) * 2,
+    *(modules.module,) * 3,
+    pictures.picture,
+    pictures.settings,
+)

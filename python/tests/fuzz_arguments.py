@@ -1,0 +1,235 @@
+"""Calls everything that saccade has with arguments drawn at random, most of them nearly right.
+
+Usage: fuzz_arguments.py SECONDS [CASE]
+
+Each case follows from its number; they are counted from CASE, by default from a random one. What holds for each call:
+
+- it returns what its documentation says (compared with the reference where the arguments fit), or raises ValueError
+  that names an argument, TypeError for a keyword that does not exist, what a callback has raised, RuntimeError where
+  the documentation has it, or MemoryError where more is asked for than there is;
+- it does not crash or hang (cases run in a process of their own);
+- it leaves its inputs as they were, and what lies around its outputs.
+
+Prints the first call for which this is not so, with the number of its case, and fails.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import random
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from typing import Any
+
+import numpy as np
+
+LIMIT = 20  # seconds that a case may take
+MEMORY = 6 << 30  # bytes that the process may map
+
+# Under what other names messages speak of an argument.
+ALSO = {
+    "out": "o|y",
+    "k": "k|q and k|keys?",
+    "window": "window_left|window_right",
+    "block_mask_size": "block_mask_q|block_mask_k|block_mask",
+    "query_offset": "query_offsets|query offset",
+    "pool": "pool_rows|pool_keys",
+    "return_weights": "weights",
+    "return_lse": "lse",
+    "return_dmask": "dmask|mask",
+    "return_dsinks": "dsinks|sinks",
+    "return_dalibi_slopes": "dalibi_slopes|alibi_slopes",
+    "query": "x|query",
+    "o_a": "o",
+    "num_threads": "threads",
+    "tokens": "query_tokens",
+    "weights": "heads|rows|columns",
+    "from_sequence": "sequence",
+}
+
+# Calls whose result refers to what they were given.
+KEEPS = ("saccade.heatmap", "saccade.attention_lines")
+
+
+class Finding(Exception):
+    """A call did what no call may do."""
+
+
+class Runner:
+    """Makes the calls of cases and judges what comes of them."""
+
+    def __init__(self, log: Any) -> None:
+        self.calls = self.refused = 0
+        self._log = log
+
+    def run(self, number: int) -> None:
+        import saccade
+        from fuzz import CASES
+        from fuzz.values import Values
+
+        saccade.set_num_threads(2)
+        saccade.manual_seed(number)
+        self._number = number
+        values = Values(number)
+        case = values.pick(*CASES)(values)
+        self._announce("before its first call")
+        faulthandler.dump_traceback_later(LIMIT, exit=True)
+        outcome = None
+        try:
+            while True:
+                outcome = self._attempt(case.send(outcome), values)
+        except StopIteration:
+            pass
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+
+    def _attempt(self, call: Any, values: Any) -> Any:
+        """Makes the call; returns its result, or the exception that it may well raise."""
+        self._announce(f"{call.text}({', '.join(f'{name}={described(x)}' for name, x in call.arguments.items())})")
+        self.calls += 1
+        inputs = inputs_of(call)
+        before, references = [contents(x) for x in inputs], [sys.getrefcount(x) for x in inputs]
+        try:
+            outcome = call.function(**call.arguments)
+        except BaseException as error:  # noqa: B902, what it may raise is judged below
+            self._judge(error, call, values)
+            self.refused += 1
+            error.__cause__ = error.__context__ = None
+            outcome = error.with_traceback(None)
+        else:
+            call.check(outcome)
+        for guard in call.guards:
+            if not guard.is_intact():
+                raise Finding("memory outside of an output was written to")
+        if [contents(x) for x in inputs] != before:
+            raise Finding("an input was changed")
+        if [sys.getrefcount(x) for x in inputs] != references and call.text not in KEEPS:
+            raise Finding("an input is referred to by more or fewer than before")
+        return outcome
+
+    def _judge(self, error: BaseException, call: Any, values: Any) -> None:
+        from fuzz.values import Harm
+
+        if isinstance(error, Harm) and values.is_harmful:
+            return
+        if call.fits:
+            raise Finding("a call that fits was refused") from error
+        if isinstance(error, MemoryError) and values.is_huge:
+            return
+        if isinstance(error, call.may_raise):
+            return
+        if callable(call.arguments.get("score_mod")) and "takes" in str(error):
+            return  # the callback does not take what it is given
+        if values.is_huge and re.search(r"does not fit in memory|2\^40", str(error)):
+            return
+        if not isinstance(error, ValueError):
+            raise Finding(f"{type(error).__name__} is no way to refuse an argument") from error
+        if not re.search(words(call), str(error)):
+            raise Finding("a ValueError names no argument") from error
+
+    def _announce(self, text: str) -> None:
+        self._log.seek(0)
+        self._log.truncate()
+        self._log.write(f"case {self._number}: {text}\n".encode("utf-8", "backslashreplace"))
+
+
+def words(call: Any) -> str:
+    """A pattern for the names of the call's arguments."""
+    from fuzz.call import parameters_of
+
+    names = [*call.arguments, *parameters_of(call)]
+    if "state_dict" in names:
+        names += call.extra
+    patterns = [re.escape(name) for name in names if name] + [ALSO[name] for name in names if name in ALSO]
+    return rf"(?<!\w)({'|'.join(patterns)})(?!\w)"
+
+
+def inputs_of(call: Any) -> list[np.ndarray]:
+    """The arrays that the call must not change."""
+    outputs = [call.arguments.get(name) for name in ("out", "scores")]
+    if call.text == "Rope.rotate" and outputs[0] is not None:
+        return []  # x may be the output, whatever object it is in
+    if "score_mod" in call.arguments:
+        outputs.append(call.arguments.get("block_table"))  # which some functions change on purpose
+    given = call.arguments.values()
+    arrays = [x for value in given for x in (value.values() if isinstance(value, dict) else [value])]
+    return [x for x in arrays if isinstance(x, np.ndarray) and not any(x is output for output in outputs)]
+
+
+def contents(array: np.ndarray) -> Any:
+    return array.tobytes() if array.size < 1 << 22 else None
+
+
+def described(value: Any) -> str:
+    """The value in a few words."""
+    if isinstance(value, np.ndarray):
+        words = f"{value.dtype}{list(value.shape)}"
+        if not value.flags.c_contiguous:
+            words += f" strides {list(value.strides)}"
+        return words + ("" if value.flags.writeable else " read-only") + ("" if value.flags.aligned else " unaligned")
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key!r}: {described(x)}" for key, x in value.items()) + "}"
+    if isinstance(value, int) and abs(value) > 1 << 80:
+        return f"an integer of {value.bit_length()} bits"
+    if type(value).__name__ == "Hostile":
+        return f"an object with {', '.join(type(value).members)}"
+    try:
+        text = repr(value)
+    except Exception:
+        text = f"a {type(value).__name__} without repr"
+    return text if len(text) < 200 else text[:200] + "..."
+
+
+def run_cases(first: int, seconds: float, log_name: str) -> None:
+    """In a process of its own: one case after the other for that long."""
+    faulthandler.enable()
+    warnings.simplefilter("ignore")
+    if "SACCADE_FUZZ_UNLIMITED" not in os.environ:  # sanitizers map more than there is
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    end = time.monotonic() + seconds
+    number = first
+    with open(log_name, "r+b", buffering=0) as log:
+        runner = Runner(log)
+        while time.monotonic() < end:
+            try:
+                runner.run(number)
+            except BaseException as error:
+                traceback.print_exception(type(error), error, error.__traceback__)
+                sys.exit(3)
+            number += 1
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    print(f"{number - first} cases, {runner.calls} calls of which {runner.refused} were refused, at most {peak} MiB")
+
+
+def main() -> int:
+    arguments = sys.argv[1:]
+    if arguments and arguments[0] == "--run":
+        run_cases(int(arguments[1]), float(arguments[2]), arguments[3])
+        return 0
+    if not 1 <= len(arguments) <= 2 or not all(re.fullmatch(r"\d+(\.\d+)?", x) for x in arguments):
+        print(__doc__, file=sys.stderr)
+        return 2
+    first = arguments[1] if len(arguments) > 1 else str(random.SystemRandom().randrange(10**9))
+    with tempfile.NamedTemporaryFile() as log:
+        command = [sys.executable, os.path.abspath(__file__), "--run", first, arguments[0], log.name]
+        child = subprocess.run(command, capture_output=True)
+        said = log.read().decode(errors="replace").strip()
+    if child.returncode == 0:
+        print(f"python: {child.stdout.decode().strip()}, no finding")
+        return 0
+    print(child.stderr.decode(errors="replace")[-6000:], file=sys.stderr)
+    number = re.match(r"case (\d+)", said)
+    print(f"python: a finding (exit status {child.returncode}) in {said}", file=sys.stderr)
+    print(f"again: {os.path.relpath(__file__)} 1 {number[1] if number else first}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
