@@ -13,9 +13,11 @@ from . import _core
 from ._arrays import as_array, empty
 from ._options import drops, flag, number
 
-# For one row of a long sequence decode() takes half of attention()'s time (32 query heads on 8, 4096 keys) to 0.9 of it
-# (as many heads, 1024 keys); for more rows or fewer keys it takes longer (Zen 4, f32, head_dim 64).
-DECODE_KEYS = 1024
+# With few rows and many keys, reading k and v takes longer than computing with them, and decode() reads them in place: in
+# 0.4 of attention()'s time for 1 or 2 rows and 1024 keys of 32 heads on 8, in 0.9 of it for 8 heads of their own. With
+# fewer keys it takes longer, several times so with a few dozen (Zen 4, f32 and bf16, head_dim 64 and 128).
+DECODE_ROWS = 4
+DECODE_KEYS_PER_ROW = 512
 
 _NAMES = {"q": "query", "k": "key", "v": "value", "mask": "attn_mask"}
 
@@ -42,33 +44,28 @@ def operands(
     """Joins leading dimensions; ``expand(array, shape)`` repeats an array without copying it."""
     if is_causal and attn_mask is not None:
         raise ValueError("attn_mask: is_causal=True excludes a mask; put causality into the mask")
-    named = {"query": query, "key": key, "value": value}
-    for name, array in named.items():
-        if len(array.shape) < 2:
-            raise ValueError(f"{name}: wanted [..., seqlen, dim], got shape {list(array.shape)}")
-    if attn_mask is not None and "int" in str(attn_mask.dtype):
-        raise ValueError(f"attn_mask: wanted bool or floating, got {attn_mask.dtype}")
-    shape = (*query.shape[:-1], value.shape[-1])
-    if len(shape) <= 4 and (enable_gqa or query.shape[:-2] == key.shape[:-2] == value.shape[:-2]):
-        return Operands(query, key, value, attn_mask, shape)
+    q_shape, k_shape, v_shape = query.shape, key.shape, value.shape
+    own = -3 if enable_gqa else -2  # where the dimensions begin in which q may differ from k and v
+    as_they_are = 2 <= len(q_shape) == len(k_shape) == len(v_shape) <= 4 and k_shape[:-2] == v_shape[:-2]
+    if as_they_are and q_shape[:own] == k_shape[:own]:
+        return Operands(query, key, value, attn_mask, (*q_shape[:-1], v_shape[-1]))
+    for name, shape in (("query", q_shape), ("key", k_shape), ("value", v_shape)):
+        if len(shape) < 2:
+            raise ValueError(f"{name}: wanted [..., seqlen, dim], got shape {list(shape)}")
     try:
-        lead = _leading(query, key, value, enable_gqa)
-        key = expand(key, (*lead.kv, *key.shape[-2:]))
-        value = expand(value, (*lead.kv, *value.shape[-2:]))
-        query = expand(query, (*lead.q, *query.shape[-2:]))
+        lead_q, lead_kv = _leading(q_shape, k_shape, v_shape, enable_gqa)
+        query = expand(query, (*lead_q, *q_shape[-2:]))
+        key = expand(key, (*lead_kv, *k_shape[-2:]))
+        value = expand(value, (*lead_kv, *v_shape[-2:]))
     except (BufferError, RuntimeError, ValueError):
-        shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in named.items())
-        raise ValueError(f"key: batch and heads do not go together: {shapes}") from None
-    shape = (*lead.q, query.shape[-2], value.shape[-1])
-    if len(lead.q) > 2:
-        if attn_mask is not None and len(attn_mask.shape) > 2:
-            try:
-                attn_mask = expand(attn_mask, (*lead.q, *attn_mask.shape[-2:]))
-            except (BufferError, RuntimeError, ValueError):
-                given, wanted = list(attn_mask.shape), [*lead.q, *shape[-2:-1], key.shape[-2]]
-                raise ValueError(f"attn_mask: wanted shape {wanted} or what broadcasts to it, got {given}") from None
-        query, key, value, attn_mask = (_of_rank_4(array) for array in (query, key, value, attn_mask))
-    return Operands(query, key, value, attn_mask, shape)
+        shapes = f"query {list(q_shape)}, key {list(k_shape)}, value {list(v_shape)}"
+        hint = "" if enable_gqa else "; heads that share keys and values want enable_gqa=True"
+        raise ValueError(f"key: batch and heads do not go together: {shapes}{hint}") from None
+    if len(lead_q) > 2:
+        if attn_mask is not None and len(attn_mask.shape) > 3:
+            attn_mask = _of_rank_4(_expanded_mask(attn_mask, lead_q, expand))
+        query, key, value = _of_rank_4(query), _of_rank_4(key), _of_rank_4(value)
+    return Operands(query, key, value, attn_mask, (*lead_q, q_shape[-2], v_shape[-1]))
 
 
 def renamed(error: ValueError, names: Mapping[str, str] = _NAMES) -> ValueError:
@@ -79,7 +76,8 @@ def renamed(error: ValueError, names: Mapping[str, str] = _NAMES) -> ValueError:
 
 def kernel(seqlen_q: int, seqlen_k: int) -> Callable[..., None]:
     """What computes that many rows fastest."""
-    return _core.decode if seqlen_q == 1 and seqlen_k >= DECODE_KEYS else _core.attention
+    few = seqlen_q <= DECODE_ROWS and seqlen_k >= DECODE_KEYS_PER_ROW * seqlen_q
+    return _core.decode if few else _core.attention
 
 
 def numpy_attention(
@@ -99,12 +97,17 @@ def numpy_attention(
     of = operands(query, key, value, attn_mask, is_causal, enable_gqa, _expanded)
     o = empty(query, of.shape)
     drops_all = number(dropout_p) == 1
-    options = {"mask": of.mask, "causal": "top_left" if is_causal else None, "scale": scale}
+    options: dict[str, Any] = {}
+    if of.mask is not None:
+        options["mask"] = of.mask
+    if is_causal:
+        options["causal"] = "top_left"
+    if scale is not None:
+        options["scale"] = scale
     if drops(dropout_p) and not drops_all:
-        options["dropout_p"] = dropout_p
-        options["seed"] = _core.draw_seed()
+        options.update(dropout_p=dropout_p, seed=_core.draw_seed())
     try:
-        kernel(query.shape[-2], key.shape[-2])(of.q, of.k, of.v, _of_rank_4(o), None, None, options)
+        kernel(of.q.shape[-2], of.k.shape[-2])(of.q, of.k, of.v, _of_rank_4(o), None, None, options)
     except ValueError as error:
         raise renamed(error) from None
     if drops_all:
@@ -118,22 +121,41 @@ def _expanded(array: Any, shape: tuple[int, ...]) -> Any:
     return np.broadcast_to(array, shape)
 
 
-class _Leading(NamedTuple):
-    q: tuple[int, ...]
-    kv: tuple[int, ...]
-
-
-def _leading(query: Any, key: Any, value: Any, enable_gqa: bool) -> _Leading:
-    """The dimensions in front of the last two. With enable_gqa the heads of q may be a multiple of k's and v's."""
+def _leading(
+    q_shape: tuple[int, ...], k_shape: tuple[int, ...], v_shape: tuple[int, ...], enable_gqa: bool
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The dimensions in front of the last two of q, and of k and v. With enable_gqa the heads of q may be a multiple of
+    k's and v's; one head of k and v stands for all in any case."""
     if not enable_gqa:
-        lead = np.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
-        return _Leading(lead, lead)
-    batch = np.broadcast_shapes(query.shape[:-3], key.shape[:-3], value.shape[:-3])
-    heads = np.broadcast_shapes(key.shape[-3:-2], value.shape[-3:-2])
-    return _Leading((*batch, *query.shape[-3:-2]), (*batch, *heads))
+        lead = _broadcast(q_shape[:-2], k_shape[:-2], v_shape[:-2])
+        heads = _broadcast(k_shape[-3:-2], v_shape[-3:-2])
+        return lead, (*lead[:-1], 1) if heads == (1,) else lead
+    batch = _broadcast(q_shape[:-3], k_shape[:-3], v_shape[:-3])
+    heads = _broadcast(k_shape[-3:-2], v_shape[-3:-2])
+    return (*batch, *q_shape[-3:-2]), (*batch, *heads)
+
+
+def _broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """numpy.broadcast_shapes, which torch.compile does not know."""
+    rank = max(len(shape) for shape in shapes)
+    result = [1] * rank
+    for shape in shapes:
+        for i, length in enumerate(shape, rank - len(shape)):
+            if length != 1 and result[i] not in (1, length):
+                raise ValueError("shapes do not broadcast")
+            if length != 1:
+                result[i] = length
+    return tuple(result)
+
+
+def _expanded_mask(mask: Any, lead: tuple[int, ...], expand: Callable[[Any, tuple[int, ...]], Any]) -> Any:
+    """The mask with all dimensions of the batch, which are to be joined; heads, rows and keys stay repeated."""
+    try:
+        return expand(mask, (*lead[:-1], *mask.shape[-3:]))
+    except (BufferError, RuntimeError, ValueError):
+        wanted = [*lead, "seqlen_q", "seqlen_k"]
+        raise ValueError(f"attn_mask: has shape {list(mask.shape)}, which does not broadcast to {wanted}") from None
 
 
 def _of_rank_4(array: Any) -> Any:
-    if array is None or len(array.shape) <= 4:
-        return array
-    return array.reshape((math.prod(array.shape[:-3]), *array.shape[-3:]))
+    return array if len(array.shape) <= 4 else array.reshape((math.prod(array.shape[:-3]), *array.shape[-3:]))
