@@ -13,9 +13,9 @@ from . import _core
 from ._arrays import as_array, empty
 from ._options import drops, flag, number
 
-# With few rows and many keys, reading k and v takes longer than computing with them, and decode() reads them in place: in
-# 0.4 of attention()'s time for 1 or 2 rows and 1024 keys of 32 heads on 8, in 0.9 of it for 8 heads of their own. With
-# fewer keys it takes longer, several times so with a few dozen (Zen 4, f32 and bf16, head_dim 64 and 128).
+# With few rows and many keys, reading k and v takes longer than computing with them, and decode() reads them in place:
+# in 0.4 of attention()'s time for 1 or 2 rows and 1024 keys of 32 heads on 8, in 0.9 of it for 8 heads of their own.
+# With fewer keys it takes longer, several times so with a few dozen (Zen 4, f32 and bf16, head_dim 64 and 128).
 DECODE_ROWS = 4
 DECODE_KEYS_PER_ROW = 512
 
@@ -45,6 +45,8 @@ def operands(
     if is_causal and attn_mask is not None:
         raise ValueError("attn_mask: is_causal=True excludes a mask; put causality into the mask")
     q_shape, k_shape, v_shape = query.shape, key.shape, value.shape
+    if q_shape == k_shape == v_shape and 2 <= len(q_shape) <= 4:
+        return Operands(query, key, value, attn_mask, q_shape)
     own = -3 if enable_gqa else -2  # where the dimensions begin in which q may differ from k and v
     as_they_are = 2 <= len(q_shape) == len(k_shape) == len(v_shape) <= 4 and k_shape[:-2] == v_shape[:-2]
     if as_they_are and q_shape[:own] == k_shape[:own]:

@@ -1,0 +1,29 @@
+"""saccade for PyTorch: attention on CPU tensors, with gradients.
+
+- :func:`scaled_dot_product_attention`: ``torch.nn.functional.scaled_dot_product_attention``, with its signature.
+- :func:`patch`: makes PyTorch use it wherever PyTorch would use its own, on the CPU.
+- :class:`MultiheadAttention`: ``torch.nn.MultiheadAttention``, with weights at the price of writing them.
+
+Needs PyTorch 2.5 or newer, which saccade does not install by itself: ``pip install saccade[torch]``.
+"""
+
+from __future__ import annotations
+
+try:
+    import torch as _torch
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    raise ImportError(
+        "saccade.torch needs PyTorch, which is not installed: 'pip install saccade[torch]', or see "
+        "https://pytorch.org; the rest of saccade works without"
+    ) from error
+
+if tuple(map(int, _torch.__version__.split(".")[:2])) < (2, 5):
+    raise ImportError(f"saccade.torch needs PyTorch 2.5 or newer, and {_torch.__version__} is installed")
+
+from ._functional import scaled_dot_product_attention
+from ._multihead_attention import MultiheadAttention
+from ._patch import Patch, patch
+
+__all__ = ["MultiheadAttention", "Patch", "patch", "scaled_dot_product_attention"]

@@ -1,0 +1,298 @@
+"""Attention of tensors of rank 2 to 4 with gradients, in all ways in which PyTorch runs a function."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.compiler import is_compiling
+
+from .. import _core
+from .._sdpa import kernel, renamed
+from ._tensors import empty_rows_like, precision, readable
+
+
+class Call(NamedTuple):
+    """What attention is told beside its tensors."""
+
+    causal: str | None = None
+    scale: float | None = None
+    dropout_p: float = 0.0
+    seed: int | None = None
+    return_weights: bool = False
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    causal: str | None,
+    scale: float | None,
+    dropout_p: float,
+    return_weights: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """The output, and where they are asked for the weights as dropout left them, in f32 (f64).
+
+    :raises ValueError: with the names that PyTorch gives the arguments.
+    """
+    try:
+        gradients = _needs_gradients(q, k, v, mask)
+        seed = _draw_seed() if dropout_p else None
+        if is_recorded():
+            o, _, weights = _operator(q, k, v, mask, seed, causal, scale, dropout_p, return_weights, gradients)
+            return o, weights if return_weights else None
+        call = Call(causal, scale, dropout_p, None if seed is None else int(seed), return_weights)
+        if gradients:
+            return _Attention.apply(q, k, v, mask, call)
+        o, _, weights = _forward(q, k, v, mask, call)
+        return o, weights
+    except ValueError as error:
+        raise renamed(error) from None
+
+
+def is_recorded() -> bool:
+    """Whether somebody writes down the operators that are called, and would not see what a Python function does."""
+    return is_compiling() or torch._C._len_torch_dispatch_stack() > 0 or torch._C._get_tracing_state() is not None
+
+
+def _draw_seed() -> Tensor:
+    """From PyTorch's default generator, which ``torch.manual_seed`` and ``torch.utils.checkpoint`` set."""
+    return torch.randint(2**63 - 1, (), device="cpu")
+
+
+def _needs_gradients(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bool:
+    if forward_ad._current_level >= 0:  # autograd refuses tangents, which otherwise would be lost without a word
+        return True
+    return torch.is_grad_enabled() and (
+        q.requires_grad or k.requires_grad or v.requires_grad or (mask is not None and mask.requires_grad)
+    )
+
+
+class _Attention(torch.autograd.Function):
+    """Keeps o and lse for the way back, nothing of seqlen_q x seqlen_k."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, call: Call) -> Any:
+        o, lse, weights = _forward(q, k, v, mask, call, with_lse=True)
+        ctx.save_for_backward(q, k, v, mask, o, lse)
+        ctx.set_materialize_grads(False)
+        ctx.call = call
+        return o, weights
+
+    @staticmethod
+    def backward(ctx: Any, dout: Tensor | None, dweights: Tensor | None) -> Any:
+        q, k, v, mask, o, lse = ctx.saved_tensors
+        create_graph = torch.is_grad_enabled()
+        with torch.no_grad():
+            gradients = _backward(q, k, v, mask, o, lse, dout, dweights, ctx.call, ctx.needs_input_grad[3])
+        if create_graph:
+            gradients = _LastGradients.apply(len(gradients), *gradients, q, k, v, mask)
+        return (*gradients, None)
+
+
+class _LastGradients(torch.autograd.Function):
+    """Gradients that, when they are differentiated in turn, say that this cannot be done, instead of passing for
+    constants: so they would with autograd's once_differentiable where dout is one."""
+
+    @staticmethod
+    def forward(ctx: Any, count: int, *tensors: Tensor | None) -> Any:
+        return tensors[:count]
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> Any:
+        raise RuntimeError(
+            "saccade.torch: attention can be differentiated once only; for gradients of gradients use PyTorch's "
+            "function within torch.nn.attention.sdpa_kernel(SDPBackend.MATH)"
+        )
+
+
+def _forward(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, call: Call, with_lse: bool = False
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Output, lse and weights; the latter two as far as they are asked for."""
+    o = _output(q, v)
+    lse = q.new_empty(q.shape[:-1], dtype=precision(q)) if with_lse else None
+    weights = q.new_empty((*q.shape[:-1], k.shape[-2]), dtype=precision(q)) if call.return_weights else None
+    compute = _core.attention if with_lse or call.return_weights else kernel(q.shape[-2], k.shape[-2])
+    compute(
+        readable(q),
+        readable(k),
+        readable(v),
+        o,
+        lse,
+        weights,
+        _options(mask, call),
+    )
+    if call.dropout_p == 1:
+        o.zero_()
+        if weights is not None:
+            weights.zero_()
+    return o, lse, weights
+
+
+def _backward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    o: Tensor,
+    lse: Tensor,
+    dout: Tensor | None,
+    dweights: Tensor | None,
+    call: Call,
+    with_dmask: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """The gradients with respect to q, k, v and mask, from those with respect to output and weights."""
+    learnt = mask if with_dmask else None
+    if dout is None or call.dropout_p == 1:
+        dq, dk, dv = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
+        dmask = None if learnt is None else torch.zeros_like(learnt, dtype=precision(q))
+    else:
+        dq, dk, dv = empty_rows_like(q), empty_rows_like(k), empty_rows_like(v)
+        dmask = None if learnt is None else learnt.new_empty(learnt.shape, dtype=precision(q))
+        _core.attention_backward(
+            readable(q),
+            readable(k),
+            readable(v),
+            readable(o),
+            readable(lse),
+            readable(dout),
+            dq,
+            dk,
+            dv,
+            dmask,
+            None,
+            None,
+            _options(mask, call),
+        )
+    if dweights is not None and call.dropout_p != 1:
+        _add_gradients_of_weights(q, k, mask, dweights, call, dq, dk, dmask)
+    return dq, dk, dv, None if dmask is None or learnt is None else dmask.to(learnt.dtype)
+
+
+def _add_gradients_of_weights(
+    q: Tensor,
+    k: Tensor,
+    mask: Tensor | None,
+    dweights: Tensor,
+    call: Call,
+    dq: Tensor,
+    dk: Tensor,
+    dmask: Tensor | None,
+) -> None:
+    """Adds what reaches q, k and mask through the weights themselves; heads of q and k are one to one.
+
+    With P = softmax(S) and W = dropout(P), dS = W * dW - P rowsum(W * dW). P and W are computed again, so that nothing
+    of their size is kept on behalf of those who only look at them.
+    """
+    kept = _weights(q, k, mask, call)
+    probabilities = _weights(q, k, mask, call._replace(dropout_p=0.0)) if call.dropout_p else kept
+    product = kept * dweights
+    dscores = product - probabilities * product.sum(-1, keepdim=True)
+    if dmask is not None:
+        dmask += dscores.sum_to_size(dmask.shape)
+    dscores *= q.shape[-1] ** -0.5 if call.scale is None else call.scale
+    dq += dscores @ k.to(dscores.dtype)
+    dk += dscores.transpose(-1, -2) @ q.to(dscores.dtype)
+
+
+def _weights(q: Tensor, k: Tensor, mask: Tensor | None, call: Call) -> Tensor:
+    weights = _forward(q, k, k, mask, call)[2]
+    assert weights is not None  # who differentiates them has had them returned
+    return weights
+
+
+def _output(q: Tensor, v: Tensor) -> Tensor:
+    """A new tensor for the output, with q's order of dimensions in memory: what comes next is like what came before."""
+    if q.shape[-1] == v.shape[-1]:
+        return empty_rows_like(q)
+    shape = (*q.shape[:-1], v.shape[-1])
+    if len(shape) > 2 and q.stride(-3) < q.stride(-2):
+        return q.new_empty((*shape[:-3], shape[-2], shape[-3], shape[-1])).transpose(-2, -3)
+    return q.new_empty(shape)
+
+
+def _options(mask: Tensor | None, call: Call) -> dict[str, Any]:
+    options: dict[str, Any] = {"num_threads": torch.get_num_threads()}
+    if mask is not None:
+        options["mask"] = readable(mask)
+    if call.causal is not None:
+        options["causal"] = call.causal
+    if call.scale is not None:
+        options["scale"] = call.scale
+    if call.dropout_p and call.dropout_p != 1:
+        options.update(dropout_p=call.dropout_p, seed=call.seed, weights_after_dropout=True)
+    return options
+
+
+# The same as an operator, which torch.compile, torch.export and dispatch modes put into their graphs as it is.
+
+_CALL = "Tensor? seed, str? causal, float? scale, float dropout_p, bool return_weights"
+
+
+@torch.library.custom_op(
+    "saccade::attention",
+    mutates_args=(),
+    device_types="cpu",
+    schema=f"(Tensor q, Tensor k, Tensor v, Tensor? mask, {_CALL}, bool with_lse) -> (Tensor, Tensor, Tensor)",
+)
+def _operator(q, k, v, mask, seed, causal, scale, dropout_p, return_weights, with_lse):
+    call = Call(causal, scale, dropout_p, None if seed is None else int(seed), return_weights)
+    with torch.no_grad():
+        return tuple(_or_empty(result, q) for result in _forward(q, k, v, mask, call, with_lse))
+
+
+@_operator.register_fake
+def _operator_shapes(q, k, v, mask, seed, causal, scale, dropout_p, return_weights, with_lse):
+    rows = q.shape[:-1]
+    lse = q.new_empty(rows if with_lse else (0,), dtype=precision(q))
+    weights = q.new_empty((*rows, k.shape[-2]) if return_weights else (0,), dtype=precision(q))
+    return _output(q, v), lse, weights
+
+
+@torch.library.custom_op(
+    "saccade::attention_backward",
+    mutates_args=(),
+    device_types="cpu",
+    schema="(Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor o, Tensor lse, Tensor? dout, Tensor? dweights, "
+    f"{_CALL}, bool with_dmask) -> (Tensor, Tensor, Tensor, Tensor)",
+)
+def _operator_backward(
+    q, k, v, mask, o, lse, dout, dweights, seed, causal, scale, dropout_p, return_weights, with_dmask
+):
+    call = Call(causal, scale, dropout_p, None if seed is None else int(seed), return_weights)
+    with torch.no_grad():
+        gradients = _backward(q, k, v, mask, o, lse, dout, dweights, call, with_dmask)
+    return tuple(_or_empty(gradient, q) for gradient in gradients)
+
+
+@_operator_backward.register_fake
+def _operator_backward_shapes(
+    q, k, v, mask, o, lse, dout, dweights, seed, causal, scale, dropout_p, return_weights, with_dmask
+):
+    dmask = mask.new_empty(mask.shape) if with_dmask else q.new_empty(0, dtype=precision(q))
+    return empty_rows_like(q), empty_rows_like(k), empty_rows_like(v), dmask
+
+
+def _save(ctx: Any, inputs: tuple, output: tuple) -> None:
+    q, k, v, mask, seed, *ctx.call, _ = inputs
+    o, lse, _ = output
+    ctx.save_for_backward(q, k, v, mask, o, lse, seed)
+    ctx.set_materialize_grads(False)
+
+
+def _operator_gradients(ctx: Any, dout: Tensor | None, dlse: Tensor | None, dweights: Tensor | None) -> tuple:
+    *saved, seed = ctx.saved_tensors
+    with_dmask = ctx.needs_input_grad[3]
+    dq, dk, dv, dmask = _operator_backward(*saved, dout, dweights, seed, *ctx.call, with_dmask)
+    return dq, dk, dv, dmask if with_dmask else None, None, None, None, None, None, None
+
+
+_operator.register_autograd(_operator_gradients, setup_context=_save)
+
+
+def _or_empty(result: Tensor | None, q: Tensor) -> Tensor:
+    return q.new_empty(0, dtype=precision(q)) if result is None else result

@@ -1,0 +1,100 @@
+"""torch.nn.functional.scaled_dot_product_attention."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.compiler import is_compiling
+from torch.overrides import handle_torch_function, has_torch_function
+
+from .._sdpa import operands
+from ._attend import attend
+from ._tensors import require_plain
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """``torch.nn.functional.scaled_dot_product_attention`` on the CPU, with gradients and in linear memory whatever it
+    is given: ``softmax(scale * query @ key.mT + attn_mask) @ value``.
+
+    Shapes: query [..., heads, L, E], key [..., kv_heads, S, E], value [..., kv_heads, S, Ev], with any number of
+    leading dimensions, which are broadcast; the result is [..., heads, L, Ev], of query's dtype. Each is float32,
+    bfloat16 or float16, or all are float64. Nothing is copied where the last dimension is contiguous (with more than
+    two leading dimensions: and where these can be seen as two).
+
+    :param attn_mask: bool, True where a key takes part, or floating, which is added and may require grad; broadcast to
+        [..., heads, L, S], of any rank up to that. A ``torch.nn.attention.bias.CausalBias`` costs no matrix.
+    :param dropout_p: as in PyTorch, weights are dropped whenever it is above 0; PyTorch's default generator says which.
+    :param is_causal: row i sees keys 0 to i. Excludes attn_mask.
+    :param scale: default 1 / sqrt(E).
+    :param enable_gqa: heads may be a multiple of kv_heads.
+    :raises ValueError: for arguments that do not fit, and for tensors that are not on the CPU, nested or sparse; names
+        the argument, what was wanted and what came.
+
+    Gradients exist for query, key, value and a floating attn_mask, not for these gradients in turn. Rows that see no
+    key are 0. Uses ``torch.get_num_threads()`` threads. With few rows, many keys and no gradients, key and value are
+    read as :func:`saccade.decode` does.
+    """
+    tensors = (query, key, value) if attn_mask is None else (query, key, value, attn_mask)
+    causal = "top_left" if is_causal else None
+    if attn_mask is not None and is_causal_bias(attn_mask):
+        causal, attn_mask, tensors = _causal_of(attn_mask, query, key, is_causal), None, tensors[:3]
+    if has_torch_function(tensors):
+        return handle_torch_function(
+            scaled_dot_product_attention,
+            tensors,
+            query,
+            key,
+            value,
+            attn_mask,
+            dropout_p,
+            is_causal,
+            scale,
+            enable_gqa,
+        )
+    if not is_compiling():
+        require_plain(query, "query")
+        require_plain(key, "key")
+        require_plain(value, "value")
+        if attn_mask is not None:
+            require_plain(attn_mask, "attn_mask", floating=False)
+    if torch.is_autocast_enabled("cpu"):
+        query, key, value = _autocast(query), _autocast(key), _autocast(value)
+        attn_mask = None if attn_mask is None else _autocast(attn_mask)
+    of = operands(query, key, value, attn_mask, is_causal, enable_gqa, Tensor.expand)
+    o, _ = attend(of.q, of.k, of.v, of.mask, causal, scale, dropout_p)
+    return o if len(of.shape) <= 4 else o.reshape(of.shape)
+
+
+def _autocast(tensor: Tensor) -> Tensor:
+    """As PyTorch treats its own function within torch.autocast."""
+    if tensor.dtype is torch.float64 or not tensor.is_floating_point():
+        return tensor
+    return tensor.to(torch.get_autocast_dtype("cpu"))
+
+
+def is_causal_bias(mask: Tensor) -> bool:
+    """Whether a mask is one of torch.nn.attention.bias, whose elements nobody ever sees."""
+    module = sys.modules.get("torch.nn.attention.bias")
+    return module is not None and isinstance(mask, module.CausalBias)
+
+
+def _causal_of(bias: Any, query: Tensor, key: Tensor, is_causal: bool) -> str:
+    """What a CausalBias says, without the mask that it stands for."""
+    if is_causal:
+        raise ValueError("attn_mask: is_causal=True excludes a CausalBias")
+    wanted, got = (query.shape[-2], key.shape[-2]), (bias.seq_len_q, bias.seq_len_kv)
+    if wanted != got:
+        raise ValueError(f"attn_mask: wanted a CausalBias of {wanted[0]} x {wanted[1]}, got {got[0]} x {got[1]}")
+    return "top_left" if bias.variant.name == "UPPER_LEFT" else "bottom_right"

@@ -1,0 +1,176 @@
+"""torch.nn.MultiheadAttention."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.compiler import is_compiling
+
+from ._attend import attend
+from ._tensors import require_plain
+
+
+class MultiheadAttention(torch.nn.MultiheadAttention):
+    """``torch.nn.MultiheadAttention`` on the CPU: the same arguments, parameters, state dict and results, in linear
+    memory unless weights are asked for, and without a slow path for those who do.
+
+    Arguments are those of PyTorch's class: embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim,
+    batch_first, device, dtype; so are the parameters that a seed gives. What differs:
+
+    - a row that sees no key has weights and output 0 (before the output projection), where PyTorch may have NaN;
+    - ``is_causal=True`` is taken at its word: no ``attn_mask`` is needed, and one that is given is not read;
+    - which weights dropout drops;
+    - ``nn.TransformerEncoderLayer`` does not go past this module in evaluation, as it does past PyTorch's.
+    """
+
+    def _reset_parameters(self) -> None:
+        self._qkv_same_embed_dim = self.in_proj_weight is not None
+        super()._reset_parameters()
+        # Where it finds this true, nn.TransformerEncoderLayer reads the weights and computes attention itself.
+        self._qkv_same_embed_dim = False
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attention of query [L, N, embed_dim] to key [S, N, kdim] and value [S, N, vdim]; with batch_first the first
+        two dimensions the other way round; without batch, of rank 2.
+
+        :param key_padding_mask: bool, True where a key is hidden, or floating, which is added: [N, S]; without batch
+            [S].
+        :param need_weights: also return the weights, as dropout left them. Gradients flow through them.
+        :param attn_mask: bool, True where a key is hidden, or floating, which is added: [L, S] or [N * num_heads, L,
+            S].
+        :param average_attn_weights: weights [N, L, S] averaged over heads, instead of [N, num_heads, L, S].
+        :param is_causal: row i sees keys 0 to i (and what add_bias_kv and add_zero_attn append); see above.
+        :returns: the output, like query, and the weights or None.
+        :raises ValueError: for arguments that do not fit; names the argument, what was wanted and what came.
+        """
+        self._check(query, key, value)
+        q, k, v = self._heads(query, key, value)
+        appended = (self.bias_k is not None) + self.add_zero_attn
+        if is_causal:
+            attn_mask = _later_keys(q, k) if appended else None
+        mask = self._mask(q, k, key_padding_mask, attn_mask)
+        if appended:
+            k, v = self._with_appended(k, self.bias_k), self._with_appended(v, self.bias_v)
+            mask = None if mask is None else F.pad(mask, (0, appended), value=mask.dtype is torch.bool)
+        o, weights = attend(
+            q,
+            k,
+            v,
+            mask,
+            causal="top_left" if is_causal and not appended else None,
+            scale=None,
+            dropout_p=self.dropout if self.training else 0.0,
+            return_weights=need_weights,
+        )
+        o = o.permute(self._order(o.dim(), back=True)).flatten(-2)
+        output = F.linear(o, self.out_proj.weight, self.out_proj.bias)
+        if weights is None:
+            return output, None
+        weights = weights.mean(-3) if average_attn_weights else weights
+        return output, weights.to(output.dtype)
+
+    def _check(self, query: Tensor, key: Tensor, value: Tensor) -> None:
+        dtype = self.out_proj.weight.dtype
+        widths = {"query": self.embed_dim, "key": self.kdim, "value": self.vdim}
+        for (name, width), tensor in zip(widths.items(), (query, key, value)):
+            if not is_compiling():
+                require_plain(tensor, name)
+            if tensor.dim() not in (2, 3) or tensor.dim() != query.dim():
+                wanted = "rank 2 or 3" if tensor is query else f"rank {query.dim()}, as query has"
+                raise ValueError(f"{name}: wanted {wanted}, got shape {list(tensor.shape)}")
+            if tensor.shape[-1] != width:
+                raise ValueError(f"{name}: wanted {width} in the last dimension, got shape {list(tensor.shape)}")
+            if tensor.dtype is not dtype and not torch.is_autocast_enabled("cpu"):
+                raise ValueError(f"{name}: wanted {dtype}, as the parameters are, got {tensor.dtype}")
+        batch = 0 if self.batch_first else 1
+        if value.shape[:-1] != key.shape[:-1]:
+            raise ValueError(f"value: wanted {list(key.shape[:-1])} in front, as key has, got {list(value.shape)}")
+        if query.dim() == 3 and key.shape[batch] != query.shape[batch]:
+            raise ValueError(f"key: wanted batch {query.shape[batch]}, as query has, got {key.shape[batch]}")
+
+    def _heads(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+        """The projections as views [batch, heads, seqlen, head_dim], without batch [heads, seqlen, head_dim]."""
+        weight, bias, width = self.in_proj_weight, self.in_proj_bias, self.embed_dim
+        order = self._order(query.dim())
+
+        def project(x: Tensor, weight: Tensor, first: int, count: int = 1) -> tuple[Tensor, ...]:
+            rows = None if bias is None else bias[first * width : (first + count) * width]
+            heads = F.linear(x, weight, rows).unflatten(-1, (count, self.num_heads, self.head_dim))
+            return tuple(x.permute(order) for x in heads.unbind(-3))
+
+        if weight is None:
+            weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+            return tuple(project(x, w, i)[0] for i, (x, w) in enumerate(zip((query, key, value), weights)))
+        if query is key and key is value:
+            return project(query, weight, 0, 3)
+        q = project(query, weight[:width], 0)
+        if key is value:
+            return q + project(key, weight[width:], 1, 2)
+        return q + project(key, weight[width : 2 * width], 1) + project(value, weight[2 * width :], 2)
+
+    def _order(self, rank: int, back: bool = False) -> tuple[int, ...]:
+        """How [..., seqlen, ..., heads, head_dim] becomes [..., heads, seqlen, head_dim], or the way back."""
+        if rank == (3 if back else 2):
+            return (1, 0, 2)
+        if self.batch_first:
+            return (0, 2, 1, 3)
+        return (2, 0, 1, 3) if back else (1, 2, 0, 3)
+
+    def _mask(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None, attn_mask: Tensor | None) -> Tensor | None:
+        """Both masks as one, in which True means that a key is seen."""
+        batch, seqlen_q, seqlen_k = q.shape[:-3], q.shape[-2], k.shape[-2]
+        masks = []
+        if key_padding_mask is not None:
+            _require_mask(key_padding_mask, "key_padding_mask", (*batch, seqlen_k))
+            masks.append(key_padding_mask.view(*batch, 1, 1, seqlen_k))
+        if attn_mask is not None:
+            heads = (*batch, self.num_heads)
+            joined = (heads[0] * heads[-1] if batch else self.num_heads, seqlen_q, seqlen_k)
+            _require_mask(attn_mask, "attn_mask", (seqlen_q, seqlen_k), joined)
+            masks.append(attn_mask if attn_mask.dim() == 2 else attn_mask.unflatten(0, heads))
+        if len(masks) == 2 and not all(mask.dtype is torch.bool for mask in masks):
+            masks = [_additive(mask, q.dtype) for mask in masks]
+            return masks[0] + masks[1]
+        if len(masks) == 2:
+            return ~(masks[0] | masks[1])
+        return next((~mask if mask.dtype is torch.bool else mask for mask in masks), None)
+
+    def _with_appended(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """Keys or values [..., heads, seqlen, head_dim] with the trained one and that of zeros behind them."""
+        rows = (*x.shape[:-2], 1, x.shape[-1])
+        parts = [x]
+        if bias is not None:
+            parts.append(bias.view(self.num_heads, 1, self.head_dim).to(x.dtype).expand(rows))
+        if self.add_zero_attn:
+            parts.append(x.new_zeros(rows))
+        return torch.cat(parts, -2)
+
+
+def _require_mask(mask: Tensor, name: str, *shapes: tuple[int, ...]) -> None:
+    if not is_compiling():
+        require_plain(mask, name, floating=False)
+    if mask.dtype is not torch.bool and not mask.is_floating_point():
+        raise ValueError(f"{name}: wanted bool or floating, got {mask.dtype}")
+    if mask.shape not in shapes:
+        raise ValueError(f"{name}: wanted {' or '.join(str(list(shape)) for shape in shapes)}, got {list(mask.shape)}")
+
+
+def _additive(hidden: Tensor, dtype: torch.dtype) -> Tensor:
+    if hidden.dtype is not torch.bool:
+        return hidden
+    return torch.zeros_like(hidden, dtype=dtype).masked_fill_(hidden, -torch.inf)
+
+
+def _later_keys(q: Tensor, k: Tensor) -> Tensor:
+    return torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device="cpu").triu_(1)

@@ -1,0 +1,144 @@
+"""PyTorch's own calls of scaled_dot_product_attention, led here."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from types import TracebackType
+from typing import Any, Callable, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.compiler import is_compiling
+from torch.overrides import handle_torch_function, has_torch_function
+
+from ._functional import is_causal_bias, scaled_dot_product_attention
+from ._tensors import is_plain
+
+_default = cast(Any, Tensor.__torch_function__).__func__
+_disabled = torch._C._disabled_torch_function_impl
+_is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)
+
+_lock = threading.Lock()
+_patches = 0
+_installed: Any = None  # what stands in torch.nn.functional while there are patches
+_previous: Any = None  # what stood there before
+_fast_path = True  # what torch.backends.mha said before
+
+
+class Patch:
+    """A patch in force, until :meth:`undo` or the end of its ``with`` block."""
+
+    def __init__(self) -> None:
+        self._in_force = True
+
+    def undo(self) -> None:
+        """Ends this patch; once is enough. PyTorch is as before when all patches have ended, in whatever order."""
+        with _lock:
+            if self._in_force:
+                self._in_force = False
+                _remove()
+
+    def __enter__(self) -> Patch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.undo()
+
+    def __repr__(self) -> str:
+        return f"<saccade.torch.Patch, {'in force' if self._in_force else 'undone'}>"
+
+
+def patch() -> Patch:
+    """Makes ``torch.nn.functional.scaled_dot_product_attention`` :func:`saccade.torch.scaled_dot_product_attention` for
+    tensors on the CPU, and with it what calls it: ``nn.TransformerEncoderLayer``, ``nn.MultiheadAttention`` without
+    weights, the models of other libraries. Takes effect at once, for all threads::
+
+        saccade.torch.patch()                # for good
+        with saccade.torch.patch(): ...      # for the block
+        handle = saccade.torch.patch(); ...; handle.undo()
+
+    It may be called again while in force, by any thread: PyTorch stays patched until every handle is undone, whichever
+    comes first.
+
+    Tensors on other devices, and those that hold no numbers yet or stand for others (meta, fake, nested, those of
+    torch.func, of torch.jit.trace and torch.export, classes with a ``__torch_function__`` of their own) go where they
+    went before. Nothing else does: what saccade cannot serve is a ValueError. So that ``nn.TransformerEncoderLayer``
+    and ``nn.MultiheadAttention`` come here in evaluation too, their fused inference is off meanwhile
+    (``torch.backends.mha.set_fastpath_enabled``).
+
+    Names imported before (``from torch.nn.functional import scaled_dot_product_attention``) and calls from C++ are not
+    reached.
+    """
+    with _lock:
+        _install()
+    return Patch()
+
+
+def _install() -> None:
+    global _patches, _installed, _previous, _fast_path
+    _patches += 1
+    if _patches == 1:
+        _fast_path = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)
+        _previous = F.scaled_dot_product_attention
+        _installed = F.scaled_dot_product_attention = _in_place_of(_previous)
+
+
+def _remove() -> None:
+    global _patches, _installed, _previous
+    _patches -= 1
+    if _patches == 0:
+        torch.backends.mha.set_fastpath_enabled(_fast_path)
+        if F.scaled_dot_product_attention is _installed:  # not so where somebody has wrapped it since
+            F.scaled_dot_product_attention = _previous
+        _installed = _previous = None
+
+
+def _in_place_of(previous: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    @functools.wraps(previous)
+    def patched(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Tensor:
+        plain_mask = attn_mask is not None and not is_causal_bias(attn_mask)
+        tensors = (query, key, value, attn_mask) if plain_mask else (query, key, value)
+        options: dict[str, Any] = {
+            "dropout_p": dropout_p,
+            "is_causal": is_causal,
+            "scale": scale,
+            "enable_gqa": enable_gqa,
+        }
+        here = _installed is patched
+        if here and has_torch_function(tensors):
+            here = not any(map(_overrides, tensors))
+            if here:  # a mode, or a class that changes nothing
+                return handle_torch_function(patched, tensors, query, key, value, attn_mask, **options)
+        function = scaled_dot_product_attention if here and _are_numbers(tensors) else previous
+        return function(query, key, value, attn_mask, **options)
+
+    return patched
+
+
+def _are_numbers(tensors: tuple[Any, ...]) -> bool:
+    """Whether there is something to compute, here and now, or when a compiled function will be called."""
+    if is_compiling():
+        return not _is_exporting() and all(tensor.is_cpu and not tensor.is_nested for tensor in tensors)
+    if torch._C._get_tracing_state() is not None:
+        return False
+    return all(map(is_plain, tensors))
+
+
+def _overrides(tensor: Any) -> bool:
+    """Whether an argument's class says itself what functions do with it."""
+    function = getattr(type(tensor), "__torch_function__", _disabled)
+    return function is not _disabled and getattr(function, "__func__", None) is not _default

@@ -1,0 +1,69 @@
+"""Which tensors can be computed with, and how the compiled module gets to see them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_OF_PYTORCH = frozenset((Tensor, torch.nn.Parameter))
+_FLOATING = frozenset((torch.float64, torch.float32, torch.bfloat16, torch.float16))
+_no_transforms = torch._C._functorch.peek_interpreter_stack
+
+
+def is_plain(tensor: Any) -> bool:
+    """Whether a tensor is numbers in this machine's memory: on the CPU, dense, and no stand-in for something else."""
+    return (
+        (type(tensor) in _OF_PYTORCH or _is_harmless_subclass(tensor))
+        and tensor.is_cpu
+        and tensor.layout is torch.strided
+        and not tensor.is_nested
+        and _no_transforms() is None
+    )
+
+
+def require_plain(tensor: Any, name: str, floating: bool = True) -> None:
+    """Refuses what :func:`is_plain` does not take and, unless told otherwise, what is not floating."""
+    if is_plain(tensor) and (tensor.dtype in _FLOATING or not floating):
+        return
+    if not isinstance(tensor, Tensor):
+        raise ValueError(f"{name}: wanted a tensor, got {'None' if tensor is None else type(tensor).__name__}")
+    if tensor.is_nested or tensor.layout is not torch.strided:
+        kind = "nested" if tensor.is_nested else f"of layout {tensor.layout}"
+        raise ValueError(f"{name}: wanted a dense tensor, got one that is {kind}")
+    if not tensor.is_cpu:
+        raise ValueError(
+            f"{name}: wanted a tensor on the CPU, got one on {tensor.device}; saccade runs on the CPU only"
+        )
+    if is_plain(tensor):
+        raise ValueError(f"{name}: wanted float64, float32, bfloat16 or float16, got {_dtype(tensor)}")
+    if _no_transforms() is not None:
+        raise ValueError(f"{name}: torch.func transforms (vmap, grad, jvp ...) are not supported")
+    raise ValueError(f"{name}: wanted a plain tensor, got a {type(tensor).__name__}")
+
+
+def readable(tensor: Tensor) -> Tensor:
+    """The tensor with its sign in its memory, where it is read: x.imag of a conjugate has it apart."""
+    return tensor.resolve_neg() if tensor.is_neg() else tensor
+
+
+def empty_rows_like(tensor: Tensor) -> Tensor:
+    """A new tensor with the order of dimensions in memory of another, but rows without gaps."""
+    return torch.empty_like(tensor) if tensor.stride(-1) == 1 else tensor.new_empty(tensor.shape)
+
+
+def precision(tensor: Tensor) -> torch.dtype:
+    """The type of softmax, lse and weights."""
+    return torch.float64 if tensor.dtype is torch.float64 else torch.float32
+
+
+def _is_harmless_subclass(tensor: Any) -> bool:
+    """Whether a subclass leaves alone what PyTorch's operators do: not so a FakeTensor or a DTensor."""
+    if not isinstance(tensor, Tensor):
+        return False
+    return type(tensor).__torch_dispatch__ is Tensor.__torch_dispatch__
+
+
+def _dtype(tensor: Tensor) -> str:
+    return str(tensor.dtype).rpartition(".")[2]
