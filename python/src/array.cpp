@@ -95,7 +95,8 @@ const ExchangeApi* exchange_api_of(nb::handle object) {
 bool wants_gradient(nb::handle tensor) {
   if (!has(tensor, "requires_grad") || tensor.attr("requires_grad").ptr() != Py_True) return false;
   const nb::object torch = nb::steal(PyImport_GetModule(nb::str("torch").ptr()));
-  return torch.is_valid() && torch.attr("is_grad_enabled")().ptr() == Py_True;
+  return torch.is_valid() && PyObject_IsInstance(tensor.ptr(), nb::object(torch.attr("Tensor")).ptr()) == 1 &&
+         torch.attr("is_grad_enabled")().ptr() == Py_True;
 }
 
 /// The dtype of an array as its library prints it.
