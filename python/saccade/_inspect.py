@@ -93,5 +93,5 @@ def inspect(
 def _numbers(values: Any, name: str) -> list[Any]:
     try:
         return list(values)
-    except TypeError:
+    except (OverflowError, TypeError, ValueError):
         raise ValueError(f"{name}: wanted a list of integers, got {type(values).__name__}") from None

@@ -26,11 +26,14 @@ bool is_integer(nb::handle object) {
 /// Two integers, or one that is meant twice.
 std::array<std::int64_t, 2> pair(nb::handle object, std::string_view name) {
   if (is_integer(object)) return {integer(object, name), integer(object, name)};
-  if (!PySequence_Check(object.ptr()) || PySequence_Size(object.ptr()) != 2) {
+  const bool are_two = PySequence_Check(object.ptr()) && PySequence_Size(object.ptr()) == 2;
+  const nb::object first = nb::steal(are_two ? PySequence_GetItem(object.ptr(), 0) : nullptr),
+                   second = nb::steal(first.is_valid() ? PySequence_GetItem(object.ptr(), 1) : nullptr);
+  if (!second.is_valid()) {
     PyErr_Clear();
     refuse(name, "wanted two integers, got " + shown(object));
   }
-  return {integer(object[0], name), integer(object[1], name)};
+  return {integer(first, name), integer(second, name)};
 }
 
 ScoreStage stage_named(nb::handle object) {

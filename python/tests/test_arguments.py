@@ -99,6 +99,7 @@ def read_only(shape):
         ({"num_threads": BEYOND_TEXT}, "num_threads: wanted an integer of 64 bits"),
         ({"window": (0, BEYOND_TEXT)}, "window: wanted an integer of 64 bits"),
         ({"window": [BEYOND_TEXT]}, "window: wanted two integers, got a list"),
+        ({"window": memoryview(np.zeros((2, 2)))}, "window: wanted two integers, got <memory"),
         ({"layout": "\ud800"}, r"layout: wanted 'bhld' or 'blhd', got '\\ud800'"),
         ({"causal": "\ud800"}, "causal: wanted"),
         ({"dropout_p": np.array([0.1, 0.2])}, "dropout_p: wanted a number"),
