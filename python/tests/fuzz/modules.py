@@ -34,17 +34,17 @@ def module(values: Values) -> Case:
         return
     config = {"d_in": d_in, "width": d_out * heads if made is nn.MultiHeadAttentionWrapper else d_out}
     is_plain = call.fits and values.chance(0.6)
-    output = None
+    output = None  # of the last call, if backward() may follow
     for _ in range(values.random.randint(1, 8)):
         step = values.pick(_forward, _forward, _steps, _backward, _state, _modes, _parameters)
         call = step(values, layer, config, output)
         call = call if is_plain else spoiled(values, call._replace(fits=False, check=sound))
         result = yield call
-        if step in (_forward, _steps) and not isinstance(result, Exception):
+        if step in (_forward, _steps, _backward):
+            output = None
+        if step in (_forward, _steps) and layer.training and not isinstance(result, Exception):
             result = result["output"] if isinstance(result, dict) else result
             output = result[0] if isinstance(result, tuple) else result
-        elif step in (_forward, _steps, _backward):
-            output = None
 
 
 def _inputs(values: Values, config: dict[str, int]) -> dict[str, Any]:
@@ -79,9 +79,9 @@ def _steps(values: Values, layer: nn.Module, config: dict[str, int], output: Any
 
 def _backward(values: Values, layer: nn.Module, config: dict[str, int], output: Any) -> Call:
     dout = np.ones((3, 4), np.float32) if output is None else values.normal(*output.shape)
+    arguments = {"dout": values.laid_out(dout)}
     fits = output is not None and layer.training
-    may_raise = () if fits else (RuntimeError,)
-    return Call("Module.backward", layer.backward, {"dout": values.laid_out(dout)}, fits=fits, may_raise=may_raise)
+    return Call("Module.backward", layer.backward, arguments, fits=fits, may_raise=(RuntimeError,))
 
 
 def _state(values: Values, layer: nn.Module, config: dict[str, int], output: Any) -> Call:
