@@ -57,11 +57,10 @@ class Steps(Dataset):
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-@pytest.mark.parametrize("context", ["fork", "forkserver"])
-def test_workers_of_a_data_loader(context):
-    """Also after a fork of a process in which both have used their threads."""
+def test_workers_of_a_data_loader():
+    """Forked from a process in which both have used their threads."""
     wanted = [step(seed) for seed in range(6)]
-    loader = DataLoader(Steps(), batch_size=None, num_workers=2, multiprocessing_context=context, timeout=60)
+    loader = DataLoader(Steps(), batch_size=None, num_workers=2, multiprocessing_context="fork", timeout=60)
     for got, expected in zip(loader, wanted):
         torch.testing.assert_close(got, expected)  # PyTorch's matrix products depend on its number of threads
 
@@ -113,7 +112,9 @@ def threads_after(number):
 before = threads_after(1)
 print(before - threads_after(1), threads_after(2) - before, threads_after(4) - before)
 """
-    assert run(program) == ["0", "1", "3"]
+    again, of_two, of_four = map(int, run(program))
+    runtimes = of_two  # wheels of PyTorch may bring an OpenMP of their own
+    assert again == 0 and runtimes in (1, 2) and of_four == 3 * runtimes
 
 
 def test_other_threads_run_while_it_computes():

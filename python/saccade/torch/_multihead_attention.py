@@ -144,7 +144,8 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
             return masks[0] + masks[1]
         if len(masks) == 2:
             return ~(masks[0] | masks[1])
-        return next((~mask if mask.dtype is torch.bool else mask for mask in masks), None)
+        mask = masks[0] if masks else None
+        return ~mask if mask is not None and mask.dtype is torch.bool else mask
 
     def _with_appended(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """Keys or values [..., heads, seqlen, head_dim] with the trained one and that of zeros behind them."""

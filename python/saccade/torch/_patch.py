@@ -18,7 +18,7 @@ from ._tensors import is_plain
 
 _default = cast(Any, Tensor.__torch_function__).__func__
 _disabled = torch._C._disabled_torch_function_impl
-_is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)
+_is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # PyTorch before 2.7 does not say
 
 _lock = threading.Lock()
 _patches = 0
