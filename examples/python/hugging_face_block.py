@@ -19,11 +19,10 @@ import statistics
 import sys
 import time
 
-import torch
-from torch import Tensor, nn
-
 import saccade
+import torch
 from saccade.torch import scaled_dot_product_attention
+from torch import Tensor, nn
 
 HIDDEN, HEADS, KV_HEADS, HEAD_DIM = 2048, 32, 8, 64
 

@@ -13,7 +13,6 @@ import sys
 import time
 
 import numpy as np
-
 import saccade
 
 HEADS, HEAD_DIM, TOPIC_TOKENS, TOPICS = 2, 64, 4_000, 12
@@ -39,10 +38,10 @@ def main() -> None:
     )
     print(f"{count:,} tokens, {HEADS} heads: {time.perf_counter() - begin:.1f} s")
     for head in range(HEADS):
-        strongest = np.argsort(-found.received[head])[:3]
+        strongest = ", ".join(map(str, np.argsort(-found.received[head])[:3]))
         print(
-            f"head {head}: a row spreads over exp(entropy) = {np.exp(found.entropy[head].mean()):,.0f} keys, looks "
-            f"{found.mean_distance[head]:,.0f} positions back; most is received by keys {', '.join(map(str, strongest))}"
+            f"head {head}: a row spreads over exp(entropy) = {np.exp(found.entropy[head].mean()):,.0f} keys and looks "
+            f"{found.mean_distance[head]:,.0f} positions back; most is received by keys {strongest}"
         )
     picture = saccade.heatmap(
         found.pooled,
