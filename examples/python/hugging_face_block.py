@@ -2,9 +2,9 @@
 
     python examples/python/hugging_face_block.py [TOKENS]
 
-Models of that library call one function for attention, which gets query, key and value [batch, heads, tokens, head_dim]
-and returns [batch, tokens, heads, head_dim] and, perhaps, weights. Theirs has to fall back to a slow one as soon as weights
-are wanted; this one returns them, and is as fast. In a program that has transformers, this is all:
+Models of that library call one function for attention, which gets query, key and value [batch, heads, tokens,
+head_dim] and returns [batch, tokens, heads, head_dim] and, perhaps, weights. Theirs has to fall back to a slow one as
+soon as weights are wanted; this one returns them, and is as fast. In a program that has transformers, this is all:
 
     from transformers import AttentionInterface
     AttentionInterface.register("saccade", saccade_attention)
