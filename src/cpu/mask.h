@@ -61,16 +61,6 @@ inline void read_mask_row(const MaskParams& mask, std::int64_t batch, std::int64
   for (int j = end; j < c.end; ++j) out[j] = -kInfinity;
 }
 
-/// Asks for columns of a mask's row that will soon be read: waiting for them was 9% of a forward pass with a float
-/// mask (2048 x 2048, head_dim 64; Zen 4).
-inline void prefetch_mask_row(const MaskParams& mask, std::int64_t batch, std::int64_t head, std::int64_t row,
-                              Columns c) {
-  if (mask.column_stride != 1 || mask.row_stride == 0) return;
-  const std::int64_t bytes = mask.type == MaskType::boolean ? 1 : mask.type == MaskType::f32 ? 4 : 8;
-  const char* data = static_cast<const char*>(mask.data) + (mask.row(batch, head, row) + c.first_key) * bytes;
-  for (std::int64_t at = c.begin * bytes; at < c.end * bytes; at += 64) __builtin_prefetch(data + at);
-}
-
 /// Whether any of the columns of a mask's row lets its key through.
 inline bool lets_through(const Scalar* mask, Columns c) {
   const Vec hidden = broadcast(-kInfinity);

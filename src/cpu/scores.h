@@ -174,8 +174,6 @@ class ScoreFinisher {
     for (std::int64_t i = 0; i < rows; ++i) {
       read_mask_row(p_.mask, batch_, head_, row + i, columns, keys_, mask + i * kBlockK);
       any = any || lets_through(mask + i * kBlockK, columns);
-      if (row + rows + i < p_.seqlen_q)
-        prefetch_mask_row(p_.mask, batch_, head_, row + rows + i, columns);  // the next tile
     }
     return any;
   }
