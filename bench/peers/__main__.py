@@ -1,0 +1,176 @@
+"""Compares saccade with other libraries; ``script/bench --peers`` calls it. See :mod:`peers`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import sys
+from typing import Any, Mapping
+
+from . import machine, report
+from .problem import Problem, read_problems
+from .process import FOLDER, Failed, PeerProcess
+from .timing import QUICK, USUAL, Line, compare, measured_limits, memory
+
+ORDER = ("saccade", "torch", "onnxruntime", "openvino", "jax", "numpy")  # of the columns; others follow
+
+
+def note(text: str) -> None:
+    """A line for whoever watches."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="script/bench --peers", description=__doc__)
+    parser.add_argument("--threads", default="", metavar="N,...", help="numbers of threads; without, 1 and all cores")
+    parser.add_argument("--shapes", action="append", type=pathlib.Path, metavar="FILE", help="the problems, one a line")
+    parser.add_argument("--only", default="", metavar="PEER,...", help="these libraries only, by their files' names")
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions")
+    parser.add_argument("--command", metavar="PATH", help="the saccade command, for the machine's limits")
+    parser.add_argument("--out", type=pathlib.Path, required=True, metavar="FOLDER", help="results.json and logs go there")
+    parser.add_argument("--report", type=pathlib.Path, required=True, metavar="FILE", help="the page to write")
+    parser.add_argument("--pictures", type=pathlib.Path, required=True, metavar="FOLDER", help="for its pictures")
+    parser.add_argument("--from", dest="results", type=pathlib.Path, metavar="FILE", help="write the page of this results.json")
+    return parser.parse_args()
+
+
+def available_peers(only: str) -> list[str]:
+    """The names of the files, in the order of the columns."""
+    names = sorted(path.name[: -len("_peer.py")] for path in FOLDER.glob("*_peer.py"))
+    names.sort(key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
+    wanted = only.split(",") if only else names
+    unknown = [name for name in wanted if name not in names]
+    if unknown:
+        raise ValueError(f"--only: {unknown[0]} is none of {', '.join(names)}")
+    return [name for name in names if name in wanted or name == "saccade"]
+
+
+def thread_counts(text: str) -> list[int]:
+    processors = machine.processors()
+    if not text:
+        return sorted({1, machine.core_count(processors)})
+    counts = [int(part) if part.isdigit() else 0 for part in text.split(",")]
+    if not all(1 <= count <= len(processors) for count in counts):
+        raise ValueError(f"--threads: numbers from 1 to {len(processors)} are wanted, got {text}")
+    return sorted(set(counts))
+
+
+class Session:
+    """One run: its peers, and the results so far, kept in a file as they come."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.arguments = arguments
+        self.names = available_peers(arguments.only)
+        self.threads = thread_counts(arguments.threads)
+        files = arguments.shapes or [FOLDER / "shapes.txt"]
+        self.problems = [problem for path in files for problem in read_problems(path, note)]
+        self.run = report.Run(machine.description(), report.today(), arguments.quick)
+
+    def measure(self) -> report.Run:
+        """Everything, fewest threads first."""
+        neighbours = machine.Neighbours()
+        done, total = 0, sum(len(self.problems_of(threads)) for threads in self.threads)
+        for threads in self.threads:
+            peers = self.start_peers(threads)
+            for problem in self.problems_of(threads):
+                done += 1
+                line = self.line_of(problem, threads, peers)
+                self.run.lines.append(line)
+                self.save()
+                note(f"[{done}/{total}] {_progress(line, self.run.titles)}")
+            for peer in peers.values():
+                peer.stop()
+        self.run.others = neighbours.processors()
+        # In the order of the shape file, with the numbers of threads together.
+        order = {problem: i for i, problem in enumerate(self.problems)}
+        self.run.lines.sort(key=lambda line: (order[line.problem], line.threads))
+        self.save()
+        return self.run
+
+    def problems_of(self, threads: int) -> list[Problem]:
+        """The loop is for one thread; curves and memory take the most."""
+        fewest, most = self.threads[0], self.threads[-1]
+        return [
+            problem
+            for problem in self.problems
+            if threads == (fewest if problem.kind == "loop" else most if problem.curve or problem.memory else threads)
+        ]
+
+    def start_peers(self, threads: int) -> Mapping[str, PeerProcess]:
+        """The peers that can be started here; others are named and left out."""
+        processors = machine.processors()[:threads]
+        peers = {}
+        for name in self.names:
+            peer = PeerProcess(name, threads, processors, self.arguments.out / f"{name}.log")
+            try:
+                about = peer.ask("about")
+            except Failed as error:
+                note(f"{name} is left out: {error}")
+                continue
+            peers[name] = peer
+            self.run.titles.setdefault(name, about["title"])
+            self.run.versions.update(about["versions"])
+        if "saccade" not in peers:
+            raise ValueError("saccade itself does not start")
+        return peers
+
+    def line_of(self, problem: Problem, threads: int, peers: Mapping[str, PeerProcess]) -> Line:
+        if problem.memory:
+            return Line(problem, threads, memory(problem, peers))
+        before = self.limits(threads)
+        cells = compare(problem, peers, QUICK if self.arguments.quick else USUAL)
+        after = self.limits(threads)
+        # Whoever else computes can only make them look smaller.
+        return Line(problem, threads, cells, before and {name: max(before[name], after[name]) for name in before})
+
+    def limits(self, threads: int) -> dict[str, float] | None:
+        return measured_limits(self.arguments.command, threads, machine.processors()[:threads])
+
+    def save(self) -> None:
+        (self.arguments.out / "results.json").write_text(json.dumps(self.run.to_json(), indent=1) + "\n")
+
+
+def _progress(line: Line, titles: Mapping[str, Any]) -> str:
+    rival, ratio = line.best_rival(), line.ratio()
+    text = f"{line.threads} thread{'s' * (line.threads != 1)}, {line.problem.title()}: "
+    text += f"saccade {report.amount_text(line, 'saccade') or 'does not take part'}"
+    reasons = line.cells["saccade"].reasons if line.amount("saccade") is None else {}
+    text += "".join(f" ({reason})" for reason in reasons.values())
+    if rival:
+        text += f", best of the others {titles[rival]} {report.amount_text(line, rival)}"
+    return text + (f", {ratio:.2f} times as much" if ratio else "")
+
+
+def pictures_of(run: report.Run, folder: pathlib.Path) -> list[str]:
+    try:
+        from . import plots
+    except ImportError as error:
+        note(f"no pictures: {error}")
+        return []
+    return plots.draw(run, folder)
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    try:
+        if arguments.results:
+            run = report.Run.from_json(json.loads(arguments.results.read_text()))
+        else:
+            run = Session(arguments).measure()
+    except (OSError, ValueError) as error:
+        sys.exit(f"script/bench: {error}")
+    made = pictures_of(run, arguments.pictures)
+    folder = pathlib.PurePath(os.path.relpath(arguments.pictures, arguments.report.parent)).as_posix()
+    arguments.report.write_text(report.markdown(run, folder, made))
+    for section in report.SECTIONS:
+        lines = [line for line in report.table_lines(run) if report.section_of(line.problem) == section]
+        if lines:
+            print(f"\n{section}\n\n" + "\n".join(report.table(run, lines)))
+    print(f"\n{report.summary(run)}\n{arguments.report}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+"""ONNX Runtime: the standard's Attention, MultiHeadAttention and GroupQueryAttention of com.microsoft, memory bound before."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Callable, Mapping, Sequence
+
+import numpy as np
+import onnxruntime
+from onnx import helper
+
+from .inputs import LOOP_SHAPE, LOOP_WIDTH, Inputs, LoopInputs, ModuleInputs
+from .peer import Call, Unsupported, Way, rows_of_group
+from .problem import Problem
+
+TITLE = "ONNX Runtime"
+DISTRIBUTIONS = ("onnxruntime",)
+
+_OPSETS = (("", 24), ("com.microsoft", 1))
+_IR_VERSION = 11
+_threads = 1
+
+
+def start(threads: int) -> None:
+    global _threads
+    _threads = threads
+
+
+def ways(problem: Problem) -> list[Way]:
+    if problem.needs_gradients:
+        raise Unsupported("no gradients")
+    if problem.dtype == "bf16":
+        raise Unsupported("no kernels of bf16 on the CPU")
+    if problem.kind == "loop":
+        return [
+            Way("MatMul, MatMul, Softmax, MatMul", _loop_of_products),
+            Way("MatMul, MultiHeadAttention", functools.partial(_loop_with, "com.microsoft", "MultiHeadAttention")),
+        ]
+    if problem.module:
+        return [Way("MatMul, MultiHeadAttention, MatMul", _module)]
+    found = [Way("Attention", _attention), Way("GroupQueryAttention", _group_query)]
+    if problem.num_kv_heads == problem.num_heads:
+        return found + [Way("MultiHeadAttention", _multi_head)]
+    return found + [Way("Attention, a group's heads as rows", functools.partial(_attention, grouped=True))]
+
+
+def _element_type(dtype: np.dtype) -> int:
+    return helper.np_dtype_to_tensor_dtype(dtype)
+
+
+def _call(
+    nodes: Sequence[Any],
+    feeds: Mapping[str, np.ndarray],
+    outputs: Mapping[str, np.ndarray],
+    results: Callable[[], dict[str, np.ndarray]],
+    constants: Mapping[str, np.ndarray] | None = None,
+) -> Call:
+    """A session that reads ``feeds`` where they are and writes to ``outputs``."""
+
+    def infos(arrays: Mapping[str, np.ndarray]) -> list[Any]:
+        return [helper.make_tensor_value_info(n, _element_type(a.dtype), a.shape) for n, a in arrays.items()]
+
+    initializers = [
+        helper.make_tensor(name, _element_type(a.dtype), a.shape, a.tobytes(), raw=True)
+        for name, a in (constants or {}).items()
+    ]
+    graph = helper.make_graph(nodes, "problem", infos(feeds), infos(outputs), initializers)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid(*o) for o in _OPSETS], ir_version=_IR_VERSION)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = _threads, 1
+    try:
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise Unsupported(str(error).splitlines()[0]) from None
+    binding = session.io_binding()
+    for name, array in feeds.items():
+        binding.bind_input(name, "cpu", 0, _element_type(array.dtype), array.shape, array.ctypes.data)
+    for name, array in outputs.items():
+        binding.bind_output(name, "cpu", 0, _element_type(array.dtype), array.shape, array.ctypes.data)
+    kept = (feeds, outputs)  # the binding holds addresses only
+
+    def run(kept: Any = kept) -> None:
+        session.run_with_iobinding(binding)
+
+    return Call(run, lambda _: results())
+
+
+def _tokens(array: np.ndarray) -> np.ndarray:
+    """[batch, heads, seqlen, dim] as [batch, seqlen, heads * dim]."""
+    return np.ascontiguousarray(array.swapaxes(1, 2)).reshape(array.shape[0], array.shape[2], -1)
+
+
+def _heads(array: np.ndarray, heads: int) -> np.ndarray:
+    return array.reshape(*array.shape[:2], heads, -1).swapaxes(1, 2)
+
+
+def _float_mask(mask: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """A mask as numbers to be added, of rank 4."""
+    numbers = np.where(mask, dtype.type(0), dtype.type(-np.inf)) if mask.dtype == bool else mask.astype(dtype)
+    return numbers.reshape((1,) * (4 - mask.ndim) + mask.shape)
+
+
+def _attention(inputs: Inputs, grouped: bool = False) -> Call:
+    p = inputs.problem
+    q = rows_of_group(inputs) if grouped else inputs.q
+    feeds = {"q": q, "k": inputs.k, "v": inputs.v}
+    names, attributes = ["q", "k", "v"], {"softcap": p.softcap} if p.softcap else {}
+    is_rule_causal = p.causal and (p.causal == "top_left" or p.seqlen_q == p.seqlen_k)
+    if p.lengths and not (p.causal or p.mask or p.has_window):
+        feeds["lengths"] = inputs.lengths.astype(np.int64)
+        names += ["", "", "", "lengths"]
+    elif p.mask or p.has_window or p.documents or p.lengths or p.causal and p.seqlen_q > 1 and not is_rule_causal:
+        feeds["mask"] = inputs.whole_mask()
+        names.append("mask")
+    elif p.causal and p.seqlen_q > 1:
+        attributes["is_causal"] = 1
+    o = np.empty_like(q)
+    node = helper.make_node("Attention", names, ["o"], **attributes)
+    return _call([node], feeds, {"o": o}, lambda: {"o": o.reshape(inputs.q.shape)})
+
+
+def _multi_head(inputs: Inputs) -> Call:
+    p = inputs.problem
+    if p.softcap:
+        raise Unsupported("no softcap")
+    feeds = {"q": _tokens(inputs.q), "k": _tokens(inputs.k), "v": _tokens(inputs.v)}
+    names, attributes = ["q", "k", "v"], {"num_heads": p.num_heads}
+    if p.lengths and not (p.causal or p.mask or p.has_window):
+        feeds["lengths"] = inputs.lengths
+        names += ["", "lengths"]
+    elif p.mask or p.has_window or p.documents or p.lengths or p.causal and p.seqlen_q != p.seqlen_k:
+        feeds["bias"] = _float_mask(inputs.whole_mask(), inputs.q.dtype)
+        names += ["", "", "bias"]
+    elif p.causal:
+        attributes["unidirectional"] = 1
+    o = np.empty_like(feeds["q"])
+    node = helper.make_node("MultiHeadAttention", names, ["o"], domain="com.microsoft", **attributes)
+    return _call([node], feeds, {"o": o}, lambda: {"o": _heads(o, p.num_heads)})
+
+
+def _group_query(inputs: Inputs) -> Call:
+    """Causal, with the last tokens new: of a cache that the caller shares, or of a prompt."""
+    p = inputs.problem
+    is_decode = p.causal == "bottom_right" and p.seqlen_q < p.seqlen_k
+    if not p.causal or p.causal == "top_left" and p.seqlen_q != p.seqlen_k or p.documents or p.lengths:
+        raise Unsupported("GroupQueryAttention is causal, of whole sequences")
+    attributes: dict[str, Any] = {"num_heads": p.num_heads, "kv_num_heads": p.num_kv_heads}
+    if p.has_window:
+        attributes["local_window_size"] = p.window[0] + 1
+    if p.softcap:
+        attributes["softcap"] = p.softcap
+    new = slice(p.seqlen_k - p.seqlen_q, p.seqlen_k)
+    feeds = {"q": _tokens(inputs.q), "new_k": _tokens(inputs.k[:, :, new]), "new_v": _tokens(inputs.v[:, :, new])}
+    names = ["q", "new_k", "new_v", "", "", "last", "total"]
+    if is_decode:
+        feeds.update(past_k=inputs.k, past_v=inputs.v)
+        names[3:5] = ["past_k", "past_v"]
+    feeds["last"] = np.full(p.batch, p.seqlen_k - 1, np.int32)
+    feeds["total"] = np.array([p.seqlen_k], np.int32)
+    if p.mask:
+        feeds["bias"] = _float_mask(inputs.mask, inputs.q.dtype)
+        names += ["", "", "", "bias"]
+    o = np.empty_like(feeds["q"])
+    present_k, present_v = (inputs.k, inputs.v) if is_decode else (np.empty_like(inputs.k), np.empty_like(inputs.v))
+    outputs = {"o": o, "present_k": present_k, "present_v": present_v}
+    node = helper.make_node("GroupQueryAttention", names, list(outputs), domain="com.microsoft", **attributes)
+    return _call([node], feeds, outputs, lambda: {"o": _heads(o, p.num_heads)})
+
+
+def _module(inputs: ModuleInputs) -> Call:
+    p = inputs.problem
+    constants = {"in_weight": inputs.in_weight.T, "in_bias": inputs.in_bias}
+    constants.update(out_weight=inputs.out_weight.T, out_bias=inputs.out_bias)
+    nodes = [
+        helper.make_node("MatMul", ["x", "in_weight"], ["products"]),
+        helper.make_node("Add", ["products", "in_bias"], ["qkv"]),
+        helper.make_node("Split", ["qkv"], ["q", "k", "v"], axis=-1, num_outputs=3),
+        helper.make_node("MultiHeadAttention", ["q", "k", "v"], ["context"], domain="com.microsoft", num_heads=p.num_heads),
+        helper.make_node("MatMul", ["context", "out_weight"], ["projected"]),
+        helper.make_node("Add", ["projected", "out_bias"], ["o"]),
+    ]
+    o = np.empty_like(inputs.x)
+    return _call(nodes, {"x": inputs.x}, {"o": o}, lambda: {"o": o}, constants)
+
+
+def _projections() -> list[Any]:
+    return [helper.make_node("MatMul", ["x", f"W_{name}"], [name]) for name in ("query", "key", "value")]
+
+
+def _loop_call(nodes: Sequence[Any], inputs: LoopInputs, lead: tuple[int, ...]) -> Call:
+    constants = {"W_query": inputs.W_query, "W_key": inputs.W_key, "W_value": inputs.W_value}
+    constants["factor"] = np.array(LOOP_WIDTH**-0.5, np.float32)
+    o = np.empty((*lead, LOOP_SHAPE[0], LOOP_WIDTH), np.float32)
+    x = inputs.x.reshape(*lead, *LOOP_SHAPE)
+    return _call([*_projections(), *nodes], {"x": x}, {"o": o}, lambda: {"o": o.reshape(o.shape[-2:])}, constants)
+
+
+def _loop_with(domain: str, name: str, inputs: LoopInputs) -> Call:
+    node = helper.make_node(name, ["query", "key", "value"], ["o"], domain=domain, num_heads=1)
+    return _loop_call([node], inputs, (1,))
+
+
+def _loop_of_products(inputs: LoopInputs) -> Call:
+    nodes = [
+        helper.make_node("Transpose", ["key"], ["key_t"], perm=[1, 0]),
+        helper.make_node("MatMul", ["query", "key_t"], ["products"]),
+        helper.make_node("Mul", ["products", "factor"], ["scores"]),
+        helper.make_node("Softmax", ["scores"], ["weights"], axis=-1),
+        helper.make_node("MatMul", ["weights", "value"], ["o"]),
+    ]
+    return _loop_call(nodes, inputs, ())

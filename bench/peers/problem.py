@@ -1,0 +1,277 @@
+"""Attention problems as text, one a line, in the words of bench/shapes.txt and a few more."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from typing import Any, Callable, Iterator
+
+import numpy as np
+
+DTYPES = ("f32", "bf16", "f16")
+KINDS = ("forward", "backward", "train", "loop")
+
+# Words of bench/shapes.txt for what no other library has, or has as something else.
+NOT_COMPARED = ("page", "block_mask", "offset", "scale", "layout", "threads", "alibi", "sinks", "lse")
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """What is computed, without its numbers. The words that set a field stand beside it."""
+
+    kind: str = "forward"  # or "backward" (the gradients alone), "train" (forward and backward), "loop" (see shapes.txt)
+    module: bool = False  # "module": the whole of torch.nn.MultiheadAttention
+    batch: int = 1  # b=
+    num_heads: int = 1  # h=
+    num_kv_heads: int = 1  # hkv=, otherwise h
+    seqlen_q: int = 1  # sq= (or s= for both); of all documents together where there are any
+    seqlen_k: int = 1  # sk=, otherwise sq
+    head_dim: int = 64  # d=
+    dtype: str = "f32"  # dtype=
+    causal: str | None = None  # causal=top_left or bottom_right
+    window: tuple[int, int] = (-1, -1)  # window=LEFT,RIGHT, inclusive; -1: open
+    mask: str | None = None  # mask=bool or f32: [seqlen_q, seqlen_k], half of it hidden
+    lengths: bool = False  # "lengths": how many keys of each batch entry count, at random from seqlen_k / 2 on
+    documents: int = 0  # docs=: a packed batch of so many, of random lengths
+    softcap: float = 0.0  # softcap=
+    dropout_p: float = 0.0  # dropout=
+    decode: bool = False  # "decode": few rows, many keys
+    memory: bool = False  # "memory": the most memory that the call takes instead of its time
+    curve: bool = False  # s=A,B,...: a point of a picture instead of a line of a table
+
+    @property
+    def has_window(self) -> bool:
+        return self.window != (-1, -1)
+
+    @property
+    def needs_gradients(self) -> bool:
+        return self.kind in ("backward", "train")
+
+    @property
+    def is_structured(self) -> bool:
+        """Whether which keys are hidden follows from a rule (causal and the like), in part at least."""
+        return bool(self.causal or self.has_window or self.documents or self.lengths)
+
+    @property
+    def width(self) -> int:
+        """Of a module's inputs and outputs."""
+        return self.num_heads * self.head_dim
+
+    def but(self, **changes: Any) -> Problem:
+        """The same problem with other fields."""
+        return dataclasses.replace(self, **changes)
+
+    def flops(self) -> float:
+        """Operations as the field counts them: 2 (head_dim + head_dim_v) for each pair of query and key that causal,
+        window and documents leave (of the square's half where only causal cuts it), 2.5 times that for gradients. A
+        module's projections add 2 width^2 for each token and matrix, twice that for gradients."""
+        pairs = self.num_heads * self._pairs() * 4.0 * self.head_dim
+        linear = 8.0 * self.batch * self.seqlen_q * self.width**2 if self.module else 0.0
+        factors = {"forward": (1, 1), "backward": (2.5, 2), "train": (3.5, 3), "loop": (1, 1)}[self.kind]
+        return factors[0] * pairs + factors[1] * linear
+
+    def document_begins(self) -> np.ndarray:
+        """Where each document begins, and where the last one ends: int32 [documents + 1]."""
+        random = np.random.default_rng(self.documents)
+        begins = random.choice(np.arange(1, self.seqlen_q), self.documents - 1, replace=False)
+        return np.array([0, *np.sort(begins), self.seqlen_q], np.int32)
+
+    def key_counts(self) -> np.ndarray:
+        """How many keys of each batch entry count: int32 [batch]."""
+        if not self.lengths:
+            return np.full(self.batch, self.seqlen_k, np.int32)
+        return np.random.default_rng(self.batch).integers(self.seqlen_k // 2, self.seqlen_k + 1, self.batch, np.int32)
+
+    def _pairs(self) -> float:
+        """Of query and key that some head computes, in the whole batch."""
+        if self.documents:
+            return float(sum(self._pairs_of(length, length) for length in np.diff(self.document_begins())))
+        return float(sum(self._pairs_of(self.seqlen_q, keys) for keys in self.key_counts()))
+
+    def _pairs_of(self, seqlen_q: int, seqlen_k: int) -> float:
+        if not (self.causal or self.has_window):
+            return float(seqlen_q) * seqlen_k
+        if not self.has_window and seqlen_q == seqlen_k:
+            return float(seqlen_q) * seqlen_k / 2
+        first, end = visible_range(self, seqlen_q, seqlen_k)
+        return float(np.maximum(end - first, 0).sum())
+
+    def kv_bytes(self) -> float:
+        """Bytes of k and v, which decoding reads once."""
+        size = 4 if self.dtype == "f32" else 2
+        return 2.0 * self.batch * self.num_kv_heads * self.seqlen_k * self.head_dim * size
+
+    def title(self) -> str:
+        """The problem in words, as the tables print it."""
+        if self.kind == "loop":
+            return "6 x 3 input, three 3 x 4 projections, attention"
+        shared = "" if self.num_kv_heads == self.num_heads else f" ({self.num_kv_heads} of k and v)"
+        sizes: list[tuple[str, object]] = [("batch", self.batch)] if self.batch > 1 else []
+        sizes += [("heads", f"{self.num_heads}{shared}")]
+        if self.seqlen_q == self.seqlen_k:
+            sizes += [("seqlen", self.seqlen_q)]
+        else:
+            sizes += [("queries", self.seqlen_q), ("keys", self.seqlen_k)]
+        sizes += [("width", self.width)] if self.module else [("head_dim", self.head_dim)]
+        return ", ".join([f"{name} {value}" for name, value in sizes] + list(self._options()))
+
+    def _options(self) -> Iterator[str]:
+        if self.dtype != "f32":
+            yield self.dtype
+        if self.causal:
+            yield "causal" if self.seqlen_q == self.seqlen_k or self.decode else f"causal {self.causal}"
+        if self.has_window:
+            yield f"window {self.window}"
+        if self.documents:
+            yield f"{self.documents} documents"
+        if self.lengths:
+            yield "lengths of keys"
+        if self.mask:
+            yield f"{'bool' if self.mask == 'bool' else 'float'} mask"
+        if self.softcap:
+            yield f"softcap {self.softcap:g}"
+        if self.dropout_p:
+            yield f"dropout {self.dropout_p:g}"
+        if self.needs_gradients:
+            yield "backward" if self.kind == "backward" else "forward and backward"
+
+
+def visible_range(problem: Problem, seqlen_q: int, seqlen_k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The first key that each row sees by causal and window, and the one after its last: int64 [seqlen_q] each."""
+    offset = seqlen_k - seqlen_q if problem.causal == "bottom_right" else 0
+    position = np.arange(seqlen_q) + offset
+    left, right = problem.window
+    first, end = np.zeros(seqlen_q, np.int64), np.full(seqlen_q, seqlen_k)
+    if problem.causal:
+        right = min(right, 0) if right >= 0 else 0
+    if right >= 0:
+        end = np.minimum(end, position + right + 1)
+    if left >= 0:
+        first = np.maximum(first, position - left)
+    return first, end
+
+
+def _whole(least: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not text.lstrip("-").isdigit() or int(text) < least:
+            raise ValueError(f"a whole number from {least} on is wanted")
+        return int(text)
+
+    return read
+
+
+def _number(below: float) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = -1.0
+        if not 0 <= number < below:
+            raise ValueError("a probability below 1 is wanted" if below == 1 else "0 or a positive number is wanted")
+        return number
+
+    return read
+
+
+def _one_of(*names: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in names:
+            raise ValueError(f"one of {', '.join(names)} is wanted")
+        return text
+
+    return read
+
+
+def _window(text: str) -> tuple[int, int]:
+    left, comma, right = text.partition(",")
+    if not comma:
+        raise ValueError("two whole numbers from -1 on with , between them are wanted")
+    return _whole(-1)(left), _whole(-1)(right)
+
+
+_KEYS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "b": ("batch", _whole(1)),
+    "h": ("num_heads", _whole(1)),
+    "hkv": ("num_kv_heads", _whole(1)),
+    "sq": ("seqlen_q", _whole(1)),
+    "sk": ("seqlen_k", _whole(1)),
+    "d": ("head_dim", _whole(1)),
+    "dtype": ("dtype", _one_of(*DTYPES)),
+    "causal": ("causal", _one_of("none", "top_left", "bottom_right")),
+    "window": ("window", _window),
+    "mask": ("mask", _one_of("bool", "f32")),
+    "docs": ("documents", _whole(1)),
+    "softcap": ("softcap", _number(float("inf"))),
+    "dropout": ("dropout_p", _number(1)),
+}
+_FLAGS = ("module", "lengths", "decode", "memory")
+
+
+def parse_problems(line: str) -> list[Problem]:
+    """The problem of a line, or several where ``s=`` is a list.
+
+    :raises NotImplementedError: for a word of bench/shapes.txt that is not compared with others.
+    :raises ValueError: names the word and what was wanted.
+    """
+    fields: dict[str, Any] = {}
+    lengths: list[int] = []
+    for word in line.split():
+        key, equals, value = word.partition("=")
+        try:
+            if key in NOT_COMPARED:
+                raise NotImplementedError(f"{word}: not compared with other libraries")
+            if not equals and key in KINDS:
+                fields["kind"] = key
+            elif not equals and key in _FLAGS:
+                fields[key] = True
+            elif equals and key == "s":
+                lengths = [_whole(1)(part) for part in value.split(",")]
+            elif equals and key in _KEYS:
+                field, read = _KEYS[key]
+                fields[field] = read(value)
+            else:
+                wanted = ", ".join(["s=", *(f"{name}=" for name in _KEYS), *KINDS, *_FLAGS])
+                raise ValueError(f"one of the words {wanted} is wanted")
+        except ValueError as error:
+            raise ValueError(f"{word}: {error}") from None
+    return [_completed(dict(fields), length, len(lengths) > 1) for length in lengths or [None]]
+
+
+def _completed(fields: dict[str, Any], length: int | None, curve: bool) -> Problem:
+    if length is not None:
+        fields["seqlen_q"] = length
+    fields.setdefault("seqlen_k", fields.get("seqlen_q", 1))
+    fields.setdefault("num_kv_heads", fields.get("num_heads", 1))
+    if fields.get("causal") == "none":
+        del fields["causal"]
+    problem = Problem(**fields, curve=curve)
+    if problem.num_heads % problem.num_kv_heads:
+        raise ValueError(f"h={problem.num_heads} is no multiple of hkv={problem.num_kv_heads}")
+    if problem.documents and (problem.batch != 1 or problem.seqlen_q != problem.seqlen_k):
+        raise ValueError("docs= makes the batch, of documents that attend to themselves: no b=, sq= or sk=")
+    if problem.module and problem.but(module=False, kind="forward", dropout_p=0.0) != Problem(
+        batch=problem.batch, num_heads=problem.num_heads, num_kv_heads=problem.num_heads, seqlen_q=problem.seqlen_q,
+        seqlen_k=problem.seqlen_q, head_dim=problem.head_dim
+    ):
+        raise ValueError("module goes with b=, h=, s=, d= and train only")
+    return problem
+
+
+def read_problems(path: pathlib.Path, note: Callable[[str], None]) -> list[Problem]:
+    """The problems of a file; '#' begins a comment, empty lines mean nothing.
+
+    :param note: is told about lines that are left out because they cannot be compared.
+    :raises ValueError: with the file's name and the number of the line.
+    """
+    problems: list[Problem] = []
+    for number, line in enumerate(path.read_text().splitlines(), start=1):
+        words = line.partition("#")[0].strip()
+        if not words:
+            continue
+        try:
+            problems += parse_problems(words)
+        except NotImplementedError as error:
+            note(f"{path}:{number}: left out: {error}")
+        except ValueError as error:
+            raise ValueError(f"{path}:{number}: {error}") from None
+    return problems

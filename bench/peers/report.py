@@ -1,0 +1,244 @@
+"""docs/benchmarks.md: the tables, and what has to be said with them."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import pathlib
+from typing import Iterable, Mapping, Sequence
+
+from .problem import Problem
+from .timing import Cell, Line
+
+
+@dataclasses.dataclass
+class Run:
+    """Everything that one run has seen."""
+
+    machine: str
+    date: str
+    quick: bool
+    others: float = 0.0  # processors that other processes kept busy meanwhile, on average
+    titles: dict[str, str] = dataclasses.field(default_factory=dict)  # of the peers, by name, in the order of the columns
+    versions: dict[str, str] = dataclasses.field(default_factory=dict)  # of distributions
+    lines: list[Line] = dataclasses.field(default_factory=list)
+
+    def to_json(self) -> dict:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping) -> Run:
+        lines = [
+            Line(
+                problem=Problem(**{**line["problem"], "window": tuple(line["problem"]["window"])}),
+                threads=line["threads"],
+                cells={name: Cell(**cell) for name, cell in line["cells"].items()},
+                limits=line["limits"],
+            )
+            for line in data["lines"]
+        ]
+        return cls(**{**data, "lines": lines})
+
+
+def today() -> str:
+    return datetime.date.today().isoformat()
+
+
+SECTIONS = (
+    "Plain attention",
+    "Masks, windows, packed documents",
+    "A new token and its cache",
+    "Gradients",
+    "From Python: the published loop and the whole module",
+    "Memory",
+)
+
+
+def section_of(problem: Problem) -> str:
+    """The table that a problem is a line of."""
+    if problem.memory:
+        return SECTIONS[5]
+    if problem.kind == "loop" or problem.module:
+        return SECTIONS[4]
+    if problem.needs_gradients:
+        return SECTIONS[3]
+    if problem.decode:
+        return SECTIONS[2]
+    is_cut = problem.mask or problem.has_window or problem.documents or problem.lengths or problem.softcap
+    return SECTIONS[1] if is_cut or problem.seqlen_q != problem.seqlen_k else SECTIONS[0]
+
+
+def table_lines(run: Run) -> list[Line]:
+    """The lines of tables: all but those that are points of curves, and the last point of a curve of memory."""
+    return [
+        line
+        for i, line in enumerate(run.lines)
+        if not line.problem.curve
+        or line.problem.memory
+        and not any(_same_curve(line.problem, other.problem) for other in run.lines[i + 1 :])
+    ]
+
+
+def _same_curve(a: Problem, b: Problem) -> bool:
+    return a.but(seqlen_q=0, seqlen_k=0) == b.but(seqlen_q=0, seqlen_k=0)
+
+
+def time_text(seconds: float) -> str:
+    """Three digits and a unit."""
+    for factor, unit in ((1e9, "ns"), (1e6, "µs"), (1e3, "ms")):
+        if seconds * factor < 999.5:
+            return f"{_digits(seconds * factor)} {unit}"
+    return f"{_digits(seconds)} s"
+
+
+def bytes_text(amount: float) -> str:
+    return f"{_digits(amount / 2**20)} MiB" if amount < 1000 * 2**20 else f"{_digits(amount / 2**30)} GiB"
+
+
+def _digits(number: float) -> str:
+    return f"{number:.0f}" if number >= 99.95 else f"{number:.1f}" if number >= 9.995 else f"{number:.2f}"
+
+
+def amount_text(line: Line, name: str) -> str:
+    """What a peer takes, as its cell shows it."""
+    amount = line.amount(name)
+    if amount is None:
+        return ""
+    return bytes_text(amount) if line.problem.memory else time_text(amount)
+
+
+def summary(run: Run) -> str:
+    """How many lines saccade leads, and those that it does not."""
+    compared = [line for line in table_lines(run) if line.ratio() is not None]
+    behind = [line for line in compared if line.ratio() < 1]
+    text = f"saccade takes least on {len(compared) - len(behind)} of {len(compared)} lines"
+    if not behind:
+        return text + "."
+    listed = [f"{_where(line)} ({run.titles[line.best_rival()]}, {line.ratio():.2f})" for line in behind]
+    return f"{text}. It does not on: {'; '.join(listed)}."
+
+
+def _where(line: Line) -> str:
+    return f"{line.problem.title()}, {line.threads} thread{'s' * (line.threads != 1)}"
+
+
+def table(run: Run, lines: Sequence[Line]) -> list[str]:
+    """A table of Markdown, with a column for each peer that takes part in some of the lines."""
+    names = [name for name in run.titles if any(line.amount(name) is not None for line in lines)]
+    is_decode, is_memory = lines[0].problem.decode, lines[0].problem.memory
+    has_shares = any(line.share("saccade") is not None for line in lines)
+    heads = ["problem", "threads", "saccade"]
+    heads += ["of bandwidth" if is_decode else "of peak"] if has_shares else []
+    heads += [run.titles[name] for name in names if name != "saccade"]
+    heads.append("best other / saccade")
+    rows = ["| " + " | ".join(heads) + " |", "|---|" + "---:|" * (len(heads) - 1)]
+    for line in lines:
+        share, ratio = line.share("saccade"), line.ratio()
+        title = line.problem.title() + (", called once" if is_memory else "")
+        cells = [title, str(line.threads), amount_text(line, "saccade")]
+        cells += ["" if share is None else f"{share:.3f}"] if has_shares else []
+        cells += [amount_text(line, name) for name in names if name != "saccade"]
+        cells.append("" if ratio is None else f"{ratio:.2f}")
+        rows.append("| " + " | ".join(cells) + " |")
+    return rows
+
+
+def ways_table(run: Run) -> list[str]:
+    """How each peer did each problem, with the most threads; or why it did not."""
+    names = [name for name in run.titles]
+    last: dict[Problem, Line] = {line.problem: line for line in table_lines(run) if not line.problem.memory}
+    rows = ["| problem | " + " | ".join(run.titles[name] for name in names) + " |", "|---" * (len(names) + 1) + "|"]
+    for problem, line in last.items():
+        cells = [line.cells[name].way or _reason(line.cells[name]) for name in names if name in line.cells]
+        rows.append(f"| {problem.title()} | " + " | ".join(cells) + " |")
+    return rows
+
+
+def _reason(cell: Cell) -> str:
+    """Why a peer takes no part: of itself, or of its last way."""
+    reasons = list(cell.reasons.values())
+    return f"*{reasons[0]}*".replace("|", "/") if reasons else ""
+
+
+def pictures(run: Run, folder: str, made: Iterable[str]) -> list[str]:
+    """Links to the pictures, with what they show."""
+    captions = {
+        "peers_speed.svg": "Billions of operations a second over the length of the sequence, with the most threads",
+        "peers_share.svg": "Share of the peak of multiply-adds of each dtype: saccade, and the best of the others",
+        "peers_memory.svg": "The most memory that one call takes beyond its inputs",
+    }
+    lines: list[str] = []
+    for name in made:
+        lines += ["", f"![{captions[name]}]({folder}/{name})"]
+    return lines
+
+
+def markdown(run: Run, picture_folder: str, made: Iterable[str]) -> str:
+    """The whole page."""
+    versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
+    limits = {line.threads: line.limits for line in run.lines if line.limits}
+    peaks = "; ".join(
+        f"{threads} thread{'s' * (threads != 1)}: {of['peak_gflops']:.0f} GFLOP/s of f32 multiply-adds"
+        + (f", {of['bf16_peak_gflops']:.0f} of bf16 pairs" if of.get("bf16_peak_gflops") else "")
+        for threads, of in sorted(limits.items())
+    )
+    lines = ["# Beside what people use now", "", _INTRODUCTION, ""]
+    lines += [f"**Machine:** {run.machine}. {'Measured: ' + peaks + '. ' if peaks else ''}", ""]
+    lines += [f"**Versions:** {versions}.", "", f"**Date:** {run.date}{', --quick' if run.quick else ''}. {_others(run)}", ""]
+    lines += [f"**Result:** {summary(run)}", *pictures(run, picture_folder, made), ""]
+    for section in SECTIONS:
+        of_section = [line for line in table_lines(run) if section_of(line.problem) == section]
+        if of_section:
+            lines += [f"## {section}", "", *table(run, of_section), ""]
+            lines += [_NOTES[section], ""] if section in _NOTES else []
+    lines += [_METHOD, "", "## Ways", "", _WAYS, "", *ways_table(run), ""]
+    return "\n".join(lines)
+
+
+def _others(run: Run) -> str:
+    if run.others < 0.1:
+        return "Nothing else ran."
+    return (
+        f"Others kept {run.others:.1f} processors busy meanwhile: times of several threads are longer for it, and ratios, "
+        "for which all take turns, vary."
+    )
+
+
+_INTRODUCTION = """\
+`script/bench --peers` made this page: every library below on the same inputs, the same processors and the same number of
+threads, by turns in one run, each result checked first. Times are medians of a call from Python; the last column says how many
+times saccade's time the fastest of the others takes."""
+
+_NOTES = {
+    SECTIONS[1]: """\
+Half of a mask's entries are hidden at random, so that no block can be skipped. Who has no argument for a window, for lengths or for
+documents gets a mask that says the same, made before the clock runs.""",
+    SECTIONS[2]: """\
+One query and k, v of a cache, the same in each call: what fits the last-level cache may stay there. The share is of the
+bandwidth with which memory is read, so a cache that stays can have more than 1.""",
+    SECTIONS[3]: """\
+Backward alone: the forward pass, with whatever it keeps, ran before. No operation of ONNX Runtime or OpenVINO has gradients.""",
+    SECTIONS[5]: """\
+What a process holds at most during one call, beyond what it held before with inputs, libraries and compiled code (VmHWM and VmRSS of
+Linux), with the most threads.""",
+}
+
+_METHOD = """\
+## How it is measured
+
+- **A process each.** No library's threads, allocator or settings meet another's. Each process is bound to as many processors as there are
+  threads, one a core, and each library is told the number as well.
+- **Checked first.** Rows of each result (all of them, for gradients of a head) are compared with an f64 reference written in NumPy
+  ([reference.py](../bench/peers/reference.py)) by the rule that saccade's own tests use ([compare.h](../include/saccade/compare.h)). Who is
+  further off is not timed. Results with dropout are compared without it, for everybody draws differently.
+- **By turns.** Each takes a turn of at least 20 ms, then the next one; after a pause of 10 ms, so that threads that wait for work have gone to
+  sleep. At least five turns and 0.6 s each (`--quick`: three, 0.15 s). Short calls are repeated within a turn, after one that does not count.
+- **The best way counts.** Of several ways to do a problem with a library, the fastest is shown; [below](#ways) is which. Inputs lie as
+  the library likes them best, masks are built, models compiled and outputs bound beforehand where it offers that.
+- **saccade** is called as its users call it, with NumPy arrays (PyTorch tensors where the line is about PyTorch's modules), and allocates its
+  results. The share of the peak is that of multiply-adds, which `saccade bench` measures right before and after each
+  problem; the larger of the two counts."""
+
+_WAYS = """\
+What was called in each line (with the most threads), or in italics why there is no figure. [bench/peers](../bench/peers) has a file for
+each library; another one beside them is another column."""

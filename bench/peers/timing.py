@@ -1,0 +1,168 @@
+"""How peers are timed: by turns, in one run, medians."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import pathlib
+import pickle
+import statistics
+import subprocess
+import tempfile
+import time
+from typing import Any, Mapping, NamedTuple, Sequence
+
+from .inputs import draw
+from .problem import Problem
+from .process import Failed, PeerProcess
+from .reference import expected_results
+
+
+class Effort(NamedTuple):
+    """How long each peer is timed: until so many seconds are spent, in so many turns at least."""
+
+    seconds: float
+    turns: int
+
+
+USUAL, QUICK = Effort(0.6, 5), Effort(0.15, 3)
+TURN = 0.02  # seconds of a turn: shorter calls are repeated that long, after one that does not count
+PAUSE = 0.01  # seconds between turns, in which threads that wait for more work give up and sleep
+CLOSE = 1.2  # ways of one peer that take no longer than this times its fastest are all timed
+
+
+@dataclasses.dataclass
+class Cell:
+    """What was seen of one peer in one problem."""
+
+    seconds: float | None = None  # the median; None: it does not take part
+    low: float | None = None  # the quartiles
+    high: float | None = None
+    way: str = ""
+    reasons: dict[str, str] = dataclasses.field(default_factory=dict)  # why ways were left out; "": of the peer itself
+    bytes: int | None = None  # of a problem of memory
+
+
+@dataclasses.dataclass
+class Line:
+    """A problem, with so many threads."""
+
+    problem: Problem
+    threads: int
+    cells: dict[str, Cell]  # by the peer's name, "saccade" among them
+    limits: dict[str, float] | None = None  # peak_gflops, bf16_peak_gflops, read_gbytes of the same minute
+
+    def best_rival(self) -> str | None:
+        """The peer other than saccade that takes the least time, or memory."""
+        amounts = {name: self.amount(name) for name in self.cells if name != "saccade"}
+        known = {name: amount for name, amount in amounts.items() if amount is not None}
+        return min(known, key=known.__getitem__) if known else None
+
+    def amount(self, name: str) -> float | None:
+        """Seconds, or bytes in a problem of memory."""
+        cell = self.cells.get(name)
+        return None if cell is None else cell.bytes if self.problem.memory else cell.seconds
+
+    def ratio(self) -> float | None:
+        """How many times as fast (or as frugal) as the best rival saccade is."""
+        rival, own = self.best_rival(), self.amount("saccade")
+        return self.amount(rival) / own if rival and own else None
+
+    def share(self, name: str) -> float | None:
+        """Of the peak of multiply-adds of the problem's dtype or, where k and v are read once, of memory's bandwidth."""
+        seconds = self.cells[name].seconds if name in self.cells else None
+        if not seconds or not self.limits or self.problem.kind == "loop":
+            return None
+        if self.problem.decode:
+            return self.problem.kv_bytes() / seconds / (self.limits["read_gbytes"] * 1e9)
+        peak = self.limits["peak_gflops"]
+        if self.problem.dtype == "bf16":
+            peak = self.limits.get("bf16_peak_gflops") or peak
+        return self.problem.flops() / seconds / (peak * 1e9)
+
+
+def compare(problem: Problem, peers: Mapping[str, PeerProcess], effort: Effort) -> dict[str, Cell]:
+    """Has every peer do a problem: its results checked first, then by turns."""
+    cells = {name: Cell() for name in peers}
+    seconds = _prepare(problem, peers, cells)
+    times: dict[tuple[str, str], list[float]] = {key: [] for key in seconds}
+    spent = dict.fromkeys(seconds, 0.0)
+    waiting = list(seconds)
+    for turn in range(10_000):
+        if not waiting:
+            break
+        for name, way in waiting[turn % len(waiting) :] + waiting[: turn % len(waiting)]:
+            time.sleep(PAUSE)
+            estimate = seconds[name, way]
+            calls = max(1, math.ceil(TURN / estimate))
+            try:
+                taken = peers[name].ask("time", way=way, calls=calls, warm=estimate < 2 * TURN)["seconds"]
+            except Failed as error:
+                cells[name].reasons[way] = str(error)
+                times.pop((name, way), None)
+                spent[name, way] = math.inf
+                continue
+            times[name, way].append(taken)
+            spent[name, way] += taken * calls
+        waiting = [key for key in waiting if spent[key] < effort.seconds or turn + 1 < effort.turns and key in times]
+    for (name, way), values in times.items():
+        median = statistics.median(values)
+        if cells[name].seconds is None or median < cells[name].seconds:
+            low, _, high = statistics.quantiles(values, n=4)
+            cells[name].seconds, cells[name].low, cells[name].high, cells[name].way = median, low, high, way
+    return cells
+
+
+def _prepare(
+    problem: Problem, peers: Mapping[str, PeerProcess], cells: dict[str, Cell]
+) -> dict[tuple[str, str], float]:
+    """The ways that are worth timing, and about how long a call takes; reasons go into the cells."""
+    worth: dict[tuple[str, str], float] = {}
+    expected = list(expected_results(draw(problem.but(dropout_p=0.0))))
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "expected"
+        path.write_bytes(pickle.dumps(expected))
+        for name, peer in peers.items():
+            try:
+                answer = peer.ask("prepare", problem=dataclasses.asdict(problem), expected=str(path))
+                cells[name].reasons.update(answer["left_out"])
+                seconds = {
+                    way: min(first, peer.ask("time", way=way, calls=1)["seconds"])
+                    for way, first in answer["ways"].items()
+                }
+                best = {way: value for way, value in seconds.items() if value <= CLOSE * min(seconds.values())}
+                peer.ask("keep", ways=list(best))
+                worth.update({(name, way): value for way, value in best.items()})
+            except Failed as error:
+                cells[name].reasons[""] = str(error)
+    return worth
+
+
+def memory(problem: Problem, peers: Mapping[str, PeerProcess]) -> dict[str, Cell]:
+    """The most memory that each peer takes, in a process of its own."""
+    cells = {}
+    for name, peer in peers.items():
+        peer.stop()
+        try:
+            answer = peer.ask("memory", problem=dataclasses.asdict(problem))
+            cells[name] = Cell(bytes=answer.get("bytes"), reasons=answer.get("left_out", {}))
+        except Failed as error:
+            cells[name] = Cell(reasons={"": str(error)})
+        peer.stop()
+    return cells
+
+
+def measured_limits(command: str | None, threads: int, processors: Sequence[int]) -> dict[str, float] | None:
+    """The machine's limits as ``saccade bench`` measures them now; None without the command."""
+    if not command:
+        return None
+
+    def stay() -> None:
+        if hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, set(processors))
+
+    arguments = [command, "bench", "--only", "loop", "--quick", "--json", "--threads", str(threads)]
+    outcome = subprocess.run(arguments, check=True, capture_output=True, text=True, preexec_fn=stay)
+    return json.loads(outcome.stdout)["limits"][0]

@@ -1,0 +1,175 @@
+"""The process of one peer, so that no library's threads, memory or crashes get in the way of another's.
+
+    python -m peers.worker PEER THREADS PROCESSORS
+
+reads requests as lines of JSON from its standard input and answers each with a line; see :class:`Worker`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import importlib.metadata
+import json
+import os
+import pickle
+import sys
+import time
+from typing import Any
+
+
+class Worker:
+    """What a peer's process does. Every method is a request; its keywords and what it returns travel as JSON."""
+
+    def __init__(self, peer: Any) -> None:
+        self.peer = peer
+        self.calls: dict[str, Any] = {}
+
+    def about(self) -> dict[str, Any]:
+        """The peer's name, and the versions of what it is."""
+        versions = {}
+        for name in self.peer.DISTRIBUTIONS:
+            try:
+                versions[name] = importlib.metadata.version(name)
+            except importlib.metadata.PackageNotFoundError:
+                versions[name] = getattr(sys.modules.get(name), "__version__", "?")
+        return {"title": self.peer.TITLE, "versions": versions}
+
+    def prepare(self, problem: dict[str, Any], expected: str) -> dict[str, Any]:
+        """Makes every way of doing a problem ready, compares its results with those in the file ``expected`` and takes the
+        seconds of a call: {"ways": {name: seconds}, "left_out": {name: reason}}."""
+        from .inputs import draw
+
+        self.calls.clear()
+        of, seconds = _problem(problem), {}
+        inputs = draw(of)
+        # What dropout drops is every library's own, so results are compared without.
+        compared = draw(of.but(dropout_p=0.0)) if of.dropout_p else inputs
+        with open(expected, "rb") as file:
+            expectations = pickle.load(file)
+        ways, left_out = self._ways(of)
+        for way in ways:
+            try:
+                call = way.prepare(compared)
+                worst = _worst(call, compared.problem, expectations)
+                if not worst <= 1:
+                    left_out[way.name] = f"its results are off by {worst:.3g} times what is allowed"
+                    continue
+                self.calls[way.name] = way.prepare(inputs) if of.dropout_p else call
+                seconds[way.name] = self.time(way.name, 1)["seconds"]
+            except Exception as error:
+                left_out[way.name] = _reason(error)
+        return {"ways": seconds, "left_out": left_out}
+
+    def keep(self, ways: list[str]) -> None:
+        """Forgets the other ways."""
+        self.calls = {name: call for name, call in self.calls.items() if name in ways}
+
+    def time(self, way: str, calls: int, warm: bool = False) -> dict[str, float]:
+        """Seconds a call, of so many one after the other; ``warm``: after one that does not count."""
+        call = self.calls[way]
+        run = call.run
+        with call.context():
+            if warm:
+                run()
+            start = time.perf_counter()
+            for _ in range(calls):
+                run()
+            return {"seconds": (time.perf_counter() - start) / calls}
+
+    def memory(self, problem: dict[str, Any]) -> dict[str, Any]:
+        """The most bytes that a first call holds beyond what was held before it, of the most frugal way: {"bytes": ...},
+        or {"left_out": ...}. A small problem before it has loaded what the library loads when it is needed."""
+        from .inputs import draw
+
+        of = _problem(problem)
+        small = of.but(seqlen_q=min(of.seqlen_q, 64), seqlen_k=min(of.seqlen_k, 64))
+        ways, left_out = self._ways(of)
+        most = []
+        for way in ways:
+            try:
+                call = way.prepare(draw(small))
+                with call.context():
+                    call.run()
+                call = way.prepare(draw(of))
+                with call.context():
+                    most.append(_extra_memory(call.run))
+            except Exception as error:
+                left_out[way.name] = _reason(error)
+        return {"bytes": min(most)} if most else {"left_out": left_out}
+
+    def _ways(self, problem: Any) -> tuple[list[Any], dict[str, str]]:
+        from .peer import Unsupported
+
+        try:
+            return self.peer.ways(problem), {}
+        except Unsupported as error:
+            return [], {"": str(error)}
+
+
+def _worst(call: Any, problem: Any, expectations: list[Any]) -> float:
+    """The largest error of any result as a multiple of what is allowed."""
+    from .reference import difference
+
+    with call.context():
+        results = call.results(call.run())
+    return max(
+        difference(results[name], expected, problem.dtype, problem.needs_gradients)
+        for name, expected in expectations
+        if name in results
+    )
+
+
+def _problem(fields: dict[str, Any]) -> Any:
+    from .problem import Problem
+
+    return Problem(**{**fields, "window": tuple(fields["window"])})
+
+
+def _reason(error: Exception) -> str:
+    """The error in one line."""
+    lines = str(error).strip().splitlines()
+    kind = type(error).__name__
+    if not lines:
+        return kind
+    return lines[0] if kind == "Unsupported" else f"{kind}: {lines[0]}"
+
+
+def _extra_memory(run: Any) -> int:
+    """What the process held at most during a call, less what it held before it (VmHWM and VmRSS of Linux)."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)  # what is free but still held would be taken for nothing
+    except AttributeError:
+        pass
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")  # the most so far is what is held now: proc(5)
+    before = _status("VmRSS")
+    result = run()
+    most = _status("VmHWM")
+    del result
+    return most - before
+
+
+def _status(name: str) -> int:
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith(f"{name}:"))
+
+
+def main() -> None:
+    peer, threads, processors = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {int(processor) for processor in processors.split(",")})
+    # Libraries print as they please: what is left of standard output is for answers.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    module = importlib.import_module(f"peers.{peer}_peer")
+    module.start(threads)
+    worker = Worker(module)
+    for line in sys.stdin:
+        request = json.loads(line)
+        answer = getattr(worker, request.pop("do"))(**request)
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
