@@ -29,10 +29,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--only", default="", metavar="PEER,...", help="these libraries only, by their files' names")
     parser.add_argument("--quick", action="store_true", help="fewer repetitions")
     parser.add_argument("--command", metavar="PATH", help="the saccade command, for the machine's limits")
-    parser.add_argument("--out", type=pathlib.Path, required=True, metavar="FOLDER", help="results.json and logs go there")
+    parser.add_argument("--out", type=pathlib.Path, required=True, metavar="FOLDER", help="for results.json and logs")
     parser.add_argument("--report", type=pathlib.Path, required=True, metavar="FILE", help="the page to write")
     parser.add_argument("--pictures", type=pathlib.Path, required=True, metavar="FOLDER", help="for its pictures")
-    parser.add_argument("--from", dest="results", type=pathlib.Path, metavar="FILE", help="write the page of this results.json")
+    parser.add_argument("--shapes", action="append", type=pathlib.Path, metavar="FILE", help="problems, one a line")
     return parser.parse_args()
 
 

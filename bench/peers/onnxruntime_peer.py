@@ -1,4 +1,4 @@
-"""ONNX Runtime: the standard's Attention, MultiHeadAttention and GroupQueryAttention of com.microsoft, memory bound before."""
+"""ONNX Runtime: the standard's Attention, and MultiHeadAttention and GroupQueryAttention of com.microsoft."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ DISTRIBUTIONS = ("onnxruntime",)
 
 _OPSETS = (("", 24), ("com.microsoft", 1))
 _IR_VERSION = 11
+_MICROSOFT = ("MultiHeadAttention", "GroupQueryAttention")  # operations of theirs; all others are the standard's
 _threads = 1
 
 
@@ -34,7 +35,7 @@ def ways(problem: Problem) -> list[Way]:
     if problem.kind == "loop":
         return [
             Way("MatMul, MatMul, Softmax, MatMul", _loop_of_products),
-            Way("MatMul, MultiHeadAttention", functools.partial(_loop_with, "com.microsoft", "MultiHeadAttention")),
+            Way("MatMul, MultiHeadAttention", _loop_with_attention),
         ]
     if problem.module:
         return [Way("MatMul, MultiHeadAttention, MatMul", _module)]
@@ -46,6 +47,11 @@ def ways(problem: Problem) -> list[Way]:
 
 def _element_type(dtype: np.dtype) -> int:
     return helper.np_dtype_to_tensor_dtype(dtype)
+
+
+def _node(operation: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any) -> Any:
+    domain = "com.microsoft" if operation in _MICROSOFT else ""
+    return helper.make_node(operation, inputs, outputs, domain=domain, **attributes)
 
 
 def _call(
@@ -115,7 +121,7 @@ def _attention(inputs: Inputs, grouped: bool = False) -> Call:
     elif p.causal and p.seqlen_q > 1:
         attributes["is_causal"] = 1
     o = np.empty_like(q)
-    node = helper.make_node("Attention", names, ["o"], **attributes)
+    node = _node("Attention", names, ["o"], **attributes)
     return _call([node], feeds, {"o": o}, lambda: {"o": o.reshape(inputs.q.shape)})
 
 
@@ -134,7 +140,7 @@ def _multi_head(inputs: Inputs) -> Call:
     elif p.causal:
         attributes["unidirectional"] = 1
     o = np.empty_like(feeds["q"])
-    node = helper.make_node("MultiHeadAttention", names, ["o"], domain="com.microsoft", **attributes)
+    node = _node("MultiHeadAttention", names, ["o"], **attributes)
     return _call([node], feeds, {"o": o}, lambda: {"o": _heads(o, p.num_heads)})
 
 
@@ -163,7 +169,7 @@ def _group_query(inputs: Inputs) -> Call:
     o = np.empty_like(feeds["q"])
     present_k, present_v = (inputs.k, inputs.v) if is_decode else (np.empty_like(inputs.k), np.empty_like(inputs.v))
     outputs = {"o": o, "present_k": present_k, "present_v": present_v}
-    node = helper.make_node("GroupQueryAttention", names, list(outputs), domain="com.microsoft", **attributes)
+    node = _node("GroupQueryAttention", names, list(outputs), **attributes)
     return _call([node], feeds, outputs, lambda: {"o": _heads(o, p.num_heads)})
 
 
@@ -172,19 +178,19 @@ def _module(inputs: ModuleInputs) -> Call:
     constants = {"in_weight": inputs.in_weight.T, "in_bias": inputs.in_bias}
     constants.update(out_weight=inputs.out_weight.T, out_bias=inputs.out_bias)
     nodes = [
-        helper.make_node("MatMul", ["x", "in_weight"], ["products"]),
-        helper.make_node("Add", ["products", "in_bias"], ["qkv"]),
-        helper.make_node("Split", ["qkv"], ["q", "k", "v"], axis=-1, num_outputs=3),
-        helper.make_node("MultiHeadAttention", ["q", "k", "v"], ["context"], domain="com.microsoft", num_heads=p.num_heads),
-        helper.make_node("MatMul", ["context", "out_weight"], ["projected"]),
-        helper.make_node("Add", ["projected", "out_bias"], ["o"]),
+        _node("MatMul", ["x", "in_weight"], ["products"]),
+        _node("Add", ["products", "in_bias"], ["qkv"]),
+        _node("Split", ["qkv"], ["q", "k", "v"], axis=-1, num_outputs=3),
+        _node("MultiHeadAttention", ["q", "k", "v"], ["context"], num_heads=p.num_heads),
+        _node("MatMul", ["context", "out_weight"], ["projected"]),
+        _node("Add", ["projected", "out_bias"], ["o"]),
     ]
     o = np.empty_like(inputs.x)
     return _call(nodes, {"x": inputs.x}, {"o": o}, lambda: {"o": o}, constants)
 
 
 def _projections() -> list[Any]:
-    return [helper.make_node("MatMul", ["x", f"W_{name}"], [name]) for name in ("query", "key", "value")]
+    return [_node("MatMul", ["x", f"W_{name}"], [name]) for name in ("query", "key", "value")]
 
 
 def _loop_call(nodes: Sequence[Any], inputs: LoopInputs, lead: tuple[int, ...]) -> Call:
@@ -195,17 +201,17 @@ def _loop_call(nodes: Sequence[Any], inputs: LoopInputs, lead: tuple[int, ...]) 
     return _call([*_projections(), *nodes], {"x": x}, {"o": o}, lambda: {"o": o.reshape(o.shape[-2:])}, constants)
 
 
-def _loop_with(domain: str, name: str, inputs: LoopInputs) -> Call:
-    node = helper.make_node(name, ["query", "key", "value"], ["o"], domain=domain, num_heads=1)
+def _loop_with_attention(inputs: LoopInputs) -> Call:
+    node = _node("MultiHeadAttention", ["query", "key", "value"], ["o"], num_heads=1)
     return _loop_call([node], inputs, (1,))
 
 
 def _loop_of_products(inputs: LoopInputs) -> Call:
     nodes = [
-        helper.make_node("Transpose", ["key"], ["key_t"], perm=[1, 0]),
-        helper.make_node("MatMul", ["query", "key_t"], ["products"]),
-        helper.make_node("Mul", ["products", "factor"], ["scores"]),
-        helper.make_node("Softmax", ["scores"], ["weights"], axis=-1),
-        helper.make_node("MatMul", ["weights", "value"], ["o"]),
+        _node("Transpose", ["key"], ["key_t"], perm=[1, 0]),
+        _node("MatMul", ["query", "key_t"], ["products"]),
+        _node("Mul", ["products", "factor"], ["scores"]),
+        _node("Softmax", ["scores"], ["weights"], axis=-1),
+        _node("MatMul", ["weights", "value"], ["o"]),
     ]
     return _loop_call(nodes, inputs, ())

@@ -99,7 +99,7 @@ def _attention(inputs: Inputs, float_mask: bool = False, grouped: bool = False) 
         raise Unsupported("no mask")
     group = 1 if grouped else p.num_heads // p.num_kv_heads
 
-    def repeated(heads: Any) -> Any:  # each head of k or v for its query heads; the plugin folds this into the operation
+    def repeated(heads: Any) -> Any:  # each head of k or v for its query heads; the plugin sees through it
         shape = [p.batch, p.num_kv_heads, group, p.seqlen_k, p.head_dim]
         wide = op.broadcast(op.unsqueeze(heads, np.int64(2)), np.array(shape))
         return op.reshape(wide, np.array([p.batch, p.num_heads, p.seqlen_k, p.head_dim]), special_zero=False)

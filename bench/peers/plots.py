@@ -34,7 +34,7 @@ def draw(run: Run, folder: pathlib.Path) -> list[str]:
     times = [lines for lines in curves if not lines[0].problem.memory]
     memory = [lines for lines in curves if lines[0].problem.memory]
     folder.mkdir(parents=True, exist_ok=True)
-    style = {"svg.hashsalt": "saccade", "font.size": 10, "axes.grid": True, "grid.color": "#DDDDDD", "axes.axisbelow": True}
+    style = {"svg.hashsalt": "saccade", "axes.grid": True, "grid.color": "#DDDDDD", "axes.axisbelow": True}
     made = []
     with plt.rc_context(style):
         for name, of, figure in (("speed", times, _speed), ("share", times, _share), ("memory", memory, _memory)):
@@ -118,7 +118,8 @@ def _legend(figure: Any, axes: Sequence[Any], run: Run) -> None:
         handles.update({label: handle for handle, label in zip(*axis.get_legend_handles_labels())})
     order = [title for title in run.titles.values() if title in handles]
     order += [label for label in handles if label not in order]
-    figure.legend([handles[label] for label in order], order, loc="outside lower center", ncols=len(order), frameon=False)
+    of = [handles[label] for label in order]
+    figure.legend(of, order, loc="outside lower center", ncols=len(order), frameon=False)
 
 
 def _speed(run: Run, curves: Sequence[Sequence[Line]]) -> Any:
@@ -127,7 +128,8 @@ def _speed(run: Run, curves: Sequence[Sequence[Line]]) -> Any:
         _plot(run, axis, lines, _gflops)
         peaks = [_peak(line) for line in lines if line.limits]
         if peaks:
-            axis.axhline(statistics.median(peaks), color="#555555", linestyle="--", linewidth=1, label="peak of multiply-adds")
+            style = {"color": "#555555", "linestyle": "--", "linewidth": 1}
+            axis.axhline(statistics.median(peaks), label="peak of multiply-adds", **style)
         axis.set_ylim(bottom=0)
         axis.set_ylabel("GFLOP/s")
     _legend(figure, axes, run)
@@ -155,7 +157,7 @@ def _share(run: Run, curves: Sequence[Sequence[Line]]) -> Any:
         axis.plot(lengths, [line.share("saccade") for line in lines], linewidth=2.4, label=f"saccade: {title}", **style)
         axis.plot(lengths, others, "--", linewidth=1.3, markerfacecolor="white", label=f"best other: {title}", **style)
     _lengths_axis(axis, max(curves, key=len))
-    axis.set_ylim(0, 1)
+    axis.set_ylim(0, max(1.0, axis.get_ylim()[1]))
     axis.set_ylabel("share of the peak of multiply-adds")
     axis.set_title(common, fontsize=10)
     figure.legend(loc="outside right upper", frameon=False, fontsize=9)

@@ -19,7 +19,7 @@ NOT_COMPARED = ("page", "block_mask", "offset", "scale", "layout", "threads", "a
 class Problem:
     """What is computed, without its numbers. The words that set a field stand beside it."""
 
-    kind: str = "forward"  # or "backward" (the gradients alone), "train" (forward and backward), "loop" (see shapes.txt)
+    kind: str = "forward"  # or "backward" (the gradients alone), "train" (both), "loop" (see shapes.txt)
     module: bool = False  # "module": the whole of torch.nn.MultiheadAttention
     batch: int = 1  # b=
     num_heads: int = 1  # h=

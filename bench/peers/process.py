@@ -13,7 +13,7 @@ from typing import Any, Sequence
 FOLDER = pathlib.Path(__file__).resolve().parent
 PATIENCE = 900.0  # seconds; compilers take their time
 
-# Where libraries look for the number of their threads when they start; the processors given to the process say the same.
+# Where libraries look for the number of their threads when they start; the process's processors say the same.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NPROC")
 
 
@@ -64,10 +64,11 @@ class PeerProcess:
         path = [str(FOLDER.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
         environment.update({variable: str(self.threads) for variable in THREAD_VARIABLES})
+        processors = ",".join(map(str, self.processors))
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with open(self.log, "a") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "peers.worker", self.name, str(self.threads), ",".join(map(str, self.processors))],
+                [sys.executable, "-m", "peers.worker", self.name, str(self.threads), processors],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

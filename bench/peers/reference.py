@@ -1,8 +1,8 @@
 """What has to come out, in f64 and written plainly, and the rule by which a peer's result agrees with it.
 
-The rule is the one of include/saccade/compare.h: a result may be off by twice (gradients: three times) what the same maths,
-unfused in the problem's own precision, is off at most, and by 8 (16) eps of the dtype times what the sum would be if
-all of its terms were positive.
+The rule is the one of include/saccade/compare.h: a result may be off by twice (gradients: three times) what the same
+maths, unfused in the problem's own precision, is off at most, and by 8 (16) eps of the dtype times what the sum would
+be if all of its terms were positive.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def difference(out: np.ndarray, expected: Expected, dtype: str, is_gradient: boo
     """The largest error as a multiple of what is allowed: the result agrees where it is not above 1; inf for NaN."""
     naive_factor, eps_factor = (3, 16) if is_gradient else (2, 8)
     error = np.abs(out[expected.where].astype(np.float64) - expected.reference)
-    allowed = naive_factor * np.abs(expected.naive - expected.reference).max() + eps_factor * EPS[dtype] * expected.bound
+    naive_error = np.abs(expected.naive - expected.reference).max()
+    allowed = naive_factor * naive_error + eps_factor * EPS[dtype] * expected.bound
     if not np.isfinite(error).all():
         return float("inf")
     return float(np.divide(error, allowed, out=np.zeros_like(error), where=error > 0).max(initial=0.0))
@@ -73,8 +74,10 @@ class _Head:
             s, slope = self.dtype(p.softcap) * tanh, 1 - tanh * tanh
         if self.visible is not None:
             s = np.where(np.broadcast_to(self.visible, (p.seqlen_q, p.seqlen_k))[rows], s, self.dtype(-np.inf))
-        if mask is not None:
-            s = np.where(mask[rows], s, self.dtype(-np.inf)) if mask.dtype == bool else s + mask[rows].astype(self.dtype)
+        if mask is not None and mask.dtype == bool:
+            s = np.where(mask[rows], s, self.dtype(-np.inf))
+        elif mask is not None:
+            s = s + mask[rows].astype(self.dtype)
         largest = np.maximum(s.max(-1, keepdims=True), np.finfo(self.dtype).min)
         e = np.exp(s - largest)
         weights = e / np.maximum(e.sum(-1, keepdims=True), np.finfo(self.dtype).tiny)
@@ -186,9 +189,8 @@ def _module_steps(inputs: ModuleInputs, dtype: type, absolute: bool = False) -> 
     dweights = dcontext @ v.swapaxes(-1, -2)
     delta = (weights * dweights).sum(-1, keepdims=True)
     ds = weights * (dweights + delta if absolute else dweights - delta) * scale
-    dqkv = np.concatenate(
-        [joined(part) for part in (ds @ sign(k), ds.swapaxes(-1, -2) @ sign(q), weights.swapaxes(-1, -2) @ dcontext)], -1
-    )
+    ds_t, weights_t = ds.swapaxes(-1, -2), weights.swapaxes(-1, -2)
+    dqkv = np.concatenate([joined(part) for part in (ds @ sign(k), ds_t @ sign(q), weights_t @ dcontext)], -1)
     results["dx"] = dqkv @ sign(in_weight)
     results["din_weight"] = np.tensordot(dqkv, sign(x), axes=((0, 1), (0, 1)))
     return results

@@ -19,7 +19,7 @@ class Run:
     date: str
     quick: bool
     others: float = 0.0  # processors that other processes kept busy meanwhile, on average
-    titles: dict[str, str] = dataclasses.field(default_factory=dict)  # of the peers, by name, in the order of the columns
+    titles: dict[str, str] = dataclasses.field(default_factory=dict)  # of the peers, by name, as the columns go
     versions: dict[str, str] = dataclasses.field(default_factory=dict)  # of distributions
     lines: list[Line] = dataclasses.field(default_factory=list)
 
@@ -184,7 +184,8 @@ def markdown(run: Run, picture_folder: str, made: Iterable[str]) -> str:
     )
     lines = ["# Beside what people use now", "", _INTRODUCTION, ""]
     lines += [f"**Machine:** {run.machine}. {'Measured: ' + peaks + '. ' if peaks else ''}", ""]
-    lines += [f"**Versions:** {versions}.", "", f"**Date:** {run.date}{', --quick' if run.quick else ''}. {_others(run)}", ""]
+    lines += [f"**Versions:** {versions}.", ""]
+    lines += [f"**Date:** {run.date}{', --quick' if run.quick else ''}. {_others(run)}", ""]
     lines += [f"**Result:** {summary(run)}", *pictures(run, picture_folder, made), ""]
     for section in SECTIONS:
         of_section = [line for line in table_lines(run) if section_of(line.problem) == section]
@@ -199,46 +200,49 @@ def _others(run: Run) -> str:
     if run.others < 0.1:
         return "Nothing else ran."
     return (
-        f"Others kept {run.others:.1f} processors busy meanwhile: times of several threads are longer for it, and ratios, "
-        "for which all take turns, vary."
+        f"Others kept {run.others:.1f} processors busy meanwhile: times of several threads are longer for it, and "
+        "ratios, for which all take turns, vary."
     )
 
 
 _INTRODUCTION = """\
-`script/bench --peers` made this page: every library below on the same inputs, the same processors and the same number of
-threads, by turns in one run, each result checked first. Times are medians of a call from Python; the last column says how many
-times saccade's time the fastest of the others takes."""
+`script/bench --peers` made this page: every library below on the same inputs, the same processors and the same number
+of threads, by turns in one run, each result checked first. Times are medians of a call from Python; the last column
+says how many times saccade's time the fastest of the others takes."""
 
 _NOTES = {
     SECTIONS[1]: """\
-Half of a mask's entries are hidden at random, so that no block can be skipped. Who has no argument for a window, for lengths or for
-documents gets a mask that says the same, made before the clock runs.""",
+Half of a mask's entries are hidden at random, so that no block can be skipped. Who has no argument for a window, for
+lengths or for documents gets a mask that says the same, made before the clock runs.""",
     SECTIONS[2]: """\
 One query and k, v of a cache, the same in each call: what fits the last-level cache may stay there. The share is of the
 bandwidth with which memory is read, so a cache that stays can have more than 1.""",
     SECTIONS[3]: """\
-Backward alone: the forward pass, with whatever it keeps, ran before. No operation of ONNX Runtime or OpenVINO has gradients.""",
+Backward alone: the forward pass, with whatever it keeps, ran before. ONNX Runtime and OpenVINO have no gradients.""",
     SECTIONS[5]: """\
-What a process holds at most during one call, beyond what it held before with inputs, libraries and compiled code (VmHWM and VmRSS of
-Linux), with the most threads.""",
+What a process holds at most during one call, beyond what it held before with inputs, libraries and compiled code (VmHWM
+and VmRSS of Linux), with the most threads.""",
 }
 
 _METHOD = """\
 ## How it is measured
 
-- **A process each.** No library's threads, allocator or settings meet another's. Each process is bound to as many processors as there are
-  threads, one a core, and each library is told the number as well.
-- **Checked first.** Rows of each result (all of them, for gradients of a head) are compared with an f64 reference written in NumPy
-  ([reference.py](../bench/peers/reference.py)) by the rule that saccade's own tests use ([compare.h](../include/saccade/compare.h)). Who is
-  further off is not timed. Results with dropout are compared without it, for everybody draws differently.
-- **By turns.** Each takes a turn of at least 20 ms, then the next one; after a pause of 10 ms, so that threads that wait for work have gone to
-  sleep. At least five turns and 0.6 s each (`--quick`: three, 0.15 s). Short calls are repeated within a turn, after one that does not count.
-- **The best way counts.** Of several ways to do a problem with a library, the fastest is shown; [below](#ways) is which. Inputs lie as
-  the library likes them best, masks are built, models compiled and outputs bound beforehand where it offers that.
-- **saccade** is called as its users call it, with NumPy arrays (PyTorch tensors where the line is about PyTorch's modules), and allocates its
-  results. The share of the peak is that of multiply-adds, which `saccade bench` measures right before and after each
-  problem; the larger of the two counts."""
+- **A process each.** No library's threads, allocator or settings meet another's. Each process is bound to as many
+  processors as there are threads, one a core, and each library is told the number as well.
+- **Checked first.** Rows of each result (all of them, for gradients of a head) are compared with an f64 reference
+  written in NumPy ([reference.py](../bench/peers/reference.py)) by the rule that saccade's own tests use
+  ([compare.h](../include/saccade/compare.h)). Who is further off is not timed. Results with dropout are compared
+  without it, for everybody draws differently.
+- **By turns.** Each takes a turn of at least 20 ms, then the next one; after a pause of 10 ms, so that threads that
+  wait for work have gone to sleep. At least five turns and 0.6 s each (`--quick`: three, 0.15 s). Short calls are repeated
+  within a turn, after one that does not count.
+- **The best way counts.** Of several ways to do a problem with a library, the fastest is shown; [below](#ways) is
+  which. Inputs lie as the library likes them best; masks are built, models compiled and outputs bound beforehand where
+  it offers that.
+- **saccade** is called as its users call it, with NumPy arrays or, where that is faster, PyTorch tensors, and allocates
+  its results. The share of the peak is that of multiply-adds, which `saccade bench` measures right before and after
+  each problem; the larger of the two counts."""
 
 _WAYS = """\
-What was called in each line (with the most threads), or in italics why there is no figure. [bench/peers](../bench/peers) has a file for
-each library; another one beside them is another column."""
+What was called in each line (with the most threads), or in italics why there is no figure.
+[bench/peers](../bench/peers) has a file for each library; another one beside them is another column."""

@@ -71,7 +71,7 @@ class Line:
         return self.amount(rival) / own if rival and own else None
 
     def share(self, name: str) -> float | None:
-        """Of the peak of multiply-adds of the problem's dtype or, where k and v are read once, of memory's bandwidth."""
+        """Of the peak of multiply-adds of the problem's dtype or, for a new token, of memory's bandwidth."""
         seconds = self.cells[name].seconds if name in self.cells else None
         if not seconds or not self.limits or self.problem.kind == "loop":
             return None

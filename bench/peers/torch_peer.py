@@ -1,4 +1,4 @@
-"""PyTorch: scaled_dot_product_attention on its flash path, flex_attention compiled, plain products, nn.MultiheadAttention."""
+"""PyTorch: scaled_dot_product_attention on its flash path, flex_attention compiled, nn.MultiheadAttention."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def _flex(inputs: Inputs) -> tuple[list[torch.Tensor], Attend]:
     if p.is_structured:
         batch = p.batch if p.lengths else None
         block_mask = create_block_mask(is_visible, batch, None, p.seqlen_q, p.seqlen_k, device="cpu")
-    torch._dynamo.reset()  # so that a process that compiles one function for each problem does not give up at the eighth
+    torch._dynamo.reset()  # a process that compiles a function for each problem would give up at the eighth
     compiled = torch.compile(flex_attention, dynamic=False)
     options = {"score_mod": capped if p.softcap else None, "enable_gqa": p.num_kv_heads < p.num_heads}
     operands = [tensor(inputs.q), tensor(inputs.k), tensor(inputs.v)]

@@ -36,8 +36,8 @@ class Worker:
         return {"title": self.peer.TITLE, "versions": versions}
 
     def prepare(self, problem: dict[str, Any], expected: str) -> dict[str, Any]:
-        """Makes every way of doing a problem ready, compares its results with those in the file ``expected`` and takes the
-        seconds of a call: {"ways": {name: seconds}, "left_out": {name: reason}}."""
+        """Makes every way of doing a problem ready, compares its results with those in the file ``expected`` and takes
+        the seconds of a call: {"ways": {name: seconds}, "left_out": {name: reason}}."""
         from .inputs import draw
 
         self.calls.clear()
@@ -78,7 +78,7 @@ class Worker:
             return {"seconds": (time.perf_counter() - start) / calls}
 
     def memory(self, problem: dict[str, Any]) -> dict[str, Any]:
-        """The most bytes that a first call holds beyond what was held before it, of the most frugal way: {"bytes": ...},
+        """The most bytes that a first call holds beyond what was held before it, of the most frugal way: {"bytes": ...}
         or {"left_out": ...}. A small problem before it has loaded what the library loads when it is needed."""
         from .inputs import draw
 

@@ -85,7 +85,9 @@ def test_the_shapes_of_the_command_are_read_but_for_what_nobody_else_has(tmp_pat
         problems(tmp_path / "shapes")
 
 
-@pytest.mark.parametrize("line", ["s=40 window=5,2", "sq=7 sk=20 causal=bottom_right", "s=64 docs=5", "b=3 s=16 lengths"])
+@pytest.mark.parametrize(
+    "line", ["s=40 window=5,2", "sq=7 sk=20 causal=bottom_right", "s=64 docs=5", "b=3 s=16 lengths"]
+)
 def test_operations_are_those_of_the_visible_pairs(line: str) -> None:
     (problem,) = parse_problems("h=2 d=8 " + line)
     rule = draw(problem).hidden_rule()
@@ -134,8 +136,11 @@ def made_up_run() -> report.Run:
     limits = {"peak_gflops": 100.0, "bf16_peak_gflops": 200.0, "read_gbytes": 30.0}
     for i, problem in enumerate(problems()):
         seconds = problem.flops() / 90e9
-        cells = {"saccade": timing.Cell(seconds, bytes=2**20), "torch": timing.Cell(2 * seconds if i else seconds / 2, bytes=2**30)}
-        cells["jax"] = timing.Cell(reasons={"": "no reason"})
+        cells = {
+            "saccade": timing.Cell(seconds, bytes=2**20),
+            "torch": timing.Cell(2 * seconds if i else seconds / 2, bytes=2**30),
+            "jax": timing.Cell(reasons={"": "no reason"}),
+        }
         run.lines.append(timing.Line(problem, 1, cells, None if problem.memory else limits))
     return run
 
@@ -159,7 +164,8 @@ def test_results_survive_their_file() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(1.284e-7, "128 ns"), (4.2e-6, "4.20 µs"), (9.996e-4, "1.00 ms"), (0.0394, "39.4 ms"), (2.0, "2.00 s")]
+    ("seconds", "text"),
+    [(1.284e-7, "128 ns"), (4.2e-6, "4.20 µs"), (9.996e-4, "1.00 ms"), (0.0394, "39.4 ms"), (2.0, "2.00 s")],
 )
 def test_times_have_three_digits(seconds: float, text: str) -> None:
     assert report.time_text(seconds) == text
