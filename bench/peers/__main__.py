@@ -32,7 +32,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=pathlib.Path, required=True, metavar="FOLDER", help="for results.json and logs")
     parser.add_argument("--report", type=pathlib.Path, required=True, metavar="FILE", help="the page to write")
     parser.add_argument("--pictures", type=pathlib.Path, required=True, metavar="FOLDER", help="for its pictures")
-    parser.add_argument("--shapes", action="append", type=pathlib.Path, metavar="FILE", help="problems, one a line")
+    parser.add_argument(
+        "--from", dest="results", type=pathlib.Path, metavar="FILE", help="write the page of a results.json"
+    )
     return parser.parse_args()
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import pathlib
 import pickle
+import subprocess
 import sys
 
 import numpy as np
@@ -156,6 +158,20 @@ def test_the_page_has_a_line_for_each_problem_and_names_where_saccade_is_behind(
     assert "![" in page and "(pictures/peers_speed.svg)" in page and "*no reason*" in page
     for problem in problems():
         assert problem.curve or f"| {problem.title()} |" in page
+
+
+def test_a_run_of_saccade_alone_writes_its_page(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "shapes").write_text("h=2 s=16 d=8\nmemory h=1 s=16,32 d=8\n")
+    names = {"--shapes": "shapes", "--out": ".", "--report": "page.md", "--pictures": "pictures"}
+    arguments = [text for name, value in names.items() for text in (name, str(tmp_path / value))]
+    path = [str(ROOT / "bench"), str(pathlib.Path(saccade_peer.saccade.__file__).parents[1])]
+    outcome = subprocess.run(
+        [sys.executable, "-m", "peers", "--quick", "--threads", "1", "--only", "saccade", *arguments],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path)}, capture_output=True, text=True, check=True,
+    )
+    assert "[3/3] 1 thread, heads 1, seqlen 32, head_dim 8: saccade " in outcome.stderr
+    assert "| heads 2, seqlen 16, head_dim 8 | 1 | " in outcome.stdout
+    assert "heads 1, seqlen 32, head_dim 8, called once | 1 | " in (tmp_path / "page.md").read_text()
 
 
 def test_results_survive_their_file() -> None:
