@@ -36,12 +36,12 @@ class Worker:
         return {"title": self.peer.TITLE, "versions": versions}
 
     def prepare(self, problem: dict[str, Any], expected: str) -> dict[str, Any]:
-        """Makes every way of doing a problem ready, compares its results with those in the file ``expected`` and takes
-        the seconds of a call: {"ways": {name: seconds}, "left_out": {name: reason}}."""
+        """Makes every way of doing a problem ready and compares its results with those in the file ``expected``:
+        {"ways": [name, ...], "left_out": {name: reason}}."""
         from .inputs import draw
 
         self.calls.clear()
-        of, seconds = _problem(problem), {}
+        of = _problem(problem)
         inputs = draw(of)
         # What dropout drops is every library's own, so results are compared without.
         compared = draw(of.but(dropout_p=0.0)) if of.dropout_p else inputs
@@ -56,10 +56,9 @@ class Worker:
                     left_out[way.name] = f"its results are off by {worst:.3g} times what is allowed"
                     continue
                 self.calls[way.name] = way.prepare(inputs) if of.dropout_p else call
-                seconds[way.name] = self.time(way.name, 1)["seconds"]
             except Exception as error:
                 left_out[way.name] = _reason(error)
-        return {"ways": seconds, "left_out": left_out}
+        return {"ways": list(self.calls), "left_out": left_out}
 
     def keep(self, ways: list[str]) -> None:
         """Forgets the other ways."""
