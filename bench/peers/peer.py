@@ -5,6 +5,7 @@
 
     def start(threads: int) -> None: ...                   # makes it use so many threads from now on
     def ways(problem: Problem) -> list[Way]: ...           # how it can do the problem; raises Unsupported
+    def release() -> None: ...                             # optional: frees what it keeps between calls
 
 Of several ways the fastest counts: put in whatever a user who knows the library well would try. Whatever can be done
 before the call (other layouts and dtypes of the inputs, masks, compilation, memory for results) is not timed.

@@ -20,6 +20,10 @@ def start(threads: int) -> None:
     saccade.set_num_threads(threads)
 
 
+def release() -> None:
+    saccade.release_workspaces()
+
+
 def ways(problem: Problem) -> list[Way]:
     if problem.kind == "loop":
         return [Way("nn.SelfAttention", _loop)]

@@ -91,6 +91,7 @@ class Worker:
                 with call.context():
                     call.run()
                 call = way.prepare(draw(of))
+                getattr(self.peer, "release", lambda: None)()
                 with call.context():
                     most.append(_extra_memory(call.run))
             except Exception as error:
