@@ -9,7 +9,7 @@ import numpy as np
 import saccade
 
 from .inputs import Inputs, LoopInputs, ModuleInputs
-from .peer import Call, Unsupported, Way
+from .peer import Call, Way
 from .problem import Problem
 
 TITLE = "saccade"
@@ -28,12 +28,13 @@ def ways(problem: Problem) -> list[Way]:
     if problem.kind == "loop":
         return [Way("nn.SelfAttention", _loop)]
     if problem.module:
-        return [Way("nn.MultiHeadAttention", _module), Way("torch.MultiheadAttention", _torch_module)]
+        return [Way("torch.MultiheadAttention", _torch_module)] if _torch() else [Way("nn.MultiHeadAttention", _module)]
     if problem.kind == "backward":
         return [Way("attention_backward", _backward)]
     if problem.kind == "train":
         found = [Way("attention, attention_backward", _train)]
-        return found + [Way("torch.scaled_dot_product_attention", _torch_train)] if _as_in_torch(problem) else found
+        in_torch = _torch() and _as_in_torch(problem)
+        return found + [Way("torch.scaled_dot_product_attention", _torch_train)] if in_torch else found
     if problem.documents:
         return [Way("attention_varlen", _varlen)]
     found = [Way("scaled_dot_product_attention", _sdpa)] if _as_in_torch(problem) else []
@@ -47,11 +48,11 @@ def _as_in_torch(p: Problem) -> bool:
 
 
 def _torch() -> Any:
-    """The package's adapters for PyTorch, where both are there."""
+    """The package's adapters for PyTorch, or None without it."""
     try:
         import saccade.torch
-    except ImportError as error:
-        raise Unsupported(f"no saccade.torch: {error}") from None
+    except ImportError:
+        return None
     return saccade.torch
 
 
@@ -199,12 +200,9 @@ def _state(inputs: ModuleInputs) -> dict[str, np.ndarray]:
 
 
 def _torch_module(inputs: ModuleInputs) -> Call:
-    adapters = _torch()
     from .torch_peer import module_call
 
-    if not hasattr(adapters, "MultiheadAttention"):
-        raise Unsupported("no saccade.torch.MultiheadAttention")
-    return module_call(adapters.MultiheadAttention, inputs)
+    return module_call(_torch().MultiheadAttention, inputs)
 
 
 def _loop(inputs: LoopInputs) -> Call:
