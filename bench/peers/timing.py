@@ -28,8 +28,8 @@ class Effort(NamedTuple):
 
 
 USUAL, QUICK = Effort(0.6, 5), Effort(0.15, 3)
-TURN = 0.02  # seconds of a turn: shorter calls are repeated that long, after one that does not count
-PAUSE = 0.01  # seconds between turns, in which threads that wait for more work give up and sleep
+TURN = 0.05  # seconds of a turn: shorter calls are repeated that long, after one that does not count
+PAUSE = 0.05  # seconds between turns: so long ONNX Runtime's threads wait for work (40 ms seen) before they sleep
 CLOSE = 1.2  # ways of one peer that take no longer than this times its fastest are all timed
 
 
@@ -98,7 +98,7 @@ def compare(problem: Problem, peers: Mapping[str, PeerProcess], effort: Effort) 
             estimate = seconds[name, way]
             calls = max(1, math.ceil(TURN / estimate))
             try:
-                taken = peers[name].ask("time", way=way, calls=calls, warm=estimate < 2 * TURN)["seconds"]
+                taken = peers[name].ask("time", way=way, calls=calls, warm=estimate < TURN)["seconds"]
             except Failed as error:
                 cells[name].reasons[way] = str(error)
                 times.pop((name, way), None)
