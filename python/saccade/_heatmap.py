@@ -183,5 +183,5 @@ def attention_lines(
 def _labels(labels: Sequence[str] | None, name: str) -> list[str]:
     try:
         return [] if labels is None else [shown(label, str) for label in labels]
-    except (OverflowError, TypeError, ValueError):
-        raise ValueError(f"{name}: wanted a list of str, got {type(labels).__name__}") from None
+    except Exception as error:  # whatever it raises instead of handing out its items
+        raise ValueError(f"{name}: wanted a list of str, got {type(labels).__name__}") from error

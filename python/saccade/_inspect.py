@@ -93,5 +93,5 @@ def inspect(
 def _numbers(values: Any, name: str) -> list[Any]:
     try:
         return list(values)
-    except (OverflowError, TypeError, ValueError):
-        raise ValueError(f"{name}: wanted a list of integers, got {type(values).__name__}") from None
+    except Exception as error:  # whatever it raises instead of handing out its items
+        raise ValueError(f"{name}: wanted a list of integers, got {type(values).__name__}") from error

@@ -155,7 +155,7 @@ def _expanded_mask(mask: Any, lead: tuple[int, ...], expand: Callable[[Any, tupl
     try:
         return expand(mask, (*lead[:-1], *mask.shape[-3:]))
     except (BufferError, RuntimeError, ValueError):
-        wanted = [*lead, "seqlen_q", "seqlen_k"]
+        wanted = f"[{', '.join(map(str, lead))}, seqlen_q, seqlen_k]"
         raise ValueError(f"attn_mask: has shape {list(mask.shape)}, which does not broadcast to {wanted}") from None
 
 

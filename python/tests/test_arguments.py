@@ -222,6 +222,8 @@ def test_other_libraries_need_nothing_but_dlpack():
         (lambda: saccade.inspect(Q, K, pool=(1, 2, 3)), "pool: wanted two sizes"),
         (lambda: saccade.inspect(Q, K, entropy=np.zeros(2)), "entropy: wanted True or False"),
         (lambda: saccade.heatmap(Q[0, 0], tokens=5), "tokens: wanted a list of str, got int"),
+        (lambda: saccade.heatmap(Q[0, 0], tokens=memoryview(Q)), "tokens: wanted a list of str, got memoryview"),
+        (lambda: saccade.inspect(Q, K, rows=memoryview(Q)), "rows: wanted a list of integers, got memoryview"),
         (lambda: saccade.heatmap(Q[0, 0], decimals=BEYOND_TEXT), "decimals: cannot be a int"),
         (lambda: saccade.heatmap(Q[0, 0]).save(5), "path: wanted a file name, got int"),
         (lambda: saccade.heatmap(Q[0, 0]).png("large"), "zoom: wanted a number, got str"),
