@@ -12,6 +12,8 @@ from .call import Call, Case, sound, spoiled
 from .problem import Problem, assert_close
 from .values import Guarded, Values
 
+ARRAYS = ("q", "k", "v", "mask", "block_mask", "block_table", "kv_lengths", "query_offset", "alibi_slopes", "sinks")
+
 
 def of_its_shape(call: Call) -> Call:
     """The call, whose output has to have the shape that follows from q and v, be they as they may."""
@@ -63,8 +65,7 @@ def attention(values: Values) -> Case:
 
 def overlapping(values: Values, call: Call, problem: Problem) -> Call:
     """The call with an output that shares memory with an input."""
-    arrays = [name for name, value in call.arguments.items() if type(value) is np.ndarray]
-    inputs = [name for name in arrays if name not in ("out", "scores") and not name.startswith("return")]
+    inputs = [name for name in ARRAYS if type(call.arguments.get(name)) is np.ndarray]
     shape = (*problem.shaped(problem.q).shape[:-1], problem.dim_v)
     if not inputs:
         return call

@@ -109,7 +109,9 @@ class Values:
             changed = list(value)
             changed[self.random.randrange(len(changed))] = self.odd(self.pick(*value))
             others = (changed[:-1], [*changed, changed[0]], [changed], changed[0])
-            return self.pick(changed, *others, np.array(value, object))
+            objects = np.empty(len(value), object)
+            objects[:] = [None] * len(value)
+            return self.pick(changed, *others, objects)
         return self.anything()
 
     def reshaped(self, array: np.ndarray) -> Any:
@@ -147,7 +149,7 @@ class Values:
         try:
             with np.errstate(all="ignore"):
                 return array.astype(dtype)
-        except (OverflowError, TypeError, ValueError):
+        except Exception:  # NumPy has several for numbers that a type does not hold
             return np.zeros(array.shape, dtype)
 
     def renumbered(self, array: np.ndarray) -> np.ndarray:
