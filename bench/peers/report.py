@@ -233,9 +233,9 @@ _METHOD = """\
   written in NumPy ([reference.py](../bench/peers/reference.py)) by the rule that saccade's own tests use
   ([compare.h](../include/saccade/compare.h)). Who is further off is not timed. Results with dropout are compared
   without it, for everybody draws differently.
-- **By turns.** Each takes a turn of at least 50 ms, then the next one; after a pause of 50 ms, so that threads that
-  wait for work have gone to sleep. At least five turns and 0.6 s each (`--quick`: three, 0.15 s). Short calls are
-  repeated within a turn, after one that does not count.
+- **By turns.** Each takes a turn of at least 50 ms, and the next one begins when it has come to rest: threads that wait
+  for more work have gone to sleep, and what is freed after a call is freed. At least five turns and 0.6 s each
+  (`--quick`: three, 0.15 s). Short calls are repeated within a turn, after one that does not count.
 - **The best way counts.** Of several ways to do a problem with a library, the fastest is shown; [below](#ways) is
   which. Inputs lie as the library likes them best; masks are built, models compiled and outputs bound beforehand where
   it offers that.

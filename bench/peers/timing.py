@@ -11,7 +11,6 @@ import pickle
 import statistics
 import subprocess
 import tempfile
-import time
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from .inputs import draw
@@ -29,7 +28,6 @@ class Effort(NamedTuple):
 
 USUAL, QUICK = Effort(0.6, 5), Effort(0.15, 3)
 TURN = 0.05  # seconds of a turn: shorter calls are repeated that long, after one that does not count
-PAUSE = 0.05  # seconds between turns: so long ONNX Runtime's threads wait for work (40 ms seen) before they sleep
 CLOSE = 1.2  # ways of one peer that take no longer than this times its fastest are all timed
 
 
@@ -94,7 +92,6 @@ def compare(problem: Problem, peers: Mapping[str, PeerProcess], effort: Effort) 
         if not waiting:
             break
         for name, way in waiting[turn % len(waiting) :] + waiting[: turn % len(waiting)]:
-            time.sleep(PAUSE)
             estimate = seconds[name, way]
             calls = max(1, math.ceil(TURN / estimate))
             try:
