@@ -7,7 +7,8 @@ import json
 import os
 import pathlib
 import sys
-from typing import Any, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 from . import machine, report
 from .problem import Problem, read_problems

@@ -7,7 +7,7 @@ import pathlib
 import platform
 import resource
 import time
-from typing import Sequence
+from collections.abc import Sequence
 
 
 def processors() -> list[int]:

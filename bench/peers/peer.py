@@ -14,7 +14,7 @@ before the call (other layouts and dtypes of the inputs, masks, compilation, mem
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, ContextManager, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 import numpy as np
 
@@ -32,7 +32,7 @@ class Call(NamedTuple):
     """Does it once, to the end, and returns what it gives."""
     results: Callable[[Any], dict[str, np.ndarray]]
     """What ``run`` has returned, by the names of :func:`peers.reference.expected_results`."""
-    context: Callable[[], ContextManager[Any]] = contextlib.nullcontext
+    context: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
     """What ``run`` is called in, any number of times."""
 
 

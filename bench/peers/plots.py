@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pathlib
 import statistics
-from typing import Any, Callable, Sequence
+from collections.abc import Sequence
+from typing import Any, Callable
 
 import matplotlib
 

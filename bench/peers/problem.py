@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from typing import Any, Callable, Iterator
+from collections.abc import Iterator
+from typing import Any, Callable
 
 import numpy as np
 
@@ -250,8 +251,12 @@ def _completed(fields: dict[str, Any], length: int | None, curve: bool) -> Probl
     if problem.documents and (problem.batch != 1 or problem.seqlen_q != problem.seqlen_k):
         raise ValueError("docs= makes the batch, of documents that attend to themselves: no b=, sq= or sk=")
     if problem.module and problem.but(module=False, kind="forward", dropout_p=0.0) != Problem(
-        batch=problem.batch, num_heads=problem.num_heads, num_kv_heads=problem.num_heads, seqlen_q=problem.seqlen_q,
-        seqlen_k=problem.seqlen_q, head_dim=problem.head_dim
+        batch=problem.batch,
+        num_heads=problem.num_heads,
+        num_kv_heads=problem.num_heads,
+        seqlen_q=problem.seqlen_q,
+        seqlen_k=problem.seqlen_q,
+        head_dim=problem.head_dim,
     ):
         raise ValueError("module goes with b=, h=, s=, d= and train only")
     return problem

@@ -8,7 +8,8 @@ import pathlib
 import select
 import subprocess
 import sys
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 PATIENCE = 900.0  # seconds; compilers take their time

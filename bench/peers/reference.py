@@ -7,7 +7,8 @@ be if all of its terms were positive.
 
 from __future__ import annotations
 
-from typing import Iterable, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -111,10 +112,10 @@ def _gradients(inputs: Inputs) -> Iterable[tuple[str, Expected]]:
     group = p.num_heads // p.num_kv_heads
     results = [[np.zeros((p.seqlen_k, p.head_dim), dtype) for _ in "kv"] for dtype in (float, np.float32, float)]
     for head in range(group):
+        exact, naive = _heads(inputs, 0, head)
         dq: list[list[np.ndarray]] = [[], [], []]
         for begin in range(0, p.seqlen_q, ROWS_AT_A_TIME):
             rows = np.arange(begin, min(begin + ROWS_AT_A_TIME, p.seqlen_q))
-            exact, naive = _heads(inputs, 0, head) if begin == 0 else (exact, naive)
             for i, parts in enumerate((_row_gradients(exact, rows), _row_gradients(naive, rows), _bounds(exact, rows))):
                 dq[i].append(parts[0])
                 for sums, part in zip(results[i], parts[1:]):

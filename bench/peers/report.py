@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import pathlib
-from typing import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from .problem import Problem
 from .timing import Cell, Line

@@ -11,7 +11,8 @@ import pickle
 import statistics
 import subprocess
 import tempfile
-from typing import Any, Mapping, NamedTuple, Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from .inputs import draw
 from .problem import Problem

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, Sequence
+from collections.abc import Sequence
+from typing import Any, Callable
 
 import numpy as np
 import torch
@@ -43,9 +44,9 @@ def ways(problem: Problem) -> list[Way]:
         if problem.num_kv_heads < problem.num_heads:
             makers["F.scaled_dot_product_attention, a group's heads as rows"] = _group_sdpa
             makers["bmm, softmax, bmm, a group's heads as rows"] = _group_products
-    if problem.kind == "forward" and not problem.mask and not problem.memory:
-        if problem.is_structured and problem.seqlen_q > 1 or problem.softcap:
-            makers["flex_attention, compiled"] = _flex
+    is_plain_forward = problem.kind == "forward" and not problem.mask and not problem.memory
+    if is_plain_forward and (problem.is_structured and problem.seqlen_q > 1 or problem.softcap):
+        makers["flex_attention, compiled"] = _flex
     if not makers:
         raise Unsupported("flex_attention has no gradients on the CPU" if problem.softcap else "")
     return [Way(name, functools.partial(_prepare, maker)) for name, maker in makers.items()]
@@ -208,9 +209,7 @@ def module_call(module_class: type, inputs: ModuleInputs) -> Call:
     x, dout = tensor(inputs.x), tensor(inputs.dout)
     if p.kind == "forward":
         module.eval()
-        return Call(
-            lambda: module(x, x, x, need_weights=False)[0], lambda o: {"o": numpy(o)}, torch.inference_mode
-        )
+        return Call(lambda: module(x, x, x, need_weights=False)[0], lambda o: {"o": numpy(o)}, torch.inference_mode)
     x.requires_grad_()
     parameters = [x, *module.parameters()]
 

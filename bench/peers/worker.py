@@ -7,6 +7,7 @@ reads requests as lines of JSON from its standard input and answers each with a 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import importlib.metadata
@@ -140,8 +141,8 @@ def _reason(error: Exception) -> str:
 
 
 def _come_to_rest() -> None:
-    """Waits until no thread of the process computes. Threads that wait for more work spin for a while (40 ms were seen of
-    ONNX Runtime), and JAX frees gigabytes after it has returned (200 ms)."""
+    """Waits until no thread of the process computes. Threads that wait for more work spin for a while (40 ms were seen
+    of ONNX Runtime), and JAX frees gigabytes after it has returned (200 ms)."""
     for _ in range(100):
         before = time.process_time()
         time.sleep(0.02)
@@ -151,10 +152,8 @@ def _come_to_rest() -> None:
 
 def _extra_memory(run: Any) -> int:
     """What the process held at most during a call, less what it held before it (VmHWM and VmRSS of Linux)."""
-    try:
+    with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).malloc_trim(0)  # what is free but still held would be taken for nothing
-    except AttributeError:
-        pass
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")  # the most so far is what is held now: proc(5)
     before = _status("VmRSS")

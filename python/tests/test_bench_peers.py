@@ -35,7 +35,11 @@ def small(problem: Problem) -> Problem:
     window = tuple(min(side, 20) for side in problem.window)
     seqlen_q, seqlen_k = (max(1, min(length // 16, 100)) for length in (problem.seqlen_q, problem.seqlen_k))
     return problem.but(
-        seqlen_q=seqlen_q, seqlen_k=seqlen_k, window=window, documents=min(problem.documents, 3), num_heads=4,
+        seqlen_q=seqlen_q,
+        seqlen_k=seqlen_k,
+        window=window,
+        documents=min(problem.documents, 3),
+        num_heads=4,
         num_kv_heads=4 * problem.num_kv_heads // problem.num_heads,
     )
 
@@ -163,7 +167,10 @@ def test_a_run_of_saccade_alone_writes_its_page(tmp_path: pathlib.Path) -> None:
     path = [str(ROOT / "bench"), str(pathlib.Path(saccade_peer.saccade.__file__).parents[1])]
     outcome = subprocess.run(
         [sys.executable, "-m", "peers", "--quick", "--threads", "1", "--only", "saccade", *arguments],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path)}, capture_output=True, text=True, check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert "[3/3] 1 thread, heads 1, seqlen 32, head_dim 8: saccade " in outcome.stderr
     assert "| heads 2, seqlen 16, head_dim 8 | 1 | " in outcome.stdout
