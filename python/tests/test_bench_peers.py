@@ -16,7 +16,7 @@ pytest.importorskip("ml_dtypes")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
 
-from peers import report, saccade_peer, timing, worker  # noqa: E402
+from peers import machine, process, report, saccade_peer, timing, worker  # noqa: E402
 from peers.inputs import draw  # noqa: E402
 from peers.problem import Problem, parse_problems, read_problems  # noqa: E402
 from peers.reference import difference, expected_results  # noqa: E402
@@ -129,6 +129,18 @@ def test_a_worker_times_what_agrees_and_says_what_does_not(tmp_path: pathlib.Pat
     assert of.time("attention", 2, warm=True)["seconds"] > 0
     answer = of.prepare(dataclasses.asdict(problem), str(tmp_path / "wrong"))
     assert not answer["ways"] and all("times what is allowed" in reason for reason in answer["left_out"].values())
+
+
+def test_a_process_that_dies_is_named_and_started_again(tmp_path: pathlib.Path) -> None:
+    peer = process.PeerProcess("saccade", 1, machine.processors()[:1], tmp_path / "log")
+    assert peer.ask("about")["title"] == "saccade"
+    peer.process.kill()
+    with pytest.raises(process.Failed, match="its process ended with status -9; see .*log"):
+        peer.ask("about")
+    assert peer.ask("about")["title"] == "saccade"
+    with pytest.raises(process.Failed, match="its process ended with status 1"):
+        peer.ask("nonsense")
+    peer.stop()
 
 
 def made_up_run() -> report.Run:
