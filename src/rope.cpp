@@ -72,7 +72,7 @@ constexpr std::string_view kRotate = "Rope::rotate";
 constexpr std::int64_t kTokens = 64;
 
 std::vector<double> frequencies_of(std::int64_t dim, const RopeOptions& options) {
-  if (dim < 1) refuse(kName, "dim must be at least 1, got ", dim);
+  if (dim < 1 || dim > std::int64_t{1} << 40) refuse(kName, "dim must lie between 1 and 2^40, got ", dim);
   const std::int64_t rotary_dim = options.rotary_dim == 0 ? dim : options.rotary_dim;
   if (rotary_dim < 0 || rotary_dim > dim || rotary_dim % 2 != 0)
     refuse(kName, "rotary_dim must be even and at most dim = ", dim, ", got ", rotary_dim);
@@ -82,6 +82,7 @@ std::vector<double> frequencies_of(std::int64_t dim, const RopeOptions& options)
     refuse(kName, "scaling_factor must be a positive number, got ", options.scaling_factor);
   std::vector<double> frequencies = options.frequencies;
   if (frequencies.empty()) {
+    frequencies.reserve(static_cast<std::size_t>(rotary_dim / 2));  // all that there is no room for fails at once
     for (std::int64_t i = 0; i < rotary_dim; i += 2)
       frequencies.push_back(std::pow(options.base, -static_cast<double>(i) / static_cast<double>(rotary_dim)));
   }

@@ -68,7 +68,7 @@ void KvCache::Contiguous::truncate(std::int64_t sequence, std::int64_t length) {
 void KvCache::Contiguous::share_prefix(std::int64_t from, std::int64_t to, std::int64_t length) {
   const std::int64_t kept = std::max<std::int64_t>(0, length - first_kept(from));
   for (const CacheNumbers& numbers : numbers_)
-    for (std::int64_t head = 0; head < config_.num_kv_heads; ++head)
+    for (std::int64_t head = 0; kept > 0 && head < config_.num_kv_heads; ++head)
       copy(numbers.head(from, head).slice(0, 0, kept), numbers.head(to, head).slice(0, 0, kept));
   set_range(to, length == 0 ? 0 : first_kept(from), length);
 }

@@ -20,8 +20,13 @@ KvCacheOptions checked(KvCacheOptions options) {
                                     {"page_size", options.page_size},
                                     {"capacity", options.capacity}})
     if (value < 0) refuse(kName, name, " must be 0 or more, got ", value);
-  for (const auto& [name, value] :
-       {std::pair{"page_size", options.page_size}, {"capacity", options.capacity}, {"window", options.window}})
+  for (const auto& [name, value] : {std::pair{"batch", options.batch},
+                                    {"num_kv_heads", options.num_kv_heads},
+                                    {"head_dim", options.head_dim},
+                                    {"head_dim_v", options.head_dim_v},
+                                    {"page_size", options.page_size},
+                                    {"capacity", options.capacity},
+                                    {"window", options.window}})
     if (value > kLongest) refuse(kName, name, " must be at most 2^40, got ", value);
   if (options.window < -1)
     refuse(kName, "window must be -1 (all keys are kept) or at least 0, got ", options.window);
