@@ -231,7 +231,7 @@ TEST(Rope, RefusesWhatItCannotBe) {
   const auto of = [](std::int64_t dim, const RopeOptions& options) {
     return refusal([&] { Rope(dim, options); });
   };
-  EXPECT_EQ(of(0, {}), "[Rope] dim must be at least 1, got 0");
+  EXPECT_EQ(of(0, {}), "[Rope] dim must lie between 1 and 2^40, got 0");
   EXPECT_EQ(of(7, {}), "[Rope] rotary_dim must be even and at most dim = 7, got 7");
   EXPECT_EQ(of(8, {.rotary_dim = 10}), "[Rope] rotary_dim must be even and at most dim = 8, got 10");
   EXPECT_EQ(of(8, {.rotary_dim = -2}), "[Rope] rotary_dim must be even and at most dim = 8, got -2");
