@@ -104,6 +104,7 @@ def test_threads_are_as_many_as_pytorchs():
         pytest.skip("threads are counted in /proc")
     program = """
 import os, torch, saccade.torch
+saccade.set_num_threads(3)  # is for the other functions
 x = torch.randn(2, 4, 300, 32, requires_grad=True)
 def threads_after(number):
     torch.set_num_threads(number)
