@@ -12,7 +12,7 @@ def flag(value: Any, name: str) -> bool:
     """Whether the argument is true, also where it is an int or a NumPy bool."""
     try:
         return bool(value)
-    except (OverflowError, TypeError, ValueError):
+    except (OverflowError, RuntimeError, TypeError, ValueError):
         raise ValueError(f"{name}: wanted True or False, got {type(value).__name__}") from None
 
 
@@ -28,7 +28,7 @@ def number(value: Any) -> float:
     """The argument as a float; nan for what is none."""
     try:
         return float(value)
-    except (OverflowError, TypeError, ValueError):
+    except (OverflowError, RuntimeError, TypeError, ValueError):
         return float("nan")
 
 

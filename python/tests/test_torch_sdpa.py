@@ -339,7 +339,11 @@ def operands(**change):
         ({"dropout_p": -0.1}, "dropout_p"),
         ({"dropout_p": 1.1}, "dropout_p"),
         ({"dropout_p": float("nan")}, "dropout_p"),
-        ({"dropout_p": "much"}, "dropout_p"),
+        ({"dropout_p": "much"}, "dropout_p: wanted a number, got a str"),
+        ({"dropout_p": None}, "dropout_p: wanted a number, got a NoneType"),
+        ({"scale": torch.ones(2)}, "scale: wanted a number, got a Tensor"),
+        ({"is_causal": torch.ones(2)}, "is_causal: wanted True or False, got Tensor"),
+        ({"enable_gqa": torch.ones(2)}, "enable_gqa: wanted True or False, got Tensor"),
         ({"scale": "large"}, "scale: wanted a number, got a str"),
         ({"query": torch.randn(2, 3, 5, 0), "key": torch.randn(2, 3, 7, 0)}, "query .*head_dim"),
         ({"query": torch.empty(2, 3, 5, 8, device="meta")}, "query: wanted a tensor on the CPU, got one on meta"),
@@ -469,6 +473,7 @@ def test_modes_see_it():
         assert sdpa(q, q, q, dropout_p=0.5).device.type == "cpu"
 
 
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:.*is deprecated:FutureWarning")
 def test_operators_are_recorded():
     from torch.fx.experimental.proxy_tensor import make_fx
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.compiler import is_compiling
 from torch.overrides import handle_torch_function, has_torch_function
 
+from .._options import flag
 from .._sdpa import operands
 from ._attend import attend
 from ._tensors import require_plain
@@ -47,6 +48,7 @@ def scaled_dot_product_attention(
     read as :func:`saccade.decode` does.
     """
     tensors = (query, key, value) if attn_mask is None else (query, key, value, attn_mask)
+    is_causal, enable_gqa = flag(is_causal, "is_causal"), flag(enable_gqa, "enable_gqa")
     causal = "top_left" if is_causal else None
     if attn_mask is not None and is_causal_bias(attn_mask):
         causal, attn_mask, tensors = _causal_of(attn_mask, query, key, is_causal), None, tensors[:3]
@@ -73,8 +75,16 @@ def scaled_dot_product_attention(
         query, key, value = _autocast(query), _autocast(key), _autocast(value)
         attn_mask = None if attn_mask is None else _autocast(attn_mask)
     of = operands(query, key, value, attn_mask, is_causal, enable_gqa, Tensor.expand)
-    o, _ = attend(of.q, of.k, of.v, of.mask, causal, scale, dropout_p)
+    scale = None if scale is None else _number(scale, "scale")
+    o, _ = attend(of.q, of.k, of.v, of.mask, causal, scale, _number(dropout_p, "dropout_p"))
     return o if len(of.shape) <= 4 else o.reshape(of.shape)
+
+
+def _number(value: Any, name: str) -> float:
+    try:
+        return float(value)
+    except (OverflowError, RuntimeError, TypeError, ValueError):
+        raise ValueError(f"{name}: wanted a number, got a {type(value).__name__}") from None
 
 
 def _autocast(tensor: Tensor) -> Tensor:
