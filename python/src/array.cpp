@@ -99,6 +99,12 @@ bool wants_gradient(nb::handle tensor) {
          torch.attr("is_grad_enabled")().ptr() == Py_True;
 }
 
+/// What keeps the memory of a tensor that was read through the exchange interface. A PyTorch tensor does not: it can
+/// be given another storage while it is in use (tensor.data = ...).
+nb::object lender(nb::handle object) {
+  return has(object, "untyped_storage") ? nb::object(object.attr("untyped_storage")()) : nb::borrow(object);
+}
+
 /// The dtype of an array as its library prints it.
 std::string dtype_text(nb::handle object) {
   return has(object, "dtype") ? text_of(object.attr("dtype")) : kind_of(object);
@@ -226,7 +232,7 @@ Array::Array(nb::handle object, std::string_view name) {
     nb::dlpack::dltensor borrowed;
     const ExchangeApi* api = exchange_api_of(object);
     if (api && api->dltensor_from_object(object.ptr(), &borrowed) == 0) {
-      object_ = nb::borrow(object);
+      object_ = lender(object);
       take(borrowed, name);
       return;
     }

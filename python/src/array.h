@@ -58,7 +58,7 @@ class Array {
   void look_at(Tensor copy);
 
   nb::ndarray<nb::ro> owner_;
-  nb::object object_;  // the array itself, where owner_ is not needed
+  nb::object object_;  // instead of owner_, for what is read through the exchange interface
   std::optional<Tensor> copy_;
   TensorView view_;
   std::optional<TensorView> given_;

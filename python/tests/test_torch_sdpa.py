@@ -521,3 +521,19 @@ def test_compiled_in_one_graph(backend):
     assert not torch.equal(a, dropping(*inputs[:3]))
     torch.manual_seed(2)
     assert torch.equal(a, dropping(*inputs[:3]))
+
+
+def test_a_storage_exchanged_during_the_call_is_read_to_the_end():
+    q, k = torch.randn(1, 1, 64, 64), torch.randn(1, 1, 50_000, 64)
+    expected = saccade.attention(q, k, k)
+    kept, calls = k.clone(), 0
+
+    def exchange(scores, *_):
+        nonlocal calls
+        calls += 1
+        kept.data = torch.zeros(1, 1, 1, 64)
+        return scores
+
+    actual = saccade.attention(q, kept, k, score_mod=exchange)
+    assert calls > 1 and kept.numel() == 64
+    torch.testing.assert_close(actual, expected)
