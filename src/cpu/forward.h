@@ -226,11 +226,18 @@ class QueryBlock {
                          .granules = next.granules.index.data(),
                          .partial = next.granules.partial,
                          .scores = scratch_.scores(parity_),
-                         .row_max = row_max};
+                         .row_max = row_max,
+                         .ahead = mask_ahead(next)};
     score_tiles_beside<Arithmetic>(tile_rows(next.tile), work, next.granules.count * kTilesOfAGranule, exp,
                                    last.granules.index.data(),
                                    pending_ ? last.granules.count * kTilesOfAGranule : 0);
     if (pending_) add_values(last);
+  }
+
+  /// The mask of the tile after `step`.
+  RowsAhead mask_ahead(const TileStep& step) const {
+    const bool is_last = step.tile + 1 == tiles_;
+    return finisher_.mask_ahead(tile_row(is_last ? 0 : step.tile + 1), step.first_key + (is_last ? kBlockK : 0));
   }
 
   void add_values(const TileStep& step) {

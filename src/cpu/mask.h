@@ -33,15 +33,26 @@ inline void apply_alibi(Scalar* scores, Columns c, Scalar slope, std::int64_t po
   }
 }
 
-/// Columns of a mask's row as numbers to add: 0 or -inf for a boolean mask, -inf where no key is (from `keys` on).
+/// Usually a granule is there as a whole, and so many numbers are vectors to any compiler.
+template <class T, class Convert>
+SACCADE_INLINE void convert_granule(const T* __restrict from, Scalar* __restrict to, Convert convert) {
+  if constexpr (std::is_same_v<T, Scalar>) {
+    SACCADE_UNROLL
+    for (int j = 0; j < kGranule; j += kWidth) store(to + j, loadu(from + j));
+  } else {
+    for (int j = 0; j < kGranule; ++j) to[j] = convert(from[j]);
+  }
+}
+
+/// A granule of a mask's row as numbers to add: 0 or -inf for a boolean mask, -inf where no key is (from `keys` on).
 inline void read_mask_row(const MaskParams& mask, std::int64_t batch, std::int64_t head, std::int64_t row,
                           Columns c, std::int64_t keys, Scalar* out) {
   const int end = static_cast<int>(std::clamp<std::int64_t>(keys - c.first_key, c.begin, c.end));
   const std::int64_t stride = mask.column_stride;
   const auto read = [&](const auto* data, auto convert) __attribute__((always_inline)) {
     data += mask.row(batch, head, row) + (c.first_key + c.begin) * stride;
-    if (stride == 1)
-      for (int j = c.begin; j < end; ++j) out[j] = convert(data[j - c.begin]);
+    if (stride == 1 && end == c.end)
+      convert_granule(data, out + c.begin, convert);
     else
       for (int j = c.begin; j < end; ++j) out[j] = convert(data[(j - c.begin) * stride]);
   };
@@ -74,13 +85,18 @@ inline bool lets_through(const Scalar* mask, Columns c) {
   return nan || any(less(hidden, largest));
 }
 
-/// Adds a mask row; where it is -inf the key is hidden, whatever its score was.
-inline void apply_mask(Scalar* scores, Columns c, const Scalar* mask) {
+/// Adds a mask row and returns the largest score of each lane; where the mask is -inf the key is hidden, whatever its
+/// score was.
+inline Vec apply_mask(Scalar* scores, Columns c, const Scalar* mask) {
   const Vec hidden = broadcast(-kInfinity);
+  Vec largest = hidden;
   for (int j = c.begin; j < c.end; j += kWidth) {
     const Vec bias = load(mask + j);
-    store(scores + j, select(equal(bias, hidden), hidden, canonical_nan(add(bias, load(scores + j)))));
+    const Vec s = select(equal(bias, hidden), hidden, canonical_nan(add(bias, load(scores + j))));
+    store(scores + j, s);
+    largest = max(largest, s);
   }
+  return largest;
 }
 
 /// A modifier may have left any NaN.

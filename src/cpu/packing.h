@@ -181,15 +181,19 @@ SACCADE_INLINE void prefetch_rows(const T* p, std::int64_t row_stride) {
   for (int i = 0; i < kRows; ++i) __builtin_prefetch(p + i * row_stride);
 }
 
-/// Rows that will be wanted later and come from far away, asked for a cache line at a time beside other work: all
-/// at once they would keep the loads of that work waiting.
+/// Rows that will be wanted later and come from far away, asked for a few cache lines at a time beside other work:
+/// all at once they would keep the loads of that work waiting.
 struct RowsAhead {
+  static constexpr int kParts = kBlockK / kTileColumns;
+
   const std::byte* data = nullptr;
   std::int64_t stride = 0, bytes = 0;  // of a row
 
-  SACCADE_INLINE void fetch(int row, int line) const {
+  /// Every kParts-th line of a row, from line `part` on.
+  SACCADE_INLINE void fetch(int row, int part) const {
     constexpr std::int64_t kLine = 64;
-    if (line * kLine < bytes) __builtin_prefetch(data + row * stride + line * kLine);
+    for (std::int64_t at = part * kLine; at < bytes; at += kParts * kLine)
+      __builtin_prefetch(data + row * stride + at);
   }
 };
 

@@ -4,6 +4,7 @@
 
 #include "cpu/dropout.h"
 #include "cpu/mask.h"
+#include "cpu/packing.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
@@ -106,6 +107,17 @@ class ScoreFinisher {
     return result;
   }
 
+  /// What plan() will read of the mask for a tile at `row` and the key block at `first_key`, if all of that is there.
+  RowsAhead mask_ahead(std::int64_t row, std::int64_t first_key) const {
+    if (p_.mask.type == MaskType::none || p_.mask.column_stride != 1 || row + kTileRows > p_.rows(batch_) ||
+        first_key + kBlockK > keys_)
+      return {};
+    const std::int64_t size = p_.mask.type == MaskType::boolean ? 1 : p_.mask.type == MaskType::f32 ? 4 : 8;
+    return {.data = static_cast<const std::byte*>(p_.mask.data) + (p_.mask.row(batch_, head_, row) + first_key) * size,
+            .stride = p_.mask.row_stride * size,
+            .bytes = kBlockK * size};
+  }
+
   /// Finishes the partial granules of scores[rows][kBlockK] and raises row_max[kTileRows][kWidth] to them. `mask`
   /// is what plan() left. What the scores were when they came to the score modifier goes to softcapped[rows]
   /// [kBlockK], if that is given.
@@ -194,9 +206,16 @@ class ScoreFinisher {
       Scalar* const line = scores + i * kBlockK;
       if (p_.alibi_slopes.data)
         apply_alibi(line, columns, *p_.alibi_slopes.row<float>(batch_, head_, 0), row + i + visibility_.offset);
-      if (p_.mask.type != MaskType::none) apply_mask(line, columns, mask + i * kBlockK);
+      const KeyRange visible = visibility_.visible(row + i);
+      bool is_done = visible.begin <= columns.first_key + columns.begin &&
+                     visible.end >= columns.first_key + columns.end && !block_mask_;
+      Vec largest;
+      if (p_.mask.type != MaskType::none)
+        largest = apply_mask(line, columns, mask + i * kBlockK);
+      else
+        is_done = false;
       if (block_mask_) block_mask_.apply(line, columns, row + i, keys_);
-      const Vec largest = apply_range(line, columns, visibility_.visible(row + i));
+      if (!is_done) largest = apply_range(line, columns, visible);
       store(row_max + i * kWidth, max(load(row_max + i * kWidth), largest));
       save(ScoreStage::biased, row + i, columns, line);
       if (p_.scores.data && p_.score_stage == ScoreStage::probabilities)
