@@ -16,9 +16,9 @@ def as_array(value: Any, name: str) -> Any:
     if value is None:
         raise ValueError(f"{name}: wanted an array, got None")
     exports = hasattr(value, "__dlpack__")
-    if exports and isinstance(getattr(value, "shape", None), tuple) and hasattr(value, "dtype"):
-        return value
     try:
+        if exports and isinstance(getattr(value, "shape", None), tuple) and hasattr(value, "dtype"):
+            return value
         array = np.from_dlpack(value) if exports else np.asarray(value)
     except (AttributeError, BufferError, OverflowError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(f"{name}: wanted an array, got {type(value).__name__} ({error})") from None

@@ -254,7 +254,10 @@ def _attend(
     q, k, v = as_array(q, "q"), as_array(k, "k"), as_array(v, "v")
     if drops(options.get("dropout_p")) and options.get("seed") is None:
         options["seed"] = _core.draw_seed()
-    o = empty(q, (*q.shape[:-1], *v.shape[-1:])) if out is None else out
+    shape = (*q.shape[:-1], *v.shape[-1:])
+    o = empty(q, shape) if out is None else out
+    if tuple(getattr(o, "shape", shape)) != shape:
+        raise ValueError(f"out: wanted {list(shape)}, got {list(o.shape)}")
     lse = weights = None
     if return_lse is not False or return_weights is not False:
         rows = _rows_shape(q, options)

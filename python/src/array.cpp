@@ -43,6 +43,8 @@ nb::dlpack::dtype dlpack_dtype(DType dtype) {
   return {static_cast<std::uint8_t>(known.code), known.bits, 1};
 }
 
+nb::handle type_of(nb::handle object) { return reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())); }
+
 bool has(nb::handle object, const char* attribute) { return PyObject_HasAttrString(object.ptr(), attribute) == 1; }
 
 /// What is used of NumPy, looked up once.
@@ -61,9 +63,7 @@ struct Numpy {
 };
 
 /// The usual case, which is not asked for what others have.
-bool is_numpy(nb::handle object) {
-  return reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())) == Numpy::get().ndarray.ptr();
-}
+bool is_numpy(nb::handle object) { return type_of(object).is(Numpy::get().ndarray); }
 
 /// What a library's tensor type offers as __dlpack_c_exchange_api__ (DLPack 1.3, dlpack.h: DLPackExchangeAPI), as
 /// far as it is used here. Reading a tensor takes 0.1 us so, and 2.3 us by __dlpack__ (PyTorch 2.15, Zen 4).
@@ -78,10 +78,9 @@ struct ExchangeApi {
   int (*dltensor_from_object)(void* object, nb::dlpack::dltensor* result);  // null where there is none
 };
 
-/// The interface of an object's type, if that has one that this code knows.
-const ExchangeApi* exchange_api_of(nb::handle object) {
-  const nb::object capsule = nb::steal(
-      PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())), "__dlpack_c_exchange_api__"));
+/// The interface of a type, if that has one that this code knows.
+const ExchangeApi* exchange_api_of(nb::handle type) {
+  const nb::object capsule = nb::steal(PyObject_GetAttrString(type.ptr(), "__dlpack_c_exchange_api__"));
   const auto* api =
       capsule.is_valid()
           ? static_cast<const ExchangeApi*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"))
@@ -90,19 +89,48 @@ const ExchangeApi* exchange_api_of(nb::handle object) {
   return api && api->version.major == 1 && api->dltensor_from_object ? api : nullptr;
 }
 
-/// Whether PyTorch would record what is done with a tensor, which a function that returns no gradient must not
-/// ignore.
-bool wants_gradient(nb::handle tensor) {
-  if (!has(tensor, "requires_grad") || tensor.attr("requires_grad").ptr() != Py_True) return false;
-  const nb::object torch = nb::steal(PyImport_GetModule(nb::str("torch").ptr()));
-  return torch.is_valid() && PyObject_IsInstance(tensor.ptr(), nb::object(torch.attr("Tensor")).ptr()) == 1 &&
-         torch.attr("is_grad_enabled")().ptr() == Py_True;
-}
+/// What is used of PyTorch, looked up once there is a tensor of its.
+struct Torch {
+  nb::object module;
+  nb::object tensor = module.attr("Tensor");
+  nb::object parameter = module.attr("nn").attr("Parameter");
+  const ExchangeApi* exchange_api = exchange_api_of(tensor);
+  nb::object requires_grad = nb::str("requires_grad"), untyped_storage = nb::str("untyped_storage");
 
-/// What keeps the memory of a tensor that was read through the exchange interface. A PyTorch tensor does not: it can
-/// be given another storage while it is in use (tensor.data = ...).
-nb::object lender(nb::handle object) {
-  return has(object, "untyped_storage") ? nb::object(object.attr("untyped_storage")()) : nb::borrow(object);
+  /// For what is no tensor of PyTorch's, null.
+  static const Torch* of(nb::handle object) {
+    static const Torch* torch = nullptr;
+    if (torch && torch->is_exact(object)) return torch;
+    if (!torch) {
+      const nb::object loaded = nb::steal(PyImport_GetModule(nb::str("torch").ptr()));
+      if (!loaded.is_valid() || !has(loaded, "Tensor") || !has(loaded, "nn")) return nullptr;
+      torch = new Torch{loaded};  // lives as long as the interpreter
+    }
+    return PyObject_IsInstance(object.ptr(), torch->tensor.ptr()) == 1 ? torch : nullptr;
+  }
+
+  bool is_exact(nb::handle object) const {
+    const nb::handle type = type_of(object);
+    return type.is(tensor) || type.is(parameter);
+  }
+
+  /// Refuses what PyTorch would record, which a function that returns no gradient must not ignore, and what has no
+  /// numbers of its own: tensors that only carry metadata, and the biases that only say what they are.
+  void require_numbers(nb::handle object, std::string_view name) const {
+    const nb::handle type = type_of(object);
+    if (!is_exact(object) && (!type.attr("__torch_dispatch__").is(tensor.attr("__torch_dispatch__")) ||
+                              text_of(type.attr("__module__")) == "torch.nn.attention.bias"))
+      refuse(name, "wanted a plain tensor, got " + kind_of(object));
+    if (object.attr(requires_grad).is(nb::handle(Py_True)) &&
+        module.attr("is_grad_enabled")().is(nb::handle(Py_True)))
+      refuse(name, "requires a gradient, which this function does not record; use saccade.torch, or .detach() it");
+  }
+};
+
+/// What keeps the memory of an array that was read through the exchange interface. A PyTorch tensor does not: it
+/// can be given another storage while it is in use (tensor.data = ...).
+nb::object lender(nb::handle object, const Torch* torch) {
+  return torch ? nb::object(object.attr(torch->untyped_storage)()) : nb::borrow(object);
 }
 
 /// The dtype of an array as its library prints it.
@@ -134,6 +162,10 @@ nb::dlpack::dltensor described(const nb::ndarray<nb::ro>& array) {
 
 /// A str in UTF-8; what is no text, such as half of a surrogate pair, as an escape.
 std::string utf8(nb::handle string) {
+  Py_ssize_t size = 0;
+  if (const char* text = PyUnicode_AsUTF8AndSize(string.ptr(), &size))
+    return {text, static_cast<std::size_t>(size)};
+  PyErr_Clear();
   const nb::object bytes = nb::steal(PyUnicode_AsEncodedString(string.ptr(), "utf-8", "backslashreplace"));
   if (!bytes.is_valid()) throw nb::python_error();
   return {PyBytes_AsString(bytes.ptr()), static_cast<std::size_t>(PyBytes_Size(bytes.ptr()))};
@@ -160,9 +192,17 @@ std::pair<const std::byte*, const std::byte*> range(const TensorView& view) {
   return {data + low * bytes, data + (high + 1) * bytes};
 }
 
-/// `is_borrowed`: read through the exchange interface, which does not tell.
-bool can_write(nb::handle object, bool is_borrowed) {
-  if (is_borrowed && has(object, "requires_grad")) return true;  // PyTorch has none that are read-only
+bool can_write(nb::handle object) {
+  if (Torch::of(object)) return true;  // PyTorch has none that are read-only
+  if (!is_numpy(object) && has(object, "__dlpack__") &&
+      !has(object, "flags")) {  // such as JAX's, which never change
+    try {
+      const nb::object array = nb::module_::import_("numpy").attr("from_dlpack")(object);
+      return array.attr("flags").attr("writeable").ptr() == Py_True;
+    } catch (const nb::python_error&) {
+      return false;
+    }
+  }
   nb::ndarray<> writable;
   if (nb::try_cast(object, writable, false)) return true;
   return dtype_text(object) == "bfloat16" && nb::try_cast(object.attr("view")("uint16"), writable, false);
@@ -181,14 +221,15 @@ void refuse(std::string_view name, std::string_view text) {
   throw std::invalid_argument(std::string(name) + ": " + std::string(text));
 }
 
-std::string text_of(nb::handle object) { return description(&PyObject_Str, object); }
+std::string text_of(nb::handle object) {
+  return PyUnicode_CheckExact(object.ptr()) ? utf8(object) : description(&PyObject_Str, object);
+}
 
 std::string shown(nb::handle object) { return description(&PyObject_Repr, object); }
 
 std::string kind_of(nb::handle object) {
   if (object.is_none()) return "None";
-  const nb::handle type(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())));
-  return "a " + text_of(type.attr("__name__"));
+  return "a " + text_of(type_of(object).attr("__name__"));
 }
 
 double number(nb::handle object, std::string_view name) {
@@ -212,6 +253,14 @@ std::int64_t integer(nb::handle object, std::string_view name) {
   return value;
 }
 
+std::uint64_t seed(nb::handle object) {
+  const nb::object index = nb::steal(PyNumber_Index(object.ptr()));
+  const unsigned long long value = index.is_valid() ? PyLong_AsUnsignedLongLong(index.ptr()) : 0;
+  if (!PyErr_Occurred()) return value;
+  PyErr_Clear();
+  return static_cast<std::uint64_t>(integer(object, "seed"));  // negative ones count from the end
+}
+
 bool boolean(nb::handle object, std::string_view name) {
   const int value = PyUnicode_Check(object.ptr()) ? -1 : PyObject_IsTrue(object.ptr());
   if (value >= 0) return value == 1;
@@ -227,12 +276,15 @@ std::string text(nb::handle object, std::string_view name) {
 Array::Array(nb::handle object, std::string_view name) {
   if (object.is_none()) refuse(name, "wanted an array, got None");
   if (!is_numpy(object)) {
-    if (wants_gradient(object))
-      refuse(name, "requires a gradient, which this function does not record; use saccade.torch, or .detach() it");
+    const Torch* const torch = Torch::of(object);
+    if (torch)
+      torch->require_numbers(object, name);
+    else if (has(object, "fill_value"))
+      refuse(name, "is a masked array, whose mask would be lost; use .filled()");
     nb::dlpack::dltensor borrowed;
-    const ExchangeApi* api = exchange_api_of(object);
+    const ExchangeApi* api = torch ? torch->exchange_api : exchange_api_of(type_of(object));
     if (api && api->dltensor_from_object(object.ptr(), &borrowed) == 0) {
-      object_ = lender(object);
+      object_ = lender(object, torch);
       take(borrowed, name);
       return;
     }
@@ -300,8 +352,7 @@ Array Array::optional(nb::handle object, std::string_view name) {
 
 Array Array::writable(nb::handle object, std::string_view name) {
   Array result(object, name);
-  if (!can_write(object, result.object_.is_valid()))
-    refuse(name, "is read-only, or no array that can be written to");
+  if (!can_write(object)) refuse(name, "is read-only, or no array that can be written to");
   if (repeats_memory(result.view_)) refuse(name, "has elements that share memory (a stride of 0)");
   return result;
 }

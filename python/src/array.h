@@ -101,6 +101,7 @@ nb::object numpy_view(const MutableTensorView& view, nb::handle owner);
 double number(nb::handle object, std::string_view name);
 std::int64_t integer(nb::handle object, std::string_view name);
 bool boolean(nb::handle object, std::string_view name);
+std::uint64_t seed(nb::handle object);
 std::string text(nb::handle object, std::string_view name);
 
 /// str(object) and repr(object) in UTF-8, whatever the string holds. For messages: of an object that has neither

@@ -24,6 +24,9 @@ void attend(Attention function, nb::handle q, nb::handle k, nb::handle v, nb::ha
   const Array q_array = operand(q, "q"), k_array = operand(k, "k"), v_array = operand(v, "v");
   Options options(given);
   Result o(out, "out"), lse_result(lse, "lse"), weights_result(weights, "weights");
+  const DType dtype = o.view().dtype;
+  if (!is_floating(dtype) && is_floating(q_array.view().dtype))
+    refuse("out", "wanted floating numbers, got " + std::string(name_of(dtype)));
   options.require_apart(o, {{"q", &q_array}, {"k", &k_array}, {"v", &v_array}});
   options.value.lse = lse_result.view();
   options.value.weights = weights_result.view();

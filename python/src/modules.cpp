@@ -121,15 +121,14 @@ void set_training(SharedModule& self, bool mode) {
 }
 
 void seed_dropout(SharedModule& self, nb::handle seed) {
-  const auto value = static_cast<std::uint64_t>(integer(seed, "seed"));
+  const auto value = python::seed(seed);
   self.locked([&](AttentionModule& module) { module.seed_dropout(value); });
 }
 
 /// A new module with parameters as PyTorch draws them after torch.manual_seed(seed).
 template <class Module, class ModuleOptions>
 SharedModule* made(const ModuleOptions& options, nb::handle seed) {
-  TorchGenerator generator(seed.is_none() ? std::random_device()()
-                                          : static_cast<std::uint64_t>(integer(seed, "seed")));
+  TorchGenerator generator(seed.is_none() ? std::random_device()() : python::seed(seed));
   return new SharedModule(std::make_unique<Module>(options, generator));
 }
 

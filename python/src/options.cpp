@@ -23,9 +23,15 @@ bool is_integer(nb::handle object) {
   return index.is_valid();
 }
 
-/// Two integers, or one that is meant twice.
-std::array<std::int64_t, 2> pair(nb::handle object, std::string_view name) {
-  if (is_integer(object)) return {integer(object, name), integer(object, name)};
+/// Two integers of at least `smallest`, or one that is meant twice.
+std::array<std::int64_t, 2> pair(nb::handle object, std::string_view name, std::int64_t smallest) {
+  const auto within = [&](nb::handle item) {
+    const std::int64_t value = integer(item, name);
+    if (value < smallest)
+      refuse(name, "wanted integers of at least " + std::to_string(smallest) + ", got " + shown(object));
+    return value;
+  };
+  if (!PyTuple_Check(object.ptr()) && is_integer(object)) return {within(object), within(object)};
   const bool are_two = PySequence_Check(object.ptr()) && PySequence_Size(object.ptr()) == 2;
   const nb::object first = nb::steal(are_two ? PySequence_GetItem(object.ptr(), 0) : nullptr),
                    second = nb::steal(first.is_valid() ? PySequence_GetItem(object.ptr(), 1) : nullptr);
@@ -33,7 +39,7 @@ std::array<std::int64_t, 2> pair(nb::handle object, std::string_view name) {
     PyErr_Clear();
     refuse(name, "wanted two integers, got " + shown(object));
   }
-  return {integer(first, name), integer(second, name)};
+  return {within(first), within(second)};
 }
 
 ScoreStage stage_named(nb::handle object) {
@@ -45,10 +51,17 @@ ScoreStage stage_named(nb::handle object) {
   refuse("score_stage", "wanted 'raw', 'softcapped', 'biased' or 'probabilities', got " + shown(object));
 }
 
-/// Numbers by dtype f32: a list becomes f64 on its way here.
+/// Numbers by dtype f32: a list becomes f64 or i64 on its way here.
 Array floats(nb::handle object, std::string_view name) {
   Array array(object, name);
-  if (is_floating(array.view().dtype)) array.convert_to(DType::f32);
+  if (array.view().dtype != DType::boolean) array.convert_to(DType::f32);
+  return array;
+}
+
+Array integers(nb::handle object, std::string_view name) {
+  Array array(object, name);
+  const DType dtype = array.view().dtype;
+  if (is_floating(dtype)) refuse(name, "wanted integers, got " + std::string(name_of(dtype)));
   return array;
 }
 
@@ -56,6 +69,9 @@ Array floats(nb::handle object, std::string_view name) {
 Array mask(nb::handle object) {
   Array array(object, "mask");
   const DType dtype = array.view().dtype;
+  if (dtype != DType::boolean && !is_floating(dtype))
+    refuse("mask",
+           "wanted bool (True = attend) or floating numbers to be added, got " + std::string(name_of(dtype)));
   if (dtype == DType::f16 || dtype == DType::bf16) array.convert_to(DType::f32);
   return array;
 }
@@ -71,7 +87,7 @@ constexpr std::array kEntries{
     Entry{"block_mask", [](Options& o, nb::handle v) { o.value.block_mask = o.hold(Array(v, "block_mask")); }},
     Entry{"block_mask_size",
           [](Options& o, nb::handle v) {
-            const auto [rows, keys] = pair(v, "block_mask_size");
+            const auto [rows, keys] = pair(v, "block_mask_size", 1);
             o.value.block_mask_q = rows;
             o.value.block_mask_k = keys;
           }},
@@ -100,22 +116,21 @@ constexpr std::array kEntries{
             if (is_integer(v))
               o.value.query_offset = integer(v, "query_offset");
             else
-              o.value.query_offsets = o.hold(Array(v, "query_offset"));
+              o.value.query_offsets = o.hold(integers(v, "query_offset"));
           }},
     Entry{"scale", [](Options& o, nb::handle v) { o.value.scale = number(v, "scale"); }},
     Entry{"score_mod", [](Options& o, nb::handle v) { o.hold_modifier(v); }},
     Entry{"score_mod_backward", [](Options&, nb::handle) {}},  // read with score_mod
     Entry{"score_stage", [](Options& o, nb::handle v) { o.value.score_stage = stage_named(v); }},
     Entry{"scores", [](Options& o, nb::handle v) { o.hold_scores(v); }},
-    Entry{"seed",
-          [](Options& o, nb::handle v) { o.value.dropout_seed = static_cast<std::uint64_t>(integer(v, "seed")); }},
+    Entry{"seed", [](Options& o, nb::handle v) { o.value.dropout_seed = seed(v); }},
     Entry{"sinks", [](Options& o, nb::handle v) { o.value.sinks = o.hold(floats(v, "sinks")); }},
     Entry{"softcap", [](Options& o, nb::handle v) { o.value.softcap = number(v, "softcap"); }},
     Entry{"weights_after_dropout",
           [](Options& o, nb::handle v) { o.value.weights_after_dropout = boolean(v, "weights_after_dropout"); }},
     Entry{"window",
           [](Options& o, nb::handle v) {
-            const auto [left, right] = pair(v, "window");
+            const auto [left, right] = pair(v, "window", -1);
             o.value.window_left = left;
             o.value.window_right = right;
           }},

@@ -22,7 +22,7 @@ SeedSequence& seeds() {
 }
 
 void manual_seed(nb::handle seed) {
-  const auto value = static_cast<std::uint64_t>(integer(seed, "seed"));
+  const auto value = python::seed(seed);
   const std::scoped_lock lock(seeds().mutex);
   seeds().seed = value;
   seeds().drawn = 0;

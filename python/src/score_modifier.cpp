@@ -20,11 +20,19 @@ nb::object indices(std::int64_t first, std::int64_t count, bool keys) {
   return numpy_array(std::move(result));
 }
 
+bool is_boolean(nb::handle array) {
+  if (PyObject_HasAttrString(array.ptr(), "dtype") != 1) return false;
+  const std::string dtype = text_of(array.attr("dtype"));
+  return dtype == "bool" || dtype == "torch.bool";
+}
+
 /// Writes what a function has returned to the tile that it was given.
 void write(nb::handle returned, const ScoreTile& tile, std::string_view name) {
   const nb::object target = copied(tile);
   try {
     if (returned.is_none()) refuse(name, "returned None instead of a tile of scores");
+    if (is_boolean(returned))
+      refuse(name, "returned bool instead of a tile of scores; numpy.where(visible, scores, -numpy.inf) is one");
     nb::module_::import_("numpy").attr("copyto")(target, returned, nb::arg("casting") = "unsafe");
   } catch (const nb::python_error& error) {
     refuse(name, "returned what is no tile of " + std::to_string(tile.rows) + " x " + std::to_string(tile.keys) +

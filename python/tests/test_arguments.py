@@ -9,6 +9,7 @@ from saccade import nn
 
 Q = np.ones((2, 4, 6, 8), np.float32)
 K = np.ones((2, 2, 9, 8), np.float32)
+X = np.ones((1, 2, 4, 8), np.float32)
 BEYOND_TEXT = 10**5000  # Python refuses to write it out
 
 
@@ -91,8 +92,8 @@ def read_only(shape):
         ({"num_threads": 1.5}, "num_threads: wanted an integer"),
         ({"out": read_only(Q.shape)}, "out: is read-only"),
         ({"out": np.broadcast_to(np.float32(0), Q.shape)}, "out: is read-only"),
-        ({"out": np.zeros((2, 4, 6, 7), np.float32)}, "o "),
-        ({"out": np.zeros(Q.shape, np.int32)}, "o "),
+        ({"out": np.zeros((2, 4, 6, 7), np.float32)}, "out"),
+        ({"out": np.zeros(Q.shape, np.int32)}, "out"),
         ({"out": [[0.0]]}, "out"),
         ({"out": Q}, "out: shares memory with q"),
         ({"out": Q[::-1]}, "out: shares memory with q"),
@@ -333,3 +334,51 @@ def test_threads():
     x = np.ones((3000, 2, 3, 8), np.float32)
     np.testing.assert_array_equal(saccade.attention(x, x, x), x)
     saccade.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"window": (-5, 0)}, "window: wanted integers of at least -1, got (-5, 0)"),
+        ({"block_mask": np.ones((1, 1), bool), "block_mask_size": 0}, "block_mask_size: wanted integers of at least 1"),
+        ({"query_offset": [1.5]}, "query_offset: wanted integers, got f64"),
+        ({"mask": np.ones((4, 4), np.int32)}, "mask: wanted bool (True = attend) or floating numbers"),
+        ({"out": np.ones((1, 2, 4, 7), np.float32)}, "out: wanted [1, 2, 4, 8], got [1, 2, 4, 7]"),
+        ({"score_mod": lambda scores, *_: scores > 0}, "score_mod: returned bool"),
+        ({"dropout_p": 0.5, "seed": 2**64}, "seed: wanted an integer of 64 bits"),
+    ],
+)
+def test_messages_have_the_names_of_the_arguments(options, message):
+    with pytest.raises(ValueError) as error:
+        saccade.attention(X, X, X, **options)
+    assert str(error.value).startswith(message)
+
+
+def test_a_masked_array_is_refused():
+    with pytest.raises(ValueError, match="k: is a masked array"):
+        saccade.attention(X, np.ma.masked_array(X), X)
+
+
+def test_an_array_that_says_it_is_read_only_stays_as_it_is():
+    class Constant:  # as JAX's arrays are
+        def __init__(self, array):
+            self.array, self.shape, self.dtype = array, array.shape, array.dtype
+
+        def __dlpack__(self, **options):
+            return self.array.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return self.array.__dlpack_device__()
+
+    out = np.zeros_like(X)
+    out.flags.writeable = False
+    with pytest.raises(ValueError, match="out: is read-only"):
+        saccade.attention(X, X, X, out=Constant(out))
+    assert not out.any()
+
+
+def test_lists_of_integers_are_sinks_and_seeds_have_64_bits():
+    expected = saccade.attention(X, X, X, sinks=np.array([1, 2], np.float32))
+    np.testing.assert_array_equal(saccade.attention(X, X, X, sinks=[1, 2]), expected)
+    drawn = [saccade.attention(X, X, X, dropout_p=0.5, seed=seed) for seed in (-1, 2**64 - 1)]
+    np.testing.assert_array_equal(*drawn)

@@ -80,7 +80,7 @@ def test_dropout():
     "change, text",
     [
         ({"attn_mask": np.ones((9, 13), bool), "is_causal": True}, "attn_mask: is_causal=True excludes a mask"),
-        ({"attn_mask": np.ones((9, 13), int)}, "attn_mask must be bool"),
+        ({"attn_mask": np.ones((9, 13), int)}, "attn_mask: wanted bool"),
         ({"attn_mask": np.ones((4, 13), bool)}, "attn_mask must broadcast"),
         ({"key": np.ones((2, 3, 13, 7), np.float32)}, "key has head_dim 7"),
         ({"key": None}, "key: wanted an array, got None"),

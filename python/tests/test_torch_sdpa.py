@@ -330,7 +330,7 @@ def operands(**change):
         ({"key": torch.randn(3, 3, 7, 8)}, "key: batch and heads do not go together"),
         ({"key": torch.randn(2, 1, 7, 8), "value": torch.randn(2, 2, 7, 8)}, "key: batch and heads .* enable_gqa=True"),
         ({"query": torch.randn(2, 4, 5, 8), "enable_gqa": True}, "4 .*3|3 .*4"),
-        ({"attn_mask": torch.ones(5, 7, dtype=torch.int64)}, "attn_mask must be bool"),
+        ({"attn_mask": torch.ones(5, 7, dtype=torch.int64)}, "attn_mask: wanted bool"),
         ({"attn_mask": torch.ones(5, 6)}, "attn_mask must broadcast"),
         ({"attn_mask": torch.ones(4, 1, 1, 7, dtype=torch.bool)}, "attn_mask must broadcast"),
         ({"attn_mask": torch.ones(1, 1, 1, 5, 7)}, "attn_mask must have rank"),
@@ -537,3 +537,13 @@ def test_a_storage_exchanged_during_the_call_is_read_to_the_end():
     actual = saccade.attention(q, kept, k, score_mod=exchange)
     assert calls > 1 and kept.numel() == 64
     torch.testing.assert_close(actual, expected)
+
+
+def test_what_has_no_numbers_is_no_array():
+    q = torch.randn(1, 2, 4, 8)
+    for mask in (causal_upper_left(4, 4), causal_lower_right(4, 4)):
+        with pytest.raises(ValueError, match="mask: wanted a plain tensor, got a CausalBias"):
+            saccade.attention(q, q, q, mask=mask)
+    with pytest.raises(ValueError, match="q: wanted an array"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        saccade.attention(torch.nested.nested_tensor([q[0], q[0]]), q, q)

@@ -234,10 +234,19 @@ class QueryBlock {
     if (pending_) add_values(last);
   }
 
-  /// The mask of the tile after `step`.
+  /// What the tile after `step` reads of the mask, if all of that is there. Without it a float mask of 2048 x 2048
+  /// took 0.14 of a forward more (8 heads, head_dim 64, Zen 4).
   RowsAhead mask_ahead(const TileStep& step) const {
+    const MaskParams& mask = p_.mask;
     const bool is_last = step.tile + 1 == tiles_;
-    return finisher_.mask_ahead(tile_row(is_last ? 0 : step.tile + 1), step.first_key + (is_last ? kBlockK : 0));
+    const std::int64_t row = tile_row(is_last ? 0 : step.tile + 1), key = step.first_key + (is_last ? kBlockK : 0);
+    if (mask.type == MaskType::none || mask.column_stride != 1 || row + kTileRows > p_.rows(batch_) ||
+        key + kBlockK > keys())
+      return {};
+    const std::int64_t size = mask.type == MaskType::boolean ? 1 : mask.type == MaskType::f32 ? 4 : 8;
+    return {.data = static_cast<const std::byte*>(mask.data) + (mask.row(batch_, head_, row) + key) * size,
+            .stride = mask.row_stride * size,
+            .bytes = kBlockK * size};
   }
 
   void add_values(const TileStep& step) {

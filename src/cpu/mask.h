@@ -44,7 +44,8 @@ SACCADE_INLINE void convert_granule(const T* __restrict from, Scalar* __restrict
   }
 }
 
-/// A granule of a mask's row as numbers to add: 0 or -inf for a boolean mask, -inf where no key is (from `keys` on).
+/// A granule of a mask's row as numbers to add: 0 or -inf for a boolean mask, -inf where no key is (from `keys`
+/// on).
 inline void read_mask_row(const MaskParams& mask, std::int64_t batch, std::int64_t head, std::int64_t row,
                           Columns c, std::int64_t keys, Scalar* out) {
   const int end = static_cast<int>(std::clamp<std::int64_t>(keys - c.first_key, c.begin, c.end));
@@ -85,8 +86,8 @@ inline bool lets_through(const Scalar* mask, Columns c) {
   return nan || any(less(hidden, largest));
 }
 
-/// Adds a mask row and returns the largest score of each lane; where the mask is -inf the key is hidden, whatever its
-/// score was.
+/// Adds a mask row and returns the largest score of each lane; where the mask is -inf the key is hidden, whatever
+/// its score was.
 inline Vec apply_mask(Scalar* scores, Columns c, const Scalar* mask) {
   const Vec hidden = broadcast(-kInfinity);
   Vec largest = hidden;

@@ -4,7 +4,6 @@
 
 #include "cpu/dropout.h"
 #include "cpu/mask.h"
-#include "cpu/packing.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
@@ -105,17 +104,6 @@ class ScoreFinisher {
       result.index[static_cast<std::size_t>(result.count++)] = index;
     }
     return result;
-  }
-
-  /// What plan() will read of the mask for a tile at `row` and the key block at `first_key`, if all of that is there.
-  RowsAhead mask_ahead(std::int64_t row, std::int64_t first_key) const {
-    if (p_.mask.type == MaskType::none || p_.mask.column_stride != 1 || row + kTileRows > p_.rows(batch_) ||
-        first_key + kBlockK > keys_)
-      return {};
-    const std::int64_t size = p_.mask.type == MaskType::boolean ? 1 : p_.mask.type == MaskType::f32 ? 4 : 8;
-    return {.data = static_cast<const std::byte*>(p_.mask.data) + (p_.mask.row(batch_, head_, row) + first_key) * size,
-            .stride = p_.mask.row_stride * size,
-            .bytes = kBlockK * size};
   }
 
   /// Finishes the partial granules of scores[rows][kBlockK] and raises row_max[kTileRows][kWidth] to them. `mask`
