@@ -547,3 +547,11 @@ def test_what_has_no_numbers_is_no_array():
     with pytest.raises(ValueError, match="q: wanted an array"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         saccade.attention(torch.nested.nested_tensor([q[0], q[0]]), q, q)
+
+
+def test_batched_gradients_are_refused_in_words():
+    q = torch.randn(1, 2, 4, 8, requires_grad=True)
+    o = sdpa(q, q, q)
+    with pytest.raises(RuntimeError, match="gradients come one at a time"):
+        torch.autograd.grad(o, q, torch.ones(3, *o.shape), is_grads_batched=True)
+    torch.autograd.functional.jacobian(lambda x: sdpa(x, x, x).sum(-1), q.detach())
