@@ -14,6 +14,9 @@ from.
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from . import nn
 from ._attention import (
     Gradients,
@@ -30,6 +33,21 @@ from ._heatmap import Picture, attention_lines, heatmap
 from ._inspect import Inspection, inspect
 from ._kv_cache import KvCache, Rope
 from ._options import AttentionOptions, BackwardOptions
+
+if TYPE_CHECKING:
+    from . import onnx as onnx
+    from . import torch as torch
+else:
+
+    def __getattr__(name: str) -> Any:
+        """Imports saccade.torch and saccade.onnx when they are asked for, and with them PyTorch and ONNX."""
+        if name not in ("onnx", "torch"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        try:
+            return importlib.import_module(f"{__name__}.{name}")
+        except ImportError as error:
+            raise AttributeError(str(error)) from error
+
 
 __version__ = info()["version"]
 
@@ -58,3 +76,7 @@ __all__ = [
     "scaled_dot_product_attention",
     "set_num_threads",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), "onnx", "torch"})
