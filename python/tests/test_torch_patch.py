@@ -3,6 +3,7 @@
 import copy
 import importlib
 import itertools
+import pickle
 import threading
 import warnings
 
@@ -14,6 +15,8 @@ import saccade.torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from saccade.torch import _attend  # noqa: E402
 from torch import nn  # noqa: E402
+from torch.jit import _builtins  # noqa: E402
+from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
 from torch.nn.attention.bias import causal_lower_right  # noqa: E402
 
 original = F.scaled_dot_product_attention
@@ -82,6 +85,25 @@ def test_is_in_force_until_the_last_handle_is_undone(order, calls):
     assert len(calls) == 3
 
 
+def test_a_handle_can_be_used_again(calls):
+    handle = saccade.torch.patch()
+    for _ in range(2):
+        with handle:
+            F.scaled_dot_product_attention(*operands(2, 3))
+        assert F.scaled_dot_product_attention is original and "undone" in repr(handle)
+    assert len(calls) == 2
+
+
+def test_who_switches_fused_inference_on_meanwhile_keeps_it():
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with saccade.torch.patch():
+            torch.backends.mha.set_fastpath_enabled(True)
+        assert torch.backends.mha.get_fastpath_enabled()
+    finally:
+        torch.backends.mha.set_fastpath_enabled(True)
+
+
 def test_threads_may_patch_and_undo_as_they_like():
     q, k, v = operands(2, 3)
     wanted = original(q, k, v)
@@ -130,6 +152,13 @@ def test_looks_like_the_original():
     with saccade.torch.patch():
         assert F.scaled_dot_product_attention.__name__ == "scaled_dot_product_attention"
         assert F.scaled_dot_product_attention.__doc__ == original.__doc__
+
+
+def test_goes_through_pickle():
+    with saccade.torch.patch():
+        pickled = pickle.dumps(F.scaled_dot_product_attention)
+        assert pickle.loads(pickled) is F.scaled_dot_product_attention
+    assert pickle.loads(pickled) is original
 
 
 def test_names_imported_before_are_not_reached(calls):
@@ -264,6 +293,32 @@ def test_what_is_traced_is_pytorchs_own(calls):
     assert "saccade::" not in str(traced.graph)
     torch.testing.assert_close(traced(q), original(q, q, q))
     assert not calls
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit")
+def test_what_is_scripted_is_pytorchs_own(calls):
+    q = torch.randn(2, 3, 5, 8)
+    module, x = nn.MultiheadAttention(16, 4), torch.randn(5, 2, 16)
+    with saccade.torch.patch():
+        scripted = torch.jit.script(_Calling())
+        scripted_module = torch.jit.script(module)
+        torch.testing.assert_close(scripted(q), original(q, q, q))
+        assert not calls
+        torch.testing.assert_close(scripted_module(x, x, x)[0], module(x, x, x)[0])
+    assert "aten::scaled_dot_product_attention" in str(scripted.graph)
+    names = list(_builtins._get_builtin_table().values())
+    assert names.count("aten::scaled_dot_product_attention") == 1  # what was told to the compiler is taken back
+
+
+def test_where_the_fused_kernel_is_off_pytorch_computes(calls):
+    q, k, v = (x.requires_grad_() for x in operands(2, 3))
+    with saccade.torch.patch():
+        with sdpa_kernel(SDPBackend.MATH):
+            (gradient,) = torch.autograd.grad(F.scaled_dot_product_attention(q, k, v).sum(), q, create_graph=True)
+            assert torch.autograd.grad(gradient.square().sum(), q)[0].any()
+        assert not calls
+        F.scaled_dot_product_attention(q, k, v)
+    assert len(calls) == 1
 
 
 @pytest.mark.skipif(not hasattr(torch.compiler, "is_exporting"), reason="this PyTorch does not say that it exports")

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.compiler import is_compiling
+from torch.jit import _builtins as script
 from torch.overrides import handle_torch_function, has_torch_function
 
 from ._functional import is_causal_bias, scaled_dot_product_attention
@@ -28,10 +29,11 @@ _fast_path = True  # what torch.backends.mha said before
 
 
 class Patch:
-    """A patch in force, until :meth:`undo` or the end of its ``with`` block."""
+    """A patch in force, until :meth:`undo` or the end of its ``with`` block. A further block puts it in force again."""
 
     def __init__(self) -> None:
-        self._in_force = True
+        self._in_force = False
+        self.__enter__()
 
     def undo(self) -> None:
         """Ends this patch; once is enough. PyTorch is as before when all patches have ended, in whatever order."""
@@ -41,6 +43,10 @@ class Patch:
                 _remove()
 
     def __enter__(self) -> Patch:
+        with _lock:
+            if not self._in_force:
+                self._in_force = True
+                _install()
         return self
 
     def __exit__(
@@ -66,15 +72,15 @@ def patch() -> Patch:
 
     Tensors on other devices, and those that hold no numbers yet or stand for others (meta, fake, nested, those of
     torch.func, of torch.jit.trace and torch.export, classes with a ``__torch_function__`` of their own) go where they
-    went before. Nothing else does: what saccade cannot serve is a ValueError. So that ``nn.TransformerEncoderLayer``
-    and ``nn.MultiheadAttention`` come here in evaluation too, their fused inference is off meanwhile
-    (``torch.backends.mha.set_fastpath_enabled``).
+    went before. So do all calls where PyTorch's fused kernel is switched off, as it is within
+    ``torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`` (functions of torch.compile do not look at that), and those of
+    programs of torch.jit.script. Nothing else does: what saccade cannot serve is a ValueError. So that
+    ``nn.TransformerEncoderLayer`` and ``nn.MultiheadAttention`` come here in evaluation too, their fused inference is
+    off meanwhile (``torch.backends.mha.set_fastpath_enabled``).
 
     Names imported before (``from torch.nn.functional import scaled_dot_product_attention``) and calls from C++ are not
     reached.
     """
-    with _lock:
-        _install()
     return Patch()
 
 
@@ -86,13 +92,16 @@ def _install() -> None:
         torch.backends.mha.set_fastpath_enabled(False)
         _previous = F.scaled_dot_product_attention
         _installed = F.scaled_dot_product_attention = _in_place_of(_previous)
+        script._get_builtin_table()[id(_installed)] = "aten::scaled_dot_product_attention"
 
 
 def _remove() -> None:
     global _patches, _installed, _previous
     _patches -= 1
     if _patches == 0:
-        torch.backends.mha.set_fastpath_enabled(_fast_path)
+        if not torch.backends.mha.get_fastpath_enabled():  # somebody may have switched it on since
+            torch.backends.mha.set_fastpath_enabled(_fast_path)
+        del script._get_builtin_table()[id(_installed)]
         if F.scaled_dot_product_attention is _installed:  # not so where somebody has wrapped it since
             F.scaled_dot_product_attention = _previous
         _installed = _previous = None
@@ -126,14 +135,15 @@ def _in_place_of(previous: Callable[..., Tensor]) -> Callable[..., Tensor]:
         function = scaled_dot_product_attention if here and _are_numbers(tensors) else previous
         return function(query, key, value, attn_mask, **options)
 
+    patched.__module__ = F.__name__  # where pickle finds it
     return patched
 
 
 def _are_numbers(tensors: tuple[Any, ...]) -> bool:
-    """Whether there is something to compute, here and now, or when a compiled function will be called."""
+    """Whether there is something for saccade to compute, here and now, or when a compiled function will be called."""
     if is_compiling():
         return not _is_exporting() and all(tensor.is_cpu and not tensor.is_nested for tensor in tensors)
-    if torch._C._get_tracing_state() is not None:
+    if torch._C._get_tracing_state() is not None or not torch._C._get_flash_sdp_enabled():
         return False
     return all(map(is_plain, tensors))
 
