@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import os
+import shutil
+import sys
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Callable, Literal
+
+import numpy as np
 
 from . import _core
-from ._arrays import as_array
+from ._arrays import as_array, is_torch
 from ._options import shown
+from ._sdpa import renamed
 
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -26,7 +32,8 @@ _PAGE = """<!DOCTYPE html>
 
 
 class Picture:
-    """A finished picture. It shows itself in Jupyter; ``print(picture)`` shows it in a terminal.
+    """A finished picture: later changes of its weights do not reach it. It shows itself in Jupyter, and a heat map also
+    in a terminal, with ``print(picture)``.
 
     :ivar svg: the picture as an SVG document.
     """
@@ -144,15 +151,8 @@ def heatmap(
         "decimals": decimals,
     }
     matrix = as_array(weights, "weights")
-
-    def terminal() -> str:
-        import shutil
-        import sys
-
-        color = _core.terminal_color(sys.stdout.isatty())
-        return _core.heatmap_terminal(matrix, options, max(20, shutil.get_terminal_size().columns), color)
-
-    return Picture(_core.heatmap_svg(matrix, options), title, terminal)
+    svg = _drawn(_core.heatmap_svg, matrix, options)
+    return Picture(svg, title, functools.partial(_terminal, _copy(matrix), options))
 
 
 def attention_lines(
@@ -177,7 +177,26 @@ def attention_lines(
         "panel_titles": _labels(panel_titles, "panel_titles"),
         "high": high,
     }
-    return Picture(_core.attention_lines_svg(as_array(weights, "weights"), options), title)
+    return Picture(_drawn(_core.attention_lines_svg, as_array(weights, "weights"), options), title)
+
+
+def _drawn(draw: Callable[..., str], matrix: Any, options: dict[str, Any]) -> str:
+    try:
+        return draw(matrix, options)
+    except ValueError as error:
+        raise renamed(error, {"query_tokens": "tokens"}) from None
+
+
+def _terminal(matrix: Any, options: dict[str, Any]) -> str:
+    """The picture for where print() goes now."""
+    color = _core.terminal_color(sys.stdout.isatty())
+    return _core.heatmap_terminal(matrix, options, max(20, shutil.get_terminal_size().columns), color)
+
+
+def _copy(array: Any) -> Any:
+    if is_torch(array):
+        return array.clone()
+    return np.array(array if hasattr(array, "__array__") else np.from_dlpack(array))
 
 
 def _labels(labels: Sequence[str] | None, name: str) -> list[str]:

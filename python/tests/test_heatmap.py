@@ -1,5 +1,6 @@
 """heatmap: pictures that show themselves and can be saved."""
 
+import pickle
 import xml.etree.ElementTree as ElementTree
 
 import numpy as np
@@ -38,8 +39,23 @@ def test_shows_itself_in_a_terminal():
     assert "journey" in text and "0.50" in text and "\x1b" not in text
 
 
+def test_is_finished():
+    weights = WEIGHTS.copy()
+    picture = saccade.heatmap(weights, TOKENS)
+    text = str(picture)
+    weights[:] = 0
+    assert str(picture) == text
+
+
+def test_goes_through_pickle():
+    for picture in (saccade.heatmap(WEIGHTS, TOKENS, title="a"), saccade.attention_lines(WEIGHTS, TOKENS)):
+        loaded = pickle.loads(pickle.dumps(picture))
+        assert (loaded.svg, str(loaded), repr(loaded)) == (picture.svg, str(picture), repr(picture))
+
+
 def test_lines():
-    assert "journey" in saccade.attention_lines(WEIGHTS, TOKENS).svg
+    picture = saccade.attention_lines(WEIGHTS, TOKENS)
+    assert "journey" in picture.svg and str(picture) == repr(picture)
 
 
 def test_any_dtype_and_a_large_matrix():
@@ -53,7 +69,8 @@ def test_any_dtype_and_a_large_matrix():
     [
         ({"weights": np.ones(3)}, "weights"),
         ({"weights": None}, "weights"),
-        ({"tokens": ["a"]}, "token"),
+        ({"tokens": ["a"]}, "^tokens has 1 "),
+        ({"key_tokens": ["a"]}, "^key_tokens has 1 "),
         ({"scale": "cubic"}, "scale"),
         ({"low": 1.0, "high": 0.0}, "low"),
         ({"decimals": 99}, "decimals"),
@@ -64,3 +81,8 @@ def test_any_dtype_and_a_large_matrix():
 def test_refusals_name_the_argument(arguments, text):
     with pytest.raises(ValueError, match=text):
         saccade.heatmap(**{"weights": WEIGHTS, **arguments})
+
+
+def test_lines_name_the_argument_too():
+    with pytest.raises(ValueError, match="^tokens has 1 "):
+        saccade.attention_lines(WEIGHTS, ["a"])
