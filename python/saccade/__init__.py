@@ -28,11 +28,12 @@ from ._attention import (
     merge_states,
     scaled_dot_product_attention,
 )
-from ._core import info, manual_seed, num_threads, release_workspaces, set_num_threads
+from ._cpu import info, num_threads, release_workspaces, set_num_threads
 from ._heatmap import Picture, attention_lines, heatmap
 from ._inspect import Inspection, inspect
 from ._kv_cache import KvCache, Rope
 from ._options import AttentionOptions, BackwardOptions
+from ._random import manual_seed
 
 if TYPE_CHECKING:
     from . import onnx as onnx

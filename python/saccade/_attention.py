@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, Callable, Literal, NamedTuple
 
 import numpy as np
@@ -10,7 +11,9 @@ from . import _core
 from ._arrays import as_array, empty, is_torch, precision
 from ._options import AttentionOptions, BackwardOptions, IntPair, drops, flag
 
-if TYPE_CHECKING:
+if sys.version_info >= (3, 11):
+    from typing import Unpack
+elif TYPE_CHECKING:
     from typing_extensions import Unpack
 
 

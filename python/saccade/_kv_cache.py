@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,7 +12,9 @@ from ._arrays import as_array, empty
 from ._attention import _attend
 from ._options import AttentionOptions, shown
 
-if TYPE_CHECKING:
+if sys.version_info >= (3, 11):
+    from typing import Unpack
+elif TYPE_CHECKING:
     from typing_extensions import Unpack
 
 Layout = Literal["bhld", "blhd"]

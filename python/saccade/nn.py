@@ -149,6 +149,7 @@ class Module:
 
     @property
     def training(self) -> bool:
+        """Whether the module is in training mode; see :meth:`train`."""
         return self._core.training()
 
     def seed_dropout(self, seed: int) -> None:
