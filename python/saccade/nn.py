@@ -15,7 +15,7 @@ As in PyTorch a new module is in training mode: dropout is active and :meth:`Mod
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Callable, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -42,11 +42,28 @@ class InputGradients(NamedTuple):
 
 
 class Module:
-    """What all modules have in common. Threads may share one; its calls then wait for each other."""
+    """What all modules have in common. Threads may share one; its calls then wait for each other.
 
-    def __init__(self, core: Any) -> None:
-        self._core = core
-        self._forward_self = core.forward_self
+    ``copy`` and ``pickle`` take the parameters and the mode along, but neither gradients nor the place in the sequence
+    of dropout: see :meth:`seed_dropout`.
+    """
+
+    _make: ClassVar[Callable[..., Any]]  # what makes the compiled module from its arguments
+
+    def __init__(self, *arguments: Any) -> None:
+        self._arguments = arguments
+        self._core = self._make(*arguments)
+        self._forward_self = self._core.forward_self
+
+    def __getstate__(self) -> dict[str, Any]:
+        others = {name: value for name, value in vars(self).items() if name not in ("_core", "_forward_self")}
+        return {"parameters": self.state_dict(), "training": self.training, "others": others}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state["others"])
+        Module.__init__(self, *self._arguments)
+        self.load_state_dict(state["parameters"])
+        self.train(state["training"])
 
     def __call__(self, query: Any, *others: Any, **options: Any) -> Any:
         """The module's output; see :meth:`forward`."""
@@ -66,8 +83,9 @@ class Module:
         return_weights: Literal["per_head", "averaged"] | bool = False,
         weights_after_dropout: bool = False,
     ) -> Any:
-        """Attention of query [batch, seqlen_q, d_in] to key and value [batch, seqlen_k, ...], float32, or to itself
-        where they are not given; without batch, rank 2.
+        """Attention of query [batch, seqlen_q, d_in] to key and value [batch, seqlen_k, ...], or to itself where they
+        are not given; without batch, rank 2. Arrays are float32, here and in :meth:`backward`; lists of numbers become
+        it.
 
         :param mask: bool (True = attend) or floating (added), broadcast to [batch, heads, seqlen_q, seqlen_k].
         :param key_mask: the keys that count in each batch entry: bool (True = attend) or floating, [batch, seqlen_k].
@@ -80,10 +98,9 @@ class Module:
         """
         if (key is None) != (value is None):
             raise ValueError("value: key and value go together; one of them was not given")
-        named = isinstance(return_weights, str)
-        kind = return_weights if named else "per_head" if flag(return_weights, "return_weights") else None
+        kind = _kind_of(return_weights)
         output, weights, _ = self._core.forward(
-            query, key, value, mask, key_mask, causal, kind, weights_after_dropout, False
+            *_inputs(query, key, value), mask, key_mask, causal, kind, weights_after_dropout, False
         )
         output = returned(query, output)
         return output if weights is None else (output, returned(query, weights))
@@ -95,9 +112,11 @@ class Module:
         causal, after = options.pop("causal", False), options.pop("weights_after_dropout", False)
         if options:
             raise TypeError(f"steps() got an unexpected keyword argument '{next(iter(options))}'")
-        output, weights, shown = self._core.forward(query, key, value, mask, key_mask, causal, "per_head", after, True)
-        shown = {**shown, "weights": weights, "output": output}
-        return {name: returned(query, array) for name, array in shown.items()}
+        output, weights, steps = self._core.forward(
+            *_inputs(query, key, value), mask, key_mask, causal, "per_head", after, True
+        )
+        steps = {**steps, "weights": weights, "output": output}
+        return {name: returned(query, array) for name, array in steps.items()}
 
     def backward(self, dout: Any) -> Any:
         """The gradients of a loss with respect to what the last call was given, from those with respect to what it
@@ -106,7 +125,7 @@ class Module:
         :returns: that of x, or :class:`InputGradients` where the call had key and value.
         :raises RuntimeError: when there was no call in training mode.
         """
-        x, query, key, value = self._core.backward(dout)
+        x, query, key, value = self._core.backward(_input(dout, "dout"))
         if x is not None:
             return returned(dout, x)
         return InputGradients(returned(dout, query), returned(dout, key), returned(dout, value))
@@ -171,6 +190,8 @@ class SelfAttention(Module):
     :raises ValueError: for widths below 1.
     """
 
+    _make = staticmethod(_core.self_attention)
+
     def __init__(
         self,
         d_in: int,
@@ -180,7 +201,7 @@ class SelfAttention(Module):
         qkv_bias: bool = False,
         seed: int | None = None,
     ) -> None:
-        super().__init__(_core.self_attention(d_in, d_out, weight_layout, qkv_bias, seed))
+        super().__init__(d_in, d_out, weight_layout, qkv_bias, seed)
 
 
 class CausalAttention(Module):
@@ -189,6 +210,8 @@ class CausalAttention(Module):
     :param context_length: the longest sequence allowed; 0: any.
     :param seed: as for :class:`SelfAttention`.
     """
+
+    _make = staticmethod(_core.causal_attention)
 
     def __init__(
         self,
@@ -200,7 +223,7 @@ class CausalAttention(Module):
         *,
         seed: int | None = None,
     ) -> None:
-        super().__init__(_core.causal_attention(d_in, d_out, context_length, dropout, qkv_bias, seed))
+        super().__init__(d_in, d_out, context_length, dropout, qkv_bias, seed)
 
 
 class MultiHeadAttentionWrapper(Module):
@@ -209,6 +232,8 @@ class MultiHeadAttentionWrapper(Module):
     :param context_length: the longest sequence allowed; 0: any.
     :param seed: as for :class:`SelfAttention`.
     """
+
+    _make = staticmethod(_core.multi_head_attention_wrapper)
 
     def __init__(
         self,
@@ -221,9 +246,7 @@ class MultiHeadAttentionWrapper(Module):
         *,
         seed: int | None = None,
     ) -> None:
-        super().__init__(
-            _core.multi_head_attention_wrapper(d_in, d_out, num_heads, context_length, dropout, qkv_bias, seed)
-        )
+        super().__init__(d_in, d_out, num_heads, context_length, dropout, qkv_bias, seed)
 
 
 class MultiHeadAttention(Module):
@@ -232,7 +255,8 @@ class MultiHeadAttention(Module):
 
     The published class is ``MultiHeadAttention(d_in, d_out, context_length, dropout, num_heads, causal=True)``;
     ``torch.nn.MultiheadAttention(e, h)`` is ``MultiHeadAttention(e, e, num_heads=h, qkv_bias=True,
-    initialization="torch_multihead")``, and its state dict loads.
+    initialization="torch_multihead")``, and its state dict loads; but not the other way round, as this class has
+    queries, keys and values apart (``W_query.weight``), where PyTorch's has one ``in_proj_weight``.
 
     :param num_kv_heads: fewer key and value heads than query heads share them (GQA); 0: num_heads.
     :param key_width, value_width: width of the key and value inputs (PyTorch's kdim, vdim); 0: d_in.
@@ -241,6 +265,8 @@ class MultiHeadAttention(Module):
     :param initialization: "linear_layers": four ``nn.Linear``; "torch_multihead": as torch.nn.MultiheadAttention.
     :param seed: as for :class:`SelfAttention`.
     """
+
+    _make = staticmethod(_core.multi_head_attention)
 
     def __init__(
         self,
@@ -266,25 +292,45 @@ class MultiHeadAttention(Module):
             wanted = "'linear_layers' or 'torch_multihead'"
             raise ValueError(f"initialization: wanted {wanted}, got {shown(initialization)}")
         super().__init__(
-            _core.multi_head_attention(
-                d_in,
-                d_out,
-                num_heads,
-                num_kv_heads,
-                key_width,
-                value_width,
-                context_length,
-                causal,
-                dropout,
-                qkv_bias,
-                out_bias,
-                add_bias_kv,
-                add_zero_attn,
-                batch_first,
-                initialization == "torch_multihead",
-                seed,
-            )
+            d_in,
+            d_out,
+            num_heads,
+            num_kv_heads,
+            key_width,
+            value_width,
+            context_length,
+            causal,
+            dropout,
+            qkv_bias,
+            out_bias,
+            add_bias_kv,
+            add_zero_attn,
+            batch_first,
+            initialization == "torch_multihead",
+            seed,
         )
+
+
+def _inputs(query: Any, key: Any, value: Any) -> tuple[Any, Any, Any]:
+    key = None if key is None else _input(key, "key")
+    return _input(query, "query"), key, None if value is None else _input(value, "value")
+
+
+def _input(value: Any, name: str) -> Any:
+    """An array as it is; what becomes one, in float32."""
+    array = as_array(value, name)
+    if array is value or hasattr(value, "__dlpack__") or array.dtype.kind not in "biuf":
+        return array
+    return array.astype(np.float32)
+
+
+def _kind_of(return_weights: Any) -> str | None:
+    if not isinstance(return_weights, str):
+        return "per_head" if flag(return_weights, "return_weights") else None
+    if return_weights not in ("per_head", "averaged"):
+        wanted = "True, False, 'per_head' or 'averaged'"
+        raise ValueError(f"return_weights: wanted {wanted}, got {shown(return_weights)}")
+    return return_weights
 
 
 def _detached(value: Any) -> Any:

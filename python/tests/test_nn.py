@@ -1,5 +1,8 @@
 """saccade.nn: the published modules, their parameters and gradients."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 from reference import attention, random
@@ -119,6 +122,43 @@ def test_masks_and_modes():
     np.testing.assert_array_equal(dropping.eval()(INPUTS), dropping(INPUTS))
 
 
+def modules():
+    yield nn.SelfAttention(3, 4, weight_layout="in_out", seed=1)
+    yield nn.CausalAttention(3, 4, 9, 0.5, True, seed=1)
+    yield nn.MultiHeadAttentionWrapper(3, 4, 9, 0.5, 2)
+    yield nn.MultiHeadAttention(3, 4, num_heads=2, add_bias_kv=True, initialization="torch_multihead")
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))])
+@pytest.mark.parametrize("module", list(modules()), ids=lambda module: type(module).__name__)
+def test_copies_and_pickles(module, duplicate):
+    for value in module.parameters().values():
+        value += 1
+    module.name = "mine"
+    twin = duplicate(module.eval())
+    assert type(twin) is type(module) and twin.name == "mine" and not twin.training
+    y = module(INPUTS)
+    np.testing.assert_array_equal(twin(INPUTS), y)
+    for value in module.parameters().values():
+        value += 1
+    np.testing.assert_array_equal(twin(INPUTS), y)
+    assert (module(INPUTS) != y).any()
+    assert duplicate(module.train()).training
+
+
+def test_lists_become_float32():
+    layer = nn.MultiHeadAttention(3, 4, num_heads=2, seed=4)
+    x = INPUTS.tolist()
+    y = layer(INPUTS)
+    dx = layer.backward(y)
+    np.testing.assert_array_equal(layer(x), y)
+    np.testing.assert_array_equal(layer(INPUTS, x, x), y)
+    np.testing.assert_array_equal(layer.steps(x)["output"], y)
+    assert layer([[1, 2, 3]]).dtype == np.float32
+    layer(x)
+    np.testing.assert_array_equal(layer.backward(y.tolist()), dx)
+
+
 @pytest.mark.parametrize(
     "call, text",
     [
@@ -131,7 +171,8 @@ def test_masks_and_modes():
         (lambda m: m(INPUTS[:, :2]), "seqlen, 3"),
         (lambda m: m(INPUTS, INPUTS), "value"),
         (lambda m: m(INPUTS, mask=np.ones(4, bool)), "mask"),
-        (lambda m: m(INPUTS, return_weights="some"), "weights"),
+        (lambda m: m(INPUTS, return_weights="some"), "^return_weights: wanted True, False, 'per_head'.*got 'some'"),
+        (lambda m: m([["a", "b", "c"]]), "^query: "),
         (lambda m: m.load_state_dict({}), "missing W_query.weight"),
         (lambda m: m.load_state_dict({**m.state_dict(), "W_key.weight": np.zeros(3)}), "W_key.weight"),
         (lambda m: (m(INPUTS), m.backward(INPUTS)), "dout"),
