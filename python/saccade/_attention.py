@@ -9,7 +9,7 @@ import numpy as np
 
 from . import _core
 from ._arrays import as_array, empty, is_torch, precision
-from ._options import AttentionOptions, BackwardOptions, IntPair, drops, flag
+from ._options import AttentionOptions, BackwardOptions, IntPair, drops, flag, require_known
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -98,6 +98,7 @@ def decode(
 
     Takes and returns the same. Sums are taken in another order, so that the last bits differ from :func:`attention`'s.
     """
+    require_known(options, "decode")
     return _attend(_core.decode, q, k, v, out, return_lse, return_weights, {**options})
 
 
@@ -124,6 +125,7 @@ def attention_varlen(
         begin.
     :raises ValueError: as :func:`attention` does.
     """
+    require_known(options, "attention_varlen")
     documents = {"cu_seqlens_q": as_array(cu_seqlens_q, "cu_seqlens_q"), "cu_seqlens_k": cu_seqlens_k}
     if cu_seqlens_k is None and options.get("block_table") is None:
         documents["cu_seqlens_k"] = documents["cu_seqlens_q"]
@@ -165,6 +167,7 @@ def attention_backward(
     :returns: dq, dk, dv like q, k, v, and the others in f32 (f64 for f64 inputs).
     :raises ValueError: for arguments that do not fit, and for options without a gradient (``block_table``).
     """
+    require_known(options, "attention_backward")
     q, k, v = as_array(q, "q"), as_array(k, "k"), as_array(v, "v")
     given: dict[str, Any] = {**options}
     if drops(given.get("dropout_p")) and given.get("seed") is None:

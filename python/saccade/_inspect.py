@@ -8,13 +8,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import _core
-from ._arrays import as_array, returned
-from ._options import AttentionOptions
+from ._arrays import as_array, dtype_name, precision, returned
+from ._options import AttentionOptions, require_known
+from ._sdpa import renamed
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
 elif TYPE_CHECKING:
     from typing_extensions import Unpack
+
+
+# pool is two arguments for the library.
+_POOL = {"pool_rows and pool_keys": "the sizes of pool", "pool_rows": "pool", "pool_keys": "pool"}
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,7 @@ def inspect(
     :param options: those of :class:`saccade.AttentionOptions`. Dropout does not apply.
     :raises ValueError: for arguments that do not fit; names the argument.
     """
+    require_known(options, "inspect")
     q, k = as_array(q, "q"), as_array(k, "k")
     wanted: dict[str, Any] = {
         "top_k": top_k,
@@ -89,7 +95,12 @@ def inspect(
         if len(sizes) != 2:
             raise ValueError(f"pool: wanted two sizes, (rows, keys), got {len(sizes)}")
         wanted["pool_rows"], wanted["pool_keys"] = sizes
-    found = _core.inspect(q, k, wanted, {**options})
+    if precision(q) != precision(k):
+        raise ValueError(f"q and k must both be float64 or neither, but they are {dtype_name(q)} and {dtype_name(k)}")
+    try:
+        found = _core.inspect(q, k, wanted, {**options})
+    except ValueError as error:
+        raise renamed(error, _POOL) from None
     return Inspection(**{name: returned(q, array) for name, array in found.items()})
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from . import _core
 from ._arrays import as_array, empty
 from ._attention import _attend
-from ._options import AttentionOptions, shown
+from ._options import AttentionOptions, require_known, shown
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -121,10 +121,12 @@ class KvCache:
         """:func:`saccade.attention` of the last tokens of each sequence, q [batch, heads, seqlen_q, head_dim], whose
         keys and values are in the cache already. The cache adds kv_lengths, block_table, causal and window to the
         options."""
+        require_known(options, "KvCache.attention")
         return self._attend(self._core.attention, q, return_lse, out, {**options})
 
     def decode(self, q: Any, *, return_lse: bool = False, out: Any = None, **options: Unpack[AttentionOptions]) -> Any:
         """:func:`saccade.decode` over the cache: as :meth:`attention`, at the speed of reading it once."""
+        require_known(options, "KvCache.decode")
         return self._attend(self._core.decode, q, return_lse, out, {**options})
 
     def _attend(self, function: Any, q: Any, return_lse: bool, out: Any, options: dict[str, Any]) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Callable, Literal, TypedDict, Union
 
 IntPair = Union[int, Sequence[int]]
@@ -103,3 +103,10 @@ class BackwardOptions(AttentionOptions, total=False):
     :func:`saccade.attention_varlen`."""
     cu_seqlens_k: Any
     """The same in k and v."""
+
+
+def require_known(options: Mapping[str, Any], function: str) -> None:
+    """Refuses keyword arguments that a function does not have, as Python does where it has a list of them."""
+    for name in options:
+        if name not in BackwardOptions.__annotations__:
+            raise TypeError(f"{function}() got an unexpected keyword argument '{name}'")

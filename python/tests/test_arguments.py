@@ -135,8 +135,9 @@ def test_outputs_share_memory_with_no_input():
         name = list(given)[1 if "block_table" in given else 0]
         with pytest.raises(ValueError, match=f"out: shares memory with {name}"):
             saccade.attention(**{"q": Q, "k": K, "v": K, "out": out, **given})
+    scores = {"scores": memory[: 2 * 4 * 6 * 9].reshape(2, 4, 6, 9)}  # what saccade.onnx asks for
     with pytest.raises(ValueError, match="scores: shares memory with q"):
-        saccade.decode(memory[: Q.size].reshape(Q.shape), K, K, scores=memory[: 2 * 4 * 6 * 9].reshape(2, 4, 6, 9))
+        saccade._core.decode(memory[: Q.size].reshape(Q.shape), K, K, np.empty_like(Q), None, None, scores)
 
 
 def test_a_score_mod_cannot_change_which_pages_are_read():
@@ -265,9 +266,19 @@ def test_arrays_larger_than_memory():
 
 
 def test_unknown_keywords_are_type_errors():
-    for call in (saccade.attention, saccade.decode):
-        with pytest.raises(TypeError, match="unexpected keyword argument 'is_causal'"):
-            call(Q, K, K, is_causal=True)
+    cache = saccade.KvCache(num_kv_heads=2, head_dim=8, batch=2)
+    for call, arguments in (
+        (saccade.attention, (Q, K, K)),
+        (saccade.decode, (Q, K, K)),
+        (saccade.attention_varlen, (Q, K, K, [0, 6])),
+        (saccade.attention_backward, (Q, K, K, Q, Q, Q)),
+        (saccade.inspect, (Q, K)),
+        (cache.attention, (Q,)),
+        (cache.decode, (Q,)),
+    ):
+        text = rf"{call.__name__}\(\) got an unexpected keyword argument 'is_causal'"
+        with pytest.raises(TypeError, match=text):
+            call(*arguments, is_causal=True)
 
 
 def test_memory_that_elements_share():

@@ -55,7 +55,9 @@ def test_memory_is_that_of_the_answer():
         ({"rows": [0.5]}, "rows"),
         ({"rows": [1, 1]}, "rows"),
         ({"top_k": -1}, "top_k"),
-        ({"pool": (3, 0)}, "pool"),
+        ({"pool": (3, 0)}, "^the sizes of pool must both be 0 or both be above, got 3 and 0"),
+        ({"pool": (3, 0.5)}, "^pool: wanted an integer"),
+        ({"k": np.ones((30, 8))}, "^q and k must both be float64 or neither, but they are float32 and float64"),
         ({"pooling": "median"}, "pooling"),
         ({"lse": np.zeros(3)}, "lse"),
         ({"mask": np.zeros((2, 2))}, "mask"),
@@ -64,4 +66,4 @@ def test_memory_is_that_of_the_answer():
 def test_refusals_name_the_argument(wrong, text):
     q = np.ones((30, 8), np.float32)
     with pytest.raises(ValueError, match=text):
-        saccade.inspect(q, q, entropy=True, **wrong)
+        saccade.inspect(**{"q": q, "k": q, "entropy": True, **wrong})
