@@ -40,6 +40,7 @@ class BackendRep(base.BackendRep):
     """
 
     def __init__(self, model: ModelProto, num_threads: int = 0) -> None:
+        _require(model, ModelProto, "model")
         graph = model.graph
         self._nodes = _nodes_of(model)
         self._initializers = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
@@ -97,7 +98,11 @@ class Backend(base.Backend):
 
     @classmethod
     def is_compatible(cls, model: ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
-        """Whether :meth:`prepare` takes the model: whether every node is a sound ``Attention`` of a known opset."""
+        """Whether :meth:`prepare` takes the model: whether every node is a sound ``Attention`` of a known opset.
+
+        :raises ValueError: for what is no model.
+        """
+        _require(model, ModelProto, "model")
         try:
             _nodes_of(model)
         except ValueError:
@@ -131,6 +136,7 @@ class Backend(base.Backend):
         :raises onnx.checker.ValidationError: for a node that is not valid ONNX.
         """
         _check_device(device)
+        _require(node, NodeProto, "node")
         num_threads = kwargs.pop("num_threads", 0)
         kwargs.setdefault("opset_version", min(_LAST_OPSET, defs.onnx_opset_version()))
         attention_node = _node_of(node, kwargs["opset_version"])
@@ -150,6 +156,7 @@ class Backend(base.Backend):
     @classmethod
     def supports_device(cls, device: str) -> bool:
         """Whether the device is the CPU: "CPU", or "CPU:0" with any number."""
+        _require(device, str, "device")
         return device.split(":")[0] == "CPU"
 
 
@@ -173,6 +180,11 @@ class _Node(NamedTuple):
             return attention(inputs, self.attributes, bool(self.outputs.qk_matmul_output), num_threads)
         except ValueError as error:
             raise ValueError(f"{self.called}: {error}") from None
+
+
+def _require(value: Any, kind: type, name: str) -> None:
+    if not isinstance(value, kind):
+        raise ValueError(f"{name}: wanted a {kind.__name__}, got a {type(value).__name__}")
 
 
 def _check_device(device: str) -> None:

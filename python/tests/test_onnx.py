@@ -449,6 +449,18 @@ def test_devices():
     assert saccade.onnx.is_compatible(model) and not saccade.onnx.is_compatible(model, "CUDA")
     with pytest.raises(ValueError, match="device: wanted 'CPU', got 'CUDA'"):
         saccade.onnx.prepare(model, "CUDA")
+    with pytest.raises(ValueError, match="device: wanted a str, got a NoneType"):
+        saccade.onnx.supports_device(None)
+
+
+@pytest.mark.parametrize("call", ["prepare", "is_compatible", "run_model"])
+@pytest.mark.parametrize("model", ["attention.onnx", b"", None])
+def test_what_is_no_model_is_refused(call, model):
+    arguments = (model, []) if call == "run_model" else (model,)
+    with pytest.raises(ValueError, match=f"model: wanted a ModelProto, got a {type(model).__name__}"):
+        getattr(saccade.onnx, call)(*arguments)
+    with pytest.raises(ValueError, match=f"node: wanted a NodeProto, got a {type(model).__name__}"):
+        saccade.onnx.run_node(model, [])
 
 
 # What is refused
