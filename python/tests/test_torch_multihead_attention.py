@@ -1,6 +1,7 @@
 """saccade.torch.MultiheadAttention against torch.nn.MultiheadAttention."""
 
 import copy
+import inspect
 import io
 import itertools
 import warnings
@@ -267,10 +268,15 @@ def test_copies_and_pickles():
 def test_constructor_refuses_what_pytorch_refuses():
     with pytest.raises(ValueError, match="greater than 0"):
         MultiheadAttention(0, 1)
-    with pytest.raises(AssertionError, match="divisible"):
+    with pytest.raises(ValueError, match="num_heads: wanted a divisor of embed_dim 8, got 3"):
         MultiheadAttention(8, 3)
     with pytest.raises(TypeError, match="causal"):
         MultiheadAttention(8, 2, causal=True)
+
+
+def test_constructor_has_the_arguments_of_pytorchs():
+    ours, theirs = (inspect.signature(each).parameters for each in (MultiheadAttention, torch.nn.MultiheadAttention))
+    assert [(p.name, p.default) for p in ours.values()] == [(p.name, p.default) for p in theirs.values()]
 
 
 @pytest.mark.parametrize("training", [True, False])

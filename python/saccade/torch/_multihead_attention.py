@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -15,14 +17,34 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     """``torch.nn.MultiheadAttention`` on the CPU: the same arguments, parameters, state dict and results, in linear
     memory unless weights are asked for, and without a slow path for those who do.
 
-    Arguments are those of PyTorch's class: embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim,
-    batch_first, device, dtype; so are the parameters that a seed gives. What differs:
+    Arguments are those of PyTorch's class, and so are the parameters that a seed gives. What differs:
 
     - a row that sees no key has weights and output 0 (before the output projection), where PyTorch may have NaN;
     - ``is_causal=True`` is taken at its word: no ``attn_mask`` is needed, and one that is given is not read;
     - which weights dropout drops;
     - ``nn.TransformerEncoderLayer`` does not go past this module in evaluation, as it does past PyTorch's.
     """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        """:raises ValueError: for sizes below 1, and where num_heads does not divide embed_dim."""
+        options = (dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first, device, dtype)
+        try:
+            super().__init__(embed_dim, num_heads, *options)
+        except AssertionError:
+            raise ValueError(f"num_heads: wanted a divisor of embed_dim {embed_dim}, got {num_heads}") from None
 
     def _reset_parameters(self) -> None:
         self._qkv_same_embed_dim = self.in_proj_weight is not None
