@@ -31,7 +31,7 @@ except ImportError as error:
 
 
 def test_without_pytorch_the_import_says_how_to_get_it():
-    assert "saccade.torch needs PyTorch, which is not installed: 'pip install saccade[torch]'" in error_of(MISSING)
+    assert "saccade.torch needs PyTorch, which is not installed: 'pip install torch'" in error_of(MISSING)
 
 
 def test_an_old_pytorch_is_named():

@@ -4,7 +4,8 @@
 - :func:`patch`: makes PyTorch use it wherever PyTorch would use its own, on the CPU.
 - :class:`MultiheadAttention`: ``torch.nn.MultiheadAttention``, with weights at the price of writing them.
 
-Needs PyTorch 2.5 or newer, which saccade does not install by itself: ``pip install saccade[torch]``.
+Needs PyTorch 2.5 or newer, which saccade does not install by itself: ``pip install '.[torch]'`` in a clone, or ``pip
+install torch`` beside it.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ except ModuleNotFoundError as error:
     if error.name != "torch":
         raise
     raise ImportError(
-        "saccade.torch needs PyTorch, which is not installed: 'pip install saccade[torch]', or see "
-        "https://pytorch.org; the rest of saccade works without"
+        "saccade.torch needs PyTorch, which is not installed: 'pip install torch', or see https://pytorch.org; the "
+        "rest of saccade works without"
     ) from error
 
 if tuple(map(int, _torch.__version__.split(".")[:2])) < (2, 5):
