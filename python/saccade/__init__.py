@@ -1,8 +1,8 @@
 """Exact attention on the CPU: fast, in linear memory, with gradients, and to be looked at.
 
 Everything takes NumPy arrays and whatever else has ``__dlpack__`` (PyTorch tensors on the CPU, bf16 and f16 included),
-without copying them where their innermost dimension is contiguous, and returns arrays of the library that ``q`` is
-from.
+without copying them where their innermost dimension is contiguous, and returns PyTorch tensors where ``q`` is one,
+NumPy arrays otherwise.
 
 - :func:`scaled_dot_product_attention`: PyTorch's function, with its signature and meaning.
 - :func:`attention`, :func:`attention_varlen`, :func:`attention_backward`, :func:`decode`: everything else that

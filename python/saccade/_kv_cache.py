@@ -73,8 +73,8 @@ class KvCache:
     :param capacity: tokens to make room for at once.
     :raises ValueError: for options out of their range; so do the methods, and leave the cache as it was.
 
-    Threads may share a cache: calls that change it wait for the others. A ``score_mod`` of a call over the cache cannot
-    change it: it gets a RuntimeError.
+    A cache can be neither copied nor pickled. Threads may share one: calls that change it wait for the others. A
+    ``score_mod`` of a call over the cache cannot change it: it gets a RuntimeError.
     """
 
     def __init__(

@@ -59,13 +59,14 @@ class AttentionOptions(TypedDict, total=False):
     mask: Any
     """bool (True = attend) or floating (added; -inf hides), broadcast from the right to [batch, heads, q, k]."""
     scale: float | None
-    """Factor of the dot products; default 1 / sqrt(head_dim)."""
+    """Factor of the dot products, a finite number; default 1 / sqrt(head_dim)."""
     softcap: float
     """Bound of the logits (arXiv:2408.00118); 0: none."""
     alibi_slopes: Any
-    """Attention with linear biases (arXiv:2108.12409): [heads] or [batch, heads]; see :func:`saccade.alibi_slopes`."""
+    """Attention with linear biases (arXiv:2108.12409): [heads] or [batch, heads]; see :func:`saccade.alibi_slopes`.
+    Used in f32, also in f64 calls."""
     sinks: Any
-    """One logit a head that takes part in the denominator only: [heads]."""
+    """One logit a head that takes part in the denominator only: [heads]. Used in f32, also in f64 calls."""
     kv_lengths: Any
     """How many keys count in each batch entry: integers [batch]."""
     dropout_p: float
