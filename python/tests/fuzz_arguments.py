@@ -40,7 +40,6 @@ ALSO = {
     "window": "window_left|window_right",
     "block_mask_size": "block_mask_q|block_mask_k|block_mask",
     "query_offset": "query_offsets|query offset",
-    "pool": "pool_rows|pool_keys",
     "return_weights": "weights",
     "return_lse": "lse",
     "return_dmask": "dmask|mask",
@@ -49,13 +48,13 @@ ALSO = {
     "query": "x|query",
     "o_a": "o",
     "num_threads": "threads",
-    "tokens": "query_tokens",
     "weights": "heads|rows|columns",
     "from_sequence": "sequence",
 }
 
 # Calls whose result refers to what they were given.
-KEEPS = ("saccade.heatmap", "saccade.attention_lines")
+MODULES = ("nn.SelfAttention", "nn.CausalAttention", "nn.MultiHeadAttentionWrapper", "nn.MultiHeadAttention")
+KEEPS = ("saccade.heatmap", *MODULES)
 
 
 class Finding(Exception):
