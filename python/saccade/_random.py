@@ -12,7 +12,7 @@ def manual_seed(seed: int) -> None:
     Concerns neither :mod:`saccade.nn`, whose modules have seeds of their own, nor :mod:`saccade.torch`, which follows
     ``torch.manual_seed``.
 
-    :param seed: an integer, -2^63 <= seed < 2^63.
+    :param seed: an integer of 64 bits, -2^63 <= seed < 2^64.
     :raises ValueError: for what is no such integer.
     """
     _core.manual_seed(seed)
