@@ -85,7 +85,9 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dout: Tensor | None, dweights: Tensor | None) -> Any:
         if any(x is not None and torch._C._functorch.is_legacy_batchedtensor(x) for x in (dout, dweights)):
-            raise RuntimeError("saccade.torch: gradients come one at a time; is_grads_batched and vectorize do not work")
+            raise RuntimeError(
+                "saccade.torch: gradients come one at a time; is_grads_batched and vectorize do not work"
+            )
         q, k, v, mask, o, lse = ctx.saved_tensors
         create_graph = torch.is_grad_enabled()
         with torch.no_grad():
