@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import _core
+from ._core import manual_seed as _manual_seed
 
 
 def manual_seed(seed: int) -> None:
@@ -15,4 +15,4 @@ def manual_seed(seed: int) -> None:
     :param seed: an integer of 64 bits, -2^63 <= seed < 2^64.
     :raises ValueError: for what is no such integer.
     """
-    _core.manual_seed(seed)
+    _manual_seed(seed)
