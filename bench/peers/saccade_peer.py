@@ -28,7 +28,8 @@ def ways(problem: Problem) -> list[Way]:
     if problem.kind == "loop":
         return [Way("nn.SelfAttention", _loop)]
     if problem.module:
-        return [Way("torch.MultiheadAttention", _torch_module)] if _torch() else [Way("nn.MultiHeadAttention", _module)]
+        in_torch = [Way("torch.MultiheadAttention", _torch_module)] if _torch() else []
+        return [Way("nn.MultiHeadAttention", _module), *in_torch]
     if problem.kind == "backward":
         return [Way("attention_backward", _backward)]
     if problem.kind == "train":

@@ -163,10 +163,8 @@ ModuleOutput AttentionModule::forward(const TensorView& x, const ForwardOptions&
     refuse(name(), "one input for query, key and value needs equal widths, but d_in is ", config_.d_in,
            ", key_width ", config_.key_width, ", value_width ", config_.value_width);
   }
-  checked_input(*this, "x", x, config_.d_in);
-  Inputs inputs = checked_inputs(x, x, x);
-  inputs.are_one = true;
-  return forward(inputs, options);
+  const TensorView input = checked_input(*this, "x", x, config_.d_in);
+  return forward({.query = input, .key = input, .value = input, .has_batch = x.rank == 3, .are_one = true}, options);
 }
 
 ModuleOutput AttentionModule::forward(const TensorView& query, const TensorView& key, const TensorView& value,
@@ -197,8 +195,10 @@ ModuleOutput AttentionModule::forward(const Inputs& inputs, const ForwardOptions
     result.v = with_axes(call.v);
     result.context = with_axes(call.context);
   }
-  const bool projects = weights_.out.value.rank() != 0;
-  result.output = with_axes(projects ? project(call.context, weights_.out, weights_.out_bias) : call.context);
+  if (weights_.out.value.rank() != 0)
+    result.output = with_axes(project(call.context, weights_.out, weights_.out_bias));
+  else
+    result.output = with_axes(training() ? call.context : std::move(call.context));
   if (training()) keep(std::move(call), inputs);
   return result;
 }
