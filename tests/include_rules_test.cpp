@@ -109,7 +109,7 @@ constexpr Rule kMayInclude[] = {
      "^(include/saccade/(?!reference|io|heatmap)|src/(check|elementwise)\\.h$)"},
     {"^src/modules",
      "^(include/saccade/(module|modules|attention|backward|linear|random|tensor|dtype)\\.h$|src/"
-     "(modules|check|elementwise))"},
+     "(modules|check|elementwise|parallel))"},
 };
 
 // Project files that must not be reached, not even through others.

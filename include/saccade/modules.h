@@ -168,12 +168,13 @@ class AttentionModule : public Module {
 
  private:
   struct Inputs;
+  struct Projections;
   struct Call;
   struct ProjectedGradients;
 
   Inputs checked_inputs(const TensorView& query, const TensorView& key, const TensorView& value) const;
   ModuleOutput forward(const Inputs& inputs, const ForwardOptions& options);
-  void attend(Call& call, const ForwardOptions& options);
+  void attend(const Projections& projections, Call& call, const ForwardOptions& options);
   Tensor reported_weights(Call& call, bool has_batch, const ForwardOptions& options) const;
   void keep(Call call, const Inputs& inputs);
   ProjectedGradients attend_backward(const Call& call, const TensorView& dcontext);

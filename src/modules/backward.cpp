@@ -35,12 +35,14 @@ AttentionModule::ProjectedGradients AttentionModule::attend_backward(const Call&
   ProjectedGradients result{.dq = Tensor::uninitialized(DType::f32, call.q.shape()),
                             .dk = Tensor::uninitialized(DType::f32, call.k.shape()),
                             .dv = Tensor::uninitialized(DType::f32, call.v.shape())};
-  const TensorView q = split_heads(call.q, config_.num_heads);
-  const TensorView k = split_heads(call.k, config_.num_kv_heads), v = split_heads(call.v, config_.num_kv_heads);
-  const TensorView context = split_heads(call.context, config_.num_heads), dout = dcontext.reshaped(q.dims());
-  const MutableTensorView dq = split_heads(result.dq, config_.num_heads);
-  const MutableTensorView dk = split_heads(result.dk, config_.num_kv_heads);
-  const MutableTensorView dv = split_heads(result.dv, config_.num_kv_heads);
+  const TensorView q = split_heads(call.q.view(), config_.num_heads);
+  const TensorView k = split_heads(call.k.view(), config_.num_kv_heads),
+                   v = split_heads(call.v.view(), config_.num_kv_heads);
+  const TensorView context = split_heads(call.context.view(), config_.num_heads),
+                   dout = dcontext.reshaped(q.dims());
+  const MutableTensorView dq = split_heads(result.dq.mutable_view(), config_.num_heads);
+  const MutableTensorView dk = split_heads(result.dk.mutable_view(), config_.num_kv_heads);
+  const MutableTensorView dv = split_heads(result.dv.mutable_view(), config_.num_kv_heads);
   AttentionOptions options = call.options;
   if (call.dropped.rank() != 0) {
     options.dropout_p = config_.dropout;

@@ -1,7 +1,10 @@
 // One forward call of an attention module, from its inputs to what the backward pass needs of it.
 #pragma once
 
+#include <optional>
+
 #include "modules/appended_keys.h"
+#include "parallel.h"
 #include "saccade/modules.h"
 
 namespace saccade {
@@ -14,8 +17,7 @@ struct AttentionModule::Inputs {
 };
 
 struct AttentionModule::Call {
-  Tensor q, k, v;            ///< [batch, seqlen, heads * head_dim]
-  Tensor context;            ///< [batch, seqlen_q, num_heads * head_dim]
+  Tensor q, k, v, context;   ///< the projections, where somebody wants them after the call
   Tensor lse;                ///< [batch, num_heads, seqlen_q], appended keys included; empty where nobody needs it
   Tensor weights;            ///< [batch, num_heads, seqlen_q, seqlen_k and the appended keys], where needed
   Tensor dropped;            ///< the same after dropout, where that was drawn over all weights
@@ -30,12 +32,20 @@ struct AttentionModule::Call {
   const Tensor& value_input() const { return are_one ? query : value; }
 };
 
+/// What attention reads and writes: q, k, v [batch, seqlen, heads * head_dim] and context, like q.
+struct AttentionModule::Projections {
+  /// Makes room for them: in `call` where it `keeps` them, else in memory that is kept between calls; the context
+  /// in `call` also where it is the output.
+  Projections(const ModuleConfig& config, const Inputs& inputs, bool keeps, bool is_output, Call& call);
+
+  std::optional<Workspace> workspace;
+  MutableTensorView q, k, v, context;
+};
+
 /// [batch, seqlen, heads * head_dim] as [batch, seqlen, heads, head_dim]
-inline TensorView split_heads(const Tensor& x, std::int64_t heads) {
-  return x.view().reshaped({x.shape(0), x.shape(1), heads, x.shape(2) / heads});
-}
-inline MutableTensorView split_heads(Tensor& x, std::int64_t heads) {
-  return x.mutable_view().reshaped({x.shape(0), x.shape(1), heads, x.shape(2) / heads});
+template <class View>
+View split_heads(const View& x, std::int64_t heads) {
+  return x.reshaped({x.shape[0], x.shape[1], heads, x.shape[2] / heads});
 }
 
 /// The axes of a module's inputs and outputs as [batch, seqlen, width].

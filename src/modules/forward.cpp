@@ -95,6 +95,33 @@ AttentionModule::Inputs AttentionModule::checked_inputs(const TensorView& query,
   return inputs;
 }
 
+// New memory would come page by page from the system in each call, which was 0.12 of one of width 768 (Zen 4).
+AttentionModule::Projections::Projections(const ModuleConfig& config, const Inputs& inputs, bool keeps,
+                                          bool is_output, Call& call) {
+  const std::int64_t batch = inputs.query.shape[0];
+  const std::array<std::int64_t, 3> rows{batch, inputs.query.shape[1], config.num_heads * config.head_dim};
+  const std::array<std::int64_t, 3> keys{batch, inputs.key.shape[1], config.num_kv_heads * config.head_dim};
+  constexpr std::size_t kAll = 4 * sizeof(float);  // of which all bytes have to be countable
+  const std::int64_t q_size = element_count(rows, kAll), k_size = element_count(keys, kAll);
+  if (!keeps)
+    workspace.emplace(static_cast<std::size_t>((is_output ? 1 : 2) * q_size + 2 * k_size) * sizeof(float));
+
+  std::int64_t used = 0;
+  const auto room = [&](Tensor& kept, const std::array<std::int64_t, 3>& shape, bool in_call) {
+    if (in_call) {
+      kept = Tensor::uninitialized(DType::f32, Shape(shape.begin(), shape.end()));
+      return kept.mutable_view();
+    }
+    auto* const numbers = reinterpret_cast<float*>(workspace->data()) + used;
+    used += shape[0] * shape[1] * shape[2];
+    return MutableTensorView(numbers, DType::f32, shape);
+  };
+  q = room(call.q, rows, keeps);
+  k = room(call.k, keys, keeps);
+  v = room(call.v, keys, keeps);
+  context = room(call.context, rows, keeps || is_output);
+}
+
 AppendedKeys AttentionModule::appended_keys() const {
   return {.bias_k = weights_.bias_k.value, .bias_v = weights_.bias_v.value, .zero = config_.add_zero_attn};
 }
@@ -106,9 +133,9 @@ void AttentionModule::add_fresh_dropout(AttentionOptions& call) {
   call.dropout_offset = dropout_calls_++;
 }
 
-void AttentionModule::attend(Call& call, const ForwardOptions& options) {
-  const std::int64_t seqlen_k = call.k.shape(1);
-  const ScoreShape scores{call.q.shape(0), config_.num_heads, call.q.shape(1), seqlen_k};
+void AttentionModule::attend(const Projections& projections, Call& call, const ForwardOptions& options) {
+  const std::int64_t seqlen_k = projections.k.shape[1];
+  const ScoreShape scores{projections.q.shape[0], config_.num_heads, projections.q.shape[1], seqlen_k};
   const bool drops = training() && config_.dropout > 0.0;
   const bool draws_as_torch = drops && options.dropout_generator != nullptr;
   const AppendedKeys appended = appended_keys();
@@ -124,11 +151,10 @@ void AttentionModule::attend(Call& call, const ForwardOptions& options) {
         .num_threads = options.num_threads};
   if (drops && !draws_as_torch) add_fresh_dropout(to);
 
-  call.context = Tensor::uninitialized(DType::f32, call.q.shape());
-  const TensorView q = split_heads(std::as_const(call.q), config_.num_heads);
-  const TensorView k = split_heads(std::as_const(call.k), config_.num_kv_heads);
-  const TensorView v = split_heads(std::as_const(call.v), config_.num_kv_heads);
-  const MutableTensorView context = split_heads(call.context, config_.num_heads);
+  const TensorView q = split_heads(projections.q, config_.num_heads);
+  const TensorView k = split_heads(projections.k, config_.num_kv_heads);
+  const TensorView v = split_heads(projections.v, config_.num_kv_heads);
+  const MutableTensorView context = split_heads(projections.context, config_.num_heads);
   MutableTensorView weights;
   if (options.weights != HeadWeights::none || draws_as_torch) {
     call.weights = Tensor(DType::f32, {scores[0], scores[1], scores[2], seqlen_k + appended.count()});
@@ -164,7 +190,8 @@ ModuleOutput AttentionModule::forward(const TensorView& x, const ForwardOptions&
            ", key_width ", config_.key_width, ", value_width ", config_.value_width);
   }
   const TensorView input = checked_input(*this, "x", x, config_.d_in);
-  return forward({.query = input, .key = input, .value = input, .has_batch = x.rank == 3, .are_one = true}, options);
+  return forward({.query = input, .key = input, .value = input, .has_batch = x.rank == 3, .are_one = true},
+                 options);
 }
 
 ModuleOutput AttentionModule::forward(const TensorView& query, const TensorView& key, const TensorView& value,
@@ -173,16 +200,18 @@ ModuleOutput AttentionModule::forward(const TensorView& query, const TensorView&
 }
 
 ModuleOutput AttentionModule::forward(const Inputs& inputs, const ForwardOptions& options) {
-  const auto project = [&](const TensorView& x, const Parameter& weight, const Parameter& bias) {
-    return linear(
-        x, weight.value,
-        {.weight_layout = config_.weight_layout, .bias = bias.value, .num_threads = options.num_threads});
+  const auto project = [&](const TensorView& x, const Parameter& weight, const Parameter& bias,
+                           const MutableTensorView& y) {
+    linear(x, weight.value, y,
+           {.weight_layout = config_.weight_layout, .bias = bias.value, .num_threads = options.num_threads});
   };
+  const bool has_out = weights_.out.value.rank() != 0;
   Call call;
-  call.q = project(inputs.query, weights_.query, weights_.query_bias);
-  call.k = project(inputs.key, weights_.key, weights_.key_bias);
-  call.v = project(inputs.value, weights_.value, weights_.value_bias);
-  attend(call, options);
+  const Projections projections(config_, inputs, training() || options.steps, !has_out, call);
+  project(inputs.query, weights_.query, weights_.query_bias, projections.q);
+  project(inputs.key, weights_.key, weights_.key_bias, projections.k);
+  project(inputs.value, weights_.value, weights_.value_bias, projections.v);
+  attend(projections, call, options);
 
   const auto with_axes = [&](Tensor x) {
     return with_axes_of_inputs(std::move(x), inputs.has_batch, config_.batch_first);
@@ -195,10 +224,14 @@ ModuleOutput AttentionModule::forward(const Inputs& inputs, const ForwardOptions
     result.v = with_axes(call.v);
     result.context = with_axes(call.context);
   }
-  if (weights_.out.value.rank() != 0)
-    result.output = with_axes(project(call.context, weights_.out, weights_.out_bias));
-  else
+  if (has_out) {
+    Tensor output =
+        Tensor::uninitialized(DType::f32, {inputs.query.shape[0], inputs.query.shape[1], config_.d_out});
+    project(projections.context, weights_.out, weights_.out_bias, output.mutable_view());
+    result.output = with_axes(std::move(output));
+  } else {
     result.output = with_axes(training() ? call.context : std::move(call.context));
+  }
   if (training()) keep(std::move(call), inputs);
   return result;
 }
