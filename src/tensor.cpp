@@ -31,8 +31,9 @@ const std::byte* advanced(const TensorView& view, const void* from, int dim, std
   return static_cast<const std::byte*>(from) + index * view.strides[static_cast<std::size_t>(dim)] * element_bytes;
 }
 
-// Aligned by hand, with the pointer to be freed in front of the numbers: malloc keeps small pieces at hand, but not
-// those that it is asked to align, which made a module's call on six tokens a third slower (Zen 4, glibc 2.36).
+// Aligned by hand, with the pointer to be freed in front of the numbers: malloc keeps small pieces at hand, but
+// not those that it is asked to align, which made a module's call on six tokens a third slower (Zen 4,
+// glibc 2.36).
 std::byte* allocate(std::size_t bytes) {
   if (bytes > std::numeric_limits<std::size_t>::max() - kAlignment) throw std::bad_alloc();
   auto* raw = static_cast<std::byte*>(::operator new[](bytes + kAlignment));
