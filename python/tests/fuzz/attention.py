@@ -38,13 +38,6 @@ def attention(values: Values) -> Case:
         dtype = problem.dtype if problem.dtype == np.float64 else values.pick(problem.dtype, np.float32, np.float16)
         guards.append(values.guarded((*problem.shaped(problem.q).shape[:-1], problem.dim_v), dtype))
         arguments["out"] = guards[-1].array
-    if values.chance(0.1) and function is saccade.decode:
-        guards.append(values.guarded(problem.per_row(problem.seqlen_k), problem.precision))
-        if problem.seqlen_k < 2 or guards[-1].array.strides[-1] == guards[-1].array.itemsize:
-            arguments["scores"] = guards[-1].array
-            arguments["score_stage"] = values.pick("raw", "softcapped", "biased", "probabilities")
-        else:
-            guards.pop()
 
     def check(result: Any) -> None:
         o, *others = result if isinstance(result, tuple) else (result,)
