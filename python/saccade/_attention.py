@@ -9,7 +9,7 @@ import numpy as np
 
 from . import _core
 from ._arrays import as_array, empty, is_torch, precision
-from ._options import AttentionOptions, BackwardOptions, IntPair, drops, flag, require_known
+from ._options import AttentionOptions, BackwardOptions, IntPair, drops, flag, require_known, shown
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -256,14 +256,17 @@ def _attend(
     return_lse: bool,
     return_weights: bool,
     options: dict[str, Any],
+    head_dim_v: int | None = None,
 ) -> Any:
+    """``head_dim_v``: where v does not tell."""
     q, k, v = as_array(q, "q"), as_array(k, "k"), as_array(v, "v")
     if drops(options.get("dropout_p")) and options.get("seed") is None:
         options["seed"] = _core.draw_seed()
-    shape = (*q.shape[:-1], *v.shape[-1:])
+    shape = (*q.shape[:-1], *(v.shape[-1:] if head_dim_v is None else (head_dim_v,)))
     o = empty(q, shape) if out is None else out
-    if tuple(getattr(o, "shape", shape)) != shape:
-        raise ValueError(f"out: wanted {list(shape)}, got {list(o.shape)}")
+    found = getattr(o, "shape", None)
+    if isinstance(found, tuple) and found != shape:
+        raise ValueError(f"out: wanted {list(shape)}, got {shown(list(found))}")
     lse = weights = None
     if return_lse is not False or return_weights is not False:
         rows = _rows_shape(q, options)

@@ -133,9 +133,7 @@ class KvCache:
         def call(q: Any, k: Any, v: Any, o: Any, lse: Any, weights: Any, options: dict[str, Any]) -> None:
             function(q, o, lse, weights, options)
 
-        q = as_array(q, "q")
-        o = empty(q, (*q.shape[:-1], self._head_dim_v)) if out is None else out
-        return _attend(call, q, q, q, o, return_lse, False, options)
+        return _attend(call, q, q, q, out, return_lse, False, options, self._head_dim_v)
 
     @property
     def lengths(self) -> list[int]:

@@ -53,6 +53,20 @@ def test_narrow_caches_round_once():
     np.testing.assert_array_equal(cache.decode(q[:, :, 8:]), wanted)
 
 
+def test_values_of_another_width():
+    k, _, q = tokens(9)
+    v, q = tokens(9, seed=1, dim=24)[1], q[:, :, -1:]
+    cache = saccade.KvCache(num_kv_heads=2, head_dim=16, head_dim_v=24, batch=2)
+    cache.append(k, v)
+    expected = saccade.attention(q, k, v)
+    np.testing.assert_array_equal(cache.attention(q), expected)
+    out = np.empty((2, 4, 1, 24), np.float32)
+    assert cache.decode(q, out=out) is out
+    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match="out: wanted .2, 4, 1, 24., got .2, 4, 1, 16."):
+        cache.decode(q, out=np.empty(q.shape, np.float32))
+
+
 def test_windows_and_rope():
     k, v, q = tokens(40)
     rope = saccade.Rope(16, base=500.0)
