@@ -195,15 +195,13 @@ class ScoreFinisher {
       if (p_.alibi_slopes.data)
         apply_alibi(line, columns, *p_.alibi_slopes.row<float>(batch_, head_, 0), row + i + visibility_.offset);
       const KeyRange visible = visibility_.visible(row + i);
-      bool is_done = visible.begin <= columns.first_key + columns.begin &&
-                     visible.end >= columns.first_key + columns.end && !block_mask_;
+      const bool has_mask = p_.mask.type != MaskType::none;
+      const bool sees_all =
+          visible.begin <= columns.first_key + columns.begin && visible.end >= columns.first_key + columns.end;
       Vec largest;
-      if (p_.mask.type != MaskType::none)
-        largest = apply_mask(line, columns, mask + i * kBlockK);
-      else
-        is_done = false;
+      if (has_mask) largest = apply_mask(line, columns, mask + i * kBlockK);
       if (block_mask_) block_mask_.apply(line, columns, row + i, keys_);
-      if (!is_done) largest = apply_range(line, columns, visible);
+      if (!has_mask || block_mask_ || !sees_all) largest = apply_range(line, columns, visible);
       store(row_max + i * kWidth, max(load(row_max + i * kWidth), largest));
       save(ScoreStage::biased, row + i, columns, line);
       if (p_.scores.data && p_.score_stage == ScoreStage::probabilities)
