@@ -153,6 +153,22 @@ def ways_table(run: Run) -> list[str]:
     return rows
 
 
+def loop_note(run: Run, line: Line) -> str:
+    """What the loop takes in each way of the others, and in C++."""
+    own = line.amount("saccade")
+    ways = [
+        f"{run.titles[name]}, {way}: {time_text(seconds)}" + (f" ({seconds / own:.1f} times saccade's)" if own else "")
+        for name, cell in line.cells.items()
+        if name != "saccade"
+        for way, seconds in sorted(cell.ways.items(), key=lambda item: -item[1])
+    ]
+    text = f"The loop in each way: {'; '.join(ways)}. " if ways else ""
+    if line.limits:
+        seconds = 1 / line.limits["loops_per_second"]
+        text += f"In C++ a turn of saccade's loop takes {time_text(seconds)} (`saccade bench --only loop`)."
+    return text
+
+
 def _reason(cell: Cell) -> str:
     """Why a peer takes no part: of itself, or of its last way."""
     reasons = list(cell.reasons.values())
@@ -191,6 +207,7 @@ def markdown(run: Run, picture_folder: str, made: Iterable[str]) -> str:
         if of_section:
             lines += [f"## {section}", "", *table(run, of_section), ""]
             lines += [_NOTES[section], ""] if section in _NOTES else []
+            lines += [note for line in of_section if line.problem.kind == "loop" for note in (loop_note(run, line), "")]
     lines += [_METHOD, "", "## Ways", "", _WAYS, "", *ways_table(run), ""]
     return "\n".join(lines)
 

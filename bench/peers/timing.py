@@ -40,6 +40,7 @@ class Cell:
     low: float | None = None  # the quartiles
     high: float | None = None
     way: str = ""
+    ways: dict[str, float] = dataclasses.field(default_factory=dict)  # the medians of all that were timed
     reasons: dict[str, str] = dataclasses.field(default_factory=dict)  # why ways were left out; "": of the peer itself
     bytes: int | None = None  # of a problem of memory
 
@@ -51,7 +52,7 @@ class Line:
     problem: Problem
     threads: int
     cells: dict[str, Cell]  # by the peer's name, "saccade" among them
-    limits: dict[str, float] | None = None  # peak_gflops, bf16_peak_gflops, read_gbytes of the same minute
+    limits: dict[str, float] | None = None  # peak_gflops, bf16_peak_gflops, read_gbytes, loops_per_second in C++
 
     def best_rival(self) -> str | None:
         """The peer other than saccade that takes the least time, or memory."""
@@ -106,7 +107,7 @@ def compare(problem: Problem, peers: Mapping[str, PeerProcess], effort: Effort) 
             spent[name, way] += taken * calls
         waiting = [key for key in waiting if spent[key] < effort.seconds or turn + 1 < effort.turns and key in times]
     for (name, way), values in times.items():
-        median = statistics.median(values)
+        median = cells[name].ways[way] = statistics.median(values)
         if cells[name].seconds is None or median < cells[name].seconds:
             low, _, high = statistics.quantiles(values, n=4)
             cells[name].seconds, cells[name].low, cells[name].high, cells[name].way = median, low, high, way
@@ -127,7 +128,10 @@ def _prepare(
                 answer = peer.ask("prepare", problem=dataclasses.asdict(problem), expected=str(path))
                 cells[name].reasons.update(answer["left_out"])
                 seconds = {way: _trial(peer, way) for way in answer["ways"]}
-                best = {way: value for way, value in seconds.items() if value <= CLOSE * min(seconds.values())}
+                close = (
+                    math.inf if problem.kind == "loop" else CLOSE * min(seconds.values(), default=0)
+                )  # the loop shows all
+                best = {way: value for way, value in seconds.items() if value <= close}
                 peer.ask("keep", ways=list(best))
                 worth.update({(name, way): value for way, value in best.items()})
             except Failed as error:
@@ -156,7 +160,8 @@ def memory(problem: Problem, peers: Mapping[str, PeerProcess]) -> dict[str, Cell
 
 
 def measured_limits(command: str | None, threads: int, processors: Sequence[int]) -> dict[str, float] | None:
-    """The machine's limits as ``saccade bench`` measures them now; None without the command."""
+    """The machine's limits as ``saccade bench`` measures them now, and how often it goes through the loop in C++; None
+    without the command."""
     if not command:
         return None
 
@@ -166,4 +171,5 @@ def measured_limits(command: str | None, threads: int, processors: Sequence[int]
 
     arguments = [command, "bench", "--only", "loop", "--quick", "--json", "--threads", str(threads)]
     outcome = subprocess.run(arguments, check=True, capture_output=True, text=True, preexec_fn=stay)
-    return json.loads(outcome.stdout)["limits"][0]
+    measured = json.loads(outcome.stdout)
+    return {**measured["limits"][0], "loops_per_second": 1 / measured["sections"][0]["lines"][0]["seconds"]}

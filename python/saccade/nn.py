@@ -41,35 +41,34 @@ class InputGradients(NamedTuple):
     value: Any
 
 
-class Module:
-    """What all modules have in common. Threads may share one; its calls then wait for each other.
+class Module(_core.Module):
+    """What all modules have in common: ``layer(...)`` is ``layer.forward(...)``. Threads may share one; its calls then
+    wait for each other.
 
     ``copy`` and ``pickle`` take the parameters and the mode along, but neither gradients nor the place in the sequence
     of dropout: see :meth:`seed_dropout`.
     """
 
-    _make: ClassVar[Callable[..., Any]]  # what makes the compiled module from its arguments
+    _make: ClassVar[Callable[..., None]]  # of the compiled class: what its arguments say
 
     def __init__(self, *arguments: Any) -> None:
+        super().__init__()
         self._arguments = arguments
-        self._core = self._make(*arguments)
-        self._forward_self = self._core.forward_self
+        self._make(*arguments)
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "forward" in vars(cls):  # the compiled __call__ goes its own way for a NumPy array
+            cls.__call__ = _call_forward
 
     def __getstate__(self) -> dict[str, Any]:
-        others = {name: value for name, value in vars(self).items() if name not in ("_core", "_forward_self")}
-        return {"parameters": self.state_dict(), "training": self.training, "others": others}
+        return {"parameters": self.state_dict(), "training": self.training, "others": self.__dict__.copy()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state["others"])
+        self.__dict__.update(state["others"])
         Module.__init__(self, *self._arguments)
         self.load_state_dict(state["parameters"])
         self.train(state["training"])
-
-    def __call__(self, query: Any, *others: Any, **options: Any) -> Any:
-        """The module's output; see :meth:`forward`."""
-        if type(query) is np.ndarray and not others and not options:  # some tokens take less time than a detour
-            return self._forward_self(query)
-        return self.forward(query, *others, **options)
 
     def forward(
         self,
@@ -99,7 +98,7 @@ class Module:
         if (key is None) != (value is None):
             raise ValueError("value: key and value go together; one of them was not given")
         kind = _kind_of(return_weights)
-        output, weights, _ = self._core.forward(
+        output, weights, _ = self._forward(
             *_inputs(query, key, value), mask, key_mask, causal, kind, weights_after_dropout, False
         )
         output = returned(query, output)
@@ -112,7 +111,7 @@ class Module:
         causal, after = options.pop("causal", False), options.pop("weights_after_dropout", False)
         if options:
             raise TypeError(f"steps() got an unexpected keyword argument '{next(iter(options))}'")
-        output, weights, steps = self._core.forward(
+        output, weights, steps = self._forward(
             *_inputs(query, key, value), mask, key_mask, causal, "per_head", after, True
         )
         steps = {**steps, "weights": weights, "output": output}
@@ -125,23 +124,23 @@ class Module:
         :returns: that of x, or :class:`InputGradients` where the call had key and value.
         :raises RuntimeError: when there was no call in training mode.
         """
-        x, query, key, value = self._core.backward(_input(dout, "dout"))
+        x, query, key, value = self._backward(_input(dout, "dout"))
         if x is not None:
             return returned(dout, x)
         return InputGradients(returned(dout, query), returned(dout, key), returned(dout, value))
 
     def parameters(self) -> dict[str, Any]:
         """All parameters by name, in PyTorch's order: arrays that share the module's memory, to be read and changed."""
-        return self._core.parameters()
+        return self._parameters()
 
     @property
     def grad(self) -> dict[str, Any]:
         """Their gradients by name, which share the module's memory too; None before there are any."""
-        return self._core.gradients()
+        return self._gradients()
 
     def zero_grad(self) -> None:
         """Makes every gradient 0."""
-        self._core.zero_grad()
+        self._zero_grad()
 
     def state_dict(self) -> dict[str, Any]:
         """Copies of all parameters by name."""
@@ -155,11 +154,11 @@ class Module:
         """
         if not isinstance(state_dict, Mapping):
             raise ValueError(f"state_dict: wanted a dict of arrays, got {type(state_dict).__name__}")
-        self._core.load_state_dict({name: as_array(_detached(value), name) for name, value in state_dict.items()})
+        self._load_state_dict({name: as_array(_detached(value), name) for name, value in state_dict.items()})
 
     def train(self, mode: bool = True) -> Module:
         """Training mode: dropout is active, and :meth:`backward` possible."""
-        self._core.train(flag(mode, "mode"))
+        self._train(flag(mode, "mode"))
         return self
 
     def eval(self) -> Module:
@@ -169,11 +168,11 @@ class Module:
     @property
     def training(self) -> bool:
         """Whether the module is in training mode; see :meth:`train`."""
-        return self._core.training()
+        return self._training()
 
     def seed_dropout(self, seed: int) -> None:
         """Makes dropout reproducible: the n-th training call after this one drops the same in every run."""
-        self._core.seed_dropout(seed)
+        self._seed_dropout(seed)
 
     def __repr__(self) -> str:
         shapes = ", ".join(f"{name} {list(value.shape)}" for name, value in self.parameters().items())
@@ -190,7 +189,7 @@ class SelfAttention(Module):
     :raises ValueError: for widths below 1.
     """
 
-    _make = staticmethod(_core.self_attention)
+    _make = _core.Module._make_self_attention
 
     def __init__(
         self,
@@ -211,7 +210,7 @@ class CausalAttention(Module):
     :param seed: as for :class:`SelfAttention`.
     """
 
-    _make = staticmethod(_core.causal_attention)
+    _make = _core.Module._make_causal_attention
 
     def __init__(
         self,
@@ -233,7 +232,7 @@ class MultiHeadAttentionWrapper(Module):
     :param seed: as for :class:`SelfAttention`.
     """
 
-    _make = staticmethod(_core.multi_head_attention_wrapper)
+    _make = _core.Module._make_multi_head_attention_wrapper
 
     def __init__(
         self,
@@ -266,7 +265,7 @@ class MultiHeadAttention(Module):
     :param seed: as for :class:`SelfAttention`.
     """
 
-    _make = staticmethod(_core.multi_head_attention)
+    _make = _core.Module._make_multi_head_attention
 
     def __init__(
         self,
@@ -309,6 +308,10 @@ class MultiHeadAttention(Module):
             initialization == "torch_multihead",
             seed,
         )
+
+
+def _call_forward(self: Module, *arguments: Any, **options: Any) -> Any:
+    return self.forward(*arguments, **options)
 
 
 def _inputs(query: Any, key: Any, value: Any) -> tuple[Any, Any, Any]:

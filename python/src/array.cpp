@@ -273,6 +273,8 @@ std::string text(nb::handle object, std::string_view name) {
   return utf8(object);
 }
 
+bool NumpyArray::is_one(nb::handle object) { return is_numpy(object); }
+
 Array::Array(nb::handle object, std::string_view name) {
   if (object.is_none()) refuse(name, "wanted an array, got None");
   if (!is_numpy(object)) {

@@ -15,6 +15,15 @@ namespace saccade::python {
 
 namespace nb = nanobind;
 
+/// Exactly a NumPy array. An argument of this type makes nanobind try the next overload for anything else.
+class NumpyArray : public nb::object {
+ public:
+  NB_OBJECT_DEFAULT(NumpyArray, nb::object, "numpy.ndarray", is_one)
+
+ private:
+  static bool is_one(nb::handle object);
+};
+
 /// An array argument, held for as long as this object lives. Has to be made and destroyed with the GIL.
 class Array {
  public:

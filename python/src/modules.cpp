@@ -11,16 +11,24 @@
 namespace saccade::python {
 namespace {
 
-/// A module that threads of Python may share, one call at a time.
+/// A module that threads of Python may share, one call at a time. Python's class derives from it and makes the
+/// module after it.
 class SharedModule {
  public:
-  explicit SharedModule(std::unique_ptr<AttentionModule> module) : module_(std::move(module)) {}
+  void become(std::unique_ptr<AttentionModule> module) {
+    const nb::gil_scoped_release unlocked;
+    const std::scoped_lock lock(mutex_);
+    if (module_)
+      throw std::logic_error("Module.__init__() was called twice");  // arrays share the first one's memory
+    module_ = std::move(module);
+  }
 
   /// Calls call(module) without the GIL: no thread waits for one lock while it holds the other.
   template <class Call>
   auto locked(Call call) {
     const nb::gil_scoped_release unlocked;
     const std::scoped_lock lock(mutex_);
+    if (!module_) throw std::logic_error("Module.__init__() was not called");
     return call(*module_);
   }
 
@@ -53,11 +61,16 @@ Array rows_of(nb::handle object, std::string_view name) {
 
 nb::object or_none(Tensor& tensor) { return tensor.rank() > 0 ? numpy_array(std::move(tensor)) : nb::none(); }
 
-/// x alone is the usual case, and with six tokens of three numbers the call is no longer than its arguments.
-nb::object forward_self(SharedModule& self, nb::handle x) {
+/// module(x) for a NumPy array. With six tokens of three numbers a detour through Python takes 0.2 of the call.
+nb::object call_alone(SharedModule& self, NumpyArray x) {
   Array input(x, "x");
   input.make_rows_contiguous();
   return numpy_array(self.locked([&](AttentionModule& module) { return module.forward(input.view()).output; }));
+}
+
+/// Everything else, as Python's class has it.
+nb::object call_through_forward(nb::object self, nb::args arguments, nb::kwargs options) {
+  return self.attr("forward")(*arguments, **options);
 }
 
 nb::tuple forward(SharedModule& self, nb::handle query, nb::handle key, nb::handle value, nb::handle mask,
@@ -125,36 +138,39 @@ void seed_dropout(SharedModule& self, nb::handle seed) {
   self.locked([&](AttentionModule& module) { module.seed_dropout(value); });
 }
 
-/// A new module with parameters as PyTorch draws them after torch.manual_seed(seed).
+/// Makes the module, with parameters as PyTorch draws them after torch.manual_seed(seed).
 template <class Module, class ModuleOptions>
-SharedModule* made(const ModuleOptions& options, nb::handle seed) {
+void make(SharedModule& self, const ModuleOptions& options, nb::handle seed) {
   TorchGenerator generator(seed.is_none() ? std::random_device()() : python::seed(seed));
-  return new SharedModule(std::make_unique<Module>(options, generator));
+  self.become(std::make_unique<Module>(options, generator));
 }
 
-SharedModule* self_attention(nb::handle d_in, nb::handle d_out, nb::handle weight_layout, nb::handle qkv_bias,
-                             nb::handle seed) {
-  return made<SelfAttention>(SelfAttentionOptions{.d_in = integer(d_in, "d_in"),
-                                                  .d_out = integer(d_out, "d_out"),
-                                                  .weight_layout = weight_layout_named(weight_layout),
-                                                  .qkv_bias = boolean(qkv_bias, "qkv_bias")},
-                             seed);
+void make_self_attention(SharedModule& self, nb::handle d_in, nb::handle d_out, nb::handle weight_layout,
+                         nb::handle qkv_bias, nb::handle seed) {
+  make<SelfAttention>(self,
+                      SelfAttentionOptions{.d_in = integer(d_in, "d_in"),
+                                           .d_out = integer(d_out, "d_out"),
+                                           .weight_layout = weight_layout_named(weight_layout),
+                                           .qkv_bias = boolean(qkv_bias, "qkv_bias")},
+                      seed);
 }
 
-SharedModule* causal_attention(nb::handle d_in, nb::handle d_out, nb::handle context_length, nb::handle dropout,
-                               nb::handle qkv_bias, nb::handle seed) {
-  return made<CausalAttention>(CausalAttentionOptions{.d_in = integer(d_in, "d_in"),
-                                                      .d_out = integer(d_out, "d_out"),
-                                                      .context_length = integer(context_length, "context_length"),
-                                                      .dropout = number(dropout, "dropout"),
-                                                      .qkv_bias = boolean(qkv_bias, "qkv_bias")},
-                               seed);
+void make_causal_attention(SharedModule& self, nb::handle d_in, nb::handle d_out, nb::handle context_length,
+                           nb::handle dropout, nb::handle qkv_bias, nb::handle seed) {
+  make<CausalAttention>(self,
+                        CausalAttentionOptions{.d_in = integer(d_in, "d_in"),
+                                               .d_out = integer(d_out, "d_out"),
+                                               .context_length = integer(context_length, "context_length"),
+                                               .dropout = number(dropout, "dropout"),
+                                               .qkv_bias = boolean(qkv_bias, "qkv_bias")},
+                        seed);
 }
 
-SharedModule* multi_head_attention_wrapper(nb::handle d_in, nb::handle d_out, nb::handle num_heads,
-                                           nb::handle context_length, nb::handle dropout, nb::handle qkv_bias,
-                                           nb::handle seed) {
-  return made<MultiHeadAttentionWrapper>(
+void make_multi_head_attention_wrapper(SharedModule& self, nb::handle d_in, nb::handle d_out, nb::handle num_heads,
+                                       nb::handle context_length, nb::handle dropout, nb::handle qkv_bias,
+                                       nb::handle seed) {
+  make<MultiHeadAttentionWrapper>(
+      self,
       MultiHeadAttentionWrapperOptions{.d_in = integer(d_in, "d_in"),
                                        .d_out = integer(d_out, "d_out"),
                                        .num_heads = integer(num_heads, "num_heads"),
@@ -164,30 +180,30 @@ SharedModule* multi_head_attention_wrapper(nb::handle d_in, nb::handle d_out, nb
       seed);
 }
 
-SharedModule* multi_head_attention(nb::handle d_in, nb::handle d_out, nb::handle num_heads,
-                                   nb::handle num_kv_heads, nb::handle key_width, nb::handle value_width,
-                                   nb::handle context_length, nb::handle causal, nb::handle dropout,
-                                   nb::handle qkv_bias, nb::handle out_bias, nb::handle add_bias_kv,
-                                   nb::handle add_zero_attn, nb::handle batch_first, bool torch_initialization,
-                                   nb::handle seed) {
-  return made<MultiHeadAttention>(
-      MultiHeadAttentionOptions{
-          .d_in = integer(d_in, "d_in"),
-          .d_out = integer(d_out, "d_out"),
-          .num_heads = integer(num_heads, "num_heads"),
-          .num_kv_heads = integer(num_kv_heads, "num_kv_heads"),
-          .key_width = integer(key_width, "key_width"),
-          .value_width = integer(value_width, "value_width"),
-          .context_length = integer(context_length, "context_length"),
-          .causal = boolean(causal, "causal"),
-          .dropout = number(dropout, "dropout"),
-          .qkv_bias = boolean(qkv_bias, "qkv_bias"),
-          .out_bias = boolean(out_bias, "out_bias"),
-          .add_bias_kv = boolean(add_bias_kv, "add_bias_kv"),
-          .add_zero_attn = boolean(add_zero_attn, "add_zero_attn"),
-          .batch_first = boolean(batch_first, "batch_first"),
-          .init = torch_initialization ? Initialization::torch_multihead : Initialization::linear_layers},
-      seed);
+void make_multi_head_attention(SharedModule& self, nb::handle d_in, nb::handle d_out, nb::handle num_heads,
+                               nb::handle num_kv_heads, nb::handle key_width, nb::handle value_width,
+                               nb::handle context_length, nb::handle causal, nb::handle dropout,
+                               nb::handle qkv_bias, nb::handle out_bias, nb::handle add_bias_kv,
+                               nb::handle add_zero_attn, nb::handle batch_first, bool torch_initialization,
+                               nb::handle seed) {
+  make<MultiHeadAttention>(self,
+                           MultiHeadAttentionOptions{.d_in = integer(d_in, "d_in"),
+                                                     .d_out = integer(d_out, "d_out"),
+                                                     .num_heads = integer(num_heads, "num_heads"),
+                                                     .num_kv_heads = integer(num_kv_heads, "num_kv_heads"),
+                                                     .key_width = integer(key_width, "key_width"),
+                                                     .value_width = integer(value_width, "value_width"),
+                                                     .context_length = integer(context_length, "context_length"),
+                                                     .causal = boolean(causal, "causal"),
+                                                     .dropout = number(dropout, "dropout"),
+                                                     .qkv_bias = boolean(qkv_bias, "qkv_bias"),
+                                                     .out_bias = boolean(out_bias, "out_bias"),
+                                                     .add_bias_kv = boolean(add_bias_kv, "add_bias_kv"),
+                                                     .add_zero_attn = boolean(add_zero_attn, "add_zero_attn"),
+                                                     .batch_first = boolean(batch_first, "batch_first"),
+                                                     .init = torch_initialization ? Initialization::torch_multihead
+                                                                                  : Initialization::linear_layers},
+                           seed);
 }
 
 }  // namespace
@@ -195,30 +211,32 @@ SharedModule* multi_head_attention(nb::handle d_in, nb::handle d_out, nb::handle
 void bind_modules(nb::module_& module) {
   using namespace nb::literals;
   nb::class_<SharedModule>(module, "Module")
-      .def("forward_self", &forward_self, "x"_a.none())
-      .def("forward", &forward, "query"_a.none(), "key"_a.none(), "value"_a.none(), "mask"_a.none(),
+      .def(nb::init<>())
+      .def("__call__", &call_alone, "query"_a)
+      .def("__call__", &call_through_forward, "arguments"_a, "options"_a, "The module's output; see forward().")
+      .def("_forward", &forward, "query"_a.none(), "key"_a.none(), "value"_a.none(), "mask"_a.none(),
            "key_mask"_a.none(), "causal"_a.none(), "weights"_a.none(), "weights_after_dropout"_a.none(), "steps"_a)
-      .def("backward", &backward, "dout"_a.none())
-      .def("parameters", [](nb::object self) { return arrays(std::move(self), false); })
-      .def("gradients", [](nb::object self) { return arrays(std::move(self), true); })
-      .def("zero_grad", [](SharedModule& self) { self.locked([](AttentionModule& m) { m.zero_grad(); }); })
-      .def("load_state_dict", &load_state_dict, "state"_a)
-      .def("train", &set_training, "mode"_a)
-      .def("training",
+      .def("_backward", &backward, "dout"_a.none())
+      .def("_parameters", [](nb::object self) { return arrays(std::move(self), false); })
+      .def("_gradients", [](nb::object self) { return arrays(std::move(self), true); })
+      .def("_zero_grad", [](SharedModule& self) { self.locked([](AttentionModule& m) { m.zero_grad(); }); })
+      .def("_load_state_dict", &load_state_dict, "state"_a)
+      .def("_train", &set_training, "mode"_a)
+      .def("_training",
            [](SharedModule& self) { return self.locked([](AttentionModule& m) { return m.training(); }); })
-      .def("seed_dropout", &seed_dropout, "seed"_a.none());
-  module.def("self_attention", &self_attention, "d_in"_a.none(), "d_out"_a.none(), "weight_layout"_a.none(),
-             "qkv_bias"_a.none(), "seed"_a.none());
-  module.def("causal_attention", &causal_attention, "d_in"_a.none(), "d_out"_a.none(), "context_length"_a.none(),
-             "dropout"_a.none(), "qkv_bias"_a.none(), "seed"_a.none());
-  module.def("multi_head_attention_wrapper", &multi_head_attention_wrapper, "d_in"_a.none(), "d_out"_a.none(),
-             "num_heads"_a.none(), "context_length"_a.none(), "dropout"_a.none(), "qkv_bias"_a.none(),
-             "seed"_a.none());
-  module.def("multi_head_attention", &multi_head_attention, "d_in"_a.none(), "d_out"_a.none(),
-             "num_heads"_a.none(), "num_kv_heads"_a.none(), "key_width"_a.none(), "value_width"_a.none(),
-             "context_length"_a.none(), "causal"_a.none(), "dropout"_a.none(), "qkv_bias"_a.none(),
-             "out_bias"_a.none(), "add_bias_kv"_a.none(), "add_zero_attn"_a.none(), "batch_first"_a.none(),
-             "torch_initialization"_a, "seed"_a.none());
+      .def("_seed_dropout", &seed_dropout, "seed"_a.none())
+      .def("_make_self_attention", &make_self_attention, "d_in"_a.none(), "d_out"_a.none(),
+           "weight_layout"_a.none(), "qkv_bias"_a.none(), "seed"_a.none())
+      .def("_make_causal_attention", &make_causal_attention, "d_in"_a.none(), "d_out"_a.none(),
+           "context_length"_a.none(), "dropout"_a.none(), "qkv_bias"_a.none(), "seed"_a.none())
+      .def("_make_multi_head_attention_wrapper", &make_multi_head_attention_wrapper, "d_in"_a.none(),
+           "d_out"_a.none(), "num_heads"_a.none(), "context_length"_a.none(), "dropout"_a.none(),
+           "qkv_bias"_a.none(), "seed"_a.none())
+      .def("_make_multi_head_attention", &make_multi_head_attention, "d_in"_a.none(), "d_out"_a.none(),
+           "num_heads"_a.none(), "num_kv_heads"_a.none(), "key_width"_a.none(), "value_width"_a.none(),
+           "context_length"_a.none(), "causal"_a.none(), "dropout"_a.none(), "qkv_bias"_a.none(),
+           "out_bias"_a.none(), "add_bias_kv"_a.none(), "add_zero_attn"_a.none(), "batch_first"_a.none(),
+           "torch_initialization"_a, "seed"_a.none());
 }
 
 }  // namespace saccade::python

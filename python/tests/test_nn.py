@@ -146,6 +146,31 @@ def test_copies_and_pickles(module, duplicate):
     assert duplicate(module.train()).training
 
 
+def test_classes_of_its_users():
+    class Doubled(nn.MultiHeadAttention):
+        def forward(self, query, **options):
+            return 2 * super().forward(query, **options)
+
+    class Same(Doubled):
+        pass
+
+    class Unmade(nn.Module):
+        def __init__(self):
+            super(nn.Module, self).__init__()
+
+    y = nn.MultiHeadAttention(3, 4, seed=1)(INPUTS)
+    for kind in (Doubled, Same):
+        layer = kind(3, 4, seed=1)
+        np.testing.assert_array_equal(layer(INPUTS), 2 * y)
+        np.testing.assert_array_equal(layer(query=INPUTS, causal=False), 2 * y)
+    with pytest.raises(RuntimeError, match="__init__"):
+        Unmade()(INPUTS)
+    weight = layer.parameters()["W_query.weight"]
+    with pytest.raises(RuntimeError, match="twice"):
+        layer._make(*layer._arguments)
+    assert weight.shape == (4, 3) and np.isfinite(weight).all()
+
+
 def test_lists_become_float32():
     layer = nn.MultiHeadAttention(3, 4, num_heads=2, seed=4)
     x = INPUTS.tolist()
