@@ -84,7 +84,7 @@ def with_bad_modifier(values: Values, call: Call) -> Call:
         saccade.release_workspaces()
         np.testing.assert_allclose(saccade.attention(x, x, x, causal="top_left"), 1, rtol=1e-5)
         table = call.arguments.get("block_table")
-        if isinstance(table, np.ndarray) and table.dtype == np.int32:
+        if isinstance(table, np.ndarray) and table.dtype == np.int32 and table.flags.writeable:
             table[...] = 2**30  # the pages are those of the call's beginning all the same
 
     options = {"score_mod": values.bad_modifier(disturb)}
