@@ -207,7 +207,8 @@ def markdown(run: Run, picture_folder: str, made: Iterable[str]) -> str:
         if of_section:
             lines += [f"## {section}", "", *table(run, of_section), ""]
             lines += [_NOTES[section], ""] if section in _NOTES else []
-            lines += [note for line in of_section if line.problem.kind == "loop" for note in (loop_note(run, line), "")]
+            for line in of_section:
+                lines += [loop_note(run, line), ""] if line.problem.kind == "loop" else []
     lines += [_METHOD, "", "## Ways", "", _WAYS, "", *ways_table(run), ""]
     return "\n".join(lines)
 

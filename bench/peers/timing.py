@@ -128,10 +128,10 @@ def _prepare(
                 answer = peer.ask("prepare", problem=dataclasses.asdict(problem), expected=str(path))
                 cells[name].reasons.update(answer["left_out"])
                 seconds = {way: _trial(peer, way) for way in answer["ways"]}
-                close = (
-                    math.inf if problem.kind == "loop" else CLOSE * min(seconds.values(), default=0)
-                )  # the loop shows all
-                best = {way: value for way, value in seconds.items() if value <= close}
+                slowest = CLOSE * min(seconds.values(), default=0)
+                if problem.kind == "loop":  # whose page shows every way
+                    slowest = math.inf
+                best = {way: value for way, value in seconds.items() if value <= slowest}
                 peer.ask("keep", ways=list(best))
                 worth.update({(name, way): value for way, value in best.items()})
             except Failed as error:

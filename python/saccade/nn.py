@@ -58,8 +58,8 @@ class Module(_core.Module):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "forward" in vars(cls):  # the compiled __call__ goes its own way for a NumPy array
-            cls.__call__ = _call_forward
+        if cls.forward is not Module.forward and cls.__call__ is Module.__call__:
+            cls.__call__ = _call_forward  # the compiled one goes its own way for a NumPy array
 
     def __getstate__(self) -> dict[str, Any]:
         return {"parameters": self.state_dict(), "training": self.training, "others": self.__dict__.copy()}

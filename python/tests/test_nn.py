@@ -154,15 +154,27 @@ def test_classes_of_its_users():
     class Same(Doubled):
         pass
 
+    class Mixin:
+        def forward(self, query, **options):
+            return 2 * super().forward(query, **options)
+
+    class Mixed(Mixin, nn.MultiHeadAttention):
+        pass
+
+    class Called(Doubled):
+        def __call__(self, query, **options):
+            return -self.forward(query, **options)
+
     class Unmade(nn.Module):
         def __init__(self):
             super(nn.Module, self).__init__()
 
     y = nn.MultiHeadAttention(3, 4, seed=1)(INPUTS)
-    for kind in (Doubled, Same):
+    for kind in (Doubled, Same, Mixed):
         layer = kind(3, 4, seed=1)
         np.testing.assert_array_equal(layer(INPUTS), 2 * y)
         np.testing.assert_array_equal(layer(query=INPUTS, causal=False), 2 * y)
+    np.testing.assert_array_equal(Called(3, 4, seed=1)(INPUTS), -2 * y)
     with pytest.raises(RuntimeError, match="__init__"):
         Unmade()(INPUTS)
     weight = layer.parameters()["W_query.weight"]
