@@ -71,7 +71,8 @@ struct Inputs {
   Tensor query, key, value;  ///< [batch, seqlen, width]
 };
 
-/// Runs the module and holds output and weights against the same by hand.
+/// Runs the module and holds output and weights against the same by hand. Without dropout the output has the same
+/// bits in evaluation, where nothing is kept.
 inline void expect_like_by_hand(AttentionModule& module, const Inputs& inputs, const Tensor& mask = {},
                                 const Tensor& key_mask = {}, const PerWeight& dropout_factor = {}) {
   const StateDict state = joint_state(module);
@@ -82,6 +83,11 @@ inline void expect_like_by_hand(AttentionModule& module, const Inputs& inputs, c
                        .value = inputs.value,
                        .added = added_by(mask, key_mask, module.config().causal, inputs.key.shape(1)),
                        .dropout_factor = dropout_factor};
+  const bool training = module.training();
+  module.eval();
+  const Tensor evaluated =
+      module.forward(inputs.query, inputs.key, inputs.value, {.mask = mask, .key_mask = key_mask}).output;
+  module.train(training);
   const ModuleOutput result = module.forward(
       inputs.query, inputs.key, inputs.value,
       {.mask = mask, .key_mask = key_mask, .weights = HeadWeights::per_head, .weights_after_dropout = true});
@@ -89,6 +95,9 @@ inline void expect_like_by_hand(AttentionModule& module, const Inputs& inputs, c
   const auto in_float = naive_module<float>(call);
   expect_close(result.output, {.reference = by_hand.output, .naive = in_float.output, .bound = by_hand.bound});
   expect_close(result.weights, {.reference = by_hand.weights, .naive = in_float.weights});
+  if (!dropout_factor) {
+    EXPECT_TRUE(same_bits(evaluated, result.output));
+  }
 }
 
 }  // namespace saccade::test
