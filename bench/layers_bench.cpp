@@ -6,8 +6,8 @@
 #include <cstring>
 #include <utility>
 
-#include "saccade/cpu.h"
 #include "saccade/optim.h"
+#include "saccade/runtime.h"
 
 namespace saccade {
 namespace {

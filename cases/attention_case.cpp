@@ -1,7 +1,7 @@
 #include "cases/attention_case.h"
 
-#include <saccade/cpu.h>
 #include <saccade/decode.h>
+#include <saccade/runtime.h>
 
 #include <array>
 #include <limits>

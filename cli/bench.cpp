@@ -1,7 +1,7 @@
 // saccade bench: how fast attention is here, beside what this machine could do at best in the same minute.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <saccade/cpu.h>
+#include <saccade/runtime.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

@@ -1,8 +1,8 @@
 #include "call.h"
 
 #include <fmt/format.h>
-#include <saccade/cpu.h>
 #include <saccade/io.h>
+#include <saccade/runtime.h>
 
 #include <algorithm>
 #include <map>

@@ -1,7 +1,7 @@
 // saccade check: attention(), decode() and gradients against the reference, on random problems or on given ones.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <saccade/cpu.h>
+#include <saccade/runtime.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

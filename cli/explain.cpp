@@ -1,8 +1,8 @@
 // saccade explain: from a user's own vectors to context vectors, step by step.
 #include <fmt/format.h>
+#include <saccade/attention_modules.h>
 #include <saccade/heatmap.h>
 #include <saccade/io.h>
-#include <saccade/modules.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

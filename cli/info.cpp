@@ -1,7 +1,7 @@
 // saccade info: what was built, what this machine has of it, and what calls will use.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <saccade/cpu.h>
+#include <saccade/runtime.h>
 
 #include <CLI/CLI.hpp>
 #include <memory>

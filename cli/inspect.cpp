@@ -1,9 +1,9 @@
 // saccade inspect: what attention looks at, without the matrix of weights.
 #include <fmt/format.h>
-#include <saccade/cpu.h>
 #include <saccade/heatmap.h>
 #include <saccade/inspect.h>
 #include <saccade/io.h>
+#include <saccade/runtime.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

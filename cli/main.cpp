@@ -1,6 +1,6 @@
 // The command `saccade`: reads the command line, runs one subcommand, turns errors into one line and exit code 2.
 #include <fmt/format.h>
-#include <saccade/cpu.h>
+#include <saccade/runtime.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>

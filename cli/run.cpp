@@ -2,10 +2,10 @@
 #include <fmt/format.h>
 #include <saccade/attention.h>
 #include <saccade/compare.h>
-#include <saccade/cpu.h>
 #include <saccade/decode.h>
 #include <saccade/io.h>
 #include <saccade/reference.h>
+#include <saccade/runtime.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

@@ -44,6 +44,13 @@ if(SACCADE_BLAS)
 endif()
 saccade_install(saccade NAME saccade PC_NAME saccade
   DESCRIPTION "Exact attention on the CPU" LIBS "${OpenMP_CXX_FLAGS} ${blas_libs}")
+if(TARGET saccade_gpt)
+  saccade_install(saccade_gpt NAME gpt PC_NAME saccade-gpt
+    DESCRIPTION "A small language model on saccade, its training and sampling" PUBLIC_REQUIRES saccade)
+else()
+  list(APPEND left_out_headers PATTERN gpt_model.h EXCLUDE PATTERN head_scores.h EXCLUDE PATTERN sampling.h EXCLUDE
+    PATTERN tasks.h EXCLUDE PATTERN training.h EXCLUDE)
+endif()
 if(TARGET saccade_io)
   saccade_install(saccade_io NAME io PC_NAME saccade-io
     DESCRIPTION "Tensor files for saccade: npy, npz, safetensors, JSON, CSV" PUBLIC_REQUIRES saccade REQUIRES zlib)
@@ -65,7 +72,7 @@ if(TARGET saccade_cli)
   set_target_properties(saccade_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
   install(TARGETS saccade_cli DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
-foreach(library saccade_io saccade_heatmap)
+foreach(library saccade_gpt saccade_io saccade_heatmap)
   if(TARGET ${library})
     set_target_properties(${library} PROPERTIES INSTALL_RPATH "$ORIGIN")
   endif()

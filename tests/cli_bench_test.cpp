@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "cli_support.h"
-#include "saccade/cpu.h"
+#include "saccade/runtime.h"
 
 namespace saccade::test {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "cli_support.h"
 #include "published.h"
-#include "saccade/modules.h"
+#include "saccade/attention_modules.h"
 
 namespace saccade::test {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "cli_support.h"
-#include "saccade/modules.h"
+#include "saccade/attention_modules.h"
 
 namespace saccade::test {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "cli_support.h"
 #include "saccade/attention.h"
-#include "saccade/cpu.h"
 #include "saccade/decode.h"
 #include "saccade/random.h"
+#include "saccade/runtime.h"
 
 namespace saccade::test {
 namespace {

@@ -6,8 +6,8 @@
 #include <random>
 
 #include "cli_support.h"
-#include "saccade/cpu.h"
 #include "saccade/random.h"
+#include "saccade/runtime.h"
 #include "shapes.h"
 
 namespace saccade::test {

@@ -6,7 +6,7 @@
 
 #include "cli_support.h"
 #include "published.h"
-#include "saccade/cpu.h"
+#include "saccade/runtime.h"
 
 namespace saccade::test {
 namespace {

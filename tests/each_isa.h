@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "saccade/cpu.h"
+#include "saccade/runtime.h"
 
 namespace saccade::test {
 

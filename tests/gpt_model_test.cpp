@@ -11,8 +11,8 @@
 #include "expect_close.h"
 #include "published.h"
 #include "refusal.h"
-#include "saccade/cpu.h"
 #include "saccade/io.h"
+#include "saccade/runtime.h"
 
 namespace saccade::test {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "cases/attention_case.h"
-#include "saccade/cpu.h"
+#include "saccade/runtime.h"
 
 namespace saccade::test {
 

@@ -80,8 +80,40 @@ constexpr Rule kMayInclude[] = {
     {"^python/", "^(include/saccade|python)/"},
     {"^examples/", "^(include/saccade|examples)/"},
     {"^tests/", "^(include/saccade|cases|tests)/"},
-    {"^src/(?!cpu/)", "^(include/saccade/|src/(?!cpu/)|src/cpu/kernels\\.h$)"},
-    {"^src/cpu/", "^(src/cpu/|src/params\\.h$|include/saccade/(cpu|dtype)\\.h$)"},
+    // Rooms, by what they stand on.
+    {"^src/core/", "^(include/saccade/(tensor|dtype|random|runtime|limits)\\.h$|src/(core/|cpu/kernels\\.h$))"},
+    {"^src/attention/",
+     "^(include/saccade/(attention|backward|decode|inspect|rope|tensor|dtype|runtime)\\.h$|"
+     "src/(attention/|core/|cpu/kernels\\.h$))"},
+    {"^src/kv_cache/",
+     "^(include/saccade/(kv_cache|rope|attention|decode|tensor|dtype)\\.h$|"
+     "src/(kv_cache/|attention/axes\\.h$|core/(check|memory)\\.h$))"},
+    {"^src/reference/",
+     "^(include/saccade/(reference|compare|attention|backward|tensor|dtype|random)\\.h$|"
+     "src/(reference/|core/check\\.h$))"},
+    {"^src/nn/",
+     "^(include/saccade/"
+     "(module|attention_modules|layers|linear|optim|attention|backward|random|tensor|dtype)\\.h$|"
+     "src/(nn/|core/|cpu/kernels\\.h$))"},
+    {"^src/nn/layers/",
+     "^(include/saccade/(layers|module|linear|random|tensor|dtype)\\.h$|"
+     "src/(nn/layers/|core/(check|parallel)\\.h$|cpu/kernels\\.h$))"},
+    {"^src/nn/attention_modules/",
+     "^(include/saccade/(module|attention_modules|attention|backward|linear|random|tensor|dtype)\\.h$|"
+     "src/(nn/attention_modules/|core/(check|elementwise|parallel)\\.h$))"},
+    {"^src/nn/optim",
+     "^(include/saccade/(optim|module|tensor|dtype)\\.h$|src/(core/(check|parallel)|cpu/kernels)\\.h$)"},
+    {"^src/nn/module\\.cpp$", "^(include/saccade/(module|random|tensor|dtype)\\.h$|src/core/check\\.h$)"},
+    {"^src/gpt/", "^(include/saccade/(?!reference|io|heatmap|chart)|src/(gpt/|core/(check|elementwise)\\.h$))"},
+    {"^src/io/", "^(include/saccade/(io|tensor|dtype)\\.h$|src/io/)"},
+    {"^src/picture/", "^(include/saccade/(heatmap|chart|tensor|dtype)\\.h$|src/picture/)"},
+    {"^src/picture/[a-z_]*\\.", "^(include/saccade/(heatmap|tensor|dtype)\\.h$|src/picture/[a-z_]*\\.h$)"},
+    {"^src/picture/chart/",
+     "^(include/saccade/(chart|heatmap|tensor|dtype)\\.h$|src/picture/(chart/|[a-z_]*\\.h$))"},
+    {"^src/picture/heatmap/",
+     "^(include/saccade/(heatmap|tensor|dtype)\\.h$|src/picture/(heatmap/|[a-z_]*\\.h$))"},
+    {"^src/cpu/",
+     "^(src/cpu/|src/(attention/(params|visibility)|nn/params)\\.h$|include/saccade/(runtime|dtype)\\.h$)"},
     {"^src/cpu/(scalar|avx).*\\.cpp$", "^src/cpu/(prelude|simd_.*|exp2_.*|attention_table|kernel_table)\\.h$"},
     {"^src/cpu/kernel_table\\.h$", "^src/cpu/(attention_table|convert|gemm|layers|optim|small|limits)\\.h$"},
     {"^src/cpu/attention_table\\.h$", "^src/cpu/(forward|backward|decode|inspect)\\.h$"},
@@ -98,38 +130,29 @@ constexpr Rule kMayInclude[] = {
     {"^src/cpu/(convert|packing|softmax|row_statistics|mask|dropout)\\.h$",
      "^src/cpu/(block_sizes|math|simd_bf16)\\.h$"},
     {"^src/cpu/(block_sizes|math|simd_.*|exp2_.*)\\.h$", "^src/cpu/(prelude|simd_avx512|simd_words_.*)\\.h$"},
-    {"^src/(rope\\.cpp|kv_cache/)",
-     "^(include/saccade/(kv_cache|rope|attention|decode|tensor|dtype|cpu)\\.h$|"
-     "src/(kv_cache/|(axes|check|memory|parallel)\\.h$))"},
-    {"^src/layers/",
-     "^(include/saccade/(layers|module|linear|random|tensor|dtype)\\.h$|"
-     "src/(layers/|(check|parallel|cpu/kernels)\\.h$))"},
-    {"^src/optim", "^(include/saccade/(optim|module|tensor|dtype)\\.h$|src/(check|parallel|cpu/kernels)\\.h$)"},
-    {"^src/(module|gpt_model|tasks|head_scores|sampling|training)\\.cpp$",
-     "^(include/saccade/(?!reference|io|heatmap)|src/(check|elementwise)\\.h$)"},
-    {"^src/modules",
-     "^(include/saccade/(module|modules|attention|backward|linear|random|tensor|dtype)\\.h$|src/"
-     "(modules|check|elementwise|parallel))"},
 };
 
 // Project files that must not be reached, not even through others.
 constexpr Rule kMustNotReach[] = {
-    {"^(src|include/saccade)/(io|heatmap|chart|random)",
-     "^include/saccade/(attention|linear|inspect|modules|reference|saccade)\\.h$|^src/(cpu/|params)"},
-    {"^(src|include/saccade)/reference",
-     "^src/(cpu/|params|parallel)|^include/saccade/(modules|io|heatmap|chart)\\.h$"},
-    {"^src/cpu/", "^include/saccade/(reference|modules|io|heatmap|chart)\\.h$"},
-    {"^(src|include/saccade)/(attention|decode|linear|layers|optim|inspect|cpu|rope|kv_cache)",
-     "^include/saccade/(reference|modules|io|heatmap|chart)\\.h$"},
-    {"^(src|include/saccade)/(?!io|heatmap|chart)", "^include/saccade/(io|heatmap|chart)\\.h$"},
+    {"^src/(io|picture)/|^src/core/random|^include/saccade/(io|heatmap|chart|random)",
+     "^include/saccade/(attention|linear|inspect|attention_modules|reference|saccade)\\.h$|^src/(cpu|attention)/"},
+    {"^src/reference/|^include/saccade/(reference|compare)",
+     "^src/(cpu|attention)/|^src/core/parallel|^include/saccade/(attention_modules|io|heatmap|chart)\\.h$"},
+    {"^src/cpu/", "^include/saccade/(reference|attention_modules|io|heatmap|chart)\\.h$"},
+    {"^src/(attention|core|cpu|kv_cache|nn/layers)/|^src/nn/[a-z_]*\\.|"
+     "^include/saccade/(attention|decode|linear|layers|optim|inspect|runtime|rope|kv_cache)\\.h$",
+     "^include/saccade/(reference|attention_modules|io|heatmap|chart)\\.h$"},
+    {"^src/(?!io|picture)|^include/saccade/(?!io|heatmap|chart)", "^include/saccade/(io|heatmap|chart)\\.h$"},
+    {"^src/(?!gpt)|^include/saccade/(?!gpt_model|head_scores|sampling|tasks|training)",
+     "^include/saccade/(gpt_model|head_scores|sampling|tasks|training)\\.h$"},
 };
 
 // Headers from outside, and the only files that may include them.
 constexpr Rule kOutside[] = {
     {"^src/cpu/(simd_|prelude)", "^([a-z]*mm|x86|avx.*|arm_neon|cpuid)intrin\\.h$|^arm_neon\\.h$"},
-    {"^src/(parallel|cpu)\\.cpp$|^tests/|^bench/", "^omp\\.h$"},
+    {"^src/core/(parallel|runtime)\\.cpp$|^tests/|^bench/", "^omp\\.h$"},
     {"^src/io|^cli/|^tests/", "^(nlohmann/|zlib\\.h)"},
-    {"^src/heatmap|^tests/heatmap", "^(librsvg|cairo|glib|gdk|pango)"},
+    {"^src/picture/png|^tests/heatmap", "^(librsvg|cairo|glib|gdk|pango)"},
     {"^cli/", "^(CLI/|fmt/)"},
     {"^tests/", "^(gtest|gmock)/"},
     {"^bench/", "^benchmark/"},
@@ -196,21 +219,22 @@ Tree sources_of_the_project() {
 TEST(IncludeRules, HoldInTheProject) {
   const Tree tree = sources_of_the_project();
   ASSERT_TRUE(tree.contains("include/saccade/attention.h"));
-  ASSERT_TRUE(tree.contains("src/attention.cpp"));
+  ASSERT_TRUE(tree.contains("src/attention/attention.cpp"));
   EXPECT_THAT(broken_rules(tree), IsEmpty());
 }
 
 TEST(IncludeRules, AllowWhatIsMeant) {
-  EXPECT_THAT(broken_rules({
-                  {"include/saccade/tensor.h", "#include <vector>\n"},
-                  {"include/saccade/attention.h", "#include \"saccade/tensor.h\"\n"},
-                  {"src/params.h", ""},
-                  {"src/cpu/kernels.h", "#include \"params.h\"\n"},
-                  {"src/cpu/simd_avx2.h", "#include <immintrin.h>\n__m256 x = _mm256_setzero_ps();\n"},
-                  {"src/attention.cpp", "#include \"saccade/attention.h\"\n#include \"cpu/kernels.h\"\n"},
-                  {"tests/attention_test.cpp", "#include <saccade/attention.h>\n#include <gtest/gtest.h>\n"},
-              }),
-              IsEmpty());
+  EXPECT_THAT(
+      broken_rules({
+          {"include/saccade/tensor.h", "#include <vector>\n"},
+          {"include/saccade/attention.h", "#include \"saccade/tensor.h\"\n"},
+          {"src/attention/params.h", ""},
+          {"src/cpu/kernels.h", "#include \"attention/params.h\"\n"},
+          {"src/cpu/simd_avx2.h", "#include <immintrin.h>\n__m256 x = _mm256_setzero_ps();\n"},
+          {"src/attention/attention.cpp", "#include \"saccade/attention.h\"\n#include \"cpu/kernels.h\"\n"},
+          {"tests/attention_test.cpp", "#include <saccade/attention.h>\n#include <gtest/gtest.h>\n"},
+      }),
+      IsEmpty());
 }
 
 struct Broken {
@@ -227,9 +251,9 @@ TEST_P(BrokenIncludeRule, IsNoticed) {
       {"include/saccade/chart.h", ""},
       {"include/saccade/io.h", ""},
       {"include/saccade/reference.h", ""},
-      {"src/params.h", ""},
-      {"src/check.h", "#include \"saccade/attention.h\"\n"},
-      {"src/cpu/kernels.h", "#include \"params.h\"\n"},
+      {"src/attention/params.h", ""},
+      {"src/core/check.h", "#include \"saccade/attention.h\"\n"},
+      {"src/cpu/kernels.h", "#include \"attention/params.h\"\n"},
       {"src/cpu/tile.h", ""},
       {"src/cpu/simd_avx2.h", ""},
   };
@@ -242,35 +266,36 @@ INSTANTIATE_TEST_SUITE_P(
     MadeUp, BrokenIncludeRule,
     testing::Values(Broken{"include/saccade/tensor.h", "#include <nlohmann/json.hpp>\n"},
                     Broken{"include/saccade/tensor.h", "  #  include <immintrin.h>\n"},
-                    Broken{"include/saccade/tensor.h", "#include \"../../src/params.h\"\n"},
+                    Broken{"include/saccade/tensor.h", "#include \"../../src/attention/params.h\"\n"},
                     Broken{"cli/run.cpp", "#include \"cpu/kernels.h\"\n"},
-                    Broken{"tests/a_test.cpp", "#include \"../src/params.h\"\n"},
-                    Broken{"tests/a_test.cpp", "#include \"src/params.h\"\n"},
-                    Broken{"cases/a.cpp", "#include \"src/params.h\"\n"},
-                    Broken{"examples/a.cpp", "#include \"check.h\"\n"},
+                    Broken{"tests/a_test.cpp", "#include \"../src/attention/params.h\"\n"},
+                    Broken{"tests/a_test.cpp", "#include \"src/attention/params.h\"\n"},
+                    Broken{"cases/a.cpp", "#include \"src/attention/params.h\"\n"},
+                    Broken{"examples/a.cpp", "#include \"core/check.h\"\n"},
                     Broken{"bench/a_bench.cpp", "#include \"nowhere.h\"\n"},
-                    Broken{"src/attention.cpp", "#include \"cpu/tile.h\"\n"},
-                    Broken{"src/attention.cpp", "#include \"saccade/reference.h\"\n"},
-                    Broken{"src/reference.cpp", "#include \"cpu/kernels.h\"\n"},
+                    Broken{"src/attention/attention.cpp", "#include \"cpu/tile.h\"\n"},
+                    Broken{"src/attention/attention.cpp", "#include \"saccade/reference.h\"\n"},
+                    Broken{"src/reference/reference.cpp", "#include \"cpu/kernels.h\"\n"},
                     Broken{"src/cpu/tile.h", "#include \"saccade/reference.h\"\n"},
                     Broken{"src/cpu/tile.h", "#include \"saccade/attention.h\"\n"},
                     Broken{"src/cpu/math.h", "#include \"cpu/tile.h\"\n"},
                     Broken{"src/cpu/forward.h", "#include \"cpu/simd_avx2.h\"\n"},
-                    Broken{"src/modules.cpp", "#include \"saccade/io.h\"\n"},
-                    Broken{"src/modules.cpp", "#include \"params.h\"\n"},
+                    Broken{"src/nn/attention_modules/forward.cpp", "#include \"saccade/io.h\"\n"},
+                    Broken{"src/nn/attention_modules/forward.cpp", "#include \"attention/params.h\"\n"},
                     Broken{"src/kv_cache/paged.cpp", "#include \"cpu/kernels.h\"\n"},
-                    Broken{"src/layers/gelu.cpp", "#include \"saccade/attention.h\"\n"},
-                    Broken{"src/optim.cpp", "#include \"cpu/tile.h\"\n"},
-                    Broken{"src/rope.cpp", "#include \"saccade/reference.h\"\n"},
-                    Broken{"src/io/npy.cpp", "#include \"check.h\"\n"},  // which reaches attention.h
-                    Broken{"src/heatmap.cpp", "#include \"saccade/attention.h\"\n"},
-                    Broken{"src/chart/chart.cpp", "#include \"saccade/attention.h\"\n"},
-                    Broken{"src/tensor.cpp", "#include \"saccade/chart.h\"\n"},
-                    Broken{"src/random.cpp", "#include \"params.h\"\n"},
-                    Broken{"src/tensor.cpp", "#include \"saccade/io.h\"\n"},
-                    Broken{"src/attention.cpp", "#include <immintrin.h>\n"},
-                    Broken{"src/linear.cpp", "auto x = _mm256_setzero_ps();\n"},
-                    Broken{"src/cpu/math.h", "__m512 x;\n"}, Broken{"src/tensor.cpp", "#include <fmt/format.h>\n"},
-                    Broken{"src/tensor.cpp", "#include <omp.h>\n"}));
+                    Broken{"src/nn/layers/gelu.cpp", "#include \"saccade/attention.h\"\n"},
+                    Broken{"src/nn/optim.cpp", "#include \"cpu/tile.h\"\n"},
+                    Broken{"src/attention/rope.cpp", "#include \"saccade/reference.h\"\n"},
+                    Broken{"src/io/npy.cpp", "#include \"core/check.h\"\n"},  // which reaches attention.h
+                    Broken{"src/picture/heatmap/cells.cpp", "#include \"saccade/attention.h\"\n"},
+                    Broken{"src/picture/chart/chart.cpp", "#include \"saccade/attention.h\"\n"},
+                    Broken{"src/core/tensor.cpp", "#include \"saccade/chart.h\"\n"},
+                    Broken{"src/core/random.cpp", "#include \"attention/params.h\"\n"},
+                    Broken{"src/core/tensor.cpp", "#include \"saccade/io.h\"\n"},
+                    Broken{"src/attention/attention.cpp", "#include <immintrin.h>\n"},
+                    Broken{"src/nn/linear.cpp", "auto x = _mm256_setzero_ps();\n"},
+                    Broken{"src/cpu/math.h", "__m512 x;\n"},
+                    Broken{"src/core/tensor.cpp", "#include <fmt/format.h>\n"},
+                    Broken{"src/core/tensor.cpp", "#include <omp.h>\n"}));
 
 }  // namespace

@@ -11,8 +11,8 @@
 #include "each_isa.h"
 #include "naive_layers.h"
 #include "refusal.h"
-#include "saccade/cpu.h"
 #include "saccade/module.h"
+#include "saccade/runtime.h"
 #include "tensors.h"
 
 namespace saccade::test {

@@ -8,7 +8,7 @@
 
 #include "expect_close.h"
 #include "naive_module.h"
-#include "saccade/modules.h"
+#include "saccade/attention_modules.h"
 #include "tensors.h"
 
 namespace saccade::test {

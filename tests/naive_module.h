@@ -1,5 +1,5 @@
-// A module of modules.h done by hand: loops over plain numbers, in double for the oracle or in float for what
-// plain code gets wrong. Appended keys are appended, masks are added, weights are materialised.
+// A module of attention_modules.h done by hand: loops over plain numbers, in double for the oracle or in float for
+// what plain code gets wrong. Appended keys are appended, masks are added, weights are materialised.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "saccade/modules.h"
+#include "saccade/attention_modules.h"
 
 namespace saccade::test {
 

@@ -13,7 +13,7 @@
 
 #include "expect_close.h"
 #include "refusal.h"
-#include "saccade/cpu.h"
+#include "saccade/runtime.h"
 
 namespace saccade::test {
 namespace {

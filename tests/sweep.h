@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cases/random_case.h"
-#include "saccade/cpu.h"
+#include "saccade/runtime.h"
 
 namespace saccade::test {
 

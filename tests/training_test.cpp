@@ -8,8 +8,8 @@
 #include <string>
 
 #include "refusal.h"
-#include "saccade/cpu.h"
 #include "saccade/head_scores.h"
+#include "saccade/runtime.h"
 
 namespace saccade::test {
 namespace {

@@ -1,7 +1,7 @@
 // What is hidden costs nothing: windows, packed documents, a million tokens.
 #include <fmt/format.h>
-#include <saccade/cpu.h>
 #include <saccade/random.h>
+#include <saccade/runtime.h>
 
 #include <algorithm>
 #include <array>

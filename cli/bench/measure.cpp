@@ -1,6 +1,6 @@
 #include "measure.h"
 
-#include <saccade/cpu.h>
+#include <saccade/runtime.h>
 
 #ifdef __GLIBC__
 #include <malloc.h>

@@ -1,8 +1,8 @@
 #include "report.h"
 
 #include <fmt/ranges.h>
-#include <saccade/cpu.h>
 #include <saccade/limits.h>
+#include <saccade/runtime.h>
 
 #include "../table.h"
 

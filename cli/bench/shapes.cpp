@@ -1,5 +1,5 @@
 // Problems of one's own, as `saccade check --shapes` checks them.
-#include <saccade/cpu.h>
+#include <saccade/runtime.h>
 
 #include "sections.h"
 #include "timed_problem.h"

@@ -1,7 +1,7 @@
 // Attention on a user's own vectors, every step kept so that it can be shown.
 #pragma once
 
-#include <saccade/modules.h>
+#include <saccade/attention_modules.h>
 #include <saccade/random.h>
 #include <saccade/tensor.h>
 

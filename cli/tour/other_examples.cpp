@@ -1,6 +1,6 @@
 // What other authors printed: three words by hand, NumPy, a heat map, a repeated token, dot products.
 #include <fmt/format.h>
-#include <saccade/modules.h>
+#include <saccade/attention_modules.h>
 #include <saccade/random.h>
 #include <saccade/reference.h>
 

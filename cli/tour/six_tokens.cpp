@@ -1,6 +1,6 @@
 // One sentence of six tokens, from dot products by hand to several causal heads.
 #include <fmt/format.h>
-#include <saccade/modules.h>
+#include <saccade/attention_modules.h>
 #include <saccade/random.h>
 #include <saccade/reference.h>
 

@@ -142,7 +142,7 @@ struct AttentionOptions {
   ScoreStage score_stage = ScoreStage::raw;
 
   Layout layout = Layout::bhld;
-  /// Threads of this call; 0: num_threads() of cpu.h. Results do not depend on it.
+  /// Threads of this call; 0: num_threads() of runtime.h. Results do not depend on it.
   int num_threads = 0;
 };
 

@@ -5,9 +5,9 @@
 #include <memory>
 #include <vector>
 
+#include "saccade/attention_modules.h"
 #include "saccade/layers.h"
 #include "saccade/module.h"
-#include "saccade/modules.h"
 #include "saccade/random.h"
 #include "saccade/tensor.h"
 

@@ -177,7 +177,7 @@ struct CrossEntropyOptions {
   /// Wanted: the gradient of the mean, (softmax(logits) - one_hot(target)) / rows that count; f32, the shape of
   /// logits. It may be logits itself.
   MutableTensorView dlogits{};
-  /// Threads of this call; 0: num_threads() of cpu.h. Results do not depend on it.
+  /// Threads of this call; 0: num_threads() of runtime.h. Results do not depend on it.
   int num_threads = 0;
 };
 

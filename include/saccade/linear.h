@@ -15,7 +15,7 @@ struct LinearOptions {
   WeightLayout weight_layout = WeightLayout::out_in;
   /// Added to every row: f32 [d_out]; not given: nothing is added.
   TensorView bias{};
-  /// Threads of this call; 0: num_threads() of cpu.h. Results do not depend on it.
+  /// Threads of this call; 0: num_threads() of runtime.h. Results do not depend on it.
   int num_threads = 0;
 };
 

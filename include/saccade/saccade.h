@@ -1,27 +1,23 @@
-// saccade: exact attention on the CPU. This header brings the whole core library (target saccade::saccade);
-// files (io.h, target saccade::io) and pictures (heatmap.h, target saccade::heatmap) are included by themselves.
+// saccade: exact attention on the CPU. This header brings the whole core library (target saccade::saccade).
+// Language models (gpt_model.h, target saccade::gpt), files (io.h, saccade::io) and pictures (heatmap.h,
+// saccade::heatmap) are included by themselves.
 #pragma once
 
 #include "saccade/attention.h"
+#include "saccade/attention_modules.h"
 #include "saccade/backward.h"
 #include "saccade/compare.h"
-#include "saccade/cpu.h"
 #include "saccade/decode.h"
 #include "saccade/dtype.h"
-#include "saccade/gpt_model.h"
-#include "saccade/head_scores.h"
 #include "saccade/inspect.h"
 #include "saccade/kv_cache.h"
 #include "saccade/layers.h"
 #include "saccade/limits.h"
 #include "saccade/linear.h"
 #include "saccade/module.h"
-#include "saccade/modules.h"
 #include "saccade/optim.h"
 #include "saccade/random.h"
 #include "saccade/reference.h"
 #include "saccade/rope.h"
-#include "saccade/sampling.h"
-#include "saccade/tasks.h"
+#include "saccade/runtime.h"
 #include "saccade/tensor.h"
-#include "saccade/training.h"

@@ -28,7 +28,7 @@ from ._attention import (
     merge_states,
     scaled_dot_product_attention,
 )
-from ._cpu import info, num_threads, release_workspaces, set_num_threads
+from ._runtime import info, num_threads, release_workspaces, set_num_threads
 from ._heatmap import Picture, attention_lines, heatmap
 from ._inspect import Inspection, inspect
 from ._kv_cache import KvCache, Rope

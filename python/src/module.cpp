@@ -4,7 +4,7 @@
 NB_MODULE(_core, module) {
   using namespace saccade::python;
   module.doc() = "The compiled part of saccade; use the functions of the package instead.";
-  bind_cpu(module);
+  bind_runtime(module);
   bind_random(module);
   bind_attention(module);
   bind_inspect(module);

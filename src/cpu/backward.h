@@ -127,7 +127,7 @@ class BackwardBlock {
         first_key_(keys.block * kBlockK),
         row_(rows.row),
         rows_(static_cast<int>(std::min(rows.rows, p_.rows(batch_) - rows.row))),
-        readable_(p_.readable_keys(batch_)),
+        readable_(readable_keys(p_, batch_)),
         visibility_(p_, batch_),
         finisher_(p_, visibility_, batch_, head_, false),
         scratch_(params, memory) {}
@@ -475,9 +475,8 @@ inline double backward_statistics(const BackwardParams& params, const QueryRows&
                         p.row_of<decltype(o)>(params.o, work.batch, work.head, work.row + i), p.head_dim_v);
       });
     });
-    if (p.sinks && p.sinks[work.head] != -std::numeric_limits<float>::infinity())
-      dsink -= std::exp(static_cast<double>(p.sinks[work.head]) - static_cast<double>(lse)) *
-               static_cast<double>(deltas[i]);
+    if (const float sink = p.sink(work.head); sink != -std::numeric_limits<float>::infinity())
+      dsink -= std::exp(static_cast<double>(sink) - static_cast<double>(lse)) * static_cast<double>(deltas[i]);
   }
   return dsink;
 }

@@ -68,7 +68,7 @@ class DecodeHead {
         count_(static_cast<int>(rows.count)),
         visibility_(params, rows.batch),
         begin_(begin),
-        readable_(params.readable_keys(rows.batch)),
+        readable_(readable_keys(params, rows.batch)),
         dropout_(params),
         unit_(score_unit(params, Arithmetic::kPairs)),
         scratch_(params, rows.count, memory),

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cpu/kernels.h"
-#include "saccade/cpu.h"
+#include "saccade/runtime.h"
 
 #ifdef SACCADE_X86
 #include <cpuid.h>

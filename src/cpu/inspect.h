@@ -185,7 +185,7 @@ class InspectBlock {
     for (int i = 0; i < rows_; ++i) {
       const RowState& state = scratch_.softmax[i / kTileRows];
       const Scalar m = state.m[i % kTileRows], l = state.sum(i % kTileRows);
-      const Scalar sink = p_.sinks ? static_cast<Scalar>(p_.sinks[head_]) : -kInfinity;
+      const Scalar sink = static_cast<Scalar>(p_.sink(head_));
       if (p_.lse.data)
         *p_.row_of<Scalar>(p_.lse, batch_, head_, row_ + i) = finish_row(m * unit_.natural, l, sink).lse();
       if (l == 0) continue;  // it sees nothing, and its weights are exp2(-inf)

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <span>
 
-#include "params.h"
-#include "saccade/cpu.h"
+#include "attention/params.h"
+#include "attention/visibility.h"
+#include "nn/params.h"
+#include "saccade/runtime.h"
 
 namespace saccade::cpu {
 

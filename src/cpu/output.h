@@ -49,8 +49,8 @@ inline unsigned end_rows(const AttentionParams& p, const ScoreFinisher& finisher
                          const EndingRows& rows) {
   const Scalar keep_scale = static_cast<Scalar>(1.0 / (1.0 - p.dropout_p));
   alignas(64) Scalar scale[kTileRowsPadded];
-  if (p.sinks || p.lse.data || p.saves_scores()) {
-    const Scalar sink = p.sinks ? static_cast<Scalar>(p.sinks[rows.head]) : -kInfinity;
+  if (p.has_sink() || p.lse.data || p.saves_scores()) {
+    const Scalar sink = static_cast<Scalar>(p.sink(rows.head));
     for (int i = 0; i < rows.count; ++i) {
       const RowResult result = finish_row(rows.m[i] * rows.natural, rows.l[i], sink);
       if (p.lse.data) *p.row_of<Scalar>(p.lse, rows.batch, rows.head, rows.row + i) = result.lse();

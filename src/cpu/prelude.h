@@ -14,8 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include "attention/params.h"
+#include "attention/visibility.h"
 #include "cpu/kernels.h"
-#include "params.h"
 #include "saccade/dtype.h"
 
 #ifdef SACCADE_X86

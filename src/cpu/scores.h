@@ -55,8 +55,7 @@ class ScoreFinisher {
         unit_(score_unit(params, pairs)),
         touches_all_(params.changes_every_score()),
         applies_scale_(pairs && touches_all_),
-        finishes_all_(applies_scale_ || params.softcap != 0.0 || params.alibi_slopes.data ||
-                      params.mask.type != MaskType::none || params.saves_scores()),
+        finishes_all_(applies_scale_ || params.ScoreChanges::any() || params.saves_scores()),
         keys_(params.keys(batch)) {}
 
   /// The keys that are there to be read.

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <array>
 
-#include "axes.h"
-#include "check.h"
+#include "attention/axes.h"
+#include "core/check.h"
 #include "kv_cache/storage.h"
 
 namespace saccade {

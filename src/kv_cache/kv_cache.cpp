@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "axes.h"
-#include "check.h"
+#include "attention/axes.h"
+#include "core/check.h"
 #include "kv_cache/storage.h"
 
 namespace saccade {

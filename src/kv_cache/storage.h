@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "memory.h"
+#include "core/memory.h"
 #include "saccade/kv_cache.h"
 
 namespace saccade {

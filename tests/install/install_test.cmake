@@ -3,7 +3,7 @@
 #
 #   SOURCE_DIR   the repository      BUILD_DIR  the build tree to install
 #   WORK_DIR     erased, then used   CXX, CXX_FLAGS, GENERATOR, PKG_CONFIG   as the build was made
-#   WITH         the components that BUILD_DIR has besides saccade::saccade, e.g. "io;heatmap;cli"
+#   WITH         the components that BUILD_DIR has besides saccade::saccade, e.g. "gpt;io;heatmap;cli"
 cmake_minimum_required(VERSION 3.25)
 set(ENV{LD_LIBRARY_PATH} "")
 set(example ${SOURCE_DIR}/examples/using_from_cmake)
@@ -64,7 +64,7 @@ if(components)
   run(${CMAKE_COMMAND} --build ${WORK_DIR}/components)
   run(${WORK_DIR}/components/use_components ${WORK_DIR}/components)
   compile_with_pkg_config(${SOURCE_DIR}/tests/install/components/main.cpp ${WORK_DIR}/components_by_pkg_config
-    saccade-io saccade-heatmap)
+    saccade-gpt saccade-io saccade-heatmap)
   run(${WORK_DIR}/components_by_pkg_config ${WORK_DIR}/components)
 endif()
 file(WRITE ${WORK_DIR}/missing/CMakeLists.txt

@@ -6,7 +6,7 @@ set(not_found "")
 foreach(package ZLIB PkgConfig nlohmann_json fmt CLI11 GTest benchmark)
   list(APPEND not_found -DCMAKE_DISABLE_FIND_PACKAGE_${package}=ON)
 endforeach()
-foreach(part IO HEATMAP CLI TESTS)
+foreach(part GPT IO HEATMAP CLI TESTS)
   list(APPEND not_found -DSACCADE_BUILD_${part}=OFF)
 endforeach()
 execute_process(COMMAND_ERROR_IS_FATAL ANY OUTPUT_QUIET COMMAND ${CMAKE_COMMAND} --no-warn-unused-cli -S ${SOURCE_DIR} -B ${BUILD_DIR}

@@ -1,4 +1,6 @@
-// Uses every installed library once, in the folder given: attention written to a file, read back, drawn.
+// Uses every installed library once, in the folder given: attention written to a file, read back, drawn; a model
+// counted.
+#include <saccade/gpt_model.h>
 #include <saccade/heatmap.h>
 #include <saccade/io.h>
 #include <saccade/saccade.h>
@@ -14,5 +16,8 @@ int main(int argc, char** argv) {
   saccade::attention(x, x, x, {.weights = weights});
   saccade::save_npy(file, weights);
   const std::string svg = saccade::heatmap_svg(saccade::load_npy(file));
+  const saccade::GPTModel model(
+      {.vocab_size = 5, .context_length = 4, .d_model = 4, .num_layers = 1, .num_heads = 2});
+  if (model.parameters().empty()) return 1;
   return svg.starts_with("<") && !saccade::png_of_svg(svg).empty() ? 0 : 1;
 }

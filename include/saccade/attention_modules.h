@@ -1,0 +1,344 @@
+// Attention with trainable projections: the modules of the published PyTorch walk-throughs, and
+// torch.nn.MultiheadAttention. Parameters carry the published names, so that checkpoints load as they are.
+// docs/attention-modules.md has the table: module, parameters and shapes, PyTorch class.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "saccade/attention.h"
+#include "saccade/linear.h"
+#include "saccade/module.h"
+#include "saccade/random.h"
+#include "saccade/tensor.h"
+
+namespace saccade {
+
+/// What an attention module is made of. A module reports it; the modules' own options make it.
+struct ModuleConfig {
+  std::int64_t d_in = 0;         ///< width of the inputs, and of queries where keys and values come separately
+  std::int64_t key_width = 0;    ///< width of the inputs that become keys
+  std::int64_t value_width = 0;  ///< width of the inputs that become values
+  std::int64_t d_out = 0;        ///< width of the output
+  std::int64_t num_heads = 1;
+  std::int64_t num_kv_heads = 1;    ///< query head h reads key head h / (num_heads / num_kv_heads)
+  std::int64_t head_dim = 0;        ///< width of one head's q, k and v; the scale is 1 / sqrt(head_dim)
+  std::int64_t context_length = 0;  ///< the longest sequence allowed; 0: any
+  bool causal = false;              ///< key j is visible to query i iff j <= i
+  double dropout = 0.0;             ///< the probability of dropping a weight while training
+  bool add_zero_attn = false;       ///< every row also sees a key and value of zeros
+  bool independent_heads = false;   ///< heads are modules of their own, which PyTorch runs one after the other
+  bool batch_first = true;          ///< rank 3 is [batch, seqlen, width]; else [seqlen, batch, width]
+  WeightLayout weight_layout = WeightLayout::out_in;  ///< of W_query, W_key and W_value
+};
+
+/// Which attention weights a forward call returns. They cost memory proportional to seqlen_q * seqlen_k. Nothing
+/// else does but ForwardOptions::dropout_generator and a key_mask of the kind that its comment names.
+enum class HeadWeights : std::uint8_t { none, per_head, averaged };
+
+/// Everything optional about one forward call.
+struct ForwardOptions {
+  /// bool (true = attend) or f32 or f64 (added to the logits; -inf hides), broadcast from the right against
+  /// [batch, num_heads, seqlen_q, seqlen_k]: rank 1 is [seqlen_k], rank 3 [num_heads, seqlen_q, seqlen_k];
+  /// any strides. With more than one batch entry rank 3 may also be [batch * num_heads, seqlen_q, seqlen_k],
+  /// as PyTorch has it. PyTorch's boolean masks say the opposite: see mask_from_torch.
+  TensorView mask{};
+  /// The keys that count in each batch entry, PyTorch's key_padding_mask the other way round: bool
+  /// (true = attend), f32 or f64 (added), [batch, seqlen_k], [1, seqlen_k] or [seqlen_k]. Padding at the right
+  /// end costs nothing; any other key mask beside a `mask` makes a joint copy of the two, batch times the mask.
+  TensorView key_mask{};
+  /// Hide later keys in this call, also in a module that is not causal by itself (PyTorch's is_causal).
+  bool causal = false;
+
+  HeadWeights weights = HeadWeights::none;
+  /// Report the weights as dropout left them instead of as softmax made them.
+  bool weights_after_dropout = false;
+  /// Return q, k, v and context too, so that each step can be shown.
+  bool steps = false;
+
+  /// While training: draw what is dropped as PyTorch's CPU generator does, over all weights in the order in
+  /// which the published classes do; the generator moves on. This materialises the weights of the call: it
+  /// is for reproducing numbers. Not given: dropout_keeps of random.h, with a fresh offset each call.
+  TorchGenerator* dropout_generator = nullptr;
+  /// Whose dropout dropout_generator follows; published outputs show the generic build's.
+  TorchBuild dropout_build = TorchBuild::generic;
+
+  /// Threads of this call; 0: num_threads() of runtime.h. Results do not depend on it.
+  int num_threads = 0;
+};
+
+/// The result of a module. Tensors are f32 and have no batch axis where the inputs had none. Sequence and
+/// batch axes stand as in the inputs (ModuleConfig::batch_first), except in `weights`, which are batch-first.
+struct ModuleOutput {
+  Tensor output;  ///< [batch, seqlen_q, d_out]
+  /// Empty unless asked for: [batch, num_heads, seqlen_q, seqlen_k], averaged [batch, seqlen_q, seqlen_k].
+  /// Modules with appended keys have their columns at the end: first the bias key, then the zero key.
+  Tensor weights;
+  /// Empty unless steps were asked for: the projected inputs. Head h has the head_dim columns from h * head_dim.
+  Tensor q;        ///< [batch, seqlen_q, num_heads * head_dim]
+  Tensor k;        ///< [batch, seqlen_k, num_kv_heads * head_dim]
+  Tensor v;        ///< [batch, seqlen_k, num_kv_heads * head_dim]
+  Tensor context;  ///< what out_proj receives: [batch, seqlen_q, num_heads * head_dim]
+};
+
+struct AppendedKeys;
+
+/// The gradients of the loss with respect to the inputs of a forward call, f32 and shaped as they were.
+struct InputGradients {
+  Tensor x;                  ///< of forward(x)
+  Tensor query, key, value;  ///< of forward(query, key, value)
+};
+
+/// What all modules have in common: project the inputs to q, k and v, split heads, attend, join heads, and
+/// project the result where the module has an output projection. The derived classes differ in the parameters
+/// they have, in what these are called and in how they are initialised.
+///
+/// Refused arguments throw std::invalid_argument that names the class, the argument, what was wanted and what
+/// came.
+class AttentionModule : public Module {
+ public:
+  const ModuleConfig& config() const { return config_; }
+
+  /// The inputs attend to themselves: x is f32 [seqlen, d_in] or [batch, seqlen, d_in].
+  ModuleOutput forward(const TensorView& x, const ForwardOptions& options = {});
+
+  /// Queries attend to other inputs: query f32 [batch, seqlen_q, d_in], key [batch, seqlen_k, key_width],
+  /// value [batch, seqlen_k, value_width], or all three without batch.
+  ModuleOutput forward(const TensorView& query, const TensorView& key, const TensorView& value,
+                       const ForwardOptions& options = {});
+
+  /// The backward pass of the last forward call, which was made in training mode. dout is f32 and shaped as the
+  /// call's output. Parameters get their gradients by attention_backward() and linear_backward(), so in memory
+  /// linear in seqlen, unless a dropout_generator has materialised the weights. Between the two calls the module
+  /// holds its inputs, q, k, v, context and the masks.
+  InputGradients backward(const TensorView& dout);
+
+  /// A module built from a generator starts from a seed that follows from the generator's state, any other from
+  /// one that the operating system gives.
+  void seed_dropout(std::uint64_t seed) override;
+
+  /// state_dict() with the buffers `mask`, f32 [context_length, context_length], that the published causal
+  /// classes hold, so that PyTorch's strict load_state_dict of these classes takes it: memory quadratic in
+  /// context_length. Throws std::invalid_argument for a causal module without a context_length.
+  ///
+  /// load_state_dict() takes these buffers, checks them and does not keep them. That of MultiHeadAttention also
+  /// takes the names of torch.nn.MultiheadAttention: in_proj_weight (the rows of W_query, W_key and W_value one
+  /// below the other), in_proj_bias, q_proj_weight, k_proj_weight, v_proj_weight.
+  StateDict published_state_dict() const;
+
+ protected:
+  /// Where the numbers are: weights by config_.weight_layout, with the heads' rows (columns) one after the other.
+  struct Weights {
+    Parameter query, key, value, out;
+    Parameter query_bias, key_bias, value_bias, out_bias;
+    Parameter bias_k, bias_v;  ///< [1, 1, num_kv_heads * head_dim]
+  };
+
+  /// The name under which (some rows of) one of these parameters is known outside.
+  struct Slot {
+    std::string name;
+    Parameter Weights::*parameter;
+    std::int64_t first_row, end_row;
+  };
+
+  AttentionModule(std::string name, const ModuleConfig& config);
+  AttentionModule(const AttentionModule&) = default;
+  AttentionModule(AttentionModule&&) = default;
+  AttentionModule& operator=(const AttentionModule&) = default;
+  AttentionModule& operator=(AttentionModule&&) = default;
+
+  /// Makes room for a parameter and gives it a name.
+  void add(std::string name, Parameter Weights::*parameter, Shape shape);
+  /// Adds W_query, W_key and W_value as linear layers.
+  void add_projections(bool bias);
+  /// Draws these layers as nn.Linear does.
+  void draw_projections(TorchGenerator& generator);
+  /// Seeds dropout with what the generator would give next.
+  void seed_dropout_after(TorchGenerator generator);
+
+  std::vector<Part> parts() override;
+  void translate(const std::string& prefix, std::map<std::string, TensorView>& entries) override;
+
+  Weights weights_;
+  std::vector<Slot> slots_;
+
+ private:
+  struct Inputs;
+  struct Projections;
+  struct Call;
+  struct ProjectedGradients;
+
+  Inputs checked_inputs(const TensorView& query, const TensorView& key, const TensorView& value) const;
+  ModuleOutput forward(const Inputs& inputs, const ForwardOptions& options);
+  void attend(const Projections& projections, Call& call, const ForwardOptions& options);
+  Tensor reported_weights(Call& call, bool has_batch, const ForwardOptions& options) const;
+  void keep(Call call, const Inputs& inputs);
+  ProjectedGradients attend_backward(const Call& call, const TensorView& dcontext);
+  AppendedKeys appended_keys() const;
+  void add_fresh_dropout(AttentionOptions& call);
+  std::vector<std::string> mask_buffers() const;
+  void check_mask_buffer(const std::string& buffer, const TensorView& mask) const;
+
+  ModuleConfig config_;
+  std::shared_ptr<const Call> kept_;  ///< what backward() needs of the last forward call
+  std::optional<std::uint64_t> dropout_seed_;
+  std::uint32_t dropout_calls_ = 0;
+};
+
+struct SelfAttentionOptions {
+  std::int64_t d_in = 0;
+  std::int64_t d_out = 0;
+  /// out_in: linear layers, W_query.weight [d_out, d_in]; in_out: plain parameters, W_query [d_in, d_out].
+  WeightLayout weight_layout = WeightLayout::out_in;
+  /// Give the linear layers a bias; plain parameters have none.
+  bool qkv_bias = false;
+};
+
+/// One head over a whole sequence: softmax(q k^T / sqrt(d_out)) v, the published SelfAttention classes.
+class SelfAttention final : public AttentionModule {
+ public:
+  /// Parameters of zeros, for load_state_dict. Throws std::invalid_argument for widths below 1, and for
+  /// qkv_bias with plain parameters.
+  explicit SelfAttention(const SelfAttentionOptions& options);
+  /// Parameters as PyTorch makes them after torch.manual_seed: plain ones by torch.rand, linear layers by
+  /// nn.Linear, in the order query, key, value.
+  SelfAttention(const SelfAttentionOptions& options, TorchGenerator& generator);
+};
+
+struct CausalAttentionOptions {
+  std::int64_t d_in = 0;
+  std::int64_t d_out = 0;
+  std::int64_t context_length = 0;  ///< the longest sequence allowed; 0: any
+  double dropout = 0.0;             ///< 0 <= dropout < 1
+  bool qkv_bias = false;
+};
+
+/// One causal head with dropout: the published CausalAttention. Any sequence up to context_length is taken.
+class CausalAttention final : public AttentionModule {
+ public:
+  /// Parameters of zeros, for load_state_dict. Throws std::invalid_argument for widths below 1, a negative
+  /// context_length, or a dropout outside [0, 1).
+  explicit CausalAttention(const CausalAttentionOptions& options);
+  /// Linear layers as PyTorch makes them after torch.manual_seed, in the order query, key, value.
+  CausalAttention(const CausalAttentionOptions& options, TorchGenerator& generator);
+};
+
+struct MultiHeadAttentionWrapperOptions {
+  std::int64_t d_in = 0;
+  std::int64_t d_out = 0;  ///< of one head; the module's output is num_heads * d_out wide
+  std::int64_t num_heads = 1;
+  std::int64_t context_length = 0;  ///< the longest sequence allowed; 0: any
+  double dropout = 0.0;             ///< 0 <= dropout < 1
+  bool qkv_bias = false;
+};
+
+/// Independent CausalAttention heads whose outputs are concatenated: the published MultiHeadAttentionWrapper.
+/// Parameters heads.0.W_query.weight and so on.
+class MultiHeadAttentionWrapper final : public AttentionModule {
+ public:
+  /// Parameters of zeros, for load_state_dict. Throws std::invalid_argument as CausalAttention does, and for
+  /// num_heads below 1.
+  explicit MultiHeadAttentionWrapper(const MultiHeadAttentionWrapperOptions& options);
+  /// Heads as PyTorch makes them after torch.manual_seed, one after the other.
+  MultiHeadAttentionWrapper(const MultiHeadAttentionWrapperOptions& options, TorchGenerator& generator);
+};
+
+/// How a new MultiHeadAttention draws its parameters.
+enum class Initialization : std::uint8_t {
+  linear_layers,    ///< four nn.Linear: query, key, value, out_proj (the published class)
+  torch_multihead,  ///< torch.nn.MultiheadAttention: Xavier weights, biases 0
+};
+
+/// The published MultiHeadAttention(d_in, d_out, context_length, dropout, num_heads, qkv_bias) has
+/// `.causal = true`. torch.nn.MultiheadAttention(embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn,
+/// kdim, vdim, batch_first) has d_in = d_out = embed_dim, qkv_bias = out_bias = bias and
+/// `.init = Initialization::torch_multihead`.
+struct MultiHeadAttentionOptions {
+  std::int64_t d_in = 0;
+  std::int64_t d_out = 0;  ///< of the module; a head is d_out / num_heads wide
+  std::int64_t num_heads = 1;
+  /// Fewer key and value heads than query heads share them (GQA); 0: num_heads.
+  std::int64_t num_kv_heads = 0;
+  std::int64_t key_width = 0;       ///< width of the key inputs (PyTorch: kdim); 0: d_in
+  std::int64_t value_width = 0;     ///< width of the value inputs (PyTorch: vdim); 0: d_in
+  std::int64_t context_length = 0;  ///< the longest sequence allowed; 0: any
+  bool causal = false;
+  double dropout = 0.0;  ///< 0 <= dropout < 1
+  bool qkv_bias = false;
+  bool out_bias = true;
+  bool add_bias_kv = false;    ///< append a trained key and value, bias_k and bias_v, that every row sees
+  bool add_zero_attn = false;  ///< append a key and value of zeros that every row sees
+  bool batch_first = true;     ///< rank-3 inputs are [batch, seqlen, width]; else [seqlen, batch, width]
+  Initialization init = Initialization::linear_layers;
+};
+
+/// Heads split from one projection each of queries, keys and values, joined by out_proj: the published
+/// MultiHeadAttention and torch.nn.MultiheadAttention. Self- or cross-attention, causal or not.
+///
+/// Parameters W_query.weight [d_out, d_in], W_key.weight [num_kv_heads * head_dim, key_width], W_value.weight
+/// [num_kv_heads * head_dim, value_width], their .bias, bias_k and bias_v [1, 1, num_kv_heads * head_dim],
+/// out_proj.weight [d_out, d_out], out_proj.bias [d_out].
+class MultiHeadAttention final : public AttentionModule {
+ public:
+  /// Parameters of zeros, for load_state_dict. Throws std::invalid_argument for widths or num_heads below 1,
+  /// d_out that num_heads does not divide, num_heads that num_kv_heads does not divide, a negative
+  /// context_length, or a dropout outside [0, 1).
+  explicit MultiHeadAttention(const MultiHeadAttentionOptions& options);
+  /// Parameters as PyTorch makes them after torch.manual_seed, by options.init.
+  MultiHeadAttention(const MultiHeadAttentionOptions& options, TorchGenerator& generator);
+
+ private:
+  void draw_xavier_projections(TorchGenerator& generator);
+};
+
+/// What a checkpoint does not say about its module.
+struct CheckpointOptions {
+  /// The heads that a checkpoint with out_proj splits its projections into: to be given for these. For the others
+  /// 0, or what the checkpoint itself says.
+  std::int64_t num_heads = 0;
+  /// Not given: causal when the checkpoint has the published buffer `mask` or independent heads.
+  std::optional<bool> causal{};
+  /// The longest sequence allowed; 0: the size of the buffer `mask`, any without one.
+  std::int64_t context_length = 0;
+  double dropout = 0.0;  ///< 0 <= dropout < 1
+  bool add_zero_attn = false;
+  bool batch_first = true;
+};
+
+/// The module that a checkpoint was saved from, with its parameters: in evaluation mode.
+///
+/// | the checkpoint has                             | module                                              |
+/// | W_query                                        | SelfAttention, plain parameters                     |
+/// | W_query.weight                                 | CausalAttention when causal, else SelfAttention     |
+/// | heads.0.W_query.weight                         | MultiHeadAttentionWrapper                           |
+/// | W_query.weight and out_proj.weight             | MultiHeadAttention, num_kv_heads from the shapes    |
+/// | in_proj_weight or q_proj_weight                | MultiHeadAttention (torch.nn.MultiheadAttention)    |
+///
+/// Throws std::invalid_argument for a checkpoint of none of these, for options that contradict it, and as
+/// load_state_dict does.
+std::unique_ptr<AttentionModule> module_from_state_dict(const StateDict& state,
+                                                        const CheckpointOptions& options = {});
+
+/// A mask in PyTorch's meaning in ours: boolean masks are inverted (there, in attn_mask and key_padding_mask of
+/// nn.MultiheadAttention, true means ignore; here true means attend), floating-point masks copied as they are.
+/// (F.scaled_dot_product_attention's boolean masks mean what ours do and must not be converted.)
+/// Throws std::invalid_argument for a mask of another type.
+Tensor mask_from_torch(const TensorView& mask);
+
+/// What scaled_dot_product_attention returns: `auto [output, weights] = ...`.
+struct AttentionAndWeights {
+  Tensor output;   ///< like q, with the last axis as long as v's
+  Tensor weights;  ///< f32 [batch, num_heads, seqlen_q, seqlen_k], without the leading axes that q lacks
+};
+
+/// The classic block that takes a mask (true = attend, or added) and returns output and weights: attention() with
+/// its arguments. Throws std::invalid_argument as attention() does, and when `options` has a mask too or a
+/// view for weights.
+AttentionAndWeights scaled_dot_product_attention(const TensorView& q, const TensorView& k, const TensorView& v,
+                                                 const TensorView& mask = {}, AttentionOptions options = {});
+
+}  // namespace saccade

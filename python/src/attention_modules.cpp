@@ -1,0 +1,243 @@
+#include "saccade/attention_modules.h"
+
+#include <nanobind/stl/string.h>
+
+#include <mutex>
+#include <random>
+
+#include "array.h"
+#include "bind.h"
+
+namespace saccade::python {
+namespace {
+
+/// A module that threads of Python may share, one call at a time. Python's class derives from it and makes the
+/// module after it.
+class SharedModule {
+ public:
+  void become(std::unique_ptr<AttentionModule> module) {
+    const nb::gil_scoped_release unlocked;
+    const std::scoped_lock lock(mutex_);
+    if (module_)
+      throw std::logic_error("Module.__init__() was called twice");  // arrays share the first one's memory
+    module_ = std::move(module);
+  }
+
+  /// Calls call(module) without the GIL: no thread waits for one lock while it holds the other.
+  template <class Call>
+  auto locked(Call call) {
+    const nb::gil_scoped_release unlocked;
+    const std::scoped_lock lock(mutex_);
+    if (!module_) throw std::logic_error("Module.__init__() was not called");
+    return call(*module_);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unique_ptr<AttentionModule> module_;
+};
+
+HeadWeights weights_named(nb::handle object) {
+  if (object.is_none() || object.ptr() == Py_False) return HeadWeights::none;
+  const std::string name = text_of(object);
+  if (name == "per_head") return HeadWeights::per_head;
+  if (name == "averaged") return HeadWeights::averaged;
+  refuse("weights", "wanted None, 'per_head' or 'averaged', got '" + name + "'");
+}
+
+WeightLayout weight_layout_named(nb::handle object) {
+  const std::string name = text(object, "weight_layout");
+  if (name == "out_in") return WeightLayout::out_in;
+  if (name == "in_out") return WeightLayout::in_out;
+  refuse("weight_layout", "wanted 'out_in' or 'in_out', got '" + name + "'");
+}
+
+/// An input of rows without gaps.
+Array rows_of(nb::handle object, std::string_view name) {
+  Array array = Array::optional(object, name);
+  if (array.view()) array.make_rows_contiguous();
+  return array;
+}
+
+nb::object or_none(Tensor& tensor) { return tensor.rank() > 0 ? numpy_array(std::move(tensor)) : nb::none(); }
+
+/// module(x) for a NumPy array. With six tokens of three numbers a detour through Python takes 0.17 of the call
+/// (Zen 3).
+nb::object call_alone(SharedModule& self, NumpyArray x) {
+  Array input(x, "x");
+  input.make_rows_contiguous();
+  return numpy_array(self.locked([&](AttentionModule& module) { return module.forward(input.view()).output; }));
+}
+
+/// Everything else, as Python's class has it.
+nb::object call_through_forward(nb::object self, nb::args arguments, nb::kwargs options) {
+  return self.attr("forward")(*arguments, **options);
+}
+
+nb::tuple forward(SharedModule& self, nb::handle query, nb::handle key, nb::handle value, nb::handle mask,
+                  nb::handle key_mask, nb::handle causal, nb::handle weights, nb::handle weights_after_dropout,
+                  bool steps) {
+  Array query_array(query, "query");
+  query_array.make_rows_contiguous();
+  const Array key_array = rows_of(key, "key"), value_array = rows_of(value, "value"),
+              mask_array = Array::optional(mask, "mask"), key_mask_array = Array::optional(key_mask, "key_mask");
+  const ForwardOptions options{.mask = mask_array.view(),
+                               .key_mask = key_mask_array.view(),
+                               .causal = boolean(causal, "causal"),
+                               .weights = weights_named(weights),
+                               .weights_after_dropout = boolean(weights_after_dropout, "weights_after_dropout"),
+                               .steps = steps};
+  ModuleOutput result = self.locked([&](AttentionModule& module) {
+    return key_array.view() || value_array.view()
+               ? module.forward(query_array.view(), key_array.view(), value_array.view(), options)
+               : module.forward(query_array.view(), options);
+  });
+  nb::dict shown;
+  if (steps) {
+    shown["q"] = or_none(result.q);
+    shown["k"] = or_none(result.k);
+    shown["v"] = or_none(result.v);
+    shown["context"] = or_none(result.context);
+  }
+  return nb::make_tuple(numpy_array(std::move(result.output)), or_none(result.weights), shown);
+}
+
+nb::tuple backward(SharedModule& self, nb::handle dout) {
+  Array gradient(dout, "dout");
+  gradient.make_rows_contiguous();
+  InputGradients result = self.locked([&](AttentionModule& module) { return module.backward(gradient.view()); });
+  return nb::make_tuple(or_none(result.x), or_none(result.query), or_none(result.key), or_none(result.value));
+}
+
+/// The parameters, or their gradients, as arrays that share the module's memory.
+nb::dict arrays(nb::object self, bool gradients) {
+  nb::dict result;
+  const auto parameters =
+      nb::cast<SharedModule&>(self).locked([](AttentionModule& module) { return module.parameters(); });
+  for (const NamedParameter& parameter : parameters) {
+    const MutableTensorView& view = gradients ? parameter.gradient : parameter.value;
+    result[parameter.name.c_str()] = view ? numpy_view(view, self) : nb::none();
+  }
+  return result;
+}
+
+void load_state_dict(SharedModule& self, const nb::dict& state) {
+  StateDict copies;
+  for (const auto& [name, array] : state) {
+    const std::string key = text_of(name);
+    copies[key] = Tensor::copy_of(Array(array, key).view());
+  }
+  self.locked([&](AttentionModule& module) { module.load_state_dict(copies); });
+}
+
+void set_training(SharedModule& self, bool mode) {
+  self.locked([&](AttentionModule& module) { module.train(mode); });
+}
+
+void seed_dropout(SharedModule& self, nb::handle seed) {
+  const auto value = python::seed(seed);
+  self.locked([&](AttentionModule& module) { module.seed_dropout(value); });
+}
+
+/// Makes the module, with parameters as PyTorch draws them after torch.manual_seed(seed).
+template <class Module, class ModuleOptions>
+void make(SharedModule& self, const ModuleOptions& options, nb::handle seed) {
+  TorchGenerator generator(seed.is_none() ? std::random_device()() : python::seed(seed));
+  self.become(std::make_unique<Module>(options, generator));
+}
+
+void make_self_attention(SharedModule& self, nb::handle d_in, nb::handle d_out, nb::handle weight_layout,
+                         nb::handle qkv_bias, nb::handle seed) {
+  make<SelfAttention>(self,
+                      SelfAttentionOptions{.d_in = integer(d_in, "d_in"),
+                                           .d_out = integer(d_out, "d_out"),
+                                           .weight_layout = weight_layout_named(weight_layout),
+                                           .qkv_bias = boolean(qkv_bias, "qkv_bias")},
+                      seed);
+}
+
+void make_causal_attention(SharedModule& self, nb::handle d_in, nb::handle d_out, nb::handle context_length,
+                           nb::handle dropout, nb::handle qkv_bias, nb::handle seed) {
+  make<CausalAttention>(self,
+                        CausalAttentionOptions{.d_in = integer(d_in, "d_in"),
+                                               .d_out = integer(d_out, "d_out"),
+                                               .context_length = integer(context_length, "context_length"),
+                                               .dropout = number(dropout, "dropout"),
+                                               .qkv_bias = boolean(qkv_bias, "qkv_bias")},
+                        seed);
+}
+
+void make_multi_head_attention_wrapper(SharedModule& self, nb::handle d_in, nb::handle d_out, nb::handle num_heads,
+                                       nb::handle context_length, nb::handle dropout, nb::handle qkv_bias,
+                                       nb::handle seed) {
+  make<MultiHeadAttentionWrapper>(
+      self,
+      MultiHeadAttentionWrapperOptions{.d_in = integer(d_in, "d_in"),
+                                       .d_out = integer(d_out, "d_out"),
+                                       .num_heads = integer(num_heads, "num_heads"),
+                                       .context_length = integer(context_length, "context_length"),
+                                       .dropout = number(dropout, "dropout"),
+                                       .qkv_bias = boolean(qkv_bias, "qkv_bias")},
+      seed);
+}
+
+void make_multi_head_attention(SharedModule& self, nb::handle d_in, nb::handle d_out, nb::handle num_heads,
+                               nb::handle num_kv_heads, nb::handle key_width, nb::handle value_width,
+                               nb::handle context_length, nb::handle causal, nb::handle dropout,
+                               nb::handle qkv_bias, nb::handle out_bias, nb::handle add_bias_kv,
+                               nb::handle add_zero_attn, nb::handle batch_first, bool torch_initialization,
+                               nb::handle seed) {
+  make<MultiHeadAttention>(self,
+                           MultiHeadAttentionOptions{.d_in = integer(d_in, "d_in"),
+                                                     .d_out = integer(d_out, "d_out"),
+                                                     .num_heads = integer(num_heads, "num_heads"),
+                                                     .num_kv_heads = integer(num_kv_heads, "num_kv_heads"),
+                                                     .key_width = integer(key_width, "key_width"),
+                                                     .value_width = integer(value_width, "value_width"),
+                                                     .context_length = integer(context_length, "context_length"),
+                                                     .causal = boolean(causal, "causal"),
+                                                     .dropout = number(dropout, "dropout"),
+                                                     .qkv_bias = boolean(qkv_bias, "qkv_bias"),
+                                                     .out_bias = boolean(out_bias, "out_bias"),
+                                                     .add_bias_kv = boolean(add_bias_kv, "add_bias_kv"),
+                                                     .add_zero_attn = boolean(add_zero_attn, "add_zero_attn"),
+                                                     .batch_first = boolean(batch_first, "batch_first"),
+                                                     .init = torch_initialization ? Initialization::torch_multihead
+                                                                                  : Initialization::linear_layers},
+                           seed);
+}
+
+}  // namespace
+
+void bind_modules(nb::module_& module) {
+  using namespace nb::literals;
+  nb::class_<SharedModule>(module, "Module")
+      .def(nb::init<>())
+      .def("__call__", &call_alone, "query"_a)
+      .def("__call__", &call_through_forward, "arguments"_a, "options"_a, "The module's output; see forward().")
+      .def("_forward", &forward, "query"_a.none(), "key"_a.none(), "value"_a.none(), "mask"_a.none(),
+           "key_mask"_a.none(), "causal"_a.none(), "weights"_a.none(), "weights_after_dropout"_a.none(), "steps"_a)
+      .def("_backward", &backward, "dout"_a.none())
+      .def("_parameters", [](nb::object self) { return arrays(std::move(self), false); })
+      .def("_gradients", [](nb::object self) { return arrays(std::move(self), true); })
+      .def("_zero_grad", [](SharedModule& self) { self.locked([](AttentionModule& m) { m.zero_grad(); }); })
+      .def("_load_state_dict", &load_state_dict, "state"_a)
+      .def("_train", &set_training, "mode"_a)
+      .def("_training",
+           [](SharedModule& self) { return self.locked([](AttentionModule& m) { return m.training(); }); })
+      .def("_seed_dropout", &seed_dropout, "seed"_a.none())
+      .def("_make_self_attention", &make_self_attention, "d_in"_a.none(), "d_out"_a.none(),
+           "weight_layout"_a.none(), "qkv_bias"_a.none(), "seed"_a.none())
+      .def("_make_causal_attention", &make_causal_attention, "d_in"_a.none(), "d_out"_a.none(),
+           "context_length"_a.none(), "dropout"_a.none(), "qkv_bias"_a.none(), "seed"_a.none())
+      .def("_make_multi_head_attention_wrapper", &make_multi_head_attention_wrapper, "d_in"_a.none(),
+           "d_out"_a.none(), "num_heads"_a.none(), "context_length"_a.none(), "dropout"_a.none(),
+           "qkv_bias"_a.none(), "seed"_a.none())
+      .def("_make_multi_head_attention", &make_multi_head_attention, "d_in"_a.none(), "d_out"_a.none(),
+           "num_heads"_a.none(), "num_kv_heads"_a.none(), "key_width"_a.none(), "value_width"_a.none(),
+           "context_length"_a.none(), "causal"_a.none(), "dropout"_a.none(), "qkv_bias"_a.none(),
+           "out_bias"_a.none(), "add_bias_kv"_a.none(), "add_zero_attn"_a.none(), "batch_first"_a.none(),
+           "torch_initialization"_a, "seed"_a.none());
+}
+
+}  // namespace saccade::python

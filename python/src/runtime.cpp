@@ -1,0 +1,45 @@
+#include "saccade/runtime.h"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+
+#include "array.h"
+#include "bind.h"
+
+namespace saccade::python {
+namespace {
+
+std::vector<std::string> names(const std::vector<Isa>& isas) {
+  std::vector<std::string> result;
+  for (const Isa isa : isas) result.emplace_back(name_of(isa));
+  return result;
+}
+
+nb::dict info() {
+  nb::dict result;
+  result["version"] = version();
+  result["cpu"] = cpu_name();
+  result["built_isas"] = names(built_isas());
+  result["available_isas"] = names(available_isas());
+  result["active_isa"] = name_of(active_isa());
+  result["num_threads"] = num_threads();
+  return result;
+}
+
+void set_threads(nb::handle threads) {
+  set_num_threads(static_cast<int>(std::clamp<std::int64_t>(integer(threads, "num_threads"), -1, 1 << 16)));
+}
+
+}  // namespace
+
+void bind_runtime(nb::module_& module) {
+  module.def("info", &info);
+  module.def("num_threads", &num_threads);
+  module.def("set_num_threads", &set_threads, nb::arg("num_threads").none());
+  module.def("release_workspaces", &release_workspaces);
+}
+
+}  // namespace saccade::python

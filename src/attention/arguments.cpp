@@ -1,0 +1,383 @@
+#include "attention/arguments.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "attention/visibility.h"
+#include "core/check.h"
+
+namespace saccade {
+namespace {
+
+/// Which dimension of q, k, v or o is which; -1: there is none, it counts as one of length 1.
+struct Axes {
+  int batch, heads, seqlen, dim;
+};
+
+/// `blhd`: also of a packed batch, whatever the layout says.
+Axes axes_of(const TensorView& view, bool blhd) {
+  if (view.rank == 2) return {-1, -1, 0, 1};
+  const int outer = view.rank - 3;  // of heads and seqlen
+  return {outer - 1, blhd ? outer + 1 : outer, blhd ? outer : outer + 1, outer + 2};
+}
+
+std::int64_t length(const TensorView& view, int axis) { return axis < 0 ? 1 : view.shape[axis]; }
+std::int64_t stride(const TensorView& view, int axis) { return axis < 0 ? 0 : view.strides[axis]; }
+
+template <class Void>
+HeadedMatrix<Void> matrix_of(const TensorView& view, Void* data, const Axes& axes) {
+  return {data, view.dtype, stride(view, axes.batch), stride(view, axes.heads), view.strides[axes.seqlen]};
+}
+
+bool is_arithmetic(DType dtype) {
+  return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16 || dtype == DType::f64;
+}
+
+/// Whether a view passes check_tensor at first sight, if its batch is not packed.
+bool is_usual(const TensorView& view) {
+  return view.rank >= 2 && view.rank <= 4 && is_arithmetic(view.dtype) && has_usual_memory(view);
+}
+
+/// `packed`: [total, heads, dim], whatever the layout says.
+[[gnu::cold, gnu::noinline]] void check_tensor(std::string_view function, std::string_view name,
+                                               const TensorView& view, bool packed) {
+  if (packed ? view.rank != 3 : view.rank < 2 || view.rank > 4)
+    refuse(function, name, packed ? " must be [total, heads, dim] in a packed batch" : " must have rank 2, 3 or 4",
+           ", but it has shape ", to_string(view.dims()));
+  if (!is_arithmetic(view.dtype))
+    refuse(function, name, " must be f32, bf16, f16 or f64, but it is ", name_of(view.dtype));
+  check_memory(function, name, view);
+}
+
+void expect_equal(std::string_view function, const char* name, const char* what, std::int64_t got,
+                  const char* other, std::int64_t wanted) {
+  if (got != wanted) refuse(function, name, " has ", what, ' ', got, " but ", other, " has ", wanted);
+}
+
+/// Copies an i32 or i64 view of `count` numbers into `out`.
+void read_integers(std::string_view function, std::string_view name, const TensorView& view, std::int64_t count,
+                   std::vector<std::int64_t>& out) {
+  if (view.dtype != DType::i32 && view.dtype != DType::i64)
+    refuse(function, name, " must be i32 or i64, but it is ", name_of(view.dtype));
+  check_shape(function, name, view, {count});
+  if (view.data == nullptr && count > 0) refuse(function, name, " has no data (null pointer)");
+  out.resize(static_cast<std::size_t>(count));
+  for (std::int64_t b = 0; b < count; ++b)
+    out[static_cast<std::size_t>(b)] = view.dtype == DType::i64 ? view.as<std::int64_t>()[b * view.strides[0]]
+                                                                : view.as<std::int32_t>()[b * view.strides[0]];
+}
+
+/// Where the documents of a packed batch begin; returns the longest one's length.
+std::int64_t read_cu_seqlens(std::string_view function, std::string_view name, const TensorView& view,
+                             std::string_view tensor, std::int64_t total, std::vector<std::int64_t>& out) {
+  if (view.rank != 1 || view.shape[0] < 1)
+    refuse(function, name, " must have shape [documents + 1], but it has shape ", to_string(view.dims()));
+  read_integers(function, name, view, view.shape[0], out);
+  if (out.front() != 0 || out.back() != total)
+    refuse(function, name, " must begin with 0 and end with the ", total, " rows of ", tensor,
+           ", but it runs from ", out.front(), " to ", out.back());
+  std::int64_t longest = 0;
+  for (std::size_t i = 1; i < out.size(); ++i) {
+    if (out[i] < out[i - 1]) refuse(function, name, " must never fall, but ", out[i], " follows ", out[i - 1]);
+    longest = std::max(longest, out[i] - out[i - 1]);
+  }
+  return longest;
+}
+
+void fill_documents(std::string_view function, const AttentionOptions& options,
+                    std::vector<std::int64_t>& cu_seqlens_q, std::vector<std::int64_t>& cu_seqlens_k,
+                    AttentionParams& p) {
+  if (!options.cu_seqlens_q) {
+    if (options.cu_seqlens_k) refuse(function, "cu_seqlens_k was given without cu_seqlens_q");
+    return;
+  }
+  if (!options.cu_seqlens_k && !options.block_table)
+    refuse(function, "cu_seqlens_q was given without cu_seqlens_k or block_table");
+  p.seqlen_q = read_cu_seqlens(function, "cu_seqlens_q", options.cu_seqlens_q, "q", p.seqlen_q, cu_seqlens_q);
+  p.cu_seqlens_q = cu_seqlens_q.data();
+  p.batch = static_cast<std::int64_t>(cu_seqlens_q.size()) - 1;
+  if (!options.cu_seqlens_k) return;
+  if (options.block_table) refuse(function, "cu_seqlens_k and block_table were both given; only one may be");
+  p.seqlen_k = read_cu_seqlens(function, "cu_seqlens_k", options.cu_seqlens_k, "k", p.seqlen_k, cu_seqlens_k);
+  p.cu_seqlens_k = cu_seqlens_k.data();
+  if (cu_seqlens_k.size() != cu_seqlens_q.size())
+    refuse(function, "cu_seqlens_k has ", cu_seqlens_k.size() - 1, " documents but cu_seqlens_q has ",
+           cu_seqlens_q.size() - 1);
+}
+
+void fill_pages(std::string_view function, const AttentionOptions& options, AttentionParams& p) {
+  const TensorView& table = options.block_table;
+  if (!table) return;
+  check_dtype(function, "block_table", table, DType::i32);
+  if (table.rank != 2 || table.shape[0] != p.batch)
+    refuse(function, "block_table must have shape [", p.batch, ", max_pages], but it has shape ",
+           to_string(table.dims()));
+  check_memory(function, "block_table", table);
+  if (!options.kv_lengths) refuse(function, "block_table was given without kv_lengths");
+  p.page_size = p.seqlen_k;
+  if (p.page_size < 1) refuse(function, "pages of k must hold at least 1 key");
+  p.block_table = table.as<std::int32_t>();
+  p.block_table_stride = table.strides[0];
+  p.seqlen_k = table.shape[1] * p.page_size;
+}
+
+/// Every page that a call may read has to be one of the pool's.
+void check_pages(std::string_view function, std::int64_t num_pages, const AttentionParams& p) {
+  for (std::int64_t b = 0; b < p.batch; ++b) {
+    const KeyRange keys = readable_keys(p, b);
+    if (keys.begin >= keys.end) continue;
+    for (std::int64_t page = keys.begin / p.page_size; page <= (keys.end - 1) / p.page_size; ++page) {
+      const std::int32_t entry = p.block_table[b * p.block_table_stride + page];
+      if (entry < 0 || entry >= num_pages)
+        refuse(function, "block_table[", b, ", ", page, "] must be one of the ", num_pages, " pages, but it is ",
+               entry);
+    }
+  }
+}
+
+constexpr std::int64_t kFarthest = std::int64_t{1} << 60;
+
+void fill_positions(std::string_view function, const AttentionOptions& options,
+                    std::vector<std::int64_t>& query_offsets, std::vector<std::int64_t>& kv_lengths,
+                    AttentionParams& p) {
+  p.causal = options.causal != Causal::none;
+  if (options.query_offset && options.query_offsets)
+    refuse(function, "query_offset and query_offsets were both given; only one may be");
+  const auto check_offset = [&](std::int64_t offset) {
+    if (offset < -kFarthest || offset > kFarthest)
+      refuse(function, "query_offset must be within 2^60 of 0, got ", offset);
+  };
+  if (options.query_offset) {
+    check_offset(*options.query_offset);
+    p.query_offset = *options.query_offset;
+  } else if (options.query_offsets) {
+    read_integers(function, "query_offsets", options.query_offsets, p.batch, query_offsets);
+    for (std::int64_t offset : query_offsets) check_offset(offset);
+    p.query_offsets = query_offsets.data();
+  } else {
+    p.bottom_right = options.causal == Causal::bottom_right;
+  }
+  if (options.kv_lengths) {
+    read_integers(function, "kv_lengths", options.kv_lengths, p.batch, kv_lengths);
+    for (std::int64_t b = 0; b < p.batch; ++b)
+      if (const std::int64_t length = kv_lengths[static_cast<std::size_t>(b)]; length < 0 || length > p.keys(b))
+        refuse(function, "kv_lengths must lie between 0 and seqlen_k = ", p.keys(b), ", but one is ", length);
+    p.kv_lengths = kv_lengths.data();
+  }
+  for (const auto& [name, value] :
+       {std::pair{"window_left", options.window_left}, {"window_right", options.window_right}})
+    if (value < -1) refuse(function, name, " must be -1 (open) or at least 0, got ", value);
+  p.window_left = std::min(options.window_left, kFarthest);
+  p.window_right = std::min(options.window_right, kFarthest);
+}
+
+/// A mask's strides over `full`, 0 where it broadcasts.
+void fill_broadcast(std::string_view function, std::string_view name, std::string_view axes,
+                    const TensorView& mask, const std::int64_t (&full)[4], MaskParams& out) {
+  std::int64_t* const strides[4] = {&out.batch_stride, &out.head_stride, &out.row_stride, &out.column_stride};
+  if (mask.rank > 4) refuse(function, name, " must have rank 1 to 4, but it has shape ", to_string(mask.dims()));
+  for (int i = 0; i < mask.rank; ++i) {
+    const int axis = 4 - mask.rank + i;
+    if (mask.shape[i] != full[axis] && mask.shape[i] != 1)
+      refuse(function, name, " must broadcast to ", axes, " = ", to_string(full), ", but it has shape ",
+             to_string(mask.dims()));
+    *strides[axis] = mask.shape[i] == 1 ? 0 : mask.strides[i];
+  }
+  if (mask.data == nullptr && mask.size() > 0) refuse(function, name, " has no data (null pointer)");
+  out.data = mask.data;
+}
+
+void fill_mask(std::string_view function, const TensorView& mask, AttentionParams& p) {
+  switch (mask.dtype) {
+    case DType::boolean:
+      p.mask.type = MaskType::boolean;
+      break;
+    case DType::f32:
+      p.mask.type = MaskType::f32;
+      break;
+    case DType::f64:
+      p.mask.type = MaskType::f64;
+      break;
+    default:
+      refuse(function, "mask must be bool, f32 or f64, but it is ", name_of(mask.dtype));
+  }
+  fill_broadcast(function, "mask", "[batch, heads, seqlen_q, seqlen_k]", mask,
+                 {p.batch, p.num_heads, p.seqlen_q, p.seqlen_k}, p.mask);
+}
+
+void fill_block_mask(std::string_view function, const AttentionOptions& options, AttentionParams& p) {
+  check_dtype(function, "block_mask", options.block_mask, DType::boolean);
+  if (options.block_mask_q < 1 || options.block_mask_k < 1)
+    refuse(function, "block_mask_q and block_mask_k must be at least 1, but they are ", options.block_mask_q,
+           " and ", options.block_mask_k);
+  p.block_mask_q = options.block_mask_q;
+  p.block_mask_k = options.block_mask_k;
+  const auto blocks = [](std::int64_t n, std::int64_t size) { return n / size + (n % size != 0); };
+  fill_broadcast(function, "block_mask", "[batch, heads, blocks of seqlen_q, blocks of seqlen_k]",
+                 options.block_mask,
+                 {p.batch, p.num_heads, blocks(p.seqlen_q, p.block_mask_q), blocks(p.seqlen_k, p.block_mask_k)},
+                 p.block_mask);
+  p.block_mask.type = MaskType::boolean;
+}
+
+void fill_head_numbers(std::string_view function, const AttentionOptions& options, AttentionParams& p) {
+  if (const TensorView& slopes = options.alibi_slopes) {
+    check_dtype(function, "alibi_slopes", slopes, DType::f32);
+    if (slopes.rank == 2)
+      check_shape(function, "alibi_slopes", slopes, {p.batch, p.num_heads});
+    else
+      check_shape(function, "alibi_slopes", slopes, {p.num_heads});
+    p.alibi_slopes = {slopes.data, DType::f32, slopes.rank == 2 ? slopes.strides[0] : 0,
+                      slopes.strides[slopes.rank - 1], 0};
+  }
+  if (options.sinks) {
+    check_dtype(function, "sinks", options.sinks, DType::f32);
+    check_shape(function, "sinks", options.sinks, {p.num_heads});
+    check_memory(function, "sinks", options.sinks);
+    p.sinks = options.sinks.as<float>();
+  }
+}
+
+void fill_numbers(std::string_view function, const AttentionOptions& options, AttentionParams& p) {
+  if (!(options.softcap >= 0.0) || !std::isfinite(options.softcap))
+    refuse(function, "softcap must be 0 (off) or a positive number, got ", options.softcap);
+  if (!(options.dropout_p >= 0.0 && options.dropout_p < 1.0))
+    refuse(function, "dropout_p must be at least 0 and below 1, got ", options.dropout_p);
+  if (options.score_block_effect && !options.score_modifier)
+    refuse(function, "score_block_effect was given without score_modifier");
+  p.softcap = options.softcap;
+  p.score_modifier = options.score_modifier;
+  p.score_block_effect = options.score_block_effect;
+  p.score_context = options.score_context;
+  p.dropout_p = options.dropout_p;
+  p.dropout_seed = options.dropout_seed;
+  p.dropout_offset = options.dropout_offset;
+}
+
+/// Checks that an output of the call has the axes of q (packed: [num_heads, total_q]) and then seqlen_k, if
+/// `per_key`.
+HeadedMatrix<void> output_per_head(std::string_view function, std::string_view name, const MutableTensorView& view,
+                                   const TensorView& q, bool per_key, const AttentionParams& p) {
+  check_dtype(function, name, view, q.dtype == DType::f64 ? DType::f64 : DType::f32);
+  const std::int64_t rows = p.cu_seqlens_q ? q.shape[0] : p.seqlen_q;
+  const std::int64_t full[4] = {p.batch, p.num_heads, rows, p.seqlen_k};
+  const std::int64_t* const wanted = full + (4 - q.rank);
+  const int wanted_rank = q.rank - (per_key ? 0 : 1);
+  if (view.rank != wanted_rank || !std::equal(wanted, wanted + wanted_rank, view.shape.begin()))
+    refuse(function, name, " must have shape ",
+           to_string(std::span(wanted, static_cast<std::size_t>(wanted_rank))), ", but it has shape ",
+           to_string(view.dims()));
+  if (per_key) check_memory(function, name, view);
+  if (view.data == nullptr && view.size() > 0) refuse(function, name, " has no data (null pointer)");
+  const int row = q.rank - 2;
+  return {view.mutable_data(), view.dtype, q.rank > 3 ? view.strides[0] : 0,
+          q.rank > 2 ? view.strides[row - 1] : 0, view.strides[row]};
+}
+
+}  // namespace
+
+AttentionOperands check_operands(const TensorView& q, const TensorView& k, const TensorView& v,
+                                 const MutableTensorView& o, const AttentionOptions& options,
+                                 std::string_view function) {
+  const bool packed_q = bool(options.cu_seqlens_q), packed_k = bool(options.cu_seqlens_k);
+  const bool paged = bool(options.block_table);
+  if (o.rank != q.rank || (!paged && (k.rank != q.rank || v.rank != q.rank)))
+    refuse(function, "q, k, v and o must have the same rank, but they have shapes ", to_string(q.dims()), ", ",
+           to_string(k.dims()), ", ", to_string(v.dims()), " and ", to_string(o.dims()));
+  if (paged && (k.rank != 4 || v.rank != 4))
+    refuse(function, "k and v must be pages of rank 4 with a block_table, but they have shapes ",
+           to_string(k.dims()), " and ", to_string(v.dims()));
+  if (packed_q || packed_k || !is_usual(q) || !is_usual(k) || !is_usual(v) || !is_usual(o)) {
+    check_tensor(function, "q", q, packed_q);
+    check_tensor(function, "k", k, packed_k);
+    check_tensor(function, "v", v, packed_k);
+    check_tensor(function, "o", o, packed_q);
+  }
+  const bool blhd = options.layout == Layout::blhd;
+  const Axes q_axes = axes_of(q, blhd || packed_q), k_axes = axes_of(k, blhd || packed_k);
+  AttentionOperands p;
+  p.batch = length(q, q_axes.batch);
+  p.num_heads = length(q, q_axes.heads);
+  p.num_kv_heads = length(k, k_axes.heads);
+  p.seqlen_q = q.shape[q_axes.seqlen];
+  p.seqlen_k = k.shape[k_axes.seqlen];
+  p.head_dim = q.shape[q_axes.dim];
+  p.head_dim_v = v.shape[k_axes.dim];
+  const std::int64_t kv_batch = length(k, k_axes.batch);
+  expect_equal(function, "k", "head_dim", k.shape[k_axes.dim], "q", p.head_dim);
+  expect_equal(function, "v", paged ? "page size" : "seqlen", v.shape[k_axes.seqlen], "k", p.seqlen_k);
+  expect_equal(function, "v", "heads", length(v, k_axes.heads), "k", p.num_kv_heads);
+  if (!paged) expect_equal(function, "k", "batch", kv_batch, "q", p.batch);
+  expect_equal(function, "v", paged ? "pages" : "batch", length(v, k_axes.batch), "k", kv_batch);
+  expect_equal(function, "o", "batch", length(o, q_axes.batch), "q", p.batch);
+  expect_equal(function, "o", "heads", length(o, q_axes.heads), "q", p.num_heads);
+  expect_equal(function, "o", "seqlen", o.shape[q_axes.seqlen], "q", p.seqlen_q);
+  expect_equal(function, "o", "head_dim_v", o.shape[q_axes.dim], "v", p.head_dim_v);
+  if (p.head_dim < 1)
+    refuse(function, "q must have a head_dim of at least 1, but it has shape ", to_string(q.dims()));
+  if (p.head_dim_v < 1)
+    refuse(function, "v must have a head_dim_v of at least 1, but it has shape ", to_string(v.dims()));
+  p.scale = options.scale ? *options.scale : 1.0 / std::sqrt(static_cast<double>(p.head_dim));
+  if (!std::isfinite(p.scale)) refuse(function, "scale must be a finite number, got ", p.scale);
+  if (p.num_heads != p.num_kv_heads && p.num_heads > 0 &&
+      (p.num_kv_heads == 0 || p.num_heads % p.num_kv_heads != 0))
+    refuse(function, "q has ", p.num_heads, " heads, which is no multiple of the ", p.num_kv_heads, " heads of k");
+  constexpr std::int64_t kLongest = std::int64_t{1} << 40;
+  if (p.seqlen_q > kLongest || p.seqlen_k > kLongest || p.head_dim > kLongest || p.head_dim_v > kLongest)
+    refuse(function, "no dimension may be longer than 2^40");
+  const bool doubles = q.dtype == DType::f64;
+  if ((k.dtype == DType::f64) != doubles || (v.dtype == DType::f64) != doubles ||
+      (o.dtype == DType::f64) != doubles)
+    refuse(function, "q, k, v and o must all be f64 or none, but they are ", name_of(q.dtype), ", ",
+           name_of(k.dtype), ", ", name_of(v.dtype), " and ", name_of(o.dtype));
+  if (options.num_threads < 0) refuse(function, "num_threads must be 0 or more, got ", options.num_threads);
+  p.q = matrix_of(q, q.data, q_axes);
+  p.k = matrix_of(k, k.data, k_axes);
+  p.v = matrix_of(v, v.data, k_axes);
+  p.o = matrix_of(o, o.mutable_data(), q_axes);
+  return p;
+}
+
+bool has_operands_only(const AttentionOptions& o) {
+  return o.causal == Causal::none && o.window_left == -1 && o.window_right == -1 && o.softcap == 0.0 &&
+         o.dropout_p == 0.0 && !o.score_modifier && !o.score_block_effect && !o.query_offset &&
+         (o.mask.rank | o.block_mask.rank | o.query_offsets.rank | o.kv_lengths.rank | o.cu_seqlens_q.rank |
+          o.cu_seqlens_k.rank | o.block_table.rank | o.alibi_slopes.rank | o.sinks.rank | o.lse.rank |
+          o.weights.rank | o.scores.rank) == 0;
+}
+
+AttentionArguments::AttentionArguments(const AttentionOperands& operands, const TensorView& q, const TensorView& k,
+                                       const AttentionOptions& options, std::string_view function)
+    : params{operands, ScoreChanges{}} {
+  AttentionParams& p = params;
+  fill_numbers(function, options, p);
+  fill_documents(function, options, cu_seqlens_q_, cu_seqlens_k_, p);
+  fill_pages(function, options, p);
+  fill_positions(function, options, query_offsets_, kv_lengths_, p);
+  if (options.mask) fill_mask(function, options.mask, p);
+  if (options.block_mask) fill_block_mask(function, options, p);
+  fill_head_numbers(function, options, p);
+  if (options.lse) p.lse = output_per_head(function, "lse", options.lse, q, false, p);
+  if (options.weights) p.weights = output_per_head(function, "weights", options.weights, q, true, p);
+  p.weights_after_dropout = options.weights_after_dropout;
+  if (options.scores) p.scores = output_per_head(function, "scores", options.scores, q, true, p);
+  p.score_stage = options.score_stage;
+  if (options.block_table) check_pages(function, k.shape[0], p);
+}
+
+AttentionArguments::AttentionArguments(const TensorView& q, const TensorView& k, const TensorView& v,
+                                       const MutableTensorView& o, const AttentionOptions& options,
+                                       std::string_view function)
+    : AttentionArguments(check_operands(q, k, v, o, options, function), q, k, options, function) {}
+
+Tensor output_like(std::string_view function, const TensorView& q, const TensorView& v) {
+  if (q.rank < 2 || q.rank > 4 || v.rank < 2 || v.rank > 4)
+    refuse(function, "q, k and v must have rank 2, 3 or 4, but q and v have shapes ", to_string(q.dims()), " and ",
+           to_string(v.dims()));
+  if (!is_arithmetic(q.dtype)) refuse(function, "q must be f32, bf16, f16 or f64, but it is ", name_of(q.dtype));
+  Shape shape(q.dims().begin(), q.dims().end());
+  shape.back() = v.shape[v.rank - 1U];
+  return Tensor::uninitialized(q.dtype, shape);
+}
+
+}  // namespace saccade

@@ -1,0 +1,198 @@
+// What a kernel is told about one call: plain structs that any device could be handed. Filled and checked by the
+// public functions; kernels check nothing.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "saccade/attention.h"
+
+namespace saccade {
+
+/// A matrix a head: pointer, element type and strides in elements; the innermost dimension is contiguous. Void is
+/// void or const void.
+template <class Void>
+struct HeadedMatrix {
+  Void* data;
+  DType dtype;
+  std::int64_t batch_stride, head_stride, row_stride;
+
+  template <class T>
+  auto* row(std::int64_t batch, std::int64_t head, std::int64_t index) const {
+    using Element = std::conditional_t<std::is_const_v<Void>, const T, T>;
+    return static_cast<Element*>(data) + batch * batch_stride + head * head_stride + index * row_stride;
+  }
+};
+
+/// The rows of k or v that one head reads: one after the other, or in pages.
+template <class T>
+struct KeyRows {
+  const T* data;
+  std::int64_t row_stride;
+  const std::int32_t* pages = nullptr;  // nullptr: not paged
+  std::int64_t page_size = 0, page_stride = 0;
+
+  const T* operator[](std::int64_t key) const {
+    if (!pages) return data + key * row_stride;
+    return data + pages[key / page_size] * page_stride + key % page_size * row_stride;
+  }
+  /// How many rows from `key` on are row_stride apart.
+  std::int64_t run(std::int64_t key) const { return pages ? page_size - key % page_size : std::int64_t{1} << 62; }
+};
+
+enum class MaskType : std::uint8_t { none, boolean, f32, f64 };
+
+/// A mask broadcast to [batch, num_heads, seqlen_q, seqlen_k] (a block mask: to its blocks): stride 0 where it has
+/// no such dimension.
+struct MaskParams {
+  MaskType type = MaskType::none;
+  const void* data = nullptr;
+  std::int64_t batch_stride = 0, head_stride = 0, row_stride = 0, column_stride = 0;
+
+  /// Where the row of a head begins, in elements.
+  std::int64_t row(std::int64_t batch, std::int64_t head, std::int64_t index) const {
+    return batch * batch_stride + head * head_stride + index * row_stride;
+  }
+};
+
+/// What every call has: tensors and their lengths. All of it is set, and left uninitialised before.
+struct AttentionOperands {
+  std::int64_t batch, num_heads, num_kv_heads;
+  std::int64_t seqlen_q, seqlen_k;  // of the longest document, in a packed batch
+  std::int64_t head_dim, head_dim_v;
+  HeadedMatrix<const void> q;  // [batch, num_heads, seqlen_q, head_dim]
+  HeadedMatrix<const void> k;  // [batch, num_kv_heads, seqlen_k, head_dim]; paged: a page for a batch entry
+  HeadedMatrix<const void> v;  // [batch, num_kv_heads, seqlen_k, head_dim_v]
+  HeadedMatrix<void> o;        // [batch, num_heads, seqlen_q, head_dim_v]
+  double scale;
+};
+
+/// What changes the logit of every pair of row and key. A call without any of it looks only at the scores that
+/// cross a border of visibility.
+struct ScoreChanges {
+  double softcap = 0.0;                     // 0: off
+  HeadedMatrix<const void> alibi_slopes{};  // f32, a 1 x 1 matrix a head; data == nullptr: none
+  MaskParams mask{};
+
+  /// Names every member, so that one that is added and forgotten here does not compile.
+  bool any() const {
+    const auto& [softcap_, alibi_slopes_, mask_] = *this;
+    return softcap_ != 0.0 || alibi_slopes_.data || mask_.type != MaskType::none;
+  }
+};
+
+struct AttentionParams : AttentionOperands, ScoreChanges {
+  bool causal = false;
+  bool bottom_right = false;  // the offset follows from the lengths unless one was given
+  std::int64_t query_offset = 0;
+  const std::int64_t* query_offsets = nullptr;  // [batch]
+  const std::int64_t* kv_lengths = nullptr;     // [batch]
+  const std::int64_t* cu_seqlens_q = nullptr;   // [batch + 1]
+  const std::int64_t* cu_seqlens_k = nullptr;   // [batch + 1]
+  std::int64_t window_left = -1, window_right = -1;
+
+  const std::int32_t* block_table = nullptr;  // [batch, ...]
+  std::int64_t block_table_stride = 0, page_size = 0;
+
+  MaskParams block_mask{};  // boolean, one for each block
+  std::int64_t block_mask_q = 1, block_mask_k = 1;
+  ScoreModifier score_modifier = nullptr;
+  ScoreBlockEffect score_block_effect = nullptr;
+  void* score_context = nullptr;
+  const float* sinks = nullptr;  // [num_heads]
+
+  double dropout_p = 0.0;
+  std::uint64_t dropout_seed = 0;
+  std::uint32_t dropout_offset = 0;
+
+  HeadedMatrix<void> lse{};      // a row of seqlen_q numbers a head, row_stride between them; nullptr: not wanted
+  HeadedMatrix<void> weights{};  // [batch, num_heads, seqlen_q, seqlen_k]; nullptr: not wanted
+  HeadedMatrix<void> scores{};   // the same
+  bool weights_after_dropout = false;
+  ScoreStage score_stage = ScoreStage::raw;
+
+  /// Query rows and keys of a batch entry, and where they begin on the row axis of the tensors.
+  std::int64_t rows(std::int64_t b) const {
+    return cu_seqlens_q ? cu_seqlens_q[b + 1] - cu_seqlens_q[b] : seqlen_q;
+  }
+  std::int64_t keys(std::int64_t b) const {
+    return cu_seqlens_k ? cu_seqlens_k[b + 1] - cu_seqlens_k[b] : seqlen_k;
+  }
+  std::int64_t first_row(std::int64_t b) const { return cu_seqlens_q ? cu_seqlens_q[b] : 0; }
+  std::int64_t first_key(std::int64_t b) const { return cu_seqlens_k ? cu_seqlens_k[b] : 0; }
+
+  /// Keys that count.
+  std::int64_t kv_length(std::int64_t b) const { return kv_lengths ? kv_lengths[b] : keys(b); }
+
+  /// Row i of the batch entry b in q, o, lse, weights or scores.
+  template <class T, class Void>
+  auto* row_of(const HeadedMatrix<Void>& matrix, std::int64_t b, std::int64_t head, std::int64_t i) const {
+    return matrix.template row<T>(b, head, first_row(b) + i);
+  }
+
+  /// The rows of k or v (`matrix`) of a batch entry and kv head.
+  template <class T>
+  KeyRows<T> key_rows(const HeadedMatrix<const void>& matrix, std::int64_t b, std::int64_t kv_head) const {
+    if (!block_table) return {matrix.row<T>(b, kv_head, first_key(b)), matrix.row_stride};
+    return {matrix.row<T>(0, kv_head, 0), matrix.row_stride, block_table + b * block_table_stride, page_size,
+            matrix.batch_stride};
+  }
+
+  /// Whether every score has to be seen, not only those that cross a border of visibility.
+  bool changes_every_score() const { return ScoreChanges::any() || score_modifier; }
+  /// Whether scores are kept as natural logits, not in base 2: where they are seen, and where q has so few digits
+  /// that its products are exact, for then log2(e) in q would be the largest error of all.
+  bool keeps_natural_scores() const {
+    return changes_every_score() || q.dtype == DType::bf16 || q.dtype == DType::f16;
+  }
+  bool has_sink() const { return sinks != nullptr; }
+  /// The logit of a head's sink; -inf: none.
+  float sink(std::int64_t head) const { return sinks ? sinks[head] : -std::numeric_limits<float>::infinity(); }
+  bool saves_scores() const { return weights.data || scores.data; }
+  /// Whether scores are reported as they are before anything hides a key.
+  bool saves_hidden() const {
+    return scores.data && (score_stage == ScoreStage::raw || score_stage == ScoreStage::softcapped);
+  }
+};
+
+/// A backward pass. Gradients of sinks and slopes are the caller's to add up.
+struct BackwardParams {
+  AttentionParams attention;      // its lse is that of the forward pass; o is not looked at
+  HeadedMatrix<const void> o;     // what the forward pass wrote
+  HeadedMatrix<const void> dout;  // as o
+  HeadedMatrix<void> dq, dk, dv;  // as q, k and v
+  ScoreModifierBackward score_modifier_backward = nullptr;
+  MaskParams dmask{};          // strides as those of the mask, element type the kernels'
+  void* dmask_data = nullptr;  // nullptr: not wanted
+  bool wants_dslopes = false;
+};
+
+/// What inspect() wants of each row and key; no data and 0: not wanted. Results have the kernels' element type.
+struct InspectParams {
+  AttentionParams attention;                 // v is k with head_dim_v 0; o, weights and dropout have no meaning
+  HeadedMatrix<const void> lse{};            // the denominators where they are known, as AttentionParams::lse
+  const std::int64_t* rows = nullptr;        // [row_count], ascending: rows of q
+  const std::int64_t* row_places = nullptr;  // [row_count]: where in row_weights each of them stands
+  std::int64_t row_count = 0;
+  HeadedMatrix<void> row_weights{};  // [batch, num_heads, row_count, seqlen_k], zeros
+  std::int64_t top_k = 0;
+  HeadedMatrix<void> top_keys{};                           // [batch, num_heads, seqlen_q, top_k], i32 or i64
+  HeadedMatrix<void> top_weights{};                        // the same shape
+  HeadedMatrix<void> entropy{}, max_weight{}, distance{};  // [batch, num_heads, seqlen_q, 1]
+  HeadedMatrix<void> received{};  // [batch, num_heads, seqlen_k, 1]; not for kernels to write
+  std::int64_t pool_rows = 0, pool_keys = 0;
+  bool pool_max = false;
+};
+
+/// What some rows of a head add to the sums over all of them. Lies in the scratch memory.
+struct InspectSums {
+  std::int64_t first_key, end_key;  // the keys that these rows can see
+  const void* received;             // [end_key - first_key]; nullptr: not wanted
+  std::int64_t first_cell_row, cell_rows;
+  double* cells;  // [cell_rows, pool_keys]: sums or largest weights; nullptr: not wanted
+  double distance;
+  std::int64_t rows_with_weight;
+};
+
+}  // namespace saccade

@@ -1,0 +1,141 @@
+#include "core/parallel.h"
+
+#include <omp.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <exception>
+#include <memory>
+#include <thread>
+
+#include "core/memory.h"
+#include "saccade/runtime.h"
+
+namespace saccade {
+namespace {
+
+std::atomic<bool> is_forked_child = false;
+
+// GNU OpenMP keeps its threads with the thread that started them, and after a fork the child's main thread
+// believes in threads that are gone. A new thread has no such memory.
+[[maybe_unused]] const int fork_handler =
+    pthread_atfork(nullptr, nullptr, [] { is_forked_child.store(true, std::memory_order_relaxed); });
+
+void run_team(int threads, const std::function<void(int)>& body) {
+  std::exception_ptr error;
+  // The region's own start and end order memory; these atomics say so to ThreadSanitizer, which cannot see into
+  // OpenMP.
+  std::atomic<int> started = 0, finished = 0;
+  std::atomic_flag failed = ATOMIC_FLAG_INIT;
+  started.store(1, std::memory_order_release);
+#pragma omp parallel num_threads(threads)
+  {
+    started.load(std::memory_order_acquire);
+    // OpenMP may grant fewer threads than asked for.
+    for (int thread = omp_get_thread_num(); thread < threads; thread += omp_get_num_threads()) {
+      try {
+        body(thread);
+      } catch (...) {
+        if (!failed.test_and_set()) error = std::current_exception();
+      }
+    }
+    finished.fetch_add(1, std::memory_order_acq_rel);
+  }
+  finished.load(std::memory_order_acquire);
+  if (error) std::rethrow_exception(error);
+}
+
+}  // namespace
+
+void run_on_threads(int threads, const std::function<void(int)>& body) {
+  if (threads <= 1) return body(0);
+  if (!is_forked_child.load(std::memory_order_relaxed)) return run_team(threads, body);
+  std::exception_ptr error;
+  std::thread([&] {
+    try {
+      run_team(threads, body);
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }).join();
+  if (error) std::rethrow_exception(error);
+}
+
+void parallel_for(int threads, std::int64_t items, std::size_t scratch_bytes,
+                  const std::function<void(std::int64_t, std::byte*)>& body) {
+  std::atomic<std::int64_t> next = 0;
+  run_on_threads(threads, [&](int) {
+    const Workspace scratch(scratch_bytes);
+    for (std::int64_t item; (item = next.fetch_add(1, std::memory_order_relaxed)) < items;)
+      body(item, scratch.data());
+  });
+}
+
+std::int64_t rows_of_block(std::int64_t columns) {
+  constexpr std::int64_t kNumbers = 16384;  // less would cost less than handing it out
+  return std::max<std::int64_t>(1, kNumbers / std::max<std::int64_t>(1, columns));
+}
+
+void for_blocks(std::int64_t rows, std::int64_t columns,
+                const std::function<void(std::int64_t, std::int64_t)>& body, int num_threads) {
+  const std::int64_t block = rows_of_block(columns), blocks = (rows + block - 1) / block;
+  const auto one_block = [&](std::int64_t item) { body(item * block, std::min(rows, (item + 1) * block)); };
+  // Below some 10 microseconds of work a second thread costs more than it does.
+  const int threads = blocks > 4 ? threads_for(num_threads, blocks) : 1;
+  if (threads > 1)
+    return parallel_for(threads, blocks, 0, [&](std::int64_t item, std::byte*) { one_block(item); });
+  for (std::int64_t item = 0; item < blocks; ++item) one_block(item);
+}
+
+int threads_for(int requested, std::int64_t items) {
+  constexpr int kMostThreads = 1024;  // OpenMP ends the program when the system refuses it a thread
+  const int threads = std::min(requested > 0 ? requested : num_threads(), kMostThreads);
+  return static_cast<int>(std::clamp<std::int64_t>(items, 1, threads));
+}
+
+struct Workspace::Block {
+  Memory memory;
+  /// Half a megabyte is worth a huge page already: 1% of a backward pass (Zen 4).
+  explicit Block(std::size_t bytes)
+      : memory(bytes > Memory::kHugePage / 4 ? std::max(bytes, Memory::kHugePage) : bytes) {}
+  std::size_t bytes() const { return memory.bytes(); }
+};
+
+// Blocks that nobody uses at the moment. Exchanging pointers needs no lock, which a fork could leave locked.
+std::array<std::atomic<Workspace::Block*>, 64> Workspace::idle_{};
+
+Workspace::Workspace(std::size_t bytes) {
+  for (std::atomic<Block*>& slot : idle_) {
+    if (!slot.load(std::memory_order_relaxed)) continue;
+    std::unique_ptr<Block> block(slot.exchange(nullptr, std::memory_order_acquire));
+    if (!block) continue;
+    // One far too large would keep others from finding theirs; one too small is of no use any more.
+    if (block->bytes() >= bytes && block->bytes() / 8 <= bytes + 16384) {
+      block_ = block.release();
+      return;
+    }
+    if (block->bytes() < bytes) continue;
+    Block* kept = nullptr;
+    if (slot.compare_exchange_strong(kept, block.get(), std::memory_order_release))
+      static_cast<void>(block.release());
+  }
+  block_ = new Block(bytes);
+}
+
+Workspace::~Workspace() {
+  for (std::atomic<Block*>& slot : idle_) {
+    Block* empty = nullptr;
+    if (slot.compare_exchange_strong(empty, block_, std::memory_order_release)) return;
+  }
+  delete block_;
+}
+
+std::byte* Workspace::data() const { return block_->memory.data(); }
+
+void Workspace::release_idle() {
+  for (std::atomic<Block*>& slot : idle_) delete slot.exchange(nullptr, std::memory_order_acquire);
+}
+
+}  // namespace saccade

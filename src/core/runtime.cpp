@@ -1,0 +1,43 @@
+#include "saccade/runtime.h"
+
+#include <omp.h>
+
+#include <atomic>
+#include <fstream>
+#include <stdexcept>
+
+#include "core/parallel.h"
+
+namespace saccade {
+namespace {
+
+std::atomic<int> default_threads = 0;  // 0: OpenMP's
+
+}  // namespace
+
+std::string cpu_name() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    if (!line.starts_with("model name")) continue;
+    const std::size_t value = line.find_first_not_of(" \t", line.find(':') + 1);
+    return value == std::string::npos ? "" : line.substr(value);
+  }
+  return "";
+}
+
+int num_threads() {
+  const int threads = default_threads.load(std::memory_order_relaxed);
+  return threads > 0 ? threads : omp_get_max_threads();
+}
+
+void set_num_threads(int threads) {
+  if (threads < 0)
+    throw std::invalid_argument("[set_num_threads] wanted 0 or more threads, got " + std::to_string(threads));
+  default_threads.store(threads, std::memory_order_relaxed);
+}
+
+void release_workspaces() { Workspace::release_idle(); }
+
+std::string_view version() { return SACCADE_VERSION; }
+
+}  // namespace saccade

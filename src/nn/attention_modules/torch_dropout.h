@@ -1,0 +1,38 @@
+// Dropout as PyTorch's CPU generator draws it: over weights that were materialised for it.
+#pragma once
+
+#include "saccade/attention_modules.h"
+
+namespace saccade {
+
+/// The weights of one call and the values they average.
+struct DrawnDropout {
+  TensorView weights;              ///< f32 [batch, num_heads, seqlen_q, columns], contiguous
+  TensorView v;                    ///< f32 [batch, seqlen_k, num_kv_heads, head_dim], contiguous
+  TensorView bias_v;               ///< f32 [1, 1, num_kv_heads * head_dim], or empty
+  MutableTensorView context;       ///< f32 [batch, seqlen_q, num_heads, head_dim], contiguous; overwritten
+  bool independent_heads = false;  ///< draw head after head instead of all heads of an entry together
+};
+
+/// Drops weights with probability p, averages the values by what is left, and returns what is left. Columns are
+/// the keys of v, then bias_v where there is one, then at most one whose value is zero.
+Tensor drop_as_torch(TorchGenerator& generator, TorchBuild build, double p, const DrawnDropout& call);
+
+/// What such a call leaves for its backward pass; all f32 and contiguous.
+struct DrawnCall {
+  TensorView weights, dropped;  ///< [batch, num_heads, seqlen_q, columns], before and after dropout
+  TensorView q;                 ///< [batch, seqlen_q, num_heads, head_dim]
+  TensorView k, v;              ///< [batch, seqlen_k, num_kv_heads, head_dim]
+  TensorView context, dout;     ///< shaped as q; context after dropout
+};
+
+struct DrawnGradients {
+  MutableTensorView dq, dk, dv;  ///< shaped as q, k and v
+};
+
+/// The gradients of the queries, keys and values of the call: from the weights as they stand in memory. What
+/// appended columns give is left to appended_keys_backward. `options` have the scale and the probability.
+void drop_as_torch_backward(const DrawnCall& call, const DrawnGradients& gradients,
+                            const AttentionOptions& options);
+
+}  // namespace saccade

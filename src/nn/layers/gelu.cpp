@@ -1,0 +1,46 @@
+#include <utility>
+
+#include "core/check.h"
+#include "core/parallel.h"
+#include "cpu/kernels.h"
+#include "nn/layers/rows.h"
+#include "saccade/layers.h"
+
+namespace saccade {
+
+Gelu::Gelu() : Module("Gelu") {}
+
+std::vector<Module::Part> Gelu::parts() { return {}; }
+
+Tensor Gelu::forward(const TensorView& x) {
+  check_input(name(), x);
+  return forward(Tensor::copy_of(x));
+}
+
+Tensor Gelu::forward(Tensor&& x) {
+  check_input(name(), x);
+  Tensor y = training() ? Tensor::uninitialized(DType::f32, x.shape()) : Tensor();
+  const cpu::LayerKernels& kernels = cpu::active_kernels().layers;
+  float* const from = x.mutable_view().as<float>();
+  float* const to = training() ? y.mutable_view().as<float>() : from;
+  for_blocks(x.size(), 1, [&](std::int64_t i, std::int64_t end) { kernels.gelu(from + i, to + i, end - i); });
+  if (!training()) return std::move(x);
+  x_ = std::move(x);
+  return y;
+}
+
+Tensor Gelu::backward(const TensorView& dout) {
+  require_forward(name(), x_.rank() != 0);
+  check_dout(name(), dout, x_.shape());
+  const Rows from(dout);
+  // The gradient takes the place of x.
+  Tensor dx = std::exchange(x_, Tensor());
+  const cpu::LayerKernels& kernels = cpu::active_kernels().layers;
+  float* const to = dx.mutable_view().as<float>();
+  for_blocks(dx.size(), 1, [&](std::int64_t i, std::int64_t end) {
+    kernels.gelu_backward(to + i, from.data() + i, to + i, end - i);
+  });
+  return dx;
+}
+
+}  // namespace saccade
