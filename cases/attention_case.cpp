@@ -29,7 +29,7 @@ reference::NaiveRounding naive_rounding(const TensorView& q, const TensorView& k
                                         const TensorView& o) {
   const bool are_bf16 = q.dtype == DType::bf16 && k.dtype == DType::bf16 && v.dtype == DType::bf16;
   reference::NaiveRounding rounding{.o = o.dtype, .exponentials = {}, .rows = {}};
-  if (are_bf16 && active_isa() == Isa::avx512bf16) rounding.exponentials = DType::bf16;
+  if (are_bf16 && multiplies_bf16(active_isa())) rounding.exponentials = DType::bf16;
   return rounding;
 }
 

@@ -18,7 +18,7 @@ std::string machine_text() {
 }
 
 std::string limits_text(const Limits& limits) {
-  const bool has_bf16 = active_isa() == Isa::avx512bf16;
+  const bool has_bf16 = multiplies_bf16(active_isa());
   const std::string bf16 = has_bf16 ? fmt::format(", {:.1f} of bf16 pairs", limits.bf16_flops * 1e-9) : "";
   return fmt::format("{}: {:.1f} GFLOP/s of f32 multiply-adds{}, {:.1f} GB/s read from memory",
                      threads_text(limits.threads), limits.flops * 1e-9, bf16, limits.read_bytes * 1e-9);

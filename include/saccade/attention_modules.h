@@ -169,22 +169,22 @@ class AttentionModule : public Module {
  private:
   struct Inputs;
   struct Projections;
-  struct Call;
+  struct ForwardCall;
   struct ProjectedGradients;
 
   Inputs checked_inputs(const TensorView& query, const TensorView& key, const TensorView& value) const;
   ModuleOutput forward(const Inputs& inputs, const ForwardOptions& options);
-  void attend(const Projections& projections, Call& call, const ForwardOptions& options);
-  Tensor reported_weights(Call& call, bool has_batch, const ForwardOptions& options) const;
-  void keep(Call call, const Inputs& inputs);
-  ProjectedGradients attend_backward(const Call& call, const TensorView& dcontext);
+  void attend(const Projections& projections, ForwardCall& call, const ForwardOptions& options);
+  Tensor reported_weights(ForwardCall& call, bool has_batch, const ForwardOptions& options) const;
+  void keep(ForwardCall call, const Inputs& inputs);
+  ProjectedGradients attend_backward(const ForwardCall& call, const TensorView& dcontext);
   AppendedKeys appended_keys() const;
   void add_fresh_dropout(AttentionOptions& call);
   std::vector<std::string> mask_buffers() const;
   void check_mask_buffer(const std::string& buffer, const TensorView& mask) const;
 
   ModuleConfig config_;
-  std::shared_ptr<const Call> kept_;  ///< what backward() needs of the last forward call
+  std::shared_ptr<const ForwardCall> kept_;  ///< what backward() needs of the last forward call
   std::optional<std::uint64_t> dropout_seed_;
   std::uint32_t dropout_calls_ = 0;
 };

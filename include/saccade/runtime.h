@@ -21,6 +21,10 @@ enum class Isa : std::uint8_t {
 /// "scalar", "avx2", "avx512", "avx512bf16".
 std::string_view name_of(Isa isa);
 
+/// Whether the level multiplies pairs of bf16 as they are, with the weights of a softmax rounded to bf16 (see
+/// attention()).
+bool multiplies_bf16(Isa isa);
+
 /// The levels this library was built with, slowest first.
 std::vector<Isa> built_isas();
 

@@ -18,6 +18,9 @@ namespace saccade {
 /// The most dimensions a tensor can have.
 inline constexpr int kMaxRank = 6;
 
+/// The longest dimension that functions on tensors take: 2^40.
+inline constexpr std::int64_t kMaxLength = std::int64_t{1} << 40;
+
 /// The lengths of a tensor's dimensions, outermost first.
 using Shape = std::vector<std::int64_t>;
 

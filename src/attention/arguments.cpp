@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "attention/visibility.h"
 #include "core/check.h"
@@ -10,12 +11,12 @@ namespace saccade {
 namespace {
 
 /// Which dimension of q, k, v or o is which; -1: there is none, it counts as one of length 1.
-struct Axes {
+struct AxisNumbers {
   int batch, heads, seqlen, dim;
 };
 
 /// `blhd`: also of a packed batch, whatever the layout says.
-Axes axes_of(const TensorView& view, bool blhd) {
+AxisNumbers axes_of(const TensorView& view, bool blhd) {
   if (view.rank == 2) return {-1, -1, 0, 1};
   const int outer = view.rank - 3;  // of heads and seqlen
   return {outer - 1, blhd ? outer + 1 : outer, blhd ? outer : outer + 1, outer + 2};
@@ -25,7 +26,7 @@ std::int64_t length(const TensorView& view, int axis) { return axis < 0 ? 1 : vi
 std::int64_t stride(const TensorView& view, int axis) { return axis < 0 ? 0 : view.strides[axis]; }
 
 template <class Void>
-HeadedMatrix<Void> matrix_of(const TensorView& view, Void* data, const Axes& axes) {
+HeadedMatrix<Void> matrix_of(const TensorView& view, Void* data, const AxisNumbers& axes) {
   return {data, view.dtype, stride(view, axes.batch), stride(view, axes.heads), view.strides[axes.seqlen]};
 }
 
@@ -212,7 +213,7 @@ void fill_block_mask(std::string_view function, const AttentionOptions& options,
            " and ", options.block_mask_k);
   p.block_mask_q = options.block_mask_q;
   p.block_mask_k = options.block_mask_k;
-  const auto blocks = [](std::int64_t n, std::int64_t size) { return n / size + (n % size != 0); };
+  const auto blocks = [](std::int64_t n, std::int64_t size) { return n / size + (n % size != 0); };  // of any size
   fill_broadcast(function, "block_mask", "[batch, heads, blocks of seqlen_q, blocks of seqlen_k]",
                  options.block_mask,
                  {p.batch, p.num_heads, blocks(p.seqlen_q, p.block_mask_q), blocks(p.seqlen_k, p.block_mask_k)},
@@ -254,30 +255,23 @@ void fill_numbers(std::string_view function, const AttentionOptions& options, At
   p.dropout_offset = options.dropout_offset;
 }
 
-/// Checks that an output of the call has the axes of q (packed: [num_heads, total_q]) and then seqlen_k, if
-/// `per_key`.
-HeadedMatrix<void> output_per_head(std::string_view function, std::string_view name, const MutableTensorView& view,
-                                   const TensorView& q, bool per_key, const AttentionParams& p) {
-  check_dtype(function, name, view, q.dtype == DType::f64 ? DType::f64 : DType::f32);
-  const std::int64_t rows = p.cu_seqlens_q ? q.shape[0] : p.seqlen_q;
-  const std::int64_t full[4] = {p.batch, p.num_heads, rows, p.seqlen_k};
-  const std::int64_t* const wanted = full + (4 - q.rank);
-  const int wanted_rank = q.rank - (per_key ? 0 : 1);
-  if (view.rank != wanted_rank || !std::equal(wanted, wanted + wanted_rank, view.shape.begin()))
-    refuse(function, name, " must have shape ",
-           to_string(std::span(wanted, static_cast<std::size_t>(wanted_rank))), ", but it has shape ",
-           to_string(view.dims()));
-  if (per_key) check_memory(function, name, view);
-  if (view.data == nullptr && view.size() > 0) refuse(function, name, " has no data (null pointer)");
-  const int row = q.rank - 2;
-  return {view.mutable_data(), view.dtype, q.rank > 3 ? view.strides[0] : 0,
-          q.rank > 2 ? view.strides[row - 1] : 0, view.strides[row]};
+void fill_outputs(std::string_view function, const AttentionOptions& options, const TensorView& q,
+                  AttentionParams& p) {
+  const auto output = [&](std::string_view name, const MutableTensorView& view, bool per_key) {
+    check_per_head(function, name, view, q, per_key, p);
+    return matrix_per_head(view, view.mutable_data(), q);
+  };
+  if (options.lse) p.lse = output("lse", options.lse, false);
+  if (options.weights) p.weights = output("weights", options.weights, true);
+  p.weights_after_dropout = options.weights_after_dropout;
+  if (options.scores) p.scores = output("scores", options.scores, true);
+  p.score_stage = options.score_stage;
 }
 
 }  // namespace
 
 AttentionOperands check_operands(const TensorView& q, const TensorView& k, const TensorView& v,
-                                 const MutableTensorView& o, const AttentionOptions& options,
+                                 const TensorView& o, void* o_data, const AttentionOptions& options,
                                  std::string_view function) {
   const bool packed_q = bool(options.cu_seqlens_q), packed_k = bool(options.cu_seqlens_k);
   const bool paged = bool(options.block_table);
@@ -294,7 +288,7 @@ AttentionOperands check_operands(const TensorView& q, const TensorView& k, const
     check_tensor(function, "o", o, packed_q);
   }
   const bool blhd = options.layout == Layout::blhd;
-  const Axes q_axes = axes_of(q, blhd || packed_q), k_axes = axes_of(k, blhd || packed_k);
+  const AxisNumbers q_axes = axes_of(q, blhd || packed_q), k_axes = axes_of(k, blhd || packed_k);
   AttentionOperands p;
   p.batch = length(q, q_axes.batch);
   p.num_heads = length(q, q_axes.heads);
@@ -322,8 +316,7 @@ AttentionOperands check_operands(const TensorView& q, const TensorView& k, const
   if (p.num_heads != p.num_kv_heads && p.num_heads > 0 &&
       (p.num_kv_heads == 0 || p.num_heads % p.num_kv_heads != 0))
     refuse(function, "q has ", p.num_heads, " heads, which is no multiple of the ", p.num_kv_heads, " heads of k");
-  constexpr std::int64_t kLongest = std::int64_t{1} << 40;
-  if (p.seqlen_q > kLongest || p.seqlen_k > kLongest || p.head_dim > kLongest || p.head_dim_v > kLongest)
+  if (p.seqlen_q > kMaxLength || p.seqlen_k > kMaxLength || p.head_dim > kMaxLength || p.head_dim_v > kMaxLength)
     refuse(function, "no dimension may be longer than 2^40");
   const bool doubles = q.dtype == DType::f64;
   if ((k.dtype == DType::f64) != doubles || (v.dtype == DType::f64) != doubles ||
@@ -334,20 +327,44 @@ AttentionOperands check_operands(const TensorView& q, const TensorView& k, const
   p.q = matrix_of(q, q.data, q_axes);
   p.k = matrix_of(k, k.data, k_axes);
   p.v = matrix_of(v, v.data, k_axes);
-  p.o = matrix_of(o, o.mutable_data(), q_axes);
+  p.o = matrix_of(o, o_data, q_axes);
   return p;
 }
 
-bool has_operands_only(const AttentionOptions& o) {
-  return o.causal == Causal::none && o.window_left == -1 && o.window_right == -1 && o.softcap == 0.0 &&
-         o.dropout_p == 0.0 && !o.score_modifier && !o.score_block_effect && !o.query_offset &&
-         (o.mask.rank | o.block_mask.rank | o.query_offsets.rank | o.kv_lengths.rank | o.cu_seqlens_q.rank |
-          o.cu_seqlens_k.rank | o.block_table.rank | o.alibi_slopes.rank | o.sinks.rank | o.lse.rank |
-          o.weights.rank | o.scores.rank) == 0;
+bool has_operands_only(const AttentionOptions& options) {
+  // Names every option: one that is added and forgotten here does not compile.
+  const auto& [scale, softcap, causal, query_offset, query_offsets, window_left, window_right, mask, block_mask,
+               block_mask_q, block_mask_k, score_modifier, score_modifier_backward, score_block_effect,
+               score_context, kv_lengths, cu_seqlens_q, cu_seqlens_k, block_table, alibi_slopes, sinks, dropout_p,
+               dropout_seed, dropout_offset, lse, weights, weights_after_dropout, scores, score_stage, layout,
+               num_threads] = options;
+  // What check_operands() has read, and what changes nothing without another option.
+  static_cast<void>(std::tie(scale, layout, num_threads, block_mask_q, block_mask_k, score_modifier_backward,
+                             score_context, dropout_seed, dropout_offset, weights_after_dropout, score_stage));
+  return causal == Causal::none && window_left == -1 && window_right == -1 && softcap == 0.0 && dropout_p == 0.0 &&
+         !score_modifier && !score_block_effect && !query_offset &&
+         (mask.rank | block_mask.rank | query_offsets.rank | kv_lengths.rank | cu_seqlens_q.rank |
+          cu_seqlens_k.rank | block_table.rank | alibi_slopes.rank | sinks.rank | lse.rank | weights.rank |
+          scores.rank) == 0;
+}
+
+void check_per_head(std::string_view function, std::string_view name, const TensorView& view, const TensorView& q,
+                    bool per_key, const AttentionParams& p) {
+  check_dtype(function, name, view, q.dtype == DType::f64 ? DType::f64 : DType::f32);
+  const std::int64_t rows = p.cu_seqlens_q ? q.shape[0] : p.seqlen_q;
+  const std::int64_t full[4] = {p.batch, p.num_heads, rows, p.seqlen_k};
+  const std::int64_t* const wanted = full + (4 - q.rank);
+  const int wanted_rank = q.rank - (per_key ? 0 : 1);
+  if (view.rank != wanted_rank || !std::equal(wanted, wanted + wanted_rank, view.shape.begin()))
+    refuse(function, name, " must have shape ",
+           to_string(std::span(wanted, static_cast<std::size_t>(wanted_rank))), ", but it has shape ",
+           to_string(view.dims()));
+  if (per_key) check_memory(function, name, view);
+  if (view.data == nullptr && view.size() > 0) refuse(function, name, " has no data (null pointer)");
 }
 
 AttentionArguments::AttentionArguments(const AttentionOperands& operands, const TensorView& q, const TensorView& k,
-                                       const AttentionOptions& options, std::string_view function)
+                                       const AttentionOptions& options, std::string_view function, Outputs outputs)
     : params{operands, ScoreChanges{}} {
   AttentionParams& p = params;
   fill_numbers(function, options, p);
@@ -357,18 +374,9 @@ AttentionArguments::AttentionArguments(const AttentionOperands& operands, const 
   if (options.mask) fill_mask(function, options.mask, p);
   if (options.block_mask) fill_block_mask(function, options, p);
   fill_head_numbers(function, options, p);
-  if (options.lse) p.lse = output_per_head(function, "lse", options.lse, q, false, p);
-  if (options.weights) p.weights = output_per_head(function, "weights", options.weights, q, true, p);
-  p.weights_after_dropout = options.weights_after_dropout;
-  if (options.scores) p.scores = output_per_head(function, "scores", options.scores, q, true, p);
-  p.score_stage = options.score_stage;
+  if (outputs == Outputs::written) fill_outputs(function, options, q, p);
   if (options.block_table) check_pages(function, k.shape[0], p);
 }
-
-AttentionArguments::AttentionArguments(const TensorView& q, const TensorView& k, const TensorView& v,
-                                       const MutableTensorView& o, const AttentionOptions& options,
-                                       std::string_view function)
-    : AttentionArguments(check_operands(q, k, v, o, options, function), q, k, options, function) {}
 
 Tensor output_like(std::string_view function, const TensorView& q, const TensorView& v) {
   if (q.rank < 2 || q.rank > 4 || v.rank < 2 || v.rank > 4)

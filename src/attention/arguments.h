@@ -11,13 +11,31 @@
 namespace saccade {
 
 /// The tensors and scale of a call. Throws std::invalid_argument as attention() says, in the name of `function`;
-/// the options that take no part in them are not looked at.
+/// the options that take no part in them are not looked at. `o_data`: where o is written, or nullptr where only
+/// its shape counts.
 AttentionOperands check_operands(const TensorView& q, const TensorView& k, const TensorView& v,
-                                 const MutableTensorView& o, const AttentionOptions& options,
+                                 const TensorView& o, void* o_data, const AttentionOptions& options,
                                  std::string_view function);
 
 /// Whether no option adds to the operands, so that they are all there is to a call.
 bool has_operands_only(const AttentionOptions& options);
+
+/// Throws unless a tensor of one number, or with `per_key` seqlen_k numbers, a row of every head has the axes of q
+/// (packed: [num_heads, total_q]) and the type of results, f32 or f64.
+void check_per_head(std::string_view function, std::string_view name, const TensorView& view, const TensorView& q,
+                    bool per_key, const AttentionParams& p);
+
+/// Such a tensor for kernels.
+template <class Void>
+HeadedMatrix<Void> matrix_per_head(const TensorView& view, Void* data, const TensorView& q) {
+  const int row = q.rank - 2;
+  return {data, view.dtype, q.rank > 3 ? view.strides[0] : 0,
+          q.rank > 2 ? view.strides[static_cast<std::size_t>(row - 1)] : 0,
+          view.strides[static_cast<std::size_t>(row)]};
+}
+
+/// Whether a call writes the outputs that its options name: lse, weights and scores. A backward pass does not.
+enum class Outputs : std::uint8_t { written, ignored };
 
 /// Throws std::invalid_argument as attention() says, in the name of `function`. `params` points into the caller's
 /// tensors and into this object.
@@ -25,9 +43,8 @@ class AttentionArguments {
  public:
   /// `operands`: those of a call with q and k.
   AttentionArguments(const AttentionOperands& operands, const TensorView& q, const TensorView& k,
-                     const AttentionOptions& options, std::string_view function);
-  AttentionArguments(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& o,
-                     const AttentionOptions& options, std::string_view function);
+                     const AttentionOptions& options, std::string_view function,
+                     Outputs outputs = Outputs::written);
   AttentionArguments(const AttentionArguments&) = delete;
   AttentionArguments& operator=(const AttentionArguments&) = delete;
 

@@ -7,11 +7,10 @@
 
 namespace saccade {
 
-/// The view as [batch, heads, seqlen, dim], axes that it does not have with length 1. Its rank is 2, 3 or 4.
+/// The view with axes of length 1 before its own, so that it has `rank` of them.
 template <class View>
-View as_bhld(View view, Layout layout) {
-  if (layout == Layout::blhd && view.rank > 2) view = view.transposed(-3, -2);
-  for (; view.rank < 4; ++view.rank) {
+View with_rank(View view, int rank) {
+  for (; view.rank < rank; ++view.rank) {
     std::copy_backward(view.shape.begin(), view.shape.begin() + view.rank, view.shape.begin() + view.rank + 1);
     std::copy_backward(view.strides.begin(), view.strides.begin() + view.rank,
                        view.strides.begin() + view.rank + 1);
@@ -19,6 +18,13 @@ View as_bhld(View view, Layout layout) {
     view.strides[0] = 0;
   }
   return view;
+}
+
+/// The view as [batch, heads, seqlen, dim], axes that it does not have with length 1. Its rank is 2, 3 or 4.
+template <class View>
+View as_bhld(View view, Layout layout) {
+  if (layout == Layout::blhd && view.rank > 2) view = view.transposed(-3, -2);
+  return with_rank(view, 4);
 }
 
 }  // namespace saccade

@@ -112,6 +112,7 @@ struct AttentionParams : AttentionOperands, ScoreChanges {
   bool weights_after_dropout = false;
   ScoreStage score_stage = ScoreStage::raw;
 
+  bool has_rows() const { return batch > 0 && num_heads > 0 && seqlen_q > 0; }
   /// Query rows and keys of a batch entry, and where they begin on the row axis of the tensors.
   std::int64_t rows(std::int64_t b) const {
     return cu_seqlens_q ? cu_seqlens_q[b + 1] - cu_seqlens_q[b] : seqlen_q;
@@ -156,16 +157,19 @@ struct AttentionParams : AttentionOperands, ScoreChanges {
   }
 };
 
-/// A backward pass. Gradients of sinks and slopes are the caller's to add up.
+/// A backward pass. There is at least one key.
 struct BackwardParams {
-  AttentionParams attention;      // its lse is that of the forward pass; o is not looked at
-  HeadedMatrix<const void> o;     // what the forward pass wrote
-  HeadedMatrix<const void> dout;  // as o
-  HeadedMatrix<void> dq, dk, dv;  // as q, k and v
+  AttentionParams attention;       // its o and outputs are not given
+  HeadedMatrix<const void> lse{};  // what the forward pass wrote, as AttentionParams::lse
+  HeadedMatrix<const void> o;      // the same
+  HeadedMatrix<const void> dout;   // as o
+  HeadedMatrix<void> dq, dk, dv;   // as q, k and v
   ScoreModifierBackward score_modifier_backward = nullptr;
-  MaskParams dmask{};          // strides as those of the mask, element type the kernels'
-  void* dmask_data = nullptr;  // nullptr: not wanted
-  bool wants_dslopes = false;
+  MaskParams dmask{};               // strides as those of the mask, element type the kernels'
+  void* dmask_data = nullptr;       // zeros, to be added to; nullptr: not wanted
+  HeadedMatrix<void> dsinks{};      // a number a head; nullptr: not wanted
+  HeadedMatrix<void> dslopes{};     // the same, or
+  bool dslopes_of_entries = false;  // a number a batch entry and head
 };
 
 /// What inspect() wants of each row and key; no data and 0: not wanted. Results have the kernels' element type.
@@ -180,19 +184,12 @@ struct InspectParams {
   HeadedMatrix<void> top_keys{};                           // [batch, num_heads, seqlen_q, top_k], i32 or i64
   HeadedMatrix<void> top_weights{};                        // the same shape
   HeadedMatrix<void> entropy{}, max_weight{}, distance{};  // [batch, num_heads, seqlen_q, 1]
-  HeadedMatrix<void> received{};  // [batch, num_heads, seqlen_k, 1]; not for kernels to write
+  // Sums over the rows of a head, not for its blocks of rows to write.
+  HeadedMatrix<void> received{};  // [batch, num_heads, seqlen_k, 1]
+  HeadedMatrix<void> mean_distance{},
+      pooled{};  // [batch, num_heads, 1], [batch, num_heads, pool_rows * pool_keys]
   std::int64_t pool_rows = 0, pool_keys = 0;
   bool pool_max = false;
-};
-
-/// What some rows of a head add to the sums over all of them. Lies in the scratch memory.
-struct InspectSums {
-  std::int64_t first_key, end_key;  // the keys that these rows can see
-  const void* received;             // [end_key - first_key]; nullptr: not wanted
-  std::int64_t first_cell_row, cell_rows;
-  double* cells;  // [cell_rows, pool_keys]: sums or largest weights; nullptr: not wanted
-  double distance;
-  std::int64_t rows_with_weight;
 };
 
 }  // namespace saccade

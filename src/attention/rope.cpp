@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "attention/axes.h"
+#include "core/ceil_div.h"
 #include "core/check.h"
 #include "core/parallel.h"
 #include "saccade/runtime.h"
@@ -72,7 +73,7 @@ constexpr std::string_view kRotate = "Rope::rotate";
 constexpr std::int64_t kTokens = 64;
 
 std::vector<double> frequencies_of(std::int64_t dim, const RopeOptions& options) {
-  if (dim < 1 || dim > std::int64_t{1} << 40) refuse(kName, "dim must lie between 1 and 2^40, got ", dim);
+  if (dim < 1 || dim > kMaxLength) refuse(kName, "dim must lie between 1 and 2^40, got ", dim);
   const std::int64_t rotary_dim = options.rotary_dim == 0 ? dim : options.rotary_dim;
   if (rotary_dim < 0 || rotary_dim > dim || rotary_dim % 2 != 0)
     refuse(kName, "rotary_dim must be even and at most dim = ", dim, ", got ", rotary_dim);
@@ -96,8 +97,7 @@ std::vector<double> frequencies_of(std::int64_t dim, const RopeOptions& options)
 }
 
 void check_position(std::int64_t position) {
-  constexpr std::int64_t kFarthest = std::int64_t{1} << 40;
-  if (position < -kFarthest || position > kFarthest)
+  if (position < -kMaxLength || position > kMaxLength)
     refuse(kRotate, "positions must be within 2^40 of 0, but one is ", position);
 }
 
@@ -125,9 +125,9 @@ void rotate_all(const RopeTable& table, const TensorView& x, const MutableTensor
                 const std::int64_t* positions, std::int64_t batch_stride) {
   const std::int64_t heads = x.shape[1], seqlen = x.shape[2], dim = x.shape[3];
   const auto count = static_cast<std::int64_t>(table.frequencies.size());
-  const std::int64_t blocks = (seqlen + kTokens - 1) / kTokens, items = x.shape[0] * blocks;
+  const std::int64_t blocks = ceil_div(seqlen, kTokens), items = x.shape[0] * blocks;
   // Below some 40 microseconds of work a second thread costs more than it does.
-  const int threads = x.size() > 1 << 16 ? threads_for(0, items) : 1;
+  const int threads = x.size() > 1 << 16 ? threads_for(items) : 1;
   parallel_for(threads, items, 0, [&](std::int64_t item, auto*) {
     const std::int64_t batch = item / blocks, first = item % blocks * kTokens;
     const std::int64_t tokens = std::min(kTokens, seqlen - first);

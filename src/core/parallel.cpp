@@ -10,6 +10,7 @@
 #include <memory>
 #include <thread>
 
+#include "core/ceil_div.h"
 #include "core/memory.h"
 #include "saccade/runtime.h"
 
@@ -79,20 +80,25 @@ std::int64_t rows_of_block(std::int64_t columns) {
 }
 
 void for_blocks(std::int64_t rows, std::int64_t columns,
-                const std::function<void(std::int64_t, std::int64_t)>& body, int num_threads) {
-  const std::int64_t block = rows_of_block(columns), blocks = (rows + block - 1) / block;
+                const std::function<void(std::int64_t, std::int64_t)>& body) {
+  const std::int64_t block = rows_of_block(columns), blocks = ceil_div(rows, block);
   const auto one_block = [&](std::int64_t item) { body(item * block, std::min(rows, (item + 1) * block)); };
   // Below some 10 microseconds of work a second thread costs more than it does.
-  const int threads = blocks > 4 ? threads_for(num_threads, blocks) : 1;
+  const int threads = blocks > 4 ? threads_for(blocks) : 1;
   if (threads > 1)
     return parallel_for(threads, blocks, 0, [&](std::int64_t item, std::byte*) { one_block(item); });
   for (std::int64_t item = 0; item < blocks; ++item) one_block(item);
 }
 
-int threads_for(int requested, std::int64_t items) {
+constinit thread_local int ThreadLimit::current_ = 0;
+
+int most_threads() {
   constexpr int kMostThreads = 1024;  // OpenMP ends the program when the system refuses it a thread
-  const int threads = std::min(requested > 0 ? requested : num_threads(), kMostThreads);
-  return static_cast<int>(std::clamp<std::int64_t>(items, 1, threads));
+  return std::min(ThreadLimit::current_ > 0 ? ThreadLimit::current_ : num_threads(), kMostThreads);
+}
+
+int threads_for(std::int64_t items, int most) {
+  return static_cast<int>(std::clamp<std::int64_t>(items, 1, most));
 }
 
 struct Workspace::Block {

@@ -22,9 +22,9 @@ void parallel_for(int threads, std::int64_t items, std::size_t scratch_bytes,
 std::int64_t rows_of_block(std::int64_t columns);
 
 /// For work that is a few operations a number: calls body(row, row_end) for rows [0, rows) in blocks of
-/// rows_of_block(columns), on threads_for(num_threads) threads where there are enough of them.
+/// rows_of_block(columns), on several threads where there are enough of them.
 void for_blocks(std::int64_t rows, std::int64_t columns,
-                const std::function<void(std::int64_t row, std::int64_t row_end)>& body, int num_threads = 0);
+                const std::function<void(std::int64_t row, std::int64_t row_end)>& body);
 
 /// Memory that is kept between calls. Large pieces ask for huge pages.
 class Workspace {
@@ -46,8 +46,31 @@ class Workspace {
   Block* block_ = nullptr;
 };
 
-/// Threads that a call uses which asks for `requested` (0: the default) and has `items` independent pieces of
-/// work.
-int threads_for(int requested, std::int64_t items);
+/// The option num_threads of a public function: what is computed on this thread while the object lives uses at
+/// most so many threads. 0 leaves the limit as it is.
+class ThreadLimit {
+ public:
+  explicit ThreadLimit(int num_threads) {
+    if (num_threads <= 0) return;
+    outer_ = current_;
+    current_ = num_threads;
+  }
+  ~ThreadLimit() {
+    if (outer_ >= 0) current_ = outer_;
+  }
+  ThreadLimit(const ThreadLimit&) = delete;
+  ThreadLimit& operator=(const ThreadLimit&) = delete;
+
+ private:
+  friend int most_threads();
+  static constinit thread_local int current_;  // 0: no limit but num_threads()
+  int outer_ = -1;                             // to return to
+};
+
+/// Threads that a call may use: its ThreadLimit, or num_threads().
+int most_threads();
+
+/// Threads for `items` independent pieces of work.
+int threads_for(std::int64_t items, int most = most_threads());
 
 }  // namespace saccade

@@ -153,7 +153,7 @@ class BackwardBlock {
   bool find_logits(RowNumbers numbers, double& dslope) {
     convert_rows();
     const bool any = p_.dropout_p > 0.0 ? find_gradients<true>(numbers) : find_gradients<false>(numbers);
-    if (any && b_.wants_dslopes) dslope += gradient_of_slope();
+    if (any && b_.dslopes.data) dslope += gradient_of_slope();
     return any;
   }
 
@@ -466,7 +466,7 @@ inline double backward_statistics(const BackwardParams& params, const QueryRows&
   double dsink = 0.0;
   const auto rows = std::min(work.rows, p.rows(work.batch) - work.row);
   for (std::int64_t i = 0; i < rows; ++i) {
-    const Scalar lse = *p.row_of<Scalar>(p.lse, work.batch, work.head, work.row + i);
+    const Scalar lse = *p.row_of<const Scalar>(params.lse, work.batch, work.head, work.row + i);
     if (lse == -kInfinity) continue;
     lses[i] = lse;
     with_storage(params.o.dtype, [&](auto o) {

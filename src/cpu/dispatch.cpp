@@ -1,4 +1,5 @@
 // Which kernels this machine can run, and which one calls use.
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdlib>
@@ -75,14 +76,13 @@ const KernelSet& kernels_named(std::string_view name) {
                               std::string(name) + "'");
 }
 
-std::atomic<const KernelSet*> active = nullptr;
-
 }  // namespace
+
+std::atomic<const KernelSet*> active = nullptr;
 
 std::span<const KernelSet* const> all_kernels() { return kKernels; }
 
-const KernelSet& active_kernels() {
-  if (const KernelSet* kernels = active.load(std::memory_order_acquire)) return *kernels;
+const KernelSet& choose_kernels() {
   const char* wanted = std::getenv("SACCADE_ISA");
   const KernelSet& chosen =
       kernels_named(wanted && *wanted ? std::string_view(wanted) : name_of(available_isas().back()));
@@ -105,6 +105,12 @@ std::string_view name_of(Isa isa) {
       return "avx512bf16";
   }
   return "unknown";
+}
+
+bool multiplies_bf16(Isa isa) {
+  return std::ranges::any_of(cpu::all_kernels(), [isa](const cpu::KernelSet* kernels) {
+    return kernels->isa == isa && kernels->bf16_pair_chains != nullptr;
+  });
 }
 
 std::vector<Isa> built_isas() {

@@ -1,6 +1,7 @@
 // The only door to the kernels: function pointers and block sizes of one instruction set.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -54,6 +55,16 @@ struct BackwardPlan {
   std::size_t statistics = 0;             // of block_q rows: what their softmax and delta are
   std::size_t dq = 0;                     // of block_q rows: their gradients on the way
   std::size_t scratch = 0;                // of one block of keys at work
+};
+
+/// What some rows of a head add to the sums over all of them. Lies in the scratch memory.
+struct InspectSums {
+  std::int64_t first_key, end_key;  // the keys that these rows can see
+  const void* received;             // [end_key - first_key]; nullptr: not wanted
+  std::int64_t first_cell_row, cell_rows;
+  double* cells;  // [cell_rows, pool_keys]: sums or largest weights; nullptr: not wanted
+  double distance;
+  std::int64_t rows_with_weight;
 };
 
 /// The block of keys number `block` of a kv head.
@@ -124,24 +135,28 @@ struct LayerKernels {
   void (*sgd)(const SgdParams&, const float* gradient, float* value, float* momentum, std::int64_t count);
 };
 
+/// What the paths for small problems take.
+inline constexpr std::int64_t kSmallKeys = 16, kSmallHeadDim = 64, kSmallDepth = 16;
+
 struct KernelSet {
   Isa isa = Isa::scalar;
 
   AttentionKernels f32;  // f32, bf16, f16
   const AttentionKernels* f64 = nullptr;
 
-  /// A path for heads of a few keys and dimensions, f32, without options: no packing, no scratch, no threads.
+  /// A path for heads of at most kSmallKeys keys of kSmallHeadDim numbers, f32, without options: no packing, no
+  /// scratch, no threads.
   /// Returns whether o is finite: where a score of -inf hides a key, the weight of 0 may have met a NaN.
-  bool (*is_small)(const AttentionOperands&);
   bool (*forward_small)(const AttentionOperands&, const QueryRows&);
 
   /// A block of a matrix product, of at most product_columns columns. The scratch holds product_scratch floats.
   void (*product)(const ProductParams&, const ProductBlock&, float* scratch);
   std::int64_t product_rows = 0, product_columns = 0, product_scratch = 0;
   std::int64_t product_panel = 0;  // whole tiles have so many columns
-  /// A product of few numbers without packing, scratch or threads.
-  bool (*is_small_product)(const ProductParams&);
+  /// A product of few numbers without packing, scratch or threads: of kSmallDepth and small_product_columns at
+  /// most.
   void (*product_small)(const ProductParams&);
+  std::int64_t small_product_columns = 0;
 
   LayerKernels layers;
 
@@ -162,8 +177,15 @@ struct KernelSet {
   const AttentionKernels& attention(DType dtype) const { return dtype == DType::f64 ? *f64 : f32; }
 };
 
-/// The kernels that calls use now. Throws std::invalid_argument when SACCADE_ISA asks for what is not there.
-const KernelSet& active_kernels();
+/// The kernels that calls use now; nullptr before the first one.
+extern std::atomic<const KernelSet*> active;
+/// Chooses them. Throws std::invalid_argument when SACCADE_ISA asks for what is not there.
+const KernelSet& choose_kernels();
+
+inline const KernelSet& active_kernels() {
+  const KernelSet* const kernels = active.load(std::memory_order_acquire);
+  return kernels ? *kernels : choose_kernels();
+}
 
 /// Every level of this build, slowest first.
 std::span<const KernelSet* const> all_kernels();

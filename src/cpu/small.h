@@ -9,15 +9,6 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-inline constexpr std::int64_t kSmallKeys = 16, kSmallHeadDim = 64;
-
-inline bool is_small(const AttentionOperands& p) {
-  const bool f32 =
-      p.q.dtype == DType::f32 && p.k.dtype == DType::f32 && p.v.dtype == DType::f32 && p.o.dtype == DType::f32;
-  return f32 && p.seqlen_k > 0 && p.seqlen_k <= kSmallKeys && p.head_dim <= kSmallHeadDim &&
-         p.head_dim_v <= kSmallHeadDim;
-}
-
 /// The sum of x[0 ... n), added up as reduce_add adds the lanes in which forward.h keeps them: that of every
 /// kStep-th number from j on.
 template <int kStep = 1>
@@ -138,13 +129,6 @@ inline bool forward_small(const AttentionOperands& p, const QueryRows& rows) {
     default:
       return forward_small_head<0>(p, rows);
   }
-}
-
-inline constexpr std::int64_t kSmallDepth = 16;
-
-inline bool is_small_product(const ProductParams& p) {
-  return p.depth <= kSmallDepth && p.columns <= kWidth && p.rows <= 64 && p.a_depth_stride == 1 &&
-         p.b_column_stride == 1 && !p.adds;
 }
 
 /// kDepth is the depth where it is not 0.

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "core/check.h"
-#include "core/elementwise.h"
+#include "nn/elementwise.h"
 
 namespace saccade {
 namespace {

@@ -9,8 +9,6 @@
 namespace saccade {
 namespace {
 
-constexpr std::int64_t kLongest = std::int64_t{1} << 40;  // of any dimension that attention() takes
-
 KvCacheOptions checked(KvCacheOptions options) {
   constexpr std::string_view kName = "KvCache";
   for (const auto& [name, value] :
@@ -27,7 +25,7 @@ KvCacheOptions checked(KvCacheOptions options) {
                                     {"page_size", options.page_size},
                                     {"capacity", options.capacity},
                                     {"window", options.window}})
-    if (value > kLongest) refuse(kName, name, " must be at most 2^40, got ", value);
+    if (value > kMaxLength) refuse(kName, name, " must be at most 2^40, got ", value);
   if (options.window < -1)
     refuse(kName, "window must be -1 (all keys are kept) or at least 0, got ", options.window);
   if (options.window >= 0 && !options.causal) refuse(kName, "window needs a causal cache");
@@ -92,7 +90,7 @@ void KvCache::append_checked(std::int64_t begin, const TensorView& k, const Tens
   const std::int64_t count = k.shape[2], end = begin + k.shape[0];
   if (v.shape[2] != count) refuse("KvCache::append", "v has ", v.shape[2], " tokens but k has ", count);
   for (std::int64_t b = begin; b < end; ++b)
-    if (length(b) + count > kLongest)
+    if (length(b) + count > kMaxLength)
       refuse("KvCache::append", "sequence ", b, " would have ", length(b) + count, " tokens, more than 2^40");
   if (count == 0) return;
   // All that may fail comes first.

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 
+#include "backend.h"
 #include "core/check.h"
 #include "core/parallel.h"
-#include "cpu/kernels.h"
-#include "nn/linear_blas.h"
 
 namespace saccade {
 namespace {
@@ -97,51 +96,12 @@ ProductParams params_of(const TensorView& x, const TensorView& weight, const Mut
           .c_stride = row_stride(y)};
 }
 
-std::int64_t blocks_in(std::int64_t size, std::int64_t block) { return (size + block - 1) / block; }
-
-void run_in_blocks(const cpu::KernelSet& kernels, const ProductParams& p, int requested) {
-  // Below some 10 microseconds of work a second thread costs more than it does.
-  const bool worth_threads = p.rows * p.depth * p.columns > (std::int64_t{1} << 19);
-  const std::int64_t tiles = blocks_in(p.rows, kernels.product_rows) * blocks_in(p.columns, kernels.product_panel);
-  const int threads = worth_threads ? threads_for(requested, tiles) : 1;
-  std::int64_t rows = p.rows;
-  std::int64_t columns = blocks_in(p.columns, blocks_in(p.columns, kernels.product_columns));
-  const auto units = [&] { return blocks_in(p.rows, rows) * blocks_in(p.columns, columns); };
-  const auto halve = [](std::int64_t& size, std::int64_t multiple) {
-    size = blocks_in(blocks_in(size, 2), multiple) * multiple;
-  };
-  // Each unit packs for itself what it needs of a and b: least of it where a unit is about square. Smaller ones
-  // let all threads end together, but below 384 numbers a side that costs more than it brings.
-  columns = blocks_in(columns, kernels.product_panel) * kernels.product_panel;
-  while (units() < threads || (threads > 1 && units() < 4 * threads && std::max(rows, columns) > 384)) {
-    const bool by_rows = columns <= kernels.product_panel || (rows > columns && rows > kernels.product_rows);
-    by_rows ? halve(rows, kernels.product_rows) : halve(columns, kernels.product_panel);
-  }
-  const std::int64_t across = blocks_in(p.columns, columns);
-  parallel_for(threads, units(), static_cast<std::size_t>(kernels.product_scratch) * sizeof(float),
-               [&](std::int64_t item, std::byte* scratch) {
-                 const std::int64_t row = item / across * rows, column = item % across * columns;
-                 kernels.product(p,
-                                 {.row = row,
-                                  .row_end = std::min(p.rows, row + rows),
-                                  .column = column,
-                                  .column_end = std::min(p.columns, column + columns)},
-                                 reinterpret_cast<float*>(scratch));
-               });
-}
-
-void run(const ProductParams& p, int threads) {
-  if (p.rows == 0 || p.columns == 0) return;
-  const cpu::KernelSet& kernels = cpu::active_kernels();
-  if (kernels.is_small_product(p)) return kernels.product_small(p);
-#ifdef SACCADE_BLAS
-  if (suits_blas(p)) return product_by_blas(p);
-#endif
-  run_in_blocks(kernels, p, threads);
+void run(const ProductParams& p) {
+  if (p.rows > 0 && p.columns > 0) active_backend().product(p);
 }
 
 /// c [columns of a, columns of b] = a^T b, or added to it; a and b: of a single stride and as many rows.
-void sum_over_rows(const TensorView& a, const TensorView& b, const MutableTensorView& c, bool adds, int threads) {
+void sum_over_rows(const TensorView& a, const TensorView& b, const MutableTensorView& c, bool adds) {
   run({.rows = a.shape[a.rank - 1],
        .depth = row_count(a),
        .columns = b.shape[b.rank - 1],
@@ -153,8 +113,7 @@ void sum_over_rows(const TensorView& a, const TensorView& b, const MutableTensor
        .b_column_stride = 1,
        .adds = adds,
        .c = static_cast<float*>(c.mutable_data()),
-       .c_stride = row_stride(c)},
-      threads);
+       .c_stride = row_stride(c)});
 }
 
 /// dweight and dbias, where they are wanted.
@@ -167,12 +126,12 @@ void sum_gradients(const TensorView& x, const TensorView& dout, const LinearGrad
   }
   if (gradients.dweight) {
     const bool in_out = options.weight_layout == WeightLayout::in_out;
-    sum_over_rows(in_out ? x : dout, in_out ? dout : x, gradients.dweight, adds, options.num_threads);
+    sum_over_rows(in_out ? x : dout, in_out ? dout : x, gradients.dweight, adds);
   }
   if (gradients.dbias) {
     static constexpr float kOne = 1.0f;
     TensorView ones(&kOne, {row_count(dout), 1}, {0, 1});
-    sum_over_rows(ones, dout, gradients.dbias, adds, options.num_threads);
+    sum_over_rows(ones, dout, gradients.dbias, adds);
   }
 }
 
@@ -186,7 +145,8 @@ void linear(const TensorView& x, const TensorView& weight, const MutableTensorVi
     for (std::int64_t i = 0; i < x.shape[0]; ++i) linear(x.select(0, i), weight, y.select(0, i), options);
     return;
   }
-  run(params_of(x, weight, y, options), options.num_threads);
+  const ThreadLimit limit(options.num_threads);
+  run(params_of(x, weight, y, options));
 }
 
 Tensor linear(const TensorView& x, const TensorView& weight, const LinearOptions& options) {
@@ -209,11 +169,10 @@ void linear_backward(const TensorView& x, const TensorView& weight, const Tensor
     check_operand(kBackwardName, "dbias", gradients.dbias);
     check_shape(kBackwardName, "dbias", gradients.dbias, {dout.shape[dout.rank - 1]});
   }
+  const ThreadLimit limit(options.num_threads);
   if (gradients.dx) {
     const bool in_out = options.weight_layout == WeightLayout::in_out;
-    linear(dout, weight, gradients.dx,
-           {.weight_layout = in_out ? WeightLayout::out_in : WeightLayout::in_out,
-            .num_threads = options.num_threads});
+    linear(dout, weight, gradients.dx, {.weight_layout = in_out ? WeightLayout::out_in : WeightLayout::in_out});
   }
   sum_gradients(x, dout, gradients, gradients.accumulate, options);
 }

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "core/check.h"
-#include "core/elementwise.h"
-#include "nn/attention_modules/call.h"
+#include "nn/attention_modules/forward_call.h"
 #include "nn/attention_modules/torch_dropout.h"
+#include "nn/elementwise.h"
 #include "saccade/attention_modules.h"
 #include "saccade/backward.h"
 
@@ -30,7 +30,7 @@ struct AttentionModule::ProjectedGradients {
   Tensor dq, dk, dv;
 };
 
-AttentionModule::ProjectedGradients AttentionModule::attend_backward(const Call& call,
+AttentionModule::ProjectedGradients AttentionModule::attend_backward(const ForwardCall& call,
                                                                      const TensorView& dcontext) {
   ProjectedGradients result{.dq = Tensor::uninitialized(DType::f32, call.q.shape()),
                             .dk = Tensor::uninitialized(DType::f32, call.k.shape()),
@@ -73,7 +73,7 @@ InputGradients AttentionModule::backward(const TensorView& dout) {
   if (!kept_) {
     throw std::logic_error("[" + name() + "] backward needs a forward call in training mode before it");
   }
-  const Call& call = *kept_;
+  const ForwardCall& call = *kept_;
   const Shape output{call.q.shape(0), call.q.shape(1), config_.d_out};
   const TensorView given = dout.rank == 2 || dout.rank == 3 ? batch_first_view(dout, config_) : dout;
   check_dout(*this, dout, given, output, call.has_batch);

@@ -5,7 +5,7 @@
 #include <random>
 
 #include "core/check.h"
-#include "nn/attention_modules/call.h"
+#include "nn/attention_modules/forward_call.h"
 #include "nn/attention_modules/masks.h"
 #include "nn/attention_modules/torch_dropout.h"
 #include "saccade/attention_modules.h"
@@ -97,7 +97,7 @@ AttentionModule::Inputs AttentionModule::checked_inputs(const TensorView& query,
 
 // New memory would come page by page from the system in each call, which was 0.12 of one of width 768 (Zen 4).
 AttentionModule::Projections::Projections(const ModuleConfig& config, const Inputs& inputs, bool keeps,
-                                          bool is_output, Call& call) {
+                                          bool is_output, ForwardCall& call) {
   const std::int64_t batch = inputs.query.shape[0];
   const std::array<std::int64_t, 3> rows{batch, inputs.query.shape[1], config.num_heads * config.head_dim};
   const std::array<std::int64_t, 3> keys{batch, inputs.key.shape[1], config.num_kv_heads * config.head_dim};
@@ -133,7 +133,7 @@ void AttentionModule::add_fresh_dropout(AttentionOptions& call) {
   call.dropout_offset = dropout_calls_++;
 }
 
-void AttentionModule::attend(const Projections& projections, Call& call, const ForwardOptions& options) {
+void AttentionModule::attend(const Projections& projections, ForwardCall& call, const ForwardOptions& options) {
   const std::int64_t seqlen_k = projections.k.shape[1];
   const ScoreShape scores{projections.q.shape[0], config_.num_heads, projections.q.shape[1], seqlen_k};
   const bool drops = training() && config_.dropout > 0.0;
@@ -206,7 +206,7 @@ ModuleOutput AttentionModule::forward(const Inputs& inputs, const ForwardOptions
            {.weight_layout = config_.weight_layout, .bias = bias.value, .num_threads = options.num_threads});
   };
   const bool has_out = weights_.out.value.rank() != 0;
-  Call call;
+  ForwardCall call;
   const Projections projections(config_, inputs, training() || options.steps, !has_out, call);
   project(inputs.query, weights_.query, weights_.query_bias, projections.q);
   project(inputs.key, weights_.key, weights_.key_bias, projections.k);
@@ -236,7 +236,7 @@ ModuleOutput AttentionModule::forward(const Inputs& inputs, const ForwardOptions
   return result;
 }
 
-Tensor AttentionModule::reported_weights(Call& call, bool has_batch, const ForwardOptions& options) const {
+Tensor AttentionModule::reported_weights(ForwardCall& call, bool has_batch, const ForwardOptions& options) const {
   const bool drawn = call.dropped.rank() != 0;
   Tensor& weights = drawn && options.weights_after_dropout ? call.dropped : call.weights;
   Tensor result = options.weights == HeadWeights::averaged ? averaged_over_heads(weights)
@@ -245,7 +245,7 @@ Tensor AttentionModule::reported_weights(Call& call, bool has_batch, const Forwa
   return has_batch ? std::move(result) : without_batch_axis(std::move(result));
 }
 
-void AttentionModule::keep(Call call, const Inputs& inputs) {
+void AttentionModule::keep(ForwardCall call, const Inputs& inputs) {
   if (call.dropped.rank() == 0) call.weights = Tensor();
   call.options.weights = {};
   call.query = Tensor::copy_of(inputs.query);
@@ -255,7 +255,7 @@ void AttentionModule::keep(Call call, const Inputs& inputs) {
   }
   call.has_batch = inputs.has_batch;
   call.are_one = inputs.are_one;
-  kept_ = std::make_shared<const Call>(std::move(call));
+  kept_ = std::make_shared<const ForwardCall>(std::move(call));
 }
 
 void AttentionModule::seed_dropout(std::uint64_t seed) {

@@ -88,7 +88,8 @@ double cross_entropy(const TensorView& logits, const TensorView& targets, const 
       }
     }
   };
-  for_blocks(from.rows(), num_classes, body, options.num_threads);
+  const ThreadLimit limit(options.num_threads);
+  for_blocks(from.rows(), num_classes, body);
 
   double sum = 0.0;
   for (const double loss : losses) sum += loss;

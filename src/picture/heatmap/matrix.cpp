@@ -171,8 +171,7 @@ Input checked(const TensorView& weights, const HeatmapOptions& options, std::str
                          " rows and " + std::to_string(input.seqlen_k) + " columns, got " +
                          std::to_string(options.queries) + " and " + std::to_string(options.keys));
   }
-  constexpr std::int64_t kLongest = std::int64_t{1} << 40;
-  if (input.queries > kLongest || input.keys > kLongest) {
+  if (input.queries > kMaxLength || input.keys > kMaxLength) {
     refuse(function, "queries and keys must be at most 2^40, got " + std::to_string(input.queries) + " and " +
                          std::to_string(input.keys));
   }

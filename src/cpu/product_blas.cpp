@@ -1,10 +1,10 @@
-#include "nn/linear_blas.h"
+#include "cpu/product_blas.h"
 
 #include <cblas.h>
 
 #include <limits>
 
-namespace saccade {
+namespace saccade::cpu {
 namespace {
 
 /// Whether a matrix of `columns` numbers in a run has a row stride that BLAS accepts.
@@ -36,4 +36,4 @@ void product_by_blas(const ProductParams& p) {
               p.bias || p.adds ? 1.0f : 0.0f, p.c, static_cast<int>(p.c_stride));
 }
 
-}  // namespace saccade
+}  // namespace saccade::cpu

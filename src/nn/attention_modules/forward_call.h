@@ -16,7 +16,7 @@ struct AttentionModule::Inputs {
   bool are_one = false;  ///< forward(x): query, key and value are the same
 };
 
-struct AttentionModule::Call {
+struct AttentionModule::ForwardCall {
   Tensor q, k, v, context;   ///< the projections, where somebody wants them after the call
   Tensor lse;                ///< [batch, num_heads, seqlen_q], appended keys included; empty where nobody needs it
   Tensor weights;            ///< [batch, num_heads, seqlen_q, seqlen_k and the appended keys], where needed
@@ -36,7 +36,7 @@ struct AttentionModule::Call {
 struct AttentionModule::Projections {
   /// Makes room for them: in `call` where it `keeps` them, else in memory that is kept between calls; the context
   /// in `call` also where it is the output.
-  Projections(const ModuleConfig& config, const Inputs& inputs, bool keeps, bool is_output, Call& call);
+  Projections(const ModuleConfig& config, const Inputs& inputs, bool keeps, bool is_output, ForwardCall& call);
 
   std::optional<Workspace> workspace;
   MutableTensorView q, k, v, context;

@@ -1,4 +1,4 @@
-#include "core/elementwise.h"
+#include "nn/elementwise.h"
 
 #include "core/parallel.h"
 #include "cpu/kernels.h"

@@ -1,0 +1,124 @@
+#include <algorithm>
+#include <vector>
+
+#include "core/parallel.h"
+#include "cpu/policy.h"
+#include "cpu/schedules.h"
+
+namespace saccade::cpu {
+namespace {
+
+/// Rows that go together over the pieces of their keys.
+struct Unit {
+  DecodeRows rows;
+  std::int64_t first_piece = 0, pieces = 0;
+  std::size_t states = 0;  // offset of its states, in bytes
+};
+
+/// Keys after which the heads of a unit take turns, where they should: a page holds the keys of all heads, and
+/// memory wants to be read in order. 0: each head's keys lie together, and are best read alone.
+std::int64_t turn_of(const AttentionParams& p, const DecodePlan& plan) {
+  constexpr std::int64_t kShortest = 16;
+  if (p.num_kv_heads == 1) return 0;
+  if (p.k.head_stride < p.k.row_stride) return kShortest;
+  if (p.block_table == nullptr) return 0;
+  return std::clamp((p.page_size + kShortest - 1) / kShortest * kShortest, kShortest, plan.piece);
+}
+
+/// As many heads as share the second-level cache for their scores, but none at the cost of idle threads.
+std::int64_t heads_together(const AttentionParams& p, const DecodePlan& plan, int threads) {
+  constexpr std::int64_t kMostRows = 64;
+  const std::int64_t rows = p.seqlen_q * (p.num_heads / p.num_kv_heads);
+  std::int64_t pieces = 0;
+  for (std::int64_t b = 0; b < p.batch; ++b) {
+    const KeyRange keys = readable_keys(p, b);
+    if (keys.begin < keys.end) pieces += (keys.end - 1) / plan.piece + 1 - keys.begin / plan.piece;
+  }
+  std::int64_t heads = p.num_kv_heads;
+  while (heads > 1 &&
+         (heads * std::min(rows, kDecodeMostRows) > kMostRows || pieces * (p.num_kv_heads / heads) < threads))
+    heads = (heads + 1) / 2;
+  return heads;
+}
+
+std::vector<Unit> units_of(const AttentionParams& p, const DecodePlan& plan, int threads) {
+  const std::int64_t turn = turn_of(p, plan);
+  const std::int64_t together = turn > 0 ? heads_together(p, plan, threads) : 1;
+  std::vector<Unit> units;
+  std::size_t states = 0;
+  for (std::int64_t b = 0; b < p.batch; ++b) {
+    const KeyRange keys = readable_keys(p, b);
+    const std::int64_t rows = p.rows(b) * (p.num_heads / p.num_kv_heads);
+    for (std::int64_t h = 0; h < p.num_kv_heads; h += together) {
+      for (std::int64_t first = 0; first < rows; first += kDecodeMostRows) {
+        Unit unit{{.batch = b,
+                   .kv_head = h,
+                   .kv_heads = std::min(together, p.num_kv_heads - h),
+                   .first = first,
+                   .count = std::min(kDecodeMostRows, rows - first),
+                   .turn = together > 1 ? turn : plan.piece}};
+        if (keys.begin < keys.end) {
+          unit.first_piece = keys.begin / plan.piece;
+          unit.pieces = (keys.end - 1) / plan.piece + 1 - unit.first_piece;
+        }
+        unit.states = states;
+        states += plan.state * static_cast<std::size_t>(unit.rows.kv_heads * unit.rows.count * unit.pieces);
+        units.push_back(unit);
+      }
+    }
+  }
+  return units;
+}
+
+class DecodeSchedule {
+ public:
+  DecodeSchedule(const AttentionKernels& kernels, const AttentionParams& params)
+      : kernels_(kernels),
+        p_(params),
+        plan_(kernels.plan_decode(params)),
+        threads_(decode_threads(params)),
+        units_(units_of(params, plan_, threads_)) {
+    for (const Unit& unit : units_) ends_.push_back((ends_.empty() ? 0 : ends_.back()) + unit.pieces);
+  }
+
+  void run() const {
+    const Workspace states(units_.back().states + bytes_of_states(units_.back(), units_.back().pieces));
+    const std::size_t scratch_bytes = plan_.scratch * static_cast<std::size_t>(units_.front().rows.kv_heads);
+    parallel_for(threads_for(ends_.back(), threads_), ends_.back(), scratch_bytes,
+                 [&](std::int64_t item, std::byte* scratch) {
+                   const auto at = static_cast<std::size_t>(std::ranges::upper_bound(ends_, item) - ends_.begin());
+                   piece(units_[at], item - (at > 0 ? ends_[at - 1] : 0), false, states.data(), scratch);
+                 });
+    const Workspace scratch(scratch_bytes);
+    for (const Unit& unit : units_) {
+      if (merge(unit, states.data(), scratch.data())) continue;
+      for (std::int64_t i = 0; i < unit.pieces; ++i) piece(unit, i, true, states.data(), scratch.data());
+      merge(unit, states.data(), scratch.data());
+    }
+  }
+
+ private:
+  std::size_t bytes_of_states(const Unit& unit, std::int64_t pieces) const {
+    return plan_.state * static_cast<std::size_t>(unit.rows.kv_heads * unit.rows.count * pieces);
+  }
+  void piece(const Unit& unit, std::int64_t index, bool careful, std::byte* states, std::byte* scratch) const {
+    std::byte* const own = states + unit.states + bytes_of_states(unit, index);
+    kernels_.decode_piece(p_, unit.rows, unit.first_piece + index, careful, own, scratch);
+  }
+  bool merge(const Unit& unit, const std::byte* states, std::byte* scratch) const {
+    return kernels_.merge_pieces(p_, unit.rows, states + unit.states, unit.first_piece, unit.pieces, scratch);
+  }
+
+  const AttentionKernels& kernels_;
+  const AttentionParams& p_;
+  DecodePlan plan_;
+  int threads_;
+  std::vector<Unit> units_;
+  std::vector<std::int64_t> ends_;  // of each unit's pieces, counted through all
+};
+
+}  // namespace
+
+void run_decode(const AttentionKernels& kernels, const AttentionParams& p) { DecodeSchedule(kernels, p).run(); }
+
+}  // namespace saccade::cpu

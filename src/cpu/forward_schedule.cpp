@@ -1,0 +1,207 @@
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <vector>
+
+#include "core/ceil_div.h"
+#include "core/parallel.h"
+#include "cpu/policy.h"
+#include "cpu/schedules.h"
+
+namespace saccade::cpu {
+namespace {
+
+/// The work on one kv head of one batch entry: query blocks of a group of heads, over key blocks that they share.
+struct Unit {
+  std::int64_t batch = 0, kv_head = 0;
+  KeyRange readable;
+  std::int64_t first_block = 0, key_blocks = 0;
+  std::int64_t query_blocks = 0;  // of each head
+  std::size_t packed_bytes = 0;
+};
+
+/// One call's work as the threads see it.
+class ForwardSchedule {
+ public:
+  ForwardSchedule(const AttentionKernels& kernels, const AttentionParams& params)
+      : kernels_(kernels),
+        p_(params),
+        threads_(attention_threads(params)),
+        plan_(kernels.plan_forward(params)),
+        group_(p_.num_heads / p_.num_kv_heads) {
+    for (std::int64_t b = 0; b < p_.batch; ++b) {
+      for (std::int64_t h = 0; h < p_.num_kv_heads; ++h) add(b, h);
+    }
+  }
+
+  void run() const {
+    run_alone();
+    if (sharing_.empty()) return;
+    // Whole heads as long as there is one for every thread; the rest is shared, so that no thread waits for
+    // another's last head. Where lengths make heads unequal that takes many heads to even out.
+    const auto units = static_cast<std::int64_t>(sharing_.size());
+    const int threads = threads_for(units * group_ * most_blocks(sharing_.front()), threads_);
+    const bool unequal = p_.kv_lengths || p_.cu_seqlens_q;
+    const std::int64_t rounds = units / threads;
+    const std::int64_t whole = rounds >= (unequal ? 8 : 1) ? rounds * threads : 0;
+    if (whole > 0) run_heads(threads, whole);
+    if (whole < units) run_shared(whole);
+  }
+
+ private:
+  void add(std::int64_t batch, std::int64_t kv_head) {
+    Unit unit{batch, kv_head, readable_keys(p_, batch)};
+    unit.query_blocks = ceil_div(p_.rows(batch), plan_.block_q);
+    if (unit.query_blocks == 0) return;
+    if (unit.readable.begin < unit.readable.end) {
+      unit.first_block = unit.readable.begin / plan_.block_k;
+      unit.key_blocks = ceil_div(unit.readable.end, plan_.block_k) - unit.first_block;
+    }
+    unit.packed_bytes = plan_.packed_block * static_cast<std::size_t>(unit.key_blocks);
+    const bool shares = group_ * most_blocks(unit) > 1 && unit.key_blocks > 0;
+    (shares && unit.packed_bytes <= kPackedBytes ? sharing_ : alone_).push_back(unit);
+  }
+
+  void pack(const Unit& unit, std::int64_t block, std::byte* packed) const {
+    kernels_.pack_block(p_, unit.batch, unit.kv_head, unit.first_block + block, unit.readable,
+                        packed + static_cast<std::size_t>(block) * plan_.packed_block);
+  }
+
+  /// `block` counts blocks of `rows` rows over the heads of the group. The last ones of a head come first: under a
+  /// causal mask they are the longest.
+  void attend(const Unit& unit, std::int64_t block, std::int64_t rows, const std::byte* packed,
+              std::byte* scratch) const {
+    const std::int64_t blocks = ceil_div(p_.rows(unit.batch), rows);
+    const std::int64_t row = (blocks - 1 - block % blocks) * rows;
+    const std::int64_t head = unit.kv_head * group_ + block / blocks;
+    kernels_.forward(p_, {unit.batch, head, row, rows}, {packed, unit.first_block}, scratch);
+  }
+
+  /// Units whose keys are not packed ahead: nothing would share them, or they are too many. Rows are then taken in
+  /// larger blocks, which share what is packed on the way, as far as there is a block for every thread.
+  void run_alone() const {
+    if (alone_.empty()) return;
+    std::int64_t rows = 0;
+    for (const Unit& unit : alone_) rows += group_ * p_.rows(unit.batch);
+    const std::int64_t of_a_thread = rows / (4 * threads_for(rows, threads_));
+    const std::int64_t block_q =
+        std::clamp(of_a_thread / plan_.block_q * plan_.block_q, plan_.block_q, plan_.block_q_alone);
+    std::vector<std::int64_t> ends;  // of each unit's items
+    for (const Unit& unit : alone_)
+      ends.push_back((ends.empty() ? 0 : ends.back()) + group_ * ceil_div(p_.rows(unit.batch), block_q));
+    const std::size_t scratch_bytes = block_q > plan_.block_q ? plan_.scratch_alone : plan_.scratch;
+    parallel_for(threads_for(ends.back(), threads_), ends.back(), scratch_bytes,
+                 [&](std::int64_t item, std::byte* scratch) {
+                   const auto at = static_cast<std::size_t>(std::ranges::upper_bound(ends, item) - ends.begin());
+                   attend(alone_[at], item - (at > 0 ? ends[at - 1] : 0), block_q, nullptr, scratch);
+                 });
+  }
+
+  /// The first `count` sharing units, each whole by one thread: its keys stay in that core's cache.
+  void run_heads(int threads, std::int64_t count) const {
+    std::size_t packed_bytes = 0;
+    for (const Unit& unit : sharing_) packed_bytes = std::max(packed_bytes, unit.packed_bytes);
+    parallel_for(threads, count, packed_bytes + plan_.scratch, [&](std::int64_t index, std::byte* scratch) {
+      const Unit& unit = sharing_[static_cast<std::size_t>(index)];
+      for (std::int64_t block = 0; block < unit.key_blocks; ++block) pack(unit, block, scratch);
+      for (std::int64_t block = 0; block < group_ * unit.query_blocks; ++block)
+        attend(unit, block, plan_.block_q, scratch, scratch + packed_bytes);
+    });
+  }
+
+  /// The sharing units from `begin` on: as many as fit are packed by all threads, which then share their query
+  /// blocks.
+  void run_shared(std::int64_t begin) const {
+    for (auto first = static_cast<std::size_t>(begin), last = first; first < sharing_.size(); first = last) {
+      std::vector<Piece> keys, queries;
+      std::size_t bytes = 0;
+      for (; last < sharing_.size() && bytes + sharing_[last].packed_bytes <= kPackedBytes; ++last)
+        bytes += sharing_[last].packed_bytes;
+      const Workspace packed(bytes);
+      const std::int64_t block_q = balanced_rows(sharing_[first], last - first);
+      bytes = 0;
+      for (std::size_t i = first; i < last; ++i) {
+        const Unit& unit = sharing_[i];
+        for (std::int64_t block = 0; block < unit.key_blocks; ++block) keys.push_back({&unit, block, bytes});
+        for (std::int64_t block = 0; block < group_ * ceil_div(p_.rows(unit.batch), block_q); ++block)
+          queries.push_back({&unit, block, bytes});
+        bytes += unit.packed_bytes;
+      }
+      const auto count = static_cast<std::int64_t>(queries.size());
+      const int threads = threads_for(count, threads_);
+      parallel_for(threads, static_cast<std::int64_t>(keys.size()), 0, [&](std::int64_t item, std::byte*) {
+        const Piece& piece = keys[static_cast<std::size_t>(item)];
+        pack(*piece.unit, piece.block, packed.data() + piece.packed);
+      });
+      parallel_for(threads, count, plan_.scratch, [&](std::int64_t item, std::byte* scratch) {
+        const Piece& piece = queries[static_cast<std::size_t>(item)];
+        attend(*piece.unit, piece.block, block_q, packed.data() + piece.packed, scratch);
+      });
+    }
+  }
+
+  /// Blocks of query rows of one head when they are as small as balanced_rows() makes them.
+  std::int64_t most_blocks(const Unit& unit) const { return ceil_div(p_.rows(unit.batch), plan_.block_q / 2); }
+
+  /// Query rows of a block, block_q or down to half of it, with which the threads end at about the same time.
+  std::int64_t balanced_rows(const Unit& unit, std::size_t units) const {
+    std::int64_t best = plan_.block_q, least = std::numeric_limits<std::int64_t>::max();
+    for (std::int64_t rows = plan_.block_q; rows >= plan_.block_q / 2; rows -= plan_.tile_q) {
+      const auto blocks = static_cast<std::int64_t>(units) * group_ * ceil_div(p_.rows(unit.batch), rows);
+      const std::int64_t of_a_thread = ceil_div(blocks, threads_) * rows;
+      if (of_a_thread < least) best = rows, least = of_a_thread;
+    }
+    return best;
+  }
+
+  struct Piece {
+    const Unit* unit;
+    std::int64_t block;
+    std::size_t packed;  // offset of the unit's packed blocks
+  };
+
+  const AttentionKernels& kernels_;
+  const AttentionParams& p_;
+  int threads_;  // the most that this call may use
+  ForwardPlan plan_;
+  std::int64_t group_;
+  std::vector<Unit> alone_, sharing_;
+};
+
+/// Whether run_small() takes a problem.
+bool is_small(const AttentionOperands& p) {
+  const bool f32 =
+      p.q.dtype == DType::f32 && p.k.dtype == DType::f32 && p.v.dtype == DType::f32 && p.o.dtype == DType::f32;
+  return f32 && p.seqlen_k > 0 && p.seqlen_k <= kSmallKeys && p.head_dim <= kSmallHeadDim &&
+         p.head_dim_v <= kSmallHeadDim;
+}
+
+}  // namespace
+
+bool run_small(const KernelSet& kernels, const AttentionOperands& p) {
+  if (!is_small(p)) return false;
+  const std::int64_t heads = p.batch * p.num_heads, pieces = ceil_div(p.seqlen_q, kSmallRows);
+  const std::int64_t pieces_of_a_thread = small_pieces_of_a_thread(p);
+  if (heads * pieces <= pieces_of_a_thread) {
+    bool finite = true;
+    for (std::int64_t b = 0; b < p.batch; ++b) {
+      for (std::int64_t h = 0; h < p.num_heads; ++h) finite &= kernels.forward_small(p, {b, h, 0, p.seqlen_q});
+    }
+    return finite;
+  }
+  const std::int64_t items = ceil_div(heads * pieces, pieces_of_a_thread);
+  std::atomic<bool> finite = true;
+  parallel_for(threads_for(items), items, 0, [&](std::int64_t item, std::byte*) {
+    const std::int64_t end = std::min(heads * pieces, (item + 1) * pieces_of_a_thread);
+    for (std::int64_t i = item * pieces_of_a_thread; i < end; ++i) {
+      const std::int64_t head = i / pieces;
+      if (!kernels.forward_small(p, {head / p.num_heads, head % p.num_heads, i % pieces * kSmallRows, kSmallRows}))
+        finite = false;
+    }
+  });
+  return finite;
+}
+
+void run_forward(const AttentionKernels& kernels, const AttentionParams& p) { ForwardSchedule(kernels, p).run(); }
+
+}  // namespace saccade::cpu

@@ -1,0 +1,19 @@
+// How the CPU divides a call among its threads and packs its keys: one function, and one file X_schedule.cpp, for
+// each of the back end's.
+#pragma once
+
+#include "cpu/kernels.h"
+
+namespace saccade::cpu {
+
+/// Heads of a few keys and dimensions, without packing or scratch memory. Returns whether it has computed all of
+/// o.
+bool run_small(const KernelSet& kernels, const AttentionOperands& p);
+
+void run_forward(const AttentionKernels& kernels, const AttentionParams& p);
+void run_decode(const AttentionKernels& kernels, const AttentionParams& p);
+void run_backward(const AttentionKernels& kernels, const BackwardParams& p);
+void run_inspect(const AttentionKernels& kernels, const InspectParams& p);
+void run_product(const KernelSet& kernels, const ProductParams& p);
+
+}  // namespace saccade::cpu
