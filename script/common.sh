@@ -64,3 +64,44 @@ build() {
     exit 1
   fi
 }
+
+# baseline: prints the revision that the file bench/baseline names.
+baseline() {
+  local rev
+  rev=$(sed 's/#.*//; /^[[:space:]]*$/d' bench/baseline)
+  [[ $rev != "this commit" ]] || rev=$(git log -1 --format=%h -- bench/baseline)
+  echo "$rev"
+}
+
+# build_revision REV TARGET: unpacks revision REV into build/revisions/COMMIT, where it stays for the next time, and
+# builds its TARGET with preset release (libsaccade.a is the core library; saccade is the command, by its file). Sets
+# `revision` to that folder.
+build_revision() {
+  local commit
+  commit=$(git rev-parse --quiet --verify "$1^{commit}") || refuse "there is no revision '$1'"
+  revision=build/revisions/$commit
+  if [[ ! -e $revision ]]; then
+    rm -rf "$revision.part"
+    mkdir -p "$revision.part"
+    git archive "$commit" | tar -x -C "$revision.part"
+    mv "$revision.part" "$revision"
+  fi
+  echo "building $2 of $1 (log: $revision.log)" >&2
+  if ! (cd "$revision" && cmake --preset release -DSACCADE_BUILD_TESTS=OFF &&
+    cmake --build --preset release --parallel "$(nproc)" --target "$2") >"$revision.log" 2>&1; then
+    tail -n 60 "$revision.log" >&2
+    echo "the build of $1 failed; all of its output: $revision.log" >&2
+    exit 2
+  fi
+}
+
+# compile_with TREE SOURCE: compiles a program of one source with the public headers of TREE and the core library that
+# is built there, into TREE/build/release. Prints its path.
+compile_with() {
+  local folder=$1/build/release
+  local program
+  program=$folder/$(basename "$2" .cpp)
+  "${CXX-c++}" -std=c++20 -O2 -fopenmp -I "$1/include" "$2" -o "$program" "$(find "$folder" -name libsaccade.a)" ||
+    { echo "$2 does not compile with the library in $1" >&2; exit 2; }
+  echo "$program"
+}
