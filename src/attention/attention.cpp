@@ -224,7 +224,7 @@ void attention(const TensorView& q, const TensorView& k, const TensorView& v, co
   const AttentionArguments arguments(operands, q, k, options, "attention");
   const AttentionParams& p = arguments.params;
   if (p.batch == 0 || p.num_heads == 0 || p.seqlen_q == 0) return;
-  Schedule(kernels.attention(q.dtype), p).run(is_worth_threads(p) ? options.num_threads : 1);
+  Schedule(kernels.attention(p), p).run(is_worth_threads(p) ? options.num_threads : 1);
 }
 
 Tensor attention(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionOptions& options) {

@@ -409,7 +409,7 @@ void attention_backward(const TensorView& q, const TensorView& k, const TensorVi
   }
   const double work = static_cast<double>(p.batch * p.num_heads) * static_cast<double>(p.seqlen_q) *
                       static_cast<double>(p.seqlen_k) * static_cast<double>(p.head_dim + p.head_dim_v);
-  Schedule(cpu::active_kernels().attention(q.dtype), arguments.params, gradients,
+  Schedule(cpu::active_kernels().backward(arguments.params.attention), arguments.params, gradients,
            work > 1 << 20 ? options.num_threads : 1)
       .run();
 }

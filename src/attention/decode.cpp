@@ -140,7 +140,7 @@ void decode(const TensorView& q, const TensorView& k, const TensorView& v, const
   const AttentionArguments arguments(q, k, v, o, options, "decode");
   const AttentionParams& p = arguments.params;
   if (p.batch == 0 || p.num_heads == 0 || p.seqlen_q == 0) return;
-  const cpu::AttentionKernels& kernels = cpu::active_kernels().attention(q.dtype);
+  const cpu::AttentionKernels& kernels = cpu::active_kernels().attention(p);
   Decode(kernels, p, is_worth_threads(p) ? threads_for(options.num_threads, std::int64_t{1} << 30) : 1).run();
 }
 

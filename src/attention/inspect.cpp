@@ -391,7 +391,7 @@ Inspection inspect(const TensorView& q, const TensorView& k, const InspectOption
                         static_cast<double>(p.seqlen_k) * static_cast<double>(p.head_dim);
     const int threads = threads_for(work > 1 << 20 ? options.num_threads : 1, p.batch * p.num_heads * p.seqlen_q);
     Totals totals(results.params, threads, results.inspection);
-    Schedule(cpu::active_kernels().attention(q.dtype), results.params, totals).run(threads);
+    Schedule(cpu::active_kernels().attention(p), results.params, totals).run(threads);
   }
   return std::move(results.inspection);
 }
