@@ -18,9 +18,9 @@ double measure_peak_flops(int threads, double seconds, DType dtype) {
   if (threads < 1) refuse("measure_peak_flops", "threads must be at least 1, got ", threads);
   if (!(seconds > 0.0)) refuse("measure_peak_flops", "seconds must be positive, got ", seconds);
   const cpu::KernelSet& kernels = cpu::active_kernels();
-  const bool in_pairs = dtype == DType::bf16 && kernels.bf16_pair_chains != nullptr;
-  const auto chains = in_pairs ? kernels.bf16_pair_chains : kernels.multiply_add_chains;
-  const std::int64_t flops = in_pairs ? kernels.bf16_chain_flops : kernels.chain_flops;
+  const bool in_pairs = dtype == DType::bf16 && kernels.pairs;
+  const auto chains = in_pairs ? kernels.pairs->chains : kernels.multiply_add_chains;
+  const std::int64_t flops = in_pairs ? kernels.pairs->chain_flops : kernels.chain_flops;
   constexpr std::int64_t kSteps = 20000;  // some 70 microseconds
   double best = 0.0;
   for (const double start = now(); now() - start < seconds;) {

@@ -25,6 +25,7 @@
 
 namespace saccade::cpu {
 const KernelSet kAvx512Kernels = avx512::kernel_table(Isa::avx512, kAvx512KernelsF64);
-}
+const KernelSet kAvx512Bf16Kernels = avx512::kernel_table(Isa::avx512bf16, kAvx512KernelsF64, &kAvx512PairKernels);
+}  // namespace saccade::cpu
 
 #endif

@@ -1,4 +1,4 @@
-// The kernels for AVX-512 with products of bf16 pairs; those of other types are the same as in avx512.cpp.
+// The kernels for AVX-512 that multiply bf16 pairs; everything else of that level is in avx512.cpp.
 #include "cpu/prelude.h"
 
 #ifdef SACCADE_X86
@@ -16,7 +16,9 @@
 #include "cpu/simd_avx512.h"
 
 #include "cpu/exp2_table.h"
-#include "cpu/kernel_table.h"
+
+#include "cpu/attention_table.h"
+#include "cpu/limits.h"
 
 #if defined(__clang__)
 #pragma clang attribute pop
@@ -25,7 +27,9 @@
 #endif
 
 namespace saccade::cpu {
-const KernelSet kAvx512Bf16Kernels = avx512bf16::kernel_table(Isa::avx512bf16, kAvx512KernelsF64);
+const PairKernels kAvx512PairKernels{.attention = avx512bf16::attention_table(),
+                                     .chains = avx512bf16::bf16_pair_chains,
+                                     .chain_flops = avx512bf16::kBf16ChainFlops};
 }
 
 #endif

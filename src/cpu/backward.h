@@ -66,8 +66,8 @@ class BackwardScratch : public ScratchPieces {
   BackwardScratch(const BackwardParams& params, void* memory) : ScratchPieces(memory) {
     const AttentionParams& p = params.attention;
     granules = take<Granules>(kQueryTiles);
-    keys = take<Scalar>(packed_key_size<NaturalScale>(p.head_dim));
-    values = take<Scalar>(packed_key_size<NaturalScale>(p.head_dim_v));
+    keys = take<Scalar>(packed_key_size(p.head_dim));
+    values = take<Scalar>(packed_key_size(p.head_dim_v));
     key_rows = take<Scalar>(kBlockK * packed_value_columns(p.head_dim));
     queries = take<Scalar>(packed_query_size(p.head_dim));
     douts = take<Scalar>(packed_query_size(p.head_dim_v));
@@ -129,7 +129,7 @@ class BackwardBlock {
         rows_(static_cast<int>(std::min(rows.rows, p_.rows(batch_) - rows.row))),
         readable_(readable_keys(p_, batch_)),
         visibility_(p_, batch_),
-        finisher_(p_, visibility_, batch_, head_, false),
+        finisher_(p_, visibility_, batch_, head_),
         scratch_(params, memory) {}
 
   /// Packs the keys and values of the block and clears what comes to them.
@@ -138,9 +138,8 @@ class BackwardBlock {
       with_storage(matrix.dtype, [&](auto type) {
         using T = decltype(type);
         const KeyRows<T> all = p_.key_rows<T>(matrix, batch_, kv_head_);
-        pack_key_block<NaturalScale>(all, first_key_, readable_, dim, packed);
-        if (rows && matrix.dtype != dtype_of<Scalar>)
-          pack_values<NaturalScale>(all, first_key_, readable_, dim, rows);
+        pack_key_block(all, first_key_, readable_, dim, packed);
+        if (rows && matrix.dtype != dtype_of<Scalar>) pack_values(all, first_key_, readable_, dim, rows);
       });
     };
     pack(p_.k, p_.head_dim, scratch_.keys, scratch_.key_rows);
@@ -234,7 +233,7 @@ class BackwardBlock {
       with_storage(matrix.dtype, [&](auto type) {
         const KeyRows<decltype(type)> all{p_.row_of<decltype(type)>(matrix, batch_, head_, row_),
                                           matrix.row_stride};
-        pack_values<NaturalScale>(all, 0, {0, rows_}, dim, rows);
+        pack_values(all, 0, {0, rows_}, dim, rows);
       });
     };
     convert(p_.q, p_.head_dim, scratch_.query_rows);
@@ -245,8 +244,8 @@ class BackwardBlock {
   void pack_tile(int tile, const HeadedMatrix<const void>& matrix, std::int64_t dim, Scalar factor,
                  Scalar* packed) {
     with_storage(matrix.dtype, [&](auto type) {
-      pack_queries<NaturalScale>(p_.row_of<decltype(type)>(matrix, batch_, head_, tile_row(tile)),
-                                 matrix.row_stride, tile_rows(tile), dim, factor, packed);
+      pack_queries(p_.row_of<decltype(type)>(matrix, batch_, head_, tile_row(tile)), matrix.row_stride,
+                   tile_rows(tile), dim, factor, packed);
     });
   }
 
@@ -266,17 +265,17 @@ class BackwardBlock {
       pack_tile(tile, b_.dout, p_.head_dim_v, 1, scratch_.douts);
       const int count = granules.count * kTilesOfAGranule;
       Scalar* const scores = tile_of(scratch_.probabilities, tile);
-      score_tiles_beside<NaturalScale>(
+      score_tiles_beside(
           tile_rows(tile), work_of(tile, p_.q, scratch_.queries, p_.head_dim, scratch_.keys, scores), count,
           gradient, before ? before->index.data() : nullptr, before ? before->count * kTilesOfAGranule : 0);
       if (granules.partial != 0)
         finisher_.finish(tile_row(tile), tile_rows(tile), first_key_, granules, scratch_.mask, scores,
                          scratch_.unused, scratch_.softcapped ? tile_of(scratch_.softcapped, tile) : nullptr);
       Scalar* const gradients = tile_of(scratch_.gradients, tile);
-      score_tiles_beside<NaturalScale>(
-          tile_rows(tile), work_of(tile, b_.dout, scratch_.douts, p_.head_dim_v, scratch_.values, gradients),
-          count, PendingExp<NaturalScale>{scores, scores, numbers.lse(tile), scratch_.unused, &kExpFactor},
-          granules.index.data(), count);
+      score_tiles_beside(tile_rows(tile),
+                         work_of(tile, b_.dout, scratch_.douts, p_.head_dim_v, scratch_.values, gradients), count,
+                         PendingExp<true>{scores, scores, numbers.lse(tile), scratch_.unused, &kExpFactor},
+                         granules.index.data(), count);
       if constexpr (kDrops) drop(tile);
       gradient = {gradients, scores, tile_of(scratch_.kept, tile), numbers.deltas(tile), &keep_scale};
       before = &granules;
@@ -412,7 +411,7 @@ class BackwardBlock {
                 std::int64_t dim, Scalar* o, bool careful) {
     if (!careful)
       return with_rows(count, [&](auto constant) {
-        value_product<NaturalScale, Order, decltype(constant)::value>(factors, rows, dim, nullptr, o);
+        value_product<Order, decltype(constant)::value>(factors, rows, dim, nullptr, o);
       });
     for (int i = 0; i < count; ++i) {
       for (std::int64_t step = 0; step < rows.steps; ++step) {

@@ -13,14 +13,14 @@ class CpuBackend final : public Backend {
   void attention(const AttentionParams& p) const override { cpu::run_forward(kernels_for(p), p); }
   void decode(const AttentionParams& p) const override { cpu::run_decode(kernels_for(p), p); }
   void attention_backward(const BackwardParams& p) const override {
-    cpu::run_backward(kernels_for(p.attention), p);
+    cpu::run_backward(cpu::active_kernels().backward(p.attention), p);
   }
   void inspect(const InspectParams& p) const override { cpu::run_inspect(kernels_for(p.attention), p); }
   void product(const ProductParams& p) const override { cpu::run_product(cpu::active_kernels(), p); }
 
  private:
   static const cpu::AttentionKernels& kernels_for(const AttentionParams& p) {
-    return cpu::active_kernels().attention(p.q.dtype);
+    return cpu::active_kernels().attention(p);
   }
 };
 

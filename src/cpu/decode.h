@@ -25,7 +25,6 @@ inline std::int64_t decode_state_size(const AttentionParams& p) {
 }
 
 /// Memory of one kv head.
-template <class Arithmetic>
 class DecodeScratch {
  public:
   static std::int64_t size(const AttentionParams& p, std::int64_t rows) {
@@ -42,9 +41,7 @@ class DecodeScratch {
   }
   /// Rows as both products take them, four at most at a time.
   static std::int64_t padded(std::int64_t rows) { return round_up(rows, 4); }
-  static std::int64_t query_stride(const AttentionParams& p) {
-    return round_up(steps_of<Arithmetic>(p.head_dim), kWidth);
-  }
+  static std::int64_t query_stride(const AttentionParams& p) { return round_up(steps_of(p.head_dim), kWidth); }
 
   Scalar* queries;        // [rows][query_stride]
   Scalar* scores;         // [rows][kDecodePiece]
@@ -54,37 +51,32 @@ class DecodeScratch {
 };
 
 /// The rows of one kv head over one piece of its keys: start(), score(), soften(), add_values(), keep_output().
-/// `kCareful` keeps the values of hidden keys out of every product.
-template <class Arithmetic, class K, class V, bool kCareful>
+/// `careful` keeps the values of hidden keys out of every product.
 class DecodeHead {
  public:
-  using Scratch = DecodeScratch<Arithmetic>;
-
   DecodeHead(const AttentionParams& params, const DecodeRows& rows, std::int64_t kv_head, std::int64_t begin,
-             Scalar* memory, Scalar* states)
+             bool careful, Scalar* memory, Scalar* states)
       : p_(params),
         rows_(rows),
         kv_head_(kv_head),
         count_(static_cast<int>(rows.count)),
+        careful_(careful),
         visibility_(params, rows.batch),
         begin_(begin),
         readable_(readable_keys(params, rows.batch)),
         dropout_(params),
-        unit_(score_unit(params, Arithmetic::kPairs)),
+        unit_(score_unit(params)),
         scratch_(params, rows.count, memory),
         states_(states) {}
 
   /// Packs the queries and decides what has to be computed.
   void start() {
-    const std::int64_t stride = Scratch::query_stride(p_);
-    std::fill_n(scratch_.queries, Scratch::padded(count_) * stride, Scalar{0});
-    with_storage(p_.q.dtype, [&](auto type) {
-      using T = decltype(type);
-      if constexpr (!Arithmetic::kPairs || std::is_same_v<T, bfloat16>) {
-        for (int r = 0; r < count_; ++r)
-          pack_query<Arithmetic>(p_.row_of<T>(p_.q, rows_.batch, head(r), token(r)), p_.head_dim,
-                                 unit_.query_factor, scratch_.queries + r * stride);
-      }
+    const std::int64_t stride = DecodeScratch::query_stride(p_);
+    std::fill_n(scratch_.queries, DecodeScratch::padded(count_) * stride, Scalar{0});
+    with_input(p_.q.dtype, [&]<class T>(T) {
+      for (int r = 0; r < count_; ++r)
+        pack_query(p_.row_of<T>(p_.q, rows_.batch, head(r), token(r)), p_.head_dim, unit_.query_factor,
+                   scratch_.queries + r * stride);
     });
     const std::int64_t end = std::min(begin_ + kDecodePiece, p_.seqlen_k);
     for (int r = 0; r < count_ && p_.saves_scores(); ++r) finisher(r).clear_saved(token(r), begin_, end);
@@ -93,32 +85,36 @@ class DecodeHead {
 
   /// The products of what is wanted of keys [key, key + count), multiples of kDecodeKeys.
   void score(std::int64_t key, std::int64_t count) {
-    const KeyRows<K> keys = p_.key_rows<K>(p_.k, rows_.batch, kv_head_);
-    for_each_run(keys, key, key + count, kDecodeKeys,
-                 [&](const auto& rows, std::int64_t from, std::int64_t to) { multiply(rows, from, to); });
+    with_input(p_.k.dtype, [&]<class K>(K) {
+      for_each_run(p_.key_rows<K>(p_.k, rows_.batch, kv_head_), key, key + count, kDecodeKeys,
+                   [&](const auto& rows, std::int64_t from, std::int64_t to) { multiply(rows, from, to); });
+    });
   }
 
   /// Makes finished scores of the products, and weights in relation to the piece's maximum of these.
   void soften() {
     finish();
-    for (int r = 0; r < count_; ++r) soften(r);
+    with_scaling(unit_.exp_factor, [&](auto scaled) {
+      for (int r = 0; r < count_; ++r) soften<decltype(scaled)::value>(r);
+    });
     std::fill_n(scratch_.o, kDecodeMostRows * decode_output_stride(p_), Scalar{0});
   }
 
   /// Adds the values of keys [key, key + count), weighted.
   void add_values(std::int64_t key, std::int64_t count) {
-    constexpr int kKeys = Arithmetic::kPairs ? 2 : 1;
-    const std::int64_t begin = std::max(key, readable_.begin / kKeys * kKeys);
-    const std::int64_t end = std::min(key + count, round_up(readable_.end, kKeys));
-    for_each_run(p_.key_rows<V>(p_.v, rows_.batch, kv_head_), begin, end, kKeys,
-                 [&](const auto& rows, std::int64_t from, std::int64_t to) {
-                   const std::int64_t column = from - begin_;
-                   if constexpr (kCareful)
-                     add_visible(rows, column, static_cast<int>(to - from));
-                   else
-                     decode_values<Arithmetic, V>(probabilities(0) + column / kKeys, rows,
-                                                  static_cast<int>(to - from), count_, p_.head_dim_v, scratch_.o);
-                 });
+    const std::int64_t begin = std::max(key, readable_.begin / kStepNumbers * kStepNumbers);
+    const std::int64_t end = std::min(key + count, round_up(readable_.end, kStepNumbers));
+    with_input(p_.v.dtype, [&]<class V>(V) {
+      for_each_run(p_.key_rows<V>(p_.v, rows_.batch, kv_head_), begin, end, kStepNumbers,
+                   [&](const auto& rows, std::int64_t from, std::int64_t to) {
+                     const std::int64_t column = from - begin_;
+                     if (careful_)
+                       add_visible(rows, column, static_cast<int>(to - from));
+                     else
+                       decode_values<V>(probabilities(0) + column / kStepNumbers, rows,
+                                        static_cast<int>(to - from), count_, p_.head_dim_v, scratch_.o);
+                   });
+    });
   }
 
   /// Leaves o, m and l of each row.
@@ -127,7 +123,7 @@ class DecodeHead {
       for (std::int64_t d = 0; d < decode_output_stride(p_); d += 2 * kWidth) {
         const Scalar* const o = scratch_.o + chunk_offset(r, d);
         Vec low = load(o), high = load(o + kWidth);
-        if constexpr (Arithmetic::kPairs) order_columns(low, high);
+        if constexpr (kPairs) order_columns(low, high);
         store(state(r) + d, low);
         store(state(r) + d + kWidth, high);
       }
@@ -141,19 +137,15 @@ class DecodeHead {
   }
   std::int64_t token(int r) const { return (rows_.first + r) % p_.rows(rows_.batch); }
   Scalar* scores(int r) const { return scratch_.scores + r * kDecodePiece; }
-  Scalar* probabilities(int r) const { return kCareful ? scratch_.probabilities + r * kDecodePiece : scores(r); }
+  Scalar* probabilities(int r) const { return careful_ ? scratch_.probabilities + r * kDecodePiece : scores(r); }
   Scalar* state(int r) const { return states_ + r * decode_state_size(p_); }
-  ScoreFinisher finisher(int r) const {
-    return ScoreFinisher(p_, visibility_, rows_.batch, head(r), Arithmetic::kPairs);
-  }
+  ScoreFinisher finisher(int r) const { return ScoreFinisher(p_, visibility_, rows_.batch, head(r)); }
 
   static constexpr int kBlocks = kDecodePiece / kBlockK;
 
   /// Whether nothing is hidden or changed in the block at `key`. So it is for most blocks of most calls, and what
   /// is there to decide otherwise would take a tenth of the time of bf16 keys (Zen 4).
-  bool takes_all(std::int64_t key) const {
-    return ScoreFinisher(p_, visibility_, rows_.batch, head(0), false).takes_all(0, p_.rows(rows_.batch), key);
-  }
+  bool takes_all(std::int64_t key) const { return finisher(0).takes_all(0, p_.rows(rows_.batch), key); }
 
   /// Decides what has to be computed.
   void plan() {
@@ -224,11 +216,10 @@ class DecodeHead {
 
   template <class Rows>
   void multiply(const Rows& rows, std::int64_t key, std::int64_t end) {
-    constexpr int kElements = Arithmetic::kPairs ? 2 : 1;
-    const auto f = p_.head_dim == 128  ? decode_scores<Arithmetic, fixed(128 / kElements), Rows>
-                   : p_.head_dim == 64 ? decode_scores<Arithmetic, fixed(64 / kElements), Rows>
-                                       : decode_scores<Arithmetic, 0, Rows>;
-    const std::int64_t stride = Scratch::query_stride(p_);
+    const auto f = p_.head_dim == 128  ? decode_scores<fixed(128 / kStepNumbers), Rows>
+                   : p_.head_dim == 64 ? decode_scores<fixed(64 / kStepNumbers), Rows>
+                                       : decode_scores<0, Rows>;
+    const std::int64_t stride = DecodeScratch::query_stride(p_);
     for (int r = 0; r < count_; r += kDecodeRows)
       f(scratch_.queries + r * stride, stride, rows, static_cast<int>(end - key), p_.head_dim,
         scores(r) + (key - begin_));
@@ -236,6 +227,7 @@ class DecodeHead {
   /// Vectors of a row that are worth a function of their own.
   static constexpr int fixed(int steps) { return kWidth > 1 && steps / kWidth <= 8 ? steps / kWidth : 0; }
 
+  template <bool kScaled>
   void soften(int r) {
     const Scalar* line = scores(r);
     Scalar* p = probabilities(r);
@@ -248,11 +240,11 @@ class DecodeHead {
       SACCADE_UNROLL
       for (int i = 0; i < 2; ++i) {
         Vec x = canonical_nan(sub(load(line + j + i * kWidth), broadcast(m)));
-        if constexpr (Arithmetic::kScaledExp) x = mul(x, broadcast(unit_.exp_factor));
+        if constexpr (kScaled) x = mul(x, broadcast(unit_.exp_factor));
         weight[i] = exp2(x);
         sum[i] = add(sum[i], weight[i]);
       }
-      if constexpr (Arithmetic::kPairs) {
+      if constexpr (kPairs) {
         store(p + j / 2, round_to_pairs(weight[0], weight[1]));
       } else {
         store(p + j, weight[0]);
@@ -266,11 +258,8 @@ class DecodeHead {
 
   void drop(int r) {
     const auto batch_head = static_cast<std::uint32_t>(rows_.batch * p_.num_heads + head(r));
-    const auto row = static_cast<std::uint32_t>(token(r));
-    if constexpr (Arithmetic::kPairs)
-      dropout_.apply(reinterpret_cast<bfloat16*>(probabilities(r)), 0, kDecodePiece, batch_head, row, begin_);
-    else
-      dropout_.apply(probabilities(r), 0, kDecodePiece, batch_head, row, begin_);
+    dropout_.apply(reinterpret_cast<Weight*>(probabilities(r)), 0, kDecodePiece, batch_head,
+                   static_cast<std::uint32_t>(token(r)), begin_);
   }
 
   /// decode_values with the values of keys whose score is -inf left out, which changes no bit: they would add 0.
@@ -280,7 +269,7 @@ class DecodeHead {
       const Scalar* line = scores(r) + column;
       for (int j = 0; j < count; ++j) {
         if (line[j] == -kInfinity) continue;
-        if constexpr (Arithmetic::kPairs)
+        if constexpr (kPairs)
           add_pair(r, rows, line, probabilities(r) + column / 2, j);
         else
           add_row(r, rows[j], probabilities(r) + column + j);
@@ -288,6 +277,7 @@ class DecodeHead {
     }
   }
 
+  template <class V>
   void add_row(int r, const V* row, const Scalar* weight) {
     for (std::int64_t d = 0; d < p_.head_dim_v; d += kWidth) {
       const int n = static_cast<int>(std::min<std::int64_t>(kWidth, p_.head_dim_v - d));
@@ -307,8 +297,8 @@ class DecodeHead {
       const int n = static_cast<int>(std::min<std::int64_t>(2 * kWidth, p_.head_dim_v - d));
       const Vec x = even ? load_first_pairs(rows[first] + d, n) : zero();
       const Vec y = odd ? load_first_pairs(rows[first + 1] + d, n) : zero();
-      store(o, multiply_add<Arithmetic>(weights + first / 2, interleave_low(x, y), load(o)));
-      store(o + kWidth, multiply_add<Arithmetic>(weights + first / 2, interleave_high(x, y), load(o + kWidth)));
+      store(o, multiply_add(weights + first / 2, interleave_low(x, y), load(o)));
+      store(o + kWidth, multiply_add(weights + first / 2, interleave_high(x, y), load(o + kWidth)));
     }
   }
 
@@ -316,53 +306,36 @@ class DecodeHead {
   DecodeRows rows_;
   std::int64_t kv_head_;
   int count_;
+  bool careful_;
   Visibility visibility_;
   std::int64_t begin_;  // the piece's first key
   KeyRange readable_;
   Dropout dropout_;
   ScoreUnit unit_;
-  Scratch scratch_;
+  DecodeScratch scratch_;
   Scalar* states_;
   unsigned wanted_[kBlocks] = {};  // granules of each block
 };
 
 /// Attention of the rows over one piece: their states go to `states`. Heads take turns after rows.turn keys.
-template <class Arithmetic, class K, class V, bool kCareful>
-void decode_piece_of(const AttentionParams& p, const DecodeRows& rows, std::int64_t piece, Scalar* states,
-                     Scalar* scratch) {
-  using Head = DecodeHead<Arithmetic, K, V, kCareful>;
-  const std::int64_t begin = piece * kDecodePiece, end = begin + kDecodePiece;
-  std::vector<Head> heads;
-  heads.reserve(static_cast<std::size_t>(rows.kv_heads));
-  for (std::int64_t h = 0; h < rows.kv_heads; ++h)
-    heads.emplace_back(p, rows, rows.kv_head + h, begin,
-                       scratch + h * DecodeScratch<Arithmetic>::size(p, rows.count),
-                       states + h * rows.count * decode_state_size(p));
-  const auto take_turns = [&](const auto& f) {
-    for (std::int64_t key = begin; key < end; key += rows.turn)
-      for (Head& head : heads) f(head, key, std::min(rows.turn, end - key));
-  };
-  for (Head& head : heads) head.start();
-  take_turns([](Head& head, std::int64_t key, std::int64_t count) { head.score(key, count); });
-  for (Head& head : heads) head.soften();
-  take_turns([](Head& head, std::int64_t key, std::int64_t count) { head.add_values(key, count); });
-  for (Head& head : heads) head.keep_output();
-}
-
 inline void decode_piece(const AttentionParams& p, const DecodeRows& rows, std::int64_t piece, bool careful,
                          void* states, void* scratch) {
-  with_arithmetic(p, [&]<class Arithmetic>(Arithmetic) {
-    with_storage(p.k.dtype, [&]<class K>(K) {
-      with_storage(p.v.dtype, [&]<class V>(V) {
-        constexpr bool kAllBfloat = std::is_same_v<K, bfloat16> && std::is_same_v<V, bfloat16>;
-        if constexpr (!Arithmetic::kPairs || kAllBfloat) {
-          const auto run =
-              careful ? decode_piece_of<Arithmetic, K, V, true> : decode_piece_of<Arithmetic, K, V, false>;
-          run(p, rows, piece, static_cast<Scalar*>(states), static_cast<Scalar*>(scratch));
-        }
-      });
-    });
-  });
+  const std::int64_t begin = piece * kDecodePiece, end = begin + kDecodePiece;
+  std::vector<DecodeHead> heads;
+  heads.reserve(static_cast<std::size_t>(rows.kv_heads));
+  for (std::int64_t h = 0; h < rows.kv_heads; ++h)
+    heads.emplace_back(p, rows, rows.kv_head + h, begin, careful,
+                       static_cast<Scalar*>(scratch) + h * DecodeScratch::size(p, rows.count),
+                       static_cast<Scalar*>(states) + h * rows.count * decode_state_size(p));
+  const auto take_turns = [&](const auto& f) {
+    for (std::int64_t key = begin; key < end; key += rows.turn)
+      for (DecodeHead& head : heads) f(head, key, std::min(rows.turn, end - key));
+  };
+  for (DecodeHead& head : heads) head.start();
+  take_turns([](DecodeHead& head, std::int64_t key, std::int64_t count) { head.score(key, count); });
+  for (DecodeHead& head : heads) head.soften();
+  take_turns([](DecodeHead& head, std::int64_t key, std::int64_t count) { head.add_values(key, count); });
+  for (DecodeHead& head : heads) head.keep_output();
 }
 
 // ---- All pieces ----------------------------------------------------------------------------------------------
@@ -371,8 +344,7 @@ inline void decode_piece(const AttentionParams& p, const DecodeRows& rows, std::
 /// all of o is finite.
 inline bool merge_pieces(const AttentionParams& p, const DecodeRows& rows, const void* states, std::int64_t first,
                          std::int64_t pieces, void* scratch) {
-  const bool pairs = with_arithmetic(p, [](auto arithmetic) { return decltype(arithmetic)::kPairs; });
-  const ScoreUnit unit = score_unit(p, pairs);
+  const ScoreUnit unit = score_unit(p);
   const std::int64_t size = decode_state_size(p), columns = decode_output_stride(p);
   Scalar* const o = static_cast<Scalar*>(scratch);
   const Visibility visibility(p, rows.batch);
@@ -395,7 +367,7 @@ inline bool merge_pieces(const AttentionParams& p, const DecodeRows& rows, const
     }
     const std::int64_t kv_head = rows.kv_head + i / rows.count, row = rows.first + i % rows.count;
     const std::int64_t head = kv_head * (p.num_heads / p.num_kv_heads) + row / p.rows(rows.batch);
-    const ScoreFinisher finisher(p, visibility, rows.batch, head, pairs);
+    const ScoreFinisher finisher(p, visibility, rows.batch, head);
     finisher.clear_saved(row % p.rows(rows.batch), 0, std::min(first * kDecodePiece, p.seqlen_k));
     const std::int64_t end = std::min((first + pieces) * kDecodePiece, p.seqlen_k);
     finisher.clear_saved(row % p.rows(rows.batch), end, p.seqlen_k);

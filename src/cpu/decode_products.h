@@ -53,13 +53,13 @@ class KeySums {
 /// key, each from end to end, for memory delivers interleaved rows at half the rate; and with as many queries in
 /// registers as there is room for, because a full load queue cannot wait for memory (37 GB/s instead of 27 in
 /// bf16, Zen 4).
-template <class Arithmetic, int kVectors, class Rows>
+template <int kVectors, class Rows>
 __attribute__((noinline)) void decode_scores(const Scalar* queries, std::int64_t stride, Rows keys, int count,
                                              std::int64_t head_dim, Scalar* scores) {
   constexpr int kHeld = std::min(kVectors, kRegisters / 8), kEvery = kHeld > 0 ? kVectors / kHeld : 1;
   const std::int64_t q_stride = kVectors > 0 ? kVectors * kWidth : stride;
-  const std::int64_t whole = head_dim / (Arithmetic::kPairs ? 2 : 1) / kWidth * kWidth;
-  const bool has_tail = whole < steps_of<Arithmetic>(head_dim);
+  const std::int64_t whole = head_dim / kStepNumbers / kWidth * kWidth;
+  const bool has_tail = whole < steps_of(head_dim);
   Vec held[kDecodeRows][std::max(kHeld, 1)];
   SACCADE_UNROLL
   for (int r = 0; r < kDecodeRows; ++r) {
@@ -77,8 +77,7 @@ __attribute__((noinline)) void decode_scores(const Scalar* queries, std::int64_t
       const Scalar* const first = as_computed(queries);
       const auto step = [&](std::int64_t at, Vec x) __attribute__((always_inline)) {
         SACCADE_UNROLL
-        for (int r = 0; r < kDecodeRows; ++r)
-          sums[r] = multiply_add_from<Arithmetic>(first + r * q_stride + at, x, sums[r]);
+        for (int r = 0; r < kDecodeRows; ++r) sums[r] = multiply_add_from(first + r * q_stride + at, x, sums[r]);
       };
       const auto fold = [&](int quarter) __attribute__((always_inline)) {
         before.fold(quarter, (t + kDecodeKeys - 1) % kDecodeKeys);
@@ -87,11 +86,10 @@ __attribute__((noinline)) void decode_scores(const Scalar* queries, std::int64_t
       if constexpr (kVectors > 0) {
         SACCADE_UNROLL
         for (int c = 0; c < kVectors; ++c) {
-          const Vec x = loadu_steps<Arithmetic>(key, c * kWidth);
+          const Vec x = loadu_steps(key, c * kWidth);
           if (c % kEvery == 0) {
             SACCADE_UNROLL
-            for (int r = 0; r < kDecodeRows; ++r)
-              sums[r] = multiply_add<Arithmetic>(held[r][c / kEvery], x, sums[r]);
+            for (int r = 0; r < kDecodeRows; ++r) sums[r] = multiply_add(held[r][c / kEvery], x, sums[r]);
           } else {
             step(c * kWidth, x);
           }
@@ -99,8 +97,8 @@ __attribute__((noinline)) void decode_scores(const Scalar* queries, std::int64_t
           for (int quarter = 4 * c / kVectors; quarter < 4 * (c + 1) / kVectors; ++quarter) fold(quarter);
         }
       } else {
-        for (std::int64_t at = 0; at < whole; at += kWidth) step(at, loadu_steps<Arithmetic>(key, at));
-        if (has_tail) step(whole, load_steps<Arithmetic>(key, whole, head_dim));
+        for (std::int64_t at = 0; at < whole; at += kWidth) step(at, loadu_steps(key, at));
+        if (has_tail) step(whole, load_steps(key, whole, head_dim));
         SACCADE_UNROLL
         for (int quarter = 0; quarter < 4; ++quarter) fold(quarter);
       }
@@ -115,10 +113,10 @@ __attribute__((noinline)) void decode_scores(const Scalar* queries, std::int64_t
 
 /// Keys of one visit to the accumulated output, and the rows and vectors of it that are in registers: values in
 /// the arithmetic's own type are loaded by every row's instruction, others are converted once for more rows.
-template <class Arithmetic, class T>
+template <class T>
 struct ValueStep {
-  static constexpr bool kConverts = !Arithmetic::kPairs && !std::is_same_v<T, Scalar>;
-  static constexpr int kKeys = kConverts ? 32 : (Arithmetic::kPairs ? 8 : 4);
+  static constexpr bool kConverts = !kPairs && !std::is_same_v<T, Scalar>;
+  static constexpr int kKeys = kConverts ? 32 : (kPairs ? 8 : 4);
   static constexpr int kRows = (kConverts ? 4 : 2) / (kRegisters == 32 ? 1 : 2);
   static constexpr int kVectors = kConverts ? 4 : 8;
   static constexpr int kColumns = kVectors * kWidth;
@@ -141,11 +139,10 @@ inline constexpr std::int64_t kValuesAhead = 16384;
 /// o[kRows][kVectors vectors] += p v over `count` keys (kCount, where it is not 0): p kDecodePiece apart, v[key]
 /// their rows, of which the first `columns` numbers are read. Of pairs, o's columns stand as interleave_low and
 /// -high leave them. kFetches: fetches what other rows will need some time later.
-template <class Arithmetic, class T, int kCount, bool kTail, bool kFetches, class Rows>
+template <class T, int kCount, bool kTail, bool kFetches, class Rows>
 SACCADE_INLINE void add_step(const Scalar* p, const Rows& v, int count, std::int64_t column, int columns,
                              Scalar* o) {
-  constexpr int kRows = ValueStep<Arithmetic, T>::kRows, kVectors = ValueStep<Arithmetic, T>::kVectors;
-  constexpr int kKeys = Arithmetic::kPairs ? 2 : 1;  // of a multiplication
+  constexpr int kRows = ValueStep<T>::kRows, kVectors = ValueStep<T>::kVectors;
   Vec acc[kRows][kVectors];
   SACCADE_UNROLL
   for (int r = 0; r < kRows; ++r) {
@@ -154,28 +151,28 @@ SACCADE_INLINE void add_step(const Scalar* p, const Rows& v, int count, std::int
   }
   const auto add = [&](int j) __attribute__((always_inline)) {
     const T* const row = as_computed(v[j] + column);
-    const T* const next = kKeys == 2 ? as_computed(v[j + 1] + column) : row;
+    const T* const next = kPairs ? as_computed(v[j + 1] + column) : row;
     if constexpr (kFetches) {
       SACCADE_UNROLL
-      for (int i = 0; i < ValueStep<Arithmetic, T>::kColumns; i += 64 / static_cast<int>(sizeof(T))) {
+      for (int i = 0; i < ValueStep<T>::kColumns; i += 64 / static_cast<int>(sizeof(T))) {
         __builtin_prefetch(reinterpret_cast<const char*>(row + i) + kValuesAhead, 0, 2);
-        if (kKeys == 2) __builtin_prefetch(reinterpret_cast<const char*>(next + i) + kValuesAhead, 0, 2);
+        if (kPairs) __builtin_prefetch(reinterpret_cast<const char*>(next + i) + kValuesAhead, 0, 2);
       }
     }
     Vec weight[kRows];
     SACCADE_UNROLL
-    for (int r = 0; r < kRows; ++r) weight[r] = broadcast_from(p + r * kDecodePiece + j / kKeys);
-    if constexpr (Arithmetic::kPairs) {
+    for (int r = 0; r < kRows; ++r) weight[r] = broadcast_from(p + r * kDecodePiece + j / kStepNumbers);
+    if constexpr (kPairs) {
       SACCADE_UNROLL
       for (int c = 0; c < kVectors; c += 2) {
         const int at = c * kWidth, n = kTail ? std::clamp(columns - at, 0, 2 * kWidth) : 2 * kWidth;
-        const Vec even = kTail ? load_first_pairs(row + at, n) : loadu_steps<Arithmetic>(row, at / 2);
-        const Vec odd = kTail ? load_first_pairs(next + at, n) : loadu_steps<Arithmetic>(next, at / 2);
+        const Vec even = kTail ? load_first_pairs(row + at, n) : loadu_steps(row, at / 2);
+        const Vec odd = kTail ? load_first_pairs(next + at, n) : loadu_steps(next, at / 2);
         const Vec low = interleave_low(even, odd), high = interleave_high(even, odd);
         SACCADE_UNROLL
         for (int r = 0; r < kRows; ++r) {
-          acc[r][c] = multiply_add<Arithmetic>(weight[r], low, acc[r][c]);
-          acc[r][c + 1] = multiply_add<Arithmetic>(weight[r], high, acc[r][c + 1]);
+          acc[r][c] = multiply_add(weight[r], low, acc[r][c]);
+          acc[r][c + 1] = multiply_add(weight[r], high, acc[r][c + 1]);
         }
       }
     } else {
@@ -190,9 +187,9 @@ SACCADE_INLINE void add_step(const Scalar* p, const Rows& v, int count, std::int
   };
   if constexpr (kCount > 0 && kCount <= 8) {
     SACCADE_UNROLL
-    for (int j = 0; j < kCount; j += kKeys) add(j);
+    for (int j = 0; j < kCount; j += kStepNumbers) add(j);
   } else {
-    for (int j = 0; j < count; j += kKeys) add(j);
+    for (int j = 0; j < count; j += kStepNumbers) add(j);
   }
   SACCADE_UNROLL
   for (int r = 0; r < kRows; ++r) {
@@ -203,26 +200,25 @@ SACCADE_INLINE void add_step(const Scalar* p, const Rows& v, int count, std::int
 
 /// The same for all of `rows` rows and `dim` columns. The rows that come last to a step's values find them in the
 /// first-level cache, and fetch those of a later step instead: 0.98 of the bandwidth, not 0.8 (Zen 4).
-template <class Arithmetic, class T, class Rows>
+template <class T, class Rows>
 __attribute__((noinline)) void decode_values(const Scalar* p, Rows v, int count, int rows, std::int64_t dim,
                                              Scalar* o) {
-  using Step = ValueStep<Arithmetic, T>;
-  constexpr int kKeys = Arithmetic::kPairs ? 2 : 1;
+  using Step = ValueStep<T>;
   for (int from = 0; from < count; from += Step::kKeys) {
     const int n = std::min(count - from, Step::kKeys);
     for (std::int64_t c = 0; c < dim; c += Step::kColumns) {
       const int columns = static_cast<int>(std::min<std::int64_t>(Step::kColumns, dim - c));
       for (int r = 0; r < rows; r += Step::kRows) {
-        const Scalar* const weights = p + r * kDecodePiece + from / kKeys;
+        const Scalar* const weights = p + r * kDecodePiece + from / kStepNumbers;
         Scalar* const out = o + chunk_offset(r, c);
         if (columns < Step::kColumns)
-          add_step<Arithmetic, T, 0, true, false>(weights, v + from, n, c, columns, out);
+          add_step<T, 0, true, false>(weights, v + from, n, c, columns, out);
         else if (n < Step::kKeys)
-          add_step<Arithmetic, T, 0, false, false>(weights, v + from, n, c, columns, out);
+          add_step<T, 0, false, false>(weights, v + from, n, c, columns, out);
         else if (r > 0 && r + Step::kRows >= rows)
-          add_step<Arithmetic, T, Step::kKeys, false, true>(weights, v + from, n, c, columns, out);
+          add_step<T, Step::kKeys, false, true>(weights, v + from, n, c, columns, out);
         else
-          add_step<Arithmetic, T, Step::kKeys, false, false>(weights, v + from, n, c, columns, out);
+          add_step<T, Step::kKeys, false, false>(weights, v + from, n, c, columns, out);
       }
     }
   }

@@ -109,7 +109,7 @@ std::string_view name_of(Isa isa) {
 
 bool multiplies_bf16(Isa isa) {
   return std::ranges::any_of(cpu::all_kernels(), [isa](const cpu::KernelSet* kernels) {
-    return kernels->isa == isa && kernels->bf16_pair_chains != nullptr;
+    return kernels->isa == isa && kernels->pairs != nullptr;
   });
 }
 

@@ -21,28 +21,21 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 inline bool values_in_place(const AttentionParams& p) { return p.v.dtype == dtype_of<Scalar> && !p.block_table; }
 
 /// Numbers of one packed key block: its keys, and behind them its values unless they are read in place.
-template <class Arithmetic>
-std::int64_t packed_block_size(const AttentionParams& p) {
-  const std::int64_t values = values_in_place(p) ? 0 : packed_value_size<Arithmetic>(p.head_dim_v);
-  return packed_key_size<Arithmetic>(p.head_dim) + values;
+inline std::int64_t packed_block_size(const AttentionParams& p) {
+  const std::int64_t values = values_in_place(p) ? 0 : packed_value_size(p.head_dim_v);
+  return packed_key_size(p.head_dim) + values;
 }
 
 /// Packs the block at `first_key`. Keys and values outside `readable` are not touched; those next to it are zeros.
-template <class Arithmetic>
-void pack_block(const AttentionParams& p, std::int64_t batch, std::int64_t kv_head, std::int64_t first_key,
-                KeyRange readable, Scalar* packed) {
-  with_storage(p.k.dtype, [&](auto type) {
-    using T = decltype(type);
-    if constexpr (!Arithmetic::kPairs || std::is_same_v<T, bfloat16>) {
-      pack_key_block<Arithmetic>(p.key_rows<T>(p.k, batch, kv_head), first_key, readable, p.head_dim, packed);
-    }
+inline void pack_block(const AttentionParams& p, std::int64_t batch, std::int64_t kv_head, std::int64_t first_key,
+                       KeyRange readable, Scalar* packed) {
+  with_input(p.k.dtype, [&]<class T>(T) {
+    pack_key_block(p.key_rows<T>(p.k, batch, kv_head), first_key, readable, p.head_dim, packed);
   });
   if (values_in_place(p)) return;
-  with_storage(p.v.dtype, [&](auto type) {
-    using T = decltype(type);
-    if constexpr (!Arithmetic::kPairs || std::is_same_v<T, bfloat16>)
-      pack_values<Arithmetic>(p.key_rows<T>(p.v, batch, kv_head), first_key, readable, p.head_dim_v,
-                              packed + packed_key_size<Arithmetic>(p.head_dim));
+  with_input(p.v.dtype, [&]<class T>(T) {
+    pack_values(p.key_rows<T>(p.v, batch, kv_head), first_key, readable, p.head_dim_v,
+                packed + packed_key_size(p.head_dim));
   });
 }
 
@@ -58,17 +51,16 @@ struct TileStep {
 };
 
 /// The memory of one thread's work on a query block of `tiles` tiles.
-template <class Arithmetic>
 class ForwardScratch {
  public:
   static std::int64_t size(const AttentionParams& p, std::int64_t tiles) {
-    return tiles * (packed_query_size(steps_of<Arithmetic>(p.head_dim)) + kTileRows * output_stride(p) +
+    return tiles * (packed_query_size(steps_of(p.head_dim)) + kTileRows * output_stride(p) +
                     static_cast<std::int64_t>(sizeof(RowState) / sizeof(Scalar))) +
-           4 * kTileRows * kBlockK + (values_in_place(p) ? 1 : 2) * packed_block_size<Arithmetic>(p);
+           4 * kTileRows * kBlockK + (values_in_place(p) ? 1 : 2) * packed_block_size(p);
   }
 
   ForwardScratch(const AttentionParams& p, std::int64_t tiles, Scalar* memory)
-      : query_size_(packed_query_size(steps_of<Arithmetic>(p.head_dim))), o_stride_(output_stride(p)) {
+      : query_size_(packed_query_size(steps_of(p.head_dim))), o_stride_(output_stride(p)) {
     const auto take = [&memory](std::int64_t n) { return std::exchange(memory, memory + n); };
     scores_[0] = take(kTileRows * kBlockK);
     scores_[1] = take(kTileRows * kBlockK);
@@ -79,7 +71,7 @@ class ForwardScratch {
     states_ =
         reinterpret_cast<RowState*>(take(tiles * static_cast<std::int64_t>(sizeof(RowState) / sizeof(Scalar))));
     packed_blocks_[0] = memory;
-    packed_blocks_[1] = memory + (values_in_place(p) ? 0 : packed_block_size<Arithmetic>(p));
+    packed_blocks_[1] = memory + (values_in_place(p) ? 0 : packed_block_size(p));
   }
 
   /// For a block that the caller has not packed. The one before stays as it is: its values may still be wanted.
@@ -111,11 +103,11 @@ class ForwardScratch {
 /// The most tiles of one query block.
 inline constexpr int kMostTiles = 1024 / kTileRows;
 
-/// `kCareful` computes a single row and keeps the values of hidden keys out of every product.
-template <class Arithmetic, bool kCareful>
+/// `careful` computes a single row and keeps the values of hidden keys out of every product.
 class QueryBlock {
  public:
-  QueryBlock(const AttentionParams& params, const QueryRows& work, const PackedKeys& packed, Scalar* memory)
+  QueryBlock(const AttentionParams& params, const QueryRows& work, const PackedKeys& packed, bool careful,
+             Scalar* memory)
       : p_(params),
         batch_(work.batch),
         head_(work.head),
@@ -124,10 +116,11 @@ class QueryBlock {
         rows_(static_cast<int>(std::min(work.rows, params.rows(work.batch) - work.row))),
         tiles_((rows_ + kTileRows - 1) / kTileRows),
         packed_(packed),
+        careful_(careful),
         visibility_(params, work.batch),
-        finisher_(params, visibility_, work.batch, work.head, Arithmetic::kPairs),
+        finisher_(params, visibility_, work.batch, work.head),
         dropout_(params),
-        unit_(score_unit(params, Arithmetic::kPairs)),
+        unit_(score_unit(params)),
         scratch_(params, tiles_, memory) {}
 
   void run() {
@@ -159,17 +152,15 @@ class QueryBlock {
 
   void begin() {
     for (int tile = 0; tile < tiles_; ++tile) {
-      with_storage(p_.q.dtype, [&](auto type) {
-        using T = decltype(type);
-        if constexpr (!Arithmetic::kPairs || std::is_same_v<T, bfloat16>)
-          pack_queries<Arithmetic>(p_.row_of<T>(p_.q, batch_, head_, tile_row(tile)), p_.q.row_stride,
-                                   tile_rows(tile), p_.head_dim, unit_.query_factor, scratch_.queries(tile));
+      with_input(p_.q.dtype, [&]<class T>(T) {
+        pack_queries(p_.row_of<T>(p_.q, batch_, head_, tile_row(tile)), p_.q.row_stride, tile_rows(tile),
+                     p_.head_dim, unit_.query_factor, scratch_.queries(tile));
       });
       scratch_.state(tile).reset();
       has_output_[tile] = false;
     }
     for (int i = 0; i < rows_ && p_.saves_scores(); ++i) finisher_.clear_saved(row_ + i, 0, p_.seqlen_k);
-    if constexpr (kCareful) clear_output(0);
+    if (careful_) clear_output(0);
   }
 
   void clear_output(int tile) {
@@ -181,9 +172,9 @@ class QueryBlock {
   const Scalar* packed_block(std::int64_t first_key, KeyRange range) {
     if (packed_.blocks)
       return static_cast<const Scalar*>(packed_.blocks) +
-             (first_key / kBlockK - packed_.first_block) * packed_block_size<Arithmetic>(p_);
+             (first_key / kBlockK - packed_.first_block) * packed_block_size(p_);
     Scalar* const block = scratch_.next_packed_block();
-    pack_block<Arithmetic>(p_, batch_, kv_head_, first_key, range, block);
+    pack_block(p_, batch_, kv_head_, first_key, range, block);
     return block;
   }
 
@@ -218,19 +209,20 @@ class QueryBlock {
     parity_ ^= 1;
     const TileStep& last = pending_step_;
     RowState& state = scratch_.state(last.tile);
-    const PendingExp<Arithmetic> exp{scratch_.scores(parity_ ^ 1), scratch_.probabilities, state.m, state.l,
-                                     &unit_.exp_factor};
     const ScoreWork work{.queries = scratch_.queries(next.tile),
                          .keys = next.block,
-                         .steps = steps_of<Arithmetic>(p_.head_dim),
+                         .steps = steps_of(p_.head_dim),
                          .granules = next.granules.index.data(),
                          .partial = next.granules.partial,
                          .scores = scratch_.scores(parity_),
                          .row_max = row_max,
                          .ahead = mask_ahead(next)};
-    score_tiles_beside<Arithmetic>(tile_rows(next.tile), work, next.granules.count * kTilesOfAGranule, exp,
-                                   last.granules.index.data(),
-                                   pending_ ? last.granules.count * kTilesOfAGranule : 0);
+    with_scaling(unit_.exp_factor, [&](auto scaled) {
+      const PendingExp<decltype(scaled)::value> exp{scratch_.scores(parity_ ^ 1), scratch_.probabilities, state.m,
+                                                    state.l, &unit_.exp_factor};
+      score_tiles_beside(tile_rows(next.tile), work, next.granules.count * kTilesOfAGranule, exp,
+                         last.granules.index.data(), pending_ ? last.granules.count * kTilesOfAGranule : 0);
+    });
     if (pending_) add_values(last);
   }
 
@@ -272,8 +264,7 @@ class QueryBlock {
   /// Columns [begin, end) of the step's block.
   void add_values(const TileStep& step, int begin, int end, const Scalar* alpha) {
     if (p_.dropout_p > 0.0) drop(step, begin, end);
-    constexpr int kKeys = Arithmetic::kPairs ? 2 : 1;  // of a step
-    const Scalar* p = scratch_.probabilities + begin / kKeys;
+    const Scalar* p = scratch_.probabilities + begin / kStepNumbers;
     Scalar* o = scratch_.o(step.tile);
     ValueRows rows;
     if (values_in_place(p_)) {
@@ -281,27 +272,22 @@ class QueryBlock {
       rows.stride = p_.v.row_stride;
     } else {
       rows.stride = packed_value_columns(p_.head_dim_v);
-      rows.data = step.block + packed_key_size<Arithmetic>(p_.head_dim) + begin / kKeys * rows.stride;
+      rows.data = step.block + packed_key_size(p_.head_dim) + begin / kStepNumbers * rows.stride;
     }
-    rows.steps = (end + kKeys - 1) / kKeys - begin / kKeys;
-    if constexpr (kCareful)
-      value_product_of_visible<Arithmetic>(scratch_.scores(parity_ ^ 1) + begin / kKeys * kKeys, p, rows,
-                                           p_.head_dim_v, alpha[0], o);
+    rows.steps = steps_of(end) - begin / kStepNumbers;
+    if (careful_)
+      value_product_of_visible(scratch_.scores(parity_ ^ 1) + begin / kStepNumbers * kStepNumbers, p, rows,
+                               p_.head_dim_v, alpha[0], o);
     else
       with_rows(tile_rows(step.tile), [&](auto constant) {
-        value_product<Arithmetic, ScaledRows, decltype(constant)::value>(p, rows, p_.head_dim_v, alpha, o);
+        value_product<ScaledRows, decltype(constant)::value>(p, rows, p_.head_dim_v, alpha, o);
       });
   }
 
   void drop(const TileStep& step, int begin, int end) {
-    for (int i = 0; i < tile_rows(step.tile); ++i) {
-      Scalar* row = scratch_.probabilities + i * kBlockK;
-      const auto number = static_cast<std::uint32_t>(tile_row(step.tile) + i);
-      if constexpr (Arithmetic::kPairs)
-        dropout_.apply(reinterpret_cast<bfloat16*>(row), begin, end, batch_head(), number, step.first_key);
-      else
-        dropout_.apply(row, begin, end, batch_head(), number, step.first_key);
-    }
+    for (int i = 0; i < tile_rows(step.tile); ++i)
+      dropout_.apply(reinterpret_cast<Weight*>(scratch_.probabilities + i * kBlockK), begin, end, batch_head(),
+                     static_cast<std::uint32_t>(tile_row(step.tile) + i), step.first_key);
   }
 
   std::uint32_t batch_head() const { return static_cast<std::uint32_t>(batch_ * p_.num_heads + head_); }
@@ -329,11 +315,12 @@ class QueryBlock {
   std::int64_t batch_, head_, kv_head_, row_;
   int rows_, tiles_;
   PackedKeys packed_;
+  bool careful_;
   Visibility visibility_;
   ScoreFinisher finisher_;
   Dropout dropout_;
   ScoreUnit unit_;
-  ForwardScratch<Arithmetic> scratch_;
+  ForwardScratch scratch_;
 
   int parity_ = 0;
   bool pending_ = false;
@@ -345,15 +332,12 @@ class QueryBlock {
 
 inline void forward(const AttentionParams& params, const QueryRows& work, const PackedKeys& packed,
                     void* scratch) {
-  with_arithmetic(params, [&](auto arithmetic) {
-    using Arithmetic = decltype(arithmetic);
-    Scalar* memory = static_cast<Scalar*>(scratch);
-    QueryBlock<Arithmetic, false> block(params, work, packed, memory);
-    block.run();
-    for (int i = 0; i < block.rows(); ++i)
-      if (!block.is_finite(i))
-        QueryBlock<Arithmetic, true>(params, {work.batch, work.head, work.row + i, 1}, packed, memory).run();
-  });
+  Scalar* const memory = static_cast<Scalar*>(scratch);
+  QueryBlock block(params, work, packed, false, memory);
+  block.run();
+  for (int i = 0; i < block.rows(); ++i)
+    if (!block.is_finite(i))
+      QueryBlock(params, {work.batch, work.head, work.row + i, 1}, packed, true, memory).run();
 }
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

@@ -16,17 +16,16 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 // ---- One block of query rows ---------------------------------------------------------------------------------
 
 /// The memory of one thread's work on a block of rows.
-template <class Arithmetic>
 class InspectScratch : public ScratchPieces {
  public:
   InspectScratch(const InspectParams& wanted, std::int64_t rows, void* memory) : ScratchPieces(memory) {
     const AttentionParams& p = wanted.attention;
     const std::int64_t tiles = (rows + kTileRows - 1) / kTileRows;
-    query_size_ = packed_query_size(steps_of<Arithmetic>(p.head_dim));
+    query_size_ = packed_query_size(steps_of(p.head_dim));
     scores = take<Scalar>(kTileRows * kBlockK);
     weights = take<Scalar>(kTileRows * kBlockK);
     mask = take<Scalar>(kTileRows * kBlockK);
-    packed_block = take<Scalar>(packed_block_size<Arithmetic>(p));
+    packed_block = take<Scalar>(packed_block_size(p));
     column_sum = take<Scalar>(kBlockK);
     column_max = take<Scalar>(kBlockK);
     queries_ = take<Scalar>(tiles * query_size_);
@@ -65,7 +64,6 @@ class InspectScratch : public ScratchPieces {
   Scalar* queries_;
 };
 
-template <class Arithmetic>
 class InspectBlock {
  public:
   InspectBlock(const InspectParams& wanted, const QueryRows& work, const PackedKeys& packed, void* memory)
@@ -79,8 +77,8 @@ class InspectBlock {
         tiles_((rows_ + kTileRows - 1) / kTileRows),
         packed_(packed),
         visibility_(p_, work.batch),
-        finisher_(p_, visibility_, work.batch, work.head, Arithmetic::kPairs),
-        unit_(score_unit(p_, Arithmetic::kPairs)),
+        finisher_(p_, visibility_, work.batch, work.head),
+        unit_(score_unit(p_)),
         scratch_(wanted, work.rows, memory) {}
 
   InspectSums run() {
@@ -107,11 +105,9 @@ class InspectBlock {
 
   void begin() {
     for (int tile = 0; tile < tiles_; ++tile) {
-      with_storage(p_.q.dtype, [&](auto type) {
-        using T = decltype(type);
-        if constexpr (!Arithmetic::kPairs || std::is_same_v<T, bfloat16>)
-          pack_queries<Arithmetic>(p_.row_of<T>(p_.q, batch_, head_, row_ + tile * kTileRows), p_.q.row_stride,
-                                   tile_rows(tile), p_.head_dim, unit_.query_factor, scratch_.queries(tile));
+      with_input(p_.q.dtype, [&]<class T>(T) {
+        pack_queries(p_.row_of<T>(p_.q, batch_, head_, row_ + tile * kTileRows), p_.q.row_stride, tile_rows(tile),
+                     p_.head_dim, unit_.query_factor, scratch_.queries(tile));
       });
       scratch_.softmax[tile].reset();
       scratch_.statistics[tile].reset(wanted_.top_k > 0);
@@ -121,8 +117,8 @@ class InspectBlock {
   const Scalar* packed_block(std::int64_t first_key, KeyRange range) {
     if (packed_.blocks)
       return static_cast<const Scalar*>(packed_.blocks) +
-             (first_key / kBlockK - packed_.first_block) * packed_block_size<Arithmetic>(p_);
-    pack_block<Arithmetic>(p_, batch_, kv_head_, first_key, range, scratch_.packed_block);
+             (first_key / kBlockK - packed_.first_block) * packed_block_size(p_);
+    pack_block(p_, batch_, kv_head_, first_key, range, scratch_.packed_block);
     return scratch_.packed_block;
   }
 
@@ -147,15 +143,15 @@ class InspectBlock {
 
   void compute_scores(const Step& step, const Scalar* block, Scalar* row_max) {
     for (int i = 0; i < kTileRows * kWidth; i += kWidth) store(row_max + i, broadcast(-kInfinity));
-    score_tiles_of_rows<Arithmetic>(step.rows,
-                                    {.queries = scratch_.queries(step.tile),
-                                     .keys = block,
-                                     .steps = steps_of<Arithmetic>(p_.head_dim),
-                                     .granules = step.granules.index.data(),
-                                     .partial = step.granules.partial,
-                                     .scores = scratch_.scores,
-                                     .row_max = row_max},
-                                    0, step.granules.count * kTilesOfAGranule);
+    score_tiles_of_rows(step.rows,
+                        {.queries = scratch_.queries(step.tile),
+                         .keys = block,
+                         .steps = steps_of(p_.head_dim),
+                         .granules = step.granules.index.data(),
+                         .partial = step.granules.partial,
+                         .scores = scratch_.scores,
+                         .row_max = row_max},
+                        0, step.granules.count * kTilesOfAGranule);
     finisher_.finish(step.row, step.rows, step.first_key, step.granules, scratch_.mask, scratch_.scores, row_max);
   }
 
@@ -178,8 +174,10 @@ class InspectBlock {
       state.raise(row_max, unit_.exp_factor, alpha);
       for_each_run(step.granules, [&](int begin, int end) {
         for (int column = begin; column < end; column += kGranule)
-          finish_granule(PendingExp<Arithmetic>{scratch_.scores + column, scratch_.weights + column, state.m,
-                                                state.l, &unit_.exp_factor});
+          with_scaling(unit_.exp_factor, [&](auto scaled) {
+            finish_granule(PendingExp<decltype(scaled)::value>{scratch_.scores + column, scratch_.weights + column,
+                                                               state.m, state.l, &unit_.exp_factor});
+          });
       });
     });
     for (int i = 0; i < rows_; ++i) {
@@ -423,7 +421,7 @@ class InspectBlock {
   Visibility visibility_;
   ScoreFinisher finisher_;
   ScoreUnit unit_;
-  InspectScratch<Arithmetic> scratch_;
+  InspectScratch scratch_;
 
   InspectSums sums_{};
   // The sums over rows that are at work: those of cell_row_ (of all rows, where no map is wanted), and the columns
@@ -437,16 +435,12 @@ class InspectBlock {
 
 inline InspectSums inspect(const InspectParams& wanted, const QueryRows& work, const PackedKeys& packed,
                            void* scratch) {
-  return with_arithmetic(wanted.attention, [&](auto arithmetic) {
-    return InspectBlock<decltype(arithmetic)>(wanted, work, packed, scratch).run();
-  });
+  return InspectBlock(wanted, work, packed, scratch).run();
 }
 
 /// Bytes for blocks of `rows` rows.
 inline std::size_t inspect_scratch(const InspectParams& wanted, std::int64_t rows) {
-  return with_arithmetic(wanted.attention, [&](auto arithmetic) {
-    return InspectScratch<decltype(arithmetic)>(wanted, rows, nullptr).bytes();
-  });
+  return InspectScratch(wanted, rows, nullptr).bytes();
 }
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

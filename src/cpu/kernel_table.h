@@ -11,42 +11,36 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-constexpr KernelSet kernel_table(Isa isa, const AttentionKernels& f64) {
-  KernelSet set{.isa = isa,
-                .f32 = attention_table(),
-                .f64 = &f64,
-                .forward_small = forward_small,
-                .product = product,
-                .product_rows = kTileRows,
-                .product_columns = kProductColumns,
-                .product_scratch = kProductScratch,
-                .product_panel = kTileColumns,
-                .product_small = product_small,
-                .small_product_columns = kWidth,
-                .layers = {.layer_norm = layer_norm,
-                           .layer_norm_backward = layer_norm_backward,
-                           .dropout = dropout,
-                           .gelu = gelu,
-                           .gelu_backward = gelu_backward,
-                           .add_to = add_to,
-                           .multiply = multiply,
-                           .softmax_sum = softmax_sum,
-                           .adamw = adamw,
-                           .sgd = sgd},
-                .narrow_to_bf16 = narrow_all<bfloat16>,
-                .narrow_to_f16 = narrow_all<float16>,
-                .widen_bf16 = widen_all<bfloat16>,
-                .widen_f16 = widen_all<float16>,
-                .multiply_add_chains = multiply_add_chains,
-                .chain_flops = kChainFlops,
-                .bf16_pair_chains = nullptr,
-                .bf16_chain_flops = 0,
-                .read_all = read_all};
-#ifdef SACCADE_BF16_PRODUCT
-  set.bf16_pair_chains = bf16_pair_chains;
-  set.bf16_chain_flops = kBf16ChainFlops;
-#endif
-  return set;
+constexpr KernelSet kernel_table(Isa isa, const AttentionKernels& f64, const PairKernels* pairs = nullptr) {
+  return {.isa = isa,
+          .f32 = attention_table(),
+          .f64 = &f64,
+          .pairs = pairs,
+          .forward_small = forward_small,
+          .product = product,
+          .product_rows = kTileRows,
+          .product_columns = kProductColumns,
+          .product_scratch = kProductScratch,
+          .product_panel = kTileColumns,
+          .product_small = product_small,
+          .small_product_columns = kWidth,
+          .layers = {.layer_norm = layer_norm,
+                     .layer_norm_backward = layer_norm_backward,
+                     .dropout = dropout,
+                     .gelu = gelu,
+                     .gelu_backward = gelu_backward,
+                     .add_to = add_to,
+                     .multiply = multiply,
+                     .softmax_sum = softmax_sum,
+                     .adamw = adamw,
+                     .sgd = sgd},
+          .narrow_to_bf16 = narrow_all<bfloat16>,
+          .narrow_to_f16 = narrow_all<float16>,
+          .widen_bf16 = widen_all<bfloat16>,
+          .widen_f16 = widen_all<float16>,
+          .multiply_add_chains = multiply_add_chains,
+          .chain_flops = kChainFlops,
+          .read_all = read_all};
 }
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

@@ -72,7 +72,8 @@ struct KeyBlock {
   std::int64_t batch = 0, kv_head = 0, block = 0;
 };
 
-/// The kernels of one type of arithmetic. Memory handed to them is 64-byte aligned.
+/// The kernels of one type of arithmetic; products of bf16 pairs have none for the backward pass. Memory handed to
+/// them is 64-byte aligned.
 struct AttentionKernels {
   ForwardPlan (*plan_forward)(const AttentionParams&);
   /// Packs one key block of (batch, kv_head), of which the keys in `readable` may be touched.
@@ -91,22 +92,23 @@ struct AttentionKernels {
 
   /// The backward pass. First the statistics of every block of rows; returns what the rows give to the gradient of
   /// their head's sink.
-  BackwardPlan (*plan_backward)(const BackwardParams&);
-  double (*backward_statistics)(const BackwardParams&, const QueryRows&, void* statistics);
+  BackwardPlan (*plan_backward)(const BackwardParams&) = nullptr;
+  double (*backward_statistics)(const BackwardParams&, const QueryRows&, void* statistics) = nullptr;
   /// Then for every block of keys: begin; for blocks of rows that may see them the gradients of their logits
   /// (whether any is there, and what they give to the slope of the head), those of the mask, what comes to keys
   /// and values, what comes to the rows (cleared where it is their first); end, which writes dk and dv and returns
   /// whether they are finite. `careful` keeps hidden keys and rows out of every product.
-  void (*backward_begin)(const BackwardParams&, const KeyBlock&, void* scratch);
+  void (*backward_begin)(const BackwardParams&, const KeyBlock&, void* scratch) = nullptr;
   bool (*backward_logits)(const BackwardParams&, const KeyBlock&, const QueryRows&, const void* statistics,
-                          void* scratch, double& dslope);
-  void (*backward_mask)(const BackwardParams&, const KeyBlock&, const QueryRows&, void* scratch);
-  void (*backward_keys)(const BackwardParams&, const KeyBlock&, const QueryRows&, bool careful, void* scratch);
+                          void* scratch, double& dslope) = nullptr;
+  void (*backward_mask)(const BackwardParams&, const KeyBlock&, const QueryRows&, void* scratch) = nullptr;
+  void (*backward_keys)(const BackwardParams&, const KeyBlock&, const QueryRows&, bool careful,
+                        void* scratch) = nullptr;
   void (*backward_rows)(const BackwardParams&, const KeyBlock&, const QueryRows&, bool careful, void* scratch,
-                        void* dq);
-  bool (*backward_end)(const BackwardParams&, const KeyBlock&, void* scratch);
+                        void* dq) = nullptr;
+  bool (*backward_end)(const BackwardParams&, const KeyBlock&, void* scratch) = nullptr;
   /// Writes the gradients of a block of rows, zeros where `dq` is nullptr. Returns whether they are finite.
-  bool (*backward_write)(const BackwardParams&, const QueryRows&, const void* dq);
+  bool (*backward_write)(const BackwardParams&, const QueryRows&, const void* dq) = nullptr;
 
   /// Statistics of the weights of some rows, and the bytes of scratch memory for blocks of `rows` rows.
   InspectSums (*inspect)(const InspectParams&, const QueryRows&, const PackedKeys&, void* scratch);
@@ -138,11 +140,19 @@ struct LayerKernels {
 /// What the paths for small problems take.
 inline constexpr std::int64_t kSmallKeys = 16, kSmallHeadDim = 64, kSmallDepth = 16;
 
+/// What a level has that multiplies bf16 pairs.
+struct PairKernels {
+  AttentionKernels attention;           // of bf16 q, k and v
+  float (*chains)(std::int64_t steps);  // as KernelSet::multiply_add_chains
+  std::int64_t chain_flops = 0;
+};
+
 struct KernelSet {
   Isa isa = Isa::scalar;
 
   AttentionKernels f32;  // f32, bf16, f16
   const AttentionKernels* f64 = nullptr;
+  const PairKernels* pairs = nullptr;  // where the level has them
 
   /// A path for heads of at most kSmallKeys keys of kSmallHeadDim numbers, f32, without options: no packing, no
   /// scratch, no threads.
@@ -170,11 +180,15 @@ struct KernelSet {
   /// multiple of 1024, in order. The results only keep the compiler from leaving the work out.
   float (*multiply_add_chains)(std::int64_t steps);
   std::int64_t chain_flops = 0;
-  float (*bf16_pair_chains)(std::int64_t steps);  // nullptr where the level has no such product
-  std::int64_t bf16_chain_flops = 0;
   float (*read_all)(const float* data, std::int64_t floats);
 
-  const AttentionKernels& attention(DType dtype) const { return dtype == DType::f64 ? *f64 : f32; }
+  /// The kernels of a call, and those of a backward pass. Pairs are scaled after the product: by 0, a hidden key's
+  /// -inf would become NaN.
+  const AttentionKernels& attention(const AttentionParams& p) const {
+    const bool are_bfloat = p.q.dtype == DType::bf16 && p.k.dtype == DType::bf16 && p.v.dtype == DType::bf16;
+    return pairs && are_bfloat && static_cast<float>(p.scale) != 0 ? pairs->attention : backward(p);
+  }
+  const AttentionKernels& backward(const AttentionParams& p) const { return p.q.dtype == DType::f64 ? *f64 : f32; }
 };
 
 /// The kernels that calls use now; nullptr before the first one.
@@ -198,6 +212,7 @@ extern const AttentionKernels kAvx2KernelsF64;
 extern const KernelSet kAvx512Kernels;
 extern const AttentionKernels kAvx512KernelsF64;
 extern const KernelSet kAvx512Bf16Kernels;
+extern const PairKernels kAvx512PairKernels;
 #endif
 
 }  // namespace saccade::cpu

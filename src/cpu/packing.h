@@ -1,4 +1,4 @@
-// Arithmetics, and the packing of queries, keys and values for their products.
+// The arithmetic of the products, and the packing of queries, keys and values for their products.
 #pragma once
 
 #include "cpu/block_sizes.h"
@@ -9,28 +9,15 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-// ---- Arithmetics ---------------------------------------------------------------------------------------------
+// ---- Arithmetic ----------------------------------------------------------------------------------------------
 
-/// Queries carry scale * log2(e): scores are in base 2 and their exponential needs one subtraction only.
-struct FoldedScale {
-  static constexpr bool kPairs = false, kScaledExp = false;
-};
-/// Queries carry the scale: scores are natural logits. In base 2 they would have up to twice the rounding error
-/// where biases are added, and nobody could look at them.
-struct NaturalScale {
-  static constexpr bool kPairs = false, kScaledExp = true;
-};
-/// Products of bf16 pairs: queries, keys and values as they are, weights rounded to bf16. A step is two
-/// dimensions, or two keys in P V.
-struct BfloatPairs {
-  static constexpr bool kPairs = true, kScaledExp = true;
-};
-
+/// Whether these kernels multiply bf16 pairs: queries, keys and values as they are, weights rounded to bf16. A
+/// step is then two dimensions, or two keys in P V; scores are scaled after the product.
 #ifdef SACCADE_BF16_PRODUCT
-inline constexpr bool kHasPairs = true;
+inline constexpr bool kPairs = true;
 #else
-inline constexpr bool kHasPairs = false;
-// Never called: the templates have to name them.
+inline constexpr bool kPairs = false;
+// Never called: the code for pairs has to name them.
 SACCADE_INLINE Vec pair_fma_broadcast(const Scalar*, Vec, Vec acc) { return acc; }
 SACCADE_INLINE Vec pair_fma(Vec, Vec, Vec acc) { return acc; }
 SACCADE_INLINE Vec pair_fma_from(const Scalar*, Vec, Vec acc) { return acc; }
@@ -43,16 +30,10 @@ SACCADE_INLINE Vec keep_of_pairs(Vec words, bool, bool) { return words; }
 SACCADE_INLINE Vec negate_pairs(Vec words) { return words; }
 #endif
 
-/// Calls f(Arithmetic{}) with the arithmetic of a call.
-template <class F>
-decltype(auto) with_arithmetic(const AttentionParams& p, F f) {
-  if constexpr (kHasPairs) {
-    // Pairs are scaled after the product: by 0, a hidden key's -inf would become NaN.
-    const bool are_bfloat = p.q.dtype == DType::bf16 && p.k.dtype == DType::bf16 && p.v.dtype == DType::bf16;
-    if (are_bfloat && static_cast<Scalar>(p.scale) != 0) return f(BfloatPairs{});
-  }
-  return p.keeps_natural_scores() ? f(NaturalScale{}) : f(FoldedScale{});
-}
+/// Dimensions, or keys in P V, of a step.
+inline constexpr int kStepNumbers = kPairs ? 2 : 1;
+/// What a weight is for its product with values.
+using Weight = std::conditional_t<kPairs, bfloat16, Scalar>;
 
 /// Calls f(T{}) with the element type of a tensor.
 template <class F>
@@ -71,50 +52,52 @@ decltype(auto) with_storage(DType dtype, const F& f) {
   }
 }
 
-template <class Arithmetic>
+/// Calls f(T{}) with the element type of queries, keys or values.
+template <class F>
+decltype(auto) with_input(DType dtype, const F& f) {
+  if constexpr (kPairs)
+    return f(bfloat16{});
+  else
+    return with_storage(dtype, f);
+}
+
 SACCADE_INLINE Vec multiply_add(const Scalar* a, Vec b, Vec acc) {
-  if constexpr (Arithmetic::kPairs)
+  if constexpr (kPairs)
     return pair_fma_broadcast(a, b, acc);
   else
     return fma_broadcast(a, b, acc);
 }
 
-template <class Arithmetic>
 SACCADE_INLINE Vec multiply_add(Vec a, Vec b, Vec acc) {
-  if constexpr (Arithmetic::kPairs)
+  if constexpr (kPairs)
     return pair_fma(a, b, acc);
   else
     return fma(a, b, acc);
 }
 
 /// a, a vector in memory, with b.
-template <class Arithmetic>
 SACCADE_INLINE Vec multiply_add_from(const Scalar* a, Vec b, Vec acc) {
-  if constexpr (Arithmetic::kPairs)
+  if constexpr (kPairs)
     return pair_fma_from(a, b, acc);
   else
     return fma_from(a, b, acc);
 }
 
 /// The first step of a chain of multiply-adds: the product alone.
-template <class Arithmetic>
 SACCADE_INLINE Vec multiply(const Scalar* a, Vec b) {
-  if constexpr (Arithmetic::kPairs)
+  if constexpr (kPairs)
     return pair_mul_broadcast(a, b);
   else
     return mul_broadcast(a, b);
 }
 
 /// Multiply-add steps of n dimensions or keys.
-template <class Arithmetic>
-constexpr std::int64_t steps_of(std::int64_t n) {
-  return Arithmetic::kPairs ? (n + 1) / 2 : n;
-}
+constexpr std::int64_t steps_of(std::int64_t n) { return kPairs ? (n + 1) / 2 : n; }
 
 /// kWidth steps of a row of `length` numbers, from `step` on; zeros behind its end.
-template <class Arithmetic, class T>
+template <class T>
 SACCADE_INLINE Vec load_steps(const T* row, std::int64_t step, std::int64_t length) {
-  if constexpr (Arithmetic::kPairs)
+  if constexpr (kPairs)
     return load_first_pairs(row + 2 * step,
                             static_cast<int>(std::min<std::int64_t>(2 * kWidth, length - 2 * step)));
   else
@@ -122,9 +105,9 @@ SACCADE_INLINE Vec load_steps(const T* row, std::int64_t step, std::int64_t leng
 }
 
 /// kWidth steps of a row from `step` on, where there are that many.
-template <class Arithmetic, class T>
+template <class T>
 SACCADE_INLINE Vec loadu_steps(const T* row, std::int64_t step) {
-  if constexpr (Arithmetic::kPairs)
+  if constexpr (kPairs)
     return loadu(reinterpret_cast<const Scalar*>(row) + step);
   else
     return loadu(row + step);
@@ -198,25 +181,24 @@ struct RowsAhead {
 };
 
 /// Steps of a query row as the product wants them: times `factor`, of which pairs take the sign only.
-template <class Arithmetic>
 SACCADE_INLINE Vec as_query(Vec x, Scalar factor) {
-  if constexpr (!Arithmetic::kPairs) return canonical_nan(mul(x, broadcast(factor)));
+  if constexpr (!kPairs) return canonical_nan(mul(x, broadcast(factor)));
   return factor < 0 ? negate_pairs(x) : x;
 }
 
 /// One row of q, zeros up to a whole vector.
-template <class Arithmetic, class T>
+template <class T>
 void pack_query(const T* row, std::int64_t head_dim, Scalar factor, Scalar* packed) {
-  for (std::int64_t step = 0; step < steps_of<Arithmetic>(head_dim); step += kWidth)
-    store(packed + step, as_query<Arithmetic>(load_steps<Arithmetic>(row, step, head_dim), factor));
+  for (std::int64_t step = 0; step < steps_of(head_dim); step += kWidth)
+    store(packed + step, as_query(load_steps(row, step, head_dim), factor));
 }
 
 /// Packs `rows` rows of q into one tile; missing rows are zeros.
-template <class Arithmetic, class T>
+template <class T>
 void pack_queries(const T* q, std::int64_t row_stride, int rows, std::int64_t head_dim, Scalar factor,
                   Scalar* packed) {
-  const std::int64_t steps = padded_steps(steps_of<Arithmetic>(head_dim));
-  const std::int64_t whole = head_dim / (Arithmetic::kPairs ? 2 : 1) / kWidth * kWidth;
+  const std::int64_t steps = padded_steps(steps_of(head_dim));
+  const std::int64_t whole = head_dim / kStepNumbers / kWidth * kWidth;
   for (std::int64_t begin = 0; begin < steps; begin += kQueryChunk, packed += kTileRows * kQueryStride) {
     const std::int64_t end = std::min<std::int64_t>(begin + kQueryChunk, steps);
     for (int row = 0; row < rows; ++row) {
@@ -224,10 +206,10 @@ void pack_queries(const T* q, std::int64_t row_stride, int rows, std::int64_t he
       Scalar* out = packed + row * kQueryStride - begin;
       for (std::int64_t step = begin; step < std::min(whole, end); step += kWidth) {
         __builtin_prefetch(from + kTileRows * row_stride + step);
-        store(out + step, as_query<Arithmetic>(loadu_steps<Arithmetic>(from, step), factor));
+        store(out + step, as_query(loadu_steps(from, step), factor));
       }
       for (std::int64_t step = std::max(whole, begin); step < end; step += kWidth)
-        store(out + step, as_query<Arithmetic>(load_steps<Arithmetic>(from, step, head_dim), factor));
+        store(out + step, as_query(load_steps(from, step, head_dim), factor));
     }
     for (int row = rows; row < kTileRows; ++row) std::fill_n(packed + row * kQueryStride, end - begin, Scalar{0});
   }
@@ -235,10 +217,7 @@ void pack_queries(const T* q, std::int64_t row_stride, int rows, std::int64_t he
 
 /// Numbers of a packed block's keys: tiles of kTileColumns keys, [tile][padded_steps][key of the tile], so that
 /// score_tiles reads one run of memory.
-template <class Arithmetic>
-std::int64_t packed_key_size(std::int64_t head_dim) {
-  return padded_steps(steps_of<Arithmetic>(head_dim)) * kBlockK;
-}
+inline std::int64_t packed_key_size(std::int64_t head_dim) { return padded_steps(steps_of(head_dim)) * kBlockK; }
 
 /// A sum is NaN if any of its terms is; looking at each would be a third of the packing's time.
 SACCADE_INLINE void make_nan_canonical(Scalar* packed) {
@@ -251,55 +230,53 @@ SACCADE_INLINE void make_nan_canonical(Scalar* packed) {
 }
 
 /// Packs kWidth keys from `key` on, transposed: packed[step][kTileColumns]. Keys outside `readable` are zeros.
-template <class Arithmetic, class T>
+template <class T>
 void pack_keys(const KeyRows<T>& k, std::int64_t key, KeyRange readable, std::int64_t head_dim, Scalar* packed) {
-  constexpr bool kAsStored = Arithmetic::kPairs || std::is_same_v<T, Scalar>;
-  constexpr int kElements = Arithmetic::kPairs ? 2 : 1;  // of a step
-  const std::int64_t steps = padded_steps(steps_of<Arithmetic>(head_dim));
+  constexpr bool kAsStored = kPairs || std::is_same_v<T, Scalar>;
+  const std::int64_t steps = padded_steps(steps_of(head_dim));
   const bool all = key >= readable.begin && key + kWidth <= readable.end && k.run(key) >= kWidth;
-  const bool direct = kAsStored && all && k.row_stride % kElements == 0;
+  const bool direct = kAsStored && all && k.row_stride % kStepNumbers == 0;
   const bool prefetches = direct && key + 2 * kWidth <= readable.end && k.run(key) >= 2 * kWidth;
   alignas(64) Scalar edge[kWidth * kWidth];
   for (std::int64_t step = 0; step < steps; step += kWidth) {
     Scalar* to = packed + step * kTileColumns;
-    if (direct && (step + kWidth) * kElements <= head_dim) {
-      const T* from = k[key] + step * kElements;
+    if (direct && (step + kWidth) * kStepNumbers <= head_dim) {
+      const T* from = k[key] + step * kStepNumbers;
       if (prefetches) prefetch_rows<kWidth>(from + kWidth * k.row_stride, k.row_stride);
-      transpose_tile(reinterpret_cast<const Scalar*>(from), k.row_stride / kElements, to, kTileColumns);
+      transpose_tile(reinterpret_cast<const Scalar*>(from), k.row_stride / kStepNumbers, to, kTileColumns);
     } else {
       for (int i = 0; i < kWidth; ++i) {
         const bool is_there = key + i >= readable.begin && key + i < readable.end;
-        store(edge + i * kWidth, is_there ? load_steps<Arithmetic>(k[key + i], step, head_dim) : zero());
+        store(edge + i * kWidth, is_there ? load_steps(k[key + i], step, head_dim) : zero());
       }
       transpose_tile(edge, kWidth, to, kTileColumns);
     }
-    if constexpr (!Arithmetic::kPairs) make_nan_canonical(to);
+    if constexpr (!kPairs) make_nan_canonical(to);
   }
 }
 
 /// Packs the keys of the block at `first_key`. Those outside `readable` are not touched; zeros next to it.
-template <class Arithmetic, class T>
+template <class T>
 void pack_key_block(const KeyRows<T>& k, std::int64_t first_key, KeyRange readable, std::int64_t head_dim,
                     Scalar* packed) {
   const std::int64_t end = std::min<std::int64_t>(round_up(readable.end - first_key, kGranule), kBlockK);
   const std::int64_t begin = std::max<std::int64_t>(readable.begin - first_key, 0) / kGranule * kGranule;
-  const std::int64_t padded = padded_steps(steps_of<Arithmetic>(head_dim));
+  const std::int64_t padded = padded_steps(steps_of(head_dim));
   for (std::int64_t j = begin; j < end; j += kWidth) {
     const std::int64_t column = j % kTileColumns;
-    pack_keys<Arithmetic>(k, first_key + j, readable, head_dim, packed + (j - column) * padded + column);
+    pack_keys(k, first_key + j, readable, head_dim, packed + (j - column) * padded + column);
   }
 }
 
 /// Columns of a packed block's values, and its numbers: [steps of kBlockK][columns].
 inline std::int64_t packed_value_columns(std::int64_t head_dim_v) { return round_up(head_dim_v, kWidth); }
-template <class Arithmetic>
-std::int64_t packed_value_size(std::int64_t head_dim_v) {
-  return steps_of<Arithmetic>(kBlockK) * packed_value_columns(head_dim_v);
+inline std::int64_t packed_value_size(std::int64_t head_dim_v) {
+  return steps_of(kBlockK) * packed_value_columns(head_dim_v);
 }
 
 /// Packs the value rows of the block at `first_key`; those next to `readable`, and columns beyond head_dim_v, are
 /// zeros.
-template <class Arithmetic, class T>
+template <class T>
 void pack_values(const KeyRows<T>& v, std::int64_t first_key, KeyRange readable, std::int64_t head_dim_v,
                  Scalar* packed) {
   const std::int64_t columns = packed_value_columns(head_dim_v);
@@ -309,7 +286,7 @@ void pack_values(const KeyRows<T>& v, std::int64_t first_key, KeyRange readable,
     const int n = static_cast<int>(std::min<std::int64_t>(kWidth, head_dim_v - d));
     return load_first(v[key] + d, n);
   };
-  if constexpr (Arithmetic::kPairs) {
+  if constexpr (kPairs) {
     for (std::int64_t key = begin / 2 * 2; key < end; key += 2) {
       const bool has_even = key >= begin, has_odd = key + 1 < end;
       const T* even = v[has_even ? key : key + 1];

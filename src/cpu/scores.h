@@ -4,6 +4,7 @@
 
 #include "cpu/dropout.h"
 #include "cpu/mask.h"
+#include "cpu/packing.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
@@ -25,15 +26,16 @@ struct Granules {
 };
 
 /// What the numbers of scores mean: queries are multiplied by query_factor, scores by exp_factor to be in base 2,
-/// by natural to be natural logits.
+/// by natural to be natural logits. Where nobody looks at them, queries carry scale * log2(e): scores are in base
+/// 2, and their exponential needs one subtraction only. In base 2 they would have up to twice the rounding error
+/// where biases are added; there queries carry the scale, and scores are natural logits.
 struct ScoreUnit {
   Scalar query_factor, exp_factor, natural;
 };
 
-/// `pairs`: the product takes bf16 pairs as they are.
-inline ScoreUnit score_unit(const AttentionParams& p, bool pairs) {
+inline ScoreUnit score_unit(const AttentionParams& p) {
   const Scalar scale = static_cast<Scalar>(p.scale);
-  if (pairs) {
+  if constexpr (kPairs) {
     // The sign goes with the queries, so that a larger score is a larger logit.
     const Scalar natural = p.changes_every_score() ? Scalar{1} : std::abs(scale);
     return {scale, natural * kLog2E, natural};
@@ -44,17 +46,15 @@ inline ScoreUnit score_unit(const AttentionParams& p, bool pairs) {
 
 class ScoreFinisher {
  public:
-  /// `pairs` as for score_unit.
-  ScoreFinisher(const AttentionParams& params, const Visibility& visibility, std::int64_t batch, std::int64_t head,
-                bool pairs)
+  ScoreFinisher(const AttentionParams& params, const Visibility& visibility, std::int64_t batch, std::int64_t head)
       : p_(params),
         visibility_(visibility),
         batch_(batch),
         head_(head),
         block_mask_(params, batch, head),
-        unit_(score_unit(params, pairs)),
+        unit_(score_unit(params)),
         touches_all_(params.changes_every_score()),
-        applies_scale_(pairs && touches_all_),
+        applies_scale_(kPairs && touches_all_),
         finishes_all_(applies_scale_ || params.ScoreChanges::any() || params.saves_scores()),
         keys_(params.keys(batch)) {}
 

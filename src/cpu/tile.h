@@ -19,8 +19,9 @@ struct NothingPending {
   };
 };
 
-/// The exponentials: row i of the columns at `scores` becomes exp2((score - maximum[i]) * factor).
-template <class Arithmetic>
+/// The exponentials: row i of the columns at `scores` becomes exp2((score - maximum[i]) * factor). Where the
+/// factor is 1, kScaled leaves it out.
+template <bool kScaled>
 struct PendingExp {
   const Scalar* scores = nullptr;   // [kTileRows][kBlockK]
   Scalar* probabilities = nullptr;  // [kTileRows][kBlockK], may be the same; bf16 pairs fill half of each row
@@ -29,7 +30,7 @@ struct PendingExp {
   const Scalar* factor = nullptr;
 
   SACCADE_INLINE PendingExp from(int column) const {
-    return {scores + column, probabilities + column / (Arithmetic::kPairs ? 2 : 1), maximum, row_sum, factor};
+    return {scores + column, probabilities + column / kStepNumbers, maximum, row_sum, factor};
   }
 
   template <int kVectors>
@@ -40,7 +41,7 @@ struct PendingExp {
       SACCADE_UNROLL
       for (int v = 0; v < kVectors; ++v) {
         Vec x = sub(load(work.scores + row * kBlockK + v * kWidth), broadcast_from(work.maximum + row));
-        if constexpr (Arithmetic::kScaledExp) x = mul(x, broadcast_from(work.factor));
+        if constexpr (kScaled) x = mul(x, broadcast_from(work.factor));
         exp[v] = exp2_begin(x);
       }
     }
@@ -52,7 +53,7 @@ struct PendingExp {
         p[v] = exp2_end(exp[v]);
         sum = add(sum, p[v]);
       }
-      if constexpr (Arithmetic::kPairs) {
+      if constexpr (kPairs) {
         store(work.probabilities + row * kBlockK, round_to_pairs(p[0], p[1]));
       } else {
         SACCADE_UNROLL
@@ -62,6 +63,13 @@ struct PendingExp {
     }
   };
 };
+
+/// Calls f(kScaled) with a constant.
+template <class F>
+SACCADE_INLINE void with_scaling(Scalar factor, F f) {
+  if (!kPairs && factor == 1) return f(std::false_type{});
+  return f(std::true_type{});
+}
 
 /// The columns of a granule. Four vectors at a time, for each has to wait for itself: 1.6% of a forward (head_dim
 /// 64, AVX2, Zen 4).
@@ -127,7 +135,7 @@ SACCADE_INLINE void raise_row_max(const ScoreWork& work, int i, int row) {
 /// of the next tile (products: two operands) alternate, and the row maxima follow during the next tile: with it
 /// the scores of a block take 12900 clocks instead of 13600, of which 12290 are multiply-adds (Zen 4, head_dim
 /// 64).
-template <class Arithmetic, int kRows, class Pending>
+template <int kRows, class Pending>
 __attribute__((noinline)) void score_tiles(const ScoreWork& work, int begin, int end, const Pending& pending,
                                            const int* pending_granules) {
   constexpr bool kOverlap = !std::is_same_v<Pending, NothingPending>;
@@ -139,8 +147,7 @@ __attribute__((noinline)) void score_tiles(const ScoreWork& work, int begin, int
   SACCADE_UNROLL
   for (int i = 0; i < kRows; ++i) {
     SACCADE_UNROLL
-    for (int v = 0; v < kTileVectors; ++v)
-      acc[i][v] = multiply<Arithmetic>(q + i * kQueryStride, load(k + v * kWidth));
+    for (int v = 0; v < kTileVectors; ++v) acc[i][v] = multiply(q + i * kQueryStride, load(k + v * kWidth));
   }
   const auto step = [&]() __attribute__((always_inline)) {
     ++q;
@@ -151,8 +158,7 @@ __attribute__((noinline)) void score_tiles(const ScoreWork& work, int begin, int
     SACCADE_UNROLL
     for (int i = 0; i < kRows; ++i) {
       SACCADE_UNROLL
-      for (int v = 0; v < kTileVectors; ++v)
-        acc[i][v] = multiply_add<Arithmetic>(q + i * kQueryStride, key[v], acc[i][v]);
+      for (int v = 0; v < kTileVectors; ++v) acc[i][v] = multiply_add(q + i * kQueryStride, key[v], acc[i][v]);
     }
   };
 
@@ -182,9 +188,9 @@ __attribute__((noinline)) void score_tiles(const ScoreWork& work, int begin, int
       SACCADE_UNROLL
       for (int v = 0; v < kTileVectors; ++v) {
         store(scores + i * kBlockK + v * kWidth,
-              multiply_add<Arithmetic>(q + i * kQueryStride, load(k + v * kWidth), acc[i][v]));
+              multiply_add(q + i * kQueryStride, load(k + v * kWidth), acc[i][v]));
         keep_order();
-        acc[i][v] = multiply<Arithmetic>(work.queries + i * kQueryStride, load(next + v * kWidth));
+        acc[i][v] = multiply(work.queries + i * kQueryStride, load(next + v * kWidth));
         keep_order();
       }
     }
@@ -195,25 +201,25 @@ __attribute__((noinline)) void score_tiles(const ScoreWork& work, int begin, int
 }
 
 /// score_tiles for the rows of a tile that are there.
-template <class Arithmetic, class Pending = NothingPending>
+template <class Pending = NothingPending>
 void score_tiles_of_rows(int rows, const ScoreWork& work, int begin, int end, const Pending& pending = {},
                          const int* pending_granules = nullptr) {
   with_rows(rows, [&](auto constant) {
-    score_tiles<Arithmetic, decltype(constant)::value, Pending>(work, begin, end, pending, pending_granules);
+    score_tiles<decltype(constant)::value, Pending>(work, begin, end, pending, pending_granules);
   });
 }
 
 /// All of `scores` score tiles and `pending_tiles` tiles of pending work, side by side as far as both go.
-template <class Arithmetic, class Pending>
+template <class Pending>
 void score_tiles_beside(int rows, const ScoreWork& work, int scores, const Pending& pending,
                         const int* pending_granules, int pending_tiles) {
   const int both = kCanOverlap ? std::min(scores, pending_tiles) : 0;
   if constexpr (kCanOverlap) {
-    if (both > 0) score_tiles_of_rows<Arithmetic>(rows, work, 0, both, pending, pending_granules);
+    if (both > 0) score_tiles_of_rows(rows, work, 0, both, pending, pending_granules);
   }
   for (int i = both; i < pending_tiles; i += kTilesOfAGranule)
     finish_granule(pending.from(column_of(pending_granules, i)));
-  if (both < scores) score_tiles_of_rows<Arithmetic>(rows, work, both, scores);
+  if (both < scores) score_tiles_of_rows(rows, work, both, scores);
 }
 
 // ---- Values --------------------------------------------------------------------------------------------------
@@ -251,7 +257,7 @@ struct AddedColumns {
 /// output is one chain of multiply-adds in order of the keys. Without alpha, o begins as 0. What is added to may
 /// have been written long ago: the tile that follows in memory is asked for (dq 0.91 -> 0.96 of the peak at
 /// seqlen 4096, Zen 4).
-template <class Arithmetic, class Order, int kRows, int kVectors, bool kTail>
+template <class Order, int kRows, int kVectors, bool kTail>
 __attribute__((noinline)) void value_tile(const Scalar* p, const ValueRows& rows, std::int64_t column, int tail,
                                           const Scalar* alpha, Scalar* o) {
   Vec acc[kRows][kVectors];
@@ -285,8 +291,7 @@ __attribute__((noinline)) void value_tile(const Scalar* p, const ValueRows& rows
     SACCADE_UNROLL
     for (int i = 0; i < kRows; ++i) {
       SACCADE_UNROLL
-      for (int c = 0; c < kVectors; ++c)
-        acc[i][c] = multiply_add<Arithmetic>(p + i * Order::kRow, value[c], acc[i][c]);
+      for (int c = 0; c < kVectors; ++c) acc[i][c] = multiply_add(p + i * Order::kRow, value[c], acc[i][c]);
     }
     p += Order::kStep;
     v += stride;
@@ -299,42 +304,40 @@ __attribute__((noinline)) void value_tile(const Scalar* p, const ValueRows& rows
 }
 
 /// value_tile for as many column vectors as `columns` (at most kTileVectors * kWidth) needs.
-template <class Arithmetic, class Order, int kRows, int kVectors = kTileVectors>
+template <class Order, int kRows, int kVectors = kTileVectors>
 SACCADE_INLINE void value_columns(int columns, const Scalar* p, const ValueRows& rows, std::int64_t column,
                                   const Scalar* alpha, Scalar* o) {
   if constexpr (kVectors > 1) {
     if (columns <= (kVectors - 1) * kWidth)
-      return value_columns<Arithmetic, Order, kRows, kVectors - 1>(columns, p, rows, column, alpha, o);
+      return value_columns<Order, kRows, kVectors - 1>(columns, p, rows, column, alpha, o);
   }
   const int tail = columns - (kVectors - 1) * kWidth;
   if (tail == kWidth)
-    value_tile<Arithmetic, Order, kRows, kVectors, false>(p, rows, column, kWidth, alpha, o);
+    value_tile<Order, kRows, kVectors, false>(p, rows, column, kWidth, alpha, o);
   else
-    value_tile<Arithmetic, Order, kRows, kVectors, true>(p, rows, column, tail, alpha, o);
+    value_tile<Order, kRows, kVectors, true>(p, rows, column, tail, alpha, o);
 }
 
 /// o = alpha * o + p v for all head_dim_v columns (see output_index): p from its first step.
-template <class Arithmetic, class Order, int kRows>
+template <class Order, int kRows>
 void value_product(const Scalar* p, const ValueRows& rows, std::int64_t head_dim_v, const Scalar* alpha,
                    Scalar* o) {
   for (std::int64_t column = 0; column < head_dim_v; column += kTileColumns)
-    value_columns<Arithmetic, Order, kRows>(
-        static_cast<int>(std::min<std::int64_t>(kTileColumns, head_dim_v - column)), p, rows, column, alpha,
-        o + output_index(0, column));
+    value_columns<Order, kRows>(static_cast<int>(std::min<std::int64_t>(kTileColumns, head_dim_v - column)), p,
+                                rows, column, alpha, o + output_index(0, column));
 }
 
 /// The first row of the same product, leaving out keys whose score is -inf: a weight of 0 must not meet their
 /// values, which may be NaN. Adding 0 * v changes no bit of a sum, so leaving it out does not either.
-template <class Arithmetic>
-void value_product_of_visible(const Scalar* scores, const Scalar* p, const ValueRows& rows,
-                              std::int64_t head_dim_v, Scalar alpha, Scalar* o) {
+inline void value_product_of_visible(const Scalar* scores, const Scalar* p, const ValueRows& rows,
+                                     std::int64_t head_dim_v, Scalar alpha, Scalar* o) {
   for (std::int64_t column = 0; column < head_dim_v; column += kWidth) {
     const int n = static_cast<int>(std::min<std::int64_t>(kWidth, head_dim_v - column));
     Scalar* const to = o + output_index(0, column);
     Vec acc = mul(broadcast(alpha), load(to));
     for (std::int64_t j = 0; j < rows.steps; ++j) {
       const Scalar* v = rows.data + j * rows.stride + column;
-      if constexpr (Arithmetic::kPairs) {
+      if constexpr (kPairs) {
         const bool even = scores[2 * j] != -kInfinity, odd = scores[2 * j + 1] != -kInfinity;
         if (even || odd) acc = pair_fma_broadcast(p + j, keep_of_pairs(load_first(v, n), even, odd), acc);
       } else {
