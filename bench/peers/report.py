@@ -1,4 +1,4 @@
-"""docs/benchmarks.md: the tables, and what has to be said with them."""
+"""docs/benchmarks.md: the tables and the text around them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .timing import Cell, Line
 
 @dataclasses.dataclass
 class Run:
-    """Everything that one run has seen."""
+    """All results of one run."""
 
     machine: str
     date: str
@@ -54,7 +54,7 @@ SECTIONS = (
 
 
 def section_of(problem: Problem) -> str:
-    """The table that a problem is a line of."""
+    """The section whose table lists a problem."""
     if problem.memory:
         return SECTIONS[5]
     if problem.kind == "loop" or problem.module:
@@ -68,7 +68,7 @@ def section_of(problem: Problem) -> str:
 
 
 def table_lines(run: Run) -> list[Line]:
-    """The lines of tables: all but those that are points of curves, and the last point of a curve of memory."""
+    """The lines of tables: all except points of curves, plus the last point of each memory curve."""
     return [
         line
         for i, line in enumerate(run.lines)
@@ -99,7 +99,7 @@ def _digits(number: float) -> str:
 
 
 def amount_text(line: Line, name: str) -> str:
-    """What a peer takes, as its cell shows it."""
+    """The time or memory of a peer, as its cell shows it."""
     amount = line.amount(name)
     if amount is None:
         return ""
@@ -107,7 +107,7 @@ def amount_text(line: Line, name: str) -> str:
 
 
 def summary(run: Run) -> str:
-    """How many lines saccade leads, and those that it does not."""
+    """How many lines saccade leads, and the lines where it does not."""
     compared = [line for line in table_lines(run) if line.ratio() is not None]
     behind = [line for line in compared if line.ratio() < 1]
     text = f"saccade takes least on {len(compared) - len(behind)} of {len(compared)} lines"
@@ -122,7 +122,7 @@ def _where(line: Line) -> str:
 
 
 def table(run: Run, lines: Sequence[Line]) -> list[str]:
-    """A table of Markdown, with a column for each peer that takes part in some of the lines."""
+    """A Markdown table, with a column for each peer that has a figure in at least one line."""
     names = [name for name in run.titles if any(line.amount(name) is not None for line in lines)]
     is_decode, is_memory = lines[0].problem.decode, lines[0].problem.memory
     has_shares = any(line.share("saccade") is not None for line in lines)
@@ -143,7 +143,7 @@ def table(run: Run, lines: Sequence[Line]) -> list[str]:
 
 
 def ways_table(run: Run) -> list[str]:
-    """How each peer did each problem, with the most threads; or why it did not."""
+    """How each peer computed each problem, with the most threads; or why it did not."""
     names = [name for name in run.titles]
     last: dict[Problem, Line] = {line.problem: line for line in table_lines(run) if not line.problem.memory}
     rows = ["| problem | " + " | ".join(run.titles[name] for name in names) + " |", "|---" * (len(names) + 1) + "|"]
@@ -154,7 +154,7 @@ def ways_table(run: Run) -> list[str]:
 
 
 def loop_note(run: Run, line: Line) -> str:
-    """What the loop takes in each way of the others, and in C++."""
+    """The time of the loop for each way of the others, and in C++."""
     own = line.amount("saccade")
     ways = [
         f"{run.titles[name]}, {way}: {time_text(seconds)}" + (f" ({seconds / own:.1f} times saccade's)" if own else "")
@@ -170,13 +170,13 @@ def loop_note(run: Run, line: Line) -> str:
 
 
 def _reason(cell: Cell) -> str:
-    """Why a peer takes no part: of itself, or of its last way."""
+    """Why a peer has no figure: its own reason, or that of its first way."""
     reasons = list(cell.reasons.values())
     return f"*{reasons[0]}*".replace("|", "/") if reasons else ""
 
 
 def pictures(run: Run, folder: str, made: Iterable[str]) -> list[str]:
-    """Links to the pictures, with what they show."""
+    """Links to the pictures, with captions."""
     captions = {
         "peers_speed.svg": "Billions of operations a second over the length of the sequence, with the most threads",
         "peers_share.svg": "Share of the peak of multiply-adds of each dtype: saccade, and the best of the others",
@@ -197,7 +197,7 @@ def markdown(run: Run, picture_folder: str, made: Iterable[str]) -> str:
         + (f", {of['bf16_peak_gflops']:.0f} of bf16 pairs" if of.get("bf16_peak_gflops") else "")
         for threads, of in sorted(limits.items())
     )
-    lines = ["# Beside what people use now", "", _INTRODUCTION, ""]
+    lines = ["# Comparison with other libraries", "", _INTRODUCTION, ""]
     lines += [f"**Machine:** {run.machine}. {'Measured: ' + peaks + '. ' if peaks else ''}", ""]
     lines += [f"**Versions:** {versions}.", ""]
     lines += [f"**Date:** {run.date}{', --quick' if run.quick else ''}. {_others(run)}", ""]
@@ -217,49 +217,50 @@ def _others(run: Run) -> str:
     if run.others < 0.1:
         return "Nothing else ran."
     return (
-        f"Others kept {run.others:.1f} processors busy meanwhile: times of several threads are longer for it, and "
-        "ratios, for which all take turns, vary."
+        f"Other processes kept {run.others:.1f} processors busy meanwhile: times of several threads are longer for it, "
+        "and ratios, for which all libraries take turns, vary."
     )
 
 
 _INTRODUCTION = """\
 `script/bench --peers` made this page: every library below on the same inputs, the same processors and the same number
-of threads, by turns in one run, each result checked first. Times are medians of a call from Python; the last column
-says how many times saccade's time the fastest of the others takes."""
+of threads, in turns in one run, each result checked first. Times are medians of a call from Python; the last column
+is the time of the fastest other library, divided by saccade's."""
 
 _NOTES = {
     SECTIONS[1]: """\
-Half of a mask's entries are hidden at random, so that no block can be skipped. Who has no argument for a window, for
-lengths or for documents gets a mask that says the same, made before the clock runs.""",
+Half of a mask's entries are hidden at random, so that no block can be skipped. Libraries without an argument for a
+window, for lengths or for documents get an equivalent mask, built before the timing starts.""",
     SECTIONS[2]: """\
-One query and k, v of a cache, the same in each call: what fits the last-level cache may stay there. The share is of the
-bandwidth with which memory is read, so a cache that stays can have more than 1.""",
+One query and k, v of a cache, the same in each call: if they fit the last-level cache, they may stay there. The
+share is of the bandwidth of main memory, so it can then exceed 1.""",
     SECTIONS[3]: """\
-Backward alone: the forward pass, with whatever it keeps, ran before. ONNX Runtime and OpenVINO have no gradients.""",
+Backward only: the forward pass, including what it stores, is not timed. ONNX Runtime and OpenVINO have no
+gradients.""",
     SECTIONS[5]: """\
-What a process holds at most during one call, beyond what it held before with inputs, libraries and compiled code (VmHWM
-and VmRSS of Linux), with the most threads.""",
+The peak memory of a process during one call, less its memory before the call, which includes inputs, libraries and
+compiled code (VmHWM and VmRSS of Linux), with the most threads.""",
 }
 
 _METHOD = """\
 ## How it is measured
 
-- **A process each.** No library's threads, allocator or settings meet another's. Each process is bound to as many
-  processors as there are threads, one a core, and each library is told the number as well.
+- **Separate processes.** Each library has its own process, so threads, allocators and settings cannot interfere. Each
+  process is bound to one processor per thread, each on its own core, and the library is set to that number of threads.
 - **Checked first.** Rows of each result (all of them, for gradients of a head) are compared with an f64 reference
   written in NumPy ([reference.py](../bench/peers/reference.py)) by the rule that saccade's own tests use
-  ([compare.h](../include/saccade/compare.h)). Who is further off is not timed. Results with dropout are compared
-  without it, for everybody draws differently.
-- **By turns.** Each takes a turn of at least 50 ms, and the next one begins when it has come to rest: threads that wait
-  for more work have gone to sleep, and what is freed after a call is freed. At least five turns and 0.6 s each
-  (`--quick`: three, 0.15 s). Short calls are repeated within a turn, after one that does not count.
-- **The best way counts.** Of several ways to do a problem with a library, the fastest is shown; [below](#ways) is
-  which. Inputs lie as the library likes them best; masks are built, models compiled and outputs bound beforehand where
-  it offers that.
+  ([compare.h](../include/saccade/compare.h)). Calls whose results fail are not timed. Results with dropout are compared
+  without it, because every library draws differently.
+- **In turns.** Each library runs for at least 50 ms per turn, and the next turn begins when its process is idle:
+  waiting threads have gone to sleep, and memory has been freed. At least five turns and 0.6 s each (`--quick`: three,
+  0.15 s). Short calls are repeated within a turn, after one warm-up call.
+- **The best way counts.** If a library can compute a problem in several ways, the fastest is shown and
+  [named below](#ways). Inputs have the layout that suits the library best; masks are built, models compiled and
+  outputs bound beforehand if it supports that.
 - **saccade** is called as its users call it, with NumPy arrays or, where that is faster, PyTorch tensors, and allocates
   its results. The share of the peak is that of multiply-adds, which `saccade bench` measures right before and after
   each problem; the larger of the two counts."""
 
 _WAYS = """\
-What was called in each line (with the most threads), or in italics why there is no figure.
-[bench/peers](../bench/peers) has a file for each library; another one beside them is another column."""
+The function called for each line (with the most threads), or in italics the reason why there is no figure.
+[bench/peers](../bench/peers) has a file for each library; adding a file adds a column."""
