@@ -137,7 +137,8 @@ constexpr Rule kMayInclude[] = {
     {"^src/cpu/attention_table\\.h$", "^src/cpu/(forward|backward|decode|inspect)\\.h$"},
     {"^src/cpu/(forward|backward|decode|inspect|gemm|small|limits)\\.h$",
      "^src/cpu/"
-     "(forward|output|row_statistics|scores|tile|softmax|mask|dropout|block_sizes|math|decode_products)\\.h$"},
+     "(forward|output|row_statistics|scores|tile|softmax|mask|dropout|block_sizes|math|elements|decode_products)"
+     "\\.h$"},
     {"^src/cpu/layers\\.h$", "^src/cpu/(dropout|elements)\\.h$"},
     {"^src/cpu/optim\\.h$", "^src/cpu/elements\\.h$"},
     {"^src/cpu/elements\\.h$", "^src/cpu/math\\.h$"},

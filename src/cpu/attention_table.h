@@ -10,11 +10,6 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-/// Query rows of a unit of work that packs its keys for itself: more rows share what is packed. Seven blocks leave
-/// some 2% of the time to packing where one would spend 13% on it (head_dim 64, Zen 4).
-inline constexpr std::int64_t kBlockQAlone = 7 * kBlockQ;
-static_assert(kBlockQAlone <= kMostTiles * kTileRows);
-
 inline ForwardPlan plan_forward(const AttentionParams& p) {
   const auto bytes = [](std::int64_t numbers) { return static_cast<std::size_t>(numbers) * sizeof(Scalar); };
   return {.tile_q = kTileRows,

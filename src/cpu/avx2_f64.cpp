@@ -3,12 +3,7 @@
 
 #ifdef SACCADE_X86
 
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c")
-#endif
+SACCADE_TARGET_BEGIN("avx2,fma,f16c")
 
 #define SACCADE_ISA_NAMESPACE avx2_f64
 #include "cpu/simd_avx2_f64.h"
@@ -17,11 +12,7 @@
 
 #include "cpu/attention_table.h"
 
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+SACCADE_TARGET_END
 
 namespace saccade::cpu {
 const AttentionKernels kAvx2KernelsF64 = avx2_f64::attention_table();

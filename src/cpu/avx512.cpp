@@ -1,15 +1,9 @@
-// The kernels for AVX-512 F, BW, DQ and VL. Only what stands between the pragmas is compiled for them.
+// The kernels for AVX-512 F, BW, DQ and VL. Only the target region is compiled for them.
 #include "cpu/prelude.h"
 
 #ifdef SACCADE_X86
 
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"))), \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")
-#endif
+SACCADE_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")
 
 #define SACCADE_ISA_NAMESPACE avx512
 #include "cpu/simd_avx512.h"
@@ -17,11 +11,7 @@
 #include "cpu/exp2_table.h"
 #include "cpu/kernel_table.h"
 
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+SACCADE_TARGET_END
 
 namespace saccade::cpu {
 const KernelSet kAvx512Kernels = avx512::kernel_table(Isa::avx512, kAvx512KernelsF64);

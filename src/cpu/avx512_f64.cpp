@@ -3,13 +3,7 @@
 
 #ifdef SACCADE_X86
 
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"))), \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")
-#endif
+SACCADE_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")
 
 #define SACCADE_ISA_NAMESPACE avx512_f64
 #include "cpu/simd_avx512_f64.h"
@@ -18,11 +12,7 @@
 
 #include "cpu/attention_table.h"
 
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+SACCADE_TARGET_END
 
 namespace saccade::cpu {
 const AttentionKernels kAvx512KernelsF64 = avx512_f64::attention_table();

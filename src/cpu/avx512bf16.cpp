@@ -3,13 +3,7 @@
 
 #ifdef SACCADE_X86
 
-#if defined(__clang__)
-#pragma clang attribute push( \
-    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,avx512bf16"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,avx512bf16")
-#endif
+SACCADE_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,avx512bf16")
 
 #define SACCADE_ISA_NAMESPACE avx512bf16
 #define SACCADE_BF16_PRODUCT
@@ -20,11 +14,7 @@
 #include "cpu/attention_table.h"
 #include "cpu/limits.h"
 
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+SACCADE_TARGET_END
 
 namespace saccade::cpu {
 const PairKernels kAvx512PairKernels{.attention = avx512bf16::attention_table(),

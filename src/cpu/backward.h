@@ -217,12 +217,7 @@ class BackwardBlock {
   template <class F>
   void for_each_run(const F& f) const {
     for (int tile = 0; tile < tiles(); ++tile) {
-      const Granules& granules = scratch_.granules[tile];
-      const auto at = [&](int n) { return granules.index[static_cast<std::size_t>(n)]; };
-      for (int first = 0, last; first < granules.count; first = last) {
-        for (last = first + 1; last < granules.count && at(last) == at(last - 1) + 1;) ++last;
-        f(tile, at(first) * kGranule, (at(last - 1) + 1) * kGranule);
-      }
+      scratch_.granules[tile].for_each_run([&](int, int begin, int end) { f(tile, begin, end); });
     }
   }
 

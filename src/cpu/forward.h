@@ -100,9 +100,6 @@ class ForwardScratch {
   RowState* states_;
 };
 
-/// The most tiles of one query block.
-inline constexpr int kMostTiles = 1024 / kTileRows;
-
 /// `careful` computes a single row and keeps the values of hidden keys out of every product.
 class QueryBlock {
  public:
@@ -248,17 +245,13 @@ class QueryBlock {
       return ones;
     }();
     const Scalar* alpha = has_output_[step.tile] ? alpha_ : nullptr;
-    const Granules& granules = step.granules;
-    for (int first = 0, last; first < granules.count; first = last) {
-      for (last = first + 1; last < granules.count && granules.index[last] == granules.index[last - 1] + 1;)
-        ++last;
-      const int begin = std::max(step.value_begin, granules.index[first] * kGranule);
-      const int end = std::min(step.value_end, (granules.index[last - 1] + 1) * kGranule);
-      if (begin >= end) continue;
+    step.granules.for_each_run([&](int, int run_begin, int run_end) {
+      const int begin = std::max(step.value_begin, run_begin), end = std::min(step.value_end, run_end);
+      if (begin >= end) return;
       add_values(step, begin, end, alpha);
       alpha = kOnes.data();
       has_output_[step.tile] = true;
-    }
+    });
   }
 
   /// Columns [begin, end) of the step's block.

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "cpu/block_sizes.h"
+#include "cpu/elements.h"
 #include "cpu/math.h"
 #include "cpu/tile.h"
 
@@ -28,18 +29,6 @@ static_assert(kPackedTile % kWidth == 0);
 struct ProductSteps {
   std::int64_t begin = 0, count = 0;
 };
-
-/// The first n numbers of a vector, of which none or all may be there. (Masks of AVX2 cost 20 times a plain
-/// access.)
-SACCADE_INLINE Vec load_part(const float* p, int n) {
-  return n >= kWidth ? loadu(p) : load_first(p, std::max(n, 0));
-}
-SACCADE_INLINE void store_part(float* p, int n, Vec x) {
-  if (n >= kWidth)
-    storeu(p, x);
-  else
-    store_first(p, std::max(n, 0), x);
-}
 
 /// Packs rows [row, row + rows) of a, at most kPackedRows, into tiles one after the other.
 inline void pack_rows(const ProductParams& p, ProductSteps steps, std::int64_t row, int rows, float* tiles) {

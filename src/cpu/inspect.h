@@ -155,16 +155,6 @@ class InspectBlock {
     finisher_.finish(step.row, step.rows, step.first_key, step.granules, scratch_.mask, scratch_.scores, row_max);
   }
 
-  /// Calls f(begin, end) for each run of columns that a step computes.
-  template <class F>
-  static void for_each_run(const Granules& granules, F f) {
-    const auto at = [&](int n) { return granules.index[static_cast<std::size_t>(n)]; };
-    for (int first = 0, last; first < granules.count; first = last) {
-      for (last = first + 1; last < granules.count && at(last) == at(last - 1) + 1;) ++last;
-      f(at(first) * kGranule, (at(last - 1) + 1) * kGranule);
-    }
-  }
-
   // ---- Denominators ------------------------------------------------------------------------------------------
 
   void compute_denominators() {
@@ -172,7 +162,7 @@ class InspectBlock {
       alignas(64) Scalar alpha[kTileRowsPadded];
       RowState& state = scratch_.softmax[step.tile];
       state.raise(row_max, unit_.exp_factor, alpha);
-      for_each_run(step.granules, [&](int begin, int end) {
+      step.granules.for_each_run([&](int, int begin, int end) {
         for (int column = begin; column < end; column += kGranule)
           with_scaling(unit_.exp_factor, [&](auto scaled) {
             finish_granule(PendingExp<decltype(scaled)::value>{scratch_.scores + column, scratch_.weights + column,
@@ -230,7 +220,7 @@ class InspectBlock {
   void fold(const Step& step) {
     if (step.first_key != block_key_) begin_key_block(step.first_key);
     RowStatistics& statistics = scratch_.statistics[step.tile];
-    for_each_run(step.granules, [&](int begin, int end) {
+    step.granules.for_each_run([&](int, int begin, int end) {
       if (statistics.is_nan) spread_nan(step.rows, begin, end, statistics.is_nan);
       const unsigned better = fold_columns(step, begin, end, statistics);
       if (wanted_.row_count > 0) save_rows(step, begin, end);

@@ -16,7 +16,7 @@ inline float sum_of(const float* x, std::int64_t count) {
     SACCADE_UNROLL
     for (int s = 0; s < kSums; ++s) sums[s] = add(sums[s], loadu(x + i + s * kWidth));
   }
-  for (; i < count; i += kWidth) sums[0] = add(sums[0], load_of(x + i, count - i));
+  for (; i < count; i += kWidth) sums[0] = add(sums[0], load_part(x + i, count - i));
   return reduce_sums(sums);
 }
 
@@ -40,7 +40,7 @@ inline RowMoments moments_of(const float* x, std::int64_t dim, double eps) {
     }
   }
   for (; i < dim; i += kWidth) {
-    const Vec deviation = fill_rest(sub(load_of(x + i, dim - i), broadcast(mean)), dim - i, zero());
+    const Vec deviation = fill_rest(sub(load_part(x + i, dim - i), broadcast(mean)), dim - i, zero());
     sums[0] = add(sums[0], deviation);
     squares[0] = fma(deviation, deviation, squares[0]);
   }
@@ -57,11 +57,11 @@ inline void layer_norm(const LayerNormParams& p, std::int64_t row, std::int64_t 
     if (p.normalised) p.inverse[row] = moments.inverse;
     for (std::int64_t i = 0; i < p.dim; i += kWidth) {
       const std::int64_t left = p.dim - i;
-      const Vec deviation = sub(sub(load_of(x + i, left), broadcast(moments.mean)), broadcast(moments.rest));
+      const Vec deviation = sub(sub(load_part(x + i, left), broadcast(moments.mean)), broadcast(moments.rest));
       const Vec normalised = mul(deviation, broadcast(moments.inverse));
-      if (p.normalised) store_of(p.normalised + row * p.dim + i, left, normalised);
-      store_of(p.y + row * p.dim + i, left,
-               fma(normalised, load_of(p.scale + i, left), load_of(p.shift + i, left)));
+      if (p.normalised) store_part(p.normalised + row * p.dim + i, left, normalised);
+      store_part(p.y + row * p.dim + i, left,
+                 fma(normalised, load_part(p.scale + i, left), load_part(p.shift + i, left)));
     }
   }
 }
@@ -73,10 +73,10 @@ inline void layer_norm_backward_row(const LayerNormBackwardParams& p, std::int64
   Vec sum = zero(), sum_of_products = zero();
   for (std::int64_t i = 0; i < p.dim; i += kWidth) {
     const std::int64_t left = p.dim - i;
-    const Vec d = load_of(dout + i, left), normalised = load_of(n + i, left), product = mul(d, normalised);
-    store_of(dscale + i, left, add(load_of(dscale + i, left), product));
-    store_of(dshift + i, left, add(load_of(dshift + i, left), d));
-    const Vec scale = load_of(p.scale + i, left);
+    const Vec d = load_part(dout + i, left), normalised = load_part(n + i, left), product = mul(d, normalised);
+    store_part(dscale + i, left, add(load_part(dscale + i, left), product));
+    store_part(dshift + i, left, add(load_part(dshift + i, left), d));
+    const Vec scale = load_part(p.scale + i, left);
     sum = fma(d, scale, sum);
     sum_of_products = fma(product, scale, sum_of_products);
   }
@@ -86,8 +86,8 @@ inline void layer_norm_backward_row(const LayerNormBackwardParams& p, std::int64
   const Vec inverse = broadcast(p.inverse[row]);
   for (std::int64_t i = 0; i < p.dim; i += kWidth) {
     const std::int64_t left = p.dim - i;
-    const Vec g = sub(mul(load_of(dout + i, left), load_of(p.scale + i, left)), mean);
-    store_of(p.dx + row * p.dim + i, left, mul(inverse, sub(g, mul(load_of(n + i, left), mean_of_products))));
+    const Vec g = sub(mul(load_part(dout + i, left), load_part(p.scale + i, left)), mean);
+    store_part(p.dx + row * p.dim + i, left, mul(inverse, sub(g, mul(load_part(n + i, left), mean_of_products))));
   }
 }
 
@@ -117,9 +117,9 @@ SACCADE_INLINE Sigmoid sigmoid(Vec v) {
 
 inline void gelu(const float* x, float* y, std::int64_t count) {
   for (std::int64_t i = 0; i < count; i += kWidth) {
-    const Vec a = load_of(x + i, count - i);
+    const Vec a = load_part(x + i, count - i);
     const Vec v = mul(a, fma(mul(a, a), broadcast(kGeluCubic), broadcast(kGeluFactor)));
-    store_of(y + i, count - i, mul(a, sigmoid(v).value));
+    store_part(y + i, count - i, mul(a, sigmoid(v).value));
   }
 }
 
@@ -127,13 +127,13 @@ inline void gelu(const float* x, float* y, std::int64_t count) {
 inline void gelu_backward(const float* x, const float* dout, float* dx, std::int64_t count) {
   for (std::int64_t i = 0; i < count; i += kWidth) {
     // From 30 on the derivative is 1, or 0 on the other side; the bounds keep v' finite. A NaN passes.
-    const Vec a = min(broadcast(30.0f), max(broadcast(-30.0f), load_of(x + i, count - i)));
+    const Vec a = min(broadcast(30.0f), max(broadcast(-30.0f), load_part(x + i, count - i)));
     const Vec square = mul(a, a);
     const Vec v = mul(a, fma(square, broadcast(kGeluCubic), broadcast(kGeluFactor)));
     const Vec slope = fma(square, broadcast(3.0f * kGeluCubic), broadcast(kGeluFactor));
     const Sigmoid s = sigmoid(v);
     const Vec derivative = fma(mul(a, slope), mul(mul(s.exponential, s.inverse), s.inverse), s.value);
-    store_of(dx + i, count - i, mul(load_of(dout + i, count - i), derivative));
+    store_part(dx + i, count - i, mul(load_part(dout + i, count - i), derivative));
   }
 }
 
@@ -149,9 +149,9 @@ inline void dropout(const DropoutParams& p, std::int64_t row, std::int64_t row_e
       float* const y = p.y + row * p.dim + column;
       const std::int64_t columns = std::min<std::int64_t>(128, p.dim - column);
       for (std::int64_t i = 0; i < columns; i += kWidth)
-        store(piece + i, mul(load_of(x + i, columns - i), factor));
+        store(piece + i, mul(load_part(x + i, columns - i), factor));
       draw.apply(piece, 0, static_cast<int>(columns), 0, static_cast<std::uint32_t>(row), column);
-      for (std::int64_t i = 0; i < columns; i += kWidth) store_of(y + i, columns - i, load(piece + i));
+      for (std::int64_t i = 0; i < columns; i += kWidth) store_part(y + i, columns - i, load(piece + i));
     }
   }
 }
@@ -161,7 +161,7 @@ inline void dropout(const DropoutParams& p, std::int64_t row, std::int64_t row_e
 inline float largest_of(const float* x, std::int64_t count) {
   Vec largest = broadcast(-kInfinity);
   for (std::int64_t i = 0; i < count; i += kWidth)
-    largest = max(largest, fill_rest(load_of(x + i, count - i), count - i, broadcast(-kInfinity)));
+    largest = max(largest, fill_rest(load_part(x + i, count - i), count - i, broadcast(-kInfinity)));
   return reduce_max(largest);
 }
 
@@ -183,8 +183,8 @@ inline SoftmaxSum softmax_sum(const float* x, float* exponentials, std::int64_t 
     }
   }
   for (; i < count; i += kWidth) {
-    const Vec e = fill_rest(exp_below(load_of(x + i, count - i), maximum), count - i, zero());
-    if (exponentials) store_of(exponentials + i, count - i, e);
+    const Vec e = fill_rest(exp_below(load_part(x + i, count - i), maximum), count - i, zero());
+    if (exponentials) store_part(exponentials + i, count - i, e);
     sums[0] = add(sums[0], e);
   }
   return {maximum, reduce_sums(sums)};

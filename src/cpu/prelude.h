@@ -27,6 +27,17 @@
 #define SACCADE_UNROLL _Pragma("GCC unroll 32")
 #define SACCADE_INLINE inline __attribute__((always_inline))
 
+/// What lies between these two is compiled for the instructions named, "avx2,fma" say; nothing else is.
+#define SACCADE_PRAGMA(text) _Pragma(#text)
+#if defined(__clang__)
+#define SACCADE_TARGET_BEGIN(features) \
+  SACCADE_PRAGMA(clang attribute push(__attribute__((target(features))), apply_to = function))
+#define SACCADE_TARGET_END SACCADE_PRAGMA(clang attribute pop)
+#else
+#define SACCADE_TARGET_BEGIN(features) SACCADE_PRAGMA(GCC push_options) SACCADE_PRAGMA(GCC target(features))
+#define SACCADE_TARGET_END SACCADE_PRAGMA(GCC pop_options)
+#endif
+
 namespace saccade::cpu {
 
 /// The compiler moves no access to memory across this: for the few places where the order of instructions is the

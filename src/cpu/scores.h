@@ -23,6 +23,21 @@ struct Granules {
     for (int n = 0; n < count; ++n) bits |= 1u << index[static_cast<std::size_t>(n)];
     return bits;
   }
+
+  /// Calls f(n, begin, end) for each run of adjacent granules, from number n on: columns [begin, end). With
+  /// `alike(n, first)` a run ends also where a granule is not like its first one.
+  template <class F, class Alike>
+  SACCADE_INLINE void for_each_run(const F& f, const Alike& alike) const {
+    const auto at = [this](int n) { return index[static_cast<std::size_t>(n)]; };
+    for (int first = 0, last; first < count; first = last) {
+      for (last = first + 1; last < count && at(last) == at(last - 1) + 1 && alike(last, first);) ++last;
+      f(first, at(first) * kGranule, (at(last - 1) + 1) * kGranule);
+    }
+  }
+  template <class F>
+  SACCADE_INLINE void for_each_run(const F& f) const {
+    for_each_run(f, [](int, int) { return true; });
+  }
 };
 
 /// What the numbers of scores mean: queries are multiplied by query_factor, scores by exp_factor to be in base 2,
@@ -111,16 +126,17 @@ class ScoreFinisher {
   void finish(std::int64_t row, std::int64_t rows, std::int64_t first_key, const Granules& granules,
               const Scalar* mask, Scalar* scores, Scalar* row_max, Scalar* softcapped = nullptr) const {
     if (granules.partial == 0) return;
-    for (int first = 0, last; first < granules.count; first = last) {
-      const auto at = [&](int n) { return granules.index[static_cast<std::size_t>(n)]; };
-      for (last = first + 1; last < granules.count && at(last) == at(last - 1) + 1 &&
-                             granules.is_partial(last) == granules.is_partial(first) &&
-                             granules.is_modified(last) == granules.is_modified(first);)
-        ++last;
-      if (!granules.is_partial(first)) continue;
-      const Columns columns{first_key, at(first) * kGranule, (at(last - 1) + 1) * kGranule};
-      finish(row, rows, columns, granules.is_modified(first), mask, scores, row_max, softcapped);
-    }
+    const auto alike = [&](int n, int first) {
+      return granules.is_partial(n) == granules.is_partial(first) &&
+             granules.is_modified(n) == granules.is_modified(first);
+    };
+    granules.for_each_run(
+        [&](int n, int begin, int end) {
+          if (granules.is_partial(n))
+            finish(row, rows, Columns{first_key, begin, end}, granules.is_modified(n), mask, scores, row_max,
+                   softcapped);
+        },
+        alike);
     for (std::int64_t i = rows; i < kTileRows; ++i)  // rows that are not there
       store(row_max + i * kWidth, max(zero(), load(row_max + i * kWidth)));
   }
