@@ -91,7 +91,7 @@ TEST(Operations, OfTheLongestSequences) {
 TEST(Operations, RefusesWhatAttentionRefuses) {
   const Tensor q(DType::f32, {5, 8}), k(DType::f32, {7, 8}), narrow(DType::f32, {7, 4});
   EXPECT_EQ(refusal([&] { attention_operations(q, narrow, k); }),
-            "[attention_operations] k has head_dim 4 but q has head_dim 8");
+            "[attention_operations] k has head_dim 4 but q has 8");
   EXPECT_THAT(refusal([&] { attention_operations(q, k, k, {.window_left = -2}); }),
               StartsWith("[attention_operations] window_left must be -1 (open) or at least 0, got -2"));
   EXPECT_THAT(refusal([&] { attention_operations(TensorView(), k, k); }), HasSubstr("must have the same rank"));
