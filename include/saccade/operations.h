@@ -13,7 +13,8 @@ namespace saccade {
 /// products of matrices instead of two.
 ///
 /// Exact up to 2^53, rounded beyond. The numbers of q, k and v are not read; a row of each batch entry takes a
-/// nanosecond or so. Throws std::invalid_argument where attention() would.
+/// nanosecond or so. Throws std::invalid_argument where attention() would; the outputs
+/// that options name are not looked at.
 double attention_operations(const TensorView& q, const TensorView& k, const TensorView& v,
                             const AttentionOptions& options = kDefaultAttentionOptions);
 
