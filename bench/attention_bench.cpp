@@ -4,6 +4,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include "saccade/operations.h"
 #include "saccade/random.h"
 
 namespace saccade {
@@ -22,8 +23,7 @@ void run(benchmark::State& state, std::int64_t heads, std::int64_t seqlen, std::
     attention(q, k, v, o, options);
     benchmark::ClobberMemory();
   }
-  const double pairs = static_cast<double>(heads) * static_cast<double>(seqlen * seqlen);
-  const double flops = 4.0 * pairs * static_cast<double>(head_dim) * (options.causal == Causal::none ? 1.0 : 0.5);
+  const double flops = attention_operations(q, k, v, options);
   state.counters["FLOP/s"] = benchmark::Counter(flops, benchmark::Counter::kIsIterationInvariantRate);
 }
 

@@ -162,28 +162,6 @@ void check(const Problem& p) {
   if (p.documents > 0 && p.page_size > 0) throw std::invalid_argument("docs= and page= exclude each other");
 }
 
-/// Keys that row i of a sequence sees by causal and window alone.
-double visible_keys(const Problem& p, std::int64_t row, std::int64_t seqlen_q, std::int64_t seqlen_k) {
-  std::int64_t offset = p.query_offset.value_or(0);
-  if (!p.query_offset && p.causal == Causal::bottom_right) offset = seqlen_k - seqlen_q;
-  const std::int64_t position = row + offset;
-  std::int64_t first = 0, end = seqlen_k;
-  if (p.causal != Causal::none) end = std::min(end, position + 1);
-  if (p.window_right >= 0) end = std::min(end, position + p.window_right + 1);
-  if (p.window_left >= 0) first = std::max(first, position - p.window_left);
-  return static_cast<double>(std::max<std::int64_t>(end - first, 0));
-}
-
-double pairs_of_head(const Problem& p, std::int64_t seqlen_q, std::int64_t seqlen_k) {
-  const double all = static_cast<double>(seqlen_q) * static_cast<double>(seqlen_k);
-  const bool has_window = p.window_left >= 0 || p.window_right >= 0;
-  if (p.causal == Causal::none && !has_window) return all;
-  if (!has_window && !p.query_offset && seqlen_q == seqlen_k) return all / 2;
-  double pairs = 0;
-  for (std::int64_t row = 0; row < seqlen_q; ++row) pairs += visible_keys(p, row, seqlen_q, seqlen_k);
-  return pairs;
-}
-
 }  // namespace
 
 Problem parse_problem(std::string_view line) {
@@ -254,12 +232,6 @@ std::string Problem::name() const {
   if (calls_decode) line << " decode";
   if (threads > 0) add_integer("threads", threads);
   return line.str();
-}
-
-double Problem::flops() const {
-  const std::int64_t parts = std::max<std::int64_t>(documents, 1);
-  const double pairs = static_cast<double>(parts) * pairs_of_head(*this, seqlen_q / parts, seqlen_k / parts);
-  return 2.0 * static_cast<double>(batch * num_heads) * pairs * static_cast<double>(head_dim + head_dim_v);
 }
 
 double Problem::kv_bytes() const {

@@ -46,11 +46,6 @@ struct Problem {
   /// The line that means this problem.
   std::string name() const;
 
-  /// Floating-point operations: 2 (head_dim + head_dim_v) for each pair of query and key that causal and window
-  /// leave; half of the square, as the field counts, where causal and nothing else cuts it. Documents are counted
-  /// as of equal lengths.
-  double flops() const;
-
   /// Bytes of k and v, which decode() reads once.
   double kv_bytes() const;
 };

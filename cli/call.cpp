@@ -261,22 +261,6 @@ Shape Call::rows_shape() const {
   return shape;
 }
 
-double Call::pairs() const {
-  const Axes lengths = axes();
-  const auto length_in = [](const Tensor& begins, std::int64_t b) {
-    return begins.at<std::int64_t>(b + 1) - begins.at<std::int64_t>(b);
-  };
-  double pairs = 0;
-  for (std::int64_t b = 0; b < lengths.batch; ++b) {
-    std::int64_t rows = lengths.seqlen_q, keys = lengths.seqlen_k;
-    if (options.cu_seqlens_q) rows = length_in(cu_seqlens_q, b);
-    if (options.cu_seqlens_k) keys = length_in(cu_seqlens_k, b);
-    if (options.block_table) keys = kv_lengths.at<std::int64_t>(b);
-    pairs += static_cast<double>(rows) * static_cast<double>(keys);
-  }
-  return pairs * static_cast<double>(lengths.num_heads);
-}
-
 // ---- Arguments -----------------------------------------------------------------------------------------------
 
 std::vector<NamedPath> CallArguments::inputs() const {

@@ -59,8 +59,6 @@ struct Call {
   Shape rows_shape() const;
   /// The type of what is computed beside o: f64 for f64 inputs, else f32.
   DType result_dtype() const { return q.dtype() == DType::f64 ? DType::f64 : DType::f32; }
-  /// Pairs of a query and a key of the same sequence, over batch and heads.
-  double pairs() const;
 };
 
 /// Reads the files. Throws std::invalid_argument and std::runtime_error that name the option.

@@ -4,6 +4,7 @@
 #include <saccade/compare.h>
 #include <saccade/decode.h>
 #include <saccade/io.h>
+#include <saccade/operations.h>
 #include <saccade/reference.h>
 #include <saccade/runtime.h>
 
@@ -79,10 +80,8 @@ Results compute(Call& call, const RunArguments& arguments) {
   return results;
 }
 
-// Floating-point operations as the field counts them: every pair of query and key, half of them when causal.
-double operations(const Call& call) {
-  const double all = 2.0 * call.pairs() * static_cast<double>(call.q.shape(-1) + call.v.shape(-1));
-  return call.options.causal == Causal::none ? all : all / 2.0;
+double gflops(const Call& call, const Results& results) {
+  return attention_operations(call.q, call.k, call.v, call.options) / results.seconds * 1e-9;
 }
 
 struct Check {
@@ -122,14 +121,10 @@ Json report_json(const Call& call, const Results& results, const std::vector<Che
                     {"largest_difference", json_number(comparison.largest_difference)},
                     {"worst_ratio", json_number(comparison.worst_ratio)}});
   }
-  return {{"shape", results.o.shape()},
-          {"dtype", std::string(name_of(results.o.dtype()))},
-          {"seconds", results.seconds},
-          {"calls", results.calls},
-          {"gflops", operations(call) / results.seconds * 1e-9},
-          {"isa", std::string(name_of(active_isa()))},
-          {"threads", call.threads()},
-          {"checks", list}};
+  return {{"shape", results.o.shape()},      {"dtype", std::string(name_of(results.o.dtype()))},
+          {"seconds", results.seconds},      {"calls", results.calls},
+          {"gflops", gflops(call, results)}, {"isa", std::string(name_of(active_isa()))},
+          {"threads", call.threads()},       {"checks", list}};
 }
 
 void report(const Call& call, const Results& results) {
@@ -140,8 +135,8 @@ void report(const Call& call, const Results& results) {
   };
   note("run", fmt::format("q {} k {} v {} -> o {} in {}, {:.3g} GFLOP/s ({}, {} {}, fastest of {})",
                           tensor(call.q), tensor(call.k), tensor(call.v), tensor(results.o),
-                          duration(results.seconds), operations(call) / results.seconds * 1e-9,
-                          name_of(active_isa()), threads, threads == 1 ? "thread" : "threads", results.calls));
+                          duration(results.seconds), gflops(call, results), name_of(active_isa()), threads,
+                          threads == 1 ? "thread" : "threads", results.calls));
 }
 
 // .npy has no name for bf16, and f32 holds each of its numbers.
@@ -192,7 +187,8 @@ void add_run(CLI::App& app, Action& action) {
   command->add_flag("--json", arguments->json, "Print time, GFLOP/s and the check as JSON");
   command->footer(
       "q, k and v may be f32, bf16 and f16 in any combination, or all f64. The time is that of the fastest of a\n"
-      "few calls where one is quick. GFLOP/s count every pair of query and key, half of them when causal.\n\n"
+      "few calls where one is quick. GFLOP/s count 2 (dim + dim_v) operations for each pair of a query and a key\n"
+      "that it sees by causal, window, offset and lengths; masks make a call faster, not its count smaller.\n\n"
       "Examples:\n"
       "  saccade run --q Q.npy --k K.npy --v V.npy --out O.npy --causal bottom-right\n"
       "  saccade run --q Q.npy --k K.npy --v V.npy --out O.npy --window 256,0 --threads 2 --check\n"

@@ -110,6 +110,28 @@ TEST_F(CliRunTest, TakesBiasesSinksAndDropout) {
   expect_same_bits("o", attention(q, k, v, {.alibi_slopes = slopes}));
 }
 
+TEST_F(CliRunTest, CountsTheOperationsOfThePairsThatAreSeen) {
+  const auto expect_pairs = [&](double pairs, const std::vector<std::string>& arguments) {
+    const json report = run_checked(arguments);
+    const double operations = report.at("gflops").get<double>() * report.at("seconds").get<double>() * 1e9;
+    EXPECT_NEAR(operations, 2 * pairs * (8 + 6), 1e-6 * pairs) << ::testing::PrintToString(arguments);
+  };
+  draw("q", {2, 4, 1, 8}), draw("k", {2, 2, 90, 8}), draw("v", {2, 2, 90, 6});
+  expect_pairs(2 * 4 * 90, {"--decode"});
+  expect_pairs(2 * 4 * 90, {"--decode", "--causal", "bottom-right"});
+  expect_pairs(2 * 4 * 1, {"--causal", "top-left"});
+  integers("lengths", {2}, {70, 9});
+  expect_pairs(4 * (70 + 9), {"--decode", "--causal", "bottom-right", "--kv-lengths", "lengths.npy"});
+  expect_pairs(4 * (21 + 9), {"--causal", "bottom-right", "--kv-lengths", "lengths.npy", "--window", "20,0"});
+  draw("q", {50, 8}), draw("k", {50, 8}), draw("v", {50, 6});
+  expect_pairs(50 * 51 / 2, {"--causal", "top-left"});
+  expect_pairs(10 * 11 / 2 + 40 * 11, {"--causal", "top-left", "--window", "10,-1"});
+  draw("q", {50, 3, 8}), draw("k", {50, 3, 8}), draw("v", {50, 3, 6});
+  integers("begins", {4}, {0, 10, 10, 50});
+  expect_pairs(3 * (10 * 11 / 2 + 40 * 41 / 2),
+               {"--causal", "top-left", "--cu-seqlens-q", "begins.npy", "--cu-seqlens-k", "begins.npy"});
+}
+
 TEST_F(CliRunTest, TakesBlockMasks) {
   const Tensor q = draw("q", {2, 70, 8}), k = draw("k", {2, 90, 8}), v = draw("v", {2, 90, 8});
   Tensor blocks(DType::boolean, {3, 2});

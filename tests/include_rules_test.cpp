@@ -90,7 +90,7 @@ constexpr Rule kMayInclude[] = {
     // Rooms, by what they stand on.
     {"^src/core/", "^(include/saccade/(tensor|dtype|random|runtime|limits)\\.h$|src/(core/|cpu/kernels\\.h$))"},
     {"^src/attention/",
-     "^(include/saccade/(attention|backward|decode|inspect|rope|tensor|dtype|runtime)\\.h$|"
+     "^(include/saccade/(attention|backward|decode|inspect|operations|rope|tensor|dtype|runtime)\\.h$|"
      "src/(attention/|core/|backend\\.h$))"},
     {"^src/backend\\.h$", "^src/(attention|nn)/params\\.h$"},
     {"^src/kv_cache/",

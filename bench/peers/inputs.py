@@ -33,7 +33,7 @@ class Inputs:
         p = self.problem
         rule = None
         if p.causal or p.has_window:
-            first, end = visible_range(p, p.seqlen_q, p.seqlen_k)
+            first, end = visible_range(p)
             key = np.arange(p.seqlen_k)
             rule = (key >= first[:, None]) & (key < end[:, None])
         if self.cu_seqlens is not None:

@@ -63,13 +63,26 @@ class Problem:
         return dataclasses.replace(self, **changes)
 
     def flops(self) -> float:
-        """Operations as the field counts them: 2 (head_dim + head_dim_v) for each pair of query and key that causal,
-        window and documents leave (of the square's half where only causal cuts it), 2.5 times that for gradients. A
-        module's projections add 2 width^2 for each token and matrix, twice that for gradients."""
-        pairs = self.num_heads * self._pairs() * 4.0 * self.head_dim
+        """Operations as :func:`saccade.attention_operations` counts them, 2.5 times as many for gradients. A module's
+        projections add 2 width^2 for each token and matrix, twice that for gradients."""
         linear = 8.0 * self.batch * self.seqlen_q * self.width**2 if self.module else 0.0
         factors = {"forward": (1, 1), "backward": (2.5, 2), "train": (3.5, 3), "loop": (1, 1)}[self.kind]
-        return factors[0] * pairs + factors[1] * linear
+        return factors[0] * self._attention_operations() + factors[1] * linear
+
+    def _attention_operations(self) -> float:
+        import saccade  # here, for the processes of other peers come by this file too
+
+        def tensor(heads: int, rows: int) -> np.ndarray:  # only its shape is looked at
+            shape = (rows, heads) if self.documents else (self.batch, heads, rows)
+            return np.broadcast_to(np.zeros(self.head_dim, np.float32), (*shape, self.head_dim))
+
+        q, k = tensor(self.num_heads, self.seqlen_q), tensor(self.num_kv_heads, self.seqlen_k)
+        options: dict[str, Any] = {"causal": self.causal, "window": self.window}
+        if self.documents:
+            options.update(cu_seqlens_q=self.document_begins(), cu_seqlens_k=self.document_begins())
+        else:
+            options["kv_lengths"] = self.key_counts()
+        return saccade.attention_operations(q, k, k, **options)
 
     def document_begins(self) -> np.ndarray:
         """Where each document begins, and where the last one ends: int32 [documents + 1]."""
@@ -82,20 +95,6 @@ class Problem:
         if not self.lengths:
             return np.full(self.batch, self.seqlen_k, np.int32)
         return np.random.default_rng(self.batch).integers(self.seqlen_k // 2, self.seqlen_k + 1, self.batch, np.int32)
-
-    def _pairs(self) -> float:
-        """Of query and key that some head computes, in the whole batch."""
-        if self.documents:
-            return float(sum(self._pairs_of(length, length) for length in np.diff(self.document_begins())))
-        return float(sum(self._pairs_of(self.seqlen_q, keys) for keys in self.key_counts()))
-
-    def _pairs_of(self, seqlen_q: int, seqlen_k: int) -> float:
-        if not (self.causal or self.has_window):
-            return float(seqlen_q) * seqlen_k
-        if not self.has_window and seqlen_q == seqlen_k:
-            return float(seqlen_q) * seqlen_k / 2
-        first, end = visible_range(self, seqlen_q, seqlen_k)
-        return float(np.maximum(end - first, 0).sum())
 
     def kv_bytes(self) -> float:
         """Bytes of k and v, which decoding reads once."""
@@ -137,12 +136,12 @@ class Problem:
             yield "backward" if self.kind == "backward" else "forward and backward"
 
 
-def visible_range(problem: Problem, seqlen_q: int, seqlen_k: int) -> tuple[np.ndarray, np.ndarray]:
+def visible_range(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     """The first key that each row sees by causal and window, and the one after its last: int64 [seqlen_q] each."""
-    offset = seqlen_k - seqlen_q if problem.causal == "bottom_right" else 0
-    position = np.arange(seqlen_q) + offset
+    offset = problem.seqlen_k - problem.seqlen_q if problem.causal == "bottom_right" else 0
+    position = np.arange(problem.seqlen_q) + offset
     left, right = problem.window
-    first, end = np.zeros(seqlen_q, np.int64), np.full(seqlen_q, seqlen_k)
+    first, end = np.zeros(problem.seqlen_q, np.int64), np.full(problem.seqlen_q, problem.seqlen_k)
     if problem.causal:
         right = min(right, 0) if right >= 0 else 0
     if right >= 0:

@@ -259,7 +259,8 @@ _METHOD = """\
   outputs bound beforehand if it supports that.
 - **saccade** is called as its users call it, with NumPy arrays or, where that is faster, PyTorch tensors, and allocates
   its results. The share of the peak is that of multiply-adds, which `saccade bench` measures right before and after
-  each problem; the larger of the two counts."""
+  each problem; the larger of the two counts. Operations are those of `saccade.attention_operations`: a pair of query
+  and key counts where the query sees the key by causal, window, lengths and documents, whatever a mask says."""
 
 _WAYS = """\
 The function called for each line (with the most threads), or in italics the reason why there is no figure.

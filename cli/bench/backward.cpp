@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <saccade/backward.h>
 #include <saccade/limits.h>
+#include <saccade/operations.h>
 #include <saccade/random.h>
 #include <saccade/reference.h>
 
@@ -45,10 +46,7 @@ class TimedGradients {
                        options_);
   }
 
-  double flops() const {
-    const auto seqlen = static_cast<double>(size_.seqlen);
-    return 10.0 * static_cast<double>(size_.heads * size_.head_dim) * seqlen * seqlen * (size_.causal ? 0.5 : 1.0);
-  }
+  double flops() const { return 2.5 * attention_operations(q_, k_, v_, options_); }
 
   /// Whether dq agrees with the reference in the first, middle and last row of the last head: a row is a problem
   /// of its own. (Sums over all rows would take the reference minutes; the tests have them.)

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <saccade/compare.h>
 #include <saccade/limits.h>
+#include <saccade/operations.h>
 #include <saccade/random.h>
 #include <saccade/reference.h>
 
@@ -10,21 +11,21 @@ namespace saccade::cli::bench {
 
 ExitCode bench_gpt2(const Conditions& conditions, bool as_json) {
   constexpr std::int64_t kHeads = 12, kSeqlen = 1024, kHeadDim = 64;
-  constexpr double kFlops = 2.0 * kHeads * kSeqlen * kSeqlen * kHeadDim;
   const Shape shape{1, kHeads, kSeqlen, kHeadDim};
   const auto draw = [&](std::uint64_t seed) { return TorchGenerator(seed).uniform(shape, -1.0F, 1.0F); };
   const Tensor q = draw(1), k = draw(2), v = draw(3);
   Tensor o(DType::f32, shape);
   AttentionOptions options{.causal = Causal::top_left};
+  const double flops = attention_operations(q, k, v, options);
   Json report = {{"problem", "batch 1, heads 12, seqlen 1024, head_dim 64, causal"}, {"lines", Json::array()}};
   for (const int threads : conditions.threads) {
     options.num_threads = threads;
     const Timing timing = measure(
         conditions.effort, [&] { attention(q, k, v, o, options); },
-        [&] { return kFlops / measure_peak_flops(threads, 0.005); });
+        [&] { return flops / measure_peak_flops(threads, 0.005); });
     report["lines"].push_back({{"threads", threads},
                                {"seconds", timing.seconds},
-                               {"gflops", kFlops / timing.seconds * 1e-9},
+                               {"gflops", flops / timing.seconds * 1e-9},
                                {"share_of_peak", timing.share}});
   }
   const auto exact = reference::attention(q, k, v, options);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <saccade/decode.h>
 #include <saccade/limits.h>
+#include <saccade/operations.h>
 
 #include <algorithm>
 #include <set>
@@ -22,7 +23,9 @@ std::pair<std::int64_t, std::int64_t> last_sequence(const cases::Problem& proble
 }  // namespace
 
 TimedProblem::TimedProblem(const cases::Problem& problem)
-    : problem_(problem), drawn_(cases::draw_case(problem, 1)) {
+    : problem_(problem),
+      drawn_(cases::draw_case(problem, 1)),
+      flops_(attention_operations(drawn_.q.view(), drawn_.k.view(), drawn_.v.view(), drawn_.options)) {
   const auto length = [](const Tensor& begins, std::int64_t b) {
     return begins.at<std::int64_t>(b + 1) - begins.at<std::int64_t>(b);
   };
@@ -30,12 +33,8 @@ TimedProblem::TimedProblem(const cases::Problem& problem)
   sequence.batch = 1;
   sequence.documents = 0;
   for (std::int64_t b = 0; b < std::max(problem.documents, problem.batch); ++b) {
-    if (problem.documents > 0) {
-      sequence.seqlen_q = length(drawn_.cu_seqlens_q, b);
-      sequence.seqlen_k = length(drawn_.cu_seqlens_k, b);
-    }
+    if (problem.documents > 0) sequence.seqlen_k = length(drawn_.cu_seqlens_k, b);
     if (problem.has_lengths) sequence.seqlen_k = drawn_.kv_lengths.at<std::int64_t>(b);
-    flops_ += sequence.flops();
     kv_bytes_ += sequence.kv_bytes();
   }
 }

@@ -16,7 +16,7 @@ class TimedProblem {
   /// attention(), or decode() where the problem says so.
   void run(int threads);
 
-  /// Floating-point operations, and bytes of k and v: Problem's, summed over the lengths that were drawn.
+  /// Floating-point operations, and bytes of k and v, with the lengths that were drawn.
   double flops() const { return flops_; }
   double kv_bytes() const { return kv_bytes_; }
 
@@ -33,7 +33,7 @@ class TimedProblem {
  private:
   cases::Problem problem_;
   cases::AttentionCase drawn_;
-  double flops_ = 0.0, kv_bytes_ = 0.0;
+  double flops_, kv_bytes_ = 0.0;
 };
 
 /// Lines of a problem under a name: GFLOP/s and the share of the peak.

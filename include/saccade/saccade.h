@@ -15,6 +15,7 @@
 #include "saccade/limits.h"
 #include "saccade/linear.h"
 #include "saccade/module.h"
+#include "saccade/operations.h"
 #include "saccade/optim.h"
 #include "saccade/random.h"
 #include "saccade/reference.h"

@@ -188,6 +188,19 @@ def attention_backward(
     return Gradients(dq, dk, dv, dmask, dsinks, dalibi_slopes)
 
 
+def attention_operations(q: Any, k: Any, v: Any, **options: Unpack[BackwardOptions]) -> float:
+    """The floating-point operations of ``attention(q, k, v, **options)``: what to divide by its time for FLOP/s.
+
+    2 (head_dim + head_dim_v) for each pair of a query row and a key that the row sees by ``causal``, ``window``,
+    ``query_offset``, ``kv_lengths`` and ``cu_seqlens_q``; a multiply-add counts as two. Masks and ``score_mod`` take no
+    pair away. A backward pass is counted as 2.5 times as many. Only the shapes of q, k and v are looked at.
+
+    :raises ValueError: as :func:`attention` does.
+    """
+    require_known(options, "attention_operations")
+    return _core.attention_operations(q, k, v, {**options})
+
+
 def merge_states(
     o_a: Any,
     lse_a: Any,

@@ -5,6 +5,7 @@
 #include "options.h"
 #include "saccade/backward.h"
 #include "saccade/decode.h"
+#include "saccade/operations.h"
 
 namespace saccade::python {
 namespace {
@@ -74,6 +75,13 @@ void attention_backward_of(nb::handle q, nb::handle k, nb::handle v, nb::handle 
   options.rethrow();
 }
 
+double attention_operations_of(nb::handle q, nb::handle k, nb::handle v, const nb::dict& given) {
+  const Array q_array = operand(q, "q"), k_array = operand(k, "k"), v_array = operand(v, "v");
+  const Options options(given);
+  const nb::gil_scoped_release unlocked;
+  return attention_operations(q_array.view(), k_array.view(), v_array.view(), options.value);
+}
+
 void merge_states_of(nb::handle o_a, nb::handle lse_a, nb::handle o_b, nb::handle lse_b, nb::handle o,
                      nb::handle lse, nb::handle layout) {
   const Array o_a_array = operand(o_a, "o_a"), lse_a_array(lse_a, "lse_a"), o_b_array = operand(o_b, "o_b"),
@@ -97,6 +105,8 @@ void bind_attention(nb::module_& module) {
   module.def("attention_backward", &attention_backward_of, "q"_a.none(), "k"_a.none(), "v"_a.none(), "o"_a.none(),
              "lse"_a.none(), "dout"_a.none(), "dq"_a, "dk"_a, "dv"_a, "dmask"_a.none(), "dsinks"_a.none(),
              "dalibi_slopes"_a.none(), "options"_a);
+  module.def("attention_operations", &attention_operations_of, "q"_a.none(), "k"_a.none(), "v"_a.none(),
+             "options"_a);
   module.def("merge_states", &merge_states_of, "o_a"_a.none(), "lse_a"_a.none(), "o_b"_a.none(), "lse_b"_a.none(),
              "out"_a.none(), "lse"_a.none(), "layout"_a.none());
   module.def(

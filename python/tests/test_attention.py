@@ -31,6 +31,22 @@ def operands(seed=0, batch=2, heads=4, kv_heads=2, seqlen_q=20, seqlen_k=30, dim
     return random(rng, batch, heads, seqlen_q, dim), random(rng, *shape), random(rng, *shape)
 
 
+def test_operations_are_those_of_the_pairs_that_are_seen():
+    q, k, v = operands(dim=16)
+    assert saccade.attention_operations(q, k, v) == 2 * 4 * 20 * 30 * 2 * (16 + 16)
+    lengths, mask = np.array([30, 7]), np.zeros((20, 30), bool)
+    options = {"causal": "bottom_right", "window": (5, -1), "kv_lengths": lengths, "mask": mask, "dropout_p": 0.5}
+    pairs = sum(visible(20, n, causal="bottom_right", window=(5, -1)).sum() for n in lengths)
+    assert saccade.attention_operations(q, k, v, **options) == 4 * pairs * 2 * (16 + 16)
+    x = q[0].swapaxes(0, 1)  # [20, 4, 16]
+    documents = {"cu_seqlens_q": [0, 5, 20], "cu_seqlens_k": [0, 5, 20], "causal": "top_left"}
+    assert saccade.attention_operations(x, x, x, **documents) == 4 * (15 + 120) * 2 * (16 + 16)
+    with pytest.raises(ValueError, match=r"\[attention_operations\] k has head_dim 8"):
+        saccade.attention_operations(q, k[..., :8], v)
+    with pytest.raises(TypeError, match="causual"):
+        saccade.attention_operations(q, k, v, causual="top_left")
+
+
 def test_options_mean_what_they_say():
     q, k, v = operands()
     rng = np.random.default_rng(1)

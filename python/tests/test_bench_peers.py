@@ -91,7 +91,15 @@ def test_the_shapes_of_the_command_are_read_but_for_what_nobody_else_has(tmp_pat
 
 
 @pytest.mark.parametrize(
-    "line", ["s=40 window=5,2", "sq=7 sk=20 causal=bottom_right", "s=64 docs=5", "b=3 s=16 lengths"]
+    "line",
+    [
+        "s=40 causal=top_left",
+        "s=40 window=5,2",
+        "sq=7 sk=20 causal=bottom_right",
+        "s=64 docs=5",
+        "s=64 docs=5 causal=top_left",
+        "b=3 s=16 lengths",
+    ],
 )
 def test_operations_are_those_of_the_visible_pairs(line: str) -> None:
     (problem,) = parse_problems("h=2 d=8 " + line)

@@ -151,6 +151,16 @@ def attention_backward(values: Values) -> Case:
     yield with_bad_modifier(values, call) if values.chance(0.1) else call
 
 
+def attention_operations(values: Values) -> Case:
+    problem = Problem(values, ("kv_lengths", "query_offset", "causal", "window"), paged=values.chance(0.2))
+
+    def check(result: Any) -> None:
+        assert result == 2.0 * problem.heads * problem.seen.sum() * (problem.dim + problem.dim_v), result
+
+    call = Call("saccade.attention_operations", saccade.attention_operations, problem.arguments(), check=check)
+    yield spoiled(values, call)
+
+
 def merge_states(values: Values) -> Case:
     problem = Problem(values, options=())
     arguments = problem.arguments()
