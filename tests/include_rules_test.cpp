@@ -1,4 +1,4 @@
-// Holds the layout and "who may include whom" of docs/design.md: walks the #include lines of every source of the
+// Checks the layout and the include rules of docs/design.md against the #include lines of every source of the
 // project.
 #include <gmock/gmock.h>
 

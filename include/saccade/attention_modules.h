@@ -49,7 +49,7 @@ struct ForwardOptions {
   TensorView mask{};
   /// The keys that count in each batch entry: PyTorch's key_padding_mask, inverted. bool (true = attend), f32 or
   /// f64 (added); [batch, seqlen_k], [1, seqlen_k] or [seqlen_k]. Padding at the right end costs nothing. Any
-  /// other key mask, together with a `mask`, makes a joint copy of the two, of the size of batch masks.
+  /// other key mask, if there is a `mask` too, is joined with it in a copy, as large as one mask per batch entry.
   TensorView key_mask{};
   /// Hide later keys in this call, also in a module that is not causal (PyTorch's is_causal).
   bool causal = false;

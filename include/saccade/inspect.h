@@ -48,7 +48,7 @@ struct InspectOptions {
 
 /// The results of inspect(); those not requested are empty tensors. Numbers are f32, or f64 for f64 inputs.
 struct Inspection {
-  Tensor rows;         ///< [batch, num_heads, rows asked for, seqlen_k]
+  Tensor rows;         ///< [batch, num_heads, requested rows, seqlen_k]
   Tensor top_keys;     ///< [batch, num_heads, seqlen_q, top_k], largest weight first; ties: lower index first
   Tensor top_weights;  ///< the same shape; a row with fewer keys of weight > 0 is padded with key -1 and weight 0
   Tensor entropy;      ///< [batch, num_heads, seqlen_q]

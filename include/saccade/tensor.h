@@ -129,8 +129,8 @@ struct TensorView {
   }
 
  private:
-  // The common part. Up to six lengths below 2^10 times 8 bytes stay below 2^63. This fast test saves the exact
-  // check in attention on a few tokens, which takes only about 100 ns.
+  // The common part. Up to six lengths below 2^10 times 8 bytes stay below 2^63, so most views skip the exact
+  // check. That matters for attention on a few tokens, which takes about 100 ns.
   TensorView(std::span<const std::int64_t> lengths, const void* numbers, DType type)
       : data(numbers), dtype(type), rank(static_cast<std::uint8_t>(lengths.size())) {
     std::uint64_t all_bits = 0;
