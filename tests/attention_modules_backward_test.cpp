@@ -1,5 +1,5 @@
-// Gradients of the attention modules against the chain rule written out (naive_module_backward.h), and that
-// against finite differences.
+// Gradients of the attention modules against the chain rule written out (naive_module_backward.h), which is itself
+// checked against finite differences.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -33,7 +33,8 @@ double loss_of(const NaiveCall& call, const Tensor& dout) {
   return sum;
 }
 
-/// Differences of fourth order, wrong by some step^4, and the same with half the step, wrong by a 16th of it.
+/// Finite differences of fourth order, with an error of about step^4; with half the step the error is a 16th of
+/// that.
 void expect_like_differences(const Tensor& gradient, Tensor& x, const std::function<double()>& loss) {
   const auto differences = [&](double step) {
     Tensor result(DType::f64, x.shape());
@@ -90,7 +91,7 @@ TEST(NaiveModuleBackward, IsWhatDifferencesOfTheForwardPassAre) {
 
 // ---- Modules against it --------------------------------------------------------------------------------------
 
-/// The gradients of a module under the names of joint_state.
+/// The gradients of a module, named as in joint_state.
 StateDict joint_gradients(AttentionModule& module) {
   StateDict gradients;
   for (const NamedParameter& parameter : module.parameters()) {
@@ -107,7 +108,7 @@ struct Call {
   ForwardOptions options{};
 };
 
-/// A training call and its backward pass, held against the same by hand.
+/// Compares a training call and its backward pass with naive code.
 void expect_gradients_like_by_hand(AttentionModule& module, Call call) {
   const StateDict state = joint_state(module);
   call.options.mask = call.mask;

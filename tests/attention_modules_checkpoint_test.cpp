@@ -1,4 +1,4 @@
-// Parameters by name: every class through a file and back, PyTorch's layouts, and what is refused.
+// Parameters by name: every class through a file and back, PyTorch's layouts, and rejected checkpoints.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -23,10 +23,10 @@ using ::testing::HasSubstr;
 
 struct Example {
   std::unique_ptr<AttentionModule> module;
-  CheckpointOptions options{};  ///< what its checkpoint does not say
+  CheckpointOptions options{};  ///< that its checkpoint does not contain
 };
 
-/// One of each class and each of its kinds, freshly drawn.
+/// Each class in each of its variants, with newly drawn parameters.
 std::vector<Example> one_of_each() {
   TorchGenerator generator(5);
   std::vector<Example> result;
@@ -277,7 +277,7 @@ TEST(ModulesCheckpoint, CheckpointsOfNoModuleAreRefused) {
 }
 
 TEST(ModulesCheckpoint, SizesThatDoNotFitTogetherAllocateNothingLarge) {
-  // Each tensor is small, their product would be terabytes.
+  // Each tensor is small, but their product would have terabytes.
   constexpr std::int64_t kMany = std::int64_t{1} << 22;
   const Tensor column(DType::f32, {kMany, 1}), row(DType::f32, {1, kMany}), one(DType::f32, {1, 1});
   const auto refused = [](const StateDict& state) {

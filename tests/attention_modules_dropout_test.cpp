@@ -1,4 +1,4 @@
-// Dropout of modules: by position, as PyTorch draws it, in training only.
+// Dropout of modules: by position, as in PyTorch, and only in training mode.
 #include <gmock/gmock.h>
 
 #include <string>
@@ -91,7 +91,7 @@ TEST(ModuleDropout, SeedsComeFromTheGeneratorOrElseFromTheOperatingSystem) {
   const Tensor from_one = trained(one);
   EXPECT_TRUE(same_bits(from_one, trained(same)));
   EXPECT_FALSE(same_bits(from_one, trained(other)));
-  EXPECT_FALSE(same_bits(from_one, trained(one)));  // which has moved on
+  EXPECT_FALSE(same_bits(from_one, trained(one)));  // its state has advanced
   EXPECT_FALSE(same_bits(trained(), trained()));
 }
 

@@ -1,5 +1,5 @@
-// Without weights no forward call may need memory proportional to seqlen_q * seqlen_k: this program watches every
-// allocation of the library.
+// A forward call that returns no weights must not need memory proportional to seqlen_q * seqlen_k: this program
+// watches every allocation of the library.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -25,7 +25,7 @@ void* allocate(std::size_t bytes, std::size_t alignment) {
 
 }  // namespace
 
-// All forms, because a sanitizer brings its own of those that are not replaced.
+// All forms of operator new, because a sanitizer has its own versions of those not replaced here.
 void* operator new(std::size_t bytes) { return allocate(bytes, alignof(std::max_align_t)); }
 void* operator new[](std::size_t bytes) { return allocate(bytes, alignof(std::max_align_t)); }
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
@@ -50,7 +50,7 @@ namespace {
 
 constexpr std::int64_t kSeqlen = 4096;
 
-/// Of one boolean weight a pair.
+/// The size of one boolean per weight.
 constexpr std::size_t kQuadratic = static_cast<std::size_t>(kSeqlen * kSeqlen);
 
 std::size_t largest_allocation_of_forward(AttentionModule& module, const TensorView& x,

@@ -1,4 +1,4 @@
-// The published walk-through of self-attention, step by step, with the numbers its author printed.
+// The published walk-through of self-attention, step by step, with its printed numbers.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -121,7 +121,7 @@ TEST(ModulesPublished, TheBlockWithAMaskGivesTheCausalWeights) {
   expect_printed(weights, six_tokens().at("self_attention_linear").at("causal_weights"));
   const auto in_double = reference::attention(steps.q, steps.k, steps.v, {.mask = mask});
   const auto in_float = reference::attention(steps.q, steps.k, steps.v, {.mask = mask}, DType::f32);
-  for (const Tensor& o : {output, steps.output})  // not the same bits: with a mask, logits are not in base 2
+  for (const Tensor& o : {output, steps.output})  // the bits differ: with a mask, logits are not in base 2
     expect_close(o, {.reference = in_double.o, .naive = in_float.o, .bound = in_double.bound});
 }
 

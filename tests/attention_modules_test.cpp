@@ -1,5 +1,5 @@
-// What modules do with shapes, heads and wrong arguments. The oracle is naive_module, which modules_torch_test
-// holds against PyTorch.
+// The modules with various shapes, heads and wrong arguments. The reference is naive_module, which
+// attention_modules_torch_test compares with PyTorch.
 #include <gmock/gmock.h>
 
 #include <cmath>

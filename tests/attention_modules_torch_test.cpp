@@ -1,5 +1,5 @@
 // MultiHeadAttention against torch.nn.MultiheadAttention, over all of its arguments: the cases of
-// tests/data/module_goldens.safetensors, which script/make_module_goldens.py made.
+// tests/data/module_goldens.safetensors, made by script/make_module_goldens.py.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ using Json = nlohmann::json;
 struct Golden {
   Json arguments;
   std::map<std::string, Tensor> tensors;
-  StateDict state;  ///< by PyTorch's names
+  StateDict state;  ///< with PyTorch's names
 
   bool batched() const { return arguments.at("batched").get<bool>(); }
   bool has_batch_axis_second() const { return batched() && !arguments.at("batch_first").get<bool>(); }
@@ -33,7 +33,7 @@ struct Golden {
     return has_batch_axis_second() ? Tensor::copy_of(x.view().transposed(0, 1)) : x;
   }
 
-  /// A mask in our meaning, or an empty tensor.
+  /// A mask with our meaning, or an empty tensor.
   Tensor mask(const std::string& name) const {
     return tensors.contains(name) ? mask_from_torch(tensors.at(name)) : Tensor();
   }
@@ -134,7 +134,7 @@ class CallByHand {
   PerWeight added_;
 };
 
-/// The same call by hand; output and weights come with the axes of the golden ones.
+/// The result of naive code for the same call; output and weights have the axes of the golden ones.
 template <class T>
 NaiveResult<T> naive(MultiHeadAttention& module, const Golden& golden) {
   const CallByHand by_hand(module, golden);
@@ -173,7 +173,7 @@ TEST(ModulesTorch, OutputAndWeightsAreThoseOfMultiheadAttention) {
     const auto in_float = naive<float>(module, golden);
     const Tensor& output = golden.tensors.at("output");
     const Tensor& weights = golden.tensors.at("weights");
-    // First that the oracle for everything else that modules do is right itself.
+    // First check the naive code itself, the reference of all other module tests.
     expect_close(by_hand.output,
                  {.reference = output, .naive = output, .bound = by_hand.bound, .coarsest = DType::f32});
     expect_close(by_hand.weights, {.reference = weights, .naive = weights, .coarsest = DType::f32});
@@ -182,7 +182,7 @@ TEST(ModulesTorch, OutputAndWeightsAreThoseOfMultiheadAttention) {
   }
 }
 
-/// Gradients by the names of torch.nn.MultiheadAttention, and those of the inputs with the axes that these have.
+/// Gradients with the names of torch.nn.MultiheadAttention, and those of the inputs with their axes.
 template <class T>
 std::map<std::string, Tensor> as_in_torch(const Golden& golden, std::map<std::string, Tensor> gradients) {
   const auto stack = [&](const std::string& name, const std::string& suffix) {
@@ -255,7 +255,7 @@ TEST(ModulesTorch, GradientsAreThoseOfMultiheadAttention) {
       ++count;
       const std::string own = name.substr(name.find('/') + 1);
       SCOPED_TRACE(own);
-      // First that the oracle for the gradients of all modules is right itself.
+      // First check the naive gradients, the reference of all other module tests.
       expect_close(in_double.at(own),
                    {.reference = reference, .naive = reference, .bound = bound.at(own), .coarsest = DType::f32},
                    kGradient);

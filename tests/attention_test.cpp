@@ -145,7 +145,7 @@ TEST_P(AttentionOnIsa, SmallProblemsHaveTheBitsOfTheTiledPath) {
       const Tensor q = random_tensor({2, 9, dim}, 1), k = random_tensor({2, keys, dim}, 2),
                    v = random_tensor({2, keys, dim}, 3);
       const Tensor small = attention(q, k, v);
-      // The small path has no options; these two end the rows of the tiled one in different ways.
+      // The small path accepts no options; these two end the rows of the tiled path in different ways.
       const Tensor lengths = Tensor::of<std::int64_t>({keys});
       Tensor lse(DType::f32, {2, 9});
       EXPECT_TRUE(same_bits(attention(q, k, v, {.kv_lengths = lengths}), small)) << keys << " keys of " << dim;
@@ -187,7 +187,7 @@ TEST_P(AttentionOnIsa, WorksInTheChildOfAFork) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    alarm(60);  // a child that hangs is ended, which the parent sees
+    alarm(60);  // ends a child that hangs, which the parent detects
     _exit(same_bits(attention(q, k, v, {.num_threads = 2}), expected) ? 0 : 1);
   }
   int status = -1;

@@ -1,5 +1,5 @@
-// attention_backward() beside the random problems of backward_sweep_test.cpp: threads, modifiers, what is hidden,
-// and what is refused.
+// attention_backward(), in addition to the random problems of backward_sweep_test.cpp: threads, modifiers, hidden
+// keys, and rejected arguments.
 #include "saccade/backward.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@
 namespace saccade::test {
 namespace {
 
-/// A problem with what the forward pass left and room for the gradients.
+/// A problem with the results of the forward pass and space for the gradients.
 struct Problem {
   Tensor q, k, v, dout;
   AttentionOptions options{};
@@ -140,7 +140,7 @@ TEST_P(BackwardOnIsa, HiddenNumbersGoNowhere) {
   p.options.causal = Causal::top_left;
   p.run();
   const Tensor dq = p.dq, dk = p.dk, dv = p.dv;
-  // Row 200 is NaN: what comes from it is for keys up to 200 only. Key 250 is NaN: rows from 250 on see it.
+  // Row 200 is NaN, which may affect keys up to 200 only. Key 250 is NaN: rows from 250 on see it.
   for (std::int64_t d = 0; d < 24; ++d) p.q.at<float>(0, 0, 200, d) = nan;
   for (std::int64_t d = 0; d < 24; ++d) p.k.at<float>(0, 0, 250, d) = nan;
   p.run();

@@ -1,4 +1,4 @@
-// The problems that tests and the command share: the language of their files, and what is drawn.
+// The problems that tests and the command share: the language of their files, and random ones.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -117,7 +117,7 @@ TEST(RandomCases, HoldEveryOptionOfTheLine) {
   EXPECT_EQ(c.cu_seqlens_k.at<std::int64_t>(3), 30);
   EXPECT_TRUE(c.options.mask && c.options.block_mask && c.options.kv_lengths && c.options.sinks && c.options.lse);
   EXPECT_TRUE(c.has_few_rows);
-  // What is drawn is a problem that the reference takes.
+  // The reference accepts every drawn problem.
   const auto result = reference::attention(c.q.view(), c.k.view(), c.v.view(), c.options);
   EXPECT_THAT(result.o.shape(), ElementsAre(20, 4, 8));
   const AttentionCase paged = cases::draw_case(parse_problem("b=2 h=2 sq=3 sk=50 d=8 page=16"), 7);

@@ -1,4 +1,4 @@
-// What the tests of charts share: series with known numbers, and reading a chart as its reader does.
+// Shared helpers of the chart tests: series with known numbers, and reading a chart as a viewer does.
 #pragma once
 
 #include <saccade/chart.h>
@@ -41,7 +41,7 @@ inline double extent_of(const std::string& text) {
   return extent;
 }
 
-/// The number that a tick shows: "-0.5", "2*10^-7", "10^3" with typographic signs.
+/// The number that a tick label shows: "-0.5", "2*10^-7", "10^3" with typographic signs.
 inline double number_of(const std::string& text) {
   const char* const digits[] = {"⁰", "¹", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹"};
   std::string plain = replaced(text, "⁻", "e-");
@@ -59,7 +59,7 @@ struct Tick {
   double x, size;  // of the label
 };
 
-/// The axes as a reader sees them: the lines of the grid and the labels beside them.
+/// The axes as a viewer sees them: the lines of the grid and the labels beside them.
 struct Axes {
   std::vector<Tick> x{}, y{};
   double left = 0, right = 0, top = 0, bottom = 0;  // of the plot
@@ -76,7 +76,7 @@ struct Axes {
     for (Tick& tick : logarithms) tick.value = std::log(tick.value);
     return std::exp(value_at(logarithms, place));
   }
-  double x_unit() const { return std::abs(x_at(1) - x_at(0)); }  // what a unit of the document is worth
+  double x_unit() const { return std::abs(x_at(1) - x_at(0)); }  // the value of one unit of the document
 };
 
 inline Axes axes_of(const std::string& svg, bool log_y = false) {
@@ -100,7 +100,7 @@ struct Place {
   double x, y;
 };
 
-/// What is drawn of one series: its group, the points of each run, and its dots.
+/// The elements of one series: its group, the points of each run, and its dots.
 struct Drawn {
   std::string tag;
   std::vector<std::vector<Place>> runs;

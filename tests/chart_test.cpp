@@ -1,4 +1,5 @@
-// Line charts: points lie where the axes say, names and ticks keep apart, long series stay small, nothing breaks.
+// Line charts: points match the axes, names and ticks do not overlap, long series stay small, bad input is
+// handled.
 #include <saccade/chart.h>
 #include <saccade/heatmap.h>
 #include <saccade/random.h>
@@ -62,7 +63,7 @@ TEST(Chart, PutsPointsWhereTheLogarithmicAxisSays) {
     for (std::size_t i = 0; i < y.size(); ++i) {
       EXPECT_NEAR(std::log(axes.y_at(drawn[0].runs[0][i].y)), std::log(y[i]), 0.03 * unit);
     }
-    for (const Tick& tick : axes.y) {  // those between the first and the last, too
+    for (const Tick& tick : axes.y) {  // also those between the first and the last
       EXPECT_NEAR(std::log(axes.y_at(tick.place)), std::log(tick.value), 0.03 * unit) << tick.text;
     }
   }
@@ -210,7 +211,7 @@ TEST(Chart, ShortensWhatIsTooLong) {
 
 TEST(Chart, KeepsLowestAndHighestOfALongSeries) {
   ChartSeries series = noisy_fall("train", 100'001);
-  series.y[70'000] = 9.5;  // one spike among all of them
+  series.y[70'000] = 9.5;  // a single spike
   series.y[30'000] = 0.125;
   const std::string svg = chart({series});
   EXPECT_LT(svg.size(), 40'000U);
@@ -220,7 +221,7 @@ TEST(Chart, KeepsLowestAndHighestOfALongSeries) {
   const auto& points = drawn[0].runs[0];
   EXPECT_LE(static_cast<double>(points.size()), 2 * (axes.right - axes.left + 1) + 2);
 
-  std::map<double, std::pair<double, double>> seen;  // by the unit of width: least and largest y
+  std::map<double, std::pair<double, double>> seen;  // lowest and highest y of each unit of width
   for (const Place& place : points) {
     auto& [least, largest] = seen.try_emplace(std::floor(place.x), 1e9, -1e9).first->second;
     least = std::min(least, axes.y_at(place.y));
@@ -235,7 +236,7 @@ TEST(Chart, KeepsLowestAndHighestOfALongSeries) {
 
 TEST(Chart, KeepsTheEndsOfALongSeries) {
   ChartSeries series = noisy_fall("train", 100'001);
-  series.y.front() = 10;  // in the middle of their neighbours
+  series.y.front() = 10;  // between their neighbours
   series.y.back() = 2;
   const std::string svg = chart({series, {"longer", {-50'000, 150'000}, {1, 1}}});
   const Axes axes = axes_of(svg);
@@ -362,7 +363,7 @@ TEST(Chart, StaysInsideTheDocumentWhateverIsAsked) {
   }
 }
 
-// OKLab of a colour as somebody sees it whose eyes mix the channels like this.
+// The OKLab of a colour for a viewer whose eyes mix the channels like this.
 using Mixing = std::array<std::array<double, 3>, 3>;
 std::array<double, 3> seen(Color color, const Mixing& mixing) {
   const std::array<double, 3> light = {linear_channel(color.red), linear_channel(color.green),
@@ -471,7 +472,7 @@ TEST(Chart, RefusesWhatItCannotDraw) {
   EXPECT_THAT(message({{std::string(1000, 'x') + "\n", {1}, {}}}), Not(HasSubstr(std::string(41, 'x'))));
 }
 
-// A line in eight dimensions, fitted by stochastic gradient descent as docs/heatmaps.md shows it.
+// A linear model in eight dimensions, fitted by stochastic gradient descent as in docs/heatmaps.md.
 struct Fit {
   NumpyRandomState random{1};
   std::vector<double> truth = {3, -2, 1, 0.5, -1, 2, -0.5, 1};
@@ -507,7 +508,7 @@ std::vector<ChartSeries> fitted_line() {
   return series;
 }
 
-// docs/heatmaps.md says how the picture was made; one that differs is out of date.
+// docs/heatmaps.md describes how the picture was made; if it differs, the file is out of date.
 TEST(DocumentedChart, IsWhatTheLibraryDraws) {
   std::stringstream picture;
   picture << std::ifstream(std::string(SACCADE_SOURCE_DIR) + "/docs/pictures/training.svg").rdbuf();

@@ -1,4 +1,4 @@
-// saccade bench as a user runs it, on what is quick to time.
+// saccade bench as a user runs it, on quick problems.
 #include <gmock/gmock.h>
 
 #include "cli_support.h"
@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 
 class BenchTest : public CommandTest {
  protected:
-  /// Fails unless the arguments are refused with this line.
+  /// Fails unless the arguments are rejected with this line.
   void refused(const std::vector<std::string>& arguments, const std::string& line) {
     std::vector<std::string> all{"bench"};
     all.insert(all.end(), arguments.begin(), arguments.end());
@@ -53,7 +53,7 @@ TEST_F(BenchTest, TakesTheSectionsThatAreNamed) {
   EXPECT_THAT(text.out, HasSubstr("ns a turn"));
   EXPECT_THAT(text.out, HasSubstr("GFLOP/s of f32 multiply-adds"));
   EXPECT_EQ(text.out.find("decode"), std::string::npos);
-  EXPECT_EQ(text.err, "");  // no bar where there is no terminal
+  EXPECT_EQ(text.err, "");  // no progress bar without a terminal
   const Outcome markdown = run({"bench", "--only", "packed,loop", "--threads", "1", "--quick", "--markdown"});
   EXPECT_EQ(markdown.exit_code, 0) << markdown.err;
   EXPECT_THAT(markdown.out,

@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 
 class CheckTest : public CommandTest {
  protected:
-  /// Fails unless the arguments are refused with this line.
+  /// Fails unless the arguments are rejected with this line.
   void refused(const std::vector<std::string>& arguments, const std::string& line) {
     std::vector<std::string> all{"check"};
     all.insert(all.end(), arguments.begin(), arguments.end());
@@ -28,7 +28,7 @@ TEST_F(CheckTest, FindsRandomProblemsInOrder) {
   EXPECT_EQ(text.exit_code, 0) << text.out << text.err;
   EXPECT_THAT(text.out, HasSubstr("6 cases on scalar"));
   EXPECT_THAT(text.out, HasSubstr("all agree with the reference"));
-  EXPECT_EQ(text.err, "");  // no bar where there is no terminal
+  EXPECT_EQ(text.err, "");  // no progress bar without a terminal
 
   const Outcome outcome = run({"check", "--cases", "6", "--seed", "11", "--json"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;

@@ -1,4 +1,4 @@
-// saccade explain, held against the numbers that others published for the same vectors.
+// saccade explain, compared with published numbers for the same vectors.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -36,7 +36,7 @@ class ExplainTest : public CommandTest {
     return text;
   }
 
-  /// What `saccade explain ARGUMENTS --json` prints.
+  /// The output of `saccade explain ARGUMENTS --json`.
   json explain(std::vector<std::string> arguments, const Surroundings& surroundings = {}) {
     arguments.insert(arguments.begin(), "explain");
     arguments.emplace_back("--json");
@@ -46,7 +46,7 @@ class ExplainTest : public CommandTest {
     return outcome.json();
   }
 
-  /// Numbers beside those printed for the six tokens, within the tolerance given with them.
+  /// Compares numbers with those printed for the six tokens, within the published tolerance.
   static void expect_printed(const json& computed, const json& printed) {
     const std::vector<double> numbers = flat(computed);
     const std::vector<double> wanted = flat(printed);
@@ -56,7 +56,7 @@ class ExplainTest : public CommandTest {
       EXPECT_NEAR(numbers[i], wanted[i], tolerance) << "number " << i;
   }
 
-  /// Explained numbers beside the module's own, as close as the printed ones are.
+  /// Compares explained numbers with the module's, with the tolerance of the printed ones.
   static void expect_same(const json& explained, const Tensor& wanted) {
     expect_printed(explained,
                    json(std::vector<float>(wanted.values<float>().begin(), wanted.values<float>().end())));

@@ -1,5 +1,5 @@
-// Bad arguments and damaged files: each gives one line on standard error that names the fault, exit code 2, and
-// leaves the folder as it was.
+// Bad arguments and damaged files: each gives one line on standard error that names the fault, exit code 2, and an
+// unchanged folder.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -43,7 +43,7 @@ class RefusalTest : public CommandTest {
 
   void save(const std::string& name, const Shape& shape) { save_npy(path(name), Tensor(DType::f32, shape)); }
 
-  /// The command refuses, in one line that starts as it should and contains `fault`, and changes no file.
+  /// The command fails with one line that starts as it should and contains `fault`, and changes no file.
   void expect_refusal(const Arguments& arguments, const std::string& fault,
                       const Surroundings& surroundings = {}) {
     std::string line = "saccade";
@@ -60,7 +60,7 @@ class RefusalTest : public CommandTest {
     EXPECT_TRUE(files() == before) << "a file was written";
   }
 
-  /// `saccade run` on good tensors, with options changed or added, and every output asked for.
+  /// `saccade run` on valid tensors, with options changed or added, and with every output.
   static Arguments run_with(const std::map<std::string, std::string>& options) {
     std::map<std::string, std::string> all{{"--q", "q.npy"},   {"--k", "k.npy"},   {"--v", "k.npy"},
                                            {"--out", "o.npy"}, {"--lse", "l.npy"}, {"--weights", "w.npy"}};
@@ -208,7 +208,7 @@ TEST_F(RefusalTest, InputsOfExplain) {
   expect_refusal(explain_with({"six.json", "--params", "heads.safetensors"}), "--heads must say how many");
   expect_refusal(explain_with({"six.json", "--params", "heads.safetensors", "--heads", "3"}), "num_heads 3");
   expect_refusal(explain_with({"six.json", "--params", "other.safetensors"}), "no attention module");
-  // A picture that cannot be drawn leaves the other one unwritten.
+  // If one picture cannot be drawn, the other is not written either.
   expect_refusal({"explain", "long.npy", "--heatmap", "map.svg", "--lines", "lines.svg"}, "128");
 }
 
@@ -224,7 +224,7 @@ TEST_F(RefusalTest, HeatmapsThatCannotBe) {
   expect_refusal({"heatmap", "-", "--tokens-file", "-", "-o", "w.svg"}, "cannot both be read from standard input");
 }
 
-// A .npy file, version 1.0, with this header and so many bytes of numbers.
+// A .npy file, version 1.0, with this header and `bytes` bytes of numbers.
 std::string npy(const std::string& header, std::size_t bytes) {
   std::string text = "\x93NUMPY";
   text += '\x01';
@@ -238,7 +238,7 @@ std::string npy_of(const std::string& descr, const std::string& shape, std::size
   return npy("{'descr': '" + descr + "', 'fortran_order': False, 'shape': " + shape + ", }\n", bytes);
 }
 
-// A safetensors file with this header and so many bytes of numbers.
+// A safetensors file with this header and `bytes` bytes of numbers.
 std::string safetensors(const std::string& header, std::size_t bytes) {
   std::string text;
   for (int i = 0; i < 8; ++i) text += static_cast<char>(header.size() >> (8 * i));

@@ -1,5 +1,5 @@
-// saccade run with every element type and the options that need tensors of their own: the library's bits, and its
-// agreement with the reference.
+// saccade run with every element type and the options with tensors: equal to the library's bits, and in agreement
+// with the reference.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ class CliRunTest : public CommandTest {
     return tensor;
   }
 
-  /// Runs with a check of every result, which has to hold.
+  /// Runs with a check of every result, which must pass.
   json run_checked(std::vector<std::string> more) {
     std::vector<std::string> arguments{"run", "--out", "o.npy", "--check", "--json", "--threads", "2"};
     for (const char* name : {"q", "k", "v"}) {

@@ -1,4 +1,4 @@
-// Runs the command as a user does, in a folder of its own, and keeps what it said.
+// Runs the command as a user does, in a separate folder, and keeps its output.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,15 +19,15 @@
 
 namespace saccade::test {
 
-/// What a run of the command left behind.
+/// The outcome of one run of the command.
 struct Outcome {
-  int exit_code = -1;  ///< -1: it did not exit by itself
+  int exit_code = -1;  ///< -1: it did not exit normally
   std::string out, err;
 
   nlohmann::json json() const { return nlohmann::json::parse(out); }
 };
 
-/// Everything around the arguments.
+/// The input of a run other than its arguments.
 struct Surroundings {
   std::map<std::string, std::string> environment{};
   std::string standard_input{};
@@ -101,7 +101,7 @@ class CommandTest : public ::testing::Test {
 
   const std::filesystem::path root_ = new_folder();
   const std::filesystem::path folder_ = root_ / "folder";  // where the command runs
-  const std::filesystem::path said_ = root_ / "said";      // what it reads and prints
+  const std::filesystem::path said_ = root_ / "said";      // its input and output
 };
 
 /// All numbers of nested arrays, in order.

@@ -17,7 +17,7 @@ using nlohmann::json;
 
 constexpr std::uint64_t kProblems = 50;
 
-// Draws one problem: files in the folder and the arguments of the call. The same seed draws the same one.
+// Draws one problem: files in the folder and the arguments of the call. The same seed draws the same problem.
 class Problem {
  public:
   explicit Problem(std::uint64_t seed) : random_(seed), numbers_(seed) {
@@ -26,7 +26,7 @@ class Problem {
     kv_heads_ = rank_ > 2 ? between(1, 3) : 1;
     heads_ = rank_ > 2 ? kv_heads_ * between(1, 3) : 1;
     blhd_ = chance(0.4);
-    // The longest two lengths would take the reference, not the command, most of the time.
+    // With the two longest lengths the reference, not the command, would take most of the time.
     seqlen_q_ = kSeqlens[index_below(kSeqlens.size() - 2)];
     seqlen_k_ = kSeqlens[index_below(kSeqlens.size() - 1)];
     head_dim_ = kHeadDims[index_below(kHeadDims.size())];

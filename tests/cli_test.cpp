@@ -1,4 +1,4 @@
-// The command as a whole, and its subcommands info, heatmap and run where all is well.
+// The command as a whole, and its subcommands info, heatmap and run in the absence of errors.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -181,7 +181,7 @@ TEST_F(CliTest, RunReportsAsJson) {
 
 TEST_F(CliTest, AFailedCheckExitsWithOne) {
   write_tensors({5, 8}, {9, 8});
-  // Scores beyond the range of f32, which the reference has in f64: no f32 code can agree with it.
+  // Scores beyond the range of f32: the reference has them in f64, so no f32 code can agree with it.
   for (Tensor* tensor : {&q_, &k_}) {
     for (float& number : tensor->values<float>()) number = std::copysign(1e30f, number);
   }
@@ -197,7 +197,7 @@ TEST_F(CliTest, OutputsReplaceOldFiles) {
   write("o.npy", "old");
   EXPECT_EQ(run_attention({}).exit_code, 0);
   expect_same_bits("o.npy", attention(q_, k_, v_));
-  EXPECT_EQ(files().size(), 4u);  // no temporary file stays behind
+  EXPECT_EQ(files().size(), 4u);  // no temporary file is left
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The tour: every published number is in it, and it notices when one is wrong.
+// The tour: contains every published number, and detects a wrong one.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -27,8 +27,7 @@ class TourTest : public CommandTest {
   }
 };
 
-// The paths of everything in `value` that holds printed numbers: a number, or an array of numbers or of such
-// arrays.
+// The paths of all printed numbers in `value`: numbers, and (nested) arrays of numbers.
 void collect_numbers(const json& value, const std::string& path, std::set<std::string>& paths) {
   if (value.is_number() || (value.is_array() && (value.front().is_number() || value.front().is_array()))) {
     paths.insert(path);

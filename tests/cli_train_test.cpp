@@ -31,7 +31,7 @@ class TrainCommand : public CommandTest {
     return tiny({"--task", "induction", "--vocab", "32"}, more);
   }
 
-  /// One line on standard error that has `message` in it, and exit code 2.
+  /// Expects one line on standard error that contains `message`, and exit code 2.
   static void expect_refused(const Outcome& outcome, const std::string& message) {
     EXPECT_EQ(outcome.exit_code, 2) << outcome.out << outcome.err;
     EXPECT_THAT(outcome.err, HasSubstr(message));
@@ -39,8 +39,8 @@ class TrainCommand : public CommandTest {
     EXPECT_EQ(outcome.out, "");
   }
 
-  /// Trains without interruption, and again with one kill after the other, and holds the files of both together.
-  /// The arguments end with --out.
+  /// Trains once without interruption and once with repeated kills, and compares the files of both. The arguments
+  /// end with --out.
   void expect_killed_ends_as_whole(const std::vector<std::string>& arguments) {
     std::vector<std::string> whole = arguments, killed = arguments;
     whole.push_back("whole");
@@ -62,7 +62,7 @@ class TrainCommand : public CommandTest {
       EXPECT_TRUE(read(std::string("whole") + file) == read(std::string("killed") + file)) << file;
   }
 
-  /// Runs the command with a limit on the size of its files, which fails a write as a full disk does.
+  /// Runs the command with a limit on the size of its files, so that a write fails as on a full disk.
   Outcome run_with_small_files(int kibibytes, const std::vector<std::string>& arguments) {
     std::string line = "trap '' XFSZ; ulimit -f " + std::to_string(kibibytes) + "; exec \"$0\" \"$@\"";
     std::vector<std::string> all{"-c", line, SACCADE_COMMAND};

@@ -1,4 +1,4 @@
-// cross_entropy() of layers.h against the same by hand, on every instruction set of the machine.
+// cross_entropy() of layers.h against naive code, on every instruction set of the machine.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

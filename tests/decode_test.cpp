@@ -1,4 +1,4 @@
-// decode() and merge_states(): against the reference, and that bits depend on nothing but a row's own inputs.
+// decode() and merge_states(): agreement with the reference, and that a row's bits depend only on its own inputs.
 #include "saccade/decode.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 class DecodeOnIsa : public EachIsa {};
 SACCADE_FOR_EACH_ISA(DecodeOnIsa);
 
-/// The keys of a batch entry as it would be in pages: [num_pages, heads, page_size, dim] and its table.
+/// The keys of a batch entry in paged form: [num_pages, heads, page_size, dim] and its table.
 struct Paged {
   Tensor pool, table;
 

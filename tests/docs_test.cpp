@@ -1,9 +1,9 @@
-// Holds the documentation to the truth. In README*.md, CONTRIBUTING.md and docs/:
-//   - every ```cpp block is a program that compiles and runs; where a ```text block follows directly, it prints
-//     exactly that. A block marked ```cpp sketch is left alone.
-//   - every line of a ```sh block that begins with `saccade` runs and exits with 0, in a folder that has examples/
-//     (except `saccade bench`, which takes minutes); every script/X that a block calls exists.
-//   - every relative link leads to a file.
+// Tests the documentation. In README*.md, CONTRIBUTING.md and docs/:
+// - every ```cpp block is a program that compiles and runs; if a ```text block follows directly, the program
+//   prints exactly that. A block marked ```cpp sketch is skipped.
+// - every line of a ```sh block that begins with `saccade` runs and exits with 0, in a folder that has examples/
+//   (except `saccade bench`, which takes minutes); every script/X that a block calls exists.
+// - every relative link leads to a file.
 #include <gmock/gmock.h>
 #include <sys/wait.h>
 
@@ -27,9 +27,9 @@ const fs::path kRoot = SACCADE_SOURCE_DIR;
 struct Block {
   std::string file;
   int line = 0;          // of the opening fence
-  std::string language;  // all that follows the fence: "cpp", "cpp sketch", "sh", ...
+  std::string language;  // everything after the fence: "cpp", "cpp sketch", "sh", ...
   std::string text = "";
-  std::string output = "";  // the ```text block that follows with nothing but blank lines between
+  std::string output = "";  // the ```text block that follows after blank lines only
 };
 
 void PrintTo(const Block& block, std::ostream* out) { *out << block.file << ":" << block.line; }

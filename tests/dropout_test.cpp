@@ -1,4 +1,4 @@
-// What attention() and decode() drop, to the bit: the weights that dropout_keeps names.
+// The dropout of attention() and decode(), bit for bit: the weights given by dropout_keeps.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -26,8 +26,8 @@ constexpr Draw kDraws[] = {{0, 0, 0.1},
                            {3, 4, 1 - 0x1p-40},
                            {5, 6, 1 - 0x1p-53}};
 
-/// Equal weights for those of the last kColumns keys that are visible. Value j is 1 in dimension j % kColumns
-/// only, so that o shows each of the weights by itself.
+/// Gives equal weights to the visible ones of the last kColumns keys. Value j is 1 in dimension j % kColumns only,
+/// so that o shows each weight separately.
 class DropoutOnIsa : public EachIsa {
  protected:
   DropoutOnIsa() : v_(DType::f32, {1, kHeads, kKeys, kColumns}) {

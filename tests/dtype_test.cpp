@@ -41,7 +41,7 @@ TEST(DType, KnowsSizeAndKindOfTheTypes) {
   static_assert(sizeof(float16) == 2 && sizeof(bfloat16) == 2);
 }
 
-/// What the bits of a binary16 mean, from its definition.
+/// The value of the bits of a binary16, from its definition.
 double meaning_of_binary16(std::uint16_t bits) {
   const int exponent = (bits >> 10) & 0x1F;
   const int fraction = bits & 0x03FF;
@@ -74,8 +74,8 @@ TEST(Float16, GivesEveryValueBack) {
   }
 }
 
-/// Checks the rounding of all that lies between the neighbours `low` and `low + 1` (as bits): the middle goes to
-/// the even one, everything else to the nearer one. `middle` is exact as a float.
+/// Checks the rounding of all numbers between the neighbours `low` and `low + 1` (as bits): the middle goes to the
+/// even one, everything else to the nearer one. `middle` is exact as a float.
 template <class Half>
 void check_rounding_between(std::uint16_t low, float middle) {
   const auto high = static_cast<std::uint16_t>(low + 1);

@@ -9,7 +9,7 @@
 
 namespace saccade::test {
 
-/// A fixture whose tests run with the kernels of GetParam(), and that checks that they do.
+/// A fixture whose tests run with the kernels of GetParam(), which it verifies.
 class EachIsa : public ::testing::TestWithParam<Isa> {
  protected:
   void SetUp() override {

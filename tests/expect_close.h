@@ -1,4 +1,4 @@
-// compare() of compare.h as an assertion. No test has a tolerance of its own.
+// compare() of compare.h as an assertion, so that no test chooses a tolerance.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Linear and FeedForward of layers.h against the same by hand, on every instruction set of the machine.
+// Linear and FeedForward of layers.h against naive code, on every instruction set of the machine.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

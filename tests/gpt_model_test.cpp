@@ -1,5 +1,5 @@
-// GPTModel against the published class in PyTorch: tests/data/gpt_goldens.safetensors, which
-// script/make_gpt_goldens.py made; and what a training loop needs of it.
+// GPTModel against the published class in PyTorch (tests/data/gpt_goldens.safetensors, made by
+// script/make_gpt_goldens.py), and the needs of a training loop.
 #include "saccade/gpt_model.h"
 
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ const std::map<std::string, Tensor>& goldens() {
   return all;
 }
 
-/// The goldens whose names begin with `prefix`, by the rest of their names.
+/// The goldens whose names begin with `prefix`, without the prefix.
 StateDict goldens_of(const std::string& prefix) {
   StateDict result;
   for (const auto& [name, tensor] : goldens())

@@ -22,14 +22,14 @@ TEST(HeadScores, PreviousTokenIsTheMeanOverAllQueriesButTheFirst) {
   const Tensor scores = previous_token_scores(weights());
   ASSERT_EQ(scores.shape(), (Shape{2}));
   EXPECT_DOUBLE_EQ(scores.at<double>(0), 0.75);
-  EXPECT_DOUBLE_EQ(scores.at<double>(1), 0.5 / 4);  // query 2 alone has key 1 before it
+  EXPECT_DOUBLE_EQ(scores.at<double>(1), 0.5 / 4);  // only query 2 has key 1 before it
 }
 
 TEST(HeadScores, InductionLooksBehindTheOneEarlierOccurrence) {
-  // 7 occurs again at 2: what followed is key 1. At 4 it has occurred twice; 8 occurs again at 3: key 2.
+  // 7 recurs at 2; key 1 is what followed it. At 4 it has occurred twice. 8 recurs at 3; key 2 followed it.
   const Tensor tokens = Tensor::of<std::int64_t>({{7, 8, 7, 8, 7}});
   const Tensor scores = induction_scores(weights(), tokens);
-  EXPECT_DOUBLE_EQ(scores.at<double>(0), (0.75 + 0.75) / 2);  // the previous ones here
+  EXPECT_DOUBLE_EQ(scores.at<double>(0), (0.75 + 0.75) / 2);  // here these are the previous tokens
   EXPECT_DOUBLE_EQ(scores.at<double>(1), (0.5 + 0.0) / 2);
 }
 

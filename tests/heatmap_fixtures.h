@@ -1,4 +1,4 @@
-// What the tests of the pictures share: matrices with known numbers, and simple reading of SVG.
+// Shared helpers of the picture tests: matrices with known numbers, and simple reading of SVG.
 #pragma once
 
 #include <saccade/heatmap.h>
@@ -53,7 +53,7 @@ inline std::size_t count_of(std::string_view text, std::string_view part) {
   return count;
 }
 
-/// The elements of one name ("rect"), each as its tag and, where it is not closed at once, what is inside.
+/// The elements of one name ("rect"), each as its tag and, if it has any, its content.
 inline std::vector<std::string> elements_of(std::string_view svg, const std::string& name) {
   std::vector<std::string> elements;
   const std::string open = "<" + name + " ", close = "</" + name + ">";
@@ -65,7 +65,7 @@ inline std::vector<std::string> elements_of(std::string_view svg, const std::str
   return elements;
 }
 
-/// The value of an attribute, empty when the element has none of that name.
+/// The value of an attribute; empty if the element does not have it.
 inline std::string attribute(const std::string& element, const std::string& name) {
   const std::string begin = " " + name + "=\"";
   const std::size_t at = element.find(begin);
@@ -77,13 +77,13 @@ inline double number(const std::string& element, const std::string& name) {
   return std::stod(attribute(element, name));
 }
 
-/// What stands between the tags of a <text> element.
+/// The content of a <text> element.
 inline std::string content(const std::string& element) {
   const std::size_t begin = element.find('>') + 1;
   return element.substr(begin, element.rfind("</") - begin);
 }
 
-/// The cells of a small picture: rectangles that carry a tooltip.
+/// The cells of a small picture: rectangles with a tooltip.
 inline std::vector<std::string> cells_of(std::string_view svg) {
   std::vector<std::string> cells;
   for (std::string& rect : elements_of(svg, "rect")) {
@@ -125,13 +125,13 @@ inline double contrast(Color a, Color b) {
   return (std::max(one, other) + 0.05) / (std::min(one, other) + 0.05);
 }
 
-/// A value and the colour it was given.
+/// A value and its colour.
 struct Painted {
   double value;
   Color color;
 };
 
-/// True when a larger value never has a lighter colour, and the largest is darker than the smallest.
+/// Whether a larger value never has a lighter colour, and the largest is darker than the smallest.
 inline bool darker_is_larger(std::vector<Painted> cells) {
   std::stable_sort(cells.begin(), cells.end(),
                    [](const Painted& a, const Painted& b) { return a.value < b.value; });

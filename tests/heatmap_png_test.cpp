@@ -1,4 +1,4 @@
-// Pictures as PNG: the file, its size, and the pixels that a viewer would see.
+// Pictures as PNG: the file, its size, and the visible pixels.
 #include <cairo.h>
 #include <saccade/chart.h>
 #include <saccade/heatmap.h>
@@ -51,7 +51,7 @@ class Image {
             static_cast<int>(pixel & 255)};
   }
 
-  // Pixels of a rectangle that are darker than middle gray.
+  // The number of pixels of a rectangle that are darker than middle gray.
   int dark_pixels(int left, int top, int right, int bottom) const {
     int count = 0;
     for (int y = top; y < bottom; ++y) {
@@ -107,7 +107,7 @@ TEST(Png, ShowsADenseMapWithoutSeams) {
   const std::string svg = heatmap_svg(weights, {.scale = ColorScale::linear});
   const std::string panel = svg.substr(svg.find("class=\"panel\""));
   const std::string background = elements_of(panel, "rect")[0];
-  const Image image(png_of_svg(svg, 1.7));  // cells of no whole number of pixels
+  const Image image(png_of_svg(svg, 1.7));  // cells have fractional pixels
   const int left = static_cast<int>(1.7 * number(background, "x")),
             top = static_cast<int>(1.7 * number(background, "y"));
   const int side = static_cast<int>(1.7 * number(background, "width"));
@@ -127,7 +127,7 @@ TEST(Png, DrawsChineseLabels) {
     if (content(text) != "注意力" || attribute(text, "text-anchor") != "end") continue;
     const int right = static_cast<int>(2 * number(text, "x")), bottom = static_cast<int>(2 * number(text, "y"));
     const int size = static_cast<int>(2 * number(text, "font-size"));
-    // Three square characters, each with ink of its own.
+    // Three square characters, each with visible ink.
     const int first = image.dark_pixels(right - 3 * size, bottom - size, right - 2 * size, bottom + 4);
     const int second = image.dark_pixels(right - 2 * size, bottom - size, right - size, bottom + 4);
     const int third = image.dark_pixels(right - size, bottom - size, right, bottom + 4);

@@ -93,7 +93,7 @@ TEST(HeatmapTerminal, LinesUpChineseLabels) {
     const std::size_t number = lines[i].find_first_of("01", label.size());
     EXPECT_EQ(display_width(lines[i].substr(0, number)), first) << lines[i];
   }
-  // Column labels stand over their columns: both are centred in the cell.
+  // Column labels are above their columns: both are centred in the cell.
   const int last_number = display_width(lines[8].substr(0, lines[8].rfind("0.")));
   EXPECT_NEAR(column_of(lines[0], "词语"), last_number, 2);
 }

@@ -1,4 +1,4 @@
-// Heat maps and pictures of lines as SVG: what is drawn, where, in which colour, and what is refused.
+// Heat maps and pictures of lines as SVG: elements, positions, colours, and rejected input.
 #include <saccade/heatmap.h>
 #include <saccade/io.h>
 
@@ -256,7 +256,7 @@ TEST(HeatmapSvg, PoolsWhatIsTooLargeToBeSeenAndSaysSo) {
   const std::string svg = heatmap_svg(weights, {.scale = ColorScale::linear});
   EXPECT_THAT(texts_of(svg), Contains("Each cell is the largest of 4 × 4 weights."));
   EXPECT_LT(svg.size(), 1'000'000U);
-  // The spike is alone in the darkest shade, in its block's place.
+  // Only the spike has the darkest shade, at the place of its block.
   EXPECT_EQ(count_of(svg, "<path d=\"M83 194h1\" stroke=\"#15224f\"/>"), 1U);
   EXPECT_EQ(count_of(heatmap_svg(causal_weights(1, 200)), "Each cell"), 0U);
 }
@@ -473,7 +473,7 @@ std::string contents_of(const std::string& path) {
   return text.str();
 }
 
-// docs/heatmaps.md says how each picture was made; one that differs is out of date.
+// docs/heatmaps.md describes how each picture was made; if one differs, the file is out of date.
 TEST(DocumentedPictures, AreWhatTheLibraryDraws) {
   const Tensor six = load_npy(std::string(SACCADE_SOURCE_DIR) + "/examples/six_tokens_weights.npy");
   const HeatmapOptions options{.query_tokens = kSixTokens, .title = "Six tokens look at each other"};

@@ -1,4 +1,4 @@
-// NaN and infinities of every element type, and attention problems with keys that nobody sees to put them into.
+// NaN and infinities of every element type, and attention problems with hidden keys that can hold them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,8 +15,8 @@
 
 namespace saccade::test {
 
-/// A number as the bits of each element type: exponentials do arithmetic on the payload of a NaN, rounding carries
-/// out of it.
+/// A number as the bits of each element type: exponentials compute with the payload of a NaN, and rounding can
+/// carry out of it.
 struct Bits {
   const char* name;
   std::uint64_t f32, f64, f16, bf16;
@@ -34,7 +34,7 @@ inline constexpr std::array<Bits, 5> kPoisons{
      {"NaN of ones", 0xffffffff, 0xffffffffffffffff, 0xffff, 0xffff},
      {"signalling NaN", 0x7f812345, 0x7ff0000000012345, 0x7c15, 0x7f95}}};
 
-/// Writes the bits to the number at `index`, or, where that leaves dimensions out, to all that have it.
+/// Writes the bits to the number at `index`, or to all numbers that match it if it leaves out dimensions.
 inline void put(MutableTensorView view, std::initializer_list<std::int64_t> index, const Bits& bits) {
   for (const std::int64_t i : index) view = view.select(0, i);
   for (std::int64_t i = 0; view.rank > 1 && i < view.shape[0]; ++i) put(view, {i}, bits);
@@ -54,11 +54,11 @@ struct Sizes {
   std::int64_t rows, keys, head_dim, head_dim_v;
 };
 
-inline constexpr std::int64_t kHeads = 2;  // over one head of keys
+inline constexpr std::int64_t kHeads = 2;  // sharing one head of keys
 inline constexpr std::int64_t kPageSize = 16;
 
-/// Random numbers, [rows, heads, dim], lse wanted, and no other option. In pages: [1, rows, heads, dim], and a
-/// table that begins with the last page of the pool.
+/// Random numbers, [rows, heads, dim], with lse and no other option. In pages: [1, rows, heads, dim], and a table
+/// that begins with the last page of the pool.
 inline cases::AttentionCase plain_problem(Types types, const Sizes& sizes, bool is_paged = false) {
   cases::AttentionCase c;
   cases::Random random(1);
@@ -104,7 +104,7 @@ inline void hide_every(void* n, const ScoreTile& tile) {
   tile.dtype == DType::f64 ? hide(0.0) : hide(0.0f);
 }
 
-/// A way to hide keys from every row: some, or all of them.
+/// A way to hide some or all keys from every row.
 struct Hiding {
   const char* name;
   void (*set)(cases::AttentionCase& c, const Sizes& sizes, bool all);
@@ -140,7 +140,7 @@ inline constexpr std::array kHidings{
            }},
     Hiding{"block mask",
            [](cases::AttentionCase& c, const Sizes& sizes, bool all) {
-             c.options.block_mask_k = 24;  // so that its borders fall into granules
+             c.options.block_mask_k = 24;  // so that its borders fall inside granules
              c.options.block_mask = c.block_mask = Tensor(DType::boolean, {(sizes.keys + 23) / 24});
              for (std::int64_t j = 0; j < c.block_mask.size(); ++j) c.block_mask.at<bool>(j) = !all && j % 2 == 0;
            }},
@@ -171,8 +171,8 @@ inline cases::AttentionCase problem_that_hides(const Hiding& hiding, Types types
   return c;
 }
 
-/// Overwrites the keys and values that the reference says nobody sees: with zeros, or with all poisons in turn, of
-/// each in all numbers of a vector or in one.
+/// Overwrites the keys and values that no row of the reference sees: with zeros, or with all poisons in turn, each
+/// in all numbers of a vector or in one.
 class HiddenKeys {
  public:
   explicit HiddenKeys(cases::AttentionCase& c) : c_(c) {
@@ -218,10 +218,10 @@ class HiddenKeys {
   }
 
   cases::AttentionCase& c_;
-  std::vector<std::int64_t> places_;  // rows of k and v, in pages counted through the pool
+  std::vector<std::int64_t> places_;  // rows of k and v; in pages counted over the pool
 };
 
-/// For each head and key, whether a row whose softmax is NaN sees it.
+/// For each head and key, whether a row whose softmax is NaN sees the key.
 inline std::vector<bool> keys_that_nan_rows_see(const cases::AttentionCase& c) {
   const auto exact = reference::attention(c.q.view(), c.k.view(), c.v.view(), c.options);
   const std::int64_t rows = exact.logits.shape(1), keys = exact.logits.shape(2);

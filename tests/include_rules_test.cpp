@@ -1,4 +1,4 @@
-// Holds the layout and "who may include whom" of docs/design.md: walks the #include lines of every source of the
+// Checks the layout and the include rules of docs/design.md against the #include lines of every source of the
 // project.
 #include <gmock/gmock.h>
 
@@ -27,7 +27,7 @@ struct Include {
 };
 
 bool matches(const std::string& text, const char* pattern) {
-  static std::map<std::string, std::regex> known;  // to make one takes longer than to search
+  static std::map<std::string, std::regex> known;  // compiling one takes longer than searching
   auto found = known.find(pattern);
   if (found == known.end()) found = known.emplace(pattern, std::regex(pattern)).first;
   return std::regex_search(text, found->second);
@@ -43,7 +43,7 @@ std::vector<Include> includes_of(const std::string& text) {
   return result;
 }
 
-/// The project's file that an #include names; empty for a header from outside.
+/// The project file that an #include refers to; empty for an external header.
 std::string resolve(const Tree& tree, const std::string& from, const Include& include) {
   if (include.name.starts_with("saccade/")) return "include/" + include.name;
   if (!include.quoted) return "";
@@ -51,7 +51,7 @@ std::string resolve(const Tree& tree, const std::string& from, const Include& in
   for (const std::string& base : {folder, std::string("src/"), std::string("tests/"), std::string()}) {
     const std::string path = std::filesystem::path(base + include.name).lexically_normal().string();
     if (tree.contains(path)) return path;
-    if (tree.contains(path + ".in")) return path + ".in";  // CMake makes the header from it
+    if (tree.contains(path + ".in")) return path + ".in";  // CMake generates the header from it
   }
   return "";
 }
@@ -74,7 +74,7 @@ std::set<std::string> reach_of(const Tree& tree, const std::string& path) {
 }
 
 struct Rule {
-  const char* who;     // files that the rule is about
+  const char* who;     // files that the rule applies to
   const char* others;  // files that they may include, or must not reach
 };
 
@@ -87,7 +87,7 @@ constexpr Rule kMayInclude[] = {
     {"^python/", "^(include/saccade|python)/"},
     {"^examples/", "^(include/saccade|examples)/"},
     {"^tests/", "^(include/saccade|cases|tests)/"},
-    // Rooms, by what they stand on.
+    // Folders, with the ones they depend on.
     {"^src/core/", "^(include/saccade/(tensor|dtype|random|runtime|limits)\\.h$|src/(core/|cpu/kernels\\.h$))"},
     {"^src/attention/",
      "^(include/saccade/(attention|backward|decode|inspect|operations|rope|tensor|dtype|runtime)\\.h$|"
@@ -151,7 +151,7 @@ constexpr Rule kMayInclude[] = {
     {"^src/cpu/(block_sizes|math|simd_.*|exp2_.*)\\.h$", "^src/cpu/(prelude|simd_avx512|simd_words_.*)\\.h$"},
 };
 
-// Project files that must not be reached, not even through others.
+// Project files that must not be reached, not even indirectly.
 constexpr Rule kMustNotReach[] = {
     {"^src/(io|picture)/|^src/core/random|^include/saccade/(io|heatmap|chart|random)",
      "^include/saccade/(attention|linear|inspect|attention_modules|reference|saccade)\\.h$|^src/(cpu|attention)/"},
@@ -166,7 +166,7 @@ constexpr Rule kMustNotReach[] = {
      "^include/saccade/(gpt_model|head_scores|sampling|tasks|training)\\.h$"},
 };
 
-// Headers from outside, and the only files that may include them.
+// External headers, and the only files that may include them.
 constexpr Rule kOutside[] = {
     {"^src/cpu/(simd_|prelude)", "^([a-z]*mm|x86|avx.*|arm_neon|cpuid)intrin\\.h$|^arm_neon\\.h$"},
     {"^src/core/(parallel|runtime)\\.cpp$|^tests/|^bench/", "^omp\\.h$"},
@@ -200,7 +200,7 @@ void check_include(const Tree& tree, const std::string& path, const Include& inc
   }
 }
 
-/// What breaks a rule, one line each.
+/// The violations of the rules, one line each.
 std::vector<std::string> broken_rules(const Tree& tree) {
   std::vector<std::string> broken;
   for (const auto& [path, text] : tree) {
@@ -264,7 +264,7 @@ TEST(Layout, TableNamesNothingElse) {
   static const std::regex name(R"re((?:^|\s)([a-z_]+\.h)\s|(?:^|\s)((?:src|python|include)/[a-z_/.]+))re");
   for (std::sregex_iterator found(table.begin(), table.end(), name), end; found != end; ++found) {
     const std::string header = (*found)[1], path = (*found)[2];
-    if (header == "visibility.h") continue;  // said of src/attention/
+    if (header == "visibility.h") continue;  // belongs to src/attention/
     EXPECT_TRUE(std::filesystem::exists(header.empty() ? root / path : root / "include/saccade" / header))
         << found->str();
   }

@@ -1,4 +1,4 @@
-// The statistics that inspect() reports, by their definitions, of weights that somebody else made.
+// The statistics of inspect() by their definitions, computed from given weights.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ struct Sequences {
   bool packed_q = false, packed_k = false;
   std::vector<std::int64_t> rows, keys, first_row, first_key, position;  // of each batch entry
 
-  /// `weights`: the reference's, [batch, num_heads, seqlen_q, seqlen_k] or what is left of it for q's rank.
+  /// `weights`: the reference's, [batch, num_heads, seqlen_q, seqlen_k] without the axes that q does not have.
   Sequences(const TensorView& q, const TensorView& k, const TensorView& weights, const AttentionOptions& options)
       : seqlen_k(weights.shape[weights.rank - 1U]),
         packed_q(options.cu_seqlens_q),
@@ -43,7 +43,7 @@ struct Sequences {
     }
   }
 
-  /// Where row i, or key j, stands among the numbers of a result that has one for each.
+  /// The index of row i, or of key j, in a result with one number for each.
   std::int64_t row_at(std::int64_t b, std::int64_t h, std::int64_t i) const {
     return (packed_q ? h : b * num_heads + h) * total_q + first_row[static_cast<std::size_t>(b)] + i;
   }
@@ -52,14 +52,14 @@ struct Sequences {
   }
 };
 
-/// `T` is what they are computed in: long double for the reference, the kernels' type for naive code.
+/// `T` is the type of the arithmetic: long double for the reference, the kernels' type for naive code.
 template <class T>
 class Statistics {
  public:
   Tensor rows, top_weights, entropy, max_weight, received, distance, mean_distance, pooled;  // f64
-  Tensor entropy_bound;  // the sum of w (1 + |ln w|): a relative error of w changes w ln w in proportion to it
+  Tensor entropy_bound;  // the sum of w (1 + |ln w|): the bound for a relative error of w
 
-  /// `weights` as Sequences takes them; the results get the shapes of those that were found.
+  /// `weights` as for Sequences; the results get the shapes of those in the inspection.
   Statistics(const TensorView& weights, const Sequences& sequences, const InspectOptions& wanted,
              const Inspection& found)
       : s_(sequences), wanted_(wanted), weights_(Tensor::copy_of(weights, DType::f64)) {
@@ -79,7 +79,7 @@ class Statistics {
       received.values<double>()[i] = static_cast<double>(received_[i]);
   }
 
-  /// The weight of key j in a row, by the row's place among the numbers of a result.
+  /// The weight of key j in a row, given the row's index in a result.
   T weight(std::int64_t row_at, std::int64_t j) const {
     return static_cast<T>(weights_.values<double>()[static_cast<std::size_t>(row_at * s_.seqlen_k + j)]);
   }

@@ -25,7 +25,7 @@ namespace {
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-/// Everything that inspect() can be asked for, with sizes at random.
+/// All options of inspect(), with random sizes.
 InspectOptions everything(std::uint64_t seed, std::int64_t rows) {
   std::mt19937_64 random(seed);
   const auto up_to = [&](std::int64_t most) { return static_cast<std::int64_t>(random() % (most + 1U)); };
@@ -44,7 +44,7 @@ InspectOptions everything(std::uint64_t seed, std::int64_t rows) {
   return wanted;
 }
 
-/// What was found beside what the reference has and what naive code makes of it.
+/// The results of inspect(), of the reference and of naive code.
 template <class Naive>
 class Findings {
  public:
@@ -96,7 +96,7 @@ class Findings {
     EXPECT_TRUE(is_close(found, {exact, naive, bound})) << name;
   }
 
-  /// Each key is the row's n-th best as far as its weight tells, and equal weights stand in order.
+  /// Checks that each key is the row's n-th best by its weight, and that equal weights are in order of index.
   void check_top_keys() const {
     Tensor of_keys(DType::f64, found_.top_weights.shape()), naive_of_keys(of_keys);
     const Tensor keys = Tensor::copy_of(found_.top_keys, DType::i64);
@@ -331,7 +331,8 @@ TEST_P(InspectOnIsa, EmptyInputsAreNoErrors) {
 }
 
 TEST_P(InspectOnIsa, KeepsSmallSumsOverManyRowsExact) {
-  // Every row of many gives each of two keys half: the sum is exact only if it is not kept in single precision.
+  // Every one of many rows gives each of two keys half its weight: the sum is exact only in more than single
+  // precision.
   const std::int64_t rows = 200'000;
   const Tensor q(DType::f32, {rows, 1}), k(DType::f32, {3, 1});
   const Inspection found = inspect(q, k, {.received = true, .pool_rows = 1, .pool_keys = 3});

@@ -1,4 +1,4 @@
-// What the tests of the file formats share: damaged bytes, and the judgement of what a reader makes of them.
+// Shared helpers of the file format tests: damaged bytes, and checks of a reader's reaction.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ inline std::string with(std::string text, std::size_t at, std::size_t length, st
   return text.replace(at, length, replacement);
 }
 
-/// A folder that disappears with everything in it.
+/// A folder that is deleted with its contents at the end.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -57,7 +57,7 @@ class TemporaryFolder {
   std::filesystem::path operator/(std::string_view name) const { return path_ / name; }
   const std::filesystem::path& path() const { return path_; }
 
-  /// The names of the files in it.
+  /// The names of its files.
   std::vector<std::string> names() const {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(path_)) names.push_back(entry.path().filename());
@@ -69,7 +69,7 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-/// Bytes behind which memory ends: reading past them stops the test, with or without sanitizers.
+/// Bytes at the end of mapped memory: reading past them stops the test, with or without sanitizers.
 class GuardedBytes {
  public:
   explicit GuardedBytes(std::string_view bytes) : size_(bytes.size()) {
@@ -85,7 +85,7 @@ class GuardedBytes {
   GuardedBytes(const GuardedBytes&) = delete;
   GuardedBytes& operator=(const GuardedBytes&) = delete;
 
-  /// Replaces the bytes by others, no more of them.
+  /// Replaces the bytes by other ones, at most equally many.
   void assign(std::string_view bytes) {
     size_ = bytes.size();
     if (size_ != 0) std::memcpy(begin(), bytes.data(), size_);
@@ -100,11 +100,11 @@ class GuardedBytes {
   void* memory_ = nullptr;
 };
 
-/// Reads bytes, and throws what the reader throws.
+/// Reads bytes; throws the reader's exceptions.
 using Reader = std::function<void(std::span<const std::byte>)>;
 
-/// The message with which a reader refuses bytes; empty when it takes them. Any other exception is a failure, and
-/// so is a message that does not begin as `[function] name: ` or has a second line.
+/// The message with which a reader rejects bytes; empty if it accepts them. Any other exception is a failure, and
+/// so is a message that does not begin with `[function] name: ` or has a second line.
 inline std::string refusal(const Reader& read, std::span<const std::byte> bytes) {
   try {
     read(bytes);
@@ -122,7 +122,7 @@ inline std::string refusal(const Reader& read, std::span<const std::byte> bytes)
   }
 }
 
-/// A file that no reader may take, and what its message must say.
+/// A file that every reader must reject, and a part of the message.
 struct Damaged {
   std::string bytes;
   std::string message;
@@ -136,7 +136,7 @@ inline void expect_refused(const Reader& read, const std::vector<Damaged>& cases
   }
 }
 
-/// Cuts the file off at every position. A format that states its size must refuse every piece.
+/// Truncates the file at every position. A format that states its size must reject every truncation.
 inline void expect_survives_truncation(const Reader& read, const std::string& file, bool must_refuse) {
   GuardedBytes memory(file);
   for (std::size_t length = 0; length < file.size(); ++length) {
@@ -146,7 +146,7 @@ inline void expect_survives_truncation(const Reader& read, const std::string& fi
   }
 }
 
-/// Flips every bit of the file, and puts every value into each of its first `header` bytes.
+/// Flips every bit of the file, and tries every value for each of its first `header` bytes.
 inline void expect_survives_flips(const Reader& read, const std::string& file, std::size_t header) {
   GuardedBytes memory(file);
   const auto try_byte = [&](std::size_t at, int value) {
@@ -161,7 +161,7 @@ inline void expect_survives_flips(const Reader& read, const std::string& file, s
   }
 }
 
-/// A tensor of any bits at all, NaNs included, or of zeros and ones where it is boolean.
+/// A tensor of random bits, including NaNs; zeros and ones if it is boolean.
 inline Tensor random_tensor(DType dtype, Shape shape, std::uint32_t seed) {
   Tensor tensor(dtype, std::move(shape));
   std::mt19937 random(seed);
@@ -176,14 +176,14 @@ inline std::string contents(const Tensor& tensor) {
   return {static_cast<const char*>(tensor.data()), tensor.bytes()};
 }
 
-/// Element type, shape and every bit.
+/// Checks element type, shape and every bit.
 inline void expect_same(const Tensor& got, const Tensor& wanted) {
   EXPECT_EQ(name_of(got.dtype()), name_of(wanted.dtype()));
   EXPECT_EQ(got.shape(), wanted.shape());
   EXPECT_TRUE(contents(got) == contents(wanted));
 }
 
-/// [[0, 1, 2], [3, 4, 5]], of booleans their lowest bits: what the files in tests/data/files hold.
+/// [[0, 1, 2], [3, 4, 5]], or the lowest bits for booleans: the contents of the files in tests/data/files.
 inline Tensor fixture_matrix(DType dtype) {
   Tensor numbers = Tensor::of<float>({{0, 1, 2}, {3, 4, 5}});
   if (dtype == DType::boolean) numbers = Tensor::of<float>({{0, 1, 0}, {1, 0, 1}});
@@ -196,7 +196,7 @@ inline std::filesystem::path fixture(std::string_view name) {
 
 inline std::string fixture_bytes(std::string_view name) { return as_string(read_file(fixture(name))); }
 
-/// Shapes of every rank, with lengths of 0 and 1 among them.
+/// Shapes of every rank, some with lengths of 0 and 1.
 inline const std::vector<Shape>& shapes_of_every_rank() {
   static const std::vector<Shape> shapes{
       {},        {1},       {5},          {0},       {2, 3},       {3, 0},          {7, 1},

@@ -1,4 +1,4 @@
-// Whole files: what reading and writing do when the file system says no. The formats have tests of their own.
+// Reading and writing whole files when the file system fails. The formats have their own tests.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/resource.h>
@@ -23,7 +23,7 @@ using ::testing::ThrowsMessage;
 
 std::string text_of(const fs::path& path) { return as_string(read_file(path)); }
 
-/// Runs `body` in a process of its own, which may ruin itself. Returns what it returns.
+/// Runs `body` in a child process, which may damage its own state. Returns body's result.
 int exit_code_of(const std::function<int()>& body) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -39,7 +39,7 @@ int exit_code_of(const std::function<int()>& body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/// 0 when `write` throws std::runtime_error with this text.
+/// 0 if `write` throws std::runtime_error with this text.
 int code_of_refusal(const std::function<void()>& write, std::string_view wanted) {
   try {
     write();
@@ -153,7 +153,7 @@ TEST(WriteFile, LeavesTheOldFileWhenTheDiskIsFull) {
   for (const auto& write : writers) {
     for (const rlim_t room : {0, 100, 3999}) {
       EXPECT_EQ(exit_code_of([&] {
-                  // A file that may not grow fails as on a full disk: write() stops in the middle.
+                  // A file that may not grow behaves as on a full disk: write() stops in the middle.
                   std::signal(SIGXFSZ, SIG_IGN);
                   const rlimit limit{room, room};
                   ::setrlimit(RLIMIT_FSIZE, &limit);
@@ -215,7 +215,7 @@ TEST(ReadFile, RefusesWhatCannotBeRead) {
 #define SACCADE_TEST_HAS_SANITIZER
 #endif
 #endif
-#ifndef SACCADE_TEST_HAS_SANITIZER  // their allocators end the program where memory ends
+#ifndef SACCADE_TEST_HAS_SANITIZER  // their allocators abort when memory runs out
 TEST(ReadFile, RefusesAFileTooLargeForMemory) {
   const TemporaryFolder folder;
   write_file(folder / "sparse", "");

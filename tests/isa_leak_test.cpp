@@ -1,6 +1,6 @@
-// No AVX instruction may stand outside the kernels that are chosen at run time: an inline function compiled with
-// AVX could be the copy that the linker keeps for the whole program, and older machines would die in it.
-// Disassembles the core library and looks at every instruction of every function.
+// No AVX instruction may be outside the kernels that are chosen at run time: the linker might keep an inline
+// function's AVX copy for the whole program, which would crash on older machines. Disassembles the core library
+// and checks every instruction of every function.
 #include <gmock/gmock.h>
 
 #include <array>
@@ -18,7 +18,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-/// The highest level a disassembled instruction needs: 0 baseline, 1 AVX or AVX2, 2 AVX-512.
+/// The level that a disassembled instruction needs: 0 baseline, 1 AVX or AVX2, 2 AVX-512.
 int level_of(const std::string& instruction) {
   static const std::regex avx512(R"(%zmm|%k[0-7]\b|%[xy]mm(1[6-9]|2[0-9]|3[01])\b)");
   static const std::regex avx(R"(^v(?!erw|err|mcall|mlaunch|mresume|mread|mwrite)|%ymm)");
@@ -26,19 +26,19 @@ int level_of(const std::string& instruction) {
   return std::regex_search(instruction, avx) ? 1 : 0;
 }
 
-/// The level that code of a function may need: its namespace says so.
+/// The level that a function may need, from its namespace.
 int allowed_in(const std::string& function) {
   if (function.find("saccade::cpu::avx512") != std::string::npos) return 2;
   return function.find("saccade::cpu::avx2") != std::string::npos ? 1 : 0;
 }
 
 struct Leaks {
-  std::vector<std::string> lines;  // one for each function at fault
-  int avx2_functions = 0;          // that do use their instructions: proof that the search sees something
+  std::vector<std::string> lines;  // one for each offending function
+  int avx2_functions = 0;          // that use AVX2 instructions: proof that the search works
   int avx512_functions = 0;
 };
 
-/// Reads what `objdump --disassemble --demangle --no-show-raw-insn` prints.
+/// Reads the output of `objdump --disassemble --demangle --no-show-raw-insn`.
 Leaks find_leaks(std::istream& disassembly) {
   static const std::regex head(R"(^[0-9a-f]+ <(.*)>:$)");
   Leaks leaks;

@@ -1,4 +1,4 @@
-// Attention over a KvCache against attention over plain tensors, bit by bit.
+// Attention over a KvCache against attention over plain tensors, bit for bit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ struct Kernel {
 constexpr Kernel kAttention{.over_tensors = attention, .over_cache = attention};
 constexpr Kernel kDecode{.over_tensors = decode, .over_cache = decode};
 
-/// Queries, keys and values of whole sequences, and the cache's way to their attention: chunk by chunk.
+/// Queries, keys and values of whole sequences, and their attention over a cache, chunk by chunk.
 struct Sequences {
   Tensor q, k, v;  // bhld
   AttentionOptions options{};
@@ -201,7 +201,7 @@ TEST_P(KvCacheAttention, AWindowThatForgetsHasTheBitsOfOneThatDoesNot) {
 
 TEST_P(KvCacheAttention, KeysAreTurnedByPositionAfterEviction) {
   Sequences sequences = random_sequences(1, 2, 2, 9500, 8, 8);
-  sequences.options.window_left = 20;  // narrower than what is kept
+  sequences.options.window_left = 20;  // narrower than the cache's window
   const Rope rope(8);
   const Tensor expected = sequences.at_once(-1, rope);
   for (const std::int64_t page_size : kPageSizes) {
@@ -224,7 +224,7 @@ TEST_P(KvCacheAttention, SequencesOfSharedPrefixesAreIndependent) {
     cache.append(0, tokens(sequences.k, 0, 0, 50), tokens(sequences.v, 0, 0, 50));
     cache.share_prefix(0, 1, 50);
     cache.share_prefix(0, 2, 37);
-    // Each goes on by itself; the second takes back a part and guesses again.
+    // Each sequence continues separately; the second drops a part and appends other tokens.
     for (const std::int64_t b : {2, 0, 1})
       cache.append(b, tokens(sequences.k, b, 50, 90), tokens(sequences.v, b, 50, 90));
     cache.truncate(1, 55);

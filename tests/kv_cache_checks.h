@@ -1,4 +1,4 @@
-// What the tests of caches share.
+// Shared helpers of the cache tests.
 #pragma once
 
 #include <gtest/gtest.h>

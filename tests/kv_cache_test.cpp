@@ -1,4 +1,4 @@
-// KvCache: what it stores, against a model of plain lists, and what it refuses.
+// KvCache: its contents, compared with a model of plain lists, and its errors.
 #include "saccade/kv_cache.h"
 
 #include <gmock/gmock.h>
@@ -18,8 +18,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// The tokens of a sequence that a cache still has, [num_kv_heads, length - first_kept, dim], read as the kernels
-/// read them. `view` is cache.k() or cache.v().
+/// The tokens of a sequence that a cache still has, [num_kv_heads, length - first_kept, dim], read in the same way
+/// as by the kernels. `view` is cache.k() or cache.v().
 Tensor stored(const KvCache& cache, const TensorView& view, std::int64_t sequence) {
   const AttentionOptions options = cache.options();
   const std::int64_t first = cache.first_kept(sequence), kept = cache.length(sequence) - first;
@@ -40,7 +40,7 @@ Tensor stored(const KvCache& cache, const TensorView& view, std::int64_t sequenc
 
 // ---- Storage -------------------------------------------------------------------------------------------------
 
-/// What a cache should hold: every token is a number, from which its keys and values follow.
+/// The expected contents of a cache: every token is a number that determines its keys and values.
 class Model {
  public:
   explicit Model(const KvCacheOptions& options)
@@ -68,7 +68,7 @@ class Model {
     cache_.append(sequence, k.view().transposed(0, 1), Tensor::copy_of(v.view().transposed(0, 1)), layout);
   }
 
-  /// Whether the cache did it. What it has to be able to do, it is held to.
+  /// Whether the cache truncated. Fails if the cache refuses although it must be able to.
   bool truncate(std::int64_t sequence, std::int64_t length) {
     const auto at = static_cast<std::size_t>(sequence);
     if (!refusal([&] { cache_.truncate(sequence, length); }).empty()) {
@@ -103,7 +103,7 @@ class Model {
   const KvCache& cache() const { return cache_; }
   const KvCacheOptions& config() const { return cache_.config(); }
 
-  /// Everything that the cache says against what it should.
+  /// Compares everything that the cache reports with the model.
   void check() const {
     for (std::int64_t b = 0; b < config().batch; ++b) {
       SCOPED_TRACE("sequence " + std::to_string(b));
@@ -191,7 +191,7 @@ TEST_P(KvCacheStorage, HoldsWhatAModelHoldsThroughAnyCalls) {
   for (int step = 0; step < 400; ++step) {
     const std::int64_t sequence = draw(0, 2), other = draw(0, 2), length = model.length(sequence);
     const Layout layout = draw(0, 1) ? Layout::bhld : Layout::blhd;
-    // Mostly a few tokens; now and then so many that thousands of keys leave a window.
+    // Mostly a few tokens; sometimes thousands, so that many keys leave the window.
     const std::int64_t count = draw(0, 30) ? draw(0, 20) : draw(0, 3000);
     bool did = true;
     switch (draw(0, 9)) {
@@ -250,7 +250,7 @@ TEST(KvCache, APrefixIsStoredOnce) {
   for (std::int64_t b = 1; b < 8; ++b) cache.share_prefix(0, b, 1000);
   EXPECT_EQ(cache.pages_in_use(), 63);
   const Tensor token = random_tensor({8, 2, 1, 4}, 2);
-  cache.append(token, token);  // seven take a copy of the last page, the eighth is its only reader by then
+  cache.append(token, token);  // seven copy the last page; the eighth is then its only user
   EXPECT_EQ(cache.pages_in_use(), 62 + 8);
   cache.clear(0);
   EXPECT_EQ(cache.pages_in_use(), 62 + 7);

@@ -1,4 +1,4 @@
-// What the tests of the layers share.
+// Shared helpers of the layer tests.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ namespace saccade::test {
 inline constexpr std::int64_t kDims[] = {1, 3, 17, 64, 100, 257};
 inline constexpr std::int64_t kRows[] = {0, 1, 7, 130};
 
-/// Each instruction set, with the usual number of threads again after each test.
+/// Every instruction set; restores the default number of threads after each test.
 class EachIsaAndThreads : public EachIsa {
  protected:
   void TearDown() override {
@@ -37,7 +37,7 @@ inline Tensor gradient_of(Module& module, const std::string& name) {
   return {};
 }
 
-/// Fails unless backward() finds nothing kept.
+/// Fails unless backward() throws because nothing is kept.
 template <class Layer>
 void expect_nothing_kept(Layer& layer, const TensorView& dout) {
   try {
@@ -54,7 +54,7 @@ inline Tensor rows_of(const Tensor& x, std::int64_t first, std::int64_t end) {
   return Tensor::copy_of(x.view().slice(0, first, end));
 }
 
-/// Fails unless rows and gradients of `make()` are the same bits for all numbers of threads and pieces of x.
+/// Fails unless rows and gradients of `make()` have the same bits for all numbers of threads and pieces of x.
 template <class Make>
 void expect_same_however_divided(const Make& make, const Tensor& x, const Tensor& dout) {
   const auto run = [&](const Tensor& input, const Tensor& gradient) {
@@ -77,7 +77,7 @@ void expect_same_however_divided(const Make& make, const Tensor& x, const Tensor
   }
 }
 
-/// Fails unless a layer gives the same for x and dout with other strides, and takes a single row.
+/// Fails unless a layer gives the same for x and dout with other strides, and accepts a single row.
 template <class Layer>
 void expect_same_for_any_strides(Layer layer, const Tensor& x, const Tensor& dout) {
   Layer same = layer;
@@ -88,7 +88,7 @@ void expect_same_for_any_strides(Layer layer, const Tensor& x, const Tensor& dou
   EXPECT_EQ(layer.forward(Tensor(DType::f32, {x.shape(-1)})).shape(), (Shape{x.shape(-1)})) << layer.name();
 }
 
-/// What a layer says of a dout of another shape.
+/// A layer's error for a dout of another shape.
 template <class Layer>
 std::string refusal_of_dout(Layer layer, const Tensor& x) {
   layer.forward(x);

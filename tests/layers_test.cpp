@@ -1,4 +1,4 @@
-// The layers that have no product, against the same by hand, on every instruction set of the machine.
+// The layers without products against naive code, on every instruction set of the machine.
 #include "saccade/layers.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// Layers, loss and optimisers against PyTorch's: tests/data/layer_goldens.safetensors, which
-// script/make_layer_goldens.py made.
+// Layers, loss and optimisers against PyTorch's (tests/data/layer_goldens.safetensors, made by
+// script/make_layer_goldens.py).
 #include <gtest/gtest.h>
 
 #include <map>
@@ -23,7 +23,7 @@ const Safetensors& goldens() {
   return file;
 }
 
-/// The tensors of a case by the rest of their names.
+/// The tensors of a case, by the rest of their names.
 Tensors golden(const std::string& name) {
   Tensors result;
   for (const auto& [path, tensor] : goldens().tensors)
@@ -32,7 +32,7 @@ Tensors golden(const std::string& name) {
   return result;
 }
 
-/// `golden` by the names of naive_layers.h, in two dimensions.
+/// `golden` with the names of naive_layers.h, in two dimensions.
 Tensors inputs_of(const Tensors& golden, const std::map<std::string, std::string>& names) {
   Tensors result;
   for (const auto& [ours, theirs] : names) {
@@ -43,7 +43,7 @@ Tensors inputs_of(const Tensors& golden, const std::map<std::string, std::string
   return result;
 }
 
-/// Holds the double by hand against PyTorch, and then what a layer gave.
+/// Compares naive code in double with PyTorch, and then the layer's results.
 void expect_like_torch(const Tensors& got, const Tensors& torch, const ByHand& by_hand, const ByHand& in_float) {
   for (const auto& [name, tensor] : got) {
     SCOPED_TRACE(name);
@@ -84,7 +84,7 @@ TEST(LayersTorch, Embedding) {
   layer.load_state_dict({{"weight", torch.at("state/weight")}});
   EXPECT_TRUE(same_bits(layer.forward(torch.at("x")), Tensor::copy_of(torch.at("y"), DType::f32)));
   layer.backward(torch.at("dout"));
-  // Up to three rows of a token are added up.
+  // Up to three rows of a token are summed.
   const Tensor& gradient = torch.at("dweight");
   expect_close(gradient_of(layer, "weight"), {gradient, Tensor::copy_of(gradient, DType::f32)}, kGradient);
 }
@@ -125,7 +125,7 @@ TEST(LayersTorch, CrossEntropy) {
                     cross_entropy_by_hand<float>(in, targets, -100));
 }
 
-/// The two parameters of the cases of optimisers, with gradients to be set.
+/// The two parameters of the optimiser cases; the tests set their gradients.
 class TwoParameters : public Module {
  public:
   TwoParameters(const Tensor& matrix, const Tensor& vector) : Module("TwoParameters") {
@@ -144,7 +144,7 @@ class TwoParameters : public Module {
   Parameter matrix_, vector_;
 };
 
-/// Three steps of one case. `make` makes the optimiser of a module from the options in JSON.
+/// Three steps of one case. `make` creates the optimiser of a module from JSON options.
 template <class Make, class ByHandDouble, class ByHandFloat>
 void check_steps(const std::string& name, const Make& make, const ByHandDouble& in_double,
                  const ByHandFloat& in_float) {

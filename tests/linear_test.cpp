@@ -47,7 +47,7 @@ Tensor naive_product(const Tensor& x, const Tensor& weight, const Tensor& bias) 
   return y;
 }
 
-/// What a product of f32 matrices is held against.
+/// The expected result of a product of f32 matrices.
 struct ExpectedProduct {
   Tensor reference, naive, bound;
 
@@ -99,7 +99,7 @@ TEST_P(LinearOnIsa, AgreesWithTheReference) {
   }
 }
 
-/// Beyond the blocks of every instruction set in each dimension.
+/// Larger than the blocks of every instruction set in each dimension.
 TEST_P(LinearOnIsa, LargeProductsAgreeWithTheReference) {
   const Tensor x = random_tensor({55, 530}, 1), weight = random_tensor({530, 801}, 2),
                bias = random_tensor({801}, 3);

@@ -1,4 +1,4 @@
-// What the tests of the modules share: seeded inputs, and a call of a module held against the same by hand.
+// Shared helpers of the module tests: seeded inputs, and comparing a module's call with naive code.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace saccade::test {
 
 inline Tensor randn(std::uint64_t seed, const Shape& shape) { return TorchGenerator(seed).randn(shape); }
 
-/// bool, true with a probability of 0.7, and in each row at least once: at key 0.
+/// bool, true with a probability of 0.7, and at least once in each row: at key 0.
 inline Tensor random_mask(std::uint64_t seed, const Shape& shape) {
   const Tensor draws = TorchGenerator(seed).rand(shape);
   Tensor mask(DType::boolean, shape);
@@ -52,7 +52,7 @@ inline StateDict joint_state(const AttentionModule& module) {
   return joint_parameters(module.config(), module.state_dict());
 }
 
-/// Calls check(module) for a module of each class, inputs 5 wide.
+/// Calls check(module) for a module of each class, with inputs of width 5.
 template <class Check>
 void for_each_class(const Check& check) {
   TorchGenerator generator(1);
@@ -71,8 +71,8 @@ struct Inputs {
   Tensor query, key, value;  ///< [batch, seqlen, width]
 };
 
-/// Runs the module and holds output and weights against the same by hand. Without dropout the output has the same
-/// bits in evaluation, where nothing is kept.
+/// Runs the module and compares output and weights with naive code. Without dropout the output has the same bits
+/// in evaluation mode, where nothing is kept.
 inline void expect_like_by_hand(AttentionModule& module, const Inputs& inputs, const Tensor& mask = {},
                                 const Tensor& key_mask = {}, const PerWeight& dropout_factor = {}) {
   const StateDict state = joint_state(module);

@@ -1,4 +1,4 @@
-// The layers by hand, forward and backward: with T = double the oracle, with T = float what plain code gets wrong.
+// Naive layers, forward and backward: with T = double the reference, with T = float the error of plain code.
 #pragma once
 
 #include <cmath>
@@ -14,12 +14,12 @@ namespace saccade::test {
 
 using Tensors = std::map<std::string, Tensor>;
 
-/// What a layer makes of its inputs, and the same with absolute values for its terms.
+/// The results of a layer, and the same with absolute values for their terms.
 struct ByHand {
   Tensors values, bounds;
 };
 
-/// One result of a layer that is being added up.
+/// One result of a layer during its summation.
 template <class T>
 class Sums {
  public:
@@ -193,7 +193,7 @@ ByHand cross_entropy_by_hand(const Tensors& inputs, const Tensor& targets, std::
   return result;
 }
 
-/// Holds what a layer gave against the same by hand, in double and in float.
+/// Compares a layer's results with the naive ones, in double and in float.
 inline void expect_like_by_hand(const Tensors& got, const ByHand& reference, const ByHand& naive) {
   for (const auto& [name, tensor] : got) {
     SCOPED_TRACE(name);
@@ -202,7 +202,7 @@ inline void expect_like_by_hand(const Tensors& got, const ByHand& reference, con
   }
 }
 
-/// The gradient of loss(inputs) with respect to one of them, by differences.
+/// The gradient of loss(inputs) with respect to one of them, by finite differences.
 inline Tensor by_differences(const std::function<double(const Tensors&)>& loss, Tensors inputs,
                              const std::string& name) {
   constexpr double kStep = 1e-4;
@@ -219,7 +219,7 @@ inline Tensor by_differences(const std::function<double(const Tensors&)>& loss, 
   return gradient;
 }
 
-/// The sum of y * dout: what dx and the like are the gradients of.
+/// The sum of y * dout: the loss whose gradients are dx and so on.
 inline double weighted_sum(const Tensor& y, const Tensor& dout) {
   double sum = 0;
   for (std::size_t i = 0; i < y.values<double>().size(); ++i)

@@ -1,5 +1,5 @@
-// A module of attention_modules.h done by hand: loops over plain numbers, in double for the oracle or in float for
-// what plain code gets wrong. Appended keys are appended, masks are added, weights are materialised.
+// A naive module of attention_modules.h: loops over plain numbers, in double as the reference or in float for the
+// error of plain code. Appended keys are really appended, masks are added, weights are stored.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +20,7 @@ namespace saccade::test {
 using PerWeight =
     std::function<double(std::int64_t batch, std::int64_t head, std::int64_t row, std::int64_t column)>;
 
-/// One call, with the parameters under MultiHeadAttention's names (out_proj may be missing). All tensors f32 or
-/// f64.
+/// One call, with the parameters named as in MultiHeadAttention (out_proj is optional). All tensors f32 or f64.
 struct NaiveCall {
   const StateDict& state;
   const ModuleConfig& config;
@@ -33,8 +32,8 @@ struct NaiveCall {
 template <class T>
 struct NaiveResult {
   Tensor output;   ///< [batch, seqlen_q, d_out]
-  Tensor weights;  ///< [batch, num_heads, seqlen_q, columns], as dropout left them
-  Tensor bound;    ///< like output: the sum of the absolute values of all terms from the values on
+  Tensor weights;  ///< [batch, num_heads, seqlen_q, columns], after dropout
+  Tensor bound;    ///< like output: the sum of the absolute values of all terms, from the values on
 };
 
 namespace detail {
@@ -42,7 +41,7 @@ namespace detail {
 template <class T>
 using Rows = std::vector<std::vector<T>>;
 
-/// x W^T + b for a batch entry. With `absolute` every number counts by its absolute value.
+/// x W^T + b for a batch entry. With `absolute` every number is replaced by its absolute value.
 template <class T>
 Rows<T> project(const Rows<T>& x, const StateDict& state, const std::string& layer, bool absolute = false) {
   const auto term = [&](T number) { return absolute ? std::abs(number) : number; };
@@ -74,7 +73,7 @@ Rows<T> rows_of(const TensorView& x, std::int64_t batch) {
   return rows;
 }
 
-/// The rows of a key or value projection with the appended ones.
+/// The rows of a key or value projection, including the appended ones.
 template <class T>
 Rows<T> with_appended(Rows<T> rows, const NaiveCall& call, const std::string& bias) {
   const auto width = static_cast<std::size_t>(call.config.num_kv_heads * call.config.head_dim);
@@ -140,9 +139,9 @@ void store(const Rows<T>& rows, std::int64_t batch, Tensor& to) {
 
 }  // namespace detail
 
-/// What masks add to the logits: `mask` of rank 1 to 4 (or empty) and `key_mask` [batch, seqlen_k] (or empty),
-/// both bool, true = attend, or added; later keys when causal. The appended keys, from seqlen_k on, are left
-/// alone.
+/// The numbers that masks add to the logits: `mask` of rank 1 to 4 (or empty) and `key_mask` [batch, seqlen_k] (or
+/// empty), both bool (true = attend) or added; -inf for later keys if causal. Nothing applies to the appended
+/// keys, from seqlen_k on.
 inline PerWeight added_by(const Tensor& mask, const Tensor& key_mask, bool causal, std::int64_t seqlen_k) {
   const auto value_of = [](const Tensor& numbers, std::span<const std::int64_t> index) {
     const double value = value_at(numbers, index);

@@ -1,4 +1,4 @@
-// The backward pass of naive_module.h: the chain rule written out, over weights that are materialised.
+// The backward pass of naive_module.h: the chain rule written out, over stored weights.
 #pragma once
 
 #include <cmath>
@@ -11,11 +11,11 @@ namespace saccade::test {
 
 /// The gradients of a loss whose gradient with respect to the output is `dout` [batch, seqlen_q, d_out].
 struct NaiveGradients {
-  std::map<std::string, Tensor> parameters;  ///< by name, shaped as they are
-  Tensor query, key, value;                  ///< shaped as the inputs
+  std::map<std::string, Tensor> parameters;  ///< by name, with the parameters' shapes
+  Tensor query, key, value;                  ///< with the inputs' shapes
 };
 
-/// With `absolute` every term counts by its absolute value: the bound of the rounding errors.
+/// With `absolute` every term is replaced by its absolute value: the bound of the rounding errors.
 template <class T>
 class NaiveModuleBackward {
  public:
@@ -47,14 +47,14 @@ class NaiveModuleBackward {
     return rows;
   }
 
-  /// The rows of a projection, appended ones included; as sums of absolute values where those count.
+  /// The rows of a projection, including appended ones; as sums of absolute values with absolute_.
   Rows projected(const Rows& x, const std::string& layer, const std::string& appended, bool absolute) const {
     Rows rows = detail::project(x, call_.state, layer, absolute);
     if (!appended.empty()) rows = detail::with_appended(std::move(rows), call_, appended);
     return absolute ? absolute_values(std::move(rows)) : rows;
   }
 
-  /// y = x W^T + b backwards: adds to the layer's gradients and returns those of x.
+  /// The backward pass of y = x W^T + b: adds to the layer's gradients and returns those of x.
   Rows project_backward(const Rows& x, const Rows& dy, const std::string& layer) {
     const Tensor weight = Tensor::copy_of(call_.state.at(layer + ".weight"), dtype_of<T>);
     Tensor& dweight = result_.parameters.at(layer + ".weight");
@@ -79,7 +79,7 @@ class NaiveModuleBackward {
     const Rows query = detail::rows_of<T>(call_.query, b);
     const Rows key = detail::rows_of<T>(call_.key, b), value = detail::rows_of<T>(call_.value, b);
     const Rows q = projected(query, "W_query", "", false), k = projected(key, "W_key", "bias_k", false);
-    // The sums that these are, where they are factors.
+    // The same, to use as factors: sums of absolute values with absolute_.
     const Rows q_sums = projected(query, "W_query", "", absolute_);
     const Rows k_sums = projected(key, "W_key", "bias_k", absolute_);
     const Rows v_sums = projected(value, "W_value", "bias_v", absolute_);
@@ -105,7 +105,7 @@ class NaiveModuleBackward {
   }
 
   struct Softmax {
-    std::vector<T> weights, factors;  ///< before dropout, and what dropout multiplies them by
+    std::vector<T> weights, factors;  ///< before dropout, and the factors of dropout
   };
 
   std::size_t kv_first(std::int64_t head) const {

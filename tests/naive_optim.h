@@ -1,5 +1,4 @@
-// The optimisers by hand, a number at a time: with T = double the oracle, with T = float what plain code gets
-// wrong.
+// Naive optimisers, one number at a time: with T = double the reference, with T = float the error of plain code.
 #pragma once
 
 #include <cmath>
@@ -11,7 +10,7 @@
 
 namespace saccade::test {
 
-/// From a number w of a parameter, its gradient g and the step, from 1 on, to the new w.
+/// The new w for a number w of a parameter, its gradient g and the step, counted from 1.
 template <class T>
 using UpdateByHand = std::function<T(T w, T g, int step)>;
 
@@ -40,12 +39,12 @@ UpdateByHand<T> sgd_by_hand(const SgdOptions& options) {
   };
 }
 
-/// A parameter on its way, and how large the terms were that it is the sum of.
+/// A parameter during training, and the magnitude of the terms that sum to it.
 struct Trained {
   Tensor value, bound;
 };
 
-/// Steps with one gradient after the other; `update` is taken anew for every number.
+/// Steps with the given gradients in order; every number starts with a new copy of `update`.
 template <class T>
 Trained trained_by_hand(const Tensor& before, const std::vector<Tensor>& gradients,
                         const UpdateByHand<T>& update) {

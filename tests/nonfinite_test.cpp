@@ -1,5 +1,5 @@
-// Hostile numbers, for every element type and instruction set: NaN and infinities that are hidden or seen, rows
-// that see nothing, numbers near overflow, denormals.
+// Hostile numbers, for every element type and instruction set: hidden and visible NaN and infinities, rows that
+// see no key, numbers near overflow, denormals.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -30,11 +30,11 @@ INSTANTIATE_TEST_SUITE_P(Types, Nonfinite,
                            return std::string(name_of(types.param.q)) + "_" + std::string(name_of(types.param.kv));
                          });
 
-/// What each function makes of a problem.
+/// The results of each function for a problem.
 struct Results {
   Tensor o, lse;                // of attention()
   Tensor decode_o, decode_lse;  // of decode()
-  Inspection found;             // by inspect()
+  Inspection found;             // of inspect()
 
   explicit Results(const cases::AttentionCase& c)
       : o(attention(c.q.view(), c.k.view(), c.v.view(), c.options)),
@@ -74,7 +74,7 @@ void expect_same(const Results& a, const Results& b) {
     EXPECT_TRUE(same_bits(*a.all()[i], *b.all()[i])) << "result " << i;
 }
 
-/// attention() and decode() against the reference.
+/// Compares attention() and decode() with the reference.
 void expect_agreement(cases::CheckedCase& checked) {
   for (const auto& [result, comparison] : checked.run())
     EXPECT_TRUE(comparison.holds) << result << ": " << to_string(comparison);
@@ -118,7 +118,7 @@ TEST_P(Nonfinite, RowsThatSeeNothingAreZero) {
 }
 
 TEST_P(Nonfinite, AKeyOfMinusInfinityIsHidden) {
-  // Without lse, the first of them takes the path of small problems where there is one for its type.
+  // Without lse the first one uses the path for small problems, if its type has one.
   for (const Sizes& sizes : {Sizes{5, 7, 3, 4}, Sizes{21, 16, 4, 4}, kTwoBlocks}) {
     for (const std::int64_t every : {1, 2}) {
       cases::AttentionCase c = plain_problem(GetParam(), sizes);
@@ -193,8 +193,8 @@ void set_mask(cases::AttentionCase& c) {
 }
 void set_scale_0(cases::AttentionCase& c) { c.options.scale = 0.0; }
 
-/// One number that is poisoned: of row 5 of q, of head 1; or of key first + 5, where row i sees keys up to first +
-/// i (or from there on).
+/// The place of one poisoned number: of row 5 of q, of head 1; or of key first + 5, where row i sees keys up to
+/// first + i (or from there on).
 struct Place {
   char where;  // 'q', 'k' or 'v'
   void (*set)(cases::AttentionCase&);
@@ -275,7 +275,7 @@ TEST_P(Nonfinite, OptionsMayHoldThem) {
       SCOPED_TRACE(what + " of " + bits.name);
       cases::AttentionCase c = plain_problem(GetParam(), kTwoBlocks);
       c.options.weights = c.weights = Tensor(c.lse.dtype(), {kHeads, kTwoBlocks.rows, kTwoBlocks.keys});
-      if (what == "mask") {  // of the one key that row 5 may see
+      if (what == "mask") {  // of the only key that row 5 may see
         c.options.mask = c.mask = Tensor(DType::f32, {kTwoBlocks.rows, kTwoBlocks.keys});
         put(c.mask, {5}, kMinusInfinity);
         put(c.mask, {5, 40}, bits);
@@ -299,7 +299,7 @@ TEST_P(Nonfinite, RopeKeepsThemInTheirPair) {
     for (const Bits& bits : kPoisons) {
       Tensor poisoned = x, expected = x, y = x;
       put(poisoned, {1, 7, 4}, bits);
-      put(poisoned, {2, 9, 35}, bits);  // is not turned
+      put(poisoned, {2, 9, 35}, bits);  // not rotated
       rope.rotate(x, expected);
       rope.rotate(poisoned, y);
       for (const std::array<std::int64_t, 3>& place :
@@ -315,8 +315,8 @@ TEST_P(Nonfinite, RopeKeepsThemInTheirPair) {
 
 // ---- Extreme -------------------------------------------------------------------------------------------------
 
-/// Magnitudes at the ends of an element type: of numbers whose products with ordinary ones can be summed over
-/// head_dim, of such that can be summed over 300 keys, and of denormals.
+/// Magnitudes at the limits of an element type: numbers whose products with ordinary ones can be summed over
+/// head_dim, numbers that can be summed over 300 keys, and denormals.
 struct Magnitudes {
   double huge, huge_v, tiny;
 };

@@ -11,7 +11,7 @@ using namespace std::string_literals;
 
 const Reader kRead = [](std::span<const std::byte> bytes) { parse_npy(bytes, "q.npy"); };
 
-/// A file of version 1.0 with this text for a header and `data` bytes of zeros behind it.
+/// A file of version 1.0 with this header text, followed by `data` bytes of zeros.
 std::string npy(const std::string& header, std::size_t data = 24) {
   return "\x93NUMPY\x01\x00"s + little_endian(static_cast<std::uint16_t>(header.size())) + header +
          std::string(data, '\0');

@@ -15,15 +15,15 @@ using namespace std::string_literals;
 
 const Reader kRead = [](std::span<const std::byte> bytes) { parse_npz(bytes, "q.npz"); };
 
-/// One member of an archive made by hand, with every claim open to lies.
+/// One member of a hand-made archive, in which every field can be wrong.
 struct Member {
   std::string name = "a.npy";
   std::string packed{};
   std::uint16_t method = 0;
-  std::optional<std::uint32_t> size{};  // that of `packed` unless given
-  std::optional<std::uint32_t> crc{};   // that of `packed` unless given
+  std::optional<std::uint32_t> size{};  // default: the size of `packed`
+  std::optional<std::uint32_t> crc{};   // default: the checksum of `packed`
   std::uint16_t flags = 0;
-  std::optional<std::uint32_t> header_at{};  // where it is unless given
+  std::optional<std::uint32_t> header_at{};  // default: the true position
 };
 
 std::string zip(const std::vector<Member>& members, const std::string& between = "") {
@@ -238,7 +238,7 @@ TEST(Npz, RefusesDamagedZip64Records) {
   const std::size_t locator = good.size() - 22 - 20;
   const std::size_t end64 = locator - 56;
   const std::size_t directory = good.find("PK\1\2");
-  const std::size_t extra = directory + 46 + 6 + 5;  // behind the name and a field of another kind
+  const std::size_t extra = directory + 46 + 6 + 5;  // after the name and a field of another kind
   const std::string most(8, '\xff');
   expect_refused(kRead, {
                             {with(good, locator, 1, "x"), "zip64 locator is missing"},

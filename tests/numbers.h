@@ -16,7 +16,7 @@ inline std::vector<double> numbers_of(const TensorView& view) {
   return {copy.values<double>().begin(), copy.values<double>().end()};
 }
 
-/// Fails unless both have one shape and the same numbers, NaN taken for equal to NaN.
+/// Fails unless both have one shape and the same numbers, where NaN equals NaN.
 inline void expect_same(const TensorView& a, const TensorView& b) {
   EXPECT_TRUE(std::ranges::equal(a.dims(), b.dims())) << to_string(a.dims()) << " and " << to_string(b.dims());
   EXPECT_THAT(numbers_of(a), ::testing::Pointwise(::testing::NanSensitiveDoubleEq(), numbers_of(b)));

@@ -1,4 +1,4 @@
-// The optimisers against the same by hand, on every instruction set of the machine.
+// The optimisers against naive code, on every instruction set of the machine.
 #include "saccade/optim.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ Tensor gradient_for(const std::string& name, const Shape& shape, std::uint64_t s
   return random_tensor(shape, (name == "matrix" ? 100u : 200u) + step);
 }
 
-/// A module with one parameter of every kind that optimisers tell apart; its gradients are set by hand.
+/// A module with one parameter of each kind that optimisers distinguish; the tests set its gradients.
 class Parameters : public Module {
  public:
   explicit Parameters(std::int64_t columns) : Module("Parameters") {
@@ -53,7 +53,7 @@ SACCADE_FOR_EACH_ISA(OptimOnIsa);
 
 constexpr std::int64_t kColumns[] = {1, 3, 17, 64, 100, 257};
 
-/// Holds a parameter after kSteps steps against the same by hand.
+/// Compares a parameter after kSteps steps with naive code.
 void expect_like_by_hand(const StateDict& state, const std::string& name, const Tensor& before,
                          const UpdateByHand<double>& in_double, const UpdateByHand<float>& in_float) {
   SCOPED_TRACE(name);
@@ -136,7 +136,7 @@ TEST_P(OptimOnIsa, ThreadsDoNotMatter) {
   }
 }
 
-/// Runs three steps, saves, loads into a new optimiser, and three more; and the same without a break.
+/// Runs three steps, saves, loads into a new optimiser, and runs three more; and six without interruption.
 template <class Make>
 void check_resumed(const Make& make) {
   const auto run = [](Parameters& module, Optimizer& optimizer, std::uint64_t first) {

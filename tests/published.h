@@ -1,4 +1,4 @@
-// The worked examples that others published, with the numbers they printed.
+// Published worked examples with their printed numbers.
 #pragma once
 
 #include <fstream>

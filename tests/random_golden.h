@@ -1,4 +1,4 @@
-// What other programs drew, in the form that script/make_random_goldens.py writes it.
+// Random numbers of other programs, in the form written by script/make_random_goldens.py.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ struct RandomGolden {
   const char* call;  ///< a function of TorchGenerator or NumpyRandomState
   std::uint64_t seed;
   saccade::Shape shape;           ///< for a linear layer {d_in, d_out}
-  std::vector<double> arguments;  ///< what the call takes besides the shape
+  std::vector<double> arguments;  ///< of the call, besides the shape
   std::uint64_t digest;           ///< digest_of the numbers drawn
 };
 

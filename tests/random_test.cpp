@@ -35,7 +35,7 @@ template <class T>
 using BitsOf = std::conditional_t<sizeof(T) == 1, std::uint8_t,
                                   std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>>;
 
-/// FNV-1a over the elements, each as its bits in an unsigned integer: what make_random_goldens.py records.
+/// FNV-1a over the elements, each as its bits in an unsigned integer, as in make_random_goldens.py.
 template <class T>
 std::uint64_t digest_of(const Tensor& tensor) {
   std::uint64_t digest = 0xcbf29ce484222325u;
@@ -55,7 +55,7 @@ std::int64_t count_true(const Tensor& mask) {
   return count;
 }
 
-/// Whether a count of `n` draws with the given probability lies within five standard deviations of its mean.
+/// Whether a count of `n` draws with the given probability is within five standard deviations of its mean.
 bool plausible(std::int64_t count, std::int64_t n, double probability) {
   const double mean = static_cast<double>(n) * probability;
   return std::abs(static_cast<double>(count) - mean) <= 5.0 * std::sqrt(mean * (1.0 - probability));
@@ -125,7 +125,7 @@ TEST(TorchGenerator, KeepsTheSecondNormalOfAPairForTheNextSmallCall) {
   for (const float value : list_of<float>(generator.randn({2}))) drawn.push_back(value);
   EXPECT_THAT(drawn, ElementsAreArray(std::span(kRandn5Seed123).first(3)));
 
-  // The fourth number is waiting, and neither uniform numbers nor a large randn take it.
+  // The fourth number stays pending: neither uniform numbers nor a large randn consume it.
   generator.rand({3});
   generator.randn({16});
   EXPECT_EQ(generator.randn({1}).at<float>(0), kRandn5Seed123[3]);

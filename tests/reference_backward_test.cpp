@@ -14,8 +14,7 @@
 namespace saccade::test {
 namespace {
 
-/// Numbers that are multiples of the step below, so that going a step away from them rounds nothing, in f32
-/// either.
+/// Multiples of the step below, so that adding a step is exact, even in f32.
 Tensor draw(const Shape& shape, std::uint64_t seed, DType dtype = DType::f64) {
   Tensor result = random_tensor(shape, seed);
   for (float& x : result.values<float>()) x = std::round(x * 256) / 256;
@@ -23,7 +22,7 @@ Tensor draw(const Shape& shape, std::uint64_t seed, DType dtype = DType::f64) {
 }
 constexpr double kStep = 1.0 / 256;
 
-/// A problem whose options look at the tensors beside them.
+/// A problem whose options point to the tensors beside them.
 struct Problem {
   Tensor q, k, v, dout;
   Tensor mask{}, block_mask{}, kv_lengths{}, query_offsets{}, cu_seqlens_q{}, cu_seqlens_k{}, alibi_slopes{},
@@ -38,7 +37,8 @@ struct Problem {
     return sum;
   }
 
-  /// What a change of each number of `x` changes in the loss: differences of fourth order, wrong by some kStep^4.
+  /// The derivative of the loss with respect to each number of `x`: finite differences of fourth order, with an
+  /// error of about kStep^4.
   Tensor differences(Tensor& x) {
     Tensor result(DType::f64, x.shape());
     for (std::size_t i = 0; i < result.values<double>().size(); ++i) {
@@ -59,7 +59,7 @@ struct Problem {
   }
 };
 
-/// A modifier that is no addition: its derivative looks at the score.
+/// A modifier that is not just an addition: its derivative depends on the score.
 void bend(void*, const ScoreTile& tile) {
   for (std::int64_t i = 0; i < tile.rows; ++i)
     for (std::int64_t j = 0; j < tile.keys; ++j) tile.row<double>(i)[j] += 0.5 * std::sin(tile.row<double>(i)[j]);
@@ -209,7 +209,7 @@ TEST_P(ReferenceBackward, IsWhatTheForwardPassDoesWhenItsInputsMove) {
   const auto check = [&](const char* name, Tensor& x, Tensor reference::AttentionGradients::*gradient) {
     SCOPED_TRACE(name);
     const Tensor differences = p.differences(x);
-    // Both are far better than f32, whose eps they are held to; terms that cancel to 0 bound the error.
+    // Both are far more precise than f32, whose eps is the limit here; the bound covers terms that cancel to 0.
     expect_close(
         result.gradients.*gradient,
         {.reference = differences, .naive = differences, .bound = result.bound.*gradient, .coarsest = DType::f32});

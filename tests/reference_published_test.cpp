@@ -1,4 +1,4 @@
-// The reference on the worked examples that others published: every printed number that its steps give.
+// The reference on published worked examples: every printed number that its steps compute.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ using reference::transpose;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-/// Holds numbers against printed ones, within half a unit of their last digit.
+/// Compares numbers with printed ones, within half a unit of their last digit.
 void expect_printed(const TensorView& computed, const nlohmann::json& printed, double tolerance) {
   const Tensor wanted = tensor_of(printed);
   const Tensor numbers = Tensor::copy_of(computed, DType::f64);

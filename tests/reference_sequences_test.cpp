@@ -1,4 +1,4 @@
-// The reference on packed batches, pages and block masks: each is another way to write calls without them.
+// The reference on packed batches, pages and block masks: each must equal calls without them.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -24,7 +24,7 @@ Tensor random(Shape shape, std::uint64_t seed) { return TorchGenerator(seed).ran
 
 // ---- Packed batches ------------------------------------------------------------------------------------------
 
-/// Three documents, the second without rows or keys of its own.
+/// Three documents, the second one empty.
 struct Packed {
   Tensor q = random({7, 4, 5}, 1), k = random({9, 2, 5}, 2), v = random({9, 2, 3}, 3);
   Tensor begins_q = Tensor::of<std::int32_t>({0, 3, 3, 7}), begins_k = Tensor::of<std::int64_t>({0, 4, 4, 9});
@@ -94,7 +94,7 @@ TEST(PackedBatch, DropsByDocumentAndItsRows) {
                                                               .cu_seqlens_k = packed.begins_k,
                                                               .dropout_p = 0.5,
                                                               .weights_after_dropout = true});
-  // The same documents as entries of a batch whose lengths hide the rest.
+  // The same documents as entries of a batch, with the rest hidden by lengths.
   Tensor q(DType::f32, {3, 4, 4, 5}), k(DType::f32, {3, 5, 2, 5}), v(DType::f32, {3, 5, 2, 3});
   copy(packed.q.view().slice(0, 3, 7), q.mutable_view().select(0, 2));
   copy(packed.k.view().slice(0, 4, 9), k.mutable_view().select(0, 2));
@@ -133,7 +133,7 @@ TEST(PackedBatch, RefusesWhatDoesNotFit) {
 
 // ---- Pages ---------------------------------------------------------------------------------------------------
 
-/// Keys [2, 2, 6, 5] in 5 pages of 2: the second sequence has 3 keys. What no sequence has is NaN.
+/// Keys [2, 2, 6, 5] in 5 pages of 2: the second sequence has 3 keys. Unused keys are NaN.
 struct Paged {
   Paged() {
     for (Tensor* pool : {&k, &v}) std::ranges::fill(pool->values<float>(), kNan);
@@ -183,7 +183,7 @@ TEST(Pages, BeforeTheWindowAreNotRead) {
   paged.table.at<std::int32_t>(0, 0) = -7;  // keys 0 and 1; the first row sees key 3 only
   expect_same(reference::attention(paged.q, paged.k, paged.v, options).o, wanted.o);
 
-  // Unless scores are asked for.
+  // Unless scores are requested.
   Tensor scores(DType::f32, {2, 4, 3, 6});
   options.scores = scores;
   EXPECT_THAT([&] { reference::attention(paged.q, paged.k, paged.v, options); },

@@ -1,4 +1,4 @@
-// The steps of the reference, called one by one, and what the reference refuses.
+// The single steps of the reference, and the errors of the reference.
 #include <gmock/gmock.h>
 
 #include <cmath>

@@ -1,4 +1,5 @@
-// The reference's own test: cases that one can check by hand. Which keys a query sees: reference_visible_test.
+// The reference's own test: cases that can be checked by hand. For the keys that a query sees:
+// reference_visible_test.
 #include "saccade/reference.h"
 
 #include <gmock/gmock.h>
@@ -48,7 +49,7 @@ TEST(Logits, SoftmaxTurnsThemIntoWeightsAndLse) {
 }
 
 TEST(Logits, AreComputedInTheirOrder) {
-  // One query at position 3 and one key, number 1: everything but the softmax can be written down.
+  // One query at position 3 and one key, number 1: everything except the softmax can be written down.
   const Tensor q = Tensor::of<double>({{2.0, 0.5}});
   const Tensor k = Tensor::of<double>({{9.0, 9.0}, {3.0, 1.0}});
   const Tensor slopes = Tensor::of<float>({0.25F});

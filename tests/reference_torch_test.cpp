@@ -1,5 +1,5 @@
 // The reference against PyTorch's flex_attention and scaled_dot_product_attention, over all options that both
-// have: the cases of tests/data/attention_goldens.safetensors, which script/make_attention_goldens.py made.
+// have: the cases of tests/data/attention_goldens.safetensors, made by script/make_attention_goldens.py.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ const Safetensors& goldens() {
   return file;
 }
 
-/// A tensor of the file by its name; not given where the file does not have it.
+/// A tensor of the file by name; empty if the file does not have it.
 TensorView tensor(const std::string& name) {
   const auto found = goldens().tensors.find(name);
   return found == goldens().tensors.end() ? TensorView() : found->second.view();
@@ -45,7 +45,7 @@ AttentionOptions options_of(const std::string& name, const nlohmann::json& golde
   return options;
 }
 
-/// What the rounding of lse is in proportion to: the magnitude of the logits that it is made of, and its own.
+/// The bound for the rounding of lse: the magnitude of its logits plus its own.
 Tensor lse_bound(const reference::AttentionResult& result) {
   Tensor bound(DType::f64, result.lse.shape());
   const auto logits = result.logits.values<double>();
@@ -68,7 +68,7 @@ TEST(ReferenceAndPyTorch, AgreeOnEveryOption) {
     const std::string shape = golden.at("shape").get<std::string>();
     const reference::AttentionResult result = reference::attention(tensor(shape + "/q"), tensor(shape + "/k"),
                                                                    tensor(shape + "/v"), options_of(name, golden));
-    // Both are f64: nothing is allowed but the last bits.
+    // Both are f64: only the last bits may differ.
     const TensorView o = tensor(name + "/o");
     const TensorView lse = tensor(name + "/lse");
     expect_close(result.o, {.reference = o, .naive = o, .bound = result.bound});

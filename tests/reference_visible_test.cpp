@@ -1,6 +1,6 @@
-// Which keys a query of the reference sees. With queries of zeros all scores are 0, so that a row spreads its
-// weight evenly over the keys that it sees; with values that are the identity, o is the weights. One can check by
-// eye.
+// The keys that a query of the reference sees. With queries of zeros all scores are 0, so a row has equal weights
+// for all keys that it sees; with the identity as values, o equals the weights. The expected pictures can be
+// checked by eye.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -18,8 +18,8 @@ constexpr std::int64_t kFar = std::numeric_limits<std::int64_t>::max();
 
 Tensor zeros(Shape shape) { return Tensor(DType::f32, std::move(shape)); }
 
-/// One line for each query, "x" for a key that it sees and "." for one that it does not. Checks that the weight is
-/// spread evenly over those, and that o and lse say the same.
+/// One line for each query, "x" for a key that it sees and "." for one that it does not. Checks that the weights
+/// of the visible keys are equal, and that o and lse agree with them.
 std::string seen(const AttentionOptions& options, std::int64_t seqlen_q, std::int64_t seqlen_k,
                  std::int64_t batch = 1, std::int64_t entry = 0, std::int64_t num_heads = 1,
                  std::int64_t head = 0) {

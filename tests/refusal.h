@@ -1,4 +1,4 @@
-// What a call is refused with.
+// The error of a call.
 #pragma once
 
 #include <functional>
@@ -7,7 +7,7 @@
 
 namespace saccade::test {
 
-/// The message of the std::invalid_argument that a call throws; empty where it throws none.
+/// The message of the std::invalid_argument that a call throws; empty if it throws none.
 inline std::string refusal(const std::function<void()>& call) {
   try {
     call();

@@ -1,4 +1,4 @@
-// Rope against the formula in long double, and the properties it is used for.
+// Rope against the formula in long double, and the properties that attention needs.
 #include "saccade/rope.h"
 
 #include <gmock/gmock.h>
@@ -38,7 +38,7 @@ Tensor rotated(const Rope& rope, const TensorView& x, std::int64_t start = 0, La
   return y;
 }
 
-/// A rotation of vectors [seqlen, dim] as the formula has it, every number computed in Real and given as f64;
+/// A rotation of vectors [seqlen, dim] by the formula, every number computed in Real and returned as f64;
 /// `absolute` adds the absolute values of the terms instead.
 template <class Real>
 Tensor by_formula(const Tensor& x, std::int64_t start, const RopeOptions& options, bool absolute = false) {
@@ -47,7 +47,7 @@ Tensor by_formula(const Tensor& x, std::int64_t start, const RopeOptions& option
   for (std::int64_t token = 0; token < x.shape(0); ++token) {
     for (std::int64_t i = 0; i < dim / 2; ++i) {
       const auto real = static_cast<Real>(dim);
-      // Angles need double: in float, none of a distant position is left.
+      // Angles need double: in float, those of distant positions have no correct digits.
       using Angle = std::conditional_t<std::is_same_v<Real, float>, double, Real>;
       const Angle frequency = options.frequencies.empty()
                                   ? std::pow(static_cast<Angle>(options.base), static_cast<Angle>(-2 * i / real))
@@ -179,7 +179,7 @@ TEST(Rope, TakesAnyLayoutRankAndStrides) {
   expect_same_bits(rotated(rope, x.view().select(0, 1), 9), entry);
   expect_same_bits(rotated(rope, x.view().select(0, 1).select(0, 2), 9), head);
   expect_same_bits(rotated(rope, x.view().select(0, 1).select(0, 2), 9, Layout::blhd), head);
-  // Numbers of a vector apart from each other, and in place.
+  // Strided numbers of a vector, and in place.
   Tensor scattered = Tensor::copy_of(x.view().transposed(2, 3));
   const MutableTensorView view = scattered.mutable_view().transposed(2, 3);
   rope.rotate(view, view, 9);

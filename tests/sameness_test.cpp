@@ -1,5 +1,5 @@
 // A row's bits depend on its own query, the keys it sees, the options and the instruction set: not on threads,
-// batch, other rows, packing, paging, or how a prompt was cut into pieces.
+// batch, other rows, packing, paging, or the pieces of a prompt.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace saccade::test {
 namespace {
 
-/// Every element type, with and without something done to every score.
+/// Every element type, with and without a change to every score.
 struct Variant {
   DType dtype;
   bool biased;
@@ -65,7 +65,7 @@ TEST_P(Sameness, OverHowAPromptIsCut) {
       for (std::int64_t begin = 0; begin < kSeqlen; begin += piece * (piece == 1 ? 37 : 1)) {
         const std::int64_t end = std::min(kSeqlen, begin + piece);
         AttentionOptions options = prompt.options;
-        options.query_offset = begin;  // only the keys so far are there
+        options.query_offset = begin;  // only the keys so far exist
         const Tensor o = attention(prompt.q.view().slice(2, begin, end), prompt.k.view().slice(2, 0, end),
                                    prompt.v.view().slice(2, 0, end), options);
         ASSERT_TRUE(same_bits(o, prompt.rows(begin, end)))
@@ -135,7 +135,7 @@ TEST_P(Sameness, OfSmallProblemsAndTheirTiles) {
   for (std::int64_t seqlen_k = 1; seqlen_k <= 16; ++seqlen_k) {
     const Tensor q = random_tensor({2, 37, 5}, 1, DType::f32), k = random_tensor({2, seqlen_k, 5}, 2, DType::f32),
                  v = random_tensor({2, seqlen_k, 9}, 3, DType::f32);
-    Tensor lse(DType::f32, {2, 37});  // what the path for small problems does not write
+    Tensor lse(DType::f32, {2, 37});  // the path for small problems does not write it
     EXPECT_TRUE(same_bits(attention(q, k, v), attention(q, k, v, {.lse = lse}))) << seqlen_k << " keys";
   }
 }

@@ -1,5 +1,5 @@
-// The sizes that the tests of every kernel go through. They are awkward on purpose: one, primes, one less and one
-// more than a vector, a tile or a block has, and what models use.
+// The sizes for the tests of every kernel. They are awkward on purpose: one, primes, one less and one more than a
+// vector, a tile or a block, and sizes of real models.
 #pragma once
 
 #include <array>
@@ -25,8 +25,8 @@ struct AttentionShape {
   }
 };
 
-/// One shape for each way in which shapes are awkward: heads that share keys, head_dim_v unlike head_dim, queries
-/// more or fewer than keys, a single one of either, and nothing at all.
+/// One shape for each kind of awkwardness: heads that share keys, head_dim_v different from head_dim, more or
+/// fewer queries than keys, a single query or key, and no elements.
 inline constexpr std::array<AttentionShape, 24> kAttentionShapes{{
     {1, 1, 1, 1, 1, 1, 1},       {1, 1, 1, 6, 6, 3, 4},        {1, 1, 1, 1, 3, 3, 3},
     {2, 3, 3, 2, 1, 8, 8},       {1, 2, 1, 7, 7, 31, 31},      {2, 4, 2, 17, 17, 40, 40},

@@ -1,4 +1,4 @@
-// Sweeps over random problems, as long as the environment says.
+// Sweeps over random problems; the environment sets their number.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,9 +23,9 @@ inline std::vector<Isa> isas_to_check() {
   return std::getenv("SACCADE_ISA") != nullptr ? std::vector{active_isa()} : available_isas();
 }
 
-/// Random problems, SACCADE_TEST_CASES of them (`count` without) beginning at SACCADE_TEST_SEED: on every
-/// instruction set, the results of check(problem, seed).run() must agree with the reference. Left out: what `fits`
-/// says no to.
+/// Random problems, SACCADE_TEST_CASES of them (default: `count`) beginning at SACCADE_TEST_SEED: on every
+/// instruction set the results of check(problem, seed).run() must agree with the reference. Skips problems for
+/// which `fits` is false.
 template <class Check, class Fits>
 void sweep(std::uint64_t seed, std::uint64_t count, const Check& check, const Fits& fits) {
   seed = from_environment("SACCADE_TEST_SEED", seed);

@@ -1,4 +1,4 @@
-// What tasks promise about their batches.
+// The guarantees of tasks about their batches.
 #include "saccade/tasks.h"
 #include "refusal.h"
 
@@ -42,7 +42,7 @@ TEST(InductionTask, OneSegmentComesAgainAndNothingElse) {
     for (std::int64_t row = 0; row < 200; ++row) {
       const auto sequence = sequence_of(batch, row);
       std::map<std::int64_t, std::int64_t> last_seen;
-      std::int64_t distance = 0, length = 0;  // of the repetition that is going on
+      std::int64_t distance = 0, length = 0;  // of the current repetition
       std::set<std::int64_t> segment;
       for (std::int64_t i = 0; i < std::ssize(sequence); ++i) {
         const std::int64_t token = sequence[static_cast<std::size_t>(i)];

@@ -1,4 +1,4 @@
-// Copies of runs and of strided views: conversions have the bits of dtype.h on every instruction set.
+// Copies of contiguous and strided views: conversions have the bits of dtype.h on every instruction set.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -42,7 +42,7 @@ TEST_P(CopyOnIsa, WidensEveryNumberOf16Bits) {
 }
 
 TEST_P(CopyOnIsa, RoundsAsOneByOne) {
-  std::vector<float> numbers;  // every sign, exponent and begin of a fraction, around what decides about rounding
+  std::vector<float> numbers;  // every sign, exponent and leading fraction bits, around rounding boundaries
   for (std::uint32_t upper = 0; upper <= 0xFFFF; ++upper)
     for (const std::uint32_t lower : {0x0000, 0x0001, 0x0FFF, 0x1000, 0x1001, 0x1FFF, 0x2000, 0x2FFF, 0x3000,
                                       0x3001, 0x7FFF, 0x8000, 0x8001, 0xFFFF})
@@ -96,7 +96,7 @@ TEST_P(CopyOnIsa, TakesAnyStrides) {
                                   all.slice(2, 2, 3),
                                   all.slice(3, 4, 5),
                                   all.slice(0, 1, 2).transposed(0, 2)};
-    views.push_back(all);  // the same numbers for every index of dimension 1, the last one backwards
+    views.push_back(all);  // the same numbers for every index of dimension 1, the last one reversed
     views.back().strides[1] = 0;
     views.back().data = static_cast<const std::byte*>(all.data) + 17 * size_of(dtype);
     views.back().strides[3] = -1;
@@ -113,7 +113,7 @@ TEST_P(CopyOnIsa, TakesAnyStrides) {
 }
 
 TEST(Copy, ConvertsWhereTheInstructionSetAskedForIsNotThere) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a process that has chosen no kernels yet
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a process that has not chosen kernels yet
   EXPECT_EXIT(
       {
         setenv("SACCADE_ISA", "none", 1);

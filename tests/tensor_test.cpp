@@ -191,7 +191,7 @@ TEST(Tensor, CopiesNumbersAndMovesMemory) {
   const void* memory = original.data();
   Tensor moved = std::move(original);
   EXPECT_EQ(moved.data(), memory);
-  EXPECT_EQ(original.size(), 0);  // NOLINT: what moving leaves behind is promised
+  EXPECT_EQ(original.size(), 0);  // NOLINT: the moved-from state is guaranteed
   EXPECT_EQ(original.rank(), 0);
   EXPECT_TRUE(original.values<float>().empty());
   copy = std::move(moved);
@@ -266,8 +266,7 @@ TEST(Copy, ConvertsBetweenAllTypes) {
 }
 
 TEST(Copy, RoundsOnceTo16Bits) {
-  // In each case rounding to f32 first gives the middle between two 16-bit numbers, and then the wrong one of
-  // them.
+  // In each case rounding to f32 first gives the middle between two 16-bit numbers, and then the wrong one.
   EXPECT_EQ(converted(Tensor::of<double>({1 + 0x1p-11 + 0x1p-40}), DType::f16), 1 + 0x1p-10);
   EXPECT_EQ(converted(Tensor::of<double>({1 + 3 * 0x1p-11 - 0x1p-40}), DType::f16), 1 + 0x1p-10);
   EXPECT_EQ(converted(Tensor::of<double>({-1 - 0x1p-8 - 0x1p-40}), DType::bf16), -1 - 0x1p-7);

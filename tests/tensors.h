@@ -21,7 +21,7 @@ inline Tensor random_tensor(Shape shape, std::uint64_t seed, DType dtype = DType
 /// Same shape, element type and bits.
 inline bool same_bits(const Tensor& a, const Tensor& b) {
   if (a.shape() != b.shape() || a.dtype() != b.dtype()) return false;
-  return a.bytes() == 0 || std::memcmp(a.data(), b.data(), a.bytes()) == 0;  // nullptr where there is nothing
+  return a.bytes() == 0 || std::memcmp(a.data(), b.data(), a.bytes()) == 0;  // nullptr if empty
 }
 
 }  // namespace saccade::test

@@ -128,7 +128,7 @@ TEST(Csv, RecognisesHeadersAndTokens) {
     SCOPED_TRACE(text);
     expect_fixture(parse_csv(text), tokens);
   }
-  // A first row of numbers behind the word "token" is data unless it counts the columns.
+  // A first row of numbers after the word "token" is data unless its numbers count the columns.
   EXPECT_THAT(parse_csv("token,0,2\nb,3,4").tokens, ElementsAre("token", "b"));
   expect_same(parse_csv("x\n1\n2").inputs, Tensor::of<float>({{1}, {2}}));
 }

@@ -1,4 +1,4 @@
-// The training loop: it learns, the same in every run, and goes on where it was interrupted.
+// The training loop: it learns, gives the same result in every run, and resumes after an interruption.
 #include "saccade/training.h"
 
 #include <gmock/gmock.h>
@@ -68,7 +68,7 @@ TEST(Trainer, AnInterruptedRunEndsAsIfItHadNotBeen) {
     for (const int steps : {0, 1, 7, 12}) {
       Trainer before = induction_trainer(options), after = induction_trainer(options);
       for (int i = 0; i < steps; ++i) before.step();
-      after.step();  // of which nothing may be left
+      after.step();  // nothing of this step may remain
       after.load_state_dict(before.state_dict());
       EXPECT_EQ(after.steps(), steps);
       expect_same(state_after_all_steps(after), expected);
@@ -87,12 +87,12 @@ TEST(Trainer, HistoryAndScheduleAreWhatTheOptionsSay) {
   EXPECT_DOUBLE_EQ(history[3].lr, 1e-3);
   EXPECT_LT(history[11].lr, 2e-4);
   EXPECT_GT(history[11].lr, 1e-4);
-  // A model that knows nothing: every token is as likely.
+  // An untrained model: all tokens are equally likely.
   EXPECT_NEAR(history[0].loss, std::log(32.0), 0.3);
   EXPECT_GT(history[0].gradient_norm, 0.0);
 }
 
-// Smaller than what docs/training.md shows: a vocabulary of 48, 24 tokens at a time.
+// Smaller than the example in docs/training.md: a vocabulary of 48, 24 tokens at a time.
 double best_induction_score(std::int64_t num_layers, InductionLosses& losses) {
   const GPTModelOptions model{.vocab_size = 48,
                               .context_length = 24,
@@ -111,7 +111,7 @@ double best_induction_score(std::int64_t num_layers, InductionLosses& losses) {
 }
 
 TEST(Trainer, TwoLayersLearnToLookAtWhatFollowedLastTimeAndOneDoesNot) {
-  set_num_threads(1);  // tiny products: a second thread would only be waited for
+  set_num_threads(1);  // tiny products: a second thread would only add waiting
   InductionLosses two, one;
   EXPECT_GE(best_induction_score(2, two), 0.8);
   EXPECT_LT(two.repeated, two.unseen / 4);

@@ -20,7 +20,7 @@ namespace saccade {
 
 /// What an attention module is made of. A module reports it; the modules' own options make it.
 struct ModuleConfig {
-  std::int64_t d_in = 0;         ///< width of the inputs, and of queries where keys and values come separately
+  std::int64_t d_in = 0;         ///< width of the inputs, or of the queries' inputs if keys and values have others
   std::int64_t key_width = 0;    ///< width of the inputs that become keys
   std::int64_t value_width = 0;  ///< width of the inputs that become values
   std::int64_t d_out = 0;        ///< width of the output
@@ -31,74 +31,75 @@ struct ModuleConfig {
   bool causal = false;              ///< key j is visible to query i iff j <= i
   double dropout = 0.0;             ///< the probability of dropping a weight while training
   bool add_zero_attn = false;       ///< every row also sees a key and value of zeros
-  bool independent_heads = false;   ///< heads are modules of their own, which PyTorch runs one after the other
+  bool independent_heads = false;   ///< every head is a separate module, and PyTorch runs one after the other
   bool batch_first = true;          ///< rank 3 is [batch, seqlen, width]; else [seqlen, batch, width]
   WeightLayout weight_layout = WeightLayout::out_in;  ///< of W_query, W_key and W_value
 };
 
-/// Which attention weights a forward call returns. They cost memory proportional to seqlen_q * seqlen_k. Nothing
-/// else does but ForwardOptions::dropout_generator and a key_mask of the kind that its comment names.
+/// Which attention weights a forward call returns. They need memory proportional to seqlen_q * seqlen_k. Only two
+/// other options do: ForwardOptions::dropout_generator, and a key_mask of the kind that its comment names.
 enum class HeadWeights : std::uint8_t { none, per_head, averaged };
 
 /// Everything optional about one forward call.
 struct ForwardOptions {
-  /// bool (true = attend) or f32 or f64 (added to the logits; -inf hides), broadcast from the right against
-  /// [batch, num_heads, seqlen_q, seqlen_k]: rank 1 is [seqlen_k], rank 3 [num_heads, seqlen_q, seqlen_k];
-  /// any strides. With more than one batch entry rank 3 may also be [batch * num_heads, seqlen_q, seqlen_k],
-  /// as PyTorch has it. PyTorch's boolean masks say the opposite: see mask_from_torch.
+  /// bool (true = attend), or f32 or f64 (added to the logits; -inf hides). Broadcast from the right against
+  /// [batch, num_heads, seqlen_q, seqlen_k]: rank 1 is [seqlen_k], rank 3 is [num_heads, seqlen_q, seqlen_k]. Any
+  /// strides. With more than one batch entry rank 3 may also be [batch * num_heads, seqlen_q, seqlen_k], as in
+  /// PyTorch. PyTorch's boolean masks mean the opposite: see mask_from_torch.
   TensorView mask{};
-  /// The keys that count in each batch entry, PyTorch's key_padding_mask the other way round: bool
-  /// (true = attend), f32 or f64 (added), [batch, seqlen_k], [1, seqlen_k] or [seqlen_k]. Padding at the right
-  /// end costs nothing; any other key mask beside a `mask` makes a joint copy of the two, batch times the mask.
+  /// The keys that count in each batch entry: PyTorch's key_padding_mask, inverted. bool (true = attend), f32 or
+  /// f64 (added); [batch, seqlen_k], [1, seqlen_k] or [seqlen_k]. Padding at the right end costs nothing. Any
+  /// other key mask, if there is a `mask` too, is joined with it in a copy, as large as one mask per batch entry.
   TensorView key_mask{};
-  /// Hide later keys in this call, also in a module that is not causal by itself (PyTorch's is_causal).
+  /// Hide later keys in this call, also in a module that is not causal (PyTorch's is_causal).
   bool causal = false;
 
   HeadWeights weights = HeadWeights::none;
-  /// Report the weights as dropout left them instead of as softmax made them.
+  /// Return the weights after dropout instead of straight after the softmax.
   bool weights_after_dropout = false;
-  /// Return q, k, v and context too, so that each step can be shown.
+  /// Also return q, k, v and context, to show each step.
   bool steps = false;
 
-  /// While training: draw what is dropped as PyTorch's CPU generator does, over all weights in the order in
-  /// which the published classes do; the generator moves on. This materialises the weights of the call: it
-  /// is for reproducing numbers. Not given: dropout_keeps of random.h, with a fresh offset each call.
+  /// In training mode: draw the dropout mask as PyTorch's CPU generator does, over all weights, in the order of
+  /// the published classes. Advances the generator. The call then stores all its weights, so use this to reproduce
+  /// numbers only. Not given: dropout_keeps of random.h, with a new offset for each call.
   TorchGenerator* dropout_generator = nullptr;
-  /// Whose dropout dropout_generator follows; published outputs show the generic build's.
+  /// The PyTorch build whose dropout dropout_generator reproduces; published outputs come from the generic build.
   TorchBuild dropout_build = TorchBuild::generic;
 
   /// Threads of this call; 0: num_threads() of runtime.h. Results do not depend on it.
   int num_threads = 0;
 };
 
-/// The result of a module. Tensors are f32 and have no batch axis where the inputs had none. Sequence and
-/// batch axes stand as in the inputs (ModuleConfig::batch_first), except in `weights`, which are batch-first.
+/// The result of a module. Tensors are f32, without a batch axis where the inputs had none. Sequence and batch
+/// axes have the order of the inputs (ModuleConfig::batch_first), except in `weights`, which is batch-first.
 struct ModuleOutput {
   Tensor output;  ///< [batch, seqlen_q, d_out]
-  /// Empty unless asked for: [batch, num_heads, seqlen_q, seqlen_k], averaged [batch, seqlen_q, seqlen_k].
-  /// Modules with appended keys have their columns at the end: first the bias key, then the zero key.
+  /// Empty unless requested: [batch, num_heads, seqlen_q, seqlen_k], averaged [batch, seqlen_q, seqlen_k]. In
+  /// modules with appended keys the last columns belong to these: first the bias key, then the zero key.
   Tensor weights;
-  /// Empty unless steps were asked for: the projected inputs. Head h has the head_dim columns from h * head_dim.
+  /// Empty unless ForwardOptions::steps is set: the projected inputs. Head h has the head_dim columns from
+  /// h * head_dim on.
   Tensor q;        ///< [batch, seqlen_q, num_heads * head_dim]
   Tensor k;        ///< [batch, seqlen_k, num_kv_heads * head_dim]
   Tensor v;        ///< [batch, seqlen_k, num_kv_heads * head_dim]
-  Tensor context;  ///< what out_proj receives: [batch, seqlen_q, num_heads * head_dim]
+  Tensor context;  ///< the input of out_proj: [batch, seqlen_q, num_heads * head_dim]
 };
 
 struct AppendedKeys;
 
-/// The gradients of the loss with respect to the inputs of a forward call, f32 and shaped as they were.
+/// The gradients of the loss with respect to the inputs of a forward call: f32, with the shapes of these inputs.
 struct InputGradients {
   Tensor x;                  ///< of forward(x)
   Tensor query, key, value;  ///< of forward(query, key, value)
 };
 
-/// What all modules have in common: project the inputs to q, k and v, split heads, attend, join heads, and
-/// project the result where the module has an output projection. The derived classes differ in the parameters
-/// they have, in what these are called and in how they are initialised.
+/// What all modules have in common: they project the inputs to q, k and v, split heads, attend, join heads, and
+/// project the result if the module has an output projection. The derived classes differ in their parameters, in
+/// the names of these and in how they initialise them.
 ///
-/// Refused arguments throw std::invalid_argument that names the class, the argument, what was wanted and what
-/// came.
+/// Invalid arguments throw std::invalid_argument. The message names the class, the argument, what was expected and
+/// what was given.
 class AttentionModule : public Module {
  public:
   const ModuleConfig& config() const { return config_; }
@@ -111,34 +112,34 @@ class AttentionModule : public Module {
   ModuleOutput forward(const TensorView& query, const TensorView& key, const TensorView& value,
                        const ForwardOptions& options = {});
 
-  /// The backward pass of the last forward call, which was made in training mode. dout is f32 and shaped as the
-  /// call's output. Parameters get their gradients by attention_backward() and linear_backward(), so in memory
-  /// linear in seqlen, unless a dropout_generator has materialised the weights. Between the two calls the module
-  /// holds its inputs, q, k, v, context and the masks.
+  /// The backward pass of the last forward call, which must have run in training mode. dout is f32 with the shape
+  /// of that call's output. The gradients of the parameters come from attention_backward() and linear_backward(),
+  /// so memory is linear in seqlen, unless the call used a dropout_generator, which stores the weights. Between
+  /// the two calls the module holds its inputs, q, k, v, context and the masks.
   InputGradients backward(const TensorView& dout);
 
-  /// A module built from a generator starts from a seed that follows from the generator's state, any other from
-  /// one that the operating system gives.
+  /// A module built from a generator derives its first seed from the generator's state; any other module gets its
+  /// first seed from the operating system.
   void seed_dropout(std::uint64_t seed) override;
 
-  /// state_dict() with the buffers `mask`, f32 [context_length, context_length], that the published causal
-  /// classes hold, so that PyTorch's strict load_state_dict of these classes takes it: memory quadratic in
-  /// context_length. Throws std::invalid_argument for a causal module without a context_length.
+  /// state_dict() plus the buffers `mask`, f32 [context_length, context_length], of the published causal classes,
+  /// so that PyTorch's strict load_state_dict of these classes accepts it. Memory is quadratic in context_length.
+  /// Throws std::invalid_argument for a causal module without a context_length.
   ///
-  /// load_state_dict() takes these buffers, checks them and does not keep them. That of MultiHeadAttention also
-  /// takes the names of torch.nn.MultiheadAttention: in_proj_weight (the rows of W_query, W_key and W_value one
-  /// below the other), in_proj_bias, q_proj_weight, k_proj_weight, v_proj_weight.
+  /// load_state_dict() accepts these buffers, checks them and does not keep them. MultiHeadAttention's also
+  /// accepts the names of torch.nn.MultiheadAttention: in_proj_weight (the rows of W_query, W_key and W_value, in
+  /// this order), in_proj_bias, q_proj_weight, k_proj_weight, v_proj_weight.
   StateDict published_state_dict() const;
 
  protected:
-  /// Where the numbers are: weights by config_.weight_layout, with the heads' rows (columns) one after the other.
+  /// The parameters: weights by config_.weight_layout, with the rows (columns) of the heads one after the other.
   struct Weights {
     Parameter query, key, value, out;
     Parameter query_bias, key_bias, value_bias, out_bias;
     Parameter bias_k, bias_v;  ///< [1, 1, num_kv_heads * head_dim]
   };
 
-  /// The name under which (some rows of) one of these parameters is known outside.
+  /// The checkpoint name of one of these parameters, or of some of its rows.
   struct Slot {
     std::string name;
     Parameter Weights::*parameter;
@@ -151,13 +152,13 @@ class AttentionModule : public Module {
   AttentionModule& operator=(const AttentionModule&) = default;
   AttentionModule& operator=(AttentionModule&&) = default;
 
-  /// Makes room for a parameter and gives it a name.
+  /// Allocates a parameter and names it.
   void add(std::string name, Parameter Weights::*parameter, Shape shape);
   /// Adds W_query, W_key and W_value as linear layers.
   void add_projections(bool bias);
   /// Draws these layers as nn.Linear does.
   void draw_projections(TorchGenerator& generator);
-  /// Seeds dropout with what the generator would give next.
+  /// Seeds dropout with the generator's next number.
   void seed_dropout_after(TorchGenerator generator);
 
   std::vector<Part> parts() override;
@@ -217,7 +218,7 @@ struct CausalAttentionOptions {
   bool qkv_bias = false;
 };
 
-/// One causal head with dropout: the published CausalAttention. Any sequence up to context_length is taken.
+/// One causal head with dropout: the published CausalAttention. Accepts any sequence up to context_length.
 class CausalAttention final : public AttentionModule {
  public:
   /// Parameters of zeros, for load_state_dict. Throws std::invalid_argument for widths below 1, a negative
@@ -236,8 +237,8 @@ struct MultiHeadAttentionWrapperOptions {
   bool qkv_bias = false;
 };
 
-/// Independent CausalAttention heads whose outputs are concatenated: the published MultiHeadAttentionWrapper.
-/// Parameters heads.0.W_query.weight and so on.
+/// Independent CausalAttention heads whose outputs are concatenated: the published MultiHeadAttentionWrapper. Its
+/// parameters are heads.0.W_query.weight and so on.
 class MultiHeadAttentionWrapper final : public AttentionModule {
  public:
   /// Parameters of zeros, for load_state_dict. Throws std::invalid_argument as CausalAttention does, and for
@@ -253,15 +254,15 @@ enum class Initialization : std::uint8_t {
   torch_multihead,  ///< torch.nn.MultiheadAttention: Xavier weights, biases 0
 };
 
-/// The published MultiHeadAttention(d_in, d_out, context_length, dropout, num_heads, qkv_bias) has
-/// `.causal = true`. torch.nn.MultiheadAttention(embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn,
-/// kdim, vdim, batch_first) has d_in = d_out = embed_dim, qkv_bias = out_bias = bias and
-/// `.init = Initialization::torch_multihead`.
+/// Options of MultiHeadAttention. The published MultiHeadAttention(d_in, d_out, context_length, dropout,
+/// num_heads, qkv_bias) needs `.causal = true`. torch.nn.MultiheadAttention(embed_dim, num_heads, dropout, bias,
+/// add_bias_kv, add_zero_attn, kdim, vdim, batch_first) needs d_in = d_out = embed_dim, qkv_bias = out_bias = bias
+/// and `.init = Initialization::torch_multihead`.
 struct MultiHeadAttentionOptions {
   std::int64_t d_in = 0;
   std::int64_t d_out = 0;  ///< of the module; a head is d_out / num_heads wide
   std::int64_t num_heads = 1;
-  /// Fewer key and value heads than query heads share them (GQA); 0: num_heads.
+  /// Fewer key and value heads than query heads: groups of query heads share them (GQA). 0: num_heads.
   std::int64_t num_kv_heads = 0;
   std::int64_t key_width = 0;       ///< width of the key inputs (PyTorch: kdim); 0: d_in
   std::int64_t value_width = 0;     ///< width of the value inputs (PyTorch: vdim); 0: d_in
@@ -276,7 +277,7 @@ struct MultiHeadAttentionOptions {
   Initialization init = Initialization::linear_layers;
 };
 
-/// Heads split from one projection each of queries, keys and values, joined by out_proj: the published
+/// Heads split from one projection each for queries, keys and values, and joined by out_proj: the published
 /// MultiHeadAttention and torch.nn.MultiheadAttention. Self- or cross-attention, causal or not.
 ///
 /// Parameters W_query.weight [d_out, d_in], W_key.weight [num_kv_heads * head_dim, key_width], W_value.weight
@@ -295,21 +296,21 @@ class MultiHeadAttention final : public AttentionModule {
   void draw_xavier_projections(TorchGenerator& generator);
 };
 
-/// What a checkpoint does not say about its module.
+/// What a checkpoint does not record about its module.
 struct CheckpointOptions {
-  /// The heads that a checkpoint with out_proj splits its projections into: to be given for these. For the others
-  /// 0, or what the checkpoint itself says.
+  /// The number of heads into which a checkpoint with out_proj splits its projections: required for these. For all
+  /// others 0, or the number that the checkpoint implies.
   std::int64_t num_heads = 0;
   /// Not given: causal when the checkpoint has the published buffer `mask` or independent heads.
   std::optional<bool> causal{};
-  /// The longest sequence allowed; 0: the size of the buffer `mask`, any without one.
+  /// The longest sequence allowed. 0: the size of the buffer `mask`; without this buffer, any length.
   std::int64_t context_length = 0;
   double dropout = 0.0;  ///< 0 <= dropout < 1
   bool add_zero_attn = false;
   bool batch_first = true;
 };
 
-/// The module that a checkpoint was saved from, with its parameters: in evaluation mode.
+/// The module that a checkpoint was saved from, with its parameters and in evaluation mode:
 ///
 /// | the checkpoint has                             | module                                              |
 /// | W_query                                        | SelfAttention, plain parameters                     |
@@ -323,21 +324,21 @@ struct CheckpointOptions {
 std::unique_ptr<AttentionModule> module_from_state_dict(const StateDict& state,
                                                         const CheckpointOptions& options = {});
 
-/// A mask in PyTorch's meaning in ours: boolean masks are inverted (there, in attn_mask and key_padding_mask of
-/// nn.MultiheadAttention, true means ignore; here true means attend), floating-point masks copied as they are.
-/// (F.scaled_dot_product_attention's boolean masks mean what ours do and must not be converted.)
-/// Throws std::invalid_argument for a mask of another type.
+/// Converts a mask from PyTorch's meaning to ours: inverts boolean masks and copies floating-point masks. (In
+/// attn_mask and key_padding_mask of nn.MultiheadAttention true means ignore; here true means attend. The boolean
+/// masks of F.scaled_dot_product_attention mean the same as ours: do not convert them.) Throws
+/// std::invalid_argument for a mask of another type.
 Tensor mask_from_torch(const TensorView& mask);
 
 /// What scaled_dot_product_attention returns: `auto [output, weights] = ...`.
 struct AttentionAndWeights {
-  Tensor output;   ///< like q, with the last axis as long as v's
+  Tensor output;   ///< like q, but the last axis has the length of v's
   Tensor weights;  ///< f32 [batch, num_heads, seqlen_q, seqlen_k], without the leading axes that q lacks
 };
 
-/// The classic block that takes a mask (true = attend, or added) and returns output and weights: attention() with
-/// its arguments. Throws std::invalid_argument as attention() does, and when `options` has a mask too or a
-/// view for weights.
+/// The classic function with a mask (true = attend, or added) that returns output and weights: attention() with
+/// its arguments. Throws std::invalid_argument as attention() does, and when `options` also has a mask, or a view
+/// for weights.
 AttentionAndWeights scaled_dot_product_attention(const TensorView& q, const TensorView& k, const TensorView& v,
                                                  const TensorView& mask = {}, AttentionOptions options = {});
 

@@ -70,7 +70,7 @@ constexpr std::size_t size_of(DType dtype) {
 /// "f32", "bf16", "bool", "i64", ...: the name used in messages, on the command line and in docs.
 std::string_view name_of(DType dtype);
 
-/// The inverse of name_of. Throws std::invalid_argument for a name it does not know.
+/// The inverse of name_of. Throws std::invalid_argument for an unknown name.
 DType dtype_from_name(std::string_view name);
 
 constexpr bool is_floating(DType dtype) {

@@ -1,4 +1,4 @@
-// A small language model: GPT-2's architecture with the published walk-through's class and parameter names.
+// A small language model: GPT-2's architecture with the class and parameter names of the published walk-through.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,10 @@ namespace saccade {
 /// How a new GPTModel draws its parameters.
 enum class GPTInitialization : std::uint8_t {
   torch,  ///< each layer as PyTorch makes it: what the published class does after torch.manual_seed
-  /// The same with embeddings of a fifth of the size, those of positions as sinusoids (Vaswani et al. 2017,
-  /// arXiv:1706.03762, section 3.5): what attention brings then counts beside the token itself, and which token is
-  /// the neighbour need not be learnt place by place. Small models learn to look back several times as fast.
+  /// The same, but embeddings are scaled by 1/5, and those of positions are sinusoids (Vaswani et al. 2017,
+  /// arXiv:1706.03762, section 3.5). The output of attention then matters compared with the token itself, and the
+  /// model need not learn for each position which token is its neighbour. Small models learn to look back several
+  /// times as fast.
   sinusoidal,
 };
 
@@ -29,17 +30,17 @@ struct GPTModelOptions {
   std::int64_t num_layers = 1;
   std::int64_t num_heads = 1;  ///< a divisor of d_model
   std::int64_t d_hidden = 0;   ///< of the feed-forward layers; 0: 4 * d_model
-  /// Blocks without feed-forward layers, in which nothing but attention can bring anything about (Elhage et al.: A
+  /// Blocks without feed-forward layers, so that only attention can compute anything (Elhage et al.: A
   /// mathematical framework for transformer circuits. 2021).
   bool attention_only = false;
-  double dropout = 0.0;  ///< of embeddings, attention weights and what joins the residual stream
+  double dropout = 0.0;  ///< of embeddings, attention weights and everything added to the residual stream
   bool qkv_bias = false;
   GPTInitialization init = GPTInitialization::torch;
 };
 
 /// x + dropout(att(norm1(x))), and then x + dropout(ff(norm2(x))): the published TransformerBlock, with parameters
 /// att.W_query.weight ..., ff.layers.0.weight ..., norm1.scale, norm1.shift, norm2.scale, norm2.shift. With
-/// attention_only the second half, its layers and norm2 are not there.
+/// attention_only there is no second half: neither ff nor norm2.
 class TransformerBlock final : public Module {
  public:
   /// Parameters of zeros, scales of ones. Throws std::invalid_argument as the layers do.
@@ -47,9 +48,9 @@ class TransformerBlock final : public Module {
   /// Layers as PyTorch makes them after torch.manual_seed.
   TransformerBlock(const GPTModelOptions& options, TorchGenerator& generator);
 
-  /// x is f32 [batch, seqlen, d_model], and so is the result.
+  /// x is f32 [batch, seqlen, d_model]; the result has the same shape.
   Tensor forward(const TensorView& x);
-  /// The same, with the weights of attention, [batch, num_heads, seqlen, seqlen].
+  /// The same, also returning the attention weights, [batch, num_heads, seqlen, seqlen].
   Tensor forward(const TensorView& x, Tensor& weights);
   Tensor backward(const TensorView& dout);
 
@@ -66,8 +67,8 @@ class TransformerBlock final : public Module {
   Dropout drop_att_, drop_ff_;
 };
 
-/// Embeddings of tokens and positions, causal transformer blocks, a last norm and a projection to the vocabulary:
-/// the published GPTModel, whose checkpoints load as they are. Parameters tok_emb.weight [vocab_size, d_model],
+/// Embeddings of tokens and positions, causal transformer blocks, a final norm and a projection to the vocabulary:
+/// the published GPTModel, whose checkpoints load unchanged. Parameters tok_emb.weight [vocab_size, d_model],
 /// pos_emb.weight [context_length, d_model], trf_blocks.0 ... (see TransformerBlock), final_norm.scale,
 /// final_norm.shift, out_head.weight [vocab_size, d_model].
 class GPTModel final : public Module {
@@ -75,20 +76,20 @@ class GPTModel final : public Module {
   /// Parameters of zeros, scales of ones, for load_state_dict. Throws std::invalid_argument for sizes below 1, for
   /// num_heads that does not divide d_model and for a dropout outside [0, 1).
   explicit GPTModel(const GPTModelOptions& options);
-  /// Parameters as options.init says.
+  /// Parameters as defined by options.init.
   GPTModel(const GPTModelOptions& options, TorchGenerator& generator);
 
   const GPTModelOptions& options() const { return options_; }
 
   /// The logits of each next token, f32 [batch, seqlen, vocab_size]. tokens: i64 [batch, seqlen], seqlen from 1 to
-  /// context_length. Throws std::invalid_argument for others.
+  /// context_length; throws std::invalid_argument otherwise.
   Tensor forward(const TensorView& tokens);
 
-  /// Adds the gradients of all parameters; dlogits is shaped as the logits of the last forward call.
+  /// Adds the gradients of all parameters; dlogits has the shape of the logits of the last forward call.
   void backward(const TensorView& dlogits);
 
-  /// What every head of every layer looks at: [batch, num_heads, seqlen, seqlen] for each layer, first layer
-  /// first. Memory quadratic in seqlen. Drops nothing, whatever the mode.
+  /// The attention weights of every head: [batch, num_heads, seqlen, seqlen] for each layer, first layer first.
+  /// Memory is quadratic in seqlen. No dropout, also in training mode.
   std::vector<Tensor> attention_weights(const TensorView& tokens);
 
  private:
@@ -104,7 +105,7 @@ class GPTModel final : public Module {
   Linear out_head_;
 };
 
-/// The model that a checkpoint was saved from, in evaluation mode: all sizes but num_heads follow from its
+/// The model that a checkpoint was saved from, in evaluation mode. All sizes except num_heads follow from the
 /// tensors. Throws std::invalid_argument for a checkpoint that is not a GPTModel's.
 std::unique_ptr<GPTModel> gpt_model_from_state_dict(const StateDict& state, std::int64_t num_heads);
 

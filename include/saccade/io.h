@@ -1,14 +1,14 @@
 // Tensors in files: NumPy's .npy and .npz, safetensors, and token embeddings as JSON or CSV.
 //
-// Every reader exists twice: load_X(path) for a file and parse_X(bytes, name) for bytes in memory, where `name`
-// is what messages call them. The path "-" reads standard input (a file of that name is "./-"). Readers check
-// everything that the bytes claim against the bytes that are there before they allocate or copy, and throw
-// std::runtime_error, one line that says what is wrong and where:
+// Every reader has two forms: load_X(path) for a file and parse_X(bytes, name) for bytes in memory, where messages
+// call them `name`. The path "-" reads standard input (write "./-" for a file of that name). Readers check all
+// sizes and offsets in the file against the bytes that they have before they allocate or copy. They throw
+// std::runtime_error, one line with the error and its place:
 //
 //     [load_npy] q.npy: the header promises 96 bytes of numbers (f32 [2, 4, 3]) but 90 follow at byte 128
 //
-// Writers put a new file beside the old one and rename it over, so that whatever goes wrong (std::runtime_error
-// again) leaves the old file as it was. Link saccade::io for this header.
+// Writers write a temporary file beside the old one and rename it, so that any failure (also std::runtime_error)
+// leaves the old file unchanged. Link saccade::io for this header.
 #pragma once
 
 #include <cstddef>
@@ -23,33 +23,33 @@
 
 namespace saccade {
 
-/// The array of a NumPy .npy file, versions 1.0 to 3.0 of the format: f2, f4, f8, bool, i1 to i8 and u1 to u8 of
-/// either byte order, in C or Fortran order, up to kMaxRank dimensions. Throws std::runtime_error.
-/// Format: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
+/// The array of a NumPy .npy file, versions 1.0 to 3.0 of the format: f2, f4, f8, bool, i1 to i8 and u1 to u8, in
+/// either byte order, in C or Fortran order, up to kMaxRank dimensions. Throws std::runtime_error. Format:
+/// https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 Tensor load_npy(const std::filesystem::path& path);
 Tensor parse_npy(std::span<const std::byte> bytes, std::string_view name = "npy");
 
-/// Writes a .npy file, version 1.0, C order, the same bytes that numpy.save writes. Throws std::invalid_argument
-/// for an empty view and for bf16, which the format has no name for; std::runtime_error when writing fails.
+/// Writes a .npy file, version 1.0, C order, the same bytes as numpy.save. Throws std::invalid_argument for an
+/// empty view and for bf16, for which the format has no name; std::runtime_error when writing fails.
 void save_npy(const std::filesystem::path& path, const TensorView& tensor);
 
-/// The arrays of a NumPy .npz archive by name (without ".npy"), as numpy.savez and numpy.savez_compressed write
-/// them: stored or deflated members, checksums verified. Throws std::runtime_error.
+/// The arrays of a NumPy .npz archive by name (without ".npy"), as written by numpy.savez and
+/// numpy.savez_compressed: stored or deflated members, with verified checksums. Throws std::runtime_error.
 std::map<std::string, Tensor> load_npz(const std::filesystem::path& path);
 std::map<std::string, Tensor> parse_npz(std::span<const std::byte> bytes, std::string_view name = "npz");
 
-/// Writes an uncompressed .npz archive, below 4 GiB. Throws as save_npy does.
+/// Writes an uncompressed .npz archive, smaller than 4 GiB. Throws as save_npy does.
 void save_npz(const std::filesystem::path& path, const std::map<std::string, Tensor>& tensors);
 
-/// What a safetensors file holds: tensors by name, and free text by name.
+/// The contents of a safetensors file: tensors by name, and free text by name.
 struct Safetensors {
   std::map<std::string, Tensor> tensors{};
   std::map<std::string, std::string> metadata{};  ///< "__metadata__" of the file's header
 };
 
 /// The contents of a safetensors file: F64, F32, F16, BF16, BOOL, I8 to I64, U8 to U64. As in the official
-/// implementation the tensors must fill the file without holes or overlaps, and the header may have at most
-/// 100 MB. Throws std::runtime_error. Format: https://github.com/huggingface/safetensors
+/// implementation the tensors must fill the file without gaps or overlaps, and the header may have at most 100 MB.
+/// Throws std::runtime_error. Format: https://github.com/huggingface/safetensors
 Safetensors load_safetensors(const std::filesystem::path& path);
 Safetensors parse_safetensors(std::span<const std::byte> bytes, std::string_view name = "safetensors");
 
@@ -59,7 +59,7 @@ void save_safetensors(const std::filesystem::path& path, const Safetensors& cont
 
 /// The embeddings of a text: one row of numbers, all finite, for each token.
 struct TokenEmbeddings {
-  std::vector<std::string> tokens{};  ///< UTF-8, one for each row; empty where the file names none
+  std::vector<std::string> tokens{};  ///< UTF-8, one for each row; empty if the file names none
   Tensor inputs{};                    ///< f32 [tokens, dim]
 };
 
@@ -68,23 +68,23 @@ struct TokenEmbeddings {
 TokenEmbeddings load_token_embeddings(const std::filesystem::path& path);
 TokenEmbeddings parse_token_embeddings(std::span<const std::byte> bytes, std::string_view name = "embeddings");
 
-/// Token embeddings from JSON: {"tokens": ["Your", ...], "inputs": [[0.43, 0.15, 0.89], ...]}, where "tokens" may
-/// be missing and other keys are passed over; or the array of rows alone. Throws std::runtime_error.
+/// Token embeddings from JSON: {"tokens": ["Your", ...], "inputs": [[0.43, 0.15, 0.89], ...]}, where "tokens" is
+/// optional and other keys are ignored; or the array of rows alone. Throws std::runtime_error.
 TokenEmbeddings load_json(const std::filesystem::path& path);
 TokenEmbeddings parse_json(std::string_view text, std::string_view name = "json");
 
-/// Token embeddings from CSV: one row of numbers a line. The first line may be a header, and the first column may
-/// hold the tokens; docs/files.md says how both are recognised. Throws std::runtime_error.
+/// Token embeddings from CSV: one row of numbers per line. The first line may be a header, and the first column
+/// may hold the tokens; docs/files.md describes how both are recognised. Throws std::runtime_error.
 TokenEmbeddings load_csv(const std::filesystem::path& path);
 TokenEmbeddings parse_csv(std::string_view text, std::string_view name = "csv");
 
 /// All bytes of a file, or of standard input for "-". Throws std::runtime_error.
 std::vector<std::byte> read_file(const std::filesystem::path& path);
 
-/// Writes a file as every writer here does: to a temporary file in the same folder, flushed to the disk, then
-/// renamed to `path` (what a symbolic link points at is replaced, not the link; permissions of an old file are
-/// kept). A path that is a device or a pipe is written to directly. Throws std::runtime_error, and then neither
-/// the old file has changed nor a temporary one stays behind.
+/// Writes a file as all writers here do: to a temporary file in the same folder, flushed to disk, then renamed to
+/// `path` (replaces the target of a symbolic link, not the link; keeps the permissions of an old file). Writes
+/// directly to a device or a pipe. Throws std::runtime_error; then the old file is unchanged and no temporary file
+/// is left.
 void write_file(const std::filesystem::path& path, std::span<const std::byte> bytes);
 void write_file(const std::filesystem::path& path, std::string_view text);
 

@@ -1,4 +1,4 @@
-// The keys and values of the tokens seen so far, kept for the queries of the tokens to come.
+// The keys and values of all tokens so far, kept for the queries of later tokens.
 #pragma once
 
 #include <cstddef>
@@ -15,27 +15,28 @@
 
 namespace saccade {
 
-/// What a KvCache is for; fill it with designated initialisers.
+/// Options of a KvCache; fill it with designated initialisers.
 struct KvCacheOptions {
-  std::int64_t batch = 1;         ///< sequences, each with a length of its own
+  std::int64_t batch = 1;         ///< sequences, each with its own length
   std::int64_t num_kv_heads = 1;  ///< heads of k and v
   std::int64_t head_dim = 0;      ///< of k; must be given
   std::int64_t head_dim_v = 0;    ///< of v; 0: head_dim
-  DType dtype = DType::f32;       ///< of the numbers kept: f32, bf16, f16 or f64
+  DType dtype = DType::f32;       ///< element type of the cache: f32, bf16, f16 or f64
 
-  /// Tokens of a page. Sequences then share pages of a pool, and a common prefix is stored once. 0: every head of
-  /// every sequence is one run of memory, room for the longest sequence.
+  /// Tokens per page. Sequences then share pages of a pool, and a common prefix is stored once. 0: no pages; every
+  /// head of every sequence has one contiguous block with room for the longest sequence.
   std::int64_t page_size = 0;
-  /// The query at position p will see keys p - window to p (AttentionOptions::window_left), so that keys before
-  /// p - window, with p the first token of the last append, need not be kept. -1: all are kept.
+  /// The query at position p will see keys p - window to p (AttentionOptions::window_left), so the cache can drop
+  /// keys before p - window, where p is the first token of the last append. -1: keeps all keys.
   std::int64_t window = -1;
   /// Queries are the last tokens of their sequence, and each sees the keys up to its own: Causal::bottom_right.
-  /// false: options() leaves to the caller who sees what (keys of an encoder, say); excludes a window.
+  /// false: options() leaves the choice to the caller (for the keys of an encoder, for example); not allowed with
+  /// a window.
   bool causal = true;
-  /// Turns the keys by their position in the sequence as they come in. Queries are the caller's to turn: see
+  /// Rotates keys by their position in the sequence when they are appended. The caller rotates the queries: see
   /// KvCache::positions.
   std::optional<Rope> rope{};
-  /// Tokens to make room for at once, in each sequence. More are taken as they come, with half as much again.
+  /// Tokens per sequence to allocate at once. When the cache is full it grows by half.
   std::int64_t capacity = 0;
 };
 
@@ -45,12 +46,12 @@ struct KvCacheOptions {
 ///     cache.append(k, v);          // of the new tokens
 ///     decode(q, cache, o);         // q of the same tokens
 ///
-/// A token's position is its index in the sequence, whatever the cache has forgotten since. Results are those of
-/// the same call with all keys and values in plain tensors, bit by bit.
+/// A token's position is its index in the sequence, whatever the cache has dropped since. Results equal those of
+/// the same call with all keys and values in plain tensors, bit for bit.
 ///
-/// Functions throw std::invalid_argument for wrong arguments and std::bad_alloc without memory, and then leave the
-/// cache as it was. Views are valid until the next call of a function that is not const. Const functions may be
-/// called from several threads at once, as long as no other function runs.
+/// Functions throw std::invalid_argument for wrong arguments and std::bad_alloc if memory runs out, and then leave
+/// the cache unchanged. Views are valid until the next call of a non-const function. Several threads may call
+/// const functions at once, while no other function runs.
 class KvCache {
  public:
   /// Empty sequences. Throws std::invalid_argument when an option is out of its range, or rope is not for
@@ -60,61 +61,61 @@ class KvCache {
   KvCache(KvCache&& other) noexcept;
   KvCache& operator=(KvCache&& other) noexcept;
 
-  /// What it was made with, head_dim_v filled in.
+  /// The options it was made with, with head_dim_v filled in.
   const KvCacheOptions& config() const;
 
   /// Adds n tokens to every sequence: k [batch, num_kv_heads, n, head_dim], v [batch, num_kv_heads, n, head_dim_v]
   /// (Layout::blhd: [batch, n, num_kv_heads, ...]; rank 3 where batch is 1). Any floating-point type, any strides;
-  /// numbers are rounded to nearest even where the cache's type is narrower. They must not be the cache's own.
+  /// numbers are rounded to nearest even where the cache's type is narrower. k and v must not be views of the
+  /// cache itself.
   void append(const TensorView& k, const TensorView& v, Layout layout = Layout::bhld);
 
   /// Adds n tokens to one sequence: rank 3, [num_kv_heads, n, ...] (blhd: [n, num_kv_heads, ...]).
   void append(std::int64_t sequence, const TensorView& k, const TensorView& v, Layout layout = Layout::bhld);
 
-  /// Tokens that a sequence, or each of them, has seen.
+  /// The number of tokens that one sequence, or each of them, has seen.
   std::int64_t length(std::int64_t sequence) const;
   std::span<const std::int64_t> lengths() const;
 
   /// The first position whose key is still kept: 0 without a window.
   std::int64_t first_kept(std::int64_t sequence) const;
 
-  /// The positions of the last `count` tokens of each sequence, i64 [batch, count]: for Rope::rotate of their
-  /// queries. Negative where a sequence has fewer.
+  /// The positions of the last `count` tokens of each sequence, i64 [batch, count], to rotate their queries with
+  /// Rope::rotate. Negative where a sequence has fewer tokens.
   Tensor positions(std::int64_t count) const;
 
-  /// Forgets the tokens from position `length` on, as if they had never come (rejected guesses of speculative
-  /// decoding). With a window, throws when keys that the token at `length` would see are gone; as far back as the
-  /// last append they are not.
+  /// Drops the tokens from position `length` on, as if they had never been appended (rejected guesses of
+  /// speculative decoding). With a window, throws if keys that the token at `length` would see have been dropped;
+  /// this cannot happen back to the start of the last append.
   void truncate(std::int64_t sequence, std::int64_t length);
 
   /// Empties a sequence.
   void clear(std::int64_t sequence);
 
-  /// Makes sequence `to` a copy of the first `length` tokens of sequence `from` (all of them: length(from)); what
-  /// `to` held is forgotten. Pages are shared and counted, and a sequence that adds to a page that others
-  /// read too takes a copy first; without pages the tokens are copied. Throws like truncate.
+  /// Makes sequence `to` a copy of the first `length` tokens of sequence `from` (all of them: length(from)) and
+  /// drops the old tokens of `to`. Pages are shared and reference-counted; a sequence that appends to a shared
+  /// page copies it first. Without pages the tokens are copied. Throws like truncate.
   void share_prefix(std::int64_t from, std::int64_t to, std::int64_t length);
 
   /// Keys and values for attention() and decode() with options(): [batch, num_kv_heads, longest, dim] (blhd:
-  /// [batch, longest, num_kv_heads, dim]), of which options().kv_lengths says how many count; with pages the pool,
-  /// [num_pages, num_kv_heads, page_size, dim] (blhd: [num_pages, page_size, num_kv_heads, dim]).
+  /// [batch, longest, num_kv_heads, dim]), where options().kv_lengths gives the valid lengths. With pages: the
+  /// pool, [num_pages, num_kv_heads, page_size, dim] (blhd: [num_pages, page_size, num_kv_heads, dim]).
   TensorView k(Layout layout = Layout::bhld) const;
   TensorView v(Layout layout = Layout::bhld) const;
 
-  /// `rest` with what the cache adds: kv_lengths, block_table, causal (bottom_right, if the cache is causal) and
-  /// window_left (the cache's, where `rest` has none). Throws std::invalid_argument when `rest` has set
-  /// kv_lengths, block_table or cu_seqlens_k, or, for a causal cache, causal top_left, a query offset or a wider
-  /// window.
+  /// `rest` plus the cache's options: kv_lengths, block_table, causal (bottom_right, if the cache is causal) and
+  /// window_left (the cache's, where `rest` has none). Throws std::invalid_argument when `rest` has kv_lengths,
+  /// block_table or cu_seqlens_k, or, for a causal cache, causal top_left, a query offset or a wider window.
   ///
-  /// Without pages, keys that a window has left behind make room in multiples of 4096; index j is then position
-  /// first_kept + j, for a mask, score modifier, weights or scores too. Positions are relative in the same way, so
-  /// that causal, window and ALiBi agree.
+  /// Without pages, the cache frees the keys that the window has passed in multiples of 4096. Index j of a mask,
+  /// score modifier, weights or scores then means position first_kept + j. Causal masks, windows and ALiBi depend
+  /// on relative positions only, so they stay correct.
   AttentionOptions options(const AttentionOptions& rest = {}) const;
 
-  /// Bytes taken for keys and values, used or not.
+  /// Bytes allocated for keys and values, used or not.
   std::size_t bytes() const;
 
-  /// Pages that some sequence holds, shared ones counted once; 0 without pages.
+  /// Pages that sequences hold, shared ones counted once; 0 without pages.
   std::int64_t pages_in_use() const;
 
  private:
@@ -129,21 +130,21 @@ class KvCache {
   std::unique_ptr<Storage> storage_;
 };
 
-/// attention() of the last seqlen_q tokens of each sequence over a cache: q [batch, num_heads, seqlen_q, head_dim]
-/// (options.layout as usual, for q and o), whose keys and values are in the cache already. `options` as for
-/// KvCache::options; it need not mention causal. Throws std::invalid_argument also when q has more rows than the
-/// last append had tokens and a window has forgotten keys that they would see.
+/// attention() of the last seqlen_q tokens of each sequence over a cache that already holds their keys and values:
+/// q [batch, num_heads, seqlen_q, head_dim] (options.layout as usual, for q and o). `options` as for
+/// KvCache::options; it need not set causal. Also throws std::invalid_argument when q has more rows than the last
+/// append had tokens and the window has dropped keys that they would see.
 void attention(const TensorView& q, const KvCache& cache, const MutableTensorView& o,
                const AttentionOptions& options = {});
 
-/// The same, returning o in a tensor of its own, of q's element type.
+/// The same, but returns o as a new tensor of q's element type.
 Tensor attention(const TensorView& q, const KvCache& cache, const AttentionOptions& options = {});
 
-/// decode() over a cache: as attention() over a cache, at the speed of reading it once where q has few rows.
+/// decode() over a cache: like attention() over a cache, as fast as reading the cache once where q has few rows.
 void decode(const TensorView& q, const KvCache& cache, const MutableTensorView& o,
             const AttentionOptions& options = {});
 
-/// The same, returning o in a tensor of its own, of q's element type.
+/// The same, but returns o as a new tensor of q's element type.
 Tensor decode(const TensorView& q, const KvCache& cache, const AttentionOptions& options = {});
 
 }  // namespace saccade

@@ -1,4 +1,4 @@
-// The layers that a language model has beside attention, and its loss: forward and backward, in f32.
+// The layers of a language model besides attention, and its loss: forward and backward, in f32.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 
 namespace saccade {
 
-// What all of these layers have in common, beside what module.h says: inputs are f32 (tokens i64) of rank 1 to
-// kMaxRank, the outer dimensions of any strides, and count as rows of the innermost one. A row's bits depend on no
-// other row, and nothing depends on the number of threads. In training mode forward() keeps a copy of what
-// backward() needs; handed a Tensor that is not needed any more, as in forward(std::move(x)), it keeps that.
-// backward() wants a dout of the shape that forward() returned. Arguments that do not fit throw
-// std::invalid_argument that names the class, what was wanted and what came.
+// All of these layers share the following, in addition to what module.h describes. Inputs are f32 (tokens i64) of
+// rank 1 to kMaxRank, with any strides of the outer dimensions; each layer treats them as rows of the innermost
+// dimension. A row's bits do not depend on other rows, and nothing depends on the number of threads. In training
+// mode forward() keeps a copy of what backward() needs; it keeps the argument itself if that is an rvalue Tensor,
+// as in forward(std::move(x)). backward() expects a dout with the shape of forward()'s result. Invalid arguments
+// throw std::invalid_argument with the class, what was expected and what was given.
 
 /// y = x weight^T + bias: torch.nn.Linear. Parameters: `weight` [d_out, d_in], `bias` [d_out].
 class Linear : public Module {
@@ -45,7 +45,7 @@ class Linear : public Module {
   Tensor x_;
 };
 
-/// Rows of a table, picked by number: torch.nn.Embedding. Parameter: `weight` [num_embeddings, dim].
+/// Rows of a table, selected by index: torch.nn.Embedding. Parameter: `weight` [num_embeddings, dim].
 class Embedding : public Module {
  public:
   /// A table of zeros, for load_state_dict. Throws std::invalid_argument for sizes below 1.
@@ -59,7 +59,7 @@ class Embedding : public Module {
   /// tokens i64 [...] -> [..., dim], of rank kMaxRank at most. Throws std::invalid_argument for a token outside
   /// [0, num_embeddings).
   Tensor forward(const TensorView& tokens);
-  /// dout [..., dim]. A token that occurs more than once gets the sum of its rows, added up in their order.
+  /// dout [..., dim]. A token that occurs several times gets the sum of its rows, added in their order.
   void backward(const TensorView& dout);
 
  protected:
@@ -70,12 +70,12 @@ class Embedding : public Module {
   Tensor tokens_;
 };
 
-/// y = scale * (x - mean) / sqrt(variance + eps) + shift, mean and variance those of the row, the latter divided
-/// by dim: torch.nn.LayerNorm(dim), and the published LayerNorm by its names. Parameters: `scale` [dim], of ones
-/// at first, `shift` [dim], of zeros.
+/// y = scale * (x - mean) / sqrt(variance + eps) + shift, with the mean and variance of the row; the variance is
+/// divided by dim. torch.nn.LayerNorm(dim), and the published LayerNorm with its parameter names: `scale` [dim],
+/// initially ones, and `shift` [dim], initially zeros.
 class LayerNorm : public Module {
  public:
-  /// Throws std::invalid_argument for a dim below 1, or an eps that is negative or no number.
+  /// Throws std::invalid_argument for a dim below 1, or an eps that is negative or NaN.
   explicit LayerNorm(std::int64_t dim, double eps = 1e-5);
 
   std::int64_t dim() const { return scale_.value.size(); }
@@ -112,23 +112,23 @@ class Gelu : public Module {
   Tensor x_;
 };
 
-/// In training each element is dropped with probability p, and what stays is multiplied by 1 / (1 - p):
-/// torch.nn.Dropout, but for the draws. Column c of row r is kept iff
-/// dropout_keeps(seed, call, 0, r, c, p) of random.h says so, with `call` the number of training calls before this
-/// one. In evaluation, and for p = 0, the output is a copy. What is dropped is 0, also where it was NaN.
+/// In training mode drops each element with probability p and multiplies the others by 1 / (1 - p):
+/// torch.nn.Dropout with different draws. Column c of row r is kept iff dropout_keeps(seed, call, 0, r, c, p) of
+/// random.h is true, where `call` is the number of earlier training calls. In evaluation mode, and for p = 0, the
+/// output is a copy. Dropped elements are 0, even where they were NaN.
 class Dropout : public Module {
  public:
-  /// The seed is one that the operating system gives. Throws std::invalid_argument unless 0 <= p <= 1.
+  /// The operating system gives the seed. Throws std::invalid_argument unless 0 <= p <= 1.
   explicit Dropout(double p);
 
   double p() const { return p_; }
 
-  /// Sets the seed, and the number of calls to 0.
+  /// Sets the seed, and resets the number of calls to 0.
   void seed_dropout(std::uint64_t seed) override;
 
   /// x [..., dim] -> the same shape.
   Tensor forward(const TensorView& x);
-  /// Draws the same again.
+  /// Draws the same mask again.
   Tensor backward(const TensorView& dout);
 
  protected:
@@ -140,16 +140,16 @@ class Dropout : public Module {
   double p_;
   std::optional<std::uint64_t> seed_;
   std::uint32_t calls_ = 0;
-  Shape shape_;  ///< of what backward() takes; empty: there was no forward()
+  Shape shape_;  ///< the shape that backward() expects; empty before the first forward()
 };
 
-/// Linear(dim, hidden), Gelu, Linear(hidden, dim), row by row: the published FeedForward. Parameters by its names:
+/// Linear(dim, hidden), Gelu, Linear(hidden, dim), row by row: the published FeedForward with its parameter names:
 /// `layers.0.weight` [hidden, dim], `layers.0.bias`, `layers.2.weight` [dim, hidden], `layers.2.bias`.
 class FeedForward : public Module {
  public:
   /// Parameters of zeros, for load_state_dict. Throws std::invalid_argument for widths below 1.
   FeedForward(std::int64_t dim, std::int64_t hidden);
-  /// Parameters as PyTorch draws them, layer after layer.
+  /// Parameters as PyTorch draws them, layer by layer.
   FeedForward(std::int64_t dim, std::int64_t hidden, TorchGenerator& generator);
 
   std::int64_t dim() const { return first_.d_in(); }
@@ -172,17 +172,17 @@ class FeedForward : public Module {
 struct CrossEntropyOptions {
   /// Rows with this target do not count: their loss and their gradient are 0.
   std::int64_t ignore_index = -100;
-  /// Wanted: -log softmax(logits)[target] of each row; f32, the shape of targets.
+  /// Optional result: -log softmax(logits)[target] of each row; f32, the shape of targets.
   MutableTensorView losses{};
-  /// Wanted: the gradient of the mean, (softmax(logits) - one_hot(target)) / rows that count; f32, the shape of
-  /// logits. It may be logits itself.
+  /// Optional result: the gradient of the mean, (softmax(logits) - one_hot(target)) / rows that count; f32, the
+  /// shape of logits. May be logits itself.
   MutableTensorView dlogits{};
   /// Threads of this call; 0: num_threads() of runtime.h. Results do not depend on it.
   int num_threads = 0;
 };
 
-/// The mean of -log softmax(logits)[target] over the rows that count, added up in f64 in their order:
-/// torch.nn.functional.cross_entropy. NaN, as in PyTorch, where no row counts; the gradient is then 0.
+/// The mean of -log softmax(logits)[target] over the rows that count, summed in f64 in their order:
+/// torch.nn.functional.cross_entropy. If no row counts the mean is NaN, as in PyTorch, and the gradient is 0.
 ///
 /// logits: f32 [..., num_classes], rank 2 or more; targets: i64 [...]. Throws std::invalid_argument when shapes or
 /// types do not fit, and for a target that is neither in [0, num_classes) nor ignore_index.

@@ -7,8 +7,8 @@
 
 namespace saccade {
 
-/// How a weight matrix is stored: `in_out` is [d_in, d_out], as one writes x W; `out_in` is [d_out, d_in],
-/// as torch.nn.Linear keeps it.
+/// How a weight matrix is stored: `in_out` is [d_in, d_out], for x W as written; `out_in` is [d_out, d_in], as in
+/// torch.nn.Linear.
 enum class WeightLayout : std::uint8_t { in_out, out_in };
 
 struct LinearOptions {
@@ -19,22 +19,22 @@ struct LinearOptions {
   int num_threads = 0;
 };
 
-/// y = x W (+ b): x [..., d_in], weight by `weight_layout`, y [..., d_out]; f32, innermost dimension contiguous,
-/// the outer dimensions of x and y alike and of any strides. A row's bits do not depend on the other rows.
-/// Throws std::invalid_argument naming the argument, what was wanted and what came.
+/// y = x W (+ b): x [..., d_in], weight by `weight_layout`, y [..., d_out]; f32, innermost dimension contiguous.
+/// The outer dimensions of x and y are equal and may have any strides. A row's bits do not depend on the other
+/// rows. Throws std::invalid_argument with the argument, what was expected and what was given.
 void linear(const TensorView& x, const TensorView& weight, const MutableTensorView& y,
             const LinearOptions& options = {});
 
-/// The same, returning y in a tensor of its own.
+/// The same, but returns y as a new tensor.
 Tensor linear(const TensorView& x, const TensorView& weight, const LinearOptions& options = {});
 
-/// Where the gradients of the loss go; f32, innermost dimension contiguous, other dimensions of any strides. Each
-/// is computed only where it is given.
+/// Destinations of the gradients of the loss; f32, innermost dimension contiguous, other dimensions of any
+/// strides. Only the given ones are computed.
 struct LinearGradients {
   MutableTensorView dx{};       ///< the shape of x; overwritten
   MutableTensorView dweight{};  ///< the shape of weight
   MutableTensorView dbias{};    ///< [d_out]
-  /// dweight and dbias are added to what stands there instead of overwritten.
+  /// Add to the contents of dweight and dbias instead of overwriting them.
   bool accumulate = false;
 };
 
@@ -42,10 +42,11 @@ struct LinearGradients {
 ///
 ///     dx = dout W^T,  dW = x^T dout,  db = the sum of dout over its rows.
 ///
-/// x, weight and dout as x, weight and y of linear(). Of the options weight_layout and num_threads count. A row of
-/// dx has the same bits whatever the other rows. Every element of dweight and dbias is summed over the rows in
-/// ascending order, from 0 or what stands there: without rows it becomes 0 or stays as it is.
-/// Throws std::invalid_argument as linear() does, and where a gradient has not the shape of what it belongs to.
+/// x, weight and dout have the form of x, weight and y of linear(). Only the options weight_layout and num_threads
+/// have an effect. A row of dx has the same bits whatever the other rows. Every element of dweight and dbias is a
+/// sum over the rows in ascending order, starting from 0 or, with accumulate, from the old value; without rows it
+/// becomes 0 or stays unchanged. Throws std::invalid_argument as linear() does, and when a gradient has another
+/// shape than its tensor.
 void linear_backward(const TensorView& x, const TensorView& weight, const TensorView& dout,
                      const LinearGradients& gradients, const LinearOptions& options = {});
 

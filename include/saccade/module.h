@@ -1,5 +1,5 @@
-// What everything with trainable parameters has in common: parameters and gradients by name, training and
-// evaluation, and checkpoints as plain tensors by name.
+// The base of everything with trainable parameters: parameters and gradients by name, training and evaluation
+// mode, and checkpoints as plain tensors by name.
 #pragma once
 
 #include <cstdint>
@@ -15,32 +15,32 @@ namespace saccade {
 /// A module's parameters by name: what save_safetensors of io.h writes and load_safetensors reads.
 using StateDict = std::map<std::string, Tensor>;
 
-/// Numbers that training changes, f32, and the gradient of the loss with respect to them.
+/// A trainable f32 tensor, and the gradient of the loss with respect to it.
 struct Parameter {
   Tensor value;
-  Tensor gradient;  ///< empty until there is one
+  Tensor gradient;  ///< empty until a backward pass or zero_grad() makes it
 
-  /// Where a backward pass adds its gradient: zeros at first.
+  /// The gradient, for a backward pass to add to; zeros at first.
   MutableTensorView gradient_to_add_to();
 };
 
-/// One parameter of a module by name, to be read or changed in place. The views live as long as the module.
+/// One parameter of a module by name, to read or change in place. The views live as long as the module.
 struct NamedParameter {
   std::string name;
   MutableTensorView value;
-  MutableTensorView gradient;  ///< of value's shape; empty until zero_grad() or a backward pass has made it
+  MutableTensorView gradient;  ///< of value's shape; empty until zero_grad() or a backward pass makes it
 };
 
-/// A piece of a network: parameters of its own, and modules within it. As in PyTorch
+/// A part of a network, with parameters and submodules. As in PyTorch
 ///
 /// - a new module is in training mode: forward() keeps what backward() needs, and dropout is active. In evaluation
-///   forward() only reads the module, so threads may share it;
-/// - backward(dout) takes the gradient of the loss with respect to what the last forward() returned, *adds* the
-///   gradients of the parameters to what is there, returns that of the inputs, and forgets what forward() kept.
-///   It throws std::logic_error when there is nothing kept;
-/// - zero_grad() makes every gradient 0.
+///   mode forward() only reads the module, so threads may share it;
+/// - backward(dout) receives the gradient of the loss with respect to the last forward()'s result, *adds* the
+///   gradients of the parameters to the existing ones, returns those of the inputs, and discards what forward()
+///   kept. It throws std::logic_error when nothing is kept;
+/// - zero_grad() sets every gradient to 0.
 ///
-/// Parameters are f32. Gradients are the same bits for any number of threads.
+/// Parameters are f32. Gradients have the same bits for any number of threads.
 class Module {
  public:
   virtual ~Module() = default;
@@ -48,26 +48,26 @@ class Module {
   /// The class, e.g. "CausalAttention".
   const std::string& name() const { return name_; }
 
-  /// All parameters, in the order in which PyTorch registers them; those of modules within as "module.parameter".
+  /// All parameters, in the order in which PyTorch registers them; those of submodules as "module.parameter".
   std::vector<NamedParameter> parameters();
 
-  /// Makes every gradient 0.
+  /// Sets every gradient to 0.
   void zero_grad();
 
-  /// In training dropout is active and backward() possible.
+  /// In training mode dropout is active and backward() is possible.
   void train(bool training = true);
   void eval() { train(false); }
   bool training() const { return training_; }
 
-  /// Makes dropout reproducible: the n-th training call after this one drops the same in every run. Modules within
-  /// get seeds of their own that follow from this one.
+  /// Makes dropout reproducible: the n-th training call after this one drops the same elements in every run.
+  /// Submodules get seeds derived from this one.
   virtual void seed_dropout(std::uint64_t seed);
 
   /// Copies of all parameters by name.
   StateDict state_dict() const;
 
-  /// Replaces all parameters; f16, bf16 and f64 are converted to f32. Throws std::invalid_argument that lists by
-  /// name what is missing, what is unexpected and what has a wrong shape or type; the module is then as before.
+  /// Replaces all parameters; converts f16, bf16 and f64 to f32. Throws std::invalid_argument that lists by name
+  /// what is missing, what is unexpected and what has a wrong shape or type; the module is then unchanged.
   void load_state_dict(const StateDict& state);
 
  protected:
@@ -77,7 +77,7 @@ class Module {
   Module& operator=(const Module&) = default;
   Module& operator=(Module&&) = default;
 
-  /// One thing that a module is made of: a parameter (rows [first_row, end_row) of it), or a module.
+  /// One part of a module: a parameter (rows [first_row, end_row) of it), or a submodule.
   struct Part {
     std::string name;
     Parameter* parameter = nullptr;
@@ -91,11 +91,11 @@ class Module {
     Part(std::string part_name, Module& within) : name(std::move(part_name)), module(&within) {}
   };
 
-  /// What this module is made of, in order.
+  /// The parts of this module, in order.
   virtual std::vector<Part> parts() = 0;
 
-  /// Gives the entries of a checkpoint whose names begin with `prefix` the names of this module's parameters, and
-  /// takes out what is no parameter. Throws std::invalid_argument for entries that are wrong.
+  /// Renames the entries of a checkpoint whose names begin with `prefix` to the names of this module's parameters,
+  /// and removes entries that are not parameters. Throws std::invalid_argument for invalid entries.
   virtual void translate(const std::string& prefix, std::map<std::string, TensorView>& entries);
 
  private:
@@ -105,7 +105,7 @@ class Module {
   bool training_ = true;
 };
 
-/// Puts a module into evaluation mode for as long as it lives, then back into the mode it had.
+/// Puts a module into evaluation mode, and its destructor restores the previous mode.
 class InEvaluation {
  public:
   explicit InEvaluation(Module& module) : module_(module), was_training_(module.training()) { module_.eval(); }

@@ -1,5 +1,4 @@
-// What training does with gradients: AdamW, stochastic gradient descent, clipping, and the learning rate over
-// time.
+// Optimisers for training: AdamW, stochastic gradient descent, gradient clipping, and learning rate schedules.
 #pragma once
 
 #include <cstdint>
@@ -15,37 +14,37 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
 
-  /// One step, with the gradients that the parameters have now. Parameters without a gradient are left alone.
+  /// One step with the current gradients. Parameters without a gradient do not change.
   void step();
 
-  /// How often step() was called, also before state_dict() was saved.
+  /// The number of calls of step(), including those before state_dict() was saved.
   std::int64_t steps() const { return steps_; }
 
   double lr() const { return lr_; }
-  /// Throws std::invalid_argument for a rate that is negative or no number.
+  /// Throws std::invalid_argument for a rate that is negative or NaN.
   void set_lr(double lr);
 
-  /// What the optimiser remembers, so that a run that loads it goes on bit for bit: the number of steps as `step`,
-  /// i64 [1], and for each parameter that had a gradient "NAME.exp_avg" and so on (see the classes). Options and
-  /// learning rate are not in it.
+  /// The optimiser's memory, so that a run that loads it continues bit for bit: the number of steps as `step`, i64
+  /// [1], and for each parameter that had a gradient "NAME.exp_avg" and so on (see the classes). Does not contain
+  /// the options and the learning rate.
   StateDict state_dict() const;
   /// Throws std::invalid_argument that names the first entry that is missing, unexpected, or of a wrong shape or
-  /// type; the optimiser is then as before.
+  /// type; the optimiser is then unchanged.
   void load_state_dict(const StateDict& state);
 
  protected:
-  /// `module` must live as long as the optimiser.
+  /// `module` must outlive the optimiser.
   Optimizer(std::string name, Module& module, double lr);
   Optimizer(const Optimizer&) = default;
   Optimizer& operator=(const Optimizer&) = default;
 
-  /// What is remembered of one parameter.
+  /// The state of one parameter.
   struct Moments {
-    std::int64_t steps = 0;  ///< in which it had a gradient
-    Tensor first, second;    ///< f32 and of its shape, or empty
+    std::int64_t steps = 0;  ///< the steps in which it had a gradient
+    Tensor first, second;    ///< f32 with the parameter's shape, or empty
   };
 
-  /// The entries of Moments in a state_dict: how their names end; nullptr: there is none.
+  /// The endings of the names of Moments in a state_dict; nullptr: no such entry.
   struct Suffixes {
     const char* steps = nullptr;
     const char* first = nullptr;
@@ -53,7 +52,7 @@ class Optimizer {
   };
   virtual Suffixes suffixes() const = 0;
 
-  /// One step of one parameter, which has a gradient. `moments` are empty before the first one.
+  /// One step of one parameter that has a gradient. `moments` are empty before the first step.
   virtual void update(const NamedParameter& parameter, Moments& moments) const = 0;
 
  private:
@@ -69,19 +68,19 @@ struct AdamWOptions {
   double beta1 = 0.9, beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0.01;
-  /// Whether weight decay takes parameters of rank 1 too, as PyTorch's does: biases, scales and shifts.
+  /// Whether weight decay also applies to parameters of rank 1 (biases, scales and shifts), as in PyTorch.
   bool decay_vectors = true;
 };
 
-/// torch.optim.AdamW, its operations in the same order (Loshchilov and Hutter, arXiv:1711.05101). In step t of a
-/// parameter w with gradient g:
+/// torch.optim.AdamW, with its operations in the same order (Loshchilov and Hutter, arXiv:1711.05101). In step t
+/// of a parameter w with gradient g:
 ///
 ///     w -= lr * weight_decay * w
 ///     m += (1 - beta1) * (g - m);   v = beta2 * v + (1 - beta2) * g^2
 ///     w -= lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
 ///
-/// state_dict(): "NAME.exp_avg" (m) and "NAME.exp_avg_sq" (v), of the parameter's shape, and "NAME.step" (t), i64
-/// [1].
+/// state_dict(): "NAME.exp_avg" (m) and "NAME.exp_avg_sq" (v), with the parameter's shape, and "NAME.step" (t),
+/// i64 [1].
 class AdamW : public Optimizer {
  public:
   /// Throws std::invalid_argument for a negative lr, eps or weight_decay, and for a beta outside [0, 1).
@@ -98,12 +97,12 @@ class AdamW : public Optimizer {
 struct SgdOptions {
   double lr = 1e-3;
   double momentum = 0.0;
-  double dampening = 0.0;  ///< what momentum takes off the gradients after the first
+  double dampening = 0.0;  ///< momentum adds gradients after the first times 1 - dampening
   double weight_decay = 0.0;
   bool nesterov = false;
 };
 
-/// torch.optim.SGD, its operations in the same order. For a parameter w with gradient g:
+/// torch.optim.SGD, with its operations in the same order. For a parameter w with gradient g:
 ///
 ///     g = g + weight_decay * w
 ///     b = momentum * b + (1 - dampening) * g, in the first step g        (only with momentum)
@@ -125,13 +124,13 @@ class Sgd : public Optimizer {
   SgdOptions options_;
 };
 
-/// The norm of all gradients of a module as one vector, sqrt of the sum of squares, in f64. Where it is larger
-/// than max_norm all gradients are multiplied by max_norm / (norm + 1e-6), as torch.nn.utils.clip_grad_norm_ does;
-/// a norm that is no number makes them NaN. Returns the norm from before. Throws std::invalid_argument for a
-/// max_norm that is negative or no number.
+/// The norm of all gradients of a module as one vector, sqrt of the sum of squares, in f64. If it is larger than
+/// max_norm, multiplies all gradients by max_norm / (norm + 1e-6), as torch.nn.utils.clip_grad_norm_ does; a NaN
+/// norm makes them NaN. Returns the norm before clipping. Throws std::invalid_argument for a max_norm that is
+/// negative or NaN.
 double clip_grad_norm(Module& module, double max_norm);
 
-/// A learning rate that rises linearly and then falls along half a cosine. With s the step, from 0 on:
+/// A learning rate that rises linearly and then falls along half a cosine. For step s, counted from 0:
 ///
 ///     s < warmup_steps:   lr * (s + 1) / warmup_steps, so that step warmup_steps - 1 has lr;
 ///     s < total_steps:    min_lr + (lr - min_lr) * (1 + cos(pi * t)) / 2 with

@@ -1,4 +1,5 @@
-// Random numbers that match: PyTorch's and NumPy's seeded generators, and our own position-keyed dropout.
+// Reproducible random numbers: PyTorch's and NumPy's seeded generators, and dropout that depends on positions
+// only.
 #pragma once
 
 #include <array>
@@ -10,7 +11,7 @@
 
 namespace saccade {
 
-/// Which of PyTorch's two ways to draw a dropout mask.
+/// The two ways in which PyTorch builds draw a dropout mask.
 enum class TorchBuild : std::uint8_t {
   /// A 53-bit uniform number for each element: macOS, ARM and every other build without MKL, and the later
   /// builds with it (checked: 2.9.1 and 2.15.0).
@@ -23,15 +24,15 @@ enum class TorchBuild : std::uint8_t {
 /// PyTorch's CPU generator after `torch.manual_seed(seed)`: the same calls in the same order give the same
 /// numbers. Tensors are f32 and filled in C order.
 ///
-/// Every bit is that of PyTorch on x86-64 with AVX2 or AVX-512 (compared with 2.3.1 and 2.15.0). On other
-/// processors PyTorch itself rounds differently: `uniform` and what rests on it by up to one unit in the last
-/// place of the larger bound, `randn` of 16 elements or more by up to 2.2e-6 (measured with PyTorch's own
-/// fallback code). docs/random.md tells what was compared and how.
+/// Every bit equals that of PyTorch on x86-64 with AVX2 or AVX-512 (compared with 2.3.1 and 2.15.0). On other
+/// processors PyTorch itself rounds differently: `uniform` and all that depends on it by up to one unit in the
+/// last place of the larger bound, `randn` of 16 elements or more by up to 2.2e-6 (measured with PyTorch's own
+/// fallback code). docs/random.md describes what was compared and how.
 ///
-/// Every function that takes a shape throws std::invalid_argument when element_count refuses it.
+/// Every function with a shape argument throws std::invalid_argument when element_count rejects it.
 class TorchGenerator {
  public:
-  /// MT19937 seeded with the low 32 bits of `seed`, as PyTorch does; -1 is written ~0ull.
+  /// MT19937 seeded with the low 32 bits of `seed`, as in PyTorch; write -1 as ~0ull.
   explicit TorchGenerator(std::uint64_t seed);
 
   /// The next output of the Mersenne Twister.
@@ -47,10 +48,10 @@ class TorchGenerator {
   /// Throws std::invalid_argument when low > high or one of them, or their difference, is not finite.
   Tensor uniform(const Shape& shape, float low, float high);
 
-  /// `torch.randn(shape)`: the standard normal distribution by Box and Muller's transform. Below 16 elements
-  /// they are made one by one in f64, the second number of a pair waiting for the next element or call. From
-  /// 16 on, uniform numbers are transformed in f32 in blocks of 16, where element j is paired with j + 8; when
-  /// the size is no multiple of 16, the last 16 elements are drawn once more.
+  /// `torch.randn(shape)`: the standard normal distribution by the Box-Muller transform. Fewer than 16 elements
+  /// are made one by one in f64; the second number of a pair is kept for the next element or call. From 16 on,
+  /// uniform numbers are transformed in f32 in blocks of 16 that pair element j with j + 8; if the size is not a
+  /// multiple of 16, the last 16 elements are drawn again.
   Tensor randn(const Shape& shape);
 
   /// `torch.empty(shape).normal_(mean, stddev)`. Throws std::invalid_argument for a negative stddev.
@@ -65,20 +66,20 @@ class TorchGenerator {
   /// Throws std::invalid_argument for a rank below 2 and when both fans are 0.
   Tensor xavier_normal(const Shape& shape);
 
-  /// What a freshly built `torch.nn.Linear(d_in, d_out, bias)` holds.
+  /// The parameters of a new `torch.nn.Linear(d_in, d_out, bias)`.
   struct Linear {
     Tensor weight;  ///< [d_out, d_in]
-    Tensor bias;    ///< [d_out], or the empty tensor of rank 0 when it has none
+    Tensor bias;    ///< [d_out], or the empty tensor of rank 0 without bias
   };
 
   /// `torch.nn.Linear(d_in, d_out, bias)`: weight, then bias, uniform in +-1/sqrt(d_in).
   /// Throws std::invalid_argument unless d_in and d_out are positive.
   Linear linear(std::int64_t d_in, std::int64_t d_out, bool bias = true);
 
-  /// The elements that `torch.nn.functional.dropout` keeps of a tensor of this shape: boolean, true = keep;
-  /// the kept ones are to be scaled by 1 / (1 - p). `p` is the probability of dropping. As in PyTorch, p = 0
-  /// (keeps all) and p = 1 (keeps none) draw nothing. The published worked examples print masks of the generic
-  /// kind. Throws std::invalid_argument unless 0 <= p <= 1.
+  /// The elements that `torch.nn.functional.dropout` keeps of a tensor of this shape: boolean, true = keep. The
+  /// caller scales the kept ones by 1 / (1 - p). `p` is the probability of dropping. As in PyTorch, p = 0 (keeps
+  /// all) and p = 1 (keeps none) draw nothing. The published worked examples print masks of the generic build.
+  /// Throws std::invalid_argument unless 0 <= p <= 1.
   Tensor dropout_mask(const Shape& shape, double p, TorchBuild build = TorchBuild::generic);
 
  private:
@@ -89,10 +90,10 @@ class TorchGenerator {
   std::optional<double> spare_normal_;
 };
 
-/// NumPy's legacy generator after `np.random.seed(seed)`, which is `np.random.RandomState(seed)`: the same
-/// calls in the same order give the same numbers. (`np.random.default_rng` is another generator.)
+/// NumPy's legacy generator after `np.random.seed(seed)`, which is `np.random.RandomState(seed)`: the same calls
+/// in the same order give the same numbers. (`np.random.default_rng` is a different generator.)
 ///
-/// Every function that takes a shape throws std::invalid_argument when element_count refuses it.
+/// Every function with a shape argument throws std::invalid_argument when element_count rejects it.
 class NumpyRandomState {
  public:
   explicit NumpyRandomState(std::uint32_t seed);
@@ -112,7 +113,7 @@ class NumpyRandomState {
   Tensor random_sample(const Shape& shape);
 
   /// `np.random.standard_normal(shape)`, alias `np.random.randn`: f64, by Marsaglia's polar method; the second
-  /// number of a pair waits for the next element or call.
+  /// number of a pair is kept for the next element or call.
   Tensor standard_normal(const Shape& shape);
 
  private:
@@ -128,12 +129,12 @@ class NumpyRandomState {
 /// (Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3. SC 2011.)
 std::array<std::uint32_t, 4> philox4x32_10(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key);
 
-/// A seed for number `index` of what draws from `seed`: the first two words of Philox4x32-10 for the counter
-/// (low half of index, high half of index, 0, 0) and seed as the key.
+/// The seed of stream `index` derived from `seed`: the first two words of Philox4x32-10 for the counter (low half
+/// of index, high half of index, 0, 0) and seed as the key.
 std::uint64_t derived_seed(std::uint64_t seed, std::uint64_t index);
 
-/// Whether attention()'s dropout keeps one weight. It is a function of the weight's position alone, so neither
-/// tiles, threads nor the direction of the pass matter.
+/// Whether attention()'s dropout keeps one weight. The result depends on the weight's position only, not on tiles,
+/// threads or the direction of the pass.
 ///
 /// `seed` and `offset` are those of the call, `batch_head` is batch * num_heads + head, `row` the query, `column`
 /// the key, `p` the probability of dropping. The draw is Philox4x32-10 with

@@ -1,4 +1,4 @@
-// Rotary position embedding: queries and keys turned by angles that grow with their position.
+// Rotary position embedding: queries and keys are rotated by angles that grow with their position.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +14,23 @@ namespace detail {
 struct RopeTable;
 }
 
-/// Which two of a vector's numbers are pair i, which one frequency turns.
+/// Which two numbers of a vector form pair i, which is rotated with one frequency.
 enum class RopePairs : std::uint8_t {
-  half,         ///< numbers i and i + rotary_dim / 2: GPT-NeoX, and Llama's weights as Hugging Face has them
-  interleaved,  ///< numbers 2 i and 2 i + 1: the paper, GPT-J, and Llama's weights as Meta has them
+  half,         ///< numbers i and i + rotary_dim / 2: GPT-NeoX, and Llama's weights in Hugging Face's format
+  interleaved,  ///< numbers 2 i and 2 i + 1: the paper, GPT-J, and Llama's weights in Meta's format
 };
 
-/// Which rotary embedding; fill it with designated initialisers.
+/// Options of a Rope; fill it with designated initialisers.
 struct RopeOptions {
-  /// Pair i turns by base^(-2 i / rotary_dim) radians a position.
+  /// Pair i rotates by base^(-2 i / rotary_dim) radians per position.
   double base = 10000.0;
   /// Positions are divided by it (position interpolation, arXiv:2306.15595).
   double scaling_factor = 1.0;
-  /// How many of a vector's numbers, counted from the first, are turned: even; the others stay. 0: all.
+  /// How many numbers of a vector are rotated, counted from the first; even. The others do not change. 0: all.
   std::int64_t rotary_dim = 0;
   RopePairs pairs = RopePairs::half;
-  /// Radians a position of each pair, rotary_dim / 2 of them, instead of those that follow from base: what YaRN
-  /// or Llama 3.1 make of them.
+  /// Radians per position of each pair, rotary_dim / 2 numbers, used instead of those from base: for YaRN or Llama
+  /// 3.1, for example.
   std::vector<double> frequencies{};
 };
 
@@ -38,9 +38,9 @@ struct RopeOptions {
 /// vector at position p, becomes (a cos t - b sin t, b cos t + a sin t) with t = p * frequency i / scaling_factor.
 /// The dot product of a rotated query and a rotated key then depends on the difference of their positions only.
 ///
-/// Make one for a model and keep it: it holds a table (512 KiB at 128 numbers) from which the sines and cosines of
-/// any position follow by one complex product, exact to some 1e-16 (1 + |t|). Copies share the table. Never
-/// changes, so that threads may share it.
+/// Make one per model and keep it: it holds a table (512 KiB at 128 numbers) from which the sines and cosines of
+/// any position follow by one complex product, exact to some 1e-16 (1 + |t|). Copies share the table. It never
+/// changes, so threads may share it.
 class Rope {
  public:
   /// For vectors of `dim` numbers. Throws std::invalid_argument when dim is not positive, rotary_dim is odd or not
@@ -50,12 +50,13 @@ class Rope {
 
   std::int64_t dim() const { return dim_; }
 
-  /// Writes x, rotated, to y: token i of every batch entry and head stands at position start + i. Shapes: both
+  /// Writes x, rotated, to y: token i of every batch entry and head has position start + i. Shapes: both
   /// [batch, heads, seqlen, dim] (Layout::blhd: [batch, seqlen, heads, dim]); rank 3 has no batch, rank 2 neither
   /// batch nor heads. y may be x; otherwise they must not overlap. Any strides.
   ///
-  /// Element types: any floating ones. Numbers are turned in f32 (where x is f64: in f64) and rounded once, to y's
-  /// type. A vector's bits depend on it and its position only. Uses num_threads() threads where it is worth it.
+  /// Element types: any floating ones. Rotates in f32 (in f64 where x is f64) and rounds once, to y's type. A
+  /// vector's bits depend only on the vector and its position. Uses num_threads() threads where there is enough
+  /// work.
   ///
   /// Throws std::invalid_argument when shapes or types do not fit, or a position is beyond 2^40.
   void rotate(const TensorView& x, const MutableTensorView& y, std::int64_t start = 0,

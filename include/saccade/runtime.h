@@ -1,4 +1,4 @@
-// What the processor offers and how much of it we use: instruction sets and threads.
+// Instruction sets and threads: what the processor has and what the library uses.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ enum class Isa : std::uint8_t {
 /// "scalar", "avx2", "avx512", "avx512bf16".
 std::string_view name_of(Isa isa);
 
-/// Whether the level multiplies pairs of bf16 as they are, with the weights of a softmax rounded to bf16 (see
+/// Whether the level multiplies pairs of bf16 directly, with the weights of a softmax rounded to bf16 (see
 /// attention()).
 bool multiplies_bf16(Isa isa);
 
@@ -31,27 +31,27 @@ std::vector<Isa> built_isas();
 /// The built levels that this processor and operating system can run, slowest first.
 std::vector<Isa> available_isas();
 
-/// The level that calls use: the one last given to set_active_isa, else the environment variable
-/// `SACCADE_ISA`, else the best available. Throws std::invalid_argument when `SACCADE_ISA` names a level
-/// that does not exist or that this machine lacks; so does every call that computes.
+/// The level that calls use: the last argument of set_active_isa, else the environment variable `SACCADE_ISA`,
+/// else the best available level. Throws std::invalid_argument when `SACCADE_ISA` names a level that does not
+/// exist or that this machine lacks; every call that computes then throws too.
 Isa active_isa();
 
-/// Makes all further calls, of every thread, use this level. Throws std::invalid_argument when this machine
+/// Makes all further calls, in every thread, use this level. Throws std::invalid_argument when this machine
 /// lacks it. Meant for tests and measurements: results differ between levels in the last bits.
 void set_active_isa(Isa isa);
 
-/// The processor's name as it gives it itself, e.g. "AMD EPYC 9354"; empty when it has none.
+/// The name that the processor reports, e.g. "AMD EPYC 9354"; empty if it reports none.
 std::string cpu_name();
 
-/// Threads that a call uses when it asks for none: the last set_num_threads, else OpenMP's default
-/// (`OMP_NUM_THREADS`, or one a core).
+/// The threads that a call uses by default: the last set_num_threads, else OpenMP's default (`OMP_NUM_THREADS`, or
+/// one per core).
 int num_threads();
 
-/// Sets the default for further calls of every thread; 0 returns to OpenMP's. Throws std::invalid_argument
-/// for a negative number. Results do not depend on it.
+/// Sets the default for later calls in every thread; 0 restores OpenMP's. Throws std::invalid_argument for a
+/// negative number. Results do not depend on it.
 void set_num_threads(int threads);
 
-/// Frees the scratch memory that is kept between calls. Calls in progress keep theirs.
+/// Frees the scratch memory kept between calls. Calls in progress keep theirs.
 void release_workspaces();
 
 /// The library's version, e.g. "0.1.0".

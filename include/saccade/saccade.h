@@ -1,6 +1,6 @@
-// saccade: exact attention on the CPU. This header brings the whole core library (target saccade::saccade).
-// Language models (gpt_model.h, target saccade::gpt), files (io.h, saccade::io) and pictures (heatmap.h,
-// saccade::heatmap) are included by themselves.
+// saccade: exact attention on the CPU. This header includes the whole core library (target saccade::saccade).
+// Include language models (gpt_model.h, target saccade::gpt), files (io.h, saccade::io) and pictures (heatmap.h,
+// saccade::heatmap) separately.
 #pragma once
 
 #include "saccade/attention.h"

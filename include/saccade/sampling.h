@@ -1,4 +1,4 @@
-// Continuing a sequence of tokens with a model.
+// Generating tokens with a model.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,15 @@ struct SamplingOptions {
   std::uint64_t seed = 0;
 };
 
-/// Draws one token after another. The same options give the same tokens.
+/// Draws tokens one by one. The same options give the same tokens.
 class TokenSampler {
  public:
-  /// `model` must live as long as the sampler, and be in evaluation mode. Throws std::invalid_argument for a
-  /// temperature that is negative or no number, and a negative top_k.
+  /// `model` must outlive the sampler and be in evaluation mode. Throws std::invalid_argument for a temperature
+  /// that is negative or NaN, and for a negative top_k.
   TokenSampler(GPTModel& model, const SamplingOptions& options);
 
-  /// The token to follow `tokens`, of which the model sees the last context_length. Throws std::invalid_argument
-  /// for no tokens, and for one that is not in the vocabulary.
+  /// The next token after `tokens`, of which the model sees the last context_length. Throws std::invalid_argument
+  /// when there are no tokens, and for a token outside the vocabulary.
   std::int64_t next(std::span<const std::int64_t> tokens);
 
  private:

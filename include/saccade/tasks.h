@@ -1,4 +1,4 @@
-// What a language model can be trained on: random tokens that repeat themselves, and the bytes of a text.
+// Training data for language models: random tokens that repeat themselves, and the bytes of a text.
 #pragma once
 
 #include <cstdint>
@@ -10,36 +10,36 @@
 
 namespace saccade {
 
-/// Sequences and what is to come next in them.
+/// Sequences and the next token at each position.
 struct TokenBatch {
   Tensor inputs;   ///< i64 [batch, seqlen]
   Tensor targets;  ///< i64 [batch, seqlen]: the token after each of the inputs
-  /// bool [batch, seqlen], for tasks in which some targets follow from what came before (the last time that the
-  /// present token occurred they came next, too) and others are new; else empty. A target can be neither: where a
-  /// repetition begins.
+  /// bool [batch, seqlen], for tasks in which some targets follow from earlier tokens (the last time that the
+  /// current token occurred, the same target came next) and others are new; else empty. A target can be neither:
+  /// where a repetition begins.
   Tensor repeated, unseen;
 };
 
-/// Where batches come from. A batch is a function of its seed, so a run can go on anywhere.
+/// A source of batches. A batch is a function of its seed, so a run can resume anywhere.
 class TrainingTask {
  public:
   virtual ~TrainingTask() = default;
   /// Tokens are 0 ... vocab_size() - 1.
   virtual std::int64_t vocab_size() const = 0;
-  /// One line that is the same for tasks that give the same batches.
+  /// One line, equal for tasks that give the same batches.
   virtual std::string description() const = 0;
   /// A batch of the training part. Throws std::invalid_argument for sizes below 1 and a seqlen that the task
   /// cannot fill.
   virtual TokenBatch batch(std::uint64_t seed, std::int64_t batch_size, std::int64_t seqlen) const = 0;
 };
 
-/// Random tokens in which a segment of random length comes again at random distances: nothing but
-/// looking for the earlier occurrence of the present token, and at what followed it, tells what comes next.
-/// (Olsson et al.: In-context learning and induction heads. 2022, arXiv:2209.11895.)
+/// Random tokens in which a segment of random length recurs at random distances. The only way to predict the next
+/// token is to find the earlier occurrence of the current token, and what followed it. (Olsson et al.: In-context
+/// learning and induction heads. 2022, arXiv:2209.11895.)
 ///
-/// A sequence of n = seqlen + 1 tokens is cut at a random place out of a longer one, in which a segment of 2 to
-/// n/4 tokens alternates with 0 to n/4 other ones. All tokens but those that repeat are different, so that none
-/// occurs again by chance.
+/// A sequence of n = seqlen + 1 tokens is cut at a random place from a longer one, in which a segment of 2 to n/4
+/// tokens alternates with 0 to n/4 other ones. Outside the repetitions all tokens are different, so that none
+/// recurs by chance.
 class InductionTask final : public TrainingTask {
  public:
   /// Throws std::invalid_argument for a vocab_size below 2.
@@ -54,25 +54,25 @@ class InductionTask final : public TrainingTask {
   std::int64_t vocab_size_;
 };
 
-/// The bytes of a text. The last tenth is held out: batch() never shows it.
+/// The bytes of a text. The last tenth is held out: batch() never returns it.
 class TextTask final : public TrainingTask {
  public:
   explicit TextTask(std::string text);
 
   std::int64_t vocab_size() const override { return 256; }
   std::string description() const override;
-  /// Pieces at random places of the training part, whose length seqlen must stay below.
+  /// Pieces at random places of the training part, which must be longer than seqlen.
   TokenBatch batch(std::uint64_t seed, std::int64_t batch_size, std::int64_t seqlen) const override;
 
   std::string_view training_part() const { return std::string_view(text_).substr(0, training_size_); }
   std::string_view held_out_part() const { return std::string_view(text_).substr(training_size_); }
 
-  /// The held-out part from its begin on, cut into pieces of seqlen bytes and their targets, the last one left out
-  /// where it is not full: i64 [pieces, seqlen]. Throws std::invalid_argument where there is not one.
+  /// The held-out part from its start, cut into pieces of seqlen bytes and their targets, without the last piece
+  /// if it is not full: i64 [pieces, seqlen]. Throws std::invalid_argument if there is no full piece.
   TokenBatch held_out(std::int64_t seqlen) const;
 
-  /// What a byte of the held-out part costs in bits when all that is known is how often each byte occurs in the
-  /// training part, each counted once more than it does: the entropy that a model of order 0 reaches.
+  /// The mean cost in bits of a byte of the held-out part for a model that only knows how often each byte occurs
+  /// in the training part, with 1 added to each count: the entropy that a model of order 0 reaches.
   double order_0_bits_per_byte() const;
 
  private:

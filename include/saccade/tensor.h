@@ -1,4 +1,5 @@
-// TensorView: somebody's numbers, seen as an n-dimensional array. Tensor: numbers of our own.
+// TensorView: a view of numbers owned by somebody else, as an n-dimensional array. Tensor: an array that owns its
+// numbers.
 #pragma once
 
 #include <array>
@@ -18,17 +19,17 @@ namespace saccade {
 /// The most dimensions a tensor can have.
 inline constexpr int kMaxRank = 6;
 
-/// The longest dimension that functions on tensors take: 2^40.
+/// The longest dimension that functions on tensors accept: 2^40.
 inline constexpr std::int64_t kMaxLength = std::int64_t{1} << 40;
 
 /// The lengths of a tensor's dimensions, outermost first.
 using Shape = std::vector<std::int64_t>;
 
-/// The element count of a shape; 1 for rank 0. Throws std::invalid_argument when a length is negative, the rank
-/// is above kMaxRank, or the bytes of the array do not fit in 63 bits (a length of 0 does not excuse the others).
+/// The element count of a shape; 1 for rank 0. Throws std::invalid_argument when a length is negative, the rank is
+/// above kMaxRank, or the bytes of the array do not fit in 63 bits (also when another length is 0).
 std::int64_t element_count(std::span<const std::int64_t> shape, std::size_t bytes_per_element = 1);
 
-/// "[2, 6, 3]", as messages print shapes.
+/// "[2, 6, 3]", the form that messages use.
 std::string to_string(std::span<const std::int64_t> shape);
 
 namespace detail {
@@ -37,7 +38,7 @@ namespace detail {
 [[noreturn]] void refuse_ragged_rows(std::size_t wanted, std::size_t got);
 }  // namespace detail
 
-/// A read-only view of numbers that somebody else owns: pointer, element type, shape and strides.
+/// A read-only view of numbers that it does not own: pointer, element type, shape and strides.
 ///
 /// Strides count elements, not bytes; they may be 0 (broadcast) or negative. A default view is empty:
 /// `if (view)` is false, and as an optional argument it means "not given". Copying a view copies no numbers.
@@ -61,8 +62,8 @@ struct TensorView {
     }
   }
 
-  /// Numbers of the given shape and strides. Throws std::invalid_argument as element_count does, and when there
-  /// are not as many strides as lengths.
+  /// Numbers of the given shape and strides. Throws std::invalid_argument as element_count does, and when the
+  /// number of strides differs from the rank.
   TensorView(const void* numbers, DType type, std::span<const std::int64_t> lengths,
              std::span<const std::int64_t> steps)
       : TensorView(lengths, numbers, type) {
@@ -106,10 +107,10 @@ struct TensorView {
     return static_cast<const T*>(data);
   }
 
-  /// The view with dimensions a and b exchanged; no number moves. Negative dimensions count from the end.
+  /// The view with dimensions a and b exchanged; copies nothing. Negative dimensions count from the end.
   TensorView transposed(int a, int b) const;
 
-  /// The view at one index of a dimension, which disappears. Throws std::out_of_range.
+  /// The view at one index of a dimension, without that dimension. Throws std::out_of_range.
   TensorView select(int dim, std::int64_t index) const;
 
   /// The view of indices [begin, end) of a dimension. Throws std::out_of_range.
@@ -128,8 +129,8 @@ struct TensorView {
   }
 
  private:
-  // The common part. Six lengths below 2^10 and 8 bytes an element stay below 2^63, which spares attention on a
-  // few tokens, a matter of 100 ns, the exact check.
+  // The common part. Up to six lengths below 2^10 times 8 bytes stay below 2^63, so most views skip the exact
+  // check. That matters for attention on a few tokens, which takes about 100 ns.
   TensorView(std::span<const std::int64_t> lengths, const void* numbers, DType type)
       : data(numbers), dtype(type), rank(static_cast<std::uint8_t>(lengths.size())) {
     std::uint64_t all_bits = 0;
@@ -138,7 +139,7 @@ struct TensorView {
   }
 };
 
-/// A TensorView whose numbers may be written: what functions take for their results.
+/// A TensorView whose numbers can be written: the type of result arguments.
 struct MutableTensorView : TensorView {
   MutableTensorView() = default;
   MutableTensorView(void* numbers, DType type, std::span<const std::int64_t> lengths)
@@ -182,18 +183,19 @@ struct MutableTensorView : TensorView {
   explicit MutableTensorView(const TensorView& view) : TensorView(view) {}
 };
 
-/// A contiguous (C order) array that owns its numbers, aligned to 64 bytes. Copying copies the numbers;
-/// moving is cheap and leaves an empty tensor behind. Converts to a view wherever one is taken.
+/// A contiguous (C order) array that owns its numbers, aligned to 64 bytes. Copying copies the numbers; moving is
+/// cheap and leaves an empty tensor behind. Converts to a view wherever a function accepts one.
 class Tensor {
  public:
-  /// An empty tensor of rank 0 without numbers, which views as "not given".
+  /// An empty tensor of rank 0 without numbers; as a view it means "not given".
   Tensor() = default;
 
-  /// Zeros. Throws std::invalid_argument for a shape that element_count refuses, std::bad_alloc without memory.
+  /// Zeros. Throws std::invalid_argument for a shape that element_count rejects, std::bad_alloc if memory runs
+  /// out.
   Tensor(DType dtype, Shape shape);
 
-  /// The same with whatever stood in its memory, for results that are going to be written wholly: clearing them
-  /// first was a tenth of a training step.
+  /// The same with uninitialised memory, for results that will be written completely: zeroing them first was a
+  /// tenth of a training step.
   static Tensor uninitialized(DType dtype, Shape shape);
 
   Tensor(const Tensor& other);
@@ -208,7 +210,7 @@ class Tensor {
   template <class T>
   static Tensor of(std::initializer_list<std::initializer_list<T>> rows);
 
-  /// A tensor with a copy of the viewed numbers, converted to `dtype` where they differ.
+  /// A copy of the viewed numbers, converted to `dtype` where that differs.
   static Tensor copy_of(const TensorView& view);
   static Tensor copy_of(const TensorView& view, DType dtype);
 
@@ -247,7 +249,7 @@ class Tensor {
     return values<T>()[offset_of({static_cast<std::int64_t>(index)...})];
   }
 
-  /// This tensor in another shape of the same size (the numbers move over, not copied, from an rvalue).
+  /// This tensor in another shape of the same size. From an rvalue the numbers are moved, not copied.
   Tensor reshaped(Shape shape) const&;
   Tensor reshaped(Shape shape) &&;
 
@@ -264,13 +266,13 @@ class Tensor {
   std::int64_t size_ = 0;
 };
 
-/// Copies `from` into `to`, element by element, converting between element types: to a floating-point type round
-/// to nearest even, once; to an integer toward zero, then to the nearest one it has, NaN to 0; to boolean "not
-/// zero". Throws std::invalid_argument when the shapes differ. The two must not overlap.
+/// Copies `from` into `to`, element by element, and converts between element types. To a floating-point type: one
+/// rounding, to nearest even. To an integer: toward zero, then to the nearest value of the type; NaN becomes 0. To
+/// boolean: "not zero". Throws std::invalid_argument when the shapes differ. The two must not overlap.
 void copy(const TensorView& from, const MutableTensorView& to);
 
-/// One number of a view, whatever its element type, as a double (64-bit integers may round).
-/// `index` has one entry a dimension. Throws std::out_of_range.
+/// One number of a view, whatever its element type, as a double (64-bit integers may round). `index` has one entry
+/// per dimension. Throws std::out_of_range.
 double value_at(const TensorView& view, std::span<const std::int64_t> index);
 
 /// How to_string shows numbers.
@@ -280,13 +282,13 @@ struct PrintOptions {
   std::int64_t threshold = 1000;  ///< tensors with more elements are shortened with "..."
 };
 
-/// The numbers as nested brackets, aligned in columns, one row a line, an empty line between matrices:
+/// The numbers as nested brackets, aligned in columns, one row per line, with an empty line between matrices:
 ///
 ///     [[0.4300, 0.1500, 0.8900],
 ///      [0.5500, 0.8700, 0.6600]]
 ///
-/// Floating-point numbers all take scientific notation where one of them would be wide (from 1e8 on) or all would
-/// show as zeros. Independent of the locale.
+/// All floating-point numbers use scientific notation when one of them would be wide (from 1e8 on) or all would
+/// print as zeros. Independent of the locale.
 std::string to_string(const TensorView& view, const PrintOptions& options = {});
 
 template <class T>

@@ -1,4 +1,4 @@
-// Training a GPTModel, step by step, and going on after an interruption.
+// Training a GPTModel, step by step, and resuming after an interruption.
 #pragma once
 
 #include <cstdint>
@@ -19,52 +19,52 @@ struct TrainingOptions {
   std::int64_t steps = 1000;
   std::int64_t batch_size = 32;
   OptimizerKind optimizer = OptimizerKind::adamw;
-  double lr = 1e-3;                 ///< the highest rate, after warmup_steps; then along half a cosine to a tenth
-  std::int64_t warmup_steps = 100;  ///< as many of the first steps as there are at most
-  double weight_decay = 0.01;       ///< of matrices; biases, scales and shifts are left alone
+  double lr = 1e-3;  ///< the peak rate, reached after warmup_steps; then half a cosine down to a tenth
+  std::int64_t warmup_steps = 100;  ///< capped at the number of steps
+  double weight_decay = 0.01;       ///< of matrices; not applied to biases, scales and shifts
   double momentum = 0.9;            ///< of sgd
-  double clip_norm = 1.0;           ///< the longest gradient; 0: any
-  std::uint64_t seed = 0;           ///< parameters, batches and dropout follow from it
+  double clip_norm = 1.0;           ///< the largest gradient norm; 0: no limit
+  std::uint64_t seed = 0;           ///< determines parameters, batches and dropout
 };
 
-/// What one step saw. Numbers that the task does not have are NaN.
+/// The numbers of one step. Those that the task does not have are NaN.
 struct TrainingStep {
   std::int64_t step = 0;     ///< from 1 on
   double loss = 0;           ///< mean cross-entropy of the batch before the step, in nats
-  double loss_repeated = 0;  ///< of the targets that follow from what came before
-  double loss_unseen = 0;    ///< of those that are random
-  double lr = 0;             ///< the rate it was made with
+  double loss_repeated = 0;  ///< of the targets that follow from earlier tokens
+  double loss_unseen = 0;    ///< of the targets that are random
+  double lr = 0;             ///< the learning rate of the step
   double gradient_norm = 0;  ///< before clipping
 };
 
-/// A model, its optimiser and the batches they see. The same options and task give the same bits in every run on
-/// one machine, for any number of threads.
+/// A model, its optimiser and its batches. The same options and task give the same bits in every run on one
+/// machine, for any number of threads.
 class Trainer {
  public:
-  /// A fresh model. Throws std::invalid_argument for model options that do not fit the task, steps, batch_size or
-  /// warmup_steps below 1, 1 and 0, and what the model and optimiser refuse.
+  /// A new model. Throws std::invalid_argument for model options that do not fit the task, steps below 1,
+  /// batch_size below 1, warmup_steps below 0, and options that the model or the optimiser rejects.
   Trainer(const GPTModelOptions& model, const TrainingOptions& options, std::shared_ptr<const TrainingTask> task);
 
   const TrainingOptions& options() const { return options_; }
   GPTModel& model() { return *model_; }
 
-  /// Steps made so far, also before the run was resumed.
+  /// Steps so far, including those before the run was resumed.
   std::int64_t steps() const { return static_cast<std::int64_t>(history_.size()); }
   bool is_done() const { return steps() >= options_.steps; }
   const std::vector<TrainingStep>& history() const { return history_; }
 
-  /// One step: a batch forward and backward, clipped, and the parameters changed.
+  /// One step: a batch forward and backward, clipping, and the update of the parameters.
   const TrainingStep& step();
 
   /// Everything that the rest of the run depends on, for save_safetensors of io.h: parameters as "model.NAME", the
   /// optimiser's state as "optimizer.NAME", and the history.
   StateDict state_dict() const;
 
-  /// Goes on from there: a trainer with the same options and task then ends with the same bits as one that was
-  /// never interrupted. Throws std::invalid_argument for entries that do not fit; the trainer is then as before.
+  /// Resumes from this state: with the same options and task the run then ends with the same bits as an
+  /// uninterrupted one. Throws std::invalid_argument for entries that do not fit; the trainer is then unchanged.
   void load_state_dict(const StateDict& state);
 
-  /// Options and task in one line, equal where these are: to be kept with the state, for that cannot tell.
+  /// Options and task in one line, equal iff they are equal. Save it with the state, which does not contain them.
   std::string description() const;
 
  private:
@@ -76,11 +76,11 @@ class Trainer {
   std::vector<TrainingStep> history_;
 };
 
-/// The mean cross-entropy of a batch in nats, in evaluation, a few sequences at a time.
+/// The mean cross-entropy of a batch in nats, in evaluation mode, a few sequences at a time.
 double evaluate(GPTModel& model, const TokenBatch& batch);
 
-/// The mean cross-entropy of a batch's targets that follow from what came before, and of those that are random;
-/// NaN where there are none.
+/// The mean cross-entropy of a batch's targets that follow from earlier tokens, and of those that are random; NaN
+/// where there are none.
 struct InductionLosses {
   double repeated = 0, unseen = 0;
 };

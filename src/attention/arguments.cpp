@@ -10,15 +10,15 @@
 namespace saccade {
 namespace {
 
-/// Which dimension of q, k, v or o is which; -1: there is none, it counts as one of length 1.
+/// The index of each dimension of q, k, v or o; -1: absent, which counts as length 1.
 struct AxisNumbers {
   int batch, heads, seqlen, dim;
 };
 
-/// `blhd`: also of a packed batch, whatever the layout says.
+/// `blhd`: true also for a packed batch, whatever the layout option.
 AxisNumbers axes_of(const TensorView& view, bool blhd) {
   if (view.rank == 2) return {-1, -1, 0, 1};
-  const int outer = view.rank - 3;  // of heads and seqlen
+  const int outer = view.rank - 3;  // heads and seqlen
   return {outer - 1, blhd ? outer + 1 : outer, blhd ? outer : outer + 1, outer + 2};
 }
 
@@ -34,12 +34,12 @@ bool is_arithmetic(DType dtype) {
   return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16 || dtype == DType::f64;
 }
 
-/// Whether a view passes check_tensor at first sight, if its batch is not packed.
+/// Whether a view obviously passes check_tensor, if its batch is not packed: a fast path.
 bool is_usual(const TensorView& view) {
   return view.rank >= 2 && view.rank <= 4 && is_arithmetic(view.dtype) && has_usual_memory(view);
 }
 
-/// `packed`: [total, heads, dim], whatever the layout says.
+/// `packed`: [total, heads, dim], whatever the layout option.
 [[gnu::cold, gnu::noinline]] void check_tensor(std::string_view function, std::string_view name,
                                                const TensorView& view, bool packed) {
   if (packed ? view.rank != 3 : view.rank < 2 || view.rank > 4)
@@ -68,7 +68,7 @@ void read_integers(std::string_view function, std::string_view name, const Tenso
                                                                 : view.as<std::int32_t>()[b * view.strides[0]];
 }
 
-/// Where the documents of a packed batch begin; returns the longest one's length.
+/// Reads the offsets of the documents of a packed batch; returns the longest length.
 std::int64_t read_cu_seqlens(std::string_view function, std::string_view name, const TensorView& view,
                              std::string_view tensor, std::int64_t total, std::vector<std::int64_t>& out) {
   if (view.rank != 1 || view.shape[0] < 1)
@@ -122,7 +122,7 @@ void fill_pages(std::string_view function, const AttentionOptions& options, Atte
   p.seqlen_k = table.shape[1] * p.page_size;
 }
 
-/// Every page that a call may read has to be one of the pool's.
+/// Checks that every page that a call may read is in the pool.
 void check_pages(std::string_view function, std::int64_t num_pages, const AttentionParams& p) {
   for (std::int64_t b = 0; b < p.batch; ++b) {
     const KeyRange keys = readable_keys(p, b);
@@ -172,7 +172,7 @@ void fill_positions(std::string_view function, const AttentionOptions& options,
   p.window_right = std::min(options.window_right, kFarthest);
 }
 
-/// A mask's strides over `full`, 0 where it broadcasts.
+/// Sets a mask's strides over `full`, with 0 where it broadcasts.
 void fill_broadcast(std::string_view function, std::string_view name, std::string_view axes,
                     const TensorView& mask, const std::int64_t (&full)[4], MaskParams& out) {
   std::int64_t* const strides[4] = {&out.batch_stride, &out.head_stride, &out.row_stride, &out.column_stride};
@@ -332,13 +332,13 @@ AttentionOperands check_operands(const TensorView& q, const TensorView& k, const
 }
 
 bool has_operands_only(const AttentionOptions& options) {
-  // Names every option: one that is added and forgotten here does not compile.
+  // Lists every option, so that the compiler reports a new option that is missing here.
   const auto& [scale, softcap, causal, query_offset, query_offsets, window_left, window_right, mask, block_mask,
                block_mask_q, block_mask_k, score_modifier, score_modifier_backward, score_block_effect,
                score_context, kv_lengths, cu_seqlens_q, cu_seqlens_k, block_table, alibi_slopes, sinks, dropout_p,
                dropout_seed, dropout_offset, lse, weights, weights_after_dropout, scores, score_stage, layout,
                num_threads] = options;
-  // What check_operands() has read, and what changes nothing without another option.
+  // Read by check_operands(), or without effect unless another option is set.
   static_cast<void>(std::tie(scale, layout, num_threads, block_mask_q, block_mask_k, score_modifier_backward,
                              score_context, dropout_seed, dropout_offset, weights_after_dropout, score_stage));
   return causal == Causal::none && window_left == -1 && window_right == -1 && softcap == 0.0 && dropout_p == 0.0 &&

@@ -1,4 +1,4 @@
-// What a caller of attention() gave, checked and put into the plain struct that kernels read.
+// Checks the arguments of attention() and puts them into the plain structs that kernels read.
 #pragma once
 
 #include <cstdint>
@@ -10,22 +10,22 @@
 
 namespace saccade {
 
-/// The tensors and scale of a call. Throws std::invalid_argument as attention() says, in the name of `function`;
-/// the options that take no part in them are not looked at. `o_data`: where o is written, or nullptr where only
-/// its shape counts.
+/// The tensors and scale of a call. Throws std::invalid_argument as attention() documents, in the name of
+/// `function`; ignores options that do not affect them. `o_data`: where o is written, or nullptr if only its shape
+/// counts.
 AttentionOperands check_operands(const TensorView& q, const TensorView& k, const TensorView& v,
                                  const TensorView& o, void* o_data, const AttentionOptions& options,
                                  std::string_view function);
 
-/// Whether no option adds to the operands, so that they are all there is to a call.
+/// Whether no option adds to the operands, so that they describe the whole call.
 bool has_operands_only(const AttentionOptions& options);
 
-/// Throws unless a tensor of one number, or with `per_key` seqlen_k numbers, a row of every head has the axes of q
-/// (packed: [num_heads, total_q]) and the type of results, f32 or f64.
+/// Throws unless the tensor has the axes of q with one number per row and head, or with `per_key` seqlen_k numbers
+/// (packed: [num_heads, total_q]), and the type of results, f32 or f64.
 void check_per_head(std::string_view function, std::string_view name, const TensorView& view, const TensorView& q,
                     bool per_key, const AttentionParams& p);
 
-/// Such a tensor for kernels.
+/// Such a tensor in the kernels' form.
 template <class Void>
 HeadedMatrix<Void> matrix_per_head(const TensorView& view, Void* data, const TensorView& q) {
   const int row = q.rank - 2;
@@ -34,11 +34,11 @@ HeadedMatrix<Void> matrix_per_head(const TensorView& view, Void* data, const Ten
           view.strides[static_cast<std::size_t>(row)]};
 }
 
-/// Whether a call writes the outputs that its options name: lse, weights and scores. A backward pass does not.
+/// Whether a call writes the outputs of its options (lse, weights and scores). A backward pass does not.
 enum class Outputs : std::uint8_t { written, ignored };
 
-/// Throws std::invalid_argument as attention() says, in the name of `function`. `params` points into the caller's
-/// tensors and into this object.
+/// Throws std::invalid_argument as attention() documents, in the name of `function`. `params` points into the
+/// caller's tensors and into this object.
 class AttentionArguments {
  public:
   /// `operands`: those of a call with q and k.

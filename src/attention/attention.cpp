@@ -15,7 +15,7 @@ void attention(const TensorView& q, const TensorView& k, const TensorView& v, co
   const AttentionOperands operands = check_operands(q, k, v, o, o.mutable_data(), options, "attention");
   const ThreadLimit limit(options.num_threads);
   const Backend& backend = active_backend();
-  // What has little to compute should not wait for options to be looked at one by one.
+  // A small call should not spend time on checking options one by one.
   if (has_operands_only(options) && backend.attention_at_once(operands)) return;
   const AttentionArguments arguments(operands, q, k, options, "attention");
   if (!arguments.params.has_rows()) return;

@@ -1,4 +1,4 @@
-// One order of the axes for tensors that callers may give in several.
+// Brings tensors, whose axes callers may give in several orders, to one order.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace saccade {
 
-/// The view with axes of length 1 before its own, so that it has `rank` of them.
+/// The view with axes of length 1 prepended until it has `rank` axes.
 template <class View>
 View with_rank(View view, int rank) {
   for (; view.rank < rank; ++view.rank) {
@@ -20,7 +20,7 @@ View with_rank(View view, int rank) {
   return view;
 }
 
-/// The view as [batch, heads, seqlen, dim], axes that it does not have with length 1. Its rank is 2, 3 or 4.
+/// The view as [batch, heads, seqlen, dim]; missing axes get length 1. Its rank is 2, 3 or 4.
 template <class View>
 View as_bhld(View view, Layout layout) {
   if (layout == Layout::blhd && view.rank > 2) view = view.transposed(-3, -2);

@@ -32,7 +32,7 @@ HeadedMatrix<Void> matrix_of(std::string_view name, const TensorView& view, Void
   return {data, view.dtype, ordered.strides[0], ordered.strides[1], ordered.strides[2]};
 }
 
-/// Gradients of something else: `like` is what they belong to.
+/// Checks a gradient against the tensor that it belongs to, `like`.
 void check_gradient(std::string_view name, const MutableTensorView& view, std::string_view like_name,
                     const TensorView& like, DType dtype) {
   if (!like) refuse(kName, name, " was given without ", like_name);

@@ -37,7 +37,7 @@ void check_wanted(const InspectOptions& wanted, const AttentionOptions& options,
     if (row < 0 || row >= rows) refuse(kName, "rows contains ", row, " but q has ", rows, " rows");
 }
 
-/// Every tensor that is wanted, and the back end's view of them.
+/// Every requested tensor, and the kernels' view of it.
 class InspectResults {
  public:
   InspectResults(const TensorView& q, const TensorView& k, const InspectOptions& wanted,
@@ -50,7 +50,7 @@ class InspectResults {
         keys_of_k_(p.cu_seqlens_k ? k.shape[0] : p.seqlen_k) {
     check_wanted(wanted, options, rows_of_q_, p.seqlen_k);
     params.attention = p;
-    params.attention.v = p.k;  // has the element type that the arithmetic is chosen by, and is not read
+    params.attention.v = p.k;  // its element type selects the arithmetic; its numbers are not read
     params.attention.head_dim_v = 0;
     if (wanted.lse) {
       check_per_head(kName, "lse", wanted.lse, q, false, p);
@@ -86,8 +86,8 @@ class InspectResults {
  private:
   bool has_batch(bool per_document) const { return p_.cu_seqlens_q ? per_document : rank_ > 3; }
 
-  /// [batch, num_heads, lengths...] without the axes that q does not have. In a packed batch the first is there
-  /// only for what is one for each document.
+  /// [batch, num_heads, lengths...] without the axes that q does not have. In a packed batch only results per
+  /// document have the batch axis.
   Shape shape_of(bool per_document, std::initializer_list<std::int64_t> lengths) const {
     Shape shape;
     if (has_batch(per_document)) shape.push_back(p_.batch);
@@ -96,8 +96,8 @@ class InspectResults {
     return shape;
   }
 
-  /// Makes a tensor [..., rows, row_length], or [..., rows] of single numbers, and returns the kernels' view of
-  /// it.
+  /// Allocates a tensor [..., rows, row_length], or [..., rows] of single numbers, and returns the kernels' view
+  /// of it.
   HeadedMatrix<void> add(Tensor& tensor, DType dtype, bool per_document, std::int64_t rows,
                          std::int64_t row_length = 0) const {
     tensor = Tensor(dtype,
@@ -107,7 +107,7 @@ class InspectResults {
             length};
   }
 
-  /// `count` numbers of every head, one head after the other.
+  /// `count` numbers per head, one head after the other.
   HeadedMatrix<void> per_head(Tensor& tensor, std::int64_t count) const {
     return {tensor.data(), dtype_, p_.num_heads * count, count, count};
   }
@@ -144,7 +144,7 @@ Inspection inspect(const TensorView& q, const TensorView& k, const InspectOption
   if (q.rank != k.rank && !options.block_table)
     refuse(kName, "q and k must have the same rank, but they have shapes ", to_string(q.dims()), " and ",
            to_string(k.dims()));
-  // Nothing is averaged: k stands for v, and q for o, whose shapes fit.
+  // No values are averaged: k is passed as v, and q as o, because their shapes fit.
   const AttentionOperands operands = check_operands(q, k, k, q, nullptr, options, kName);
   const AttentionArguments arguments(operands, q, k, options, kName);
   InspectResults results(q, k, wanted, options, arguments.params);

@@ -1,4 +1,4 @@
-// merge_states(): partial results of the same rows over different keys.
+// merge_states(): merges partial results of the same rows over different keys.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -34,7 +34,7 @@ void check_states(const TensorView& o_a, const TensorView& lse_a, const TensorVi
   }
 }
 
-/// A row of any type as doubles.
+/// Converts a row of any type to doubles.
 void read_row(const TensorView& view, std::vector<double>& row) {
   copy(view, MutableTensorView(row.data(), DType::f64, view.dims()));
 }

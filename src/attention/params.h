@@ -1,5 +1,5 @@
-// What a kernel is told about one call: plain structs that any device could be handed. Filled and checked by the
-// public functions; kernels check nothing.
+// The parameters of one kernel call: plain structs that any device can use. The public functions check and fill
+// them; kernels check nothing.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace saccade {
 
-/// A matrix a head: pointer, element type and strides in elements; the innermost dimension is contiguous. Void is
-/// void or const void.
+/// One matrix per head: pointer, element type and strides in elements; the innermost dimension is contiguous. Void
+/// is void or const void.
 template <class Void>
 struct HeadedMatrix {
   Void* data;
@@ -25,7 +25,7 @@ struct HeadedMatrix {
   }
 };
 
-/// The rows of k or v that one head reads: one after the other, or in pages.
+/// The rows of k or v that one head reads: contiguous or in pages.
 template <class T>
 struct KeyRows {
   const T* data;
@@ -37,45 +37,45 @@ struct KeyRows {
     if (!pages) return data + key * row_stride;
     return data + pages[key / page_size] * page_stride + key % page_size * row_stride;
   }
-  /// How many rows from `key` on are row_stride apart.
+  /// The number of rows from `key` on that are row_stride apart.
   std::int64_t run(std::int64_t key) const { return pages ? page_size - key % page_size : std::int64_t{1} << 62; }
 };
 
 enum class MaskType : std::uint8_t { none, boolean, f32, f64 };
 
-/// A mask broadcast to [batch, num_heads, seqlen_q, seqlen_k] (a block mask: to its blocks): stride 0 where it has
-/// no such dimension.
+/// A mask broadcast to [batch, num_heads, seqlen_q, seqlen_k] (a block mask: to its blocks); the stride of a
+/// broadcast dimension is 0.
 struct MaskParams {
   MaskType type = MaskType::none;
   const void* data = nullptr;
   std::int64_t batch_stride = 0, head_stride = 0, row_stride = 0, column_stride = 0;
 
-  /// Where the row of a head begins, in elements.
+  /// The offset of a row of a head, in elements.
   std::int64_t row(std::int64_t batch, std::int64_t head, std::int64_t index) const {
     return batch * batch_stride + head * head_stride + index * row_stride;
   }
 };
 
-/// What every call has: tensors and their lengths. All of it is set, and left uninitialised before.
+/// The part that every call has: tensors and their lengths. Constructed uninitialised: set every member.
 struct AttentionOperands {
   std::int64_t batch, num_heads, num_kv_heads;
   std::int64_t seqlen_q, seqlen_k;  // of the longest document, in a packed batch
   std::int64_t head_dim, head_dim_v;
   HeadedMatrix<const void> q;  // [batch, num_heads, seqlen_q, head_dim]
-  HeadedMatrix<const void> k;  // [batch, num_kv_heads, seqlen_k, head_dim]; paged: a page for a batch entry
+  HeadedMatrix<const void> k;  // [batch, num_kv_heads, seqlen_k, head_dim]; paged: pages instead of batch
   HeadedMatrix<const void> v;  // [batch, num_kv_heads, seqlen_k, head_dim_v]
   HeadedMatrix<void> o;        // [batch, num_heads, seqlen_q, head_dim_v]
   double scale;
 };
 
-/// What changes the logit of every pair of row and key. A call without any of it looks only at the scores that
-/// cross a border of visibility.
+/// The options that change the logit of every pair of row and key. Without them only scores at a border of
+/// visibility need extra work.
 struct ScoreChanges {
   double softcap = 0.0;                     // 0: off
-  HeadedMatrix<const void> alibi_slopes{};  // f32, a 1 x 1 matrix a head; data == nullptr: none
+  HeadedMatrix<const void> alibi_slopes{};  // f32, a 1 x 1 matrix per head; data == nullptr: none
   MaskParams mask{};
 
-  /// Names every member, so that one that is added and forgotten here does not compile.
+  /// Lists every member, so that the compiler reports a new member that is missing here.
   bool any() const {
     const auto& [softcap_, alibi_slopes_, mask_] = *this;
     return softcap_ != 0.0 || alibi_slopes_.data || mask_.type != MaskType::none;
@@ -84,7 +84,7 @@ struct ScoreChanges {
 
 struct AttentionParams : AttentionOperands, ScoreChanges {
   bool causal = false;
-  bool bottom_right = false;  // the offset follows from the lengths unless one was given
+  bool bottom_right = false;  // the offset follows from the lengths unless given
   std::int64_t query_offset = 0;
   const std::int64_t* query_offsets = nullptr;  // [batch]
   const std::int64_t* kv_lengths = nullptr;     // [batch]
@@ -95,7 +95,7 @@ struct AttentionParams : AttentionOperands, ScoreChanges {
   const std::int32_t* block_table = nullptr;  // [batch, ...]
   std::int64_t block_table_stride = 0, page_size = 0;
 
-  MaskParams block_mask{};  // boolean, one for each block
+  MaskParams block_mask{};  // boolean, one element per block
   std::int64_t block_mask_q = 1, block_mask_k = 1;
   ScoreModifier score_modifier = nullptr;
   ScoreBlockEffect score_block_effect = nullptr;
@@ -106,14 +106,14 @@ struct AttentionParams : AttentionOperands, ScoreChanges {
   std::uint64_t dropout_seed = 0;
   std::uint32_t dropout_offset = 0;
 
-  HeadedMatrix<void> lse{};      // a row of seqlen_q numbers a head, row_stride between them; nullptr: not wanted
+  HeadedMatrix<void> lse{};      // seqlen_q numbers per head, row_stride apart; nullptr: not wanted
   HeadedMatrix<void> weights{};  // [batch, num_heads, seqlen_q, seqlen_k]; nullptr: not wanted
   HeadedMatrix<void> scores{};   // the same
   bool weights_after_dropout = false;
   ScoreStage score_stage = ScoreStage::raw;
 
   bool has_rows() const { return batch > 0 && num_heads > 0 && seqlen_q > 0; }
-  /// Query rows and keys of a batch entry, and where they begin on the row axis of the tensors.
+  /// The numbers of query rows and keys of a batch entry, and the offsets of its first row and key in the tensors.
   std::int64_t rows(std::int64_t b) const {
     return cu_seqlens_q ? cu_seqlens_q[b + 1] - cu_seqlens_q[b] : seqlen_q;
   }
@@ -123,7 +123,7 @@ struct AttentionParams : AttentionOperands, ScoreChanges {
   std::int64_t first_row(std::int64_t b) const { return cu_seqlens_q ? cu_seqlens_q[b] : 0; }
   std::int64_t first_key(std::int64_t b) const { return cu_seqlens_k ? cu_seqlens_k[b] : 0; }
 
-  /// Keys that count.
+  /// The number of valid keys.
   std::int64_t kv_length(std::int64_t b) const { return kv_lengths ? kv_lengths[b] : keys(b); }
 
   /// Row i of the batch entry b in q, o, lse, weights or scores.
@@ -140,10 +140,10 @@ struct AttentionParams : AttentionOperands, ScoreChanges {
             matrix.batch_stride};
   }
 
-  /// Whether every score has to be seen, not only those that cross a border of visibility.
+  /// Whether every score has to be processed, not only those at a border of visibility.
   bool changes_every_score() const { return ScoreChanges::any() || score_modifier; }
-  /// Whether scores are kept as natural logits, not in base 2: where they are seen, and where q has so few digits
-  /// that its products are exact, for then log2(e) in q would be the largest error of all.
+  /// Whether scores are natural logits instead of base-2 ones: where the caller sees them, and where q has so few
+  /// digits that its products are exact; multiplying q by log2(e) would then be the largest error of all.
   bool keeps_natural_scores() const {
     return changes_every_score() || q.dtype == DType::bf16 || q.dtype == DType::f16;
   }
@@ -151,40 +151,40 @@ struct AttentionParams : AttentionOperands, ScoreChanges {
   /// The logit of a head's sink; -inf: none.
   float sink(std::int64_t head) const { return sinks ? sinks[head] : -std::numeric_limits<float>::infinity(); }
   bool saves_scores() const { return weights.data || scores.data; }
-  /// Whether scores are reported as they are before anything hides a key.
+  /// Whether scores are saved before anything hides a key.
   bool saves_hidden() const {
     return scores.data && (score_stage == ScoreStage::raw || score_stage == ScoreStage::softcapped);
   }
 };
 
-/// A backward pass. There is at least one key.
+/// The parameters of a backward pass. There is at least one key.
 struct BackwardParams {
-  AttentionParams attention;       // its o and outputs are not given
-  HeadedMatrix<const void> lse{};  // what the forward pass wrote, as AttentionParams::lse
-  HeadedMatrix<const void> o;      // the same
+  AttentionParams attention;       // its o and outputs are not set
+  HeadedMatrix<const void> lse{};  // the lse of the forward pass, as AttentionParams::lse
+  HeadedMatrix<const void> o;      // the o of the forward pass
   HeadedMatrix<const void> dout;   // as o
   HeadedMatrix<void> dq, dk, dv;   // as q, k and v
   ScoreModifierBackward score_modifier_backward = nullptr;
-  MaskParams dmask{};               // strides as those of the mask, element type the kernels'
-  void* dmask_data = nullptr;       // zeros, to be added to; nullptr: not wanted
-  HeadedMatrix<void> dsinks{};      // a number a head; nullptr: not wanted
+  MaskParams dmask{};               // strides as those of the mask, with the kernels' element type
+  void* dmask_data = nullptr;       // zeros, to add to; nullptr: not wanted
+  HeadedMatrix<void> dsinks{};      // one number per head; nullptr: not wanted
   HeadedMatrix<void> dslopes{};     // the same, or
-  bool dslopes_of_entries = false;  // a number a batch entry and head
+  bool dslopes_of_entries = false;  // one number per batch entry and head
 };
 
-/// What inspect() wants of each row and key; no data and 0: not wanted. Results have the kernels' element type.
+/// The parameters of inspect(); nullptr or 0: not wanted. Results have the kernels' element type.
 struct InspectParams {
-  AttentionParams attention;                 // v is k with head_dim_v 0; o, weights and dropout have no meaning
-  HeadedMatrix<const void> lse{};            // the denominators where they are known, as AttentionParams::lse
+  AttentionParams attention;                 // v is k with head_dim_v 0; o, weights and dropout are unused
+  HeadedMatrix<const void> lse{};            // the denominators if known, as AttentionParams::lse
   const std::int64_t* rows = nullptr;        // [row_count], ascending: rows of q
-  const std::int64_t* row_places = nullptr;  // [row_count]: where in row_weights each of them stands
+  const std::int64_t* row_places = nullptr;  // [row_count]: the index of each row in row_weights
   std::int64_t row_count = 0;
   HeadedMatrix<void> row_weights{};  // [batch, num_heads, row_count, seqlen_k], zeros
   std::int64_t top_k = 0;
   HeadedMatrix<void> top_keys{};                           // [batch, num_heads, seqlen_q, top_k], i32 or i64
   HeadedMatrix<void> top_weights{};                        // the same shape
   HeadedMatrix<void> entropy{}, max_weight{}, distance{};  // [batch, num_heads, seqlen_q, 1]
-  // Sums over the rows of a head, not for its blocks of rows to write.
+  // Sums over the rows of a head; the kernels for blocks of rows do not write them.
   HeadedMatrix<void> received{};  // [batch, num_heads, seqlen_k, 1]
   HeadedMatrix<void> mean_distance{},
       pooled{};  // [batch, num_heads, 1], [batch, num_heads, pool_rows * pool_keys]

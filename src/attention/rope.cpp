@@ -14,11 +14,12 @@
 
 namespace saccade::detail {
 
-/// The turn at position p is that at p rounded down to a multiple of kNear times that at the rest: two short
-/// tables serve every position. 64 sines and cosines take 1 microsecond, their products 0.04 (Zen 4).
+/// The rotation at position p is the product of two rotations: one for p rounded down to a multiple of kNear, one
+/// for the rest. So two short tables serve every position. 64 sines and cosines take 1 microsecond, their products
+/// 0.04 (Zen 4).
 struct RopeTable {
   static constexpr std::int64_t kNear = 256;
-  static constexpr std::int64_t kFar = 256;  // multiples of kNear that are tabled; others are computed
+  static constexpr std::int64_t kFar = 256;  // multiples of kNear in the table; others are computed
 
   using Turn = std::complex<double>;  // cos t + i sin t
 
@@ -69,7 +70,7 @@ using detail::RopeTable;
 constexpr std::string_view kName = "Rope";
 constexpr std::string_view kRotate = "Rope::rotate";
 
-/// Tokens that are turned together, with their sines and cosines at hand for every head.
+/// Tokens that are rotated together, so that all heads share their sines and cosines.
 constexpr std::int64_t kTokens = 64;
 
 std::vector<double> frequencies_of(std::int64_t dim, const RopeOptions& options) {
@@ -83,7 +84,7 @@ std::vector<double> frequencies_of(std::int64_t dim, const RopeOptions& options)
     refuse(kName, "scaling_factor must be a positive number, got ", options.scaling_factor);
   std::vector<double> frequencies = options.frequencies;
   if (frequencies.empty()) {
-    frequencies.reserve(static_cast<std::size_t>(rotary_dim / 2));  // all that there is no room for fails at once
+    frequencies.reserve(static_cast<std::size_t>(rotary_dim / 2));  // so that a huge dim fails at once
     for (std::int64_t i = 0; i < rotary_dim; i += 2)
       frequencies.push_back(std::pow(options.base, -static_cast<double>(i) / static_cast<double>(rotary_dim)));
   }
@@ -101,7 +102,7 @@ void check_position(std::int64_t position) {
     refuse(kRotate, "positions must be within 2^40 of 0, but one is ", position);
 }
 
-/// Turns the pairs of a vector in place.
+/// Rotates the pairs of a vector in place.
 template <class T>
 void turn(RopePairs pairs, std::int64_t count, const T* cosines, const T* sines, T* vector) {
   if (pairs == RopePairs::half) {
@@ -119,14 +120,15 @@ void turn(RopePairs pairs, std::int64_t count, const T* cosines, const T* sines,
   }
 }
 
-/// One call in bhld order. `positions` is [batch, seqlen], batch_stride apart: 0 where the entries share them.
+/// One call in bhld order. `positions` is [batch, seqlen] with batch_stride between entries: 0 if they share
+/// positions.
 template <class T>
 void rotate_all(const RopeTable& table, const TensorView& x, const MutableTensorView& y,
                 const std::int64_t* positions, std::int64_t batch_stride) {
   const std::int64_t heads = x.shape[1], seqlen = x.shape[2], dim = x.shape[3];
   const auto count = static_cast<std::int64_t>(table.frequencies.size());
   const std::int64_t blocks = ceil_div(seqlen, kTokens), items = x.shape[0] * blocks;
-  // Below some 40 microseconds of work a second thread costs more than it does.
+  // For less than some 40 microseconds of work a second thread costs more than it saves.
   const int threads = x.size() > 1 << 16 ? threads_for(items) : 1;
   parallel_for(threads, items, 0, [&](std::int64_t item, auto*) {
     const std::int64_t batch = item / blocks, first = item % blocks * kTokens;

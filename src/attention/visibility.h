@@ -1,5 +1,5 @@
-// Who sees whom: the keys that a query row sees by its position (causal, window) and by the lengths of its
-// sequence. Masks and score modifiers, which hide single keys, are read where scores are computed.
+// The keys that a query row sees by its position (causal, window) and by the lengths of its sequence. Masks and
+// score modifiers, which hide single keys, are read where scores are computed.
 #pragma once
 
 #include <algorithm>
@@ -14,14 +14,14 @@ struct KeyRange {
   std::int64_t begin = 0, end = 0;
 };
 
-/// The position of query row 0 of batch entry b: given, or for Causal::bottom_right such that the last row stands
-/// at the last key that counts.
+/// The position of query row 0 of batch entry b: given, or for Causal::bottom_right such that the last row has the
+/// position of the last valid key.
 inline std::int64_t position_of_first_row(const AttentionParams& p, std::int64_t b) {
   if (p.query_offsets) return p.query_offsets[b];
   return p.bottom_right ? p.kv_length(b) - p.rows(b) : p.query_offset;
 }
 
-/// Positions and lengths of one batch entry. Both ends of visible() never fall as the row grows, so the first
+/// Positions and lengths of one batch entry. Both ends of visible() are non-decreasing in the row, so the first
 /// and last row of a tile bound all others.
 struct Visibility {
   std::int64_t offset, length, window_left, window_right;
@@ -44,14 +44,14 @@ struct Visibility {
     return range;
   }
 
-  /// What some row of [row, row + rows) sees.
+  /// The keys that any row of [row, row + rows) sees.
   KeyRange visible(std::int64_t row, std::int64_t rows) const {
     return {visible(row).begin, visible(row + rows - 1).end};
   }
 };
 
-/// The keys of a batch entry that a call has to read: those that some row sees by position, window and length, or,
-/// where scores are reported, all.
+/// The keys of a batch entry that a call has to read: those that any row sees by position, window and length; all
+/// of them if scores are reported.
 inline KeyRange readable_keys(const AttentionParams& p, std::int64_t b) {
   const KeyRange all{0, p.block_table ? p.kv_length(b) : p.keys(b)};
   if (p.saves_hidden()) return all;

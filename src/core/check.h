@@ -1,4 +1,4 @@
-// Refusals: what a public function says when an argument is not what it needs.
+// Argument checks of the public functions, and their errors.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace saccade {
 
-/// Throws std::invalid_argument("[function] " + the parts, one after the other). Takes them by value: what a
-/// caller has in registers would have to lie in memory for a reference, also where nothing is refused.
+/// Throws std::invalid_argument("[function] " + all parts in order). Takes them by value: a reference would force
+/// values in registers into memory, even in calls without an error.
 template <class... Parts>
 [[noreturn, gnu::cold, gnu::noinline]] void refuse(std::string_view function, Parts... parts) {
   std::ostringstream text;
@@ -21,13 +21,13 @@ template <class... Parts>
   throw std::invalid_argument(text.str());
 }
 
-/// Refuses a view of another element type than `wanted`.
+/// Throws unless a view has the element type `wanted`.
 inline void check_dtype(std::string_view function, std::string_view name, const TensorView& view, DType wanted) {
   if (view.dtype != wanted)
     refuse(function, name, " must be ", name_of(wanted), ", but it is ", name_of(view.dtype));
 }
 
-/// Refuses a view whose shape is not `wanted`.
+/// Throws unless a view has the shape `wanted`.
 inline void check_shape(std::string_view function, std::string_view name, const TensorView& view,
                         std::initializer_list<std::int64_t> wanted) {
   bool same = view.rank == wanted.size();
@@ -37,7 +37,7 @@ inline void check_shape(std::string_view function, std::string_view name, const 
            ", but it has shape ", to_string(view.dims()));
 }
 
-/// Refuses a view whose innermost dimension is not contiguous, or that has numbers but no pointer.
+/// Throws unless the innermost dimension of a view is contiguous and it has a pointer if it has numbers.
 inline void check_memory(std::string_view function, std::string_view name, const TensorView& view) {
   const int last = view.rank - 1;
   if (last >= 0 && view.shape[last] > 1 && view.strides[last] != 1)
@@ -47,13 +47,13 @@ inline void check_memory(std::string_view function, std::string_view name, const
     refuse(function, name, " has shape ", to_string(view.dims()), " but no data (null pointer)");
 }
 
-/// Whether a view of at least one dimension passes check_memory at first sight: what nearly every operand does,
-/// and what the smallest calls have no time to look at more closely.
+/// Whether a view of at least one dimension obviously passes check_memory: a fast path, true for nearly every
+/// operand, because the smallest calls have no time for the full check.
 inline bool has_usual_memory(const TensorView& view) {
   return view.rank > 0 && view.data != nullptr && view.strides[static_cast<std::size_t>(view.rank - 1)] == 1;
 }
 
-/// The same, and check_dtype(f32).
+/// The same together with check_dtype(f32).
 inline bool is_usual_f32(const TensorView& view) { return view.dtype == DType::f32 && has_usual_memory(view); }
 
 }  // namespace saccade

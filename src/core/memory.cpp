@@ -14,7 +14,7 @@ Memory::Memory(std::size_t bytes) {
   data_.reset(static_cast<std::byte*>(std::aligned_alloc(alignment, bytes_)));
   if (!data_) throw std::bad_alloc();
 #ifdef MADV_HUGEPAGE
-  if (alignment == kHugePage) madvise(data_.get(), bytes_, MADV_HUGEPAGE);  // a wish: failure costs speed only
+  if (alignment == kHugePage) madvise(data_.get(), bytes_, MADV_HUGEPAGE);  // a hint: failure costs speed only
 #endif
 }
 

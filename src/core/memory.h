@@ -7,8 +7,8 @@
 
 namespace saccade {
 
-/// A piece of memory, 64-byte aligned, not initialised. Pieces of 2 MiB or more begin at a huge page, fill whole
-/// ones and ask for them: 512 MiB are read 1.6 times as fast so (Zen 4).
+/// A block of memory, 64-byte aligned, not initialised. Blocks of 2 MiB or more are aligned to huge pages, fill
+/// whole ones and request them: reading 512 MiB is then 1.6 times as fast (Zen 4).
 class Memory {
  public:
   static constexpr std::size_t kHugePage = std::size_t{2} << 20;

@@ -19,22 +19,22 @@ namespace {
 
 std::atomic<bool> is_forked_child = false;
 
-// GNU OpenMP keeps its threads with the thread that started them, and after a fork the child's main thread
-// believes in threads that are gone. A new thread has no such memory.
+// GNU OpenMP binds its threads to the thread that started them. After a fork the child's main thread still refers
+// to threads that are gone, but a new thread does not.
 [[maybe_unused]] const int fork_handler =
     pthread_atfork(nullptr, nullptr, [] { is_forked_child.store(true, std::memory_order_relaxed); });
 
 void run_team(int threads, const std::function<void(int)>& body) {
   std::exception_ptr error;
-  // The region's own start and end order memory; these atomics say so to ThreadSanitizer, which cannot see into
-  // OpenMP.
+  // The start and end of the region already order memory; these atomics tell ThreadSanitizer, which cannot see
+  // into OpenMP.
   std::atomic<int> started = 0, finished = 0;
   std::atomic_flag failed = ATOMIC_FLAG_INIT;
   started.store(1, std::memory_order_release);
 #pragma omp parallel num_threads(threads)
   {
     started.load(std::memory_order_acquire);
-    // OpenMP may grant fewer threads than asked for.
+    // OpenMP may start fewer threads than requested.
     for (int thread = omp_get_thread_num(); thread < threads; thread += omp_get_num_threads()) {
       try {
         body(thread);
@@ -75,7 +75,7 @@ void parallel_for(int threads, std::int64_t items, std::size_t scratch_bytes,
 }
 
 std::int64_t rows_of_block(std::int64_t columns) {
-  constexpr std::int64_t kNumbers = 16384;  // less would cost less than handing it out
+  constexpr std::int64_t kNumbers = 16384;  // for fewer numbers the overhead is larger than the work
   return std::max<std::int64_t>(1, kNumbers / std::max<std::int64_t>(1, columns));
 }
 
@@ -83,7 +83,7 @@ void for_blocks(std::int64_t rows, std::int64_t columns,
                 const std::function<void(std::int64_t, std::int64_t)>& body) {
   const std::int64_t block = rows_of_block(columns), blocks = ceil_div(rows, block);
   const auto one_block = [&](std::int64_t item) { body(item * block, std::min(rows, (item + 1) * block)); };
-  // Below some 10 microseconds of work a second thread costs more than it does.
+  // For less than some 10 microseconds of work a second thread costs more than it saves.
   const int threads = blocks > 4 ? threads_for(blocks) : 1;
   if (threads > 1)
     return parallel_for(threads, blocks, 0, [&](std::int64_t item, std::byte*) { one_block(item); });
@@ -93,7 +93,7 @@ void for_blocks(std::int64_t rows, std::int64_t columns,
 constinit thread_local int ThreadLimit::current_ = 0;
 
 int most_threads() {
-  constexpr int kMostThreads = 1024;  // OpenMP ends the program when the system refuses it a thread
+  constexpr int kMostThreads = 1024;  // OpenMP ends the program if the system refuses a thread
   return std::min(ThreadLimit::current_ > 0 ? ThreadLimit::current_ : num_threads(), kMostThreads);
 }
 
@@ -103,13 +103,13 @@ int threads_for(std::int64_t items, int most) {
 
 struct Workspace::Block {
   Memory memory;
-  /// Half a megabyte is worth a huge page already: 1% of a backward pass (Zen 4).
+  /// From half a megabyte on a huge page pays off: 1% of a backward pass (Zen 4).
   explicit Block(std::size_t bytes)
       : memory(bytes > Memory::kHugePage / 4 ? std::max(bytes, Memory::kHugePage) : bytes) {}
   std::size_t bytes() const { return memory.bytes(); }
 };
 
-// Blocks that nobody uses at the moment. Exchanging pointers needs no lock, which a fork could leave locked.
+// Unused blocks. Exchanging pointers needs no lock, which a fork could leave locked.
 std::array<std::atomic<Workspace::Block*>, 64> Workspace::idle_{};
 
 Workspace::Workspace(std::size_t bytes) {
@@ -117,7 +117,7 @@ Workspace::Workspace(std::size_t bytes) {
     if (!slot.load(std::memory_order_relaxed)) continue;
     std::unique_ptr<Block> block(slot.exchange(nullptr, std::memory_order_acquire));
     if (!block) continue;
-    // One far too large would keep others from finding theirs; one too small is of no use any more.
+    // A block far too large for this call should stay available to others; one that is too small is useless now.
     if (block->bytes() >= bytes && block->bytes() / 8 <= bytes + 16384) {
       block_ = block.release();
       return;

@@ -1,4 +1,4 @@
-// Threads and their scratch memory: all that the library knows of OpenMP.
+// Threads and their scratch memory. Only this module uses OpenMP.
 #pragma once
 
 #include <array>
@@ -9,24 +9,24 @@
 
 namespace saccade {
 
-/// Calls body(thread) for thread = 0 ... threads - 1, each on a thread of its own, and returns when all have. The
-/// first exception is thrown again here. Works in the child of a fork, and from several threads at once.
+/// Calls body(thread) for thread = 0 ... threads - 1, each on its own thread, and returns when all have finished.
+/// Rethrows the first exception. Works in the child of a fork, and from several threads at once.
 void run_on_threads(int threads, const std::function<void(int)>& body);
 
-/// Calls body(item, scratch) for each item, which threads take in ascending order as they become free. `scratch`
-/// is the thread's own, `scratch_bytes` long, 64-byte aligned, not initialised.
+/// Calls body(item, scratch) for each item. Threads take the next item, in ascending order, when they are free.
+/// Each thread has its own `scratch`: `scratch_bytes` long, 64-byte aligned, not initialised.
 void parallel_for(int threads, std::int64_t items, std::size_t scratch_bytes,
                   const std::function<void(std::int64_t item, std::byte* scratch)>& body);
 
-/// Rows of `columns` numbers that for_blocks takes at a time, whatever the number of threads.
+/// Rows of `columns` numbers in a block of for_blocks, whatever the number of threads.
 std::int64_t rows_of_block(std::int64_t columns);
 
-/// For work that is a few operations a number: calls body(row, row_end) for rows [0, rows) in blocks of
-/// rows_of_block(columns), on several threads where there are enough of them.
+/// For work of a few operations per number: calls body(row, row_end) for rows [0, rows) in blocks of
+/// rows_of_block(columns), on several threads if there are enough blocks.
 void for_blocks(std::int64_t rows, std::int64_t columns,
                 const std::function<void(std::int64_t row, std::int64_t row_end)>& body);
 
-/// Memory that is kept between calls. Large pieces ask for huge pages.
+/// Memory kept between calls. Large blocks request huge pages.
 class Workspace {
  public:
   /// At least `bytes` bytes, 64-byte aligned, not initialised. Throws std::bad_alloc.
@@ -37,7 +37,7 @@ class Workspace {
 
   std::byte* data() const;
 
-  /// Frees what no call uses at the moment.
+  /// Frees the memory that no call is using.
   static void release_idle();
 
  private:
@@ -46,8 +46,8 @@ class Workspace {
   Block* block_ = nullptr;
 };
 
-/// The option num_threads of a public function: what is computed on this thread while the object lives uses at
-/// most so many threads. 0 leaves the limit as it is.
+/// The option num_threads of a public function: limits the number of threads used by calls from this thread while
+/// the object lives. 0 keeps the current limit.
 class ThreadLimit {
  public:
   explicit ThreadLimit(int num_threads) {
@@ -63,14 +63,14 @@ class ThreadLimit {
 
  private:
   friend int most_threads();
-  static constinit thread_local int current_;  // 0: no limit but num_threads()
-  int outer_ = -1;                             // to return to
+  static constinit thread_local int current_;  // 0: the limit is num_threads()
+  int outer_ = -1;                             // the previous limit, to restore
 };
 
-/// Threads that a call may use: its ThreadLimit, or num_threads().
+/// The number of threads that a call may use: its ThreadLimit, or num_threads().
 int most_threads();
 
-/// Threads for `items` independent pieces of work.
+/// The number of threads for `items` independent pieces of work.
 int threads_for(std::int64_t items, int most = most_threads());
 
 }  // namespace saccade

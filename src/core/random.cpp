@@ -9,8 +9,8 @@
 #include <stdexcept>
 #include <string>
 
-// The bits that this file promises depend on which sums are fused multiply-adds and which are not: the former are
-// written std::fma, and src/CMakeLists.txt forbids the compiler to make more of them.
+// The bits promised here depend on which sums are fused multiply-adds: those are written as std::fma, and
+// src/CMakeLists.txt forbids the compiler to fuse others.
 
 namespace saccade {
 namespace {
@@ -23,7 +23,7 @@ void require_probability(double p, const char* function) {
   if (!(p >= 0.0 && p <= 1.0)) refuse(function, "p must lie in [0, 1], got " + std::to_string(p));
 }
 
-/// 53 bits of randomness as PyTorch takes them from a 64-bit word.
+/// 53 bits of randomness, taken from a 64-bit word as in PyTorch.
 double unit_interval(std::uint64_t word) {
   constexpr std::uint64_t kMask = (std::uint64_t{1} << 53) - 1;
   return static_cast<double>(word & kMask) * 0x1p-53;
@@ -32,8 +32,8 @@ double unit_interval(std::uint64_t word) {
 // ---- The logarithm, sine and cosine of PyTorch's vectorised randn ----------------------------------------------
 //
 // On x86 with AVX2, torch.randn evaluates the single-precision polynomials of Cephes (S. L. Moshier,
-// https://www.netlib.org/cephes), with the fused multiply-adds that GCC made of them. These are the same
-// operations in the same order, so they round alike.
+// https://www.netlib.org/cephes), with the fused multiply-adds that GCC generated. The code below has the same
+// operations in the same order, so it rounds identically.
 
 template <std::size_t N>
 float polynomial(float x, const float (&coefficients)[N]) {
@@ -48,7 +48,7 @@ float cephes_log(float u) {
                                      -1.2420140846e-1f, 1.4249322787e-1f,  -1.6668057665e-1f,
                                      2.0000714765e-1f,  -2.4999993993e-1f, 3.3333331174e-1f};
   constexpr float kSqrtHalf = 0.707106781186547524f;
-  // log(2) in two parts; the larger one has few bits, so that its product with the exponent is exact.
+  // log(2) in two parts; the larger one has few bits, so its product with the exponent is exact.
   constexpr float kLog2High = 0.693359375f;
   constexpr float kLog2Low = -2.12194440e-4f;
 
@@ -105,7 +105,7 @@ SineCosine cephes_sincos(float angle) {
   }
 }
 
-/// Turns 16 uniform numbers into 16 normal ones: element j is paired with element j + 8.
+/// Transforms 16 uniform numbers into 16 normal ones: element j is paired with element j + 8.
 void box_muller_16(std::span<float, 16> values, float mean, float stddev) {
   constexpr float kTwoPi = 2.0f * std::numbers::pi_v<float>;
   for (std::size_t j = 0; j < 8; ++j) {
@@ -128,7 +128,7 @@ double fans_of(const Shape& shape, const char* function) {
   return fans;
 }
 
-/// The multiplicative congruential generator MCG31m1 of Intel's MKL, as its Bernoulli generator reads it.
+/// Intel MKL's multiplicative congruential generator MCG31m1, as used by its Bernoulli generator.
 class MklStream {
  public:
   explicit MklStream(std::uint32_t seed) : state_(seed % kModulus) {
@@ -231,8 +231,8 @@ TorchGenerator::Linear TorchGenerator::linear(std::int64_t d_in, std::int64_t d_
     refuse("linear",
            "d_in and d_out must be positive, got " + std::to_string(d_in) + " and " + std::to_string(d_out));
   }
-  // PyTorch reaches the weight's bound by way of Kaiming's rule with slope sqrt(5); as floats the two bounds are
-  // the same for every d_in below 50 million.
+  // PyTorch computes this bound by Kaiming's rule with slope sqrt(5); as floats the two bounds are equal for every
+  // d_in below 50 million.
   const auto bound = static_cast<float>(1.0 / std::sqrt(static_cast<double>(d_in)));
   Linear layer;
   layer.weight = uniform({d_out, d_in}, -bound, bound);

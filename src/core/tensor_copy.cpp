@@ -1,4 +1,4 @@
-// Reading and copying numbers of any element type in any strides.
+// Reading and copying numbers of any element type and strides.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -15,8 +15,8 @@ namespace {
 
 // ---- Conversion of one number --------------------------------------------------------------------------------
 
-/// `value` as a float that has lost no information needed to round it further: what is cut off sets the last bit.
-/// Rounding twice, to float and then to 16 bits, would otherwise miss the nearest.
+/// `value` as a float that can be rounded again correctly: if bits are cut off, the last bit is set. Otherwise
+/// rounding twice, to float and then to 16 bits, could miss the nearest number.
 float rounded_to_odd(double value) {
   const float nearest = static_cast<float>(value);
   const bool is_exact = static_cast<double>(nearest) == value || std::isnan(value);
@@ -24,7 +24,7 @@ float rounded_to_odd(double value) {
   return std::nextafter(nearest, static_cast<float>(value > static_cast<double>(nearest) ? HUGE_VAL : -HUGE_VAL));
 }
 
-/// A 64-bit integer as a double, the same way.
+/// A 64-bit integer as a double, rounded in the same way.
 double integer_rounded_to_odd(bool is_negative, std::uint64_t magnitude) {
   constexpr int kCut = 64 - 53;
   if (magnitude >> 53 != 0) {
@@ -57,7 +57,7 @@ To to_integer(From value) {
   } else {
     const auto wide = static_cast<double>(value);
     if (std::isnan(wide)) return 0;
-    // 2^bits, the first value above the range, is exact in a double where max() may not be.
+    // 2^bits, the first value above the range, is exact in a double; max() may not be.
     const double beyond = 2.0 * static_cast<double>(Limits::max() / 2 + 1);
     if (wide >= beyond) return Limits::max();
     if (wide <= static_cast<double>(Limits::min())) return Limits::min();
@@ -118,7 +118,7 @@ decltype(auto) with_type(DType dtype, Function&& function) {
   throw std::invalid_argument("[DType] " + std::to_string(static_cast<int>(dtype)) + " is not an element type");
 }
 
-/// The number at `element`. A bool is read as a byte: a file may have put another value than 0 or 1 there.
+/// The number at `element`. A bool is read as a byte, because a file may contain other values than 0 and 1.
 template <class T>
 T load(const T* element) {
   if constexpr (std::is_same_v<T, bool>) {
@@ -130,7 +130,7 @@ T load(const T* element) {
 
 // ---- Rows ----------------------------------------------------------------------------------------------------
 
-/// Copies do not fail: where SACCADE_ISA asks for what is not there, others say so.
+/// Copies do not fail: other functions report an invalid SACCADE_ISA.
 const cpu::KernelSet& kernels() noexcept {
   try {
     return cpu::active_kernels();
@@ -151,7 +151,7 @@ void convert_all(const T* from, T* to, std::int64_t count) {
   std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(T));
 }
 
-/// Converts `count` numbers, the ones after the first `from_stride` and `to_stride` elements apart.
+/// Converts `count` numbers that are `from_stride` and `to_stride` elements apart.
 using ConvertRow = void (*)(const void* from, std::int64_t from_stride, void* to, std::int64_t to_stride,
                             std::int64_t count);
 
@@ -174,12 +174,12 @@ ConvertRow row_converter(DType from, DType to) {
   });
 }
 
-/// A copy between views of one shape and at least one dimension.
+/// A copy between views of equal shape with at least one dimension.
 class StridedCopy {
  public:
   StridedCopy(const TensorView& from, const MutableTensorView& to, ConvertRow convert)
       : from_(from), to_(to), convert_(convert), row_(from.rank - std::size_t{1}), count_(from.shape[row_]) {
-    // Dimensions that follow one another without a gap, in both, are one row.
+    // Merge dimensions that are contiguous in both views into one row.
     while (row_ > 0 && from.strides[row_ - 1] == count_ * from.strides[from.rank - 1] &&
            to.strides[row_ - 1] == count_ * to.strides[to.rank - 1])
       count_ *= from.shape[--row_];
@@ -200,8 +200,8 @@ class StridedCopy {
   const TensorView& from_;
   const MutableTensorView& to_;
   ConvertRow convert_;
-  std::size_t row_;     // the dimension whose rows are converted at once, together with those behind it
-  std::int64_t count_;  // numbers of a row
+  std::size_t row_;     // the first dimension of a row; a row contains all later ones
+  std::int64_t count_;  // numbers in a row
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// to_string of a tensor.
+// to_string() of a tensor.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -10,10 +10,10 @@
 namespace saccade {
 namespace {
 
-constexpr int kMaxPrecision = 17;  // a double has no more digits
+constexpr int kMaxPrecision = 17;  // enough for every double
 constexpr double kWide = 1e8;
 
-/// Turns the numbers of one view into text of one width.
+/// Formats the numbers of one view with one width.
 class Printer {
  public:
   Printer(const TensorView& view, const PrintOptions& options)

@@ -12,7 +12,7 @@
 namespace saccade::cpu {
 namespace {
 
-/// Whose turn it is to add to something: sums are made in a fixed order, whatever thread has what to add.
+/// The order in which blocks add to a sum: fixed, whichever thread computes which block.
 class Turns {
  public:
   explicit Turns(std::int64_t count) : now_(static_cast<std::size_t>(count)) {}
@@ -31,8 +31,8 @@ class Turns {
   std::vector<std::atomic<std::int64_t>> now_;
 };
 
-/// Who adds to the gradients of a mask that is repeated over heads, rows or keys: of those that add to the same
-/// place the one whose block of keys, and then head, and then block of rows comes first.
+/// The order in which blocks add to the gradients of a mask that is broadcast over heads, rows or keys. Of the
+/// blocks that add to the same place, the order is by block of keys, then head, then block of rows.
 class MaskOrder {
  public:
   MaskOrder(const BackwardParams& b, std::int64_t query_blocks, std::int64_t key_blocks)
@@ -46,7 +46,7 @@ class MaskOrder {
         keys_share_(key_blocks > 1 && b.dmask.column_stride == 0),
         is_wanted_(b.dmask_data != nullptr) {}
 
-  /// Otherwise each block of keys has what it adds to for itself.
+  /// Otherwise each block of keys adds to different places.
   bool is_needed() const { return is_wanted_ && (heads_share_ || keys_share_); }
 
   std::int64_t places() const {
@@ -73,8 +73,8 @@ class MaskOrder {
   bool heads_share_, rows_share_, keys_share_, is_wanted_;
 };
 
-/// Blocks of keys, kv head by kv head: threads take heads, or the blocks of one, in ascending order, so that whom
-/// a block waits for is at work already.
+/// Blocks of keys, kv head by kv head. Threads take heads, or the blocks of one head, in ascending order, so the
+/// blocks that a block waits for are always in progress or done.
 class BackwardSchedule {
  public:
   BackwardSchedule(const AttentionKernels& kernels, const BackwardParams& params)
@@ -104,7 +104,8 @@ class BackwardSchedule {
     for (std::int64_t first = 0; first < kv_heads; first += together) {
       const std::int64_t heads = std::min(together, kv_heads - first);
       const int threads = threads_for(heads * most_key_blocks_, threads_);
-      // Who has a head to himself waits for nobody. What is left over is shared, so that all end at one time.
+      // A thread that has a head to itself never waits. The remaining heads are shared, so that all threads end
+      // together.
       const std::int64_t alone = mask_order_.is_needed() ? 0 : heads / threads * threads;
       const auto add = [&](std::int64_t at, std::int64_t block, std::byte* scratch) {
         const std::int64_t unit = first + at;
@@ -126,7 +127,7 @@ class BackwardSchedule {
  private:
   std::int64_t key_blocks(std::int64_t batch) const { return ceil_div(p_.keys(batch), plan_.block_k); }
   std::int64_t query_blocks(std::int64_t batch) const { return ceil_div(p_.rows(batch), plan_.block_q); }
-  /// A block of rows counted through all heads.
+  /// The number of a block of rows, counted over all heads.
   std::int64_t number(std::int64_t batch, std::int64_t head, std::int64_t block) const {
     return (batch * p_.num_heads + head) * most_query_blocks_ + block;
   }
@@ -137,7 +138,7 @@ class BackwardSchedule {
     return statistics_.data() + static_cast<std::size_t>(number) * plan_.statistics;
   }
 
-  /// The key blocks that some row of a block of rows may see by its position.
+  /// The key blocks that any row of a block of rows may see by its position.
   KeyRange seen(std::int64_t batch, std::int64_t block) const {
     if (block >= query_blocks(batch)) return {};
     const std::int64_t row = block * plan_.block_q;
@@ -146,7 +147,7 @@ class BackwardSchedule {
     return {keys.begin / plan_.block_k, ceil_div(keys.end, plan_.block_k)};
   }
 
-  /// Also what there is to say of rows that see nothing.
+  /// Also writes the results of rows that see no key.
   void find_statistics() {
     std::vector<double> dsinks(static_cast<std::size_t>(p_.batch * p_.num_heads * most_query_blocks_));
     const auto count = static_cast<std::int64_t>(dsinks.size());
@@ -170,11 +171,11 @@ class BackwardSchedule {
     }
   }
 
-  /// One block of keys of a kv head; dq: of its rows.
+  /// Adds one block of keys of a kv head; dq: of its rows.
   void add_block(const KeyBlock& keys, std::byte* scratch, std::byte* dq) {
     const bool exists = keys.block < key_blocks(keys.batch);
     if (!exists && !mask_order_.is_needed()) return;
-    std::exception_ptr error;  // a score modifier's: others still wait for this block's turns to pass
+    std::exception_ptr error;  // from a score modifier: other blocks still wait for this block's turns
     const auto attempt = [&error](const auto& f) {
       if (error) return;
       try {
@@ -223,7 +224,7 @@ class BackwardSchedule {
     if (mask_order_.is_needed()) mask_turns_.pass(place);
   }
 
-  /// A kv head again, when something was not finite: a weight of 0 may have met a hidden NaN.
+  /// Recomputes a kv head after a non-finite result: a weight of 0 may have been multiplied by a hidden NaN.
   void compute_carefully(std::int64_t unit, std::byte* dq) {
     const Workspace scratch(plan_.scratch);
     const std::int64_t batch = unit / p_.num_kv_heads, kv_head = unit % p_.num_kv_heads;
@@ -282,7 +283,7 @@ class BackwardSchedule {
   BackwardPlan plan_;
   std::int64_t group_, most_query_blocks_, most_key_blocks_;
   MaskOrder mask_order_;
-  Turns dq_turns_;  // of each block of rows: its blocks of keys
+  Turns dq_turns_;  // for each block of rows: turns of its blocks of keys
   Turns mask_turns_;
   Workspace statistics_;
   std::vector<std::atomic<bool>> is_finite_;  // of each kv head

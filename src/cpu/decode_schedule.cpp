@@ -8,15 +8,16 @@
 namespace saccade::cpu {
 namespace {
 
-/// Rows that go together over the pieces of their keys.
+/// Rows that are processed together over the pieces of their keys.
 struct Unit {
   DecodeRows rows;
   std::int64_t first_piece = 0, pieces = 0;
   std::size_t states = 0;  // offset of its states, in bytes
 };
 
-/// Keys after which the heads of a unit take turns, where they should: a page holds the keys of all heads, and
-/// memory wants to be read in order. 0: each head's keys lie together, and are best read alone.
+/// The number of keys after which the heads of a unit alternate, if they should: a page holds the keys of all
+/// heads, and memory is fastest to read in order. 0: each head's keys are contiguous, and are best read head by
+/// head.
 std::int64_t turn_of(const AttentionParams& p, const DecodePlan& plan) {
   constexpr std::int64_t kShortest = 16;
   if (p.num_kv_heads == 1) return 0;
@@ -25,7 +26,7 @@ std::int64_t turn_of(const AttentionParams& p, const DecodePlan& plan) {
   return std::clamp((p.page_size + kShortest - 1) / kShortest * kShortest, kShortest, plan.piece);
 }
 
-/// As many heads as share the second-level cache for their scores, but none at the cost of idle threads.
+/// As many heads as fit their scores into the second-level cache, without making threads idle.
 std::int64_t heads_together(const AttentionParams& p, const DecodePlan& plan, int threads) {
   constexpr std::int64_t kMostRows = 64;
   const std::int64_t rows = p.seqlen_q * (p.num_heads / p.num_kv_heads);
@@ -114,7 +115,7 @@ class DecodeSchedule {
   DecodePlan plan_;
   int threads_;
   std::vector<Unit> units_;
-  std::vector<std::int64_t> ends_;  // of each unit's pieces, counted through all
+  std::vector<std::int64_t> ends_;  // the end of each unit's pieces, counted over all units
 };
 
 }  // namespace

@@ -11,7 +11,7 @@
 namespace saccade::cpu {
 namespace {
 
-/// The work on one kv head of one batch entry: query blocks of a group of heads, over key blocks that they share.
+/// The work on one kv head of one batch entry: query blocks of a group of heads, over shared key blocks.
 struct Unit {
   std::int64_t batch = 0, kv_head = 0;
   KeyRange readable;
@@ -20,7 +20,7 @@ struct Unit {
   std::size_t packed_bytes = 0;
 };
 
-/// One call's work as the threads see it.
+/// The division of one call's work among threads.
 class ForwardSchedule {
  public:
   ForwardSchedule(const AttentionKernels& kernels, const AttentionParams& params)
@@ -37,8 +37,9 @@ class ForwardSchedule {
   void run() const {
     run_alone();
     if (sharing_.empty()) return;
-    // Whole heads as long as there is one for every thread; the rest is shared, so that no thread waits for
-    // another's last head. Where lengths make heads unequal that takes many heads to even out.
+    // Threads take whole heads while every thread gets one; they share the remaining heads, so that no thread
+    // waits for another's last head. If sequence lengths make heads unequal, whole heads need many rounds to even
+    // out.
     const auto units = static_cast<std::int64_t>(sharing_.size());
     const int threads = threads_for(units * group_ * most_blocks(sharing_.front()), threads_);
     const bool unequal = p_.kv_lengths || p_.cu_seqlens_q;
@@ -67,8 +68,8 @@ class ForwardSchedule {
                         packed + static_cast<std::size_t>(block) * plan_.packed_block);
   }
 
-  /// `block` counts blocks of `rows` rows over the heads of the group. The last ones of a head come first: under a
-  /// causal mask they are the longest.
+  /// `block` counts blocks of `rows` rows over the heads of the group. The last blocks of a head come first: with
+  /// a causal mask they are the longest.
   void attend(const Unit& unit, std::int64_t block, std::int64_t rows, const std::byte* packed,
               std::byte* scratch) const {
     const std::int64_t blocks = ceil_div(p_.rows(unit.batch), rows);
@@ -77,8 +78,9 @@ class ForwardSchedule {
     kernels_.forward(p_, {unit.batch, head, row, rows}, {packed, unit.first_block}, scratch);
   }
 
-  /// Units whose keys are not packed ahead: nothing would share them, or they are too many. Rows are then taken in
-  /// larger blocks, which share what is packed on the way, as far as there is a block for every thread.
+  /// Units whose keys are not packed in advance, because no blocks would share them or because they are too many.
+  /// Their blocks of rows are larger, to share more of what they pack, as long as there is a block for every
+  /// thread.
   void run_alone() const {
     if (alone_.empty()) return;
     std::int64_t rows = 0;
@@ -97,7 +99,7 @@ class ForwardSchedule {
                  });
   }
 
-  /// The first `count` sharing units, each whole by one thread: its keys stay in that core's cache.
+  /// The first `count` sharing units, one thread for each: its keys stay in that core's cache.
   void run_heads(int threads, std::int64_t count) const {
     std::size_t packed_bytes = 0;
     for (const Unit& unit : sharing_) packed_bytes = std::max(packed_bytes, unit.packed_bytes);
@@ -109,7 +111,7 @@ class ForwardSchedule {
     });
   }
 
-  /// The sharing units from `begin` on: as many as fit are packed by all threads, which then share their query
+  /// The sharing units from `begin` on: all threads pack as many as fit in memory, and then share their query
   /// blocks.
   void run_shared(std::int64_t begin) const {
     for (auto first = static_cast<std::size_t>(begin), last = first; first < sharing_.size(); first = last) {
@@ -140,10 +142,11 @@ class ForwardSchedule {
     }
   }
 
-  /// Blocks of query rows of one head when they are as small as balanced_rows() makes them.
+  /// The number of blocks of query rows of one head at the smallest size of balanced_rows().
   std::int64_t most_blocks(const Unit& unit) const { return ceil_div(p_.rows(unit.batch), plan_.block_q / 2); }
 
-  /// Query rows of a block, block_q or down to half of it, with which the threads end at about the same time.
+  /// The query rows of a block, from block_q down to half of it, with which the threads end at about the same
+  /// time.
   std::int64_t balanced_rows(const Unit& unit, std::size_t units) const {
     std::int64_t best = plan_.block_q, least = std::numeric_limits<std::int64_t>::max();
     for (std::int64_t rows = plan_.block_q; rows >= plan_.block_q / 2; rows -= plan_.tile_q) {
@@ -162,13 +165,13 @@ class ForwardSchedule {
 
   const AttentionKernels& kernels_;
   const AttentionParams& p_;
-  int threads_;  // the most that this call may use
+  int threads_;  // the limit of this call
   ForwardPlan plan_;
   std::int64_t group_;
   std::vector<Unit> alone_, sharing_;
 };
 
-/// Whether run_small() takes a problem.
+/// Whether run_small() handles a problem.
 bool is_small(const AttentionOperands& p) {
   const bool f32 =
       p.q.dtype == DType::f32 && p.k.dtype == DType::f32 && p.v.dtype == DType::f32 && p.o.dtype == DType::f32;

@@ -13,12 +13,12 @@
 namespace saccade::cpu {
 namespace {
 
-/// The sums over the rows of each head, to which its blocks of rows add in a fixed order: whoever is early waits.
-/// The last block leaves the results.
+/// The sums over the rows of each head. Its blocks of rows add to them in a fixed order, and wait for their turn.
+/// The last block writes the results.
 class Totals {
  public:
-  /// For threads that take blocks head by head in ascending order: so many heads, and one more, are at work at a
-  /// time.
+  /// For threads that take blocks head by head in ascending order: at most `threads` + 1 heads are in progress at
+  /// a time.
   Totals(const InspectParams& wanted, int threads)
       : wanted_(wanted),
         p_(wanted.attention),
@@ -31,7 +31,7 @@ class Totals {
     for (double*& sums : idle_) sums = std::exchange(next, next + size_of_head());
   }
 
-  /// Adds the sums of the head's block number `turn`, after those of all blocks with lower numbers.
+  /// Adds the sums of the head's block number `turn`, after those of all lower numbers.
   void add(std::int64_t batch, std::int64_t head, std::int64_t turn, bool is_last, const InspectSums& sums) {
     Head& to = heads_[static_cast<std::size_t>(batch * p_.num_heads + head)];
     for (std::int64_t now; (now = to.turn.load(std::memory_order_acquire)) != turn;) to.turn.wait(now);
@@ -49,8 +49,8 @@ class Totals {
   struct Head {
     std::atomic<std::int64_t> turn = 0;
     double distance = 0.0;
-    std::int64_t rows = 0;   // that have a distance
-    double* sums = nullptr;  // [received_], [cells_], and room for a number for each column of cells
+    std::int64_t rows = 0;   // the rows that have a distance
+    double* sums = nullptr;  // [received_], [cells_], and space for one number per column of cells
   };
 
   std::size_t size_of_head() const { return static_cast<std::size_t>(received_ + cells_ + wanted_.pool_keys); }
@@ -102,7 +102,7 @@ class Totals {
     idle_.push_back(from.sums);
   }
 
-  /// To the numbers of a head, from number `first` on.
+  /// Writes to the numbers of a head, from number `first` on.
   static void write(std::span<const double> from, const HeadedMatrix<void>& to, std::int64_t batch,
                     std::int64_t head, std::int64_t first = 0) {
     if (to.dtype == DType::f64)
@@ -112,7 +112,7 @@ class Totals {
                              [](double x) { return static_cast<float>(x); });
   }
 
-  /// Sums become means. `keys_of` has room for a number for each column of cells.
+  /// Turns sums into means. `keys_of` has space for one number per column of cells.
   void divide_cells(std::int64_t batch, double* cell, double* keys_of) const {
     for (std::int64_t c = 0; c < wanted_.pool_keys; ++c)
       keys_of[c] = static_cast<double>(length(p_.keys(batch), wanted_.pool_keys, c));
@@ -122,7 +122,7 @@ class Totals {
     }
   }
 
-  /// How many i in [0, seqlen) have floor(i * cells / seqlen) == c.
+  /// The number of i in [0, seqlen) with floor(i * cells / seqlen) == c.
   static std::int64_t length(std::int64_t seqlen, std::int64_t cells, std::int64_t c) {
     return ceil_div((c + 1) * seqlen, cells) - ceil_div(c * seqlen, cells);
   }
@@ -132,11 +132,12 @@ class Totals {
   std::int64_t received_, cells_;  // numbers of a head
   std::vector<Head> heads_;        // [batch, num_heads]
   std::mutex mutex_;
-  std::vector<double*> idle_;  // sums that no head uses
+  std::vector<double*> idle_;  // sums that no head is using
   Workspace memory_;           // of all sums
 };
 
-/// Blocks of rows, head by head, which threads take in ascending order: whom a block waits for is at work already.
+/// Blocks of rows, head by head. Threads take them in ascending order, so the blocks that a block waits for are
+/// always in progress or done.
 class InspectSchedule {
  public:
   InspectSchedule(const AttentionKernels& kernels, const InspectParams& wanted)
@@ -167,7 +168,7 @@ class InspectSchedule {
     KeyRange readable;
     std::int64_t first_block = 0, key_blocks = 0;
     std::int64_t block_rows = 0, row_blocks = 0;  // of each head
-    std::size_t packed_bytes = 0, packed = 0;     // 0 bytes: too many, each block of rows packs them on its way
+    std::size_t packed_bytes = 0, packed = 0;  // 0 bytes: too many keys, so each block of rows packs them itself
   };
 
   Heads heads_of(std::int64_t index) const {
@@ -213,7 +214,7 @@ class InspectSchedule {
                    try {
                      totals_.add(heads->batch, head, block, is_last,
                                  kernels_.inspect(wanted_, work, {blocks, heads->first_block}, scratch));
-                   } catch (...) {  // a score modifier's: others still wait for this block's turn to pass
+                   } catch (...) {  // from a score modifier: other blocks still wait for this block's turn
                      totals_.add(heads->batch, head, block, is_last, InspectSums{});
                      throw;
                    }

@@ -1,5 +1,5 @@
-// When threads are worth their while on a CPU, and how much memory a call packs at a time. Block sizes, which
-// follow from the instruction set, are in block_sizes.h. None of this changes a result.
+// When threads pay off on a CPU, and how much memory a call packs at a time. Block sizes, which depend on the
+// instruction set, are in block_sizes.h. None of this changes a result.
 #pragma once
 
 #include <algorithm>
@@ -12,21 +12,21 @@
 
 namespace saccade::cpu {
 
-/// Packed keys may take this many bytes at a time (half of the last-level cache of the machines measured). A head
-/// with more of them packs block by block, again for every block of query rows.
+/// The limit for packed keys in bytes (half of the last-level cache of the machines measured). A head with more
+/// keys packs block by block, again for every block of query rows.
 inline constexpr std::size_t kPackedBytes = std::size_t{16} << 20;
 
-/// Gradients of rows on their way take so many bytes at a time, or as many as one kv head needs.
+/// The limit for unfinished gradients of rows in bytes; one kv head may need more.
 inline constexpr std::size_t kDqBytes = std::size_t{24} << 20;
 
-/// Below so many multiply-adds, some 20 microseconds, a second thread costs more than it does: of attention, of
-/// a matrix product, and, in numbers, of keys and values that decode reads.
+/// With fewer multiply-adds, some 20 microseconds, a second thread costs more than it saves: for attention, for a
+/// matrix product, and, counted in numbers, for the keys and values that decode reads.
 inline constexpr double kWorthThreads = 1 << 20, kProductWorthThreads = 1 << 19, kReadingWorthThreads = 1 << 18;
 
-/// Threads that a call may use which has so much work.
+/// The threads that a call with this much work may use.
 inline int threads_worth(double work, double least) { return work > least ? most_threads() : 1; }
 
-/// Pairs of a query row and a key of one sequence, over batch and heads.
+/// The number of pairs of a query row and a key of one sequence, over batch and heads.
 inline double pairs_of(const AttentionParams& p) {
   double pairs = 0.0;
   for (std::int64_t b = 0; b < p.batch; ++b)
@@ -53,8 +53,8 @@ inline int product_threads(const ProductParams& p) {
                        kProductWorthThreads);
 }
 
-/// Small problems: query rows of a piece of work, and the pieces that take a thread some 15 microseconds, what
-/// waking it costs.
+/// Small problems: the query rows of a piece of work, and the number of pieces that take a thread some 15
+/// microseconds, the cost of waking it.
 inline constexpr std::int64_t kSmallRows = 16;
 inline std::int64_t small_pieces_of_a_thread(const AttentionOperands& p) {
   return std::max<std::int64_t>(1, 2048 / (p.head_dim + p.head_dim_v));

@@ -9,7 +9,7 @@
 namespace saccade::cpu {
 namespace {
 
-/// Whether a product has so few numbers that packing would cost more than it.
+/// Whether a product is so small that packing would cost more than it saves.
 bool is_small(const KernelSet& kernels, const ProductParams& p) {
   return p.depth <= kSmallDepth && p.columns <= kernels.small_product_columns && p.rows <= 64 &&
          p.a_depth_stride == 1 && p.b_column_stride == 1 && !p.adds;
@@ -24,8 +24,8 @@ void run_in_blocks(const KernelSet& kernels, const ProductParams& p) {
   const auto halve = [](std::int64_t& size, std::int64_t multiple) {
     size = ceil_div(ceil_div(size, 2), multiple) * multiple;
   };
-  // Each unit packs for itself what it needs of a and b: least of it where a unit is about square. Smaller ones
-  // let all threads end together, but below 384 numbers a side that costs more than it brings.
+  // Each unit packs the parts of a and b that it needs, which is least if units are about square. Smaller units
+  // let all threads end together, but below 384 numbers a side the extra packing costs more than that saves.
   columns = ceil_div(columns, kernels.product_panel) * kernels.product_panel;
   while (units() < threads || (threads > 1 && units() < 4 * threads && std::max(rows, columns) > 384)) {
     const bool by_rows = columns <= kernels.product_panel || (rows > columns && rows > kernels.product_rows);

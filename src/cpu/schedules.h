@@ -1,13 +1,12 @@
 // How the CPU divides a call among its threads and packs its keys: one function, and one file X_schedule.cpp, for
-// each of the back end's.
+// each function of the back end.
 #pragma once
 
 #include "cpu/kernels.h"
 
 namespace saccade::cpu {
 
-/// Heads of a few keys and dimensions, without packing or scratch memory. Returns whether it has computed all of
-/// o.
+/// Heads of few keys and dimensions, without packing or scratch memory. Returns whether it has computed all of o.
 bool run_small(const KernelSet& kernels, const AttentionOperands& p);
 
 void run_forward(const AttentionKernels& kernels, const AttentionParams& p);

@@ -13,8 +13,8 @@ void check_weights(const char* function, const TensorView& weights) {
     refuse(function, "weights must be [batch, num_heads, seqlen, seqlen], got ", to_string(weights.dims()));
 }
 
-/// For each head the mean weight of key_of(batch entry, query), where that is a key (-1: the query does not
-/// count).
+/// For each head the mean weight of key_of(batch entry, query) over the queries for which that is a key (-1: the
+/// query does not count).
 template <class KeyOf>
 Tensor mean_weights(const TensorView& weights, const KeyOf& key_of) {
   const std::int64_t num_heads = weights.shape[1];

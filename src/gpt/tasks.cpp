@@ -14,7 +14,7 @@
 namespace saccade {
 namespace {
 
-/// Uniform in [0, count): 64 random bits leave no bias that could be seen.
+/// Uniform in [0, count): with 64 random bits the bias is negligible.
 std::int64_t draw(TorchGenerator& generator, std::int64_t count) {
   return static_cast<std::int64_t>(generator.next64() % static_cast<std::uint64_t>(count));
 }
@@ -31,7 +31,7 @@ TokenBatch empty_batch(std::int64_t batch_size, std::int64_t seqlen) {
           .unseen = {}};
 }
 
-/// Row `row` of a batch from the seqlen + 1 tokens of its sequence.
+/// Row `row` of a batch, from the seqlen + 1 tokens of its sequence.
 template <class T>
 void fill_row(TokenBatch& batch, std::int64_t row, const T* sequence) {
   const std::int64_t seqlen = batch.inputs.shape(1);
@@ -47,7 +47,7 @@ const unsigned char* bytes_of(std::string_view text) {
   return reinterpret_cast<const unsigned char*>(text.data());
 }
 
-/// Draws tokens of the vocabulary, none of them twice.
+/// Draws tokens of the vocabulary without repetition.
 class FreshTokens {
  public:
   FreshTokens(TorchGenerator& generator, std::vector<std::int64_t>& tokens)
@@ -111,7 +111,7 @@ TokenBatch InductionTask::batch(std::uint64_t seed, std::int64_t batch_size, std
     const std::vector<std::int64_t> sequence =
         repetitive_sequence(generator, FreshTokens(generator, tokens), seqlen + 1);
     fill_row(batch, row, sequence.data());
-    std::map<std::int64_t, std::int64_t> follower;  // of each token so far; -1 where none has followed yet
+    std::map<std::int64_t, std::int64_t> follower;  // of each token so far; -1 if it has none yet
     for (std::int64_t i = 0; i < seqlen; ++i) {
       const std::int64_t token = sequence[static_cast<std::size_t>(i)];
       const std::int64_t target = sequence[static_cast<std::size_t>(i + 1)];

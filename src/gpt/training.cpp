@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kName = "Trainer";
 
-/// What is drawn from a run's seed.
+/// The random streams derived from a run's seed.
 enum Draws : std::uint64_t { kParameters, kBatches, kDropout };
 
 const TrainingOptions& checked(const TrainingOptions& options) {
@@ -66,7 +66,7 @@ std::vector<TrainingStep> history_of(const Tensor& rows) {
   return history;
 }
 
-/// The entries whose names begin with `prefix`, by what follows it.
+/// The entries whose names begin with `prefix`, with the prefix removed.
 StateDict entries_of(const StateDict& state, std::string_view prefix) {
   StateDict result;
   for (const auto& [name, tensor] : state)
@@ -74,7 +74,7 @@ StateDict entries_of(const StateDict& state, std::string_view prefix) {
   return result;
 }
 
-/// The mean of the losses that `counts` picks; NaN where there are none.
+/// The mean of the losses selected by `counts`; NaN if there are none.
 double mean_of(const Tensor& losses, const Tensor& counts) {
   double sum = 0.0;
   std::int64_t count = 0;
@@ -189,7 +189,7 @@ void Trainer::load_state_dict(const StateDict& state) {
 
 namespace {
 
-/// The loss of each target, in evaluation, a few sequences at a time: f32 [batch, seqlen].
+/// The loss of each target, in evaluation mode, a few sequences at a time: f32 [batch, seqlen].
 Tensor losses_of(GPTModel& model, const TokenBatch& batch) {
   constexpr std::int64_t kSequences = 16;
   const InEvaluation while_looking(model);

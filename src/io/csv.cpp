@@ -15,12 +15,12 @@ namespace {
 
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
-/// Takes CSV apart as RFC 4180 has it: commas, "quoted ""cells""", lines that end in LF, CRLF or CR.
+/// Splits CSV as RFC 4180 defines it: commas, "quoted ""cells""", lines that end in LF, CRLF or CR.
 class CsvScanner {
  public:
   CsvScanner(const Origin& origin, std::string_view text) : origin_(origin), rest_(text) {}
 
-  /// Fills `cells` with the next line that is not blank. Returns false behind the last one.
+  /// Reads the next line that is not blank into `cells`. Returns false after the last one.
   bool next(std::vector<std::string>& cells) {
     do {
       if (rest_.empty()) return false;
@@ -34,7 +34,7 @@ class CsvScanner {
     return true;
   }
 
-  /// Where the cells came from, counting from 1.
+  /// The line of the cells, counting from 1.
   std::size_t line() const { return line_; }
 
  private:
@@ -83,7 +83,7 @@ class CsvScanner {
   std::size_t next_line_ = 1;
 };
 
-/// The number that fills a cell but for blanks around it; infinities and NaN are numbers here.
+/// The number in a cell, which may have blanks around it; infinities and NaN are numbers here.
 std::optional<double> number_in(std::string_view cell) {
   const std::size_t begin = cell.find_first_not_of(" \t");
   if (begin == std::string_view::npos) return std::nullopt;
@@ -100,8 +100,8 @@ bool names_tokens(std::string_view header_cell) {
   return header_cell.empty() || header_cell == "token" || header_cell == "tokens";
 }
 
-/// Whether the first line names the columns: none behind the first is a number, or they are counted 0, 1, 2, ...
-/// behind a name of the token column, as pandas does.
+/// Whether the first line is a header: no cell after the first is a number, or they are numbered 0, 1, 2, ...
+/// after the name of the token column, as in pandas.
 bool is_header(const std::vector<std::string>& cells) {
   if (cells.size() == 1) return !number_in(cells[0]);
   bool is_text = true;
@@ -113,7 +113,7 @@ bool is_header(const std::vector<std::string>& cells) {
   return is_text || is_count;
 }
 
-/// Gathers lines. Whether the first column holds tokens shows only when all of them have been seen.
+/// Collects lines. Whether the first column holds tokens is known only after the last line.
 class EmbeddingTable {
  public:
   explicit EmbeddingTable(const Origin& origin) : origin_(origin) {}
@@ -171,7 +171,7 @@ class EmbeddingTable {
     return static_cast<float>(number);
   }
 
-  /// The numbers but those of the first `skipped` columns.
+  /// The numbers without the first `skipped` columns.
   Tensor tensor_without(std::size_t skipped) const {
     const std::size_t rows = numbers_.size() / columns_;
     const std::size_t width = columns_ - skipped;
@@ -187,9 +187,9 @@ class EmbeddingTable {
   bool has_named_tokens_ = false;
   std::size_t columns_ = 0;
   std::size_t first_line_ = 0;                   ///< the line that set the number of columns
-  std::size_t number_line_ = 0, text_line_ = 0;  ///< where the first column first held each, 0 for never
+  std::size_t number_line_ = 0, text_line_ = 0;  ///< where the first column first has each; 0: never
   std::vector<std::string> tokens_;              ///< the first column as text
-  std::vector<float> numbers_;                   ///< [rows, columns], zeros for what is no number
+  std::vector<float> numbers_;                   ///< [rows, columns]; 0 for cells that are not numbers
 };
 
 }  // namespace

@@ -43,14 +43,14 @@ class InputFile {
   int descriptor_;
 };
 
-/// The size of a regular file, which saves growing the buffer; 0 where it cannot be known.
+/// The size of a regular file, to avoid growing the buffer; 0 if unknown.
 std::size_t expected_size(int descriptor) {
   struct stat status {};
   if (::fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) return 0;
   return static_cast<std::size_t>(status.st_size);
 }
 
-/// Files of one process differ in the count, those of others in the process id.
+/// The counter distinguishes files of one process, the process id those of others.
 std::string temporary_name() {
   static std::atomic<unsigned> count{0};
   return ".saccade-" + std::to_string(::getpid()) + "-" + std::to_string(count++) + ".tmp";
@@ -67,7 +67,7 @@ std::vector<std::byte> read_file(const Origin& origin, const fs::path& path) {
   if (file.descriptor() < 0) origin.refuse("cannot be opened: " + reason(errno));
   std::vector<std::byte> bytes;
   try {
-    // With one byte more the end of the file is found without growing.
+    // With one byte more the end of the file is found without growing the buffer.
     bytes.reserve(expected_size(file.descriptor()) + 1);
     for (std::size_t length = 0;;) {
       const std::size_t room = bytes.capacity() - length;
@@ -131,13 +131,13 @@ void FileWriter::write(std::span<const std::byte> bytes) {
 void FileWriter::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
 
 void FileWriter::commit() {
-  // Without this a crash of the machine can leave the new name with nothing behind it.
+  // Without this, after a crash of the machine the new name could refer to an empty file.
   if (!temporary_.empty() && ::fsync(descriptor_) != 0) refuse("written", errno);
   if (::close(std::exchange(descriptor_, -1)) != 0) refuse("written", errno);
   if (temporary_.empty()) return;
   if (::rename(temporary_.c_str(), target_.c_str()) != 0) refuse("replaced", errno);
   temporary_.clear();
-  // The file is whole under its name; that the folder reaches the disk too is as good as the system makes it.
+  // The file is complete under its name. Flushing the folder is best effort.
   const fs::path folder = target_.has_parent_path() ? target_.parent_path() : fs::path(".");
   if (const InputFile opened(folder, O_DIRECTORY); opened.descriptor() >= 0) ::fsync(opened.descriptor());
 }

@@ -1,4 +1,4 @@
-// Whole files in, whole files out.
+// Reading and writing whole files.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +11,13 @@
 
 namespace saccade::io {
 
-/// The origin of messages about a path; "-" is called standard input.
+/// The origin for messages about a path; "-" is called standard input.
 Origin origin_of(std::string_view function, const std::filesystem::path& path);
 
 std::vector<std::byte> read_file(const Origin& origin, const std::filesystem::path& path);
 
-/// A file in the making: piece by piece into a temporary one beside `path`, which takes its name at commit() and
-/// disappears when commit() is never reached. Devices and pipes cannot be replaced and are written to directly.
+/// Writes a file piece by piece to a temporary one beside `path`. commit() renames it to `path`; without commit()
+/// it is deleted. Devices and pipes cannot be replaced and are written to directly.
 class FileWriter {
  public:
   FileWriter(const Origin& origin, const std::filesystem::path& path);
@@ -35,7 +35,7 @@ class FileWriter {
 
   const Origin& origin_;
   std::filesystem::path target_;
-  std::filesystem::path temporary_;  ///< empty where the target is written to directly
+  std::filesystem::path temporary_;  ///< empty if the target is written to directly
   int descriptor_ = -1;
 };
 

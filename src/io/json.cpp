@@ -29,10 +29,10 @@ class EmbeddingEvents : public JsonEvents {
   }
 
  private:
-  /// What encloses the next event; `before_x` stands between the key "x" and its value.
+  /// The context of the next event; `before_x` is between the key "x" and its value.
   enum class Place { document, object, before_tokens, tokens, before_inputs, inputs, row, ignored };
 
-  /// What the next value is called in a message: inputs[3][0].
+  /// The name of the next value in a message: inputs[3][0].
   std::string here() const {
     switch (place_) {
       case Place::before_tokens:
@@ -160,7 +160,7 @@ class EmbeddingEvents : public JsonEvents {
     }
   }
 
-  /// Behind a value under a key of no interest, unless it lies within a larger one.
+  /// After a value under an ignored key, unless it is inside a larger ignored value.
   void leave_ignored() {
     if (ignored_depth_ == 0) place_ = Place::object;
   }

@@ -19,7 +19,7 @@ void JsonEvents::parse(std::string_view text, std::size_t begin) {
 bool JsonEvents::parse_error(std::size_t position, const std::string& last_token,
                              const nlohmann::json::exception& error) {
   // "[json.exception.parse_error.101] parse error at line 1, column 2: invalid literal; last read: '...'; expected
-  // ...", where the token may be long and hold any bytes, or "number overflow parsing '1e999'".
+  // ...", where the token may be long and contain any bytes, or "number overflow parsing '1e999'".
   constexpr std::size_t kLongest = 200;
   std::string_view what = error.what();
   for (const std::string_view prefix : {"] ", "parse error at "}) {

@@ -1,4 +1,4 @@
-// JSON read event by event, so that no document, however deep or large, is held in memory as a tree.
+// Reads JSON event by event, so that no document, however deep or large, is stored as a tree.
 #pragma once
 
 #include <cstddef>
@@ -19,10 +19,10 @@ using JsonScalar = std::variant<std::nullptr_t, bool, std::int64_t, std::uint64_
 /// "null", "true", "7" or "'text'", for messages.
 std::string describe(const JsonScalar& scalar);
 
-/// What a reader does with the parts of a document, in their order. parse() checks the syntax, UTF-8 included.
+/// Handles the parts of a document in their order. parse() checks the syntax, including UTF-8.
 class JsonEvents : private nlohmann::json_sax<nlohmann::json> {
  public:
-  /// `begin` is where the text stands in the file.
+  /// `begin` is the text's position in the file.
   void parse(std::string_view text, std::size_t begin = 0);
 
  protected:
@@ -44,7 +44,7 @@ class JsonEvents : private nlohmann::json_sax<nlohmann::json> {
   bool number_unsigned(std::uint64_t value) final { return on_scalar(value), true; }
   bool number_float(double value, const std::string&) final { return on_scalar(value), true; }
   bool string(std::string& value) final { return on_scalar(std::move(value)), true; }
-  bool binary(nlohmann::json::binary_t&) final { return false; }  // no JSON text has any
+  bool binary(nlohmann::json::binary_t&) final { return false; }  // JSON text has no binary values
   bool start_object(std::size_t) final { return on_open_object(), true; }
   bool key(std::string& value) final { return on_key(std::move(value)), true; }
   bool end_object() final { return on_close_object(), true; }

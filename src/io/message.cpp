@@ -16,7 +16,7 @@ void append_escaped(std::string& out, unsigned char c) {
   out += kHex[c & 15];
 }
 
-/// File names are the only foreign text that arrives here unquoted.
+/// File names are the only foreign text that is not quoted.
 std::string one_line(const Origin& origin, const std::string& fault) {
   std::string line = "[" + std::string(origin.function) + "] ";
   for (const char c : origin.name + ": " + fault) {
@@ -29,14 +29,14 @@ std::string one_line(const Origin& origin, const std::string& fault) {
   return line;
 }
 
-/// The length of the UTF-8 sequence at `at`, 0 when it is not one.
+/// The length of the UTF-8 sequence at `at`; 0 if it is invalid.
 std::size_t utf8_length(std::string_view text, std::size_t at) {
   const auto byte = [&](std::size_t i) -> unsigned { return static_cast<unsigned char>(text[at + i]); };
   const unsigned lead = byte(0);
   if (lead < 0x80) return 1;
   const std::size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
   if (lead < 0xc2 || lead > 0xf4 || text.size() - at < length) return 0;
-  // Overlong forms, surrogates and code points above U+10FFFF all show in the second byte.
+  // The second byte reveals overlong forms, surrogates and code points above U+10FFFF.
   const unsigned lowest = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
   const unsigned highest = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
   if (byte(1) < lowest || byte(1) > highest) return 0;

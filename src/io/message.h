@@ -1,4 +1,4 @@
-// How the readers and writers refuse: one line that names the function, the file and the fault.
+// Errors of the readers and writers: one line with the function, the file and the fault.
 #pragma once
 
 #include <cstddef>
@@ -8,19 +8,19 @@
 
 namespace saccade::io {
 
-/// Which function works on which file, for its messages.
+/// The function and the file for messages.
 struct Origin {
   std::string_view function;
   std::string name;
 
-  /// Throws std::runtime_error("[function] name: fault"), kept to one line.
+  /// Throws std::runtime_error("[function] name: fault"), as one line.
   [[noreturn]] void refuse(const std::string& fault) const;
 
-  /// Throws std::invalid_argument of the same form: the caller's mistake, not the file's.
+  /// Throws std::invalid_argument of the same form: the caller's error, not the file's.
   [[noreturn]] void refuse_argument(const std::string& fault) const;
 };
 
-/// Text out of a file as it may stand in a message: in quotes, cut to a sane length, nothing unprintable.
+/// Text from a file in the form for messages: quoted, limited in length, printable.
 std::string in_quotes(std::string_view text);
 
 /// The position of the first byte that is not part of valid UTF-8.

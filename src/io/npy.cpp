@@ -19,7 +19,7 @@ using namespace std::string_literals;
 using namespace std::string_view_literals;
 
 constexpr std::string_view kMagic = "\x93NUMPY";
-constexpr std::size_t kLengthAt = kMagic.size() + 2;  // behind two bytes of version
+constexpr std::size_t kLengthAt = kMagic.size() + 2;  // after two bytes of version
 
 constexpr std::array<std::pair<std::string_view, DType>, 12> kTypes{{
     {"f4", DType::f32},
@@ -47,7 +47,7 @@ struct Header {
 ///     {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }
 class HeaderParser {
  public:
-  /// `begin` is where the text stands in the file.
+  /// `begin` is the text's position in the file.
   HeaderParser(const Origin& origin, std::string_view text, std::size_t begin)
       : origin_(origin), text_(text), begin_(begin) {}
 
@@ -180,7 +180,7 @@ class HeaderParser {
       refuse("the shape has a length that is not a number from 0 to 2^63 - 1");
     }
     at_ = static_cast<std::size_t>(end - text_.data());
-    accept('L');  // Python 2 wrote long integers so
+    accept('L');  // Python 2 wrote long integers this way
     return length;
   }
 
@@ -192,7 +192,7 @@ class HeaderParser {
   bool has_type_ = false, has_order_ = false, has_shape_ = false;
 };
 
-/// The header's text, checked to lie within the file.
+/// The header's text, after checking that it is within the file.
 std::string_view header_text(const Origin& origin, std::span<const std::byte> bytes) {
   const std::string end = " at byte " + std::to_string(bytes.size());
   if (!as_text(bytes).starts_with(kMagic)) origin.refuse("is not an npy file: it does not begin with \\x93NUMPY");
@@ -220,7 +220,7 @@ void reverse_byte_order(Tensor& tensor) {
   for (std::size_t at = 0; at < tensor.bytes(); at += width) std::reverse(begin + at, begin + at + width);
 }
 
-/// The C order tensor of `shape` whose elements stand in Fortran order in `columns`, of the reversed shape.
+/// The C order tensor of `shape` whose elements are in Fortran order in `columns`, which has the reversed shape.
 Tensor in_c_order(const Tensor& columns, const Shape& shape) {
   const TensorView view = columns.view();
   const std::vector<std::int64_t> strides(std::make_reverse_iterator(view.strides.begin() + view.rank),
@@ -264,8 +264,8 @@ std::string npy_header(const Origin& origin, const TensorView& tensor) {
                      "', 'fortran_order': False, 'shape': (";
   for (int dim = 0; dim < tensor.rank; ++dim) text += (dim == 0 ? "" : ", ") + std::to_string(tensor.shape[dim]);
   text += tensor.rank == 1 ? ",), }" : "), }";
-  // NumPy leaves room for the first length to grow in place, then pads to a multiple of 64 bytes, the newline
-  // included.
+  // NumPy leaves room for the first length to grow in place, then pads to a multiple of 64 bytes, including the
+  // newline.
   if (tensor.rank > 0) text.append(21 - std::to_string(tensor.shape[0]).size(), ' ');
   const std::size_t prefix = kLengthAt + 2;
   text.append(64 - (prefix + text.size() + 1) % 64, ' ');

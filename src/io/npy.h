@@ -1,4 +1,4 @@
-// The .npy format as .npz archives share it.
+// The part of the .npy format that .npz archives share.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace saccade::io {
 
 Tensor parse_npy(const Origin& origin, std::span<const std::byte> bytes);
 
-/// Everything that stands before the elements in a version 1.0, C order file. Refuses what the format cannot hold.
+/// All bytes before the elements in a version 1.0, C order file. Throws for types that the format does not have.
 std::string npy_header(const Origin& origin, const TensorView& tensor);
 
 }  // namespace saccade::io

@@ -19,8 +19,7 @@ constexpr std::string_view kMetadataKey = "__metadata__";
 constexpr std::size_t kLengthSize = 8;
 constexpr std::uint64_t kLongestHeader = 100'000'000;  // the official implementation's limit
 
-// In the order in which the official implementation lays tensors out: wide elements first, so that all are
-// aligned.
+// In the official implementation's order of tensors: wide elements first, so that all are aligned.
 constexpr std::array<std::pair<std::string_view, DType>, 13> kTypes{{
     {"U64", DType::u64},
     {"I64", DType::i64},
@@ -41,12 +40,12 @@ const auto& type_entry(DType dtype) {
   return *std::find_if(kTypes.begin(), kTypes.end(), [&](const auto& type) { return type.second == dtype; });
 }
 
-/// What the header says about one tensor.
+/// The header's entry for one tensor.
 struct Entry {
   std::string name;
   std::optional<DType> dtype;
   std::optional<Shape> shape;
-  std::vector<std::uint64_t> offsets;  ///< begin and end in the data behind the header
+  std::vector<std::uint64_t> offsets;  ///< begin and end in the data after the header
 };
 
 /// Reads {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ..., "__metadata__": {"key":
@@ -152,7 +151,7 @@ class HeaderEvents : public io::JsonEvents {
       if (!entry.shape) refuse_in_entry("no shape");
       if (entry.offsets.empty()) refuse_in_entry("no data_offsets");
     }
-    place_ = Place::header;  // what ends the header ends the document
+    place_ = Place::header;  // the end of the header is the end of the document
   }
 
   DType dtype_named(const std::string& name) const {
@@ -257,7 +256,7 @@ std::string json_string(const Origin& origin, const std::string& text) {
   return nlohmann::json(text).dump();
 }
 
-/// The header's length and the header, padded so that the data behind it is aligned.
+/// The header's length and the header, padded so that the data after it is aligned.
 std::string header_of(const Origin& origin, const Safetensors& contents,
                       std::span<const NamedTensor* const> tensors) {
   std::string entries;

@@ -1,4 +1,4 @@
-// The two text formats of token embeddings, and what they share.
+// The two text formats of token embeddings, and their shared parts.
 #pragma once
 
 #include <string_view>

@@ -33,11 +33,11 @@ constexpr std::size_t kEnd64LocatorSize = 20;
 // 1980-01-01, the date that NumPy writes too: equal tensors give equal files.
 constexpr std::uint32_t kNoDate = 0x00210000;
 
-// A field of all ones says that its value stands in a zip64 record.
+// All ones in a field mean that its value is in a zip64 record.
 constexpr std::uint16_t kSee64Count = 0xffff;
 constexpr std::uint32_t kSee64 = 0xffffffff;
 
-// Deflate's most: 258 bytes for two bits.
+// The maximum of deflate: 258 bytes from two bits.
 constexpr std::uint64_t kHighestRatio = 1032;
 
 struct Directory {
@@ -48,7 +48,7 @@ struct Directory {
 
 std::string at_byte(std::uint64_t position) { return " at byte " + std::to_string(position); }
 
-/// Where the last record of an archive begins: it ends the file but for a comment, whose length it knows.
+/// The position of an archive's last record. Only a comment, whose length the record gives, may follow it.
 std::optional<std::size_t> find_end_record(std::span<const std::byte> archive) {
   if (archive.size() < kEndSize) return std::nullopt;
   const std::size_t last = archive.size() - kEndSize;
@@ -63,7 +63,7 @@ std::optional<std::size_t> find_end_record(std::span<const std::byte> archive) {
   return std::nullopt;
 }
 
-/// What the zip64 end record says, to which a locator in front of the end record at `end_at` points.
+/// Reads the zip64 end record, found by the locator in front of the end record at `end_at`.
 Directory zip64_directory(const Origin& origin, std::span<const std::byte> archive, std::size_t end_at) {
   if (end_at < kEnd64LocatorSize + kEnd64Size ||
       number_at<std::uint32_t>(archive, end_at - kEnd64LocatorSize) != kEnd64LocatorSignature) {
@@ -97,7 +97,7 @@ Directory find_directory(const Origin& origin, std::span<const std::byte> archiv
   return {begin, *end_at, count};
 }
 
-/// Replaces the fields that are all ones by the numbers in the zip64 extra field, which holds just those, in
+/// Replaces the fields that are all ones by the numbers in the zip64 extra field, which contains only those, in
 /// order.
 void resolve_zip64(const Origin& origin, std::span<const std::byte> extra, ZipMember& member,
                    std::uint64_t& packed_size) {
@@ -121,7 +121,7 @@ void resolve_zip64(const Origin& origin, std::span<const std::byte> extra, ZipMe
   origin.refuse("member " + in_quotes(member.name) + " lacks its zip64 sizes");
 }
 
-/// Finds the member's bytes behind its local header.
+/// Finds the member's bytes after its local header.
 void locate(const Origin& origin, std::span<const std::byte> archive, std::uint64_t directory_begin,
             std::uint64_t packed_size, ZipMember& member) {
   const auto refuse = [&](const std::string& fault) {
@@ -151,7 +151,7 @@ void check_sizes(const Origin& origin, const ZipMember& member) {
   }
 }
 
-/// Reads one directory entry at `at` and moves `at` behind it.
+/// Reads one directory entry at `at` and advances `at` past it.
 ZipMember read_entry(const Origin& origin, std::span<const std::byte> archive, const Directory& directory,
                      std::uint64_t& at) {
   const std::uint64_t left = directory.end - at;
@@ -197,9 +197,9 @@ void refuse_overlaps(const Origin& origin, std::span<const std::byte> archive,
   }
 }
 
-/// The checksum of what has the checksum `crc`, followed by these bytes.
+/// Extends the checksum `crc` by these bytes.
 std::uint32_t crc_of(std::uint32_t crc, std::span<const std::byte> bytes) {
-  if (bytes.empty()) return crc;  // zlib starts anew at a null pointer
+  if (bytes.empty()) return crc;  // zlib would restart at a null pointer
   return static_cast<std::uint32_t>(crc32_z(crc, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }
 
@@ -213,7 +213,7 @@ class Inflater {
   Inflater(const Inflater&) = delete;
   Inflater& operator=(const Inflater&) = delete;
 
-  /// Unpacks as much of `from` as fills `to` and drops both from the spans. Returns zlib's answer.
+  /// Unpacks from `from` into `to` and removes the used parts from both spans. Returns zlib's result code.
   int step(std::span<const std::byte>& from, std::span<std::byte>& to) {
     constexpr std::size_t kMost = std::numeric_limits<uInt>::max();
     const auto in = static_cast<uInt>(std::min(from.size(), kMost));
@@ -232,7 +232,7 @@ class Inflater {
   z_stream stream_{};
 };
 
-/// Unpacks into `buffer`, which grows with what really comes out, never with what is promised.
+/// Unpacks into `buffer`, which grows with the actual output, never with the promised size.
 void inflate_member(const Origin& origin, const ZipMember& member, std::vector<std::byte>& buffer) {
   constexpr std::size_t kFirst = 4096;
   Inflater inflater;
@@ -240,7 +240,7 @@ void inflate_member(const Origin& origin, const ZipMember& member, std::vector<s
   buffer.clear();
   for (int answer = Z_OK; answer != Z_STREAM_END;) {
     const std::size_t length = buffer.size();
-    // One byte more than promised, so that a stream that goes on is noticed.
+    // One byte more than promised, to notice a stream that continues.
     buffer.resize(std::min<std::size_t>(member.size + 1, std::max(kFirst, 2 * length)));
     std::span<std::byte> to = std::span(buffer).subspan(length);
     while (!to.empty() && answer == Z_OK) answer = inflater.step(from, to);
@@ -300,7 +300,7 @@ void ZipWriter::add(const std::string& name, std::string_view head, std::span<co
   }
   const std::uint64_t size = head.size() + body.size();
   require_room(kLocalSize + name.size() + size + directory_.size() + kCentralSize + name.size() + kEndSize);
-  // What the local header and the directory entry have in common, from the version needed to the extra length.
+  // The common part of the local header and the directory entry, from the version needed to the extra length.
   std::string common;
   append<std::uint16_t>(common, 20);
   append<std::uint16_t>(common, kUtf8Flag);

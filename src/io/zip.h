@@ -18,16 +18,16 @@ struct ZipMember {
   std::string name;
   std::uint16_t method = 0;  ///< kStored or kDeflated
   std::uint32_t crc = 0;
-  std::uint64_t header_at = 0;        ///< where its local header begins in the archive
+  std::uint64_t header_at = 0;        ///< the position of its local header in the archive
   std::uint64_t size = 0;             ///< bytes after unpacking
   std::span<const std::byte> packed;  ///< its bytes in the archive
 };
 
-/// The members in the order of their bytes. Refuses members that overlap, which only an archive that wants to
-/// unpack to more than its size justifies has.
+/// The members in the order of their bytes. Throws for overlapping members: only archives that try to unpack to
+/// more than their size justifies have them.
 std::vector<ZipMember> zip_members(const Origin& origin, std::span<const std::byte> archive);
 
-/// The member's bytes, checked against its size and checksum: those in the archive, or unpacked into `buffer`.
+/// The member's bytes, checked against its size and checksum: a view of the archive, or unpacked into `buffer`.
 std::span<const std::byte> unpacked(const Origin& origin, const ZipMember& member, std::vector<std::byte>& buffer);
 
 /// Writes an archive of stored members.
@@ -38,7 +38,7 @@ class ZipWriter {
   /// Adds a member whose bytes are `head` followed by `body`.
   void add(const std::string& name, std::string_view head, std::span<const std::byte> body);
 
-  /// Writes the directory; nothing can be added behind it.
+  /// Writes the directory; no members can follow.
   void finish();
 
  private:

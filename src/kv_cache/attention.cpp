@@ -8,7 +8,7 @@
 namespace saccade {
 namespace {
 
-/// Query rows of a sequence; 0 where the arguments do not fit together, which attention() will say.
+/// Query rows of a sequence; 0 if the arguments do not fit together, which attention() will report.
 std::int64_t rows_of(const TensorView& q, const AttentionOptions& options, std::int64_t sequence) {
   const TensorView& begins = options.cu_seqlens_q;
   if (!begins) return q.rank < 2 || q.rank > 4 ? 0 : as_bhld(q, options.layout).shape[2];

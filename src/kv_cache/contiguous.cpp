@@ -6,8 +6,8 @@
 namespace saccade {
 namespace {
 
-/// Keys leave in multiples of this, so that index and position agree modulo every block of the kernels: where
-/// their blocks begin decides about the last bits.
+/// Keys are dropped in multiples of this, so that index and position are equal modulo every block size of the
+/// kernels: the last bits depend on where blocks begin.
 constexpr std::int64_t kEvicted = 4096;
 
 }  // namespace
@@ -34,7 +34,7 @@ void KvCache::Contiguous::reserve(std::int64_t begin, std::int64_t end, std::int
   }
   if (needed <= capacity()) return;
   std::int64_t length = grown_length(capacity(), needed);
-  // With so much room, every move makes place for 4096 tokens.
+  // With this capacity every move frees room for 4096 tokens.
   if (config_.window >= 0) length = std::min(length, std::max(needed, config_.window + 2 * kEvicted));
   grow(2, length);
 }

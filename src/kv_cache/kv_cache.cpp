@@ -37,7 +37,7 @@ KvCacheOptions checked(KvCacheOptions options) {
   return options;
 }
 
-/// New keys or values as [sequences, num_kv_heads, count, dim], any count.
+/// New keys or values as [sequences, num_kv_heads, count, dim], with any count.
 TensorView checked_tokens(std::string_view name, const TensorView& tokens, Layout layout, std::int64_t sequences,
                           bool has_batch, std::int64_t heads, std::int64_t dim) {
   constexpr std::string_view kName = "KvCache::append";
@@ -93,7 +93,7 @@ void KvCache::append_checked(std::int64_t begin, const TensorView& k, const Tens
     if (length(b) + count > kMaxLength)
       refuse("KvCache::append", "sequence ", b, " would have ", length(b) + count, " tokens, more than 2^40");
   if (count == 0) return;
-  // All that may fail comes first.
+  // Everything that can fail comes first.
   Tensor rotated;
   TensorView keys = k;
   if (const std::optional<Rope>& rope = config().rope) {

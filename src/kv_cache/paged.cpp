@@ -19,12 +19,12 @@ void KvCache::Paged::add_pages(std::int64_t pages) {
   const std::int64_t before = numbers_[0].shape(0);
   if (pages <= before) return;
   if (pages > std::numeric_limits<std::int32_t>::max()) throw std::bad_alloc();
-  free_.reserve(static_cast<std::size_t>(pages));  // all of them: giving one back never allocates
+  free_.reserve(static_cast<std::size_t>(pages));  // all of them, so that freeing a page never allocates
   references_.reserve(static_cast<std::size_t>(pages));
   grow(0, pages);
   references_.resize(static_cast<std::size_t>(pages));
   for (std::int64_t page = before; page < pages; ++page) free_.push_back(static_cast<std::int32_t>(page));
-  std::sort(free_.begin(), free_.end(), std::greater<>());  // runs of neighbours are read faster
+  std::sort(free_.begin(), free_.end(), std::greater<>());  // runs of adjacent pages are faster to read
 }
 
 void KvCache::Paged::widen_table(std::int64_t width) {
@@ -68,20 +68,20 @@ void KvCache::Paged::reserve(std::int64_t begin, std::int64_t end, std::int64_t 
   if (width > table_width_) widen_table(grown_length(table_width_, width));
 }
 
-/// Pages that no later token sees go back to the pool.
+/// Returns pages that no later token sees to the pool.
 void KvCache::Paged::evict(std::int64_t sequence) {
   const std::int64_t first = first_seen(length(sequence)) / config_.page_size * config_.page_size;
   std::int64_t& kept = first_kept_[static_cast<std::size_t>(sequence)];
   for (; kept < first; kept += config_.page_size) release(row(sequence)[kept / config_.page_size]);
 }
 
-/// Whether the next token belongs to a page that others read too.
+/// Whether the next token goes into a page that other sequences share.
 bool KvCache::Paged::shares_last_page(std::int64_t sequence) {
   const std::int64_t length = this->length(sequence);
   return length % config_.page_size != 0 && references(row(sequence)[length / config_.page_size]) > 1;
 }
 
-/// Before a token is added to a page that others read too, the sequence takes a copy.
+/// Copies the last page if other sequences share it, before a token is added.
 void KvCache::Paged::own_last_page(std::int64_t sequence) {
   if (!shares_last_page(sequence)) return;
   const std::int64_t rows = length(sequence) % config_.page_size;

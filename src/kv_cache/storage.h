@@ -1,4 +1,4 @@
-// How a cache keeps its tokens: the base of the two ways, one run of memory a head or pages of a pool.
+// How a cache stores its tokens: the base of the two ways, one contiguous block per head or pages of a pool.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace saccade {
 
-/// Numbers [blocks, num_kv_heads, rows, dim] in memory of their own, not initialised.
+/// Numbers [blocks, num_kv_heads, rows, dim] in owned memory, not initialised.
 class CacheNumbers {
  public:
   CacheNumbers(DType dtype, const Shape& shape);
@@ -27,7 +27,7 @@ class CacheNumbers {
     return view().select(0, block).select(0, head);
   }
 
-  /// A copy with a greater length of one dimension.
+  /// A copy with one dimension longer.
   CacheNumbers grown(std::size_t dim, std::int64_t length) const;
 
  private:
@@ -36,14 +36,13 @@ class CacheNumbers {
   Memory memory_;
 };
 
-/// What a buffer of `current` grows to when `needed` do not fit: half as much again, so that growing one by one
-/// costs no more than a few copies of all.
+/// The new length of a buffer of length `current` when `needed` do not fit: it grows by half, so that growing one
+/// by one costs no more than a few copies of everything.
 inline std::int64_t grown_length(std::int64_t current, std::int64_t needed) {
   return std::max(needed, current + current / 2);
 }
 
-/// State and arguments are checked by KvCache. Functions that throw leave everything as it was; the others do not
-/// throw.
+/// KvCache checks state and arguments. Functions that throw leave everything unchanged; the others do not throw.
 class KvCache::Storage {
  public:
   static std::unique_ptr<Storage> make(const KvCacheOptions& options);
@@ -54,9 +53,9 @@ class KvCache::Storage {
   std::int64_t length(std::int64_t sequence) const { return lengths_[static_cast<std::size_t>(sequence)]; }
   std::int64_t first_kept(std::int64_t sequence) const { return first_kept_[static_cast<std::size_t>(sequence)]; }
 
-  /// Makes room for `count` more tokens in each of sequences [begin, end). Throws std::bad_alloc.
+  /// Allocates room for `count` more tokens in each of sequences [begin, end). Throws std::bad_alloc.
   virtual void reserve(std::int64_t begin, std::int64_t end, std::int64_t count) = 0;
-  /// Adds tokens for which there is room: k [num_kv_heads, count, head_dim], v alike.
+  /// Adds tokens, for which there is room: k [num_kv_heads, count, head_dim], v alike.
   virtual void append(std::int64_t sequence, const TensorView& k, const TensorView& v) = 0;
   virtual void truncate(std::int64_t sequence, std::int64_t length) = 0;
   virtual void share_prefix(std::int64_t from, std::int64_t to, std::int64_t length) = 0;
@@ -77,7 +76,7 @@ class KvCache::Storage {
   /// `blocks` times `rows` tokens.
   Storage(const KvCacheOptions& options, std::int64_t blocks, std::int64_t rows);
 
-  /// numbers_ with a greater length of one dimension.
+  /// Makes one dimension of numbers_ longer.
   void grow(std::size_t dim, std::int64_t length);
 
   KvCacheOptions config_;
@@ -85,7 +84,7 @@ class KvCache::Storage {
   std::array<CacheNumbers, 2> numbers_;             // of k and of v
 };
 
-/// One run of memory for each head of each sequence: index j holds position first_kept + j.
+/// One contiguous block for each head of each sequence: index j holds position first_kept + j.
 class KvCache::Contiguous final : public Storage {
  public:
   explicit Contiguous(const KvCacheOptions& options);
@@ -109,8 +108,8 @@ class KvCache::Contiguous final : public Storage {
   std::vector<std::int64_t> kept_;  // [batch], tokens in memory
 };
 
-/// Pages of a pool, listed for each sequence in a table and counted by how many sequences list them. Tokens of
-/// position p stand in row p % page_size of page p / page_size of their sequence.
+/// Pages of a pool, with a table of pages for each sequence and a reference count for each page. The token at
+/// position p is in row p % page_size of page p / page_size of its sequence.
 class KvCache::Paged final : public Storage {
  public:
   explicit Paged(const KvCacheOptions& options);
@@ -142,11 +141,11 @@ class KvCache::Paged final : public Storage {
   std::vector<std::int32_t> table_;  // [batch, table_width_], -1 where there is no page
   std::int64_t table_width_ = 0;
   std::vector<std::int32_t> references_;  // [num_pages]
-  std::vector<std::int32_t> free_;        // pages without reference, the next one last
+  std::vector<std::int32_t> free_;        // unreferenced pages; the last one is used next
 };
 
-/// What a call over a cache hands on: KvCache::options, after a check that the keys of q's first row are still
-/// there.
+/// The options for a call over a cache: KvCache::options, after a check that the cache still has the keys of q's
+/// first row.
 AttentionOptions options_over(std::string_view function, const TensorView& q, const KvCache& cache,
                               const AttentionOptions& options);
 

@@ -18,15 +18,15 @@ constexpr std::string_view kName = "linear", kBackwardName = "linear_backward";
   check_memory(function, name, view);
 }
 
-/// Whether two views of one rank are alike but for the innermost length.
+/// Whether two views of equal rank have equal lengths except for the innermost one.
 bool same_outer_lengths(const TensorView& x, const TensorView& y) {
   bool same = true;
   for (int i = 0; i + 1 < x.rank; ++i) same &= x.shape[i] == y.shape[i];
   return same;
 }
 
-/// What linear() and its gradients have in common: x, the weight, and `y`, which is y or its gradient. In place,
-/// so that the names need not be handed on: 5 of the 25 ns of a 6 x 3 by 3 x 4 product.
+/// The checks that linear() and its gradients share: x, the weight, and `y`, which is y or its gradient. Inlined
+/// to avoid passing the names: that takes 5 of the 25 ns of a 6 x 3 by 3 x 4 product.
 [[gnu::always_inline]] inline void check(std::string_view function, const TensorView& x, const TensorView& weight,
                                          std::string_view y_name, const TensorView& y,
                                          const LinearOptions& options) {
@@ -51,7 +51,7 @@ void check_bias(const TensorView& bias, std::int64_t d_out) {
   check_memory(kName, "bias", bias);
 }
 
-/// A gradient, where it is wanted, has the shape of what it is the gradient of.
+/// Checks that a gradient, if given, has the shape of its tensor.
 void check_gradient(std::string_view name, const TensorView& gradient, std::string_view of_name,
                     const TensorView& of) {
   if (!gradient) return;
@@ -61,7 +61,8 @@ void check_gradient(std::string_view name, const TensorView& gradient, std::stri
            ", but it has shape ", to_string(gradient.dims()));
 }
 
-/// Whether the outer dimensions of a view are rows at one stride; x and y then need no loop around them.
+/// Whether the outer dimensions of a view form rows with one stride; then x and y need no loop over outer
+/// dimensions.
 bool has_single_stride(const TensorView& view) {
   for (int i = view.rank - 3; i >= 0; --i)
     if (view.shape[i] > 1 && view.strides[i] != view.strides[i + 1] * view.shape[i + 1]) return false;
@@ -78,7 +79,7 @@ std::int64_t row_count(const TensorView& view) {
 
 const float* numbers(const TensorView& view) { return static_cast<const float*>(view.data); }
 
-/// x and y: of a single stride.
+/// x and y have a single stride.
 ProductParams params_of(const TensorView& x, const TensorView& weight, const MutableTensorView& y,
                         const LinearOptions& options) {
   const bool in_out = options.weight_layout == WeightLayout::in_out;
@@ -100,7 +101,7 @@ void run(const ProductParams& p) {
   if (p.rows > 0 && p.columns > 0) active_backend().product(p);
 }
 
-/// c [columns of a, columns of b] = a^T b, or added to it; a and b: of a single stride and as many rows.
+/// c [columns of a, columns of b] = a^T b, or adds it to c. a and b have a single stride and equally many rows.
 void sum_over_rows(const TensorView& a, const TensorView& b, const MutableTensorView& c, bool adds) {
   run({.rows = a.shape[a.rank - 1],
        .depth = row_count(a),
@@ -116,7 +117,7 @@ void sum_over_rows(const TensorView& a, const TensorView& b, const MutableTensor
        .c_stride = row_stride(c)});
 }
 
-/// dweight and dbias, where they are wanted.
+/// Computes dweight and dbias if given.
 void sum_gradients(const TensorView& x, const TensorView& dout, const LinearGradients& gradients, bool adds,
                    const LinearOptions& options) {
   if (row_count(x) > 0 && !(has_single_stride(x) && has_single_stride(dout))) {

@@ -8,7 +8,7 @@
 namespace saccade {
 namespace {
 
-/// What a checkpoint gets wrong, to be told in one line.
+/// The errors of a checkpoint, for one message.
 class Faults {
  public:
   void missing(const std::string& name) { add(missing_, name); }
@@ -122,7 +122,7 @@ void Module::seed_dropout(std::uint64_t seed) {
 
 StateDict Module::state_dict() const {
   StateDict result;
-  // parts() hands out what may be written; here it is only read.
+  // parts() returns mutable references; here they are only read.
   for (const NamedParameter& parameter : const_cast<Module*>(this)->parameters()) {
     result.emplace(parameter.name, Tensor::copy_of(parameter.value));
   }

@@ -25,7 +25,7 @@ Tensor number(std::int64_t value) {
   return result;
 }
 
-/// Reads a state_dict entry by entry; what is left over at the end is unexpected.
+/// Reads a state_dict entry by entry; entries left over at the end are unexpected.
 class StateReader {
  public:
   StateReader(std::string_view name, const StateDict& state) : name_(name), state_(state) {}
@@ -189,7 +189,8 @@ void Sgd::update(const NamedParameter& parameter, Moments& moments) const {
 
 namespace {
 
-/// In f64: squares of floats do not overflow there. Eight sums, because an addition waits for the one before it.
+/// In f64, because squares of floats do not overflow there. Eight sums, because each addition depends on the
+/// previous one.
 double sum_of_squares(const float* x, std::int64_t count) {
   std::array<double, 8> sums{};
   std::int64_t i = 0;
@@ -207,7 +208,7 @@ double sum_of_squares(const float* x, std::int64_t count) {
 double clip_grad_norm(Module& module, double max_norm) {
   require_not_negative("clip_grad_norm", "max_norm", max_norm);
   const std::vector<NamedParameter> parameters = module.parameters();
-  // Each block has a sum of its own, which are added up in the order of the blocks.
+  // Each block has its own sum; these are added in the order of the blocks.
   const std::int64_t block = rows_of_block(1);
   double sum = 0.0;
   std::vector<double> sums;

@@ -1,12 +1,12 @@
-// What a kernel is told about products, layers and optimisers: plain structs. Filled and checked by the public
-// functions; kernels check nothing.
+// Kernel parameters of products, layers and optimisers: plain structs. The public functions check and fill them;
+// kernels check nothing.
 #pragma once
 
 #include <cstdint>
 
 namespace saccade {
 
-/// A matrix product c = a b, begun at 0, at a bias for each column, or at what stands in c.
+/// A matrix product c = a b, added to 0, to a bias for each column, or to the contents of c.
 struct ProductParams {
   std::int64_t rows = 0, depth = 0, columns = 0;  // a: [rows, depth], b: [depth, columns], c: [rows, columns]
   const float* a = nullptr;
@@ -14,7 +14,7 @@ struct ProductParams {
   const float* b = nullptr;
   std::int64_t b_depth_stride = 0, b_column_stride = 0;  // one of the two is 1
   const float* bias = nullptr;                           // [columns]
-  bool adds = false;                                     // to what stands in c
+  bool adds = false;                                     // adds to the contents of c
   float* c = nullptr;
   std::int64_t c_stride = 0;
 };
@@ -24,7 +24,7 @@ struct ProductBlock {
   std::int64_t row = 0, row_end = 0, column = 0, column_end = 0;
 };
 
-// The layers: rows of `dim` numbers one after the other.
+// The layers: contiguous rows of `dim` numbers.
 
 struct LayerNormParams {
   std::int64_t dim = 0;
@@ -33,7 +33,7 @@ struct LayerNormParams {
   const float* scale = nullptr;  // [dim]
   const float* shift = nullptr;  // [dim]
   float* y = nullptr;            // [rows, dim]
-  float* normalised = nullptr;   // [rows, dim]; nullptr: not wanted, nor is inverse
+  float* normalised = nullptr;   // [rows, dim]; nullptr: neither this nor inverse is wanted
   float* inverse = nullptr;      // [rows]: 1 / sqrt(variance + eps)
 };
 
@@ -63,7 +63,7 @@ struct SoftmaxSum {
 // Optimisers, see optim.h.
 
 struct AdamWParams {
-  float keep = 1.0f;  // what weight decay leaves of a parameter
+  float keep = 1.0f;  // the factor that weight decay applies to a parameter
   float one_minus_beta1 = 0.0f, beta2 = 0.0f, one_minus_beta2 = 0.0f;
   float step_size = 0.0f, root_of_correction2 = 1.0f, eps = 0.0f;
 };
@@ -71,7 +71,7 @@ struct AdamWParams {
 struct SgdParams {
   float lr = 0.0f, weight_decay = 0.0f, momentum = 0.0f, one_minus_dampening = 1.0f;
   bool nesterov = false;
-  bool is_first = false;  // there is no momentum from before
+  bool is_first = false;  // there is no momentum yet
 };
 
 }  // namespace saccade

@@ -14,7 +14,7 @@ struct Rgb {
 /// The ramp at t in [0, 1]: its OKLab lightness falls evenly from 0.96 to 0.27.
 Rgb ramp(double t);
 
-/// Stops of the ramp between which it is linear in sRGB, evenly spaced.
+/// Evenly spaced stops of the ramp; between them it is linear in sRGB.
 inline constexpr std::array<Rgb, 11> kRamp = {{{0xE9, 0xF4, 0xFC},
                                                {0xC0, 0xE1, 0xF8},
                                                {0x9A, 0xCC, 0xF2},
@@ -27,7 +27,7 @@ inline constexpr std::array<Rgb, 11> kRamp = {{{0xE9, 0xF4, 0xFC},
                                                {0x1C, 0x33, 0x6D},
                                                {0x15, 0x22, 0x4F}}};
 
-/// The stops of the ramp in the xterm palette of 256 colours: blues near it whose lightness falls.
+/// The stops of the ramp in the xterm palette of 256 colours: similar blues with decreasing lightness.
 inline constexpr std::array<std::uint8_t, 11> kRamp256 = {255, 153, 117, 75, 33, 32, 26, 25, 19, 18, 17};
 
 /// True where white text is easier to read on a colour than dark text (contrast ratio of WCAG 2).
@@ -39,7 +39,7 @@ Rgb rgb_of_256(std::uint8_t index);
 /// "#rrggbb".
 std::string hex(Rgb color);
 
-// The rest of the pictures.
+// The other colours of the pictures.
 inline constexpr const char* kInk = "#1f2328";         // text
 inline constexpr const char* kFaintInk = "#8fa3b5";    // numbers that round to 0
 inline constexpr const char* kQuiet = "#6b7280";       // axes, captions

@@ -48,7 +48,7 @@ Document parsed(std::string_view svg) {
   return document;
 }
 
-// No exception may pass through cairo.
+// Exceptions must not pass through cairo.
 cairo_status_t append(void* bytes, const unsigned char* data, unsigned int length) {
   try {
     const auto* begin = reinterpret_cast<const std::byte*>(data);

@@ -10,10 +10,10 @@ namespace saccade::picture {
 namespace {
 
 constexpr double kTitleSize = 16, kTitleLine = 22, kNoteSize = 12, kNoteLine = 17;
-constexpr double kBoldStretch = 1.06;  // of a bold line over a regular one
+constexpr double kBoldStretch = 1.06;  // width of a bold line relative to a regular one
 constexpr double kNarrowest = 300;     // text may widen a picture to this
 constexpr int kMostTitleLines = 3, kMostCaptionLines = 12;
-// Faces made for small sizes first, then those that cover Chinese, Japanese and Korean.
+// Fonts made for small sizes first, then those that cover Chinese, Japanese and Korean.
 constexpr const char* kFonts =
     "Inter, 'Helvetica Neue', Arial, 'Noto Sans', 'Noto Sans CJK SC', 'PingFang SC', 'Microsoft YaHei', "
     "sans-serif";
@@ -91,7 +91,7 @@ void Svg::path(std::string_view data, std::string_view attributes, std::string_v
 
 void Svg::text(double x, double y, std::string_view text, const TextStyle& style) {
   if (text.empty()) return;
-  // Half a capital's height (0.36 of the size) below the middle is the baseline; turned text is moved first.
+  // The baseline is half a capital's height (0.36 of the size) below the middle; rotated text is translated first.
   const double drop = style.size * 0.36;
   if (style.turn != 0) {
     body_ += "<text transform=\"translate(" + px(x) + " " + px(y) + ") rotate(" + px(style.turn) + ")\" y=\"" +

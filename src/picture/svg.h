@@ -1,4 +1,4 @@
-// Writing an SVG document, and what all pictures share: title, notes, caption.
+// Writing an SVG document, and the parts that all pictures share: title, notes, caption.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@ namespace saccade::picture {
 inline constexpr double kMargin = 24;
 inline constexpr double kSmall = 11;  // font size of axes and notes
 
-/// A length or coordinate, to a hundredth.
+/// A length or coordinate, rounded to a hundredth.
 std::string px(double value);
 
-/// Text and attribute values in XML.
+/// Escapes text and attribute values for XML.
 std::string escaped(std::string_view text);
 
 /// "-0.5" with a minus sign instead of a hyphen.
@@ -30,7 +30,7 @@ struct TextStyle {
   double turn = 0;  // degrees, clockwise, around the anchor
 };
 
-/// The elements of a document in the order of drawing.
+/// The elements of a document in drawing order.
 class Svg {
  public:
   void open_group(std::string_view attributes);
@@ -45,32 +45,32 @@ class Svg {
   /// y is the middle of the letters' height.
   void text(double x, double y, std::string_view text, const TextStyle& style);
 
-  /// The document: white paper of this size under everything drawn.
+  /// The document: a white background of this size under all elements.
   std::string document(double width, double height, std::string_view description) const;
 
  private:
   std::string body_;
 };
 
-/// Columns for a grid of panels, each `shape` times as high as wide, at most `most`: a picture of about 4:3 with
-/// few empty places.
+/// The number of columns for a grid of panels, at most `most`, where each panel is `shape` times as high as wide:
+/// gives a picture of about 4:3 with few empty cells.
 std::int64_t columns_of_grid(std::int64_t panels, double shape, std::int64_t most);
 
-/// The words around a picture, as they came.
+/// The texts around a picture, as the caller gave them.
 struct FrameText {
   std::string_view title{};
-  std::string note{};  // a line under the title, already clean
+  std::string note{};  // a line under the title, already cleaned
   std::string_view caption{};
-  std::string_view kind = "Attention weights";  // what a picture without a title is called
+  std::string_view kind = "Attention weights";  // the name of a picture without a title
 };
 
-/// Title and note over a picture, caption under it.
+/// Title and note above a picture, caption below it.
 class Frame {
  public:
-  /// For content that begins at the left margin and is this wide.
+  /// For content that begins at the left margin and has this width.
   Frame(FrameText text, double content_width);
 
-  double top() const;  ///< where the content begins
+  double top() const;  ///< the y where the content begins
   /// The document with title, note and caption added; the content ends at content_bottom.
   std::string finish(Svg& svg, double content_bottom) const;
 

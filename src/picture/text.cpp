@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::string_view kEllipsis = "\u2026";
 constexpr std::string_view kReplacement = "\uFFFD";
-constexpr int kMostMarks = 8;                  // in a row; marks take no width and could go on for ever
-constexpr std::size_t kMostClusterBytes = 64;  // neither could joined emoji
+constexpr int kMostMarks = 8;                  // in a row; marks have no width, so their number needs a limit
+constexpr std::size_t kMostClusterBytes = 64;  // joined emoji need a limit too
 constexpr char32_t kZeroWidthJoiner = 0x200D;
 constexpr char32_t kEmojiStyle = 0xFE0F;
 constexpr char32_t kFirstEmojiModifier = 0x1F3FB;
@@ -29,7 +29,7 @@ struct Decoded {
   bool valid = false;
 };
 
-// The code point at the start of a text that is not empty; strict: no overlong forms, no surrogates.
+// The code point at the start of a non-empty text; strict: no overlong forms, no surrogates.
 Decoded decode(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
   const std::uint8_t lead = byte(0);
@@ -66,7 +66,7 @@ bool is_disturbing(char32_t c) {
   return c1 || line_or_direction || noncharacter;
 }
 
-// A control character as one writes it in C.
+// A control character as a C escape.
 std::string escape_of(char32_t control) {
   if (control == '\n') return "\\n";
   if (control == '\r') return "\\r";
@@ -77,7 +77,7 @@ std::string escape_of(char32_t control) {
 
 bool is_regional_indicator(char32_t c) { return c >= 0x1F1E6 && c <= 0x1F1FF; }
 
-// The first cluster of a cleaned text that is not empty.
+// The first cluster of a cleaned, non-empty text.
 Cluster next_cluster(std::string_view text) {
   const Decoded base = decode(text);
   int columns = columns_of_code_point(base.code_point);
@@ -98,8 +98,8 @@ Cluster next_cluster(std::string_view text) {
   return {text.substr(0, size), columns};
 }
 
-// Advance widths of the printable ASCII characters in Helvetica, in thousandths of the font size. The faces that
-// pictures are drawn with differ; the common ones are up to a tenth wider.
+// Advance widths of the printable ASCII characters in Helvetica, in thousandths of the font size. Pictures are
+// drawn with other fonts too; the common ones are up to a tenth wider.
 constexpr double kWiderFaces = 1.1;
 constexpr std::array<std::uint16_t, 95> kAdvance = {
     278, 278, 355, 556, 556, 889, 667, 191, 333, 333, 389, 584, 278, 333,  278, 278, 556, 556, 556,
@@ -120,7 +120,7 @@ double advance_of(const Cluster& cluster) {
   return kAdvance[first - 0x20u] / 1000.0 * kWiderFaces;
 }
 
-// Punctuation that no line begins with.
+// Punctuation that may not begin a line.
 bool closes(std::string_view cluster) {
   constexpr std::string_view kClosing =
       "\u3001\u3002\uFF0C\uFF0E\uFF1A\uFF1B\uFF01\uFF1F\uFF09\u300B\u300D\u300F\u3011.,:;!?)";
@@ -212,7 +212,7 @@ std::vector<std::string> wrapped(std::string_view text, double limit, int max_li
       return lines;
     }
     double width = 0;
-    std::size_t end = 0, position = 0;  // `end`: the last place where the line may break
+    std::size_t end = 0, position = 0;  // `end`: the last possible line break
     bool after_wide = false;
     for (const Cluster& cluster : clusters_of(text)) {
       const bool between_words = cluster.bytes == " " || cluster.columns == 2 || after_wide;

@@ -1,8 +1,8 @@
-// The characters that take two columns in a terminal, and those that take none.
+// The characters that have two columns in a terminal, and those that have none.
 //
 // kWide: East_Asian_Width W and F (Unicode 15.0, EastAsianWidth.txt, UAX 11). kZero: general categories Mn, Me and
-// Cf (UnicodeData.txt) but the soft hyphen and the visible format signs, and the vowels and finals of conjoining
-// Hangul. Ranges are merged over code points that are not assigned.
+// Cf (UnicodeData.txt) without the soft hyphen and the visible format signs, plus the vowels and finals of
+// conjoining Hangul. Ranges are merged across unassigned code points.
 #pragma once
 
 namespace saccade::picture {

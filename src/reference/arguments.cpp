@@ -81,7 +81,7 @@ void check_numbers(const AttentionOptions& options) {
   if (options.block_mask_k < 1) refuse_number("block_mask_k", options.block_mask_k, "1 or more");
 }
 
-/// An i32 or i64 [count] option as integers between the limits; `wanted` is its shape in words.
+/// An i32 or i64 [count] option as integers between the limits; `wanted` describes its shape in words.
 std::vector<std::int64_t> integers_of(const TensorView& view, const char* name, const char* wanted,
                                       std::int64_t count, std::int64_t least, std::int64_t most) {
   if (view.dtype != DType::i32 && view.dtype != DType::i64) {
@@ -102,7 +102,7 @@ std::vector<std::int64_t> integers_of(const TensorView& view, const char* name, 
   return integers;
 }
 
-/// cu_seqlens_q or cu_seqlens_k: where each document begins, and where the last one ends.
+/// cu_seqlens_q or cu_seqlens_k: the start of each document, and the end of the last one.
 std::vector<std::int64_t> begins_of(const TensorView& view, const char* name, std::int64_t batch,
                                     std::int64_t total) {
   const std::vector<std::int64_t> begins = integers_of(view, name, "[batch + 1]", batch + 1, 0, total);
@@ -129,7 +129,7 @@ void find_documents(const AttentionOptions& options, Arguments& a) {
   }
 }
 
-/// The sequences of a batch whose keys lie in pages.
+/// The sequences of a batch whose keys are in pages.
 void find_pages(const AttentionOptions& options, Arguments& a) {
   const TensorView& table = options.block_table;
   if (table.dtype != DType::i32) refuse("block_table has element type " + text_of(table.dtype) + ", not i32");
@@ -185,7 +185,7 @@ void find_readable_keys(const AttentionOptions& options, Arguments& a) {
     sequence.end_key = sequence.seqlen_k;
     if (!options.block_table) continue;
     sequence.end_key = sequence.kv_length;
-    if (options.scores || options.window_left < 0) continue;  // scores are those of hidden keys too
+    if (options.scores || options.window_left < 0) continue;  // scores include those of hidden keys
     if (sequence.first_position > options.window_left)
       sequence.begin_key = std::min(sequence.first_position - options.window_left, sequence.end_key);
   }

@@ -1,4 +1,4 @@
-// All steps of attention together, for all rows or some of them, exactly and as naive code does it.
+// All steps of attention, for all rows or some of them, both exactly and as naive code computes them.
 #include <algorithm>
 #include <cmath>
 #include <span>
@@ -18,7 +18,7 @@ namespace {
   throw std::invalid_argument("[reference::attention] " + what);
 }
 
-/// Every row: those of one head after the other, as lse and weights list them.
+/// Every row, head by head, in the order of lse and weights.
 std::vector<RowIndex> all_rows(const Arguments& a) {
   std::vector<RowIndex> rows;
   const std::int64_t outer = a.is_packed ? a.num_heads : a.batch, inner = a.is_packed ? a.batch : a.num_heads;
@@ -83,7 +83,7 @@ AttentionResult exact_rows(const Arguments& a, const AttentionOptions& options, 
   return result;
 }
 
-/// Replaces the numbers that are closer to the exact ones than the other ones are.
+/// Replaces each number by the one of `other` if that is farther from the exact number.
 template <class T>
 void take_farther(std::span<double> worst, std::span<const T> other, std::span<const double> exact) {
   for (std::size_t i = 0; i < worst.size(); ++i) {
@@ -141,7 +141,7 @@ AttentionResult in_shape_of(const TensorView& q, const Arguments& a, const Atten
   return result;
 }
 
-/// The other way: o, lse, weights and scores of such a result as results of all rows.
+/// The inverse: o, lse, weights and scores of such a result as results of all rows.
 AttentionResult as_rows(const AttentionResult& result, const Arguments& a, const AttentionOptions& options) {
   const auto rows = static_cast<std::int64_t>(result.lse.size());
   const bool is_rank_2 = result.lse.rank() == 1, is_swapped = a.is_packed || options.layout == Layout::blhd;

@@ -1,4 +1,4 @@
-// All gradients of attention, exactly and as naive code computes them.
+// All gradients of attention, both exactly and as naive code computes them.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -19,14 +19,14 @@ namespace {
   throw std::invalid_argument("[reference::attention_backward] " + what);
 }
 
-/// Numbers with the axes of a tensor of the caller's, added up in the arithmetic's type.
+/// Sums in the arithmetic's type, with the axes of one of the caller's tensors.
 template <class T>
 struct Sum {
   std::vector<T> numbers;
-  TensorView places;  // how indices lead to them: no data
+  TensorView places;  // maps indices to numbers; has no data
 
   Sum() = default;
-  /// As many as `view` has, indexed by what `axes` makes of a view of them.
+  /// As many sums as `view` has numbers; `axes` converts a view of them to the indices' axes.
   template <class Axes>
   Sum(const TensorView& view, const Axes& axes)
       : numbers(static_cast<std::size_t>(view.size())),
@@ -45,7 +45,7 @@ struct Sums {
   Sum<T> dq, dk, dv, dmask, dsinks, dslopes;
 };
 
-/// One pass through all rows, which adds what each of them gives to the gradients (and to their bounds).
+/// One pass over all rows, which adds each row's contribution to the gradients (and to their bounds).
 template <class T>
 class Pass {
  public:
@@ -79,8 +79,7 @@ class Pass {
 
   Sums<T> sums, bounds;
 
-  /// `forward`: how the forward pass, of which only lse and o are left, took its products; not given: nothing was
-  /// lost.
+  /// `forward`: how the forward pass, of which only lse and o remain, computed its products; not given: exactly.
   void run(const DotProduct& dot_product, const DotProduct* forward, const NaiveRounding& rounding) {
     const bool rounds_o = rounding.o || rounding.exponentials;
     RowOfAttention<T> row(a_, options_, rounding);
@@ -145,7 +144,7 @@ class Pass {
   TensorView dout_;  // as a.q, with head_dim_v
 };
 
-/// Where each gradient stands among the sums, and what its shape is.
+/// The place of each gradient among the sums, and its shape.
 struct Place {
   Tensor AttentionGradients::*gradient;
   TensorView shape;

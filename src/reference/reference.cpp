@@ -14,13 +14,13 @@ namespace {
 
 constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
 
-// ---- What the steps share ------------------------------------------------------------------------------------
+// ---- Shared helpers ------------------------------------------------------------------------------------------
 
 [[noreturn]] void refuse(const char* function, const std::string& what) {
   throw std::invalid_argument("[reference::" + std::string(function) + "] " + what);
 }
 
-/// A copy in f64, if it has the rank that `function` wants.
+/// A copy in f64; throws unless it has the rank that `function` expects.
 Tensor checked_copy(const TensorView& view, int rank, const char* function, const char* name) {
   if (view.rank != rank) {
     refuse(function,
@@ -42,13 +42,13 @@ void check_head_dim(const Tensor& query, const Tensor& keys, const char* functio
                        to_string(query.shape()) + ": they differ in head_dim");
 }
 
-/// A copy in f64 of which every line along `dim` was handed to `change`.
+/// A copy in f64, after calling `change` for every line along `dim`.
 template <class Change>
 Tensor with_lines_changed(const TensorView& x, int dim, const char* function, const Change& change) {
   if (dim < -x.rank || dim >= x.rank) {
     refuse(function, "dimension " + std::to_string(dim) + " does not exist in shape " + to_string(x.dims()));
   }
-  // The lines of the last dimension lie one after the other; so bring the wanted one there and back.
+  // Lines of the last dimension are contiguous, so swap the requested dimension there and back.
   Tensor lines = Tensor::copy_of(x.transposed(dim, -1), DType::f64);
   const auto length = static_cast<std::size_t>(lines.shape(-1));
   const std::span<double> numbers = lines.values<double>();
@@ -58,7 +58,7 @@ Tensor with_lines_changed(const TensorView& x, int dim, const char* function, co
 
 }  // namespace
 
-// ---- The steps by themselves ---------------------------------------------------------------------------------
+// ---- The single steps ----------------------------------------------------------------------------------------
 
 double dot(std::span<const double> a, std::span<const double> b) {
   if (a.size() != b.size()) {
@@ -142,7 +142,7 @@ Tensor softmax(const TensorView& x, int dim) {
   return with_lines_changed(x, dim, "softmax", [](std::span<double> line) {
     double largest = kMinusInfinity;
     for (const double number : line) largest = std::max(largest, number);
-    if (largest == kMinusInfinity) largest = 0;  // the exponentials are then 0 instead of exp(-inf + inf)
+    if (largest == kMinusInfinity) largest = 0;  // avoids exp(-inf + inf): the exponentials are then 0
     double sum = 0;
     for (double& number : line) sum += number = std::exp(number - largest);
     if (sum == 0) return;

@@ -1,4 +1,4 @@
-// All steps of attention together, for one row of q.
+// All steps of attention for one row of q.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace saccade::reference {
 template <class T>
 constexpr T kMinusInfinity = -std::numeric_limits<T>::infinity();
 
-/// To the nearest number of an element type, if one is given.
+/// Rounds to the nearest number of an element type, if given.
 template <class T>
 T rounded(T number, std::optional<DType> dtype) {
   if (dtype == DType::f32) return static_cast<float>(number);
@@ -46,13 +46,14 @@ struct Matrix {
   std::span<const T> row(std::size_t index) const { return std::span(numbers).subspan(index * columns, columns); }
 };
 
-/// How ALiBi and mask are added: one after the other, to each other first, or the former by a fused multiply-add.
+/// How ALiBi and mask are added: one after the other, first to each other, or ALiBi by a fused multiply-add.
 enum class BiasOrder : std::uint8_t { in_turn, together, fused };
 
-/// How the dot products of queries and keys, and their biases, are computed; all ways are equal but for rounding.
+/// How the dot products of queries and keys, and their biases, are computed; all ways are equal except for
+/// rounding.
 struct DotProduct {
-  std::vector<std::size_t> order;  // in which the products are summed
-  bool scales_query = false;       // before the products are taken, not their sum
+  std::vector<std::size_t> order;  // of the summation
+  bool scales_query = false;       // scale before the products instead of scaling their sum
   BiasOrder biases = BiasOrder::in_turn;
 };
 
@@ -62,10 +63,10 @@ inline DotProduct usual_dot_product(std::int64_t head_dim) {
   return usual;
 }
 
-/// Ways in which naive code computes dot products: in the usual order first, then in random ones; every other one
-/// scales the query before, as PyTorch's unfused code does. (Products of bf16 numbers are exact in f32, and
-/// scaling their sum is one rounding; so the other way alone would be better than what is usual.) A few rows with
-/// close and large logits make most of the error, however many rows there are beside them.
+/// The ways in which naive code computes dot products: first in the usual order, then in random ones. Every other
+/// one scales the query first, as PyTorch's unfused code does. (Products of bf16 numbers are exact in f32, and
+/// scaling their sum is one rounding, so scaling last only would be more precise than usual code.) Most of the
+/// error comes from a few rows with close and large logits, however many other rows there are.
 inline std::vector<DotProduct> naive_dot_products(std::int64_t head_dim, std::size_t rows) {
   constexpr std::size_t kManyRows = 4096, kFewest = 6, kMost = 24;
   DotProduct next = usual_dot_product(head_dim);
@@ -93,8 +94,8 @@ class RowOfAttention {
   std::vector<T> o, bound;                                         // [head_dim_v]
   std::vector<T> raw, softcapped, logits, probabilities, weights;  // [seqlen_k]
   T lse = 0;
-  // What differentiate() makes of dout: the gradients of the logits and of the scaled products, and the same with
-  // the magnitudes of all terms.
+  // The results of differentiate(): the gradients of the logits and of the scaled products, and the same with
+  // absolute values for all terms.
   std::vector<T> dlogits, dscores, dlogits_bound, dscores_bound;  // [seqlen_k]
   T dsink = 0, dsink_bound = 0, dslope = 0, dslope_bound = 0;
 
@@ -112,7 +113,7 @@ class RowOfAttention {
     return raw;
   }
 
-  /// Goes to a row.
+  /// Moves to a row.
   void at(const RowIndex& index) {
     const bool is_other_head = index.batch != index_.batch || index.head != index_.head;
     index_ = index;
@@ -121,10 +122,10 @@ class RowOfAttention {
     load_row();
   }
 
-  /// What the row takes from the keys and values of its head. `known_lse`: the denominator is that, and not what
-  /// the scores sum to.
+  /// Computes the row's attention to the keys and values of its head. `known_lse`: use this denominator instead of
+  /// the sum over the scores.
   void attend(const DotProduct& dot_product, std::optional<T> known_lse = {}) {
-    // 1. How alike are the query and each key? Scaled, and bounded.
+    // 1. How similar are the query and each key? Scaled, and bounded.
     raw.assign(columns(a_.seqlen_k), kMinusInfinity<T>);
     const std::span<T> products = keys_of_sequence(raw);
     std::ranges::fill(products, T(0));
@@ -143,7 +144,7 @@ class RowOfAttention {
       for (T& score : keys_of_sequence(softcapped)) score = softcap * std::tanh(score / softcap);
     }
 
-    // 2. Modified and biased; -inf for what the query must not see.
+    // 2. Modified and biased; -inf for hidden keys.
     logits = softcapped;
     modify(keys_of_sequence(logits));
     for (std::size_t j = 0; j < logits.size(); ++j)
@@ -152,7 +153,7 @@ class RowOfAttention {
     // 3. The query spreads a total of 1 over the keys.
     T largest = sink_;
     for (const T logit : logits) largest = std::max(largest, logit);
-    if (largest == kMinusInfinity<T>) largest = 0;  // the exponentials are then 0 instead of exp(-inf + inf)
+    if (largest == kMinusInfinity<T>) largest = 0;  // avoids exp(-inf + inf): the exponentials are then 0
     T sum = std::exp(sink_ - largest);
     exponentials_.assign(logits.size(), 0);
     for (std::size_t j = 0; j < logits.size(); ++j) {
@@ -160,21 +161,21 @@ class RowOfAttention {
       sum += exponentials_[j];
     }
     lse = largest + std::log(sum);
-    if (sum == 0) sum = 1;  // a row that sees nothing: its weights are 0
+    if (sum == 0) sum = 1;  // a row that sees no key: its weights are 0
     probabilities = exponentials_;
     for (std::size_t j = 0; j < logits.size(); ++j) {
-      if (logits[j] == kMinusInfinity<T>) continue;  // hidden keys have 0 of a NaN, too
+      if (logits[j] == kMinusInfinity<T>) continue;  // hidden keys have weight 0, even in a row of NaN
       probabilities[j] = known_lse ? std::exp(logits[j] - *known_lse) : probabilities[j] / sum;
     }
 
-    // 4. Some weights are dropped at random; the others grow, so that their sum stays the same on average.
+    // 4. Dropout removes some weights and scales up the others, so that their expected sum is the same.
     weights = probabilities;
     const T growth = static_cast<T>(1 / (1 - options_.dropout_p));
     if (options_.dropout_p > 0) {
       for (std::size_t j = 0; j < weights.size(); ++j) weights[j] = is_kept_[j] ? weights[j] * growth : 0;
     }
 
-    // 5. It takes that mixture of the values. Hidden ones are left out: times 0 would not do, 0 * NaN is NaN.
+    // 5. The output is the mixture of the values. Hidden ones are skipped: multiplying NaN by 0 gives NaN.
     if (rounding_.exponentials) {
       mix(o, values_,
           [&](std::size_t j) { return is_kept_[j] ? rounded(exponentials_[j], rounding_.exponentials) : 0; });
@@ -185,14 +186,14 @@ class RowOfAttention {
     for (T& number : o) number = rounded(number, rounding_.o);
   }
 
-  /// The mixture of the magnitudes of the values, after attend().
+  /// The mixture of the absolute values, after attend().
   void find_bound() {
     mix(
         bound, values_, [&](std::size_t j) { return weights[j]; }, [](T value) { return std::abs(value); });
   }
 
-  /// Goes back from the gradient of o, after attend(). `rounded_o`: the o of which delta is taken; empty: its
-  /// definition is.
+  /// Backpropagates from the gradient of o, after attend(). `rounded_o`: the o for computing delta; empty: use
+  /// delta's definition.
   void differentiate(std::span<const T> dout, std::span<const T> rounded_o = {}) {
     const auto begin = columns(sequence_->begin_key);
     const T growth = static_cast<T>(1 / (1 - options_.dropout_p));
@@ -239,16 +240,16 @@ class RowOfAttention {
     }
   }
 
-  /// Whether a key has any part in the row.
+  /// Whether the row sees a key.
   bool has_part(std::size_t key) const { return logits[key] != kMinusInfinity<T>; }
   const Sequence& sequence() const { return *sequence_; }
   std::span<const T> query() const { return query_; }
-  const Matrix<T>& keys() const { return keys_; }  // [head_dim, keys that are there]
+  const Matrix<T>& keys() const { return keys_; }  // [head_dim, existing keys]
 
  private:
   static std::size_t columns(std::int64_t count) { return static_cast<std::size_t>(count); }
 
-  /// The part of a row [seqlen_k] whose keys are there.
+  /// The part of a row [seqlen_k] whose keys exist.
   std::span<T> keys_of_sequence(std::vector<T>& row) const {
     return std::span(row).subspan(columns(sequence_->begin_key),
                                   columns(sequence_->end_key - sequence_->begin_key));
@@ -299,11 +300,11 @@ class RowOfAttention {
     }
   }
 
-  using Passed = std::conditional_t<std::is_same_v<T, float>, float, double>;  // to the caller's functions
+  using Passed = std::conditional_t<std::is_same_v<T, float>, float, double>;  // for the caller's functions
 
   static std::vector<Passed> passed(std::span<const T> numbers) { return {numbers.begin(), numbers.end()}; }
 
-  /// The row as the caller's functions see it.
+  /// The row in the form of the caller's functions.
   ScoreTile tile_of(std::vector<Passed>& numbers) const {
     ScoreTile tile;
     tile.batch = index_.batch;
@@ -326,7 +327,7 @@ class RowOfAttention {
     std::ranges::copy(changed, scores.begin());
   }
 
-  /// Turns gradients behind the caller's modifier into those before it.
+  /// Converts gradients after the caller's modifier into those before it.
   void modify_backward(std::span<T> gradients) {
     if (options_.score_modifier == nullptr || options_.score_modifier_backward == nullptr || gradients.empty())
       return;
@@ -363,16 +364,16 @@ class RowOfAttention {
   const AttentionOptions& options_;
   const NaiveRounding& rounding_;
 
-  RowIndex index_{-1, -1, -1};  // what is being computed
+  RowIndex index_{-1, -1, -1};  // the current row
   const Sequence* sequence_ = nullptr;
-  std::int64_t position_ = 0;  // where that row stands
+  std::int64_t position_ = 0;  // the position of that row
   Matrix<T> queries_;          // [rows, head_dim] of that batch entry and head
-  Matrix<T> keys_;             // [head_dim, keys that are there]
-  Matrix<T> values_;           // [keys that are there, head_dim_v]
+  Matrix<T> keys_;             // [head_dim, existing keys]
+  Matrix<T> values_;           // [existing keys, head_dim_v]
   T slope_ = 0;
   T sink_ = kMinusInfinity<T>;
   std::span<const T> query_;                // [head_dim] of that row
-  std::vector<T> mask_, block_mask_;        // of that row, a bool as 0 or 1
+  std::vector<T> mask_, block_mask_;        // of that row; a bool as 0 or 1
   std::vector<char> is_visible_, is_kept_;  // [seqlen_k] of that row
   std::vector<T> exponentials_;             // [seqlen_k]
 };

@@ -1,7 +1,6 @@
-// Draws random problems, the same in every run, solves each with every instruction set of the machine and prints a
-// line for each: the problem as text and a hash of its results. `script/compare_bits` compiles this program
-// against the libraries of two revisions and compares what they print, so it uses only what the public headers of
-// both have.
+// Draws random problems, the same in every run, solves each on every instruction set of the machine and prints one
+// line per problem: the problem as text and a hash of its results. `script/compare_bits` compiles this program
+// against the libraries of two revisions and compares the outputs, so it uses only public headers that both have.
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -12,7 +11,7 @@
 namespace saccade::bits {
 namespace {
 
-/// A problem that is being drawn and solved.
+/// A problem during its drawing and solution.
 struct Problem {
   Random random;
   Memory memory{random};
@@ -120,7 +119,7 @@ void solve_linear(Problem& problem) {
   linear_backward(x, weight, memory.input(shape(d_out), DType::f32), gradients, options);
 }
 
-/// New tokens into a cache, and their attention over it.
+/// Appends new tokens to a cache, and computes their attention over it.
 void solve_cache(Problem& problem) {
   Random& random = problem.random;
   Memory& memory = problem.memory;
@@ -184,7 +183,7 @@ struct Kind {
   void (*solve)(Problem&);
 };
 
-/// Problem i is of kind i modulo their number: what stands here more often is drawn more often.
+/// Problem i is of kind i modulo the number of kinds: kinds listed more often are drawn more often.
 constexpr Kind kKinds[] = {
     {"attention", solve_attention}, {"attention", solve_attention}, {"attention", solve_attention},
     {"attention", solve_attention}, {"attention", solve_attention}, {"attention", solve_attention},

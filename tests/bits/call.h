@@ -1,4 +1,4 @@
-// A random call of attention() and its relatives.
+// A random call of attention() and related functions.
 #pragma once
 
 #include <algorithm>
@@ -8,10 +8,10 @@
 
 namespace saccade::bits {
 
-/// Which function a call is for: each takes other sizes and options.
+/// The function of a call: each accepts other sizes and options.
 enum class For : std::uint8_t { attention, backward, decode, inspect };
 
-/// What the score modifiers know of each other; see set_modifier().
+/// The distance that the score modifiers share; see set_modifier().
 inline constexpr std::int64_t kReach = 40;
 
 class Call {
@@ -40,7 +40,7 @@ class Call {
   MutableTensorView make_o() { return memory_.output(tensor_shape(heads_, seqlen_q_, dim_v_), o_type_); }
   MutableTensorView make_lse() { return memory_.output(rows_shape(), wide_type()); }
 
-  /// Reports that attention() and decode() can make beside o.
+  /// Draws the optional outputs of attention() and decode() besides o.
   void draw_reports() {
     if (wants("lse")) options.lse = make_lse();
     Shape shape = rows_shape();
@@ -53,7 +53,7 @@ class Call {
     text_ << '=' << static_cast<int>(options.score_stage);
   }
 
-  /// f32, bf16 or f16; f64 where q is.
+  /// f32, bf16 or f16; f64 if q is f64.
   DType any_type() {
     return q.dtype == DType::f64 ? DType::f64 : random_.one_of({DType::f32, DType::f32, DType::bf16, DType::f16});
   }
@@ -61,7 +61,7 @@ class Call {
   std::int64_t heads() const { return heads_; }
   std::int64_t rows() const { return documents_ > 0 ? longest_q_ : seqlen_q_; }
 
-  /// Whether an option is drawn; its name goes into the text.
+  /// Whether to draw an option; if so, adds its name to the text.
   bool wants(const char* name) {
     const bool is_drawn = random_.chance(density_);
     if (is_drawn) text_ << ' ' << name;
@@ -76,11 +76,11 @@ class Call {
     seqlen_q_ = random_.one_of({1, 3, 17, 48, 70, 130, 201});
     seqlen_k_ = random_.one_of({1, 5, 33, 64, 90, 140, 260});
     dim_ = random_.one_of({1, 7, 16, 32, 40, 64, 64, 80, 128, 192});
-    if (random_.chance(0.15)) {  // what has code of its own for few tokens
+    if (random_.chance(0.15)) {  // small sizes have special code
       seqlen_q_ = random_.from(1, 8);
       seqlen_k_ = random_.from(1, 8);
       dim_ = random_.from(1, 8);
-    } else if (random_.chance(0.1)) {  // several blocks of everything
+    } else if (random_.chance(0.1)) {  // several blocks in each dimension
       batch_ = 1;
       kv_heads_ = std::min<std::int64_t>(kv_heads_, 2);
       heads_ = kv_heads_;
@@ -138,7 +138,7 @@ class Call {
     }
     if (page_ > 0) draw_pages();
     if (page_ > 0 || wants("lengths")) draw_lengths();
-    if (random_.chance(0.02) && k.size() > 0) {  // and where NaN is seen it shows
+    if (random_.chance(0.02) && k.size() > 0) {  // and a visible NaN shows up in the results
       text_ << " nan";
       fill(random_.chance(0.5) ? k.slice(0, 0, 1) : v.slice(0, 0, 1), std::nanf(""));
     }
@@ -161,7 +161,7 @@ class Call {
     options.block_table = memory_.integers<std::int32_t>(pages).reshaped({batch_, pages_of_each_});
   }
 
-  /// What lies beyond a length is NaN now and then: it must go nowhere.
+  /// Sometimes everything beyond a length is NaN: it must not spread.
   void draw_lengths() {
     const std::int64_t longest = documents_ > 0 ? 0 : seqlen_k_;
     std::vector<std::int64_t> lengths;

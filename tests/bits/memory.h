@@ -1,4 +1,4 @@
-// What random problems are made of: choices, tensors with numbers in them, and hashes of results.
+// The parts of random problems: choices, tensors filled with numbers, and hashes of results.
 #pragma once
 
 #include <saccade/saccade.h>
@@ -40,7 +40,8 @@ class Random {
   std::uint64_t state_;
 };
 
-/// FNV-1a over the elements of results. NaN is NaN: which operand's payload a sum keeps is the compiler's choice.
+/// FNV-1a over the elements of results. All NaN count as equal: the compiler chooses which operand's payload a sum
+/// keeps.
 class Hash {
  public:
   void add(const Tensor& tensor) {
@@ -83,7 +84,7 @@ class Memory {
  public:
   explicit Memory(Random& random) : random_(random) {}
 
-  /// Numbers in [-1, 1); of boolean 7 of 10 are true.
+  /// Numbers in [-1, 1); booleans are true with a probability of 0.7.
   MutableTensorView input(const Shape& shape, DType dtype) {
     const MutableTensorView view = place(shape, dtype, inputs_);
     Tensor& memory = inputs_.back();
@@ -106,7 +107,7 @@ class Memory {
     return random_.chance(0.5) ? integers<std::int32_t>(values) : integers<std::int64_t>(values);
   }
 
-  /// Room for results. All of its memory counts, gaps too.
+  /// Memory for results. The hash covers all of it, including gaps.
   MutableTensorView output(const Shape& shape, DType dtype) { return place(shape, dtype, outputs_); }
 
   void add_to(Hash& hash) const {

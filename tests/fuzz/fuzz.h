@@ -1,4 +1,4 @@
-// What the fuzz targets share: a reader either takes bytes or throws std::runtime_error with one line about them.
+// Shared by the fuzz targets: a reader either accepts bytes or throws std::runtime_error with one line about them.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 
 namespace saccade::fuzz {
 
-/// Stops the fuzzer with a finding.
+/// Reports a finding by stopping the fuzzer.
 inline void require(bool condition) {
   if (!condition) std::abort();
 }
 
-/// Runs `read` on the input. Anything thrown but std::runtime_error ends the program: a finding.
+/// Runs `read` on the input. Any exception except std::runtime_error ends the program: a finding.
 template <class Read>
 int run(const std::uint8_t* data, std::size_t size, const Read& read) {
   try {

@@ -26,7 +26,7 @@ double dot(const float* a, const float* b, std::int64_t n) {
   return sum;
 }
 
-/// What dropout makes of a weight of 1 in this place: 0 or 1 / (1 - p).
+/// The factor that dropout applies to a weight: 0 or 1 / (1 - p).
 double dropout_factor(const AttentionOptions& options, std::int64_t batch_head, std::int64_t row,
                       std::int64_t column) {
   const double p = options.dropout_p;
@@ -108,7 +108,7 @@ void appended_keys_backward(const AppendedKeys& keys, const AttendedRowsBackward
   const std::int64_t batch = rows.q.shape[0], seqlen_q = rows.q.shape[1], num_heads = rows.q.shape[2];
   const std::int64_t head_dim = rows.q.shape[3], num_kv_heads = keys.bias_k.size() / head_dim;
   const std::int64_t columns = seqlen_k + keys.count();
-  // Sums over all rows, in order: in double precision, so that their length does not matter.
+  // Sums over all rows, in order and in double precision, so that the number of rows does not matter.
   std::vector<double> dbias_k(static_cast<std::size_t>(keys.bias_k.size())), dbias_v(dbias_k.size());
   for (std::int64_t batch_head = 0; batch_head < batch * num_heads; ++batch_head) {
     const std::int64_t head = batch_head % num_heads;

@@ -1,4 +1,4 @@
-// The backward pass of a forward call: from the output to the parameters and the inputs.
+// The backward pass of a forward call: from the output to the parameters and inputs.
 #include <algorithm>
 #include <span>
 #include <stdexcept>
@@ -78,7 +78,7 @@ InputGradients AttentionModule::backward(const TensorView& dout) {
   const TensorView given = dout.rank == 2 || dout.rank == 3 ? batch_first_view(dout, config_) : dout;
   check_dout(*this, dout, given, output, call.has_batch);
   const LinearOptions layout{.weight_layout = config_.weight_layout, .num_threads = call.options.num_threads};
-  /// The gradient of a layer's inputs; those of its parameters are added to what they have.
+  /// Returns the gradient of a layer's inputs, and adds the gradients of its parameters.
   const auto project_backward = [&](const TensorView& x, Parameter& weight, Parameter& bias,
                                     const TensorView& dy) {
     Tensor dx = Tensor::uninitialized(DType::f32, Shape(x.dims().begin(), x.dims().end()));

@@ -1,5 +1,5 @@
-// Which module a checkpoint was saved from. Every size is taken from a tensor that the checkpoint has, so that
-// building the module cannot take more memory than the checkpoint did.
+// Finds the module that a checkpoint was saved from. Every size comes from a tensor of the checkpoint, so building
+// the module cannot need more memory than the checkpoint did.
 #include <array>
 #include <utility>
 
@@ -31,7 +31,7 @@ Matrix matrix_with_rows(const StateDict& state, const std::string& name, std::in
   refuse(kWhere, name, " has ", found.rows, " rows, expected ", rows);
 }
 
-/// W_query, W_key and W_value of one head, with `prefix` before and `suffix` behind: all of one shape.
+/// W_query, W_key and W_value of one head, with `prefix` before and `suffix` after the name: all of equal shape.
 Matrix projections(const StateDict& state, const std::string& prefix, const std::string& suffix) {
   const Matrix query = matrix(state, prefix + "W_query" + suffix);
   for (const char* layer : {"W_key", "W_value"}) {
@@ -43,7 +43,7 @@ Matrix projections(const StateDict& state, const std::string& prefix, const std:
   return query;
 }
 
-/// Refuses what a module without split heads cannot be told.
+/// Throws for options that a module without split heads does not have.
 void require_single_head_options(const std::string& module, const CheckpointOptions& options,
                                  std::int64_t num_heads) {
   if (options.num_heads != 0 && options.num_heads != num_heads) {

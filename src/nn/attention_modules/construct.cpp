@@ -1,4 +1,4 @@
-// The module classes: which parameters each one has, what they are called and how they are drawn.
+// The constructors of the module classes: the parameters of each class, their names and how they are drawn.
 #include <array>
 #include <utility>
 
@@ -82,7 +82,7 @@ ModuleConfig config_of(const MultiHeadAttentionOptions& options) {
           .batch_first = options.batch_first};
 }
 
-/// Draws a linear layer as nn.Linear does: its bias only where it has one.
+/// Draws a linear layer as nn.Linear does; the bias only if there is one.
 void draw_linear(TorchGenerator& generator, Parameter& weight, Parameter& bias) {
   auto linear = generator.linear(weight.value.shape(1), weight.value.shape(0), bias.value.rank() != 0);
   weight.value = std::move(linear.weight);

@@ -95,13 +95,13 @@ AttentionModule::Inputs AttentionModule::checked_inputs(const TensorView& query,
   return inputs;
 }
 
-// New memory would come page by page from the system in each call, which was 0.12 of one of width 768 (Zen 4).
+// New memory would be mapped page by page in each call: 12% of a call of width 768 (Zen 4).
 AttentionModule::Projections::Projections(const ModuleConfig& config, const Inputs& inputs, bool keeps,
                                           bool is_output, ForwardCall& call) {
   const std::int64_t batch = inputs.query.shape[0];
   const std::array<std::int64_t, 3> rows{batch, inputs.query.shape[1], config.num_heads * config.head_dim};
   const std::array<std::int64_t, 3> keys{batch, inputs.key.shape[1], config.num_kv_heads * config.head_dim};
-  constexpr std::size_t kAll = 4 * sizeof(float);  // of which all bytes have to be countable
+  constexpr std::size_t kAll = 4 * sizeof(float);  // sizes in bytes must not overflow
   const std::int64_t q_size = element_count(rows, kAll), k_size = element_count(keys, kAll);
   if (!keeps)
     workspace.emplace(static_cast<std::size_t>((is_output ? 1 : 2) * q_size + 2 * k_size) * sizeof(float));

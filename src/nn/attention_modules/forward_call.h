@@ -1,4 +1,4 @@
-// One forward call of an attention module, from its inputs to what the backward pass needs of it.
+// One forward call of an attention module, from its inputs to the data for the backward pass.
 #pragma once
 
 #include <optional>
@@ -17,25 +17,25 @@ struct AttentionModule::Inputs {
 };
 
 struct AttentionModule::ForwardCall {
-  Tensor q, k, v, context;   ///< the projections, where somebody wants them after the call
-  Tensor lse;                ///< [batch, num_heads, seqlen_q], appended keys included; empty where nobody needs it
-  Tensor weights;            ///< [batch, num_heads, seqlen_q, seqlen_k and the appended keys], where needed
-  Tensor dropped;            ///< the same after dropout, where that was drawn over all weights
+  Tensor q, k, v, context;   ///< the projections, if needed after the call
+  Tensor lse;                ///< [batch, num_heads, seqlen_q], including appended keys; empty if not needed
+  Tensor weights;            ///< [batch, num_heads, seqlen_q, seqlen_k and the appended keys], if needed
+  Tensor dropped;            ///< the same after dropout, if drawn over all weights
   AttentionOptions options;  ///< of attention()
 
   // Kept for the backward pass only.
-  Tensor query, key, value;  ///< the inputs; key and value are empty where all are one
+  Tensor query, key, value;  ///< the inputs; key and value are empty if are_one
   bool has_batch = false, are_one = false;
-  Tensor mask, kv_lengths;  ///< what options view
+  Tensor mask, kv_lengths;  ///< the tensors that `options` points to
 
   const Tensor& key_input() const { return are_one ? query : key; }
   const Tensor& value_input() const { return are_one ? query : value; }
 };
 
-/// What attention reads and writes: q, k, v [batch, seqlen, heads * head_dim] and context, like q.
+/// The inputs and the output of attention: q, k, v [batch, seqlen, heads * head_dim] and context, like q.
 struct AttentionModule::Projections {
-  /// Makes room for them: in `call` where it `keeps` them, else in memory that is kept between calls; the context
-  /// in `call` also where it is the output.
+  /// Allocates them: in `call` if it `keeps` them, else in memory kept between calls. The context is also in
+  /// `call` if it is the output.
   Projections(const ModuleConfig& config, const Inputs& inputs, bool keeps, bool is_output, ForwardCall& call);
 
   std::optional<Workspace> workspace;
@@ -51,7 +51,7 @@ View split_heads(const View& x, std::int64_t heads) {
 /// The axes of a module's inputs and outputs as [batch, seqlen, width].
 TensorView batch_first_view(const TensorView& x, const ModuleConfig& config);
 
-/// Gives a result [batch, seqlen, width] the axes that the inputs had.
+/// Returns a result [batch, seqlen, width] with the axes of the inputs.
 Tensor with_axes_of_inputs(Tensor x, bool has_batch, bool batch_first);
 
 }  // namespace saccade

@@ -21,7 +21,7 @@ void check_numbers(const std::string& module, const char* argument, const Tensor
   }
 }
 
-/// The same numbers with axes of length 1 in front, up to rank 4.
+/// The same numbers with axes of length 1 prepended up to rank 4.
 TensorView with_rank_4(const TensorView& view) {
   TensorView result = view;
   result.rank = 4;
@@ -80,7 +80,7 @@ TensorView checked_key_mask(const std::string& module, const TensorView& key_mas
   return result;
 }
 
-/// The key mask's lengths when it is padding at the right end alone, else an empty tensor.
+/// The key mask's lengths if it is only padding at the right end, else an empty tensor.
 Tensor lengths_of_padding(const TensorView& key_mask, const ScoreShape& scores) {
   if (key_mask.dtype != DType::boolean) return {};
   const Tensor keys = Tensor::copy_of(key_mask);
@@ -96,7 +96,7 @@ Tensor lengths_of_padding(const TensorView& key_mask, const ScoreShape& scores) 
   return lengths;
 }
 
-/// A copy of a mask as numbers to be added to logits.
+/// A copy of a mask as numbers to add to logits.
 Tensor additive(const TensorView& mask) {
   Tensor result = Tensor::copy_of(mask, DType::f32);
   if (mask.dtype == DType::boolean) {

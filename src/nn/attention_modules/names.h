@@ -5,7 +5,7 @@
 
 namespace saccade {
 
-/// Where MultiHeadAttentionWrapper keeps the parameters of one head: "heads.0."
+/// The prefix of one head's parameters in MultiHeadAttentionWrapper: "heads.0."
 inline std::string head_prefix(std::int64_t head) { return "heads." + std::to_string(head) + "."; }
 
 }  // namespace saccade

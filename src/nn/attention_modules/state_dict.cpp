@@ -1,4 +1,4 @@
-// Parameters by name: reading them out, and loading them from the layouts that PyTorch has.
+// Parameters by name: reading them, and loading them from PyTorch's layouts.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -16,17 +16,17 @@ bool same_shape(const TensorView& a, std::span<const std::int64_t> shape) {
   return std::equal(a.dims().begin(), a.dims().end(), shape.begin(), shape.end());
 }
 
-/// Gives an entry of torch.nn.MultiheadAttention a name of ours, unless the checkpoint has that one too.
+/// Renames an entry of torch.nn.MultiheadAttention to our name, unless the checkpoint also has that name.
 void rename(Views& given, const std::string& from, const std::string& to) {
   const auto entry = given.find(from);
   if (entry == given.end() || !given.emplace(to, entry->second).second) return;
   given.erase(from);
 }
 
-/// A stacked projection of torch.nn.MultiheadAttention, its rows one layer below the other.
+/// A stacked projection of torch.nn.MultiheadAttention: the rows of its layers, one layer after the other.
 struct Stacked {
   std::string name;    ///< in the checkpoint
-  std::string suffix;  ///< of the layers' own entries
+  std::string suffix;  ///< of the entries of the separate layers
   Shape shape;
 };
 
@@ -50,7 +50,7 @@ void split_rows(const std::string& module, const std::string& prefix, Views& giv
   given.erase(entry);
 }
 
-/// Gives the entries of a torch.nn.MultiheadAttention the names of MultiHeadAttention.
+/// Renames the entries of a torch.nn.MultiheadAttention to those of MultiHeadAttention.
 void use_own_names(const std::string& module, const ModuleConfig& config, const std::string& prefix,
                    Views& given) {
   const std::int64_t q_rows = config.num_heads * config.head_dim;

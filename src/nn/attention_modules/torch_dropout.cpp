@@ -7,7 +7,7 @@
 namespace saccade {
 namespace {
 
-/// bool [batch, num_heads, seqlen_q, columns], in the order in which the published classes draw.
+/// bool [batch, num_heads, seqlen_q, columns], drawn in the order of the published classes.
 Tensor drawn_keep_mask(TorchGenerator& generator, TorchBuild build, double p, const DrawnDropout& call) {
   const auto shape = call.weights.dims();
   if (!call.independent_heads) return generator.dropout_mask(Shape(shape.begin(), shape.end()), p, build);
@@ -18,7 +18,7 @@ Tensor drawn_keep_mask(TorchGenerator& generator, TorchBuild build, double p, co
   return keep;
 }
 
-/// sum += weight * value, without NaN from values of weight 0: those are hidden or dropped.
+/// sum += weight * value. Skips weights of 0 (hidden or dropped), whose values may be NaN.
 void accumulate(float weight, const float* value, float* sum, std::int64_t head_dim) {
   if (weight == 0.0f) return;
   for (std::int64_t d = 0; d < head_dim; ++d) sum[d] += weight * value[d];

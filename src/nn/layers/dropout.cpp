@@ -29,7 +29,7 @@ void Dropout::seed_dropout(std::uint64_t seed) {
   calls_ = 0;
 }
 
-/// By the draws of the call number calls_ - 1.
+/// With the draws of call number calls_ - 1.
 Tensor Dropout::dropped(const TensorView& x) const {
   const Rows from(x);
   Tensor y = Tensor::uninitialized(DType::f32, shape_of(x));

@@ -56,7 +56,7 @@ void Embedding::backward(const TensorView& dout) {
   float* const gradient = weight_.gradient_to_add_to().as<float>();
   const std::int64_t* const rows = tokens.values<std::int64_t>().data();
   const cpu::LayerKernels& kernels = cpu::active_kernels().layers;
-  // Threads share the columns, so that each sum has its rows in order.
+  // Threads split the columns, so each sum adds its rows in order.
   constexpr std::int64_t kColumns = 64;
   const std::int64_t panels = (dim() + kColumns - 1) / kColumns;
   const bool worth_threads = dout.size() > (std::int64_t{1} << 16);

@@ -33,7 +33,7 @@ Tensor Gelu::backward(const TensorView& dout) {
   require_forward(name(), x_.rank() != 0);
   check_dout(name(), dout, x_.shape());
   const Rows from(dout);
-  // The gradient takes the place of x.
+  // The gradient overwrites x.
   Tensor dx = std::exchange(x_, Tensor());
   const cpu::LayerKernels& kernels = cpu::active_kernels().layers;
   float* const to = dx.mutable_view().as<float>();

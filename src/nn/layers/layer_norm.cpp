@@ -55,7 +55,7 @@ Tensor LayerNorm::backward(const TensorView& dout) {
                                        .dout = from.data(),
                                        .dx = dx.mutable_view().as<float>()};
   const cpu::LayerKernels& kernels = cpu::active_kernels().layers;
-  // Each block has sums of its own, which are added up in the order of the blocks.
+  // Each block has its own sums; these are added in the order of the blocks.
   const std::int64_t block = rows_of_block(dim()), blocks = (from.rows() + block - 1) / block;
   Tensor sums(DType::f32, {blocks, 2, dim()});
   float* const sums_of_blocks = sums.mutable_view().as<float>();

@@ -1,4 +1,4 @@
-// Arguments of the layers: rows without gaps, and what is refused.
+// Arguments of the layers: rows without gaps, and argument checks.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace saccade {
 
-/// A view as rows of its innermost dimension, one after the other; copied where it has gaps.
+/// A view as contiguous rows of its innermost dimension; copied if it has gaps.
 class Rows {
  public:
   explicit Rows(const TensorView& view);
@@ -28,14 +28,14 @@ class Rows {
 
 Shape shape_of(const TensorView& view);
 
-/// Refuses x unless it is f32 of rank 1 or more, and `columns` wide.
+/// Throws unless x is f32 of rank 1 or more, and `columns` wide.
 void check_input(std::string_view name, const TensorView& x, std::int64_t columns);
-/// The same for layers that take any width.
+/// The same for layers that accept any width.
 void check_input(std::string_view name, const TensorView& x);
 
 /// Throws std::logic_error unless forward() has kept something.
 void require_forward(std::string_view name, bool has_kept);
-/// Refuses dout unless it is f32 and has the shape of what forward() returned.
+/// Throws unless dout is f32 and has the shape of forward()'s result.
 void check_dout(std::string_view name, const TensorView& dout, std::span<const std::int64_t> shape);
 
 }  // namespace saccade

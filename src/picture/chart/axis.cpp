@@ -12,9 +12,9 @@ namespace saccade::picture {
 namespace {
 
 constexpr double kBeyond = 0.04;       // of a range, at either end
-constexpr double kOneNumber = 1e-12;   // a range this small, relative to its numbers, has no room for ticks
+constexpr double kOneNumber = 1e-12;   // a smaller range, relative to its numbers, has no room for ticks
 constexpr std::size_t kLongFixed = 6;  // digits of a tick; longer ones may be shorter with a power of ten
-constexpr int kLastFixed = 14;         // powers of ten that fixed() still writes out
+constexpr int kLastFixed = 14;         // the largest power of ten that fixed() writes out
 constexpr std::size_t kEnoughDecades = 3, kEnoughInDecades = 4;  // ticks
 
 int exponent_of(double value) { return static_cast<int>(std::floor(std::log10(std::abs(value)) + 1e-9)); }
@@ -33,8 +33,8 @@ std::string scientific(double value, int exponent, int decimals) {
   return typographic(fixed(value / power_of_ten(exponent), decimals)) + "\u00D710" + superscript(exponent);
 }
 
-// Ticks at multiples of a step, in one notation: with as many decimals as the step has, or all with the power of
-// ten of the largest, whichever is shorter.
+// Ticks at multiples of a step, in one notation, whichever is shorter: all with the decimals of the step, or all
+// with the power of ten of the largest.
 std::vector<ChartTick> even_ticks(double low, double high, double step) {
   const int last_digit = exponent_of(step);
   const int first_digit = std::max(exponent_of(std::max(std::abs(low), std::abs(high))), last_digit);
@@ -55,7 +55,7 @@ std::vector<ChartTick> even_ticks(double low, double high, double step) {
   return ticks;
 }
 
-// Each power of ten (each second, third, ... of many) times each factor.
+// Each power of ten (or each second, third, ... one) times each factor.
 std::vector<ChartTick> decade_ticks(double low, double high, int every, std::initializer_list<int> factors) {
   const int first = exponent_of(low), last = exponent_of(high);
   const bool is_fixed = first >= -4 && last <= 5;
@@ -82,7 +82,7 @@ std::vector<ChartTick> logarithmic_ticks(double low, double high, int count) {
   return even_ticks(low, high, tick_step(high - low, count));
 }
 
-// One number, or none, gets room around it.
+// A single number, or none, gets room around it.
 void widen(double& low, double& high, double room) {
   low -= room;
   high += room;

@@ -1,4 +1,4 @@
-// chart_svg: title, a grid at round numbers, a line for each series, and its name where it ends.
+// chart_svg: title, a grid at round numbers, a line for each series, and its name at the end of the line.
 #include "saccade/chart.h"
 
 #include <algorithm>
@@ -17,19 +17,19 @@ namespace {
 
 using namespace picture;
 
-// Any two differ by at least 0.16 in OKLab, also as seen without one kind of cone (simulated after Machado,
-// Oliveira and Fernandes, 2009); the first three differ by 0.14 in lightness; each has a contrast of 3 to white.
+// Any two differ by at least 0.16 in OKLab, also without one kind of cone (simulated after Machado, Oliveira and
+// Fernandes, 2009); the first three differ by 0.14 in lightness; each has a contrast of 3 to white.
 constexpr std::array<const char*, 6> kColors = {"#22468a", "#e0701a", "#3c1818", "#3c9ca8", "#9c48f0", "#843c0c"};
-constexpr std::size_t kMostSeries = 2 * kColors.size();  // as lines, then as dashes
+constexpr std::size_t kMostSeries = 2 * kColors.size();  // as solid lines, then as dashed ones
 constexpr int kLeastWidth = 360, kLeastHeight = 300, kMostSide = 8192;
 constexpr double kLargestX = 1e200;
 
 constexpr double kLineWidth = 1.5, kDot = 2.2;
-constexpr double kNoisy = 4;  // a line this many times as long as the plot is wide is a band more than a line
+constexpr double kNoisy = 4;  // a line longer than this many plot widths looks like a band
 constexpr double kXTickRoom = 20, kXNameRoom = 20, kYNameRoom = 22;       // heights around the plot
 constexpr double kTickGap = 8;                                            // between the plot and a label
 constexpr double kXTick = 100, kYTick = 45;                               // from one tick to the next
-constexpr double kLabelSpace = 5, kLabelLine = kSmall + 1;                // for labels to keep apart
+constexpr double kLabelSpace = 5, kLabelLine = kSmall + 1;                // minimum space between labels
 constexpr double kLead = 12, kSample = 16, kNameGap = 6, kNameLine = 15;  // from the plot to the names
 constexpr double kNameShare = 0.3;                                        // of the width, for the longest name
 
@@ -123,7 +123,7 @@ bool apart(const ChartAxis& axis, const std::vector<ChartTick>& ticks, double le
   return true;
 }
 
-// Ticks about `usual` units of length apart, three at least, whose labels keep apart if they take so much of it.
+// At least three ticks, about `usual` units of length apart, with space for labels of the size `extent`.
 template <class Extent>
 std::vector<ChartTick> ticks_of(const ChartAxis& axis, double usual, const Extent& extent) {
   const double wanted = std::max(3.0, std::abs(axis.last - axis.first) / usual);
@@ -139,10 +139,10 @@ std::vector<ChartTick> ticks_of(const ChartAxis& axis, double usual, const Exten
   return best;
 }
 
-// The places nearest to those wanted, which ascend: `apart` from each other, between low and high.
+// The positions closest to the wanted ones (which ascend) that are `apart` from each other, between low and high.
 std::vector<double> spread(const std::vector<double>& wanted, double apart, double low, double high) {
   struct Group {
-    double sum;  // of what its members want for the first of all
+    double sum;  // of the positions wanted for the first member, by each member
     double count;
     double mean() const { return sum / count; }
   };
@@ -267,7 +267,7 @@ void draw_series(Svg& svg, const std::vector<Run>& runs, std::size_t series, boo
   svg.close_group();
 }
 
-// Noisy lines lie under the others, and let each other shine through.
+// Noisy lines are below the others, and are translucent.
 void draw_all_series(Svg& svg, const Layout& layout, std::span<const ChartSeries> series) {
   svg.open_group("stroke-width=\"" + px(kLineWidth) + "\" stroke-linejoin=\"round\" stroke-linecap=\"round\"");
   for (const bool noisy : {true, false}) {
@@ -279,7 +279,7 @@ void draw_all_series(Svg& svg, const Layout& layout, std::span<const ChartSeries
   svg.close_group();
 }
 
-// A thin lead from where the line ends, a sample of the line, the name.
+// A thin lead from the end of the line, a sample of the line, and the name.
 void draw_names(Svg& svg, const Layout& layout) {
   const double size = layout.names.empty() ? kSmall : std::min(kSmall, name_line(layout) - 1);
   const double from = layout.right + 3, to = layout.right + kLead, end = to + kSample;

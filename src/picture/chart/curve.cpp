@@ -9,14 +9,14 @@
 namespace saccade::picture {
 namespace {
 
-constexpr double kLeast = 1e-200, kLargest = 1e200;  // magnitudes whose ratios and differences are still numbers
+constexpr double kLeast = 1e-200, kLargest = 1e200;  // beyond these, ratios and differences can overflow
 
 double drawable(double value) {
   if (!(std::abs(value) <= kLargest)) return std::numeric_limits<double>::quiet_NaN();
   return std::abs(value) < kLeast ? 0 : value;
 }
 
-// The points that share a unit of width, by their index.
+// The points in one unit of width, by their index.
 struct Column {
   double place = 0;
   std::size_t first = 0, lowest = 0, highest = 0, last = 0;
@@ -41,9 +41,9 @@ Curve curve_of(std::span<const double> x, std::span<const double> y, bool logari
 std::vector<Run> runs_of(const Curve& curve, const ChartAxis& x_axis, const ChartAxis& y_axis) {
   std::vector<Run> runs;
   Column column;
-  bool is_open = false;                // there are points in the column
-  bool begins = true;                  // with it a run begins
-  const auto close = [&](bool ends) {  // with it a run ends
+  bool is_open = false;                // the column has points
+  bool begins = true;                  // a run begins with it
+  const auto close = [&](bool ends) {  // a run ends with it
     if (!is_open) return;
     std::array<std::size_t, 4> kept = {begins ? column.first : column.lowest, column.lowest, column.highest,
                                        ends ? column.last : column.highest};

@@ -1,4 +1,4 @@
-// A series as it is drawn: few points, in runs that are joined by lines.
+// A series in drawable form: few points, in runs joined by lines.
 #pragma once
 
 #include <span>
@@ -15,17 +15,18 @@ struct Point {
 /// The points of a series between two gaps.
 using Run = std::vector<Point>;
 
-/// The numbers of a series as the chart takes them: y is NaN where the line has a gap.
+/// The numbers of a series in the chart's form: y is NaN where the line has a gap.
 struct Curve {
   std::vector<double> x, y;
-  bool hides = false;  // numbers that a logarithmic axis has no place for
+  bool hides = false;  // whether a logarithmic axis hides some numbers
 };
 
-/// Numbers of any size; those beyond 1e200 are gaps, on a logarithmic axis also those that are not above 0.
+/// Accepts numbers of any size; those beyond 1e200 become gaps, on a logarithmic axis also those that are not
+/// above 0.
 Curve curve_of(std::span<const double> x, std::span<const double> y, bool logarithmic);
 
-/// The curve in document units: every point, but of those that share a unit of width the lowest, the highest, and
-/// the ends of a run. Gaps within that unit are closed.
+/// The curve in document units. Within each unit of width it keeps only the lowest point, the highest, and the
+/// ends of a run, and closes gaps.
 std::vector<Run> runs_of(const Curve& curve, const ChartAxis& x_axis, const ChartAxis& y_axis);
 
 }  // namespace saccade::picture

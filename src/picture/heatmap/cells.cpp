@@ -1,4 +1,4 @@
-// heatmap_svg: a grid of panels, axes at its left and lower edge, a colour bar at its right.
+// heatmap_svg: a grid of panels with axes at the left and bottom and a colour bar at the right.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -14,9 +14,9 @@ namespace {
 
 using namespace picture;
 
-constexpr std::int64_t kMostSeparate = 4096;  // cells that are elements of their own
+constexpr std::int64_t kMostSeparate = 4096;  // cells that are separate elements
 constexpr int kLevels = 128;                  // shades of a dense panel
-constexpr double kLeastDotted = 11;           // a masked cell of this size carries a dot
+constexpr double kLeastDotted = 11;           // masked cells of this size or larger have a dot
 constexpr double kBarWidth = 12, kBarGap = 28;
 constexpr int kBarSteps = 64;
 
@@ -70,7 +70,7 @@ void draw_separate_cells(Svg& svg, const Input& input, const GridLayout& layout,
   }
 }
 
-// One path for each shade, of runs along the rows: a few bytes a cell.
+// One path for each shade, from runs along the rows: a few bytes per cell.
 void draw_dense_cells(Svg& svg, const GridLayout& layout, std::int64_t head) {
   const Cells& cells = layout.cells;
   constexpr int kNanLevel = kLevels, kMaskedLevel = kLevels + 1;
@@ -92,7 +92,7 @@ void draw_dense_cells(Svg& svg, const GridLayout& layout, std::int64_t head) {
   }
   const double x = layout.panel_x(head), y = layout.panel_y(head);
   svg.rect(x, y, layout.key.side, layout.query.side, kNothing);
-  // A run is a line one cell thick, along the middle of its row.
+  // A run is a line as thick as a cell, along the middle of its row.
   svg.open_group("transform=\"translate(" + px(x) + " " + px(y + layout.query.cell / 2) + ") scale(" +
                  px(layout.key.cell) + " " + px(layout.query.cell) + ")\" shape-rendering=\"crispEdges\"");
   for (int level = 0; level <= kNanLevel; ++level) {
@@ -124,7 +124,7 @@ void draw_key_axis(Svg& svg, const GridLayout& layout, double x, double y) {
   }
 }
 
-// The names of the axes, over the query labels and under the key labels; returns the y where the picture ends.
+// The names of the axes, above the query labels and below the key labels; returns the y of the picture's end.
 double draw_axis_names(Svg& svg, const GridLayout& layout, const HeatmapOptions& options) {
   svg.text(layout.left - 9, layout.top - kNameRise, layout.query_name, {.fill = kQuiet, .anchor = Anchor::end});
   const double below_labels = layout.top + layout.grid_height() + 6 + layout.key.label_height();
@@ -138,8 +138,8 @@ double draw_axis_names(Svg& svg, const GridLayout& layout, const HeatmapOptions&
 struct ColorBar {
   std::vector<Scale::Tick> ticks;
   std::string name;
-  std::string masked_note;  // what the cells without a colour are; empty where there are none
-  bool has_dots = false;    // in those cells
+  std::string masked_note;  // the meaning of the cells without a colour; empty if there are none
+  bool has_dots = false;    // whether these cells have dots
   bool has_nan = false;
   double height = 0, width = 0;
 };
@@ -159,7 +159,7 @@ ColorBar color_bar_of(const GridLayout& layout, const HeatmapOptions& options) {
   return bar;
 }
 
-// What masked cells and NaN look like, below the bar; returns the y where it ends.
+// Samples of masked cells and NaN, below the bar; returns the y of their end.
 double draw_legend(Svg& svg, const ColorBar& bar, double x, double y) {
   double end = y;
   const auto sample = [&](const std::string& note) {
@@ -177,12 +177,12 @@ double draw_legend(Svg& svg, const ColorBar& bar, double x, double y) {
   return end;
 }
 
-// Returns the y where the bar and its legend end.
+// Returns the y of the end of the bar and its legend.
 double draw_color_bar(Svg& svg, const ColorBar& bar, double x, double y) {
   const TextStyle quiet{.fill = kQuiet};
   svg.text(x, y - kNameRise, bar.name, quiet);
   svg.open_group("class=\"scale\" shape-rendering=\"crispEdges\"");
-  for (int i = 0; i < kBarSteps; ++i) {  // each reaches under the next ones, so that no seam shows
+  for (int i = 0; i < kBarSteps; ++i) {  // each overlaps the next ones, so that no seam is visible
     const double from = y + bar.height * i / kBarSteps;
     svg.rect(x, from, kBarWidth, y + bar.height - from, hex(ramp(1 - (i + 0.5) / kBarSteps)));
   }

@@ -8,12 +8,12 @@
 namespace saccade::picture {
 namespace {
 
-constexpr double kMostSide = 768, kMostGridSide = 960;  // of one panel alone, of a grid
+constexpr double kMostSide = 768, kMostGridSide = 960;  // of a single panel, and of a grid
 constexpr double kMostMapSide = 1024;                   // of one map of a larger matrix
 constexpr double kLeastCell = 2, kMostCell = 48, kLeastSide = 96;
 constexpr std::int64_t kMostCells = 256, kMostMapCells = 512;  // along one side of a panel
 constexpr std::int64_t kMostWithValues = 1024;                 // cells that may carry numbers
-constexpr double kMostPositions = 12;                          // along one side, when not every one is shown
+constexpr double kMostPositions = 12;                          // along one side, if not all are shown
 constexpr double kLabelSize = 13, kLeastLabelSize = 9;
 constexpr double kTitleSize = 12, kLeastTitleSize = 9;
 
@@ -22,7 +22,7 @@ std::int64_t block_of(std::int64_t length, double side, std::int64_t most_cells)
   return (length + most - 1) / most;
 }
 
-// Square cells, unless one axis is so short that its side would be a sliver.
+// Square cells, unless that would make a panel with a short axis too thin.
 void set_cell_sizes(GridLayout& layout, double side, double largest) {
   const auto rows = static_cast<double>(layout.cells.rows), columns = static_cast<double>(layout.cells.columns);
   const auto size_for = [&](double count) { return std::clamp(std::floor(side / count), kLeastCell, largest); };
@@ -36,8 +36,8 @@ void set_cell_sizes(GridLayout& layout, double side, double largest) {
   layout.key.side = layout.key.cell * columns;
 }
 
-// Every token where they fit, or at most every fourth one is left; else positions. `length` counts them, also
-// where the matrix is a map of them.
+// Labels every token if they fit or if thinning keeps at least every fourth; else positions. `length` is the
+// number of positions, also where the matrix is a map of them.
 void set_marks(Axis& axis, const std::vector<std::string>& labels, std::int64_t length, std::int64_t block,
                double per_token, double longest) {
   const auto stride = static_cast<std::int64_t>(std::ceil(12 / axis.cell));
@@ -72,7 +72,7 @@ std::string longest_value(const GridLayout& layout) {
   return longest;
 }
 
-// Cells of small pictures grow a little for their numbers, and for key labels that would have to turn otherwise.
+// Cells of small pictures grow a little to fit their numbers, and to avoid rotated key labels.
 double most_cell(const std::string& longest_number, const std::vector<std::string>& key_labels) {
   constexpr double kGrown = 1.5 * kMostCell;
   double wanted = pixels_of(longest_number, kLabelSize) + 12;
@@ -82,7 +82,7 @@ double most_cell(const std::string& longest_number, const std::vector<std::strin
   return std::clamp(std::ceil(wanted), kMostCell, kGrown);
 }
 
-// The largest font size at which all panel titles fit, or the least.
+// The largest font size at which all panel titles fit, or the minimum.
 double title_size(const std::vector<std::string>& titles, double room) {
   double widest = 0;
   for (const std::string& title : titles) widest = std::max(widest, pixels_of(title, 1));
@@ -90,7 +90,7 @@ double title_size(const std::vector<std::string>& titles, double room) {
                                      : std::clamp(std::floor(room / widest), kLeastTitleSize, kTitleSize);
 }
 
-// The largest font size at which the longest number fits into a cell; 0: none does.
+// The largest font size at which the longest number fits into a cell; 0: none fits.
 double value_size(const GridLayout& layout, const std::string& longest) {
   for (const double size : {12.0, 11.0, 10.0, 9.0}) {
     if (layout.key.cell >= pixels_of(longest, size) + 6 && layout.query.cell >= size + 6) return size;

@@ -1,4 +1,4 @@
-// Where everything in a grid of heat maps goes: panels, cells, labels.
+// The positions of everything in a grid of heat maps: panels, cells, labels.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@
 
 namespace saccade::picture {
 
-/// Over a panel: its title, the names of the query axis and of the colour bar.
+/// The space above a panel: for its title and the names of the query axis and of the colour bar.
 inline constexpr double kHeadroom = 26;
-/// How far above the panel their middle is.
+/// The distance of their middle from the panel.
 inline constexpr double kNameRise = 15;
 
-/// How the labels of the key axis stand.
+/// The rotation of the labels of the key axis.
 enum class Turn : std::uint8_t { level, slanted, upright };
 
 struct Mark {
@@ -33,7 +33,7 @@ struct Axis {
   std::vector<Mark> marks;
   double widest = 0;  // of the labels
 
-  double label_height() const {  ///< below a panel, when this is the key axis
+  double label_height() const {  ///< below a panel, if this is the key axis
     switch (turn) {
       case Turn::level:
         return font_size + 4;
@@ -70,7 +70,7 @@ struct GridLayout {
   }
 };
 
-/// The layout for a checked input; `top` is left for the caller, who knows what stands above.
+/// The layout for a checked input; the caller sets `top`, depending on what is above.
 GridLayout grid_layout(const Input& input, const HeatmapOptions& options);
 
 /// The number in a cell.

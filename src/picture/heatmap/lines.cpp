@@ -15,7 +15,7 @@ using namespace picture;
 
 constexpr std::int64_t kMostTokens = 128;     // in a column
 constexpr std::int64_t kMostWeights = 65536;  // in a picture
-constexpr std::int64_t kMostTooltips = 1200;  // lines that say what they join
+constexpr std::int64_t kMostTooltips = 1200;  // lines with a tooltip
 constexpr double kLeastShare = 1.0 / 100;     // of the largest weight: a thinner line is not drawn
 constexpr double kMostColumn = 720, kMostSpacing = 34, kLeastSpacing = 13;
 constexpr double kLabelSize = 13, kHeadingHeight = 22, kTitleHeight = 24, kLongestLabel = 150;
@@ -36,7 +36,7 @@ struct Layout {
   Scale scale;  // from 0 to the weight of the thickest line
   double spacing = 0, font_size = kLabelSize, thickest = 0;
   Column query, key;
-  double reach = 0;  // from where the lines begin to where they end
+  double reach = 0;  // the width from the start to the end of the lines
   double panel_width = 0, panel_height = 0, panel_title = 0, heading = 0;
   std::int64_t grid_columns = 1;
 
@@ -108,7 +108,7 @@ struct Line {
   double weight;
 };
 
-// The lines of one head, thin ones first, so that thick ones lie on top.
+// The lines of one head, thin ones first, so that thick ones are on top.
 std::vector<Line> lines_of(const Layout& layout, std::int64_t head) {
   std::vector<Line> lines;
   for (std::int64_t i = 0; i < layout.cells.rows; ++i) {
@@ -173,7 +173,7 @@ void draw_panel(Svg& svg, const Input& input, const HeatmapOptions& options, con
   draw_column(svg, layout, layout.key, right, top, Anchor::start);
 }
 
-// What the widths of lines mean: samples in a row, at round weights.
+// The legend of line widths: samples in a row, at round weights.
 struct Legend {
   struct Sample {
     double x, weight;

@@ -15,8 +15,8 @@ namespace {
 constexpr std::int64_t kMostHeads = 256;
 constexpr int kMostDecimals = 12;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr std::int64_t kLongSequence = 64;  // keys from which `automatic` may be logarithmic
-constexpr double kLogarithmicSpan = 1e3;    // high / low of a logarithmic scale that nobody chose
+constexpr std::int64_t kLongSequence = 64;  // with more keys `automatic` may be logarithmic
+constexpr double kLogarithmicSpan = 1e3;    // default of high / low on a logarithmic scale
 
 [[noreturn]] void refuse(std::string_view function, const std::string& what) {
   throw std::invalid_argument("[" + std::string(function) + "] " + what);
@@ -54,11 +54,11 @@ void pool_row(const double* row, std::int64_t seqlen_k, std::int64_t block_k, do
     double& cell = cells[j / block_k];
     const double value = row[j];
     if (std::isfinite(value)) smallest = std::min(smallest, value);
-    if (std::isnan(value) || value > cell) cell = value;  // nothing is larger than a NaN: it stays
+    if (std::isnan(value) || value > cell) cell = value;  // no value is larger than a NaN, so it stays
   }
 }
 
-// Decimals that show two digits of a largest value below 1, three of a larger one.
+// Decimals that show two digits of a largest value below 1, and three of a larger one.
 int decimals_for(double largest) {
   if (!(largest > 0)) return 2;
   const double exponent = std::floor(std::log10(largest));
@@ -85,7 +85,7 @@ void set_range(Scale& scale, const Cells& cells, const HeatmapOptions& options) 
   scale.low = options.low.value_or(std::min(smallest, 0.0));
   scale.high = options.high.value_or(largest);
   if (scale.low < scale.high) return;
-  // One value everywhere, or all values beyond a given end.
+  // All values are equal, or all are outside a given end.
   constexpr double kLargest = std::numeric_limits<double>::max();
   if (options.high) {
     scale.low = std::max(scale.high - std::max(1.0, std::abs(scale.high)), -kLargest);
@@ -94,7 +94,7 @@ void set_range(Scale& scale, const Cells& cells, const HeatmapOptions& options) 
   }
 }
 
-// Stays linear where the numbers are so small that ratios of them say nothing.
+// Stays linear where the numbers are so small that their ratios are meaningless.
 void make_logarithmic(Scale& scale, const Cells& cells, const HeatmapOptions& options) {
   double low = scale.low;
   if (!options.low) {

@@ -1,4 +1,4 @@
-// heatmap_terminal: panels as lines of text, side by side as far as the width allows, and a legend.
+// heatmap_terminal: panels as lines of text, side by side if the width allows, and a legend.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -17,8 +17,8 @@ using namespace picture;
 
 constexpr int kLeastWidth = 20, kWidestLabel = 16, kWidestCell = 12, kPanelGap = 3, kSmallPanel = 32;
 constexpr std::string_view kFunction = "heatmap_terminal";
-constexpr std::int64_t kMostLines = 64;        // of a panel with one line a row
-constexpr std::int64_t kMostDenseRows = 96;    // of a pooled panel, or as many as it has columns
+constexpr std::int64_t kMostLines = 64;        // of a panel with one line per row
+constexpr std::int64_t kMostDenseRows = 96;    // of a pooled panel; if it has more columns, that many
 constexpr std::int64_t kFewestDenseRows = 24;  // pooling stops here, so that short axes stay visible
 constexpr std::size_t kTallestLabel = 8;       // characters of a label written downwards
 constexpr int kLegendCells = 24;
@@ -38,7 +38,7 @@ std::string repeated(std::string_view text, std::int64_t times) {
   return out;
 }
 
-// Escape sequences for places on the colour scale.
+// Escape sequences for positions on the colour scale.
 class Painter {
  public:
   explicit Painter(TerminalColor color) : color_(color) {}
@@ -54,7 +54,7 @@ class Painter {
     return wants_white_text(rgb_of_256(index_of(t))) ? "\x1b[38;5;231m" : "\x1b[38;5;234m";
   }
 
-  /// Marked so that it is not taken for a value; plain text without colours.
+  /// Dimmed, so that it does not look like a value; plain text without colours.
   std::string dim(std::string_view text) const { return marked(kDim, text); }
   std::string alarm(std::string_view text) const { return marked(kRed, text); }
 
@@ -78,7 +78,7 @@ class Painter {
   TerminalColor color_;
 };
 
-// How cells are written: a number each, two columns each, or one column each (with colours two rows a line).
+// The forms of cells: a number each, two columns each, or one column each (with colours two rows per line).
 enum class Mode : std::uint8_t { numbers, blocks, dense };
 
 struct Plan {
@@ -91,7 +91,7 @@ struct Plan {
   int panel_columns = 0;
 };
 
-// Without colours: a bar beside a number, a shade that fills a cell.
+// Without colours: a bar beside a number, or a shade that fills a cell.
 std::span<const std::string_view> signs_of(Mode mode) {
   if (mode == Mode::numbers) return kBars;
   return kShades;
@@ -117,7 +117,7 @@ int longest_number(const Cells& cells, const Scale& scale) {
   return longest;
 }
 
-// Every row a line, for matrices that need no pooling.
+// One line per row, for matrices that need no pooling.
 void plan_lines(Plan& plan, const Input& input, const HeatmapOptions& options, const Painter& painter, int room) {
   plan.cells = pooled(input, 1, 1);
   plan.scale = scale_of(plan.cells, options, kFunction);
@@ -129,7 +129,7 @@ void plan_lines(Plan& plan, const Input& input, const HeatmapOptions& options, c
   plan.cell_columns = plan.mode == Mode::numbers ? std::min(std::max(least, labels), share) : 2;
 }
 
-// A column a cell; several panels are made small enough to stand side by side.
+// One column per cell; several panels shrink until they fit side by side.
 void plan_dense(Plan& plan, const Input& input, const HeatmapOptions& options, const Painter& painter, int width) {
   plan.gutter = static_cast<int>(std::to_string(input.queries - 1).size());
   int room = width - plan.gutter - 1;
@@ -183,7 +183,7 @@ std::string block_cell(const Plan& plan, const Painter& painter, double value) {
   return painter.background(plan.scale.position(value)) + repeated(" ", columns) + std::string(kReset);
 }
 
-// Two cells in one character: the upper one and, where there is one, the lower one.
+// Two cells in one character: the upper one and, if there is one, the lower one.
 std::string half_blocks(const Plan& plan, const Painter& painter, double upper, double lower) {
   const auto color = [&](double value) {
     return plan.scale.kind(value) == Kind::nan ? std::string(kRed)
@@ -198,7 +198,7 @@ std::string half_blocks(const Plan& plan, const Painter& painter, double upper, 
   return color(upper) + behind + "\u2580" + std::string(kReset);
 }
 
-// A label's characters, one below the other; a long one ends in an ellipsis.
+// The characters of a label, one below the other; a long label ends in an ellipsis.
 std::vector<Cluster> stack_of(const std::string& label) {
   constexpr Cluster kEllipsis{"\u2026", 1};
   std::vector<Cluster> clusters = clusters_of(label);
@@ -209,7 +209,7 @@ std::vector<Cluster> stack_of(const std::string& label) {
   return clusters;
 }
 
-// Labels over narrow columns, written downwards; their last characters stand on the matrix.
+// Labels above narrow columns, written downwards; their last characters touch the matrix.
 std::vector<std::string> upright_header(const Plan& plan, const std::vector<std::string>& labels) {
   std::vector<std::vector<Cluster>> stacks;
   std::size_t height = 0;
@@ -229,7 +229,7 @@ std::vector<std::string> upright_header(const Plan& plan, const std::vector<std:
   return lines;
 }
 
-// Positions over narrow columns, as often as they fit.
+// Positions above narrow columns, as many as fit.
 std::string position_header(const Plan& plan) {
   const auto longest = static_cast<std::int64_t>(std::to_string(plan.cells.key_of(plan.cells.columns)).size());
   const std::int64_t every = round_step(static_cast<double>(longest + 2) / plan.cell_columns);
@@ -317,7 +317,7 @@ std::string panels_of(const Plan& plan, const Input& input, const Painter& paint
   return out;
 }
 
-// A piece of the legend and the columns it takes.
+// A part of the legend and its width in columns.
 struct Part {
   std::string text;
   int columns = 0;
@@ -333,7 +333,7 @@ Part scale_strip(const Plan& plan, const Painter& painter) {
   return {strip + std::string(kReset), kLegendCells};
 }
 
-// The scale with its ends and name, and what cells without a value mean; on as many lines as it takes.
+// The scale with its ends and name, and the meaning of cells without a value; on as many lines as needed.
 std::string legend_of(const Plan& plan, const HeatmapOptions& options, const Painter& painter, int width) {
   std::vector<Part> parts;
   const auto add = [&](const std::string& text, int columns) { parts.push_back({text, columns}); };
