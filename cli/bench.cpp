@@ -3,15 +3,16 @@
 #include <fmt/ranges.h>
 #include <saccade/runtime.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "bench/gpt2.h"
 #include "bench/report.h"
 #include "bench/sections.h"
 #include "commands.h"
 #include "common.h"
+#include "json.h"
 #include "progress.h"
 
 namespace saccade::cli {
@@ -97,36 +98,37 @@ ExitCode run_bench(const BenchArguments& arguments) {
 
 }  // namespace
 
-void add_bench(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("bench", "The speed tables, beside this machine's own measured limits");
+void add_bench(Command app, Action& action) {
+  const Command command =
+      app.add_subcommand("bench", "The speed tables, beside this machine's own measured limits");
   const auto arguments = std::make_shared<BenchArguments>();
   command
-      ->add_option("--threads", arguments->threads,
-                   "Numbers of threads to measure with; without, 1 and the default")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 1024))
-      ->type_name("N,...");
-  CLI::Option* const only = command->add_option("--only", arguments->only, "These sections only");
-  only->delimiter(',')->type_name("SECTION,...");
-  CLI::Option* const shapes =
-      command->add_option("--shapes", arguments->shapes, "Time the problems of this file instead, one a line");
-  shapes->type_name("FILE")->excludes(only);
-  command->add_flag("--gpt2", arguments->gpt2, "One layer of GPT-2 small only, every number of it checked")
-      ->excludes(only)
-      ->excludes(shapes);
+      .add_option("--threads", arguments->threads,
+                  "Numbers of threads to measure with; without, 1 and the default")
+      .delimiter(',')
+      .between(1, 1024)
+      .type_name("N,...");
+  const Option only = command.add_option("--only", arguments->only, "These sections only");
+  only.delimiter(',').type_name("SECTION,...");
+  const Option shapes =
+      command.add_option("--shapes", arguments->shapes, "Time the problems of this file instead, one a line");
+  shapes.type_name("FILE").excludes(only);
+  command.add_flag("--gpt2", arguments->gpt2, "One layer of GPT-2 small only, every number of it checked")
+      .excludes(only)
+      .excludes(shapes);
   command
-      ->add_flag_callback(
+      .add_flag_callback(
           "--backward",
           [arguments] {
             arguments->only = {"backward", "backward-options", "backward-long"};
           },
           "The sections of gradients only")
-      ->excludes(only)
-      ->excludes(shapes);
-  command->add_flag("--quick", arguments->quick, "Fewer repetitions");
-  CLI::Option* const json = command->add_flag("--json", arguments->json, "Print the figures as JSON");
-  command->add_flag("--markdown", arguments->markdown, "Print the tables in Markdown")->excludes(json);
-  command->footer(
+      .excludes(only)
+      .excludes(shapes);
+  command.add_flag("--quick", arguments->quick, "Fewer repetitions");
+  const Option json = command.add_flag("--json", arguments->json, "Print the figures as JSON");
+  command.add_flag("--markdown", arguments->markdown, "Print the tables in Markdown").excludes(json);
+  command.footer(
       "Sections: f32, bf16, f16, backward (share of the peak of multiply-adds), backward-options, decode (share "
       "of the\n"
       "bandwidth of memory), window, packed, long, inspect, modifiers, loop. Every time is a median, and what it "
@@ -138,7 +140,7 @@ void add_bench(CLI::App& app, Action& action) {
       "  saccade bench --only decode,bf16 --threads 1 --quick\n"
       "  saccade bench --shapes shapes.txt --json\n"
       "  SACCADE_ISA=avx2 saccade bench --only f32 --threads 1");
-  command->callback([=, &action] { action = [=] { return run_bench(*arguments); }; });
+  command.callback([=, &action] { action = [=] { return run_bench(*arguments); }; });
 }
 
 }  // namespace saccade::cli

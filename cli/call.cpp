@@ -272,58 +272,57 @@ std::vector<NamedPath> CallArguments::inputs() const {
   return all;
 }
 
-void add_file(CLI::App& command, NamedPath& path, const std::string& help, const std::string& type) {
-  command.add_option(path.option, path.path, help)->type_name(type);
+void add_file(Command command, NamedPath& path, const std::string& help, const std::string& type) {
+  command.add_option(path.option, path.path, help).type_name(type);
 }
 
-void CallArguments::add_tensors(CLI::App& command, bool wants_v) {
+void CallArguments::add_tensors(Command command, bool wants_v) {
   for (NamedPath* input : {&q, &k, &v}) {
-    CLI::Option* option = command.add_option(input->option, input->path,
+    const Option option = command.add_option(input->option, input->path,
                                              "[batch, heads, length, dim], or fewer axes; - reads standard input");
-    option->type_name("FILE.npy|FILE.safetensors:NAME");
-    if (input != &v || wants_v) option->required();
+    option.type_name("FILE.npy|FILE.safetensors:NAME");
+    if (input != &v || wants_v) option.required();
   }
   command.add_option("--dtype", dtype, "Convert these tensors first; without, they are taken as stored")
-      ->check(CLI::IsMember({"f32", "f64", "bf16", "f16"}));
+      .one_of({"f32", "f64", "bf16", "f16"});
 }
 
-void CallArguments::add_options(CLI::App& command) {
+void CallArguments::add_options(Command command) {
   command.add_option("--causal", causal, "Hide later keys, counted from the first or from the last row")
-      ->check(CLI::IsMember({"none", "top-left", "bottom-right"}))
-      ->capture_default_str();
+      .one_of({"none", "top-left", "bottom-right"})
+      .capture_default_str();
   add_integer(command, "--query-offset", query_offset, "Position of query row 0, instead of --causal's");
   command.add_option("--window", window, "Keys seen to the left and right of the position; -1: all")
-      ->type_name("L,R");
+      .type_name("L,R");
   add_number(command, "--scale", scale, "Factor of the dot products; without, 1/sqrt(head_dim)");
   add_number(command, "--softcap", softcap, "Bound the scores: X tanh(score / X)");
   add_file(command, mask, "bool (true = attend) or numbers to add; broadcasts", "M.npy");
   add_file(command, block_mask, "bool for each block of rows and keys, true = attend; broadcasts", "B.npy");
   command.add_option("--block-size", block_size, "Rows and keys of a block of --block-mask; without, 128x128")
-      ->type_name("QxK");
-  const auto read_alibi = [this](const CLI::results_t& values) {
-    standard_alibi = values.front().empty();
-    if (!standard_alibi) alibi.path = values.front();
-    return true;
+      .type_name("QxK");
+  const auto read_alibi = [this](const std::string& path) {
+    standard_alibi = path.empty();
+    if (!standard_alibi) alibi.path = path;
   };
   command.add_option(alibi.option, read_alibi, "Linear biases: the standard slopes, or those of a file [heads]")
-      ->expected(0, 1)
-      ->type_name("[S.npy]");
+      .expected(0, 1)
+      .type_name("[S.npy]");
   add_file(command, sinks, "One logit a head for the denominators: [heads]", "S.npy");
   add_file(command, kv_lengths, "Keys that count, for each batch entry: integers [batch]", "N.npy");
   add_file(command, block_table, "Pages of each batch entry: integers [batch, pages]; k and v are the pool",
            "T.npy");
   command.add_option("--layout", layout, "Order of the axes: batch, heads, length, dim or b, l, h, d")
-      ->check(CLI::IsMember({"bhld", "blhd"}))
-      ->capture_default_str();
+      .one_of({"bhld", "blhd"})
+      .capture_default_str();
   add_integer(command, "--threads", threads, "Threads; without, one a core or OMP_NUM_THREADS", 1);
 }
 
-void CallArguments::add_packing_and_dropout(CLI::App& command) {
+void CallArguments::add_packing_and_dropout(Command command) {
   for (NamedPath* input : {&cu_seqlens_q, &cu_seqlens_k})
     add_file(command, *input, "Where each packed document begins: integers [documents + 1]", "C.npy");
   add_number(command, "--dropout", dropout, "Drop weights with this probability, drawn by position")
-      ->type_name("P");
-  add_integer(command, "--seed", dropout_seed, "The seed of --dropout; without, 0", 0)->type_name("S");
+      .type_name("P");
+  add_integer(command, "--seed", dropout_seed, "The seed of --dropout; without, 0", 0).type_name("S");
 }
 
 }  // namespace saccade::cli

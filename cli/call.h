@@ -3,12 +3,12 @@
 
 #include <saccade/attention.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "command_line.h"
 #include "common.h"
 
 namespace saccade::cli {
@@ -28,11 +28,11 @@ struct CallArguments {
   std::optional<double> scale, softcap, dropout;
 
   /// Adds --q, --k and --v, the last of which is required or not, and --dtype.
-  void add_tensors(CLI::App& command, bool wants_v);
+  void add_tensors(Command command, bool wants_v);
   /// Adds the options, from --causal to --threads.
-  void add_options(CLI::App& command);
+  void add_options(Command command);
   /// Adds --cu-seqlens-q, --cu-seqlens-k, --dropout and --seed.
-  void add_packing_and_dropout(CLI::App& command);
+  void add_packing_and_dropout(Command command);
 
   /// Every file that is read, a safetensors file without the tensor's name.
   std::vector<NamedPath> inputs() const;
@@ -65,6 +65,6 @@ struct Call {
 std::unique_ptr<Call> load_call(const CallArguments& arguments);
 
 /// Adds an option that names a file.
-void add_file(CLI::App& command, NamedPath& path, const std::string& help, const std::string& type = "FILE.npy");
+void add_file(Command command, NamedPath& path, const std::string& help, const std::string& type = "FILE.npy");
 
 }  // namespace saccade::cli

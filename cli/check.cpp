@@ -3,18 +3,19 @@
 #include <fmt/ranges.h>
 #include <saccade/runtime.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "cases/gradient_case.h"
 #include "cases/problem.h"
 #include "cases/random_case.h"
 #include "commands.h"
 #include "common.h"
+#include "json.h"
 #include "progress.h"
 #include "table.h"
 
@@ -258,32 +259,32 @@ ExitCode check(const CheckArguments& arguments) {
 
 }  // namespace
 
-void add_check(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("check", "Random problems against the reference in double precision");
+void add_check(Command app, Action& action) {
+  const Command command = app.add_subcommand("check", "Random problems against the reference in double precision");
   const auto arguments = std::make_shared<CheckArguments>();
-  CLI::Option* const cases =
-      add_integer(*command, "--cases", arguments->cases, "How many random problems; without, 1000", 1)
-          ->type_name("N");
-  add_integer(*command, "--seed", arguments->seed,
+  const Option cases =
+      add_integer(command, "--cases", arguments->cases, "How many random problems; without, 1000", 1)
+          .type_name("N");
+  add_integer(command, "--seed", arguments->seed,
               "The seed of the first problem, each next one has the next; without, 1", 0)
-      ->type_name("S");
+      .type_name("S");
   command
-      ->add_option("--isa", arguments->isas,
-                   "Instruction sets to check; without, all that this machine has, or SACCADE_ISA")
-      ->delimiter(',')
-      ->type_name("NAME,...");
-  CLI::Option* const shapes =
-      command->add_option("--shapes", arguments->shapes, "Check the problems of this file instead, one a line")
-          ->type_name("FILE")
-          ->excludes(cases);
+      .add_option("--isa", arguments->isas,
+                  "Instruction sets to check; without, all that this machine has, or SACCADE_ISA")
+      .delimiter(',')
+      .type_name("NAME,...");
+  const Option shapes =
+      command.add_option("--shapes", arguments->shapes, "Check the problems of this file instead, one a line")
+          .type_name("FILE")
+          .excludes(cases);
   command
-      ->add_flag("--backward", arguments->backward, "Check attention_backward(); problems with pages are left out")
-      ->excludes(shapes);
-  add_integer(*command, "--threads", arguments->threads, "Threads of each call; without, as the problem says", 1)
-      ->check(CLI::Range(1, 1024))
-      ->type_name("N");
-  command->add_flag("--json", arguments->json, "Print the findings as JSON");
-  command->footer(
+      .add_flag("--backward", arguments->backward, "Check attention_backward(); problems with pages are left out")
+      .excludes(shapes);
+  add_integer(command, "--threads", arguments->threads, "Threads of each call; without, as the problem says", 1)
+      .between(1, 1024)
+      .type_name("N");
+  command.add_flag("--json", arguments->json, "Print the findings as JSON");
+  command.footer(
       "Each problem combines options, shapes, element types and layouts of memory at random, and goes through\n"
       "attention() and, where it has few rows, decode(). Exit code 1 if a result is further from the reference\n"
       "than the rule of compare.h allows; each failure is printed with the command that repeats it.\n\n"
@@ -296,7 +297,7 @@ void add_check(CLI::App& app, Action& action) {
       "  saccade check --cases 20000 --seed 500000\n"
       "  saccade check --backward --cases 6000\n"
       "  saccade check --shapes shapes.txt --isa avx2");
-  command->callback([=, &action] { action = [=] { return check(*arguments); }; });
+  command.callback([=, &action] { action = [=] { return check(*arguments); }; });
 }
 
 }  // namespace saccade::cli

@@ -3,9 +3,7 @@
 
 #include <functional>
 
-namespace CLI {
-class App;
-}
+#include "command_line.h"
 
 namespace saccade::cli {
 
@@ -20,16 +18,16 @@ enum ExitCode : int {
 using Action = std::function<ExitCode()>;
 
 // Each adds its subcommand to `app`; parsing that subcommand sets `action`.
-void add_bench(CLI::App& app, Action& action);
-void add_check(CLI::App& app, Action& action);
-void add_explain(CLI::App& app, Action& action);
-void add_explain_model(CLI::App& app, Action& action);
-void add_generate(CLI::App& app, Action& action);
-void add_heatmap(CLI::App& app, Action& action);
-void add_info(CLI::App& app, Action& action);
-void add_inspect(CLI::App& app, Action& action);
-void add_run(CLI::App& app, Action& action);
-void add_tour(CLI::App& app, Action& action);
-void add_train(CLI::App& app, Action& action);
+void add_bench(Command app, Action& action);
+void add_check(Command app, Action& action);
+void add_explain(Command app, Action& action);
+void add_explain_model(Command app, Action& action);
+void add_generate(Command app, Action& action);
+void add_heatmap(Command app, Action& action);
+void add_info(Command app, Action& action);
+void add_inspect(Command app, Action& action);
+void add_run(Command app, Action& action);
+void add_tour(Command app, Action& action);
+void add_train(Command app, Action& action);
 
 }  // namespace saccade::cli

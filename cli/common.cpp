@@ -19,12 +19,11 @@ namespace {
 
 // The option `name` with one value, which `parse` turns into a number or refuses.
 template <class T, class Parse>
-CLI::Option* add_parsed(CLI::App& app, const std::string& name, std::optional<T>& value, const std::string& help,
-                        const std::string& wanted, Parse parse) {
-  const auto read = [&value, name, wanted, parse](const CLI::results_t& arguments) {
-    value = parse(arguments.front());
-    if (!value) throw CLI::ValidationError(name, fmt::format("{} wanted, not '{}'", wanted, arguments.front()));
-    return true;
+Option add_parsed(Command app, const std::string& name, std::optional<T>& value, const std::string& help,
+                  const std::string& wanted, Parse parse) {
+  const auto read = [&value, name, wanted, parse](const std::string& argument) {
+    value = parse(argument);
+    if (!value) refuse("{}: {} wanted, not '{}'", name, wanted, argument);
   };
   return app.add_option(name, read, help);
 }
@@ -78,47 +77,6 @@ void require_writable(const NamedPath& output) {
     refuse("{}: folder {} cannot be written to", output.option, folder.string());
 }
 
-Json json_element(const TensorView& tensor, std::span<const std::int64_t> index) {
-  const double value = value_at(tensor, index);
-  if (tensor.dtype == DType::boolean) return value != 0.0;
-  if (!is_floating(tensor.dtype)) return static_cast<std::int64_t>(value);
-  if (tensor.dtype == DType::f64 || !std::isfinite(value)) return json_number(value);
-  // The shortest decimal that is this float, and not the longer one that is this float as a double.
-  return *parse_number(fmt::format("{}", static_cast<float>(value)));
-}
-
-Json json_array(const TensorView& tensor, std::vector<std::int64_t>& index) {
-  if (index.size() == tensor.rank) return json_element(tensor, index);
-  Json array = Json::array();
-  const std::int64_t length = tensor.shape[index.size()];
-  index.push_back(0);
-  for (; index.back() < length; ++index.back()) array.push_back(json_array(tensor, index));
-  index.pop_back();
-  return array;
-}
-
-bool is_nested(const Json& array) {
-  return std::ranges::any_of(array, [](const Json& item) { return item.is_structured(); });
-}
-
-// Indented, but with every array of plain values on one line.
-void append_json(std::string& text, const Json& value, std::size_t depth) {
-  if (!value.is_structured() || value.empty() || (value.is_array() && !is_nested(value))) {
-    text += value.dump(-1, ' ', false, Json::error_handler_t::replace);
-    return;
-  }
-  const std::string indent(2 * depth, ' ');
-  const char* separator = "\n";
-  text += value.is_object() ? "{" : "[";
-  for (const auto& [key, item] : value.items()) {
-    text += separator + indent + "  ";
-    if (value.is_object()) text += Json(key).dump(-1, ' ', false, Json::error_handler_t::replace) + ": ";
-    append_json(text, item, depth + 1);
-    separator = ",\n";
-  }
-  text += "\n" + indent + (value.is_object() ? "}" : "]");
-}
-
 }  // namespace
 
 std::string message_line(std::string_view text) {
@@ -143,29 +101,28 @@ std::optional<double> parse_number(std::string_view text) {
   return value && std::isfinite(*value) ? value : std::nullopt;
 }
 
-CLI::Option* add_number(CLI::App& app, const std::string& name, std::optional<double>& value,
-                        const std::string& help) {
-  return add_parsed(app, name, value, help, "a number", parse_number)->type_name("X");
+Option add_number(Command app, const std::string& name, std::optional<double>& value, const std::string& help) {
+  return add_parsed(app, name, value, help, "a number", parse_number).type_name("X");
 }
 
-CLI::Option* add_integer(CLI::App& app, const std::string& name, std::optional<std::int64_t>& value,
-                         const std::string& help, std::int64_t min) {
+Option add_integer(Command app, const std::string& name, std::optional<std::int64_t>& value,
+                   const std::string& help, std::int64_t min) {
   const auto parse = [min](std::string_view text) {
     const std::optional<std::int64_t> number = parse_integer(text);
     return number && *number >= min ? number : std::nullopt;
   };
   const bool bounded = min != std::numeric_limits<std::int64_t>::min();
   const std::string wanted = bounded ? fmt::format("a whole number of at least {}", min) : "a whole number";
-  return add_parsed(app, name, value, help, wanted, parse)->type_name("N");
+  return add_parsed(app, name, value, help, wanted, parse).type_name("N");
 }
 
-void TokenOptions::add_to(CLI::App& app, const std::string& prefix, const std::string& whose) {
+void TokenOptions::add_to(Command app, const std::string& prefix, const std::string& whose) {
   name_ = "--" + prefix + "tokens";
-  CLI::Option* as_list =
-      app.add_option(name_, list, "Names of " + whose + ", separated by commas")->type_name("A,B,C");
+  const Option as_list =
+      app.add_option(name_, list, "Names of " + whose + ", separated by commas").type_name("A,B,C");
   app.add_option(name_ + "-file", file, "The same from a file, one name a line (for names with commas)")
-      ->type_name("FILE")
-      ->excludes(as_list);
+      .type_name("FILE")
+      .excludes(as_list);
 }
 
 std::vector<std::string> TokenOptions::read(std::int64_t count) const {
@@ -248,27 +205,10 @@ void RenderedPicture::write() const {
   }
 }
 
-Json json_number(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
-  return value;
-}
-
-Json to_json(const TensorView& tensor) {
-  std::vector<std::int64_t> index;
-  return json_array(tensor, index);
-}
-
 std::string duration(double seconds) {
   if (seconds < 1e-3) return fmt::format("{:.3g} us", seconds * 1e6);
   if (seconds < 1.0) return fmt::format("{:.3g} ms", seconds * 1e3);
   return fmt::format("{:.3f} s", seconds);
-}
-
-void print_json(const Json& document) {
-  std::string text;
-  append_json(text, document, 0);
-  fmt::print("{}\n", text);
 }
 
 }  // namespace saccade::cli

@@ -1,13 +1,11 @@
 // What the subcommands share: options that are numbers, token lists, input and output files, messages.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <filesystem>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -17,11 +15,9 @@
 #include <saccade/tensor.h>
 
 #include "cases/problem.h"
+#include "command_line.h"
 
 namespace saccade::cli {
-
-/// JSON that keeps its keys in the order they were written.
-using Json = nlohmann::ordered_json;
 
 /// Refuses the arguments or the input: `refuse("{} is not a token", name)`.
 template <class... Args>
@@ -37,12 +33,11 @@ std::string message_line(std::string_view text);
 void note(std::string_view command, std::string_view text);
 
 /// Adds an option that takes one finite number. What is no number, or too large for one, is refused.
-CLI::Option* add_number(CLI::App& app, const std::string& name, std::optional<double>& value,
-                        const std::string& help);
+Option add_number(Command app, const std::string& name, std::optional<double>& value, const std::string& help);
 
 /// Adds an option that takes one whole decimal number of at least `min`.
-CLI::Option* add_integer(CLI::App& app, const std::string& name, std::optional<std::int64_t>& value,
-                         const std::string& help, std::int64_t min = std::numeric_limits<std::int64_t>::min());
+Option add_integer(Command app, const std::string& name, std::optional<std::int64_t>& value,
+                   const std::string& help, std::int64_t min = std::numeric_limits<std::int64_t>::min());
 
 /// A whole decimal number, or nothing when `text` is anything else.
 std::optional<std::int64_t> parse_integer(std::string_view text);
@@ -56,7 +51,7 @@ struct TokenOptions {
   std::optional<std::string> file;
 
   /// Adds `--PREFIXtokens` and `--PREFIXtokens-file`, which exclude each other. `whose` ends their help texts.
-  void add_to(CLI::App& app, const std::string& prefix, const std::string& whose);
+  void add_to(Command app, const std::string& prefix, const std::string& whose);
 
   bool given() const { return list.has_value() || file.has_value(); }
 
@@ -110,16 +105,7 @@ class RenderedPicture {
   std::vector<std::byte> png_;
 };
 
-/// A number; NaN and infinities, which JSON lacks, as "nan", "inf" and "-inf".
-Json json_number(double value);
-
-/// The numbers of a tensor as nested arrays, each as json_number has it.
-Json to_json(const TensorView& tensor);
-
 /// A length of time in the unit that suits it: "12.3 ms".
 std::string duration(double seconds);
-
-/// Prints one JSON document.
-void print_json(const Json& document);
 
 }  // namespace saccade::cli

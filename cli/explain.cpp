@@ -4,14 +4,15 @@
 #include <saccade/heatmap.h>
 #include <saccade/io.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "commands.h"
 #include "common.h"
 #include "explain/explanation.h"
+#include "json.h"
 #include "terminal.h"
 
 namespace saccade::cli {
@@ -165,12 +166,12 @@ ExitCode run_explain(const ExplainArguments& arguments) {
   return kGood;
 }
 
-void add_module_options(CLI::App& command, ExplainArguments& arguments) {
-  CLI::Option* params =
+void add_module_options(Command command, ExplainArguments& arguments) {
+  const Option params =
       command.add_option("--params", arguments.params, "Projections from a checkpoint of a module")
-          ->type_name("W.safetensors");
+          .type_name("W.safetensors");
   add_integer(command, "--d-out", arguments.d_out, "Projections to N numbers as PyTorch initialises them", 1)
-      ->excludes(params);
+      .excludes(params);
   add_integer(command, "--seed", arguments.seed, "torch.manual_seed of --d-out and --dropout; without, 0", 0);
   add_integer(command, "--heads", arguments.heads, "Heads that the projections are split into", 1);
   add_number(command, "--dropout", arguments.dropout, "Drop weights with probability X, as PyTorch draws");
@@ -178,39 +179,39 @@ void add_module_options(CLI::App& command, ExplainArguments& arguments) {
 
 }  // namespace
 
-void add_explain(CLI::App& app, Action& action) {
-  CLI::App* command =
+void add_explain(Command app, Action& action) {
+  const Command command =
       app.add_subcommand("explain", "Attention on your own vectors, step by step, with a heat map");
   const auto arguments = std::make_shared<ExplainArguments>();
-  command->add_option("file", arguments->file, "Tokens and vectors: JSON, npy or CSV; - reads standard input")
-      ->type_name("FILE")
-      ->required();
-  command->add_option("--keys", arguments->keys, "Attend from FILE's tokens to these")->type_name("FILE");
-  arguments->tokens.add_to(*command, "", "FILE's rows");
-  arguments->key_tokens.add_to(*command, "key-", "the rows of --keys");
-  command->add_option("--query", arguments->query, "Follow one query only: a token, or its position from 0")
-      ->type_name("TOKEN|N");
-  command->add_option("--normalize", arguments->normalize, "How scores become weights")
-      ->check(CLI::IsMember({"softmax", "sum"}))
-      ->capture_default_str();
+  command.add_option("file", arguments->file, "Tokens and vectors: JSON, npy or CSV; - reads standard input")
+      .type_name("FILE")
+      .required();
+  command.add_option("--keys", arguments->keys, "Attend from FILE's tokens to these").type_name("FILE");
+  arguments->tokens.add_to(command, "", "FILE's rows");
+  arguments->key_tokens.add_to(command, "key-", "the rows of --keys");
+  command.add_option("--query", arguments->query, "Follow one query only: a token, or its position from 0")
+      .type_name("TOKEN|N");
+  command.add_option("--normalize", arguments->normalize, "How scores become weights")
+      .one_of({"softmax", "sum"})
+      .capture_default_str();
   command
-      ->add_option("--scale", arguments->scale,
-                   "Factor of the scores; auto: 1/sqrt(head_dim). Without: none, or auto with projections")
-      ->type_name("none|auto|X");
-  command->add_flag("--causal", arguments->causal, "Hide the keys after the query's position");
-  add_module_options(*command, *arguments);
-  command->add_option("--heatmap", arguments->heatmap.path, "Write the heat map")->type_name("OUT.svg|OUT.png");
-  command->add_option("--lines", arguments->lines.path, "Write the tokens joined by lines")
-      ->type_name("OUT.svg|OUT.png");
-  command->add_flag("--json", arguments->json, "Print JSON");
-  command->footer(
+      .add_option("--scale", arguments->scale,
+                  "Factor of the scores; auto: 1/sqrt(head_dim). Without: none, or auto with projections")
+      .type_name("none|auto|X");
+  command.add_flag("--causal", arguments->causal, "Hide the keys after the query's position");
+  add_module_options(command, *arguments);
+  command.add_option("--heatmap", arguments->heatmap.path, "Write the heat map").type_name("OUT.svg|OUT.png");
+  command.add_option("--lines", arguments->lines.path, "Write the tokens joined by lines")
+      .type_name("OUT.svg|OUT.png");
+  command.add_flag("--json", arguments->json, "Print JSON");
+  command.footer(
       "Without --params and --d-out queries, keys and values are the vectors themselves.\n\n"
       "Examples:\n"
       "  saccade explain tokens.json --query journey\n"
       "  saccade explain tokens.json --d-out 2 --seed 123 --heads 2 --causal --heatmap weights.png\n"
       "  saccade explain vectors.csv --params W.safetensors --json\n"
       "  saccade explain english.json --keys french.json --scale auto --lines alignment.svg");
-  command->callback([=, &action] { action = [=] { return run_explain(*arguments); }; });
+  command.callback([=, &action] { action = [=] { return run_explain(*arguments); }; });
 }
 
 }  // namespace saccade::cli

@@ -2,12 +2,13 @@
 #include <fmt/format.h>
 #include <saccade/heatmap.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "commands.h"
 #include "common.h"
+#include "json.h"
 #include "model_file.h"
 #include "terminal.h"
 #include "train/head_report.h"
@@ -57,28 +58,29 @@ ExitCode explain_model(const ExplainModelArguments& arguments) {
 
 }  // namespace
 
-void add_explain_model(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("explain-model", "What the heads of a trained model look at in a text");
+void add_explain_model(Command app, Action& action) {
+  const Command command =
+      app.add_subcommand("explain-model", "What the heads of a trained model look at in a text");
   const auto arguments = std::make_shared<ExplainModelArguments>();
-  add_model_option(*command, arguments->model);
+  add_model_option(command, arguments->model);
   command
-      ->add_option("--text", arguments->text,
-                   "What the model reads; - reads standard input. For a model of the induction task: numbers")
-      ->type_name("TEXT")
-      ->required();
+      .add_option("--text", arguments->text,
+                  "What the model reads; - reads standard input. For a model of the induction task: numbers")
+      .type_name("TEXT")
+      .required();
   command
-      ->add_option("-o,--output", arguments->output.path,
-                   "Heat maps of all layers and heads, - for SVG on standard output; without, as text")
-      ->type_name("OUT.svg|OUT.png");
-  command->add_flag("--json", arguments->json, "Print the heads' scores as JSON");
-  command->footer(
+      .add_option("-o,--output", arguments->output.path,
+                  "Heat maps of all layers and heads, - for SVG on standard output; without, as text")
+      .type_name("OUT.svg|OUT.png");
+  command.add_flag("--json", arguments->json, "Print the heads' scores as JSON");
+  command.footer(
       "Scores are mean weights: on the previous token, and (induction) on the token that followed the last "
       "earlier\n"
       "occurrence of the present one.\n\n"
       "Examples:\n"
       "  saccade explain-model --model licences --text 'You may convey verbatim copies' -o heads.png\n"
       "  saccade explain-model --model induction --text '5 17 99 3 42 5 17 99 3 42'");
-  command->callback([=, &action] { action = [=] { return explain_model(*arguments); }; });
+  command.callback([=, &action] { action = [=] { return explain_model(*arguments); }; });
 }
 
 }  // namespace saccade::cli

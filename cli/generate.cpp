@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <saccade/sampling.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 
@@ -42,27 +41,26 @@ ExitCode generate(const GenerateArguments& arguments) {
 
 }  // namespace
 
-void add_generate(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("generate", "Continue a text with a trained model");
+void add_generate(Command app, Action& action) {
+  const Command command = app.add_subcommand("generate", "Continue a text with a trained model");
   const auto arguments = std::make_shared<GenerateArguments>();
-  add_model_option(*command, arguments->model);
+  add_model_option(command, arguments->model);
   command
-      ->add_option("--prompt", arguments->prompt,
-                   "What to continue; - reads standard input. For a model of the induction task: numbers")
-      ->type_name("TEXT")
-      ->required();
-  add_integer(*command, "--tokens", arguments->count, "How many tokens to add [200]", 0);
-  add_number(*command, "--temperature", arguments->temperature,
+      .add_option("--prompt", arguments->prompt,
+                  "What to continue; - reads standard input. For a model of the induction task: numbers")
+      .type_name("TEXT")
+      .required();
+  add_integer(command, "--tokens", arguments->count, "How many tokens to add [200]", 0);
+  add_number(command, "--temperature", arguments->temperature,
              "0: always the most likely token; 1: as the model has learnt [1]");
-  add_integer(*command, "--top-k", arguments->top_k, "Draw from the k most likely tokens only; 0: from all [0]",
-              0);
-  add_integer(*command, "--seed", arguments->seed, "Another seed draws other tokens [0]", 0);
-  command->footer(
+  add_integer(command, "--top-k", arguments->top_k, "Draw from the k most likely tokens only; 0: from all [0]", 0);
+  add_integer(command, "--seed", arguments->seed, "Another seed draws other tokens [0]", 0);
+  command.footer(
       "Prompt and continuation go to standard output as the model makes them.\n\n"
       "Examples:\n"
       "  saccade generate --model licences --prompt 'You may ' --temperature 0.7\n"
       "  saccade generate --model induction --prompt '5 17 99 3 42 17 99' --tokens 2 --temperature 0");
-  command->callback([=, &action] { action = [=] { return generate(*arguments); }; });
+  command.callback([=, &action] { action = [=] { return generate(*arguments); }; });
 }
 
 }  // namespace saccade::cli

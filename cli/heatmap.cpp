@@ -3,7 +3,6 @@
 #include <saccade/heatmap.h>
 #include <saccade/io.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "commands.h"
@@ -63,32 +62,31 @@ ExitCode heatmap(const HeatmapArguments& arguments) {
 
 }  // namespace
 
-void add_heatmap(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("heatmap", "A picture of a matrix of weights: terminal, SVG or PNG");
+void add_heatmap(Command app, Action& action) {
+  const Command command = app.add_subcommand("heatmap", "A picture of a matrix of weights: terminal, SVG or PNG");
   const auto arguments = std::make_shared<HeatmapArguments>();
   command
-      ->add_option("weights", arguments->weights,
-                   "[queries, keys] or [heads, queries, keys]; - reads standard input")
-      ->type_name("W.npy")
-      ->required();
-  arguments->query_tokens.add_to(*command, "", "the rows");
-  arguments->key_tokens.add_to(*command, "key-", "the columns (without: as the rows of a square matrix)");
-  command->add_option("--title", arguments->title, "Above the picture")->type_name("T");
-  command->add_option("--style", arguments->style, "cells: a heat map; lines: tokens joined by lines")
-      ->check(CLI::IsMember({"cells", "lines"}))
-      ->capture_default_str();
+      .add_option("weights", arguments->weights,
+                  "[queries, keys] or [heads, queries, keys]; - reads standard input")
+      .type_name("W.npy")
+      .required();
+  arguments->query_tokens.add_to(command, "", "the rows");
+  arguments->key_tokens.add_to(command, "key-", "the columns (without: as the rows of a square matrix)");
+  command.add_option("--title", arguments->title, "Above the picture").type_name("T");
+  command.add_option("--style", arguments->style, "cells: a heat map; lines: tokens joined by lines")
+      .one_of({"cells", "lines"})
+      .capture_default_str();
   command
-      ->add_option("-o,--output", arguments->output.path,
-                   "Picture, - for SVG on standard output; without, as text")
-      ->type_name("OUT.svg|OUT.png");
-  command->footer(
+      .add_option("-o,--output", arguments->output.path, "Picture, - for SVG on standard output; without, as text")
+      .type_name("OUT.svg|OUT.png");
+  command.footer(
       "Darker is larger. Rows are queries, columns are keys.\n\n"
       "Examples:\n"
       "  saccade heatmap W.npy\n"
       "  saccade heatmap W.npy --tokens Your,journey,starts -o weights.png\n"
       "  saccade heatmap W.npy --tokens-file tokens.txt --style lines -o weights.svg\n"
       "  saccade run --q Q.npy --k K.npy --v V.npy --out O.npy --weights W.npy && saccade heatmap W.npy");
-  command->callback([=, &action] { action = [=] { return heatmap(*arguments); }; });
+  command.callback([=, &action] { action = [=] { return heatmap(*arguments); }; });
 }
 
 }  // namespace saccade::cli

@@ -3,11 +3,12 @@
 #include <fmt/ranges.h>
 #include <saccade/runtime.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "commands.h"
 #include "common.h"
+#include "json.h"
 
 namespace saccade::cli {
 namespace {
@@ -70,17 +71,17 @@ ExitCode info(bool json) {
 
 }  // namespace
 
-void add_info(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("info", "Version, instruction sets, threads, processor, compiler");
+void add_info(Command app, Action& action) {
+  const Command command = app.add_subcommand("info", "Version, instruction sets, threads, processor, compiler");
   const auto json = std::make_shared<bool>(false);
-  command->add_flag("--json", *json, "Print JSON");
-  command->footer(
+  command.add_flag("--json", *json, "Print JSON");
+  command.footer(
       "Examples:\n"
       "  saccade info\n"
       "  saccade info --json\n"
       "  SACCADE_ISA=avx2 saccade info     what a forced instruction set gives\n"
       "  OMP_NUM_THREADS=4 saccade info    what a default for threads gives");
-  command->callback([=, &action] { action = [=] { return info(*json); }; });
+  command.callback([=, &action] { action = [=] { return info(*json); }; });
 }
 
 }  // namespace saccade::cli

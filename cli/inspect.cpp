@@ -5,16 +5,17 @@
 #include <saccade/io.h>
 #include <saccade/runtime.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "call.h"
 #include "commands.h"
+#include "json.h"
 #include "table.h"
 #include "terminal.h"
 
@@ -336,34 +337,35 @@ ExitCode inspect(const InspectArguments& arguments) {
   return kGood;
 }
 
-void add_statistics(CLI::App& command, InspectArguments& arguments) {
-  command.add_option("--rows", arguments.rows, "All weights of these rows")->type_name("I,J,...");
+void add_statistics(Command command, InspectArguments& arguments) {
+  command.add_option("--rows", arguments.rows, "All weights of these rows").type_name("I,J,...");
   add_integer(command, "--top-k", arguments.top_k, "The keys with the K largest weights of each row", 1)
-      ->type_name("K");
+      .type_name("K");
   command.add_flag("--entropy", arguments.entropy, "The entropy of each row, in nats");
   command.add_flag("--max", arguments.max_weight, "The largest weight of each row");
   command.add_flag("--received", arguments.received, "The attention that each key receives from all rows");
   command.add_flag("--distance", arguments.distance, "How far each row looks, on average");
   command.add_flag("--lse", arguments.lse, "The logarithm of each row's softmax denominator");
   command.add_option("--pool", arguments.pool, "A map of all weights in so many cells: their mean or the largest")
-      ->type_name("ROWSxKEYS [mean|max]")
-      ->expected(1, 2);
+      .type_name("ROWSxKEYS [mean|max]")
+      .expected(1, 2);
 }
 
 }  // namespace
 
-void add_inspect(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("inspect", "What attention looks at, however long: statistics and a map");
+void add_inspect(Command app, Action& action) {
+  const Command command =
+      app.add_subcommand("inspect", "What attention looks at, however long: statistics and a map");
   const auto arguments = std::make_shared<InspectArguments>();
-  arguments->call.add_tensors(*command, false);
+  arguments->call.add_tensors(command, false);
   command
-      ->add_option("-o,--output", arguments->output.path,
-                   "All results as arrays, or the map as a picture; without, a summary")
-      ->type_name("OUT.npz|OUT.svg|OUT.png");
-  add_statistics(*command, *arguments);
-  arguments->call.add_options(*command);
-  command->add_flag("--json", arguments->json, "Print the summary as JSON");
-  command->footer(
+      .add_option("-o,--output", arguments->output.path,
+                  "All results as arrays, or the map as a picture; without, a summary")
+      .type_name("OUT.npz|OUT.svg|OUT.png");
+  add_statistics(command, *arguments);
+  arguments->call.add_options(command);
+  command.add_flag("--json", arguments->json, "Print the summary as JSON");
+  command.footer(
       "The matrix of weights is never made: memory is that of the results. Without a statistic: entropy, largest\n"
       "weight, attention received and distance; for a picture, as many cells as it holds. With --v the output is\n"
       "computed too, and written as o into OUT.npz.\n\n"
@@ -372,7 +374,7 @@ void add_inspect(CLI::App& app, Action& action) {
       "  saccade inspect --q Q.npy --k K.npy --causal top-left -o map.png\n"
       "  saccade inspect --q Q.npy --k K.npy --pool 256x256 max -o map.svg\n"
       "  saccade inspect --q Q.npy --k K.npy --top-k 8 --entropy --rows 0,17 -o statistics.npz");
-  command->callback([=, &action] { action = [=] { return inspect(*arguments); }; });
+  command.callback([=, &action] { action = [=] { return inspect(*arguments); }; });
 }
 
 }  // namespace saccade::cli

@@ -2,10 +2,10 @@
 #include <fmt/format.h>
 #include <saccade/runtime.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <new>
 
+#include "command_line.h"
 #include "commands.h"
 #include "common.h"
 
@@ -20,20 +20,15 @@ ExitCode run_action(const Action& action) {
   return code;
 }
 
-ExitCode run_command_line(CLI::App& app, const Action& action, int argc, char** argv) {
-  std::string name = "saccade";
+ExitCode run_command_line(CommandLine& command_line, const Action& action, int argc, char** argv) {
   const auto complain = [&](std::string_view text) {
-    if (const auto parsed = app.get_subcommands(); !parsed.empty()) name += " " + parsed.front()->get_name();
-    std::fputs(fmt::format("{}: {}\n", name, message_line(text)).c_str(), stderr);
+    std::fputs(fmt::format("{}: {}\n", command_line.name(), message_line(text)).c_str(), stderr);
     return kBadUsage;
   };
   try {
-    app.parse(argc, argv);
+    if (!command_line.parse(argc, argv)) return kGood;
     if (!action) refuse("a subcommand is wanted; saccade --help lists them");
     return run_action(action);
-  } catch (const CLI::Success& request) {  // --help and --version
-    app.exit(request);
-    return kGood;
   } catch (const std::bad_alloc&) {
     return complain("not enough memory");
   } catch (const std::exception& error) {
@@ -44,9 +39,9 @@ ExitCode run_command_line(CLI::App& app, const Action& action, int argc, char** 
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"Exact attention: computed fast, step by step, and as a picture.", "saccade"};
-  app.set_version_flag("--version", fmt::format("saccade {}", saccade::version()));
-  app.require_subcommand(0, 1);
+  CommandLine command_line("saccade", "Exact attention: computed fast, step by step, and as a picture.",
+                           fmt::format("saccade {}", saccade::version()));
+  const Command app = command_line.program();
   app.footer(
       "Results go to standard output, messages to standard error.\n"
       "Exit code: 0 good, 1 a check failed, 2 bad usage or input (nothing is written then).\n\n"
@@ -67,5 +62,5 @@ int main(int argc, char** argv) {
   add_bench(app, action);
   add_check(app, action);
   add_info(app, action);
-  return run_command_line(app, action, argc, argv);
+  return run_command_line(command_line, action, argc, argv);
 }

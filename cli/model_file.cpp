@@ -102,10 +102,10 @@ SavedModel load_model(const std::string& file_or_folder) {
   }
 }
 
-void add_model_option(CLI::App& app, std::string& file_or_folder) {
+void add_model_option(Command app, std::string& file_or_folder) {
   app.add_option("--model", file_or_folder, "The folder of a training run, or its model.safetensors")
-      ->type_name("DIR|FILE")
-      ->required();
+      .type_name("DIR|FILE")
+      .required();
 }
 
 std::string text_or_standard_input(const std::string& argument) {

@@ -3,12 +3,13 @@
 
 #include <saccade/gpt_model.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "command_line.h"
 
 namespace saccade::cli {
 
@@ -46,7 +47,7 @@ void save_model(const std::string& path, const GPTModel& model, TokenKind tokens
 SavedModel load_model(const std::string& file_or_folder);
 
 /// Adds the required option --model: what load_model takes.
-void add_model_option(CLI::App& app, std::string& file_or_folder);
+void add_model_option(Command app, std::string& file_or_folder);
 
 /// What a model is to read: the argument itself or, where that is "-", all of standard input.
 std::string text_or_standard_input(const std::string& argument);

@@ -8,15 +8,16 @@
 #include <saccade/reference.h>
 #include <saccade/runtime.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <limits>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "call.h"
 #include "cases/attention_case.h"
 #include "commands.h"
+#include "json.h"
 
 namespace saccade::cli {
 namespace {
@@ -167,25 +168,24 @@ ExitCode run(const RunArguments& arguments) {
 
 }  // namespace
 
-void add_run(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("run", "Fast attention on your tensors: npy in, npy out");
+void add_run(Command app, Action& action) {
+  const Command command = app.add_subcommand("run", "Fast attention on your tensors: npy in, npy out");
   const auto arguments = std::make_shared<RunArguments>();
-  arguments->call.add_tensors(*command, true);
-  command
-      ->add_option(arguments->out.option, arguments->out.path, "The result, of q's type; bf16 is written as f32")
-      ->type_name("O.npy")
-      ->required();
-  arguments->call.add_options(*command);
-  arguments->call.add_packing_and_dropout(*command);
-  command->add_flag("--decode", arguments->decode, "The way for few queries and many keys: each key is read once");
-  add_file(*command, arguments->lse, "Write the logarithm of each row's softmax denominator", "L.npy");
-  add_file(*command, arguments->weights, "Write the attention weights (memory: queries times keys)", "W.npy");
-  add_file(*command, arguments->scores, "Write the scores (memory: queries times keys)", "S.npy");
-  command->add_option("--score-stage", arguments->score_stage, "How far --scores have come; without, raw")
-      ->check(CLI::IsMember({"raw", "softcapped", "biased", "probabilities"}));
-  command->add_flag("--check", arguments->check, "Compare with the reference in f64; exit code 1 if they differ");
-  command->add_flag("--json", arguments->json, "Print time, GFLOP/s and the check as JSON");
-  command->footer(
+  arguments->call.add_tensors(command, true);
+  command.add_option(arguments->out.option, arguments->out.path, "The result, of q's type; bf16 is written as f32")
+      .type_name("O.npy")
+      .required();
+  arguments->call.add_options(command);
+  arguments->call.add_packing_and_dropout(command);
+  command.add_flag("--decode", arguments->decode, "The way for few queries and many keys: each key is read once");
+  add_file(command, arguments->lse, "Write the logarithm of each row's softmax denominator", "L.npy");
+  add_file(command, arguments->weights, "Write the attention weights (memory: queries times keys)", "W.npy");
+  add_file(command, arguments->scores, "Write the scores (memory: queries times keys)", "S.npy");
+  command.add_option("--score-stage", arguments->score_stage, "How far --scores have come; without, raw")
+      .one_of({"raw", "softcapped", "biased", "probabilities"});
+  command.add_flag("--check", arguments->check, "Compare with the reference in f64; exit code 1 if they differ");
+  command.add_flag("--json", arguments->json, "Print time, GFLOP/s and the check as JSON");
+  command.footer(
       "q, k and v may be f32, bf16 and f16 in any combination, or all f64. The time is that of the fastest of a\n"
       "few calls where one is quick. GFLOP/s count 2 (dim + dim_v) operations for each pair of a query and a key\n"
       "that it sees by causal, window, offset and lengths; masks make a call faster, not its count smaller.\n\n"
@@ -197,7 +197,7 @@ void add_run(CLI::App& app, Action& action) {
       "bf16\n"
       "  saccade run --q Q.npy --k POOL_K.npy --v POOL_V.npy --out O.npy --block-table T.npy --kv-lengths N.npy "
       "--decode");
-  command->callback([=, &action] { action = [=] { return run(*arguments); }; });
+  command.callback([=, &action] { action = [=] { return run(*arguments); }; });
 }
 
 }  // namespace saccade::cli

@@ -1,11 +1,12 @@
 // saccade tour: every published example, number by number.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "commands.h"
 #include "common.h"
+#include "json.h"
 #include "terminal.h"
 #include "tour/chapters.h"
 
@@ -48,21 +49,21 @@ Tour make_tour(Language language) {
   return std::move(guide).finish();
 }
 
-void add_tour(CLI::App& app, Action& action) {
-  CLI::App* command =
+void add_tour(Command app, Action& action) {
+  const Command command =
       app.add_subcommand("tour", "Attention by hand: every published number beside the computed one");
   const auto arguments = std::make_shared<TourArguments>();
-  command->add_option("--lang", arguments->language, "Language: en or zh")
-      ->check(CLI::IsMember({"en", "zh"}))
-      ->capture_default_str();
-  command->add_flag("--json", arguments->json, "Print JSON");
-  command->footer(
+  command.add_option("--lang", arguments->language, "Language: en or zh")
+      .one_of({"en", "zh"})
+      .capture_default_str();
+  command.add_flag("--json", arguments->json, "Print JSON");
+  command.footer(
       "Exit code 1 when a number is farther from the printed one than the tolerance given with it.\n\n"
       "Examples:\n"
       "  saccade tour\n"
       "  saccade tour --lang zh\n"
       "  saccade tour --json > tour.json");
-  command->callback([=, &action] { action = [=] { return run_tour(*arguments); }; });
+  command.callback([=, &action] { action = [=] { return run_tour(*arguments); }; });
 }
 
 }  // namespace saccade::cli

@@ -7,15 +7,16 @@
 
 #include <malloc.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <numbers>
 #include <set>
 
 #include "commands.h"
+#include "json.h"
 #include "model_file.h"
 #include "progress.h"
 #include "table.h"
@@ -297,24 +298,24 @@ ExitCode train(const TrainArguments& arguments) {
 
 }  // namespace
 
-void add_train(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("train", "Train a small language model and watch its heads form");
+void add_train(Command app, Action& action) {
+  const Command command = app.add_subcommand("train", "Train a small language model and watch its heads form");
   const auto arguments = std::make_shared<TrainArguments>();
-  arguments->run.add_to(*command);
-  command->add_option("--out", arguments->out, "Folder of the run: model, checkpoint, loss curve, heat maps")
-      ->type_name("DIR")
-      ->required();
-  command->add_flag("--resume", arguments->resume,
-                    "Go on with the run in DIR from its last checkpoint; other options may be left out");
-  add_integer(*command, "--checkpoint-every", arguments->checkpoint_every, "Steps between checkpoints [100]", 1);
+  arguments->run.add_to(command);
+  command.add_option("--out", arguments->out, "Folder of the run: model, checkpoint, loss curve, heat maps")
+      .type_name("DIR")
+      .required();
+  command.add_flag("--resume", arguments->resume,
+                   "Go on with the run in DIR from its last checkpoint; other options may be left out");
+  add_integer(command, "--checkpoint-every", arguments->checkpoint_every, "Steps between checkpoints [100]", 1);
   command
-      ->add_option(
+      .add_option(
           "--heatmaps-at", arguments->heatmaps_at,
           "Steps after which all heads are drawn on a sample, as in 0,500,1000; none [begin, quarter, half, "
           "end]")
-      ->type_name("S,S,...");
-  command->add_flag("--json", arguments->json, "Print what was learnt as JSON");
-  command->footer(
+      .type_name("S,S,...");
+  command.add_flag("--json", arguments->json, "Print what was learnt as JSON");
+  command.footer(
       "The same options give the same model to the bit on one machine, also when the run was killed and "
       "resumed.\n\n"
       "Examples:\n"
@@ -322,7 +323,7 @@ void add_train(CLI::App& app, Action& action) {
       "  saccade train --text /usr/share/common-licenses/* --context 128 --d-model 128 --layers 4 --heads 4 --out "
       "licences\n"
       "  saccade train --resume --out licences");
-  command->callback([=, &action] { action = [=] { return train(*arguments); }; });
+  command.callback([=, &action] { action = [=] { return train(*arguments); }; });
 }
 
 }  // namespace saccade::cli

@@ -1,11 +1,13 @@
 #include "gpt2.h"
 
 #include <fmt/format.h>
+
 #include <saccade/compare.h>
 #include <saccade/limits.h>
 #include <saccade/operations.h>
 #include <saccade/random.h>
 #include <saccade/reference.h>
+#include <nlohmann/json.hpp>
 
 namespace saccade::cli::bench {
 

@@ -4,6 +4,8 @@
 #include <saccade/limits.h>
 #include <saccade/runtime.h>
 
+#include <nlohmann/json.hpp>
+
 #include "../table.h"
 
 namespace saccade::cli::bench {

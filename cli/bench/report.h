@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "../common.h"
+#include "../json.h"
 #include "measure.h"
 
 namespace saccade::cli::bench {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "published_examples.h"
 
@@ -67,9 +68,10 @@ Tensor matrix_of(const Json& numbers) {
 
 }  // namespace
 
-Guide::Guide(Language language) : language_(language), examples_(Json::parse(kPublishedExamples)) {}
+Guide::Guide(Language language)
+    : language_(language), examples_(std::make_shared<const Json>(Json::parse(kPublishedExamples))) {}
 
-const Json& Guide::at(const std::string& path) const { return examples_.at(Json::json_pointer(path)); }
+const Json& Guide::at(const std::string& path) const { return examples_->at(Json::json_pointer(path)); }
 
 void Guide::chapter(Text title) { tour_.chapters.push_back({say(title), {}}); }
 
@@ -91,7 +93,7 @@ std::vector<std::string> Guide::input_tokens(const std::string& path) {
 Tolerance Guide::tolerance_of(const std::string& path, int decimals) const {
   for (Json::json_pointer place(path); !place.empty();) {
     place = place.parent_pointer();
-    const Json& around = examples_.at(place);
+    const Json& around = examples_->at(place);
     if (!around.is_object()) continue;
     if (around.contains("tolerance")) return {around["tolerance"].get<double>(), 0.0};
     if (around.contains("relative_tolerance")) return {0.0, around["relative_tolerance"].get<double>()};

@@ -1,9 +1,11 @@
 // Writes a tour: takes the published numbers, puts the computed ones beside them, keeps to one language.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "../json.h"
 #include "story.h"
 
 namespace saccade::cli {
@@ -66,7 +68,7 @@ class Guide {
   Step& current() { return tour_.chapters.back().steps.back(); }
 
   Language language_;
-  Json examples_;
+  std::shared_ptr<const Json> examples_;
   Tour tour_;
 };
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "../common.h"
+#include "../json.h"
 #include "../terminal.h"
 
 namespace saccade::cli {

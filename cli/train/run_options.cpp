@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 namespace saccade::cli {
 namespace {
@@ -93,15 +94,15 @@ std::shared_ptr<const TrainingTask> RunOptions::make_task() const {
   return std::make_shared<TextTask>(std::move(text));
 }
 
-void RunArguments::add_to(CLI::App& app) {
+void RunArguments::add_to(Command app) {
   integers_.resize(kIntegers.size() + 1);
   numbers_.resize(kNumbers.size());
-  CLI::Option* task =
+  const Option task =
       app.add_option("--task", task_, "induction: random tokens in which a segment of random length comes again")
-          ->check(CLI::IsMember({"induction"}));
+          .one_of({"induction"});
   app.add_option("--text", files_, "The bytes of these files, one after the other")
-      ->type_name("FILE")
-      ->excludes(task);
+      .type_name("FILE")
+      .excludes(task);
   RunOptions defaults;
   const auto with_default = [](const char* help, const auto& value) {
     return fmt::format("{} [{}]", help, value);
@@ -116,7 +117,7 @@ void RunArguments::add_to(CLI::App& app) {
     add_number(app, std::string("--") + kNumbers[i].name, numbers_[i],
                with_default(kNumbers[i].help, kNumbers[i].of(defaults)));
   }
-  app.add_option("--optimizer", optimizer_, "adamw or sgd [adamw]")->check(CLI::IsMember({kAdamW, kSgd}));
+  app.add_option("--optimizer", optimizer_, "adamw or sgd [adamw]").one_of({kAdamW, kSgd});
 }
 
 RunOptions RunArguments::fresh() const {

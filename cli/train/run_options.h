@@ -3,13 +3,14 @@
 
 #include <saccade/training.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "../command_line.h"
 #include "../common.h"
+#include "../json.h"
 
 namespace saccade::cli {
 
@@ -29,7 +30,7 @@ struct RunOptions {
 /// is resumed, else the default.
 class RunArguments {
  public:
-  void add_to(CLI::App& app);
+  void add_to(Command app);
 
   /// A new run.
   RunOptions fresh() const;

@@ -11,6 +11,6 @@ foreach(part GPT IO HEATMAP CLI TESTS)
 endforeach()
 execute_process(COMMAND_ERROR_IS_FATAL ANY OUTPUT_QUIET COMMAND ${CMAKE_COMMAND} --no-warn-unused-cli -S ${SOURCE_DIR} -B ${BUILD_DIR}
   -G ${GENERATOR} -DBUILD_SHARED_LIBS=ON -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_CXX_FLAGS=${CXX_FLAGS}
-  -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-O1 ${not_found})  # what is built is not about speed
+  -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-O0 -DSACCADE_KERNEL_OPTIMIZATION=-O0 ${not_found})  # what is built is not about speed
 execute_process(COMMAND_ERROR_IS_FATAL ANY OUTPUT_QUIET COMMAND ${CMAKE_COMMAND} --build ${BUILD_DIR})
 include(${CMAKE_CURRENT_LIST_DIR}/install_test.cmake)
