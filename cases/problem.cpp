@@ -20,7 +20,7 @@ constexpr double kLowest = std::numeric_limits<double>::lowest();
 struct Word {
   std::string text, key, value;
 
-  explicit Word(std::string word) : text(std::move(word)), key(text.substr(0, text.find('='))) {
+  explicit Word(std::string word) : text(std::move(word)), key(text.begin(), std::ranges::find(text, '=')) {
     if (text.size() > key.size()) value = text.substr(key.size() + 1);
   }
 
