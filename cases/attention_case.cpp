@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "cases/options.h"
+
 namespace saccade::cases {
 namespace {
 
@@ -34,35 +36,13 @@ reference::NaiveRounding naive_rounding(const TensorView& q, const TensorView& k
 }
 
 std::string describe(const AttentionCase& c) {
-  const AttentionOptions& o = c.options;
-  const auto text = [](auto number) { return std::to_string(number); };
-  std::string line = shape_text("q", c.q) + shape_text("k", c.k) + shape_text("v", c.v) + shape_text("o", c.o) +
-                     (o.layout == Layout::blhd ? "blhd" : "bhld") + ", threads " + text(o.num_threads);
-  const auto add_if = [&](bool is_given, const std::string& what) { line += is_given ? ", " + what : ""; };
-  const auto add_tensor = [&](const char* name, const TensorView& view) {
-    if (view) line += ", " + std::string(name) + " " + std::string(name_of(view.dtype)) + to_string(view.dims());
-  };
-  add_tensor("packed by", o.cu_seqlens_q);
-  add_tensor("pages", o.block_table);
-  add_if(o.causal == Causal::top_left, "causal top_left");
-  add_if(o.causal == Causal::bottom_right, "causal bottom_right");
-  add_if(o.window_left >= 0 || o.window_right >= 0, "window " + text(o.window_left) + "," + text(o.window_right));
-  add_if(o.query_offset.has_value(), "offset " + text(o.query_offset.value_or(0)));
-  add_tensor("offsets", o.query_offsets);
-  add_tensor("lengths", o.kv_lengths);
-  add_if(o.scale.has_value(), "scale " + text(o.scale.value_or(0)));
-  add_if(o.softcap > 0, "softcap " + text(o.softcap));
-  add_tensor("mask", o.mask);
-  add_tensor("block mask", o.block_mask);
-  add_if(static_cast<bool>(o.block_mask), "blocks " + text(o.block_mask_q) + "x" + text(o.block_mask_k));
-  if (c.score_function) line += ", " + c.score_function->name();
-  add_if(o.score_block_effect != nullptr, "its effect");
-  add_tensor("alibi", o.alibi_slopes);
-  add_tensor("sinks", o.sinks);
-  add_if(o.dropout_p > 0, "dropout " + text(o.dropout_p));
-  add_if(static_cast<bool>(o.weights), o.weights_after_dropout ? "weights after dropout" : "weights");
-  add_if(static_cast<bool>(o.scores), "scores at stage " + text(static_cast<int>(o.score_stage)));
-  return line;
+  std::string line = shape_text("q", c.q) + shape_text("k", c.k) + shape_text("v", c.v) + shape_text("o", c.o);
+  for (const AttentionOption& option : kAttentionOptions) {
+    if (!is_set(option, c.options)) continue;
+    const std::string value = value_text(option, c.options);
+    line += std::string(option.name) + (value.empty() ? "" : " ") + value + ", ";
+  }
+  return line + (c.score_function ? c.score_function->name() : "no score function");
 }
 
 CheckedCase::CheckedCase(AttentionCase& checked, std::vector<reference::RowIndex> rows)

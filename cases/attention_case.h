@@ -19,7 +19,8 @@ namespace saccade::cases {
 struct AttentionCase {
   ScatteredTensor q, k, v, o;
   Tensor mask, block_mask, kv_lengths, query_offsets, cu_seqlens_q, cu_seqlens_k, block_table;
-  Tensor alibi_slopes, sinks, lse, weights, scores;
+  Tensor lse, weights, scores;
+  std::vector<Tensor> head_numbers;  // of each option that is a number a head, such as alibi_slopes
   std::unique_ptr<ScoreFunction> score_function;
   AttentionOptions options;
   bool has_few_rows = false;  ///< so that decode() is to be called too

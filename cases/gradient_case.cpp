@@ -38,9 +38,10 @@ CheckedGradients::CheckedGradients(AttentionCase& checked, std::uint64_t seed)
   dv = draw_like(c.v.view(), head_dim_v, random);
   const DType dtype = c.q.view().dtype == DType::f64 ? DType::f64 : DType::f32;
   const auto shape_of = [](const TensorView& view) { return Shape(view.dims().begin(), view.dims().end()); };
-  if (options_.mask && options_.mask.dtype != DType::boolean) dmask = Tensor(dtype, shape_of(options_.mask));
-  if (options_.sinks) dsinks = Tensor(dtype, shape_of(options_.sinks));
-  if (options_.alibi_slopes) dalibi_slopes = Tensor(dtype, shape_of(options_.alibi_slopes));
+  for (std::size_t i = 0; i < of_options.size(); ++i) {
+    const TensorView& option = options_.*kOptionGradients<Tensor>[i].value;
+    if (option && option.dtype != DType::boolean) of_options[i] = Tensor(dtype, shape_of(option));
+  }
   // As attention() wants lse: without the axes that q does not have, packed [num_heads, total_q].
   Shape rows = shape_of(c.q.view());
   rows.pop_back();
@@ -55,7 +56,7 @@ CheckedGradients::CheckedGradients(AttentionCase& checked, std::uint64_t seed)
 
 std::vector<Tensor> CheckedGradients::results() const {
   std::vector<Tensor> results{dq.memory(), dk.memory(), dv.memory()};
-  for (const Tensor* gradient : {&dmask, &dsinks, &dalibi_slopes}) results.push_back(*gradient);
+  results.insert(results.end(), of_options.begin(), of_options.end());
   return results;
 }
 
@@ -66,9 +67,8 @@ std::vector<Finding> CheckedGradients::run() {
   attention(q, k, v, c.o.view(), options_);
   for (ScatteredTensor* gradient : {&dq, &dk, &dv}) gradient->clear();
   AttentionGradients gradients{.dq = dq.view(), .dk = dk.view(), .dv = dv.view()};
-  if (dmask.rank() > 0) gradients.dmask = dmask;
-  if (dsinks.rank() > 0) gradients.dsinks = dsinks;
-  if (dalibi_slopes.rank() > 0) gradients.dalibi_slopes = dalibi_slopes;
+  for (std::size_t i = 0; i < of_options.size(); ++i)
+    if (of_options[i].rank() > 0) gradients.*kOptionGradients<MutableTensorView>[i].gradient = of_options[i];
   const TensorView o = std::as_const(c.o).view();
   attention_backward(q, k, v, {.o = o, .lse = lse_, .dout = std::as_const(dout).view()}, gradients, options_);
 
@@ -82,7 +82,7 @@ std::vector<Finding> CheckedGradients::run() {
                 {.dq = dq.view().dtype, .dk = dk.view().dtype, .dv = dv.view().dtype, .forward = forward});
 
   std::vector<Finding> findings;
-  const auto compared = [&](const char* name, const TensorView& out,
+  const auto compared = [&](std::string_view name, const TensorView& out,
                             Tensor reference::AttentionGradients::*gradient) {
     const DType coarsest = coarser(coarser(out.dtype, forward.o), forward.exponentials);
     findings.push_back(
@@ -97,10 +97,10 @@ std::vector<Finding> CheckedGradients::run() {
       throw std::runtime_error(std::string("attention_backward() wrote beside the elements of ") + name);
     compared(name, tensor->view(), gradient);
   }
-  if (dmask.rank() > 0) compared("dmask", dmask, &reference::AttentionGradients::dmask);
-  if (dsinks.rank() > 0) compared("dsinks", dsinks, &reference::AttentionGradients::dsinks);
-  if (dalibi_slopes.rank() > 0)
-    compared("dalibi_slopes", dalibi_slopes, &reference::AttentionGradients::dalibi_slopes);
+  for (std::size_t i = 0; i < of_options.size(); ++i) {
+    const auto& [option, name, value, gradient] = kOptionGradients<Tensor>[i];
+    if (of_options[i].rank() > 0) compared(name, of_options[i], gradient);
+  }
   return findings;
 }
 

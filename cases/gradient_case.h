@@ -4,7 +4,9 @@
 #include <saccade/backward.h>
 #include <saccade/reference.h>
 
+#include <array>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <string>
 #include <vector>
@@ -30,7 +32,8 @@ class CheckedGradients {
   std::vector<Tensor> results() const;
 
   ScatteredTensor dout, dq, dk, dv;
-  Tensor dmask, dsinks, dalibi_slopes;
+  /// Those of kOptionGradients, in its order; empty where the option is not given, or a mask of bools.
+  std::array<Tensor, std::size(kOptionGradients<Tensor>)> of_options;
 
  private:
   AttentionCase& case_;

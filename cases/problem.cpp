@@ -2,19 +2,17 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <istream>
-#include <limits>
 #include <sstream>
 #include <stdexcept>
-#include <tuple>
 #include <utility>
+
+#include "cases/options.h"
 
 namespace saccade::cases {
 namespace {
 
 constexpr std::int64_t kLongest = std::int64_t{1} << 40;
-constexpr double kLowest = std::numeric_limits<double>::lowest();
 
 /// One word of a line, "key=value" or a flag.
 struct Word {
@@ -28,39 +26,13 @@ struct Word {
     throw std::invalid_argument(text + ": " + wanted + " is wanted");
   }
 
-  template <class T>
-  std::optional<T> number_of(std::string_view digits) const {
-    T number{};
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-    if (error != std::errc{} || end != digits.data() + digits.size()) return std::nullopt;
+  std::int64_t integer(std::int64_t least) const {
+    std::int64_t number = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+    const bool is_number = error == std::errc{} && end == value.data() + value.size();
+    if (!is_number || number < least || number > kLongest)
+      refuse("a whole number from " + std::to_string(least) + " on");
     return number;
-  }
-
-  std::int64_t integer(std::int64_t least, std::int64_t most = kLongest) const {
-    const auto number = number_of<std::int64_t>(value);
-    if (!number || *number < least || *number > most) {
-      refuse(most == kLongest ? "a whole number from " + std::to_string(least) + " on"
-                              : "a whole number from " + std::to_string(least) + " to " + std::to_string(most));
-    }
-    return *number;
-  }
-
-  double number(double least, double below, const std::string& wanted) const {
-    const auto parsed = number_of<double>(value);
-    if (!parsed || !(*parsed >= least && *parsed < below)) refuse(wanted);
-    return *parsed;
-  }
-
-  std::pair<std::int64_t, std::int64_t> integers(char separator, std::int64_t least) const {
-    const std::size_t middle = value.find(separator);
-    const std::string wanted =
-        std::string("two whole numbers from ") + std::to_string(least) + " on with " + separator + " between them";
-    if (middle == std::string::npos) refuse(wanted);
-    const auto first = number_of<std::int64_t>(std::string_view(value).substr(0, middle));
-    const auto second = number_of<std::int64_t>(std::string_view(value).substr(middle + 1));
-    if (!first || !second || *first < least || *second < least || *first > kLongest || *second > kLongest)
-      refuse(wanted);
-    return {*first, *second};
   }
 
   /// The one of `names` that the value is.
@@ -79,9 +51,16 @@ const std::vector<std::pair<std::string, DType>> kFloats = {
     {"f32", DType::f32}, {"bf16", DType::bf16}, {"f16", DType::f16}, {"f64", DType::f64}};
 const std::vector<std::pair<std::string, DType>> kMasks = {
     {"bool", DType::boolean}, {"f32", DType::f32}, {"f64", DType::f64}};
-const std::vector<std::pair<std::string, Layout>> kLayouts = {{"bhld", Layout::bhld}, {"blhd", Layout::blhd}};
-const std::vector<std::pair<std::string, Causal>> kCausal = {
-    {"none", Causal::none}, {"top_left", Causal::top_left}, {"bottom_right", Causal::bottom_right}};
+
+const AttentionOption& option_named(std::string_view name) {
+  return *std::ranges::find(kAttentionOptions, name, &AttentionOption::name);
+}
+
+/// Sets an option to the word's value.
+void set_option(const Word& word, const AttentionOption& option, Problem& p) {
+  const std::string wanted = set_from_text(option, word.value, p.options);
+  if (!wanted.empty()) word.refuse(wanted);
+}
 
 void read_types(const Word& word, Problem& p) {
   DType* const types[] = {&p.q_type, &p.k_type, &p.v_type, &p.o_type};
@@ -101,7 +80,8 @@ void read_types(const Word& word, Problem& p) {
 
 using Read = void (*)(const Word&, Problem&);
 
-/// What each key means; sizes that follow from others are filled in afterwards.
+/// What the keys mean that are not options, or that draw one; sizes that follow from others are filled in
+/// afterwards.
 const std::vector<std::pair<std::string, Read>> kKeys = {
     {"b", [](const Word& word, Problem& p) { p.batch = word.integer(0); }},
     {"h", [](const Word& word, Problem& p) { p.num_heads = word.integer(1); }},
@@ -112,46 +92,63 @@ const std::vector<std::pair<std::string, Read>> kKeys = {
     {"d", [](const Word& word, Problem& p) { p.head_dim = word.integer(1); }},
     {"dv", [](const Word& word, Problem& p) { p.head_dim_v = word.integer(1); }},
     {"dtype", read_types},
-    {"layout", [](const Word& word, Problem& p) { p.layout = word.one_of(kLayouts); }},
-    {"scale", [](const Word& word, Problem& p) { p.scale = word.number(kLowest, HUGE_VAL, "a number"); }},
-    {"softcap",
-     [](const Word& word, Problem& p) { p.softcap = word.number(0, HUGE_VAL, "0 or a positive number"); }},
-    {"causal", [](const Word& word, Problem& p) { p.causal = word.one_of(kCausal); }},
-    {"offset", [](const Word& word, Problem& p) { p.query_offset = word.integer(-kLongest); }},
-    {"window",
-     [](const Word& word, Problem& p) { std::tie(p.window_left, p.window_right) = word.integers(',', -1); }},
     {"mask", [](const Word& word, Problem& p) { p.mask = word.one_of(kMasks); }},
     {"block_mask",
-     [](const Word& word, Problem& p) { std::tie(p.block_mask_q, p.block_mask_k) = word.integers('x', 1); }},
+     [](const Word& word, Problem& p) {
+       set_option(word, option_named("block_mask_q, block_mask_k"), p);
+       p.has_block_mask = true;
+     }},
     {"page", [](const Word& word, Problem& p) { p.page_size = word.integer(1); }},
     {"docs", [](const Word& word, Problem& p) { p.documents = word.integer(1); }},
-    {"dropout", [](const Word& word, Problem& p) { p.dropout_p = word.number(0, 1, "a probability below 1"); }},
-    {"threads", [](const Word& word, Problem& p) { p.threads = static_cast<int>(word.integer(1, 1024)); }},
 };
 
-const std::vector<std::pair<std::string, bool Problem::*>> kFlags = {{"lengths", &Problem::has_lengths},
-                                                                     {"alibi", &Problem::has_alibi},
-                                                                     {"sinks", &Problem::has_sinks},
-                                                                     {"lse", &Problem::has_lse},
-                                                                     {"decode", &Problem::calls_decode}};
+const std::vector<std::pair<std::string, bool Problem::*>> kFlags = {
+    {"lengths", &Problem::has_lengths}, {"lse", &Problem::has_lse}, {"decode", &Problem::calls_decode}};
 
-/// The names of a table, with commas between them.
-std::string listed(const auto& table) {
+/// What the option's word is: KEY=VALUE, the flag of a tensor of one number for each head, or that of a bool.
+bool is_key(const AttentionOption& option) { return has_text(option) && !option.word_name().empty(); }
+bool is_head_numbers(const AttentionOption& option) {
+  return option.elements == OptionElements::f32 && !option.word_name().empty();
+}
+bool is_flag(const AttentionOption& option) {
+  return std::holds_alternative<bool AttentionOptions::*>(option.member) && !option.word_name().empty();
+}
+
+/// The words of a table and of the options that `is_one` picks, with commas between them.
+std::string listed(const auto& table, auto is_one) {
   std::string list;
   for (const auto& entry : table) list += (list.empty() ? "" : ", ") + entry.first;
+  for (const AttentionOption& option : kAttentionOptions)
+    if (is_one(option)) list += ", " + std::string(option.word_name());
   return list;
+}
+
+bool read_flag(const Word& word, Problem& p) {
+  const auto flag = std::ranges::find_if(kFlags, [&](const auto& entry) { return entry.first == word.key; });
+  if (flag != kFlags.end()) return p.*(flag->second) = true;
+  for (const AttentionOption& option : kAttentionOptions) {
+    if (option.word_name() != word.key) continue;
+    if (is_head_numbers(option)) return p.head_numbers.push_back(&option), true;
+    if (is_flag(option)) return p.options.*std::get<bool AttentionOptions::*>(option.member) = true;
+  }
+  return false;
+}
+
+bool read_key(const Word& word, Problem& p) {
+  const auto key = std::ranges::find_if(kKeys, [&](const auto& entry) { return entry.first == word.key; });
+  if (key != kKeys.end()) return key->second(word, p), true;
+  for (const AttentionOption& option : kAttentionOptions)
+    if (option.word_name() == word.key && is_key(option)) return set_option(word, option, p), true;
+  return false;
 }
 
 void read_word(const Word& word, Problem& p) {
   if (word.text == word.key) {
-    const auto flag = std::ranges::find_if(kFlags, [&](const auto& entry) { return entry.first == word.key; });
-    if (flag == kFlags.end()) word.refuse("KEY=VALUE or one of the flags " + listed(kFlags));
-    p.*(flag->second) = true;
-    return;
+    const auto is_one = [](const AttentionOption& option) { return is_head_numbers(option) || is_flag(option); };
+    if (!read_flag(word, p)) word.refuse("KEY=VALUE or one of the flags " + listed(kFlags, is_one));
+  } else if (!read_key(word, p)) {
+    word.refuse("one of the keys " + listed(kKeys, is_key));
   }
-  const auto key = std::ranges::find_if(kKeys, [&](const auto& entry) { return entry.first == word.key; });
-  if (key == kKeys.end()) word.refuse("one of the keys " + listed(kKeys));
-  key->second(word, p);
 }
 
 void check(const Problem& p) {
@@ -201,9 +198,6 @@ std::vector<Problem> read_problems(std::istream& in, const std::string& name) {
 std::string Problem::name() const {
   std::ostringstream line;
   const auto add_integer = [&](const char* key, std::int64_t value) { line << ' ' << key << '=' << value; };
-  const auto name_in = [](const auto& names, auto meaning) {
-    return std::ranges::find_if(names, [&](const auto& entry) { return entry.second == meaning; })->first;
-  };
   line << "b=" << batch;
   add_integer("h", num_heads);
   if (num_kv_heads != num_heads) add_integer("hkv", num_kv_heads);
@@ -214,23 +208,20 @@ std::string Problem::name() const {
   const bool is_one_type = q_type == k_type && q_type == v_type && q_type == o_type;
   line << " dtype=" << name_of(q_type);
   if (!is_one_type) line << ',' << name_of(k_type) << ',' << name_of(v_type) << ',' << name_of(o_type);
-  if (layout == Layout::blhd) line << " layout=blhd";
-  if (scale) line << " scale=" << *scale;
-  if (softcap > 0) line << " softcap=" << softcap;
-  if (causal != Causal::none) line << " causal=" << name_in(kCausal, causal);
-  if (query_offset) add_integer("offset", *query_offset);
-  if (window_left >= 0 || window_right >= 0) line << " window=" << window_left << ',' << window_right;
-  if (mask) line << " mask=" << name_of(*mask);
-  if (block_mask_q > 0) line << " block_mask=" << block_mask_q << 'x' << block_mask_k;
-  if (page_size > 0) add_integer("page", page_size);
-  if (documents > 0) add_integer("docs", documents);
-  if (has_lengths) line << " lengths";
-  if (has_alibi) line << " alibi";
-  if (has_sinks) line << " sinks";
-  if (has_lse) line << " lse";
-  if (dropout_p > 0) line << " dropout=" << dropout_p;
+  for (const AttentionOption& option : kAttentionOptions) {
+    const bool is_drawn = std::ranges::count(head_numbers, &option) > 0;
+    if (is_drawn || (is_flag(option) && is_set(option, options))) line << ' ' << option.word_name();
+    if (is_key(option) && is_set(option, options))
+      line << ' ' << option.word_name() << '=' << value_text(option, options);
+    if (option.name == "mask" && mask) line << " mask=" << name_of(*mask);
+    if (option.name == "block_mask" && has_block_mask)
+      line << " block_mask=" << value_text(option_named("block_mask_q, block_mask_k"), options);
+    if (option.name == "block_table" && page_size > 0) add_integer("page", page_size);
+    if (option.name == "cu_seqlens_q" && documents > 0) add_integer("docs", documents);
+    if (option.name == "kv_lengths" && has_lengths) line << " lengths";
+    if (option.name == "lse" && has_lse) line << " lse";
+  }
   if (calls_decode) line << " decode";
-  if (threads > 0) add_integer("threads", threads);
   return line.str();
 }
 

@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include <saccade/attention_options.h>
+
 #include "cases/attention_case.h"
 
 namespace saccade::cases {
@@ -25,23 +27,17 @@ struct Problem {
   std::int64_t head_dim = 64;     ///< d=
   std::int64_t head_dim_v = 64;   ///< dv=, otherwise d
   DType q_type = DType::f32, k_type = DType::f32, v_type = DType::f32, o_type = DType::f32;  ///< dtype=
-  Layout layout = Layout::bhld;                                                              ///< layout=
-  std::optional<double> scale{};                                                             ///< scale=
-  double softcap = 0.0;                                                                      ///< softcap=
-  Causal causal = Causal::none;                                                              ///< causal=
-  std::optional<std::int64_t> query_offset{};                                                ///< offset=
-  std::int64_t window_left = -1, window_right = -1;                                          ///< window=LEFT,RIGHT
+  /// The options that are numbers and names, by their words in docs/options.md: softcap=, causal=, threads= ...
+  AttentionOptions options{};
+  /// Those that are one number for each head, and are drawn: alibi (the standard slopes) and the like.
+  std::vector<const AttentionOption*> head_numbers{};
   std::optional<DType> mask{};  ///< mask=bool or f32 or f64: [seqlen_q, seqlen_k], half of it hidden
-  std::int64_t block_mask_q = 0, block_mask_k = 0;  ///< block_mask=ROWSxKEYS: half of the blocks hidden
-  std::int64_t page_size = 0;                       ///< page=: keys in pages of so many
-  std::int64_t documents = 0;                       ///< docs=: a packed batch of so many, of random lengths
-  bool has_lengths = false;                         ///< lengths: kv_lengths at random from seqlen_k / 2 on
-  bool has_alibi = false;                           ///< alibi: the standard slopes
-  bool has_sinks = false;                           ///< sinks
-  bool has_lse = false;                             ///< lse: asks for it
-  double dropout_p = 0.0;                           ///< dropout=
-  bool calls_decode = false;                        ///< decode: is a problem for decode()
-  int threads = 0;                                  ///< threads=, otherwise the default
+  bool has_block_mask = false;  ///< block_mask=ROWSxKEYS: half of the blocks hidden
+  std::int64_t page_size = 0;   ///< page=: keys in pages of so many
+  std::int64_t documents = 0;   ///< docs=: a packed batch of so many, of random lengths
+  bool has_lengths = false;     ///< lengths: kv_lengths at random from seqlen_k / 2 on
+  bool has_lse = false;         ///< lse: asks for it
+  bool calls_decode = false;    ///< decode: is a problem for decode()
 
   /// The line that means this problem.
   std::string name() const;

@@ -25,17 +25,8 @@ class Drawing {
   Drawing(const Problem& problem, std::uint64_t seed) : p_(problem), random_(seed) {}
 
   AttentionCase draw() {
-    AttentionOptions& o = c_.options;
-    o.scale = p_.scale;
-    o.softcap = p_.softcap;
-    o.causal = p_.causal;
-    o.query_offset = p_.query_offset;
-    o.window_left = p_.window_left;
-    o.window_right = p_.window_right;
-    o.dropout_p = p_.dropout_p;
-    o.dropout_seed = random_.bits();
-    o.layout = p_.layout;
-    o.num_threads = p_.threads;
+    c_.options = p_.options;
+    c_.options.dropout_seed = random_.bits();
     c_.has_few_rows = p_.calls_decode;
     draw_sequences();
     draw_tensors();
@@ -82,7 +73,7 @@ class Drawing {
                             std::int64_t dim) {
       Shape shape{batch, heads, seqlen, dim};
       if (p_.documents > 0) shape = {seqlen, heads, dim};
-      if (p_.documents == 0 && p_.layout == Layout::blhd) std::swap(shape[1], shape[2]);
+      if (p_.documents == 0 && p_.options.layout == Layout::blhd) std::swap(shape[1], shape[2]);
       std::vector<int> order(shape.size() - 1);
       std::iota(order.begin(), order.end(), 0);
       return ScatteredTensor(dtype, shape, order, 0);
@@ -119,22 +110,23 @@ class Drawing {
       copy(numbers, c_.mask);
       o.mask = c_.mask;
     }
-    if (p_.block_mask_q > 0) {
+    if (p_.has_block_mask) {
       const auto blocks = [](std::int64_t seqlen, std::int64_t block) { return (seqlen + block - 1) / block; };
-      c_.block_mask = Tensor(DType::boolean, {blocks(rows, p_.block_mask_q), blocks(keys, p_.block_mask_k)});
+      c_.block_mask = Tensor(DType::boolean, {blocks(rows, o.block_mask_q), blocks(keys, o.block_mask_k)});
       for (bool& attend : c_.block_mask.values<bool>()) attend = random_.chance(0.5);
       o.block_mask = c_.block_mask;
-      o.block_mask_q = p_.block_mask_q;
-      o.block_mask_k = p_.block_mask_k;
     }
   }
 
   void draw_head_numbers() {
     AttentionOptions& o = c_.options;
-    if (p_.has_alibi) o.alibi_slopes = c_.alibi_slopes = alibi_slopes(p_.num_heads);
-    if (p_.has_sinks) {
-      o.sinks = c_.sinks = Tensor(DType::f32, {p_.num_heads});
-      draw_numbers(c_.sinks, 1.0, random_);
+    for (const AttentionOption* option : p_.head_numbers) {
+      Tensor& numbers = c_.head_numbers.emplace_back(DType::f32, Shape{p_.num_heads});
+      if (option->name == "alibi_slopes")
+        numbers = alibi_slopes(p_.num_heads);
+      else
+        draw_numbers(numbers, 1.0, random_);
+      o.*std::get<TensorView AttentionOptions::*>(option->member) = numbers;
     }
     if (!p_.has_lse) return;
     const Shape shape =

@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "cases/options.h"
 #include "cases/random.h"
 
 namespace saccade::cases {
@@ -240,35 +241,45 @@ class Drawing {
     o.block_mask = c_.block_mask;
   }
 
+  /// The options that change scores and weights, in the order of the table.
   void draw_biases() {
-    AttentionOptions& o = c_.options;
-    if (chance(0.3)) o.scale = random_.pick({0.05, 1.0, -0.3, 0.5});
-    if (chance(0.25)) o.softcap = random_.pick({0.5, 5.0, 30.0});
-    if (chance(0.25)) {
-      c_.score_function = draw_score_function(random_, sizes_.heads, std::max(sizes_.seqlen_q, sizes_.seqlen_k));
-      c_.score_function->add_to(o, chance(0.6));
-    }
-    if (chance(0.2)) draw_slopes();
-    if (chance(0.2)) {
-      c_.sinks = Tensor(DType::f32, {sizes_.heads});
-      draw_numbers(c_.sinks, 3.0, random_);
-      o.sinks = c_.sinks;
-    }
-    if (chance(0.2)) {
-      o.dropout_p = random_.pick({0.1, 0.5, 0.9});
-      o.dropout_seed = random_.bits();
-      o.dropout_offset = static_cast<std::uint32_t>(random_.bits());
+    for (const AttentionOption& option : kAttentionOptions) {
+      if (option.draw.probability > 0) {
+        if (chance(option.draw.probability))
+          draw_option(option, sizes_.heads, random_, c_.options, c_.head_numbers);
+      } else if (option.name == "score_modifier") {
+        draw_function();
+      } else if (option.name == "alibi_slopes") {
+        if (chance(0.2)) draw_slopes();
+      } else if (option.name == "dropout_p") {
+        draw_dropout();
+      }
     }
   }
 
+  void draw_function() {
+    if (!chance(0.25)) return;
+    c_.score_function = draw_score_function(random_, sizes_.heads, std::max(sizes_.seqlen_q, sizes_.seqlen_k));
+    c_.score_function->add_to(c_.options, chance(0.6));
+  }
+
+  void draw_dropout() {
+    AttentionOptions& o = c_.options;
+    if (!chance(0.2)) return;
+    o.dropout_p = random_.pick({0.1, 0.5, 0.9});
+    o.dropout_seed = random_.bits();
+    o.dropout_offset = static_cast<std::uint32_t>(random_.bits());
+  }
+
   void draw_slopes() {
+    Tensor& slopes = c_.head_numbers.emplace_back();
     if (chance(0.4)) {
-      c_.alibi_slopes = alibi_slopes(sizes_.heads);
+      slopes = alibi_slopes(sizes_.heads);
     } else {
-      c_.alibi_slopes = Tensor(DType::f32, chance(0.5) ? Shape{sizes_.heads} : Shape{sizes_.batch, sizes_.heads});
-      draw_numbers(c_.alibi_slopes, 0.1, random_);
+      slopes = Tensor(DType::f32, chance(0.5) ? Shape{sizes_.heads} : Shape{sizes_.batch, sizes_.heads});
+      draw_numbers(slopes, 0.1, random_);
     }
-    c_.options.alibi_slopes = c_.alibi_slopes;
+    c_.options.alibi_slopes = slopes;
   }
 
   void draw_outputs() {

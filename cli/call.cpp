@@ -5,9 +5,11 @@
 #include <saccade/runtime.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
-#include <tuple>
 #include <utility>
+
+#include "cases/options.h"
 
 namespace saccade::cli {
 namespace {
@@ -74,17 +76,13 @@ class Loader {
     call_.k = load_floating(arguments_.k);
     if (arguments_.v.path) call_.v = load_floating(arguments_.v);
     check_ranks();
-    AttentionOptions& options = call_.options;
-    load_masks(options);
-    load_integers(arguments_.kv_lengths, DType::i64, call_.kv_lengths, options.kv_lengths);
-    load_integers(arguments_.cu_seqlens_q, DType::i64, call_.cu_seqlens_q, options.cu_seqlens_q);
-    load_integers(arguments_.cu_seqlens_k, DType::i64, call_.cu_seqlens_k, options.cu_seqlens_k);
-    load_integers(arguments_.block_table, DType::i32, call_.block_table, options.block_table);
-    load_f32(arguments_.alibi, call_.alibi_slopes, options.alibi_slopes);
-    load_f32(arguments_.sinks, call_.sinks, options.sinks);
+    for (const CallArguments::Given& given : arguments_.given) {
+      if (const auto* const member = std::get_if<TensorView AttentionOptions::*>(&given.option->member))
+        if (given.file.path) call_.options.*(*member) = call_.tensors.emplace_back(load_option(given));
+    }
     check_sequences();
     if (arguments_.standard_alibi)
-      options.alibi_slopes = call_.alibi_slopes = alibi_slopes(call_.axes().num_heads);
+      call_.options.alibi_slopes = call_.tensors.emplace_back(alibi_slopes(call_.axes().num_heads));
   }
 
  private:
@@ -106,36 +104,37 @@ class Loader {
     return converted(std::move(tensor), dtype_from_name(*arguments_.dtype), input);
   }
 
-  // Masks as attention() takes them: boolean, or numbers to add.
-  void load_masks(AttentionOptions& options) {
-    if (arguments_.mask.path) {
-      call_.mask = files_.load(arguments_.mask);
-      const bool is_short = call_.mask.dtype() == DType::f16 || call_.mask.dtype() == DType::bf16;
-      if (is_short) call_.mask = converted(std::move(call_.mask), DType::f32, arguments_.mask);
-      options.mask = call_.mask;
+  // A tensor as attention() takes it; what it refuses is left as it is.
+  Tensor load_option(const CallArguments::Given& given) {
+    Tensor tensor = files_.load(given.file);
+    const DType dtype = tensor.dtype();
+    switch (given.option->elements) {
+      case OptionElements::integers:
+        return in_integers(std::move(tensor), DType::i64, given.file);
+      case OptionElements::i32:
+        return in_integers(std::move(tensor), DType::i32, given.file);
+      case OptionElements::f32:
+        return is_floating(dtype) ? converted(std::move(tensor), DType::f32, given.file) : tensor;
+      case OptionElements::mask:
+        if (dtype == DType::f16 || dtype == DType::bf16)
+          return converted(std::move(tensor), DType::f32, given.file);
+        return tensor;
+      case OptionElements::boolean:
+      case OptionElements::none:
+        break;
     }
-    if (arguments_.block_mask.path) options.block_mask = call_.block_mask = files_.load(arguments_.block_mask);
+    return tensor;
   }
 
-  void load_integers(const NamedPath& input, DType dtype, Tensor& tensor, TensorView& option) {
-    if (!input.path) return;
-    tensor = files_.load(input);
+  static Tensor in_integers(Tensor tensor, DType dtype, const NamedPath& input) {
     const bool is_integer = !is_floating(tensor.dtype()) && tensor.dtype() != DType::boolean;
     if (!is_integer)
       refuse("{}: {} holds {}, integers wanted", input.option, *input.path, name_of(tensor.dtype()));
-    if (tensor.dtype() != dtype) tensor = Tensor::copy_of(tensor, dtype);
-    option = tensor;
-  }
-
-  void load_f32(const NamedPath& input, Tensor& tensor, TensorView& option) {
-    if (!input.path) return;
-    tensor = files_.load(input);
-    if (is_floating(tensor.dtype())) tensor = converted(std::move(tensor), DType::f32, input);
-    option = tensor;
+    return tensor.dtype() == dtype ? std::move(tensor) : Tensor::copy_of(tensor, dtype);
   }
 
   void check_ranks() const {
-    if (arguments_.block_table.path) return;  // pages have four, whatever the queries have
+    if (arguments_.find("block_table")) return;  // pages have four, whatever the queries have
     if (!arguments_.v.path && call_.k.rank() != call_.q.rank())
       refuse("--q and --k have {} and {} dimensions: as many wanted in each", call_.q.rank(), call_.k.rank());
     if (arguments_.v.path && (call_.k.rank() != call_.q.rank() || call_.v.rank() != call_.q.rank()))
@@ -145,21 +144,20 @@ class Loader {
 
   // What the shapes of results are taken from; the rest attention() checks.
   void check_sequences() const {
-    const bool is_packed = arguments_.cu_seqlens_q.path.has_value(),
-               has_pages = arguments_.block_table.path.has_value();
-    if (arguments_.cu_seqlens_k.path && !is_packed) refuse("--cu-seqlens-k wants --cu-seqlens-q");
-    if (is_packed && !arguments_.cu_seqlens_k.path && !has_pages)
+    const AttentionOptions& options = call_.options;
+    if (options.cu_seqlens_k && !options.cu_seqlens_q) refuse("--cu-seqlens-k wants --cu-seqlens-q");
+    if (options.cu_seqlens_q && !options.cu_seqlens_k && !options.block_table)
       refuse("--cu-seqlens-q wants --cu-seqlens-k or --block-table");
-    if (is_packed && call_.q.rank() != 3)
+    if (options.cu_seqlens_q && call_.q.rank() != 3)
       refuse("--q has {} dimensions: [total, heads, dim] wanted with --cu-seqlens-q", call_.q.rank());
-    for (const auto& [input, tensor] : {std::pair(&arguments_.cu_seqlens_q, &call_.cu_seqlens_q),
-                                        std::pair(&arguments_.cu_seqlens_k, &call_.cu_seqlens_k)}) {
-      if (input->path && (tensor->rank() != 1 || tensor->size() < 1))
-        refuse("{} has shape {}: [documents + 1] wanted", input->option, to_string(tensor->shape()));
+    for (const auto& [name, begins] :
+         {std::pair("--cu-seqlens-q", options.cu_seqlens_q), {"--cu-seqlens-k", options.cu_seqlens_k}}) {
+      if (begins && (begins.rank != 1 || begins.size() < 1))
+        refuse("{} has shape {}: [documents + 1] wanted", name, to_string(begins.dims()));
     }
-    if (has_pages && (call_.k.rank() != 4 || call_.block_table.rank() != 2))
+    if (options.block_table && (call_.k.rank() != 4 || options.block_table.rank != 2))
       refuse("--block-table has shape {} and --k {}: [batch, pages] and 4 dimensions wanted",
-             to_string(call_.block_table.shape()), to_string(call_.k.shape()));
+             to_string(options.block_table.dims()), to_string(call_.k.shape()));
   }
 
   const CallArguments& arguments_;
@@ -167,70 +165,34 @@ class Loader {
   TensorFiles files_;
 };
 
-// ---- Options -------------------------------------------------------------------------------------------------
-
-/// Two whole numbers of at least `min` with a separator between them.
-std::optional<std::pair<std::int64_t, std::int64_t>> parse_pair(const std::string& text, char separator,
-                                                                std::int64_t min) {
-  const std::size_t middle = text.find(separator);
-  if (middle == std::string::npos) return std::nullopt;
-  const auto first = parse_integer(std::string_view(text).substr(0, middle));
-  const auto second = parse_integer(std::string_view(text).substr(middle + 1));
-  if (!first || !second || *first < min || *second < min) return std::nullopt;
-  return std::pair(*first, *second);
-}
-
-Causal causal_of(const std::string& name) {
-  if (name == "top-left") return Causal::top_left;
-  return name == "bottom-right" ? Causal::bottom_right : Causal::none;
-}
-
-AttentionOptions options_of(const CallArguments& arguments) {
-  constexpr std::int64_t kMostThreads = 1024;
-  const std::int64_t threads = arguments.threads.value_or(0);
-  if (threads > kMostThreads) refuse("--threads: at most {} wanted, not {}", kMostThreads, threads);
-  AttentionOptions options;
-  options.scale = arguments.scale;
-  options.softcap = arguments.softcap.value_or(0.0);
-  options.causal = causal_of(arguments.causal);
-  options.query_offset = arguments.query_offset;
-  if (arguments.window) {
-    const auto window = parse_pair(*arguments.window, ',', -1);
-    if (!window) {
-      refuse("--window: two whole numbers L,R of at least -1 wanted (-1 leaves the side open), not '{}'",
-             *arguments.window);
-    }
-    std::tie(options.window_left, options.window_right) = *window;
-  }
-  if (arguments.block_size) {
-    const auto size = parse_pair(*arguments.block_size, 'x', 1);
-    if (!size) refuse("--block-size: ROWSxKEYS wanted, as in 128x64, not '{}'", *arguments.block_size);
-    if (!arguments.block_mask.path) refuse("--block-size wants --block-mask");
-    std::tie(options.block_mask_q, options.block_mask_k) = *size;
-  }
-  if (arguments.dropout_seed && !arguments.dropout) refuse("--seed wants --dropout");
-  options.dropout_p = arguments.dropout.value_or(0.0);
-  options.dropout_seed = static_cast<std::uint64_t>(arguments.dropout_seed.value_or(0));
-  options.layout = arguments.layout == "blhd" ? Layout::blhd : Layout::bhld;
-  options.num_threads = static_cast<int>(threads);
-  return options;
-}
-
-/// The longest of the sequences that `cu_seqlens` cuts `total` rows into. It may be wrong: attention() tells.
-std::int64_t longest_sequence(const Tensor& cu_seqlens, std::int64_t total) {
-  const auto begins = cu_seqlens.values<std::int64_t>();
+/// The longest of the sequences that `cu_seqlens`, i64, cuts `total` rows into. It may be wrong: attention()
+/// tells.
+std::int64_t longest_sequence(const TensorView& cu_seqlens, std::int64_t total) {
+  const std::int64_t* const begins = cu_seqlens.as<std::int64_t>();
   std::int64_t longest = 0;
-  for (std::size_t i = 1; i < begins.size(); ++i) {
+  for (std::int64_t i = 1; i < cu_seqlens.size(); ++i) {
     if (begins[i - 1] >= 0 && begins[i] <= total) longest = std::max(longest, begins[i] - begins[i - 1]);
   }
   return longest;
+}
+
+/// What an option wants beside it.
+void check_companions(const CallArguments& arguments) {
+  static constexpr std::array<std::array<const char*, 2>, 2> kCompanions{
+      {{"block_mask_q, block_mask_k", "block_mask"}, {"dropout_seed", "dropout_p"}}};
+  const auto flag = [](std::string_view name) {
+    return std::ranges::find(kAttentionOptions, name, &AttentionOption::name)->command_name();
+  };
+  for (const auto& [option, other] : kCompanions)
+    if (arguments.find(option) && !arguments.find(other)) refuse("{} wants {}", flag(option), flag(other));
 }
 
 }  // namespace
 
 std::unique_ptr<Call> load_call(const CallArguments& arguments) {
   auto call = std::make_unique<Call>();
-  call->options = options_of(arguments);
+  check_companions(arguments);
+  call->options = arguments.options;
   Loader(arguments, *call).load();
   return call;
 }
@@ -242,12 +204,13 @@ Axes Call::axes() const {
   if (q.rank() > 2) axes.num_heads = q.shape(sequence_first ? -2 : -3);
   if (q.rank() > 3) axes.batch = q.shape(0);
   if (options.cu_seqlens_q) {
-    axes.batch = cu_seqlens_q.size() - 1;
+    axes.batch = options.cu_seqlens_q.size() - 1;
     axes.num_heads = q.shape(1);
-    axes.seqlen_q = longest_sequence(cu_seqlens_q, q.shape(0));
+    axes.seqlen_q = longest_sequence(options.cu_seqlens_q, q.shape(0));
   }
-  if (options.cu_seqlens_k) axes.seqlen_k = longest_sequence(cu_seqlens_k, k.shape(0));
-  if (options.block_table) axes.seqlen_k = block_table.shape(1) * k.shape(options.layout == Layout::blhd ? 1 : 2);
+  if (options.cu_seqlens_k) axes.seqlen_k = longest_sequence(options.cu_seqlens_k, k.shape(0));
+  if (options.block_table)
+    axes.seqlen_k = options.block_table.shape[1] * k.shape(options.layout == Layout::blhd ? 1 : 2);
   return axes;
 }
 
@@ -264,12 +227,17 @@ Shape Call::rows_shape() const {
 // ---- Arguments -----------------------------------------------------------------------------------------------
 
 std::vector<NamedPath> CallArguments::inputs() const {
-  std::vector<NamedPath> all{q,     k,    v, mask, kv_lengths, block_mask, block_table, cu_seqlens_q, cu_seqlens_k,
-                             alibi, sinks};
+  std::vector<NamedPath> all{q, k, v};
+  for (const Given& option : given) all.push_back(option.file);
   for (NamedPath& input : all) {
     if (input.path) input.path = Place(*input.path).file;
   }
   return all;
+}
+
+const CallArguments::Given* CallArguments::find(std::string_view name) const {
+  const auto found = std::ranges::find_if(given, [&](const Given& one) { return one.option->name == name; });
+  return found == given.end() ? nullptr : &*found;
 }
 
 void add_file(Command command, NamedPath& path, const std::string& help, const std::string& type) {
@@ -287,42 +255,59 @@ void CallArguments::add_tensors(Command command, bool wants_v) {
       .one_of({"f32", "f64", "bf16", "f16"});
 }
 
-void CallArguments::add_options(Command command) {
-  command.add_option("--causal", causal, "Hide later keys, counted from the first or from the last row")
-      .one_of({"none", "top-left", "bottom-right"})
-      .capture_default_str();
-  add_integer(command, "--query-offset", query_offset, "Position of query row 0, instead of --causal's");
-  command.add_option("--window", window, "Keys seen to the left and right of the position; -1: all")
-      .type_name("L,R");
-  add_number(command, "--scale", scale, "Factor of the dot products; without, 1/sqrt(head_dim)");
-  add_number(command, "--softcap", softcap, "Bound the scores: X tanh(score / X)");
-  add_file(command, mask, "bool (true = attend) or numbers to add; broadcasts", "M.npy");
-  add_file(command, block_mask, "bool for each block of rows and keys, true = attend; broadcasts", "B.npy");
-  command.add_option("--block-size", block_size, "Rows and keys of a block of --block-mask; without, 128x128")
-      .type_name("QxK");
-  const auto read_alibi = [this](const std::string& path) {
-    standard_alibi = path.empty();
-    if (!standard_alibi) alibi.path = path;
-  };
-  command.add_option(alibi.option, read_alibi, "Linear biases: the standard slopes, or those of a file [heads]")
-      .expected(0, 1)
-      .type_name("[S.npy]");
-  add_file(command, sinks, "One logit a head for the denominators: [heads]", "S.npy");
-  add_file(command, kv_lengths, "Keys that count, for each batch entry: integers [batch]", "N.npy");
-  add_file(command, block_table, "Pages of each batch entry: integers [batch, pages]; k and v are the pool",
-           "T.npy");
-  command.add_option("--layout", layout, "Order of the axes: batch, heads, length, dim or b, l, h, d")
-      .one_of({"bhld", "blhd"})
-      .capture_default_str();
-  add_integer(command, "--threads", threads, "Threads; without, one a core or OMP_NUM_THREADS", 1);
+namespace {
+
+/// Options of `saccade run` alone.
+constexpr std::array<std::string_view, 5> kOfRunAlone{"cu_seqlens_q", "cu_seqlens_k", "dropout_p", "dropout_seed",
+                                                      "score_stage"};
+
+std::string help_of(const AttentionOption& option) {
+  return std::string(option.help) + (option.axes.empty() ? "" : ": ") + std::string(option.axes);
 }
 
-void CallArguments::add_packing_and_dropout(Command command) {
-  for (NamedPath* input : {&cu_seqlens_q, &cu_seqlens_k})
-    add_file(command, *input, "Where each packed document begins: integers [documents + 1]", "C.npy");
-  add_number(command, "--dropout", dropout, "Drop weights with this probability, drawn by position")
-      .type_name("P");
-  add_integer(command, "--seed", dropout_seed, "The seed of --dropout; without, 0", 0).type_name("S");
+/// The names of an enum as the command line has them, or nothing.
+std::vector<std::string> names_of(const AttentionOption& option) {
+  std::vector<std::string> names;
+  const auto visit = [&]<class Member>(Member) {
+    if constexpr (std::is_member_object_pointer_v<Member>) {
+      using T = std::remove_cvref_t<decltype(std::declval<AttentionOptions>().*Member())>;
+      if constexpr (std::is_enum_v<T>) names.assign(OptionNames<T>::names.begin(), OptionNames<T>::names.end());
+    }
+  };
+  std::visit(visit, option.member);
+  for (std::string& name : names) std::ranges::replace(name, '_', '-');
+  return names;
+}
+
+}  // namespace
+
+void CallArguments::add_options(Command command, bool for_run) {
+  for (const AttentionOption& option : kAttentionOptions) {
+    const std::string flag = option.command_name();
+    if (flag.empty() || (!for_run && std::ranges::count(kOfRunAlone, option.name) > 0)) continue;
+    const bool is_tensor = std::holds_alternative<TensorView AttentionOptions::*>(option.member);
+    const bool is_alibi = option.name == "alibi_slopes";
+    const auto read = [this, is_tensor, is_alibi, flag, &option](const std::string& value) {
+      Given& one = given.emplace_back(&option, NamedPath{flag, {}});
+      if (is_alibi && value.empty()) {
+        standard_alibi = true;
+      } else if (is_tensor) {
+        one.file.path = value;
+      } else if (const std::string wanted = cases::set_from_text(option, value, options); !wanted.empty()) {
+        refuse("{}: {} wanted, not '{}'", flag, wanted, value);
+      }
+    };
+    if (const auto* const is_on = std::get_if<bool AttentionOptions::*>(&option.member))
+      command.add_flag(flag, options.*(*is_on), help_of(option));
+    if (!is_tensor && !cases::has_text(option)) continue;
+    const Option added = command.add_option(flag, read, help_of(option));
+    if (is_alibi) added.expected(0, 1);
+    const std::vector<std::string> names = names_of(option);
+    if (names.empty())
+      added.type_name(std::string(option.placeholder));
+    else
+      added.type_name("TEXT").one_of(names).default_str(names.front());
+  }
 }
 
 }  // namespace saccade::cli

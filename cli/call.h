@@ -1,11 +1,13 @@
 // The tensors and options of one attention call, as `saccade run` and `saccade inspect` take them.
 #pragma once
 
-#include <saccade/attention.h>
+#include <saccade/attention_options.h>
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "command_line.h"
@@ -16,24 +18,25 @@ namespace saccade::cli {
 /// The arguments that say what a call reads and which options it has. A tensor is a .npy file, or one of those of
 /// a safetensors file: FILE.safetensors:NAME.
 struct CallArguments {
-  NamedPath q{"--q", {}}, k{"--k", {}}, v{"--v", {}}, mask{"--mask", {}}, kv_lengths{"--kv-lengths", {}};
-  NamedPath block_mask{"--block-mask", {}}, block_table{"--block-table", {}};
-  NamedPath cu_seqlens_q{"--cu-seqlens-q", {}}, cu_seqlens_k{"--cu-seqlens-k", {}};
-  NamedPath alibi{"--alibi", {}}, sinks{"--sinks", {}};
+  /// An option of the table that was given, and its file where it is a tensor.
+  struct Given {
+    const AttentionOption* option;
+    NamedPath file;
+  };
+
+  NamedPath q{"--q", {}}, k{"--k", {}}, v{"--v", {}};
+  std::optional<std::string> dtype;
+  AttentionOptions options;  // numbers and names
+  std::vector<Given> given;
   bool standard_alibi = false;  // --alibi without a file
-  std::string causal = "none";
-  std::string layout = "bhld";
-  std::optional<std::int64_t> query_offset, threads, dropout_seed;
-  std::optional<std::string> window, block_size, dtype;
-  std::optional<double> scale, softcap, dropout;
 
   /// Adds --q, --k and --v, the last of which is required or not, and --dtype.
   void add_tensors(Command command, bool wants_v);
-  /// Adds the options, from --causal to --threads.
-  void add_options(Command command);
-  /// Adds --cu-seqlens-q, --cu-seqlens-k, --dropout and --seed.
-  void add_packing_and_dropout(Command command);
+  /// Adds the options of the table that are inputs; `for_run`: also those that `saccade inspect` has no use for.
+  void add_options(Command command, bool for_run);
 
+  /// The option of that name in C++, as far as it was given.
+  const Given* find(std::string_view name) const;
   /// Every file that is read, a safetensors file without the tensor's name.
   std::vector<NamedPath> inputs() const;
 };
@@ -46,8 +49,8 @@ struct Axes {
 
 /// The tensors that one call reads, and its options, whose views point into them.
 struct Call {
-  Tensor q, k, v;  // v: empty where it was not given
-  Tensor mask, block_mask, kv_lengths, cu_seqlens_q, cu_seqlens_k, block_table, alibi_slopes, sinks;
+  Tensor q, k, v;              // v: empty where it was not given
+  std::deque<Tensor> tensors;  // of the options
   AttentionOptions options;
   std::vector<std::string> notes;  // what was converted
 

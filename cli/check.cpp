@@ -290,7 +290,7 @@ void add_check(Command app, Action& action) {
       "than the rule of compare.h allows; each failure is printed with the command that repeats it.\n\n"
       "A line of FILE is a problem, '#' begins a comment:\n"
       "  b=1 h=32 hkv=8 sq=1 sk=32768 d=128 dtype=bf16 causal=bottom_right page=16 decode   # a long cache\n"
-      "  h=8 s=4096 d=64 window=256,0 softcap=30 sinks lse threads=2\n"
+      "  h=8 s=4096 d=64 window=256,0 alibi lse threads=2\n"
       "Of problems that would take the reference too long, some rows are checked.\n\n"
       "Examples:\n"
       "  saccade check\n"

@@ -22,6 +22,8 @@ Option Option::between(int min, int max) const { return Option(option_->check(CL
 
 Option Option::capture_default_str() const { return Option(option_->capture_default_str()); }
 
+Option Option::default_str(const std::string& text) const { return Option(option_->default_str(text)); }
+
 Command Command::add_subcommand(const std::string& name, const std::string& description) const {
   return Command(app_->add_subcommand(name, description));
 }

@@ -33,8 +33,9 @@ class Option {
   Option one_of(const std::vector<std::string>& values) const;
   /// Refuses numbers outside [min, max].
   Option between(int min, int max) const;
-  /// Shows the variable's present value as the default in the help text.
+  /// Shows the variable's present value, or `text`, as the default in the help text.
   Option capture_default_str() const;
+  Option default_str(const std::string& text) const;
 
  private:
   CLI::Option* option_;

@@ -363,7 +363,7 @@ void add_inspect(Command app, Action& action) {
                   "All results as arrays, or the map as a picture; without, a summary")
       .type_name("OUT.npz|OUT.svg|OUT.png");
   add_statistics(command, *arguments);
-  arguments->call.add_options(command);
+  arguments->call.add_options(command, false);
   command.add_flag("--json", arguments->json, "Print the summary as JSON");
   command.footer(
       "The matrix of weights is never made: memory is that of the results. Without a statistic: entropy, largest\n"

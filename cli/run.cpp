@@ -25,7 +25,6 @@ namespace {
 struct RunArguments {
   CallArguments call;
   NamedPath out{"--out", {}}, lse{"--lse", {}}, weights{"--weights", {}}, scores{"--scores", {}};
-  std::optional<std::string> score_stage;
   bool decode = false;
   bool check = false;
   bool json = false;
@@ -55,12 +54,6 @@ void time_calls(const Call& call, bool decodes, Results& results) {
   }
 }
 
-ScoreStage stage_of(const std::string& name) {
-  if (name == "softcapped") return ScoreStage::softcapped;
-  if (name == "biased") return ScoreStage::biased;
-  return name == "probabilities" ? ScoreStage::probabilities : ScoreStage::raw;
-}
-
 Results compute(Call& call, const RunArguments& arguments) {
   const Shape rows = call.rows_shape();
   Shape pairs = rows;
@@ -76,7 +69,6 @@ Results compute(Call& call, const RunArguments& arguments) {
   call.options.lse = results.lse;
   call.options.weights = results.weights;
   call.options.scores = results.scores;
-  call.options.score_stage = stage_of(arguments.score_stage.value_or("raw"));
   time_calls(call, arguments.decode, results);
   return results;
 }
@@ -148,7 +140,7 @@ void save_output(const NamedPath& path, const Tensor& o, Call& call) {
 }
 
 ExitCode run(const RunArguments& arguments) {
-  if (arguments.score_stage && !arguments.scores.path) refuse("--score-stage wants --scores");
+  if (arguments.call.find("score_stage") && !arguments.scores.path) refuse("--score-stage wants --scores");
   const std::vector<NamedPath> inputs = arguments.call.inputs();
   require_one_standard_input(inputs);
   require_writable({arguments.out, arguments.lse, arguments.weights, arguments.scores}, inputs);
@@ -175,14 +167,11 @@ void add_run(Command app, Action& action) {
   command.add_option(arguments->out.option, arguments->out.path, "The result, of q's type; bf16 is written as f32")
       .type_name("O.npy")
       .required();
-  arguments->call.add_options(command);
-  arguments->call.add_packing_and_dropout(command);
+  arguments->call.add_options(command, true);
   command.add_flag("--decode", arguments->decode, "The way for few queries and many keys: each key is read once");
   add_file(command, arguments->lse, "Write the logarithm of each row's softmax denominator", "L.npy");
   add_file(command, arguments->weights, "Write the attention weights (memory: queries times keys)", "W.npy");
   add_file(command, arguments->scores, "Write the scores (memory: queries times keys)", "S.npy");
-  command.add_option("--score-stage", arguments->score_stage, "How far --scores have come; without, raw")
-      .one_of({"raw", "softcapped", "biased", "probabilities"});
   command.add_flag("--check", arguments->check, "Compare with the reference in f64; exit code 1 if they differ");
   command.add_flag("--json", arguments->json, "Print time, GFLOP/s and the check as JSON");
   command.footer(

@@ -1,5 +1,5 @@
 // MultiHeadAttention against torch.nn.MultiheadAttention, over all of its arguments: the cases of
-// tests/data/module_goldens.safetensors, made by script/make_module_goldens.py.
+// tests/data/module_goldens.safetensors, made by tests/goldens/make_module_goldens.py.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -28,7 +28,7 @@ TEST(ProblemText, EverythingCanBeSaid) {
   const std::string line =
       "b=2 h=32 hkv=8 sq=1 sk=32768 d=128 dv=64 dtype=bf16,f16,f16,f32 layout=blhd scale=0.5 softcap=30 "
       "causal=bottom_right offset=-7 window=256,0 mask=bool block_mask=64x32 page=16 lengths alibi sinks lse "
-      "dropout=0.1 decode threads=2";
+      "dropout=0.1 threads=2 decode";
   const Problem p = parse_problem(line);
   EXPECT_EQ(p.name(), line);
   EXPECT_EQ(p.batch, 2);
@@ -37,8 +37,8 @@ TEST(ProblemText, EverythingCanBeSaid) {
   EXPECT_EQ(p.head_dim_v, 64);
   EXPECT_EQ(p.q_type, DType::bf16);
   EXPECT_EQ(p.o_type, DType::f32);
-  EXPECT_EQ(p.window_left, 256);
-  EXPECT_EQ(p.block_mask_k, 32);
+  EXPECT_EQ(p.options.window_left, 256);
+  EXPECT_EQ(p.options.block_mask_k, 32);
   EXPECT_TRUE(p.calls_decode);
 }
 
@@ -63,7 +63,7 @@ TEST(ProblemText, SaysWhatIsWrong) {
   refused("hkv=3 h=4", "h=4 is no multiple of hkv=3");
   refused("h=4 h=4", "h=4: h is given twice");
   refused("heads=4", "heads=4: one of the keys b, h, hkv, ");
-  refused("paged", "paged: KEY=VALUE or one of the flags lengths, alibi, sinks, lse, decode is wanted");
+  refused("paged", "paged: KEY=VALUE or one of the flags lengths, lse, decode, alibi, sinks is wanted");
   refused("causal=yes", "causal=yes: one of none, top_left, bottom_right is wanted");
   refused("dtype=f32,bf16", "dtype=f32,bf16: one of f32, bf16, f16, f64, or four of them (q,k,v,o) is wanted");
   refused("dtype=i8", "dtype=i8: one of f32, bf16, f16, f64, or four of them");

@@ -95,11 +95,11 @@ TEST_F(RefusalTest, OptionsOfRun) {
   expect_refusal(run_with({{"--window", "-2,0"}}), "not '-2,0'");
   expect_refusal(run_with({{"--scale", "nan"}}), "--scale: a number wanted, not 'nan'");
   expect_refusal(run_with({{"--scale", "1e999"}}), "--scale: a number wanted");
-  expect_refusal(run_with({{"--softcap", "much"}}), "--softcap: a number wanted, not 'much'");
+  expect_refusal(run_with({{"--softcap", "much"}}), "--softcap: 0 or a positive number wanted, not 'much'");
   expect_refusal(run_with({{"--softcap", "-1"}}), "softcap");
   expect_refusal(run_with({{"--query-offset", "1.5"}}), "--query-offset: a whole number wanted, not '1.5'");
-  expect_refusal(run_with({{"--threads", "0"}}), "--threads: a whole number of at least 1 wanted, not '0'");
-  expect_refusal(run_with({{"--threads", "99999"}}), "--threads: at most 1024");
+  expect_refusal(run_with({{"--threads", "0"}}), "--threads: a whole number from 1 to 1024 wanted, not '0'");
+  expect_refusal(run_with({{"--threads", "99999"}}), "--threads: a whole number from 1 to 1024");
 }
 
 TEST_F(RefusalTest, TensorsOfRun) {
@@ -126,14 +126,14 @@ TEST_F(RefusalTest, TensorsOfSafetensorsFiles) {
 
 TEST_F(RefusalTest, OptionsOfRunThatWantTensors) {
   expect_refusal(run_with({{"--dtype", "f8"}}), "--dtype: f8 not in {f32,f64,bf16,f16}");
-  expect_refusal(run_with({{"--dropout", "often"}}), "--dropout: a number wanted, not 'often'");
-  expect_refusal(run_with({{"--dropout", "1"}}), "dropout_p");
+  expect_refusal(run_with({{"--dropout", "often"}}), "--dropout: a probability below 1 wanted, not 'often'");
+  expect_refusal(run_with({{"--dropout", "1"}}), "--dropout: a probability below 1");
   expect_refusal(run_with({{"--seed", "1"}}), "--seed wants --dropout");
   expect_refusal(run_with({{"--alibi", "row.npy"}}), "alibi_slopes");
   expect_refusal(run_with({{"--sinks", "row.npy"}}), "sinks");
   expect_refusal(run_with({{"--block-size", "8x8"}}), "--block-size wants --block-mask");
   expect_refusal(run_with({{"--block-mask", "mask.npy"}, {"--block-size", "8"}}),
-                 "--block-size: ROWSxKEYS wanted");
+                 "--block-size: two whole numbers from 1 on with x");
   expect_refusal(run_with({{"--block-mask", "mask.npy"}}), "block_mask must be bool");
   expect_refusal(run_with({{"--score-stage", "raw"}}), "--score-stage wants --scores");
   expect_refusal(run_with({{"--scores", "w.npy"}}), "name the same file");

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "cli_support.h"
-#include "saccade/attention.h"
+#include "saccade/attention_options.h"
 #include "saccade/decode.h"
 #include "saccade/random.h"
 #include "saccade/runtime.h"
@@ -60,6 +60,12 @@ class CliRunTest : public CommandTest {
   TorchGenerator random_{1};
   Outcome outcome_;
 };
+
+TEST_F(CliRunTest, HelpHasEveryOptionOfTheTable) {
+  const std::string help = run({"run", "--help"}).out;
+  for (const AttentionOption& option : kAttentionOptions)
+    EXPECT_THAT(help, HasSubstr("\n  " + option.command_name()));
+}
 
 TEST_F(CliRunTest, TakesInputsAsTheyAreStored) {
   for (const DType dtype : {DType::f32, DType::f16, DType::f64}) {

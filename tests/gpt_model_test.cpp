@@ -1,5 +1,5 @@
 // GPTModel against the published class in PyTorch (tests/data/gpt_goldens.safetensors, made by
-// script/make_gpt_goldens.py), and the needs of a training loop.
+// tests/goldens/make_gpt_goldens.py), and the needs of a training loop.
 #include "saccade/gpt_model.h"
 
 #include <gmock/gmock.h>

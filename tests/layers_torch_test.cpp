@@ -1,5 +1,5 @@
 // Layers, loss and optimisers against PyTorch's (tests/data/layer_goldens.safetensors, made by
-// script/make_layer_goldens.py).
+// tests/goldens/make_layer_goldens.py).
 #include <gtest/gtest.h>
 
 #include <map>

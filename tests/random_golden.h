@@ -1,4 +1,4 @@
-// Random numbers of other programs, in the form written by script/make_random_goldens.py.
+// Random numbers of other programs, in the form written by tests/goldens/make_random_goldens.py.
 #pragma once
 
 #include <cstdint>

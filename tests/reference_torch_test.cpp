@@ -1,5 +1,5 @@
 // The reference against PyTorch's flex_attention and scaled_dot_product_attention, over all options that both
-// have: the cases of tests/data/attention_goldens.safetensors, made by script/make_attention_goldens.py.
+// have: the cases of tests/data/attention_goldens.safetensors, made by tests/goldens/make_attention_goldens.py.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from typing import Any, Callable
 
 import numpy as np
+from saccade import _core
 
 DTYPES = ("f32", "bf16", "f16")
 KINDS = ("forward", "backward", "train", "loop")
 
-# Words of bench/shapes.txt for what no other library has, or has as something else.
-NOT_COMPARED = ("page", "block_mask", "offset", "scale", "layout", "threads", "alibi", "sinks", "lse")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,8 +217,6 @@ def parse_problems(line: str) -> list[Problem]:
     for word in line.split():
         key, equals, value = word.partition("=")
         try:
-            if key in NOT_COMPARED:
-                raise NotImplementedError(f"{word}: not compared with other libraries")
             if not equals and key in KINDS:
                 fields["kind"] = key
             elif not equals and key in _FLAGS:
@@ -229,6 +226,8 @@ def parse_problems(line: str) -> list[Problem]:
             elif equals and key in _KEYS:
                 field, read = _KEYS[key]
                 fields[field] = read(value)
+            elif key in (option_word for *_, option_word in _core.option_names()):
+                raise NotImplementedError(f"{word}: not compared with other libraries")
             else:
                 wanted = ", ".join(["s=", *(f"{name}=" for name in _KEYS), *KINDS, *_FLAGS])
                 raise ValueError(f"one of the words {wanted} is wanted")

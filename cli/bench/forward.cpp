@@ -20,7 +20,7 @@ Section forward_section(DType dtype, const std::vector<Size>& sizes) {
     problem.seqlen_q = problem.seqlen_k = seqlen;
     problem.head_dim = problem.head_dim_v = head_dim;
     problem.q_type = problem.k_type = problem.v_type = problem.o_type = dtype;
-    problem.causal = causal ? Causal::top_left : Causal::none;
+    problem.options.causal = causal ? Causal::top_left : Causal::none;
     section.items.push_back([problem](const Conditions& conditions) {
       return measure_beside_peak(words_of(problem), problem, conditions);
     });

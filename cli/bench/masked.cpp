@@ -47,8 +47,8 @@ cases::Problem self_attention(std::int64_t heads, std::int64_t seqlen) {
 std::vector<Line> measure_window(std::int64_t left, std::int64_t right, const Conditions& conditions) {
   constexpr std::int64_t kHeads = 4, kSeqlen = 16384, kDense = 4096;
   cases::Problem windowed = self_attention(kHeads, kSeqlen);
-  windowed.window_left = left;
-  windowed.window_right = right;
+  windowed.options.window_left = left;
+  windowed.options.window_right = right;
   TimedProblem dense(self_attention(kHeads, kDense)), window(windowed);
   const double pairs = pairs_of_tiles(kSeqlen, left, right);
   std::vector<Line> lines;

@@ -9,7 +9,8 @@ namespace {
 
 std::vector<Line> measure_shape(const cases::Problem& problem, const Conditions& conditions) {
   TimedProblem timed(problem);
-  const std::vector<int> threads = problem.threads > 0 ? std::vector{problem.threads} : conditions.threads;
+  const int own_threads = problem.options.num_threads;
+  const std::vector<int> threads = own_threads > 0 ? std::vector{own_threads} : conditions.threads;
   std::vector<Line> lines;
   for (const int count : threads) {
     const Timing timing = measure(

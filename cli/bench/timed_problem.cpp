@@ -90,7 +90,7 @@ std::vector<Line> measure_beside_peak(const std::string& name, const cases::Prob
 
 std::string words_of(const cases::Problem& problem) {
   return fmt::format("batch {}, heads {}, seqlen {}, head_dim {}{}", problem.batch, problem.num_heads,
-                     problem.seqlen_q, problem.head_dim, problem.causal == Causal::none ? "" : ", causal");
+                     problem.seqlen_q, problem.head_dim, problem.options.causal == Causal::none ? "" : ", causal");
 }
 
 }  // namespace saccade::cli::bench

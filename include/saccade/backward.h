@@ -1,6 +1,8 @@
 // The gradients of attention(), also in linear memory.
 #pragma once
 
+#include <string_view>
+
 #include "saccade/attention.h"
 #include "saccade/tensor.h"
 
@@ -13,15 +15,36 @@ struct AttentionOutcome {
   TensorView dout{};  ///< the gradient of the loss with respect to o: o's shape, f32, bf16 or f16, or f64 like q
 };
 
+/// The gradients of the loss with respect to q, k, v and the options that have one: tensors, or views of memory.
+template <class Array>
+struct GradientsOf {
+  Array dq{}, dk{}, dv{};
+  /// The shape of options.mask, which must be a float mask: summed over the dimensions in which it is broadcast.
+  Array dmask{};
+  Array dsinks{};         ///< [num_heads]
+  Array dalibi_slopes{};  ///< the shape of options.alibi_slopes
+};
+
 /// Destinations of the gradients of the loss. dq, dk and dv have the shapes of q, k and v, and each is f32, bf16
 /// or f16 (f64 for f64 inputs), with any strides and a contiguous last dimension. The others are optional and f32,
 /// or f64 for f64 inputs.
-struct AttentionGradients {
-  MutableTensorView dq{}, dk{}, dv{};
-  /// The shape of options.mask, which must be a float mask: summed over the dimensions in which it is broadcast.
-  MutableTensorView dmask{};
-  MutableTensorView dsinks{};         ///< [num_heads]
-  MutableTensorView dalibi_slopes{};  ///< the shape of options.alibi_slopes
+using AttentionGradients = GradientsOf<MutableTensorView>;
+
+/// An option with its gradient.
+template <class Array>
+struct OptionGradient {
+  std::string_view option;
+  std::string_view name;
+  TensorView AttentionOptions::*value;
+  Array GradientsOf<Array>::*gradient;
+};
+
+/// The options that have one.
+template <class Array>
+inline constexpr OptionGradient<Array> kOptionGradients[] = {
+    {"mask", "dmask", &AttentionOptions::mask, &GradientsOf<Array>::dmask},
+    {"sinks", "dsinks", &AttentionOptions::sinks, &GradientsOf<Array>::dsinks},
+    {"alibi_slopes", "dalibi_slopes", &AttentionOptions::alibi_slopes, &GradientsOf<Array>::dalibi_slopes},
 };
 
 /// The backward pass of attention(q, k, v, o, options). Pass the options of that call; lse, weights and scores are

@@ -24,7 +24,7 @@ Tensor decode(const TensorView& q, const TensorView& k, const TensorView& v, con
 /// lse = log(exp(lse_a) + exp(lse_b)), o = exp(lse_a - lse) o_a + exp(lse_b - lse) o_b. o_a, o_b and o have the
 /// same shape ([..., head_dim_v] with the axes of attention()'s o); lse_a, lse_b and lse have the shape of
 /// attention()'s lse for such an o in `layout`. o may be o_a or o_b, lse may be lse_a or lse_b. Element types: o
-/// any floating type, lse f32 or f64. A part without keys has lse -inf and does not count. Include sinks in only
+/// any floating type, lse f32 or f64. A part without keys has lse -inf and does not count. Include a sink in only
 /// one of the parts. Throws std::invalid_argument where shapes or types do not fit. (FlashInfer, arXiv:2501.01005,
 /// section 2.2.)
 void merge_states(const TensorView& o_a, const TensorView& lse_a, const TensorView& o_b, const TensorView& lse_b,

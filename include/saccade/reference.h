@@ -14,6 +14,7 @@
 #include <span>
 
 #include "saccade/attention.h"
+#include "saccade/backward.h"
 #include "saccade/tensor.h"
 
 namespace saccade::reference {
@@ -134,12 +135,7 @@ AttentionResult naive_attention(const TensorView& q, const TensorView& k, const 
 
 /// The gradients of a number with respect to the inputs of attention(): all f64, with the shapes of q, k, v and
 /// the options. Gradients of options that are not given, and of a mask that is not a float mask, are empty.
-struct AttentionGradients {
-  Tensor dq, dk, dv;
-  Tensor dmask;          ///< summed over the dimensions in which the mask is broadcast
-  Tensor dsinks;         ///< [num_heads]
-  Tensor dalibi_slopes;  ///< [num_heads] or [batch, num_heads]
-};
+using AttentionGradients = GradientsOf<Tensor>;
 
 /// The gradients, and the same sums with absolute values for their terms: rounding errors are proportional to
 /// those.

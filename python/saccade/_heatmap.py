@@ -14,7 +14,7 @@ import numpy as np
 
 from . import _core
 from ._arrays import as_array, is_torch
-from ._options import shown
+from ._arguments import shown
 from ._sdpa import renamed
 
 _PAGE = """<!DOCTYPE html>

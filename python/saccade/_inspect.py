@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from . import _core
 from ._arrays import as_array, dtype_name, precision, returned
-from ._options import AttentionOptions, require_known
+from ._attention import AttentionOptions, require_known
 from ._sdpa import renamed
 
 if sys.version_info >= (3, 11):

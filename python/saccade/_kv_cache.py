@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import _core
+from ._arguments import shown
 from ._arrays import as_array, empty
-from ._attention import _attend
-from ._options import AttentionOptions, require_known, shown
+from ._attention import AttentionOptions, _attend, require_known
 
 if sys.version_info >= (3, 11):
     from typing import Unpack

@@ -11,7 +11,7 @@ import numpy as np
 
 from . import _core
 from ._arrays import as_array, empty
-from ._options import drops, flag, number
+from ._arguments import drops, flag, number
 
 # With few rows and many keys, reading k and v takes longer than computing with them, and decode() reads them in place:
 # in 0.4 of attention()'s time for 1 or 2 rows and 1024 keys of 32 heads on 8, in 0.9 of it for 8 heads of their own.

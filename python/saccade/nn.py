@@ -21,7 +21,7 @@ import numpy as np
 
 from . import _core
 from ._arrays import as_array, returned
-from ._options import flag, shown
+from ._arguments import flag, shown
 
 __all__ = [
     "CausalAttention",
@@ -51,10 +51,10 @@ class Module(_core.Module):
 
     _make: ClassVar[Callable[..., None]]  # of the compiled class: what its arguments say
 
-    def __init__(self, *arguments: Any) -> None:
+    def __init__(self, **options: Any) -> None:
         super().__init__()
-        self._arguments = arguments
-        self._make(*arguments)
+        self._arguments = options
+        self._make(**options)
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -66,7 +66,7 @@ class Module(_core.Module):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state["others"])
-        Module.__init__(self, *self._arguments)
+        Module.__init__(self, **self._arguments)
         self.load_state_dict(state["parameters"])
         self.train(state["training"])
 
@@ -200,7 +200,7 @@ class SelfAttention(Module):
         qkv_bias: bool = False,
         seed: int | None = None,
     ) -> None:
-        super().__init__(d_in, d_out, weight_layout, qkv_bias, seed)
+        super().__init__(d_in=d_in, d_out=d_out, weight_layout=weight_layout, qkv_bias=qkv_bias, seed=seed)
 
 
 class CausalAttention(Module):
@@ -222,7 +222,9 @@ class CausalAttention(Module):
         *,
         seed: int | None = None,
     ) -> None:
-        super().__init__(d_in, d_out, context_length, dropout, qkv_bias, seed)
+        super().__init__(
+            d_in=d_in, d_out=d_out, context_length=context_length, dropout=dropout, qkv_bias=qkv_bias, seed=seed
+        )
 
 
 class MultiHeadAttentionWrapper(Module):
@@ -245,7 +247,15 @@ class MultiHeadAttentionWrapper(Module):
         *,
         seed: int | None = None,
     ) -> None:
-        super().__init__(d_in, d_out, num_heads, context_length, dropout, qkv_bias, seed)
+        super().__init__(
+            d_in=d_in,
+            d_out=d_out,
+            num_heads=num_heads,
+            context_length=context_length,
+            dropout=dropout,
+            qkv_bias=qkv_bias,
+            seed=seed,
+        )
 
 
 class MultiHeadAttention(Module):
@@ -291,22 +301,22 @@ class MultiHeadAttention(Module):
             wanted = "'linear_layers' or 'torch_multihead'"
             raise ValueError(f"initialization: wanted {wanted}, got {shown(initialization)}")
         super().__init__(
-            d_in,
-            d_out,
-            num_heads,
-            num_kv_heads,
-            key_width,
-            value_width,
-            context_length,
-            causal,
-            dropout,
-            qkv_bias,
-            out_bias,
-            add_bias_kv,
-            add_zero_attn,
-            batch_first,
-            initialization == "torch_multihead",
-            seed,
+            d_in=d_in,
+            d_out=d_out,
+            num_heads=num_heads,
+            num_kv_heads=num_kv_heads,
+            key_width=key_width,
+            value_width=value_width,
+            context_length=context_length,
+            causal=causal,
+            dropout=dropout,
+            qkv_bias=qkv_bias,
+            out_bias=out_bias,
+            add_bias_kv=add_bias_kv,
+            add_zero_attn=add_zero_attn,
+            batch_first=batch_first,
+            torch_initialization=initialization == "torch_multihead",
+            seed=seed,
         )
 
 

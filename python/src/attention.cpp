@@ -1,5 +1,7 @@
 #include "saccade/attention.h"
 
+#include <deque>
+
 #include "array.h"
 #include "bind.h"
 #include "options.h"
@@ -50,27 +52,28 @@ void decode_of(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::han
   attend(&decode, q, k, v, out, lse, weights, given);
 }
 
+/// `others`: the arrays that kOptionGradients names, or None.
 void attention_backward_of(nb::handle q, nb::handle k, nb::handle v, nb::handle o, nb::handle lse, nb::handle dout,
-                           nb::handle dq, nb::handle dk, nb::handle dv, nb::handle dmask, nb::handle dsinks,
-                           nb::handle dalibi_slopes, const nb::dict& given) {
+                           nb::handle dq, nb::handle dk, nb::handle dv, const nb::dict& others,
+                           const nb::dict& given) {
   const Array q_array = operand(q, "q"), k_array = operand(k, "k"), v_array = operand(v, "v"),
               o_array = operand(o, "o"), lse_array(lse, "lse"), dout_array = operand(dout, "dout");
   Options options(given);
-  Result dq_result(dq, "dq"), dk_result(dk, "dk"), dv_result(dv, "dv"), dmask_result(dmask, "dmask"),
-      dsinks_result(dsinks, "dsinks"), dslopes_result(dalibi_slopes, "dalibi_slopes");
+  Result dq_result(dq, "dq"), dk_result(dk, "dk"), dv_result(dv, "dv");
+  AttentionGradients gradients{.dq = dq_result.view(), .dk = dk_result.view(), .dv = dv_result.view()};
+  std::deque<Result> other_results;
+  for (const auto& gradient : kOptionGradients<MutableTensorView>) {
+    const nb::str name(gradient.name.data(), gradient.name.size());
+    if (!others.contains(name)) continue;
+    gradients.*gradient.gradient = other_results.emplace_back(others[name], gradient.name).view();
+  }
   {
     const nb::gil_scoped_release unlocked;
     attention_backward(q_array.view(), k_array.view(), v_array.view(),
-                       {.o = o_array.view(), .lse = lse_array.view(), .dout = dout_array.view()},
-                       {.dq = dq_result.view(),
-                        .dk = dk_result.view(),
-                        .dv = dv_result.view(),
-                        .dmask = dmask_result.view(),
-                        .dsinks = dsinks_result.view(),
-                        .dalibi_slopes = dslopes_result.view()},
+                       {.o = o_array.view(), .lse = lse_array.view(), .dout = dout_array.view()}, gradients,
                        options.value);
-    for (Result* result : {&dq_result, &dk_result, &dv_result, &dmask_result, &dsinks_result, &dslopes_result})
-      result->finish();
+    for (Result* result : {&dq_result, &dk_result, &dv_result}) result->finish();
+    for (Result& result : other_results) result.finish();
   }
   options.rethrow();
 }
@@ -103,8 +106,7 @@ void bind_attention(nb::module_& module) {
   module.def("decode", &decode_of, "q"_a.none(), "k"_a.none(), "v"_a.none(), "out"_a.none(), "lse"_a.none(),
              "weights"_a.none(), "options"_a);
   module.def("attention_backward", &attention_backward_of, "q"_a.none(), "k"_a.none(), "v"_a.none(), "o"_a.none(),
-             "lse"_a.none(), "dout"_a.none(), "dq"_a, "dk"_a, "dv"_a, "dmask"_a.none(), "dsinks"_a.none(),
-             "dalibi_slopes"_a.none(), "options"_a);
+             "lse"_a.none(), "dout"_a.none(), "dq"_a, "dk"_a, "dv"_a, "others"_a, "options"_a);
   module.def("attention_operations", &attention_operations_of, "q"_a.none(), "k"_a.none(), "v"_a.none(),
              "options"_a);
   module.def("merge_states", &merge_states_of, "o_a"_a.none(), "lse_a"_a.none(), "o_b"_a.none(), "lse_b"_a.none(),
@@ -113,6 +115,7 @@ void bind_attention(nb::module_& module) {
       "alibi_slopes",
       [](nb::handle num_heads) { return numpy_array(alibi_slopes(integer(num_heads, "num_heads"))); },
       "num_heads"_a.none());
+  module.def("option_names", &option_names);
 }
 
 }  // namespace saccade::python

@@ -139,72 +139,83 @@ void seed_dropout(SharedModule& self, nb::handle seed) {
   self.locked([&](AttentionModule& module) { module.seed_dropout(value); });
 }
 
+/// The options that a module is made with, by name: Python's class gives all of them.
+class Named {
+ public:
+  explicit Named(const nb::kwargs& options) : options_(options) {}
+
+  nb::object operator[](const char* name) const { return nb::borrow(options_[name]); }
+  std::int64_t integer(const char* name) const { return python::integer((*this)[name], name); }
+  double number(const char* name) const { return python::number((*this)[name], name); }
+  bool boolean(const char* name) const { return python::boolean((*this)[name], name); }
+
+ private:
+  const nb::kwargs& options_;
+};
+
 /// Makes the module, with parameters as PyTorch draws them after torch.manual_seed(seed).
 template <class Module, class ModuleOptions>
-void make(SharedModule& self, const ModuleOptions& options, nb::handle seed) {
+void make(SharedModule& self, const ModuleOptions& options, const nb::object& seed) {
   TorchGenerator generator(seed.is_none() ? std::random_device()() : python::seed(seed));
   self.become(std::make_unique<Module>(options, generator));
 }
 
-void make_self_attention(SharedModule& self, nb::handle d_in, nb::handle d_out, nb::handle weight_layout,
-                         nb::handle qkv_bias, nb::handle seed) {
+void make_self_attention(SharedModule& self, const nb::kwargs& given) {
+  const Named options(given);
   make<SelfAttention>(self,
-                      SelfAttentionOptions{.d_in = integer(d_in, "d_in"),
-                                           .d_out = integer(d_out, "d_out"),
-                                           .weight_layout = weight_layout_named(weight_layout),
-                                           .qkv_bias = boolean(qkv_bias, "qkv_bias")},
-                      seed);
+                      SelfAttentionOptions{.d_in = options.integer("d_in"),
+                                           .d_out = options.integer("d_out"),
+                                           .weight_layout = weight_layout_named(options["weight_layout"]),
+                                           .qkv_bias = options.boolean("qkv_bias")},
+                      options["seed"]);
 }
 
-void make_causal_attention(SharedModule& self, nb::handle d_in, nb::handle d_out, nb::handle context_length,
-                           nb::handle dropout, nb::handle qkv_bias, nb::handle seed) {
+void make_causal_attention(SharedModule& self, const nb::kwargs& given) {
+  const Named options(given);
   make<CausalAttention>(self,
-                        CausalAttentionOptions{.d_in = integer(d_in, "d_in"),
-                                               .d_out = integer(d_out, "d_out"),
-                                               .context_length = integer(context_length, "context_length"),
-                                               .dropout = number(dropout, "dropout"),
-                                               .qkv_bias = boolean(qkv_bias, "qkv_bias")},
-                        seed);
+                        CausalAttentionOptions{.d_in = options.integer("d_in"),
+                                               .d_out = options.integer("d_out"),
+                                               .context_length = options.integer("context_length"),
+                                               .dropout = options.number("dropout"),
+                                               .qkv_bias = options.boolean("qkv_bias")},
+                        options["seed"]);
 }
 
-void make_multi_head_attention_wrapper(SharedModule& self, nb::handle d_in, nb::handle d_out, nb::handle num_heads,
-                                       nb::handle context_length, nb::handle dropout, nb::handle qkv_bias,
-                                       nb::handle seed) {
+void make_multi_head_attention_wrapper(SharedModule& self, const nb::kwargs& given) {
+  const Named options(given);
   make<MultiHeadAttentionWrapper>(
       self,
-      MultiHeadAttentionWrapperOptions{.d_in = integer(d_in, "d_in"),
-                                       .d_out = integer(d_out, "d_out"),
-                                       .num_heads = integer(num_heads, "num_heads"),
-                                       .context_length = integer(context_length, "context_length"),
-                                       .dropout = number(dropout, "dropout"),
-                                       .qkv_bias = boolean(qkv_bias, "qkv_bias")},
-      seed);
+      MultiHeadAttentionWrapperOptions{.d_in = options.integer("d_in"),
+                                       .d_out = options.integer("d_out"),
+                                       .num_heads = options.integer("num_heads"),
+                                       .context_length = options.integer("context_length"),
+                                       .dropout = options.number("dropout"),
+                                       .qkv_bias = options.boolean("qkv_bias")},
+      options["seed"]);
 }
 
-void make_multi_head_attention(SharedModule& self, nb::handle d_in, nb::handle d_out, nb::handle num_heads,
-                               nb::handle num_kv_heads, nb::handle key_width, nb::handle value_width,
-                               nb::handle context_length, nb::handle causal, nb::handle dropout,
-                               nb::handle qkv_bias, nb::handle out_bias, nb::handle add_bias_kv,
-                               nb::handle add_zero_attn, nb::handle batch_first, bool torch_initialization,
-                               nb::handle seed) {
-  make<MultiHeadAttention>(self,
-                           MultiHeadAttentionOptions{.d_in = integer(d_in, "d_in"),
-                                                     .d_out = integer(d_out, "d_out"),
-                                                     .num_heads = integer(num_heads, "num_heads"),
-                                                     .num_kv_heads = integer(num_kv_heads, "num_kv_heads"),
-                                                     .key_width = integer(key_width, "key_width"),
-                                                     .value_width = integer(value_width, "value_width"),
-                                                     .context_length = integer(context_length, "context_length"),
-                                                     .causal = boolean(causal, "causal"),
-                                                     .dropout = number(dropout, "dropout"),
-                                                     .qkv_bias = boolean(qkv_bias, "qkv_bias"),
-                                                     .out_bias = boolean(out_bias, "out_bias"),
-                                                     .add_bias_kv = boolean(add_bias_kv, "add_bias_kv"),
-                                                     .add_zero_attn = boolean(add_zero_attn, "add_zero_attn"),
-                                                     .batch_first = boolean(batch_first, "batch_first"),
-                                                     .init = torch_initialization ? Initialization::torch_multihead
-                                                                                  : Initialization::linear_layers},
-                           seed);
+void make_multi_head_attention(SharedModule& self, const nb::kwargs& given) {
+  const Named options(given);
+  const bool from_torch = options.boolean("torch_initialization");
+  make<MultiHeadAttention>(
+      self,
+      MultiHeadAttentionOptions{
+          .d_in = options.integer("d_in"),
+          .d_out = options.integer("d_out"),
+          .num_heads = options.integer("num_heads"),
+          .num_kv_heads = options.integer("num_kv_heads"),
+          .key_width = options.integer("key_width"),
+          .value_width = options.integer("value_width"),
+          .context_length = options.integer("context_length"),
+          .causal = options.boolean("causal"),
+          .dropout = options.number("dropout"),
+          .qkv_bias = options.boolean("qkv_bias"),
+          .out_bias = options.boolean("out_bias"),
+          .add_bias_kv = options.boolean("add_bias_kv"),
+          .add_zero_attn = options.boolean("add_zero_attn"),
+          .batch_first = options.boolean("batch_first"),
+          .init = from_torch ? Initialization::torch_multihead : Initialization::linear_layers},
+      options["seed"]);
 }
 
 }  // namespace
@@ -226,18 +237,10 @@ void bind_modules(nb::module_& module) {
       .def("_training",
            [](SharedModule& self) { return self.locked([](AttentionModule& m) { return m.training(); }); })
       .def("_seed_dropout", &seed_dropout, "seed"_a.none())
-      .def("_make_self_attention", &make_self_attention, "d_in"_a.none(), "d_out"_a.none(),
-           "weight_layout"_a.none(), "qkv_bias"_a.none(), "seed"_a.none())
-      .def("_make_causal_attention", &make_causal_attention, "d_in"_a.none(), "d_out"_a.none(),
-           "context_length"_a.none(), "dropout"_a.none(), "qkv_bias"_a.none(), "seed"_a.none())
-      .def("_make_multi_head_attention_wrapper", &make_multi_head_attention_wrapper, "d_in"_a.none(),
-           "d_out"_a.none(), "num_heads"_a.none(), "context_length"_a.none(), "dropout"_a.none(),
-           "qkv_bias"_a.none(), "seed"_a.none())
-      .def("_make_multi_head_attention", &make_multi_head_attention, "d_in"_a.none(), "d_out"_a.none(),
-           "num_heads"_a.none(), "num_kv_heads"_a.none(), "key_width"_a.none(), "value_width"_a.none(),
-           "context_length"_a.none(), "causal"_a.none(), "dropout"_a.none(), "qkv_bias"_a.none(),
-           "out_bias"_a.none(), "add_bias_kv"_a.none(), "add_zero_attn"_a.none(), "batch_first"_a.none(),
-           "torch_initialization"_a, "seed"_a.none());
+      .def("_make_self_attention", &make_self_attention)
+      .def("_make_causal_attention", &make_causal_attention)
+      .def("_make_multi_head_attention_wrapper", &make_multi_head_attention_wrapper)
+      .def("_make_multi_head_attention", &make_multi_head_attention);
 }
 
 }  // namespace saccade::python

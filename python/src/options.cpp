@@ -2,19 +2,31 @@
 
 #include <algorithm>
 #include <array>
+#include <type_traits>
+
+#include "saccade/attention_options.h"
 
 namespace saccade::python {
 namespace {
+
+/// The value of an enum that the object names. `also`: what else may be given.
+template <class Enum>
+Enum value_named(nb::handle object, std::string_view argument, const std::string& also = "") {
+  if (const auto value = option_value<Enum>(text(object, argument))) return *value;
+  std::string wanted = also;
+  const auto& names = OptionNames<Enum>::names;
+  for (const std::string_view name : names) {
+    if (!also.empty() && name == "none") continue;
+    wanted += (wanted.empty() ? "" : name == names.back() ? " or " : ", ") + ("'" + std::string(name) + "'");
+  }
+  refuse(argument, "wanted " + wanted + ", got " + shown(object));
+}
 
 Causal causal_named(nb::handle object) {
   if (PyBool_Check(object.ptr()))
     refuse("causal", "wanted None, 'top_left' or 'bottom_right', got " + shown(object) +
                          ", which does not say where the first row stands");
-  const std::string name = text(object, "causal");
-  if (name == "none") return Causal::none;
-  if (name == "top_left") return Causal::top_left;
-  if (name == "bottom_right") return Causal::bottom_right;
-  refuse("causal", "wanted None, 'top_left' or 'bottom_right', got " + shown(object));
+  return value_named<Causal>(object, "causal", "None");
 }
 
 bool is_integer(nb::handle object) {
@@ -42,15 +54,6 @@ std::array<std::int64_t, 2> pair(nb::handle object, std::string_view name, std::
   return {within(first), within(second)};
 }
 
-ScoreStage stage_named(nb::handle object) {
-  const std::string name = text(object, "score_stage");
-  if (name == "raw") return ScoreStage::raw;
-  if (name == "softcapped") return ScoreStage::softcapped;
-  if (name == "biased") return ScoreStage::biased;
-  if (name == "probabilities") return ScoreStage::probabilities;
-  refuse("score_stage", "wanted 'raw', 'softcapped', 'biased' or 'probabilities', got " + shown(object));
-}
-
 /// Numbers by dtype f32: a list becomes f64 or i64 on its way here.
 Array floats(nb::handle object, std::string_view name) {
   Array array(object, name);
@@ -66,76 +69,107 @@ Array integers(nb::handle object, std::string_view name) {
 }
 
 /// A mask of a 16-bit type widens exactly.
-Array mask(nb::handle object) {
-  Array array(object, "mask");
+Array mask(nb::handle object, std::string_view name) {
+  Array array(object, name);
   const DType dtype = array.view().dtype;
   if (dtype != DType::boolean && !is_floating(dtype))
-    refuse("mask",
+    refuse(name,
            "wanted bool (True = attend) or floating numbers to be added, got " + std::string(name_of(dtype)));
   if (dtype == DType::f16 || dtype == DType::bf16) array.convert_to(DType::f32);
   return array;
 }
 
+Array tensor(nb::handle object, std::string_view name, OptionElements elements) {
+  if (elements == OptionElements::f32) return floats(object, name);
+  if (elements == OptionElements::mask) return mask(object, name);
+  return Array(object, name);
+}
+
+/// Sets an option of the table as its type and its elements say.
+void set_option(Options& o, nb::handle v, const AttentionOption* row) {
+  const AttentionOption& option = *row;
+  const std::string_view name = option.python_name();
+  const auto set = [&]<class T>(T AttentionOptions::*member) {
+    T& value = o.value.*member;
+    if constexpr (std::is_same_v<T, TensorView>)
+      value = o.hold(tensor(v, name, option.elements));
+    else if constexpr (std::is_same_v<T, double> || std::is_same_v<T, std::optional<double>>)
+      value = number(v, name);
+    else if constexpr (std::is_same_v<T, bool>)
+      value = boolean(v, name);
+    else if constexpr (std::is_enum_v<T>)
+      value = value_named<T>(v, name);
+    else if constexpr (std::is_same_v<T,
+                                      int>)  // what does not fit is refused as -1 is, or means as many as it gets
+      value = static_cast<int>(std::clamp<std::int64_t>(integer(v, name), -1, 1 << 16));
+    else if constexpr (std::is_same_v<T, std::optional<std::int64_t>>)
+      value = integer(v, name);
+  };
+  const auto visit = [&](auto member) {
+    if constexpr (std::is_same_v<decltype(member), OptionPair>) {
+      const auto [first, second] = pair(v, name, member.least);
+      o.value.*member.first = first;
+      o.value.*member.second = second;
+    } else {
+      set(member);
+    }
+  };
+  std::visit(visit, option.member);
+}
+
 struct Entry {
   std::string_view name;
-  void (*set)(Options&, nb::handle);
+  void (*set)(Options&, nb::handle, const AttentionOption*);
+  const AttentionOption* option = nullptr;
 };
 
-constexpr std::array kEntries{
-    Entry{"alibi_slopes",
-          [](Options& o, nb::handle v) { o.value.alibi_slopes = o.hold(floats(v, "alibi_slopes")); }},
-    Entry{"block_mask", [](Options& o, nb::handle v) { o.value.block_mask = o.hold(Array(v, "block_mask")); }},
-    Entry{"block_mask_size",
-          [](Options& o, nb::handle v) {
-            const auto [rows, keys] = pair(v, "block_mask_size", 1);
-            o.value.block_mask_q = rows;
-            o.value.block_mask_k = keys;
-          }},
-    Entry{"block_table",
-          [](Options& o, nb::handle v) {
-            Array table(v, "block_table");
-            table.copy_numbers();  // they are checked once and then read for as long as the call takes
-            o.value.block_table = o.hold(std::move(table));
-          }},
-    Entry{"causal", [](Options& o, nb::handle v) { o.value.causal = causal_named(v); }},
-    Entry{"cu_seqlens_k",
-          [](Options& o, nb::handle v) { o.value.cu_seqlens_k = o.hold(Array(v, "cu_seqlens_k")); }},
-    Entry{"cu_seqlens_q",
-          [](Options& o, nb::handle v) { o.value.cu_seqlens_q = o.hold(Array(v, "cu_seqlens_q")); }},
-    Entry{"dropout_p", [](Options& o, nb::handle v) { o.value.dropout_p = number(v, "dropout_p"); }},
-    Entry{"kv_lengths", [](Options& o, nb::handle v) { o.value.kv_lengths = o.hold(Array(v, "kv_lengths")); }},
-    Entry{"layout", [](Options& o, nb::handle v) { o.value.layout = layout_named(v); }},
-    Entry{"mask", [](Options& o, nb::handle v) { o.value.mask = o.hold(mask(v)); }},
-    Entry{"num_threads",
-          [](Options& o, nb::handle v) {
-            o.value.num_threads =
-                static_cast<int>(std::clamp<std::int64_t>(integer(v, "num_threads"), -1, 1 << 16));
-          }},
-    Entry{"query_offset",
-          [](Options& o, nb::handle v) {
-            if (is_integer(v))
-              o.value.query_offset = integer(v, "query_offset");
-            else
-              o.value.query_offsets = o.hold(integers(v, "query_offset"));
-          }},
-    Entry{"scale", [](Options& o, nb::handle v) { o.value.scale = number(v, "scale"); }},
-    Entry{"score_mod", [](Options& o, nb::handle v) { o.hold_modifier(v); }},
-    Entry{"score_mod_backward", [](Options&, nb::handle) {}},  // read with score_mod
-    Entry{"score_stage", [](Options& o, nb::handle v) { o.value.score_stage = stage_named(v); }},
-    Entry{"scores", [](Options& o, nb::handle v) { o.hold_scores(v); }},
-    Entry{"seed", [](Options& o, nb::handle v) { o.value.dropout_seed = seed(v); }},
-    Entry{"sinks", [](Options& o, nb::handle v) { o.value.sinks = o.hold(floats(v, "sinks")); }},
-    Entry{"softcap", [](Options& o, nb::handle v) { o.value.softcap = number(v, "softcap"); }},
-    Entry{"weights_after_dropout",
-          [](Options& o, nb::handle v) { o.value.weights_after_dropout = boolean(v, "weights_after_dropout"); }},
-    Entry{"window",
-          [](Options& o, nb::handle v) {
-            const auto [left, right] = pair(v, "window", -1);
-            o.value.window_left = left;
-            o.value.window_right = right;
-          }},
+/// Keywords that are more, or other, than a row of the table says.
+constexpr Entry kOwnEntries[] = {
+    {"block_table",
+     [](Options& o, nb::handle v, const AttentionOption*) {
+       Array table(v, "block_table");
+       table.copy_numbers();  // they are checked once and then read for as long as the call takes
+       o.value.block_table = o.hold(std::move(table));
+     }},
+    {"causal", [](Options& o, nb::handle v, const AttentionOption*) { o.value.causal = causal_named(v); }},
+    {"query_offset",
+     [](Options& o, nb::handle v, const AttentionOption*) {
+       if (is_integer(v))
+         o.value.query_offset = integer(v, "query_offset");
+       else
+         o.value.query_offsets = o.hold(integers(v, "query_offset"));
+     }},
+    {"score_mod", [](Options& o, nb::handle v, const AttentionOption*) { o.hold_modifier(v); }},
+    {"score_mod_backward", [](Options&, nb::handle, const AttentionOption*) {}},  // read with score_mod
+    {"score_stage",
+     [](Options& o, nb::handle v, const AttentionOption*) {
+       o.value.score_stage = value_named<ScoreStage>(v, "score_stage");
+     }},
+    {"scores", [](Options& o, nb::handle v, const AttentionOption*) { o.hold_scores(v); }},
+    {"seed", [](Options& o, nb::handle v, const AttentionOption*) { o.value.dropout_seed = seed(v); }},
 };
-static_assert(std::ranges::is_sorted(kEntries, {}, &Entry::name));
+
+/// Every keyword, sorted by name.
+std::vector<Entry> make_entries() {
+  std::vector<Entry> entries(std::begin(kOwnEntries), std::end(kOwnEntries));
+  for (const AttentionOption& option : kAttentionOptions) {
+    const std::string_view name = option.python_name();
+    const bool is_result = std::holds_alternative<MutableTensorView AttentionOptions::*>(option.member);
+    if (name.empty() || is_result) continue;
+    const auto own = std::ranges::find(entries, name, &Entry::name);
+    if (own == entries.end())
+      entries.push_back({name, &set_option, &option});
+    else
+      own->option = &option;
+  }
+  std::ranges::sort(entries, {}, &Entry::name);
+  return entries;
+}
+
+const std::vector<Entry>& entries() {
+  static const std::vector<Entry> all = make_entries();
+  return all;
+}
 
 }  // namespace
 
@@ -144,10 +178,10 @@ Options::Options(const nb::dict& given) {
   for (const auto& [key, object] : given) {
     if (object.is_none()) continue;
     const std::string name = text_of(key);
-    const auto entry = std::ranges::lower_bound(kEntries, name, {}, &Entry::name);
-    if (entry == kEntries.end() || entry->name != name)
+    const auto entry = std::ranges::lower_bound(entries(), name, {}, &Entry::name);
+    if (entry == entries().end() || entry->name != name)
       throw nb::type_error(("got an unexpected keyword argument '" + name + "'").c_str());
-    entry->set(*this, object);
+    entry->set(*this, object, entry->option);
     names_.resize(held_.size(), entry->name);
   }
 }
@@ -181,11 +215,14 @@ void Options::rethrow() const {
   if (modifier_) modifier_->rethrow();
 }
 
-Layout layout_named(nb::handle object) {
-  const std::string name = text(object, "layout");
-  if (name == "bhld") return Layout::bhld;
-  if (name == "blhd") return Layout::blhd;
-  refuse("layout", "wanted 'bhld' or 'blhd', got " + shown(object));
+Layout layout_named(nb::handle object) { return value_named<Layout>(object, "layout"); }
+
+nb::list option_names() {
+  nb::list rows;
+  for (const AttentionOption& option : kAttentionOptions)
+    rows.append(nb::make_tuple(std::string(option.name), std::string(option.python_name()), option.command_name(),
+                               std::string(option.word_name())));
+  return rows;
 }
 
 }  // namespace saccade::python

@@ -17,7 +17,7 @@
 namespace saccade::python {
 
 /// AttentionOptions from a dict of Python's, which leaves out what is not given or has None for it, and the arrays
-/// that their views look at. python/saccade/_options.py says what each entry may be.
+/// that their views look at. python/saccade/_attention.py says what each entry may be.
 class Options {
  public:
   /// Throws std::invalid_argument that names the entry for a value that is not what it wants, and nb::type_error
@@ -55,5 +55,9 @@ class Options {
 
 /// "bhld" or "blhd".
 Layout layout_named(nb::handle name);
+
+/// The rows of kAttentionOptions: the names in C++, in Python, on the command line and in problem text, "" for
+/// none.
+nb::list option_names();
 
 }  // namespace saccade::python

@@ -179,7 +179,7 @@ def test_classes_of_its_users():
         Unmade()(INPUTS)
     weight = layer.parameters()["W_query.weight"]
     with pytest.raises(RuntimeError, match="twice"):
-        layer._make(*layer._arguments)
+        layer._make(**layer._arguments)
     assert weight.shape == (4, 3) and np.isfinite(weight).all()
 
 

@@ -1,4 +1,4 @@
-// Made by script/make_random_goldens.py with PyTorch 2.15.0+cu132 and NumPy 2.4.6. Do not edit.
+// Made by tests/goldens/make_random_goldens.py with PyTorch 2.15.0+cu132 and NumPy 2.4.6. Do not edit.
 #pragma once
 
 #include "random_golden.h"

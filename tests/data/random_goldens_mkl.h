@@ -1,4 +1,4 @@
-// Made by script/make_random_goldens.py with PyTorch 2.3.1+cu121. Do not edit.
+// Made by tests/goldens/make_random_goldens.py with PyTorch 2.3.1+cu121. Do not edit.
 #pragma once
 
 #include "random_golden.h"

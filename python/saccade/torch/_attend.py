@@ -167,9 +167,7 @@ def _backward(
             dq,
             dk,
             dv,
-            dmask,
-            None,
-            None,
+            {"dmask": dmask},
             _options(mask, call),
         )
     if dweights is not None and call.dropout_p != 1:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.compiler import is_compiling
 from torch.overrides import handle_torch_function, has_torch_function
 
-from .._options import flag
+from .._arguments import flag
 from .._sdpa import operands
 from ._attend import attend
 from ._tensors import require_plain

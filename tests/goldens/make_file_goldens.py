@@ -4,7 +4,7 @@
 Run by hand, from anywhere, when cases are added; no build needs it. It needs packages from PyPI:
 
     python3 -m venv venv && venv/bin/pip install numpy safetensors ml_dtypes pandas
-    venv/bin/python script/make_file_goldens.py
+    venv/bin/python tests/goldens/make_file_goldens.py
 
 Unless a name says otherwise a file holds the matrix [[0, 1, 2], [3, 4, 5]], of booleans [[0, 1, 0], [1, 0, 1]].
 """
@@ -19,7 +19,7 @@ import numpy as np
 import pandas
 from safetensors.numpy import save as safetensors_bytes
 
-FILES = pathlib.Path(__file__).resolve().parent.parent / "tests" / "data" / "files"
+FILES = pathlib.Path(__file__).resolve().parent.parent / "data" / "files"
 TYPES = ["f2", "f4", "f8", "b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"]
 
 

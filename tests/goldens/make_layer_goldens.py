@@ -4,7 +4,7 @@
 Run by hand, from anywhere, when cases are added; no build needs it. It needs PyTorch and NumPy from PyPI:
 
     python3 -m venv venv && venv/bin/pip install torch numpy
-    venv/bin/python script/make_layer_goldens.py
+    venv/bin/python tests/goldens/make_layer_goldens.py
 
 Parameters and inputs are f32 numbers; everything else is computed from them in f64. Tensors are named CASE/x, CASE/dx and so
 on. The cases adamw, sgd and clip are those of one module with a parameter `matrix` and a parameter `vector`, whose gradients
@@ -18,7 +18,7 @@ from torch import nn
 
 from goldens import write_safetensors
 
-FILE = pathlib.Path(__file__).resolve().parent.parent / "tests" / "data" / "layer_goldens.safetensors"
+FILE = pathlib.Path(__file__).resolve().parent.parent / "data" / "layer_goldens.safetensors"
 ROWS, DIM, HIDDEN, NUM_CLASSES = 5, 7, 12, 9
 
 ADAMW = {"adamw": {}, "adamw_options": {"lr": 0.1, "betas": [0.5, 0.9], "eps": 1e-3, "weight_decay": 0.3}}

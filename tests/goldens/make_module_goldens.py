@@ -6,7 +6,7 @@ Run by hand, from anywhere, when cases are added; no build needs it. It needs Py
 draws as in the published examples) and NumPy from PyPI:
 
     python3 -m venv venv && venv/bin/pip install torch numpy
-    venv/bin/python script/make_module_goldens.py
+    venv/bin/python tests/goldens/make_module_goldens.py
 
 Parameters and inputs are f32 numbers; output, weights and gradients are computed from them in f64. The metadata has an
 entry for each case: JSON with the arguments. Tensors are named CASE/query, CASE/state/in_proj_weight, CASE/output and so
@@ -22,7 +22,7 @@ import torch
 
 from goldens import write_safetensors
 
-FILE = pathlib.Path(__file__).resolve().parent.parent / "tests" / "data" / "module_goldens.safetensors"
+FILE = pathlib.Path(__file__).resolve().parent.parent / "data" / "module_goldens.safetensors"
 BATCH, SEQLEN_Q, SEQLEN_K, EMBED = 2, 3, 5, 6
 
 DEFAULTS = {"num_heads": 2, "bias": True, "add_bias_kv": False, "add_zero_attn": False, "kdim": EMBED, "vdim": EMBED,

@@ -5,7 +5,7 @@ the published MultiHeadAttention on the six tokens.
 Run by hand, from anywhere; no build needs it. It needs PyTorch and NumPy from PyPI:
 
     python3 -m venv venv && venv/bin/pip install torch numpy
-    venv/bin/python script/make_gpt_goldens.py
+    venv/bin/python tests/goldens/make_gpt_goldens.py
 
 Parameters are what PyTorch draws after torch.manual_seed(123), f32; everything else is computed from them in f64, and
 under f32/ in f32 too, which is what naive code of that precision gets. bound/NAME is a bias's gradient with absolute
@@ -18,7 +18,7 @@ from torch import nn
 
 from goldens import write_safetensors
 
-FILE = pathlib.Path(__file__).resolve().parent.parent / "tests" / "data" / "gpt_goldens.safetensors"
+FILE = pathlib.Path(__file__).resolve().parent.parent / "data" / "gpt_goldens.safetensors"
 CONFIG = {"vocab_size": 11, "context_length": 7, "emb_dim": 12, "n_heads": 3, "n_layers": 2, "qkv_bias": True}
 SIX_TOKENS = torch.tensor([[0.43, 0.15, 0.89], [0.55, 0.87, 0.66], [0.57, 0.85, 0.64], [0.22, 0.58, 0.33],
                            [0.77, 0.25, 0.10], [0.05, 0.80, 0.55]])

@@ -5,7 +5,7 @@ Run by hand, from anywhere, when cases are added; no build needs it. It needs Py
 x86-64 machine with AVX2:
 
     python3 -m venv venv && venv/bin/pip install torch numpy
-    venv/bin/python script/make_random_goldens.py
+    venv/bin/python tests/goldens/make_random_goldens.py
 
 PyTorch 2.6 and older draw dropout masks another way than 2.9 and newer. With one of the older ones the script writes
 tests/data/random_goldens_mkl.h instead, which holds masks alone.
@@ -16,7 +16,7 @@ import sys
 import numpy as np
 import torch
 
-DATA = pathlib.Path(__file__).resolve().parent.parent / "tests" / "data"
+DATA = pathlib.Path(__file__).resolve().parent.parent / "data"
 SEEDS = [0, 123, 2**32 - 1, 2**32 + 5, 2**64 - 1]
 SIZES = [1, 2, 7, 15, 16, 17, 31, 32, 33, 40, 100, 1000, 4096]
 LAYERS = [(1, 1), (3, 2), (2, 2), (4, 16), (7, 5), (10, 1), (16, 16), (33, 17), (64, 64), (768, 3)]
@@ -106,7 +106,7 @@ def literals(kind, name, values):
 
 
 def write(name, source, tables):
-    head = f"// Made by script/make_random_goldens.py with {source}. Do not edit.\n#pragma once\n\n"
+    head = f"// Made by tests/goldens/make_random_goldens.py with {source}. Do not edit.\n#pragma once\n\n"
     head += '#include "random_golden.h"\n\n// clang-format off\n'
     (DATA / name).write_text(head + "\n".join(tables) + "// clang-format on\n")
 

@@ -4,7 +4,7 @@
 Run by hand, from anywhere, when cases are added; no build needs it. It needs PyTorch (2.9 or newer) and NumPy from PyPI:
 
     python3 -m venv venv && venv/bin/pip install torch numpy
-    venv/bin/python script/make_attention_goldens.py
+    venv/bin/python tests/goldens/make_attention_goldens.py
 
 Inputs are f32 numbers, shared by the cases of one shape: SHAPE/q, SHAPE/k, SHAPE/v. The metadata has an entry for each
 case, JSON with its options; tensors of a case are named CASE/mask, CASE/kv_lengths and so on, its results CASE/o and
@@ -20,7 +20,7 @@ from torch.nn.attention.flex_attention import AuxRequest, flex_attention
 
 from goldens import write_safetensors
 
-FILE = pathlib.Path(__file__).resolve().parent.parent / "tests" / "data" / "attention_goldens.safetensors"
+FILE = pathlib.Path(__file__).resolve().parent.parent / "data" / "attention_goldens.safetensors"
 BATCH, HEADS, KV_HEADS, HEAD_DIM, HEAD_DIM_V = 2, 4, 2, 4, 3
 SHAPES = {"wide": (3, 5), "tall": (5, 3)}  # seqlen_q, seqlen_k
 

@@ -1,0 +1,318 @@
+// Every option of attention by name. The command line (saccade run and inspect), Python's keywords, the text of
+// problems (saccade check --shapes), random problems and docs/options.md follow from this table.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "saccade/attention.h"
+
+namespace saccade {
+
+/// The names of an enum's values, in order: `OptionNames<Layout>::names`. The command line has - for _.
+template <class Enum>
+struct OptionNames;
+template <>
+struct OptionNames<Causal> {
+  static constexpr std::array<std::string_view, 3> names{"none", "top_left", "bottom_right"};
+};
+template <>
+struct OptionNames<Layout> {
+  static constexpr std::array<std::string_view, 2> names{"bhld", "blhd"};
+};
+template <>
+struct OptionNames<ScoreStage> {
+  static constexpr std::array<std::string_view, 4> names{"raw", "softcapped", "biased", "probabilities"};
+};
+
+template <class Enum>
+constexpr std::string_view option_name(Enum value) {
+  return OptionNames<Enum>::names[static_cast<std::size_t>(value)];
+}
+
+/// The value of that name, or nothing.
+template <class Enum>
+constexpr std::optional<Enum> option_value(std::string_view name) {
+  for (std::size_t i = 0; i < OptionNames<Enum>::names.size(); ++i)
+    if (OptionNames<Enum>::names[i] == name) return static_cast<Enum>(i);
+  return std::nullopt;
+}
+
+/// What an option's tensor holds; `mask`: bool, or numbers that are added.
+enum class OptionElements : std::uint8_t { none, f32, i32, integers, boolean, mask };
+
+/// Two options that are given together, each at least `least`: "256,0" with a separator of ','.
+struct OptionPair {
+  std::int64_t AttentionOptions::*first;
+  std::int64_t AttentionOptions::*second;
+  char separator;
+  std::int64_t least;
+};
+
+/// The numbers that text may name, from `least` on and below `below`. attention() checks for itself.
+struct OptionRange {
+  double least = std::numeric_limits<double>::lowest(), below = std::numeric_limits<double>::infinity();
+};
+
+/// How random problems draw an option: with this probability one of the values; for a tensor, numbers around 0
+/// with that standard deviation; for a flag or an enum, any value but the default.
+struct OptionDraw {
+  double probability = 0.0;  ///< 0: cases/random_case.cpp has code of its own
+  std::array<double, 4> values{};
+  std::size_t count = 0;
+
+  constexpr OptionDraw() = default;
+  constexpr explicit OptionDraw(double chance, std::initializer_list<double> list = {})
+      : probability(chance), count(list.size()) {
+    for (std::size_t i = 0; i < count; ++i) values[i] = list.begin()[i];
+  }
+};
+
+/// One row: an option (or two that go together) and its names. An empty name is the same as in C++, and "-" says
+/// that the option cannot be given there.
+struct AttentionOption {
+  using O = AttentionOptions;
+  /// The member; its type says what the option is.
+  using Member = std::variant<double O::*, std::optional<double> O::*, std::optional<std::int64_t> O::*, int O::*,
+                              std::uint32_t O::*, std::uint64_t O::*, bool O::*, Causal O::*, Layout O::*,
+                              ScoreStage O::*, OptionPair, TensorView O::*, MutableTensorView O::*,
+                              ScoreModifier O::*, ScoreModifierBackward O::*, ScoreBlockEffect O::*, void * O::*>;
+  static constexpr std::string_view kPerHead = "[num_heads]";
+
+  std::string_view name;  ///< in C++
+  Member member;
+  std::string_view help;    ///< a line
+  std::string_view axes{};  ///< of a tensor
+  OptionElements elements = OptionElements::none;
+  OptionRange range{};
+  OptionDraw draw{};
+  std::string_view python{}, command{}, word{};  ///< Python's keyword, "--alibi", the word in a problem's text
+  std::string_view placeholder{};                ///< on the command line: "L,R"
+  std::string_view why{};                        ///< the names differ, or one is missing
+
+  /// The names; empty where the option cannot be given.
+  constexpr std::string_view python_name() const { return name_or(python); }
+  constexpr std::string_view word_name() const { return name_or(word); }
+  std::string command_name() const {
+    if (!command.empty()) return std::string(name_or(command));
+    std::string flag = "--" + std::string(name);
+    for (char& c : flag) c = c == '_' ? '-' : c;
+    return flag;
+  }
+  constexpr std::string_view name_or(std::string_view given) const {
+    return given.empty() ? name : given == "-" ? std::string_view() : given;
+  }
+};
+
+inline constexpr AttentionOption kAttentionOptions[] = {
+    {.name = "layout", .member = &AttentionOptions::layout, .help = "Order of the axes of q, k, v and o"},
+    {.name = "scale",
+     .member = &AttentionOptions::scale,
+     .help = "Factor of the dot products; without, 1/sqrt(head_dim)",
+     .draw = OptionDraw(0.3, {0.05, 1.0, -0.3, 0.5}),
+     .placeholder = "X"},
+    {.name = "softcap",
+     .member = &AttentionOptions::softcap,
+     .help = "Bound the scores: X tanh(score / X); 0: no bound",
+     .range = {.least = 0.0},
+     .draw = OptionDraw(0.25, {0.5, 5.0, 30.0}),
+     .placeholder = "X"},
+    {.name = "causal",
+     .member = &AttentionOptions::causal,
+     .help = "Hide later keys, counted from the first or from the last row"},
+    {.name = "query_offset",
+     .member = &AttentionOptions::query_offset,
+     .help = "Position of query row 0, instead of the one that causal gives it",
+     .word = "offset",
+     .placeholder = "N",
+     .why = "problem text abbreviates"},
+    {.name = "query_offsets",
+     .member = &AttentionOptions::query_offsets,
+     .help = "The same, one for each batch entry",
+     .axes = "[batch]",
+     .elements = OptionElements::integers,
+     .python = "query_offset",
+     .command = "-",
+     .word = "-",
+     .why = "Python's keyword takes one number or one for each entry; text takes one"},
+    {.name = "window_left, window_right",
+     .member = OptionPair{&AttentionOptions::window_left, &AttentionOptions::window_right, ',', -1},
+     .help = "Keys seen to the left and right of the position, inclusive; -1: all",
+     .python = "window",
+     .command = "--window",
+     .word = "window",
+     .placeholder = "L,R",
+     .why = "a pair in one value"},
+    {.name = "mask",
+     .member = &AttentionOptions::mask,
+     .help = "bool (true = attend) or numbers to add; broadcasts",
+     .axes = "[batch, num_heads, seqlen_q, seqlen_k]",
+     .elements = OptionElements::mask,
+     .placeholder = "M.npy"},
+    {.name = "block_mask",
+     .member = &AttentionOptions::block_mask,
+     .help = "bool for each block of rows and keys, true = attend; broadcasts",
+     .axes = "[batch, num_heads, blocks of rows, blocks of keys]",
+     .elements = OptionElements::boolean,
+     .placeholder = "B.npy"},
+    {.name = "block_mask_q, block_mask_k",
+     .member = OptionPair{&AttentionOptions::block_mask_q, &AttentionOptions::block_mask_k, 'x', 1},
+     .help = "Rows and keys of a block of the block mask; without, 128x128",
+     .python = "block_mask_size",
+     .command = "--block-size",
+     .word = "-",
+     .placeholder = "QxK",
+     .why = "a pair in one value; in problem text block_mask=QxK says it"},
+    {.name = "block_table",
+     .member = &AttentionOptions::block_table,
+     .help = "Pages of each batch entry; k and v are the pool",
+     .axes = "[batch, max_pages]",
+     .elements = OptionElements::i32,
+     .word = "page",
+     .placeholder = "T.npy",
+     .why = "problem text gives the size of a page"},
+    {.name = "cu_seqlens_q",
+     .member = &AttentionOptions::cu_seqlens_q,
+     .help = "Where each packed document begins in q",
+     .axes = "[documents + 1]",
+     .elements = OptionElements::integers,
+     .word = "docs",
+     .placeholder = "C.npy",
+     .why = "problem text gives the number of documents"},
+    {.name = "cu_seqlens_k",
+     .member = &AttentionOptions::cu_seqlens_k,
+     .help = "The same in k and v",
+     .axes = "[documents + 1]",
+     .elements = OptionElements::integers,
+     .word = "-",
+     .placeholder = "C.npy",
+     .why = "in problem text docs= says it"},
+    {.name = "kv_lengths",
+     .member = &AttentionOptions::kv_lengths,
+     .help = "Keys that count, for each batch entry",
+     .axes = "[batch]",
+     .elements = OptionElements::integers,
+     .word = "lengths",
+     .placeholder = "N.npy",
+     .why = "problem text abbreviates"},
+    {.name = "score_modifier",
+     .member = &AttentionOptions::score_modifier,
+     .help = "A function that changes tiles of scores",
+     .python = "score_mod",
+     .command = "-",
+     .word = "-",
+     .why = "PyTorch's name in Python; text has no functions"},
+    {.name = "score_modifier_backward",
+     .member = &AttentionOptions::score_modifier_backward,
+     .help = "Its derivative, for gradients",
+     .python = "score_mod_backward",
+     .command = "-",
+     .word = "-",
+     .why = "as score_modifier"},
+    {.name = "score_block_effect",
+     .member = &AttentionOptions::score_block_effect,
+     .help = "Says for which blocks the score modifier need not be called",
+     .python = "-",
+     .command = "-",
+     .word = "-",
+     .why = "C++ only: Python is called for every tile"},
+    {.name = "score_context",
+     .member = &AttentionOptions::score_context,
+     .help = "What these functions are called with",
+     .python = "-",
+     .command = "-",
+     .word = "-",
+     .why = "C++ only: functions of Python know their own"},
+    {.name = "alibi_slopes",
+     .member = &AttentionOptions::alibi_slopes,
+     .help = "Linear biases: the slope of each head",
+     .axes = "[num_heads] or [batch, num_heads]",
+     .elements = OptionElements::f32,
+     .command = "--alibi",
+     .word = "alibi",
+     .placeholder = "[S.npy]",
+     .why = "--alibi and alibi alone mean the standard slopes"},
+    {.name = "sinks",
+     .member = &AttentionOptions::sinks,
+     .help = "One logit a head that takes part in the denominator only",
+     .axes = AttentionOption::kPerHead,
+     .elements = OptionElements::f32,
+     .draw = OptionDraw(0.2, {3.0}),
+     .placeholder = "S.npy"},
+    {.name = "lse",
+     .member = &AttentionOptions::lse,
+     .help = "Receives the logarithm of each row's softmax denominator",
+     .axes = "[batch, num_heads, seqlen_q]",
+     .python = "return_lse",
+     .placeholder = "L.npy",
+     .why = "Python returns it"},
+    {.name = "weights",
+     .member = &AttentionOptions::weights,
+     .help = "Receives the attention weights (memory: queries times keys)",
+     .axes = "[batch, num_heads, seqlen_q, seqlen_k]",
+     .python = "return_weights",
+     .word = "-",
+     .placeholder = "W.npy",
+     .why = "Python returns them; problems do not ask for them"},
+    {.name = "weights_after_dropout",
+     .member = &AttentionOptions::weights_after_dropout,
+     .help = "Weights as dropout left them instead of as softmax made them",
+     .command = "-",
+     .word = "-",
+     .why = "for programs only"},
+    {.name = "scores",
+     .member = &AttentionOptions::scores,
+     .help = "Receives the scores (memory: queries times keys)",
+     .axes = "[batch, num_heads, seqlen_q, seqlen_k]",
+     .python = "-",
+     .word = "-",
+     .placeholder = "S.npy",
+     .why = "Python asks for them inside saccade.onnx only; problems do not"},
+    {.name = "score_stage",
+     .member = &AttentionOptions::score_stage,
+     .help = "How far the scores that are asked for have come",
+     .python = "-",
+     .word = "-",
+     .why = "as scores"},
+    {.name = "dropout_p",
+     .member = &AttentionOptions::dropout_p,
+     .help = "Drop weights with this probability, drawn by position",
+     .range = {.least = 0.0, .below = 1.0},
+     .command = "--dropout",
+     .word = "dropout",
+     .placeholder = "P",
+     .why = "PyTorch's name in programs; text abbreviates"},
+    {.name = "dropout_seed",
+     .member = &AttentionOptions::dropout_seed,
+     .help = "The seed of the dropout; without, 0 (in Python: drawn)",
+     .range = {.least = 0.0},
+     .python = "seed",
+     .command = "--seed",
+     .word = "-",
+     .placeholder = "S",
+     .why = "as everywhere in Python and on the command line; a problem is drawn from one seed"},
+    {.name = "dropout_offset",
+     .member = &AttentionOptions::dropout_offset,
+     .help = "A second number that the draw of the dropout follows from",
+     .python = "-",
+     .command = "-",
+     .word = "-",
+     .why = "C++ only: layers count their calls with it"},
+    {.name = "num_threads",
+     .member = &AttentionOptions::num_threads,
+     .help = "Threads of the call; without, one a core or OMP_NUM_THREADS",
+     .range = {.least = 1.0, .below = 1025.0},
+     .command = "--threads",
+     .word = "threads",
+     .placeholder = "N",
+     .why = "as everywhere on the command line"},
+};
+
+}  // namespace saccade

@@ -1,0 +1,34 @@
+"""What arguments say, whatever they are."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+
+def flag(value: Any, name: str) -> bool:
+    """Whether the argument is true, also where it is an int or a NumPy bool."""
+    try:
+        return bool(value)
+    except (OverflowError, RuntimeError, TypeError, ValueError):
+        raise ValueError(f"{name}: wanted True or False, got {type(value).__name__}") from None
+
+
+def shown(value: Any, text: Callable[[Any], str] = repr) -> str:
+    """The value in a message; its type where it has no text."""
+    try:
+        return text(value)
+    except (TypeError, ValueError):
+        return f"a {type(value).__name__}"
+
+
+def number(value: Any) -> float:
+    """The argument as a float; nan for what is none."""
+    try:
+        return float(value)
+    except (OverflowError, RuntimeError, TypeError, ValueError):
+        return float("nan")
+
+
+def drops(dropout_p: Any) -> bool:
+    """Whether there is dropout; True also for what is no number, which the library then refuses."""
+    return dropout_p is not None and number(dropout_p) != 0
