@@ -34,15 +34,15 @@ class Pair(NamedTuple):
 class Rule:
     """How pairs are taken and judged. The limits are ratios of this tree to the other."""
 
-    rounds: int  # in each of which every line is timed
-    samples: int  # of each revision in a round; the fastest counts, for noise only adds time
-    certainty: float  # that the interval holds the true median
-    notice: float  # an interval that lies above it is worth a word
-    limit: float  # an interval that lies above it fails
+    rounds: int  # every line is timed in each round
+    samples: int  # of each revision in a round; the fastest counts, because noise only adds time
+    certainty: float  # probability that the interval contains the true median
+    notice: float  # an interval above it is reported
+    limit: float  # an interval above it fails
 
 
 COMPARE = Rule(rounds=9, samples=1, certainty=0.95, notice=1.0, limit=1.02)
-# Of sixty lines one or two would look slower by chance in every run if their intervals were of 95 %.
+# With intervals of 95 %, one or two of sixty lines would look slower by chance in every run.
 GATE = Rule(rounds=20, samples=3, certainty=0.999, notice=1.01, limit=1.03)
 
 
