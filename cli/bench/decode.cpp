@@ -88,7 +88,7 @@ std::vector<Line> measure_cache(const Cache& cache, const Conditions& conditions
   return lines;
 }
 
-// ---- Appending tokens to a cache ------------------------------------------------------------------------
+// ---- Appending tokens to a cache -----------------------------------------------------------------------------
 
 /// The last token's keys [num_kv_heads, head_dim] in a cache of one sequence.
 Tensor last_keys(const KvCache& cache) {
