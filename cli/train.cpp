@@ -83,7 +83,7 @@ void load_checkpoint(const RunFolder& folder, Trainer& trainer) {
   }
 }
 
-// ---- Pictures ------------------------------------------------------------------------------------
+// ---- Pictures -------------------------------------------------------------------------------------------------
 
 std::string csv_of(const std::vector<TrainingStep>& history) {
   std::string text = "step,loss,loss_repeated,loss_unseen,lr,gradient_norm\n";
@@ -212,7 +212,7 @@ double run_steps(const TrainArguments& arguments, const RunFolder& folder, const
   return progress.rate(trainer.steps());
 }
 
-// ---- Results ------------------------------------------------------------------------------------------
+// ---- Results --------------------------------------------------------------------------------------------------
 
 struct Outcome {
   Json json;
