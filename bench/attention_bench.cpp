@@ -1,5 +1,5 @@
-// attention() over lengths, head dimensions and options: the micro-benchmarks behind `saccade bench`, for
-// comparing one build with another (--benchmark_out and Google Benchmark's compare.py).
+// attention() over lengths, head dimensions and options: micro-benchmarks in addition to `saccade bench`, for
+// comparing two builds (with --benchmark_out and Google Benchmark's compare.py).
 #include "saccade/attention.h"
 
 #include <benchmark/benchmark.h>

@@ -1,4 +1,4 @@
-// inspect() beside the attention() whose weights it describes: what statistics cost.
+// The cost of inspect(), compared with the attention() whose weights it describes.
 #include "saccade/inspect.h"
 
 #include <benchmark/benchmark.h>
@@ -12,7 +12,7 @@ Tensor draw(Shape shape, std::uint64_t seed) {
   return TorchGenerator(seed).uniform(std::move(shape), -1.0f, 1.0f);
 }
 
-/// attention() alone (0), and followed by inspect() with one statistic or, last, with all of them.
+/// attention() alone (0), or followed by inspect() with one statistic or (last) with all of them.
 void inspection(benchmark::State& state) {
   const Shape shape{12, state.range(0), 64};
   const Tensor q = draw(shape, 1), k = draw(shape, 2), v = draw(shape, 3);

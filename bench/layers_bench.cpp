@@ -22,7 +22,7 @@ void count_bytes(benchmark::State& state, int operands) {
 
 Tensor random_rows(const benchmark::State& state) { return TorchGenerator(1).randn({kRows, state.range(0)}); }
 
-/// The yardstick.
+/// A plain copy, for comparison.
 void copy_rows(benchmark::State& state) {
   const Tensor x = random_rows(state);
   Tensor y(DType::f32, x.shape());
@@ -42,7 +42,7 @@ void run_forward(benchmark::State& state, Layer layer, int operands) {
   count_bytes(state, operands);
 }
 
-/// Forward and backward in training.
+/// Forward and backward of a layer in training.
 template <class Layer>
 void run_both(benchmark::State& state, Layer layer, int operands) {
   set_num_threads(1);
@@ -69,7 +69,7 @@ void cross_entropy_and_gradient(benchmark::State& state) {
   count_bytes(state, 2);
 }
 
-/// Steps with a parameter of [kRows, range(0)].
+/// Optimiser steps with a parameter of [kRows, range(0)].
 template <class Make>
 void run_steps(benchmark::State& state, const Make& make, int operands) {
   set_num_threads(1);

@@ -1,5 +1,5 @@
-// linear() and its gradients at the sizes of a transformer's projections, beside the matrix products of OpenBLAS,
-// BLIS and oneDNN where the machine has them.
+// linear() and its gradients at the sizes of a transformer's projections, compared with the matrix products of
+// OpenBLAS, BLIS and oneDNN where the machine has them.
 #include "saccade/linear.h"
 
 #include <benchmark/benchmark.h>
@@ -24,7 +24,7 @@ struct Projection {
   Tensor y{DType::f32, {rows, d_out}}, dx{DType::f32, {rows, d_in}}, dweight{DType::f32, {d_out, d_in}};
 };
 
-/// c [m, n] = a b, all of them row-major; a or b may be transposed.
+/// c [m, n] = a b, all row-major; a or b may be transposed.
 struct Product {
   bool transposed_a = false, transposed_b = false;
   std::int64_t m = 0, n = 0, k = 0;
@@ -33,7 +33,7 @@ struct Product {
   Tensor* c = nullptr;
 };
 
-/// Somebody's matrix product.
+/// The matrix product of another library.
 struct Library {
   std::string name;
   std::function<void(int threads)> set_threads;
@@ -45,7 +45,8 @@ Function* find(void* library, const char* name) {
   return library ? reinterpret_cast<Function*>(dlsym(library, name)) : nullptr;
 }
 
-/// A library with the C interface of BLAS: all of them have the same names, so they are loaded and not linked.
+/// A library with the C interface of BLAS. All such libraries have the same symbols, so they are loaded instead of
+/// linked.
 template <class Count>
 void add_blas(std::vector<Library>& libraries, const char* name, const char* file, const char* set_threads) {
   void* const handle = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
@@ -77,7 +78,8 @@ void add_onednn(std::vector<Library>& libraries) {
                        }});
 }
 
-/// What one and two threads can do. Asked for before there are other libraries, whose threads wait by spinning.
+/// The peak of one and of two threads. Measured before other libraries are loaded, because their idle threads
+/// spin.
 double peak_of(int threads) {
   static const double peaks[] = {measure_peak_flops(1), measure_peak_flops(2)};
   return peaks[threads - 1];
@@ -95,7 +97,7 @@ const std::vector<Library>& libraries() {
   return all;
 }
 
-/// Times `call`, which does `flops` operations, and counts them as a share of what the threads can do.
+/// Times `call`, which does `flops` operations, and reports them as a share of the peak of the threads.
 void time(benchmark::State& state, double flops, int threads, const std::function<void()>& call) {
   call();
   for ([[maybe_unused]] auto iteration : state) {
@@ -135,7 +137,7 @@ void run_library(benchmark::State& state, const Library& library, Kind kind, con
   time(state, 2.0 * static_cast<double>(p.rows * p.d_in * p.d_out), threads, [&] { library.multiply(product); });
 }
 
-/// The smallest projection of the examples, where the call is what costs.
+/// The smallest projection of the examples, where the overhead of the call dominates.
 void tiny(benchmark::State& state) {
   const Tensor x = TorchGenerator(1).rand({6, 3}), weight = TorchGenerator(2).rand({3, 4});
   Tensor y(DType::f32, {6, 4});

@@ -1,7 +1,7 @@
-"""Is this tree slower than another revision? Times both by turns and judges the ratios: script/bench calls it.
+"""Checks whether this tree is slower than another revision. Times both alternately; script/bench calls it.
 
-`pairs.py compare THIS OTHER` runs the command `saccade` of both for every sample, on problems of your own.
-`pairs.py gate THIS OTHER` asks bench/timer.cpp, built against both libraries, for the lines of bench/gate.txt.
+`pairs.py compare THIS OTHER` runs the command `saccade` of both for every sample, on problems of a file.
+`pairs.py gate THIS OTHER` times the lines of bench/gate.txt with bench/timer.cpp, built against both libraries.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager
 from typing import Callable, NamedTuple
 
 Clock = Callable[[str], float]
-"""Takes a line and returns the seconds of a call, as measured now."""
+"""Times the call of a line now and returns its seconds."""
 
 
 class Pair(NamedTuple):
@@ -32,17 +32,17 @@ class Pair(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """How pairs are taken and judged. The limits are ratios of this tree to the other."""
+    """How pairs are measured and judged. The limits are ratios of this tree to the other."""
 
-    rounds: int  # in each of which every line is timed
-    samples: int  # of each revision in a round; the fastest counts, for noise only adds time
-    certainty: float  # that the interval holds the true median
-    notice: float  # an interval that lies above it is worth a word
-    limit: float  # an interval that lies above it fails
+    rounds: int  # every line is timed in each round
+    samples: int  # of each revision in a round; the fastest counts, because noise only adds time
+    certainty: float  # probability that the interval contains the true median
+    notice: float  # an interval above it is reported
+    limit: float  # an interval above it fails
 
 
 COMPARE = Rule(rounds=9, samples=1, certainty=0.95, notice=1.0, limit=1.02)
-# Of sixty lines one or two would look slower by chance in every run if their intervals were of 95 %.
+# With intervals of 95 %, one or two of sixty lines would look slower by chance in every run.
 GATE = Rule(rounds=20, samples=3, certainty=0.999, notice=1.01, limit=1.03)
 
 
@@ -62,8 +62,8 @@ class Judgement(NamedTuple):
 
 
 def rank(n: int, certainty: float) -> int:
-    """The largest k for which the interval between the k-th smallest and the k-th largest of n ratios is certain
-    enough: it misses the true median with a probability of 2 P(fewer than k of n fair coins show heads). 0: none."""
+    """The largest k for which the interval from the k-th smallest to the k-th largest of n ratios has this
+    certainty: it misses the true median with a probability of 2 P(fewer than k of n fair coins show heads). 0: none."""
     k, term, tail = 0, 0.5**n, 0.0
     while 2 * (tail + term) <= 1 - certainty:
         tail += term
@@ -84,8 +84,8 @@ def judge(pairs: list[Pair], certainty: float) -> Judgement:
 def take_pairs(
     lines: list[str], start: Callable[[], AbstractContextManager[tuple[Clock, Clock]]], rule: Rule
 ) -> dict[str, list[Pair]]:
-    """The pairs of each line, one a round. Every round goes through all lines, so that a slow minute of the machine
-    spoils little of each, with clocks that `start` starts afresh; who goes first changes."""
+    """The pairs of each line, one per round. Every round times all lines, so that a slow minute of the machine
+    affects each only a little, with new clocks from `start`; the two revisions take turns to go first."""
     pairs: dict[str, list[Pair]] = {line: [] for line in lines}
     for turn in range(rule.rounds):
         print(f"round {turn + 1} of {rule.rounds}", file=sys.stderr)
@@ -112,7 +112,7 @@ def print_table(found: dict[str, Judgement], rule: Rule, revision: str) -> None:
 
 
 def report(found: dict[str, Judgement], rule: Rule, revision: str) -> int:
-    """Prints what was found; the exit status."""
+    """Prints the results and returns the exit status."""
     print_table(found, rule, revision)
     for floor in sorted({rule.notice, rule.limit}):
         count = sum(of.low > floor for of in found.values())
@@ -122,7 +122,7 @@ def report(found: dict[str, Judgement], rule: Rule, revision: str) -> int:
 
 
 def compare(lines: list[str], this: str, other: str, threads: int, rule: Rule) -> dict[str, Judgement]:
-    """Times with the command of each revision, a process for each sample."""
+    """Times the command of each revision, with one process per sample."""
     with tempfile.TemporaryDirectory() as folder:
         shapes = pathlib.Path(folder) / "shapes.txt"
 
@@ -161,7 +161,7 @@ def timer(command: str) -> Iterator[Clock]:
 
 
 def gate(lines: list[str], this: str, other: str, rule: Rule) -> dict[str, Judgement]:
-    """Times with timers. What looks slower is measured again, and the fresh numbers count."""
+    """Times with timers. Lines that look slower are measured again, and the new numbers count."""
 
     @contextlib.contextmanager
     def start() -> Iterator[tuple[Clock, Clock]]:

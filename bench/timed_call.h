@@ -1,4 +1,4 @@
-// The inputs of a line of gate.txt: its words, numbers, and a call of attention() or one of its relatives.
+// The inputs of a line of gate.txt: its words, its tensors, and a call of attention() or a related function.
 #pragma once
 
 #include <saccade/saccade.h>
@@ -51,7 +51,7 @@ class Words {
     throw std::invalid_argument(key + "=" + values_.at(key) + " is no element type");
   }
 
-  /// Throws for a word that nobody asked for.
+  /// Throws for a word that was not used.
   void require_all_known() const {
     for (const auto& [key, value] : values_) {
       if (!known_.contains(key)) throw std::invalid_argument(function_ + " has no word '" + key + "'");
@@ -64,7 +64,7 @@ class Words {
   mutable std::set<std::string> known_;
 };
 
-/// Numbers in [-1, 1), or bools of which one half is true; the same ones for the same seed.
+/// Numbers in [-1, 1), or bools of which half are true; the same seed gives the same numbers.
 inline Tensor draw(const Shape& shape, DType dtype, std::uint32_t seed) {
   Tensor numbers(DType::f32, shape);
   std::minstd_rand generator(seed + 1);
@@ -84,7 +84,7 @@ inline std::vector<std::int64_t> draw_lengths(std::int64_t parts, std::int64_t l
   return lengths;
 }
 
-/// Everything that a call of attention() and its relatives reads or writes.
+/// All tensors that a call of attention() or a related function reads or writes.
 struct Call {
   Tensor q, k, v, o, lse, mask, block_mask, slopes, sinks, lengths, starts, pages, weights;
   Tensor dout, dq, dk, dv;
@@ -161,7 +161,7 @@ struct Call {
     options.kv_lengths = lengths;
   }
 
-  /// The same documents in q and in k, of lengths around seqlen / documents.
+  /// Sets the same documents in q and in k, with lengths around seqlen / documents.
   void set_documents(std::int64_t documents, std::int64_t seqlen) {
     const std::vector<std::int64_t> drawn = draw_lengths(documents, seqlen, 9);
     const std::int64_t sum = std::accumulate(drawn.begin(), drawn.end(), std::int64_t{0});

@@ -1,9 +1,9 @@
-// Times calls of the library by request. `script/bench --gate` compiles this program against the libraries of two
-// revisions and asks both by turns, so it uses only what the public headers of both have.
+// Times calls of the library on request. `script/bench --gate` compiles this program against the libraries of two
+// revisions and alternates between them, so it uses only what the public headers of both have.
 //
-// Reads lines of the form of gate.txt, "FUNCTION KEY=VALUE... FLAG...", and answers each with the seconds of a
-// call: the mean over as many calls as take kSampleSeconds. Inputs are drawn when a line differs from the one
-// before.
+// Reads lines in the format of gate.txt, "FUNCTION KEY=VALUE... FLAG...", and prints for each the seconds of a
+// call: the mean over the calls that fit into kSampleSeconds. Draws new inputs when a line differs from the
+// previous one.
 #include <cmath>
 #include <cstdio>
 #include <ctime>
@@ -52,7 +52,7 @@ Work inspect_work(const Words& words) {
   return [wanted, call = std::make_shared<Call>(words)] { inspect(call->q, call->k, wanted, call->options); };
 }
 
-/// New tokens on their way into a cache, one by one.
+/// Appends new tokens to a cache, one by one.
 Work append_work(const Words& words) {
   const std::int64_t heads = words.integer("hkv", 1), dim = words.integer("d", 64), tokens = words.integer("s", 1);
   const auto cache = std::make_shared<KvCache>(KvCacheOptions{.num_kv_heads = heads,
@@ -186,8 +186,7 @@ Work work_of(const std::string& line) {
   return work;
 }
 
-/// Of one thread the processor's time, which other programs on the machine disturb least; of more, time that
-/// passes.
+/// CPU time for one thread, because other programs on the machine disturb it least; wall time for more threads.
 double now() {
   timespec time{};
   clock_gettime(num_threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &time);
@@ -224,7 +223,7 @@ int main() {
         work();
         calls = calls_of_a_sample(work);
       }
-      if (calls > 2) work();  // the other program's numbers may have taken the caches
+      if (calls > 2) work();  // the other program may have filled the caches
       std::printf("%.6e\n", seconds_of(work, calls) / calls);
     } catch (const std::exception& error) {
       std::printf("error: %s\n", error.what());

@@ -1,4 +1,4 @@
-// One attention problem with everything it points at, and how it is held against the reference.
+// One attention problem with all its tensors, and its comparison with the reference.
 #pragma once
 
 #include <saccade/attention.h>
@@ -15,7 +15,7 @@
 
 namespace saccade::cases {
 
-/// The views of `options` look at the tensors beside it. It may be moved, not copied.
+/// The views in `options` refer to the tensors in this struct. It may be moved, but not copied.
 struct AttentionCase {
   ScatteredTensor q, k, v, o;
   Tensor mask, block_mask, kv_lengths, query_offsets, cu_seqlens_q, cu_seqlens_k, block_table;
@@ -23,13 +23,13 @@ struct AttentionCase {
   std::vector<Tensor> head_numbers;  // of each option that is a number a head, such as alibi_slopes
   std::unique_ptr<ScoreFunction> score_function;
   AttentionOptions options;
-  bool has_few_rows = false;  ///< so that decode() is to be called too
+  bool has_few_rows = false;  ///< decode() is called too
 };
 
 /// Types, shapes and options in one line.
 std::string describe(const AttentionCase& c);
 
-/// How naive code may round o of such tensors on the active instruction set.
+/// The rounding that naive code may do for o with these tensors on the active instruction set.
 reference::NaiveRounding naive_rounding(const TensorView& q, const TensorView& k, const TensorView& v,
                                         const TensorView& o);
 
@@ -39,18 +39,19 @@ struct Finding {
   Comparison comparison;
 };
 
-/// A case with what the reference makes of it, computed once for any number of checks.
+/// A case with the reference's results, computed once for any number of checks.
 class CheckedCase {
  public:
-  /// `rows`: the only ones that are compared, where all would take the reference too long (of a case of rank 4, or
-  /// packed); empty: all of them, and weights and scores too. The case has to outlive this object.
+  /// `rows`: the rows to compare, where the reference would take too long for all of them (for a case of rank 4 or
+  /// a packed case); empty: all rows, and weights and scores too. The case must outlive this object.
   explicit CheckedCase(AttentionCase& checked, std::vector<reference::RowIndex> rows = {});
 
-  /// Calls attention(), and decode() where there are few rows, on the active instruction set and compares every
-  /// result. Throws std::runtime_error if something was written beside o.
+  /// Calls attention(), and decode() if there are few rows, on the active instruction set and compares every
+  /// result. Throws std::runtime_error if memory outside o was written.
   std::vector<Finding> run();
 
-  /// Compares what the last call of `function`, "attention" or "decode", left in the case. Throws as run() does.
+  /// Compares the results of the last call of `function`, "attention" or "decode", in the case. Throws as run()
+  /// does.
   std::vector<Finding> compare_last(const std::string& function);
 
  private:

@@ -7,7 +7,7 @@
 namespace saccade::cases {
 namespace {
 
-/// Like another tensor, with gaps, of an element type that goes with it.
+/// A tensor with the shape of another, with gaps, of a compatible element type.
 ScatteredTensor draw_like(const TensorView& view, std::int64_t last, Random& random) {
   Shape shape(view.dims().begin(), view.dims().end());
   shape.back() = last;
@@ -42,7 +42,7 @@ CheckedGradients::CheckedGradients(AttentionCase& checked, std::uint64_t seed)
     const TensorView& option = options_.*kOptionGradients<Tensor>[i].value;
     if (option && option.dtype != DType::boolean) of_options[i] = Tensor(dtype, shape_of(option));
   }
-  // As attention() wants lse: without the axes that q does not have, packed [num_heads, total_q].
+  // The shape of lse in attention(): without the axes that q does not have, packed [num_heads, total_q].
   Shape rows = shape_of(c.q.view());
   rows.pop_back();
   if ((options_.cu_seqlens_q || options_.layout == Layout::blhd) && rows.size() > 1)

@@ -1,4 +1,4 @@
-// The gradients of an attention problem, and how they are held against the reference.
+// The gradients of an attention problem, and their comparison with the reference.
 #pragma once
 
 #include <saccade/backward.h>
@@ -15,20 +15,20 @@
 
 namespace saccade::cases {
 
-/// Whether a problem has gradients: pages have none.
+/// Whether a problem has gradients: paged problems have none.
 bool has_gradients(const AttentionCase& c);
 
-/// A case, the gradient of its o, and what the reference makes of it, computed once for any number of checks.
+/// A case, the gradient of its o, and the reference's results, computed once for any number of checks.
 class CheckedGradients {
  public:
-  /// Draws dout, the gradients' element types and layouts from `seed`. The case has to outlive this object.
+  /// Draws dout, the gradients' element types and layouts from `seed`. The case must outlive this object.
   CheckedGradients(AttentionCase& checked, std::uint64_t seed);
 
   /// Calls attention() and attention_backward() on the active instruction set and compares every gradient. Throws
-  /// std::runtime_error if something was written beside a gradient.
+  /// std::runtime_error if memory outside a gradient was written.
   std::vector<Finding> run();
 
-  /// The gradients that the last run left: dq, dk, dv and those of the options.
+  /// The gradients from the last run: dq, dk, dv and those of the options.
   std::vector<Tensor> results() const;
 
   ScatteredTensor dout, dq, dk, dv;
@@ -38,7 +38,7 @@ class CheckedGradients {
  private:
   AttentionCase& case_;
   Tensor lse_;
-  AttentionOptions options_;  // the case's, with lse for results
+  AttentionOptions options_;  // the case's options, with memory for lse
   reference::AttentionBackwardResult exact_;
   std::map<std::optional<DType>, reference::AttentionGradients> naive_;  // by the rounding of exponentials
 };

@@ -21,17 +21,17 @@ class Random {
     return z ^ (z >> 31);
   }
 
-  /// A whole number of [low, high].
+  /// An integer in [low, high].
   std::int64_t uniform(std::int64_t low, std::int64_t high) {
     return low + static_cast<std::int64_t>(bits() % static_cast<std::uint64_t>(high - low + 1));
   }
 
-  /// A number of [0, 1).
+  /// A number in [0, 1).
   double unit() { return static_cast<double>(bits() >> 11) * 0x1p-53; }
 
   bool chance(double p) { return unit() < p; }
 
-  /// A number with mean 0 and variance 1, nearly normal: the sum of four.
+  /// A nearly normal number with mean 0 and variance 1: the scaled sum of four uniform ones.
   double bell() { return (unit() + unit() + unit() + unit() - 2.0) * 1.7320508075688772; }
 
   template <class T>

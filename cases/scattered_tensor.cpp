@@ -6,7 +6,7 @@
 namespace saccade::cases {
 namespace {
 
-constexpr int kUnwritten = 0xFF;  // of each byte: a NaN in every floating-point type
+constexpr int kUnwritten = 0xFF;  // value of each byte: a NaN in every floating-point type
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// A tensor in memory larger than itself.
+// A tensor with gaps in its memory.
 #pragma once
 
 #include <saccade/tensor.h>
@@ -10,8 +10,8 @@
 
 namespace saccade::cases {
 
-/// The dimensions in another order, with gaps, and NaN in the gaps and wherever nothing was written, so that
-/// reading a wrong element shows.
+/// A tensor whose dimensions are stored in any order, with gaps. The gaps and all elements not yet written hold
+/// NaN, so that reading a wrong element shows.
 class ScatteredTensor {
  public:
   ScatteredTensor() = default;
@@ -22,10 +22,10 @@ class ScatteredTensor {
   TensorView view() const { return {memory_.data(), memory_.dtype(), shape_, strides_}; }
   MutableTensorView view() { return {memory_.data(), memory_.dtype(), shape_, strides_}; }
 
-  /// All elements become NaN, in the tensor and in the gaps.
+  /// Sets all elements to NaN, in the tensor and in the gaps.
   void clear();
 
-  /// Elements of the memory that are not the NaN of clear(): what was written.
+  /// Number of elements written: those in the memory that are not the NaN of clear().
   std::int64_t written() const;
 
   const Tensor& memory() const { return memory_; }
@@ -36,7 +36,7 @@ class ScatteredTensor {
   Tensor memory_;
 };
 
-/// Fills a floating-point view with scale times a nearly normal number each.
+/// Sets each element of a floating-point view to scale times a nearly normal number.
 void draw_numbers(const MutableTensorView& view, double scale, Random& random);
 
 /// Fills a floating-point view with one number.

@@ -58,7 +58,7 @@ class RelativeBias : public ScoreFunction {
   std::vector<float> bias_;  // [heads, 2 reach - 1]
 };
 
-/// Rows and keys are cut into documents at the same indices, and see their own only.
+/// Splits rows and keys into documents at the same indices; a row sees only its document's keys.
 class DocumentMask : public ScoreFunction {
  public:
   DocumentMask(Random& random, std::int64_t seqlen) {
@@ -92,7 +92,8 @@ class DocumentMask : public ScoreFunction {
   std::vector<std::int64_t> begins_;
 };
 
-/// The relative position bias of T5 (arXiv:1910.10683): near distances have a bias each, far ones share some.
+/// The relative position bias of T5 (arXiv:1910.10683): each near distance has a bias, and far distances share
+/// biases.
 class T5Buckets : public ScoreFunction {
  public:
   T5Buckets(Random& random, std::int64_t heads) {

@@ -12,7 +12,7 @@
 
 namespace saccade::cases {
 
-/// A score modifier with what it needs to know; AttentionOptions::score_context points at it.
+/// A score modifier with its data; AttentionOptions::score_context points to it.
 class ScoreFunction {
  public:
   virtual ~ScoreFunction() = default;
@@ -21,11 +21,11 @@ class ScoreFunction {
   virtual void change(const ScoreTile& tile) const = 0;
   virtual BlockEffect effect(const ScoreBlock&) const { return BlockEffect::partial; }
 
-  /// Puts it into the options, with its effect or without.
+  /// Sets it in the options, with or without its ScoreBlockEffect.
   void add_to(AttentionOptions& options, bool with_effect);
 };
 
-/// One of the three, at random, for a problem with these many heads and rows.
+/// One of the three at random, for a problem with this number of heads and rows.
 std::unique_ptr<ScoreFunction> draw_score_function(Random& random, std::int64_t heads, std::int64_t seqlen);
 
 }  // namespace saccade::cases

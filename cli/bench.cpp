@@ -1,4 +1,4 @@
-// saccade bench: how fast attention is here, beside what this machine could do at best in the same minute.
+// saccade bench: the speed of attention on this machine, compared with its peak measured at the same time.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <saccade/runtime.h>

@@ -30,7 +30,7 @@ struct CheckArguments {
   bool json = false;
 };
 
-/// What is checked: random cases, each of a seed of its own, or the problems of a file, all of one seed.
+/// The work to check: random cases, each with a different seed, or the problems of a file, all with one seed.
 class Work {
  public:
   explicit Work(const CheckArguments& arguments)
@@ -61,7 +61,7 @@ class Work {
     return arguments_.shapes ? problem(index).name() : fmt::format("seed {}", seed_of(index));
   }
 
-  /// The command that does it once more.
+  /// The command that repeats it.
   std::string repetition(std::int64_t index, Isa isa) const {
     const std::string what = arguments_.shapes ? fmt::format("--shapes '{}' --seed {}", *arguments_.shapes, seed_)
                                                : fmt::format("--cases 1 --seed {}", seed_of(index));

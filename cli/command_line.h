@@ -1,5 +1,5 @@
-// The command line and its options: a thin layer over CLI11, with its names. CLI11 itself takes seconds of
-// compiling in every file that includes it, so that command_line.cpp alone does.
+// The command line and its options: a thin layer over CLI11, with its names. Only command_line.cpp includes CLI11,
+// which adds seconds of compile time to each file.
 #pragma once
 
 #include <functional>
@@ -15,17 +15,17 @@ class Option;
 
 namespace saccade::cli {
 
-/// An option that was added to a command. Every function returns the option itself.
+/// An option of a command. Every function returns the option.
 class Option {
  public:
   explicit Option(CLI::Option* option) : option_(option) {}
 
-  /// What stands for the value in the help text.
+  /// Sets the placeholder for the value in the help text.
   Option type_name(const std::string& name) const;
   Option required() const;
-  /// Refuses a command line that has `other` too.
+  /// Refuses a command line that also has `other`.
   Option excludes(Option other) const;
-  /// The option takes from `min` to `max` values.
+  /// The option accepts from `min` to `max` values.
   Option expected(int min, int max) const;
   /// One argument may hold several values, with `delimiter` between them.
   Option delimiter(char delimiter) const;
@@ -33,7 +33,7 @@ class Option {
   Option one_of(const std::vector<std::string>& values) const;
   /// Refuses numbers outside [min, max].
   Option between(int min, int max) const;
-  /// Shows the variable's present value, or `text`, as the default in the help text.
+  /// Shows the variable's current value, or `text`, as the default in the help text.
   Option capture_default_str() const;
   Option default_str(const std::string& text) const;
 
@@ -41,20 +41,20 @@ class Option {
   CLI::Option* option_;
 };
 
-/// The program or one of its subcommands, to which options are added. The variables that they are read into have
-/// to live until the command line is parsed.
+/// The program or one of its subcommands, to which options are added. The variables for their values must live
+/// until the command line is parsed.
 class Command {
  public:
   explicit Command(CLI::App* app) : app_(app) {}
 
   Command add_subcommand(const std::string& name, const std::string& description) const;
 
-  /// Adds the option `names`, as in "-o,--output"; a name without dashes takes its place in the line.
+  /// Adds the option `names`, as in "-o,--output"; a name without dashes is a positional argument.
   Option add_option(const std::string& names, std::string& value, const std::string& help) const;
   Option add_option(const std::string& names, std::optional<std::string>& value, const std::string& help) const;
   Option add_option(const std::string& names, std::vector<std::string>& values, const std::string& help) const;
   Option add_option(const std::string& names, std::vector<int>& values, const std::string& help) const;
-  /// `read` gets the first value, "" where the option may go without one and does. What it throws ends parsing.
+  /// `read` receives the first value, or "" if an optional value is missing. An exception from it ends parsing.
   Option add_option(const std::string& names, const std::function<void(const std::string&)>& read,
                     const std::string& help) const;
 
@@ -62,9 +62,9 @@ class Command {
   Option add_flag_callback(const std::string& names, const std::function<void()>& found,
                            const std::string& help) const;
 
-  /// What the help text ends with.
+  /// Sets the end of the help text.
   void footer(const std::string& text) const;
-  /// Called when the command was parsed.
+  /// Sets a function to call when the command was parsed.
   void callback(const std::function<void()>& parsed) const;
 
  private:
@@ -78,10 +78,10 @@ class CommandLine {
   ~CommandLine();
 
   Command program() const { return Command(app_.get()); }
-  /// False when --help or --version was asked for: the answer is printed. Throws an exception, whose what() says
-  /// why, when the command line is refused.
+  /// Returns false for --help and --version, after printing their text. Throws an exception, whose what() gives
+  /// the reason, if the command line is refused.
   bool parse(int argc, char** argv);
-  /// The name of the program and, once it was recognised, of the subcommand: "saccade run".
+  /// The name of the program and, once recognised, of the subcommand: "saccade run".
   std::string name() const;
 
  private:

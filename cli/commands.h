@@ -7,14 +7,14 @@
 
 namespace saccade::cli {
 
-/// What the process exits with. Everything that is thrown means kBadUsage.
+/// The exit status of the process. Every exception means kBadUsage.
 enum ExitCode : int {
   kGood = 0,
-  kCheckFailed = 1,  ///< the command ran, and a comparison it was asked to make did not hold
+  kCheckFailed = 1,  ///< the command ran, and a requested comparison failed
   kBadUsage = 2,     ///< the arguments or the input were refused; nothing was written
 };
 
-/// The work of the subcommand that was given, done after all of the command line was understood.
+/// The work of the given subcommand, done after the whole command line is parsed.
 using Action = std::function<ExitCode()>;
 
 // Each adds its subcommand to `app`; parsing that subcommand sets `action`.

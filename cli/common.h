@@ -1,4 +1,4 @@
-// What the subcommands share: options that are numbers, token lists, input and output files, messages.
+// Shared by the subcommands: numeric options, token lists, input and output files, messages.
 #pragma once
 
 #include <fmt/core.h>
@@ -25,17 +25,17 @@ template <class... Args>
   throw std::invalid_argument(fmt::format(format, std::forward<Args>(args)...));
 }
 
-/// An error's text as one line: without the "[function] " in front of the library's own errors, and made visible
-/// (a file name may hold anything).
+/// An error's text as one line: without the "[function] " at the begin of the library's errors, and made visible
+/// (a file name may hold any bytes).
 std::string message_line(std::string_view text);
 
 /// A remark of a subcommand on standard error.
 void note(std::string_view command, std::string_view text);
 
-/// Adds an option that takes one finite number. What is no number, or too large for one, is refused.
+/// Adds an option that accepts one finite number. Other text and numbers that are too large are refused.
 Option add_number(Command app, const std::string& name, std::optional<double>& value, const std::string& help);
 
-/// Adds an option that takes one whole decimal number of at least `min`.
+/// Adds an option that accepts one whole decimal number of at least `min`.
 Option add_integer(Command app, const std::string& name, std::optional<std::int64_t>& value,
                    const std::string& help, std::int64_t min = std::numeric_limits<std::int64_t>::min());
 
@@ -45,12 +45,13 @@ std::optional<std::int64_t> parse_integer(std::string_view text);
 /// A finite decimal number, or nothing when `text` is anything else.
 std::optional<double> parse_number(std::string_view text);
 
-/// The two ways to name rows: a list in the argument, or a file with one token a line.
+/// The two ways to name rows: a list in the argument, or a file with one token per line.
 struct TokenOptions {
   std::optional<std::string> list;
   std::optional<std::string> file;
 
-  /// Adds `--PREFIXtokens` and `--PREFIXtokens-file`, which exclude each other. `whose` ends their help texts.
+  /// Adds `--PREFIXtokens` and `--PREFIXtokens-file`, which exclude each other. `whose` is the end of their help
+  /// texts.
   void add_to(Command app, const std::string& prefix, const std::string& whose);
 
   bool given() const { return list.has_value() || file.has_value(); }
@@ -63,25 +64,25 @@ struct TokenOptions {
   std::string name_;
 };
 
-/// "0", "1", ...: the names of rows that have none.
+/// "0", "1", ...: the names of rows without given names.
 std::vector<std::string> numbered_tokens(std::int64_t count);
 
 /// Tokens for a message: "0 Your, 1 journey, ..."; a long list is cut.
 std::string listed(const std::vector<std::string>& tokens);
 
-/// An option and the file it names, as far as it was given.
+/// An option and its file, if given.
 struct NamedPath {
   std::string option;
   std::optional<std::string> path;
 };
 
-/// Throws std::invalid_argument unless every output could be written: its folder exists and can be written to, it
-/// is no folder itself, and no two outputs, nor an output and an input, are the same file. To be called before
-/// anything is computed, so that nothing is written when something is wrong.
+/// Throws std::invalid_argument unless every output could be written: its folder exists and is writable, it is not
+/// a folder, and no output is the same file as another output or an input. Call it before any computation, so that
+/// nothing is written when an argument is wrong.
 void require_writable(const std::vector<NamedPath>& outputs, const std::vector<NamedPath>& inputs);
 
-/// The problems that the file of --shapes holds. Throws std::runtime_error where it cannot be read, and
-/// std::invalid_argument for a line that is no problem and for a file without any.
+/// The problems in the file of --shapes. Throws std::runtime_error if it cannot be read, and std::invalid_argument
+/// for a line that is not a problem and for a file without problems.
 std::vector<cases::Problem> load_shapes(const std::string& path);
 
 /// Throws std::invalid_argument when more than one of the inputs is "-".
@@ -91,8 +92,8 @@ void require_one_standard_input(const std::vector<NamedPath>& inputs);
 /// std::invalid_argument, naming the option, for any other ending.
 bool is_png(const NamedPath& picture);
 
-/// A finished picture, as SVG or, where the file's name ends in .png, as PNG. Everything that can go wrong with it
-/// but the writing goes wrong in the constructor.
+/// A finished picture, as SVG or, where the file's name ends in .png, as PNG. The constructor throws all errors
+/// except those of writing.
 class RenderedPicture {
  public:
   RenderedPicture(const NamedPath& file, std::string svg);
@@ -105,7 +106,7 @@ class RenderedPicture {
   std::vector<std::byte> png_;
 };
 
-/// A length of time in the unit that suits it: "12.3 ms".
+/// A duration in a suitable unit: "12.3 ms".
 std::string duration(double seconds);
 
 }  // namespace saccade::cli

@@ -43,7 +43,7 @@ Tokens load_tokens(const std::string& path, const TokenOptions& names) {
   return tokens;
 }
 
-// The position that --query means: a number is a position, anything else must be exactly one of the tokens.
+// The position given by --query: a number is a position; other text must equal exactly one of the tokens.
 std::int64_t find_query(const std::string& query, const std::vector<std::string>& names) {
   const auto count = static_cast<std::int64_t>(names.size());
   const std::optional<std::int64_t> number = parse_integer(query);
@@ -125,7 +125,7 @@ ExplainRequest make_request(const ExplainArguments& arguments) {
   request.normalization = arguments.normalize == "sum" ? Normalization::sum : Normalization::softmax;
   request.causal = arguments.causal;
   request.dropout = arguments.dropout.value_or(0.0);
-  // One generator draws the weights and then what is dropped, as a PyTorch program would.
+  // One generator draws the weights and then the dropout, as in a PyTorch program.
   const std::int64_t seed = arguments.seed.value_or(0);
   TorchGenerator generator(static_cast<std::uint64_t>(seed));
   if (arguments.params) {

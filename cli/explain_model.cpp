@@ -1,4 +1,4 @@
-// saccade explain-model: what the heads of a trained model look at in a text.
+// saccade explain-model: what the heads of a trained model attend to in a text.
 #include <fmt/format.h>
 #include <saccade/heatmap.h>
 

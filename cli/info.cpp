@@ -1,4 +1,4 @@
-// saccade info: what was built, what this machine has of it, and what calls will use.
+// saccade info: what was built, what this machine supports, and what calls will use.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <saccade/runtime.h>
@@ -29,7 +29,7 @@ std::vector<std::string> names_of(const std::vector<Isa>& isas) {
   return names;
 }
 
-// The active level, or why there is none: SACCADE_ISA may ask for one that is not to be had.
+// The active level, or why there is none: SACCADE_ISA may name one that is not available.
 struct ActiveIsa {
   std::optional<std::string> name;
   std::string error;

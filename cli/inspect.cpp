@@ -1,4 +1,4 @@
-// saccade inspect: what attention looks at, without the matrix of weights.
+// saccade inspect: statistics of attention weights, without the matrix of weights.
 #include <fmt/format.h>
 #include <saccade/heatmap.h>
 #include <saccade/inspect.h>
@@ -53,7 +53,7 @@ std::vector<std::int64_t> parse_rows(const std::string& text) {
   return rows;
 }
 
-// "512x512 max"; cells beyond the lengths would be empty, so there are no more than these.
+// Parses "512x512 max". Cells beyond the lengths would be empty, so the lengths limit their number.
 void parse_pool(const std::vector<std::string>& words, const Axes& axes, InspectOptions& wanted) {
   const std::string& size = words.front();
   const std::size_t cross = size.find('x');
@@ -70,7 +70,7 @@ void parse_pool(const std::vector<std::string>& words, const Axes& axes, Inspect
   wanted.pooling = words.size() > 1 && words[1] == "max" ? Pooling::max : Pooling::mean;
 }
 
-// As many cells as a picture has room for.
+// The number of cells that fit into a picture.
 std::string usual_pool(std::int64_t heads) {
   const auto across = static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(heads))));
   const std::int64_t cells = heads == 1 ? 512 : std::max<std::int64_t>(460 / across, 32);
@@ -100,7 +100,7 @@ struct Results {
   double seconds = 0.0;
 };
 
-// With v the output too, whose denominators then serve twice.
+// With v it computes the output too; both share the softmax denominators.
 Results compute(Call& call, InspectOptions wanted, bool wants_lse) {
   Results results;
   const auto start = std::chrono::steady_clock::now();
@@ -139,7 +139,7 @@ std::map<std::string, Tensor> arrays_of(const Results& results, const InspectOpt
   return arrays;
 }
 
-// The maps of the heads of one batch entry, with what the picture says about them.
+// The maps of the heads of one batch entry, with the labels of their picture.
 struct Map {
   TensorView cells;
   HeatmapOptions options;
@@ -246,7 +246,7 @@ void print_heads(const std::vector<Head>& heads, const Axes& axes, const Termina
   fmt::print("{}", table.to_string(terminal));
 }
 
-// The best keys of the rows that were chosen.
+// The best keys of the chosen rows.
 std::vector<Share> best_of(const Inspection& found, std::int64_t head, std::int64_t heads, std::int64_t row) {
   const auto top_k = static_cast<std::size_t>(found.top_keys.shape(-1));
   const std::vector<double> keys = numbers_of(found.top_keys, head, heads);

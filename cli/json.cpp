@@ -20,7 +20,7 @@ Json json_element(const TensorView& tensor, std::span<const std::int64_t> index)
   if (tensor.dtype == DType::boolean) return value != 0.0;
   if (!is_floating(tensor.dtype)) return static_cast<std::int64_t>(value);
   if (tensor.dtype == DType::f64 || !std::isfinite(value)) return json_number(value);
-  // The shortest decimal that is this float, and not the longer one that is this float as a double.
+  // The shortest decimal for this float, instead of the longer one for its value as a double.
   return *parse_number(fmt::format("{}", static_cast<float>(value)));
 }
 
@@ -38,7 +38,7 @@ bool is_nested(const Json& array) {
   return std::ranges::any_of(array, [](const Json& item) { return item.is_structured(); });
 }
 
-// Indented, but with every array of plain values on one line.
+// Appends indented JSON with every array of plain values on one line.
 void append_json(std::string& text, const Json& value, std::size_t depth) {
   if (!value.is_structured() || value.empty() || (value.is_array() && !is_nested(value))) {
     text += value.dump(-1, ' ', false, Json::error_handler_t::replace);

@@ -1,4 +1,4 @@
-// JSON as the subcommands print it. Who looks into a document includes nlohmann/json.hpp.
+// JSON output of the subcommands. Files that access a document's content include nlohmann/json.hpp.
 #pragma once
 
 #include <saccade/tensor.h>
@@ -10,10 +10,10 @@ namespace saccade::cli {
 /// JSON that keeps its keys in the order they were written.
 using Json = nlohmann::ordered_json;
 
-/// A number; NaN and infinities, which JSON lacks, as "nan", "inf" and "-inf".
+/// A number as JSON; NaN and infinities, which JSON lacks, become "nan", "inf" and "-inf".
 Json json_number(double value);
 
-/// The numbers of a tensor as nested arrays, each as json_number has it.
+/// The numbers of a tensor as nested arrays of json_number() values.
 Json to_json(const TensorView& tensor);
 
 /// Prints one JSON document.

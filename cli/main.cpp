@@ -15,7 +15,7 @@ using namespace saccade::cli;
 
 ExitCode run_action(const Action& action) {
   const ExitCode code = action();
-  // A full disk or a closed pipe shows here at the latest.
+  // A full disk or a closed pipe is detected here at the latest.
   if (std::fflush(stdout) != 0) throw std::runtime_error("standard output could not be written");
   return code;
 }

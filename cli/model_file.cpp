@@ -15,7 +15,7 @@ namespace {
 constexpr const char* kBytes = "bytes";
 constexpr const char* kNumbers = "numbers";
 
-/// How many bytes the UTF-8 character at `at` has that is complete and valid; 1 where there is none.
+/// The number of bytes of the UTF-8 character at `at`; 1 if it is incomplete or invalid.
 std::size_t character_length(std::string_view text, std::size_t at) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const std::size_t length = byte(at) >= 0xF0 ? 4 : byte(at) >= 0xE0 ? 3 : byte(at) >= 0xC2 ? 2 : 1;

@@ -1,4 +1,4 @@
-// How far a long command has come, in one line of the terminal that is written over again.
+// The progress of a long command, in one line of the terminal that is overwritten.
 #pragma once
 
 #include <chrono>
@@ -7,26 +7,27 @@
 
 namespace saccade::cli {
 
-/// How far something has come in `seconds`.
+/// The progress after `seconds`.
 struct Progress {
   std::int64_t done = 0, total = 0;
-  std::int64_t done_before = 0;  ///< of `done`, before the seconds began
+  std::int64_t done_before = 0;  ///< the part of `done` from before the seconds began
   double seconds = 0;
 };
 
-/// Shows itself on standard error while it exists, if that is a terminal; otherwise it does nothing.
+/// A progress bar on standard error, shown while the object exists; does nothing if that is not a terminal.
 class ProgressBar {
  public:
-  /// `done_before`: what was done before this command began, and does not count for the time that is left.
+  /// `done_before`: done before this command began, and not counted in the estimate of the remaining time.
   explicit ProgressBar(std::int64_t total, std::int64_t done_before = 0);
   ~ProgressBar() { hide(); }
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  /// `done` of the total are done; `remark` stands behind the time that is left. Draws at most ten times a second.
+  /// Shows that `done` of the total are done; `remark` follows the remaining time. Draws at most ten times a
+  /// second.
   void show(std::int64_t done, const std::string& remark);
 
-  /// The same as a line of text, for what is no terminal.
+  /// The same as a line of text, for output that is not a terminal.
   std::string plain(std::int64_t done, const std::string& remark) const;
   bool is_on_terminal() const { return is_terminal_; }
 
@@ -44,7 +45,7 @@ class ProgressBar {
   bool is_shown_ = false;
 };
 
-/// The bar by itself: "[=====>    ] 512 of 1000, 12 s left, no failure".
+/// The text of the bar: "[=====>    ] 512 of 1000, 12 s left, no failure".
 std::string progress_line(const Progress& progress, const std::string& remark);
 
 }  // namespace saccade::cli

@@ -32,11 +32,11 @@ struct RunArguments {
 
 struct Results {
   Tensor o, lse, weights, scores;
-  double seconds = 0.0;  // of the fastest call
+  double seconds = 0.0;  // the time of the fastest call
   int calls = 0;
 };
 
-// Calls once, and again while that is quick: the first call starts threads and touches memory for the first time.
+// Calls once, and repeats quick calls: the first call starts threads and touches memory for the first time.
 void time_calls(const Call& call, bool decodes, Results& results) {
   constexpr double kEnough = 0.05;  // seconds
   constexpr int kMostCalls = 100;
@@ -132,7 +132,7 @@ void report(const Call& call, const Results& results) {
                           threads == 1 ? "thread" : "threads", results.calls));
 }
 
-// .npy has no name for bf16, and f32 holds each of its numbers.
+// .npy has no bf16 type; f32 represents each bf16 number exactly.
 void save_output(const NamedPath& path, const Tensor& o, Call& call) {
   if (o.dtype() != DType::bf16) return save_npy(*path.path, o);
   save_npy(*path.path, Tensor::copy_of(o, DType::f32));

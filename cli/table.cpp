@@ -11,7 +11,7 @@ namespace saccade::cli {
 namespace {
 
 constexpr std::string_view kIndent = "  ";
-constexpr int kGap = 2;  // columns between cells; one where the table would not fit otherwise
+constexpr int kGap = 2;  // columns between cells; 1 if the table does not fit otherwise
 constexpr std::string_view kLeftOut = "…";
 constexpr int kWidestName = 16;
 constexpr int kWidestColumnName = 8;
@@ -20,7 +20,7 @@ std::string padding(const std::string& cell, int width) {
   return std::string(static_cast<std::size_t>(std::max(0, width - display_width(cell))), ' ');
 }
 
-// Bytes of the character at the front.
+// The number of bytes of the first character.
 std::size_t first_character(std::string_view utf8) {
   std::size_t end = std::min<std::size_t>(1, utf8.size());
   while (end < utf8.size() && (static_cast<unsigned char>(utf8[end]) & 0xc0) == 0x80) ++end;
@@ -34,7 +34,7 @@ std::size_t last_character(const std::string& utf8, std::size_t end) {
   return end;
 }
 
-// What no line may be broken inside of: a word with the space behind it, or a wide character with its marks.
+// The parts without a line break inside: a word with the space after it, or a wide character with its marks.
 std::vector<std::string> unbreakable_parts(std::string_view utf8) {
   constexpr std::string_view kOpening = "“（《";
   constexpr std::string_view kClosing = "”）》，。、；：？！";
@@ -87,7 +87,7 @@ std::vector<int> Table::column_widths() const {
 }
 
 int Table::width() const {
-  const std::vector<int> widths = column_widths();  // each with a gap, of which the first is the indent
+  const std::vector<int> widths = column_widths();  // each with its gap; the first gap is the indent
   return std::accumulate(widths.begin(), widths.end(), kGap * static_cast<int>(widths.size()));
 }
 

@@ -10,7 +10,7 @@
 namespace saccade::cli {
 namespace {
 
-// Bytes of the UTF-8 character at the front, or 0 where there is none or it is a control character.
+// The number of bytes of the UTF-8 character at the front, or 0 if there is none or it is a control character.
 std::size_t visible_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
   const unsigned lead = byte(0);
@@ -21,7 +21,7 @@ std::size_t visible_length(std::string_view text) {
     if ((byte(i) & 0xc0) != 0x80) return 0;
     code = code << 6 | (byte(i) & 0x3f);
   }
-  constexpr unsigned kFirst[] = {0, 0, 0xa0, 0x800, 0x10000};  // C1 controls, and what a shorter form can say
+  constexpr unsigned kFirst[] = {0, 0, 0xa0, 0x800, 0x10000};  // excludes C1 controls and overlong forms
   const bool surrogate = code >= 0xd800 && code < 0xe000;
   return lead >= 0xc0 && lead < 0xf8 && code >= kFirst[length] && code < 0x110000 && !surrogate ? length : 0;
 }

@@ -1,4 +1,4 @@
-// What can be shown on standard output: colours and width, decided once from the terminal and the environment.
+// The colours and width of standard output, decided once from the terminal and the environment.
 #pragma once
 
 #include <saccade/heatmap.h>
@@ -8,12 +8,12 @@
 
 namespace saccade::cli {
 
-/// Standard output as the results should be written to it.
+/// Properties of standard output for writing results.
 struct Terminal {
   TerminalColor color = TerminalColor::none;
   int width = 100;
 
-  /// Colours as terminal_color of heatmap.h has them; the terminal's width, or 100 columns where there is none.
+  /// Colours as in terminal_color of heatmap.h; the terminal's width, or 100 columns without a terminal.
   static Terminal of_standard_output();
 
   std::string bold(std::string_view text) const { return painted("1", text); }
@@ -27,8 +27,8 @@ struct Terminal {
   std::string painted(std::string_view code, std::string_view text) const;
 };
 
-/// Text from a file or an argument as it may be shown: control characters, which could steer a terminal, and bytes
-/// that are not UTF-8 become '?'.
+/// Text from a file or an argument made safe to show: control characters, which could control a terminal, and
+/// bytes that are not UTF-8 become '?'.
 std::string visible(std::string_view text);
 
 }  // namespace saccade::cli

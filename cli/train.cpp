@@ -1,4 +1,4 @@
-// saccade train: a small language model learns to attend, and one can watch.
+// saccade train: trains a small language model and shows how its attention develops.
 #include <fmt/format.h>
 #include <saccade/chart.h>
 #include <saccade/heatmap.h>
@@ -83,7 +83,7 @@ void load_checkpoint(const RunFolder& folder, Trainer& trainer) {
   }
 }
 
-// ---- What can be looked at ------------------------------------------------------------------------------------
+// ---- Pictures -------------------------------------------------------------------------------------------------
 
 std::string csv_of(const std::vector<TrainingStep>& history) {
   std::string text = "step,loss,loss_repeated,loss_unseen,lr,gradient_norm\n";
@@ -113,11 +113,11 @@ std::string chart_of(const std::vector<TrainingStep>& history, const RunOptions&
       {.title = "Loss of each step", .x_label = "step", .y_label = "cross-entropy, nats", .log_y = induction});
 }
 
-/// Draws what all heads make of one sequence that the run has not seen.
+/// Draws the weights of all heads on one sequence that is not in the training data.
 class HeatmapsOfSample {
  public:
   HeatmapsOfSample(const RunOptions& run, const TrainingTask& task) {
-    constexpr std::int64_t kMostText = 64;  // more letters than that cannot be read
+    constexpr std::int64_t kMostText = 64;  // more letters would not be legible
     const auto* text = dynamic_cast<const TextTask*>(&task);
     tokens_ = text ? text->held_out(std::min(run.model.context_length, kMostText)).inputs
                    : task.batch(~run.training.seed, 1, run.model.context_length).inputs;
@@ -154,7 +154,7 @@ std::set<std::int64_t> heatmap_steps(const std::string& text, std::int64_t steps
 
 // ---- The loop -------------------------------------------------------------------------------------------------
 
-/// Tells how far the run is: a bar on a terminal, else a line now and then.
+/// Reports the progress of the run: a bar on a terminal, else a line from time to time.
 class TrainingProgress {
  public:
   TrainingProgress(const Trainer& trainer, std::int64_t tokens_per_step)
@@ -189,7 +189,7 @@ void save_all(const RunFolder& folder, const RunOptions& run, Trainer& trainer, 
   if (trainer.steps() > 0) write_file(folder.path("loss.svg"), chart_of(trainer.history(), run));
 }
 
-/// Returns tokens a second.
+/// Returns tokens per second.
 double run_steps(const TrainArguments& arguments, const RunFolder& folder, const RunOptions& run,
                  const TrainingTask& task, Trainer& trainer) {
   const TokenKind kind = run.task == "text" ? TokenKind::bytes : TokenKind::numbers;
@@ -212,7 +212,7 @@ double run_steps(const TrainArguments& arguments, const RunFolder& folder, const
   return progress.rate(trainer.steps());
 }
 
-// ---- What was learnt ------------------------------------------------------------------------------------------
+// ---- Results --------------------------------------------------------------------------------------------------
 
 struct Outcome {
   Json json;
@@ -244,8 +244,8 @@ Outcome outcome_of_induction(GPTModel& model, const RunOptions& run, const Induc
               losses.repeated, losses.unseen, losses.repeated / losses.unseen, report.table(terminal))};
 }
 
-/// Every step makes the same tensors again. Memory that goes back to the system between steps comes back page by
-/// page: 102,000 tokens a second instead of 157,000 (induction, Zen 4).
+/// Every step allocates the same tensors again. Memory that is returned to the system between steps causes a page
+/// fault per page: 102,000 tokens per second instead of 157,000 (induction, Zen 4).
 void keep_freed_memory() {
 #ifdef __GLIBC__
   ::mallopt(M_MMAP_THRESHOLD, 1 << 30);

@@ -1,4 +1,4 @@
-# What every target of the project is compiled with.
+# Compiler settings of every target of the project.
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
@@ -10,7 +10,7 @@ endif()
 
 add_library(saccade_compiler INTERFACE)
 target_compile_options(saccade_compiler INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wcast-align)
-# GCC 12 warns wrongly about std::string's operator+ (GCC bug 105651).
+# GCC 12 has a false warning about std::string's operator+ (GCC bug 105651).
 target_compile_options(saccade_compiler INTERFACE
   $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>)
 if(SACCADE_WARNINGS_AS_ERRORS)
@@ -20,10 +20,10 @@ if(SACCADE_SANITIZE)
   target_compile_options(saccade_compiler INTERFACE
     -fsanitize=${SACCADE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(saccade_compiler INTERFACE -fsanitize=${SACCADE_SANITIZE})
-  # With the checks compiled in, GCC takes its own std::regex for uninitialised.
+  # With the checks compiled in, GCC reports its own std::regex as uninitialised.
   target_compile_options(saccade_compiler INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
 endif()
 if(SACCADE_BUILD_FUZZERS)
-  # Coverage of the libraries too, for libFuzzer to steer by.
+  # Coverage of the libraries too, to guide libFuzzer.
   target_compile_options(saccade_compiler INTERFACE -fsanitize=fuzzer-no-link)
 endif()

@@ -1,6 +1,6 @@
-# What `cmake --install` puts on a machine: the libraries, their headers, the saccade command, and two ways to find
-# them (a CMake package and pkg-config files). Each library is an export set of its own, so that a program that asks
-# for saccade::saccade alone needs nothing but OpenMP.
+# What `cmake --install` installs: the libraries, their headers, the saccade command, and two ways to find them (a
+# CMake package and pkg-config files). Each library is a separate export set, so that a program that uses only
+# saccade::saccade needs only OpenMP.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -16,7 +16,7 @@ function(saccade_install target)
     RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   install(EXPORT saccade-${arg_NAME}-targets NAMESPACE saccade:: DESTINATION ${saccade_package_dir})
 
-  # A static library leaves its own needs to whoever links it; a shared one has them inside.
+  # The user of a static library must link its dependencies too; a shared library links them itself.
   get_target_property(library_type ${target} TYPE)
   set(private_requires "")
   set(private_libs "")

@@ -1,4 +1,4 @@
-# Sourced by every script: stop at the first error, stand in the repository's root, answer --help.
+# Sourced by every script: stops at the first error, changes to the repository's root, handles --help.
 set -euo pipefail
 
 script_file=$(realpath "$0")
@@ -9,7 +9,7 @@ usage() {
   sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$script_file"
 }
 
-# Ends the script as one that was called wrongly.
+# Ends the script with an error about its arguments.
 refuse() {
   echo "$(basename "$script_file"): $1; see --help" >&2
   exit 2
@@ -33,8 +33,8 @@ quietly() {
   fi
 }
 
-# python_environment NAME PACKAGE...: makes the virtual environment build/NAME with these packages from PyPI, where it
-# does not have them yet. Python is that of $PYTHON, or python3.
+# python_environment NAME PACKAGE...: creates the virtual environment build/NAME and installs these packages from
+# PyPI unless they are installed. Uses $PYTHON, or python3.
 python_environment() {
   local folder=build/$1 log=build/$1.log
   shift
@@ -49,8 +49,8 @@ python_environment() {
   echo "$*" >"$folder/packages"
 }
 
-# build PRESET [TARGET...]: configures and builds build/PRESET, everything where no target is named, with the CMake
-# arguments of the array cmake_arguments. Quiet unless something is wrong or there is a terminal to show progress on.
+# build PRESET [TARGET...]: configures and builds build/PRESET (all targets by default) with the CMake arguments of
+# the array cmake_arguments. Prints output only for errors, or progress on a terminal.
 cmake_arguments=()
 build() {
   local preset=$1 log=build/$1.log
@@ -65,7 +65,7 @@ build() {
   fi
 }
 
-# baseline: prints the revision that the file bench/baseline names.
+# baseline: prints the revision in the file bench/baseline.
 baseline() {
   local rev
   rev=$(sed 's/#.*//; /^[[:space:]]*$/d' bench/baseline)
@@ -73,9 +73,9 @@ baseline() {
   echo "$rev"
 }
 
-# build_revision REV TARGET: unpacks revision REV into build/revisions/COMMIT, where it stays for the next time, and
-# builds its TARGET with preset release (libsaccade.a is the core library; saccade is the command, by its file). Sets
-# `revision` to that folder.
+# build_revision REV TARGET: unpacks revision REV into build/revisions/COMMIT, which is kept for later runs, and
+# builds its TARGET with preset release (libsaccade.a is the core library; saccade is the command). Sets `revision`
+# to that folder.
 build_revision() {
   local commit
   commit=$(git rev-parse --quiet --verify "$1^{commit}") || refuse "there is no revision '$1'"
@@ -95,8 +95,8 @@ build_revision() {
   fi
 }
 
-# compile_with TREE SOURCE: compiles a program of one source with the public headers of TREE and the core library that
-# is built there, into TREE/build/release. Prints its path.
+# compile_with TREE SOURCE: compiles a program of one source with the public headers and the core library of TREE,
+# into TREE/build/release. Prints its path.
 compile_with() {
   local folder=$1/build/release
   local program

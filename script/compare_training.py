@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Tokens a second of `saccade train` beside the same model in PyTorch, one after the other on this machine.
+"""Compares the tokens per second of `saccade train` and of the same model in PyTorch on this machine.
 
     python3 -m venv venv && venv/bin/pip install torch numpy
     venv/bin/python script/compare_training.py build/release/saccade
 
 Both train on random bytes of the same sizes with AdamW and gradients clipped; PyTorch runs eagerly, with
-scaled_dot_product_attention. The numbers are medians over rounds in which the two take turns.
+scaled_dot_product_attention. The numbers are medians over rounds; in each, one runs after the other.
 """
 import argparse
 import json

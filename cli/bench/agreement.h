@@ -1,4 +1,4 @@
-// Whether what was timed is right.
+// Checks the results of timed calls.
 #pragma once
 
 #include <saccade/reference.h>

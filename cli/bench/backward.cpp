@@ -1,4 +1,4 @@
-// Gradients, beside the peak of multiply-adds: two and a half times the operations of the forward pass.
+// Gradients, compared with the peak of multiply-adds: 2.5 times the operations of the forward pass.
 #include <fmt/format.h>
 #include <saccade/backward.h>
 #include <saccade/limits.h>
@@ -48,8 +48,8 @@ class TimedGradients {
 
   double flops() const { return 2.5 * attention_operations(q_, k_, v_, options_); }
 
-  /// Whether dq agrees with the reference in the first, middle and last row of the last head: a row is a problem
-  /// of its own. (Sums over all rows would take the reference minutes; the tests have them.)
+  /// Whether dq agrees with the reference in the first, middle and last row of the last head: each row is an
+  /// independent problem. (The reference would take minutes for sums over all rows; the tests check these.)
   bool agrees() const {
     const std::int64_t head = size_.heads - 1;
     const auto of_head = [head](const Tensor& tensor) { return tensor.view().select(0, 0).select(0, head); };

@@ -1,4 +1,4 @@
-// One new token over caches, and into them, beside the bandwidth of memory.
+// Attention of one new token over caches, and appending it to them, compared with the memory bandwidth.
 #include <fmt/format.h>
 #include <saccade/kv_cache.h>
 #include <saccade/limits.h>
@@ -36,7 +36,7 @@ Tensor draw(const Shape& shape, std::uint64_t seed, DType dtype) {
   return Tensor::copy_of(TorchGenerator(seed).uniform(shape, -1.0F, 1.0F), dtype);
 }
 
-/// The caches of so many layers that no cache of the processor holds them all: each is read once a token.
+/// The KV caches of enough layers that no CPU cache holds them all: each is read once per token.
 class Layers {
  public:
   explicit Layers(const Cache& cache) : q_(draw({1, kHeads, 1, kHeadDim}, 1, cache.q_type)), o_(q_) {
@@ -88,7 +88,7 @@ std::vector<Line> measure_cache(const Cache& cache, const Conditions& conditions
   return lines;
 }
 
-// ---- Tokens on their way into a cache ------------------------------------------------------------------------
+// ---- Appending tokens to a cache -----------------------------------------------------------------------------
 
 /// The last token's keys [num_kv_heads, head_dim] in a cache of one sequence.
 Tensor last_keys(const KvCache& cache) {
@@ -100,7 +100,7 @@ Tensor last_keys(const KvCache& cache) {
   return Tensor::copy_of(cache.k().select(0, block).select(1, row));
 }
 
-/// Appends f32 tokens one by one, as a model makes them, on one thread. Bytes read and written count.
+/// Appends f32 tokens one by one, as a model does, on one thread. Counts bytes read and written.
 std::vector<Line> measure_append(DType type, std::int64_t page_size, const Conditions& conditions) {
   constexpr std::int64_t kTokens = 4096;
   constexpr std::size_t kBytes = std::size_t{1} << 27;

@@ -1,4 +1,4 @@
-// What stands beside attention() or is called from it: statistics, and score modifiers.
+// Additions to attention(): statistics and score modifiers.
 #include <saccade/inspect.h>
 #include <saccade/random.h>
 
@@ -38,7 +38,7 @@ std::vector<Line> measure_inspection(const Conditions& conditions) {
       found = inspect(q, k, everything, {.num_threads = threads});
     };
     const Timing timing = measure(conditions.effort, attend_and_inspect, [&] { return seconds_of(attend); });
-    double sum = 0.0;  // the mean weight of the map's cells: known
+    double sum = 0.0;  // the mean weight of the map's cells has a known value
     for (const float cell : found.pooled.values<float>()) sum += static_cast<double>(cell);
     const double wanted = 12.0 * 512 * 512 / 4096;
     lines.push_back({"attention and all statistics, heads 12, seqlen 4096, head_dim 64",
@@ -54,7 +54,7 @@ std::vector<Line> measure_inspection(const Conditions& conditions) {
 
 constexpr std::int64_t kHeads = 8, kSeqlen = 2048, kHeadDim = 64;
 
-/// A bias for each head and distance from a row to a key, looked up: what relative positions come down to.
+/// A table with a bias for each head and each distance from a row to a key, as used for relative positions.
 class DistanceBias {
  public:
   template <class Bias>
@@ -89,7 +89,7 @@ class DistanceBias {
   Tensor bias_;
 };
 
-/// Documents of a length, of which none sees another.
+/// Documents of equal length that do not see each other.
 struct Documents {
   static constexpr std::int64_t kLength = 320;
 
@@ -114,7 +114,8 @@ struct Documents {
   }
 };
 
-/// The bucket of a distance in T5 (arXiv:1910.10683): near ones are told apart, far ones less and less.
+/// The bucket of a distance in T5 (arXiv:1910.10683): near distances have separate buckets, far ones share
+/// increasingly wide buckets.
 std::int64_t t5_bucket(std::int64_t distance) {
   constexpr std::int64_t kSide = 16, kExact = 8, kFarthest = 128;
   const std::int64_t side = distance > 0 ? kSide : 0, length = std::abs(distance);
@@ -123,8 +124,8 @@ std::int64_t t5_bucket(std::int64_t distance) {
   return side + std::min<std::int64_t>(kExact + static_cast<std::int64_t>(far * kExact), kSide - 1);
 }
 
-/// Times a call with a score modifier against one with what the library has built in for the same. The two leave
-/// the same numbers but for rounding, and o of the first is compared with the reference.
+/// Times a call with a score modifier against one with the library's equivalent option. The results are equal up
+/// to rounding, and o of the first is compared with the reference.
 template <class BuiltIn>
 std::vector<Line> measure_modifier(const std::string& name, AttentionOptions options, const BuiltIn& built_in,
                                    const Conditions& conditions) {

@@ -1,4 +1,4 @@
-// Dense and causal attention of each element type, beside the peak of multiply-adds.
+// Dense and causal attention of each element type, compared with the peak of multiply-adds.
 #include "sections.h"
 #include "timed_problem.h"
 

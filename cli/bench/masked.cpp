@@ -1,4 +1,4 @@
-// What is hidden costs nothing: windows, packed documents, a million tokens.
+// Hidden keys cost nothing: windows, packed documents, a million tokens.
 #include <fmt/format.h>
 #include <saccade/random.h>
 #include <saccade/runtime.h>
@@ -22,8 +22,8 @@ std::int64_t tile_rows() {
   return active_isa() == Isa::avx2 ? 6 : 12;
 }
 
-/// The pairs of query and key of one head that tiles cannot do without: Q K^T computes whole columns of 32 keys
-/// for the rows of a tile, P V the keys that some row of it sees. Each is half of the work on a pair.
+/// The pairs of query and key of one head that tiles must compute: Q K^T computes groups of 32 keys for the rows
+/// of a tile, P V the keys that a row of the tile sees. Each is half of the work on a pair.
 double pairs_of_tiles(std::int64_t seqlen, std::int64_t left, std::int64_t right) {
   constexpr std::int64_t kColumns = 32;
   const std::int64_t tile = tile_rows();
@@ -117,7 +117,7 @@ std::vector<Line> measure_packed(const Conditions& conditions) {
 
 // ---- A million tokens ----------------------------------------------------------------------------------------
 
-/// Numbers that repeat after 4096 rows, made without memory besides.
+/// Numbers that repeat after 4096 rows, made without extra memory.
 Tensor repeated(const Shape& shape, std::uint64_t seed) {
   Tensor tensor(DType::f32, shape);
   const Tensor numbers = Tensors::draw({4096, shape.back()}, seed);

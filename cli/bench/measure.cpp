@@ -14,7 +14,7 @@ namespace saccade::cli::bench {
 namespace {
 
 /// A line of /proc/self/status in bytes, "VmRSS" (memory held now) or "VmHWM" (the most so far); 0 where the
-/// system does not tell.
+/// system does not provide it.
 double memory(const std::string& name) {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {
@@ -43,9 +43,9 @@ Timing measure(const Effort& effort, const std::function<void()>& work, const st
 double extra_memory(const std::function<void()>& work) {
   release_workspaces();
 #ifdef __GLIBC__
-  malloc_trim(0);  // what is free but still held would be taken for nothing
+  malloc_trim(0);  // memory that is free but still held would not count when it is used
 #endif
-  std::ofstream("/proc/self/clear_refs") << "5";  // the most so far is what is held now: proc(5)
+  std::ofstream("/proc/self/clear_refs") << "5";  // resets the peak to the memory held now: proc(5)
   const double before = memory("VmRSS");
   work();
   return memory("VmHWM") - before;

@@ -1,4 +1,4 @@
-// How everything in `saccade bench` is timed.
+// The time and memory measurements of `saccade bench`.
 #pragma once
 
 #include <chrono>
@@ -8,21 +8,21 @@
 
 namespace saccade::cli::bench {
 
-/// How often something is repeated: until `seconds` are spent and `fewest` repetitions made.
+/// When repetitions end: after `seconds` and at least `fewest` of them.
 struct Effort {
   double seconds = 0.6;
   std::size_t fewest = 5;
 };
 inline constexpr Effort kUsual{}, kQuick{.seconds = 0.15, .fewest = 3};
 
-/// What was seen of one piece of work.
+/// The measurements of one piece of work.
 struct Timing {
-  double seconds = 0.0;  ///< its median
-  double share = 0.0;    ///< the median of yardstick / work: 1 is as fast as the yardstick
+  double seconds = 0.0;  ///< the median
+  double share = 0.0;    ///< the median of yardstick / work; 1 means as fast as the yardstick
 };
 
-/// Times `work` again and again after one call that does not count. `yardstick` gives the seconds to compare with,
-/// and is asked right before each repetition, so that a clock that changes changes both.
+/// Times `work` repeatedly after one call that does not count. `yardstick` returns the seconds to compare with; it
+/// is called right before each repetition, so that a change of the CPU's clock affects both.
 Timing measure(const Effort& effort, const std::function<void()>& work, const std::function<double()>& yardstick);
 
 /// The seconds that a call takes.
@@ -33,11 +33,11 @@ double seconds_of(const Work& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// The most memory in bytes that the process held during a call beyond what it held before, by /proc/self; 0 where
-/// the system does not tell. Workspaces that earlier calls left are released first.
+/// The peak memory in bytes of the process during a call, minus its memory before, from /proc/self; 0 where the
+/// system does not provide it. Workspaces of earlier calls are released first.
 double extra_memory(const std::function<void()>& work);
 
-/// The middle one; of an even number the upper one of the two. There has to be one.
+/// The median; for an even number of values, the upper of the middle two. There must be at least one value.
 double median(std::vector<double> values);
 
 }  // namespace saccade::cli::bench

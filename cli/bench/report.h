@@ -1,4 +1,4 @@
-// What `saccade bench` measures, in sections of lines, and how it is printed.
+// The measurements of `saccade bench`, in sections of lines, and their output.
 #pragma once
 
 #include <functional>
@@ -31,10 +31,10 @@ struct Line {
   int threads = 1;
   double seconds = 0.0;
   std::vector<Figure> figures{};
-  bool agrees = true;  ///< with the reference, in the rows that were compared
+  bool agrees = true;  ///< whether the compared rows agree with the reference
 };
 
-/// One problem, measured when its turn comes: a line for each number of threads.
+/// A function that measures one problem: a line for each number of threads.
 using Item = std::function<std::vector<Line>(const Conditions&)>;
 
 /// Problems whose lines have the same figures.
@@ -51,7 +51,7 @@ struct Results {
   std::vector<Line> lines;
 };
 
-/// What the machine can do with these many threads.
+/// The peaks of the machine with this number of threads.
 struct Limits {
   int threads = 1;
   double flops = 0.0, bf16_flops = 0.0, read_bytes = 0.0;  ///< a second
@@ -59,7 +59,7 @@ struct Limits {
 
 Limits measure_limits(int threads);
 
-/// The report for people, in Markdown or for machines.
+/// The report as text, as Markdown or as JSON.
 void print_text(const std::vector<Limits>& limits, const std::vector<Results>& results);
 void print_markdown(const std::vector<Limits>& limits, const std::vector<Results>& results);
 Json report_json(const std::vector<Limits>& limits, const std::vector<Results>& results);

@@ -1,4 +1,4 @@
-// Problems of one's own, as `saccade check --shapes` checks them.
+// Problems from a file, in the format of `saccade check --shapes`.
 #include <saccade/runtime.h>
 
 #include "sections.h"

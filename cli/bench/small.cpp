@@ -1,4 +1,4 @@
-// Six tokens of three numbers: what a call costs when there is nothing to compute.
+// Six tokens of three numbers: the overhead of a call with almost nothing to compute.
 #include <saccade/attention.h>
 #include <saccade/linear.h>
 #include <saccade/random.h>
@@ -11,7 +11,7 @@ namespace saccade::cli::bench {
 namespace {
 
 // The timing loop that was published with the repeated-row example: a 6 x 3 input, three 3 x 4 projections,
-// attention, through the same public functions that everybody calls. Seconds of one turn.
+// attention, through the public functions. Returns the seconds of one iteration.
 double published_loop() {
   const Tensor input = TorchGenerator(1).rand({6, 3});
   std::array<Tensor, 3> weights, projected;

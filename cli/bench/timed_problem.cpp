@@ -52,7 +52,7 @@ double TimedProblem::seconds_at_peak(int threads) const {
   const bool in_bf16 = cases::naive_rounding(drawn_.q.view(), drawn_.k.view(), drawn_.v.view(), drawn_.o.view())
                            .exponentials.has_value();
   const double peak = measure_peak_flops(threads, kSeconds, in_bf16 ? DType::bf16 : DType::f32);
-  // A vector holds half as many f64.
+  // A vector holds half as many f64 numbers.
   return flops_ / (problem_.q_type == DType::f64 ? peak / 2 : peak);
 }
 

@@ -1,4 +1,4 @@
-// A problem of cases/problem.h with its numbers, to be timed.
+// A problem of cases/problem.h with its tensors, for timing.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ class TimedProblem {
  public:
   explicit TimedProblem(const cases::Problem& problem);
 
-  /// attention(), or decode() where the problem says so.
+  /// Calls attention(), or decode() if the problem is for it.
   void run(int threads);
 
   /// Floating-point operations, and bytes of k and v, with the lengths that were drawn.
@@ -26,8 +26,8 @@ class TimedProblem {
   /// The seconds that reading k and v once would take at the bandwidth of main memory, measured now.
   double seconds_of_reading(int threads) const;
 
-  /// Whether the last run agrees with the reference in the first, middle and last row of the last head. All rows
-  /// would take the reference minutes.
+  /// Whether the last run agrees with the reference in the first, middle and last row of the last head. The
+  /// reference would take minutes for all rows.
   bool agrees();
 
  private:

@@ -36,7 +36,7 @@ Projections project(AttentionModule& module, const Tensor& x, const Tensor& keys
   return {std::move(steps.q), std::move(steps.k), std::move(steps.v)};
 }
 
-// torch.nn.MultiheadAttention may hold a key and a value of its own, which every query sees.
+// torch.nn.MultiheadAttention may append a trained key and value, which every query sees.
 void append_trained_key(const StateDict& state, Projections& projections, std::vector<std::string>& key_names) {
   if (!state.contains("bias_k")) return;
   projections.k = with_row_appended(projections.k, state.at("bias_k"));
@@ -44,7 +44,7 @@ void append_trained_key(const StateDict& state, Projections& projections, std::v
   key_names.emplace_back("(bias)");
 }
 
-// bool [queries, keys]: what the causal mask leaves; a key that the module appended is seen by all.
+// bool [queries, keys]: visible under the causal mask; every query sees a key that the module appended.
 Tensor visible_keys(const Explanation& explanation, std::int64_t queries, std::int64_t keys, bool causal) {
   Tensor mask(DType::boolean, {queries, keys});
   std::ranges::fill(mask.values<bool>(), true);
@@ -54,7 +54,7 @@ Tensor visible_keys(const Explanation& explanation, std::int64_t queries, std::i
 }
 
 Tensor normalized_by_sum(const Tensor& logits, const std::vector<std::string>& query_names) {
-  Tensor counted = logits;  // hidden keys count 0
+  Tensor counted = logits;  // hidden keys count as 0
   std::ranges::replace(counted.values<double>(), -std::numeric_limits<double>::infinity(), 0.0);
   Tensor weights = reference::normalized_by_sum(counted);
   for (std::int64_t row = 0; row < weights.shape(0); ++row) {
@@ -85,7 +85,7 @@ HeadSteps explain_head(Explanation& explanation, Tensor q, Tensor k, Tensor v, c
   return head;
 }
 
-// The heads' contexts side by side, through the output projection.
+// Concatenates the heads' contexts and applies the output projection.
 Tensor joined_output(const StateDict& state, const std::vector<HeadSteps>& heads, std::int64_t head_dim) {
   Tensor joined(DType::f32, {heads.front().contexts.shape(0), head_dim * static_cast<std::int64_t>(heads.size())});
   for (std::size_t i = 0; i < heads.size(); ++i) {

@@ -1,4 +1,4 @@
-// Attention on a user's own vectors, every step kept so that it can be shown.
+// Attention on a user's vectors, keeping every step for display.
 #pragma once
 
 #include <saccade/attention_modules.h>
@@ -38,37 +38,37 @@ struct ExplainRequest {
   TorchGenerator dropout_generator{0};
 };
 
-/// The steps of one head. All f64 but q, k and v, which have the type they were projected in.
+/// The steps of one head. All are f64 except q, k and v, which have the type of the projection.
 struct HeadSteps {
   Tensor q, k, v;     ///< [queries, head_dim], [keys, head_dim], [keys, head_dim_v]
   Tensor scores{};    ///< [queries, keys]: q . k
   Tensor logits{};    ///< scaled, -inf where hidden
   Tensor weights{};   ///< each row adds up to 1
-  Tensor dropped{};   ///< the weights that dropout left; equal to them without dropout
+  Tensor dropped{};   ///< the weights after dropout; equal to `weights` without dropout
   Tensor contexts{};  ///< [queries, head_dim_v]
 };
 
 struct Explanation {
   ExplainRequest request;
-  std::vector<std::string> key_names;  ///< of the columns; a module may append one of its own
+  std::vector<std::string> key_names;  ///< of the columns; a module may append a key
   double scale = 1.0;
   std::vector<HeadSteps> heads;
-  Tensor output;  ///< f32 [queries, d_out] of a module that joins its heads; else empty
+  Tensor output;  ///< f32 [queries, d_out] of a module with an output projection; else empty
 
   const Tokens& keys() const { return request.keys ? *request.keys : request.queries; }
   /// The final weights of all heads: f64 [heads, queries, keys].
   Tensor all_weights() const;
 };
 
-/// Computes every step. Throws std::invalid_argument when the vectors do not fit together or the module, and when
-/// scores that add up to 0 are to be divided by their sum.
+/// Computes every step. Throws std::invalid_argument when the vectors do not fit each other or the module, and
+/// when scores should be divided by a sum of 0.
 Explanation explain(ExplainRequest request);
 
-/// The steps as text; of one query, with its arithmetic written out, where `query` is given.
+/// The steps as text; if `query` is given, those of one query with the arithmetic written out.
 std::string explanation_text(const Explanation& explanation, std::optional<std::int64_t> query,
                              const Terminal& terminal);
 
-/// The steps for machines; the rows of one query where `query` is given.
+/// The steps as JSON; if `query` is given, the rows of one query.
 Json explanation_json(const Explanation& explanation, std::optional<std::int64_t> query);
 
 }  // namespace saccade::cli

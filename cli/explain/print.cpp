@@ -25,7 +25,7 @@ std::string bar(double share, int longest) {
 
 std::string fixed(double value) { return fmt::format("{:.{}f}", value, kDecimals); }
 
-// "0.55×0.43 + 0.87×0.15", or how many products there are.
+// "0.55×0.43 + 0.87×0.15", or the number of products.
 std::string written_out(const TensorView& a, const TensorView& b) {
   constexpr std::int64_t kMostTerms = 4;
   const std::int64_t terms = a.shape[0];
@@ -141,7 +141,7 @@ class Printer {
     matrix(head.contexts, query_names());
   }
 
-  // The keys to show: all, or those with the largest weights when there are very many; in their order.
+  // The keys to show, in ascending order: all, or those with the largest weights when there are very many.
   std::vector<std::int64_t> keys_to_show(const TensorView& weights) const {
     constexpr std::size_t kMost = 40;
     constexpr std::size_t kLargest = 20;
@@ -172,7 +172,7 @@ class Printer {
                          row_text(head.contexts.view().select(0, *query_)));
   }
 
-  // A row for each key: the products written out where there is room for them, and a bar as long as its weight.
+  // A row for each key: the products written out where there is room, and a bar proportional to its weight.
   Table query_table(const HeadSteps& head, const std::vector<std::int64_t>& keys, bool with_products,
                     int longest_bar) const {
     Table table(with_products ? 2 : 1);

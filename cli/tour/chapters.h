@@ -1,4 +1,4 @@
-// The chapters of the tour; make_tour says in which order they are told.
+// The chapters of the tour; make_tour sets their order.
 #pragma once
 
 #include "guide.h"
@@ -15,7 +15,7 @@ void tell_dropout(Guide& guide);
 void tell_causal_module(Guide& guide);
 void tell_many_heads(Guide& guide);
 
-// other_examples.cpp: what other authors printed.
+// other_examples.cpp: results printed by other authors.
 void tell_dot_products(Guide& guide);
 void tell_hello_shiny_sun(Guide& guide);
 void tell_numpy_example(Guide& guide);

@@ -11,7 +11,7 @@
 namespace saccade::cli {
 namespace {
 
-// How many digits a number was printed with, as its shortest decimal form has them.
+// The digits of a printed number, counted in its shortest decimal form.
 struct Digits {
   int after_point = 0;
   int significant = 0;

@@ -1,4 +1,4 @@
-// Writes a tour: takes the published numbers, puts the computed ones beside them, keeps to one language.
+// Writes a tour in one language: compares the published numbers with the computed ones.
 #pragma once
 
 #include <memory>
@@ -30,15 +30,16 @@ class Guide {
   Tensor input(const std::string& path);
   std::vector<std::string> input_tokens(const std::string& path);
 
-  /// Puts the computed numbers beside those printed at `path`. The tolerance is the one given there or in an
-  /// object around it, else half a unit in the last printed digit; whole numbers without one must be met exactly.
+  /// Compares the computed numbers with those printed at `path`. The tolerance is the one given there or in an
+  /// enclosing object, else half a unit in the last printed digit; whole numbers without a tolerance must be
+  /// equal.
   Check& check(const std::string& path, const TensorView& computed, std::vector<std::string> row_names,
                std::vector<std::string> column_names = {});
 
-  /// Something that must hold, and what was seen.
+  /// Adds a condition that must hold, and what was observed.
   void claim(Text text, bool holds, std::string seen = "");
 
-  /// Something that must be refused: holds when `attempt` throws std::invalid_argument and the message contains
+  /// Adds a call that must be refused: holds if `attempt` throws std::invalid_argument and the message contains
   /// all of `wanted`.
   template <class Attempt>
   void refusal(Text text, Attempt attempt, std::initializer_list<std::string_view> wanted) {

@@ -1,4 +1,4 @@
-// What other authors printed: three words by hand, NumPy, a heat map, a repeated token, dot products.
+// Results printed by other authors: three words by hand, NumPy, a heat map, a repeated token, dot products.
 #include <fmt/format.h>
 #include <saccade/attention_modules.h>
 #include <saccade/random.h>
@@ -12,7 +12,7 @@
 namespace saccade::cli {
 namespace {
 
-// The weights that could have led to a printed product: printed +- half a unit in its fourth digit, by component.
+// The range of weights that give a printed product: printed +- half a unit in its fourth digit, by component.
 struct Interval {
   double low, high;
 };

@@ -120,7 +120,7 @@ class Printer {
     table.add_row(std::move(computed), Table::Tone::normal, mark(holds));
   }
 
-  // A computed number shows two digits more than the printed one; the points stand one above the other.
+  // A computed number has two digits more than the printed one; the decimal points are aligned.
   static std::string number(const Check& check, double value, int more_digits) {
     if (check.scientific) return fmt::format("{:.{}e}", value, check.decimals);
     if (check.decimals == 0 && value == std::round(value)) return fmt::format("{:.0f}", value);
@@ -152,7 +152,7 @@ class Printer {
   std::string text_;
 };
 
-// The numbers that stand where something was printed.
+// The numbers at the places where a number was printed.
 Json printed_places(const Check& check, const Tensor& numbers) {
   Json rows = Json::array();
   for (std::int64_t row = 0; row < numbers.shape(0); ++row) {

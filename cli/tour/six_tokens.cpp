@@ -14,11 +14,11 @@ namespace saccade::cli {
 namespace {
 
 const std::string kRoot = "/six_tokens/";
-constexpr std::int64_t kQuery = 1;  // "journey", whose numbers the author follows
+constexpr std::int64_t kQuery = 1;  // "journey", the author's example
 
 std::vector<std::string> tokens(Guide& guide) { return guide.input_tokens(kRoot + "tokens"); }
 
-// The six vectors as the modules take them: f32 [6, 3].
+// The six vectors as input of the modules: f32 [6, 3].
 Tensor inputs_f32(Guide& guide) { return Tensor::copy_of(guide.input(kRoot + "inputs"), DType::f32); }
 
 // The sentence twice: f32 [2, 6, 3].
@@ -64,7 +64,7 @@ SelfAttention linear_module() {
   return SelfAttention({.d_in = 3, .d_out = 2}, generator);
 }
 
-// What that module computes on the way.
+// The intermediate results of that module.
 ModuleOutput linear_steps(Guide& guide) {
   return linear_module().forward(inputs_f32(guide), {.weights = HeadWeights::per_head, .steps = true});
 }

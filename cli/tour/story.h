@@ -1,4 +1,4 @@
-// What the tour is made of: chapters of steps, each with printed numbers beside the computed ones.
+// The tour: chapters of steps, each with printed and computed numbers.
 #pragma once
 
 #include <saccade/heatmap.h>
@@ -17,15 +17,15 @@ namespace saccade::cli {
 
 enum class Language { english, chinese };
 
-/// How far a computed number may be from the printed one: absolute + relative * |printed|.
+/// The largest allowed difference of a computed from a printed number: absolute + relative * |printed|.
 struct Tolerance {
   double absolute = 0.0;
   double relative = 0.0;
 };
 
-/// Numbers that somebody printed, and the same computed by the library.
+/// Published numbers, and the same numbers computed by the library.
 struct Check {
-  std::string path;  ///< where the printed ones stand in published_examples.json, as a JSON pointer
+  std::string path;  ///< of the printed numbers in published_examples.json, as a JSON pointer
   Tensor printed;    ///< f64 [rows, columns]; NaN where nothing was printed
   Tensor computed;   ///< f64 [rows, columns]
   std::vector<std::string> row_names;
@@ -41,7 +41,7 @@ struct Check {
   double largest_difference() const;  ///< relative where the tolerance is
 };
 
-/// Something other than numbers that must hold, and what was seen.
+/// A condition that must hold, other than equal numbers, and what was observed.
 struct Claim {
   std::string text;
   std::string seen;
@@ -53,7 +53,7 @@ struct Picture {
   HeatmapOptions options;
 };
 
-/// One sentence, its formula, and what shows that it is so.
+/// One sentence, its formula, and the checks that prove it.
 struct Step {
   std::string text;
   std::string formula;
@@ -69,7 +69,7 @@ struct Chapter {
 
 struct Tour {
   std::vector<Chapter> chapters;
-  std::vector<std::string> inputs;  ///< paths of the numbers that were taken as inputs
+  std::vector<std::string> inputs;  ///< paths of the input numbers
 
   std::int64_t count() const;        ///< all checked numbers
   std::int64_t count_wrong() const;  ///< numbers beyond their tolerance
@@ -83,7 +83,7 @@ Tour make_tour(Language language);
 /// The tour as text for a terminal.
 std::string tour_text(const Tour& tour, Language language, const Terminal& terminal);
 
-/// The tour for machines.
+/// The tour as JSON.
 Json tour_json(const Tour& tour);
 
 }  // namespace saccade::cli

@@ -1,4 +1,4 @@
-// What the heads of a model do on some tokens: as numbers and as a picture.
+// What the heads of a model attend to on some tokens, as numbers and as a picture.
 #pragma once
 
 #include <saccade/gpt_model.h>
@@ -14,19 +14,19 @@
 
 namespace saccade::cli {
 
-/// The weights of every layer and head on one batch of tokens, and what they say.
+/// The weights of every layer and head on one batch of tokens, and their scores.
 class HeadReport {
  public:
   /// tokens: i64 [batch, seqlen].
   HeadReport(GPTModel& model, const TensorView& tokens);
 
-  /// One row a head: its scores (head_scores.h), the best ones marked.
+  /// One row per head with its scores (head_scores.h), the best ones marked.
   std::string table(const Terminal& terminal) const;
   /// [{"layer": 0, "head": 0, "previous_token": 0.98, "induction": 0.01}, ...]
   Json to_json() const;
 
-  /// The heads of all layers on the first entry of the batch, [layers * heads, seqlen, seqlen], and what a picture
-  /// of them says.
+  /// The heads of all layers on the first entry of the batch, [layers * heads, seqlen, seqlen], and the labels of
+  /// their picture.
   Tensor weights() const;
   HeatmapOptions picture_options(std::vector<std::string> labels, std::string title) const;
 

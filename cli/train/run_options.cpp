@@ -10,7 +10,7 @@
 namespace saccade::cli {
 namespace {
 
-// One row for each option: its name, what it changes, and what is allowed.
+// One row for each option: its name, its variable, and the allowed values.
 struct IntegerOption {
   const char* name;
   const char* help;
@@ -65,7 +65,7 @@ OptimizerKind optimizer_named(std::string_view name) {
   return name == kSgd ? OptimizerKind::sgd : OptimizerKind::adamw;
 }
 
-/// What follows from the options: induction needs nothing but attention, a text has more to be learnt.
+/// Sets what follows from the options: induction needs only attention, a text needs a larger model.
 void complete_model(RunOptions& run) {
   const bool is_text = run.task == "text";
   run.model.vocab_size = is_text ? 256 : run.vocab_size;

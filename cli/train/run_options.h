@@ -1,4 +1,4 @@
-// What a training run is made of: the options of `saccade train`, and how a run's folder keeps them.
+// The options of `saccade train`, and their storage in a run's folder.
 #pragma once
 
 #include <saccade/training.h>
@@ -14,10 +14,10 @@
 
 namespace saccade::cli {
 
-/// A run: its task, its model and how it is trained.
+/// A run: its task, its model and its training.
 struct RunOptions {
   std::string task;                ///< "induction" or "text"
-  std::vector<std::string> files;  ///< of a text, absolute
+  std::vector<std::string> files;  ///< of a text, absolute paths
   std::int64_t vocab_size = 128;   ///< of induction
   GPTModelOptions model{.context_length = 64, .d_model = 64, .num_layers = 2, .num_heads = 2};
   TrainingOptions training{.steps = 2000, .batch_size = 48, .lr = 0.003};
@@ -26,15 +26,15 @@ struct RunOptions {
   std::shared_ptr<const TrainingTask> make_task() const;
 };
 
-/// The options as they are given on the command line. Each is optional: what is not given is the run's own when it
-/// is resumed, else the default.
+/// The options given on the command line. Each is optional: without it, a resumed run keeps its value, and a new
+/// run uses the default.
 class RunArguments {
  public:
   void add_to(Command app);
 
   /// A new run.
   RunOptions fresh() const;
-  /// Throws std::invalid_argument where an argument says something else than the run that is to be resumed.
+  /// Throws std::invalid_argument if an argument differs from the run to resume.
   void require_same(const RunOptions& run, const std::string& folder) const;
 
  private:
@@ -45,10 +45,10 @@ class RunArguments {
   std::optional<std::string> optimizer_;
 };
 
-/// The run's options as JSON, with the names that they have on the command line.
+/// The run's options as JSON, with the names of the command line.
 Json to_json(const RunOptions& run);
 
-/// Reads them again. Throws std::runtime_error that names the file where something is missing or wrong.
+/// Reads them from a file. Throws std::runtime_error, naming the file, if something is missing or wrong.
 RunOptions load_run_options(const std::string& path);
 
 }  // namespace saccade::cli

@@ -8,9 +8,9 @@
 
 namespace saccade {
 
-/// Which keys a query may see by position. Query row i stands at position p = i + offset; key j is visible
-/// iff j <= p. `top_left` puts row 0 at key 0 (offset 0); `bottom_right` puts the last row at the last key:
-/// offset = (kv_lengths[b] or seqlen_k) - seqlen_q. A given query offset goes before either.
+/// Which keys a query may see by position. Query row i has position p = i + offset; key j is visible iff j <= p.
+/// `top_left` aligns row 0 with key 0 (offset 0); `bottom_right` aligns the last row with the last key: offset =
+/// (kv_lengths[b] or seqlen_k) - seqlen_q. A given query offset overrides either.
 enum class Causal : std::uint8_t { none, top_left, bottom_right };
 
 /// The order of the axes of q, k, v and o. Rank 4: bhld is [batch, heads, seqlen, dim], blhd is
@@ -18,7 +18,7 @@ enum class Causal : std::uint8_t { none, top_left, bottom_right };
 enum class Layout : std::uint8_t { bhld, blhd };
 
 /// A rectangle of scores of one head: rows and keys are indices into the batch entry (in a packed batch, into the
-/// document), and row i stands at position i + offset.
+/// document), and row i has position i + offset.
 struct ScoreBlock {
   std::int64_t batch = 0, head = 0;  ///< batch entry (or document) and query head
   std::int64_t first_row = 0, first_key = 0;
@@ -26,7 +26,8 @@ struct ScoreBlock {
   std::int64_t offset = 0;  ///< position of a row minus its index
 };
 
-/// The same with the numbers: key j of row i is at scores[i * stride + j], counted from first_row and first_key.
+/// A ScoreBlock with its scores: key j of row i is at scores[i * stride + j], counted from first_row and
+/// first_key.
 struct ScoreTile : ScoreBlock {
   void* scores = nullptr;    ///< float; double where q is f64
   DType dtype = DType::f32;  ///< f32 or f64
@@ -38,25 +39,26 @@ struct ScoreTile : ScoreBlock {
   }
 };
 
-/// What a score modifier does to a block: hides every key, changes nothing, or has to be asked.
+/// What a score modifier does to a block: skip hides every key, full changes nothing, partial means that the
+/// modifier must be called.
 enum class BlockEffect : std::uint8_t { skip, full, partial };
 
 /// Changes a tile of scores, after softcap and before ALiBi and mask, in place; -inf hides a key. `context` is
-/// AttentionOptions::score_context. It is called from several threads at once and in any order, for keys that
-/// causal, window or lengths hide anyway too, and what it does to a score may depend on the score and its
-/// coordinates only, not on where the tile begins.
+/// AttentionOptions::score_context. It is called from several threads at once, in any order, and also for keys
+/// that causal, window or lengths hide. Its effect on a score may depend only on the score and its coordinates,
+/// not on where the tile begins.
 using ScoreModifier = void (*)(void* context, const ScoreTile& tile);
 
-/// The derivative of a score modifier: turns the gradients of the scores that it returned into those of the scores
-/// that it was given, in place. `scores` are the latter; both tiles are of the same block and strided alike. It is
-/// called as the modifier is. A modifier that only adds needs none.
+/// The derivative of a score modifier: turns the gradients of the modifier's output scores into gradients of its
+/// input scores, in place. `scores` holds the input scores; both tiles cover the same block with the same stride.
+/// It is called in the same way as the modifier. A modifier that only adds needs no derivative.
 using ScoreModifierBackward = void (*)(void* context, const ScoreTile& scores, const ScoreTile& gradients);
 
-/// Says what the score modifier would do to a block, so that it need not be called, or the block not be computed.
-/// Must agree with it: skip where it would hide everything, full where it would change nothing.
+/// Returns what the score modifier would do to a block, so that the call, or the whole block, can be skipped. Must
+/// agree with the modifier: skip where it would hide everything, full where it would change nothing.
 using ScoreBlockEffect = BlockEffect (*)(void* context, const ScoreBlock& block);
 
-/// How far the numbers of AttentionOptions::scores have come, as ONNX names the stages (Attention, opset 23,
+/// The stage at which AttentionOptions::scores reports scores, as in ONNX (Attention, opset 23,
 /// qk_matmul_output_mode): scale * q . k; after softcap; after score modifier, biases and masks (hidden keys are
 /// -inf); after softmax.
 enum class ScoreStage : std::uint8_t { raw, softcapped, biased, probabilities };
@@ -66,8 +68,8 @@ enum class ScoreStage : std::uint8_t { raw, softcapped, biased, probabilities };
 /// The logits of row i (position p) and key j are, in this order:
 ///     s = scale * (q_i . k_j)  ->  softcap * tanh(s / softcap)  ->  score modifier  ->  - alibi_slope * |p - j|
 ///       ->  + float mask
-/// and then keys hidden by causal, window, kv_lengths or a mask are excluded, the softmax taken over the rest
-/// (with the sink's logit in the denominator), dropout applied, and the rows of v averaged. All options combine.
+/// Then keys hidden by causal, window, kv_lengths or a mask are excluded, the softmax is taken over the rest (with
+/// the sink's logit in the denominator), dropout is applied, and the rows of v are averaged. All options combine.
 struct AttentionOptions {
   /// Factor of the dot products; not given: 1 / sqrt(head_dim).
   std::optional<double> scale{};
@@ -92,36 +94,36 @@ struct AttentionOptions {
   /// right like mask. Blocks that hide everything cost nothing.
   TensorView block_mask{};
   std::int64_t block_mask_q = 128, block_mask_k = 128;
-  /// A change of the scores of one's own; see ScoreModifier.
+  /// A function that changes scores; see ScoreModifier.
   ScoreModifier score_modifier = nullptr;
-  /// For attention_backward() only; not given: the modifier adds something that does not depend on the score.
+  /// For attention_backward() only; not given: the modifier only adds values that do not depend on the score.
   ScoreModifierBackward score_modifier_backward = nullptr;
   ScoreBlockEffect score_block_effect = nullptr;
   void* score_context = nullptr;
-  /// Keys that count in each batch entry: i32 or i64 [batch], 0 <= length <= seqlen_k.
+  /// Number of keys in each batch entry: i32 or i64 [batch], 0 <= length <= seqlen_k.
   TensorView kv_lengths{};
 
-  /// Sequences packed one after the other ("documents"), none of which sees another: i32 or i64 [batch + 1], where
-  /// each begins in q and in k, from 0 to the total, never falling. Both are given or neither. The tensors
-  /// then are q [total_q, num_heads, head_dim], k and v [total_k, num_kv_heads, ...], o like q, whatever `layout`;
-  /// rows, keys and positions count from the document's begin; seqlen_q and seqlen_k, to which masks, weights and
-  /// scores extend, are those of the longest document.
+  /// Sequences packed one after the other ("documents"), which do not see each other: i32 or i64 [batch + 1], the
+  /// begins of the documents in q and in k, from 0 to the total, never falling. Give both or neither. The tensors
+  /// are then q [total_q, num_heads, head_dim], k and v [total_k, num_kv_heads, ...], o like q, whatever `layout`;
+  /// rows, keys and positions count from the document's begin; seqlen_q and seqlen_k, the sizes of masks, weights
+  /// and scores, are those of the longest document.
   TensorView cu_seqlens_q{}, cu_seqlens_k{};
   /// Keys and values in pages of a pool: i32 [batch, max_pages]; key j of a batch entry is row j % page_size of
-  /// page block_table[batch, j / page_size]. k and v then are [num_pages, num_kv_heads, page_size, dim] (blhd:
+  /// page block_table[batch, j / page_size]. k and v are then [num_pages, num_kv_heads, page_size, dim] (blhd:
   /// [num_pages, page_size, num_kv_heads, dim]), rank 4; kv_lengths is required, and seqlen_k is max_pages *
-  /// page_size. Entries for keys that length or window_left hide from all rows are not read. (Paged attention,
-  /// arXiv:2309.06180.) Excludes cu_seqlens_k.
+  /// page_size. Entries are not read if kv_lengths or window_left hides their keys from all rows. (Paged
+  /// attention, arXiv:2309.06180.) Excludes cu_seqlens_k.
   TensorView block_table{};
-  /// Attention with linear biases (arXiv:2108.12409): f32 [num_heads] or [batch, num_heads]; alibi_slopes() makes
-  /// the standard ones.
+  /// Attention with linear biases (arXiv:2108.12409): f32 [num_heads] or [batch, num_heads]; alibi_slopes()
+  /// returns the standard ones.
   TensorView alibi_slopes{};
-  /// One logit a head that takes part in the denominator only: f32 [num_heads].
+  /// One logit per head that only adds to the denominator: f32 [num_heads].
   TensorView sinks{};
 
-  /// The probability of dropping a weight, 0 <= p < 1; the kept ones are scaled by 1 / (1 - p).
-  /// The draw is Philox4x32-10 by position (see dropout_keeps in random.h): it depends on seed, offset,
-  /// batch entry, head, row and column, and on nothing else.
+  /// The probability of dropping a weight, 0 <= p < 1; the kept ones are scaled by 1 / (1 - p). The draw is
+  /// Philox4x32-10 by position (see dropout_keeps in random.h): it depends only on seed, offset, batch entry,
+  /// head, row and column.
   double dropout_p = 0.0;
   std::uint64_t dropout_seed = 0;
   std::uint32_t dropout_offset = 0;
@@ -131,10 +133,10 @@ struct AttentionOptions {
   /// for f64 inputs. -inf for a row that sees nothing.
   MutableTensorView lse{};
   /// Receives the attention weights: [batch, num_heads, seqlen_q, seqlen_k], packed [num_heads, total_q, seqlen_k]
-  /// (fewer axes and dtype as for lse). This and scores are the options that cost memory proportional to
-  /// seqlen_q * seqlen_k: the caller's.
+  /// (fewer axes and dtype as for lse). Only this option and scores need memory proportional to seqlen_q *
+  /// seqlen_k, which the caller provides.
   MutableTensorView weights{};
-  /// Report the weights as dropout left them instead of as softmax made them.
+  /// Report the weights after dropout instead of after softmax.
   bool weights_after_dropout = false;
   /// Receives the scores of the stage below; shape and dtype as for weights. Keys beyond a document's end or a
   /// paged sequence's length are -inf (probabilities: 0).
@@ -146,7 +148,7 @@ struct AttentionOptions {
   int num_threads = 0;
 };
 
-/// What a call without options takes. It is made once: AttentionOptions are more bytes than the smallest problems.
+/// The options of a call without options. Made once: AttentionOptions has more bytes than the smallest problems.
 inline constexpr AttentionOptions kDefaultAttentionOptions{};
 
 /// o = softmax(scale * q k^T + ...) v for every batch entry and head.
@@ -158,30 +160,30 @@ inline constexpr AttentionOptions kDefaultAttentionOptions{};
 ///
 /// Element types: each of q, k, v and o is f32, bf16 or f16, in any combination, or all are f64. Products and
 /// softmax are computed in f32 (f64 for f64); k and v widen exactly and o is rounded once. Where q, k and v are
-/// all bf16 and the machine multiplies bf16 (level avx512bf16), the weights are rounded to bf16 before they meet
-/// v, and bf16 denormals count as 0.
+/// all bf16 and the machine multiplies bf16 (level avx512bf16), the weights are rounded to bf16 before the product
+/// with v, and bf16 denormals count as 0.
 ///
-/// A hidden key has no influence: NaN or Inf in it goes nowhere. A row that sees no key gives output 0 and lse
-/// -inf. An empty batch, head or sequence gives an empty or zero output. A row's bits depend on its own q row, the
-/// keys it sees, the options and the instruction set; never on threads, batch, seqlen_q, other rows, packing or
+/// A hidden key has no influence, even if it holds NaN or Inf. A row that sees no key gives output 0 and lse -inf.
+/// An empty batch, head or sequence gives an empty or zero output. A row's bits depend only on its q row, the keys
+/// that it sees, the options and the instruction set, never on threads, batch, seqlen_q, other rows, packing or
 /// paging.
 ///
-/// Throws std::invalid_argument naming the argument, what was wanted and what came. Reads q, k, v and the
-/// options' inputs, writes o, lse and weights; o must not overlap an input. Safe to call from several threads at
-/// once.
+/// Throws std::invalid_argument, which names the argument, what was expected and what was given. Reads q, k, v and
+/// the options' inputs, writes o, lse and weights; o must not overlap an input. Safe to call from several threads
+/// at once.
 ///
 /// Sources: Vaswani et al., arXiv:1706.03762; online softmax, arXiv:1805.02867; FlashAttention-2,
 /// arXiv:2307.08691.
 void attention(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& o,
                const AttentionOptions& options = kDefaultAttentionOptions);
 
-/// The same, returning o in a tensor of its own, of q's element type.
+/// The same, returning o as a new tensor of q's element type.
 Tensor attention(const TensorView& q, const TensorView& k, const TensorView& v,
                  const AttentionOptions& options = kDefaultAttentionOptions);
 
 /// The standard slopes of ALiBi (arXiv:2108.12409): f32 [num_heads], the geometric sequence 2^(-8 i / n), i = 1
-/// ... n, for a power of two; other head counts take those of the next lower power of two and then every other one
-/// of the next higher, as the paper's code does.
+/// ... n, for a power of two; other head counts use those of the next lower power of two, then every other one of
+/// the next higher, as in the paper's code.
 Tensor alibi_slopes(std::int64_t num_heads);
 
 }  // namespace saccade

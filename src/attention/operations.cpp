@@ -8,14 +8,14 @@
 namespace saccade {
 namespace {
 
-/// What has the shape of o: q, as wide as v.
+/// A view with the shape of o: q with the width of v.
 TensorView like_output(const TensorView& q, const TensorView& v) {
   TensorView o = q;
   if (q.rank > 0 && v.rank > 0) o.shape[q.rank - 1U] = v.shape[v.rank - 1U];
   return o;
 }
 
-/// Pairs of a query row and a key that it sees in one head of a batch entry.
+/// The number of pairs of a query row and a key that it sees, in one head of a batch entry.
 double visible_pairs(const AttentionParams& params, std::int64_t batch) {
   const Visibility visibility(params, batch);
   double pairs = 0.0;

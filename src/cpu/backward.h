@@ -1,5 +1,5 @@
-// The gradients of attention: FlashAttention-2's backward pass (arXiv:2307.08691, section 3.1.2). A block of keys
-// meets one block of query rows after the other:
+// The gradients of attention: FlashAttention-2's backward pass (arXiv:2307.08691, section 3.1.2). One block of
+// keys is combined with one block of query rows after another:
 //
 //   S = Q K^T, finished as in the forward pass            score_tiles, finish
 //   P = exp(S - lse)                                      PendingExp, inside the next tile's product
@@ -7,14 +7,14 @@
 //   dS = P (dP - delta)                                   PendingGradient, inside the next tile's product
 //   dV += P^T dO,  dK += dS^T Q,  dQ += dS K              value_product
 //
-// with delta = rowsum(dO * O). Dropout multiplies P on its way to dV, and dP, by what it kept.
+// with delta = rowsum(dO * O). Dropout multiplies dP, and the P in dV, by its factors (0 or 1 / (1 - p)).
 #pragma once
 
 #include "cpu/output.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-/// dS of a tile from dP, in place. A weight of 0, such as a hidden key's, gives 0 whatever the values are.
+/// Computes dS of a tile from dP, in place. A weight of 0, such as a hidden key's, gives 0, whatever its value is.
 template <bool kDrops>
 struct PendingGradient {
   Scalar* gradients = nullptr;            // [kTileRows][kBlockK]
@@ -56,11 +56,11 @@ struct PendingGradient {
   };
 };
 
-/// Tiles of a block of query rows, and of the keys of a granule.
+/// Tiles in a block of query rows, and tiles of keys in a granule.
 inline constexpr int kQueryTiles = kBlockQ / kTileRows;
 inline constexpr int kKeyTiles = (kGranule + kTileRows - 1) / kTileRows;
 
-/// Memory of one block of keys at work.
+/// Scratch memory for one block of keys.
 class BackwardScratch : public ScratchPieces {
  public:
   BackwardScratch(const BackwardParams& params, void* memory) : ScratchPieces(memory) {
@@ -83,32 +83,32 @@ class BackwardScratch : public ScratchPieces {
     dv = take<Scalar>(kGranules * kKeyTiles * tile_size(p.head_dim_v));
   }
 
-  /// Numbers of a tile of accumulated rows, as output_index() says.
+  /// Size of a tile of accumulated rows, in numbers, in the order of output_index().
   static std::int64_t tile_size(std::int64_t dim) { return kTileRows * round_up(dim, kTileColumns); }
 
-  Granules* granules;            // [kQueryTiles]: what each tile of rows sees of the block
+  Granules* granules;            // [kQueryTiles]: the granules that each tile of rows sees
   Scalar* keys;                  // packed, transposed
   Scalar* values;                // the same
-  Scalar* key_rows;              // as they are, where they need conversion
-  Scalar* queries;               // of a tile, packed
+  Scalar* key_rows;              // not transposed; used where keys need conversion
+  Scalar* queries;               // of one tile, packed
   Scalar* douts;                 // the same
   Scalar* query_rows;            // as key_rows
   Scalar* dout_rows;             // the same
-  Scalar* probabilities;         // [kBlockQ][kBlockK], scores before
-  Scalar* gradients;             // of probabilities, of logits, of scores
+  Scalar* probabilities;         // [kBlockQ][kBlockK]; first holds the scores
+  Scalar* gradients;             // of the probabilities, then of the logits, then of the scores
   Scalar* kept;                  // probabilities after dropout, not scaled
-  Scalar* softcapped = nullptr;  // scores as they came to the score modifier
+  Scalar* softcapped = nullptr;  // scores before the score modifier
   Scalar* mask;                  // [kTileRows][kBlockK]
-  Scalar* unused;                // row maxima and sums that nobody asks for
+  Scalar* unused;                // row maxima and sums, not used
   Scalar* dk;                    // [granule][kKeyTiles] tiles
   Scalar* dv;                    // the same
 };
 
-/// Scores are natural logits: lse is one, and another unit would round it once more.
+/// Scores are natural logits, as lse is: another unit would round lse once more.
 inline constexpr Scalar kExpFactor = kLog2E;
 
-/// What a block of rows is described by: [0, kBlockQ) lse, then delta. Rows that are not there, or see nothing,
-/// have weights of 0.
+/// Statistics of a block of rows: [0, kBlockQ) lse, then delta. They give weights of 0 to rows that do not exist
+/// or see nothing.
 struct RowNumbers {
   const Scalar* numbers;
   const Scalar* lse(int tile) const { return numbers + tile * kTileRows; }
@@ -132,7 +132,7 @@ class BackwardBlock {
         finisher_(p_, visibility_, batch_, head_),
         scratch_(params, memory) {}
 
-  /// Packs the keys and values of the block and clears what comes to them.
+  /// Packs the keys and values of the block and sets their gradients to 0.
   void begin() {
     const auto pack = [&](const HeadedMatrix<const void>& matrix, std::int64_t dim, Scalar* packed, Scalar* rows) {
       with_storage(matrix.dtype, [&](auto type) {
@@ -148,7 +148,7 @@ class BackwardBlock {
     std::fill_n(scratch_.dv, kGranules * kKeyTiles * scratch_.tile_size(p_.head_dim_v), Scalar{0});
   }
 
-  /// Leaves the probabilities and the gradients of the logits. Returns whether there are any.
+  /// Computes the probabilities and the gradients of the logits. Returns whether there are any.
   bool find_logits(RowNumbers numbers, double& dslope) {
     convert_rows();
     const bool any = p_.dropout_p > 0.0 ? find_gradients<true>(numbers) : find_gradients<false>(numbers);
@@ -156,7 +156,7 @@ class BackwardBlock {
     return any;
   }
 
-  /// Adds the gradients of the logits to those of the mask.
+  /// Adds the gradients of the logits to the gradients of the mask.
   void add_to_mask() {
     Scalar* const data = static_cast<Scalar*>(b_.dmask_data);
     const std::int64_t stride = b_.dmask.column_stride;
@@ -170,7 +170,7 @@ class BackwardBlock {
     });
   }
 
-  /// The gradients of the logits become those of the products, and give to keys and values what is theirs.
+  /// Turns the gradients of the logits into gradients of the products, and adds to dk and dv.
   void add_to_keys(bool careful) {
     if (scratch_.softcapped) differentiate_scores();
     for (int granule = 0; granule < kGranules; ++granule) {
@@ -184,7 +184,7 @@ class BackwardBlock {
     }
   }
 
-  /// dq, [kQueryTiles] tiles, += dS K.
+  /// dq += dS K, where dq has kQueryTiles tiles.
   void add_to_rows(Scalar* dq, bool careful) {
     for_each_run([&](int tile, int begin, int end) {
       const KeyRange seen = visibility_.visible(tile_row(tile), tile_rows(tile));
@@ -213,7 +213,7 @@ class BackwardBlock {
     return numbers + tile * kTileRows * kBlockK;
   }
 
-  /// Calls f(tile, begin, end) for each run of columns that a tile computes.
+  /// Calls f(tile, begin, end) for each run of adjacent columns that a tile computes.
   template <class F>
   void for_each_run(const F& f) const {
     for (int tile = 0; tile < tiles(); ++tile) {
@@ -221,7 +221,7 @@ class BackwardBlock {
     }
   }
 
-  /// The block's rows of q and dout that need conversion.
+  /// Converts the block's rows of q and dout where they need it.
   void convert_rows() {
     const auto convert = [&](const HeadedMatrix<const void>& matrix, std::int64_t dim, Scalar* rows) {
       if (matrix.dtype == dtype_of<Scalar>) return;
@@ -235,7 +235,7 @@ class BackwardBlock {
     convert(b_.dout, p_.head_dim_v, scratch_.dout_rows);
   }
 
-  /// A tile's rows of q or dout.
+  /// Packs a tile's rows of q or dout.
   void pack_tile(int tile, const HeadedMatrix<const void>& matrix, std::int64_t dim, Scalar factor,
                  Scalar* packed) {
     with_storage(matrix.dtype, [&](auto type) {
@@ -244,14 +244,14 @@ class BackwardBlock {
     });
   }
 
-  /// Tile after tile, whose numbers are then in the first-level cache: the scores, beside what is left to do of
-  /// the gradients of the tile before; then the products of dout and values, beside the exponentials. Returns
-  /// whether there are any.
+  /// Goes tile by tile, which keeps a tile's numbers in the L1 cache. Computes the scores, interleaved with the
+  /// pending gradients of the previous tile; then the products of dout and values, interleaved with the
+  /// exponentials. Returns whether there are any gradients.
   template <bool kDrops>
   bool find_gradients(RowNumbers numbers) {
     const Scalar keep_scale = static_cast<Scalar>(1.0 / (1.0 - p_.dropout_p));
     PendingGradient<kDrops> gradient;
-    const Granules* before = nullptr;  // of the tile whose gradients are pending
+    const Granules* before = nullptr;  // granules of the tile whose gradients are pending
     for (int tile = 0; tile < tiles(); ++tile) {
       const Granules& granules = scratch_.granules[tile] =
           finisher_.plan(tile_row(tile), tile_rows(tile), first_key_, scratch_.mask);
@@ -280,21 +280,21 @@ class BackwardBlock {
     return before != nullptr;
   }
 
-  /// The product of a tile's rows of `matrix`, which are packed in `rows`, and `columns`.
+  /// The product of a tile's rows of `matrix` (packed in `rows`) with `columns`.
   ScoreWork work_of(int tile, const HeadedMatrix<const void>& matrix, const Scalar* rows, std::int64_t dim,
                     const Scalar* columns, Scalar* scores) const {
     return {.queries = rows,
             .keys = columns,
             .steps = dim,
             .granules = scratch_.granules[tile].index.data(),
-            .partial = ~0u,  // nobody wants the maxima
+            .partial = ~0u,  // the maxima are not needed
             .scores = scores,
             .row_max = scratch_.unused,
             .ahead = rows_ahead(tile, matrix, dim)};
   }
 
-  /// The same tile's rows of the next block, which have been out of the near caches since the last block of keys:
-  /// with them the first two products take 0.92 instead of 0.89 of the peak (head_dim 128, Zen 4).
+  /// The same tile's rows of the next block, to prefetch: they have left the near caches since the last block of
+  /// keys. With the prefetch the first two products reach 0.92 instead of 0.89 of the peak (head_dim 128, Zen 4).
   RowsAhead rows_ahead(int tile, const HeadedMatrix<const void>& matrix, std::int64_t dim) const {
     const std::int64_t row = tile_row(tile) + kBlockQ;
     if (row + kTileRows > p_.rows(batch_)) return {};
@@ -336,7 +336,7 @@ class BackwardBlock {
     return sum;
   }
 
-  /// Goes back through score modifier and softcap.
+  /// Differentiates the score modifier and softcap.
   void differentiate_scores() {
     for (int tile = 0; tile < tiles(); ++tile) {
       const Granules& granules = scratch_.granules[tile];
@@ -355,7 +355,7 @@ class BackwardBlock {
         p_.score_context,
         finisher_.tile_of(tile_row(tile), tile_rows(tile), columns, tile_of(scratch_.softcapped, tile)),
         finisher_.tile_of(tile_row(tile), tile_rows(tile), columns, gradients));
-    for (int i = 0; i < tile_rows(tile); ++i) {  // it may have made something of what is hidden
+    for (int i = 0; i < tile_rows(tile); ++i) {  // it may have changed hidden scores
       for (int j = columns.begin; j < columns.end; j += kWidth) {
         const Vec p = load(tile_of(scratch_.probabilities, tile) + i * kBlockK + j);
         Scalar* const at = gradients + i * kBlockK + j;
@@ -377,7 +377,7 @@ class BackwardBlock {
     }
   }
 
-  /// What tiles [first, last) of rows give to the keys and values of a granule.
+  /// Adds what tiles [first, last) of rows contribute to dk and dv of a granule.
   void add_to_granule(int granule, int first, int last, bool careful) {
     const int row = first * kTileRows;
     const std::int64_t rows = std::min(rows_, last * kTileRows) - row;
@@ -400,7 +400,7 @@ class BackwardBlock {
     }
   }
 
-  /// o += factors * rows. `careful`: where the probability is 0, nothing is multiplied.
+  /// o += factors * rows. `careful` skips products where the probability is 0.
   template <class Order>
   void multiply(int count, const Scalar* factors, const Scalar* probabilities, const ValueRows& rows,
                 std::int64_t dim, Scalar* o, bool careful) {
@@ -440,7 +440,7 @@ inline BackwardPlan plan_backward(const BackwardParams& params) {
           .scratch = BackwardScratch(params, nullptr).bytes()};
 }
 
-/// dout . o of a row.
+/// The dot product of dout and o of a row.
 template <class A, class B>
 Scalar dot(const A* a, const B* b, std::int64_t dim) {
   Vec sum = zero();
@@ -499,8 +499,8 @@ inline void backward_rows(const BackwardParams& params, const KeyBlock& keys, co
   BackwardBlock(params, keys, rows, scratch).add_to_rows(static_cast<Scalar*>(dq), careful);
 }
 
-/// Writes rows [0, rows) of accumulated tiles. A tile has kTileRows of them, but the last of each `rows_of_group`
-/// rows may have fewer.
+/// Writes rows [0, rows) of accumulated tiles. A tile has kTileRows of them; the last tile of each group of
+/// `rows_of_group` rows may have fewer.
 template <class Row>
 bool write_tiles(const Scalar* tiles, std::int64_t rows, int rows_of_group, std::int64_t dim, Scalar scale,
                  DType dtype, const Row& row_of) {

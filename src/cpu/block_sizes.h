@@ -1,58 +1,58 @@
-// The one place where tile and block sizes are decided, and what was measured for them. They follow from the
-// instruction set, the head dimensions and seqlen_k, never from batch, seqlen_q or threads: a row's bits
-// must not depend on those.
+// All tile and block sizes, with the measurements behind them. They depend on the instruction set, the head
+// dimensions and seqlen_k, never on batch, seqlen_q or threads: a row's bits must not depend on those.
 #pragma once
 
 #include "cpu/prelude.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-/// Query rows of a tile (mr), and vectors of keys, or of head_dim_v in the P V product (nr / width): accumulators
-/// fill the registers but for the operands, 12 x 2 of 32 registers, 6 x 2 of 16. For P V, 12 x 2 reads V once for
-/// a tile of queries where 6 x 4 reads it twice: 0.917 of peak instead of 0.900 at seqlen 1024, head_dim 128, and
-/// the same at 4096 (Zen 4).
+/// Query rows of a tile (mr), and vectors of keys, or of head_dim_v in the P V product (nr / width): the
+/// accumulators leave registers for the operands only, 12 x 2 of 32 registers, 6 x 2 of 16. For P V, 12 x 2 reads
+/// V once for a tile of queries where 6 x 4 reads it twice: 0.917 of peak instead of 0.900 at seqlen 1024,
+/// head_dim 128, and no difference at 4096 (Zen 4).
 inline constexpr int kTileRows = kRegisters == 32 ? 12 : (kWidth == 1 ? 4 : 6);
 inline constexpr int kTileVectors = 2;
 inline constexpr int kTileColumns = kTileVectors * kWidth;
 
-/// Depth and columns of the block of b that a matrix product packs: 768 KiB, for a second-level cache of 1 MiB.
-/// With 512 columns a is read more often: 0.89 instead of 0.92 of the peak at 4096 x 768 x 768; a depth of 384 or
-/// 512 gains nothing (Zen 4).
+/// Depth and columns of the block of b that a matrix product packs: 768 KiB, for an L2 cache of 1 MiB. With 512
+/// columns a is read more often: 0.89 instead of 0.92 of the peak at 4096 x 768 x 768; a depth of 384 or 512 gains
+/// nothing (Zen 4).
 inline constexpr int kProductDepth = 256, kProductColumns = 768;
 static_assert(kProductDepth % kWidth == 0 && kProductColumns % kTileColumns == 0);
 
-/// Rows of a and columns of b that are packed at a time, in long runs of memory also where they lie across it: a
-/// tile alone took 20 clocks for each step of the depth, 4 to 15% of the gradient of a weight (Zen 4).
+/// Rows of a and columns of b that are packed at a time, so that memory is read in long runs for transposed
+/// operands too: packing a single tile at a time took 20 clocks for each step of the depth, 4 to 15% of the
+/// gradient of a weight (Zen 4).
 inline constexpr int kPackedRows = 48, kPackedColumns = 128;
 
-/// Columns of a single row at a time: its chains cover the latency of a multiply-add, and b is read in long runs.
+/// Columns of c computed at a time where c has a single row: enough chains to cover the latency of a multiply-add,
+/// and b is read in long runs.
 inline constexpr int kRowColumns = 8 * kWidth;
 static_assert(kRowColumns >= kTileColumns);
 static_assert(kPackedRows % kTileRows == 0 && kPackedColumns % kTileColumns == 0);
 
-/// Keys of a block. 256 keeps a tile's scores and probabilities (12 KiB each at 12 rows) near the first-level
-/// cache.
+/// Keys of a block. 256 keeps a tile's scores and probabilities (12 KiB each at 12 rows) close to the L1 cache.
 inline constexpr int kBlockK = 256;
 static_assert(kBlockK % kTileColumns == 0);
 
-/// Query rows of a unit of work: 128 rows are one, 1024 eight.
+/// Query rows of a unit of work: 128 rows are one unit, 1024 rows eight.
 inline constexpr int kBlockQ = 132;
 static_assert(kBlockQ % kTileRows == 0);
 
-/// Query rows of a unit of work that packs its keys for itself: more rows share what is packed. Seven blocks leave
-/// some 2% of the time to packing where one would spend 13% on it (head_dim 64, Zen 4).
+/// Query rows of a unit of work that packs its own keys: more rows share the packed keys. With seven blocks,
+/// packing takes some 2% of the time, with one block 13% (head_dim 64, Zen 4).
 inline constexpr std::int64_t kBlockQAlone = 7 * kBlockQ;
 
 /// The most tiles of one query block.
 inline constexpr int kMostTiles = 1024 / kTileRows;
 static_assert(kBlockQAlone <= kMostTiles * kTileRows);
 
-/// Decode: keys that one thread takes through scores and values at a time, at absolute multiples. Long runs of one
-/// tensor are what memory delivers fastest.
+/// Decode: keys for which one thread computes scores and adds values at a time, at absolute multiples. Memory is
+/// fastest at long runs of one tensor.
 inline constexpr std::int64_t kDecodePiece = 4096;
 static_assert(kDecodePiece % kBlockK == 0);
 
-/// Query rows and keys of one step of decode's scores, whose sums fill one vector: each 128 bits of it are a row.
+/// Query rows and keys of one step of decode's scores. The sums fill one vector: each 128-bit lane is a row.
 inline constexpr int kDecodeKeys = kWidth == 1 ? 1 : 16 / static_cast<int>(sizeof(Scalar));
 inline constexpr int kDecodeRows = kWidth / kDecodeKeys;
 

@@ -1,5 +1,5 @@
-// Conversions between floats and 16-bit types, of numbers without gaps. Their bits are those of float16 and
-// bfloat16 in dtype.h, NaN included.
+// Conversions between contiguous floats and 16-bit numbers. The bits are those of float16 and bfloat16 in dtype.h,
+// NaN included.
 #pragma once
 
 #include "cpu/math.h"

@@ -1,12 +1,12 @@
-// Attention of few query rows over many keys, read once and where they lie. The rows of all query heads that share
-// a kv head go together through one piece of kDecodePiece keys at a time:
+// Attention of few query rows over many keys, which are read once and not packed. The rows of all query heads that
+// share a kv head process one piece of kDecodePiece keys at a time together:
 //
 //   for each key                    S = Q K^T     lanes along head_dim
 //   for each block of 256 keys      softcap, biases, masks
 //   m, P = exp(S - m), l            of the piece
 //   for each few keys               O += P V      lanes along head_dim_v
 //
-// and leave (O, m, l), which merge_pieces() puts together in ascending order.
+// and write (O, m, l), which merge_pieces() merges in ascending order.
 #pragma once
 
 #include "cpu/decode_products.h"
@@ -16,15 +16,15 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 // ---- One piece -----------------------------------------------------------------------------------------------
 
-/// Numbers of a row of accumulated output.
+/// Size of a row of accumulated output, in numbers.
 inline std::int64_t decode_output_stride(const AttentionParams& p) { return value_chunks(p) * kValueChunk; }
 
-/// What a piece leaves of a row: o, and behind it m and l, padded to a cache line.
+/// Size of a row's state after a piece: o, followed by m and l, padded to a cache line.
 inline std::int64_t decode_state_size(const AttentionParams& p) {
   return decode_output_stride(p) + 64 / sizeof(Scalar);
 }
 
-/// Memory of one kv head.
+/// Scratch memory for one kv head.
 class DecodeScratch {
  public:
   static std::int64_t size(const AttentionParams& p, std::int64_t rows) {
@@ -39,14 +39,14 @@ class DecodeScratch {
     o = take(kDecodeMostRows * decode_output_stride(p));
     mask = take(kBlockK);
   }
-  /// Rows as both products take them, four at most at a time.
+  /// Rows padded as both products need it: they process at most four at a time.
   static std::int64_t padded(std::int64_t rows) { return round_up(rows, 4); }
   static std::int64_t query_stride(const AttentionParams& p) { return round_up(steps_of(p.head_dim), kWidth); }
 
   Scalar* queries;        // [rows][query_stride]
   Scalar* scores;         // [rows][kDecodePiece]
   Scalar* probabilities;  // the same, for the careful path
-  Scalar* o;              // as chunk_offset() says
+  Scalar* o;              // in the order of chunk_offset()
   Scalar* mask;           // [kBlockK]
 };
 
@@ -83,7 +83,7 @@ class DecodeHead {
     plan();
   }
 
-  /// The products of what is wanted of keys [key, key + count), multiples of kDecodeKeys.
+  /// Computes the wanted products of keys [key, key + count), multiples of kDecodeKeys.
   void score(std::int64_t key, std::int64_t count) {
     with_input(p_.k.dtype, [&]<class K>(K) {
       for_each_run(p_.key_rows<K>(p_.k, rows_.batch, kv_head_), key, key + count, kDecodeKeys,
@@ -91,7 +91,7 @@ class DecodeHead {
     });
   }
 
-  /// Makes finished scores of the products, and weights in relation to the piece's maximum of these.
+  /// Turns the products into scores, and these into weights relative to the piece's maximum.
   void soften() {
     finish();
     with_scaling(unit_.exp_factor, [&](auto scaled) {
@@ -117,7 +117,7 @@ class DecodeHead {
     });
   }
 
-  /// Leaves o, m and l of each row.
+  /// Writes o, m and l of each row.
   void keep_output() {
     for (int r = 0; r < count_; ++r) {
       for (std::int64_t d = 0; d < decode_output_stride(p_); d += 2 * kWidth) {
@@ -143,8 +143,8 @@ class DecodeHead {
 
   static constexpr int kBlocks = kDecodePiece / kBlockK;
 
-  /// Whether nothing is hidden or changed in the block at `key`. So it is for most blocks of most calls, and what
-  /// is there to decide otherwise would take a tenth of the time of bf16 keys (Zen 4).
+  /// Whether nothing is hidden or changed in the block at `key`, as in most blocks of most calls. The full
+  /// decision would take a tenth of the time with bf16 keys (Zen 4).
   bool takes_all(std::int64_t key) const { return finisher(0).takes_all(0, p_.rows(rows_.batch), key); }
 
   /// Decides what has to be computed.
@@ -161,7 +161,7 @@ class DecodeHead {
 
   Granules plan(int r, std::int64_t key) const { return finisher(r).plan(token(r), 1, key, scratch_.mask); }
 
-  /// Makes finished scores of the products: -inf where nothing was computed.
+  /// Turns the products into scores: -inf where nothing was computed.
   void finish() {
     for (int block = 0; block < kBlocks; ++block) {
       const std::int64_t key = begin_ + block * kBlockK;
@@ -186,7 +186,8 @@ class DecodeHead {
     return wanted_[column / kBlockK] >> (column % kBlockK / kGranule) & 1u;
   }
 
-  /// f(rows, begin, end) for runs of `all`'s keys [key, end) that are in wanted granules, in multiples of `unit`.
+  /// Calls f(rows, begin, end) for runs of keys [key, end) of `all` that are in wanted granules, in multiples of
+  /// `unit`.
   template <class T, class F>
   void for_each_run(const KeyRows<T>& all, std::int64_t key, std::int64_t end, int unit, const F& f) const {
     while (key < end) {
@@ -197,7 +198,7 @@ class DecodeHead {
     }
   }
 
-  /// f for the first keys of [key, end). Returns where they end.
+  /// Calls f for the first keys of [key, end). Returns where they end.
   template <class T, class F>
   std::int64_t call_with_rows(const KeyRows<T>& all, std::int64_t key, std::int64_t end, int unit,
                               const F& f) const {
@@ -207,7 +208,7 @@ class DecodeHead {
       f(StridedRows<T>{all[key], all.row_stride}, key, key + strided);
       return key + strided;
     }
-    // A unit in several pages, or with keys that must not be read: any other row will do for them.
+    // The unit spans several pages or has keys that must not be read: any other row may replace those.
     const T* list[kDecodeKeys > 2 ? kDecodeKeys : 2];
     for (int i = 0; i < unit; ++i) list[i] = all[std::clamp(key + i, readable_.begin, readable_.end - 1)];
     f(static_cast<const T* const*>(list), key, key + unit);
@@ -224,7 +225,7 @@ class DecodeHead {
       f(scratch_.queries + r * stride, stride, rows, static_cast<int>(end - key), p_.head_dim,
         scores(r) + (key - begin_));
   }
-  /// Vectors of a row that are worth a function of their own.
+  /// The vectors of a row where a function for that number is worthwhile, else 0.
   static constexpr int fixed(int steps) { return kWidth > 1 && steps / kWidth <= 8 ? steps / kWidth : 0; }
 
   template <bool kScaled>
@@ -262,7 +263,7 @@ class DecodeHead {
                    static_cast<std::uint32_t>(token(r)), begin_);
   }
 
-  /// decode_values with the values of keys whose score is -inf left out, which changes no bit: they would add 0.
+  /// decode_values without the values of keys whose score is -inf. This changes no bit: they would add 0.
   template <class Rows>
   void add_visible(const Rows& rows, std::int64_t column, int count) {
     for (int r = 0; r < count_; ++r) {
@@ -286,7 +287,7 @@ class DecodeHead {
     }
   }
 
-  /// Key j together with its neighbour, once.
+  /// Handles key j together with its neighbour, once.
   template <class Rows>
   void add_pair(int r, const Rows& rows, const Scalar* line, const Scalar* weights, int j) {
     const int first = j / 2 * 2;
@@ -317,7 +318,8 @@ class DecodeHead {
   unsigned wanted_[kBlocks] = {};  // granules of each block
 };
 
-/// Attention of the rows over one piece: their states go to `states`. Heads take turns after rows.turn keys.
+/// Attention of the rows over one piece; writes their states to `states`. Switches to the next head after every
+/// rows.turn keys.
 inline void decode_piece(const AttentionParams& p, const DecodeRows& rows, std::int64_t piece, bool careful,
                          void* states, void* scratch) {
   const std::int64_t begin = piece * kDecodePiece, end = begin + kDecodePiece;
@@ -340,8 +342,8 @@ inline void decode_piece(const AttentionParams& p, const DecodeRows& rows, std::
 
 // ---- All pieces ----------------------------------------------------------------------------------------------
 
-/// Puts the states of `pieces` pieces together in ascending order and writes the rows' results. Returns whether
-/// all of o is finite.
+/// Merges the states of `pieces` pieces in ascending order and writes the rows' results. Returns whether all of o
+/// is finite.
 inline bool merge_pieces(const AttentionParams& p, const DecodeRows& rows, const void* states, std::int64_t first,
                          std::int64_t pieces, void* scratch) {
   const ScoreUnit unit = score_unit(p);

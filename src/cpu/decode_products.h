@@ -1,5 +1,5 @@
-// The two products of decode, of few rows with keys and values that are read where they lie. What each detail is
-// worth stands in docs/performance.md.
+// The two products of decode: few rows times keys and values that are read in place. docs/performance.md lists
+// what each detail gains.
 #pragma once
 
 #include "cpu/packing.h"
@@ -15,8 +15,8 @@ struct StridedRows {
   StridedRows operator+(int j) const { return {first + j * stride, stride}; }
 };
 
-/// Products on their way to scores: those of a key are added up, a quarter of the work at a time, while the next
-/// key is multiplied. Done at once it would take a fifth of the time (Zen 4).
+/// Sums the products of a key, a quarter of the work at a time, while the next key is multiplied. Done at once,
+/// the sums would take a fifth of the time (Zen 4).
 class KeySums {
  public:
   SACCADE_INLINE KeySums() {
@@ -33,7 +33,7 @@ class KeySums {
       folded_[key] = kDecodeRows == 2 ? add_lanes(last[0], last[kDecodeRows - 1]) : last[0];
     }
   }
-  /// Leaves the scores of kDecodeKeys keys in rows kDecodePiece apart.
+  /// Writes the scores of kDecodeKeys keys to rows kDecodePiece apart.
   SACCADE_INLINE void keep(Scalar* scores) const {
     alignas(64) Scalar products[kWidth];
     store(products, sum_within_lanes(folded_));
@@ -42,17 +42,17 @@ class KeySums {
       std::memcpy(scores + r * kDecodePiece, products + r * kDecodeKeys, kDecodeKeys * sizeof(Scalar));
   }
 
-  Vec last[kDecodeRows];  // of one key and each query, to be added up
+  Vec last[kDecodeRows];  // products of one key with each query, not yet summed
 
  private:
   Vec halves_[2], folded_[kDecodeKeys];
 };
 
 /// scores[r][j], rows kDecodePiece apart: the products of kDecodeRows packed queries (`stride` apart, zeros behind
-/// their ends) and `count` keys, a multiple of kDecodeKeys. kVectors: vectors of a row, 0 if any number. Key after
-/// key, each from end to end, for memory delivers interleaved rows at half the rate; and with as many queries in
-/// registers as there is room for, because a full load queue cannot wait for memory (37 GB/s instead of 27 in
-/// bf16, Zen 4).
+/// their ends) and `count` keys, a multiple of kDecodeKeys. kVectors: vectors of a row, 0 for any number. Reads
+/// one key after the other from end to end, because interleaved rows halve the bandwidth. Keeps as many queries in
+/// registers as fit, because loads of queries would fill the load queue, which then holds fewer loads from memory
+/// (37 GB/s instead of 27 in bf16, Zen 4).
 template <int kVectors, class Rows>
 __attribute__((noinline)) void decode_scores(const Scalar* queries, std::int64_t stride, Rows keys, int count,
                                              std::int64_t head_dim, Scalar* scores) {
@@ -111,8 +111,9 @@ __attribute__((noinline)) void decode_scores(const Scalar* queries, std::int64_t
   before.keep(scores + count - kDecodeKeys);
 }
 
-/// Keys of one visit to the accumulated output, and the rows and vectors of it that are in registers: values in
-/// the arithmetic's own type are loaded by every row's instruction, others are converted once for more rows.
+/// Keys added in one pass over the accumulated output, and the rows and vectors of it that are in registers.
+/// Values of type Scalar are memory operands of each row's instruction; others are converted once for several
+/// rows.
 template <class T>
 struct ValueStep {
   static constexpr bool kConverts = !kPairs && !std::is_same_v<T, Scalar>;
@@ -122,8 +123,8 @@ struct ValueStep {
   static constexpr int kColumns = kVectors * kWidth;
 };
 
-/// Accumulated output of decode: [chunk of kValueChunk columns][kDecodeMostRows][kValueChunk]. A constant stride
-/// lets the rows of a step be displacements of one pointer.
+/// Accumulated output of decode: [chunk of kValueChunk columns][kDecodeMostRows][kValueChunk]. The stride is
+/// constant, so that the rows of a step are displacements of one pointer.
 inline constexpr int kValueChunk = 8 * kWidth;
 
 inline std::int64_t value_chunks(const AttentionParams& p) {
@@ -133,12 +134,12 @@ inline std::int64_t chunk_offset(std::int64_t row, std::int64_t column) {
   return (column / kValueChunk * kDecodeMostRows + row) * kValueChunk + column % kValueChunk;
 }
 
-/// How far ahead values are fetched, in bytes.
+/// How far ahead values are prefetched, in bytes.
 inline constexpr std::int64_t kValuesAhead = 16384;
 
-/// o[kRows][kVectors vectors] += p v over `count` keys (kCount, where it is not 0): p kDecodePiece apart, v[key]
-/// their rows, of which the first `columns` numbers are read. Of pairs, o's columns stand as interleave_low and
-/// -high leave them. kFetches: fetches what other rows will need some time later.
+/// o[kRows][kVectors vectors] += p v over `count` keys (kCount, where it is not 0): rows of p are kDecodePiece
+/// apart, and the first `columns` numbers of v[key] are read. For pairs, o's columns are in the order of
+/// interleave_low and interleave_high. kFetches: prefetches the values of a later step.
 template <class T, int kCount, bool kTail, bool kFetches, class Rows>
 SACCADE_INLINE void add_step(const Scalar* p, const Rows& v, int count, std::int64_t column, int columns,
                              Scalar* o) {
@@ -198,8 +199,8 @@ SACCADE_INLINE void add_step(const Scalar* p, const Rows& v, int count, std::int
   }
 }
 
-/// The same for all of `rows` rows and `dim` columns. The rows that come last to a step's values find them in the
-/// first-level cache, and fetch those of a later step instead: 0.98 of the bandwidth, not 0.8 (Zen 4).
+/// The same for all of `rows` rows and `dim` columns. The last rows of a step find its values in the L1 cache, so
+/// they prefetch those of a later step: 0.98 of the bandwidth instead of 0.8 (Zen 4).
 template <class T, class Rows>
 __attribute__((noinline)) void decode_values(const Scalar* p, Rows v, int count, int rows, std::int64_t dim,
                                              Scalar* o) {

@@ -6,12 +6,13 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-/// Vectors of counters that are drawn for together: a round waits for its products most of the time, and others
-/// may use it. 72 clocks for 64 columns with AVX-512 instead of 87 with two, 106 instead of 114 with AVX2 (Zen 4).
+/// Vectors of counters drawn together: they fill the time in which a round waits for its products. 64 columns take
+/// 72 clocks with AVX-512 instead of 87 with two vectors, 106 instead of 114 with AVX2 (Zen 4).
 inline constexpr int kDrawnVectors = 4;
 
 /// Philox for the counters of one row of weights, which differ in the last of their four words only. Most of the
-/// first three rounds is the same for all and done once: the words that a round leaves are numbered 0 to 3.
+/// first three rounds is the same for all counters and done once. The four words after a round are numbered 0 to
+/// 3.
 class PhiloxOfRow {
  public:
   PhiloxOfRow(std::uint64_t seed, std::uint32_t word0, std::uint32_t word1, std::uint32_t word2)
@@ -23,7 +24,7 @@ class PhiloxOfRow {
     before_third_ = {upper(d) ^ key0(2), lower(d), lower(c) ^ key1(2)};
   }
 
-  /// `words[i]` has the last words of counters in its place 0, and gets the four words drawn for each.
+  /// words[i][0] holds the last words of counters; words[i] receives the four words drawn for each.
   SACCADE_INLINE void draw(Words (&words)[kDrawnVectors][4]) const {
     const Words multiplier0 = broadcast_word(kMultiplier0), multiplier1 = broadcast_word(kMultiplier1);
     SACCADE_UNROLL
@@ -69,7 +70,7 @@ class PhiloxOfRow {
 struct Dropout {
   std::uint64_t seed;
   std::uint32_t offset;
-  std::uint32_t most;  // a word up to it drops; has no meaning if p is 0
+  std::uint32_t most;  // a word up to it drops the weight; no meaning if p is 0
 
   Dropout(double p, std::uint64_t seed_of_call, std::uint32_t offset_of_call)
       : seed(seed_of_call),
@@ -78,8 +79,9 @@ struct Dropout {
   explicit Dropout(const AttentionParams& params)
       : Dropout(params.dropout_p, params.dropout_seed, params.dropout_offset) {}
 
-  /// Sets the dropped ones of values[begin, end) to 0: columns `first_key` + begin and on; first_key is a multiple
-  /// of 64. The memory has to begin and end at multiples of 128, for what stands beside the values is dropped too.
+  /// Sets the dropped ones of values[begin, end) to 0, which are columns `first_key` + begin and on; first_key is
+  /// a multiple of 64. The memory must begin and end at multiples of 128: dropout applies to the numbers beside
+  /// the values too.
   template <class T>
   void apply(T* values, int begin, int end, std::uint32_t batch_head, std::uint32_t row,
              std::int64_t first_key) const {

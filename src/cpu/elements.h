@@ -1,12 +1,12 @@
-// Loops over numbers in memory of any alignment and length: whole vectors, and a part of one at the end.
+// Loops over numbers of any alignment and count: whole vectors, and a partial one at the end.
 #pragma once
 
 #include "cpu/math.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-/// The next vector of `left` numbers, of which there may be none; zeros beyond them. (Masks of AVX2 cost 20 times
-/// a plain access.)
+/// The next vector where `left` numbers are left (0 or fewer: none); zeros beyond them. (Masked accesses of AVX2
+/// cost 20 times a plain access.)
 SACCADE_INLINE Vec load_part(const float* p, std::int64_t left) {
   return left >= kWidth ? loadu(p) : load_first(p, static_cast<int>(std::max<std::int64_t>(left, 0)));
 }
@@ -21,7 +21,8 @@ SACCADE_INLINE Vec fill_rest(Vec x, std::int64_t left, Vec rest) {
   return left >= kWidth ? x : select(columns_within(0, 0, static_cast<int>(left)), x, rest);
 }
 
-/// Sums of a row are kept in so many vectors, which take turns: a multiply-add waits for the one before it.
+/// The sum of a row is spread over `kSums` vectors, used in turn: a multiply-add waits for the previous one on its
+/// vector.
 inline constexpr int kSums = 4;
 SACCADE_INLINE float reduce_sums(const Vec (&sums)[kSums]) {
   return reduce_add(add(add(sums[0], sums[1]), add(sums[2], sums[3])));

@@ -1,4 +1,4 @@
-// exp2 in two parts, by a polynomial: for instruction sets without a lookup in registers. See exp2_table.h.
+// exp2 in two parts, by a polynomial, for instruction sets without a table lookup in registers. See exp2_table.h.
 #pragma once
 
 #include "cpu/prelude.h"
@@ -13,7 +13,7 @@ struct Exp2Polynomial<float> {  // 1.7e-7
   static constexpr int kDegree = 5;
   static constexpr float kCoefficients[] = {0x1.5bba14p-10f, 0x1.3cea88p-7f, 0x1.c6b752p-5f,
                                             0x1.ebf9bcp-3f,  0x1.62e42ap-1f, 1};
-  /// 1.5 * 2^23: added to a small number it leaves that number's nearest integer in the low bits of the sum.
+  /// 1.5 * 2^23: added to a small number, it puts that number's nearest integer into the low bits of the sum.
   static constexpr float kRoundToInteger = 0x1.8p23f;
 };
 template <>
@@ -26,7 +26,7 @@ struct Exp2Polynomial<double> {  // 3.4e-18 before rounding
   static constexpr double kRoundToInteger = 0x1.8p52;
 };
 
-/// 2^x is 0 from here down.
+/// 2^x is 0 for x up to this.
 inline constexpr Scalar kExp2Lowest = std::is_same_v<Scalar, double> ? -1023 : -127;
 
 /// exp2 in two parts, so that a kernel can put other work between them. 2^x = 2^n * 2^f with n the nearest

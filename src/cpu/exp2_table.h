@@ -1,21 +1,20 @@
-// exp2 in two parts, by a table that stands in two registers. See exp2_polynomial.h.
+// exp2 in two parts, by a table in two registers. See exp2_polynomial.h.
 #pragma once
 
 #include "cpu/prelude.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-/// 1.5 * 2^18: added to a small float it leaves that float's nearest multiple of 1/32 in the low bits of the sum.
+/// 1.5 * 2^18: added to a small float, it puts that float's nearest multiple of 1/32 into the low bits of the sum.
 inline constexpr float kRoundTo32nds = 0x1.8p18f;
 inline constexpr float kExp2Lowest = -127.0f;
 
 /// exp2 in two parts, so that a kernel can put other work between them. 2^x = 2^n * 2^(j/32) * 2^f with j < 32 and
 /// |f| <= 1/64. 2^f is a parabola, written as its distance from the vertex: c ((f + kVertex)^2 + kHeight), where c
 /// is part of the table (minimax with p(0) = 1; relative error 2.4e-7, all floats tried). That is 2.5 operations
-/// that FMA wants the units of, where a polynomial without a table has 5: 0.5 for the lookup, 1 each for square
-/// and product (Zen 4). exp2(0) is exactly 1, and x <= -127 gives exactly 0: there n = -127 and f = 0, and the
-/// bits of 1.0 minus 127 << 23 are those of 0. Valid for x < 127; NaN stays NaN when its low payload bits are 0
-/// (see canonical_nan).
+/// on the FMA units, 0.5 for the lookup and 1 each for square and product; a polynomial without a table has 5 (Zen
+/// 4). exp2(0) is exactly 1, and x <= -127 gives exactly 0: there n = -127 and f = 0, and the bits of 1.0 minus
+/// 127 << 23 are those of 0. Valid for x < 127; NaN stays NaN when its low payload bits are 0 (see canonical_nan).
 struct Exp2 {
   Vec rounded, distance;
 };

@@ -17,16 +17,16 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 // ---- Packed blocks -------------------------------------------------------------------------------------------
 
-/// Whether values are read where they lie: those that need no conversion.
+/// Whether values are read in place: where they need no conversion and are not paged.
 inline bool values_in_place(const AttentionParams& p) { return p.v.dtype == dtype_of<Scalar> && !p.block_table; }
 
-/// Numbers of one packed key block: its keys, and behind them its values unless they are read in place.
+/// Size of one packed key block, in numbers: its keys, followed by its values unless these are read in place.
 inline std::int64_t packed_block_size(const AttentionParams& p) {
   const std::int64_t values = values_in_place(p) ? 0 : packed_value_size(p.head_dim_v);
   return packed_key_size(p.head_dim) + values;
 }
 
-/// Packs the block at `first_key`. Keys and values outside `readable` are not touched; those next to it are zeros.
+/// Packs the block at `first_key`. Keys and values outside `readable` are not read; those next to it become zeros.
 inline void pack_block(const AttentionParams& p, std::int64_t batch, std::int64_t kv_head, std::int64_t first_key,
                        KeyRange readable, Scalar* packed) {
   with_input(p.k.dtype, [&]<class T>(T) {
@@ -41,12 +41,12 @@ inline void pack_block(const AttentionParams& p, std::int64_t batch, std::int64_
 
 // ---- One block of query rows ---------------------------------------------------------------------------------
 
-/// What a tile of query rows does with one key block.
+/// The work of a tile of query rows on one key block.
 struct TileStep {
   int tile = 0;
   std::int64_t first_key = 0;          // of the block
   Granules granules;                   // computed
-  int value_begin = 0, value_end = 0;  // columns that some row of the tile can see
+  int value_begin = 0, value_end = 0;  // columns that a row of the tile can see
   const Scalar* block = nullptr;       // packed
 };
 
@@ -74,7 +74,8 @@ class ForwardScratch {
     packed_blocks_[1] = memory + (values_in_place(p) ? 0 : packed_block_size(p));
   }
 
-  /// For a block that the caller has not packed. The one before stays as it is: its values may still be wanted.
+  /// Memory for a block that the caller has not packed. The previous block is kept: its values may still be
+  /// needed.
   Scalar* next_packed_block() {
     std::swap(packed_blocks_[0], packed_blocks_[1]);
     return packed_blocks_[0];
@@ -165,7 +166,7 @@ class QueryBlock {
     has_output_[tile] = true;
   }
 
-  /// May be told a range that begins or ends within the block.
+  /// `range` may begin or end within the block.
   const Scalar* packed_block(std::int64_t first_key, KeyRange range) {
     if (packed_.blocks)
       return static_cast<const Scalar*>(packed_.blocks) +
@@ -188,7 +189,8 @@ class QueryBlock {
     return step;
   }
 
-  /// Computes the scores of `step` while the exponentials of the step before run, then finishes that one.
+  /// Computes the scores of `step` while the exponentials of the previous step run, then finishes the previous
+  /// step.
   void advance(const TileStep& step) {
     alignas(64) Scalar row_max[kTileRows * kWidth];
     for (int i = 0; i < kTileRows * kWidth; i += kWidth) store(row_max + i, broadcast(-kInfinity));
@@ -223,8 +225,8 @@ class QueryBlock {
     if (pending_) add_values(last);
   }
 
-  /// What the tile after `step` reads of the mask, if all of that is there. Without it a float mask of 2048 x 2048
-  /// took 0.14 of a forward more (8 heads, head_dim 64, Zen 4).
+  /// The part of the mask that the tile after `step` reads, to prefetch; empty unless the mask has all of it.
+  /// Without the prefetch a float mask of 2048 x 2048 took 0.14 of a forward more (8 heads, head_dim 64, Zen 4).
   RowsAhead mask_ahead(const TileStep& step) const {
     const MaskParams& mask = p_.mask;
     const bool is_last = step.tile + 1 == tiles_;

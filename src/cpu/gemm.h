@@ -1,10 +1,10 @@
-// Matrix products c = a b, begun at a bias or at what stands in c: projections and their gradients. Each number of
-// c is one chain of multiply-adds in order of the depth, however the work is cut up, so that its bits depend on
-// its row of a and its column of b alone.
+// Matrix products c = a b, starting from a bias or from the values in c: projections and their gradients. Each
+// number of c is one chain of multiply-adds in order of the depth, however the work is split, so its bits depend
+// only on its row of a and its column of b.
 //
 // A block of b, [kProductDepth][columns of a unit of work], is packed into panels of kTileColumns columns and
-// stays in the second-level cache; kTileRows rows of a are packed for the first-level one and meet its panels one
-// after the other.
+// stays in the L2 cache; kTileRows rows of a are packed for the L1 cache and multiplied by one panel after the
+// other.
 #pragma once
 
 #include "cpu/block_sizes.h"
@@ -14,7 +14,8 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-/// How the numbers of a tile of a lie, packed as they lay: a row in a run, or a column.
+/// The order of the numbers in a packed tile of a, which is their order in memory: contiguous rows, or contiguous
+/// columns.
 struct TileOfRows {
   static constexpr std::int64_t kRow = kProductDepth + 16, kStep = 1;
 };
@@ -30,7 +31,7 @@ struct ProductSteps {
   std::int64_t begin = 0, count = 0;
 };
 
-/// Packs rows [row, row + rows) of a, at most kPackedRows, into tiles one after the other.
+/// Packs rows [row, row + rows) of a, at most kPackedRows, into consecutive tiles.
 inline void pack_rows(const ProductParams& p, ProductSteps steps, std::int64_t row, int rows, float* tiles) {
   const float* from = p.a + row * p.a_row_stride + steps.begin * p.a_depth_stride;
   if (p.a_depth_stride == 1) {
@@ -50,8 +51,8 @@ inline void pack_rows(const ProductParams& p, ProductSteps steps, std::int64_t r
   }
 }
 
-/// Writes the transpose of `rows` rows of `columns` numbers, at most kWidth of each, to rows of `to`; what is not
-/// there is zeros.
+/// Writes the transpose of `rows` rows of `columns` numbers, at most kWidth of each, to rows of `to`, padded with
+/// zeros.
 inline void transpose_part(const float* from, std::int64_t stride, int rows, int columns, float* to,
                            std::int64_t to_stride) {
   if (rows == kWidth && columns == kWidth) return transpose_tile(from, stride, to, to_stride);
@@ -62,8 +63,7 @@ inline void transpose_part(const float* from, std::int64_t stride, int rows, int
   for (int i = 0; i < columns; ++i) store(to + i * to_stride, load(tile + i * kWidth));
 }
 
-/// Packs columns [column, column_end) of b into panels [steps][kTileColumns]; columns that are not there are
-/// zeros.
+/// Packs columns [column, column_end) of b into panels [steps][kTileColumns]; missing columns are zeros.
 inline void pack_panels(const ProductParams& p, ProductSteps steps, std::int64_t column, std::int64_t column_end,
                         float* panels) {
   const std::int64_t panel_size = steps.count * kTileColumns;
@@ -94,7 +94,7 @@ inline void pack_panels(const ProductParams& p, ProductSteps steps, std::int64_t
   }
 }
 
-/// Rows of numbers in memory; all the same one where the stride is 0.
+/// Rows of numbers in memory; with a stride of 0 all rows are the same one.
 template <class T>
 struct ProductRows {
   T* data;
@@ -128,7 +128,7 @@ __attribute__((noinline)) void product_tile(const float* a, const float* b, std:
   }
 }
 
-/// product_tile where only `rows` rows and `columns` columns of c are there.
+/// product_tile where c has only `rows` rows and `columns` columns.
 template <class Order, int kRows>
 void product_edge(const float* a, const float* b, std::int64_t steps, ProductRows<const float> begin,
                   ProductRows<float> c, int rows, int columns) {
@@ -142,7 +142,7 @@ void product_edge(const float* a, const float* b, std::int64_t steps, ProductRow
       store_part(c.data + i * c.stride + v, columns - v, load(whole[i] + v));
 }
 
-/// What the chains of one row of c begin with, from `column` on: what stands there, the bias, or zeros.
+/// The start values of one row of c, from `column` on: the values in c, the bias, or zeros.
 inline ProductRows<const float> chains_begin(const ProductParams& p, std::int64_t row, std::int64_t column,
                                              bool adds) {
   alignas(64) static constexpr float kZeros[kRowColumns] = {};
@@ -150,7 +150,7 @@ inline ProductRows<const float> chains_begin(const ProductParams& p, std::int64_
   return {p.bias ? p.bias + column : kZeros, 0};
 }
 
-/// Columns of the only row of c where the rows of b are contiguous: kVectors whole vectors, or n of one.
+/// Columns of c's only row where the rows of b are contiguous: kVectors whole vectors, or n numbers of one.
 template <int kVectors>
 void product_of_row(const ProductParams& p, std::int64_t column, int n) {
   const float* const begin = chains_begin(p, 0, column, p.adds).data;
@@ -168,7 +168,7 @@ void product_of_row(const ProductParams& p, std::int64_t column, int n) {
   for (int v = 0; v < kVectors; ++v) store_part(p.c + column + v * kWidth, n, acc[v]);
 }
 
-/// n <= kWidth columns of it where the columns of b are contiguous.
+/// n <= kWidth columns of c's only row where the columns of b are contiguous.
 inline void product_of_row_and_columns(const ProductParams& p, std::int64_t column, int n) {
   alignas(64) float tile[kWidth * kWidth];
   const float* const b = p.b + column * p.b_column_stride;
@@ -182,8 +182,8 @@ inline void product_of_row_and_columns(const ProductParams& p, std::int64_t colu
   store_first(p.c + column, n, acc);
 }
 
-/// Columns of the only row of c: no number of b is needed twice, so nothing is packed. 768 x 768 weights of either
-/// layout take 49 and 28 us instead of 92 (Zen 4).
+/// Columns of c's only row: each number of b is needed only once, so nothing is packed. 768 x 768 weights of
+/// either layout take 49 and 28 us instead of 92 (Zen 4).
 inline void product_of_single_row(const ProductParams& p, std::int64_t column, std::int64_t end) {
   const auto rest = [&] { return static_cast<int>(std::min<std::int64_t>(kWidth, end - column)); };
   if (p.b_column_stride != 1) {
@@ -195,7 +195,7 @@ inline void product_of_single_row(const ProductParams& p, std::int64_t column, s
   for (; column < end; column += kWidth) product_of_row<1>(p, column, rest());
 }
 
-/// Meets kTileRows rows of a block with the packed panels of its columns.
+/// Multiplies kTileRows rows of a block by the packed panels of its columns.
 template <class Order>
 void product_of_rows(const ProductParams& p, const ProductBlock& block, ProductSteps steps, std::int64_t row,
                      int rows, const float* panel, const float* packed) {

@@ -1,4 +1,4 @@
-// Statistics of the attention weights of one block of query rows. Two walks over the key blocks that its rows can
+// Statistics of the attention weights of one block of query rows. Two passes over the key blocks that its rows can
 // see:
 //
 //   m, l: the largest score, the sum of exp(s - m) of each row    left out where the caller knows lse
@@ -42,7 +42,7 @@ class InspectScratch : public ScratchPieces {
   Scalar* scores;             // [kTileRows][kBlockK]
   Scalar* weights;            // [kTileRows][kBlockK]
   Scalar* mask;               // [kTileRows][kBlockK]
-  Scalar* packed_block;       // when the caller has none packed
+  Scalar* packed_block;       // where the caller has packed none
   Scalar* column_sum;         // [kBlockK]
   Scalar* column_max;         // [kBlockK]
   RowState* softmax;          // [tiles]
@@ -53,7 +53,7 @@ class InspectScratch : public ScratchPieces {
   RankedKey* best_keys;  // [rows][top_k]
 
  private:
-  /// Documents of a packed batch differ in length: of the shortest, all rows of cells may be in the block.
+  /// Documents of a packed batch differ in length: one block may contain all rows of cells of the shortest.
   static std::int64_t most_cell_rows(const InspectParams& wanted, std::int64_t rows) {
     if (wanted.attention.cu_seqlens_q) return wanted.pool_rows;
     const std::int64_t seqlen = std::max<std::int64_t>(wanted.attention.seqlen_q, 1);
@@ -122,8 +122,8 @@ class InspectBlock {
     return scratch_.packed_block;
   }
 
-  /// Calls visit(step, row_max) for every tile of rows and key block that see each other, with its scores in
-  /// place.
+  /// Calls visit(step, row_max) for every tile of rows and every key block that it sees, once the scores are
+  /// computed.
   template <class Visit>
   void walk(Visit visit) {
     const KeyRange range = visibility_.visible(row_, rows_);
@@ -176,7 +176,7 @@ class InspectBlock {
       const Scalar sink = static_cast<Scalar>(p_.sink(head_));
       if (p_.lse.data)
         *p_.row_of<Scalar>(p_.lse, batch_, head_, row_ + i) = finish_row(m * unit_.natural, l, sink).lse();
-      if (l == 0) continue;  // it sees nothing, and its weights are exp2(-inf)
+      if (l == 0) continue;  // the row sees nothing, and its weights are exp2(-inf)
       const Scalar own = std::log2(l), of_sink = (sink - m * unit_.natural) * kLog2E;
       const Scalar low = std::min(own, of_sink), high = std::max(own, of_sink);
       scratch_.statistics[i / kTileRows].set_denominator(
@@ -257,7 +257,7 @@ class InspectBlock {
     return better;
   }
 
-  /// A row whose softmax is NaN: NaN for the keys that it sees, nothing for the others.
+  /// Handles rows whose softmax is NaN: NaN for the keys that they see, nothing for the others.
   void spread_nan(int rows, int begin, int end, unsigned is_nan) {
     const Vec hidden = broadcast(-kInfinity), nan = broadcast(std::numeric_limits<Scalar>::quiet_NaN());
     for (int i = 0; i < rows; ++i)
@@ -285,7 +285,7 @@ class InspectBlock {
     const Scalar* const weights = scratch_.weights + i * kBlockK;
     Scalar worst = statistics.worst[i];
     if (worst == 0) worst = BestKeys::bound(statistics.largest + i * kWidth, best.k);
-    constexpr int kColumns = 64;  // compared before the first is taken: no processor guesses which it will be
+    constexpr int kColumns = 64;  // compared before the first is added: such branches cannot be predicted
     for (int first = begin; first < end; first += kColumns) {
       std::uint64_t better = 0;
       for (int j = first; j < std::min(first + kColumns, end); j += kWidth)
@@ -308,7 +308,7 @@ class InspectBlock {
     if (wanted_.pool_rows > 0) find_cells();
   }
 
-  /// The sums over some rows of a block's columns are complete: adds them to the sums of keys and of cells.
+  /// Adds the complete sums over rows of a block's columns to the sums of keys and of cells.
   void end_cell_row() {
     if (columns_begin_ >= columns_end_) return;
     if (wanted_.received.data) {
@@ -325,7 +325,7 @@ class InspectBlock {
     columns_end_ = 0;
   }
 
-  /// The cells that the keys of the block fall into, and the columns at which they begin.
+  /// Finds the cells that contain keys of the block, and the columns at which they begin.
   void find_cells() {
     const std::int64_t keys = p_.keys(batch_), end = std::min<std::int64_t>(block_key_ + kBlockK, keys);
     block_cells_ = 0;
@@ -339,7 +339,7 @@ class InspectBlock {
   }
 
   double sum_of_columns(int begin, int end) const {
-    double sums[4] = {};  // together, for none to wait for the others
+    double sums[4] = {};  // four chains, so that none waits for another
     int j = begin;
     for (; j + 4 <= end; j += 4) {
       SACCADE_UNROLL
@@ -414,11 +414,11 @@ class InspectBlock {
   InspectScratch scratch_;
 
   InspectSums sums_{};
-  // The sums over rows that are at work: those of cell_row_ (of all rows, where no map is wanted), and the columns
-  // of the block at block_key_.
+  // The current sums over rows: the rows are those of cell_row_ (all rows where no map is wanted), the columns
+  // those of the block at block_key_.
   std::int64_t cell_row_ = -1, block_key_ = -1;
   int columns_begin_ = kBlockK, columns_end_ = 0;
-  int block_cells_ = 0;  // that the block's keys fall into
+  int block_cells_ = 0;  // cells that contain keys of the block
   std::int64_t cells_[kBlockK];
   int cell_columns_[kBlockK + 1];
 };
@@ -428,7 +428,7 @@ inline InspectSums inspect(const InspectParams& wanted, const QueryRows& work, c
   return InspectBlock(wanted, work, packed, scratch).run();
 }
 
-/// Bytes for blocks of `rows` rows.
+/// Bytes of scratch memory for blocks of `rows` rows.
 inline std::size_t inspect_scratch(const InspectParams& wanted, std::int64_t rows) {
   return InspectScratch(wanted, rows, nullptr).bytes();
 }

@@ -1,4 +1,4 @@
-// The only door to the kernels: function pointers and block sizes of one instruction set.
+// The only interface to the kernels: function pointers and block sizes of one instruction set.
 #pragma once
 
 #include <atomic>
@@ -13,51 +13,51 @@
 
 namespace saccade::cpu {
 
-/// How one call is cut up, in rows, keys and bytes. Follows from the shapes of a head and the instruction set.
+/// How one call is split, in rows, keys and bytes. Depends on the shape of a head and the instruction set.
 struct ForwardPlan {
-  std::int64_t tile_q = 0;                     // units of work are multiples of as many query rows
+  std::int64_t tile_q = 0;                     // query rows; units of work are multiples of it
   std::int64_t block_q = 0;                    // query rows of the usual unit of work
-  std::int64_t block_q_alone = 0;              // ... where it packs its keys for itself
+  std::int64_t block_q_alone = 0;              // ... where a unit packs its own keys
   std::int64_t block_k = 0;                    // keys of one packed block, at absolute multiples of block_k
   std::size_t packed_block = 0;                // bytes of one packed key block
   std::size_t scratch = 0, scratch_alone = 0;  // bytes of one thread
 };
 
-/// Rows [row, row + rows) of one query head, as far as there are any.
+/// Rows [row, row + rows) of one query head, as far as they exist.
 struct QueryRows {
   std::int64_t batch = 0, head = 0, row = 0, rows = 0;
 };
 
-/// Key blocks packed ahead, from `first_block` on; nullptr: none, they are packed on the way.
+/// Key blocks packed beforehand, from `first_block` on; nullptr: none, the kernel packs them as it goes.
 struct PackedKeys {
   const void* blocks = nullptr;
   std::int64_t first_block = 0;
 };
 
-/// Decode: rows [first, first + count) of kv heads [kv_head, kv_head + kv_heads), the rows of all query heads of a
-/// kv head being numbered head by head. They go through their keys together, the heads by turns of `turn` keys, a
-/// divisor of a piece.
+/// Decode: rows [first, first + count) of kv heads [kv_head, kv_head + kv_heads), where the rows of all query
+/// heads of a kv head are numbered head by head. The rows of a kv head process their keys together; the kv heads
+/// alternate every `turn` keys, a divisor of a piece.
 struct DecodeRows {
   std::int64_t batch = 0, kv_head = 0, kv_heads = 1, first = 0, count = 0, turn = 0;
 };
 inline constexpr std::int64_t kDecodeMostRows = 16;
 
-/// How decode() is cut up. Sizes in bytes.
+/// How decode() is split. Sizes in bytes.
 struct DecodePlan {
   std::int64_t piece = 0;   // keys, at absolute multiples
-  std::size_t state = 0;    // what a piece leaves of one row
+  std::size_t state = 0;    // of one row after a piece
   std::size_t scratch = 0;  // of one thread and kv head, for kDecodeMostRows rows
 };
 
-/// How a backward pass is cut up. Sizes in bytes.
+/// How a backward pass is split. Sizes in bytes.
 struct BackwardPlan {
-  std::int64_t block_q = 0, block_k = 0;  // rows and keys that meet at a time, at absolute multiples
-  std::size_t statistics = 0;             // of block_q rows: what their softmax and delta are
-  std::size_t dq = 0;                     // of block_q rows: their gradients on the way
-  std::size_t scratch = 0;                // of one block of keys at work
+  std::int64_t block_q = 0, block_k = 0;  // rows and keys combined at a time, at absolute multiples
+  std::size_t statistics = 0;             // of block_q rows: their lse and delta
+  std::size_t dq = 0;                     // of block_q rows: their accumulated gradients
+  std::size_t scratch = 0;                // of one block of keys
 };
 
-/// What some rows of a head add to the sums over all of them. Lies in the scratch memory.
+/// What some rows of a head add to the sums over all its rows. Stored in the scratch memory.
 struct InspectSums {
   std::int64_t first_key, end_key;  // the keys that these rows can see
   const void* received;             // [end_key - first_key]; nullptr: not wanted
@@ -67,16 +67,16 @@ struct InspectSums {
   std::int64_t rows_with_weight;
 };
 
-/// The block of keys number `block` of a kv head.
+/// Block number `block` of the keys of a kv head.
 struct KeyBlock {
   std::int64_t batch = 0, kv_head = 0, block = 0;
 };
 
-/// The kernels of one type of arithmetic; products of bf16 pairs have none for the backward pass. Memory handed to
-/// them is 64-byte aligned.
+/// The kernels of one type of arithmetic; for products of bf16 pairs those of the backward pass are nullptr.
+/// Memory passed to them is 64-byte aligned.
 struct AttentionKernels {
   ForwardPlan (*plan_forward)(const AttentionParams&);
-  /// Packs one key block of (batch, kv_head), of which the keys in `readable` may be touched.
+  /// Packs one key block of (batch, kv_head); only the keys in `readable` may be read.
   void (*pack_block)(const AttentionParams&, std::int64_t batch, std::int64_t kv_head, std::int64_t block,
                      KeyRange readable, void* packed);
   void (*forward)(const AttentionParams&, const QueryRows&, const PackedKeys&, void* scratch);
@@ -90,13 +90,13 @@ struct AttentionKernels {
   bool (*merge_pieces)(const AttentionParams&, const DecodeRows&, const void* states, std::int64_t first,
                        std::int64_t pieces, void* scratch);
 
-  /// The backward pass. First the statistics of every block of rows; returns what the rows give to the gradient of
-  /// their head's sink.
+  /// The backward pass. First computes the statistics of every block of rows; returns what the rows add to the
+  /// gradient of their head's sink.
   BackwardPlan (*plan_backward)(const BackwardParams&) = nullptr;
   double (*backward_statistics)(const BackwardParams&, const QueryRows&, void* statistics) = nullptr;
-  /// Then for every block of keys: begin; for blocks of rows that may see them the gradients of their logits
-  /// (whether any is there, and what they give to the slope of the head), those of the mask, what comes to keys
-  /// and values, what comes to the rows (cleared where it is their first); end, which writes dk and dv and returns
+  /// Then for every block of keys: begin; then for each block of rows that may see them: the gradients of the
+  /// logits (returns whether there are any, and adds to the gradient of the head's slope), of the mask, of keys
+  /// and values, and of the rows (cleared for their first block); then end, which writes dk and dv and returns
   /// whether they are finite. `careful` keeps hidden keys and rows out of every product.
   void (*backward_begin)(const BackwardParams&, const KeyBlock&, void* scratch) = nullptr;
   bool (*backward_logits)(const BackwardParams&, const KeyBlock&, const QueryRows&, const void* statistics,
@@ -122,7 +122,7 @@ struct LayerKernels {
   void (*layer_norm_backward)(const LayerNormBackwardParams&, std::int64_t row, std::int64_t row_end, float* sums);
   void (*dropout)(const DropoutParams&, std::int64_t row, std::int64_t row_end);
 
-  /// `count` numbers, each by itself; y may be x, dx may be dout.
+  /// Elementwise on `count` numbers; y may be x, dx may be dout.
   void (*gelu)(const float* x, float* y, std::int64_t count);
   void (*gelu_backward)(const float* x, const float* dout, float* dx, std::int64_t count);
   void (*add_to)(const float* x, float* y, std::int64_t count);  // y += x
@@ -137,10 +137,10 @@ struct LayerKernels {
   void (*sgd)(const SgdParams&, const float* gradient, float* value, float* momentum, std::int64_t count);
 };
 
-/// What the paths for small problems take.
+/// The largest sizes that the paths for small problems accept.
 inline constexpr std::int64_t kSmallKeys = 16, kSmallHeadDim = 64, kSmallDepth = 16;
 
-/// What a level has that multiplies bf16 pairs.
+/// The kernels of a level that multiplies bf16 pairs.
 struct PairKernels {
   AttentionKernels attention;           // of bf16 q, k and v
   float (*chains)(std::int64_t steps);  // as KernelSet::multiply_add_chains
@@ -152,7 +152,7 @@ struct KernelSet {
 
   AttentionKernels f32;  // f32, bf16, f16
   const AttentionKernels* f64 = nullptr;
-  const PairKernels* pairs = nullptr;  // where the level has them
+  const PairKernels* pairs = nullptr;  // nullptr where the level has none
 
   /// A path for heads of at most kSmallKeys keys of kSmallHeadDim numbers, f32, without options: no packing, no
   /// scratch, no threads.
@@ -162,28 +162,27 @@ struct KernelSet {
   /// A block of a matrix product, of at most product_columns columns. The scratch holds product_scratch floats.
   void (*product)(const ProductParams&, const ProductBlock&, float* scratch);
   std::int64_t product_rows = 0, product_columns = 0, product_scratch = 0;
-  std::int64_t product_panel = 0;  // whole tiles have so many columns
-  /// A product of few numbers without packing, scratch or threads: of kSmallDepth and small_product_columns at
-  /// most.
+  std::int64_t product_panel = 0;  // columns of a whole tile
+  /// A small product without packing, scratch or threads: at most kSmallDepth deep and small_product_columns wide.
   void (*product_small)(const ProductParams&);
   std::int64_t small_product_columns = 0;
 
   LayerKernels layers;
 
-  /// Conversions of `count` numbers without gaps, with the bits of float16 and bfloat16 (dtype.h).
+  /// Conversions of `count` contiguous numbers, with the bits of float16 and bfloat16 (dtype.h).
   void (*narrow_to_bf16)(const float* from, bfloat16* to, std::int64_t count);
   void (*narrow_to_f16)(const float* from, float16* to, std::int64_t count);
   void (*widen_bf16)(const bfloat16* from, float* to, std::int64_t count);
   void (*widen_f16)(const float16* from, float* to, std::int64_t count);
 
-  /// Yardsticks: `steps` times chain_flops floating-point operations on registers; and reading `floats` floats, a
-  /// multiple of 1024, in order. The results only keep the compiler from leaving the work out.
+  /// Peak measurements: `steps` times chain_flops floating-point operations on registers, and reading `floats`
+  /// floats (a multiple of 1024) in order. The results only keep the compiler from removing the work.
   float (*multiply_add_chains)(std::int64_t steps);
   std::int64_t chain_flops = 0;
   float (*read_all)(const float* data, std::int64_t floats);
 
-  /// The kernels of a call, and those of a backward pass. Pairs are scaled after the product: by 0, a hidden key's
-  /// -inf would become NaN.
+  /// The kernels of a call, and those of a backward pass. Pairs are scaled after the product, where a scale of 0
+  /// would turn a hidden key's -inf into NaN.
   const AttentionKernels& attention(const AttentionParams& p) const {
     const bool are_bfloat = p.q.dtype == DType::bf16 && p.k.dtype == DType::bf16 && p.v.dtype == DType::bf16;
     return pairs && are_bfloat && static_cast<float>(p.scale) != 0 ? pairs->attention : backward(p);
@@ -193,7 +192,7 @@ struct KernelSet {
 
 /// The kernels that calls use now; nullptr before the first one.
 extern std::atomic<const KernelSet*> active;
-/// Chooses them. Throws std::invalid_argument when SACCADE_ISA asks for what is not there.
+/// Chooses them. Throws std::invalid_argument when SACCADE_ISA names a level that this build or machine lacks.
 const KernelSet& choose_kernels();
 
 inline const KernelSet& active_kernels() {

@@ -1,5 +1,5 @@
-// The layers beside attention: layer normalisation, GELU, dropout, and the softmax of the loss. Nothing that is
-// done to a row depends on another one.
+// The layers beside attention: layer normalisation, GELU, dropout, and the softmax of the loss. Rows do not depend
+// on each other.
 #pragma once
 
 #include "cpu/dropout.h"
@@ -20,12 +20,12 @@ inline float sum_of(const float* x, std::int64_t count) {
   return reduce_sums(sums);
 }
 
-/// The mean of a row in two parts, whose sum has more digits than a float, and 1 / sqrt(variance + eps).
+/// The mean of a row as mean + rest, which has more digits than a float, and 1 / sqrt(variance + eps).
 struct RowMoments {
   float mean, rest, inverse;
 };
 
-/// Two passes: the second one sees deviations, and in their sum what rounding took from the mean.
+/// Two passes: the second sums the deviations, and this sum gives the rounding error of the mean.
 inline RowMoments moments_of(const float* x, std::int64_t dim, double eps) {
   const auto count = static_cast<float>(dim);
   const float mean = sum_of(x, dim) / count;
@@ -102,8 +102,8 @@ inline void layer_norm_backward(const LayerNormBackwardParams& p, std::int64_t r
 inline constexpr float kGeluFactor = 1.5957691216057307f;  // 2 sqrt(2 / pi)
 inline constexpr float kGeluCubic = kGeluFactor * 0.044715f;
 
-/// 0.5 (1 + tanh(v / 2)) = 1 / (1 + e^-v), in terms of e^-|v|, which cannot overflow: the tanh would leave few
-/// digits where it is near -1.
+/// 0.5 (1 + tanh(v / 2)) = 1 / (1 + e^-v), in terms of e^-|v|, which cannot overflow. With tanh, few digits would
+/// be left where it is near -1.
 struct Sigmoid {
   Vec exponential, inverse;  // e^-|v| and 1 / (1 + e^-|v|)
   Vec value;
@@ -126,7 +126,7 @@ inline void gelu(const float* x, float* y, std::int64_t count) {
 /// d/dx x s(v) = s + x v' s (1 - s), with s (1 - s) = e^-|v| / (1 + e^-|v|)^2.
 inline void gelu_backward(const float* x, const float* dout, float* dx, std::int64_t count) {
   for (std::int64_t i = 0; i < count; i += kWidth) {
-    // From 30 on the derivative is 1, or 0 on the other side; the bounds keep v' finite. A NaN passes.
+    // The derivative is 1 from 30 up and 0 from -30 down; the bounds keep v' finite. A NaN passes.
     const Vec a = min(broadcast(30.0f), max(broadcast(-30.0f), load_part(x + i, count - i)));
     const Vec square = mul(a, a);
     const Vec v = mul(a, fma(square, broadcast(kGeluCubic), broadcast(kGeluFactor)));
@@ -142,7 +142,7 @@ inline void gelu_backward(const float* x, const float* dout, float* dx, std::int
 inline void dropout(const DropoutParams& p, std::int64_t row, std::int64_t row_end) {
   const Dropout draw(p.p, p.seed, p.offset);
   const Vec factor = broadcast(static_cast<float>(1.0 / (1.0 - p.p)));
-  alignas(64) float piece[128] = {};  // what is drawn for at once
+  alignas(64) float piece[128] = {};  // columns drawn for at once
   for (; row < row_end; ++row) {
     for (std::int64_t column = 0; column < p.dim; column += 128) {
       const float* const x = p.x + row * p.dim + column;

@@ -1,4 +1,4 @@
-// Loops that do nothing but multiply-add or read, as fast as the instruction set lets them.
+// Loops that only multiply-add or only read, as fast as the instruction set allows.
 #pragma once
 
 #include "cpu/block_sizes.h"

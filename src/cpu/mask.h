@@ -1,6 +1,6 @@
-// What a score becomes between the product and the softmax: softcap, score modifier, ALiBi, masks, visibility by
-// position. Where any of them looks at a score, scores are in natural units; else in whatever unit the product
-// has.
+// What happens to a score between the product and the softmax: softcap, score modifier, ALiBi, masks, visibility
+// by position. Where any of them uses the score's value, scores are in natural units, else in the unit of the
+// product.
 #pragma once
 
 #include "cpu/block_sizes.h"
@@ -33,7 +33,7 @@ inline void apply_alibi(Scalar* scores, Columns c, Scalar slope, std::int64_t po
   }
 }
 
-/// Usually a granule is there as a whole, and so many numbers are vectors to any compiler.
+/// For a whole granule, the usual case: the constant count lets every compiler vectorise the loop.
 template <class T, class Convert>
 SACCADE_INLINE void convert_granule(const T* __restrict from, Scalar* __restrict to, Convert convert) {
   if constexpr (std::is_same_v<T, Scalar>) {
@@ -44,8 +44,8 @@ SACCADE_INLINE void convert_granule(const T* __restrict from, Scalar* __restrict
   }
 }
 
-/// A granule of a mask's row as numbers to add: 0 or -inf for a boolean mask, -inf where no key is (from `keys`
-/// on).
+/// A granule of a mask's row as numbers to add: 0 or -inf for a boolean mask, -inf beyond the last key (from
+/// `keys` on).
 inline void read_mask_row(const MaskParams& mask, std::int64_t batch, std::int64_t head, std::int64_t row,
                           Columns c, std::int64_t keys, Scalar* out) {
   const int end = static_cast<int>(std::clamp<std::int64_t>(keys - c.first_key, c.begin, c.end));
@@ -73,7 +73,7 @@ inline void read_mask_row(const MaskParams& mask, std::int64_t batch, std::int64
   for (int j = end; j < c.end; ++j) out[j] = -kInfinity;
 }
 
-/// Whether any of the columns of a mask's row lets its key through.
+/// Whether a mask row leaves any key of the columns visible.
 inline bool lets_through(const Scalar* mask, Columns c) {
   const Vec hidden = broadcast(-kInfinity);
   Vec largest = hidden;
@@ -86,8 +86,8 @@ inline bool lets_through(const Scalar* mask, Columns c) {
   return nan || any(less(hidden, largest));
 }
 
-/// Adds a mask row and returns the largest score of each lane; where the mask is -inf the key is hidden, whatever
-/// its score was.
+/// Adds a mask row and returns the largest score of each lane; where the mask is -inf, the key is hidden, whatever
+/// its score is.
 inline Vec apply_mask(Scalar* scores, Columns c, const Scalar* mask) {
   const Vec hidden = broadcast(-kInfinity);
   Vec largest = hidden;
@@ -100,7 +100,7 @@ inline Vec apply_mask(Scalar* scores, Columns c, const Scalar* mask) {
   return largest;
 }
 
-/// A modifier may have left any NaN.
+/// A modifier may have written a NaN with any payload.
 inline void apply_canonical_nan(Scalar* scores, Columns c) {
   for (int j = c.begin; j < c.end; j += kWidth) store(scores + j, canonical_nan(load(scores + j)));
 }
@@ -124,7 +124,7 @@ class BlockMask {
     return open == 0 ? Cover::none : open == blocks ? Cover::all : Cover::some;
   }
 
-  /// Hides the keys of one row's closed blocks, those below `keys`.
+  /// Hides the keys of one row's closed blocks, up to key `keys`.
   void apply(Scalar* scores, Columns c, std::int64_t row, std::int64_t keys) const {
     const std::int64_t i = row / p_.block_mask_q, end = std::min(c.first_key + c.end, keys);
     for (std::int64_t key = c.first_key + c.begin; key < end;) {

@@ -10,7 +10,7 @@ inline constexpr Scalar kLn2 = static_cast<Scalar>(0.693147180559945309417232121
 inline constexpr Scalar kInfinity = std::numeric_limits<Scalar>::infinity();
 inline constexpr bool kIsDouble = sizeof(Scalar) == sizeof(double);
 
-/// NaN with payload bits cleared, which exp2 keeps; everything else as it is.
+/// Clears the payload bits of a NaN, so that exp2 keeps it NaN; other numbers do not change.
 SACCADE_INLINE Vec canonical_nan(Vec x) {
   return select(is_nan(x), broadcast(std::numeric_limits<Scalar>::quiet_NaN()), x);
 }
@@ -20,8 +20,8 @@ SACCADE_INLINE Vec exp2(Vec x) { return exp2_end(exp2_begin(x)); }
 /// The same for x >= kExp2Lowest, or NaN.
 SACCADE_INLINE Vec exp2_bounded(Vec x) { return exp2_end(exp2_begin_bounded(x)); }
 
-/// tanh with a small relative error everywhere: up to 0.625 Cephes' approximations (tanhf's polynomial, for
-/// doubles tanh's quotient), beyond it 1 - 2 / (e^2x + 1).
+/// tanh with a small relative error everywhere: up to 0.625 the approximations of Cephes (the polynomial of tanhf,
+/// for doubles the quotient of tanh), beyond it 1 - 2 / (e^2x + 1).
 SACCADE_INLINE Vec tanh(Vec x) {
   const Vec magnitude = abs(x);
   const Vec square = mul(x, x);

@@ -1,5 +1,5 @@
-// One step of the optimisers of optim.h, on numbers that each go their own way. Memory is what they wait for, so a
-// parameter's numbers pass once.
+// One step of the optimisers of saccade/optim.h, elementwise. Memory bandwidth is the limit, so each number is
+// read and written once.
 #pragma once
 
 #include "cpu/elements.h"
@@ -24,7 +24,7 @@ inline void adamw(const AdamWParams& p, const float* gradient, float* value, flo
   }
 }
 
-/// momentum: nullptr where there is none.
+/// momentum: nullptr without momentum.
 inline void sgd(const SgdParams& p, const float* gradient, float* value, float* momentum, std::int64_t count) {
   for (std::int64_t i = 0; i < count; i += kWidth) {
     const std::int64_t left = count - i;

@@ -1,4 +1,4 @@
-// The end of a query row, whichever way its sums were made.
+// The end of a query row, for forward and decode.
 #pragma once
 
 #include "cpu/scores.h"
@@ -8,7 +8,7 @@
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 /// to[0 ... columns) = scale * from, rounded to T, where `from` has runs of kTileColumns columns, `stride` apart.
-/// Returns whether all of it is finite. What is written `ahead` of it is asked for.
+/// Returns whether all of it is finite. Prefetches the destination `ahead` numbers further on.
 template <class T>
 SACCADE_INLINE bool write_scaled(const Scalar* from, std::int64_t stride, std::int64_t columns, Scalar scale,
                                  T* to, std::int64_t ahead) {
@@ -32,19 +32,19 @@ SACCADE_INLINE bool write_scaled(const Scalar* from, std::int64_t stride, std::i
   return !any(is_nan(finite));
 }
 
-/// Rows of one head that have seen their last key.
+/// Rows of one head whose keys are all processed.
 struct EndingRows {
   std::int64_t batch = 0, head = 0, row = 0;
   int count = 0;              // at most kTileRows
   const Scalar* m = nullptr;  // [count], in the unit of the scores
   const Scalar* l = nullptr;  // [kTileRowsPadded]
   Scalar natural = 1;         // turns m into natural units
-  const Scalar* o = nullptr;  // row after row kTileColumns columns, the next of them o_stride on
+  const Scalar* o = nullptr;  // kTileColumns columns of each row; the next ones are o_stride further on
   std::int64_t o_stride = kTileColumns;
 };
 
-/// Writes what is asked for of some rows: o = o / l, lse, weights, scores. Returns bit i where row i's o is not
-/// finite: a weight of 0 may have met a hidden NaN.
+/// Writes the requested results of some rows: o = o / l, lse, weights, scores. Returns bit i where row i's o is
+/// not finite: a weight of 0 may have met a hidden NaN.
 inline unsigned end_rows(const AttentionParams& p, const ScoreFinisher& finisher, const Dropout& dropout,
                          const EndingRows& rows) {
   const Scalar keep_scale = static_cast<Scalar>(1.0 / (1.0 - p.dropout_p));
@@ -57,7 +57,7 @@ inline unsigned end_rows(const AttentionParams& p, const ScoreFinisher& finisher
       if (p.saves_scores()) finisher.write_saved(rows.row + i, rows.m[i], result.scale, dropout);
       scale[i] = result.scale * keep_scale;
     }
-  } else {  // finish_row, all at once
+  } else {  // finish_row for all rows at once
     for (int i = 0; i < kTileRowsPadded; i += kWidth) {
       const Vec l = load(rows.l + i), inverse = div(broadcast(1), l);
       store(scale + i, mul(select(equal(l, zero()), zero(), inverse), broadcast(keep_scale)));

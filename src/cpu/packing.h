@@ -11,13 +11,13 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 // ---- Arithmetic ----------------------------------------------------------------------------------------------
 
-/// Whether these kernels multiply bf16 pairs: queries, keys and values as they are, weights rounded to bf16. A
-/// step is then two dimensions, or two keys in P V; scores are scaled after the product.
+/// Whether these kernels multiply bf16 pairs: queries, keys and values unchanged, weights rounded to bf16. A step
+/// is then two dimensions, or two keys in P V; scores are scaled after the product.
 #ifdef SACCADE_BF16_PRODUCT
 inline constexpr bool kPairs = true;
 #else
 inline constexpr bool kPairs = false;
-// Never called: the code for pairs has to name them.
+// Never called; the code for pairs needs the declarations.
 SACCADE_INLINE Vec pair_fma_broadcast(const Scalar*, Vec, Vec acc) { return acc; }
 SACCADE_INLINE Vec pair_fma(Vec, Vec, Vec acc) { return acc; }
 SACCADE_INLINE Vec pair_fma_from(const Scalar*, Vec, Vec acc) { return acc; }
@@ -30,9 +30,9 @@ SACCADE_INLINE Vec keep_of_pairs(Vec words, bool, bool) { return words; }
 SACCADE_INLINE Vec negate_pairs(Vec words) { return words; }
 #endif
 
-/// Dimensions, or keys in P V, of a step.
+/// Dimensions of a step, or keys in P V.
 inline constexpr int kStepNumbers = kPairs ? 2 : 1;
-/// What a weight is for its product with values.
+/// The type of a weight in its product with values.
 using Weight = std::conditional_t<kPairs, bfloat16, Scalar>;
 
 /// Calls f(T{}) with the element type of a tensor.
@@ -75,7 +75,7 @@ SACCADE_INLINE Vec multiply_add(Vec a, Vec b, Vec acc) {
     return fma(a, b, acc);
 }
 
-/// a, a vector in memory, with b.
+/// acc + a b, where a is a vector in memory.
 SACCADE_INLINE Vec multiply_add_from(const Scalar* a, Vec b, Vec acc) {
   if constexpr (kPairs)
     return pair_fma_from(a, b, acc);
@@ -91,10 +91,10 @@ SACCADE_INLINE Vec multiply(const Scalar* a, Vec b) {
     return mul_broadcast(a, b);
 }
 
-/// Multiply-add steps of n dimensions or keys.
+/// Number of multiply-add steps for n dimensions or keys.
 constexpr std::int64_t steps_of(std::int64_t n) { return kPairs ? (n + 1) / 2 : n; }
 
-/// kWidth steps of a row of `length` numbers, from `step` on; zeros behind its end.
+/// kWidth steps of a row of `length` numbers, from `step` on; zeros beyond its end.
 template <class T>
 SACCADE_INLINE Vec load_steps(const T* row, std::int64_t step, std::int64_t length) {
   if constexpr (kPairs)
@@ -104,7 +104,7 @@ SACCADE_INLINE Vec load_steps(const T* row, std::int64_t step, std::int64_t leng
     return load_first(row + step, static_cast<int>(std::min<std::int64_t>(kWidth, length - step)));
 }
 
-/// kWidth steps of a row from `step` on, where there are that many.
+/// kWidth steps of a row from `step` on, all of which must exist.
 template <class T>
 SACCADE_INLINE Vec loadu_steps(const T* row, std::int64_t step) {
   if constexpr (kPairs)
@@ -115,9 +115,8 @@ SACCADE_INLINE Vec loadu_steps(const T* row, std::int64_t step) {
 
 // ---- Packing -------------------------------------------------------------------------------------------------
 
-/// Steps of a packed query row before the next chunk of the row begins. The stride is a constant, so that the
-/// rows of a tile are displacements of one pointer, and no power of two, so that they fall into different cache
-/// sets.
+/// Steps of a packed query row in one chunk. The stride is constant, so that the rows of a tile are displacements
+/// of one pointer, and not a power of two, so that they fall into different cache sets.
 inline constexpr int kQueryChunk = 256;
 inline constexpr int kQueryStride = kQueryChunk + 16;
 
@@ -125,7 +124,7 @@ inline std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
 
-/// Scratch memory, handed out in pieces that begin at cache lines; of nullptr only how much it takes.
+/// Splits scratch memory into pieces that begin at cache lines; with nullptr it only counts the bytes.
 class ScratchPieces {
  public:
   explicit ScratchPieces(void* memory) : memory_(static_cast<std::byte*>(memory)) {}
@@ -145,34 +144,34 @@ class ScratchPieces {
   std::size_t used_ = 0;
 };
 
-/// Steps that packed queries and keys have: whole vectors, and at least the two that score_tiles takes apart. The
-/// padding is zeros.
+/// Steps of packed queries and keys: whole vectors, and at least two, since score_tiles treats the first and last
+/// step separately. The padding is zeros.
 inline std::int64_t padded_steps(std::int64_t steps) { return round_up(std::max<std::int64_t>(steps, 2), kWidth); }
 
 inline std::int64_t query_chunks(std::int64_t steps) { return (steps + kQueryChunk - 1) / kQueryChunk; }
 
-/// Numbers of the packed queries of one tile: [chunk][kTileRows][kQueryStride].
+/// Size of the packed queries of one tile, in numbers: [chunk][kTileRows][kQueryStride].
 inline std::int64_t packed_query_size(std::int64_t steps) {
   return query_chunks(steps) * kTileRows * kQueryStride;
 }
 
-/// Asks for one cache line of each of `kRows` rows. The packing loops read more rows at once than the processor's
-/// own prefetchers follow: 1.5% of a forward at seqlen 1024 was spent waiting for them (Zen 4).
+/// Prefetches one cache line of each of `kRows` rows. The packing loops read more rows at once than the hardware
+/// prefetchers follow: 1.5% of a forward at seqlen 1024 was spent waiting for them (Zen 4).
 template <int kRows, class T>
 SACCADE_INLINE void prefetch_rows(const T* p, std::int64_t row_stride) {
   SACCADE_UNROLL
   for (int i = 0; i < kRows; ++i) __builtin_prefetch(p + i * row_stride);
 }
 
-/// Rows that will be wanted later and come from far away, asked for a few cache lines at a time beside other work:
-/// all at once they would keep the loads of that work waiting.
+/// Rows needed later that are not in the near caches. They are prefetched a few cache lines at a time during other
+/// work: all at once would delay the loads of that work.
 struct RowsAhead {
   static constexpr int kParts = kBlockK / kTileColumns;
 
   const std::byte* data = nullptr;
   std::int64_t stride = 0, bytes = 0;  // of a row
 
-  /// Every kParts-th line of a row, from line `part` on.
+  /// Prefetches every kParts-th cache line of a row, from line `part` on.
   SACCADE_INLINE void fetch(int row, int part) const {
     constexpr std::int64_t kLine = 64;
     for (std::int64_t at = part * kLine; at < bytes; at += kParts * kLine)
@@ -180,13 +179,13 @@ struct RowsAhead {
   }
 };
 
-/// Steps of a query row as the product wants them: times `factor`, of which pairs take the sign only.
+/// Steps of a query row as the product needs them: times `factor`; for pairs, times its sign only.
 SACCADE_INLINE Vec as_query(Vec x, Scalar factor) {
   if constexpr (!kPairs) return canonical_nan(mul(x, broadcast(factor)));
   return factor < 0 ? negate_pairs(x) : x;
 }
 
-/// One row of q, zeros up to a whole vector.
+/// Packs one row of q, with zeros up to a whole vector.
 template <class T>
 void pack_query(const T* row, std::int64_t head_dim, Scalar factor, Scalar* packed) {
   for (std::int64_t step = 0; step < steps_of(head_dim); step += kWidth)
@@ -215,11 +214,12 @@ void pack_queries(const T* q, std::int64_t row_stride, int rows, std::int64_t he
   }
 }
 
-/// Numbers of a packed block's keys: tiles of kTileColumns keys, [tile][padded_steps][key of the tile], so that
-/// score_tiles reads one run of memory.
+/// Size of a packed block's keys, in numbers: tiles of kTileColumns keys, [tile][padded_steps][key of the tile],
+/// so that score_tiles reads contiguous memory.
 inline std::int64_t packed_key_size(std::int64_t head_dim) { return padded_steps(steps_of(head_dim)) * kBlockK; }
 
-/// A sum is NaN if any of its terms is; looking at each would be a third of the packing's time.
+/// Checks a sum, which is NaN if any of its terms is; checking each number would take a third of the packing's
+/// time.
 SACCADE_INLINE void make_nan_canonical(Scalar* packed) {
   Vec sums[2] = {zero(), zero()};
   SACCADE_UNROLL
@@ -255,7 +255,8 @@ void pack_keys(const KeyRows<T>& k, std::int64_t key, KeyRange readable, std::in
   }
 }
 
-/// Packs the keys of the block at `first_key`. Those outside `readable` are not touched; zeros next to it.
+/// Packs the keys of the block at `first_key`. Keys outside `readable` are not read; those next to it become
+/// zeros.
 template <class T>
 void pack_key_block(const KeyRows<T>& k, std::int64_t first_key, KeyRange readable, std::int64_t head_dim,
                     Scalar* packed) {
@@ -268,7 +269,7 @@ void pack_key_block(const KeyRows<T>& k, std::int64_t first_key, KeyRange readab
   }
 }
 
-/// Columns of a packed block's values, and its numbers: [steps of kBlockK][columns].
+/// Columns of a packed block's values, and their size in numbers: [steps of kBlockK][columns].
 inline std::int64_t packed_value_columns(std::int64_t head_dim_v) { return round_up(head_dim_v, kWidth); }
 inline std::int64_t packed_value_size(std::int64_t head_dim_v) {
   return steps_of(kBlockK) * packed_value_columns(head_dim_v);

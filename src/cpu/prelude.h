@@ -1,5 +1,5 @@
-// Every standard header that kernels use, included before a target region opens: an inline function of the
-// standard library compiled inside one would carry its instructions into the whole program.
+// Every standard header that kernels use, included before a target region opens: the linker may use an inline
+// standard function that is compiled inside one, with its instructions, in the whole program.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@
 #define SACCADE_UNROLL _Pragma("GCC unroll 32")
 #define SACCADE_INLINE inline __attribute__((always_inline))
 
-/// What lies between these two is compiled for the instructions named, "avx2,fma" say; nothing else is.
+/// Only the code between these two is compiled for the given instructions, such as "avx2,fma".
 #define SACCADE_PRAGMA(text) _Pragma(#text)
 #if defined(__clang__)
 #define SACCADE_TARGET_BEGIN(features) \
@@ -40,12 +40,11 @@
 
 namespace saccade::cpu {
 
-/// The compiler moves no access to memory across this: for the few places where the order of instructions is the
-/// point.
+/// The compiler moves no memory access across this: for the few places where the order of instructions matters.
 SACCADE_INLINE void keep_order() { asm volatile("" ::: "memory"); }
 
-/// The compiler forgets where an address comes from, and so computes it here, once: it would move one for every
-/// operand out of a loop and onto the stack.
+/// Hides from the compiler how an address was computed, so that it is computed here, once. Otherwise the compiler
+/// moves an address for each operand out of the loop and onto the stack.
 template <class T>
 SACCADE_INLINE T* as_computed(T* p) {
   asm("" : "+r"(p));

@@ -7,7 +7,7 @@
 namespace saccade::cpu {
 namespace {
 
-/// Whether a matrix of `columns` numbers in a run has a row stride that BLAS accepts.
+/// Whether BLAS accepts the row stride of a matrix with `columns` contiguous numbers per row.
 bool has_blas_stride(std::int64_t stride, std::int64_t columns) {
   return stride >= std::max<std::int64_t>(1, columns) && stride <= std::numeric_limits<int>::max();
 }

@@ -5,10 +5,10 @@
 
 namespace saccade::cpu {
 
-/// Whether a BLAS takes the product and it is large enough to be worth its while. It takes no rows that overlap.
+/// Whether BLAS can compute the product (not with overlapping rows) and the product is large enough for it.
 bool suits_blas(const ProductParams& p);
 
-/// The product, on the threads that the BLAS chooses.
+/// Computes the product, on the threads that the BLAS chooses.
 void product_by_blas(const ProductParams& p);
 
 }  // namespace saccade::cpu

@@ -24,8 +24,8 @@ void run_in_blocks(const KernelSet& kernels, const ProductParams& p) {
   const auto halve = [](std::int64_t& size, std::int64_t multiple) {
     size = ceil_div(ceil_div(size, 2), multiple) * multiple;
   };
-  // Each unit packs the parts of a and b that it needs, which is least if units are about square. Smaller units
-  // let all threads end together, but below 384 numbers a side the extra packing costs more than that saves.
+  // Each unit packs the parts of a and b that it needs; this is least work if units are about square. Smaller
+  // units let all threads end together, but below 384 numbers a side the extra packing costs more than that saves.
   columns = ceil_div(columns, kernels.product_panel) * kernels.product_panel;
   while (units() < threads || (threads > 1 && units() < 4 * threads && std::max(rows, columns) > 384)) {
     const bool by_rows = columns <= kernels.product_panel || (rows > columns && rows > kernels.product_rows);

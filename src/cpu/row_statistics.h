@@ -1,5 +1,5 @@
-// Weights of a few rows, folded into statistics of rows and keys while they are in registers; and the best keys of
-// a row.
+// Folds the weights of a few rows into statistics of rows and keys while they are in registers; and finds the best
+// keys of a row.
 #pragma once
 
 #include "cpu/block_sizes.h"
@@ -9,16 +9,15 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 // ---- A few rows of a tile ------------------------------------------------------------------------------------
 
-/// What the rows of one tile have gathered so far; sums over keys as a lane each, and what rounding took from
-/// them.
+/// The statistics of one tile's rows so far; sums over keys have one part per lane, with their rounding errors.
 struct RowStatistics {
   // w = exp2((s - maximum) * factor + shift).
   Scalar maximum[kTileRows], shift[kTileRows];
   alignas(64) Scalar entropy[kTileRows * kWidth], entropy_rest[kTileRows * kWidth];
   alignas(64) Scalar distance[kTileRows * kWidth], distance_rest[kTileRows * kWidth];
   alignas(64) Scalar largest[kTileRows * kWidth];
-  Scalar worst[kTileRows];  // a weight must be larger to join the best keys of the row
-  unsigned is_nan;          // a bit a row
+  Scalar worst[kTileRows];  // a larger weight joins the best keys of the row
+  unsigned is_nan;          // one bit per row
 
   void reset(bool gathers_best) {
     std::memset(this, 0, sizeof *this);
@@ -33,8 +32,7 @@ struct RowStatistics {
   }
 };
 
-/// Neighbouring rows of a tile against columns [begin, end) of a block: every pointer is at the first row's
-/// numbers.
+/// Neighbouring rows of a tile and columns [begin, end) of a block; every pointer is at the first row's numbers.
 struct FoldStep {
   int begin, end;
   const Scalar* scores;    // [rows][kBlockK]
@@ -47,16 +45,16 @@ struct FoldStep {
   int first_row;
 };
 
-/// sum + value, with what rounding takes away carried in `rest` (Kahan, doi:10.1145/363707.363723).
+/// sum += value, with the rounding error carried in `rest` (Kahan, doi:10.1145/363707.363723).
 SACCADE_INLINE void add_compensated(Scalar* sum, Scalar* rest, Vec value) {
   const Vec before = load(sum), wanted = sub(value, load(rest)), after = add(before, wanted);
   store(rest, sub(sub(after, before), wanted));
   store(sum, after);
 }
 
-/// Turns scores into weights and folds them into everything that sums over keys or rows. Everything, whichever is
-/// wanted: it is seven instructions beside the head_dim multiplications of each score. Returns a bit for each row
-/// with a weight above `worst`.
+/// Turns scores into weights and folds them into all statistics over keys or rows, wanted or not: they are seven
+/// instructions, next to head_dim multiplications for each score. Returns a bit for each row with a weight above
+/// `worst`.
 template <int kRows, bool kColumnMax>
 __attribute__((noinline)) unsigned fold_rows(const FoldStep& step) {
   const Scalar* const maximum = step.rows.maximum + step.first_row;
@@ -71,7 +69,7 @@ __attribute__((noinline)) unsigned fold_rows(const FoldStep& step) {
     SACCADE_UNROLL
     for (int i = 0; i < kRows; ++i) {
       const Vec below = sub(load(step.scores + i * kBlockK + j), broadcast_from(maximum + i));
-      // Bounded, so that a weight of 0 meets no infinite logarithm. In this order a NaN passes.
+      // Bounded, so that a weight of 0 is not multiplied by an infinite logarithm. In this order a NaN passes.
       const Vec log_w = max(broadcast(kExp2Lowest), fma(below, factor, broadcast_from(shift + i)));
       const Vec w = exp2_bounded(log_w);
       store(step.weights + i * kBlockK + j, w);
@@ -96,7 +94,7 @@ __attribute__((noinline)) unsigned fold_rows(const FoldStep& step) {
   return better;
 }
 
-/// Rows that fold_rows takes together: as many accumulators as leave registers for the exponentials.
+/// Rows that fold_rows handles together: their accumulators leave registers for the exponentials.
 inline constexpr int kFoldRows = kRegisters == 32 ? 4 : 2;
 
 template <bool kColumnMax, int kRows = kFoldRows>
@@ -109,8 +107,8 @@ SACCADE_INLINE unsigned fold_some_rows(int rows, const FoldStep& step) {
 
 // ---- The best keys of a row ----------------------------------------------------------------------------------
 
-/// A key of a row and its weight as one number, which is larger the better it is: of equal weights the lower key
-/// is.
+/// A key of a row and its weight as one number; better keys have larger numbers. Of equal weights the lower key is
+/// better.
 using RankedKey = unsigned __int128;
 using WeightBits = std::conditional_t<kIsDouble, std::uint64_t, std::uint32_t>;
 
@@ -122,9 +120,9 @@ inline std::int64_t key_of(RankedKey ranked) {
   return static_cast<std::int64_t>(~static_cast<std::uint64_t>(ranked));
 }
 
-/// The best k keys of a row, zeros where there are fewer: a few sorted, the best first; many as a heap whose first
-/// is the worst. (Written out: functions of this instruction set cannot be inlined into the standard library's
-/// algorithms.)
+/// The best k keys of a row, with zeros where there are fewer. A small k is kept sorted, best first; a large k is
+/// a heap with the worst key first. (Does not use the standard library's algorithms: functions of this instruction
+/// set cannot be inlined into them.)
 struct BestKeys {
   RankedKey* keys;  // [k]
   std::int64_t k;
@@ -135,14 +133,14 @@ struct BestKeys {
   /// Adds a key that beats the worst.
   void add(RankedKey key) {
     if (!are_sorted()) return sift_down(key, k);
-    for (std::int64_t place = k - 1; place > 0; --place) {  // no branch that depends on weights
+    for (std::int64_t place = k - 1; place > 0; --place) {  // without a branch that depends on weights
       const RankedKey before = keys[place - 1], smaller = before < key ? before : key;
       keys[place] = keys[place] < smaller ? smaller : keys[place];
     }
     keys[0] = keys[0] < key ? key : keys[0];
   }
 
-  /// Puts `key` into the place of the first of `n` keys of a heap.
+  /// Replaces the first of `n` keys of a heap by `key`.
   void sift_down(RankedKey key, std::int64_t n) {
     std::int64_t place = 0;
     for (std::int64_t child; (child = 2 * place + 1) < n; place = child) {
@@ -153,7 +151,7 @@ struct BestKeys {
     keys[place] = key;
   }
 
-  /// Sorts the keys, the best first.
+  /// Sorts the keys, best first.
   void sort() {
     for (std::int64_t n = are_sorted() ? 0 : k - 1; n > 0; --n) {
       const RankedKey last = keys[n];
@@ -162,7 +160,8 @@ struct BestKeys {
     }
   }
 
-  /// What a weight has to beat to be among the best k of a row whose largest weights are `largest` in each lane.
+  /// A weight must be larger than this to be among the best k of a row, where `largest` holds the largest weight
+  /// of each lane.
   static Scalar bound(const Scalar* largest, std::int64_t k) {
     if (k > kWidth) return 0;
     Scalar sorted[kWidth];
@@ -171,7 +170,7 @@ struct BestKeys {
       for (; place > 0 && sorted[place - 1] < largest[lane]; --place) sorted[place] = sorted[place - 1];
       sorted[place] = largest[lane];
     }
-    return sorted[k - 1] * (1 - std::numeric_limits<Scalar>::epsilon());  // it may be one of them itself
+    return sorted[k - 1] * (1 - std::numeric_limits<Scalar>::epsilon());  // the weight may itself be one of them
   }
 };
 

@@ -1,5 +1,5 @@
-// From the product to the softmax, for one tile: which keys have to be computed at all, what their scores become,
-// and where they are reported.
+// From the product to the softmax, for one tile: which keys must be computed, how their scores change, and where
+// they are reported.
 #pragma once
 
 #include "cpu/dropout.h"
@@ -11,21 +11,22 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 /// The granules of a key block (kGranule columns each) that a tile of query rows computes, in ascending order.
 struct Granules {
   int count = 0;
-  std::array<int, kGranules> index;  // which of the block's
+  std::array<int, kGranules> index;  // their indices in the block
   unsigned partial = 0;              // bit n: scores of index[n] change after the product
   unsigned modified = 0;             // bit n: the score modifier is called for index[n]
 
   bool is_partial(int n) const { return partial >> n & 1u; }
   bool is_modified(int n) const { return modified >> n & 1u; }
-  /// Bit g: granule g of the block is among them.
+  /// Bit g is set if granule g of the block is included.
   unsigned set() const {
     unsigned bits = 0;
     for (int n = 0; n < count; ++n) bits |= 1u << index[static_cast<std::size_t>(n)];
     return bits;
   }
 
-  /// Calls f(n, begin, end) for each run of adjacent granules, from number n on: columns [begin, end). With
-  /// `alike(n, first)` a run ends also where a granule is not like its first one.
+  /// Calls f(n, begin, end) for each run of adjacent granules: n is the first one's index in `index`, [begin, end)
+  /// are the run's columns. With `alike(n, first)` a run also ends before a granule that is not like its first
+  /// one.
   template <class F, class Alike>
   SACCADE_INLINE void for_each_run(const F& f, const Alike& alike) const {
     const auto at = [this](int n) { return index[static_cast<std::size_t>(n)]; };
@@ -40,10 +41,10 @@ struct Granules {
   }
 };
 
-/// What the numbers of scores mean: queries are multiplied by query_factor, scores by exp_factor to be in base 2,
-/// by natural to be natural logits. Where nobody looks at them, queries carry scale * log2(e): scores are in base
-/// 2, and their exponential needs one subtraction only. In base 2 they would have up to twice the rounding error
-/// where biases are added; there queries carry the scale, and scores are natural logits.
+/// The unit of scores. Queries are multiplied by query_factor; a score times exp_factor is in base 2, times
+/// `natural` a natural logit. Where no option uses the scores, queries are scaled by scale * log2(e): scores are
+/// in base 2, and their exponential needs only one subtraction. Where biases are added, base 2 would have up to
+/// twice the rounding error; there queries are scaled by the scale, and scores are natural logits.
 struct ScoreUnit {
   Scalar query_factor, exp_factor, natural;
 };
@@ -51,7 +52,7 @@ struct ScoreUnit {
 inline ScoreUnit score_unit(const AttentionParams& p) {
   const Scalar scale = static_cast<Scalar>(p.scale);
   if constexpr (kPairs) {
-    // The sign goes with the queries, so that a larger score is a larger logit.
+    // The queries carry the sign, so that a larger score is a larger logit.
     const Scalar natural = p.changes_every_score() ? Scalar{1} : std::abs(scale);
     return {scale, natural * kLog2E, natural};
   }
@@ -73,18 +74,18 @@ class ScoreFinisher {
         finishes_all_(applies_scale_ || params.ScoreChanges::any() || params.saves_scores()),
         keys_(params.keys(batch)) {}
 
-  /// The keys that are there to be read.
+  /// The keys that may be read.
   KeyRange all_keys() const { return {0, p_.block_table ? visibility_.length : keys_}; }
 
-  /// Whether rows [row, row + rows) compute all of the key block at `first_key` and nothing happens to its scores.
+  /// Whether rows [row, row + rows) compute all of the key block at `first_key` and its scores do not change.
   bool takes_all(std::int64_t row, std::int64_t rows, std::int64_t first_key) const {
     return !finishes_all_ && !block_mask_ && !p_.score_modifier &&
            visibility_.visible(row + rows - 1).begin <= first_key &&
            visibility_.visible(row).end >= first_key + kBlockK;
   }
 
-  /// What rows [row, row + rows) have to compute of the key block at `first_key`. Leaves the mask's numbers in
-  /// mask[rows][kBlockK].
+  /// The granules of the key block at `first_key` that rows [row, row + rows) must compute. Writes the mask's
+  /// numbers to mask[rows][kBlockK].
   Granules plan(std::int64_t row, std::int64_t rows, std::int64_t first_key, Scalar* mask) const {
     Granules result;
     const bool saves = p_.saves_hidden();
@@ -121,8 +122,8 @@ class ScoreFinisher {
   }
 
   /// Finishes the partial granules of scores[rows][kBlockK] and raises row_max[kTileRows][kWidth] to them. `mask`
-  /// is what plan() left. What the scores were when they came to the score modifier goes to softcapped[rows]
-  /// [kBlockK], if that is given.
+  /// was written by plan(). If `softcapped` is given, softcapped[rows][kBlockK] receives the scores before the
+  /// score modifier.
   void finish(std::int64_t row, std::int64_t rows, std::int64_t first_key, const Granules& granules,
               const Scalar* mask, Scalar* scores, Scalar* row_max, Scalar* softcapped = nullptr) const {
     if (granules.partial == 0) return;
@@ -137,11 +138,11 @@ class ScoreFinisher {
                    softcapped);
         },
         alike);
-    for (std::int64_t i = rows; i < kTileRows; ++i)  // rows that are not there
+    for (std::int64_t i = rows; i < kTileRows; ++i)  // missing rows
       store(row_max + i * kWidth, max(zero(), load(row_max + i * kWidth)));
   }
 
-  /// Columns of scores[rows][kBlockK] as the caller's functions see them.
+  /// Columns of scores[rows][kBlockK] as they are passed to the caller's functions.
   ScoreTile tile_of(std::int64_t row, std::int64_t rows, Columns columns, Scalar* scores) const {
     ScoreTile tile;
     static_cast<ScoreBlock&>(tile) = {
@@ -153,7 +154,7 @@ class ScoreFinisher {
     return tile;
   }
 
-  /// Hides columns [begin, end) of what is going to be saved of a row: not all of it may be computed.
+  /// Sets columns [begin, end) of a row's saved scores and weights to -inf: some of them may not be computed.
   void clear_saved(std::int64_t row, std::int64_t begin, std::int64_t end) const {
     for (const HeadedMatrix<void>* matrix : {&p_.weights, &p_.scores}) {
       if (!matrix->data) continue;
@@ -162,8 +163,8 @@ class ScoreFinisher {
     }
   }
 
-  /// Turns what was saved of a row into what was asked for, now that its maximum m and the factor `scale` to its
-  /// denominator are known.
+  /// Turns a row's saved scores into the requested results, now that its maximum m and the factor `scale` of its
+  /// exponentials are known.
   void write_saved(std::int64_t row, Scalar m, Scalar scale, const Dropout& dropout) const {
     if (p_.weights.data) {
       const bool drops = p_.weights_after_dropout && p_.dropout_p > 0.0;
@@ -183,7 +184,7 @@ class ScoreFinisher {
                                  ScoreBlock{batch_, head_, row, begin, rows, end - begin, visibility_.offset});
   }
 
-  /// Whether any row lets any key through.
+  /// Reads the mask; returns whether any key is visible to any row.
   bool read_mask(std::int64_t row, std::int64_t rows, Columns columns, Scalar* mask) const {
     bool any = false;
     for (std::int64_t i = 0; i < rows; ++i) {
@@ -241,7 +242,7 @@ class ScoreFinisher {
     for (std::int64_t j = columns.begin; j < end; ++j) to[j] = factor * line[j];
   }
 
-  /// Logits become weights, in place.
+  /// Turns logits into weights, in place.
   void write_weights(Scalar* weights, std::int64_t row, Scalar m, Scalar scale, const Dropout* dropout) const {
     const auto batch_head = static_cast<std::uint32_t>(batch_ * p_.num_heads + head_);
     const Vec maximum = broadcast(m), factor = broadcast(scale), hidden = broadcast(-kInfinity);

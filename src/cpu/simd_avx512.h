@@ -1,6 +1,6 @@
 // The Vec interface over AVX-512: 16 floats. The functions here have the same names and meaning for every
-// instruction set and for both element types of the arithmetic (Scalar: float, or double in simd_*_f64.h); nothing
-// else in the kernels knows one.
+// instruction set and for both element types of the arithmetic (Scalar: float, or double in simd_*_f64.h); the
+// rest of the kernels is independent of both.
 #pragma once
 
 #include "cpu/simd_words_avx512.h"
@@ -16,8 +16,8 @@ using Mask = __mmask16;
 
 SACCADE_INLINE Vec zero() { return _mm512_setzero_ps(); }
 SACCADE_INLINE Vec broadcast(float x) { return _mm512_set1_ps(x); }
-// vpbroadcastd: vbroadcastss from memory takes a slot that FMA wants (Zen 4: 26.9 instead of 24 clocks a step). A
-// compiler would choose the latter for a constant.
+// Uses vpbroadcastd: vbroadcastss from memory takes a slot that FMA needs (Zen 4: 26.9 instead of 24 clocks a
+// step), but compilers choose it for a constant.
 SACCADE_INLINE Vec broadcast_from(const float* p) {
   Vec x;
   asm("vpbroadcastd %1, %0" : "=v"(x) : "m"(*p));
@@ -25,7 +25,7 @@ SACCADE_INLINE Vec broadcast_from(const float* p) {
 }
 SACCADE_INLINE Vec load(const float* p) { return _mm512_load_ps(p); }
 SACCADE_INLINE Vec loadu(const float* p) { return _mm512_loadu_ps(p); }
-/// x, of which the compiler forgets where it was loaded from: it stays in a register, and is not loaded again.
+/// Returns x, hiding from the compiler where it was loaded from: x stays in a register and is not loaded again.
 SACCADE_INLINE Vec in_register(Vec x) {
   asm("" : "+v"(x));
   return x;
@@ -37,7 +37,7 @@ SACCADE_INLINE Mask first(int n) { return static_cast<Mask>(n >= 16 ? 0xffff : (
 SACCADE_INLINE Vec load_first(const float* p, int n) { return _mm512_maskz_loadu_ps(first(n), p); }
 SACCADE_INLINE void store_first(float* p, int n, Vec x) { _mm512_mask_storeu_ps(p, first(n), x); }
 
-/// Narrower storage: widened exactly, and rounded once, to nearest even.
+/// Conversions from and to 16-bit types: widening is exact, narrowing rounds once, to nearest even.
 SACCADE_INLINE Vec widen(__m256i x, float16) { return _mm512_cvtph_ps(x); }
 SACCADE_INLINE Vec widen(__m256i x, bfloat16) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
@@ -75,7 +75,7 @@ SACCADE_INLINE Vec mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
 SACCADE_INLINE Vec div(Vec a, Vec b) { return _mm512_div_ps(a, b); }
 SACCADE_INLINE Vec sqrt(Vec a) { return _mm512_sqrt_ps(a); }
 SACCADE_INLINE Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
-// The second operand where either is NaN.
+// Returns the second operand where either is NaN.
 SACCADE_INLINE Vec max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
 SACCADE_INLINE Vec min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
 SACCADE_INLINE Vec abs(Vec a) { return _mm512_abs_ps(a); }
@@ -83,8 +83,8 @@ SACCADE_INLINE Vec copysign(Vec magnitude, Vec sign) {
   return _mm512_or_ps(magnitude, _mm512_and_ps(sign, _mm512_set1_ps(-0.0f)));
 }
 
-/// acc + a[i] b[i], of a vector in memory that stays there: a compiler would keep some of such operands in
-/// registers, and load b for each of them instead.
+/// acc + a[i] b[i], with a as the instruction's memory operand: a compiler would keep some of these operands in
+/// registers and load b for each of them instead.
 SACCADE_INLINE Vec fma_from(const float* a, Vec b, Vec acc) {
   asm("vfmadd231ps %2, %1, %0" : "+v"(acc) : "v"(b), "m"(*reinterpret_cast<const Vec*>(a)));
   return acc;
@@ -107,10 +107,10 @@ SACCADE_INLINE Mask equal(Vec a, Vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_E
 SACCADE_INLINE Mask is_nan(Vec a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
 SACCADE_INLINE Mask both(Mask a, Mask b) { return static_cast<Mask>(a & b); }
 SACCADE_INLINE bool any(Mask m) { return m != 0; }
-/// A bit for each lane, that of lane 0 the lowest.
+/// One bit per lane; lane 0 is the lowest bit.
 SACCADE_INLINE unsigned bits(Mask m) { return m; }
 SACCADE_INLINE Vec select(Mask m, Vec yes, Vec no) { return _mm512_mask_blend_ps(m, no, yes); }
-/// Lanes of a vector whose lane 0 is column `column`, with begin <= column + lane < end.
+/// The lanes with begin <= column + lane < end.
 SACCADE_INLINE Mask columns_within(int column, int begin, int end) {
   const __m512i lane = _mm512_add_epi32(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
                                         _mm512_set1_epi32(column));
@@ -120,8 +120,8 @@ SACCADE_INLINE Mask columns_within(int column, int begin, int end) {
 /// 0, 1, 2, ... 15.
 SACCADE_INLINE Vec lane_index() { return _mm512_set_ps(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0); }
 
-/// x * 2^floor(n) where n was rounded to a multiple of 1/32 by adding kRoundTo32nds to it: integer operations on
-/// the exponent field. (vscalefps would cost an FMA slot.)
+/// x * 2^floor(n), where `rounded` is n + kRoundTo32nds, which rounds n to a multiple of 1/32. Uses integer
+/// operations on the exponent field. (vscalefps would cost an FMA slot.)
 SACCADE_INLINE Vec scale_by_exponent_of_32nds(Vec x, Vec rounded) {
   const __m512i n = _mm512_srli_epi32(_mm512_castps_si512(rounded), 5);
   return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_slli_epi32(n, 23)));
@@ -131,11 +131,11 @@ SACCADE_INLINE Vec lookup_32nds(const float* table, Vec rounded) {
   return _mm512_permutex2var_ps(load(table), _mm512_castps_si512(rounded), load(table + 16));
 }
 
-/// Sums of neighbouring lanes of 128 bits, those of a before those of b: half as many.
+/// Sums of neighbouring 128-bit lanes: first those of a, then those of b.
 SACCADE_INLINE Vec add_lanes(Vec a, Vec b) {
   return add(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
 }
-/// Sums within each lane: number t of a lane of the result is the sum of that lane of x[t].
+/// Sums within each 128-bit lane: number t of a lane of the result is the sum of that lane of x[t].
 SACCADE_INLINE Vec add_neighbours(Vec a, Vec b) { return add(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)); }
 SACCADE_INLINE Vec sum_within_lanes(const Vec (&x)[4]) {
   const __m512d a = _mm512_castps_pd(add_neighbours(x[0], x[1]));
@@ -150,9 +150,9 @@ SACCADE_INLINE Vec max_of_pairs(Vec a, Vec b) { return max(_mm512_unpacklo_ps(a,
 SACCADE_INLINE Vec max_of_quarters(Vec a, Vec b) {
   return max(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
 }
-/// maxima[i] = the largest of rows[i][kWidth]; what follows the last row in a whole vector of them may be
-/// anything. All rows at once through shuffles: one by one it was 95 clocks instead of 36, and the scalar stores
-/// could not be forwarded to the load that follows (0.4% at head_dim 64, Zen 4).
+/// maxima[i] = the largest of rows[i][kWidth]; the rest of the last vector of maxima may hold anything. All rows
+/// at once, through shuffles: one by one took 95 clocks instead of 36, and the scalar stores could not be
+/// forwarded to the load that follows (0.4% at head_dim 64, Zen 4).
 template <int kRows>
 SACCADE_INLINE void row_maxima(const float* rows, float* maxima) {
   static_assert(kRows == 12);
@@ -191,7 +191,7 @@ SACCADE_INLINE void row_sums(const float* rows, float* sums) {
   store(sums, _mm512_permutexvar_ps(_mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0), sum));
 }
 
-/// Transposes the 4 x 4 numbers that each quarter of four vectors holds.
+/// Transposes the 4 x 4 numbers in each quarter of four vectors.
 SACCADE_INLINE void transpose_quarters(Vec* r) {
   const __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(r[0], r[1]));
   const __m512d b = _mm512_castps_pd(_mm512_unpacklo_ps(r[2], r[3]));
@@ -223,7 +223,7 @@ SACCADE_INLINE void transpose_tile(const float* from, std::int64_t from_stride, 
   }
 }
 
-/// Rows 4 * kQuarter ... 4 * kQuarter + 3 in that quarter of r[0] ... r[3].
+/// Loads rows 4 * kQuarter ... 4 * kQuarter + 3 into that quarter of r[0] ... r[3].
 template <int kQuarter>
 SACCADE_INLINE void load_quarter(const float* from, std::int64_t stride, int rows, __mmask8 columns, Vec* r) {
   SACCADE_UNROLL
@@ -238,7 +238,7 @@ SACCADE_INLINE void store_quarter(float* to, std::int64_t stride, int rows, __mm
     if (const int row = 4 * kQuarter + i; row < rows)
       _mm_mask_storeu_ps(to + row * stride, columns, _mm512_extractf32x4_ps(r[i], kQuarter));
 }
-/// Up to four columns of up to kWidth rows: x[c] has column c, a row a lane; 0 where there is none.
+/// Loads up to four columns of up to kWidth rows: x[c] is column c, with one row per lane; missing numbers are 0.
 SACCADE_INLINE void load_columns(const float* from, std::int64_t stride, int rows, int columns, Vec* x) {
   const auto some = static_cast<__mmask8>(first(columns));
   Vec r[4] = {zero(), zero(), zero(), zero()};
@@ -250,7 +250,7 @@ SACCADE_INLINE void load_columns(const float* from, std::int64_t stride, int row
   SACCADE_UNROLL
   for (int i = 0; i < 4; ++i) x[i] = r[i];
 }
-/// The reverse.
+/// The inverse of load_columns.
 SACCADE_INLINE void store_columns(float* to, std::int64_t stride, int rows, int columns, const Vec* x) {
   const auto some = static_cast<__mmask8>(first(columns));
   Vec r[4] = {x[0], x[1], x[2], x[3]};

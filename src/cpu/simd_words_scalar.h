@@ -1,4 +1,4 @@
-// Words in plain C++, one of them. See simd_words_avx512.h for what each function means.
+// Vectors of one 32-bit word in plain C++. See simd_words_avx512.h for what each function means.
 #pragma once
 
 #include "cpu/prelude.h"

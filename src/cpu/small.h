@@ -1,6 +1,6 @@
-// Paths for problems of a few keys and dimensions, where packing, scratch memory and threads would cost more than
-// the work: a 6 x 3 input with 3 x 4 projections, say. Lanes run along queries, so that nothing is summed across
-// them; every operation on a row is that of forward.h in the same order, so that its bits are the same.
+// Paths for problems of a few keys and dimensions, such as a 6 x 3 input with 3 x 4 projections, where packing,
+// scratch memory and threads would cost more than the work. Lanes run along queries, so that nothing is summed
+// across lanes. Every row has the operations of forward.h in the same order, and so the same bits.
 #pragma once
 
 #include "cpu/block_sizes.h"
@@ -9,7 +9,7 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-/// The sum of x[0 ... n), added up as reduce_add adds the lanes in which forward.h keeps them: that of every
+/// The sum of x[0 ... n), added in the order in which reduce_add adds forward.h's lanes: a call sums every
 /// kStep-th number from j on.
 template <int kStep = 1>
 SACCADE_INLINE Vec sum_of_keys(const Vec* x, std::int64_t n, std::int64_t j = 0) {
@@ -25,12 +25,12 @@ SACCADE_INLINE Vec sum_of_keys(const Vec* x, std::int64_t n, std::int64_t j = 0)
   }
 }
 
-/// How many of the columns before `end` load_columns takes at once.
+/// Columns, from `begin` and before `end`, for one call of load_columns.
 inline int columns_from(std::int64_t begin, std::int64_t end) {
   return static_cast<int>(std::min<std::int64_t>(4, end - begin));
 }
 
-/// The scores of kKeys keys, and `largest` raised to them.
+/// Computes the scores of kKeys keys, and raises `largest` to them.
 template <int kKeys>
 SACCADE_INLINE void score_keys(const Vec* queries, std::int64_t head_dim, const float* k, std::int64_t k_stride,
                                Vec* scores, Vec& largest) {
@@ -48,7 +48,7 @@ SACCADE_INLINE void score_keys(const Vec* queries, std::int64_t head_dim, const 
   }
 }
 
-/// kColumns columns of the output: the sums over the keys of weight times v, multiplied by `inverse`.
+/// Computes kColumns columns of the output: the sums over the keys of weight times v, multiplied by `inverse`.
 template <int kColumns>
 SACCADE_INLINE void average_columns(const Vec* weights, std::int64_t seqlen_k, const float* v,
                                     std::int64_t v_stride, Vec inverse, Vec* out) {
@@ -63,7 +63,7 @@ SACCADE_INLINE void average_columns(const Vec* weights, std::int64_t seqlen_k, c
   for (int c = 0; c < kColumns; ++c) out[c] = mul(sums[c], inverse);
 }
 
-/// Up to kWidth query rows of one head. kDims is head_dim and head_dim_v where it is not 0: loops of known length
+/// Up to kWidth query rows of one head. kDims is head_dim and head_dim_v, or 0 for any: loops of constant length
 /// keep the queries in registers. Returns whether all of o is finite.
 template <int kDims>
 bool forward_small_rows(const AttentionOperands& p, const float* q, const float* k, const float* v, float* o,
@@ -81,7 +81,7 @@ bool forward_small_rows(const AttentionOperands& p, const float* q, const float*
   Vec weights[kSmallKeys];
   Vec largest = broadcast(kNoMaximum);
   std::int64_t j = 0;
-  if constexpr (kDims == 0) {  // sums over few dimensions are short enough to overlap by themselves
+  if constexpr (kDims == 0) {  // sums over few dimensions are short enough for the processor to overlap
     for (; j + 4 <= seqlen_k; j += 4)
       score_keys<4>(queries, head_dim, k + j * k_stride, k_stride, weights + j, largest);
   }
@@ -101,7 +101,7 @@ bool forward_small_rows(const AttentionOperands& p, const float* q, const float*
     for (int c = 0; c < columns; ++c) finite = fma(out[c], zero(), finite);
     store_columns(o + d, o_stride, rows, columns, out);
   }
-  return (bits(is_nan(finite)) & ((1u << rows) - 1u)) == 0;  // lanes beyond are of no row
+  return (bits(is_nan(finite)) & ((1u << rows) - 1u)) == 0;  // the other lanes hold no row
 }
 
 template <int kDims>
@@ -131,7 +131,7 @@ inline bool forward_small(const AttentionOperands& p, const QueryRows& rows) {
   }
 }
 
-/// kDepth is the depth where it is not 0.
+/// kDepth is the depth, or 0 for any.
 template <int kDepth>
 void product_small_of(const ProductParams& p) {
   const std::int64_t depth = kDepth ? kDepth : p.depth, rows = p.rows;

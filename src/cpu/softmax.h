@@ -1,6 +1,6 @@
-// Online softmax (Milakov and Gimelshein, arXiv:1805.02867): per row the running maximum m and the sum l of
-// 2^((s - m) * factor), and what each new block of keys does to them. The factor turns the unit that scores are
-// kept in into base 2.
+// Online softmax (Milakov and Gimelshein, arXiv:1805.02867): per row the running maximum m and the sum l of 2^((s
+// - m) * factor), and their update for each new block of keys. The factor converts scores from their unit to base
+// 2.
 #pragma once
 
 #include "cpu/block_sizes.h"
@@ -14,7 +14,7 @@ inline constexpr Scalar kNoMaximum = std::numeric_limits<Scalar>::lowest();
 /// Rows of a tile as whole vectors.
 inline constexpr int kTileRowsPadded = (kTileRows + kWidth - 1) / kWidth * kWidth;
 
-/// The state of one tile's rows. l is kept a sum for each lane, added up when the row ends.
+/// The state of one tile's rows. l has one sum per lane, added up when the row ends.
 struct RowState {
   alignas(Vec) Scalar m[kTileRowsPadded];
   alignas(Vec) Scalar l[kTileRows * kWidth];
@@ -24,8 +24,8 @@ struct RowState {
     for (Scalar& x : l) x = 0;
   }
 
-  /// Raises m to the row maxima of a block ([kTileRows][kWidth], a maximum a lane), scales l down to it, and
-  /// leaves in alpha[kTileRowsPadded] the factor by which whatever was accumulated before shrinks.
+  /// Raises m to the row maxima of a block ([kTileRows][kWidth], one maximum per lane), scales l to the new m, and
+  /// writes the factor for earlier accumulated output to alpha[kTileRowsPadded].
   void raise(const Scalar* row_max, Scalar factor, Scalar* alpha) {
     alignas(64) Scalar largest[kTileRowsPadded] = {};
     row_maxima<kTileRows>(row_max, largest);
@@ -44,15 +44,15 @@ struct RowState {
   void sums_of_rows(Scalar* sums) const { row_sums<kTileRows>(l, sums); }
 };
 
-/// A finished row: what its accumulated output is multiplied by, and its log-sum-exp (natural logarithm) in two
-/// parts: most calls do not want the logarithm.
+/// A finished row: the factor of its accumulated output, and its log-sum-exp (natural logarithm) as maximum and
+/// sum, since most calls do not need the logarithm.
 struct RowResult {
   Scalar scale, maximum, sum;
 
   Scalar lse() const { return maximum + std::log(sum); }
 };
 
-/// m in natural units. `sink` is one more logit in the denominator, -inf for none.
+/// m is in natural units. `sink` is one more logit in the denominator, -inf for none.
 inline RowResult finish_row(Scalar m, Scalar l, Scalar sink) {
   if (l == 0) return {0, sink, 1};
   if (sink == -kInfinity) return {1 / l, m, l};

@@ -7,9 +7,9 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 // ---- Scores --------------------------------------------------------------------------------------------------
 
-/// What is still to be done with the scores of an earlier tile, and may be spread over the multiplications of the
-/// next: it uses other units of the processor. A kind of it has from(column), the same work from a column of the
-/// block on, and Row<kVectors>, which does a row of as many vectors in two halves.
+/// Pending work on the scores of an earlier tile. It is interleaved with the multiplications of the next tile,
+/// because it uses other units of the processor. A type of pending work has from(column), the same work from a
+/// column of the block on, and Row<kVectors>, which does one row of kVectors vectors in two halves.
 struct NothingPending {
   NothingPending from(int) const { return {}; }
   template <int>
@@ -19,12 +19,12 @@ struct NothingPending {
   };
 };
 
-/// The exponentials: row i of the columns at `scores` becomes exp2((score - maximum[i]) * factor). Where the
-/// factor is 1, kScaled leaves it out.
+/// Pending exponentials: row i of the columns at `scores` becomes exp2((score - maximum[i]) * factor). Without
+/// kScaled the factor is 1 and left out.
 template <bool kScaled>
 struct PendingExp {
   const Scalar* scores = nullptr;   // [kTileRows][kBlockK]
-  Scalar* probabilities = nullptr;  // [kTileRows][kBlockK], may be the same; bf16 pairs fill half of each row
+  Scalar* probabilities = nullptr;  // [kTileRows][kBlockK], may be `scores`; bf16 pairs fill half of each row
   const Scalar* maximum = nullptr;  // [kTileRows]
   Scalar* row_sum = nullptr;        // [kTileRows][kWidth], added to
   const Scalar* factor = nullptr;
@@ -64,15 +64,15 @@ struct PendingExp {
   };
 };
 
-/// Calls f(kScaled) with a constant.
+/// Calls f(kScaled), where kScaled is a compile-time constant.
 template <class F>
 SACCADE_INLINE void with_scaling(Scalar factor, F f) {
   if (!kPairs && factor == 1) return f(std::false_type{});
   return f(std::true_type{});
 }
 
-/// The columns of a granule. Four vectors at a time, for each has to wait for itself: 1.6% of a forward (head_dim
-/// 64, AVX2, Zen 4).
+/// Does the columns of a granule. Four vectors at a time, because each is a chain of dependent operations: 1.6% of
+/// a forward (head_dim 64, AVX2, Zen 4).
 template <class Pending>
 void finish_granule(const Pending& work) {
   constexpr int kVectors = std::min(kGranule / kWidth, 4);
@@ -85,11 +85,11 @@ void finish_granule(const Pending& work) {
   }
 }
 
-/// Whether score_tiles has registers enough to hide exponentials behind its multiplications.
+/// Whether score_tiles has enough registers to hide exponentials behind its multiplications.
 inline constexpr bool kCanOverlap = kRegisters == 32;
 
-/// Calls f(rows) with a constant: `rows` rounded up to a third, two thirds or all of kTileRows. Only the last tile
-/// of a head is not full: at 128 rows its empty ones were 3% of the work, and at one row nearly all of it.
+/// Calls f(n), where the compile-time constant n is `rows` rounded up to a third, two thirds or all of kTileRows.
+/// Only the last tile of a head has empty rows: at 128 rows they were 3% of the work, at one row nearly all of it.
 template <class F>
 SACCADE_INLINE void with_rows(int rows, F f) {
   constexpr int kFew = kTileRows / 3, kMost = 2 * kTileRows / 3;
@@ -104,16 +104,16 @@ SACCADE_INLINE int column_of(const int* granules, int i) {
   return granules[i / kTilesOfAGranule] * kGranule + i % kTilesOfAGranule * kTileColumns;
 }
 
-/// What a tile of query rows computes of a key block.
+/// The scores of a key block that a tile of query rows computes.
 struct ScoreWork {
   const Scalar* queries = nullptr;  // packed
   const Scalar* keys = nullptr;     // packed, of the whole block
   std::int64_t steps = 0;
   const int* granules = nullptr;
-  unsigned partial = 0;       // bit n: the scores of granules[n] change afterwards, their maxima are not taken
+  unsigned partial = 0;       // bit n: the scores of granules[n] change later, so row_max ignores them
   Scalar* scores = nullptr;   // [rows][kBlockK]
   Scalar* row_max = nullptr;  // [rows][kWidth], raised
-  RowsAhead ahead = {};       // kTileRows of them; each tile fetches a line of each
+  RowsAhead ahead = {};       // kTileRows rows; each tile prefetches one line of each
 };
 
 /// Raises row `row` of row_max to the scores of tile i.
@@ -126,15 +126,15 @@ SACCADE_INLINE void raise_row_max(const ScoreWork& work, int i, int row) {
   store(work.row_max + row * kWidth, largest);
 }
 
-/// Scores of tiles [begin, end) of the granules: queries * keys, and the pending work of as many tiles of
-/// `pending_granules` besides. Each score is one chain of multiply-adds in order of d, whatever else shares the
+/// Scores of tiles [begin, end) of the granules: queries * keys, interleaved with the pending work of as many
+/// tiles of `pending_granules`. Each score is one chain of multiply-adds in order of d, whatever else is in the
 /// tile.
 ///
 /// A store that reads its register late takes the port through which a multiply-add reads its third operand: the
 /// 36 stores at the end of a tile cost 57 multiply-adds. So the last step of a tile, its stores and the first step
-/// of the next tile (products: two operands) alternate, and the row maxima follow during the next tile: with it
-/// the scores of a block take 12900 clocks instead of 13600, of which 12290 are multiply-adds (Zen 4, head_dim
-/// 64).
+/// of the next tile (plain products, with two operands) alternate, and the row maxima follow during the next tile:
+/// this way the scores of a block take 12900 clocks instead of 13600, of which 12290 are multiply-adds (Zen 4,
+/// head_dim 64).
 template <int kRows, class Pending>
 __attribute__((noinline)) void score_tiles(const ScoreWork& work, int begin, int end, const Pending& pending,
                                            const int* pending_granules) {
@@ -200,7 +200,7 @@ __attribute__((noinline)) void score_tiles(const ScoreWork& work, int begin, int
   for (int row = 0; row < kRows; ++row) raise_row_max(work, end - 1, row);
 }
 
-/// score_tiles for the rows of a tile that are there.
+/// score_tiles for the existing rows of a tile.
 template <class Pending = NothingPending>
 void score_tiles_of_rows(int rows, const ScoreWork& work, int begin, int end, const Pending& pending = {},
                          const int* pending_granules = nullptr) {
@@ -209,7 +209,7 @@ void score_tiles_of_rows(int rows, const ScoreWork& work, int begin, int end, co
   });
 }
 
-/// All of `scores` score tiles and `pending_tiles` tiles of pending work, side by side as far as both go.
+/// Does `scores` score tiles and `pending_tiles` tiles of pending work, interleaved while there are both.
 template <class Pending>
 void score_tiles_beside(int rows, const ScoreWork& work, int scores, const Pending& pending,
                         const int* pending_granules, int pending_tiles) {
@@ -224,22 +224,22 @@ void score_tiles_beside(int rows, const ScoreWork& work, int scores, const Pendi
 
 // ---- Values --------------------------------------------------------------------------------------------------
 
-/// Where the values of some keys lie: rows of `stride` numbers, one a step (so for pairs one for two keys).
+/// The values of some keys: rows `stride` numbers apart, one per step (for pairs, one for two keys).
 struct ValueRows {
   const Scalar* data = nullptr;
   std::int64_t stride = 0;
   std::int64_t steps = 0;
 };
 
-/// Where a tile's output keeps a column: [column / kTileColumns][kTileRows][kTileColumns], so that value_tile's
-/// rows are displacements of one pointer.
+/// The index of a number in a tile's output: [column / kTileColumns][kTileRows][kTileColumns], so that
+/// value_tile's rows are displacements of one pointer.
 inline std::int64_t output_index(int row, std::int64_t column) {
   const std::int64_t within = column % kTileColumns;
   return (column - within) * kTileRows + row * kTileColumns + within;
 }
 
-/// How the factors of a product lie, those of a row in a row of a tile or, transposed, in a column; and whether
-/// the product is added to what is there as it is.
+/// The order of a product's factors: a row's factors are in a row of a tile or, transposed, in a column. kAdds:
+/// the product is added to o, without alpha.
 struct ScaledRows {
   static constexpr std::int64_t kRow = kBlockK, kStep = 1;
   static constexpr bool kAdds = false;
@@ -254,9 +254,9 @@ struct AddedColumns {
 };
 
 /// o[kRows][kVectors vectors] = alpha * o + p v; the last vector has `tail` columns of v (kWidth: all). Each
-/// output is one chain of multiply-adds in order of the keys. Without alpha, o begins as 0. What is added to may
-/// have been written long ago: the tile that follows in memory is asked for (dq 0.91 -> 0.96 of the peak at
-/// seqlen 4096, Zen 4).
+/// output is one chain of multiply-adds in order of the keys. Without alpha, o begins as 0. With kAdds, o may have
+/// left the near caches, so the next tile in memory is prefetched (dq 0.91 -> 0.96 of the peak at seqlen 4096, Zen
+/// 4).
 template <class Order, int kRows, int kVectors, bool kTail>
 __attribute__((noinline)) void value_tile(const Scalar* p, const ValueRows& rows, std::int64_t column, int tail,
                                           const Scalar* alpha, Scalar* o) {
@@ -303,7 +303,7 @@ __attribute__((noinline)) void value_tile(const Scalar* p, const ValueRows& rows
   }
 }
 
-/// value_tile for as many column vectors as `columns` (at most kTileVectors * kWidth) needs.
+/// value_tile for the number of vectors that `columns` (at most kTileVectors * kWidth) needs.
 template <class Order, int kRows, int kVectors = kTileVectors>
 SACCADE_INLINE void value_columns(int columns, const Scalar* p, const ValueRows& rows, std::int64_t column,
                                   const Scalar* alpha, Scalar* o) {
@@ -318,7 +318,7 @@ SACCADE_INLINE void value_columns(int columns, const Scalar* p, const ValueRows&
     value_tile<Order, kRows, kVectors, true>(p, rows, column, tail, alpha, o);
 }
 
-/// o = alpha * o + p v for all head_dim_v columns (see output_index): p from its first step.
+/// o = alpha * o + p v for all head_dim_v columns (see output_index); p points to the first step.
 template <class Order, int kRows>
 void value_product(const Scalar* p, const ValueRows& rows, std::int64_t head_dim_v, const Scalar* alpha,
                    Scalar* o) {
@@ -328,7 +328,7 @@ void value_product(const Scalar* p, const ValueRows& rows, std::int64_t head_dim
 }
 
 /// The first row of the same product, leaving out keys whose score is -inf: a weight of 0 must not meet their
-/// values, which may be NaN. Adding 0 * v changes no bit of a sum, so leaving it out does not either.
+/// values, which may be NaN. Adding 0 * v with a finite v changes no bit of a sum, so neither does leaving it out.
 inline void value_product_of_visible(const Scalar* scores, const Scalar* p, const ValueRows& rows,
                                      std::int64_t head_dim_v, Scalar alpha, Scalar* o) {
   for (std::int64_t column = 0; column < head_dim_v; column += kWidth) {

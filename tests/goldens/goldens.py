@@ -1,4 +1,4 @@
-"""What the scripts that write the goldens of tests/data/ share."""
+"""Functions shared by the scripts that write the goldens of tests/data/."""
 import json
 
 import numpy as np

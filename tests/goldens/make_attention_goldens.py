@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/data/attention_goldens.safetensors: what PyTorch's flex_attention makes of our options, in f64.
+"""Writes tests/data/attention_goldens.safetensors: the results of PyTorch's flex_attention with our options, in f64.
 
 Run by hand, from anywhere, when cases are added; no build needs it. It needs PyTorch (2.9 or newer) and NumPy from PyPI:
 
@@ -34,7 +34,7 @@ CHOICES = {"shape": ["wide", "tall"], "scale": [None, 1.0, -0.3], "softcap": [0.
 
 
 def cases():
-    """Every option by itself, in either shape, and a mixture of everything."""
+    """Every option alone, in either shape, and all combined."""
     for shape in SHAPES:
         yield {**DEFAULTS, "shape": shape}
         for option, values in CHOICES.items():
@@ -46,7 +46,7 @@ def cases():
 
 
 def tensors_of_options(case):
-    """The options that are tensors, as our library takes them."""
+    """The options that are tensors, as our library accepts them."""
     seqlen_q, seqlen_k = SHAPES[case["shape"]]
     if case["mask"] != "none":
         kind, axes = case["mask"].split("_")
@@ -100,7 +100,7 @@ def flex_results(case, q, k, v, options):
             score = score + mask[b, h, i, j]
         return torch.where(visible, score, -torch.inf)
 
-    torch.compiler.reset()  # score_mod is traced even where nothing is compiled; each case has one of its own
+    torch.compiler.reset()  # score_mod is traced even without compilation; each case has a different one
     o, aux = flex_attention(q, k, v, score_mod=score_mod, scale=case["scale"], enable_gqa=True,
                             return_aux=AuxRequest(lse=True))
     lse = aux.lse
@@ -121,7 +121,7 @@ def check_against_sdpa(case, q, k, v, options, o):
         mask = torch.atleast_2d(mask.double() if mask.is_floating_point() else mask)
     other = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=case["scale"],
                                                              is_causal=case["causal"] == "top_left", enable_gqa=True)
-    sees_some = other.isfinite()  # a row that sees nothing is NaN there in some versions
+    sees_some = other.isfinite()  # some versions give NaN for a row that sees nothing
     torch.testing.assert_close(o[sees_some], other[sees_some])
 
 

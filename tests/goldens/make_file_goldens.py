@@ -37,7 +37,7 @@ def write(name, data):
 def npy_bytes(array, version=None):
     out = io.BytesIO()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # newer versions of the format than needed
+        warnings.simplefilter("ignore")  # about newer versions of the format than needed
         np.lib.format.write_array(out, array, version)
     return out.getvalue()
 
@@ -60,7 +60,7 @@ def write_npy():
 
 
 class Stream(io.RawIOBase):
-    """Somewhere that cannot seek, so that zipfile puts sizes and checksums behind the data."""
+    """A stream that cannot seek, so that zipfile writes sizes and checksums after the data."""
 
     def __init__(self):
         self.data = b""
@@ -74,7 +74,7 @@ class Stream(io.RawIOBase):
 
 
 def zip64_bytes(name, data):
-    """An archive that keeps every number it can in zip64 records."""
+    """An archive that stores every possible number in zip64 records."""
     crc = zipfile.crc32(data)
     size = len(data)
     common = struct.pack("<HHHHHIIIH", 45, 0, 0, 0, 0x21, crc, 0xFFFFFFFF, 0xFFFFFFFF, len(name))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/data/gpt_goldens.safetensors: what the published GPTModel makes of some tokens, and one training step of
+"""Writes tests/data/gpt_goldens.safetensors: the published GPTModel's results for some tokens, and one training step of
 the published MultiHeadAttention on the six tokens.
 
 Run by hand, from anywhere; no build needs it. It needs PyTorch and NumPy from PyPI:
@@ -8,8 +8,8 @@ Run by hand, from anywhere; no build needs it. It needs PyTorch and NumPy from P
     venv/bin/python tests/goldens/make_gpt_goldens.py
 
 Parameters are what PyTorch draws after torch.manual_seed(123), f32; everything else is computed from them in f64, and
-under f32/ in f32 too, which is what naive code of that precision gets. bound/NAME is a bias's gradient with absolute
-values for its terms: that of keys is 0, for the softmax does not see it, and all that is there is rounding.
+under f32/ in f32 too, the result of naive code in that precision. bound/NAME is the gradient of a bias with the
+absolute values of its terms: the gradient of the key bias is 0, because softmax cancels it, so only rounding is left.
 """
 import pathlib
 
@@ -94,7 +94,7 @@ def gpt_tensors():
     torch.manual_seed(123)
     model = GPTModel(CONFIG)
     tensors = {f"state/{name}": value.clone() for name, value in model.state_dict().items()}
-    # Other than ones and zeros, so that it matters what they are multiplied with.
+    # Not ones and zeros, so that an error in their products shows.
     for name, parameter in model.named_parameters():
         if name.endswith(("scale", "shift")):
             nn.init.normal_(parameter)

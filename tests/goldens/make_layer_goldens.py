@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/data/layer_goldens.safetensors: what PyTorch's layers, loss and optimisers make of some numbers.
+"""Writes tests/data/layer_goldens.safetensors: the results of PyTorch's layers, loss and optimisers.
 
 Run by hand, from anywhere, when cases are added; no build needs it. It needs PyTorch and NumPy from PyPI:
 
@@ -32,7 +32,7 @@ def gradients_of(module):
 
 
 def through(module, x):
-    """x, dout, the state, and what forward and backward make of them."""
+    """x, dout, the state, and the results of forward and backward."""
     state = {f"state/{name}": value.clone() for name, value in module.state_dict().items()}
     module = module.double()
     at = x.double().requires_grad_() if x.is_floating_point() else x

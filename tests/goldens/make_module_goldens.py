@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/data/module_goldens.safetensors: what torch.nn.MultiheadAttention makes of its arguments,
-and the gradients of what it makes.
+"""Writes tests/data/module_goldens.safetensors: the results of torch.nn.MultiheadAttention
+and their gradients.
 
 Run by hand, from anywhere, when cases are added; no build needs it. It needs PyTorch (2.9 or newer, so that dropout
 draws as in the published examples) and NumPy from PyPI:
@@ -34,7 +34,7 @@ CHOICES = {"num_heads": [1, 2, 3], "bias": [True, False], "add_bias_kv": [True, 
 
 
 def cases():
-    """Every argument by itself, every pair of masks, and a mixture of everything."""
+    """Every argument alone, every pair of masks, and all combined."""
     yield DEFAULTS
     for argument, values in CHOICES.items():
         yield from ({**DEFAULTS, argument: value} for value in values if value != DEFAULTS[argument])
@@ -53,7 +53,7 @@ def attention_mask(kind, case):
     if kind == "causal":
         return torch.triu(torch.ones(shape, dtype=torch.bool), diagonal=1)
     hidden = torch.rand(shape) < 0.4
-    hidden[..., 0] = False  # where every key is hidden PyTorch gives NaN
+    hidden[..., 0] = False  # PyTorch gives NaN where every key is hidden
     return hidden if kind.startswith("bool") else torch.randn(shape).masked_fill(hidden, -torch.inf)
 
 
@@ -83,7 +83,7 @@ def tensors_of(case, seed):
     torch.manual_seed(seed)
     arguments = ["num_heads", "bias", "add_bias_kv", "add_zero_attn", "kdim", "vdim", "batch_first", "dropout"]
     module = torch.nn.MultiheadAttention(EMBED, **{name: case[name] for name in arguments})
-    if case["bias"]:  # which PyTorch starts at 0
+    if case["bias"]:  # PyTorch initialises biases with 0
         for bias in (module.in_proj_bias, module.out_proj.bias):
             torch.nn.init.normal_(bias)
     tensors = {f"state/{name}": value.clone() for name, value in module.state_dict().items()}
@@ -91,7 +91,7 @@ def tensors_of(case, seed):
     mask, key_mask = attention_mask(case["mask"], case), key_padding_mask(case["key_mask"], case)
     tensors |= {name: value for name, value in (("mask", mask), ("key_mask", key_mask)) if value is not None}
 
-    torch.manual_seed(seed)  # of dropout: the module is in training mode
+    torch.manual_seed(seed)  # for dropout: the module is in training mode
     double = {name: tensors[name].double().requires_grad_() for name in ("query", "key", "value")}
     output, weights = module.double()(*double.values(), key_padding_mask=as_f64(key_mask), attn_mask=as_f64(mask),
                                       need_weights=True, average_attn_weights=case["average"])

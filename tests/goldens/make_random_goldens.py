@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/data/random_goldens.h: what PyTorch and NumPy really draw, for random_test.
+"""Writes tests/data/random_goldens.h: the numbers that PyTorch and NumPy draw, for random_test.
 
 Run by hand, from anywhere, when cases are added; no build needs it. It needs PyTorch and NumPy from PyPI, on an
 x86-64 machine with AVX2:
@@ -7,8 +7,8 @@ x86-64 machine with AVX2:
     python3 -m venv venv && venv/bin/pip install torch numpy
     venv/bin/python tests/goldens/make_random_goldens.py
 
-PyTorch 2.6 and older draw dropout masks another way than 2.9 and newer. With one of the older ones the script writes
-tests/data/random_goldens_mkl.h instead, which holds masks alone.
+PyTorch 2.6 and older draw dropout masks differently from 2.9 and newer. With an older one the script writes
+tests/data/random_goldens_mkl.h instead, which has only masks.
 """
 import pathlib
 import sys

@@ -18,6 +18,6 @@ int main(int argc, char** argv) {
   const std::string svg = saccade::heatmap_svg(saccade::load_npy(file));
   const saccade::GPTModel model(
       {.vocab_size = 5, .context_length = 4, .d_model = 4, .num_layers = 1, .num_heads = 2});
-  if (model.parameters().empty()) return 1;
+  if (model.state_dict().empty()) return 1;
   return svg.starts_with("<") && !saccade::png_of_svg(svg).empty() ? 0 : 1;
 }
