@@ -185,7 +185,7 @@ TEST_P(Nonfinite, WhatACacheForgotGoesNowhere) {
 void set_nothing(cases::AttentionCase&) {}
 void set_softcap(cases::AttentionCase& c) {
   c.options.softcap = 5.0;
-  c.options.alibi_slopes = c.alibi_slopes = alibi_slopes(kHeads);
+  c.options.alibi_slopes = c.head_numbers.emplace_back(alibi_slopes(kHeads));
 }
 void set_mask(cases::AttentionCase& c) {
   c.options.mask = c.mask = Tensor(DType::f32, {c.k.view().shape[0]});
@@ -280,11 +280,13 @@ TEST_P(Nonfinite, OptionsMayHoldThem) {
         put(c.mask, {5}, kMinusInfinity);
         put(c.mask, {5, 40}, bits);
       } else if (what == "sink") {
-        c.options.sinks = c.sinks = Tensor::of<float>({0.5f, 0.5f});
-        put(c.sinks.mutable_view().slice(0, 1, 2), {}, bits);
+        Tensor& sinks = c.head_numbers.emplace_back(Tensor::of<float>({0.5f, 0.5f}));
+        put(sinks.mutable_view().slice(0, 1, 2), {}, bits);
+        c.options.sinks = sinks;
       } else {
-        c.options.alibi_slopes = c.alibi_slopes = alibi_slopes(kHeads);
-        put(c.alibi_slopes.mutable_view().slice(0, 1, 2), {}, bits);
+        Tensor& slopes = c.head_numbers.emplace_back(alibi_slopes(kHeads));
+        put(slopes.mutable_view().slice(0, 1, 2), {}, bits);
+        c.options.alibi_slopes = slopes;
       }
       cases::CheckedCase checked(c);
       on_each_isa([&] { expect_agreement(checked); });
@@ -364,7 +366,7 @@ TEST_P(Nonfinite, ExtremeNumbersAgree) {
       for (std::int64_t i = 0; i < 14; ++i)
         for (std::int64_t j = i % 2; j < 300; j += 1 + 2 * (i % 2)) c.mask.at<float>(i, j) = x.mask;
     }
-    if (x.sink != 0) c.options.sinks = c.sinks = Tensor::of<float>({x.sink, 1.0f});
+    if (x.sink != 0) c.options.sinks = c.head_numbers.emplace_back(Tensor::of<float>({x.sink, 1.0f}));
     cases::CheckedCase checked(c);
     SCOPED_TRACE(cases::describe(c));
     on_each_isa([&] { expect_agreement(checked); });

@@ -197,25 +197,24 @@ void make_multi_head_attention_wrapper(SharedModule& self, const nb::kwargs& giv
 void make_multi_head_attention(SharedModule& self, const nb::kwargs& given) {
   const Named options(given);
   const bool from_torch = options.boolean("torch_initialization");
-  make<MultiHeadAttention>(
-      self,
-      MultiHeadAttentionOptions{
-          .d_in = options.integer("d_in"),
-          .d_out = options.integer("d_out"),
-          .num_heads = options.integer("num_heads"),
-          .num_kv_heads = options.integer("num_kv_heads"),
-          .key_width = options.integer("key_width"),
-          .value_width = options.integer("value_width"),
-          .context_length = options.integer("context_length"),
-          .causal = options.boolean("causal"),
-          .dropout = options.number("dropout"),
-          .qkv_bias = options.boolean("qkv_bias"),
-          .out_bias = options.boolean("out_bias"),
-          .add_bias_kv = options.boolean("add_bias_kv"),
-          .add_zero_attn = options.boolean("add_zero_attn"),
-          .batch_first = options.boolean("batch_first"),
-          .init = from_torch ? Initialization::torch_multihead : Initialization::linear_layers},
-      options["seed"]);
+  make<MultiHeadAttention>(self,
+                           MultiHeadAttentionOptions{.d_in = options.integer("d_in"),
+                                                     .d_out = options.integer("d_out"),
+                                                     .num_heads = options.integer("num_heads"),
+                                                     .num_kv_heads = options.integer("num_kv_heads"),
+                                                     .key_width = options.integer("key_width"),
+                                                     .value_width = options.integer("value_width"),
+                                                     .context_length = options.integer("context_length"),
+                                                     .causal = options.boolean("causal"),
+                                                     .dropout = options.number("dropout"),
+                                                     .qkv_bias = options.boolean("qkv_bias"),
+                                                     .out_bias = options.boolean("out_bias"),
+                                                     .add_bias_kv = options.boolean("add_bias_kv"),
+                                                     .add_zero_attn = options.boolean("add_zero_attn"),
+                                                     .batch_first = options.boolean("batch_first"),
+                                                     .init = from_torch ? Initialization::torch_multihead
+                                                                        : Initialization::linear_layers},
+                           options["seed"]);
 }
 
 }  // namespace
