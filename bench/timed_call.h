@@ -86,7 +86,7 @@ inline std::vector<std::int64_t> draw_lengths(std::int64_t parts, std::int64_t l
 
 /// All tensors that a call of attention() or a related function reads or writes.
 struct Call {
-  Tensor q, k, v, o, lse, mask, block_mask, slopes, sinks, lengths, starts, pages, weights;
+  Tensor q, k, v, o, lse, mask, block_mask, slopes, lengths, starts, pages, weights;
   Tensor dout, dq, dk, dv;
   AttentionOptions options;
 
@@ -133,7 +133,6 @@ struct Call {
     if (words.has("block_mask"))
       options.block_mask = block_mask = draw({(sizes[2] + 127) / 128, (sizes[3] + 127) / 128}, DType::boolean, 5);
     if (words.has("alibi")) options.alibi_slopes = slopes = alibi_slopes(sizes[1]);
-    if (words.has("sinks")) options.sinks = sinks = draw({sizes[1]}, DType::f32, 6);
     options.softcap = words.number("softcap", 0.0);
     options.dropout_p = words.number("dropout", 0.0);
     if (words.has("modifier")) {

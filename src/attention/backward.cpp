@@ -75,7 +75,7 @@ class BackwardArguments {
                                 DType dtype) {
     if (const MutableTensorView& dsinks = gradients.dsinks) {
       check_gradient("dsinks", dsinks, "sinks", options.sinks, dtype);
-      params.dsinks = {dsinks.mutable_data(), dtype, 0, dsinks.strides[0], 0};
+      params.dsink = {dsinks.mutable_data(), dtype, 0, dsinks.strides[0], 0};
     }
     if (const MutableTensorView& dslopes = gradients.dalibi_slopes) {
       check_gradient("dalibi_slopes", dslopes, "alibi_slopes", options.alibi_slopes, dtype);

@@ -167,7 +167,7 @@ struct BackwardParams {
   ScoreModifierBackward score_modifier_backward = nullptr;
   MaskParams dmask{};               // strides as those of the mask, with the kernels' element type
   void* dmask_data = nullptr;       // zeros, to add to; nullptr: not wanted
-  HeadedMatrix<void> dsinks{};      // one number per head; nullptr: not wanted
+  HeadedMatrix<void> dsink{};       // one number per head; nullptr: not wanted
   HeadedMatrix<void> dslopes{};     // the same, or
   bool dslopes_of_entries = false;  // one number per batch entry and head
 };

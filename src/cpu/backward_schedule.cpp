@@ -149,25 +149,25 @@ class BackwardSchedule {
 
   /// Also writes the results of rows that see no key.
   void find_statistics() {
-    std::vector<double> dsinks(static_cast<std::size_t>(p_.batch * p_.num_heads * most_query_blocks_));
-    const auto count = static_cast<std::int64_t>(dsinks.size());
+    std::vector<double> from_rows(static_cast<std::size_t>(p_.batch * p_.num_heads * most_query_blocks_));
+    const auto count = static_cast<std::int64_t>(from_rows.size());
     parallel_for(threads_for(count, threads_), count, 0, [&](std::int64_t item, std::byte*) {
       const std::int64_t head = item / most_query_blocks_, block = item % most_query_blocks_;
       const std::int64_t batch = head / p_.num_heads;
       if (block >= query_blocks(batch)) return;
       const QueryRows rows = rows_of(batch, head % p_.num_heads, block);
-      dsinks[static_cast<std::size_t>(item)] = kernels_.backward_statistics(b_, rows, statistics_of(item));
+      from_rows[static_cast<std::size_t>(item)] = kernels_.backward_statistics(b_, rows, statistics_of(item));
       const KeyRange blocks = seen(batch, block);
       if (blocks.begin == blocks.end) kernels_.backward_write(b_, rows, nullptr);
     });
-    if (!b_.dsinks.data) return;
+    if (!b_.dsink.data) return;
     for (std::int64_t head = 0; head < p_.num_heads; ++head) {
       double sum = 0.0;
       for (std::int64_t batch = 0; batch < p_.batch; ++batch) {
         for (std::int64_t block = 0; block < most_query_blocks_; ++block)
-          sum += dsinks[static_cast<std::size_t>(number(batch, head, block))];
+          sum += from_rows[static_cast<std::size_t>(number(batch, head, block))];
       }
-      write(b_.dsinks, 0, head, sum);
+      write(b_.dsink, 0, head, sum);
     }
   }
 

@@ -1,7 +1,9 @@
 // The arguments of reference::attention(), checked and converted to one form.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "saccade/attention.h"
@@ -39,6 +41,11 @@ struct Arguments {
   TensorView block_mask;    // [batch, num_heads, blocks of seqlen_q, blocks of seqlen_k] or not given
   TensorView alibi_slopes;  // [batch, num_heads] or not given
   TensorView sinks;         // [num_heads] or not given
+
+  /// The logit of a head's sink, if there are sinks.
+  std::optional<double> sink(std::int64_t head) const {
+    return sinks ? std::optional(value_at(sinks, std::array{head})) : std::nullopt;
+  }
 };
 
 /// Throws std::invalid_argument, "[reference::attention] ...", for everything that attention() rejects except the

@@ -261,7 +261,7 @@ class RowOfAttention {
     keys_ = Matrix<T>(keys_of(a_, a_.k, index_.batch, kv_head).view().transposed(0, 1));
     values_ = Matrix<T>(keys_of(a_, a_.v, index_.batch, kv_head));
     if (a_.alibi_slopes) slope_ = static_cast<T>(value_at(a_.alibi_slopes, std::array{index_.batch, index_.head}));
-    if (a_.sinks) sink_ = static_cast<T>(value_at(a_.sinks, std::array{index_.head}));
+    if (const auto sink = a_.sink(index_.head)) sink_ = static_cast<T>(*sink);
   }
 
   void load_row() {
