@@ -12,8 +12,6 @@
 namespace saccade::cases {
 namespace {
 
-constexpr std::int64_t kLongest = std::int64_t{1} << 40;
-
 /// One word of a line, "key=value" or a flag.
 struct Word {
   std::string text, key, value;
@@ -30,7 +28,7 @@ struct Word {
     std::int64_t number = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
     const bool is_number = error == std::errc{} && end == value.data() + value.size();
-    if (!is_number || number < least || number > kLongest)
+    if (!is_number || number < least || number > kMaxLength)
       refuse("a whole number from " + std::to_string(least) + " on");
     return number;
   }

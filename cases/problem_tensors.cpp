@@ -20,9 +20,9 @@ Tensor draw_begins(std::int64_t documents, std::int64_t total, Random& random) {
 }
 
 /// Draws the tensors and options of a problem.
-class Drawing {
+class ProblemDrawing {
  public:
-  Drawing(const Problem& problem, std::uint64_t seed) : p_(problem), random_(seed) {}
+  ProblemDrawing(const Problem& problem, std::uint64_t seed) : p_(problem), random_(seed) {}
 
   AttentionCase draw() {
     c_.options = p_.options;
@@ -142,7 +142,9 @@ class Drawing {
 
 }  // namespace
 
-AttentionCase draw_case(const Problem& problem, std::uint64_t seed) { return Drawing(problem, seed).draw(); }
+AttentionCase draw_case(const Problem& problem, std::uint64_t seed) {
+  return ProblemDrawing(problem, seed).draw();
+}
 
 std::vector<reference::RowIndex> rows_to_check(const Problem& p, const AttentionCase& drawn, std::uint64_t seed) {
   constexpr double kWorkOfAll = 2e8, kWorkOfSome = 5e7;

@@ -23,9 +23,9 @@ struct Sizes {
 /// Where keys are: in entries of a batch, one after the other, or in pages.
 enum class Memory : std::uint8_t { entries, packed, paged };
 
-class Drawing {
+class RandomDrawing {
  public:
-  explicit Drawing(std::uint64_t seed) : random_(seed) {}
+  explicit RandomDrawing(std::uint64_t seed) : random_(seed) {}
 
   AttentionCase draw() {
     draw_types();
@@ -430,6 +430,6 @@ class Drawing {
 
 }  // namespace
 
-AttentionCase draw_case(std::uint64_t seed) { return Drawing(seed).draw(); }
+AttentionCase draw_case(std::uint64_t seed) { return RandomDrawing(seed).draw(); }
 
 }  // namespace saccade::cases

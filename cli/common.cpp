@@ -65,7 +65,7 @@ fs::path resolved(const std::string& path) {
   return ignored ? fs::path(path) : result;
 }
 
-void require_writable(const NamedPath& output) {
+void require_writable_file(const NamedPath& output) {
   const fs::path path = *output.path;
   std::error_code ignored;
   if (path.empty()) refuse("{} wants a file name", output.option);
@@ -153,7 +153,7 @@ std::string listed(const std::vector<std::string>& tokens) {
 void require_writable(const std::vector<NamedPath>& outputs, const std::vector<NamedPath>& inputs) {
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     if (!outputs[i].path) continue;
-    require_writable(outputs[i]);
+    require_writable_file(outputs[i]);
     const auto refuse_same = [&](const NamedPath& other) {
       if (!other.path || resolved(*other.path) != resolved(*outputs[i].path)) return;
       refuse("{} and {} name the same file, {}", other.option, outputs[i].option, *outputs[i].path);

@@ -94,15 +94,15 @@ InspectOptions wanted_of(const InspectArguments& arguments, const Axes& axes, Fo
   return wanted;
 }
 
-struct Results {
+struct InspectResults {
   Inspection found;
   Tensor o, lse;
   double seconds = 0.0;
 };
 
 // With v it computes the output too; both share the softmax denominators.
-Results compute(Call& call, InspectOptions wanted, bool wants_lse) {
-  Results results;
+InspectResults compute(Call& call, InspectOptions wanted, bool wants_lse) {
+  InspectResults results;
   const auto start = std::chrono::steady_clock::now();
   if (wants_lse || call.v.rank() > 0) results.lse = Tensor(call.result_dtype(), call.rows_shape());
   call.options.lse = results.lse;
@@ -118,7 +118,8 @@ Results compute(Call& call, InspectOptions wanted, bool wants_lse) {
 
 // ---- Files ---------------------------------------------------------------------------------------------------
 
-std::map<std::string, Tensor> arrays_of(const Results& results, const InspectOptions& wanted, bool wants_lse) {
+std::map<std::string, Tensor> arrays_of(const InspectResults& results, const InspectOptions& wanted,
+                                        bool wants_lse) {
   const Inspection& found = results.found;
   std::map<std::string, Tensor> arrays{{"rows", found.rows},
                                        {"top_keys", found.top_keys},
@@ -145,7 +146,7 @@ struct Map {
   HeatmapOptions options;
 };
 
-Map map_of(const Results& results, const InspectOptions& wanted, const Axes& axes) {
+Map map_of(const InspectResults& results, const InspectOptions& wanted, const Axes& axes) {
   Map map{results.found.pooled, {}};
   if (map.cells.rank == 4) map.cells = map.cells.select(0, 0);
   const auto per_cell = [](std::int64_t length, std::int64_t cells) {
@@ -257,7 +258,7 @@ std::vector<Share> best_of(const Inspection& found, std::int64_t head, std::int6
   return best;
 }
 
-void print_best(const Results& results, const InspectOptions& wanted, const Axes& axes) {
+void print_best(const InspectResults& results, const InspectOptions& wanted, const Axes& axes) {
   const std::int64_t heads = axes.batch * axes.num_heads;
   for (const std::int64_t row : wanted.rows) {
     fmt::print("Largest weights of row {}:\n", row);
@@ -272,7 +273,7 @@ Json shares_json(const std::vector<Share>& shares, const char* name) {
   return list;
 }
 
-void print_summary_json(const Call& call, const Results& results, const InspectOptions& wanted) {
+void print_summary_json(const Call& call, const InspectResults& results, const InspectOptions& wanted) {
   const Axes axes = call.axes();
   const std::int64_t count = axes.batch * axes.num_heads;
   Json list = Json::array();
@@ -297,7 +298,7 @@ void print_summary_json(const Call& call, const Results& results, const InspectO
               {"heads", list}});
 }
 
-void print_summary(const Results& results, const InspectOptions& wanted, const Axes& axes) {
+void print_summary(const InspectResults& results, const InspectOptions& wanted, const Axes& axes) {
   const Terminal terminal = Terminal::of_standard_output();
   print_heads(heads_of(results.found, axes), axes, terminal);
   if (wanted.top_k > 0) print_best(results, wanted, axes);
@@ -320,7 +321,7 @@ ExitCode inspect(const InspectArguments& arguments) {
     refuse("--q and --k have shapes {} and {}: there is nothing to inspect", to_string(call->q.shape()),
            to_string(call->k.shape()));
 
-  const Results results = compute(*call, wanted, arguments.lse);
+  const InspectResults results = compute(*call, wanted, arguments.lse);
   if (form == Form::npz) save_npz(*arguments.output.path, arrays_of(results, wanted, arguments.lse));
   if (form == Form::picture) {
     const Map map = map_of(results, wanted, axes);

@@ -12,8 +12,8 @@
 namespace saccade::cli {
 namespace {
 
-constexpr const char* kBytes = "bytes";
-constexpr const char* kNumbers = "numbers";
+constexpr const char* kByteTokens = "bytes";
+constexpr const char* kNumberTokens = "numbers";
 
 /// The number of bytes of the UTF-8 character at `at`; 1 if it is incomplete or invalid.
 std::size_t character_length(std::string_view text, std::size_t at) {
@@ -75,7 +75,7 @@ std::string model_path(const std::string& folder) {
 void save_model(const std::string& path, const GPTModel& model, TokenKind tokens) {
   save_safetensors(path, {.tensors = model.state_dict(),
                           .metadata = {{"num_heads", std::to_string(model.options().num_heads)},
-                                       {"tokens", tokens == TokenKind::bytes ? kBytes : kNumbers}}});
+                                       {"tokens", tokens == TokenKind::bytes ? kByteTokens : kNumberTokens}}});
 }
 
 SavedModel load_model(const std::string& file_or_folder) {
@@ -91,12 +91,12 @@ SavedModel load_model(const std::string& file_or_folder) {
   };
   const std::string kind = metadata("tokens");
   const auto num_heads = parse_integer(metadata("num_heads"));
-  if (!num_heads || (kind != kBytes && kind != kNumbers))
+  if (!num_heads || (kind != kByteTokens && kind != kNumberTokens))
     throw std::runtime_error(
         fmt::format("{}: num_heads '{}' and tokens '{}' are not a model's", path, metadata("num_heads"), kind));
   try {
     return {.model = gpt_model_from_state_dict(file.tensors, *num_heads),
-            .tokens = kind == kBytes ? TokenKind::bytes : TokenKind::numbers};
+            .tokens = kind == kByteTokens ? TokenKind::bytes : TokenKind::numbers};
   } catch (const std::invalid_argument& error) {
     throw std::runtime_error(path + ": " + message_line(error.what()));
   }

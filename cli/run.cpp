@@ -30,14 +30,14 @@ struct RunArguments {
   bool json = false;
 };
 
-struct Results {
+struct RunResults {
   Tensor o, lse, weights, scores;
   double seconds = 0.0;  // the time of the fastest call
   int calls = 0;
 };
 
 // Calls once, and repeats quick calls: the first call starts threads and touches memory for the first time.
-void time_calls(const Call& call, bool decodes, Results& results) {
+void time_calls(const Call& call, bool decodes, RunResults& results) {
   constexpr double kEnough = 0.05;  // seconds
   constexpr int kMostCalls = 100;
   results.seconds = std::numeric_limits<double>::infinity();
@@ -54,14 +54,14 @@ void time_calls(const Call& call, bool decodes, Results& results) {
   }
 }
 
-Results compute(Call& call, const RunArguments& arguments) {
+RunResults compute(Call& call, const RunArguments& arguments) {
   const Shape rows = call.rows_shape();
   Shape pairs = rows;
   pairs.push_back(call.axes().seqlen_k);
   Shape out = call.q.shape();
   out.back() = call.v.shape(-1);
 
-  Results results;
+  RunResults results;
   results.o = Tensor(call.q.dtype(), out);
   if (arguments.lse.path || arguments.check) results.lse = Tensor(call.result_dtype(), rows);
   if (arguments.weights.path) results.weights = Tensor(call.result_dtype(), pairs);
@@ -73,21 +73,22 @@ Results compute(Call& call, const RunArguments& arguments) {
   return results;
 }
 
-double gflops(const Call& call, const Results& results) {
+double gflops(const Call& call, const RunResults& results) {
   return attention_operations(call.q, call.k, call.v, call.options) / results.seconds * 1e-9;
 }
 
-struct Check {
+struct CheckedResult {
   std::string result;
   Comparison comparison;
 };
 
-std::vector<Check> check(const Call& call, const Results& results) {
+std::vector<CheckedResult> check(const Call& call, const RunResults& results) {
   const auto rounding = cases::naive_rounding(call.q, call.k, call.v, results.o);
   const auto exact = reference::attention(call.q, call.k, call.v, call.options);
   const auto naive = reference::naive_attention(call.q, call.k, call.v, call.options, exact, rounding);
-  std::vector<Check> checks{{"o", compare(results.o, {exact.o, naive.o, exact.bound, rounding.coarsest()})},
-                            {"lse", compare(results.lse, {exact.lse, naive.lse})}};
+  std::vector<CheckedResult> checks{
+      {"o", compare(results.o, {exact.o, naive.o, exact.bound, rounding.coarsest()})},
+      {"lse", compare(results.lse, {exact.lse, naive.lse})}};
   if (results.weights.rank() > 0)
     checks.push_back({"weights", compare(results.weights, {exact.weights, naive.weights})});
   if (results.scores.rank() > 0)
@@ -95,7 +96,7 @@ std::vector<Check> check(const Call& call, const Results& results) {
   return checks;
 }
 
-ExitCode report_checks(const std::vector<Check>& checks) {
+ExitCode report_checks(const std::vector<CheckedResult>& checks) {
   ExitCode code = kGood;
   for (const auto& [result, comparison] : checks) {
     note("run", fmt::format("check of {} {}: largest difference {:.2g}, at worst {:.2f} of what is allowed{}",
@@ -106,7 +107,7 @@ ExitCode report_checks(const std::vector<Check>& checks) {
   return code;
 }
 
-Json report_json(const Call& call, const Results& results, const std::vector<Check>& checks) {
+Json report_json(const Call& call, const RunResults& results, const std::vector<CheckedResult>& checks) {
   Json list = Json::array();
   for (const auto& [result, comparison] : checks) {
     list.push_back({{"result", result},
@@ -120,7 +121,7 @@ Json report_json(const Call& call, const Results& results, const std::vector<Che
           {"threads", call.threads()},       {"checks", list}};
 }
 
-void report(const Call& call, const Results& results) {
+void report(const Call& call, const RunResults& results) {
   const int threads = call.threads();
   for (const std::string& text : call.notes) note("run", text);
   const auto tensor = [](const Tensor& t) {
@@ -145,8 +146,8 @@ ExitCode run(const RunArguments& arguments) {
   require_one_standard_input(inputs);
   require_writable({arguments.out, arguments.lse, arguments.weights, arguments.scores}, inputs);
   const std::unique_ptr<Call> call = load_call(arguments.call);
-  const Results results = compute(*call, arguments);
-  std::vector<Check> checks;
+  const RunResults results = compute(*call, arguments);
+  std::vector<CheckedResult> checks;
   if (arguments.check) checks = check(*call, results);
 
   save_output(arguments.out, results.o, *call);

@@ -30,7 +30,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct TrainArguments {
-  RunArguments run;
+  RunOptionArguments run;
   std::string out;
   bool resume = false;
   std::string heatmaps_at;

@@ -10,9 +10,9 @@ endif()
 
 add_library(saccade_compiler INTERFACE)
 target_compile_options(saccade_compiler INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wcast-align)
-# GCC 12 has a false warning about std::string's operator+ (GCC bug 105651).
+# GCC 12 has false warnings about std::string's operator+ (GCC bug 105651).
 target_compile_options(saccade_compiler INTERFACE
-  $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>)
+  "$<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict;-Wno-stringop-overflow>")
 if(SACCADE_WARNINGS_AS_ERRORS)
   target_compile_options(saccade_compiler INTERFACE -Werror)
 endif()

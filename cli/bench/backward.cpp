@@ -14,7 +14,7 @@
 namespace saccade::cli::bench {
 namespace {
 
-struct Size {
+struct BackwardSize {
   std::int64_t heads, seqlen, head_dim;
   bool causal;
 };
@@ -22,7 +22,7 @@ struct Size {
 /// A problem whose forward pass is done.
 class TimedGradients {
  public:
-  explicit TimedGradients(const Size& size) : size_(size) {
+  explicit TimedGradients(const BackwardSize& size) : size_(size) {
     const Shape shape{1, size.heads, size.seqlen, size.head_dim};
     std::uint64_t seed = 0;
     for (Tensor* tensor : {&q_, &k_, &v_, &dout_}) *tensor = TorchGenerator(++seed).uniform(shape, -1.0F, 1.0F);
@@ -67,12 +67,12 @@ class TimedGradients {
  private:
   void forward() { attention(q_, k_, v_, o_, options_); }
 
-  Size size_;
+  BackwardSize size_;
   Tensor q_, k_, v_, dout_, o_, lse_, dq_, dk_, dv_, mask_;
   AttentionOptions options_;
 };
 
-std::vector<Line> measure_beside_peak(const Size& size, const Conditions& conditions) {
+std::vector<Line> measure_beside_peak(const BackwardSize& size, const Conditions& conditions) {
   TimedGradients timed(size);
   std::vector<Line> lines;
   for (const int threads : conditions.threads) {
@@ -94,15 +94,15 @@ std::vector<Line> measure_beside_peak(const Size& size, const Conditions& condit
 
 Section backward_section() {
   Section section{"backward", "backward, f32", {"GFLOP/s", "of peak"}, {}};
-  for (const Size& size : {Size{8, 1024, 128, false},
-                           {8, 4096, 128, false},
-                           {8, 1024, 64, false},
-                           {8, 4096, 64, false},
-                           {8, 1024, 128, true},
-                           {8, 4096, 128, true},
-                           {8, 1024, 64, true},
-                           {8, 4096, 64, true},
-                           {1, 4096, 64, false}})
+  for (const BackwardSize& size : {BackwardSize{8, 1024, 128, false},
+                                   {8, 4096, 128, false},
+                                   {8, 1024, 64, false},
+                                   {8, 4096, 64, false},
+                                   {8, 1024, 128, true},
+                                   {8, 4096, 128, true},
+                                   {8, 1024, 64, true},
+                                   {8, 4096, 64, true},
+                                   {1, 4096, 64, false}})
     section.items.push_back(
         [size](const Conditions& conditions) { return measure_beside_peak(size, conditions); });
   return section;
@@ -111,7 +111,7 @@ Section backward_section() {
 Section backward_options_section() {
   Section section{"backward-options", "backward with a float mask and dropout, f32", {"times plain"}, {}};
   section.items.push_back([](const Conditions& conditions) {
-    const Size size{8, 1024, 64, false};
+    const BackwardSize size{8, 1024, 64, false};
     TimedGradients plain(size), with(size);
     with.add_mask_and_dropout();
     std::vector<Line> lines;
@@ -132,7 +132,7 @@ Section backward_options_section() {
 Section backward_long_section() {
   Section section{"backward-long", "backward of one long head, f32", {"MiB beside the tensors"}, {}};
   section.items.push_back([](const Conditions& conditions) {
-    const Size size{1, 65536, 64, false};
+    const BackwardSize size{1, 65536, 64, false};
     TimedGradients timed(size);
     const int threads = conditions.threads.back();
     double seconds = 0.0;

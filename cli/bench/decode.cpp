@@ -12,7 +12,7 @@
 namespace saccade::cli::bench {
 namespace {
 
-constexpr std::int64_t kHeads = 32, kKvHeads = 8, kHeadDim = 128;
+constexpr std::int64_t kDecodeHeads = 32, kDecodeKvHeads = 8, kDecodeHeadDim = 128;
 
 std::string layout_name(std::int64_t page_size) {
   return page_size == 0 ? "contiguous" : fmt::format("pages of {}", page_size);
@@ -28,7 +28,8 @@ struct Cache {
     return fmt::format("{}, {} keys, {}", types, length, layout_name(page_size));
   }
   double bytes() const {
-    return static_cast<double>(2 * kKvHeads * length * kHeadDim * static_cast<std::int64_t>(size_of(type)));
+    return static_cast<double>(2 * kDecodeKvHeads * length * kDecodeHeadDim *
+                               static_cast<std::int64_t>(size_of(type)));
   }
 };
 
@@ -39,13 +40,14 @@ Tensor draw(const Shape& shape, std::uint64_t seed, DType dtype) {
 /// The KV caches of enough layers that no CPU cache holds them all: each is read once per token.
 class Layers {
  public:
-  explicit Layers(const Cache& cache) : q_(draw({1, kHeads, 1, kHeadDim}, 1, cache.q_type)), o_(q_) {
+  explicit Layers(const Cache& cache) : q_(draw({1, kDecodeHeads, 1, kDecodeHeadDim}, 1, cache.q_type)), o_(q_) {
     constexpr double kBytes = double{1 << 28};
     constexpr std::int64_t kChunk = 4096;
-    const Tensor k = draw({kKvHeads, kChunk, kHeadDim}, 2, cache.type), v = draw(k.shape(), 3, cache.type);
+    const Tensor k = draw({kDecodeKvHeads, kChunk, kDecodeHeadDim}, 2, cache.type),
+                 v = draw(k.shape(), 3, cache.type);
     do {
-      layers_.emplace_back(KvCacheOptions{.num_kv_heads = kKvHeads,
-                                          .head_dim = kHeadDim,
+      layers_.emplace_back(KvCacheOptions{.num_kv_heads = kDecodeKvHeads,
+                                          .head_dim = kDecodeHeadDim,
                                           .dtype = cache.type,
                                           .page_size = cache.page_size,
                                           .capacity = cache.length});
@@ -62,7 +64,7 @@ class Layers {
   /// Whether the first and the last head of the last layer agree with the reference.
   bool agrees() const {
     const KvCache& layer = layers_.back();
-    return rows_agree(q_, layer.k(), layer.v(), o_, layer.options(), {{0, 0, 0}, {0, kHeads - 1, 0}});
+    return rows_agree(q_, layer.k(), layer.v(), o_, layer.options(), {{0, 0, 0}, {0, kDecodeHeads - 1, 0}});
   }
 
  private:
@@ -104,10 +106,10 @@ Tensor last_keys(const KvCache& cache) {
 std::vector<Line> measure_append(DType type, std::int64_t page_size, const Conditions& conditions) {
   constexpr std::int64_t kTokens = 4096;
   constexpr std::size_t kBytes = std::size_t{1} << 27;
-  const Shape shape{kKvHeads, 1, kHeadDim};
+  const Shape shape{kDecodeKvHeads, 1, kDecodeHeadDim};
   const Tensor k = draw(shape, 2, DType::f32), v = draw(shape, 3, DType::f32);
-  KvCache cache({.num_kv_heads = kKvHeads,
-                 .head_dim = kHeadDim,
+  KvCache cache({.num_kv_heads = kDecodeKvHeads,
+                 .head_dim = kDecodeHeadDim,
                  .dtype = type,
                  .page_size = page_size,
                  .capacity = kTokens});
@@ -120,7 +122,8 @@ std::vector<Line> measure_append(DType type, std::int64_t page_size, const Condi
         for (std::int64_t i = 0; i < kTokens; ++i) cache.append(k, v);
       },
       [&] { return bytes / measure_read_bandwidth(1, kBytes); });
-  const Tensor wanted = Tensor::copy_of(k, type).reshaped({kKvHeads, kHeadDim}), kept = last_keys(cache);
+  const Tensor wanted = Tensor::copy_of(k, type).reshaped({kDecodeKvHeads, kDecodeHeadDim}),
+               kept = last_keys(cache);
   return {{fmt::format("append a token, f32 to {}, {}", name_of(type), layout_name(page_size)),
            1,
            timing.seconds / kTokens,

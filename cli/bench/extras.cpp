@@ -52,16 +52,16 @@ std::vector<Line> measure_inspection(const Conditions& conditions) {
 
 // ---- Score modifiers -----------------------------------------------------------------------------------------
 
-constexpr std::int64_t kHeads = 8, kSeqlen = 2048, kHeadDim = 64;
+constexpr std::int64_t kExtrasHeads = 8, kExtrasSeqlen = 2048, kExtrasHeadDim = 64;
 
 /// A table with a bias for each head and each distance from a row to a key, as used for relative positions.
 class DistanceBias {
  public:
   template <class Bias>
-  explicit DistanceBias(const Bias& bias) : bias_(DType::f32, {kHeads, 2 * kSeqlen - 1}) {
-    for (std::int64_t head = 0; head < kHeads; ++head) {
-      for (std::int64_t distance = 1 - kSeqlen; distance < kSeqlen; ++distance)
-        bias_.at<float>(head, distance + kSeqlen - 1) = bias(head, distance);
+  explicit DistanceBias(const Bias& bias) : bias_(DType::f32, {kExtrasHeads, 2 * kExtrasSeqlen - 1}) {
+    for (std::int64_t head = 0; head < kExtrasHeads; ++head) {
+      for (std::int64_t distance = 1 - kExtrasSeqlen; distance < kExtrasSeqlen; ++distance)
+        bias_.at<float>(head, distance + kExtrasSeqlen - 1) = bias(head, distance);
     }
   }
 
@@ -69,7 +69,7 @@ class DistanceBias {
     const Tensor& bias = static_cast<const DistanceBias*>(context)->bias_;
     for (std::int64_t i = 0; i < tile.rows; ++i) {
       const std::int64_t distance = tile.first_key - (tile.first_row + i + tile.offset);
-      const float* const row = &bias.at<float>(tile.head, distance + kSeqlen - 1);
+      const float* const row = &bias.at<float>(tile.head, distance + kExtrasSeqlen - 1);
       float* const scores = tile.row<float>(i);
       for (std::int64_t j = 0; j < tile.keys; ++j) scores[j] += row[j];
     }
@@ -77,10 +77,10 @@ class DistanceBias {
 
   /// The same as a float mask: [heads, seqlen, seqlen].
   Tensor mask() const {
-    Tensor mask(DType::f32, {kHeads, kSeqlen, kSeqlen});
-    for (std::int64_t head = 0; head < kHeads; ++head) {
-      for (std::int64_t row = 0; row < kSeqlen; ++row)
-        std::copy_n(&bias_.at<float>(head, kSeqlen - 1 - row), kSeqlen, &mask.at<float>(head, row, 0));
+    Tensor mask(DType::f32, {kExtrasHeads, kExtrasSeqlen, kExtrasSeqlen});
+    for (std::int64_t head = 0; head < kExtrasHeads; ++head) {
+      for (std::int64_t row = 0; row < kExtrasSeqlen; ++row)
+        std::copy_n(&bias_.at<float>(head, kExtrasSeqlen - 1 - row), kExtrasSeqlen, &mask.at<float>(head, row, 0));
     }
     return mask;
   }
@@ -129,7 +129,7 @@ std::int64_t t5_bucket(std::int64_t distance) {
 template <class BuiltIn>
 std::vector<Line> measure_modifier(const std::string& name, AttentionOptions options, const BuiltIn& built_in,
                                    const Conditions& conditions) {
-  const Shape shape{1, kHeads, kSeqlen, kHeadDim};
+  const Shape shape{1, kExtrasHeads, kExtrasSeqlen, kExtrasHeadDim};
   const Tensor q = draw(shape, 1), k = draw(shape, 2), v = draw(shape, 3);
   Tensor o(DType::f32, shape);
   std::vector<Line> lines;
@@ -142,14 +142,14 @@ std::vector<Line> measure_modifier(const std::string& name, AttentionOptions opt
                      threads,
                      timing.seconds,
                      {{"times_built_in", 1 / timing.share, 3}},
-                     rows_agree(q, k, v, o, options, {{0, 0, 0}, {0, kHeads - 1, kSeqlen - 1}})});
+                     rows_agree(q, k, v, o, options, {{0, 0, 0}, {0, kExtrasHeads - 1, kExtrasSeqlen - 1}})});
   }
   return lines;
 }
 
 std::vector<Line> measure_bias(const std::string& name, DistanceBias bias, const Conditions& conditions) {
   const Tensor mask = bias.mask();
-  Tensor o(DType::f32, {1, kHeads, kSeqlen, kHeadDim});
+  Tensor o(DType::f32, {1, kExtrasHeads, kExtrasSeqlen, kExtrasHeadDim});
   return measure_modifier(
       name, {.score_modifier = DistanceBias::add, .score_context = &bias},
       [&](const Tensor& q, const Tensor& k, const Tensor& v, int threads) {
@@ -167,7 +167,7 @@ std::vector<Line> measure_relative_bias(const Conditions& conditions) {
 }
 
 std::vector<Line> measure_t5(const Conditions& conditions) {
-  const Tensor table = draw({kHeads, 32}, 4);
+  const Tensor table = draw({kExtrasHeads, 32}, 4);
   return measure_bias("T5 buckets, beside a float mask",
                       DistanceBias([&](std::int64_t head, std::int64_t distance) {
                         return table.at<float>(head, t5_bucket(distance));
@@ -177,10 +177,10 @@ std::vector<Line> measure_t5(const Conditions& conditions) {
 
 std::vector<Line> measure_documents(const Conditions& conditions) {
   std::vector<std::int64_t> begins;
-  for (std::int64_t begin = 0; begin < kSeqlen; begin += Documents::kLength) begins.push_back(begin);
-  begins.push_back(kSeqlen);
+  for (std::int64_t begin = 0; begin < kExtrasSeqlen; begin += Documents::kLength) begins.push_back(begin);
+  begins.push_back(kExtrasSeqlen);
   const TensorView cu_seqlens(begins.data(), {static_cast<std::int64_t>(begins.size())});
-  Tensor o(DType::f32, {kSeqlen, kHeads, kHeadDim});
+  Tensor o(DType::f32, {kExtrasSeqlen, kExtrasHeads, kExtrasHeadDim});
   return measure_modifier(
       "mask of 7 documents, beside a packed batch",
       {.score_modifier = Documents::hide_others, .score_block_effect = Documents::effect},

@@ -5,12 +5,12 @@
 namespace saccade::cli::bench {
 namespace {
 
-struct Size {
+struct ForwardSize {
   std::int64_t batch, heads, seqlen, head_dim;
   bool causal;
 };
 
-Section forward_section(DType dtype, const std::vector<Size>& sizes) {
+Section forward_section(DType dtype, const std::vector<ForwardSize>& sizes) {
   const std::string name(name_of(dtype));
   Section section{name, "forward, " + name, {"GFLOP/s", "of peak"}, {}};
   for (const auto& [batch, heads, seqlen, head_dim, causal] : sizes) {
@@ -28,8 +28,9 @@ Section forward_section(DType dtype, const std::vector<Size>& sizes) {
   return section;
 }
 
-const std::vector<Size> kShortTypes = {{1, 8, 2048, 128, false}, {1, 8, 4096, 128, false}, {1, 8, 2048, 64, false},
-                                       {1, 8, 4096, 64, false},  {1, 8, 4096, 128, true},  {1, 8, 4096, 64, true}};
+const std::vector<ForwardSize> kShortTypes = {{1, 8, 2048, 128, false}, {1, 8, 4096, 128, false},
+                                              {1, 8, 2048, 64, false},  {1, 8, 4096, 64, false},
+                                              {1, 8, 4096, 128, true},  {1, 8, 4096, 64, true}};
 
 }  // namespace
 

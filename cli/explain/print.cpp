@@ -47,9 +47,9 @@ std::string row_text(const TensorView& row) {
   return text + "]";
 }
 
-class Printer {
+class ExplanationPrinter {
  public:
-  Printer(const Explanation& explanation, std::optional<std::int64_t> query, const Terminal& terminal)
+  ExplanationPrinter(const Explanation& explanation, std::optional<std::int64_t> query, const Terminal& terminal)
       : explanation_(explanation), request_(explanation.request), query_(query), terminal_(terminal) {}
 
   std::string print() {
@@ -233,7 +233,7 @@ class Printer {
 
 std::string explanation_text(const Explanation& explanation, std::optional<std::int64_t> query,
                              const Terminal& terminal) {
-  return Printer(explanation, query, terminal).print();
+  return ExplanationPrinter(explanation, query, terminal).print();
 }
 
 Json explanation_json(const Explanation& explanation, std::optional<std::int64_t> query) {

@@ -48,9 +48,9 @@ constexpr Words kChinese{
     .some_fail = "{} {}/{} 个数超出容差；另有 {}/{} 条断言不成立。",
 };
 
-class Printer {
+class StoryPrinter {
  public:
-  Printer(Language language, const Terminal& terminal)
+  StoryPrinter(Language language, const Terminal& terminal)
       : words_(language == Language::english ? kEnglish : kChinese), terminal_(terminal) {}
 
   std::string print(const Tour& tour) {
@@ -188,7 +188,7 @@ Json step_json(const Step& step) {
 }  // namespace
 
 std::string tour_text(const Tour& tour, Language language, const Terminal& terminal) {
-  return Printer(language, terminal).print(tour);
+  return StoryPrinter(language, terminal).print(tour);
 }
 
 Json tour_json(const Tour& tour) {

@@ -94,7 +94,7 @@ std::shared_ptr<const TrainingTask> RunOptions::make_task() const {
   return std::make_shared<TextTask>(std::move(text));
 }
 
-void RunArguments::add_to(Command app) {
+void RunOptionArguments::add_to(Command app) {
   integers_.resize(kIntegers.size() + 1);
   numbers_.resize(kNumbers.size());
   const Option task =
@@ -120,7 +120,7 @@ void RunArguments::add_to(Command app) {
   app.add_option("--optimizer", optimizer_, "adamw or sgd [adamw]").one_of({kAdamW, kSgd});
 }
 
-RunOptions RunArguments::fresh() const {
+RunOptions RunOptionArguments::fresh() const {
   RunOptions run;
   if (!task_ && files_.empty()) refuse("--task induction or --text FILE... is needed: what to learn");
   run.task = files_.empty() ? *task_ : "text";
@@ -135,7 +135,7 @@ RunOptions RunArguments::fresh() const {
   return run;
 }
 
-void RunArguments::require_same(const RunOptions& run, const std::string& folder) const {
+void RunOptionArguments::require_same(const RunOptions& run, const std::string& folder) const {
   const Json saved = to_json(run);
   const auto require = [&](const std::string& name, const Json& given) {
     if (saved.at(name) == given) return;

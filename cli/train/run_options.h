@@ -28,7 +28,7 @@ struct RunOptions {
 
 /// The options given on the command line. Each is optional: without it, a resumed run keeps its value, and a new
 /// run uses the default.
-class RunArguments {
+class RunOptionArguments {
  public:
   void add_to(Command app);
 

@@ -50,6 +50,7 @@ class Module(_core.Module):
     """
 
     _make: ClassVar[Callable[..., None]]  # of the compiled class: what its arguments say
+    _pickled: ClassVar[tuple[str, ...]]  # the names of the arguments in a pickle of 0.1.0, which has them by position
 
     def __init__(self, **options: Any) -> None:
         super().__init__()
@@ -66,7 +67,8 @@ class Module(_core.Module):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state["others"])
-        Module.__init__(self, **self._arguments)
+        options = self._arguments
+        Module.__init__(self, **(dict(zip(self._pickled, options)) if isinstance(options, tuple) else options))
         self.load_state_dict(state["parameters"])
         self.train(state["training"])
 
@@ -190,6 +192,7 @@ class SelfAttention(Module):
     """
 
     _make = _core.Module._make_self_attention
+    _pickled = ("d_in", "d_out", "weight_layout", "qkv_bias", "seed")
 
     def __init__(
         self,
@@ -211,6 +214,7 @@ class CausalAttention(Module):
     """
 
     _make = _core.Module._make_causal_attention
+    _pickled = ("d_in", "d_out", "context_length", "dropout", "qkv_bias", "seed")
 
     def __init__(
         self,
@@ -235,6 +239,7 @@ class MultiHeadAttentionWrapper(Module):
     """
 
     _make = _core.Module._make_multi_head_attention_wrapper
+    _pickled = ("d_in", "d_out", "num_heads", "context_length", "dropout", "qkv_bias", "seed")
 
     def __init__(
         self,
@@ -276,6 +281,10 @@ class MultiHeadAttention(Module):
     """
 
     _make = _core.Module._make_multi_head_attention
+    _pickled = (
+        *("d_in", "d_out", "num_heads", "num_kv_heads", "key_width", "value_width", "context_length", "causal", "dropout"),
+        *("qkv_bias", "out_bias", "add_bias_kv", "add_zero_attn", "batch_first", "torch_initialization", "seed"),
+    )
 
     def __init__(
         self,

@@ -146,6 +146,23 @@ def test_copies_and_pickles(module, duplicate):
     assert duplicate(module.train()).training
 
 
+ARGUMENTS_IN_0_1_0 = [  # of the modules above, as 0.1.0 pickles them
+    (3, 4, "in_out", False, 1),
+    (3, 4, 9, 0.5, True, 1),
+    (3, 4, 2, 9, 0.5, False, None),
+    (3, 4, 2, 0, 0, 0, 0, False, 0.0, False, True, True, False, True, True, None),
+]
+
+
+@pytest.mark.parametrize(("module", "arguments"), zip(modules(), ARGUMENTS_IN_0_1_0), ids=lambda x: type(x).__name__)
+def test_reads_pickles_of_0_1_0(module, arguments):
+    state = module.eval().__getstate__()
+    loaded = type(module).__new__(type(module))
+    loaded.__setstate__({**state, "others": {"_arguments": arguments}})
+    np.testing.assert_array_equal(loaded(INPUTS), module(INPUTS))
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(loaded))(INPUTS), module(INPUTS))
+
+
 def test_classes_of_its_users():
     class Doubled(nn.MultiHeadAttention):
         def forward(self, query, **options):

@@ -13,7 +13,7 @@
 namespace saccade {
 namespace {
 
-constexpr std::string_view kName = "attention_backward";
+constexpr std::string_view kAttentionBackward = "attention_backward";
 
 /// A tensor with the axes of q, k, v or o.
 template <class Void>
@@ -21,13 +21,13 @@ HeadedMatrix<Void> matrix_of(std::string_view name, const TensorView& view, Void
                              std::span<const std::int64_t> like, DType dtype_of_q,
                              const AttentionOptions& options) {
   if (!std::ranges::equal(view.dims(), like))
-    refuse(kName, name, " must have the shape of ", like_name, ", ", to_string(like), ", but it has shape ",
-           to_string(view.dims()));
+    refuse(kAttentionBackward, name, " must have the shape of ", like_name, ", ", to_string(like),
+           ", but it has shape ", to_string(view.dims()));
   const bool is_arithmetic = view.dtype == DType::f32 || view.dtype == DType::bf16 || view.dtype == DType::f16;
   if (dtype_of_q == DType::f64 ? view.dtype != DType::f64 : !is_arithmetic)
-    refuse(kName, name, " must be ", dtype_of_q == DType::f64 ? "f64" : "f32, bf16 or f16", ", but it is ",
-           name_of(view.dtype));
-  check_memory(kName, name, view);
+    refuse(kAttentionBackward, name, " must be ", dtype_of_q == DType::f64 ? "f64" : "f32, bf16 or f16",
+           ", but it is ", name_of(view.dtype));
+  check_memory(kAttentionBackward, name, view);
   const TensorView ordered = as_bhld(view, options.cu_seqlens_q ? Layout::blhd : options.layout);
   return {data, view.dtype, ordered.strides[0], ordered.strides[1], ordered.strides[2]};
 }
@@ -35,24 +35,24 @@ HeadedMatrix<Void> matrix_of(std::string_view name, const TensorView& view, Void
 /// Checks a gradient against the tensor that it belongs to, `like`.
 void check_gradient(std::string_view name, const MutableTensorView& view, std::string_view like_name,
                     const TensorView& like, DType dtype) {
-  if (!like) refuse(kName, name, " was given without ", like_name);
-  check_dtype(kName, name, view, dtype);
+  if (!like) refuse(kAttentionBackward, name, " was given without ", like_name);
+  check_dtype(kAttentionBackward, name, view, dtype);
   if (!std::ranges::equal(view.dims(), like.dims()))
-    refuse(kName, name, " must have the shape of ", like_name, ", ", to_string(like.dims()), ", but it has shape ",
-           to_string(view.dims()));
-  if (view.data == nullptr && view.size() > 0) refuse(kName, name, " has no data (null pointer)");
+    refuse(kAttentionBackward, name, " must have the shape of ", like_name, ", ", to_string(like.dims()),
+           ", but it has shape ", to_string(view.dims()));
+  if (view.data == nullptr && view.size() > 0) refuse(kAttentionBackward, name, " has no data (null pointer)");
 }
 
 class BackwardArguments {
  public:
   BackwardArguments(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionOutcome& outcome,
                     const AttentionGradients& gradients, const AttentionOptions& options)
-      : forward_(check_operands(q, k, v, outcome.o, nullptr, options, kName), q, k, options, kName,
-                 Outputs::ignored) {
-    if (options.block_table) refuse(kName, "block_table was given: pages have no gradients");
-    if (!outcome.lse) refuse(kName, "lse must be given: attention() writes it");
+      : forward_(check_operands(q, k, v, outcome.o, nullptr, options, kAttentionBackward), q, k, options,
+                 kAttentionBackward, Outputs::ignored) {
+    if (options.block_table) refuse(kAttentionBackward, "block_table was given: pages have no gradients");
+    if (!outcome.lse) refuse(kAttentionBackward, "lse must be given: attention() writes it");
     params.attention = forward_.params;
-    check_per_head(kName, "lse", outcome.lse, q, false, forward_.params);
+    check_per_head(kAttentionBackward, "lse", outcome.lse, q, false, forward_.params);
     params.lse = matrix_per_head(outcome.lse, outcome.lse.data, q);
     const TensorView& o = outcome.o;
     params.o = matrix_of("o", o, o.data, "o", o.dims(), q.dtype, options);
@@ -88,7 +88,7 @@ class BackwardArguments {
 
   void add_mask(const MutableTensorView& dmask, const AttentionOptions& options, DType dtype) {
     check_gradient("dmask", dmask, "mask", options.mask, dtype);
-    if (options.mask.dtype == DType::boolean) refuse(kName, "dmask was given but mask is bool");
+    if (options.mask.dtype == DType::boolean) refuse(kAttentionBackward, "dmask was given but mask is bool");
     std::int64_t* const strides[4] = {&params.dmask.batch_stride, &params.dmask.head_stride,
                                       &params.dmask.row_stride, &params.dmask.column_stride};
     for (int i = 0; i < dmask.rank; ++i) *strides[4 - dmask.rank + i] = dmask.shape[i] == 1 ? 0 : dmask.strides[i];

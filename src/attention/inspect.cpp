@@ -14,27 +14,27 @@
 namespace saccade {
 namespace {
 
-constexpr std::string_view kName = "inspect";
+constexpr std::string_view kInspect = "inspect";
 
 void check_wanted(const InspectOptions& wanted, const AttentionOptions& options, std::int64_t rows,
                   std::int64_t keys) {
   if (options.weights || options.scores)
-    refuse(kName, "weights and scores are not computed here: use attention()");
-  if (wanted.lse && options.lse) refuse(kName, "lse was given both as an input and as an output");
-  if (wanted.top_k < 0) refuse(kName, "top_k must be 0 or more, got ", wanted.top_k);
+    refuse(kInspect, "weights and scores are not computed here: use attention()");
+  if (wanted.lse && options.lse) refuse(kInspect, "lse was given both as an input and as an output");
+  if (wanted.top_k < 0) refuse(kInspect, "top_k must be 0 or more, got ", wanted.top_k);
   if (wanted.index_dtype != DType::i32 && wanted.index_dtype != DType::i64)
-    refuse(kName, "index_dtype must be i32 or i64, but it is ", name_of(wanted.index_dtype));
+    refuse(kInspect, "index_dtype must be i32 or i64, but it is ", name_of(wanted.index_dtype));
   if (wanted.index_dtype == DType::i32 && keys > std::numeric_limits<std::int32_t>::max())
-    refuse(kName, "index_dtype must be i64 for ", keys, " keys");
+    refuse(kInspect, "index_dtype must be i64 for ", keys, " keys");
   if (wanted.pool_rows < 0 || wanted.pool_keys < 0 || (wanted.pool_rows == 0) != (wanted.pool_keys == 0))
-    refuse(kName, "pool_rows and pool_keys must both be 0 or both be above, got ", wanted.pool_rows, " and ",
+    refuse(kInspect, "pool_rows and pool_keys must both be 0 or both be above, got ", wanted.pool_rows, " and ",
            wanted.pool_keys);
   constexpr std::int64_t kLargestMap = 1 << 20;
   if (wanted.pool_rows > kLargestMap || wanted.pool_keys > kLargestMap)
-    refuse(kName, "pool_rows and pool_keys must be at most ", kLargestMap, ", got ", wanted.pool_rows, " and ",
+    refuse(kInspect, "pool_rows and pool_keys must be at most ", kLargestMap, ", got ", wanted.pool_rows, " and ",
            wanted.pool_keys);
   for (const std::int64_t row : wanted.rows)
-    if (row < 0 || row >= rows) refuse(kName, "rows contains ", row, " but q has ", rows, " rows");
+    if (row < 0 || row >= rows) refuse(kInspect, "rows contains ", row, " but q has ", rows, " rows");
 }
 
 /// Every requested tensor, and the kernels' view of it.
@@ -53,7 +53,7 @@ class InspectResults {
     params.attention.v = p.k;  // its element type selects the arithmetic; its numbers are not read
     params.attention.head_dim_v = 0;
     if (wanted.lse) {
-      check_per_head(kName, "lse", wanted.lse, q, false, p);
+      check_per_head(kInspect, "lse", wanted.lse, q, false, p);
       params.lse = matrix_per_head(wanted.lse, wanted.lse.data, q);
     }
     if (!wanted.rows.empty()) add_rows();
@@ -119,7 +119,7 @@ class InspectResults {
     std::ranges::sort(places_, {}, row_at);
     std::ranges::transform(places_, std::back_inserter(rows_), row_at);
     const auto twice = std::ranges::adjacent_find(rows_);
-    if (twice != rows_.end()) refuse(kName, "rows contains ", *twice, " twice");
+    if (twice != rows_.end()) refuse(kInspect, "rows contains ", *twice, " twice");
     params.rows = rows_.data();
     params.row_places = places_.data();
     params.row_count = static_cast<std::int64_t>(rows_.size());
@@ -142,11 +142,11 @@ class InspectResults {
 Inspection inspect(const TensorView& q, const TensorView& k, const InspectOptions& wanted,
                    const AttentionOptions& options) {
   if (q.rank != k.rank && !options.block_table)
-    refuse(kName, "q and k must have the same rank, but they have shapes ", to_string(q.dims()), " and ",
+    refuse(kInspect, "q and k must have the same rank, but they have shapes ", to_string(q.dims()), " and ",
            to_string(k.dims()));
   // No values are averaged: k is passed as v, and q as o, because their shapes fit.
-  const AttentionOperands operands = check_operands(q, k, k, q, nullptr, options, kName);
-  const AttentionArguments arguments(operands, q, k, options, kName);
+  const AttentionOperands operands = check_operands(q, k, k, q, nullptr, options, kInspect);
+  const AttentionArguments arguments(operands, q, k, options, kInspect);
   InspectResults results(q, k, wanted, options, arguments.params);
   const ThreadLimit limit(options.num_threads);
   if (arguments.params.has_rows()) active_backend().inspect(results.params);

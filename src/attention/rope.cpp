@@ -67,21 +67,21 @@ namespace {
 
 using detail::RopeTable;
 
-constexpr std::string_view kName = "Rope";
+constexpr std::string_view kRope = "Rope";
 constexpr std::string_view kRotate = "Rope::rotate";
 
 /// Tokens that are rotated together, so that all heads share their sines and cosines.
 constexpr std::int64_t kTokens = 64;
 
 std::vector<double> frequencies_of(std::int64_t dim, const RopeOptions& options) {
-  if (dim < 1 || dim > kMaxLength) refuse(kName, "dim must lie between 1 and 2^40, got ", dim);
+  if (dim < 1 || dim > kMaxLength) refuse(kRope, "dim must lie between 1 and 2^40, got ", dim);
   const std::int64_t rotary_dim = options.rotary_dim == 0 ? dim : options.rotary_dim;
   if (rotary_dim < 0 || rotary_dim > dim || rotary_dim % 2 != 0)
-    refuse(kName, "rotary_dim must be even and at most dim = ", dim, ", got ", rotary_dim);
+    refuse(kRope, "rotary_dim must be even and at most dim = ", dim, ", got ", rotary_dim);
   if (!(options.base > 0.0) || !std::isfinite(options.base))
-    refuse(kName, "base must be a positive number, got ", options.base);
+    refuse(kRope, "base must be a positive number, got ", options.base);
   if (!(options.scaling_factor > 0.0) || !std::isfinite(options.scaling_factor))
-    refuse(kName, "scaling_factor must be a positive number, got ", options.scaling_factor);
+    refuse(kRope, "scaling_factor must be a positive number, got ", options.scaling_factor);
   std::vector<double> frequencies = options.frequencies;
   if (frequencies.empty()) {
     frequencies.reserve(static_cast<std::size_t>(rotary_dim / 2));  // so that a huge dim fails at once
@@ -89,9 +89,9 @@ std::vector<double> frequencies_of(std::int64_t dim, const RopeOptions& options)
       frequencies.push_back(std::pow(options.base, -static_cast<double>(i) / static_cast<double>(rotary_dim)));
   }
   if (static_cast<std::int64_t>(frequencies.size()) != rotary_dim / 2)
-    refuse(kName, "rotary_dim ", rotary_dim, " takes ", rotary_dim / 2, " frequencies, got ", frequencies.size());
+    refuse(kRope, "rotary_dim ", rotary_dim, " takes ", rotary_dim / 2, " frequencies, got ", frequencies.size());
   for (double& frequency : frequencies) {
-    if (!std::isfinite(frequency)) refuse(kName, "frequencies must be finite numbers, got ", frequency);
+    if (!std::isfinite(frequency)) refuse(kRope, "frequencies must be finite numbers, got ", frequency);
     frequency /= options.scaling_factor;
   }
   return frequencies;

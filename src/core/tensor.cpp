@@ -9,12 +9,12 @@
 #include <type_traits>
 #include <utility>
 
+#include "core/check.h"
+
 namespace saccade {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
-
-std::string to_string(DType dtype) { return std::string(name_of(dtype)); }
 
 /// The index of dimension `dim`, where negative ones count from the end.
 int resolved_dim(int dim, int rank, const char* function) {
@@ -80,8 +80,7 @@ void refuse_stride_count(std::size_t lengths, std::size_t strides) {
 }
 
 void refuse_dtype(DType wanted, DType got) {
-  throw std::invalid_argument("[TensorView::as] the elements are " + to_string(got) + ", not " +
-                              to_string(wanted));
+  refuse("TensorView::as", "the elements are ", name_of(got), ", not ", name_of(wanted));
 }
 
 void refuse_ragged_rows(std::size_t wanted, std::size_t got) {

@@ -9,7 +9,7 @@ namespace saccade::cpu {
 namespace {
 
 /// Rows that are processed together over the pieces of their keys.
-struct Unit {
+struct DecodeUnit {
   DecodeRows rows;
   std::int64_t first_piece = 0, pieces = 0;
   std::size_t states = 0;  // offset of its states, in bytes
@@ -42,22 +42,22 @@ std::int64_t heads_together(const AttentionParams& p, const DecodePlan& plan, in
   return heads;
 }
 
-std::vector<Unit> units_of(const AttentionParams& p, const DecodePlan& plan, int threads) {
+std::vector<DecodeUnit> units_of(const AttentionParams& p, const DecodePlan& plan, int threads) {
   const std::int64_t turn = turn_of(p, plan);
   const std::int64_t together = turn > 0 ? heads_together(p, plan, threads) : 1;
-  std::vector<Unit> units;
+  std::vector<DecodeUnit> units;
   std::size_t states = 0;
   for (std::int64_t b = 0; b < p.batch; ++b) {
     const KeyRange keys = readable_keys(p, b);
     const std::int64_t rows = p.rows(b) * (p.num_heads / p.num_kv_heads);
     for (std::int64_t h = 0; h < p.num_kv_heads; h += together) {
       for (std::int64_t first = 0; first < rows; first += kDecodeMostRows) {
-        Unit unit{{.batch = b,
-                   .kv_head = h,
-                   .kv_heads = std::min(together, p.num_kv_heads - h),
-                   .first = first,
-                   .count = std::min(kDecodeMostRows, rows - first),
-                   .turn = together > 1 ? turn : plan.piece}};
+        DecodeUnit unit{{.batch = b,
+                         .kv_head = h,
+                         .kv_heads = std::min(together, p.num_kv_heads - h),
+                         .first = first,
+                         .count = std::min(kDecodeMostRows, rows - first),
+                         .turn = together > 1 ? turn : plan.piece}};
         if (keys.begin < keys.end) {
           unit.first_piece = keys.begin / plan.piece;
           unit.pieces = (keys.end - 1) / plan.piece + 1 - unit.first_piece;
@@ -79,7 +79,7 @@ class DecodeSchedule {
         plan_(kernels.plan_decode(params)),
         threads_(decode_threads(params)),
         units_(units_of(params, plan_, threads_)) {
-    for (const Unit& unit : units_) ends_.push_back((ends_.empty() ? 0 : ends_.back()) + unit.pieces);
+    for (const DecodeUnit& unit : units_) ends_.push_back((ends_.empty() ? 0 : ends_.back()) + unit.pieces);
   }
 
   void run() const {
@@ -91,7 +91,7 @@ class DecodeSchedule {
                    piece(units_[at], item - (at > 0 ? ends_[at - 1] : 0), false, states.data(), scratch);
                  });
     const Workspace scratch(scratch_bytes);
-    for (const Unit& unit : units_) {
+    for (const DecodeUnit& unit : units_) {
       if (merge(unit, states.data(), scratch.data())) continue;
       for (std::int64_t i = 0; i < unit.pieces; ++i) piece(unit, i, true, states.data(), scratch.data());
       merge(unit, states.data(), scratch.data());
@@ -99,14 +99,15 @@ class DecodeSchedule {
   }
 
  private:
-  std::size_t bytes_of_states(const Unit& unit, std::int64_t pieces) const {
+  std::size_t bytes_of_states(const DecodeUnit& unit, std::int64_t pieces) const {
     return plan_.state * static_cast<std::size_t>(unit.rows.kv_heads * unit.rows.count * pieces);
   }
-  void piece(const Unit& unit, std::int64_t index, bool careful, std::byte* states, std::byte* scratch) const {
+  void piece(const DecodeUnit& unit, std::int64_t index, bool careful, std::byte* states,
+             std::byte* scratch) const {
     std::byte* const own = states + unit.states + bytes_of_states(unit, index);
     kernels_.decode_piece(p_, unit.rows, unit.first_piece + index, careful, own, scratch);
   }
-  bool merge(const Unit& unit, const std::byte* states, std::byte* scratch) const {
+  bool merge(const DecodeUnit& unit, const std::byte* states, std::byte* scratch) const {
     return kernels_.merge_pieces(p_, unit.rows, states + unit.states, unit.first_piece, unit.pieces, scratch);
   }
 
@@ -114,7 +115,7 @@ class DecodeSchedule {
   const AttentionParams& p_;
   DecodePlan plan_;
   int threads_;
-  std::vector<Unit> units_;
+  std::vector<DecodeUnit> units_;
   std::vector<std::int64_t> ends_;  // the end of each unit's pieces, counted over all units
 };
 

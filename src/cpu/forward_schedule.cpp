@@ -12,7 +12,7 @@ namespace saccade::cpu {
 namespace {
 
 /// The work on one kv head of one batch entry: query blocks of a group of heads, over shared key blocks.
-struct Unit {
+struct ForwardUnit {
   std::int64_t batch = 0, kv_head = 0;
   KeyRange readable;
   std::int64_t first_block = 0, key_blocks = 0;
@@ -51,7 +51,7 @@ class ForwardSchedule {
 
  private:
   void add(std::int64_t batch, std::int64_t kv_head) {
-    Unit unit{batch, kv_head, readable_keys(p_, batch)};
+    ForwardUnit unit{batch, kv_head, readable_keys(p_, batch)};
     unit.query_blocks = ceil_div(p_.rows(batch), plan_.block_q);
     if (unit.query_blocks == 0) return;
     if (unit.readable.begin < unit.readable.end) {
@@ -63,14 +63,14 @@ class ForwardSchedule {
     (shares && unit.packed_bytes <= kPackedBytes ? sharing_ : alone_).push_back(unit);
   }
 
-  void pack(const Unit& unit, std::int64_t block, std::byte* packed) const {
+  void pack(const ForwardUnit& unit, std::int64_t block, std::byte* packed) const {
     kernels_.pack_block(p_, unit.batch, unit.kv_head, unit.first_block + block, unit.readable,
                         packed + static_cast<std::size_t>(block) * plan_.packed_block);
   }
 
   /// `block` counts blocks of `rows` rows over the heads of the group. The last blocks of a head come first: with
   /// a causal mask they are the longest.
-  void attend(const Unit& unit, std::int64_t block, std::int64_t rows, const std::byte* packed,
+  void attend(const ForwardUnit& unit, std::int64_t block, std::int64_t rows, const std::byte* packed,
               std::byte* scratch) const {
     const std::int64_t blocks = ceil_div(p_.rows(unit.batch), rows);
     const std::int64_t row = (blocks - 1 - block % blocks) * rows;
@@ -84,12 +84,12 @@ class ForwardSchedule {
   void run_alone() const {
     if (alone_.empty()) return;
     std::int64_t rows = 0;
-    for (const Unit& unit : alone_) rows += group_ * p_.rows(unit.batch);
+    for (const ForwardUnit& unit : alone_) rows += group_ * p_.rows(unit.batch);
     const std::int64_t of_a_thread = rows / (4 * threads_for(rows, threads_));
     const std::int64_t block_q =
         std::clamp(of_a_thread / plan_.block_q * plan_.block_q, plan_.block_q, plan_.block_q_alone);
     std::vector<std::int64_t> ends;  // of each unit's items
-    for (const Unit& unit : alone_)
+    for (const ForwardUnit& unit : alone_)
       ends.push_back((ends.empty() ? 0 : ends.back()) + group_ * ceil_div(p_.rows(unit.batch), block_q));
     const std::size_t scratch_bytes = block_q > plan_.block_q ? plan_.scratch_alone : plan_.scratch;
     parallel_for(threads_for(ends.back(), threads_), ends.back(), scratch_bytes,
@@ -102,9 +102,9 @@ class ForwardSchedule {
   /// The first `count` sharing units, one thread for each: its keys stay in that core's cache.
   void run_heads(int threads, std::int64_t count) const {
     std::size_t packed_bytes = 0;
-    for (const Unit& unit : sharing_) packed_bytes = std::max(packed_bytes, unit.packed_bytes);
+    for (const ForwardUnit& unit : sharing_) packed_bytes = std::max(packed_bytes, unit.packed_bytes);
     parallel_for(threads, count, packed_bytes + plan_.scratch, [&](std::int64_t index, std::byte* scratch) {
-      const Unit& unit = sharing_[static_cast<std::size_t>(index)];
+      const ForwardUnit& unit = sharing_[static_cast<std::size_t>(index)];
       for (std::int64_t block = 0; block < unit.key_blocks; ++block) pack(unit, block, scratch);
       for (std::int64_t block = 0; block < group_ * unit.query_blocks; ++block)
         attend(unit, block, plan_.block_q, scratch, scratch + packed_bytes);
@@ -123,7 +123,7 @@ class ForwardSchedule {
       const std::int64_t block_q = balanced_rows(sharing_[first], last - first);
       bytes = 0;
       for (std::size_t i = first; i < last; ++i) {
-        const Unit& unit = sharing_[i];
+        const ForwardUnit& unit = sharing_[i];
         for (std::int64_t block = 0; block < unit.key_blocks; ++block) keys.push_back({&unit, block, bytes});
         for (std::int64_t block = 0; block < group_ * ceil_div(p_.rows(unit.batch), block_q); ++block)
           queries.push_back({&unit, block, bytes});
@@ -143,11 +143,13 @@ class ForwardSchedule {
   }
 
   /// The number of blocks of query rows of one head at the smallest size of balanced_rows().
-  std::int64_t most_blocks(const Unit& unit) const { return ceil_div(p_.rows(unit.batch), plan_.block_q / 2); }
+  std::int64_t most_blocks(const ForwardUnit& unit) const {
+    return ceil_div(p_.rows(unit.batch), plan_.block_q / 2);
+  }
 
   /// The query rows of a block, from block_q down to half of it, with which the threads end at about the same
   /// time.
-  std::int64_t balanced_rows(const Unit& unit, std::size_t units) const {
+  std::int64_t balanced_rows(const ForwardUnit& unit, std::size_t units) const {
     std::int64_t best = plan_.block_q, least = std::numeric_limits<std::int64_t>::max();
     for (std::int64_t rows = plan_.block_q; rows >= plan_.block_q / 2; rows -= plan_.tile_q) {
       const auto blocks = static_cast<std::int64_t>(units) * group_ * ceil_div(p_.rows(unit.batch), rows);
@@ -158,7 +160,7 @@ class ForwardSchedule {
   }
 
   struct Piece {
-    const Unit* unit;
+    const ForwardUnit* unit;
     std::int64_t block;
     std::size_t packed;  // offset of the unit's packed blocks
   };
@@ -168,7 +170,7 @@ class ForwardSchedule {
   int threads_;  // the limit of this call
   ForwardPlan plan_;
   std::int64_t group_;
-  std::vector<Unit> alone_, sharing_;
+  std::vector<ForwardUnit> alone_, sharing_;
 };
 
 /// Whether run_small() handles a problem.

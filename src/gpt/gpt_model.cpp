@@ -12,7 +12,7 @@
 namespace saccade {
 namespace {
 
-constexpr const char* kName = "GPTModel";
+constexpr const char* kModelName = "GPTModel";
 
 MultiHeadAttentionOptions attention_options(const GPTModelOptions& options) {
   return {.d_in = options.d_model,
@@ -30,7 +30,7 @@ std::int64_t hidden_of(const GPTModelOptions& options) {
 
 const GPTModelOptions& checked(const GPTModelOptions& options) {
   const auto require_positive = [](const char* option, std::int64_t value) {
-    if (value < 1) refuse(kName, option, " must be at least 1, got ", value);
+    if (value < 1) refuse(kModelName, option, " must be at least 1, got ", value);
   };
   require_positive("vocab_size", options.vocab_size);
   require_positive("context_length", options.context_length);
@@ -39,11 +39,11 @@ const GPTModelOptions& checked(const GPTModelOptions& options) {
   require_positive("num_heads", options.num_heads);
   require_positive("d_hidden", hidden_of(options));
   if (options.d_model % options.num_heads != 0) {
-    refuse(kName, "d_model must be a multiple of num_heads, got d_model ", options.d_model, " and num_heads ",
+    refuse(kModelName, "d_model must be a multiple of num_heads, got d_model ", options.d_model, " and num_heads ",
            options.num_heads);
   }
   if (!(options.dropout >= 0.0 && options.dropout < 1.0))
-    refuse(kName, "dropout must be at least 0 and below 1, got ", options.dropout);
+    refuse(kModelName, "dropout must be at least 0 and below 1, got ", options.dropout);
   return options;
 }
 
@@ -110,7 +110,7 @@ Tensor TransformerBlock::backward(const TensorView& dout) {
 // ---- GPTModel ------------------------------------------------------------------------------------------------
 
 GPTModel::GPTModel(const GPTModelOptions& options)
-    : Module(kName),
+    : Module(kModelName),
       options_(checked(options)),
       tok_emb_(options.vocab_size, options.d_model),
       pos_emb_(options.context_length, options.d_model),
@@ -160,12 +160,13 @@ std::vector<Module::Part> GPTModel::parts() {
 
 Tensor GPTModel::embed(const TensorView& tokens) {
   if (tokens.dtype != DType::i64 || tokens.rank != 2) {
-    refuse(kName, "tokens must be i64 [batch, seqlen], got ", name_of(tokens.dtype), " ",
+    refuse(kModelName, "tokens must be i64 [batch, seqlen], got ", name_of(tokens.dtype), " ",
            to_string(tokens.dims()));
   }
   const std::int64_t seqlen = tokens.shape[1];
   if (seqlen < 1 || seqlen > options_.context_length) {
-    refuse(kName, "tokens must be 1 to context_length ", options_.context_length, " a sequence, got ", seqlen);
+    refuse(kModelName, "tokens must be 1 to context_length ", options_.context_length, " a sequence, got ",
+           seqlen);
   }
   Tensor x = tok_emb_.forward(tokens);
   add_to_each_entry(x, pos_emb_.forward(positions(seqlen)));
@@ -201,9 +202,9 @@ std::vector<Tensor> GPTModel::attention_weights(const TensorView& tokens) {
 std::unique_ptr<GPTModel> gpt_model_from_state_dict(const StateDict& state, std::int64_t num_heads) {
   const auto matrix = [&](const std::string& name) -> const Tensor& {
     const auto entry = state.find(name);
-    if (entry == state.end()) refuse(kName, "the checkpoint is no GPTModel's: ", name, " is missing");
+    if (entry == state.end()) refuse(kModelName, "the checkpoint is no GPTModel's: ", name, " is missing");
     if (entry->second.rank() != 2)
-      refuse(kName, name, " must be a matrix, got ", to_string(entry->second.shape()));
+      refuse(kModelName, name, " must be a matrix, got ", to_string(entry->second.shape()));
     return entry->second;
   };
   const Tensor& tokens = matrix("tok_emb.weight");

@@ -11,19 +11,19 @@
 namespace saccade {
 namespace {
 
-constexpr const char* kName = "TokenSampler";
+constexpr const char* kSamplerName = "TokenSampler";
 
 }  // namespace
 
 TokenSampler::TokenSampler(GPTModel& model, const SamplingOptions& options)
     : model_(model), options_(options), generator_(derived_seed(options.seed, 0)) {
   if (!(options.temperature >= 0.0 && std::isfinite(options.temperature)))
-    refuse(kName, "temperature must be a number of at least 0, got ", options.temperature);
-  if (options.top_k < 0) refuse(kName, "top_k must not be negative, got ", options.top_k);
+    refuse(kSamplerName, "temperature must be a number of at least 0, got ", options.temperature);
+  if (options.top_k < 0) refuse(kSamplerName, "top_k must not be negative, got ", options.top_k);
 }
 
 std::int64_t TokenSampler::next(std::span<const std::int64_t> tokens) {
-  if (tokens.empty()) refuse(kName, "at least one token is needed to begin with");
+  if (tokens.empty()) refuse(kSamplerName, "at least one token is needed to begin with");
   const auto seen =
       std::min<std::size_t>(tokens.size(), static_cast<std::size_t>(model_.options().context_length));
   const std::span<const std::int64_t> last = tokens.last(seen);

@@ -12,16 +12,17 @@
 namespace saccade {
 namespace {
 
-constexpr const char* kName = "Trainer";
+constexpr const char* kTrainerName = "Trainer";
 
 /// The random streams derived from a run's seed.
 enum Draws : std::uint64_t { kParameters, kBatches, kDropout };
 
 const TrainingOptions& checked(const TrainingOptions& options) {
-  if (options.steps < 1) refuse(kName, "steps must be at least 1, got ", options.steps);
-  if (options.batch_size < 1) refuse(kName, "batch_size must be at least 1, got ", options.batch_size);
-  if (options.warmup_steps < 0) refuse(kName, "warmup_steps must not be negative, got ", options.warmup_steps);
-  if (!(options.clip_norm >= 0.0)) refuse(kName, "clip_norm must not be negative, got ", options.clip_norm);
+  if (options.steps < 1) refuse(kTrainerName, "steps must be at least 1, got ", options.steps);
+  if (options.batch_size < 1) refuse(kTrainerName, "batch_size must be at least 1, got ", options.batch_size);
+  if (options.warmup_steps < 0)
+    refuse(kTrainerName, "warmup_steps must not be negative, got ", options.warmup_steps);
+  if (!(options.clip_norm >= 0.0)) refuse(kTrainerName, "clip_norm must not be negative, got ", options.clip_norm);
   return options;
 }
 
@@ -92,9 +93,9 @@ double mean_of(const Tensor& losses, const Tensor& counts) {
 Trainer::Trainer(const GPTModelOptions& model, const TrainingOptions& options,
                  std::shared_ptr<const TrainingTask> task)
     : model_options_(model), options_(checked(options)), task_(std::move(task)) {
-  if (!task_) refuse(kName, "a task is needed");
+  if (!task_) refuse(kTrainerName, "a task is needed");
   if (model.vocab_size != task_->vocab_size())
-    refuse(kName, "the task has ", task_->vocab_size(), " tokens, but the model's vocab_size is ",
+    refuse(kTrainerName, "the task has ", task_->vocab_size(), " tokens, but the model's vocab_size is ",
            model.vocab_size);
   TorchGenerator generator(derived_seed(options.seed, kParameters));
   model_ = std::make_unique<GPTModel>(model, generator);
@@ -173,8 +174,8 @@ void Trainer::load_state_dict(const StateDict& state) {
                     rows->second.shape(1) == std::ssize(kHistoryColumns) &&
                     rows->second.shape(0) <= options_.steps;
   if (!fits)
-    refuse(kName, "cannot load: history must be f64 [steps, ", std::ssize(kHistoryColumns), "] with at most ",
-           options_.steps, " steps");
+    refuse(kTrainerName, "cannot load: history must be f64 [steps, ", std::ssize(kHistoryColumns),
+           "] with at most ", options_.steps, " steps");
   std::vector<TrainingStep> history = history_of(rows->second);
   const StateDict before = model_->state_dict();
   model_->load_state_dict(entries_of(state, kModel));

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kSuffix = ".npy";
 
-std::map<std::string, Tensor> parse(const io::Origin& origin, std::span<const std::byte> bytes) {
+std::map<std::string, Tensor> parse_arrays(const io::Origin& origin, std::span<const std::byte> bytes) {
   std::map<std::string, Tensor> tensors;
   std::vector<std::byte> buffer;
   for (const io::ZipMember& member : io::zip_members(origin, bytes)) {
@@ -29,11 +29,11 @@ std::map<std::string, Tensor> parse(const io::Origin& origin, std::span<const st
 
 std::map<std::string, Tensor> load_npz(const std::filesystem::path& path) {
   const io::Origin origin = io::origin_of("load_npz", path);
-  return parse(origin, io::read_file(origin, path));
+  return parse_arrays(origin, io::read_file(origin, path));
 }
 
 std::map<std::string, Tensor> parse_npz(std::span<const std::byte> bytes, std::string_view name) {
-  return parse({"parse_npz", std::string(name)}, bytes);
+  return parse_arrays({"parse_npz", std::string(name)}, bytes);
 }
 
 void save_npz(const std::filesystem::path& path, const std::map<std::string, Tensor>& tensors) {

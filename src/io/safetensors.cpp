@@ -217,7 +217,7 @@ void check_layout(const Origin& origin, std::vector<Entry>& entries, std::uint64
   }
 }
 
-Safetensors parse(const Origin& origin, std::span<const std::byte> bytes) {
+Safetensors parse_tensors(const Origin& origin, std::span<const std::byte> bytes) {
   const std::string_view text = header_text(origin, bytes);
   HeaderEvents header(origin);
   header.parse(text, kLengthSize);
@@ -284,11 +284,11 @@ std::string header_of(const Origin& origin, const Safetensors& contents,
 
 Safetensors load_safetensors(const std::filesystem::path& path) {
   const Origin origin = io::origin_of("load_safetensors", path);
-  return parse(origin, io::read_file(origin, path));
+  return parse_tensors(origin, io::read_file(origin, path));
 }
 
 Safetensors parse_safetensors(std::span<const std::byte> bytes, std::string_view name) {
-  return parse({"parse_safetensors", std::string(name)}, bytes);
+  return parse_tensors({"parse_safetensors", std::string(name)}, bytes);
 }
 
 void save_safetensors(const std::filesystem::path& path, const Safetensors& contents) {

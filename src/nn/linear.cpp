@@ -9,7 +9,7 @@
 namespace saccade {
 namespace {
 
-constexpr std::string_view kName = "linear", kBackwardName = "linear_backward";
+constexpr std::string_view kLinear = "linear", kLinearBackward = "linear_backward";
 
 [[gnu::cold, gnu::noinline]] void check_operand(std::string_view function, std::string_view name,
                                                 const TensorView& view) {
@@ -46,18 +46,18 @@ bool same_outer_lengths(const TensorView& x, const TensorView& y) {
 }
 
 void check_bias(const TensorView& bias, std::int64_t d_out) {
-  check_dtype(kName, "bias", bias, DType::f32);
-  check_shape(kName, "bias", bias, {d_out});
-  check_memory(kName, "bias", bias);
+  check_dtype(kLinear, "bias", bias, DType::f32);
+  check_shape(kLinear, "bias", bias, {d_out});
+  check_memory(kLinear, "bias", bias);
 }
 
 /// Checks that a gradient, if given, has the shape of its tensor.
 void check_gradient(std::string_view name, const TensorView& gradient, std::string_view of_name,
                     const TensorView& of) {
   if (!gradient) return;
-  check_operand(kBackwardName, name, gradient);
+  check_operand(kLinearBackward, name, gradient);
   if (gradient.rank != of.rank || !std::ranges::equal(gradient.dims(), of.dims()))
-    refuse(kBackwardName, name, " must have the shape of ", of_name, ", ", to_string(of.dims()),
+    refuse(kLinearBackward, name, " must have the shape of ", of_name, ", ", to_string(of.dims()),
            ", but it has shape ", to_string(gradient.dims()));
 }
 
@@ -140,7 +140,7 @@ void sum_gradients(const TensorView& x, const TensorView& dout, const LinearGrad
 
 void linear(const TensorView& x, const TensorView& weight, const MutableTensorView& y,
             const LinearOptions& options) {
-  check(kName, x, weight, "y", y, options);
+  check(kLinear, x, weight, "y", y, options);
   if (options.bias) check_bias(options.bias, y.shape[y.rank - 1]);
   if (!has_single_stride(x) || !has_single_stride(y)) {
     for (std::int64_t i = 0; i < x.shape[0]; ++i) linear(x.select(0, i), weight, y.select(0, i), options);
@@ -152,8 +152,8 @@ void linear(const TensorView& x, const TensorView& weight, const MutableTensorVi
 
 Tensor linear(const TensorView& x, const TensorView& weight, const LinearOptions& options) {
   if (x.rank == 0 || weight.rank != 2)
-    refuse(kName, "x must have at least one dimension and weight two, but they have shapes ", to_string(x.dims()),
-           " and ", to_string(weight.dims()));
+    refuse(kLinear, "x must have at least one dimension and weight two, but they have shapes ",
+           to_string(x.dims()), " and ", to_string(weight.dims()));
   Shape shape(x.dims().begin(), x.dims().end());
   shape.back() = weight.shape[options.weight_layout == WeightLayout::in_out ? 1 : 0];
   Tensor y = Tensor::uninitialized(DType::f32, shape);
@@ -163,12 +163,12 @@ Tensor linear(const TensorView& x, const TensorView& weight, const LinearOptions
 
 void linear_backward(const TensorView& x, const TensorView& weight, const TensorView& dout,
                      const LinearGradients& gradients, const LinearOptions& options) {
-  check(kBackwardName, x, weight, "dout", dout, options);
+  check(kLinearBackward, x, weight, "dout", dout, options);
   check_gradient("dx", gradients.dx, "x", x);
   check_gradient("dweight", gradients.dweight, "weight", weight);
   if (gradients.dbias) {
-    check_operand(kBackwardName, "dbias", gradients.dbias);
-    check_shape(kBackwardName, "dbias", gradients.dbias, {dout.shape[dout.rank - 1]});
+    check_operand(kLinearBackward, "dbias", gradients.dbias);
+    check_shape(kLinearBackward, "dbias", gradients.dbias, {dout.shape[dout.rank - 1]});
   }
   const ThreadLimit limit(options.num_threads);
   if (gradients.dx) {

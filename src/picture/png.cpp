@@ -25,12 +25,12 @@ using Document = std::unique_ptr<RsvgHandle, Release<g_object_unref>>;
 using Surface = std::unique_ptr<cairo_surface_t, Release<cairo_surface_destroy>>;
 using Context = std::unique_ptr<cairo_t, Release<cairo_destroy>>;
 
-[[noreturn]] void refuse(const std::string& what) { throw std::invalid_argument("[png_of_svg] " + what); }
+[[noreturn]] void refuse_png(const std::string& what) { throw std::invalid_argument("[png_of_svg] " + what); }
 
-[[noreturn]] void refuse(const std::string& what, GError* error) {
+[[noreturn]] void refuse_png(const std::string& what, GError* error) {
   std::string reason = error != nullptr ? picture::cleaned(error->message) : "no reason given";
   if (error != nullptr) g_error_free(error);
-  refuse(what + ": " + reason);
+  refuse_png(what + ": " + reason);
 }
 
 void check(cairo_status_t status) {
@@ -43,7 +43,7 @@ void check(cairo_status_t status) {
 Document parsed(std::string_view svg) {
   GError* error = nullptr;
   Document document(rsvg_handle_new_from_data(reinterpret_cast<const guint8*>(svg.data()), svg.size(), &error));
-  if (!document) refuse("not an SVG document", error);
+  if (!document) refuse_png("not an SVG document", error);
   rsvg_handle_set_dpi(document.get(), 96);
   return document;
 }
@@ -64,17 +64,17 @@ cairo_status_t append(void* bytes, const unsigned char* data, unsigned int lengt
 
 std::vector<std::byte> png_of_svg(std::string_view svg, double zoom) {
   if (!(zoom > 0) || !std::isfinite(zoom))
-    refuse("zoom must be a positive number, got " + picture::concise(zoom, 6));
+    refuse_png("zoom must be a positive number, got " + picture::concise(zoom, 6));
   const Document document = parsed(svg);
   double width = 0, height = 0;
   if (!rsvg_handle_get_intrinsic_size_in_pixels(document.get(), &width, &height) || !(width > 0) ||
       !(height > 0)) {
-    refuse("the document has no size in pixels");
+    refuse_png("the document has no size in pixels");
   }
   const double columns = std::ceil(width * zoom), rows = std::ceil(height * zoom);
   if (!(columns <= kMostPixels) || !(rows <= kMostPixels)) {
-    refuse("the picture would be " + picture::concise(columns, 8) + " x " + picture::concise(rows, 8) +
-           " pixels, at most 16384 a side are drawn");
+    refuse_png("the picture would be " + picture::concise(columns, 8) + " x " + picture::concise(rows, 8) +
+               " pixels, at most 16384 a side are drawn");
   }
   const Surface surface(
       cairo_image_surface_create(CAIRO_FORMAT_ARGB32, static_cast<int>(columns), static_cast<int>(rows)));
@@ -83,7 +83,7 @@ std::vector<std::byte> png_of_svg(std::string_view svg, double zoom) {
   const RsvgRectangle viewport = {0, 0, width * zoom, height * zoom};
   GError* error = nullptr;
   if (!rsvg_handle_render_document(document.get(), context.get(), &viewport, &error)) {
-    refuse("the document cannot be drawn", error);
+    refuse_png("the document cannot be drawn", error);
   }
   check(cairo_status(context.get()));
   std::vector<std::byte> png;

@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <random>
 
 #include "core/check.h"
 #include "nn/attention_modules/forward_call.h"
 #include "nn/attention_modules/masks.h"
 #include "nn/attention_modules/torch_dropout.h"
+#include "nn/seed.h"
 #include "saccade/attention_modules.h"
 
 namespace saccade {
@@ -68,11 +68,6 @@ Tensor averaged_over_heads(const Tensor& weights) {
     for (std::int64_t i = 0; i < per_head; ++i) to[i] /= static_cast<float>(num_heads);
   }
   return result;
-}
-
-std::uint64_t seed_from_operating_system() {
-  std::random_device device;
-  return static_cast<std::uint64_t>(device()) << 32 | device();
 }
 
 }  // namespace

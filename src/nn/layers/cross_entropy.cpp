@@ -11,32 +11,32 @@
 namespace saccade {
 namespace {
 
-constexpr std::string_view kName = "cross_entropy";
+constexpr std::string_view kCrossEntropy = "cross_entropy";
 
 void check_result(std::string_view what, const MutableTensorView& result, std::string_view like,
                   const TensorView& wanted) {
-  check_dtype(kName, what, result, DType::f32);
+  check_dtype(kCrossEntropy, what, result, DType::f32);
   if (!std::ranges::equal(result.dims(), wanted.dims()))
-    refuse(kName, what, " must have the shape of ", like, ", ", to_string(wanted.dims()), ", but it has shape ",
-           to_string(result.dims()));
+    refuse(kCrossEntropy, what, " must have the shape of ", like, ", ", to_string(wanted.dims()),
+           ", but it has shape ", to_string(result.dims()));
   if (!result.is_contiguous() || (result.data == nullptr && result.size() > 0))
-    refuse(kName, what, " must be contiguous memory");
+    refuse(kCrossEntropy, what, " must be contiguous memory");
 }
 
 void check(const TensorView& logits, const TensorView& targets, const CrossEntropyOptions& options) {
   if (logits.rank < 2)
-    refuse(kName, "logits must be [..., num_classes] of rank 2 or more, but they have shape ",
+    refuse(kCrossEntropy, "logits must be [..., num_classes] of rank 2 or more, but they have shape ",
            to_string(logits.dims()));
-  check_dtype(kName, "logits", logits, DType::f32);
-  check_dtype(kName, "targets", targets, DType::i64);
+  check_dtype(kCrossEntropy, "logits", logits, DType::f32);
+  check_dtype(kCrossEntropy, "targets", targets, DType::i64);
   if (!std::ranges::equal(targets.dims(), logits.dims().first(logits.rank - 1u)))
-    refuse(kName, "targets must have the outer dimensions of logits, but logits have shape ",
+    refuse(kCrossEntropy, "targets must have the outer dimensions of logits, but logits have shape ",
            to_string(logits.dims()), " and targets ", to_string(targets.dims()));
   if ((logits.data == nullptr && logits.size() > 0) || (targets.data == nullptr && targets.size() > 0))
-    refuse(kName, "logits and targets must have data, but there is a null pointer");
+    refuse(kCrossEntropy, "logits and targets must have data, but there is a null pointer");
   if (options.losses) check_result("losses", options.losses, "targets", targets);
   if (options.dlogits) check_result("dlogits", options.dlogits, "logits", logits);
-  if (options.num_threads < 0) refuse(kName, "num_threads must be 0 or more, got ", options.num_threads);
+  if (options.num_threads < 0) refuse(kCrossEntropy, "num_threads must be 0 or more, got ", options.num_threads);
 }
 
 /// The rows that count.
@@ -45,7 +45,7 @@ std::int64_t count_targets(std::span<const std::int64_t> targets, std::int64_t n
   for (const std::int64_t target : targets) {
     if (target == ignore) continue;
     if (target < 0 || target >= num_classes)
-      refuse(kName, "targets must be in [0, ", num_classes, ") or ", ignore, ", but one is ", target);
+      refuse(kCrossEntropy, "targets must be in [0, ", num_classes, ") or ", ignore, ", but one is ", target);
     ++count;
   }
   return count;

@@ -1,22 +1,13 @@
-#include <random>
 #include <utility>
 
 #include "core/check.h"
 #include "core/parallel.h"
 #include "cpu/kernels.h"
 #include "nn/layers/rows.h"
+#include "nn/seed.h"
 #include "saccade/layers.h"
 
 namespace saccade {
-namespace {
-
-std::uint64_t seed_from_operating_system() {
-  std::random_device device;
-  const std::uint64_t high = device();
-  return high << 32 | device();
-}
-
-}  // namespace
 
 Dropout::Dropout(double p) : Module("Dropout"), p_(p) {
   if (!(p >= 0.0 && p <= 1.0)) refuse(name(), "p must be in [0, 1], got ", p);

@@ -33,19 +33,19 @@ constexpr double kLabelSpace = 5, kLabelLine = kSmall + 1;                // min
 constexpr double kLead = 12, kSample = 16, kNameGap = 6, kNameLine = 15;  // from the plot to the names
 constexpr double kNameShare = 0.3;                                        // of the width, for the longest name
 
-[[noreturn]] void refuse(const std::string& what) { throw std::invalid_argument("[chart_svg] " + what); }
+[[noreturn]] void refuse_chart(const std::string& what) { throw std::invalid_argument("[chart_svg] " + what); }
 
 void check_side(std::string_view name, int value, int least) {
   if (value >= least && value <= kMostSide) return;
-  refuse(std::string(name) + " must be " + std::to_string(least) + " to " + std::to_string(kMostSide) + ", got " +
-         std::to_string(value));
+  refuse_chart(std::string(name) + " must be " + std::to_string(least) + " to " + std::to_string(kMostSide) +
+               ", got " + std::to_string(value));
 }
 
 void check_series(const ChartSeries& series, std::size_t index) {
   const auto refuse_series = [&](const std::string& what) {
     const std::string name = shortened(
         cleaned(series.name), 40, [](std::string_view text) { return static_cast<double>(columns_of(text)); });
-    refuse("series " + std::to_string(index) + (name.empty() ? "" : " (" + name + ")") + " " + what);
+    refuse_chart("series " + std::to_string(index) + (name.empty() ? "" : " (" + name + ")") + " " + what);
   };
   const std::vector<double>& x = series.x;
   if (x.size() != series.y.size()) {
@@ -65,8 +65,8 @@ void check(std::span<const ChartSeries> series, const ChartOptions& options) {
   check_side("width", options.width, kLeastWidth);
   check_side("height", options.height, kLeastHeight);
   if (series.size() > kMostSeries) {
-    refuse("a chart shows at most " + std::to_string(kMostSeries) + " series, got " +
-           std::to_string(series.size()));
+    refuse_chart("a chart shows at most " + std::to_string(kMostSeries) + " series, got " +
+                 std::to_string(series.size()));
   }
   for (std::size_t i = 0; i < series.size(); ++i) check_series(series[i], i);
 }
@@ -88,7 +88,7 @@ struct Name {
 };
 
 // The whole picture, in document units.
-struct Layout {
+struct ChartLayout {
   std::vector<Curve> curves;
   ChartAxis x, y;
   std::vector<ChartTick> x_ticks, y_ticks;
@@ -97,7 +97,7 @@ struct Layout {
   double left = 0, right = 0, top = 0, bottom = 0;  // of the plot
 };
 
-void set_axes(Layout& layout, bool log_y) {
+void set_axes(ChartLayout& layout, bool log_y) {
   Range x, y;
   for (const Curve& curve : layout.curves) {
     for (std::size_t i = 0; i < curve.x.size(); ++i) {
@@ -174,11 +174,11 @@ std::vector<Name> names_of(std::span<const ChartSeries> series, double width) {
   return names;
 }
 
-double name_line(const Layout& layout) {
+double name_line(const ChartLayout& layout) {
   return std::min(kNameLine, (layout.bottom - layout.top) / static_cast<double>(layout.names.size()));
 }
 
-void place_names(Layout& layout) {
+void place_names(ChartLayout& layout) {
   if (layout.names.empty()) return;
   for (Name& name : layout.names) {
     const std::vector<Run>& runs = layout.runs[name.series];
@@ -193,7 +193,7 @@ void place_names(Layout& layout) {
   for (std::size_t i = 0; i < places.size(); ++i) layout.names[i].y = places[i];
 }
 
-void lay_out(Layout& layout, std::span<const ChartSeries> series, const ChartOptions& options, double top) {
+void lay_out(ChartLayout& layout, std::span<const ChartSeries> series, const ChartOptions& options, double top) {
   layout.top = top + (options.y_label.empty() ? kSmall / 2 : kYNameRoom);
   layout.bottom = options.height - kMargin - kXTickRoom - (options.x_label.empty() ? 0 : kXNameRoom);
   set_axes(layout, options.log_y);
@@ -215,7 +215,7 @@ void lay_out(Layout& layout, std::span<const ChartSeries> series, const ChartOpt
   place_names(layout);
 }
 
-void draw_axes(Svg& svg, const Layout& layout, const ChartOptions& options) {
+void draw_axes(Svg& svg, const ChartLayout& layout, const ChartOptions& options) {
   const TextStyle quiet{.fill = kQuiet};
   svg.open_group("class=\"grid\"");
   for (const ChartTick& tick : layout.y_ticks) {
@@ -268,7 +268,7 @@ void draw_series(Svg& svg, const std::vector<Run>& runs, std::size_t series, boo
 }
 
 // Noisy lines are below the others, and are translucent.
-void draw_all_series(Svg& svg, const Layout& layout, std::span<const ChartSeries> series) {
+void draw_all_series(Svg& svg, const ChartLayout& layout, std::span<const ChartSeries> series) {
   svg.open_group("stroke-width=\"" + px(kLineWidth) + "\" stroke-linejoin=\"round\" stroke-linecap=\"round\"");
   for (const bool noisy : {true, false}) {
     for (std::size_t i = 0; i < series.size(); ++i) {
@@ -280,7 +280,7 @@ void draw_all_series(Svg& svg, const Layout& layout, std::span<const ChartSeries
 }
 
 // A thin lead from the end of the line, a sample of the line, and the name.
-void draw_names(Svg& svg, const Layout& layout) {
+void draw_names(Svg& svg, const ChartLayout& layout) {
   const double size = layout.names.empty() ? kSmall : std::min(kSmall, name_line(layout) - 1);
   const double from = layout.right + 3, to = layout.right + kLead, end = to + kSample;
   for (const Name& name : layout.names) {
@@ -297,7 +297,7 @@ void draw_names(Svg& svg, const Layout& layout) {
 
 std::string chart_svg(std::span<const ChartSeries> series, const ChartOptions& options) {
   check(series, options);
-  Layout layout;
+  ChartLayout layout;
   for (const ChartSeries& one : series) layout.curves.push_back(curve_of(one.x, one.y, options.log_y));
   const bool hides = std::ranges::any_of(layout.curves, &Curve::hides);
   const Frame frame({.title = options.title,

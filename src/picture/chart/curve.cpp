@@ -9,11 +9,11 @@
 namespace saccade::picture {
 namespace {
 
-constexpr double kLeast = 1e-200, kLargest = 1e200;  // beyond these, ratios and differences can overflow
+constexpr double kLeastValue = 1e-200, kLargestValue = 1e200;  // beyond these, ratios and differences can overflow
 
 double drawable(double value) {
-  if (!(std::abs(value) <= kLargest)) return std::numeric_limits<double>::quiet_NaN();
-  return std::abs(value) < kLeast ? 0 : value;
+  if (!(std::abs(value) <= kLargestValue)) return std::numeric_limits<double>::quiet_NaN();
+  return std::abs(value) < kLeastValue ? 0 : value;
 }
 
 // The points in one unit of width, by their index.

@@ -15,7 +15,7 @@ constexpr std::int64_t kMostCells = 256, kMostMapCells = 512;  // along one side
 constexpr std::int64_t kMostWithValues = 1024;                 // cells that may carry numbers
 constexpr double kMostPositions = 12;                          // along one side, if not all are shown
 constexpr double kLabelSize = 13, kLeastLabelSize = 9;
-constexpr double kTitleSize = 12, kLeastTitleSize = 9;
+constexpr double kPanelTitleSize = 12, kLeastPanelTitleSize = 9;
 
 std::int64_t block_of(std::int64_t length, double side, std::int64_t most_cells) {
   const auto most = std::clamp<std::int64_t>(static_cast<std::int64_t>(side / kLeastCell), 1, most_cells);
@@ -86,8 +86,9 @@ double most_cell(const std::string& longest_number, const std::vector<std::strin
 double title_size(const std::vector<std::string>& titles, double room) {
   double widest = 0;
   for (const std::string& title : titles) widest = std::max(widest, pixels_of(title, 1));
-  return widest * kTitleSize <= room ? kTitleSize
-                                     : std::clamp(std::floor(room / widest), kLeastTitleSize, kTitleSize);
+  return widest * kPanelTitleSize <= room
+             ? kPanelTitleSize
+             : std::clamp(std::floor(room / widest), kLeastPanelTitleSize, kPanelTitleSize);
 }
 
 // The largest font size at which the longest number fits into a cell; 0: none fits.

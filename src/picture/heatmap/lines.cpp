@@ -31,7 +31,7 @@ struct Column {
   double y(std::int64_t i, double spacing) const { return first + (static_cast<double>(i) + 0.5) * spacing; }
 };
 
-struct Layout {
+struct LinesLayout {
   Cells cells;
   Scale scale;  // from 0 to the weight of the thickest line
   double spacing = 0, font_size = kLabelSize, thickest = 0;
@@ -74,8 +74,8 @@ void check_size(const Input& input) {
   if (weights > kMostWeights) refuse("weights", kMostWeights, weights);
 }
 
-Layout layout_of(const Input& input, const HeatmapOptions& options) {
-  Layout layout;
+LinesLayout layout_of(const Input& input, const HeatmapOptions& options) {
+  LinesLayout layout;
   layout.cells = pooled(input, 1, 1);
   check_not_negative(layout.cells);
   if (options.high && *options.high <= 0) {
@@ -109,7 +109,7 @@ struct Line {
 };
 
 // The lines of one head, thin ones first, so that thick ones are on top.
-std::vector<Line> lines_of(const Layout& layout, std::int64_t head) {
+std::vector<Line> lines_of(const LinesLayout& layout, std::int64_t head) {
   std::vector<Line> lines;
   for (std::int64_t i = 0; i < layout.cells.rows; ++i) {
     for (std::int64_t j = 0; j < layout.cells.columns; ++j) {
@@ -121,13 +121,13 @@ std::vector<Line> lines_of(const Layout& layout, std::int64_t head) {
   return lines;
 }
 
-std::string stroke_of(const Layout& layout, double weight) {
+std::string stroke_of(const LinesLayout& layout, double weight) {
   const double share = layout.share(weight);
   return "stroke-width=\"" + px(std::max(0.35, share * layout.thickest)) + "\" stroke-opacity=\"" +
          px(0.1 + 0.75 * share) + "\"";
 }
 
-void draw_lines(Svg& svg, const Layout& layout, std::int64_t head, double left, double top, bool tooltips) {
+void draw_lines(Svg& svg, const LinesLayout& layout, std::int64_t head, double left, double top, bool tooltips) {
   const double right = left + layout.reach, bend = layout.reach * 0.45;
   svg.open_group("class=\"lines\" fill=\"none\" stroke=\"" + hex(ramp(kLineShade)) + "\"");
   for (const Line& line : lines_of(layout, head)) {
@@ -145,7 +145,7 @@ void draw_lines(Svg& svg, const Layout& layout, std::int64_t head, double left, 
   svg.close_group();
 }
 
-void draw_column(Svg& svg, const Layout& layout, const Column& column, double x, double top, Anchor anchor) {
+void draw_column(Svg& svg, const LinesLayout& layout, const Column& column, double x, double top, Anchor anchor) {
   const double away = anchor == Anchor::end ? -kLabelGap : kLabelGap;
   for (std::size_t i = 0; i < column.labels.size(); ++i) {
     const double y = top + column.y(static_cast<std::int64_t>(i), layout.spacing);
@@ -153,7 +153,7 @@ void draw_column(Svg& svg, const Layout& layout, const Column& column, double x,
   }
 }
 
-void draw_panel(Svg& svg, const Input& input, const HeatmapOptions& options, const Layout& layout,
+void draw_panel(Svg& svg, const Input& input, const HeatmapOptions& options, const LinesLayout& layout,
                 std::int64_t head, double x, double y) {
   const double left = x + layout.query.widest + kLabelGap, right = left + layout.reach;
   if (layout.panel_title > 0) {
@@ -184,7 +184,7 @@ struct Legend {
   double width = 0;
 };
 
-Legend legend_of(const Layout& layout, const HeatmapOptions& options) {
+Legend legend_of(const LinesLayout& layout, const HeatmapOptions& options) {
   constexpr double kSpace = 16;
   Legend legend;
   legend.name = shortened(cleaned(options.value_name), 120, measure_at(kSmall));
@@ -199,7 +199,7 @@ Legend legend_of(const Layout& layout, const HeatmapOptions& options) {
 }
 
 // Returns the y where it ends.
-double draw_legend(Svg& svg, const Layout& layout, const Legend& legend, double y) {
+double draw_legend(Svg& svg, const LinesLayout& layout, const Legend& legend, double y) {
   const TextStyle quiet{.fill = kQuiet};
   svg.text(kMargin, y, legend.name, quiet);
   svg.open_group("stroke=\"" + hex(ramp(kLineShade)) + "\"");
@@ -214,7 +214,7 @@ double draw_legend(Svg& svg, const Layout& layout, const Legend& legend, double 
   return y + kSmall / 2;
 }
 
-std::string hidden_note(const Layout& layout) {
+std::string hidden_note(const LinesLayout& layout) {
   const bool hides = std::any_of(layout.cells.values.begin(), layout.cells.values.end(),
                                  [&](double weight) { return weight > 0 && !layout.drawn(weight); });
   return hides ? "Weights below " + concise(layout.scale.high * kLeastShare, 2) + " are not drawn." : "";
@@ -225,7 +225,7 @@ std::string hidden_note(const Layout& layout) {
 std::string attention_lines_svg(const TensorView& weights, const HeatmapOptions& options) {
   const Input input = checked(weights, options, "attention_lines_svg");
   check_size(input);
-  const Layout layout = layout_of(input, options);
+  const LinesLayout layout = layout_of(input, options);
   const auto across = static_cast<double>(layout.grid_columns);
   const Legend legend = legend_of(layout, options);
   const double panels_width = across * (layout.panel_width + kPanelGap) - kPanelGap;

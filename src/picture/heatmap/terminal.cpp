@@ -15,7 +15,7 @@ namespace {
 
 using namespace picture;
 
-constexpr int kLeastWidth = 20, kWidestLabel = 16, kWidestCell = 12, kPanelGap = 3, kSmallPanel = 32;
+constexpr int kLeastColumns = 20, kWidestLabel = 16, kWidestCell = 12, kGapColumns = 3, kSmallPanel = 32;
 constexpr std::string_view kFunction = "heatmap_terminal";
 constexpr std::int64_t kMostLines = 64;        // of a panel with one line per row
 constexpr std::int64_t kMostDenseRows = 96;    // of a pooled panel; if it has more columns, that many
@@ -134,7 +134,7 @@ void plan_dense(Plan& plan, const Input& input, const HeatmapOptions& options, c
   plan.gutter = static_cast<int>(std::to_string(input.queries - 1).size());
   int room = width - plan.gutter - 1;
   if (input.heads > 2)
-    room = std::min(room, std::max(kSmallPanel, (width + kPanelGap) / 3 - kPanelGap - plan.gutter - 1));
+    room = std::min(room, std::max(kSmallPanel, (width + kGapColumns) / 3 - kGapColumns - plan.gutter - 1));
   const std::int64_t block_k = (input.seqlen_k + room - 1) / room;
   const std::int64_t shape = painter.colored() ? 1 : 2;  // a character is twice as high as wide
   const std::int64_t most_rows = std::max<std::int64_t>(kMostDenseRows, room) / shape;
@@ -299,7 +299,7 @@ std::string without_trailing_spaces(std::string line) {
 }
 
 std::string panels_of(const Plan& plan, const Input& input, const Painter& painter, int width) {
-  const std::int64_t across = std::max(1, (width + kPanelGap) / (plan.panel_columns + kPanelGap));
+  const std::int64_t across = std::max(1, (width + kGapColumns) / (plan.panel_columns + kGapColumns));
   std::string out;
   for (std::int64_t first = 0; first < input.heads; first += across) {
     std::vector<std::string> lines;
@@ -307,7 +307,7 @@ std::string panels_of(const Plan& plan, const Input& input, const Painter& paint
       const std::vector<std::string> panel = panel_of(plan, input, painter, head);
       lines.resize(panel.size());
       for (std::size_t i = 0; i < panel.size(); ++i) {
-        if (head > first) lines[i] += std::string(kPanelGap, ' ');
+        if (head > first) lines[i] += std::string(kGapColumns, ' ');
         lines[i] += panel[i];
       }
     }
@@ -386,7 +386,7 @@ TerminalColor terminal_color(bool is_terminal, const char* no_color, const char*
 std::string heatmap_terminal(const TensorView& weights, const HeatmapOptions& options, TerminalColor color,
                              int width) {
   const Input input = checked(weights, options, "heatmap_terminal");
-  if (width < kLeastWidth) {
+  if (width < kLeastColumns) {
     throw std::invalid_argument("[heatmap_terminal] width must be at least 20 columns, got " +
                                 std::to_string(width));
   }
