@@ -1,14 +1,14 @@
-"""Exact attention on the CPU: fast, in linear memory, with gradients, and to be looked at.
+"""Exact attention on the CPU: fast, in linear memory, with gradients, statistics and heat maps.
 
-Everything takes NumPy arrays and whatever else has ``__dlpack__`` (PyTorch tensors on the CPU, bf16 and f16 included),
-without copying them where their innermost dimension is contiguous, and returns PyTorch tensors where ``q`` is one,
-NumPy arrays otherwise.
+All functions accept NumPy arrays and other arrays with ``__dlpack__``, such as PyTorch tensors on the CPU, also of
+bf16 and f16. Arrays are not copied if their innermost dimension is contiguous. Results are PyTorch tensors if
+``q`` is one, otherwise NumPy arrays.
 
 - :func:`scaled_dot_product_attention`: PyTorch's function, with its signature and meaning.
-- :func:`attention`, :func:`attention_varlen`, :func:`attention_backward`, :func:`decode`: everything else that
-  attention can be.
-- :class:`KvCache`, :class:`Rope`, :func:`merge_states`: what generating text needs.
-- :func:`inspect`, :func:`heatmap`: what attention looks at.
+- :func:`attention`, :func:`attention_varlen`, :func:`attention_backward`, :func:`decode`: attention
+  with all other options.
+- :class:`KvCache`, :class:`Rope`, :func:`merge_states`: for generating text.
+- :func:`inspect`, :func:`heatmap`: statistics and pictures of the weights.
 - :mod:`saccade.nn`: modules with parameters. :mod:`saccade.torch` and :mod:`saccade.onnx`: for PyTorch and ONNX.
 """
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        """Imports saccade.torch and saccade.onnx when they are asked for, and with them PyTorch and ONNX."""
+        """Imports saccade.torch and saccade.onnx, and with them PyTorch and ONNX, on first use."""
         if name not in ("onnx", "torch"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         try:

@@ -1,4 +1,4 @@
-"""What arguments say, whatever they are."""
+"""Reads arguments of any type."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Callable
 
 
 def flag(value: Any, name: str) -> bool:
-    """Whether the argument is true, also where it is an int or a NumPy bool."""
+    """The argument as a bool; it may be an int or a NumPy bool."""
     try:
         return bool(value)
     except (OverflowError, RuntimeError, TypeError, ValueError):
@@ -14,7 +14,7 @@ def flag(value: Any, name: str) -> bool:
 
 
 def shown(value: Any, text: Callable[[Any], str] = repr) -> str:
-    """The value in a message; its type where it has no text."""
+    """The value as text for a message; its type if it has no text."""
     try:
         return text(value)
     except (TypeError, ValueError):
@@ -22,7 +22,7 @@ def shown(value: Any, text: Callable[[Any], str] = repr) -> str:
 
 
 def number(value: Any) -> float:
-    """The argument as a float; nan for what is none."""
+    """The argument as a float; nan if it is not a number."""
     try:
         return float(value)
     except (OverflowError, RuntimeError, TypeError, ValueError):
@@ -30,5 +30,5 @@ def number(value: Any) -> float:
 
 
 def drops(dropout_p: Any) -> bool:
-    """Whether there is dropout; True also for what is no number, which the library then refuses."""
+    """Whether there is dropout; also True for a value that is not a number, which the library then refuses."""
     return dropout_p is not None and number(dropout_p) != 0

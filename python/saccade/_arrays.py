@@ -1,4 +1,4 @@
-"""Arrays for results: of the library that the arguments are from."""
+"""Converts arguments to arrays, and creates arrays for results in the library of the arguments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 
 def as_array(value: Any, name: str) -> Any:
-    """The argument itself if it is an array of some library, a NumPy array of it otherwise."""
+    """The argument itself if it is an array of any library, otherwise converted to a NumPy array."""
     if isinstance(value, np.ndarray):
         return value
     if value is None:
@@ -34,9 +34,9 @@ def is_torch(value: Any) -> bool:
 
 
 def empty(like: Any, shape: Sequence[int], dtype: Any = None) -> Any:
-    """An array to be filled, of like's library and, unless one is named ("f32", "f64"), of its dtype.
+    """An uninitialised array of like's library, of ``dtype`` ("f32" or "f64") or by default of like's.
 
-    :raises MemoryError: where there is no room for it, however large.
+    :raises MemoryError: if there is not enough memory, for any size.
     """
     if is_torch(like):
         import torch
@@ -48,12 +48,12 @@ def empty(like: Any, shape: Sequence[int], dtype: Any = None) -> Any:
         numpy_dtype = like.dtype if isinstance(like.dtype, np.dtype) else np.dtype(dtype_name(like))
     try:
         return np.empty(shape, numpy_dtype)
-    except ValueError:  # more bytes than a pointer can count
+    except ValueError:  # more bytes than a pointer can address
         raise MemoryError(f"no room for an array of shape {list(shape)}") from None
 
 
 def returned(like: Any, array: np.ndarray | None) -> Any:
-    """A NumPy array of results as one of like's library, without copying it."""
+    """Converts a NumPy array of results to an array of like's library, without copying it."""
     if array is not None and is_torch(like):
         import torch
 
@@ -67,7 +67,7 @@ def precision(like: Any) -> str:
 
 
 def dtype_name(array: Any) -> str:
-    """The dtype by NumPy's name, whatever the library: "float32", "bfloat16"."""
+    """NumPy's name for the dtype of an array of any library: "float32", "bfloat16"."""
     return str(array.dtype).rpartition(".")[2]
 
 

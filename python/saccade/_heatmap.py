@@ -1,4 +1,4 @@
-"""Attention as a picture."""
+"""Pictures of attention weights."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _PAGE = """<!DOCTYPE html>
 
 
 class Picture:
-    """A finished picture: later changes of its weights do not reach it. It shows itself in Jupyter, and a heat map also
-    in a terminal, with ``print(picture)``.
+    """A finished picture: later changes of the weights do not change it. Jupyter displays it; ``print(picture)``
+    shows a heat map in a terminal.
 
     :ivar svg: the picture as an SVG document.
     """
@@ -55,7 +55,7 @@ class Picture:
     def png(self, zoom: float = 2.0) -> bytes:
         """The picture as PNG, ``zoom`` pixels for each unit of the SVG document.
 
-        :raises RuntimeError: where this build has no PNG.
+        :raises RuntimeError: if this build has no PNG.
         """
         try:
             from . import _png  # type: ignore[attr-defined]
@@ -71,15 +71,15 @@ class Picture:
             raise ValueError(f"zoom: {error}") from None
 
     def html(self) -> str:
-        """A page that needs nothing but itself."""
+        """An HTML page that needs no other files."""
         svg = self.svg[self.svg.index("<svg") :]
         return _PAGE.format(title=html.escape(self._title or "attention"), svg=svg)
 
     def save(self, path: str | os.PathLike[str], *, zoom: float = 2.0) -> None:
-        """Writes the picture as the name's ending says: .svg, .png or .html.
+        """Writes the picture in the format of the extension: .svg, .png or .html.
 
         :param zoom: pixels of a PNG for each unit of the SVG document.
-        :raises ValueError: for another ending.
+        :raises ValueError: for another extension.
         """
         try:
             name = os.fsdecode(path)
@@ -119,17 +119,16 @@ def heatmap(
 ) -> Picture:
     """A heat map: a row for each query, a column for each key, darker = larger.
 
-    :param weights: [seqlen_q, seqlen_k], or [heads, seqlen_q, seqlen_k] for a grid of panels; of any dtype. A larger
-        matrix than can be seen is pooled.
+    :param weights: [seqlen_q, seqlen_k], or [heads, seqlen_q, seqlen_k] for a grid of panels; of any dtype. A
+        matrix that is too large to show is pooled.
     :param tokens: labels of the rows, one for each query; default: positions.
     :param key_tokens: labels of the columns; default: ``tokens`` where the matrix is square, else positions.
-    :param title, caption: above and below the picture.
+    :param title, caption: text above and below the picture.
     :param panel_titles: one for each head; default "head 0", "head 1", ...
-    :param query_axis, key_axis, value_name: what stands at the axes and at the colour bar.
-    :param queries, keys: how many the rows and columns stand for where the matrix is a map of a larger one
-        (``inspect(...).pooled``).
-    :param low, high: the values of the palest and of the darkest colour; default: 0 and the largest value.
-    :param scale: how values become colours; "automatic" is logarithmic where a long sequence needs it.
+    :param query_axis, key_axis, value_name: labels of the axes and of the colour bar.
+    :param queries, keys: if the matrix is a map of a larger one (``inspect(...).pooled``): the size of that one.
+    :param low, high: the values of the lightest and the darkest colour; default: 0 and the largest value.
+    :param scale: how values are mapped to colours; "automatic" is logarithmic if a long sequence needs it.
     :param show_values: write numbers into the cells where they fit, with ``decimals`` digits after the point.
     :raises ValueError: for shapes, labels or numbers that do not fit; names the argument.
     """
@@ -188,7 +187,7 @@ def _drawn(draw: Callable[..., str], matrix: Any, options: dict[str, Any]) -> st
 
 
 def _terminal(matrix: Any, options: dict[str, Any]) -> str:
-    """The picture for where print() goes now."""
+    """The picture for the current standard output, with its width and colours."""
     color = _core.terminal_color(sys.stdout.isatty())
     return _core.heatmap_terminal(matrix, options, max(20, shutil.get_terminal_size().columns), color)
 
@@ -202,5 +201,5 @@ def _copy(array: Any) -> Any:
 def _labels(labels: Sequence[str] | None, name: str) -> list[str]:
     try:
         return [] if labels is None else [shown(label, str) for label in labels]
-    except Exception as error:  # whatever it raises instead of handing out its items
+    except Exception as error:  # iterating over the labels may raise anything
         raise ValueError(f"{name}: wanted a list of str, got {type(labels).__name__}") from error

@@ -1,4 +1,4 @@
-"""What attention looks at, without the matrix."""
+"""Statistics of attention weights, without storing their matrix."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ elif TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-# pool is two arguments for the library.
+# The library has two arguments for pool.
 _POOL = {"pool_rows and pool_keys": "the sizes of pool", "pool_rows": "pool", "pool_keys": "pool"}
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """What :func:`inspect` has found; what was not asked for is None. f32, or f64 for f64 inputs."""
+    """The results of :func:`inspect`; those that were not requested are None. f32, or f64 for f64 inputs."""
 
     rows: Any = None
-    """The weights of the rows asked for: [batch, heads, rows, seqlen_k]."""
+    """The weights of the requested rows: [batch, heads, rows, seqlen_k]."""
     top_keys: Any = None
     """[batch, heads, seqlen_q, top_k], largest weight first; -1 where a row has fewer keys of weight > 0."""
     top_weights: Any = None
     """The weights of ``top_keys``."""
     entropy: Any = None
-    """[batch, heads, seqlen_q], in nats: ln n where n keys share the row evenly, 0 where one has it all."""
+    """[batch, heads, seqlen_q], in nats: ln n if n keys have equal weights, 0 if one key has all the weight."""
     max_weight: Any = None
     """The largest weight of each row: [batch, heads, seqlen_q]."""
     received: Any = None
-    """The attention that each key receives, its column's sum: [batch, heads, seqlen_k]."""
+    """The attention that each key receives, the sum of its column: [batch, heads, seqlen_k]."""
     distance: Any = None
-    """How far each row looks, the sum of weight * |p - j|: [batch, heads, seqlen_q]."""
+    """The mean distance from each row to its keys, the sum of weight * |p - j|: [batch, heads, seqlen_q]."""
     mean_distance: Any = None
-    """Its mean over each head's rows: [batch, heads]."""
+    """The mean of ``distance`` over the rows of each head: [batch, heads]."""
     pooled: Any = None
     """A map of the whole matrix: [batch, heads, *pool]."""
 
@@ -62,16 +62,16 @@ def inspect(
     **options: Unpack[AttentionOptions],
 ) -> Inspection:
     """Statistics of the weights that :func:`saccade.attention` would use, at its speed and in memory proportional to
-    what is asked for: also for sequences whose matrix fits nowhere.
+    the results: also for sequences whose matrix would not fit in memory.
 
-    Shapes of q and k as for :func:`saccade.attention`; batch comes before heads in the results whatever the layout, and
-    axes that q does not have are left out.
+    Shapes of q and k as for :func:`saccade.attention`. In the results, batch comes before heads for every layout,
+    and axes that q does not have are left out.
 
     :param rows: query rows whose weights are wanted in full.
-    :param top_k: that many keys with the largest weights of each row.
+    :param top_k: the number of keys with the largest weights to return for each row.
     :param entropy, max_weight, received, distance: whether these are wanted; see :class:`Inspection`.
     :param pool: the size (rows, keys) of a map of the whole matrix, whose cells pool the weights that fall into them.
-    :param pooling: how: their "mean" or their "max".
+    :param pooling: whether a cell is the "mean" or the "max" of its weights.
     :param lse: what attention() returned as lse for the same q, k and options; saves half of the work.
     :param options: those of :class:`saccade.AttentionOptions`. Dropout does not apply.
     :raises ValueError: for arguments that do not fit; names the argument.
@@ -107,5 +107,5 @@ def inspect(
 def _numbers(values: Any, name: str) -> list[Any]:
     try:
         return list(values)
-    except Exception as error:  # whatever it raises instead of handing out its items
+    except Exception as error:  # iterating over the values may raise anything
         raise ValueError(f"{name}: wanted a list of integers, got {type(values).__name__}") from error

@@ -1,4 +1,4 @@
-"""Keys and values of the tokens seen so far, and the rotary embedding that turns them."""
+"""A cache of the keys and values of previous tokens, and rotary position embeddings."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _DTYPES = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf
 class Rope:
     """A rotary position embedding (RoFormer, arXiv:2104.09864) for vectors of ``dim`` numbers.
 
-    :param base: pair i turns by base^(-2 i / rotary_dim) radians a position.
+    :param base: pair i is rotated by base^(-2 i / rotary_dim) radians per position.
     :param scaling_factor: positions are divided by it (arXiv:2306.15595).
-    :param rotary_dim: how many of a vector's numbers are turned; 0: all.
+    :param rotary_dim: how many of a vector's numbers are rotated; 0: all.
     :param pairs: "half": numbers i and i + rotary_dim / 2 (GPT-NeoX, Llama in Hugging Face's order); "interleaved":
         2 i and 2 i + 1 (GPT-J, Llama in Meta's order).
-    :param frequencies: radians a position of each pair, instead of those that follow from base (YaRN, Llama 3.1).
+    :param frequencies: radians per position of each pair, instead of those from base (YaRN, Llama 3.1).
     :raises ValueError: for numbers out of their range.
     """
 
@@ -47,8 +47,8 @@ class Rope:
         self._core = _core.Rope(dim, base, scaling_factor, rotary_dim, pairs, frequencies)
 
     def rotate(self, x: Any, *, start: int = 0, positions: Any = None, layout: Layout = "bhld", out: Any = None) -> Any:
-        """x [batch, heads, seqlen, dim], turned by the position of each token: start, start + 1, ..., or ``positions``,
-        integers [seqlen] or [batch, seqlen]. ``out`` may be x."""
+        """x [batch, heads, seqlen, dim], rotated by each token's position: start, start + 1, ..., or
+        ``positions``, integers [seqlen] or [batch, seqlen]. ``out`` may be x."""
         x = as_array(x, "x")
         y = empty(x, x.shape) if out is None else out
         self._core.rotate(x, y, positions, start, layout)
@@ -62,19 +62,19 @@ class KvCache:
         cache.append(k, v)        # of the new tokens
         o = cache.decode(q)       # q of the same tokens
 
-    :param batch: sequences, each with a length of its own.
-    :param head_dim_v: of v; default: head_dim.
-    :param dtype: of the numbers kept: "float32", "bfloat16", "float16" or "float64".
-    :param page_size: tokens of a page; sequences then share pages, and a common prefix is stored once. 0: no pages.
-    :param window: the query at position p sees keys p - window to p, so that older ones need not be kept; -1: all.
-    :param causal: each query sees the keys up to its own. False excludes a window.
-    :param rope: turns the keys by their position as they come in. Queries are the caller's to turn: see
+    :param batch: number of sequences; each has its own length.
+    :param head_dim_v: head_dim of v; default: head_dim.
+    :param dtype: of the stored numbers: "float32", "bfloat16", "float16" or "float64".
+    :param page_size: tokens per page; sequences can then share pages and store a common prefix once. 0: no pages.
+    :param window: the query at position p sees keys p - window to p, and older ones need not be kept; -1: all.
+    :param causal: each query sees the keys up to its own. False cannot be combined with a window.
+    :param rope: rotates keys by their position when they are appended. The caller rotates the queries: see
         :meth:`positions`.
-    :param capacity: tokens to make room for at once.
-    :raises ValueError: for options out of their range; so do the methods, and leave the cache as it was.
+    :param capacity: tokens per sequence to allocate at once.
+    :raises ValueError: for options out of their range. The methods raise it too; the cache is then unchanged.
 
     A cache can be neither copied nor pickled. Threads may share one: calls that change it wait for the others. A
-    ``score_mod`` of a call over the cache cannot change it: it gets a RuntimeError.
+    ``score_mod`` cannot change the cache that its call reads: it gets a RuntimeError.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class KvCache:
 
     def append(self, k: Any, v: Any, *, sequence: int | None = None, layout: Layout = "bhld") -> None:
         """Adds n tokens to every sequence, k [batch, kv_heads, n, head_dim] and v [batch, kv_heads, n, head_dim_v], or
-        to one, k [kv_heads, n, head_dim] and v alike. Numbers are rounded to the cache's dtype."""
+        to one sequence, k [kv_heads, n, head_dim] and v likewise. Numbers are rounded to the cache's dtype."""
         self._core.append(k, v, sequence, layout)
 
     def attention(
@@ -150,7 +150,7 @@ class KvCache:
         return self._core.positions(count)
 
     def truncate(self, sequence: int, length: int) -> None:
-        """Forgets the tokens from position ``length`` on, as if they had never come."""
+        """Removes the tokens from position ``length`` on, as if they had never been appended."""
         self._core.truncate(sequence, length)
 
     def clear(self, sequence: int) -> None:
@@ -163,10 +163,10 @@ class KvCache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes taken for keys and values, used or not."""
+        """Bytes allocated for keys and values, used or not."""
         return self._core.nbytes()
 
     @property
     def pages_in_use(self) -> int:
-        """Pages that some sequence holds, shared ones counted once; 0 without pages."""
+        """Pages that sequences use; a shared page counts once; 0 without pages."""
         return self._core.pages_in_use()

@@ -1,7 +1,7 @@
-"""The operator Attention of ai.onnx on NumPy arrays, in terms of this package; does not import onnx.
+"""The operator Attention of ai.onnx on NumPy arrays, computed by this package; does not import onnx.
 
-What the operator means is what its text says as of onnx 1.23, which corrected opsets 23 and 24 in place: softcap comes
-before the mask, ``is_causal`` counts from the end of the cache, and rows that see no key are 0.
+It follows the operator's text in onnx 1.23, which also corrected opsets 23 and 24: softcap comes before the mask,
+``is_causal`` counts from the end of the cache, and rows that see no key are 0.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NAMES = {"q": "Q", "k": "K", "v": "V", "mask": "attn_mask", "kv_lengths": "nonp
 
 
 class Inputs(NamedTuple):
-    """The inputs in the operator's order; None stands for an optional one that is not there."""
+    """The inputs in the operator's order; None for optional ones that are missing."""
 
     Q: Any
     K: Any
@@ -32,7 +32,7 @@ class Inputs(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """The outputs in the operator's order; given names they say which ones are wanted."""
+    """The outputs in the operator's order: arrays, or their names, "" for those that are not wanted."""
 
     Y: Any
     present_key: Any = None
@@ -72,15 +72,16 @@ class Attributes(NamedTuple):
 
 
 def attention(inputs: Inputs, attributes: Attributes, want_scores: bool, num_threads: int = 0) -> Outputs:
-    """Y, and present_key and present_value where there is a past, and qk_matmul_output where ``want_scores`` says so.
+    """Y; with a past also present_key and present_value; with ``want_scores`` also qk_matmul_output.
 
     Shapes, rank 4: Q [batch, q_num_heads, q_sequence_length, head_size], K and V [batch, kv_num_heads,
     kv_sequence_length, head_size or v_head_size]; rank 3: [batch, sequence_length, num_heads * size], and Y likewise.
-    The others are those of the operator's text. Q, K and past_key have one element type, V and past_value have one.
+    Other shapes are those of the operator's text. Q, K and past_key have the same element
+    type, and so have V and past_value.
 
-    Nothing is transposed or repeated: rank 3 is read with strides, and a key head serves its query heads in place. Sums
-    and softmax are computed in f32, and in f64 where an input or ``softmax_precision`` is; lower precisions of
-    ``softmax_precision`` are exceeded. Y and qk_matmul_output are then rounded once to the type of Q.
+    Nothing is transposed or repeated: rank 3 is read with strides, and query heads read their shared key head in
+    place. Sums and softmax are computed in f32, or in f64 if an input or ``softmax_precision`` is f64; a lower
+    ``softmax_precision`` is also computed in f32. Y and qk_matmul_output are then rounded once to the type of Q.
 
     :raises ValueError: for inputs that do not fit; names the input or attribute.
     """
@@ -177,7 +178,7 @@ def _query_offset(inputs: Inputs, seqlen_q: int) -> Any:
 
 
 def _spanning(mask: Any, seqlen_k: int) -> Any:
-    """The mask with the keys that it does not reach, which are hidden."""
+    """The mask, extended to all keys; the added ones are hidden."""
     if mask is None or mask.shape[-1] >= seqlen_k:
         return mask
     padded = np.full((*mask.shape[:-1], seqlen_k), False if mask.dtype == np.bool_ else -np.inf, mask.dtype)
@@ -186,7 +187,7 @@ def _spanning(mask: Any, seqlen_k: int) -> Any:
 
 
 def _empty_output(q: Any, v: Any, as_rows: bool) -> tuple[Any, Any]:
-    """An array to be filled, once as [batch, heads, seqlen, size] and once in the shape of Y."""
+    """An uninitialised array, viewed as [batch, heads, seqlen, size] and in the shape of Y."""
     batch, heads, seqlen, _ = q.shape
     size = v.shape[3]
     if not as_rows:

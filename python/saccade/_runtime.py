@@ -1,4 +1,4 @@
-"""What the processor offers and how much of it is used."""
+"""The processor, the number of threads and scratch memory."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from ._core import set_num_threads as _set_num_threads
 
 
 def info() -> dict[str, Any]:
-    """What this is and what it runs on: ``version``; ``cpu``, the processor's name, "" where it has none; the
+    """The version and the machine: ``version``; ``cpu``, the processor's name, "" if it is unknown; the
     instruction sets ``built_isas``, ``available_isas`` (both slowest first) and ``active_isa``, of "scalar", "avx2",
-    "avx512" and "avx512bf16"; and ``num_threads``, as :func:`num_threads` says."""
+    "avx512" and "avx512bf16"; and ``num_threads``, as from :func:`num_threads`."""
     return _info()
 
 
 def num_threads() -> int:
-    """The threads of a call that asks for none: those of the last :func:`set_num_threads`, by default OpenMP's
-    (``OMP_NUM_THREADS``, or one a core)."""
+    """The default number of threads of a call: that of the last :func:`set_num_threads`, initially OpenMP's
+    (``OMP_NUM_THREADS``, or one per core)."""
     return _num_threads()
 
 
 def set_num_threads(num_threads: int) -> None:
-    """Sets the threads of further calls, in every thread of Python. Results do not depend on it.
+    """Sets the default number of threads of later calls, in all Python threads. Results do not depend on it.
 
     :param num_threads: 0: OpenMP's default.
-    :raises ValueError: for a negative number, and for what is no integer.
+    :raises ValueError: for a negative number or a value that is not an integer.
     """
     _set_num_threads(num_threads)
 

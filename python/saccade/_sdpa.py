@@ -1,4 +1,4 @@
-"""PyTorch's scaled_dot_product_attention in terms of this package: what NumPy's and PyTorch's arrays have in common."""
+"""PyTorch's scaled_dot_product_attention, computed by this package: the code for both NumPy and PyTorch."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from . import _core
 from ._arrays import as_array, empty
 from ._arguments import drops, flag, number
 
-# With few rows and many keys, reading k and v takes longer than computing with them, and decode() reads them in place:
-# in 0.4 of attention()'s time for 1 or 2 rows and 1024 keys of 32 heads on 8, in 0.9 of it for 8 heads of their own.
-# With fewer keys it takes longer, several times so with a few dozen (Zen 4, f32 and bf16, head_dim 64 and 128).
+# With few rows and many keys, reading k and v takes longer than computing with them, and decode() reads them in
+# place. For 1 or 2 rows and 1024 keys it takes 0.4 of attention()'s time if 32 heads share 8 heads of keys, and
+# 0.9 for 8 heads that share none. With fewer keys it is slower, several times so with a few dozen (Zen 4, f32 and
+# bf16, head_dim 64 and 128).
 DECODE_ROWS = 4
 DECODE_KEYS_PER_ROW = 512
 
@@ -23,7 +24,7 @@ _NAMES = {"q": "query", "k": "key", "v": "value", "mask": "attn_mask"}
 
 
 class Operands(NamedTuple):
-    """q, k and v of rank 2 to 4, and the mask that belongs to them."""
+    """q, k and v of rank 2 to 4, and their mask."""
 
     q: Any
     k: Any
@@ -47,7 +48,7 @@ def operands(
     q_shape, k_shape, v_shape = query.shape, key.shape, value.shape
     if q_shape == k_shape == v_shape and 2 <= len(q_shape) <= 4:
         return Operands(query, key, value, attn_mask, q_shape)
-    own = -3 if enable_gqa else -2  # where the dimensions begin in which q may differ from k and v
+    own = -3 if enable_gqa else -2  # the first dimension in which q may differ from k and v
     as_they_are = 2 <= len(q_shape) == len(k_shape) == len(v_shape) <= 4 and k_shape[:-2] == v_shape[:-2]
     if as_they_are and q_shape[:own] == k_shape[:own]:
         return Operands(query, key, value, attn_mask, (*q_shape[:-1], v_shape[-1]))
@@ -71,13 +72,13 @@ def operands(
 
 
 def renamed(error: ValueError, names: Mapping[str, str] = _NAMES) -> ValueError:
-    """The library's message with the names that somebody else gives the arguments; PyTorch's by default."""
+    """The library's error with other names for the arguments; by default PyTorch's."""
     text = re.sub(r"^\[[a-z_]+\] ", "", str(error))
     return ValueError(re.sub(rf"\b({'|'.join(names)})\b", lambda match: names[match[0]], text))
 
 
 def kernel(seqlen_q: int, seqlen_k: int) -> Callable[..., None]:
-    """What computes that many rows fastest."""
+    """The faster of the two functions for these lengths."""
     few = seqlen_q <= DECODE_ROWS and seqlen_k >= DECODE_KEYS_PER_ROW * seqlen_q
     return _core.decode if few else _core.attention
 
@@ -126,8 +127,8 @@ def _expanded(array: Any, shape: tuple[int, ...]) -> Any:
 def _leading(
     q_shape: tuple[int, ...], k_shape: tuple[int, ...], v_shape: tuple[int, ...], enable_gqa: bool
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The dimensions in front of the last two of q, and of k and v. With enable_gqa the heads of q may be a multiple of
-    k's and v's; one head of k and v stands for all in any case."""
+    """The dimensions before the last two, of q and of k and v. With enable_gqa the heads of q may be a multiple of
+    k's and v's; a single head of k and v is always shared by all."""
     if not enable_gqa:
         lead = _broadcast(q_shape[:-2], k_shape[:-2], v_shape[:-2])
         heads = _broadcast(k_shape[-3:-2], v_shape[-3:-2])
@@ -138,7 +139,7 @@ def _leading(
 
 
 def _broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """numpy.broadcast_shapes, which torch.compile does not know."""
+    """Like numpy.broadcast_shapes, which torch.compile does not support."""
     rank = max(len(shape) for shape in shapes)
     result = [1] * rank
     for shape in shapes:
@@ -151,7 +152,7 @@ def _broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _expanded_mask(mask: Any, lead: tuple[int, ...], expand: Callable[[Any, tuple[int, ...]], Any]) -> Any:
-    """The mask with all dimensions of the batch, which are to be joined; heads, rows and keys stay repeated."""
+    """The mask with all batch dimensions, so that they can be joined; heads, rows and keys stay broadcast."""
     try:
         return expand(mask, (*lead[:-1], *mask.shape[-3:]))
     except (BufferError, RuntimeError, ValueError):

@@ -1,7 +1,7 @@
 """Attention with trainable projections: the modules of the published PyTorch walk-throughs, without PyTorch.
 
-Parameters are float32 arrays that share the module's memory and carry PyTorch's state-dict names, so that its
-checkpoints load as they are::
+Parameters are float32 arrays that share the module's memory and have PyTorch's state-dict names, so that its
+checkpoints load unchanged::
 
     layer = saccade.nn.MultiHeadAttention(64, 64, num_heads=4, causal=True, seed=123)
     y = layer(x)                              # x: [seqlen, 64] or [batch, seqlen, 64]
@@ -9,7 +9,7 @@ checkpoints load as they are::
     for name, value in layer.parameters().items():
         value -= 0.01 * layer.grad[name]
 
-As in PyTorch a new module is in training mode: dropout is active and :meth:`Module.backward` possible.
+As in PyTorch, a new module is in training mode: dropout is active and :meth:`Module.backward` can be called.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ class InputGradients(NamedTuple):
 
 
 class Module(_core.Module):
-    """What all modules have in common: ``layer(...)`` is ``layer.forward(...)``. Threads may share one; its calls then
-    wait for each other.
+    """The base class of all modules: ``layer(...)`` is ``layer.forward(...)``. Threads may share a module; its
+    calls then wait for each other.
 
-    ``copy`` and ``pickle`` take the parameters and the mode along, but neither gradients nor the place in the sequence
+    ``copy`` and ``pickle`` keep the parameters and the mode, but not the gradients or the position in the sequence
     of dropout: see :meth:`seed_dropout`.
     """
 
-    _make: ClassVar[Callable[..., None]]  # of the compiled class: what its arguments say
-    _pickled: ClassVar[tuple[str, ...]]  # the names of the arguments in a pickle of 0.1.0, which has them by position
+    _make: ClassVar[Callable[..., None]]  # makes the compiled module from the arguments
+    _pickled: ClassVar[tuple[str, ...]]  # names of the arguments, which pickles of 0.1.0 store by position
 
     def __init__(self, **options: Any) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class Module(_core.Module):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if cls.forward is not Module.forward and cls.__call__ is Module.__call__:
-            cls.__call__ = _call_forward  # the compiled one goes its own way for a NumPy array
+            cls.__call__ = _call_forward  # the compiled one skips forward() for a NumPy array
 
     def __getstate__(self) -> dict[str, Any]:
         return {"parameters": self.state_dict(), "training": self.training, "others": self.__dict__.copy()}
@@ -84,16 +84,16 @@ class Module(_core.Module):
         return_weights: Literal["per_head", "averaged"] | bool = False,
         weights_after_dropout: bool = False,
     ) -> Any:
-        """Attention of query [batch, seqlen_q, d_in] to key and value [batch, seqlen_k, ...], or to itself where they
-        are not given; without batch, rank 2. Arrays are float32, here and in :meth:`backward`; lists of numbers become
-        it.
+        """Attention of query [batch, seqlen_q, d_in] to key and value [batch, seqlen_k, ...], or to itself if they
+        are not given; without batch, rank 2. Arrays must be float32, here and in :meth:`backward`; lists of
+        numbers are converted.
 
         :param mask: bool (True = attend) or floating (added), broadcast to [batch, heads, seqlen_q, seqlen_k].
         :param key_mask: the keys that count in each batch entry: bool (True = attend) or floating, [batch, seqlen_k].
         :param causal: hide later keys, also in a module that is not causal by itself.
         :param return_weights: also return the weights: True or "per_head" [batch, heads, seqlen_q, seqlen_k],
             "averaged" [batch, seqlen_q, seqlen_k].
-        :param weights_after_dropout: as dropout left them instead of as softmax made them.
+        :param weights_after_dropout: return the weights after dropout instead of those before it.
         :returns: the output [batch, seqlen_q, d_out], or a tuple of it and the weights.
         :raises ValueError: for arguments that do not fit; names the argument.
         """
@@ -120,11 +120,11 @@ class Module(_core.Module):
         return {name: returned(query, array) for name, array in steps.items()}
 
     def backward(self, dout: Any) -> Any:
-        """The gradients of a loss with respect to what the last call was given, from those with respect to what it
-        returned; adds those of the parameters to :attr:`grad`.
+        """The gradients of a loss with respect to the inputs of the last call, from those with respect to its
+        output; adds those of the parameters to :attr:`grad`.
 
-        :returns: that of x, or :class:`InputGradients` where the call had key and value.
-        :raises RuntimeError: when there was no call in training mode.
+        :returns: that of x, or :class:`InputGradients` if the call had key and value.
+        :raises RuntimeError: if there was no call in training mode.
         """
         x, query, key, value = self._backward(_input(dout, "dout"))
         if x is not None:
@@ -132,12 +132,12 @@ class Module(_core.Module):
         return InputGradients(returned(dout, query), returned(dout, key), returned(dout, value))
 
     def parameters(self) -> dict[str, Any]:
-        """All parameters by name, in PyTorch's order: arrays that share the module's memory, to be read and changed."""
+        """All parameters by name, in PyTorch's order: arrays that share the module's memory and may be changed."""
         return self._parameters()
 
     @property
     def grad(self) -> dict[str, Any]:
-        """Their gradients by name, which share the module's memory too; None before there are any."""
+        """The parameters' gradients by name, which also share the module's memory; None before there are any."""
         return self._gradients()
 
     def zero_grad(self) -> None:
@@ -149,17 +149,17 @@ class Module(_core.Module):
         return {name: value.copy() for name, value in self.parameters().items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Replaces all parameters; PyTorch's state dicts of the class, and of ``torch.nn.MultiheadAttention``, are
-        taken.
+        """Replaces all parameters. Accepts PyTorch's state dicts of the same class and of
+        ``torch.nn.MultiheadAttention``.
 
-        :raises ValueError: that lists what is missing, unexpected or of a wrong shape; the module is then as before.
+        :raises ValueError: lists what is missing, unexpected or of a wrong shape; the module is then unchanged.
         """
         if not isinstance(state_dict, Mapping):
             raise ValueError(f"state_dict: wanted a dict of arrays, got {type(state_dict).__name__}")
         self._load_state_dict({name: as_array(_detached(value), name) for name, value in state_dict.items()})
 
     def train(self, mode: bool = True) -> Module:
-        """Training mode: dropout is active, and :meth:`backward` possible."""
+        """Training mode: dropout is active and :meth:`backward` can be called."""
         self._train(flag(mode, "mode"))
         return self
 
@@ -264,15 +264,15 @@ class MultiHeadAttentionWrapper(Module):
 
 
 class MultiHeadAttention(Module):
-    """Heads split from one projection each of queries, keys and values, joined by ``out_proj``: self- or
-    cross-attention.
+    """Multi-head self- or cross-attention: one projection each of queries, keys and values is split into heads,
+    and ``out_proj`` joins them.
 
     The published class is ``MultiHeadAttention(d_in, d_out, context_length, dropout, num_heads, causal=True)``;
     ``torch.nn.MultiheadAttention(e, h)`` is ``MultiHeadAttention(e, e, num_heads=h, qkv_bias=True,
-    initialization="torch_multihead")``, and its state dict loads; but not the other way round, as this class has
-    queries, keys and values apart (``W_query.weight``), where PyTorch's has one ``in_proj_weight``.
+    initialization="torch_multihead")``, and its state dict loads. The reverse does not work: this class has
+    separate parameters for queries, keys and values (``W_query.weight``), PyTorch's has one ``in_proj_weight``.
 
-    :param num_kv_heads: fewer key and value heads than query heads share them (GQA); 0: num_heads.
+    :param num_kv_heads: key and value heads; if fewer than num_heads, query heads share them (GQA); 0: num_heads.
     :param key_width, value_width: width of the key and value inputs (PyTorch's kdim, vdim); 0: d_in.
     :param add_bias_kv: append a trained key and value; add_zero_attn: a key and value of zeros.
     :param batch_first: rank 3 is [batch, seqlen, width]; else [seqlen, batch, width].
@@ -339,7 +339,7 @@ def _inputs(query: Any, key: Any, value: Any) -> tuple[Any, Any, Any]:
 
 
 def _input(value: Any, name: str) -> Any:
-    """An array as it is; what becomes one, in float32."""
+    """An array unchanged; other values, such as lists, as a float32 array."""
     array = as_array(value, name)
     if array is value or hasattr(value, "__dlpack__") or array.dtype.kind not in "biuf":
         return array

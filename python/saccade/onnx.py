@@ -8,7 +8,7 @@ The interface is that of ``onnx.backend.base``::
     outputs = prepared.run([q, k, v])         # or {"Q": q, "K": k, "V": v}
     y = outputs[0]                            # or outputs["Y"]
 
-The operator means what its text says as of onnx 1.23, in every opset; ``docs/onnx.md`` says what is refused.
+In every opset the operator follows its text in onnx 1.23; ``docs/onnx.md`` lists what is refused.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ except ImportError as error:
 
 __all__ = ["Backend", "BackendRep", "is_compatible", "prepare", "run_model", "run_node", "supports_device"]
 
-_FIRST_OPSET, _LAST_OPSET = 23, 25  # in which Attention came, and in which it last changed
+_FIRST_OPSET, _LAST_OPSET = 23, 25  # that introduced Attention, and that last changed it
 _OPSET_OF = {"nonpad_kv_seqlen": 24, "left_window_size": 25, "right_window_size": 25}
 
 
 class BackendRep(base.BackendRep):
-    """A model that is ready to be run, as often as wanted and from several threads at once.
+    """A prepared model. It can run any number of times, from several threads at once.
 
-    :param num_threads: threads of each run; 0: what :func:`saccade.set_num_threads` says.
-    :raises ValueError: for a model that :func:`is_compatible` denies; names the node and what is wrong with it.
+    :param num_threads: threads of each run; 0: those of :func:`saccade.set_num_threads`.
+    :raises ValueError: for a model that :func:`is_compatible` rejects; names the node and what is wrong with it.
     """
 
     def __init__(self, model: ModelProto, num_threads: int = 0) -> None:
@@ -54,8 +54,8 @@ class BackendRep(base.BackendRep):
 
         :param inputs: a dict by name, or a list in the order of the graph's inputs. Those with an initializer may be
             left out; a list leaves out all of them or none.
-        :raises ValueError: for inputs that are missing or unknown, and for types and shapes other than the model or the
-            operator wants; names node and input.
+        :raises ValueError: for missing or unknown inputs, and for types and shapes that do not fit the model or
+            the operator; names node and input.
         """
         values = {**self._initializers, **self._named(inputs)}
         for node in self._nodes:
@@ -98,9 +98,9 @@ class Backend(base.Backend):
 
     @classmethod
     def is_compatible(cls, model: ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
-        """Whether :meth:`prepare` takes the model: whether every node is a sound ``Attention`` of a known opset.
+        """Whether :meth:`prepare` accepts the model: whether every node is a valid ``Attention`` of a known opset.
 
-        :raises ValueError: for what is no model.
+        :raises ValueError: if it is not a model.
         """
         _require(model, ModelProto, "model")
         try:
@@ -111,11 +111,11 @@ class Backend(base.Backend):
 
     @classmethod
     def prepare(cls, model: ModelProto, device: str = "CPU", *, num_threads: int = 0, **kwargs: Any) -> BackendRep:
-        """Makes a model ready to be run.
+        """Prepares a model.
 
-        :param num_threads: threads of each run; 0: what :func:`saccade.set_num_threads` says.
+        :param num_threads: threads of each run; 0: those of :func:`saccade.set_num_threads`.
         :param kwargs: not used; onnx's tests pass their tolerances here.
-        :raises ValueError: for a model that :meth:`is_compatible` denies; names the node and what is wrong with it.
+        :raises ValueError: for a model that :meth:`is_compatible` rejects; names the node and its fault.
         :raises onnx.checker.ValidationError: for a model that is not valid ONNX.
         """
         _check_device(device)
@@ -127,11 +127,11 @@ class Backend(base.Backend):
     def run_node(
         cls, node: NodeProto, inputs: Any, device: str = "CPU", outputs_info: Any = None, **kwargs: Any
     ) -> Any:
-        """The outputs of one node: a tuple that can be indexed by name too. Those without a name are not in it.
+        """The outputs of one node: a tuple that can be indexed by name too. Outputs without a name are left out.
 
-        :param inputs: those that the node has a name for, in its order; or all, None for those without one.
-        :param kwargs: ``opset_version``, by default the last in which ``Attention`` changed (25, or what the installed
-            onnx knows); ``num_threads`` as for :meth:`prepare`.
+        :param inputs: those that the node names, in its order; or all, with None for those without a name.
+        :param kwargs: ``opset_version``, by default the last in which ``Attention`` changed (25, or the last one
+            that the installed onnx knows); ``num_threads`` as for :meth:`prepare`.
         :raises ValueError: for a node or for inputs that do not fit.
         :raises onnx.checker.ValidationError: for a node that is not valid ONNX.
         """
@@ -168,7 +168,7 @@ supports_device = Backend.supports_device
 
 
 class _Node(NamedTuple):
-    """One node: what errors call it, and the names of its values, "" for those that are not there."""
+    """One node: its name in errors, and the names of its values, "" for those that are missing."""
 
     called: str
     inputs: Inputs
@@ -254,7 +254,7 @@ def _attributes_of(node: NodeProto) -> Attributes:
 
 
 def _check_caches(inputs: Inputs, outputs: Outputs) -> None:
-    """A cache is appended to inside, by all four of past and present, or is kept outside, with nonpad_kv_seqlen."""
+    """The cache is updated by the node (all four past and present values) or by the caller (nonpad_kv_seqlen)."""
     inside = {name: getattr(inputs, name) for name in ("past_key", "past_value")}
     inside.update((name, getattr(outputs, name)) for name in ("present_key", "present_value"))
     missing = [name for name, value in inside.items() if not value]

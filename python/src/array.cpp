@@ -47,14 +47,14 @@ nb::handle type_of(nb::handle object) { return reinterpret_cast<PyObject*>(Py_TY
 
 bool has(nb::handle object, const char* attribute) { return PyObject_HasAttrString(object.ptr(), attribute) == 1; }
 
-/// What is used of NumPy, looked up once.
+/// The parts of NumPy that are used, looked up once.
 struct Numpy {
   nb::object ndarray = nb::module_::import_("numpy").attr("ndarray");
   nb::object empty = nb::module_::import_("numpy").attr("empty");
   nb::object f32 = nb::module_::import_("numpy").attr("dtype")("float32");
 
-  // Not initialised where it is declared: imports may let another thread have the GIL, and that thread would wait
-  // for this one with it.
+  // Not initialised by its declaration: an import may pass the GIL to another thread, which would then wait for
+  // this initialisation while it holds the GIL.
   static const Numpy& get() {
     static const Numpy* numpy = nullptr;
     if (!numpy) numpy = new Numpy();  // lives as long as the interpreter
@@ -62,11 +62,12 @@ struct Numpy {
   }
 };
 
-/// The usual case, which is not asked for what others have.
+/// The usual case, for which the checks of other types are skipped.
 bool is_numpy(nb::handle object) { return type_of(object).is(Numpy::get().ndarray); }
 
-/// What a library's tensor type offers as __dlpack_c_exchange_api__ (DLPack 1.3, dlpack.h: DLPackExchangeAPI), as
-/// far as it is used here. Reading a tensor takes 0.1 us so, and 2.3 us by __dlpack__ (PyTorch 2.15, Zen 4).
+/// The part of DLPackExchangeAPI (DLPack 1.3, dlpack.h) that is used here; tensor types have it as
+/// __dlpack_c_exchange_api__. Reading a tensor takes 0.1 us with it, and 2.3 us with __dlpack__ (PyTorch 2.15,
+/// Zen 4).
 struct ExchangeApi {
   struct {
     std::uint32_t major, minor;
@@ -75,10 +76,10 @@ struct ExchangeApi {
   void* managed_tensor_allocator;
   void* managed_tensor_from_object;
   void* managed_tensor_to_object;
-  int (*dltensor_from_object)(void* object, nb::dlpack::dltensor* result);  // null where there is none
+  int (*dltensor_from_object)(void* object, nb::dlpack::dltensor* result);  // may be null
 };
 
-/// The interface of a type, if that has one that this code knows.
+/// The interface of a type; null if it has none, or one of an unknown version.
 const ExchangeApi* exchange_api_of(nb::handle type) {
   const nb::object capsule = nb::steal(PyObject_GetAttrString(type.ptr(), "__dlpack_c_exchange_api__"));
   const auto* api =
@@ -89,7 +90,7 @@ const ExchangeApi* exchange_api_of(nb::handle type) {
   return api && api->version.major == 1 && api->dltensor_from_object ? api : nullptr;
 }
 
-/// What is used of PyTorch, looked up once there is a tensor of its.
+/// The parts of PyTorch that are used, looked up once PyTorch is imported.
 struct Torch {
   nb::object module;
   nb::object tensor = module.attr("Tensor");
@@ -97,7 +98,7 @@ struct Torch {
   const ExchangeApi* exchange_api = exchange_api_of(tensor);
   nb::object requires_grad = nb::str("requires_grad"), untyped_storage = nb::str("untyped_storage");
 
-  /// For what is no tensor of PyTorch's, null.
+  /// Null for anything but a PyTorch tensor.
   static const Torch* of(nb::handle object) {
     static const Torch* torch = nullptr;
     if (torch && torch->is_exact(object)) return torch;
@@ -114,8 +115,8 @@ struct Torch {
     return type.is(tensor) || type.is(parameter);
   }
 
-  /// Refuses what PyTorch would record, which a function that returns no gradient must not ignore, and what has no
-  /// numbers of its own: tensors that only carry metadata, and the biases that only say what they are.
+  /// Refuses tensors whose gradient PyTorch would record, because this function would silently ignore it, and
+  /// tensors without numbers: those with metadata only, and the biases of torch.nn.attention.bias.
   void require_numbers(nb::handle object, std::string_view name) const {
     const nb::handle type = type_of(object);
     if (!is_exact(object) && (!type.attr("__torch_dispatch__").is(tensor.attr("__torch_dispatch__")) ||
@@ -127,8 +128,8 @@ struct Torch {
   }
 };
 
-/// What keeps the memory of an array that was read through the exchange interface. A PyTorch tensor does not: it
-/// can be given another storage while it is in use (tensor.data = ...).
+/// The object that keeps the memory of an array alive that was read through the exchange interface. For PyTorch it
+/// is the storage: a tensor can be given another one while it is in use (tensor.data = ...).
 nb::object lender(nb::handle object, const Torch* torch) {
   return torch ? nb::object(object.attr(torch->untyped_storage)()) : nb::borrow(object);
 }
@@ -138,7 +139,7 @@ std::string dtype_text(nb::handle object) {
   return has(object, "dtype") ? text_of(object.attr("dtype")) : kind_of(object);
 }
 
-/// Why an object could not be read, in its own words.
+/// Throws the error of the object's own __dlpack__, or one with its element type.
 [[noreturn]] void refuse_unreadable(nb::handle object, std::string_view name) {
   if (has(object, "__dlpack__")) {
     try {
@@ -160,7 +161,7 @@ nb::dlpack::dltensor described(const nb::ndarray<nb::ro>& array) {
           .byte_offset = 0};
 }
 
-/// A str in UTF-8; what is no text, such as half of a surrogate pair, as an escape.
+/// A str in UTF-8; characters that UTF-8 cannot encode, such as half of a surrogate pair, become escapes.
 std::string utf8(nb::handle string) {
   Py_ssize_t size = 0;
   if (const char* text = PyUnicode_AsUTF8AndSize(string.ptr(), &size))
@@ -171,7 +172,7 @@ std::string utf8(nb::handle string) {
   return {PyBytes_AsString(bytes.ptr()), static_cast<std::size_t>(PyBytes_Size(bytes.ptr()))};
 }
 
-/// What a function of Python's that makes a str of an object makes of this one.
+/// The str that `describe` makes of an object, or kind_of the object if that fails.
 std::string description(PyObject* (*describe)(PyObject*), nb::handle object) {
   const nb::object string = nb::steal(describe(object.ptr()));
   if (string.is_valid()) return utf8(string);
@@ -193,9 +194,9 @@ std::pair<const std::byte*, const std::byte*> range(const TensorView& view) {
 }
 
 bool can_write(nb::handle object) {
-  if (Torch::of(object)) return true;  // PyTorch has none that are read-only
+  if (Torch::of(object)) return true;  // PyTorch has no read-only tensors
   if (!is_numpy(object) && has(object, "__dlpack__") &&
-      !has(object, "flags")) {  // such as JAX's, which never change
+      !has(object, "flags")) {  // such as JAX's, which are immutable
     try {
       const nb::object array = nb::module_::import_("numpy").attr("from_dlpack")(object);
       return array.attr("flags").attr("writeable").ptr() == Py_True;
@@ -258,7 +259,7 @@ std::uint64_t seed(nb::handle object) {
   const unsigned long long value = index.is_valid() ? PyLong_AsUnsignedLongLong(index.ptr()) : 0;
   if (!PyErr_Occurred()) return value;
   PyErr_Clear();
-  return static_cast<std::uint64_t>(integer(object, "seed"));  // negative ones count from the end
+  return static_cast<std::uint64_t>(integer(object, "seed"));  // negative seeds wrap around
 }
 
 bool boolean(nb::handle object, std::string_view name) {
@@ -316,7 +317,7 @@ Array::Array(nb::handle object, std::string_view name) {
 
 bool Array::import(nb::handle object) { return nb::try_cast(object, owner_, false); }
 
-// NumPy cannot hand out arrays of ml_dtypes' bfloat16, but it can see the same bits as integers.
+// NumPy cannot export arrays of ml_dtypes' bfloat16, but it can view the same bits as integers.
 bool Array::import_bfloat16(nb::handle object) {
   if (!has(object, "view") || dtype_text(object) != "bfloat16") return false;
   try {
@@ -338,9 +339,9 @@ void Array::take(const nb::dlpack::dltensor& array, std::string_view name) {
   const std::span shape(array.shape, static_cast<std::size_t>(array.ndim));
   view_ = array.strides ? TensorView(data, *dtype, shape, std::span(array.strides, shape.size()))
                         : TensorView(data, *dtype, shape);
-  // NumPy gives empty arrays strides of 0; any would do.
+  // NumPy gives empty arrays strides of 0; they get those of a contiguous array.
   if (view_.size() == 0 && view_.rank > 0) view_ = TensorView(view_.data, *dtype, view_.dims());
-  if (view_.rank == 0) {  // one number: to a view rank 0 means that there is nothing
+  if (view_.rank == 0) {  // one number: a view of rank 0 would mean that there is no array
     view_.rank = 1;
     view_.shape[0] = view_.strides[0] = 1;
   }
@@ -445,7 +446,7 @@ nb::object copied(const Tensor& tensor) {
 }  // namespace
 
 nb::object numpy_array(Tensor tensor) {
-  constexpr std::size_t kSmall = 4096;  // bytes that are copied in less time than a view of them is made
+  constexpr std::size_t kSmall = 4096;  // bytes; copying this many takes less time than creating a view
   if (tensor.dtype() == DType::f32 && tensor.bytes() <= kSmall) return copied(tensor);
   auto* held = new Tensor(std::move(tensor));
   nb::capsule owner(held, [](void* pointer) noexcept { delete static_cast<Tensor*>(pointer); });

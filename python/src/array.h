@@ -1,4 +1,4 @@
-// Python's arrays as tensor views: NumPy's, and whatever else has __dlpack__.
+// Tensor views of Python arrays: NumPy's, and others with __dlpack__.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -24,7 +24,7 @@ class NumpyArray : public nb::object {
   static bool is_one(nb::handle object);
 };
 
-/// An array argument, held for as long as this object lives. Has to be made and destroyed with the GIL.
+/// An array argument, held for as long as this object lives. Must be created and destroyed with the GIL.
 class Array {
  public:
   Array() = default;
@@ -33,31 +33,31 @@ class Array {
   Array(Array&&) = default;
   Array& operator=(Array&&) = default;
 
-  /// Reads an array; what is none, such as a list, goes through numpy.asarray first. The numbers are not copied
-  /// unless they are not aligned. Throws std::invalid_argument that names the argument for None, for what is no
-  /// array, is not in this machine's memory or has an element type that no tensor has.
+  /// Reads an array without copying it; numpy.asarray converts other objects, such as lists. Throws
+  /// std::invalid_argument with the argument's name for None, for objects that cannot be converted, and for arrays
+  /// that are not aligned, not in this machine's memory or of an element type that no tensor has.
   Array(nb::handle object, std::string_view name);
 
   /// The same, or an empty view for None.
   static Array optional(nb::handle object, std::string_view name);
 
-  /// An array of the caller's that results are written to. Throws std::invalid_argument also when it may not be
-  /// written to, or has elements that share memory.
+  /// An array of the caller for results. Also throws std::invalid_argument if it is read-only or has elements that
+  /// share memory.
   static Array writable(nb::handle object, std::string_view name);
 
   const TensorView& view() const { return view_; }
 
-  /// The caller's memory, also where view() is of a copy.
+  /// The caller's memory, even if view() is of a copy.
   const TensorView& given() const { return given_ ? *given_ : view_; }
   MutableTensorView mutable_view() const;
 
-  /// The same numbers in rows without gaps, as attention() wants them: copied where they are not.
+  /// Copies the numbers if their rows have gaps, which attention() does not accept.
   void make_rows_contiguous();
 
-  /// A copy of the numbers: whoever changes the array during a call does not change the call.
+  /// Copies the numbers, so that a change of the array during a call does not affect the call.
   void copy_numbers();
 
-  /// The same numbers as another type: copied where they are not, but not repeated where the view repeats them.
+  /// Converts the numbers to another type, in a copy if necessary. Repeated numbers (stride 0) are copied once.
   void convert_to(DType dtype);
 
  private:
@@ -67,19 +67,19 @@ class Array {
   void look_at(Tensor copy);
 
   nb::ndarray<nb::ro> owner_;
-  nb::object object_;  // instead of owner_, for what is read through the exchange interface
+  nb::object object_;  // instead of owner_, for arrays read through the exchange interface
   std::optional<Tensor> copy_;
   TensorView view_;
   std::optional<TensorView> given_;
 };
 
-/// Where results go: the caller's array itself or, where its rows have gaps, a tensor that is copied to it at the
-/// end.
+/// The destination of results: the caller's array itself or, if its rows have gaps, a tensor that finish() copies
+/// to it.
 class Result {
  public:
   Result() = default;
 
-  /// None for nowhere; otherwise throws as Array::writable does.
+  /// None: there is no destination. Throws as Array::writable does.
   Result(nb::handle object, std::string_view name);
 
   MutableTensorView view();
@@ -94,27 +94,26 @@ class Result {
   std::optional<Tensor> dense_;
 };
 
-/// Whether two views may share memory: what lies from the first to the last element of each does.
+/// Whether two views may share memory: whether their ranges from the first to the last element overlap.
 bool overlap(const TensorView& a, const TensorView& b);
 
-/// A tensor of our own as a NumPy array, without copying it.
+/// A tensor as a NumPy array. Only small tensors are copied.
 nb::object numpy_array(Tensor tensor);
 
-/// Numbers that `owner` holds as a NumPy array that can be written to.
+/// A writable NumPy array of numbers that `owner` keeps alive.
 nb::object numpy_view(const MutableTensorView& view, nb::handle owner);
 
-/// Throws std::invalid_argument("[function] name: text").
+/// Throws std::invalid_argument("name: text").
 [[noreturn]] void refuse(std::string_view name, std::string_view text);
 
-/// What an argument of another kind says. Throw std::invalid_argument that names the argument for what it is not.
+/// Read arguments of other types. Throw std::invalid_argument with the argument's name for a wrong type.
 double number(nb::handle object, std::string_view name);
 std::int64_t integer(nb::handle object, std::string_view name);
 bool boolean(nb::handle object, std::string_view name);
 std::uint64_t seed(nb::handle object);
 std::string text(nb::handle object, std::string_view name);
 
-/// str(object) and repr(object) in UTF-8, whatever the string holds. For messages: of an object that has neither
-/// they say what kind_of says.
+/// str(object) and repr(object) in UTF-8, for messages. If Python fails, the result of kind_of.
 std::string text_of(nb::handle object);
 std::string shown(nb::handle object);
 

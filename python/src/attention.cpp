@@ -12,7 +12,7 @@
 namespace saccade::python {
 namespace {
 
-/// A tensor that attention() reads: its rows without gaps.
+/// A tensor that attention() reads, with rows without gaps.
 Array operand(nb::handle object, std::string_view name) {
   Array array(object, name);
   array.make_rows_contiguous();

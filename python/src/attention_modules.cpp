@@ -11,7 +11,7 @@
 namespace saccade::python {
 namespace {
 
-/// A module that threads of Python may share, one call at a time. Python's class derives from it and makes the
+/// A module that Python threads may share, one call at a time. The Python class derives from it, and creates the
 /// module after it.
 class SharedModule {
  public:
@@ -19,11 +19,11 @@ class SharedModule {
     const nb::gil_scoped_release unlocked;
     const std::scoped_lock lock(mutex_);
     if (module_)
-      throw std::logic_error("Module.__init__() was called twice");  // arrays share the first one's memory
+      throw std::logic_error("Module.__init__() was called twice");  // arrays share the first module's memory
     module_ = std::move(module);
   }
 
-  /// Calls call(module) without the GIL: no thread waits for one lock while it holds the other.
+  /// Calls call(module) without the GIL, so that no thread waits for one lock while it holds the other.
   template <class Call>
   auto locked(Call call) {
     const nb::gil_scoped_release unlocked;
@@ -52,7 +52,7 @@ WeightLayout weight_layout_named(nb::handle object) {
   refuse("weight_layout", "wanted 'out_in' or 'in_out', got '" + name + "'");
 }
 
-/// An input of rows without gaps.
+/// An input, with rows without gaps.
 Array rows_of(nb::handle object, std::string_view name) {
   Array array = Array::optional(object, name);
   if (array.view()) array.make_rows_contiguous();
@@ -61,15 +61,15 @@ Array rows_of(nb::handle object, std::string_view name) {
 
 nb::object or_none(Tensor& tensor) { return tensor.rank() > 0 ? numpy_array(std::move(tensor)) : nb::none(); }
 
-/// module(x) for a NumPy array. With six tokens of three numbers a detour through Python takes 0.17 of the call
-/// (Zen 3).
+/// module(x) for a NumPy array. Calling forward() in Python instead would take 0.17 of the call with six tokens of
+/// three numbers (Zen 3).
 nb::object call_alone(SharedModule& self, NumpyArray x) {
   Array input(x, "x");
   input.make_rows_contiguous();
   return numpy_array(self.locked([&](AttentionModule& module) { return module.forward(input.view()).output; }));
 }
 
-/// Everything else, as Python's class has it.
+/// All other calls, through forward() of the Python class.
 nb::object call_through_forward(nb::object self, nb::args arguments, nb::kwargs options) {
   return self.attr("forward")(*arguments, **options);
 }
@@ -139,7 +139,7 @@ void seed_dropout(SharedModule& self, nb::handle seed) {
   self.locked([&](AttentionModule& module) { module.seed_dropout(value); });
 }
 
-/// The options that a module is made with, by name: Python's class gives all of them.
+/// The options of a new module by name; the Python class passes all of them.
 class Named {
  public:
   explicit Named(const nb::kwargs& options) : options_(options) {}
@@ -153,7 +153,7 @@ class Named {
   const nb::kwargs& options_;
 };
 
-/// Makes the module, with parameters as PyTorch draws them after torch.manual_seed(seed).
+/// Creates the module, with parameters as PyTorch draws them after torch.manual_seed(seed).
 template <class Module, class ModuleOptions>
 void make(SharedModule& self, const ModuleOptions& options, const nb::object& seed) {
   TorchGenerator generator(seed.is_none() ? std::random_device()() : python::seed(seed));

@@ -14,7 +14,7 @@ Pooling pooling_named(nb::handle object) {
   refuse("pooling", "wanted 'mean' or 'max', got '" + name + "'");
 }
 
-/// What is asked for: `asked` has the fields of InspectOptions that are not off.
+/// The requested statistics. `asked` has the fields of InspectOptions that are used.
 InspectOptions wanted(const nb::dict& asked, std::optional<Array>& lse) {
   InspectOptions result;
   const auto is_on = [&](const char* name) { return asked.contains(name) && boolean(asked[name], name); };

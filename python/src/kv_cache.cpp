@@ -15,9 +15,9 @@
 namespace saccade::python {
 namespace {
 
-/// A cache that threads of Python may share: calls that change it wait for the others. The lock is taken without
-/// the GIL, so that no thread waits for one while it holds the other. A score_mod is called while its own call
-/// reads the cache: it may read too, but would wait for itself if it changed the cache.
+/// A cache that Python threads may share: calls that change it wait for the others. The lock is taken without the
+/// GIL, so that no thread waits for one of them while it holds the other. A score_mod runs while its own call
+/// reads the cache: it may read the cache too, but would deadlock if it changed it.
 class SharedKvCache {
  public:
   explicit SharedKvCache(const KvCacheOptions& options) : cache_(options) {}
@@ -86,7 +86,7 @@ RopePairs pairs_named(nb::handle object) {
   refuse("pairs", "wanted 'half' or 'interleaved', got '" + name + "'");
 }
 
-/// Whether two views that share memory are the same one.
+/// Whether two views are equal: memory, type, shape and strides.
 bool are_one(const TensorView& a, const TensorView& b) {
   return a.data == b.data && a.dtype == b.dtype && std::ranges::equal(a.dims(), b.dims()) &&
          std::equal(a.strides.begin(), a.strides.begin() + a.rank, b.strides.begin());

@@ -1,4 +1,4 @@
-// saccade._core: the library as Python sees it. python/saccade puts signatures and documentation in front of it.
+// saccade._core: the library's bindings. The package in python/saccade adds signatures and documentation.
 #include "bind.h"
 
 NB_MODULE(_core, module) {

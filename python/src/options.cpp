@@ -9,7 +9,7 @@
 namespace saccade::python {
 namespace {
 
-/// The value of an enum that the object names. `also`: what else may be given.
+/// The value of an enum that the object names. `also`: another accepted value, for the message.
 template <class Enum>
 Enum value_named(nb::handle object, std::string_view argument, const std::string& also = "") {
   if (const auto value = option_value<Enum>(text(object, argument))) return *value;
@@ -35,7 +35,7 @@ bool is_integer(nb::handle object) {
   return index.is_valid();
 }
 
-/// Two integers of at least `smallest`, or one that is meant twice.
+/// Two integers of at least `smallest`, or one that is used for both.
 std::array<std::int64_t, 2> pair(nb::handle object, std::string_view name, std::int64_t smallest) {
   const auto within = [&](nb::handle item) {
     const std::int64_t value = integer(item, name);
@@ -54,7 +54,7 @@ std::array<std::int64_t, 2> pair(nb::handle object, std::string_view name, std::
   return {within(first), within(second)};
 }
 
-/// Numbers by dtype f32: a list becomes f64 or i64 on its way here.
+/// Numbers as f32; numpy.asarray has made f64 or i64 of a list.
 Array floats(nb::handle object, std::string_view name) {
   Array array(object, name);
   if (array.view().dtype != DType::boolean) array.convert_to(DType::f32);
@@ -68,7 +68,7 @@ Array integers(nb::handle object, std::string_view name) {
   return array;
 }
 
-/// A mask of a 16-bit type widens exactly.
+/// A mask. 16-bit types are widened to f32, which is exact.
 Array mask(nb::handle object, std::string_view name) {
   Array array(object, name);
   const DType dtype = array.view().dtype;
@@ -85,7 +85,7 @@ Array tensor(nb::handle object, std::string_view name, OptionElements elements) 
   return Array(object, name);
 }
 
-/// Sets an option of the table as its type and its elements say.
+/// Sets an option of the table according to its type and elements.
 void set_option(Options& o, nb::handle v, const AttentionOption* row) {
   const AttentionOption& option = *row;
   const std::string_view name = option.python_name();
@@ -99,8 +99,7 @@ void set_option(Options& o, nb::handle v, const AttentionOption* row) {
       value = boolean(v, name);
     else if constexpr (std::is_enum_v<T>)
       value = value_named<T>(v, name);
-    else if constexpr (std::is_same_v<T,
-                                      int>)  // what does not fit is refused as -1 is, or means as many as it gets
+    else if constexpr (std::is_same_v<T, int>)  // clamped: -1 is refused, 65536 is more than is ever used
       value = static_cast<int>(std::clamp<std::int64_t>(integer(v, name), -1, 1 << 16));
     else if constexpr (std::is_same_v<T, std::optional<std::int64_t>>)
       value = integer(v, name);
@@ -123,12 +122,12 @@ struct Entry {
   const AttentionOption* option = nullptr;
 };
 
-/// Keywords that are more, or other, than a row of the table says.
+/// Keywords that have no row in the table or need more than their row.
 constexpr Entry kOwnEntries[] = {
     {"block_table",
      [](Options& o, nb::handle v, const AttentionOption*) {
        Array table(v, "block_table");
-       table.copy_numbers();  // they are checked once and then read for as long as the call takes
+       table.copy_numbers();  // checked once, then read during the whole call
        o.value.block_table = o.hold(std::move(table));
      }},
     {"causal", [](Options& o, nb::handle v, const AttentionOption*) { o.value.causal = causal_named(v); }},

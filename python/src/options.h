@@ -1,4 +1,4 @@
-// The keyword arguments that attention and its relatives share.
+// The keyword arguments of attention and related functions.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -16,12 +16,11 @@
 
 namespace saccade::python {
 
-/// AttentionOptions from a dict of Python's, which leaves out what is not given or has None for it, and the arrays
-/// that their views look at. python/saccade/_attention.py says what each entry may be.
+/// AttentionOptions from a Python dict, and the arrays that their views refer to. An entry that is missing or None
+/// keeps its default. python/saccade/_attention.py describes the entries.
 class Options {
  public:
-  /// Throws std::invalid_argument that names the entry for a value that is not what it wants, and nb::type_error
-  /// for an entry that does not exist.
+  /// Throws std::invalid_argument that names the entry for a wrong value, and nb::type_error for an unknown entry.
   explicit Options(const nb::dict& given);
 
   AttentionOptions value;
@@ -36,18 +35,18 @@ class Options {
   /// Throws std::invalid_argument where the output or `scores` shares memory with an array that the call reads.
   void require_apart(const Result& out, std::initializer_list<Operand> operands) const;
 
-  /// The score modifier is called while its call has locked this object for reading.
+  /// Tells the score modifier that its call holds a read lock on this object.
   void set_locked(const void* object);
 
   /// Completes `scores`. Needs no GIL.
   void finish() { scores_.finish(); }
 
-  /// Throws what the score modifier has thrown.
+  /// Throws the exception of the score modifier, if there was one.
   void rethrow() const;
 
  private:
   std::deque<Array> held_;
-  std::vector<std::string_view> names_;  // of the entries that they are from
+  std::vector<std::string_view> names_;  // of the entries of held_
   Result scores_;
   nb::object modifier_backward_ = nb::none();
   std::unique_ptr<PythonScoreModifier> modifier_;

@@ -1,4 +1,4 @@
-// saccade._png: pictures as PNG, apart from the rest for the libraries that it needs.
+// saccade._png: pictures as PNG, a separate module because it needs more libraries.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 

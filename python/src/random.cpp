@@ -9,7 +9,7 @@
 namespace saccade::python {
 namespace {
 
-/// Where calls get their seeds from that are given none. Its first seed is the operating system's.
+/// The seeds of calls without one. The first seed comes from the operating system.
 struct SeedSequence {
   std::mutex mutex;
   std::uint64_t seed = (static_cast<std::uint64_t>(std::random_device()()) << 32) | std::random_device()();

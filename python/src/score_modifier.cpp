@@ -7,7 +7,7 @@
 namespace saccade::python {
 namespace {
 
-/// A tile's numbers in an array of their own: Python may keep it.
+/// A copy of a tile's numbers, because Python may keep the array.
 nb::object copied(const ScoreTile& tile) {
   const std::int64_t shape[] = {tile.rows, tile.keys}, strides[] = {tile.stride, 1};
   return numpy_array(Tensor::copy_of(TensorView(tile.scores, tile.dtype, shape, strides)));
@@ -26,7 +26,7 @@ bool is_boolean(nb::handle array) {
   return dtype == "bool" || dtype == "torch.bool";
 }
 
-/// Writes what a function has returned to the tile that it was given.
+/// Writes the result of a function to the tile that it was called for.
 void write(nb::handle returned, const ScoreTile& tile, std::string_view name) {
   const nb::object target = copied(tile);
   try {
@@ -42,7 +42,7 @@ void write(nb::handle returned, const ScoreTile& tile, std::string_view name) {
   copy(Array(target, name).view(), MutableTensorView(tile.scores, tile.dtype, shape, strides));
 }
 
-/// The modifier whose function this thread is in.
+/// The modifier whose function this thread is running.
 thread_local const PythonScoreModifier* running = nullptr;
 
 struct Running {

@@ -13,14 +13,13 @@ namespace saccade::python {
 
 namespace nb = nanobind;
 
-/// Calls score_mod(scores, batch, head, q_idx, kv_idx) of Python for each tile, and what is given as its
-/// derivative, score_mod_backward(scores, gradients, batch, head, q_idx, kv_idx). Both get copies of a tile,
-/// [rows, keys], batch and head as integers, and the indices as arrays [rows, 1] and [1, keys]; what they return
-/// takes the tile's place.
+/// Calls the Python function score_mod(scores, batch, head, q_idx, kv_idx) for each tile and, for gradients, its
+/// derivative score_mod_backward(scores, gradients, batch, head, q_idx, kv_idx). Both get copies of a tile,
+/// [rows, keys], batch and head as integers, and the indices as arrays [rows, 1] and [1, keys]; their result
+/// replaces the tile.
 ///
-/// The kernels know no exceptions, so the first one is kept, no further tile is shown to Python, and rethrow()
-/// throws it when the call is over. What is returned and does not fit is an std::invalid_argument that names the
-/// function.
+/// Kernels must not throw, so the first exception is kept, no further tile is passed to Python, and rethrow()
+/// throws it after the call. A result that does not fit is a std::invalid_argument that names the function.
 class PythonScoreModifier {
  public:
   PythonScoreModifier(nb::object forward, nb::object backward);
@@ -28,10 +27,10 @@ class PythonScoreModifier {
   void add_to(AttentionOptions& options);
   void rethrow();
 
-  /// The call has locked this object for as long as it takes.
+  /// The call holds a lock on this object until it ends.
   void set_locked(const void* object) { locked_ = object; }
 
-  /// Whether this thread is in a function that a call has called, directly or not, which has locked the object.
+  /// Whether this thread runs a function whose call, or an enclosing call, holds a lock on the object.
   static bool is_called_under_lock_of(const void* object);
 
  private:
@@ -43,7 +42,7 @@ class PythonScoreModifier {
 
   nb::object forward_, backward_;
   const void* locked_ = nullptr;
-  const PythonScoreModifier* const around_;  // whose function has made this call
+  const PythonScoreModifier* const around_;  // whose function made this call
   std::atomic<bool> failed_ = false;
   std::exception_ptr error_;  // guarded by the GIL
 };

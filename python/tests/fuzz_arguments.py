@@ -1,16 +1,17 @@
-"""Calls everything that saccade has with arguments drawn at random, most of them nearly right.
+"""Calls all functions of saccade with random arguments, most of them nearly right.
 
 Usage: fuzz_arguments.py SECONDS [CASE]
 
-Each case follows from its number; they are counted from CASE, by default from a random one. What holds for each call:
+The number of a case determines its calls. Cases are counted from CASE, by default from a random number. Each call
 
-- it returns what its documentation says (compared with the reference where the arguments fit), or raises ValueError
-  that names an argument, TypeError for a keyword that does not exist, what a callback has raised, RuntimeError where
-  the documentation has it, or MemoryError where more is asked for than there is;
-- it does not crash or hang (cases run in a process of their own);
-- it leaves its inputs as they were, and what lies around its outputs.
+- returns what its documentation says (compared with the reference if the arguments fit), or raises a ValueError
+that
+  names an argument, a TypeError for an unknown keyword, the exception of a callback, a documented RuntimeError, or
+  a MemoryError if there is not enough memory;
+- does not crash or hang (cases run in a separate process);
+- changes neither its inputs nor the memory around its outputs.
 
-Prints the first call for which this is not so, with the number of its case, and fails.
+Prints the first call that violates this, with the number of its case, and fails.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ import numpy as np
 LIMIT = 20  # seconds that a case may take
 MEMORY = 6 << 30  # bytes that the process may map
 
-# Under what other names messages speak of an argument.
+# Other names of an argument in error messages.
 ALSO = {
     "out": "o|y",
     "k": "k|q and k|keys?",
@@ -52,17 +53,17 @@ ALSO = {
     "from_sequence": "sequence",
 }
 
-# Calls whose result refers to what they were given.
+# Calls whose result keeps references to their arguments.
 MODULES = ("nn.SelfAttention", "nn.CausalAttention", "nn.MultiHeadAttentionWrapper", "nn.MultiHeadAttention")
 KEEPS = ("saccade.heatmap", *MODULES)
 
 
 class Finding(Exception):
-    """A call did what no call may do."""
+    """A call did something that no call may do."""
 
 
 class Runner:
-    """Makes the calls of cases and judges what comes of them."""
+    """Makes the calls of cases and checks their outcome."""
 
     def __init__(self, log: Any) -> None:
         self.calls = self.refused = 0
@@ -90,14 +91,14 @@ class Runner:
             faulthandler.cancel_dump_traceback_later()
 
     def _attempt(self, call: Any, values: Any) -> Any:
-        """Makes the call; returns its result, or the exception that it may well raise."""
+        """Makes the call; returns its result, or an exception that it may raise."""
         self._announce(f"{call.text}({', '.join(f'{name}={described(x)}' for name, x in call.arguments.items())})")
         self.calls += 1
         inputs = inputs_of(call)
         before, references = [contents(x) for x in inputs], [sys.getrefcount(x) for x in inputs]
         try:
             outcome = call.function(**call.arguments)
-        except BaseException as error:  # noqa: B902, what it may raise is judged below
+        except BaseException as error:  # noqa: B902, checked below
             self._judge(error, call, values)
             self.refused += 1
             error.__cause__ = error.__context__ = None
@@ -125,7 +126,7 @@ class Runner:
         if isinstance(error, call.may_raise):
             return
         if callable(call.arguments.get("score_mod")) and "takes" in str(error):
-            return  # the callback does not take what it is given
+            return  # the callback does not accept its arguments
         if values.is_huge and re.search(r"does not fit in memory|2\^40", str(error)):
             return
         if not isinstance(error, ValueError):
@@ -154,9 +155,9 @@ def inputs_of(call: Any) -> list[np.ndarray]:
     """The arrays that the call must not change."""
     outputs = [call.arguments.get(name) for name in ("out", "scores")]
     if call.text == "Rope.rotate" and outputs[0] is not None:
-        return []  # x may be the output, whatever object it is in
+        return []  # x may be the output, also in another array object
     if "score_mod" in call.arguments:
-        outputs.append(call.arguments.get("block_table"))  # which some functions change on purpose
+        outputs.append(call.arguments.get("block_table"))  # some functions change it on purpose
     given = call.arguments.values()
     arrays = [x for value in given for x in (value.values() if isinstance(value, dict) else [value])]
     return [x for x in arrays if isinstance(x, np.ndarray) and not any(x is output for output in outputs)]
@@ -187,10 +188,10 @@ def described(value: Any) -> str:
 
 
 def run_cases(first: int, seconds: float, log_name: str) -> None:
-    """In a process of its own: one case after the other for that long."""
+    """Runs cases for this many seconds; called in a separate process."""
     faulthandler.enable()
     warnings.simplefilter("ignore")
-    if "SACCADE_FUZZ_UNLIMITED" not in os.environ:  # sanitizers map more than there is
+    if "SACCADE_FUZZ_UNLIMITED" not in os.environ:  # sanitizers map more memory than there is
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     end = time.monotonic() + seconds
     number = first

@@ -1,4 +1,4 @@
-"""Attention as NumPy would write it, and when a fast result agrees with it."""
+"""Attention in plain NumPy, and a check that a fast result agrees with it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def visible(seqlen_q: int, seqlen_k: int, *, causal: Any = None, offset: int | N
 def attention(q, k, v, *, seen=None, bias=None, scale=None, softcap=0.0, sinks=None, absolute=False, dtype=np.float64):
     """Output, weights and lse of [..., heads, seqlen, dim] arrays, unfused, in ``dtype``.
 
-    :param absolute: with |v| instead of v: what rounding errors are proportional to.
+    :param absolute: with |v| instead of v; rounding errors are proportional to this.
     """
     q, k, v = (np.asarray(x).astype(dtype) for x in (q, k, v))
     group = q.shape[-3] // k.shape[-3] if q.ndim > 2 else 1

@@ -1,4 +1,4 @@
-"""Bad input: a ValueError that names the argument, and nothing worse."""
+"""Invalid arguments raise a ValueError that names the argument, and do no harm."""
 
 import threading
 
@@ -10,7 +10,7 @@ from saccade import nn
 Q = np.ones((2, 4, 6, 8), np.float32)
 K = np.ones((2, 2, 9, 8), np.float32)
 X = np.ones((1, 2, 4, 8), np.float32)
-BEYOND_TEXT = 10**5000  # Python refuses to write it out
+BEYOND_TEXT = 10**5000  # Python refuses to convert it to text
 
 
 class Exported:
@@ -135,7 +135,7 @@ def test_outputs_share_memory_with_no_input():
         name = list(given)[1 if "block_table" in given else 0]
         with pytest.raises(ValueError, match=f"out: shares memory with {name}"):
             saccade.attention(**{"q": Q, "k": K, "v": K, "out": out, **given})
-    scores = {"scores": memory[: 2 * 4 * 6 * 9].reshape(2, 4, 6, 9)}  # what saccade.onnx asks for
+    scores = {"scores": memory[: 2 * 4 * 6 * 9].reshape(2, 4, 6, 9)}  # as saccade.onnx does
     with pytest.raises(ValueError, match="scores: shares memory with q"):
         saccade._core.decode(memory[: Q.size].reshape(Q.shape), K, K, np.empty_like(Q), None, None, scores)
 
@@ -168,14 +168,14 @@ def test_a_score_mod_cannot_change_the_cache_that_it_is_called_for():
         for change in (lambda: cache.append(k, k), lambda: cache.clear(0), lambda: cache.truncate(0, 1)):
             with pytest.raises(RuntimeError, match="score_mod cannot change the cache"):
                 change()
-        with pytest.raises(RuntimeError, match="score_mod cannot change the cache"):  # nor what it calls
+        with pytest.raises(RuntimeError, match="score_mod cannot change the cache"):  # also in a nested call
             saccade.attention(Q, K, K, score_mod=lambda scores, *_: cache.clear(0))
         return scores
 
     done = []
     thread = threading.Thread(target=lambda: done.append(cache.decode(q, score_mod=score_mod)), daemon=True)
     thread.start()
-    thread.join(20)  # it would wait for itself for ever
+    thread.join(20)  # a deadlock would hang here
     assert done and set(map(str, seen)) == {"([9], (1, 4, 1, 8))"} and cache.lengths == [9]
     cache.clear(0)
 
@@ -341,7 +341,7 @@ def test_threads():
         with pytest.raises(ValueError, match="num_threads|threads"):
             saccade.set_num_threads(wrong)
     before = saccade.num_threads()
-    saccade.set_num_threads(100_000)  # more than any machine has: as many as there is work for
+    saccade.set_num_threads(100_000)  # more than any machine has; only as many as useful are started
     x = np.ones((3000, 2, 3, 8), np.float32)
     np.testing.assert_array_equal(saccade.attention(x, x, x), x)
     saccade.set_num_threads(before)
@@ -371,7 +371,7 @@ def test_a_masked_array_is_refused():
 
 
 def test_an_array_that_says_it_is_read_only_stays_as_it_is():
-    class Constant:  # as JAX's arrays are
+    class Constant:  # like JAX's arrays
         def __init__(self, array):
             self.array, self.shape, self.dtype = array, array.shape, array.dtype
 

@@ -1,4 +1,4 @@
-"""saccade.attention and its relatives on NumPy arrays, against attention as NumPy would write it."""
+"""saccade.attention and related functions on NumPy arrays, compared with attention in plain NumPy."""
 
 import itertools
 
@@ -168,7 +168,7 @@ def test_what_score_mod_raises_arrives():
 
     with pytest.raises(LookupError, match="no such head"):
         saccade.attention(q, k, v, score_mod=fail)
-    assert next(calls) < 20  # the other tiles are not shown
+    assert next(calls) < 20  # score_mod does not get the other tiles
     with pytest.raises(ValueError):
         saccade.attention(q, k, v, score_mod=lambda scores, *rest: np.zeros((3, 3, 3)))
     with pytest.raises(ValueError, match="score_mod"):

@@ -1,4 +1,4 @@
-"""What `script/bench --gate` and `--compare` conclude, from pairs that are made up."""
+"""The conclusions of `script/bench --gate` and `--compare` from made-up pairs."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_the_exit_status_follows_from_the_limit(capsys: pytest.CaptureFixture[st
 
 
 def fake_timer(folder: pathlib.Path, name: str, body: str) -> str:
-    """A program that answers each line as `body`, Python, says."""
+    """A program that runs the Python code `body` for each line."""
     path = folder / name
     path.write_text(f"#!{sys.executable}\nimport sys, os\nfor line in sys.stdin:\n    {body}\n    sys.stdout.flush()\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
@@ -81,7 +81,7 @@ def fake_timer(folder: pathlib.Path, name: str, body: str) -> str:
 
 def test_the_gate_measures_again_what_looks_slower(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:
     other = fake_timer(tmp_path, "other", "print(1.0)")
-    # Slow in its first pass: as many processes as there are rounds.
+    # Slow in the first measurement: 3 samples in each of 12 rounds.
     count = "f = open('count', 'a'); f.write('x'); f.close(); slow = os.path.getsize('count') <= 36"
     this = fake_timer(tmp_path, "this", f"os.chdir({str(tmp_path)!r}); {count}; print(1.1 if slow else 1.0)")
     found = pairs.gate(["a line"], this, other, FEW)

@@ -1,4 +1,4 @@
-"""What `script/bench --peers` rests on: problems as text, the f64 reference, and the page that it writes."""
+"""The parts of `script/bench --peers`: problems as text, the f64 reference, and the page that it writes."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_a_process_that_dies_is_named_and_started_again(tmp_path: pathlib.Path) 
 
 
 def made_up_run() -> report.Run:
-    """saccade twice as fast as PyTorch, but for one line."""
+    """saccade twice as fast as PyTorch, except in one line."""
     run = report.Run("a machine", "2026-01-01", False, titles={"saccade": "saccade", "torch": "PyTorch", "jax": "JAX"})
     run.versions = {"saccade": "1", "torch": "2"}
     limits = {"peak_gflops": 100.0, "bf16_peak_gflops": 200.0, "read_gbytes": 30.0, "loops_per_second": 4e6}

@@ -1,5 +1,5 @@
-"""Holds the documentation to the truth: every ```python block of README*.md and docs/ runs, and where a ```text block
-follows directly, it prints exactly that. Blocks that import a library which is not installed are skipped."""
+"""Checks the documentation: every ```python block of README*.md and docs/ runs and, if a ```text block follows
+directly, prints exactly that. Blocks that import a library which is not installed are skipped."""
 
 import importlib.util
 import os

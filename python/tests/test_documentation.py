@@ -1,4 +1,4 @@
-"""What help(), editors and type checkers get to know: every public name has a docstring, and functions a signature
+"""What help(), editors and type checkers see: every public name has a docstring, and functions a signature
 whose types can be resolved."""
 
 import inspect
@@ -10,7 +10,7 @@ import saccade
 
 
 def public():
-    """Everything that can be called by a public name, by that name."""
+    """All public functions, classes, methods and properties, with their names."""
     for module in (saccade, saccade.nn):
         for name in module.__all__:
             thing = getattr(module, name)

@@ -1,4 +1,4 @@
-"""heatmap: pictures that show themselves and can be saved."""
+"""heatmap: pictures that Jupyter and terminals show, and that can be saved."""
 
 import pickle
 import xml.etree.ElementTree as ElementTree

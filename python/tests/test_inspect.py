@@ -1,4 +1,4 @@
-"""inspect: statistics of the weights, against the weights themselves."""
+"""inspect: statistics of the weights, compared with the weights themselves."""
 
 import numpy as np
 import pytest

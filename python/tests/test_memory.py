@@ -1,4 +1,4 @@
-"""Arrays are not copied, and nothing grows with the square of the sequence."""
+"""Arrays are not copied, and memory does not grow with the square of the sequence length."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ import saccade
 
 
 def peak_of(setup: str, call: str) -> float:
-    """By how many MiB the call raises the peak of a fresh process's memory."""
+    """By how many MiB the call raises the peak memory of a new process."""
     program = f"""
 import numpy as np, resource, saccade
 rng = np.random.default_rng(0)

@@ -42,7 +42,7 @@ def test_parameters_share_the_module_memory():
     np.testing.assert_array_equal(layer(INPUTS), before)
     weight = layer.parameters()["W_query.weight"]
     del layer
-    assert np.isfinite(weight).all()  # holds on to the module
+    assert np.isfinite(weight).all()  # keeps the module alive
 
 
 def test_steps_are_the_formula():

@@ -56,14 +56,14 @@ def test_no_official_case_is_missing():
 
 
 def model_of(inputs: dict[str, Any], outputs: Any = ("Y",), opset: int = 25, **attributes: Any) -> Any:
-    """A model of one node. Inputs and outputs are called as the operator calls them; None is not there."""
+    """A model of one node. Inputs and outputs have the operator's names; None is left out."""
     given = {name: array for name, array in inputs.items() if array is not None}
     node = helper.make_node("Attention", _in_place(INPUTS, given), _in_place(OUTPUTS, outputs), "node_0", **attributes)
     return model_with([node], given, outputs, opset)
 
 
 def _in_place(names: tuple[str, ...], present: Any) -> list[str]:
-    """The names with "" for those that are not there, up to the last that is."""
+    """The names up to the last one present, with "" for missing ones."""
     last = max((i for i, name in enumerate(names) if name in present), default=-1)
     return [name if name in present else "" for name in names[: last + 1]]
 
@@ -103,7 +103,7 @@ class Problem(NamedTuple):
 
 
 def problem_of(seed: int) -> Problem:
-    """Any combination of what the operator has."""
+    """Any combination of the operator's inputs, outputs and attributes."""
     rng = np.random.default_rng(seed)
     type_q, type_v = types_of(rng)
     batch, kv_heads, group = (int(size) for size in rng.integers(1, 4, 3))
@@ -142,7 +142,7 @@ def problem_of(seed: int) -> Problem:
 
 
 def types_of(rng: Any) -> tuple[Any, Any]:
-    """That of Q and K, and that of V."""
+    """The type of Q and K, and that of V."""
     f32, f64, f16, bf16 = np.float32, np.float64, np.float16, ml_dtypes.bfloat16
     mixed = [(f32, f16), (f16, f32), (f32, f64), (f64, f32), (bf16, f32)]
     equal = [(dtype, dtype) for dtype in (f32, f64, f16, bf16)]
@@ -167,7 +167,7 @@ def attributes_of(rng: Any) -> dict[str, Any]:
 
 
 def mask_of(rng: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-    """None, or of any rank, with dimensions of 1, and sometimes too short."""
+    """None, or a mask of any rank, with dimensions of 1, and sometimes too short."""
     rank = int(rng.integers(0, 5))
     if rank == 0:
         return None
@@ -191,7 +191,7 @@ def reference(problem: Problem, dtype: Any = None, absolute: Any = (), **changed
     """
     attributes = {**problem.attributes, **changed}
     inputs = {name: array for name, array in problem.inputs.items() if array is not None}
-    if "attn_mask" in inputs:  # it takes the number of rows from the mask: rank 1 or one row for all will not do
+    if "attn_mask" in inputs:  # it takes the number of rows from the mask, so rank 1 or one row for all fails
         mask, seqlen_q = inputs["attn_mask"], inputs["Q"].shape[-2]
         inputs["attn_mask"] = np.broadcast_to(mask, (*mask.shape[:-2], seqlen_q, mask.shape[-1])).copy()
     if dtype is not None:
@@ -201,13 +201,13 @@ def reference(problem: Problem, dtype: Any = None, absolute: Any = (), **changed
     model = model_of(inputs if dtype is None else problem.inputs, problem.outputs, problem.opset, **attributes)
     results = dict(zip(problem.outputs, ReferenceEvaluator(model).run(None, inputs)))
     if attributes.get("qk_matmul_output_mode") == 0 and attributes.get("softcap", 0.0):
-        # The operator's text, and the function that defines it, say that mode 0 is raw; the reference has capped it.
+        # The operator's text, and the function that defines it, say that mode 0 is raw, but the reference caps it.
         results["qk_matmul_output"] = reference(problem, dtype, absolute, **changed, softcap=0.0)["qk_matmul_output"]
     return results
 
 
 def bound_of(problem: Problem, name: str, dtype: Any) -> float:
-    """The largest result without cancellation: what rounding errors are proportional to."""
+    """The largest result without cancellation; rounding errors are proportional to it."""
     if name == "Y":
         return float(np.max(reference(problem, dtype, ["V", "past_value"])["Y"], initial=0))
     mode = problem.attributes["qk_matmul_output_mode"]
@@ -235,7 +235,7 @@ def assert_agrees(problem: Problem, got: Any) -> None:
         if name.startswith("present"):
             assert np.array_equal(result, naive[name]), name
             continue
-        finite = np.isfinite(wanted)  # what is not are scores of hidden keys
+        finite = np.isfinite(wanted)  # scores of hidden keys are not
         assert np.array_equal(result[~finite].astype(wide), wanted[~finite]), name
         error, naive_error = (np.abs(x[finite].astype(wide) - wanted[finite]) for x in (result, naive[name]))
         eps = max(float(ml_dtypes.finfo(dtype).eps) for dtype in types)
@@ -319,7 +319,7 @@ def test_hidden_keys_have_no_influence():
 
 
 def test_softmax_precision_double():
-    """Is not ignored: computed in f64 and rounded once."""
+    """It is not ignored: the result is computed in f64 and rounded once."""
     inputs = operands(seqlen_q=20, seqlen_k=300, dim=16)
     wide = [array.astype(np.float64) for array in inputs.values()]
     wanted = saccade.attention(*wide).astype(np.float32)
@@ -358,7 +358,7 @@ def test_memory_is_linear():
 
 
 def chain_of_two() -> tuple[Any, dict[str, Any]]:
-    """Self-attention, rank 3, whose output asks an initializer; the mask is an input with an initializer."""
+    """Rank 3: self-attention, then attention to initializers; the mask is an input with an initializer."""
     heads = {"q_num_heads": 2, "kv_num_heads": 2}
     x = operands((2,), 6, 6, 8)["Q"]
     memory = operands((2,), 1, 9, 8, seed=1)

@@ -1,4 +1,4 @@
-"""Threads and forks of Python beside the threads of the library."""
+"""Threads and forks of Python together with the threads of the library."""
 
 import multiprocessing
 import threading

@@ -9,7 +9,7 @@ OLD = "sys.modules['torch'] = types.SimpleNamespace(Tensor=str, __version__='2.4
 
 
 def error_of(setup: str) -> str:
-    """What importing saccade.torch says, after saccade itself has done its work."""
+    """The error of importing saccade.torch, after saccade itself has worked."""
     program = f"""
 import sys, types
 {setup}

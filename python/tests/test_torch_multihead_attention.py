@@ -47,7 +47,7 @@ def inputs(module, kind, batched=True, length_k=LENGTH):
 
 
 def outcome(module, tensors, options):
-    """Output, weights and the gradients of a loss of both with respect to whatever has one."""
+    """Output, weights and the gradients of a loss of both, with respect to all tensors that have one."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of masks of different types
         output, weights = module(*tensors, **options)
@@ -59,7 +59,7 @@ def outcome(module, tensors, options):
 
 
 def masks(padding, attn, batched=True, length_k=LENGTH):
-    """key_padding_mask and attn_mask of these kinds, in which each row sees the first key at least."""
+    """key_padding_mask and attn_mask of these kinds, in which each row sees at least the first key."""
     result = {}
     for name, kind, shape in (
         ("key_padding_mask", padding, (BATCH, length_k) if batched else (length_k,)),
@@ -86,7 +86,7 @@ ARGUMENTS = [
 @pytest.mark.parametrize("arguments", ARGUMENTS, ids=lambda arguments: " ".join(k for k, v in arguments.items() if v))
 @pytest.mark.parametrize("batched", [True, False])
 def test_agrees_with_pytorch(arguments, batched):
-    """Every constructor argument with every forward argument; of their combinations one in seven, each time others."""
+    """Every constructor argument, each with another seventh of the combinations of forward arguments."""
     theirs, ours = pair(**arguments)
     kinds = ["all different"] if "kdim" in arguments else ["self", "same key and value", "all different"]
     paddings = [None, "bool", "floating"]
@@ -117,7 +117,7 @@ def test_cross_attention(length_k, attn):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("need_weights", [True, False])
 def test_other_dtypes(dtype, need_weights):
-    """As near to the module in f64 as PyTorch's in the same dtype is (3 times, + 16 eps times the largest number)."""
+    """The error is at most 3 times that of PyTorch in the same dtype, + 16 eps times the largest number."""
     theirs, ours = (module.to(dtype) for module in pair())
     exact = copy.deepcopy(theirs).double()
     x = torch.randn(LENGTH, BATCH, WIDTH).to(dtype).requires_grad_()
@@ -135,7 +135,7 @@ def test_other_dtypes(dtype, need_weights):
 
 
 def test_appended_keys_are_seen_by_every_row():
-    """With is_causal and neither weights nor padding PyTorch hides from all rows what add_bias_kv appends."""
+    """With is_causal but no weights or padding, PyTorch hides the keys that add_bias_kv appends from all rows."""
     theirs, ours = pair(add_bias_kv=True, add_zero_attn=True, dtype=torch.float64)
     (x, *_), options = inputs(ours, "self"), masks(None, "causal")
     got, _ = ours(x, x, x, need_weights=False, **options)
@@ -165,7 +165,7 @@ def test_rows_that_see_nothing():
 
 @pytest.mark.parametrize("average", [True, False])
 def test_dropout(average):
-    """The weights are those that the output was made with, and gradients flow through what was kept."""
+    """The weights are those of the output, and gradients flow through those that were kept."""
     torch.manual_seed(0)
     module = MultiheadAttention(WIDTH, HEADS, dropout=0.4, bias=False, dtype=torch.float64)
     nn.init.eye_(module.out_proj.weight)
@@ -282,7 +282,7 @@ def test_constructor_has_the_arguments_of_pytorchs():
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("padded", [True, False])
 def test_within_an_encoder_layer(training, padded, monkeypatch):
-    """nn.TransformerEncoderLayer goes through it, in evaluation too."""
+    """nn.TransformerEncoderLayer uses it, also in evaluation."""
     calls = []
     forward = _attend._forward
     monkeypatch.setattr(_attend, "_forward", lambda *a, **k: calls.append(1) or forward(*a, **k))

@@ -1,4 +1,4 @@
-"""saccade.torch.patch(): what goes to saccade, what to PyTorch, and how it ends."""
+"""saccade.torch.patch(): which calls go to saccade, which to PyTorch, and how it ends."""
 
 import copy
 import importlib
@@ -31,7 +31,7 @@ def nothing_is_left_behind():
 
 @pytest.fixture
 def calls(monkeypatch):
-    """The shapes of q of everything that saccade computes."""
+    """The shapes of q in all calls that saccade computes."""
     shapes = []
     forward = _attend._forward
 
@@ -48,7 +48,7 @@ def operands(*lead):
     return [torch.randn(*lead, seqlen, 8) for seqlen in (5, 7, 7)]
 
 
-# Coming and going.
+# Beginning and end of a patch.
 
 
 def test_takes_effect_at_once_and_ends_with_undo(calls):
@@ -61,7 +61,7 @@ def test_takes_effect_at_once_and_ends_with_undo(calls):
     finally:
         handle.undo()
     F.scaled_dot_product_attention(q, k, v)
-    handle.undo()  # once is enough
+    handle.undo()  # the second time has no effect
     assert len(calls) == 1 and "undone" in repr(handle)
 
 
@@ -138,7 +138,7 @@ def test_others_may_wrap_it_meanwhile(calls):
         handle.undo()
         assert F.scaled_dot_product_attention is wrapper
         F.scaled_dot_product_attention(q, k, v)
-        assert not calls  # what is undone computes nothing any more, whoever still holds it
+        assert not calls  # a wrapper that is still referenced does not compute after undo()
         with saccade.torch.patch():
             F.scaled_dot_product_attention(q, k, v)
             meta = F.scaled_dot_product_attention(*(x.to("meta") for x in (q, k, v)))
@@ -171,7 +171,7 @@ def test_names_imported_before_are_not_reached(calls):
         assert len(calls) == 1
 
 
-# What goes where.
+# Which calls go to saccade.
 
 
 def test_takes_all_arguments_of_the_original(calls):
@@ -307,7 +307,7 @@ def test_what_is_scripted_is_pytorchs_own(calls):
         assert not calls
         torch.testing.assert_close(scripted_module(x, x, x)[0], module(x, x, x)[0])
     assert "aten::scaled_dot_product_attention" in str(scripted.graph)
-    assert _builtins._get_builtin_table() == known  # what was told to the compiler is taken back
+    assert _builtins._get_builtin_table() == known  # the compiler's table is restored
 
 
 def test_where_the_fused_kernel_is_off_pytorch_computes(calls):
@@ -397,7 +397,7 @@ def test_decoder(calls):
 
 
 def test_training_comes_to_the_same_losses(calls):
-    """40 steps on sequences to be reversed, in f64: but for rounding the same; and it learns."""
+    """40 steps of learning to reverse sequences, in f64: the same except for rounding, and the loss falls."""
 
     def losses(model):
         torch.manual_seed(1)
@@ -453,7 +453,7 @@ def test_compiled(backend, calls):
     torch.testing.assert_close(*gradients)
     calls.clear()
     torch.testing.assert_close(compiled(q, k, v), wanted)
-    assert not calls  # the patch's end is noticed
+    assert not calls  # compiled code notices the end of the patch
 
 
 def test_compiled_encoder(calls):

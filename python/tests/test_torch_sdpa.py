@@ -100,7 +100,7 @@ def test_gradcheck_with_dropout():
 @pytest.mark.parametrize(
     "q, k, v",
     [
-        ((2, 4, 5, 8), (2, 1, 7, 8), (2, 1, 7, 8)),  # one head of k and v stands for all
+        ((2, 4, 5, 8), (2, 1, 7, 8), (2, 1, 7, 8)),  # all heads share one head of k and v
         ((2, 4, 5, 8), (1, 4, 7, 8), (2, 1, 7, 8)),
         ((2, 1, 5, 8), (2, 4, 7, 8), (2, 4, 7, 8)),
         ((1, 1, 5, 8), (1, 1, 7, 8), (3, 4, 7, 8)),
@@ -153,7 +153,7 @@ def test_half_precision_agrees():
 
 
 def test_repeated_tensors():
-    """Gradients of expanded leaves, of one tensor given three times, and a gradient of stride 0 coming back."""
+    """Gradients of expanded leaves, of one tensor given three times, and with an output gradient of stride 0."""
     (x,) = leaves((2, 1, 6, 8))
     wanted = torch.autograd.grad(F.scaled_dot_product_attention(*[x.expand(2, 3, 6, 8)] * 3).sum(), x)
     got = torch.autograd.grad(sdpa(*[x.expand(2, 3, 6, 8)] * 3).sum(), x)
@@ -161,7 +161,7 @@ def test_repeated_tensors():
 
 
 def test_negated_views():
-    """x.imag of a conjugate looks at numbers whose sign is in the tensor, not in the memory."""
+    """x.imag of a conjugate is a view whose sign is a flag of the tensor, not in the memory."""
     x = torch.randn(3, 5, 8, dtype=torch.complex64).conj().imag
     assert x.is_neg()
     torch.testing.assert_close(sdpa(x, x, x), F.scaled_dot_product_attention(x, x, x))
@@ -441,7 +441,7 @@ def test_functions_without_autograd_refuse_tensors_that_require_grad():
         torch.testing.assert_close(saccade.attention(q, k, v), sdpa(q, k, v))
 
 
-# What tensor subclasses, modes and graphs make of it.
+# Tensor subclasses, modes and graphs.
 
 
 class Tagged(torch.Tensor):
@@ -468,7 +468,7 @@ def test_modes_see_it():
     with Listening():
         o = sdpa(q, q, q)
     assert sdpa in seen and torch.equal(o, sdpa(q, q, q))
-    with torch.device("meta"):  # a mode as well, for new tensors only
+    with torch.device("meta"):  # also a mode, for new tensors only
         assert torch.equal(sdpa(q, q, q, dropout_p=0.0), o)
         assert sdpa(q, q, q, dropout_p=0.5).device.type == "cpu"
 

@@ -1,4 +1,4 @@
-"""saccade beside PyTorch in one process: OpenMP, threads, forks and memory."""
+"""saccade and PyTorch in one process: OpenMP, threads, forks and memory."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ sdpa = saccade.torch.scaled_dot_product_attention
 
 
 def step(seed):
-    """Gradients of attention between matrix products of PyTorch's, all on all threads."""
+    """Gradients of attention between matrix products of PyTorch, each on all threads."""
     generator = torch.Generator().manual_seed(seed)
     q, k, v = (torch.randn(2, 4, 200, 32, generator=generator, requires_grad=True) for _ in range(3))
     weight = torch.randn(32, 32, generator=generator)
@@ -26,7 +26,7 @@ def step(seed):
 
 
 def run(program, *arguments):
-    """What a program prints that runs in a process of its own."""
+    """The words that a program prints in a separate process."""
     command, environment = [sys.executable, "-c", program, *arguments], {**os.environ, "OMP_NUM_THREADS": "2"}
     result = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
     assert result.returncode == 0, result.stderr
@@ -66,7 +66,7 @@ def test_workers_of_a_data_loader():
 
 
 def test_a_forked_child_computes_on_all_threads():
-    """Which PyTorch's own functions cannot, where GNU OpenMP is what both use: they are kept out of the child."""
+    """PyTorch's own functions cannot if both use GNU OpenMP, so the child does not call them."""
     program = """
 import os, torch, saccade.torch
 q, k, v = (torch.randn(2, 4, 300, 32, requires_grad=True) for _ in range(3))
@@ -114,7 +114,7 @@ before = threads_after(1)
 print(before - threads_after(1), threads_after(2) - before, threads_after(4) - before)
 """
     again, of_two, of_four = map(int, run(program))
-    runtimes = of_two  # wheels of PyTorch may bring an OpenMP of their own
+    runtimes = of_two  # wheels of PyTorch may include their own OpenMP
     assert again == 0 and runtimes in (1, 2) and of_four == 3 * runtimes
 
 
@@ -140,7 +140,7 @@ def test_other_threads_run_while_it_computes():
 
 
 def peak_of(setup: str, call: str) -> float:
-    """By how many MiB the call raises the peak of a fresh process's memory."""
+    """By how many MiB the call raises the peak memory of a new process."""
     program = f"""
 import resource, torch, saccade.torch
 attention = saccade.torch.scaled_dot_product_attention
@@ -163,7 +163,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
     ],
 )
 def test_inputs_are_not_copied(kv):
-    """Keys and values are 96 MiB each, which one row reads, and then 20 rows that want gradients."""
+    """Keys and values are 96 MiB each; one row reads them, then 20 rows that require gradients."""
     setup = f"{kv}; row = torch.ones(1, 8, 1, 64); rows = torch.ones(1, 8, 20, 64, requires_grad=True)"
     assert peak_of(setup, "attention(row, k, v); attention(rows, k, v)") < 40
 

@@ -1,8 +1,9 @@
-"""When a result of saccade.torch agrees with PyTorch's.
+"""Checks whether a result of saccade.torch agrees with PyTorch's.
 
-The oracle is PyTorch's function in f64. How far a result may be off is measured by PyTorch's unfused function in the
-precision of the inputs: twice its error + 8 eps times the bound for the output, three times + 16 eps times for
-gradients. The bound is the same sum over absolute values, so that cancellation does not demand the impossible.
+The expected result is that of PyTorch's function in f64. The allowed error depends on the error of PyTorch's
+unfused function in the precision of the inputs: for the output twice that + 8 eps times the bound, for gradients
+three times that + 16 eps times the bound. The bound is the same sum over absolute values, which allows for
+cancellation.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def outcome(
     dtype: torch.dtype | None,
     options: dict[str, Any],
 ) -> dict[str, Tensor]:
-    """Output and gradients by name. What comes back to the output is the same for every dtype, but for rounding."""
+    """Output and gradients by name. The output's gradient is the same for every dtype, except for rounding."""
     leaves = {name: _leaf(tensor, dtype) for name, tensor in tensors.items()}
     output = attention(**leaves, **options)
     learnt = {name: leaf for name, leaf in leaves.items() if leaf is not None and leaf.requires_grad}
@@ -83,7 +84,7 @@ def bounds_of(tensors: dict[str, Tensor | None], options: dict[str, Any]) -> dic
     if mask is not None and mask.requires_grad:
         factors["attn_mask"] = (mask.expand(scores.shape), dscores)
     for name, (expanded, bound) in factors.items():
-        (bounds[name],) = torch.autograd.grad(expanded, leaves[name], bound)  # sums over what was repeated
+        (bounds[name],) = torch.autograd.grad(expanded, leaves[name], bound)  # sums over broadcast dimensions
     return bounds
 
 

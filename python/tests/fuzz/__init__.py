@@ -1,4 +1,4 @@
-"""Calls of everything that saccade has, drawn at random: what python/tests/fuzz_arguments.py makes."""
+"""Random calls of all functions of saccade, for python/tests/fuzz_arguments.py."""
 
 from . import attention, caches, modules, pictures
 

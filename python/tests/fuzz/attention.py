@@ -16,7 +16,7 @@ ARRAYS = ("q", "k", "v", "mask", "block_mask", "block_table", "kv_lengths", "que
 
 
 def of_its_shape(call: Call) -> Call:
-    """The call, whose output has to have the shape that follows from q and v, be they as they may."""
+    """The call, also checked for the output shape and dtype that follow from q and v, for any arguments."""
 
     def check(result: Any) -> None:
         call.check(result)
@@ -76,7 +76,7 @@ def overlapping(values: Values, call: Call, problem: Problem) -> Call:
 
 
 def with_bad_modifier(values: Values, call: Call) -> Call:
-    """The call with a score_mod, or its derivative, that does what it should not."""
+    """The call with a score_mod, or its derivative, that misbehaves."""
 
     def disturb() -> None:
         x = np.ones((1, 2, 40, 8), np.float32)
@@ -85,7 +85,7 @@ def with_bad_modifier(values: Values, call: Call) -> Call:
         np.testing.assert_allclose(saccade.attention(x, x, x, causal="top_left"), 1, rtol=1e-5)
         table = call.arguments.get("block_table")
         if isinstance(table, np.ndarray) and table.dtype == np.int32 and table.flags.writeable:
-            table[...] = 2**30  # the pages are those of the call's beginning all the same
+            table[...] = 2**30  # the call must still read the pages that it was given
 
     options = {"score_mod": values.bad_modifier(disturb)}
     if "lse" in call.arguments and values.chance(0.5):

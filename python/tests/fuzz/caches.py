@@ -1,4 +1,4 @@
-"""Rotary embeddings and caches, whose calls follow each other."""
+"""Rotary embeddings, and caches with sequences of calls."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def rope(values: Values) -> Case:
 
 
 class CacheModel:
-    """What a KvCache without a window should hold."""
+    """The expected contents of a KvCache without a window."""
 
     def __init__(self, batch: int, kv_heads: int, dim: int, dim_v: int) -> None:
         self.k = [np.zeros((kv_heads, 0, dim), np.float32) for _ in range(batch)]
@@ -93,7 +93,7 @@ def kv_cache(values: Values) -> Case:
                 return
 
 
-Step = tuple[Call, Callable[[], None]]  # a call, and what it does to the model
+Step = tuple[Call, Callable[[], None]]  # a call, and its effect on the model
 
 
 def _append(values: Values, cache: saccade.KvCache, model: CacheModel) -> Step:

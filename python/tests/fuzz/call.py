@@ -15,19 +15,19 @@ OPTIONS = tuple(saccade.AttentionOptions.__annotations__)
 
 
 class Call(NamedTuple):
-    """One call: what is called, with which arguments, and what may come of it."""
+    """One call: the function, its arguments and the allowed outcomes."""
 
     text: str
     function: Callable[..., Any]
     arguments: dict[str, Any]
-    fits: bool = True  # it has to succeed
+    fits: bool = True  # it must succeed
     check: Callable[[Any], None] = lambda result: None  # raises AssertionError for a wrong result of a call that fits
     guards: tuple[Guarded, ...] = ()
     may_raise: tuple[type[BaseException], ...] = ()
     extra: tuple[str, ...] = OPTIONS  # what **options may be
 
 
-Case = Iterator[Call]  # takes results: that of the call before, or the exception
+Case = Iterator[Call]  # receives the result of each call, or its exception
 
 
 def parameters_of(call: Call) -> list[str]:
@@ -58,7 +58,7 @@ def spoiled(values: Values, call: Call) -> Call:
 
 
 def sound(result: Any) -> None:
-    """What can be said of any result: its numbers are there to be read."""
+    """Checks that the numbers of any result can be read."""
     for value in result if isinstance(result, tuple) else result.values() if isinstance(result, dict) else [result]:
         if isinstance(value, np.ndarray):
             value.tobytes()

@@ -107,7 +107,7 @@ def _modes(values: Values, layer: nn.Module, config: dict[str, int], output: Any
 
 
 def _parameters(values: Values, layer: nn.Module, config: dict[str, int], output: Any) -> Call:
-    """Parameters and gradients are there for as long as somebody has them."""
+    """Parameters and gradients stay valid as long as there is a reference to them."""
 
     def kept() -> None:
         for arrays in (layer.parameters(), layer.grad):

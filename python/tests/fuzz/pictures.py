@@ -1,4 +1,4 @@
-"""Pictures, and what is set for the whole process."""
+"""Pictures, and settings of the whole process."""
 
 from __future__ import annotations
 

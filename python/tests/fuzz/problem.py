@@ -1,4 +1,4 @@
-"""Attention problems drawn at random, and whether a result is theirs."""
+"""Random attention problems, and checks of their results."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from .values import FLOATS, Values, bfloat16
 
 
 def assert_close(got: np.ndarray, q: Any, k: Any, v: Any, **meaning: Any) -> None:
-    """As reference.assert_close, whose bound holds for most numbers, but with one that holds for all: a rounding error
-    of a logit changes a weight by as much, and is in proportion to the products in its sum."""
+    """Like reference.assert_close, whose bound holds for most numbers, but with one that holds for all: the
+    rounding error of a logit is proportional to the products in its sum, and changes a weight by the same relative
+    amount."""
     precision = np.float64 if got.dtype == np.float64 else np.float32
     finer = np.longdouble if precision is np.float64 else np.float64
     wanted = reference.attention(q, k, v, dtype=finer, **meaning)[0]
@@ -30,9 +31,9 @@ def assert_close(got: np.ndarray, q: Any, k: Any, v: Any, **meaning: Any) -> Non
 
 
 class Problem:
-    """q, k and v that fit each other, options that fit them, and what all of it means to the reference."""
+    """q, k and v that fit each other, options that fit them, and their meaning for the reference."""
 
-    FIRST = ("kv_lengths", "query_offset", "causal")  # what positions follow from
+    FIRST = ("kv_lengths", "query_offset", "causal")  # they determine positions
     OTHERS = (
         *("window", "mask", "scale", "softcap", "alibi_slopes"),
         *("sinks", "block_mask", "score_mod", "dropout_p", "num_threads"),
@@ -73,13 +74,13 @@ class Problem:
         return {"q": laid_out(self.shaped(self.q)), "k": laid_out(k), "v": laid_out(v), **self.options}
 
     def shaped(self, array: np.ndarray) -> np.ndarray:
-        """[batch, heads, seqlen, dim] as the call has it."""
+        """[batch, heads, seqlen, dim] in the rank and layout of the call."""
         if self.blhd:
             array = array.swapaxes(1, 2)
         return array if self.rank == 4 else array[0] if self.rank == 3 else array[0].reshape(-1, array.shape[-1])
 
     def unshaped(self, array: np.ndarray) -> np.ndarray:
-        """The other way round."""
+        """The inverse of shaped()."""
         array = array.reshape((1,) * (4 - self.rank) + array.shape) if self.rank > 2 else array[None, None]
         return array.swapaxes(1, 2) if self.blhd and self.rank > 2 else array
 
@@ -198,7 +199,7 @@ class Problem:
         self.k, self.v, self.table = pooled(self.k), pooled(self.v), table.copy()
         for b, i in np.ndindex(self.batch, self.pages):
             if i * self.page_size >= lengths[b]:
-                table[b, i] = self.values.pick(-1, 10**6)  # not looked at
+                table[b, i] = self.values.pick(-1, 10**6)  # never read
         self.options["block_table"] = table
 
     def gathered(self, pages: np.ndarray) -> np.ndarray:

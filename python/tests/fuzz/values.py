@@ -1,4 +1,4 @@
-"""What callers hand over, drawn at random: arrays of every layout, and what is nearly or not at all an array."""
+"""Random arguments: arrays of every layout, and objects that are nearly or not at all arrays."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PROPERTIES = ("shape", "dtype", "items", "requires_grad")
 
 
 class Harm(Exception):
-    """What a callback of the caller's raises."""
+    """The exception of the callbacks."""
 
 
 def harm(*_: Any, **__: Any) -> Any:
@@ -39,7 +39,7 @@ def harm(*_: Any, **__: Any) -> Any:
 
 
 class Exported:
-    """An array of some other library: nothing but __dlpack__."""
+    """An array of another library, which has __dlpack__ only."""
 
     def __init__(self, array: np.ndarray) -> None:
         self.shape, self.dtype = array.shape, array.dtype
@@ -53,17 +53,17 @@ class Exported:
 
 
 class Subclass(np.ndarray):
-    """As np.matrix and others are."""
+    """A subclass of ndarray, like np.matrix."""
 
 
 class Values:
-    """The draws of one case, which follow from its number."""
+    """The random draws of one case, determined by its number."""
 
     def __init__(self, number: int) -> None:
         self.random = random.Random(number)
         self.numbers = np.random.default_rng(number)
-        self.is_huge = False  # something asks for more memory than there is: MemoryError may follow
-        self.is_harmful = False  # code of the caller's raises Harm
+        self.is_huge = False  # an argument is larger than memory: MemoryError is allowed
+        self.is_harmful = False  # code of the caller raises Harm
         self.kept: list[Any] = []  # what callbacks were given
 
     def chance(self, probability: float) -> bool:
@@ -78,20 +78,20 @@ class Values:
     def normal(self, *shape: int, dtype: Any = np.float32) -> np.ndarray:
         return self.numbers.standard_normal(shape).astype(dtype)
 
-    # ---- Arrays that are as good as any ------------------------------------------------------------------------
+    # ---- Valid arrays ------------------------------------------------------------------------------------------
 
     def laid_out(self, array: np.ndarray) -> Any:
-        """The same numbers, elsewhere in memory."""
+        """The same numbers in another memory layout."""
         if array.ndim == 0 or self.chance(0.5):
             return array
         other = Exported if array.dtype.kind in "fiub" else _reversed
         return self.pick(_reversed, _spread, _transposed, _cut_out, _read_only, _subclassed, other)(array)
 
     def guarded(self, shape: tuple[int, ...], dtype: Any) -> Guarded:
-        """An array for results, in any layout, amid memory that nobody may write to."""
+        """An array for results, in any layout, surrounded by memory that must not be written to."""
         return Guarded(self, shape, np.dtype(dtype))
 
-    # ---- What does not fit -------------------------------------------------------------------------------------
+    # ---- Invalid values ----------------------------------------------------------------------------------------
 
     def odd(self, value: Any) -> Any:
         """Something near the value, or far from it."""
@@ -124,7 +124,7 @@ class Values:
         index = (slice(None),) * axis
         if self.chance(0.2):
             shape = [*array.shape[:axis], self.pick(0, 1, 2, 3, 8), *array.shape[axis + 1 :]]
-            if array.size == 0 and max(shape) > 1 << 40:  # repeated() has been here
+            if array.size == 0 and max(shape) > 1 << 40:  # made by repeated()
                 return array[None]
             return np.resize(array, shape) if array.size else np.zeros(shape, array.dtype)
         return self.pick(
@@ -137,7 +137,7 @@ class Values:
         )
 
     def repeated(self, array: np.ndarray) -> np.ndarray:
-        """An array of one number that is as large as arrays get."""
+        """One number, repeated in an array of nearly the largest possible size."""
         self.is_huge = True
         shape = list(array.shape)
         shape[self.random.randrange(len(shape))] = self.pick(2**45, 2**56)
@@ -151,11 +151,11 @@ class Values:
         try:
             with np.errstate(all="ignore"):
                 return array.astype(dtype)
-        except Exception:  # NumPy has several for numbers that a type does not hold
+        except Exception:  # NumPy has several for numbers that a type cannot represent
             return np.zeros(array.shape, dtype)
 
     def renumbered(self, array: np.ndarray) -> np.ndarray:
-        """Some other numbers in it."""
+        """The array with some numbers changed."""
         changed = np.array(array)
         flat = changed.reshape(-1)
         for _ in range(min(flat.size, 3)):
@@ -196,21 +196,21 @@ class Values:
         return self.pick(*self.pick(*kinds))
 
     def hostile(self) -> Any:
-        """An object whose methods raise, or answer what they should not."""
+        """An object whose methods raise or return wrong values."""
         self.is_harmful = True
         members: dict[str, Any] = {}
         for name in self.random.sample((*METHODS, "__array__", "__dlpack__", *PROPERTIES), self.random.randint(1, 4)):
             answer = self.pick(None, -1, 2**70, "text", 5, (2, 3), Ellipsis, True, np.zeros((2, 3)))
             member = self.pick(harm, lambda *_, answer=answer, **__: answer)
             members[name] = property(member) if name in PROPERTIES else member
-        if "__getitem__" in members:  # not for ever
+        if "__getitem__" in members:  # iteration must end
             members["__getitem__"] = lambda _, index: [1, 2, 3][index]
         return type("Hostile", (), {**members, "members": list(members)})()
 
     # ---- Callbacks ---------------------------------------------------------------------------------------------
 
     def bad_modifier(self, disturb: Callable[[], Any]) -> Any:
-        """A score_mod that does what it should not. `disturb` calls back into the library."""
+        """A score_mod that misbehaves. `disturb` calls back into the library."""
 
         def keep(scores: Any, *rest: Any) -> Any:
             self.kept.append((scores, *rest))
