@@ -5,7 +5,7 @@
     venv/bin/python script/compare_training.py build/release/saccade
 
 Both train on random bytes of the same sizes with AdamW and gradients clipped; PyTorch runs eagerly, with
-scaled_dot_product_attention. The numbers are medians over rounds; in each, one runs after the other.
+scaled_dot_product_attention. The numbers are medians over rounds; in each round, one runs after the other.
 """
 import argparse
 import json

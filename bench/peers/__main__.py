@@ -15,11 +15,11 @@ from .problem import Problem, read_problems
 from .process import FOLDER, Failed, PeerProcess
 from .timing import QUICK, USUAL, Line, compare, measured_limits, memory
 
-ORDER = ("saccade", "torch", "onnxruntime", "openvino", "jax", "numpy")  # of the columns; others follow
+ORDER = ("saccade", "torch", "onnxruntime", "openvino", "jax", "numpy")  # of the columns; other libraries follow
 
 
 def note(text: str) -> None:
-    """A line for whoever watches."""
+    """Prints a line of progress."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -40,7 +40,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def available_peers(only: str) -> list[str]:
-    """The names of the files, in the order of the columns."""
+    """The names of the peers, in the order of the columns."""
     names = sorted(path.name[: -len("_peer.py")] for path in FOLDER.glob("*_peer.py"))
     names.sort(key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
     wanted = only.split(",") if only else names
@@ -61,7 +61,7 @@ def thread_counts(text: str) -> list[int]:
 
 
 class Session:
-    """One run: its peers, and the results so far, kept in a file as they come."""
+    """One run: its peers and its results, which are saved to a file after each line."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
@@ -72,7 +72,7 @@ class Session:
         self.run = report.Run(machine.description(), report.today(), arguments.quick)
 
     def measure(self) -> report.Run:
-        """Everything, fewest threads first."""
+        """Measures everything, with the fewest threads first."""
         neighbours = machine.Neighbours()
         done, total = 0, sum(len(self.problems_of(threads)) for threads in self.threads)
         for threads in self.threads:
@@ -86,14 +86,14 @@ class Session:
             for peer in peers.values():
                 peer.stop()
         self.run.others = neighbours.processors()
-        # In the order of the shape file, with the numbers of threads together.
+        # In the order of the shape file, with all numbers of threads of a problem together.
         order = {problem: i for i, problem in enumerate(self.problems)}
         self.run.lines.sort(key=lambda line: (order[line.problem], line.threads))
         self.save()
         return self.run
 
     def problems_of(self, threads: int) -> list[Problem]:
-        """The loop is for one thread; curves and memory take the most."""
+        """The loop runs with the fewest threads only, curves and memory with the most only."""
         fewest, most = self.threads[0], self.threads[-1]
         return [
             problem
@@ -102,7 +102,7 @@ class Session:
         ]
 
     def start_peers(self, threads: int) -> Mapping[str, PeerProcess]:
-        """The peers that can be started here; others are named and left out."""
+        """The peers that can be started here; reports and leaves out the others."""
         processors = machine.processors()[:threads]
         peers = {}
         for name in self.names:
@@ -125,7 +125,7 @@ class Session:
         before = self.limits(threads)
         cells = compare(problem, peers, QUICK if self.arguments.quick else USUAL)
         after = self.limits(threads)
-        # Whoever else computes can only make them look smaller.
+        # Other programs on the machine can only lower the measured limits.
         return Line(problem, threads, cells, before and {name: max(before[name], after[name]) for name in before})
 
     def limits(self, threads: int) -> dict[str, float] | None:

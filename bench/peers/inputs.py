@@ -1,4 +1,4 @@
-"""The numbers of a problem: the same for every peer."""
+"""The inputs of a problem: the same for every peer."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ LOOP_SHAPE, LOOP_WIDTH = (6, 3), 4  # of the published walk-through: six words o
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:
-    """What a peer is given: arrays aligned to 64 bytes. ``problem`` says what to do with them."""
+    """The inputs of a peer: arrays aligned to 64 bytes. ``problem`` describes the computation."""
 
     problem: Problem
-    q: np.ndarray  # [batch, num_heads, seqlen_q, head_dim]; packed documents stand one after the other in batch 1
+    q: np.ndarray  # [batch, num_heads, seqlen_q, head_dim]; packed documents: one after the other, batch 1
     k: np.ndarray  # [batch, num_kv_heads, seqlen_k, head_dim]
     v: np.ndarray  # the same
     dout: np.ndarray | None  # like q, where gradients are wanted
     mask: np.ndarray | None  # [seqlen_q, seqlen_k], bool (True = attend) or f32 (added)
-    lengths: np.ndarray | None  # int32 [batch]: the keys that count
+    lengths: np.ndarray | None  # int32 [batch]: how many keys count
     cu_seqlens: np.ndarray | None  # int32 [documents + 1]: where documents begin
 
     def hidden_rule(self) -> np.ndarray | None:
-        """What causal, window, documents and lengths leave, for peers that cannot be told: bool (True = attend),
-        [seqlen_q, seqlen_k] or, with lengths, [batch, 1, 1 or seqlen_q, seqlen_k]; None where they hide nothing."""
+        """causal, window, documents and lengths as a mask, for peers without such arguments: bool (True = attend),
+        [seqlen_q, seqlen_k] or, with lengths, [batch, 1, 1 or seqlen_q, seqlen_k]; None if they hide nothing."""
         p = self.problem
         rule = None
         if p.causal or p.has_window:
@@ -59,7 +59,7 @@ class Inputs:
 
 @dataclasses.dataclass(frozen=True)
 class ModuleInputs:
-    """Of torch.nn.MultiheadAttention: x @ in_weight.T + in_bias are queries, keys and values side by side."""
+    """Inputs of torch.nn.MultiheadAttention. Queries, keys and values are parts of x @ in_weight.T + in_bias."""
 
     problem: Problem
     x: np.ndarray  # [batch, seqlen, width]
@@ -72,7 +72,7 @@ class ModuleInputs:
 
 @dataclasses.dataclass(frozen=True)
 class LoopInputs:
-    """Of the published walk-through: x @ W_query and so on, one head, no mask."""
+    """Inputs of the published walk-through: x @ W_query and so on, one head, no mask."""
 
     problem: Problem
     x: np.ndarray  # [6, 3]
@@ -91,7 +91,7 @@ def aligned(array: np.ndarray) -> np.ndarray:
 
 
 def draw(problem: Problem, seed: int = 0) -> Inputs | ModuleInputs | LoopInputs:
-    """The inputs of a problem: normal numbers, rounded to its dtype."""
+    """The inputs of a problem: normally distributed numbers, rounded to its dtype."""
     random = np.random.default_rng(seed)
 
     def normal(shape: Sequence[int], dtype: str = "f32", scale: float = 1.0) -> np.ndarray:

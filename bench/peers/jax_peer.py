@@ -21,7 +21,7 @@ DISTRIBUTIONS = ("jax", "jaxlib")
 
 
 def start(threads: int) -> None:
-    """XLA's pool has as many threads as the process may use processors."""
+    """Does nothing: XLA's pool has a thread for each processor that the process may use."""
 
 
 def ways(problem: Problem) -> list[Way]:
@@ -46,7 +46,7 @@ def _heads(array: jax.Array) -> np.ndarray:
 
 
 def _compiled(function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
-    """A call that waits for what it gives; compiled here, before anything is measured."""
+    """A call that waits for its result; compiled here, before the measurement."""
     compiled = jax.jit(function).lower(*arguments).compile()
 
     def run() -> Any:

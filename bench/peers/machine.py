@@ -1,4 +1,4 @@
-"""What the figures were taken on."""
+"""The machine on which the figures are measured."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 
 def processors() -> list[int]:
-    """Processors that this process may use, one of each core before any core's second one."""
+    """Processors that this process may use: first one of each core, then the others."""
     if not hasattr(os, "sched_getaffinity"):
         return list(range(os.cpu_count() or 1))
     allowed = sorted(os.sched_getaffinity(0))
@@ -49,20 +49,20 @@ def _cpu_name() -> str:
 
 
 class Neighbours:
-    """How much of the machine others use, from now on."""
+    """How much of the machine other processes use, from now on."""
 
     def __init__(self) -> None:
         self.begin = (time.monotonic(), _busy_seconds(), _own_seconds())
 
     def processors(self) -> float:
-        """Processors that others have kept busy on average; this process has to have waited for all of its own."""
+        """Processors that others have kept busy on average. This process must have waited for its children."""
         now = (time.monotonic(), _busy_seconds(), _own_seconds())
         wall, busy, own = (end - begin for end, begin in zip(now, self.begin))
         return max(busy - own, 0.0) / max(wall, 1e-9)
 
 
 def _busy_seconds() -> float:
-    """What all processors have computed since the machine was started; 0 where the system does not tell."""
+    """The busy time of all processors since the machine was started; 0 if the system does not provide it."""
     stat = pathlib.Path("/proc/stat")
     if not stat.exists():
         return 0.0

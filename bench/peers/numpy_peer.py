@@ -15,7 +15,7 @@ DISTRIBUTIONS = ("numpy",)
 
 
 def start(threads: int) -> None:
-    """The environment has said it."""
+    """Does nothing: environment variables have set the number of threads."""
 
 
 def ways(problem: Problem) -> list[Way]:

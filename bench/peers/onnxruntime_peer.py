@@ -19,7 +19,7 @@ DISTRIBUTIONS = ("onnxruntime",)
 
 _OPSETS = (("", 24), ("com.microsoft", 1))
 _IR_VERSION = 11
-_MICROSOFT = ("MultiHeadAttention", "GroupQueryAttention")  # operations of theirs; all others are the standard's
+_MICROSOFT = ("MultiHeadAttention", "GroupQueryAttention")  # operators of com.microsoft; all others are standard
 _threads = 1
 
 
@@ -62,7 +62,7 @@ def _call(
     results: Callable[[], dict[str, np.ndarray]],
     constants: Mapping[str, np.ndarray] | None = None,
 ) -> Call:
-    """A session that reads ``feeds`` where they are and writes to ``outputs``."""
+    """A session that reads ``feeds`` in place and writes to ``outputs``."""
 
     def infos(arrays: Mapping[str, np.ndarray]) -> list[Any]:
         return [helper.make_tensor_value_info(n, _element_type(a.dtype), a.shape) for n, a in arrays.items()]
@@ -146,7 +146,7 @@ def _multi_head(inputs: Inputs) -> Call:
 
 
 def _group_query(inputs: Inputs) -> Call:
-    """Causal, with the last tokens new: of a cache that the caller shares, or of a prompt."""
+    """Causal attention of the last tokens, over a cache whose memory the caller shares, or of a whole prompt."""
     p = inputs.problem
     is_decode = p.causal == "bottom_right" and p.seqlen_q < p.seqlen_k
     if not p.causal or p.causal == "top_left" and p.seqlen_q != p.seqlen_k or p.documents or p.lengths:

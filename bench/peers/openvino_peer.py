@@ -56,7 +56,7 @@ def _parameter(array: np.ndarray) -> Any:
 
 
 def _call(arrays: list[np.ndarray], output: Callable[..., Any], shape: tuple[int, ...], dtype: str = "f32") -> Call:
-    """A compiled model whose ``output`` is made of a parameter for each array."""
+    """A compiled model that computes ``output`` from a parameter for each array."""
     parameters = [_parameter(array) for array in arrays]
     model = openvino.Model([output(*parameters)], parameters)
     properties = {
@@ -99,7 +99,7 @@ def _attention(inputs: Inputs, float_mask: bool = False, grouped: bool = False) 
         raise Unsupported("no mask")
     group = 1 if grouped else p.num_heads // p.num_kv_heads
 
-    def repeated(heads: Any) -> Any:  # each head of k or v for its query heads; the plugin sees through it
+    def repeated(heads: Any) -> Any:  # each head of k or v for its query heads; the plugin recognises it
         shape = [p.batch, p.num_kv_heads, group, p.seqlen_k, p.head_dim]
         wide = op.broadcast(op.unsqueeze(heads, np.int64(2)), np.array(shape))
         return op.reshape(wide, np.array([p.batch, p.num_heads, p.seqlen_k, p.head_dim]), special_zero=False)

@@ -17,7 +17,7 @@ from .problem import Problem
 from .report import Run
 from .timing import Line
 
-# Okabe and Ito's colours, which people who see few colours can tell apart, and a marker each.
+# The colours of Okabe and Ito, which colour-blind people can distinguish, each with a marker.
 STYLES = {
     "saccade": ("#D55E00", "o"),
     "torch": ("#0072B2", "s"),
@@ -48,7 +48,7 @@ def draw(run: Run, folder: pathlib.Path) -> list[str]:
 
 
 def _curves(run: Run) -> list[list[Line]]:
-    """Lines that differ in nothing but the length."""
+    """Groups of lines that differ only in the length."""
     found: dict[tuple[Problem, int], list[Line]] = {}
     for line in run.lines:
         if line.problem.curve:
@@ -63,7 +63,7 @@ def _words(lines: Sequence[Line]) -> list[str]:
 
 
 def _titles(curves: Sequence[Sequence[Line]]) -> tuple[str, list[str]]:
-    """What all curves have in common, and what each has for itself."""
+    """The words that all curves share, and the other words of each."""
     words = [_words(lines) for lines in curves]
     common = [word for word in words[0] if all(word in of for of in words)]
     own = [", ".join(word for word in of if word not in common) for of in words]
@@ -101,7 +101,7 @@ def _lengths_axis(axis: Any, lines: Sequence[Line]) -> None:
 
 
 def _plot(run: Run, axis: Any, lines: Sequence[Line], value: Callable[[Line, str], float | None]) -> None:
-    """A curve for each peer that takes part."""
+    """A curve for each peer with results."""
     for name in reversed(list(run.titles)):  # saccade on top
         points = [(line.problem.seqlen_q, value(line, name)) for line in lines]
         points = [point for point in points if point[1] is not None]
@@ -113,7 +113,7 @@ def _plot(run: Run, axis: Any, lines: Sequence[Line], value: Callable[[Line, str
 
 
 def _legend(figure: Any, axes: Sequence[Any], run: Run) -> None:
-    """One for all panels, in the order of the tables' columns."""
+    """One legend for all panels, in the order of the tables' columns."""
     handles = {}
     for axis in axes:
         handles.update({label: handle for handle, label in zip(*axis.get_legend_handles_labels())})

@@ -1,4 +1,4 @@
-"""Attention problems as text, one a line, in the words of bench/shapes.txt and a few more."""
+"""Attention problems as text, one per line, in the words of bench/shapes.txt and a few more."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KINDS = ("forward", "backward", "train", "loop")
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """What is computed, without its numbers. The words that set a field stand beside it."""
+    """A problem without its inputs. The comment of a field names the words that set it."""
 
     kind: str = "forward"  # or "backward" (the gradients alone), "train" (both), "loop" (see shapes.txt)
     module: bool = False  # "module": the whole of torch.nn.MultiheadAttention
@@ -31,12 +31,12 @@ class Problem:
     causal: str | None = None  # causal=top_left or bottom_right
     window: tuple[int, int] = (-1, -1)  # window=LEFT,RIGHT, inclusive; -1: open
     mask: str | None = None  # mask=bool or f32: [seqlen_q, seqlen_k], half of it hidden
-    lengths: bool = False  # "lengths": how many keys of each batch entry count, at random from seqlen_k / 2 on
-    documents: int = 0  # docs=: a packed batch of so many, of random lengths
+    lengths: bool = False  # "lengths": random numbers of keys that count in each batch entry, from seqlen_k / 2 on
+    documents: int = 0  # docs=: a packed batch of that many documents, of random lengths
     softcap: float = 0.0  # softcap=
     dropout_p: float = 0.0  # dropout=
     decode: bool = False  # "decode": few rows, many keys
-    memory: bool = False  # "memory": the most memory that the call takes instead of its time
+    memory: bool = False  # "memory": the peak memory of the call instead of its time
     curve: bool = False  # s=A,B,...: a point of a picture instead of a line of a table
 
     @property
@@ -49,7 +49,7 @@ class Problem:
 
     @property
     def is_structured(self) -> bool:
-        """Whether which keys are hidden follows from a rule (causal and the like), in part at least."""
+        """Whether a rule (causal and the like) hides keys, alone or together with a mask."""
         return bool(self.causal or self.has_window or self.documents or self.lengths)
 
     @property
@@ -69,9 +69,9 @@ class Problem:
         return factors[0] * self._attention_operations() + factors[1] * linear
 
     def _attention_operations(self) -> float:
-        import saccade  # here, for the processes of other peers come by this file too
+        import saccade  # not at the top, because the processes of other peers import this file too
 
-        def tensor(heads: int, rows: int) -> np.ndarray:  # only its shape is looked at
+        def tensor(heads: int, rows: int) -> np.ndarray:  # only its shape matters
             shape = (rows, heads) if self.documents else (self.batch, heads, rows)
             return np.broadcast_to(np.zeros(self.head_dim, np.float32), (*shape, self.head_dim))
 
@@ -136,7 +136,7 @@ class Problem:
 
 
 def visible_range(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """The first key that each row sees by causal and window, and the one after its last: int64 [seqlen_q] each."""
+    """The first key that each row sees by causal and window, and the end of its keys: int64 [seqlen_q] each."""
     offset = problem.seqlen_k - problem.seqlen_q if problem.causal == "bottom_right" else 0
     position = np.arange(problem.seqlen_q) + offset
     left, right = problem.window
@@ -209,7 +209,7 @@ _FLAGS = ("module", "lengths", "decode", "memory")
 def parse_problems(line: str) -> list[Problem]:
     """The problem of a line, or several where ``s=`` is a list.
 
-    :raises NotImplementedError: for a word of bench/shapes.txt that is not compared with others.
+    :raises NotImplementedError: for a word of bench/shapes.txt that is not compared with other libraries.
     :raises ValueError: names the word and what was wanted.
     """
     fields: dict[str, Any] = {}
@@ -261,9 +261,9 @@ def _completed(fields: dict[str, Any], length: int | None, curve: bool) -> Probl
 
 
 def read_problems(path: pathlib.Path, note: Callable[[str], None]) -> list[Problem]:
-    """The problems of a file; '#' begins a comment, empty lines mean nothing.
+    """The problems of a file; '#' begins a comment, empty lines are ignored.
 
-    :param note: is told about lines that are left out because they cannot be compared.
+    :param note: is called for lines that are left out because they cannot be compared.
     :raises ValueError: with the file's name and the number of the line.
     """
     problems: list[Problem] = []

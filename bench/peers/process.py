@@ -1,4 +1,4 @@
-"""Peers in processes of their own, and what they are asked."""
+"""The processes of the peers, and requests to them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from collections.abc import Sequence
 from typing import Any
 
 FOLDER = pathlib.Path(__file__).resolve().parent
-PATIENCE = 900.0  # seconds; compilers take their time
+PATIENCE = 900.0  # seconds to wait for an answer; compilers can take long
 
-# Where libraries look for the number of their threads when they start; the process's processors say the same.
+# Variables from which libraries take their number of threads. The process is also bound to as many processors.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NPROC")
 
 
 class Failed(Exception):
-    """A peer's process gave no answer; says how it ended."""
+    """A peer's process gave no answer; the message says how it ended."""
 
 
 class PeerProcess:
@@ -31,9 +31,9 @@ class PeerProcess:
         self.process: subprocess.Popen[str] | None = None
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
-        """The answer to a request; starts the process where there is none.
+        """The answer to a request; starts the process if there is none.
 
-        :raises Failed: when it ends or says nothing for a long time; the next request starts a new one.
+        :raises Failed: if the process ends or gives no answer for a long time; the next request starts a new one.
         """
         process = self.process or self._start()
         try:

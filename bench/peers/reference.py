@@ -1,8 +1,8 @@
-"""What has to come out, in f64 and written plainly, and the rule by which a peer's result agrees with it.
+"""The expected results, computed plainly in f64, and the rule by which a peer's result agrees with them.
 
-The rule is the one of include/saccade/compare.h: a result may be off by twice (gradients: three times) what the same
-maths, unfused in the problem's own precision, is off at most, and by 8 (16) eps of the dtype times what the sum would
-be if all of its terms were positive.
+The rule is that of include/saccade/compare.h: the error of a result may be twice (gradients: three times) the
+largest error of the same computation, unfused in the problem's own precision, plus 8 (16) eps of the dtype times
+the same sum over absolute values.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ROWS_CHECKED = 64  # of one head, of a forward pass
 
 
 class Expected(NamedTuple):
-    """A part of a result, and how exact it can be."""
+    """The expected values of a part of a result, and how exact it can be."""
 
     where: tuple  # indexes the result
     reference: np.ndarray  # f64
@@ -29,7 +29,7 @@ class Expected(NamedTuple):
 
 
 def difference(out: np.ndarray, expected: Expected, dtype: str, is_gradient: bool) -> float:
-    """The largest error as a multiple of what is allowed: the result agrees where it is not above 1; inf for NaN."""
+    """The largest error as a multiple of the allowed error: up to 1 the result agrees; inf for NaN."""
     naive_factor, eps_factor = (3, 16) if is_gradient else (2, 8)
     error = np.abs(out[expected.where].astype(np.float64) - expected.reference)
     naive_error = np.abs(expected.naive - expected.reference).max()
@@ -40,8 +40,8 @@ def difference(out: np.ndarray, expected: Expected, dtype: str, is_gradient: boo
 
 
 def expected_results(inputs: Inputs | ModuleInputs | LoopInputs) -> Iterable[tuple[str, Expected]]:
-    """Parts of the results by name: "o" of a forward pass, "dq", "dk" and "dv" where gradients are wanted; of a module
-    "o", and "dx" and "din_weight" with them."""
+    """Parts of the results by name: "o" of a forward pass, "dq", "dk" and "dv" for gradients; of a module "o", and
+    for gradients also "dx" and "din_weight"."""
     if isinstance(inputs, LoopInputs):
         return _loop(inputs)
     if isinstance(inputs, ModuleInputs):
@@ -89,7 +89,7 @@ class _Head:
 
 
 def _heads(inputs: Inputs, batch: int, head: int) -> tuple[_Head, _Head]:
-    """The exact one and the naive one."""
+    """The exact head (f64) and the naive one (the problem's precision)."""
     dtype = inputs.problem.dtype
     rounding = None if dtype == "f32" else NUMPY_DTYPES[dtype]
     return _Head(inputs, batch, head, np.float64), _Head(inputs, batch, head, np.float32, rounding)
@@ -161,7 +161,7 @@ def _module(inputs: ModuleInputs) -> Iterable[tuple[str, Expected]]:
 
 
 def _module_steps(inputs: ModuleInputs, dtype: type, absolute: bool = False) -> dict[str, np.ndarray]:
-    """Output and gradients; with ``absolute`` every product and sum is one of absolute values, but for the weights."""
+    """Output and gradients; with ``absolute``, products and sums of absolute values, except in the weights."""
     p = inputs.problem
     sign = np.abs if absolute else np.asarray
     x, dout, in_weight, in_bias, out_weight, out_bias = (

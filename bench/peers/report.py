@@ -18,7 +18,7 @@ class Run:
     date: str
     quick: bool
     others: float = 0.0  # processors that other processes kept busy meanwhile, on average
-    titles: dict[str, str] = dataclasses.field(default_factory=dict)  # of the peers, by name, as the columns go
+    titles: dict[str, str] = dataclasses.field(default_factory=dict)  # of the peers by name, in column order
     versions: dict[str, str] = dataclasses.field(default_factory=dict)  # of distributions
     lines: list[Line] = dataclasses.field(default_factory=list)
 

@@ -43,7 +43,7 @@ def ways(problem: Problem) -> list[Way]:
 
 
 def _as_in_torch(p: Problem) -> bool:
-    """Whether PyTorch's function can say the problem."""
+    """Whether PyTorch's function has arguments for the problem."""
     is_causal = p.causal != "bottom_right" or p.seqlen_q == p.seqlen_k or p.seqlen_q == 1
     return is_causal and not (p.has_window or p.documents or p.lengths or p.softcap)
 

@@ -1,4 +1,4 @@
-"""How peers are timed: by turns, in one run, medians."""
+"""Times the peers: alternately, in one run. Results are medians."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ from .reference import expected_results
 
 
 class Effort(NamedTuple):
-    """How long each peer is timed: until so many seconds are spent, in so many turns at least."""
+    """How long each peer is timed: at least this many seconds, and at least this many turns."""
 
     seconds: float
     turns: int
 
 
 USUAL, QUICK = Effort(0.6, 5), Effort(0.15, 3)
-TURN = 0.05  # seconds of a turn: shorter calls are repeated that long, after one that does not count
-CLOSE = 1.2  # ways of one peer that take no longer than this times its fastest are all timed
+TURN = 0.05  # seconds of a turn: shorter calls are repeated that long, after a warm-up call
+CLOSE = 1.2  # all ways of a peer are timed that take at most this times as long as its fastest
 
 
 @dataclasses.dataclass
 class Cell:
-    """What was seen of one peer in one problem."""
+    """The results of one peer for one problem."""
 
     seconds: float | None = None  # the median; None: it does not take part
     low: float | None = None  # the quartiles
     high: float | None = None
     way: str = ""
     ways: dict[str, float] = dataclasses.field(default_factory=dict)  # the medians of all that were timed
-    reasons: dict[str, str] = dataclasses.field(default_factory=dict)  # why ways were left out; "": of the peer itself
-    bytes: int | None = None  # of a problem of memory
+    reasons: dict[str, str] = dataclasses.field(default_factory=dict)  # why a way or ("") the peer was left out
+    bytes: int | None = None  # in a problem of memory
 
 
 @dataclasses.dataclass
 class Line:
-    """A problem, with so many threads."""
+    """The results of a problem with one number of threads."""
 
     problem: Problem
     threads: int
@@ -71,7 +71,7 @@ class Line:
         return self.amount(rival) / own if rival and own else None
 
     def share(self, name: str) -> float | None:
-        """Of the peak of multiply-adds of the problem's dtype or, for a new token, of memory's bandwidth."""
+        """The share of the peak of multiply-adds of the dtype or, for decode, of the memory bandwidth."""
         seconds = self.cells[name].seconds if name in self.cells else None
         if not seconds or not self.limits or self.problem.kind == "loop":
             return None
@@ -84,7 +84,7 @@ class Line:
 
 
 def compare(problem: Problem, peers: Mapping[str, PeerProcess], effort: Effort) -> dict[str, Cell]:
-    """Has every peer do a problem: its results checked first, then by turns."""
+    """Checks the results of every peer for a problem, then times the peers alternately."""
     cells = {name: Cell() for name in peers}
     seconds = _prepare(problem, peers, cells)
     times: dict[tuple[str, str], list[float]] = {key: [] for key in seconds}
@@ -117,7 +117,7 @@ def compare(problem: Problem, peers: Mapping[str, PeerProcess], effort: Effort) 
 def _prepare(
     problem: Problem, peers: Mapping[str, PeerProcess], cells: dict[str, Cell]
 ) -> dict[tuple[str, str], float]:
-    """The ways that are worth timing, and about how long a call takes; reasons go into the cells."""
+    """The ways that are worth timing, and about how long a call takes. Reasons go into the cells of the others."""
     worth: dict[tuple[str, str], float] = {}
     expected = list(expected_results(draw(problem.but(dropout_p=0.0))))
     with tempfile.TemporaryDirectory() as folder:
@@ -129,7 +129,7 @@ def _prepare(
                 cells[name].reasons.update(answer["left_out"])
                 seconds = {way: _trial(peer, way) for way in answer["ways"]}
                 slowest = CLOSE * min(seconds.values(), default=0)
-                if problem.kind == "loop":  # whose page shows every way
+                if problem.kind == "loop":  # the page shows every way
                     slowest = math.inf
                 best = {way: value for way, value in seconds.items() if value <= slowest}
                 peer.ask("keep", ways=list(best))
@@ -146,7 +146,7 @@ def _trial(peer: PeerProcess, way: str) -> float:
 
 
 def memory(problem: Problem, peers: Mapping[str, PeerProcess]) -> dict[str, Cell]:
-    """The most memory that each peer takes, in a process of its own."""
+    """The peak memory of each peer, in a new process."""
     cells = {}
     for name, peer in peers.items():
         peer.stop()
@@ -160,8 +160,8 @@ def memory(problem: Problem, peers: Mapping[str, PeerProcess]) -> dict[str, Cell
 
 
 def measured_limits(command: str | None, threads: int, processors: Sequence[int]) -> dict[str, float] | None:
-    """The machine's limits as ``saccade bench`` measures them now, and how often it goes through the loop in C++; None
-    without the command."""
+    """The machine's limits as ``saccade bench`` measures them now, and its loops per second in C++; None without
+    the command."""
     if not command:
         return None
 

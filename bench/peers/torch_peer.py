@@ -64,7 +64,7 @@ def numpy(of: torch.Tensor) -> np.ndarray:
 
 
 def _prepare(maker: Callable[[Inputs], tuple[list[torch.Tensor], Attend]], inputs: Inputs) -> Call:
-    """``maker`` gives operands, and a function that makes a list of outputs of them."""
+    """``maker`` returns operands, and a function that computes a list of outputs from them."""
     p = inputs.problem
     operands, attend = maker(inputs)
     if p.kind == "forward":
@@ -91,7 +91,7 @@ def _prepare(maker: Callable[[Inputs], tuple[list[torch.Tensor], Attend]], input
 
 
 def _joined(p: Problem, parts: Sequence[torch.Tensor], of_keys: bool = False) -> np.ndarray:
-    """Documents one after the other again, [batch, heads, seqlen, dim]."""
+    """The documents joined, [batch, heads, seqlen, dim]."""
     heads, seqlen = (p.num_kv_heads, p.seqlen_k) if of_keys else (p.num_heads, p.seqlen_q)
     return numpy(torch.cat(list(parts), dim=-2)).reshape(p.batch, heads, seqlen, p.head_dim)
 
@@ -192,7 +192,7 @@ def _flex(inputs: Inputs) -> tuple[list[torch.Tensor], Attend]:
     if p.is_structured:
         batch = p.batch if p.lengths else None
         block_mask = create_block_mask(is_visible, batch, None, p.seqlen_q, p.seqlen_k, device="cpu")
-    torch._dynamo.reset()  # a process that compiles a function for each problem would give up at the eighth
+    torch._dynamo.reset()  # torch.compile would give up at the eighth function of a process
     compiled = torch.compile(flex_attention, dynamic=False)
     options = {"score_mod": capped if p.softcap else None, "enable_gqa": p.num_kv_heads < p.num_heads}
     operands = [tensor(inputs.q), tensor(inputs.k), tensor(inputs.v)]
@@ -200,7 +200,7 @@ def _flex(inputs: Inputs) -> tuple[list[torch.Tensor], Attend]:
 
 
 def module_call(module_class: type, inputs: ModuleInputs) -> Call:
-    """Of torch.nn.MultiheadAttention, or of a class with its arguments and parameters."""
+    """A call of torch.nn.MultiheadAttention, or of a class with its arguments and parameters."""
     p = inputs.problem
     module = module_class(p.width, p.num_heads, batch_first=True)
     state = {"in_proj_weight": inputs.in_weight, "in_proj_bias": inputs.in_bias}
@@ -225,7 +225,7 @@ def module_call(module_class: type, inputs: ModuleInputs) -> Call:
 
 
 class _PublishedSelfAttention(torch.nn.Module):
-    """As the walk-through "Understanding and Coding Self-Attention" has it."""
+    """The class of the walk-through "Understanding and Coding Self-Attention"."""
 
     def __init__(self, inputs: LoopInputs) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The process of one peer, so that no library's threads, memory or crashes get in the way of another's.
+"""The process of one peer, so that threads, memory and crashes of a library do not affect the others.
 
     python -m peers.worker PEER THREADS PROCESSORS
 
@@ -20,14 +20,14 @@ from typing import Any
 
 
 class Worker:
-    """What a peer's process does. Every method is a request; its keywords and what it returns travel as JSON."""
+    """The requests to a peer's process. Every method is a request; its arguments and results are JSON."""
 
     def __init__(self, peer: Any) -> None:
         self.peer = peer
         self.calls: dict[str, Any] = {}
 
     def about(self) -> dict[str, Any]:
-        """The peer's name, and the versions of what it is."""
+        """The peer's name, and the versions of its packages."""
         versions = {}
         for name in self.peer.DISTRIBUTIONS:
             try:
@@ -37,14 +37,14 @@ class Worker:
         return {"title": self.peer.TITLE, "versions": versions}
 
     def prepare(self, problem: dict[str, Any], expected: str) -> dict[str, Any]:
-        """Makes every way of doing a problem ready and compares its results with those in the file ``expected``:
+        """Prepares every way to compute a problem and compares its results with those in the file ``expected``:
         {"ways": [name, ...], "left_out": {name: reason}}."""
         from .inputs import draw
 
         self.calls.clear()
         of = _problem(problem)
         inputs = draw(of)
-        # What dropout drops is every library's own, so results are compared without.
+        # Every library drops other weights, so results are compared without dropout.
         compared = draw(of.but(dropout_p=0.0)) if of.dropout_p else inputs
         with open(expected, "rb") as file:
             expectations = pickle.load(file)
@@ -67,8 +67,8 @@ class Worker:
         self.calls = {name: call for name, call in self.calls.items() if name in ways}
 
     def time(self, way: str, calls: int, warm: bool = False) -> dict[str, float]:
-        """Seconds a call, of so many one after the other; ``warm``: after one that does not count. Answers when the
-        process has come to rest, so that it takes nothing from whose turn is next."""
+        """Mean seconds of ``calls`` consecutive calls; ``warm``: after a warm-up call. Answers when the process is
+        idle, so that it does not slow down the next peer."""
         call = self.calls[way]
         run = call.run
         with call.context():
@@ -82,8 +82,9 @@ class Worker:
         return {"seconds": seconds}
 
     def memory(self, problem: dict[str, Any]) -> dict[str, Any]:
-        """The most bytes that a first call holds beyond what was held before it, of the most frugal way: {"bytes": ...}
-        or {"left_out": ...}. A small problem before it has loaded what the library loads when it is needed."""
+        """The peak memory of a first call, less the memory before it, of the way that takes least: {"bytes": ...}
+        or {"left_out": ...}. A small problem runs first, so that the library has loaded what it loads on
+        demand."""
         from .inputs import draw
 
         of = _problem(problem)
@@ -113,7 +114,7 @@ class Worker:
 
 
 def _worst(call: Any, problem: Any, expectations: list[Any]) -> float:
-    """The largest error of any result as a multiple of what is allowed."""
+    """The largest error of any result as a multiple of the allowed error."""
     from .reference import difference
 
     with call.context():
@@ -141,8 +142,8 @@ def _reason(error: Exception) -> str:
 
 
 def _come_to_rest() -> None:
-    """Waits until no thread of the process computes. Threads that wait for more work spin for a while (40 ms were seen
-    of ONNX Runtime), and JAX frees gigabytes after it has returned (200 ms)."""
+    """Waits until no thread of the process computes. Threads that wait for work spin for a while (40 ms in ONNX
+    Runtime), and JAX frees gigabytes after a call has returned (200 ms)."""
     for _ in range(100):
         before = time.process_time()
         time.sleep(0.02)
@@ -151,11 +152,11 @@ def _come_to_rest() -> None:
 
 
 def _extra_memory(run: Any) -> int:
-    """What the process held at most during a call, less what it held before it (VmHWM and VmRSS of Linux)."""
+    """The peak memory of the process during a call, less its memory before (VmHWM and VmRSS of Linux)."""
     with contextlib.suppress(AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)  # what is free but still held would be taken for nothing
+        ctypes.CDLL(None).malloc_trim(0)  # else the call could reuse freed memory uncounted
     with open("/proc/self/clear_refs", "w") as file:
-        file.write("5")  # the most so far is what is held now: proc(5)
+        file.write("5")  # sets the peak to the current memory: proc(5)
     before = _status("VmRSS")
     result = run()
     most = _status("VmHWM")
@@ -172,7 +173,7 @@ def main() -> None:
     peer, threads, processors = sys.argv[1], int(sys.argv[2]), sys.argv[3]
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {int(processor) for processor in processors.split(",")})
-    # Libraries print as they please: what is left of standard output is for answers.
+    # Libraries may print: their output goes to standard error, and answers to the original standard output.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     module = importlib.import_module(f"peers.{peer}_peer")

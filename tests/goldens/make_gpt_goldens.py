@@ -7,9 +7,10 @@ Run by hand, from anywhere; no build needs it. It needs PyTorch and NumPy from P
     python3 -m venv venv && venv/bin/pip install torch numpy
     venv/bin/python tests/goldens/make_gpt_goldens.py
 
-Parameters are what PyTorch draws after torch.manual_seed(123), f32; everything else is computed from them in f64, and
-under f32/ in f32 too, the result of naive code in that precision. bound/NAME is the gradient of a bias with the
-absolute values of its terms: the gradient of the key bias is 0, because softmax cancels it, so only rounding is left.
+Parameters are those that PyTorch draws after torch.manual_seed(123), in f32. Everything else is computed from them
+in f64. The tensors under f32/ are computed in f32, as naive code would. bound/NAME is the gradient of a bias with
+the absolute values of its terms: the gradient of the key bias is 0, because softmax cancels it, so only rounding
+is left.
 """
 import pathlib
 
@@ -94,7 +95,7 @@ def gpt_tensors():
     torch.manual_seed(123)
     model = GPTModel(CONFIG)
     tensors = {f"state/{name}": value.clone() for name, value in model.state_dict().items()}
-    # Not ones and zeros, so that an error in their products shows.
+    # Not ones and zeros, so that errors in their products show.
     for name, parameter in model.named_parameters():
         if name.endswith(("scale", "shift")):
             nn.init.normal_(parameter)
