@@ -1,11 +1,11 @@
 """saccade for PyTorch: attention on CPU tensors, with gradients.
 
 - :func:`scaled_dot_product_attention`: ``torch.nn.functional.scaled_dot_product_attention``, with its signature.
-- :func:`patch`: makes PyTorch use it wherever PyTorch would use its own, on the CPU.
-- :class:`MultiheadAttention`: ``torch.nn.MultiheadAttention``, with weights at the price of writing them.
+- :func:`patch`: makes PyTorch call it instead of its own function, for tensors on the CPU.
+- :class:`MultiheadAttention`: ``torch.nn.MultiheadAttention``; returning weights only costs writing them.
 
-Needs PyTorch 2.5 or newer, which saccade does not install by itself: ``pip install '.[torch]'`` in a clone, or ``pip
-install torch`` beside it.
+Needs PyTorch 2.5 or newer, which saccade does not install by itself: run ``pip install '.[torch]'`` in a clone, or
+``pip install torch``.
 """
 
 from __future__ import annotations

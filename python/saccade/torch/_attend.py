@@ -1,4 +1,4 @@
-"""Attention of tensors of rank 2 to 4 with gradients, in all ways in which PyTorch runs a function."""
+"""Attention of tensors of rank 2 to 4 with gradients, called eagerly or recorded by torch.compile and others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._tensors import empty_rows_like, precision, readable
 
 
 class Call(NamedTuple):
-    """What attention is told beside its tensors."""
+    """The arguments of attention that are not tensors."""
 
     causal: str | None = None
     scale: float | None = None
@@ -34,9 +34,9 @@ def attend(
     dropout_p: float,
     return_weights: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """The output, and where they are asked for the weights as dropout left them, in f32 (f64).
+    """The output, and with return_weights the weights after dropout, in f32 (f64 for f64 inputs).
 
-    :raises ValueError: with the names that PyTorch gives the arguments.
+    :raises ValueError: with PyTorch's names of the arguments.
     """
     try:
         gradients = _needs_gradients(q, k, v, mask)
@@ -54,17 +54,20 @@ def attend(
 
 
 def is_recorded() -> bool:
-    """Whether somebody writes down the operators that are called, and would not see what a Python function does."""
+    """Whether torch.compile, a dispatch mode or a trace records the operators that are called.
+
+    Such a record contains operators only, not what a Python function computes outside them.
+    """
     return is_compiling() or torch._C._len_torch_dispatch_stack() > 0 or torch._C._get_tracing_state() is not None
 
 
 def _draw_seed() -> Tensor:
-    """From PyTorch's default generator, which ``torch.manual_seed`` and ``torch.utils.checkpoint`` set."""
+    """A seed from PyTorch's default generator, which ``torch.manual_seed`` and ``torch.utils.checkpoint`` set."""
     return torch.randint(2**63 - 1, (), device="cpu")
 
 
 def _needs_gradients(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bool:
-    if forward_ad._current_level >= 0:  # autograd refuses tangents, which otherwise would be lost without a word
+    if forward_ad._current_level >= 0:  # then autograd refuses tangents; without it they would be lost silently
         return True
     return torch.is_grad_enabled() and (
         q.requires_grad or k.requires_grad or v.requires_grad or (mask is not None and mask.requires_grad)
@@ -72,7 +75,7 @@ def _needs_gradients(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bo
 
 
 class _Attention(torch.autograd.Function):
-    """Keeps o and lse for the way back, nothing of seqlen_q x seqlen_k."""
+    """Saves o and lse for the backward pass, but no result of size seqlen_q x seqlen_k."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, call: Call) -> Any:
@@ -98,8 +101,10 @@ class _Attention(torch.autograd.Function):
 
 
 class _LastGradients(torch.autograd.Function):
-    """Gradients that, when they are differentiated in turn, say that this cannot be done, instead of passing for
-    constants: so they would with autograd's once_differentiable where dout is one."""
+    """Gradients that raise an error when they are differentiated again.
+
+    With autograd's once_differentiable they would silently count as constants if dout is a constant.
+    """
 
     @staticmethod
     def forward(ctx: Any, count: int, *tensors: Tensor | None) -> Any:
@@ -116,7 +121,7 @@ class _LastGradients(torch.autograd.Function):
 def _forward(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, call: Call, with_lse: bool = False
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Output, lse and weights; the latter two as far as they are asked for."""
+    """Output, lse and weights; lse and weights are None unless requested."""
     o = _output(q, v)
     lse = q.new_empty(q.shape[:-1], dtype=precision(q)) if with_lse else None
     weights = q.new_empty((*q.shape[:-1], k.shape[-2]), dtype=precision(q)) if call.return_weights else None
@@ -185,10 +190,10 @@ def _add_gradients_of_weights(
     dk: Tensor,
     dmask: Tensor | None,
 ) -> None:
-    """Adds what reaches q, k and mask through the weights themselves; heads of q and k are one to one.
+    """Adds the gradients that q, k and mask get through the returned weights; q and k have equally many heads.
 
-    With P = softmax(S) and W = dropout(P), dS = W * dW - P rowsum(W * dW). P and W are computed again, so that nothing
-    of their size is kept on behalf of those who only look at them.
+    With P = softmax(S) and W = dropout(P), dS = W * dW - P rowsum(W * dW). P and W are recomputed, so that
+    programs that only read the weights need not store them.
     """
     kept = _weights(q, k, mask, call)
     probabilities = _weights(q, k, mask, call._replace(dropout_p=0.0)) if call.dropout_p else kept
@@ -203,12 +208,12 @@ def _add_gradients_of_weights(
 
 def _weights(q: Tensor, k: Tensor, mask: Tensor | None, call: Call) -> Tensor:
     weights = _forward(q, k, k, mask, call)[2]
-    assert weights is not None  # who differentiates them has had them returned
+    assert weights is not None  # weights have gradients only if they were returned
     return weights
 
 
 def _output(q: Tensor, v: Tensor) -> Tensor:
-    """A new tensor for the output, with q's order of dimensions in memory: what comes next is like what came before."""
+    """A new tensor for the output, with q's order of dimensions in memory, so undoing a transpose of q is free."""
     if q.shape[-1] == v.shape[-1]:
         return empty_rows_like(q)
     shape = (*q.shape[:-1], v.shape[-1])
@@ -230,7 +235,7 @@ def _options(mask: Tensor | None, call: Call) -> dict[str, Any]:
     return options
 
 
-# The same as an operator, which torch.compile, torch.export and dispatch modes put into their graphs as it is.
+# The same as an operator, which torch.compile, torch.export and dispatch modes record as a single node.
 
 _CALL = "Tensor? seed, str? causal, float? scale, float dropout_p, bool return_weights"
 

@@ -26,26 +26,28 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """``torch.nn.functional.scaled_dot_product_attention`` on the CPU, with gradients and in linear memory whatever it
-    is given: ``softmax(scale * query @ key.mT + attn_mask) @ value``.
+    """``torch.nn.functional.scaled_dot_product_attention`` on the CPU, with gradients, in linear memory for all
+    arguments: ``softmax(scale * query @ key.mT + attn_mask) @ value``.
 
     Shapes: query [..., heads, L, E], key [..., kv_heads, S, E], value [..., kv_heads, S, Ev], with any number of
     leading dimensions, which are broadcast; the result is [..., heads, L, Ev], of query's dtype. Each is float32,
-    bfloat16 or float16, or all are float64. Nothing is copied where the last dimension is contiguous (with more than
-    two leading dimensions: and where these can be seen as two).
+    bfloat16 or float16, or all are float64. A tensor is not copied if its last dimension is contiguous and, with
+    more than two leading dimensions, these can be viewed as two.
 
-    :param attn_mask: bool, True where a key takes part, or floating, which is added and may require grad; broadcast to
-        [..., heads, L, S], of any rank up to that. A ``torch.nn.attention.bias.CausalBias`` costs no matrix.
-    :param dropout_p: as in PyTorch, weights are dropped whenever it is above 0; PyTorch's default generator says which.
+    :param attn_mask: bool, True where a key is attended to, or floating, which is added and may require grad;
+        broadcast to [..., heads, L, S], of any rank up to that. A ``torch.nn.attention.bias.CausalBias`` needs no
+        matrix.
+    :param dropout_p: as in PyTorch, weights are dropped whenever it is above 0. PyTorch's default generator gives
+        the seed.
     :param is_causal: row i sees keys 0 to i. Excludes attn_mask.
     :param scale: default 1 / sqrt(E).
     :param enable_gqa: heads may be a multiple of kv_heads.
-    :raises ValueError: for arguments that do not fit, and for tensors that are not on the CPU, nested or sparse; names
-        the argument, what was wanted and what came.
+    :raises ValueError: for invalid arguments, and for tensors that are nested, sparse or not on the CPU; names the
+        argument, what was expected and what was given.
 
-    Gradients exist for query, key, value and a floating attn_mask, not for these gradients in turn. Rows that see no
-    key are 0. Uses ``torch.get_num_threads()`` threads. With few rows, many keys and no gradients, key and value are
-    read as :func:`saccade.decode` does.
+    query, key, value and a floating attn_mask get gradients, which cannot be differentiated again. Rows that see
+    no key are 0. Uses ``torch.get_num_threads()`` threads. With few rows, many keys and no gradients, computes as
+    :func:`saccade.decode` does.
     """
     tensors = (query, key, value) if attn_mask is None else (query, key, value, attn_mask)
     is_causal, enable_gqa = flag(is_causal, "is_causal"), flag(enable_gqa, "enable_gqa")
@@ -88,20 +90,20 @@ def _number(value: Any, name: str) -> float:
 
 
 def _autocast(tensor: Tensor) -> Tensor:
-    """As PyTorch treats its own function within torch.autocast."""
+    """The tensor as PyTorch casts the arguments of its own function within torch.autocast."""
     if tensor.dtype is torch.float64 or not tensor.is_floating_point():
         return tensor
     return tensor.to(torch.get_autocast_dtype("cpu"))
 
 
 def is_causal_bias(mask: Tensor) -> bool:
-    """Whether a mask is one of torch.nn.attention.bias, whose elements nobody ever sees."""
+    """Whether a mask is a CausalBias of torch.nn.attention.bias, which describes a mask without storing it."""
     module = sys.modules.get("torch.nn.attention.bias")
     return module is not None and isinstance(mask, module.CausalBias)
 
 
 def _causal_of(bias: Any, query: Tensor, key: Tensor, is_causal: bool) -> str:
-    """What a CausalBias says, without the mask that it stands for."""
+    """The value of ``causal`` that corresponds to a CausalBias."""
     if is_causal:
         raise ValueError("attn_mask: is_causal=True excludes a CausalBias")
     wanted, got = (query.shape[-2], key.shape[-2]), (bias.seq_len_q, bias.seq_len_kv)

@@ -15,14 +15,14 @@ from ._tensors import require_plain
 
 class MultiheadAttention(torch.nn.MultiheadAttention):
     """``torch.nn.MultiheadAttention`` on the CPU: the same arguments, parameters, state dict and results, in linear
-    memory unless weights are asked for, and without a slow path for those who do.
+    memory unless weights are requested, and without a slower path for weights.
 
-    Arguments are those of PyTorch's class, and so are the parameters that a seed gives. What differs:
+    The arguments are those of PyTorch's class, and the same seed gives the same parameters. What differs:
 
     - a row that sees no key has weights and output 0 (before the output projection), where PyTorch may have NaN;
-    - ``is_causal=True`` is taken at its word: no ``attn_mask`` is needed, and one that is given is not read;
+    - ``is_causal=True`` is causal without an ``attn_mask``, and one that is given is not read;
     - which weights dropout drops;
-    - ``nn.TransformerEncoderLayer`` does not go past this module in evaluation, as it does past PyTorch's.
+    - ``nn.TransformerEncoderLayer`` calls this module in evaluation too, while it bypasses PyTorch's there.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     def _reset_parameters(self) -> None:
         self._qkv_same_embed_dim = self.in_proj_weight is not None
         super()._reset_parameters()
-        # Where it finds this true, nn.TransformerEncoderLayer reads the weights and computes attention itself.
+        # If this is true, nn.TransformerEncoderLayer reads the weights and computes attention itself.
         self._qkv_same_embed_dim = False
 
     def forward(
@@ -64,17 +64,17 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """Attention of query [L, N, embed_dim] to key [S, N, kdim] and value [S, N, vdim]; with batch_first the first
-        two dimensions the other way round; without batch, of rank 2.
+        two dimensions are swapped; without batch all have rank 2.
 
         :param key_padding_mask: bool, True where a key is hidden, or floating, which is added: [N, S]; without batch
             [S].
-        :param need_weights: also return the weights, as dropout left them. Gradients flow through them.
+        :param need_weights: also return the weights after dropout. Gradients flow through them.
         :param attn_mask: bool, True where a key is hidden, or floating, which is added: [L, S] or [N * num_heads, L,
             S].
         :param average_attn_weights: weights [N, L, S] averaged over heads, instead of [N, num_heads, L, S].
-        :param is_causal: row i sees keys 0 to i (and what add_bias_kv and add_zero_attn append); see above.
+        :param is_causal: row i sees keys 0 to i (and what add_bias_kv and add_zero_attn append); see the class.
         :returns: the output, like query, and the weights or None.
-        :raises ValueError: for arguments that do not fit; names the argument, what was wanted and what came.
+        :raises ValueError: for invalid arguments; names the argument, what was expected and what was given.
         """
         self._check(query, key, value)
         q, k, v = self._heads(query, key, value)
@@ -142,7 +142,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         return q + project(key, weight[width : 2 * width], 1) + project(value, weight[2 * width :], 2)
 
     def _order(self, rank: int, back: bool = False) -> tuple[int, ...]:
-        """How [..., seqlen, ..., heads, head_dim] becomes [..., heads, seqlen, head_dim], or the way back."""
+        """The permutation from [..., seqlen, ..., heads, dim] to [..., heads, seqlen, dim], or its inverse."""
         if rank == (3 if back else 2):
             return (1, 0, 2)
         if self.batch_first:
@@ -150,7 +150,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         return (2, 0, 1, 3) if back else (1, 2, 0, 3)
 
     def _mask(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None, attn_mask: Tensor | None) -> Tensor | None:
-        """Both masks as one, in which True means that a key is seen."""
+        """Both masks combined; if the result is bool, True means that a key is visible."""
         batch, seqlen_q, seqlen_k = q.shape[:-3], q.shape[-2], k.shape[-2]
         masks = []
         if key_padding_mask is not None:
@@ -170,7 +170,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         return ~mask if mask is not None and mask.dtype is torch.bool else mask
 
     def _with_appended(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        """Keys or values [..., heads, seqlen, head_dim] with the trained one and that of zeros behind them."""
+        """Keys or values [..., heads, seqlen, head_dim], then the trained one and the one of zeros, if any."""
         rows = (*x.shape[:-2], 1, x.shape[-1])
         parts = [x]
         if bias is not None:

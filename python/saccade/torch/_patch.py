@@ -1,4 +1,4 @@
-"""PyTorch's own calls of scaled_dot_product_attention, led here."""
+"""Replaces PyTorch's scaled_dot_product_attention with saccade's, wherever it is called."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from ._tensors import is_plain
 
 _default = cast(Any, Tensor.__torch_function__).__func__
 _disabled = torch._C._disabled_torch_function_impl
-_is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # PyTorch before 2.7 does not say
+_is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # missing before PyTorch 2.7
 
 _lock = threading.Lock()
 _patches = 0
-_installed: Any = None  # what stands in torch.nn.functional while there are patches
-_previous: Any = None  # what stood there before
-_fast_path = True  # what torch.backends.mha said before
+_installed: Any = None  # the function in torch.nn.functional while a patch is in force
+_previous: Any = None  # the function that it replaced
+_fast_path = True  # the setting of torch.backends.mha before
 
 
 class Patch:
-    """A patch in force, until :meth:`undo` or the end of its ``with`` block. A further block puts it in force again."""
+    """A patch, in force until :meth:`undo` or the end of its ``with`` block. A new block applies it again."""
 
     def __init__(self) -> None:
         self._in_force = False
         self.__enter__()
 
     def undo(self) -> None:
-        """Ends this patch; once is enough. PyTorch is as before when all patches have ended, in whatever order."""
+        """Ends this patch; further calls do nothing. PyTorch is as before when all patches have ended."""
         with _lock:
             if self._in_force:
                 self._in_force = False
@@ -59,27 +59,32 @@ class Patch:
 
 
 def patch() -> Patch:
-    """Makes ``torch.nn.functional.scaled_dot_product_attention`` :func:`saccade.torch.scaled_dot_product_attention` for
-    tensors on the CPU, and with it what calls it: ``nn.TransformerEncoderLayer``, ``nn.MultiheadAttention`` without
-    weights, the models of other libraries. Takes effect at once, for all threads::
+    """Replaces ``torch.nn.functional.scaled_dot_product_attention`` with
+    :func:`saccade.torch.scaled_dot_product_attention` for tensors on the CPU. Everything that calls it then uses
+    saccade: ``nn.TransformerEncoderLayer``, ``nn.MultiheadAttention`` without weights, models of other libraries.
+    Takes effect at once, for all threads::
 
         saccade.torch.patch()                # for good
         with saccade.torch.patch(): ...      # for the block
         handle = saccade.torch.patch(); ...; handle.undo()
 
-    It may be called again while in force, by any thread: PyTorch stays patched until every handle is undone, whichever
-    comes first.
+    It may be called again while in force, by any thread: PyTorch stays patched until every handle is undone, in
+    any order.
 
-    Tensors on other devices, and those that hold no numbers yet or stand for others (meta, fake, nested, those of
-    torch.func, of torch.jit.trace and torch.export, classes with a ``__torch_function__`` of their own) go where they
-    went before. So do all calls where PyTorch's fused kernel is switched off, as it is within
-    ``torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`` (functions of torch.compile do not look at that), and those of
-    programs of torch.jit.script. Nothing else does: what saccade cannot serve is a ValueError. So that
-    ``nn.TransformerEncoderLayer`` and ``nn.MultiheadAttention`` come here in evaluation too, their fused inference is
-    off meanwhile (``torch.backends.mha.set_fastpath_enabled``).
+    Some calls still go to the previous function:
+
+    - those with tensors on other devices, meta, fake, nested and sparse tensors, tensors of torch.func,
+      torch.jit.trace and torch.export, and classes with a ``__torch_function__`` of their own;
+    - all calls while PyTorch's fused kernel is switched off, as within
+      ``torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`` (functions of torch.compile do not check this setting);
+    - those of programs of torch.jit.script.
+
+    There is no other fallback: a call that saccade does not support raises ValueError. The fused inference path of
+    ``nn.TransformerEncoderLayer`` and ``nn.MultiheadAttention`` is off while a patch is in force
+    (``torch.backends.mha.set_fastpath_enabled``), so that they use saccade in evaluation too.
 
     Names imported before (``from torch.nn.functional import scaled_dot_product_attention``) and calls from C++ are not
-    reached.
+    patched.
     """
     return Patch()
 
@@ -102,7 +107,7 @@ def _remove() -> None:
         if not torch.backends.mha.get_fastpath_enabled():  # somebody may have switched it on since
             torch.backends.mha.set_fastpath_enabled(_fast_path)
         del script._get_builtin_table()[id(_installed)]
-        if F.scaled_dot_product_attention is _installed:  # not so where somebody has wrapped it since
+        if F.scaled_dot_product_attention is _installed:  # false if other code has wrapped it since
             F.scaled_dot_product_attention = _previous
         _installed = _previous = None
 
@@ -140,7 +145,7 @@ def _in_place_of(previous: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _are_numbers(tensors: tuple[Any, ...]) -> bool:
-    """Whether there is something for saccade to compute, here and now, or when a compiled function will be called."""
+    """Whether saccade can compute with the tensors, now or when the function being compiled is called."""
     if is_compiling():
         return not _is_exporting() and all(tensor.is_cpu and not tensor.is_nested for tensor in tensors)
     if torch._C._get_tracing_state() is not None or not torch._C._get_flash_sdp_enabled():
@@ -149,6 +154,6 @@ def _are_numbers(tensors: tuple[Any, ...]) -> bool:
 
 
 def _overrides(tensor: Any) -> bool:
-    """Whether an argument's class says itself what functions do with it."""
+    """Whether an argument's class has a ``__torch_function__`` of its own."""
     function = getattr(type(tensor), "__torch_function__", _disabled)
     return function is not _disabled and getattr(function, "__func__", None) is not _default

@@ -1,4 +1,4 @@
-"""Which tensors can be computed with, and how the compiled module gets to see them."""
+"""Which tensors saccade can compute with, and in which form the compiled module reads them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _no_transforms = torch._C._functorch.peek_interpreter_stack
 
 
 def is_plain(tensor: Any) -> bool:
-    """Whether a tensor is numbers in this machine's memory: on the CPU, dense, and no stand-in for something else."""
+    """Whether a tensor holds its numbers in main memory: on the CPU, dense, not a placeholder (fake, vmap)."""
     return (
         (type(tensor) in _OF_PYTORCH or _is_harmless_subclass(tensor))
         and tensor.is_cpu
@@ -24,7 +24,7 @@ def is_plain(tensor: Any) -> bool:
 
 
 def require_plain(tensor: Any, name: str, floating: bool = True) -> None:
-    """Refuses what :func:`is_plain` does not take and, unless told otherwise, what is not floating."""
+    """Raises ValueError for what :func:`is_plain` rejects and, with ``floating``, for other element types."""
     if is_plain(tensor) and (tensor.dtype in _FLOATING or not floating):
         return
     if not isinstance(tensor, Tensor):
@@ -44,12 +44,12 @@ def require_plain(tensor: Any, name: str, floating: bool = True) -> None:
 
 
 def readable(tensor: Tensor) -> Tensor:
-    """The tensor with its sign in its memory, where it is read: x.imag of a conjugate has it apart."""
+    """The tensor with its actual numbers in memory: x.imag of a conjugate, for example, stores them negated."""
     return tensor.resolve_neg() if tensor.is_neg() else tensor
 
 
 def empty_rows_like(tensor: Tensor) -> Tensor:
-    """A new tensor with the order of dimensions in memory of another, but rows without gaps."""
+    """A new tensor of the same shape and order of dimensions in memory, with contiguous rows."""
     return torch.empty_like(tensor) if tensor.stride(-1) == 1 else tensor.new_empty(tensor.shape)
 
 
@@ -59,7 +59,7 @@ def precision(tensor: Tensor) -> torch.dtype:
 
 
 def _is_harmless_subclass(tensor: Any) -> bool:
-    """Whether a subclass leaves alone what PyTorch's operators do: not so a FakeTensor or a DTensor."""
+    """Whether a subclass leaves PyTorch's operators unchanged, unlike FakeTensor or DTensor."""
     if not isinstance(tensor, Tensor):
         return False
     return type(tensor).__torch_dispatch__ is Tensor.__torch_dispatch__
