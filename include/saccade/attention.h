@@ -103,11 +103,11 @@ struct AttentionOptions {
   /// Number of keys in each batch entry: i32 or i64 [batch], 0 <= length <= seqlen_k.
   TensorView kv_lengths{};
 
-  /// Sequences packed one after the other ("documents"), which do not see each other: i32 or i64 [batch + 1], the
-  /// begins of the documents in q and in k, from 0 to the total, never falling. Give both or neither. The tensors
-  /// are then q [total_q, num_heads, head_dim], k and v [total_k, num_kv_heads, ...], o like q, whatever `layout`;
-  /// rows, keys and positions count from the document's begin; seqlen_q and seqlen_k, the sizes of masks, weights
-  /// and scores, are those of the longest document.
+  /// Sequences packed one after the other ("documents"), which do not see each other: i32 or i64 [batch + 1]:
+  /// where each document begins in q and in k, from 0 on, then the total; never decreasing. Give both or neither.
+  /// The tensors are then q [total_q, num_heads, head_dim], k and v [total_k, num_kv_heads, ...], o like q, in
+  /// every `layout`. Rows, keys and positions count from the beginning of the document. seqlen_q and seqlen_k, the
+  /// sizes of masks, weights and scores, are those of the longest document.
   TensorView cu_seqlens_q{}, cu_seqlens_k{};
   /// Keys and values in pages of a pool: i32 [batch, max_pages]; key j of a batch entry is row j % page_size of
   /// page block_table[batch, j / page_size]. k and v are then [num_pages, num_kv_heads, page_size, dim] (blhd:
@@ -148,7 +148,7 @@ struct AttentionOptions {
   int num_threads = 0;
 };
 
-/// The options of a call without options. Made once: AttentionOptions has more bytes than the smallest problems.
+/// The default options. Made once, because AttentionOptions is larger than the tensors of the smallest problems.
 inline constexpr AttentionOptions kDefaultAttentionOptions{};
 
 /// o = softmax(scale * q k^T + ...) v for every batch entry and head.

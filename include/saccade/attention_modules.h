@@ -37,7 +37,8 @@ struct ModuleConfig {
 };
 
 /// Which attention weights a forward call returns. They need memory proportional to seqlen_q * seqlen_k. Only two
-/// other options do: ForwardOptions::dropout_generator, and a key_mask of the kind that its comment names.
+/// other options do: ForwardOptions::dropout_generator, and a key_mask that has to be joined with a mask (see
+/// there).
 enum class HeadWeights : std::uint8_t { none, per_head, averaged };
 
 /// Everything optional about one forward call.

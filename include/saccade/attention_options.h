@@ -56,7 +56,7 @@ struct OptionPair {
   std::int64_t least;
 };
 
-/// The numbers that text may name, from `least` on and below `below`. attention() checks for itself.
+/// The numbers that text may give: at least `least` and below `below`. attention() makes its own checks.
 struct OptionRange {
   double least = std::numeric_limits<double>::lowest(), below = std::numeric_limits<double>::infinity();
 };
@@ -75,8 +75,8 @@ struct OptionDraw {
   }
 };
 
-/// One row: an option (or two that go together) and its names. An empty name is the same as in C++, and "-" says
-/// that the option cannot be given there.
+/// One row: an option (or two that go together) and its names. An empty name means the same name as in C++, and
+/// "-" means that the option cannot be given there.
 struct AttentionOption {
   using O = AttentionOptions;
   /// The member; its type says what the option is.
@@ -95,7 +95,7 @@ struct AttentionOption {
   OptionDraw draw{};
   std::string_view python{}, command{}, word{};  ///< Python's keyword, "--alibi", the word in a problem's text
   std::string_view placeholder{};                ///< on the command line: "L,R"
-  std::string_view why{};                        ///< the names differ, or one is missing
+  std::string_view why{};                        ///< why the names differ or one is missing
 
   /// The names; empty where the option cannot be given.
   constexpr std::string_view python_name() const { return name_or(python); }

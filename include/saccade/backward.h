@@ -39,7 +39,7 @@ struct OptionGradient {
   Array GradientsOf<Array>::*gradient;
 };
 
-/// The options that have one.
+/// The options that have a gradient.
 template <class Array>
 inline constexpr OptionGradient<Array> kOptionGradients[] = {
     {"mask", "dmask", &AttentionOptions::mask, &GradientsOf<Array>::dmask},

@@ -67,8 +67,8 @@ struct Inspection {
 /// if given, but is an error together with InspectOptions::lse.
 ///
 /// A hidden key has weight 0; blocks of hidden keys cost nothing. A row that sees no key has weights, entropy and
-/// distance 0 and no top keys. A row whose softmax is NaN has NaN results (its top keys are -1). It also makes NaN
-/// the sums and cells of the keys that it sees, and its head's mean distance, and nothing else. With a sink the
+/// distance 0 and no top keys. A row whose softmax is NaN has NaN results (its top keys are -1). The sums and
+/// cells of the keys that it sees and its head's mean distance are then NaN too, but nothing else. With a sink the
 /// weights of a row sum to less than 1; entropy and distance use these weights.
 ///
 /// Sums over rows are in f64, sums over keys are compensated, and both have a fixed order: results do not depend

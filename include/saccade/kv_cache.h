@@ -24,7 +24,7 @@ struct KvCacheOptions {
   DType dtype = DType::f32;       ///< element type of the cache: f32, bf16, f16 or f64
 
   /// Tokens per page. Sequences then share pages of a pool, and a common prefix is stored once. 0: no pages; every
-  /// head of every sequence has one contiguous block with room for the longest sequence.
+  /// head of every sequence has one contiguous block as large as the longest sequence needs.
   std::int64_t page_size = 0;
   /// The query at position p will see keys p - window to p (AttentionOptions::window_left), so the cache can drop
   /// keys before p - window, where p is the first token of the last append. -1: keeps all keys.

@@ -24,7 +24,7 @@ class Optimizer {
   /// Throws std::invalid_argument for a rate that is negative or NaN.
   void set_lr(double lr);
 
-  /// The optimiser's memory, so that a run that loads it continues bit for bit: the number of steps as `step`, i64
+  /// The optimiser's state, so that a run that loads it continues bit for bit: the number of steps as `step`, i64
   /// [1], and for each parameter that had a gradient "NAME.exp_avg" and so on (see the classes). Does not contain
   /// the options and the learning rate.
   StateDict state_dict() const;

@@ -15,8 +15,8 @@ struct TokenBatch {
   Tensor inputs;   ///< i64 [batch, seqlen]
   Tensor targets;  ///< i64 [batch, seqlen]: the token after each of the inputs
   /// bool [batch, seqlen], for tasks in which some targets follow from earlier tokens (the last time that the
-  /// current token occurred, the same target came next) and others are new; else empty. A target can be neither:
-  /// where a repetition begins.
+  /// current token occurred, the same target came next) and others are new; else empty. Where a repetition
+  /// begins, the target is neither.
   Tensor repeated, unseen;
 };
 

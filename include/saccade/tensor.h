@@ -1,4 +1,4 @@
-// TensorView: a view of numbers owned by somebody else, as an n-dimensional array. Tensor: an array that owns its
+// TensorView: a view of numbers that it does not own, as an n-dimensional array. Tensor: an array that owns its
 // numbers.
 #pragma once
 
