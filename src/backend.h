@@ -29,7 +29,7 @@ class Backend {
   ~Backend() = default;
 };
 
-/// The back end that calls use.
+/// The back end that calls use: the CPU's, so far the only one.
 const Backend& active_backend();
 
 }  // namespace saccade

@@ -128,9 +128,7 @@ void rotate_all(const RopeTable& table, const TensorView& x, const MutableTensor
   const std::int64_t heads = x.shape[1], seqlen = x.shape[2], dim = x.shape[3];
   const auto count = static_cast<std::int64_t>(table.frequencies.size());
   const std::int64_t blocks = ceil_div(seqlen, kTokens), items = x.shape[0] * blocks;
-  // For less than some 40 microseconds of work a second thread costs more than it saves.
-  const int threads = x.size() > 1 << 16 ? threads_for(items) : 1;
-  parallel_for(threads, items, 0, [&](std::int64_t item, auto*) {
+  parallel_for(threads_for_numbers(items, x.size()), items, 0, [&](std::int64_t item, auto*) {
     const std::int64_t batch = item / blocks, first = item % blocks * kTokens;
     const std::int64_t tokens = std::min(kTokens, seqlen - first);
     std::vector<T> vectors(static_cast<std::size_t>(tokens * dim)),

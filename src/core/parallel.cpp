@@ -83,8 +83,7 @@ void for_blocks(std::int64_t rows, std::int64_t columns,
                 const std::function<void(std::int64_t, std::int64_t)>& body) {
   const std::int64_t block = rows_of_block(columns), blocks = ceil_div(rows, block);
   const auto one_block = [&](std::int64_t item) { body(item * block, std::min(rows, (item + 1) * block)); };
-  // For less than some 10 microseconds of work a second thread costs more than it saves.
-  const int threads = blocks > 4 ? threads_for(blocks) : 1;
+  const int threads = threads_for_numbers(blocks, rows * columns);
   if (threads > 1)
     return parallel_for(threads, blocks, 0, [&](std::int64_t item, std::byte*) { one_block(item); });
   for (std::int64_t item = 0; item < blocks; ++item) one_block(item);
@@ -99,6 +98,11 @@ int most_threads() {
 
 int threads_for(std::int64_t items, int most) {
   return static_cast<int>(std::clamp<std::int64_t>(items, 1, most));
+}
+
+int threads_for_numbers(std::int64_t items, std::int64_t numbers) {
+  constexpr std::int64_t kWorthThreads = 1 << 16;  // some 10 microseconds
+  return numbers > kWorthThreads ? threads_for(items) : 1;
 }
 
 struct Workspace::Block {

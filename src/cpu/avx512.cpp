@@ -1,4 +1,5 @@
-// The kernels for AVX-512 F, BW, DQ and VL. Only the target region is compiled for them.
+// Compiles all kernels (forward.h, backward.h, decode.h, ..., which kernel_table.h collects) for AVX-512 F, BW, DQ
+// and VL. Only the target region is compiled for them.
 #include "cpu/prelude.h"
 
 #ifdef SACCADE_X86

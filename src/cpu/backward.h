@@ -428,7 +428,7 @@ class BackwardBlock {
   BackwardScratch scratch_;
 };
 
-// ---- The door ------------------------------------------------------------------------------------------------
+// ---- The entry points ----------------------------------------------------------------------------------------
 
 inline BackwardPlan plan_backward(const BackwardParams& params) {
   const AttentionParams& p = params.attention;

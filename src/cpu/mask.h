@@ -1,6 +1,6 @@
-// What happens to a score between the product and the softmax: softcap, score modifier, ALiBi, masks, visibility
-// by position. Where any of them uses the score's value, scores are in natural units, else in the unit of the
-// product.
+// What happens to a score between the product and the softmax: softcap, score modifier, ALiBi, masks, and
+// visibility by position, as attention/visibility.h decides it. Where any of them uses the score's value, scores
+// are in natural units, else in the unit of the product.
 #pragma once
 
 #include "cpu/block_sizes.h"

@@ -59,8 +59,7 @@ void Embedding::backward(const TensorView& dout) {
   // Threads split the columns, so each sum adds its rows in order.
   constexpr std::int64_t kColumns = 64;
   const std::int64_t panels = (dim() + kColumns - 1) / kColumns;
-  const bool worth_threads = dout.size() > (std::int64_t{1} << 16);
-  parallel_for(worth_threads ? threads_for(panels) : 1, panels, 0, [&](std::int64_t panel, std::byte*) {
+  parallel_for(threads_for_numbers(panels, dout.size()), panels, 0, [&](std::int64_t panel, std::byte*) {
     const std::int64_t column = panel * kColumns, columns = std::min(kColumns, dim() - column);
     for (std::int64_t row = 0; row < from.rows(); ++row)
       kernels.add_to(from.data() + row * dim() + column, gradient + rows[row] * dim() + column, columns);
