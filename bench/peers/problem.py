@@ -14,7 +14,6 @@ DTYPES = ("f32", "bf16", "f16")
 KINDS = ("forward", "backward", "train", "loop")
 
 
-
 @dataclasses.dataclass(frozen=True)
 class Problem:
     """A problem without its inputs. The comment of a field names the words that set it."""

@@ -31,11 +31,11 @@ from ._attention import (
     merge_states,
     scaled_dot_product_attention,
 )
-from ._runtime import info, num_threads, release_workspaces, set_num_threads
 from ._heatmap import Picture, attention_lines, heatmap
 from ._inspect import Inspection, inspect
 from ._kv_cache import KvCache, Rope
 from ._random import manual_seed
+from ._runtime import info, num_threads, release_workspaces, set_num_threads
 
 if TYPE_CHECKING:
     from . import onnx as onnx

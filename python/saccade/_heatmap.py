@@ -13,8 +13,8 @@ from typing import Any, Callable, Literal
 import numpy as np
 
 from . import _core
-from ._arrays import as_array, is_torch
 from ._arguments import shown
+from ._arrays import as_array, is_torch
 from ._sdpa import renamed
 
 _PAGE = """<!DOCTYPE html>

@@ -10,8 +10,8 @@ from typing import Any, Callable, NamedTuple
 import numpy as np
 
 from . import _core
-from ._arrays import as_array, empty
 from ._arguments import drops, flag, number
+from ._arrays import as_array, empty
 
 # With few rows and many keys, reading k and v takes longer than computing with them, and decode() reads them in
 # place. For 1 or 2 rows and 1024 keys it takes 0.4 of attention()'s time if 32 heads share 8 heads of keys, and

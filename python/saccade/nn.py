@@ -20,8 +20,8 @@ from typing import Any, Callable, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from . import _core
-from ._arrays import as_array, returned
 from ._arguments import flag, shown
+from ._arrays import as_array, returned
 
 __all__ = [
     "CausalAttention",
@@ -282,8 +282,9 @@ class MultiHeadAttention(Module):
 
     _make = _core.Module._make_multi_head_attention
     _pickled = (
-        *("d_in", "d_out", "num_heads", "num_kv_heads", "key_width", "value_width", "context_length", "causal", "dropout"),
-        *("qkv_bias", "out_bias", "add_bias_kv", "add_zero_attn", "batch_first", "torch_initialization", "seed"),
+        *("d_in", "d_out", "num_heads", "num_kv_heads", "key_width", "value_width", "context_length", "causal"),
+        *("dropout", "qkv_bias", "out_bias", "add_bias_kv", "add_zero_attn", "batch_first"),
+        *("torch_initialization", "seed"),
     )
 
     def __init__(

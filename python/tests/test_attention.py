@@ -4,8 +4,9 @@ import itertools
 
 import numpy as np
 import pytest
-import reference
 import saccade
+
+import reference
 from reference import assert_close, random, visible
 
 

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-import reference
 import saccade
+
+import reference
 from reference import random, visible
 
 

@@ -5,8 +5,9 @@ import pickle
 
 import numpy as np
 import pytest
-from reference import attention, random
 from saccade import nn
+
+from reference import attention, random
 
 INPUTS = np.float32(
     [
@@ -154,7 +155,9 @@ ARGUMENTS_IN_0_1_0 = [  # of the modules above, as 0.1.0 pickles them
 ]
 
 
-@pytest.mark.parametrize(("module", "arguments"), list(zip(modules(), ARGUMENTS_IN_0_1_0)), ids=lambda x: type(x).__name__)
+@pytest.mark.parametrize(
+    ("module", "arguments"), list(zip(modules(), ARGUMENTS_IN_0_1_0)), ids=lambda x: type(x).__name__
+)
 def test_reads_pickles_of_0_1_0(module, arguments):
     state = module.eval().__getstate__()
     loaded = type(module).__new__(type(module))

@@ -21,7 +21,6 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 from onnx.backend.test import BackendTest  # noqa: E402
 from onnx_models import OUTPUTS, model_of, model_with, operands, run  # noqa: E402
 
-
 # onnx's own cases
 
 

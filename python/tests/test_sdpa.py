@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import saccade
+
 from reference import assert_close, random, visible
 
 sdpa = saccade.scaled_dot_product_attention

@@ -1,5 +1,5 @@
-// Compiles all kernels (forward.h, backward.h, decode.h, ..., which kernel_table.h collects) for AVX2, FMA and F16C.
-// Only the target region is compiled for them.
+// Compiles all kernels (forward.h, backward.h, decode.h, ..., which kernel_table.h collects) for AVX2, FMA and
+// F16C. Only the target region is compiled for them.
 #include "cpu/prelude.h"
 
 #ifdef SACCADE_X86

@@ -1,5 +1,5 @@
-// Compiles all kernels (forward.h, backward.h, decode.h, ..., which kernel_table.h collects) in plain C++, for every
-// processor.
+// Compiles all kernels (forward.h, backward.h, decode.h, ..., which kernel_table.h collects) in plain C++, for
+// every processor.
 #include "cpu/prelude.h"
 
 #define SACCADE_ISA_NAMESPACE scalar

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import reference
 import saccade
+
+import reference
 
 from .call import Call, Case, sound, spoiled
 from .problem import Problem, assert_close

@@ -6,8 +6,9 @@ import contextlib
 from typing import Any, Callable
 
 import numpy as np
-import reference
 import saccade
+
+import reference
 
 from .call import Call, Case, assert_shape, sound, spoiled
 from .problem import assert_close

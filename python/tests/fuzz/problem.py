@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
 import reference
 
 from .values import FLOATS, Values, bfloat16
