@@ -1,0 +1,95 @@
+// How many threads a call uses: its num_threads, else set_num_threads(); and that a call's limit ends with the
+// call.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <set>
+#include <stdexcept>
+#include <thread>
+
+#include "saccade/attention.h"
+#include "saccade/runtime.h"
+
+namespace saccade {
+namespace {
+
+using testing::Eq;
+
+/// Collects the threads that call a score modifier. Each waits for `wanted` of them for a while, so that a call
+/// shows all of its threads however busy the machine is.
+class Threads {
+ public:
+  explicit Threads(std::size_t wanted) : wanted_(wanted) {}
+
+  static void modifier(void* context, const ScoreTile&) { static_cast<Threads*>(context)->arrive(); }
+
+  std::size_t count() const { return seen_.size(); }
+
+ private:
+  void arrive() {
+    std::unique_lock lock(mutex_);
+    if (!seen_.insert(std::this_thread::get_id()).second) return;
+    all_here_.notify_all();
+    all_here_.wait_for(lock, std::chrono::seconds(1), [&] { return seen_.size() >= wanted_; });
+  }
+
+  std::size_t wanted_;
+  std::set<std::thread::id> seen_;
+  std::mutex mutex_;
+  std::condition_variable all_here_;
+};
+
+class NumThreads : public testing::Test {
+ protected:
+  NumThreads() { set_num_threads(3); }
+  ~NumThreads() override { set_num_threads(0); }
+
+  /// The threads of a call with enough work for eight.
+  std::size_t threads_of_call(int num_threads, std::size_t wanted) const {
+    Threads threads(wanted);
+    attention(x_, x_, x_,
+              {.score_modifier = Threads::modifier, .score_context = &threads, .num_threads = num_threads});
+    return threads.count();
+  }
+
+  Tensor x_{DType::f32, {1, 8, 512, 16}};
+};
+
+TEST_F(NumThreads, LimitsItsCallOnly) {
+  EXPECT_THAT(threads_of_call(0, 3), Eq(3));
+  EXPECT_THAT(threads_of_call(1, 2), Eq(1));
+  EXPECT_THAT(threads_of_call(0, 3), Eq(3));
+  EXPECT_THAT(threads_of_call(2, 3), Eq(2));
+  EXPECT_THAT(threads_of_call(0, 3), Eq(3));
+}
+
+TEST_F(NumThreads, MayBeMoreThanTheDefault) {
+  set_num_threads(1);
+  EXPECT_THAT(threads_of_call(2, 2), Eq(2));
+  EXPECT_THAT(threads_of_call(0, 2), Eq(1));
+}
+
+TEST_F(NumThreads, EndsWithACallThatThrows) {
+  const auto throws = [](void*, const ScoreTile&) { throw std::runtime_error("from the modifier"); };
+  EXPECT_THROW(attention(x_, x_, x_, {.score_modifier = throws, .num_threads = 1}), std::runtime_error);
+  EXPECT_THAT(threads_of_call(0, 3), Eq(3));
+}
+
+TEST_F(NumThreads, OfACallInsideACallEndsWithIt) {
+  struct Inner {
+    static void modifier(void* context, const ScoreTile&) {
+      const auto& x = *static_cast<const Tensor*>(context);
+      attention(x, x, x, {.num_threads = 1});
+    }
+  };
+  const Tensor small(DType::f32, {1, 1, 4, 4});
+  attention(x_, x_, x_,
+            {.score_modifier = Inner::modifier, .score_context = const_cast<Tensor*>(&small), .num_threads = 2});
+  EXPECT_THAT(threads_of_call(0, 3), Eq(3));
+}
+
+}  // namespace
+}  // namespace saccade
