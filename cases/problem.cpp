@@ -58,6 +58,11 @@ const AttentionOption& option_named(std::string_view name) {
 void set_option(const Word& word, const AttentionOption& option, Problem& p) {
   const std::string wanted = set_from_text(option, word.value, p.options);
   if (!wanted.empty()) word.refuse(wanted);
+  const AttentionOptions& o = p.options;
+  for (const std::int64_t number :
+       {o.query_offset.value_or(0), o.window_left, o.window_right, o.block_mask_q, o.block_mask_k}) {
+    if (number < -kMaxLength || number > kMaxLength) word.refuse("a whole number within 2^40 of 0");
+  }
 }
 
 void read_types(const Word& word, Problem& p) {

@@ -107,6 +107,7 @@ class Loader {
   // A tensor as attention() takes it; what it refuses is left as it is.
   Tensor load_option(const CallArguments::Given& given) {
     Tensor tensor = files_.load(given.file);
+    if (tensor.rank() == 0) refuse("{} has no dimensions: one or more wanted", given.file.option);
     const DType dtype = tensor.dtype();
     switch (given.option->elements) {
       case OptionElements::integers:

@@ -9,8 +9,9 @@
 namespace saccade {
 
 /// A back end. Parameters are checked and point into the caller's memory, which stays valid until the call
-/// returns; no batch, head count or query length is 0. Results must have the same bits for any division of the
-/// work. Several threads may call at once.
+/// returns; but for attention_at_once(), no batch, head count or query length is 0. Results must have the same bits for any division of the
+/// work. Several threads may call at once. A back end that uses threads of its own takes at most most_threads()
+/// (core/parallel.h).
 class Backend {
  public:
   /// A fast path for a call without options. Returns whether it has computed all of o; if not, which it may do for

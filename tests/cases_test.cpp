@@ -70,6 +70,9 @@ TEST(ProblemText, SaysWhatIsWrong) {
   refused("dtype=f32,f32,f32,f64", "f64 for all four or for none is wanted");
   refused("window=3", "window=3: two whole numbers from -1 on with , between them is wanted");
   refused("window=3,-2", "two whole numbers from -1 on");
+  refused("window=2199023255552,0", "a whole number within 2^40 of 0 is wanted");
+  refused("offset=-2199023255552", "a whole number within 2^40 of 0 is wanted");
+  refused("block_mask=9223372036854775807x1", "a whole number within 2^40 of 0 is wanted");
   refused("block_mask=64", "block_mask=64: two whole numbers from 1 on with x between them is wanted");
   refused("dropout=1", "dropout=1: a probability below 1 is wanted");
   refused("softcap=-1", "softcap=-1: 0 or a positive number is wanted");

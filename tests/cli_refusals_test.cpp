@@ -33,6 +33,7 @@ class RefusalTest : public CommandTest {
     save("long.npy", {129, 4});
     save_npy(path("ints.npy"), Tensor(DType::i32, {2, 5, 8}));
     save_npy(path("lengths.npy"), Tensor::of<std::int64_t>({10}));
+    save_npy(path("scalar.npy"), Tensor(DType::i64, Shape{}));
     save_npy(path("negative.npy"), Tensor::of<float>({{-1.0f, 0.5f}, {0.5f, 0.5f}}));
     save_safetensors(path("plain.safetensors"), {SelfAttention({.d_in = 3, .d_out = 2}).state_dict(), {}});
     save_safetensors(path("heads.safetensors"),
@@ -149,6 +150,8 @@ TEST_F(RefusalTest, PackedBatchesAndPagesOfRun) {
   expect_refusal(
       run_with({{"--q", "k.npy"}, {"--cu-seqlens-q", "lengths.npy"}, {"--cu-seqlens-k", "lengths.npy"}}),
       "cu_seqlens_q must begin with 0");
+  for (const char* const option : {"--cu-seqlens-k", "--block-table", "--kv-lengths", "--mask"})
+    expect_refusal(run_with({{option, "scalar.npy"}}), std::string(option) + " has no dimensions");
   expect_refusal(run_with({{"--block-table", "lengths.npy"}}), "--block-table has shape [1] and --k [2, 9, 8]");
 }
 

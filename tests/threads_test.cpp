@@ -43,7 +43,7 @@ class Threads {
 };
 
 class NumThreads : public testing::Test {
- protected:
+ public:
   NumThreads() { set_num_threads(3); }
   ~NumThreads() override { set_num_threads(0); }
 
@@ -76,6 +76,20 @@ TEST_F(NumThreads, EndsWithACallThatThrows) {
   const auto throws = [](void*, const ScoreTile&) { throw std::runtime_error("from the modifier"); };
   EXPECT_THROW(attention(x_, x_, x_, {.score_modifier = throws, .num_threads = 1}), std::runtime_error);
   EXPECT_THAT(threads_of_call(0, 3), Eq(3));
+}
+
+TEST_F(NumThreads, OfTheOuterCallDoesNotLimitACallInside) {
+  struct Outer {
+    const NumThreads* test;
+    std::size_t threads_inside = 0;
+    static void modifier(void* context, const ScoreTile&) {
+      auto& outer = *static_cast<Outer*>(context);
+      if (outer.threads_inside == 0) outer.threads_inside = outer.test->threads_of_call(0, 3);
+    }
+  };
+  Outer outer{this};
+  attention(x_, x_, x_, {.score_modifier = Outer::modifier, .score_context = &outer, .num_threads = 1});
+  EXPECT_THAT(outer.threads_inside, Eq(3));
 }
 
 TEST_F(NumThreads, OfACallInsideACallEndsWithIt) {

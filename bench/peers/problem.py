@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any, Callable
 
 import numpy as np
-from saccade import _core
 
 DTYPES = ("f32", "bf16", "f16")
 KINDS = ("forward", "backward", "train", "loop")
@@ -205,6 +204,13 @@ _KEYS: dict[str, tuple[str, Callable[[str], Any]]] = {
 _FLAGS = ("module", "lengths", "decode", "memory")
 
 
+def _option_words() -> list[str]:
+    """The words of all options of attention in bench/shapes.txt."""
+    from saccade import _core  # not at the top, because the processes of other peers import this file too
+
+    return [word for *_, word in _core.option_names()]
+
+
 def parse_problems(line: str) -> list[Problem]:
     """The problem of a line, or several where ``s=`` is a list.
 
@@ -225,7 +231,7 @@ def parse_problems(line: str) -> list[Problem]:
             elif equals and key in _KEYS:
                 field, read = _KEYS[key]
                 fields[field] = read(value)
-            elif key in (option_word for *_, option_word in _core.option_names()):
+            elif key in _option_words():
                 raise NotImplementedError(f"{word}: not compared with other libraries")
             else:
                 wanted = ", ".join(["s=", *(f"{name}=" for name in _KEYS), *KINDS, *_FLAGS])

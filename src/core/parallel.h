@@ -46,25 +46,19 @@ class Workspace {
   Block* block_ = nullptr;
 };
 
-/// The option num_threads of a public function: limits the number of threads used by calls from this thread while
-/// the object lives. 0 keeps the current limit.
+/// The option num_threads of a public function: the most threads for work that this thread starts while the object
+/// lives; 0: num_threads(). The previous limit then applies again, for a score modifier may call attention itself.
 class ThreadLimit {
  public:
-  explicit ThreadLimit(int num_threads) {
-    if (num_threads <= 0) return;
-    outer_ = current_;
-    current_ = num_threads;
-  }
-  ~ThreadLimit() {
-    if (outer_ >= 0) current_ = outer_;
-  }
+  explicit ThreadLimit(int num_threads) : outer_(current_) { current_ = num_threads > 0 ? num_threads : 0; }
+  ~ThreadLimit() { current_ = outer_; }
   ThreadLimit(const ThreadLimit&) = delete;
   ThreadLimit& operator=(const ThreadLimit&) = delete;
 
  private:
   friend int most_threads();
   static constinit thread_local int current_;  // 0: the limit is num_threads()
-  int outer_ = -1;                             // the previous limit, to restore
+  int outer_;                                  // the previous limit, to restore
 };
 
 /// The number of threads that a call may use: its ThreadLimit, or num_threads().

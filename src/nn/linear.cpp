@@ -173,7 +173,9 @@ void linear_backward(const TensorView& x, const TensorView& weight, const Tensor
   const ThreadLimit limit(options.num_threads);
   if (gradients.dx) {
     const bool in_out = options.weight_layout == WeightLayout::in_out;
-    linear(dout, weight, gradients.dx, {.weight_layout = in_out ? WeightLayout::out_in : WeightLayout::in_out});
+    linear(dout, weight, gradients.dx,
+           {.weight_layout = in_out ? WeightLayout::out_in : WeightLayout::in_out,
+            .num_threads = options.num_threads});
   }
   sum_gradients(x, dout, gradients, gradients.accumulate, options);
 }

@@ -9,7 +9,7 @@
 namespace saccade::reference {
 namespace {
 
-[[noreturn]] void refuse(const std::string& what) {
+[[noreturn]] void refuse_argument(const std::string& what) {
   throw std::invalid_argument("[reference::attention] " + what);
 }
 
@@ -18,14 +18,14 @@ std::string text_of(DType dtype) { return std::string(name_of(dtype)); }
 void check_same(const char* what, const char* name, std::int64_t length, const char* other_name,
                 std::int64_t other_length) {
   if (length == other_length) return;
-  refuse(std::string(name) + " has " + what + " " + std::to_string(length) + " but " + other_name + " has " +
-         what + " " + std::to_string(other_length));
+  refuse_argument(std::string(name) + " has " + what + " " + std::to_string(length) + " but " + other_name +
+                  " has " + what + " " + std::to_string(other_length));
 }
 
 /// q, k or v as [batch, heads, seqlen, dim].
 TensorView in_bhld(const TensorView& view, const char* name, Layout layout) {
   if (view.rank < 2 || view.rank > 4)
-    refuse(std::string(name) + " has rank " + std::to_string(view.rank) + ", not 2, 3 or 4");
+    refuse_argument(std::string(name) + " has rank " + std::to_string(view.rank) + ", not 2, 3 or 4");
   const bool is_blhd = layout == Layout::blhd && view.rank >= 3;
   const TensorView ordered = is_blhd ? view.transposed(-3, -2) : view;
   std::array<std::int64_t, 4> lengths{1, 1, 1, 1};
@@ -41,7 +41,7 @@ TensorView in_bhld(const TensorView& view, const char* name, Layout layout) {
 /// q, k or v of a packed batch, [total, heads, dim], as [1, heads, total, dim].
 TensorView in_bhld_packed(const TensorView& view, const char* name) {
   if (view.rank != 3)
-    refuse(std::string(name) + " of a packed batch has rank " + std::to_string(view.rank) + ", not 3");
+    refuse_argument(std::string(name) + " of a packed batch has rank " + std::to_string(view.rank) + ", not 3");
   return in_bhld(view, name, Layout::blhd);
 }
 
@@ -57,17 +57,17 @@ void check_shapes(const TensorView& q, const TensorView& k, const TensorView& v,
   check_same("num_kv_heads", "v", a.v.shape[1], "k", a.num_kv_heads);
   check_same("seqlen_k", "v", a.v.shape[2], "k", a.k.shape[2]);
   check_same("head_dim", "k", a.k.shape[3], "q", a.head_dim);
-  if (a.head_dim == 0) refuse("q has head_dim 0");
+  if (a.head_dim == 0) refuse_argument("q has head_dim 0");
   const bool heads_divide = a.num_kv_heads == 0 ? a.num_heads == 0 : a.num_heads % a.num_kv_heads == 0;
   if (!heads_divide) {
-    refuse("q has " + std::to_string(a.num_heads) + " heads, which is no multiple of k's " +
-           std::to_string(a.num_kv_heads));
+    refuse_argument("q has " + std::to_string(a.num_heads) + " heads, which is no multiple of k's " +
+                    std::to_string(a.num_kv_heads));
   }
 }
 
 void check_numbers(const AttentionOptions& options) {
   const auto refuse_number = [](const char* name, auto value, const char* wanted) {
-    refuse(std::string(name) + " is " + std::to_string(value) + ", not " + wanted);
+    refuse_argument(std::string(name) + " is " + std::to_string(value) + ", not " + wanted);
   };
   if (options.scale && !std::isfinite(*options.scale)) refuse_number("scale", *options.scale, "finite");
   if (!(options.softcap >= 0 && std::isfinite(options.softcap))) {
@@ -85,18 +85,18 @@ void check_numbers(const AttentionOptions& options) {
 std::vector<std::int64_t> integers_of(const TensorView& view, const char* name, const char* wanted,
                                       std::int64_t count, std::int64_t least, std::int64_t most) {
   if (view.dtype != DType::i32 && view.dtype != DType::i64) {
-    refuse(std::string(name) + " has element type " + text_of(view.dtype) + ", not i32 or i64");
+    refuse_argument(std::string(name) + " has element type " + text_of(view.dtype) + ", not i32 or i64");
   }
   if (view.rank != 1 || view.shape[0] != count) {
-    refuse(std::string(name) + " has shape " + to_string(view.dims()) + ", not " + wanted + " = [" +
-           std::to_string(count) + "]");
+    refuse_argument(std::string(name) + " has shape " + to_string(view.dims()) + ", not " + wanted + " = [" +
+                    std::to_string(count) + "]");
   }
   std::vector<std::int64_t> integers(static_cast<std::size_t>(count));
   copy(view, MutableTensorView(integers.data(), {count}));
   for (const std::int64_t integer : integers) {
     if (integer < least || integer > most) {
-      refuse(std::string(name) + " contains " + std::to_string(integer) + ", which is not between " +
-             std::to_string(least) + " and " + std::to_string(most));
+      refuse_argument(std::string(name) + " contains " + std::to_string(integer) + ", which is not between " +
+                      std::to_string(least) + " and " + std::to_string(most));
     }
   }
   return integers;
@@ -107,17 +107,18 @@ std::vector<std::int64_t> begins_of(const TensorView& view, const char* name, st
                                     std::int64_t total) {
   const std::vector<std::int64_t> begins = integers_of(view, name, "[batch + 1]", batch + 1, 0, total);
   if (begins.front() != 0 || begins.back() != total || !std::ranges::is_sorted(begins))
-    refuse(std::string(name) + " does not rise from 0 to the total, " + std::to_string(total));
+    refuse_argument(std::string(name) + " does not rise from 0 to the total, " + std::to_string(total));
   return begins;
 }
 
 /// The sequences of a packed batch.
 void find_documents(const AttentionOptions& options, Arguments& a) {
-  if (!options.cu_seqlens_q || !options.cu_seqlens_k) refuse("of cu_seqlens_q and cu_seqlens_k only one is given");
-  if (options.block_table) refuse("cu_seqlens_k and block_table are both given");
+  if (!options.cu_seqlens_q || !options.cu_seqlens_k)
+    refuse_argument("of cu_seqlens_q and cu_seqlens_k only one is given");
+  if (options.block_table) refuse_argument("cu_seqlens_k and block_table are both given");
   a.batch = options.cu_seqlens_q.rank == 1 ? options.cu_seqlens_q.shape[0] - 1 : -1;
   if (a.batch < 0)
-    refuse("cu_seqlens_q has shape " + to_string(options.cu_seqlens_q.dims()) + ", not [batch + 1]");
+    refuse_argument("cu_seqlens_q has shape " + to_string(options.cu_seqlens_q.dims()) + ", not [batch + 1]");
   const auto rows = begins_of(options.cu_seqlens_q, "cu_seqlens_q", a.batch, a.q.shape[2]);
   const auto keys = begins_of(options.cu_seqlens_k, "cu_seqlens_k", a.batch, a.k.shape[2]);
   for (std::size_t b = 0; b + 1 < rows.size(); ++b) {
@@ -132,12 +133,13 @@ void find_documents(const AttentionOptions& options, Arguments& a) {
 /// The sequences of a batch whose keys are in pages.
 void find_pages(const AttentionOptions& options, Arguments& a) {
   const TensorView& table = options.block_table;
-  if (table.dtype != DType::i32) refuse("block_table has element type " + text_of(table.dtype) + ", not i32");
+  if (table.dtype != DType::i32)
+    refuse_argument("block_table has element type " + text_of(table.dtype) + ", not i32");
   if (table.rank != 2 || table.shape[0] != a.batch)
-    refuse("block_table has shape " + to_string(table.dims()) + ", not [batch, max_pages] with batch " +
-           std::to_string(a.batch));
-  if (!options.kv_lengths) refuse("block_table is given without kv_lengths");
-  if (a.k.shape[2] == 0) refuse("k has pages of no keys");
+    refuse_argument("block_table has shape " + to_string(table.dims()) + ", not [batch, max_pages] with batch " +
+                    std::to_string(a.batch));
+  if (!options.kv_lengths) refuse_argument("block_table is given without kv_lengths");
+  if (a.k.shape[2] == 0) refuse_argument("k has pages of no keys");
   a.block_table.resize(static_cast<std::size_t>(table.size()));
   copy(table, MutableTensorView(a.block_table.data(), DType::i64, table.dims()));
   a.seqlen_k = table.shape[1] * a.k.shape[2];
@@ -158,17 +160,18 @@ void find_lengths(const AttentionOptions& options, Arguments& a) {
   const auto lengths = integers_of(options.kv_lengths, "kv_lengths", "[batch]", a.batch, 0, a.seqlen_k);
   for (std::size_t b = 0; b < lengths.size(); ++b) {
     if (lengths[b] > a.sequences[b].seqlen_k)
-      refuse("kv_lengths contains " + std::to_string(lengths[b]) + " for a document of " +
-             std::to_string(a.sequences[b].seqlen_k) + " keys");
+      refuse_argument("kv_lengths contains " + std::to_string(lengths[b]) + " for a document of " +
+                      std::to_string(a.sequences[b].seqlen_k) + " keys");
     a.sequences[b].kv_length = lengths[b];
   }
 }
 
 void find_positions(const AttentionOptions& options, Arguments& a) {
   constexpr std::int64_t kFarthest = std::int64_t{1} << 62;  // so that differences of positions do not overflow
-  if (options.query_offset && options.query_offsets) refuse("query_offset and query_offsets are both given");
+  if (options.query_offset && options.query_offsets)
+    refuse_argument("query_offset and query_offsets are both given");
   if (options.query_offset && (*options.query_offset < -kFarthest || *options.query_offset > kFarthest))
-    refuse("query_offset " + std::to_string(*options.query_offset) + " is beyond +-2^62");
+    refuse_argument("query_offset " + std::to_string(*options.query_offset) + " is beyond +-2^62");
   std::vector<std::int64_t> offsets(a.sequences.size(), options.query_offset.value_or(0));
   if (options.query_offsets)
     offsets = integers_of(options.query_offsets, "query_offsets", "[batch]", a.batch, -kFarthest, kFarthest);
@@ -194,7 +197,7 @@ void find_readable_keys(const AttentionOptions& options, Arguments& a) {
 TensorView checked_mask(const TensorView& mask, const Arguments& a) {
   if (!mask) return {};
   if (mask.dtype != DType::boolean && mask.dtype != DType::f32 && mask.dtype != DType::f64) {
-    refuse("mask has element type " + text_of(mask.dtype) + ", not bool, f32 or f64");
+    refuse_argument("mask has element type " + text_of(mask.dtype) + ", not bool, f32 or f64");
   }
   const std::array shape{a.batch, a.num_heads, a.seqlen_q, a.seqlen_k};
   return broadcast(mask, shape, "reference::attention", "mask");
@@ -203,7 +206,7 @@ TensorView checked_mask(const TensorView& mask, const Arguments& a) {
 TensorView checked_block_mask(const AttentionOptions& options, const Arguments& a) {
   if (!options.block_mask) return {};
   if (options.block_mask.dtype != DType::boolean)
-    refuse("block_mask has element type " + text_of(options.block_mask.dtype) + ", not bool");
+    refuse_argument("block_mask has element type " + text_of(options.block_mask.dtype) + ", not bool");
   const auto blocks = [](std::int64_t seqlen, std::int64_t block) {
     return seqlen / block + (seqlen % block > 0);
   };
@@ -215,10 +218,10 @@ TensorView checked_block_mask(const AttentionOptions& options, const Arguments& 
 TensorView checked_head_numbers(const TensorView& view, const char* name, std::span<const std::int64_t> shape) {
   if (!view) return {};
   if (view.dtype != DType::f32)
-    refuse(std::string(name) + " has element type " + text_of(view.dtype) + ", not f32");
+    refuse_argument(std::string(name) + " has element type " + text_of(view.dtype) + ", not f32");
   if (view.shape[view.rank - 1U] != shape.back()) {
-    refuse(std::string(name) + " has shape " + to_string(view.dims()) + " but q has " +
-           std::to_string(shape.back()) + " heads");
+    refuse_argument(std::string(name) + " has shape " + to_string(view.dims()) + " but q has " +
+                    std::to_string(shape.back()) + " heads");
   }
   return broadcast(view, shape, "reference::attention", name);
 }
@@ -252,9 +255,9 @@ Tensor keys_of(const Arguments& a, const TensorView& view, std::int64_t batch, s
   for (std::int64_t j = sequence.begin_key; j < sequence.end_key; ++j) {
     const std::int64_t page = a.block_table[static_cast<std::size_t>(batch * max_pages + j / page_size)];
     if (page < 0 || page >= view.shape[0]) {
-      refuse("block_table has page " + std::to_string(page) + " for key " + std::to_string(j) +
-             " of batch entry " + std::to_string(batch) + ", but there are " + std::to_string(view.shape[0]) +
-             " pages");
+      refuse_argument("block_table has page " + std::to_string(page) + " for key " + std::to_string(j) +
+                      " of batch entry " + std::to_string(batch) + ", but there are " +
+                      std::to_string(view.shape[0]) + " pages");
     }
     copy(view.select(0, page).select(0, kv_head).select(0, j % page_size),
          keys.mutable_view().select(0, j - sequence.begin_key));
@@ -281,7 +284,7 @@ Arguments checked_arguments(const TensorView& q, const TensorView& k, const Tens
   check_shapes(q, k, v, a);
   check_numbers(options);
   if (a.is_paged && !a.is_packed && q.rank != 4)
-    refuse("q has rank " + std::to_string(q.rank) + ", not 4, but block_table is given");
+    refuse_argument("q has rank " + std::to_string(q.rank) + ", not 4, but block_table is given");
   if (a.is_packed) {
     find_documents(options, a);
   } else {

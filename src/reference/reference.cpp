@@ -12,7 +12,7 @@
 namespace saccade::reference {
 namespace {
 
-constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
+constexpr double kHidden = -std::numeric_limits<double>::infinity();
 
 // ---- Shared helpers ------------------------------------------------------------------------------------------
 
@@ -140,9 +140,9 @@ Tensor softmax_naive(const TensorView& x, int dim) {
 
 Tensor softmax(const TensorView& x, int dim) {
   return with_lines_changed(x, dim, "softmax", [](std::span<double> line) {
-    double largest = kMinusInfinity;
+    double largest = kHidden;
     for (const double number : line) largest = std::max(largest, number);
-    if (largest == kMinusInfinity) largest = 0;  // avoids exp(-inf + inf): the exponentials are then 0
+    if (largest == kHidden) largest = 0;  // avoids exp(-inf + inf): the exponentials are then 0
     double sum = 0;
     for (double& number : line) sum += number = std::exp(number - largest);
     if (sum == 0) return;
@@ -169,7 +169,7 @@ Tensor masked(const TensorView& scores, const TensorView& mask) {
   const Tensor attend = Tensor::copy_of(broadcast(mask, scores.dims(), "reference::masked", "mask"), DType::f64);
   const std::span<double> numbers = result.values<double>();
   for (std::size_t i = 0; i < numbers.size(); ++i) {
-    if (attend.values<double>()[i] == 0) numbers[i] = kMinusInfinity;
+    if (attend.values<double>()[i] == 0) numbers[i] = kHidden;
   }
   return result;
 }
