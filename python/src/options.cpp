@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <stdexcept>
+#include <string>
 #include <type_traits>
 
 #include "saccade/attention_options.h"
@@ -103,6 +105,8 @@ void set_option(Options& o, nb::handle v, const AttentionOption* row) {
       value = static_cast<int>(std::clamp<std::int64_t>(integer(v, name), -1, 1 << 16));
     else if constexpr (std::is_same_v<T, std::optional<std::int64_t>>)
       value = integer(v, name);
+    else
+      throw std::logic_error(std::string(name) + " has no conversion from Python");
   };
   const auto visit = [&](auto member) {
     if constexpr (std::is_same_v<decltype(member), OptionPair>) {

@@ -142,11 +142,6 @@ struct AttentionParams : AttentionOperands, ScoreChanges {
 
   /// Whether every score has to be processed, not only those at a border of visibility.
   bool changes_every_score() const { return ScoreChanges::any() || score_modifier; }
-  /// Whether scores are natural logits instead of base-2 ones: where the caller sees them, and where q has so few
-  /// digits that its products are exact; multiplying q by log2(e) would then be the largest error of all.
-  bool keeps_natural_scores() const {
-    return changes_every_score() || q.dtype == DType::bf16 || q.dtype == DType::f16;
-  }
   bool has_sink() const { return sinks != nullptr; }
   /// The logit of a head's sink; -inf: none.
   float sink(std::int64_t head) const { return sinks ? sinks[head] : -std::numeric_limits<float>::infinity(); }
@@ -184,7 +179,7 @@ struct InspectParams {
   HeadedMatrix<void> top_keys{};                           // [batch, num_heads, seqlen_q, top_k], i32 or i64
   HeadedMatrix<void> top_weights{};                        // the same shape
   HeadedMatrix<void> entropy{}, max_weight{}, distance{};  // [batch, num_heads, seqlen_q, 1]
-  // Sums over the rows of a head; the kernels for blocks of rows do not write them.
+  // Sums over the rows of a head.
   HeadedMatrix<void> received{};  // [batch, num_heads, seqlen_k, 1]
   HeadedMatrix<void> mean_distance{},
       pooled{};  // [batch, num_heads, 1], [batch, num_heads, pool_rows * pool_keys]

@@ -49,6 +49,13 @@ struct ScoreUnit {
   Scalar query_factor, exp_factor, natural;
 };
 
+/// Whether scores are natural logits although this takes a multiplication more: where the caller sees them, and
+/// where q has so few digits that its products are exact; multiplying q by log2(e) would then be the largest error
+/// of all.
+inline bool keeps_natural_scores(const AttentionParams& p) {
+  return p.changes_every_score() || p.q.dtype == DType::bf16 || p.q.dtype == DType::f16;
+}
+
 inline ScoreUnit score_unit(const AttentionParams& p) {
   const Scalar scale = static_cast<Scalar>(p.scale);
   if constexpr (kPairs) {
@@ -56,7 +63,7 @@ inline ScoreUnit score_unit(const AttentionParams& p) {
     const Scalar natural = p.changes_every_score() ? Scalar{1} : std::abs(scale);
     return {scale, natural * kLog2E, natural};
   }
-  if (p.keeps_natural_scores()) return {scale, kLog2E, 1};
+  if (keeps_natural_scores(p)) return {scale, kLog2E, 1};
   return {static_cast<Scalar>(p.scale * 1.4426950408889634074), 1, kLn2};
 }
 
