@@ -22,6 +22,9 @@ template <class T>
 constexpr bool kIsOptional = false;
 template <class T>
 constexpr bool kIsOptional<std::optional<T>> = true;
+/// Whether text can give a value of this type: a number or a name.
+template <class T>
+constexpr bool kHasText = !kIsTensor<T> && !kIsPointer<T> && !std::is_same_v<T, bool>;
 
 /// Calls visitor(member of `options`, member of the defaults), for a pair twice.
 template <class Options, class Visitor>
@@ -141,8 +144,7 @@ bool has_text(const AttentionOption& option) {
     if constexpr (std::is_same_v<decltype(member), OptionPair>) {
       return true;
     } else {
-      using T = std::remove_cvref_t<decltype(kDefaults.*member)>;
-      return !kIsTensor<T> && !kIsPointer<T> && !std::is_same_v<T, bool>;
+      return kHasText<std::remove_cvref_t<decltype(kDefaults.*member)>>;
     }
   };
   return std::visit(visit, option.member);
@@ -152,9 +154,7 @@ std::string set_from_text(const AttentionOption& option, std::string_view text, 
   if (const auto* const pair = std::get_if<OptionPair>(&option.member)) return set_pair(*pair, text, options);
   std::string wanted;
   for_each_member(option, options, [&](auto& value, const auto&) {
-    using T = std::remove_cvref_t<decltype(value)>;
-    if constexpr (!kIsTensor<T> && !kIsPointer<T> && !std::is_same_v<T, bool>)
-      wanted = set_value(option, text, value);
+    if constexpr (kHasText<std::remove_cvref_t<decltype(value)>>) wanted = set_value(option, text, value);
   });
   return wanted;
 }
