@@ -177,15 +177,12 @@ std::int64_t longest_sequence(const TensorView& cu_seqlens, std::int64_t total) 
   return longest;
 }
 
-/// What an option wants beside it.
 void check_companions(const CallArguments& arguments) {
-  static constexpr std::array<std::array<const char*, 2>, 2> kCompanions{
-      {{"block_mask_q, block_mask_k", "block_mask"}, {"dropout_seed", "dropout_p"}}};
-  const auto flag = [](std::string_view name) {
-    return std::ranges::find(kAttentionOptions, name, &AttentionOption::name)->command_name();
-  };
-  for (const auto& [option, other] : kCompanions)
-    if (arguments.find(option) && !arguments.find(other)) refuse("{} wants {}", flag(option), flag(other));
+  for (const auto& [option, file] : arguments.given) {
+    if (option->needs.empty() || arguments.find(option->needs)) continue;
+    const auto* const needed = std::ranges::find(kAttentionOptions, option->needs, &AttentionOption::name);
+    refuse("{} wants {}", option->command_name(), needed->command_name());
+  }
 }
 
 }  // namespace
@@ -258,10 +255,6 @@ void CallArguments::add_tensors(Command command, bool wants_v) {
 
 namespace {
 
-/// Options of `saccade run` alone.
-constexpr std::array<std::string_view, 5> kOfRunAlone{"cu_seqlens_q", "cu_seqlens_k", "dropout_p", "dropout_seed",
-                                                      "score_stage"};
-
 std::string help_of(const AttentionOption& option) {
   return std::string(option.help) + (option.axes.empty() ? "" : ": ") + std::string(option.axes);
 }
@@ -285,7 +278,7 @@ std::vector<std::string> names_of(const AttentionOption& option) {
 void CallArguments::add_options(Command command, bool for_run) {
   for (const AttentionOption& option : kAttentionOptions) {
     const std::string flag = option.command_name();
-    if (flag.empty() || (!for_run && std::ranges::count(kOfRunAlone, option.name) > 0)) continue;
+    if (flag.empty() || (!for_run && option.is_of_run)) continue;
     const bool is_tensor = std::holds_alternative<TensorView AttentionOptions::*>(option.member);
     const bool is_alibi = option.name == "alibi_slopes";
     const auto read = [this, is_tensor, is_alibi, flag, &option](const std::string& value) {

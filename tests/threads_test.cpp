@@ -5,18 +5,23 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <filesystem>
+#include <iterator>
 #include <mutex>
 #include <set>
 #include <stdexcept>
 #include <thread>
 
 #include "saccade/attention.h"
+#include "saccade/layers.h"
 #include "saccade/runtime.h"
 
 namespace saccade {
 namespace {
 
 using testing::Eq;
+using testing::Ge;
+using testing::Lt;
 
 /// Collects the threads that call a score modifier. Each waits for `wanted` of them for a while, so that a call
 /// shows all of its threads however busy the machine is.
@@ -103,6 +108,27 @@ TEST_F(NumThreads, OfACallInsideACallEndsWithIt) {
   attention(x_, x_, x_,
             {.score_modifier = Inner::modifier, .score_context = const_cast<Tensor*>(&small), .num_threads = 2});
   EXPECT_THAT(threads_of_call(0, 3), Eq(3));
+}
+
+std::size_t threads_of_this_process() {
+  using Tasks = std::filesystem::directory_iterator;
+  return static_cast<std::size_t>(std::distance(Tasks("/proc/self/task"), Tasks()));
+}
+
+// A layer has no num_threads of its own: it would use one thread if the limit outlived the call before it.
+TEST_F(NumThreads, DoesNotLimitLayersAfterTheCall) {
+  constexpr int kThreads = 16;  // more than OpenMP keeps from the tests above
+  set_num_threads(kThreads);
+  std::size_t before = 0, after = 0;
+  std::thread([&] {
+    const Tensor small(DType::f32, {1, 1, 4, 4}), large(DType::f32, {kThreads, 16384});
+    attention(small, small, small, {.num_threads = 1});
+    before = threads_of_this_process();
+    Gelu().forward(large);
+    after = threads_of_this_process();
+  }).join();
+  EXPECT_THAT(before, Lt(kThreads));
+  EXPECT_THAT(after, Ge(kThreads));
 }
 
 }  // namespace

@@ -95,6 +95,8 @@ struct AttentionOption {
   OptionDraw draw{};
   std::string_view python{}, command{}, word{};  ///< Python's keyword, "--alibi", the word in a problem's text
   std::string_view placeholder{};                ///< on the command line: "L,R"
+  bool is_of_run{};                              ///< of `saccade run`, but not of `saccade inspect`
+  std::string_view needs{};                      ///< the option that must be given with it on the command line
   std::string_view why{};                        ///< why the names differ or one is missing
 
   /// The names; empty where the option cannot be given.
@@ -169,6 +171,7 @@ inline constexpr AttentionOption kAttentionOptions[] = {
      .command = "--block-size",
      .word = "-",
      .placeholder = "QxK",
+     .needs = "block_mask",
      .why = "a pair in one value; in problem text block_mask=QxK says it"},
     {.name = "block_table",
      .member = &AttentionOptions::block_table,
@@ -185,6 +188,7 @@ inline constexpr AttentionOption kAttentionOptions[] = {
      .elements = OptionElements::integers,
      .word = "docs",
      .placeholder = "C.npy",
+     .is_of_run = true,
      .why = "problem text gives the number of documents"},
     {.name = "cu_seqlens_k",
      .member = &AttentionOptions::cu_seqlens_k,
@@ -193,6 +197,7 @@ inline constexpr AttentionOption kAttentionOptions[] = {
      .elements = OptionElements::integers,
      .word = "-",
      .placeholder = "C.npy",
+     .is_of_run = true,
      .why = "in problem text docs= says it"},
     {.name = "kv_lengths",
      .member = &AttentionOptions::kv_lengths,
@@ -280,6 +285,7 @@ inline constexpr AttentionOption kAttentionOptions[] = {
      .help = "Which scores --scores writes: before softcap, after it, after masks and biases, or probabilities",
      .python = "-",
      .word = "-",
+     .is_of_run = true,
      .why = "as scores"},
     {.name = "dropout_p",
      .member = &AttentionOptions::dropout_p,
@@ -288,6 +294,7 @@ inline constexpr AttentionOption kAttentionOptions[] = {
      .command = "--dropout",
      .word = "dropout",
      .placeholder = "P",
+     .is_of_run = true,
      .why = "PyTorch's name in programs; text abbreviates"},
     {.name = "dropout_seed",
      .member = &AttentionOptions::dropout_seed,
@@ -297,6 +304,8 @@ inline constexpr AttentionOption kAttentionOptions[] = {
      .command = "--seed",
      .word = "-",
      .placeholder = "S",
+     .is_of_run = true,
+     .needs = "dropout_p",
      .why = "as everywhere in Python and on the command line; a problem is drawn from one seed"},
     {.name = "dropout_offset",
      .member = &AttentionOptions::dropout_offset,

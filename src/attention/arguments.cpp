@@ -30,13 +30,9 @@ HeadedMatrix<Void> matrix_of(const TensorView& view, Void* data, const AxisNumbe
   return {data, view.dtype, stride(view, axes.batch), stride(view, axes.heads), view.strides[axes.seqlen]};
 }
 
-bool is_arithmetic(DType dtype) {
-  return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16 || dtype == DType::f64;
-}
-
 /// Whether a view obviously passes check_tensor, if its batch is not packed: a fast path.
 bool is_usual(const TensorView& view) {
-  return view.rank >= 2 && view.rank <= 4 && is_arithmetic(view.dtype) && has_usual_memory(view);
+  return view.rank >= 2 && view.rank <= 4 && is_floating(view.dtype) && has_usual_memory(view);
 }
 
 /// `packed`: [total, heads, dim], whatever the layout option.
@@ -45,7 +41,7 @@ bool is_usual(const TensorView& view) {
   if (packed ? view.rank != 3 : view.rank < 2 || view.rank > 4)
     refuse(function, name, packed ? " must be [total, heads, dim] in a packed batch" : " must have rank 2, 3 or 4",
            ", but it has shape ", to_string(view.dims()));
-  if (!is_arithmetic(view.dtype))
+  if (!is_floating(view.dtype))
     refuse(function, name, " must be f32, bf16, f16 or f64, but it is ", name_of(view.dtype));
   check_memory(function, name, view);
 }
@@ -382,7 +378,7 @@ Tensor output_like(std::string_view function, const TensorView& q, const TensorV
   if (q.rank < 2 || q.rank > 4 || v.rank < 2 || v.rank > 4)
     refuse(function, "q, k and v must have rank 2, 3 or 4, but q and v have shapes ", to_string(q.dims()), " and ",
            to_string(v.dims()));
-  if (!is_arithmetic(q.dtype)) refuse(function, "q must be f32, bf16, f16 or f64, but it is ", name_of(q.dtype));
+  if (!is_floating(q.dtype)) refuse(function, "q must be f32, bf16, f16 or f64, but it is ", name_of(q.dtype));
   Shape shape(q.dims().begin(), q.dims().end());
   shape.back() = v.shape[v.rank - 1U];
   return Tensor::uninitialized(q.dtype, shape);
