@@ -95,7 +95,7 @@ constexpr Rule kMayInclude[] = {
     {"^src/backend\\.h$", "^src/(attention|nn)/params\\.h$"},
     {"^src/kv_cache/",
      "^(include/saccade/(kv_cache|rope|attention|decode|tensor|dtype)\\.h$|"
-     "src/(kv_cache/|attention/axes\\.h$|core/(check|memory)\\.h$))"},
+     "src/(kv_cache/|attention/axes\\.h$|core/(ceil_div|check|memory)\\.h$))"},
     {"^src/reference/",
      "^(include/saccade/(reference|compare|attention|backward|tensor|dtype|random)\\.h$|"
      "src/(reference/|attention/axes\\.h$|core/check\\.h$))"},
@@ -107,7 +107,7 @@ constexpr Rule kMayInclude[] = {
      "^(include/saccade/(linear|tensor|dtype)\\.h$|src/(backend|nn/params|core/(check|parallel))\\.h$)"},
     {"^src/nn/layers/",
      "^(include/saccade/(layers|module|linear|random|tensor|dtype)\\.h$|"
-     "src/(nn/(layers/|seed\\.h$)|core/(check|parallel)\\.h$|cpu/kernels\\.h$))"},
+     "src/(nn/(layers/|seed\\.h$)|core/(ceil_div|check|parallel)\\.h$|cpu/kernels\\.h$))"},
     {"^src/nn/attention_modules/",
      "^(include/saccade/(module|attention_modules|attention|backward|linear|random|tensor|dtype)\\.h$|"
      "src/(nn/(attention_modules/|(elementwise|seed)\\.h$)|core/(check|parallel)\\.h$))"},

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/ceil_div.h"
 #include "core/memory.h"
 #include "saccade/kv_cache.h"
 
@@ -124,9 +125,7 @@ class KvCache::Paged final : public Storage {
   std::int64_t pages_in_use() const override;
 
  private:
-  std::int64_t pages_for(std::int64_t tokens) const {
-    return (tokens + config_.page_size - 1) / config_.page_size;
-  }
+  std::int64_t pages_for(std::int64_t tokens) const { return ceil_div(tokens, config_.page_size); }
   std::int32_t* row(std::int64_t sequence) { return table_.data() + sequence * table_width_; }
   std::int32_t& references(std::int32_t page) { return references_[static_cast<std::size_t>(page)]; }
   void add_pages(std::int64_t pages);

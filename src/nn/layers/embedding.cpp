@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/ceil_div.h"
 #include "core/check.h"
 #include "core/parallel.h"
 #include "cpu/kernels.h"
@@ -58,7 +59,7 @@ void Embedding::backward(const TensorView& dout) {
   const cpu::LayerKernels& kernels = cpu::active_kernels().layers;
   // Threads split the columns, so each sum adds its rows in order.
   constexpr std::int64_t kColumns = 64;
-  const std::int64_t panels = (dim() + kColumns - 1) / kColumns;
+  const std::int64_t panels = ceil_div(dim(), kColumns);
   parallel_for(threads_for_numbers(panels, dout.size()), panels, 0, [&](std::int64_t panel, std::byte*) {
     const std::int64_t column = panel * kColumns, columns = std::min(kColumns, dim() - column);
     for (std::int64_t row = 0; row < from.rows(); ++row)

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <utility>
 
+#include "core/ceil_div.h"
 #include "core/check.h"
 #include "core/parallel.h"
 #include "cpu/kernels.h"
@@ -56,7 +57,7 @@ Tensor LayerNorm::backward(const TensorView& dout) {
                                        .dx = dx.mutable_view().as<float>()};
   const cpu::LayerKernels& kernels = cpu::active_kernels().layers;
   // Each block has its own sums; these are added in the order of the blocks.
-  const std::int64_t block = rows_of_block(dim()), blocks = (from.rows() + block - 1) / block;
+  const std::int64_t block = rows_of_block(dim()), blocks = ceil_div(from.rows(), block);
   Tensor sums(DType::f32, {blocks, 2, dim()});
   float* const sums_of_blocks = sums.mutable_view().as<float>();
   for_blocks(from.rows(), dim(), [&](std::int64_t row, std::int64_t row_end) {
