@@ -116,10 +116,7 @@ __attribute__((noinline)) void product_tile(const float* a, const float* b, std:
     SACCADE_UNROLL
     for (int v = 0; v < kTileVectors; ++v) column[v] = load(b + v * kWidth);
     SACCADE_UNROLL
-    for (int i = 0; i < kRows; ++i) {
-      SACCADE_UNROLL
-      for (int v = 0; v < kTileVectors; ++v) acc[i][v] = fma_broadcast(a + i * Order::kRow, column[v], acc[i][v]);
-    }
+    for (int i = 0; i < kRows; ++i) multiply_add_row(a + i * Order::kRow, column, acc[i]);
   }
   SACCADE_UNROLL
   for (int i = 0; i < kRows; ++i) {

@@ -21,7 +21,6 @@ inline constexpr bool kPairs = false;
 SACCADE_INLINE Vec pair_fma_broadcast(const Scalar*, Vec, Vec acc) { return acc; }
 SACCADE_INLINE Vec pair_fma(Vec, Vec, Vec acc) { return acc; }
 SACCADE_INLINE Vec pair_fma_from(const Scalar*, Vec, Vec acc) { return acc; }
-SACCADE_INLINE Vec pair_mul_broadcast(const Scalar*, Vec b) { return b; }
 SACCADE_INLINE Vec round_to_pairs(Vec low, Vec) { return low; }
 SACCADE_INLINE Vec interleave_low(Vec even, Vec) { return even; }
 SACCADE_INLINE Vec interleave_high(Vec even, Vec) { return even; }
@@ -84,11 +83,21 @@ SACCADE_INLINE Vec multiply_add_from(const Scalar* a, Vec b, Vec acc) {
 }
 
 /// The first step of a chain of multiply-adds: the product alone.
-SACCADE_INLINE Vec multiply(const Scalar* a, Vec b) {
+SACCADE_INLINE Vec multiply(Vec a, Vec b) {
   if constexpr (kPairs)
-    return pair_mul_broadcast(a, b);
+    return pair_fma(a, b, zero());
   else
-    return mul_broadcast(a, b);
+    return mul(a, b);
+}
+
+/// One step of a row of a tile: acc[i] += *a * b[i]. It broadcasts *a once: a broadcast operand for every
+/// multiply-add asks a core with two multiply-adds and two loads a clock for 26 loads in 12 clocks: a forward at
+/// seqlen 4096 reached 0.65 and 0.69 of the peak at head_dim 64 and 128 instead of 0.88 and 0.90 (Zen 5).
+template <int kVectors>
+SACCADE_INLINE void multiply_add_row(const Scalar* a, const Vec (&b)[kVectors], Vec (&acc)[kVectors]) {
+  const Vec factor = broadcast_from(a);
+  SACCADE_UNROLL
+  for (int i = 0; i < kVectors; ++i) acc[i] = multiply_add(factor, b[i], acc[i]);
 }
 
 /// Number of multiply-add steps for n dimensions or keys.

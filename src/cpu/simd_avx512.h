@@ -95,13 +95,6 @@ SACCADE_INLINE Vec fma_broadcast(const float* a, Vec b, Vec acc) {
   return acc;
 }
 
-/// *a * b in the same way.
-SACCADE_INLINE Vec mul_broadcast(const float* a, Vec b) {
-  Vec product;
-  asm("vmulps %2%{1to16%}, %1, %0" : "=v"(product) : "v"(b), "m"(*a));
-  return product;
-}
-
 SACCADE_INLINE Mask less(Vec a, Vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
 SACCADE_INLINE Mask equal(Vec a, Vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
 SACCADE_INLINE Mask is_nan(Vec a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }

@@ -20,8 +20,6 @@ SACCADE_INLINE Vec pair_fma_broadcast(const float* a, Vec b, Vec acc) {
   asm("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(b), "m"(*a));
   return acc;
 }
-/// The same without acc.
-SACCADE_INLINE Vec pair_mul_broadcast(const float* a, Vec b) { return pair_fma_broadcast(a, b, zero()); }
 
 /// Rounds 32 numbers to bf16, in order.
 SACCADE_INLINE Vec round_to_pairs(Vec low, Vec high) {

@@ -147,7 +147,8 @@ __attribute__((noinline)) void score_tiles(const ScoreWork& work, int begin, int
   SACCADE_UNROLL
   for (int i = 0; i < kRows; ++i) {
     SACCADE_UNROLL
-    for (int v = 0; v < kTileVectors; ++v) acc[i][v] = multiply(q + i * kQueryStride, load(k + v * kWidth));
+    for (int v = 0; v < kTileVectors; ++v)
+      acc[i][v] = multiply(broadcast_from(q + i * kQueryStride), load(k + v * kWidth));
   }
   const auto step = [&]() __attribute__((always_inline)) {
     ++q;
@@ -156,10 +157,7 @@ __attribute__((noinline)) void score_tiles(const ScoreWork& work, int begin, int
     SACCADE_UNROLL
     for (int v = 0; v < kTileVectors; ++v) key[v] = load(k + v * kWidth);
     SACCADE_UNROLL
-    for (int i = 0; i < kRows; ++i) {
-      SACCADE_UNROLL
-      for (int v = 0; v < kTileVectors; ++v) acc[i][v] = multiply_add(q + i * kQueryStride, key[v], acc[i][v]);
-    }
+    for (int i = 0; i < kRows; ++i) multiply_add_row(q + i * kQueryStride, key, acc[i]);
   };
 
   for (int tile = begin; tile < end; ++tile) {
@@ -183,14 +181,21 @@ __attribute__((noinline)) void score_tiles(const ScoreWork& work, int begin, int
     Scalar* const scores = work.scores + column_of(work.granules, tile);
     const Scalar* const next =
         work.keys + (tile + 1 < end ? column_of(work.granules, tile + 1) * padded : std::int64_t{0});
+    Vec last_key[kTileVectors], next_key[kTileVectors];
+    SACCADE_UNROLL
+    for (int v = 0; v < kTileVectors; ++v) {
+      last_key[v] = load(k + v * kWidth);
+      next_key[v] = load(next + v * kWidth);
+    }
     SACCADE_UNROLL
     for (int i = 0; i < kRows; ++i) {
+      const Vec last = broadcast_from(q + i * kQueryStride),
+                first = broadcast_from(work.queries + i * kQueryStride);
       SACCADE_UNROLL
       for (int v = 0; v < kTileVectors; ++v) {
-        store(scores + i * kBlockK + v * kWidth,
-              multiply_add(q + i * kQueryStride, load(k + v * kWidth), acc[i][v]));
+        store(scores + i * kBlockK + v * kWidth, multiply_add(last, last_key[v], acc[i][v]));
         keep_order();
-        acc[i][v] = multiply(work.queries + i * kQueryStride, load(next + v * kWidth));
+        acc[i][v] = multiply(first, next_key[v]);
         keep_order();
       }
     }
@@ -289,10 +294,7 @@ __attribute__((noinline)) void value_tile(const Scalar* p, const ValueRows& rows
         value[c] = loadu(v + c * kWidth);
     }
     SACCADE_UNROLL
-    for (int i = 0; i < kRows; ++i) {
-      SACCADE_UNROLL
-      for (int c = 0; c < kVectors; ++c) acc[i][c] = multiply_add(p + i * Order::kRow, value[c], acc[i][c]);
-    }
+    for (int i = 0; i < kRows; ++i) multiply_add_row(p + i * Order::kRow, value, acc[i]);
     p += Order::kStep;
     v += stride;
   }
