@@ -87,7 +87,6 @@ SACCADE_INLINE Vec fma_broadcast(const float* a, Vec b, Vec acc) {
   return _mm256_fmadd_ps(_mm256_broadcast_ss(a), b, acc);
 }
 
-
 SACCADE_INLINE Mask less(Vec a, Vec b) { return {_mm256_cmp_ps(a, b, _CMP_LT_OQ)}; }
 SACCADE_INLINE Mask equal(Vec a, Vec b) { return {_mm256_cmp_ps(a, b, _CMP_EQ_OQ)}; }
 SACCADE_INLINE Mask is_nan(Vec a) { return {_mm256_cmp_ps(a, a, _CMP_UNORD_Q)}; }

@@ -49,7 +49,6 @@ SACCADE_INLINE Vec fma_broadcast(const double* a, Vec b, Vec acc) {
   return _mm256_fmadd_pd(_mm256_broadcast_sd(a), b, acc);
 }
 
-
 SACCADE_INLINE Mask less(Vec a, Vec b) { return {_mm256_cmp_pd(a, b, _CMP_LT_OQ)}; }
 SACCADE_INLINE Mask equal(Vec a, Vec b) { return {_mm256_cmp_pd(a, b, _CMP_EQ_OQ)}; }
 SACCADE_INLINE Mask is_nan(Vec a) { return {_mm256_cmp_pd(a, a, _CMP_UNORD_Q)}; }

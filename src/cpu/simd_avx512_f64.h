@@ -44,7 +44,6 @@ SACCADE_INLINE Vec copysign(Vec magnitude, Vec sign) {
 SACCADE_INLINE Vec fma_from(const double* a, Vec b, Vec acc) { return fma(load(a), b, acc); }
 SACCADE_INLINE Vec fma_broadcast(const double* a, Vec b, Vec acc) { return fma(broadcast(*a), b, acc); }
 
-
 SACCADE_INLINE Mask less(Vec a, Vec b) { return _mm512_cmp_pd_mask(a, b, _CMP_LT_OQ); }
 SACCADE_INLINE Mask equal(Vec a, Vec b) { return _mm512_cmp_pd_mask(a, b, _CMP_EQ_OQ); }
 SACCADE_INLINE Mask is_nan(Vec a) { return _mm512_cmp_pd_mask(a, a, _CMP_UNORD_Q); }

@@ -53,7 +53,6 @@ SACCADE_INLINE Vec copysign(Vec magnitude, Vec sign) { return std::copysign(magn
 SACCADE_INLINE Vec fma_from(const Scalar* a, Vec b, Vec acc) { return fma(load(a), b, acc); }
 SACCADE_INLINE Vec fma_broadcast(const Scalar* a, Vec b, Vec acc) { return fma(*a, b, acc); }
 
-
 SACCADE_INLINE Mask less(Vec a, Vec b) { return a < b; }
 SACCADE_INLINE Mask equal(Vec a, Vec b) { return a == b; }
 SACCADE_INLINE Mask is_nan(Vec a) { return a != a; }
