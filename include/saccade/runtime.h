@@ -16,9 +16,10 @@ enum class Isa : std::uint8_t {
   avx2,        ///< AVX2, FMA, F16C
   avx512,      ///< AVX-512 F, BW, DQ, VL
   avx512bf16,  ///< AVX-512 and products of bf16 pairs
+  avx512amx,   ///< AVX-512 with VBMI, products of bf16 pairs, and AMX tiles of bf16
 };
 
-/// "scalar", "avx2", "avx512", "avx512bf16".
+/// "scalar", "avx2", "avx512", "avx512bf16", "avx512amx".
 std::string_view name_of(Isa isa);
 
 /// Whether the level multiplies pairs of bf16 directly, with the weights of a softmax rounded to bf16 (see
@@ -28,8 +29,13 @@ bool multiplies_bf16(Isa isa);
 /// The levels this library was built with, slowest first.
 std::vector<Isa> built_isas();
 
-/// The built levels that this processor and operating system can run, slowest first.
+/// The built levels that this processor and operating system can run, slowest first; and an emulated one if
+/// `SACCADE_ISA` names it.
 std::vector<Isa> available_isas();
+
+/// Whether this machine runs the level in software only, for tests: with the same bits in forward attention of bf16,
+/// and slowly. So far avx512amx, on a machine that has AVX2. It is used if `SACCADE_ISA` or set_active_isa() names it.
+bool is_emulated(Isa isa);
 
 /// The level that calls use: the last argument of set_active_isa, else the environment variable `SACCADE_ISA`,
 /// else the best available level. Throws std::invalid_argument when `SACCADE_ISA` names a level that does not

@@ -33,9 +33,7 @@ inline DecodePlan plan_decode(const AttentionParams& p) {
 }
 
 constexpr AttentionKernels attention_table() {
-  AttentionKernels kernels{.plan_forward = plan_forward,
-                           .pack_block = pack_block_of,
-                           .forward = forward,
+  AttentionKernels kernels{.forward = {.plan = plan_forward, .pack_block = pack_block_of, .attend = forward},
                            .plan_decode = plan_decode,
                            .decode_piece = decode_piece,
                            .merge_pieces = merge_pieces,

@@ -17,6 +17,8 @@ SACCADE_TARGET_END
 namespace saccade::cpu {
 const KernelSet kAvx512Kernels = avx512::kernel_table(Isa::avx512, kAvx512KernelsF64);
 const KernelSet kAvx512Bf16Kernels = avx512::kernel_table(Isa::avx512bf16, kAvx512KernelsF64, &kAvx512PairKernels);
+const KernelSet kAvx512AmxKernels =
+    avx512::kernel_table(Isa::avx512amx, kAvx512KernelsF64, &kAvx512PairKernels, &kAmxForward);
 }  // namespace saccade::cpu
 
 #endif

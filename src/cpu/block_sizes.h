@@ -10,8 +10,14 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 /// accumulators leave registers for the operands only, 12 x 2 of 32 registers, 6 x 2 of 16. For P V, 12 x 2 reads
 /// V once for a tile of queries where 6 x 4 reads it twice: 0.917 of peak instead of 0.900 at seqlen 1024,
 /// head_dim 128, and no difference at 4096 (Zen 4).
+#ifdef SACCADE_AMX  // four tiles of 16 x 16 accumulators
+inline constexpr bool kAmx = true;
+inline constexpr int kTileRows = 32;
+#else
+inline constexpr bool kAmx = false;
 inline constexpr int kTileRows = kRegisters == 32 ? 12 : (kWidth == 1 ? 4 : 6);
-inline constexpr int kTileVectors = 2;
+#endif
+inline constexpr int kTileVectors = kAmx ? 32 / kWidth : 2;
 inline constexpr int kTileColumns = kTileVectors * kWidth;
 
 /// Depth and columns of the block of b that a matrix product packs: 768 KiB, for an L2 cache of 1 MiB. With 512
@@ -29,19 +35,20 @@ inline constexpr int kPackedRows = 48, kPackedColumns = 128;
 /// and b is read in long runs.
 inline constexpr int kRowColumns = 8 * kWidth;
 static_assert(kRowColumns >= kTileColumns);
-static_assert(kPackedRows % kTileRows == 0 && kPackedColumns % kTileColumns == 0);
+static_assert(kAmx || (kPackedRows % kTileRows == 0 && kPackedColumns % kTileColumns == 0));
 
-/// Keys of a block. 256 keeps a tile's scores and probabilities (12 KiB each at 12 rows) close to the L1 cache.
-inline constexpr int kBlockK = 256;
+/// Keys of a block. 256 keeps a tile's scores and probabilities (12 KiB each at 12 rows) close to the L1 cache. For
+/// AMX it is what four accumulators hold: a larger block of scores leaves the L1 cache (see forward_amx.h).
+inline constexpr int kBlockK = kAmx ? 32 : 256;
 static_assert(kBlockK % kTileColumns == 0);
 
 /// Query rows of a unit of work: 128 rows are one unit, 1024 rows eight.
-inline constexpr int kBlockQ = 132;
+inline constexpr int kBlockQ = kAmx ? 256 : 132;
 static_assert(kBlockQ % kTileRows == 0);
 
 /// Query rows of a unit of work that packs its own keys: more rows share the packed keys. With seven blocks,
 /// packing takes some 2% of the time, with one block 13% (head_dim 64, Zen 4).
-inline constexpr std::int64_t kBlockQAlone = 7 * kBlockQ;
+inline constexpr std::int64_t kBlockQAlone = kAmx ? 1024 : 7 * kBlockQ;
 
 /// The most tiles of one query block.
 inline constexpr int kMostTiles = 1024 / kTileRows;

@@ -9,7 +9,7 @@ namespace {
 class CpuBackend final : public Backend {
  public:
   bool attention_at_once(const AttentionOperands& p) const override { return run_small(active_kernels(), p); }
-  void attention(const AttentionParams& p) const override { run_forward(kernels_for(p), p); }
+  void attention(const AttentionParams& p) const override { run_forward(active_kernels().forward(p), p); }
   void decode(const AttentionParams& p) const override { run_decode(kernels_for(p), p); }
   void attention_backward(const BackwardParams& p) const override {
     run_backward(active_kernels().backward(p.attention), p);

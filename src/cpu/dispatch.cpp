@@ -12,6 +12,10 @@
 #ifdef SACCADE_X86
 #include <cpuid.h>
 #endif
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 namespace saccade {
 namespace cpu {
@@ -20,9 +24,7 @@ namespace {
 constexpr std::array kKernels = {
     &kScalarKernels,
 #ifdef SACCADE_X86
-    &kAvx2Kernels,
-    &kAvx512Kernels,
-    &kAvx512Bf16Kernels,
+    &kAvx2Kernels,   &kAvx512Kernels, &kAvx512Bf16Kernels, &kAvx512AmxKernels,
 #endif
 };
 
@@ -39,6 +41,27 @@ bool has_avx512bf16() {
 }
 #endif
 
+// The operating system gives a process the tiles, 8 KiB of registers, if it asks for them: for all of its threads.
+// It refuses where an alternative signal stack is too small for them (Linux, Documentation/arch/x86/xstate.rst).
+bool may_use_amx() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  constexpr unsigned kXsave = 1u << 27, kAmxBf16 = 1u << 22, kAmxTile = 1u << 24, kVbmi = 1u << 1;
+  if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0 || (ecx & kXsave) == 0) return false;
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 || (ecx & kVbmi) == 0 || (edx & kAmxBf16) == 0 ||
+      (edx & kAmxTile) == 0)
+    return false;
+  unsigned low = 0, high = 0;
+  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  constexpr unsigned kTileState = 3u << 17;
+  if ((low & kTileState) != kTileState) return false;
+#ifdef __linux__
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
 bool machine_has(Isa isa) {
   switch (isa) {
     case Isa::scalar:
@@ -51,12 +74,26 @@ bool machine_has(Isa isa) {
              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     case Isa::avx512bf16:
       return machine_has(Isa::avx512) && has_avx512bf16();
+    case Isa::avx512amx: {
+      static const bool has_amx = machine_has(Isa::avx512bf16) && may_use_amx();
+      return has_amx;
+    }
 #else
     default:
       return false;
 #endif
   }
   return false;
+}
+
+/// The kernels that run a level here, emulated ones if there are no others; nullptr where it cannot run.
+const KernelSet* kernels_of(Isa isa) {
+  for (const KernelSet* kernels : kKernels)
+    if (kernels->isa == isa && machine_has(isa)) return kernels;
+#ifdef SACCADE_X86
+  if (isa == Isa::avx512amx && machine_has(Isa::avx2)) return &kAmxTwinKernels;
+#endif
+  return nullptr;
 }
 
 std::string join(const std::vector<Isa>& isas) {
@@ -68,7 +105,7 @@ std::string join(const std::vector<Isa>& isas) {
 const KernelSet& kernels_named(std::string_view name) {
   for (const KernelSet* kernels : kKernels) {
     if (name_of(kernels->isa) != name) continue;
-    if (machine_has(kernels->isa)) return *kernels;
+    if (const KernelSet* const found = kernels_of(kernels->isa)) return *found;
     throw std::invalid_argument("[SACCADE_ISA] this machine cannot run " + std::string(name) + "; it has " +
                                 join(available_isas()));
   }
@@ -103,13 +140,15 @@ std::string_view name_of(Isa isa) {
       return "avx512";
     case Isa::avx512bf16:
       return "avx512bf16";
+    case Isa::avx512amx:
+      return "avx512amx";
   }
   return "unknown";
 }
 
 bool multiplies_bf16(Isa isa) {
   return std::ranges::any_of(cpu::all_kernels(), [isa](const cpu::KernelSet* kernels) {
-    return kernels->isa == isa && kernels->pairs != nullptr;
+    return kernels->isa == isa && (kernels->pairs || kernels->amx);
   });
 }
 
@@ -120,20 +159,20 @@ std::vector<Isa> built_isas() {
 }
 
 std::vector<Isa> available_isas() {
+  const char* const wanted = std::getenv("SACCADE_ISA");
   std::vector<Isa> isas;
   for (Isa isa : built_isas())
-    if (cpu::machine_has(isa)) isas.push_back(isa);
+    if (cpu::machine_has(isa) || (is_emulated(isa) && wanted && name_of(isa) == wanted)) isas.push_back(isa);
   return isas;
 }
+
+bool is_emulated(Isa isa) { return !cpu::machine_has(isa) && cpu::kernels_of(isa) != nullptr; }
 
 Isa active_isa() { return cpu::active_kernels().isa; }
 
 void set_active_isa(Isa isa) {
-  for (const cpu::KernelSet* kernels : cpu::all_kernels()) {
-    if (kernels->isa != isa || !cpu::machine_has(isa)) continue;
-    cpu::active.store(kernels, std::memory_order_release);
-    return;
-  }
+  if (const cpu::KernelSet* const kernels = cpu::kernels_of(isa))
+    return cpu::active.store(kernels, std::memory_order_release);
   throw std::invalid_argument("[set_active_isa] this machine cannot run " + std::string(name_of(isa)) +
                               "; it has " + cpu::join(available_isas()));
 }

@@ -22,11 +22,11 @@ struct ForwardUnit {
 /// The division of one call's work among threads.
 class ForwardSchedule {
  public:
-  ForwardSchedule(const AttentionKernels& kernels, const AttentionParams& params)
+  ForwardSchedule(const ForwardKernels& kernels, const AttentionParams& params)
       : kernels_(kernels),
         p_(params),
         threads_(attention_threads(params)),
-        plan_(kernels.plan_forward(params)),
+        plan_(kernels.plan(params)),
         group_(p_.num_heads / p_.num_kv_heads) {
     for (std::int64_t b = 0; b < p_.batch; ++b) {
       for (std::int64_t h = 0; h < p_.num_kv_heads; ++h) add(b, h);
@@ -74,7 +74,7 @@ class ForwardSchedule {
     const std::int64_t blocks = ceil_div(p_.rows(unit.batch), rows);
     const std::int64_t row = (blocks - 1 - block % blocks) * rows;
     const std::int64_t head = unit.kv_head * group_ + block / blocks;
-    kernels_.forward(p_, {unit.batch, head, row, rows}, {packed, unit.first_block}, scratch);
+    kernels_.attend(p_, {unit.batch, head, row, rows}, {packed, unit.first_block}, scratch);
   }
 
   /// Units whose keys are not packed in advance, because no blocks would share them or because they are too many.
@@ -164,7 +164,7 @@ class ForwardSchedule {
     std::size_t packed;  // offset of the unit's packed blocks
   };
 
-  const AttentionKernels& kernels_;
+  const ForwardKernels& kernels_;
   const AttentionParams& p_;
   int threads_;  // the limit of this call
   ForwardPlan plan_;
@@ -174,6 +174,6 @@ class ForwardSchedule {
 
 }  // namespace
 
-void run_forward(const AttentionKernels& kernels, const AttentionParams& p) { ForwardSchedule(kernels, p).run(); }
+void run_forward(const ForwardKernels& kernels, const AttentionParams& p) { ForwardSchedule(kernels, p).run(); }
 
 }  // namespace saccade::cpu

@@ -202,7 +202,7 @@ class InspectSchedule {
                row_pieces = static_cast<std::int64_t>(rows.size());
     parallel_for(threads_for(key_pieces, threads_), key_pieces, 0, [&](std::int64_t item, std::byte*) {
       const auto& [heads, head, block] = keys[static_cast<std::size_t>(item)];
-      kernels_.pack_block(p_, heads->batch, heads->kv_head, heads->first_block + block, heads->readable,
+      kernels_.forward.pack_block(p_, heads->batch, heads->kv_head, heads->first_block + block, heads->readable,
                           packed.data() + heads->packed + static_cast<std::size_t>(block) * plan_.packed_block);
     });
     parallel_for(threads_for(row_pieces, threads_), row_pieces, kernels_.inspect_scratch(wanted_, most_rows),
@@ -231,7 +231,7 @@ class InspectSchedule {
   const AttentionParams& p_ = wanted_.attention;
   int threads_ = threads_for(p_.batch * p_.num_heads * p_.seqlen_q, attention_threads(p_));
   Totals totals_{wanted_, threads_};
-  ForwardPlan plan_ = kernels_.plan_forward(p_);
+  ForwardPlan plan_ = kernels_.forward.plan(p_);
   std::int64_t group_ = p_.num_heads / p_.num_kv_heads;
 };
 

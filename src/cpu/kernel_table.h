@@ -11,11 +11,13 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-constexpr KernelSet kernel_table(Isa isa, const AttentionKernels& f64, const PairKernels* pairs = nullptr) {
+constexpr KernelSet kernel_table(Isa isa, const AttentionKernels& f64, const PairKernels* pairs = nullptr,
+                                 const ForwardKernels* amx = nullptr) {
   return {.isa = isa,
           .f32 = attention_table(),
           .f64 = &f64,
           .pairs = pairs,
+          .amx = amx,
           .forward_small = forward_small,
           .product = product,
           .product_rows = kTileRows,

@@ -72,14 +72,18 @@ struct KeyBlock {
   std::int64_t batch = 0, kv_head = 0, block = 0;
 };
 
-/// The kernels of one type of arithmetic; for products of bf16 pairs those of the backward pass are nullptr.
-/// Memory passed to them is 64-byte aligned.
-struct AttentionKernels {
-  ForwardPlan (*plan_forward)(const AttentionParams&);
+/// The kernels of a forward pass. Memory passed to kernels is 64-byte aligned.
+struct ForwardKernels {
+  ForwardPlan (*plan)(const AttentionParams&);
   /// Packs one key block of (batch, kv_head); only the keys in `readable` may be read.
   void (*pack_block)(const AttentionParams&, std::int64_t batch, std::int64_t kv_head, std::int64_t block,
                      KeyRange readable, void* packed);
-  void (*forward)(const AttentionParams&, const QueryRows&, const PackedKeys&, void* scratch);
+  void (*attend)(const AttentionParams&, const QueryRows&, const PackedKeys&, void* scratch);
+};
+
+/// The kernels of one type of arithmetic; for products of bf16 pairs those of the backward pass are nullptr.
+struct AttentionKernels {
+  ForwardKernels forward;
 
   DecodePlan (*plan_decode)(const AttentionParams&);
   /// Attention of the rows over one piece of keys. `careful` keeps hidden values out of every product.
@@ -152,7 +156,8 @@ struct KernelSet {
 
   AttentionKernels f32;  // f32, bf16, f16
   const AttentionKernels* f64 = nullptr;
-  const PairKernels* pairs = nullptr;  // nullptr where the level has none
+  const PairKernels* pairs = nullptr;   // nullptr where the level has none
+  const ForwardKernels* amx = nullptr;  // of bf16 q, k and v, on AMX tiles or their twin
 
   /// A path for heads of at most kSmallKeys keys of kSmallHeadDim numbers, f32, without options: no packing, no
   /// scratch, no threads.
@@ -181,13 +186,21 @@ struct KernelSet {
   std::int64_t chain_flops = 0;
   float (*read_all)(const float* data, std::int64_t floats);
 
-  /// The kernels of a call, and those of a backward pass. Pairs are scaled after the product, where a scale of 0
-  /// would turn a hidden key's -inf into NaN.
+  /// The kernels of a call, of its forward pass and of its backward pass. Pairs are scaled after the product,
+  /// where a scale of 0 would turn a hidden key's -inf into NaN.
   const AttentionKernels& attention(const AttentionParams& p) const {
-    const bool are_bfloat = p.q.dtype == DType::bf16 && p.k.dtype == DType::bf16 && p.v.dtype == DType::bf16;
-    return pairs && are_bfloat && static_cast<float>(p.scale) != 0 ? pairs->attention : backward(p);
+    return pairs && takes_pairs(p) ? pairs->attention : backward(p);
+  }
+  const ForwardKernels& forward(const AttentionParams& p) const {
+    return amx && takes_pairs(p) ? *amx : attention(p).forward;
   }
   const AttentionKernels& backward(const AttentionParams& p) const { return p.q.dtype == DType::f64 ? *f64 : f32; }
+
+ private:
+  static bool takes_pairs(const AttentionParams& p) {
+    return p.q.dtype == DType::bf16 && p.k.dtype == DType::bf16 && p.v.dtype == DType::bf16 &&
+           static_cast<float>(p.scale) != 0;
+  }
 };
 
 /// The kernels that calls use now; nullptr before the first one.
@@ -212,6 +225,10 @@ extern const KernelSet kAvx512Kernels;
 extern const AttentionKernels kAvx512KernelsF64;
 extern const KernelSet kAvx512Bf16Kernels;
 extern const PairKernels kAvx512PairKernels;
+extern const KernelSet kAvx512AmxKernels;
+extern const ForwardKernels kAmxForward;
+extern const KernelSet kAmxTwinKernels;  // kAvx512AmxKernels in software, for a machine with AVX2
+extern const ForwardKernels kAmxTwinForward;
 #endif
 
 }  // namespace saccade::cpu

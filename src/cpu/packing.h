@@ -16,8 +16,8 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 #ifdef SACCADE_BF16_PRODUCT
 inline constexpr bool kPairs = true;
 #else
-inline constexpr bool kPairs = false;
-// Never called; the code for pairs needs the declarations.
+inline constexpr bool kPairs = kAmx;
+// Never called; the code for pairs needs the declarations. (AMX multiplies pairs in its own registers.)
 SACCADE_INLINE Vec pair_fma_broadcast(const Scalar*, Vec, Vec acc) { return acc; }
 SACCADE_INLINE Vec pair_fma(Vec, Vec, Vec acc) { return acc; }
 SACCADE_INLINE Vec pair_fma_from(const Scalar*, Vec, Vec acc) { return acc; }

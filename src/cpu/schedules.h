@@ -9,7 +9,7 @@ namespace saccade::cpu {
 /// Heads of few keys and dimensions, without packing or scratch memory. Returns whether it has computed all of o.
 bool run_small(const KernelSet& kernels, const AttentionOperands& p);
 
-void run_forward(const AttentionKernels& kernels, const AttentionParams& p);
+void run_forward(const ForwardKernels& kernels, const AttentionParams& p);
 void run_decode(const AttentionKernels& kernels, const AttentionParams& p);
 void run_backward(const AttentionKernels& kernels, const BackwardParams& p);
 void run_inspect(const AttentionKernels& kernels, const InspectParams& p);

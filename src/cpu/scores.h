@@ -253,9 +253,10 @@ class ScoreFinisher {
   void write_weights(Scalar* weights, std::int64_t row, Scalar m, Scalar scale, const Dropout* dropout) const {
     const auto batch_head = static_cast<std::uint32_t>(batch_ * p_.num_heads + head_);
     const Vec maximum = broadcast(m), factor = broadcast(scale), hidden = broadcast(-kInfinity);
-    alignas(64) Scalar block[kBlockK];
-    for (std::int64_t first_key = 0; first_key < p_.seqlen_k; first_key += kBlockK) {
-      const int n = static_cast<int>(std::min<std::int64_t>(kBlockK, p_.seqlen_k - first_key));
+    constexpr int kColumns = 256;  // a multiple of what dropout draws at a time
+    alignas(64) Scalar block[kColumns];
+    for (std::int64_t first_key = 0; first_key < p_.seqlen_k; first_key += kColumns) {
+      const int n = static_cast<int>(std::min<std::int64_t>(kColumns, p_.seqlen_k - first_key));
       for (int j = 0; j < n; j += kWidth) {
         const Vec s = load_first(weights + first_key + j, n - j);
         const Vec w = mul(exp2(mul(sub(s, maximum), broadcast(unit_.exp_factor))), factor);

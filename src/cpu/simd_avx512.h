@@ -119,6 +119,11 @@ SACCADE_INLINE Vec scale_by_exponent_of_32nds(Vec x, Vec rounded) {
   const __m512i n = _mm512_srli_epi32(_mm512_castps_si512(rounded), 5);
   return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_slli_epi32(n, 23)));
 }
+/// The same with a number rounded to a whole one.
+SACCADE_INLINE Vec scale_by_exponent(Vec x, Vec rounded) {
+  return _mm512_castsi512_ps(
+      _mm512_add_epi32(_mm512_castps_si512(x), _mm512_slli_epi32(_mm512_castps_si512(rounded), 23)));
+}
 /// table[32 (n - floor(n))] for the same n.
 SACCADE_INLINE Vec lookup_32nds(const float* table, Vec rounded) {
   return _mm512_permutex2var_ps(load(table), _mm512_castps_si512(rounded), load(table + 16));
@@ -148,7 +153,10 @@ SACCADE_INLINE Vec max_of_quarters(Vec a, Vec b) {
 /// forwarded to the load that follows (0.4% at head_dim 64, Zen 4).
 template <int kRows>
 SACCADE_INLINE void row_maxima(const float* rows, float* maxima) {
-  static_assert(kRows == 12);
+  if constexpr (kRows != 12) {
+    for (int i = 0; i < kRows; ++i) maxima[i] = reduce_max(load(rows + i * kWidth));
+    return;
+  }
   Vec four[3];  // each quarter of a vector holds one number of each of four rows
   SACCADE_UNROLL
   for (int i = 0; i < 3; ++i) {
@@ -163,7 +171,10 @@ SACCADE_INLINE void row_maxima(const float* rows, float* maxima) {
 /// sums[i] = reduce_add of rows[i][kWidth], all rows at once: the same additions, through shuffles.
 template <int kRows>
 SACCADE_INLINE void row_sums(const float* rows, float* sums) {
-  static_assert(kRows == 12);
+  if constexpr (kRows != 12) {
+    for (int i = 0; i < kRows; ++i) sums[i] = reduce_add(load(rows + i * kWidth));
+    return;
+  }
   Vec four[3];  // lanes j, j + 4, j + 8 and j + 12 of each of four rows, added up, in one quarter
   SACCADE_UNROLL
   for (int i = 0; i < 3; ++i) {

@@ -1,0 +1,28 @@
+// The kernels of avx512amx.cpp on the twin of AMX's instructions, for machines without them.
+#include "cpu/prelude.h"
+
+#ifdef SACCADE_X86
+
+SACCADE_TARGET_BEGIN("avx2,fma,f16c")
+
+#define SACCADE_ISA_NAMESPACE amx_twin
+#define SACCADE_AMX
+#include "cpu/simd_avx2.h"
+
+#include "cpu/exp2_polynomial.h"
+#include "cpu/simd_amx_twin.h"
+
+#include "cpu/forward_amx.h"
+
+SACCADE_TARGET_END
+
+namespace saccade::cpu {
+namespace amx_twin {
+const ForwardKernels& kernels_of_other_rows() { return kAvx2Kernels.f32.forward; }
+}  // namespace amx_twin
+
+const ForwardKernels kAmxTwinForward{
+    .plan = amx_twin::plan_forward, .pack_block = amx_twin::pack_block, .attend = amx_twin::forward};
+}  // namespace saccade::cpu
+
+#endif

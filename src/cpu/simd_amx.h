@@ -1,0 +1,87 @@
+// AMX: eight tile registers of 16 rows of 64 bytes, and what the kernels that use them do with AVX-512 (F, BW,
+// VBMI). simd_amx_twin.h has the same in plain C++, with the same bits.
+//
+// In assembly, because GCC 12's intrinsics are wrong: _tile_loadd does not say that it reads memory, and
+// _tile_loadconfig that it reads more than 8 bytes.
+#pragma once
+
+#include "cpu/simd_amx_tables.h"
+#include "cpu/simd_avx512.h"
+
+namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
+
+inline constexpr bool kIsTwin = false;
+
+/// The tile registers of this thread, configured while the object lives: other code may use them too, and a
+/// context switch saves 8 KiB of them.
+class Tiles {
+ public:
+  Tiles() {
+    struct alignas(64) Configuration {
+      std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
+      std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+      std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+    };
+    static constexpr Configuration kConfiguration;
+    asm volatile("ldtilecfg %0" ::"m"(kConfiguration));
+  }
+  ~Tiles() { asm volatile("tilerelease"); }
+  Tiles(const Tiles&) = delete;
+  Tiles& operator=(const Tiles&) = delete;
+
+  /// 16 rows of 64 bytes, `stride` bytes apart.
+  template <int kTile>
+  SACCADE_INLINE void load(const void* from, std::int64_t stride) {
+    asm volatile("tileloadd (%0,%1,1),%%tmm%c2" ::"r"(from), "r"(stride), "i"(kTile) : "memory");
+  }
+  template <int kTile>
+  SACCADE_INLINE void store(void* to, std::int64_t stride) const {
+    asm volatile("tilestored %%tmm%c2,(%0,%1,1)" ::"r"(to), "r"(stride), "i"(kTile) : "memory");
+  }
+  template <int kTile>
+  SACCADE_INLINE void clear() {
+    asm volatile("tilezero %%tmm%c0" ::"i"(kTile));
+  }
+  /// Tile c (16 x 16 floats) += tile a (16 rows of 16 pairs of bf16) * tile b (16 pairs of rows, 16 columns).
+  template <int kC, int kA, int kB>
+  SACCADE_INLINE void multiply() {
+    asm volatile("tdpbf16ps %%tmm%c2,%%tmm%c1,%%tmm%c0" ::"i"(kC), "i"(kA), "i"(kB));
+  }
+};
+
+/// Turns rows of 32 scores into weights rounded to bf16. Beside products of tiles, the port of shuffles does
+/// additions and logic only, and the other one everything else: 5 instructions for that one, 4 for the first.
+class Weights {
+ public:
+  explicit Weights(float factor)
+      : factor_(_mm512_set1_ps(factor)),
+        fraction_(_mm512_load_si512(kWeightTables.fraction)),
+        correction_(_mm512_load_si512(kWeightTables.correction)) {}
+
+  /// Whether a weight since reset() was too large for its offset.
+  SACCADE_INLINE bool overflowed() const { return _mm512_movepi16_mask(all_) != 0; }
+  SACCADE_INLINE void reset() { all_ = _mm512_setzero_si512(); }
+
+  /// The weights of 32 scores, in the order of key_of_word().
+  SACCADE_INLINE void of_row(const float* scores, float offset, bfloat16* to) {
+    const Vec b = broadcast(offset);
+    const __m512i low = _mm512_cvtps_epi32(_mm512_fmadd_ps(load(scores), factor_, b));
+    const __m512i high = _mm512_cvtps_epi32(_mm512_fmadd_ps(load(scores + 16), factor_, b));
+    const __m512i y = _mm512_packus_epi32(low, high);
+    all_ = _mm512_or_si512(all_, y);
+    const __m512i index = _mm512_multishift_epi64_epi8(fraction_, y);
+    const __m512i correction = _mm512_maskz_permutexvar_epi8(0x5555555555555555, index, correction_);
+    _mm512_store_si512(to, _mm512_avg_epu16(y, correction));
+  }
+
+ private:
+  Vec factor_;
+  __m512i fraction_, correction_, all_ = _mm512_setzero_si512();
+};
+
+/// to[j][i] = from[i][j] for 16 x 16 words, aligned.
+SACCADE_INLINE void transpose_words(const std::uint32_t* from, std::uint32_t* to) {
+  transpose_tile(reinterpret_cast<const float*>(from), 16, reinterpret_cast<float*>(to), 16);
+}
+
+}  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

@@ -1,0 +1,100 @@
+// What simd_amx.h does with AMX and AVX-512, in plain C++ and with the same bits, so that every machine can test
+// the kernels that use it. See there for what each function means.
+#pragma once
+
+#include "cpu/simd_amx_tables.h"
+
+namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
+
+inline constexpr bool kIsTwin = true;
+
+class Tiles {
+ public:
+  Tiles() = default;
+  Tiles(const Tiles&) = delete;
+  Tiles& operator=(const Tiles&) = delete;
+
+  template <int kTile>
+  void load(const void* from, std::int64_t stride) {
+    for (int i = 0; i < 16; ++i)
+      std::memcpy(rows_[kTile][i], static_cast<const std::byte*>(from) + i * stride, 64);
+  }
+  template <int kTile>
+  void store(void* to, std::int64_t stride) const {
+    for (int i = 0; i < 16; ++i) std::memcpy(static_cast<std::byte*>(to) + i * stride, rows_[kTile][i], 64);
+  }
+  template <int kTile>
+  void clear() {
+    std::memset(rows_[kTile], 0, sizeof rows_[kTile]);
+  }
+
+  /// Each number of c has a chain of multiply-adds over the even products and one over the odd ones, both from +0;
+  /// then c + (even + odd). Denormal numbers count as 0 and become 0 (Intel, Intrinsics Guide, _tile_dpbf16ps, and
+  /// a comparison with a processor that has it).
+  template <int kC, int kA, int kB>
+  __attribute__((noinline)) void multiply() {
+    for (int i = 0; i < 16; ++i) {
+      float even[16] = {}, odd[16] = {};
+      for (int k = 0; k < 16; ++k) {
+        const std::uint32_t a = rows_[kA][i][k];
+        const float a_even = flushed(std::bit_cast<float>(a << 16));
+        const float a_odd = flushed(std::bit_cast<float>(a & 0xffff0000u));
+        for (int j = 0; j < 16; ++j) {
+          const std::uint32_t b = rows_[kB][k][j];
+          even[j] = flushed(__builtin_fmaf(a_even, flushed(std::bit_cast<float>(b << 16)), even[j]));
+          odd[j] = flushed(__builtin_fmaf(a_odd, flushed(std::bit_cast<float>(b & 0xffff0000u)), odd[j]));
+        }
+      }
+      for (int j = 0; j < 16; ++j) {
+        const float c = flushed(std::bit_cast<float>(rows_[kC][i][j]));
+        rows_[kC][i][j] = std::bit_cast<std::uint32_t>(flushed(c + flushed(even[j] + odd[j])));
+      }
+    }
+  }
+
+ private:
+  static float flushed(float x) {
+    const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
+    return std::bit_cast<float>((bits & 0x7f800000u) == 0 ? bits & 0x80000000u : bits);
+  }
+
+  alignas(64) std::uint32_t rows_[8][16][16];
+};
+
+class Weights {
+ public:
+  explicit Weights(float factor) : factor_(factor) {}
+
+  bool overflowed() const { return (all_ & 0x8000u) != 0; }
+  void reset() { all_ = 0; }
+
+  void of_row(const float* scores, float offset, bfloat16* to) {
+    std::uint16_t words[32];
+    unsigned all = 0;
+    for (int w = 0; w < 32; ++w) {
+      const float y = __builtin_fmaf(scores[key_of_word(w)], factor_, offset);
+      // As the conversion to integers: out of range and NaN give the smallest integer, which saturates to 0.
+      const bool fits = y > 0.0F && y < 0x1p31F;
+      const float bounded = fits ? (y < 65535.0F ? y : 65535.0F) : 0.0F;
+      words[w] = static_cast<std::uint16_t>(std::nearbyintf(bounded));
+      all |= words[w];
+    }
+    for (int w = 0; w < 32; ++w) {
+      const unsigned correction = kWeightTables.correction[words[w] >> 2 & 63];
+      to[w].bits = static_cast<std::uint16_t>((words[w] + correction + 1U) >> 1);
+    }
+    all_ |= all;
+  }
+
+ private:
+  float factor_;
+  unsigned all_ = 0;
+};
+
+/// to[j][i] = from[i][j] for 16 x 16 words.
+inline void transpose_words(const std::uint32_t* from, std::uint32_t* to) {
+  for (int i = 0; i < 16; ++i)
+    for (int j = 0; j < 16; ++j) to[j * 16 + i] = from[i * 16 + j];
+}
+
+}  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE
