@@ -33,13 +33,14 @@ std::vector<std::string> names_of(const std::vector<Isa>& isas) {
 struct ActiveIsa {
   std::optional<std::string> name;
   std::string error;
+  bool emulated;
 };
 
 ActiveIsa find_active_isa() {
   try {
-    return {std::string(name_of(active_isa())), ""};
+    return {.name = std::string(name_of(active_isa())), .error = "", .emulated = is_emulated(active_isa())};
   } catch (const std::invalid_argument& error) {
-    return {std::nullopt, message_line(error.what())};
+    return {.name = std::nullopt, .error = message_line(error.what()), .emulated = false};
   }
 }
 
@@ -53,6 +54,7 @@ ExitCode info(bool json) {
                 {"built_isas", built},
                 {"available_isas", available},
                 {"active_isa", active.name ? Json(*active.name) : Json(nullptr)},
+                {"emulated", active.emulated},
                 {"threads", num_threads()},
                 {"compiler", compiler()}});
   } else {
@@ -60,7 +62,8 @@ ExitCode info(bool json) {
     fmt::print("processor          {}\n", cpu_name().empty() ? "unknown" : cpu_name());
     fmt::print("instruction sets   built      {}\n", fmt::join(built, ", "));
     fmt::print("                   available  {}\n", fmt::join(available, ", "));
-    fmt::print("                   active     {}\n", active.name.value_or("none"));
+    fmt::print("                   active     {}{}\n", active.name.value_or("none"),
+               active.emulated ? " (emulated)" : "");
     fmt::print("threads            {}\n", num_threads());
     fmt::print("compiler           {}\n", compiler());
   }

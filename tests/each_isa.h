@@ -1,13 +1,22 @@
-// Runs a test once for each instruction set that this machine has.
+// Runs a test once for each instruction set that this machine has or emulates.
 #pragma once
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "saccade/runtime.h"
 
 namespace saccade::test {
+
+/// The instruction sets that this machine can run, emulated ones too.
+inline std::vector<Isa> isas_of_tests() {
+  std::vector<Isa> isas = built_isas(), available = available_isas();
+  std::erase_if(isas, [&](Isa isa) { return !is_emulated(isa) && std::ranges::count(available, isa) == 0; });
+  return isas;
+}
 
 /// A fixture whose tests run with the kernels of GetParam(), which it verifies.
 class EachIsa : public ::testing::TestWithParam<Isa> {
@@ -24,8 +33,8 @@ class EachIsa : public ::testing::TestWithParam<Isa> {
 };
 
 /// Instantiates the tests of a fixture derived from EachIsa.
-#define SACCADE_FOR_EACH_ISA(Fixture)                                                      \
-  INSTANTIATE_TEST_SUITE_P(Isa, Fixture, ::testing::ValuesIn(::saccade::available_isas()), \
+#define SACCADE_FOR_EACH_ISA(Fixture)                                                           \
+  INSTANTIATE_TEST_SUITE_P(Isa, Fixture, ::testing::ValuesIn(::saccade::test::isas_of_tests()), \
                            [](const auto& isa) { return std::string(::saccade::name_of(isa.param)); })
 
 }  // namespace saccade::test

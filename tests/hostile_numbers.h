@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cases/attention_case.h"
+#include "each_isa.h"
 #include "saccade/runtime.h"
 
 namespace saccade::test {
@@ -234,11 +235,11 @@ inline std::vector<bool> keys_that_nan_rows_see(const cases::AttentionCase& c) {
   return result;
 }
 
-/// Calls f on every instruction set of the machine.
+/// Calls f on every instruction set that the machine has or emulates.
 template <class F>
 void on_each_isa(F f) {
   const Isa before = active_isa();
-  for (const Isa isa : available_isas()) {
+  for (const Isa isa : isas_of_tests()) {
     SCOPED_TRACE(name_of(isa));
     set_active_isa(isa);
     f();

@@ -133,7 +133,9 @@ constexpr Rule kMayInclude[] = {
     {"^src/cpu/cpu_backend\\.", "^src/(backend|cpu/(cpu_backend|schedules))\\.h$"},
     {"^src/cpu/.*_schedule\\.cpp$", "^src/(cpu/(policy|schedules|product_blas)\\.h$|core/)"},
     {"^src/cpu/(scalar|avx).*\\.cpp$",
-     "^src/cpu/(prelude|simd_.*|exp2_.*|attention_table|kernel_table|limits)\\.h$"},
+     "^src/cpu/(prelude|simd_.*|exp2_.*|attention_table|kernel_table|forward_amx|limits)\\.h$"},
+    {"^src/cpu/forward_amx\\.h$", "^src/cpu/(output|packing_amx)\\.h$"},
+    {"^src/cpu/packing_amx\\.h$", "^src/cpu/packing\\.h$"},
     {"^src/cpu/kernel_table\\.h$", "^src/cpu/(attention_table|convert|gemm|layers|optim|small|limits)\\.h$"},
     {"^src/cpu/attention_table\\.h$", "^src/cpu/(forward|backward|decode|inspect)\\.h$"},
     {"^src/cpu/(forward|backward|decode|inspect|gemm|small|limits)\\.h$",
@@ -149,7 +151,7 @@ constexpr Rule kMayInclude[] = {
     {"^src/cpu/tile\\.h$", "^src/cpu/packing\\.h$"},
     {"^src/cpu/(convert|packing|softmax|row_statistics|mask|dropout)\\.h$",
      "^src/cpu/(block_sizes|math|simd_bf16)\\.h$"},
-    {"^src/cpu/(block_sizes|math|simd_.*|exp2_.*)\\.h$", "^src/cpu/(prelude|simd_avx512|simd_words_.*)\\.h$"},
+    {"^src/cpu/(block_sizes|math|simd_.*|exp2_.*)\\.h$", "^src/cpu/(prelude|simd_avx512|simd_amx_tables|simd_words_.*)\\.h$"},
 };
 
 // Project files that must not be reached, not even indirectly.

@@ -16,7 +16,6 @@ SACCADE_TARGET_END
 
 namespace saccade::cpu {
 const KernelSet kAvx2Kernels = avx2::kernel_table(Isa::avx2, kAvx2KernelsF64);
-const KernelSet kAmxTwinKernels = avx2::kernel_table(Isa::avx512amx, kAvx2KernelsF64, nullptr, &kAmxTwinForward);
 }
 
 #endif

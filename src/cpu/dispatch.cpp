@@ -44,6 +44,7 @@ bool has_avx512bf16() {
 // The operating system gives a process the tiles, 8 KiB of registers, if it asks for them: for all of its threads.
 // It refuses where an alternative signal stack is too small for them (Linux, Documentation/arch/x86/xstate.rst).
 bool may_use_amx() {
+  if (std::getenv("SACCADE_EMULATE") != nullptr) return false;
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   constexpr unsigned kXsave = 1u << 27, kAmxBf16 = 1u << 22, kAmxTile = 1u << 24, kVbmi = 1u << 1;
   if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0 || (ecx & kXsave) == 0) return false;
@@ -91,7 +92,17 @@ const KernelSet* kernels_of(Isa isa) {
   for (const KernelSet* kernels : kKernels)
     if (kernels->isa == isa && machine_has(isa)) return kernels;
 #ifdef SACCADE_X86
-  if (isa == Isa::avx512amx && machine_has(Isa::avx2)) return &kAmxTwinKernels;
+  if (isa == Isa::avx512amx && machine_has(Isa::avx2)) {
+    static const KernelSet emulated = [] {
+      KernelSet kernels = kAvx2Kernels;
+      for (const KernelSet* level : {&kAvx512Kernels, &kAvx512Bf16Kernels})
+        if (machine_has(level->isa)) kernels = *level;
+      kernels.isa = Isa::avx512amx;
+      kernels.amx = &kAmxTwinForward;
+      return kernels;
+    }();
+    return &emulated;
+  }
 #endif
   return nullptr;
 }

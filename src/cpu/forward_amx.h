@@ -20,104 +20,13 @@
 #pragma once
 
 #include "cpu/output.h"
+#include "cpu/packing_amx.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 inline constexpr int kStepTiles = 8;  // 256 keys: their weights for 32 rows, 16 KiB, stay in the L1 cache
 inline constexpr int kLag = 2;        // how many tiles of keys the weights follow the scores
 inline constexpr int kGroups = static_cast<int>(kBlockQAlone) / kTileRows;
-
-inline std::int64_t depth_tiles(std::int64_t dimensions) { return (dimensions + 31) / 32; }
-
-// ---- Packing -------------------------------------------------------------------------------------------------
-
-/// 32 keys as the products read them: for every 32 dimensions two tiles [16 pairs of dimensions][16 keys], for
-/// every 32 columns of values two tiles [16 pairs of keys, in the order of their weights][16 columns].
-class PackedTile {
- public:
-  struct Facts {
-    float largest = 0;      // the largest magnitude of a number of a key
-    std::uint32_t bad = 0;  // a bit for each key of which a key's or value's number is not finite
-  };
-  static constexpr std::int64_t kPair = 2 * 16 * 64;  // bytes of two tiles
-
-  static std::int64_t size(const AttentionParams& p) {
-    return 64 + (depth_tiles(p.head_dim) + depth_tiles(p.head_dim_v)) * kPair;
-  }
-
-  PackedTile(const AttentionParams& p, std::byte* memory)
-      : facts(reinterpret_cast<Facts*>(memory)),
-        keys(reinterpret_cast<std::uint32_t*>(memory + 64)),
-        values(reinterpret_cast<std::uint32_t*>(memory + 64 + depth_tiles(p.head_dim) * kPair)) {}
-
-  Facts* facts;
-  std::uint32_t* keys;
-  std::uint32_t* values;
-};
-
-/// The largest bits of the magnitudes of `n` numbers; 0x7f80 or more: one is not finite.
-inline unsigned largest_magnitude(const bfloat16* x, std::int64_t n) {
-  std::uint16_t largest = 0;
-  for (std::int64_t i = 0; i < n; ++i) largest = std::max<std::uint16_t>(largest, x[i].bits & 0x7fffU);
-  return largest;
-}
-inline constexpr unsigned kNotFinite = 0x7f80;
-inline float from_magnitude(unsigned bits) { return std::bit_cast<float>(bits << 16); }
-
-/// Copies 32 numbers of a row from `begin` on, with zeros after its `length` numbers; all zeros for nullptr.
-inline void copy_32(const bfloat16* row, std::int64_t begin, std::int64_t length, std::uint32_t* to) {
-  if (row && begin + 32 <= length) {
-    std::memcpy(to, row + begin, 64);
-  } else {
-    std::memset(to, 0, 64);
-    if (row && begin < length) std::memcpy(to, row + begin, static_cast<std::size_t>(length - begin) * 2);
-  }
-}
-
-/// Packs keys [first_key, first_key + 32), of which only those in `readable` exist.
-inline void pack_tile(const AttentionParams& p, const KeyRows<bfloat16>& k, const KeyRows<bfloat16>& v,
-                      std::int64_t first_key, KeyRange readable, PackedTile to) {
-  const bfloat16* keys[32];
-  const bfloat16* values[32];
-  PackedTile::Facts facts;
-  unsigned largest = 0;
-  for (int j = 0; j < 32; ++j) {
-    const std::int64_t key = first_key + j;
-    keys[j] = values[j] = nullptr;
-    if (key < readable.begin || key >= readable.end) continue;
-    const unsigned of_key = largest_magnitude(k[key], p.head_dim);
-    if (std::max(of_key, largest_magnitude(v[key], p.head_dim_v)) >= kNotFinite) {
-      facts.bad |= std::uint32_t{1} << j;
-      continue;
-    }
-    keys[j] = k[key], values[j] = v[key];
-    largest = std::max(largest, of_key);
-  }
-  facts.largest = from_magnitude(largest);
-  *to.facts = facts;
-  alignas(64) std::uint32_t rows[32 * 16];
-  std::uint32_t* out = to.keys;
-  for (std::int64_t d = 0; d < p.head_dim; d += 32, out += 512) {
-    for (int j = 0; j < 32; ++j) copy_32(keys[j], d, p.head_dim, rows + j * 16);
-    transpose_words(rows, out);
-    transpose_words(rows + 256, out + 256);
-  }
-  out = to.values;
-  for (std::int64_t d = 0; d < p.head_dim_v; d += 32, out += 512) {
-    for (int word = 0; word < 32; word += 2) {
-      alignas(64) std::uint32_t even[16], odd[16];
-      copy_32(values[key_of_word(word)], d, p.head_dim_v, even);
-      copy_32(values[key_of_word(word + 1)], d, p.head_dim_v, odd);
-      std::uint32_t pairs[32];
-      for (int c = 0; c < 16; ++c) {
-        pairs[2 * c] = (even[c] & 0xffffU) | odd[c] << 16;
-        pairs[2 * c + 1] = even[c] >> 16 | (odd[c] & 0xffff0000U);
-      }
-      std::memcpy(out + word / 2 * 16, pairs, 64);
-      std::memcpy(out + 256 + word / 2 * 16, pairs + 16, 64);
-    }
-  }
-}
 
 // ---- One block of query rows ---------------------------------------------------------------------------------
 
@@ -218,7 +127,7 @@ class AmxBlock {
   void pack_queries_of(int g) {
     std::uint32_t* const to = scratch_.queries + g * scratch_.depth * 512;
     unsigned largest = 0;
-    others_[g] = 0;
+    others_[g] = low_[g] = 0;
     for (int i = 0; i < 32; ++i) {
       const bfloat16* row =
           i < group_rows(g) ? p_.row_of<bfloat16>(p_.q, batch_, head_, group_row(g) + i) : nullptr;
@@ -397,6 +306,9 @@ class AmxBlock {
     }
   }
 
+  /// Scores above it are too large for fixed point; the weight of those below its negative is 0, unless the row
+  /// has no others.
+  float limit() const { return 0x1p30F / (256 * unit_.exp_factor); }
   /// Whether scores up to `largest` in magnitude, before their scale, are safe in fixed point.
   bool fits(float largest) const {
     return largest < 1e30F && largest * std::abs(static_cast<float>(p_.scale)) < 1e6F;
@@ -409,15 +321,18 @@ class AmxBlock {
     alignas(64) Scalar row_max[kTileRows * kWidth];
     std::fill_n(row_max, kTileRows * kWidth, -kInfinity);
     finisher_.finish(group_row(s.group), group_rows(s.group), first_key, granules, scratch_.mask, block, row_max);
-    const float limit = 0x1p30F / (256 * unit_.exp_factor);
-    const Vec most = broadcast(limit), hidden = broadcast(-kInfinity);
+    const Vec most = broadcast(limit()), least = broadcast(-limit()), hidden = broadcast(-kInfinity);
     for (int i = 0; i < group_rows(s.group); ++i) {
       bool other = bad != 0 && p_.saves_hidden();
+      unsigned low = 0;
       for (int j = 0; j < 32; j += kWidth) {
         const Vec x = load(block + i * 32 + j);
-        const unsigned all = kWidth == 32 ? ~0U : (1U << kWidth) - 1U;
-        other = other || bits(less(x, most)) != all || ((bits(equal(x, hidden)) ^ all) & bad >> j & all) != 0;
+        constexpr unsigned kAll = (1U << kWidth) - 1U;
+        const unsigned visible = bits(equal(x, hidden)) ^ kAll;
+        other = other || bits(less(x, most)) != kAll || (visible & bad >> j & kAll) != 0;
+        low |= bits(less(x, least)) & visible;
       }
+      if (low != 0) low_[s.group] |= std::uint32_t{1} << i;
       if (!other) continue;
       others_[s.group] |= std::uint32_t{1} << i;
       std::fill_n(block + i * 32, 32, -kInfinity);  // none of it matters, and nothing must overflow
@@ -433,7 +348,7 @@ class AmxBlock {
       Vec largest = load(block + i * 32);
       for (int j = kWidth; j < 32; j += kWidth) largest = max(largest, load(block + i * 32 + j));
       const float top = reduce_max(largest);
-      if (top > -kInfinity)
+      if (top >= -limit())
         offset = kWeightBias - 256 * std::ceil(top * unit_.exp_factor);
       else
         unseen_[s.group] = true;
@@ -600,6 +515,7 @@ class AmxBlock {
         const float offset = offsets(g)[i];
         m[i] = offset == kUnseen ? kNoMaximum : (127 - (offset + kWeightShift) / 256) / unit_.exp_factor;
         l[i] = sums(g)[i * 16];
+        if (offset == kUnseen) others_[g] |= low_[g] & std::uint32_t{1} << i;
         if (wants_exact_sums_) exact[i] = sum_of_16(scratch_.exact_sums + g * 512 + i * 16);
       }
       others_[g] |= end_rows(p_, finisher_, dropout_,
@@ -637,7 +553,8 @@ class AmxBlock {
   alignas(64) bfloat16 ones_[512];
   bool started_[kGroups], unseen_[kGroups];
   float largest_query_[kGroups];
-  std::uint32_t others_[kGroups];
+  std::uint32_t others_[kGroups];  // rows to be computed by other kernels
+  std::uint32_t low_[kGroups];     // rows with a score below -limit()
 };
 
 inline void forward(const AttentionParams& params, const QueryRows& work, const PackedKeys& packed,

@@ -227,8 +227,7 @@ extern const KernelSet kAvx512Bf16Kernels;
 extern const PairKernels kAvx512PairKernels;
 extern const KernelSet kAvx512AmxKernels;
 extern const ForwardKernels kAmxForward;
-extern const KernelSet kAmxTwinKernels;  // kAvx512AmxKernels in software, for a machine with AVX2
-extern const ForwardKernels kAmxTwinForward;
+extern const ForwardKernels kAmxTwinForward;  // the same in software, for a machine with AVX2
 #endif
 
 }  // namespace saccade::cpu

@@ -5,7 +5,7 @@
 
 SACCADE_TARGET_BEGIN("avx2,fma,f16c")
 
-#define SACCADE_ISA_NAMESPACE amx_twin
+#define SACCADE_ISA_NAMESPACE avx2_amx_twin
 #define SACCADE_AMX
 #include "cpu/simd_avx2.h"
 
@@ -17,12 +17,12 @@ SACCADE_TARGET_BEGIN("avx2,fma,f16c")
 SACCADE_TARGET_END
 
 namespace saccade::cpu {
-namespace amx_twin {
+namespace avx2_amx_twin {
 const ForwardKernels& kernels_of_other_rows() { return kAvx2Kernels.f32.forward; }
-}  // namespace amx_twin
+}  // namespace avx2_amx_twin
 
 const ForwardKernels kAmxTwinForward{
-    .plan = amx_twin::plan_forward, .pack_block = amx_twin::pack_block, .attend = amx_twin::forward};
+    .plan = avx2_amx_twin::plan_forward, .pack_block = avx2_amx_twin::pack_block, .attend = avx2_amx_twin::forward};
 }  // namespace saccade::cpu
 
 #endif
