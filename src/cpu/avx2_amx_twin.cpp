@@ -21,8 +21,9 @@ namespace avx2_amx_twin {
 const ForwardKernels& kernels_of_other_rows() { return kAvx2Kernels.f32.forward; }
 }  // namespace avx2_amx_twin
 
-const ForwardKernels kAmxTwinForward{
-    .plan = avx2_amx_twin::plan_forward, .pack_block = avx2_amx_twin::pack_block, .attend = avx2_amx_twin::forward};
+const ForwardKernels kAmxTwinForward{.plan = avx2_amx_twin::plan_forward,
+                                     .pack_block = avx2_amx_twin::pack_block,
+                                     .attend = avx2_amx_twin::forward};
 }  // namespace saccade::cpu
 
 #endif

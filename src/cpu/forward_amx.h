@@ -171,7 +171,7 @@ class AmxBlock {
 
   /// The tiles that the last products left in registers 0 to 3, and where they belong: each is stored right before
   /// its register is needed again, between products. Four stores in a row would take as long as the products.
-  /// A local variable, so that the compiler can keep it in registers.
+  /// A local variable of step(), into which all of its users are inlined: so it stays in registers.
   struct Stream {
     Tiles& tiles;
     Weights weights;
@@ -277,7 +277,7 @@ class AmxBlock {
   }
 
   /// The scores of a tile of keys, unless no row sees any of it, and the weights of the one kLag before.
-  void add_scores(Stream& stream, Step& s, std::int64_t tile, const std::uint32_t* q) {
+  SACCADE_INLINE void add_scores(Stream& stream, Step& s, std::int64_t tile, const std::uint32_t* q) {
     const std::int64_t row = group_row(s.group), first_key = tile * 32;
     const int rows = group_rows(s.group);
     const PackedTile keys = tile_at(tile);
@@ -317,7 +317,8 @@ class AmxBlock {
   Beside beside(const Step& s, int place) { return {scores(place), offsets(s.group), weights(place)}; }
 
   /// Softcap, biases and masks; then finds the rows that other kernels have to compute.
-  void finish(const Step& s, std::int64_t first_key, const Granules& granules, std::uint32_t bad, float* block) {
+  __attribute__((noinline)) void finish(const Step& s, std::int64_t first_key, const Granules& granules,
+                                        std::uint32_t bad, float* block) {
     alignas(64) Scalar row_max[kTileRows * kWidth];
     std::fill_n(row_max, kTileRows * kWidth, -kInfinity);
     finisher_.finish(group_row(s.group), group_rows(s.group), first_key, granules, scratch_.mask, block, row_max);
@@ -340,7 +341,7 @@ class AmxBlock {
   }
 
   /// Gives rows that see their first keys an offset: these keys' weights are at most 2^-kWeightHeadroom.
-  void find_offsets(const Step& s, const float* block) {
+  __attribute__((noinline)) void find_offsets(const Step& s, const float* block) {
     unseen_[s.group] = false;
     for (int i = 0; i < 32; ++i) {
       float& offset = offsets(s.group)[i];
@@ -398,7 +399,7 @@ class AmxBlock {
 
   /// Adds the weights themselves, for lse and reported weights: what rounds them to bf16 would show there. With a
   /// running maximum, for the headroom would cost digits.
-  void add_exact_sums(int g, const float* block) {
+  __attribute__((noinline)) void add_exact_sums(int g, const float* block) {
     const Vec factor = broadcast(unit_.exp_factor);
     for (int i = 0; i < group_rows(g); ++i) {
       const float* const row = block + i * 32;
@@ -418,7 +419,7 @@ class AmxBlock {
   }
 
   /// The weights of the last places, O += P V and the sums of weights.
-  void add_values(Stream& stream, const Step& s) {
+  SACCADE_INLINE void add_values(Stream& stream, const Step& s) {
     const int n = s.count;
     std::int64_t d = 0;
     if (n >= 5 && !drops_) {  // the last kLag places' weights beside the first columns of values
@@ -462,7 +463,7 @@ class AmxBlock {
   }
 
   /// l += P 1: 16 equal columns.
-  void add_sums(Stream& stream, const Step& s) {
+  SACCADE_INLINE void add_sums(Stream& stream, const Step& s) {
     float* const l = sums(s.group);
     Tiles& tiles = stream.tiles;
     if (started_[s.group]) {
@@ -478,12 +479,12 @@ class AmxBlock {
       tiles.multiply<1, 5, 7>();
     }
   }
-  void leave_sums(Stream& stream, const Step& s) {
+  SACCADE_INLINE void leave_sums(Stream& stream, const Step& s) {
     stream.tiles.store<0>(sums(s.group), kTileBytes);
     stream.tiles.store<1>(sums(s.group) + 256, kTileBytes);
   }
 
-  void drop(const Step& s) {
+  __attribute__((noinline)) void drop(const Step& s) {
     for (int t = 0; t < s.count; ++t) {
       const std::int64_t first_key = s.tile[static_cast<std::size_t>(t)] * 32;
       const int begin = static_cast<int>(first_key % 128);
