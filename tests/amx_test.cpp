@@ -1,10 +1,22 @@
 // Forward attention of bf16 on AMX tiles, by the processor or in software: what only this level does. Everything
 // else is tested on every instruction set.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#if defined(__x86_64__) && defined(__linux__)
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#endif
+
 #include <algorithm>
-#include <string>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <limits>
 #include <thread>
 #include <vector>
 
@@ -117,6 +129,75 @@ TEST_F(Amx, GivesTheSameBitsInManyThreadsAtOnce) {
   for (std::thread& thread : threads) thread.join();
   for (const Tensor& o : found) EXPECT_TRUE(same_bits(o, expected));
 }
+
+// ---- The processor's own tiles -------------------------------------------------------------------------------
+
+#if defined(__x86_64__) && defined(__linux__)
+
+/// The processor's extended state that is not in its initial state: bits 17 and 18 are AMX's.
+std::uint64_t state_in_use() {
+  std::uint32_t low = 0, high = 0;
+  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(1));
+  return low | std::uint64_t{high} << 32;
+}
+
+class AmxHardware : public Amx {
+ protected:
+  void SetUp() override {
+    Amx::SetUp();
+    if (is_emulated(Isa::avx512amx)) GTEST_SKIP() << "this processor has no AMX";
+  }
+  cases::AttentionCase problem_ = cases::draw_case(cases::parse_problem("h=4 s=300 d=64 dtype=bf16 lse"), 1);
+  Tensor compute() { return attention(problem_.q.view(), problem_.k.view(), problem_.v.view(), problem_.options); }
+};
+
+TEST_F(AmxHardware, ReleasesTheTilesAfterEveryCall) {
+  for (const int threads : {1, 4}) {
+    problem_.options.num_threads = threads;
+    compute();
+    EXPECT_EQ(state_in_use() >> 17 & 3, 0U);
+  }
+}
+
+TEST_F(AmxHardware, WorksInTheChildOfAFork) {
+  const Tensor expected = compute();
+  const pid_t child = fork();
+  if (child == 0) _exit(same_bits(compute(), expected) ? 0 : 1);
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+/// Makes the system refuse AMX to this process.
+void refuse_amx() {
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_arch_prctl, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[0])),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0x1023, 0, 1),  // ARCH_REQ_XCOMP_PERM
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program{.len = std::size(filter), .filter = filter};
+  prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) _exit(3);
+}
+
+// Runs everywhere: without AMX nothing changes. The child is a new program, because this one may have permission.
+TEST(AmxPermission, IsNotNeeded) {
+  const pid_t child = fork();
+  if (child == 0) {
+    refuse_amx();
+    unsetenv("SACCADE_ISA");
+    execl(SACCADE_COMMAND, SACCADE_COMMAND, "check", "--cases", "20", static_cast<char*>(nullptr));
+    _exit(2);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+#endif
 
 }  // namespace
 }  // namespace saccade::test
