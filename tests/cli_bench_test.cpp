@@ -34,6 +34,8 @@ TEST_F(BenchTest, TimesTheProblemsOfAFile) {
   EXPECT_EQ(report.at("isa"), name_of(active_isa()));
   ASSERT_EQ(report.at("limits").size(), 2u);
   EXPECT_GT(report.at("limits").at(0).at("peak_gflops").get<double>(), 0);
+  EXPECT_GE(report.at("repetitions").get<int>(), 15);
+  EXPECT_LE(report.at("disturbed").get<int>(), report.at("repetitions").get<int>());
   const json& lines = report.at("sections").at(0).at("lines");
   ASSERT_EQ(lines.size(), 5u);
   for (const json& line : lines) {

@@ -1,13 +1,18 @@
 #include "measure.h"
 
+#include <saccade/limits.h>
 #include <saccade/runtime.h>
 
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
 
+#include <time.h>
+
 #include <algorithm>
 #include <fstream>
+#include <iterator>
+#include <limits>
 #include <string>
 
 namespace saccade::cli::bench {
@@ -24,21 +29,64 @@ double memory(const std::string& name) {
   return 0.0;
 }
 
+Repetitions repetitions;
+
+struct Repetition {
+  double seconds, share;
+  double running;  // the share of its time in which the system let it run
+  double loop;     // the longer of the fixed loops before and after
+};
+
+/// The processor time of this thread.
+double seconds_of_this_thread() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+/// Seconds that 10^9 multiply-adds on registers would take, from a loop of a fixed number, some 0.3 milliseconds.
+double seconds_of_fixed_loop() { return 2e9 / measure_peak_flops(1, 1e-4); }
+
+std::vector<Repetition> undisturbed(const std::vector<Repetition>& all, double fastest_loop) {
+  constexpr double kDisturbed = 1.1, kRunning = 0.95;
+  std::vector<Repetition> quiet;
+  std::ranges::copy_if(all, std::back_inserter(quiet), [&](const Repetition& one) {
+    return one.running >= kRunning && one.loop <= kDisturbed * fastest_loop;
+  });
+  return quiet;
+}
+
 }  // namespace
 
 Timing measure(const Effort& effort, const std::function<void()>& work, const std::function<double()>& yardstick) {
   constexpr std::size_t kMost = 200;
+  static double fastest_loop = std::numeric_limits<double>::infinity();  // of the program
   work();
-  std::vector<double> seconds, shares;
-  for (double spent = 0.0; seconds.size() < effort.fewest || (spent < effort.seconds && seconds.size() < kMost);) {
+  std::vector<Repetition> all;
+  double before = seconds_of_fixed_loop();
+  for (double spent = 0.0; all.size() < effort.fewest || (spent < effort.seconds && all.size() < kMost);) {
     double limit = 0.0;
     spent += seconds_of([&] { limit = yardstick(); });
-    seconds.push_back(seconds_of(work));
-    spent += seconds.back();
-    shares.push_back(limit / seconds.back());
+    const double start = seconds_of_this_thread(), seconds = seconds_of(work);
+    const double running = (seconds_of_this_thread() - start) / seconds, after = seconds_of_fixed_loop();
+    spent += seconds;
+    all.push_back(
+        {.seconds = seconds, .share = limit / seconds, .running = running, .loop = std::max(before, after)});
+    fastest_loop = std::min({fastest_loop, before, after});
+    before = after;
+  }
+  const std::vector<Repetition> quiet = undisturbed(all, fastest_loop);
+  repetitions.all += all.size();
+  repetitions.disturbed += all.size() - quiet.size();
+  std::vector<double> seconds, shares;
+  for (const Repetition& one : quiet.size() < effort.fewest ? all : quiet) {
+    seconds.push_back(one.seconds);
+    shares.push_back(one.share);
   }
   return {median(seconds), median(shares)};
 }
+
+Repetitions repetitions_so_far() { return repetitions; }
 
 double extra_memory(const std::function<void()>& work) {
   release_workspaces();

@@ -22,8 +22,17 @@ struct Timing {
 };
 
 /// Times `work` repeatedly after one call that does not count. `yardstick` returns the seconds to compare with; it
-/// is called right before each repetition, so that a change of the CPU's clock affects both.
+/// is called right before each repetition, so that a change of the CPU's clock affects both. A
+/// repetition does not count, unless there are too few others, if another program used the core, or its other
+/// hyperthread: if this thread did not run all the time, or if a fixed loop before or after it took longer than it
+/// did at best.
 Timing measure(const Effort& effort, const std::function<void()>& work, const std::function<double()>& yardstick);
+
+/// The repetitions of all calls of measure(), and how many of them were disturbed.
+struct Repetitions {
+  std::size_t all = 0, disturbed = 0;
+};
+Repetitions repetitions_so_far();
 
 /// The seconds that a call takes.
 template <class Work>

@@ -38,6 +38,15 @@ std::vector<std::string> headings_of(const Section& section) {
   return headings;
 }
 
+/// Empty if nothing was disturbed.
+std::string disturbance_text() {
+  const auto [all, disturbed] = repetitions_so_far();
+  if (disturbed == 0) return "";
+  return fmt::format(
+      "{} of {} repetitions were disturbed by other programs; they count only for lines that have few others.",
+      disturbed, all);
+}
+
 }  // namespace
 
 Limits measure_limits(int threads) {
@@ -56,13 +65,15 @@ void print_text(const std::vector<Limits>& limits, const std::vector<Results>& r
       table.add_row(cells_of(line), Table::Tone::normal, line.agrees ? "" : "  WRONG");
     fmt::print("\n{}", table.to_string(Terminal::of_standard_output()));
   }
+  if (const std::string text = disturbance_text(); !text.empty()) fmt::print("\n{}\n", text);
 }
 
 void print_markdown(const std::vector<Limits>& limits, const std::vector<Results>& results) {
   fmt::print("{}; ", machine_text());
   std::vector<std::string> texts;
   for (const Limits& of_threads : limits) texts.push_back(limits_text(of_threads));
-  fmt::print("{}.\n", fmt::join(texts, "; "));
+  const std::string disturbance = disturbance_text();
+  fmt::print("{}.{}{}\n", fmt::join(texts, "; "), disturbance.empty() ? "" : " ", disturbance);
   for (const Results& part : results) {
     const std::vector<std::string> headings = headings_of(*part.section);
     fmt::print("\n| {} |\n|---|", fmt::join(headings, " | "));
@@ -78,6 +89,8 @@ Json report_json(const std::vector<Limits>& limits, const std::vector<Results>& 
                  {"isa", std::string(name_of(active_isa()))},
                  {"version", std::string(version())},
                  {"limits", Json::array()},
+                 {"repetitions", repetitions_so_far().all},
+                 {"disturbed", repetitions_so_far().disturbed},
                  {"sections", Json::array()}};
   for (const auto& [threads, flops, bf16_flops, read_bytes] : limits) {
     report["limits"].push_back({{"threads", threads},
