@@ -44,7 +44,7 @@ class AmxScratch : public ScratchPieces {
     maxima = take<float>(groups * 32);
     offsets = take<float>(groups * 32);
     mask = take<float>(1024);
-    packed = take<std::byte>(kStepTiles * PackedTile::size(p));
+    packed = take<std::byte>(kStepTiles * PackedTile<std::byte>::size(p));
   }
 
   std::int64_t depth, width;  // in tiles
@@ -152,19 +152,17 @@ class AmxBlock {
 
   // ---- Keys
 
-  PackedTile tile_at(std::int64_t tile) const {
-    const std::int64_t size = PackedTile::size(p_);
+  PackedTile<const std::byte> tile_at(std::int64_t tile) const {
+    const std::int64_t size = PackedTile<std::byte>::size(p_);
     if (!packed_.blocks) return {p_, scratch_.packed + tile % kStepTiles * size};
-    // The packed blocks of a call are only read.
-    std::byte* const blocks = static_cast<std::byte*>(const_cast<void*>(packed_.blocks));
-    return {p_, blocks + (tile - packed_.first_block) * size};
+    return {p_, static_cast<const std::byte*>(packed_.blocks) + (tile - packed_.first_block) * size};
   }
 
   void pack_step(std::int64_t tile, KeyRange range) {
     const KeyRows<bfloat16> k = p_.key_rows<bfloat16>(p_.k, batch_, kv_head_);
     const KeyRows<bfloat16> v = p_.key_rows<bfloat16>(p_.v, batch_, kv_head_);
     for (std::int64_t t = std::max(tile, range.begin / 32); t < tile + kStepTiles && t * 32 < range.end; ++t)
-      pack_tile(p_, k, v, t * 32, range, tile_at(t));
+      pack_tile(p_, k, v, t * 32, range, {p_, scratch_.packed + t % kStepTiles * PackedTile<std::byte>::size(p_)});
   }
 
   // ---- The stream of products
@@ -280,7 +278,7 @@ class AmxBlock {
   SACCADE_INLINE void add_scores(Stream& stream, Step& s, std::int64_t tile, const std::uint32_t* q) {
     const std::int64_t row = group_row(s.group), first_key = tile * 32;
     const int rows = group_rows(s.group);
-    const PackedTile keys = tile_at(tile);
+    const PackedTile<const std::byte> keys = tile_at(tile);
     Granules granules;
     const bool plain = finisher_.takes_all(row, rows, first_key) && keys.facts->bad == 0 &&
                        fits(largest_query_[s.group] * keys.facts->largest * static_cast<float>(p_.head_dim));
@@ -583,7 +581,7 @@ inline ForwardPlan plan_forward(const AttentionParams& p) {
           .block_q = kBlockQ,
           .block_q_alone = kBlockQAlone,
           .block_k = kBlockK,
-          .packed_block = static_cast<std::size_t>(PackedTile::size(p)),
+          .packed_block = static_cast<std::size_t>(PackedTile<std::byte>::size(p)),
           .scratch = scratch(kBlockQ),
           .scratch_alone = scratch(kBlockQAlone)};
 }

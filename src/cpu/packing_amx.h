@@ -11,26 +11,30 @@ inline std::int64_t depth_tiles(std::int64_t dimensions) { return (dimensions + 
 
 /// 32 keys as the products read them: for every 32 dimensions two tiles [16 pairs of dimensions][16 keys], for
 /// every 32 columns of values two tiles [16 pairs of keys, in the order of their weights][16 columns].
+/// Byte is std::byte or const std::byte.
+template <class Byte>
 class PackedTile {
  public:
   struct Facts {
     float largest = 0;      // the largest magnitude of a number of a key
     std::uint32_t bad = 0;  // a bit for each key of which a key's or value's number is not finite
   };
+  template <class T>
+  using Same = std::conditional_t<std::is_const_v<Byte>, const T, T>;
   static constexpr std::int64_t kPair = 2 * 16 * 64;  // bytes of two tiles
 
   static std::int64_t size(const AttentionParams& p) {
     return 64 + (depth_tiles(p.head_dim) + depth_tiles(p.head_dim_v)) * kPair;
   }
 
-  PackedTile(const AttentionParams& p, std::byte* memory)
-      : facts(reinterpret_cast<Facts*>(memory)),
-        keys(reinterpret_cast<std::uint32_t*>(memory + 64)),
-        values(reinterpret_cast<std::uint32_t*>(memory + 64 + depth_tiles(p.head_dim) * kPair)) {}
+  PackedTile(const AttentionParams& p, Byte* memory)
+      : facts(reinterpret_cast<Same<Facts>*>(memory)),
+        keys(reinterpret_cast<Same<std::uint32_t>*>(memory + 64)),
+        values(reinterpret_cast<Same<std::uint32_t>*>(memory + 64 + depth_tiles(p.head_dim) * kPair)) {}
 
-  Facts* facts;
-  std::uint32_t* keys;
-  std::uint32_t* values;
+  Same<Facts>* facts;
+  Same<std::uint32_t>* keys;
+  Same<std::uint32_t>* values;
 };
 
 /// The largest bits of the magnitudes of `n` numbers; 0x7f80 or more: one is not finite.
@@ -54,10 +58,10 @@ inline void copy_32(const bfloat16* row, std::int64_t begin, std::int64_t length
 
 /// Packs keys [first_key, first_key + 32), of which only those in `readable` exist.
 inline void pack_tile(const AttentionParams& p, const KeyRows<bfloat16>& k, const KeyRows<bfloat16>& v,
-                      std::int64_t first_key, KeyRange readable, PackedTile to) {
+                      std::int64_t first_key, KeyRange readable, PackedTile<std::byte> to) {
   const bfloat16* keys[32];
   const bfloat16* values[32];
-  PackedTile::Facts facts;
+  PackedTile<std::byte>::Facts facts;
   unsigned largest = 0;
   for (int j = 0; j < 32; ++j) {
     const std::int64_t key = first_key + j;
