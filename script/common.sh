@@ -95,13 +95,13 @@ build_revision() {
   fi
 }
 
-# compile_with TREE SOURCE: compiles a program of one source with the public headers and the core library of TREE,
-# into TREE/build/release. Prints its path.
+# compile_with TREE SOURCE [ARGUMENT...]: compiles a program of one source with the public headers and the core library of
+# TREE, into TREE/build/release. Prints its path.
 compile_with() {
   local folder=$1/build/release
   local program
   program=$folder/$(basename "$2" .cpp)
-  "${CXX-c++}" -std=c++20 -O2 -fopenmp -I "$1/include" "$2" -o "$program" "$(find "$folder" -name libsaccade.a)" ||
+  "${CXX-c++}" -std=c++20 -O2 -fopenmp -I "$1/include" "${@:3}" "$2" -o "$program" "$(find "$folder" -name libsaccade.a)" ||
     { echo "$2 does not compile with the library in $1" >&2; exit 2; }
   echo "$program"
 }

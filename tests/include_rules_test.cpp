@@ -86,7 +86,8 @@ constexpr Rule kMayInclude[] = {
     {"^bench/", "^(include/saccade|cases|bench)/"},
     {"^python/", "^(include/saccade|python)/"},
     {"^examples/", "^(include/saccade|examples)/"},
-    {"^tests/", "^(include/saccade|cases|tests)/"},
+    {"^tests/(?!bits/amx_tiles)", "^(include/saccade|cases|tests)/"},
+    {"^tests/bits/amx_tiles", "^src/cpu/(prelude|simd_amx|simd_amx_twin)\\.h$"},
     // Folders, with the ones they depend on.
     {"^src/core/", "^(include/saccade/(tensor|dtype|random|runtime|limits)\\.h$|src/(core/|cpu/kernels\\.h$))"},
     {"^src/attention/",

@@ -215,10 +215,12 @@ void print_problem(std::uint64_t index) {
 }  // namespace
 }  // namespace saccade::bits
 
-int main() {
-  constexpr std::uint64_t kProblems = 300;
-  for (const saccade::Isa isa : saccade::available_isas()) {
+// Usage: bits [PROBLEMS]
+int main(int count, char** arguments) {
+  const std::uint64_t problems = count > 1 ? std::strtoull(arguments[1], nullptr, 10) : 300;
+  const bool has_isa = std::getenv("SACCADE_ISA") != nullptr;
+  for (const saccade::Isa isa : has_isa ? std::vector{saccade::active_isa()} : saccade::available_isas()) {
     saccade::set_active_isa(isa);
-    for (std::uint64_t index = 0; index < kProblems; ++index) saccade::bits::print_problem(index);
+    for (std::uint64_t index = 0; index < problems; ++index) saccade::bits::print_problem(index);
   }
 }
