@@ -262,9 +262,9 @@ std::string help_of(const AttentionOption& option) {
 /// The names of an enum as the command line has them, or nothing.
 std::vector<std::string> names_of(const AttentionOption& option) {
   std::vector<std::string> names;
-  const auto visit = [&]<class Member>(Member) {
-    if constexpr (std::is_member_object_pointer_v<Member>) {
-      using T = std::remove_cvref_t<decltype(std::declval<AttentionOptions>().*Member())>;
+  const auto visit = [&](const auto& member) {
+    if constexpr (std::is_member_object_pointer_v<std::remove_cvref_t<decltype(member)>>) {
+      using T = std::remove_cvref_t<decltype(std::declval<AttentionOptions>().*member)>;
       if constexpr (std::is_enum_v<T>) names.assign(OptionNames<T>::names.begin(), OptionNames<T>::names.end());
     }
   };
@@ -282,7 +282,8 @@ void CallArguments::add_options(Command command, bool for_run) {
     const bool is_tensor = std::holds_alternative<TensorView AttentionOptions::*>(option.member);
     const bool is_alibi = option.name == "alibi_slopes";
     const auto read = [this, is_tensor, is_alibi, flag, &option](const std::string& value) {
-      Given& one = given.emplace_back(&option, NamedPath{flag, {}});
+      given.push_back({&option, NamedPath{flag, {}}});
+      Given& one = given.back();
       if (is_alibi && value.empty()) {
         standard_alibi = true;
       } else if (is_tensor) {
