@@ -12,6 +12,9 @@
 #ifdef SACCADE_X86
 #include <cpuid.h>
 #endif
+#ifdef SACCADE_ARM64
+#include <sys/auxv.h>
+#endif
 
 namespace saccade {
 namespace cpu {
@@ -23,6 +26,11 @@ constexpr std::array kKernels = {
     &kAvx2Kernels,
     &kAvx512Kernels,
     &kAvx512Bf16Kernels,
+#elif defined(SACCADE_NEON_BF16)
+    &kNeonKernels,
+    &kNeonBf16Kernels,
+#elif defined(SACCADE_ARM64)
+    &kNeonKernels,
 #endif
 };
 
@@ -39,6 +47,10 @@ bool has_avx512bf16() {
 }
 #endif
 
+#ifdef SACCADE_ARM64
+constexpr unsigned long kHwcap2Bf16 = 1ul << 14;  // older headers lack HWCAP2_BF16
+#endif
+
 bool machine_has(Isa isa) {
   switch (isa) {
     case Isa::scalar:
@@ -51,10 +63,15 @@ bool machine_has(Isa isa) {
              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     case Isa::avx512bf16:
       return machine_has(Isa::avx512) && has_avx512bf16();
-#else
+#endif
+#ifdef SACCADE_ARM64
+    case Isa::neon:
+      return (getauxval(AT_HWCAP) & HWCAP_ASIMD) != 0;
+    case Isa::neonbf16:
+      return machine_has(Isa::neon) && (getauxval(AT_HWCAP2) & kHwcap2Bf16) != 0;
+#endif
     default:
       return false;
-#endif
   }
   return false;
 }
@@ -103,6 +120,10 @@ std::string_view name_of(Isa isa) {
       return "avx512";
     case Isa::avx512bf16:
       return "avx512bf16";
+    case Isa::neon:
+      return "neon";
+    case Isa::neonbf16:
+      return "neonbf16";
   }
   return "unknown";
 }

@@ -213,5 +213,13 @@ extern const AttentionKernels kAvx512KernelsF64;
 extern const KernelSet kAvx512Bf16Kernels;
 extern const PairKernels kAvx512PairKernels;
 #endif
+#ifdef SACCADE_ARM64
+extern const KernelSet kNeonKernels;
+extern const AttentionKernels kNeonKernelsF64;
+#endif
+#ifdef SACCADE_NEON_BF16
+extern const KernelSet kNeonBf16Kernels;
+extern const PairKernels kNeonPairKernels;
+#endif
 
 }  // namespace saccade::cpu
