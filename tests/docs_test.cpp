@@ -120,7 +120,7 @@ TEST_P(Program, CompilesAndPrintsWhatIsShown) {
   std::ofstream(folder / "snippet.cpp") << block.text;
   ASSERT_EQ(run(folder, SACCADE_COMPILE " snippet.cpp -o snippet " SACCADE_LINK), 0)
       << contents_of(folder / "log");
-  ASSERT_EQ(run(folder, "./snippet"), 0) << contents_of(folder / "log");
+  ASSERT_EQ(run(folder, SACCADE_EMULATOR " ./snippet"), 0) << contents_of(folder / "log");
   if (!block.output.empty()) {
     EXPECT_EQ(contents_of(folder / "log"), block.output);
   }

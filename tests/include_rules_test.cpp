@@ -127,13 +127,13 @@ constexpr Rule kMayInclude[] = {
     {"^src/cpu/",
      "^(src/(cpu/|core/|(attention/(params|visibility)|nn/params|backend)\\.h$)|"
      "include/saccade/(runtime|dtype)\\.h$)"},
-    {"^src/cpu/(?!policy|cpu_backend)[a-z0-9_]*\\.h$|^src/cpu/(scalar|avx)",
+    {"^src/cpu/(?!policy|cpu_backend)[a-z0-9_]*\\.h$|^src/cpu/(scalar|avx|neon)",
      "^(src/(cpu/(?!policy|schedules)|(attention/(params|visibility)|nn/params)\\.h$)|"
      "include/saccade/(runtime|dtype)\\.h$)"},
     {"^src/backend\\.cpp$", "^src/(backend|cpu/cpu_backend)\\.h$"},
     {"^src/cpu/cpu_backend\\.", "^src/(backend|cpu/(cpu_backend|schedules))\\.h$"},
     {"^src/cpu/.*_schedule\\.cpp$", "^src/(cpu/(policy|schedules|product_blas)\\.h$|core/)"},
-    {"^src/cpu/(scalar|avx).*\\.cpp$",
+    {"^src/cpu/(scalar|avx|neon).*\\.cpp$",
      "^src/cpu/(prelude|simd_.*|exp2_.*|attention_table|kernel_table|forward_amx|limits)\\.h$"},
     {"^src/cpu/forward_amx\\.h$", "^src/cpu/(output|packing_amx)\\.h$"},
     {"^src/cpu/packing_amx\\.h$", "^src/cpu/packing\\.h$"},
@@ -150,9 +150,9 @@ constexpr Rule kMayInclude[] = {
     {"^src/cpu/output\\.h$", "^src/cpu/(scores|softmax|tile)\\.h$"},
     {"^src/cpu/scores\\.h$", "^src/cpu/(mask|dropout|packing)\\.h$"},
     {"^src/cpu/tile\\.h$", "^src/cpu/packing\\.h$"},
-    {"^src/cpu/(convert|packing|softmax|row_statistics|mask|dropout)\\.h$",
-     "^src/cpu/(block_sizes|math|simd_bf16)\\.h$"},
-    {"^src/cpu/(block_sizes|math|simd_.*|exp2_.*)\\.h$", "^src/cpu/(prelude|simd_avx512|simd_amx_tables|simd_words_.*)\\.h$"},
+    {"^src/cpu/(convert|packing|softmax|row_statistics|mask|dropout)\\.h$", "^src/cpu/(block_sizes|math)\\.h$"},
+    {"^src/cpu/(block_sizes|math|simd_.*|exp2_.*)\\.h$",
+     "^src/cpu/(prelude|simd_avx512|simd_neon|simd_amx_tables|simd_words_.*)\\.h$"},
 };
 
 // Project files that must not be reached, not even indirectly.
@@ -218,7 +218,7 @@ std::vector<std::string> broken_rules(const Tree& tree) {
       }
     }
     if (!matches(path, "^src/cpu/simd_|^tests/include_rules_test") &&
-        matches(text, R"(\b_mm\d*_|\b__m(128|256|512))")) {
+        matches(text, R"(\b_mm\d*_|\b__m(128|256|512)|\bv\w+_(b?f|[su])(8|16|32|64)\(|\b(b?float|u?int)\d+x\d)")) {
       broken.push_back(path + ": intrinsics stand in src/cpu/simd_* only");
     }
   }
@@ -294,6 +294,7 @@ TEST(IncludeRules, AllowWhatIsMeant) {
                   {"src/attention/params.h", ""},
                   {"src/cpu/kernels.h", "#include \"attention/params.h\"\n"},
                   {"src/cpu/simd_avx2.h", "#include <immintrin.h>\n__m256 x = _mm256_setzero_ps();\n"},
+                  {"src/cpu/simd_neon.h", "#include <arm_neon.h>\nfloat32x4_t x = vdupq_n_f32(0);\n"},
                   {"src/backend.h", "#include \"attention/params.h\"\n"},
                   {"src/attention/attention.cpp", "#include \"saccade/attention.h\"\n#include \"backend.h\"\n"},
                   {"src/cpu/cpu_backend.cpp", "#include \"backend.h\"\n"},
@@ -329,42 +330,43 @@ TEST_P(BrokenIncludeRule, IsNoticed) {
 
 INSTANTIATE_TEST_SUITE_P(
     MadeUp, BrokenIncludeRule,
-    testing::Values(Broken{"include/saccade/tensor.h", "#include <nlohmann/json.hpp>\n"},
-                    Broken{"include/saccade/tensor.h", "  #  include <immintrin.h>\n"},
-                    Broken{"include/saccade/tensor.h", "#include \"../../src/attention/params.h\"\n"},
-                    Broken{"cli/run.cpp", "#include \"cpu/kernels.h\"\n"},
-                    Broken{"cli/run.cpp", "#include <CLI/CLI.hpp>\n"},
-                    Broken{"tests/a_test.cpp", "#include \"../src/attention/params.h\"\n"},
-                    Broken{"tests/a_test.cpp", "#include \"src/attention/params.h\"\n"},
-                    Broken{"cases/a.cpp", "#include \"src/attention/params.h\"\n"},
-                    Broken{"examples/a.cpp", "#include \"core/check.h\"\n"},
-                    Broken{"bench/a_bench.cpp", "#include \"nowhere.h\"\n"},
-                    Broken{"src/attention/attention.cpp", "#include \"cpu/kernels.h\"\n"},
-                    Broken{"src/backend.h", "#include \"cpu/kernels.h\"\n"},
-                    Broken{"src/nn/linear.cpp", "#include \"cpu/kernels.h\"\n"},
-                    Broken{"src/cpu/forward_schedule.cpp", "#include \"cpu/tile.h\"\n"},
-                    Broken{"src/attention/attention.cpp", "#include \"saccade/reference.h\"\n"},
-                    Broken{"src/reference/reference.cpp", "#include \"cpu/kernels.h\"\n"},
-                    Broken{"src/cpu/tile.h", "#include \"saccade/reference.h\"\n"},
-                    Broken{"src/cpu/tile.h", "#include \"saccade/attention.h\"\n"},
-                    Broken{"src/cpu/math.h", "#include \"cpu/tile.h\"\n"},
-                    Broken{"src/cpu/forward.h", "#include \"cpu/simd_avx2.h\"\n"},
-                    Broken{"src/nn/attention_modules/forward.cpp", "#include \"saccade/io.h\"\n"},
-                    Broken{"src/nn/attention_modules/forward.cpp", "#include \"attention/params.h\"\n"},
-                    Broken{"src/kv_cache/paged.cpp", "#include \"cpu/kernels.h\"\n"},
-                    Broken{"src/nn/layers/gelu.cpp", "#include \"saccade/attention.h\"\n"},
-                    Broken{"src/nn/optim.cpp", "#include \"cpu/tile.h\"\n"},
-                    Broken{"src/attention/rope.cpp", "#include \"saccade/reference.h\"\n"},
-                    Broken{"src/io/npy.cpp", "#include \"core/check.h\"\n"},
-                    Broken{"src/picture/heatmap/cells.cpp", "#include \"saccade/attention.h\"\n"},
-                    Broken{"src/picture/chart/chart.cpp", "#include \"saccade/attention.h\"\n"},
-                    Broken{"src/core/tensor.cpp", "#include \"saccade/chart.h\"\n"},
-                    Broken{"src/core/random.cpp", "#include \"attention/params.h\"\n"},
-                    Broken{"src/core/tensor.cpp", "#include \"saccade/io.h\"\n"},
-                    Broken{"src/attention/attention.cpp", "#include <immintrin.h>\n"},
-                    Broken{"src/nn/linear.cpp", "auto x = _mm256_setzero_ps();\n"},
-                    Broken{"src/cpu/math.h", "__m512 x;\n"},
-                    Broken{"src/core/tensor.cpp", "#include <fmt/format.h>\n"},
-                    Broken{"src/core/tensor.cpp", "#include <omp.h>\n"}));
+    testing::Values(
+        Broken{"include/saccade/tensor.h", "#include <nlohmann/json.hpp>\n"},
+        Broken{"include/saccade/tensor.h", "  #  include <immintrin.h>\n"},
+        Broken{"include/saccade/tensor.h", "#include \"../../src/attention/params.h\"\n"},
+        Broken{"cli/run.cpp", "#include \"cpu/kernels.h\"\n"}, Broken{"cli/run.cpp", "#include <CLI/CLI.hpp>\n"},
+        Broken{"tests/a_test.cpp", "#include \"../src/attention/params.h\"\n"},
+        Broken{"tests/a_test.cpp", "#include \"src/attention/params.h\"\n"},
+        Broken{"cases/a.cpp", "#include \"src/attention/params.h\"\n"},
+        Broken{"examples/a.cpp", "#include \"core/check.h\"\n"},
+        Broken{"bench/a_bench.cpp", "#include \"nowhere.h\"\n"},
+        Broken{"src/attention/attention.cpp", "#include \"cpu/kernels.h\"\n"},
+        Broken{"src/backend.h", "#include \"cpu/kernels.h\"\n"},
+        Broken{"src/nn/linear.cpp", "#include \"cpu/kernels.h\"\n"},
+        Broken{"src/cpu/forward_schedule.cpp", "#include \"cpu/tile.h\"\n"},
+        Broken{"src/attention/attention.cpp", "#include \"saccade/reference.h\"\n"},
+        Broken{"src/reference/reference.cpp", "#include \"cpu/kernels.h\"\n"},
+        Broken{"src/cpu/tile.h", "#include \"saccade/reference.h\"\n"},
+        Broken{"src/cpu/tile.h", "#include \"saccade/attention.h\"\n"},
+        Broken{"src/cpu/math.h", "#include \"cpu/tile.h\"\n"},
+        Broken{"src/cpu/forward.h", "#include \"cpu/simd_avx2.h\"\n"},
+        Broken{"src/nn/attention_modules/forward.cpp", "#include \"saccade/io.h\"\n"},
+        Broken{"src/nn/attention_modules/forward.cpp", "#include \"attention/params.h\"\n"},
+        Broken{"src/kv_cache/paged.cpp", "#include \"cpu/kernels.h\"\n"},
+        Broken{"src/nn/layers/gelu.cpp", "#include \"saccade/attention.h\"\n"},
+        Broken{"src/nn/optim.cpp", "#include \"cpu/tile.h\"\n"},
+        Broken{"src/attention/rope.cpp", "#include \"saccade/reference.h\"\n"},
+        Broken{"src/io/npy.cpp", "#include \"core/check.h\"\n"},
+        Broken{"src/picture/heatmap/cells.cpp", "#include \"saccade/attention.h\"\n"},
+        Broken{"src/picture/chart/chart.cpp", "#include \"saccade/attention.h\"\n"},
+        Broken{"src/core/tensor.cpp", "#include \"saccade/chart.h\"\n"},
+        Broken{"src/core/random.cpp", "#include \"attention/params.h\"\n"},
+        Broken{"src/core/tensor.cpp", "#include \"saccade/io.h\"\n"},
+        Broken{"src/attention/attention.cpp", "#include <immintrin.h>\n"},
+        Broken{"src/nn/linear.cpp", "auto x = _mm256_setzero_ps();\n"}, Broken{"src/cpu/math.h", "__m512 x;\n"},
+        Broken{"src/nn/linear.cpp", "auto x = vdupq_n_f32(0);\n"}, Broken{"src/cpu/math.h", "float32x4_t x;\n"},
+        Broken{"src/nn/linear.cpp", "#include <arm_neon.h>\n"},
+        Broken{"src/core/tensor.cpp", "#include <fmt/format.h>\n"},
+        Broken{"src/core/tensor.cpp", "#include <omp.h>\n"}));
 
 }  // namespace

@@ -1,6 +1,6 @@
-// No AVX instruction may be outside the kernels that are chosen at run time: the linker might keep an inline
-// function's AVX copy for the whole program, which would crash on older machines. Disassembles the core library
-// and checks every instruction of every function.
+// No AVX instruction, and on 64-bit Arm none that is newer than Armv8.0, may be outside the kernels that are
+// chosen at run time: the linker might keep an inline function's AVX copy for the whole program, which would crash
+// on older machines. Disassembles the core library and checks every instruction of every function.
 #include <gmock/gmock.h>
 
 #include <array>
@@ -18,10 +18,14 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-/// The level that a disassembled instruction needs: 0 baseline, 1 AVX or AVX2, 2 AVX-512.
+/// The level that a disassembled instruction needs: 0 baseline, 1 AVX or AVX2, 2 AVX-512; on 64-bit Arm 0
+/// baseline, 1 bf16 and what else the target region allows.
 int level_of(const std::string& instruction) {
   static const std::regex avx512(R"(%zmm|%k[0-7]\b|%[xy]mm(1[6-9]|2[0-9]|3[01])\b)");
   static const std::regex avx(R"(^v(?!erw|err|mcall|mlaunch|mresume|mread|mwrite)|%ymm)");
+  static const std::regex arm(
+      R"(^(bf(dot|mmla|mlal|cvt)|(ld|st)(add|clr|set|eor)(a|l|al)?[bh]?\s|swp|cas|crc32|sqrdml))");
+  if (std::regex_search(instruction, arm)) return 1;
   if (std::regex_search(instruction, avx512)) return 2;
   return std::regex_search(instruction, avx) ? 1 : 0;
 }
@@ -29,13 +33,15 @@ int level_of(const std::string& instruction) {
 /// The level that a function may need, from its namespace.
 int allowed_in(const std::string& function) {
   if (function.find("saccade::cpu::avx512") != std::string::npos) return 2;
-  return function.find("saccade::cpu::avx2") != std::string::npos ? 1 : 0;
+  for (const char* name : {"saccade::cpu::avx2", "saccade::cpu::neonbf16"})
+    if (function.find(name) != std::string::npos) return 1;
+  return 0;
 }
 
 struct Leaks {
   std::vector<std::string> lines;  // one for each offending function
-  int avx2_functions = 0;          // that use AVX2 instructions: proof that the search works
-  int avx512_functions = 0;
+  int lower_functions = 0;         // that need and may need level 1: proof that the search works
+  int upper_functions = 0;         // the same, level 2
 };
 
 /// Reads the output of `objdump --disassemble --demangle --no-show-raw-insn`.
@@ -47,8 +53,8 @@ Leaks find_leaks(std::istream& disassembly) {
   std::string example;
   const auto close_function = [&] {
     if (highest > allowed_in(function)) leaks.lines.push_back(function + ": " + example);
-    if (highest == 1 && allowed_in(function) == 1) ++leaks.avx2_functions;
-    if (highest == 2 && allowed_in(function) == 2) ++leaks.avx512_functions;
+    if (highest == 1 && allowed_in(function) == 1) ++leaks.lower_functions;
+    if (highest == 2 && allowed_in(function) == 2) ++leaks.upper_functions;
     highest = 0;
   };
   std::smatch found;
@@ -80,25 +86,29 @@ TEST(IsaLeak, IsNoticed) {
   EXPECT_THAT(leaks_of("00000000 <saccade::attention(int)" + vex).lines, ElementsAre(HasSubstr("vmovss")));
   EXPECT_THAT(leaks_of("00000000 <saccade::cpu::avx2::forward()>:\n   4:\tvaddps %ymm17,%ymm1,%ymm1\n").lines,
               ElementsAre(HasSubstr("avx2::forward")));
+  EXPECT_THAT(leaks_of("00000000 <saccade::cpu::neon::forward()>:\n   4:\tbfdot\tv0.4s, v1.8h, v2.8h\n").lines,
+              ElementsAre(HasSubstr("neon::forward")));
 }
 
 TEST(IsaLeak, IsNotSeenWhereThereIsNone) {
   const Leaks leaks = leaks_of(
       "00000000 <saccade::cpu::avx2::forward()>:\n   4:\tvaddps %ymm7,%ymm1,%ymm1\n"
       "00000010 <saccade::cpu::avx512::forward()>:\n   14:\tvaddps %zmm17,%zmm1,%zmm1\n"
+      "00000018 <saccade::cpu::neonbf16::forward()>:\n   1c:\tbfdot\tv0.4s, v1.8h, v2.8h\n"
       "00000020 <saccade::copy()>:\n   24:\taddps  %xmm1,%xmm0\n   28:\tverr   %ax\n");
   EXPECT_THAT(leaks.lines, IsEmpty());
-  EXPECT_EQ(leaks.avx2_functions, 1);
-  EXPECT_EQ(leaks.avx512_functions, 1);
+  EXPECT_EQ(leaks.lower_functions, 2);
+  EXPECT_EQ(leaks.upper_functions, 1);
 }
 
 TEST(IsaLeak, IsNotInTheLibrary) {
-#if !defined(__x86_64__)
-  GTEST_SKIP() << "there are no AVX kernels on this processor family";
+#if !defined(__x86_64__) && !defined(__aarch64__)
+  GTEST_SKIP() << "plain C++ is the only level of this processor family";
 #endif
-  if (std::system("objdump --version > /dev/null 2>&1") != 0)
+  if (std::system("'" SACCADE_OBJDUMP "' --version > /dev/null 2>&1") != 0)
     GTEST_SKIP() << "objdump (binutils) is not installed";
-  FILE* pipe = popen("objdump --disassemble --demangle --no-show-raw-insn '" SACCADE_CORE_LIBRARY "'", "r");
+  FILE* pipe =
+      popen("'" SACCADE_OBJDUMP "' --disassemble --demangle --no-show-raw-insn '" SACCADE_CORE_LIBRARY "'", "r");
   ASSERT_NE(pipe, nullptr);
   std::stringstream disassembly;
   std::array<char, 1 << 16> chunk;
@@ -108,8 +118,10 @@ TEST(IsaLeak, IsNotInTheLibrary) {
   ASSERT_EQ(pclose(pipe), 0);
   const Leaks leaks = find_leaks(disassembly);
   EXPECT_THAT(leaks.lines, IsEmpty());
-  EXPECT_GT(leaks.avx2_functions, 0);
-  EXPECT_GT(leaks.avx512_functions, 0);
+  EXPECT_GT(leaks.lower_functions, 0);
+#ifdef __x86_64__
+  EXPECT_GT(leaks.upper_functions, 0);
+#endif
 }
 
 }  // namespace

@@ -95,7 +95,7 @@ std::string alphabet(std::size_t size) {
 }
 
 TEST(TextTask, PiecesComeFromTheTrainingPartAlone) {
-  const std::string text = std::string(90, 'a') + std::string(10, 'b');
+  const std::string text = std::string(90, 'a').append(10, 'b');
   const TextTask task(text);
   EXPECT_EQ(task.training_part(), std::string(90, 'a'));
   EXPECT_EQ(task.held_out_part(), std::string(10, 'b'));

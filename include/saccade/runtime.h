@@ -9,17 +9,19 @@
 
 namespace saccade {
 
-/// The instruction sets that kernels are compiled for, slowest first. Each level needs all of the features
-/// named with it; `scalar` is plain C++ and runs everywhere.
+/// The instruction sets that kernels are compiled for, slowest first in each processor family. Each level needs
+/// all of the features named with it; `scalar` is plain C++ and runs everywhere.
 enum class Isa : std::uint8_t {
   scalar,
   avx2,        ///< AVX2, FMA, F16C
   avx512,      ///< AVX-512 F, BW, DQ, VL
   avx512bf16,  ///< AVX-512 and products of bf16 pairs
   avx512amx,   ///< AVX-512 with VBMI, products of bf16 pairs, and AMX tiles of bf16
+  neon,        ///< NEON of 64-bit Arm
+  neonbf16,    ///< NEON and products of bf16 pairs (FEAT_BF16)
 };
 
-/// "scalar", "avx2", "avx512", "avx512bf16", "avx512amx".
+/// "scalar", "avx2", "avx512", "avx512bf16", "avx512amx", "neon", "neonbf16".
 std::string_view name_of(Isa isa);
 
 /// Whether the level multiplies pairs of bf16 directly, with the weights of a softmax rounded to bf16 (see

@@ -13,7 +13,8 @@ from ._core import set_num_threads as _set_num_threads
 def info() -> dict[str, Any]:
     """The version and the machine: ``version``; ``cpu``, the processor's name, "" if it is unknown; the
     instruction sets ``built_isas``, ``available_isas`` (both slowest first) and ``active_isa``, of "scalar", "avx2",
-    "avx512", "avx512bf16" and "avx512amx"; and ``num_threads``, as from :func:`num_threads`."""
+    "avx512", "avx512bf16" and "avx512amx", on 64-bit Arm "scalar", "neon" and "neonbf16"; and ``num_threads``, as from
+    :func:`num_threads`."""
     return _info()
 
 

@@ -7,7 +7,7 @@ SACCADE_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,avx512bf1
 
 #define SACCADE_ISA_NAMESPACE avx512bf16
 #define SACCADE_BF16_PRODUCT
-#include "cpu/simd_avx512.h"
+#include "cpu/simd_bf16.h"
 
 #include "cpu/exp2_table.h"
 

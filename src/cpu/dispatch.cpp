@@ -16,6 +16,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
+#ifdef SACCADE_ARM64
+#include <sys/auxv.h>
+#endif
 
 namespace saccade {
 namespace cpu {
@@ -25,6 +28,11 @@ constexpr std::array kKernels = {
     &kScalarKernels,
 #ifdef SACCADE_X86
     &kAvx2Kernels,   &kAvx512Kernels, &kAvx512Bf16Kernels, &kAvx512AmxKernels,
+#elif defined(SACCADE_NEON_BF16)
+    &kNeonKernels,
+    &kNeonBf16Kernels,
+#elif defined(SACCADE_ARM64)
+    &kNeonKernels,
 #endif
 };
 
@@ -39,7 +47,6 @@ bool has_avx512bf16() {
   constexpr unsigned kAvx512Bf16 = 1u << 5;  // leaf 7, subleaf 1, EAX
   return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & kAvx512Bf16) != 0;
 }
-#endif
 
 // The operating system gives a process the tiles, 8 KiB of registers, if it asks for them: for all of its threads.
 // It refuses where an alternative signal stack is too small for them (Linux, Documentation/arch/x86/xstate.rst).
@@ -62,6 +69,11 @@ bool may_use_amx() {
   return false;
 #endif
 }
+#endif
+
+#ifdef SACCADE_ARM64
+constexpr unsigned long kHwcap2Bf16 = 1ul << 14;  // older headers lack HWCAP2_BF16
+#endif
 
 bool machine_has(Isa isa) {
   switch (isa) {
@@ -79,10 +91,15 @@ bool machine_has(Isa isa) {
       static const bool has_amx = machine_has(Isa::avx512bf16) && may_use_amx();
       return has_amx;
     }
-#else
+#endif
+#ifdef SACCADE_ARM64
+    case Isa::neon:
+      return (getauxval(AT_HWCAP) & HWCAP_ASIMD) != 0;
+    case Isa::neonbf16:
+      return machine_has(Isa::neon) && (getauxval(AT_HWCAP2) & kHwcap2Bf16) != 0;
+#endif
     default:
       return false;
-#endif
   }
   return false;
 }
@@ -153,6 +170,10 @@ std::string_view name_of(Isa isa) {
       return "avx512bf16";
     case Isa::avx512amx:
       return "avx512amx";
+    case Isa::neon:
+      return "neon";
+    case Isa::neonbf16:
+      return "neonbf16";
   }
   return "unknown";
 }

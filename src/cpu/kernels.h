@@ -229,5 +229,13 @@ extern const KernelSet kAvx512AmxKernels;
 extern const ForwardKernels kAmxForward;
 extern const ForwardKernels kAmxTwinForward;  // the same in software, for a machine with AVX2
 #endif
+#ifdef SACCADE_ARM64
+extern const KernelSet kNeonKernels;
+extern const AttentionKernels kNeonKernelsF64;
+#endif
+#ifdef SACCADE_NEON_BF16
+extern const KernelSet kNeonBf16Kernels;
+extern const PairKernels kNeonPairKernels;
+#endif
 
 }  // namespace saccade::cpu

@@ -11,6 +11,15 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 inline constexpr int kChains = 12;
 inline constexpr std::int64_t kChainFlops = 2 * kChains * kWidth;
 
+/// Whether a chain is the sum of its multiply-adds. NEON's instruction overwrites the number that it adds to, so a
+/// chain of products would need a copy of the term each time. In plain C++ the product would be computed only
+/// once.
+#ifdef SACCADE_ARM64
+inline constexpr bool kChainsAreSums = kWidth > 1;
+#else
+inline constexpr bool kChainsAreSums = false;
+#endif
+
 /// `steps` multiply-adds on each of kChains vectors.
 inline float multiply_add_chains(std::int64_t steps) {
   Vec chain[kChains];
@@ -19,7 +28,8 @@ inline float multiply_add_chains(std::int64_t steps) {
   for (int i = 0; i < kChains; ++i) chain[i] = broadcast(static_cast<float>(i + 2));  // 1 stays 1: Clang sees it
   for (std::int64_t step = 0; step < steps; ++step) {
     SACCADE_UNROLL
-    for (int i = 0; i < kChains; ++i) chain[i] = fma(chain[i], factor, term);
+    for (int i = 0; i < kChains; ++i)
+      chain[i] = kChainsAreSums ? fma(factor, term, chain[i]) : fma(chain[i], factor, term);
   }
   Vec sum = zero();
   SACCADE_UNROLL

@@ -3,23 +3,24 @@
 
 #include "cpu/block_sizes.h"
 #include "cpu/math.h"
-#ifdef SACCADE_BF16_PRODUCT
-#include "cpu/simd_bf16.h"
-#endif
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 // ---- Arithmetic ----------------------------------------------------------------------------------------------
 
 /// Whether these kernels multiply bf16 pairs: queries, keys and values unchanged, weights rounded to bf16. A step
-/// is then two dimensions, or two keys in P V; scores are scaled after the product.
+/// is then two dimensions, or two keys in P V; scores are scaled after the product. The file that compiles them
+/// has included their functions (simd_bf16.h, which describes them).
 #ifdef SACCADE_BF16_PRODUCT
 inline constexpr bool kPairs = true;
 #else
 inline constexpr bool kPairs = kAmx;
 // Never called; the code for pairs needs the declarations. (AMX multiplies pairs in its own registers.)
 SACCADE_INLINE Vec pair_fma_broadcast(const Scalar*, Vec, Vec acc) { return acc; }
-SACCADE_INLINE Vec pair_fma(Vec, Vec, Vec acc) { return acc; }
+template <class A>
+SACCADE_INLINE Vec pair_fma(A, Vec, Vec acc) {
+  return acc;
+}
 SACCADE_INLINE Vec pair_fma_from(const Scalar*, Vec, Vec acc) { return acc; }
 SACCADE_INLINE Vec round_to_pairs(Vec low, Vec) { return low; }
 SACCADE_INLINE Vec interleave_low(Vec even, Vec) { return even; }
@@ -95,9 +96,9 @@ SACCADE_INLINE Vec multiply(Vec a, Vec b) {
 /// seqlen 4096 reached 0.65 and 0.69 of the peak at head_dim 64 and 128 instead of 0.88 and 0.90 (Zen 5).
 template <int kVectors>
 SACCADE_INLINE void multiply_add_row(const Scalar* a, const Vec (&b)[kVectors], Vec (&acc)[kVectors]) {
-  const Vec factor = broadcast_from(a);
+  const Factor factor = factor_from(a);
   SACCADE_UNROLL
-  for (int i = 0; i < kVectors; ++i) acc[i] = multiply_add(factor, b[i], acc[i]);
+  for (int i = 0; i < kVectors; ++i) acc[i] = kPairs ? pair_fma(factor, b[i], acc[i]) : fma(factor, b[i], acc[i]);
 }
 
 /// Number of multiply-add steps for n dimensions or keys.

@@ -22,6 +22,9 @@
 #ifdef SACCADE_X86
 #include <immintrin.h>
 #endif
+#ifdef SACCADE_ARM64
+#include <arm_neon.h>
+#endif
 
 /// Accumulators stay in registers only when every loop over them is unrolled.
 #define SACCADE_UNROLL _Pragma("GCC unroll 32")

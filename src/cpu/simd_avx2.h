@@ -17,6 +17,8 @@ struct Mask {
 SACCADE_INLINE Vec zero() { return _mm256_setzero_ps(); }
 SACCADE_INLINE Vec broadcast(float x) { return _mm256_set1_ps(x); }
 SACCADE_INLINE Vec broadcast_from(const float* p) { return _mm256_broadcast_ss(p); }
+using Factor = Vec;
+SACCADE_INLINE Factor factor_from(const float* p) { return broadcast_from(p); }
 SACCADE_INLINE Vec load(const float* p) { return _mm256_load_ps(p); }
 SACCADE_INLINE Vec loadu(const float* p) { return _mm256_loadu_ps(p); }
 SACCADE_INLINE Vec in_register(Vec x) {

@@ -17,6 +17,8 @@ struct Mask {
 SACCADE_INLINE Vec zero() { return _mm256_setzero_pd(); }
 SACCADE_INLINE Vec broadcast(double x) { return _mm256_set1_pd(x); }
 SACCADE_INLINE Vec broadcast_from(const double* p) { return _mm256_broadcast_sd(p); }
+using Factor = Vec;
+SACCADE_INLINE Factor factor_from(const double* p) { return broadcast_from(p); }
 SACCADE_INLINE Vec load(const double* p) { return _mm256_load_pd(p); }
 SACCADE_INLINE Vec loadu(const double* p) { return _mm256_loadu_pd(p); }
 SACCADE_INLINE Vec in_register(Vec x) {

@@ -23,6 +23,9 @@ SACCADE_INLINE Vec broadcast_from(const float* p) {
   asm("vpbroadcastd %1, %0" : "=v"(x) : "m"(*p));
   return x;
 }
+/// What multiply-adds take as the factor of a whole vector, and how it is loaded.
+using Factor = Vec;
+SACCADE_INLINE Factor factor_from(const float* p) { return broadcast_from(p); }
 SACCADE_INLINE Vec load(const float* p) { return _mm512_load_ps(p); }
 SACCADE_INLINE Vec loadu(const float* p) { return _mm512_loadu_ps(p); }
 /// Returns x, hiding from the compiler where it was loaded from: x stays in a register and is not loaded again.

@@ -15,6 +15,8 @@ using Mask = __mmask8;
 SACCADE_INLINE Vec zero() { return _mm512_setzero_pd(); }
 SACCADE_INLINE Vec broadcast(double x) { return _mm512_set1_pd(x); }
 SACCADE_INLINE Vec broadcast_from(const double* p) { return _mm512_set1_pd(*p); }
+using Factor = Vec;
+SACCADE_INLINE Factor factor_from(const double* p) { return broadcast_from(p); }
 SACCADE_INLINE Vec load(const double* p) { return _mm512_load_pd(p); }
 SACCADE_INLINE Vec loadu(const double* p) { return _mm512_loadu_pd(p); }
 SACCADE_INLINE Vec in_register(Vec x) {

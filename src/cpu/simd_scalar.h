@@ -16,6 +16,8 @@ using Mask = bool;
 SACCADE_INLINE Vec zero() { return 0; }
 SACCADE_INLINE Vec broadcast(Scalar x) { return x; }
 SACCADE_INLINE Vec broadcast_from(const Scalar* p) { return *p; }
+using Factor = Vec;
+SACCADE_INLINE Factor factor_from(const Scalar* p) { return broadcast_from(p); }
 SACCADE_INLINE Vec load(const Scalar* p) { return *p; }
 SACCADE_INLINE Vec loadu(const Scalar* p) { return *p; }
 SACCADE_INLINE Vec in_register(Vec x) { return x; }

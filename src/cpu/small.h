@@ -13,9 +13,9 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 /// kStep-th number from j on.
 template <int kStep = 1>
 SACCADE_INLINE Vec sum_of_keys(const Vec* x, std::int64_t n, std::int64_t j = 0) {
-  if constexpr (kWidth == 1) {
-    Vec sum = x[0];
-    for (j = 1; j < n; ++j) sum = add(sum, x[j]);
+  if constexpr (kWidth < 8 && kStep == kWidth) {  // a lane's own numbers, in order; wider ones have two at most
+    Vec sum = x[j];
+    for (j += kWidth; j < n; j += kWidth) sum = add(sum, x[j]);
     return sum;
   } else if constexpr (kStep == kSmallKeys) {
     return x[j];

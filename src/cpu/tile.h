@@ -54,7 +54,10 @@ struct PendingExp {
         sum = add(sum, p[v]);
       }
       if constexpr (kPairs) {
-        store(work.probabilities + row * kBlockK, round_to_pairs(p[0], p[1]));
+        static_assert(kVectors % 2 == 0);
+        SACCADE_UNROLL
+        for (int v = 0; v < kVectors; v += 2)
+          store(work.probabilities + row * kBlockK + v / 2 * kWidth, round_to_pairs(p[v], p[v + 1]));
       } else {
         SACCADE_UNROLL
         for (int v = 0; v < kVectors; ++v) store(work.probabilities + row * kBlockK + v * kWidth, p[v]);

@@ -3,19 +3,24 @@
 #
 #   SOURCE_DIR   the repository      BUILD_DIR  the build tree to install
 #   WORK_DIR     erased, then used   CXX, CXX_FLAGS, GENERATOR, PKG_CONFIG   as the build was made
+#   TOOLCHAIN, EMULATOR  of a build for another processor, else empty
 #   WITH         the components that BUILD_DIR has besides saccade::saccade, e.g. "gpt;io;heatmap;cli"
 cmake_minimum_required(VERSION 3.25)
 set(ENV{LD_LIBRARY_PATH} "")
 set(example ${SOURCE_DIR}/examples/using_from_cmake)
 set(expected "[[0.4300, 0.1500, 0.8900],\n [0.5058, 0.6050, 0.7447],\n [0.5302, 0.6979, 0.7049]]\n")
 separate_arguments(flags UNIX_COMMAND "${CXX_FLAGS}")
+separate_arguments(emulator UNIX_COMMAND "${EMULATOR}")
+if(TOOLCHAIN)
+  set(toolchain -DCMAKE_TOOLCHAIN_FILE=${TOOLCHAIN})
+endif()
 
 function(run)
   execute_process(COMMAND ${ARGV} COMMAND_ERROR_IS_FATAL ANY OUTPUT_QUIET)
 endfunction()
 
 function(expect_output)
-  execute_process(COMMAND ${ARGV} COMMAND_ERROR_IS_FATAL ANY OUTPUT_VARIABLE output)
+  execute_process(COMMAND ${emulator} ${ARGV} COMMAND_ERROR_IS_FATAL ANY OUTPUT_VARIABLE output)
   if(NOT output STREQUAL expected)
     message(FATAL_ERROR "${ARGV} printed\n${output}and not\n${expected}")
   endif()
@@ -24,7 +29,7 @@ endfunction()
 # Configures project SOURCE against the installed copy, with further arguments for CMake.
 function(configure source build)
   run(${CMAKE_COMMAND} --no-warn-unused-cli -S ${source} -B ${build} -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CXX}
-    -DCMAKE_CXX_FLAGS=${CXX_FLAGS} -DCMAKE_PREFIX_PATH=${prefix} ${ARGN})
+    -DCMAKE_CXX_FLAGS=${CXX_FLAGS} -DCMAKE_PREFIX_PATH=${prefix} ${toolchain} ${ARGN})
 endfunction()
 
 function(compile_with_pkg_config source program)
@@ -62,19 +67,19 @@ list(REMOVE_ITEM components cli)
 if(components)
   configure(${SOURCE_DIR}/tests/install/components ${WORK_DIR}/components)
   run(${CMAKE_COMMAND} --build ${WORK_DIR}/components)
-  run(${WORK_DIR}/components/use_components ${WORK_DIR}/components)
+  run(${emulator} ${WORK_DIR}/components/use_components ${WORK_DIR}/components)
   compile_with_pkg_config(${SOURCE_DIR}/tests/install/components/main.cpp ${WORK_DIR}/components_by_pkg_config
     saccade-gpt saccade-io saccade-heatmap)
-  run(${WORK_DIR}/components_by_pkg_config ${WORK_DIR}/components)
+  run(${emulator} ${WORK_DIR}/components_by_pkg_config ${WORK_DIR}/components)
 endif()
 file(WRITE ${WORK_DIR}/missing/CMakeLists.txt
   "cmake_minimum_required(VERSION 3.25)\nproject(missing CXX)\nfind_package(saccade REQUIRED COMPONENTS telepathy)\n")
 execute_process(COMMAND ${CMAKE_COMMAND} -S ${WORK_DIR}/missing -B ${WORK_DIR}/missing/build -G ${GENERATOR}
-  -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_PREFIX_PATH=${prefix} RESULT_VARIABLE result OUTPUT_QUIET ERROR_VARIABLE message)
+  -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_PREFIX_PATH=${prefix} ${toolchain} RESULT_VARIABLE result OUTPUT_QUIET ERROR_VARIABLE message)
 if(result EQUAL 0 OR NOT message MATCHES "no component 'telepathy'")
   message(FATAL_ERROR "a component that does not exist was not refused by name: ${message}")
 endif()
 
 if("cli" IN_LIST WITH)
-  run(${prefix}/bin/saccade info)
+  run(${emulator} ${prefix}/bin/saccade info)
 endif()

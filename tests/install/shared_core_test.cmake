@@ -9,6 +9,9 @@ endforeach()
 foreach(part GPT IO HEATMAP CLI TESTS)
   list(APPEND not_found -DSACCADE_BUILD_${part}=OFF)
 endforeach()
+if(TOOLCHAIN)
+  list(APPEND not_found -DCMAKE_TOOLCHAIN_FILE=${TOOLCHAIN})
+endif()
 execute_process(COMMAND_ERROR_IS_FATAL ANY OUTPUT_QUIET COMMAND ${CMAKE_COMMAND} --no-warn-unused-cli -S ${SOURCE_DIR} -B ${BUILD_DIR}
   -G ${GENERATOR} -DBUILD_SHARED_LIBS=ON -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_CXX_FLAGS=${CXX_FLAGS}
   -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-O0 -DSACCADE_KERNEL_OPTIMIZATION=-O0 ${not_found})  # what is built is not about speed
