@@ -15,6 +15,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <thread>
@@ -115,6 +116,78 @@ TEST_F(Amx, OutputDoesNotDependOnWhatElseIsAskedFor) {
     options.lse = lse.mutable_view();
     EXPECT_TRUE(same_bits(attention(c.q.view(), c.k.view(), c.v.view(), options), plain)) << shape;
   }
+}
+
+struct Nested {
+  const cases::AttentionCase* inner;
+  static void call(void* context) {
+    const cases::AttentionCase& c = *static_cast<Nested*>(context)->inner;
+    attention(c.q.view(), c.k.view(), c.v.view(), {.num_threads = 1});
+  }
+  static void modifier(void* context, const ScoreTile&) { call(context); }
+  static BlockEffect effect(void* context, const ScoreBlock&) {
+    call(context);
+    return BlockEffect::partial;
+  }
+};
+
+TEST_F(Amx, AScoreModifierMayCallAttention) {
+  const cases::AttentionCase inner = cases::draw_case(cases::parse_problem("s=40 d=32 dtype=bf16"), 1);
+  Nested nested{&inner};
+  for (const char* const shape : {"h=2 s=300 d=64 dtype=bf16", "h=1 s=300 d=128 dtype=bf16 causal=top_left"}) {
+    cases::AttentionCase c = cases::draw_case(cases::parse_problem(shape), 1);
+    c.options.score_context = &nested;
+    c.options.score_modifier = Nested::modifier;
+    expect_agreement(c);
+    c.options.score_block_effect = Nested::effect;
+    expect_agreement(c);
+  }
+}
+
+/// Row 0's result where the scores of rows 0 and 1 are these functions of the key, and v is 1, or v40 for key 40.
+float first_row(const std::function<float(std::int64_t)>& scores0,
+                const std::function<float(std::int64_t)>& scores1, float v40) {
+  constexpr std::int64_t kKeys = 400;
+  Tensor q(DType::bf16, {2, 32}), k(DType::bf16, {kKeys, 32}), v(DType::bf16, {kKeys, 1}),
+      mask(DType::f32, {2, kKeys});
+  for (std::int64_t j = 0; j < kKeys; ++j) {
+    mask.at<float>(0, j) = scores0(j);
+    mask.at<float>(1, j) = scores1(j);
+    v.at<bfloat16>(j, 0) = bfloat16(j == 40 ? v40 : j < 320 ? 1.0F : 2.0F);
+  }
+  return static_cast<float>(attention(q, k, v, {.mask = mask}).at<bfloat16>(0, 0));
+}
+
+TEST_F(Amx, RowsThatNeedRoomLeaveTheOthersAlone) {
+  constexpr float kLn2 = 0.693147181F;
+  const auto scores = [](std::int64_t j) { return j == 40 ? -90 * kLn2 : j >= 64 ? 20 * kLn2 : 0.0F; };
+  const auto flat = [](std::int64_t) { return 0.0F; };
+  const auto steep = [](std::int64_t j) { return j >= 64 ? 100.0F : 0.0F; };
+  EXPECT_EQ(first_row(scores, steep, 0x1p127F), first_row(scores, flat, 0x1p127F));
+}
+
+TEST_F(Amx, TakesScoresNearTheLimitsOfFixedPoint) {
+  const auto flat = [](std::int64_t) { return 0.0F; };
+  const auto step = [](float low, float high) {
+    return [low, high](std::int64_t j) { return j < 320 ? low : high; };
+  };
+  EXPECT_EQ(first_row(step(-2907240.0F, 2907240.0F), flat, 1), 2.0F);
+  EXPECT_EQ(first_row(step(-1453620.0F, 1453620.0F), flat, 1), 2.0F);
+  for (const float middle : {-2907270.0F, -1453635.0F, -726817.0F}) {
+    const float found = first_row(step(middle - 0.25F, middle), flat, 1);
+    set_active_isa(Isa::avx2);
+    EXPECT_NEAR(found, first_row(step(middle - 0.25F, middle), flat, 1), 0.02) << middle;
+    set_active_isa(Isa::avx512amx);
+  }
+}
+
+TEST_F(Amx, TakesTinyValuesAndHugeScales) {
+  Tensor q(DType::bf16, {4, 32}), k(DType::bf16, {70, 32}), v(DType::bf16, {70, 3});
+  for (std::int64_t j = 0; j < 70; ++j)
+    for (std::int64_t d = 0; d < 3; ++d) v.at<bfloat16>(j, d) = bfloat16(1.5e-30F);
+  EXPECT_NEAR(static_cast<float>(attention(q, k, v).at<bfloat16>(3, 2)) * 1e30F, 1.5F, 0.02F);
+  for (const double scale : {1e36, 1e37, 2e38})
+    EXPECT_NEAR(static_cast<float>(attention(q, k, v, {.scale = scale}).at<bfloat16>(3, 2)) * 1e30F, 1.5F, 0.02F);
 }
 
 TEST_F(Amx, GivesTheSameBitsInManyThreadsAtOnce) {

@@ -33,14 +33,14 @@ Repetitions repetitions;
 
 struct Repetition {
   double seconds, share;
-  double running;  // the share of its time in which the system let it run
+  double running;  // the share of its time in which the system let it run; 1 with several threads, which may wait
   double loop;     // the longer of the fixed loops before and after
 };
 
-/// The processor time of this thread.
-double seconds_of_this_thread() {
+/// The processor time of this thread (CLOCK_THREAD_CPUTIME_ID) or of all threads (CLOCK_PROCESS_CPUTIME_ID).
+double processor_seconds(clockid_t clock) {
   timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  clock_gettime(clock, &time);
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
@@ -67,8 +67,11 @@ Timing measure(const Effort& effort, const std::function<void()>& work, const st
   for (double spent = 0.0; all.size() < effort.fewest || (spent < effort.seconds && all.size() < kMost);) {
     double limit = 0.0;
     spent += seconds_of([&] { limit = yardstick(); });
-    const double start = seconds_of_this_thread(), seconds = seconds_of(work);
-    const double running = (seconds_of_this_thread() - start) / seconds, after = seconds_of_fixed_loop();
+    const double own = processor_seconds(CLOCK_THREAD_CPUTIME_ID);
+    const double of_all = processor_seconds(CLOCK_PROCESS_CPUTIME_ID), seconds = seconds_of(work);
+    const bool has_threads = processor_seconds(CLOCK_PROCESS_CPUTIME_ID) - of_all > 1.2 * seconds;
+    const double running = has_threads ? 1.0 : (processor_seconds(CLOCK_THREAD_CPUTIME_ID) - own) / seconds;
+    const double after = seconds_of_fixed_loop();
     spent += seconds;
     all.push_back(
         {.seconds = seconds, .share = limit / seconds, .running = running, .loop = std::max(before, after)});

@@ -43,7 +43,8 @@ std::string disturbance_text() {
   const auto [all, disturbed] = repetitions_so_far();
   if (disturbed == 0) return "";
   return fmt::format(
-      "{} of {} repetitions were disturbed by other programs; they count only for lines that have few others.",
+      "{} of {} repetitions were disturbed by other programs or a lower clock; they count only for lines that "
+      "have few others.",
       disturbed, all);
 }
 

@@ -3,6 +3,8 @@
 
 #ifdef SACCADE_X86
 
+#include "cpu/simd_amx_tables.h"
+
 SACCADE_TARGET_BEGIN("avx2,fma,f16c")
 
 #define SACCADE_ISA_NAMESPACE avx2_amx_twin
@@ -18,7 +20,7 @@ SACCADE_TARGET_END
 
 namespace saccade::cpu {
 namespace avx2_amx_twin {
-const ForwardKernels& kernels_of_other_rows() { return kAvx2Kernels.f32.forward; }
+const ForwardKernels& kernels_of_other_rows() { return emulated_amx_kernels().f32.forward; }
 }  // namespace avx2_amx_twin
 
 const ForwardKernels kAmxTwinForward{.plan = avx2_amx_twin::plan_forward,

@@ -3,6 +3,8 @@
 
 #ifdef SACCADE_X86
 
+#include "cpu/simd_amx_tables.h"
+
 SACCADE_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx2,fma,f16c")
 
 #define SACCADE_ISA_NAMESPACE avx512amx

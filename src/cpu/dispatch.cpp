@@ -109,17 +109,7 @@ const KernelSet* kernels_of(Isa isa) {
   for (const KernelSet* kernels : kKernels)
     if (kernels->isa == isa && machine_has(isa)) return kernels;
 #ifdef SACCADE_X86
-  if (isa == Isa::avx512amx && machine_has(Isa::avx2)) {
-    static const KernelSet emulated = [] {
-      KernelSet kernels = kAvx2Kernels;
-      for (const KernelSet* level : {&kAvx512Kernels, &kAvx512Bf16Kernels})
-        if (machine_has(level->isa)) kernels = *level;
-      kernels.isa = Isa::avx512amx;
-      kernels.amx = &kAmxTwinForward;
-      return kernels;
-    }();
-    return &emulated;
-  }
+  if (isa == Isa::avx512amx && machine_has(Isa::avx2)) return &emulated_amx_kernels();
 #endif
   return nullptr;
 }
@@ -142,6 +132,20 @@ const KernelSet& kernels_named(std::string_view name) {
 }
 
 }  // namespace
+
+#ifdef SACCADE_X86
+const KernelSet& emulated_amx_kernels() {
+  static const KernelSet emulated = [] {
+    KernelSet kernels = kAvx2Kernels;
+    for (const KernelSet* level : {&kAvx512Kernels, &kAvx512Bf16Kernels})
+      if (machine_has(level->isa)) kernels = *level;
+    kernels.isa = Isa::avx512amx;
+    kernels.amx = &kAmxTwinForward;
+    return kernels;
+  }();
+  return emulated;
+}
+#endif
 
 std::atomic<const KernelSet*> active = nullptr;
 

@@ -3,20 +3,20 @@
 //   for every kStepTiles * 32 keys
 //     for every 32 rows of the block
 //       for each 32 keys that some row sees
-//         S = Q K^T                   32 x 32 scores in four tiles; beside the products, the weights of the keys
+//         S = Q K^T                   32 x 32 scores in four tiles; between the products, the weights of the keys
 //         two
-//                                     before, in 16-bit fixed point (simd_amx.h)
+//                                     tiles before, in 16-bit fixed point (simd_amx.h)
 //         softcap, biases, masks      ScoreFinisher, only where a score needs them
 //       O += P V, l += P 1            P as it was rounded; l by a tile of ones
 //   o = O / l
 //
 // There is no running maximum: a row's weights are relative to a whole exponent above its first visible keys, with
-// room for scores 30 binades larger; a row that needs more room is scaled down by a power of two, which changes no
-// bit. So neither O nor l is scaled from one key block to the next.
+// room for scores 30 binades larger. Neither O nor l is scaled from one key block to the next; only a row that
+// needs more room is scaled down, by a power of two.
 //
-// All numbers in tiles are finite: keys and values that are not are packed as zeros, and rows that see such a key,
-// or a score too large for fixed point, are computed again by the f32 kernels. What a row does not see changes
-// none of its bits.
+// All numbers in tiles are finite and large enough: keys and values that are not are packed as zeros, and rows
+// that see such a key, or a score that is too large for fixed point, are "others": the f32 kernels compute them
+// again. What a row does not see changes none of its bits.
 #pragma once
 
 #include "cpu/output.h"
@@ -60,7 +60,7 @@ class AmxScratch : public ScratchPieces {
   std::byte* packed;
 };
 
-/// The f32 kernels of the same level, for rows that tiles cannot compute.
+/// The f32 kernels of the same level, for others.
 const ForwardKernels& kernels_of_other_rows();
 
 class AmxBlock {
@@ -95,7 +95,9 @@ class AmxBlock {
   }
 
   /// Rows that must be computed by other kernels: bit i of [i / 32].
-  std::uint32_t others(int group) const { return others_[group]; }
+  std::uint32_t others(int g) const {
+    return others_[g] & static_cast<std::uint32_t>((std::uint64_t{1} << group_rows(g)) - 1);
+  }
   int groups() const { return groups_; }
 
  private:
@@ -128,6 +130,7 @@ class AmxBlock {
     std::uint32_t* const to = scratch_.queries + g * scratch_.depth * 512;
     unsigned largest = 0;
     others_[g] = low_[g] = 0;
+    if (!(256 * unit_.exp_factor <= std::numeric_limits<float>::max())) others_[g] = ~std::uint32_t{0};
     for (int i = 0; i < 32; ++i) {
       const bfloat16* row =
           i < group_rows(g) ? p_.row_of<bfloat16>(p_.q, batch_, head_, group_row(g) + i) : nullptr;
@@ -283,7 +286,9 @@ class AmxBlock {
     const bool plain = finisher_.takes_all(row, rows, first_key) && keys.facts->bad == 0 &&
                        fits(largest_query_[s.group] * keys.facts->largest * static_cast<float>(p_.head_dim));
     if (!plain) {
+      if (p_.score_modifier) leave_all(stream);
       granules = finisher_.plan(row, rows, first_key, scratch_.mask);
+      if (p_.score_modifier) stream.tiles.configure();  // the caller's functions may use tiles themselves
       if (granules.count == 0) return;
     }
     const int place = s.count++;
@@ -297,6 +302,7 @@ class AmxBlock {
     if (!plain) {
       leave_all(stream);
       finish(s, first_key, granules, keys.facts->bad, scores(place));
+      if (p_.score_modifier) stream.tiles.configure();
     }
     if (unseen_[s.group]) {
       leave_all(stream);
@@ -304,9 +310,8 @@ class AmxBlock {
     }
   }
 
-  /// Scores above it are too large for fixed point; the weight of those below its negative is 0, unless the row
-  /// has no others.
-  float limit() const { return 0x1p30F / (256 * unit_.exp_factor); }
+  /// The largest score that others need not compute: of 2^21 binades.
+  float limit() const { return 0x1p29F / (256 * unit_.exp_factor); }
   /// Whether scores up to `largest` in magnitude, before their scale, are safe in fixed point.
   bool fits(float largest) const {
     return largest < 1e30F && largest * std::abs(static_cast<float>(p_.scale)) < 1e6F;
@@ -320,7 +325,7 @@ class AmxBlock {
     alignas(64) Scalar row_max[kTileRows * kWidth];
     std::fill_n(row_max, kTileRows * kWidth, -kInfinity);
     finisher_.finish(group_row(s.group), group_rows(s.group), first_key, granules, scratch_.mask, block, row_max);
-    const Vec most = broadcast(limit()), least = broadcast(-limit()), hidden = broadcast(-kInfinity);
+    const Vec most = broadcast(limit()), least = broadcast(-limit() / 2), hidden = broadcast(-kInfinity);
     for (int i = 0; i < group_rows(s.group); ++i) {
       bool other = bad != 0 && p_.saves_hidden();
       unsigned low = 0;
@@ -347,7 +352,7 @@ class AmxBlock {
       Vec largest = load(block + i * 32);
       for (int j = kWidth; j < 32; j += kWidth) largest = max(largest, load(block + i * 32 + j));
       const float top = reduce_max(largest);
-      if (top >= -limit())
+      if (top >= -limit() / 2)
         offset = kWeightBias - 256 * std::ceil(top * unit_.exp_factor);
       else
         unseen_[s.group] = true;
@@ -377,8 +382,11 @@ class AmxBlock {
       const float* const row = scores(place) + i * 32;
       float top = -kInfinity;
       for (int j = 0; j < 32; ++j) top = std::max(top, row[j]);
+      alignas(64) bfloat16 before[32];
+      again.reset();
+      again.of_row(row, offsets(s.group)[i], before);
+      if (!again.overflowed()) continue;
       const float offset = kWeightBias - 256 * std::ceil(top * unit_.exp_factor);
-      if (!(offset < offsets(s.group)[i])) continue;
       const float factor = static_cast<float>(std::exp2((offset - offsets(s.group)[i]) / 256));
       offsets(s.group)[i] = offset;
       if (started_[s.group])
@@ -514,7 +522,8 @@ class AmxBlock {
         const float offset = offsets(g)[i];
         m[i] = offset == kUnseen ? kNoMaximum : (127 - (offset + kWeightShift) / 256) / unit_.exp_factor;
         l[i] = sums(g)[i * 16];
-        if (offset == kUnseen) others_[g] |= low_[g] & std::uint32_t{1} << i;
+        // Low scores weigh nothing beside usual ones, but may be all that a row has.
+        if (offset == kUnseen || offset > kWeightBias + 0x1p27F) others_[g] |= low_[g] & std::uint32_t{1} << i;
         if (wants_exact_sums_) exact[i] = sum_of_16(scratch_.exact_sums + g * 512 + i * 16);
       }
       others_[g] |= end_rows(p_, finisher_, dropout_,
@@ -553,7 +562,7 @@ class AmxBlock {
   bool started_[kGroups], unseen_[kGroups];
   float largest_query_[kGroups];
   std::uint32_t others_[kGroups];  // rows to be computed by other kernels
-  std::uint32_t low_[kGroups];     // rows with a score below -limit()
+  std::uint32_t low_[kGroups];     // rows with a score below -limit() / 2, which gives no offset
 };
 
 inline void forward(const AttentionParams& params, const QueryRows& work, const PackedKeys& packed,
@@ -561,7 +570,7 @@ inline void forward(const AttentionParams& params, const QueryRows& work, const 
   AmxBlock block(params, work, packed, scratch);
   block.run();
   for (int g = 0; g < block.groups(); ++g)
-    for (std::uint32_t others = block.others(g); others != 0; others &= others - 1)
+    for (std::uint32_t others = block.others(g); others != 0; others &= others - 1)  // each bit
       kernels_of_other_rows().attend(
           params, {work.batch, work.head, work.row + g * 32 + std::countr_zero(others), 1}, {}, scratch);
 }

@@ -228,6 +228,8 @@ extern const PairKernels kAvx512PairKernels;
 extern const KernelSet kAvx512AmxKernels;
 extern const ForwardKernels kAmxForward;
 extern const ForwardKernels kAmxTwinForward;  // the same in software, for a machine with AVX2
+/// The best kernels of this machine with kAmxTwinForward: avx512amx where there is no AMX.
+const KernelSet& emulated_amx_kernels();
 #endif
 #ifdef SACCADE_ARM64
 extern const KernelSet kNeonKernels;

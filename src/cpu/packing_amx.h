@@ -17,7 +17,7 @@ class PackedTile {
  public:
   struct Facts {
     float largest = 0;      // the largest magnitude of a number of a key
-    std::uint32_t bad = 0;  // a bit for each key of which a key's or value's number is not finite
+    std::uint32_t bad = 0;  // a bit for each key that is packed as zeros: see is_for_tiles()
   };
   template <class T>
   using Same = std::conditional_t<std::is_const_v<Byte>, const T, T>;
@@ -44,6 +44,16 @@ inline unsigned largest_magnitude(const bfloat16* x, std::int64_t n) {
   return largest;
 }
 inline constexpr unsigned kNotFinite = 0x7f80;
+
+/// Whether products with weights of some 2^-30 keep these values: all are finite, and none is so small that the
+/// product, which would be a denormal number, counts as 0.
+inline bool is_for_tiles(const bfloat16* v, std::int64_t n) {
+  constexpr std::uint16_t kSmallest = 0x0080, kLarge = (127 - 80) << 7;  // 2^-126, the least that is not 0; 2^-80
+  unsigned small = 0;
+  for (std::int64_t i = 0; i < n; ++i)
+    small |= static_cast<std::uint16_t>((v[i].bits & 0x7fffU) - kSmallest) < kLarge - kSmallest;
+  return small == 0 && largest_magnitude(v, n) < kNotFinite;
+}
 inline float from_magnitude(unsigned bits) { return std::bit_cast<float>(bits << 16); }
 
 /// Copies 32 numbers of a row from `begin` on, with zeros after its `length` numbers; all zeros for nullptr.
@@ -68,7 +78,7 @@ inline void pack_tile(const AttentionParams& p, const KeyRows<bfloat16>& k, cons
     keys[j] = values[j] = nullptr;
     if (key < readable.begin || key >= readable.end) continue;
     const unsigned of_key = largest_magnitude(k[key], p.head_dim);
-    if (std::max(of_key, largest_magnitude(v[key], p.head_dim_v)) >= kNotFinite) {
+    if (of_key >= kNotFinite || !is_for_tiles(v[key], p.head_dim_v)) {
       facts.bad |= std::uint32_t{1} << j;
       continue;
     }

@@ -16,7 +16,13 @@ inline constexpr bool kIsTwin = false;
 /// context switch saves 8 KiB of them.
 class Tiles {
  public:
-  Tiles() {
+  Tiles() { configure(); }
+  ~Tiles() { asm volatile("tilerelease"); }
+  Tiles(const Tiles&) = delete;
+  Tiles& operator=(const Tiles&) = delete;
+
+  /// Clears all registers. Needed again after code that may have used tiles, for it releases them.
+  void configure() {
     struct alignas(64) Configuration {
       std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
       std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
@@ -25,9 +31,6 @@ class Tiles {
     static constexpr Configuration kConfiguration;
     asm volatile("ldtilecfg %0" ::"m"(kConfiguration));
   }
-  ~Tiles() { asm volatile("tilerelease"); }
-  Tiles(const Tiles&) = delete;
-  Tiles& operator=(const Tiles&) = delete;
 
   /// 16 rows of 64 bytes, `stride` bytes apart.
   template <int kTile>

@@ -8,23 +8,34 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 inline constexpr bool kIsTwin = true;
 
+/// As with the processor's, all objects of a thread share the registers, and using them after their release ends
+/// the program.
 class Tiles {
  public:
-  Tiles() = default;
+  Tiles() { configure(); }
+  ~Tiles() { is_configured_ = false; }
   Tiles(const Tiles&) = delete;
   Tiles& operator=(const Tiles&) = delete;
 
+  void configure() {
+    is_configured_ = true;
+    std::memset(rows_, 0, sizeof rows_);
+  }
+
   template <int kTile>
   void load(const void* from, std::int64_t stride) {
+    check();
     for (int i = 0; i < 16; ++i)
       std::memcpy(rows_[kTile][i], static_cast<const std::byte*>(from) + i * stride, 64);
   }
   template <int kTile>
   void store(void* to, std::int64_t stride) const {
+    check();
     for (int i = 0; i < 16; ++i) std::memcpy(static_cast<std::byte*>(to) + i * stride, rows_[kTile][i], 64);
   }
   template <int kTile>
   void clear() {
+    check();
     std::memset(rows_[kTile], 0, sizeof rows_[kTile]);
   }
 
@@ -33,6 +44,7 @@ class Tiles {
   /// a comparison with a processor that has it).
   template <int kC, int kA, int kB>
   __attribute__((noinline)) void multiply() {
+    check();
     for (int i = 0; i < 16; ++i) {
       float even[16] = {}, odd[16] = {};
       for (int k = 0; k < 16; ++k) {
@@ -53,12 +65,16 @@ class Tiles {
   }
 
  private:
+  static void check() {
+    if (!is_configured_) __builtin_trap();
+  }
   static float flushed(float x) {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
     return std::bit_cast<float>((bits & 0x7f800000u) == 0 ? bits & 0x80000000u : bits);
   }
 
-  alignas(64) std::uint32_t rows_[8][16][16];
+  alignas(64) inline static thread_local std::uint32_t rows_[8][16][16];
+  inline static thread_local bool is_configured_ = false;
 };
 
 class Weights {
