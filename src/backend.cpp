@@ -4,6 +4,6 @@
 
 namespace saccade {
 
-const Backend& active_backend() { return cpu::cpu_backend(); }
+constinit const Backend* const chosen_backend = &cpu::kCpuBackend;
 
 }  // namespace saccade

@@ -9,9 +9,9 @@
 namespace saccade {
 
 /// A back end. Parameters are checked and point into the caller's memory, which stays valid until the call
-/// returns; but for attention_at_once(), no batch, head count or query length is 0. Results must have the same bits for any division of the
-/// work. Several threads may call at once. A back end that uses threads of its own takes at most most_threads()
-/// (core/parallel.h).
+/// returns; but for attention_at_once(), no batch, head count or query length is 0. Results must have the same
+/// bits for any division of the work. Several threads may call at once. A back end that uses threads of its own
+/// takes at most most_threads() (core/parallel.h).
 class Backend {
  public:
   /// A fast path for a call without options. Returns whether it has computed all of o; if not, which it may do for
@@ -30,7 +30,9 @@ class Backend {
   ~Backend() = default;
 };
 
-/// The back end that calls use: the CPU's, so far the only one.
-const Backend& active_backend();
+/// The back end that calls use: the CPU's, so far the only one (backend.cpp). Inlined: two calls more cost a turn
+/// of a loop over six tokens, of 95 ns, 3 ns (Zen 5).
+extern const Backend* const chosen_backend;
+inline const Backend& active_backend() { return *chosen_backend; }
 
 }  // namespace saccade

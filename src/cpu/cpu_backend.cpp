@@ -6,25 +6,19 @@
 namespace saccade::cpu {
 namespace {
 
-class CpuBackend final : public Backend {
- public:
-  bool attention_at_once(const AttentionOperands& p) const override { return run_small(active_kernels(), p); }
-  void attention(const AttentionParams& p) const override { run_forward(active_kernels().forward(p), p); }
-  void decode(const AttentionParams& p) const override { run_decode(kernels_for(p), p); }
-  void attention_backward(const BackwardParams& p) const override {
-    run_backward(active_kernels().backward(p.attention), p);
-  }
-  void inspect(const InspectParams& p) const override { run_inspect(kernels_for(p.attention), p); }
-  void product(const ProductParams& p) const override { run_product(active_kernels(), p); }
-
- private:
-  static const AttentionKernels& kernels_for(const AttentionParams& p) { return active_kernels().attention(p); }
-};
-
-constexpr CpuBackend kCpuBackend;
+const AttentionKernels& kernels_for(const AttentionParams& p) { return active_kernels().attention(p); }
 
 }  // namespace
 
-const Backend& cpu_backend() { return kCpuBackend; }
+constinit const CpuBackend kCpuBackend;
+
+bool CpuBackend::attention_at_once(const AttentionOperands& p) const { return run_small(active_kernels(), p); }
+void CpuBackend::attention(const AttentionParams& p) const { run_forward(active_kernels().forward(p), p); }
+void CpuBackend::decode(const AttentionParams& p) const { run_decode(kernels_for(p), p); }
+void CpuBackend::attention_backward(const BackwardParams& p) const {
+  run_backward(active_kernels().backward(p.attention), p);
+}
+void CpuBackend::inspect(const InspectParams& p) const { run_inspect(kernels_for(p.attention), p); }
+void CpuBackend::product(const ProductParams& p) const { run_product(active_kernels(), p); }
 
 }  // namespace saccade::cpu

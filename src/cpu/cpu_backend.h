@@ -5,6 +5,16 @@
 namespace saccade::cpu {
 
 /// The back end of this machine's processor.
-const Backend& cpu_backend();
+class CpuBackend final : public Backend {
+ public:
+  bool attention_at_once(const AttentionOperands& p) const override;
+  void attention(const AttentionParams& p) const override;
+  void decode(const AttentionParams& p) const override;
+  void attention_backward(const BackwardParams& p) const override;
+  void inspect(const InspectParams& p) const override;
+  void product(const ProductParams& p) const override;
+};
+
+extern const CpuBackend kCpuBackend;
 
 }  // namespace saccade::cpu

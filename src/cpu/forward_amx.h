@@ -286,9 +286,8 @@ class AmxBlock {
     const bool plain = finisher_.takes_all(row, rows, first_key) && keys.facts->bad == 0 &&
                        fits(largest_query_[s.group] * keys.facts->largest * static_cast<float>(p_.head_dim));
     if (!plain) {
-      if (p_.score_modifier) leave_all(stream);
       granules = finisher_.plan(row, rows, first_key, scratch_.mask);
-      if (p_.score_modifier) stream.tiles.configure();  // the caller's functions may use tiles themselves
+      if (p_.score_modifier) stream.tiles.configure();  // the caller's functions may use tiles; ours are stored
       if (granules.count == 0) return;
     }
     const int place = s.count++;
