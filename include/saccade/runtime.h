@@ -35,9 +35,10 @@ std::vector<Isa> built_isas();
 /// `SACCADE_ISA` names it.
 std::vector<Isa> available_isas();
 
-/// Whether this machine runs the level in software only, for tests: with the same bits in forward attention of bf16,
-/// and slowly. So far avx512amx, on a machine that has AVX2. It is used if `SACCADE_ISA` or set_active_isa() names it.
-/// A machine with AMX emulates it if the environment variable `SACCADE_EMULATE` is set when the program starts.
+/// Whether this machine runs the level in software only, for tests: with the same bits in forward attention of
+/// bf16, and slowly. So far avx512amx, on a machine that has AVX2. It is used if `SACCADE_ISA` or set_active_isa()
+/// names it. A machine with AMX emulates it if the environment variable `SACCADE_EMULATE` is set when the program
+/// starts.
 bool is_emulated(Isa isa);
 
 /// The level that calls use: the last argument of set_active_isa, else the environment variable `SACCADE_ISA`,
