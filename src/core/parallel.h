@@ -57,8 +57,7 @@ class ThreadLimit {
 
  private:
   friend int most_threads();
-  // 0: the limit is num_threads(). The model spares a call of __tls_get_addr in a shared library.
-  [[gnu::tls_model("initial-exec")]] static constinit thread_local int current_;
+  static constinit thread_local int current_;  // 0: the limit is num_threads()
   int outer_;                                  // the previous limit, to restore
 };
 

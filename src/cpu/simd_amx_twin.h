@@ -13,12 +13,12 @@ inline constexpr bool kIsTwin = true;
 class Tiles {
  public:
   Tiles() { configure(); }
-  ~Tiles() { is_configured_ = false; }
+  ~Tiles() { owner_ = nullptr; }
   Tiles(const Tiles&) = delete;
   Tiles& operator=(const Tiles&) = delete;
 
   void configure() {
-    is_configured_ = true;
+    owner_ = this;
     std::memset(rows_, 0, sizeof rows_);
   }
 
@@ -65,16 +65,16 @@ class Tiles {
   }
 
  private:
-  static void check() {
-    if (!is_configured_) __builtin_trap();
+  void check() const {
+    if (owner_ != this) __builtin_trap();
   }
   static float flushed(float x) {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
     return std::bit_cast<float>((bits & 0x7f800000u) == 0 ? bits & 0x80000000u : bits);
   }
 
-  alignas(64) inline static thread_local std::uint32_t rows_[8][16][16];
-  inline static thread_local bool is_configured_ = false;
+  alignas(64) std::uint32_t rows_[8][16][16];
+  inline static thread_local const Tiles* owner_ = nullptr;  // of the registers of this thread
 };
 
 class Weights {
