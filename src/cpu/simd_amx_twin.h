@@ -8,8 +8,8 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 inline constexpr bool kIsTwin = true;
 
-/// As with the processor's, all objects of a thread share the registers, and using them after their release ends
-/// the program.
+/// As with the processor's, a thread has one set of registers: using an object after another one took or released
+/// them ends the program.
 class Tiles {
  public:
   Tiles() { configure(); }
