@@ -91,9 +91,9 @@ SACCADE_INLINE Vec multiply(Vec a, Vec b) {
     return mul(a, b);
 }
 
-/// One step of a row of a tile: acc[i] += *a * b[i]. It broadcasts *a once: a broadcast operand for every
-/// multiply-add asks a core with two multiply-adds and two loads a clock for 26 loads in 12 clocks: a forward at
-/// seqlen 4096 reached 0.65 and 0.69 of the peak at head_dim 64 and 128 instead of 0.88 and 0.90 (Zen 5).
+/// One step of a row of a tile: acc[i] += *a * b[i]. It loads *a once: a broadcast operand for every multiply-add
+/// asks a core with two multiply-adds and two loads a clock for 26 loads in 12 clocks. A forward at seqlen 1024
+/// takes 0.86 and 0.88 of the time at head_dim 64 and 128 (Zen 5).
 template <int kVectors>
 SACCADE_INLINE void multiply_add_row(const Scalar* a, const Vec (&b)[kVectors], Vec (&acc)[kVectors]) {
   const Factor factor = factor_from(a);
