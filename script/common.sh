@@ -101,7 +101,7 @@ compile_with() {
   local folder=$1/build/release
   local program
   program=$folder/$(basename "$2" .cpp)
-  "${CXX-c++}" -std=c++20 -O2 -fopenmp -I "$1/include" "${@:3}" "$2" -o "$program" "$(find "$folder" -name libsaccade.a)" ||
+  "${CXX-c++}" -std=c++20 -O2 -fopenmp -I "$1/include" "${@:3}" "$2" -o "$program" "$(find "$folder" -path "$folder/tests" -prune -o -name libsaccade.a -print)" ||
     { echo "$2 does not compile with the library in $1" >&2; exit 2; }
   echo "$program"
 }
