@@ -146,8 +146,11 @@ void linear(const TensorView& x, const TensorView& weight, const MutableTensorVi
     for (std::int64_t i = 0; i < x.shape[0]; ++i) linear(x.select(0, i), weight, y.select(0, i), options);
     return;
   }
+  const ProductParams p = params_of(x, weight, y, options);
+  // No back end uses threads for so little.
+  if (p.rows <= 64 && p.depth <= 16 && p.columns <= 16) return run(p);
   const ThreadLimit limit(options.num_threads);
-  run(params_of(x, weight, y, options));
+  run(p);
 }
 
 Tensor linear(const TensorView& x, const TensorView& weight, const LinearOptions& options) {
