@@ -3,9 +3,8 @@
 //   for every kStepTiles * 32 keys
 //     for every 32 rows of the block
 //       for each 32 keys that some row sees
-//         S = Q K^T                   32 x 32 scores in four tiles; between the products, the weights of the keys
-//         two
-//                                     tiles before, in 16-bit fixed point (simd_amx.h)
+//         S = Q K^T                   32 x 32 scores in four tiles; between the products, the weights of
+//                                     the keys two tiles before, in 16-bit fixed point (simd_amx.h)
 //         softcap, biases, masks      ScoreFinisher, only where a score needs them
 //       O += P V, l += P 1            P as it was rounded; l by a tile of ones
 //   o = O / l
@@ -94,7 +93,7 @@ class AmxBlock {
     end();
   }
 
-  /// Rows that must be computed by other kernels: bit i of [i / 32].
+  /// Rows of a group that other kernels must compute, one bit each.
   std::uint32_t others(int g) const {
     return others_[g] & static_cast<std::uint32_t>((std::uint64_t{1} << group_rows(g)) - 1);
   }
@@ -277,7 +276,8 @@ class AmxBlock {
     started_[g] = true;
   }
 
-  /// The scores of a tile of keys, unless no row sees any of it, and the weights of the one kLag before.
+  /// The scores of a tile of keys, unless no row sees any of it, and the weights of the computed one kLag before.
+  /// They share a place in memory: the weights are read before the registers with the new scores are stored.
   SACCADE_INLINE void add_scores(Stream& stream, Step& s, std::int64_t tile, const std::uint32_t* q) {
     const std::int64_t row = group_row(s.group), first_key = tile * 32;
     const int rows = group_rows(s.group);
