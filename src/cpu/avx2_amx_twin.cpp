@@ -14,7 +14,7 @@ SACCADE_TARGET_BEGIN("avx2,fma,f16c")
 #include "cpu/exp2_polynomial.h"
 #include "cpu/simd_amx_twin.h"
 
-#include "cpu/forward_amx.h"
+#include "cpu/amx_table.h"
 
 SACCADE_TARGET_END
 
@@ -23,9 +23,7 @@ namespace avx2_amx_twin {
 const ForwardKernels& kernels_of_other_rows() { return emulated_amx_kernels().f32.forward; }
 }  // namespace avx2_amx_twin
 
-const ForwardKernels kAmxTwinForward{.plan = avx2_amx_twin::plan_forward,
-                                     .pack_block = avx2_amx_twin::pack_block,
-                                     .attend = avx2_amx_twin::forward};
+const AmxKernels kAmxTwinKernels = avx2_amx_twin::amx_table();
 }  // namespace saccade::cpu
 
 #endif

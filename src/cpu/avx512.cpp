@@ -18,7 +18,7 @@ namespace saccade::cpu {
 const KernelSet kAvx512Kernels = avx512::kernel_table(Isa::avx512, kAvx512KernelsF64);
 const KernelSet kAvx512Bf16Kernels = avx512::kernel_table(Isa::avx512bf16, kAvx512KernelsF64, &kAvx512PairKernels);
 const KernelSet kAvx512AmxKernels =
-    avx512::kernel_table(Isa::avx512amx, kAvx512KernelsF64, &kAvx512PairKernels, &kAmxForward);
+    avx512::kernel_table(Isa::avx512amx, kAvx512KernelsF64, &kAvx512PairKernels, &kAmxKernels);
 }  // namespace saccade::cpu
 
 #endif

@@ -1,4 +1,4 @@
-// Forward attention of bf16 on AMX tiles; everything else of that level is in avx512.cpp and avx512bf16.cpp.
+// The kernels on AMX tiles; everything else of that level is in avx512.cpp and avx512bf16.cpp.
 #include "cpu/prelude.h"
 
 #ifdef SACCADE_X86
@@ -12,7 +12,7 @@ SACCADE_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx2,fma,f16
 #include "cpu/simd_amx.h"
 
 #include "cpu/exp2_polynomial.h"
-#include "cpu/forward_amx.h"
+#include "cpu/amx_table.h"
 
 SACCADE_TARGET_END
 
@@ -21,8 +21,7 @@ namespace avx512amx {
 const ForwardKernels& kernels_of_other_rows() { return kAvx512Kernels.f32.forward; }
 }  // namespace avx512amx
 
-const ForwardKernels kAmxForward{
-    .plan = avx512amx::plan_forward, .pack_block = avx512amx::pack_block, .attend = avx512amx::forward};
+const AmxKernels kAmxKernels = avx512amx::amx_table();
 }  // namespace saccade::cpu
 
 #endif

@@ -140,7 +140,7 @@ const KernelSet& emulated_amx_kernels() {
     for (const KernelSet* level : {&kAvx512Kernels, &kAvx512Bf16Kernels})
       if (machine_has(level->isa)) kernels = *level;
     kernels.isa = Isa::avx512amx;
-    kernels.amx = &kAmxTwinForward;
+    kernels.amx = &kAmxTwinKernels;
     return kernels;
   }();
   return emulated;

@@ -12,7 +12,7 @@
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 constexpr KernelSet kernel_table(Isa isa, const AttentionKernels& f64, const PairKernels* pairs = nullptr,
-                                 const ForwardKernels* amx = nullptr) {
+                                 const AmxKernels* amx = nullptr) {
   return {.isa = isa,
           .f32 = attention_table(),
           .f64 = &f64,

@@ -151,13 +151,38 @@ struct PairKernels {
   std::int64_t chain_flops = 0;
 };
 
+/// The kernels of AMX tiles, or of their twin, by the type of q, k and v.
+struct AmxKernels {
+  ForwardKernels bf16, f16, f32;
+
+  /// nullptr where multiply-adds are faster, or needed: a hidden key's score of -inf, scaled after the product,
+  /// must not become NaN.
+  const ForwardKernels* forward(const AttentionParams& p) const {
+    if (p.k.dtype != p.q.dtype || p.v.dtype != p.q.dtype || static_cast<float>(p.scale) == 0) return nullptr;
+    if (p.q.dtype == DType::bf16) return &bf16;
+    // Weights have two terms, as f16 has: too few for an o of f32.
+    if (p.q.dtype == DType::f16) return p.o.dtype == DType::f16 && is_worth_terms(p, 4) ? &f16 : nullptr;
+    return p.q.dtype == DType::f32 && is_worth_terms(p, 6) ? &f32 : nullptr;
+  }
+
+ private:
+  /// Whether `products` products of bf16 for each of f16 or f32 are faster. 32 x 32 scores take 64 clocks for each
+  /// product of 32 dimensions, where multiply-adds take 32 clocks a dimension (Sapphire Rapids). There tiles reach
+  /// some 0.6 of that, multiply-adds 0.85; 128 keys are enough for packing them to pay (1.6 times as fast with
+  /// f32).
+  static bool is_worth_terms(const AttentionParams& p, std::int64_t products) {
+    const std::int64_t tiles = (p.head_dim + 31) / 32 + (p.head_dim_v + 31) / 32;
+    return p.seqlen_k >= 128 && 10 * (p.head_dim + p.head_dim_v) >= 28 * products * tiles;
+  }
+};
+
 struct KernelSet {
   Isa isa = Isa::scalar;
 
   AttentionKernels f32;  // f32, bf16, f16
   const AttentionKernels* f64 = nullptr;
-  const PairKernels* pairs = nullptr;   // nullptr where the level has none
-  const ForwardKernels* amx = nullptr;  // of bf16 q, k and v, on AMX tiles or their twin
+  const PairKernels* pairs = nullptr;  // nullptr where the level has none
+  const AmxKernels* amx = nullptr;     // the same
 
   /// A path for heads of at most kSmallKeys keys of kSmallHeadDim numbers, f32, without options: no packing, no
   /// scratch, no threads.
@@ -192,7 +217,8 @@ struct KernelSet {
     return pairs && takes_pairs(p) ? pairs->attention : backward(p);
   }
   const ForwardKernels& forward(const AttentionParams& p) const {
-    return amx && takes_pairs(p) ? *amx : attention(p).forward;
+    const ForwardKernels* const on_tiles = amx ? amx->forward(p) : nullptr;
+    return on_tiles ? *on_tiles : attention(p).forward;
   }
   const AttentionKernels& backward(const AttentionParams& p) const { return p.q.dtype == DType::f64 ? *f64 : f32; }
 
@@ -226,9 +252,9 @@ extern const AttentionKernels kAvx512KernelsF64;
 extern const KernelSet kAvx512Bf16Kernels;
 extern const PairKernels kAvx512PairKernels;
 extern const KernelSet kAvx512AmxKernels;
-extern const ForwardKernels kAmxForward;
-extern const ForwardKernels kAmxTwinForward;  // the same in software, for a machine with AVX2
-/// The best kernels of this machine with kAmxTwinForward: avx512amx where there is no AMX.
+extern const AmxKernels kAmxKernels;
+extern const AmxKernels kAmxTwinKernels;  // the same in software, for a machine with AVX2
+/// The best kernels of this machine with kAmxTwinKernels: avx512amx where there is no AMX.
 const KernelSet& emulated_amx_kernels();
 #endif
 #ifdef SACCADE_ARM64

@@ -3,112 +3,196 @@
 #pragma once
 
 #include "cpu/packing.h"
+#include "cpu/products_amx.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-/// Tiles along `dimensions` numbers of bf16, 32 of which are a row of a tile.
+/// Pairs of tiles along `dimensions` numbers, 32 of which are a row of a tile.
 inline std::int64_t depth_tiles(std::int64_t dimensions) { return (dimensions + 31) / 32; }
 
-/// 32 keys as the products read them: for every 32 dimensions two tiles [16 pairs of dimensions][16 keys], for
-/// every 32 columns of values two tiles [16 pairs of keys, in the order of their weights][16 columns].
+// ---- Which numbers tiles can hold
+
+template <class T>
+using BitsOf = std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint32_t>;
+template <class T>
+inline constexpr BitsOf<T> kSignBit = static_cast<BitsOf<T>>(BitsOf<T>{1} << (8 * sizeof(T) - 1));
+template <class T>
+inline constexpr BitsOf<T> kNotFinite = static_cast<BitsOf<T>>(std::is_same_v<T, float>      ? 0x7f800000U
+                                                               : std::is_same_v<T, bfloat16> ? 0x7f80U
+                                                                                             : 0x7c00U);
+
+template <class T>
+BitsOf<T> magnitude(T x) {
+  return std::bit_cast<BitsOf<T>>(x) & static_cast<BitsOf<T>>(~kSignBit<T>);
+}
+/// The largest of n numbers; kNotFinite<T> or more: one is not finite.
+template <class T>
+BitsOf<T> largest_magnitude(const T* x, std::int64_t n) {
+  BitsOf<T> largest = 0;
+  for (std::int64_t i = 0; i < n; ++i) largest = std::max(largest, magnitude(x[i]));
+  return largest;
+}
+template <class T>
+float from_magnitude(BitsOf<T> bits) {
+  return static_cast<float>(std::bit_cast<T>(bits));
+}
+
+/// Whether no number but 0 is smaller than `least`, the bits of a magnitude, and all are finite.
+template <class T>
+bool are_from(const T* x, std::int64_t n, BitsOf<T> least) {
+  constexpr BitsOf<T> kSmallest = 1;
+  unsigned small = 0;
+  for (std::int64_t i = 0; i < n; ++i)
+    small |= static_cast<BitsOf<T>>(magnitude(x[i]) - kSmallest) < static_cast<BitsOf<T>>(least - kSmallest);
+  return small == 0 && largest_magnitude(x, n) < kNotFinite<T>;
+}
+/// Products count denormal numbers as 0. The last term of f32 must not be one.
+inline constexpr float kLeastOfScores = 0x1p-100F;
+template <class T>
+bool are_for_scores(const T* x, std::int64_t n) {
+  if constexpr (std::is_same_v<T, float>) return are_from<T>(x, n, std::bit_cast<std::uint32_t>(kLeastOfScores));
+  return largest_magnitude(x, n) < kNotFinite<T>;
+}
+/// Whether products with weights of some 2^-32 keep these values. All numbers of f16 are large enough.
+template <class T>
+bool are_for_values(const T* x, std::int64_t n) {
+  if constexpr (std::is_same_v<T, float>) return are_from<T>(x, n, std::bit_cast<std::uint32_t>(0x1p-64F));
+  if constexpr (std::is_same_v<T, bfloat16>) return are_from<T>(x, n, (127 - 80) << 7);  // 2^-80
+  return largest_magnitude(x, n) < kNotFinite<T>;
+}
+
+// ---- Rows of words
+
+/// Copies 32 numbers of a row from `begin` on, with zeros after its `length` numbers; all zeros for nullptr. The
+/// second converts them.
+inline void copy_32(const bfloat16* row, std::int64_t begin, std::int64_t length, std::uint32_t* to) {
+  const std::int64_t n = row ? std::clamp<std::int64_t>(length - begin, 0, 32) : 0;
+  if (n < 32) std::memset(to, 0, 64);
+  if (n > 0) std::memcpy(to, row + begin, static_cast<std::size_t>(n) * 2);
+}
+template <class T>
+void copy_32(const T* row, std::int64_t begin, std::int64_t length, float* to) {
+  const int n = row ? static_cast<int>(std::clamp<std::int64_t>(length - begin, 0, 32)) : 0;
+  for (int i = 0; i < 32; i += kWidth)
+    store(to + i, i < n ? load_first(row + begin + i, std::min(kWidth, n - i)) : zero());
+}
+
+/// Writes 32 numbers of a row, times `factor`, as 16 words of each term: bf16 in its own order and times the sign
+/// of the factor only, else word i of numbers i and 16 + i.
+template <class T>
+void write_words(const T* row, std::int64_t begin, std::int64_t length, float factor, std::uint32_t* to) {
+  if constexpr (std::is_same_v<T, bfloat16>) {
+    copy_32(row, begin, length, to);
+    if (factor < 0)
+      for (int w = 0; w < 16; ++w) to[w] ^= 0x80008000U;
+  } else {
+    alignas(64) float numbers[32];
+    copy_32(row, begin, length, numbers);
+    for (int i = 0; i < 32; i += kWidth) store(numbers + i, mul(broadcast(factor), load(numbers + i)));
+    Terms<kTermsOf<T>>{}.split(numbers, numbers + 16, to, kTermWords);
+  }
+}
+
+/// Writes two rows of 32 numbers as words of both: two rows of tiles [.. 16 columns], 256 words apart, of each
+/// term.
+template <class T>
+void write_row_pair(const T* even, const T* odd, std::int64_t begin, std::int64_t length, std::uint32_t* to) {
+  if constexpr (std::is_same_v<T, bfloat16>) {
+    alignas(64) std::uint32_t words[2][16], pairs[32];
+    copy_32(even, begin, length, words[0]);
+    copy_32(odd, begin, length, words[1]);
+    for (int w = 0; w < 16; ++w) {
+      pairs[2 * w] = (words[0][w] & 0xffffU) | words[1][w] << 16;
+      pairs[2 * w + 1] = words[0][w] >> 16 | (words[1][w] & 0xffff0000U);
+    }
+    std::memcpy(to, pairs, 64);
+    std::memcpy(to + 256, pairs + 16, 64);
+  } else {
+    alignas(64) float numbers[2][32];
+    copy_32(even, begin, length, numbers[0]);
+    copy_32(odd, begin, length, numbers[1]);
+    const Terms<kTermsOf<T>> terms;
+    terms.split(numbers[0], numbers[1], to, kTermWords);
+    terms.split(numbers[0] + 16, numbers[1] + 16, to + 256, kTermWords);
+  }
+}
+
+/// Transposes the pair of tiles of each term, from 32 rows of words to tiles of words of pairs.
+template <int kTerms>
+void transpose_terms(const std::uint32_t* rows, std::uint32_t* to) {
+  for (int t = 0; t < kTerms; ++t) {
+    transpose_words(rows + t * kTermWords, to + t * kTermWords);
+    transpose_words(rows + t * kTermWords + 256, to + t * kTermWords + 256);
+  }
+}
+
+/// 32 keys as the products read them: for every 32 dimensions two tiles [16 pairs of dimensions][16 keys] of each
+/// term, for every 32 columns of values two tiles [16 pairs of keys, in the order of their weights][16 columns].
 /// Byte is std::byte or const std::byte.
-template <class Byte>
+template <class T, class Byte>
 class PackedTile {
  public:
   struct Facts {
     float largest = 0;      // the largest magnitude of a number of a key
-    std::uint32_t bad = 0;  // a bit for each key that is packed as zeros: see is_for_tiles()
+    std::uint32_t bad = 0;  // a bit for each key that is packed as zeros: see are_for_scores(), are_for_values()
   };
-  template <class T>
-  using Same = std::conditional_t<std::is_const_v<Byte>, const T, T>;
-  static constexpr std::int64_t kPair = 2 * 16 * 64;  // bytes of two tiles
+  template <class U>
+  using Same = std::conditional_t<std::is_const_v<Byte>, const U, U>;
+  static constexpr std::int64_t kRowWords = kTermsOf<T> * kTermWords;  // of 32 dimensions or columns
 
   static std::int64_t size(const AttentionParams& p) {
-    return 64 + (depth_tiles(p.head_dim) + depth_tiles(p.head_dim_v)) * kPair;
+    return 64 + (depth_tiles(p.head_dim) + depth_tiles(p.head_dim_v)) * kRowWords * 4;
   }
 
   PackedTile(const AttentionParams& p, Byte* memory)
       : facts(reinterpret_cast<Same<Facts>*>(memory)),
         keys(reinterpret_cast<Same<std::uint32_t>*>(memory + 64)),
-        values(reinterpret_cast<Same<std::uint32_t>*>(memory + 64 + depth_tiles(p.head_dim) * kPair)) {}
+        values(reinterpret_cast<Same<std::uint32_t>*>(memory + 64 + depth_tiles(p.head_dim) * kRowWords * 4)) {}
 
   Same<Facts>* facts;
   Same<std::uint32_t>* keys;
   Same<std::uint32_t>* values;
 };
 
-/// The largest bits of the magnitudes of `n` numbers; 0x7f80 or more: one is not finite.
-inline unsigned largest_magnitude(const bfloat16* x, std::int64_t n) {
-  std::uint16_t largest = 0;
-  for (std::int64_t i = 0; i < n; ++i) largest = std::max<std::uint16_t>(largest, x[i].bits & 0x7fffU);
-  return largest;
-}
-inline constexpr unsigned kNotFinite = 0x7f80;
-
-/// Whether products with weights of some 2^-30 keep these values: all are finite, and none is so small that the
-/// product, which would be a denormal number, counts as 0.
-inline bool is_for_tiles(const bfloat16* v, std::int64_t n) {
-  constexpr std::uint16_t kSmallest = 0x0080, kLarge = (127 - 80) << 7;  // 2^-126, the least that is not 0; 2^-80
-  unsigned small = 0;
-  for (std::int64_t i = 0; i < n; ++i)
-    small |= static_cast<std::uint16_t>((v[i].bits & 0x7fffU) - kSmallest) < kLarge - kSmallest;
-  return small == 0 && largest_magnitude(v, n) < kNotFinite;
-}
-inline float from_magnitude(unsigned bits) { return std::bit_cast<float>(bits << 16); }
-
-/// Copies 32 numbers of a row from `begin` on, with zeros after its `length` numbers; all zeros for nullptr.
-inline void copy_32(const bfloat16* row, std::int64_t begin, std::int64_t length, std::uint32_t* to) {
-  if (row && begin + 32 <= length) {
-    std::memcpy(to, row + begin, 64);
-  } else {
-    std::memset(to, 0, 64);
-    if (row && begin < length) std::memcpy(to, row + begin, static_cast<std::size_t>(length - begin) * 2);
-  }
+/// The key, of 32, whose weight is number n of a row of weights.
+template <class T>
+constexpr int key_of_weight(int n) {
+  return std::is_same_v<T, bfloat16> ? key_of_word(n) : n / 2 + n % 2 * 16;
 }
 
 /// Packs keys [first_key, first_key + 32), of which only those in `readable` exist.
-inline void pack_tile(const AttentionParams& p, const KeyRows<bfloat16>& k, const KeyRows<bfloat16>& v,
-                      std::int64_t first_key, KeyRange readable, PackedTile<std::byte> to) {
-  const bfloat16* keys[32];
-  const bfloat16* values[32];
-  PackedTile<std::byte>::Facts facts;
-  unsigned largest = 0;
+template <class T>
+void pack_tile(const AttentionParams& p, const KeyRows<T>& k, const KeyRows<T>& v, std::int64_t first_key,
+               KeyRange readable, PackedTile<T, std::byte> to) {
+  const T* keys[32];
+  const T* values[32];
+  typename PackedTile<T, std::byte>::Facts facts;
+  BitsOf<T> largest = 0;
   for (int j = 0; j < 32; ++j) {
     const std::int64_t key = first_key + j;
     keys[j] = values[j] = nullptr;
     if (key < readable.begin || key >= readable.end) continue;
-    const unsigned of_key = largest_magnitude(k[key], p.head_dim);
-    if (of_key >= kNotFinite || !is_for_tiles(v[key], p.head_dim_v)) {
+    if (!are_for_scores(k[key], p.head_dim) || !are_for_values(v[key], p.head_dim_v)) {
       facts.bad |= std::uint32_t{1} << j;
       continue;
     }
     keys[j] = k[key], values[j] = v[key];
-    largest = std::max(largest, of_key);
+    largest = std::max(largest, largest_magnitude(k[key], p.head_dim));
   }
-  facts.largest = from_magnitude(largest);
+  facts.largest = from_magnitude<T>(largest);
   *to.facts = facts;
-  alignas(64) std::uint32_t rows[32 * 16];
+  constexpr std::int64_t kRow = PackedTile<T, std::byte>::kRowWords;
+  alignas(64) std::uint32_t rows[kRow];
   std::uint32_t* out = to.keys;
-  for (std::int64_t d = 0; d < p.head_dim; d += 32, out += 512) {
-    for (int j = 0; j < 32; ++j) copy_32(keys[j], d, p.head_dim, rows + j * 16);
-    transpose_words(rows, out);
-    transpose_words(rows + 256, out + 256);
+  for (std::int64_t d = 0; d < p.head_dim; d += 32, out += kRow) {
+    for (int j = 0; j < 32; ++j) write_words(keys[j], d, p.head_dim, 1, rows + j * 16);
+    transpose_terms<kTermsOf<T>>(rows, out);
   }
   out = to.values;
-  for (std::int64_t d = 0; d < p.head_dim_v; d += 32, out += 512) {
-    for (int word = 0; word < 32; word += 2) {
-      alignas(64) std::uint32_t even[16], odd[16];
-      copy_32(values[key_of_word(word)], d, p.head_dim_v, even);
-      copy_32(values[key_of_word(word + 1)], d, p.head_dim_v, odd);
-      std::uint32_t pairs[32];
-      for (int c = 0; c < 16; ++c) {
-        pairs[2 * c] = (even[c] & 0xffffU) | odd[c] << 16;
-        pairs[2 * c + 1] = even[c] >> 16 | (odd[c] & 0xffff0000U);
-      }
-      std::memcpy(out + word / 2 * 16, pairs, 64);
-      std::memcpy(out + 256 + word / 2 * 16, pairs + 16, 64);
-    }
-  }
+  for (std::int64_t d = 0; d < p.head_dim_v; d += 32, out += kRow)
+    for (int pair = 0; pair < 16; ++pair)
+      write_row_pair(values[key_of_weight<T>(2 * pair)], values[key_of_weight<T>(2 * pair + 1)], d, p.head_dim_v,
+                     out + pair * 16);
 }
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

@@ -56,9 +56,12 @@ inline bool keeps_natural_scores(const AttentionParams& p) {
   return p.changes_every_score() || p.q.dtype == DType::bf16 || p.q.dtype == DType::f16;
 }
 
+/// Whether queries are multiplied as they are, but for the sign of the scale: scaled ones would be rounded.
+inline bool keeps_queries(const AttentionParams& p) { return kPairs && !(kAmx && p.q.dtype == DType::f32); }
+
 inline ScoreUnit score_unit(const AttentionParams& p) {
   const Scalar scale = static_cast<Scalar>(p.scale);
-  if constexpr (kPairs) {
+  if (keeps_queries(p)) {
     // The queries carry the sign, so that a larger score is a larger logit.
     const Scalar natural = p.changes_every_score() ? Scalar{1} : std::abs(scale);
     return {scale, natural * kLog2E, natural};
@@ -77,7 +80,7 @@ class ScoreFinisher {
         block_mask_(params, batch, head),
         unit_(score_unit(params)),
         touches_all_(params.changes_every_score()),
-        applies_scale_(kPairs && touches_all_),
+        applies_scale_(keeps_queries(params) && touches_all_),
         finishes_all_(applies_scale_ || params.ScoreChanges::any() || params.saves_scores()),
         keys_(params.keys(batch)) {}
 

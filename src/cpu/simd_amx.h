@@ -66,7 +66,7 @@ class Weights {
   SACCADE_INLINE void reset() { all_ = _mm512_setzero_si512(); }
 
   /// The weights of 32 scores, in the order of key_of_word().
-  SACCADE_INLINE void of_row(const float* scores, float offset, bfloat16* to) {
+  SACCADE_INLINE void of_row(const float* scores, float offset, std::uint32_t* to) {
     const Vec b = broadcast(offset);
     const __m512i low = _mm512_cvtps_epi32(_mm512_fmadd_ps(load(scores), factor_, b));
     const __m512i high = _mm512_cvtps_epi32(_mm512_fmadd_ps(load(scores + 16), factor_, b));
@@ -80,6 +80,78 @@ class Weights {
  private:
   Vec factor_;
   __m512i fraction_, correction_, all_ = _mm512_setzero_si512();
+};
+
+/// The bf16 terms of 2 x 16 numbers, as words of a row of tiles: term t of low[i] and of high[i] are the halves of
+/// word i of to[t * stride]. A single term is the number rounded to nearest even; several are its leading digits,
+/// eight at a time, of which three are all digits of a float.
+template <int kTerms>
+class Terms {
+ public:
+  // Not default initializers: GCC 12 compiles those for the instructions of the program.
+  Terms()
+      : upper_halves_(_mm512_set4_epi32(0x0f0e0f0e, 0x0b0a0b0a, 0x07060706, 0x03020302)),
+        digits_(_mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(0xffff0000)))) {}
+
+  SACCADE_INLINE void split(Vec low, Vec high, std::uint32_t* to, std::int64_t stride) const {
+    if constexpr (kTerms == 1) low = rounded(low), high = rounded(high);
+    SACCADE_UNROLL
+    for (int t = 0; t < kTerms; ++t) {
+      _mm512_store_si512(to + t * stride, _mm512_mask_shuffle_epi8(_mm512_castps_si512(high), 0x3333333333333333,
+                                                                   _mm512_castps_si512(low), upper_halves_));
+      low = _mm512_sub_ps(low, _mm512_and_ps(low, digits_)),
+      high = _mm512_sub_ps(high, _mm512_and_ps(high, digits_));
+    }
+  }
+  SACCADE_INLINE void split(const float* low, const float* high, std::uint32_t* to, std::int64_t stride) const {
+    split(load(low), load(high), to, stride);
+  }
+
+ private:
+  static SACCADE_INLINE Vec rounded(Vec x) {
+    const __m512i bits = _mm512_castps_si512(x);
+    const __m512i even = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), even));
+  }
+
+  __m512i upper_halves_;
+  Vec digits_;
+};
+
+/// Turns rows of 32 scores into weights of several terms.
+template <int kTerms>
+class TermWeights {
+ public:
+  explicit TermWeights(float factor) : factor_(_mm512_set1_ps(factor)), all_(_mm512_setzero_si512()) {}
+
+  SACCADE_INLINE bool overflowed() const {
+    return _mm512_test_epi32_mask(all_, _mm512_set1_epi32(kTermOverflow)) != 0;
+  }
+  SACCADE_INLINE void reset() { all_ = _mm512_setzero_si512(); }
+
+  /// The weights of 32 scores, as words of (key i, key 16 + i), and to `sums` their sums over keys modulo 16.
+  SACCADE_INLINE void of_row(const float* scores, float offset, std::uint32_t* to, std::int64_t stride,
+                             float* sums) {
+    const Vec low = weights(load(scores), broadcast(offset)), high = weights(load(scores + 16), broadcast(offset));
+    store(sums, add(low, high));
+    terms_.split(low, high, to, stride);
+  }
+
+ private:
+  SACCADE_INLINE Vec weights(Vec scores, Vec offset) {
+    const Vec x = max(broadcast(kTermLowest), fma(scores, factor_, offset));
+    const Vec rounded = add(x, broadcast(kTermMagic));
+    const Vec f = sub(x, sub(rounded, broadcast(kTermMagic)));
+    all_ = _mm512_or_si512(all_, _mm512_castps_si512(rounded));
+    Vec p = broadcast(kTermExp2[0]);
+    SACCADE_UNROLL
+    for (int i = 1; i <= kTermExp2Degree; ++i) p = fma(p, f, broadcast(kTermExp2[i]));
+    return scale_by_exponent(p, rounded);
+  }
+
+  Vec factor_;
+  Terms<kTerms> terms_;
+  __m512i all_;
 };
 
 /// to[j][i] = from[i][j] for 16 x 16 words, aligned.

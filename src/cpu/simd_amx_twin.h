@@ -84,7 +84,7 @@ class Weights {
   bool overflowed() const { return (all_ & 0x8000u) != 0; }
   void reset() { all_ = 0; }
 
-  void of_row(const float* scores, float offset, bfloat16* to) {
+  void of_row(const float* scores, float offset, std::uint32_t* to) {
     std::uint16_t words[32];
     unsigned all = 0;
     for (int w = 0; w < 32; ++w) {
@@ -95,16 +95,72 @@ class Weights {
       words[w] = static_cast<std::uint16_t>(std::nearbyintf(bounded));
       all |= words[w];
     }
-    for (int w = 0; w < 32; ++w) {
-      const unsigned correction = kWeightTables.correction[words[w] >> 2 & 63];
-      to[w].bits = static_cast<std::uint16_t>((words[w] + correction + 1U) >> 1);
+    for (std::uint16_t& word : words) {
+      const unsigned correction = kWeightTables.correction[word >> 2 & 63];
+      word = static_cast<std::uint16_t>((word + correction + 1U) >> 1);
     }
+    std::memcpy(to, words, sizeof words);
     all_ |= all;
   }
 
  private:
   float factor_;
   unsigned all_ = 0;
+};
+
+template <int kTerms>
+class Terms {
+ public:
+  void split(const float* low, const float* high, std::uint32_t* to, std::int64_t stride) const {
+    for (int i = 0; i < 16; ++i) {
+      float x = low[i], y = high[i];
+      if constexpr (kTerms == 1) x = rounded(x), y = rounded(y);
+      for (int t = 0; t < kTerms; ++t) {
+        const std::uint32_t upper = std::bit_cast<std::uint32_t>(y) & kUpperHalf;
+        to[t * stride + i] = upper | std::bit_cast<std::uint32_t>(x) >> 16;
+        x -= std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & kUpperHalf), y -= std::bit_cast<float>(upper);
+      }
+    }
+  }
+
+ private:
+  static constexpr std::uint32_t kUpperHalf = 0xffff0000U;
+
+  static float rounded(float x) {
+    const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
+    return std::bit_cast<float>(bits + 0x7fffU + (bits >> 16 & 1U));
+  }
+};
+
+template <int kTerms>
+class TermWeights {
+ public:
+  explicit TermWeights(float factor) : factor_(factor) {}
+
+  bool overflowed() const { return (all_ & kTermOverflow) != 0; }
+  void reset() { all_ = 0; }
+
+  void of_row(const float* scores, float offset, std::uint32_t* to, std::int64_t stride, float* sums) {
+    float weights[32];
+    for (int j = 0; j < 32; ++j) {
+      const float y = __builtin_fmaf(scores[j], factor_, offset);
+      const float x = y < kTermLowest ? kTermLowest : y;
+      const float rounded = x + kTermMagic;
+      const float f = x - (rounded - kTermMagic);
+      float p = kTermExp2[0];
+      for (int i = 1; i <= kTermExp2Degree; ++i) p = __builtin_fmaf(p, f, kTermExp2[i]);
+      const std::uint32_t exponent = std::bit_cast<std::uint32_t>(rounded);
+      all_ |= exponent;
+      weights[j] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(p) + (exponent << 23));
+    }
+    for (int i = 0; i < 16; ++i) sums[i] = weights[i] + weights[16 + i];
+    terms_.split(weights, weights + 16, to, stride);
+  }
+
+ private:
+  float factor_;
+  Terms<kTerms> terms_;
+  std::uint32_t all_ = 0;
 };
 
 /// to[j][i] = from[i][j] for 16 x 16 words.

@@ -21,7 +21,7 @@ using Numbers = std::mt19937_64;
 struct Inputs {
   alignas(64) std::uint16_t a[512], b[512];
   alignas(64) float c[256], scores[512];
-  float factor, offset;
+  float factor, offset, term_offset;
 };
 
 /// Finite numbers of all magnitudes, or of similar ones, with zeros and denormal numbers among them.
@@ -39,7 +39,8 @@ void draw(Inputs& in, Numbers& numbers) {
   std::normal_distribution<float> normal(0.0F, similar ? 10.0F : 1000.0F);
   for (float& x : in.scores) x = numbers() % 32 == 0 ? -std::numeric_limits<float>::infinity() : normal(numbers);
   in.factor = 369.0F * static_cast<float>(1 + numbers() % 8) / 8;
-  in.offset = kWeightBias - 256.0F * static_cast<float>(numbers() % 64);
+  const float exponent = static_cast<float>(numbers() % 64);
+  in.offset = kWeightBias - 256.0F * exponent, in.term_offset = -exponent;
 }
 
 template <class Tiles>
@@ -52,12 +53,26 @@ __attribute__((noinline)) void multiply(const Inputs& in, float* c) {
   tiles.template store<0>(c, 64);
 }
 
-template <class Weights>
-__attribute__((noinline)) bool weigh(const Inputs& in, bfloat16* to) {
+/// What AVX-512 computes beside the products: weights, in one and in several terms, and numbers in terms.
+struct Words {
+  std::uint32_t weights[16][16], term_weights[16][3][16], terms[16][3][16], rounded[16][16];
+  float sums[16][16];
+  std::uint32_t overflowed;
+};
+
+template <class Weights, class TermWeights, class Terms, class RoundedTerm>
+__attribute__((noinline)) void weigh(const Inputs& in, Words& to) {
   Weights weights(in.factor);
-  weights.reset();
-  for (int row = 0; row < 16; ++row) weights.of_row(in.scores + row * 32, in.offset, to + row * 32);
-  return weights.overflowed();
+  TermWeights term_weights(in.factor / 256);
+  weights.reset(), term_weights.reset();
+  for (int row = 0; row < 16; ++row) {
+    const float* const scores = in.scores + row * 32;
+    weights.of_row(scores, in.offset, to.weights[row]);
+    term_weights.of_row(scores, in.term_offset, to.term_weights[row][0], 16, to.sums[row]);
+    Terms{}.split(in.c, in.c + 16 * row, to.terms[row][0], 16);
+    RoundedTerm{}.split(in.c, in.c + 16 * row, to.rounded[row], 16);
+  }
+  to.overflowed = weights.overflowed() + 2U * term_weights.overflowed();
 }
 
 bool are_equal_products(const Inputs& in) {
@@ -68,10 +83,11 @@ bool are_equal_products(const Inputs& in) {
 }
 
 bool are_equal_weights(const Inputs& in) {
-  alignas(64) bfloat16 weights[2][512];
-  const bool overflowed = weigh<instructions::Weights>(in, weights[0]);
-  const bool twin_overflowed = weigh<twin::Weights>(in, weights[1]);
-  return std::memcmp(weights[0], weights[1], sizeof weights[0]) == 0 && overflowed == twin_overflowed;
+  alignas(64) Words words[2] = {};
+  weigh<instructions::Weights, instructions::TermWeights<3>, instructions::Terms<3>, instructions::Terms<1>>(
+      in, words[0]);
+  weigh<twin::Weights, twin::TermWeights<3>, twin::Terms<3>, twin::Terms<1>>(in, words[1]);
+  return std::memcmp(&words[0], &words[1], sizeof words[0]) == 0;
 }
 
 }  // namespace
