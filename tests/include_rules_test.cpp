@@ -136,6 +136,7 @@ constexpr Rule kMayInclude[] = {
     {"^src/cpu/(scalar|avx|neon).*\\.cpp$",
      "^src/cpu/(prelude|simd_.*|exp2_.*|attention_table|kernel_table|amx_table|limits)\\.h$"},
     {"^src/cpu/amx_table\\.h$", "^src/cpu/(forward|backward|product)_amx\\.h$"},
+    {"^src/cpu/product_amx\\.h$", "^src/cpu/(elements|packing_amx)\\.h$"},
     {"^src/cpu/forward_amx\\.h$", "^src/cpu/(output|forward_amx_state)\\.h$"},
     {"^src/cpu/forward_amx_state\\.h$", "^src/cpu/packing_amx\\.h$"},
     {"^src/cpu/packing_amx\\.h$", "^src/cpu/(packing|products_amx)\\.h$"},

@@ -2,11 +2,17 @@
 #pragma once
 
 #include "cpu/forward_amx.h"
+#include "cpu/product_amx.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 constexpr AmxKernels amx_table() {
-  return {.bf16 = kAmxForwardOf<bfloat16>, .f16 = kAmxForwardOf<float16>, .f32 = kAmxForwardOf<float>};
+  return {.bf16 = kAmxForwardOf<bfloat16>,
+          .f16 = kAmxForwardOf<float16>,
+          .f32 = kAmxForwardOf<float>,
+          .product_bf16 = kAmxProductOf<bfloat16>,
+          .product_f16 = kAmxProductOf<float16>,
+          .product_f32 = kAmxProductOf<float>};
 }
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

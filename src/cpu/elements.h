@@ -7,10 +7,12 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 /// The next vector where `left` numbers are left (0 or fewer: none); zeros beyond them. (Masked accesses of AVX2
 /// cost 20 times a plain access.)
-SACCADE_INLINE Vec load_part(const float* p, std::int64_t left) {
+template <class T>
+SACCADE_INLINE Vec load_part(const T* p, std::int64_t left) {
   return left >= kWidth ? loadu(p) : load_first(p, static_cast<int>(std::max<std::int64_t>(left, 0)));
 }
-SACCADE_INLINE void store_part(float* p, std::int64_t left, Vec x) {
+template <class T>
+SACCADE_INLINE void store_part(T* p, std::int64_t left, Vec x) {
   if (left >= kWidth)
     storeu(p, x);
   else

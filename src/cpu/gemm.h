@@ -31,9 +31,10 @@ struct ProductSteps {
   std::int64_t begin = 0, count = 0;
 };
 
-/// Packs rows [row, row + rows) of a, at most kPackedRows, into consecutive tiles.
-inline void pack_rows(const ProductParams& p, ProductSteps steps, std::int64_t row, int rows, float* tiles) {
-  const float* from = p.a + row * p.a_row_stride + steps.begin * p.a_depth_stride;
+/// Packs rows [row, row + rows) of a, at most kPackedRows, of type T, into consecutive tiles.
+template <class T>
+void pack_rows(const ProductParams& p, ProductSteps steps, std::int64_t row, int rows, float* tiles) {
+  const T* from = static_cast<const T*>(p.a) + row * p.a_row_stride + steps.begin * p.a_depth_stride;
   if (p.a_depth_stride == 1) {
     for (int i = 0; i < rows; ++i, from += p.a_row_stride) {
       float* const to = tiles + i / kTileRows * kPackedTile + i % kTileRows * TileOfRows::kRow;
@@ -53,9 +54,10 @@ inline void pack_rows(const ProductParams& p, ProductSteps steps, std::int64_t r
 
 /// Writes the transpose of `rows` rows of `columns` numbers, at most kWidth of each, to rows of `to`, padded with
 /// zeros.
-inline void transpose_part(const float* from, std::int64_t stride, int rows, int columns, float* to,
-                           std::int64_t to_stride) {
-  if (rows == kWidth && columns == kWidth) return transpose_tile(from, stride, to, to_stride);
+template <class T>
+void transpose_part(const T* from, std::int64_t stride, int rows, int columns, float* to, std::int64_t to_stride) {
+  if constexpr (std::is_same_v<T, float>)
+    if (rows == kWidth && columns == kWidth) return transpose_tile(from, stride, to, to_stride);
   alignas(64) float whole[kWidth * kWidth], tile[kWidth * kWidth];
   for (int i = 0; i < kWidth; ++i)
     store(whole + i * kWidth, i < rows ? load_first(from + i * stride, columns) : zero());
@@ -63,11 +65,13 @@ inline void transpose_part(const float* from, std::int64_t stride, int rows, int
   for (int i = 0; i < columns; ++i) store(to + i * to_stride, load(tile + i * kWidth));
 }
 
-/// Packs columns [column, column_end) of b into panels [steps][kTileColumns]; missing columns are zeros.
-inline void pack_panels(const ProductParams& p, ProductSteps steps, std::int64_t column, std::int64_t column_end,
-                        float* panels) {
+/// Packs columns [column, column_end) of b, of type T, into panels [steps][kTileColumns]; missing columns are
+/// zeros.
+template <class T>
+void pack_panels(const ProductParams& p, ProductSteps steps, std::int64_t column, std::int64_t column_end,
+                 float* panels) {
   const std::int64_t panel_size = steps.count * kTileColumns;
-  const float* from = p.b + steps.begin * p.b_depth_stride + column * p.b_column_stride;
+  const T* from = static_cast<const T*>(p.b) + steps.begin * p.b_depth_stride + column * p.b_column_stride;
   const std::int64_t columns = column_end - column;
   if (p.b_column_stride == 1) {
     for (std::int64_t begin = 0; begin < columns; begin += kPackedColumns) {
@@ -86,7 +90,7 @@ inline void pack_panels(const ProductParams& p, ProductSteps steps, std::int64_t
   for (std::int64_t c = 0; c < round_up(columns, kTileColumns); c += kWidth) {
     const int n = static_cast<int>(std::clamp<std::int64_t>(columns - c, 0, kWidth));
     float* const panel = panels + c / kTileColumns * panel_size + c % kTileColumns;
-    const float* const rows_of_b = from + c * p.b_column_stride;
+    const T* const rows_of_b = from + c * p.b_column_stride;
     for (std::int64_t d = 0; d < steps.count; d += kWidth)
       transpose_part(rows_of_b + d, p.b_column_stride, n,
                      static_cast<int>(std::min<std::int64_t>(kWidth, steps.count - d)), panel + d * kTileColumns,
@@ -143,7 +147,7 @@ void product_edge(const float* a, const float* b, std::int64_t steps, ProductRow
 inline ProductRows<const float> chains_begin(const ProductParams& p, std::int64_t row, std::int64_t column,
                                              bool adds) {
   alignas(64) static constexpr float kZeros[kRowColumns] = {};
-  if (adds) return {p.c + row * p.c_stride + column, p.c_stride};
+  if (adds) return {static_cast<const float*>(p.c) + row * p.c_stride + column, p.c_stride};
   return {p.bias ? p.bias + column : kZeros, 0};
 }
 
@@ -151,36 +155,38 @@ inline ProductRows<const float> chains_begin(const ProductParams& p, std::int64_
 template <int kVectors>
 void product_of_row(const ProductParams& p, std::int64_t column, int n) {
   const float* const begin = chains_begin(p, 0, column, p.adds).data;
-  const float* b = p.b + column;
+  const float* const a = static_cast<const float*>(p.a);
+  const float* b = static_cast<const float*>(p.b) + column;
   Vec acc[kVectors];
   SACCADE_UNROLL
   for (int v = 0; v < kVectors; ++v) acc[v] = kVectors == 1 ? load_first(begin, n) : loadu(begin + v * kWidth);
   for (std::int64_t d = 0; d < p.depth; ++d, b += p.b_depth_stride) {
     SACCADE_UNROLL
     for (int v = 0; v < kVectors; ++v)
-      acc[v] = fma_broadcast(p.a + d * p.a_depth_stride, kVectors == 1 ? load_first(b, n) : loadu(b + v * kWidth),
+      acc[v] = fma_broadcast(a + d * p.a_depth_stride, kVectors == 1 ? load_first(b, n) : loadu(b + v * kWidth),
                              acc[v]);
   }
   SACCADE_UNROLL
-  for (int v = 0; v < kVectors; ++v) store_part(p.c + column + v * kWidth, n, acc[v]);
+  for (int v = 0; v < kVectors; ++v) store_part(static_cast<float*>(p.c) + column + v * kWidth, n, acc[v]);
 }
 
 /// n <= kWidth columns of c's only row where the columns of b are contiguous.
 inline void product_of_row_and_columns(const ProductParams& p, std::int64_t column, int n) {
   alignas(64) float tile[kWidth * kWidth];
-  const float* const b = p.b + column * p.b_column_stride;
+  const float* const a = static_cast<const float*>(p.a);
+  const float* const b = static_cast<const float*>(p.b) + column * p.b_column_stride;
   Vec acc = load_first(chains_begin(p, 0, column, p.adds).data, n);
   for (std::int64_t d = 0; d < p.depth; d += kWidth) {
     const int steps = static_cast<int>(std::min<std::int64_t>(kWidth, p.depth - d));
     transpose_part(b + d, p.b_column_stride, n, steps, tile, kWidth);
     for (int i = 0; i < steps; ++i)
-      acc = fma_broadcast(p.a + (d + i) * p.a_depth_stride, load(tile + i * kWidth), acc);
+      acc = fma_broadcast(a + (d + i) * p.a_depth_stride, load(tile + i * kWidth), acc);
   }
-  store_first(p.c + column, n, acc);
+  store_first(static_cast<float*>(p.c) + column, n, acc);
 }
 
-/// Columns of c's only row: each number of b is needed only once, so nothing is packed. 768 x 768 weights of
-/// either layout take 49 and 28 us instead of 92 (Zen 4).
+/// Columns of c's only row, of f32: each number of b is needed only once, so nothing is packed. 768 x 768 weights
+/// of either layout take 49 and 28 us instead of 92 (Zen 4).
 inline void product_of_single_row(const ProductParams& p, std::int64_t column, std::int64_t end) {
   const auto rest = [&] { return static_cast<int>(std::min<std::int64_t>(kWidth, end - column)); };
   if (p.b_column_stride != 1) {
@@ -198,7 +204,7 @@ void product_of_rows(const ProductParams& p, const ProductBlock& block, ProductS
                      int rows, const float* panel, const float* packed) {
   for (std::int64_t column = block.column; column < block.column_end; column += kTileColumns) {
     const int columns = static_cast<int>(std::min<std::int64_t>(kTileColumns, block.column_end - column));
-    const ProductRows<float> c{p.c + row * p.c_stride + column, p.c_stride};
+    const ProductRows<float> c{static_cast<float*>(p.c) + row * p.c_stride + column, p.c_stride};
     const ProductRows<const float> begin = chains_begin(p, row, column, p.adds || steps.begin > 0);
     with_rows(rows, [&](auto constant) {
       constexpr int kRows = decltype(constant)::value;
@@ -211,21 +217,23 @@ void product_of_rows(const ProductParams& p, const ProductBlock& block, ProductS
   }
 }
 
-/// A block of c. The scratch holds kProductScratch floats.
-inline void product(const ProductParams& p, const ProductBlock& block, float* scratch) {
-  if (p.rows == 1) return product_of_single_row(p, block.column, block.column_end);
+/// A block of c, where a and b have type T.
+template <class T>
+void product_of(const ProductParams& p, const ProductBlock& block, float* scratch) {
+  if constexpr (std::is_same_v<T, float>)
+    if (p.rows == 1) return product_of_single_row(p, block.column, block.column_end);
   float* const panels = scratch + kPackedRows / kTileRows * kPackedTile;
   const std::int64_t parts = std::max<std::int64_t>(1, (p.depth + kProductDepth - 1) / kProductDepth);
   const std::int64_t most = round_up((p.depth + parts - 1) / parts, kWidth);
   ProductSteps steps;
   do {
     steps.count = std::min(most, p.depth - steps.begin);
-    pack_panels(p, steps, block.column, block.column_end, panels);
+    pack_panels<T>(p, steps, block.column, block.column_end, panels);
     for (std::int64_t row = block.row; row < block.row_end; row += kTileRows) {
       const std::int64_t tile = (row - block.row) / kTileRows % (kPackedRows / kTileRows);
       if (tile == 0)
-        pack_rows(p, steps, row, static_cast<int>(std::min<std::int64_t>(kPackedRows, block.row_end - row)),
-                  scratch);
+        pack_rows<T>(p, steps, row, static_cast<int>(std::min<std::int64_t>(kPackedRows, block.row_end - row)),
+                     scratch);
       const int rows = static_cast<int>(std::min<std::int64_t>(kTileRows, block.row_end - row));
       const float* const packed = scratch + tile * kPackedTile;
       if (p.a_depth_stride == 1)
@@ -235,6 +243,13 @@ inline void product(const ProductParams& p, const ProductBlock& block, float* sc
     }
     steps.begin += steps.count;
   } while (steps.begin < p.depth);
+}
+
+/// A block of c. The scratch holds kProductScratch floats.
+inline void product(const ProductParams& p, const ProductBlock& block, float* scratch) {
+  if (p.dtype == DType::bf16) return product_of<bfloat16>(p, block, scratch);
+  if (p.dtype == DType::f16) return product_of<float16>(p, block, scratch);
+  product_of<float>(p, block, scratch);
 }
 
 inline constexpr std::int64_t kProductScratch =

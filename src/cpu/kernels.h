@@ -151,9 +151,19 @@ struct PairKernels {
   std::int64_t chain_flops = 0;
 };
 
+/// Matrix products, a block of at most `columns` columns at a time, with `scratch` floats of memory.
+struct ProductKernels {
+  void (*block)(const ProductParams&, const ProductBlock&, float* scratch);
+  std::int64_t rows = 0, columns = 0;  // rows of a tile
+  std::int64_t scratch = 0;
+  std::int64_t panel = 0;         // columns of a tile
+  std::int64_t narrow_depth = 0;  // the most depth with which c may have another type than f32
+};
+
 /// The kernels of AMX tiles, or of their twin, by the type of q, k and v.
 struct AmxKernels {
   ForwardKernels bf16, f16, f32;
+  ProductKernels product_bf16, product_f16, product_f32;
 
   /// nullptr where multiply-adds are faster, or needed: a hidden key's score of -inf, scaled after the product,
   /// must not become NaN.
@@ -163,6 +173,15 @@ struct AmxKernels {
     // Weights have two terms, as f16 has: too few for an o of f32.
     if (p.q.dtype == DType::f16) return p.o.dtype == DType::f16 && is_worth_terms(p, 4) ? &f16 : nullptr;
     return p.q.dtype == DType::f32 && is_worth_terms(p, 6) ? &f32 : nullptr;
+  }
+
+  /// nullptr where multiply-adds are faster. Of f32 only sums over rows, gradients of weights: splitting b takes
+  /// too long if c has few rows, and the bits of a row must not depend on how many there are.
+  const ProductKernels* product(const ProductParams& p) const {
+    if (p.depth < 32 || p.columns < 32) return nullptr;
+    if (p.dtype == DType::bf16) return &product_bf16;
+    if (p.dtype == DType::f16) return &product_f16;
+    return p.a_depth_stride != 1 && p.rows >= 32 && p.depth >= 64 ? &product_f32 : nullptr;
   }
 
  private:
@@ -189,10 +208,7 @@ struct KernelSet {
   /// Returns whether o is finite: where a score of -inf hides a key, the weight of 0 may have met a NaN.
   bool (*forward_small)(const AttentionOperands&, const QueryRows&);
 
-  /// A block of a matrix product, of at most product_columns columns. The scratch holds product_scratch floats.
-  void (*product)(const ProductParams&, const ProductBlock&, float* scratch);
-  std::int64_t product_rows = 0, product_columns = 0, product_scratch = 0;
-  std::int64_t product_panel = 0;  // columns of a whole tile
+  ProductKernels product;
   /// A small product without packing, scratch or threads: at most kSmallDepth deep and small_product_columns wide.
   void (*product_small)(const ProductParams&);
   std::int64_t small_product_columns = 0;
@@ -219,6 +235,10 @@ struct KernelSet {
   const ForwardKernels& forward(const AttentionParams& p) const {
     const ForwardKernels* const on_tiles = amx ? amx->forward(p) : nullptr;
     return on_tiles ? *on_tiles : attention(p).forward;
+  }
+  const ProductKernels& product_for(const ProductParams& p) const {
+    const ProductKernels* const on_tiles = amx ? amx->product(p) : nullptr;
+    return on_tiles ? *on_tiles : product;
   }
   const AttentionKernels& backward(const AttentionParams& p) const { return p.q.dtype == DType::f64 ? *f64 : f32; }
 

@@ -12,36 +12,63 @@ namespace {
 /// Whether a product is so small that packing would cost more than it saves.
 bool is_small(const KernelSet& kernels, const ProductParams& p) {
   return p.depth <= kSmallDepth && p.columns <= kernels.small_product_columns && p.rows <= 64 &&
-         p.a_depth_stride == 1 && p.b_column_stride == 1 && !p.adds;
+         p.a_depth_stride == 1 && p.b_column_stride == 1 && !p.adds && p.dtype == DType::f32;
 }
 
-void run_in_blocks(const KernelSet& kernels, const ProductParams& p) {
-  const std::int64_t tiles = ceil_div(p.rows, kernels.product_rows) * ceil_div(p.columns, kernels.product_panel);
+void run_in_blocks(const KernelSet& all, const ProductParams& p) {
+  const ProductKernels& kernels = all.product_for(p);
+  // Kernels on tiles call the others for some rows.
+  const std::int64_t scratch_floats = std::max(kernels.scratch, all.product.scratch);
+  const std::int64_t tiles = ceil_div(p.rows, kernels.rows) * ceil_div(p.columns, kernels.panel);
   const int threads = threads_for(tiles, product_threads(p));
   std::int64_t rows = p.rows;
-  std::int64_t columns = ceil_div(p.columns, ceil_div(p.columns, kernels.product_columns));
+  std::int64_t columns = ceil_div(p.columns, ceil_div(p.columns, kernels.columns));
   const auto units = [&] { return ceil_div(p.rows, rows) * ceil_div(p.columns, columns); };
   const auto halve = [](std::int64_t& size, std::int64_t multiple) {
     size = ceil_div(ceil_div(size, 2), multiple) * multiple;
   };
   // Each unit packs the parts of a and b that it needs; this is least work if units are about square. Smaller
   // units let all threads end together, but below 384 numbers a side the extra packing costs more than that saves.
-  columns = ceil_div(columns, kernels.product_panel) * kernels.product_panel;
+  columns = ceil_div(columns, kernels.panel) * kernels.panel;
   while (units() < threads || (threads > 1 && units() < 4 * threads && std::max(rows, columns) > 384)) {
-    const bool by_rows = columns <= kernels.product_panel || (rows > columns && rows > kernels.product_rows);
-    by_rows ? halve(rows, kernels.product_rows) : halve(columns, kernels.product_panel);
+    const bool by_rows = columns <= kernels.panel || (rows > columns && rows > kernels.rows);
+    by_rows ? halve(rows, kernels.rows) : halve(columns, kernels.panel);
   }
   const std::int64_t across = ceil_div(p.columns, columns);
-  parallel_for(threads, units(), static_cast<std::size_t>(kernels.product_scratch) * sizeof(float),
+  parallel_for(threads, units(), static_cast<std::size_t>(scratch_floats) * sizeof(float),
                [&](std::int64_t item, std::byte* scratch) {
                  const std::int64_t row = item / across * rows, column = item % across * columns;
-                 kernels.product(p,
-                                 {.row = row,
-                                  .row_end = std::min(p.rows, row + rows),
-                                  .column = column,
-                                  .column_end = std::min(p.columns, column + columns)},
-                                 reinterpret_cast<float*>(scratch));
+                 kernels.block(p,
+                               {.row = row,
+                                .row_end = std::min(p.rows, row + rows),
+                                .column = column,
+                                .column_end = std::min(p.columns, column + columns)},
+                               reinterpret_cast<float*>(scratch));
                });
+}
+
+/// c of another type than f32, where the kernels cannot write that: by way of f32, in blocks of rows.
+void run_narrowed(const KernelSet& kernels, const ProductParams& p) {
+  const std::int64_t most = std::max<std::int64_t>(256, (std::int64_t{1} << 22) / p.columns);
+  const std::int64_t rows = std::min(p.rows, most);
+  const Workspace memory(static_cast<std::size_t>(rows * p.columns) * sizeof(float));
+  float* const exact = reinterpret_cast<float*>(memory.data());
+  const auto element = static_cast<std::int64_t>(size_of(p.dtype));
+  for (std::int64_t row = 0; row < p.rows; row += rows) {
+    ProductParams part = p;
+    part.rows = std::min(rows, p.rows - row);
+    part.a = static_cast<const std::byte*>(p.a) + row * p.a_row_stride * element;
+    part.c = exact, part.c_stride = p.columns, part.c_dtype = DType::f32;
+    run_in_blocks(kernels, part);
+    parallel_for(threads_for(part.rows, product_threads(part)), part.rows, 0, [&](std::int64_t i, std::byte*) {
+      std::byte* const to = static_cast<std::byte*>(p.c) + (row + i) * p.c_stride * element;
+      const float* const from = exact + i * p.columns;
+      if (p.c_dtype == DType::bf16)
+        kernels.narrow_to_bf16(from, reinterpret_cast<bfloat16*>(to), p.columns);
+      else
+        kernels.narrow_to_f16(from, reinterpret_cast<float16*>(to), p.columns);
+    });
+  }
 }
 
 }  // namespace
@@ -51,6 +78,7 @@ void run_product(const KernelSet& kernels, const ProductParams& p) {
 #ifdef SACCADE_BLAS
   if (suits_blas(p)) return product_by_blas(p);
 #endif
+  if (p.c_dtype != DType::f32 && p.depth > kernels.product_for(p).narrow_depth) return run_narrowed(kernels, p);
   run_in_blocks(kernels, p);
 }
 

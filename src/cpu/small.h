@@ -137,10 +137,11 @@ void product_small_of(const ProductParams& p) {
   const std::int64_t depth = kDepth ? kDepth : p.depth, rows = p.rows;
   const std::int64_t a_stride = p.a_row_stride, c_stride = p.c_stride;
   const int n = static_cast<int>(p.columns);
-  const float* a = p.a;
-  float* c = p.c;
+  const float* a = static_cast<const float*>(p.a);
+  const float* const all_b = static_cast<const float*>(p.b);
+  float* c = static_cast<float*>(p.c);
   Vec b[kDepth ? kDepth : kSmallDepth];
-  for (std::int64_t d = 0; d < depth; ++d) b[d] = load_first(p.b + d * p.b_depth_stride, n);
+  for (std::int64_t d = 0; d < depth; ++d) b[d] = load_first(all_b + d * p.b_depth_stride, n);
   const Vec bias = p.bias ? load_first(p.bias, n) : zero();
   for (std::int64_t i = 0; i < rows; ++i) {
     Vec sum = bias;
