@@ -139,7 +139,7 @@ constexpr Rule kMayInclude[] = {
     {"^src/cpu/product_amx\\.h$", "^src/cpu/(elements|packing_amx)\\.h$"},
     {"^src/cpu/forward_amx\\.h$", "^src/cpu/(output|forward_amx_state)\\.h$"},
     {"^src/cpu/forward_amx_state\\.h$", "^src/cpu/packing_amx\\.h$"},
-    {"^src/cpu/packing_amx\\.h$", "^src/cpu/(packing|products_amx)\\.h$"},
+    {"^src/cpu/packing_amx\\.h$", "^src/cpu/(packing|terms_amx)\\.h$"},
     {"^src/cpu/kernel_table\\.h$", "^src/cpu/(attention_table|convert|gemm|layers|optim|small|limits)\\.h$"},
     {"^src/cpu/attention_table\\.h$", "^src/cpu/(forward|backward|decode|inspect)\\.h$"},
     {"^src/cpu/(forward|backward|decode|inspect|gemm|small|limits)\\.h$",
@@ -153,7 +153,7 @@ constexpr Rule kMayInclude[] = {
     {"^src/cpu/output\\.h$", "^src/cpu/(scores|softmax|tile)\\.h$"},
     {"^src/cpu/scores\\.h$", "^src/cpu/(mask|dropout|packing)\\.h$"},
     {"^src/cpu/tile\\.h$", "^src/cpu/packing\\.h$"},
-    {"^src/cpu/(convert|packing|products_amx|softmax|row_statistics|mask|dropout)\\.h$", "^src/cpu/(block_sizes|math)\\.h$"},
+    {"^src/cpu/(convert|packing|terms_amx|softmax|row_statistics|mask|dropout)\\.h$", "^src/cpu/(block_sizes|math)\\.h$"},
     {"^src/cpu/(block_sizes|math|simd_.*|exp2_.*)\\.h$",
      "^src/cpu/(prelude|simd_avx512|simd_neon|simd_amx_tables|simd_words_.*)\\.h$"},
 };

@@ -1,5 +1,5 @@
 // Attention of one block of query rows on AMX tiles, for q, k and v of one type: bf16, or the two or three bf16
-// terms of f16 or f32 (products_amx.h). 32 rows meet 32 keys at a time:
+// terms of f16 or f32 (terms_amx.h). 32 rows meet 32 keys at a time:
 //
 //   for every kStepTiles * 32 keys
 //     for every 32 rows of the block

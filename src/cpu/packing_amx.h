@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cpu/packing.h"
-#include "cpu/products_amx.h"
+#include "cpu/terms_amx.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 

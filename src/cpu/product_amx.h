@@ -1,4 +1,4 @@
-// Matrix products on AMX tiles, of bf16, or of the terms of f16 or f32 (products_amx.h). Each number of c is one
+// Matrix products on AMX tiles, of bf16, or of the terms of f16 or f32 (terms_amx.h). Each number of c is one
 // chain of products in a fixed order, so its bits depend only on its row of a and its column of b.
 //
 // A block of b, kDepth deep, is packed into panels of 32 columns and stays in the L2 cache; 32 rows of a are
