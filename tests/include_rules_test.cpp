@@ -135,7 +135,7 @@ constexpr Rule kMayInclude[] = {
     {"^src/cpu/.*_schedule\\.cpp$", "^src/(cpu/(policy|schedules|product_blas)\\.h$|core/)"},
     {"^src/cpu/(scalar|avx|neon).*\\.cpp$",
      "^src/cpu/(prelude|simd_.*|exp2_.*|attention_table|kernel_table|amx_table|limits)\\.h$"},
-    {"^src/cpu/amx_table\\.h$", "^src/cpu/(forward|backward|product)_amx\\.h$"},
+    {"^src/cpu/amx_table\\.h$", "^src/cpu/(forward|backward|product|limits)_amx\\.h$"},
     {"^src/cpu/product_amx\\.h$", "^src/cpu/(elements|packing_amx)\\.h$"},
     {"^src/cpu/forward_amx\\.h$", "^src/cpu/(output|forward_amx_state)\\.h$"},
     {"^src/cpu/forward_amx_state\\.h$", "^src/cpu/packing_amx\\.h$"},
@@ -153,7 +153,7 @@ constexpr Rule kMayInclude[] = {
     {"^src/cpu/output\\.h$", "^src/cpu/(scores|softmax|tile)\\.h$"},
     {"^src/cpu/scores\\.h$", "^src/cpu/(mask|dropout|packing)\\.h$"},
     {"^src/cpu/tile\\.h$", "^src/cpu/packing\\.h$"},
-    {"^src/cpu/(convert|packing|terms_amx|softmax|row_statistics|mask|dropout)\\.h$", "^src/cpu/(block_sizes|math)\\.h$"},
+    {"^src/cpu/(convert|packing|terms_amx|limits_amx|softmax|row_statistics|mask|dropout)\\.h$", "^src/cpu/(block_sizes|math)\\.h$"},
     {"^src/cpu/(block_sizes|math|simd_.*|exp2_.*)\\.h$",
      "^src/cpu/(prelude|simd_avx512|simd_neon|simd_amx_tables|simd_words_.*)\\.h$"},
 };

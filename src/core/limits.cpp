@@ -18,17 +18,20 @@ double measure_peak_flops(int threads, double seconds, DType dtype) {
   if (threads < 1) refuse("measure_peak_flops", "threads must be at least 1, got ", threads);
   if (!(seconds > 0.0)) refuse("measure_peak_flops", "seconds must be positive, got ", seconds);
   const cpu::KernelSet& kernels = cpu::active_kernels();
-  const bool in_pairs = dtype == DType::bf16 && kernels.pairs;
-  const auto chains = in_pairs ? kernels.pairs->chains : kernels.multiply_add_chains;
-  const std::int64_t flops = in_pairs ? kernels.pairs->chain_flops : kernels.chain_flops;
-  constexpr std::int64_t kSteps = 20000;  // some 70 microseconds
+  auto chains = kernels.multiply_add_chains;
+  std::int64_t flops = kernels.chain_flops;
+  if (dtype == DType::bf16 && kernels.amx)
+    chains = kernels.amx->chains, flops = kernels.amx->chain_flops;
+  else if (dtype == DType::bf16 && kernels.pairs)
+    chains = kernels.pairs->chains, flops = kernels.pairs->chain_flops;
+  const std::int64_t steps = 20000 * kernels.chain_flops / flops;  // 70 microseconds or less
   double best = 0.0;
   for (const double start = now(); now() - start < seconds;) {
     const double begin = now();
     run_on_threads(threads, [&](int) {
-      for (int i = 0; i < 10; ++i) chains(kSteps);
+      for (int i = 0; i < 10; ++i) chains(steps);
     });
-    best = std::max(best, static_cast<double>(10 * kSteps * flops) * threads / (now() - begin));
+    best = std::max(best, static_cast<double>(10 * steps * flops) * threads / (now() - begin));
   }
   return best;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cpu/forward_amx.h"
+#include "cpu/limits_amx.h"
 #include "cpu/product_amx.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
@@ -12,7 +13,9 @@ constexpr AmxKernels amx_table() {
           .f32 = kAmxForwardOf<float>,
           .product_bf16 = kAmxProductOf<bfloat16>,
           .product_f16 = kAmxProductOf<float16>,
-          .product_f32 = kAmxProductOf<float>};
+          .product_f32 = kAmxProductOf<float>,
+          .chains = tile_chains,
+          .chain_flops = kTileChainFlops};
 }
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

@@ -164,6 +164,8 @@ struct ProductKernels {
 struct AmxKernels {
   ForwardKernels bf16, f16, f32;
   ProductKernels product_bf16, product_f16, product_f32;
+  float (*chains)(std::int64_t steps);  // as KernelSet::multiply_add_chains
+  std::int64_t chain_flops = 0;
 
   /// nullptr where multiply-adds are faster, or needed: a hidden key's score of -inf, scaled after the product,
   /// must not become NaN.
