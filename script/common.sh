@@ -65,12 +65,10 @@ build() {
   fi
 }
 
-# baseline: prints the revision in the file bench/baseline.
+# baseline PURPOSE: prints the revision to compare with, for "gate" on this machine's processor or for "bits", as the
+# files of bench/baseline name it.
 baseline() {
-  local rev
-  rev=$(sed 's/#.*//; /^[[:space:]]*$/d' bench/baseline)
-  [[ $rev != "this commit" ]] || rev=$(git log -1 --format=%h -- bench/baseline)
-  echo "$rev"
+  python3 bench/processors.py revision "$1" || exit
 }
 
 # build_revision REV TARGET: unpacks revision REV into build/revisions/COMMIT, which is kept for later runs, and

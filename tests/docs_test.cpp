@@ -42,8 +42,8 @@ std::string contents_of(const fs::path& path) {
 
 std::vector<std::string> documents() {
   std::vector<std::string> files{"README.md", "README.zh-CN.md", "CONTRIBUTING.md"};
-  for (const auto& entry : fs::directory_iterator(kRoot / "docs")) {
-    if (entry.path().extension() == ".md") files.push_back("docs/" + entry.path().filename().string());
+  for (const auto& entry : fs::recursive_directory_iterator(kRoot / "docs")) {
+    if (entry.path().extension() == ".md") files.push_back(fs::relative(entry.path(), kRoot).generic_string());
   }
   std::sort(files.begin(), files.end());
   return files;

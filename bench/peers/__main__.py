@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import pathlib
 import sys
 from collections.abc import Mapping
 from typing import Any
 
-from . import machine, report
+import processors
+
+from . import machine, pages, report
 from .problem import Problem, read_problems
 from .process import FOLDER, Failed, PeerProcess
-from .timing import QUICK, USUAL, Line, compare, measured_limits, memory
+from .timing import QUICK, USUAL, Line, Prepared, Quiet, measured_limits, memory, prepare, take_turns
 
 ORDER = ("saccade", "torch", "onnxruntime", "openvino", "jax", "numpy")  # of the columns; other libraries follow
 
@@ -29,10 +30,16 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--shapes", action="append", type=pathlib.Path, metavar="FILE", help="the problems, one a line")
     parser.add_argument("--only", default="", metavar="PEER,...", help="these libraries only, by their files' names")
     parser.add_argument("--quick", action="store_true", help="fewer repetitions")
+    parser.add_argument("--resume", action="store_true", help="measure only what results.json of this commit lacks")
     parser.add_argument("--command", metavar="PATH", help="the saccade command, for the machine's limits")
+    parser.add_argument("--loop", type=pathlib.Path, metavar="PATH", help="the library of fixed_loop.cpp")
     parser.add_argument("--out", type=pathlib.Path, required=True, metavar="FOLDER", help="for results.json and logs")
-    parser.add_argument("--report", type=pathlib.Path, required=True, metavar="FILE", help="the page to write")
-    parser.add_argument("--pictures", type=pathlib.Path, required=True, metavar="FOLDER", help="for its pictures")
+    parser.add_argument(
+        "--pages", type=pathlib.Path, required=True, metavar="FOLDER", help="for the page and the index"
+    )
+    parser.add_argument(
+        "--readme", action="append", type=pathlib.Path, default=[], metavar="FILE", help="a page with a table of all"
+    )
     parser.add_argument(
         "--from", dest="results", type=pathlib.Path, metavar="FILE", help="write the page of a results.json"
     )
@@ -69,23 +76,52 @@ class Session:
         self.threads = thread_counts(arguments.threads)
         files = arguments.shapes or [FOLDER / "shapes.txt"]
         self.problems = [problem for path in files for problem in read_problems(path, note)]
-        self.run = report.Run(machine.description(), report.today(), arguments.quick)
+        self.run = report.Run(
+            machine.description(),
+            report.today(),
+            arguments.quick,
+            processor=processors.this_name(),
+            commit=machine.commit(),
+        )
+        self.timed = self.busy = 0.0  # seconds, and processor seconds of other processes meanwhile
+        if arguments.resume:
+            self.resume()
+
+    def resume(self) -> None:
+        """Takes over the lines of an earlier run.
+
+        :raises ValueError: if it was of something else.
+        """
+        path = self.arguments.out / "results.json"
+        if not path.exists():
+            return
+        earlier = report.Run.from_json(json.loads(path.read_text()))
+        for name in ("machine", "quick", "processor", "commit"):
+            was, now = getattr(earlier, name), getattr(self.run, name)
+            if was != now:
+                raise ValueError(f"--resume: {path} has {name} {was!r}, not {now!r}")
+        self.run.lines = [line for line in earlier.lines if line.problem in self.problems]
+        self.timed, self.busy = earlier.timed, earlier.others * earlier.timed
 
     def measure(self) -> report.Run:
         """Measures everything, with the fewest threads first."""
-        neighbours = machine.Neighbours()
-        done, total = 0, sum(len(self.problems_of(threads)) for threads in self.threads)
+        has = {(line.problem, line.threads) for line in self.run.lines}
+        wanted = [
+            (p, threads) for threads in self.threads for p in self.problems_of(threads) if (p, threads) not in has
+        ]
+        done = 0
         for threads in self.threads:
-            peers = self.start_peers(threads)
-            for problem in self.problems_of(threads):
+            peers, quiet = self.start_peers(threads), Quiet(threads)
+            for loop in (loop for line in self.run.lines if line.threads == threads for loop in line.loops):
+                quiet.see(loop)
+            for problem in [problem for problem, of in wanted if of == threads]:
                 done += 1
-                line = self.line_of(problem, threads, peers)
+                line = self.line_of(problem, threads, peers, quiet)
                 self.run.lines.append(line)
                 self.save()
-                note(f"[{done}/{total}] {_progress(line, self.run.titles)}")
+                note(f"[{done}/{len(wanted)}] {_progress(line, self.run.titles)}")
             for peer in peers.values():
                 peer.stop()
-        self.run.others = neighbours.processors()
         # In the order of the shape file, with all numbers of threads of a problem together.
         order = {problem: i for i, problem in enumerate(self.problems)}
         self.run.lines.sort(key=lambda line: (order[line.problem], line.threads))
@@ -103,10 +139,10 @@ class Session:
 
     def start_peers(self, threads: int) -> Mapping[str, PeerProcess]:
         """The peers that can be started here; reports and leaves out the others."""
-        processors = machine.processors()[:threads]
+        own = machine.processors()[:threads]
         peers = {}
         for name in self.names:
-            peer = PeerProcess(name, threads, processors, self.arguments.out / f"{name}.log")
+            peer = PeerProcess(name, threads, own, self.arguments.out / f"{name}.log", self.arguments.loop)
             try:
                 about = peer.ask("about")
             except Failed as error:
@@ -115,23 +151,36 @@ class Session:
             peers[name] = peer
             self.run.titles.setdefault(name, about["title"])
             self.run.versions.update(about["versions"])
+            self.run.isa = about["details"].get("isa", self.run.isa)
         if "saccade" not in peers:
             raise ValueError("saccade itself does not start")
         return peers
 
-    def line_of(self, problem: Problem, threads: int, peers: Mapping[str, PeerProcess]) -> Line:
+    def line_of(self, problem: Problem, threads: int, peers: Mapping[str, PeerProcess], quiet: Quiet) -> Line:
         if problem.memory:
             return Line(problem, threads, memory(problem, peers))
-        before = self.limits(threads)
-        cells = compare(problem, peers, QUICK if self.arguments.quick else USUAL)
-        after = self.limits(threads)
+        return self.timed_line(Line(problem, threads, {}), prepare(problem, peers), peers, quiet)
+
+    def timed_line(self, line: Line, prepared: Prepared, peers: Mapping[str, PeerProcess], quiet: Quiet) -> Line:
+        """Fills in a line."""
+        own = [peer.process.pid for peer in peers.values() if peer.process]
+        before = self.limits(line.threads)
+        neighbours = machine.Neighbours(own)
+        samples = take_turns(prepared, peers, QUICK if self.arguments.quick else USUAL, quiet)
+        wall, busy = neighbours.seconds()
+        after = self.limits(line.threads)
+        self.timed, self.busy = self.timed + wall, self.busy + busy
         # Other programs on the machine can only lower the measured limits.
-        return Line(problem, threads, cells, before and {name: max(before[name], after[name]) for name in before})
+        line.limits = before and {name: max(before[name], after[name]) for name in before}
+        line.cells, line.loops = prepared.cells, [float(f"{sample.loop:.4g}") for sample in samples]
+        line.clocks = [float(f"{sample.clock:.4g}") for sample in samples]
+        return line
 
     def limits(self, threads: int) -> dict[str, float] | None:
         return measured_limits(self.arguments.command, threads, machine.processors()[:threads])
 
     def save(self) -> None:
+        self.run.timed, self.run.others = self.timed, self.busy / self.timed if self.timed else 0.0
         (self.arguments.out / "results.json").write_text(json.dumps(self.run.to_json(), indent=1) + "\n")
 
 
@@ -146,13 +195,14 @@ def _progress(line: Line, titles: Mapping[str, Any]) -> str:
     return text + (f", {ratio:.2f} times as much" if ratio else "")
 
 
-def pictures_of(run: report.Run, folder: pathlib.Path) -> list[str]:
+def pictures_of(run: report.Run, stem: pathlib.Path) -> list[str]:
+    """Draws the files STEM-speed.svg and so on; returns their names."""
     try:
         from . import plots
     except ImportError as error:
         note(f"no pictures: {error}")
         return []
-    return plots.draw(run, folder)
+    return plots.draw(run, stem)
 
 
 def main() -> None:
@@ -165,14 +215,15 @@ def main() -> None:
             run = Session(arguments).measure()
     except (OSError, ValueError) as error:
         sys.exit(f"script/bench: {error}")
-    made = pictures_of(run, arguments.pictures)
-    folder = pathlib.PurePath(os.path.relpath(arguments.pictures, arguments.report.parent)).as_posix()
-    arguments.report.write_text(report.markdown(run, folder, made))
+    page = arguments.pages / f"{processors.file_name(run.processor)}.md"
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(report.markdown(run, pictures_of(run, page.with_suffix(""))))
+    pages.update(arguments.pages, arguments.readme)
     for section in report.SECTIONS:
         lines = [line for line in report.table_lines(run) if report.section_of(line.problem) == section]
         if lines:
             print(f"\n{section}\n\n" + "\n".join(report.table(run, lines)))
-    print(f"\n{report.summary(run)}\n{arguments.report}")
+    print(f"\n{report.summary(run)}\n{page}")
 
 
 if __name__ == "__main__":

@@ -6,8 +6,12 @@ import os
 import pathlib
 import platform
 import resource
+import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+# What the times of saccade from Python depend on.
+_SOURCES = ("CMakeLists.txt", "cmake", "include", "python/saccade", "python/src", "src")
 
 
 def processors() -> list[int]:
@@ -48,26 +52,63 @@ def _cpu_name() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
+def commit() -> str:
+    """The last commit that changed the library or its Python package, "+" after it if the files differ from it; ""
+    outside a repository."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(pathlib.Path(__file__).parents[2]), *arguments, "--", *_SOURCES]
+        try:
+            return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+        except OSError:
+            return ""
+
+    last = git("log", "-1", "--format=%h")
+    return last + "+" if last and git("status", "--porcelain") else last
+
+
 class Neighbours:
-    """How much of the machine other processes use, from now on."""
+    """How much of the machine other processes use, from now on.
 
-    def __init__(self) -> None:
-        self.begin = (time.monotonic(), _busy_seconds(), _own_seconds())
+    :param own: the processes that do not count, in addition to this one and those that it has waited for.
+    """
 
-    def processors(self) -> float:
-        """Processors that others have kept busy on average. This process must have waited for its children."""
-        now = (time.monotonic(), _busy_seconds(), _own_seconds())
-        wall, busy, own = (end - begin for end, begin in zip(now, self.begin))
-        return max(busy - own, 0.0) / max(wall, 1e-9)
+    def __init__(self, own: Iterable[int] = ()) -> None:
+        self.own = list(own)
+        self.begin = self._now()
+
+    def seconds(self) -> tuple[float, float]:
+        """Seconds since the beginning, and processor seconds of others."""
+        wall, busy, own = (end - begin for end, begin in zip(self._now(), self.begin))
+        return wall, max(busy - own, 0.0)
+
+    def _now(self) -> tuple[float, float, float]:
+        return time.monotonic(), busy_seconds(), _own_seconds() + sum(map(_seconds_of, self.own))
 
 
-def _busy_seconds() -> float:
-    """The busy time of all processors since the machine was started; 0 if the system does not provide it."""
+def busy_seconds(of: Sequence[int] | None = None) -> float:
+    """The busy time of these processors, or of all, since the machine was started; 0 if the system does not provide
+    it. Its unit is a tick of 10 ms."""
     stat = pathlib.Path("/proc/stat")
     if not stat.exists():
         return 0.0
-    user, nice, system, _, _, irq, softirq, *_ = map(int, stat.read_text().split("\n", 1)[0].split()[1:])
-    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+    names = {"cpu"} if of is None else {f"cpu{processor}" for processor in of}
+    ticks = 0
+    for line in stat.read_text().splitlines():
+        name, *numbers = line.split()
+        if name in names:
+            user, nice, system, _, _, irq, softirq, *_ = map(int, numbers)
+            ticks += user + nice + system + irq + softirq
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _seconds_of(process: int) -> float:
+    """The processor time of a process; 0 if it has ended."""
+    try:
+        fields = pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _own_seconds() -> float:

@@ -6,6 +6,7 @@
     def start(threads: int) -> None: ...                   # sets the number of threads
     def ways(problem: Problem) -> list[Way]: ...           # how it can compute the problem; raises Unsupported
     def release() -> None: ...                             # optional: frees memory kept between calls
+    def details() -> dict[str, str]: ...                   # optional: facts for the page; saccade's "isa"
 
 If there are several ways, the fastest counts: include each way that an experienced user of the library would try.
 Everything that can be done before the call (other layouts and dtypes of the inputs, masks, compilation, memory for

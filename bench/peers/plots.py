@@ -1,4 +1,4 @@
-"""The pictures of docs/benchmarks.md."""
+"""The pictures of a page of docs/benchmarks."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ OTHERS = (("#56B4E9", "P"), ("#000000", "X"), ("#7F7F7F", "*"))
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 
-def draw(run: Run, folder: pathlib.Path) -> list[str]:
-    """Writes the pictures that the run has points for; returns their names."""
+def draw(run: Run, stem: pathlib.Path) -> list[str]:
+    """Writes the pictures that the run has points for, STEM-speed.svg and so on; returns their names."""
     curves = _curves(run)
     times = [lines for lines in curves if not lines[0].problem.memory]
     memory = [lines for lines in curves if lines[0].problem.memory]
-    folder.mkdir(parents=True, exist_ok=True)
     style = {"svg.hashsalt": "saccade", "axes.grid": True, "grid.color": "#DDDDDD", "axes.axisbelow": True}
     made = []
     with plt.rc_context(style):
         for name, of, figure in (("speed", times, _speed), ("share", times, _share), ("memory", memory, _memory)):
             if of and (name != "share" or any(line.share("saccade") for lines in of for line in lines)):
                 drawn = figure(run, of)
-                drawn.savefig(folder / f"peers_{name}.svg", metadata={"Date": None}, facecolor="white")
+                path = stem.with_name(f"{stem.name}-{name}.svg")
+                drawn.savefig(path, metadata={"Date": None}, facecolor="white")
                 plt.close(drawn)
-                made.append(f"peers_{name}.svg")
+                made.append(path.name)
     return made
 
 

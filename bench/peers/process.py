@@ -26,8 +26,10 @@ class Failed(Exception):
 class PeerProcess:
     """A :class:`peers.worker.Worker` and the pipes to it."""
 
-    def __init__(self, name: str, threads: int, processors: Sequence[int], log: pathlib.Path) -> None:
-        self.name, self.threads, self.processors, self.log = name, threads, processors, log
+    def __init__(
+        self, name: str, threads: int, processors: Sequence[int], log: pathlib.Path, loop: pathlib.Path | None = None
+    ) -> None:
+        self.name, self.threads, self.processors, self.log, self.loop = name, threads, processors, log, loop
         self.process: subprocess.Popen[str] | None = None
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
@@ -71,7 +73,7 @@ class PeerProcess:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with open(self.log, "a") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "peers.worker", self.name, str(self.threads), processors],
+                [sys.executable, "-m", "peers.worker", self.name, str(self.threads), processors, str(self.loop or "")],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

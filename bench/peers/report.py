@@ -1,9 +1,10 @@
-"""docs/benchmarks.md: the tables and the text around them."""
+"""The page of a processor in docs/benchmarks: the tables and the text around them."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
 from .problem import Problem
@@ -17,6 +18,10 @@ class Run:
     machine: str
     date: str
     quick: bool
+    processor: str = ""  # as bench/processors.py names it
+    commit: str = ""  # the last one that changed what is measured
+    isa: str = ""  # the instruction set level that saccade used
+    timed: float = 0.0  # seconds in which peers were timed
     others: float = 0.0  # processors that other processes kept busy meanwhile, on average
     titles: dict[str, str] = dataclasses.field(default_factory=dict)  # of the peers by name, in column order
     versions: dict[str, str] = dataclasses.field(default_factory=dict)  # of distributions
@@ -33,6 +38,8 @@ class Run:
                 threads=line["threads"],
                 cells={name: Cell(**cell) for name, cell in line["cells"].items()},
                 limits=line["limits"],
+                loops=line["loops"],
+                clocks=line["clocks"],
             )
             for line in data["lines"]
         ]
@@ -103,7 +110,12 @@ def amount_text(line: Line, name: str) -> str:
     amount = line.amount(name)
     if amount is None:
         return ""
-    return bytes_text(amount) if line.problem.memory else time_text(amount)
+    text = bytes_text(amount) if line.problem.memory else time_text(amount)
+    return text + (f" {NOISY}" if line.cells[name].is_noisy else "")
+
+
+NOISY = "~"  # marks a figure for which too few samples were undisturbed
+AHEAD, BEHIND = "ahead", "**behind**"
 
 
 def summary(run: Run) -> str:
@@ -129,7 +141,7 @@ def table(run: Run, lines: Sequence[Line]) -> list[str]:
     heads = ["problem", "threads", "saccade"]
     heads += ["of bandwidth" if is_decode else "of peak"] if has_shares else []
     heads += [run.titles[name] for name in names if name != "saccade"]
-    heads.append("best other / saccade")
+    heads += ["best other / saccade", "saccade is"]
     rows = ["| " + " | ".join(heads) + " |", "|---|" + "---:|" * (len(heads) - 1)]
     for line in lines:
         share, ratio = line.share("saccade"), line.ratio()
@@ -137,7 +149,7 @@ def table(run: Run, lines: Sequence[Line]) -> list[str]:
         cells = [title, str(line.threads), amount_text(line, "saccade")]
         cells += ["" if share is None else f"{share:.3f}"] if has_shares else []
         cells += [amount_text(line, name) for name in names if name != "saccade"]
-        cells.append("" if ratio is None else f"{ratio:.2f}")
+        cells += ["", ""] if ratio is None else [f"{ratio:.2f}", AHEAD if ratio >= 1 else BEHIND]
         rows.append("| " + " | ".join(cells) + " |")
     return rows
 
@@ -175,33 +187,31 @@ def _reason(cell: Cell) -> str:
     return f"*{reasons[0]}*".replace("|", "/") if reasons else ""
 
 
-def pictures(run: Run, folder: str, made: Iterable[str]) -> list[str]:
+def pictures(made: Iterable[str]) -> list[str]:
     """Links to the pictures, with captions."""
     captions = {
-        "peers_speed.svg": "Billions of operations a second over the length of the sequence, with the most threads",
-        "peers_share.svg": "Share of the peak of multiply-adds of each dtype: saccade, and the best of the others",
-        "peers_memory.svg": "The most memory that one call takes beyond its inputs",
+        "speed": "Billions of operations a second over the length of the sequence, with the most threads",
+        "share": "Share of the peak of multiply-adds of each dtype: saccade, and the best of the others",
+        "memory": "The most memory that one call takes beyond its inputs",
     }
     lines: list[str] = []
     for name in made:
-        lines += ["", f"![{captions[name]}]({folder}/{name})"]
+        caption = captions[name.rpartition("-")[2].partition(".")[0]]
+        lines += ["", f"![{caption}]({name})"]
     return lines
 
 
-def markdown(run: Run, picture_folder: str, made: Iterable[str]) -> str:
-    """The whole page."""
+def markdown(run: Run, made: Iterable[str]) -> str:
+    """The whole page. Its pictures, ``made``, are beside it."""
     versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
-    limits = {line.threads: line.limits for line in run.lines if line.limits}
-    peaks = "; ".join(
-        f"{threads} thread{'s' * (threads != 1)}: {of['peak_gflops']:.0f} GFLOP/s of f32 multiply-adds"
-        + (f", {of['bf16_peak_gflops']:.0f} of bf16 pairs" if of.get("bf16_peak_gflops") else "")
-        for threads, of in sorted(limits.items())
-    )
-    lines = ["# Comparison with other libraries", "", _INTRODUCTION, ""]
-    lines += [f"**Machine:** {run.machine}. {'Measured: ' + peaks + '. ' if peaks else ''}", ""]
+    lines = [f"# Beside other libraries: {run.processor}", "", _INTRODUCTION, ""]
+    lines += [f"**Processor:** {run.processor}, instruction set level {run.isa or 'unknown'}.", ""]
+    lines += [f"**Machine:** {run.machine}. {_peaks(run)}", ""]
     lines += [f"**Versions:** {versions}.", ""]
-    lines += [f"**Date:** {run.date}{', --quick' if run.quick else ''}. {_others(run)}", ""]
-    lines += [f"**Result:** {summary(run)}", *pictures(run, picture_folder, made), ""]
+    lines += [f"**Threads:** {_threads(run)}.", ""]
+    lines += [f"**Date:** {run.date}{', --quick' if run.quick else ''}, {_commit(run)}.", ""]
+    lines += [f"**Noise:** {noise(run)}", ""]
+    lines += [f"**Result:** {summary(run)}", *pictures(made), ""]
     for section in SECTIONS:
         of_section = [line for line in table_lines(run) if section_of(line.problem) == section]
         if of_section:
@@ -213,19 +223,72 @@ def markdown(run: Run, picture_folder: str, made: Iterable[str]) -> str:
     return "\n".join(lines)
 
 
-def _others(run: Run) -> str:
+def _commit(run: Run) -> str:
+    if not run.commit:
+        return "of no known commit"
+    return f"commit {run.commit.rstrip('+')}" + (" with changes" if run.commit.endswith("+") else "")
+
+
+def _threads(run: Run) -> str:
+    """With how many threads times and memory were measured."""
+    texts = []
+    for what, is_memory in (("times", False), ("memory", True)):
+        of = sorted({line.threads for line in run.lines if line.problem.memory == is_memory})
+        if of:
+            texts.append(f"{what} with {' and '.join(map(str, of))}")
+    return "; ".join(texts)
+
+
+def _peaks(run: Run) -> str:
+    """The measured limits for each number of threads, with their range in the run."""
+    found: dict[int, list[Mapping[str, float]]] = {}
+    for line in run.lines:
+        if line.limits:
+            found.setdefault(line.threads, []).append(line.limits)
+    texts = []
+    for threads, limits in sorted(found.items()):
+        text = f"{threads} thread{'s' * (threads != 1)}: {_range(limits, 'peak_gflops')} GFLOP/s of f32 multiply-adds"
+        if all(of.get("bf16_peak_gflops") for of in limits):
+            text += f", {_range(limits, 'bf16_peak_gflops')} of bf16 pairs"
+        texts.append(f"{text}, {_range(limits, 'read_gbytes')} GB/s read from memory")
+    return f"Measured beside each line, lowest to highest: {'; '.join(texts)}." if texts else ""
+
+
+def _range(limits: Sequence[Mapping[str, float]], name: str) -> str:
+    low, high = (f"{pick(of[name] for of in limits):.0f}" for pick in (min, max))
+    return low if low == high else f"{low} to {high}"
+
+
+def noise(run: Run) -> str:
+    """How much of the run was disturbed."""
+    cells = [cell for line in run.lines for cell in line.cells.values()]
+    samples, disturbed = sum(cell.samples for cell in cells), sum(cell.disturbed for cell in cells)
+    noisy = sum(cell.is_noisy for line in table_lines(run) for cell in line.cells.values())
+    loops = sorted(loop for line in run.lines for loop in line.loops if loop)
+    clocks = sorted(clock for line in run.lines for clock in line.clocks if clock)
+    text = f"{disturbed} of {samples} samples were disturbed and left out"
+    text += f", except in {noisy} figures, marked {NOISY}, with too few others. " if noisy else ". "
+    if loops:
+        spread = ", ".join(f"{loop / loops[0]:.2f}" for loop in (statistics.median(loops), loops[-1]))
+        text += f"The fixed loop took (median, longest) {spread} times its best. "
+    else:
+        text += "No fixed loop was timed. "
+    if clocks:
+        text += f"Clock (lowest, median, highest): {', '.join(f'{clock / 1e9:.2f}' for clock in _spread(clocks))} GHz. "
     if run.others < 0.1:
-        return "Nothing else ran."
-    return (
-        f"Other processes kept {run.others:.1f} processors busy meanwhile: times of several threads are longer for it, "
-        "and ratios, for which all libraries take turns, vary."
-    )
+        return text + "Nothing else ran."
+    return f"{text}Other processes kept {run.others:.1f} processors busy meanwhile."
 
 
-_INTRODUCTION = """\
-`script/bench --peers` made this page: every library below on the same inputs, the same processors and the same number
-of threads, in turns in one run, each result checked first. Times are medians of a call from Python; the last column
-is the time of the fastest other library, divided by saccade's."""
+def _spread(of: Sequence[float]) -> tuple[float, float, float]:
+    return of[0], statistics.median(of), of[-1]
+
+
+_INTRODUCTION = f"""\
+`script/bench --peers` made this page, one of [several](README.md): every library below on the same inputs, the same
+cores and the same number of threads, in turns in one run, each result checked first. Times are medians of a call from
+Python. The last two columns: the time of the fastest other library divided by saccade's, and whether that is 1 or more
+({AHEAD}) or less ({BEHIND}); at ratios within some hundredths of 1, another run may say the opposite."""
 
 _NOTES = {
     SECTIONS[1]: """\
@@ -248,12 +311,18 @@ _METHOD = """\
 - **Separate processes.** Each library has its own process, so threads, allocators and settings cannot interfere. Each
   process is bound to one processor per thread, each on its own core, and the library is set to that number of threads.
 - **Checked first.** Rows of each result (all of them, for gradients of a head) are compared with an f64 reference
-  written in NumPy ([reference.py](../bench/peers/reference.py)) by the rule that saccade's own tests use
-  ([compare.h](../include/saccade/compare.h)). Calls whose results fail are not timed. Results with dropout are compared
-  without it, because every library draws differently.
+  written in NumPy ([reference.py](../../bench/peers/reference.py)) by the rule that saccade's own tests use
+  ([compare.h](../../include/saccade/compare.h)). Calls whose results fail are not timed. Results with dropout are
+  compared without it, because every library draws differently.
 - **In turns.** Each library runs for at least 50 ms per turn, and the next turn begins when its process is idle:
   waiting threads have gone to sleep, and memory has been freed. At least five turns and 0.6 s each (`--quick`: three,
   0.15 s). Short calls are repeated within a turn, after one warm-up call.
+- **Undisturbed.** Before and after each turn, a loop of a fixed number of multiply-adds is timed on each of the
+  processors ([fixed_loop.cpp](../../bench/peers/fixed_loop.cpp)). A turn is disturbed if the loop took more than 1.1
+  times its best of the run, because of another program, a busy hyperthread of the same core or a lower clock; or if,
+  on one thread, the process had less than 0.95 of the processor time that it has otherwise; or if other programs had
+  its processors for more than a twentieth of the time. Disturbed turns are left out, and up to twice as many turns are
+  taken to have enough others.
 - **The best way counts.** If a library can compute a problem in several ways, the fastest is shown and
   [named below](#ways). Inputs have the layout that suits the library best; masks are built, models compiled and
   outputs bound beforehand if it supports that.
@@ -264,4 +333,4 @@ _METHOD = """\
 
 _WAYS = """\
 The function called for each line (with the most threads), or in italics the reason why there is no figure.
-[bench/peers](../bench/peers) has a file for each library; adding a file adds a column."""
+[bench/peers](../../bench/peers) has a file for each library; adding a file adds a column."""

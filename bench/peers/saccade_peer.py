@@ -20,6 +20,10 @@ def start(threads: int) -> None:
     saccade.set_num_threads(threads)
 
 
+def details() -> dict[str, str]:
+    return {"isa": saccade.info()["active_isa"]}
+
+
 def release() -> None:
     saccade.release_workspaces()
 

@@ -1,4 +1,4 @@
-"""Times the peers: alternately, in one run. Results are medians."""
+"""Times the peers: alternately, in one run. Results are medians of the samples that nothing disturbed."""
 
 from __future__ import annotations
 
@@ -26,10 +26,56 @@ class Effort(NamedTuple):
     seconds: float
     turns: int
 
+    def is_met(self, samples: Sequence[Sample]) -> bool:
+        spent = sum(sample.seconds * sample.calls for sample in samples)
+        return spent >= self.seconds and len(samples) >= self.turns
+
 
 USUAL, QUICK = Effort(0.6, 5), Effort(0.15, 3)
 TURN = 0.05  # seconds of a turn: shorter calls are repeated that long, after a warm-up call
 CLOSE = 1.2  # all ways of a peer are timed that take at most this times as long as its fastest
+PATIENCE = 2  # so many times the effort is spent while samples are disturbed; then all of them count
+
+# A sample is disturbed if the fixed loop took more than this times its best, or if the process had less than this
+# share of the processor. `saccade bench` has the same limits.
+SLOW_LOOP, RUNNING = 1.1, 0.95
+# Or if others ran on its processors for more than this share of the time, and the ticks by which that is counted.
+OTHERS, TICKS = 0.05, 0.03
+
+
+class Sample(NamedTuple):
+    """One turn of a way of a peer."""
+
+    seconds: float  # the mean of its calls
+    calls: int
+    running: float = 1.0  # processors that ran the process meanwhile
+    others: float = 0.0  # processor seconds of other processes on its processors
+    loop: float = 0.0  # seconds of a fixed loop, the longer one of before and after; 0: unknown
+    clock: float = 0.0  # hertz, the lower one of before and after; 0: unknown
+
+
+class Quiet:
+    """Tells disturbed samples from the others. One for each number of threads, because more cores together may have a
+    lower clock."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads, self.fastest = threads, math.inf
+
+    def see(self, loop: float) -> None:
+        """Another loop has taken so many seconds."""
+        self.fastest = min(self.fastest, loop)
+
+    def undisturbed(self, samples: Sequence[Sample]) -> list[Sample]:
+        """Those of the samples of one way that nothing disturbed. Several threads may wait for each other, so only
+        one must have run all the time, as far as that way ever does."""
+        runs = RUNNING * max((sample.running for sample in samples), default=0.0) if self.threads == 1 else 0.0
+        return [
+            of
+            for of in samples
+            if of.loop <= SLOW_LOOP * self.fastest
+            and of.running >= runs
+            and of.others <= OTHERS * of.seconds * of.calls + TICKS
+        ]
 
 
 @dataclasses.dataclass
@@ -43,6 +89,9 @@ class Cell:
     ways: dict[str, float] = dataclasses.field(default_factory=dict)  # the medians of all that were timed
     reasons: dict[str, str] = dataclasses.field(default_factory=dict)  # why a way or ("") the peer was left out
     bytes: int | None = None  # in a problem of memory
+    samples: int = 0  # of all ways
+    disturbed: int = 0  # that many of them
+    is_noisy: bool = False  # too few of the way were undisturbed, so all count
 
 
 @dataclasses.dataclass
@@ -53,6 +102,8 @@ class Line:
     threads: int
     cells: dict[str, Cell]  # by the peer's name, "saccade" among them
     limits: dict[str, float] | None = None  # peak_gflops, bf16_peak_gflops, read_gbytes, loops_per_second in C++
+    loops: list[float] = dataclasses.field(default_factory=list)  # seconds of the fixed loop at each sample
+    clocks: list[float] = dataclasses.field(default_factory=list)  # hertz, the same
 
     def best_rival(self) -> str | None:
         """The peer other than saccade that takes the least time, or memory."""
@@ -83,12 +134,17 @@ class Line:
         return self.problem.flops() / seconds / (peak * 1e9)
 
 
-def compare(problem: Problem, peers: Mapping[str, PeerProcess], effort: Effort) -> dict[str, Cell]:
-    """Checks the results of every peer for a problem, then times the peers alternately."""
-    cells = {name: Cell() for name in peers}
-    seconds = _prepare(problem, peers, cells)
-    times: dict[tuple[str, str], list[float]] = {key: [] for key in seconds}
-    spent = dict.fromkeys(seconds, 0.0)
+class Prepared(NamedTuple):
+    """What :func:`prepare` has found: the ways that are worth timing, and about how long a call takes."""
+
+    cells: dict[str, Cell]
+    ways: dict[tuple[str, str], float]  # by the names of the peer and of the way
+
+
+def take_turns(prepared: Prepared, peers: Mapping[str, PeerProcess], effort: Effort, quiet: Quiet) -> list[Sample]:
+    """Times the peers alternately, fills in their cells and returns the samples."""
+    cells, seconds = prepared
+    samples: dict[tuple[str, str], list[Sample]] = {key: [] for key in seconds}
     waiting = list(seconds)
     for turn in range(10_000):
         if not waiting:
@@ -97,27 +153,38 @@ def compare(problem: Problem, peers: Mapping[str, PeerProcess], effort: Effort) 
             estimate = seconds[name, way]
             calls = max(1, math.ceil(TURN / estimate))
             try:
-                taken = peers[name].ask("time", way=way, calls=calls, warm=estimate < TURN)["seconds"]
+                sample = Sample(calls=calls, **peers[name].ask("time", way=way, calls=calls, warm=estimate < TURN))
             except Failed as error:
                 cells[name].reasons[way] = str(error)
-                times.pop((name, way), None)
-                spent[name, way] = math.inf
+                del samples[name, way]
                 continue
-            times[name, way].append(taken)
-            spent[name, way] += taken * calls
-        waiting = [key for key in waiting if spent[key] < effort.seconds or turn + 1 < effort.turns and key in times]
-    for (name, way), values in times.items():
-        median = cells[name].ways[way] = statistics.median(values)
-        if cells[name].seconds is None or median < cells[name].seconds:
-            low, _, high = statistics.quantiles(values, n=4)
-            cells[name].seconds, cells[name].low, cells[name].high, cells[name].way = median, low, high, way
-    return cells
+            samples[name, way].append(sample)
+            quiet.see(sample.loop)
+        waiting = [key for key in waiting if key in samples and _wants_more(samples[key], effort, quiet)]
+    for (name, way), of in samples.items():
+        _fill(cells[name], way, of, quiet.undisturbed(of), effort)
+    return [sample for of in samples.values() for sample in of]
 
 
-def _prepare(
-    problem: Problem, peers: Mapping[str, PeerProcess], cells: dict[str, Cell]
-) -> dict[tuple[str, str], float]:
-    """The ways that are worth timing, and about how long a call takes. Reasons go into the cells of the others."""
+def _wants_more(samples: Sequence[Sample], effort: Effort, quiet: Quiet) -> bool:
+    return not effort.is_met(quiet.undisturbed(samples)) and not effort.is_met(samples[: len(samples) // PATIENCE])
+
+
+def _fill(cell: Cell, way: str, samples: Sequence[Sample], quiet: Sequence[Sample], effort: Effort) -> None:
+    """Adds the results of one way."""
+    is_noisy = len(quiet) < effort.turns
+    values = [sample.seconds for sample in (samples if is_noisy else quiet)]
+    median = cell.ways[way] = statistics.median(values)
+    cell.samples += len(samples)
+    cell.disturbed += len(samples) - len(quiet)
+    if cell.seconds is None or median < cell.seconds:
+        low, _, high = statistics.quantiles(values, n=4)
+        cell.seconds, cell.low, cell.high, cell.way, cell.is_noisy = median, low, high, way, is_noisy
+
+
+def prepare(problem: Problem, peers: Mapping[str, PeerProcess]) -> Prepared:
+    """Checks the results of every peer for a problem. Reasons go into the cells of those that are not timed."""
+    cells = {name: Cell() for name in peers}
     worth: dict[tuple[str, str], float] = {}
     expected = list(expected_results(draw(problem.but(dropout_p=0.0))))
     with tempfile.TemporaryDirectory() as folder:
@@ -136,7 +203,7 @@ def _prepare(
                 worth.update({(name, way): value for way, value in best.items()})
             except Failed as error:
                 cells[name].reasons[""] = str(error)
-    return worth
+    return Prepared(cells, worth)
 
 
 def _trial(peer: PeerProcess, way: str) -> float:

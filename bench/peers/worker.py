@@ -1,6 +1,8 @@
 """The process of one peer, so that threads, memory and crashes of a library do not affect the others.
 
-    python -m peers.worker PEER THREADS PROCESSORS
+    python -m peers.worker PEER THREADS PROCESSORS LOOP
+
+(LOOP: the library of fixed_loop.cpp, or "")
 
 reads requests as lines of JSON from its standard input and answers each with a line; see :class:`Worker`.
 """
@@ -15,26 +17,64 @@ import json
 import os
 import pickle
 import sys
+import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 
-class Worker:
-    """The requests to a peer's process. Every method is a request; its arguments and results are JSON."""
+class FixedLoop:
+    """The loops of fixed_loop.cpp on each of these processors at the same time.
 
-    def __init__(self, peer: Any) -> None:
+    :param library: where it is; without it, every loop takes 0 seconds.
+    """
+
+    def __init__(self, library: str, processors: Sequence[int]) -> None:
+        self.processors = processors if library else []
+        if library:
+            loaded = ctypes.CDLL(library)
+            self.multiply_adds, self.clock = loaded.seconds_of_multiply_adds, loaded.clock_rate
+            self.multiply_adds.restype = self.clock.restype = ctypes.c_double
+
+    def run(self) -> tuple[float, float]:
+        """The seconds on the slowest processor, and the lowest clock rate in hertz; 0 if unknown."""
+        found: list[tuple[float, float]] = []
+
+        def on(processor: int) -> None:
+            if hasattr(os, "sched_setaffinity"):
+                os.sched_setaffinity(0, {processor})  # 0 is this thread, not the process
+            found.append((self.multiply_adds(), self.clock()))
+
+        threads = [threading.Thread(target=on, args=(processor,)) for processor in self.processors]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return (max(seconds for seconds, _ in found), min(clock for _, clock in found)) if found else (0.0, 0.0)
+
+
+class Worker:
+    """The requests to a peer's process. Every method is a request; its arguments and results are JSON.
+
+    :param processors: those that the process may use.
+    """
+
+    def __init__(self, peer: Any, processors: Sequence[int] = (), library: str = "") -> None:
         self.peer = peer
+        self.processors = processors
+        self.loop = FixedLoop(library, processors)
         self.calls: dict[str, Any] = {}
 
     def about(self) -> dict[str, Any]:
-        """The peer's name, and the versions of its packages."""
+        """The peer's name, the versions of its packages, and what else it says about itself."""
         versions = {}
         for name in self.peer.DISTRIBUTIONS:
             try:
                 versions[name] = importlib.metadata.version(name)
             except importlib.metadata.PackageNotFoundError:
                 versions[name] = getattr(sys.modules.get(name), "__version__", "?")
-        return {"title": self.peer.TITLE, "versions": versions}
+        details = getattr(self.peer, "details", dict)()
+        return {"title": self.peer.TITLE, "versions": versions, "details": details}
 
     def prepare(self, problem: dict[str, Any], expected: str) -> dict[str, Any]:
         """Prepares every way to compute a problem and compares its results with those in the file ``expected``:
@@ -68,18 +108,31 @@ class Worker:
 
     def time(self, way: str, calls: int, warm: bool = False) -> dict[str, float]:
         """Mean seconds of ``calls`` consecutive calls; ``warm``: after a warm-up call. Answers when the process is
-        idle, so that it does not slow down the next peer."""
+        idle, so that it does not slow down the next peer. In addition, what tells whether something disturbed the
+        calls: the seconds of a fixed ``loop``, the longer one of before and after, the lower ``clock`` of both, how
+        many processors were ``running`` this process, and for how many seconds its processors ran ``others``."""
+        from .machine import busy_seconds
+
         call = self.calls[way]
         run = call.run
+        before = self.loop.run()
         with call.context():
             if warm:
                 run()
-            start = time.perf_counter()
+            busy, own, start = busy_seconds(self.processors), time.process_time(), time.perf_counter()
             for _ in range(calls):
                 run()
-            seconds = (time.perf_counter() - start) / calls
-        _come_to_rest()
-        return {"seconds": seconds}
+            seconds, own = time.perf_counter() - start, time.process_time() - own
+            busy = busy_seconds(self.processors) - busy
+        _come_to_rest()  # threads of the library that still wait for work would take the loop's processors
+        after = self.loop.run()
+        return {
+            "seconds": seconds / calls,
+            "running": own / seconds,
+            "others": max(busy - own, 0.0),
+            "loop": max(before[0], after[0]),
+            "clock": min(before[1], after[1]),
+        }
 
     def memory(self, problem: dict[str, Any]) -> dict[str, Any]:
         """The peak memory of a first call, less the memory before it, of the way that takes least: {"bytes": ...}
@@ -170,15 +223,16 @@ def _status(name: str) -> int:
 
 
 def main() -> None:
-    peer, threads, processors = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    peer, threads, library = sys.argv[1], int(sys.argv[2]), sys.argv[4]
+    processors = [int(processor) for processor in sys.argv[3].split(",")]
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {int(processor) for processor in processors.split(",")})
+        os.sched_setaffinity(0, processors)
     # Libraries may print: their output goes to standard error, and answers to the original standard output.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     module = importlib.import_module(f"peers.{peer}_peer")
     module.start(threads)
-    worker = Worker(module)
+    worker = Worker(module, processors, library)
     for line in sys.stdin:
         request = json.loads(line)
         answer = getattr(worker, request.pop("do"))(**request)

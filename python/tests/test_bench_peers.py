@@ -6,8 +6,10 @@ import dataclasses
 import os
 import pathlib
 import pickle
+import shutil
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -16,7 +18,8 @@ pytest.importorskip("ml_dtypes")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
 
-from peers import machine, process, report, saccade_peer, timing, worker  # noqa: E402
+import processors  # noqa: E402
+from peers import machine, pages, process, report, saccade_peer, timing, worker  # noqa: E402
 from peers.inputs import draw  # noqa: E402
 from peers.problem import Problem, parse_problems, read_problems  # noqa: E402
 from peers.reference import difference, expected_results  # noqa: E402
@@ -151,51 +154,235 @@ def test_a_process_that_dies_is_named_and_started_again(tmp_path: pathlib.Path) 
     peer.stop()
 
 
+def fixed_loop(folder: pathlib.Path) -> pathlib.Path:
+    """The library of fixed_loop.cpp."""
+    compiler = os.environ.get("CXX") or shutil.which("c++")
+    if compiler is None:
+        pytest.skip("there is no C++ compiler")
+    options = ["-std=c++20", "-O2", "-march=native", "-ffp-contract=fast", "-fPIC", "-shared", "-Wall", "-Werror"]
+    source, library = ROOT / "bench" / "peers" / "fixed_loop.cpp", folder / "libfixed_loop.so"
+    subprocess.run([compiler, *options, str(source), "-o", str(library)], check=True)
+    return library
+
+
+def test_a_sample_comes_with_a_fixed_loop_on_each_processor(tmp_path: pathlib.Path) -> None:
+    own = machine.processors()[:2]
+    seconds, clock = worker.FixedLoop(str(fixed_loop(tmp_path)), own).run()
+    assert 1e-6 < seconds < 1
+    assert clock == 0 or 1e8 < clock < 1e10
+    assert worker.FixedLoop("", own).run() == (0.0, 0.0)
+    if hasattr(os, "sched_getaffinity"):
+        assert set(own) <= os.sched_getaffinity(0)  # only the loop's threads were bound to one
+
+
+def test_the_busy_time_of_a_processor_grows_while_it_computes() -> None:
+    own = machine.processors()
+    if machine.busy_seconds() == 0:
+        pytest.skip("the system does not count the busy time of processors")
+    before, start = machine.busy_seconds(own), time.process_time()
+    while time.process_time() - start < 0.2:
+        pass
+    assert machine.busy_seconds(own) - before >= 0.15
+    assert machine.busy_seconds([]) == 0
+
+
+def test_a_process_measures_its_loop_and_how_long_it_ran(tmp_path: pathlib.Path) -> None:
+    library = fixed_loop(tmp_path)
+    peer = process.PeerProcess("saccade", 1, machine.processors()[:1], tmp_path / "log", library)
+    assert peer.ask("about")["details"] == {"isa": saccade_peer.saccade.info()["active_isa"]}
+    (problem,) = parse_problems("h=2 s=16 d=8")
+    (tmp_path / "expected").write_bytes(pickle.dumps(list(expected_results(draw(problem)))))
+    peer.ask("prepare", problem=dataclasses.asdict(problem), expected=str(tmp_path / "expected"))
+    sample = timing.Sample(calls=100, **peer.ask("time", way="attention", calls=100))
+    peer.stop()
+    assert sample.seconds > 0 and sample.loop > 0 and 0 < sample.running < 1.5 and sample.others >= 0
+
+
+def samples_of(loops: list[float], running: float = 1.0) -> list[timing.Sample]:
+    """Samples of 0.2 seconds, longer by as much as their loops."""
+    return [timing.Sample(0.2 * loop, 1, running=running, loop=loop) for loop in loops]
+
+
+def test_disturbed_samples_are_known_by_the_loop_and_by_the_processor() -> None:
+    quiet = timing.Quiet(1)
+    samples = samples_of([1.0, 1.05, 1.2, 3.0]) + samples_of([1.0], running=0.9)
+    for sample in samples:
+        quiet.see(sample.loop)
+    assert quiet.undisturbed(samples) == samples[:2]
+    # A library that waits does so without a disturbance, and several threads may wait for each other.
+    waiting = samples_of([1.0, 1.0], running=0.5)
+    assert quiet.undisturbed(waiting) == waiting
+    two = timing.Quiet(2)
+    two.see(1.0)
+    assert two.undisturbed(samples) == samples[:2] + samples[4:]
+    # Ticks of 10 ms say little about 0.03 s; 0.1 s are more than a twentieth of a second and three ticks.
+    beside = [timing.Sample(seconds, 1, others=others, loop=1.0) for seconds in (0.05, 1.0) for others in (0.03, 0.1)]
+    assert two.undisturbed(beside) == [beside[0], beside[2]]
+    unknown = samples_of([0.0, 0.0])
+    assert timing.Quiet(1).undisturbed(unknown) == unknown
+
+
+class MadeUpPeer:
+    """Answers requests for times with samples, one after the other, the last for ever."""
+
+    def __init__(self, samples: list[timing.Sample]) -> None:
+        self.samples, self.asked = samples, 0
+
+    def ask(self, do: str, **arguments: object) -> dict[str, float]:
+        assert do == "time"
+        sample = self.samples[min(self.asked, len(self.samples) - 1)]
+        self.asked += 1
+        return {name: value for name, value in sample._asdict().items() if name != "calls"}
+
+
+@pytest.mark.parametrize(
+    ("loops", "asked", "disturbed", "median", "is_noisy"),
+    [
+        ([1.0], 5, 0, 0.2, False),
+        ([1.0, 3.0, 3.0, 3.0, 1.0], 8, 3, 0.2, False),  # three more turns
+        ([1.0, 3.0], 10, 9, 0.6, True),  # twice as many are too few: all count
+    ],
+)
+def test_disturbed_samples_are_replaced(
+    loops: list[float], asked: int, disturbed: int, median: float, is_noisy: bool
+) -> None:
+    peer, cell = MadeUpPeer(samples_of(loops)), timing.Cell()
+    prepared = timing.Prepared({"saccade": cell}, {("saccade", "way"): 0.2})
+    samples = timing.take_turns(prepared, {"saccade": peer}, timing.USUAL, timing.Quiet(1))
+    assert (len(samples), peer.asked, cell.samples) == (asked, asked, asked)
+    assert (cell.disturbed, cell.is_noisy, cell.way) == (disturbed, is_noisy, "way")
+    assert cell.seconds == pytest.approx(median)
+
+
 def made_up_run() -> report.Run:
     """saccade twice as fast as PyTorch, except in one line."""
     run = report.Run("a machine", "2026-01-01", False, titles={"saccade": "saccade", "torch": "PyTorch", "jax": "JAX"})
+    run.processor, run.isa, run.commit = "AMD Zen 9", "avx4096", "abc1234"
     run.versions = {"saccade": "1", "torch": "2"}
     limits = {"peak_gflops": 100.0, "bf16_peak_gflops": 200.0, "read_gbytes": 30.0, "loops_per_second": 4e6}
     for i, problem in enumerate(problems()):
         seconds = problem.flops() / 90e9
         cells = {
-            "saccade": timing.Cell(seconds, bytes=2**20),
+            "saccade": timing.Cell(seconds, bytes=2**20, samples=10, disturbed=2),
             "torch": timing.Cell(2 * seconds if i else seconds / 2, ways={"this way": 3 * seconds}, bytes=2**30),
             "jax": timing.Cell(reasons={"": "no reason"}),
         }
         run.lines.append(timing.Line(problem, 1, cells, None if problem.memory else limits))
+    run.lines[0].loops, run.lines[0].clocks = [1e-4, 1.1e-4, 3e-4], [3.0e9, 4e9, 4e9]
+    run.lines[1].cells["torch"].is_noisy = True
     return run
 
 
 def test_the_page_has_a_line_for_each_problem_and_names_where_saccade_is_behind() -> None:
     run = made_up_run()
-    page = report.markdown(run, "pictures", ["peers_speed.svg"])
+    page = report.markdown(run, ["amd-zen-9-speed.svg"])
     first = run.lines[0].problem
+    assert "**Processor:** AMD Zen 9, instruction set level avx4096." in page
+    assert "**Threads:** times with 1; memory with 1." in page
+    assert "**Date:** 2026-01-01, commit abc1234." in page
+    count = len(run.lines)
+    assert f"{2 * count} of {10 * count} samples were disturbed and left out, except in 1 figures, marked ~" in page
+    assert (
+        "took (median, longest) 1.10, 3.00 times its best. Clock (lowest, median, highest): 3.00, 4.00, 4.00 GHz"
+        in page
+    )
+    assert "1 thread: 100 GFLOP/s of f32 multiply-adds, 200 of bf16 pairs, 30 GB/s read" in page
     assert f"saccade takes least on {len(report.table_lines(run)) - 1} of {len(report.table_lines(run))} lines" in page
     assert f"It does not on: {first.title()}, 1 thread (PyTorch, 0.50)" in page
-    assert f"| {first.title()} | 1 | 23.9 ms | 0.900 | 11.9 ms | 0.50 |" in page
-    assert "dropout 0.1, forward and backward, called once | 1 | 1.00 MiB | 1.00 GiB | 1024.00 |" in page
-    assert "![" in page and "(pictures/peers_speed.svg)" in page and "*no reason*" in page
+    assert f"| {first.title()} | 1 | 23.9 ms | 0.900 | 11.9 ms | 0.50 | **behind** |" in page
+    second = run.lines[1].problem
+    assert f"| {second.title()} | 1 | 382 ms | 0.900 | 764 ms ~ | 2.00 | ahead |" in page
+    assert "dropout 0.1, forward and backward, called once | 1 | 1.00 MiB | 1.00 GiB | 1024.00 | ahead |" in page
+    assert "![" in page and "(amd-zen-9-speed.svg)" in page and "*no reason*" in page
     assert "(3.0 times saccade's). In C++ a turn of saccade's loop takes 250 ns" in page
     for problem in problems():
         assert problem.curve or f"| {problem.title()} |" in page
 
 
-def test_a_run_of_saccade_alone_writes_its_page(tmp_path: pathlib.Path) -> None:
-    (tmp_path / "shapes").write_text("h=2 s=16 d=8\nmemory h=1 s=16,32 d=8\n")
-    names = {"--shapes": "shapes", "--out": ".", "--report": "page.md", "--pictures": "pictures"}
-    arguments = [text for name, value in names.items() for text in (name, str(tmp_path / value))]
+def test_a_page_can_be_read_again() -> None:
+    run = made_up_run()
+    page = pages.read_page("amd-zen-9.md", report.markdown(run, []))
+    lines = report.table_lines(run)
+    assert page[:5] == ("amd-zen-9.md", "AMD Zen 9", "avx4096", "2026-01-01", "abc1234")
+    assert page.noise.endswith("samples were disturbed and left out")
+    assert {(row.problem, row.threads) for row in page.rows} == {
+        (line.problem.title() + ", called once" * line.problem.memory, 1) for line in lines
+    }
+    assert page.lead() == (len(lines) - 1, len(lines))
+    ahead, behind = page.row(lines[1].problem.title()), page.row(lines[0].problem.title())
+    assert ahead.amounts == {"saccade": "382 ms", "PyTorch": "764 ms ~"} and ahead.best_other() == "PyTorch"
+    assert (ahead.ratio, behind.ratio, page.best_row().ratio) == (2.0, 0.5, 2.0)  # not that of memory, 1024
+    with pytest.raises(ValueError, match="x.md: no processor"):
+        pages.read_page("x.md", "# A page\n")
+
+
+def test_the_table_of_processors_has_the_lower_time_in_bold() -> None:
+    rows = [
+        pages.Row("heads 8, seqlen 4096, head_dim 64, causal", 1, {"saccade": "2.00 ms", "JAX": "1.00 ms"}, 0.5),
+        pages.Row("heads 8, seqlen 2048, head_dim 128, bf16", 1, {"saccade": "2.00 ms", "JAX": "1.00 s"}, 500.0),
+        pages.Row("a short one", 2, {"saccade": "2.00 µs", "JAX": "900 ns", "NumPy": "3.00 µs ~"}, 0.45),
+    ]
+    one = pages.Page("a-1.md", "A 1", "avx2", "2026-01-01", "abc", "no noise", rows)
+    other = pages.Page("b-2.md", "B 2", "neon", "2026-01-02", "def", "no noise", [])
+    table = pages.processors_table([one, other], pages.ENGLISH, "pages/")
+    assert table[0] == "| one thread, from Python | A 1 | B 2 |"
+    assert "| causal, 4096 tokens, 8 heads of 64, f32 | 2.00 ms; **JAX 1.00 ms** |  |" in table
+    assert "| 2048 tokens, 8 heads of 128, bf16 | **2.00 ms**; JAX 1.00 s |  |" in table
+    assert table[-2].startswith("| the page's best line | heads 8, seqlen 2048, head_dim 128, bf16 (threads: 1): JAX ")
+    assert table[-1] == "| saccade is ahead on | [1 of 3 lines](pages/a-1.md) | [0 of 0 lines](pages/b-2.md) |"
+    assert rows[2].best_other() == "JAX"
+
+
+def test_the_pages_of_all_processors_are_in_the_list_and_in_the_readmes() -> None:
+    folder = ROOT / "docs" / "benchmarks"
+    of = pages.read_pages(folder)
+    assert "AMD Zen 4" in [page.processor for page in of]
+    assert (folder / "README.md").read_text() == pages.index(of), "script/bench --peers --update writes it"
+    for name, words in (("README.md", pages.ENGLISH), ("README.zh-CN.md", pages.CHINESE)):
+        text = (ROOT / name).read_text()
+        table = pages.processors_table(of, words, "docs/benchmarks/")
+        assert pages.filled(text, table) == text, f"script/bench --peers --update fills {name}"
+    for page in of:
+        assert page.file == processors.file_name(page.processor) + ".md"
+        behind = (folder / page.file).read_text().count(report.BEHIND + " |")
+        assert page.lead()[0] == page.lead()[1] - behind
+
+
+def run_of_saccade_alone(folder: pathlib.Path, *options: str) -> subprocess.CompletedProcess[str]:
+    names = {"--shapes": "shapes", "--out": ".", "--pages": "pages"}
+    arguments = [text for name, value in names.items() for text in (name, str(folder / value))]
     path = [str(ROOT / "bench"), str(pathlib.Path(saccade_peer.saccade.__file__).parents[1])]
-    outcome = subprocess.run(
-        [sys.executable, "-m", "peers", "--quick", "--threads", "1", "--only", "saccade", *arguments],
+    return subprocess.run(
+        [sys.executable, "-m", "peers", "--quick", "--threads", "1", "--only", "saccade", *arguments, *options],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
         capture_output=True,
         text=True,
         check=True,
     )
+
+
+def test_a_run_of_saccade_alone_writes_its_page_and_can_be_resumed(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "shapes").write_text("h=2 s=16 d=8\nmemory h=1 s=16,32 d=8\n")
+    outcome = run_of_saccade_alone(tmp_path)
     assert "[3/3] 1 thread, heads 1, seqlen 32, head_dim 8: saccade " in outcome.stderr
     assert "| heads 2, seqlen 16, head_dim 8 | 1 | " in outcome.stdout
-    assert "heads 1, seqlen 32, head_dim 8, called once | 1 | " in (tmp_path / "page.md").read_text()
+    page = tmp_path / "pages" / f"{processors.file_name(processors.this_name())}.md"
+    assert "heads 1, seqlen 32, head_dim 8, called once | 1 | " in page.read_text()
+    assert f"[{processors.this_name()}]({page.name})" in (page.parent / "README.md").read_text()
+
+    (tmp_path / "shapes").write_text("h=2 s=16 d=8\nh=3 s=16 d=8\nmemory h=1 s=16,32 d=8\n")
+    first = pages.read_page(page.name, page.read_text()).rows[0]
+    outcome = run_of_saccade_alone(tmp_path, "--resume")
+    assert "[1/1] 1 thread, heads 3, seqlen 16, head_dim 8: saccade " in outcome.stderr
+    rows = pages.read_page(page.name, page.read_text()).rows
+    assert rows[0] == first
+    assert [row.problem.split(",")[0] for row in rows] == ["heads 2", "heads 3", "heads 1"]
+
+    results = tmp_path / "results.json"
+    results.write_text(results.read_text().replace(f'"{processors.this_name()}"', '"another"'))
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        run_of_saccade_alone(tmp_path, "--resume")
+    assert "results.json has processor 'another', not" in refused.value.stderr
 
 
 def test_results_survive_their_file() -> None:
