@@ -1,7 +1,7 @@
 // Attention of one block of query rows on AMX tiles, for q, k and v of one type: bf16, or the two or three bf16
 // terms of f16 or f32 (terms_amx.h). 32 rows meet 32 keys at a time:
 //
-//   for every kStepTiles * 32 keys
+//   for every kStepTiles<T> * 32 keys
 //     for every 32 rows of the block
 //       for each 32 keys that some row sees
 //         S = Q K^T                   32 x 32 scores in four tiles; between the products, the weights of
@@ -53,8 +53,8 @@ class AmxBlock {
     begin();
     KeyRange range = visibility_.visible(row_, rows_);
     if (p_.saves_hidden()) range = finisher_.all_keys();
-    for (std::int64_t tile = range.begin / 32 / kStepTiles * kStepTiles; tile * 32 < range.end;
-         tile += kStepTiles) {
+    for (std::int64_t tile = range.begin / 32 / kStepTiles<T> * kStepTiles<T>; tile * 32 < range.end;
+         tile += kStepTiles<T>) {
       if (!packed_.blocks) pack_step(tile, range);
       for (int g = 0; g < groups_; ++g) step(g, tile, range);
     }
@@ -138,16 +138,16 @@ class AmxBlock {
 
   PackedTile<T, const std::byte> tile_at(std::int64_t tile) const {
     const std::int64_t size = PackedTile<T, std::byte>::size(p_);
-    if (!packed_.blocks) return {p_, scratch_.packed + tile % kStepTiles * size};
+    if (!packed_.blocks) return {p_, scratch_.packed + tile % kStepTiles<T> * size};
     return {p_, static_cast<const std::byte*>(packed_.blocks) + (tile - packed_.first_block) * size};
   }
 
   void pack_step(std::int64_t tile, KeyRange range) {
     const KeyRows<T> k = p_.template key_rows<T>(p_.k, batch_, kv_head_);
     const KeyRows<T> v = p_.template key_rows<T>(p_.v, batch_, kv_head_);
-    for (std::int64_t t = std::max(tile, range.begin / 32); t < tile + kStepTiles && t * 32 < range.end; ++t)
+    for (std::int64_t t = std::max(tile, range.begin / 32); t < tile + kStepTiles<T> && t * 32 < range.end; ++t)
       pack_tile<T>(p_, k, v, t * 32, range,
-                   {p_, scratch_.packed + t % kStepTiles * PackedTile<T, std::byte>::size(p_)});
+                   {p_, scratch_.packed + t % kStepTiles<T> * PackedTile<T, std::byte>::size(p_)});
   }
 
   // ---- The stream of products
@@ -223,8 +223,8 @@ class AmxBlock {
   // ---- One group of rows and the keys of one step
 
   struct Step {
-    int group = 0, count = 0;                   // of computed tiles of keys
-    std::array<std::int64_t, kStepTiles> tile;  // of all keys
+    int group = 0, count = 0;                      // of computed tiles of keys
+    std::array<std::int64_t, kStepTiles<T>> tile;  // of all keys
   };
 
   void step(int g, std::int64_t first_tile, KeyRange range) {
@@ -232,7 +232,7 @@ class AmxBlock {
     Step s{.group = g, .count = 0, .tile = {}};
     const std::uint32_t* const q = scratch_.queries + g * scratch_.depth * kWords;
     for (std::int64_t t = std::max(first_tile, range.begin / 32);
-         t < first_tile + kStepTiles && t * 32 < range.end; ++t)
+         t < first_tile + kStepTiles<T> && t * 32 < range.end; ++t)
       add_scores(stream, s, t, q);
     if (s.count == 0) return stream.tiles.leave_all();
     add_values(stream, s);
@@ -356,8 +356,8 @@ class AmxBlock {
       const float offset = offset_for(top);
       const float factor = static_cast<float>(std::exp2((offset - offsets(s.group)[i]) / WeightsOf<T>::kUnit));
       offsets(s.group)[i] = offset;
-      if (kRounds && started_[s.group]) scale(rounded_sums(s.group) + i * 16, 16, factor);
-      if (!kRounds) scale(sums(s.group) + i * 16, 16, factor);
+      if (!kRounds || started_[s.group])
+        scale((kRounds ? rounded_sums(s.group) : sums(s.group)) + i * 16, 16, factor);
       for (std::int64_t d = 0; d < scratch_.width; ++d)
         if (started_[s.group] || (has_first_columns && d == 0)) scale(outputs(s.group, d) + i * 32, 32, factor);
       for (int earlier = 0; earlier < place; ++earlier)
@@ -404,20 +404,17 @@ class AmxBlock {
   SACCADE_INLINE void add_values(Stream& stream, const Step& s) {
     const int n = s.count;
     std::int64_t d = 0;
-    if (n >= 5 && !drops_) {  // the last kLag places' weights beside the first columns of values
+    if (n >= (kRounds ? 5 : 4) && !drops_) {  // the last kLag places' weights beside the first columns of values
       float* const o = outputs(s.group, 0);
-      const float* const from = started_[s.group] ? o : nullptr;
-      const Beside first = beside(s, n - 2), second = beside(s, n - 1);
-      products<kOfValues, TermPart::all, true, 0, 16>(stream, weights(0), values(s, 0, 0), from, o, first);
-      products<kOfValues, TermPart::all, false, 16, 16>(stream, weights(1), values(s, 1, 0), nullptr, nullptr,
-                                                        first);
+      const Beside last[kLag] = {beside(s, n - 2), beside(s, n - 1)};
+      int t = 0;
+      add_columns<true, 0, kBesideRows>(stream, s, t++, started_[s.group] ? o : nullptr, o, last[0]);
+      if constexpr (kRounds) add_columns<false, 16, 16>(stream, s, t++, nullptr, nullptr, last[0]);
       after_weights(stream, s, n - 2, o);
-      products<kOfValues, TermPart::all, false, 0, 16>(stream, weights(2), values(s, 2, 0), nullptr, nullptr,
-                                                       second);
-      products<kOfValues, TermPart::all, false, 16, 16>(stream, weights(3), values(s, 3, 0), nullptr, nullptr,
-                                                        second);
+      add_columns<false, 0, kBesideRows>(stream, s, t++, nullptr, nullptr, last[1]);
+      if constexpr (kRounds) add_columns<false, 16, 16>(stream, s, t++, nullptr, nullptr, last[1]);
       after_weights(stream, s, n - 1, o);
-      for (int t = 4; t < n; ++t) products<kOfValues, TermPart::all, false>(stream, weights(t), values(s, t, 0));
+      for (; t < n; ++t) products<kOfValues, TermPart::all, false>(stream, weights(t), values(s, t, 0));
       d = 1;
     } else {
       stream.tiles.leave_all();
@@ -426,7 +423,7 @@ class AmxBlock {
         after_weights(stream, s, t, nullptr);
       }
       if (drops_) {
-        if constexpr (kRounds) add_rounded_sums(s);
+        if (kRounds) add_rounded_sums(s);
         drop(s);
       }
     }
@@ -437,8 +434,16 @@ class AmxBlock {
       for (int t = 1; t < n; ++t) products<kOfValues, TermPart::all, false>(stream, weights(t), values(s, t, d));
     }
     stream.tiles.leave_all();
-    if constexpr (kRounds)
-      if (!drops_) add_rounded_sums(s);
+    if (kRounds && !drops_) add_rounded_sums(s);
+  }
+
+  /// Rows of weights beside the products of 32 keys with 32 columns of values: several terms have more products.
+  static constexpr int kBesideRows = kRounds ? 16 : 32;
+  template <bool kNew, int kFirst, int kRows>
+  SACCADE_INLINE void add_columns(Stream& stream, const Step& s, int place, const float* from, float* to,
+                                  const Beside& b) {
+    products<kOfValues, TermPart::all, kNew, kFirst, kRows>(stream, weights(place), values(s, place, 0), from, to,
+                                                            b);
   }
 
   const std::uint32_t* values(const Step& s, int place, std::int64_t d) const {
@@ -465,21 +470,25 @@ class AmxBlock {
   }
 
   __attribute__((noinline)) void drop(const Step& s) {
-    for (int t = 0; t < s.count; ++t) {
-      const std::int64_t first_key = s.tile[static_cast<std::size_t>(t)] * 32;
-      const int begin = static_cast<int>(first_key % 128);
-      for (int i = 0; i < group_rows(s.group); ++i) {
-        alignas(64) Scalar kept[128];
-        std::fill_n(kept, 128, Scalar{1});
-        dropout_.apply(kept, 0, 128, batch_head(), static_cast<std::uint32_t>(group_row(s.group) + i),
-                       first_key - begin);
-        for (int w = 0; w < 16; ++w) {
-          const bool low = kept[begin + key_of_weight<T>(2 * w)] != 0;
-          const bool high = kept[begin + key_of_weight<T>(2 * w + 1)] != 0;
-          const std::uint32_t keep = (low ? 0xffffU : 0) | (high ? 0xffff0000U : 0);
-          for (int term = 0; term < kTerms; ++term) weights(t)[term * kTermWords + i * 16 + w] &= keep;
+    alignas(64) Scalar kept[128];  // what dropout draws at a time
+    for (int i = 0; i < group_rows(s.group); ++i) {
+      std::int64_t drawn = -1;
+      for (int t = 0; t < s.count; ++t) {
+        const std::int64_t first_key = s.tile[static_cast<std::size_t>(t)] * 32, begin = first_key / 128 * 128;
+        if (begin != drawn) {
+          std::fill_n(kept, 128, Scalar{1});
+          dropout_.apply(kept, 0, 128, batch_head(), static_cast<std::uint32_t>(group_row(s.group) + i), begin);
+          drawn = begin;
         }
+        drop_row(kept + first_key % 128, weights(t) + i * 16);
       }
+    }
+  }
+  static void drop_row(const Scalar* kept, std::uint32_t* words) {
+    for (int w = 0; w < 16; ++w) {
+      const bool low = kept[key_of_weight<T>(2 * w)] != 0, high = kept[key_of_weight<T>(2 * w + 1)] != 0;
+      const std::uint32_t keep = (low ? 0xffffU : 0) | (high ? 0xffff0000U : 0);
+      for (int term = 0; term < kTerms; ++term) words[term * kTermWords + w] &= keep;
     }
   }
 

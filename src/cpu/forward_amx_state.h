@@ -6,8 +6,10 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-inline constexpr int kStepTiles = 8;  // 256 keys: their weights for 32 rows, 16 KiB, stay in the L1 cache
-inline constexpr int kLag = 2;        // how many tiles of keys the weights follow the scores
+/// 32 keys each: their weights for 32 rows, 16 to 24 KiB, stay in the L1 cache.
+template <class T>
+inline constexpr int kStepTiles = kTermsOf<T> == 1 ? 8 : 4;
+inline constexpr int kLag = 2;  // how many tiles of keys the weights follow the scores
 inline constexpr int kGroups = static_cast<int>(kBlockQAlone) / kTileRows;
 
 /// The weights of a type: 2^((score * kUnit * exp_factor + offset) / kUnit - kBias), with an offset of kFirst less
@@ -35,7 +37,7 @@ class AmxScratch : public ScratchPieces {
   AmxScratch(const AttentionParams& p, std::int64_t groups, void* memory) : ScratchPieces(memory) {
     depth = depth_tiles(p.head_dim), width = depth_tiles(p.head_dim_v);
     scores = take<float>(kLag * 1024);
-    weights = take<std::uint32_t>(kStepTiles * kWords);
+    weights = take<std::uint32_t>(kStepTiles<T> * kWords);
     queries = take<std::uint32_t>(groups * depth * kWords);
     outputs = take<float>(groups * width * 1024);
     sums = take<float>(groups * 512);
@@ -44,7 +46,7 @@ class AmxScratch : public ScratchPieces {
     maxima = take<float>(groups * 32);
     offsets = take<float>(groups * 32);
     mask = take<float>(1024);
-    packed = take<std::byte>(kStepTiles * PackedTile<T, std::byte>::size(p));
+    packed = take<std::byte>(kStepTiles<T> * PackedTile<T, std::byte>::size(p));
   }
 
   static constexpr std::int64_t kWords = kTermsOf<T> * kTermWords;
