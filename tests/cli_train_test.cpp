@@ -244,7 +244,7 @@ TEST_F(TrainCommand, RefusesDamagedCheckpoints) {
 }
 
 TEST_F(TrainCommand, AFullDiskLeavesNoHalfOfACheckpoint) {
-  const Outcome first = run_with_small_files(8, tiny_induction({"--out", "run", "--heatmaps-at", "none"}));
+  const Outcome first = run_with_small_files(16, tiny_induction({"--out", "run", "--heatmaps-at", "none"}));
   EXPECT_EQ(first.exit_code, 2);
   EXPECT_THAT(first.err, HasSubstr("checkpoint.safetensors"));
   for (const auto& [name, contents] : files())
