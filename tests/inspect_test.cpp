@@ -388,6 +388,9 @@ TEST(Inspect, RefusesWhatDoesNotFitAndSaysWhy) {
   EXPECT_EQ(refusal(q, k, {.rows = {3, 8}}), "[inspect] rows contains 8 but q has 8 rows");
   EXPECT_EQ(refusal(q, k, {.rows = {3, 1, 3}}), "[inspect] rows contains 3 twice");
   EXPECT_EQ(refusal(q, k, {.top_k = -1}), "[inspect] top_k must be 0 or more, got -1");
+  const TensorView many(k.data(), DType::f32, Shape{2, (std::int64_t{1} << 32) + 1, 16}, Shape{0, 0, 1});
+  EXPECT_EQ(test::refusal([&] { inspect(q, many, {.top_k = 1}); }),
+            "[inspect] top_k finds the best of at most 4294967296 keys, got 4294967297");
   EXPECT_EQ(refusal(q, k, {.index_dtype = DType::u8}), "[inspect] index_dtype must be i32 or i64, but it is u8");
   EXPECT_EQ(refusal(q, k, {.pool_rows = 4}),
             "[inspect] pool_rows and pool_keys must both be 0 or both be above, got 4 and 0");

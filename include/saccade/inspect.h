@@ -21,7 +21,7 @@ enum class Pooling : std::uint8_t { mean, max };
 struct InspectOptions {
   /// Query rows whose weights to return in full, in any order, without duplicates: 0 <= row < seqlen_q.
   std::vector<std::int64_t> rows{};
-  /// The keys with the largest weights of each row, at most this many; 0: none.
+  /// The keys with the largest weights of each row, at most this many, among up to 2^32 keys; 0: none.
   std::int64_t top_k = 0;
   /// The element type of their indices, i32 or i64.
   DType index_dtype = DType::i64;

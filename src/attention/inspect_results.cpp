@@ -17,6 +17,8 @@ void check_wanted(const InspectOptions& wanted, const AttentionOptions& options,
     refuse(kInspect, "weights and scores are not computed here: use attention()");
   if (wanted.lse && options.lse) refuse(kInspect, "lse was given both as an input and as an output");
   if (wanted.top_k < 0) refuse(kInspect, "top_k must be 0 or more, got ", wanted.top_k);
+  if (wanted.top_k > 0 && keys > std::int64_t{1} << 32)
+    refuse(kInspect, "top_k finds the best of at most ", std::int64_t{1} << 32, " keys, got ", keys);
   if (wanted.index_dtype != DType::i32 && wanted.index_dtype != DType::i64)
     refuse(kInspect, "index_dtype must be i32 or i64, but it is ", name_of(wanted.index_dtype));
   if (wanted.index_dtype == DType::i32 && keys > std::numeric_limits<std::int32_t>::max())

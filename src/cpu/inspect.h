@@ -34,7 +34,7 @@ class InspectScratch : public ScratchPieces {
     cell_rows = take<std::int64_t>(tiles * kTileRows);
     if (wanted.received.data) received = take<Scalar>(round_up(p.seqlen_k, kBlockK) + kBlockK);
     if (wanted.pool_rows > 0) cells = take<double>(most_cell_rows(wanted, rows) * wanted.pool_keys);
-    best_keys = take<RankedKey>(rows * wanted.top_k);
+    best_keys = take<RankedKey>(rows * BestKeys::slots(wanted.top_k));
   }
 
   Scalar* queries(int tile) const { return queries_ + tile * query_size_; }
@@ -50,7 +50,7 @@ class InspectScratch : public ScratchPieces {
   std::int64_t* cell_rows;    // [rows]
   Scalar* received = nullptr;
   double* cells = nullptr;
-  RankedKey* best_keys;  // [rows][top_k]
+  RankedKey* best_keys;  // [rows][slots of top_k]
 
  private:
   /// Documents of a packed batch differ in length: one block may contain all rows of cells of the shortest.
@@ -88,7 +88,7 @@ class InspectBlock {
     else
       compute_denominators();
     begin_sums();
-    walk([this](const Step& step, const Scalar*) { fold(step); });
+    walk(false, [this](const Step& step, const Scalar*) { fold(step); });
     end_cell_row();
     for (int i = 0; i < rows_; ++i) end_row(i);
     return sums_;
@@ -123,9 +123,9 @@ class InspectBlock {
   }
 
   /// Calls visit(step, row_max) for every tile of rows and every key block that it sees, once the scores are
-  /// computed.
+  /// computed; `with_maxima` if row_max is needed.
   template <class Visit>
-  void walk(Visit visit) {
+  void walk(bool with_maxima, Visit visit) {
     const KeyRange range = visibility_.visible(row_, rows_);
     for (std::int64_t first_key = range.begin / kBlockK * kBlockK; first_key < range.end; first_key += kBlockK) {
       const Scalar* block = nullptr;
@@ -135,13 +135,13 @@ class InspectBlock {
         if (step.granules.count == 0) continue;
         if (!block) block = packed_block(first_key, range);
         alignas(64) Scalar row_max[kTileRows * kWidth];
-        compute_scores(step, block, row_max);
+        compute_scores(step, block, row_max, with_maxima);
         visit(step, row_max);
       }
     }
   }
 
-  void compute_scores(const Step& step, const Scalar* block, Scalar* row_max) {
+  void compute_scores(const Step& step, const Scalar* block, Scalar* row_max, bool with_maxima) {
     for (int i = 0; i < kTileRows * kWidth; i += kWidth) store(row_max + i, broadcast(-kInfinity));
     score_tiles_of_rows(step.rows,
                         {.queries = scratch_.queries(step.tile),
@@ -150,7 +150,7 @@ class InspectBlock {
                          .granules = step.granules.index.data(),
                          .partial = step.granules.partial,
                          .scores = scratch_.scores,
-                         .row_max = row_max},
+                         .row_max = with_maxima ? row_max : nullptr},
                         0, step.granules.count * kTilesOfAGranule);
     finisher_.finish(step.row, step.rows, step.first_key, step.granules, scratch_.mask, scratch_.scores, row_max);
   }
@@ -158,7 +158,7 @@ class InspectBlock {
   // ---- Denominators ------------------------------------------------------------------------------------------
 
   void compute_denominators() {
-    walk([this](const Step& step, const Scalar* row_max) {
+    walk(true, [this](const Step& step, const Scalar* row_max) {
       alignas(64) Scalar alpha[kTileRowsPadded];
       RowState& state = scratch_.softmax[step.tile];
       state.raise(row_max, unit_.exp_factor, alpha);
@@ -214,7 +214,7 @@ class InspectBlock {
     }
     std::fill_n(scratch_.column_sum, kBlockK, Scalar{0});
     std::fill_n(scratch_.column_max, kBlockK, Scalar{0});
-    std::fill_n(scratch_.best_keys, rows_ * wanted_.top_k, RankedKey{0});
+    std::fill_n(scratch_.best_keys, rows_ * BestKeys::slots(wanted_.top_k), RankedKey{0});
   }
 
   void fold(const Step& step) {
@@ -285,22 +285,15 @@ class InspectBlock {
     const Scalar* const weights = scratch_.weights + i * kBlockK;
     Scalar worst = statistics.worst[i];
     if (worst == 0) worst = BestKeys::bound(statistics.largest + i * kWidth, best.k);
-    constexpr int kColumns = 64;  // compared before the first is added: such branches cannot be predicted
-    for (int first = begin; first < end; first += kColumns) {
-      std::uint64_t better = 0;
-      for (int j = first; j < std::min(first + kColumns, end); j += kWidth)
-        better |= std::uint64_t{bits(less(broadcast(worst), load(weights + j)))} << (j - first);
-      for (; better != 0; better &= better - 1) {
-        const int column = first + std::countr_zero(better);
-        if (weights[column] <= worst) continue;
-        best.add(ranked(weights[column], step.first_key + column));
-        worst = std::max(worst, best.worst());
-      }
-    }
+    ColumnsAbove better(weights, begin, end, worst);
+    best.merge(better, weights, step.first_key);
+    worst = std::max(worst, best.worst());
     statistics.worst[i] = worst;
   }
 
-  BestKeys best_of(int i) const { return {scratch_.best_keys + i * wanted_.top_k, wanted_.top_k}; }
+  BestKeys best_of(int i) const {
+    return {scratch_.best_keys + i * BestKeys::slots(wanted_.top_k), wanted_.top_k};
+  }
 
   void begin_key_block(std::int64_t first_key) {
     end_cell_row();

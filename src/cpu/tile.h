@@ -115,7 +115,7 @@ struct ScoreWork {
   const int* granules = nullptr;
   unsigned partial = 0;       // bit n: the scores of granules[n] change later, so row_max ignores them
   Scalar* scores = nullptr;   // [rows][kBlockK]
-  Scalar* row_max = nullptr;  // [rows][kWidth], raised
+  Scalar* row_max = nullptr;  // [rows][kWidth], raised; may be null
   RowsAhead ahead = {};       // kTileRows rows; each tile prefetches one line of each
 };
 
@@ -171,7 +171,7 @@ __attribute__((noinline)) void score_tiles(const ScoreWork& work, int begin, int
       half.begin(earlier, row);
       for (std::int64_t i = 0; i < steps_of_a_row; ++i) step();
       half.end(earlier, row);
-      if (tile > begin && row < kRows) raise_row_max(work, tile - 1, row);
+      if (tile > begin && row < kRows && work.row_max) raise_row_max(work, tile - 1, row);
     }
     std::int64_t d = 1 + steps_of_a_row * kTileRows;
     for (std::int64_t chunk_end = kQueryChunk;; chunk_end += kQueryChunk) {
@@ -205,7 +205,7 @@ __attribute__((noinline)) void score_tiles(const ScoreWork& work, int begin, int
     q = work.queries;
     k = next;
   }
-  for (int row = 0; row < kRows; ++row) raise_row_max(work, end - 1, row);
+  for (int row = 0; row < (work.row_max ? kRows : 0); ++row) raise_row_max(work, end - 1, row);
 }
 
 /// score_tiles for the existing rows of a tile.
