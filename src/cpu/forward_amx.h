@@ -107,31 +107,23 @@ class AmxBlock {
     if (!(256 * unit_.exp_factor <= std::numeric_limits<float>::max())) others_[g] = ~std::uint32_t{0};
     for (int i = 0; i < 32; ++i) {
       const T* row = i < group_rows(g) ? p_.template row_of<T>(p_.q, batch_, head_, group_row(g) + i) : nullptr;
-      if (row && is_for_tiles(row)) {
-        largest = std::max(largest, from_magnitude<T>(largest_magnitude(row, p_.head_dim)));
-      } else if (row) {
-        others_[g] |= std::uint32_t{1} << i;
-        row = nullptr;
+      if (row) {
+        const Magnitudes<T> of_row = packed_magnitudes(row, p_.head_dim, query_factor());
+        if (of_row.is_for_tiles()) {
+          largest = std::max(largest, from_magnitude<T>(of_row.largest));
+        } else {
+          others_[g] |= std::uint32_t{1} << i;
+          row = nullptr;
+        }
       }
       for (std::int64_t d = 0; d < scratch_.depth; ++d)
         write_words(row, d * 32, p_.head_dim, query_factor(), to + d * kWords + i * 16);
     }
-    largest_query_[g] = largest * std::abs(query_factor());
+    largest_query_[g] = largest;
   }
   /// Only queries of f32 are scaled: the others would need another term.
   float query_factor() const {
     return std::is_same_v<T, float> ? unit_.query_factor : std::copysign(1.0F, unit_.query_factor);
-  }
-  bool is_for_tiles(const T* query) const {
-    const float factor = std::abs(query_factor());
-    if (factor == 1) return are_for_scores(query, p_.head_dim);
-    const float least = kLeastOfScores / factor, most = std::numeric_limits<float>::max() / factor;
-    bool is = true;
-    for (std::int64_t d = 0; d < p_.head_dim; ++d) {
-      const float x = std::abs(static_cast<float>(query[d]));
-      is &= x == 0 || (x >= least && x <= most);
-    }
-    return is;
   }
 
   // ---- Keys
@@ -516,9 +508,10 @@ class AmxBlock {
         if constexpr (kRounds) {
           m[i] = scratch_.maxima[g * 32 + i], l[i] = sum_of_16(sums(g) + i * 16);
         } else {
-          m[i] = offset == kUnseen ? kNoMaximum : -whole / unit_.exp_factor;
-          l[i] = l_of_o[i] * 0x1p32F;
-          static_assert(kTermHeadroom == 32);
+          // An m of some binades would cost an lse near 0 its last digits.
+          const float near = std::abs(whole) <= 4 ? whole : 0;
+          m[i] = offset == kUnseen ? kNoMaximum : (near - whole) / unit_.exp_factor;
+          l[i] = l_of_o[i] * std::exp2(kTermHeadroom - near);
         }
       }
       others_[g] |= end_rows(p_, finisher_, dropout_,

@@ -25,56 +25,57 @@ template <class T>
 BitsOf<T> magnitude(T x) {
   return std::bit_cast<BitsOf<T>>(x) & static_cast<BitsOf<T>>(~kSignBit<T>);
 }
-/// The largest of n numbers; kNotFinite<T> or more: one is not finite.
-template <class T>
-BitsOf<T> largest_magnitude(const T* x, std::int64_t n) {
-  BitsOf<T> largest = 0;
-  for (std::int64_t i = 0; i < n; ++i) largest = std::max(largest, magnitude(x[i]));
-  return largest;
-}
 template <class T>
 float from_magnitude(BitsOf<T> bits) {
   return static_cast<float>(std::bit_cast<T>(bits));
 }
 
-/// Whether no number but 0 is smaller than `least`, the bits of a magnitude, and all are finite.
+/// The least magnitudes, but 0, that tiles can hold: products count denormal numbers as 0, and the last term of
+/// f32 must not be one. Values meet weights of some 2^-32. All numbers of f16 are large enough.
 template <class T>
-bool are_from(const T* x, std::int64_t n, BitsOf<T> least) {
-  constexpr BitsOf<T> kSmallest = 1;
-  unsigned small = 0;
-  for (std::int64_t i = 0; i < n; ++i)
-    small |= static_cast<BitsOf<T>>(magnitude(x[i]) - kSmallest) < static_cast<BitsOf<T>>(least - kSmallest);
-  return small == 0 && largest_magnitude(x, n) < kNotFinite<T>;
-}
-/// Products count denormal numbers as 0. The last term of f32 must not be one.
-inline constexpr float kLeastOfScores = 0x1p-100F;
+inline constexpr BitsOf<T> kLeastOfScores = static_cast<BitsOf<T>>(std::is_same_v<T, float> ? (127U - 100) << 23
+                                                                                            : 1);
 template <class T>
-bool are_for_scores(const T* x, std::int64_t n) {
-  if constexpr (std::is_same_v<T, float>) return are_from<T>(x, n, std::bit_cast<std::uint32_t>(kLeastOfScores));
-  return largest_magnitude(x, n) < kNotFinite<T>;
-}
-/// Whether products with weights of some 2^-32 keep these values. All numbers of f16 are large enough.
+inline constexpr BitsOf<T> kLeastOfValues = static_cast<BitsOf<T>>(std::is_same_v<T, float> ? (127U - 64) << 23
+                                                                   : std::is_same_v<T, bfloat16> ? (127U - 80) << 7
+                                                                                                 : 1);
 template <class T>
-bool are_for_values(const T* x, std::int64_t n) {
-  if constexpr (std::is_same_v<T, float>) return are_from<T>(x, n, std::bit_cast<std::uint32_t>(0x1p-64F));
-  if constexpr (std::is_same_v<T, bfloat16>) return are_from<T>(x, n, (127 - 80) << 7);  // 2^-80
-  return largest_magnitude(x, n) < kNotFinite<T>;
+inline constexpr BitsOf<T> kLeastOfProducts = std::is_same_v<T, bfloat16> ? 0x0080 : kLeastOfScores<T>;
+
+/// What is known about some numbers.
+template <class T>
+struct Magnitudes {
+  BitsOf<T> largest = 0;
+  bool has_small = false;  // a number, but 0, below the least that tiles can hold
+
+  bool is_for_tiles() const { return largest < kNotFinite<T> && !has_small; }
+};
+
+template <class T>
+Magnitudes<T> magnitudes(const T* x, std::int64_t n, BitsOf<T> least) {
+  BitsOf<T> largest = 0, small = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const BitsOf<T> bits = magnitude(x[i]);
+    largest = std::max(largest, bits);
+    small |= static_cast<BitsOf<T>>(static_cast<BitsOf<T>>(bits - 1) < static_cast<BitsOf<T>>(least - 1));
+  }
+  return {largest, small != 0};
 }
 
 // ---- Rows of words
 
 /// Copies 32 numbers of a row from `begin` on, with zeros after its `length` numbers; all zeros for nullptr. The
-/// second converts them.
+/// second converts them, times `factor`.
 inline void copy_32(const bfloat16* row, std::int64_t begin, std::int64_t length, std::uint32_t* to) {
   const std::int64_t n = row ? std::clamp<std::int64_t>(length - begin, 0, 32) : 0;
   if (n < 32) std::memset(to, 0, 64);
   if (n > 0) std::memcpy(to, row + begin, static_cast<std::size_t>(n) * 2);
 }
 template <class T>
-void copy_32(const T* row, std::int64_t begin, std::int64_t length, float* to) {
+void copy_32(const T* row, std::int64_t begin, std::int64_t length, float factor, float* to) {
   const int n = row ? static_cast<int>(std::clamp<std::int64_t>(length - begin, 0, 32)) : 0;
   for (int i = 0; i < 32; i += kWidth)
-    store(to + i, i < n ? load_first(row + begin + i, std::min(kWidth, n - i)) : zero());
+    store(to + i, i < n ? mul(broadcast(factor), load_first(row + begin + i, std::min(kWidth, n - i))) : zero());
 }
 
 /// Writes 32 numbers of a row, times `factor`, as 16 words of each term: bf16 in its own order and times the sign
@@ -87,10 +88,25 @@ void write_words(const T* row, std::int64_t begin, std::int64_t length, float fa
       for (int w = 0; w < 16; ++w) to[w] ^= 0x80008000U;
   } else {
     alignas(64) float numbers[32];
-    copy_32(row, begin, length, numbers);
-    for (int i = 0; i < 32; i += kWidth) store(numbers + i, mul(broadcast(factor), load(numbers + i)));
+    copy_32(row, begin, length, factor, numbers);
     Terms<kTermsOf<T>>{}.split(numbers, numbers + 16, to, kTermWords);
   }
+}
+
+/// The magnitudes of a query as write_words() packs it.
+template <class T>
+Magnitudes<T> packed_magnitudes(const T* row, std::int64_t length, float) {
+  return magnitudes(row, length, kLeastOfScores<T>);
+}
+inline Magnitudes<float> packed_magnitudes(const float* row, std::int64_t length, float factor) {
+  Magnitudes<float> all;
+  for (std::int64_t begin = 0; begin < length; begin += 32) {
+    alignas(64) float scaled[32];
+    copy_32(row, begin, length, factor, scaled);
+    const Magnitudes<float> some = magnitudes(scaled, 32, kLeastOfScores<float>);
+    all = {std::max(all.largest, some.largest), all.has_small || some.has_small};
+  }
+  return all;
 }
 
 /// Writes two rows of 32 numbers as words of both: two rows of tiles [.. 16 columns], 256 words apart, of each
@@ -109,8 +125,8 @@ void write_row_pair(const T* even, const T* odd, std::int64_t begin, std::int64_
     std::memcpy(to + 256, pairs + 16, 64);
   } else {
     alignas(64) float numbers[2][32];
-    copy_32(even, begin, length, numbers[0]);
-    copy_32(odd, begin, length, numbers[1]);
+    copy_32(even, begin, length, 1, numbers[0]);
+    copy_32(odd, begin, length, 1, numbers[1]);
     const Terms<kTermsOf<T>> terms;
     terms.split(numbers[0], numbers[1], to, kTermWords);
     terms.split(numbers[0] + 16, numbers[1] + 16, to + 256, kTermWords);
@@ -134,7 +150,7 @@ class PackedTile {
  public:
   struct Facts {
     float largest = 0;      // the largest magnitude of a number of a key
-    std::uint32_t bad = 0;  // a bit for each key that is packed as zeros: see are_for_scores(), are_for_values()
+    std::uint32_t bad = 0;  // a bit for each key that is packed as zeros: see Magnitudes::is_for_tiles()
   };
   template <class U>
   using Same = std::conditional_t<std::is_const_v<Byte>, const U, U>;
@@ -172,12 +188,13 @@ void pack_tile(const AttentionParams& p, const KeyRows<T>& k, const KeyRows<T>& 
     const std::int64_t key = first_key + j;
     keys[j] = values[j] = nullptr;
     if (key < readable.begin || key >= readable.end) continue;
-    if (!are_for_scores(k[key], p.head_dim) || !are_for_values(v[key], p.head_dim_v)) {
+    const Magnitudes<T> of_key = magnitudes(k[key], p.head_dim, kLeastOfScores<T>);
+    if (!of_key.is_for_tiles() || !magnitudes(v[key], p.head_dim_v, kLeastOfValues<T>).is_for_tiles()) {
       facts.bad |= std::uint32_t{1} << j;
       continue;
     }
     keys[j] = k[key], values[j] = v[key];
-    largest = std::max(largest, largest_magnitude(k[key], p.head_dim));
+    largest = std::max(largest, of_key.largest);
   }
   facts.largest = from_magnitude<T>(largest);
   *to.facts = facts;

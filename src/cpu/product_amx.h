@@ -14,13 +14,6 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 /// The products of the same level by multiply-adds.
 const ProductKernels& products_of_others();
 
-/// The least magnitude, but 0, of which products lose no digits: no term is a denormal number. All f16 have it.
-template <class T>
-inline constexpr BitsOf<T> kLeastOfProducts = std::is_same_v<T, float>
-                                                  ? std::bit_cast<std::uint32_t>(kLeastOfScores)
-                                              : std::is_same_v<T, bfloat16> ? 0x0080U
-                                                                            : 1U;
-
 template <class T>
 class AmxProduct {
  public:
@@ -69,7 +62,7 @@ class AmxProduct {
   /// A bit for each of `count` lines of all depth that has such a number. The numbers of a line are `stride`
   /// apart, the lines 1; a single line may have a stride of 1.
   std::uint32_t are_bad(const T* x, std::int64_t stride, int count) const {
-    if (stride == 1) return !are_from<T>(x, p_.depth, kLeastOfProducts<T>);
+    if (stride == 1) return !magnitudes(x, p_.depth, kLeastOfProducts<T>).is_for_tiles();
     alignas(64) BitsOf<T> bad[32] = {};
     for (std::int64_t d = 0; d < p_.depth; ++d, x += stride)
       for (int i = 0; i < count; ++i) {
