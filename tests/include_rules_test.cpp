@@ -139,12 +139,16 @@ constexpr Rule kMayInclude[] = {
     {"^src/cpu/product_amx\\.h$", "^src/cpu/(elements|packing_amx)\\.h$"},
     {"^src/cpu/forward_amx\\.h$", "^src/cpu/(output|forward_amx_state)\\.h$"},
     {"^src/cpu/forward_amx_state\\.h$", "^src/cpu/packing_amx\\.h$"},
+    {"^src/cpu/backward_amx\\.h$", "^src/cpu/backward_amx_state\\.h$"},
+    {"^src/cpu/backward_amx_state\\.h$", "^src/cpu/(backward_shared|packing_amx)\\.h$"},
+    {"^src/cpu/backward_shared\\.h$", "^src/cpu/output\\.h$"},
     {"^src/cpu/packing_amx\\.h$", "^src/cpu/(packing|terms_amx)\\.h$"},
     {"^src/cpu/kernel_table\\.h$", "^src/cpu/(attention_table|convert|gemm|layers|optim|small|limits)\\.h$"},
     {"^src/cpu/attention_table\\.h$", "^src/cpu/(forward|backward|decode|inspect)\\.h$"},
     {"^src/cpu/(forward|backward|decode|inspect|gemm|small|limits)\\.h$",
      "^src/cpu/"
-     "(forward|output|row_statistics|scores|tile|softmax|mask|dropout|block_sizes|math|elements|decode_products)"
+     "(forward|backward_shared|output|row_statistics|scores|tile|softmax|mask|dropout|block_sizes|math|elements|"
+     "decode_products)"
      "\\.h$"},
     {"^src/cpu/layers\\.h$", "^src/cpu/(dropout|elements)\\.h$"},
     {"^src/cpu/optim\\.h$", "^src/cpu/elements\\.h$"},
@@ -153,7 +157,8 @@ constexpr Rule kMayInclude[] = {
     {"^src/cpu/output\\.h$", "^src/cpu/(scores|softmax|tile)\\.h$"},
     {"^src/cpu/scores\\.h$", "^src/cpu/(mask|dropout|packing)\\.h$"},
     {"^src/cpu/tile\\.h$", "^src/cpu/packing\\.h$"},
-    {"^src/cpu/(convert|packing|terms_amx|limits_amx|softmax|row_statistics|mask|dropout)\\.h$", "^src/cpu/(block_sizes|math)\\.h$"},
+    {"^src/cpu/(convert|packing|terms_amx|limits_amx|softmax|row_statistics|mask|dropout)\\.h$",
+     "^src/cpu/(block_sizes|math)\\.h$"},
     {"^src/cpu/(block_sizes|math|simd_.*|exp2_.*)\\.h$",
      "^src/cpu/(prelude|simd_avx512|simd_neon|simd_amx_tables|simd_words_.*)\\.h$"},
 };

@@ -40,15 +40,15 @@ constexpr AttentionKernels attention_table() {
                            .inspect = inspect,
                            .inspect_scratch = inspect_scratch};
 #ifndef SACCADE_BF16_PRODUCT
-  kernels.plan_backward = plan_backward;
-  kernels.backward_statistics = backward_statistics;
-  kernels.backward_begin = backward_begin;
-  kernels.backward_logits = backward_logits;
-  kernels.backward_mask = backward_mask;
-  kernels.backward_keys = backward_keys;
-  kernels.backward_rows = backward_rows;
-  kernels.backward_end = backward_end;
-  kernels.backward_write = backward_write;
+  kernels.backward = {.plan = plan_backward,
+                      .statistics = backward_statistics,
+                      .begin = backward_begin,
+                      .logits = backward_logits,
+                      .mask = backward_mask,
+                      .keys = backward_keys,
+                      .rows = backward_rows,
+                      .end = backward_end,
+                      .write = backward_write};
 #endif
   return kernels;
 }

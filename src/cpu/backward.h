@@ -10,7 +10,7 @@
 // with delta = rowsum(dO * O). Dropout multiplies dP, and the P in dV, by its factors (0 or 1 / (1 - p)).
 #pragma once
 
-#include "cpu/output.h"
+#include "cpu/backward_shared.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
@@ -107,8 +107,7 @@ class BackwardScratch : public ScratchPieces {
 /// Scores are natural logits, as lse is: another unit would round lse once more.
 inline constexpr Scalar kExpFactor = kLog2E;
 
-/// Statistics of a block of rows: [0, kBlockQ) lse, then delta. They give weights of 0 to rows that do not exist
-/// or see nothing.
+/// The statistics of a block of rows.
 struct RowNumbers {
   const Scalar* numbers;
   const Scalar* lse(int tile) const { return numbers + tile * kTileRows; }
@@ -130,6 +129,7 @@ class BackwardBlock {
         readable_(readable_keys(p_, batch_)),
         visibility_(p_, batch_),
         finisher_(p_, visibility_, batch_, head_),
+        of_logits_(b_, visibility_, finisher_, batch_, head_),
         scratch_(params, memory) {}
 
   /// Packs the keys and values of the block and sets their gradients to 0.
@@ -158,15 +158,9 @@ class BackwardBlock {
 
   /// Adds the gradients of the logits to the gradients of the mask.
   void add_to_mask() {
-    Scalar* const data = static_cast<Scalar*>(b_.dmask_data);
-    const std::int64_t stride = b_.dmask.column_stride;
     for_each_run([&](int tile, int begin, int end) {
-      end = static_cast<int>(std::min<std::int64_t>(end, p_.keys(batch_) - first_key_));
-      for (int i = 0; i < tile_rows(tile); ++i) {
-        const Scalar* const from = tile_of(scratch_.gradients, tile) + i * kBlockK;
-        Scalar* const to = data + b_.dmask.row(batch_, head_, tile_row(tile) + i) + (first_key_ + begin) * stride;
-        for (int j = begin; j < end; ++j) to[(j - begin) * stride] += from[j];
-      }
+      of_logits_.add_to_mask(tile_row(tile), tile_rows(tile), {first_key_, begin, end},
+                             tile_of(scratch_.gradients, tile));
     });
   }
 
@@ -322,57 +316,20 @@ class BackwardBlock {
   double gradient_of_slope() const {
     double sum = 0.0;
     for_each_run([&](int tile, int begin, int end) {
-      for (int i = 0; i < tile_rows(tile); ++i) {
-        const Scalar* const from = tile_of(scratch_.gradients, tile) + i * kBlockK;
-        const std::int64_t position = tile_row(tile) + i + visibility_.offset;
-        Vec of_row = zero();
-        for (int j = begin; j < end; j += kWidth) {
-          const Vec distance = abs(sub(broadcast(static_cast<Scalar>(position - first_key_ - j)), lane_index()));
-          of_row = fma(distance, load(from + j), of_row);
-        }
-        sum -= static_cast<double>(reduce_add(of_row));
-      }
+      of_logits_.add_to_slope(tile_row(tile), tile_rows(tile), {first_key_, begin, end},
+                              tile_of(scratch_.gradients, tile), sum);
     });
     return sum;
   }
 
-  /// Differentiates the score modifier and softcap.
   void differentiate_scores() {
     for (int tile = 0; tile < tiles(); ++tile) {
       const Granules& granules = scratch_.granules[tile];
       for (int n = 0; n < granules.count; ++n) {
         const int begin = granules.index[static_cast<std::size_t>(n)] * kGranule;
-        const Columns columns{first_key_, begin, begin + kGranule};
-        if (b_.score_modifier_backward && granules.is_modified(n)) differentiate_modifier(tile, columns);
-        if (p_.softcap != 0.0) differentiate_softcap(tile, columns);
-      }
-    }
-  }
-
-  void differentiate_modifier(int tile, Columns columns) {
-    Scalar* const gradients = tile_of(scratch_.gradients, tile);
-    b_.score_modifier_backward(
-        p_.score_context,
-        finisher_.tile_of(tile_row(tile), tile_rows(tile), columns, tile_of(scratch_.softcapped, tile)),
-        finisher_.tile_of(tile_row(tile), tile_rows(tile), columns, gradients));
-    for (int i = 0; i < tile_rows(tile); ++i) {  // it may have changed hidden scores
-      for (int j = columns.begin; j < columns.end; j += kWidth) {
-        const Vec p = load(tile_of(scratch_.probabilities, tile) + i * kBlockK + j);
-        Scalar* const at = gradients + i * kBlockK + j;
-        store(at, select(equal(p, zero()), zero(), load(at)));
-      }
-    }
-  }
-
-  void differentiate_softcap(int tile, Columns columns) {
-    const Vec inverse = broadcast(static_cast<Scalar>(1 / p_.softcap));
-    for (int i = 0; i < tile_rows(tile); ++i) {
-      for (int j = columns.begin; j < columns.end; j += kWidth) {
-        const Vec bounded = mul(inverse, load(tile_of(scratch_.softcapped, tile) + i * kBlockK + j));
-        const Vec p = load(tile_of(scratch_.probabilities, tile) + i * kBlockK + j);
-        Scalar* const at = tile_of(scratch_.gradients, tile) + i * kBlockK + j;
-        const Vec slope = sub(broadcast(1), mul(bounded, bounded));
-        store(at, select(equal(p, zero()), zero(), mul(slope, load(at))));
+        of_logits_.differentiate(tile_row(tile), tile_rows(tile), {first_key_, begin, begin + kGranule},
+                                 granules.is_modified(n), tile_of(scratch_.softcapped, tile),
+                                 tile_of(scratch_.probabilities, tile), tile_of(scratch_.gradients, tile));
       }
     }
   }
@@ -425,6 +382,7 @@ class BackwardBlock {
   KeyRange readable_;
   Visibility visibility_;
   ScoreFinisher finisher_;
+  LogitGradients of_logits_;
   BackwardScratch scratch_;
 };
 
@@ -440,39 +398,8 @@ inline BackwardPlan plan_backward(const BackwardParams& params) {
           .scratch = BackwardScratch(params, nullptr).bytes()};
 }
 
-/// The dot product of dout and o of a row.
-template <class A, class B>
-Scalar dot(const A* a, const B* b, std::int64_t dim) {
-  Vec sum = zero();
-  for (std::int64_t d = 0; d < dim; d += kWidth) {
-    const int n = static_cast<int>(std::min<std::int64_t>(kWidth, dim - d));
-    sum = fma(load_first(a + d, n), load_first(b + d, n), sum);
-  }
-  return reduce_add(sum);
-}
-
 inline double backward_statistics(const BackwardParams& params, const QueryRows& work, void* statistics) {
-  const AttentionParams& p = params.attention;
-  Scalar* const lses = static_cast<Scalar*>(statistics);
-  Scalar* const deltas = lses + kBlockQ;
-  std::fill_n(lses, kBlockQ, kInfinity);
-  std::fill_n(deltas, kBlockQ, Scalar{0});
-  double dsink = 0.0;
-  const auto rows = std::min(work.rows, p.rows(work.batch) - work.row);
-  for (std::int64_t i = 0; i < rows; ++i) {
-    const Scalar lse = *p.row_of<const Scalar>(params.lse, work.batch, work.head, work.row + i);
-    if (lse == -kInfinity) continue;
-    lses[i] = lse;
-    with_storage(params.o.dtype, [&](auto o) {
-      with_storage(params.dout.dtype, [&](auto dout) {
-        deltas[i] = dot(p.row_of<decltype(dout)>(params.dout, work.batch, work.head, work.row + i),
-                        p.row_of<decltype(o)>(params.o, work.batch, work.head, work.row + i), p.head_dim_v);
-      });
-    });
-    if (const float sink = p.sink(work.head); sink != -std::numeric_limits<float>::infinity())
-      dsink -= std::exp(static_cast<double>(sink) - static_cast<double>(lse)) * static_cast<double>(deltas[i]);
-  }
-  return dsink;
+  return write_statistics(params, work, kBlockQ, statistics);
 }
 
 inline void backward_begin(const BackwardParams& params, const KeyBlock& keys, void* scratch) {

@@ -77,11 +77,11 @@ class MaskOrder {
 /// blocks that a block waits for are always in progress or done.
 class BackwardSchedule {
  public:
-  BackwardSchedule(const AttentionKernels& kernels, const BackwardParams& params)
+  BackwardSchedule(const BackwardKernels& kernels, const BackwardParams& params)
       : kernels_(kernels),
         b_(params),
         threads_(attention_threads(params.attention)),
-        plan_(kernels.plan_backward(params)),
+        plan_(kernels.plan(params)),
         group_(p_.num_heads / p_.num_kv_heads),
         most_query_blocks_(ceil_div(p_.seqlen_q, plan_.block_q)),
         most_key_blocks_(ceil_div(p_.seqlen_k, plan_.block_k)),
@@ -156,9 +156,9 @@ class BackwardSchedule {
       const std::int64_t batch = head / p_.num_heads;
       if (block >= query_blocks(batch)) return;
       const QueryRows rows = rows_of(batch, head % p_.num_heads, block);
-      from_rows[static_cast<std::size_t>(item)] = kernels_.backward_statistics(b_, rows, statistics_of(item));
+      from_rows[static_cast<std::size_t>(item)] = kernels_.statistics(b_, rows, statistics_of(item));
       const KeyRange blocks = seen(batch, block);
-      if (blocks.begin == blocks.end) kernels_.backward_write(b_, rows, nullptr);
+      if (blocks.begin == blocks.end) kernels_.write(b_, rows, nullptr);
     });
     if (!b_.dsink.data) return;
     for (std::int64_t head = 0; head < p_.num_heads; ++head) {
@@ -185,7 +185,7 @@ class BackwardSchedule {
       }
     };
     bool finite = true;
-    if (exists) kernels_.backward_begin(b_, keys, scratch);
+    if (exists) kernels_.begin(b_, keys, scratch);
     for (std::int64_t i = 0; i < group_; ++i) {
       const std::int64_t head = keys.kv_head * group_ + i;
       double dslope = 0.0;
@@ -196,23 +196,22 @@ class BackwardSchedule {
         const QueryRows rows = rows_of(keys.batch, head, block);
         const std::int64_t index = number(keys.batch, head, block);
         bool any = false;
-        if (meet)
-          attempt([&] { any = kernels_.backward_logits(b_, keys, rows, statistics_of(index), scratch, dslope); });
+        if (meet) attempt([&] { any = kernels_.logits(b_, keys, rows, statistics_of(index), scratch, dslope); });
         if (b_.dmask_data) add_to_mask(keys, rows, block, any, scratch);
         if (!meet) continue;
-        if (any) attempt([&] { kernels_.backward_keys(b_, keys, rows, false, scratch); });
+        if (any) attempt([&] { kernels_.keys(b_, keys, rows, false, scratch); });
         std::byte* const own = dq + static_cast<std::size_t>(i * most_query_blocks_ + block) * plan_.dq;
         dq_turns_.wait(index, keys.block - blocks.begin);
         if (keys.block == blocks.begin) std::memset(own, 0, plan_.dq);
-        if (any && !error) kernels_.backward_rows(b_, keys, rows, false, scratch, own);
-        if (keys.block + 1 == blocks.end) finite &= kernels_.backward_write(b_, rows, own);
+        if (any && !error) kernels_.rows(b_, keys, rows, false, scratch, own);
+        if (keys.block + 1 == blocks.end) finite &= kernels_.write(b_, rows, own);
         dq_turns_.pass(index);
       }
       if (!dslopes_.empty())
         dslopes_[static_cast<std::size_t>((keys.batch * p_.num_heads + head) * most_key_blocks_ + keys.block)] =
             dslope;
     }
-    if (exists) finite &= kernels_.backward_end(b_, keys, scratch);
+    if (exists) finite &= kernels_.end(b_, keys, scratch);
     if (!finite) is_finite_[static_cast<std::size_t>(keys.batch * p_.num_kv_heads + keys.kv_head)] = false;
     if (error) std::rethrow_exception(error);
   }
@@ -220,7 +219,7 @@ class BackwardSchedule {
   void add_to_mask(const KeyBlock& keys, const QueryRows& rows, std::int64_t block, bool any, std::byte* scratch) {
     const std::int64_t place = mask_order_.place(keys, rows.head, block);
     if (mask_order_.is_needed()) mask_turns_.wait(place, mask_order_.turn(keys, rows.head, block));
-    if (any) kernels_.backward_mask(b_, keys, rows, scratch);
+    if (any) kernels_.mask(b_, keys, rows, scratch);
     if (mask_order_.is_needed()) mask_turns_.pass(place);
   }
 
@@ -234,25 +233,25 @@ class BackwardSchedule {
     };
     for (std::int64_t key_block = 0; key_block < key_blocks(batch); ++key_block) {
       const KeyBlock keys{batch, kv_head, key_block};
-      kernels_.backward_begin(b_, keys, scratch.data());
+      kernels_.begin(b_, keys, scratch.data());
       for (std::int64_t i = 0; i < group_; ++i) {
         for (std::int64_t block = 0; block < query_blocks(batch); ++block) {
           const KeyRange blocks = seen(batch, block);
           if (key_block < blocks.begin || key_block >= blocks.end) continue;
           const QueryRows rows = rows_of(batch, kv_head * group_ + i, block);
           double dslope = 0.0;
-          if (!kernels_.backward_logits(b_, keys, rows, statistics_of(number(batch, rows.head, block)),
-                                        scratch.data(), dslope))
+          if (!kernels_.logits(b_, keys, rows, statistics_of(number(batch, rows.head, block)), scratch.data(),
+                               dslope))
             continue;
-          kernels_.backward_keys(b_, keys, rows, true, scratch.data());
-          kernels_.backward_rows(b_, keys, rows, true, scratch.data(), own(i, block));
+          kernels_.keys(b_, keys, rows, true, scratch.data());
+          kernels_.rows(b_, keys, rows, true, scratch.data(), own(i, block));
         }
       }
-      kernels_.backward_end(b_, keys, scratch.data());
+      kernels_.end(b_, keys, scratch.data());
     }
     for (std::int64_t i = 0; i < group_; ++i) {
       for (std::int64_t block = 0; block < query_blocks(batch); ++block)
-        kernels_.backward_write(b_, rows_of(batch, kv_head * group_ + i, block), own(i, block));
+        kernels_.write(b_, rows_of(batch, kv_head * group_ + i, block), own(i, block));
     }
   }
 
@@ -276,7 +275,7 @@ class BackwardSchedule {
     }
   }
 
-  const AttentionKernels& kernels_;
+  const BackwardKernels& kernels_;
   const BackwardParams& b_;
   const AttentionParams& p_ = b_.attention;
   int threads_;
@@ -292,6 +291,6 @@ class BackwardSchedule {
 
 }  // namespace
 
-void run_backward(const AttentionKernels& kernels, const BackwardParams& p) { BackwardSchedule(kernels, p).run(); }
+void run_backward(const BackwardKernels& kernels, const BackwardParams& p) { BackwardSchedule(kernels, p).run(); }
 
 }  // namespace saccade::cpu

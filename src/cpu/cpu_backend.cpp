@@ -16,7 +16,7 @@ bool CpuBackend::attention_at_once(const AttentionOperands& p) const { return ru
 void CpuBackend::attention(const AttentionParams& p) const { run_forward(active_kernels().forward(p), p); }
 void CpuBackend::decode(const AttentionParams& p) const { run_decode(kernels_for(p), p); }
 void CpuBackend::attention_backward(const BackwardParams& p) const {
-  run_backward(active_kernels().backward(p.attention), p);
+  run_backward(active_kernels().backward(p), p);
 }
 void CpuBackend::inspect(const InspectParams& p) const { run_inspect(kernels_for(p.attention), p); }
 void CpuBackend::product(const ProductParams& p) const { run_product(active_kernels(), p); }

@@ -81,6 +81,28 @@ struct ForwardKernels {
   void (*attend)(const AttentionParams&, const QueryRows&, const PackedKeys&, void* scratch);
 };
 
+/// The kernels of a backward pass. First computes the statistics of every block of rows; returns what the rows add
+/// to the gradient of their head's sink.
+struct BackwardKernels {
+  BackwardPlan (*plan)(const BackwardParams&) = nullptr;
+  double (*statistics)(const BackwardParams&, const QueryRows&, void* statistics) = nullptr;
+  /// Then for every block of keys: begin; then for each block of rows that may see them: the gradients of the
+  /// logits (returns whether there are any, and adds to the gradient of the head's slope), of the mask, of keys
+  /// and values, and of the rows (cleared for their first block); then end, which writes dk and dv and returns
+  /// whether they are finite, or need not be computed again. `careful` keeps hidden keys and rows out of every
+  /// product.
+  void (*begin)(const BackwardParams&, const KeyBlock&, void* scratch) = nullptr;
+  bool (*logits)(const BackwardParams&, const KeyBlock&, const QueryRows&, const void* statistics, void* scratch,
+                 double& dslope) = nullptr;
+  void (*mask)(const BackwardParams&, const KeyBlock&, const QueryRows&, void* scratch) = nullptr;
+  void (*keys)(const BackwardParams&, const KeyBlock&, const QueryRows&, bool careful, void* scratch) = nullptr;
+  void (*rows)(const BackwardParams&, const KeyBlock&, const QueryRows&, bool careful, void* scratch,
+               void* dq) = nullptr;
+  bool (*end)(const BackwardParams&, const KeyBlock&, void* scratch) = nullptr;
+  /// Writes the gradients of a block of rows, zeros where `dq` is nullptr. Returns what end() returns.
+  bool (*write)(const BackwardParams&, const QueryRows&, const void* dq) = nullptr;
+};
+
 /// The kernels of one type of arithmetic; for products of bf16 pairs those of the backward pass are nullptr.
 struct AttentionKernels {
   ForwardKernels forward;
@@ -94,25 +116,7 @@ struct AttentionKernels {
   bool (*merge_pieces)(const AttentionParams&, const DecodeRows&, const void* states, std::int64_t first,
                        std::int64_t pieces, void* scratch);
 
-  /// The backward pass. First computes the statistics of every block of rows; returns what the rows add to the
-  /// gradient of their head's sink.
-  BackwardPlan (*plan_backward)(const BackwardParams&) = nullptr;
-  double (*backward_statistics)(const BackwardParams&, const QueryRows&, void* statistics) = nullptr;
-  /// Then for every block of keys: begin; then for each block of rows that may see them: the gradients of the
-  /// logits (returns whether there are any, and adds to the gradient of the head's slope), of the mask, of keys
-  /// and values, and of the rows (cleared for their first block); then end, which writes dk and dv and returns
-  /// whether they are finite. `careful` keeps hidden keys and rows out of every product.
-  void (*backward_begin)(const BackwardParams&, const KeyBlock&, void* scratch) = nullptr;
-  bool (*backward_logits)(const BackwardParams&, const KeyBlock&, const QueryRows&, const void* statistics,
-                          void* scratch, double& dslope) = nullptr;
-  void (*backward_mask)(const BackwardParams&, const KeyBlock&, const QueryRows&, void* scratch) = nullptr;
-  void (*backward_keys)(const BackwardParams&, const KeyBlock&, const QueryRows&, bool careful,
-                        void* scratch) = nullptr;
-  void (*backward_rows)(const BackwardParams&, const KeyBlock&, const QueryRows&, bool careful, void* scratch,
-                        void* dq) = nullptr;
-  bool (*backward_end)(const BackwardParams&, const KeyBlock&, void* scratch) = nullptr;
-  /// Writes the gradients of a block of rows, zeros where `dq` is nullptr. Returns whether they are finite.
-  bool (*backward_write)(const BackwardParams&, const QueryRows&, const void* dq) = nullptr;
+  BackwardKernels backward = {};
 
   /// Statistics of the weights of some rows, and the bytes of scratch memory for blocks of `rows` rows.
   InspectSums (*inspect)(const InspectParams&, const QueryRows&, const PackedKeys&, void* scratch);
@@ -160,21 +164,28 @@ struct ProductKernels {
   std::int64_t narrow_depth = 0;  // the most depth with which c may have another type than f32
 };
 
+/// The kernels of AMX tiles for q, k and v of one type.
+struct AmxAttention {
+  ForwardKernels forward;
+  BackwardKernels backward;
+};
+
 /// The kernels of AMX tiles, or of their twin, by the type of q, k and v.
 struct AmxKernels {
-  ForwardKernels bf16, f16, f32;
+  AmxAttention bf16, f16, f32;
   ProductKernels product_bf16, product_f16, product_f32;
   float (*chains)(std::int64_t steps);  // as KernelSet::multiply_add_chains
   std::int64_t chain_flops = 0;
 
-  /// nullptr where multiply-adds are faster, or needed: a hidden key's score of -inf, scaled after the product,
-  /// must not become NaN.
+  /// nullptr where multiply-adds are faster, or needed.
   const ForwardKernels* forward(const AttentionParams& p) const {
-    if (p.k.dtype != p.q.dtype || p.v.dtype != p.q.dtype || static_cast<float>(p.scale) == 0) return nullptr;
-    if (p.q.dtype == DType::bf16) return &bf16;
-    // Weights have two terms, as f16 has: too few for an o of f32.
-    if (p.q.dtype == DType::f16) return p.o.dtype == DType::f16 && is_worth_terms(p, 4) ? &f16 : nullptr;
-    return p.q.dtype == DType::f32 && is_worth_terms(p, 6) ? &f32 : nullptr;
+    const AmxAttention* const found = of(p, p.o.dtype);
+    return found ? &found->forward : nullptr;
+  }
+  const BackwardKernels* backward(const BackwardParams& b) const {
+    if (b.o.dtype != b.attention.q.dtype || b.dout.dtype != b.o.dtype) return nullptr;
+    const AmxAttention* const found = of(b.attention, b.o.dtype);
+    return found ? &found->backward : nullptr;
   }
 
   /// nullptr where multiply-adds are faster. Of f32 only sums over rows, gradients of weights: splitting b takes
@@ -187,10 +198,18 @@ struct AmxKernels {
   }
 
  private:
+  const AmxAttention* of(const AttentionParams& p, DType o) const {
+    // A hidden key's score of -inf, scaled after the product, must not become NaN.
+    if (p.k.dtype != p.q.dtype || p.v.dtype != p.q.dtype || static_cast<float>(p.scale) == 0) return nullptr;
+    if (p.q.dtype == DType::bf16) return &bf16;
+    // Weights have two terms, as f16 has: too few for an o of f32.
+    if (p.q.dtype == DType::f16) return o == DType::f16 && is_worth_terms(p, 4) ? &f16 : nullptr;
+    return p.q.dtype == DType::f32 && is_worth_terms(p, 6) ? &f32 : nullptr;
+  }
   /// Whether `products` products of bf16 for each of f16 or f32 are faster. 32 x 32 scores take 64 clocks for each
   /// product of 32 dimensions, where multiply-adds take 32 clocks a dimension (Sapphire Rapids). There tiles reach
   /// some 0.6 of that, multiply-adds 0.85; 128 keys are enough for packing them to pay (1.6 times as fast with
-  /// f32).
+  /// f32). Gradients follow the same rule; they have not been measured.
   static bool is_worth_terms(const AttentionParams& p, std::int64_t products) {
     const std::int64_t tiles = (p.head_dim + 31) / 32 + (p.head_dim_v + 31) / 32;
     return p.seqlen_k >= 128 && 10 * (p.head_dim + p.head_dim_v) >= 28 * products * tiles;
@@ -232,7 +251,7 @@ struct KernelSet {
   /// The kernels of a call, of its forward pass and of its backward pass. Pairs are scaled after the product,
   /// where a scale of 0 would turn a hidden key's -inf into NaN.
   const AttentionKernels& attention(const AttentionParams& p) const {
-    return pairs && takes_pairs(p) ? pairs->attention : backward(p);
+    return pairs && takes_pairs(p) ? pairs->attention : multiply_adds(p);
   }
   const ForwardKernels& forward(const AttentionParams& p) const {
     const ForwardKernels* const on_tiles = amx ? amx->forward(p) : nullptr;
@@ -242,9 +261,15 @@ struct KernelSet {
     const ProductKernels* const on_tiles = amx ? amx->product(p) : nullptr;
     return on_tiles ? *on_tiles : product;
   }
-  const AttentionKernels& backward(const AttentionParams& p) const { return p.q.dtype == DType::f64 ? *f64 : f32; }
+  const BackwardKernels& backward(const BackwardParams& b) const {
+    const BackwardKernels* const on_tiles = amx ? amx->backward(b) : nullptr;
+    return on_tiles ? *on_tiles : multiply_adds(b.attention).backward;
+  }
 
  private:
+  const AttentionKernels& multiply_adds(const AttentionParams& p) const {
+    return p.q.dtype == DType::f64 ? *f64 : f32;
+  }
   static bool takes_pairs(const AttentionParams& p) {
     return p.q.dtype == DType::bf16 && p.k.dtype == DType::bf16 && p.v.dtype == DType::bf16 &&
            static_cast<float>(p.scale) != 0;

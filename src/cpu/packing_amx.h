@@ -68,7 +68,11 @@ Magnitudes<T> magnitudes(const T* x, std::int64_t n, BitsOf<T> least) {
 /// second converts them, times `factor`.
 inline void copy_32(const bfloat16* row, std::int64_t begin, std::int64_t length, std::uint32_t* to) {
   const std::int64_t n = row ? std::clamp<std::int64_t>(length - begin, 0, 32) : 0;
-  if (n < 32) std::memset(to, 0, 64);
+  if (n == 32) {  // the usual case, without a call
+    std::memcpy(to, row + begin, 64);
+    return;
+  }
+  std::memset(to, 0, 64);
   if (n > 0) std::memcpy(to, row + begin, static_cast<std::size_t>(n) * 2);
 }
 template <class T>

@@ -83,7 +83,9 @@ inline Granules all_granules() {
 
 class ScoreFinisher {
  public:
-  ScoreFinisher(const AttentionParams& params, const Visibility& visibility, std::int64_t batch, std::int64_t head)
+  /// `are_natural`: the scores have been scaled.
+  ScoreFinisher(const AttentionParams& params, const Visibility& visibility, std::int64_t batch, std::int64_t head,
+                bool are_natural = false)
       : p_(params),
         visibility_(visibility),
         batch_(batch),
@@ -91,7 +93,7 @@ class ScoreFinisher {
         block_mask_(params, batch, head),
         unit_(score_unit(params)),
         touches_all_(params.changes_every_score()),
-        applies_scale_(keeps_queries(params) && touches_all_),
+        applies_scale_(keeps_queries(params) && touches_all_ && !are_natural),
         finishes_all_(applies_scale_ || params.ScoreChanges::any() || params.saves_scores()),
         keys_(params.keys(batch)) {}
 

@@ -97,17 +97,39 @@ class Terms {
     if constexpr (kTerms == 1) low = rounded(low), high = rounded(high);
     SACCADE_UNROLL
     for (int t = 0; t < kTerms; ++t) {
-      _mm512_store_si512(to + t * stride, _mm512_mask_shuffle_epi8(_mm512_castps_si512(high), 0x3333333333333333,
-                                                                   _mm512_castps_si512(low), upper_halves_));
-      low = _mm512_sub_ps(low, _mm512_and_ps(low, digits_)),
-      high = _mm512_sub_ps(high, _mm512_and_ps(high, digits_));
+      put(low, high, to + t * stride);
+      low = rest(low), high = rest(high);
     }
   }
   SACCADE_INLINE void split(const float* low, const float* high, std::uint32_t* to, std::int64_t stride) const {
     split(load(low), load(high), to, stride);
   }
 
+  /// The same of two rows of 32 numbers: as words of the rows' numbers i and 16 + i, 16 words of each row, and as
+  /// words of both rows' numbers i, in two rows that are 256 words apart.
+  SACCADE_INLINE void split_rows(const float* even, const float* odd, std::uint32_t* rows, std::uint32_t* pairs,
+                                 std::int64_t stride) const {
+    Vec x[4] = {load(even), load(even + 16), load(odd), load(odd + 16)};
+    SACCADE_UNROLL
+    for (int i = 0; i < 4; ++i)
+      if constexpr (kTerms == 1) x[i] = rounded(x[i]);
+    SACCADE_UNROLL
+    for (int t = 0; t < kTerms; ++t) {
+      put(x[0], x[1], rows + t * stride);
+      put(x[2], x[3], rows + t * stride + 16);
+      put(x[0], x[2], pairs + t * stride);
+      put(x[1], x[3], pairs + t * stride + 256);
+      SACCADE_UNROLL
+      for (int i = 0; i < 4; ++i) x[i] = rest(x[i]);
+    }
+  }
+
  private:
+  SACCADE_INLINE void put(Vec low, Vec high, std::uint32_t* to) const {
+    _mm512_store_si512(to, _mm512_mask_shuffle_epi8(_mm512_castps_si512(high), 0x3333333333333333,
+                                                    _mm512_castps_si512(low), upper_halves_));
+  }
+  SACCADE_INLINE Vec rest(Vec x) const { return _mm512_sub_ps(x, _mm512_and_ps(x, digits_)); }
   static SACCADE_INLINE Vec rounded(Vec x) {
     const __m512i bits = _mm512_castps_si512(x);
     const __m512i even = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));

@@ -123,6 +123,14 @@ class Terms {
     }
   }
 
+  void split_rows(const float* even, const float* odd, std::uint32_t* rows, std::uint32_t* pairs,
+                  std::int64_t stride) const {
+    split(even, even + 16, rows, stride);
+    split(odd, odd + 16, rows + 16, stride);
+    split(even, odd, pairs, stride);
+    split(even + 16, odd + 16, pairs + 256, stride);
+  }
+
  private:
   static constexpr std::uint32_t kUpperHalf = 0xffff0000U;
 

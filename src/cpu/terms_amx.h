@@ -42,6 +42,14 @@ struct TermPairs<3> {
   static constexpr std::array<TermPair, 6> kRounded = kExact;
 };
 
+/// The number of terms of an operand of these products.
+template <std::size_t kCount>
+constexpr int terms_of(const std::array<TermPair, kCount>& pairs) {
+  int largest = 0;
+  for (const TermPair& pair : pairs) largest = std::max(largest, pair.a);
+  return largest + 1;
+}
+
 enum class TermPart { small, large, all };
 
 /// A stream of products in tile registers: 0 to 3 are 32 x 32 results, 4 and 5 the tiles of a, 6 and 7 those of b.
@@ -135,5 +143,52 @@ class TileStream {
   float* low_ = nullptr;   // where registers 0 and 1 belong; nullptr: nowhere
   float* high_ = nullptr;  // registers 2 and 3
 };
+
+/// What multiply_rows() does beside its products: f(i) for 16 pieces of work. Here nothing.
+struct NothingBeside {
+  SACCADE_INLINE void operator()(int) const {}
+};
+
+/// The products of 32 numbers of each row, with kCount of the pieces of work spread over them.
+template <const auto& kPairs, TermPart kPart, bool kNew, int kFirst, int kCount, class Beside>
+SACCADE_INLINE void multiply_beside(TileStream& stream, const std::uint32_t* a, const std::uint32_t* b, float* to,
+                                    const Beside& beside) {
+  constexpr int kAll = static_cast<int>(kPairs.size());
+  constexpr int kProducts = 4 * (kPart == TermPart::all ? kAll : kPart == TermPart::small ? kAll - 1 : 1);
+  stream.multiply<kPairs, kPart, kNew>(
+      a, b, nullptr, to, [&](auto n) __attribute__((always_inline)) {
+        constexpr int kBegin = decltype(n)::value * kCount / kProducts;
+        constexpr int kEnd = (decltype(n)::value + 1) * kCount / kProducts;
+        SACCADE_UNROLL
+        for (int i = kBegin; i < kEnd; ++i) beside(kFirst + i);
+      });
+}
+
+/// Writes to `to` [32][32] the products of 32 rows and 32 columns of `depth` times 32 numbers. The small terms of
+/// all numbers come before the large ones: they are lost least while the sum is small.
+template <const auto& kPairs, class Beside>
+SACCADE_INLINE void multiply_rows(TileStream& stream, const std::uint32_t* a, const std::uint32_t* b,
+                                  std::int64_t depth, float* to, const Beside& beside) {
+  constexpr bool kIsOne = kPairs.size() == 1;
+  constexpr TermPart kPart = kIsOne ? TermPart::all : TermPart::small;
+  constexpr std::int64_t kNext = kTermWords * terms_of(kPairs);
+  std::int64_t d = 1;
+  if (depth == 1) {
+    multiply_beside<kPairs, kPart, true, 0, 16>(stream, a, b, to, beside);
+  } else if (depth < 4) {
+    multiply_beside<kPairs, kPart, true, 0, 8>(stream, a, b, to, beside);
+    multiply_beside<kPairs, kPart, false, 8, 8>(stream, a + kNext, b + kNext, nullptr, beside);
+    d = 2;
+  } else {
+    multiply_beside<kPairs, kPart, true, 0, 4>(stream, a, b, to, beside);
+    multiply_beside<kPairs, kPart, false, 4, 4>(stream, a + kNext, b + kNext, nullptr, beside);
+    multiply_beside<kPairs, kPart, false, 8, 4>(stream, a + 2 * kNext, b + 2 * kNext, nullptr, beside);
+    multiply_beside<kPairs, kPart, false, 12, 4>(stream, a + 3 * kNext, b + 3 * kNext, nullptr, beside);
+    d = 4;
+  }
+  for (; d < depth; ++d) stream.multiply<kPairs, kPart, false>(a + d * kNext, b + d * kNext);
+  if constexpr (!kIsOne)
+    for (d = 0; d < depth; ++d) stream.multiply<kPairs, TermPart::large, false>(a + d * kNext, b + d * kNext);
+}
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

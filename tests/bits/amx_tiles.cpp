@@ -56,6 +56,7 @@ __attribute__((noinline)) void multiply(const Inputs& in, float* c) {
 /// What AVX-512 computes beside the products: weights, in one and in several terms, and numbers in terms.
 struct Words {
   std::uint32_t weights[16][16], term_weights[16][3][16], terms[16][3][16], rounded[16][16];
+  std::uint32_t rows[3][512], pairs[3][512], rounded_rows[512], rounded_pairs[512];
   float sums[16][16];
   std::uint32_t overflowed;
 };
@@ -71,6 +72,11 @@ __attribute__((noinline)) void weigh(const Inputs& in, Words& to) {
     term_weights.of_row(scores, in.term_offset, to.term_weights[row][0], 16, to.sums[row]);
     Terms{}.split(in.c, in.c + 16 * row, to.terms[row][0], 16);
     RoundedTerm{}.split(in.c, in.c + 16 * row, to.rounded[row], 16);
+  }
+  for (int pair = 0; pair < 4; ++pair) {
+    const float* const even = in.c + pair * 64;
+    Terms{}.split_rows(even, even + 32, to.rows[0] + pair * 32, to.pairs[0] + pair * 16, 512);
+    RoundedTerm{}.split_rows(even, even + 32, to.rounded_rows + pair * 32, to.rounded_pairs + pair * 16, 512);
   }
   to.overflowed = weights.overflowed() + 2U * term_weights.overflowed();
 }
