@@ -100,7 +100,7 @@ struct Window {
   Tensor q, k, v, dout, o, lse, dq, dk, dv;
   AttentionOptions options{.causal = Causal::top_left, .window_left = kWindow};
 
-  explicit Window(DType type)
+  explicit Window(DType type, double dropout_p = 0)
       : q(random_tensor({kSeqlen, kDim}, 1, type)),
         k(random_tensor({kSeqlen, kDim}, 2, type)),
         v(random_tensor({kSeqlen, kDim}, 3, type)),
@@ -109,7 +109,9 @@ struct Window {
         lse(DType::f32, {kSeqlen}),
         dq(type, {kSeqlen, kDim}),
         dk(dq),
-        dv(dq) {}
+        dv(dq) {
+    options.dropout_p = dropout_p;
+  }
   void run() {
     options.lse = lse;
     attention(q, k, v, o, options);
@@ -123,33 +125,37 @@ void put(Tensor& x, std::int64_t row, double number) {
   copy(one, MutableTensorView(x).slice(0, row, row + 1).slice(1, 7, 8));
 }
 
+/// Puts a number into row 150 of a tensor. What sees it may change, nothing else.
+void expect_few_changes(const Window& clean, Tensor Window::*where, double number) {
+  constexpr std::int64_t kPlace = 150;
+  Window bad(clean.q.dtype(), clean.options.dropout_p);
+  put(bad.*where, kPlace, number);
+  bad.run();
+  const bool is_row = where == &Window::q || where == &Window::dout;
+  const std::int64_t last = is_row ? kPlace : kPlace + kWindow;
+  const auto expect_same = [&](const Tensor& found, const Tensor& expected, std::int64_t first) {
+    for (std::int64_t i = 0; i < kSeqlen; ++i) {
+      if (i >= first && i <= last) continue;
+      EXPECT_TRUE(
+          same_bits(Tensor::copy_of(found.view().select(0, i)), Tensor::copy_of(expected.view().select(0, i))))
+          << number << ", row " << i;
+    }
+  };
+  expect_same(bad.dq, clean.dq, kPlace);
+  expect_same(bad.dk, clean.dk, kPlace - kWindow);
+  expect_same(bad.dv, clean.dv, kPlace - kWindow);
+}
+
 TEST_P(AmxBackward, ABadNumberChangesOnlyWhatItMeets) {
-  Window clean(GetParam());
-  clean.run();
   const double nan = std::numeric_limits<double>::quiet_NaN(), infinity = std::numeric_limits<double>::infinity();
-  for (Tensor Window::*const where : {&Window::q, &Window::dout, &Window::k, &Window::v}) {
-    for (const double number : {nan, infinity, 1e-35, 1e30}) {
-      if (GetParam() == DType::f16 && std::isfinite(number)) continue;  // all of them are good
-      constexpr std::int64_t kPlace = 150;
-      Window bad(GetParam());
-      put(bad.*where, kPlace, number);
-      bad.run();
-      // The rows of dq, and those of dk and dv, that may change.
-      const bool is_row = where == &Window::q || where == &Window::dout;
-      const std::int64_t first_row = kPlace, last_row = is_row ? kPlace : kPlace + kWindow;
-      const std::int64_t first_key = kPlace - kWindow, last_key = is_row ? kPlace : kPlace + kWindow;
-      const auto expect_same = [&](const Tensor& found, const Tensor& expected, std::int64_t first,
-                                   std::int64_t last) {
-        for (std::int64_t i = 0; i < kSeqlen; ++i) {
-          if (i >= first && i <= last) continue;
-          EXPECT_TRUE(
-              same_bits(Tensor::copy_of(found.view().select(0, i)), Tensor::copy_of(expected.view().select(0, i))))
-              << number << ", row " << i;
-        }
-      };
-      expect_same(bad.dq, clean.dq, first_row, last_row);
-      expect_same(bad.dk, clean.dk, first_key, last_key);
-      expect_same(bad.dv, clean.dv, first_key, last_key);
+  for (const double dropout_p : {0.0, 0.2}) {
+    Window clean(GetParam(), dropout_p);
+    clean.run();
+    for (Tensor Window::*const where : {&Window::q, &Window::dout, &Window::k, &Window::v}) {
+      for (const double number : {nan, infinity, 1e-35, 1e30}) {
+        if (GetParam() == DType::f16 && std::isfinite(number)) continue;  // it has neither
+        expect_few_changes(clean, where, number);
+      }
     }
   }
 }
