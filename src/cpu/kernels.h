@@ -187,6 +187,7 @@ struct AmxKernels {
     const AmxAttention* const found = of(b.attention, b.o.dtype);
     return found ? &found->backward : nullptr;
   }
+  static bool takes_f32(const AttentionOperands& p) { return is_worth_terms(p, 6); }
 
   /// nullptr where multiply-adds are faster. Of f32 only sums over rows, gradients of weights: splitting b takes
   /// too long if c has few rows, and the bits of a row must not depend on how many there are.
@@ -204,15 +205,15 @@ struct AmxKernels {
     if (p.q.dtype == DType::bf16) return &bf16;
     // Weights have two terms, as f16 has: too few for an o of f32.
     if (p.q.dtype == DType::f16) return o == DType::f16 && is_worth_terms(p, 4) ? &f16 : nullptr;
-    return p.q.dtype == DType::f32 && is_worth_terms(p, 6) ? &f32 : nullptr;
+    return p.q.dtype == DType::f32 && takes_f32(p) ? &f32 : nullptr;
   }
   /// Whether `products` products of bf16 for each of f16 or f32 are faster. 32 x 32 scores take 64 clocks for each
   /// product of 32 dimensions, where multiply-adds take 32 clocks a dimension (Sapphire Rapids). There tiles reach
-  /// some 0.6 of that, multiply-adds 0.85; 128 keys are enough for packing them to pay (1.6 times as fast with
-  /// f32). Gradients follow the same rule; they have not been measured.
-  static bool is_worth_terms(const AttentionParams& p, std::int64_t products) {
+  /// some 0.6 of that, multiply-adds 0.85. The number of keys has no say: the bits of a row must not depend on how
+  /// a prompt is cut. Gradients follow the same rule; they have not been measured.
+  static bool is_worth_terms(const AttentionOperands& p, std::int64_t products) {
     const std::int64_t tiles = (p.head_dim + 31) / 32 + (p.head_dim_v + 31) / 32;
-    return p.seqlen_k >= 128 && 10 * (p.head_dim + p.head_dim_v) >= 28 * products * tiles;
+    return 10 * (p.head_dim + p.head_dim_v) >= 28 * products * tiles;
   }
 };
 

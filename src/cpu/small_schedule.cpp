@@ -9,8 +9,9 @@
 namespace saccade::cpu {
 namespace {
 
-/// Whether run_small() handles a problem.
-bool is_small(const AttentionOperands& p) {
+/// Whether run_small() handles a problem. Not those that have other bits on tiles with more keys.
+bool is_small(const KernelSet& kernels, const AttentionOperands& p) {
+  if (kernels.amx && AmxKernels::takes_f32(p)) return false;
   const bool f32 =
       p.q.dtype == DType::f32 && p.k.dtype == DType::f32 && p.v.dtype == DType::f32 && p.o.dtype == DType::f32;
   return f32 && p.seqlen_k > 0 && p.seqlen_k <= kSmallKeys && p.head_dim <= kSmallHeadDim &&
@@ -20,7 +21,7 @@ bool is_small(const AttentionOperands& p) {
 }  // namespace
 
 bool run_small(const KernelSet& kernels, const AttentionOperands& p) {
-  if (!is_small(p)) return false;
+  if (!is_small(kernels, p)) return false;
   const std::int64_t heads = p.batch * p.num_heads, pieces = ceil_div(p.seqlen_q, kSmallRows);
   const std::int64_t pieces_of_a_thread = small_pieces_of_a_thread(p);
   if (heads * pieces <= pieces_of_a_thread) {
