@@ -81,6 +81,10 @@ TEST_P(DecodeOnIsa, HasTheSameBitsForThreadsBatchTokensAndPages) {
         const auto one = [&](const Tensor& x) { return x.view().slice(0, b, b + 1); };
         const Tensor alone = decode(one(q).slice(2, i, i + 1), one(k).slice(2, 0, seen), one(v).slice(2, 0, seen));
         EXPECT_TRUE(same_bits(alone, Tensor::copy_of(one(expected).slice(2, i, i + 1)))) << b << ' ' << i;
+        const auto head = [&](const Tensor& x, std::int64_t h) { return one(x).slice(1, h, h + 1); };
+        const Tensor row =
+            decode(head(q, 3).slice(2, i, i + 1), head(k, 1).slice(2, 0, seen), head(v, 1).slice(2, 0, seen));
+        EXPECT_TRUE(same_bits(row, Tensor::copy_of(head(expected, 3).slice(2, i, i + 1)))) << b << ' ' << i;
       }
     }
   }

@@ -221,7 +221,13 @@ class DecodeHead {
                    : p_.head_dim == 64 ? decode_scores<fixed(64 / kStepNumbers), Rows>
                                        : decode_scores<0, Rows>;
     const std::int64_t stride = DecodeScratch::query_stride(p_);
-    for (int r = 0; r < count_; r += kDecodeRows)
+    int r = 0;
+    if constexpr (kWidth > 1 && kDecodeRows == 1) {
+      for (; r + 1 < count_; r += 4)
+        decode_scores_of_four(scratch_.queries + r * stride, stride, rows, static_cast<int>(end - key),
+                              p_.head_dim, scores(r) + (key - begin_));
+    }
+    for (; r < count_; r += kDecodeRows)
       f(scratch_.queries + r * stride, stride, rows, static_cast<int>(end - key), p_.head_dim,
         scores(r) + (key - begin_));
   }

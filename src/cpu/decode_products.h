@@ -111,6 +111,36 @@ __attribute__((noinline)) void decode_scores(const Scalar* queries, std::int64_t
   before.keep(scores + count - kDecodeKeys);
 }
 
+/// decode_scores for four queries where a vector is a single 128-bit lane: each has vectors of its own, so that
+/// keys are read and converted once for four. The order of additions is the same.
+template <class Rows>
+__attribute__((noinline)) void decode_scores_of_four(const Scalar* queries, std::int64_t stride, Rows keys,
+                                                     int count, std::int64_t head_dim, Scalar* scores) {
+  constexpr int kRows = 4;
+  const std::int64_t whole = head_dim / kStepNumbers / kWidth * kWidth;
+  const bool has_tail = whole < steps_of(head_dim);
+  for (int j = 0; j < count; j += kDecodeKeys) {
+    Vec products[kRows][kDecodeKeys];
+    SACCADE_UNROLL
+    for (int t = 0; t < kDecodeKeys; ++t) {
+      Vec sums[kRows];
+      SACCADE_UNROLL
+      for (Vec& x : sums) x = zero();
+      const auto* const key = as_computed(keys[j + t]);
+      const auto step = [&](std::int64_t at, Vec x) __attribute__((always_inline)) {
+        SACCADE_UNROLL
+        for (int r = 0; r < kRows; ++r) sums[r] = multiply_add_from(queries + r * stride + at, x, sums[r]);
+      };
+      for (std::int64_t at = 0; at < whole; at += kWidth) step(at, loadu_steps(key, at));
+      if (has_tail) step(whole, load_steps(key, whole, head_dim));
+      SACCADE_UNROLL
+      for (int r = 0; r < kRows; ++r) products[r][t] = sums[r];
+    }
+    SACCADE_UNROLL
+    for (int r = 0; r < kRows; ++r) store(scores + r * kDecodePiece + j, sum_within_lanes(products[r]));
+  }
+}
+
 /// Keys added in one pass over the accumulated output, and the rows and vectors of it that are in registers.
 /// Values of type Scalar are memory operands of each row's instruction; others are converted once for several
 /// rows.
