@@ -2,6 +2,9 @@
 // call.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#ifdef __linux__
+#include <sched.h>
+#endif
 
 #include <chrono>
 #include <condition_variable>
@@ -11,6 +14,7 @@
 #include <set>
 #include <stdexcept>
 #include <thread>
+#include <vector>
 
 #include "saccade/attention.h"
 #include "saccade/layers.h"
@@ -116,6 +120,34 @@ std::size_t threads_of_this_process() {
 }
 
 // A layer has no num_threads of its own: it would use one thread if the limit outlived the call before it.
+#ifdef __linux__
+/// The processors that each thread of a call may use.
+struct Processors {
+  std::mutex mutex;
+  std::vector<cpu_set_t> sets;
+
+  static void modifier(void* context, const ScoreTile&) {
+    auto& self = *static_cast<Processors*>(context);
+    cpu_set_t set;
+    ASSERT_EQ(sched_getaffinity(0, sizeof set, &set), 0);
+    const std::scoped_lock lock(self.mutex);
+    self.sets.push_back(set);
+  }
+};
+
+TEST_F(NumThreads, StayOnTheirProcessorsAfterARest) {
+  cpu_set_t own;
+  ASSERT_EQ(sched_getaffinity(0, sizeof own, &own), 0);
+  for (int call = 0; call < 10; ++call) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the threads of the last call go to sleep
+    Processors processors;
+    attention(x_, x_, x_,
+              {.score_modifier = Processors::modifier, .score_context = &processors, .num_threads = 2});
+    for (const cpu_set_t& set : processors.sets) EXPECT_TRUE(CPU_EQUAL(&set, &own));
+  }
+}
+#endif
+
 TEST_F(NumThreads, DoesNotLimitLayersAfterTheCall) {
   constexpr int kThreads = 16;  // more than OpenMP keeps from the tests above
   set_num_threads(kThreads);

@@ -2,10 +2,12 @@
 
 #include <omp.h>
 #include <pthread.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <exception>
 #include <memory>
 #include <thread>
@@ -24,8 +26,62 @@ std::atomic<bool> is_forked_child = false;
 [[maybe_unused]] const int fork_handler =
     pthread_atfork(nullptr, nullptr, [] { is_forked_child.store(true, std::memory_order_relaxed); });
 
+#ifdef __linux__
+int processor_of_this_thread() { return sched_getcpu(); }
+
+/// Moves this thread to another of the processors that it may use.
+void leave(int processor) {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  cpu_set_t others = allowed;
+  CPU_CLR(static_cast<std::size_t>(processor), &others);
+  if (CPU_COUNT(&others) > 0 && sched_setaffinity(0, sizeof others, &others) == 0)
+    sched_setaffinity(0, sizeof allowed, &allowed);
+}
+#else
+int processor_of_this_thread() { return -1; }
+void leave(int) {}
+#endif
+
+/// Lets the threads of a team begin together. In a virtual machine Linux takes sleeping processors for busy ones
+/// and wakes a thread on the processor of the thread that wakes it. There it would wait for 4 ms, until the load
+/// is balanced, and the first thread would then wait for it: after 50 ms of rest, half a millisecond of work for
+/// two threads took 6 to 8 ms, and takes 0.65 ms with this class (Zen 5, Linux 6.18 under KVM).
+class TeamStart {
+ public:
+  /// For the thread that starts a team, before it does.
+  TeamStart() : rested_(Clock::now() - last_end_ > kRest), processor_(processor_of_this_thread()) {}
+  ~TeamStart() { last_end_ = Clock::now(); }
+  TeamStart(const TeamStart&) = delete;
+  TeamStart& operator=(const TeamStart&) = delete;
+
+  /// For each thread of the team, before it works.
+  void begin(int thread, int threads) {
+    if (!rested_) return;
+    if (thread != 0) {
+      if (processor_ >= 0 && processor_of_this_thread() == processor_) leave(processor_);
+      arrived_.fetch_add(1, std::memory_order_relaxed);
+      return;
+    }
+    const Clock::time_point latest = Clock::now() + kPatience;
+    while (arrived_.load(std::memory_order_relaxed) < threads - 1 && Clock::now() < latest)
+      std::this_thread::yield();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::microseconds kRest{100};  // threads of an earlier team wait awake for longer
+  static constexpr std::chrono::microseconds kPatience{100};
+  static inline thread_local Clock::time_point last_end_;
+
+  const bool rested_;
+  const int processor_;
+  std::atomic<int> arrived_ = 0;
+};
+
 void run_team(int threads, const std::function<void(int)>& body) {
   std::exception_ptr error;
+  TeamStart start;
   // The start and end of the region already order memory; these atomics tell ThreadSanitizer, which cannot see
   // into OpenMP.
   std::atomic<int> started = 0, finished = 0;
@@ -34,6 +90,7 @@ void run_team(int threads, const std::function<void(int)>& body) {
 #pragma omp parallel num_threads(threads)
   {
     started.load(std::memory_order_acquire);
+    start.begin(omp_get_thread_num(), omp_get_num_threads());
     // OpenMP may start fewer threads than requested.
     for (int thread = omp_get_thread_num(); thread < threads; thread += omp_get_num_threads()) {
       try {
