@@ -77,6 +77,31 @@ TEST(Modules, WithoutABatchAxisTheNumbersAreTheSame) {
   EXPECT_TRUE(same_bits(single.context.reshaped({1, 5, 6}), batch.context));
 }
 
+TEST(Modules, MemoryOfTheCallerGetsTheSameBits) {
+  const auto check = [](AttentionModule& module) {
+    const std::int64_t d_out = module.config().d_out;
+    for (const Shape& lead : {Shape{6}, Shape{2, 17}, Shape{0}, Shape{0, 3}, Shape{2, 0}}) {
+      for (const bool training : {false, true}) {
+        SCOPED_TRACE(to_string(lead) + (training ? " training" : " evaluation"));
+        module.train(training);
+        Shape shape = lead, output_shape = lead;
+        shape.push_back(module.config().d_in);
+        output_shape.push_back(d_out);
+        const Tensor x = randn(10, shape);
+        Tensor output = Tensor::uninitialized(DType::f32, output_shape);
+        module.forward_into(x, output.mutable_view());
+        EXPECT_TRUE(same_bits(output, module.forward(x).output));
+      }
+    }
+  };
+  for_each_class(check);
+  TorchGenerator generator(11);
+  MultiHeadAttention appended({.d_in = 4, .d_out = 6, .num_heads = 2, .add_bias_kv = true}, generator);
+  check(appended);
+  MultiHeadAttention sequence_first({.d_in = 4, .d_out = 6, .num_heads = 2, .batch_first = false}, generator);
+  check(sequence_first);
+}
+
 TEST(Modules, SequenceFirstIsTheSameWithAxesExchanged) {
   MultiHeadAttentionOptions options{.d_in = 4, .d_out = 6, .num_heads = 2};
   TorchGenerator generator(8);
@@ -294,6 +319,24 @@ TEST(Modules, WrongArgumentsAreRefusedWithTheirNumbers) {
        "[SelfAttention] qkv_bias needs linear layers"},
       {[] { CausalAttention({.d_in = 3, .d_out = 2}).published_state_dict(); },
        "without a context_length the size of the buffer mask is not known"},
+      {[&] {
+         SelfAttention module({.d_in = 3, .d_out = 2});
+         module.forward_into(zeros({6, 3}), zeros({6, 3}).mutable_view());
+       },
+       "[SelfAttention] output must be f32 and contiguous with the shape of x and d_out 2 last, but x has shape "
+       "[6, 3] "
+       "and output is f32 [6, 3]"},
+      {[&] {
+         SelfAttention module({.d_in = 3, .d_out = 2});
+         Tensor output(DType::f32, {2, 6});
+         module.forward_into(zeros({6, 3}), output.mutable_view().transposed(0, 1));
+       },
+       "output must be f32 and contiguous"},
+      {[&] {
+         SelfAttention module({.d_in = 3, .d_out = 2});
+         module.forward_into(zeros({6, 3}), {});
+       },
+       "output must be f32 and contiguous"},
       {[&] {
          scaled_dot_product_attention(q, q, q, random_mask(0, {4, 4}), {.mask = random_mask(0, {4, 4})});
        },

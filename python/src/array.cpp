@@ -6,6 +6,9 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "numpy.h"
+#include "torch.h"
+
 namespace saccade::python {
 namespace {
 
@@ -43,96 +46,7 @@ nb::dlpack::dtype dlpack_dtype(DType dtype) {
   return {static_cast<std::uint8_t>(known.code), known.bits, 1};
 }
 
-nb::handle type_of(nb::handle object) { return reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())); }
-
-bool has(nb::handle object, const char* attribute) { return PyObject_HasAttrString(object.ptr(), attribute) == 1; }
-
-/// The parts of NumPy that are used, looked up once.
-struct Numpy {
-  nb::object ndarray = nb::module_::import_("numpy").attr("ndarray");
-  nb::object empty = nb::module_::import_("numpy").attr("empty");
-  nb::object f32 = nb::module_::import_("numpy").attr("dtype")("float32");
-
-  // Not initialised by its declaration: an import may pass the GIL to another thread, which would then wait for
-  // this initialisation while it holds the GIL.
-  static const Numpy& get() {
-    static const Numpy* numpy = nullptr;
-    if (!numpy) numpy = new Numpy();  // lives as long as the interpreter
-    return *numpy;
-  }
-};
-
-/// The usual case, for which the checks of other types are skipped.
-bool is_numpy(nb::handle object) { return type_of(object).is(Numpy::get().ndarray); }
-
-/// The part of DLPackExchangeAPI (DLPack 1.3, dlpack.h) that is used here; tensor types have it as
-/// __dlpack_c_exchange_api__. Reading a tensor takes 0.1 us with it, and 2.3 us with __dlpack__ (PyTorch 2.15,
-/// Zen 4).
-struct ExchangeApi {
-  struct {
-    std::uint32_t major, minor;
-  } version;
-  ExchangeApi* previous;
-  void* managed_tensor_allocator;
-  void* managed_tensor_from_object;
-  void* managed_tensor_to_object;
-  int (*dltensor_from_object)(void* object, nb::dlpack::dltensor* result);  // may be null
-};
-
-/// The interface of a type; null if it has none, or one of an unknown version.
-const ExchangeApi* exchange_api_of(nb::handle type) {
-  const nb::object capsule = nb::steal(PyObject_GetAttrString(type.ptr(), "__dlpack_c_exchange_api__"));
-  const auto* api =
-      capsule.is_valid()
-          ? static_cast<const ExchangeApi*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"))
-          : nullptr;
-  if (!api) PyErr_Clear();
-  return api && api->version.major == 1 && api->dltensor_from_object ? api : nullptr;
-}
-
-/// The parts of PyTorch that are used, looked up once PyTorch is imported.
-struct Torch {
-  nb::object module;
-  nb::object tensor = module.attr("Tensor");
-  nb::object parameter = module.attr("nn").attr("Parameter");
-  const ExchangeApi* exchange_api = exchange_api_of(tensor);
-  nb::object requires_grad = nb::str("requires_grad"), untyped_storage = nb::str("untyped_storage");
-
-  /// Null for anything but a PyTorch tensor.
-  static const Torch* of(nb::handle object) {
-    static const Torch* torch = nullptr;
-    if (torch && torch->is_exact(object)) return torch;
-    if (!torch) {
-      const nb::object loaded = nb::steal(PyImport_GetModule(nb::str("torch").ptr()));
-      if (!loaded.is_valid() || !has(loaded, "Tensor") || !has(loaded, "nn")) return nullptr;
-      torch = new Torch{loaded};  // lives as long as the interpreter
-    }
-    return PyObject_IsInstance(object.ptr(), torch->tensor.ptr()) == 1 ? torch : nullptr;
-  }
-
-  bool is_exact(nb::handle object) const {
-    const nb::handle type = type_of(object);
-    return type.is(tensor) || type.is(parameter);
-  }
-
-  /// Refuses tensors whose gradient PyTorch would record, because this function would silently ignore it, and
-  /// tensors without numbers: those with metadata only, and the biases of torch.nn.attention.bias.
-  void require_numbers(nb::handle object, std::string_view name) const {
-    const nb::handle type = type_of(object);
-    if (!is_exact(object) && (!type.attr("__torch_dispatch__").is(tensor.attr("__torch_dispatch__")) ||
-                              text_of(type.attr("__module__")) == "torch.nn.attention.bias"))
-      refuse(name, "wanted a plain tensor, got " + kind_of(object));
-    if (object.attr(requires_grad).is(nb::handle(Py_True)) &&
-        module.attr("is_grad_enabled")().is(nb::handle(Py_True)))
-      refuse(name, "requires a gradient, which this function does not record; use saccade.torch, or .detach() it");
-  }
-};
-
-/// The object that keeps the memory of an array alive that was read through the exchange interface. For PyTorch it
-/// is the storage: a tensor can be given another one while it is in use (tensor.data = ...).
-nb::object lender(nb::handle object, const Torch* torch) {
-  return torch ? nb::object(object.attr(torch->untyped_storage)()) : nb::borrow(object);
-}
+bool is_numpy(nb::handle object) { return Numpy::get().is_array(object); }
 
 /// The dtype of an array as its library prints it.
 std::string dtype_text(nb::handle object) {
@@ -194,6 +108,8 @@ std::pair<const std::byte*, const std::byte*> range(const TensorView& view) {
 }
 
 bool can_write(nb::handle object) {
+  Numpy::Described numpy;
+  if (is_numpy(object) && Numpy::get().describe(object, numpy)) return numpy.is_writable;
   if (Torch::of(object)) return true;  // PyTorch has no read-only tensors
   if (!is_numpy(object) && has(object, "__dlpack__") &&
       !has(object, "flags")) {  // such as JAX's, which are immutable
@@ -274,8 +190,6 @@ std::string text(nb::handle object, std::string_view name) {
   return utf8(object);
 }
 
-bool NumpyArray::is_one(nb::handle object) { return is_numpy(object); }
-
 Array::Array(nb::handle object, std::string_view name) {
   if (object.is_none()) refuse(name, "wanted an array, got None");
   if (!is_numpy(object)) {
@@ -285,13 +199,17 @@ Array::Array(nb::handle object, std::string_view name) {
     else if (has(object, "fill_value"))
       refuse(name, "is a masked array, whose mask would be lost; use .filled()");
     nb::dlpack::dltensor borrowed;
-    const ExchangeApi* api = torch ? torch->exchange_api : exchange_api_of(type_of(object));
+    const ExchangeApi* api = torch ? torch->exchange_api() : exchange_api_of(type_of(object));
     if (api && api->dltensor_from_object(object.ptr(), &borrowed) == 0) {
-      object_ = lender(object, torch);
+      object_ = torch ? torch->storage_of(object) : nb::borrow(object);
       take(borrowed, name);
       return;
     }
     PyErr_Clear();
+  } else if (Numpy::Described numpy; Numpy::get().describe(object, numpy)) {
+    object_ = nb::borrow(object);
+    take(numpy.tensor, name);
+    return;
   }
   if (import(object)) {
     take(described(owner_), name);
@@ -428,26 +346,13 @@ nb::object numpy_view(const MutableTensorView& view, nb::handle owner) {
                   nb::rv_policy::reference);
 }
 
-namespace {
-
-/// A copy in an array that NumPy has allocated.
-nb::object copied(const Tensor& tensor) {
-  nb::object shape = nb::steal(PyTuple_New(tensor.rank()));
-  for (int dim = 0; dim < tensor.rank(); ++dim)
-    PyTuple_SetItem(shape.ptr(), dim, PyLong_FromLongLong(tensor.shape(dim)));
-  nb::object array = Numpy::get().empty(shape, Numpy::get().f32);
-  Py_buffer buffer;
-  if (PyObject_GetBuffer(array.ptr(), &buffer, PyBUF_WRITABLE) != 0) throw nb::python_error();
-  if (tensor.bytes() > 0) std::memcpy(buffer.buf, tensor.data(), tensor.bytes());
-  PyBuffer_Release(&buffer);
-  return array;
-}
-
-}  // namespace
-
 nb::object numpy_array(Tensor tensor) {
   constexpr std::size_t kSmall = 4096;  // bytes; copying this many takes less time than creating a view
-  if (tensor.dtype() == DType::f32 && tensor.bytes() <= kSmall) return copied(tensor);
+  if (tensor.dtype() == DType::f32 && tensor.bytes() <= kSmall) {
+    nb::object array = Numpy::get().new_f32(tensor.shape());
+    if (tensor.bytes() > 0) std::memcpy(Numpy::get().memory_of(array), tensor.data(), tensor.bytes());
+    return array;
+  }
   auto* held = new Tensor(std::move(tensor));
   nb::capsule owner(held, [](void* pointer) noexcept { delete static_cast<Tensor*>(pointer); });
   return numpy_view(held->mutable_view(), owner);

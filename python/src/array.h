@@ -15,15 +15,6 @@ namespace saccade::python {
 
 namespace nb = nanobind;
 
-/// Exactly a NumPy array. An argument of this type makes nanobind try the next overload for anything else.
-class NumpyArray : public nb::object {
- public:
-  NB_OBJECT_DEFAULT(NumpyArray, nb::object, "numpy.ndarray", is_one)
-
- private:
-  static bool is_one(nb::handle object);
-};
-
 /// An array argument, held for as long as this object lives. Must be created and destroyed with the GIL.
 class Array {
  public:
@@ -67,7 +58,7 @@ class Array {
   void look_at(Tensor copy);
 
   nb::ndarray<nb::ro> owner_;
-  nb::object object_;  // instead of owner_, for arrays read through the exchange interface
+  nb::object object_;  // instead of owner_, for arrays that nanobind did not read
   std::optional<Tensor> copy_;
   TensorView view_;
   std::optional<TensorView> given_;

@@ -12,5 +12,6 @@ void bind_inspect(nanobind::module_& module);
 void bind_kv_cache(nanobind::module_& module);
 void bind_modules(nanobind::module_& module);
 void bind_random(nanobind::module_& module);
+void bind_torch(nanobind::module_& module);
 
 }  // namespace saccade::python

@@ -11,4 +11,5 @@ NB_MODULE(_core, module) {
   bind_kv_cache(module);
   bind_modules(module);
   bind_heatmap(module);
+  bind_torch(module);
 }

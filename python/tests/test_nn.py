@@ -203,6 +203,37 @@ def test_classes_of_its_users():
     assert weight.shape == (4, 3) and np.isfinite(weight).all()
 
 
+def test_short_calls_are_like_the_others():
+    """A few tokens in a NumPy array take a way of their own."""
+    random = np.random.default_rng(0)
+    layers = [nn.SelfAttention(3, 4, seed=1, weight_layout="in_out"), nn.CausalAttention(3, 4, 7, 0.5, seed=1)]
+    layers += [
+        nn.MultiHeadAttentionWrapper(3, 2, num_heads=2, seed=1),
+        nn.MultiHeadAttention(3, 4, num_heads=2, seed=1),
+    ]
+    layers += [nn.MultiHeadAttention(3, 4, add_bias_kv=True, batch_first=False, seed=1)]
+    for layer in layers:
+        for shape in ((6, 3), (2, 5, 3), (0, 3), (2, 0, 3), (0, 5, 3)):
+            x = random.standard_normal(shape, dtype=np.float32)
+            np.testing.assert_array_equal(layer.eval()(x), layer.forward(x))
+            np.testing.assert_array_equal(layer(x[..., ::-1]), layer.forward(x[..., ::-1].copy()))
+            layer.train().seed_dropout(1)
+            y = layer(x)
+            dx = layer.backward(y)
+            layer.seed_dropout(1)
+            np.testing.assert_array_equal(y, layer.forward(x))
+            np.testing.assert_array_equal(dx, layer.backward(y))
+        for shape, dtype in (((6, 2), "f4"), ((3,), "f4"), ((2, 2, 2, 3), "f4"), ((), "f4"), ((6, 3), "f8")):
+            x = np.zeros(shape, dtype)
+            with pytest.raises(ValueError) as wanted:
+                layer.forward(x)
+            with pytest.raises(ValueError) as got:
+                layer(x)
+            assert str(got.value) == str(wanted.value)
+    with pytest.raises(ValueError, match="x has 8 tokens, more than context_length 7"):
+        layers[1](np.zeros((8, 3), np.float32))
+
+
 def test_lists_become_float32():
     layer = nn.MultiHeadAttention(3, 4, num_heads=2, seed=4)
     x = INPUTS.tolist()

@@ -39,7 +39,16 @@ def calls(monkeypatch):
         shapes.append(tuple(q.shape))
         return forward(q, *others, **options)
 
+    short = _attend._core.short_attention
+
+    def counted_short(q, *others):
+        o = short(q, *others)
+        if o is not None:
+            shapes.append(tuple(q.shape))
+        return o
+
     monkeypatch.setattr(_attend, "_forward", counted)
+    monkeypatch.setattr(_attend._core, "short_attention", counted_short)
     return shapes
 
 

@@ -13,6 +13,8 @@ from .. import _core
 from .._sdpa import kernel, renamed
 from ._tensors import empty_rows_like, precision, readable
 
+_is_batched = torch._C._functorch.is_legacy_batchedtensor
+
 
 class Call(NamedTuple):
     """The arguments of attention that are not tensors."""
@@ -87,10 +89,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dout: Tensor | None, dweights: Tensor | None) -> Any:
-        if any(x is not None and torch._C._functorch.is_legacy_batchedtensor(x) for x in (dout, dweights)):
-            raise RuntimeError(
-                "saccade.torch: gradients come one at a time; is_grads_batched and vectorize do not work"
-            )
+        _require_one(dout, dweights)
         q, k, v, mask, o, lse = ctx.saved_tensors
         create_graph = torch.is_grad_enabled()
         with torch.no_grad():
@@ -98,6 +97,53 @@ class _Attention(torch.autograd.Function):
         if create_graph:
             gradients = _LastGradients.apply(len(gradients), *gradients, q, k, v, mask)
         return (*gradients, None)
+
+
+def attend_to_few(
+    query: Any, key: Any, value: Any, dropout_p: Any, is_causal: Any, scale: Any, enable_gqa: Any
+) -> Tensor | None:
+    """The output for a few tokens if nothing about the arguments or the state of PyTorch is unusual, else None. This
+    is decided in C++, for the same in Python takes longer than PyTorch's whole function."""
+    o = _core.short_attention(query, key, value, dropout_p, is_causal, scale, enable_gqa)
+    if type(o) is not tuple:
+        return o
+    done = (*o, is_causal, scale)  # a tensor in a tuple is no input to autograd
+    return _ShortAttention.apply(query, key, value, done)
+
+
+class _ShortAttention(torch.autograd.Function):
+    """Attention of a call for which ``_core.short_attention`` returns a tuple."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, done: tuple[Tensor, bool, float | None]) -> Any:
+        o, *ctx.options = done
+        ctx.save_for_backward(q, k, v, o)  # o so that a change in place is noticed, as it is in longer calls
+        return o
+
+    @staticmethod
+    def backward(ctx: Any, dout: Tensor) -> Any:
+        _require_one(dout)
+        q, k, v, _ = ctx.saved_tensors
+        gradients = _core.short_attention_backward(q, k, v, dout, *ctx.options)
+        if gradients is None:
+            is_causal, scale = ctx.options
+            call = Call("top_left" if is_causal else None, scale)
+            with torch.no_grad():
+                o, lse, _ = _forward(q, k, v, None, call, with_lse=True)
+                assert lse is not None
+                gradients = _backward(q, k, v, None, o, lse, dout, None, call, False)[:3]
+        if torch.is_grad_enabled():
+            gradients = _LastGradients.apply(3, *gradients, q, k, v)
+        return (*gradients, None)
+
+
+def _require_one(*gradients: Tensor | None) -> None:
+    """Refuses the batches of gradients of is_grads_batched and vectorize."""
+    for x in gradients:
+        if x is not None and _is_batched(x):
+            raise RuntimeError(
+                "saccade.torch: gradients come one at a time; is_grads_batched and vectorize do not work"
+            )
 
 
 class _LastGradients(torch.autograd.Function):

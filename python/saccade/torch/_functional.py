@@ -12,7 +12,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 from .._arguments import flag
 from .._sdpa import operands
-from ._attend import attend
+from ._attend import attend, attend_to_few
 from ._tensors import require_plain
 
 
@@ -49,6 +49,10 @@ def scaled_dot_product_attention(
     no key are 0. Uses ``torch.get_num_threads()`` threads. With few rows, many keys and no gradients, computes as
     :func:`saccade.decode` does.
     """
+    if attn_mask is None and not is_compiling():
+        o = attend_to_few(query, key, value, dropout_p, is_causal, scale, enable_gqa)
+        if o is not None:
+            return o
     tensors = (query, key, value) if attn_mask is None else (query, key, value, attn_mask)
     is_causal, enable_gqa = flag(is_causal, "is_causal"), flag(enable_gqa, "enable_gqa")
     causal = "top_left" if is_causal else None

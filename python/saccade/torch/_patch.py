@@ -14,6 +14,7 @@ from torch.compiler import is_compiling
 from torch.jit import _builtins as script
 from torch.overrides import handle_torch_function, has_torch_function
 
+from ._attend import attend_to_few
 from ._functional import is_causal_bias, scaled_dot_product_attention
 from ._tensors import is_plain
 
@@ -124,6 +125,11 @@ def _in_place_of(previous: Callable[..., Tensor]) -> Callable[..., Tensor]:
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Tensor:
+        here = _installed is patched
+        if here and attn_mask is None and not is_compiling() and torch._C._get_flash_sdp_enabled():
+            o = attend_to_few(query, key, value, dropout_p, is_causal, scale, enable_gqa)
+            if o is not None:
+                return o
         plain_mask = attn_mask is not None and not is_causal_bias(attn_mask)
         tensors = (query, key, value, attn_mask) if plain_mask else (query, key, value)
         options: dict[str, Any] = {
@@ -132,7 +138,6 @@ def _in_place_of(previous: Callable[..., Tensor]) -> Callable[..., Tensor]:
             "scale": scale,
             "enable_gqa": enable_gqa,
         }
-        here = _installed is patched
         if here and has_torch_function(tensors):
             here = not any(map(_overrides, tensors))
             if here:  # a mode, or a class that changes nothing

@@ -54,6 +54,15 @@ TensorView checked_input(const AttentionModule& module, const std::string& argum
   return result;
 }
 
+/// Whether `output` can hold the result for x.
+bool is_output_of(const TensorView& x, const TensorView& output, std::int64_t d_out) {
+  if (output.rank != x.rank || output.dtype != DType::f32 || !output.data || !output.is_contiguous()) return false;
+  const std::size_t last = x.rank - 1u;
+  for (std::size_t dim = 0; dim < last; ++dim)
+    if (output.shape[dim] != x.shape[dim]) return false;
+  return output.shape[last] == d_out;
+}
+
 /// [batch, num_heads, seqlen_q, columns] -> [batch, seqlen_q, columns]
 Tensor averaged_over_heads(const Tensor& weights) {
   const std::int64_t num_heads = weights.shape(1);
@@ -90,31 +99,48 @@ AttentionModule::Inputs AttentionModule::checked_inputs(const TensorView& query,
   return inputs;
 }
 
-// New memory would be mapped page by page in each call: 12% of a call of width 768 (Zen 4).
-AttentionModule::Projections::Projections(const ModuleConfig& config, const Inputs& inputs, bool keeps,
-                                          bool is_output, ForwardCall& call) {
-  const std::int64_t batch = inputs.query.shape[0];
-  const std::array<std::int64_t, 3> rows{batch, inputs.query.shape[1], config.num_heads * config.head_dim};
-  const std::array<std::int64_t, 3> keys{batch, inputs.key.shape[1], config.num_kv_heads * config.head_dim};
-  constexpr std::size_t kAll = 4 * sizeof(float);  // sizes in bytes must not overflow
-  const std::int64_t q_size = element_count(rows, kAll), k_size = element_count(keys, kAll);
-  if (!keeps)
-    workspace.emplace(static_cast<std::size_t>((is_output ? 1 : 2) * q_size + 2 * k_size) * sizeof(float));
+namespace {
 
-  std::int64_t used = 0;
-  const auto room = [&](Tensor& kept, const std::array<std::int64_t, 3>& shape, bool in_call) {
-    if (in_call) {
-      kept = Tensor::uninitialized(DType::f32, Shape(shape.begin(), shape.end()));
-      return kept.mutable_view();
-    }
-    auto* const numbers = reinterpret_cast<float*>(workspace->data()) + used;
-    used += shape[0] * shape[1] * shape[2];
-    return MutableTensorView(numbers, DType::f32, shape);
+/// The lengths of q and context, and those of k and v.
+struct ProjectedLengths {
+  std::array<std::int64_t, 3> rows, keys;
+  std::int64_t q_size, k_size;
+
+  ProjectedLengths(const ModuleConfig& config, const TensorView& query, const TensorView& key)
+      : rows{query.shape[0], query.shape[1], config.num_heads * config.head_dim},
+        keys{query.shape[0], key.shape[1], config.num_kv_heads * config.head_dim} {
+    constexpr std::size_t kAll = 4 * sizeof(float);  // sizes in bytes must not overflow
+    q_size = element_count(rows, kAll);
+    k_size = element_count(keys, kAll);
+  }
+};
+
+}  // namespace
+
+AttentionModule::Projections::Projections(const ModuleConfig& config, const Inputs& inputs, ForwardCall& call) {
+  const ProjectedLengths lengths(config, inputs.query, inputs.key);
+  const auto room = [](Tensor& kept, const std::array<std::int64_t, 3>& shape) {
+    kept = Tensor::uninitialized(DType::f32, Shape(shape.begin(), shape.end()));
+    return kept.mutable_view();
   };
-  q = room(call.q, rows, keeps);
-  k = room(call.k, keys, keeps);
-  v = room(call.v, keys, keeps);
-  context = room(call.context, rows, keeps || is_output);
+  q = room(call.q, lengths.rows);
+  k = room(call.k, lengths.keys);
+  v = room(call.v, lengths.keys);
+  context = room(call.context, lengths.rows);
+}
+
+// New memory would be mapped page by page in each call: 12% of a call of width 768 (Zen 4).
+AttentionModule::Projections::Projections(const ModuleConfig& config, const Inputs& inputs,
+                                          const MutableTensorView& output) {
+  const ProjectedLengths lengths(config, inputs.query, inputs.key);
+  const std::int64_t numbers = (output ? 1 : 2) * lengths.q_size + 2 * lengths.k_size;
+  workspace.emplace(static_cast<std::size_t>(numbers) * sizeof(float));
+  auto* const memory = reinterpret_cast<float*>(workspace->data());
+  q = MutableTensorView(memory, DType::f32, lengths.rows);
+  k = MutableTensorView(memory + lengths.q_size, DType::f32, lengths.keys);
+  v = MutableTensorView(memory + lengths.q_size + lengths.k_size, DType::f32, lengths.keys);
+  context =
+      output ? output : MutableTensorView(memory + lengths.q_size + 2 * lengths.k_size, DType::f32, lengths.rows);
 }
 
 AppendedKeys AttentionModule::appended_keys() const {
@@ -128,6 +154,13 @@ void AttentionModule::add_fresh_dropout(AttentionOptions& call) {
   call.dropout_offset = dropout_calls_++;
 }
 
+AttentionOptions AttentionModule::plain_options(bool causal, int num_threads) const {
+  return {.scale = 1.0 / std::sqrt(static_cast<double>(config_.head_dim)),
+          .causal = config_.causal || causal ? Causal::top_left : Causal::none,
+          .layout = Layout::blhd,
+          .num_threads = num_threads};
+}
+
 void AttentionModule::attend(const Projections& projections, ForwardCall& call, const ForwardOptions& options) {
   const std::int64_t seqlen_k = projections.k.shape[1];
   const ScoreShape scores{projections.q.shape[0], config_.num_heads, projections.q.shape[1], seqlen_k};
@@ -137,13 +170,10 @@ void AttentionModule::attend(const Projections& projections, ForwardCall& call, 
   CallMask mask = call_mask(name(), options.mask, options.key_mask, scores);
 
   AttentionOptions& to = call.options;
-  to = {.scale = 1.0 / std::sqrt(static_cast<double>(config_.head_dim)),
-        .causal = config_.causal || options.causal ? Causal::top_left : Causal::none,
-        .mask = mask.mask(),
-        .kv_lengths = mask.kv_lengths,
-        .weights_after_dropout = options.weights_after_dropout,
-        .layout = Layout::blhd,
-        .num_threads = options.num_threads};
+  to = plain_options(options.causal, options.num_threads);
+  to.mask = mask.mask();
+  to.kv_lengths = mask.kv_lengths;
+  to.weights_after_dropout = options.weights_after_dropout;
   if (drops && !draws_as_torch) add_fresh_dropout(to);
 
   const TensorView q = split_heads(projections.q, config_.num_heads);
@@ -179,14 +209,17 @@ void AttentionModule::attend(const Projections& projections, ForwardCall& call, 
   to.kv_lengths = call.kv_lengths;
 }
 
-ModuleOutput AttentionModule::forward(const TensorView& x, const ForwardOptions& options) {
+AttentionModule::Inputs AttentionModule::checked_input_of_all(const TensorView& x) const {
   if (config_.key_width != config_.d_in || config_.value_width != config_.d_in) {
     refuse(name(), "one input for query, key and value needs equal widths, but d_in is ", config_.d_in,
            ", key_width ", config_.key_width, ", value_width ", config_.value_width);
   }
   const TensorView input = checked_input(*this, "x", x, config_.d_in);
-  return forward({.query = input, .key = input, .value = input, .has_batch = x.rank == 3, .are_one = true},
-                 options);
+  return {.query = input, .key = input, .value = input, .has_batch = x.rank == 3, .are_one = true};
+}
+
+ModuleOutput AttentionModule::forward(const TensorView& x, const ForwardOptions& options) {
+  return forward(checked_input_of_all(x), options);
 }
 
 ModuleOutput AttentionModule::forward(const TensorView& query, const TensorView& key, const TensorView& value,
@@ -194,18 +227,49 @@ ModuleOutput AttentionModule::forward(const TensorView& query, const TensorView&
   return forward(checked_inputs(query, key, value), options);
 }
 
-ModuleOutput AttentionModule::forward(const Inputs& inputs, const ForwardOptions& options) {
-  const auto project = [&](const TensorView& x, const Parameter& weight, const Parameter& bias,
-                           const MutableTensorView& y) {
-    linear(x, weight.value, y,
-           {.weight_layout = config_.weight_layout, .bias = bias.value, .num_threads = options.num_threads});
-  };
+void AttentionModule::forward_into(const TensorView& x, const MutableTensorView& output, int num_threads) {
+  const Inputs inputs = checked_input_of_all(x);
+  if (!is_output_of(x, output, config_.d_out)) {
+    refuse(name(), "output must be f32 and contiguous with the shape of x and d_out ", config_.d_out,
+           " last, but x has shape ", to_string(x.dims()), " and output is ", name_of(output.dtype), " ",
+           to_string(output.dims()));
+  }
+  if (training() || appended_keys().count() != 0 || (inputs.has_batch && !config_.batch_first)) {
+    copy(forward(inputs, {.num_threads = num_threads}).output, output);
+    return;
+  }
   const bool has_out = weights_.out.value.rank() != 0;
+  const MutableTensorView rows = output.reshaped({inputs.query.shape[0], inputs.query.shape[1], config_.d_out});
+  const Projections projections(config_, inputs, has_out ? MutableTensorView() : rows);
+  project(inputs, projections, num_threads);
+  attention(split_heads(projections.q, config_.num_heads), split_heads(projections.k, config_.num_kv_heads),
+            split_heads(projections.v, config_.num_kv_heads), split_heads(projections.context, config_.num_heads),
+            plain_options(false, num_threads));
+  if (has_out) project(projections.context, weights_.out, weights_.out_bias, rows, num_threads);
+}
+
+void AttentionModule::project(const TensorView& x, const Parameter& weight, const Parameter& bias,
+                              const MutableTensorView& y, int num_threads) const {
+  linear(x, weight.value, y,
+         {.weight_layout = config_.weight_layout, .bias = bias.value, .num_threads = num_threads});
+}
+
+void AttentionModule::project(const Inputs& inputs, const Projections& projections, int num_threads) const {
+  project(inputs.query, weights_.query, weights_.query_bias, projections.q, num_threads);
+  project(inputs.key, weights_.key, weights_.key_bias, projections.k, num_threads);
+  project(inputs.value, weights_.value, weights_.value_bias, projections.v, num_threads);
+}
+
+ModuleOutput AttentionModule::forward(const Inputs& inputs, const ForwardOptions& options) {
+  const bool has_out = weights_.out.value.rank() != 0;
+  const bool keeps = training() || options.steps;
   ForwardCall call;
-  const Projections projections(config_, inputs, training() || options.steps, !has_out, call);
-  project(inputs.query, weights_.query, weights_.query_bias, projections.q);
-  project(inputs.key, weights_.key, weights_.key_bias, projections.k);
-  project(inputs.value, weights_.value, weights_.value_bias, projections.v);
+  if (!keeps && !has_out)
+    call.context =
+        Tensor::uninitialized(DType::f32, {inputs.query.shape[0], inputs.query.shape[1], config_.d_out});
+  const Projections projections =
+      keeps ? Projections(config_, inputs, call) : Projections(config_, inputs, call.context.mutable_view());
+  project(inputs, projections, options.num_threads);
   attend(projections, call, options);
 
   const auto with_axes = [&](Tensor x) {
@@ -222,7 +286,7 @@ ModuleOutput AttentionModule::forward(const Inputs& inputs, const ForwardOptions
   if (has_out) {
     Tensor output =
         Tensor::uninitialized(DType::f32, {inputs.query.shape[0], inputs.query.shape[1], config_.d_out});
-    project(projections.context, weights_.out, weights_.out_bias, output.mutable_view());
+    project(projections.context, weights_.out, weights_.out_bias, output.mutable_view(), options.num_threads);
     result.output = with_axes(std::move(output));
   } else {
     result.output = with_axes(training() ? call.context : std::move(call.context));

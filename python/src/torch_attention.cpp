@@ -1,0 +1,164 @@
+// Attention of a few tokens of PyTorch's tensors: what saccade.torch computes before it looks at its arguments in
+// Python, which would take most of the time.
+#include <array>
+#include <cmath>
+#include <optional>
+
+#include "bind.h"
+#include "saccade/attention.h"
+#include "saccade/backward.h"
+#include "torch.h"
+
+namespace saccade::python {
+namespace {
+
+/// With more multiply-adds, some microseconds, other Python threads should run meanwhile, and a second thread may
+/// pay off.
+constexpr double kMostOperations = 1 << 17;
+
+/// From here on few rows are computed by decode(), see DECODE_KEYS_PER_ROW in saccade/_sdpa.py.
+constexpr std::int64_t kManyKeys = 512;
+
+std::optional<DType> dtype_named(nb::dlpack::dtype type) {
+  using Code = nb::dlpack::dtype_code;
+  if (type.lanes != 1) return std::nullopt;
+  if (type.code == static_cast<std::uint8_t>(Code::Bfloat) && type.bits == 16) return DType::bf16;
+  if (type.code != static_cast<std::uint8_t>(Code::Float)) return std::nullopt;
+  if (type.bits == 32) return DType::f32;
+  if (type.bits == 16) return DType::f16;
+  return type.bits == 64 ? std::optional(DType::f64) : std::nullopt;
+}
+
+/// A tensor of PyTorch's own class, in main memory, with contiguous rows of floating-point numbers. An empty view
+/// for all others. Valid until the GIL is released, which PyTorch's own functions do: then another thread may give
+/// the tensor other memory.
+MutableTensorView view_of(const Torch& torch, nb::handle tensor) {
+  nb::dlpack::dltensor found;
+  if (!torch.is_exact(tensor)) return {};
+  if (torch.exchange_api()->dltensor_from_object(tensor.ptr(), &found) != 0) {
+    PyErr_Clear();
+    return {};
+  }
+  const std::optional<DType> dtype = dtype_named(found.dtype);
+  if (found.device.device_type != nb::device::cpu::value || !dtype || found.ndim < 2 || found.ndim > 4 ||
+      !found.strides || found.strides[found.ndim - 1] != 1)
+    return {};
+  const auto rank = static_cast<std::size_t>(found.ndim);
+  return {static_cast<std::byte*>(found.data) + found.byte_offset, *dtype, std::span(found.shape, rank),
+          std::span(found.strides, rank)};
+}
+
+bool has_equal_lengths(const TensorView& a, const TensorView& b, std::size_t dims) {
+  for (std::size_t dim = 0; dim < dims; ++dim)
+    if (a.shape[dim] != b.shape[dim]) return false;
+  return true;
+}
+
+/// q, k and v of one element type, with equal lengths but for those of the sequences, and few numbers.
+struct ShortProblem {
+  MutableTensorView q, k, v;
+
+  ShortProblem(const Torch& torch, nb::handle query, nb::handle key, nb::handle value)
+      : q(view_of(torch, query)), k(view_of(torch, key)), v(view_of(torch, value)) {}
+
+  /// False for any other problem.
+  explicit operator bool() const {
+    if (!q || !k || !v || k.rank != q.rank || v.rank != q.rank || k.dtype != q.dtype || v.dtype != q.dtype)
+      return false;
+    const std::size_t rows = q.rank - 2u, width = q.rank - 1u;
+    if (!has_equal_lengths(q, k, rows) || !has_equal_lengths(k, v, q.rank) || q.shape[width] != k.shape[width])
+      return false;
+    const auto numbers = static_cast<double>(q.size());
+    return numbers > 0 && k.shape[rows] > 0 && k.shape[rows] < kManyKeys &&
+           2.0 * numbers * static_cast<double>(k.shape[rows]) <= kMostOperations;
+  }
+};
+
+bool is_like(const TensorView& a, const TensorView& b) {
+  return a.rank == b.rank && a.dtype == b.dtype && has_equal_lengths(a, b, a.rank);
+}
+
+/// The arguments of F.scaled_dot_product_attention that are not tensors, if they are the usual ones.
+std::optional<AttentionOptions> usual_options(nb::handle causal, nb::handle scale) {
+  AttentionOptions options;
+  if (causal.ptr() == Py_True)
+    options.causal = Causal::top_left;
+  else if (causal.ptr() != Py_False)
+    return std::nullopt;
+  if (!scale.is_none()) {
+    if (!PyFloat_CheckExact(scale.ptr())) return std::nullopt;
+    options.scale = PyFloat_AsDouble(scale.ptr());
+    if (!std::isfinite(*options.scale)) return std::nullopt;
+  }
+  options.num_threads = 1;
+  return options;
+}
+
+bool is_zero(nb::handle number) {
+  return PyFloat_CheckExact(number.ptr()) && PyFloat_AsDouble(number.ptr()) == 0.0;
+}
+
+/// The output for three tensors that saccade.torch would compute on its own; None if anything about them or about
+/// the state of PyTorch is unusual, so that Python decides. In a tuple if PyTorch records gradients of them.
+/// Computes with the GIL, so the tensors' memory needs nothing else to keep it.
+nb::object short_attention(nb::handle q, nb::handle k, nb::handle v, nb::handle dropout_p, nb::handle causal,
+                           nb::handle scale, nb::handle gqa) {
+  const Torch* const torch = Torch::of(q);
+  const std::optional<AttentionOptions> options = usual_options(causal, scale);
+  if (!torch || !torch->exchange_api() || !options || !is_zero(dropout_p) || !PyBool_Check(gqa.ptr()))
+    return nb::none();
+  if (!ShortProblem(*torch, q, k, v) || !torch->is_plain() || !torch->holds_numbers(q) ||
+      !torch->holds_numbers(k) || !torch->holds_numbers(v))
+    return nb::none();
+  const bool has_gradients = torch->records_gradients() &&
+                             (torch->requires_grad(q) || torch->requires_grad(k) || torch->requires_grad(v));
+  nb::object output = torch->empty_like(q);
+  const ShortProblem problem(*torch, q, k, v);  // again, for empty_like releases the GIL
+  const MutableTensorView o = view_of(*torch, output);
+  if (!problem || !is_like(o, problem.q)) return nb::none();
+  attention(problem.q, problem.k, problem.v, o, *options);
+  return has_gradients ? nb::object(nb::make_tuple(output)) : output;
+}
+
+/// (dq, dk, dv) of a call for which short_attention() returned a tuple; None if a tensor is no longer what it was,
+/// as hooks of saved tensors can have it. Computes lse again, which is faster than to keep it in a tensor of
+/// PyTorch's.
+nb::object short_attention_backward(nb::handle q, nb::handle k, nb::handle v, nb::handle dout, nb::handle causal,
+                                    nb::handle scale) {
+  const Torch* const torch = Torch::of(q);
+  std::optional<AttentionOptions> options = usual_options(causal, scale);
+  if (!torch || !torch->exchange_api() || !options) return nb::none();
+  for (const nb::handle tensor : {q, k, v, dout})
+    if (!torch->is_exact(tensor) || !torch->holds_numbers(tensor)) return nb::none();
+  if (!ShortProblem(*torch, q, k, v)) return nb::none();
+  const nb::object dq = torch->empty_like(q), dk = torch->empty_like(k), dv = torch->empty_like(v);
+  const ShortProblem problem(*torch, q, k, v);
+  const TensorView dout_view = view_of(*torch, dout);
+  const AttentionGradients gradients{
+      .dq = view_of(*torch, dq), .dk = view_of(*torch, dk), .dv = view_of(*torch, dv)};
+  if (!problem || !is_like(dout_view, problem.q) || !is_like(gradients.dq, problem.q) ||
+      !is_like(gradients.dk, problem.k) || !is_like(gradients.dv, problem.v))
+    return nb::none();
+  const std::span<const std::int64_t> dims = problem.q.dims();
+  Tensor o = Tensor::uninitialized(problem.q.dtype, Shape(dims.begin(), dims.end()));
+  Tensor lse = Tensor::uninitialized(problem.q.dtype == DType::f64 ? DType::f64 : DType::f32,
+                                     Shape(dims.begin(), dims.end() - 1));
+  options->lse = lse.mutable_view();
+  attention(problem.q, problem.k, problem.v, o, *options);
+  options->lse = {};
+  attention_backward(problem.q, problem.k, problem.v, {.o = o, .lse = lse, .dout = dout_view}, gradients,
+                     *options);
+  return nb::make_tuple(dq, dk, dv);
+}
+
+}  // namespace
+
+void bind_torch(nb::module_& module) {
+  using namespace nb::literals;
+  module.def("short_attention", &short_attention, "query"_a.none(), "key"_a.none(), "value"_a.none(),
+             "dropout_p"_a.none(), "is_causal"_a.none(), "scale"_a.none(), "enable_gqa"_a.none());
+  module.def("short_attention_backward", &short_attention_backward, "query"_a, "key"_a, "value"_a, "dout"_a,
+             "is_causal"_a, "scale"_a.none());
+}
+
+}  // namespace saccade::python

@@ -1,0 +1,87 @@
+"""saccade.torch.scaled_dot_product_attention of a few tokens, which takes a way of its own that begins in C++: it
+gives the same bits, and leaves everything unusual to the other way."""
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="saccade.torch needs PyTorch")
+
+import saccade.torch  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
+from saccade import _core  # noqa: E402
+
+sdpa = saccade.torch.scaled_dot_product_attention
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+def test_few_tokens_have_the_same_bits_on_either_way(dtype, monkeypatch):
+    short = _core.short_attention
+    shapes = [((6, 4),) * 3, ((1, 6, 4), (1, 9, 4), (1, 9, 4)), ((2, 3, 5, 16),) * 3, ((1, 1, 1, 1),) * 3]
+    for i, (of_q, of_k, of_v) in enumerate(shapes):
+        for options in ({}, {"is_causal": True}, {"scale": -0.5, "is_causal": False, "enable_gqa": True}):
+            for order in ("as they are", "heads inside", "in a longer row"):
+
+                def made(shape, order=order):
+                    if order == "in a longer row":
+                        return torch.randn(*shape[:-1], 2 * shape[-1]).to(dtype)[..., : shape[-1]]
+                    if order == "heads inside" and len(shape) > 2:
+                        return torch.randn(*shape[:-3], shape[-2], shape[-3], shape[-1]).to(dtype).transpose(-2, -3)
+                    return torch.randn(shape).to(dtype)
+
+                torch.manual_seed(i)
+                inputs = [made(shape).requires_grad_() for shape in (of_q, of_k, of_v)]
+                dout = torch.randn(of_q).to(dtype)
+                results = []
+                for way in (short, lambda *_: None):
+                    monkeypatch.setattr(_core, "short_attention", way)
+                    o = sdpa(*inputs, **options)
+                    with torch.inference_mode():
+                        assert torch.equal(sdpa(*inputs, **options), o)
+                    results.append((o, *torch.autograd.grad(o, inputs, dout)))
+                for got, wanted in zip(*results):
+                    assert torch.equal(got, wanted) and got.stride() == wanted.stride()
+                    assert got.requires_grad == wanted.requires_grad
+
+
+def test_which_calls_are_short():
+    def is_short(q, k=None, v=None, dropout_p=0.0, is_causal=False, scale=None, gqa=False):
+        k = q if k is None else k
+        return _core.short_attention(q, k, k if v is None else v, dropout_p, is_causal, scale, gqa) is not None
+
+    q, k = torch.randn(1, 2, 6, 4), torch.randn(1, 2, 9, 4)
+    parameter = torch.nn.Parameter(q)
+    assert is_short(q) and is_short(q, k) and is_short(parameter) and is_short(q, is_causal=True, scale=0.5)
+    others = [(q, k, q), (q, k[:, :1]), (q, k, k[..., :2]), (q, k.double()), (q[None],), (q[0, 0, 0],), (q[:, :, :0],)]
+    others += [(q, k[:, :, :0]), (torch.randn(1, 8, 600, 4),), (q[:, :, :1], torch.randn(1, 2, 512, 4)), (q.int(),)]
+    others += [(q.mT.contiguous().mT,), (torch.complex(q, q).conj().imag,), (torch._neg_view(q),), (q.to("meta"),)]
+    others += [(torch.nn.UninitializedParameter(),), (q.to_sparse(),), (q.numpy(),), (q.tolist(),)]
+    for tensors in others:
+        assert not is_short(*tensors), tensors
+        assert len(tensors) > 1 or not is_short(q, q, *tensors), tensors
+    assert _core.short_attention(q, None, q, 0.0, False, None, False) is None
+    for value in (0.1, True, None, "0.0", torch.zeros(())):
+        assert not is_short(q, dropout_p=value)
+    for value in (float("nan"), float("inf"), 2, "1", torch.ones(())):
+        assert not is_short(q, scale=value)
+    for value in (None, 1, torch.tensor(True)):
+        assert not is_short(q, is_causal=value) and not is_short(q, gqa=value)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert not is_short(q)
+    with torch.autograd.forward_ad.dual_level():
+        assert not is_short(q)
+    with torch.overrides.BaseTorchFunctionMode():
+        assert not is_short(q)
+    with torch.utils._python_dispatch.TorchDispatchMode():
+        assert not is_short(q)
+    assert torch.equal(torch.func.vmap(lambda x: x + int(is_short(q)))(k), k)
+    assert torch.equal(torch.jit.trace(lambda x: x + int(is_short(q)), k, check_trace=False)(k), k)
+    assert is_short(q)
+
+
+def test_saved_tensors_may_come_back_in_another_form():
+    for back in (lambda x: x.mT.contiguous().mT, lambda x: x):
+        q = torch.randn(1, 2, 6, 4, requires_grad=True)
+        with torch.autograd.graph.saved_tensors_hooks(torch.clone, back):
+            o = sdpa(q, q, q)
+        (got,) = torch.autograd.grad(o.sum(), q)  # dout has strides of 0
+        (wanted,) = torch.autograd.grad(F.scaled_dot_product_attention(q, q, q).sum(), q)
+        torch.testing.assert_close(got, wanted)
