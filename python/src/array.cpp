@@ -1,5 +1,7 @@
 #include "array.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -123,6 +125,20 @@ bool can_write(nb::handle object) {
   nb::ndarray<> writable;
   if (nb::try_cast(object, writable, false)) return true;
   return dtype_text(object) == "bfloat16" && nb::try_cast(object.attr("view")("uint16"), writable, false);
+}
+
+/// Requests huge pages for results of 4 MiB or more, as NumPy does for its arrays and PyTorch does not. malloc
+/// maps those above 32 MiB afresh for each call, and two threads take 1 us for each page: 8 x 16 x 12 heads of 128
+/// rows took 33 ms instead of 23 (Zen 5).
+void request_huge_pages([[maybe_unused]] const TensorView& result) {
+#ifdef MADV_HUGEPAGE
+  constexpr std::size_t kHugePage = std::size_t{2} << 20;
+  const auto [begin, end] = range(result);
+  const auto bytes = static_cast<std::size_t>(end - begin);
+  if (bytes < 2 * kHugePage) return;
+  const std::size_t before = -reinterpret_cast<std::uintptr_t>(begin) % kHugePage;
+  madvise(const_cast<std::byte*>(begin) + before, (bytes - before) / kHugePage * kHugePage, MADV_HUGEPAGE);
+#endif
 }
 
 bool repeats_memory(const TensorView& view) {
@@ -322,6 +338,8 @@ Result::Result(nb::handle object, std::string_view name) : name_(name) {
   const std::size_t last = view.rank - 1u;
   if (view.shape[last] > 1 && view.strides[last] != 1)
     dense_ = Tensor::uninitialized(view.dtype, Shape(view.dims().begin(), view.dims().end()));
+  else
+    request_huge_pages(view);
 }
 
 MutableTensorView Result::view() {

@@ -3,9 +3,20 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <new>
 
 namespace saccade {
+
+void request_huge_pages([[maybe_unused]] void* data, [[maybe_unused]] std::size_t bytes) {
+#ifdef MADV_HUGEPAGE
+  constexpr std::size_t kLarge = 2 * Memory::kHugePage;  // so that at least one page is whole
+  if (bytes < kLarge) return;
+  const std::size_t before = -reinterpret_cast<std::uintptr_t>(data) % Memory::kHugePage;
+  const std::size_t whole = (bytes - before) / Memory::kHugePage * Memory::kHugePage;
+  madvise(static_cast<std::byte*>(data) + before, whole, MADV_HUGEPAGE);
+#endif
+}
 
 Memory::Memory(std::size_t bytes) {
   const std::size_t alignment = bytes >= kHugePage ? kHugePage : 64;

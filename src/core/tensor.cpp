@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/memory.h"
 
 namespace saccade {
 namespace {
@@ -39,6 +40,7 @@ std::byte* allocate(std::size_t bytes) {
   std::byte* aligned = raw + kAlignment - reinterpret_cast<std::uintptr_t>(raw) % kAlignment;
   static_assert(__STDCPP_DEFAULT_NEW_ALIGNMENT__ >= sizeof raw);  // so the pointer fits in front
   std::memcpy(aligned - sizeof raw, &raw, sizeof raw);
+  request_huge_pages(aligned, bytes);
   return aligned;
 }
 
