@@ -51,13 +51,15 @@ struct Magnitudes {
   bool is_for_tiles() const { return largest < kNotFinite<T> && !has_small; }
 };
 
+/// Numbers below `smallest` count as 0.
 template <class T>
-Magnitudes<T> magnitudes(const T* x, std::int64_t n, BitsOf<T> least) {
+Magnitudes<T> magnitudes(const T* x, std::int64_t n, BitsOf<T> least, BitsOf<T> smallest = 1) {
   BitsOf<T> largest = 0, small = 0;
   for (std::int64_t i = 0; i < n; ++i) {
     const BitsOf<T> bits = magnitude(x[i]);
     largest = std::max(largest, bits);
-    small |= static_cast<BitsOf<T>>(static_cast<BitsOf<T>>(bits - 1) < static_cast<BitsOf<T>>(least - 1));
+    small |=
+        static_cast<BitsOf<T>>(static_cast<BitsOf<T>>(bits - smallest) < static_cast<BitsOf<T>>(least - smallest));
   }
   return {largest, small != 0};
 }
@@ -184,6 +186,8 @@ constexpr int key_of_weight(int n) {
 template <class T>
 void pack_tile(const AttentionParams& p, const KeyRows<T>& k, const KeyRows<T>& v, std::int64_t first_key,
                KeyRange readable, PackedTile<T, std::byte> to) {
+  // Denormal numbers of bf16 count as 0 wherever pairs are multiplied.
+  constexpr BitsOf<T> kSmallestOfValues = std::is_same_v<T, bfloat16> ? 0x0080 : 1;
   const T* keys[32];
   const T* values[32];
   typename PackedTile<T, std::byte>::Facts facts;
@@ -193,7 +197,8 @@ void pack_tile(const AttentionParams& p, const KeyRows<T>& k, const KeyRows<T>& 
     keys[j] = values[j] = nullptr;
     if (key < readable.begin || key >= readable.end) continue;
     const Magnitudes<T> of_key = magnitudes(k[key], p.head_dim, kLeastOfScores<T>);
-    if (!of_key.is_for_tiles() || !magnitudes(v[key], p.head_dim_v, kLeastOfValues<T>).is_for_tiles()) {
+    const Magnitudes<T> of_value = magnitudes(v[key], p.head_dim_v, kLeastOfValues<T>, kSmallestOfValues);
+    if (!of_key.is_for_tiles() || !of_value.is_for_tiles()) {
       facts.bad |= std::uint32_t{1} << j;
       continue;
     }
