@@ -21,20 +21,7 @@
 namespace saccade::test {
 namespace {
 
-class AmxBackward : public testing::TestWithParam<DType> {
- protected:
-  void SetUp() override {
-    const std::vector<Isa> isas = isas_of_tests();
-    if (std::ranges::count(isas, Isa::avx512amx) == 0)
-      GTEST_SKIP() << "this processor neither has AMX nor AVX2 to emulate it";
-    before_ = active_isa();
-    set_active_isa(Isa::avx512amx);
-  }
-  void TearDown() override { set_active_isa(before_); }
-
- private:
-  Isa before_ = Isa::scalar;
-};
+class AmxBackward : public OnAmx<testing::TestWithParam<DType>> {};
 INSTANTIATE_TEST_SUITE_P(Types, AmxBackward, testing::Values(DType::bf16, DType::f16, DType::f32),
                          [](const auto& type) { return std::string(name_of(type.param)); });
 

@@ -34,20 +34,7 @@
 namespace saccade::test {
 namespace {
 
-class Amx : public testing::Test {
- protected:
-  void SetUp() override {
-    const std::vector<Isa> isas = isas_of_tests();
-    if (std::ranges::count(isas, Isa::avx512amx) == 0)
-      GTEST_SKIP() << "this processor neither has AMX nor AVX2 to emulate it";
-    before_ = active_isa();
-    set_active_isa(Isa::avx512amx);
-  }
-  void TearDown() override { set_active_isa(before_); }
-
- private:
-  Isa before_ = Isa::scalar;
-};
+class Amx : public OnAmx<testing::Test> {};
 
 /// Multiplies key j of every head by factor(j).
 template <class Factor>

@@ -32,6 +32,22 @@ class EachIsa : public ::testing::TestWithParam<Isa> {
   Isa before_ = Isa::scalar;
 };
 
+/// A fixture, derived from testing::Test or testing::TestWithParam, whose tests run on AMX tiles or on their twin.
+template <class Base>
+class OnAmx : public Base {
+ protected:
+  void SetUp() override {
+    if (std::ranges::count(isas_of_tests(), Isa::avx512amx) == 0)
+      GTEST_SKIP() << "this processor neither has AMX nor AVX2 to emulate it";
+    before_ = active_isa();
+    set_active_isa(Isa::avx512amx);
+  }
+  void TearDown() override { set_active_isa(before_); }
+
+ private:
+  Isa before_ = active_isa();
+};
+
 /// Instantiates the tests of a fixture derived from EachIsa.
 #define SACCADE_FOR_EACH_ISA(Fixture)                                                           \
   INSTANTIATE_TEST_SUITE_P(Isa, Fixture, ::testing::ValuesIn(::saccade::test::isas_of_tests()), \
