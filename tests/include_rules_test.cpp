@@ -160,7 +160,7 @@ constexpr Rule kMayInclude[] = {
     {"^src/cpu/(convert|packing|terms_amx|limits_amx|softmax|row_statistics|mask|dropout)\\.h$",
      "^src/cpu/(block_sizes|math)\\.h$"},
     {"^src/cpu/(block_sizes|math|simd_.*|exp2_.*)\\.h$",
-     "^src/cpu/(prelude|simd_avx512|simd_neon|simd_amx_tables|simd_words_.*)\\.h$"},
+     "^src/cpu/(prelude|simd_avx512|simd_neon|simd_amx_tables|exp2_coefficients|simd_words_.*)\\.h$"},
 };
 
 // Project files that must not be reached, not even indirectly.

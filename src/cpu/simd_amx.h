@@ -165,9 +165,10 @@ class TermWeights {
     const Vec rounded = add(x, broadcast(kTermMagic));
     const Vec f = sub(x, sub(rounded, broadcast(kTermMagic)));
     all_ = _mm512_or_si512(all_, _mm512_castps_si512(rounded));
-    Vec p = broadcast(kTermExp2[0]);
+    Vec p = broadcast(Exp2Polynomial<float>::kCoefficients[0]);
     SACCADE_UNROLL
-    for (int i = 1; i <= kTermExp2Degree; ++i) p = fma(p, f, broadcast(kTermExp2[i]));
+    for (int i = 1; i <= Exp2Polynomial<float>::kDegree; ++i)
+      p = fma(p, f, broadcast(Exp2Polynomial<float>::kCoefficients[i]));
     return scale_by_exponent(p, rounded);
   }
 

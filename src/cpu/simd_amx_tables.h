@@ -1,7 +1,7 @@
 // The constants of the exponentials that AMX kernels round to bf16, and the order of keys in their words.
 #pragma once
 
-#include "cpu/prelude.h"
+#include "cpu/exp2_coefficients.h"
 
 namespace saccade::cpu {
 
@@ -39,13 +39,9 @@ inline constexpr WeightTables kWeightTables;
 /// it would cost digits. An x of kTermLowest gives exactly 0. A sum with kTermMagic has one of the bits of
 /// kTermOverflow set if x is too large.
 inline constexpr int kTermHeadroom = 32;
-inline constexpr float kTermMagic = 0x1.8p23F - kTermHeadroom;
+inline constexpr float kTermMagic = Exp2Polynomial<float>::kRoundToInteger - kTermHeadroom;
 inline constexpr float kTermLowest = -127.0F + kTermHeadroom;
 inline constexpr std::uint32_t kTermOverflow = 0x34c00000U;
-/// The polynomial of exp2_polynomial.h.
-inline constexpr int kTermExp2Degree = 5;
-inline constexpr float kTermExp2[kTermExp2Degree + 1] = {0x1.5bba14p-10F, 0x1.3cea88p-7F, 0x1.c6b752p-5F,
-                                                         0x1.ebf9bcp-3F,  0x1.62e42ap-1F, 1.0F};
 
 /// The key, of the 32 of a row, whose weight is in word w: the order in which AVX-512 packs two vectors.
 constexpr int key_of_word(int w) { return w % 8 < 4 ? w / 8 * 4 + w % 8 : 16 + w / 8 * 4 + w % 8 - 4; }

@@ -155,8 +155,9 @@ class TermWeights {
       const float x = y < kTermLowest ? kTermLowest : y;
       const float rounded = x + kTermMagic;
       const float f = x - (rounded - kTermMagic);
-      float p = kTermExp2[0];
-      for (int i = 1; i <= kTermExp2Degree; ++i) p = __builtin_fmaf(p, f, kTermExp2[i]);
+      float p = Exp2Polynomial<float>::kCoefficients[0];
+      for (int i = 1; i <= Exp2Polynomial<float>::kDegree; ++i)
+        p = __builtin_fmaf(p, f, Exp2Polynomial<float>::kCoefficients[i]);
       const std::uint32_t exponent = std::bit_cast<std::uint32_t>(rounded);
       all_ |= exponent;
       weights[j] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(p) + (exponent << 23));
