@@ -28,6 +28,7 @@
 #include "cases/problem.h"
 #include "each_isa.h"
 #include "saccade/attention.h"
+#include "saccade/inspect.h"
 #include "saccade/runtime.h"
 #include "tensors.h"
 
@@ -137,6 +138,13 @@ TEST_F(Amx, AScoreModifierMayCallAttention) {
     expect_agreement(c);
     c.options.score_block_effect = Nested::effect;
     expect_agreement(c);
+    const InspectOptions wanted{.rows = {0, 299}, .entropy = true};
+    const Inspection found = inspect(c.q.view(), c.k.view(), wanted, c.options);
+    AttentionOptions alone = c.options;
+    alone.score_modifier = [](void*, const ScoreTile&) {};
+    alone.score_block_effect = nullptr;
+    const Inspection expected = inspect(c.q.view(), c.k.view(), wanted, alone);
+    EXPECT_TRUE(same_bits(found.rows, expected.rows) && same_bits(found.entropy, expected.entropy));
   }
 }
 

@@ -243,7 +243,7 @@ TEST_P(InspectOnIsa, OrdersManyTopKeysWhateverTheirOrder) {
 }
 
 TEST_P(InspectOnIsa, ANanReachesTheRowsAndSumsThatSeeIt) {
-  Tensor q = random_tensor({200, 16}, 1), k = random_tensor({300, 16}, 2);
+  Tensor q = random_tensor({200, 48}, 1), k = random_tensor({300, 48}, 2);
   const InspectOptions wanted{.rows = {20, 30},
                               .top_k = 2,
                               .entropy = true,
@@ -294,6 +294,50 @@ TEST_P(InspectOnIsa, HiddenNanAndInfGoNowhere) {
   for (const float poison : {kNan, kInf, -kInf}) {
     for (std::int64_t j = 3; j < 300; j += 7) k.at<float>(j, 5) = poison;
     EXPECT_TRUE(same_inspection(inspect(q, k, wanted, {.mask = mask}), clean)) << poison;
+  }
+}
+
+/// Multiplies every `step`-th row of a matrix, from row 1 on, by `factor`.
+void scale_rows(Tensor& matrix, std::int64_t step, double factor) {
+  for (std::int64_t i = 1; i < matrix.shape(0); i += step)
+    for (std::int64_t d = 0; d < matrix.shape(1); ++d) matrix.at<float>(i, d) *= static_cast<float>(factor);
+}
+
+TEST_P(InspectOnIsa, AgreesForTinyAndHugeNumbersOfEveryType) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    const bool is_f16 = dtype == DType::f16;
+    for (const double factor : {is_f16 ? 1e-6 : 1e-36, is_f16 ? 300.0 : 1e12, 1.0}) {
+      Tensor q = random_tensor({150, 70}, 1), k = random_tensor({290, 70}, 2);
+      scale_rows(q, 31, factor);
+      scale_rows(k, 37, factor);
+      const Tensor rows = Tensor::copy_of(q, dtype), keys = Tensor::copy_of(k, dtype);
+      InspectOptions wanted = kEverything;
+      wanted.rows = {1, 149, 33};
+      SCOPED_TRACE(std::string(name_of(dtype)) + " times " + std::to_string(factor));
+      check(rows, keys, wanted, {.causal = Causal::bottom_right, .window_left = 250});
+      check(rows, keys, wanted, {.softcap = 20.0});
+    }
+  }
+}
+
+TEST_P(InspectOnIsa, OtherRowsKeepTheirBitsBesideNumbersThatAreNotFinite) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    Tensor q = random_tensor({150, 70}, 1), k = random_tensor({290, 70}, 2);
+    InspectOptions wanted{.entropy = true, .max_weight = true, .distance = true};
+    const AttentionOptions options{.causal = Causal::top_left};
+    const Inspection clean = inspect(Tensor::copy_of(q, dtype), Tensor::copy_of(k, dtype), wanted, options);
+    q.at<float>(40, 69) = kInf;
+    k.at<float>(100, 3) = kNan;
+    const Inspection found = inspect(Tensor::copy_of(q, dtype), Tensor::copy_of(k, dtype), wanted, options);
+    for (std::int64_t i = 0; i < 150; ++i) {
+      const bool is_nan = i == 40 || i >= 100;
+      ASSERT_EQ(std::isnan(found.entropy.at<float>(i)), is_nan) << name_of(dtype) << ' ' << i;
+      ASSERT_EQ(std::isnan(found.distance.at<float>(i)), is_nan) << name_of(dtype) << ' ' << i;
+      if (is_nan) continue;
+      ASSERT_EQ(found.entropy.at<float>(i), clean.entropy.at<float>(i)) << name_of(dtype) << ' ' << i;
+      ASSERT_EQ(found.max_weight.at<float>(i), clean.max_weight.at<float>(i)) << name_of(dtype) << ' ' << i;
+      ASSERT_EQ(found.distance.at<float>(i), clean.distance.at<float>(i)) << name_of(dtype) << ' ' << i;
+    }
   }
 }
 

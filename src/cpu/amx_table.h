@@ -3,15 +3,24 @@
 
 #include "cpu/backward_amx.h"
 #include "cpu/forward_amx.h"
+#include "cpu/inspect_amx.h"
 #include "cpu/limits_amx.h"
 #include "cpu/product_amx.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
+template <class T>
+inline constexpr AmxAttention kAmxAttentionOf{.forward = kAmxForwardOf<T>,
+                                              .backward = kAmxBackwardOf<T>,
+                                              .inspect = {.plan = plan_forward<T>,
+                                                          .pack_block = pack_block<T>,
+                                                          .inspect = inspect<TileScores<T>>,
+                                                          .scratch = inspect_scratch<TileScores<T>>}};
+
 constexpr AmxKernels amx_table() {
-  return {.bf16 = {.forward = kAmxForwardOf<bfloat16>, .backward = kAmxBackwardOf<bfloat16>},
-          .f16 = {.forward = kAmxForwardOf<float16>, .backward = kAmxBackwardOf<float16>},
-          .f32 = {.forward = kAmxForwardOf<float>, .backward = kAmxBackwardOf<float>},
+  return {.bf16 = kAmxAttentionOf<bfloat16>,
+          .f16 = kAmxAttentionOf<float16>,
+          .f32 = kAmxAttentionOf<float>,
           .product_bf16 = kAmxProductOf<bfloat16>,
           .product_f16 = kAmxProductOf<float16>,
           .product_f32 = kAmxProductOf<float>,

@@ -3,7 +3,7 @@
 
 #include "cpu/decode.h"
 #include "cpu/forward.h"
-#include "cpu/inspect.h"
+#include "cpu/inspect_products.h"
 #ifndef SACCADE_BF16_PRODUCT  // the backward pass does not multiply pairs
 #include "cpu/backward.h"
 #endif
@@ -37,8 +37,10 @@ constexpr AttentionKernels attention_table() {
                            .plan_decode = plan_decode,
                            .decode_piece = decode_piece,
                            .merge_pieces = merge_pieces,
-                           .inspect = inspect,
-                           .inspect_scratch = inspect_scratch};
+                           .inspect = {.plan = plan_forward,
+                                       .pack_block = pack_block_of,
+                                       .inspect = inspect<ProductScores>,
+                                       .scratch = inspect_scratch<ProductScores>}};
 #ifndef SACCADE_BF16_PRODUCT
   kernels.backward = {.plan = plan_backward,
                       .statistics = backward_statistics,

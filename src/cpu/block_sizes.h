@@ -42,6 +42,11 @@ static_assert(kAmx || (kPackedRows % kTileRows == 0 && kPackedColumns % kTileCol
 inline constexpr int kBlockK = kAmx ? 32 : 256;
 static_assert(kBlockK % kTileColumns == 0);
 
+/// Keys whose weights inspection folds into its statistics at a time. On AMX: 32 rows of scores and of weights,
+/// 32 KiB, stay in the L1 cache.
+inline constexpr int kFoldColumns = kAmx ? 128 : kBlockK;
+static_assert(kFoldColumns % kBlockK == 0);
+
 /// Query rows of a unit of work: 128 rows are one unit, 1024 rows eight.
 inline constexpr int kBlockQ = kAmx ? 256 : 132;
 static_assert(kBlockQ % kTileRows == 0);

@@ -18,7 +18,7 @@ void CpuBackend::decode(const AttentionParams& p) const { run_decode(kernels_for
 void CpuBackend::attention_backward(const BackwardParams& p) const {
   run_backward(active_kernels().backward(p), p);
 }
-void CpuBackend::inspect(const InspectParams& p) const { run_inspect(kernels_for(p.attention), p); }
+void CpuBackend::inspect(const InspectParams& p) const { run_inspect(active_kernels().inspect(p.attention), p); }
 void CpuBackend::product(const ProductParams& p) const { run_product(active_kernels(), p); }
 
 }  // namespace saccade::cpu

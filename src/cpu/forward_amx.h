@@ -101,29 +101,12 @@ class AmxBlock {
   }
 
   void pack_queries_of(int g) {
-    std::uint32_t* const to = scratch_.queries + g * scratch_.depth * kWords;
-    float largest = 0;
-    others_[g] = low_[g] = 0;
-    if (!(256 * unit_.exp_factor <= std::numeric_limits<float>::max())) others_[g] = ~std::uint32_t{0};
-    for (int i = 0; i < 32; ++i) {
-      const T* row = i < group_rows(g) ? p_.template row_of<T>(p_.q, batch_, head_, group_row(g) + i) : nullptr;
-      if (row) {
-        const Magnitudes<T> of_row = packed_magnitudes(row, p_.head_dim, query_factor());
-        if (of_row.is_for_tiles()) {
-          largest = std::max(largest, from_magnitude<T>(of_row.largest));
-        } else {
-          others_[g] |= std::uint32_t{1} << i;
-          row = nullptr;
-        }
-      }
-      for (std::int64_t d = 0; d < scratch_.depth; ++d)
-        write_words(row, d * 32, p_.head_dim, query_factor(), to + d * kWords + i * 16);
-    }
-    largest_query_[g] = largest;
-  }
-  /// Only queries of f32 are scaled: the others would need another term.
-  float query_factor() const {
-    return std::is_same_v<T, float> ? unit_.query_factor : std::copysign(1.0F, unit_.query_factor);
+    const QueryFacts facts = pack_query_tile<T>(p_, {batch_, head_, group_row(g), group_rows(g)},
+                                                factor_of_queries<T>(unit_.query_factor),
+                                                scratch_.queries + g * scratch_.depth * kWords);
+    largest_query_[g] = facts.largest;
+    others_[g] = 256 * unit_.exp_factor <= std::numeric_limits<float>::max() ? facts.bad : ~std::uint32_t{0};
+    low_[g] = 0;
   }
 
   // ---- Keys

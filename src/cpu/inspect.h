@@ -8,43 +8,57 @@
 //     the best keys of the row                                    only where a block beats the worst of them
 #pragma once
 
-#include "cpu/forward.h"
 #include "cpu/row_statistics.h"
+#include "cpu/scores.h"
+#include "cpu/softmax.h"
+#include "cpu/tile.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 // ---- One block of query rows ---------------------------------------------------------------------------------
 
-/// The memory of one thread's work on a block of rows.
-class InspectScratch : public ScratchPieces {
+/// A tile of query rows and the keys [first_key, first_key + kFoldColumns).
+struct InspectStep {
+  int tile, rows;
+  std::int64_t row, first_key;
+  unsigned granules = 0;  // a bit for each granule of the keys with scores
+
+  /// Calls f(begin, end) for the columns of each run of adjacent granules.
+  template <class F>
+  SACCADE_INLINE void for_each_run(const F& f) const {
+    for (unsigned left = granules; left != 0;) {
+      const int begin = std::countr_zero(left), end = begin + std::countr_one(left >> begin);
+      f(begin * kGranule, end * kGranule);
+      left = left >> end << end;
+    }
+  }
+};
+
+/// The memory of one thread's work on a block of rows. Scores: where they come from.
+template <class Scores>
+class InspectScratch : public Scores::Scratch {
  public:
-  InspectScratch(const InspectParams& wanted, std::int64_t rows, void* memory) : ScratchPieces(memory) {
+  InspectScratch(const InspectParams& wanted, std::int64_t rows, void* memory)
+      : Scores::Scratch(wanted.attention, tiles_of(rows), memory) {
     const AttentionParams& p = wanted.attention;
-    const std::int64_t tiles = (rows + kTileRows - 1) / kTileRows;
-    query_size_ = packed_query_size(steps_of(p.head_dim));
-    scores = take<Scalar>(kTileRows * kBlockK);
-    weights = take<Scalar>(kTileRows * kBlockK);
-    mask = take<Scalar>(kTileRows * kBlockK);
-    packed_block = take<Scalar>(packed_block_size(p));
-    column_sum = take<Scalar>(kBlockK);
-    column_max = take<Scalar>(kBlockK);
-    queries_ = take<Scalar>(tiles * query_size_);
-    softmax = take<RowState>(tiles);
-    statistics = take<RowStatistics>(tiles);
-    cell_rows = take<std::int64_t>(tiles * kTileRows);
-    if (wanted.received.data) received = take<Scalar>(round_up(p.seqlen_k, kBlockK) + kBlockK);
-    if (wanted.pool_rows > 0) cells = take<double>(most_cell_rows(wanted, rows) * wanted.pool_keys);
-    best_keys = take<RankedKey>(rows * BestKeys::slots(wanted.top_k));
+    const std::int64_t tiles = tiles_of(rows);
+    scores = this->template take<Scalar>(kTileRows * kFoldColumns);
+    weights = this->template take<Scalar>(kTileRows * kFoldColumns);
+    column_sum = this->template take<Scalar>(kFoldColumns);
+    column_max = this->template take<Scalar>(kFoldColumns);
+    softmax = this->template take<RowState>(tiles);
+    statistics = this->template take<RowStatistics>(tiles);
+    cell_rows = this->template take<std::int64_t>(tiles * kTileRows);
+    if (wanted.received.data)
+      received = this->template take<Scalar>(round_up(p.seqlen_k, kFoldColumns) + kFoldColumns);
+    if (wanted.pool_rows > 0) cells = this->template take<double>(most_cell_rows(wanted, rows) * wanted.pool_keys);
+    best_keys = this->template take<RankedKey>(rows * BestKeys::slots(wanted.top_k));
   }
 
-  Scalar* queries(int tile) const { return queries_ + tile * query_size_; }
-
-  Scalar* scores;             // [kTileRows][kBlockK]
-  Scalar* weights;            // [kTileRows][kBlockK]
-  Scalar* mask;               // [kTileRows][kBlockK]
-  Scalar* packed_block;       // where the caller has packed none
-  Scalar* column_sum;         // [kBlockK]
-  Scalar* column_max;         // [kBlockK]
+  Scalar* scores;             // [kFoldColumns / kBlockK][kTileRows][kBlockK]
+  Scalar* weights;            // [kTileRows][kFoldColumns]
+  Scalar* column_sum;         // [kFoldColumns]
+  Scalar* column_max;         // [kFoldColumns]
   RowState* softmax;          // [tiles]
   RowStatistics* statistics;  // [tiles]
   std::int64_t* cell_rows;    // [rows]
@@ -53,17 +67,17 @@ class InspectScratch : public ScratchPieces {
   RankedKey* best_keys;  // [rows][slots of top_k]
 
  private:
+  static std::int64_t tiles_of(std::int64_t rows) { return (rows + kTileRows - 1) / kTileRows; }
+
   /// Documents of a packed batch differ in length: one block may contain all rows of cells of the shortest.
   static std::int64_t most_cell_rows(const InspectParams& wanted, std::int64_t rows) {
     if (wanted.attention.cu_seqlens_q) return wanted.pool_rows;
     const std::int64_t seqlen = std::max<std::int64_t>(wanted.attention.seqlen_q, 1);
     return std::min(wanted.pool_rows, (rows * wanted.pool_rows + seqlen - 1) / seqlen + 1);
   }
-
-  std::int64_t query_size_;
-  Scalar* queries_;
 };
 
+template <class Scores>
 class InspectBlock {
  public:
   InspectBlock(const InspectParams& wanted, const QueryRows& work, const PackedKeys& packed, void* memory)
@@ -71,15 +85,13 @@ class InspectBlock {
         p_(wanted.attention),
         batch_(work.batch),
         head_(work.head),
-        kv_head_(work.head / (p_.num_heads / p_.num_kv_heads)),
         row_(work.row),
         rows_(static_cast<int>(std::min(work.rows, p_.rows(work.batch) - work.row))),
         tiles_((rows_ + kTileRows - 1) / kTileRows),
-        packed_(packed),
         visibility_(p_, work.batch),
-        finisher_(p_, visibility_, work.batch, work.head),
         unit_(score_unit(p_)),
-        scratch_(wanted, work.rows, memory) {}
+        scratch_(wanted, work.rows, memory),
+        scores_(p_, work, packed, visibility_, scratch_) {}
 
   InspectSums run() {
     begin();
@@ -88,85 +100,55 @@ class InspectBlock {
     else
       compute_denominators();
     begin_sums();
-    walk(false, [this](const Step& step, const Scalar*) { fold(step); });
+    walk(false, [this](const InspectStep& step, const Scalar*) { fold(step); });
     end_cell_row();
     for (int i = 0; i < rows_; ++i) end_row(i);
     return sums_;
   }
 
  private:
-  struct Step {
-    int tile, rows;
-    std::int64_t row, first_key;
-    Granules granules;
-  };
-
   int tile_rows(int tile) const { return std::min(kTileRows, rows_ - tile * kTileRows); }
+
+  std::int64_t tile_row(int tile) const { return row_ + tile * kTileRows; }
 
   void begin() {
     for (int tile = 0; tile < tiles_; ++tile) {
-      with_input(p_.q.dtype, [&]<class T>(T) {
-        pack_queries(p_.row_of<T>(p_.q, batch_, head_, row_ + tile * kTileRows), p_.q.row_stride, tile_rows(tile),
-                     p_.head_dim, unit_.query_factor, scratch_.queries(tile));
-      });
+      scores_.pack_queries(tile, tile_row(tile), tile_rows(tile));
       scratch_.softmax[tile].reset();
       scratch_.statistics[tile].reset(wanted_.top_k > 0);
     }
   }
 
-  const Scalar* packed_block(std::int64_t first_key, KeyRange range) {
-    if (packed_.blocks)
-      return static_cast<const Scalar*>(packed_.blocks) +
-             (first_key / kBlockK - packed_.first_block) * packed_block_size(p_);
-    pack_block(p_, batch_, kv_head_, first_key, range, scratch_.packed_block);
-    return scratch_.packed_block;
-  }
-
-  /// Calls visit(step, row_max) for every tile of rows and every key block that it sees, once the scores are
+  /// Calls visit(step, row_max) for every tile of rows and the keys of each step that it sees, once the scores are
   /// computed; `with_maxima` if row_max is needed.
   template <class Visit>
   void walk(bool with_maxima, Visit visit) {
     const KeyRange range = visibility_.visible(row_, rows_);
-    for (std::int64_t first_key = range.begin / kBlockK * kBlockK; first_key < range.end; first_key += kBlockK) {
-      const Scalar* block = nullptr;
+    for (std::int64_t first_key = range.begin / kFoldColumns * kFoldColumns; first_key < range.end;
+         first_key += kFoldColumns) {
       for (int tile = 0; tile < tiles_; ++tile) {
-        Step step{tile, tile_rows(tile), row_ + tile * kTileRows, first_key, {}};
-        step.granules = finisher_.plan(step.row, step.rows, first_key, scratch_.mask);
-        if (step.granules.count == 0) continue;
-        if (!block) block = packed_block(first_key, range);
+        InspectStep step{tile, tile_rows(tile), tile_row(tile), first_key};
         alignas(64) Scalar row_max[kTileRows * kWidth];
-        compute_scores(step, block, row_max, with_maxima);
-        visit(step, row_max);
+        for (int i = 0; i < kTileRows * kWidth; i += kWidth) store(row_max + i, broadcast(-kInfinity));
+        step.granules = scores_.compute(step, range, scratch_.scores, row_max, with_maxima);
+        if (step.granules != 0) visit(step, row_max);
       }
     }
-  }
-
-  void compute_scores(const Step& step, const Scalar* block, Scalar* row_max, bool with_maxima) {
-    for (int i = 0; i < kTileRows * kWidth; i += kWidth) store(row_max + i, broadcast(-kInfinity));
-    score_tiles_of_rows(step.rows,
-                        {.queries = scratch_.queries(step.tile),
-                         .keys = block,
-                         .steps = steps_of(p_.head_dim),
-                         .granules = step.granules.index.data(),
-                         .partial = step.granules.partial,
-                         .scores = scratch_.scores,
-                         .row_max = with_maxima ? row_max : nullptr},
-                        0, step.granules.count * kTilesOfAGranule);
-    finisher_.finish(step.row, step.rows, step.first_key, step.granules, scratch_.mask, scratch_.scores, row_max);
   }
 
   // ---- Denominators ------------------------------------------------------------------------------------------
 
   void compute_denominators() {
-    walk(true, [this](const Step& step, const Scalar* row_max) {
+    walk(true, [this](const InspectStep& step, const Scalar* row_max) {
       alignas(64) Scalar alpha[kTileRowsPadded];
       RowState& state = scratch_.softmax[step.tile];
       state.raise(row_max, unit_.exp_factor, alpha);
-      step.granules.for_each_run([&](int, int begin, int end) {
+      step.for_each_run([&](int begin, int end) {
         for (int column = begin; column < end; column += kGranule)
           with_scaling(unit_.exp_factor, [&](auto scaled) {
-            finish_granule(PendingExp<decltype(scaled)::value>{scratch_.scores + column, scratch_.weights + column,
-                                                               state.m, state.l, &unit_.exp_factor});
+            finish_granule(PendingExp<decltype(scaled)::value>{scratch_.scores + place_of_score(column),
+                                                               scratch_.weights + column % kBlockK, state.m,
+                                                               state.l, &unit_.exp_factor});
           });
       });
     });
@@ -198,11 +180,11 @@ class InspectBlock {
 
   void begin_sums() {
     const KeyRange range = visibility_.visible(row_, rows_);
-    sums_.first_key = range.begin / kBlockK * kBlockK;
+    sums_.first_key = range.begin / kFoldColumns * kFoldColumns;
     sums_.end_key = std::max(range.end, sums_.first_key);
     if (wanted_.received.data) {
       sums_.received = scratch_.received;
-      std::fill_n(scratch_.received, round_up(sums_.end_key, kBlockK) - sums_.first_key, Scalar{0});
+      std::fill_n(scratch_.received, round_up(sums_.end_key, kFoldColumns) - sums_.first_key, Scalar{0});
     }
     const std::int64_t rows = p_.rows(batch_);
     for (int i = 0; i < rows_; ++i) scratch_.cell_rows[i] = (row_ + i) * wanted_.pool_rows / rows;
@@ -212,24 +194,24 @@ class InspectBlock {
       sums_.cell_rows = scratch_.cell_rows[rows_ - 1] + 1 - sums_.first_cell_row;
       std::fill_n(sums_.cells, sums_.cell_rows * wanted_.pool_keys, 0.0);
     }
-    std::fill_n(scratch_.column_sum, kBlockK, Scalar{0});
-    std::fill_n(scratch_.column_max, kBlockK, Scalar{0});
+    std::fill_n(scratch_.column_sum, kFoldColumns, Scalar{0});
+    std::fill_n(scratch_.column_max, kFoldColumns, Scalar{0});
     std::fill_n(scratch_.best_keys, rows_ * BestKeys::slots(wanted_.top_k), RankedKey{0});
   }
 
-  void fold(const Step& step) {
+  void fold(const InspectStep& step) {
     if (step.first_key != block_key_) begin_key_block(step.first_key);
     RowStatistics& statistics = scratch_.statistics[step.tile];
-    step.granules.for_each_run([&](int, int begin, int end) {
+    step.for_each_run([&](int begin, int end) {
       if (statistics.is_nan) spread_nan(step.rows, begin, end, statistics.is_nan);
-      const unsigned better = fold_columns(step, begin, end, statistics);
+      unsigned better = fold_columns(step, begin, end, statistics);
       if (wanted_.row_count > 0) save_rows(step, begin, end);
-      for (int i = 0; better >> i; ++i)
-        if (better >> i & 1u) gather_best(step, i, begin, end, statistics);
+      for (; better != 0; better &= better - 1)  // each bit
+        gather_best(step, std::countr_zero(better), begin, end, statistics);
     });
   }
 
-  unsigned fold_columns(const Step& step, int begin, int end, RowStatistics& statistics) {
+  unsigned fold_columns(const InspectStep& step, int begin, int end, RowStatistics& statistics) {
     const std::int64_t* const cell_rows = scratch_.cell_rows + step.tile * kTileRows;
     unsigned better = 0;
     for (int i = 0, next; i < step.rows; i = next) {
@@ -245,7 +227,7 @@ class InspectBlock {
       const FoldStep some{.begin = begin,
                           .end = end,
                           .scores = scratch_.scores + i * kBlockK,
-                          .weights = scratch_.weights + i * kBlockK,
+                          .weights = scratch_.weights + i * kFoldColumns,
                           .position = position,
                           .factor = unit_.exp_factor,
                           .column_sum = scratch_.column_sum,
@@ -262,27 +244,27 @@ class InspectBlock {
     const Vec hidden = broadcast(-kInfinity), nan = broadcast(std::numeric_limits<Scalar>::quiet_NaN());
     for (int i = 0; i < rows; ++i)
       for (int j = begin; is_nan >> i & 1u && j < end; j += kWidth) {
-        Scalar* const s = scratch_.scores + i * kBlockK + j;
+        Scalar* const s = scratch_.scores + i * kBlockK + place_of_score(j);
         store(s, select(equal(load(s), hidden), hidden, nan));
       }
   }
 
-  void save_rows(const Step& step, int begin, int end) const {
+  void save_rows(const InspectStep& step, int begin, int end) const {
     const std::int64_t first = p_.first_row(batch_) + step.row;
     const std::int64_t columns = std::min<std::int64_t>(end, p_.keys(batch_) - step.first_key) - begin;
     const std::int64_t* const rows_end = wanted_.rows + wanted_.row_count;
     for (const std::int64_t* row = std::lower_bound(wanted_.rows, rows_end, first);
          row != rows_end && *row < first + step.rows; ++row) {
-      const Scalar* const from = scratch_.weights + (*row - first) * kBlockK + begin;
+      const Scalar* const from = scratch_.weights + (*row - first) * kFoldColumns + begin;
       std::copy_n(from, std::max<std::int64_t>(columns, 0),
                   wanted_.row_weights.row<Scalar>(batch_, head_, wanted_.row_places[row - wanted_.rows]) +
                       step.first_key + begin);
     }
   }
 
-  void gather_best(const Step& step, int i, int begin, int end, RowStatistics& statistics) {
+  void gather_best(const InspectStep& step, int i, int begin, int end, RowStatistics& statistics) {
     BestKeys best = best_of(step.tile * kTileRows + i);
-    const Scalar* const weights = scratch_.weights + i * kBlockK;
+    const Scalar* const weights = scratch_.weights + i * kFoldColumns;
     Scalar worst = statistics.worst[i];
     if (worst == 0) worst = BestKeys::bound(statistics.largest + i * kWidth, best.k);
     ColumnsAbove better(weights, begin, end, worst);
@@ -314,13 +296,13 @@ class InspectBlock {
       store(scratch_.column_sum + j, zero());
       store(scratch_.column_max + j, zero());
     }
-    columns_begin_ = kBlockK;
+    columns_begin_ = kFoldColumns;
     columns_end_ = 0;
   }
 
   /// Finds the cells that contain keys of the block, and the columns at which they begin.
   void find_cells() {
-    const std::int64_t keys = p_.keys(batch_), end = std::min<std::int64_t>(block_key_ + kBlockK, keys);
+    const std::int64_t keys = p_.keys(batch_), end = std::min<std::int64_t>(block_key_ + kFoldColumns, keys);
     block_cells_ = 0;
     for (std::int64_t key = block_key_; key < end; ++block_cells_) {
       cells_[block_cells_] = key * wanted_.pool_keys / keys;
@@ -398,32 +380,32 @@ class InspectBlock {
 
   const InspectParams& wanted_;
   const AttentionParams& p_;
-  std::int64_t batch_, head_, kv_head_, row_;
+  std::int64_t batch_, head_, row_;
   int rows_, tiles_;
-  PackedKeys packed_;
   Visibility visibility_;
-  ScoreFinisher finisher_;
   ScoreUnit unit_;
-  InspectScratch scratch_;
+  InspectScratch<Scores> scratch_;
+  Scores scores_;
 
   InspectSums sums_{};
   // The current sums over rows: the rows are those of cell_row_ (all rows where no map is wanted), the columns
   // those of the block at block_key_.
   std::int64_t cell_row_ = -1, block_key_ = -1;
-  int columns_begin_ = kBlockK, columns_end_ = 0;
+  int columns_begin_ = kFoldColumns, columns_end_ = 0;
   int block_cells_ = 0;  // cells that contain keys of the block
-  std::int64_t cells_[kBlockK];
-  int cell_columns_[kBlockK + 1];
+  std::int64_t cells_[kFoldColumns];
+  int cell_columns_[kFoldColumns + 1];
 };
 
-inline InspectSums inspect(const InspectParams& wanted, const QueryRows& work, const PackedKeys& packed,
-                           void* scratch) {
-  return InspectBlock(wanted, work, packed, scratch).run();
+template <class Scores>
+InspectSums inspect(const InspectParams& wanted, const QueryRows& work, const PackedKeys& packed, void* scratch) {
+  return InspectBlock<Scores>(wanted, work, packed, scratch).run();
 }
 
 /// Bytes of scratch memory for blocks of `rows` rows.
-inline std::size_t inspect_scratch(const InspectParams& wanted, std::int64_t rows) {
-  return InspectScratch(wanted, rows, nullptr).bytes();
+template <class Scores>
+std::size_t inspect_scratch(const InspectParams& wanted, std::int64_t rows) {
+  return InspectScratch<Scores>(wanted, rows, nullptr).bytes();
 }
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

@@ -140,7 +140,7 @@ class Totals {
 /// always in progress or done.
 class InspectSchedule {
  public:
-  InspectSchedule(const AttentionKernels& kernels, const InspectParams& wanted)
+  InspectSchedule(const InspectKernels& kernels, const InspectParams& wanted)
       : kernels_(kernels), wanted_(wanted) {}
 
   void run() {
@@ -202,10 +202,10 @@ class InspectSchedule {
                row_pieces = static_cast<std::int64_t>(rows.size());
     parallel_for(threads_for(key_pieces, threads_), key_pieces, 0, [&](std::int64_t item, std::byte*) {
       const auto& [heads, head, block] = keys[static_cast<std::size_t>(item)];
-      kernels_.forward.pack_block(p_, heads->batch, heads->kv_head, heads->first_block + block, heads->readable,
+      kernels_.pack_block(p_, heads->batch, heads->kv_head, heads->first_block + block, heads->readable,
                           packed.data() + heads->packed + static_cast<std::size_t>(block) * plan_.packed_block);
     });
-    parallel_for(threads_for(row_pieces, threads_), row_pieces, kernels_.inspect_scratch(wanted_, most_rows),
+    parallel_for(threads_for(row_pieces, threads_), row_pieces, kernels_.scratch(wanted_, most_rows),
                  [&](std::int64_t item, std::byte* scratch) {
                    const auto& [heads, head, block] = rows[static_cast<std::size_t>(item)];
                    const std::byte* blocks = heads->packed_bytes > 0 ? packed.data() + heads->packed : nullptr;
@@ -226,17 +226,17 @@ class InspectSchedule {
     std::int64_t head, block;
   };
 
-  const AttentionKernels& kernels_;
+  const InspectKernels& kernels_;
   const InspectParams& wanted_;
   const AttentionParams& p_ = wanted_.attention;
   int threads_ = threads_for(p_.batch * p_.num_heads * p_.seqlen_q, attention_threads(p_));
   Totals totals_{wanted_, threads_};
-  ForwardPlan plan_ = kernels_.forward.plan(p_);
+  ForwardPlan plan_ = kernels_.plan(p_);
   std::int64_t group_ = p_.num_heads / p_.num_kv_heads;
 };
 
 }  // namespace
 
-void run_inspect(const AttentionKernels& kernels, const InspectParams& p) { InspectSchedule(kernels, p).run(); }
+void run_inspect(const InspectKernels& kernels, const InspectParams& p) { InspectSchedule(kernels, p).run(); }
 
 }  // namespace saccade::cpu

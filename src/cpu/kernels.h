@@ -103,6 +103,17 @@ struct BackwardKernels {
   bool (*write)(const BackwardParams&, const QueryRows&, const void* dq) = nullptr;
 };
 
+/// The kernels of inspection.
+struct InspectKernels {
+  /// Blocks of rows and keys, and the packing of keys, as those of a forward pass.
+  ForwardPlan (*plan)(const AttentionParams&);
+  void (*pack_block)(const AttentionParams&, std::int64_t batch, std::int64_t kv_head, std::int64_t block,
+                     KeyRange readable, void* packed);
+  /// Statistics of the weights of some rows, and the bytes of scratch memory for blocks of `rows` rows.
+  InspectSums (*inspect)(const InspectParams&, const QueryRows&, const PackedKeys&, void* scratch);
+  std::size_t (*scratch)(const InspectParams&, std::int64_t rows);
+};
+
 /// The kernels of one type of arithmetic; for products of bf16 pairs those of the backward pass are nullptr.
 struct AttentionKernels {
   ForwardKernels forward;
@@ -117,10 +128,7 @@ struct AttentionKernels {
                        std::int64_t pieces, void* scratch);
 
   BackwardKernels backward = {};
-
-  /// Statistics of the weights of some rows, and the bytes of scratch memory for blocks of `rows` rows.
-  InspectSums (*inspect)(const InspectParams&, const QueryRows&, const PackedKeys&, void* scratch);
-  std::size_t (*inspect_scratch)(const InspectParams&, std::int64_t rows);
+  InspectKernels inspect;
 };
 
 /// The kernels of layers and optimisers. Memory may have any alignment of floats.
@@ -168,6 +176,7 @@ struct ProductKernels {
 struct AmxAttention {
   ForwardKernels forward;
   BackwardKernels backward;
+  InspectKernels inspect;
 };
 
 /// The kernels of AMX tiles, or of their twin, by the type of q, k and v.
@@ -186,6 +195,10 @@ struct AmxKernels {
     if (b.o.dtype != b.attention.q.dtype || b.dout.dtype != b.o.dtype) return nullptr;
     const AmxAttention* const found = of(b.attention, b.o.dtype);
     return found ? &found->backward : nullptr;
+  }
+  const InspectKernels* inspect(const AttentionParams& p) const {
+    const AmxAttention* const found = of(p, p.q.dtype);  // there is no o
+    return found ? &found->inspect : nullptr;
   }
   static bool takes_f32(const AttentionOperands& p) { return is_worth_terms(p, 6); }
 
@@ -265,6 +278,10 @@ struct KernelSet {
   const BackwardKernels& backward(const BackwardParams& b) const {
     const BackwardKernels* const on_tiles = amx ? amx->backward(b) : nullptr;
     return on_tiles ? *on_tiles : multiply_adds(b.attention).backward;
+  }
+  const InspectKernels& inspect(const AttentionParams& p) const {
+    const InspectKernels* const on_tiles = amx ? amx->inspect(p) : nullptr;
+    return on_tiles ? *on_tiles : attention(p).inspect;
   }
 
  private:

@@ -115,6 +115,39 @@ inline Magnitudes<float> packed_magnitudes(const float* row, std::int64_t length
   return all;
 }
 
+/// What queries are packed with: the whole factor only for f32, the others would need another term; else its sign.
+template <class T>
+float factor_of_queries(float factor) {
+  return std::is_same_v<T, float> ? factor : std::copysign(1.0F, factor);
+}
+
+struct QueryFacts {
+  float largest = 0;      // the largest magnitude of a number of a query
+  std::uint32_t bad = 0;  // a bit for each query that is packed as zeros: see Magnitudes::is_for_tiles()
+};
+
+/// Packs at most 32 rows of q as [32 dimensions][term][32 rows][16 words]; missing rows are zeros.
+template <class T>
+QueryFacts pack_query_tile(const AttentionParams& p, const QueryRows& rows, float factor, std::uint32_t* to) {
+  constexpr std::int64_t kNext = kTermsOf<T> * kTermWords;
+  QueryFacts facts;
+  for (int i = 0; i < 32; ++i) {
+    const T* row = i < rows.rows ? p.template row_of<T>(p.q, rows.batch, rows.head, rows.row + i) : nullptr;
+    if (row) {
+      const Magnitudes<T> of_row = packed_magnitudes(row, p.head_dim, factor);
+      if (of_row.is_for_tiles()) {
+        facts.largest = std::max(facts.largest, from_magnitude<T>(of_row.largest));
+      } else {
+        facts.bad |= std::uint32_t{1} << i;
+        row = nullptr;
+      }
+    }
+    for (std::int64_t d = 0; d < depth_tiles(p.head_dim); ++d)
+      write_words(row, d * 32, p.head_dim, factor, to + d * kNext + i * 16);
+  }
+  return facts;
+}
+
 /// Writes two rows of 32 numbers as words of both: two rows of tiles [.. 16 columns], 256 words apart, of each
 /// term.
 template <class T>

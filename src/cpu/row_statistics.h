@@ -32,15 +32,20 @@ struct RowStatistics {
   }
 };
 
-/// Neighbouring rows of a tile and columns [begin, end) of a block; every pointer is at the first row's numbers.
+/// Where a column's score of row 0 lies in [kFoldColumns / kBlockK][kTileRows][kBlockK].
+constexpr int place_of_score(int column) {
+  return kFoldColumns == kBlockK ? column : column / kBlockK * (kTileRows * kBlockK) + column % kBlockK;
+}
+
+/// Neighbouring rows of a tile and columns [begin, end) of a step; every pointer is at the first row's numbers.
 struct FoldStep {
   int begin, end;
-  const Scalar* scores;    // [rows][kBlockK]
-  Scalar* weights;         // [rows][kBlockK], written
-  const Scalar* position;  // [rows], minus the block's first key
+  const Scalar* scores;    // [rows][kBlockK], from block to block as place_of_score()
+  Scalar* weights;         // [rows][kFoldColumns], written
+  const Scalar* position;  // [rows], minus the step's first key
   Scalar factor;           // from scores to base 2
-  Scalar* column_sum;      // [kBlockK], added to
-  Scalar* column_max;      // [kBlockK], raised
+  Scalar* column_sum;      // [kFoldColumns], added to
+  Scalar* column_max;      // [kFoldColumns], raised
   RowStatistics& rows;
   int first_row;
 };
@@ -71,7 +76,7 @@ __attribute__((noinline)) unsigned fold_rows(const FoldStep& step) {
     Exp2 exp[kRows];
     SACCADE_UNROLL
     for (int i = 0; i < kRows; ++i) {
-      const Vec below = sub(load(step.scores + i * kBlockK + j), broadcast_from(maximum + i));
+      const Vec below = sub(load(step.scores + i * kBlockK + place_of_score(j)), broadcast_from(maximum + i));
       // Bounded, so that a weight of 0 is not multiplied by an infinite logarithm. In this order a NaN passes.
       log_w[i] = max(broadcast(kExp2Lowest), fma(below, factor, broadcast_from(shift + i)));
       exp[i] = exp2_begin_bounded(log_w[i]);
@@ -80,7 +85,7 @@ __attribute__((noinline)) unsigned fold_rows(const FoldStep& step) {
     for (int i = 0; i < kRows; ++i) w[i] = exp2_end(exp[i]);
     SACCADE_UNROLL
     for (int i = 0; i < kRows; ++i) {
-      store(step.weights + i * kBlockK + j, w[i]);
+      store(step.weights + i * kFoldColumns + j, w[i]);
       entropy[i] = fma(w[i], log_w[i], entropy[i]);
       distance[i] = fma(w[i], abs(sub(broadcast_from(step.position + i), key)), distance[i]);
       largest[i] = max(largest[i], w[i]);
@@ -177,7 +182,7 @@ class ColumnsAbove {
   }
 
  private:
-  static constexpr int kWord = std::min(64, kBlockK), kWords = kBlockK / kWord;
+  static constexpr int kWord = std::min(64, kFoldColumns), kWords = kFoldColumns / kWord;
   std::uint64_t words_[kWords] = {};
   unsigned some_ = 0;  // a bit for each word that is not 0
 };
