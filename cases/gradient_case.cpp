@@ -51,8 +51,15 @@ CheckedGradients::CheckedGradients(AttentionCase& checked, std::uint64_t seed)
   options_.lse = lse_;
   options_.weights = {};
   options_.scores = {};
-  exact_ = reference::attention_backward(c.q.view(), c.k.view(), c.v.view(), std::as_const(dout).view(), options_);
+  if (random.chance(0.33)) {
+    dlse = Tensor(dtype, rows);
+    draw_numbers(dlse, 1.0, random);
+  }
+  exact_ = reference::attention_backward(c.q.view(), c.k.view(), c.v.view(), std::as_const(dout).view(), options_,
+                                         {}, given_dlse());
 }
+
+TensorView CheckedGradients::given_dlse() const { return dlse.rank() > 0 ? dlse.view() : TensorView(); }
 
 std::vector<Tensor> CheckedGradients::results() const {
   std::vector<Tensor> results{dq.memory(), dk.memory(), dv.memory()};
@@ -70,7 +77,8 @@ std::vector<Finding> CheckedGradients::run() {
   for (std::size_t i = 0; i < of_options.size(); ++i)
     if (of_options[i].rank() > 0) gradients.*kOptionGradients<MutableTensorView>[i].gradient = of_options[i];
   const TensorView o = std::as_const(c.o).view();
-  attention_backward(q, k, v, {.o = o, .lse = lse_, .dout = std::as_const(dout).view()}, gradients, options_);
+  attention_backward(q, k, v, {.o = o, .lse = lse_, .dout = std::as_const(dout).view(), .dlse = given_dlse()},
+                     gradients, options_);
 
   const reference::NaiveRounding forward = naive_rounding(q, k, v, o);
   const auto found = naive_.find(forward.exponentials);
@@ -79,7 +87,8 @@ std::vector<Finding> CheckedGradients::run() {
           ? found->second
           : naive_[forward.exponentials] = reference::naive_attention_backward(
                 q, k, v, std::as_const(dout).view(), options_, exact_.gradients,
-                {.dq = dq.view().dtype, .dk = dk.view().dtype, .dv = dv.view().dtype, .forward = forward});
+                {.dq = dq.view().dtype, .dk = dk.view().dtype, .dv = dv.view().dtype, .forward = forward},
+                given_dlse());
 
   std::vector<Finding> findings;
   const auto compared = [&](std::string_view name, const TensorView& out,

@@ -18,10 +18,11 @@ namespace saccade::cases {
 /// Whether a problem has gradients: paged problems have none.
 bool has_gradients(const AttentionCase& c);
 
-/// A case, the gradient of its o, and the reference's results, computed once for any number of checks.
+/// A case, the gradients of its o and, in every third case, of its lse, and the reference's results, computed once
+/// for any number of checks.
 class CheckedGradients {
  public:
-  /// Draws dout, the gradients' element types and layouts from `seed`. The case must outlive this object.
+  /// Draws dout, dlse, the gradients' element types and layouts from `seed`. The case must outlive this object.
   CheckedGradients(AttentionCase& checked, std::uint64_t seed);
 
   /// Calls attention() and attention_backward() on the active instruction set and compares every gradient. Throws
@@ -32,10 +33,13 @@ class CheckedGradients {
   std::vector<Tensor> results() const;
 
   ScatteredTensor dout, dq, dk, dv;
+  Tensor dlse;  ///< empty: not given
   /// Those of kOptionGradients, in its order; empty where the option is not given, or a mask of bools.
   std::array<Tensor, std::size(kOptionGradients<Tensor>)> of_options;
 
  private:
+  TensorView given_dlse() const;
+
   AttentionCase& case_;
   Tensor lse_;
   AttentionOptions options_;  // the case's options, with memory for lse

@@ -182,6 +182,21 @@ TEST(Backward, OfNothingIsNothing) {
   }
 }
 
+TEST(Backward, WithoutKeysTheGradientOfLseIsThatOfTheSinks) {
+  Problem p = plain(7, 0);
+  const Tensor sinks = random_tensor({4}, 5), dlse = random_tensor({1, 4, 7}, 6);
+  p.options.sinks = sinks;
+  p.run();
+  Tensor dsinks(DType::f32, {4});
+  attention_backward(p.q, p.k, p.v, {.o = p.o, .lse = p.lse, .dout = p.dout, .dlse = dlse},
+                     {.dq = p.dq, .dk = p.dk, .dv = p.dv, .dsinks = dsinks}, p.options);
+  for (std::int64_t head = 0; head < 4; ++head) {
+    double sum = 0.0;
+    for (std::int64_t i = 0; i < 7; ++i) sum += static_cast<double>(dlse.at<float>(0, head, i));
+    EXPECT_EQ(dsinks.at<float>(head), static_cast<float>(sum));
+  }
+}
+
 TEST(Backward, RefusesWhatDoesNotFitAndSaysWhy) {
   Problem p = plain(20, 30);
   p.run();
@@ -200,6 +215,8 @@ TEST(Backward, RefusesWhatDoesNotFitAndSaysWhy) {
             "[attention_backward] lse must be given: attention() writes it");
   EXPECT_EQ(refusal(with(outcome, [&](auto& x) { x.dout = p.q; }), gradients),
             "[attention_backward] dout must have the shape of o, [1, 4, 20, 40], but it has shape [1, 4, 20, 24]");
+  EXPECT_EQ(refusal(with(outcome, [&](auto& x) { x.dlse = p.dout; }), gradients),
+            "[attention_backward] dlse must have shape [1, 4, 20], but it has shape [1, 4, 20, 40]");
   EXPECT_EQ(refusal(outcome, with(gradients, [&](auto& x) { x.dk = p.dv; })),
             "[attention_backward] dk must have the shape of k, [1, 2, 30, 24], but it has shape [1, 2, 30, 40]");
   Tensor doubles(DType::f64, p.q.shape()), sinks(DType::f32, {4});

@@ -28,12 +28,17 @@ struct Problem {
   Tensor mask{}, block_mask{}, kv_lengths{}, query_offsets{}, cu_seqlens_q{}, cu_seqlens_k{}, alibi_slopes{},
       sinks{};
   AttentionOptions options{};
+  Tensor dlse{};
 
   double loss() const {
     const reference::AttentionResult result = reference::attention(q, k, v, options);
     double sum = 0.0;
     for (std::size_t i = 0; i < dout.values<double>().size(); ++i)
       sum += result.o.values<double>()[i] * dout.values<double>()[i];
+    for (std::size_t i = 0; dlse.rank() > 0 && i < dlse.values<double>().size(); ++i) {
+      const double lse = result.lse.values<double>()[i];
+      if (std::isfinite(lse)) sum += lse * dlse.values<double>()[i];
+    }
     return sum;
   }
 
@@ -201,11 +206,9 @@ const std::map<std::string, std::function<void(Problem&)>>& problems() {
 
 class ReferenceBackward : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(ReferenceBackward, IsWhatTheForwardPassDoesWhenItsInputsMove) {
-  Problem p = plain();
-  problems().at(GetParam())(p);
-  const reference::AttentionBackwardResult result =
-      reference::attention_backward(p.q, p.k, p.v, p.dout, p.options);
+void check_gradients(Problem& p) {
+  const reference::AttentionBackwardResult result = reference::attention_backward(
+      p.q, p.k, p.v, p.dout, p.options, {}, p.dlse.rank() > 0 ? p.dlse.view() : TensorView());
   const auto check = [&](const char* name, Tensor& x, Tensor reference::AttentionGradients::*gradient) {
     SCOPED_TRACE(name);
     const Tensor differences = p.differences(x);
@@ -224,6 +227,19 @@ TEST_P(ReferenceBackward, IsWhatTheForwardPassDoesWhenItsInputsMove) {
   if (p.options.sinks) check("dsinks", p.sinks, &reference::AttentionGradients::dsinks);
   if (p.options.alibi_slopes)
     check("dalibi_slopes", p.alibi_slopes, &reference::AttentionGradients::dalibi_slopes);
+}
+
+TEST_P(ReferenceBackward, IsWhatTheForwardPassDoesWhenItsInputsMove) {
+  Problem p = plain();
+  problems().at(GetParam())(p);
+  check_gradients(p);
+}
+
+TEST_P(ReferenceBackward, OfALossThatReadsLseToo) {
+  Problem p = plain();
+  problems().at(GetParam())(p);
+  p.dlse = draw(reference::attention(p.q, p.k, p.v, p.options).lse.shape(), 8);
+  check_gradients(p);
 }
 
 INSTANTIATE_TEST_SUITE_P(Options, ReferenceBackward, ::testing::ValuesIn([] {

@@ -8,11 +8,14 @@
 
 namespace saccade {
 
-/// The results of the forward pass, and the gradient of the loss with respect to o.
+/// The results of the forward pass, and the gradients of the loss with respect to them.
 struct AttentionOutcome {
   TensorView o{};     ///< the o of attention()
   TensorView lse{};   ///< AttentionOptions::lse of that call: all gradients depend on it
   TensorView dout{};  ///< the gradient of the loss with respect to o: o's shape, f32, bf16 or f16, or f64 like q
+  /// That with respect to lse, for a loss that reads it: lse's shape and type. Rows that see nothing, where lse is
+  /// -inf or the sink, pass it on to the sink only. Empty: 0.
+  TensorView dlse{};
 };
 
 /// The gradients of the loss with respect to q, k, v and the options that have one: tensors, or views of memory.

@@ -143,18 +143,19 @@ struct AttentionBackwardResult {
   AttentionGradients gradients, bound;
 };
 
-/// The gradients for `dout`, the gradient of a number with respect to o (in o's shape, any element type). Step by
-/// step, from the end, with w the weights, z the factor of dropout and p the softmax:
+/// The gradients for `dout` and `dlse`, the gradients of a number with respect to o and lse (in their shapes, any
+/// element type; without dlse: 0). Step by step, from the end, with w the weights, z the factor of dropout and p the
+/// softmax:
 ///
 ///     dv_j = sum_i w_ij dout_i              dw_ij = dout_i . v_j            dp_ij = z_ij dw_ij
-///     dlogit_ij = p_ij (dp_ij - sum_l p_il dp_il)                          dmask_ij = dlogit_ij
+///     dlogit_ij = p_ij (dp_ij - sum_l p_il dp_il + dlse_i)                 dmask_ij = dlogit_ij
 ///     dscore_ij = dlogit_ij times the derivatives of score modifier and softcap
 ///     dq_i = scale sum_j dscore_ij k_j      dk_j = scale sum_i dscore_ij q_i
 ///
 /// A hidden key is in no sum. Precision and errors are those of attention(), but block_table is an error.
 AttentionBackwardResult attention_backward(const TensorView& q, const TensorView& k, const TensorView& v,
                                            const TensorView& dout, const AttentionOptions& options = {},
-                                           std::optional<DType> precision = {});
+                                           std::optional<DType> precision = {}, const TensorView& dlse = {});
 
 /// Roundings of naive code for gradients in addition to its arithmetic: each gradient is rounded to its type, at
 /// the end.
@@ -167,6 +168,6 @@ struct GradientRounding {
 AttentionGradients naive_attention_backward(const TensorView& q, const TensorView& k, const TensorView& v,
                                             const TensorView& dout, const AttentionOptions& options,
                                             const AttentionGradients& exact,
-                                            const GradientRounding& rounding = {});
+                                            const GradientRounding& rounding = {}, const TensorView& dlse = {});
 
 }  // namespace saccade::reference

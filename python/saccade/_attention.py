@@ -232,6 +232,7 @@ def attention_backward(
     lse: Any,
     dout: Any,
     *,
+    dlse: Any = None,
     return_dmask: bool = False,
     return_dsinks: bool = False,
     return_dalibi_slopes: bool = False,
@@ -240,6 +241,7 @@ def attention_backward(
     """The gradients of ``o, lse = attention(q, k, v, return_lse=True, **options)``, also in linear memory.
 
     :param dout: the gradient of the loss with respect to o, shaped like it.
+    :param dlse: that with respect to lse, shaped like it, for a loss that reads lse.
     :param return_dmask: also return that of a floating ``mask``, in its shape: summed over broadcast dimensions.
     :param return_dsinks: also return that of ``sinks``.
     :param return_dalibi_slopes: also return that of ``alibi_slopes``.
@@ -264,7 +266,7 @@ def attention_backward(
     dq, dk, dv = empty(q, q.shape), empty(k, k.shape), empty(v, v.shape)
     asked = {"mask": return_dmask, "sinks": return_dsinks, "alibi_slopes": return_dalibi_slopes}
     others = {f"d{name}": gradient_of(name, wanted) for name, wanted in asked.items()}
-    _core.attention_backward(q, k, v, o, lse, dout, dq, dk, dv, others, given)
+    _core.attention_backward(q, k, v, o, lse, dout, dlse, dq, dk, dv, others, given)
     return Gradients(dq, dk, dv, **others)
 
 

@@ -54,10 +54,12 @@ void decode_of(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::han
 
 /// `others`: the arrays that kOptionGradients names, or None.
 void attention_backward_of(nb::handle q, nb::handle k, nb::handle v, nb::handle o, nb::handle lse, nb::handle dout,
-                           nb::handle dq, nb::handle dk, nb::handle dv, const nb::dict& others,
+                           nb::handle dlse, nb::handle dq, nb::handle dk, nb::handle dv, const nb::dict& others,
                            const nb::dict& given) {
   const Array q_array = operand(q, "q"), k_array = operand(k, "k"), v_array = operand(v, "v"),
               o_array = operand(o, "o"), lse_array(lse, "lse"), dout_array = operand(dout, "dout");
+  std::optional<Array> dlse_array;
+  if (!dlse.is_none()) dlse_array.emplace(dlse, "dlse");
   Options options(given);
   Result dq_result(dq, "dq"), dk_result(dk, "dk"), dv_result(dv, "dv");
   AttentionGradients gradients{.dq = dq_result.view(), .dk = dk_result.view(), .dv = dv_result.view()};
@@ -70,8 +72,11 @@ void attention_backward_of(nb::handle q, nb::handle k, nb::handle v, nb::handle 
   {
     const nb::gil_scoped_release unlocked;
     attention_backward(q_array.view(), k_array.view(), v_array.view(),
-                       {.o = o_array.view(), .lse = lse_array.view(), .dout = dout_array.view()}, gradients,
-                       options.value);
+                       {.o = o_array.view(),
+                        .lse = lse_array.view(),
+                        .dout = dout_array.view(),
+                        .dlse = dlse_array ? dlse_array->view() : TensorView()},
+                       gradients, options.value);
     for (Result* result : {&dq_result, &dk_result, &dv_result}) result->finish();
     for (Result& result : other_results) result.finish();
   }
@@ -106,7 +111,7 @@ void bind_attention(nb::module_& module) {
   module.def("decode", &decode_of, "q"_a.none(), "k"_a.none(), "v"_a.none(), "out"_a.none(), "lse"_a.none(),
              "weights"_a.none(), "options"_a);
   module.def("attention_backward", &attention_backward_of, "q"_a.none(), "k"_a.none(), "v"_a.none(), "o"_a.none(),
-             "lse"_a.none(), "dout"_a.none(), "dq"_a, "dk"_a, "dv"_a, "others"_a, "options"_a);
+             "lse"_a.none(), "dout"_a.none(), "dlse"_a.none(), "dq"_a, "dk"_a, "dv"_a, "others"_a, "options"_a);
   module.def("attention_operations", &attention_operations_of, "q"_a.none(), "k"_a.none(), "v"_a.none(),
              "options"_a);
   module.def("merge_states", &merge_states_of, "o_a"_a.none(), "lse_a"_a.none(), "o_b"_a.none(), "lse_b"_a.none(),

@@ -71,6 +71,26 @@ def test_gradients_of_mask_sinks_and_slopes():
     assert saccade.attention_backward(q, k, v, o, lse, dout, **options).dmask is None
 
 
+def test_a_loss_may_read_lse():
+    rng = np.random.default_rng(7)
+    q, k, v = (random(rng, 2, 3, n, 4, dtype=np.float64) for n in (5, 6, 6))
+    dout, dlse, sinks = random(rng, 2, 3, 5, 4, dtype=np.float64), random(rng, 2, 3, 5, dtype=np.float64), random(rng, 3)
+    o, lse = saccade.attention(q, k, v, return_lse=True, sinks=sinks)
+    found = saccade.attention_backward(q, k, v, o, lse, dout, dlse=dlse, return_dsinks=True, sinks=sinks)
+    inputs = [q, k, v, sinks.astype(np.float64)]
+    for index, gradient in enumerate((found.dq, found.dk, found.dv, found.dsinks)):
+        direction = random(rng, *gradient.shape, dtype=np.float64)
+
+        def along(x, index=index):
+            *operands, logits = (x if at == index else other for at, other in enumerate(inputs))
+            o, _, lse = reference.attention(*operands, sinks=logits)
+            return float((o * dout).sum() + (lse * dlse).sum())
+
+        assert (gradient * direction).sum() == pytest.approx(difference(along, inputs[index], direction), rel=1e-6)
+    with pytest.raises(ValueError, match="dlse must have shape"):
+        saccade.attention_backward(q, k, v, o, lse, dout, dlse=dlse[0], sinks=sinks)
+
+
 def test_dropout_drops_the_same_again():
     rng = np.random.default_rng(2)
     q, k, v, dout = (random(rng, 1, 2, 40, 8, dtype=np.float64) for _ in range(4))

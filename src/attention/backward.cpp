@@ -16,6 +16,19 @@ void clear(const MutableTensorView& view) {
   copy(TensorView(&kZero, DType::f64, view.dims(), std::span(strides).first(view.rank)), view);
 }
 
+/// Without a key, lse is the sink.
+template <class T>
+void pass_on_to_sinks(const BackwardParams& b) {
+  const AttentionParams& p = b.attention;
+  for (std::int64_t head = 0; head < p.num_heads; ++head) {
+    double sum = 0.0;
+    for (std::int64_t batch = 0; batch < p.batch; ++batch)
+      for (std::int64_t i = 0; i < p.rows(batch); ++i)
+        sum += static_cast<double>(*p.row_of<const T>(b.dlse, batch, head, i));
+    *b.dsink.row<T>(0, head, 0) = static_cast<T>(sum);
+  }
+}
+
 }  // namespace
 
 void attention_backward(const TensorView& q, const TensorView& k, const TensorView& v,
@@ -28,6 +41,9 @@ void attention_backward(const TensorView& q, const TensorView& k, const TensorVi
                                               &gradients.dsinks, &gradients.dalibi_slopes}) {
       if (*gradient) clear(*gradient);
     }
+    const BackwardParams& b = arguments.params;
+    if (b.dsink.data && b.dlse.data)
+      b.dsink.dtype == DType::f64 ? pass_on_to_sinks<double>(b) : pass_on_to_sinks<float>(b);
     return;
   }
   if (gradients.dmask) clear(gradients.dmask);

@@ -50,6 +50,10 @@ BackwardArguments::BackwardArguments(const TensorView& q, const TensorView& k, c
   params.attention = forward_.params;
   check_per_head(kAttentionBackward, "lse", outcome.lse, q, false, forward_.params);
   params.lse = matrix_per_head(outcome.lse, outcome.lse.data, q);
+  if (outcome.dlse) {
+    check_per_head(kAttentionBackward, "dlse", outcome.dlse, q, false, forward_.params);
+    params.dlse = matrix_per_head(outcome.dlse, outcome.dlse.data, q);
+  }
   const TensorView& o = outcome.o;
   params.o = matrix_of("o", o, o.data, "o", o.dims(), q.dtype, options);
   params.dout = matrix_of("dout", outcome.dout, outcome.dout.data, "o", o.dims(), q.dtype, options);

@@ -158,6 +158,7 @@ struct BackwardParams {
   HeadedMatrix<const void> lse{};  // the lse of the forward pass, as AttentionParams::lse
   HeadedMatrix<const void> o;      // the o of the forward pass
   HeadedMatrix<const void> dout;   // as o
+  HeadedMatrix<const void> dlse{};  // as lse; nullptr: 0
   HeadedMatrix<void> dq, dk, dv;   // as q, k and v
   ScoreModifierBackward score_modifier_backward = nullptr;
   MaskParams dmask{};               // strides as those of the mask, with the kernels' element type

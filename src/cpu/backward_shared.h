@@ -46,8 +46,8 @@ Scalar dot(const A* a, const B* b, std::int64_t dim) {
   return sum.total();
 }
 
-/// Writes the statistics of a block of `block_q` rows: their lse, then delta = rowsum(dO * O). They give weights
-/// of 0 to rows that do not exist or see nothing. Returns what the rows add to the gradient of their head's sink.
+/// Writes the statistics of a block of `block_q` rows: their lse, then delta = rowsum(dO * O) - dlse. They give
+/// weights of 0 to rows that do not exist or see nothing. Returns what the rows add to the gradient of their head's sink.
 inline double write_statistics(const BackwardParams& params, const QueryRows& work, std::int64_t block_q,
                                void* statistics) {
   const AttentionParams& p = params.attention;
@@ -67,6 +67,7 @@ inline double write_statistics(const BackwardParams& params, const QueryRows& wo
                         p.row_of<decltype(o)>(params.o, work.batch, work.head, work.row + i), p.head_dim_v);
       });
     });
+    if (params.dlse.data) deltas[i] -= *p.row_of<const Scalar>(params.dlse, work.batch, work.head, work.row + i);
     if (const float sink = p.sink(work.head); sink != -std::numeric_limits<float>::infinity())
       dsink -= std::exp(static_cast<double>(sink) - static_cast<double>(lse)) * static_cast<double>(deltas[i]);
   }

@@ -49,9 +49,10 @@ struct Sums {
 template <class T>
 class Pass {
  public:
-  Pass(const TensorView& q, const TensorView& k, const TensorView& v, const TensorView& dout, const Arguments& a,
-       const AttentionOptions& options)
+  Pass(const TensorView& q, const TensorView& k, const TensorView& v, const TensorView& dout,
+       const TensorView& dlse, const Arguments& a, const AttentionOptions& options)
       : a_(a), options_(options) {
+    if (dlse) dlse_ = Tensor::copy_of(dlse, DType::f64);
     const Layout layout = a.is_packed ? Layout::blhd : options.layout;
     const auto in_order = [layout](const TensorView& view) { return as_bhld(view, layout); };
     dout_ = in_order(dout);
@@ -93,7 +94,7 @@ class Pass {
           if (forward) row.attend(*forward);
           row.attend(dot_product, forward ? std::optional(row.lse) : std::nullopt);
           const std::span<const T> dout = douts.row(static_cast<std::size_t>(sequence.first_row + i));
-          row.differentiate(dout, rounds_o ? row.o : std::span<const T>());
+          row.differentiate(dout, dlse_of(sequence, index), rounds_o ? row.o : std::span<const T>());
           add(row, index, dout);
         }
       }
@@ -101,6 +102,13 @@ class Pass {
   }
 
  private:
+  T dlse_of(const Sequence& sequence, const RowIndex& index) const {
+    if (dlse_.rank() == 0) return 0;
+    const std::int64_t head = sequence.index_in_q * a_.num_heads + index.head;
+    const std::int64_t place = head * dout_.shape[2] + sequence.first_row + index.row;
+    return static_cast<T>(dlse_.values<double>()[static_cast<std::size_t>(place)]);
+  }
+
   void add(const RowOfAttention<T>& row, const RowIndex& index, std::span<const T> dout) {
     const auto [batch, head, i] = index;
     const Sequence& sequence = row.sequence();
@@ -142,6 +150,7 @@ class Pass {
   const Arguments& a_;
   const AttentionOptions& options_;
   TensorView dout_;  // as a.q, with head_dim_v
+  Tensor dlse_;      // the rows of each head, in the order of lse; empty: 0
 };
 
 /// The place of each gradient among the sums, and its shape.
@@ -178,20 +187,23 @@ std::optional<DType> type_of(const GradientRounding& rounding, Tensor AttentionG
 }
 
 Arguments checked(const TensorView& q, const TensorView& k, const TensorView& v, const TensorView& dout,
-                  const AttentionOptions& options) {
+                  const TensorView& dlse, const AttentionOptions& options) {
   if (options.block_table) refuse("block_table is given: caches are not trained");
   Arguments a = checked_arguments(q, k, v, options);
   Shape wanted(q.dims().begin(), q.dims().end() - 1);
   wanted.push_back(a.head_dim_v);
   if (!std::ranges::equal(dout.dims(), wanted))
     refuse("dout has shape " + to_string(dout.dims()) + ", not that of o, " + to_string(wanted));
+  if (dlse && dlse.size() * a.head_dim_v != dout.size())
+    refuse("dlse has shape " + to_string(dlse.dims()) + ", not that of lse");
   return a;
 }
 
 template <class T>
 AttentionBackwardResult exact(const TensorView& q, const TensorView& k, const TensorView& v,
-                              const TensorView& dout, const Arguments& a, const AttentionOptions& options) {
-  Pass<T> pass(q, k, v, dout, a, options);
+                              const TensorView& dout, const TensorView& dlse, const Arguments& a,
+                              const AttentionOptions& options) {
+  Pass<T> pass(q, k, v, dout, dlse, a, options);
   pass.run(usual_dot_product(a.head_dim), nullptr, {});
   AttentionBackwardResult result;
   for (const auto& [gradient, shape] : places(q, k, v, options)) {
@@ -207,15 +219,15 @@ AttentionBackwardResult exact(const TensorView& q, const TensorView& k, const Te
 
 template <class T>
 AttentionGradients naive(const TensorView& q, const TensorView& k, const TensorView& v, const TensorView& dout,
-                         const Arguments& a, const AttentionOptions& options, const AttentionGradients& exact,
-                         const GradientRounding& rounding) {
+                         const TensorView& dlse, const Arguments& a, const AttentionOptions& options,
+                         const AttentionGradients& exact, const GradientRounding& rounding) {
   std::int64_t rows = 0;
   for (const Sequence& sequence : a.sequences) rows += a.num_heads * sequence.seqlen_q;
   AttentionGradients worst;
   const std::vector<DotProduct> ways = naive_dot_products(a.head_dim, static_cast<std::size_t>(rows));
   for (std::size_t i = 0; i < ways.size(); ++i) {
     const bool is_first = i == 0;
-    Pass<T> pass(q, k, v, dout, a, options);
+    Pass<T> pass(q, k, v, dout, dlse, a, options);
     pass.run(ways[i], &ways[(i + 1) % ways.size()], rounding.forward);
     for (const auto& [gradient, shape] : places(q, k, v, options)) {
       const std::optional<DType> type = type_of(rounding, gradient);
@@ -241,19 +253,20 @@ bool is_any_f64(const TensorView& q, const TensorView& k, const TensorView& v) {
 
 AttentionBackwardResult attention_backward(const TensorView& q, const TensorView& k, const TensorView& v,
                                            const TensorView& dout, const AttentionOptions& options,
-                                           std::optional<DType> precision) {
-  const Arguments a = checked(q, k, v, dout, options);
-  if (precision == DType::f32) return exact<float>(q, k, v, dout, a, options);
-  if (precision == DType::f64 || !is_any_f64(q, k, v)) return exact<double>(q, k, v, dout, a, options);
-  return exact<long double>(q, k, v, dout, a, options);
+                                           std::optional<DType> precision, const TensorView& dlse) {
+  const Arguments a = checked(q, k, v, dout, dlse, options);
+  if (precision == DType::f32) return exact<float>(q, k, v, dout, dlse, a, options);
+  if (precision == DType::f64 || !is_any_f64(q, k, v)) return exact<double>(q, k, v, dout, dlse, a, options);
+  return exact<long double>(q, k, v, dout, dlse, a, options);
 }
 
 AttentionGradients naive_attention_backward(const TensorView& q, const TensorView& k, const TensorView& v,
                                             const TensorView& dout, const AttentionOptions& options,
-                                            const AttentionGradients& exact, const GradientRounding& rounding) {
-  const Arguments a = checked(q, k, v, dout, options);
-  if (is_any_f64(q, k, v)) return naive<double>(q, k, v, dout, a, options, exact, rounding);
-  return naive<float>(q, k, v, dout, a, options, exact, rounding);
+                                            const AttentionGradients& exact, const GradientRounding& rounding,
+                                            const TensorView& dlse) {
+  const Arguments a = checked(q, k, v, dout, dlse, options);
+  if (is_any_f64(q, k, v)) return naive<double>(q, k, v, dout, dlse, a, options, exact, rounding);
+  return naive<float>(q, k, v, dout, dlse, a, options, exact, rounding);
 }
 
 }  // namespace saccade::reference

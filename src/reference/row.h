@@ -192,9 +192,9 @@ class RowOfAttention {
         bound, values_, [&](std::size_t j) { return weights[j]; }, [](T value) { return std::abs(value); });
   }
 
-  /// Backpropagates from the gradient of o, after attend(). `rounded_o`: the o for computing delta; empty: use
-  /// delta's definition.
-  void differentiate(std::span<const T> dout, std::span<const T> rounded_o = {}) {
+  /// Backpropagates from the gradients of o and lse, after attend(). `rounded_o`: the o for computing delta; empty:
+  /// use delta's definition.
+  void differentiate(std::span<const T> dout, T dlse, std::span<const T> rounded_o = {}) {
     const auto begin = columns(sequence_->begin_key);
     const T growth = static_cast<T>(1 / (1 - options_.dropout_p));
     std::vector<T> dprobabilities(logits.size(), 0), bounds(logits.size(), 0);
@@ -212,6 +212,8 @@ class RowOfAttention {
       delta_bound += probabilities[j] * bounds[j];
     }
     if (!rounded_o.empty()) delta = std::inner_product(dout.begin(), dout.end(), rounded_o.begin(), T(0));
+    delta -= dlse;
+    delta_bound += std::abs(dlse);
 
     dlogits.assign(logits.size(), 0);
     dlogits_bound = dlogits;

@@ -215,6 +215,7 @@ def _backward(
             readable(o),
             readable(lse),
             readable(dout),
+            None,
             dq,
             dk,
             dv,
