@@ -18,7 +18,7 @@ namespace saccade::cases {
 /// The views in `options` refer to the tensors in this struct. It may be moved, but not copied.
 struct AttentionCase {
   ScatteredTensor q, k, v, o;
-  Tensor mask, block_mask, kv_lengths, query_offsets, cu_seqlens_q, cu_seqlens_k, block_table;
+  Tensor mask, block_mask, kv_lengths, kv_starts, query_offsets, cu_seqlens_q, cu_seqlens_k, block_table;
   Tensor lse, weights, scores;
   std::vector<Tensor> head_numbers;  // of each option that is a number a head, such as alibi_slopes
   std::unique_ptr<ScoreFunction> score_function;

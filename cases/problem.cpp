@@ -106,7 +106,7 @@ const std::vector<std::pair<std::string, Read>> kKeys = {
 };
 
 const std::vector<std::pair<std::string, bool Problem::*>> kFlags = {
-    {"lengths", &Problem::has_lengths}, {"lse", &Problem::has_lse}, {"decode", &Problem::calls_decode}};
+    {"lengths", &Problem::has_lengths}, {"starts", &Problem::has_starts}, {"lse", &Problem::has_lse}, {"decode", &Problem::calls_decode}};
 
 /// What the option's word is: KEY=VALUE, the flag of a tensor of one number for each head, or that of a bool.
 bool is_key(const AttentionOption& option) { return has_text(option) && !option.word_name().empty(); }
@@ -222,6 +222,7 @@ std::string Problem::name() const {
     if (option.name == "block_table" && page_size > 0) add_integer("page", page_size);
     if (option.name == "cu_seqlens_q" && documents > 0) add_integer("docs", documents);
     if (option.name == "kv_lengths" && has_lengths) line << " lengths";
+    if (option.name == "kv_starts" && has_starts) line << " starts";
     if (option.name == "lse" && has_lse) line << " lse";
   }
   if (calls_decode) line << " decode";

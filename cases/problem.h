@@ -36,6 +36,7 @@ struct Problem {
   std::int64_t page_size = 0;   ///< page=: keys in pages of so many
   std::int64_t documents = 0;   ///< docs=: a packed batch of so many, of random lengths
   bool has_lengths = false;     ///< lengths: kv_lengths at random from seqlen_k / 2 on
+  bool has_starts = false;      ///< starts: kv_starts at random up to seqlen_k / 2
   bool has_lse = false;         ///< lse: asks for it
   bool calls_decode = false;    ///< decode: is a problem for decode()
 

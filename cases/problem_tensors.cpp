@@ -45,16 +45,22 @@ class ProblemDrawing {
           is_self_attention ? c_.cu_seqlens_q : draw_begins(p_.documents, p_.seqlen_k, random_);
     }
     if (p_.page_size > 0) draw_pages();
-    if (!p_.has_lengths && p_.page_size == 0) return;
     const std::int64_t sequences = std::max(p_.documents, p_.batch);
-    c_.kv_lengths = Tensor(DType::i64, {sequences});
-    for (std::int64_t b = 0; b < sequences; ++b) {
-      const std::int64_t most =
-          p_.documents == 0 ? p_.seqlen_k
-                            : c_.cu_seqlens_k.at<std::int64_t>(b + 1) - c_.cu_seqlens_k.at<std::int64_t>(b);
-      c_.kv_lengths.at<std::int64_t>(b) = p_.has_lengths ? random_.uniform(most / 2, most) : most;
+    const auto keys_of = [&](std::int64_t b) {
+      return p_.documents == 0 ? p_.seqlen_k
+                               : c_.cu_seqlens_k.at<std::int64_t>(b + 1) - c_.cu_seqlens_k.at<std::int64_t>(b);
+    };
+    if (p_.has_lengths || p_.page_size > 0) {
+      c_.options.kv_lengths = c_.kv_lengths = Tensor(DType::i64, {sequences});
+      for (std::int64_t b = 0; b < sequences; ++b)
+        c_.kv_lengths.at<std::int64_t>(b) =
+            p_.has_lengths ? random_.uniform(keys_of(b) / 2, keys_of(b)) : keys_of(b);
     }
-    c_.options.kv_lengths = c_.kv_lengths;
+    if (p_.has_starts) {
+      c_.options.kv_starts = c_.kv_starts = Tensor(DType::i64, {sequences});
+      for (std::int64_t b = 0; b < sequences; ++b)
+        c_.kv_starts.at<std::int64_t>(b) = random_.uniform(0, keys_of(b) / 2);
+    }
   }
 
   void draw_pages() {

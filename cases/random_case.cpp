@@ -32,6 +32,7 @@ class RandomDrawing {
     draw_sizes();
     draw_memory();
     if (memory_ == Memory::paged || (!is_plain_ && chance(0.3))) draw_lengths();
+    if (!is_plain_ && chance(0.15)) draw_starts();
     if (!is_plain_) {
       draw_positions();
       draw_masks();
@@ -184,6 +185,15 @@ class RandomDrawing {
     c_.options.kv_lengths = c_.kv_lengths;
   }
 
+  void draw_starts() {
+    c_.kv_starts = integers(sizes_.batch);
+    for (std::size_t b = 0; b < seqlens_k_.size(); ++b) {
+      const std::int64_t most = chance(0.8) ? seqlens_k_[b] / 2 : seqlens_k_[b];
+      set(c_.kv_starts, b, kv_starts_.emplace_back(uniform(0, most)));
+    }
+    c_.options.kv_starts = c_.kv_starts;
+  }
+
   void draw_positions() {
     AttentionOptions& o = c_.options;
     o.causal = random_.pick({Causal::none, Causal::none, Causal::top_left, Causal::bottom_right});
@@ -317,6 +327,9 @@ class RandomDrawing {
     if (!kv_lengths_.empty() && chance(0.7)) {
       for (std::size_t b = 0; b < seqlens_k_.size(); ++b) spoil_keys(b, kv_lengths_[b], seqlens_k_[b]);
     }
+    if (!kv_starts_.empty() && chance(0.7)) {
+      for (std::size_t b = 0; b < seqlens_k_.size(); ++b) spoil_keys(b, 0, kv_starts_[b]);
+    }
     for (const std::int64_t key : hidden_keys_) {
       for (std::size_t b = 0; b < seqlens_k_.size(); ++b) spoil_keys(b, key, std::min(key + 1, seqlens_k_[b]));
     }
@@ -380,7 +393,7 @@ class RandomDrawing {
   }
 
   void spoil_table(std::int64_t b) {
-    const std::int64_t length = kv_lengths_[static_cast<std::size_t>(b)], first = first_key_of_window(b);
+    const std::int64_t length = kv_lengths_[static_cast<std::size_t>(b)], first = first_key_read(b);
     for (std::int64_t page = 0; page < max_pages_; ++page) {
       const bool is_read = page * page_size_ < length && (page + 1) * page_size_ > first;
       if (is_read || chance(0.3)) continue;
@@ -389,15 +402,18 @@ class RandomDrawing {
     }
   }
 
-  /// The first key that is read: where no scores are asked for, one that some row may see by window_left.
-  std::int64_t first_key_of_window(std::int64_t b) {
+  /// The first key that is read: where no scores are asked for, one that some row may see by kv_starts and
+  /// window_left.
+  std::int64_t first_key_read(std::int64_t b) {
     const AttentionOptions& o = c_.options;
-    if (o.window_left < 0 || o.scores) return 0;
+    if (o.scores) return 0;
+    const std::int64_t start = kv_starts_.empty() ? 0 : kv_starts_[static_cast<std::size_t>(b)];
+    if (o.window_left < 0) return start;
     std::int64_t position = o.query_offset.value_or(0);
     if (o.query_offsets) position = static_cast<std::int64_t>(value_at(o.query_offsets, std::array{b}));
     const bool from_the_end = !o.query_offset && !o.query_offsets && o.causal == Causal::bottom_right;
     if (from_the_end) position = kv_lengths_[static_cast<std::size_t>(b)] - sizes_.seqlen_q;
-    return std::max<std::int64_t>(position - o.window_left, 0);
+    return std::max(position - o.window_left, start);
   }
 
   // ---- Small things ------------------------------------------------------------------------------------------
@@ -424,8 +440,9 @@ class RandomDrawing {
   int rank_ = 4;
   Memory memory_ = Memory::entries;
   std::int64_t page_size_ = 0, max_pages_ = 0, num_pages_ = 0;
-  std::vector<std::int64_t> seqlens_q_, seqlens_k_, kv_lengths_;  // [batch]; the last one empty: not given
-  std::vector<std::int64_t> hidden_keys_;                         // by the mask, from every row
+  std::vector<std::int64_t> seqlens_q_, seqlens_k_, kv_lengths_,
+      kv_starts_;                          // [batch]; the last two empty: not given
+  std::vector<std::int64_t> hidden_keys_;  // by the mask, from every row
 };
 
 }  // namespace

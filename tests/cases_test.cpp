@@ -63,7 +63,7 @@ TEST(ProblemText, SaysWhatIsWrong) {
   refused("hkv=3 h=4", "h=4 is no multiple of hkv=3");
   refused("h=4 h=4", "h=4: h is given twice");
   refused("heads=4", "heads=4: one of the keys b, h, hkv, ");
-  refused("paged", "paged: KEY=VALUE or one of the flags lengths, lse, decode, alibi, sinks is wanted");
+  refused("paged", "paged: KEY=VALUE or one of the flags lengths, starts, lse, decode, alibi, sinks is wanted");
   refused("causal=yes", "causal=yes: one of none, top_left, bottom_right is wanted");
   refused("dtype=f32,bf16", "dtype=f32,bf16: one of f32, bf16, f16, f64, or four of them (q,k,v,o) is wanted");
   refused("dtype=i8", "dtype=i8: one of f32, bf16, f16, f64, or four of them");
@@ -111,14 +111,15 @@ TEST(RandomCases, AreThoseOfTheirSeed) {
 TEST(RandomCases, HoldEveryOptionOfTheLine) {
   const Problem p = parse_problem(
       "h=4 hkv=2 sq=20 sk=30 d=8 dtype=bf16 softcap=5 causal=top_left window=9,9 mask=f32 block_mask=8x8 docs=3 "
-      "lengths sinks lse dropout=0.5 decode");
+      "lengths starts sinks lse dropout=0.5 decode");
   const AttentionCase c = cases::draw_case(p, 7);
   EXPECT_THAT(c.q.view().dims(), ElementsAre(20, 4, 8));
   EXPECT_THAT(c.v.view().dims(), ElementsAre(30, 2, 8));
   EXPECT_EQ(c.k.memory().dtype(), DType::bf16);
   EXPECT_EQ(c.cu_seqlens_q.shape(), (Shape{4}));
   EXPECT_EQ(c.cu_seqlens_k.at<std::int64_t>(3), 30);
-  EXPECT_TRUE(c.options.mask && c.options.block_mask && c.options.kv_lengths && c.options.sinks && c.options.lse);
+  EXPECT_TRUE(c.options.mask && c.options.block_mask && c.options.kv_lengths && c.options.kv_starts &&
+              c.options.sinks && c.options.lse);
   EXPECT_TRUE(c.has_few_rows);
   // The reference accepts every drawn problem.
   const auto result = reference::attention(c.q.view(), c.k.view(), c.v.view(), c.options);

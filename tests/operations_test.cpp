@@ -22,6 +22,7 @@ AttentionOptions positions_of(const AttentionOptions& options) {
           .window_left = options.window_left,
           .window_right = options.window_right,
           .kv_lengths = options.kv_lengths,
+          .kv_starts = options.kv_starts,
           .cu_seqlens_q = options.cu_seqlens_q,
           .cu_seqlens_k = options.cu_seqlens_k,
           .block_table = options.block_table,
@@ -38,7 +39,7 @@ double pairs_in_reference(const TensorView& q, const TensorView& k, const Tensor
 }
 
 TEST(Operations, AreThoseOfThePairsThatTheReferenceSees) {
-  int causal = 0, windows = 0, lengths = 0, offsets = 0, documents = 0, pages = 0, fewer = 0;
+  int causal = 0, windows = 0, lengths = 0, starts = 0, offsets = 0, documents = 0, pages = 0, fewer = 0;
   for (std::uint64_t seed = 1; seed <= 400; ++seed) {
     const cases::AttentionCase drawn = cases::draw_case(seed);
     const AttentionOptions& options = drawn.options;
@@ -50,12 +51,13 @@ TEST(Operations, AreThoseOfThePairsThatTheReferenceSees) {
     causal += options.causal != Causal::none;
     windows += options.window_left >= 0 || options.window_right >= 0;
     lengths += bool(options.kv_lengths);
+    starts += bool(options.kv_starts);
     offsets += options.query_offset || options.query_offsets;
     documents += bool(options.cu_seqlens_q);
     pages += bool(options.block_table);
     fewer += options.mask || options.block_mask || options.score_modifier;
   }
-  for (const int cases : {causal, windows, lengths, offsets, documents, pages, fewer}) EXPECT_GE(cases, 20);
+  for (const int cases : {causal, windows, lengths, starts, offsets, documents, pages, fewer}) EXPECT_GE(cases, 20);
 }
 
 TEST(Operations, CountAPairOnce) {

@@ -109,6 +109,18 @@ TEST(Visible, KvLengthsOfEachBatchEntry) {
   EXPECT_EQ(seen(top_left, 4, 4, 3, 0), "x... xx.. xxx. xxx.");
 }
 
+TEST(Visible, KvStartsOfEachBatchEntry) {
+  const Tensor starts = Tensor::of<std::int64_t>({1, 4, 0}), lengths = Tensor::of<std::int64_t>({3, 4, 4});
+  EXPECT_EQ(seen({.kv_starts = starts}, 2, 4, 3, 0), ".xxx .xxx");
+  EXPECT_EQ(seen({.kv_starts = starts}, 2, 4, 3, 1), ".... ....");
+  EXPECT_EQ(seen({.kv_starts = starts}, 2, 4, 3, 2), "xxxx xxxx");
+  const AttentionOptions bottom_right{
+      .causal = Causal::bottom_right, .kv_lengths = lengths, .kv_starts = starts};
+  EXPECT_EQ(seen(bottom_right, 2, 4, 3, 0), ".x.. .xx.");
+  const AttentionOptions window{.causal = Causal::top_left, .window_left = 1, .kv_starts = starts};
+  EXPECT_EQ(seen(window, 4, 4, 3, 0), ".... .x.. .xx. ..xx");
+}
+
 TEST(Visible, BoolMasksBroadcastFromTheRight) {
   const Tensor of_keys = Tensor::of<bool>({true, false, true});
   EXPECT_EQ(seen({.mask = of_keys}, 2, 3), "x.x x.x");

@@ -68,7 +68,7 @@ enum class ScoreStage : std::uint8_t { raw, softcapped, biased, probabilities };
 /// The logits of row i (position p) and key j are, in this order:
 ///     s = scale * (q_i . k_j)  ->  softcap * tanh(s / softcap)  ->  score modifier  ->  - alibi_slope * |p - j|
 ///       ->  + float mask
-/// Then keys hidden by causal, window, kv_lengths or a mask are excluded, the softmax is taken over the rest (with
+/// Then keys hidden by causal, window, kv_starts, kv_lengths or a mask are excluded, the softmax is taken over the rest (with
 /// the sink's logit in the denominator), dropout is applied, and the rows of v are averaged. All options combine.
 struct AttentionOptions {
   /// Factor of the dot products; not given: 1 / sqrt(head_dim).
@@ -102,6 +102,9 @@ struct AttentionOptions {
   void* score_context = nullptr;
   /// Number of keys in each batch entry: i32 or i64 [batch], 0 <= length <= seqlen_k.
   TensorView kv_lengths{};
+  /// The first key of each batch entry; those before it are padding, which no row sees: i32 or i64 [batch], 0 <=
+  /// start <= seqlen_k. Positions count from key 0 all the same.
+  TensorView kv_starts{};
 
   /// Sequences packed one after the other ("documents"), which do not see each other: i32 or i64 [batch + 1]:
   /// where each document begins in q and in k, from 0 on, then the total; never decreasing. Give both or neither.
@@ -112,7 +115,7 @@ struct AttentionOptions {
   /// Keys and values in pages of a pool: i32 [batch, max_pages]; key j of a batch entry is row j % page_size of
   /// page block_table[batch, j / page_size]. k and v are then [num_pages, num_kv_heads, page_size, dim] (blhd:
   /// [num_pages, page_size, num_kv_heads, dim]), rank 4; kv_lengths is required, and seqlen_k is max_pages *
-  /// page_size. Entries are not read if kv_lengths or window_left hides their keys from all rows. (Paged
+  /// page_size. Entries are not read if kv_starts, kv_lengths or window_left hides their keys from all rows. (Paged
   /// attention, arXiv:2309.06180.) Excludes cu_seqlens_k.
   TensorView block_table{};
   /// Attention with linear biases (arXiv:2108.12409): f32 [num_heads] or [batch, num_heads]; alibi_slopes()

@@ -29,7 +29,7 @@ class AttentionOptions(TypedDict, total=False):
         s = scale * (q_i . k_j)  ->  softcap * tanh(s / softcap)  ->  score_mod  ->  - alibi_slope * |p - j|
           ->  + float mask
 
-    Then keys hidden by ``causal``, ``window``, ``kv_lengths`` or a mask are excluded, softmax is taken over the
+    Then keys hidden by ``causal``, ``window``, ``kv_starts``, ``kv_lengths`` or a mask are excluded, softmax is taken over the
     others (with the sink's logit in the denominator), dropout is applied and the rows of v are averaged. All
     options can be combined. The output of a row that sees no key is 0.
     """
@@ -53,6 +53,9 @@ class AttentionOptions(TypedDict, total=False):
     """One logit per head, added to the denominator only: [heads]. Used in f32, also in f64 calls."""
     kv_lengths: Any
     """How many keys count in each batch entry: integers [batch]."""
+    kv_starts: Any
+    """The first key of each batch entry, after padding that no row sees: integers [batch]. Positions count from key 0
+    all the same."""
     dropout_p: float
     """The probability of dropping a weight, 0 <= p < 1; the others are scaled by 1 / (1 - p)."""
     seed: int | None
@@ -112,6 +115,7 @@ def attention(
     alibi_slopes: Any = None,
     sinks: Any = None,
     kv_lengths: Any = None,
+    kv_starts: Any = None,
     dropout_p: float = 0.0,
     seed: int | None = None,
     block_mask: Any = None,
@@ -152,6 +156,7 @@ def attention(
         "alibi_slopes": alibi_slopes,
         "sinks": sinks,
         "kv_lengths": kv_lengths,
+        "kv_starts": kv_starts,
         "dropout_p": dropout_p,
         "seed": seed,
         "block_mask": block_mask,
@@ -274,7 +279,7 @@ def attention_operations(q: Any, k: Any, v: Any, **options: Unpack[BackwardOptio
     """The floating-point operations of ``attention(q, k, v, **options)``: divide them by its time for FLOP/s.
 
     They are 2 (head_dim + head_dim_v) for each pair of a query row and a key that the row sees by ``causal``,
-    ``window``, ``query_offset``, ``kv_lengths`` and ``cu_seqlens_q``; a multiply-add counts as two. Masks and
+    ``window``, ``query_offset``, ``kv_starts``, ``kv_lengths`` and ``cu_seqlens_q``; a multiply-add counts as two. Masks and
     ``score_mod`` do not reduce the count. A backward pass counts as 2.5 times this. Only the shapes of q, k and v
     matter.
 

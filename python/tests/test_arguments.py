@@ -75,6 +75,8 @@ def read_only(shape):
         ({"alibi_slopes": np.ones(3)}, "alibi_slopes"),
         ({"sinks": np.ones(3)}, "sinks"),
         ({"kv_lengths": [-1, 3]}, "kv_lengths"),
+        ({"kv_starts": [-1, 3]}, "kv_starts"),
+        ({"kv_starts": [3, 10]}, "kv_starts"),
         ({"kv_lengths": [3, 10]}, "kv_lengths"),
         ({"kv_lengths": [1.0, 2.0]}, "kv_lengths"),
         ({"kv_lengths": [1]}, "kv_lengths"),

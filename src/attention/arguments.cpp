@@ -135,8 +135,7 @@ void check_pages(std::string_view function, std::int64_t num_pages, const Attent
 constexpr std::int64_t kFarthest = std::int64_t{1} << 60;
 
 void fill_positions(std::string_view function, const AttentionOptions& options,
-                    std::vector<std::int64_t>& query_offsets, std::vector<std::int64_t>& kv_lengths,
-                    AttentionParams& p) {
+                    std::vector<std::int64_t>& query_offsets, AttentionParams& p) {
   p.causal = options.causal != Causal::none;
   if (options.query_offset && options.query_offsets)
     refuse(function, "query_offset and query_offsets were both given; only one may be");
@@ -154,18 +153,22 @@ void fill_positions(std::string_view function, const AttentionOptions& options,
   } else {
     p.bottom_right = options.causal == Causal::bottom_right;
   }
-  if (options.kv_lengths) {
-    read_integers(function, "kv_lengths", options.kv_lengths, p.batch, kv_lengths);
-    for (std::int64_t b = 0; b < p.batch; ++b)
-      if (const std::int64_t length = kv_lengths[static_cast<std::size_t>(b)]; length < 0 || length > p.keys(b))
-        refuse(function, "kv_lengths must lie between 0 and seqlen_k = ", p.keys(b), ", but one is ", length);
-    p.kv_lengths = kv_lengths.data();
-  }
   for (const auto& [name, value] :
        {std::pair{"window_left", options.window_left}, {"window_right", options.window_right}})
     if (value < -1) refuse(function, name, " must be -1 (open) or at least 0, got ", value);
   p.window_left = std::min(options.window_left, kFarthest);
   p.window_right = std::min(options.window_right, kFarthest);
+}
+
+/// Reads one number of keys for each batch entry; nullptr if there are none.
+const std::int64_t* read_numbers_of_keys(std::string_view function, std::string_view name, const TensorView& view,
+                                         const AttentionParams& p, std::vector<std::int64_t>& numbers) {
+  if (!view) return nullptr;
+  read_integers(function, name, view, p.batch, numbers);
+  for (std::int64_t b = 0; b < p.batch; ++b)
+    if (const std::int64_t keys = numbers[static_cast<std::size_t>(b)]; keys < 0 || keys > p.keys(b))
+      refuse(function, name, " must lie between 0 and seqlen_k = ", p.keys(b), ", but one is ", keys);
+  return numbers.data();
 }
 
 /// Sets a mask's strides over `full`, with 0 where it broadcasts.
@@ -331,15 +334,15 @@ bool has_operands_only(const AttentionOptions& options) {
   // Lists every option, so that the compiler reports a new option that is missing here.
   const auto& [scale, softcap, causal, query_offset, query_offsets, window_left, window_right, mask, block_mask,
                block_mask_q, block_mask_k, score_modifier, score_modifier_backward, score_block_effect,
-               score_context, kv_lengths, cu_seqlens_q, cu_seqlens_k, block_table, alibi_slopes, sinks, dropout_p,
-               dropout_seed, dropout_offset, lse, weights, weights_after_dropout, scores, score_stage, layout,
-               num_threads] = options;
+               score_context, kv_lengths, kv_starts, cu_seqlens_q, cu_seqlens_k, block_table, alibi_slopes, sinks,
+               dropout_p, dropout_seed, dropout_offset, lse, weights, weights_after_dropout, scores, score_stage,
+               layout, num_threads] = options;
   // Read by check_operands(), or without effect unless another option is set.
   static_cast<void>(std::tie(scale, layout, num_threads, block_mask_q, block_mask_k, score_modifier_backward,
                              score_context, dropout_seed, dropout_offset, weights_after_dropout, score_stage));
   return causal == Causal::none && window_left == -1 && window_right == -1 && softcap == 0.0 && dropout_p == 0.0 &&
          !score_modifier && !score_block_effect && !query_offset &&
-         (mask.rank | block_mask.rank | query_offsets.rank | kv_lengths.rank | cu_seqlens_q.rank |
+         (mask.rank | block_mask.rank | query_offsets.rank | kv_lengths.rank | kv_starts.rank | cu_seqlens_q.rank |
           cu_seqlens_k.rank | block_table.rank | alibi_slopes.rank | sinks.rank | lse.rank | weights.rank |
           scores.rank) == 0;
 }
@@ -366,7 +369,9 @@ AttentionArguments::AttentionArguments(const AttentionOperands& operands, const 
   fill_numbers(function, options, p);
   fill_documents(function, options, cu_seqlens_q_, cu_seqlens_k_, p);
   fill_pages(function, options, p);
-  fill_positions(function, options, query_offsets_, kv_lengths_, p);
+  fill_positions(function, options, query_offsets_, p);
+  p.kv_lengths = read_numbers_of_keys(function, "kv_lengths", options.kv_lengths, p, kv_lengths_);
+  p.kv_starts = read_numbers_of_keys(function, "kv_starts", options.kv_starts, p, kv_starts_);
   if (options.mask) fill_mask(function, options.mask, p);
   if (options.block_mask) fill_block_mask(function, options, p);
   fill_head_numbers(function, options, p);

@@ -51,8 +51,8 @@ class AttentionArguments {
   AttentionParams params;
 
  private:
-  std::vector<std::int64_t> query_offsets_, kv_lengths_;   // [batch], as 64-bit integers
-  std::vector<std::int64_t> cu_seqlens_q_, cu_seqlens_k_;  // [batch + 1]
+  std::vector<std::int64_t> query_offsets_, kv_lengths_, kv_starts_;  // [batch], as 64-bit integers
+  std::vector<std::int64_t> cu_seqlens_q_, cu_seqlens_k_;             // [batch + 1]
 };
 
 /// An uninitialised o for q and v: q's shape and element type with v's last dimension.

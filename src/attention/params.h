@@ -88,6 +88,7 @@ struct AttentionParams : AttentionOperands, ScoreChanges {
   std::int64_t query_offset = 0;
   const std::int64_t* query_offsets = nullptr;  // [batch]
   const std::int64_t* kv_lengths = nullptr;     // [batch]
+  const std::int64_t* kv_starts = nullptr;      // [batch]
   const std::int64_t* cu_seqlens_q = nullptr;   // [batch + 1]
   const std::int64_t* cu_seqlens_k = nullptr;   // [batch + 1]
   std::int64_t window_left = -1, window_right = -1;
@@ -123,7 +124,8 @@ struct AttentionParams : AttentionOperands, ScoreChanges {
   std::int64_t first_row(std::int64_t b) const { return cu_seqlens_q ? cu_seqlens_q[b] : 0; }
   std::int64_t first_key(std::int64_t b) const { return cu_seqlens_k ? cu_seqlens_k[b] : 0; }
 
-  /// The number of valid keys.
+  /// The first valid key, and the number of keys up to the last valid one.
+  std::int64_t kv_start(std::int64_t b) const { return kv_starts ? kv_starts[b] : 0; }
   std::int64_t kv_length(std::int64_t b) const { return kv_lengths ? kv_lengths[b] : keys(b); }
 
   /// Row i of the batch entry b in q, o, lse, weights or scores.
@@ -154,12 +156,12 @@ struct AttentionParams : AttentionOperands, ScoreChanges {
 
 /// The parameters of a backward pass. There is at least one key.
 struct BackwardParams {
-  AttentionParams attention;       // its o and outputs are not set
-  HeadedMatrix<const void> lse{};  // the lse of the forward pass, as AttentionParams::lse
-  HeadedMatrix<const void> o;      // the o of the forward pass
-  HeadedMatrix<const void> dout;   // as o
+  AttentionParams attention;        // its o and outputs are not set
+  HeadedMatrix<const void> lse{};   // the lse of the forward pass, as AttentionParams::lse
+  HeadedMatrix<const void> o;       // the o of the forward pass
+  HeadedMatrix<const void> dout;    // as o
   HeadedMatrix<const void> dlse{};  // as lse; nullptr: 0
-  HeadedMatrix<void> dq, dk, dv;   // as q, k and v
+  HeadedMatrix<void> dq, dk, dv;    // as q, k and v
   ScoreModifierBackward score_modifier_backward = nullptr;
   MaskParams dmask{};               // strides as those of the mask, with the kernels' element type
   void* dmask_data = nullptr;       // zeros, to add to; nullptr: not wanted

@@ -24,11 +24,12 @@ inline std::int64_t position_of_first_row(const AttentionParams& p, std::int64_t
 /// Positions and lengths of one batch entry. Both ends of visible() are non-decreasing in the row, so the first
 /// and last row of a tile bound all others.
 struct Visibility {
-  std::int64_t offset, length, window_left, window_right;
+  std::int64_t offset, start, length, window_left, window_right;
   bool causal;
 
   Visibility(const AttentionParams& params, std::int64_t batch)
       : offset(position_of_first_row(params, batch)),
+        start(params.kv_start(batch)),
         length(params.kv_length(batch)),
         window_left(params.window_left),
         window_right(params.window_right),
@@ -36,7 +37,7 @@ struct Visibility {
 
   KeyRange visible(std::int64_t row) const {
     const std::int64_t position = row + offset;
-    KeyRange range{0, length};
+    KeyRange range{start, length};
     if (causal) range.end = std::min(range.end, position + 1);
     if (window_right >= 0) range.end = std::min(range.end, position + window_right + 1);
     if (window_left >= 0) range.begin = std::max(range.begin, position - window_left);

@@ -41,7 +41,7 @@ class ForwardSchedule {
     // out.
     const auto units = static_cast<std::int64_t>(sharing_.size());
     const int threads = threads_for(units * group_ * most_blocks(sharing_.front()), threads_);
-    const bool unequal = p_.kv_lengths || p_.cu_seqlens_q;
+    const bool unequal = p_.kv_lengths || p_.kv_starts || p_.cu_seqlens_q;
     const std::int64_t rounds = units / threads;
     const std::int64_t whole = rounds >= (unequal ? 8 : 1) ? rounds * threads : 0;
     if (whole > 0) run_heads(threads, whole);

@@ -156,6 +156,15 @@ void find_entries(const AttentionOptions& options, Arguments& a) {
 
 void find_lengths(const AttentionOptions& options, Arguments& a) {
   for (Sequence& sequence : a.sequences) sequence.kv_length = sequence.seqlen_k;
+  if (options.kv_starts) {
+    const auto starts = integers_of(options.kv_starts, "kv_starts", "[batch]", a.batch, 0, a.seqlen_k);
+    for (std::size_t b = 0; b < starts.size(); ++b) {
+      if (starts[b] > a.sequences[b].seqlen_k)
+        refuse_argument("kv_starts contains " + std::to_string(starts[b]) + " for a document of " +
+                        std::to_string(a.sequences[b].seqlen_k) + " keys");
+      a.sequences[b].kv_start = starts[b];
+    }
+  }
   if (!options.kv_lengths) return;
   const auto lengths = integers_of(options.kv_lengths, "kv_lengths", "[batch]", a.batch, 0, a.seqlen_k);
   for (std::size_t b = 0; b < lengths.size(); ++b) {
@@ -188,9 +197,11 @@ void find_readable_keys(const AttentionOptions& options, Arguments& a) {
     sequence.end_key = sequence.seqlen_k;
     if (!options.block_table) continue;
     sequence.end_key = sequence.kv_length;
-    if (options.scores || options.window_left < 0) continue;  // scores include those of hidden keys
-    if (sequence.first_position > options.window_left)
-      sequence.begin_key = std::min(sequence.first_position - options.window_left, sequence.end_key);
+    if (options.scores) continue;  // they include those of hidden keys
+    sequence.begin_key = std::min(sequence.kv_start, sequence.end_key);
+    if (options.window_left >= 0)
+      sequence.begin_key =
+          std::clamp(sequence.first_position - options.window_left, sequence.begin_key, sequence.end_key);
   }
 }
 

@@ -192,8 +192,8 @@ class RowOfAttention {
         bound, values_, [&](std::size_t j) { return weights[j]; }, [](T value) { return std::abs(value); });
   }
 
-  /// Backpropagates from the gradients of o and lse, after attend(). `rounded_o`: the o for computing delta; empty:
-  /// use delta's definition.
+  /// Backpropagates from the gradients of o and lse, after attend(). `rounded_o`: the o for computing delta;
+  /// empty: use delta's definition.
   void differentiate(std::span<const T> dout, T dlse, std::span<const T> rounded_o = {}) {
     const auto begin = columns(sequence_->begin_key);
     const T growth = static_cast<T>(1 / (1 - options_.dropout_p));
@@ -282,7 +282,7 @@ class RowOfAttention {
 
   bool is_visible(std::int64_t key) const {
     const std::int64_t ahead = key - position_;
-    if (key < sequence_->begin_key || key >= sequence_->kv_length) return false;
+    if (key < std::max(sequence_->begin_key, sequence_->kv_start) || key >= sequence_->kv_length) return false;
     if (options_.causal != Causal::none && ahead > 0) return false;
     if (options_.window_left >= 0 && -ahead > options_.window_left) return false;
     if (options_.window_right >= 0 && ahead > options_.window_right) return false;

@@ -13,7 +13,10 @@ from .call import Call, Case, sound, spoiled
 from .problem import Problem, assert_close
 from .values import Guarded, Values
 
-ARRAYS = ("q", "k", "v", "mask", "block_mask", "block_table", "kv_lengths", "query_offset", "alibi_slopes", "sinks")
+ARRAYS = (
+    *("q", "k", "v", "mask", "block_mask", "block_table"),
+    *("kv_lengths", "kv_starts", "query_offset", "alibi_slopes", "sinks"),
+)
 
 
 def of_its_shape(call: Call) -> Call:
@@ -153,7 +156,7 @@ def attention_backward(values: Values) -> Case:
 
 
 def attention_operations(values: Values) -> Case:
-    problem = Problem(values, ("kv_lengths", "query_offset", "causal", "window"), paged=values.chance(0.2))
+    problem = Problem(values, ("kv_lengths", "kv_starts", "query_offset", "causal", "window"), paged=values.chance(0.2))
 
     def check(result: Any) -> None:
         assert result == 2.0 * problem.heads * problem.seen.sum() * (problem.dim + problem.dim_v), result

@@ -37,7 +37,7 @@ class Problem:
     FIRST = ("kv_lengths", "query_offset", "causal")  # they determine positions
     OTHERS = (
         *("window", "mask", "scale", "softcap", "alibi_slopes"),
-        *("sinks", "block_mask", "score_mod", "dropout_p", "num_threads"),
+        *("kv_starts", "sinks", "block_mask", "score_mod", "dropout_p", "num_threads"),
     )
 
     def __init__(self, values: Values, options: tuple[str, ...] | None = None, paged: bool = False) -> None:
@@ -108,6 +108,11 @@ class Problem:
         lengths = self.values.numbers.integers(0, self.seqlen_k + 1, self.batch)
         self.options["kv_lengths"] = self.values.pick(lengths, lengths.astype(np.int32), lengths.tolist() or lengths)
         self.seen = self.seen & (self.key < lengths[:, None, None, None])
+
+    def _kv_starts(self) -> None:
+        starts = self.values.numbers.integers(0, self.seqlen_k + 1, self.batch)
+        self.options["kv_starts"] = self.values.pick(starts, starts.astype(np.int32), starts.tolist() or starts)
+        self.seen = self.seen & (self.key >= starts[:, None, None, None])
 
     def _query_offset(self) -> None:
         offsets = self.values.numbers.integers(-9, 50, self.batch)
