@@ -1,6 +1,7 @@
 """saccade.torch.MultiheadAttention against torch.nn.MultiheadAttention."""
 
 import copy
+import functools
 import inspect
 import io
 import itertools
@@ -11,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="saccade.torch needs PyTorch")
 
 import torch.nn.functional as F  # noqa: E402
-from saccade.torch import MultiheadAttention, _attend  # noqa: E402
+from saccade.torch import MultiheadAttention, _attend, _encoder  # noqa: E402
 from torch import nn  # noqa: E402
 
 BATCH, LENGTH, WIDTH, HEADS = 3, 5, 8, 2
@@ -281,17 +282,20 @@ def test_constructor_has_the_arguments_of_pytorchs():
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("padded", [True, False])
-def test_within_an_encoder_layer(training, padded, monkeypatch):
-    """nn.TransformerEncoderLayer uses it, also in evaluation."""
+@pytest.mark.parametrize("nested", [True, False])
+def test_within_an_encoder_layer(training, padded, nested, monkeypatch):
+    """nn.TransformerEncoderLayer uses it, also in evaluation, also if nn.TransformerEncoder makes nested tensors."""
     calls = []
-    forward = _attend._forward
-    monkeypatch.setattr(_attend, "_forward", lambda *a, **k: calls.append(1) or forward(*a, **k))
+    for owner, name in ((_attend, "_forward"), (_encoder, "_packed")):
+        function = getattr(owner, name)
+        counted = functools.partial(lambda f, *a, **k: calls.append(1) or f(*a, **k), function)
+        monkeypatch.setattr(owner, name, counted)
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 16, 0.0, batch_first=True)
     ours = copy.deepcopy(layer)
     ours.self_attn = MultiheadAttention(WIDTH, HEADS, batch_first=True)
     ours.load_state_dict(layer.state_dict())
-    models = [nn.TransformerEncoder(one, 2, enable_nested_tensor=False).train(training) for one in (layer, ours)]
+    models = [nn.TransformerEncoder(one, 2, enable_nested_tensor=nested).train(training) for one in (layer, ours)]
     x, padding = torch.randn(BATCH, LENGTH, WIDTH), torch.arange(LENGTH) >= torch.tensor([5, 3, 2])[:, None]
     with torch.no_grad():
         wanted, got = (model(x, src_key_padding_mask=padding if padded else None) for model in models)
@@ -300,11 +304,12 @@ def test_within_an_encoder_layer(training, padded, monkeypatch):
     torch.testing.assert_close(got[seen], wanted[seen])
 
 
-def test_an_encoder_does_not_make_nested_tensors_for_it():
-    layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 16, batch_first=True)
-    layer.self_attn = MultiheadAttention(WIDTH, HEADS, batch_first=True)
-    with pytest.warns(UserWarning, match="_qkv_same_embed_dim was not True"):
-        assert not nn.TransformerEncoder(layer, 2).use_nested_tensor
+def test_other_code_finds_the_weights():
+    """Libraries that adapt attention modules ask which of the two kinds of weights there are."""
+    for arguments in ({}, {"kdim": 12}):
+        theirs, ours = nn.MultiheadAttention(WIDTH, HEADS, **arguments), MultiheadAttention(WIDTH, HEADS, **arguments)
+        assert ours._qkv_same_embed_dim == theirs._qkv_same_embed_dim
+        assert (ours.q_proj_weight is None) == ours._qkv_same_embed_dim
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
@@ -364,10 +369,37 @@ def test_unknown_keywords():
         ours(*[torch.randn(5, 3, 8)] * 3, mask=None)
 
 
-def test_nested_tensors_are_refused():
-    _, ours = pair()
+def nested_tensor(parts, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        nested = torch.nested.nested_tensor([torch.randn(3, 8), torch.randn(5, 8)])
-    with pytest.raises(ValueError, match="query: wanted a dense tensor, got one that is nested"):
-        ours(nested, nested, nested)
+        return torch.nested.nested_tensor(parts, **options)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_nested_tensors_in_evaluation(bias):
+    _, ours = pair(batch_first=True, bias=bias)
+    parts = [torch.randn(3, 8), torch.randn(1, 8), torch.randn(5, 8)]
+    nested = nested_tensor(parts)
+    with torch.no_grad():
+        o, weights = ours.eval()(nested, nested, nested, need_weights=False)
+        assert o.is_nested and weights is None
+        for one, part in zip(o.unbind(), parts):
+            torch.testing.assert_close(one, ours(part, part, part, need_weights=False)[0])
+
+
+def test_other_nested_tensors_are_refused():
+    _, ours = pair(batch_first=True)
+    nested = nested_tensor([torch.randn(3, 8), torch.randn(5, 8)])
+    jagged = nested_tensor([torch.randn(3, 8), torch.randn(5, 8)], layout=torch.jagged)
+    ours.eval()
+    with pytest.raises(ValueError, match="query: nested tensors have no gradients"):
+        ours(nested, nested, nested, need_weights=False)
+    with torch.no_grad():
+        with pytest.raises(ValueError, match="query: nested tensors are for self-attention"):
+            ours(nested, nested, nested)
+        with pytest.raises(ValueError, match="query: nested tensors are for self-attention"):
+            ours(nested, nested, nested_tensor([torch.randn(3, 8), torch.randn(5, 8)]), need_weights=False)
+        with pytest.raises(ValueError, match="query: wanted a dense tensor or a contiguous nested one"):
+            ours(jagged, jagged, jagged, need_weights=False)
+        with pytest.raises(ValueError, match="query: nested tensors are for self-attention in evaluation"):
+            ours.train()(nested, nested, nested, need_weights=False)

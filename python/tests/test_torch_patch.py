@@ -13,19 +13,21 @@ torch = pytest.importorskip("torch", reason="saccade.torch needs PyTorch")
 
 import saccade.torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
-from saccade.torch import _attend  # noqa: E402
+from saccade.torch import _attend, _encoder  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.jit import _builtins  # noqa: E402
 from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
 from torch.nn.attention.bias import causal_lower_right  # noqa: E402
 
 original = F.scaled_dot_product_attention
+fused = (torch._transformer_encoder_layer_fwd, torch._native_multi_head_attention)
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind():
     yield
     assert F.scaled_dot_product_attention is original
+    assert fused == (torch._transformer_encoder_layer_fwd, torch._native_multi_head_attention)
     assert torch.backends.mha.get_fastpath_enabled()
 
 
@@ -47,8 +49,15 @@ def calls(monkeypatch):
             shapes.append(tuple(q.shape))
         return o
 
+    packed = _encoder._packed
+
+    def counted_packed(q, *others):
+        shapes.append(tuple(q.shape))
+        return packed(q, *others)
+
     monkeypatch.setattr(_attend, "_forward", counted)
     monkeypatch.setattr(_attend._core, "short_attention", counted_short)
+    monkeypatch.setattr(_encoder, "_packed", counted_packed)
     return shapes
 
 
@@ -103,12 +112,14 @@ def test_a_handle_can_be_used_again(calls):
     assert len(calls) == 2
 
 
-def test_who_switches_fused_inference_on_meanwhile_keeps_it():
-    torch.backends.mha.set_fastpath_enabled(False)
+@pytest.mark.parametrize("enabled", [True, False])
+def test_fused_inference_stays_as_it_was(enabled, calls):
+    torch.backends.mha.set_fastpath_enabled(enabled)
     try:
-        with saccade.torch.patch():
-            torch.backends.mha.set_fastpath_enabled(True)
-        assert torch.backends.mha.get_fastpath_enabled()
+        with saccade.torch.patch(), torch.no_grad():
+            assert torch.backends.mha.get_fastpath_enabled() == enabled
+            encoder().eval()(torch.randn(3, 7, 32))
+        assert torch.backends.mha.get_fastpath_enabled() == enabled and len(calls) == 2
     finally:
         torch.backends.mha.set_fastpath_enabled(True)
 
@@ -365,8 +376,54 @@ def test_encoder(norm_first, training, grad, padded, calls):
         with saccade.torch.patch():
             got = model(x, src_key_padding_mask=padding)
     assert len(calls) == 2
-    seen = slice(None) if padding is None else ~padding
+    makes_nested = not norm_first and not training and not grad  # and zeros at padded positions
+    seen = slice(None) if padding is None or makes_nested else ~padding
     torch.testing.assert_close(got[seen], wanted[seen])
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("mask", [None, "bool", "floating"])
+def test_fused_layer_and_attention(activation, norm_first, mask, calls):
+    layer = encoder(activation=activation, norm_first=norm_first).layers[0]
+    x = torch.randn(3, 7, 32)
+    options = {}
+    if mask:
+        later = torch.ones(7, 7, dtype=torch.bool).triu(1)
+        options["src_mask"] = later if mask == "bool" else torch.randn(7, 7).masked_fill(later, -torch.inf)
+    wanted = layer(x, **options)  # in training, where a floating mask is added
+    layer.eval()
+    with torch.no_grad(), saccade.torch.patch():
+        got = layer(x, **options)
+        assert len(calls) == 1
+        if not mask:
+            o, weights = layer.self_attn(x, x, x, average_attn_weights=False)
+    torch.testing.assert_close(got, wanted)
+    if not mask:
+        assert len(calls) == 2
+        wanted, their_weights = layer.self_attn.train()(x, x, x, average_attn_weights=False)
+        torch.testing.assert_close(o, wanted)
+        torch.testing.assert_close(weights, their_weights)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_nested_input_in_evaluation(norm_first, calls):
+    """The layer, the module and the encoder with a nested tensor, which PyTorch takes within its fused functions only."""
+    model = encoder(norm_first=norm_first).eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        nested = torch.nested.nested_tensor([torch.randn(length, 32) for length in (3, 7, 1)])
+    layer = model.layers[0]
+    with torch.no_grad():
+        for function in (layer, lambda x: layer.self_attn(x, x, x, need_weights=False)[0], model):
+            before = len(calls)
+            wanted = function(nested)
+            assert len(calls) == before
+            with saccade.torch.patch():
+                got = function(nested)
+            assert got.is_nested and len(calls) > before
+            for a, b in zip(got.unbind(), wanted.unbind()):
+                torch.testing.assert_close(a, b)
 
 
 @pytest.mark.parametrize("attn", [None, "bool", "floating"])

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.compiler import is_compiling
 
 from ._attend import attend
+from ._encoder import self_attention, takes_nested
 from ._tensors import require_plain
 
 
@@ -45,12 +46,9 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
             super().__init__(embed_dim, num_heads, *options)
         except AssertionError:
             raise ValueError(f"num_heads: wanted a divisor of embed_dim {embed_dim}, got {num_heads}") from None
-
-    def _reset_parameters(self) -> None:
-        self._qkv_same_embed_dim = self.in_proj_weight is not None
-        super()._reset_parameters()
-        # If this is true, nn.TransformerEncoderLayer reads the weights and computes attention itself.
-        self._qkv_same_embed_dim = False
+        # A module with a hook is called by nn.TransformerEncoderLayer in evaluation too. Without one the layer reads its
+        # weights and computes attention itself.
+        self.register_forward_pre_hook(_must_be_called)
 
     def forward(
         self,
@@ -64,7 +62,8 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """Attention of query [L, N, embed_dim] to key [S, N, kdim] and value [S, N, vdim]; with batch_first the first
-        two dimensions are swapped; without batch all have rank 2.
+        two dimensions are swapped; without batch all have rank 2. In evaluation, self-attention without weights and
+        masks also takes nested tensors [N, lengths, embed_dim] (torch.strided), without copies.
 
         :param key_padding_mask: bool, True where a key is hidden, or floating, which is added: [N, S]; without batch
             [S].
@@ -76,6 +75,10 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         :returns: the output, like query, and the weights or None.
         :raises ValueError: for invalid arguments; names the argument, what was expected and what was given.
         """
+        if getattr(query, "is_nested", False):
+            self._check_nested(query, key, value, key_padding_mask is None and attn_mask is None, need_weights)
+            weights = (self.in_proj_weight, self.in_proj_bias, self.out_proj.weight, self.out_proj.bias)
+            return self_attention(query, key, value, self.embed_dim, self.num_heads, *weights, need_weights=False)
         self._check(query, key, value)
         q, k, v = self._heads(query, key, value)
         appended = (self.bias_k is not None) + self.add_zero_attn
@@ -101,6 +104,19 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
             return output, None
         weights = weights.mean(-3) if average_attn_weights else weights
         return output, weights.to(output.dtype)
+
+    def _check_nested(self, query: Tensor, key: Tensor, value: Tensor, is_unmasked: bool, need_weights: bool) -> None:
+        if not takes_nested(query):
+            raise ValueError("query: wanted a dense tensor or a contiguous nested one of layout torch.strided, of rank 3")
+        is_self_attention = key is query and value is query and self.in_proj_weight is not None and self.batch_first
+        appends = self.bias_k is not None or self.add_zero_attn
+        if not is_self_attention or appends or not is_unmasked or need_weights or self.training:
+            raise ValueError(
+                "query: nested tensors are for self-attention in evaluation with batch_first, without weights, masks and "
+                "appended keys"
+            )
+        if torch.is_grad_enabled() and (query.requires_grad or self.in_proj_weight.requires_grad):
+            raise ValueError("query: nested tensors have no gradients here; call within torch.no_grad()")
 
     def _check(self, query: Tensor, key: Tensor, value: Tensor) -> None:
         dtype = self.out_proj.weight.dtype
@@ -178,6 +194,10 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         if self.add_zero_attn:
             parts.append(x.new_zeros(rows))
         return torch.cat(parts, -2)
+
+
+def _must_be_called(module: torch.nn.Module, arguments: tuple[Any, ...]) -> None:
+    pass
 
 
 def _require_mask(mask: Tensor, name: str, *shapes: tuple[int, ...]) -> None:

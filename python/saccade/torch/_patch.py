@@ -14,7 +14,8 @@ from torch.compiler import is_compiling
 from torch.jit import _builtins as script
 from torch.overrides import handle_torch_function, has_torch_function
 
-from ._attend import attend_to_few
+from ._attend import attend_to_few, is_recorded
+from ._encoder import encoder_layer, self_attention, takes_nested
 from ._functional import is_causal_bias, scaled_dot_product_attention
 from ._tensors import is_plain
 
@@ -24,9 +25,6 @@ _is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # missin
 
 _lock = threading.Lock()
 _patches = 0
-_installed: Any = None  # the function in torch.nn.functional while a patch is in force
-_previous: Any = None  # the function that it replaced
-_fast_path = True  # the setting of torch.backends.mha before
 
 
 class Patch:
@@ -80,9 +78,9 @@ def patch() -> Patch:
       ``torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`` (functions of torch.compile do not check this setting);
     - those of programs of torch.jit.script.
 
-    There is no other fallback: a call that saccade does not support raises ValueError. The fused inference path of
-    ``nn.TransformerEncoderLayer`` and ``nn.MultiheadAttention`` is off while a patch is in force
-    (``torch.backends.mha.set_fastpath_enabled``), so that they use saccade in evaluation too.
+    There is no other fallback: a call that saccade does not support raises ValueError. In evaluation
+    ``nn.TransformerEncoderLayer`` and ``nn.MultiheadAttention`` call fused functions of PyTorch instead
+    (``torch.backends.mha``); these are replaced too.
 
     Names imported before (``from torch.nn.functional import scaled_dot_product_attention``) and calls from C++ are not
     patched.
@@ -90,30 +88,44 @@ def patch() -> Patch:
     return Patch()
 
 
+class _Replacement:
+    """A function of PyTorch, and ours in its place while a patch is in force."""
+
+    def __init__(self, owner: Any, name: str, in_place_of: Callable[[Callable[..., Any], _Replacement], Any]) -> None:
+        self.owner, self.name, self.in_place_of = owner, name, in_place_of
+        self.installed: Any = None  # None: no patch is in force
+        self.previous: Any = None
+
+    def install(self) -> None:
+        self.previous = getattr(self.owner, self.name)
+        self.installed = self.in_place_of(self.previous, self)
+        setattr(self.owner, self.name, self.installed)
+        script._get_builtin_table()[id(self.installed)] = f"aten::{self.name}"
+
+    def remove(self) -> None:
+        del script._get_builtin_table()[id(self.installed)]
+        if getattr(self.owner, self.name) is self.installed:  # false if other code has wrapped it since
+            setattr(self.owner, self.name, self.previous)
+        self.installed = self.previous = None
+
+
 def _install() -> None:
-    global _patches, _installed, _previous, _fast_path
+    global _patches
     _patches += 1
     if _patches == 1:
-        _fast_path = torch.backends.mha.get_fastpath_enabled()
-        torch.backends.mha.set_fastpath_enabled(False)
-        _previous = F.scaled_dot_product_attention
-        _installed = F.scaled_dot_product_attention = _in_place_of(_previous)
-        script._get_builtin_table()[id(_installed)] = "aten::scaled_dot_product_attention"
+        for replacement in _REPLACEMENTS:
+            replacement.install()
 
 
 def _remove() -> None:
-    global _patches, _installed, _previous
+    global _patches
     _patches -= 1
     if _patches == 0:
-        if not torch.backends.mha.get_fastpath_enabled():  # somebody may have switched it on since
-            torch.backends.mha.set_fastpath_enabled(_fast_path)
-        del script._get_builtin_table()[id(_installed)]
-        if F.scaled_dot_product_attention is _installed:  # false if other code has wrapped it since
-            F.scaled_dot_product_attention = _previous
-        _installed = _previous = None
+        for replacement in _REPLACEMENTS:
+            replacement.remove()
 
 
-def _in_place_of(previous: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _attention_in_place_of(previous: Callable[..., Tensor], replacement: _Replacement) -> Callable[..., Tensor]:
     @functools.wraps(previous)
     def patched(
         query: Tensor,
@@ -125,7 +137,7 @@ def _in_place_of(previous: Callable[..., Tensor]) -> Callable[..., Tensor]:
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Tensor:
-        here = _installed is patched
+        here = replacement.installed is patched
         if here and attn_mask is None and not is_compiling() and torch._C._get_flash_sdp_enabled():
             o = attend_to_few(query, key, value, dropout_p, is_causal, scale, enable_gqa)
             if o is not None:
@@ -149,6 +161,43 @@ def _in_place_of(previous: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return patched
 
 
+def _fused_in_place_of(
+    ours: Callable[..., Any], weight_of: Callable[..., Tensor | None]
+) -> Callable[[Callable[..., Any], _Replacement], Callable[..., Any]]:
+    """For the functions of PyTorch's fused inference path, the first argument of which is the input. weight_of: the
+    first weight among the others, which stands for all; None where ours cannot take the arguments."""
+
+    def in_place_of(previous: Callable[..., Any], replacement: _Replacement) -> Callable[..., Any]:
+        def patched(x: Tensor, *others: Any) -> Any:
+            here = replacement.installed is patched
+            weight = weight_of(x, *others) if here else None
+            if weight is None:
+                return previous(x, *others)
+            if x.is_nested:
+                here = takes_nested(x) and not is_recorded() and _are_numbers((weight,))
+            else:
+                here = _are_numbers((x, weight))
+            return (ours if here else previous)(x, *others)
+
+        patched.__name__ = patched.__qualname__ = replacement.name
+        patched.__module__ = replacement.owner.__name__
+        return patched
+
+    return in_place_of
+
+
+def _weight_of_layer(_: Tensor, __: int, ___: int, qkv_weight: Tensor, *____: Any) -> Tensor:
+    return qkv_weight
+
+
+def _weight_of_attention(
+    query: Tensor, key: Tensor, value: Tensor, _: int, __: int, qkv_weight: Tensor, *others: Any
+) -> Tensor | None:
+    needs_weights = len(others) > 4 and bool(others[4])
+    is_simple = key is query and value is query and not (query.is_nested and needs_weights)
+    return qkv_weight if is_simple else None
+
+
 def _are_numbers(tensors: tuple[Any, ...]) -> bool:
     """Whether saccade can compute with the tensors, now or when the function being compiled is called."""
     if is_compiling():
@@ -162,3 +211,10 @@ def _overrides(tensor: Any) -> bool:
     """Whether an argument's class has a ``__torch_function__`` of its own."""
     function = getattr(type(tensor), "__torch_function__", _disabled)
     return function is not _disabled and getattr(function, "__func__", None) is not _default
+
+
+_REPLACEMENTS = (
+    _Replacement(F, "scaled_dot_product_attention", _attention_in_place_of),
+    _Replacement(torch, "_transformer_encoder_layer_fwd", _fused_in_place_of(encoder_layer, _weight_of_layer)),
+    _Replacement(torch, "_native_multi_head_attention", _fused_in_place_of(self_attention, _weight_of_attention)),
+)
