@@ -30,8 +30,8 @@ struct KvCacheOptions {
   /// keys before p - window, where p is the first token of the last append. -1: keeps all keys.
   std::int64_t window = -1;
   /// Queries are the last tokens of their sequence, and each sees the keys up to its own: Causal::bottom_right.
-  /// false: options() leaves the choice to the caller (for the keys of an encoder, for example); not allowed with
-  /// a window.
+  /// false: options() leaves the choice to the caller (for the keys of an encoder, for example), and rows have the
+  /// positions 0, 1, ..., which ALiBi counts from, unless the caller gives offsets; not allowed with a window.
   bool causal = true;
   /// Rotates keys by their position in the sequence when they are appended. The caller rotates the queries: see
   /// KvCache::positions.

@@ -29,8 +29,8 @@ class AttentionOptions(TypedDict, total=False):
         s = scale * (q_i . k_j)  ->  softcap * tanh(s / softcap)  ->  score_mod  ->  - alibi_slope * |p - j|
           ->  + float mask
 
-    Then keys hidden by ``causal``, ``window``, ``kv_starts``, ``kv_lengths`` or a mask are excluded, softmax is taken over the
-    others (with the sink's logit in the denominator), dropout is applied and the rows of v are averaged. All
+    Then keys hidden by ``causal``, ``window``, ``kv_starts``, ``kv_lengths`` or a mask are excluded, softmax is taken
+    over the others (with the sink's logit in the denominator), dropout is applied and the rows of v are averaged. All
     options can be combined. The output of a row that sees no key is 0.
     """
 
@@ -61,7 +61,8 @@ class AttentionOptions(TypedDict, total=False):
     seed: int | None
     """Determines which weights are dropped. Default: drawn from the generator of :func:`saccade.manual_seed`."""
     block_mask: Any
-    """A bool for each block of rows and keys, True = attend: [ceil(q / size[0]), ceil(k / size[1])]."""
+    """A bool for each block of rows and keys, True = attend: [ceil(q / size[0]), ceil(k / size[1])], broadcast from the
+    right to [batch, heads, blocks of rows, blocks of keys]."""
     block_mask_size: IntPair
     """Rows and keys of a block of ``block_mask``; default (128, 128)."""
     score_mod: Callable[..., Any] | None
@@ -279,9 +280,9 @@ def attention_operations(q: Any, k: Any, v: Any, **options: Unpack[BackwardOptio
     """The floating-point operations of ``attention(q, k, v, **options)``: divide them by its time for FLOP/s.
 
     They are 2 (head_dim + head_dim_v) for each pair of a query row and a key that the row sees by ``causal``,
-    ``window``, ``query_offset``, ``kv_starts``, ``kv_lengths`` and ``cu_seqlens_q``; a multiply-add counts as two. Masks and
-    ``score_mod`` do not reduce the count. A backward pass counts as 2.5 times this. Only the shapes of q, k and v
-    matter.
+    ``window``, ``query_offset``, ``kv_starts``, ``kv_lengths`` and ``cu_seqlens_q``; a multiply-add counts as two.
+    Masks and ``score_mod`` do not reduce the count. A backward pass counts as 2.5 times this. Only the shapes of q, k
+    and v matter.
 
     :raises ValueError: as :func:`attention` does.
     """

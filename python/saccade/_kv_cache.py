@@ -67,7 +67,8 @@ class KvCache:
     :param dtype: of the stored numbers: "float32", "bfloat16", "float16" or "float64".
     :param page_size: tokens per page; sequences can then share pages and store a common prefix once. 0: no pages.
     :param window: the query at position p sees keys p - window to p, and older ones need not be kept; -1: all.
-    :param causal: each query sees the keys up to its own. False cannot be combined with a window.
+    :param causal: each query sees the keys up to its own. False: each sees all, and queries have the positions 0, 1,
+        ..., which ALiBi counts from, unless ``query_offset`` says otherwise; cannot be combined with a window.
     :param rope: rotates keys by their position when they are appended. The caller rotates the queries: see
         :meth:`positions`.
     :param capacity: tokens per sequence to allocate at once.

@@ -74,7 +74,11 @@ def test_gradients_of_mask_sinks_and_slopes():
 def test_a_loss_may_read_lse():
     rng = np.random.default_rng(7)
     q, k, v = (random(rng, 2, 3, n, 4, dtype=np.float64) for n in (5, 6, 6))
-    dout, dlse, sinks = random(rng, 2, 3, 5, 4, dtype=np.float64), random(rng, 2, 3, 5, dtype=np.float64), random(rng, 3)
+    dout, dlse, sinks = (
+        random(rng, 2, 3, 5, 4, dtype=np.float64),
+        random(rng, 2, 3, 5, dtype=np.float64),
+        random(rng, 3),
+    )
     o, lse = saccade.attention(q, k, v, return_lse=True, sinks=sinks)
     found = saccade.attention_backward(q, k, v, o, lse, dout, dlse=dlse, return_dsinks=True, sinks=sinks)
     inputs = [q, k, v, sinks.astype(np.float64)]

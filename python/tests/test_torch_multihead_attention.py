@@ -325,6 +325,25 @@ def test_compiled_in_one_graph(backend):
             torch.testing.assert_close(a, b)
 
 
+def test_scripts_hold_pytorchs_module():
+    class Model(nn.Module):
+        def __init__(self, attention):
+            super().__init__()
+            self.attention = attention
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.attention(x, x, x)[0]
+
+    _, ours = pair()
+    x = torch.randn(LENGTH, BATCH, WIDTH)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        script = torch.jit.script(Model(ours))
+        torch.jit.save(script, io.BytesIO())
+    torch.testing.assert_close(script(x), ours(x, x, x)[0])
+    assert type(ours) is MultiheadAttention
+
+
 def test_autocast():
     theirs, ours = pair(add_bias_kv=True)
     x = torch.randn(LENGTH, BATCH, WIDTH)

@@ -408,7 +408,7 @@ def test_fused_layer_and_attention(activation, norm_first, mask, calls):
 
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_nested_input_in_evaluation(norm_first, calls):
-    """The layer, the module and the encoder with a nested tensor, which PyTorch takes within its fused functions only."""
+    """The layer, the module and the encoder with a nested tensor, for which PyTorch has its fused functions only."""
     model = encoder(norm_first=norm_first).eval()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -345,7 +345,7 @@ def operands(**change):
         ({"is_causal": torch.ones(2)}, "is_causal: wanted True or False, got Tensor"),
         ({"enable_gqa": torch.ones(2)}, "enable_gqa: wanted True or False, got Tensor"),
         ({"scale": "large"}, "scale: wanted a number, got a str"),
-        ({"query": torch.randn(2, 3, 5, 0), "key": torch.randn(2, 3, 7, 0)}, "query .*head_dim"),
+        ({"query": torch.randn(2, 3, 5, 0)}, "key has head_dim 8 but query has 0"),
         ({"query": torch.empty(2, 3, 5, 8, device="meta")}, "query: wanted a tensor on the CPU, got one on meta"),
         ({"attn_mask": torch.empty(5, 7, device="meta")}, "attn_mask: wanted a tensor on the CPU, got one on meta"),
         (
@@ -547,11 +547,3 @@ def test_what_has_no_numbers_is_no_array():
     with pytest.raises(ValueError, match="q: wanted an array"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         saccade.attention(torch.nested.nested_tensor([q[0], q[0]]), q, q)
-
-
-def test_batched_gradients_are_refused_in_words():
-    q = torch.randn(1, 2, 4, 8, requires_grad=True)
-    o = sdpa(q, q, q)
-    with pytest.raises(RuntimeError, match="gradients come one at a time"):
-        torch.autograd.grad(o, q, torch.ones(3, *o.shape), is_grads_batched=True)
-    torch.autograd.functional.jacobian(lambda x: sdpa(x, x, x).sum(-1), q.detach())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
+from torch.utils.flop_counter import register_flop_formula
 
 from .. import _core
 from .._sdpa import kernel, renamed
@@ -89,8 +91,9 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dout: Tensor | None, dweights: Tensor | None) -> Any:
-        _require_one(dout, dweights)
         q, k, v, mask, o, lse = ctx.saved_tensors
+        if _are_batched(dout, dweights):
+            return (*_backward_of_each(q, k, v, mask, o, lse, dout, dweights, ctx.call, ctx.needs_input_grad[3]), None)
         create_graph = torch.is_grad_enabled()
         with torch.no_grad():
             gradients = _backward(q, k, v, mask, o, lse, dout, dweights, ctx.call, ctx.needs_input_grad[3])
@@ -122,28 +125,60 @@ class _ShortAttention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dout: Tensor) -> Any:
-        _require_one(dout)
         q, k, v, _ = ctx.saved_tensors
-        gradients = _core.short_attention_backward(q, k, v, dout, *ctx.options)
+        is_batched = _are_batched(dout)
+        gradients = None if is_batched else _core.short_attention_backward(q, k, v, dout, *ctx.options)
         if gradients is None:
             is_causal, scale = ctx.options
             call = Call("top_left" if is_causal else None, scale)
             with torch.no_grad():
                 o, lse, _ = _forward(q, k, v, None, call, with_lse=True)
                 assert lse is not None
-                gradients = _backward(q, k, v, None, o, lse, dout, None, call, False)[:3]
+                backward = _backward_of_each if is_batched else _backward
+                gradients = backward(q, k, v, None, o, lse, dout, None, call, False)[:3]
+        if is_batched:
+            return (*gradients, None)
         if torch.is_grad_enabled():
             gradients = _LastGradients.apply(3, *gradients, q, k, v)
         return (*gradients, None)
 
 
-def _require_one(*gradients: Tensor | None) -> None:
-    """Refuses the batches of gradients of is_grads_batched and vectorize."""
-    for x in gradients:
-        if x is not None and _is_batched(x):
-            raise RuntimeError(
-                "saccade.torch: gradients come one at a time; is_grads_batched and vectorize do not work"
-            )
+def _are_batched(*gradients: Tensor | None) -> bool:
+    """Whether they are the batches of gradients of is_grads_batched and vectorize."""
+    return any(x is not None and _is_batched(x) for x in gradients)
+
+
+def _backward_of_each(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    o: Tensor,
+    lse: Tensor,
+    dout: Tensor | None,
+    dweights: Tensor | None,
+    call: Call,
+    with_dmask: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """_backward() for batches of gradients: PyTorch calls an operator for each of them."""
+    seed = None if call.seed is None else torch.tensor(call.seed)
+    dq, dk, dv, dmask = _operator_backward(
+        q,
+        k,
+        v,
+        mask,
+        o,
+        lse,
+        dout,
+        dweights,
+        seed,
+        call.causal,
+        call.scale,
+        call.dropout_p,
+        call.return_weights,
+        with_dmask,
+    )
+    return dq, dk, dv, dmask if with_dmask else None
 
 
 class _LastGradients(torch.autograd.Function):
@@ -350,3 +385,21 @@ _operator.register_autograd(_operator_gradients, setup_context=_save)
 
 def _or_empty(result: Tensor | None, q: Tensor) -> Tensor:
     return q.new_empty(0, dtype=precision(q)) if result is None else result
+
+
+# The floating-point operations that torch.utils.flop_counter counts, as for PyTorch's own operators: of all pairs of
+# rows and keys.
+
+
+@register_flop_formula(torch.ops.saccade.attention)
+def _operations(q_shape: Any, k_shape: Any, v_shape: Any, *_: Any, out_shape: Any = None, **__: Any) -> int:
+    return 2 * _pairs(q_shape, k_shape) * (q_shape[-1] + v_shape[-1])
+
+
+@register_flop_formula(torch.ops.saccade.attention_backward)
+def _operations_backward(q_shape: Any, k_shape: Any, v_shape: Any, *_: Any, out_shape: Any = None, **__: Any) -> int:
+    return 2 * _pairs(q_shape, k_shape) * (3 * q_shape[-1] + 2 * v_shape[-1])
+
+
+def _pairs(q_shape: Any, k_shape: Any) -> int:
+    return math.prod(q_shape[:-1]) * int(k_shape[-2])

@@ -3,7 +3,7 @@ as one function without gradients. Nested tensors are packed batches here."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F

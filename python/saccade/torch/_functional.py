@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.compiler import is_compiling
 from torch.overrides import handle_torch_function, has_torch_function
@@ -14,6 +15,10 @@ from .._arguments import flag
 from .._sdpa import operands
 from ._attend import attend, attend_to_few
 from ._tensors import require_plain
+
+
+class ArgumentError(ValueError, RuntimeError):
+    """An argument that does not fit. saccade raises ValueError, PyTorch RuntimeError: code may expect either."""
 
 
 def scaled_dot_product_attention(
@@ -43,7 +48,7 @@ def scaled_dot_product_attention(
     :param scale: default 1 / sqrt(E).
     :param enable_gqa: heads may be a multiple of kv_heads.
     :raises ValueError: for invalid arguments, and for tensors that are nested, sparse or not on the CPU; names the
-        argument, what was expected and what was given.
+        argument, what was expected and what was given. It is a RuntimeError too, PyTorch's type of error.
 
     query, key, value and a floating attn_mask get gradients, which cannot be differentiated again. Rows that see
     no key are 0. Uses ``torch.get_num_threads()`` threads. With few rows, many keys and no gradients, computes as
@@ -53,6 +58,24 @@ def scaled_dot_product_attention(
         o = attend_to_few(query, key, value, dropout_p, is_causal, scale, enable_gqa)
         if o is not None:
             return o
+    try:
+        return _of_any(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    except ValueError as error:
+        if isinstance(error, RuntimeError):
+            raise
+        raise ArgumentError(str(error)) from None
+
+
+def _of_any(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
+) -> Tensor:
     tensors = (query, key, value) if attn_mask is None else (query, key, value, attn_mask)
     is_causal, enable_gqa = flag(is_causal, "is_causal"), flag(enable_gqa, "enable_gqa")
     causal = "top_left" if is_causal else None
@@ -82,7 +105,13 @@ def scaled_dot_product_attention(
         attn_mask = None if attn_mask is None else _autocast(attn_mask)
     of = operands(query, key, value, attn_mask, is_causal, enable_gqa, Tensor.expand)
     scale = None if scale is None else _number(scale, "scale")
-    o, _ = attend(of.q, of.k, of.v, of.mask, causal, scale, _number(dropout_p, "dropout_p"))
+    q, k, v = of.q, of.k, of.v
+    if q.shape[-1] == 0 and k.shape[-1] == 0:  # all products are 0
+        q, k, scale = F.pad(q, (0, 1)), F.pad(k, (0, 1)), 1.0
+    if v.shape[-1] == 0:
+        v = F.pad(v, (0, 1))
+    o, _ = attend(q, k, v, of.mask, causal, scale, _number(dropout_p, "dropout_p"))
+    o = o if v is of.v else o[..., :0]
     return o if len(of.shape) <= 4 else o.reshape(of.shape)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections import OrderedDict
 from typing import Any
 
 import torch
@@ -46,8 +48,8 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
             super().__init__(embed_dim, num_heads, *options)
         except AssertionError:
             raise ValueError(f"num_heads: wanted a divisor of embed_dim {embed_dim}, got {num_heads}") from None
-        # A module with a hook is called by nn.TransformerEncoderLayer in evaluation too. Without one the layer reads its
-        # weights and computes attention itself.
+        # A module with a hook is called by nn.TransformerEncoderLayer in evaluation too. Without one the layer reads
+        # its weights and computes attention itself.
         self.register_forward_pre_hook(_must_be_called)
 
     def forward(
@@ -105,15 +107,26 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         weights = weights.mean(-3) if average_attn_weights else weights
         return output, weights.to(output.dtype)
 
+    def __prepare_scriptable__(self) -> torch.nn.Module:
+        """What torch.jit.script compiles: PyTorch's module with these parameters, for this one is no TorchScript."""
+        module = copy.copy(self)
+        module.__class__ = torch.nn.MultiheadAttention
+        module._forward_pre_hooks = OrderedDict(
+            (key, hook) for key, hook in self._forward_pre_hooks.items() if hook is not _must_be_called
+        )
+        return module
+
     def _check_nested(self, query: Tensor, key: Tensor, value: Tensor, is_unmasked: bool, need_weights: bool) -> None:
         if not takes_nested(query):
-            raise ValueError("query: wanted a dense tensor or a contiguous nested one of layout torch.strided, of rank 3")
+            raise ValueError(
+                "query: wanted a dense tensor or a contiguous nested one of layout torch.strided, of rank 3"
+            )
         is_self_attention = key is query and value is query and self.in_proj_weight is not None and self.batch_first
         appends = self.bias_k is not None or self.add_zero_attn
         if not is_self_attention or appends or not is_unmasked or need_weights or self.training:
             raise ValueError(
-                "query: nested tensors are for self-attention in evaluation with batch_first, without weights, masks and "
-                "appended keys"
+                "query: nested tensors are for self-attention in evaluation with batch_first, without weights, masks "
+                "and appended keys"
             )
         if torch.is_grad_enabled() and (query.requires_grad or self.in_proj_weight.requires_grad):
             raise ValueError("query: nested tensors have no gradients here; call within torch.no_grad()")
