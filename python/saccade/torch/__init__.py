@@ -1,5 +1,6 @@
 """saccade for PyTorch: attention on CPU tensors, with gradients.
 
+- :func:`attention`, :func:`attention_varlen`: those of :mod:`saccade`, with gradients for all that can learn.
 - :func:`scaled_dot_product_attention`: ``torch.nn.functional.scaled_dot_product_attention``, with its signature.
 - :func:`patch`: makes PyTorch call it instead of its own function, for tensors on the CPU.
 - :class:`MultiheadAttention`: ``torch.nn.MultiheadAttention``; returning weights only costs writing them.
@@ -23,8 +24,16 @@ except ModuleNotFoundError as error:
 if tuple(map(int, _torch.__version__.split(".")[:2])) < (2, 5):
     raise ImportError(f"saccade.torch needs PyTorch 2.5 or newer, and {_torch.__version__} is installed")
 
+from ._attention import attention, attention_varlen
 from ._functional import scaled_dot_product_attention
 from ._multihead_attention import MultiheadAttention
 from ._patch import Patch, patch
 
-__all__ = ["MultiheadAttention", "Patch", "patch", "scaled_dot_product_attention"]
+__all__ = [
+    "MultiheadAttention",
+    "Patch",
+    "attention",
+    "attention_varlen",
+    "patch",
+    "scaled_dot_product_attention",
+]

@@ -44,7 +44,7 @@ def attend(
     """
     try:
         gradients = _needs_gradients(q, k, v, mask)
-        seed = _draw_seed() if dropout_p else None
+        seed = draw_seed() if dropout_p else None
         if is_recorded():
             o, _, weights = _operator(q, k, v, mask, seed, causal, scale, dropout_p, return_weights, gradients)
             return o, weights if return_weights else None
@@ -65,7 +65,7 @@ def is_recorded() -> bool:
     return is_compiling() or torch._C._len_torch_dispatch_stack() > 0 or torch._C._get_tracing_state() is not None
 
 
-def _draw_seed() -> Tensor:
+def draw_seed() -> Tensor:
     """A seed from PyTorch's default generator, which ``torch.manual_seed`` and ``torch.utils.checkpoint`` set."""
     return torch.randint(2**63 - 1, (), device="cpu")
 
@@ -98,7 +98,7 @@ class _Attention(torch.autograd.Function):
         with torch.no_grad():
             gradients = _backward(q, k, v, mask, o, lse, dout, dweights, ctx.call, ctx.needs_input_grad[3])
         if create_graph:
-            gradients = _LastGradients.apply(len(gradients), *gradients, q, k, v, mask)
+            gradients = LastGradients.apply(len(gradients), *gradients, q, k, v, mask)
         return (*gradients, None)
 
 
@@ -139,7 +139,7 @@ class _ShortAttention(torch.autograd.Function):
         if is_batched:
             return (*gradients, None)
         if torch.is_grad_enabled():
-            gradients = _LastGradients.apply(3, *gradients, q, k, v)
+            gradients = LastGradients.apply(3, *gradients, q, k, v)
         return (*gradients, None)
 
 
@@ -181,7 +181,7 @@ def _backward_of_each(
     return dq, dk, dv, dmask if with_dmask else None
 
 
-class _LastGradients(torch.autograd.Function):
+class LastGradients(torch.autograd.Function):
     """Gradients that raise an error when they are differentiated again.
 
     With autograd's once_differentiable they would silently count as constants if dout is a constant.
@@ -331,7 +331,7 @@ _CALL = "Tensor? seed, str? causal, float? scale, float dropout_p, bool return_w
 def _operator(q, k, v, mask, seed, causal, scale, dropout_p, return_weights, with_lse):
     call = Call(causal, scale, dropout_p, None if seed is None else int(seed), return_weights)
     with torch.no_grad():
-        return tuple(_or_empty(result, q) for result in _forward(q, k, v, mask, call, with_lse))
+        return tuple(or_empty(result, q) for result in _forward(q, k, v, mask, call, with_lse))
 
 
 @_operator.register_fake
@@ -355,7 +355,7 @@ def _operator_backward(
     call = Call(causal, scale, dropout_p, None if seed is None else int(seed), return_weights)
     with torch.no_grad():
         gradients = _backward(q, k, v, mask, o, lse, dout, dweights, call, with_dmask)
-    return tuple(_or_empty(gradient, q) for gradient in gradients)
+    return tuple(or_empty(gradient, q) for gradient in gradients)
 
 
 @_operator_backward.register_fake
@@ -383,7 +383,7 @@ def _operator_gradients(ctx: Any, dout: Tensor | None, dlse: Tensor | None, dwei
 _operator.register_autograd(_operator_gradients, setup_context=_save)
 
 
-def _or_empty(result: Tensor | None, q: Tensor) -> Tensor:
+def or_empty(result: Tensor | None, q: Tensor) -> Tensor:
     return q.new_empty(0, dtype=precision(q)) if result is None else result
 
 

@@ -1,0 +1,209 @@
+"""saccade.attention and saccade.attention_varlen with gradients, called eagerly, transformed by torch.func or recorded
+by torch.compile and others."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.compiler import is_compiling
+
+from ._attend import LastGradients, draw_seed, is_recorded
+from ._operators import GIVEN, LEARNT, TENSORS, Call, TransformedAttention, backward, forward, operator
+from ._tensors import require_plain
+
+_transforms = torch._C._functorch.peek_interpreter_stack
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: Literal["top_left", "bottom_right"] | None = None,
+    query_offset: Any = None,
+    window: Any = (-1, -1),
+    mask: Tensor | None = None,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    sinks: Tensor | None = None,
+    kv_lengths: Any = None,
+    kv_starts: Any = None,
+    dropout_p: float = 0.0,
+    seed: int | None = None,
+    block_mask: Tensor | None = None,
+    block_mask_size: Any = (128, 128),
+    block_table: Tensor | None = None,
+    layout: Literal["bhld", "blhd"] = "bhld",
+    weights_after_dropout: bool = False,
+    return_lse: bool = False,
+    return_weights: bool = False,
+) -> Any:
+    """:func:`saccade.attention` with gradients: ``softmax(scale * q @ k.T + ...) @ v`` for every batch entry and head,
+    without storing the matrix of weights, forward and backward.
+
+    Shapes and options are those of :func:`saccade.attention` and :class:`saccade.AttentionOptions`, without
+    ``score_mod``. q, k, v, a floating ``mask``, ``sinks`` and ``alibi_slopes`` get gradients, also from a loss that
+    reads lse; the gradient of a mask that is broadcast has the mask's own shape. ``torch.compile``, ``torch.export``
+    and dispatch modes record the call as one operator, and ``torch.func``'s ``vmap`` and ``grad`` transform it.
+
+    :param seed: of the dropout; default: drawn from PyTorch's default generator, as ``torch.manual_seed`` sets it.
+    :param return_lse: also return the natural logarithm of each row's softmax denominator, [batch, heads, seqlen_q],
+        in f32 (f64). A row that sees nothing has -inf.
+    :param return_weights: also return the weights, [batch, heads, seqlen_q, seqlen_k]; they have no gradient.
+    :returns: the output, like q; or a tuple of the output and those of lse and weights that were requested.
+    :raises ValueError: for arguments that do not fit; names the argument, what was wanted and what was given. Pages
+        (``block_table``) have no gradients.
+
+    Gradients cannot be differentiated again. Uses ``torch.get_num_threads()`` threads.
+    """
+    left, right = _pair(window, "window")
+    block_q, block_k = _pair(block_mask_size, "block_mask_size")
+    is_number = isinstance(query_offset, int)
+    options = {
+        "mask": mask,
+        "sinks": sinks,
+        "alibi_slopes": alibi_slopes,
+        "kv_lengths": kv_lengths,
+        "kv_starts": kv_starts,
+        "query_offset": None if is_number else query_offset,
+        "block_mask": block_mask,
+        "block_table": block_table,
+    }
+    call = Call(
+        causal,
+        query_offset if is_number else None,
+        left,
+        right,
+        scale,
+        softcap,
+        dropout_p,
+        block_q,
+        block_k,
+        layout,
+        weights_after_dropout,
+        return_weights,
+    )
+    return _attend(q, k, v, options, call, seed, return_lse)
+
+
+def attention_varlen(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Any,
+    cu_seqlens_k: Any = None,
+    *,
+    causal: Literal["top_left", "bottom_right"] | None = None,
+    query_offset: Any = None,
+    window: Any = (-1, -1),
+    mask: Tensor | None = None,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    sinks: Tensor | None = None,
+    kv_lengths: Any = None,
+    kv_starts: Any = None,
+    dropout_p: float = 0.0,
+    seed: int | None = None,
+    return_lse: bool = False,
+) -> Any:
+    """:func:`saccade.attention_varlen` with gradients: documents of different lengths one after the other, q
+    [total_q, heads, head_dim], k [total_k, kv_heads, head_dim] and v [total_k, kv_heads, head_dim_v]; each sees only
+    its own keys.
+
+    :param cu_seqlens_q: where each document begins in q, from 0 on, then the total: integers [documents + 1].
+    :param cu_seqlens_k: the same for k and v; default: cu_seqlens_q.
+    :returns: the output, like q; with return_lse a tuple of it and lse, [heads, total_q].
+
+    The other options are those of :func:`attention`.
+    """
+    left, right = _pair(window, "window")
+    is_number = isinstance(query_offset, int)
+    options = {
+        "mask": mask,
+        "sinks": sinks,
+        "alibi_slopes": alibi_slopes,
+        "kv_lengths": kv_lengths,
+        "kv_starts": kv_starts,
+        "query_offset": None if is_number else query_offset,
+        "cu_seqlens_q": cu_seqlens_q,
+        "cu_seqlens_k": cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k,
+    }
+    offset = query_offset if is_number else None
+    call = Call(causal, offset, left, right, scale, softcap, dropout_p, 128, 128, "blhd", False, False)
+    return _attend(q, k, v, options, call, seed, return_lse)
+
+
+def _pair(value: Any, name: str) -> tuple[int, int]:
+    try:
+        first, second = (value, value) if isinstance(value, int) else value
+        return int(first), int(second)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name}: wanted an int or two, got {value!r}") from None
+
+
+def _attend(
+    q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any], call: Call, seed: int | None, return_lse: bool
+) -> Any:
+    is_transformed = not is_compiling() and _transforms() is not None
+    if not is_compiling() and not is_transformed:
+        for name, tensor in (("q", q), ("k", k), ("v", v)):
+            require_plain(tensor, name)
+    tensors = [_tensor(options.get(name), name) for name in TENSORS]
+    drawn = None
+    if call.dropout_p:
+        drawn = draw_seed() if seed is None else torch.tensor(seed, dtype=torch.int64)
+    if is_transformed:
+        o, lse, weights = TransformedAttention.apply(q, k, v, *tensors, drawn, *call)
+    elif is_recorded():
+        o, lse, weights = operator(q, k, v, *tensors, drawn, *call)
+    elif (
+        forward_ad._current_level >= 0
+        or torch.is_grad_enabled()
+        and any(x is not None and x.requires_grad for x in (q, k, v, *tensors))
+    ):
+        o, lse, weights = _Attention.apply(call, drawn, q, k, v, *tensors)
+    else:
+        o, lse, weights = forward(q, k, v, tensors, drawn, call, return_lse)
+    results = (o, *((lse,) if return_lse else ()), *((weights,) if call.return_weights else ()))
+    return results if len(results) > 1 else o
+
+
+def _tensor(value: Any, name: str) -> Tensor | None:
+    if value is None or isinstance(value, Tensor):
+        if value is not None and not is_compiling() and _transforms() is None:
+            require_plain(value, name, floating=False)
+        return value
+    try:
+        return torch.as_tensor(value)
+    except (RuntimeError, TypeError, ValueError):
+        raise ValueError(f"{name}: wanted a tensor, got a {type(value).__name__}") from None
+
+
+class _Attention(torch.autograd.Function):
+    """Saves o and lse for the backward pass, but no result of size seqlen_q x seqlen_k."""
+
+    @staticmethod
+    def forward(ctx: Any, call: Call, seed: Tensor | None, q: Tensor, k: Tensor, v: Tensor, *tensors: Any) -> Any:
+        o, lse, weights = forward(q, k, v, tensors, seed, call, True)
+        ctx.save_for_backward(q, k, v, *tensors, o, lse, seed)
+        ctx.set_materialize_grads(False)
+        if weights is not None:
+            ctx.mark_non_differentiable(weights)
+        ctx.call = call
+        return o, lse, weights
+
+    @staticmethod
+    def backward(ctx: Any, dout: Tensor | None, dlse: Tensor | None, _: Any) -> Any:
+        q, k, v, *tensors, o, lse, seed = ctx.saved_tensors
+        needed = ctx.needs_input_grad[5 : 5 + len(LEARNT)]
+        create_graph = torch.is_grad_enabled()
+        with torch.no_grad():
+            gradients = backward(q, k, v, tensors, o, lse, dout, dlse, seed, ctx.call, needed)
+        if create_graph:
+            gradients = LastGradients.apply(len(gradients), *gradients, q, k, v, *tensors)
+        return (None, None, *gradients, *(None for _ in GIVEN))

@@ -1,0 +1,225 @@
+"""saccade.torch.attention and attention_varlen: every option with autograd, eager and recorded."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="saccade.torch needs PyTorch")
+
+import saccade  # noqa: E402
+import saccade.torch  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
+from saccade.torch import attention, attention_varlen  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+
+
+def operands(*, heads=4, kv_heads=2, rows=5, keys=7, dtype=torch.float64):
+    torch.manual_seed(0)
+    shapes = ((2, heads, rows, 6), (2, kv_heads, keys, 6), (2, kv_heads, keys, 3))
+    return [torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes]
+
+
+OPTIONS = {
+    "plain": {},
+    "causal": {"causal": "bottom_right"},
+    "window": {"causal": "top_left", "window": (2, 0)},
+    "offset": {"causal": "top_left", "query_offset": -2},
+    "offsets": {"causal": "top_left", "query_offset": [-1, 2]},
+    "scale": {"scale": 0.3, "softcap": 1.5},
+    "lengths": {"kv_lengths": torch.tensor([4, 0])},
+    "starts": {"kv_starts": [3, 7], "causal": "bottom_right"},
+    "bool_mask": {"mask": torch.arange(7) % 3 != 1},
+    "block_mask": {"block_mask": torch.tensor([[True, False], [True, True], [False, True]]), "block_mask_size": (2, 4)},
+    "dropout": {"dropout_p": 0.4, "seed": 3},
+    "slopes": {"alibi_slopes": torch.tensor([0.5, 0.25, 0.125, 0.0625])},
+    "sinks": {"sinks": torch.tensor([0.5, -1.0, 2.0, 0.0])},
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("layout", ["bhld", "blhd"])
+def test_gradcheck(name, layout):
+    """Of o and of lse, where rows see something."""
+    tensors = operands()
+    if layout == "blhd":
+        tensors = [x.detach().transpose(1, 2).contiguous().requires_grad_() for x in tensors]
+    options = {**OPTIONS[name], "layout": layout}
+
+    def function(q, k, v):
+        o, lse = attention(q, k, v, return_lse=True, **options)
+        return o, torch.where(lse.isfinite(), lse, 0)
+
+    assert torch.autograd.gradcheck(function, tensors)
+
+
+@pytest.mark.parametrize("shape", [(7,), (5, 1), (4, 1, 7), (2, 1, 5, 7)])
+def test_masks_learn(shape):
+    mask = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    q, k, v = operands()
+    assert torch.autograd.gradcheck(lambda mask: attention(q, k, v, mask=mask, return_lse=True), (mask,))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_sinks_and_slopes_learn(dtype):
+    """Their gradients are those of saccade.attention_backward, in their own types and shapes."""
+    q, k, v = operands(dtype=dtype)
+    sinks, slopes = torch.randn(4, requires_grad=True), torch.rand(2, 4, requires_grad=True)
+    o, lse = attention(q, k, v, sinks=sinks, alibi_slopes=slopes, return_lse=True)
+    dout, dlse = torch.randn_like(o), torch.randn_like(lse)
+    got = torch.autograd.grad((o, lse), (q, k, v, sinks, slopes), (dout, dlse))
+    arrays = [x.detach().numpy() for x in (q, k, v, o, lse, dout)]
+    wanted = saccade.attention_backward(
+        *arrays,
+        dlse=dlse.numpy(),
+        sinks=sinks.detach().numpy(),
+        alibi_slopes=slopes.detach().numpy(),
+        return_dsinks=True,
+        return_dalibi_slopes=True,
+    )
+    for a, b in zip(got, (wanted.dq, wanted.dk, wanted.dv, wanted.dsinks, wanted.dalibi_slopes)):
+        np.testing.assert_allclose(a.numpy(), b, rtol=1e-6)
+    assert got[3].dtype == got[4].dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_results_are_those_of_the_package(name):
+    q, k, v = (x.detach().float() for x in operands())
+    options = OPTIONS[name]
+    got = attention(q, k, v, return_lse=True, return_weights=True, **options)
+    wanted = saccade.attention(q.numpy(), k.numpy(), v.numpy(), return_lse=True, return_weights=True, **options)
+    for a, b in zip(got, wanted):
+        assert np.array_equal(a.numpy(), b)
+    assert torch.equal(attention(q, k, v, **options), got[0])
+
+
+def test_is_pytorchs_function_where_that_has_the_options():
+    q, k, v = operands(kv_heads=4, keys=5, dtype=torch.float32)
+    got = attention(q, k, v, causal="top_left")
+    wanted = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    torch.testing.assert_close(got, wanted)
+    for a, b in zip(torch.autograd.grad(got.sum(), (q, k, v)), torch.autograd.grad(wanted.sum(), (q, k, v))):
+        torch.testing.assert_close(a, b)
+
+
+def test_documents_are_alone():
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(12, heads, 8, requires_grad=True) for heads in (4, 2, 2))
+    starts = torch.tensor([0, 5, 5, 12])
+    o, lse = attention_varlen(q, k, v, starts, causal="top_left", window=(3, 0), return_lse=True)
+    assert o.shape == (12, 4, 8) and lse.shape == (4, 12)
+    gradients = torch.autograd.grad(o.sum() + lse.sum(), (q, k, v))
+    for rows in (slice(0, 5), slice(5, 12)):
+        parts = [x.detach()[rows].requires_grad_() for x in (q, k, v)]
+        one, one_lse = attention(*parts, causal="top_left", window=(3, 0), layout="blhd", return_lse=True)
+        torch.testing.assert_close(o[rows], one)
+        for a, b in zip(gradients, torch.autograd.grad(one.sum() + one_lse.sum(), parts)):
+            torch.testing.assert_close(a[rows], b)
+
+
+def test_dropout_follows_manual_seed():
+    q, k, v = operands()
+    torch.manual_seed(5)
+    first = attention(q, k, v, dropout_p=0.5)
+    again = attention(q, k, v, dropout_p=0.5)
+    torch.manual_seed(5)
+    assert torch.equal(attention(q, k, v, dropout_p=0.5), first) and not torch.equal(again, first)
+
+
+def test_pages_have_no_gradients():
+    q, k, v = (x.detach() for x in operands())
+    pages_k, pages_v = (x.permute(0, 1, 2, 3).contiguous() for x in (k, v))
+    table = torch.tensor([[1], [0]], dtype=torch.int32)
+    got = attention(q, pages_k, pages_v, block_table=table, kv_lengths=[7, 3])
+    assert torch.equal(got, attention(q, k.flip(0), v.flip(0), kv_lengths=[7, 3]))
+    q.requires_grad_()
+    o = attention(q, pages_k, pages_v, block_table=table, kv_lengths=[7, 3])
+    with pytest.raises(ValueError, match="pages have no gradients"):
+        o.sum().backward()
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("name", ["plain", "window", "lengths", "block_mask", "dropout", "slopes", "sinks"])
+def test_compiled_in_one_graph(backend, name):
+    torch._dynamo.reset()
+    q, k, v = operands(dtype=torch.float32)
+    mask = torch.randn(5, 7, requires_grad=True)
+    options = {key: value for key, value in OPTIONS[name].items() if key != "mask"}
+
+    def function(q, k, v, mask):
+        o, lse = attention(q, k, v, mask=mask, return_lse=True, **options)
+        return o.sum() + torch.where(lse.isfinite(), lse, 0).sum()
+
+    compiled = torch.compile(function, backend=backend, fullgraph=True)
+    results = [f(q, k, v, mask) for f in (compiled, function)]
+    torch.testing.assert_close(*results)
+    for a, b in zip(*(torch.autograd.grad(x, (q, k, v, mask)) for x in results)):
+        torch.testing.assert_close(a, b)
+
+
+def test_compiled_documents():
+    torch._dynamo.reset()
+    q, k, v = (torch.randn(12, heads, 8, requires_grad=True) for heads in (4, 2, 2))
+    starts = torch.tensor([0, 5, 12])
+    compiled = torch.compile(lambda q, k, v: attention_varlen(q, k, v, starts), backend="aot_eager", fullgraph=True)
+    got, wanted = compiled(q, k, v), attention_varlen(q, k, v, starts)
+    torch.testing.assert_close(got, wanted)
+    for a, b in zip(*(torch.autograd.grad(x.sum(), (q, k, v)) for x in (got, wanted))):
+        torch.testing.assert_close(a, b)
+
+
+def test_exported():
+    class Model(torch.nn.Module):
+        def forward(self, q, k, v):
+            return attention(q, k, v, causal="bottom_right", softcap=2.0)
+
+    tensors = tuple(x.detach() for x in operands(dtype=torch.float32))
+    program = torch.export.export(Model(), tensors)
+    assert "saccade.attention_with_options" in str(program.graph)
+    torch.testing.assert_close(program.module()(*tensors), Model()(*tensors))
+
+
+def test_the_operator_declares_what_it_does():
+    q, k, v = operands(dtype=torch.float32)
+    tensors = [None] * 10
+    tensors[0] = torch.randn(5, 7, requires_grad=True)
+    call = ("top_left", None, -1, 3, None, 2.0, 0.0, 128, 128, "bhld", False, True)
+    torch.library.opcheck(torch.ops.saccade.attention_with_options.default, (q, k, v, *tensors, None, *call))
+
+
+def test_operations_are_counted():
+    q, k, v = operands()
+    with FlopCounterMode(display=False) as mode:
+        attention(q, k, v).sum().backward()
+    pairs = 2 * 4 * 5 * 7
+    assert mode.get_total_flops() == 2 * pairs * (6 + 3) + 2 * pairs * (3 * 6 + 2 * 3)
+    packed = [x.detach()[0].transpose(0, 1) for x in operands(rows=7)]
+    with FlopCounterMode(display=False) as mode:
+        attention_varlen(*packed, [0, 2, 7])
+    assert mode.get_total_flops() == 2 * 4 * (2 * 2 + 5 * 5) * (6 + 3)
+
+
+@pytest.mark.parametrize(
+    "change, text",
+    [
+        ({"q": None}, "q: wanted a tensor, got None"),
+        ({"k": torch.randn(2, 2, 7, 5)}, "k has head_dim 5 but q has 6"),
+        ({"causal": "left"}, "causal"),
+        ({"window": 1.5}, "window: wanted an int or two"),
+        ({"sinks": torch.randn(3)}, r"sinks must have shape \[4\]"),
+        ({"kv_starts": [0, 8]}, "kv_starts must lie between 0 and seqlen_k = 7, but one is 8"),
+        ({"mask": "causal"}, "mask: wanted a tensor, got a str"),
+        ({"dropout_p": 1.5}, "dropout_p"),
+    ],
+)
+@pytest.mark.parametrize("grad", [False, True])
+def test_wrong_arguments_are_named(change, text, grad):
+    q, k, v = (x.detach().requires_grad_(grad) for x in operands(dtype=torch.float32))
+    arguments = {"q": q, "k": k, "v": v, **change}
+    with pytest.raises(ValueError, match=text):
+        attention(arguments.pop("q"), arguments.pop("k"), arguments.pop("v"), **arguments)
+
+
+def test_gradients_have_no_gradients():
+    q, k, v = operands()
+    (dq,) = torch.autograd.grad(attention(q, k, v).square().sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiated once only"):
+        dq.sum().backward()

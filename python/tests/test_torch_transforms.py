@@ -1,0 +1,136 @@
+"""saccade.torch.attention under torch.func: random calls of vmap, gradients of each sample, Jacobians."""
+
+import os
+import random
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="saccade.torch needs PyTorch")
+
+from saccade.torch import _operators, attention, attention_varlen  # noqa: E402
+
+COUNT = int(os.environ.get("SACCADE_TEST_CASES", "150"))
+
+
+class RandomCalls:
+    """Arguments of many calls at once, some the same in all of them, and the options of each."""
+
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+        torch.manual_seed(seed)
+        pick, chance = self.random.choice, self.chance
+        self.count, self.rank = pick((1, 2, 3)), pick((2, 3, 4))
+        blhd = self.rank > 2 and chance(0.4)
+        heads, kv_heads = (1, 1) if self.rank == 2 else (4, pick((1, 2, 4)))
+        batch, rows, keys = pick((1, 2)) if self.rank == 4 else 1, pick((1, 3, 6)), pick((1, 5, 9))
+        self.names, self.tensors, self.dims = [], [], []
+
+        def shape(heads, length, width):
+            full = (batch, length, heads, width) if blhd else (batch, heads, length, width)
+            return full[1:] if self.rank == 3 else (length, width) if self.rank == 2 else full
+
+        width = pick((2, 8))
+        self.add("q", shape(heads, rows, width), floating, always=True)
+        self.add("k", shape(kv_heads, keys, width), floating)
+        self.add("v", shape(kv_heads, keys, pick((2, 5))), floating)
+        if chance(0.4):
+            full = [n if chance(0.7) else 1 for n in (batch, heads, rows, keys)][-self.rank :]
+            self.add("mask", full[self.random.randrange(len(full)) :], pick((floating, boolean)))
+        if chance(0.3):
+            self.add("alibi_slopes", (heads,) if self.rank < 4 or chance(0.5) else (batch, heads), torch.rand)
+        if chance(0.3):
+            self.add("sinks", (heads,), torch.randn)
+        for name, low, high in (("kv_lengths", 0, keys + 1), ("kv_starts", 0, keys + 1), ("query_offset", -2, 5)):
+            if chance(0.3):
+                self.add(name, (batch,), lambda shape, low=low, high=high: torch.randint(low, high, shape))
+        self.options = {"layout": "blhd" if blhd else "bhld", "softcap": pick((0.0, 2.0))}
+        if chance(0.5):
+            self.options["causal"] = "top_left" if "query_offset" in self.names else pick(("top_left", "bottom_right"))
+        if chance(0.3):
+            self.options["window"] = (pick((-1, 0, 2)), pick((-1, 1)))
+
+    def chance(self, p):
+        return self.random.random() < p
+
+    def add(self, name, shape, draw, always=False):
+        dim = self.random.randrange(len(shape) + 1) if always or self.chance(0.7) else None
+        tensor = draw(tuple(shape)) if dim is None else draw((self.count, *shape)).movedim(0, dim)
+        self.names.append(name)
+        self.tensors.append(tensor)
+        self.dims.append(dim)
+
+    def one(self, i):
+        return [x if dim is None else x.select(dim, i) for x, dim in zip(self.tensors, self.dims)]
+
+    def call(self, q, k, v, *others):
+        return attention(q, k, v, return_lse=True, **dict(zip(self.names[3:], others)), **self.options)
+
+    def loss(self, *tensors):
+        return self.call(*tensors)[0].square().sum()
+
+
+def floating(shape):
+    return torch.randn(shape, dtype=torch.float64)
+
+
+def boolean(shape):
+    return torch.rand(shape) < 0.8
+
+
+def test_vmap_is_each_call_alone(monkeypatch):
+    merged = []
+    as_one = _operators._Many.merged
+    monkeypatch.setattr(_operators._Many, "merged", lambda *a, **k: merged.append(as_one(*a, **k)) or merged[-1])
+    for seed in range(COUNT):
+        calls = RandomCalls(seed)
+        got = torch.func.vmap(calls.call, tuple(calls.dims))(*calls.tensors)
+        wanted = zip(*(calls.call(*calls.one(i)) for i in range(calls.count)))
+        for a, b in zip(got, map(torch.stack, map(list, wanted))):
+            torch.testing.assert_close(a, b, msg=lambda text, seed=seed: f"seed {seed}: {text}")
+        each = torch.func.grad(calls.loss, argnums=(0, 1, 2))
+        gradients = torch.func.vmap(each, tuple(calls.dims))(*calls.tensors)
+        for i in range(calls.count):
+            tensors = [x.clone() for x in calls.one(i)]
+            leaves = [x.requires_grad_() for x in tensors[:3]]
+            for a, b in zip(gradients, torch.autograd.grad(calls.loss(*tensors), leaves)):
+                torch.testing.assert_close(a[i], b, msg=lambda text, seed=seed: f"seed {seed}: {text}")
+    assert sum(x is not None for x in merged) > len(merged) / 2  # most are one call for all
+
+
+def test_documents_and_dropout_are_called_one_by_one():
+    q, k, v = (torch.randn(3, 12, heads, 8) for heads in (4, 2, 2))
+    starts = torch.tensor([[0, 5, 12], [0, 12, 12], [0, 1, 12]])
+    got = torch.func.vmap(attention_varlen)(q, k, v, starts)
+    torch.testing.assert_close(got, torch.stack([attention_varlen(*one) for one in zip(q, k, v, starts)]))
+
+    def dropped(q, k, v):
+        return attention(q, k, v, layout="blhd", dropout_p=0.5, seed=3)
+
+    torch.testing.assert_close(torch.func.vmap(dropped)(q, k, v), torch.stack([dropped(*x) for x in zip(q, k, v)]))
+
+
+def test_jacobians_and_gradients_of_masks():
+    q, k, v = (floating((2, 5, 4)) for _ in range(3))
+    mask = floating((2, 1, 5))
+
+    def function(q, mask):
+        return attention(q, k, v, mask=mask, causal="top_left").sum((0, 2))
+
+    for i in (0, 1):
+        got = torch.func.jacrev(function, i)(q, mask)
+        wanted = torch.autograd.functional.jacobian(function, (q, mask))[i]
+        torch.testing.assert_close(got, wanted)
+
+
+def test_tangents_are_refused_and_not_lost():
+    x = floating((1, 3, 4))
+    with pytest.raises((RuntimeError, NotImplementedError), match="jvp"):
+        torch.func.jvp(lambda x: attention(x, x, x), (x,), (x,))
+    with torch.autograd.forward_ad.dual_level(), pytest.raises((RuntimeError, NotImplementedError), match="jvp"):
+        attention(torch.autograd.forward_ad.make_dual(x, x), x, x)
+
+
+def test_gradients_have_no_gradients():
+    x = floating((1, 3, 4))
+    with pytest.raises(RuntimeError, match="differentiated once only"):
+        torch.func.jacrev(torch.func.grad(lambda x: attention(x, x, x).square().sum()))(x)
