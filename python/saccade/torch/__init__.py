@@ -3,6 +3,7 @@
 - :func:`attention`, :func:`attention_varlen`: those of :mod:`saccade`, with gradients for all that can learn.
 - :func:`scaled_dot_product_attention`: ``torch.nn.functional.scaled_dot_product_attention``, with its signature.
 - :func:`patch`: makes PyTorch call it instead of its own function, for tensors on the CPU.
+- :func:`statistics`: which calls the patch computed, and which it passed on and why.
 - :class:`MultiheadAttention`: ``torch.nn.MultiheadAttention``; returning weights only costs writing them.
 
 Needs PyTorch 2.5 or newer, which saccade does not install by itself: run ``pip install '.[torch]'`` in a clone, or
@@ -28,12 +29,16 @@ from ._attention import attention, attention_varlen
 from ._functional import scaled_dot_product_attention
 from ._multihead_attention import MultiheadAttention
 from ._patch import Patch, patch
+from ._statistics import CallSite, Statistics, statistics
 
 __all__ = [
+    "CallSite",
     "MultiheadAttention",
     "Patch",
+    "Statistics",
     "attention",
     "attention_varlen",
     "patch",
     "scaled_dot_product_attention",
+    "statistics",
 ]

@@ -17,10 +17,12 @@ from torch.overrides import handle_torch_function, has_torch_function
 from ._attend import attend_to_few, is_recorded
 from ._encoder import encoder_layer, self_attention, takes_nested
 from ._functional import is_causal_bias, scaled_dot_product_attention
+from ._statistics import Statistics, count, count_taken, statistics
 from ._tensors import is_plain
 
 _default = cast(Any, Tensor.__torch_function__).__func__
 _disabled = torch._C._disabled_torch_function_impl
+_no_transforms = torch._C._functorch.peek_interpreter_stack
 _is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # missing before PyTorch 2.7
 
 _lock = threading.Lock()
@@ -41,10 +43,15 @@ class Patch:
                 self._in_force = False
                 _remove()
 
+    def statistics(self) -> Statistics:
+        """:func:`saccade.torch.statistics` since this patch last came into force."""
+        return statistics().since(self._before)
+
     def __enter__(self) -> Patch:
         with _lock:
             if not self._in_force:
                 self._in_force = True
+                self._before = statistics()
                 _install()
         return self
 
@@ -141,6 +148,7 @@ def _attention_in_place_of(previous: Callable[..., Tensor], replacement: _Replac
         if here and attn_mask is None and not is_compiling() and torch._C._get_flash_sdp_enabled():
             o = attend_to_few(query, key, value, dropout_p, is_causal, scale, enable_gqa)
             if o is not None:
+                count_taken(_ATTENTION)
                 return o
         plain_mask = attn_mask is not None and not is_causal_bias(attn_mask)
         tensors = (query, key, value, attn_mask) if plain_mask else (query, key, value)
@@ -150,11 +158,15 @@ def _attention_in_place_of(previous: Callable[..., Tensor], replacement: _Replac
             "scale": scale,
             "enable_gqa": enable_gqa,
         }
+        reason = None if here else _UNDONE
         if here and has_torch_function(tensors):
-            here = not any(map(_overrides, tensors))
-            if here:  # a mode, or a class that changes nothing
+            reason = "a class with a __torch_function__ of its own" if any(map(_overrides, tensors)) else None
+            if not reason:  # a mode, or a class that changes nothing
                 return handle_torch_function(patched, tensors, query, key, value, attn_mask, **options)
-        function = scaled_dot_product_attention if here and _are_numbers(tensors) else previous
+        reason = reason or _reason_to_pass_on(tensors)
+        if not is_compiling():
+            count(_ATTENTION, reason)
+        function = previous if reason else scaled_dot_product_attention
         return function(query, key, value, attn_mask, **options)
 
     patched.__module__ = F.__name__  # where pickle finds it
@@ -169,15 +181,19 @@ def _fused_in_place_of(
 
     def in_place_of(previous: Callable[..., Any], replacement: _Replacement) -> Callable[..., Any]:
         def patched(x: Tensor, *others: Any) -> Any:
-            here = replacement.installed is patched
-            weight = weight_of(x, *others) if here else None
-            if weight is None:
-                return previous(x, *others)
-            if x.is_nested:
-                here = takes_nested(x) and not is_recorded() and _are_numbers((weight,))
+            weight = weight_of(x, *others)
+            if replacement.installed is not patched:
+                reason: str | None = _UNDONE
+            elif weight is None:
+                reason = "key and value are not query, or weights of a nested tensor"
+            elif x.is_nested:
+                is_batch = takes_nested(x) and not is_recorded()
+                reason = _reason_to_pass_on((weight,)) if is_batch else "a nested tensor that is no packed batch"
             else:
-                here = _are_numbers((x, weight))
-            return (ours if here else previous)(x, *others)
+                reason = _reason_to_pass_on((x, weight))
+            if not is_compiling():
+                count(replacement.name, reason)
+            return (previous if reason else ours)(x, *others)
 
         patched.__name__ = patched.__qualname__ = replacement.name
         patched.__module__ = replacement.owner.__name__
@@ -198,13 +214,29 @@ def _weight_of_attention(
     return qkv_weight if is_simple else None
 
 
-def _are_numbers(tensors: tuple[Any, ...]) -> bool:
-    """Whether saccade can compute with the tensors, now or when the function being compiled is called."""
+_ATTENTION = "scaled_dot_product_attention"
+_UNDONE = "the patch is undone"
+
+
+def _reason_to_pass_on(tensors: tuple[Any, ...]) -> str | None:
+    """Why saccade cannot compute with the tensors, now or when the function being compiled is called; None: it can."""
     if is_compiling():
-        return not _is_exporting() and all(tensor.is_cpu and not tensor.is_nested for tensor in tensors)
-    if torch._C._get_tracing_state() is not None or not torch._C._get_flash_sdp_enabled():
-        return False
-    return all(map(is_plain, tensors))
+        is_taken = not _is_exporting() and all(tensor.is_cpu and not tensor.is_nested for tensor in tensors)
+        return None if is_taken else "torch.export, or tensors that are not dense and on the CPU"
+    if torch._C._get_tracing_state() is not None:
+        return "torch.jit.trace"
+    if not torch._C._get_flash_sdp_enabled():
+        return "PyTorch's fused kernel is switched off"
+    if all(map(is_plain, tensors)):
+        return None
+    if _no_transforms() is not None:
+        return "a transform of torch.func"
+    for tensor in tensors:
+        if isinstance(tensor, Tensor) and not tensor.is_cpu:
+            return f"a tensor on {tensor.device.type}"
+        if isinstance(tensor, Tensor) and (tensor.is_nested or tensor.layout is not torch.strided):
+            return "a nested tensor" if tensor.is_nested else f"a tensor of layout {tensor.layout}"
+    return "what is no plain tensor"
 
 
 def _overrides(tensor: Any) -> bool:
