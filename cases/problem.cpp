@@ -105,8 +105,10 @@ const std::vector<std::pair<std::string, Read>> kKeys = {
     {"docs", [](const Word& word, Problem& p) { p.documents = word.integer(1); }},
 };
 
-const std::vector<std::pair<std::string, bool Problem::*>> kFlags = {
-    {"lengths", &Problem::has_lengths}, {"starts", &Problem::has_starts}, {"lse", &Problem::has_lse}, {"decode", &Problem::calls_decode}};
+const std::vector<std::pair<std::string, bool Problem::*>> kFlags = {{"lengths", &Problem::has_lengths},
+                                                                     {"starts", &Problem::has_starts},
+                                                                     {"lse", &Problem::has_lse},
+                                                                     {"decode", &Problem::calls_decode}};
 
 /// What the option's word is: KEY=VALUE, the flag of a tensor of one number for each head, or that of a bool.
 bool is_key(const AttentionOption& option) { return has_text(option) && !option.word_name().empty(); }

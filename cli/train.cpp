@@ -182,7 +182,8 @@ class TrainingProgress {
   std::int64_t first_, tokens_;
 };
 
-/// The checkpoint comes last: a run that is killed before it repeats the steps, and so writes the other files again.
+/// The checkpoint comes last: a run that is killed before it repeats the steps, and so writes the other files
+/// again.
 void save_all(const RunFolder& folder, const RunOptions& run, Trainer& trainer, TokenKind kind) {
   save_model(folder.model(), trainer.model(), kind);
   write_file(folder.path("loss.csv"), csv_of(trainer.history()));

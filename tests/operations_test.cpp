@@ -57,7 +57,8 @@ TEST(Operations, AreThoseOfThePairsThatTheReferenceSees) {
     pages += bool(options.block_table);
     fewer += options.mask || options.block_mask || options.score_modifier;
   }
-  for (const int cases : {causal, windows, lengths, starts, offsets, documents, pages, fewer}) EXPECT_GE(cases, 20);
+  for (const int cases : {causal, windows, lengths, starts, offsets, documents, pages, fewer})
+    EXPECT_GE(cases, 20);
 }
 
 TEST(Operations, CountAPairOnce) {

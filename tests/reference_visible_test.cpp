@@ -114,8 +114,7 @@ TEST(Visible, KvStartsOfEachBatchEntry) {
   EXPECT_EQ(seen({.kv_starts = starts}, 2, 4, 3, 0), ".xxx .xxx");
   EXPECT_EQ(seen({.kv_starts = starts}, 2, 4, 3, 1), ".... ....");
   EXPECT_EQ(seen({.kv_starts = starts}, 2, 4, 3, 2), "xxxx xxxx");
-  const AttentionOptions bottom_right{
-      .causal = Causal::bottom_right, .kv_lengths = lengths, .kv_starts = starts};
+  const AttentionOptions bottom_right{.causal = Causal::bottom_right, .kv_lengths = lengths, .kv_starts = starts};
   EXPECT_EQ(seen(bottom_right, 2, 4, 3, 0), ".x.. .xx.");
   const AttentionOptions window{.causal = Causal::top_left, .window_left = 1, .kv_starts = starts};
   EXPECT_EQ(seen(window, 4, 4, 3, 0), ".... .x.. .xx. ..xx");

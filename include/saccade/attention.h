@@ -68,8 +68,9 @@ enum class ScoreStage : std::uint8_t { raw, softcapped, biased, probabilities };
 /// The logits of row i (position p) and key j are, in this order:
 ///     s = scale * (q_i . k_j)  ->  softcap * tanh(s / softcap)  ->  score modifier  ->  - alibi_slope * |p - j|
 ///       ->  + float mask
-/// Then keys hidden by causal, window, kv_starts, kv_lengths or a mask are excluded, the softmax is taken over the rest (with
-/// the sink's logit in the denominator), dropout is applied, and the rows of v are averaged. All options combine.
+/// Then keys hidden by causal, window, kv_starts, kv_lengths or a mask are excluded, the softmax is taken over the
+/// rest (with the sink's logit in the denominator), dropout is applied, and the rows of v are averaged. All
+/// options combine.
 struct AttentionOptions {
   /// Factor of the dot products; not given: 1 / sqrt(head_dim).
   std::optional<double> scale{};
@@ -115,8 +116,8 @@ struct AttentionOptions {
   /// Keys and values in pages of a pool: i32 [batch, max_pages]; key j of a batch entry is row j % page_size of
   /// page block_table[batch, j / page_size]. k and v are then [num_pages, num_kv_heads, page_size, dim] (blhd:
   /// [num_pages, page_size, num_kv_heads, dim]), rank 4; kv_lengths is required, and seqlen_k is max_pages *
-  /// page_size. Entries are not read if kv_starts, kv_lengths or window_left hides their keys from all rows. (Paged
-  /// attention, arXiv:2309.06180.) Excludes cu_seqlens_k.
+  /// page_size. Entries are not read if kv_starts, kv_lengths or window_left hides their keys from all rows.
+  /// (Paged attention, arXiv:2309.06180.) Excludes cu_seqlens_k.
   TensorView block_table{};
   /// Attention with linear biases (arXiv:2108.12409): f32 [num_heads] or [batch, num_heads]; alibi_slopes()
   /// returns the standard ones.

@@ -144,8 +144,8 @@ struct AttentionBackwardResult {
 };
 
 /// The gradients for `dout` and `dlse`, the gradients of a number with respect to o and lse (in their shapes, any
-/// element type; without dlse: 0). Step by step, from the end, with w the weights, z the factor of dropout and p the
-/// softmax:
+/// element type; without dlse: 0). Step by step, from the end, with w the weights, z the factor of dropout and p
+/// the softmax:
 ///
 ///     dv_j = sum_i w_ij dout_i              dw_ij = dout_i . v_j            dp_ij = z_ij dw_ij
 ///     dlogit_ij = p_ij (dp_ij - sum_l p_il dp_il + dlse_i)                 dmask_ij = dlogit_ij
@@ -167,7 +167,7 @@ struct GradientRounding {
 /// dimension: the `naive` of compare().
 AttentionGradients naive_attention_backward(const TensorView& q, const TensorView& k, const TensorView& v,
                                             const TensorView& dout, const AttentionOptions& options,
-                                            const AttentionGradients& exact,
-                                            const GradientRounding& rounding = {}, const TensorView& dlse = {});
+                                            const AttentionGradients& exact, const GradientRounding& rounding = {},
+                                            const TensorView& dlse = {});
 
 }  // namespace saccade::reference

@@ -47,7 +47,8 @@ Scalar dot(const A* a, const B* b, std::int64_t dim) {
 }
 
 /// Writes the statistics of a block of `block_q` rows: their lse, then delta = rowsum(dO * O) - dlse. They give
-/// weights of 0 to rows that do not exist or see nothing. Returns what the rows add to the gradient of their head's sink.
+/// weights of 0 to rows that do not exist or see nothing. Returns what the rows add to the gradient of their
+/// head's sink.
 inline double write_statistics(const BackwardParams& params, const QueryRows& work, std::int64_t block_q,
                                void* statistics) {
   const AttentionParams& p = params.attention;

@@ -37,8 +37,8 @@ inline constexpr int kRowColumns = 8 * kWidth;
 static_assert(kRowColumns >= kTileColumns);
 static_assert(kAmx || (kPackedRows % kTileRows == 0 && kPackedColumns % kTileColumns == 0));
 
-/// Keys of a block. 256 keeps a tile's scores and probabilities (12 KiB each at 12 rows) close to the L1 cache. For
-/// AMX it is what four accumulators hold: a larger block of scores leaves the L1 cache (see forward_amx.h).
+/// Keys of a block. 256 keeps a tile's scores and probabilities (12 KiB each at 12 rows) close to the L1 cache.
+/// For AMX it is what four accumulators hold: a larger block of scores leaves the L1 cache (see forward_amx.h).
 inline constexpr int kBlockK = kAmx ? 32 : 256;
 static_assert(kBlockK % kTileColumns == 0);
 

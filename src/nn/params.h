@@ -11,14 +11,14 @@ namespace saccade {
 /// A matrix product c = a b, added to 0, to a bias for each column, or to the contents of c.
 struct ProductParams {
   std::int64_t rows = 0, depth = 0, columns = 0;  // a: [rows, depth], b: [depth, columns], c: [rows, columns]
-  DType dtype = DType::f32;  // of a and b: f32, bf16 or f16
+  DType dtype = DType::f32;                       // of a and b: f32, bf16 or f16
   const void* a = nullptr;
   std::int64_t a_row_stride = 0, a_depth_stride = 0;  // one of the two is 1
   const void* b = nullptr;
   std::int64_t b_depth_stride = 0, b_column_stride = 0;  // one of the two is 1
   const float* bias = nullptr;                           // [columns]
   bool adds = false;                                     // adds to the contents of c
-  DType c_dtype = DType::f32;  // or that of a and b, if c is not added to
+  DType c_dtype = DType::f32;                            // or that of a and b, if c is not added to
   void* c = nullptr;
   std::int64_t c_stride = 0;
 };
