@@ -137,7 +137,8 @@ def _projected(
     """Self-attention of the rows with both projections, and the weights of all heads if wanted."""
     heads = F.linear(x, qkv_weight, qkv_bias).view(*x.shape[:-1], 3, num_heads, -1)
     if of.nested is not None:
-        o, weights = _packed(*heads.unbind(1), of.starts()), None
+        q, k, v = heads.unbind(1)
+        o, weights = _packed(q, k, v, of.starts()), None
     else:
         q, k, v = heads.permute(2, 0, 3, 1, 4).unbind()
         o, weights = _of_entries(q, k, v, _visible(mask, mask_type), need_weights)

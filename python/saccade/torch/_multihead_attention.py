@@ -79,8 +79,8 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         """
         if getattr(query, "is_nested", False):
             self._check_nested(query, key, value, key_padding_mask is None and attn_mask is None, need_weights)
-            weights = (self.in_proj_weight, self.in_proj_bias, self.out_proj.weight, self.out_proj.bias)
-            return self_attention(query, key, value, self.embed_dim, self.num_heads, *weights, need_weights=False)
+            projections = (self.in_proj_weight, self.in_proj_bias, self.out_proj.weight, self.out_proj.bias)
+            return self_attention(query, key, value, self.embed_dim, self.num_heads, *projections, need_weights=False)
         self._check(query, key, value)
         q, k, v = self._heads(query, key, value)
         appended = (self.bias_k is not None) + self.add_zero_attn
