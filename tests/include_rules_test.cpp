@@ -141,7 +141,7 @@ constexpr Rule kMayInclude[] = {
     {"^src/cpu/forward_amx_state\\.h$", "^src/cpu/packing_amx\\.h$"},
     {"^src/cpu/backward_amx\\.h$", "^src/cpu/backward_amx_state\\.h$"},
     {"^src/cpu/backward_amx_state\\.h$", "^src/cpu/(backward_shared|packing_amx)\\.h$"},
-    {"^src/cpu/backward_shared\\.h$", "^src/cpu/output\\.h$"},
+    {"^src/cpu/(backward|decode)_shared\\.h$", "^src/cpu/output\\.h$"},
     {"^src/cpu/inspect_amx\\.h$", "^src/cpu/(inspect|packing_amx)\\.h$"},
     {"^src/cpu/inspect_products\\.h$", "^src/cpu/(inspect|forward)\\.h$"},
     {"^src/cpu/packing_amx\\.h$", "^src/cpu/(packing|terms_amx)\\.h$"},
@@ -150,7 +150,7 @@ constexpr Rule kMayInclude[] = {
     {"^src/cpu/(forward|backward|decode|inspect|gemm|small|limits)\\.h$",
      "^src/cpu/"
      "(forward|backward_shared|output|row_statistics|scores|tile|softmax|mask|dropout|block_sizes|math|elements|"
-     "decode_products)"
+     "decode_(products|shared))"
      "\\.h$"},
     {"^src/cpu/layers\\.h$", "^src/cpu/(dropout|elements)\\.h$"},
     {"^src/cpu/optim\\.h$", "^src/cpu/elements\\.h$"},

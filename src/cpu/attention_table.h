@@ -26,17 +26,9 @@ inline void pack_block_of(const AttentionParams& p, std::int64_t batch, std::int
   pack_block(p, batch, kv_head, block * kBlockK, readable, static_cast<Scalar*>(packed));
 }
 
-inline DecodePlan plan_decode(const AttentionParams& p) {
-  return {.piece = kDecodePiece,
-          .state = static_cast<std::size_t>(decode_state_size(p)) * sizeof(Scalar),
-          .scratch = static_cast<std::size_t>(DecodeScratch::size(p, kDecodeMostRows)) * sizeof(Scalar)};
-}
-
 constexpr AttentionKernels attention_table() {
   AttentionKernels kernels{.forward = {.plan = plan_forward, .pack_block = pack_block_of, .attend = forward},
-                           .plan_decode = plan_decode,
-                           .decode_piece = decode_piece,
-                           .merge_pieces = merge_pieces,
+                           .decode = kDecodeOf<DecodeHead>,
                            .inspect = {.plan = plan_forward,
                                        .pack_block = pack_block_of,
                                        .inspect = inspect<ProductScores>,

@@ -62,7 +62,13 @@ static_assert(kBlockQAlone <= kMostTiles * kTileRows);
 /// Decode: keys for which one thread computes scores and adds values at a time, at absolute multiples. Memory is
 /// fastest at long runs of one tensor.
 inline constexpr std::int64_t kDecodePiece = 4096;
-static_assert(kDecodePiece % kBlockK == 0);
+
+/// Decode: keys about which it is decided at a time whether they are computed, and how their scores change.
+inline constexpr int kDecodeBlock = 256;
+static_assert(kDecodePiece % kDecodeBlock == 0);
+
+/// Decode: the multiple to which columns of accumulated output are padded.
+inline constexpr int kValueChunk = 8 * kWidth;
 
 /// Query rows and keys of one step of decode's scores. The sums fill one vector: each 128-bit lane is a row.
 inline constexpr int kDecodeKeys = kWidth == 1 ? 1 : 16 / static_cast<int>(sizeof(Scalar));

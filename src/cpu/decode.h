@@ -6,38 +6,29 @@
 //   m, P = exp(S - m), l            of the piece
 //   for each few keys               O += P V      lanes along head_dim_v
 //
-// and write (O, m, l), which merge_pieces() merges in ascending order.
+// and write (O, m, l), which merge_pieces() merges in ascending order (decode_shared.h).
 #pragma once
 
 #include "cpu/decode_products.h"
-#include "cpu/output.h"
+#include "cpu/decode_shared.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
-
-// ---- One piece -----------------------------------------------------------------------------------------------
-
-/// Size of a row of accumulated output, in numbers.
-inline std::int64_t decode_output_stride(const AttentionParams& p) { return value_chunks(p) * kValueChunk; }
-
-/// Size of a row's state after a piece: o, followed by m and l, padded to a cache line.
-inline std::int64_t decode_state_size(const AttentionParams& p) {
-  return decode_output_stride(p) + 64 / sizeof(Scalar);
-}
 
 /// Scratch memory for one kv head.
 class DecodeScratch {
  public:
   static std::int64_t size(const AttentionParams& p, std::int64_t rows) {
     return padded(rows) * (query_stride(p) + 2 * kDecodePiece) + kDecodeMostRows * decode_output_stride(p) +
-           kBlockK;
+           kDecodeBlock;
   }
+  static constexpr std::int64_t kScoreStride = kDecodePiece;
   DecodeScratch(const AttentionParams& p, std::int64_t rows, Scalar* memory) {
     const auto take = [&memory](std::int64_t n) { return std::exchange(memory, memory + n); };
     queries = take(padded(rows) * query_stride(p));
     scores = take(padded(rows) * kDecodePiece);
     probabilities = take(padded(rows) * kDecodePiece);
     o = take(kDecodeMostRows * decode_output_stride(p));
-    mask = take(kBlockK);
+    mask = take(kDecodeBlock);
   }
   /// Rows padded as both products need it: they process at most four at a time.
   static std::int64_t padded(std::int64_t rows) { return round_up(rows, 4); }
@@ -47,27 +38,15 @@ class DecodeScratch {
   Scalar* scores;         // [rows][kDecodePiece]
   Scalar* probabilities;  // the same, for the careful path
   Scalar* o;              // in the order of chunk_offset()
-  Scalar* mask;           // [kBlockK]
+  Scalar* mask;           // [kDecodeBlock]
 };
 
 /// The rows of one kv head over one piece of its keys: start(), score(), soften(), add_values(), keep_output().
-/// `careful` keeps the values of hidden keys out of every product.
-class DecodeHead {
+class DecodeHead : public DecodeScores<DecodeScratch> {
  public:
-  DecodeHead(const AttentionParams& params, const DecodeRows& rows, std::int64_t kv_head, std::int64_t begin,
-             bool careful, Scalar* memory, Scalar* states)
-      : p_(params),
-        rows_(rows),
-        kv_head_(kv_head),
-        count_(static_cast<int>(rows.count)),
-        careful_(careful),
-        visibility_(params, rows.batch),
-        begin_(begin),
-        readable_(readable_keys(params, rows.batch)),
-        dropout_(params),
-        unit_(score_unit(params)),
-        scratch_(params, rows.count, memory),
-        states_(states) {}
+  using Scratch = DecodeScratch;
+  struct Registers {};  // only those that the compiler saves
+  using DecodeScores<DecodeScratch>::DecodeScores;
 
   /// Packs the queries and decides what has to be computed.
   void start() {
@@ -75,16 +54,13 @@ class DecodeHead {
     std::fill_n(scratch_.queries, DecodeScratch::padded(count_) * stride, Scalar{0});
     with_input(p_.q.dtype, [&]<class T>(T) {
       for (int r = 0; r < count_; ++r)
-        pack_query(p_.row_of<T>(p_.q, rows_.batch, head(r), token(r)), p_.head_dim, unit_.query_factor,
-                   scratch_.queries + r * stride);
+        pack_query(query<T>(r), p_.head_dim, unit_.query_factor, scratch_.queries + r * stride);
     });
-    const std::int64_t end = std::min(begin_ + kDecodePiece, p_.seqlen_k);
-    for (int r = 0; r < count_ && p_.saves_scores(); ++r) finisher(r).clear_saved(token(r), begin_, end);
     plan();
   }
 
   /// Computes the wanted products of keys [key, key + count), multiples of kDecodeKeys.
-  void score(std::int64_t key, std::int64_t count) {
+  void score(Registers&, std::int64_t key, std::int64_t count) {
     with_input(p_.k.dtype, [&]<class K>(K) {
       for_each_run(p_.key_rows<K>(p_.k, rows_.batch, kv_head_), key, key + count, kDecodeKeys,
                    [&](const auto& rows, std::int64_t from, std::int64_t to) { multiply(rows, from, to); });
@@ -101,7 +77,7 @@ class DecodeHead {
   }
 
   /// Adds the values of keys [key, key + count), weighted.
-  void add_values(std::int64_t key, std::int64_t count) {
+  void add_values(Registers&, std::int64_t key, std::int64_t count) {
     const std::int64_t begin = std::max(key, readable_.begin / kStepNumbers * kStepNumbers);
     const std::int64_t end = std::min(key + count, round_up(readable_.end, kStepNumbers));
     with_input(p_.v.dtype, [&]<class V>(V) {
@@ -131,60 +107,7 @@ class DecodeHead {
   }
 
  private:
-  // Row r of the unit is token (first + r) % rows of query head (first + r) / rows of the group.
-  std::int64_t head(int r) const {
-    return kv_head_ * (p_.num_heads / p_.num_kv_heads) + (rows_.first + r) / p_.rows(rows_.batch);
-  }
-  std::int64_t token(int r) const { return (rows_.first + r) % p_.rows(rows_.batch); }
-  Scalar* scores(int r) const { return scratch_.scores + r * kDecodePiece; }
   Scalar* probabilities(int r) const { return careful_ ? scratch_.probabilities + r * kDecodePiece : scores(r); }
-  Scalar* state(int r) const { return states_ + r * decode_state_size(p_); }
-  ScoreFinisher finisher(int r) const { return ScoreFinisher(p_, visibility_, rows_.batch, head(r)); }
-
-  static constexpr int kBlocks = kDecodePiece / kBlockK;
-
-  /// Whether nothing is hidden or changed in the block at `key`, as in most blocks of most calls. The full
-  /// decision would take a tenth of the time with bf16 keys (Zen 4).
-  bool takes_all(std::int64_t key) const { return finisher(0).takes_all(0, p_.rows(rows_.batch), key); }
-
-  /// Decides what has to be computed.
-  void plan() {
-    for (int block = 0; block < kBlocks; ++block) {
-      const std::int64_t key = begin_ + block * kBlockK;
-      if (takes_all(key)) {
-        wanted_[block] = (1u << kGranules) - 1u;
-      } else if (key < readable_.end && key + kBlockK > readable_.begin) {
-        for (int r = 0; r < count_; ++r) wanted_[block] |= plan(r, key).set();
-      }
-    }
-  }
-
-  Granules plan(int r, std::int64_t key) const { return finisher(r).plan(token(r), 1, key, scratch_.mask); }
-
-  /// Turns the products into scores: -inf where nothing was computed.
-  void finish() {
-    for (int block = 0; block < kBlocks; ++block) {
-      const std::int64_t key = begin_ + block * kBlockK;
-      if (!takes_all(key)) {
-        for (int r = 0; r < count_; ++r) finish(r, key, wanted_[block] != 0 ? plan(r, key) : Granules{});
-      }
-    }
-  }
-
-  void finish(int r, std::int64_t key, const Granules& granules) {
-    Scalar* const line = scores(r) + (key - begin_);
-    const unsigned computed = granules.set();
-    for (int g = 0; g < kGranules; ++g)
-      if ((computed >> g & 1u) == 0) std::fill_n(line + g * kGranule, kGranule, -kInfinity);
-    if (granules.partial == 0) return;
-    alignas(64) Scalar row_max[kTileRows * kWidth] = {};
-    finisher(r).finish(token(r), 1, key, granules, scratch_.mask, line, row_max);
-  }
-
-  bool is_wanted(std::int64_t key) const {
-    const std::int64_t column = key - begin_;
-    return wanted_[column / kBlockK] >> (column % kBlockK / kGranule) & 1u;
-  }
 
   /// Calls f(rows, begin, end) for runs of keys [key, end) of `all` that are in wanted granules, in multiples of
   /// `unit`.
@@ -308,89 +231,6 @@ class DecodeHead {
       store(o + kWidth, multiply_add(weights + first / 2, interleave_high(x, y), load(o + kWidth)));
     }
   }
-
-  const AttentionParams& p_;
-  DecodeRows rows_;
-  std::int64_t kv_head_;
-  int count_;
-  bool careful_;
-  Visibility visibility_;
-  std::int64_t begin_;  // the piece's first key
-  KeyRange readable_;
-  Dropout dropout_;
-  ScoreUnit unit_;
-  DecodeScratch scratch_;
-  Scalar* states_;
-  unsigned wanted_[kBlocks] = {};  // granules of each block
 };
-
-/// Attention of the rows over one piece; writes their states to `states`. Switches to the next head after every
-/// rows.turn keys.
-inline void decode_piece(const AttentionParams& p, const DecodeRows& rows, std::int64_t piece, bool careful,
-                         void* states, void* scratch) {
-  const std::int64_t begin = piece * kDecodePiece, end = begin + kDecodePiece;
-  std::vector<DecodeHead> heads;
-  heads.reserve(static_cast<std::size_t>(rows.kv_heads));
-  for (std::int64_t h = 0; h < rows.kv_heads; ++h)
-    heads.emplace_back(p, rows, rows.kv_head + h, begin, careful,
-                       static_cast<Scalar*>(scratch) + h * DecodeScratch::size(p, rows.count),
-                       static_cast<Scalar*>(states) + h * rows.count * decode_state_size(p));
-  const auto take_turns = [&](const auto& f) {
-    for (std::int64_t key = begin; key < end; key += rows.turn)
-      for (DecodeHead& head : heads) f(head, key, std::min(rows.turn, end - key));
-  };
-  for (DecodeHead& head : heads) head.start();
-  take_turns([](DecodeHead& head, std::int64_t key, std::int64_t count) { head.score(key, count); });
-  for (DecodeHead& head : heads) head.soften();
-  take_turns([](DecodeHead& head, std::int64_t key, std::int64_t count) { head.add_values(key, count); });
-  for (DecodeHead& head : heads) head.keep_output();
-}
-
-// ---- All pieces ----------------------------------------------------------------------------------------------
-
-/// Merges the states of `pieces` pieces in ascending order and writes the rows' results. Returns whether all of o
-/// is finite.
-inline bool merge_pieces(const AttentionParams& p, const DecodeRows& rows, const void* states, std::int64_t first,
-                         std::int64_t pieces, void* scratch) {
-  const ScoreUnit unit = score_unit(p);
-  const std::int64_t size = decode_state_size(p), columns = decode_output_stride(p);
-  Scalar* const o = static_cast<Scalar*>(scratch);
-  const Visibility visibility(p, rows.batch);
-  const Dropout dropout(p);
-  bool finite = true;
-  for (std::int64_t i = 0; i < rows.kv_heads * rows.count; ++i) {
-    Scalar m = kNoMaximum, l = 0;
-    std::fill_n(o, columns, Scalar{0});
-    for (std::int64_t piece = 0; piece < pieces; ++piece) {
-      const Scalar* state = static_cast<const Scalar*>(states) + (piece * rows.kv_heads * rows.count + i) * size;
-      const Scalar top = std::max(m, state[columns]);
-      alignas(64) Scalar factors[kWidth == 1 ? 2 : kWidth] = {m - top, state[columns] - top};
-      for (int f = 0; f < 2; f += kWidth)
-        store(factors + f, exp2(mul(load(factors + f), broadcast(unit.exp_factor))));
-      l = l * factors[0] + state[columns + 1] * factors[1];
-      const Vec before = broadcast(factors[0]), here = broadcast(factors[1]);
-      for (std::int64_t d = 0; d < columns; d += kWidth)
-        store(o + d, fma(here, load(state + d), mul(before, load(o + d))));
-      m = top;
-    }
-    const std::int64_t kv_head = rows.kv_head + i / rows.count, row = rows.first + i % rows.count;
-    const std::int64_t head = kv_head * (p.num_heads / p.num_kv_heads) + row / p.rows(rows.batch);
-    const ScoreFinisher finisher(p, visibility, rows.batch, head);
-    finisher.clear_saved(row % p.rows(rows.batch), 0, std::min(first * kDecodePiece, p.seqlen_k));
-    const std::int64_t end = std::min((first + pieces) * kDecodePiece, p.seqlen_k);
-    finisher.clear_saved(row % p.rows(rows.batch), end, p.seqlen_k);
-    alignas(64) const Scalar sum[kTileRowsPadded] = {l};
-    finite &= end_rows(p, finisher, dropout,
-                       {.batch = rows.batch,
-                        .head = head,
-                        .row = row % p.rows(rows.batch),
-                        .count = 1,
-                        .m = &m,
-                        .l = sum,
-                        .natural = unit.natural,
-                        .o = o}) == 0;
-  }
-  return finite;
-}
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

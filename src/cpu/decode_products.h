@@ -155,11 +155,6 @@ struct ValueStep {
 
 /// Accumulated output of decode: [chunk of kValueChunk columns][kDecodeMostRows][kValueChunk]. The stride is
 /// constant, so that the rows of a step are displacements of one pointer.
-inline constexpr int kValueChunk = 8 * kWidth;
-
-inline std::int64_t value_chunks(const AttentionParams& p) {
-  return (p.head_dim_v + kValueChunk - 1) / kValueChunk;
-}
 inline std::int64_t chunk_offset(std::int64_t row, std::int64_t column) {
   return (column / kValueChunk * kDecodeMostRows + row) * kValueChunk + column % kValueChunk;
 }

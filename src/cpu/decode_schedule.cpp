@@ -73,10 +73,10 @@ std::vector<DecodeUnit> units_of(const AttentionParams& p, const DecodePlan& pla
 
 class DecodeSchedule {
  public:
-  DecodeSchedule(const AttentionKernels& kernels, const AttentionParams& params)
+  DecodeSchedule(const DecodeKernels& kernels, const AttentionParams& params)
       : kernels_(kernels),
         p_(params),
-        plan_(kernels.plan_decode(params)),
+        plan_(kernels.plan(params)),
         threads_(decode_threads(params)),
         units_(units_of(params, plan_, threads_)) {
     for (const DecodeUnit& unit : units_) ends_.push_back((ends_.empty() ? 0 : ends_.back()) + unit.pieces);
@@ -105,13 +105,13 @@ class DecodeSchedule {
   void piece(const DecodeUnit& unit, std::int64_t index, bool careful, std::byte* states,
              std::byte* scratch) const {
     std::byte* const own = states + unit.states + bytes_of_states(unit, index);
-    kernels_.decode_piece(p_, unit.rows, unit.first_piece + index, careful, own, scratch);
+    kernels_.piece(p_, unit.rows, unit.first_piece + index, careful, own, scratch);
   }
   bool merge(const DecodeUnit& unit, const std::byte* states, std::byte* scratch) const {
-    return kernels_.merge_pieces(p_, unit.rows, states + unit.states, unit.first_piece, unit.pieces, scratch);
+    return kernels_.merge(p_, unit.rows, states + unit.states, unit.first_piece, unit.pieces, scratch);
   }
 
-  const AttentionKernels& kernels_;
+  const DecodeKernels& kernels_;
   const AttentionParams& p_;
   DecodePlan plan_;
   int threads_;
@@ -121,6 +121,6 @@ class DecodeSchedule {
 
 }  // namespace
 
-void run_decode(const AttentionKernels& kernels, const AttentionParams& p) { DecodeSchedule(kernels, p).run(); }
+void run_decode(const DecodeKernels& kernels, const AttentionParams& p) { DecodeSchedule(kernels, p).run(); }
 
 }  // namespace saccade::cpu

@@ -81,6 +81,18 @@ struct ForwardKernels {
   void (*attend)(const AttentionParams&, const QueryRows&, const PackedKeys&, void* scratch);
 };
 
+/// The kernels of decode().
+struct DecodeKernels {
+  DecodePlan (*plan)(const AttentionParams&);
+  /// Attention of the rows over one piece of keys. `careful` keeps hidden values out of every product.
+  void (*piece)(const AttentionParams&, const DecodeRows&, std::int64_t piece, bool careful, void* states,
+                void* scratch);
+  /// Merges the states of pieces [first, first + pieces), [pieces][kv_heads][rows], and writes the rows' results.
+  /// Returns whether o is finite.
+  bool (*merge)(const AttentionParams&, const DecodeRows&, const void* states, std::int64_t first,
+                std::int64_t pieces, void* scratch);
+};
+
 /// The kernels of a backward pass. First computes the statistics of every block of rows; returns what the rows add
 /// to the gradient of their head's sink.
 struct BackwardKernels {
@@ -117,16 +129,7 @@ struct InspectKernels {
 /// The kernels of one type of arithmetic; for products of bf16 pairs those of the backward pass are nullptr.
 struct AttentionKernels {
   ForwardKernels forward;
-
-  DecodePlan (*plan_decode)(const AttentionParams&);
-  /// Attention of the rows over one piece of keys. `careful` keeps hidden values out of every product.
-  void (*decode_piece)(const AttentionParams&, const DecodeRows&, std::int64_t piece, bool careful, void* states,
-                       void* scratch);
-  /// Merges the states of pieces [first, first + pieces), [pieces][kv_heads][rows], and writes the rows' results.
-  /// Returns whether o is finite.
-  bool (*merge_pieces)(const AttentionParams&, const DecodeRows&, const void* states, std::int64_t first,
-                       std::int64_t pieces, void* scratch);
-
+  DecodeKernels decode;
   BackwardKernels backward = {};
   InspectKernels inspect;
 };

@@ -10,7 +10,7 @@ namespace saccade::cpu {
 bool run_small(const KernelSet& kernels, const AttentionOperands& p);
 
 void run_forward(const ForwardKernels& kernels, const AttentionParams& p);
-void run_decode(const AttentionKernels& kernels, const AttentionParams& p);
+void run_decode(const DecodeKernels& kernels, const AttentionParams& p);
 void run_backward(const BackwardKernels& kernels, const BackwardParams& p);
 void run_inspect(const InspectKernels& kernels, const InspectParams& p);
 void run_product(const KernelSet& kernels, const ProductParams& p);

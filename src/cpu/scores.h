@@ -8,12 +8,14 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-/// The granules of a key block (kGranule columns each) that a tile of query rows computes, in ascending order.
-struct Granules {
+/// The granules of a block of kBlock keys (kGranule columns each) that a tile of query rows computes, in ascending
+/// order.
+template <int kBlock>
+struct GranulesOf {
   int count = 0;
-  std::array<int, kGranules> index = {};  // their indices in the block
-  unsigned partial = 0;                   // bit n: scores of index[n] change after the product
-  unsigned modified = 0;                  // bit n: the score modifier is called for index[n]
+  std::array<int, kBlock / kGranule> index = {};  // their indices in the block
+  unsigned partial = 0;                           // bit n: scores of index[n] change after the product
+  unsigned modified = 0;                          // bit n: the score modifier is called for index[n]
 
   bool is_partial(int n) const { return partial >> n & 1u; }
   bool is_modified(int n) const { return modified >> n & 1u; }
@@ -40,6 +42,7 @@ struct Granules {
     for_each_run(f, [](int, int) { return true; });
   }
 };
+using Granules = GranulesOf<kBlockK>;
 
 /// The unit of scores. Queries are multiplied by query_factor; a score times exp_factor is in base 2, times
 /// `natural` a natural logit. Where no option uses the scores, queries are scaled by scale * log2(e): scores are
@@ -71,21 +74,24 @@ inline ScoreUnit score_unit(const AttentionParams& p) {
 }
 
 /// A key block that is computed as a whole.
-inline Granules all_granules() {
-  static constexpr Granules kAll = [] {
-    Granules all;
-    all.count = kGranules;
-    for (int n = 0; n < kGranules; ++n) all.index[static_cast<std::size_t>(n)] = n;
+template <int kBlock>
+GranulesOf<kBlock> all_granules() {
+  static constexpr GranulesOf<kBlock> kAll = [] {
+    GranulesOf<kBlock> all;
+    all.count = kBlock / kGranule;
+    for (int n = 0; n < all.count; ++n) all.index[static_cast<std::size_t>(n)] = n;
     return all;
   }();
   return kAll;
 }
 
-class ScoreFinisher {
+/// What one query head does with the scores of blocks of kBlock keys.
+template <int kBlock>
+class ScoreFinisherOf {
  public:
   /// `are_natural`: the scores have been scaled.
-  ScoreFinisher(const AttentionParams& params, const Visibility& visibility, std::int64_t batch, std::int64_t head,
-                bool are_natural = false)
+  ScoreFinisherOf(const AttentionParams& params, const Visibility& visibility, std::int64_t batch,
+                  std::int64_t head, bool are_natural = false)
       : p_(params),
         visibility_(visibility),
         batch_(batch),
@@ -104,20 +110,20 @@ class ScoreFinisher {
   bool takes_all(std::int64_t row, std::int64_t rows, std::int64_t first_key) const {
     return !finishes_all_ && !block_mask_ && !p_.score_modifier &&
            visibility_.visible(row + rows - 1).begin <= first_key &&
-           visibility_.visible(row).end >= first_key + kBlockK;
+           visibility_.visible(row).end >= first_key + kBlock;
   }
 
   /// The granules of the key block at `first_key` that rows [row, row + rows) must compute. Writes the mask's
-  /// numbers to mask[rows][kBlockK].
-  Granules plan(std::int64_t row, std::int64_t rows, std::int64_t first_key, Scalar* mask) const {
+  /// numbers to mask[rows][kBlock].
+  GranulesOf<kBlock> plan(std::int64_t row, std::int64_t rows, std::int64_t first_key, Scalar* mask) const {
     // The usual case: 1% of a forward at head_dim 64 (Zen 5).
-    if (takes_all(row, rows, first_key)) return all_granules();
-    Granules result;
+    if (takes_all(row, rows, first_key)) return all_granules<kBlock>();
+    GranulesOf<kBlock> result;
     const bool saves = p_.saves_hidden();
     const KeyRange some = saves ? all_keys() : visibility_.visible(row, rows);
     const KeyRange all = {visibility_.visible(row + rows - 1).begin, visibility_.visible(row).end};
     const std::int64_t begin = std::max(some.begin, first_key);
-    const std::int64_t end = std::min<std::int64_t>(some.end, first_key + kBlockK);
+    const std::int64_t end = std::min<std::int64_t>(some.end, first_key + kBlock);
     if (begin >= end) return result;
     const BlockEffect effect = saves ? BlockEffect::partial : effect_on(row, rows, begin, end);
     if (effect == BlockEffect::skip) return result;
@@ -146,10 +152,10 @@ class ScoreFinisher {
     return result;
   }
 
-  /// Finishes the partial granules of scores[rows][kBlockK] and raises row_max[kTileRows][kWidth] to them. `mask`
-  /// was written by plan(). If `softcapped` is given, softcapped[rows][kBlockK] receives the scores before the
+  /// Finishes the partial granules of scores[rows][kBlock] and raises row_max[kTileRows][kWidth] to them. `mask`
+  /// was written by plan(). If `softcapped` is given, softcapped[rows][kBlock] receives the scores before the
   /// score modifier.
-  void finish(std::int64_t row, std::int64_t rows, std::int64_t first_key, const Granules& granules,
+  void finish(std::int64_t row, std::int64_t rows, std::int64_t first_key, const GranulesOf<kBlock>& granules,
               const Scalar* mask, Scalar* scores, Scalar* row_max, Scalar* softcapped = nullptr) const {
     if (granules.partial == 0) return;
     const auto alike = [&](int n, int first) {
@@ -167,7 +173,7 @@ class ScoreFinisher {
       store(row_max + i * kWidth, max(zero(), load(row_max + i * kWidth)));
   }
 
-  /// Columns of scores[rows][kBlockK] as they are passed to the caller's functions.
+  /// Columns of scores[rows][kBlock] as they are passed to the caller's functions.
   ScoreTile tile_of(std::int64_t row, std::int64_t rows, Columns columns, Scalar* scores) const {
     ScoreTile tile;
     static_cast<ScoreBlock&>(tile) = {
@@ -175,7 +181,7 @@ class ScoreFinisher {
     tile.keys = std::min<std::int64_t>(columns.end, all_keys().end - columns.first_key) - columns.begin;
     tile.scores = scores + columns.begin;
     tile.dtype = dtype_of<Scalar>;
-    tile.stride = kBlockK;
+    tile.stride = kBlock;
     return tile;
   }
 
@@ -213,8 +219,8 @@ class ScoreFinisher {
   bool read_mask(std::int64_t row, std::int64_t rows, Columns columns, Scalar* mask) const {
     bool any = false;
     for (std::int64_t i = 0; i < rows; ++i) {
-      read_mask_row(p_.mask, batch_, head_, row + i, columns, keys_, mask + i * kBlockK);
-      any = any || lets_through(mask + i * kBlockK, columns);
+      read_mask_row(p_.mask, batch_, head_, row + i, columns, keys_, mask + i * kBlock);
+      any = any || lets_through(mask + i * kBlock, columns);
     }
     return any;
   }
@@ -224,17 +230,16 @@ class ScoreFinisher {
     if (!finishes_all_ && !modified && !block_mask_ && !softcapped)
       return hide(row, rows, columns, scores, row_max);
     for (std::int64_t i = 0; i < rows; ++i) {
-      Scalar* const line = scores + i * kBlockK;
+      Scalar* const line = scores + i * kBlock;
       if (applies_scale_) apply_scale(line, columns, static_cast<Scalar>(std::abs(p_.scale)));
       save(ScoreStage::raw, row + i, columns, line);
       if (p_.softcap != 0.0) apply_softcap(line, columns, static_cast<Scalar>(p_.softcap));
       save(ScoreStage::softcapped, row + i, columns, line);
-      if (softcapped)
-        std::copy(line + columns.begin, line + columns.end, softcapped + i * kBlockK + columns.begin);
+      if (softcapped) std::copy(line + columns.begin, line + columns.end, softcapped + i * kBlock + columns.begin);
     }
     if (modified) modify(row, rows, columns, scores);
     for (std::int64_t i = 0; i < rows; ++i) {
-      Scalar* const line = scores + i * kBlockK;
+      Scalar* const line = scores + i * kBlock;
       if (p_.alibi_slopes.data)
         apply_alibi(line, columns, *p_.alibi_slopes.row<float>(batch_, head_, 0), row + i + visibility_.offset);
       const KeyRange visible = visibility_.visible(row + i);
@@ -242,7 +247,7 @@ class ScoreFinisher {
       const bool sees_all =
           visible.begin <= columns.first_key + columns.begin && visible.end >= columns.first_key + columns.end;
       Vec largest;
-      if (has_mask) largest = apply_mask(line, columns, mask + i * kBlockK);
+      if (has_mask) largest = apply_mask(line, columns, mask + i * kBlock);
       if (block_mask_) block_mask_.apply(line, columns, row + i, keys_);
       if (!has_mask || block_mask_ || !sees_all) largest = apply_range(line, columns, visible);
       store(row_max + i * kWidth, max(load(row_max + i * kWidth), largest));
@@ -256,14 +261,14 @@ class ScoreFinisher {
   /// finish() where only positions and lengths change scores: 2% of a window of 256 keys at head_dim 64 (Zen 5).
   void hide(std::int64_t row, std::int64_t rows, Columns columns, Scalar* scores, Scalar* row_max) const {
     for (std::int64_t i = 0; i < rows; ++i) {
-      const Vec largest = apply_range(scores + i * kBlockK, columns, visibility_.visible(row + i));
+      const Vec largest = apply_range(scores + i * kBlock, columns, visibility_.visible(row + i));
       store(row_max + i * kWidth, max(load(row_max + i * kWidth), largest));
     }
   }
 
   void modify(std::int64_t row, std::int64_t rows, Columns columns, Scalar* scores) const {
     p_.score_modifier(p_.score_context, tile_of(row, rows, columns, scores));
-    for (std::int64_t i = 0; i < rows; ++i) apply_canonical_nan(scores + i * kBlockK, columns);
+    for (std::int64_t i = 0; i < rows; ++i) apply_canonical_nan(scores + i * kBlock, columns);
   }
 
   void save(ScoreStage stage, std::int64_t row, Columns columns, const Scalar* line) const {
@@ -303,5 +308,6 @@ class ScoreFinisher {
   bool touches_all_, applies_scale_, finishes_all_;
   std::int64_t keys_;
 };
+using ScoreFinisher = ScoreFinisherOf<kBlockK>;
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE
