@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cpu/backward_amx.h"
+#include "cpu/decode_amx.h"
 #include "cpu/forward_amx.h"
 #include "cpu/inspect_amx.h"
 #include "cpu/limits_amx.h"
@@ -21,6 +22,7 @@ constexpr AmxKernels amx_table() {
   return {.bf16 = kAmxAttentionOf<bfloat16>,
           .f16 = kAmxAttentionOf<float16>,
           .f32 = kAmxAttentionOf<float>,
+          .decode_bf16 = kDecodeOf<AmxDecodeHead>,
           .product_bf16 = kAmxProductOf<bfloat16>,
           .product_f16 = kAmxProductOf<float16>,
           .product_f32 = kAmxProductOf<float>,

@@ -67,8 +67,13 @@ inline constexpr std::int64_t kDecodePiece = 4096;
 inline constexpr int kDecodeBlock = 256;
 static_assert(kDecodePiece % kDecodeBlock == 0);
 
+/// Decode: the most rows of a kv head that read its keys together, for which their scores, 1 MiB of 64 rows,
+/// should stay in the L2 cache; and the keys of which kv heads compute a multiple at a time where they alternate.
+inline constexpr std::int64_t kDecodeMostRows = kAmx ? 64 : 16;
+inline constexpr std::int64_t kDecodeTurn = kAmx ? 32 : 16;
+
 /// Decode: the multiple to which columns of accumulated output are padded.
-inline constexpr int kValueChunk = 8 * kWidth;
+inline constexpr int kValueChunk = kAmx ? kTileColumns : 8 * kWidth;
 
 /// Query rows and keys of one step of decode's scores. The sums fill one vector: each 128-bit lane is a row.
 inline constexpr int kDecodeKeys = kWidth == 1 ? 1 : 16 / static_cast<int>(sizeof(Scalar));

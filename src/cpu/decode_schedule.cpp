@@ -19,25 +19,41 @@ struct DecodeUnit {
 /// heads, and memory is fastest to read in order. 0: each head's keys are contiguous, and are best read head by
 /// head.
 std::int64_t turn_of(const AttentionParams& p, const DecodePlan& plan) {
-  constexpr std::int64_t kShortest = 16;
   if (p.num_kv_heads == 1) return 0;
-  if (p.k.head_stride < p.k.row_stride) return kShortest;
+  if (p.k.head_stride < p.k.row_stride) return plan.turn;
   if (p.block_table == nullptr) return 0;
-  return std::clamp((p.page_size + kShortest - 1) / kShortest * kShortest, kShortest, plan.piece);
+  return std::clamp((p.page_size + plan.turn - 1) / plan.turn * plan.turn, plan.turn, plan.piece);
+}
+
+/// The pieces of every sequence's keys.
+std::int64_t pieces_of(const AttentionParams& p, const DecodePlan& plan) {
+  std::int64_t pieces = 0;
+  for (std::int64_t b = 0; b < p.batch; ++b) {
+    const KeyRange keys = readable_keys(p, b);
+    if (keys.begin < keys.end) pieces += (keys.end - 1) / plan.piece + 1 - keys.begin / plan.piece;
+  }
+  return pieces;
+}
+
+/// The kernels' plan, with fewer rows together if threads would be idle otherwise.
+DecodePlan plan_of(const DecodeKernels& kernels, const AttentionParams& p, int threads) {
+  constexpr std::int64_t kFewestRows = 16;
+  DecodePlan plan = kernels.plan(p);
+  const std::int64_t rows = p.seqlen_q * (p.num_heads / p.num_kv_heads);
+  while (plan.rows > kFewestRows &&
+         pieces_of(p, plan) * p.num_kv_heads * ((rows + plan.rows - 1) / plan.rows) < threads)
+    plan.rows /= 2;
+  return plan;
 }
 
 /// As many heads as fit their scores into the second-level cache, without making threads idle.
 std::int64_t heads_together(const AttentionParams& p, const DecodePlan& plan, int threads) {
   constexpr std::int64_t kMostRows = 64;
   const std::int64_t rows = p.seqlen_q * (p.num_heads / p.num_kv_heads);
-  std::int64_t pieces = 0;
-  for (std::int64_t b = 0; b < p.batch; ++b) {
-    const KeyRange keys = readable_keys(p, b);
-    if (keys.begin < keys.end) pieces += (keys.end - 1) / plan.piece + 1 - keys.begin / plan.piece;
-  }
+  const std::int64_t pieces = pieces_of(p, plan);
   std::int64_t heads = p.num_kv_heads;
   while (heads > 1 &&
-         (heads * std::min(rows, kDecodeMostRows) > kMostRows || pieces * (p.num_kv_heads / heads) < threads))
+         (heads * std::min(rows, plan.rows) > kMostRows || pieces * (p.num_kv_heads / heads) < threads))
     heads = (heads + 1) / 2;
   return heads;
 }
@@ -51,12 +67,12 @@ std::vector<DecodeUnit> units_of(const AttentionParams& p, const DecodePlan& pla
     const KeyRange keys = readable_keys(p, b);
     const std::int64_t rows = p.rows(b) * (p.num_heads / p.num_kv_heads);
     for (std::int64_t h = 0; h < p.num_kv_heads; h += together) {
-      for (std::int64_t first = 0; first < rows; first += kDecodeMostRows) {
+      for (std::int64_t first = 0; first < rows; first += plan.rows) {
         DecodeUnit unit{{.batch = b,
                          .kv_head = h,
                          .kv_heads = std::min(together, p.num_kv_heads - h),
                          .first = first,
-                         .count = std::min(kDecodeMostRows, rows - first),
+                         .count = std::min(plan.rows, rows - first),
                          .turn = together > 1 ? turn : plan.piece}};
         if (keys.begin < keys.end) {
           unit.first_piece = keys.begin / plan.piece;
@@ -76,8 +92,8 @@ class DecodeSchedule {
   DecodeSchedule(const DecodeKernels& kernels, const AttentionParams& params)
       : kernels_(kernels),
         p_(params),
-        plan_(kernels.plan(params)),
         threads_(decode_threads(params)),
+        plan_(plan_of(kernels, params, threads_)),
         units_(units_of(params, plan_, threads_)) {
     for (const DecodeUnit& unit : units_) ends_.push_back((ends_.empty() ? 0 : ends_.back()) + unit.pieces);
   }
@@ -113,8 +129,8 @@ class DecodeSchedule {
 
   const DecodeKernels& kernels_;
   const AttentionParams& p_;
-  DecodePlan plan_;
   int threads_;
+  DecodePlan plan_;
   std::vector<DecodeUnit> units_;
   std::vector<std::int64_t> ends_;  // the end of each unit's pieces, counted over all units
 };

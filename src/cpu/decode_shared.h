@@ -1,5 +1,5 @@
-// What decode() does whichever products it takes: which scores of a piece of keys are computed, how they change,
-// and how the pieces are merged.
+// What decode() does whichever products it takes, those of vectors (decode.h) or of AMX tiles (decode_amx.h):
+// which scores of a piece of keys are computed, how they change, and how the pieces are merged.
 #pragma once
 
 #include "cpu/output.h"
@@ -196,9 +196,12 @@ inline bool merge_pieces(const AttentionParams& p, const DecodeRows& rows, const
 
 template <class Head>
 DecodePlan plan_decode(const AttentionParams& p) {
-  return {.piece = kDecodePiece,
+  const std::int64_t rows = std::min(kDecodeMostRows, p.seqlen_q * (p.num_heads / p.num_kv_heads));
+  return {.rows = kDecodeMostRows,
+          .turn = kDecodeTurn,
+          .piece = kDecodePiece,
           .state = static_cast<std::size_t>(decode_state_size(p)) * sizeof(Scalar),
-          .scratch = static_cast<std::size_t>(Head::Scratch::size(p, kDecodeMostRows)) * sizeof(Scalar)};
+          .scratch = static_cast<std::size_t>(Head::Scratch::size(p, rows)) * sizeof(Scalar)};
 }
 
 /// The kernels whose products are those of `Head`.

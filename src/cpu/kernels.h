@@ -40,13 +40,14 @@ struct PackedKeys {
 struct DecodeRows {
   std::int64_t batch = 0, kv_head = 0, kv_heads = 1, first = 0, count = 0, turn = 0;
 };
-inline constexpr std::int64_t kDecodeMostRows = 16;
 
 /// How decode() is split. Sizes in bytes.
 struct DecodePlan {
+  std::int64_t rows = 0;    // of a kv head that read its keys together, at most
+  std::int64_t turn = 0;    // keys after which kv heads alternate are a multiple of it
   std::int64_t piece = 0;   // keys, at absolute multiples
   std::size_t state = 0;    // of one row after a piece
-  std::size_t scratch = 0;  // of one thread and kv head, for kDecodeMostRows rows
+  std::size_t scratch = 0;  // of one thread and kv head
 };
 
 /// How a backward pass is split. Sizes in bytes.
@@ -185,6 +186,7 @@ struct AmxAttention {
 /// The kernels of AMX tiles, or of their twin, by the type of q, k and v.
 struct AmxKernels {
   AmxAttention bf16, f16, f32;
+  DecodeKernels decode_bf16;
   ProductKernels product_bf16, product_f16, product_f32;
   float (*chains)(std::int64_t steps);  // as KernelSet::multiply_add_chains
   std::int64_t chain_flops = 0;
@@ -193,6 +195,9 @@ struct AmxKernels {
   const ForwardKernels* forward(const AttentionParams& p) const {
     const AmxAttention* const found = of(p, p.o.dtype);
     return found ? &found->forward : nullptr;
+  }
+  const DecodeKernels* decode(const AttentionParams& p) const {
+    return of(p, p.o.dtype) == &bf16 ? &decode_bf16 : nullptr;
   }
   const BackwardKernels* backward(const BackwardParams& b) const {
     if (b.o.dtype != b.attention.q.dtype || b.dout.dtype != b.o.dtype) return nullptr;
@@ -273,6 +278,10 @@ struct KernelSet {
   const ForwardKernels& forward(const AttentionParams& p) const {
     const ForwardKernels* const on_tiles = amx ? amx->forward(p) : nullptr;
     return on_tiles ? *on_tiles : attention(p).forward;
+  }
+  const DecodeKernels& decode(const AttentionParams& p) const {
+    const DecodeKernels* const on_tiles = amx ? amx->decode(p) : nullptr;
+    return on_tiles ? *on_tiles : attention(p).decode;
   }
   const ProductKernels& product_for(const ProductParams& p) const {
     const ProductKernels* const on_tiles = amx ? amx->product(p) : nullptr;

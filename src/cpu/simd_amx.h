@@ -177,6 +177,13 @@ class TermWeights {
   __m512i all_;
 };
 
+/// Words of the numbers of two rows of 32 of bf16: columns 0 to 3 of every eight, and columns 4 to 7.
+SACCADE_INLINE void interleave_rows(const void* even, const void* odd, std::uint32_t* low, std::uint32_t* high) {
+  const __m512i a = _mm512_loadu_si512(even), b = _mm512_loadu_si512(odd);
+  _mm512_store_si512(low, _mm512_unpacklo_epi16(a, b));
+  _mm512_store_si512(high, _mm512_unpackhi_epi16(a, b));
+}
+
 /// to[j][i] = from[i][j] for 16 x 16 words, aligned.
 SACCADE_INLINE void transpose_words(const std::uint32_t* from, std::uint32_t* to) {
   transpose_tile(reinterpret_cast<const float*>(from), 16, reinterpret_cast<float*>(to), 16);

@@ -1,4 +1,4 @@
-// Compares AMX's product of tiles, and the weights that its kernels compute with AVX-512, with their twins in
+// Compares AMX's product of tiles, and the words that its kernels compute with AVX-512, with their twins in
 // plain C++, bit for bit, on random tiles. script/compare_amx calls it, on a processor with AMX.
 #include <cstdio>
 #include <cstdlib>
@@ -59,10 +59,11 @@ struct Words {
   std::uint32_t rows[3][512], pairs[3][512], rounded_rows[512], rounded_pairs[512];
   float sums[16][16];
   std::uint32_t overflowed;
+  std::uint32_t interleaved[2][16];
 };
 
-template <class Weights, class TermWeights, class Terms, class RoundedTerm>
-__attribute__((noinline)) void weigh(const Inputs& in, Words& to) {
+template <class Weights, class TermWeights, class Terms, class RoundedTerm, class Interleave>
+__attribute__((noinline)) void weigh(const Inputs& in, Words& to, const Interleave& interleave_rows) {
   Weights weights(in.factor);
   TermWeights term_weights(in.factor / 256);
   weights.reset(), term_weights.reset();
@@ -78,6 +79,7 @@ __attribute__((noinline)) void weigh(const Inputs& in, Words& to) {
     Terms{}.split_rows(even, even + 32, to.rows[0] + pair * 32, to.pairs[0] + pair * 16, 512);
     RoundedTerm{}.split_rows(even, even + 32, to.rounded_rows + pair * 32, to.rounded_pairs + pair * 16, 512);
   }
+  interleave_rows(in.a, in.b + 1, to.interleaved[0], to.interleaved[1]);
   to.overflowed = weights.overflowed() + 2U * term_weights.overflowed();
 }
 
@@ -91,8 +93,8 @@ bool are_equal_products(const Inputs& in) {
 bool are_equal_weights(const Inputs& in) {
   alignas(64) Words words[2] = {};
   weigh<instructions::Weights, instructions::TermWeights<3>, instructions::Terms<3>, instructions::Terms<1>>(
-      in, words[0]);
-  weigh<twin::Weights, twin::TermWeights<3>, twin::Terms<3>, twin::Terms<1>>(in, words[1]);
+      in, words[0], instructions::interleave_rows);
+  weigh<twin::Weights, twin::TermWeights<3>, twin::Terms<3>, twin::Terms<1>>(in, words[1], twin::interleave_rows);
   return std::memcmp(&words[0], &words[1], sizeof words[0]) == 0;
 }
 
