@@ -11,8 +11,9 @@ SACCADE_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx2,fma,f16
 #define SACCADE_AMX
 #include "cpu/simd_amx.h"
 
-#include "cpu/amx_table.h"
 #include "cpu/exp2_polynomial.h"
+
+#include "cpu/amx_table.h"
 
 SACCADE_TARGET_END
 
