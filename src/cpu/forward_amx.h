@@ -478,31 +478,27 @@ class AmxBlock {
         std::fill_n(rounded_sums(g), 512, 0.0F);
       }
       // o's maximum and sum, as if m were the row's maximum, and the row's own.
-      alignas(64) Scalar m_of_o[kTileRowsPadded], l_of_o[kTileRowsPadded], m[kTileRowsPadded],
-          l[kTileRowsPadded] = {};
+      double m_of_o[32];
+      alignas(64) Scalar l_of_o[kTileRowsPadded], m[kTileRowsPadded] = {}, l[kTileRowsPadded] = {};
       for (int i = 0; i < 32; ++i) {
         const float offset = offsets(g)[i], whole = offset / WeightsOf<T>::kUnit;
-        m_of_o[i] = offset == kUnseen ? kNoMaximum : (WeightsOf<T>::kBias - whole) / unit_.exp_factor;
-        // Low scores weigh nothing beside usual ones, but may be all that a row has.
-        if (offset == kUnseen || offset > WeightsOf<T>::kFirst + WeightsOf<T>::kUnit * 0x1p19F)
-          others_[g] |= low_[g] & std::uint32_t{1} << i;
+        m_of_o[i] = offset == kUnseen
+                        ? static_cast<double>(kNoMaximum)
+                        : static_cast<double>(WeightsOf<T>::kBias - whole) / static_cast<double>(unit_.exp_factor);
         l_of_o[i] = kRounds ? rounded_sums(g)[i * 16] : sum_of_16(sums(g) + i * 16);
+        if (needs_other_kernels(g, i, whole, l_of_o[i])) others_[g] |= std::uint32_t{1} << i;
         if (!wants_exact_sums_) continue;
-        if constexpr (kRounds) {
+        if constexpr (kRounds)
           m[i] = scratch_.maxima[g * 32 + i], l[i] = sum_of_16(sums(g) + i * 16);
-        } else {
-          // An m of some binades would cost an lse near 0 its last digits.
-          const float near = std::abs(whole) <= 4 ? whole : 0;
-          m[i] = offset == kUnseen ? kNoMaximum : (near - whole) / unit_.exp_factor;
-          l[i] = l_of_o[i] * std::exp2(kTermHeadroom - near);
-        }
+        else
+          find_denominator(whole, l_of_o[i], m[i], l[i]);
       }
       others_[g] |= end_rows(p_, finisher_, dropout_,
                              {.batch = batch_,
                               .head = head_,
                               .row = group_row(g),
                               .count = group_rows(g),
-                              .m = wants_exact_sums_ ? m : m_of_o,
+                              .m = m,
                               .l = wants_exact_sums_ ? l : l_of_o,
                               .m_of_o = m_of_o,
                               .l_of_o = l_of_o,
@@ -510,6 +506,27 @@ class AmxBlock {
                               .o = outputs(g, 0),
                               .o_stride = 1024});
     }
+  }
+
+  /// Low scores weigh nothing beside usual ones, but may be all that a row has. And an lse near 0, of a row that
+  /// sees a key or two, has no digits to lose: there l is to be 1.
+  bool needs_other_kernels(int g, int i, float whole, float l_of_o) const {
+    if (whole == kUnseen || whole > 0x1p19F) return (low_[g] >> i & 1U) != 0;
+    if constexpr (kRounds) return false;
+    const float sum = std::abs(whole) < 64 ? l_of_o * std::exp2(kTermHeadroom - whole) : 0;
+    return sum > 0.75F && sum < 1.35F;
+  }
+
+  /// An m near the row's largest score, and l for this m. Of an lse near 0 an m of some binades would cost the
+  /// last digits.
+  void find_denominator(float whole, float l_of_o, float& m, float& l) const {
+    m = kNoMaximum, l = 0;
+    if (whole == kUnseen || !(l_of_o > 0) || !std::isfinite(l_of_o)) return;
+    const int shift = static_cast<int>(kTermHeadroom - whole), exponent = shift + std::ilogb(l_of_o);
+    const int wanted = std::abs(exponent) <= 4 ? 0 : exponent;
+    m = static_cast<float>(wanted) / unit_.exp_factor;
+    const double rest = static_cast<double>(m) * static_cast<double>(unit_.exp_factor) - wanted;  // of rounding m
+    l = std::ldexp(l_of_o, shift - wanted) * static_cast<float>(std::exp2(-rest));
   }
 
   static float sum_of_16(const float* x) {

@@ -38,8 +38,8 @@ struct EndingRows {
   int count = 0;              // at most kTileRows
   const Scalar* m = nullptr;  // [count], in the unit of the scores
   const Scalar* l = nullptr;  // [kTileRowsPadded]
-  // o's own m and l, where its weights are rounded; nullptr: the same.
-  const Scalar* m_of_o = nullptr;
+  // o's own m, which is no rounded number, and l; nullptr: the same.
+  const double* m_of_o = nullptr;
   const Scalar* l_of_o = nullptr;
   Scalar natural = 1;         // turns m into natural units
   const Scalar* o = nullptr;  // kTileColumns columns of each row; the next ones are o_stride further on
@@ -58,8 +58,10 @@ inline unsigned end_rows(const AttentionParams& p, const ScoreFinisher& finisher
       const RowResult result = finish_row(rows.m[i] * rows.natural, rows.l[i], sink);
       if (p.lse.data) *p.row_of<Scalar>(p.lse, rows.batch, rows.head, rows.row + i) = result.lse();
       if (p.saves_scores()) finisher.write_saved(rows.row + i, rows.m[i], result.scale, dropout);
-      const Scalar of_o =
-          rows.m_of_o ? finish_row(rows.m_of_o[i] * rows.natural, rows.l_of_o[i], sink).scale : result.scale;
+      const Scalar of_o = rows.m_of_o
+                              ? scale_of_row(rows.m_of_o[i] * static_cast<double>(rows.natural),
+                                             static_cast<double>(rows.l_of_o[i]), static_cast<double>(sink))
+                              : result.scale;
       scale[i] = of_o * keep_scale;
     }
   } else {  // finish_row for all rows at once

@@ -61,4 +61,12 @@ inline RowResult finish_row(Scalar m, Scalar l, Scalar sink) {
   return {shrink / total, top, total};
 }
 
+/// The scale of finish_row() where m is no rounded number.
+inline Scalar scale_of_row(double m, double l, double sink) {
+  if (l == 0.0) return 0;
+  if (sink == -std::numeric_limits<double>::infinity()) return static_cast<Scalar>(1.0 / l);
+  const double top = std::max(m, sink), shrink = std::exp(m - top);
+  return static_cast<Scalar>(shrink / (l * shrink + std::exp(sink - top)));
+}
+
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE
