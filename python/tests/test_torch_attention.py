@@ -218,6 +218,28 @@ def test_wrong_arguments_are_named(change, text, grad):
         attention(arguments.pop("q"), arguments.pop("k"), arguments.pop("v"), **arguments)
 
 
+def test_batches_of_gradients():
+    q, k, v = operands()
+    mask = torch.randn(4, 1, 7, dtype=torch.float64, requires_grad=True)
+    o, lse = attention(q, k, v, mask=mask, return_lse=True)
+    douts, dlses = torch.randn(3, *o.shape, dtype=o.dtype), torch.randn(3, *lse.shape, dtype=o.dtype)
+    inputs = (q, k, v, mask)
+    got = torch.autograd.grad((o, lse), inputs, (douts, dlses), is_grads_batched=True, retain_graph=True)
+    for i in range(3):
+        one = torch.autograd.grad((o, lse), inputs, (douts[i], dlses[i]), retain_graph=True)
+        for a, b in zip(got, one):
+            torch.testing.assert_close(a[i], b)
+
+
+def test_seeds_are_those_of_the_package():
+    q, k, v = (x.detach() for x in operands())
+    for seed in (0, -5, 2**63, 2**64 - 1, np.int64(7)):
+        got = attention(q, k, v, dropout_p=0.5, seed=seed)
+        assert np.array_equal(got.numpy(), saccade.attention(q.numpy(), k.numpy(), v.numpy(), dropout_p=0.5, seed=seed))
+    with pytest.raises(ValueError, match="seed: wanted an integer, got a float"):
+        attention(q, k, v, dropout_p=0.5, seed=1.5)
+
+
 def test_gradients_have_no_gradients():
     q, k, v = operands()
     (dq,) = torch.autograd.grad(attention(q, k, v).square().sum(), q, create_graph=True)

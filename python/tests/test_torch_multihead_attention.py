@@ -418,6 +418,8 @@ def test_other_nested_tensors_are_refused():
             ours(nested, nested, nested)
         with pytest.raises(ValueError, match="query: nested tensors are for self-attention"):
             ours(nested, nested, nested_tensor([torch.randn(3, 8), torch.randn(5, 8)]), need_weights=False)
+        with pytest.raises(ValueError, match="query: nested tensors are for self-attention"):
+            ours(nested, nested, nested, need_weights=False, is_causal=True)
         with pytest.raises(ValueError, match="query: wanted a dense tensor or a contiguous nested one"):
             ours(jagged, jagged, jagged, need_weights=False)
         with pytest.raises(ValueError, match="query: nested tensors are for self-attention in evaluation"):

@@ -406,6 +406,32 @@ def test_fused_layer_and_attention(activation, norm_first, mask, calls):
         torch.testing.assert_close(weights, their_weights)
 
 
+@pytest.mark.parametrize("shape", [(0, 7, 32), (3, 0, 32), (0, 0, 32)])
+def test_empty_input_in_evaluation(shape):
+    layer = encoder().eval().layers[0]
+    x = torch.randn(shape)
+    nested = torch.nested.nested_tensor([torch.randn(0, 32), torch.randn(0, 32)])
+    with torch.no_grad(), saccade.torch.patch():
+        assert layer(x).shape == shape
+        assert layer.self_attn(x, x, x, need_weights=False)[0].shape == shape
+        assert [tuple(y.shape) for y in layer(nested).unbind()] == [(0, 32), (0, 32)]
+
+
+def test_fused_functions_take_keywords(calls):
+    attention = encoder().eval().layers[0].self_attn
+    x = torch.randn(3, 7, 32)
+    weights = (attention.in_proj_weight, attention.in_proj_bias, attention.out_proj.weight, attention.out_proj.bias)
+    with torch.no_grad():
+        given = (x, x, x, 32, 4, *weights)
+        wanted, _ = torch._native_multi_head_attention(*given, mask=None, need_weights=False)
+        with saccade.torch.patch():
+            patched = torch._native_multi_head_attention
+            got, _ = patched(*given, mask=None, need_weights=False)
+            assert len(calls) == 1
+        torch.testing.assert_close(got, wanted)
+        assert torch.equal(patched(*given, mask=None, need_weights=False)[0], wanted) and len(calls) == 1
+
+
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_nested_input_in_evaluation(norm_first, calls):
     """The layer, the module and the encoder with a nested tensor, for which PyTorch has its fused functions only."""

@@ -1,5 +1,6 @@
 """saccade.torch.statistics(): what happened to the calls under a patch."""
 
+import _thread
 import os
 import subprocess
 import sys
@@ -68,6 +69,44 @@ def test_a_handle_counts_since_it_came_into_force():
         assert [sum(patch.statistics().taken.values()) for patch in (outer, inner)] == [3, 1]
     before = saccade.torch.statistics()
     assert not before.since(before).taken
+
+
+def test_files_with_the_same_lines_are_told_apart(tmp_path):
+    sites = []
+    for name in ("one", "two"):
+        path = tmp_path / f"{name}.py"
+        path.write_text(
+            "import torch.nn.functional as F\ndef f(q):\n    return F.scaled_dot_product_attention(q, q, q)\n"
+        )
+        scope = {}
+        exec(compile(path.read_text(), str(path), "exec"), scope)
+        with saccade.torch.patch() as patch, torch.device("cpu"):  # a mode, which calls the function once more
+            scope["f"](torch.randn(1, 2, 5, 8))
+        sites += [(site.file, site.line, n) for site, n in patch.statistics().taken.items()]
+    assert sites == [(str(tmp_path / "one.py"), 3, 1), (str(tmp_path / "two.py"), 3, 1)]
+
+
+def test_calls_that_raise_are_not_counted():
+    x = torch.randn(1, 2, 5, 8)
+    with saccade.torch.patch() as patch:
+        with pytest.raises(ValueError):
+            F.scaled_dot_product_attention(x, x[:, :, :, :5], x)
+        kept = F.scaled_dot_product_attention
+    kept(x, x, x)
+    with saccade.torch.patch():
+        call()
+    assert not patch.statistics().taken and not patch.statistics().passed_on
+
+
+def test_a_thread_without_a_python_function():
+    done = threading.Event()
+    x = torch.randn(1, 2, 5, 8)
+    with saccade.torch.patch() as patch:
+        _thread.start_new_thread(F.scaled_dot_product_attention, (x, x, x))
+        for _ in range(200):
+            if patch.statistics().taken or done.wait(0.05):
+                break
+    assert [site.file for site in patch.statistics().taken] == ["no Python"]
 
 
 def test_threads_lose_no_call():

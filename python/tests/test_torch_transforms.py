@@ -30,7 +30,7 @@ class RandomCalls:
             return full[1:] if self.rank == 3 else (length, width) if self.rank == 2 else full
 
         width = pick((2, 8))
-        self.add("q", shape(heads, rows, width), floating, always=True)
+        self.add("q", shape(heads, rows, width), floating)
         self.add("k", shape(kv_heads, keys, width), floating)
         self.add("v", shape(kv_heads, keys, pick((2, 5))), floating)
         if chance(0.4):
@@ -43,6 +43,9 @@ class RandomCalls:
         for name, low, high in (("kv_lengths", 0, keys + 1), ("kv_starts", 0, keys + 1), ("query_offset", -2, 5)):
             if chance(0.3):
                 self.add(name, (batch,), lambda shape, low=low, high=high: torch.randint(low, high, shape))
+        if all(dim is None for dim in self.dims):  # vmap wants one at least
+            self.tensors[0] = torch.stack([self.tensors[0]] * self.count)
+            self.dims[0] = 0
         self.options = {"layout": "blhd" if blhd else "bhld", "softcap": pick((0.0, 2.0))}
         if chance(0.5):
             self.options["causal"] = "top_left" if "query_offset" in self.names else pick(("top_left", "bottom_right"))
@@ -52,8 +55,8 @@ class RandomCalls:
     def chance(self, p):
         return self.random.random() < p
 
-    def add(self, name, shape, draw, always=False):
-        dim = self.random.randrange(len(shape) + 1) if always or self.chance(0.7) else None
+    def add(self, name, shape, draw):
+        dim = self.random.randrange(len(shape) + 1) if self.chance(0.6) else None
         tensor = draw(tuple(shape)) if dim is None else draw((self.count, *shape)).movedim(0, dim)
         self.names.append(name)
         self.tensors.append(tensor)

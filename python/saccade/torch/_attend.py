@@ -92,7 +92,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dout: Tensor | None, dweights: Tensor | None) -> Any:
         q, k, v, mask, o, lse = ctx.saved_tensors
-        if _are_batched(dout, dweights):
+        if are_batched(dout, dweights):
             return (*_backward_of_each(q, k, v, mask, o, lse, dout, dweights, ctx.call, ctx.needs_input_grad[3]), None)
         create_graph = torch.is_grad_enabled()
         with torch.no_grad():
@@ -126,7 +126,7 @@ class _ShortAttention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dout: Tensor) -> Any:
         q, k, v, _ = ctx.saved_tensors
-        is_batched = _are_batched(dout)
+        is_batched = are_batched(dout)
         gradients = None if is_batched else _core.short_attention_backward(q, k, v, dout, *ctx.options)
         if gradients is None:
             is_causal, scale = ctx.options
@@ -143,7 +143,7 @@ class _ShortAttention(torch.autograd.Function):
         return (*gradients, None)
 
 
-def _are_batched(*gradients: Tensor | None) -> bool:
+def are_batched(*gradients: Tensor | None) -> bool:
     """Whether they are the batches of gradients of is_grads_batched and vectorize."""
     return any(x is not None and _is_batched(x) for x in gradients)
 

@@ -3,6 +3,7 @@ by torch.compile and others."""
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any, Literal
 
 import torch
@@ -10,8 +11,18 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
-from ._attend import LastGradients, draw_seed, is_recorded
-from ._operators import GIVEN, LEARNT, TENSORS, Call, TransformedAttention, backward, forward, operator
+from ._attend import LastGradients, are_batched, draw_seed, is_recorded
+from ._operators import (
+    GIVEN,
+    LEARNT,
+    TENSORS,
+    Call,
+    TransformedAttention,
+    backward,
+    forward,
+    operator,
+    operator_backward,
+)
 from ._tensors import require_plain
 
 _transforms = torch._C._functorch.peek_interpreter_stack
@@ -57,6 +68,8 @@ def attention(
     :returns: the output, like q; or a tuple of the output and those of lse and weights that were requested.
     :raises ValueError: for arguments that do not fit; names the argument, what was wanted and what was given. Pages
         (``block_table``) have no gradients.
+
+    ``sinks`` and ``alibi_slopes`` are rounded to f32, also beside f64.
 
     Gradients cannot be differentiated again. Uses ``torch.get_num_threads()`` threads.
     """
@@ -140,8 +153,8 @@ def attention_varlen(
 
 def _pair(value: Any, name: str) -> tuple[int, int]:
     try:
-        first, second = (value, value) if isinstance(value, int) else value
-        return int(first), int(second)
+        first, second = (value, value) if hasattr(value, "__index__") else value
+        return index(first), index(second)
     except (TypeError, ValueError):
         raise ValueError(f"{name}: wanted an int or two, got {value!r}") from None
 
@@ -156,7 +169,7 @@ def _attend(
     tensors = [_tensor(options.get(name), name) for name in TENSORS]
     drawn = None
     if call.dropout_p:
-        drawn = draw_seed() if seed is None else torch.tensor(seed, dtype=torch.int64)
+        drawn = draw_seed() if seed is None else _seed(seed)
     if is_transformed:
         o, lse, weights = TransformedAttention.apply(q, k, v, *tensors, drawn, *call)
     elif is_recorded():
@@ -171,6 +184,14 @@ def _attend(
         o, lse, weights = forward(q, k, v, tensors, drawn, call, return_lse)
     results = (o, *((lse,) if return_lse else ()), *((weights,) if call.return_weights else ()))
     return results if len(results) > 1 else o
+
+
+def _seed(seed: Any) -> Tensor:
+    try:
+        bits = index(seed) % 2**64
+    except TypeError:
+        raise ValueError(f"seed: wanted an integer, got a {type(seed).__name__}") from None
+    return torch.tensor(bits - 2**64 if bits >= 2**63 else bits, dtype=torch.int64)
 
 
 def _tensor(value: Any, name: str) -> Tensor | None:
@@ -201,6 +222,10 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, dout: Tensor | None, dlse: Tensor | None, _: Any) -> Any:
         q, k, v, *tensors, o, lse, seed = ctx.saved_tensors
         needed = ctx.needs_input_grad[5 : 5 + len(LEARNT)]
+        if are_batched(dout, dlse):  # PyTorch calls the operator for each
+            found = operator_backward(q, k, v, o, lse, dout, dlse, *needed, *tensors, seed, *ctx.call)
+            learnt = (gradient if need else None for gradient, need in zip(found[3:], needed))
+            return (None, None, *found[:3], *learnt, *(None for _ in GIVEN))
         create_graph = torch.is_grad_enabled()
         with torch.no_grad():
             gradients = backward(q, k, v, tensors, o, lse, dout, dlse, seed, ctx.call, needed)

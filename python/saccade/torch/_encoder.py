@@ -102,8 +102,9 @@ class _Rows(NamedTuple):
     def of(tensor: Tensor) -> _Rows:
         if not tensor.is_nested:
             return _Rows(tensor, None)
-        width = int(tensor._nested_tensor_size()[0, 1]) if tensor.size(0) else 0
-        return _Rows(tensor.values().view(-1, width), tensor)
+        sizes = tensor._nested_tensor_size()
+        width = int(sizes[0, 1]) if tensor.size(0) else 0
+        return _Rows(tensor.values().view(int(sizes[:, 0].sum()) if tensor.size(0) else 0, width), tensor)
 
     def shaped(self, rows: Tensor) -> Tensor:
         if self.nested is None:
@@ -135,7 +136,8 @@ def _projected(
     need_weights: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """Self-attention of the rows with both projections, and the weights of all heads if wanted."""
-    heads = F.linear(x, qkv_weight, qkv_bias).view(*x.shape[:-1], 3, num_heads, -1)
+    head_dim = qkv_weight.shape[0] // (3 * num_heads)
+    heads = F.linear(x, qkv_weight, qkv_bias).view(*x.shape[:-1], 3, num_heads, head_dim)
     if of.nested is not None:
         q, k, v = heads.unbind(1)
         o, weights = _packed(q, k, v, of.starts()), None

@@ -78,7 +78,8 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         :raises ValueError: for invalid arguments; names the argument, what was expected and what was given.
         """
         if getattr(query, "is_nested", False):
-            self._check_nested(query, key, value, key_padding_mask is None and attn_mask is None, need_weights)
+            is_masked = is_causal or key_padding_mask is not None or attn_mask is not None
+            self._check_nested(query, key, value, is_masked, need_weights)
             projections = (self.in_proj_weight, self.in_proj_bias, self.out_proj.weight, self.out_proj.bias)
             return self_attention(query, key, value, self.embed_dim, self.num_heads, *projections, need_weights=False)
         self._check(query, key, value)
@@ -116,19 +117,19 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         )
         return module
 
-    def _check_nested(self, query: Tensor, key: Tensor, value: Tensor, is_unmasked: bool, need_weights: bool) -> None:
+    def _check_nested(self, query: Tensor, key: Tensor, value: Tensor, is_masked: bool, need_weights: bool) -> None:
         if not takes_nested(query):
             raise ValueError(
                 "query: wanted a dense tensor or a contiguous nested one of layout torch.strided, of rank 3"
             )
         is_self_attention = key is query and value is query and self.in_proj_weight is not None and self.batch_first
         appends = self.bias_k is not None or self.add_zero_attn
-        if not is_self_attention or appends or not is_unmasked or need_weights or self.training:
+        if not is_self_attention or appends or is_masked or need_weights or self.training:
             raise ValueError(
                 "query: nested tensors are for self-attention in evaluation with batch_first, without weights, masks "
                 "and appended keys"
             )
-        if torch.is_grad_enabled() and (query.requires_grad or self.in_proj_weight.requires_grad):
+        if torch.is_grad_enabled() and any(x.requires_grad for x in (query, *self.parameters())):
             raise ValueError("query: nested tensors have no gradients here; call within torch.no_grad()")
 
     def _check(self, query: Tensor, key: Tensor, value: Tensor) -> None:

@@ -168,14 +168,14 @@ def _operator_shapes(q, k, v, *options):
     schema="(Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor? dout, Tensor? dlse, bool dmask, bool dsinks, "
     f"bool dalibi_slopes, {_OPTIONS}) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
-def _operator_backward(q, k, v, o, lse, dout, dlse, dmask, dsinks, dalibi_slopes, *options):
+def operator_backward(q, k, v, o, lse, dout, dlse, dmask, dsinks, dalibi_slopes, *options):
     tensors, seed, call = _split(options)
     with torch.no_grad():
         found = backward(q, k, v, tensors, o, lse, dout, dlse, seed, call, (dmask, dsinks, dalibi_slopes))
     return tuple(or_empty(gradient, q) for gradient in found)
 
 
-@_operator_backward.register_fake
+@operator_backward.register_fake
 def _operator_backward_shapes(q, k, v, o, lse, dout, dlse, dmask, dsinks, dalibi_slopes, *options):
     tensors, _, _ = _split(options)
     others = (
@@ -193,7 +193,7 @@ def _save(ctx: Any, inputs: tuple, output: tuple) -> None:
 
 
 def _operator_gradients(
-    ctx: Any, dout: Tensor | None, dlse: Tensor | None, _: Tensor | None, backward: Any = _operator_backward
+    ctx: Any, dout: Tensor | None, dlse: Tensor | None, _: Tensor | None, backward: Any = operator_backward
 ) -> tuple:
     q, k, v, o, lse, *options = ctx.saved_tensors
     needed = ctx.needs_input_grad[3 : 3 + len(LEARNT)]
@@ -213,7 +213,7 @@ class _TransformedGradients(torch.autograd.Function):
     @staticmethod
     def forward(*arguments: Any) -> Any:
         with torch._C._AutoDispatchBelowAutograd():
-            return _operator_backward(*arguments)
+            return operator_backward(*arguments)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -260,14 +260,14 @@ def _operator_of_many(info: Any, in_dims: Any, *arguments: Any) -> Any:
     return (many.split(o), many.split(lse, 1), weights), (0, 0, 0)
 
 
-@_operator_backward.register_vmap
+@operator_backward.register_vmap
 def _operator_backward_of_many(info: Any, in_dims: Any, *arguments: Any) -> Any:
     many = _Many(info.batch_size, in_dims, arguments)
     merged = None if any(arguments[7:10]) else many.merged(10, rows=(4, 6))
     if merged is None:
-        results = [_operator_backward(*one) for one in many.each()]
+        results = [operator_backward(*one) for one in many.each()]
         return tuple(torch.stack(parts) for parts in zip(*results)), (0,) * 6
-    found = _operator_backward(*merged)
+    found = operator_backward(*merged)
     return (*map(many.split, found[:3]), *(x.expand(info.batch_size, 0) for x in found[3:])), (0,) * 6
 
 
@@ -305,7 +305,7 @@ class _Many:
         return [*result, *self._options(first_option, of), *options[len(TENSORS) :]]
 
     def _options(self, first: int, of: dict[str, Any]) -> Any:
-        batch = self.arguments[0].shape[1] if self.rank == 4 else 1
+        batch = self.arguments[0].shape[int(self.is_many[0])] if self.rank == 4 else 1
         for i, (name, x) in enumerate(of.items()):
             if x is not None and name != "sinks":
                 many = self.is_many[first + i]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
 from types import TracebackType
 from typing import Any, Callable, cast
@@ -17,7 +18,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 from ._attend import attend_to_few, is_recorded
 from ._encoder import encoder_layer, self_attention, takes_nested
 from ._functional import is_causal_bias, scaled_dot_product_attention
-from ._statistics import Statistics, count, count_taken, statistics
+from ._statistics import Statistics, count, statistics
 from ._tensors import is_plain
 
 _default = cast(Any, Tensor.__torch_function__).__func__
@@ -40,12 +41,13 @@ class Patch:
         """Ends this patch; further calls do nothing. PyTorch is as before when all patches have ended."""
         with _lock:
             if self._in_force:
+                self._after = statistics()
                 self._in_force = False
                 _remove()
 
     def statistics(self) -> Statistics:
-        """:func:`saccade.torch.statistics` since this patch last came into force."""
-        return statistics().since(self._before)
+        """:func:`saccade.torch.statistics` of the time that this patch was last in force."""
+        return (statistics() if self._in_force else self._after).since(self._before)
 
     def __enter__(self) -> Patch:
         with _lock:
@@ -148,7 +150,7 @@ def _attention_in_place_of(previous: Callable[..., Tensor], replacement: _Replac
         if here and attn_mask is None and not is_compiling() and torch._C._get_flash_sdp_enabled():
             o = attend_to_few(query, key, value, dropout_p, is_causal, scale, enable_gqa)
             if o is not None:
-                count_taken(_ATTENTION)
+                count(_ATTENTION)
                 return o
         plain_mask = attn_mask is not None and not is_causal_bias(attn_mask)
         tensors = (query, key, value, attn_mask) if plain_mask else (query, key, value)
@@ -158,16 +160,17 @@ def _attention_in_place_of(previous: Callable[..., Tensor], replacement: _Replac
             "scale": scale,
             "enable_gqa": enable_gqa,
         }
-        reason = None if here else _UNDONE
+        reason = None if here else "the patch is undone"
         if here and has_torch_function(tensors):
             reason = "a class with a __torch_function__ of its own" if any(map(_overrides, tensors)) else None
             if not reason:  # a mode, or a class that changes nothing
                 return handle_torch_function(patched, tensors, query, key, value, attn_mask, **options)
         reason = reason or _reason_to_pass_on(tensors)
-        if not is_compiling():
-            count(_ATTENTION, reason)
         function = previous if reason else scaled_dot_product_attention
-        return function(query, key, value, attn_mask, **options)
+        o = function(query, key, value, attn_mask, **options)
+        if here and not is_compiling():
+            count(_ATTENTION, reason)
+        return o
 
     patched.__module__ = F.__name__  # where pickle finds it
     return patched
@@ -178,22 +181,26 @@ def _fused_in_place_of(
 ) -> Callable[[Callable[..., Any], _Replacement], Callable[..., Any]]:
     """For the functions of PyTorch's fused inference path, the first argument of which is the input. weight_of: the
     first weight among the others, which stands for all; None where ours cannot take the arguments."""
+    parameters = inspect.signature(ours)
 
     def in_place_of(previous: Callable[..., Any], replacement: _Replacement) -> Callable[..., Any]:
-        def patched(x: Tensor, *others: Any) -> Any:
-            weight = weight_of(x, *others)
+        def patched(*given: Any, **named: Any) -> Any:
             if replacement.installed is not patched:
-                reason: str | None = _UNDONE
-            elif weight is None:
+                return previous(*given, **named)
+            arguments = parameters.bind(*given, **named).args if named else given
+            x, weight = arguments[0], weight_of(*arguments)
+            reason: str | None
+            if weight is None:
                 reason = "key and value are not query, or weights of a nested tensor"
             elif x.is_nested:
                 is_batch = takes_nested(x) and not is_recorded()
                 reason = _reason_to_pass_on((weight,)) if is_batch else "a nested tensor that is no packed batch"
             else:
                 reason = _reason_to_pass_on((x, weight))
+            result = previous(*given, **named) if reason else ours(*arguments)
             if not is_compiling():
                 count(replacement.name, reason)
-            return (previous if reason else ours)(x, *others)
+            return result
 
         patched.__name__ = patched.__qualname__ = replacement.name
         patched.__module__ = replacement.owner.__name__
@@ -215,7 +222,6 @@ def _weight_of_attention(
 
 
 _ATTENTION = "scaled_dot_product_attention"
-_UNDONE = "the patch is undone"
 
 
 def _reason_to_pass_on(tensors: tuple[Any, ...]) -> str | None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import atexit
-import itertools
 import os
 import sys
-from types import CodeType
+import threading
+from types import FrameType
 from typing import Any, NamedTuple
+
+import torch
+import torch.overrides
+from torch.utils import _device
 
 
 class CallSite(NamedTuple):
@@ -49,37 +53,42 @@ def statistics() -> Statistics:
     return Statistics(_read(_taken), _read(_passed_on))
 
 
-# The key of a call: function, code and line of the caller, and the reason where it was passed on. A counter's next()
-# cannot lose a call of another thread.
-_Key = tuple[str, CodeType, int, str]
-_taken: dict[_Key, Any] = {}
-_passed_on: dict[_Key, Any] = {}
+# By function, file and line of the caller, and the reason where it was passed on. (Not by the caller's code object: it
+# would be kept alive, and two files with the same lines have equal ones.)
+_Key = tuple[str, str, int, str]
+_taken: dict[_Key, int] = {}
+_passed_on: dict[_Key, int] = {}
+_lock = threading.Lock()
+
+# The files that hand a call on to itself, under modes and for subclasses.
+_PATCH = os.path.join(os.path.dirname(__file__), "_patch.py")
+_INNER = frozenset((torch.overrides.__file__, torch._tensor.__file__, _device.__file__, _PATCH))
 
 
-def count_taken(function: str) -> None:
-    """Counts a call of a patched function, which calls this one, as computed here."""
-    frame = sys._getframe(2)
-    key = (function, frame.f_code, frame.f_lineno, "")
+def count(function: str, reason: str | None = None) -> None:
+    """Counts a call of a patched function, which calls this one: as passed on if there is a reason."""
+    file, line = "no Python", 0
     try:
-        next(_taken[key])
-    except KeyError:
-        next(_taken.setdefault(key, itertools.count()))
-
-
-def count(function: str, reason: str | None) -> None:
-    """The same, as passed on if there is a reason."""
-    frame = sys._getframe(2)
+        frame: FrameType | None = sys._getframe(2)
+        while frame is not None and frame.f_code.co_filename in _INNER:
+            frame = frame.f_back
+        if frame is not None:
+            file, line = frame.f_code.co_filename, frame.f_lineno
+    except ValueError:  # called by a thread without a Python function
+        pass
+    key = (function, file, line, reason or "")
     counters = _passed_on if reason else _taken
-    next(counters.setdefault((function, frame.f_code, frame.f_lineno, reason or ""), itertools.count()))
+    with _lock:
+        counters[key] = counters.get(key, 0) + 1
 
 
-def _read(counters: dict[_Key, Any]) -> Any:
-    result: dict[Any, int] = {}
-    for (function, code, line, reason), counter in list(counters.items()):
-        site = CallSite(function, code.co_filename, line)
-        key = (site, reason) if reason else site
-        result[key] = result.get(key, 0) + counter.__reduce__()[1][0]
-    return result
+def _read(counters: dict[_Key, int]) -> Any:
+    with _lock:
+        items = list(counters.items())
+    return {
+        ((CallSite(function, file, line), reason) if reason else CallSite(function, file, line)): n
+        for (function, file, line, reason), n in items
+    }
 
 
 def _difference(later: dict[Any, int], earlier: dict[Any, int]) -> Any:
