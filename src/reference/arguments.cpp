@@ -105,7 +105,7 @@ std::vector<std::int64_t> integers_of(const TensorView& view, const char* name, 
 /// cu_seqlens_q or cu_seqlens_k: the start of each document, and the end of the last one.
 std::vector<std::int64_t> begins_of(const TensorView& view, const char* name, std::int64_t batch,
                                     std::int64_t total) {
-  const std::vector<std::int64_t> begins = integers_of(view, name, "[batch + 1]", batch + 1, 0, total);
+  std::vector<std::int64_t> begins = integers_of(view, name, "[batch + 1]", batch + 1, 0, total);
   if (begins.front() != 0 || begins.back() != total || !std::ranges::is_sorted(begins))
     refuse_argument(std::string(name) + " does not rise from 0 to the total, " + std::to_string(total));
   return begins;
