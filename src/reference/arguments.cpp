@@ -154,25 +154,22 @@ void find_entries(const AttentionOptions& options, Arguments& a) {
     a.sequences.push_back({.index_in_q = b, .index_in_k = b, .seqlen_q = a.seqlen_q, .seqlen_k = a.seqlen_k});
 }
 
+/// Reads one number of keys for each sequence into `member`, if there are any.
+void read_numbers_of_keys(const TensorView& view, const char* name, std::int64_t Sequence::*member, Arguments& a) {
+  if (!view) return;
+  const auto numbers = integers_of(view, name, "[batch]", a.batch, 0, a.seqlen_k);
+  for (std::size_t b = 0; b < numbers.size(); ++b) {
+    if (numbers[b] > a.sequences[b].seqlen_k)
+      refuse_argument(std::string(name) + " contains " + std::to_string(numbers[b]) + " for a document of " +
+                      std::to_string(a.sequences[b].seqlen_k) + " keys");
+    a.sequences[b].*member = numbers[b];
+  }
+}
+
 void find_lengths(const AttentionOptions& options, Arguments& a) {
   for (Sequence& sequence : a.sequences) sequence.kv_length = sequence.seqlen_k;
-  if (options.kv_starts) {
-    const auto starts = integers_of(options.kv_starts, "kv_starts", "[batch]", a.batch, 0, a.seqlen_k);
-    for (std::size_t b = 0; b < starts.size(); ++b) {
-      if (starts[b] > a.sequences[b].seqlen_k)
-        refuse_argument("kv_starts contains " + std::to_string(starts[b]) + " for a document of " +
-                        std::to_string(a.sequences[b].seqlen_k) + " keys");
-      a.sequences[b].kv_start = starts[b];
-    }
-  }
-  if (!options.kv_lengths) return;
-  const auto lengths = integers_of(options.kv_lengths, "kv_lengths", "[batch]", a.batch, 0, a.seqlen_k);
-  for (std::size_t b = 0; b < lengths.size(); ++b) {
-    if (lengths[b] > a.sequences[b].seqlen_k)
-      refuse_argument("kv_lengths contains " + std::to_string(lengths[b]) + " for a document of " +
-                      std::to_string(a.sequences[b].seqlen_k) + " keys");
-    a.sequences[b].kv_length = lengths[b];
-  }
+  read_numbers_of_keys(options.kv_starts, "kv_starts", &Sequence::kv_start, a);
+  read_numbers_of_keys(options.kv_lengths, "kv_lengths", &Sequence::kv_length, a);
 }
 
 void find_positions(const AttentionOptions& options, Arguments& a) {
