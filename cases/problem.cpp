@@ -113,7 +113,7 @@ const std::vector<std::pair<std::string, bool Problem::*>> kFlags = {{"lengths",
 /// What the option's word is: KEY=VALUE, the flag of a tensor of one number for each head, or that of a bool.
 bool is_key(const AttentionOption& option) { return has_text(option) && !option.word_name().empty(); }
 bool is_head_numbers(const AttentionOption& option) {
-  return option.elements == OptionElements::f32 && !option.word_name().empty();
+  return option.elements == OptionElements::numbers && !option.word_name().empty();
 }
 bool is_flag(const AttentionOption& option) {
   return std::holds_alternative<bool AttentionOptions::*>(option.member) && !option.word_name().empty();

@@ -114,8 +114,7 @@ class Loader {
         return in_integers(std::move(tensor), DType::i64, given.file);
       case OptionElements::i32:
         return in_integers(std::move(tensor), DType::i32, given.file);
-      case OptionElements::f32:
-        return is_floating(dtype) ? converted(std::move(tensor), DType::f32, given.file) : tensor;
+      case OptionElements::numbers:
       case OptionElements::mask:
         if (dtype == DType::f16 || dtype == DType::bf16)
           return converted(std::move(tensor), DType::f32, given.file);

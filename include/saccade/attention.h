@@ -119,10 +119,10 @@ struct AttentionOptions {
   /// page_size. Entries are not read if kv_starts, kv_lengths or window_left hides their keys from all rows.
   /// (Paged attention, arXiv:2309.06180.) Excludes cu_seqlens_k.
   TensorView block_table{};
-  /// Attention with linear biases (arXiv:2108.12409): f32 [num_heads] or [batch, num_heads]; alibi_slopes()
+  /// Attention with linear biases (arXiv:2108.12409): f32 or f64 [num_heads] or [batch, num_heads]; alibi_slopes()
   /// returns the standard ones.
   TensorView alibi_slopes{};
-  /// One logit per head that only adds to the denominator: f32 [num_heads].
+  /// One logit per head that only adds to the denominator: f32 or f64 [num_heads].
   TensorView sinks{};
 
   /// The probability of dropping a weight, 0 <= p < 1; the kept ones are scaled by 1 / (1 - p). The draw is

@@ -46,7 +46,7 @@ constexpr std::optional<Enum> option_value(std::string_view name) {
 }
 
 /// What an option's tensor holds; `mask`: bool, or numbers that are added.
-enum class OptionElements : std::uint8_t { none, f32, i32, integers, boolean, mask };
+enum class OptionElements : std::uint8_t { none, numbers, i32, integers, boolean, mask };
 
 /// Two options that are given together, each at least `least`: "256,0" with a separator of ','.
 struct OptionPair {
@@ -247,7 +247,7 @@ inline constexpr AttentionOption kAttentionOptions[] = {
      .member = &AttentionOptions::alibi_slopes,
      .help = "Linear biases with these slopes, one a head; without a file, the standard slopes",
      .axes = "[num_heads] or [batch, num_heads]",
-     .elements = OptionElements::f32,
+     .elements = OptionElements::numbers,
      .command = "--alibi",
      .word = "alibi",
      .placeholder = "[S.npy]",
@@ -256,7 +256,7 @@ inline constexpr AttentionOption kAttentionOptions[] = {
      .member = &AttentionOptions::sinks,
      .help = "One logit a head that takes part in the denominator only",
      .axes = AttentionOption::kPerHead,
-     .elements = OptionElements::f32,
+     .elements = OptionElements::numbers,
      .draw = OptionDraw(0.2, {3.0}),
      .placeholder = "S.npy"},
     {.name = "lse",

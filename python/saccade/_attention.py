@@ -48,9 +48,9 @@ class AttentionOptions(TypedDict, total=False):
     """Bound of the logits (arXiv:2408.00118); 0: none."""
     alibi_slopes: Any
     """Attention with linear biases (arXiv:2108.12409): [heads] or [batch, heads]; see :func:`saccade.alibi_slopes`.
-    Used in f32, also in f64 calls."""
+    Used in the precision of the call."""
     sinks: Any
-    """One logit per head, added to the denominator only: [heads]. Used in f32, also in f64 calls."""
+    """One logit per head, added to the denominator only: [heads]. Used in the precision of the call."""
     kv_lengths: Any
     """How many keys count in each batch entry: integers [batch]."""
     kv_starts: Any

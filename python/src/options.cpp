@@ -56,10 +56,11 @@ std::array<std::int64_t, 2> pair(nb::handle object, std::string_view name, std::
   return {within(first), within(second)};
 }
 
-/// Numbers as f32; numpy.asarray has made f64 or i64 of a list.
-Array floats(nb::handle object, std::string_view name) {
+/// Numbers as f32, or f64 as they are; numpy.asarray has made f64 or i64 of a list.
+Array numbers(nb::handle object, std::string_view name) {
   Array array(object, name);
-  if (array.view().dtype != DType::boolean) array.convert_to(DType::f32);
+  const DType dtype = array.view().dtype;
+  if (dtype != DType::boolean && dtype != DType::f64) array.convert_to(DType::f32);
   return array;
 }
 
@@ -82,7 +83,7 @@ Array mask(nb::handle object, std::string_view name) {
 }
 
 Array tensor(nb::handle object, std::string_view name, OptionElements elements) {
-  if (elements == OptionElements::f32) return floats(object, name);
+  if (elements == OptionElements::numbers) return numbers(object, name);
   if (elements == OptionElements::mask) return mask(object, name);
   return Array(object, name);
 }

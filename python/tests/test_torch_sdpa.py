@@ -376,32 +376,6 @@ def test_nested_tensors_are_refused():
                 sdpa(torch.randn(2, 3, 8), nested, nested)
 
 
-def test_transforms_are_refused():
-    q = torch.randn(2, 3, 5, 8)
-    with pytest.raises(ValueError, match="query: torch.func transforms"):
-        torch.vmap(lambda x: sdpa(x, x, x))(q)
-    with pytest.raises(ValueError, match="query: torch.func transforms"):
-        torch.func.grad(lambda x: sdpa(x, x, x).sum())(q)
-
-
-def test_tangents_are_refused_and_not_lost():
-    with torch.autograd.forward_ad.dual_level(), torch.no_grad():
-        x = torch.autograd.forward_ad.make_dual(torch.randn(5, 8), torch.randn(5, 8))
-        with pytest.raises(RuntimeError, match="jvp"):
-            sdpa(x, x, x)
-        assert sdpa(*[torch.randn(5, 8)] * 3).shape == (5, 8)
-
-
-def test_gradients_have_no_gradients():
-    inputs = leaves((2, 3, 5, 8), (2, 3, 7, 8), (2, 3, 7, 8))
-    o = sdpa(*inputs)
-    dq, dk, dv = torch.autograd.grad(o.sum(), inputs, create_graph=True)
-    torch.testing.assert_close((dq, dk, dv), torch.autograd.grad(o.sum(), inputs, retain_graph=True))
-    for gradient in (dq, dk, dv):
-        with pytest.raises(RuntimeError, match="attention can be differentiated once only"):
-            (o.sum() + gradient.sum()).backward(retain_graph=True)
-
-
 def test_unknown_keywords():
     with pytest.raises(TypeError, match="causal"):
         sdpa(**operands(), causal=True)

@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="saccade.torch needs PyTorch")
 
-from saccade.torch import _operators, attention, attention_varlen  # noqa: E402
+from saccade.torch import _transforms, attention, attention_varlen  # noqa: E402
 
 COUNT = int(os.environ.get("SACCADE_TEST_CASES", "150"))
 
@@ -82,8 +82,8 @@ def boolean(shape):
 
 def test_vmap_is_each_call_alone(monkeypatch):
     merged = []
-    as_one = _operators._Many.merged
-    monkeypatch.setattr(_operators._Many, "merged", lambda *a, **k: merged.append(as_one(*a, **k)) or merged[-1])
+    as_one = _transforms._Many.merged
+    monkeypatch.setattr(_transforms._Many, "merged", lambda *a, **k: merged.append(as_one(*a, **k)) or merged[-1])
     for seed in range(COUNT):
         calls = RandomCalls(seed)
         got = torch.func.vmap(calls.call, tuple(calls.dims))(*calls.tensors)
@@ -123,17 +123,3 @@ def test_jacobians_and_gradients_of_masks():
         got = torch.func.jacrev(function, i)(q, mask)
         wanted = torch.autograd.functional.jacobian(function, (q, mask))[i]
         torch.testing.assert_close(got, wanted)
-
-
-def test_tangents_are_refused_and_not_lost():
-    x = floating((1, 3, 4))
-    with pytest.raises((RuntimeError, NotImplementedError), match="jvp"):
-        torch.func.jvp(lambda x: attention(x, x, x), (x,), (x,))
-    with torch.autograd.forward_ad.dual_level(), pytest.raises((RuntimeError, NotImplementedError), match="jvp"):
-        attention(torch.autograd.forward_ad.make_dual(x, x), x, x)
-
-
-def test_gradients_have_no_gradients():
-    x = floating((1, 3, 4))
-    with pytest.raises(RuntimeError, match="differentiated once only"):
-        torch.func.jacrev(torch.func.grad(lambda x: attention(x, x, x).square().sum()))(x)

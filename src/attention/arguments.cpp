@@ -220,21 +220,26 @@ void fill_block_mask(std::string_view function, const AttentionOptions& options,
   p.block_mask.type = MaskType::boolean;
 }
 
+void check_head_numbers(std::string_view function, std::string_view name, const TensorView& view) {
+  if (view.dtype != DType::f32 && view.dtype != DType::f64)
+    refuse(function, name, " must be f32 or f64, but it is ", name_of(view.dtype));
+}
+
 void fill_head_numbers(std::string_view function, const AttentionOptions& options, AttentionParams& p) {
   if (const TensorView& slopes = options.alibi_slopes) {
-    check_dtype(function, "alibi_slopes", slopes, DType::f32);
+    check_head_numbers(function, "alibi_slopes", slopes);
     if (slopes.rank == 2)
       check_shape(function, "alibi_slopes", slopes, {p.batch, p.num_heads});
     else
       check_shape(function, "alibi_slopes", slopes, {p.num_heads});
-    p.alibi_slopes = {slopes.data, DType::f32, slopes.rank == 2 ? slopes.strides[0] : 0,
+    p.alibi_slopes = {slopes.data, slopes.dtype, slopes.rank == 2 ? slopes.strides[0] : 0,
                       slopes.strides[slopes.rank - 1], 0};
   }
   if (options.sinks) {
-    check_dtype(function, "sinks", options.sinks, DType::f32);
+    check_head_numbers(function, "sinks", options.sinks);
     check_shape(function, "sinks", options.sinks, {p.num_heads});
     check_memory(function, "sinks", options.sinks);
-    p.sinks = options.sinks.as<float>();
+    p.sinks = {options.sinks.data, options.sinks.dtype, 0, options.sinks.strides[0], 0};
   }
 }
 

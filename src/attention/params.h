@@ -25,6 +25,13 @@ struct HeadedMatrix {
   }
 };
 
+/// A number for each head, or for each head of each batch entry: f32 or f64; data == nullptr: none.
+struct HeadNumbers : HeadedMatrix<const void> {
+  double at(std::int64_t batch, std::int64_t head) const {
+    return dtype == DType::f64 ? *row<double>(batch, head, 0) : static_cast<double>(*row<float>(batch, head, 0));
+  }
+};
+
 /// The rows of k or v that one head reads: contiguous or in pages.
 template <class T>
 struct KeyRows {
@@ -72,7 +79,7 @@ struct AttentionOperands {
 /// visibility need extra work.
 struct ScoreChanges {
   double softcap = 0.0;                     // 0: off
-  HeadedMatrix<const void> alibi_slopes{};  // f32, a 1 x 1 matrix per head; data == nullptr: none
+  HeadNumbers alibi_slopes{};
   MaskParams mask{};
 
   /// Lists every member, so that the compiler reports a new member that is missing here.
@@ -101,7 +108,7 @@ struct AttentionParams : AttentionOperands, ScoreChanges {
   ScoreModifier score_modifier = nullptr;
   ScoreBlockEffect score_block_effect = nullptr;
   void* score_context = nullptr;
-  const float* sinks = nullptr;  // [num_heads]
+  HeadNumbers sinks{};
 
   double dropout_p = 0.0;
   std::uint64_t dropout_seed = 0;
@@ -144,9 +151,11 @@ struct AttentionParams : AttentionOperands, ScoreChanges {
 
   /// Whether every score has to be processed, not only those at a border of visibility.
   bool changes_every_score() const { return ScoreChanges::any() || score_modifier; }
-  bool has_sink() const { return sinks != nullptr; }
+  bool has_sink() const { return sinks.data != nullptr; }
   /// The logit of a head's sink; -inf: none.
-  float sink(std::int64_t head) const { return sinks ? sinks[head] : -std::numeric_limits<float>::infinity(); }
+  double sink(std::int64_t head) const {
+    return has_sink() ? sinks.at(0, head) : -std::numeric_limits<double>::infinity();
+  }
   bool saves_scores() const { return weights.data || scores.data; }
   /// Whether scores are saved before anything hides a key.
   bool saves_hidden() const {

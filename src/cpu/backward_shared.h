@@ -69,8 +69,8 @@ inline double write_statistics(const BackwardParams& params, const QueryRows& wo
       });
     });
     if (params.dlse.data) deltas[i] -= *p.row_of<const Scalar>(params.dlse, work.batch, work.head, work.row + i);
-    if (const float sink = p.sink(work.head); sink != -std::numeric_limits<float>::infinity())
-      dsink -= std::exp(static_cast<double>(sink) - static_cast<double>(lse)) * static_cast<double>(deltas[i]);
+    if (const double sink = p.sink(work.head); sink != -std::numeric_limits<double>::infinity())
+      dsink -= std::exp(sink - static_cast<double>(lse)) * static_cast<double>(deltas[i]);
   }
   return dsink;
 }

@@ -225,8 +225,8 @@ TensorView checked_block_mask(const AttentionOptions& options, const Arguments& 
 
 TensorView checked_head_numbers(const TensorView& view, const char* name, std::span<const std::int64_t> shape) {
   if (!view) return {};
-  if (view.dtype != DType::f32)
-    refuse_argument(std::string(name) + " has element type " + text_of(view.dtype) + ", not f32");
+  if (view.dtype != DType::f32 && view.dtype != DType::f64)
+    refuse_argument(std::string(name) + " has element type " + text_of(view.dtype) + ", not f32 or f64");
   if (view.shape[view.rank - 1U] != shape.back()) {
     refuse_argument(std::string(name) + " has shape " + to_string(view.dims()) + " but q has " +
                     std::to_string(shape.back()) + " heads");

@@ -13,7 +13,10 @@ from torch.utils.flop_counter import register_flop_formula
 
 from .. import _core
 from .._sdpa import kernel, renamed
-from ._tensors import empty_rows_like, precision, readable
+from ._operators import TENSORS, operator_tangents, tangents
+from ._operators import Call as AllOptions
+from ._tensors import empty_rows_like, is_transformed, or_empty, precision, readable
+from ._transforms import TransformedAttention
 
 _is_batched = torch._C._functorch.is_legacy_batchedtensor
 
@@ -48,6 +51,8 @@ def attend(
         if is_recorded():
             o, _, weights = _operator(q, k, v, mask, seed, causal, scale, dropout_p, return_weights, gradients)
             return o, weights if return_weights else None
+        if is_transformed():
+            return _attend_transformed(q, k, v, mask, seed, Call(causal, scale, dropout_p, None, return_weights)), None
         call = Call(causal, scale, dropout_p, None if seed is None else int(seed), return_weights)
         if gradients:
             return _Attention.apply(q, k, v, mask, call)
@@ -55,6 +60,17 @@ def attend(
         return o, weights
     except ValueError as error:
         raise renamed(error) from None
+
+
+def _attend_transformed(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, seed: Tensor | None, call: Call
+) -> Tensor:
+    """For torch.func."""
+    if call.return_weights:
+        raise ValueError("weights: torch.func transforms are supported without weights only")
+    if call.dropout_p == 1:
+        return _output(q, v).zero_()
+    return TransformedAttention.apply(q, k, v, mask, *(None for _ in TENSORS[1:]), seed, *_all_options(call))[0]
 
 
 def is_recorded() -> bool:
@@ -71,7 +87,7 @@ def draw_seed() -> Tensor:
 
 
 def _needs_gradients(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bool:
-    if forward_ad._current_level >= 0:  # then autograd refuses tangents; without it they would be lost silently
+    if forward_ad._current_level >= 0:  # tangents are lost outside of autograd
         return True
     return torch.is_grad_enabled() and (
         q.requires_grad or k.requires_grad or v.requires_grad or (mask is not None and mask.requires_grad)
@@ -85,6 +101,8 @@ class _Attention(torch.autograd.Function):
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, call: Call) -> Any:
         o, lse, weights = _forward(q, k, v, mask, call, with_lse=True)
         ctx.save_for_backward(q, k, v, mask, o, lse)
+        if forward_ad._current_level >= 0:
+            ctx.save_for_forward(q, k, v, mask, o, lse)
         ctx.set_materialize_grads(False)
         ctx.call = call
         return o, weights
@@ -94,12 +112,14 @@ class _Attention(torch.autograd.Function):
         q, k, v, mask, o, lse = ctx.saved_tensors
         if are_batched(dout, dweights):
             return (*_backward_of_each(q, k, v, mask, o, lse, dout, dweights, ctx.call, ctx.needs_input_grad[3]), None)
-        create_graph = torch.is_grad_enabled()
-        with torch.no_grad():
-            gradients = _backward(q, k, v, mask, o, lse, dout, dweights, ctx.call, ctx.needs_input_grad[3])
-        if create_graph:
-            gradients = LastGradients.apply(len(gradients), *gradients, q, k, v, mask)
-        return (*gradients, None)
+        backward = _Gradients.apply if torch.is_grad_enabled() else _backward
+        return (*backward(q, k, v, mask, o, lse, dout, dweights, ctx.call, ctx.needs_input_grad[3]), None)
+
+    @staticmethod
+    def jvp(ctx: Any, *moved: Any) -> Any:
+        q, k, v, mask, _, _ = ctx.saved_tensors
+        o, _, weights, *_ = _tangents(q, k, v, mask, ctx.call, moved)
+        return o, weights
 
 
 def attend_to_few(
@@ -126,21 +146,18 @@ class _ShortAttention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dout: Tensor) -> Any:
         q, k, v, _ = ctx.saved_tensors
-        is_batched = are_batched(dout)
-        gradients = None if is_batched else _core.short_attention_backward(q, k, v, dout, *ctx.options)
-        if gradients is None:
-            is_causal, scale = ctx.options
-            call = Call("top_left" if is_causal else None, scale)
-            with torch.no_grad():
-                o, lse, _ = _forward(q, k, v, None, call, with_lse=True)
-                assert lse is not None
-                backward = _backward_of_each if is_batched else _backward
-                gradients = backward(q, k, v, None, o, lse, dout, None, call, False)[:3]
-        if is_batched:
-            return (*gradients, None)
-        if torch.is_grad_enabled():
-            gradients = LastGradients.apply(3, *gradients, q, k, v)
-        return (*gradients, None)
+        is_batched, create_graph = are_batched(dout), torch.is_grad_enabled()
+        if not is_batched and not create_graph:
+            gradients = _core.short_attention_backward(q, k, v, dout, *ctx.options)
+            if gradients is not None:
+                return (*gradients, None)
+        is_causal, scale = ctx.options
+        call = Call("top_left" if is_causal else None, scale)
+        with torch.no_grad():
+            o, lse, _ = _forward(q, k, v, None, call, with_lse=True)
+        assert lse is not None
+        backward = _backward_of_each if is_batched else _Gradients.apply if create_graph else _backward
+        return (*backward(q, k, v, None, o, lse, dout, None, call, False)[:3], None)
 
 
 def are_batched(*gradients: Tensor | None) -> bool:
@@ -181,22 +198,61 @@ def _backward_of_each(
     return dq, dk, dv, dmask if with_dmask else None
 
 
-class LastGradients(torch.autograd.Function):
-    """Gradients that raise an error when they are differentiated again.
-
-    With autograd's once_differentiable they would silently count as constants if dout is a constant.
-    """
+class _Gradients(torch.autograd.Function):
+    """_backward(), the results of which can be differentiated again."""
 
     @staticmethod
-    def forward(ctx: Any, count: int, *tensors: Tensor | None) -> Any:
-        return tensors[:count]
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        o: Tensor,
+        lse: Tensor,
+        dout: Tensor | None,
+        dweights: Tensor | None,
+        call: Call,
+        with_dmask: bool,
+    ) -> Any:
+        ctx.save_for_backward(q, k, v, mask, dout, dweights)
+        ctx.set_materialize_grads(False)
+        ctx.call = call
+        return _backward(q, k, v, mask, o, lse, dout, dweights, call, with_dmask)
 
     @staticmethod
-    def backward(ctx: Any, *_: Tensor) -> Any:
-        raise RuntimeError(
-            "saccade.torch: attention can be differentiated once only; for gradients of gradients use PyTorch's "
-            "function within torch.nn.attention.sdpa_kernel(SDPBackend.MATH)"
-        )
+    def backward(ctx: Any, *moved: Tensor | None) -> Any:
+        q, k, v, mask, dout, dweights = ctx.saved_tensors
+        found = _tangents(q, k, v, mask, ctx.call, moved, dout, dweights)
+        o, _, weights, dq, dk, dv, dmask, *_ = found
+        of_results = (None if dout is None else o, None if dweights is None else weights)
+        return (dq, dk, dv, dmask, None, None, *of_results, None, None)
+
+
+def _tangents(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    call: Call,
+    moved: Any,
+    dout: Tensor | None = None,
+    dweights: Tensor | None = None,
+) -> Any:
+    options = (mask, *(None for _ in TENSORS[1:]))
+    seed = None if call.seed is None else torch.tensor(call.seed)
+    moves = (*moved[:4], None, None)
+    return tangents(q, k, v, options, seed, _all_options(call), moves, dout, None, dweights)
+
+
+def _all_options(call: Call) -> AllOptions:
+    return AllOptions(
+        causal=call.causal,
+        scale=call.scale,
+        dropout_p=call.dropout_p,
+        weights_after_dropout=True,
+        return_weights=call.return_weights,
+    )
 
 
 def _forward(
@@ -383,8 +439,24 @@ def _operator_gradients(ctx: Any, dout: Tensor | None, dlse: Tensor | None, dwei
 _operator.register_autograd(_operator_gradients, setup_context=_save)
 
 
-def or_empty(result: Tensor | None, q: Tensor) -> Tensor:
-    return q.new_empty(0, dtype=precision(q)) if result is None else result
+def _save_backward(ctx: Any, inputs: tuple, output: tuple) -> None:
+    q, k, v, mask, _, _, dout, dweights, seed, *ctx.call, _ = inputs
+    ctx.save_for_backward(q, k, v, mask, dout, dweights, seed)
+    ctx.set_materialize_grads(False)
+
+
+def _operator_gradients_of_gradients(ctx: Any, *moved: Tensor | None) -> tuple:
+    q, k, v, mask, dout, dweights, seed = ctx.saved_tensors
+    causal, scale, dropout_p, return_weights = ctx.call
+    call = _all_options(Call(causal, scale, dropout_p, return_weights=return_weights))
+    options = (mask, *(None for _ in TENSORS[1:]), seed, *call)
+    found = operator_tangents(q, k, v, *moved, None, None, dout, None, dweights, *options)
+    o, _, weights, dq, dk, dv, dmask, *_ = found
+    results = (None if dout is None else o, None if dweights is None else weights)
+    return (dq, dk, dv, dmask if ctx.needs_input_grad[3] else None, None, None, *results, *(None,) * 6)
+
+
+_operator_backward.register_autograd(_operator_gradients_of_gradients, setup_context=_save_backward)
 
 
 # The floating-point operations that torch.utils.flop_counter counts, as for PyTorch's own operators: of all pairs of

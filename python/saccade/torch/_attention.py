@@ -11,21 +11,10 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
-from ._attend import LastGradients, are_batched, draw_seed, is_recorded
-from ._operators import (
-    GIVEN,
-    LEARNT,
-    TENSORS,
-    Call,
-    TransformedAttention,
-    backward,
-    forward,
-    operator,
-    operator_backward,
-)
-from ._tensors import require_plain
-
-_transforms = torch._C._functorch.peek_interpreter_stack
+from ._attend import are_batched, draw_seed, is_recorded
+from ._operators import GIVEN, LEARNT, TENSORS, Call, backward, forward, operator, operator_backward, tangents
+from ._tensors import is_transformed, require_plain
+from ._transforms import TransformedAttention, TransformedGradients
 
 
 def attention(
@@ -69,9 +58,8 @@ def attention(
     :raises ValueError: for arguments that do not fit; names the argument, what was wanted and what was given. Pages
         (``block_table``) have no gradients.
 
-    ``sinks`` and ``alibi_slopes`` are rounded to f32, also beside f64.
-
-    Gradients cannot be differentiated again. Uses ``torch.get_num_threads()`` threads.
+    Gradients can be differentiated again, and forward-mode tangents pass through; these are computed in PyTorch's
+    operations, a few rows at a time. Uses ``torch.get_num_threads()`` threads.
     """
     left, right = _pair(window, "window")
     block_q, block_k = _pair(block_mask_size, "block_mask_size")
@@ -162,15 +150,15 @@ def _pair(value: Any, name: str) -> tuple[int, int]:
 def _attend(
     q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any], call: Call, seed: int | None, return_lse: bool
 ) -> Any:
-    is_transformed = not is_compiling() and _transforms() is not None
-    if not is_compiling() and not is_transformed:
+    transformed = not is_compiling() and is_transformed()
+    if not is_compiling() and not transformed:
         for name, tensor in (("q", q), ("k", k), ("v", v)):
             require_plain(tensor, name)
     tensors = [_tensor(options.get(name), name) for name in TENSORS]
     drawn = None
     if call.dropout_p:
         drawn = draw_seed() if seed is None else _seed(seed)
-    if is_transformed:
+    if transformed:
         o, lse, weights = TransformedAttention.apply(q, k, v, *tensors, drawn, *call)
     elif is_recorded():
         o, lse, weights = operator(q, k, v, *tensors, drawn, *call)
@@ -196,7 +184,7 @@ def _seed(seed: Any) -> Tensor:
 
 def _tensor(value: Any, name: str) -> Tensor | None:
     if value is None or isinstance(value, Tensor):
-        if value is not None and not is_compiling() and _transforms() is None:
+        if value is not None and not is_compiling() and not is_transformed():
             require_plain(value, name, floating=False)
         return value
     try:
@@ -212,6 +200,8 @@ class _Attention(torch.autograd.Function):
     def forward(ctx: Any, call: Call, seed: Tensor | None, q: Tensor, k: Tensor, v: Tensor, *tensors: Any) -> Any:
         o, lse, weights = forward(q, k, v, tensors, seed, call, True)
         ctx.save_for_backward(q, k, v, *tensors, o, lse, seed)
+        if forward_ad._current_level >= 0:
+            ctx.save_for_forward(q, k, v, *tensors, o, lse, seed)
         ctx.set_materialize_grads(False)
         if weights is not None:
             ctx.mark_non_differentiable(weights)
@@ -224,11 +214,14 @@ class _Attention(torch.autograd.Function):
         needed = ctx.needs_input_grad[5 : 5 + len(LEARNT)]
         if are_batched(dout, dlse):  # PyTorch calls the operator for each
             found = operator_backward(q, k, v, o, lse, dout, dlse, *needed, *tensors, seed, *ctx.call)
-            learnt = (gradient if need else None for gradient, need in zip(found[3:], needed))
-            return (None, None, *found[:3], *learnt, *(None for _ in GIVEN))
-        create_graph = torch.is_grad_enabled()
-        with torch.no_grad():
-            gradients = backward(q, k, v, tensors, o, lse, dout, dlse, seed, ctx.call, needed)
-        if create_graph:
-            gradients = LastGradients.apply(len(gradients), *gradients, q, k, v, *tensors)
-        return (None, None, *gradients, *(None for _ in GIVEN))
+        elif torch.is_grad_enabled():
+            found = TransformedGradients.apply(q, k, v, o, lse, dout, dlse, *needed, *tensors, seed, *ctx.call)
+        else:
+            found = backward(q, k, v, tensors, o, lse, dout, dlse, seed, ctx.call, needed)
+        learnt = (gradient if need else None for gradient, need in zip(found[3:], needed))
+        return (None, None, *found[:3], *learnt, *(None for _ in GIVEN))
+
+    @staticmethod
+    def jvp(ctx: Any, *moved: Any) -> Any:
+        q, k, v, *tensors, _, _, seed = ctx.saved_tensors
+        return tuple(tangents(q, k, v, tensors, seed, ctx.call, moved[2:8], None, None)[:3])

@@ -14,7 +14,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 from .._arguments import flag
 from .._sdpa import operands
 from ._attend import attend, attend_to_few
-from ._tensors import require_plain
+from ._tensors import is_transformed, require_plain
 
 
 class ArgumentError(ValueError, RuntimeError):
@@ -50,9 +50,10 @@ def scaled_dot_product_attention(
     :raises ValueError: for invalid arguments, and for tensors that are nested, sparse or not on the CPU; names the
         argument, what was expected and what was given. It is a RuntimeError too, PyTorch's type of error.
 
-    query, key, value and a floating attn_mask get gradients, which cannot be differentiated again. Rows that see
-    no key are 0. Uses ``torch.get_num_threads()`` threads. With few rows, many keys and no gradients, computes as
-    :func:`saccade.decode` does.
+    query, key, value and a floating attn_mask get gradients, which can be differentiated again, and pass forward-mode
+    tangents on; these are computed in PyTorch's operations, a few rows at a time. Rows that see no key are 0. Uses
+    ``torch.get_num_threads()`` threads. With few rows, many keys and no gradients, computes as :func:`saccade.decode`
+    does.
     """
     if attn_mask is None and not is_compiling():
         o = attend_to_few(query, key, value, dropout_p, is_causal, scale, enable_gqa)
@@ -94,7 +95,7 @@ def _of_any(
             scale,
             enable_gqa,
         )
-    if not is_compiling():
+    if not is_compiling() and not is_transformed():
         require_plain(query, "query")
         require_plain(key, "key")
         require_plain(value, "value")

@@ -1,5 +1,5 @@
 """The operators behind saccade.torch.attention, which torch.compile, torch.export and dispatch modes record as single
-nodes and torch.func transforms."""
+nodes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from .. import _core
-from ._attend import LastGradients, or_empty
-from ._tensors import empty_rows_like, precision, readable
+from ._tangents import differentiate
+from ._tensors import empty_rows_like, or_empty, precision, readable
 
 # The options that are tensors, in the order of the operator's arguments. The first have gradients.
 LEARNT = ("mask", "sinks", "alibi_slopes")
@@ -23,18 +23,18 @@ TENSORS = (*LEARNT, *GIVEN)
 class Call(NamedTuple):
     """The options that are not tensors, in the order of the operator's arguments."""
 
-    causal: str | None
-    query_offset: int | None
-    window_left: int
-    window_right: int
-    scale: float | None
-    softcap: float
-    dropout_p: float
-    block_mask_q: int
-    block_mask_k: int
-    layout: str
-    weights_after_dropout: bool
-    return_weights: bool
+    causal: str | None = None
+    query_offset: int | None = None
+    window_left: int = -1
+    window_right: int = -1
+    scale: float | None = None
+    softcap: float = 0.0
+    dropout_p: float = 0.0
+    block_mask_q: int = 128
+    block_mask_k: int = 128
+    layout: str = "bhld"
+    weights_after_dropout: bool = False
+    return_weights: bool = False
 
 
 def forward(
@@ -81,6 +81,31 @@ def backward(
     return (dq, dk, dv, *(None if d is None else d.to(x.dtype) for x, d in zip(tensors, others)))
 
 
+def tangents(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    tensors: Any,
+    seed: Tensor | None,
+    call: Call,
+    moves: Any,
+    dout: Tensor | None = None,
+    dlse: Tensor | None = None,
+    dweights: Tensor | None = None,
+) -> list[Tensor | None]:
+    """The tangents of o, lse and weights in the direction of `moves`, which are tangents of q, k, v and LEARNT; with
+    gradients of o, lse or weights also those of the gradients of q, k, v and LEARNT."""
+    if tensors[TENSORS.index("block_table")] is not None:
+        raise ValueError("block_table: pages have no gradients")
+    learnt = dict(zip(("q", "k", "v", *LEARNT), (q, k, v, *tensors)))
+    given = {**learnt, **dict(zip(TENSORS, tensors)), "dout": dout, "dlse": dlse, "dweights": dweights}
+    moves = {name: x for name, x in zip(learnt, moves) if x is not None}
+    given = {name: x for name, x in given.items() if x is not None}
+    found = differentiate(given, moves, call, seed, precision(q))
+    results = [found["o"].to(q.dtype), found["lse"], found.get("weights")]
+    return results + [found[name].to(x.dtype) if name in found else None for name, x in learnt.items()]
+
+
 def _options(tensors: Any, seed: Tensor | None, call: Call) -> dict[str, Any]:
     options: dict[str, Any] = {
         "num_threads": torch.get_num_threads(),
@@ -101,14 +126,14 @@ def _options(tensors: Any, seed: Tensor | None, call: Call) -> dict[str, Any]:
     return options
 
 
-def _is_packed(tensors: Any) -> bool:
+def is_packed(tensors: Any) -> bool:
     return tensors[TENSORS.index("cu_seqlens_q")] is not None
 
 
 def _rows(q: Tensor, call: Call, tensors: Any) -> tuple[Any, ...]:
     """The shape of lse: [batch, heads, seqlen_q] as far as q has these, packed [heads, total_q]."""
     shape = q.shape[:-1]
-    if len(shape) > 1 and (_is_packed(tensors) or call.layout == "blhd"):
+    if len(shape) > 1 and (is_packed(tensors) or call.layout == "blhd"):
         return (*shape[:-2], shape[-1], shape[-2])
     return tuple(shape)
 
@@ -143,19 +168,19 @@ _OPTIONS = ", ".join(
     schema=f"(Tensor q, Tensor k, Tensor v, {_OPTIONS}) -> (Tensor, Tensor, Tensor)",
 )
 def operator(q, k, v, *options):
-    tensors, seed, call = _split(options)
+    tensors, seed, call = split(options)
     with torch.no_grad():
         return tuple(or_empty(result, q) for result in forward(q, k, v, tensors, seed, call, True))
 
 
-def _split(options: Any) -> tuple[Any, Tensor | None, Call]:
+def split(options: Any) -> tuple[Any, Tensor | None, Call]:
     count = len(TENSORS)
     return options[:count], options[count], Call(*options[count + 1 :])
 
 
 @operator.register_fake
 def _operator_shapes(q, k, v, *options):
-    tensors, _, call = _split(options)
+    tensors, _, call = split(options)
     rows = _rows(q, call, tensors)
     weights = (*rows, _keys(k, call, tensors)) if call.return_weights else (0,)
     return _output(q, v), q.new_empty(rows, dtype=precision(q)), q.new_empty(weights, dtype=precision(q))
@@ -169,7 +194,7 @@ def _operator_shapes(q, k, v, *options):
     f"bool dalibi_slopes, {_OPTIONS}) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
 def operator_backward(q, k, v, o, lse, dout, dlse, dmask, dsinks, dalibi_slopes, *options):
-    tensors, seed, call = _split(options)
+    tensors, seed, call = split(options)
     with torch.no_grad():
         found = backward(q, k, v, tensors, o, lse, dout, dlse, seed, call, (dmask, dsinks, dalibi_slopes))
     return tuple(or_empty(gradient, q) for gradient in found)
@@ -177,7 +202,7 @@ def operator_backward(q, k, v, o, lse, dout, dlse, dmask, dsinks, dalibi_slopes,
 
 @operator_backward.register_fake
 def _operator_backward_shapes(q, k, v, o, lse, dout, dlse, dmask, dsinks, dalibi_slopes, *options):
-    tensors, _, _ = _split(options)
+    tensors, _, _ = split(options)
     others = (
         torch.empty_like(x, memory_format=torch.contiguous_format) if need else q.new_empty(0, dtype=precision(q))
         for x, need in zip(tensors, (dmask, dsinks, dalibi_slopes))
@@ -185,14 +210,48 @@ def _operator_backward_shapes(q, k, v, o, lse, dout, dlse, dmask, dsinks, dalibi
     return (empty_rows_like(q), empty_rows_like(k), empty_rows_like(v), *others)
 
 
-def _save(ctx: Any, inputs: tuple, output: tuple) -> None:
+@torch.library.custom_op(
+    "saccade::attention_with_options_tangents",
+    mutates_args=(),
+    device_types="cpu",
+    schema="(Tensor q, Tensor k, Tensor v, Tensor? moved_q, Tensor? moved_k, Tensor? moved_v, Tensor? moved_mask, "
+    f"Tensor? moved_sinks, Tensor? moved_alibi_slopes, Tensor? dout, Tensor? dlse, Tensor? dweights, {_OPTIONS}) "
+    "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+)
+def operator_tangents(q, k, v, *others):
+    moves, results, options = others[:6], others[6:9], others[9:]
+    tensors, seed, call = split(options)
+    with torch.no_grad():
+        found = tangents(q, k, v, tensors, seed, call, moves, *results)
+    return tuple(or_empty(x, q) for x in found)
+
+
+@operator_tangents.register_fake
+def _operator_tangents_shapes(q, k, v, *others):
+    results, options = others[6:9], others[9:]
+    tensors = split(options)[0]
+    learnt = (q, k, v, *(x if x is not None and x.is_floating_point() else None for x in tensors[: len(LEARNT)]))
+    if all(x is None for x in results):
+        learnt = (None,) * len(learnt)
+    gradients = (None if x is None else x.new_empty(x.shape) for x in learnt)
+    return (*_operator_shapes(q, k, v, *options), *(or_empty(x, q) for x in gradients))
+
+
+def save(ctx: Any, inputs: tuple, output: tuple) -> None:
+    """Saves the arguments of operator() and its results for gradients()."""
     q, k, v, *options = inputs
-    tensors, seed, ctx.call = _split(tuple(options))
-    ctx.save_for_backward(q, k, v, output[0], output[1], *tensors, seed)
+    tensors, seed, ctx.call = split(tuple(options))
+    _save(ctx, q, k, v, output[0], output[1], *tensors, seed)
+
+
+def _save(ctx: Any, *tensors: Tensor | None) -> None:
+    ctx.save_for_backward(*tensors)
+    if hasattr(ctx, "save_for_forward"):  # not in the autograd rules of operators
+        ctx.save_for_forward(*tensors)
     ctx.set_materialize_grads(False)
 
 
-def _operator_gradients(
+def gradients(
     ctx: Any, dout: Tensor | None, dlse: Tensor | None, _: Tensor | None, backward: Any = operator_backward
 ) -> tuple:
     q, k, v, o, lse, *options = ctx.saved_tensors
@@ -202,130 +261,29 @@ def _operator_gradients(
     return (*found[:3], *learnt, *(None for _ in range(len(GIVEN) + 1 + len(ctx.call))))
 
 
-operator.register_autograd(_operator_gradients, setup_context=_save)
+operator.register_autograd(gradients, setup_context=save)
 
 
-class _TransformedGradients(torch.autograd.Function):
-    """The backward operator as torch.func transforms it. The autograd rules of operators are none that it knows."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(*arguments: Any) -> Any:
-        with torch._C._AutoDispatchBelowAutograd():
-            return operator_backward(*arguments)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, *_: Any) -> Any:
-        return LastGradients.backward(ctx)
+def save_backward(ctx: Any, inputs: tuple, output: tuple) -> None:
+    """Saves the arguments of operator_backward() for gradients_of_gradients()."""
+    tensors, seed, ctx.call = split(inputs[10:])
+    ctx.needed = inputs[7:10]
+    _save(ctx, *inputs[:7], *tensors, seed)
 
 
-class TransformedAttention(torch.autograd.Function):
-    """The operators as torch.func transforms them: in a function of which it knows both passes."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(*arguments: Any) -> Any:
-        with torch._C._AutoDispatchBelowAutograd():
-            return operator(*arguments)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        _save(ctx, inputs, output)
-        ctx.mark_non_differentiable(output[2])
-
-    @staticmethod
-    def backward(ctx: Any, dout: Tensor | None, dlse: Tensor | None, dweights: Tensor | None) -> Any:
-        return _operator_gradients(ctx, dout, dlse, dweights, _TransformedGradients.apply)
+def gradients_of_gradients(ctx: Any, *found: Tensor | None, tangents: Any = operator_tangents) -> tuple:
+    q, k, v, _, _, dout, dlse, *options = ctx.saved_tensors
+    o, lse, _, dq, dk, dv, *learnt = tangents(q, k, v, *found, dout, dlse, None, *options, *ctx.call)
+    needed = ctx.needs_input_grad[10 : 10 + len(LEARNT)]
+    return (
+        *(dq, dk, dv, None, None),  # o and lse are functions of the others
+        *(None if dout is None else o, None if dlse is None else lse, None, None, None),
+        *(gradient if need else None for gradient, need in zip(learnt, needed)),
+        *(None for _ in range(len(GIVEN) + 1 + len(ctx.call))),
+    )
 
 
-# vmap: a batch dimension, if all that depends on it can be one.
-
-
-@operator.register_vmap
-def _operator_of_many(info: Any, in_dims: Any, *arguments: Any) -> Any:
-    many = _Many(info.batch_size, in_dims, arguments)
-    merged = many.merged(3)
-    if merged is None:
-        results = [operator(*one) for one in many.each()]
-        return tuple(torch.stack(parts) for parts in zip(*results)), (0, 0, 0)
-    o, lse, weights = operator(*merged)
-    call = _split(arguments[3:])[2]
-    weights = many.split(weights, 1) if call.return_weights else weights.expand(info.batch_size, 0)
-    return (many.split(o), many.split(lse, 1), weights), (0, 0, 0)
-
-
-@operator_backward.register_vmap
-def _operator_backward_of_many(info: Any, in_dims: Any, *arguments: Any) -> Any:
-    many = _Many(info.batch_size, in_dims, arguments)
-    merged = None if any(arguments[7:10]) else many.merged(10, rows=(4, 6))
-    if merged is None:
-        results = [operator_backward(*one) for one in many.each()]
-        return tuple(torch.stack(parts) for parts in zip(*results)), (0,) * 6
-    found = operator_backward(*merged)
-    return (*map(many.split, found[:3]), *(x.expand(info.batch_size, 0) for x in found[3:])), (0,) * 6
-
-
-class _Many:
-    """The arguments of an operator for many calls: some have one more dimension, that of the calls."""
-
-    def __init__(self, count: int, in_dims: Any, arguments: Any) -> None:
-        self.count = count
-        self.is_many = [isinstance(x, Tensor) and dim is not None for x, dim in zip(arguments, in_dims)]
-        self.arguments = [x.movedim(dim, 0) if many else x for x, dim, many in zip(arguments, in_dims, self.is_many)]
-        self.rank = self.arguments[0].dim() - self.is_many[0]  # of q in a call
-
-    def each(self) -> Any:
-        for i in range(self.count):
-            yield [x[i] if many else x for x, many in zip(self.arguments, self.is_many)]
-
-    def merged(self, first_option: int, rows: tuple[int, ...] = ()) -> list[Any] | None:
-        """The arguments of one call for all, with batch entries for the calls, or None: with dropout, documents, pages,
-        and sinks of each call. The arguments before the options have the axes of q, but `rows` those of lse."""
-        options = self.arguments[first_option:]
-        tensors, _, call = _split(tuple(options))
-        of = dict(zip(TENSORS, tensors))
-        sinks_differ = self.is_many[first_option + TENSORS.index("sinks")]
-        if call.dropout_p or sinks_differ or _is_packed(tensors) or of["block_table"] is not None or self.rank > 4:
-            return None
-        heads_go_last = call.layout == "blhd"
-        result = []
-        for i, x in enumerate(self.arguments[:first_option]):
-            if isinstance(x, Tensor):
-                x = x if self.is_many[i] else x.expand(self.count, *x.shape)
-                if self.rank == 2:  # one head
-                    x = x.unsqueeze(-2 if heads_go_last and i not in rows else 1)
-                x = x.flatten(0, 1) if self.rank == 4 else x
-            result.append(x)
-        return [*result, *self._options(first_option, of), *options[len(TENSORS) :]]
-
-    def _options(self, first: int, of: dict[str, Any]) -> Any:
-        batch = self.arguments[0].shape[int(self.is_many[0])] if self.rank == 4 else 1
-        for i, (name, x) in enumerate(of.items()):
-            if x is not None and name != "sinks":
-                many = self.is_many[first + i]
-                own = {"mask": 4, "block_mask": 4, "alibi_slopes": 2}.get(name, 1)  # dimensions with batch entries
-                rank = x.dim() - many
-                if many or (rank == own and (own < 4 or x.shape[0] != 1)):
-                    x = x if many else x.expand(self.count, *x.shape)
-                    x = x.reshape(self.count, *(1,) * (own - rank), *x.shape[1:])
-                    x = x.expand(self.count, batch, *x.shape[2:]).flatten(0, 1)
-            yield x
-
-    def split(self, x: Tensor, head_axis: int | None = None) -> Tensor:
-        """The results of each call, [count, ...]. `head_axis`: where the axis of heads is that rank 2 does not have; if
-        not given, as in q."""
-        if self.rank == 4:
-            return x.unflatten(0, (self.count, -1))
-        if self.rank == 3:
-            return x
-        call = _split(tuple(self.arguments[-(len(TENSORS) + 1 + len(Call._fields)) :]))[2]
-        return x.squeeze(1 if head_axis or call.layout == "bhld" else -2)
+operator_backward.register_autograd(gradients_of_gradients, setup_context=save_backward)
 
 
 # The floating-point operations that torch.utils.flop_counter counts: of all pairs of rows and keys of a document.
@@ -342,8 +300,8 @@ def _operations_backward(q: Tensor, k: Tensor, v: Tensor, *others: Any, out_val:
 
 
 def _pairs(q: Tensor, k: Tensor, options: Any) -> int:
-    tensors, _, call = _split(options)
-    if not _is_packed(tensors):
+    tensors, _, call = split(options)
+    if not is_packed(tensors):
         return math.prod(_rows(q, call, tensors)) * int(_keys(k, call, tensors))
     of = dict(zip(TENSORS, tensors))
     return q.shape[-2] * int((of["cu_seqlens_q"].diff() * of["cu_seqlens_k"].diff()).sum())

@@ -19,11 +19,10 @@ from ._attend import attend_to_few, is_recorded
 from ._encoder import encoder_layer, self_attention, takes_nested
 from ._functional import is_causal_bias, scaled_dot_product_attention
 from ._statistics import Statistics, count, statistics
-from ._tensors import is_plain
+from ._tensors import is_plain, is_transformed
 
 _default = cast(Any, Tensor.__torch_function__).__func__
 _disabled = torch._C._disabled_torch_function_impl
-_no_transforms = torch._C._functorch.peek_interpreter_stack
 _is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # missing before PyTorch 2.7
 
 _lock = threading.Lock()
@@ -235,7 +234,7 @@ def _reason_to_pass_on(tensors: tuple[Any, ...]) -> str | None:
         return "PyTorch's fused kernel is switched off"
     if all(map(is_plain, tensors)):
         return None
-    if _no_transforms() is not None:
+    if is_transformed():
         return "a transform of torch.func"
     for tensor in tensors:
         if isinstance(tensor, Tensor) and not tensor.is_cpu:

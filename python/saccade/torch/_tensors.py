@@ -9,7 +9,12 @@ from torch import Tensor
 
 _OF_PYTORCH = frozenset((Tensor, torch.nn.Parameter))
 _FLOATING = frozenset((torch.float64, torch.float32, torch.bfloat16, torch.float16))
-_no_transforms = torch._C._functorch.peek_interpreter_stack
+_transforms = torch._C._functorch.peek_interpreter_stack
+
+
+def is_transformed() -> bool:
+    """Whether a transform of torch.func (vmap, grad, jvp ...) is in force."""
+    return _transforms() is not None
 
 
 def is_plain(tensor: Any) -> bool:
@@ -19,7 +24,7 @@ def is_plain(tensor: Any) -> bool:
         and tensor.is_cpu
         and tensor.layout is torch.strided
         and not tensor.is_nested
-        and _no_transforms() is None
+        and not is_transformed()
     )
 
 
@@ -38,7 +43,7 @@ def require_plain(tensor: Any, name: str, floating: bool = True) -> None:
         )
     if is_plain(tensor):
         raise ValueError(f"{name}: wanted float64, float32, bfloat16 or float16, got {_dtype(tensor)}")
-    if _no_transforms() is not None:
+    if is_transformed():
         raise ValueError(f"{name}: torch.func transforms (vmap, grad, jvp ...) are not supported")
     raise ValueError(f"{name}: wanted a plain tensor, got a {type(tensor).__name__}")
 
@@ -56,6 +61,11 @@ def empty_rows_like(tensor: Tensor) -> Tensor:
 def precision(tensor: Tensor) -> torch.dtype:
     """The type of softmax, lse and weights."""
     return torch.float64 if tensor.dtype is torch.float64 else torch.float32
+
+
+def or_empty(result: Tensor | None, q: Tensor) -> Tensor:
+    """What an operator returns for a result that there is not."""
+    return q.new_empty(0, dtype=precision(q)) if result is None else result
 
 
 def _is_harmless_subclass(tensor: Any) -> bool:

@@ -1,0 +1,212 @@
+"""saccade.torch.attention under torch.func: the operators as functions that it can differentiate, and vmap."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ._operators import (
+    GIVEN,
+    LEARNT,
+    TENSORS,
+    Call,
+    gradients,
+    gradients_of_gradients,
+    is_packed,
+    operator,
+    operator_backward,
+    operator_tangents,
+    save,
+    save_backward,
+    split,
+)
+
+
+class TransformedAttention(torch.autograd.Function):
+    """operator(), the rules of which torch.func does not know."""
+
+    generate_vmap_rule = True
+    setup_context = staticmethod(save)
+
+    @staticmethod
+    def forward(*arguments: Any) -> Any:
+        with torch._C._AutoDispatchBelowAutograd():
+            return operator(*arguments)
+
+    @staticmethod
+    def backward(ctx: Any, dout: Tensor | None, dlse: Tensor | None, dweights: Tensor | None) -> Any:
+        _refuse_gradient_of_weights(dweights)
+        return gradients(ctx, dout, dlse, None, TransformedGradients.apply)
+
+    @staticmethod
+    def jvp(ctx: Any, *moved: Any) -> Any:
+        q, k, v, _, _, *options = ctx.saved_tensors
+        found = _TransformedTangents.apply(q, k, v, *moved[: 3 + len(LEARNT)], None, None, None, *options, *ctx.call)
+        return found[:3]
+
+
+class TransformedGradients(torch.autograd.Function):
+    """operator_backward(), differentiable too."""
+
+    generate_vmap_rule = True
+    setup_context = staticmethod(save_backward)
+
+    @staticmethod
+    def forward(*arguments: Any) -> Any:
+        with torch._C._AutoDispatchBelowAutograd():
+            return operator_backward(*arguments)
+
+    @staticmethod
+    def backward(ctx: Any, *moved: Any) -> Any:
+        return gradients_of_gradients(ctx, *moved, tangents=_TransformedTangents.apply)
+
+    @staticmethod
+    def jvp(ctx: Any, *moved: Any) -> Any:
+        q, k, v, o, lse, dout, dlse, *options = ctx.saved_tensors
+        moved_dout, moved_dlse = moved[5:7]
+        moves = (*moved[:3], *moved[10 : 10 + len(LEARNT)])
+        found = _TransformedTangents.apply(q, k, v, *moves, dout, dlse, None, *options, *ctx.call)[3:]
+        found = (*found[:3], *(x if need else x.new_empty(0) for x, need in zip(found[3:], ctx.needed)))
+        if moved_dout is None and moved_dlse is None:
+            return found
+        linear = TransformedGradients.apply(q, k, v, o, lse, moved_dout, moved_dlse, *ctx.needed, *options, *ctx.call)
+        return tuple(map(torch.add, found, linear))
+
+
+class _TransformedTangents(torch.autograd.Function):
+    """operator_tangents(), differentiable if these are tangents of o and lse alone."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(*arguments: Any) -> Any:
+        with torch._C._AutoDispatchBelowAutograd():
+            return operator_tangents(*arguments)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        tensors, seed, ctx.call = split(inputs[12:])
+        ctx.save_for_backward(*inputs[:12], *tensors, seed)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def jvp(ctx: Any, *_: Any) -> Any:
+        raise RuntimeError(
+            "saccade.torch: forward-mode tangents of tangents are not supported: take them of a gradient"
+        )
+
+    @staticmethod
+    def backward(ctx: Any, dout: Tensor | None, dlse: Tensor | None, dweights: Any, *further: Any) -> Any:
+        q, k, v, *others = ctx.saved_tensors
+        moves, ours, options = others[:6], others[6:9], others[9:]
+        if any(x is not None for x in (*ours, *further)):
+            raise RuntimeError("saccade.torch: torch.func can differentiate attention twice, not three times")
+        _refuse_gradient_of_weights(dweights)
+        needed = [x is not None for x in moves[3:]]
+        o, lse, _ = TransformedAttention.apply(q, k, v, *options, *ctx.call)
+        of_moves = TransformedGradients.apply(q, k, v, o, lse, dout, dlse, *needed, *options, *ctx.call)
+        found = _TransformedTangents.apply(q, k, v, *moves, dout, dlse, None, *options, *ctx.call)[3:]
+        return (
+            *found[:3],
+            *(None if move is None else x for move, x in zip(moves, of_moves)),
+            *(None, None, None),
+            *(x if x.numel() else None for x in found[3:]),
+            *(None for _ in range(len(GIVEN) + 1 + len(ctx.call))),
+        )
+
+
+def _refuse_gradient_of_weights(dweights: Tensor | None) -> None:
+    if dweights is not None and dweights.numel():
+        raise RuntimeError("saccade.torch.attention: returned weights have no gradient")
+
+
+# vmap: a batch dimension, if all that depends on it can be one.
+
+
+@operator.register_vmap
+def _operator_of_many(info: Any, in_dims: Any, *arguments: Any) -> Any:
+    many = _Many(info.batch_size, in_dims, arguments)
+    merged = many.merged(3)
+    if merged is None:
+        results = [operator(*one) for one in many.each()]
+        return tuple(torch.stack(parts) for parts in zip(*results)), (0, 0, 0)
+    o, lse, weights = operator(*merged)
+    call = split(arguments[3:])[2]
+    weights = many.split(weights, 1) if call.return_weights else weights.expand(info.batch_size, 0)
+    return (many.split(o), many.split(lse, 1), weights), (0, 0, 0)
+
+
+@operator_backward.register_vmap
+def _operator_backward_of_many(info: Any, in_dims: Any, *arguments: Any) -> Any:
+    many = _Many(info.batch_size, in_dims, arguments)
+    merged = None if any(arguments[7:10]) else many.merged(10, rows=(4, 6))
+    if merged is None:
+        results = [operator_backward(*one) for one in many.each()]
+        return tuple(torch.stack(parts) for parts in zip(*results)), (0,) * 6
+    found = operator_backward(*merged)
+    return (*map(many.split, found[:3]), *(x.expand(info.batch_size, 0) for x in found[3:])), (0,) * 6
+
+
+class _Many:
+    """The arguments of an operator for many calls: some have one more dimension, that of the calls."""
+
+    def __init__(self, count: int, in_dims: Any, arguments: Any) -> None:
+        self.count = count
+        self.is_many = [isinstance(x, Tensor) and dim is not None for x, dim in zip(arguments, in_dims)]
+        self.arguments = [x.movedim(dim, 0) if many else x for x, dim, many in zip(arguments, in_dims, self.is_many)]
+        self.rank = self.arguments[0].dim() - self.is_many[0]  # of q in a call
+
+    def each(self) -> Any:
+        for i in range(self.count):
+            yield [x[i] if many else x for x, many in zip(self.arguments, self.is_many)]
+
+    def merged(self, first_option: int, rows: tuple[int, ...] = ()) -> list[Any] | None:
+        """The arguments of one call for all, with batch entries for the calls, or None: with dropout, documents, pages,
+        and sinks of each call. The arguments before the options have the axes of q, but `rows` those of lse."""
+        options = self.arguments[first_option:]
+        tensors, _, call = split(tuple(options))
+        of = dict(zip(TENSORS, tensors))
+        sinks_differ = self.is_many[first_option + TENSORS.index("sinks")]
+        if call.dropout_p or sinks_differ or is_packed(tensors) or of["block_table"] is not None or self.rank > 4:
+            return None
+        heads_go_last = call.layout == "blhd"
+        result = []
+        for i, x in enumerate(self.arguments[:first_option]):
+            if isinstance(x, Tensor):
+                x = x if self.is_many[i] else x.expand(self.count, *x.shape)
+                if self.rank == 2:  # one head
+                    x = x.unsqueeze(-2 if heads_go_last and i not in rows else 1)
+                x = x.flatten(0, 1) if self.rank == 4 else x
+            result.append(x)
+        return [*result, *self._options(first_option, of), *options[len(TENSORS) :]]
+
+    def _options(self, first: int, of: dict[str, Any]) -> Any:
+        batch = self.arguments[0].shape[int(self.is_many[0])] if self.rank == 4 else 1
+        for i, (name, x) in enumerate(of.items()):
+            if x is not None and name != "sinks":
+                many = self.is_many[first + i]
+                own = {"mask": 4, "block_mask": 4, "alibi_slopes": 2}.get(name, 1)  # dimensions with batch entries
+                rank = x.dim() - many
+                if many or (rank == own and (own < 4 or x.shape[0] != 1)):
+                    x = x if many else x.expand(self.count, *x.shape)
+                    x = x.reshape(self.count, *(1,) * (own - rank), *x.shape[1:])
+                    x = x.expand(self.count, batch, *x.shape[2:]).flatten(0, 1)
+            yield x
+
+    def split(self, x: Tensor, head_axis: int | None = None) -> Tensor:
+        """The results of each call, [count, ...]. `head_axis`: where the axis of heads is that rank 2 does not have; if
+        not given, as in q."""
+        if self.rank == 4:
+            return x.unflatten(0, (self.count, -1))
+        if self.rank == 3:
+            return x
+        call = split(tuple(self.arguments[-(len(TENSORS) + 1 + len(Call._fields)) :]))[2]
+        return x.squeeze(1 if head_axis or call.layout == "bhld" else -2)
+
+
+@operator_tangents.register_vmap
+def _operator_tangents_of_many(info: Any, in_dims: Any, *arguments: Any) -> Any:
+    results = [operator_tangents(*one) for one in _Many(info.batch_size, in_dims, arguments).each()]
+    return tuple(torch.stack(parts) for parts in zip(*results)), (0,) * 9
