@@ -1,0 +1,319 @@
+"""Attention with all its options."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from ._call import Call, Operands, attend
+
+_FLOATS = ("float32", "bfloat16", "float16", "float64")
+
+
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    causal: Literal["top_left", "bottom_right"] | None = None,
+    query_offset: Any = None,
+    window: int | tuple[int, int] = (-1, -1),
+    mask: Any = None,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    alibi_slopes: Any = None,
+    sinks: Any = None,
+    kv_lengths: Any = None,
+    kv_starts: Any = None,
+    dropout_p: float = 0.0,
+    dropout_key: Any = None,
+    block_mask: Any = None,
+    block_mask_size: int | tuple[int, int] = (128, 128),
+    layout: Literal["bhld", "blhd"] = "bhld",
+    num_threads: int = 0,
+    return_lse: bool = False,
+) -> Any:
+    """softmax(scale * q @ k.T + ...) @ v for every batch entry and head, without storing the matrix of weights.
+
+    Shapes (``layout="bhld"``): q [batch, heads, seqlen_q, head_dim], k [batch, kv_heads, seqlen_k, head_dim], v [batch,
+    kv_heads, seqlen_k, head_dim_v]; without batch rank 3, without heads too rank 2. heads is a multiple of kv_heads.
+    Each of q, k and v is float32, bfloat16 or float16, or all are float64; products and softmax are computed in f32
+    (f64). A row that sees no key gives 0.
+
+    Numbers, names and flags are part of the compiled program; arrays may be traced. q, k, v, a floating mask, ``sinks``
+    and ``alibi_slopes`` have gradients.
+
+    :param causal: key j is visible iff j <= p, the position of the row. "top_left": row 0 is at key 0; "bottom_right":
+        the last row is at the last key.
+    :param query_offset: the position of row 0: an int, or an integer array [batch] or []. Overrides that of ``causal``.
+    :param window: keys seen to the left and to the right of the position, inclusive; -1 leaves a side open.
+    :param mask: bool (True = attend) or floating (added; -inf hides), broadcast from the right to [batch, heads,
+        seqlen_q, seqlen_k].
+    :param scale: factor of the dot products; default 1 / sqrt(head_dim).
+    :param softcap: bound of the logits (arXiv:2408.00118); 0: none.
+    :param alibi_slopes: linear biases (arXiv:2108.12409): [heads] or [batch, heads].
+    :param sinks: one logit per head, added to the denominator only: [heads].
+    :param kv_lengths: how many keys count in each batch entry: integers [batch] or [].
+    :param kv_starts: the first key of each batch entry, after padding: integers [batch] or [].
+    :param dropout_p: the probability of dropping a weight.
+    :param dropout_key: a key of ``jax.random``, which dropout needs. The weights dropped are saccade's, not JAX's.
+    :param block_mask: a bool for each block of rows and keys, broadcast to [batch, heads, blocks of rows, blocks of
+        keys].
+    :param block_mask_size: rows and keys of a block.
+    :param layout: the order of the axes of q, k, v and o: "blhd" is [batch, seqlen, heads, dim].
+    :param num_threads: threads of the call; 0: the library's default, one for each core or ``OMP_NUM_THREADS``.
+    :param return_lse: also return the natural logarithm of each row's softmax denominator, [batch, heads, seqlen_q],
+        f32 (f64).
+    :returns: o like q, or (o, lse).
+    :raises ValueError: for arguments that do not fit; names the argument, what was wanted and what was given. Values
+        in arrays are checked when the program runs, and then raise ``jax.errors.JaxRuntimeError``.
+    """
+    function = "attention"
+    q, k, v = _operands(function, q, k, v)
+    if not q.ndim == k.ndim == v.ndim or q.ndim not in (2, 3, 4):
+        _refuse(function, "q, k and v", "the same rank, 2, 3 or 4", f"shapes {q.shape}, {k.shape} and {v.shape}")
+    _one_of(function, "layout", layout, ("bhld", "blhd"))
+    rank = q.ndim
+    four = [_rank_4(x, layout) for x in (q, k, v)]
+    batch, heads = _check_shapes(function, four[0], four[1], four[2], layout)
+    operands: Operands = dict(zip("qkv", four))
+    options = {"mask": mask, "alibi_slopes": alibi_slopes, "sinks": sinks, "block_mask": block_mask}
+    axis = 1 if layout == "blhd" else 2
+    lengths = (four[0].shape[axis], four[1].shape[axis])
+    _add_options(function, operands, options, (batch, heads, *lengths), block_mask_size)
+    if query_offset is not None and not _is_integer(query_offset):
+        operands["query_offset"], query_offset = _integers(function, "query_offset", query_offset, batch), None
+    for name, numbers in (("kv_lengths", kv_lengths), ("kv_starts", kv_starts)):
+        if numbers is not None:
+            operands[name] = _integers(function, name, numbers, batch)
+    call = _call_of(
+        function, operands, causal, query_offset, window, scale, softcap, dropout_p, dropout_key, block_mask_size,
+        layout, num_threads, return_lse,
+    )  # fmt: skip
+    o, *lse = attend(call, operands)
+    o = o.reshape(*q.shape[:-1], v.shape[-1])
+    return (o, lse[0].reshape(lse[0].shape[4 - rank :])) if lse else o
+
+
+def attention_varlen(
+    q: Any,
+    k: Any,
+    v: Any,
+    cu_seqlens_q: Any,
+    cu_seqlens_k: Any = None,
+    *,
+    causal: Literal["top_left", "bottom_right"] | None = None,
+    window: int | tuple[int, int] = (-1, -1),
+    scale: float | None = None,
+    softcap: float = 0.0,
+    alibi_slopes: Any = None,
+    sinks: Any = None,
+    dropout_p: float = 0.0,
+    dropout_key: Any = None,
+    num_threads: int = 0,
+    return_lse: bool = False,
+) -> Any:
+    """Attention over documents of different lengths packed one after the other; each sees only its own keys.
+
+    Shapes: q [total_q, heads, head_dim], k [total_k, kv_heads, head_dim], v [total_k, kv_heads, head_dim_v]; o is like
+    q, lse [heads, total_q]. Positions count from the beginning of the document.
+
+    :param cu_seqlens_q: where each document begins in q: integers [documents + 1], from 0 to total_q.
+    :param cu_seqlens_k: the same in k and v; default: cu_seqlens_q.
+
+    The other arguments and the errors are those of :func:`attention`; slopes are [heads] or [documents, heads].
+    """
+    function = "attention_varlen"
+    q, k, v = _operands(function, q, k, v)
+    if not q.ndim == k.ndim == v.ndim == 3:
+        _refuse(function, "q, k and v", "[total, heads, dim]", f"shapes {q.shape}, {k.shape} and {v.shape}")
+    _check_shapes(function, q[None], k[None], v[None], "blhd")
+    begins = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k}
+    operands: Operands = {"q": q, "k": k, "v": v}
+    for name, numbers in begins.items():
+        array = _as_integers(function, name, numbers)
+        if array.ndim != 1 or array.shape[0] < 1:
+            _refuse(function, name, "shape [documents + 1]", f"shape {array.shape}")
+        operands[name] = array
+    documents = operands["cu_seqlens_q"].shape[0] - 1
+    options = {"alibi_slopes": alibi_slopes, "sinks": sinks}
+    _add_options(function, operands, options, (documents, q.shape[1], 0, 0), (128, 128))
+    call = _call_of(
+        function, operands, causal, None, window, scale, softcap, dropout_p, dropout_key, (128, 128), "bhld",
+        num_threads, return_lse,
+    )  # fmt: skip
+    o, *lse = attend(call, operands)
+    return (o, *lse) if lse else o
+
+
+def _refuse(function: str, name: str, wanted: str, got: str) -> None:
+    raise ValueError(f"[{function}] {name}: wanted {wanted}, got {got}")
+
+
+def _one_of(function: str, name: str, value: Any, names: tuple[Any, ...]) -> None:
+    if not any(value is known or (isinstance(value, str) and value == known) for known in names):
+        _refuse(function, name, " or ".join(repr(known) for known in names), repr(value))
+
+
+def _operands(function: str, q: Any, k: Any, v: Any) -> tuple[Any, Any, Any]:
+    arrays = tuple(jnp.asarray(x) for x in (q, k, v))
+    for name, array in zip("qkv", arrays):
+        if str(array.dtype) not in _FLOATS:
+            _refuse(function, name, ", ".join(_FLOATS), str(array.dtype))
+    doubles = [array.dtype == jnp.float64 for array in arrays]
+    if any(doubles) and not all(doubles):
+        types = ", ".join(str(array.dtype) for array in arrays)
+        _refuse(function, "q, k and v", "all float64 or none", types)
+    return arrays  # type: ignore[return-value]
+
+
+def _rank_4(array: Any, layout: str) -> Any:
+    if array.ndim == 2:
+        array = array[:, None] if layout == "blhd" else array[None]
+    return array[None] if array.ndim == 3 else array
+
+
+def _check_shapes(function: str, q: Any, k: Any, v: Any, layout: str) -> tuple[int, int]:
+    """The batch and the heads of q."""
+    seqlen, heads = (1, 2) if layout == "blhd" else (2, 1)
+    for name, array, what, axis, other_name, other in (
+        ("k", k, "head_dim", 3, "q", q),
+        ("v", v, "seqlen", seqlen, "k", k),
+        ("v", v, "heads", heads, "k", k),
+        ("k", k, "batch", 0, "q", q),
+        ("v", v, "batch", 0, "k", k),
+    ):
+        if array.shape[axis] != other.shape[axis]:
+            text = f"{name} has {what} {array.shape[axis]} but {other_name} has {other.shape[axis]}"
+            raise ValueError(f"[{function}] {text}")
+    if q.shape[3] < 1 or v.shape[3] < 1:
+        _refuse(function, "q and v", "a head_dim of at least 1", f"shapes {q.shape} and {v.shape}")
+    num_heads, kv_heads = q.shape[heads], k.shape[heads]
+    if num_heads != kv_heads and (kv_heads == 0 or num_heads % kv_heads):
+        raise ValueError(f"[{function}] q has {num_heads} heads, which is no multiple of the {kv_heads} heads of k")
+    return q.shape[0], num_heads
+
+
+def _add_options(
+    function: str, operands: Operands, options: dict[str, Any], full: tuple[int, int, int, int], block_mask_size: Any
+) -> None:
+    """Adds masks and numbers for each head. ``full``: batch, heads, seqlen_q, seqlen_k."""
+    batch, heads = full[:2]
+    if options.get("mask") is not None:
+        mask = jnp.asarray(options["mask"])
+        if mask.dtype != jnp.bool_ and str(mask.dtype) not in _FLOATS:
+            _refuse(function, "mask", "bool (True = attend) or floating numbers to be added", str(mask.dtype))
+        if mask.dtype in (jnp.bfloat16, jnp.float16):
+            mask = mask.astype(jnp.float32)
+        operands["mask"] = _broadcast(function, "mask", mask, full)
+    if options.get("block_mask") is not None:
+        rows, keys = _pair(function, "block_mask_size", block_mask_size, 1)
+        blocks = jnp.asarray(options["block_mask"])
+        if blocks.dtype != jnp.bool_:
+            _refuse(function, "block_mask", "bool (True = attend)", str(blocks.dtype))
+        size = (batch, heads, -(-full[2] // rows), -(-full[3] // keys))
+        operands["block_mask"] = _broadcast(function, "block_mask", blocks, size)
+    for name in ("alibi_slopes", "sinks"):
+        if options[name] is None:
+            continue
+        numbers = jnp.asarray(options[name])
+        if not jnp.issubdtype(numbers.dtype, jnp.floating) and not jnp.issubdtype(numbers.dtype, jnp.integer):
+            _refuse(function, name, "numbers", str(numbers.dtype))
+        shapes = ((heads,), (batch, heads)) if name == "alibi_slopes" else ((heads,),)
+        if numbers.shape not in shapes:
+            _refuse(function, name, " or ".join(f"shape {shape}" for shape in shapes), f"shape {numbers.shape}")
+        operands[name] = numbers.astype(jnp.float32)
+
+
+def _broadcast(function: str, name: str, mask: Any, full: tuple[int, ...]) -> Any:
+    fits = all(length in (1, wanted) for length, wanted in zip(mask.shape[::-1], full[::-1]))
+    if not 1 <= mask.ndim <= 4 or not fits:
+        _refuse(function, name, f"rank 1 to 4 and a shape that broadcasts to {full}", f"shape {mask.shape}")
+    return mask.reshape((1,) * (4 - mask.ndim) + mask.shape)
+
+
+def _is_integer(value: Any) -> bool:
+    try:
+        operator.index(value)
+    except (TypeError, jax.errors.JAXTypeError):
+        return False
+    return True
+
+
+def _as_integers(function: str, name: str, numbers: Any) -> Any:
+    array = jnp.asarray(numbers)
+    if not jnp.issubdtype(array.dtype, jnp.integer):
+        _refuse(function, name, "integers", str(array.dtype))
+    return array if array.dtype in (jnp.int32, jnp.int64) else array.astype(jnp.int32)
+
+
+def _integers(function: str, name: str, numbers: Any, batch: int) -> Any:
+    """A number for each batch entry."""
+    array = _as_integers(function, name, numbers)
+    if array.shape not in ((), (batch,)):
+        _refuse(function, name, f"shape {(batch,)} or ()", f"shape {array.shape}")
+    return jnp.broadcast_to(array, (batch,))
+
+
+def _pair(function: str, name: str, value: Any, least: int) -> tuple[int, int]:
+    both = (value, value) if _is_integer(value) else value
+    if not isinstance(both, (tuple, list)) or len(both) != 2 or not all(map(_is_integer, both)):
+        _refuse(function, name, "two integers", repr(value))
+    first, second = (operator.index(item) for item in both)
+    if min(first, second) < least:
+        _refuse(function, name, f"integers of at least {least}", repr(value))
+    return first, second
+
+
+def _number(function: str, name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, jax.errors.JAXTypeError):
+        kind = type(value).__name__
+    raise ValueError(f"[{function}] {name}: wanted a number, which is a part of the compiled program, got {kind}")
+
+
+def _call_of(
+    function: str, operands: Operands, causal: Any, query_offset: Any, window: Any, scale: Any, softcap: Any,
+    dropout_p: Any, dropout_key: Any, block_mask_size: Any, layout: str, num_threads: Any, return_lse: Any,
+) -> Call:  # fmt: skip
+    """Checks what is not an array, and adds dropout's seed to the operands."""
+    _one_of(function, "causal", causal, (None, "top_left", "bottom_right"))
+    factor = operands["q"].shape[-1] ** -0.5 if scale is None else _number(function, "scale", scale)
+    if not math.isfinite(factor):
+        _refuse(function, "scale", "a finite number", str(factor))
+    cap, p = _number(function, "softcap", softcap), _number(function, "dropout_p", dropout_p)
+    if not (cap >= 0 and math.isfinite(cap)):
+        _refuse(function, "softcap", "0 (off) or a positive number", str(cap))
+    if not 0 <= p < 1:
+        _refuse(function, "dropout_p", "at least 0 and below 1", str(p))
+    if p > 0:
+        if dropout_key is None:
+            raise ValueError(f"[{function}] dropout_key: dropout_p was given without a key of jax.random")
+        operands["dropout_seed"] = _seed(function, dropout_key)
+    if not _is_integer(num_threads) or num_threads < 0:
+        _refuse(function, "num_threads", "0 or more", repr(num_threads))
+    return Call(
+        causal=causal,
+        query_offset=None if query_offset is None else operator.index(query_offset),
+        window=_pair(function, "window", window, -1),
+        scale=factor,
+        softcap=cap,
+        dropout_p=p,
+        block_mask_size=_pair(function, "block_mask_size", block_mask_size, 1),
+        layout=layout,
+        num_threads=min(operator.index(num_threads), 1 << 16),
+        return_lse=bool(return_lse),
+    )
+
+
+def _seed(function: str, key: Any) -> Any:
+    """The two words of a key, also of one in the old form, uint32 [2]."""
+    words = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else jnp.asarray(key)
+    if words.dtype != jnp.uint32 or words.shape != (2,):
+        _refuse(function, "dropout_key", "one key of two words, as of jax.random.key(0)", f"{words.dtype}{words.shape}")
+    return words

@@ -1,0 +1,77 @@
+"""JAX's own function."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from ._attention import attention
+
+
+def dot_product_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    bias: Any = None,
+    mask: Any = None,
+    *,
+    scale: float | None = None,
+    is_causal: bool = False,
+    query_seq_lengths: Any = None,
+    key_value_seq_lengths: Any = None,
+    local_window_size: int | tuple[int, int] | None = None,
+    implementation: None = None,
+    return_residual: bool = False,
+) -> Any:
+    """``jax.nn.dot_product_attention``: the same arguments and the same meaning, in linear memory.
+
+    Shapes: query [batch, T, heads, dim], key and value [batch, S, kv_heads, dim], or all without batch. ``bias`` and
+    ``mask`` broadcast to [batch, heads, T, S]; a mask is True where a key takes part. ``is_causal`` aligns the first
+    row with the first key. Rows beyond ``query_seq_lengths`` are 0.
+
+    Differences from JAX: a row that sees no key is 0, and its residual -inf; hidden keys have no influence, whatever
+    their values; the dimension of values may be another than that of keys. ``bias`` together with ``mask`` is put
+    together in one array of their common shape first.
+
+    :param implementation: None only; this is the implementation.
+    :param return_residual: also return the logarithm of each row's softmax denominator, [batch, T, heads], f32 (f64).
+    :raises ValueError: for arguments that do not fit; names the argument.
+    """
+    if implementation is not None:
+        raise ValueError(f"[dot_product_attention] implementation: wanted None, got {implementation!r}")
+    query, key, value = jnp.asarray(query), jnp.asarray(key), jnp.asarray(value)
+    if query.ndim not in (3, 4):
+        raise ValueError(f"[dot_product_attention] query: wanted rank 3 or 4, got shape {query.shape}")
+    o, lse = attention(
+        query,
+        key,
+        value,
+        causal="top_left" if is_causal else None,
+        window=(-1, -1) if local_window_size is None else local_window_size,
+        mask=_mask_of(bias, mask),
+        scale=scale,
+        kv_lengths=key_value_seq_lengths,
+        layout="blhd",
+        return_lse=True,
+    )
+    residual = jnp.swapaxes(lse, -1, -2)
+    if query_seq_lengths is not None:
+        counts = jnp.asarray(query_seq_lengths)
+        rows = jnp.arange(query.shape[-3])
+        counts = jnp.broadcast_to(counts, query.shape[:-3])[..., None] if query.ndim == 4 else counts.reshape(-1)
+        counted = (rows < counts)[..., None]
+        o = jnp.where(counted[..., None], o, 0)
+        residual = jnp.where(counted, residual, -jnp.inf)
+    return (o, residual) if return_residual else o
+
+
+def _mask_of(bias: Any, mask: Any) -> Any:
+    """Both as one mask."""
+    if mask is not None:
+        mask = jnp.asarray(mask)
+        if mask.dtype != jnp.bool_:
+            raise ValueError(f"[dot_product_attention] mask: wanted bool, got {mask.dtype}; numbers are a bias")
+    if bias is None or mask is None:
+        return mask if bias is None else bias
+    return jnp.where(mask, bias, -jnp.inf)
