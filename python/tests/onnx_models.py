@@ -1,4 +1,4 @@
-"""Models of the operator Attention, for the tests of saccade.onnx."""
+"""Models of the operator Attention, for the tests of saccade.onnx and saccade_onnxruntime."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 
 pytest.importorskip("onnx", minversion="1.23")
 
-import saccade.onnx  # noqa: E402
 from onnx import helper  # noqa: E402
 
 INPUTS = ("Q", "K", "V", "attn_mask", "past_key", "past_value", "nonpad_kv_seqlen")
@@ -30,19 +29,24 @@ def _in_place(names: tuple[str, ...], present: Any) -> list[str]:
 
 
 def model_with(nodes: Any, inputs: dict[str, Any], outputs: Any, opset: int = 25, initializers: Any = ()) -> Any:
-    """A model that takes arrays like the inputs. Outputs are of the type of the first input, and Y... of its rank."""
+    """A model that takes arrays like the inputs. Outputs are of the type of the first input (present_value: of V), and
+    Y... of its rank."""
     values = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
         for name, array in inputs.items()
     ]
-    dtype, rank = values[0].type.tensor_type.elem_type, next(iter(inputs.values())).ndim
+    elements = {value.name: value.type.tensor_type.elem_type for value in values}
+    first, rank = values[0].name, next(iter(inputs.values())).ndim
+    types = {name: elements["V" if name == "present_value" else first] for name in outputs}
     ranks = {name: rank if name.startswith("Y") else 4 for name in outputs}
-    results = [helper.make_tensor_value_info(name, dtype, [None] * ranks[name]) for name in outputs]
+    results = [helper.make_tensor_value_info(name, types[name], [None] * ranks[name]) for name in outputs]
     graph = helper.make_graph(nodes, "graph", values, results, initializers)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
 
 
 def run(inputs: dict[str, Any], outputs: Any = ("Y",), opset: int = 25, **attributes: Any) -> Any:
+    import saccade.onnx  # not at the top: saccade_onnxruntime is tested without it
+
     given = {name: array for name, array in inputs.items() if array is not None}
     return saccade.onnx.run_model(model_of(given, outputs, opset, **attributes), given)
 
