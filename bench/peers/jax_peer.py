@@ -33,7 +33,7 @@ def ways(problem: Problem) -> list[Way]:
         raise Unsupported("no dropout in dot_product_attention")
     if problem.softcap:
         raise Unsupported("no softcap in dot_product_attention")
-    return [Way("jit of dot_product_attention", _attention)]
+    return [Way("jit of dot_product_attention", attention)]
 
 
 def _tokens(array: np.ndarray) -> jax.Array:
@@ -55,7 +55,8 @@ def _compiled(function: Callable[..., Any], *arguments: Any) -> Callable[[], Any
     return run
 
 
-def _attention(inputs: Inputs) -> Call:
+def attention(inputs: Inputs, function: Callable[..., Any] = jax.nn.dot_product_attention) -> Call:
+    """The problem by ``jax.nn.dot_product_attention``, or by another function with its arguments."""
     p = inputs.problem
     options: dict[str, Any] = {}
     is_rule_causal = p.causal and (p.causal == "top_left" or p.seqlen_q == p.seqlen_k)
@@ -78,7 +79,7 @@ def _attention(inputs: Inputs) -> Call:
     arrays = {name: options.pop(name) for name in ("mask", "bias", "key_value_seq_lengths") if name in options}
 
     def attend(q: Any, k: Any, v: Any, arrays: dict[str, Any]) -> Any:
-        return jax.nn.dot_product_attention(q, k, v, **arrays, **options)
+        return function(q, k, v, **arrays, **options)
 
     operands = tuple(map(_tokens, (inputs.q, inputs.k, inputs.v)))
     if p.kind == "forward":

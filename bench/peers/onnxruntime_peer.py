@@ -40,10 +40,10 @@ def ways(problem: Problem) -> list[Way]:
         ]
     if problem.module:
         return [Way("MatMul, MultiHeadAttention, MatMul", _module)]
-    found = [Way("Attention", _attention), Way("GroupQueryAttention", _group_query)]
+    found = [Way("Attention", attention), Way("GroupQueryAttention", _group_query)]
     if problem.num_kv_heads == problem.num_heads:
         return found + [Way("MultiHeadAttention", _multi_head)]
-    return found + [Way("Attention, a group's heads as rows", functools.partial(_attention, grouped=True))]
+    return found + [Way("Attention, a group's heads as rows", functools.partial(attention, grouped=True))]
 
 
 def _element_type(dtype: np.dtype) -> int:
@@ -61,8 +61,9 @@ def _call(
     outputs: Mapping[str, np.ndarray],
     results: Callable[[], dict[str, np.ndarray]],
     constants: Mapping[str, np.ndarray] | None = None,
+    register: Callable[[onnxruntime.SessionOptions], Any] | None = None,
 ) -> Call:
-    """A session that reads ``feeds`` in place and writes to ``outputs``."""
+    """A session that reads ``feeds`` in place and writes to ``outputs``. ``register`` adds operators to its options."""
 
     def infos(arrays: Mapping[str, np.ndarray]) -> list[Any]:
         return [helper.make_tensor_value_info(n, _element_type(a.dtype), a.shape) for n, a in arrays.items()]
@@ -75,6 +76,8 @@ def _call(
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid(*o) for o in _OPSETS], ir_version=_IR_VERSION)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = _threads, 1
+    if register:
+        register(options)
     try:
         session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     except Exception as error:
@@ -107,7 +110,13 @@ def _float_mask(mask: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return numbers.reshape((1,) * (4 - mask.ndim) + mask.shape)
 
 
-def _attention(inputs: Inputs, grouped: bool = False) -> Call:
+def attention(
+    inputs: Inputs, grouped: bool = False, register: Callable[[onnxruntime.SessionOptions], Any] | None = None
+) -> Call:
+    """The problem by the operator Attention.
+
+    :param register: adds another implementation of it to the options of the session.
+    """
     p = inputs.problem
     q = rows_of_group(inputs) if grouped else inputs.q
     feeds = {"q": q, "k": inputs.k, "v": inputs.v}
@@ -123,7 +132,7 @@ def _attention(inputs: Inputs, grouped: bool = False) -> Call:
         attributes["is_causal"] = 1
     o = np.empty_like(q)
     node = _node("Attention", names, ["o"], **attributes)
-    return _call([node], feeds, {"o": o}, lambda: {"o": o.reshape(inputs.q.shape)})
+    return _call([node], feeds, {"o": o}, lambda: {"o": o.reshape(inputs.q.shape)}, register=register)
 
 
 def _multi_head(inputs: Inputs) -> Call:

@@ -11,6 +11,7 @@ import numpy as np
 
 DTYPES = ("f32", "bf16", "f16")
 KINDS = ("forward", "backward", "train", "loop")
+INSIDE = {"jax": "JAX", "onnxruntime": "ONNX Runtime"}  # libraries for which saccade has a package, by their peers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Problem:
     dropout_p: float = 0.0  # dropout=
     decode: bool = False  # "decode": few rows, many keys
     memory: bool = False  # "memory": the peak memory of the call instead of its time
+    inside: str | None = None  # inside=jax or onnxruntime: called from that library, and compared with its own
     curve: bool = False  # s=A,B,...: a point of a picture instead of a line of a table
 
     @property
@@ -131,6 +133,8 @@ class Problem:
             yield f"dropout {self.dropout_p:g}"
         if self.needs_gradients:
             yield "backward" if self.kind == "backward" else "forward and backward"
+        if self.inside:
+            yield f"inside {INSIDE[self.inside]}"
 
 
 def visible_range(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
@@ -200,6 +204,7 @@ _KEYS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "docs": ("documents", _whole(1)),
     "softcap": ("softcap", _number(float("inf"))),
     "dropout": ("dropout_p", _number(1)),
+    "inside": ("inside", _one_of(*INSIDE)),
 }
 _FLAGS = ("module", "lengths", "decode", "memory")
 

@@ -57,11 +57,14 @@ SECTIONS = (
     "Gradients",
     "From Python: the published loop and the whole module",
     "Memory",
+    "Inside other libraries",
 )
 
 
 def section_of(problem: Problem) -> str:
     """The section whose table lists a problem."""
+    if problem.inside:
+        return SECTIONS[6]
     if problem.memory:
         return SECTIONS[5]
     if problem.kind == "loop" or problem.module:
@@ -303,6 +306,9 @@ gradients.""",
     SECTIONS[5]: """\
 The peak memory of a process during one call, less its memory before the call, which includes inputs, libraries and
 compiled code (VmHWM and VmRSS of Linux), with the most threads.""",
+    SECTIONS[6]: """\
+saccade called by the other library's programs ([JAX](../jax.md), [ONNX Runtime](../onnxruntime.md)), beside what that
+library has itself.""",
 }
 
 _METHOD = """\

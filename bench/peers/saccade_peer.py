@@ -9,14 +9,19 @@ import numpy as np
 import saccade
 
 from .inputs import Inputs, LoopInputs, ModuleInputs
-from .peer import Call, Way
+from .peer import Call, Unsupported, Way
 from .problem import Problem
 
 TITLE = "saccade"
 DISTRIBUTIONS = ("saccade",)
 
 
+_threads = 1
+
+
 def start(threads: int) -> None:
+    global _threads
+    _threads = threads
     saccade.set_num_threads(threads)
 
 
@@ -29,6 +34,8 @@ def release() -> None:
 
 
 def ways(problem: Problem) -> list[Way]:
+    if problem.inside:
+        return _packages[problem.inside](problem)
     if problem.kind == "loop":
         return [Way("nn.SelfAttention", _loop)]
     if problem.module:
@@ -44,6 +51,32 @@ def ways(problem: Problem) -> list[Way]:
         return [Way("attention_varlen", _varlen)]
     found = [Way("scaled_dot_product_attention", _sdpa)] if _as_in_torch(problem) else []
     return found + [Way("decode", _decode) if problem.decode else Way("attention", _attention)]
+
+
+def _in_jax(problem: Problem) -> list[Way]:
+    from . import jax_peer
+
+    try:
+        import saccade_jax
+    except ImportError as error:
+        raise Unsupported(f"saccade_jax is not installed ({error})") from None
+    prepare = functools.partial(jax_peer.attention, function=saccade_jax.dot_product_attention)
+    return [Way("saccade_jax.dot_product_attention", prepare)]
+
+
+def _in_onnxruntime(problem: Problem) -> list[Way]:
+    from . import onnxruntime_peer
+
+    try:
+        import saccade_onnxruntime
+    except ImportError as error:
+        raise Unsupported(f"saccade_onnxruntime is not installed ({error})") from None
+    onnxruntime_peer.start(_threads)
+    register = functools.partial(saccade_onnxruntime.register, num_threads=_threads)
+    return [Way("Attention of saccade_onnxruntime", functools.partial(onnxruntime_peer.attention, register=register))]
+
+
+_packages = {"jax": _in_jax, "onnxruntime": _in_onnxruntime}
 
 
 def _as_in_torch(p: Problem) -> bool:

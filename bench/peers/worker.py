@@ -160,6 +160,9 @@ class Worker:
     def _ways(self, problem: Any) -> tuple[list[Any], dict[str, str]]:
         from .peer import Unsupported
 
+        own = self.peer.__name__.rpartition(".")[2].removesuffix("_peer")
+        if problem.inside and own not in ("saccade", problem.inside):
+            return [], {"": "not this library"}
         try:
             return self.peer.ways(problem), {}
         except Unsupported as error:
