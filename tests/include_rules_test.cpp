@@ -85,6 +85,8 @@ constexpr Rule kMayInclude[] = {
     {"^cli/", "^(include/saccade|cases|cli)/"},
     {"^bench/", "^(include/saccade|cases|bench)/"},
     {"^python/", "^(include/saccade|python)/"},
+    {"^packages/jax/", "^(include/saccade|packages/jax)/"},
+    {"^packages/onnxruntime/", "^(include/saccade|packages/onnxruntime)/"},
     {"^examples/", "^(include/saccade|examples)/"},
     {"^tests/(?!bits/amx_tiles)", "^(include/saccade|cases|tests)/"},
     {"^tests/bits/amx_tiles", "^src/cpu/(prelude|simd_amx|simd_amx_twin)\\.h$"},
@@ -245,7 +247,8 @@ std::string text_of(const std::filesystem::path& path) {
 Tree sources_of_the_project(const char* names = "\\.(h|hpp|cpp)(\\.in)?$") {
   const std::filesystem::path root = SACCADE_SOURCE_DIR;
   Tree tree;
-  for (const char* folder : {"include", "src", "cases", "cli", "bench", "examples", "python", "tests"}) {
+  for (const char* folder :
+       {"include", "src", "cases", "cli", "bench", "examples", "packages", "python", "tests"}) {
     if (!std::filesystem::exists(root / folder)) continue;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(root / folder)) {
       if (!matches(entry.path().string(), names)) continue;
