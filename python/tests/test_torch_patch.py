@@ -245,22 +245,6 @@ def test_a_gpu_is_left_alone(calls):
     assert not calls
 
 
-def test_nested_tensors_go_to_the_original(calls):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        parts = [torch.randn(length, 2, 8) for length in (3, 5)]
-        nested = torch.nested.nested_tensor(parts, layout=torch.jagged).transpose(1, 2)
-        with saccade.torch.patch():
-            o = F.scaled_dot_product_attention(nested, nested, nested)
-    torch.testing.assert_close(o.transpose(1, 2).values(), torch.cat([_alone(part) for part in parts]))
-    assert not calls
-
-
-def _alone(part):
-    x = part.transpose(0, 1)
-    return original(x, x, x).transpose(0, 1)
-
-
 def test_classes_with_their_own_mind_are_asked(calls):
     class Own(torch.Tensor):
         @classmethod

@@ -14,6 +14,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 from .._arguments import flag
 from .._sdpa import operands
 from ._attend import attend, attend_to_few
+from ._nested import attend_to_nested, is_computable, is_nested
 from ._tensors import is_transformed, require_plain
 
 
@@ -37,7 +38,8 @@ def scaled_dot_product_attention(
     Shapes: query [..., heads, L, E], key [..., kv_heads, S, E], value [..., kv_heads, S, Ev], with any number of
     leading dimensions, which are broadcast; the result is [..., heads, L, Ev], of query's dtype. Each is float32,
     bfloat16 or float16, or all are float64. A tensor is not copied if its last dimension is contiguous and, with
-    more than two leading dimensions, these can be viewed as two.
+    more than two leading dimensions, these can be viewed as two. Nested tensors [batch, heads, lengths, dim] are packed
+    batches, without a mask.
 
     :param attn_mask: bool, True where a key is attended to, or floating, which is added and may require grad;
         broadcast to [..., heads, L, S], of any rank up to that. A ``torch.nn.attention.bias.CausalBias`` needs no
@@ -47,7 +49,7 @@ def scaled_dot_product_attention(
     :param is_causal: row i sees keys 0 to i. Excludes attn_mask.
     :param scale: default 1 / sqrt(E).
     :param enable_gqa: heads may be a multiple of kv_heads.
-    :raises ValueError: for invalid arguments, and for tensors that are nested, sparse or not on the CPU; names the
+    :raises ValueError: for invalid arguments, and for tensors that are sparse or not on the CPU; names the
         argument, what was expected and what was given. It is a RuntimeError too, PyTorch's type of error.
 
     query, key, value and a floating attn_mask get gradients, which can be differentiated again, and pass forward-mode
@@ -82,6 +84,12 @@ def _of_any(
     causal = "top_left" if is_causal else None
     if attn_mask is not None and is_causal_bias(attn_mask):
         causal, attn_mask, tensors = _causal_of(attn_mask, query, key, is_causal), None, tensors[:3]
+    if is_nested(query, key, value) and is_computable(tensors):
+        if causal == "bottom_right":
+            raise ValueError("attn_mask: nested tensors have no CausalBias here; is_causal is possible")
+        query, key, value = _autocast_of(query, key, value)
+        dropout_p, scale = _number(dropout_p, "dropout_p"), None if scale is None else _number(scale, "scale")
+        return attend_to_nested(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     if has_torch_function(tensors):
         return handle_torch_function(
             scaled_dot_product_attention,
@@ -101,9 +109,9 @@ def _of_any(
         require_plain(value, "value")
         if attn_mask is not None:
             require_plain(attn_mask, "attn_mask", floating=False)
-    if torch.is_autocast_enabled("cpu"):
-        query, key, value = _autocast(query), _autocast(key), _autocast(value)
-        attn_mask = None if attn_mask is None else _autocast(attn_mask)
+    query, key, value = _autocast_of(query, key, value)
+    if attn_mask is not None and torch.is_autocast_enabled("cpu"):
+        attn_mask = _autocast(attn_mask)
     of = operands(query, key, value, attn_mask, is_causal, enable_gqa, Tensor.expand)
     scale = None if scale is None else _number(scale, "scale")
     q, k, v = of.q, of.k, of.v
@@ -121,6 +129,10 @@ def _number(value: Any, name: str) -> float:
         return float(value)
     except (OverflowError, RuntimeError, TypeError, ValueError):
         raise ValueError(f"{name}: wanted a number, got a {type(value).__name__}") from None
+
+
+def _autocast_of(*tensors: Tensor) -> tuple[Tensor, ...]:
+    return tuple(map(_autocast, tensors)) if torch.is_autocast_enabled("cpu") else tensors
 
 
 def _autocast(tensor: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 from ._attend import attend_to_few, is_recorded
 from ._encoder import encoder_layer, self_attention, takes_nested
 from ._functional import is_causal_bias, scaled_dot_product_attention
+from ._nested import is_computable, is_nested
 from ._statistics import Statistics, count, statistics
 from ._tensors import is_plain, is_transformed
 
@@ -80,7 +81,7 @@ def patch() -> Patch:
 
     Some calls still go to the previous function:
 
-    - those with tensors on other devices, meta, fake, nested and sparse tensors, tensors of torch.func,
+    - those with tensors on other devices, meta, fake and sparse tensors, tensors of torch.func,
       torch.jit.trace and torch.export, and classes with a ``__torch_function__`` of their own;
     - all calls while PyTorch's fused kernel is switched off, as within
       ``torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`` (functions of torch.compile do not check this setting);
@@ -160,11 +161,12 @@ def _attention_in_place_of(previous: Callable[..., Tensor], replacement: _Replac
             "enable_gqa": enable_gqa,
         }
         reason = None if here else "the patch is undone"
-        if here and has_torch_function(tensors):
+        nested = here and is_nested(query, key, value) and is_computable(tensors)
+        if here and not nested and has_torch_function(tensors):
             reason = "a class with a __torch_function__ of its own" if any(map(_overrides, tensors)) else None
             if not reason:  # a mode, or a class that changes nothing
                 return handle_torch_function(patched, tensors, query, key, value, attn_mask, **options)
-        reason = reason or _reason_to_pass_on(tensors)
+        reason = reason or _reason_to_pass_on(() if nested else tensors)
         function = previous if reason else scaled_dot_product_attention
         o = function(query, key, value, attn_mask, **options)
         if here and not is_compiling():
