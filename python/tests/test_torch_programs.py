@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch", reason="saccade.torch needs PyTorch")
 import saccade.torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from saccade.torch import _attend  # noqa: E402
+from torch.testing._internal.two_tensor import TwoTensor  # noqa: E402
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
@@ -37,6 +38,18 @@ def test_batches_of_gradients(seqlen, masked):
         torch.autograd.functional.jacobian(lambda *x: sdpa(*x)[..., :2, 0], detached),
     ):
         torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("seqlen", [4, 90])
+@pytest.mark.parametrize("function", [sdpa, saccade.torch.attention])
+def test_gradients_of_a_class_of_their_own(function, seqlen):
+    """What autograd hands on may be a subclass that plain inputs are not."""
+    q, k, v = (torch.randn(1, 2, seqlen, 8, requires_grad=True) for _ in range(3))
+    o = function(q, k, v)
+    dout = torch.randn_like(o)
+    wanted = torch.autograd.grad(o, (q, k, v), dout, retain_graph=True)
+    for pair, one in zip(torch.autograd.grad(o, (q, k, v), TwoTensor(dout, 2 * dout)), wanted):
+        torch.testing.assert_close((pair.a, pair.b), (one, 2 * one))
 
 
 def test_head_dim_0():

@@ -161,8 +161,9 @@ class _ShortAttention(torch.autograd.Function):
 
 
 def are_batched(*gradients: Tensor | None) -> bool:
-    """Whether they are the batches of gradients of is_grads_batched and vectorize."""
-    return any(x is not None and _is_batched(x) for x in gradients)
+    """Whether PyTorch has to call an operator for them: batches, as of is_grads_batched and vectorize, and classes of
+    their own."""
+    return any(x is not None and (type(x) is not Tensor or _is_batched(x)) for x in gradients)
 
 
 def _backward_of_each(
