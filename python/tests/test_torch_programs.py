@@ -52,6 +52,15 @@ def test_gradients_of_a_class_of_their_own(function, seqlen):
         torch.testing.assert_close((pair.a, pair.b), (one, 2 * one))
 
 
+@pytest.mark.parametrize("function", [sdpa, saccade.torch.attention])
+def test_linearize(function):
+    """Tangents of a call that is recorded."""
+    inputs = torch.randn(3, 1, 2, 5, 8, dtype=torch.float64).unbind()
+    moves = tuple(x.cos() for x in inputs)
+    output, push = torch.func.linearize(function, *inputs)
+    torch.testing.assert_close((output, push(*moves)), torch.func.jvp(function, inputs, moves))
+
+
 def test_head_dim_0():
     """All scores are 0, so the result is the mean of the values; values may have no columns too."""
     query, key = torch.randn(2, 3, 5, 0, requires_grad=True), torch.randn(2, 3, 7, 0, requires_grad=True)

@@ -48,10 +48,11 @@ def attend(
     try:
         gradients = _needs_gradients(q, k, v, mask)
         seed = draw_seed() if dropout_p else None
-        if is_recorded():
+        moves = forward_ad._current_level >= 0 and not is_compiling()  # an operator loses tangents, a function does not
+        if is_recorded() and not moves:
             o, _, weights = _operator(q, k, v, mask, seed, causal, scale, dropout_p, return_weights, gradients)
             return o, weights if return_weights else None
-        if is_transformed():
+        if is_recorded() or is_transformed():
             return _attend_transformed(q, k, v, mask, seed, Call(causal, scale, dropout_p, None, return_weights)), None
         call = Call(causal, scale, dropout_p, None if seed is None else int(seed), return_weights)
         if gradients:

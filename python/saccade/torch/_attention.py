@@ -158,7 +158,8 @@ def _attend(
     drawn = None
     if call.dropout_p:
         drawn = draw_seed() if seed is None else _seed(seed)
-    if transformed:
+    moves = is_recorded() and forward_ad._current_level >= 0 and not is_compiling()
+    if transformed or moves:  # the operator alone loses tangents
         o, lse, weights = TransformedAttention.apply(q, k, v, *tensors, drawn, *call)
     elif is_recorded():
         o, lse, weights = operator(q, k, v, *tensors, drawn, *call)
