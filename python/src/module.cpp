@@ -11,5 +11,6 @@ NB_MODULE(_core, module) {
   bind_kv_cache(module);
   bind_modules(module);
   bind_heatmap(module);
+  bind_score_program(module);
   bind_torch(module);
 }

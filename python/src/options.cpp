@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "saccade/attention_options.h"
+#include "score_program.h"
 
 namespace saccade::python {
 namespace {
@@ -198,6 +199,10 @@ void Options::hold_scores(nb::handle scores) {
 }
 
 void Options::hold_modifier(nb::handle forward) {
+  if (nb::isinstance<ScoreProgram>(forward)) {
+    program_ = nb::borrow(forward);
+    return nb::cast<ScoreProgram&>(forward).add_to(value);
+  }
   modifier_ = std::make_unique<PythonScoreModifier>(nb::borrow(forward), modifier_backward_);
   modifier_->add_to(value);
 }
@@ -217,6 +222,7 @@ void Options::set_locked(const void* object) {
 
 void Options::rethrow() const {
   if (modifier_) modifier_->rethrow();
+  if (program_) nb::cast<ScoreProgram&>(program_).rethrow();
 }
 
 Layout layout_named(nb::handle object) { return value_named<Layout>(object, "layout"); }

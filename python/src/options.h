@@ -50,6 +50,7 @@ class Options {
   Result scores_;
   nb::object modifier_backward_ = nb::none();
   std::unique_ptr<PythonScoreModifier> modifier_;
+  nb::object program_;  // a ScoreProgram, or nothing
 };
 
 /// "bhld" or "blhd".

@@ -78,7 +78,7 @@ struct AttentionOperands {
 /// The options that change the logit of every pair of row and key. Without them only scores at a border of
 /// visibility need extra work.
 struct ScoreChanges {
-  double softcap = 0.0;                     // 0: off
+  double softcap = 0.0;  // 0: off
   HeadNumbers alibi_slopes{};
   MaskParams mask{};
 
