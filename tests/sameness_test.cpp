@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <random>
 
 #include "each_isa.h"
 #include "saccade/attention.h"
+#include "saccade/backward.h"
 #include "tensors.h"
 
 namespace saccade::test {
@@ -128,6 +130,68 @@ TEST_P(Sameness, OverPages) {
       EXPECT_TRUE(same_bits(attention(prompt.q, pool_k, pool_v, options), prompt.o))
           << name_of(variant.dtype) << ", pages of " << page_size;
     }
+  }
+}
+
+/// Visible for some granules of 32 keys, which differ from row to row: [rows, keys].
+Tensor mask_with_gaps(std::int64_t rows, std::int64_t keys) {
+  Tensor mask(DType::boolean, {rows, keys});
+  std::mt19937 random(5);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (std::int64_t key = 0, sees = 0; key < keys; ++key) {
+      if (key % 32 == 0) sees = random() % 8 < static_cast<unsigned>(row % 8);
+      mask.values<bool>()[static_cast<std::size_t>(row * keys + key)] = sees != 0;
+    }
+  }
+  return mask;
+}
+
+TEST_P(Sameness, OverWhatOtherRowsSee) {
+  constexpr std::int64_t kRows = 30, kKeys = 900;
+  const Tensor mask = mask_with_gaps(kRows, kKeys);
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
+    const Tensor q = random_tensor({kRows, kDim}, 1, dtype), k = random_tensor({kKeys, kDim}, 2, dtype),
+                 v = random_tensor({kKeys, kDim}, 3, dtype);
+    const Tensor o = attention(q, k, v, {.mask = mask});
+    for (std::int64_t row = 0; row < kRows; ++row) {
+      const Tensor alone = attention(q.view().slice(0, row, row + 1), k, v,
+                                     {.mask = Tensor::copy_of(mask.view().slice(0, row, row + 1))});
+      EXPECT_TRUE(same_bits(alone, Tensor::copy_of(o.view().slice(0, row, row + 1))))
+          << name_of(dtype) << ' ' << row;
+    }
+  }
+}
+
+TEST_P(Sameness, OfGradientsOverWhatOtherRowsAndKeysSee) {
+  constexpr std::int64_t kRows = 300, kKeys = 700;
+  const Tensor mask = mask_with_gaps(kRows, kKeys);
+  const Tensor q = random_tensor({kRows, kDim}, 1), k = random_tensor({kKeys, kDim}, 2),
+               v = random_tensor({kKeys, kDim}, 3), dout = random_tensor({kRows, kDim}, 4);
+  Tensor o(DType::f32, {kRows, kDim}), lse(DType::f32, {kRows});
+  attention(q, k, v, o, {.mask = mask, .lse = lse});
+  /// Gradients of some rows and keys.
+  const auto gradients = [&](std::int64_t row, std::int64_t rows, std::int64_t key, std::int64_t keys) {
+    const auto part = [&](const Tensor& all, std::int64_t begin, std::int64_t count) {
+      return Tensor::copy_of(all.view().slice(0, begin, begin + count));
+    };
+    const Tensor some_o = part(o, row, rows), some_lse = part(lse, row, rows), some_dout = part(dout, row, rows);
+    const Tensor some_mask = Tensor::copy_of(part(mask, row, rows).view().slice(1, key, key + keys));
+    std::array<Tensor, 3> all{Tensor(DType::f32, {rows, kDim}), Tensor(DType::f32, {keys, kDim}),
+                              Tensor(DType::f32, {keys, kDim})};
+    attention_backward(part(q, row, rows), part(k, key, keys), part(v, key, keys),
+                       {.o = some_o, .lse = some_lse, .dout = some_dout},
+                       {.dq = all[0], .dk = all[1], .dv = all[2]}, {.mask = some_mask});
+    return all;
+  };
+  const auto all = gradients(0, kRows, 0, kKeys);
+  for (std::int64_t row = 0; row < kRows; row += 17) {
+    const auto alone = gradients(row, 1, 0, kKeys);
+    EXPECT_TRUE(same_bits(alone[0], Tensor::copy_of(all[0].view().slice(0, row, row + 1)))) << row;
+  }
+  for (std::int64_t key = 0; key < kKeys; key += 23) {
+    const auto alone = gradients(0, kRows, key, 1);
+    EXPECT_TRUE(same_bits(alone[1], Tensor::copy_of(all[1].view().slice(0, key, key + 1)))) << key;
+    EXPECT_TRUE(same_bits(alone[2], Tensor::copy_of(all[2].view().slice(0, key, key + 1)))) << key;
   }
 }
 

@@ -79,6 +79,7 @@ class BackwardScratch : public ScratchPieces {
     if (p.softcap != 0.0 || params.score_modifier_backward) softcapped = take<Scalar>(kBlockQ * kBlockK);
     mask = take<Scalar>(kTileRows * kBlockK);
     unused = take<Scalar>(kTileRows * kWidth);
+    sums = take<Scalar>(tile_size(std::max(p.head_dim, p.head_dim_v)));
     dk = take<Scalar>(kGranules * kKeyTiles * tile_size(p.head_dim));
     dv = take<Scalar>(kGranules * kKeyTiles * tile_size(p.head_dim_v));
   }
@@ -100,6 +101,7 @@ class BackwardScratch : public ScratchPieces {
   Scalar* softcapped = nullptr;  // scores before the score modifier
   Scalar* mask;                  // [kTileRows][kBlockK]
   Scalar* unused;                // row maxima and sums, not used
+  Scalar* sums;                  // of a tile's product with gaps
   Scalar* dk;                    // [granule][kKeyTiles] tiles
   Scalar* dv;                    // the same
 };
@@ -167,35 +169,29 @@ class BackwardBlock {
   /// Turns the gradients of the logits into gradients of the products, and adds to dk and dv.
   void add_to_keys(bool careful) {
     if (scratch_.softcapped) differentiate_scores();
-    for (int granule = 0; granule < kGranules; ++granule) {
-      for (int first = 0, last; first < tiles(); first = last) {
-        for (last = first; last < tiles() && (scratch_.granules[last].set() >> granule & 1u);) ++last;
-        if (last > first)
-          add_to_granule(granule, first, last, careful);
-        else
-          ++last;
-      }
-    }
+    for (int granule = 0; granule < kGranules; ++granule) add_to_granule(granule, careful);
   }
 
   /// dq += dS K, where dq has kQueryTiles tiles.
   void add_to_rows(Scalar* dq, bool careful) {
-    for_each_run([&](int tile, int begin, int end) {
+    for (int tile = 0; tile < tiles(); ++tile) {
       const KeyRange seen = visibility_.visible(tile_row(tile), tile_rows(tile));
-      begin = std::max(begin, static_cast<int>(std::clamp<std::int64_t>(seen.begin - first_key_, 0, kBlockK)));
-      end = std::min(end, static_cast<int>(std::clamp<std::int64_t>(seen.end - first_key_, 0, kBlockK)));
-      if (begin >= end) return;
-      ValueRows keys{.data = scratch_.key_rows + begin * packed_value_columns(p_.head_dim),
-                     .stride = packed_value_columns(p_.head_dim),
-                     .steps = end - begin};
+      const auto column = [this](std::int64_t key) {
+        return static_cast<int>(std::clamp<std::int64_t>(key - first_key_, 0, kBlockK));
+      };
+      Runs runs;
+      scratch_.granules[tile].for_each_run([&](int, int begin, int end) {
+        runs.add(std::max(begin, column(seen.begin)), std::min(end, column(seen.end)));
+      });
+      ValueRows keys{.data = scratch_.key_rows, .stride = packed_value_columns(p_.head_dim)};
       if (p_.k.dtype == dtype_of<Scalar>) {
-        keys.data = p_.key_rows<Scalar>(p_.k, batch_, kv_head_)[first_key_ + begin];
+        keys.data = p_.key_rows<Scalar>(p_.k, batch_, kv_head_)[first_key_];
         keys.stride = p_.k.row_stride;
       }
-      const auto at = [&](const Scalar* numbers) { return tile_of(numbers, tile) + begin; };
-      multiply<AddedRows>(tile_rows(tile), at(scratch_.gradients), at(scratch_.probabilities), keys, p_.head_dim,
-                          dq + tile * scratch_.tile_size(p_.head_dim), careful);
-    });
+      multiply<FactorRows>(tile_rows(tile), tile_of(scratch_.gradients, tile),
+                           tile_of(scratch_.probabilities, tile), runs, keys, p_.head_dim,
+                           dq + tile * scratch_.tile_size(p_.head_dim), careful);
+    }
   }
 
  private:
@@ -334,14 +330,31 @@ class BackwardBlock {
     }
   }
 
-  /// Adds what tiles [first, last) of rows contribute to dk and dv of a granule.
-  void add_to_granule(int granule, int first, int last, bool careful) {
-    const int row = first * kTileRows;
-    const std::int64_t rows = std::min(rows_, last * kTileRows) - row;
+  /// The steps of a product, in ascending order: runs of rows, or of keys.
+  struct Runs {
+    int count = 0;
+    std::array<std::pair<int, int>, std::max(kQueryTiles, kGranules)> of = {};  // [begin, end)
+
+    void add(int begin, int end) {
+      if (begin >= end) return;
+      if (count > 0 && of[static_cast<std::size_t>(count - 1)].second == begin)
+        of[static_cast<std::size_t>(count - 1)].second = end;
+      else
+        of[static_cast<std::size_t>(count++)] = {begin, end};
+    }
+  };
+
+  /// Adds what the rows contribute to dk and dv of a granule.
+  void add_to_granule(int granule, bool careful) {
+    Runs runs;
+    for (int tile = 0; tile < tiles(); ++tile) {
+      if (scratch_.granules[tile].set() >> granule & 1u)
+        runs.add(tile * kTileRows, std::min(rows_, (tile + 1) * kTileRows));
+    }
     const auto rows_of = [&](const HeadedMatrix<const void>& matrix, const Scalar* converted, std::int64_t dim) {
       if (matrix.dtype == dtype_of<Scalar>)
-        return ValueRows{p_.row_of<Scalar>(matrix, batch_, head_, row_ + row), matrix.row_stride, rows};
-      return ValueRows{converted + row * packed_value_columns(dim), packed_value_columns(dim), rows};
+        return ValueRows{p_.row_of<Scalar>(matrix, batch_, head_, row_), matrix.row_stride};
+      return ValueRows{converted, packed_value_columns(dim)};
     };
     const ValueRows douts = rows_of(b_.dout, scratch_.dout_rows, p_.head_dim_v);
     const ValueRows queries = rows_of(p_.q, scratch_.query_rows, p_.head_dim);
@@ -349,28 +362,50 @@ class BackwardBlock {
       const int column = granule * kGranule + tile * kTileRows,
                 keys = std::min(kTileRows, kGranule - tile * kTileRows);
       const std::int64_t number = granule * kKeyTiles + tile;
-      const auto at = [&](const Scalar* numbers) { return numbers + row * kBlockK + column; };
-      multiply<AddedColumns>(keys, at(scratch_.kept), at(scratch_.probabilities), douts, p_.head_dim_v,
-                             scratch_.dv + number * scratch_.tile_size(p_.head_dim_v), careful);
-      multiply<AddedColumns>(keys, at(scratch_.gradients), at(scratch_.probabilities), queries, p_.head_dim,
-                             scratch_.dk + number * scratch_.tile_size(p_.head_dim), careful);
+      multiply<FactorColumns>(keys, scratch_.kept + column, scratch_.probabilities + column, runs, douts,
+                              p_.head_dim_v, scratch_.dv + number * scratch_.tile_size(p_.head_dim_v), careful);
+      multiply<FactorColumns>(keys, scratch_.gradients + column, scratch_.probabilities + column, runs, queries,
+                              p_.head_dim, scratch_.dk + number * scratch_.tile_size(p_.head_dim), careful);
     }
   }
 
-  /// o += factors * rows. `careful` skips products where the probability is 0.
+  /// o += factors * rows over the steps of `runs`, in two chains. `careful` skips products where
+  /// the probability is 0.
   template <class Order>
-  void multiply(int count, const Scalar* factors, const Scalar* probabilities, const ValueRows& rows,
-                std::int64_t dim, Scalar* o, bool careful) {
-    if (!careful)
-      return with_rows(count, [&](auto constant) {
-        value_product<Order, decltype(constant)::value>(factors, rows, dim, nullptr, o);
+  void multiply(int count, const Scalar* factors, const Scalar* probabilities, const Runs& runs,
+                const ValueRows& all_rows, std::int64_t dim, Scalar* o, bool careful) {
+    constexpr int kSteps = Order::kRow == 1 ? kBlockQ : kBlockK, kChain = kSteps / 2;
+    const auto multiply_run = [&](int begin, int end, Join how, Scalar* to) {
+      if (begin >= end) return;
+      const ValueRows rows{all_rows.data + begin * all_rows.stride, all_rows.stride, end - begin, kChain - begin};
+      const Scalar* const from = factors + begin * Order::kStep;
+      if (careful) return multiply_carefully<Order>(count, from, probabilities + begin * Order::kStep, rows, dim);
+      with_rows(count, [&](auto constant) {
+        value_product<Order, decltype(constant)::value>(from, rows, dim, how, nullptr, to);
       });
+    };
+    if (runs.count == 1 && !careful) return multiply_run(runs.of[0].first, runs.of[0].second, Join::add, o);
+    const std::int64_t size = scratch_.tile_size(dim);
+    for (int chain = 0; chain < kSteps && runs.count > 0; chain += kChain) {
+      std::fill_n(scratch_.sums, size, Scalar{0});
+      for (int i = 0; i < runs.count; ++i) {
+        const auto [begin, end] = runs.of[static_cast<std::size_t>(i)];
+        multiply_run(std::max(begin, chain), std::min(end, chain + kChain), Join::continue_chains, scratch_.sums);
+      }
+      join_tile(scratch_.sums, size, Join::add, nullptr, o);
+    }
+  }
+
+  /// Adds to scratch_.sums, without products where the probability is 0.
+  template <class Order>
+  void multiply_carefully(int count, const Scalar* factors, const Scalar* probabilities, const ValueRows& rows,
+                          std::int64_t dim) {
     for (int i = 0; i < count; ++i) {
       for (std::int64_t step = 0; step < rows.steps; ++step) {
         const std::int64_t at = i * Order::kRow + step * Order::kStep;
         if (probabilities[at] == 0) continue;
         const Scalar* const row = rows.data + step * rows.stride;
-        for (std::int64_t d = 0; d < dim; ++d) o[output_index(i, d)] += factors[at] * row[d];
+        for (std::int64_t d = 0; d < dim; ++d) scratch_.sums[output_index(i, d)] += factors[at] * row[d];
       }
     }
   }

@@ -56,7 +56,8 @@ class ForwardScratch {
   static std::int64_t size(const AttentionParams& p, std::int64_t tiles) {
     return tiles * (packed_query_size(steps_of(p.head_dim)) + kTileRows * output_stride(p) +
                     static_cast<std::int64_t>(sizeof(RowState) / sizeof(Scalar))) +
-           4 * kTileRows * kBlockK + (values_in_place(p) ? 1 : 2) * packed_block_size(p);
+           kTileRows * output_stride(p) + 4 * kTileRows * kBlockK +
+           (values_in_place(p) ? 1 : 2) * packed_block_size(p);
   }
 
   ForwardScratch(const AttentionParams& p, std::int64_t tiles, Scalar* memory)
@@ -66,6 +67,7 @@ class ForwardScratch {
     scores_[1] = take(kTileRows * kBlockK);
     probabilities = take(kTileRows * kBlockK);
     mask = take(kTileRows * kBlockK);
+    sums = take(kTileRows * o_stride_);
     queries_ = take(tiles * query_size_);
     o_ = take(tiles * kTileRows * o_stride_);
     states_ =
@@ -89,6 +91,7 @@ class ForwardScratch {
 
   Scalar* probabilities;  // [kTileRows][kBlockK]
   Scalar* mask;           // [kTileRows][kBlockK]
+  Scalar* sums;           // of a block with gaps, in the order of o
 
  private:
   static std::int64_t output_stride(const AttentionParams& p) { return round_up(p.head_dim_v, kTileColumns); }
@@ -240,27 +243,33 @@ class QueryBlock {
             .bytes = kBlockK * size};
   }
 
+  /// Whether granules are skipped or not, the sums have the same chains: over the keys before kValueChain, and
+  /// over the others.
   void add_values(const TileStep& step) {
-    alignas(64) static constexpr auto kOnes = [] {
-      std::array<Scalar, kTileRowsPadded> ones{};
-      ones.fill(1);
-      return ones;
-    }();
-    const Scalar* alpha = has_output_[step.tile] ? alpha_ : nullptr;
-    step.granules.for_each_run([&](int, int run_begin, int run_end) {
-      const int begin = std::max(step.value_begin, run_begin), end = std::min(step.value_end, run_end);
-      if (begin >= end) return;
-      add_values(step, begin, end, alpha);
-      alpha = kOnes.data();
-      has_output_[step.tile] = true;
-    });
+    const Join how = std::exchange(has_output_[step.tile], true) ? Join::scale : Join::replace;
+    Scalar* const o = scratch_.o(step.tile);
+    if (!careful_ && step.granules.is_one_run()) {
+      const int first = step.granules.index[0] * kGranule;
+      const int begin = std::max(step.value_begin, first);
+      const bool is_late = how == Join::scale && begin >= kValueChain;
+      return add_values(step, begin, first + step.granules.count * kGranule, is_late ? Join::scale_first : how, o);
+    }
+    const std::int64_t size = kTileRows * scratch_.o_stride();
+    for (int chain = 0; chain < kBlockK; chain += kValueChain) {
+      std::fill_n(scratch_.sums, size, Scalar{0});
+      step.granules.for_each_run([&](int, int begin, int end) {
+        add_values(step, std::max({begin, chain, step.value_begin}), std::min(end, chain + kValueChain),
+                   Join::continue_chains, scratch_.sums);
+      });
+      join_tile(scratch_.sums, size, chain == 0 ? how : Join::add, alpha_, o);
+    }
   }
 
-  /// Columns [begin, end) of the step's block.
-  void add_values(const TileStep& step, int begin, int end, const Scalar* alpha) {
-    if (p_.dropout_p > 0.0) drop(step, begin, end);
+  /// Columns [begin, end) of the step's block, as far as a row can see them.
+  void add_values(const TileStep& step, int begin, int end, Join how, Scalar* o) {
+    end = std::max(begin, std::min(end, step.value_end));
+    if (p_.dropout_p > 0.0 && begin < end) drop(step, begin, end);
     const Scalar* p = scratch_.probabilities + begin / kStepNumbers;
-    Scalar* o = scratch_.o(step.tile);
     ValueRows rows;
     if (values_in_place(p_)) {
       rows.data = p_.key_rows<Scalar>(p_.v, batch_, kv_head_)[step.first_key + begin];
@@ -269,13 +278,14 @@ class QueryBlock {
       rows.stride = packed_value_columns(p_.head_dim_v);
       rows.data = step.block + packed_key_size(p_.head_dim) + begin / kStepNumbers * rows.stride;
     }
-    rows.steps = steps_of(end) - begin / kStepNumbers;
+    rows.steps = begin < end ? steps_of(end) - begin / kStepNumbers : 0;
+    rows.first_chain = kValueChain / kStepNumbers - begin / kStepNumbers;
     if (careful_)
       value_product_of_visible(scratch_.scores(parity_ ^ 1) + begin / kStepNumbers * kStepNumbers, p, rows,
-                               p_.head_dim_v, alpha[0], o);
+                               p_.head_dim_v, o);
     else
       with_rows(tile_rows(step.tile), [&](auto constant) {
-        value_product<ScaledRows, decltype(constant)::value>(p, rows, p_.head_dim_v, alpha, o);
+        value_product<FactorRows, decltype(constant)::value>(p, rows, p_.head_dim_v, how, alpha_, o);
       });
   }
 

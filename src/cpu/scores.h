@@ -26,6 +26,11 @@ struct GranulesOf {
     return bits;
   }
 
+  /// Whether there are no gaps between them.
+  bool is_one_run() const {
+    return count == 0 || index[static_cast<std::size_t>(count - 1)] - index[0] == count - 1;
+  }
+
   /// Calls f(n, begin, end) for each run of adjacent granules: n is the first one's index in `index`, [begin, end)
   /// are the run's columns. With `alike(n, first)` a run also ends before a granule that is not like its first
   /// one.

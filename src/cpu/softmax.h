@@ -49,7 +49,10 @@ struct RowState {
 struct RowResult {
   Scalar scale, maximum, sum;
 
-  Scalar lse() const { return maximum + std::log(sum); }
+  /// Rounded once.
+  Scalar lse() const {
+    return static_cast<Scalar>(static_cast<double>(maximum) + std::log(static_cast<double>(sum)));
+  }
 };
 
 /// m is in natural units. `sink` is one more logit in the denominator, -inf for none.

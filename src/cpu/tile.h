@@ -129,9 +129,20 @@ SACCADE_INLINE void raise_row_max(const ScoreWork& work, int i, int row) {
   store(work.row_max + row * kWidth, largest);
 }
 
+/// The rows (bit n: row n) of score_tiles' first loop before which chains end.
+constexpr unsigned chain_ends(std::int64_t steps) {
+  const std::int64_t dims = std::min<std::int64_t>(steps, kQueryChunk) * kStepNumbers;
+  if (dims <= kOneScoreChain) return 0;
+  const std::int64_t chains = std::min<std::int64_t>((dims + kScoreChain - 1) / kScoreChain, kTileRows);
+  unsigned rows = 0;
+  for (std::int64_t n = 1; n < chains; ++n) rows |= 1u << n * kTileRows / chains;
+  return rows;
+}
+
 /// Scores of tiles [begin, end) of the granules: queries * keys, interleaved with the pending work of as many
-/// tiles of `pending_granules`. Each score is one chain of multiply-adds in order of d, whatever else is in the
-/// tile.
+/// tiles of `pending_granules`. Each score is the sum of some chains of multiply-adds in order of d, whatever else
+/// is in the tile. A chain rounds at each step by as much as its sum is large, so the error of one chain grows
+/// with the root of its length. Where a chain ends, its sums are added to those in `scores`.
 ///
 /// A store that reads its register late takes the port through which a multiply-add reads its third operand: the
 /// 36 stores at the end of a tile cost 57 multiply-adds. So the last step of a tile, its stores and the first step
@@ -144,6 +155,7 @@ __attribute__((noinline)) void score_tiles(const ScoreWork& work, int begin, int
   constexpr bool kOverlap = !std::is_same_v<Pending, NothingPending>;
   const std::int64_t last_step = std::max<std::int64_t>(work.steps, 2) - 1, padded = padded_steps(work.steps);
   const std::int64_t steps_of_a_row = (std::min<std::int64_t>(last_step, kQueryChunk - 1) - 1) / kTileRows;
+  const unsigned ends = chain_ends(work.steps);
   const Scalar* q = work.queries;
   const Scalar* k = work.keys + column_of(work.granules, begin) * padded;
   Vec acc[kRows][kTileVectors];
@@ -163,13 +175,45 @@ __attribute__((noinline)) void score_tiles(const ScoreWork& work, int begin, int
     for (int i = 0; i < kRows; ++i) multiply_add_row(q + i * kQueryStride, key, acc[i]);
   };
 
+  // With this and the end of a tile as one function, a backward took 7% longer (GCC 12, Zen 5).
+  Scalar* scores = nullptr;
+  const auto begin_chains = [&](bool is_first) __attribute__((always_inline)) {
+    ++q;
+    k += kTileColumns;
+    Vec key[kTileVectors];
+    SACCADE_UNROLL
+    for (int v = 0; v < kTileVectors; ++v) key[v] = load(k + v * kWidth);
+    const auto alternate = [&](auto first) __attribute__((always_inline)) {
+      SACCADE_UNROLL
+      for (int i = 0; i < kRows; ++i) {
+        const Vec query = broadcast_from(q + i * kQueryStride);
+        SACCADE_UNROLL
+        for (int v = 0; v < kTileVectors; ++v) {
+          Scalar* const to = scores + i * kBlockK + v * kWidth;
+          store(to, decltype(first)::value ? acc[i][v] : add(load(to), acc[i][v]));
+          keep_order();
+          acc[i][v] = multiply(query, key[v]);
+          keep_order();
+        }
+      }
+    };
+    if (is_first)
+      alternate(std::true_type{});
+    else
+      alternate(std::false_type{});
+  };
+
   for (int tile = begin; tile < end; ++tile) {
     const Pending earlier = kOverlap ? pending.from(column_of(pending_granules, tile)) : pending;
+    scores = work.scores + column_of(work.granules, tile);
+    bool is_first = true;  // of the score's chains
     for (int row = 0; row < kTileRows; ++row) {
+      const bool ends_chains = ends >> row & 1u;
+      if (ends_chains) begin_chains(std::exchange(is_first, false));
       work.ahead.fetch(row, tile);
       typename Pending::template Row<kTileVectors> half;
       half.begin(earlier, row);
-      for (std::int64_t i = 0; i < steps_of_a_row; ++i) step();
+      for (std::int64_t i = ends_chains; i < steps_of_a_row; ++i) step();
       half.end(earlier, row);
       if (tile > begin && row < kRows && work.row_max) raise_row_max(work, tile - 1, row);
     }
@@ -178,10 +222,12 @@ __attribute__((noinline)) void score_tiles(const ScoreWork& work, int begin, int
       for (const std::int64_t stop = std::min(last_step, chunk_end); d < stop; ++d) step();
       if (last_step < chunk_end) break;
       q += kTileRows * kQueryStride - kQueryChunk;
+      if (d == last_step) break;
+      begin_chains(std::exchange(is_first, false));
+      ++d;
     }
     ++q;
     k += kTileColumns;
-    Scalar* const scores = work.scores + column_of(work.granules, tile);
     const Scalar* const next =
         work.keys + (tile + 1 < end ? column_of(work.granules, tile + 1) * padded : std::int64_t{0});
     Vec last_key[kTileVectors], next_key[kTileVectors];
@@ -190,18 +236,27 @@ __attribute__((noinline)) void score_tiles(const ScoreWork& work, int begin, int
       last_key[v] = load(k + v * kWidth);
       next_key[v] = load(next + v * kWidth);
     }
-    SACCADE_UNROLL
-    for (int i = 0; i < kRows; ++i) {
-      const Vec last = broadcast_from(q + i * kQueryStride),
-                first = broadcast_from(work.queries + i * kQueryStride);
+    const auto finish = [&](auto only) __attribute__((always_inline)) {
       SACCADE_UNROLL
-      for (int v = 0; v < kTileVectors; ++v) {
-        store(scores + i * kBlockK + v * kWidth, multiply_add(last, last_key[v], acc[i][v]));
-        keep_order();
-        acc[i][v] = multiply(first, next_key[v]);
-        keep_order();
+      for (int i = 0; i < kRows; ++i) {
+        const Vec last = broadcast_from(q + i * kQueryStride),
+                  first = broadcast_from(work.queries + i * kQueryStride);
+        SACCADE_UNROLL
+        for (int v = 0; v < kTileVectors; ++v) {
+          Scalar* const to = scores + i * kBlockK + v * kWidth;
+          Vec sum = multiply_add(last, last_key[v], acc[i][v]);
+          if constexpr (!decltype(only)::value) sum = add(load(to), sum);
+          store(to, sum);
+          keep_order();
+          acc[i][v] = multiply(first, next_key[v]);
+          keep_order();
+        }
       }
-    }
+    };
+    if (is_first)
+      finish(std::true_type{});
+    else
+      finish(std::false_type{});
     q = work.queries;
     k = next;
   }
@@ -237,6 +292,7 @@ struct ValueRows {
   const Scalar* data = nullptr;
   std::int64_t stride = 0;
   std::int64_t steps = 0;
+  std::int64_t first_chain = 0;  // the step at which a second chain begins; outside (0, steps): there is none
 };
 
 /// The index of a number in a tile's output: [column / kTileColumns][kTileRows][kTileColumns], so that
@@ -246,49 +302,67 @@ inline std::int64_t output_index(int row, std::int64_t column) {
   return (column - within) * kTileRows + row * kTileColumns + within;
 }
 
-/// The order of a product's factors: a row's factors are in a row of a tile or, transposed, in a column. kAdds:
-/// the product is added to o, without alpha.
-struct ScaledRows {
+/// The order of a product's factors: a row's factors are in a row of a tile or, transposed, in a column.
+struct FactorRows {
   static constexpr std::int64_t kRow = kBlockK, kStep = 1;
-  static constexpr bool kAdds = false;
 };
-struct AddedRows {
-  static constexpr std::int64_t kRow = kBlockK, kStep = 1;
-  static constexpr bool kAdds = true;
-};
-struct AddedColumns {
+struct FactorColumns {
   static constexpr std::int64_t kRow = 1, kStep = kBlockK;
-  static constexpr bool kAdds = true;
 };
 
-/// o[kRows][kVectors vectors] = alpha * o + p v; the last vector has `tail` columns of v (kWidth: all). Each
-/// output is one chain of multiply-adds in order of the keys. Without alpha, o begins as 0. With kAdds, o may have
-/// left the near caches, so the next tile in memory is prefetched (dq 0.91 -> 0.96 of the peak at seqlen 4096, Zen
-/// 4).
+/// How the sums of a product are joined to o. They are chains of their own, because a chain rounds at each step by
+/// as much as its sum is large: one chain over all rows made the error of dv 1.4 times as large at seqlen 512.
+enum class Join {
+  replace,         // o = p v
+  add,             // o = o + p v
+  scale,           // o = alpha o + p v
+  scale_first,     // the same with alpha o rounded, as where chains before these had added 0 to it
+  continue_chains  // o's chains go on: for products with gaps
+};
+
+/// Joins the sums of a row to the vector at `o`. (A compiler would fuse a plain product with the sum.)
+template <Join kHow>
+SACCADE_INLINE void join(Vec sum, const Scalar* alpha, Scalar* o) {
+  if constexpr (kHow == Join::scale) sum = fma(broadcast_from(alpha), load(o), sum);
+  if constexpr (kHow == Join::scale_first) sum = add(fma(broadcast_from(alpha), load(o), zero()), sum);
+  if constexpr (kHow == Join::add) sum = add(load(o), sum);
+  store(o, sum);
+}
+
+/// Calls f(how), where `how` is a compile-time constant.
+template <class F>
+SACCADE_INLINE void with_join(Join how, const F& f) {
+  if (how == Join::add) return f(std::integral_constant<Join, Join::add>{});
+  if (how == Join::scale) return f(std::integral_constant<Join, Join::scale>{});
+  if (how == Join::scale_first) return f(std::integral_constant<Join, Join::scale_first>{});
+  f(std::integral_constant<Join, Join::replace>{});
+}
+
+/// Joins o[kRows][kVectors vectors] with p v; the last vector has `tail` columns of v (kWidth: all). Each output
+/// is the sum of o and one or two chains of multiply-adds in order of the keys; where the second begins, stores
+/// alternate with plain products, as in score_tiles. o may have left the near caches, so it is prefetched.
 template <class Order, int kRows, int kVectors, bool kTail>
 __attribute__((noinline)) void value_tile(const Scalar* p, const ValueRows& rows, std::int64_t column, int tail,
-                                          const Scalar* alpha, Scalar* o) {
+                                          Join how, const Scalar* alpha, Scalar* o) {
   Vec acc[kRows][kVectors];
   SACCADE_UNROLL
   for (int i = 0; i < kRows; ++i) {
     SACCADE_UNROLL
     for (int c = 0; c < kVectors; ++c) {
-      acc[i][c] = Order::kAdds ? load(o + i * kTileColumns + c * kWidth) : zero();
-      if (Order::kAdds) __builtin_prefetch(o + (kTileRows + i) * kTileColumns + c * kWidth);
+      acc[i][c] = zero();
+      __builtin_prefetch(o + i * kTileColumns + c * kWidth);
     }
   }
-  if (!Order::kAdds && alpha) {
+  if (how == Join::continue_chains) {
     SACCADE_UNROLL
     for (int i = 0; i < kRows; ++i) {
-      const Vec shrink = broadcast_from(alpha + i);
       SACCADE_UNROLL
-      for (int c = 0; c < kVectors; ++c) acc[i][c] = mul(shrink, load(o + i * kTileColumns + c * kWidth));
+      for (int c = 0; c < kVectors; ++c) acc[i][c] = load(o + i * kTileColumns + c * kWidth);
     }
   }
   const Scalar* v = rows.data + column;
   const std::int64_t stride = rows.stride;
-  for (std::int64_t j = 0; j < rows.steps; ++j) {
-    Vec value[kVectors];
+  const auto load_values = [&](Vec(&value)[kVectors]) __attribute__((always_inline)) {
     SACCADE_UNROLL
     for (int c = 0; c < kVectors; ++c) {
       if constexpr (kTail)
@@ -296,50 +370,86 @@ __attribute__((noinline)) void value_tile(const Scalar* p, const ValueRows& rows
       else
         value[c] = loadu(v + c * kWidth);
     }
-    SACCADE_UNROLL
-    for (int i = 0; i < kRows; ++i) multiply_add_row(p + i * Order::kRow, value, acc[i]);
-    p += Order::kStep;
     v += stride;
+  };
+  const auto steps = [&](std::int64_t count) __attribute__((always_inline)) {
+    for (std::int64_t j = 0; j < count; ++j) {
+      Vec value[kVectors];
+      load_values(value);
+      SACCADE_UNROLL
+      for (int i = 0; i < kRows; ++i) multiply_add_row(p + i * Order::kRow, value, acc[i]);
+      p += Order::kStep;
+    }
+  };
+  std::int64_t rest = rows.steps;
+  if (rows.first_chain > 0 && rows.first_chain < rest) {
+    steps(rows.first_chain);
+    Vec value[kVectors];
+    load_values(value);
+    with_join(
+        how, [&](auto constant) __attribute__((always_inline)) {
+          SACCADE_UNROLL
+          for (int i = 0; i < kRows; ++i) {
+            const Vec factor = broadcast_from(p + i * Order::kRow);
+            SACCADE_UNROLL
+            for (int c = 0; c < kVectors; ++c) {
+              join<decltype(constant)::value>(acc[i][c], alpha + i, o + i * kTileColumns + c * kWidth);
+              keep_order();
+              acc[i][c] = multiply(factor, value[c]);
+              keep_order();
+            }
+          }
+        });
+    p += Order::kStep;
+    rest -= rows.first_chain + 1;
+    how = Join::add;
   }
-  SACCADE_UNROLL
-  for (int i = 0; i < kRows; ++i) {
-    SACCADE_UNROLL
-    for (int c = 0; c < kVectors; ++c) store(o + i * kTileColumns + c * kWidth, acc[i][c]);
-  }
+  steps(rest);
+  with_join(
+      how, [&](auto constant) __attribute__((always_inline)) {
+        SACCADE_UNROLL
+        for (int i = 0; i < kRows; ++i) {
+          SACCADE_UNROLL
+          for (int c = 0; c < kVectors; ++c)
+            join<decltype(constant)::value>(acc[i][c], alpha + i, o + i * kTileColumns + c * kWidth);
+        }
+      });
 }
 
 /// value_tile for the number of vectors that `columns` (at most kTileVectors * kWidth) needs.
 template <class Order, int kRows, int kVectors = kTileVectors>
 SACCADE_INLINE void value_columns(int columns, const Scalar* p, const ValueRows& rows, std::int64_t column,
-                                  const Scalar* alpha, Scalar* o) {
+                                  Join how, const Scalar* alpha, Scalar* o) {
   if constexpr (kVectors > 1) {
     if (columns <= (kVectors - 1) * kWidth)
-      return value_columns<Order, kRows, kVectors - 1>(columns, p, rows, column, alpha, o);
+      return value_columns<Order, kRows, kVectors - 1>(columns, p, rows, column, how, alpha, o);
   }
   const int tail = columns - (kVectors - 1) * kWidth;
   if (tail == kWidth)
-    value_tile<Order, kRows, kVectors, false>(p, rows, column, kWidth, alpha, o);
+    value_tile<Order, kRows, kVectors, false>(p, rows, column, kWidth, how, alpha, o);
   else
-    value_tile<Order, kRows, kVectors, true>(p, rows, column, tail, alpha, o);
+    value_tile<Order, kRows, kVectors, true>(p, rows, column, tail, how, alpha, o);
 }
 
-/// o = alpha * o + p v for all head_dim_v columns (see output_index); p points to the first step.
+/// Joins o (see output_index) with p v for all head_dim_v columns; p points to the first step. `alpha`: a factor
+/// of each row, for the joins that scale.
 template <class Order, int kRows>
-void value_product(const Scalar* p, const ValueRows& rows, std::int64_t head_dim_v, const Scalar* alpha,
+void value_product(const Scalar* p, const ValueRows& rows, std::int64_t head_dim_v, Join how, const Scalar* alpha,
                    Scalar* o) {
   for (std::int64_t column = 0; column < head_dim_v; column += kTileColumns)
     value_columns<Order, kRows>(static_cast<int>(std::min<std::int64_t>(kTileColumns, head_dim_v - column)), p,
-                                rows, column, alpha, o + output_index(0, column));
+                                rows, column, how, alpha, o + output_index(0, column));
 }
 
-/// The first row of the same product, leaving out keys whose score is -inf: a weight of 0 must not meet their
-/// values, which may be NaN. Adding 0 * v with a finite v changes no bit of a sum, so neither does leaving it out.
+/// Continues the chains of `sums` with the first row of the same product, leaving out keys whose score is -inf: a
+/// weight of 0 must not meet their values, which may be NaN. Adding 0 * v with a finite v changes no bit of a sum,
+/// so neither does leaving it out.
 inline void value_product_of_visible(const Scalar* scores, const Scalar* p, const ValueRows& rows,
-                                     std::int64_t head_dim_v, Scalar alpha, Scalar* o) {
+                                     std::int64_t head_dim_v, Scalar* sums) {
   for (std::int64_t column = 0; column < head_dim_v; column += kWidth) {
     const int n = static_cast<int>(std::min<std::int64_t>(kWidth, head_dim_v - column));
-    Scalar* const to = o + output_index(0, column);
-    Vec acc = mul(broadcast(alpha), load(to));
+    Scalar* const to = sums + output_index(0, column);
+    Vec acc = load(to);
     for (std::int64_t j = 0; j < rows.steps; ++j) {
       const Scalar* v = rows.data + j * rows.stride + column;
       if constexpr (kPairs) {
@@ -351,6 +461,14 @@ inline void value_product_of_visible(const Scalar* scores, const Scalar* p, cons
     }
     store(to, acc);
   }
+}
+
+/// Joins a tile of o, `size` numbers, with finished sums in the same order.
+inline void join_tile(const Scalar* sums, std::int64_t size, Join how, const Scalar* alpha, Scalar* o) {
+  with_join(how, [&](auto constant) {
+    for (std::int64_t at = 0; at < size; at += kWidth)
+      join<decltype(constant)::value>(load(sums + at), alpha + at / kTileColumns % kTileRows, o + at);
+  });
 }
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE
