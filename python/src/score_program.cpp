@@ -229,23 +229,37 @@ void ScoreProgram::rethrow() {
 // ---- blocks
 // ------------------------------------------------------------------------------------------------------
 
-BlockEffect ScoreProgram::effect_on(const ScoreBlock& block) const {
+/// What the mask does to the block that holds a row and a key.
+BlockEffect ScoreProgram::effect_at(const ScoreBlock& block, std::int64_t row, std::int64_t key) const {
   const TensorView& blocks = blocks_.view();
   if (!blocks.data) return mask_ < 0 ? BlockEffect::full : BlockEffect::partial;
-  const auto* of_head = static_cast<const std::uint8_t*>(blocks.data) +
-                        (blocks.shape[0] > 1 ? block.batch * blocks.strides[0] : 0) +
-                        (blocks.shape[1] > 1 ? block.head * blocks.strides[1] : 0);
-  bool any_skip = false, any_full = false;
-  for (std::int64_t i = block.first_row / block_q_; i * block_q_ < block.first_row + block.rows; ++i) {
-    for (std::int64_t j = block.first_key / block_k_; j * block_k_ < block.first_key + block.keys; ++j) {
-      const auto one = static_cast<BlockEffect>(of_head[i * blocks.strides[2] + j * blocks.strides[3]]);
-      if (one == BlockEffect::partial) return BlockEffect::partial;
-      any_skip = any_skip || one == BlockEffect::skip;
-      any_full = any_full || one == BlockEffect::full;
-    }
+  const std::int64_t offset = (blocks.shape[0] > 1 ? block.batch * blocks.strides[0] : 0) +
+                              (blocks.shape[1] > 1 ? block.head * blocks.strides[1] : 0) +
+                              row / block_q_ * blocks.strides[2] + key / block_k_ * blocks.strides[3];
+  return static_cast<BlockEffect>(static_cast<const std::uint8_t*>(blocks.data)[offset]);
+}
+
+BlockEffect ScoreProgram::effect_on(const ScoreBlock& block) const {
+  const BlockEffect first = effect_at(block, block.first_row, block.first_key);
+  for (std::int64_t i = block.first_row / block_q_ * block_q_; i < block.first_row + block.rows; i += block_q_)
+    for (std::int64_t j = block.first_key / block_k_ * block_k_; j < block.first_key + block.keys; j += block_k_)
+      if (effect_at(block, i, j) != first) return BlockEffect::partial;
+  return first;
+}
+
+/// Hides the keys of a row that the mask or its blocks hide.
+template <class T>
+void ScoreProgram::hide(const Scratch& s, const ScoreTile& tile, std::int64_t row) const {
+  T* const to = tile.row<T>(row);
+  const Numbers mask{s.value(std::max(mask_, 0)), mask_ >= 0 && is_wide(mask_) ? 1 : 0};
+  for (std::int64_t j = 0; j < tile.keys;) {
+    const std::int64_t key = tile.first_key + j;
+    const std::int64_t end = blocks_.view().data ? std::min(tile.keys, j + block_k_ - key % block_k_) : tile.keys;
+    const BlockEffect effect = effect_at(tile, tile.first_row + row, key);
+    for (; j < end; ++j)
+      if (effect == BlockEffect::skip || (effect == BlockEffect::partial && mask_ >= 0 && mask[j] == 0))
+        to[j] = static_cast<T>(-kInfinity);
   }
-  if (any_skip && any_full) return BlockEffect::partial;
-  return any_skip ? BlockEffect::skip : BlockEffect::full;
 }
 
 BlockEffect ScoreProgram::effect(void* context, const ScoreBlock& block) {
@@ -388,7 +402,7 @@ void ScoreProgram::load(Scratch& s, const Instruction& instruction, double* to) 
 template <class T>
 void ScoreProgram::modify_tile(const ScoreTile& tile) {
   thread_local Scratch s;
-  const bool with_mask = mask_ >= 0 && effect_on(tile) != BlockEffect::full;
+  const bool with_mask = effect_on(tile) != BlockEffect::full;
   begin_tile(s, tile);
   run(s, false, with_mask);
   for (std::int64_t i = 0; i < tile.rows; ++i) {
@@ -398,9 +412,7 @@ void ScoreProgram::modify_tile(const ScoreTile& tile) {
     const Numbers score{s.value(score_), is_wide(score_) ? 1 : 0};
     if (score_ != 0)
       for (std::int64_t j = 0; j < tile.keys; ++j) to[j] = static_cast<T>(score[j]);
-    if (!with_mask) continue;
-    const Numbers mask{s.value(mask_), is_wide(mask_) ? 1 : 0};
-    for (std::int64_t j = 0; j < tile.keys; ++j) to[j] = mask[j] != 0 ? to[j] : static_cast<T>(-kInfinity);
+    if (with_mask) hide<T>(s, tile, i);
   }
 }
 

@@ -60,7 +60,10 @@ class ScoreProgram {
   Depends depends_on(int register_) const;
   bool only_adds() const;
 
+  BlockEffect effect_at(const ScoreBlock& block, std::int64_t row, std::int64_t key) const;
   BlockEffect effect_on(const ScoreBlock& block) const;
+  template <class T>
+  void hide(const Scratch& s, const ScoreTile& tile, std::int64_t row) const;
   void begin_tile(Scratch& s, const ScoreTile& tile) const;
   template <class T>
   void begin_row(Scratch& s, const ScoreTile& tile, std::int64_t row) const;

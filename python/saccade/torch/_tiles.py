@@ -20,7 +20,7 @@ class Tiles:
 
     learnt: tuple[Tensor, ...] = ()
 
-    def __init__(self, score_mod: Any, mask_mod: Any, blocks: Any, why: str, dtype: torch.dtype) -> None:
+    def __init__(self, score_mod: Any, mask_mod: Any, blocks: Any, why: str) -> None:
         self.score_mod, self.mask_mod, self.blocks = score_mod, mask_mod, blocks
         for function in (score_mod, mask_mod):
             if torch.is_grad_enabled() and any(_learns(x) for x in _used(function)):

@@ -6,6 +6,7 @@ recorded, operation by operation.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Callable
 
 import torch
@@ -47,6 +48,7 @@ _REVERSED = {
 }
 _BITWISE = {"bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor", "bitwise_not": "not"}
 _OF_BOOLS = {"__and__", "__rand__", "__iand__", "__or__", "__ror__", "__ior__", "__xor__", "__rxor__", "__invert__"}
+_OTHERS = {"relu", "square", "reciprocal", "rsqrt", "masked_fill"}
 _CASTS = {"float", "double", "to", "type", "type_as", "half", "bfloat16", "clone", "contiguous", "detach"}
 _INTEGER_CASTS = {"int", "long"}
 _NEW = {"new_ones", "new_zeros", "new_full", "new_tensor", "ones_like", "zeros_like", "full_like"}
@@ -96,6 +98,39 @@ class Trace:
         return register
 
 
+def _tensors_in(arguments: Any) -> Iterator[Tensor]:
+    for x in arguments:
+        if isinstance(x, Tensor):
+            yield x
+        elif isinstance(x, (tuple, list)):
+            yield from _tensors_in(x)
+
+
+def evaluate(trace: Trace, register: int, inputs: tuple[Any, ...]) -> Any:
+    """What a register holds for given inputs, which are broadcast: tensors, or None where it does not depend on one."""
+    if register < INPUTS:
+        return inputs[register]
+    name, *operands = trace.instructions[register - INPUTS]
+    if name == "constant":
+        return torch.tensor(operands[0], dtype=torch.float64)
+    if name == "load":
+        return trace.tensors[operands[0]][tuple(evaluate(trace, i, inputs).long() for i in operands[1:])]
+    values = [evaluate(trace, operand, inputs) for operand in operands]
+    return (_COMPUTE[name] if name in _COMPUTE else getattr(torch, name))(*values)
+
+
+_COMPUTE: dict[str, Callable[..., Any]] = {
+    "floordiv": torch.floor_divide,
+    "mod": torch.remainder,
+    "and": lambda a, b: a.bool() & b.bool(),
+    "or": lambda a, b: a.bool() | b.bool(),
+    "xor": lambda a, b: a.bool() ^ b.bool(),
+    "not": lambda a: ~a.bool(),
+    "bool": lambda a: a.bool(),
+    "where": lambda a, b, c: torch.where(a.bool(), b, c),
+}
+
+
 class _Recorder(TorchFunctionMode):
     def __init__(self, trace: Trace, registers: dict[int, int]) -> None:
         super().__init__()
@@ -115,8 +150,7 @@ class _Recorder(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        flat = [x for x in (*args, *kwargs.values()) for x in (x if isinstance(x, (tuple, list)) else (x,))]
-        if not any(id(x) in self.registers for x in flat if isinstance(x, Tensor)):
+        if not any(id(x) in self.registers or x.requires_grad for x in _tensors_in((*args, *kwargs.values()))):
             return function(*args, **kwargs)
         name = getattr(function, "__name__", str(function))
         if name in _HARMLESS:
@@ -157,12 +191,14 @@ class _Recorder(TorchFunctionMode):
         if (name in _BITWISE or name in _OF_BOOLS) and not bools:
             raise NotTraceable(f"computes with the bits of integers in {name}")
         if name in ("clamp", "clip"):
-            x, low, high = (*args, *(None,) * (3 - len(args)))
+            x, low, high = (list(args) + [None, None])[:3]
             low, high = kwargs.get("min", low), kwargs.get("max", high)
             register = self.register_of(x)
             if low is not None:
                 register = self.trace.add("maximum", register, self.register_of(low))
             return register if high is None else self.trace.add("minimum", register, self.register_of(high))
+        if not (name in _SAME or name in _REVERSED or name in _BITWISE or name in _OTHERS):
+            raise NotTraceable(f"calls {name}")
         registers = [self.register_of(x) for x in args]
         if name == "relu":
             zero = self.trace.constant(0)
@@ -174,14 +210,10 @@ class _Recorder(TorchFunctionMode):
             x, condition, value = registers
             return self.trace.add("where", condition, value, x)
         if name in _SAME:
-            if name == "where" and len(args) == 3 and isinstance(args[0], Tensor):
-                return self.trace.add("where", *registers)
             return self.trace.add(_SAME[name] or name, *registers)
         if name in _BITWISE:
             return self.trace.add(_BITWISE[name], *registers)
-        if name in _REVERSED:
-            return self.trace.add(_REVERSED[name], *reversed(registers))
-        raise NotTraceable(f"calls {name}")
+        return self.trace.add(_REVERSED[name], *reversed(registers))
 
     def _loaded(self, tensor: Any, index: Any) -> tuple[Tensor, int]:
         indices = index if isinstance(index, tuple) else (index,)
