@@ -40,10 +40,13 @@ from ._runtime import info, num_threads, release_workspaces, set_num_threads
 if TYPE_CHECKING:
     from . import onnx as onnx
     from . import torch as torch
+    from .torch import flex_attention as flex_attention
 else:
 
     def __getattr__(name: str) -> Any:
         """Imports saccade.torch and saccade.onnx, and with them PyTorch and ONNX, on first use."""
+        if name == "flex_attention":
+            return getattr(__getattr__("torch"), name)
         if name not in ("onnx", "torch"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         try:
@@ -83,4 +86,4 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), "onnx", "torch"})
+    return sorted({*globals(), "flex_attention", "onnx", "torch"})

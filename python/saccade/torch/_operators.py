@@ -101,8 +101,9 @@ def tangents(
     given = {**learnt, **dict(zip(TENSORS, tensors)), "dout": dout, "dlse": dlse, "dweights": dweights}
     moves = {name: x for name, x in zip(learnt, moves) if x is not None}
     given = {name: x for name, x in given.items() if x is not None}
-    found = differentiate(given, moves, call, seed, precision(q))
-    results = [found["o"].to(q.dtype), found["lse"], found.get("weights")]
+    found = differentiate(given, moves, call, seed)
+    own = {"o": q.dtype, "lse": precision(q), "weights": precision(q)}
+    results = [found[name].to(dtype) if name in found else None for name, dtype in own.items()]
     return results + [found[name].to(x.dtype) if name in found else None for name, x in learnt.items()]
 
 

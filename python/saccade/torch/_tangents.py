@@ -36,17 +36,18 @@ _KINDS = {
 Tensors = dict[str, Tensor]
 
 
-def differentiate(given: Tensors, moves: Tensors, call: Any, seed: Tensor | None, dtype: torch.dtype) -> Tensors:
+def differentiate(given: Tensors, moves: Tensors, call: Any, seed: Tensor | None) -> Tensors:
     """The tangents of o, lse and weights and, if ``given`` has dout, dlse or dweights, of the gradients of q, k, v,
-    mask, sinks and alibi_slopes, which have the names of these; all in ``dtype``.
+    mask, sinks and alibi_slopes, which have the names of these. All are f64, because such differences of products
+    cancel.
 
     :param given: the tensors of the call, and the gradients of its results.
     :param moves: the tangents, by the same names; what has none stays.
     """
-    result = {name: torch.zeros(shape, dtype=dtype) for name, shape in _shapes(given, call).items()}
+    result = {name: torch.zeros(shape, dtype=torch.float64) for name, shape in _shapes(given, call).items()}
     if result["lse"].numel():
         for sequences in _sequences(given, call):
-            problem = _Problem(sequences.views(given), sequences.views(moves), sequences.views(result), call, dtype)
+            problem = _Problem(sequences.views(given), sequences.views(moves), sequences.views(result), call)
             if call.dropout_p:
                 assert seed is not None
                 problem.drop(int(seed), sequences.document or 0)
@@ -137,8 +138,8 @@ def _sequences(given: Tensors, call: Any) -> Iterator[_Sequences]:
 class _Problem:
     """Sequences of the same lengths, whose tensors have the axes of _Sequences."""
 
-    def __init__(self, given: Tensors, moves: Tensors, result: Tensors, call: Any, dtype: torch.dtype) -> None:
-        self.given, self.moves, self.result, self.call, self.dtype = given, moves, result, call, dtype
+    def __init__(self, given: Tensors, moves: Tensors, result: Tensors, call: Any) -> None:
+        self.given, self.moves, self.result, self.call = given, moves, result, call
         self.seqlen_q, self.seqlen_k = given["q"].shape[-2], given["k"].shape[-2]
         self.scale = given["q"].shape[-1] ** -0.5 if call.scale is None else call.scale
         self.ends = given.get("kv_lengths", torch.full((1,) * 5, self.seqlen_k))
@@ -208,12 +209,12 @@ class _Rows:
         self.visible = problem.visible(row, key, self.given.get("mask"))
         self.distance = (row + problem.offset - key).abs()
         for tensors in (self.given, self.moves):
-            tensors.update((name, x.to(problem.dtype)) for name, x in tensors.items() if x.is_floating_point())
+            tensors.update((name, x.double()) for name, x in tensors.items() if x.is_floating_point())
         is_seen = self.visible.any(3).any(2)[..., None]  # no row is to be harmed by what is in hidden keys
         self.q, self.k, self.v = self.given["q"], *(self.given[name].where(is_seen, 0) for name in ("k", "v"))
         self.moved_q, self.moved_k, self.moved_v = (self.moves.get(name) for name in ("q", "k", "v"))
         dropout = problem.dropout
-        self.kept = None if dropout is None else dropout.factors(rows, keys).to(problem.dtype)
+        self.kept = None if dropout is None else dropout.factors(rows, keys).double()
 
     def differentiate(self) -> None:
         self._logits()
