@@ -1,0 +1,243 @@
+"""The masks of transformers' models, described instead of stored."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Callable
+
+import torch
+from torch import Tensor
+from torch.compiler import is_compiling
+from transformers import masking_utils
+from transformers.utils import logging
+
+from ._documents import Documents, documents_of_chunks, documents_of_sequences
+from ._patterns import Pattern, pattern_of
+
+try:  # transformers passes on a mask that it has made before if it is a tensor or one of these
+    from torch.nn.attention.flex_attention import BlockMask as _Base
+except ImportError:
+    _Base = object  # type: ignore[misc, assignment]
+
+_logger = logging.get_logger(__name__)
+
+
+class Mask(_Base):
+    """What :func:`mask` returns to a model, which hands it on to :func:`attention`: which keys each query sees.
+
+    It is no tensor: a model that computes with it gets a TypeError or an AttributeError.
+    """
+
+    options: dict[str, Any]  #: for saccade.torch.attention
+    documents: Documents | None  #: the options are then those of attention_varlen
+
+    def __init__(
+        self,
+        shape: tuple[int, int, int, int],
+        options: dict[str, Any],
+        documents: Documents | None,
+        arguments: dict[str, Any],
+    ) -> None:
+        self._shape, self._arguments = shape, arguments
+        self.options, self.documents = options, documents
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:  # type: ignore[override]
+        """[batch, 1, queries, keys]"""
+        return self._shape
+
+    def dense(self) -> Tensor:
+        """The same as numbers, True where a key is seen: [batch, 1, queries, keys]."""
+        return _dense(self._arguments)
+
+    def contiguous(self) -> Mask:
+        return self
+
+    def to(self, *_: Any, **__: Any) -> Mask:
+        return self
+
+    def numel(self) -> int:
+        batch, heads, queries, keys = self._shape
+        return batch * heads * queries * keys
+
+    def __getitem__(self, _: Any) -> Any:
+        raise TypeError("saccade.transformers: this model takes parts of its mask, which is no tensor here")
+
+    def __repr__(self) -> str:
+        return f"Mask({list(self._shape)}, {'documents' if self.documents else ', '.join(self.options)})"
+
+    __str__ = __repr__
+
+
+class MaskOfModel(Mask):
+    """For models that saccade.transformers extends: they leave a mask without dimensions as it is."""
+
+    ndim = 0
+
+
+def mask(
+    batch_size: int,
+    q_length: int = 1,
+    kv_length: int = 1,
+    q_offset: Any = 0,
+    kv_offset: Any = 0,
+    mask_function: Callable[..., Any] = masking_utils.causal_mask_function,
+    attention_mask: Any = None,
+    local_size: int | None = None,
+    allow_is_causal_skip: bool = True,
+    allow_is_bidirectional_skip: bool = False,
+    use_vmap: bool = False,
+    config: Any = None,
+    **others: Any,
+) -> Any:
+    """What transformers calls to make a mask: the arguments are those of its ``sdpa_mask``.
+
+    :param attention_mask: the padding, bool [batch, keys], False where a key counts for no query.
+    :returns: a :class:`Mask`; None where ``sdpa_mask`` may return it and nothing but causality hides a key; a bool
+        tensor [batch, 1, queries, keys] if ``mask_function`` is not one of causality, windows, chunks and packed
+        sequences, such as for tokens of images that see each other.
+    """
+    if isinstance(attention_mask, Mask):
+        return attention_mask
+    arguments = {**others, "batch_size": batch_size, "kv_length": kv_length, "kv_offset": kv_offset}
+    arguments.update(mask_function=mask_function, attention_mask=attention_mask, use_vmap=use_vmap)
+    positions = others.get("cache_position")  # of the queries, up to transformers 5.2
+    if positions is None:
+        arguments.update(q_length=q_length, q_offset=q_offset)
+    else:
+        q_length, q_offset = positions.shape[0], positions[0]
+    if _computes_itself(config):
+        _logger.warning_once(
+            f"{type(config).__name__}: these models do not go through transformers' AttentionInterface; saccade does "
+            "not compute their attention"
+        )
+        return masking_utils.eager_mask(allow_is_bidirectional_skip=False, **arguments)
+    pattern = pattern_of(mask_function)
+    if pattern is None or isinstance(kv_offset, Tensor) or (attention_mask is not None and attention_mask.dim() != 2):
+        return _dense(arguments)
+    if isinstance(q_offset, Tensor) and not is_compiling():
+        q_offset = int(q_offset)
+    padding = _Padding(attention_mask, kv_length, kv_offset)
+    pattern = _reduced(pattern, kv_length, kv_offset)
+    is_extended = type(config).__name__ in _EXTENDED
+    may_skip = allow_is_causal_skip if pattern.causal else allow_is_bidirectional_skip
+    if may_skip and not is_extended and not padding and _is_plain(pattern, q_length, kv_length, q_offset, kv_offset):
+        return None
+    shape = (batch_size, 1, q_length, kv_length)
+    kind = MaskOfModel if is_extended else Mask
+    documents = None
+    if pattern.sequences is not None or (pattern.chunk is not None and q_length > 1):
+        if padding.keys is not None or (pattern.sequences is not None and padding):
+            return _dense(arguments)
+        if pattern.sequences is not None:
+            documents = documents_of_sequences(pattern, batch_size, q_length)
+        else:
+            documents = documents_of_chunks(pattern, shape, q_offset, kv_offset, padding.starts, padding.lengths)
+        options = {"causal": "top_left" if pattern.causal else None, "window": pattern.window, **documents.options}
+    else:
+        options = _options(pattern, padding, batch_size, q_offset, kv_offset)
+    return kind(shape, options, documents, arguments)
+
+
+class _Padding:
+    """The keys that count, of each batch entry."""
+
+    def __init__(self, attention_mask: Tensor | None, kv_length: int, kv_offset: int) -> None:
+        self.starts: Tensor | None = None  #: the first key: [batch]
+        self.lengths: Tensor | None = None  #: the last key, plus 1: [batch]
+        self.keys: Tensor | None = None  #: where others between these do not count, all that do: [batch, keys]
+        if attention_mask is None:
+            return
+        if not is_compiling() and attention_mask.shape[1] >= kv_offset + kv_length and bool(attention_mask.all()):
+            return
+        keys = masking_utils.prepare_padding_mask(attention_mask, kv_length, kv_offset)
+        keys = keys[:, kv_offset : kv_offset + kv_length].to(torch.bool)
+        as_bytes = keys.to(torch.uint8)
+        self.starts = as_bytes.argmax(1)
+        self.lengths = kv_length - as_bytes.flip(1).argmax(1)
+        if is_compiling():
+            self.keys = keys
+        elif not torch.equal(self.lengths - self.starts, as_bytes.sum(1)):
+            self.keys = keys
+
+    def __bool__(self) -> bool:
+        return self.starts is not None
+
+
+def _dense(arguments: dict[str, Any]) -> Tensor:
+    found = masking_utils.sdpa_mask(allow_is_causal_skip=False, allow_is_bidirectional_skip=False, **arguments)
+    assert found is not None  # only these flags allow it
+    return found
+
+
+def _reduced(pattern: Pattern, kv_length: int, kv_offset: int) -> Pattern:
+    """The pattern without a window or chunks in which all keys lie."""
+    left, right = pattern.window
+    if left >= kv_length - 1 and (right < 0 or right >= kv_length - 1):
+        pattern = pattern._replace(window=(-1, -1))
+    if pattern.chunk is not None and kv_offset + kv_length <= pattern.chunk and pattern.positions is None:
+        pattern = pattern._replace(chunk=None, left_padding=None)
+    return pattern
+
+
+def _is_plain(pattern: Pattern, q_length: int, kv_length: int, q_offset: Any, kv_offset: int) -> bool:
+    """Whether attention() can do without a mask: by module.is_causal it hides later keys, counted from the first."""
+    if pattern.window != (-1, -1) or pattern.chunk is not None or pattern.sequences is not None:
+        return False
+    if not pattern.causal:
+        return True
+    if isinstance(q_offset, Tensor):
+        return False
+    if q_length == 1:
+        return q_offset + 1 >= kv_offset + kv_length
+    return q_offset == kv_offset
+
+
+def _options(pattern: Pattern, padding: _Padding, batch: int, q_offset: Any, kv_offset: int) -> dict[str, Any]:
+    """Those of saccade.torch.attention. The row of a query is counted from the first key."""
+    offset = q_offset - kv_offset
+    options: dict[str, Any] = {}
+    if pattern.causal:
+        options["causal"] = "top_left"
+    if pattern.window != (-1, -1):
+        options["window"] = pattern.window
+    if options:
+        options["query_offset"] = offset.expand(batch) if isinstance(offset, Tensor) else offset
+    starts = padding.starts
+    if pattern.chunk is not None:  # of the only query
+        assert pattern.left_padding is not None
+        within = q_offset - pattern.left_padding
+        first = q_offset - within % pattern.chunk - kv_offset
+        first = first.clamp(min=0)
+        starts = first if starts is None else torch.maximum(first, starts)
+    if starts is not None:
+        options["kv_starts"] = starts
+    if padding.lengths is not None:
+        options["kv_lengths"] = padding.lengths
+    if padding.keys is not None:
+        options["mask"] = padding.keys[:, None, None, :]
+    return options
+
+
+_EXTENDED = frozenset(("BloomConfig", "FalconConfig"))
+
+
+def _computes_itself(config: Any) -> bool:
+    """Whether the attention modules of a model do not call transformers' interface."""
+    kind = type(config)
+    if kind.__name__ in _EXTENDED:
+        return False
+    known = _computing_themselves.get(kind)
+    if known is None:
+        module = sys.modules.get(kind.__module__.replace("configuration_", "modeling_"))
+        known = False
+        if module is not None and module.__name__ != kind.__module__ and not hasattr(module, "ALL_ATTENTION_FUNCTIONS"):
+            known = any(
+                isinstance(value, type) and "Attention" in name and value.__module__ == module.__name__
+                for name, value in vars(module).items()
+            )
+        _computing_themselves[kind] = known
+    return known
+
+
+_computing_themselves: dict[type, bool] = {}
