@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from .. import _core
+from .._sdpa import kernel
 from ._tangents import differentiate
 from ._tensors import empty_rows_like, or_empty, precision, readable
 
@@ -42,9 +43,13 @@ def forward(
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     o = _output(q, v)
     lse = q.new_empty(_rows(q, call, tensors), dtype=precision(q)) if with_lse else None
-    weights = q.new_empty((*_rows(q, call, tensors), _keys(k, call, tensors)), dtype=precision(q))
-    weights = weights if call.return_weights else None
-    _core.attention(readable(q), readable(k), readable(v), o, lse, weights, _options(tensors, seed, call))
+    weights = None
+    if call.return_weights:
+        weights = q.new_empty((*_rows(q, call, tensors), _keys(k, call, tensors)), dtype=precision(q))
+    compute = _core.attention
+    if weights is None and not _is_packed(tensors) and len(q.shape) > 1:
+        compute = kernel(_rows(q, call, tensors)[-1], _keys(k, call, tensors))
+    compute(readable(q), readable(k), readable(v), o, lse, weights, _options(tensors, seed, call))
     return o, lse, weights
 
 

@@ -17,6 +17,7 @@ class Documents(NamedTuple):
     cu_seqlens_q: Tensor  #: where each begins in the queries, and the total: [documents + 1]
     cu_seqlens_k: Tensor
     options: dict[str, Any]  #: of attention_varlen, for each document
+    are_chunks: bool = False
 
 
 def documents_of_sequences(pattern: Pattern, batch: int, length: int) -> Documents:
@@ -62,7 +63,7 @@ def documents_of_chunks(
         count = of_keys[:, 1:] - first
         options["kv_starts"] = (starts[:, None] - first).clamp(min=0).minimum(count).flatten()
         options["kv_lengths"] = (lengths[:, None] - first).clamp(min=0).minimum(count).flatten()
-    return Documents(_joined(of_queries, queries), _joined(of_keys, keys), options)
+    return Documents(_joined(of_queries, queries), _joined(of_keys, keys), options, are_chunks=True)
 
 
 def _changes(values: Tensor) -> Tensor:
