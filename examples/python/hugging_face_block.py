@@ -6,9 +6,11 @@ Models of that library call one function for attention, which gets query, key an
 head_dim] and returns [batch, tokens, heads, head_dim] and, perhaps, weights. Theirs has to fall back to a slow one as
 soon as weights are wanted; this one returns them, and is as fast. In a program that has transformers, this is all:
 
-    from transformers import AttentionInterface
-    AttentionInterface.register("saccade", saccade_attention)
+    import saccade.transformers
+    saccade.transformers.register()
     model = AutoModelForCausalLM.from_pretrained(..., attn_implementation="saccade")
+
+It also has windows, padding, caches and more, which the function below leaves out (docs/transformers.md).
 
 Here a block of the same make stands for the model, so that nothing has to be downloaded.
 """

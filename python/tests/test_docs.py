@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n*```text\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
-OPTIONAL = ("torch", "onnx", "saccade_jax", "saccade_onnxruntime")
+OPTIONAL = ("torch", "transformers", "onnx", "saccade_jax", "saccade_onnxruntime")
 
 
 def blocks():

@@ -40,7 +40,13 @@ CASES = {
         "ModernBertModel",
         "ModernBertConfig",
         "encoder",
-        {"local_attention": 8, "global_attn_every_n_layers": 2, "pad_token_id": 0, "eos_token_id": 2, "cls_token_id": 1},
+        {
+            "local_attention": 8,
+            "global_attn_every_n_layers": 2,
+            "pad_token_id": 0,
+            "eos_token_id": 2,
+            "cls_token_id": 1,
+        },
     ),
     "vit": Case("ViTModel", "ViTConfig", "pixels", {"image_size": 32, "patch_size": 8}),
     "clip": Case("CLIPTextModel", "CLIPTextConfig", "encoder"),
@@ -69,7 +75,7 @@ CASES = {
             "intermediate_size_mlp": 96,
             "attention_chunk_size": 8,
             "layer_types": ["chunked_attention", "full_attention"],
-            "num_experts_per_tok": 1,
+            "num_experts_per_tok": 4,
         },
     ),
     "falcon": Case("FalconForCausalLM", "FalconConfig", options={**SHORT, "alibi": False}),
@@ -130,6 +136,7 @@ def make(name: str, implementation: str, dtype: torch.dtype = torch.float32, **o
     torch.manual_seed(7)
     config = getattr(transformers, case.config)(**{**TEXT, **case.options, **options})
     config._attn_implementation = implementation
+    config._experts_implementation = "eager"  # the others do not take f64
     model = getattr(transformers, case.model)(config)
     with torch.no_grad():
         for parameter in model.parameters():  # larger than usual, so that attention is not the same everywhere

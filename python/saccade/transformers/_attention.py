@@ -31,7 +31,7 @@ def attention(
     cache: Any = None,
     **_: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """What a model of transformers calls as its attention: the arguments are those of its "sdpa" and "flash_attention_2".
+    """What a model of transformers calls as its attention: with the arguments of its "sdpa" and "flash_attention_2".
 
     :param query: [batch, heads, queries, head_dim]; key and value have as many heads or fewer, and `keys` rows.
     :param attention_mask: what :func:`mask` returned; or a tensor that is broadcast to [batch, heads, queries, keys],

@@ -28,6 +28,7 @@ class Mask(_Base):
     It is no tensor: a model that computes with it gets a TypeError or an AttributeError.
     """
 
+    ndim, dtype, device = 4, torch.bool, torch.device("cpu")
     options: dict[str, Any]  #: for saccade.torch.attention
     documents: Documents | None  #: the options are then those of attention_varlen
 
@@ -55,6 +56,12 @@ class Mask(_Base):
 
     def to(self, *_: Any, **__: Any) -> Mask:
         return self
+
+    def dim(self) -> int:
+        return self.ndim
+
+    def size(self, axis: int | None = None) -> Any:
+        return self._shape if axis is None else self._shape[axis]
 
     def numel(self) -> int:
         batch, heads, queries, keys = self._shape
@@ -155,9 +162,7 @@ class _Padding:
         as_bytes = keys.to(torch.uint8)
         self.starts = as_bytes.argmax(1)
         self.lengths = kv_length - as_bytes.flip(1).argmax(1)
-        if is_compiling():
-            self.keys = keys
-        elif not torch.equal(self.lengths - self.starts, as_bytes.sum(1)):
+        if is_compiling() or not torch.equal(self.lengths - self.starts, as_bytes.sum(1)):
             self.keys = keys
 
     def __bool__(self) -> bool:
