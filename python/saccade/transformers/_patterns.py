@@ -20,8 +20,15 @@ class Pattern(NamedTuple):
     positions: Tensor | None = None  #: for each token its position in that: [batch, seqlen]
 
 
+_CAUSAL, _EVERYTHING = Pattern(causal=True), Pattern()
+
+
 def pattern_of(function: Callable[..., Any]) -> Pattern | None:
     """The pattern of a mask function; None if it is another one than transformers makes for text."""
+    if function is masking_utils.causal_mask_function:
+        return _CAUSAL
+    if function is masking_utils.bidirectional_mask_function:
+        return _EVERYTHING
     facts: dict[str, Any] = {}
     return Pattern(**facts) if _collect(function, facts) else None
 
