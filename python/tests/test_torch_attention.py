@@ -238,3 +238,12 @@ def test_seeds_are_those_of_the_package():
         assert np.array_equal(got.numpy(), saccade.attention(q.numpy(), k.numpy(), v.numpy(), dropout_p=0.5, seed=seed))
     with pytest.raises(ValueError, match="seed: wanted an integer, got a float"):
         attention(q, k, v, dropout_p=0.5, seed=1.5)
+
+
+def test_few_rows_over_many_keys_are_those_of_decode():
+    q, k, v = torch.randn(2, 4, 2, 32), torch.randn(2, 2, 1100, 32), torch.randn(2, 2, 1100, 32)
+    options = {"causal": "bottom_right", "kv_starts": torch.tensor([0, 40]), "softcap": 5.0, "sinks": torch.randn(4)}
+    wanted, lse = saccade.decode(q, k, v, return_lse=True, **options)
+    o, found = attention(q, k, v, return_lse=True, **options)
+    assert torch.equal(o, wanted) and torch.equal(found, lse)
+    assert not torch.equal(wanted, saccade.attention(q, k, v, **options))  # another order of sums

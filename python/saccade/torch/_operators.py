@@ -47,7 +47,7 @@ def forward(
     if call.return_weights:
         weights = q.new_empty((*_rows(q, call, tensors), _keys(k, call, tensors)), dtype=precision(q))
     compute = _core.attention
-    if weights is None and not _is_packed(tensors) and len(q.shape) > 1:
+    if weights is None and not is_packed(tensors) and len(q.shape) > 1:
         compute = kernel(_rows(q, call, tensors)[-1], _keys(k, call, tensors))
     compute(readable(q), readable(k), readable(v), o, lse, weights, _options(tensors, seed, call))
     return o, lse, weights
