@@ -175,7 +175,7 @@ TEST_F(Refused, OptionsOfOtherShapesAndTypes) {
          {.query_offset = 1, .query_offsets = Tensor(DType::i64, {2})});
   expect("alibi_slopes has shape [2] but q has 4 heads", {.alibi_slopes = zeros({2})});
   expect("alibi_slopes has shape [3, 4], which does not broadcast to [2, 4]", {.alibi_slopes = zeros({3, 4})});
-  expect("alibi_slopes has element type f64, not f32", {.alibi_slopes = Tensor(DType::f64, {4})});
+  expect("alibi_slopes has element type i64, not f32 or f64", {.alibi_slopes = Tensor(DType::i64, {4})});
   expect("sinks has shape [2] but q has 4 heads", {.sinks = zeros({2})});
   expect("sinks has shape [1, 4], which does not broadcast to [4]", {.sinks = zeros({1, 4})});
 }
