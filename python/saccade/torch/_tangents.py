@@ -44,7 +44,10 @@ def differentiate(given: Tensors, moves: Tensors, call: Any, seed: Tensor | None
     :param given: the tensors of the call, and the gradients of its results.
     :param moves: the tangents, by the same names; what has none stays.
     """
-    result = {name: torch.zeros(shape, dtype=torch.float64) for name, shape in _shapes(given, call).items()}
+    tensors = (*moves.values(), *given.values())
+    like = next((x for x in tensors if type(x) is not Tensor), tensors[0])  # subclasses and batches stay what they are
+    shapes = _shapes(given, call)
+    result = {name: like.new_zeros(shape, dtype=torch.float64) for name, shape in shapes.items()}
     if result["lse"].numel():
         for sequences in _sequences(given, call):
             problem = _Problem(sequences.views(given), sequences.views(moves), sequences.views(result), call)
