@@ -12,11 +12,13 @@ import torch
 from torch.nn.attention.flex_attention import and_masks, or_masks
 
 
-def gallery(seqlen: int, heads: int, batch: int) -> dict[str, tuple[Any, Any, bool]]:
+def gallery(
+    seqlen: int, heads: int, batch: int, dtype: torch.dtype = torch.float64
+) -> dict[str, tuple[Any, Any, bool]]:
     generator = torch.Generator().manual_seed(1)
 
     def random(*shape: int) -> torch.Tensor:
-        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+        return torch.randn(*shape, generator=generator, dtype=dtype)
 
     documents = torch.arange(seqlen) // max(1, seqlen // 5)
     documents_of_batch = torch.stack([torch.arange(seqlen) // max(1, seqlen // (3 + b)) for b in range(batch)])

@@ -203,9 +203,11 @@ class _Recorder(TorchFunctionMode):
         if name == "relu":
             zero = self.trace.constant(0)
             return self.trace.add("where", self.trace.add("lt", zero, *registers), *registers, zero)
-        if name in ("square", "reciprocal", "rsqrt"):
-            power = {"square": 2.0, "reciprocal": -1.0, "rsqrt": -0.5}[name]
-            return self.trace.add("pow", *registers, self.trace.constant(power))
+        if name == "square" or (_SAME.get(name) == "pow" and args[1] == 2):
+            return self.trace.add("mul", registers[0], registers[0])
+        if name in ("reciprocal", "rsqrt"):
+            root = registers if name == "reciprocal" else [self.trace.add("sqrt", *registers)]
+            return self.trace.add("div", self.trace.constant(1), *root)
         if name == "masked_fill":
             x, condition, value = registers
             return self.trace.add("where", condition, value, x)
