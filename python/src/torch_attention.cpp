@@ -12,9 +12,9 @@
 namespace saccade::python {
 namespace {
 
-/// With more multiply-adds, some microseconds, other Python threads should run meanwhile, and a second thread may
-/// pay off.
-constexpr double kMostOperations = 1 << 17;
+/// With more multiply-adds, some 10 microseconds, other Python threads should run meanwhile, and a second thread
+/// may pay off. The backward pass computes o and lse again, which pays off up to fewer.
+constexpr double kMostOperations = 1 << 19, kMostWithGradients = 1 << 17;
 
 /// From here on few rows are computed by decode(), see DECODE_KEYS_PER_ROW in saccade/_sdpa.py.
 constexpr std::int64_t kManyKeys = 512;
@@ -62,15 +62,16 @@ struct ShortProblem {
       : q(view_of(torch, query)), k(view_of(torch, key)), v(view_of(torch, value)) {}
 
   /// False for any other problem.
-  explicit operator bool() const {
+  explicit operator bool() const { return operations() > 0 && operations() <= kMostOperations; }
+
+  /// The multiply-adds; 0 for any other problem.
+  double operations() const {
     if (!q || !k || !v || k.rank != q.rank || v.rank != q.rank || k.dtype != q.dtype || v.dtype != q.dtype)
-      return false;
+      return 0;
     const std::size_t rows = q.rank - 2u, width = q.rank - 1u;
     if (!has_equal_lengths(q, k, rows) || !has_equal_lengths(k, v, q.rank) || q.shape[width] != k.shape[width])
-      return false;
-    const auto numbers = static_cast<double>(q.size());
-    return numbers > 0 && k.shape[rows] > 0 && k.shape[rows] < kManyKeys &&
-           2.0 * numbers * static_cast<double>(k.shape[rows]) <= kMostOperations;
+      return 0;
+    return k.shape[rows] < kManyKeys ? 2.0 * static_cast<double>(q.size() * k.shape[rows]) : 0;
   }
 };
 
@@ -107,11 +108,13 @@ nb::object short_attention(nb::handle q, nb::handle k, nb::handle v, nb::handle 
   const std::optional<AttentionOptions> options = usual_options(causal, scale);
   if (!torch || !torch->exchange_api() || !options || !is_zero(dropout_p) || !PyBool_Check(gqa.ptr()))
     return nb::none();
-  if (!ShortProblem(*torch, q, k, v) || !torch->is_plain() || !torch->holds_numbers(q) ||
+  const double operations = ShortProblem(*torch, q, k, v).operations();
+  if (!(operations > 0 && operations <= kMostOperations) || !torch->is_plain() || !torch->holds_numbers(q) ||
       !torch->holds_numbers(k) || !torch->holds_numbers(v))
     return nb::none();
   const bool has_gradients = torch->records_gradients() &&
                              (torch->requires_grad(q) || torch->requires_grad(k) || torch->requires_grad(v));
+  if (has_gradients && operations > kMostWithGradients) return nb::none();
   nb::object output = torch->empty_like(q);
   const ShortProblem problem(*torch, q, k, v);  // again, for empty_like releases the GIL
   const MutableTensorView o = view_of(*torch, output);
