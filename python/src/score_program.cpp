@@ -82,27 +82,13 @@ double modulo(double a, double b) {
   return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
-double number_at(const TensorView& view, std::int64_t offset) {
-  switch (view.dtype) {
-    case DType::f32:
-      return static_cast<double>(static_cast<const float*>(view.data)[offset]);
-    case DType::f64:
-      return static_cast<const double*>(view.data)[offset];
-    case DType::i32:
-      return static_cast<const std::int32_t*>(view.data)[offset];
-    case DType::i64:
-      return static_cast<double>(static_cast<const std::int64_t*>(view.data)[offset]);
-    default:
-      return static_cast<const std::uint8_t*>(view.data)[offset] != 0 ? 1.0 : 0.0;
-  }
-}
-
 }  // namespace
 
 /// What one thread computes with.
 struct ScoreProgram::Scratch {
   std::int64_t keys = 0;
   std::vector<double> values, derivatives;  // [registers][keys]
+  std::vector<std::int64_t> offsets;        // [keys], of a load
   double* value(int register_) { return values.data() + register_ * keys; }
   const double* value(int register_) const { return values.data() + register_ * keys; }
   double* derivative(int register_) { return derivatives.data() + register_ * keys; }
@@ -371,31 +357,55 @@ void ScoreProgram::compute(Scratch& s, const Instruction& instruction, double* t
   }
 }
 
-/// Where the number of a load is in its tensor; -1 beyond it, which is reported.
-std::int64_t ScoreProgram::offset_of(const Scratch& s, const Instruction& instruction, std::int64_t key) {
+/// Where the numbers of a load are in its tensor, for each key; 0 beyond it, which is reported.
+void ScoreProgram::find_offsets(Scratch& s, const Instruction& instruction, std::int64_t count) {
   const TensorView& tensor = tensors_[instruction.tensor].view();
-  std::int64_t offset = 0;
+  s.offsets.assign(static_cast<std::size_t>(count), 0);
   for (std::size_t dim = 0; dim < instruction.indices.size(); ++dim) {
     const int register_ = instruction.indices[dim];
-    const double number = s.value(register_)[is_wide(register_) ? key : 0];
-    const std::int64_t length = tensor.shape[dim];
-    if (!(number >= static_cast<double>(-length) && number < static_cast<double>(length))) {
-      const std::scoped_lock lock(mutex_);
-      error_ = "score_mod: index " + std::to_string(static_cast<std::int64_t>(number)) + " is beyond dimension " +
-               std::to_string(dim) + " of a tensor of length " + std::to_string(length);
-      return -1;
+    const Numbers index{s.value(register_), is_wide(register_) ? 1 : 0};
+    const std::int64_t length = tensor.shape[dim], stride = tensor.strides[dim];
+    const auto end = static_cast<double>(length);
+    for (std::int64_t j = 0; j < count; ++j) {
+      const double number = index[j];
+      if (!(number >= -end && number < end)) return report(number, dim, length, s);
+      const auto i = static_cast<std::int64_t>(number);
+      s.offsets[static_cast<std::size_t>(j)] += (i < 0 ? i + length : i) * stride;
     }
-    const auto index = static_cast<std::int64_t>(number);
-    offset += (index < 0 ? index + length : index) * tensor.strides[dim];
   }
-  return offset;
+}
+
+void ScoreProgram::report(double index, std::size_t dim, std::int64_t length, Scratch& s) {
+  std::ranges::fill(s.offsets, 0);
+  const std::scoped_lock lock(mutex_);
+  error_ = "score_mod: index " + std::to_string(static_cast<std::int64_t>(index)) + " is beyond dimension " +
+           std::to_string(dim) + " of a tensor of length " + std::to_string(length);
 }
 
 void ScoreProgram::load(Scratch& s, const Instruction& instruction, double* to) {
   const TensorView& tensor = tensors_[instruction.tensor].view();
-  for (std::int64_t j = 0; j < (instruction.is_wide ? s.keys : 1); ++j) {
-    const std::int64_t offset = offset_of(s, instruction, j);
-    to[j] = offset < 0 ? 0 : number_at(tensor, offset);
+  const std::int64_t count = instruction.is_wide ? s.keys : 1;
+  if (tensor.size() == 0) {
+    report(0, 0, 0, s);
+    std::fill_n(to, count, 0.0);
+    return;
+  }
+  find_offsets(s, instruction, count);
+  const auto read = [&]<class T>(const T* numbers) {
+    for (std::int64_t j = 0; j < count; ++j)
+      to[j] = static_cast<double>(numbers[s.offsets[static_cast<std::size_t>(j)]]);
+  };
+  switch (tensor.dtype) {
+    case DType::f32:
+      return read(static_cast<const float*>(tensor.data));
+    case DType::f64:
+      return read(static_cast<const double*>(tensor.data));
+    case DType::i32:
+      return read(static_cast<const std::int32_t*>(tensor.data));
+    case DType::i64:
+      return read(static_cast<const std::int64_t*>(tensor.data));
+    default:
+      return read(static_cast<const bool*>(tensor.data));
   }
 }
 

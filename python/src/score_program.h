@@ -70,7 +70,8 @@ class ScoreProgram {
   void run(Scratch& s, bool rows, bool with_mask);
   void compute(Scratch& s, const Instruction& instruction, double* to);
   void load(Scratch& s, const Instruction& instruction, double* to);
-  std::int64_t offset_of(const Scratch& s, const Instruction& instruction, std::int64_t key);
+  void find_offsets(Scratch& s, const Instruction& instruction, std::int64_t count);
+  void report(double index, std::size_t dim, std::int64_t length, Scratch& s);
   void derive(Scratch& s, const Depends& depends, int from) const;
   void derive(Scratch& s, const Instruction& instruction, const Depends& depends, double* to) const;
   template <class T>

@@ -108,7 +108,7 @@ def gallery(
     return {
         "causal": (None, causal, True),
         "sliding_window": (None, sliding, True),
-        "both_sides": (None, both_sides, False),
+        "both_sides": (None, both_sides, True),
         "bidirectional": (None, bidirectional, True),
         "prefix": (None, or_masks(prefix, causal), False),
         "padding": (None, padding, False),

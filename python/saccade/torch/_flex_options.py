@@ -126,11 +126,15 @@ def _distances(trace: Trace, register: int) -> _Distances | None:
     name, *operands = _instruction(trace, register)
     if name not in ("lt", "le"):
         return None
+    beyond = 1 if name == "lt" else 0
+    size, limit = _instruction(trace, operands[0]), _number(trace, operands[1])
+    if size[0] == "abs" and limit is not None and _affine(trace, size[1]) in ((1, -1, 0), (-1, 1, 0)):
+        most = math.ceil(limit) - 1 if beyond else math.floor(limit)
+        return _Distances(-most, most)
     parts = [_affine(trace, operand) for operand in operands]
     if parts[0] is None or parts[1] is None:
         return None
     a, b, c = (y - x for x, y in zip(*parts))  # a row + b key + c > 0, or >= 0
-    beyond = 1 if name == "lt" else 0
     if (a, b) == (1, -1):
         return _Distances(least=math.floor(-c) + 1 if beyond else math.ceil(-c))
     if (a, b) == (-1, 1):
