@@ -113,7 +113,7 @@ class _Attention(torch.autograd.Function):
         q, k, v, mask, o, lse = ctx.saved_tensors
         if are_batched(dout, dweights):
             return (*_backward_of_each(q, k, v, mask, o, lse, dout, dweights, ctx.call, ctx.needs_input_grad[3]), None)
-        backward = _Gradients.apply if torch.is_grad_enabled() else _backward
+        backward = _Gradients.apply if torch.is_grad_enabled() or forward_ad._current_level >= 0 else _backward
         return (*backward(q, k, v, mask, o, lse, dout, dweights, ctx.call, ctx.needs_input_grad[3]), None)
 
     @staticmethod
@@ -147,7 +147,7 @@ class _ShortAttention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dout: Tensor) -> Any:
         q, k, v, _ = ctx.saved_tensors
-        is_batched, create_graph = are_batched(dout), torch.is_grad_enabled()
+        is_batched, create_graph = are_batched(dout), torch.is_grad_enabled() or forward_ad._current_level >= 0
         if not is_batched and not create_graph:
             gradients = _core.short_attention_backward(q, k, v, dout, *ctx.options)
             if gradients is not None:

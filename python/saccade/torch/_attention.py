@@ -215,7 +215,7 @@ class _Attention(torch.autograd.Function):
         needed = ctx.needs_input_grad[5 : 5 + len(LEARNT)]
         if are_batched(dout, dlse):  # PyTorch calls the operator for each
             found = operator_backward(q, k, v, o, lse, dout, dlse, *needed, *tensors, seed, *ctx.call)
-        elif torch.is_grad_enabled():
+        elif torch.is_grad_enabled() or forward_ad._current_level >= 0:
             found = TransformedGradients.apply(q, k, v, o, lse, dout, dlse, *needed, *tensors, seed, *ctx.call)
         else:
             found = backward(q, k, v, tensors, o, lse, dout, dlse, seed, ctx.call, needed)
@@ -225,4 +225,5 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, *moved: Any) -> Any:
         q, k, v, *tensors, _, _, seed = ctx.saved_tensors
-        return tuple(tangents(q, k, v, tensors, seed, ctx.call, moved[2:8], None, None)[:3])
+        o, lse, *_ = tangents(q, k, v, tensors, seed, ctx.call, moved[2:8])
+        return o, lse, None

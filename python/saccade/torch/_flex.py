@@ -6,7 +6,6 @@ from typing import Any, Callable, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .. import _core
 from .._arguments import flag
@@ -122,6 +121,9 @@ def _loadable(tensor: Tensor) -> Tensor:
     if not tensor.is_cpu:
         raise ValueError(f"score_mod: wanted tensors on the CPU, got one on {tensor.device}")
     known = (torch.float32, torch.float64, torch.int32, torch.int64, torch.bool)
+    if tensor.is_complex() or tensor.layout is not torch.strided:
+        raise ValueError(f"score_mod: wanted dense tensors of real numbers, got {tensor.dtype}, {tensor.layout}")
+    tensor = readable(tensor)
     return tensor if tensor.dtype in known else tensor.to(torch.float32 if tensor.is_floating_point() else torch.int64)
 
 
@@ -158,8 +160,12 @@ class _FlexAttention(torch.autograd.Function):
         return o, lse
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, dout: Tensor | None, dlse: Tensor | None) -> Any:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "flex_attention: gradients that can be differentiated again (create_graph=True) are "
+                "supported only where score_mod and mask_mod amount to options of attention"
+            )
         q, k, v, o, lse, *learnt = ctx.saved_tensors
         dq, dk, dv = empty_rows_like(q), empty_rows_like(k), empty_rows_like(v)
         needed = ctx.needs_input_grad[5:]

@@ -83,7 +83,7 @@ def _masks(functions: Functions, q: Tensor, k: Tensor) -> Functions:
         found = replace(found, mask=part if found.mask < 0 else trace.add("and", found.mask, part))
     if functions.blocks is None or (not rest and _agree(functions.blocks, functions, distances, documents, q, k)):
         return replace(found, blocks=None)
-    return functions if not rest else found
+    return functions  # in full blocks nothing but score_mod counts, and options hide keys everywhere
 
 
 def _instruction(trace: Trace, register: int) -> tuple[Any, ...]:
@@ -128,13 +128,20 @@ def _distances(trace: Trace, register: int) -> _Distances | None:
         return None
     beyond = 1 if name == "lt" else 0
     size, limit = _instruction(trace, operands[0]), _number(trace, operands[1])
-    if size[0] == "abs" and limit is not None and _affine(trace, size[1]) in ((1, -1, 0), (-1, 1, 0)):
+    if (
+        size[0] == "abs"
+        and limit is not None
+        and math.isfinite(limit)
+        and _affine(trace, size[1]) in ((1, -1, 0), (-1, 1, 0))
+    ):
         most = math.ceil(limit) - 1 if beyond else math.floor(limit)
         return _Distances(-most, most)
     parts = [_affine(trace, operand) for operand in operands]
     if parts[0] is None or parts[1] is None:
         return None
     a, b, c = (y - x for x, y in zip(*parts))  # a row + b key + c > 0, or >= 0
+    if not math.isfinite(c):
+        return None
     if (a, b) == (1, -1):
         return _Distances(least=math.floor(-c) + 1 if beyond else math.ceil(-c))
     if (a, b) == (-1, 1):
@@ -160,6 +167,7 @@ def _documents(trace: Trace, register: int, q: Tensor, k: Tensor) -> Tensor | No
         return None
     places = sorted((x[2:] for x in loads), key=str)
     numbers = trace.tensors[loads[0][1]]
+    numbers = numbers.long() if numbers.dtype in (torch.bool, torch.uint8) else numbers
     known = [(_ROW,), (_KEY,)], [(_BATCH, _ROW), (_BATCH, _KEY)]
     seqlen = q.shape[2]
     if places not in known or seqlen != k.shape[2] or numbers.shape[-1] < seqlen or numbers.is_floating_point():
@@ -220,7 +228,9 @@ def _softcap(functions: Functions) -> Functions:
         inner = _instruction(trace, tanh)
         of_score = _instruction(trace, inner[1]) if inner[0] == "tanh" else ("",)
         divisor = _number(trace, of_score[2]) if of_score[0] == "div" and of_score[1] == 0 else None
-        if cap and cap == divisor and cap > 0 and _uses_of_score(trace, functions.score) == {inner[1]}:
+        chain = [(inner[1], tanh), (tanh, register)] if divisor else []
+        is_alone = all(_readers(trace, x, functions.score) == {reader} for x, reader in chain)
+        if cap and cap == divisor and cap > 0 and is_alone and _readers(trace, 0, functions.score) == {inner[1]}:
             trace, score, mask = _substituted(trace, register, functions)
             return replace(
                 functions, trace=trace, score=score, mask=mask, options={**functions.options, "softcap": cap}
@@ -236,20 +246,17 @@ def _number(trace: Trace, register: int) -> float | None:
 def _needed(trace: Trace, register: int) -> set[int]:
     if register < INPUTS:
         return set()
+    return {register}.union(*(_needed(trace, operand) for operand in _operands(trace, register)))
+
+
+def _readers(trace: Trace, register: int, result: int) -> set[int]:
+    """The registers that read one, of those that a result needs."""
+    return {reader for reader in _needed(trace, result) if register in _operands(trace, reader)}
+
+
+def _operands(trace: Trace, register: int) -> list[int]:
     name, *operands = trace.instructions[register - INPUTS]
-    operands = [] if name == "constant" else operands[1:] if name == "load" else operands
-    return {register}.union(*(_needed(trace, operand) for operand in operands))
-
-
-def _uses_of_score(trace: Trace, register: int) -> set[int]:
-    """The registers that read the score itself."""
-    return {
-        r
-        for r in _needed(trace, register)
-        if trace.instructions[r - INPUTS][0] != "load"
-        and trace.instructions[r - INPUTS][0] != "constant"
-        and 0 in trace.instructions[r - INPUTS][1:]
-    }
+    return [] if name == "constant" else operands[1:] if name == "load" else operands
 
 
 def _substituted(trace: Trace, register: int, functions: Functions) -> tuple[Trace, int, int]:
@@ -321,5 +328,4 @@ def _slopes(trace: Trace, register: int, options: dict[str, Any], q: Tensor) -> 
 def _inputs(trace: Trace, register: int) -> set[int]:
     if register < INPUTS:
         return {register}
-    name, *operands = trace.instructions[register - INPUTS]
-    return set() if name == "constant" else {x for x in (operands[1:] if name == "load" else operands) if x < INPUTS}
+    return {x for x in _operands(trace, register) if x < INPUTS}

@@ -96,11 +96,11 @@ class _Sequences:
 
     def one_each_row(self, x: Tensor) -> Tensor:
         x = x if self.rows is None else x[:, self.rows]
-        return self._grouped(x[(None,) * (3 - x.dim())])
+        return self._grouped(_of_rank(x, 3))
 
     def of_pairs(self, x: Tensor) -> Tensor:
         """An axis may have the length 1: for all."""
-        x = x[(None,) * (4 - x.dim())]
+        x = _of_rank(x, 4)
         x = x if self.document is None else self._own(x)[:, :, : self.rows.stop - self.rows.start]
         return x.unsqueeze(2) if x.shape[1] == 1 else self._grouped(x)
 
@@ -115,11 +115,15 @@ class _Sequences:
         return x if self.document is None or len(x) == 1 else x[self.document : self.document + 1]
 
     def _bhld(self, x: Tensor) -> Tensor:
-        x = x[(None,) * (3 - x.dim())] if x.dim() == 2 or not self.is_blhd else x.transpose(-2, -3)
+        x = _of_rank(x, 3) if x.dim() == 2 or not self.is_blhd else x.transpose(-2, -3)
         return x if x.dim() == 4 else x[None]
 
     def _grouped(self, x: Tensor) -> Tensor:
         return x.unflatten(1, (self.kv_heads, -1))
+
+
+def _of_rank(x: Tensor, rank: int) -> Tensor:
+    return x if x.dim() >= rank else x[(None,) * (rank - x.dim())]
 
 
 def _sequences(given: Tensors, call: Any) -> Iterator[_Sequences]:
@@ -133,7 +137,7 @@ def _sequences(given: Tensors, call: Any) -> Iterator[_Sequences]:
     first = next(starts)
     for i, last in enumerate(starts):
         rows, keys = (slice(*ends) for ends in zip(first, last))
-        if rows.start < rows.stop and keys.start < keys.stop:
+        if rows.start < rows.stop:
             yield _Sequences(kv_heads, is_blhd, i, rows, keys)
         first = last
 
@@ -341,7 +345,7 @@ class _Dropout:
         block = (torch.arange(first, first + count) * 16).view(-1, 1) + torch.arange(16)
         words = philox((torch.tensor(0), self.heads, row, block), self.seed)
         words = torch.stack(words, -2).flatten(-3)[..., keys.start - first * 64 : keys.stop - first * 64]
-        return (words >= self.p * 2.0**32) / (1 - self.p)
+        return (words >= self.p * 2.0**32).double() / (1 - self.p)
 
 
 def philox(counter: Any, seed: int) -> list[Tensor]:

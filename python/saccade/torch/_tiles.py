@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,11 +22,13 @@ class Tiles:
 
     def __init__(self, score_mod: Any, mask_mod: Any, blocks: Any, why: str) -> None:
         self.score_mod, self.mask_mod, self.blocks = score_mod, mask_mod, blocks
-        for function in (score_mod, mask_mod):
-            if torch.is_grad_enabled() and any(_learns(x) for x in _used(function)):
-                raise ValueError(
-                    f"score_mod: tensors that it uses have gradients only if it can be traced, but it {why}"
-                )
+        if torch.is_grad_enabled() and self._learns():
+            raise ValueError(f"score_mod: tensors that it uses have gradients only if it can be traced, but it {why}")
+
+    def _learns(self) -> bool:
+        """Whether a function uses tensors that require grad."""
+        one = np.zeros((1, 1), np.int64)
+        return self._modified(torch.zeros(1, 1), 0, 0, one, one).requires_grad
 
     def options(self, gradients: Any = ()) -> dict[str, Any]:
         options: dict[str, Any] = {"score_mod": self.modify, "score_mod_backward": self.differentiate}
@@ -42,7 +44,7 @@ class Tiles:
     def differentiate(self, scores: Any, gradients: Any, batch: int, head: int, rows: Any, keys: Any) -> Any:
         given = torch.from_numpy(scores).requires_grad_()
         with torch.enable_grad():
-            result = self._modified(given, batch, head, rows, keys)
+            result = self._modified(given * 1, batch, head, rows, keys)
             if not result.requires_grad:
                 return torch.zeros_like(given).numpy()
             (found,) = torch.autograd.grad(result, given, torch.from_numpy(gradients))
@@ -59,15 +61,3 @@ class Tiles:
                 visible = torch.vmap(of_keys, (None, None, 0, None))(*places)
                 scores = torch.where(visible, scores, -torch.inf)
         return scores
-
-
-def _used(function: Any) -> Any:
-    """The variables that a function of Python takes from outside."""
-    if not inspect.isfunction(function):
-        return ()
-    found = inspect.getclosurevars(function)
-    return (*found.nonlocals.values(), *found.globals.values())
-
-
-def _learns(x: Any) -> bool:
-    return isinstance(x, Tensor) and x.requires_grad

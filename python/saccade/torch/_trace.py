@@ -49,7 +49,7 @@ _REVERSED = {
 _BITWISE = {"bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor", "bitwise_not": "not"}
 _OF_BOOLS = {"__and__", "__rand__", "__iand__", "__or__", "__ror__", "__ior__", "__xor__", "__rxor__", "__invert__"}
 _OTHERS = {"relu", "square", "reciprocal", "rsqrt", "masked_fill"}
-_CASTS = {"float", "double", "to", "type", "type_as", "half", "bfloat16", "clone", "contiguous", "detach"}
+_CASTS = {"float", "double", "to", "type", "type_as", "half", "bfloat16", "clone", "contiguous"}
 _INTEGER_CASTS = {"int", "long"}
 _NEW = {"new_ones", "new_zeros", "new_full", "new_tensor", "ones_like", "zeros_like", "full_like"}
 _HARMLESS = {"__get__", "dim", "size", "is_floating_point", "__repr__"}
@@ -113,6 +113,8 @@ def evaluate(trace: Trace, register: int, inputs: tuple[Any, ...]) -> Any:
     name, *operands = trace.instructions[register - INPUTS]
     if name == "constant":
         return torch.tensor(operands[0], dtype=torch.float64)
+    if name == "load" and trace.tensors[operands[0]].dim() == 0:
+        return trace.tensors[operands[0]]
     if name == "load":
         return trace.tensors[operands[0]][tuple(evaluate(trace, i, inputs).long() for i in operands[1:])]
     values = [evaluate(trace, operand, inputs) for operand in operands]
@@ -154,7 +156,10 @@ class _Recorder(TorchFunctionMode):
             return function(*args, **kwargs)
         name = getattr(function, "__name__", str(function))
         if name in _HARMLESS:
-            return function(*args, **kwargs)
+            result = function(*args, **kwargs)
+            if isinstance(result, Tensor):
+                raise NotTraceable("reads an attribute that is a tensor")
+            return result
         result, register = self._computed(function, name, args, kwargs)
         if not isinstance(result, Tensor) or result.dim():
             raise NotTraceable(f"makes something else than a number with {resolve_name(function) or name}")
@@ -170,12 +175,16 @@ class _Recorder(TorchFunctionMode):
         if name == "__getitem__":
             return self._loaded(*args)
         if name in _NEW:
+            if any(id(x) in self.registers for x in _tensors_in((*args[1:], *kwargs.values()))):
+                raise NotTraceable(f"calls {name} with computed numbers")
             return function(*args, **kwargs), None
         if name in _CASTS or name in _INTEGER_CASTS:
             result = function(*args, **kwargs)
             register = self.register_of(args[0])
             if result is args[0]:
                 return result.clone(), register
+            if result.dtype in (torch.int8, torch.uint8, torch.int16):
+                raise NotTraceable(f"wraps numbers around with {name}")
             if args[0].is_floating_point() and not result.is_floating_point():
                 raise NotTraceable(f"rounds a number to an integer with {name}")
             return result, self.trace.add("bool", register) if result.dtype is torch.bool else register
@@ -187,7 +196,7 @@ class _Recorder(TorchFunctionMode):
         return result, self._operation(name, args, kwargs)
 
     def _operation(self, name: str, args: Any, kwargs: Any) -> int:
-        bools = all(x.dtype is torch.bool for x in args if isinstance(x, Tensor))
+        bools = all(isinstance(x, bool) or (isinstance(x, Tensor) and x.dtype is torch.bool) for x in args)
         if (name in _BITWISE or name in _OF_BOOLS) and not bools:
             raise NotTraceable(f"computes with the bits of integers in {name}")
         if name in ("clamp", "clip"):
@@ -199,11 +208,17 @@ class _Recorder(TorchFunctionMode):
             return register if high is None else self.trace.add("minimum", register, self.register_of(high))
         if not (name in _SAME or name in _REVERSED or name in _BITWISE or name in _OTHERS):
             raise NotTraceable(f"calls {name}")
+        if len(args) > (3 if name in ("where", "masked_fill") else 2):
+            raise NotTraceable(f"calls {name} with {len(args)} arguments")
+        if name == "where" and isinstance(args[0], Tensor) and args[0].dtype is not torch.bool:
+            args = (args[1], args[0], args[2])  # x.where(condition, other)
         registers = [self.register_of(x) for x in args]
+        if _SAME.get(name) == "add" and all(isinstance(x, Tensor) and x.dtype is torch.bool for x in args):
+            return self.trace.add("or", *registers)
         if name == "relu":
             zero = self.trace.constant(0)
             return self.trace.add("where", self.trace.add("lt", zero, *registers), *registers, zero)
-        if name == "square" or (_SAME.get(name) == "pow" and args[1] == 2):
+        if name == "square" or (_SAME.get(name) == "pow" and isinstance(args[1], (int, float)) and args[1] == 2):
             return self.trace.add("mul", registers[0], registers[0])
         if name in ("reciprocal", "rsqrt"):
             root = registers if name == "reciprocal" else [self.trace.add("sqrt", *registers)]
@@ -224,4 +239,4 @@ class _Recorder(TorchFunctionMode):
         if len(indices) != tensor.dim() or not all(isinstance(i, (int, Tensor)) for i in indices):
             raise NotTraceable(f"indexes a tensor of {tensor.dim()} dimensions with {len(indices)} indices")
         register = self.trace.load(tensor, [self.register_of(i) for i in indices])
-        return torch.zeros((), dtype=tensor.dtype), register
+        return torch.ones((), dtype=tensor.dtype), register  # not 0, which may be a divisor
