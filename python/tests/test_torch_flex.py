@@ -76,6 +76,57 @@ def test_is_pytorchs(name, dtype):
     torch.testing.assert_close(got, wanted, rtol=tolerance, atol=tolerance)
 
 
+THIRD, FLAGS = torch.arange(SEQLEN) % 3, (torch.arange(SEQLEN) // 14) % 2 == 0
+BYTES = torch.tensor([5, 4, 5, 2, 5, 0], dtype=torch.uint8).repeat_interleave(25)
+STEPS, SLOPE, FACTOR = torch.tensor([2, 1, 3, 4]), torch.tensor(0.1, dtype=torch.float64), torch.tensor(2.0)
+
+
+def seen_by_causal(b, h, q, k):
+    return q >= k
+
+
+TRAPS = {
+    "hides_in_full_blocks": (lambda s, b, h, q, k: torch.where(THIRD[k] != 0, s, -float("inf")), seen_by_causal),
+    "exponent_of_head": (lambda s, b, h, q, k: s + ((q - k).abs().double() / 90.0) ** (h + 2), None),
+    "where_of_tensor": (lambda s, b, h, q, k: s.where(q >= k, -100.0), None),
+    "tanh_used_twice": (lambda s, b, h, q, k: 3 * torch.tanh(s / 3) + torch.tanh(s / 3), None),
+    "other_cap": (lambda s, b, h, q, k: 5 * torch.tanh(s / 3), None),
+    "square_of_inside": (lambda s, b, h, q, k: 3 * torch.tanh(s / 3) + (s / 3) ** 2, None),
+    "sum_of_bools": (lambda s, b, h, q, k: s + ((q >= k) + (q % 2 == 0)) * 1.5, None),
+    "documents_of_bool": (None, lambda b, h, q, k: FLAGS[q] == FLAGS[k]),
+    "documents_of_bytes": (None, lambda b, h, q, k: BYTES[q] == BYTES[k]),
+    "detached": (lambda s, b, h, q, k: s * 2 - s.detach(), None),
+    "new_tensor": (lambda s, b, h, q, k: s + torch.full_like(s, 2.0) * h, None),
+    "steps_of_heads": (None, lambda b, h, q, k: (q - k) % STEPS[h] == 0),
+    "number_as_slope": (lambda s, b, h, q, k: s + (k - q) * SLOPE, seen_by_causal),
+    "infinite_window": (None, lambda b, h, q, k: (q - k <= float("inf")) & (q >= k)),
+    "in_place": (lambda s, b, h, q, k: s.add_(k * 0.01), None),
+}
+
+
+@pytest.mark.parametrize("name", TRAPS)
+@pytest.mark.parametrize("size", [16, 256])
+def test_what_is_easy_to_get_wrong(name, size):
+    score_mod, mask_mod = TRAPS[name]
+    q, k, v = operands()
+    got = flex_attention(q, k, v, score_mod, block_mask_of(mask_mod, size=size), enable_gqa=True, return_lse=True)
+    wanted = dense(q, k, v, None if score_mod is None else lambda s, *places: score_mod(s * 1, *places), mask_mod)
+    torch.testing.assert_close(got, wanted)
+    for a, b in zip(*(torch.autograd.grad(finite_sum(*x), (q, k, v)) for x in (got, wanted))):
+        torch.testing.assert_close(a, b)
+
+
+def test_no_gradient_is_lost():
+    """Where a function cannot be traced, and where gradients would have to be differentiated again."""
+    module = torch.nn.Linear(3, 3)
+    q, k, v = operands(40)
+    with pytest.raises(ValueError, match="have gradients only if it can be traced"):
+        flex_attention(q, k, v, lambda s, b, h, q, k: s * torch.stack((module.weight[0, 0], s)).sum(), enable_gqa=True)
+    o = flex_attention(q, k, v, lambda s, b, h, q, k: s * 1.5, enable_gqa=True)
+    with pytest.raises(RuntimeError, match="create_graph=True"):
+        torch.autograd.grad(o.sum(), q, create_graph=True)
+
+
 def test_tensors_of_functions_learn():
     torch.manual_seed(0)
     table, factors = (torch.randn(n, HEADS, dtype=torch.float64, requires_grad=True) for n in (2 * SEQLEN, BATCH))

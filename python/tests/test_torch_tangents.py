@@ -209,6 +209,23 @@ def test_transforms(transform, function):
     torch.testing.assert_close(got, wanted)
 
 
+def test_rows_without_keys_have_the_sink():
+    torch.manual_seed(0)
+    q, k = (torch.randn(n, 2, 4, dtype=torch.float64) for n in (4, 2))
+    with forward_ad.dual_level():
+        sinks = forward_ad.make_dual(torch.zeros(2, dtype=torch.float64), torch.ones(2, dtype=torch.float64))
+        _, lse = attention_varlen(q, k, k, [0, 2, 4], [0, 2, 2], sinks=sinks, return_lse=True)
+        assert torch.equal(forward_ad.unpack_dual(lse).tangent[:, 2:], torch.ones(2, 2, dtype=torch.float64))
+
+
+def test_tangents_beside_weights():
+    q, k, v = (x.detach() for x in operands())
+    with forward_ad.dual_level():
+        o, _ = attention(forward_ad.make_dual(q, q), k, v, return_weights=True)
+        alone = attention(forward_ad.make_dual(q, q), k, v)
+        torch.testing.assert_close(*(forward_ad.unpack_dual(x).tangent for x in (o, alone)))
+
+
 def test_pages_have_none():
     q, k, v = (x.detach() for x in operands())
     table = torch.tensor([[1], [0]], dtype=torch.int32)
