@@ -30,6 +30,7 @@ OPTIONS = {
     "right_window": {"window": (0, 1), "query_offset": [-1, 2]},
     "softcap": {"scale": 0.3, "softcap": 1.5},
     "lengths": {"kv_lengths": [4, 0], "causal": "bottom_right"},
+    "lengths_alone": {"kv_lengths": [4, 2]},
     "starts": {"kv_starts": [3, 5]},
     "bool_mask": {"mask": torch.arange(5) % 3 != 1},
     "block_mask": {"block_mask": torch.tensor([[True, False], [False, True]]), "block_mask_size": (2, 3)},
