@@ -22,6 +22,7 @@ Torch::Torch(nb::object module)
       requires_grad_(nb::str("requires_grad")),
       untyped_storage_(nb::str("untyped_storage")),
       is_neg_(nb::str("is_neg")),
+      contiguous_(nb::str("contiguous")),
       is_grad_enabled_(module_.attr("is_grad_enabled")),
       empty_like_(module_.attr("empty_like")) {
   try {

@@ -71,6 +71,9 @@ class Torch {
   /// torch.empty_like(tensor)
   nb::object empty_like(nb::handle tensor) const { return empty_like_(tensor); }
 
+  /// tensor.contiguous()
+  nb::object contiguous(nb::handle tensor) const { return tensor.attr(contiguous_)(); }
+
  private:
   explicit Torch(nb::object module);
 
@@ -78,7 +81,7 @@ class Torch {
 
   nb::object module_, tensor_, parameter_;
   const ExchangeApi* exchange_api_;
-  nb::object requires_grad_, untyped_storage_, is_neg_, is_grad_enabled_, empty_like_;
+  nb::object requires_grad_, untyped_storage_, is_neg_, contiguous_, is_grad_enabled_, empty_like_;
   std::array<nb::object, 4> modes_;  ///< functions without arguments that return True in a mode
   nb::object dispatch_modes_, tracing_state_, forward_ad_, level_;
   bool knows_modes_ = false;

@@ -134,9 +134,11 @@ nb::object short_attention_backward(nb::handle q, nb::handle k, nb::handle v, nb
   for (const nb::handle tensor : {q, k, v, dout})
     if (!torch->is_exact(tensor) || !torch->holds_numbers(tensor)) return nb::none();
   if (!ShortProblem(*torch, q, k, v)) return nb::none();
+  // The gradient of a sum is a single number, expanded: it has no contiguous rows.
+  const nb::object dout_rows = view_of(*torch, dout) ? nb::borrow(dout) : torch->contiguous(dout);
   const nb::object dq = torch->empty_like(q), dk = torch->empty_like(k), dv = torch->empty_like(v);
   const ShortProblem problem(*torch, q, k, v);
-  const TensorView dout_view = view_of(*torch, dout);
+  const TensorView dout_view = view_of(*torch, dout_rows);
   const AttentionGradients gradients{
       .dq = view_of(*torch, dq), .dk = view_of(*torch, dk), .dv = view_of(*torch, dv)};
   if (!problem || !is_like(dout_view, problem.q) || !is_like(gradients.dq, problem.q) ||
