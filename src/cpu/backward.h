@@ -40,6 +40,7 @@ struct PendingGradient {
           const Vec p = load(work.probabilities + row * kBlockK + v * kWidth);
           x[v] = sub(select(equal(factor, zero()), zero(), mul(factor, x[v])),
                      mul(p, broadcast_from(work.delta + row)));
+          x[v] = select(equal(p, zero()), zero(), x[v]);  // here, so that p needs no register between the halves
         } else {
           x[v] = sub(x[v], broadcast_from(work.delta + row));
         }
@@ -48,9 +49,11 @@ struct PendingGradient {
     SACCADE_INLINE void end(const PendingGradient& work, int row) {
       SACCADE_UNROLL
       for (int v = 0; v < kVectors; ++v) {
-        const Vec p = load(work.probabilities + row * kBlockK + v * kWidth);
-        const Vec gradient = kDrops ? x[v] : mul(p, x[v]);
-        store(work.gradients + row * kBlockK + v * kWidth, select(equal(p, zero()), zero(), gradient));
+        if constexpr (!kDrops) {
+          const Vec p = load(work.probabilities + row * kBlockK + v * kWidth);
+          x[v] = select(equal(p, zero()), zero(), mul(p, x[v]));
+        }
+        store(work.gradients + row * kBlockK + v * kWidth, x[v]);
       }
     }
   };
