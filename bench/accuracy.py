@@ -2,16 +2,18 @@
 """Compares the errors of saccade and of PyTorch on the CPU, against float64, on FlashAttention's grid of shapes.
 
     python -m pip install torch numpy && python -m pip install .
-    python bench/accuracy.py [--quick] [--dtype f32|bf16]... [--lines]
+    python bench/accuracy.py [--quick] [--dtype f32|bf16]... [--draws N] [--lines]
 
 The grid is that of FlashAttention's tests (tests/test_flash_attn.py): its head dimensions and lengths, causal or not,
 a kv head for each head or for three. An error is max |x - reference| of a problem, as in those tests, and in brackets
 the root of the mean square. Gradients follow from each library's own forward pass. PyTorch's is the fused kernel where
 that takes the problem.
 
-The largest of some thousand errors is partly luck: the column "luck" has the worst ratio of PyTorch with head_dim in
-reverse order, the same sums in another order, to PyTorch. So the exit status is 1 unless both ratios of the f32 errors
-are at most 1 in the median, and those of the root mean squares at most 2 at worst.
+The largest of some thousand errors is that of one large score, and so mostly luck: for one draw of a problem it can be
+6 times PyTorch's and for the next a quarter. So the errors of a problem are medians over N draws (default 9), and the
+column "luck" has the worst ratio of PyTorch with head_dim in reverse order, the same sums in another order, to PyTorch.
+The exit status is 1 unless both ratios of the f32 errors are at most 1 in the median, to two digits, and at most 2 at
+worst.
 """
 
 from __future__ import annotations
@@ -55,9 +57,9 @@ class Problem(NamedTuple):
     causal: bool
     kv_heads: int
 
-    def inputs(self) -> list[Tensor]:
+    def inputs(self, draw: int) -> list[Tensor]:
         """q, k, v and the gradient of o: [1, heads, seqlen, head_dim], normal numbers."""
-        torch.manual_seed(sum(a * b for a, b in zip(self[1:], (1, 1009, 9176, 7, 31))))
+        torch.manual_seed(sum(a * b for a, b in zip((*self[1:], draw), (1, 1009, 9176, 7, 31, 1000003))))
         shapes = [(HEADS, self.seqlen_q), (self.kv_heads, self.seqlen_k), (self.kv_heads, self.seqlen_k)]
         shapes.append((HEADS, self.seqlen_q))
         return [torch.randn(1, *shape, self.head_dim).to(DTYPES[self.dtype]) for shape in shapes]
@@ -112,6 +114,21 @@ def errors(results: list[Tensor], expected: list[Tensor]) -> list[Errors]:
     return [Errors(float(d.max()), float(d.square().mean().sqrt())) for d in differences]
 
 
+def medians(draws: list[list[Errors]]) -> list[Errors]:
+    """The medians of each result's errors."""
+    return [Errors(*map(statistics.median, zip(*of_draws))) for of_draws in zip(*draws)]
+
+
+def compared(problem: Problem, draws: int) -> list[list[Errors]]:
+    """The errors of saccade, PyTorch and PyTorch in reverse order."""
+    found: list[list[list[Errors]]] = []
+    for draw in range(draws):
+        inputs = problem.inputs(draw)
+        expected = reference(problem, *inputs)
+        found.append([errors(solve(problem, *inputs), expected) for solve in (ours, pytorch, reversed_pytorch)])
+    return [medians(list(of_solver)) for of_solver in zip(*found)]
+
+
 def ratio(ours: float, theirs: float) -> float:
     return ours / theirs if theirs else 1.0 if not ours else math.inf
 
@@ -129,7 +146,7 @@ def report(found: dict[Problem, list[list[Errors]]], dtype: str) -> bool:
             ratios = [ratio(*pair) for pair in zip(mine, theirs)]
             luck = max(ratio(*pair) for pair in zip(reverse, theirs))
             columns.append((*map(statistics.median, (mine, theirs, ratios)), max(ratios), luck))
-        holds = holds and columns[0][2] <= 1 and columns[1][2] <= 1 and columns[1][3] <= 2
+        holds = holds and all(round(column[2], 2) <= 1 and column[3] <= 2 for column in columns)
         print(
             f"{name:4}",
             *(f"{largest:10.2e} ({mean:8.1e})" for largest, mean in list(zip(*columns))[:2]),
@@ -144,6 +161,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="lengths up to 512")
     parser.add_argument("--dtype", action="append", choices=DTYPES, help="only this type of q, k and v")
+    parser.add_argument("--draws", type=int, default=9, help="the errors of a problem are medians over so many")
     parser.add_argument("--lines", action="store_true", help="a line for each problem")
     return parser.parse_args()
 
@@ -154,9 +172,7 @@ def main() -> int:
     for dtype in arguments.dtype or DTYPES:
         found: dict[Problem, list[list[Errors]]] = {}
         for problem in problems(dtype, arguments.quick):
-            inputs = problem.inputs()
-            expected = reference(problem, *inputs)
-            found[problem] = [errors(solve(problem, *inputs), expected) for solve in (ours, pytorch, reversed_pytorch)]
+            found[problem] = compared(problem, arguments.draws)
             if arguments.lines:
                 ratios = [ratio(a.largest, b.largest) for a, b in zip(*found[problem][:2])]
                 print(*problem, " ".join(f"{name} {r:.2f}" for name, r in zip(NAMES, ratios)), flush=True)

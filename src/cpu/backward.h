@@ -372,15 +372,17 @@ class BackwardBlock {
     }
   }
 
-  /// o += factors * rows over the steps of `runs`, in two chains. `careful` skips products where
-  /// the probability is 0.
+  /// o += factors * rows over the steps of `runs`, in chains. `careful` skips products where the probability is
+  /// 0.
   template <class Order>
   void multiply(int count, const Scalar* factors, const Scalar* probabilities, const Runs& runs,
                 const ValueRows& all_rows, std::int64_t dim, Scalar* o, bool careful) {
-    constexpr int kSteps = Order::kRow == 1 ? kBlockQ : kBlockK, kChain = kSteps / 2;
+    constexpr bool kOverRows = Order::kRow == 1;
+    constexpr int kSteps = kOverRows ? kBlockQ : kBlockK, kChain = kOverRows ? kRowChain : kValueChain;
     const auto multiply_run = [&](int begin, int end, Join how, Scalar* to) {
       if (begin >= end) return;
-      const ValueRows rows{all_rows.data + begin * all_rows.stride, all_rows.stride, end - begin, kChain - begin};
+      const ValueRows rows{all_rows.data + begin * all_rows.stride, all_rows.stride, end - begin,
+                           kChain - begin % kChain, kChain};
       const Scalar* const from = factors + begin * Order::kStep;
       if (careful) return multiply_carefully<Order>(count, from, probabilities + begin * Order::kStep, rows, dim);
       with_rows(count, [&](auto constant) {

@@ -280,6 +280,7 @@ class QueryBlock {
     }
     rows.steps = begin < end ? steps_of(end) - begin / kStepNumbers : 0;
     rows.first_chain = kValueChain / kStepNumbers - begin / kStepNumbers;
+    rows.chain = kValueChain / kStepNumbers;
     if (careful_)
       value_product_of_visible(scratch_.scores(parity_ ^ 1) + begin / kStepNumbers * kStepNumbers, p, rows,
                                p_.head_dim_v, o);

@@ -292,7 +292,8 @@ struct ValueRows {
   const Scalar* data = nullptr;
   std::int64_t stride = 0;
   std::int64_t steps = 0;
-  std::int64_t first_chain = 0;  // the step at which a second chain begins; outside (0, steps): there is none
+  std::int64_t first_chain = 0;  // the step at which a second chain begins; up to 0: there is only one
+  std::int64_t chain = 0;        // steps of each chain after the first
 };
 
 /// The index of a number in a tile's output: [column / kTileColumns][kTileRows][kTileColumns], so that
@@ -339,8 +340,8 @@ SACCADE_INLINE void with_join(Join how, const F& f) {
 }
 
 /// Joins o[kRows][kVectors vectors] with p v; the last vector has `tail` columns of v (kWidth: all). Each output
-/// is the sum of o and one or two chains of multiply-adds in order of the keys; where the second begins, stores
-/// alternate with plain products, as in score_tiles. o may have left the near caches, so it is prefetched.
+/// is the sum of o and some chains of multiply-adds in order of the keys; where one begins, stores alternate with
+/// plain products, as in score_tiles. o may have left the near caches, so it is prefetched.
 template <class Order, int kRows, int kVectors, bool kTail>
 __attribute__((noinline)) void value_tile(const Scalar* p, const ValueRows& rows, std::int64_t column, int tail,
                                           Join how, const Scalar* alpha, Scalar* o) {
@@ -382,8 +383,8 @@ __attribute__((noinline)) void value_tile(const Scalar* p, const ValueRows& rows
     }
   };
   std::int64_t rest = rows.steps;
-  if (rows.first_chain > 0 && rows.first_chain < rest) {
-    steps(rows.first_chain);
+  for (std::int64_t count = rows.first_chain; count > 0 && count < rest; count = rows.chain - 1) {
+    steps(count);
     Vec value[kVectors];
     load_values(value);
     with_join(
@@ -401,7 +402,7 @@ __attribute__((noinline)) void value_tile(const Scalar* p, const ValueRows& rows
           }
         });
     p += Order::kStep;
-    rest -= rows.first_chain + 1;
+    rest -= count + 1;
     how = Join::add;
   }
   steps(rest);
