@@ -7,6 +7,7 @@
 Both train on random bytes of the same sizes with AdamW and gradients clipped; PyTorch runs eagerly, with
 scaled_dot_product_attention. The numbers are medians over rounds; in each round, one runs after the other.
 """
+
 import argparse
 import json
 import os
@@ -44,7 +45,7 @@ class Model(nn.Module):
         self.norm, self.head = nn.LayerNorm(sizes.d_model), nn.Linear(sizes.d_model, 256, bias=False)
 
     def forward(self, tokens):
-        return self.head(self.norm(self.blocks(self.tokens(tokens) + self.positions.weight[:tokens.shape[1]])))
+        return self.head(self.norm(self.blocks(self.tokens(tokens) + self.positions.weight[: tokens.shape[1]])))
 
 
 def torch_tokens_per_second(sizes):
@@ -71,15 +72,34 @@ def saccade_tokens_per_second(command, sizes):
         text = pathlib.Path(folder) / "text"
         text.write_bytes(os.urandom(200_000))
         options = [f"--{name.replace('_', '-')}={value}" for name, value in vars(sizes).items()]
-        outcome = subprocess.run([command, "train", f"--text={text}", f"--out={folder}/run", "--heatmaps-at=none", "--json",
-                                  f"--checkpoint-every={sizes.steps}", *options], check=True, capture_output=True)
+        outcome = subprocess.run(
+            [
+                command,
+                "train",
+                f"--text={text}",
+                f"--out={folder}/run",
+                "--heatmaps-at=none",
+                "--json",
+                f"--checkpoint-every={sizes.steps}",
+                *options,
+            ],
+            check=True,
+            capture_output=True,
+        )
         return json.loads(outcome.stdout)["tokens_per_second"]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", help="the saccade command")
-    for name, default in (("layers", 4), ("heads", 4), ("d-model", 128), ("context", 128), ("batch", 16), ("steps", 20)):
+    for name, default in (
+        ("layers", 4),
+        ("heads", 4),
+        ("d-model", 128),
+        ("context", 128),
+        ("batch", 16),
+        ("steps", 20),
+    ):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--rounds", type=int, default=5)
     arguments = vars(parser.parse_args())
@@ -89,9 +109,11 @@ def main():
     for _ in range(rounds):
         ours.append(saccade_tokens_per_second(command, sizes))
         theirs.append(torch_tokens_per_second(sizes))
-    print(f"saccade {statistics.median(ours):.0f} tokens/s, PyTorch {torch.__version__} "
-          f"{statistics.median(theirs):.0f} tokens/s ({torch.get_num_threads()} threads), "
-          f"{statistics.median(o / t for o, t in zip(ours, theirs)):.2f} times as fast")
+    print(
+        f"saccade {statistics.median(ours):.0f} tokens/s, PyTorch {torch.__version__} "
+        f"{statistics.median(theirs):.0f} tokens/s ({torch.get_num_threads()} threads), "
+        f"{statistics.median(o / t for o, t in zip(ours, theirs)):.2f} times as fast"
+    )
 
 
 main()

@@ -13,13 +13,6 @@ from . import _core
 from ._arguments import drops, flag, number
 from ._arrays import as_array, empty
 
-# With few rows and many keys, reading k and v takes longer than computing with them, and decode() reads them in
-# place. For 1 or 2 rows and 1024 keys it takes 0.4 of attention()'s time if 32 heads share 8 heads of keys, and
-# 0.9 for 8 heads that share none. With fewer keys it is slower, several times so with a few dozen (Zen 4, f32 and
-# bf16, head_dim 64 and 128).
-DECODE_ROWS = 4
-DECODE_KEYS_PER_ROW = 512
-
 _NAMES = {"q": "query", "k": "key", "v": "value", "mask": "attn_mask"}
 
 
@@ -79,8 +72,7 @@ def renamed(error: ValueError, names: Mapping[str, str] = _NAMES) -> ValueError:
 
 def kernel(seqlen_q: int, seqlen_k: int) -> Callable[..., None]:
     """The faster of the two functions for these lengths."""
-    few = seqlen_q <= DECODE_ROWS and seqlen_k >= DECODE_KEYS_PER_ROW * seqlen_q
-    return _core.decode if few else _core.attention
+    return _core.decode if _core.is_for_decode(seqlen_q, seqlen_k) else _core.attention
 
 
 def numpy_attention(

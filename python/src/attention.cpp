@@ -1,10 +1,11 @@
-#include "saccade/attention.h"
+#include "attention.h"
 
 #include <deque>
 
 #include "array.h"
 #include "bind.h"
 #include "options.h"
+#include "saccade/attention.h"
 #include "saccade/backward.h"
 #include "saccade/decode.h"
 #include "saccade/operations.h"
@@ -110,6 +111,7 @@ void bind_attention(nb::module_& module) {
              "weights"_a.none(), "options"_a);
   module.def("decode", &decode_of, "q"_a.none(), "k"_a.none(), "v"_a.none(), "out"_a.none(), "lse"_a.none(),
              "weights"_a.none(), "options"_a);
+  module.def("is_for_decode", &is_for_decode, "seqlen_q"_a, "seqlen_k"_a);
   module.def("attention_backward", &attention_backward_of, "q"_a.none(), "k"_a.none(), "v"_a.none(), "o"_a.none(),
              "lse"_a.none(), "dout"_a.none(), "dlse"_a.none(), "dq"_a, "dk"_a, "dv"_a, "others"_a, "options"_a);
   module.def("attention_operations", &attention_operations_of, "q"_a.none(), "k"_a.none(), "v"_a.none(),

@@ -24,6 +24,7 @@ Torch::Torch(nb::object module)
       is_neg_(nb::str("is_neg")),
       contiguous_(nb::str("contiguous")),
       is_grad_enabled_(module_.attr("is_grad_enabled")),
+      num_threads_(module_.attr("get_num_threads")),
       empty_like_(module_.attr("empty_like")) {
   try {
     const nb::object functions = module_.attr("_C");

@@ -68,6 +68,9 @@ class Torch {
   /// Whether a tensor's memory holds its numbers, and not their negatives.
   bool holds_numbers(nb::handle tensor) const { return nb::object(tensor.attr(is_neg_)()).ptr() == Py_False; }
 
+  /// torch.get_num_threads()
+  int num_threads() const { return nb::cast<int>(num_threads_()); }
+
   /// torch.empty_like(tensor)
   nb::object empty_like(nb::handle tensor) const { return empty_like_(tensor); }
 
@@ -81,7 +84,7 @@ class Torch {
 
   nb::object module_, tensor_, parameter_;
   const ExchangeApi* exchange_api_;
-  nb::object requires_grad_, untyped_storage_, is_neg_, contiguous_, is_grad_enabled_, empty_like_;
+  nb::object requires_grad_, untyped_storage_, is_neg_, contiguous_, is_grad_enabled_, num_threads_, empty_like_;
   std::array<nb::object, 4> modes_;  ///< functions without arguments that return True in a mode
   nb::object dispatch_modes_, tracing_state_, forward_ad_, level_;
   bool knows_modes_ = false;

@@ -1,23 +1,26 @@
-// Attention of a few tokens of PyTorch's tensors: what saccade.torch computes before it looks at its arguments in
-// Python, which would take most of the time.
+// Attention of PyTorch's tensors with nothing but the usual arguments: what saccade.torch computes before it looks
+// at them in Python, which takes longer than to attend to a few tokens.
 #include <array>
 #include <cmath>
 #include <optional>
+#include <stdexcept>
 
+#include "attention.h"
 #include "bind.h"
 #include "saccade/attention.h"
 #include "saccade/backward.h"
+#include "saccade/decode.h"
 #include "torch.h"
 
 namespace saccade::python {
 namespace {
 
 /// With more multiply-adds, some 10 microseconds, other Python threads should run meanwhile, and a second thread
-/// may pay off. The backward pass computes o and lse again, which pays off up to fewer.
-constexpr double kMostOperations = 1 << 19, kMostWithGradients = 1 << 17;
+/// may pay off.
+constexpr double kMostOnOneThread = 1 << 19;
 
-/// From here on few rows are computed by decode(), see DECODE_KEYS_PER_ROW in saccade/_sdpa.py.
-constexpr std::int64_t kManyKeys = 512;
+/// The backward pass computes o and lse again, which pays off up to so many multiply-adds.
+constexpr double kMostWithGradients = 1 << 17;
 
 std::optional<DType> dtype_named(nb::dlpack::dtype type) {
   using Code = nb::dlpack::dtype_code;
@@ -43,9 +46,10 @@ MutableTensorView view_of(const Torch& torch, nb::handle tensor) {
   if (found.device.device_type != nb::device::cpu::value || !dtype || found.ndim < 2 || found.ndim > 4 ||
       !found.strides || found.strides[found.ndim - 1] != 1)
     return {};
+  std::byte* const data = static_cast<std::byte*>(found.data) + found.byte_offset;
+  if (reinterpret_cast<std::uintptr_t>(data) % size_of(*dtype) != 0) return {};
   const auto rank = static_cast<std::size_t>(found.ndim);
-  return {static_cast<std::byte*>(found.data) + found.byte_offset, *dtype, std::span(found.shape, rank),
-          std::span(found.strides, rank)};
+  return {data, *dtype, std::span(found.shape, rank), std::span(found.strides, rank)};
 }
 
 bool has_equal_lengths(const TensorView& a, const TensorView& b, std::size_t dims) {
@@ -54,25 +58,27 @@ bool has_equal_lengths(const TensorView& a, const TensorView& b, std::size_t dim
   return true;
 }
 
-/// q, k and v of one element type, with equal lengths but for those of the sequences, and few numbers.
-struct ShortProblem {
+/// q, k and v of one element type, with equal lengths but for those of the sequences and, if k and v are shared,
+/// the number of heads.
+struct PlainProblem {
   MutableTensorView q, k, v;
 
-  ShortProblem(const Torch& torch, nb::handle query, nb::handle key, nb::handle value)
+  PlainProblem(const Torch& torch, nb::handle query, nb::handle key, nb::handle value)
       : q(view_of(torch, query)), k(view_of(torch, key)), v(view_of(torch, value)) {}
 
-  /// False for any other problem.
-  explicit operator bool() const { return operations() > 0 && operations() <= kMostOperations; }
-
   /// The multiply-adds; 0 for any other problem.
-  double operations() const {
+  double operations(bool may_share) const {
     if (!q || !k || !v || k.rank != q.rank || v.rank != q.rank || k.dtype != q.dtype || v.dtype != q.dtype)
       return 0;
     const std::size_t rows = q.rank - 2u, width = q.rank - 1u;
-    if (!has_equal_lengths(q, k, rows) || !has_equal_lengths(k, v, q.rank) || q.shape[width] != k.shape[width])
+    if (q.size() == 0 || k.size() == 0 || !has_equal_lengths(k, v, q.rank) || q.shape[width] != k.shape[width])
       return 0;
-    return k.shape[rows] < kManyKeys ? 2.0 * static_cast<double>(q.size() * k.shape[rows]) : 0;
+    const bool shares = may_share && rows > 0 && q.shape[rows - 1] % k.shape[rows - 1] == 0;
+    if (!has_equal_lengths(q, k, shares ? rows - 1 : rows)) return 0;
+    return 2.0 * static_cast<double>(q.size()) * static_cast<double>(k.shape[rows]);
   }
+
+  bool is_for_decode() const { return python::is_for_decode(q.shape[q.rank - 2u], k.shape[q.rank - 2u]); }
 };
 
 bool is_like(const TensorView& a, const TensorView& b) {
@@ -91,7 +97,6 @@ std::optional<AttentionOptions> usual_options(nb::handle causal, nb::handle scal
     options.scale = PyFloat_AsDouble(scale.ptr());
     if (!std::isfinite(*options.scale)) return std::nullopt;
   }
-  options.num_threads = 1;
   return options;
 }
 
@@ -99,50 +104,90 @@ bool is_zero(nb::handle number) {
   return PyFloat_CheckExact(number.ptr()) && PyFloat_AsDouble(number.ptr()) == 0.0;
 }
 
+/// The output of a call for which PyTorch records no gradients; None if the tensors are no longer what they were.
+nb::object output_of(const Torch& torch, nb::handle q, nb::handle k, nb::handle v, AttentionOptions options,
+                     double operations) {
+  nb::object output = torch.empty_like(q);
+  const bool keeps_lock = operations <= kMostOnOneThread;
+  std::array<nb::object, 3> memory;
+  if (!keeps_lock) memory = {torch.storage_of(q), torch.storage_of(k), torch.storage_of(v)};
+  options.num_threads = keeps_lock ? 1 : torch.num_threads();
+  const PlainProblem problem(torch, q, k, v);  // again, for empty_like releases the GIL
+  const MutableTensorView o = view_of(torch, output);
+  if (problem.operations(true) != operations || !is_like(o, problem.q)) return nb::none();
+  const auto compute = [&] {
+    if (problem.is_for_decode())
+      decode(problem.q, problem.k, problem.v, o, options);
+    else
+      attention(problem.q, problem.k, problem.v, o, options);
+  };
+  if (keeps_lock) {
+    compute();
+  } else {
+    const nb::gil_scoped_release unlocked;
+    compute();
+  }
+  return output;
+}
+
+/// The same, of few tokens, in a tuple if PyTorch records gradients. Computes with the GIL, so the tensors' memory
+/// needs nothing else to keep it.
+nb::object output_with_gradients(const Torch& torch, nb::handle q, nb::handle k, nb::handle v,
+                                 AttentionOptions options, double operations) {
+  nb::object output = torch.empty_like(q);
+  options.num_threads = 1;
+  const PlainProblem problem(torch, q, k, v);
+  const MutableTensorView o = view_of(torch, output);
+  if (problem.operations(true) != operations || !is_like(o, problem.q)) return nb::none();
+  attention(problem.q, problem.k, problem.v, o, options);
+  return nb::make_tuple(output);
+}
+
 /// The output for three tensors that saccade.torch would compute on its own; None if anything about them or about
-/// the state of PyTorch is unusual, so that Python decides. In a tuple if PyTorch records gradients of them.
-/// Computes with the GIL, so the tensors' memory needs nothing else to keep it.
-nb::object short_attention(nb::handle q, nb::handle k, nb::handle v, nb::handle dropout_p, nb::handle causal,
+/// the state of PyTorch is unusual, or if they are long and PyTorch records gradients: Python decides. In a tuple
+/// if PyTorch records gradients of them.
+nb::object plain_attention(nb::handle q, nb::handle k, nb::handle v, nb::handle dropout_p, nb::handle causal,
                            nb::handle scale, nb::handle gqa) {
   const Torch* const torch = Torch::of(q);
   const std::optional<AttentionOptions> options = usual_options(causal, scale);
   if (!torch || !torch->exchange_api() || !options || !is_zero(dropout_p) || !PyBool_Check(gqa.ptr()))
     return nb::none();
-  const double operations = ShortProblem(*torch, q, k, v).operations();
-  if (!(operations > 0 && operations <= kMostOperations) || !torch->is_plain() || !torch->holds_numbers(q) ||
-      !torch->holds_numbers(k) || !torch->holds_numbers(v))
+  const double operations = PlainProblem(*torch, q, k, v).operations(gqa.ptr() == Py_True);
+  if (!(operations > 0) || !torch->is_plain() || !torch->holds_numbers(q) || !torch->holds_numbers(k) ||
+      !torch->holds_numbers(v))
     return nb::none();
   const bool has_gradients = torch->records_gradients() &&
                              (torch->requires_grad(q) || torch->requires_grad(k) || torch->requires_grad(v));
   if (has_gradients && operations > kMostWithGradients) return nb::none();
-  nb::object output = torch->empty_like(q);
-  const ShortProblem problem(*torch, q, k, v);  // again, for empty_like releases the GIL
-  const MutableTensorView o = view_of(*torch, output);
-  if (!problem || !is_like(o, problem.q)) return nb::none();
-  attention(problem.q, problem.k, problem.v, o, *options);
-  return has_gradients ? nb::object(nb::make_tuple(output)) : output;
+  try {
+    return (has_gradients ? output_with_gradients : output_of)(*torch, q, k, v, *options, operations);
+  } catch (const std::invalid_argument&) {  // Python says it with the names of PyTorch's arguments
+    return nb::none();
+  }
 }
 
-/// (dq, dk, dv) of a call for which short_attention() returned a tuple; None if a tensor is no longer what it was,
+/// (dq, dk, dv) of a call for which plain_attention() returned a tuple; None if a tensor is no longer what it was,
 /// as hooks of saved tensors can have it. Computes lse again, which is faster than to keep it in a tensor of
 /// PyTorch's.
-nb::object short_attention_backward(nb::handle q, nb::handle k, nb::handle v, nb::handle dout, nb::handle causal,
+nb::object plain_attention_backward(nb::handle q, nb::handle k, nb::handle v, nb::handle dout, nb::handle causal,
                                     nb::handle scale) {
   const Torch* const torch = Torch::of(q);
   std::optional<AttentionOptions> options = usual_options(causal, scale);
   if (!torch || !torch->exchange_api() || !options) return nb::none();
   for (const nb::handle tensor : {q, k, v, dout})
     if (!torch->is_exact(tensor) || !torch->holds_numbers(tensor)) return nb::none();
-  if (!ShortProblem(*torch, q, k, v)) return nb::none();
+  const double operations = PlainProblem(*torch, q, k, v).operations(true);
+  if (!(operations > 0 && operations <= kMostWithGradients)) return nb::none();
+  options->num_threads = 1;
   // The gradient of a sum is a single number, expanded: it has no contiguous rows.
   const nb::object dout_rows = view_of(*torch, dout) ? nb::borrow(dout) : torch->contiguous(dout);
   const nb::object dq = torch->empty_like(q), dk = torch->empty_like(k), dv = torch->empty_like(v);
-  const ShortProblem problem(*torch, q, k, v);
+  const PlainProblem problem(*torch, q, k, v);
   const TensorView dout_view = view_of(*torch, dout_rows);
   const AttentionGradients gradients{
       .dq = view_of(*torch, dq), .dk = view_of(*torch, dk), .dv = view_of(*torch, dv)};
-  if (!problem || !is_like(dout_view, problem.q) || !is_like(gradients.dq, problem.q) ||
-      !is_like(gradients.dk, problem.k) || !is_like(gradients.dv, problem.v))
+  if (problem.operations(true) != operations || !is_like(dout_view, problem.q) ||
+      !is_like(gradients.dq, problem.q) || !is_like(gradients.dk, problem.k) || !is_like(gradients.dv, problem.v))
     return nb::none();
   const std::span<const std::int64_t> dims = problem.q.dims();
   Tensor o = Tensor::uninitialized(problem.q.dtype, Shape(dims.begin(), dims.end()));
@@ -160,9 +205,9 @@ nb::object short_attention_backward(nb::handle q, nb::handle k, nb::handle v, nb
 
 void bind_torch(nb::module_& module) {
   using namespace nb::literals;
-  module.def("short_attention", &short_attention, "query"_a.none(), "key"_a.none(), "value"_a.none(),
+  module.def("plain_attention", &plain_attention, "query"_a.none(), "key"_a.none(), "value"_a.none(),
              "dropout_p"_a.none(), "is_causal"_a.none(), "scale"_a.none(), "enable_gqa"_a.none());
-  module.def("short_attention_backward", &short_attention_backward, "query"_a, "key"_a, "value"_a, "dout"_a,
+  module.def("plain_attention_backward", &plain_attention_backward, "query"_a, "key"_a, "value"_a, "dout"_a,
              "is_causal"_a, "scale"_a.none());
 }
 

@@ -41,7 +41,7 @@ def calls(monkeypatch):
         shapes.append(tuple(q.shape))
         return forward(q, *others, **options)
 
-    short = _attend._core.short_attention
+    short = _attend._core.plain_attention
 
     def counted_short(q, *others):
         o = short(q, *others)
@@ -56,7 +56,7 @@ def calls(monkeypatch):
         return packed(q, *others)
 
     monkeypatch.setattr(_attend, "_forward", counted)
-    monkeypatch.setattr(_attend._core, "short_attention", counted_short)
+    monkeypatch.setattr(_attend._core, "plain_attention", counted_short)
     monkeypatch.setattr(_encoder, "_packed", counted_packed)
     return shapes
 

@@ -246,7 +246,8 @@ class ScoreFinisherOf {
     for (std::int64_t i = 0; i < rows; ++i) {
       Scalar* const line = scores + i * kBlock;
       if (p_.alibi_slopes.data)
-        apply_alibi(line, columns, static_cast<Scalar>(p_.alibi_slopes.at(batch_, head_)), row + i + visibility_.offset);
+        apply_alibi(line, columns, static_cast<Scalar>(p_.alibi_slopes.at(batch_, head_)),
+                    row + i + visibility_.offset);
       const KeyRange visible = visibility_.visible(row + i);
       const bool has_mask = p_.mask.type != MaskType::none;
       const bool sees_all =

@@ -123,20 +123,21 @@ class _Attention(torch.autograd.Function):
         return o, weights
 
 
-def attend_to_few(
+def attend_plainly(
     query: Any, key: Any, value: Any, dropout_p: Any, is_causal: Any, scale: Any, enable_gqa: Any
 ) -> Tensor | None:
-    """The output for a few tokens if nothing about the arguments or the state of PyTorch is unusual, else None. This
-    is decided in C++, for the same in Python takes longer than PyTorch's whole function."""
-    o = _core.short_attention(query, key, value, dropout_p, is_causal, scale, enable_gqa)
+    """The output if nothing about the arguments or the state of PyTorch is unusual, and the tokens are few where
+    gradients are recorded; else None. This is decided in C++: the same in Python takes 8 us more (Zen 5), longer than
+    PyTorch's whole function for a few tokens."""
+    o = _core.plain_attention(query, key, value, dropout_p, is_causal, scale, enable_gqa)
     if type(o) is not tuple:
         return o
     done = (*o, is_causal, scale)  # a tensor in a tuple is no input to autograd
-    return _ShortAttention.apply(query, key, value, done)
+    return _FewTokens.apply(query, key, value, done)
 
 
-class _ShortAttention(torch.autograd.Function):
-    """Attention of a call for which ``_core.short_attention`` returns a tuple."""
+class _FewTokens(torch.autograd.Function):
+    """Attention of a call for which ``_core.plain_attention`` returns a tuple."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, done: tuple[Tensor, bool, float | None]) -> Any:
@@ -149,7 +150,7 @@ class _ShortAttention(torch.autograd.Function):
         q, k, v, _ = ctx.saved_tensors
         is_batched, create_graph = are_batched(dout), torch.is_grad_enabled() or forward_ad._current_level >= 0
         if not is_batched and not create_graph:
-            gradients = _core.short_attention_backward(q, k, v, dout, *ctx.options)
+            gradients = _core.plain_attention_backward(q, k, v, dout, *ctx.options)
             if gradients is not None:
                 return (*gradients, None)
         is_causal, scale = ctx.options

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .. import _core
-from ._attend import attend, attend_to_few
+from ._attend import attend, attend_plainly
 
 
 def encoder_layer(
@@ -152,7 +152,7 @@ def _of_entries(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, need_weights: bool
 ) -> tuple[Tensor, Tensor | None]:
     if mask is None and not need_weights and not torch.compiler.is_compiling():
-        o = attend_to_few(q, k, v, 0.0, False, None, False)
+        o = attend_plainly(q, k, v, 0.0, False, None, False)
         if o is not None:
             return o, None
     return attend(q, k, v, mask, None, None, 0.0, need_weights)

@@ -13,7 +13,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 from .._arguments import flag
 from .._sdpa import operands
-from ._attend import attend, attend_to_few
+from ._attend import attend, attend_plainly
 from ._nested import attend_to_nested, is_computable, is_nested
 from ._tensors import is_transformed, require_plain
 
@@ -58,7 +58,7 @@ def scaled_dot_product_attention(
     does.
     """
     if attn_mask is None and not is_compiling():
-        o = attend_to_few(query, key, value, dropout_p, is_causal, scale, enable_gqa)
+        o = attend_plainly(query, key, value, dropout_p, is_causal, scale, enable_gqa)
         if o is not None:
             return o
     try:

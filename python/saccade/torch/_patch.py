@@ -15,7 +15,7 @@ from torch.compiler import is_compiling
 from torch.jit import _builtins as script
 from torch.overrides import handle_torch_function, has_torch_function
 
-from ._attend import attend_to_few, is_recorded
+from ._attend import attend_plainly, is_recorded
 from ._encoder import encoder_layer, self_attention, takes_nested
 from ._functional import is_causal_bias, scaled_dot_product_attention
 from ._nested import is_computable, is_nested
@@ -148,7 +148,7 @@ def _attention_in_place_of(previous: Callable[..., Tensor], replacement: _Replac
     ) -> Tensor:
         here = replacement.installed is patched
         if here and attn_mask is None and not is_compiling() and torch._C._get_flash_sdp_enabled():
-            o = attend_to_few(query, key, value, dropout_p, is_causal, scale, enable_gqa)
+            o = attend_plainly(query, key, value, dropout_p, is_causal, scale, enable_gqa)
             if o is not None:
                 count(_ATTENTION)
                 return o
