@@ -25,6 +25,8 @@ enum class ScoreProgram::Operation : std::uint8_t {
   hyperbolic_tangent,
   sigmoid,
   floor,
+  detach,
+  cast,
   logical_not,
   truth,
   add,
@@ -36,6 +38,8 @@ enum class ScoreProgram::Operation : std::uint8_t {
   power,
   minimum,
   maximum,
+  clamp_min,
+  clamp_max,
   less,
   less_equal,
   equal,
@@ -82,6 +86,15 @@ double modulo(double a, double b) {
   return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
+/// As PyTorch's floor_divide: by the remainder, because the quotient may be rounded up to a whole number.
+double floor_of_quotient(double a, double b) {
+  if (b == 0) return a / b;
+  const double rest = std::fmod(a, b);
+  const double quotient = (a - rest) / b - (rest != 0 && (rest < 0) != (b < 0) ? 1 : 0);
+  const double whole = std::floor(quotient);
+  return quotient == 0 ? std::copysign(0.0, a / b) : quotient - whole > 0.5 ? whole + 1 : whole;
+}
+
 }  // namespace
 
 /// What one thread computes with.
@@ -95,12 +108,14 @@ struct ScoreProgram::Scratch {
 };
 
 ScoreProgram::ScoreProgram(const nb::list& instructions, const nb::list& tensors, const nb::list& gradients,
-                           int score, int mask, nb::handle blocks, std::int64_t block_q, std::int64_t block_k)
+                           int score, int mask, nb::handle blocks, std::int64_t block_q, std::int64_t block_k,
+                           nb::handle maxima)
     : score_(score),
       mask_(mask),
       blocks_(Array::optional(blocks, "blocks")),
       block_q_(block_q),
       block_k_(block_k) {
+  if (!maxima.is_none()) maxima_ = Array::writable(maxima, "maxima");
   for (const nb::handle tensor : tensors) tensors_.emplace_back(tensor, "score_mod");
   for (const nb::handle gradient : gradients)
     gradient.is_none() ? static_cast<void>(gradients_.emplace_back())
@@ -120,10 +135,11 @@ ScoreProgram::ScoreProgram(const nb::list& instructions, const nb::list& tensors
 }
 
 ScoreProgram::Instruction ScoreProgram::instruction_of(const nb::tuple& given, const nb::list& tensors) const {
-  static constexpr std::array<std::string_view, 32> kOperations = {
-      "constant", "load",    "neg", "abs",  "exp", "exp2", "log", "sqrt", "sin",      "cos",  "tanh",
-      "sigmoid",  "floor",   "not", "bool", "add", "sub",  "mul", "div",  "floordiv", "mod",  "pow",
-      "minimum",  "maximum", "lt",  "le",   "eq",  "ne",   "and", "or",   "xor",      "where"};
+  static constexpr std::array<std::string_view, 36> kOperations = {
+      "constant",  "load", "neg",     "abs",      "exp",    "exp2", "log",     "sqrt",    "sin",
+      "cos",       "tanh", "sigmoid", "floor",    "detach", "cast", "not",     "bool",    "add",
+      "sub",       "mul",  "div",     "floordiv", "mod",    "pow",  "minimum", "maximum", "clamp_min",
+      "clamp_max", "lt",   "le",      "eq",       "ne",     "and",  "or",      "xor",     "where"};
   const auto name = nb::cast<std::string>(given[0]);
   const auto found = std::ranges::find(kOperations, name);
   if (found == kOperations.end()) throw std::invalid_argument("there is no operation " + name);
@@ -145,7 +161,8 @@ ScoreProgram::Instruction ScoreProgram::instruction_of(const nb::tuple& given, c
     if (result.tensor >= tensors.size() || result.indices.size() != tensors_[result.tensor].view().rank)
       throw std::invalid_argument("a load has no tensor with as many dimensions as indices");
   } else {
-    for (std::size_t i = 1; i < given.size(); ++i) result.operands[i - 1] = operand(i);
+    const std::size_t end = result.operation == Operation::cast ? 2 : given.size();  // then a type
+    for (std::size_t i = 1; i < end; ++i) result.operands[i - 1] = operand(i);
   }
   return result;
 }
@@ -177,6 +194,7 @@ ScoreProgram::Depends ScoreProgram::depends_on(int register_) const {
   for (std::size_t i = 0; i < instructions_.size(); ++i) {
     const Instruction& instruction = instructions_[i];
     if (instruction.operation >= Operation::less && instruction.operation <= Operation::logical_xor) continue;
+    if (instruction.operation == Operation::detach) continue;
     for (const int operand : instruction.operands)
       if (operand >= 0 && depends[static_cast<std::size_t>(operand)]) depends[i + kInputs] = 1;
   }
@@ -251,7 +269,8 @@ void ScoreProgram::hide(const Scratch& s, const ScoreTile& tile, std::int64_t ro
 BlockEffect ScoreProgram::effect(void* context, const ScoreBlock& block) {
   const auto& self = *static_cast<const ScoreProgram*>(context);
   const BlockEffect of_mask = self.effect_on(block);
-  return of_mask == BlockEffect::full && self.score_ != 0 ? BlockEffect::partial : of_mask;
+  const bool is_called = self.score_ != 0 || self.maxima_.view().data;
+  return of_mask == BlockEffect::full && is_called ? BlockEffect::partial : of_mask;
 }
 
 // ---- values
@@ -316,6 +335,9 @@ void ScoreProgram::compute(Scratch& s, const Instruction& instruction, double* t
       return each(n, to, a, [](double x) { return 1 / (1 + std::exp(-x)); });
     case Operation::floor:
       return each(n, to, a, [](double x) { return std::floor(x); });
+    case Operation::detach:
+    case Operation::cast:
+      return each(n, to, a, [](double x) { return x; });
     case Operation::logical_not:
       return each(n, to, a, [](double x) { return x == 0 ? 1.0 : 0.0; });
     case Operation::truth:
@@ -329,13 +351,15 @@ void ScoreProgram::compute(Scratch& s, const Instruction& instruction, double* t
     case Operation::divide:
       return each(n, to, a, b, [](double x, double y) { return x / y; });
     case Operation::floor_divide:
-      return each(n, to, a, b, [](double x, double y) { return std::floor(x / y); });
+      return each(n, to, a, b, floor_of_quotient);
     case Operation::remainder:
       return each(n, to, a, b, modulo);
     case Operation::power:
       return each(n, to, a, b, [](double x, double y) { return std::pow(x, y); });
+    case Operation::clamp_max:
     case Operation::minimum:
       return each(n, to, a, b, [](double x, double y) { return x < y || std::isnan(x) ? x : y; });
+    case Operation::clamp_min:
     case Operation::maximum:
       return each(n, to, a, b, [](double x, double y) { return x > y || std::isnan(x) ? x : y; });
     case Operation::less:
@@ -423,7 +447,19 @@ void ScoreProgram::modify_tile(const ScoreTile& tile) {
     if (score_ != 0)
       for (std::int64_t j = 0; j < tile.keys; ++j) to[j] = static_cast<T>(score[j]);
     if (with_mask) hide<T>(s, tile, i);
+    if (maxima_.view().data && tile.keys > 0)
+      raise_maximum(tile, tile.first_row + i, *std::max_element(to, to + tile.keys));
   }
+}
+
+/// One thread computes all keys of a row.
+template <class T>
+void ScoreProgram::raise_maximum(const ScoreTile& tile, std::int64_t row, T largest) {
+  const MutableTensorView maxima = maxima_.mutable_view();
+  const std::int64_t offset =
+      tile.batch * maxima.strides[0] + tile.head * maxima.strides[1] + row * maxima.strides[2];
+  T& to = static_cast<T*>(maxima.mutable_data())[offset];
+  to = std::max(to, largest);
 }
 
 void ScoreProgram::modify(void* context, const ScoreTile& tile) {
@@ -495,9 +531,18 @@ void ScoreProgram::derive(Scratch& s, const Instruction& instruction, const Depe
       return each_key([&](auto i) { return da[i] - std::floor(a[i] / b[i]) * db[i]; });
     case Operation::power:
       return each_key([&](auto i) {
-        const double of_base = da[i] == 0 ? 0 : b[i] * std::pow(a[i], b[i] - 1) * da[i];
-        return of_base + (db[i] == 0 ? 0 : std::log(a[i]) * std::pow(a[i], b[i]) * db[i]);
+        const double of_base = da[i] == 0 || b[i] == 0 ? 0 : b[i] * std::pow(a[i], b[i] - 1) * da[i];
+        const bool has_no_log = db[i] == 0 || (a[i] == 0 && b[i] >= 0);
+        return of_base + (has_no_log ? 0 : std::log(a[i]) * std::pow(a[i], b[i]) * db[i]);
       });
+    case Operation::detach:
+      return each_key([](auto) { return 0.0; });
+    case Operation::cast:
+      return each_key([&](auto i) { return da[i]; });
+    case Operation::clamp_min:
+      return each_key([&](auto i) { return a[i] >= b[i] ? da[i] : db[i]; });
+    case Operation::clamp_max:
+      return each_key([&](auto i) { return a[i] <= b[i] ? da[i] : db[i]; });
     case Operation::minimum:
       return each_key([&](auto i) { return a[i] == b[i] ? (da[i] + db[i]) / 2 : a[i] < b[i] ? da[i] : db[i]; });
     case Operation::maximum:
@@ -563,9 +608,9 @@ void ScoreProgram::differentiate(void* context, const ScoreTile& scores, const S
 void bind_score_program(nb::module_& module) {
   nb::class_<ScoreProgram>(module, "ScoreProgram")
       .def(nb::init<const nb::list&, const nb::list&, const nb::list&, int, int, nb::handle, std::int64_t,
-                    std::int64_t>(),
+                    std::int64_t, nb::handle>(),
            nb::arg("instructions"), nb::arg("tensors"), nb::arg("gradients"), nb::arg("score"), nb::arg("mask"),
-           nb::arg("blocks").none(), nb::arg("block_q"), nb::arg("block_k"));
+           nb::arg("blocks").none(), nb::arg("block_q"), nb::arg("block_k"), nb::arg("maxima").none());
 }
 
 }  // namespace saccade::python

@@ -26,9 +26,10 @@ class ScoreProgram {
   /// instructions: tuples of a name and operands (see kOperations). Registers `score` and `mask` hold the results;
   /// mask < 0: every key is visible. tensors: what "load" reads; gradients: f64 arrays to which their gradients
   /// are added, or None. blocks: what the mask does to each block of block_q rows and block_k keys, as numbers of
-  /// BlockEffect [batch or 1, heads or 1, blocks of rows, blocks of keys]; None: all have to be computed.
+  /// BlockEffect [batch or 1, heads or 1, blocks of rows, blocks of keys]; None: all have to be computed. maxima:
+  /// receives each row's largest score, of the scores' type, [batch, heads, rows]; or None.
   ScoreProgram(const nb::list& instructions, const nb::list& tensors, const nb::list& gradients, int score,
-               int mask, nb::handle blocks, std::int64_t block_q, std::int64_t block_k);
+               int mask, nb::handle blocks, std::int64_t block_q, std::int64_t block_k, nb::handle maxima);
 
   void add_to(AttentionOptions& options);
   /// Throws what went wrong in a call: an index beyond a tensor.
@@ -77,6 +78,8 @@ class ScoreProgram {
   template <class T>
   void modify_tile(const ScoreTile& tile);
   template <class T>
+  void raise_maximum(const ScoreTile& tile, std::int64_t row, T largest);
+  template <class T>
   void differentiate_tile(const ScoreTile& scores, const ScoreTile& gradients);
   void add_to_gradients(Scratch& s, const std::vector<double>& gradients);
 
@@ -86,6 +89,7 @@ class ScoreProgram {
   int score_, mask_;
   Array blocks_;
   std::int64_t block_q_, block_k_;
+  Array maxima_;  // an empty view: not wanted
   Depends of_score_;
   std::vector<std::pair<int, Depends>> learnt_;  // the loads of tensors with gradients
 

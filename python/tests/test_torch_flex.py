@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="saccade.torch needs PyTorch")
 
 from flex_gallery import gallery  # noqa: E402
 from saccade.torch import _flex, flex_attention  # noqa: E402
-from torch.nn.attention.flex_attention import BlockMask, create_block_mask  # noqa: E402
+from torch.nn.attention.flex_attention import AuxRequest, BlockMask, create_block_mask  # noqa: E402
 from torch.nn.attention.flex_attention import flex_attention as of_pytorch  # noqa: E402
 
 BATCH, HEADS, KV_HEADS, SEQLEN = 2, 4, 2, 150
@@ -26,6 +26,12 @@ def block_mask_of(mask_mod, seqlen=SEQLEN, size=32):
     if mask_mod is None:
         return None
     return create_block_mask(mask_mod, BATCH, HEADS, seqlen, seqlen, device="cpu", BLOCK_SIZE=size)
+
+
+def mask_of_whole_blocks(mask_mod):
+    """A mask whose mask_mod has not been called."""
+    counts, indices = torch.ones(1, 1, 1, dtype=torch.int32), torch.zeros(1, 1, 1, 1, dtype=torch.int32)
+    return BlockMask.from_kv_blocks(counts, indices, BLOCK_SIZE=SEQLEN, mask_mod=mask_mod)
 
 
 def dense(q, k, v, score_mod, mask_mod):
@@ -214,8 +220,21 @@ def test_other_lengths_and_a_batch_of_keys_for_all():
         ({"block_mask": torch.ones(150, 150)}, "block_mask: wanted a BlockMask, got a Tensor"),
         (
             {"block_mask": create_block_mask(lambda b, h, q, k: q >= k, None, None, 64, 64, device="cpu")},
-            "wanted .2, 2. b",
+            "one for at least 150 rows and 150 keys, got one for 64 and 64",
         ),
+        ({"score_mod": 3}, "score_mod: wanted a function, got a int"),
+        ({"score_mod": lambda s, b, h, q, k: None}, "score_mod: wanted a function that returns a tensor .* a NoneType"),
+        (
+            {"score_mod": lambda s, b, h, q, k: torch.zeros(2)},
+            "returns a tensor without dimensions, got one of shape .2",
+        ),
+        ({"block_mask": False}, "block_mask: wanted a BlockMask, got a bool"),
+        (
+            {"block_mask": mask_of_whole_blocks(lambda b, h, q, k: q - k)},
+            "mask_mod: wanted a function that returns bool",
+        ),
+        ({"return_aux": 3}, "return_aux: wanted an AuxRequest, got a int"),
+        ({"return_aux": AuxRequest(lse=True), "return_lse": True}, "return_aux: wanted return_aux=.* alone"),
         ({"score_mod": lambda s, b, h, q, k: s + torch.zeros(3)[k]}, "index .* is beyond dimension 0 of .* length 3"),
         ({"value": torch.randn(2, 2, 149, 6)}, "v has seqlen 149"),
     ],

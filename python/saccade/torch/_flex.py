@@ -10,10 +10,22 @@ from torch import Tensor
 from .. import _core
 from .._arguments import flag
 from ._attention import attention, attention_varlen
+from ._flex_operators import backward, forward
 from ._flex_options import Blocks, Functions, recognised
-from ._tensors import empty_rows_like, precision, readable, require_plain
+from ._tensors import precision, readable, require_plain
 from ._tiles import Tiles
-from ._trace import NotTraceable, Trace
+from ._trace import NotTraceable, Trace, has_tangent
+
+try:
+    from torch.nn.attention.flex_attention import AuxOutput
+except ImportError:  # PyTorch before 2.9
+
+    class AuxOutput(NamedTuple):  # type: ignore[no-redef]
+        """Results beside the output, or None."""
+
+        lse: Tensor | None = None
+        max_scores: Tensor | None = None
+
 
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
@@ -29,6 +41,8 @@ def flex_attention(
     enable_gqa: bool = False,
     return_lse: bool = False,
     kernel_options: Any = None,
+    *,
+    return_aux: Any = None,
 ) -> Any:
     """PyTorch's `flex_attention <https://docs.pytorch.org/docs/stable/nn.attention.flex_attention.html>`_, which has no
     backward pass on the CPU: attention with a function that changes scores, and one that hides keys.
@@ -49,9 +63,12 @@ def flex_attention(
     :param enable_gqa: heads may be a multiple of kv_heads.
     :param return_lse: also return the natural logarithm of each row's softmax denominator, [batch, heads, seqlen_q].
     :param kernel_options: has no effect: tile sizes for PyTorch's kernels.
-    :returns: the output, [batch, heads, seqlen_q, head_dim_v], or a tuple of it and lse.
+    :param return_aux: an ``AuxRequest``: also return an ``AuxOutput`` with ``lse`` and ``max_scores``, the largest
+        score of each row, as far as it requests them. ``max_scores`` has no gradient.
+    :returns: the output, [batch, heads, seqlen_q, head_dim_v], or a tuple of it and lse or an ``AuxOutput``.
     :raises ValueError: for arguments that do not fit; names the argument. A gradient of a tensor that a function uses
         without being traceable is refused too.
+    :raises NotImplementedError: for forward-mode tangents, where the functions are no options of :func:`attention`.
     """
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         require_plain(tensor, name)
@@ -61,25 +78,53 @@ def flex_attention(
     if heads != kv_heads and not flag(enable_gqa, "enable_gqa"):
         raise ValueError(f"key: wanted {heads} heads as query has, got {kv_heads}; or enable_gqa=True")
     key, value = (x.expand(query.shape[0], -1, -1, -1) if x.shape[0] == 1 < query.shape[0] else x for x in (key, value))
+    wants_lse, wants_max = _auxiliary(return_lse, return_aux)
+    if score_mod is not None and not callable(score_mod):
+        raise ValueError(f"score_mod: wanted a function, got a {type(score_mod).__name__}")
     blocks = None if block_mask is None else _blocks_of(block_mask, query, key)
     mask_mod = None if block_mask is None else block_mask.mask_mod
+    if 0 in (*query.shape[:3], key.shape[2]):  # no scores
+        score_mod = mask_mod = blocks = None
     functions: Any
     try:
-        traced = _traced(score_mod, mask_mod, blocks, query, key)
+        traced = _traced(score_mod, mask_mod, blocks, query, key, recognises=not wants_max)
         functions = _Program(traced)
     except NotTraceable as reason:
-        traced, functions = None, Tiles(score_mod, mask_mod, blocks, str(reason))
-    if traced and traced.is_options_only and traced.blocks is None:
+        traced, functions = None, Tiles(score_mod, mask_mod, blocks, str(reason), precision(query))
+    maxima = None
+    if traced and traced.is_options_only and traced.blocks is None and not wants_max:
         o, lse = _attend_by_options(query, key, value, scale, traced)
     else:
-        o, lse = _FlexAttention.apply(query, key, value, scale, functions, *functions.learnt)
-    return (o, lse) if flag(return_lse, "return_lse") else o
+        if any(has_tangent(x) for x in (query, key, value, *functions.tensors)):
+            raise NotImplementedError(
+                "flex_attention: forward-mode tangents are supported only where score_mod and mask_mod amount to "
+                "options of attention, and without max_scores"
+            )
+        o, lse, maxima = _FlexAttention.apply(query, key, value, scale, wants_max, functions, *functions.tensors)
+    if return_aux is not None:
+        return o, AuxOutput(lse if wants_lse else None, maxima if wants_max else None)
+    return (o, lse) if wants_lse else o
+
+
+def _auxiliary(return_lse: Any, return_aux: Any) -> tuple[bool, bool]:
+    """Whether lse and max_scores are wanted."""
+    wants_lse = flag(return_lse, "return_lse")
+    if return_aux is None:
+        return wants_lse, False
+    if wants_lse:
+        raise ValueError("return_aux: wanted return_aux=AuxRequest(lse=True) alone, got return_lse=True too")
+    if not (hasattr(return_aux, "lse") and hasattr(return_aux, "max_scores")):
+        raise ValueError(f"return_aux: wanted an AuxRequest, got a {type(return_aux).__name__}")
+    return flag(return_aux.lse, "return_aux.lse"), flag(return_aux.max_scores, "return_aux.max_scores")
 
 
 def _blocks_of(mask: Any, query: Tensor, key: Tensor) -> Blocks:
-    if not hasattr(mask, "kv_num_blocks"):
+    """What the mask does to the blocks of query and key. It may be made for longer ones."""
+    if not (hasattr(mask, "kv_num_blocks") and callable(getattr(mask, "mask_mod", None))):
         raise ValueError(f"block_mask: wanted a BlockMask, got a {type(mask).__name__}")
     indices = mask.kv_indices
+    if not indices.is_cpu:
+        raise ValueError(f"block_mask: wanted one on the CPU, got one on {indices.device}")
     effects = indices.new_zeros((*indices.shape[:-1], indices.shape[-1] + 1), dtype=torch.uint8)
     for effect, count, at in ((1, mask.full_kv_num_blocks, mask.full_kv_indices), (2, mask.kv_num_blocks, indices)):
         if count is not None:
@@ -87,33 +132,38 @@ def _blocks_of(mask: Any, query: Tensor, key: Tensor) -> Blocks:
             # Indices from `count` on mean nothing: they go to a column of their own.
             effects.scatter_(-1, torch.where(counts, at, indices.shape[-1]).long(), effect)
     block_q, block_k = mask.BLOCK_SIZE
-    wanted = (query.shape[0], query.shape[1], -(-query.shape[2] // block_q), -(-key.shape[2] // block_k))
+    rows, keys = query.shape[2], key.shape[2]
+    wanted = (query.shape[0], query.shape[1], -(-rows // block_q), -(-keys // block_k))
     got = tuple(indices.shape)
-    if any(a not in (b, 1) for a, b in zip(got[:2], wanted)) or any(a < b for a, b in zip(got[2:], wanted[2:])):
+    if any(a not in (b, 1) for a, b in zip(got[:2], wanted)):
+        raise ValueError(f"block_mask: wanted batch {wanted[0]} and {wanted[1]} heads, or 1, got {list(got[:2])}")
+    # One block, PyTorch's way to say that there are none, may be smaller.
+    if any(a < b for a, b in zip((*got[2:], *mask.shape[-2:]), (*wanted[2:], rows, keys))):
         raise ValueError(
-            f"block_mask: wanted {list(wanted[2:])} blocks of {block_q} rows and {block_k} keys for batch "
-            f"{wanted[0]} and {wanted[1]} heads, got {list(got)}"
+            f"block_mask: wanted one for at least {rows} rows and {keys} keys, got one for {mask.shape[-2]} and "
+            f"{mask.shape[-1]}, with {list(got[2:])} blocks of {block_q} and {block_k}"
         )
-    return Blocks(effects[..., :-1].contiguous(), block_q, block_k)
+    return Blocks(effects[..., : wanted[2], : wanted[3]].contiguous(), block_q, block_k)
 
 
-class _Program(NamedTuple):
+class _Program:
     """Functions that could be traced."""
 
-    functions: Functions
+    def __init__(self, functions: Functions) -> None:
+        self.functions = functions
+        self.tensors = functions.trace.tensors
 
-    @property
-    def learnt(self) -> list[Tensor]:
-        return [x for x in self.functions.trace.tensors if x.requires_grad]
-
-    def options(self, gradients: Any = ()) -> dict[str, Any]:
-        """:param gradients: where the gradients of `learnt` are to be added, in f64."""
-        trace, rest = self.functions.trace, iter(gradients)
-        of_tensors = [next(rest, None) if x.requires_grad else None for x in trace.tensors]
+    def options(self, tensors: Any, gradients: Any = (), maxima: Tensor | None = None) -> dict[str, Any]:
+        """:param gradients: where the gradients of `tensors` are to be added, in f64, or None.
+        :param maxima: receives each row's largest score, [batch, heads, seqlen_q]; filled with -inf."""
+        trace = self.functions.trace
         blocks, block_q, block_k = self.functions.blocks or (None, 1, 1)
-        tensors = [_loadable(x.detach()) for x in trace.tensors]
+        readable_tensors = [_loadable(x.detach()) for x in tensors]
         results = (self.functions.score, self.functions.mask)
-        program = _core.ScoreProgram(trace.instructions, tensors, of_tensors, *results, blocks, block_q, block_k)
+        gradients = list(gradients) or [None] * len(readable_tensors)
+        program = _core.ScoreProgram(
+            trace.instructions, readable_tensors, gradients, *results, blocks, block_q, block_k, maxima
+        )
         return {**self.functions.options, "score_mod": program}
 
 
@@ -127,11 +177,16 @@ def _loadable(tensor: Tensor) -> Tensor:
     return tensor if tensor.dtype in known else tensor.to(torch.float32 if tensor.is_floating_point() else torch.int64)
 
 
-def _traced(score_mod: Any, mask_mod: Any, blocks: Blocks | None, q: Tensor, k: Tensor) -> Functions:
-    trace = Trace()
-    score = 0 if score_mod is None else trace.record(score_mod, (0, 1, 2, 3, 4))
-    mask = -1 if mask_mod is None else trace.record(mask_mod, (1, 2, 3, 4))
-    return recognised(Functions(trace, score, mask, blocks), q, k)
+def _traced(
+    score_mod: Any, mask_mod: Any, blocks: Blocks | None, q: Tensor, k: Tensor, recognises: bool = True
+) -> Functions:
+    trace = Trace(precision(q), (q.shape[0], q.shape[1], q.shape[2], k.shape[2]))
+    score = 0 if score_mod is None else trace.record("score_mod", score_mod, (0, 1, 2, 3, 4))
+    mask = -1 if mask_mod is None else trace.record("mask_mod", mask_mod, (1, 2, 3, 4))
+    if mask >= 0 and trace.kinds[mask].dtype is not torch.bool:
+        raise ValueError(f"mask_mod: wanted a function that returns bool, got {trace.kinds[mask].dtype}")
+    functions = Functions(trace, score, mask, blocks)
+    return recognised(functions, q, k) if recognises else functions
 
 
 def _attend_by_options(q: Tensor, k: Tensor, v: Tensor, scale: float | None, functions: Functions) -> Any:
@@ -149,29 +204,23 @@ def _attend_by_options(q: Tensor, k: Tensor, v: Tensor, scale: float | None, fun
 
 class _FlexAttention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, scale: float | None, functions: Any, *learnt: Tensor) -> Any:
-        o = empty_rows_like(q) if q.shape[-1] == v.shape[-1] else q.new_empty((*q.shape[:-1], v.shape[-1]))
-        lse = q.new_empty(q.shape[:-1], dtype=precision(q))
-        options = {"num_threads": torch.get_num_threads(), "scale": scale, **functions.options()}
-        _core.attention(readable(q), readable(k), readable(v), o, lse, None, options)
-        ctx.save_for_backward(q, k, v, o, lse, *learnt)
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, scale: Any, wants_max: bool, functions: Any, *tensors: Any):
+        o, lse, maxima = forward(functions, q, k, v, list(tensors), scale, wants_max)
+        ctx.save_for_backward(q, k, v, o, lse, *tensors)  # so that a change in place is noticed
         ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(maxima)
         ctx.scale, ctx.functions = scale, functions
-        return o, lse
+        return o, lse, maxima
 
     @staticmethod
-    def backward(ctx: Any, dout: Tensor | None, dlse: Tensor | None) -> Any:
+    def backward(ctx: Any, dout: Tensor | None, dlse: Tensor | None, _: Any) -> Any:
         if torch.is_grad_enabled():
             raise RuntimeError(
                 "flex_attention: gradients that can be differentiated again (create_graph=True) are "
                 "supported only where score_mod and mask_mod amount to options of attention"
             )
-        q, k, v, o, lse, *learnt = ctx.saved_tensors
-        dq, dk, dv = empty_rows_like(q), empty_rows_like(k), empty_rows_like(v)
-        needed = ctx.needs_input_grad[5:]
-        others = [torch.zeros_like(x, dtype=torch.float64) for x in learnt] if any(needed) else []
-        options = {"num_threads": torch.get_num_threads(), "scale": ctx.scale, **ctx.functions.options(others)}
-        dout = torch.zeros_like(o) if dout is None else readable(dout)
-        tensors = (readable(q), readable(k), readable(v), o, lse, dout)
-        _core.attention_backward(*tensors, None if dlse is None else readable(dlse), dq, dk, dv, {}, options)
-        return (dq, dk, dv, None, None, *(d.to(x.dtype) for d, x in zip(others, learnt)))
+        q, k, v, o, lse, *tensors = ctx.saved_tensors
+        needed = ctx.needs_input_grad[6:]
+        found = iter(backward(ctx.functions, q, k, v, o, lse, dout, dlse, tensors, list(needed), ctx.scale))
+        dq, dk, dv = (next(found) for _ in range(3))
+        return (dq, dk, dv, None, None, None, *(next(found) if need else None for need in needed))

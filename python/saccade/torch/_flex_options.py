@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ._trace import INPUTS, Trace, evaluate
+from ._trace import INPUTS, Trace, evaluate, has_tangent
 
 _BATCH, _HEAD, _ROW, _KEY = 1, 2, 3, 4
 
@@ -57,7 +57,7 @@ def _masks(functions: Functions, q: Tensor, k: Tensor) -> Functions:
     trace, score = functions.trace, functions.score
     parts = [] if functions.mask < 0 else _conjunction(trace, functions.mask)
     hides = _instruction(trace, score)
-    if hides[0] == "where" and _instruction(trace, hides[3]) == ("constant", -math.inf):
+    if hides[0] == "where" and _instruction(trace, hides[3])[:2] == ("constant", -math.inf):
         parts, score = parts + _conjunction(trace, hides[1]), hides[2]
     distances = _Distances()
     of_documents: list[tuple[int, Tensor]] = []
@@ -106,9 +106,13 @@ def _affine(trace: Trace, register: int) -> tuple[float, float, float] | None:
         return (0, 0, operands[0])
     if name == "load":
         tensor = trace.tensors[operands[0]]
-        return None if tensor.numel() != 1 or tensor.requires_grad else (0, 0, float(tensor))
+        return None if tensor.numel() != 1 or tensor.requires_grad or has_tangent(tensor) else (0, 0, float(tensor))
+    if name == "cast":
+        return _affine(trace, operands[0])
+    if name not in ("add", "sub", "neg", "mul"):
+        return None
     parts = [_affine(trace, operand) for operand in operands]
-    if name not in ("add", "sub", "neg", "mul") or None in parts:
+    if None in parts:
         return None
     first, *others = (part for part in parts if part is not None)
     if name == "neg":
@@ -246,22 +250,17 @@ def _number(trace: Trace, register: int) -> float | None:
 def _needed(trace: Trace, register: int) -> set[int]:
     if register < INPUTS:
         return set()
-    return {register}.union(*(_needed(trace, operand) for operand in _operands(trace, register)))
+    return {register}.union(*(_needed(trace, operand) for operand in trace.operands(register)))
 
 
 def _readers(trace: Trace, register: int, result: int) -> set[int]:
     """The registers that read one, of those that a result needs."""
-    return {reader for reader in _needed(trace, result) if register in _operands(trace, reader)}
-
-
-def _operands(trace: Trace, register: int) -> list[int]:
-    name, *operands = trace.instructions[register - INPUTS]
-    return [] if name == "constant" else operands[1:] if name == "load" else operands
+    return {reader for reader in _needed(trace, result) if register in trace.operands(reader)}
 
 
 def _substituted(trace: Trace, register: int, functions: Functions) -> tuple[Trace, int, int]:
     """The functions with the score in the place of a register."""
-    result = Trace()
+    result = trace.empty_copy()
     places = {**{i: i for i in range(INPUTS)}, register: 0, -1: -1}
 
     def copied(old: int) -> int:
@@ -269,8 +268,12 @@ def _substituted(trace: Trace, register: int, functions: Functions) -> tuple[Tra
             name, *operands = trace.instructions[old - INPUTS]
             if name == "load":
                 places[old] = result.load(trace.tensors[operands[0]], [copied(x) for x in operands[1:]])
+            elif name == "constant":
+                places[old] = result.constant(*operands)
+            elif name == "cast":
+                places[old] = result.cast(copied(operands[0]), operands[1])
             else:
-                places[old] = result.add(name, *(operands if name == "constant" else map(copied, operands)))
+                places[old] = result.add(name, *map(copied, operands))
         return places[old]
 
     return result, copied(functions.score), copied(functions.mask)
@@ -328,4 +331,4 @@ def _slopes(trace: Trace, register: int, options: dict[str, Any], q: Tensor) -> 
 def _inputs(trace: Trace, register: int) -> set[int]:
     if register < INPUTS:
         return {register}
-    return {x for x in _operands(trace, register) if x < INPUTS}
+    return {x for x in trace.operands(register) if x < INPUTS}
