@@ -12,6 +12,7 @@ from .._arguments import flag
 from ._attention import attention, attention_varlen
 from ._flex_operators import backward, forward
 from ._flex_options import Blocks, Functions, recognised
+from ._lower import lowered
 from ._tensors import precision, readable, require_plain
 from ._tiles import Tiles
 from ._trace import NotTraceable, Trace, has_tangent
@@ -156,13 +157,13 @@ class _Program:
     def options(self, tensors: Any, gradients: Any = (), maxima: Tensor | None = None) -> dict[str, Any]:
         """:param gradients: where the gradients of `tensors` are to be added, in f64, or None.
         :param maxima: receives each row's largest score, [batch, heads, seqlen_q]; filled with -inf."""
-        trace = self.functions.trace
+        instructions, score, mask = lowered(self.functions)
         blocks, block_q, block_k = self.functions.blocks or (None, 1, 1)
         readable_tensors = [_loadable(x.detach()) for x in tensors]
-        results = (self.functions.score, self.functions.mask)
         gradients = list(gradients) or [None] * len(readable_tensors)
+        is_double = self.functions.trace.kinds[0].dtype is torch.float64
         program = _core.ScoreProgram(
-            trace.instructions, readable_tensors, gradients, *results, blocks, block_q, block_k, maxima
+            instructions, readable_tensors, gradients, score, mask, is_double, blocks, block_q, block_k, maxima
         )
         return {**self.functions.options, "score_mod": program}
 

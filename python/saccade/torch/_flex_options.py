@@ -66,7 +66,7 @@ def _masks(functions: Functions, q: Tensor, k: Tensor) -> Functions:
         of_distance = _distances(trace, part)
         if of_distance:
             distances = _Distances(max(distances.least, of_distance.least), min(distances.most, of_distance.most))
-        elif _affine(trace, part) != (0, 0, 1):  # else a constant True
+        elif affine_of(trace, part) != (0, 0, 1):  # else a constant True
             numbers = _documents(trace, part, q, k)
             if numbers is None:
                 rest.append(part)
@@ -97,8 +97,14 @@ def _conjunction(trace: Trace, register: int) -> list[int]:
     return [register]
 
 
-def _affine(trace: Trace, register: int) -> tuple[float, float, float] | None:
+def affine_of(trace: Trace, register: int) -> tuple[float, float, float] | None:
     """(a, b, c) if the register holds a row + b key + c."""
+    if register not in trace.affine:
+        trace.affine[register] = _affine(trace, register)
+    return trace.affine[register]
+
+
+def _affine(trace: Trace, register: int) -> tuple[float, float, float] | None:
     if register in (_ROW, _KEY):
         return (1, 0, 0) if register == _ROW else (0, 1, 0)
     name, *operands = _instruction(trace, register)
@@ -108,10 +114,10 @@ def _affine(trace: Trace, register: int) -> tuple[float, float, float] | None:
         tensor = trace.tensors[operands[0]]
         return None if tensor.numel() != 1 or tensor.requires_grad or has_tangent(tensor) else (0, 0, float(tensor))
     if name == "cast":
-        return _affine(trace, operands[0])
+        return affine_of(trace, operands[0])
     if name not in ("add", "sub", "neg", "mul"):
         return None
-    parts = [_affine(trace, operand) for operand in operands]
+    parts = [affine_of(trace, operand) for operand in operands]
     if None in parts:
         return None
     first, *others = (part for part in parts if part is not None)
@@ -136,11 +142,11 @@ def _distances(trace: Trace, register: int) -> _Distances | None:
         size[0] == "abs"
         and limit is not None
         and math.isfinite(limit)
-        and _affine(trace, size[1]) in ((1, -1, 0), (-1, 1, 0))
+        and affine_of(trace, size[1]) in ((1, -1, 0), (-1, 1, 0))
     ):
         most = math.ceil(limit) - 1 if beyond else math.floor(limit)
         return _Distances(-most, most)
-    parts = [_affine(trace, operand) for operand in operands]
+    parts = [affine_of(trace, operand) for operand in operands]
     if parts[0] is None or parts[1] is None:
         return None
     a, b, c = (y - x for x, y in zip(*parts))  # a row + b key + c > 0, or >= 0
@@ -243,7 +249,7 @@ def _softcap(functions: Functions) -> Functions:
 
 
 def _number(trace: Trace, register: int) -> float | None:
-    affine = _affine(trace, register)
+    affine = affine_of(trace, register)
     return affine[2] if affine and affine[:2] == (0, 0) else None
 
 
@@ -317,7 +323,7 @@ def _slopes(trace: Trace, register: int, options: dict[str, Any], q: Tensor) -> 
         operands = [register, trace.constant(1)]
     for distance, slope in (operands, operands[::-1]):
         of = _instruction(trace, distance)
-        affine = _affine(trace, of[1] if of[0] == "abs" else distance)
+        affine = affine_of(trace, of[1] if of[0] == "abs" else distance)
         inputs = {x for r in _needed(trace, slope) | {slope} for x in _inputs(trace, r)}
         sign = affine[0] if affine and affine in ((1, -1, 0), (-1, 1, 0)) else 0
         is_known = of[0] == "abs" or options.get("causal") == "top_left"

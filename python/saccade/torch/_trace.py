@@ -55,6 +55,7 @@ _OTHERS = {"relu", "square", "reciprocal", "rsqrt", "masked_fill", "detach"}
 _CASTS = {"float", "double", "to", "type", "type_as", "half", "bfloat16", "clone", "contiguous"}
 _INTEGER_CASTS = {"int", "long"}
 _NEW = {"new_ones", "new_zeros", "new_full", "new_tensor", "ones_like", "zeros_like", "full_like"}
+_INDICES = (torch.int8, torch.int16, torch.int32, torch.int64)
 _HARMLESS = {"__get__", "dim", "size", "is_floating_point", "__repr__"}
 
 
@@ -76,6 +77,7 @@ class Trace:
         self.instructions: list[tuple[Any, ...]] = []
         self.kinds = [Kind(score), *(Kind(torch.int64, 0, max(length - 1, 0)) for length in lengths)]
         self.tensors: list[Tensor] = []
+        self.affine: dict[int, Any] = {}  # of registers: see _flex_options
         self._places: dict[int, int] = {}
         self._known: dict[tuple[Any, ...], int] = {}
 
@@ -302,5 +304,7 @@ class _Recorder(TorchFunctionMode):
             raise NotTraceable("indexes a computed tensor")
         if len(indices) != tensor.dim() or not all(isinstance(i, (int, Tensor)) for i in indices):
             raise NotTraceable(f"indexes a tensor of {tensor.dim()} dimensions with {len(indices)} indices")
+        if any(isinstance(i, bool) or (isinstance(i, Tensor) and i.dtype not in _INDICES) for i in indices):
+            raise NotTraceable("indexes with numbers that are no integers")
         register = self.trace.load(tensor, [self.register_of(i) for i in indices])
         return torch.ones((), dtype=tensor.dtype), register  # not 0, which may be a divisor
