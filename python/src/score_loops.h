@@ -169,19 +169,30 @@ inline void each2(const ScoreCall& call, Function function) {
   }
 }
 
+template <class T, bool kYesDiffers, bool kNoDiffers>
+inline void select_row(T* __restrict to, const std::int32_t* is, const T* yes, const T* no, std::int64_t n) {
+  const T a = *yes, b = *no;
+  for (std::int64_t j = 0; j < n; ++j) to[j] = is[j] ? (kYesDiffers ? yes[j] : a) : (kNoDiffers ? no[j] : b);
+}
+
 template <class T>
 inline void select(const ScoreCall& call) {
   const auto [condition, yes, no] = call.operands;
+  const auto row = yes.key_step ? (no.key_step ? select_row<T, true, true> : select_row<T, true, false>)
+                                : (no.key_step ? select_row<T, false, true> : select_row<T, false, false>);
   for (std::int64_t i = 0; i < call.rows; ++i) {
     T* __restrict const to = call.result.row<T>(i);
     const std::int32_t* const is = condition.row<std::int32_t>(i);
-    const T *const a = yes.row<T>(i), *const b = no.row<T>(i);
-    const std::int64_t n = call.keys;
-    if (condition.key_step && yes.key_step && no.key_step)
-      for (std::int64_t j = 0; j < n; ++j) to[j] = is[j] ? a[j] : b[j];
+    if (condition.key_step) {
+      row(to, is, yes.row<T>(i), no.row<T>(i), call.keys);
+      continue;
+    }
+    const ScoreNumbers& chosen = *is ? yes : no;
+    const T* const from = chosen.row<T>(i);
+    if (chosen.key_step)
+      for (std::int64_t j = 0; j < call.keys; ++j) to[j] = from[j];
     else
-      for (std::int64_t j = 0; j < n; ++j)
-        to[j] = is[j * condition.key_step] ? a[j * yes.key_step] : b[j * no.key_step];
+      for (std::int64_t j = 0; j < call.keys; ++j) to[j] = *from;
   }
 }
 
@@ -287,7 +298,14 @@ inline void compute(const ScoreCall& call) {
 
 // ---- derivatives
 
-/// function(a, b, da, db) for each number.
+/// function(a, b, da, db) for each number; those of b, da or db may be equal for all keys.
+template <class T, bool kB, bool kDa, bool kDb, class Function>
+inline void derivative_row(T* __restrict to, const T* a, const T* b, const T* da, const T* db, std::int64_t n,
+                           Function function) {
+  const T y = *b, dx = *da, dy = *db;
+  for (std::int64_t j = 0; j < n; ++j) to[j] = function(a[j], kB ? b[j] : y, kDa ? da[j] : dx, kDb ? db[j] : dy);
+}
+
 template <class T, class Function>
 inline void each_derivative(const ScoreCall& call, Function function) {
   const auto [a, b, c] = call.operands;
@@ -296,12 +314,12 @@ inline void each_derivative(const ScoreCall& call, Function function) {
     T* __restrict const to = call.result.row<T>(i);
     const T *const x = a.row<T>(i), *const y = b.row<T>(i), *const dx = da.row<T>(i), *const dy = db.row<T>(i);
     const std::int64_t n = call.keys;
-    if (a.key_step && b.key_step && da.key_step && db.key_step)
-      for (std::int64_t j = 0; j < n; ++j) to[j] = function(x[j], y[j], dx[j], dy[j]);
-    else if (a.key_step && !b.key_step && da.key_step && !db.key_step)
-      for (std::int64_t j = 0; j < n; ++j) to[j] = function(x[j], *y, dx[j], *dy);
-    else if (a.key_step && b.key_step && da.key_step)
-      for (std::int64_t j = 0; j < n; ++j) to[j] = function(x[j], y[j], dx[j], *dy);
+    if (a.key_step && da.key_step && !db.key_step)
+      b.key_step ? derivative_row<T, true, true, false>(to, x, y, dx, dy, n, function)
+                 : derivative_row<T, false, true, false>(to, x, y, dx, dy, n, function);
+    else if (a.key_step && b.key_step && db.key_step)
+      da.key_step ? derivative_row<T, true, true, true>(to, x, y, dx, dy, n, function)
+                  : derivative_row<T, true, false, true>(to, x, y, dx, dy, n, function);
     else
       for (std::int64_t j = 0; j < n; ++j)
         to[j] = function(x[j * a.key_step], y[j * b.key_step], dx[j * da.key_step], dy[j * db.key_step]);

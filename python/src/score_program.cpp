@@ -207,6 +207,7 @@ BlockEffect ScoreProgram::effect_at(const ScoreBlock& block, std::int64_t row, s
 
 BlockEffect ScoreProgram::effect_on(const ScoreBlock& block) const {
   const BlockEffect first = effect_at(block, block.first_row, block.first_key);
+  if (!blocks_.view().data) return first;
   for (std::int64_t i = block.first_row / block_q_ * block_q_; i < block.first_row + block.rows; i += block_q_)
     for (std::int64_t j = block.first_key / block_k_ * block_k_; j < block.first_key + block.keys; j += block_k_)
       if (effect_at(block, i, j) != first) return BlockEffect::partial;

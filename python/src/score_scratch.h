@@ -16,6 +16,7 @@ struct ScoreProgram::Scratch {
   const ScoreTile* tile = nullptr;
   std::int64_t first = 0, rows = 0;                  // the rows of the tile that are computed at a time
   std::vector<double> memory;                        // of all registers
+  double* begin = nullptr;                           // in it, at a multiple of 64 bytes
   std::vector<std::size_t> values, derivatives;      // where a register's numbers are in it
   std::array<std::vector<std::int64_t>, 5> offsets;  // of a load, by the extent of its indices
   std::vector<std::int64_t> sums_of_offsets;
@@ -36,8 +37,8 @@ struct ScoreProgram::Scratch {
         return rows * tile->keys;
     }
   }
-  void* value(int register_) { return memory.data() + values[static_cast<std::size_t>(register_)]; }
-  void* derivative(int register_) { return memory.data() + derivatives[static_cast<std::size_t>(register_)]; }
+  void* value(int register_) { return begin + values[static_cast<std::size_t>(register_)]; }
+  void* derivative(int register_) { return begin + derivatives[static_cast<std::size_t>(register_)]; }
 };
 
 }  // namespace saccade::python
