@@ -23,6 +23,7 @@ Torch::Torch(nb::object module)
       untyped_storage_(nb::str("untyped_storage")),
       is_neg_(nb::str("is_neg")),
       contiguous_(nb::str("contiguous")),
+      new_empty_(nb::str("new_empty")),
       is_grad_enabled_(module_.attr("is_grad_enabled")),
       num_threads_(module_.attr("get_num_threads")),
       empty_like_(module_.attr("empty_like")) {

@@ -74,6 +74,9 @@ class Torch {
   /// torch.empty_like(tensor)
   nb::object empty_like(nb::handle tensor) const { return empty_like_(tensor); }
 
+  /// tensor.new_empty(shape)
+  nb::object new_empty(nb::handle tensor, nb::handle shape) const { return tensor.attr(new_empty_)(shape); }
+
   /// tensor.contiguous()
   nb::object contiguous(nb::handle tensor) const { return tensor.attr(contiguous_)(); }
 
@@ -84,7 +87,8 @@ class Torch {
 
   nb::object module_, tensor_, parameter_;
   const ExchangeApi* exchange_api_;
-  nb::object requires_grad_, untyped_storage_, is_neg_, contiguous_, is_grad_enabled_, num_threads_, empty_like_;
+  nb::object requires_grad_, untyped_storage_, is_neg_, contiguous_, new_empty_, is_grad_enabled_, num_threads_,
+      empty_like_;
   std::array<nb::object, 4> modes_;  ///< functions without arguments that return True in a mode
   nb::object dispatch_modes_, tracing_state_, forward_ad_, level_;
   bool knows_modes_ = false;

@@ -58,6 +58,18 @@ bool has_equal_lengths(const TensorView& a, const TensorView& b, std::size_t dim
   return true;
 }
 
+/// [batch, count, length, head_dim]: some of `all` heads that lie side by side in the rows of [batch, length,
+/// width].
+MutableTensorView heads_of(const MutableTensorView& rows, std::int64_t first, std::int64_t all,
+                           std::int64_t count) {
+  const std::int64_t head_dim = rows.shape[2] / all;
+  std::byte* const data = static_cast<std::byte*>(rows.mutable_data()) +
+                          static_cast<std::size_t>(first * head_dim) * size_of(rows.dtype);
+  const std::array shape{rows.shape[0], count, rows.shape[1], head_dim};
+  const std::array strides{rows.strides[0], head_dim, rows.strides[1], std::int64_t{1}};
+  return {data, rows.dtype, shape, strides};
+}
+
 /// q, k and v of one element type, with equal lengths but for those of the sequences and, if k and v are shared,
 /// the number of heads.
 struct PlainProblem {
@@ -65,6 +77,14 @@ struct PlainProblem {
 
   PlainProblem(const Torch& torch, nb::handle query, nb::handle key, nb::handle value)
       : q(view_of(torch, query)), k(view_of(torch, key)), v(view_of(torch, value)) {}
+
+  /// The heads of all three side by side: [batch, length, 3 * num_heads * head_dim].
+  PlainProblem(const MutableTensorView& projected, std::int64_t num_heads) {
+    if (projected.rank != 3 || num_heads <= 0 || projected.shape[2] % (3 * num_heads) != 0) return;
+    q = heads_of(projected, 0, 3 * num_heads, num_heads);
+    k = heads_of(projected, num_heads, 3 * num_heads, num_heads);
+    v = heads_of(projected, 2 * num_heads, 3 * num_heads, num_heads);
+  }
 
   /// The multiply-adds; 0 for any other problem.
   double operations(bool may_share) const {
@@ -104,29 +124,30 @@ bool is_zero(nb::handle number) {
   return PyFloat_CheckExact(number.ptr()) && PyFloat_AsDouble(number.ptr()) == 0.0;
 }
 
+bool is_on_one_thread(double operations) { return operations <= kMostOnOneThread; }
+
+/// Releases the GIL while other threads have something of it: the caller keeps the memory.
+void compute(const Torch& torch, const PlainProblem& problem, const MutableTensorView& o, AttentionOptions options,
+             double operations) {
+  options.num_threads = is_on_one_thread(operations) ? 1 : torch.num_threads();
+  std::optional<nb::gil_scoped_release> unlocked;
+  if (!is_on_one_thread(operations)) unlocked.emplace();
+  if (problem.is_for_decode())
+    decode(problem.q, problem.k, problem.v, o, options);
+  else
+    attention(problem.q, problem.k, problem.v, o, options);
+}
+
 /// The output of a call for which PyTorch records no gradients; None if the tensors are no longer what they were.
 nb::object output_of(const Torch& torch, nb::handle q, nb::handle k, nb::handle v, AttentionOptions options,
                      double operations) {
   nb::object output = torch.empty_like(q);
-  const bool keeps_lock = operations <= kMostOnOneThread;
   std::array<nb::object, 3> memory;
-  if (!keeps_lock) memory = {torch.storage_of(q), torch.storage_of(k), torch.storage_of(v)};
-  options.num_threads = keeps_lock ? 1 : torch.num_threads();
+  if (!is_on_one_thread(operations)) memory = {torch.storage_of(q), torch.storage_of(k), torch.storage_of(v)};
   const PlainProblem problem(torch, q, k, v);  // again, for empty_like releases the GIL
   const MutableTensorView o = view_of(torch, output);
   if (problem.operations(true) != operations || !is_like(o, problem.q)) return nb::none();
-  const auto compute = [&] {
-    if (problem.is_for_decode())
-      decode(problem.q, problem.k, problem.v, o, options);
-    else
-      attention(problem.q, problem.k, problem.v, o, options);
-  };
-  if (keeps_lock) {
-    compute();
-  } else {
-    const nb::gil_scoped_release unlocked;
-    compute();
-  }
+  compute(torch, problem, o, options, operations);
   return output;
 }
 
@@ -164,6 +185,25 @@ nb::object plain_attention(nb::handle q, nb::handle k, nb::handle v, nb::handle 
   } catch (const std::invalid_argument&) {  // Python says it with the names of PyTorch's arguments
     return nb::none();
   }
+}
+
+/// Self-attention of rows in which q, k and v lie side by side, each with its heads: [batch, length, 3 * width]
+/// gives [batch, length, width]. None where plain_attention() is, and where PyTorch records gradients.
+nb::object plain_self_attention(nb::handle projected, std::int64_t num_heads) {
+  const Torch* const torch = Torch::of(projected);
+  if (!torch || !torch->exchange_api()) return nb::none();
+  const MutableTensorView rows = view_of(*torch, projected);
+  const double operations = PlainProblem(rows, num_heads).operations(false);
+  if (!(operations > 0) || !torch->is_plain() || !torch->holds_numbers(projected) ||
+      (torch->records_gradients() && torch->requires_grad(projected)))
+    return nb::none();
+  nb::object output = torch->new_empty(projected, nb::make_tuple(rows.shape[0], rows.shape[1], rows.shape[2] / 3));
+  const nb::object memory = is_on_one_thread(operations) ? nb::none() : torch->storage_of(projected);
+  const PlainProblem problem(view_of(*torch, projected), num_heads);
+  const MutableTensorView o = view_of(*torch, output);
+  if (problem.operations(false) != operations || o.rank != 3) return nb::none();
+  compute(*torch, problem, heads_of(o, 0, num_heads, num_heads), {}, operations);
+  return output;
 }
 
 /// (dq, dk, dv) of a call for which plain_attention() returned a tuple; None if a tensor is no longer what it was,
@@ -207,6 +247,7 @@ void bind_torch(nb::module_& module) {
   using namespace nb::literals;
   module.def("plain_attention", &plain_attention, "query"_a.none(), "key"_a.none(), "value"_a.none(),
              "dropout_p"_a.none(), "is_causal"_a.none(), "scale"_a.none(), "enable_gqa"_a.none());
+  module.def("plain_self_attention", &plain_self_attention, "projected"_a, "num_heads"_a);
   module.def("plain_attention_backward", &plain_attention_backward, "query"_a, "key"_a, "value"_a, "dout"_a,
              "is_causal"_a, "scale"_a.none());
 }

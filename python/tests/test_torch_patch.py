@@ -41,12 +41,21 @@ def calls(monkeypatch):
         shapes.append(tuple(q.shape))
         return forward(q, *others, **options)
 
-    short = _attend._core.plain_attention
+    plain = _attend._core.plain_attention
 
-    def counted_short(q, *others):
-        o = short(q, *others)
+    def counted_plain(q, *others):
+        o = plain(q, *others)
         if o is not None:
             shapes.append(tuple(q.shape))
+        return o
+
+    plain_self = _attend._core.plain_self_attention
+
+    def counted_self(projected, num_heads):
+        o = plain_self(projected, num_heads)
+        if o is not None:
+            batch, length, width = o.shape
+            shapes.append((batch, num_heads, length, width // num_heads))
         return o
 
     packed = _encoder._packed
@@ -56,7 +65,8 @@ def calls(monkeypatch):
         return packed(q, *others)
 
     monkeypatch.setattr(_attend, "_forward", counted)
-    monkeypatch.setattr(_attend._core, "plain_attention", counted_short)
+    monkeypatch.setattr(_attend._core, "plain_attention", counted_plain)
+    monkeypatch.setattr(_attend._core, "plain_self_attention", counted_self)
     monkeypatch.setattr(_encoder, "_packed", counted_packed)
     return shapes
 

@@ -82,6 +82,30 @@ def test_which_calls_are_plain():
     assert is_plain(q)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize(("batch", "length", "heads", "head_dim"), [(2, 5, 3, 4), (1, 1, 1, 1), (3, 200, 4, 16)])
+def test_heads_side_by_side_have_the_same_bits(batch, length, heads, head_dim, dtype):
+    projected = torch.randn(batch, length, 3 * heads * head_dim).to(dtype)
+    q, k, v = projected.view(batch, length, 3, heads, head_dim).permute(2, 0, 3, 1, 4)
+    wanted = sdpa(q, k, v).transpose(1, 2).flatten(2)
+    got = _core.plain_self_attention(projected, heads)
+    assert torch.equal(got, wanted) and got.is_contiguous()
+    wider = torch.randn(batch, length, 2 * projected.shape[-1]).to(dtype)[..., : projected.shape[-1]].copy_(projected)
+    assert torch.equal(_core.plain_self_attention(wider, heads), wanted)
+
+
+def test_which_heads_side_by_side_are_plain():
+    projected = torch.randn(2, 5, 24)
+    assert _core.plain_self_attention(projected, 2) is not None
+    for heads in (0, -1, 3, 9):
+        assert _core.plain_self_attention(projected, heads) is None
+    others = [projected[0], projected[None], projected[:, :0], projected.int(), projected.mT, projected.numpy()]
+    for other in (*others, projected.clone().requires_grad_(), torch.nn.UninitializedParameter()):
+        assert _core.plain_self_attention(other, 2) is None
+    with torch.autocast("cpu"):
+        assert _core.plain_self_attention(projected, 2) is None
+
+
 def test_the_gradient_of_a_sum_stays_short(monkeypatch):
     q = torch.randn(1, 2, 6, 4, requires_grad=True)
     o = sdpa(q, q, q)

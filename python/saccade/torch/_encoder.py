@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .. import _core
-from ._attend import attend, attend_plainly
+from ._attend import attend
 
 
 def encoder_layer(
@@ -136,26 +136,21 @@ def _projected(
     need_weights: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """Self-attention of the rows with both projections, and the weights of all heads if wanted."""
+    rows = F.linear(x, qkv_weight, qkv_bias)
+    if of.nested is None and mask is None and not need_weights and not torch.compiler.is_compiling():
+        o = _core.plain_self_attention(rows, num_heads)
+        if o is not None:
+            return F.linear(o, proj_weight, proj_bias), None
     head_dim = qkv_weight.shape[0] // (3 * num_heads)
-    heads = F.linear(x, qkv_weight, qkv_bias).view(*x.shape[:-1], 3, num_heads, head_dim)
+    heads = rows.view(*x.shape[:-1], 3, num_heads, head_dim)
     if of.nested is not None:
         q, k, v = heads.unbind(1)
         o, weights = _packed(q, k, v, of.starts()), None
     else:
         q, k, v = heads.permute(2, 0, 3, 1, 4).unbind()
-        o, weights = _of_entries(q, k, v, _visible(mask, mask_type), need_weights)
+        o, weights = attend(q, k, v, _visible(mask, mask_type), None, None, 0.0, need_weights)
         o = o.transpose(1, 2)
     return F.linear(o.flatten(-2), proj_weight, proj_bias), weights
-
-
-def _of_entries(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, need_weights: bool
-) -> tuple[Tensor, Tensor | None]:
-    if mask is None and not need_weights and not torch.compiler.is_compiling():
-        o = attend_plainly(q, k, v, 0.0, False, None, False)
-        if o is not None:
-            return o, None
-    return attend(q, k, v, mask, None, None, 0.0, need_weights)
 
 
 def _packed(q: Tensor, k: Tensor, v: Tensor, starts: Tensor) -> Tensor:
