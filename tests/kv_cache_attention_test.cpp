@@ -267,6 +267,52 @@ TEST_P(KvCacheAttention, WhatWasTakenBackHasNoInfluence) {
   }
 }
 
+TEST_P(KvCacheAttention, HidesPaddingOnTheLeft) {
+  Sequences sequences = random_sequences(3, 4, 2, 60, 12, 12);
+  const Tensor starts = Tensor::of<std::int64_t>({0, 7, 31}),
+               q = Tensor::copy_of(sequences.q.view().slice(2, 55, 60));
+  for (std::int64_t i = 0; i < 31; ++i)
+    sequences.k.at<float>(2, 0, i, 0) = std::numeric_limits<float>::quiet_NaN();
+  const Tensor expected =
+      attention(q, sequences.k, sequences.v, {.causal = Causal::bottom_right, .kv_starts = starts});
+  for (const std::int64_t page_size : kPageSizes) {
+    KvCache cache(options_for(sequences, page_size));
+    cache.append(sequences.k.view().slice(2, 0, 40), sequences.v.view().slice(2, 0, 40));
+    for (std::int64_t b = 0; b < 3; ++b) cache.set_start(b, starts.at<std::int64_t>(b));
+    cache.append(sequences.k.view().slice(2, 40, 60), sequences.v.view().slice(2, 40, 60));
+    EXPECT_TRUE(have_same_bits(attention(q, cache), expected)) << page_size;
+    cache.share_prefix(2, 0, 60);
+    EXPECT_TRUE(
+        have_same_bits(Tensor::copy_of(attention(q, cache, {.scale = 0.0}).view().select(0, 0).select(0, 0)),
+                       Tensor::copy_of(attention(q, cache, {.scale = 0.0}).view().select(0, 2).select(0, 0))));
+    cache.truncate(2, 20);
+    EXPECT_EQ(cache.start(2), 20);
+    cache.clear(2);
+    EXPECT_EQ(cache.start(2), 0);
+    EXPECT_EQ(cache.start(0), 31);
+  }
+}
+
+TEST_P(KvCacheAttention, HidesPaddingAlsoWhereAWindowDropsKeys) {
+  Sequences sequences = random_sequences(1, 2, 2, 9500, 8, 8);
+  const Tensor q = Tensor::copy_of(sequences.q.view().slice(2, 9499, 9500));
+  for (const std::int64_t start : {100, 9450, 9500}) {
+    const Tensor starts = Tensor::of<std::int64_t>({start});
+    const Tensor expected = attention(q, sequences.k, sequences.v,
+                                      {.causal = Causal::bottom_right, .window_left = 64, .kv_starts = starts});
+    for (const std::int64_t page_size : kPageSizes) {
+      KvCacheOptions options = options_for(sequences, page_size);
+      options.window = 64;
+      KvCache cache(options);
+      for (std::int64_t i = 0; i < 9500; i += 100)
+        cache.append(sequences.k.view().slice(2, i, i + 100), sequences.v.view().slice(2, i, i + 100));
+      cache.set_start(0, start);
+      EXPECT_GT(cache.first_kept(0), 4095) << page_size;
+      EXPECT_TRUE(have_same_bits(attention(q, cache), expected)) << page_size << ' ' << start;
+    }
+  }
+}
+
 TEST_P(KvCacheAttention, EmptySequencesGiveZeros) {
   for (const std::int64_t page_size : kPageSizes) {
     KvCache cache({.batch = 2, .num_kv_heads = 1, .head_dim = 8, .page_size = page_size});
@@ -337,6 +383,7 @@ TEST(KvCache, RefusesOptionsThatAreTheCaches) {
   const auto of = [&](const AttentionOptions& options) { return refusal([&] { cache.options(options); }); };
   EXPECT_EQ(of({.kv_lengths = lengths}), "[KvCache::options] kv_lengths was given, but the cache sets it");
   EXPECT_EQ(of({.block_table = table}), "[KvCache::options] block_table was given, but the cache sets it");
+  EXPECT_THAT(of({.kv_starts = lengths}), HasSubstr("kv_starts was given, but the cache sets it"));
   EXPECT_THAT(of({.cu_seqlens_k = lengths}), HasSubstr("cu_seqlens_k was given"));
   EXPECT_THAT(of({.cu_seqlens_q = lengths}), HasSubstr("cu_seqlens_q was given"));
   EXPECT_THAT(of({.causal = Causal::top_left}), HasSubstr("causal is top_left"));

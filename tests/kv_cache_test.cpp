@@ -366,6 +366,11 @@ TEST(KvCache, ARefusedCallLeavesItAsItWas) {
               "[KvCache::append] sequence 2 does not exist in a batch of 2");
     EXPECT_EQ(says([&] { cache.truncate(0, 6); }),
               "[KvCache::truncate] length must lie between 0 and the 5 tokens of sequence 0, got 6");
+    EXPECT_EQ(says([&] { cache.set_start(0, 6); }),
+              "[KvCache::set_start] start must lie between 0 and the 5 tokens of sequence 0, got 6");
+    EXPECT_EQ(says([&] { cache.set_start(2, 0); }),
+              "[KvCache::set_start] sequence 2 does not exist in a batch of 2");
+    EXPECT_EQ(says([&] { cache.start(-1); }), "[KvCache::start] sequence -1 does not exist in a batch of 2");
     EXPECT_EQ(says([&] { cache.truncate(-1, 0); }),
               "[KvCache::truncate] sequence -1 does not exist in a batch of 2");
     EXPECT_EQ(says([&] { cache.share_prefix(0, 2, 5); }),

@@ -80,6 +80,14 @@ class KvCache {
   /// The first position whose key is still kept: 0 without a window.
   std::int64_t first_kept(std::int64_t sequence) const;
 
+  /// Hides the keys before position `start` of a sequence from all queries, as AttentionOptions::kv_starts does:
+  /// padding on the left of a batch of prompts. 0: none. From 0 to length(sequence); the positions of the other
+  /// tokens stay as they are. truncate() and share_prefix() keep it, as far as there are tokens.
+  void set_start(std::int64_t sequence, std::int64_t start);
+
+  /// What set_start() said; 0 for an empty sequence.
+  std::int64_t start(std::int64_t sequence) const;
+
   /// The positions of the last `count` tokens of each sequence, i64 [batch, count], to rotate their queries with
   /// Rope::rotate. Negative where a sequence has fewer tokens.
   Tensor positions(std::int64_t count) const;
@@ -103,9 +111,10 @@ class KvCache {
   TensorView k(Layout layout = Layout::bhld) const;
   TensorView v(Layout layout = Layout::bhld) const;
 
-  /// `rest` plus the cache's options: kv_lengths, block_table, causal (bottom_right, if the cache is causal) and
-  /// window_left (the cache's, where `rest` has none). Throws std::invalid_argument when `rest` has kv_lengths,
-  /// block_table or cu_seqlens_k, or, for a causal cache, causal top_left, a query offset or a wider window.
+  /// `rest` plus the cache's options: kv_lengths, kv_starts, block_table, causal (bottom_right, if the cache is
+  /// causal) and window_left (the cache's, where `rest` has none). Throws std::invalid_argument when `rest` has
+  /// kv_lengths, kv_starts, block_table or cu_seqlens_k, or, for a causal cache, causal top_left, a query offset
+  /// or a wider window.
   ///
   /// Without pages, the cache frees the keys that the window has passed in multiples of 4096. Index j of a mask,
   /// score modifier, weights or scores then means position first_kept + j. Causal masks, windows and ALiBi depend
@@ -126,6 +135,7 @@ class KvCache {
   /// k and v are [sequences, num_kv_heads, n, dim], for the sequences from `begin` on.
   void append_checked(std::int64_t begin, const TensorView& k, const TensorView& v);
   void check_prefix(std::string_view function, std::int64_t sequence, std::int64_t length) const;
+  void truncate_checked(std::int64_t sequence, std::int64_t length);
 
   std::unique_ptr<Storage> storage_;
 };

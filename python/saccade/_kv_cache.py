@@ -120,8 +120,8 @@ class KvCache:
         self, q: Any, *, return_lse: bool = False, out: Any = None, **options: Unpack[AttentionOptions]
     ) -> Any:
         """:func:`saccade.attention` of the last tokens of each sequence, q [batch, heads, seqlen_q, head_dim], whose
-        keys and values are in the cache already. The cache adds kv_lengths, block_table, causal and window to the
-        options."""
+        keys and values are in the cache already. The cache adds kv_lengths, kv_starts, block_table, causal and window
+        to the options."""
         require_known(options, "KvCache.attention")
         return self._attend(self._core.attention, q, return_lse, out, {**options})
 
@@ -144,6 +144,15 @@ class KvCache:
     def first_kept(self, sequence: int = 0) -> int:
         """The first position whose key is still kept: 0 without a window."""
         return self._core.first_kept(sequence)
+
+    def set_start(self, sequence: int, start: int) -> None:
+        """Hides the keys before position ``start`` of a sequence from all queries: padding on the left. 0: none."""
+        self._core.set_start(sequence, start)
+
+    @property
+    def starts(self) -> list[int]:
+        """What :meth:`set_start` said for each sequence."""
+        return self._core.starts()
 
     def positions(self, count: int) -> Any:
         """The positions of the last ``count`` tokens of each sequence, int64 [batch, count]: for

@@ -167,6 +167,21 @@ void bind_kv_cache(nb::module_& module) {
           },
           "sequence"_a.none())
       .def(
+          "set_start",
+          [](SharedKvCache& cache, nb::handle sequence, nb::handle start) {
+            const std::int64_t which = integer(sequence, "sequence"), first = integer(start, "start");
+            cache.change([&](KvCache& of) { of.set_start(which, first); });
+          },
+          "sequence"_a.none(), "start"_a.none())
+      .def("starts",
+           [](const SharedKvCache& cache) {
+             return cache.read([](const KvCache& from) {
+               std::vector<std::int64_t> starts;
+               for (std::int64_t b = 0; b < from.config().batch; ++b) starts.push_back(from.start(b));
+               return starts;
+             });
+           })
+      .def(
           "positions",
           [](const SharedKvCache& cache, nb::handle count) {
             const std::int64_t tokens = integer(count, "count");

@@ -46,6 +46,22 @@ def test_sequences_of_their_own():
     assert cache.lengths == [4, 2] and cache.first_kept(0) == 0
 
 
+@pytest.mark.parametrize("page_size", [0, 4])
+def test_padding_on_the_left(page_size):
+    k, v, q = tokens(11)
+    cache = saccade.KvCache(num_kv_heads=2, head_dim=16, batch=2, page_size=page_size)
+    cache.append(k, v)
+    cache.set_start(1, 6)
+    assert cache.starts == [0, 6]
+    wanted = saccade.decode(q[:, :, -1:], k, v, kv_starts=[0, 6])
+    np.testing.assert_array_equal(cache.decode(q[:, :, -1:]), wanted)
+    assert not np.array_equal(wanted, saccade.decode(q[:, :, -1:], k, v))
+    with pytest.raises(ValueError, match="start must lie between 0 and the 11 tokens"):
+        cache.set_start(1, 12)
+    with pytest.raises(ValueError, match="kv_starts was given"):
+        cache.decode(q[:, :, -1:], kv_starts=[0, 6])
+
+
 def test_narrow_caches_round_once():
     k, v, q = tokens(9)
     cache = saccade.KvCache(num_kv_heads=2, head_dim=16, batch=2, dtype=np.float16)

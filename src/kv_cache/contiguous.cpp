@@ -13,13 +13,21 @@ constexpr std::int64_t kEvicted = 4096;
 }  // namespace
 
 KvCache::Contiguous::Contiguous(const KvCacheOptions& options)
-    : Storage(options, options.batch, options.capacity), kept_(static_cast<std::size_t>(options.batch)) {}
+    : Storage(options, options.batch, options.capacity),
+      kept_(static_cast<std::size_t>(options.batch)),
+      kept_starts_(static_cast<std::size_t>(options.batch)) {}
 
 void KvCache::Contiguous::set_range(std::int64_t sequence, std::int64_t first_kept, std::int64_t length) {
   const auto at = static_cast<std::size_t>(sequence);
   first_kept_[at] = first_kept;
   lengths_[at] = length;
   kept_[at] = length - first_kept;
+  kept_starts_[at] = std::max<std::int64_t>(0, starts_[at] - first_kept);
+}
+
+void KvCache::Contiguous::set_start(std::int64_t sequence, std::int64_t start) {
+  Storage::set_start(sequence, start);
+  set_range(sequence, first_kept(sequence), length(sequence));
 }
 
 std::int64_t KvCache::Contiguous::evictable(std::int64_t sequence) const {
@@ -79,6 +87,7 @@ TensorView KvCache::Contiguous::tokens(std::size_t which) const {
 
 void KvCache::Contiguous::describe(AttentionOptions& options) const {
   options.kv_lengths = TensorView(kept_.data(), {config_.batch});
+  options.kv_starts = TensorView(kept_starts_.data(), {config_.batch});
 }
 
 }  // namespace saccade

@@ -123,6 +123,19 @@ std::int64_t KvCache::first_kept(std::int64_t sequence) const {
   return storage_->first_kept(sequence);
 }
 
+void KvCache::set_start(std::int64_t sequence, std::int64_t start) {
+  check_sequence("KvCache::set_start", sequence, config());
+  if (start < 0 || start > length(sequence))
+    refuse("KvCache::set_start", "start must lie between 0 and the ", length(sequence), " tokens of sequence ",
+           sequence, ", got ", start);
+  storage_->set_start(sequence, start);
+}
+
+std::int64_t KvCache::start(std::int64_t sequence) const {
+  check_sequence("KvCache::start", sequence, config());
+  return storage_->start(sequence);
+}
+
 Tensor KvCache::positions(std::int64_t count) const {
   if (count < 0) refuse("KvCache::positions", "count must be 0 or more, got ", count);
   Tensor result(DType::i64, {config().batch, count});
@@ -144,21 +157,25 @@ void KvCache::check_prefix(std::string_view function, std::int64_t sequence, std
 
 void KvCache::truncate(std::int64_t sequence, std::int64_t length) {
   check_prefix("KvCache::truncate", sequence, length);
+  truncate_checked(sequence, length);
+}
+
+void KvCache::truncate_checked(std::int64_t sequence, std::int64_t length) {
+  storage_->set_start(sequence, std::min(start(sequence), length));
   storage_->truncate(sequence, length);
 }
 
 void KvCache::clear(std::int64_t sequence) {
   check_sequence("KvCache::clear", sequence, config());
-  storage_->truncate(sequence, 0);
+  truncate_checked(sequence, 0);
 }
 
 void KvCache::share_prefix(std::int64_t from, std::int64_t to, std::int64_t length) {
   check_prefix("KvCache::share_prefix", from, length);
   check_sequence("KvCache::share_prefix", to, config());
-  if (from == to)
-    storage_->truncate(from, length);
-  else
-    storage_->share_prefix(from, to, length);
+  if (from == to) return truncate_checked(from, length);
+  storage_->share_prefix(from, to, length);
+  storage_->set_start(to, std::min(start(from), length));
 }
 
 // ---- Reading -------------------------------------------------------------------------------------------------
@@ -179,6 +196,7 @@ AttentionOptions KvCache::options(const AttentionOptions& rest) const {
   constexpr std::string_view kName = "KvCache::options";
   if (rest.kv_lengths || rest.block_table)
     refuse(kName, rest.kv_lengths ? "kv_lengths" : "block_table", " was given, but the cache sets it");
+  if (rest.kv_starts) refuse(kName, "kv_starts was given, but the cache sets it: see KvCache::set_start");
   if (rest.cu_seqlens_k || (rest.cu_seqlens_q && config().page_size == 0))
     refuse(kName, rest.cu_seqlens_k ? "cu_seqlens_k" : "cu_seqlens_q",
            " was given, but only the queries of a paged cache may be packed");

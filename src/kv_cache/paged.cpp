@@ -129,6 +129,7 @@ void KvCache::Paged::share_prefix(std::int64_t from, std::int64_t to, std::int64
 
 void KvCache::Paged::describe(AttentionOptions& options) const {
   options.kv_lengths = TensorView(lengths_.data(), {config_.batch});
+  options.kv_starts = TensorView(starts_.data(), {config_.batch});
   const std::int64_t pages = pages_for(*std::max_element(lengths_.begin(), lengths_.end()));
   options.block_table = TensorView(table_.data(), {config_.batch, pages}, {table_width_, 1});
 }

@@ -21,6 +21,7 @@ KvCache::Storage::Storage(const KvCacheOptions& options, std::int64_t blocks, st
     : config_(options),
       lengths_(static_cast<std::size_t>(options.batch)),
       first_kept_(static_cast<std::size_t>(options.batch)),
+      starts_(static_cast<std::size_t>(options.batch)),
       numbers_{CacheNumbers(options.dtype, {blocks, options.num_kv_heads, rows, options.head_dim}),
                CacheNumbers(options.dtype, {blocks, options.num_kv_heads, rows, options.head_dim_v})} {}
 

@@ -54,6 +54,8 @@ class KvCache::Storage {
   std::int64_t length(std::int64_t sequence) const { return lengths_[static_cast<std::size_t>(sequence)]; }
   std::int64_t first_kept(std::int64_t sequence) const { return first_kept_[static_cast<std::size_t>(sequence)]; }
 
+  std::int64_t start(std::int64_t sequence) const { return starts_[static_cast<std::size_t>(sequence)]; }
+
   /// Allocates room for `count` more tokens in each of sequences [begin, end). Throws std::bad_alloc.
   virtual void reserve(std::int64_t begin, std::int64_t end, std::int64_t count) = 0;
   /// Adds tokens, for which there is room: k [num_kv_heads, count, head_dim], v alike.
@@ -61,9 +63,13 @@ class KvCache::Storage {
   virtual void truncate(std::int64_t sequence, std::int64_t length) = 0;
   virtual void share_prefix(std::int64_t from, std::int64_t to, std::int64_t length) = 0;
 
+  virtual void set_start(std::int64_t sequence, std::int64_t start) {
+    starts_[static_cast<std::size_t>(sequence)] = start;
+  }
+
   virtual TensorView keys() const = 0;
   virtual TensorView values() const = 0;
-  /// Sets kv_lengths and block_table.
+  /// Sets kv_lengths, kv_starts and block_table.
   virtual void describe(AttentionOptions& options) const = 0;
   virtual std::int64_t pages_in_use() const = 0;
   std::size_t bytes() const { return numbers_[0].bytes() + numbers_[1].bytes(); }
@@ -81,8 +87,8 @@ class KvCache::Storage {
   void grow(std::size_t dim, std::int64_t length);
 
   KvCacheOptions config_;
-  std::vector<std::int64_t> lengths_, first_kept_;  // [batch]
-  std::array<CacheNumbers, 2> numbers_;             // of k and of v
+  std::vector<std::int64_t> lengths_, first_kept_, starts_;  // [batch]
+  std::array<CacheNumbers, 2> numbers_;                      // of k and of v
 };
 
 /// One contiguous block for each head of each sequence: index j holds position first_kept + j.
@@ -94,6 +100,7 @@ class KvCache::Contiguous final : public Storage {
   void append(std::int64_t sequence, const TensorView& k, const TensorView& v) override;
   void truncate(std::int64_t sequence, std::int64_t length) override;
   void share_prefix(std::int64_t from, std::int64_t to, std::int64_t length) override;
+  void set_start(std::int64_t sequence, std::int64_t start) override;
   TensorView keys() const override { return tokens(0); }
   TensorView values() const override { return tokens(1); }
   void describe(AttentionOptions& options) const override;
@@ -106,7 +113,7 @@ class KvCache::Contiguous final : public Storage {
   void set_range(std::int64_t sequence, std::int64_t first_kept, std::int64_t length);
   TensorView tokens(std::size_t which) const;
 
-  std::vector<std::int64_t> kept_;  // [batch], tokens in memory
+  std::vector<std::int64_t> kept_, kept_starts_;  // [batch], tokens in memory and the first that is not hidden
 };
 
 /// Pages of a pool, with a table of pages for each sequence and a reference count for each page. The token at
