@@ -12,6 +12,7 @@ import torch.nn.functional as F  # noqa: E402
 from saccade.torch import MultiheadAttention, _tangents, attention, attention_varlen  # noqa: E402
 from saccade.torch import scaled_dot_product_attention as sdpa  # noqa: E402
 from torch.autograd import forward_ad, gradcheck, gradgradcheck  # noqa: E402
+from torch.autograd.functional import hessian, jacobian  # noqa: E402
 from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
@@ -48,9 +49,9 @@ def operands(kv_heads=2, rows=3, keys=5, width=4):
 
 
 def check_both(function, tensors):
-    """By finite differences: tangents and gradients of the function, and gradients of its gradients."""
+    """By finite differences: tangents and gradients of the function, and tangents and gradients of its gradients."""
     assert gradcheck(function, tensors, check_forward_ad=True, fast_mode=True)
-    assert gradgradcheck(function, tensors, fast_mode=True)
+    assert gradgradcheck(function, tensors, check_fwd_over_rev=True, fast_mode=True)
 
 
 def finite(o, lse):
@@ -112,7 +113,8 @@ def test_weights_of_the_module():
     check_both(lambda x: module(x, x, x), (doubles(2, 3, 6),))
 
 
-def test_the_third_derivative_is_pytorchs():
+@pytest.mark.parametrize("ours", [sdpa, attention])
+def test_the_third_derivative_is_pytorchs(ours):
     def third(function):
         q, k, v = operands(4)
         result = function(q, k, v).square().sum()
@@ -122,7 +124,30 @@ def test_the_third_derivative_is_pytorchs():
 
     with sdpa_kernel(SDPBackend.MATH):
         wanted = third(F.scaled_dot_product_attention)
-    torch.testing.assert_close(third(sdpa), wanted)
+    torch.testing.assert_close(third(ours), wanted)
+
+
+def packed(q, k, v):
+    documents = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))
+    return attention_varlen(*documents, [0, 3, 6]).unflatten(0, (2, 3)).transpose(1, 2)
+
+
+@pytest.mark.parametrize("ours", [sdpa, attention, packed])
+@pytest.mark.parametrize("strategy", ["forward-mode", "reverse-mode"])
+@pytest.mark.parametrize("kind", ["jacobian", "hessian"])
+def test_batches_of_tangents_are_pytorchs(ours, strategy, kind):
+    """vectorize=True: batches as is_grads_batched=True makes them."""
+    q, k, v = (x.detach()[:, :2] for x in operands(4, keys=3))
+
+    def derivatives(function, vectorize):
+        if kind == "jacobian":
+            return jacobian(lambda q: function(q, k, v), q, vectorize=vectorize, strategy=strategy)
+        options = {"vectorize": vectorize, "outer_jacobian_strategy": strategy}
+        return hessian(lambda q: function(q, k, v).square().sum(), q, **options)
+
+    with sdpa_kernel(SDPBackend.MATH):
+        wanted = derivatives(F.scaled_dot_product_attention, True)
+    torch.testing.assert_close(derivatives(ours, True), wanted)
 
 
 @pytest.mark.parametrize("function", [sdpa, attention])

@@ -13,12 +13,10 @@ from torch.utils.flop_counter import register_flop_formula
 
 from .. import _core
 from .._sdpa import kernel, renamed
-from ._operators import TENSORS, operator_tangents, tangents
+from ._operators import TENSORS, operator_tangents
 from ._operators import Call as AllOptions
-from ._tensors import empty_rows_like, is_transformed, or_empty, precision, readable
-from ._transforms import TransformedAttention
-
-_is_batched = torch._C._functorch.is_legacy_batchedtensor
+from ._tensors import are_batched, empty_rows_like, is_recorded, is_transformed, or_empty, precision, readable
+from ._transforms import TransformedAttention, tangents
 
 
 class Call(NamedTuple):
@@ -74,14 +72,6 @@ def _attend_transformed(
     return TransformedAttention.apply(q, k, v, mask, *(None for _ in TENSORS[1:]), seed, *_all_options(call))[0]
 
 
-def is_recorded() -> bool:
-    """Whether torch.compile, a dispatch mode or a trace records the operators that are called.
-
-    Such a record contains operators only, not what a Python function computes outside them.
-    """
-    return is_compiling() or torch._C._len_torch_dispatch_stack() > 0 or torch._C._get_tracing_state() is not None
-
-
 def draw_seed() -> Tensor:
     """A seed from PyTorch's default generator, which ``torch.manual_seed`` and ``torch.utils.checkpoint`` set."""
     return torch.randint(2**63 - 1, (), device="cpu")
@@ -111,7 +101,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dout: Tensor | None, dweights: Tensor | None) -> Any:
         q, k, v, mask, o, lse = ctx.saved_tensors
-        if are_batched(dout, dweights):
+        if need_an_operator(dout, dweights):
             return (*_backward_of_each(q, k, v, mask, o, lse, dout, dweights, ctx.call, ctx.needs_input_grad[3]), None)
         backward = _Gradients.apply if torch.is_grad_enabled() or forward_ad._current_level >= 0 else _backward
         return (*backward(q, k, v, mask, o, lse, dout, dweights, ctx.call, ctx.needs_input_grad[3]), None)
@@ -148,7 +138,7 @@ class _FewTokens(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dout: Tensor) -> Any:
         q, k, v, _ = ctx.saved_tensors
-        is_batched, create_graph = are_batched(dout), torch.is_grad_enabled() or forward_ad._current_level >= 0
+        is_batched, create_graph = need_an_operator(dout), torch.is_grad_enabled() or forward_ad._current_level >= 0
         if not is_batched and not create_graph:
             gradients = _core.plain_attention_backward(q, k, v, dout, *ctx.options)
             if gradients is not None:
@@ -162,10 +152,9 @@ class _FewTokens(torch.autograd.Function):
         return (*backward(q, k, v, None, o, lse, dout, None, call, False)[:3], None)
 
 
-def are_batched(*gradients: Tensor | None) -> bool:
-    """Whether PyTorch has to call an operator for them: batches, as of is_grads_batched and vectorize, and classes of
-    their own."""
-    return any(x is not None and (type(x) is not Tensor or _is_batched(x)) for x in gradients)
+def need_an_operator(*gradients: Tensor | None) -> bool:
+    """Whether PyTorch has to call an operator for them: batches, and classes of their own."""
+    return are_batched(*gradients) or any(x is not None and type(x) is not Tensor for x in gradients)
 
 
 def _backward_of_each(
@@ -218,18 +207,31 @@ class _Gradients(torch.autograd.Function):
         call: Call,
         with_dmask: bool,
     ) -> Any:
-        ctx.save_for_backward(q, k, v, mask, dout, dweights)
+        ctx.save_for_backward(q, k, v, mask, o, lse, dout, dweights)
+        if forward_ad._current_level >= 0:
+            ctx.save_for_forward(q, k, v, mask, o, lse, dout, dweights)
         ctx.set_materialize_grads(False)
-        ctx.call = call
+        ctx.call, ctx.with_dmask = call, with_dmask
         return _backward(q, k, v, mask, o, lse, dout, dweights, call, with_dmask)
 
     @staticmethod
     def backward(ctx: Any, *moved: Tensor | None) -> Any:
-        q, k, v, mask, dout, dweights = ctx.saved_tensors
+        q, k, v, mask, _, _, dout, dweights = ctx.saved_tensors
         found = _tangents(q, k, v, mask, ctx.call, moved, dout, dweights)
         o, _, weights, dq, dk, dv, dmask, *_ = found
         of_results = (None if dout is None else o, None if dweights is None else weights)
         return (dq, dk, dv, dmask, None, None, *of_results, None, None)
+
+    @staticmethod
+    def jvp(ctx: Any, *moved: Any) -> Any:
+        q, k, v, mask, o, lse, dout, dweights = ctx.saved_tensors
+        found = _tangents(q, k, v, mask, ctx.call, moved, dout, dweights)[3:7]
+        moved_dout, moved_dweights = moved[6:8]
+        if moved_dout is not None or moved_dweights is not None:  # the gradients are linear in those of the results
+            backward = _backward_of_each if need_an_operator(moved_dout, moved_dweights) else _Gradients.apply
+            linear = backward(q, k, v, mask, o, lse, moved_dout, moved_dweights, ctx.call, ctx.with_dmask)
+            found = [a if b is None else b if a is None else a + b for a, b in zip(found, linear)]
+        return (*found[:3], found[3] if ctx.with_dmask else None)
 
 
 def _tangents(
@@ -245,7 +247,7 @@ def _tangents(
     options = (mask, *(None for _ in TENSORS[1:]))
     seed = None if call.seed is None else torch.tensor(call.seed)
     moves = (*moved[:4], None, None)
-    return tangents(q, k, v, options, seed, _all_options(call), moves, dout, None, dweights)
+    return tangents(q, k, v, *moves, dout, None, dweights, *options, seed, *_all_options(call))
 
 
 def _all_options(call: Call) -> AllOptions:

@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
-from ._attend import are_batched, draw_seed, is_recorded
-from ._operators import GIVEN, LEARNT, TENSORS, Call, backward, forward, operator, operator_backward, tangents
-from ._tensors import is_transformed, require_plain
-from ._transforms import TransformedAttention, TransformedGradients
+from ._attend import draw_seed, need_an_operator
+from ._operators import GIVEN, LEARNT, TENSORS, Call, backward, forward, operator, operator_backward
+from ._tensors import is_recorded, is_transformed, require_plain
+from ._transforms import TransformedAttention, TransformedGradients, tangents
 
 
 def attention(
@@ -213,7 +213,7 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, dout: Tensor | None, dlse: Tensor | None, _: Any) -> Any:
         q, k, v, *tensors, o, lse, seed = ctx.saved_tensors
         needed = ctx.needs_input_grad[5 : 5 + len(LEARNT)]
-        if are_batched(dout, dlse):  # PyTorch calls the operator for each
+        if need_an_operator(dout, dlse):
             found = operator_backward(q, k, v, o, lse, dout, dlse, *needed, *tensors, seed, *ctx.call)
         elif torch.is_grad_enabled() or forward_ad._current_level >= 0:
             found = TransformedGradients.apply(q, k, v, o, lse, dout, dlse, *needed, *tensors, seed, *ctx.call)
@@ -225,5 +225,5 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, *moved: Any) -> Any:
         q, k, v, *tensors, _, _, seed = ctx.saved_tensors
-        o, lse, *_ = tangents(q, k, v, tensors, seed, ctx.call, moved[2:8])
+        o, lse, *_ = tangents(q, k, v, *moved[2:8], None, None, None, *tensors, seed, *ctx.call)
         return o, lse, None

@@ -15,12 +15,12 @@ from torch.compiler import is_compiling
 from torch.jit import _builtins as script
 from torch.overrides import handle_torch_function, has_torch_function
 
-from ._attend import attend_plainly, is_recorded
+from ._attend import attend_plainly
 from ._encoder import encoder_layer, self_attention, takes_nested
 from ._functional import is_causal_bias, scaled_dot_product_attention
 from ._nested import is_computable, is_nested
 from ._statistics import Statistics, count, statistics
-from ._tensors import is_plain, is_transformed
+from ._tensors import is_plain, is_recorded, is_transformed
 
 _default = cast(Any, Tensor.__torch_function__).__func__
 _disabled = torch._C._disabled_torch_function_impl

@@ -6,15 +6,31 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
 _OF_PYTORCH = frozenset((Tensor, torch.nn.Parameter))
 _FLOATING = frozenset((torch.float64, torch.float32, torch.bfloat16, torch.float16))
 _transforms = torch._C._functorch.peek_interpreter_stack
+_is_batched = torch._C._functorch.is_legacy_batchedtensor
 
 
 def is_transformed() -> bool:
     """Whether a transform of torch.func (vmap, grad, jvp ...) is in force."""
     return _transforms() is not None
+
+
+def is_recorded() -> bool:
+    """Whether torch.compile, a dispatch mode or a trace records the operators that are called.
+
+    Such a record contains operators only, not what a Python function computes outside them.
+    """
+    return is_compiling() or torch._C._len_torch_dispatch_stack() > 0 or torch._C._get_tracing_state() is not None
+
+
+def are_batched(*tensors: Tensor | None) -> bool:
+    """Whether some are batches of is_grads_batched, vectorize and gradcheck, which only operators can take: PyTorch
+    calls these for each entry."""
+    return any(x is not None and _is_batched(x) for x in tensors)
 
 
 def is_plain(tensor: Any) -> bool:

@@ -22,6 +22,8 @@ from ._operators import (
     save_backward,
     split,
 )
+from ._operators import tangents as eager_tangents
+from ._tensors import are_batched, is_recorded, is_transformed
 
 
 class TransformedAttention(torch.autograd.Function):
@@ -60,7 +62,7 @@ class TransformedGradients(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *moved: Any) -> Any:
-        return gradients_of_gradients(ctx, *moved, tangents=_TransformedTangents.apply)
+        return gradients_of_gradients(ctx, *moved, tangents=tangents)
 
     @staticmethod
     def jvp(ctx: Any, *moved: Any) -> Any:
@@ -115,6 +117,16 @@ class _TransformedTangents(torch.autograd.Function):
             *(x if x.numel() else None for x in found[3:]),
             *(None for _ in range(len(GIVEN) + 1 + len(ctx.call))),
         )
+
+
+def tangents(q: Tensor, k: Tensor, v: Tensor, *others: Any) -> Any:
+    """operator_tangents(), with None for what there is not. PyTorch's own operations, which autograd differentiates as
+    often as one likes, unless a transform, a record or batches need an operator."""
+    moves, results, options = others[:6], others[6:9], others[9:]
+    if is_transformed() or is_recorded() or are_batched(*moves, *results):
+        return [x if x.numel() else None for x in _TransformedTangents.apply(q, k, v, *others)]
+    tensors, seed, call = split(options)
+    return eager_tangents(q, k, v, tensors, seed, call, moves, *results)
 
 
 def _refuse_gradient_of_weights(dweights: Tensor | None) -> None:
