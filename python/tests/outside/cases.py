@@ -12,6 +12,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.common_modules import module_db
 from torch.utils import _pytree as pytree
 
+_PLACE_OF_DROPOUT = 10  # among the positional arguments of multi_head_attention_forward
 FUNCTIONS = ("nn.functional.scaled_dot_product_attention", "nn.functional.multi_head_attention_forward")
 MODULES = (
     nn.MultiheadAttention,
@@ -32,6 +33,7 @@ class Case(NamedTuple):
     drops: bool  #: dropout drops some of the weights
     module: nn.Module | None = None  #: in training; its parameters are the last tensors
     arguments: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})  #: of the module or function
+    function: Callable[..., Any] | None = None  #: takes the arguments
 
     @property
     def dtype(self) -> torch.dtype:
@@ -49,6 +51,34 @@ class Case(NamedTuple):
             module = copy.deepcopy(self.module).double()
             return of_module(self.subject, self.name, module, arguments)
         return self._replace(tensors=_double(self.tensors), arguments=arguments)
+
+    def beside(self, seed: int) -> Case:
+        """The same call with each number replaced by one of its two neighbours in its type."""
+        if self.module is None:
+            arguments = _moved(self.arguments, seed)
+            return self._replace(tensors=_taken_apart(arguments)[0], arguments=arguments)
+        module = copy.deepcopy(self.module)
+        with torch.no_grad():
+            for x, y in zip(module.parameters(), _moved(list(module.parameters()), seed + 1)):
+                x.copy_(y)
+        return of_module(self.subject, self.name, module, _moved(self.arguments, seed))
+
+    def without_dropout(self) -> Case:
+        """The same call, which drops nothing."""
+        if self.module is not None:
+            module = copy.deepcopy(self.module)
+            for x in module.modules():
+                if isinstance(x, nn.Dropout):
+                    x.p = 0.0
+                elif isinstance(x, nn.MultiheadAttention):
+                    x.dropout = 0.0
+            return of_module(self.subject, self.name, module, self.arguments)
+        positional, named = self.arguments
+        if len(positional) > _PLACE_OF_DROPOUT:
+            positional = (*positional[:_PLACE_OF_DROPOUT], 0.0, *positional[_PLACE_OF_DROPOUT + 1 :])
+        if "dropout_p" in named:
+            named = {**named, "dropout_p": 0.0}
+        return of_function(self.subject, self.name, self.function, (positional, named), False)
 
     def of_learnt(self, call: Callable[..., Any] | None = None) -> tuple[Callable[..., Any], tuple[Tensor, ...]]:
         """The call as a function of the tensors that have gradients, which returns a tuple of tensors, and new leaves
@@ -86,17 +116,23 @@ def all_cases(dtype: torch.dtype) -> Iterator[Case]:
 
 def _of_function(info: Any, number: int, sample: Any) -> Case:
     arguments = ((sample.input, *sample.args), sample.kwargs)
+    dropout = sample.kwargs.get("dropout_p", 0.0)
+    if len(sample.args) >= _PLACE_OF_DROPOUT:
+        dropout = sample.args[_PLACE_OF_DROPOUT - 1]
+    return of_function(info.name, f"{number}: {_described(arguments)}", info.op, arguments, 0 < dropout < 1)
+
+
+def of_function(
+    subject: str, name: str, function: Any, arguments: tuple[tuple[Any, ...], dict[str, Any]], drops: bool
+) -> Case:
+    """A call of a function."""
     tensors, rebuilt = _taken_apart(arguments)
 
     def call(*given: Tensor) -> Any:
         positional, named = rebuilt(given)
-        return info.op(*positional, **named)
+        return function(*positional, **named)
 
-    dropout = sample.kwargs.get("dropout_p", 0.0)
-    if info.name.endswith("multi_head_attention_forward"):
-        dropout = sample.args[9] if len(sample.args) > 9 else dropout
-    name = f"{number}: {_described(arguments)}"
-    return Case(info.name, name, call, tensors, 0 < dropout < 1, arguments=arguments)
+    return Case(subject, name, call, tensors, drops, arguments=arguments, function=function)
 
 
 def _of_module(info: Any, number: int, sample: Any, dtype: torch.dtype) -> Iterator[Case]:
@@ -145,6 +181,18 @@ def _taken_apart(tree: Any) -> tuple[tuple[Tensor, ...], Callable[..., Any]]:
 
 def _double(tree: Any) -> Any:
     return pytree.tree_map_only(Tensor, lambda x: x.double() if x.is_floating_point() else x, tree)
+
+
+def _moved(tree: Any, seed: int) -> Any:
+    generator = torch.Generator().manual_seed(seed)
+
+    def moved(x: Tensor) -> Tensor:
+        if not x.is_floating_point():
+            return x
+        towards = torch.where(torch.rand(x.shape, generator=generator) < 0.5, -torch.inf, torch.inf).to(x.dtype)
+        return torch.where(x.isfinite(), torch.nextafter(x.detach(), towards), x.detach())
+
+    return pytree.tree_map_only(Tensor, moved, tree)
 
 
 def _described(arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> str:

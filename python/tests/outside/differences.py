@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import pathlib
+from collections.abc import Iterator
 from typing import Any, Callable, NamedTuple
 
 import torch
@@ -14,7 +16,11 @@ from .cases import Case
 DOCUMENT = pathlib.Path(__file__).parents[3] / "docs" / "torch.md"
 
 
-Others = Callable[[], "tuple[Any, Any]"]
+class Others(NamedTuple):
+    """Further results of a check, computed when they are asked for."""
+
+    exact: Callable[[], Any]  #: of the call in f64
+    theirs: Callable[[], Iterator[Any]]  #: of PyTorch's unfused kernel, then of both for calls with other numbers
 
 
 class Refusal(NamedTuple):
@@ -33,6 +39,7 @@ class Difference(NamedTuple):
     kind: str  #: "values", "form" (shape, type, stride), "refused" or "error"
     text: str
     eps: float = 0.0  #: the error of values, in eps of the type times the largest number
+    eps_of_all: float = 0.0  #: the same, times the largest number in all results
 
 
 class Permitted(NamedTuple):
@@ -42,16 +49,17 @@ class Permitted(NamedTuple):
     why: str
     documented: str  #: a sentence of docs/torch.md
     fits: Callable[[Difference], bool]
+    of_dropout: bool = False  #: it must not be there if the same call drops nothing
 
 
 def difference(case: Case, check: str, wanted: Any, got: Any, others: Others) -> Difference | None:
     """None where both are the same: equal results, or errors of the same kind.
 
     Equal is what ``torch.testing.assert_close`` takes for equal. In less than f64 that depends on how much cancels, so
-    other results decide then: the exact ones (f64), and those of PyTorch's unfused kernel. The error may be three
-    times that of PyTorch's two kernels and 16 eps of the largest number.
-
-    :param others: gives the results of the exact and of the unfused call, or refusals.
+    the errors decide then: the distances from the results of the same call in f64. Ours may be three times PyTorch's
+    and 16 eps of the largest number. PyTorch's error is the largest of those of its two kernels and, since one of these
+    may be small by chance, of the same kernels in calls with neighbours of the given numbers: roundings during the
+    computation may have as much influence as those of what it begins with.
     """
     if isinstance(got, Refusal) and isinstance(wanted, Refusal):
         if isinstance(got.error, type(wanted.error)) or isinstance(wanted.error, NotImplementedError):
@@ -68,8 +76,11 @@ def difference(case: Case, check: str, wanted: Any, got: Any, others: Others) ->
     for i, (x, y) in enumerate(zip(ours, theirs)):
         found = _of_leaves(x, y)
         if found and found[0] == "values" and isinstance(x, Tensor) and x.dtype is not torch.float64:
-            exact, unfused = (None if isinstance(z, Refusal) else pytree.tree_leaves(z)[i] for z in others())
-            found = _of_errors(x, y, exact, unfused) if isinstance(exact, Tensor) else found
+            exact = _leaf(others.exact(), i)
+            more = (_leaf(z, i) for z in others.theirs())
+            if isinstance(exact, Tensor):
+                largest = max(_largest(z) for z in pytree.tree_leaves(others.exact()) if isinstance(z, Tensor))
+                found = _of_errors(x, y, exact, more, largest)
         if found:
             return Difference(case, check, found[0], f"result {i}: {found[1]}", *found[2:])
     return None
@@ -88,14 +99,25 @@ def _of_leaves(got: Any, wanted: Any) -> tuple[Any, ...] | None:
     return None
 
 
-def _of_errors(got: Tensor, wanted: Tensor, exact: Tensor, unfused: Tensor | None) -> tuple[Any, ...] | None:
-    ours, *theirs = (_error(x, exact) for x in (got, wanted, *(() if unfused is None else (unfused,))))
-    unit = torch.finfo(got.dtype).eps * float(exact.abs().max())
-    allowed = 3 * max(theirs) + 16 * unit
-    if ours <= allowed:  # false for NaN
-        return None
-    text = f"error {ours:.3g}, PyTorch's {max(theirs):.3g}, allowed {allowed:.3g}"
-    return "values", text, ours / unit if unit else torch.inf
+def _leaf(result: Any, i: int) -> Any:
+    return None if isinstance(result, Refusal) else pytree.tree_leaves(result)[i]
+
+
+def _of_errors(got: Tensor, wanted: Tensor, exact: Tensor, more: Iterator[Any], of_all: float) -> Any:
+    ours, theirs = _error(got, exact), 0.0
+    eps = torch.finfo(got.dtype).eps
+    unit = eps * _largest(exact)
+    for x in itertools.chain([wanted], more):
+        if isinstance(x, Tensor):
+            theirs = max(theirs, _error(x, exact))
+        if ours <= 3 * theirs + 16 * unit:  # false for NaN
+            return None
+    text = f"error {ours:.3g}, PyTorch's {theirs:.3g}, allowed {3 * theirs + 16 * unit:.3g}"
+    return "values", text, ours / unit if unit else torch.inf, ours / (eps * of_all) if of_all else torch.inf
+
+
+def _largest(x: Tensor) -> float:
+    return float(x.abs().max()) if x.numel() else 0.0
 
 
 def _error(x: Tensor, exact: Tensor) -> float:

@@ -19,12 +19,13 @@ def with_gradients(case: Case, call: Any = None, tensors: Any = None) -> tuple[A
     """What the call returns, and the gradients of a loss that weighs each number of it differently."""
     of, leaves = case.of_learnt(call)
     outputs = of(*(leaves if tensors is None else tensors))
-    douts = [_like(x) for x in outputs if x.requires_grad]
+    douts = [numbers_like(x) for x in outputs if x.requires_grad]
     gradients = torch.autograd.grad([x for x in outputs if x.requires_grad], leaves, douts, allow_unused=True)
     return outputs, gradients
 
 
-def _like(x: Tensor) -> Tensor:
+def numbers_like(x: Tensor) -> Tensor:
+    """Always the same numbers, of the shape and type of x."""
     return torch.randn(x.shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64).to(x.dtype)
 
 
