@@ -10,6 +10,7 @@ import saccade.torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from saccade.torch import _operators, scaled_dot_product_attention  # noqa: E402
 from torch.nested import nested_tensor_from_jagged  # noqa: E402
+from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
 from torch.testing import assert_close  # noqa: E402
 
 warnings.filterwarnings("ignore", message="The PyTorch API of nested tensors is in prototype")
@@ -58,6 +59,26 @@ def test_is_pytorchs_function_of_each_entry(layout, keys, options, dtype):
     wanted = alone(F.scaled_dot_product_attention, q, k, v, **options)
     assert_close(got, wanted)
     assert_close(gradients(got, [*q, *k, *v]), gradients(wanted, [*q, *k, *v]))
+
+
+@pytest.mark.parametrize("rank", [3, 4])
+def test_gradients_of_gradients(rank):
+    """Of a jagged tensor, as PyTorch's function of each entry has them."""
+    rows = [x.detach() if rank == 4 else x.detach()[:, 0] for x in entries([3, 5, 2], dtype=torch.float64)]
+    leaf = torch.nested.nested_tensor(rows, layout=JAGGED, requires_grad=True)
+    x = leaf.transpose(1, 2) if rank == 4 else leaf
+    o = scaled_dot_product_attention(x, x, x, is_causal=True)
+    o = o.transpose(1, 2) if rank == 4 else o
+    (first,) = torch.autograd.grad(o.values().sin().sum(), leaf, create_graph=True)
+    got = torch.autograd.grad(first.values().square().sum(), leaf)[0].unbind()
+
+    for i, row in enumerate(rows):
+        row = row.requires_grad_()
+        x = row.transpose(0, 1) if rank == 4 else row
+        with sdpa_kernel(SDPBackend.MATH):
+            o = F.scaled_dot_product_attention(x, x, x, is_causal=True)
+            (first,) = torch.autograd.grad(o.sin().sum(), row, create_graph=True)
+            assert_close(got[i], torch.autograd.grad(first.square().sum(), row)[0])
 
 
 @pytest.mark.parametrize("layout", [JAGGED, STRIDED])

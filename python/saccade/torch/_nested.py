@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
 from .._sdpa import renamed
@@ -96,7 +97,28 @@ def _of_ragged_batch(query: Tensor, key: Tensor, value: Tensor, *options: Any) -
     from ._functional import scaled_dot_product_attention
 
     o = scaled_dot_product_attention(query.values(), key.values(), value.values(), None, *options)
-    return torch.nested.nested_tensor_from_jagged(o, query.offsets(), query.lengths())
+    return _jagged(o, query.offsets(), query.lengths())
+
+
+def _jagged(rows: Tensor, offsets: Tensor, lengths: Tensor | None, shortest: Any = None, longest: Any = None) -> Tensor:
+    """nested_tensor_from_jagged(), with gradients that can be differentiated again."""
+    arguments = (rows, offsets, lengths, None, shortest, longest)
+    if is_compiling() or forward_ad._current_level >= 0 or not rows.requires_grad:
+        return torch.nested.nested_tensor_from_jagged(*arguments)
+    return _Jagged.apply(*arguments)
+
+
+class _Jagged(torch.autograd.Function):
+    """PyTorch's own takes values() in C++, the derivative of which is that of strided nested tensors."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, *others: Any) -> Tensor:
+        ctx.set_materialize_grads(False)
+        return torch.nested.nested_tensor_from_jagged(rows, *others)
+
+    @staticmethod
+    def backward(ctx: Any, dout: Any) -> Any:
+        return (None if dout is None else dout.values(), *(None,) * 5)
 
 
 class _Packed(NamedTuple):
@@ -149,13 +171,7 @@ class _Packed(NamedTuple):
             total = values.shape[query._ragged_idx - 1]
             o = o.new_zeros(total, *o.shape[1:]).index_copy(0, self.places() + self.first, o)
         o = o.squeeze(1) if query.dim() == 3 else o
-        nested = torch.nested.nested_tensor_from_jagged(
-            o,
-            query.offsets(),
-            query.lengths(),
-            min_seqlen=query._maybe_min_seqlen,
-            max_seqlen=query._maybe_max_seqlen,
-        )
+        nested = _jagged(o, query.offsets(), query.lengths(), query._maybe_min_seqlen, query._maybe_max_seqlen)
         return nested if query.dim() == 3 else nested.transpose(1, 2)
 
 
