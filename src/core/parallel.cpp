@@ -11,6 +11,7 @@
 #include <exception>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "core/ceil_div.h"
 #include "core/memory.h"
@@ -128,6 +129,27 @@ void parallel_for(int threads, std::int64_t items, std::size_t scratch_bytes,
     const Workspace scratch(scratch_bytes);
     for (std::int64_t item; (item = next.fetch_add(1, std::memory_order_relaxed)) < items;)
       body(item, scratch.data());
+  });
+}
+
+void parallel_for_in_place(int threads, std::int64_t items, std::size_t scratch_bytes,
+                           const std::function<void(std::int64_t, std::byte*)>& body) {
+  struct alignas(64) Part {
+    std::atomic<std::int64_t> next;
+    std::int64_t end;
+  };
+  std::vector<Part> parts(static_cast<std::size_t>(threads));
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    parts[i].next = items * static_cast<std::int64_t>(i) / threads;
+    parts[i].end = items * static_cast<std::int64_t>(i + 1) / threads;
+  }
+  run_on_threads(threads, [&](int thread) {
+    const Workspace scratch(scratch_bytes);
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      Part& part = parts[(static_cast<std::size_t>(thread) + i) % parts.size()];
+      for (std::int64_t item; (item = part.next.fetch_add(1, std::memory_order_relaxed)) < part.end;)
+        body(item, scratch.data());
+    }
   });
 }
 

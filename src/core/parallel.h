@@ -18,6 +18,11 @@ void run_on_threads(int threads, const std::function<void(int)>& body);
 void parallel_for(int threads, std::int64_t items, std::size_t scratch_bytes,
                   const std::function<void(std::int64_t item, std::byte* scratch)>& body);
 
+/// The same for items whose memory a thread may have in its cache from work before, by this function or by others
+/// that give each thread a run of equal length: each begins with its own run and then helps others.
+void parallel_for_in_place(int threads, std::int64_t items, std::size_t scratch_bytes,
+                           const std::function<void(std::int64_t item, std::byte* scratch)>& body);
+
 /// Rows of `columns` numbers in a block of for_blocks, whatever the number of threads.
 std::int64_t rows_of_block(std::int64_t columns);
 

@@ -101,11 +101,12 @@ class DecodeSchedule {
   void run() const {
     const Workspace states(units_.back().states + bytes_of_states(units_.back(), units_.back().pieces));
     const std::size_t scratch_bytes = plan_.scratch * static_cast<std::size_t>(units_.front().rows.kv_heads);
-    parallel_for(threads_for(ends_.back(), threads_), ends_.back(), scratch_bytes,
-                 [&](std::int64_t item, std::byte* scratch) {
-                   const auto at = static_cast<std::size_t>(std::ranges::upper_bound(ends_, item) - ends_.begin());
-                   piece(units_[at], item - (at > 0 ? ends_[at - 1] : 0), false, states.data(), scratch);
-                 });
+    parallel_for_in_place(threads_for(ends_.back(), threads_), ends_.back(), scratch_bytes,
+                          [&](std::int64_t item, std::byte* scratch) {
+                            const auto at =
+                                static_cast<std::size_t>(std::ranges::upper_bound(ends_, item) - ends_.begin());
+                            piece(units_[at], item - (at > 0 ? ends_[at - 1] : 0), false, states.data(), scratch);
+                          });
     const Workspace scratch(scratch_bytes);
     for (const DecodeUnit& unit : units_) {
       if (merge(unit, states.data(), scratch.data())) continue;
