@@ -1,8 +1,11 @@
 // How a score program computes a tile and its derivatives.
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <numeric>
 #include <span>
+#include <vector>
 
 #include "score_program.h"
 #include "score_scratch.h"
@@ -73,7 +76,7 @@ void ScoreProgram::begin(Scratch& s, const ScoreTile& tile, bool with_derivative
   std::size_t end = 0;
   const auto place = [&](std::size_t& at, std::int64_t bytes) {
     at = end;
-    end += static_cast<std::size_t>((bytes + 63) / 64 * 8);
+    end += static_cast<std::size_t>((bytes + 63) / 64 * 64);
   };
   for (std::size_t i = 0; i < registers; ++i) {
     const int register_ = static_cast<int>(i);
@@ -81,8 +84,8 @@ void ScoreProgram::begin(Scratch& s, const ScoreTile& tile, bool with_derivative
     if (with_derivatives && lane_of(register_) != Lane::i32)
       place(s.derivatives[i], s.count(Extent::all) * size_of(lane_of(register_)));
   }
-  if (s.memory.size() < end + 8) s.memory.resize(end + 8);
-  s.begin = s.memory.data() + (64 - reinterpret_cast<std::uintptr_t>(s.memory.data()) % 64) % 64 / 8;
+  if (s.memory.size() < end + 64) s.memory.resize(end + 64);
+  s.begin = s.memory.data() + (64 - reinterpret_cast<std::uintptr_t>(s.memory.data()) % 64) % 64;
   *static_cast<std::int32_t*>(s.value(1)) = static_cast<std::int32_t>(tile.batch);
   *static_cast<std::int32_t*>(s.value(2)) = static_cast<std::int32_t>(tile.head);
   std::iota(static_cast<std::int32_t*>(s.value(3)), static_cast<std::int32_t*>(s.value(3)) + tile.rows,

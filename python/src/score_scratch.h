@@ -15,8 +15,8 @@ inline constexpr int kInputs = 5;  // registers: score, batch, head, row, key
 struct ScoreProgram::Scratch {
   const ScoreTile* tile = nullptr;
   std::int64_t first = 0, rows = 0;                  // the rows of the tile that are computed at a time
-  std::vector<double> memory;                        // of all registers
-  double* begin = nullptr;                           // in it, at a multiple of 64 bytes
+  std::vector<std::byte> memory;                     // of all registers
+  std::byte* begin = nullptr;                        // in it, at a multiple of 64 bytes
   std::vector<std::size_t> values, derivatives;      // where a register's numbers are in it
   std::array<std::vector<std::int64_t>, 5> offsets;  // of a load, by the extent of its indices
   std::vector<std::int64_t> sums_of_offsets;
