@@ -1,4 +1,4 @@
-"""Functions of flex_attention, score_mod and mask_mod, as instructions for saccade._core.ScoreProgram.
+"""Functions of flex_attention, score_mod and mask_mod, as instructions, from which _lower.py makes programs.
 
 The function is called once, with tensors of no dimensions for the score and its indices. What it does with them is
 recorded, operation by operation.
