@@ -1,5 +1,6 @@
 """Gradients of gradients and forward-mode tangents of saccade.torch's functions."""
 
+import contextlib
 import functools
 import subprocess
 import sys
@@ -125,6 +126,26 @@ def test_the_third_derivative_is_pytorchs(ours):
     with sdpa_kernel(SDPBackend.MATH):
         wanted = third(F.scaled_dot_product_attention)
     torch.testing.assert_close(third(ours), wanted)
+
+
+@pytest.mark.parametrize("function", [sdpa, attention])
+@pytest.mark.parametrize("kind", ["torch.func", "a mode", "batches"])
+def test_the_third_derivative_is_an_error_in_operators(function, kind):
+    """In batches it must not be a wrong number."""
+
+    def length(of):
+        return lambda q: torch.func.grad(of)(q).square().sum()
+
+    q, k, v = operands(4)
+    with pytest.raises(RuntimeError, match="within torch.func, dispatch modes and batches of gradients, attention can"):
+        if kind == "torch.func":
+            length(length(length(lambda q: function(q, k.detach(), v.detach()).square().sum())))(q.detach())
+        with FlopCounterMode(display=False) if kind == "a mode" else contextlib.nullcontext():
+            (first,) = torch.autograd.grad(function(q, k, v).square().sum(), q, create_graph=True)
+            batches = {"is_grads_batched": True} if kind == "batches" else {}
+            douts = torch.stack((first, first)) if batches else first
+            (second,) = torch.autograd.grad(first, q, douts.detach(), create_graph=True, **batches)
+            torch.autograd.grad(second.square().sum(), q)
 
 
 def packed(q, k, v):

@@ -292,6 +292,52 @@ def gradients_of_gradients(ctx: Any, *found: Tensor | None, tangents: Any = oper
 operator_backward.register_autograd(gradients_of_gradients, setup_context=save_backward)
 
 
+def save_tangents(ctx: Any, inputs: tuple, output: tuple) -> None:
+    """Saves the arguments of operator_tangents() for gradients_of_tangents()."""
+    tensors, seed, ctx.call = split(inputs[12:])
+    ctx.save_for_backward(*inputs[:12], *tensors, seed)
+    ctx.set_materialize_grads(False)
+
+
+def gradients_of_tangents(
+    ctx: Any,
+    dout: Tensor | None,
+    dlse: Tensor | None,
+    dweights: Tensor | None,
+    *further: Tensor | None,
+    operators: Any = (operator, operator_backward, operator_tangents),
+) -> tuple:
+    """The gradients of tangents of o and lse, which are what second derivatives are."""
+    attend, backward, tangents = operators
+    q, k, v, *others = ctx.saved_tensors
+    moves, ours, options = others[:6], others[6:9], others[9:]
+    if any(x is not None for x in (*ours, *further)):
+        raise RuntimeError(
+            "saccade.torch: within torch.func, dispatch modes and batches of gradients, attention can be "
+            "differentiated twice, not three times"
+        )
+    refuse_gradient_of_weights(dweights)
+    needed = [x is not None for x in moves[3:]]
+    o, lse, _ = attend(q, k, v, *options, *ctx.call)
+    of_moves = backward(q, k, v, o, lse, dout, dlse, *needed, *options, *ctx.call)
+    found = tangents(q, k, v, *moves, dout, dlse, None, *options, *ctx.call)[3:]
+    return (
+        *found[:3],
+        *(None if move is None else x for move, x in zip(moves, of_moves)),
+        *(None, None, None),
+        *(x if x.numel() else None for x in found[3:]),
+        *(None for _ in range(len(GIVEN) + 1 + len(ctx.call))),
+    )
+
+
+def refuse_gradient_of_weights(dweights: Tensor | None) -> None:
+    if dweights is not None and dweights.numel():
+        raise RuntimeError("saccade.torch.attention: returned weights have no gradient")
+
+
+operator_tangents.register_autograd(gradients_of_tangents, setup_context=save_tangents)
+
+
 # The floating-point operations that torch.utils.flop_counter counts: of all pairs of rows and keys of a document.
 
 

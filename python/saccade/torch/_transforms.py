@@ -8,18 +8,20 @@ import torch
 from torch import Tensor
 
 from ._operators import (
-    GIVEN,
     LEARNT,
     TENSORS,
     Call,
     gradients,
     gradients_of_gradients,
+    gradients_of_tangents,
     is_packed,
     operator,
     operator_backward,
     operator_tangents,
+    refuse_gradient_of_weights,
     save,
     save_backward,
+    save_tangents,
     split,
 )
 from ._operators import tangents as eager_tangents
@@ -39,7 +41,7 @@ class TransformedAttention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dout: Tensor | None, dlse: Tensor | None, dweights: Tensor | None) -> Any:
-        _refuse_gradient_of_weights(dweights)
+        refuse_gradient_of_weights(dweights)
         return gradients(ctx, dout, dlse, None, TransformedGradients.apply)
 
     @staticmethod
@@ -69,11 +71,13 @@ class TransformedGradients(torch.autograd.Function):
         q, k, v, o, lse, dout, dlse, *options = ctx.saved_tensors
         moved_dout, moved_dlse = moved[5:7]
         moves = (*moved[:3], *moved[10 : 10 + len(LEARNT)])
-        found = _TransformedTangents.apply(q, k, v, *moves, dout, dlse, None, *options, *ctx.call)[3:]
-        found = (*found[:3], *(x if need else x.new_empty(0) for x, need in zip(found[3:], ctx.needed)))
+        found = tangents(q, k, v, *moves, dout, dlse, None, *options, *ctx.call)[3:]
+        own = (torch.zeros_like(x) if move is None else move for x, move in zip((q, k, v), found))
+        found = (*own, *(x if need else q.new_empty(0) for x, need in zip(found[3:], ctx.needed)))
         if moved_dout is None and moved_dlse is None:
             return found
-        linear = TransformedGradients.apply(q, k, v, o, lse, moved_dout, moved_dlse, *ctx.needed, *options, *ctx.call)
+        backward = operator_backward if are_batched(moved_dout, moved_dlse) else TransformedGradients.apply
+        linear = backward(q, k, v, o, lse, moved_dout, moved_dlse, *ctx.needed, *options, *ctx.call)
         return tuple(map(torch.add, found, linear))
 
 
@@ -81,17 +85,12 @@ class _TransformedTangents(torch.autograd.Function):
     """operator_tangents(), differentiable if these are tangents of o and lse alone."""
 
     generate_vmap_rule = True
+    setup_context = staticmethod(save_tangents)
 
     @staticmethod
     def forward(*arguments: Any) -> Any:
         with torch._C._AutoDispatchBelowAutograd():
             return operator_tangents(*arguments)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        tensors, seed, ctx.call = split(inputs[12:])
-        ctx.save_for_backward(*inputs[:12], *tensors, seed)
-        ctx.set_materialize_grads(False)
 
     @staticmethod
     def jvp(ctx: Any, *_: Any) -> Any:
@@ -100,38 +99,21 @@ class _TransformedTangents(torch.autograd.Function):
         )
 
     @staticmethod
-    def backward(ctx: Any, dout: Tensor | None, dlse: Tensor | None, dweights: Any, *further: Any) -> Any:
-        q, k, v, *others = ctx.saved_tensors
-        moves, ours, options = others[:6], others[6:9], others[9:]
-        if any(x is not None for x in (*ours, *further)):
-            raise RuntimeError("saccade.torch: torch.func can differentiate attention twice, not three times")
-        _refuse_gradient_of_weights(dweights)
-        needed = [x is not None for x in moves[3:]]
-        o, lse, _ = TransformedAttention.apply(q, k, v, *options, *ctx.call)
-        of_moves = TransformedGradients.apply(q, k, v, o, lse, dout, dlse, *needed, *options, *ctx.call)
-        found = _TransformedTangents.apply(q, k, v, *moves, dout, dlse, None, *options, *ctx.call)[3:]
-        return (
-            *found[:3],
-            *(None if move is None else x for move, x in zip(moves, of_moves)),
-            *(None, None, None),
-            *(x if x.numel() else None for x in found[3:]),
-            *(None for _ in range(len(GIVEN) + 1 + len(ctx.call))),
-        )
+    def backward(ctx: Any, *found: Tensor | None) -> Any:
+        operators = (TransformedAttention.apply, TransformedGradients.apply, _TransformedTangents.apply)
+        return gradients_of_tangents(ctx, *found, operators=operators)
 
 
 def tangents(q: Tensor, k: Tensor, v: Tensor, *others: Any) -> Any:
     """operator_tangents(), with None for what there is not. PyTorch's own operations, which autograd differentiates as
     often as one likes, unless a transform, a record or batches need an operator."""
     moves, results, options = others[:6], others[6:9], others[9:]
-    if is_transformed() or is_recorded() or are_batched(*moves, *results):
-        return [x if x.numel() else None for x in _TransformedTangents.apply(q, k, v, *others)]
+    of_batches = are_batched(*moves, *results)
+    if of_batches or is_recorded() or is_transformed():
+        found = (operator_tangents if of_batches else _TransformedTangents.apply)(q, k, v, *others)
+        return [x if x.numel() else None for x in found]
     tensors, seed, call = split(options)
     return eager_tangents(q, k, v, tensors, seed, call, moves, *results)
-
-
-def _refuse_gradient_of_weights(dweights: Tensor | None) -> None:
-    if dweights is not None and dweights.numel():
-        raise RuntimeError("saccade.torch.attention: returned weights have no gradient")
 
 
 # vmap: a batch dimension, if all that depends on it can be one.

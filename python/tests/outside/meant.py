@@ -115,8 +115,8 @@ PERMITTED = (
     ),
     Permitted(
         "gradients of 0 of weights of 1",
-        "rowsum(dout * o) is not rounded as dout v^T is, in PyTorch's fused kernel neither; it differentiates twice only "
-        "with its unfused one",
+        "rowsum(dout * o) is not rounded as dout v^T is, in PyTorch's fused kernel neither; its unfused one alone is "
+        "differentiated twice",
         "they are 0 but for eps times what cancels",
         _is_of_weights_of_1,
     ),
