@@ -247,3 +247,31 @@ def test_few_rows_over_many_keys_are_those_of_decode():
     o, found = attention(q, k, v, return_lse=True, **options)
     assert torch.equal(o, wanted) and torch.equal(found, lse)
     assert not torch.equal(wanted, saccade.attention(q, k, v, **options))  # another order of sums
+
+
+@pytest.mark.parametrize("name", ["attention", "attention_varlen", "flex_attention", "flex_attention, a program"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_casts_q_k_and_v(name, dtype):
+    def function(q, k, v):
+        if name.startswith("flex"):
+            damped = (lambda score, b, h, row, key: score / (1 + (row - key).abs())) if "program" in name else None
+            return saccade.torch.flex_attention(q, k, v, damped, enable_gqa=True, return_lse=True)
+        if name == "attention":
+            return attention(q, k, v, mask=mask, return_lse=True)
+        return attention_varlen(*(x[0].transpose(0, 1) for x in (q, k, v)), [0, 2, 5], [0, 3, 7], return_lse=True)
+
+    q, k, v = operands(dtype=torch.float32)
+    mask = torch.randn(5, 7)  # keeps its type
+    with torch.autocast("cpu", dtype):
+        o, lse = function(q, k, v)
+        assert function(*(x.detach().double() for x in (q, k, v)))[0].dtype is torch.float64
+    wanted, wanted_lse = function(*(x.to(dtype) for x in (q, k, v)))
+    assert o.dtype is dtype and torch.equal(o, wanted) and torch.equal(lse, wanted_lse)
+    assert torch.autograd.grad(o.sum(), q)[0].dtype is torch.float32
+
+
+def test_autocast_in_compiled_functions():
+    q, k, v = operands(dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        compiled = torch.compile(attention, fullgraph=True, backend="aot_eager")(q, k, v)
+        assert compiled.dtype is torch.bfloat16 and torch.equal(compiled, attention(q, k, v))

@@ -13,7 +13,7 @@ from torch.compiler import is_compiling
 
 from ._attend import draw_seed, need_an_operator
 from ._operators import GIVEN, LEARNT, TENSORS, Call, backward, forward, operator, operator_backward
-from ._tensors import is_recorded, is_transformed, require_plain
+from ._tensors import autocast, is_recorded, is_transformed, require_plain
 from ._transforms import TransformedAttention, TransformedGradients, tangents
 
 
@@ -49,6 +49,7 @@ def attention(
     ``score_mod``. q, k, v, a floating ``mask``, ``sinks`` and ``alibi_slopes`` get gradients, also from a loss that
     reads lse; the gradient of a mask that is broadcast has the mask's own shape. ``torch.compile``, ``torch.export``
     and dispatch modes record the call as one operator, and ``torch.func``'s ``vmap`` and ``grad`` transform it.
+    Within ``torch.autocast("cpu")`` q, k and v are cast, unless they are f64; the other tensors keep their types.
 
     :param seed: of the dropout; default: drawn from PyTorch's default generator, as ``torch.manual_seed`` sets it.
     :param return_lse: also return the natural logarithm of each row's softmax denominator, [batch, heads, seqlen_q],
@@ -154,6 +155,7 @@ def _attend(
     if not is_compiling() and not transformed:
         for name, tensor in (("q", q), ("k", k), ("v", v)):
             require_plain(tensor, name)
+    q, k, v = autocast(q, k, v)
     tensors = [_tensor(options.get(name), name) for name in TENSORS]
     drawn = None
     if call.dropout_p:

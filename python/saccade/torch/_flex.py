@@ -13,7 +13,7 @@ from ._attention import attention, attention_varlen
 from ._flex_operators import backward, forward
 from ._flex_options import Blocks, Functions, recognised
 from ._lower import lowered
-from ._tensors import precision, readable, require_plain
+from ._tensors import autocast, precision, readable, require_plain
 from ._tiles import Tiles
 from ._trace import NotTraceable, Trace, has_tangent
 
@@ -75,6 +75,7 @@ def flex_attention(
         require_plain(tensor, name)
         if tensor.dim() != 4:
             raise ValueError(f"{name}: wanted 4 dimensions, got shape {list(tensor.shape)}")
+    query, key, value = autocast(query, key, value)
     heads, kv_heads = query.shape[1], key.shape[1]
     if heads != kv_heads and not flag(enable_gqa, "enable_gqa"):
         raise ValueError(f"key: wanted {heads} heads as query has, got {kv_heads}; or enable_gqa=True")

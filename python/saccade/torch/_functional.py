@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.compiler import is_compiling
@@ -15,7 +14,7 @@ from .._arguments import flag
 from .._sdpa import operands
 from ._attend import attend, attend_plainly
 from ._nested import attend_to_nested, is_computable, is_nested
-from ._tensors import is_transformed, require_plain
+from ._tensors import autocast, is_transformed, require_plain
 
 
 class ArgumentError(ValueError, RuntimeError):
@@ -87,7 +86,7 @@ def _of_any(
     if is_nested(query, key, value) and is_computable(tensors):
         if causal == "bottom_right":
             raise ValueError("attn_mask: nested tensors have no CausalBias here; is_causal is possible")
-        query, key, value = _autocast_of(query, key, value)
+        query, key, value = autocast(query, key, value)
         dropout_p, scale = _number(dropout_p, "dropout_p"), None if scale is None else _number(scale, "scale")
         return attend_to_nested(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     if has_torch_function(tensors):
@@ -109,9 +108,9 @@ def _of_any(
         require_plain(value, "value")
         if attn_mask is not None:
             require_plain(attn_mask, "attn_mask", floating=False)
-    query, key, value = _autocast_of(query, key, value)
-    if attn_mask is not None and torch.is_autocast_enabled("cpu"):
-        attn_mask = _autocast(attn_mask)
+    query, key, value = autocast(query, key, value)
+    if attn_mask is not None:
+        (attn_mask,) = autocast(attn_mask)
     of = operands(query, key, value, attn_mask, is_causal, enable_gqa, Tensor.expand)
     scale = None if scale is None else _number(scale, "scale")
     q, k, v = of.q, of.k, of.v
@@ -129,17 +128,6 @@ def _number(value: Any, name: str) -> float:
         return float(value)
     except (OverflowError, RuntimeError, TypeError, ValueError):
         raise ValueError(f"{name}: wanted a number, got a {type(value).__name__}") from None
-
-
-def _autocast_of(*tensors: Tensor) -> tuple[Tensor, ...]:
-    return tuple(map(_autocast, tensors)) if torch.is_autocast_enabled("cpu") else tensors
-
-
-def _autocast(tensor: Tensor) -> Tensor:
-    """The tensor as PyTorch casts the arguments of its own function within torch.autocast."""
-    if tensor.dtype is torch.float64 or not tensor.is_floating_point():
-        return tensor
-    return tensor.to(torch.get_autocast_dtype("cpu"))
 
 
 def is_causal_bias(mask: Tensor) -> bool:

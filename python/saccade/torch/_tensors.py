@@ -64,6 +64,14 @@ def require_plain(tensor: Any, name: str, floating: bool = True) -> None:
     raise ValueError(f"{name}: wanted a plain tensor, got a {type(tensor).__name__}")
 
 
+def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """The tensors as PyTorch casts the arguments of its own functions of attention within torch.autocast."""
+    if not torch.is_autocast_enabled("cpu"):
+        return tensors
+    dtype = torch.get_autocast_dtype("cpu")
+    return tuple(x.to(dtype) if x.is_floating_point() and x.dtype is not torch.float64 else x for x in tensors)
+
+
 def readable(tensor: Tensor) -> Tensor:
     """The tensor with its actual numbers in memory: x.imag of a conjugate, for example, stores them negated."""
     return tensor.resolve_neg() if tensor.is_neg() else tensor

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..torch import attention as torch_attention
 from ..torch import attention_varlen, scaled_dot_product_attention
+from ..torch._tensors import autocast
 from ._documents import Documents
 from ._mask import Mask
 
@@ -62,8 +63,7 @@ def attention(
             query.shape[1] != key.shape[1],
         )
         return o.transpose(1, 2).contiguous(), None
-    if torch.is_autocast_enabled("cpu"):
-        query, key, value = _autocast(query), _autocast(key), _autocast(value)
+    query, key, value = autocast(query, key, value)
     options: dict[str, Any] = {}
     if softcap is not None:
         options["softcap"] = softcap
@@ -146,7 +146,3 @@ def _biased(bias: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
         return bias
     return bias.masked_fill(~mask, float("-inf")) if mask.dtype is torch.bool else bias + mask
-
-
-def _autocast(tensor: Tensor) -> Tensor:
-    return tensor if tensor.dtype is torch.float64 else tensor.to(torch.get_autocast_dtype("cpu"))
