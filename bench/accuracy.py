@@ -9,8 +9,8 @@ a kv head for each head or for three. An error is max |x - reference| of a probl
 the root of the mean square. Gradients follow from each library's own forward pass. PyTorch's is the fused kernel where
 that takes the problem.
 
-The largest of some thousand errors is that of one large score, and so mostly luck: for one draw of a problem it can be
-6 times PyTorch's and for the next a quarter. So the errors of a problem are medians over N draws (default 9), and the
+The largest of some thousand errors is that of one large score, and so mostly luck: in one draw of a problem it was 6
+times PyTorch's, in the median of 21 draws 0.9. So the errors of a problem are medians over N draws (default 9), and the
 column "luck" has the worst ratio of PyTorch with head_dim in reverse order, the same sums in another order, to PyTorch.
 The exit status is 1 unless both ratios of the f32 errors are at most 1 in the median, to two digits, and at most 2 at
 worst.
