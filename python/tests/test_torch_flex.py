@@ -11,6 +11,7 @@ from flex_gallery import gallery  # noqa: E402
 from saccade.torch import _flex, flex_attention  # noqa: E402
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, create_block_mask  # noqa: E402
 from torch.nn.attention.flex_attention import flex_attention as of_pytorch  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 BATCH, HEADS, KV_HEADS, SEQLEN = 2, 4, 2, 150
 GALLERY = gallery(SEQLEN, HEADS, BATCH)
@@ -150,6 +151,34 @@ def test_tensors_of_functions_learn():
     )
     for a, b in zip(*(torch.autograd.grad(finite_sum(*x), inputs) for x in results)):
         torch.testing.assert_close(a, b)
+
+
+def test_dispatch_modes_see_gradients_of_what_cannot_be_traced():
+    q, k, v = operands(40)
+    o = flex_attention(q, k, v, lambda s, b, h, q, k: torch.stack((s, s * q)).mean(), enable_gqa=True)
+    wanted = torch.autograd.grad(o.sum(), (q, k, v), retain_graph=True)
+    with FlopCounterMode(display=False):
+        torch.testing.assert_close(torch.autograd.grad(o.sum(), (q, k, v)), wanted)
+
+
+@pytest.mark.parametrize("traceable", [True, False])
+def test_batches_of_gradients(traceable):
+    table, bias = (torch.randn(n, HEADS, dtype=dtype) for n, dtype in ((80, torch.float64), (1, torch.float32)))
+    table, bias = (x.requires_grad_(traceable) for x in (table, bias))
+
+    def score_mod(score, b, h, q, k):
+        score = score if traceable else torch.stack((score, score)).mean()
+        return score * table[q - k + 40, h].exp() + bias[0, h]
+
+    q, k, v = operands(40)
+    inputs = (q, k, v, table, bias) if traceable else (q, k, v)
+    o, lse = flex_attention(q, k, v, score_mod, enable_gqa=True, return_lse=True)
+    douts, dlses = torch.randn(3, *o.shape, dtype=o.dtype), torch.randn(3, *lse.shape, dtype=o.dtype)
+    got = torch.autograd.grad((o, lse), inputs, (douts, dlses), is_grads_batched=True, retain_graph=True)
+    for i in range(3):
+        one = torch.autograd.grad((o, lse), inputs, (douts[i], dlses[i]), retain_graph=True)
+        for a, b in zip(got, one):
+            torch.testing.assert_close(a[i], b)
 
 
 def test_a_tensor_of_biases_learns():

@@ -144,6 +144,10 @@ def test_tangents(traceable):
         moved = forward_ad.make_dual(q, torch.ones_like(q))
         with pytest.raises(NotImplementedError, match="forward-mode tangents are supported only where"):
             flex(moved, k, v, lambda s, b, h, q, k: s * s)
+        learnt = q.clone().requires_grad_()
+        o = flex(learnt, k, v, lambda s, b, h, i, j: s / (1 + (i - j).abs()))
+        with pytest.raises(NotImplementedError, match="forward-mode tangents are supported only where"):
+            torch.autograd.grad(o, learnt, forward_ad.make_dual(o.detach(), o.detach()))  # a gradient of a dual number
         slopes = forward_ad.make_dual(*torch.ones(2, HEADS, dtype=torch.float64).unbind())
 
         def alibi(s, b, h, q, k):

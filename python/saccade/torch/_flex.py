@@ -28,6 +28,11 @@ except ImportError:  # PyTorch before 2.9
         max_scores: Tensor | None = None
 
 
+_NO_TANGENTS = (
+    "flex_attention: forward-mode tangents are supported only where score_mod and mask_mod amount to options of "
+    "attention, and without max_scores"
+)
+
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
@@ -98,10 +103,7 @@ def flex_attention(
         o, lse = _attend_by_options(query, key, value, scale, traced)
     else:
         if any(has_tangent(x) for x in (query, key, value, *functions.tensors)):
-            raise NotImplementedError(
-                "flex_attention: forward-mode tangents are supported only where score_mod and mask_mod amount to "
-                "options of attention, and without max_scores"
-            )
+            raise NotImplementedError(_NO_TANGENTS)
         o, lse, maxima = _FlexAttention.apply(query, key, value, scale, wants_max, functions, *functions.tensors)
     if return_aux is not None:
         return o, AuxOutput(lse if wants_lse else None, maxima if wants_max else None)
@@ -221,6 +223,8 @@ class _FlexAttention(torch.autograd.Function):
                 "flex_attention: gradients that can be differentiated again (create_graph=True) are "
                 "supported only where score_mod and mask_mod amount to options of attention"
             )
+        if any(x is not None and has_tangent(x) for x in (dout, dlse)):
+            raise NotImplementedError(_NO_TANGENTS)
         q, k, v, o, lse, *tensors = ctx.saved_tensors
         needed = ctx.needs_input_grad[6:]
         found = iter(backward(ctx.functions, q, k, v, o, lse, dout, dlse, tensors, list(needed), ctx.scale))

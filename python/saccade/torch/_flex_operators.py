@@ -14,8 +14,7 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from .. import _core
-from ._attend import is_recorded
-from ._tensors import empty_rows_like, or_empty, precision, readable
+from ._tensors import are_batched, empty_rows_like, is_recorded, or_empty, precision, readable
 
 # Functions of calls that an operator is computing now, by the number that stands for them in its arguments.
 _running: dict[int, Any] = {}
@@ -32,6 +31,8 @@ def forward(functions: Any, q: Tensor, k: Tensor, v: Tensor, tensors: Any, scale
 
 def backward(functions: Any, *arguments: Any) -> list[Tensor]:
     """Gradients of q, k, v and the tensors that are needed. Takes the operator's arguments without the last."""
+    if are_batched(*arguments[5:7]):
+        return _backward_of_each(functions, *arguments)
     if not is_recorded():
         return _backward(functions, *arguments)
     with _number_of(functions) as number:
@@ -85,6 +86,29 @@ def _backward(
     return [dq, dk, dv, *(d.to(x.dtype) for x, d in zip(tensors, others) if d is not None)]
 
 
+def _backward_of_each(
+    functions: Any,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    o: Tensor,
+    lse: Tensor,
+    dout: Tensor | None,
+    dlse: Tensor | None,
+    tensors: Any,
+    needed: Any,
+    scale: float | None,
+) -> list[Tensor]:
+    def gradients(dout: Tensor | None, dlse: Tensor | None) -> list[Tensor]:
+        return _backward(functions, q, k, v, o, lse, dout, dlse, tensors, needed, scale)
+
+    with _number_of(gradients) as number:
+        dq, dk, dv, others = operator_backward_of_each(dout, dlse, number)
+    learnt = [x for x, need in zip(tensors, needed) if need]
+    parts = others.split([x.numel() for x in learnt], -1) if learnt else ()
+    return [dq, dk, dv, *(part.reshape(x.shape).to(x.dtype) for part, x in zip(parts, learnt))]
+
+
 def _output(q: Tensor, v: Tensor) -> Tensor:
     return empty_rows_like(q) if q.shape[-1] == v.shape[-1] else q.new_empty((*q.shape[:-1], v.shape[-1]))
 
@@ -111,6 +135,19 @@ def operator(q, k, v, tensors, scale, max_scores, functions):
 def operator_backward(q, k, v, o, lse, dout, dlse, tensors, needed, scale, functions):
     with torch.no_grad():
         return _backward(_functions(functions), q, k, v, o, lse, dout, dlse, tensors, needed, scale)
+
+
+@torch.library.custom_op(
+    "saccade::flex_attention_backward_of_each",
+    mutates_args=(),
+    device_types="cpu",
+    schema="(Tensor? dout, Tensor? dlse, int gradients) -> (Tensor, Tensor, Tensor, Tensor)",
+)
+def operator_backward_of_each(dout, dlse, gradients):
+    """Without lists of tensors, which PyTorch's batches do not know: the last result has all numbers of the others."""
+    with torch.no_grad():
+        dq, dk, dv, *others = _functions(gradients)(dout, dlse)
+    return dq, dk, dv, torch.cat([dq.new_empty(0, dtype=torch.float64), *(x.double().flatten() for x in others)])
 
 
 # The floating-point operations that torch.utils.flop_counter counts: of all pairs of rows and keys.
