@@ -130,6 +130,8 @@ def _outcome(check: Check, case: Case) -> Any:
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             return check.run(case)
+    except NameError:  # of the checks themselves
+        raise
     except Exception as error:
         return Refusal(error)
 
@@ -148,6 +150,9 @@ def _report(rows: list[Row], verbose: bool) -> int:
     missing = undocumented(PERMITTED)
     for name in missing:
         print(f"docs/torch.md lacks the sentence of '{name}'")
+    empty = [row.check.name for row in rows if row.counts["calls"] and row.counts["calls"] == row.counts["neither"]]
+    for check in empty:
+        print(f"'{check}' checks nothing: all its calls are errors")
     unnamed = [found for row in rows for found in row.unnamed]
     print(f"\nDifferences that are not: {len(unnamed)}")
     shown: collections.Counter[Any] = collections.Counter()
@@ -156,7 +161,7 @@ def _report(rows: list[Row], verbose: bool) -> int:
         shown[kind] += 1
         if verbose or shown[kind] <= 3:
             print(f"  {found.check}: {found.case.subject} {found.case.name}\n      {found.kind}: {found.text}")
-    return 1 if unnamed or missing else 0
+    return 1 if unnamed or missing or empty else 0
 
 
 if __name__ == "__main__":
