@@ -15,7 +15,7 @@ from .. import _core
 from .._sdpa import kernel, renamed
 from ._operators import TENSORS, operator_tangents
 from ._operators import Call as AllOptions
-from ._tensors import are_batched, empty_rows_like, is_recorded, is_transformed, or_empty, precision, readable
+from ._tensors import empty_rows_like, is_batched, is_recorded, is_transformed, or_empty, precision, readable
 from ._transforms import TransformedAttention, tangents
 
 
@@ -138,8 +138,8 @@ class _FewTokens(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dout: Tensor) -> Any:
         q, k, v, _ = ctx.saved_tensors
-        is_batched, create_graph = need_an_operator(dout), torch.is_grad_enabled() or forward_ad._current_level >= 0
-        if not is_batched and not create_graph:
+        by_operator, create_graph = need_an_operator(dout), torch.is_grad_enabled() or forward_ad._current_level >= 0
+        if not by_operator and not create_graph:
             gradients = _core.plain_attention_backward(q, k, v, dout, *ctx.options)
             if gradients is not None:
                 return (*gradients, None)
@@ -148,13 +148,13 @@ class _FewTokens(torch.autograd.Function):
         with torch.no_grad():
             o, lse, _ = _forward(q, k, v, None, call, with_lse=True)
         assert lse is not None
-        backward = _backward_of_each if is_batched else _Gradients.apply if create_graph else _backward
+        backward = _backward_of_each if by_operator else _Gradients.apply if create_graph else _backward
         return (*backward(q, k, v, None, o, lse, dout, None, call, False)[:3], None)
 
 
 def need_an_operator(*gradients: Tensor | None) -> bool:
     """Whether PyTorch has to call an operator for them: batches, and classes of their own."""
-    return are_batched(*gradients) or any(x is not None and type(x) is not Tensor for x in gradients)
+    return any(x is not None and (type(x) is not Tensor or is_batched(x)) for x in gradients)
 
 
 def _backward_of_each(

@@ -11,7 +11,7 @@ from torch.compiler import is_compiling
 _OF_PYTORCH = frozenset((Tensor, torch.nn.Parameter))
 _FLOATING = frozenset((torch.float64, torch.float32, torch.bfloat16, torch.float16))
 _transforms = torch._C._functorch.peek_interpreter_stack
-_is_batched = torch._C._functorch.is_legacy_batchedtensor
+is_batched = torch._C._functorch.is_legacy_batchedtensor
 
 
 def is_transformed() -> bool:
@@ -30,7 +30,7 @@ def is_recorded() -> bool:
 def are_batched(*tensors: Tensor | None) -> bool:
     """Whether some are batches of is_grads_batched, vectorize and gradcheck, which only operators can take: PyTorch
     calls these for each entry."""
-    return any(x is not None and _is_batched(x) for x in tensors)
+    return any(x is not None and is_batched(x) for x in tensors)
 
 
 def is_plain(tensor: Any) -> bool:
