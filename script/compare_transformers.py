@@ -312,7 +312,8 @@ def report(name: str, what: str, found: dict[str, list[float]], beside: str) -> 
 
 def memory(names: list[str]) -> bool:
     """MiB that a forward pass over padded tokens adds to the peak of a process that has passed over 64. What grows with
-    the pairs of tokens is four times as large for twice the tokens; what "saccade" adds has to stay below three."""
+    the pairs of tokens is four times as large for twice the tokens; what "saccade" adds has to stay below three. The
+    smallest of three processes, for the allocator keeps up to 20 MiB of what it could give back."""
     print(f"| MiB for 2 x {LONG} tokens, padded | saccade | for half | sdpa | for half |")
     print("|---|---:|---:|---:|---:|")
     good = True
@@ -322,8 +323,12 @@ def memory(names: list[str]) -> bool:
         peaks: list[float] = []
         for implementation in ("saccade", "eager" if name in _WITHOUT_SDPA else "sdpa"):
             command = [sys.executable, __file__, "one", name, implementation]
-            result = subprocess.run(command, capture_output=True, text=True)
-            peaks += map(float, result.stdout.split()) if result.returncode == 0 else (float("inf"), float("inf"))
+            found = []
+            for _ in range(3):
+                result = subprocess.run(command, capture_output=True, text=True)
+                numbers = result.stdout.split() if result.returncode == 0 else ("inf", "inf")
+                found.append([float(number) for number in numbers])
+            peaks += map(min, zip(*found))
         good &= peaks[0] < 3 * peaks[1]
         print(f"| {name} | {' | '.join(f'{peak:.0f}' for peak in peaks)} |", flush=True)
     print(f"A mask of all pairs is {2 * LONG * LONG / 2**20:.0f} MiB in bool.")
