@@ -24,7 +24,8 @@ template <class T>
 constexpr bool kIsOptional<std::optional<T>> = true;
 /// Whether text can give a value of this type: a number or a name.
 template <class T>
-constexpr bool kHasText = !kIsTensor<T> && !kIsPointer<T> && !std::is_same_v<T, bool>;
+constexpr bool kHasText =
+    !kIsTensor<T> && !kIsPointer<T> && !std::is_same_v<T, bool> && !std::is_same_v<T, Origin>;
 
 /// Calls visitor(member of `options`, member of the defaults), for a pair twice.
 template <class Options, class Visitor>
@@ -46,7 +47,10 @@ std::string text_of(const T& value) {
     return value ? text_of(*value) : std::string();
   } else if constexpr (kIsTensor<T>) {
     return std::string(name_of(value.dtype)) + " " + to_string(value.dims());
-  } else if constexpr (kIsPointer<T> || std::is_same_v<T, bool>) {
+  } else if constexpr (std::is_same_v<T, Origin>) {
+    return "batch " + text_of(value.batch) + ", head " + text_of(value.head) + ", row " + text_of(value.row) +
+           ", key " + text_of(value.key);
+  } else if constexpr (!kHasText<T>) {
     return {};
   } else if constexpr (std::is_enum_v<T>) {
     return std::string(option_name(value));

@@ -20,9 +20,9 @@ using ::testing::IsEmpty;
 /// Every member of the struct. A new one does not compile until it stands here, and then the table has to have it.
 std::vector<const void*> members_of(const AttentionOptions& options) {
   const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, aa, bb, cc, dd, ee,
-               ff] = options;
-  return {&a, &b, &c, &d, &e, &f, &g, &h, &i, &j, &k,  &l,  &m,  &n,  &o,  &p,
-          &q, &r, &s, &t, &u, &v, &w, &x, &y, &z, &aa, &bb, &cc, &dd, &ee, &ff};
+               ff, gg] = options;
+  return {&a, &b, &c, &d, &e, &f, &g, &h, &i, &j,  &k,  &l,  &m,  &n,  &o,  &p, &q,
+          &r, &s, &t, &u, &v, &w, &x, &y, &z, &aa, &bb, &cc, &dd, &ee, &ff, &gg};
 }
 
 TEST(AttentionOptionsTable, HasEveryMemberOnce) {
@@ -109,6 +109,7 @@ TEST(AttentionOptionsTable, IsDrawnByRandomProblems) {
   std::set<std::string_view> missing;
   for (const AttentionOption& option : kAttentionOptions) missing.insert(option.name);
   missing.erase("score_modifier_backward");  // those that are drawn only add; backward_test.cpp has others
+  missing.erase("origin");  // origin_test.cpp cuts a problem
   for (std::uint64_t seed = 1; seed <= 400; ++seed) {
     const cases::AttentionCase drawn = cases::draw_case(seed);
     std::erase_if(missing, [&](std::string_view name) {

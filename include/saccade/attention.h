@@ -18,7 +18,7 @@ enum class Causal : std::uint8_t { none, top_left, bottom_right };
 enum class Layout : std::uint8_t { bhld, blhd };
 
 /// A rectangle of scores of one head: rows and keys are indices into the batch entry (in a packed batch, into the
-/// document), and row i has position i + offset.
+/// document), and row i has position i + offset. With an origin all numbers are those of the whole.
 struct ScoreBlock {
   std::int64_t batch = 0, head = 0;  ///< batch entry (or document) and query head
   std::int64_t first_row = 0, first_key = 0;
@@ -63,6 +63,27 @@ using ScoreBlockEffect = BlockEffect (*)(void* context, const ScoreBlock& block)
 /// -inf); after softmax.
 enum class ScoreStage : std::uint8_t { raw, softcapped, biased, probabilities };
 
+/// Where the tensors of a call begin in a larger problem of which it computes a part. Rows, keys, heads and batch
+/// entries then have the numbers of the whole wherever a number counts: for positions, kv_starts and kv_lengths,
+/// block_mask, score modifiers and dropout, so that the part hides, changes and drops what the whole would. What
+/// belongs to a batch entry or a head (kv_lengths, alibi_slopes, sinks, ...) is given for those of the call, and
+/// `mask` for its rows and keys.
+///
+/// A row's results have the bits that the whole would give them if the call has all keys that the row sees and
+/// `key` is a multiple of kOriginAlignment. (kv_starts hides keys that were added in front for that purpose.)
+struct Origin {
+  std::int64_t batch = 0;      ///< the first batch entry, or document of a packed batch
+  std::int64_t head = 0;       ///< the first query head
+  std::int64_t num_heads = 0;  ///< query heads of the whole; 0: up to the last one of the call
+  std::int64_t row = 0;        ///< the first query row of every batch entry
+  std::int64_t key = 0;        ///< the first key of every batch entry; with dropout a multiple of 64
+
+  bool operator==(const Origin&) const = default;
+};
+
+/// See Origin. The keys of decode()'s pieces, and a multiple of the blocks of keys of all other calls.
+inline constexpr std::int64_t kOriginAlignment = 4096;
+
 /// Everything optional about attention(); fill it with designated initialisers.
 ///
 /// The logits of row i (position p) and key j are, in this order:
@@ -92,7 +113,8 @@ struct AttentionOptions {
   TensorView mask{};
   /// A bool for each block of block_mask_q query rows and block_mask_k keys (by index; the last blocks may be cut
   /// short), true = attend: [ceil(seqlen_q / block_mask_q), ceil(seqlen_k / block_mask_k)], broadcast from the
-  /// right like mask. Blocks that hide everything cost nothing.
+  /// right like mask. Blocks that hide everything cost nothing. With an origin they are the blocks from row 0 and
+  /// key 0 of the whole to the last row and key of the call.
   TensorView block_mask{};
   std::int64_t block_mask_q = 128, block_mask_k = 128;
   /// A function that changes scores; see ScoreModifier.
@@ -146,6 +168,10 @@ struct AttentionOptions {
   /// paged sequence's length are -inf (probabilities: 0).
   MutableTensorView scores{};
   ScoreStage score_stage = ScoreStage::raw;
+
+  /// Where this call begins in a larger problem. With a row or key other than 0, Causal::bottom_right needs a
+  /// query offset, and kv_starts and kv_lengths may be up to key + seqlen_k. A key excludes block_table.
+  Origin origin{};
 
   Layout layout = Layout::bhld;
   /// Threads of this call; 0: num_threads() of runtime.h. Results do not depend on it.

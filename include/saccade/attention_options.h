@@ -80,10 +80,11 @@ struct OptionDraw {
 struct AttentionOption {
   using O = AttentionOptions;
   /// The member; its type says what the option is.
-  using Member = std::variant<double O::*, std::optional<double> O::*, std::optional<std::int64_t> O::*, int O::*,
-                              std::uint32_t O::*, std::uint64_t O::*, bool O::*, Causal O::*, Layout O::*,
-                              ScoreStage O::*, OptionPair, TensorView O::*, MutableTensorView O::*,
-                              ScoreModifier O::*, ScoreModifierBackward O::*, ScoreBlockEffect O::*, void * O::*>;
+  using Member =
+      std::variant<double O::*, std::optional<double> O::*, std::optional<std::int64_t> O::*, int O::*,
+                   std::uint32_t O::*, std::uint64_t O::*, bool O::*, Causal O::*, Layout O::*, ScoreStage O::*,
+                   OptionPair, TensorView O::*, MutableTensorView O::*, ScoreModifier O::*,
+                   ScoreModifierBackward O::*, ScoreBlockEffect O::*, void * O::*, Origin O::*>;
   static constexpr std::string_view kPerHead = "[num_heads]";
 
   std::string_view name;  ///< in C++
@@ -322,6 +323,13 @@ inline constexpr AttentionOption kAttentionOptions[] = {
      .command = "-",
      .word = "-",
      .why = "C++ only: layers count their calls with it"},
+    {.name = "origin",
+     .member = &AttentionOptions::origin,
+     .help = "Where the call begins in a larger problem",
+     .python = "-",
+     .command = "-",
+     .word = "-",
+     .why = "C++ only: for programs that divide a problem"},
     {.name = "num_threads",
      .member = &AttentionOptions::num_threads,
      .help = "Threads of the call; without, one a core or OMP_NUM_THREADS",

@@ -134,6 +134,25 @@ void check_pages(std::string_view function, std::int64_t num_pages, const Attent
 
 constexpr std::int64_t kFarthest = std::int64_t{1} << 60;
 
+void fill_origin(std::string_view function, const AttentionOptions& options, AttentionParams& p) {
+  const Origin& origin = options.origin;
+  for (const auto& [name, value] : {std::pair{"batch", origin.batch},
+                                    {"head", origin.head},
+                                    {"num_heads", origin.num_heads},
+                                    {"row", origin.row},
+                                    {"key", origin.key}})
+    if (value < 0 || value > kMaxLength) refuse(function, "origin.", name, " must be from 0 to 2^40, got ", value);
+  if (origin.num_heads > 0 && origin.num_heads < origin.head + p.num_heads)
+    refuse(function, "origin.num_heads is ", origin.num_heads, " but the call has heads up to ",
+           origin.head + p.num_heads);
+  if (options.dropout_p > 0.0 && origin.key % 64 != 0)
+    refuse(function, "origin.key must be a multiple of 64 with dropout, got ", origin.key);
+  if (options.block_table && origin.key != 0)
+    refuse(function, "origin.key must be 0 with a block_table, got ", origin.key);
+  p.origin = origin;
+  if (origin.num_heads == 0) p.origin.num_heads = origin.head + p.num_heads;
+}
+
 void fill_positions(std::string_view function, const AttentionOptions& options,
                     std::vector<std::int64_t>& query_offsets, AttentionParams& p) {
   p.causal = options.causal != Causal::none;
@@ -143,15 +162,23 @@ void fill_positions(std::string_view function, const AttentionOptions& options,
     if (offset < -kFarthest || offset > kFarthest)
       refuse(function, "query_offset must be within 2^60 of 0, got ", offset);
   };
-  if (options.query_offset) {
-    check_offset(*options.query_offset);
-    p.query_offset = *options.query_offset;
-  } else if (options.query_offsets) {
+  const std::int64_t of_origin = options.origin.row - options.origin.key;
+  if (options.query_offsets) {
     read_integers(function, "query_offsets", options.query_offsets, p.batch, query_offsets);
-    for (std::int64_t offset : query_offsets) check_offset(offset);
+    for (std::int64_t& offset : query_offsets) {
+      check_offset(offset);
+      offset += of_origin;
+    }
     p.query_offsets = query_offsets.data();
+  } else if (options.query_offset || options.causal != Causal::bottom_right) {
+    const std::int64_t offset = options.query_offset.value_or(0);
+    check_offset(offset);
+    p.query_offset = offset + of_origin;
   } else {
-    p.bottom_right = options.causal == Causal::bottom_right;
+    if (options.origin.row != 0 || options.origin.key != 0)
+      refuse(function, "an origin at row ", options.origin.row, " and key ", options.origin.key,
+             " needs query_offset: bottom_right does not know where the whole ends");
+    p.bottom_right = true;
   }
   for (const auto& [name, value] :
        {std::pair{"window_left", options.window_left}, {"window_right", options.window_right}})
@@ -165,9 +192,14 @@ const std::int64_t* read_numbers_of_keys(std::string_view function, std::string_
                                          const AttentionParams& p, std::vector<std::int64_t>& numbers) {
   if (!view) return nullptr;
   read_integers(function, name, view, p.batch, numbers);
-  for (std::int64_t b = 0; b < p.batch; ++b)
-    if (const std::int64_t keys = numbers[static_cast<std::size_t>(b)]; keys < 0 || keys > p.keys(b))
-      refuse(function, name, " must lie between 0 and seqlen_k = ", p.keys(b), ", but one is ", keys);
+  for (std::int64_t b = 0; b < p.batch; ++b) {
+    std::int64_t& keys = numbers[static_cast<std::size_t>(b)];
+    const std::int64_t most = p.origin.key + p.keys(b);
+    if (keys < 0 || keys > most)
+      refuse(function, name, " must lie between 0 and ", p.origin.key > 0 ? "origin.key + " : "",
+             "seqlen_k = ", most, ", but one is ", keys);
+    keys = std::max<std::int64_t>(keys - p.origin.key, 0);
+  }
   return numbers.data();
 }
 
@@ -215,7 +247,8 @@ void fill_block_mask(std::string_view function, const AttentionOptions& options,
   const auto blocks = [](std::int64_t n, std::int64_t size) { return n / size + (n % size != 0); };  // of any size
   fill_broadcast(function, "block_mask", "[batch, heads, blocks of seqlen_q, blocks of seqlen_k]",
                  options.block_mask,
-                 {p.batch, p.num_heads, blocks(p.seqlen_q, p.block_mask_q), blocks(p.seqlen_k, p.block_mask_k)},
+                 {p.batch, p.num_heads, blocks(p.origin.row + p.seqlen_q, p.block_mask_q),
+                  blocks(p.origin.key + p.seqlen_k, p.block_mask_k)},
                  p.block_mask);
   p.block_mask.type = MaskType::boolean;
 }
@@ -341,10 +374,11 @@ bool has_operands_only(const AttentionOptions& options) {
                block_mask_q, block_mask_k, score_modifier, score_modifier_backward, score_block_effect,
                score_context, kv_lengths, kv_starts, cu_seqlens_q, cu_seqlens_k, block_table, alibi_slopes, sinks,
                dropout_p, dropout_seed, dropout_offset, lse, weights, weights_after_dropout, scores, score_stage,
-               layout, num_threads] = options;
+               origin, layout, num_threads] = options;
   // Read by check_operands(), or without effect unless another option is set.
-  static_cast<void>(std::tie(scale, layout, num_threads, block_mask_q, block_mask_k, score_modifier_backward,
-                             score_context, dropout_seed, dropout_offset, weights_after_dropout, score_stage));
+  static_cast<void>(std::tie(scale, layout, num_threads, origin, block_mask_q, block_mask_k,
+                             score_modifier_backward, score_context, dropout_seed, dropout_offset,
+                             weights_after_dropout, score_stage));
   return causal == Causal::none && window_left == -1 && window_right == -1 && softcap == 0.0 && dropout_p == 0.0 &&
          !score_modifier && !score_block_effect && !query_offset &&
          (mask.rank | block_mask.rank | query_offsets.rank | kv_lengths.rank | kv_starts.rank | cu_seqlens_q.rank |
@@ -374,6 +408,7 @@ AttentionArguments::AttentionArguments(const AttentionOperands& operands, const 
   fill_numbers(function, options, p);
   fill_documents(function, options, cu_seqlens_q_, cu_seqlens_k_, p);
   fill_pages(function, options, p);
+  fill_origin(function, options, p);
   fill_positions(function, options, query_offsets_, p);
   p.kv_lengths = read_numbers_of_keys(function, "kv_lengths", options.kv_lengths, p, kv_lengths_);
   p.kv_starts = read_numbers_of_keys(function, "kv_starts", options.kv_starts, p, kv_starts_);

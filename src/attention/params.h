@@ -114,6 +114,9 @@ struct AttentionParams : AttentionOperands, ScoreChanges {
   std::uint64_t dropout_seed = 0;
   std::uint32_t dropout_offset = 0;
 
+  // Adds to the numbers of a score modifier, a block mask and dropout; positions and lengths contain it already.
+  Origin origin{};
+
   HeadedMatrix<void> lse{};      // seqlen_q numbers per head, row_stride apart; nullptr: not wanted
   HeadedMatrix<void> weights{};  // [batch, num_heads, seqlen_q, seqlen_k]; nullptr: not wanted
   HeadedMatrix<void> scores{};   // the same
@@ -134,6 +137,12 @@ struct AttentionParams : AttentionOperands, ScoreChanges {
   /// The first valid key, and the number of keys up to the last valid one.
   std::int64_t kv_start(std::int64_t b) const { return kv_starts ? kv_starts[b] : 0; }
   std::int64_t kv_length(std::int64_t b) const { return kv_lengths ? kv_lengths[b] : keys(b); }
+
+  /// The words of a dropout's draw for a row of weights, but for the column: see dropout_keeps().
+  std::uint32_t dropout_head(std::int64_t b, std::int64_t head) const {
+    return static_cast<std::uint32_t>((b + origin.batch) * origin.num_heads + head + origin.head);
+  }
+  std::uint32_t dropout_row(std::int64_t i) const { return static_cast<std::uint32_t>(i + origin.row); }
 
   /// Row i of the batch entry b in q, o, lse, weights or scores.
   template <class T, class Void>

@@ -300,7 +300,6 @@ class BackwardBlock {
 
   void drop(int tile) {
     const Dropout dropout(p_);
-    const auto batch_head = static_cast<std::uint32_t>(batch_ * p_.num_heads + head_);
     const Granules& granules = scratch_.granules[tile];
     const int begin = granules.index[0] * kGranule;
     const int end = (granules.index[static_cast<std::size_t>(granules.count - 1)] + 1) * kGranule;
@@ -308,7 +307,8 @@ class BackwardBlock {
       const Scalar* const from = tile_of(scratch_.probabilities, tile) + i * kBlockK;
       Scalar* const to = tile_of(scratch_.kept, tile) + i * kBlockK;
       std::copy(from, from + kBlockK, to);
-      dropout.apply(to, begin, end, batch_head, static_cast<std::uint32_t>(tile_row(tile) + i), first_key_);
+      dropout.apply(to, begin, end, p_.dropout_head(batch_, head_), p_.dropout_row(tile_row(tile) + i),
+                    first_key_);
     }
   }
 

@@ -198,11 +198,10 @@ class AmxBackwardBlock {
 
   void draw_dropout(int g) {
     const Dropout dropout(p_);
-    const auto batch_head = static_cast<std::uint32_t>(batch_ * p_.num_heads + head_);
     for (int i = 0; i < 32; ++i) {
       std::fill_n(keeps(g, 0, i), kKeysOfAmx, 1.0F);
-      dropout.apply(keeps(g, 0, i), 0, static_cast<int>(kKeysOfAmx), batch_head,
-                    static_cast<std::uint32_t>(group_row(g) + i), block_key_);
+      dropout.apply(keeps(g, 0, i), 0, static_cast<int>(kKeysOfAmx), p_.dropout_head(batch_, head_),
+                    p_.dropout_row(group_row(g) + i), block_key_);
     }
   }
 

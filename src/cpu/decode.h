@@ -187,9 +187,8 @@ class DecodeHead : public DecodeScores<DecodeScratch> {
   }
 
   void drop(int r) {
-    const auto batch_head = static_cast<std::uint32_t>(rows_.batch * p_.num_heads + head(r));
-    dropout_.apply(reinterpret_cast<Weight*>(probabilities(r)), 0, kDecodePiece, batch_head,
-                   static_cast<std::uint32_t>(token(r)), begin_);
+    dropout_.apply(reinterpret_cast<Weight*>(probabilities(r)), 0, kDecodePiece,
+                   p_.dropout_head(rows_.batch, head(r)), p_.dropout_row(token(r)), begin_);
   }
 
   /// decode_values without the values of keys whose score is -inf. This changes no bit: they would add 0.

@@ -234,8 +234,8 @@ class AmxDecodeHead : public DecodeScores<AmxDecodeScratch> {
   }
 
   void drop(int r, int column, Scalar* weight) {
-    const auto batch_head = static_cast<std::uint32_t>(rows_.batch * p_.num_heads + head(r));
-    dropout_.apply(weight, 0, kDrawn, batch_head, static_cast<std::uint32_t>(token(r)), begin_ + column);
+    dropout_.apply(weight, 0, kDrawn, p_.dropout_head(rows_.batch, head(r)), p_.dropout_row(token(r)),
+                   begin_ + column);
   }
 
   /// In the same order for every width of a vector.

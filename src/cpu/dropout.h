@@ -70,14 +70,17 @@ class PhiloxOfRow {
 struct Dropout {
   std::uint64_t seed;
   std::uint32_t offset;
-  std::uint32_t most;  // a word up to it drops the weight; no meaning if p is 0
+  std::uint32_t most;           // a word up to it drops the weight; no meaning if p is 0
+  std::int64_t key_origin = 0;  // the number of column 0, a multiple of 64
 
   Dropout(double p, std::uint64_t seed_of_call, std::uint32_t offset_of_call)
       : seed(seed_of_call),
         offset(offset_of_call),
         most(static_cast<std::uint32_t>(static_cast<std::uint64_t>(std::ceil(p * 4294967296.0)) - 1)) {}
   explicit Dropout(const AttentionParams& params)
-      : Dropout(params.dropout_p, params.dropout_seed, params.dropout_offset) {}
+      : Dropout(params.dropout_p, params.dropout_seed, params.dropout_offset) {
+    key_origin = params.origin.key;
+  }
 
   /// Sets the dropped ones of values[begin, end) to 0, which are columns `first_key` + begin and on; first_key is
   /// a multiple of 64. The memory must begin and end at multiples of 128: dropout applies to the numbers beside
@@ -87,7 +90,7 @@ struct Dropout {
              std::int64_t first_key) const {
     const PhiloxOfRow philox(seed, offset, batch_head, row);
     for (int column = begin / 128 * 128; column < end; column += 128) {
-      const auto counter = static_cast<std::uint32_t>((first_key + column) / 64 * 16);
+      const auto counter = static_cast<std::uint32_t>((key_origin + first_key + column) / 64 * 16);
       for (int drawn = 0; drawn < 32; drawn += kDrawnVectors * kWords) {
         Words words[kDrawnVectors][4];
         SACCADE_UNROLL

@@ -292,11 +292,9 @@ class QueryBlock {
 
   void drop(const TileStep& step, int begin, int end) {
     for (int i = 0; i < tile_rows(step.tile); ++i)
-      dropout_.apply(reinterpret_cast<Weight*>(scratch_.probabilities + i * kBlockK), begin, end, batch_head(),
-                     static_cast<std::uint32_t>(tile_row(step.tile) + i), step.first_key);
+      dropout_.apply(reinterpret_cast<Weight*>(scratch_.probabilities + i * kBlockK), begin, end,
+                     p_.dropout_head(batch_, head_), p_.dropout_row(tile_row(step.tile) + i), step.first_key);
   }
-
-  std::uint32_t batch_head() const { return static_cast<std::uint32_t>(batch_ * p_.num_heads + head_); }
 
   void end() {
     for (int tile = 0; tile < tiles_; ++tile) {

@@ -452,7 +452,8 @@ class AmxBlock {
         const std::int64_t first_key = s.tile[static_cast<std::size_t>(t)] * 32, begin = first_key / 128 * 128;
         if (begin != drawn) {
           std::fill_n(kept, 128, Scalar{1});
-          dropout_.apply(kept, 0, 128, batch_head(), static_cast<std::uint32_t>(group_row(s.group) + i), begin);
+          dropout_.apply(kept, 0, 128, p_.dropout_head(batch_, head_), p_.dropout_row(group_row(s.group) + i),
+                         begin);
           drawn = begin;
         }
         drop_row(kept + first_key % 128, weights(t) + i * 16);
@@ -466,8 +467,6 @@ class AmxBlock {
       for (int term = 0; term < kTerms; ++term) words[term * kTermWords + w] &= keep;
     }
   }
-
-  std::uint32_t batch_head() const { return static_cast<std::uint32_t>(batch_ * p_.num_heads + head_); }
 
   // ---- Results
 

@@ -118,6 +118,8 @@ class BlockMask {
   /// How much of rows [row, row + rows) and keys [key, key + keys) may be seen.
   Cover cover(std::int64_t row, std::int64_t rows, std::int64_t key, std::int64_t keys) const {
     std::int64_t blocks = 0, open = 0;
+    row += p_.origin.row;
+    key += p_.origin.key;
     for (std::int64_t i = row / p_.block_mask_q; i <= (row + rows - 1) / p_.block_mask_q; ++i)
       for (std::int64_t j = key / p_.block_mask_k; j <= (key + keys - 1) / p_.block_mask_k; ++j, ++blocks)
         open += is_open(i, j);
@@ -126,9 +128,11 @@ class BlockMask {
 
   /// Hides the keys of one row's closed blocks, up to key `keys`.
   void apply(Scalar* scores, Columns c, std::int64_t row, std::int64_t keys) const {
-    const std::int64_t i = row / p_.block_mask_q, end = std::min(c.first_key + c.end, keys);
+    const std::int64_t origin = p_.origin.key, i = (row + p_.origin.row) / p_.block_mask_q;
+    const std::int64_t end = std::min(c.first_key + c.end, keys);
     for (std::int64_t key = c.first_key + c.begin; key < end;) {
-      const std::int64_t j = key / p_.block_mask_k, next = std::min((j + 1) * p_.block_mask_k, end);
+      const std::int64_t j = (key + origin) / p_.block_mask_k;
+      const std::int64_t next = std::min((j + 1) * p_.block_mask_k - origin, end);
       if (!is_open(i, j)) std::fill_n(scores + (key - c.first_key), next - key, -kInfinity);
       key = next;
     }

@@ -181,9 +181,9 @@ class ScoreFinisherOf {
   /// Columns of scores[rows][kBlock] as they are passed to the caller's functions.
   ScoreTile tile_of(std::int64_t row, std::int64_t rows, Columns columns, Scalar* scores) const {
     ScoreTile tile;
-    static_cast<ScoreBlock&>(tile) = {
-        batch_, head_, row, columns.first_key + columns.begin, rows, 0, visibility_.offset};
-    tile.keys = std::min<std::int64_t>(columns.end, all_keys().end - columns.first_key) - columns.begin;
+    const std::int64_t keys =
+        std::min<std::int64_t>(columns.end, all_keys().end - columns.first_key) - columns.begin;
+    static_cast<ScoreBlock&>(tile) = block_of(row, rows, columns.first_key + columns.begin, keys);
     tile.scores = scores + columns.begin;
     tile.dtype = dtype_of<Scalar>;
     tile.stride = kBlock;
@@ -216,8 +216,19 @@ class ScoreFinisherOf {
   BlockEffect effect_on(std::int64_t row, std::int64_t rows, std::int64_t begin, std::int64_t end) const {
     if (!p_.score_modifier) return BlockEffect::full;
     if (!p_.score_block_effect) return BlockEffect::partial;
-    return p_.score_block_effect(p_.score_context,
-                                 ScoreBlock{batch_, head_, row, begin, rows, end - begin, visibility_.offset});
+    return p_.score_block_effect(p_.score_context, block_of(row, rows, begin, end - begin));
+  }
+
+  /// In the numbers of the whole problem.
+  ScoreBlock block_of(std::int64_t row, std::int64_t rows, std::int64_t key, std::int64_t keys) const {
+    const Origin& origin = p_.origin;
+    return {batch_ + origin.batch,
+            head_ + origin.head,
+            row + origin.row,
+            key + origin.key,
+            rows,
+            keys,
+            visibility_.offset - origin.row + origin.key};
   }
 
   /// Reads the mask; returns whether any key is visible to any row.
@@ -290,7 +301,6 @@ class ScoreFinisherOf {
 
   /// Turns logits into weights, in place.
   void write_weights(Scalar* weights, std::int64_t row, Scalar m, Scalar scale, const Dropout* dropout) const {
-    const auto batch_head = static_cast<std::uint32_t>(batch_ * p_.num_heads + head_);
     const Vec maximum = broadcast(m), factor = broadcast(scale), hidden = broadcast(-kInfinity);
     constexpr int kColumns = 256;  // a multiple of what dropout draws at a time
     alignas(64) Scalar block[kColumns];
@@ -301,7 +311,7 @@ class ScoreFinisherOf {
         const Vec w = mul(exp2(mul(sub(s, maximum), broadcast(unit_.exp_factor))), factor);
         store(block + j, select(equal(s, hidden), zero(), w));
       }
-      if (dropout) dropout->apply(block, 0, n, batch_head, static_cast<std::uint32_t>(row), first_key);
+      if (dropout) dropout->apply(block, 0, n, p_.dropout_head(batch_, head_), p_.dropout_row(row), first_key);
       std::copy_n(block, n, weights + first_key);
     }
   }

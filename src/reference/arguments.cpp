@@ -154,22 +154,23 @@ void find_entries(const AttentionOptions& options, Arguments& a) {
     a.sequences.push_back({.index_in_q = b, .index_in_k = b, .seqlen_q = a.seqlen_q, .seqlen_k = a.seqlen_k});
 }
 
-/// Reads one number of keys for each sequence into `member`, if there are any.
-void read_numbers_of_keys(const TensorView& view, const char* name, std::int64_t Sequence::*member, Arguments& a) {
+/// Reads one number of keys for each sequence into `member`, if there are any; `origin`: the number of key 0.
+void read_numbers_of_keys(const TensorView& view, const char* name, std::int64_t Sequence::*member,
+                          std::int64_t origin, Arguments& a) {
   if (!view) return;
-  const auto numbers = integers_of(view, name, "[batch]", a.batch, 0, a.seqlen_k);
+  const auto numbers = integers_of(view, name, "[batch]", a.batch, 0, origin + a.seqlen_k);
   for (std::size_t b = 0; b < numbers.size(); ++b) {
-    if (numbers[b] > a.sequences[b].seqlen_k)
+    if (numbers[b] > origin + a.sequences[b].seqlen_k)
       refuse_argument(std::string(name) + " contains " + std::to_string(numbers[b]) + " for a document of " +
                       std::to_string(a.sequences[b].seqlen_k) + " keys");
-    a.sequences[b].*member = numbers[b];
+    a.sequences[b].*member = std::max<std::int64_t>(numbers[b] - origin, 0);
   }
 }
 
 void find_lengths(const AttentionOptions& options, Arguments& a) {
   for (Sequence& sequence : a.sequences) sequence.kv_length = sequence.seqlen_k;
-  read_numbers_of_keys(options.kv_starts, "kv_starts", &Sequence::kv_start, a);
-  read_numbers_of_keys(options.kv_lengths, "kv_lengths", &Sequence::kv_length, a);
+  read_numbers_of_keys(options.kv_starts, "kv_starts", &Sequence::kv_start, options.origin.key, a);
+  read_numbers_of_keys(options.kv_lengths, "kv_lengths", &Sequence::kv_length, options.origin.key, a);
 }
 
 void find_positions(const AttentionOptions& options, Arguments& a) {
@@ -185,7 +186,8 @@ void find_positions(const AttentionOptions& options, Arguments& a) {
   for (std::size_t b = 0; b < offsets.size(); ++b) {
     Sequence& sequence = a.sequences[b];
     const bool from_the_end = !is_given && options.causal == Causal::bottom_right;
-    sequence.first_position = from_the_end ? sequence.kv_length - sequence.seqlen_q : offsets[b];
+    sequence.first_position = from_the_end ? sequence.kv_length - sequence.seqlen_q
+                                           : offsets[b] + options.origin.row - options.origin.key;
   }
 }
 
@@ -218,8 +220,8 @@ TensorView checked_block_mask(const AttentionOptions& options, const Arguments& 
   const auto blocks = [](std::int64_t seqlen, std::int64_t block) {
     return seqlen / block + (seqlen % block > 0);
   };
-  const std::array shape{a.batch, a.num_heads, blocks(a.seqlen_q, options.block_mask_q),
-                         blocks(a.seqlen_k, options.block_mask_k)};
+  const std::array shape{a.batch, a.num_heads, blocks(options.origin.row + a.seqlen_q, options.block_mask_q),
+                         blocks(options.origin.key + a.seqlen_k, options.block_mask_k)};
   return broadcast(options.block_mask, shape, "reference::attention", "block_mask");
 }
 

@@ -273,7 +273,8 @@ class RowOfAttention {
       return Matrix<T>(view.select(0, index_.batch).slice(0, index_.head, index_.head + 1).select(1, row)).numbers;
     };
     if (a_.mask) mask_ = row_of(a_.mask, index_.row);
-    if (a_.block_mask) block_mask_ = row_of(a_.block_mask, index_.row / options_.block_mask_q);
+    if (a_.block_mask)
+      block_mask_ = row_of(a_.block_mask, (index_.row + options_.origin.row) / options_.block_mask_q);
     is_visible_.resize(columns(a_.seqlen_k));
     is_kept_.assign(columns(a_.seqlen_k), 1);
     for (std::size_t j = 0; j < is_visible_.size(); ++j) is_visible_[j] = is_visible(static_cast<std::int64_t>(j));
@@ -286,19 +287,24 @@ class RowOfAttention {
     if (options_.causal != Causal::none && ahead > 0) return false;
     if (options_.window_left >= 0 && -ahead > options_.window_left) return false;
     if (options_.window_right >= 0 && ahead > options_.window_right) return false;
-    if (a_.block_mask && block_mask_[columns(key / options_.block_mask_k)] == 0) return false;
+    if (a_.block_mask && block_mask_[columns((key + options_.origin.key) / options_.block_mask_k)] == 0)
+      return false;
     if (!a_.mask) return true;
     const T mask = mask_[columns(key)];
     return a_.mask.dtype == DType::boolean ? mask != 0 : mask != kMinusInfinity<T>;
   }
 
   void draw_dropout() {
-    const auto batch_head = static_cast<std::uint32_t>(index_.batch * a_.num_heads + index_.head);
-    const auto row = static_cast<std::uint32_t>(index_.row);
+    const Origin& origin = options_.origin;
+    const std::int64_t num_heads = origin.num_heads > 0 ? origin.num_heads : origin.head + a_.num_heads;
+    const auto batch_head =
+        static_cast<std::uint32_t>((index_.batch + origin.batch) * num_heads + index_.head + origin.head);
+    const auto row = static_cast<std::uint32_t>(index_.row + origin.row);
     for (std::size_t j = 0; j < is_kept_.size(); ++j) {
       if (!is_visible_[j]) continue;
-      is_kept_[j] = dropout_keeps(options_.dropout_seed, options_.dropout_offset, batch_head, row,
-                                  static_cast<std::uint32_t>(j), options_.dropout_p);
+      is_kept_[j] =
+          dropout_keeps(options_.dropout_seed, options_.dropout_offset, batch_head, row,
+                        static_cast<std::uint32_t>(static_cast<std::int64_t>(j) + origin.key), options_.dropout_p);
     }
   }
 
@@ -309,13 +315,14 @@ class RowOfAttention {
   /// The row in the form of the caller's functions.
   ScoreTile tile_of(std::vector<Passed>& numbers) const {
     ScoreTile tile;
-    tile.batch = index_.batch;
-    tile.head = index_.head;
-    tile.first_row = index_.row;
-    tile.first_key = sequence_->begin_key;
+    const Origin& origin = options_.origin;
+    tile.batch = index_.batch + origin.batch;
+    tile.head = index_.head + origin.head;
+    tile.first_row = index_.row + origin.row;
+    tile.first_key = sequence_->begin_key + origin.key;
     tile.rows = 1;
     tile.keys = static_cast<std::int64_t>(numbers.size());
-    tile.offset = sequence_->first_position;
+    tile.offset = sequence_->first_position - origin.row + origin.key;
     tile.scores = numbers.data();
     tile.dtype = dtype_of<Passed>;
     tile.stride = tile.keys;
