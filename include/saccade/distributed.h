@@ -1,0 +1,170 @@
+// Attention over several processes or machines, with the bits of one.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "saccade/attention.h"
+#include "saccade/backward.h"
+#include "saccade/communicator.h"
+
+namespace saccade::distributed {
+
+/// Consecutive rows or keys [begin, end) of a sequence.
+struct Run {
+  std::int64_t begin = 0, end = 0;
+
+  std::int64_t size() const { return end - begin; }
+  bool operator==(const Run&) const = default;
+};
+
+/// Which rows (or keys) of a sequence each rank holds. A rank's tensor has its rows in the order of its runs, one
+/// run after the other. In a packed batch the sequence is all documents, one after the other; otherwise every
+/// batch entry is divided in the same way. Ranks may have different numbers of rows, or none.
+class Sharding {
+ public:
+  /// Of nothing.
+  Sharding() = default;
+
+  /// One run for each rank, as equal as possible.
+  static Sharding contiguous(std::int64_t length, int ranks);
+  /// 2 * ranks runs, as equal as possible; rank r has the r-th and the r-th from the end. With a causal mask every
+  /// rank has nearly the same work.
+  static Sharding zigzag(std::int64_t length, int ranks);
+  /// Runs of `stripe` rows, dealt out in turn. (Striped Attention, arXiv:2311.09431, has stripes of one row; long
+  /// ones are faster.)
+  static Sharding striped(std::int64_t length, int ranks, std::int64_t stripe = 512);
+  /// One run for each rank, cut so that all have the same number of pairs of a row and a key that it sees by
+  /// position and length. `options` are those of the whole problem; seqlen_k is that of the keys.
+  static Sharding balanced(std::int64_t seqlen_q, std::int64_t seqlen_k, int ranks,
+                           const AttentionOptions& options);
+  /// Any division: the runs of each rank, in ascending order. Every row must be in one run.
+  static Sharding of_runs(std::vector<std::vector<Run>> runs);
+  // All throw std::invalid_argument for a negative length, less than one rank, and runs that overlap or leave
+  // gaps.
+
+  int ranks() const { return static_cast<int>(runs_.size()); }
+  std::int64_t length() const { return length_; }
+  const std::vector<Run>& runs(int rank) const { return runs_[static_cast<std::size_t>(rank)]; }
+  /// The number of rows of a rank.
+  std::int64_t rows(int rank) const;
+  /// The index in the tensor of its rank of a row of the sequence, which must be in one of the rank's runs.
+  std::int64_t local_row(int rank, std::int64_t row) const;
+
+  bool operator==(const Sharding&) const = default;
+
+ private:
+  std::int64_t length_ = 0;
+  std::vector<std::vector<Run>> runs_;
+};
+
+/// How ranks divide the work. What travels is only what some row of the receiver sees by position and length.
+enum class Method : std::uint8_t {
+  automatic,  ///< gather or stream, by memory
+  gather,  ///< each rank computes its own rows. Keys and values arrive a kv head at a time, during the one before
+  heads,   ///< each rank computes some kv heads for all rows: rows travel, and results return
+  grid,    ///< ranks in groups of `head_groups`: heads within a group, gather among the groups
+  stream,  ///< as gather, but a head's keys arrive `chunk` at a time, in ascending order: least memory
+  ring,    ///< as stream, but rank r begins with its own keys, then those of rank r - 1, and so on
+  pass_q,  ///< rows travel instead of keys: for few rows over many keys
+};
+
+/// "automatic", "gather", ...
+std::string_view name_of(Method method);
+
+/// How a call is divided. All ranks give the same.
+struct Division {
+  Sharding rows{};  ///< of q and o
+  Sharding keys{};  ///< of k and v; not given: as the rows
+  Method method = Method::automatic;
+  int head_groups = 0;         ///< grid: ranks of a group, which divides the number of ranks and kv heads
+  std::int64_t chunk = 16384;  ///< stream: keys that arrive together, a multiple of kOriginAlignment
+  /// Gradients have the bits of one process. dk and dv are then computed by the owners of the keys from all rows
+  /// that see them: 7 products of matrices instead of 5. Not set: partial dk and dv are sent to the owners and
+  /// added up in the order of the ranks, with the same bits in every run.
+  bool exact = false;
+};
+
+/// The sizes of a whole problem that a plan depends on; the lengths are those of the division.
+struct Sizes {
+  std::int64_t batch = 1;  ///< not counted in a packed batch
+  std::int64_t num_heads = 1, num_kv_heads = 1;
+};
+
+/// Who computes what from which keys, and so what travels: a pure function of sizes, division and options, the
+/// same on every rank. A call proceeds in steps; in each, a rank works on one kv head of one batch entry.
+class Plan {
+ public:
+  /// What a rank computes in a step.
+  struct Unit {
+    bool exists = false;  ///< ranks with fewer heads than others have fewer units
+    std::int64_t batch = 0, kv_head = 0;
+    std::int64_t part = 0;  ///< of the head's keys, from 0 on: stream and ring compute them in several steps
+    bool is_last = true;    ///< whether it is the last part
+  };
+
+  /// Rows that one call of the kernels computes, in batch entry `batch`, or in documents [batch, batch + entries)
+  /// of a packed batch. Rows and keys count in the sequence, through all documents.
+  struct Piece {
+    std::int64_t batch = 0, entries = 1;
+    Run rows{};
+    Run keys{};            ///< from the first to the last that the rows see; begins at a multiple of
+                           ///< kOriginAlignment of the entry
+    std::int64_t row = 0;  ///< the index of its first row in the batch entry or document
+    std::int64_t key = 0;  ///< that of its first key
+  };
+
+  /// `options`: those of the whole problem. Throws std::invalid_argument, in the name of `function`, for divisions
+  /// and options that do not fit.
+  Plan(const Sizes& sizes, const Division& division, const AttentionOptions& options,
+       std::string_view function = "distributed::Plan");
+  ~Plan();
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+
+  /// The division with what was chosen instead of Method::automatic.
+  const Division& division() const;
+  int ranks() const;
+  std::int64_t steps() const;  ///< the same for all ranks
+  Unit unit(int rank, std::int64_t step) const;
+  /// The ranks whose rows a rank computes: [first, first + count).
+  int first_of_group(int rank) const;
+  int group_size() const;
+  /// The pieces of a rank in a batch entry (all of a packed batch), in ascending order of rows.
+  std::vector<Piece> pieces(int rank, std::int64_t batch) const;
+  /// The keys that a rank needs in a step: ascending, not adjacent. Those that another rank holds travel.
+  std::vector<Run> keys(int rank, std::int64_t step) const;
+  /// The keys that the kernels are called with to compute a piece with some of these keys: they may begin earlier,
+  /// at a multiple of kOriginAlignment, with keys that no row sees.
+  Run keys_of_call(const Piece& piece, Run keys) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// attention() of a problem whose sequences are divided among the ranks of a communicator. All ranks call it
+/// together.
+///
+/// q, k, v and o hold the rank's rows and keys: [batch, num_heads, rows, head_dim] and so on, with the ranks,
+/// layouts, element types and head counts that attention() takes; in a packed batch [rows, num_heads, head_dim].
+/// `options` are those of the whole problem, the same on every rank: masks, lengths, cu_seqlens and positions
+/// count the whole sequences. Only lse, num_threads and the layout are the rank's own. block_table, weights and
+/// scores are refused.
+///
+/// Results have the bits of attention() in one process, with these exceptions: ring adds up in another order (the
+/// same in every run), and pass_q has the bits of decode() if keys are cut at multiples of kOriginAlignment.
+///
+/// Memory besides the tensors: gather keys and values of two kv heads, as far as the rank's rows see them; heads
+/// the rows too; stream and ring two chunks and the unfinished rows of one kv head, in f32.
+///
+/// Throws the same exception on every rank: std::invalid_argument for a bad argument, or arguments that differ,
+/// of any rank; std::runtime_error for what a score modifier of any rank throws; each names the rank. Throws
+/// CommunicationError if a rank is gone or does not answer in time.
+void attention(Communicator& communicator, const TensorView& q, const TensorView& k, const TensorView& v,
+               const MutableTensorView& o, const Division& division,
+               const AttentionOptions& options = kDefaultAttentionOptions);
+
+}  // namespace saccade::distributed

@@ -1,0 +1,50 @@
+// What every distributed call has: the rank's tensors in one form, and the plan.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <memory>
+
+#include "distributed/agreement.h"
+#include "distributed/piece.h"
+
+namespace saccade::distributed {
+
+/// The tensors of one rank, [batch, heads, rows, dim]; a packed batch is one entry.
+struct LocalTensors {
+  TensorView q, k, v;
+  MutableTensorView o;
+  MutableTensorView lse;  ///< [batch, heads, rows]; may be empty
+};
+
+/// Checks a call's arguments, agrees on them with the other ranks, and plans it.
+class Call {
+ public:
+  /// `check`: more checks of this rank's arguments, in the same agreement. Throws the same on every rank.
+  Call(
+      Communicator& communicator, std::string_view function, const TensorView& q, const TensorView& k,
+      const TensorView& v, const MutableTensorView& o, const Division& division, const AttentionOptions& options,
+      const std::function<void()>& check = [] {});
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  /// To be called at the end with what this rank caught, if anything: throws on every rank if any of them did.
+  void end(std::exception_ptr error);
+
+  bool is_packed() const { return params().cu_seqlens_q != nullptr; }
+  const AttentionParams& params() const { return whole->params; }  ///< of the whole problem, without memory
+
+  std::string_view function;
+  Messages messages;
+  const AttentionOptions& options;
+  std::unique_ptr<Plan> plan;
+  std::unique_ptr<WholeProblem> whole;
+  LocalTensors local{};
+};
+
+/// Rows of a rank in one entry and head, [rows, dim].
+inline TensorView rows_of(const TensorView& tensor, std::int64_t batch, std::int64_t head) {
+  return tensor.select(0, batch).select(0, head);
+}
+
+}  // namespace saccade::distributed

@@ -1,0 +1,53 @@
+// What all communicators share: waiting, and gathering by messages.
+#include "saccade/communicator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "core/check.h"
+
+namespace saccade::distributed {
+
+void Communicator::set_timeout(std::chrono::nanoseconds timeout) {
+  if (timeout.count() <= 0) refuse("Communicator::set_timeout", "the timeout must be positive");
+  timeout_ = timeout;
+}
+
+void Communicator::fail(const std::string& why, std::vector<std::shared_ptr<void>> memory) {
+  if (failure_.empty()) failure_ = why;
+  kept_.insert(kept_.end(), memory.begin(), memory.end());
+}
+
+void Communicator::all_gather(const void* own, void* all, std::size_t bytes,
+                              std::chrono::steady_clock::time_point until) {
+  auto* const to = static_cast<std::byte*>(all);
+  const auto of_rank = [&](int other) { return to + static_cast<std::size_t>(other) * bytes; };
+  std::memcpy(of_rank(rank()), own, bytes);
+  std::vector<Request> requests;
+  for (int step = 1; step < size(); ++step) {
+    const int from = (rank() - step + size()) % size(), receiver = (rank() + step) % size();
+    requests.push_back(receive(from, of_rank(from), bytes));
+    requests.push_back(send(receiver, of_rank(rank()), bytes));
+  }
+  wait(*this, requests, until);
+}
+
+void wait(Communicator& communicator, const std::vector<Communicator::Request>& requests,
+          std::chrono::steady_clock::time_point until) {
+  using Clock = std::chrono::steady_clock;
+  constexpr int kSpins = 64;  // then other processes of an overloaded machine get their turn
+  std::size_t next = 0;
+  for (int spins = 0; next < requests.size(); ++spins) {
+    while (next < requests.size() && communicator.is_finished(requests[next])) ++next, spins = 0;
+    if (next == requests.size()) return;
+    if (spins < kSpins) continue;
+    std::this_thread::yield();
+    if (Clock::now() >= until)
+      throw CommunicationError("no answer within " +
+                               std::to_string(std::chrono::duration<double>(communicator.timeout()).count()) +
+                               " s");
+  }
+}
+
+}  // namespace saccade::distributed

@@ -1,0 +1,99 @@
+// local_communicators(): the ranks are threads of one process.
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+
+#include "core/check.h"
+#include "saccade/communicator.h"
+
+namespace saccade::distributed {
+namespace {
+
+/// The messages of all ranks. One side of a message waits here for the other; whoever comes second copies it.
+class Mailbox {
+ public:
+  struct Message {
+    void* data;
+    std::size_t bytes;
+    bool is_done = false;
+  };
+
+  std::shared_ptr<Message> send(int from, int to, const void* data, std::size_t bytes) {
+    return meet(from, to, const_cast<void*>(data), bytes, true);
+  }
+  std::shared_ptr<Message> receive(int from, int to, void* data, std::size_t bytes) {
+    return meet(from, to, data, bytes, false);
+  }
+
+  bool is_done(const Message& message) {
+    const std::lock_guard lock(mutex_);
+    return message.is_done;
+  }
+
+ private:
+  std::shared_ptr<Message> meet(int from, int to, void* data, std::size_t bytes, bool sends) {
+    const std::lock_guard lock(mutex_);
+    auto own = std::make_shared<Message>(Message{data, bytes});
+    auto& waiting = (sends ? receivers_ : senders_)[{from, to}];
+    if (waiting.empty()) {
+      (sends ? senders_ : receivers_)[{from, to}].push_back(own);
+      return own;
+    }
+    const std::shared_ptr<Message> other = waiting.front();
+    waiting.pop_front();
+    if (other->bytes != bytes) throw CommunicationError("a message has another size than its receiver expects");
+    std::memcpy(sends ? other->data : data, sends ? data : other->data, bytes);
+    own->is_done = other->is_done = true;
+    return own;
+  }
+
+  std::mutex mutex_;
+  std::map<std::pair<int, int>, std::deque<std::shared_ptr<Message>>> senders_, receivers_;
+};
+
+class LocalCommunicator : public Communicator {
+ public:
+  LocalCommunicator(std::shared_ptr<Mailbox> mailbox, int rank, int size)
+      : mailbox_(std::move(mailbox)), rank_(rank), size_(size) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  Request send(int to, const void* data, std::size_t bytes) override {
+    return add(mailbox_->send(rank_, to, data, bytes));
+  }
+  Request receive(int from, void* data, std::size_t bytes) override {
+    return add(mailbox_->receive(from, rank_, data, bytes));
+  }
+  bool is_finished(Request request) override {
+    const auto found = messages_.find(request);
+    if (!mailbox_->is_done(*found->second)) return false;
+    messages_.erase(found);
+    return true;
+  }
+
+ private:
+  Request add(std::shared_ptr<Mailbox::Message> message) {
+    messages_[++last_] = std::move(message);
+    return last_;
+  }
+
+  std::shared_ptr<Mailbox> mailbox_;
+  int rank_, size_;
+  Request last_ = 0;
+  std::map<Request, std::shared_ptr<Mailbox::Message>> messages_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Communicator>> local_communicators(int ranks) {
+  if (ranks < 1) refuse("local_communicators", "ranks must be at least 1, got ", ranks);
+  const auto mailbox = std::make_shared<Mailbox>();
+  std::vector<std::unique_ptr<Communicator>> result;
+  for (int rank = 0; rank < ranks; ++rank)
+    result.push_back(std::make_unique<LocalCommunicator>(mailbox, rank, ranks));
+  return result;
+}
+
+}  // namespace saccade::distributed

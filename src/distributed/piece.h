@@ -1,0 +1,49 @@
+// One call of the kernels within a distributed call: its views of tensors and its options.
+#pragma once
+
+#include <vector>
+
+#include "attention/axes.h"
+#include "distributed/whole.h"
+#include "saccade/distributed.h"
+
+namespace saccade::distributed {
+
+/// The local tensors of a call in one form: [batch, heads, rows, dim]; a packed batch is one entry.
+TensorView as_headed(const TensorView& view, const AttentionOptions& options);
+MutableTensorView as_headed(const MutableTensorView& view, const AttentionOptions& options);
+/// The options of a call that computes a piece for some heads, from those of the whole problem. The call's q and o
+/// have the rows of the piece, k and v the keys `held` of the sequence, of which the call sees `seen`. Refers to
+/// its own memory.
+class PieceOptions {
+ public:
+  PieceOptions(const AttentionOptions& whole, const AttentionParams& params, const Plan::Piece& piece, Run held,
+               Run seen, Run heads);
+  PieceOptions(const PieceOptions&) = delete;
+  PieceOptions& operator=(const PieceOptions&) = delete;
+
+  AttentionOptions options;
+
+ private:
+  void cut_documents(const AttentionParams& params, const Plan::Piece& piece, Run held);
+  void cut_positions(const AttentionOptions& whole, const AttentionParams& params, const Plan::Piece& piece);
+  void cut_lengths(const AttentionOptions& whole, const AttentionParams& params, const Plan::Piece& piece,
+                   Run held, Run seen);
+  void cut_masks(const AttentionParams& params, const Plan::Piece& piece, Run held, Run heads);
+
+  std::vector<std::int64_t> cu_seqlens_q_, cu_seqlens_k_, query_offsets_, kv_lengths_, kv_starts_;
+};
+
+/// Rows of some heads, [heads, rows, dim], in the form that a call of attention() takes: [1, heads, rows, dim],
+/// packed [rows, heads, dim].
+template <class View>
+View as_call(const View& heads, bool is_packed) {
+  return is_packed ? heads.transposed(0, 1) : with_rank(heads, 4);
+}
+/// The same of lse, [heads, rows].
+template <class View>
+View lse_as_call(const View& heads, bool is_packed) {
+  return is_packed ? heads : with_rank(heads, 3);
+}
+
+}  // namespace saccade::distributed

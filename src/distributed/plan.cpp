@@ -1,0 +1,235 @@
+// Plan: who computes what from which keys.
+#include <algorithm>
+#include <map>
+
+#include "attention/visibility.h"
+#include "core/ceil_div.h"
+#include "core/check.h"
+#include "distributed/runs.h"
+#include "distributed/whole.h"
+#include "saccade/distributed.h"
+
+namespace saccade::distributed {
+namespace {
+
+/// Keys that the rows [rows.begin, rows.end) of a batch entry see, counted in the entry.
+Run visible_keys(const AttentionParams& p, std::int64_t b, Run rows) {
+  if (rows.size() <= 0) return {};
+  const KeyRange keys = Visibility(p, b).visible(rows.begin, rows.size());
+  return keys.begin < keys.end ? Run{keys.begin, keys.end} : Run{};
+}
+
+/// The rows of a run that belong to a batch entry or document, counted in it.
+Run rows_in(const AttentionParams& p, std::int64_t b, Run run) {
+  const Run rows = overlap_of(run, {p.first_row(b), p.first_row(b) + p.rows(b)});
+  return {rows.begin - p.first_row(b), rows.end - p.first_row(b)};
+}
+
+/// Whether a method computes the keys of a head in several steps, and so document by document.
+bool is_in_parts(Method method) { return method == Method::stream || method == Method::ring; }
+
+}  // namespace
+
+struct Plan::State {
+  State(const Sizes& sizes_of_problem, const Division& division_of_call, const AttentionOptions& options,
+        std::string_view function)
+      : sizes(sizes_of_problem),
+        division(division_of_call),
+        whole(sizes, division.rows.length(), division.keys.length(), options, function),
+        p(whole.params),
+        entries(p.cu_seqlens_q ? 1 : p.batch),
+        same_entries(!p.query_offsets && !p.kv_lengths && !p.kv_starts) {}
+
+  /// Entries of a batch that see the same keys share their pieces.
+  std::int64_t alike(std::int64_t batch) const { return same_entries ? 0 : batch; }
+
+  const std::vector<Piece>& pieces(int rank, std::int64_t batch) {
+    const auto [found, is_new] = known.try_emplace({rank, alike(batch)});
+    if (is_new) {
+      for (const Run& run : rows_of_group(rank))
+        p.cu_seqlens_q ? add_documents(run, found->second) : add_entry(alike(batch), run, found->second);
+    }
+    return found->second;
+  }
+
+  std::vector<Run> rows_of_group(int rank) const {
+    std::vector<Run> runs;
+    const int first = rank / groups * groups;
+    for (int other = first; other < first + groups; ++other)
+      runs.insert(runs.end(), division.rows.runs(other).begin(), division.rows.runs(other).end());
+    return merged(runs);
+  }
+
+  void add_entry(std::int64_t b, Run rows, std::vector<Piece>& pieces) const {
+    const Run keys = visible_keys(p, b, rows);
+    const std::int64_t key = keys.begin / kOriginAlignment * kOriginAlignment;
+    if (keys.size() <= 0) return pieces.push_back({b, 1, rows, {}, rows.begin, 0});
+    pieces.push_back({b, 1, rows, {key, keys.end}, rows.begin, key});
+  }
+
+  /// A document that begins before the run is a piece of its own; the others are one piece, unless keys come in
+  /// parts.
+  void add_documents(Run run, std::vector<Piece>& pieces) const {
+    for (std::int64_t d = first_document(run); d < p.batch && p.first_row(d) < run.end; ++d) {
+      const Run rows = rows_in(p, d, run);
+      if (rows.size() <= 0) continue;
+      const Run keys = visible_keys(p, d, rows);
+      const bool joins = !is_in_parts(division.method) && rows.begin == 0 && !pieces.empty() &&
+                         pieces.back().row == 0 && pieces.back().rows.end == p.first_row(d);
+      if (joins) {
+        Piece& last = pieces.back();
+        last.entries = d + 1 - last.batch;
+        last.rows.end = p.first_row(d) + rows.end;
+        last.keys = {p.first_key(last.batch), p.first_key(d) + keys.end};
+        last.key = 0;
+        continue;
+      }
+      const std::int64_t key = keys.begin / kOriginAlignment * kOriginAlignment;
+      pieces.push_back({d,
+                        1,
+                        {p.first_row(d) + rows.begin, p.first_row(d) + rows.end},
+                        {p.first_key(d) + key, p.first_key(d) + keys.end},
+                        rows.begin,
+                        key});
+    }
+  }
+
+  std::int64_t first_document(Run run) const {
+    const std::int64_t* const begins = p.cu_seqlens_q;
+    return std::max<std::int64_t>(0, std::upper_bound(begins, begins + p.batch + 1, run.begin) - begins - 1);
+  }
+
+  /// All keys that a rank's rows see.
+  const std::vector<Run>& keys_of(int rank, std::int64_t batch) {
+    const auto [found, is_new] = known_keys.try_emplace({rank, alike(batch)});
+    if (!is_new) return found->second;
+    std::vector<Run> runs;
+    for (const Run& run : rows_of_group(rank)) {
+      const bool packed = p.cu_seqlens_q != nullptr;
+      std::int64_t b = packed ? first_document(run) : alike(batch);
+      for (const std::int64_t end = packed ? p.batch : b + 1; b < end && (!packed || p.first_row(b) < run.end);
+           ++b) {
+        const Run keys = visible_keys(p, b, rows_in(p, b, run));
+        runs.push_back({p.first_key(b) + keys.begin, p.first_key(b) + keys.end});
+      }
+    }
+    return found->second = merged(runs);
+  }
+
+  /// The keys of part `part` of a head, as rank `rank` goes through them.
+  std::vector<Run> part(int rank, std::int64_t part) const {
+    if (division.method == Method::stream) return {{boundary(part), boundary(part + 1)}};
+    const int ranks = division.keys.ranks();
+    if (division.method == Method::ring)
+      return division.keys.runs(static_cast<int>((rank - part % ranks + ranks) % ranks));
+    return {{0, division.keys.length()}};
+  }
+
+  /// Where part `part` of a stream begins: at a multiple of kOriginAlignment of its document.
+  std::int64_t boundary(std::int64_t part) const {
+    const std::int64_t key = part * division.chunk;
+    if (!p.cu_seqlens_k) return key;
+    const std::int64_t* const begins = p.cu_seqlens_k;
+    const std::int64_t begin = *(std::upper_bound(begins, begins + p.batch, key) - 1);
+    return begin + (key - begin) / kOriginAlignment * kOriginAlignment;
+  }
+
+  std::int64_t parts() const {
+    if (division.method == Method::stream)
+      return std::max<std::int64_t>(1, ceil_div(division.keys.length(), division.chunk));
+    return division.method == Method::ring ? division.keys.ranks() : 1;
+  }
+
+  /// The kv heads of a rank: a part of them if ranks share rows.
+  Run heads(int rank) const {
+    const std::int64_t n = sizes.num_kv_heads, part = rank % groups;
+    return {part * n / groups, (part + 1) * n / groups};
+  }
+
+  Sizes sizes;
+  Division division;
+  WholeProblem whole;
+  const AttentionParams& p;
+  std::int64_t entries;  // batch entries that are computed one after the other
+  bool same_entries;
+  int groups = 1;  // ranks of a group that share their rows
+  std::map<std::pair<int, std::int64_t>, std::vector<Piece>> known;
+  std::map<std::pair<int, std::int64_t>, std::vector<Run>> known_keys;
+};
+
+std::string_view name_of(Method method) {
+  constexpr std::string_view kNames[] = {"automatic", "gather", "heads", "grid", "stream", "ring", "pass_q"};
+  return kNames[static_cast<std::size_t>(method)];
+}
+
+Plan::Plan(const Sizes& sizes, const Division& division, const AttentionOptions& options,
+           std::string_view function) {
+  Division complete = division;
+  if (complete.rows.ranks() == 0) refuse(function, "rows of the division were not given");
+  if (complete.keys.ranks() == 0) complete.keys = complete.rows;
+  const int ranks = complete.rows.ranks();
+  if (complete.keys.ranks() != ranks)
+    refuse(function, "the division has rows for ", ranks, " ranks but keys for ", complete.keys.ranks());
+  if (complete.chunk < kOriginAlignment || complete.chunk % kOriginAlignment != 0)
+    refuse(function, "chunk must be a multiple of ", kOriginAlignment, ", got ", complete.chunk);
+  if (complete.method == Method::automatic) complete.method = Method::gather;
+  if (complete.method == Method::heads) complete.head_groups = ranks;
+  if (complete.method != Method::heads && complete.method != Method::grid) complete.head_groups = 1;
+  const int groups = complete.head_groups;
+  if (groups < 1 || ranks % groups != 0)
+    refuse(function, "head_groups must divide the ", ranks, " ranks, got ", groups);
+  if (groups > 1 && groups > sizes.num_kv_heads)
+    refuse(function,
+           complete.method == Method::heads ? "method heads needs a kv head for each of the "
+                                            : "head_groups needs a kv head for each of the ",
+           groups, " ranks of a group, but k has ", sizes.num_kv_heads);
+  state_ = std::make_unique<State>(sizes, complete, options, function);
+  state_->groups = groups;
+}
+Plan::~Plan() = default;
+
+const Division& Plan::division() const { return state_->division; }
+int Plan::ranks() const { return state_->division.rows.ranks(); }
+int Plan::first_of_group(int rank) const { return rank / state_->groups * state_->groups; }
+int Plan::group_size() const { return state_->groups; }
+
+std::int64_t Plan::steps() const {
+  const std::int64_t most_heads = ceil_div(state_->sizes.num_kv_heads, std::int64_t{state_->groups});
+  return most_heads * state_->entries * state_->parts();
+}
+
+Plan::Unit Plan::unit(int rank, std::int64_t step) const {
+  const std::int64_t parts = state_->parts(), index = step / parts;
+  const Run heads = state_->heads(rank);
+  Unit unit{
+      .batch = index % state_->entries, .kv_head = heads.begin + index / state_->entries, .part = step % parts};
+  unit.exists = unit.kv_head < heads.end;
+  unit.is_last = unit.part + 1 == parts;
+  return unit;
+}
+
+std::vector<Plan::Piece> Plan::pieces(int rank, std::int64_t batch) const {
+  std::vector<Piece> pieces = state_->pieces(rank, batch);
+  if (!state_->p.cu_seqlens_q) {
+    for (Piece& piece : pieces) piece.batch = batch;
+  }
+  return pieces;
+}
+
+Run Plan::keys_of_call(const Piece& piece, Run keys) const {
+  if (state_->parts() == 1) return piece.keys;
+  const Run seen = overlap_of(piece.keys, keys);
+  if (seen.size() == 0) return seen;
+  const std::int64_t entry = piece.keys.begin - piece.key;  // where its keys begin in the sequence
+  return {std::max(piece.keys.begin, entry + (seen.begin - entry) / kOriginAlignment * kOriginAlignment),
+          seen.end};
+}
+
+std::vector<Run> Plan::keys(int rank, std::int64_t step) const {
+  const Unit one = unit(rank, step);
+  if (!one.exists) return {};
+  const std::vector<Run>& all = state_->keys_of(rank, one.batch);
+  return state_->parts() == 1 ? all : overlap_of(all, state_->part(rank, one.part));
+}
+
+}  // namespace saccade::distributed

@@ -1,0 +1,45 @@
+// Sets of rows or keys: ascending runs.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "saccade/distributed.h"
+
+namespace saccade::distributed {
+
+inline Run overlap_of(const Run& a, const Run& b) {
+  return {std::max(a.begin, b.begin), std::max(std::max(a.begin, b.begin), std::min(a.end, b.end))};
+}
+
+/// What two sets have in common; runs of `b` stay apart where they are adjacent.
+inline std::vector<Run> overlap_of(const std::vector<Run>& a, const std::vector<Run>& b) {
+  std::vector<Run> result;
+  for (std::size_t i = 0, j = 0; i < a.size() && j < b.size();) {
+    if (const Run run = overlap_of(a[i], b[j]); run.size() > 0) result.push_back(run);
+    ++(a[i].end < b[j].end ? i : j);
+  }
+  return result;
+}
+
+/// The set of runs in any order, which may overlap or be empty.
+inline std::vector<Run> merged(std::vector<Run> runs) {
+  std::erase_if(runs, [](const Run& run) { return run.size() <= 0; });
+  std::ranges::sort(runs, {}, &Run::begin);
+  std::vector<Run> result;
+  for (const Run& run : runs) {
+    if (!result.empty() && run.begin <= result.back().end)
+      result.back().end = std::max(result.back().end, run.end);
+    else
+      result.push_back(run);
+  }
+  return result;
+}
+
+inline std::int64_t size_of(const std::vector<Run>& runs) {
+  std::int64_t size = 0;
+  for (const Run& run : runs) size += run.size();
+  return size;
+}
+
+}  // namespace saccade::distributed
