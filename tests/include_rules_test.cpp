@@ -130,7 +130,7 @@ constexpr Rule kMayInclude[] = {
      "^(src/(cpu/|core/|(attention/(params|visibility)|nn/params|backend)\\.h$)|"
      "include/saccade/(runtime|dtype)\\.h$)"},
     {"^src/cpu/(?!policy|cpu_backend)[a-z0-9_]*\\.h$|^src/cpu/(scalar|avx|neon)",
-     "^(src/(cpu/(?!policy|schedules)|(attention/(params|visibility)|nn/params)\\.h$)|"
+     "^(src/(cpu/(?!policy|schedules)|(attention/(params|visibility)|nn/params|core/progress)\\.h$)|"
      "include/saccade/(runtime|dtype)\\.h$)"},
     {"^src/backend\\.cpp$", "^src/(backend|cpu/cpu_backend)\\.h$"},
     {"^src/cpu/cpu_backend\\.", "^src/(backend|cpu/(cpu_backend|schedules))\\.h$"},

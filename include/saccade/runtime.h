@@ -1,8 +1,11 @@
 // Instruction sets and threads: what the processor has and what the library uses.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -60,6 +63,33 @@ int num_threads();
 /// Sets the default for later calls in every thread; 0 restores OpenMP's. Throws std::invalid_argument for a
 /// negative number. Results do not depend on it.
 void set_num_threads(int threads);
+
+/// While it lives, calls that this thread makes (attention(), attention_backward(), decode(), inspect(), linear(),
+/// layers, ...) call `function` between pieces of work, for example to poll MPI: always in this thread, also while
+/// it waits for the call's other threads, at most some 5 ms apart and at least 0.5 ms. Calls shorter than that
+/// need not call it; the pieces of a product by a BLAS, or with `SACCADE_ISA=scalar`, may take longer. Results
+/// have the same bits.
+///
+/// What the function calls itself does not call it again. If it throws, it is not called again by that call, which
+/// throws the exception when its threads are done; the results are then unspecified. An inner object takes the
+/// place of an outer one. Destroy it in the thread that made it, after the objects made later, and not in
+/// `function`. Throws std::invalid_argument when `function` is empty.
+class ProgressHook {
+ public:
+  explicit ProgressHook(std::function<void()> function);
+  ~ProgressHook();
+  ProgressHook(const ProgressHook&) = delete;
+  ProgressHook& operator=(const ProgressHook&) = delete;
+
+ private:
+  friend bool call_progress_hook() noexcept;
+  friend std::exception_ptr take_progress_error() noexcept;
+
+  std::function<void()> function_;
+  std::chrono::steady_clock::time_point last_end_;  // of a call of the function
+  std::exception_ptr error_;                        // from the function
+  ProgressHook* outer_;                             // to restore
+};
 
 /// Frees the scratch memory kept between calls. Calls in progress keep theirs.
 void release_workspaces();

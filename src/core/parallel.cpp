@@ -15,6 +15,7 @@
 
 #include "core/ceil_div.h"
 #include "core/memory.h"
+#include "core/progress.h"
 #include "saccade/runtime.h"
 
 namespace saccade {
@@ -80,12 +81,43 @@ class TeamStart {
   std::atomic<int> arrived_ = 0;
 };
 
-void run_team(int threads, const std::function<void(int)>& body) {
+/// Waits for `value` by polling. Yields for a millisecond, as a thread that wakes late would end the call late.
+void poll_until(const std::atomic<std::int64_t>& number, std::int64_t value) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point begin = Clock::now();
+  while (number.load(std::memory_order_acquire) != value) {
+    poll_progress();
+    if (Clock::now() - begin < std::chrono::milliseconds(1))
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
+
+/// The end of work that this thread has started, when its threads are done: throws `error`, else what a
+/// ProgressHook's function threw.
+void end_work(const std::exception_ptr& error) {
+  const std::exception_ptr of_hook = take_progress_error();
+  if (error) std::rethrow_exception(error);
+  if (of_hook) std::rethrow_exception(of_hook);
+}
+
+std::exception_ptr run_here(const std::function<void(int)>& body) {
+  try {
+    body(0);
+  } catch (...) {
+    return std::current_exception();
+  }
+  return nullptr;
+}
+
+std::exception_ptr run_team(int threads, const std::function<void(int)>& body) {
   std::exception_ptr error;
   TeamStart start;
   // The start and end of the region already order memory; these atomics tell ThreadSanitizer, which cannot see
   // into OpenMP.
-  std::atomic<int> started = 0, finished = 0;
+  std::atomic<int> started = 0;
+  std::atomic<std::int64_t> finished = 0;
   std::atomic_flag failed = ATOMIC_FLAG_INIT;
   started.store(1, std::memory_order_release);
 #pragma omp parallel num_threads(threads)
@@ -101,25 +133,36 @@ void run_team(int threads, const std::function<void(int)>& body) {
       }
     }
     finished.fetch_add(1, std::memory_order_acq_rel);
+    if (omp_get_thread_num() == 0 && progress_hook) poll_until(finished, omp_get_num_threads());
   }
   finished.load(std::memory_order_acquire);
-  if (error) std::rethrow_exception(error);
+  return error;
+}
+
+/// run_team() in the child of a fork.
+std::exception_ptr run_team_of_child(int threads, const std::function<void(int)>& body) {
+  std::exception_ptr error;
+  std::atomic<std::int64_t> finished = 0;
+  std::thread starter([&] {
+    error = run_team(threads, body);
+    finished.store(1, std::memory_order_release);
+  });
+  if (progress_hook) poll_until(finished, 1);
+  starter.join();
+  return error;
 }
 
 }  // namespace
 
 void run_on_threads(int threads, const std::function<void(int)>& body) {
-  if (threads <= 1) return body(0);
-  if (!is_forked_child.load(std::memory_order_relaxed)) return run_team(threads, body);
-  std::exception_ptr error;
-  std::thread([&] {
-    try {
-      run_team(threads, body);
-    } catch (...) {
-      error = std::current_exception();
-    }
-  }).join();
-  if (error) std::rethrow_exception(error);
+  if (threads <= 1 && !progress_hook) return body(0);
+  const bool is_child = is_forked_child.load(std::memory_order_relaxed);
+  end_work(threads <= 1 ? run_here(body) : is_child ? run_team_of_child(threads, body) : run_team(threads, body));
+}
+
+void wait_for(const std::atomic<std::int64_t>& number, std::int64_t value) {
+  if (progress_hook) return poll_until(number, value);
+  for (std::int64_t now; (now = number.load(std::memory_order_acquire)) != value;) number.wait(now);
 }
 
 void parallel_for(int threads, std::int64_t items, std::size_t scratch_bytes,
@@ -127,8 +170,10 @@ void parallel_for(int threads, std::int64_t items, std::size_t scratch_bytes,
   std::atomic<std::int64_t> next = 0;
   run_on_threads(threads, [&](int) {
     const Workspace scratch(scratch_bytes);
-    for (std::int64_t item; (item = next.fetch_add(1, std::memory_order_relaxed)) < items;)
+    for (std::int64_t item; (item = next.fetch_add(1, std::memory_order_relaxed)) < items;) {
       body(item, scratch.data());
+      poll_progress();
+    }
   });
 }
 
@@ -147,8 +192,10 @@ void parallel_for_in_place(int threads, std::int64_t items, std::size_t scratch_
     const Workspace scratch(scratch_bytes);
     for (std::size_t i = 0; i < parts.size(); ++i) {
       Part& part = parts[(static_cast<std::size_t>(thread) + i) % parts.size()];
-      for (std::int64_t item; (item = part.next.fetch_add(1, std::memory_order_relaxed)) < part.end;)
+      for (std::int64_t item; (item = part.next.fetch_add(1, std::memory_order_relaxed)) < part.end;) {
         body(item, scratch.data());
+        poll_progress();
+      }
     }
   });
 }
@@ -163,7 +210,7 @@ void for_blocks(std::int64_t rows, std::int64_t columns,
   const std::int64_t block = rows_of_block(columns), blocks = ceil_div(rows, block);
   const auto one_block = [&](std::int64_t item) { body(item * block, std::min(rows, (item + 1) * block)); };
   const int threads = threads_for_numbers(blocks, rows * columns);
-  if (threads > 1)
+  if (threads > 1 || progress_hook)
     return parallel_for(threads, blocks, 0, [&](std::int64_t item, std::byte*) { one_block(item); });
   for (std::int64_t item = 0; item < blocks; ++item) one_block(item);
 }

@@ -13,6 +13,9 @@ namespace saccade {
 /// Rethrows the first exception. Works in the child of a fork, and from several threads at once.
 void run_on_threads(int threads, const std::function<void(int)>& body);
 
+/// Waits until another thread of the work has set `number` to `value` and called notify_all().
+void wait_for(const std::atomic<std::int64_t>& number, std::int64_t value);
+
 /// Calls body(item, scratch) for each item. Threads take the next item, in ascending order, when they are free.
 /// Each thread has its own `scratch`: `scratch_bytes` long, 64-byte aligned, not initialised.
 void parallel_for(int threads, std::int64_t items, std::size_t scratch_bytes,

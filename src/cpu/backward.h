@@ -172,12 +172,16 @@ class BackwardBlock {
   /// Turns the gradients of the logits into gradients of the products, and adds to dk and dv.
   void add_to_keys(bool careful) {
     if (scratch_.softcapped) differentiate_scores();
-    for (int granule = 0; granule < kGranules; ++granule) add_to_granule(granule, careful);
+    for (int granule = 0; granule < kGranules; ++granule) {
+      poll_progress();
+      add_to_granule(granule, careful);
+    }
   }
 
   /// dq += dS K, where dq has kQueryTiles tiles.
   void add_to_rows(Scalar* dq, bool careful) {
     for (int tile = 0; tile < tiles(); ++tile) {
+      poll_progress();
       const KeyRange seen = visibility_.visible(tile_row(tile), tile_rows(tile));
       const auto column = [this](std::int64_t key) {
         return static_cast<int>(std::clamp<std::int64_t>(key - first_key_, 0, kBlockK));
@@ -246,6 +250,7 @@ class BackwardBlock {
     PendingGradient<kDrops> gradient;
     const Granules* before = nullptr;  // granules of the tile whose gradients are pending
     for (int tile = 0; tile < tiles(); ++tile) {
+      poll_progress();
       const Granules& granules = scratch_.granules[tile] =
           finisher_.plan(tile_row(tile), tile_rows(tile), first_key_, scratch_.mask);
       if (granules.count == 0) continue;

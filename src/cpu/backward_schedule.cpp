@@ -6,6 +6,7 @@
 
 #include "core/ceil_div.h"
 #include "core/parallel.h"
+#include "core/progress.h"
 #include "cpu/policy.h"
 #include "cpu/schedules.h"
 
@@ -17,10 +18,7 @@ class Turns {
  public:
   explicit Turns(std::int64_t count) : now_(static_cast<std::size_t>(count)) {}
 
-  void wait(std::int64_t index, std::int64_t turn) {
-    std::atomic<std::int64_t>& now = now_[static_cast<std::size_t>(index)];
-    for (std::int64_t other; (other = now.load(std::memory_order_acquire)) != turn;) now.wait(other);
-  }
+  void wait(std::int64_t index, std::int64_t turn) { wait_for(now_[static_cast<std::size_t>(index)], turn); }
   void pass(std::int64_t index) {
     std::atomic<std::int64_t>& now = now_[static_cast<std::size_t>(index)];
     now.fetch_add(1, std::memory_order_acq_rel);
@@ -119,8 +117,9 @@ class BackwardSchedule {
         for (std::int64_t block = 0; block < most_key_blocks_; ++block) add(item, block, scratch);
       });
     }
-    for (std::int64_t unit = 0; unit < kv_heads; ++unit)
+    parallel_for(1, kv_heads, 0, [&](std::int64_t unit, std::byte*) {
       if (!is_finite_[static_cast<std::size_t>(unit)]) compute_carefully(unit, dq.data());
+    });
     if (b_.dslopes.data) write_dslopes();
   }
 
@@ -190,6 +189,7 @@ class BackwardSchedule {
       const std::int64_t head = keys.kv_head * group_ + i;
       double dslope = 0.0;
       for (std::int64_t block = 0; block < most_query_blocks_; ++block) {
+        poll_progress();
         const KeyRange blocks = seen(keys.batch, block);
         const bool meet = exists && blocks.begin <= keys.block && keys.block < blocks.end;
         if (!meet && !mask_order_.is_needed()) continue;
@@ -227,7 +227,8 @@ class BackwardSchedule {
   void compute_carefully(std::int64_t unit, std::byte* dq) {
     const Workspace scratch(plan_.scratch);
     const std::int64_t batch = unit / p_.num_kv_heads, kv_head = unit % p_.num_kv_heads;
-    std::memset(dq, 0, static_cast<std::size_t>(group_ * most_query_blocks_) * plan_.dq);
+    for (std::int64_t block = 0; block < group_ * most_query_blocks_; ++block, poll_progress())
+      std::memset(dq + static_cast<std::size_t>(block) * plan_.dq, 0, plan_.dq);
     const auto own = [&](std::int64_t i, std::int64_t block) {
       return dq + static_cast<std::size_t>(i * most_query_blocks_ + block) * plan_.dq;
     };

@@ -45,7 +45,9 @@ class DecodeScratch {
 class DecodeHead : public DecodeScores<DecodeScratch> {
  public:
   using Scratch = DecodeScratch;
-  struct Registers {};  // only those that the compiler saves
+  struct Registers {  // only those that the compiler saves
+    void configure() {}
+  };
   using DecodeScores<DecodeScratch>::DecodeScores;
 
   /// Packs the queries and decides what has to be computed.

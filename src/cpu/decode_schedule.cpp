@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "core/parallel.h"
+#include "core/progress.h"
 #include "cpu/policy.h"
 #include "cpu/schedules.h"
 
@@ -59,8 +60,10 @@ std::int64_t heads_together(const AttentionParams& p, const DecodePlan& plan, in
 }
 
 std::vector<DecodeUnit> units_of(const AttentionParams& p, const DecodePlan& plan, int threads) {
+  constexpr std::int64_t kKeysBetweenPolls = 512;
   const std::int64_t turn = turn_of(p, plan);
   const std::int64_t together = turn > 0 ? heads_together(p, plan, threads) : 1;
+  const std::int64_t turn_alone = progress_hook ? kKeysBetweenPolls : plan.piece;
   std::vector<DecodeUnit> units;
   std::size_t states = 0;
   for (std::int64_t b = 0; b < p.batch; ++b) {
@@ -73,7 +76,7 @@ std::vector<DecodeUnit> units_of(const AttentionParams& p, const DecodePlan& pla
                          .kv_heads = std::min(together, p.num_kv_heads - h),
                          .first = first,
                          .count = std::min(plan.rows, rows - first),
-                         .turn = together > 1 ? turn : plan.piece}};
+                         .turn = together > 1 ? turn : turn_alone}};
         if (keys.begin < keys.end) {
           unit.first_piece = keys.begin / plan.piece;
           unit.pieces = (keys.end - 1) / plan.piece + 1 - unit.first_piece;
@@ -107,12 +110,13 @@ class DecodeSchedule {
                                 static_cast<std::size_t>(std::ranges::upper_bound(ends_, item) - ends_.begin());
                             piece(units_[at], item - (at > 0 ? ends_[at - 1] : 0), false, states.data(), scratch);
                           });
-    const Workspace scratch(scratch_bytes);
-    for (const DecodeUnit& unit : units_) {
-      if (merge(unit, states.data(), scratch.data())) continue;
-      for (std::int64_t i = 0; i < unit.pieces; ++i) piece(unit, i, true, states.data(), scratch.data());
-      merge(unit, states.data(), scratch.data());
-    }
+    const auto units = static_cast<std::int64_t>(units_.size());
+    parallel_for(1, units, scratch_bytes, [&](std::int64_t item, std::byte* scratch) {
+      const DecodeUnit& unit = units_[static_cast<std::size_t>(item)];
+      if (merge(unit, states.data(), scratch)) return;
+      for (std::int64_t i = 0; i < unit.pieces; ++i) piece(unit, i, true, states.data(), scratch);
+      merge(unit, states.data(), scratch);
+    });
   }
 
  private:

@@ -135,11 +135,17 @@ void decode_piece(const AttentionParams& p, const DecodeRows& rows, std::int64_t
   const auto take_turns = [&](const auto& f) {
     typename Head::Registers registers;
     for (std::int64_t key = begin; key < end; key += rows.turn)
-      for (Head& head : heads) f(head, registers, key, std::min(rows.turn, end - key));
+      for (Head& head : heads) {
+        f(head, registers, key, std::min(rows.turn, end - key));
+        if (poll_progress()) registers.configure();
+      }
   };
   for (Head& head : heads) head.start();
   take_turns([](Head& head, auto& registers, std::int64_t key, std::int64_t n) { head.score(registers, key, n); });
-  for (Head& head : heads) head.soften();
+  for (Head& head : heads) {
+    head.soften();
+    poll_progress();
+  }
   take_turns(
       [](Head& head, auto& registers, std::int64_t key, std::int64_t n) { head.add_values(registers, key, n); });
   for (Head& head : heads) head.keep_output();
@@ -158,6 +164,7 @@ inline bool merge_pieces(const AttentionParams& p, const DecodeRows& rows, const
   const Dropout dropout(p);
   bool finite = true;
   for (std::int64_t i = 0; i < rows.kv_heads * rows.count; ++i) {
+    poll_progress();
     Scalar m = kNoMaximum, l = 0;
     std::fill_n(o, columns, Scalar{0});
     for (std::int64_t piece = 0; piece < pieces; ++piece) {

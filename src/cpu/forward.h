@@ -131,6 +131,7 @@ class QueryBlock {
     for (std::int64_t first_key = range.begin / kBlockK * kBlockK; first_key < range.end; first_key += kBlockK) {
       const Scalar* block = nullptr;
       for (int tile = 0; tile < tiles_; ++tile) {
+        poll_progress();
         TileStep step = plan(tile, first_key);
         if (step.granules.count == 0) continue;
         if (!block) block = packed_block(first_key, range);
@@ -160,7 +161,10 @@ class QueryBlock {
       scratch_.state(tile).reset();
       has_output_[tile] = false;
     }
-    for (int i = 0; i < rows_ && p_.saves_scores(); ++i) finisher_.clear_saved(row_ + i, 0, p_.seqlen_k);
+    for (int i = 0; i < rows_ && p_.saves_scores(); ++i) {
+      poll_progress();
+      finisher_.clear_saved(row_ + i, 0, p_.seqlen_k);
+    }
     if (careful_) clear_output(0);
   }
 

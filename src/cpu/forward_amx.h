@@ -56,7 +56,10 @@ class AmxBlock {
     for (std::int64_t tile = range.begin / 32 / kStepTiles<T> * kStepTiles<T>; tile * 32 < range.end;
          tile += kStepTiles<T>) {
       if (!packed_.blocks) pack_step(tile, range);
-      for (int g = 0; g < groups_; ++g) step(g, tile, range);
+      for (int g = 0; g < groups_; ++g) {
+        if (poll_progress()) tiles_.configure();
+        step(g, tile, range);
+      }
     }
     end();
   }
@@ -94,8 +97,10 @@ class AmxBlock {
       std::fill_n(scratch_.maxima + g * 32, 32, kNoMaximum);
       unseen_[g] = true;
       started_[g] = false;
-      for (int i = 0; i < group_rows(g) && p_.saves_scores(); ++i)
+      for (int i = 0; i < group_rows(g) && p_.saves_scores(); ++i) {
+        if (poll_progress()) tiles_.configure();
         finisher_.clear_saved(group_row(g) + i, 0, p_.seqlen_k);
+      }
     }
     for (auto& one : ones_) one = bfloat16(1.0F);
   }

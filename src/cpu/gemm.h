@@ -190,11 +190,16 @@ inline void product_of_row_and_columns(const ProductParams& p, std::int64_t colu
 inline void product_of_single_row(const ProductParams& p, std::int64_t column, std::int64_t end) {
   const auto rest = [&] { return static_cast<int>(std::min<std::int64_t>(kWidth, end - column)); };
   if (p.b_column_stride != 1) {
-    for (; column < end; column += kWidth) product_of_row_and_columns(p, column, rest());
+    for (; column < end; column += kWidth) {
+      poll_progress();
+      product_of_row_and_columns(p, column, rest());
+    }
     return;
   }
-  for (; column + kRowColumns <= end; column += kRowColumns)
+  for (; column + kRowColumns <= end; column += kRowColumns) {
+    poll_progress();
     product_of_row<kRowColumns / kWidth>(p, column, kWidth);
+  }
   for (; column < end; column += kWidth) product_of_row<1>(p, column, rest());
 }
 
@@ -230,6 +235,7 @@ void product_of(const ProductParams& p, const ProductBlock& block, float* scratc
     steps.count = std::min(most, p.depth - steps.begin);
     pack_panels<T>(p, steps, block.column, block.column_end, panels);
     for (std::int64_t row = block.row; row < block.row_end; row += kTileRows) {
+      poll_progress();
       const std::int64_t tile = (row - block.row) / kTileRows % (kPackedRows / kTileRows);
       if (tile == 0)
         pack_rows<T>(p, steps, row, static_cast<int>(std::min<std::int64_t>(kPackedRows, block.row_end - row)),

@@ -55,7 +55,7 @@ class TileScores {
     }
     if (computed == 0) return 0;
     if (!packed_.blocks && step.first_key != packed_key_) pack_step(step.first_key, range);
-    if (p_.score_modifier) tiles_.configure();  // the caller's functions may have used tiles
+    if (poll_progress() || p_.score_modifier) tiles_.configure();  // the caller's functions may have used tiles
     multiply(step, computed, scores);
     for (unsigned left = computed; left != 0; left &= left - 1) {
       const int t = std::countr_zero(left);

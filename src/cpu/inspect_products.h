@@ -44,6 +44,7 @@ class ProductScores {
   /// `range`. Returns a bit for each granule with scores; raises row_max [kTileRows][kWidth] to them, of all if
   /// `with_maxima`.
   unsigned compute(const InspectStep& step, KeyRange range, Scalar* scores, Scalar* row_max, bool with_maxima) {
+    poll_progress();
     const Granules granules = finisher_.plan(step.row, step.rows, step.first_key, scratch_.mask);
     if (granules.count == 0) return 0;
     score_tiles_of_rows(step.rows,

@@ -34,7 +34,7 @@ class Totals {
   /// Adds the sums of the head's block number `turn`, after those of all lower numbers.
   void add(std::int64_t batch, std::int64_t head, std::int64_t turn, bool is_last, const InspectSums& sums) {
     Head& to = heads_[static_cast<std::size_t>(batch * p_.num_heads + head)];
-    for (std::int64_t now; (now = to.turn.load(std::memory_order_acquire)) != turn;) to.turn.wait(now);
+    wait_for(to.turn, turn);
     if (turn == 0) to.sums = begin();
     to.distance += sums.distance;
     to.rows += sums.rows_with_weight;

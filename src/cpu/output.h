@@ -57,7 +57,10 @@ inline unsigned end_rows(const AttentionParams& p, const ScoreFinisher& finisher
     for (int i = 0; i < rows.count; ++i) {
       const RowResult result = finish_row(rows.m[i] * rows.natural, rows.l[i], sink);
       if (p.lse.data) *p.row_of<Scalar>(p.lse, rows.batch, rows.head, rows.row + i) = result.lse();
-      if (p.saves_scores()) finisher.write_saved(rows.row + i, rows.m[i], result.scale, dropout);
+      if (p.saves_scores()) {
+        poll_progress();
+        finisher.write_saved(rows.row + i, rows.m[i], result.scale, dropout);
+      }
       const Scalar of_o = rows.m_of_o
                               ? scale_of_row(rows.m_of_o[i] * static_cast<double>(rows.natural),
                                              static_cast<double>(rows.l_of_o[i]), static_cast<double>(sink))

@@ -17,6 +17,7 @@
 
 #include "attention/params.h"
 #include "attention/visibility.h"
+#include "core/progress.h"
 #include "cpu/kernels.h"
 #include "saccade/dtype.h"
 

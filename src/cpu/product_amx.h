@@ -36,7 +36,10 @@ class AmxProduct {
     for (std::int64_t begin = 0; begin == 0 || begin < p_.depth; begin += kDepth) {
       begin_ = begin, end_ = std::min(p_.depth, begin + kDepth);
       for (std::int64_t column = block_.column; column < block_.column_end; column += 32) pack_panel(column);
-      for (std::int64_t row = block_.row; row < block_.row_end; row += 32) multiply_rows(row);
+      for (std::int64_t row = block_.row; row < block_.row_end; row += 32) {
+        if (poll_progress()) tiles_.configure();
+        multiply_rows(row);
+      }
     }
   }
   bool has_others() const { return has_others_; }
