@@ -129,9 +129,10 @@ class Plan {
   int ranks() const;
   std::int64_t steps() const;  ///< the same for all ranks
   Unit unit(int rank, std::int64_t step) const;
-  /// The ranks whose rows a rank computes: [first, first + count).
-  int first_of_group(int rank) const;
-  int group_size() const;
+  /// Whether ranks compute rows of others: those of their group, for a part of the heads.
+  bool shares_rows() const;
+  /// The rows that a rank computes in a step: ascending, not adjacent.
+  std::vector<Run> rows(int rank, std::int64_t step) const;
   /// The pieces of a rank in a batch entry (all of a packed batch), in ascending order of rows.
   std::vector<Piece> pieces(int rank, std::int64_t batch) const;
   /// The keys that a rank needs in a step: ascending, not adjacent. Those that another rank holds travel.

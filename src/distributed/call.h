@@ -31,6 +31,13 @@ class Call {
   /// To be called at the end with what this rank caught, if anything: throws on every rank if any of them did.
   void end(std::exception_ptr error);
 
+  std::int64_t steps() const { return plan->steps(); }
+  int rank() const { return messages.rank(); }
+  /// What this rank does in a step.
+  Plan::Unit unit(std::int64_t step) const { return plan->unit(rank(), step); }
+  /// The query heads of a kv head.
+  std::int64_t group() const { return params().num_heads / std::max<std::int64_t>(params().num_kv_heads, 1); }
+  Run query_heads(const Plan::Unit& unit) const { return {unit.kv_head * group(), (unit.kv_head + 1) * group()}; }
   bool is_packed() const { return params().cu_seqlens_q != nullptr; }
   const AttentionParams& params() const { return whole->params; }  ///< of the whole problem, without memory
 
@@ -41,10 +48,5 @@ class Call {
   std::unique_ptr<WholeProblem> whole;
   LocalTensors local{};
 };
-
-/// Rows of a rank in one entry and head, [rows, dim].
-inline TensorView rows_of(const TensorView& tensor, std::int64_t batch, std::int64_t head) {
-  return tensor.select(0, batch).select(0, head);
-}
 
 }  // namespace saccade::distributed

@@ -54,7 +54,7 @@ std::vector<std::byte> Messages::all_gather(std::span<const std::byte> own, cons
   const auto memory = std::make_shared<std::vector<std::byte>>(std::move(all));
   Batch batch;
   batch.memory = {memory};
-  guard({&batch}, [&] {
+  guard({{&batch, &batch, &batch, &batch}}, [&] {
     try {
       communicator_.all_gather(own.data(), memory->data(), own.size(),
                                std::chrono::steady_clock::now() + communicator_.timeout());
@@ -65,9 +65,11 @@ std::vector<std::byte> Messages::all_gather(std::span<const std::byte> own, cons
   return std::move(*memory);
 }
 
-void Messages::fail(const std::string& why, const std::vector<Batch*>& open) {
+void Messages::fail(const std::string& why, const std::vector<std::array<Batch*, 4>>& open) {
   std::vector<std::shared_ptr<void>> memory;
-  for (const Batch* batch : open) memory.insert(memory.end(), batch->memory.begin(), batch->memory.end());
+  for (const std::array<Batch*, 4>& flow : open) {
+    for (const Batch* batch : flow) memory.insert(memory.end(), batch->memory.begin(), batch->memory.end());
+  }
   const std::string text = "[" + std::string(function_) + "] rank " + std::to_string(rank()) + ", " + why;
   communicator_.fail(text, memory);
   throw CommunicationError(text);

@@ -43,7 +43,7 @@ class Messages {
 
   /// Calls f; if it throws CommunicationError, marks the communicator as failed, keeping the memory of `open`.
   template <class F>
-  void guard(std::vector<Batch*> open, const F& f) {
+  void guard(const std::vector<std::array<Batch*, 4>>& open, const F& f) {
     try {
       f();
     } catch (const CommunicationError& error) {
@@ -52,7 +52,7 @@ class Messages {
   }
 
  private:
-  [[noreturn]] void fail(const std::string& why, const std::vector<Batch*>& open);
+  [[noreturn]] void fail(const std::string& why, const std::vector<std::array<Batch*, 4>>& open);
 
   Communicator& communicator_;
   std::string_view function_;

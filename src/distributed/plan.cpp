@@ -190,8 +190,11 @@ Plan::~Plan() = default;
 
 const Division& Plan::division() const { return state_->division; }
 int Plan::ranks() const { return state_->division.rows.ranks(); }
-int Plan::first_of_group(int rank) const { return rank / state_->groups * state_->groups; }
-int Plan::group_size() const { return state_->groups; }
+bool Plan::shares_rows() const { return state_->groups > 1; }
+
+std::vector<Run> Plan::rows(int rank, std::int64_t step) const {
+  return unit(rank, step).exists ? state_->rows_of_group(rank) : std::vector<Run>{};
+}
 
 std::int64_t Plan::steps() const {
   const std::int64_t most_heads = ceil_div(state_->sizes.num_kv_heads, std::int64_t{state_->groups});
