@@ -48,15 +48,15 @@ Fetch::Fetch(Messages& messages, Needs needs, std::vector<TensorView> tensors)
   for (Slot& one : slots_) one.rooms.resize(tensors_.size());
 }
 
-void Fetch::post(std::int64_t step, std::int64_t first) {
+void Fetch::post(std::int64_t step, Run room) {
   Slot& one = slot(step);
   const int rank = messages_.rank(), size = messages_.size();
   messages_.wait(one.sends, text_of(needs_.plan->unit(rank, step), "receivers of rows"));
   const std::vector<Run> rows = needs_.rows(rank, step);
-  one.first = rows.empty() ? first : std::min(first, rows.front().begin);
-  const std::int64_t room = rows.empty() ? 0 : rows.back().end - one.first;
+  if (!rows.empty()) room = hull_of(room, {rows.front().begin, rows.back().end});
+  one.first = room.begin;
   for (std::size_t i = 0; i < tensors_.size(); ++i)
-    one.rooms[i].resize(tensors_[i].dtype, needs_.heads, room, tensors_[i].shape[3]);
+    one.rooms[i].resize(tensors_[i].dtype, needs_.heads, room.size(), tensors_[i].shape[3]);
   for (int i = 1; i < size; ++i) {
     receive(step, (rank + size - i) % size);
     send(step, (rank + i) % size);

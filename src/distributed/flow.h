@@ -52,9 +52,9 @@ class Fetch {
   /// `tensors`: [batch, heads, rows, dim], those of this rank.
   Fetch(Messages& messages, Needs needs, std::vector<TensorView> tensors);
 
-  /// Begins to receive what this rank needs in a step, and to send what others need. `first`: the first row of the
-  /// sequence for which there is room; not above those that are needed.
-  void post(std::int64_t step, std::int64_t first);
+  /// Begins to receive what this rank needs in a step, and to send what others need. `room`: rows for which there
+  /// must be room besides those that are needed, as kernels are called with them; may be empty.
+  void post(std::int64_t step, Run room = {});
   /// Waits until the rows of a step are there.
   void wait(std::int64_t step);
   /// Waits until all messages are sent.

@@ -1,6 +1,6 @@
 #include "distributed/keys.h"
 
-#include <algorithm>
+#include "distributed/runs.h"
 
 namespace saccade::distributed {
 
@@ -16,15 +16,16 @@ Keys::Keys(Call& call) : call_(call), fetch_(call.messages, needed_keys(call), {
 
 void Keys::post(std::int64_t step) {
   const Plan::Unit unit = call_.unit(step);
-  std::int64_t first = call_.plan->division().keys.length();
+  Run room;
   if (unit.exists) {
-    for (const Run& keys : call_.plan->keys(call_.rank(), step)) {
+    std::vector<Run> runs = call_.plan->keys(call_.rank(), step);
+    if (runs.empty()) runs.push_back({});
+    for (const Run& keys : runs) {
       for (const Plan::Piece& piece : call_.plan->pieces(call_.rank(), unit.batch))
-        if (const Run held = call_.plan->keys_of_call(piece, keys); held.size() > 0)
-          first = std::min(first, held.begin);
+        room = hull_of(room, call_.plan->keys_of_call(piece, keys));
     }
   }
-  fetch_.post(step, first);
+  fetch_.post(step, room);
 }
 
 TensorView Keys::k(std::int64_t step, Run keys) const {

@@ -80,7 +80,8 @@ struct Plan::State {
         Piece& last = pieces.back();
         last.entries = d + 1 - last.batch;
         last.rows.end = p.first_row(d) + rows.end;
-        last.keys = {p.first_key(last.batch), p.first_key(d) + keys.end};
+        last.keys.begin = p.first_key(last.batch);
+        if (keys.size() > 0) last.keys.end = p.first_key(d) + keys.end;
         last.key = 0;
         continue;
       }

@@ -33,7 +33,7 @@ Rows::Rows(Call& call, std::vector<TensorView> tensors)
     : call_(call), tensors_(std::move(tensors)), fetch_(call.messages, needed_rows(call), tensors_) {}
 
 void Rows::post(std::int64_t step) {
-  if (call_.plan->shares_rows()) fetch_.post(step, call_.plan->division().rows.length());
+  if (call_.plan->shares_rows()) fetch_.post(step);
 }
 
 void Rows::wait(std::int64_t step) {

@@ -12,6 +12,12 @@ inline Run overlap_of(const Run& a, const Run& b) {
   return {std::max(a.begin, b.begin), std::max(std::max(a.begin, b.begin), std::min(a.end, b.end))};
 }
 
+/// The shortest run that contains both; empty runs do not count.
+inline Run hull_of(const Run& a, const Run& b) {
+  if (a.size() <= 0) return b;
+  return b.size() <= 0 ? a : Run{std::min(a.begin, b.begin), std::max(a.end, b.end)};
+}
+
 /// What two sets have in common; runs of `b` stay apart where they are adjacent.
 inline std::vector<Run> overlap_of(const std::vector<Run>& a, const std::vector<Run>& b) {
   std::vector<Run> result;

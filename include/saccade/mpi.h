@@ -1,0 +1,40 @@
+// Distributed attention over MPI: a communicator for the functions of distributed.h. CMake target saccade::mpi.
+#pragma once
+
+#include <mpi.h>
+
+#include <memory>
+
+#include "saccade/communicator.h"
+
+namespace saccade::mpi {
+
+/// The ranks of an MPI communicator. It duplicates that communicator, so that its messages meet no others, and
+/// needs MPI to be initialised; all ranks make one together. Between MPI_Init and MPI_Finalize only the thread
+/// that calls the functions of distributed.h calls MPI: MPI_THREAD_FUNNELED suffices.
+///
+/// Make one and keep it: duplicating is a collective operation. Destroy it on all ranks before MPI_Finalize. If a
+/// process is killed, mpirun ends the others; a process that hangs makes the others throw CommunicationError after
+/// timeout().
+///
+/// Throws CommunicationError, with MPI's text, for what MPI reports, and if MPI is not initialised.
+class Communicator : public distributed::Communicator {
+ public:
+  explicit Communicator(MPI_Comm communicator);
+  ~Communicator() override;
+
+  int rank() const override;
+  int size() const override;
+  Request send(int to, const void* data, std::size_t bytes) override;
+  Request receive(int from, void* data, std::size_t bytes) override;
+  bool is_finished(Request request) override;
+  void make_progress() override;
+  void all_gather(const void* own, void* all, std::size_t bytes,
+                  std::chrono::steady_clock::time_point until) override;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace saccade::mpi
