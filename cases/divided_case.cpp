@@ -1,9 +1,13 @@
 #include "cases/divided_case.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstring>
+#include <limits>
+#include <tuple>
 
-#include "cases/attention_case.h"
+#include "cases/gradient_case.h"
 #include "cases/random.h"
 #include "cases/random_case.h"
 
@@ -92,12 +96,13 @@ std::string text_of(const Sharding& sharding) {
   return text;
 }
 
+/// Numbers that are not the same to the last bit.
 std::int64_t count_differences(const Tensor& a, const Tensor& b) {
   const std::size_t size = size_of(a.dtype());
+  const auto* const x = static_cast<const std::byte*>(a.data());
+  const auto* const y = static_cast<const std::byte*>(b.data());
   std::int64_t count = 0;
-  for (std::size_t i = 0; i < a.bytes(); i += size)
-    count += std::memcmp(static_cast<const std::byte*>(a.data()) + i, static_cast<const std::byte*>(b.data()) + i,
-                         size) != 0;
+  for (std::size_t i = 0; i < a.bytes(); i += size) count += std::memcmp(x + i, y + i, size) != 0;
   return count;
 }
 
@@ -111,45 +116,166 @@ AttentionCase draw_divisible(std::uint64_t seed) {
   }
 }
 
+/// Memory for the gradients of a problem or of a rank's part of it.
+struct Gradients {
+  Gradients(const AttentionCase& c, std::span<const std::int64_t> q, std::span<const std::int64_t> k,
+            std::span<const std::int64_t> v, DType sums)
+      : dq(c.q.view().dtype, Shape(q.begin(), q.end())),
+        dk(c.k.view().dtype, Shape(k.begin(), k.end())),
+        dv(c.v.view().dtype, Shape(v.begin(), v.end())) {
+    for (std::size_t i = 0; i < of_options.size(); ++i) {
+      const TensorView& option = c.options.*kOptionGradients<Tensor>[i].value;
+      if (option && option.dtype != DType::boolean)
+        of_options[i] = Tensor(sums, Shape(option.dims().begin(), option.dims().end()));
+    }
+  }
+
+  AttentionGradients views() {
+    AttentionGradients views{.dq = dq, .dk = dk, .dv = dv, .dmask = {}, .dsinks = {}, .dalibi_slopes = {}};
+    for (std::size_t i = 0; i < of_options.size(); ++i)
+      views.*kOptionGradients<MutableTensorView>[i].gradient = of_options[i];
+    return views;
+  }
+
+  Tensor dq, dk, dv;
+  std::array<Tensor, std::size(kOptionGradients<Tensor>)> of_options;
+};
+
+class Comparison {
+ public:
+  Comparison(distributed::Communicator& communicator, std::uint64_t seed)
+      : communicator_(communicator), rank_(communicator.rank()), seed_(seed), case_(draw_divisible(seed)) {
+    const TensorView q = case_.q.view(), k = case_.k.view();
+    dim_ = divided_dim(q, case_.options);
+    const auto length = [&](const TensorView& view) { return view.shape[static_cast<std::size_t>(dim_)]; };
+    const bool heads_last = case_.options.cu_seqlens_q || case_.options.layout == Layout::blhd;
+    const std::int64_t kv_heads =
+        q.rank == 2 ? 1 : k.shape[static_cast<std::size_t>(q.rank - (heads_last ? 2 : 3))];
+    division_ = Drawing(seed, communicator.size()).division(length(q), length(k), kv_heads, case_.options);
+    if (division_.keys.ranks() > 0)
+      keys_ = division_.keys;
+    else
+      keys_ = division_.rows;
+  }
+
+  std::string problem() const {
+    return describe(case_) + ", method " + std::string(name_of(division_.method)) +
+           (division_.head_groups > 0 ? " " + std::to_string(division_.head_groups) : "") + ", rows" +
+           text_of(division_.rows) + ", keys" + text_of(keys_);
+  }
+
+  std::vector<std::string> run() {
+    solve();
+    compare_forward();
+    if (has_gradients(case_)) compare_backward();
+    return std::move(lines_);
+  }
+
+ private:
+  Tensor own_rows(const TensorView& whole) const { return rows_of_rank(whole, dim_, division_.rows, rank_); }
+  Tensor own_keys(const TensorView& whole) const { return rows_of_rank(whole, dim_, keys_, rank_); }
+  Tensor own_lse(const TensorView& whole) const {
+    return rows_of_rank(whole, whole.rank - 1, division_.rows, rank_);
+  }
+
+  /// In one process. lse is always wanted: gradients need it.
+  void solve() {
+    const TensorView q = case_.q.view();
+    Shape rows(q.dims().begin(), q.dims().end() - 1);
+    if (case_.options.cu_seqlens_q || case_.options.layout == Layout::blhd)
+      if (rows.size() > 1) std::swap(rows[rows.size() - 1], rows[rows.size() - 2]);
+    lse_ = Tensor(q.dtype == DType::f64 ? DType::f64 : DType::f32, rows);
+    case_.options.lse = lse_;
+    attention(q, case_.k.view(), case_.v.view(), case_.o.view(), case_.options);
+  }
+
+  void compare_forward() {
+    const Tensor wanted = own_rows(case_.o.view()), wanted_lse = own_lse(lse_);
+    Tensor o(wanted.dtype(), wanted.shape()), lse(wanted_lse.dtype(), wanted_lse.shape());
+    AttentionOptions options = case_.options;
+    options.lse = {};
+    if (seed_ % 3 != 0) options.lse = lse;
+    distributed::attention(communicator_, own_rows(case_.q.view()), own_keys(case_.k.view()),
+                           own_keys(case_.v.view()), o, division_, options);
+    compare("o", o, wanted);
+    if (options.lse) compare("lse", lse, wanted_lse);
+  }
+
+  void compare_backward() {
+    const TensorView q = case_.q.view(), k = case_.k.view(), v = case_.v.view(), o = case_.o.view();
+    Random random(seed_ + 77);
+    const auto drawn = [&](const TensorView& like, DType dtype) {
+      Tensor tensor(dtype, Shape(like.dims().begin(), like.dims().end()));
+      draw_numbers(tensor, 1.0, random);
+      return tensor;
+    };
+    const Tensor dout = drawn(o, o.dtype), dlse = drawn(lse_, lse_.dtype());
+    const bool has_dlse = random.chance(0.3);
+    const DType sums = lse_.dtype();
+    Gradients whole(case_, q.dims(), k.dims(), v.dims(), sums);
+    attention_backward(q, k, v, {o, lse_, dout, has_dlse ? dlse.view() : TensorView()}, whole.views(),
+                       case_.options);
+
+    const Tensor own_q = own_rows(q), own_k = own_keys(k), own_v = own_keys(v), own_o = own_rows(o);
+    const Tensor lse = own_lse(lse_), own_dout = own_rows(dout), own_dlse = own_lse(dlse);
+    Gradients own(case_, own_q.shape(), own_k.shape(), own_v.shape(), sums);
+    distributed::attention_backward(communicator_, own_q, own_k, own_v,
+                                    {own_o, lse, own_dout, has_dlse ? own_dlse.view() : TensorView()}, own.views(),
+                                    division_, case_.options);
+    compare("dq", own.dq, own_rows(whole.dq));
+    const bool is_exact = division_.exact || division_.method == Method::heads;
+    for (const auto& [name, got, all] : {std::tuple{"dk", &own.dk, &whole.dk}, {"dv", &own.dv, &whole.dv}})
+      is_exact ? compare(name, *got, own_keys(*all)) : compare_closely(name, *got, own_keys(*all));
+    for (std::size_t i = 0; i < own.of_options.size(); ++i)
+      compare_closely(std::string(kOptionGradients<Tensor>[i].name).c_str(), own.of_options[i],
+                      whole.of_options[i]);
+  }
+
+  /// For sums in another order: within some roundings of the largest number.
+  void compare_closely(const char* name, const Tensor& got, const Tensor& expected) {
+    const Tensor a = Tensor::copy_of(got, DType::f64), b = Tensor::copy_of(expected, DType::f64);
+    double largest = 0.0, difference = 0.0;
+    for (std::int64_t i = 0; i < a.size(); ++i) {
+      const double x = a.values<double>()[static_cast<std::size_t>(i)],
+                   y = b.values<double>()[static_cast<std::size_t>(i)];
+      if (std::isnan(x) && std::isnan(y)) continue;
+      largest = std::max(largest, std::abs(y));
+      difference =
+          std::isnan(x - y) ? std::numeric_limits<double>::infinity() : std::max(difference, std::abs(x - y));
+    }
+    const double eps = got.dtype() == DType::f64   ? 1e-13
+                       : got.dtype() == DType::f32 ? 1e-5
+                       : got.dtype() == DType::f16 ? 2e-3
+                                                   : 2e-2;
+    if (difference > eps * (1.0 + largest))
+      lines_.push_back(std::string(name) + " of rank " + std::to_string(rank_) + " differs by " +
+                       std::to_string(difference) + ", numbers are up to " + std::to_string(largest));
+  }
+
+  void compare(const char* name, const Tensor& got, const Tensor& expected) {
+    if (const std::int64_t count = count_differences(got, expected); count > 0)
+      lines_.push_back(std::string(name) + " of rank " + std::to_string(rank_) + ": " + std::to_string(count) +
+                       " of " + std::to_string(got.size()) + " numbers differ");
+  }
+
+  distributed::Communicator& communicator_;
+  int rank_;
+  std::uint64_t seed_;
+  AttentionCase case_;
+  int dim_ = 0;
+  Division division_;
+  Sharding keys_;
+  Tensor lse_;
+  std::vector<std::string> lines_;
+};
+
 }  // namespace
 
 std::vector<std::string> compare_divided(distributed::Communicator& communicator, std::uint64_t seed,
                                          std::string& problem) {
-  AttentionCase c = draw_divisible(seed);
-  AttentionOptions options = c.options;
-  const TensorView q = c.q.view(), k = c.k.view(), v = c.v.view();
-  const int dim = divided_dim(q, options), rank = communicator.rank();
-  const std::int64_t seqlen_q = q.shape[static_cast<std::size_t>(dim)],
-                     seqlen_k = k.shape[static_cast<std::size_t>(dim)];
-  const int heads = q.rank == 2                                              ? -1
-                    : options.cu_seqlens_q || options.layout == Layout::blhd ? q.rank - 2
-                                                                             : q.rank - 3;
-  const Division division =
-      Drawing(seed, communicator.size())
-          .division(seqlen_q, seqlen_k, heads < 0 ? 1 : k.shape[static_cast<std::size_t>(heads)], options);
-  problem = describe(c) + ", method " + std::string(name_of(division.method)) + " rows" + text_of(division.rows) +
-            (division.keys.ranks() > 0 ? ", keys" + text_of(division.keys) : std::string());
-  const Sharding& keys = division.keys.ranks() > 0 ? division.keys : division.rows;
-
-  saccade::attention(q, k, v, c.o.view(), options);
-  const Tensor wanted = rows_of_rank(c.o.view(), dim, division.rows, rank);
-  Tensor o(wanted.dtype(), wanted.shape()), wanted_lse, lse;
-  if (options.lse) {
-    wanted_lse = rows_of_rank(options.lse, options.lse.rank - 1, division.rows, rank);
-    lse = Tensor(wanted_lse.dtype(), wanted_lse.shape());
-    options.lse = lse;
-  }
-  distributed::attention(communicator, rows_of_rank(q, dim, division.rows, rank), rows_of_rank(k, dim, keys, rank),
-                         rows_of_rank(v, dim, keys, rank), o, division, options);
-  std::vector<std::string> lines;
-  const auto compare = [&](const char* name, const Tensor& got, const Tensor& expected) {
-    if (const std::int64_t count = count_differences(got, expected); count > 0)
-      lines.push_back(std::string(name) + " of rank " + std::to_string(rank) + ": " + std::to_string(count) +
-                      " of " + std::to_string(got.size()) + " numbers differ");
-  };
-  compare("o", o, wanted);
-  if (options.lse) compare("lse", lse, wanted_lse);
-  return lines;
+  Comparison comparison(communicator, seed);
+  problem = comparison.problem();
+  return comparison.run();
 }
 
 }  // namespace saccade::cases

@@ -168,4 +168,18 @@ void attention(Communicator& communicator, const TensorView& q, const TensorView
                const MutableTensorView& o, const Division& division,
                const AttentionOptions& options = kDefaultAttentionOptions);
 
+/// attention_backward() of a problem that attention() above divided: the same division and options, and the rank's
+/// rows and keys of all tensors. dq is that of its rows, dk and dv those of its keys. Gradients of options are
+/// those of the whole problem, on every rank: each rank's part is added up in f32 (f64 for f64), in the order of
+/// the ranks.
+///
+/// dq has the bits of one process. Unless Division::exact is set, dk and dv are sums over ranks of partial sums in
+/// f32 (f64), the same in every run; Method::heads always has the bits of one process, but for gradients of
+/// options that heads share. Method::stream, ring and pass_q compute as gather.
+///
+/// Throws as attention() does.
+void attention_backward(Communicator& communicator, const TensorView& q, const TensorView& k, const TensorView& v,
+                        const AttentionOutcome& outcome, const AttentionGradients& gradients,
+                        const Division& division, const AttentionOptions& options = kDefaultAttentionOptions);
+
 }  // namespace saccade::distributed

@@ -14,19 +14,10 @@ void check_rows(std::string_view function, std::string_view name, const TensorVi
            ", but it has shape ", to_string(tensor.dims()));
 }
 
-/// The options that a check of the rank's own tensors needs.
-AttentionOptions local_options(const AttentionOptions& options) {
-  return {.scale = options.scale,
-          .cu_seqlens_q = options.cu_seqlens_q,
-          .cu_seqlens_k = options.cu_seqlens_k,
-          .layout = options.layout,
-          .num_threads = options.num_threads};
-}
-
 /// Checks that the rank's tensors fit the division and each other.
 void check_local(const TensorView& q, const TensorView& k, const TensorView& v, const TensorView& o,
                  const Division& division, int rank, const AttentionOptions& options, std::string_view function) {
-  check_operands(q, k, v, o, nullptr, local_options(options), function);
+  check_operands(q, k, v, o, nullptr, own_options(options), function);
   check_rows(function, "q", q, options, division.rows, rank);
   check_rows(function, "k", k, options, division.keys, rank);
   if (!options.lse) return;
@@ -58,8 +49,14 @@ bool may_throw(const AttentionOptions& options) {
 
 }  // namespace
 
+AttentionOptions own_options(const AttentionOptions& options) {
+  return {.scale = options.scale,
+          .layout = options.cu_seqlens_q ? Layout::blhd : options.layout,
+          .num_threads = options.num_threads};
+}
+
 Call::Call(Communicator& communicator, std::string_view name, const TensorView& q, const TensorView& k,
-           const TensorView& v, const MutableTensorView& o, const Division& division,
+           const TensorView& v, const TensorView& o, const Division& division,
            const AttentionOptions& options_of_call, const std::function<void()>& check)
     : function(name), messages(communicator, name), options(options_of_call) {
   Agreement agreement{
@@ -76,7 +73,6 @@ Call::Call(Communicator& communicator, std::string_view name, const TensorView& 
   });
   local.q = as_headed(q, options), local.k = as_headed(k, options), local.v = as_headed(v, options);
   local.o = as_headed(o, options);
-  if (options.lse) local.lse = with_rank(options.lse, 3);
 }
 
 void Call::end(std::exception_ptr error) {

@@ -12,10 +12,20 @@ namespace saccade::distributed {
 
 /// The tensors of one rank, [batch, heads, rows, dim]; a packed batch is one entry.
 struct LocalTensors {
-  TensorView q, k, v;
-  MutableTensorView o;
-  MutableTensorView lse;  ///< [batch, heads, rows]; may be empty
+  TensorView q, k, v, o;
 };
+
+/// The options with which a rank's tensors look like those of a call of their own.
+AttentionOptions own_options(const AttentionOptions& options);
+
+/// lse of a rank as [batch, heads, rows, 1].
+template <class View>
+View as_column(View lse) {
+  lse = with_rank(lse, 3);
+  lse.shape[lse.rank] = 1;
+  lse.strides[lse.rank++] = 1;
+  return lse;
+}
 
 /// Checks a call's arguments, agrees on them with the other ranks, and plans it.
 class Call {
@@ -23,7 +33,7 @@ class Call {
   /// `check`: more checks of this rank's arguments, in the same agreement. Throws the same on every rank.
   Call(
       Communicator& communicator, std::string_view function, const TensorView& q, const TensorView& k,
-      const TensorView& v, const MutableTensorView& o, const Division& division, const AttentionOptions& options,
+      const TensorView& v, const TensorView& o, const Division& division, const AttentionOptions& options,
       const std::function<void()>& check = [] {});
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;

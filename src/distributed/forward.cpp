@@ -8,17 +8,15 @@
 namespace saccade::distributed {
 namespace {
 
-/// lse, [batch, heads, rows], with a last dimension of length 1.
-MutableTensorView as_column(MutableTensorView lse) {
-  lse.shape[lse.rank] = 1;
-  lse.strides[lse.rank++] = 1;
-  return lse;
-}
-
 class Forward {
  public:
-  explicit Forward(Call& call)
-      : call_(call), keys_(call), queries_(call, {call.local.q}), results_(call, outputs_of(call.local)) {}
+  /// `outputs`: o, and lse if it is wanted.
+  Forward(Call& call, const std::vector<MutableTensorView>& outputs)
+      : call_(call),
+        keys_(call),
+        queries_(call, {call.local.q}),
+        results_(call, outputs),
+        has_lse_(outputs.size() > 1) {}
 
   void run() {
     call_.messages.guard({keys_.open(), queries_.open(), results_.open()}, [&] {
@@ -41,12 +39,6 @@ class Forward {
   }
 
  private:
-  static std::vector<MutableTensorView> outputs_of(const LocalTensors& local) {
-    std::vector<MutableTensorView> outputs{local.o};
-    if (local.lse) outputs.push_back(as_column(local.lse));
-    return outputs;
-  }
-
   void post(std::int64_t step) {
     keys_.post(step);
     queries_.post(step);
@@ -65,8 +57,7 @@ class Forward {
   void compute(std::int64_t step, const Plan::Unit& unit, const Plan::Piece& piece) {
     const bool is_packed = call_.is_packed();
     PieceOptions options(call_.options, call_.params(), piece, piece.keys, piece.keys, call_.query_heads(unit));
-    if (call_.local.lse)
-      options.options.lse = lse_as_call(results_.rows(1, step, piece.rows).select(2, 0), is_packed);
+    if (has_lse_) options.options.lse = lse_as_call(results_.rows(1, step, piece.rows).select(2, 0), is_packed);
     saccade::attention(as_call(queries_.rows(0, step, piece.rows), is_packed), keys_.k(step, piece.keys),
                        keys_.v(step, piece.keys), as_call(results_.rows(0, step, piece.rows), is_packed),
                        options.options);
@@ -76,6 +67,7 @@ class Forward {
   Keys keys_;
   Rows queries_;
   Results results_;
+  bool has_lse_;
   std::exception_ptr error_;
 };
 
@@ -85,7 +77,9 @@ void attention(Communicator& communicator, const TensorView& q, const TensorView
                const MutableTensorView& o, const Division& division, const AttentionOptions& options) {
   Call call(communicator, "distributed::attention", q, k, v, o, division, options);
   if (communicator.size() == 1) return saccade::attention(q, k, v, o, options);
-  Forward(call).run();
+  std::vector<MutableTensorView> outputs{as_headed(o, options)};
+  if (options.lse) outputs.push_back(as_column(options.lse));
+  Forward(call, outputs).run();
 }
 
 }  // namespace saccade::distributed

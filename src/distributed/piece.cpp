@@ -15,12 +15,6 @@ View headed(const View& view, const AttentionOptions& options) {
   return with_rank(view.transposed(0, 1), 4);
 }
 
-/// Cuts a dimension counted from the last, unless it is missing or broadcast.
-void cut(TensorView& view, int from_last, Run run) {
-  const int dim = view.rank - 1 - from_last;
-  if (dim >= 0 && view.shape[static_cast<std::size_t>(dim)] != 1) view = view.slice(dim, run.begin, run.end);
-}
-
 TensorView numbers(const std::vector<std::int64_t>& list) {
   return {list.data(), {static_cast<std::int64_t>(list.size())}};
 }
@@ -34,7 +28,7 @@ MutableTensorView as_headed(const MutableTensorView& view, const AttentionOption
 
 PieceOptions::PieceOptions(const AttentionOptions& whole, const AttentionParams& params, const Plan::Piece& piece,
                            Run held, Run seen, Run heads)
-    : options(whole) {
+    : options(whole), batch_{piece.batch, piece.batch + piece.entries}, heads_(heads) {
   const bool is_packed = params.cu_seqlens_q != nullptr;
   options.lse = {};
   options.layout = Layout::bhld;
@@ -47,12 +41,10 @@ PieceOptions::PieceOptions(const AttentionOptions& whole, const AttentionParams&
   if (is_packed) cut_documents(params, piece, held);
   cut_positions(whole, params, piece);
   cut_lengths(whole, params, piece, held, seen);
-  if (options.alibi_slopes) {
-    cut(options.alibi_slopes, 0, heads);
-    cut(options.alibi_slopes, 1, {piece.batch, piece.batch + piece.entries});
-  }
-  if (options.sinks) cut(options.sinks, 0, heads);
-  cut_masks(params, piece, held, heads);
+  find_lengths(params, piece, held);
+  for (TensorView AttentionOptions::*const option : {&AttentionOptions::mask, &AttentionOptions::block_mask,
+                                                     &AttentionOptions::alibi_slopes, &AttentionOptions::sinks})
+    if (options.*option) options.*option = cut(option, options.*option);
 }
 
 void PieceOptions::cut_documents(const AttentionParams& params, const Plan::Piece& piece, Run held) {
@@ -95,7 +87,7 @@ void PieceOptions::cut_lengths(const AttentionOptions& whole, const AttentionPar
   if (whole.kv_starts || seen.begin > held.begin) options.kv_starts = numbers(kv_starts_);
 }
 
-void PieceOptions::cut_masks(const AttentionParams& params, const Plan::Piece& piece, Run held, Run heads) {
+void PieceOptions::find_lengths(const AttentionParams& params, const Plan::Piece& piece, Run held) {
   std::int64_t rows = piece.rows.size(), keys = held.size();  // of the longest document
   if (!cu_seqlens_q_.empty()) {
     rows = keys = 0;
@@ -104,20 +96,10 @@ void PieceOptions::cut_masks(const AttentionParams& params, const Plan::Piece& p
       keys = std::max(keys, cu_seqlens_k_[i] - cu_seqlens_k_[i - 1]);
     }
   }
-  const Run batch{piece.batch, piece.batch + piece.entries};
-  const std::int64_t row = options.origin.row, key = options.origin.key;
-  if (options.mask) {
-    cut(options.mask, 3, batch);
-    cut(options.mask, 2, heads);
-    cut(options.mask, 1, {row, row + rows});
-    cut(options.mask, 0, {key, key + keys});
-  }
-  if (options.block_mask) {
-    cut(options.block_mask, 3, batch);
-    cut(options.block_mask, 2, heads);
-    cut(options.block_mask, 1, {0, ceil_div(row + rows, params.block_mask_q)});
-    cut(options.block_mask, 0, {0, ceil_div(key + keys, params.block_mask_k)});
-  }
+  rows_ = {options.origin.row, options.origin.row + rows};
+  keys_ = {options.origin.key, options.origin.key + keys};
+  block_rows_ = {0, ceil_div(rows_.end, params.block_mask_q)};
+  block_keys_ = {0, ceil_div(keys_.end, params.block_mask_k)};
 }
 
 }  // namespace saccade::distributed
