@@ -11,6 +11,7 @@
 #include "distributed/rows.h"
 #include "distributed/runs.h"
 #include "distributed/sums.h"
+#include "saccade/runtime.h"
 
 namespace saccade::distributed {
 namespace {
@@ -38,6 +39,7 @@ class Backward {
         has_dlse_(static_cast<bool>(local.dlse)) {}
 
   void run() {
+    const ProgressHook hook([this] { call_.messages.make_progress(); });
     call_.messages.guard({keys_.open(), rows_.open(), dq_.open(), dkv_.open()}, [&] {
       post(0);
       for (std::int64_t step = 0; step < call_.steps(); ++step) {
@@ -94,6 +96,8 @@ class Backward {
       if (widest != pieces.end()) compute(step, unit, *widest, dk_.numbers, dv_.numbers);
       for (auto piece = pieces.begin(); piece != pieces.end(); ++piece)
         if (piece != widest) add(step, unit, *piece);
+    } catch (const CommunicationError&) {
+      throw;
     } catch (...) {
       error_ = std::current_exception();  // others still wait for this rank
     }

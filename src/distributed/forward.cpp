@@ -4,6 +4,7 @@
 
 #include "distributed/keys.h"
 #include "distributed/rows.h"
+#include "saccade/runtime.h"
 
 namespace saccade::distributed {
 namespace {
@@ -19,6 +20,7 @@ class Forward {
         has_lse_(outputs.size() > 1) {}
 
   void run() {
+    const ProgressHook hook([this] { call_.messages.make_progress(); });
     call_.messages.guard({keys_.open(), queries_.open(), results_.open()}, [&] {
       post(0);
       for (std::int64_t step = 0; step < call_.steps(); ++step) {
@@ -49,6 +51,8 @@ class Forward {
     if (!unit.exists || error_) return;
     try {
       for (const Plan::Piece& piece : call_.plan->pieces(call_.rank(), unit.batch)) compute(step, unit, piece);
+    } catch (const CommunicationError&) {
+      throw;
     } catch (...) {
       error_ = std::current_exception();  // others still wait for this rank's keys
     }
