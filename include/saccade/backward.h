@@ -1,6 +1,7 @@
 // The gradients of attention(), also in linear memory.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
 #include "saccade/attention.h"
@@ -31,6 +32,9 @@ struct GradientsOf {
 /// Destinations of the gradients of the loss. dq, dk and dv have the shapes of q, k and v, and each is f32, bf16
 /// or f16 (f64 for f64 inputs), with any strides and a contiguous last dimension. The others are optional and f32,
 /// or f64 for f64 inputs.
+///
+/// dq may be empty, or dk and dv, and is then not computed. The bits of the others are those of a call for all. Of
+/// the five matrix products of a backward pass dq alone takes three, dk and dv alone take four.
 using AttentionGradients = GradientsOf<MutableTensorView>;
 
 /// An option with its gradient.
@@ -50,6 +54,10 @@ inline constexpr OptionGradient<Array> kOptionGradients[] = {
     {"alibi_slopes", "dalibi_slopes", &AttentionOptions::alibi_slopes, &GradientsOf<Array>::dalibi_slopes},
 };
 
+/// dk and dv are sums over rows, in blocks of rows that begin at multiples of this number in each batch entry or
+/// document, whatever the instruction set and types. See attention_backward().
+inline constexpr std::int64_t kRowAlignment = 8448;
+
 /// The backward pass of attention(q, k, v, o, options). Pass the options of that call; lse, weights and scores are
 /// ignored, and dropout draws the same mask again.
 ///
@@ -63,7 +71,14 @@ inline constexpr OptionGradient<Array> kOptionGradients[] = {
 /// A hidden key or row has no influence, whatever it contains, and gradient 0. A row that sees no key contributes
 /// nothing and has gradient 0. The bits do not depend on threads.
 ///
-/// Throws std::invalid_argument as attention() does, for gradients, o, lse or dout that do not fit, and for
+/// A part of a problem has the bits of the whole, given the lse, o and dout of its rows. dq: any rows, with all keys
+/// that they see, as in Origin. dk and dv: any keys (with dropout from a multiple of 64 on, as in Origin), with all
+/// rows that see them, from a multiple of kRowAlignment on and without gaps. A row that sees none of the keys may
+/// hold anything, in o and lse too: dsinks alone counts every row. (Best are zeros. After a NaN among rows that are
+/// computed together a head is computed again, slowly.)
+///
+/// Throws std::invalid_argument as attention() does, for gradients, o, lse or dout that do not fit, where dq, dk and
+/// dv are all empty or only one of dk and dv is, and for
 /// options that have no gradient: block_table, dmask without a float mask, dsinks without sinks, dalibi_slopes
 /// without slopes. Gradients must not overlap anything. Safe to call from several threads at once.
 ///

@@ -61,9 +61,14 @@ BackwardArguments::BackwardArguments(const TensorView& q, const TensorView& k, c
                                const TensorView& like) {
     return matrix_of(name, view, view.mutable_data(), like_name, like.dims(), q.dtype, options);
   };
-  params.dq = gradient_of("dq", gradients.dq, "q", q);
-  params.dk = gradient_of("dk", gradients.dk, "k", k);
-  params.dv = gradient_of("dv", gradients.dv, "v", v);
+  if (gradients.dk && !gradients.dv) refuse(kAttentionBackward, "dk was given without dv");
+  if (gradients.dv && !gradients.dk) refuse(kAttentionBackward, "dv was given without dk");
+  if (!gradients.dq && !gradients.dk) refuse(kAttentionBackward, "dq, or dk and dv, must be given: all are empty");
+  if (gradients.dq) params.dq = gradient_of("dq", gradients.dq, "q", q);
+  if (gradients.dk) {
+    params.dk = gradient_of("dk", gradients.dk, "k", k);
+    params.dv = gradient_of("dv", gradients.dv, "v", v);
+  }
   params.score_modifier_backward = options.score_modifier_backward;
   add_gradients_of_options(gradients, options, q.dtype == DType::f64 ? DType::f64 : DType::f32);
 }

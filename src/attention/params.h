@@ -179,13 +179,17 @@ struct BackwardParams {
   HeadedMatrix<const void> o;       // the o of the forward pass
   HeadedMatrix<const void> dout;    // as o
   HeadedMatrix<const void> dlse{};  // as lse; nullptr: 0
-  HeadedMatrix<void> dq, dk, dv;    // as q, k and v
+  HeadedMatrix<void> dq{};          // as q; nullptr: not wanted
+  HeadedMatrix<void> dk{}, dv{};    // as k and v; nullptr: neither is wanted
   ScoreModifierBackward score_modifier_backward = nullptr;
   MaskParams dmask{};               // strides as those of the mask, with the kernels' element type
   void* dmask_data = nullptr;       // zeros, to add to; nullptr: not wanted
   HeadedMatrix<void> dsink{};       // one number per head; nullptr: not wanted
   HeadedMatrix<void> dslopes{};     // the same, or
   bool dslopes_of_entries = false;  // one number per batch entry and head
+
+  bool wants_rows() const { return dq.data != nullptr; }
+  bool wants_keys() const { return dk.data != nullptr; }
 };
 
 /// The parameters of inspect(); nullptr or 0: not wanted. Results have the kernels' element type.

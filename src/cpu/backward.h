@@ -71,11 +71,13 @@ class BackwardScratch : public ScratchPieces {
     granules = take<Granules>(kQueryTiles);
     keys = take<Scalar>(packed_key_size(p.head_dim));
     values = take<Scalar>(packed_key_size(p.head_dim_v));
-    key_rows = take<Scalar>(kBlockK * packed_value_columns(p.head_dim));
+    if (params.wants_rows()) key_rows = take<Scalar>(kBlockK * packed_value_columns(p.head_dim));
     queries = take<Scalar>(packed_query_size(p.head_dim));
     douts = take<Scalar>(packed_query_size(p.head_dim_v));
-    query_rows = take<Scalar>(kBlockQ * packed_value_columns(p.head_dim));
-    dout_rows = take<Scalar>(kBlockQ * packed_value_columns(p.head_dim_v));
+    if (params.wants_keys()) {
+      query_rows = take<Scalar>(kBlockQ * packed_value_columns(p.head_dim));
+      dout_rows = take<Scalar>(kBlockQ * packed_value_columns(p.head_dim_v));
+    }
     probabilities = take<Scalar>(kBlockQ * kBlockK);
     gradients = take<Scalar>(kBlockQ * kBlockK);
     kept = p.dropout_p > 0.0 ? take<Scalar>(kBlockQ * kBlockK) : probabilities;
@@ -83,6 +85,7 @@ class BackwardScratch : public ScratchPieces {
     mask = take<Scalar>(kTileRows * kBlockK);
     unused = take<Scalar>(kTileRows * kWidth);
     sums = take<Scalar>(tile_size(std::max(p.head_dim, p.head_dim_v)));
+    if (!params.wants_keys()) return;
     dk = take<Scalar>(kGranules * kKeyTiles * tile_size(p.head_dim));
     dv = take<Scalar>(kGranules * kKeyTiles * tile_size(p.head_dim_v));
   }
@@ -93,20 +96,20 @@ class BackwardScratch : public ScratchPieces {
   Granules* granules;            // [kQueryTiles]: the granules that each tile of rows sees
   Scalar* keys;                  // packed, transposed
   Scalar* values;                // the same
-  Scalar* key_rows;              // not transposed; used where keys need conversion
+  Scalar* key_rows = nullptr;    // for dq: not transposed; used where keys need conversion
   Scalar* queries;               // of one tile, packed
   Scalar* douts;                 // the same
-  Scalar* query_rows;            // as key_rows
-  Scalar* dout_rows;             // the same
+  Scalar* query_rows = nullptr;  // as key_rows, for dk and dv
+  Scalar* dout_rows = nullptr;   // the same
   Scalar* probabilities;         // [kBlockQ][kBlockK]; first holds the scores
   Scalar* gradients;             // of the probabilities, then of the logits, then of the scores
   Scalar* kept;                  // probabilities after dropout, not scaled
   Scalar* softcapped = nullptr;  // scores before the score modifier
-  Scalar* mask;                  // [kTileRows][kBlockK]
+  Scalar* mask;                  // [kTileRows][kBlockK], of ScoreFinisher; then scores of rows whose lse is NaN
   Scalar* unused;                // row maxima and sums, not used
   Scalar* sums;                  // of a tile's product with gaps
-  Scalar* dk;                    // [granule][kKeyTiles] tiles
-  Scalar* dv;                    // the same
+  Scalar* dk = nullptr;          // [granule][kKeyTiles] tiles; nullptr: not wanted
+  Scalar* dv = nullptr;          // the same
 };
 
 /// Scores are natural logits, as lse is: another unit would round lse once more.
@@ -149,13 +152,14 @@ class BackwardBlock {
     };
     pack(p_.k, p_.head_dim, scratch_.keys, scratch_.key_rows);
     pack(p_.v, p_.head_dim_v, scratch_.values, nullptr);
+    if (!b_.wants_keys()) return;
     std::fill_n(scratch_.dk, kGranules * kKeyTiles * scratch_.tile_size(p_.head_dim), Scalar{0});
     std::fill_n(scratch_.dv, kGranules * kKeyTiles * scratch_.tile_size(p_.head_dim_v), Scalar{0});
   }
 
   /// Computes the probabilities and the gradients of the logits. Returns whether there are any.
   bool find_logits(RowNumbers numbers, double& dslope) {
-    convert_rows();
+    if (b_.wants_keys()) convert_rows();
     const bool any = p_.dropout_p > 0.0 ? find_gradients<true>(numbers) : find_gradients<false>(numbers);
     if (any && b_.dslopes.data) dslope += gradient_of_slope();
     return any;
@@ -169,9 +173,10 @@ class BackwardBlock {
     });
   }
 
-  /// Turns the gradients of the logits into gradients of the products, and adds to dk and dv.
+  /// Turns the gradients of the logits into gradients of the products, and adds to dk and dv if they are wanted.
   void add_to_keys(bool careful) {
     if (scratch_.softcapped) differentiate_scores();
+    if (!b_.wants_keys()) return;
     for (int granule = 0; granule < kGranules; ++granule) {
       poll_progress();
       add_to_granule(granule, careful);
@@ -218,7 +223,7 @@ class BackwardBlock {
     }
   }
 
-  /// Converts the block's rows of q and dout where they need it.
+  /// Converts the block's rows of q and dout, for dk and dv, where they need it.
   void convert_rows() {
     const auto convert = [&](const HeadedMatrix<const void>& matrix, std::int64_t dim, Scalar* rows) {
       if (matrix.dtype == dtype_of<Scalar>) return;
@@ -265,10 +270,13 @@ class BackwardBlock {
         finisher_.finish(tile_row(tile), tile_rows(tile), first_key_, granules, scratch_.mask, scores,
                          scratch_.unused, scratch_.softcapped ? tile_of(scratch_.softcapped, tile) : nullptr);
       Scalar* const gradients = tile_of(scratch_.gradients, tile);
+      const unsigned nan_rows = find_nan_rows(numbers.lse(tile), tile_rows(tile));
+      if (nan_rows != 0) keep_scores(nan_rows, scores);
       score_tiles_beside(tile_rows(tile),
                          work_of(tile, b_.dout, scratch_.douts, p_.head_dim_v, scratch_.values, gradients), count,
                          PendingExp<true>{scores, scores, numbers.lse(tile), scratch_.unused, &kExpFactor},
                          granules.index.data(), count);
+      if (nan_rows != 0) clear_hidden(nan_rows, scores);
       if constexpr (kDrops) drop(tile);
       gradient = {gradients, scores, tile_of(scratch_.kept, tile), numbers.deltas(tile), &keep_scale};
       before = &granules;
@@ -276,6 +284,27 @@ class BackwardBlock {
     for (int i = 0; before && i < before->count * kTilesOfAGranule; i += kTilesOfAGranule)
       finish_granule(gradient.from(column_of(before->index.data(), i)));
     return before != nullptr;
+  }
+
+  /// The rows (bit i: row i) of which lse is NaN. exp(-inf - NaN) is NaN, but hidden keys must have weights of 0:
+  /// keep_scores() saves the scores of such rows, by which clear_hidden() then knows them.
+  static unsigned find_nan_rows(const Scalar* lse, int rows) {
+    unsigned nan_rows = 0;
+    for (int i = 0; i < rows; ++i) nan_rows |= static_cast<unsigned>(lse[i] != lse[i]) << i;
+    return nan_rows;
+  }
+  __attribute__((noinline)) void keep_scores(unsigned rows, const Scalar* scores) {
+    for (; rows != 0; rows &= rows - 1) {
+      const int row = std::countr_zero(rows);
+      std::copy_n(scores + row * kBlockK, kBlockK, scratch_.mask + row * kBlockK);
+    }
+  }
+  __attribute__((noinline)) void clear_hidden(unsigned rows, Scalar* probabilities) {
+    for (; rows != 0; rows &= rows - 1) {
+      const int begin = std::countr_zero(rows) * kBlockK;
+      for (int at = begin; at < begin + kBlockK; ++at)
+        if (scratch_.mask[at] == -kInfinity) probabilities[at] = 0;
+    }
   }
 
   /// The product of a tile's rows of `matrix` (packed in `rows`) with `columns`.
@@ -406,7 +435,7 @@ class BackwardBlock {
     }
   }
 
-  /// Adds to scratch_.sums, without products where the probability is 0.
+  /// Adds to scratch_.sums, without products where the probability is 0; the others have the same bits.
   template <class Order>
   void multiply_carefully(int count, const Scalar* factors, const Scalar* probabilities, const ValueRows& rows,
                           std::int64_t dim) {
@@ -415,7 +444,11 @@ class BackwardBlock {
         const std::int64_t at = i * Order::kRow + step * Order::kStep;
         if (probabilities[at] == 0) continue;
         const Scalar* const row = rows.data + step * rows.stride;
-        for (std::int64_t d = 0; d < dim; ++d) scratch_.sums[output_index(i, d)] += factors[at] * row[d];
+        for (std::int64_t d = 0; d < dim; d += kWidth) {
+          Scalar* const sum = scratch_.sums + output_index(i, d);
+          const int n = static_cast<int>(std::min<std::int64_t>(kWidth, dim - d));
+          store(sum, fma(broadcast(factors[at]), load_first(row + d, n), load(sum)));
+        }
       }
     }
   }
@@ -491,6 +524,7 @@ bool write_tiles(const Scalar* tiles, std::int64_t rows, int rows_of_group, std:
 }
 
 inline bool backward_end(const BackwardParams& params, const KeyBlock& keys, void* scratch) {
+  if (!params.wants_keys()) return true;
   const AttentionParams& p = params.attention;
   const BackwardScratch memory(params, scratch);
   const std::int64_t first_key = keys.block * kBlockK;

@@ -54,6 +54,7 @@ class AmxBackwardBlock {
       facts_.bad_keys[t] = 0;
       if (first_key(t) < readable_.end && first_key(t) + 32 > readable_.begin) pack_keys_of(t);
     }
+    if (!b_.wants_keys()) return;
     std::fill_n(scratch_.dk, kTiles * scratch_.depth * 1024, 0.0F);
     std::fill_n(scratch_.dv, kTiles * scratch_.width * 1024, 0.0F);
   }
@@ -77,7 +78,7 @@ class AmxBackwardBlock {
     });
   }
 
-  /// Turns the gradients of the logits into those of the products, and adds to dk and dv.
+  /// Turns the gradients of the logits into those of the products, and adds to dk and dv if they are wanted.
   void add_to_keys() {
     for_each_block([&](int g, int t) {
       if (!facts_.keeps_all[g]) return;
@@ -87,6 +88,7 @@ class AmxBackwardBlock {
                                  block(scratch_.gradients, g, t));
       put_terms(g, t);
     });
+    if (!b_.wants_keys()) return;
     Tiles tiles;
     TileStream stream(tiles);
     for (int t = 0; t < kTiles; ++t) {
@@ -176,7 +178,7 @@ class AmxBackwardBlock {
     }
     pack_columns(keys, scratch_.keys + t * scratch_.depth * kWords);
     pack_columns(values, scratch_.values + t * scratch_.width * kWords);
-    pack_key_pairs(keys, scratch_.key_pairs + t * scratch_.depth * kWords);
+    if (b_.wants_rows()) pack_key_pairs(keys, scratch_.key_pairs + t * scratch_.depth * kWords);
   }
 
   /// Rows whose statistics are not finite are bad, too: they make P and dS NaN where they see a key.
@@ -192,6 +194,7 @@ class AmxBackwardBlock {
     }
     pack_rows(queries, scratch_.queries);
     pack_rows(douts, scratch_.douts);
+    if (!b_.wants_keys()) return;
     pack_query_pairs(queries, scratch_.query_pairs + g * scratch_.depth * kWords);
     pack_query_pairs(douts, scratch_.dout_pairs + g * scratch_.width * kWords);
   }
@@ -570,6 +573,7 @@ void backward_rows(const BackwardParams& params, const KeyBlock& keys, const Que
 /// Never asks for a second, careful computation: what is hidden was in no product.
 template <class T>
 bool backward_end(const BackwardParams& params, const KeyBlock& keys, void* scratch) {
+  if (!params.wants_keys()) return true;
   const AmxBackwardScratch<T> memory(params, scratch);
   const AttentionParams& p = params.attention;
   write_keys(p, keys, params.dk, memory.dk, p.head_dim, p.scale, memory.written);

@@ -98,11 +98,13 @@ class AmxBackwardScratch : public ScratchPieces {
     facts = take<BackwardFacts>(1);
     keys = take<std::uint32_t>(kTiles * depth * kWords);
     values = take<std::uint32_t>(kTiles * width * kWords);
-    key_pairs = take<std::uint32_t>(kTiles * depth * kWords);
+    if (b.wants_rows()) key_pairs = take<std::uint32_t>(kTiles * depth * kWords);
     queries = take<std::uint32_t>(depth * kWords);
     douts = take<std::uint32_t>(width * kWords);
-    query_pairs = take<std::uint32_t>(kGroups * depth * kWords);
-    dout_pairs = take<std::uint32_t>(kGroups * width * kWords);
+    if (b.wants_keys()) {
+      query_pairs = take<std::uint32_t>(kGroups * depth * kWords);
+      dout_pairs = take<std::uint32_t>(kGroups * width * kWords);
+    }
     weights = take<std::uint32_t>(kBlocks * kWords);
     row_gradients = take<std::uint32_t>(kBlocks * kWords);
     pair_gradients = take<std::uint32_t>(kBlocks * kWords);
@@ -112,6 +114,7 @@ class AmxBackwardScratch : public ScratchPieces {
     if (p.dropout_p > 0.0) keeps = take<float>(kGroups * kKeepsOfGroup);
     if (p.softcap != 0.0 || b.score_modifier_backward) softcapped = take<float>(kBlocks * 1024);
     mask = take<float>(1024);
+    if (!b.wants_keys()) return;
     dk = take<float>(kTiles * depth * 1024);
     dv = take<float>(kTiles * width * 1024);
     written = take<float>(std::max(depth, width) * 1024);
@@ -122,25 +125,25 @@ class AmxBackwardScratch : public ScratchPieces {
 
   std::int64_t depth, width;  // in tiles
   BackwardFacts* facts;
-  std::uint32_t* keys;            // [tile][depth], of pack_columns()
-  std::uint32_t* values;          // [tile][width], the same
-  std::uint32_t* key_pairs;       // [tile][depth], of pack_key_pairs()
-  std::uint32_t* queries;         // [depth], of pack_rows()
-  std::uint32_t* douts;           // [width], the same
-  std::uint32_t* query_pairs;     // [group][depth], of pack_query_pairs()
-  std::uint32_t* dout_pairs;      // [group][width], the same
-  std::uint32_t* weights;         // [group][tile], P after dropout, not scaled: pairs of rows
-  std::uint32_t* row_gradients;   // [group][tile], dS: rows
-  std::uint32_t* pair_gradients;  // [group][tile], dS: pairs of rows
-  float* ring;                    // [kRing][2][32][32], S and dP, then P and dS, of tiles in work
-  float* probabilities;           // [group][tile][32][32], of groups that keep all
-  float* gradients;               // the same
-  float* keeps = nullptr;         // [group][32][kKeysOfAmx], of dropout: 1 or 0
-  float* softcapped = nullptr;    // [group][tile][32][32], scores before the score modifier
-  float* mask;                    // [32][32], of ScoreFinisher
-  float* dk;                      // [tile][depth][32 dimensions][32 keys]
-  float* dv;                      // [tile][width], the same
-  float* written;                 // [depth or width][32 keys][32 dimensions]
+  std::uint32_t* keys;                   // [tile][depth], of pack_columns()
+  std::uint32_t* values;                 // [tile][width], the same
+  std::uint32_t* key_pairs = nullptr;    // for dq: [tile][depth], of pack_key_pairs()
+  std::uint32_t* queries;                // [depth], of pack_rows()
+  std::uint32_t* douts;                  // [width], the same
+  std::uint32_t* query_pairs = nullptr;  // for dk and dv: [group][depth], of pack_query_pairs()
+  std::uint32_t* dout_pairs = nullptr;   // [group][width], the same
+  std::uint32_t* weights;                // [group][tile], P after dropout, not scaled: pairs of rows
+  std::uint32_t* row_gradients;          // [group][tile], dS: rows
+  std::uint32_t* pair_gradients;         // [group][tile], dS: pairs of rows
+  float* ring;                           // [kRing][2][32][32], S and dP, then P and dS, of tiles in work
+  float* probabilities;                  // [group][tile][32][32], of groups that keep all
+  float* gradients;                      // the same
+  float* keeps = nullptr;                // [group][32][kKeysOfAmx], of dropout: 1 or 0
+  float* softcapped = nullptr;           // [group][tile][32][32], scores before the score modifier
+  float* mask;                           // [32][32], of ScoreFinisher
+  float* dk = nullptr;                   // [tile][depth][32 dimensions][32 keys]; nullptr: not wanted
+  float* dv = nullptr;                   // [tile][width], the same
+  float* written = nullptr;              // [depth or width][32 keys][32 dimensions]
 };
 
 // ---- Results -------------------------------------------------------------------------------------------------

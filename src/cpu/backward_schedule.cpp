@@ -84,7 +84,7 @@ class BackwardSchedule {
         most_query_blocks_(ceil_div(p_.seqlen_q, plan_.block_q)),
         most_key_blocks_(ceil_div(p_.seqlen_k, plan_.block_k)),
         mask_order_(params, most_query_blocks_, most_key_blocks_),
-        dq_turns_(p_.batch * p_.num_heads * most_query_blocks_),
+        dq_turns_(params.wants_rows() ? p_.batch * p_.num_heads * most_query_blocks_ : 0),
         mask_turns_(mask_order_.places()),
         statistics_(static_cast<std::size_t>(p_.batch * p_.num_heads * most_query_blocks_) * plan_.statistics),
         is_finite_(static_cast<std::size_t>(p_.batch * p_.num_kv_heads)),
@@ -95,7 +95,8 @@ class BackwardSchedule {
   void run() {
     find_statistics();
     const std::int64_t kv_heads = p_.batch * p_.num_kv_heads;
-    const std::size_t dq_of_kv_head = static_cast<std::size_t>(group_ * most_query_blocks_) * plan_.dq;
+    const std::size_t dq_of_kv_head =
+        b_.wants_rows() ? static_cast<std::size_t>(group_ * most_query_blocks_) * plan_.dq : 0;
     const std::int64_t together = std::clamp<std::int64_t>(
         static_cast<std::int64_t>(kDqBytes / std::max<std::size_t>(dq_of_kv_head, 1)), 1, kv_heads);
     const Workspace dq(static_cast<std::size_t>(together) * dq_of_kv_head);
@@ -157,7 +158,7 @@ class BackwardSchedule {
       const QueryRows rows = rows_of(batch, head % p_.num_heads, block);
       from_rows[static_cast<std::size_t>(item)] = kernels_.statistics(b_, rows, statistics_of(item));
       const KeyRange blocks = seen(batch, block);
-      if (blocks.begin == blocks.end) kernels_.write(b_, rows, nullptr);
+      if (b_.wants_rows() && blocks.begin == blocks.end) kernels_.write(b_, rows, nullptr);
     });
     if (!b_.dsink.data) return;
     for (std::int64_t head = 0; head < p_.num_heads; ++head) {
@@ -200,6 +201,7 @@ class BackwardSchedule {
         if (b_.dmask_data) add_to_mask(keys, rows, block, any, scratch);
         if (!meet) continue;
         if (any) attempt([&] { kernels_.keys(b_, keys, rows, false, scratch); });
+        if (!b_.wants_rows()) continue;
         std::byte* const own = dq + static_cast<std::size_t>(i * most_query_blocks_ + block) * plan_.dq;
         dq_turns_.wait(index, keys.block - blocks.begin);
         if (keys.block == blocks.begin) std::memset(own, 0, plan_.dq);
@@ -227,7 +229,7 @@ class BackwardSchedule {
   void compute_carefully(std::int64_t unit, std::byte* dq) {
     const Workspace scratch(plan_.scratch);
     const std::int64_t batch = unit / p_.num_kv_heads, kv_head = unit % p_.num_kv_heads;
-    for (std::int64_t block = 0; block < group_ * most_query_blocks_; ++block, poll_progress())
+    for (std::int64_t block = 0; block < (b_.wants_rows() ? group_ * most_query_blocks_ : 0); ++block, poll_progress())
       std::memset(dq + static_cast<std::size_t>(block) * plan_.dq, 0, plan_.dq);
     const auto own = [&](std::int64_t i, std::int64_t block) {
       return dq + static_cast<std::size_t>(i * most_query_blocks_ + block) * plan_.dq;
@@ -245,12 +247,12 @@ class BackwardSchedule {
                                dslope))
             continue;
           kernels_.keys(b_, keys, rows, true, scratch.data());
-          kernels_.rows(b_, keys, rows, true, scratch.data(), own(i, block));
+          if (b_.wants_rows()) kernels_.rows(b_, keys, rows, true, scratch.data(), own(i, block));
         }
       }
       kernels_.end(b_, keys, scratch.data());
     }
-    for (std::int64_t i = 0; i < group_; ++i) {
+    for (std::int64_t i = 0; b_.wants_rows() && i < group_; ++i) {
       for (std::int64_t block = 0; block < query_blocks(batch); ++block)
         kernels_.write(b_, rows_of(batch, kv_head * group_ + i, block), own(i, block));
     }

@@ -54,7 +54,7 @@ struct DecodePlan {
 struct BackwardPlan {
   std::int64_t block_q = 0, block_k = 0;  // rows and keys combined at a time, at absolute multiples
   std::size_t statistics = 0;             // of block_q rows: their lse and delta
-  std::size_t dq = 0;                     // of block_q rows: their accumulated gradients
+  std::size_t dq = 0;                     // of block_q rows: their accumulated gradients, if they are wanted
   std::size_t scratch = 0;                // of one block of keys
 };
 
@@ -103,7 +103,8 @@ struct BackwardKernels {
   /// logits (returns whether there are any, and adds to the gradient of the head's slope), of the mask, of keys
   /// and values, and of the rows (cleared for their first block); then end, which writes dk and dv and returns
   /// whether they are finite, or need not be computed again. `careful` keeps hidden keys and rows out of every
-  /// product.
+  /// product. Without dk and dv, keys only finishes the gradients of the scores, which rows reads; without dq,
+  /// rows and write are not called.
   void (*begin)(const BackwardParams&, const KeyBlock&, void* scratch) = nullptr;
   bool (*logits)(const BackwardParams&, const KeyBlock&, const QueryRows&, const void* statistics, void* scratch,
                  double& dslope) = nullptr;
