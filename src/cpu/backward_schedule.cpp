@@ -229,7 +229,8 @@ class BackwardSchedule {
   void compute_carefully(std::int64_t unit, std::byte* dq) {
     const Workspace scratch(plan_.scratch);
     const std::int64_t batch = unit / p_.num_kv_heads, kv_head = unit % p_.num_kv_heads;
-    for (std::int64_t block = 0; block < (b_.wants_rows() ? group_ * most_query_blocks_ : 0); ++block, poll_progress())
+    for (std::int64_t block = 0; block < (b_.wants_rows() ? group_ * most_query_blocks_ : 0);
+         ++block, poll_progress())
       std::memset(dq + static_cast<std::size_t>(block) * plan_.dq, 0, plan_.dq);
     const auto own = [&](std::int64_t i, std::int64_t block) {
       return dq + static_cast<std::size_t>(i * most_query_blocks_ + block) * plan_.dq;
