@@ -62,6 +62,7 @@ class Drawing {
     Division result;
     result.rows = sharding(seqlen_q, seqlen_k, options);
     if (seqlen_q != seqlen_k || random_.chance(0.3)) result.keys = any(seqlen_k);
+    result.exact = random_.chance(0.4);
     result.method = random_.pick({Method::automatic, Method::gather, Method::gather, Method::heads, Method::grid});
     for (int groups = 2; groups <= ranks_; ++groups)
       if (ranks_ % groups == 0 && groups <= kv_heads) result.head_groups = groups;

@@ -137,6 +137,11 @@ class Plan {
   std::vector<Piece> pieces(int rank, std::int64_t batch) const;
   /// The keys that a rank needs in a step: ascending, not adjacent. Those that another rank holds travel.
   std::vector<Run> keys(int rank, std::int64_t step) const;
+  /// For exact dk and dv: the keys of a rank in a batch entry (all of a packed batch), each piece with all rows
+  /// that see them, from a multiple of kRowAlignment of the entry on. Ranks do not share rows here.
+  std::vector<Piece> pieces_of_keys(int rank, std::int64_t batch) const;
+  /// The rows that see a rank's keys in a batch entry: ascending, not adjacent.
+  std::vector<Run> rows_of_keys(int rank, std::int64_t batch) const;
   /// The keys that the kernels are called with to compute a piece with some of these keys: they may begin earlier,
   /// at a multiple of kOriginAlignment, with keys that no row sees.
   Run keys_of_call(const Piece& piece, Run keys) const;

@@ -8,7 +8,8 @@
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 /// to[0 ... columns) = scale * from, rounded to T, where `from` has runs of kTileColumns columns, `stride` apart.
-/// Returns whether all of it is finite. Prefetches the destination `ahead` numbers further on.
+/// Returns whether all of it is finite. Prefetches the destination `ahead` numbers further on. Never writes -0:
+/// with a negative scale the gradient of a hidden key would be -0 or 0 depending on what it shares a tile with.
 template <class T>
 SACCADE_INLINE bool write_scaled(const Scalar* from, std::int64_t stride, std::int64_t columns, Scalar scale,
                                  T* to, std::int64_t ahead) {
@@ -18,7 +19,7 @@ SACCADE_INLINE bool write_scaled(const Scalar* from, std::int64_t stride, std::i
   for (std::int64_t d = 0; d < columns; d += kTileColumns, from += stride) {
     SACCADE_UNROLL
     for (int c = 0; c < kTileColumns; c += kWidth) {
-      const Vec x = mul(factor, load(from + c));
+      const Vec x = fma(factor, load(from + c), zero());
       if (d + c < whole) {
         finite = fma(x, zero(), finite);
         __builtin_prefetch(to + d + c + ahead, 1);

@@ -62,7 +62,7 @@ Call::Call(Communicator& communicator, std::string_view name, const TensorView& 
   Agreement agreement{
       .function = name, .q = q, .k = k, .v = v, .o = o, .sizes = {}, .division = &division, .options = &options};
   agree(messages, agreement, [&] {
-    agreement.sizes = sizes_of(q, k, options, name);
+    agreement.sizes = sizes = sizes_of(q, k, options, name);
     plan = std::make_unique<Plan>(agreement.sizes, division, options, name);
     if (plan->ranks() != communicator.size())
       refuse(name, "the division is for ", plan->ranks(), " ranks but the communicator has ", communicator.size());

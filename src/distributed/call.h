@@ -54,6 +54,7 @@ class Call {
   std::string_view function;
   Messages messages;
   const AttentionOptions& options;
+  Sizes sizes;
   std::unique_ptr<Plan> plan;
   std::unique_ptr<WholeProblem> whole;
   LocalTensors local{};

@@ -1,6 +1,7 @@
 #include "distributed/flow.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "distributed/runs.h"
 
@@ -57,6 +58,7 @@ void Fetch::post(std::int64_t step, Run room) {
   one.first = room.begin;
   for (std::size_t i = 0; i < tensors_.size(); ++i)
     one.rooms[i].resize(tensors_[i].dtype, needs_.heads, room.size(), tensors_[i].shape[3]);
+  if (needs_.clears_gaps) clear_gaps(step, room, rows);
   for (int i = 1; i < size; ++i) {
     receive(step, (rank + size - i) % size);
     send(step, (rank + i) % size);
@@ -65,6 +67,20 @@ void Fetch::post(std::int64_t step, Run room) {
   for (const Run& run : needs_.rows_from(rank, rank, step)) {
     for (std::size_t i = 0; i < tensors_.size(); ++i)
       copy(needs_.part_of(tensors_[i], rank, unit, run), place(i, step, run));
+  }
+}
+
+void Fetch::clear_gaps(std::int64_t step, Run room, const std::vector<Run>& rows) {
+  std::int64_t end = room.begin;
+  for (std::size_t run = 0; run <= rows.size(); ++run) {
+    const Run gap{end, run < rows.size() ? rows[run].begin : room.end};
+    for (std::size_t i = 0; i < tensors_.size() && gap.size() > 0; ++i) {
+      for (std::int64_t head = 0; head < needs_.heads; ++head) {
+        const MutableTensorView part = place(i, step, gap).select(0, head);
+        std::memset(part.mutable_data(), 0, static_cast<std::size_t>(part.size()) * size_of(part.dtype));
+      }
+    }
+    if (run < rows.size()) end = rows[run].end;
   }
 }
 

@@ -29,7 +29,8 @@ class Room {
 struct Needs {
   const Plan* plan = nullptr;
   const Sharding* sharding = nullptr;
-  std::int64_t heads = 1;  ///< heads of a tensor that belong to a kv head
+  std::int64_t heads = 1;    ///< heads of a tensor that belong to a kv head
+  bool clears_gaps = false;  ///< rows that are not needed, but for which there is room, are 0
   /// Ascending runs; empty if the rank has no unit in the step.
   std::function<std::vector<Run>(int rank, std::int64_t step)> rows;
 
@@ -76,6 +77,7 @@ class Fetch {
   Slot& slot(std::int64_t step) { return slots_[static_cast<std::size_t>(step % 2)]; }
   const Slot& slot(std::int64_t step) const { return slots_[static_cast<std::size_t>(step % 2)]; }
   MutableTensorView place(std::size_t i, std::int64_t step, Run rows);
+  void clear_gaps(std::int64_t step, Run room, const std::vector<Run>& rows);
   void receive(std::int64_t step, int from);
   void send(std::int64_t step, int to);
 

@@ -1,6 +1,7 @@
 // The gradients of options (mask, sinks, slopes) of a distributed backward pass: sums over pieces and ranks.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "distributed/call.h"
@@ -19,6 +20,11 @@ class OptionGradients {
   };
   Part part(const PieceOptions& piece) const;
   void add(const Part& part, const PieceOptions& piece);
+
+  /// Whether any is wanted.
+  bool any() const {
+    return std::ranges::any_of(sums_, [](const Tensor& sum) { return sum.rank() > 0; });
+  }
 
   /// Adds up the sums of all ranks, in their order, and writes the results. Every rank calls it.
   void add_up();

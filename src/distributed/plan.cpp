@@ -95,9 +95,42 @@ struct Plan::State {
     }
   }
 
-  std::int64_t first_document(Run run) const {
-    const std::int64_t* const begins = p.cu_seqlens_q;
+  std::int64_t first_document(Run run) const { return first_document(p.cu_seqlens_q, run); }
+  std::int64_t first_document(const std::int64_t* begins, Run run) const {
     return std::max<std::int64_t>(0, std::upper_bound(begins, begins + p.batch + 1, run.begin) - begins - 1);
+  }
+
+  /// The rows of a batch entry that may see some of its keys, counted in the entry.
+  Run rows_seeing(std::int64_t b, Run keys) const {
+    const Visibility visibility(p, b);
+    const auto first = [&](const auto& holds) {  // the first row for which it holds; it holds for all later ones
+      std::int64_t low = 0, high = p.rows(b);
+      while (low < high) {
+        const std::int64_t row = low + (high - low) / 2;
+        if (holds(visibility.visible(row)))
+          high = row;
+        else
+          low = row + 1;
+      }
+      return low;
+    };
+    const std::int64_t begin = first([&](KeyRange seen) { return seen.end > keys.begin; });
+    return {begin, std::max(begin, first([&](KeyRange seen) { return seen.begin >= keys.end; }))};
+  }
+
+  /// Calls f(entry, keys, rows that see them), both counted in the entry, for a rank's keys.
+  template <class F>
+  void for_keys(int rank, std::int64_t batch, const F& f) const {
+    for (const Run& run : division.keys.runs(rank)) {
+      const bool packed = p.cu_seqlens_k != nullptr;
+      std::int64_t b = packed ? first_document(p.cu_seqlens_k, run) : batch;
+      for (const std::int64_t end = packed ? p.batch : batch + 1; b < end && (!packed || p.first_key(b) < run.end);
+           ++b) {
+        const Run own = overlap_of(run, {p.first_key(b), p.first_key(b) + p.keys(b)});
+        const Run keys{own.begin - p.first_key(b), own.end - p.first_key(b)};
+        if (keys.size() > 0) f(b, keys, rows_seeing(b, keys));
+      }
+    }
   }
 
   /// All keys that a rank's rows see.
@@ -218,6 +251,29 @@ std::vector<Plan::Piece> Plan::pieces(int rank, std::int64_t batch) const {
     for (Piece& piece : pieces) piece.batch = batch;
   }
   return pieces;
+}
+
+std::vector<Plan::Piece> Plan::pieces_of_keys(int rank, std::int64_t batch) const {
+  const AttentionParams& p = state_->p;
+  std::vector<Piece> pieces;
+  state_->for_keys(rank, batch, [&](std::int64_t b, Run keys, Run rows) {
+    const std::int64_t row = rows.size() > 0 ? rows.begin / kRowAlignment * kRowAlignment : rows.begin;
+    pieces.push_back({.batch = b,
+                      .entries = 1,
+                      .rows = {p.first_row(b) + row, p.first_row(b) + rows.end},
+                      .keys = {p.first_key(b) + keys.begin, p.first_key(b) + keys.end},
+                      .row = row,
+                      .key = keys.begin});
+  });
+  return pieces;
+}
+
+std::vector<Run> Plan::rows_of_keys(int rank, std::int64_t batch) const {
+  std::vector<Run> runs;
+  state_->for_keys(rank, batch, [&](std::int64_t b, Run, Run rows) {
+    runs.push_back({state_->p.first_row(b) + rows.begin, state_->p.first_row(b) + rows.end});
+  });
+  return merged(runs);
 }
 
 Run Plan::keys_of_call(const Piece& piece, Run keys) const {

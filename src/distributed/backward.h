@@ -1,0 +1,32 @@
+// The parts of a distributed backward pass: dq by the holders of rows, with what they add to dk and dv, and, for
+// exact bits, dk and dv by the holders of keys.
+#pragma once
+
+#include <vector>
+
+#include "distributed/call.h"
+#include "distributed/option_gradients.h"
+
+namespace saccade::distributed {
+
+/// The rank's tensors of a backward pass, [batch, heads, rows, dim]; empty: not wanted.
+struct LocalGradients {
+  /// What is needed of each row: q, o, dout, lse and, if it is given, dlse; the last two have a dim of 1.
+  std::vector<TensorView> rows;
+  MutableTensorView dq, dk, dv;
+};
+
+/// The outcome of a call for rows of LocalGradients::rows, each [heads, rows, dim]; the first is q.
+AttentionOutcome outcome_of(const std::vector<TensorView>& rows, bool is_packed);
+
+/// The element type in which gradients are summed.
+inline DType type_of_sums(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+
+/// Computes dq, what this rank's rows add to dk and dv, and the gradients of options, as far as they are wanted.
+/// Returns what the caller's functions threw on this rank.
+std::exception_ptr run_row_backward(Call& call, const LocalGradients& local, OptionGradients& options);
+
+/// Computes dk and dv of this rank's keys from all rows that see them.
+std::exception_ptr run_key_backward(Call& call, const LocalGradients& local);
+
+}  // namespace saccade::distributed
