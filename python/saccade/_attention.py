@@ -239,6 +239,8 @@ def attention_backward(
     dout: Any,
     *,
     dlse: Any = None,
+    return_dq: bool = True,
+    return_dk_dv: bool = True,
     return_dmask: bool = False,
     return_dsinks: bool = False,
     return_dalibi_slopes: bool = False,
@@ -248,6 +250,8 @@ def attention_backward(
 
     :param dout: the gradient of the loss with respect to o, shaped like it.
     :param dlse: that with respect to lse, shaped like it, for a loss that reads lse.
+    :param return_dq: with False, do not compute dq: of the five matrix products that takes four.
+    :param return_dk_dv: with False, compute neither dk nor dv: that takes three. The others have the same bits.
     :param return_dmask: also return that of a floating ``mask``, in its shape: summed over broadcast dimensions.
     :param return_dsinks: also return that of ``sinks``.
     :param return_dalibi_slopes: also return that of ``alibi_slopes``.
@@ -269,7 +273,11 @@ def attention_backward(
             raise ValueError(f"[attention_backward] return_d{name}: {name} was not given")
         return empty(q, as_array(given[name], name).shape, precision(q))
 
-    dq, dk, dv = empty(q, q.shape), empty(k, k.shape), empty(v, v.shape)
+    with_dq, with_dk_dv = flag(return_dq, "return_dq"), flag(return_dk_dv, "return_dk_dv")
+    if not with_dq and not with_dk_dv:
+        raise ValueError("[attention_backward] return_dq: one of return_dq and return_dk_dv must be True")
+    dq = empty(q, q.shape) if with_dq else None
+    dk, dv = (empty(k, k.shape), empty(v, v.shape)) if with_dk_dv else (None, None)
     asked = {"mask": return_dmask, "sinks": return_dsinks, "alibi_slopes": return_dalibi_slopes}
     others = {f"d{name}": gradient_of(name, wanted) for name, wanted in asked.items()}
     _core.attention_backward(q, k, v, o, lse, dout, dlse, dq, dk, dv, others, given)

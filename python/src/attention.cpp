@@ -53,7 +53,7 @@ void decode_of(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::han
   attend(&decode, q, k, v, out, lse, weights, given);
 }
 
-/// `others`: the arrays that kOptionGradients names, or None.
+/// dq, or dk and dv, may be None. `others`: the arrays that kOptionGradients names, or None.
 void attention_backward_of(nb::handle q, nb::handle k, nb::handle v, nb::handle o, nb::handle lse, nb::handle dout,
                            nb::handle dlse, nb::handle dq, nb::handle dk, nb::handle dv, const nb::dict& others,
                            const nb::dict& given) {
@@ -113,7 +113,8 @@ void bind_attention(nb::module_& module) {
              "weights"_a.none(), "options"_a);
   module.def("is_for_decode", &is_for_decode, "seqlen_q"_a, "seqlen_k"_a);
   module.def("attention_backward", &attention_backward_of, "q"_a.none(), "k"_a.none(), "v"_a.none(), "o"_a.none(),
-             "lse"_a.none(), "dout"_a.none(), "dlse"_a.none(), "dq"_a, "dk"_a, "dv"_a, "others"_a, "options"_a);
+             "lse"_a.none(), "dout"_a.none(), "dlse"_a.none(), "dq"_a.none(), "dk"_a.none(), "dv"_a.none(),
+             "others"_a, "options"_a);
   module.def("attention_operations", &attention_operations_of, "q"_a.none(), "k"_a.none(), "v"_a.none(),
              "options"_a);
   module.def("merge_states", &merge_states_of, "o_a"_a.none(), "lse_a"_a.none(), "o_b"_a.none(), "lse_b"_a.none(),

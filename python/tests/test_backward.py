@@ -143,6 +143,21 @@ def test_packed_documents():
             np.testing.assert_array_equal(a[rows], b)
 
 
+def test_halves_have_the_bits_of_the_whole():
+    rng = np.random.default_rng(9)
+    q, k, v, dout = (random(rng, 2, h, n, 8) for h, n in ((4, 150), (2, 300), (2, 300), (4, 150)))
+    sinks = random(rng, 4)
+    options = {"causal": "bottom_right", "sinks": sinks, "return_dsinks": True}
+    o, lse = saccade.attention(q, k, v, causal="bottom_right", sinks=sinks, return_lse=True)
+    whole = saccade.attention_backward(q, k, v, o, lse, dout, **options)
+    rows = saccade.attention_backward(q, k, v, o, lse, dout, return_dk_dv=False, **options)
+    keys = saccade.attention_backward(q, k, v, o, lse, dout, return_dq=False, **options)
+    assert rows.dk is None and rows.dv is None and keys.dq is None
+    for half, names in ((rows, ("dq", "dsinks")), (keys, ("dk", "dv", "dsinks"))):
+        for name in names:
+            np.testing.assert_array_equal(getattr(half, name), getattr(whole, name))
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_narrow_types_are_near_f64(dtype):
     rng = np.random.default_rng(6)

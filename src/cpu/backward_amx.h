@@ -54,9 +54,7 @@ class AmxBackwardBlock {
       facts_.bad_keys[t] = 0;
       if (first_key(t) < readable_.end && first_key(t) + 32 > readable_.begin) pack_keys_of(t);
     }
-    if (!b_.wants_keys()) return;
-    std::fill_n(scratch_.dk, kTiles * scratch_.depth * 1024, 0.0F);
-    std::fill_n(scratch_.dv, kTiles * scratch_.width * 1024, 0.0F);
+    if (b_.wants_keys()) scratch_.clear_gradients();
   }
 
   /// Computes P and the gradients of the logits, dS. Returns whether there are any.
@@ -573,7 +571,6 @@ void backward_rows(const BackwardParams& params, const KeyBlock& keys, const Que
 /// Never asks for a second, careful computation: what is hidden was in no product.
 template <class T>
 bool backward_end(const BackwardParams& params, const KeyBlock& keys, void* scratch) {
-  if (!params.wants_keys()) return true;
   const AmxBackwardScratch<T> memory(params, scratch);
   const AttentionParams& p = params.attention;
   write_keys(p, keys, params.dk, memory.dk, p.head_dim, p.scale, memory.written);

@@ -120,6 +120,11 @@ class AmxBackwardScratch : public ScratchPieces {
     written = take<float>(std::max(depth, width) * 1024);
   }
 
+  void clear_gradients() {
+    std::fill_n(dk, kTiles * depth * 1024, 0.0F);
+    std::fill_n(dv, kTiles * width * 1024, 0.0F);
+  }
+
   static constexpr int kRing = 2;
   static constexpr std::int64_t kKeepsOfGroup = 32 * kKeysOfAmx;
 
@@ -148,10 +153,11 @@ class AmxBackwardScratch : public ScratchPieces {
 
 // ---- Results -------------------------------------------------------------------------------------------------
 
-/// Writes `scale` times the sums of a block of keys, [tile][32 dimensions of each][32 dimensions][32 keys].
-/// `transposed` has space for a tile.
+/// Writes, if it is wanted, `scale` times the sums of a block of keys, [tile][32 dimensions of each][32
+/// dimensions][32 keys]. `transposed` has space for a tile.
 inline void write_keys(const AttentionParams& p, const KeyBlock& keys, const HeadedMatrix<void>& to,
                        const float* sums, std::int64_t dim, double scale, float* transposed) {
+  if (to.data == nullptr) return;
   const std::int64_t size = depth_tiles(dim) * 1024, block_key = keys.block * kKeysOfAmx;
   const std::int64_t count = std::min<std::int64_t>(kKeysOfAmx, p.keys(keys.batch) - block_key);
   for (std::int64_t first = 0; first < count; first += 32, sums += size) {
