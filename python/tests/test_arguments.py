@@ -298,7 +298,6 @@ def test_memory_that_elements_share():
         ({"dout": None}, "dout: wanted an array, got None"),
         ({"dout": Q.astype(np.int8)}, "dout"),
         ({"return_dq": False, "return_dk_dv": False}, "one of return_dq and return_dk_dv must be True"),
-        ({"return_dq": "no"}, "return_dq"),
         ({"return_dmask": True}, "return_dmask: mask was not given"),
         ({"return_dsinks": True}, "return_dsinks: sinks was not given"),
         ({"return_dmask": True, "mask": np.ones(9, bool)}, "dmask"),

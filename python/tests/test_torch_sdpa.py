@@ -208,6 +208,27 @@ def test_only_some_need_gradients():
         torch.testing.assert_close(got, expected)
 
 
+@pytest.mark.parametrize("frozen, missing", [("kv", {"dk", "dv"}), ("q", {"dq"}), ("v", set()), ("qkv", {"dk", "dv"})])
+def test_gradients_that_nobody_reads_are_not_computed(frozen, missing, monkeypatch):
+    core, found = saccade.torch._attend._core, []
+    backward = core.attention_backward
+
+    def spy(*arguments):
+        found.append({name for name, x in zip(("dq", "dk", "dv"), arguments[7:10]) if x is None})
+        return backward(*arguments)
+
+    monkeypatch.setattr(core, "attention_backward", spy)
+    inputs = leaves((2, 3, 50, 8), (2, 3, 70, 8), (2, 3, 70, 4), (50, 70))
+    whole = torch.autograd.grad(sdpa(*inputs).square().sum(), inputs)
+    for x, name in zip(inputs, "qkv"):
+        x.requires_grad_(name not in frozen)
+    learnt = [i for i, x in enumerate(inputs) if x.requires_grad]
+    part = torch.autograd.grad(sdpa(*inputs).square().sum(), [inputs[i] for i in learnt])
+    assert found == [set(), missing]
+    for i, gradient in zip(learnt, part):
+        assert torch.equal(gradient, whole[i])
+
+
 def test_causal_biases_cost_no_mask():
     q, k, v = leaves((2, 3, 5, 8), (2, 3, 7, 8), (2, 3, 7, 8))
     for bias in (causal_upper_left(5, 7), causal_lower_right(5, 7)):
