@@ -71,16 +71,16 @@ inline constexpr std::int64_t kRowAlignment = 8448;
 /// A hidden key or row has no influence, whatever it contains, and gradient 0. A row that sees no key contributes
 /// nothing and has gradient 0. The bits do not depend on threads.
 ///
-/// A part of a problem has the bits of the whole, given the lse, o and dout of its rows. dq: any rows, with all keys
-/// that they see, as in Origin. dk and dv: any keys (with dropout from a multiple of 64 on, as in Origin), with all
-/// rows that see them, from a multiple of kRowAlignment on and without gaps. A row that sees none of the keys may
-/// hold anything, in o and lse too: dsinks alone counts every row. (Best are zeros. After a NaN among rows that are
-/// computed together a head is computed again, slowly.)
+/// A part of a problem has the bits of the whole, given the lse, o and dout of its rows. dq: any rows, with all
+/// keys that they see, as in Origin. dk and dv: any keys (with dropout from a multiple of 64 on, as in Origin),
+/// with all rows that see them, from a multiple of kRowAlignment on and without gaps. A row that sees none of the
+/// keys may hold anything, in o and lse too: dsinks alone counts every row. (Best are zeros. After a NaN among
+/// rows that are computed together a head is computed again, slowly.)
 ///
-/// Throws std::invalid_argument as attention() does, for gradients, o, lse or dout that do not fit, where dq, dk and
-/// dv are all empty or only one of dk and dv is, and for
-/// options that have no gradient: block_table, dmask without a float mask, dsinks without sinks, dalibi_slopes
-/// without slopes. Gradients must not overlap anything. Safe to call from several threads at once.
+/// Throws std::invalid_argument as attention() does, for gradients, o, lse or dout that do not fit, where dq, dk
+/// and dv are all empty or only one of dk and dv is, and for options that have no gradient: block_table, dmask
+/// without a float mask, dsinks without sinks, dalibi_slopes without slopes. Gradients must not overlap anything.
+/// Safe to call from several threads at once.
 ///
 /// Sources: FlashAttention-2, arXiv:2307.08691, section 3.1.2.
 void attention_backward(const TensorView& q, const TensorView& k, const TensorView& v,
