@@ -21,6 +21,8 @@ class Backend {
   virtual void attention(const AttentionParams&) const = 0;
   /// The same for few rows over many keys.
   virtual void decode(const AttentionParams&) const = 0;
+  /// Merges results over different keys. Some of o or lse exists.
+  virtual void merge(const MergeParams&) const = 0;
   virtual void attention_backward(const BackwardParams&) const = 0;
   virtual void inspect(const InspectParams&) const = 0;
   /// A matrix product, for projections and their gradients. It has at least one row and column.

@@ -1,11 +1,8 @@
-// decode() and merge_states(): agreement with the reference, and that a row's bits depend only on its own inputs.
+// decode(): agreement with the reference, and that a row's bits depend only on its own inputs.
 #include "saccade/decode.h"
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <cstring>
-#include <limits>
 #include <random>
 
 #include "each_isa.h"
@@ -15,9 +12,6 @@
 
 namespace saccade::test {
 namespace {
-
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInf = std::numeric_limits<float>::infinity();
 
 class DecodeOnIsa : public EachIsa {};
 SACCADE_FOR_EACH_ISA(DecodeOnIsa);
@@ -87,50 +81,6 @@ TEST_P(DecodeOnIsa, HasTheSameBitsForThreadsBatchTokensAndPages) {
         EXPECT_TRUE(same_bits(row, Tensor::copy_of(head(expected, 3).slice(2, i, i + 1)))) << b << ' ' << i;
       }
     }
-  }
-}
-
-TEST(MergeStates, PutsTwoHalvesTogether) {
-  for (Layout layout : {Layout::bhld, Layout::blhd}) {
-    const Shape rows = layout == Layout::bhld ? Shape{2, 3, 5, 16} : Shape{2, 5, 3, 16};
-    const Shape keys = layout == Layout::bhld ? Shape{2, 3, 40, 16} : Shape{2, 40, 3, 16};
-    const int axis = layout == Layout::bhld ? 2 : 1;
-    const Tensor q = random_tensor(rows, 1), k = random_tensor(keys, 2), v = random_tensor(keys, 3);
-    Tensor lse_a(DType::f32, {2, 3, 5}), lse_b(DType::f32, {2, 3, 5});
-    const auto part = [&](const Tensor& x, std::int64_t begin, std::int64_t end) {
-      return x.view().slice(axis, begin, end);
-    };
-    Tensor o_a = attention(q, part(k, 0, 13), part(v, 0, 13), {.lse = lse_a, .layout = layout});
-    const Tensor o_b = attention(q, part(k, 13, 40), part(v, 13, 40), {.lse = lse_b, .layout = layout});
-    merge_states(o_a, lse_a, o_b, lse_b, o_a, lse_a, layout);
-    const AttentionOptions options{.layout = layout};
-    const auto reference = reference::attention(q, k, v, options),
-               naive = reference::naive_attention(q, k, v, options, reference);
-    EXPECT_TRUE(is_close(o_a, {reference.o, naive.o, reference.bound}));
-    EXPECT_TRUE(is_close(lse_a, {reference.lse, naive.lse}));
-  }
-}
-
-TEST(MergeStates, LeavesOutAPartWithoutKeys) {
-  const Tensor o_a = Tensor::of<float>({{1, 2}}), o_b = Tensor::of<float>({{kNan, kNan}});
-  const Tensor lse_a = Tensor::of<float>({3}), none = Tensor::of<float>({-kInf});
-  Tensor o(DType::f32, {1, 2}), lse(DType::f32, {1});
-  merge_states(o_a, lse_a, o_b, none, o, lse);
-  EXPECT_TRUE(same_bits(o, o_a));
-  EXPECT_TRUE(same_bits(lse, lse_a));
-  merge_states(o_b, none, o_b, none, o, lse);
-  EXPECT_EQ(o.at<float>(0, 0), 0.0f);
-  EXPECT_EQ(lse.at<float>(0), -kInf);
-}
-
-TEST(MergeStates, RefusesWhatDoesNotFit) {
-  const Tensor o(DType::f32, {2, 3, 4}), lse(DType::f32, {2, 3}), other(DType::f32, {2, 2});
-  Tensor out(DType::f32, {2, 3, 4}), out_lse(DType::f32, {2, 3});
-  try {
-    merge_states(o, lse, o, other, out, out_lse);
-    FAIL();
-  } catch (const std::invalid_argument& error) {
-    EXPECT_STREQ(error.what(), "[merge_states] lse_b must have shape [2, 3], but it has shape [2, 2]");
   }
 }
 

@@ -149,7 +149,7 @@ constexpr Rule kMayInclude[] = {
     {"^src/cpu/inspect_products\\.h$", "^src/cpu/(inspect|forward)\\.h$"},
     {"^src/cpu/packing_amx\\.h$", "^src/cpu/(packing|terms_amx)\\.h$"},
     {"^src/cpu/kernel_table\\.h$", "^src/cpu/(attention_table|convert|gemm|layers|optim|small|limits)\\.h$"},
-    {"^src/cpu/attention_table\\.h$", "^src/cpu/(forward|backward|decode|inspect_products)\\.h$"},
+    {"^src/cpu/attention_table\\.h$", "^src/cpu/(forward|backward|decode|inspect_products|merge)\\.h$"},
     {"^src/cpu/(forward|backward|decode|inspect|gemm|small|limits)\\.h$",
      "^src/cpu/"
      "(forward|backward_shared|output|row_statistics|scores|tile|softmax|mask|dropout|block_sizes|math|elements|"
@@ -158,7 +158,7 @@ constexpr Rule kMayInclude[] = {
     {"^src/cpu/layers\\.h$", "^src/cpu/(dropout|elements)\\.h$"},
     {"^src/cpu/optim\\.h$", "^src/cpu/elements\\.h$"},
     {"^src/cpu/elements\\.h$", "^src/cpu/math\\.h$"},
-    {"^src/cpu/decode_products\\.h$", "^src/cpu/packing\\.h$"},
+    {"^src/cpu/(decode_products|merge)\\.h$", "^src/cpu/packing\\.h$"},
     {"^src/cpu/output\\.h$", "^src/cpu/(scores|softmax|tile)\\.h$"},
     {"^src/cpu/scores\\.h$", "^src/cpu/(mask|dropout|packing)\\.h$"},
     {"^src/cpu/tile\\.h$", "^src/cpu/packing\\.h$"},

@@ -1,6 +1,8 @@
 // Attention of a few new tokens over a long cache, as fast as reading the cache once.
 #pragma once
 
+#include <span>
+
 #include "saccade/attention.h"
 #include "saccade/tensor.h"
 
@@ -27,7 +29,18 @@ Tensor decode(const TensorView& q, const TensorView& k, const TensorView& v, con
 /// any floating type, lse f32 or f64. A part without keys has lse -inf and does not count. Include a sink in only
 /// one of the parts. Throws std::invalid_argument where shapes or types do not fit. (FlashInfer, arXiv:2501.01005,
 /// section 2.2.)
+/// Sums are f32, or f64 if one of the o is.
 void merge_states(const TensorView& o_a, const TensorView& lse_a, const TensorView& o_b, const TensorView& lse_b,
                   const MutableTensorView& o, const MutableTensorView& lse, Layout layout = Layout::bhld);
+
+/// The result of a call over some of the keys.
+struct AttentionState {
+  TensorView o{};    ///< the o of attention() or decode()
+  TensorView lse{};  ///< AttentionOptions::lse of that call
+};
+
+/// The same for any number of parts, read once; none: o is 0 and lse -inf.
+void merge_states(std::span<const AttentionState> parts, const MutableTensorView& o, const MutableTensorView& lse,
+                  Layout layout = Layout::bhld);
 
 }  // namespace saccade

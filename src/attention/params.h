@@ -172,6 +172,27 @@ struct AttentionParams : AttentionOperands, ScoreChanges {
   }
 };
 
+/// The lse of some rows: f32 or f64.
+struct RowNumbersView : HeadedMatrix<const void> {
+  double at(std::int64_t batch, std::int64_t head, std::int64_t i) const {
+    return dtype == DType::f64 ? *row<double>(batch, head, i) : static_cast<double>(*row<float>(batch, head, i));
+  }
+};
+
+/// A result over some of the keys.
+struct MergePart {
+  HeadedMatrix<const void> o;
+  RowNumbersView lse;
+};
+
+/// The parameters of merge_states(). If any o is f64, all are.
+struct MergeParams {
+  std::int64_t batch = 0, heads = 0, rows = 0, dim = 0;  // of o: [batch, heads, rows, dim]
+  const MergePart* parts = nullptr;
+  std::int64_t count = 0;  // of parts
+  HeadedMatrix<void> o{}, lse{};
+};
+
 /// The parameters of a backward pass. There is at least one key.
 struct BackwardParams {
   AttentionParams attention;        // its o and outputs are not set

@@ -4,8 +4,9 @@
 #include "cpu/decode.h"
 #include "cpu/forward.h"
 #include "cpu/inspect_products.h"
-#ifndef SACCADE_BF16_PRODUCT  // the backward pass does not multiply pairs
+#ifndef SACCADE_BF16_PRODUCT  // these do not multiply pairs
 #include "cpu/backward.h"
+#include "cpu/merge.h"
 #endif
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
@@ -34,6 +35,7 @@ constexpr AttentionKernels attention_table() {
                                        .inspect = inspect<ProductScores>,
                                        .scratch = inspect_scratch<ProductScores>}};
 #ifndef SACCADE_BF16_PRODUCT
+  kernels.merge = {.scratch = merge_scratch, .rows = merge_rows};
   kernels.backward = {.plan = plan_backward,
                       .statistics = backward_statistics,
                       .begin = backward_begin,

@@ -94,6 +94,13 @@ struct DecodeKernels {
                 std::int64_t pieces, void* scratch);
 };
 
+/// The kernels of merge_states().
+struct MergeKernels {
+  std::size_t (*scratch)(const MergeParams&) = nullptr;
+  /// Rows [row, row_end), counted over batch entries and heads.
+  void (*rows)(const MergeParams&, std::int64_t row, std::int64_t row_end, void* scratch) = nullptr;
+};
+
 /// The kernels of a backward pass. First computes the statistics of every block of rows; returns what the rows add
 /// to the gradient of their head's sink.
 struct BackwardKernels {
@@ -128,10 +135,12 @@ struct InspectKernels {
   std::size_t (*scratch)(const InspectParams&, std::int64_t rows);
 };
 
-/// The kernels of one type of arithmetic; for products of bf16 pairs those of the backward pass are nullptr.
+/// The kernels of one type of arithmetic; for products of bf16 pairs those of merging and of the backward pass are
+/// nullptr.
 struct AttentionKernels {
   ForwardKernels forward;
   DecodeKernels decode;
+  MergeKernels merge = {};
   BackwardKernels backward = {};
   InspectKernels inspect;
 };
@@ -283,6 +292,9 @@ struct KernelSet {
   const DecodeKernels& decode(const AttentionParams& p) const {
     const DecodeKernels* const on_tiles = amx ? amx->decode(p) : nullptr;
     return on_tiles ? *on_tiles : attention(p).decode;
+  }
+  const MergeKernels& merge(const MergeParams& p) const {
+    return p.o.dtype == DType::f64 ? f64->merge : f32.merge;
   }
   const ProductKernels& product_for(const ProductParams& p) const {
     const ProductKernels* const on_tiles = amx ? amx->product(p) : nullptr;

@@ -11,6 +11,7 @@ bool run_small(const KernelSet& kernels, const AttentionOperands& p);
 
 void run_forward(const ForwardKernels& kernels, const AttentionParams& p);
 void run_decode(const DecodeKernels& kernels, const AttentionParams& p);
+void run_merge(const MergeKernels& kernels, const MergeParams& p);
 void run_backward(const BackwardKernels& kernels, const BackwardParams& p);
 void run_inspect(const InspectKernels& kernels, const InspectParams& p);
 void run_product(const KernelSet& kernels, const ProductParams& p);
