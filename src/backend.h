@@ -21,6 +21,10 @@ class Backend {
   virtual void attention(const AttentionParams&) const = 0;
   /// The same for few rows over many keys.
   virtual void decode(const AttentionParams&) const = 0;
+  /// decode() in two steps: writes the states of the pieces of the keys, and merges those of any pieces. The
+  /// parameters of the second have the first's types and options.
+  virtual void decode_states(const AttentionParams&, const DecodeStates&) const = 0;
+  virtual void merge_decode_states(const AttentionParams&, const DecodeStates&) const = 0;
   /// Merges results over different keys. Some of o or lse exists.
   virtual void merge(const MergeParams&) const = 0;
   virtual void attention_backward(const BackwardParams&) const = 0;

@@ -1,6 +1,7 @@
 // Attention of a few new tokens over a long cache, as fast as reading the cache once.
 #pragma once
 
+#include <cstdint>
 #include <span>
 
 #include "saccade/attention.h"
@@ -21,6 +22,34 @@ void decode(const TensorView& q, const TensorView& k, const TensorView& v, const
 
 /// The same, but returns o as a new tensor of q's element type.
 Tensor decode(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionOptions& options = {});
+
+/// The keys of a piece of decode(), which begin at multiples of it.
+inline constexpr std::int64_t kDecodePieceKeys = 4096;
+
+/// decode() in two steps, for a cache that several processes share: decode_states() computes what decode() has of
+/// each piece of the keys before it merges the pieces, and merge_decode_states() merges the pieces in ascending
+/// order. Both together give the bits of decode() over all keys in one call.
+///
+/// k and v are a part of the cache: the keys from options.origin.key on, a multiple of kDecodePieceKeys, which
+/// options count from there as attention() says; options without effect on states, such as sinks and lse, are
+/// ignored. `states`: contiguous [ceil(seqlen_k / kDecodePieceKeys), batch, num_heads, seqlen_q, head_dim_v + 2],
+/// with the axes of 1 that q lacks; f64 for a q of f64, else f32. Of each row: o, not divided yet, then two
+/// numbers whose meaning depends on the options and the instruction set. Only merge_decode_states() reads them,
+/// with the same options, types and instruction set.
+///
+/// Throws std::invalid_argument as decode() does, for states that do not fit, packed batches, weights and scores.
+void decode_states(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& states,
+                   const AttentionOptions& options = {});
+
+/// The same, but returns the states as a new tensor.
+Tensor decode_states(const TensorView& q, const TensorView& k, const TensorView& v,
+                     const AttentionOptions& options = {});
+
+/// Merges the states of all pieces of the keys, in ascending order, into o, and writes options.lse: sinks and the
+/// factor of dropout count here. Pieces that no row sees may be left out. q, k, v and the options are those of one
+/// of the calls of decode_states(), of any part: their numbers are not read.
+void merge_decode_states(const TensorView& q, const TensorView& k, const TensorView& v, const TensorView& states,
+                         const MutableTensorView& o, const AttentionOptions& options = {});
 
 /// Merges two attention results of the same queries over different keys into the result over all of these keys:
 /// lse = log(exp(lse_a) + exp(lse_b)), o = exp(lse_a - lse) o_a + exp(lse_b - lse) o_b. o_a, o_b and o have the

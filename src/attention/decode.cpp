@@ -1,10 +1,53 @@
 #include "saccade/decode.h"
 
+#include <array>
+
 #include "attention/arguments.h"
 #include "backend.h"
+#include "core/ceil_div.h"
+#include "core/check.h"
 #include "core/parallel.h"
 
 namespace saccade {
+namespace {
+
+/// Refuses what the states of pieces cannot give.
+void check_options_of_states(const AttentionOptions& options, std::string_view function) {
+  if (options.cu_seqlens_q || options.cu_seqlens_k)
+    refuse(function, "cu_seqlens_q and cu_seqlens_k must not be given: a part of a cache is no packed batch");
+  if (options.weights || options.scores)
+    refuse(function, "weights and scores must not be given: states do not have them");
+  if (options.origin.key % kDecodePieceKeys != 0)
+    refuse(function, "origin.key must be a multiple of ", kDecodePieceKeys, ", got ", options.origin.key);
+}
+
+/// Checks states of `pieces` pieces; -1: any number of them.
+DecodeStates checked_states(const TensorView& states, void* data, const AttentionParams& p, std::int64_t pieces,
+                            std::string_view function) {
+  const DType dtype = p.q.dtype == DType::f64 ? DType::f64 : DType::f32;
+  if (states.dtype != dtype)
+    refuse(function, "states must be ", name_of(dtype), " for a q of ", name_of(p.q.dtype), ", but it is ",
+           name_of(states.dtype));
+  const std::int64_t any = states.rank > 0 ? states.shape[0] : 0;
+  const std::array wanted{pieces < 0 ? any : pieces, p.batch, p.num_heads, p.seqlen_q, p.head_dim_v + 2};
+  if (!std::ranges::equal(states.dims(), wanted))
+    refuse(function, "states must have shape ", to_string(wanted), ", but it has shape ",
+           to_string(states.dims()));
+  if (!states.is_contiguous()) refuse(function, "states must be contiguous");
+  if (states.data == nullptr && states.size() > 0) refuse(function, "states has no data (null pointer)");
+  return {data, wanted[0]};
+}
+
+/// A view with the shape of o, of which the data is not read.
+TensorView shape_of_o(const TensorView& q, const TensorView& v) {
+  Shape shape(q.dims().begin(), q.dims().end());
+  if (!shape.empty() && v.rank > 0) shape.back() = v.shape[static_cast<std::size_t>(v.rank - 1)];
+  return TensorView(q.data, q.dtype, shape);
+}
+
+std::int64_t pieces_of(const AttentionParams& p) { return ceil_div(p.seqlen_k, kDecodePieceKeys); }
+
+}  // namespace
 
 void decode(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& o,
             const AttentionOptions& options) {
@@ -19,6 +62,51 @@ Tensor decode(const TensorView& q, const TensorView& k, const TensorView& v, con
   Tensor o = output_like("decode", q, v);
   decode(q, k, v, o, options);
   return o;
+}
+
+namespace {
+
+void write_states(const AttentionArguments& arguments, const MutableTensorView& states,
+                  const AttentionOptions& options) {
+  const AttentionParams& p = arguments.params;
+  const DecodeStates to = checked_states(states, states.mutable_data(), p, pieces_of(p), "decode_states");
+  if (!p.has_rows() || to.pieces == 0) return;
+  const ThreadLimit limit(options.num_threads);
+  active_backend().decode_states(p, to);
+}
+
+}  // namespace
+
+void decode_states(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& states,
+                   const AttentionOptions& options) {
+  check_options_of_states(options, "decode_states");
+  const AttentionOperands operands = check_operands(q, k, v, shape_of_o(q, v), nullptr, options, "decode_states");
+  write_states(AttentionArguments(operands, q, k, options, "decode_states", Outputs::ignored), states, options);
+}
+
+Tensor decode_states(const TensorView& q, const TensorView& k, const TensorView& v,
+                     const AttentionOptions& options) {
+  check_options_of_states(options, "decode_states");
+  const AttentionOperands operands = check_operands(q, k, v, shape_of_o(q, v), nullptr, options, "decode_states");
+  const AttentionArguments arguments(operands, q, k, options, "decode_states", Outputs::ignored);
+  const AttentionParams& p = arguments.params;
+  Tensor states(q.dtype == DType::f64 ? DType::f64 : DType::f32,
+                {pieces_of(p), p.batch, p.num_heads, p.seqlen_q, p.head_dim_v + 2});
+  write_states(arguments, states, options);
+  return states;
+}
+
+void merge_decode_states(const TensorView& q, const TensorView& k, const TensorView& v, const TensorView& states,
+                         const MutableTensorView& o, const AttentionOptions& options) {
+  constexpr std::string_view kName = "merge_decode_states";
+  check_options_of_states(options, kName);
+  const AttentionOperands operands = check_operands(q, k, v, o, o.mutable_data(), options, kName);
+  const AttentionArguments arguments(operands, q, k, options, kName);
+  const AttentionParams& p = arguments.params;
+  const DecodeStates from = checked_states(states, const_cast<void*>(states.data), p, -1, kName);
+  if (!p.has_rows()) return;
+  const ThreadLimit limit(options.num_threads);
+  active_backend().merge_decode_states(p, from);
 }
 
 }  // namespace saccade

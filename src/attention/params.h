@@ -172,6 +172,13 @@ struct AttentionParams : AttentionOperands, ScoreChanges {
   }
 };
 
+/// What decode() has of some pieces of the keys, in order: [pieces, batch, num_heads, seqlen_q, head_dim_v + 2],
+/// f32 or f64. Of each row: o, not divided by anything; its maximum, in the unit of its scores; its sum.
+struct DecodeStates {
+  void* data = nullptr;
+  std::int64_t pieces = 0;
+};
+
 /// The lse of some rows: f32 or f64.
 struct RowNumbersView : HeadedMatrix<const void> {
   double at(std::int64_t batch, std::int64_t head, std::int64_t i) const {

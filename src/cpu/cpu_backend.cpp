@@ -10,6 +10,12 @@ constinit const CpuBackend kCpuBackend;
 bool CpuBackend::attention_at_once(const AttentionOperands& p) const { return run_small(active_kernels(), p); }
 void CpuBackend::attention(const AttentionParams& p) const { run_forward(active_kernels().forward(p), p); }
 void CpuBackend::decode(const AttentionParams& p) const { run_decode(active_kernels().decode(p), p); }
+void CpuBackend::decode_states(const AttentionParams& p, const DecodeStates& states) const {
+  run_decode_states(active_kernels().decode(p), p, states);
+}
+void CpuBackend::merge_decode_states(const AttentionParams& p, const DecodeStates& states) const {
+  run_merge_decode_states(active_kernels().decode(p), p, states);
+}
 void CpuBackend::merge(const MergeParams& p) const { run_merge(active_kernels().merge(p), p); }
 void CpuBackend::attention_backward(const BackwardParams& p) const {
   run_backward(active_kernels().backward(p), p);

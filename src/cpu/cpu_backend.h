@@ -10,6 +10,8 @@ class CpuBackend final : public Backend {
   bool attention_at_once(const AttentionOperands& p) const override;
   void attention(const AttentionParams& p) const override;
   void decode(const AttentionParams& p) const override;
+  void decode_states(const AttentionParams&, const DecodeStates&) const override;
+  void merge_decode_states(const AttentionParams&, const DecodeStates&) const override;
   void merge(const MergeParams&) const override;
   void attention_backward(const BackwardParams& p) const override;
   void inspect(const InspectParams& p) const override;

@@ -7,7 +7,7 @@
 //
 // A number of a product depends on one row of either operand, and is NaN or infinite where multiply-adds would be.
 // So a key that is not finite spoils its own scores only, which are then hidden from the rows that do not see it.
-// A value that is not finite meets the weights, 0, of such rows too, and makes their o NaN; then the unit is
+// A value that is not finite meets the weights, 0, of such rows too, and makes their o NaN; then the piece is
 // computed again carefully, each row for itself with zeros for the values that it does not see. That changes no
 // bit of what was finite: a weight of 0 adds 0.
 #pragma once

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cstring>
+#include <limits>
 #include <vector>
 
 #include "core/parallel.h"
@@ -103,33 +105,102 @@ class DecodeSchedule {
 
   void run() const {
     const Workspace states(units_.back().states + bytes_of_states(units_.back(), units_.back().pieces));
-    const std::size_t scratch_bytes = plan_.scratch * static_cast<std::size_t>(units_.front().rows.kv_heads);
-    parallel_for_in_place(threads_for(ends_.back(), threads_), ends_.back(), scratch_bytes,
-                          [&](std::int64_t item, std::byte* scratch) {
-                            const auto at =
-                                static_cast<std::size_t>(std::ranges::upper_bound(ends_, item) - ends_.begin());
-                            piece(units_[at], item - (at > 0 ? ends_[at - 1] : 0), false, states.data(), scratch);
-                          });
-    const auto units = static_cast<std::int64_t>(units_.size());
-    parallel_for(1, units, scratch_bytes, [&](std::int64_t item, std::byte* scratch) {
+    run_pieces(states.data());
+    parallel_for(1, count(), plan_.scratch, [&](std::int64_t item, std::byte* scratch) {
       const DecodeUnit& unit = units_[static_cast<std::size_t>(item)];
-      if (merge(unit, states.data(), scratch)) return;
-      for (std::int64_t i = 0; i < unit.pieces; ++i) piece(unit, i, true, states.data(), scratch);
-      merge(unit, states.data(), scratch);
+      kernels_.merge(p_, unit.rows, states.data() + unit.states, unit.first_piece, unit.pieces, scratch);
     });
+  }
+
+  /// Writes the states of all pieces, also of those that no row sees.
+  void write_states(const DecodeStates& to) const {
+    const Workspace states(units_.back().states + bytes_of_states(units_.back(), units_.back().pieces));
+    run_pieces(states.data());
+    const std::size_t o = static_cast<std::size_t>(p_.head_dim_v) * plan_.number;
+    const auto write = [&](const DecodeUnit& unit, std::int64_t piece, const auto& from_row) {
+      for (std::int64_t i = 0; i < unit.rows.kv_heads * unit.rows.count; ++i)
+        from_row(i, row_of(to, unit, piece, i));
+    };
+    parallel_for(threads_for(count(), threads_), count(), 0, [&](std::int64_t item, std::byte*) {
+      const DecodeUnit& unit = units_[static_cast<std::size_t>(item)];
+      for (std::int64_t piece = 0; piece < to.pieces; ++piece, poll_progress()) {
+        const std::int64_t index = piece - unit.first_piece;
+        if (index < 0 || index >= unit.pieces) {
+          write(unit, piece, [&](std::int64_t, std::byte* row) { write_empty(row, o); });
+          continue;
+        }
+        const std::byte* const own = states.data() + unit.states + bytes_of_states(unit, index);
+        write(unit, piece, [&](std::int64_t i, std::byte* row) {
+          const std::byte* const state = own + static_cast<std::size_t>(i) * plan_.state;
+          std::memcpy(row, state, o);
+          std::memcpy(row + o, state + plan_.statistics, 2 * plan_.number);
+        });
+      }
+    });
+  }
+
+  void merge_states(const DecodeStates& from) const {
+    const std::size_t o = static_cast<std::size_t>(p_.head_dim_v) * plan_.number;
+    std::size_t most = 0;
+    for (const DecodeUnit& unit : units_) most = std::max(most, bytes_of_states(unit, from.pieces));
+    parallel_for(threads_for(count(), threads_), count(), plan_.scratch + most,
+                 [&](std::int64_t item, std::byte* scratch) {
+                   const DecodeUnit& unit = units_[static_cast<std::size_t>(item)];
+                   std::byte* const own = scratch + plan_.scratch;
+                   for (std::int64_t piece = 0; piece < from.pieces; ++piece, poll_progress())
+                     for (std::int64_t i = 0; i < unit.rows.kv_heads * unit.rows.count; ++i) {
+                       const std::byte* const row = row_of(from, unit, piece, i);
+                       std::byte* const state =
+                           own + bytes_of_states(unit, piece) + static_cast<std::size_t>(i) * plan_.state;
+                       std::memcpy(state, row, o);
+                       std::memset(state + o, 0, plan_.statistics - o);
+                       std::memcpy(state + plan_.statistics, row + o, 2 * plan_.number);
+                     }
+                   kernels_.merge(p_, unit.rows, own, 0, from.pieces, scratch);
+                 });
   }
 
  private:
   std::size_t bytes_of_states(const DecodeUnit& unit, std::int64_t pieces) const {
     return plan_.state * static_cast<std::size_t>(unit.rows.kv_heads * unit.rows.count * pieces);
   }
-  void piece(const DecodeUnit& unit, std::int64_t index, bool careful, std::byte* states,
-             std::byte* scratch) const {
-    std::byte* const own = states + unit.states + bytes_of_states(unit, index);
-    kernels_.piece(p_, unit.rows, unit.first_piece + index, careful, own, scratch);
+  std::int64_t count() const { return static_cast<std::int64_t>(units_.size()); }
+
+  void run_pieces(std::byte* states) const {
+    const std::size_t scratch_bytes = plan_.scratch * static_cast<std::size_t>(units_.front().rows.kv_heads);
+    parallel_for_in_place(threads_for(ends_.back(), threads_), ends_.back(), scratch_bytes,
+                          [&](std::int64_t item, std::byte* scratch) {
+                            const auto at =
+                                static_cast<std::size_t>(std::ranges::upper_bound(ends_, item) - ends_.begin());
+                            const DecodeUnit& unit = units_[at];
+                            const std::int64_t index = item - (at > 0 ? ends_[at - 1] : 0);
+                            kernels_.piece(p_, unit.rows, unit.first_piece + index,
+                                           states + unit.states + bytes_of_states(unit, index), scratch);
+                          });
   }
-  bool merge(const DecodeUnit& unit, const std::byte* states, std::byte* scratch) const {
-    return kernels_.merge(p_, unit.rows, states + unit.states, unit.first_piece, unit.pieces, scratch);
+
+  /// The caller's memory of row i of a unit after a piece.
+  std::byte* row_of(const DecodeStates& states, const DecodeUnit& unit, std::int64_t piece, std::int64_t i) const {
+    const std::int64_t tokens = p_.rows(unit.rows.batch), row = unit.rows.first + i % unit.rows.count;
+    const std::int64_t group = p_.num_heads / p_.num_kv_heads;
+    const std::int64_t head = (unit.rows.kv_head + i / unit.rows.count) * group + row / tokens;
+    const std::int64_t index =
+        ((piece * p_.batch + unit.rows.batch) * p_.num_heads + head) * p_.seqlen_q + row % tokens;
+    return static_cast<std::byte*>(states.data) +
+           static_cast<std::size_t>(index * (p_.head_dim_v + 2)) * plan_.number;
+  }
+
+  /// The state of a row that sees no key, after `o` bytes of zeros.
+  void write_empty(std::byte* row, std::size_t o) const {
+    const auto write = [&](auto lowest) {
+      const decltype(lowest) statistics[] = {lowest, 0};
+      std::memset(row, 0, o);
+      std::memcpy(row + o, statistics, sizeof statistics);
+    };
+    if (plan_.number == sizeof(double))
+      write(std::numeric_limits<double>::lowest());
+    else
+      write(std::numeric_limits<float>::lowest());
   }
 
   const DecodeKernels& kernels_;
@@ -143,5 +214,11 @@ class DecodeSchedule {
 }  // namespace
 
 void run_decode(const DecodeKernels& kernels, const AttentionParams& p) { DecodeSchedule(kernels, p).run(); }
+void run_decode_states(const DecodeKernels& kernels, const AttentionParams& p, const DecodeStates& states) {
+  DecodeSchedule(kernels, p).write_states(states);
+}
+void run_merge_decode_states(const DecodeKernels& kernels, const AttentionParams& p, const DecodeStates& states) {
+  DecodeSchedule(kernels, p).merge_states(states);
+}
 
 }  // namespace saccade::cpu

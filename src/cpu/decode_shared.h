@@ -119,19 +119,28 @@ class DecodeScores {
   unsigned wanted_[kBlocks] = {};  // granules of each block
 };
 
-/// Attention of the rows over one piece; writes their states to `states`. Switches to the next head after every
-/// rows.turn keys. `Head` is a DecodeScores with the steps start(), score(), soften(), add_values() and
-/// keep_output(); `Head::Registers` is what its products hold, and the caller's functions may overwrite.
+/// Whether all of o is finite in the states of `rows` rows.
+inline bool are_finite(const AttentionParams& p, const Scalar* states, std::int64_t rows) {
+  Vec finite = zero();  // stays 0 unless something is NaN or infinite
+  Scalar rest = 0;      // the same
+  for (; rows > 0; --rows, states += decode_state_size(p)) {
+    const std::int64_t whole = p.head_dim_v / kWidth * kWidth;
+    for (std::int64_t d = 0; d < whole; d += kWidth) finite = fma(load(states + d), zero(), finite);
+    for (std::int64_t d = whole; d < p.head_dim_v; ++d) rest += states[d] - states[d];
+  }
+  return !any(is_nan(finite)) && rest == 0;
+}
+
+/// `careful` keeps the values of hidden keys out of every product. Returns whether all of o is finite.
 template <class Head>
-void decode_piece(const AttentionParams& p, const DecodeRows& rows, std::int64_t piece, bool careful, void* states,
-                  void* scratch) {
+bool decode_piece(const AttentionParams& p, const DecodeRows& rows, std::int64_t piece, bool careful,
+                  Scalar* states, Scalar* scratch) {
   const std::int64_t begin = piece * kDecodePiece, end = begin + kDecodePiece;
   std::vector<Head> heads;
   heads.reserve(static_cast<std::size_t>(rows.kv_heads));
   for (std::int64_t h = 0; h < rows.kv_heads; ++h)
-    heads.emplace_back(p, rows, rows.kv_head + h, begin, careful,
-                       static_cast<Scalar*>(scratch) + h * Head::Scratch::size(p, rows.count),
-                       static_cast<Scalar*>(states) + h * rows.count * decode_state_size(p));
+    heads.emplace_back(p, rows, rows.kv_head + h, begin, careful, scratch + h * Head::Scratch::size(p, rows.count),
+                       states + h * rows.count * decode_state_size(p));
   const auto take_turns = [&](const auto& f) {
     typename Head::Registers registers;
     for (std::int64_t key = begin; key < end; key += rows.turn)
@@ -149,26 +158,40 @@ void decode_piece(const AttentionParams& p, const DecodeRows& rows, std::int64_t
   take_turns(
       [](Head& head, auto& registers, std::int64_t key, std::int64_t n) { head.add_values(registers, key, n); });
   for (Head& head : heads) head.keep_output();
+  return are_finite(p, states, rows.kv_heads * rows.count);
+}
+
+/// Attention of the rows over one piece; writes their states to `states`. Switches to the next head after every
+/// rows.turn keys. `Head` is a DecodeScores with the steps start(), score(), soften(), add_values() and
+/// keep_output(); `Head::Registers` is what its products hold, and the caller's functions may overwrite.
+///
+/// If something is not finite, a weight of 0 may have met a hidden NaN. The careful way changes no bit of a finite
+/// number: it leaves out what adds 0.
+template <class Head>
+void decode_piece(const AttentionParams& p, const DecodeRows& rows, std::int64_t piece, void* states,
+                  void* scratch) {
+  Scalar *const to = static_cast<Scalar*>(states), *const memory = static_cast<Scalar*>(scratch);
+  if (!decode_piece<Head>(p, rows, piece, false, to, memory)) decode_piece<Head>(p, rows, piece, true, to, memory);
 }
 
 // ---- All pieces ----------------------------------------------------------------------------------------------
 
-/// Merges the states of `pieces` pieces in ascending order and writes the rows' results. Returns whether all of o
-/// is finite.
-inline bool merge_pieces(const AttentionParams& p, const DecodeRows& rows, const void* states, std::int64_t first,
+/// Merges the states of `pieces` pieces in ascending order and writes the rows' results. A piece of which a row
+/// sees no key leaves it as it is, and may be left out.
+inline void merge_pieces(const AttentionParams& p, const DecodeRows& rows, const void* states, std::int64_t first,
                          std::int64_t pieces, void* scratch) {
   const ScoreUnit unit = score_unit(p);
   const std::int64_t size = decode_state_size(p), columns = decode_output_stride(p);
   Scalar* const o = static_cast<Scalar*>(scratch);
   const Visibility visibility(p, rows.batch);
   const Dropout dropout(p);
-  bool finite = true;
   for (std::int64_t i = 0; i < rows.kv_heads * rows.count; ++i) {
     poll_progress();
     Scalar m = kNoMaximum, l = 0;
     std::fill_n(o, columns, Scalar{0});
     for (std::int64_t piece = 0; piece < pieces; ++piece) {
       const Scalar* state = static_cast<const Scalar*>(states) + (piece * rows.kv_heads * rows.count + i) * size;
+      if (state[columns] == kNoMaximum && state[columns + 1] == 0) continue;
       const Scalar top = std::max(m, state[columns]);
       alignas(64) Scalar factors[kWidth == 1 ? 2 : kWidth] = {m - top, state[columns] - top};
       for (int f = 0; f < 2; f += kWidth)
@@ -186,17 +209,16 @@ inline bool merge_pieces(const AttentionParams& p, const DecodeRows& rows, const
     const std::int64_t end = std::min((first + pieces) * kDecodePiece, p.seqlen_k);
     finisher.clear_saved(row % p.rows(rows.batch), end, p.seqlen_k);
     alignas(64) const Scalar sum[kTileRowsPadded] = {l};
-    finite &= end_rows(p, finisher, dropout,
-                       {.batch = rows.batch,
-                        .head = head,
-                        .row = row % p.rows(rows.batch),
-                        .count = 1,
-                        .m = &m,
-                        .l = sum,
-                        .natural = unit.natural,
-                        .o = o}) == 0;
+    end_rows(p, finisher, dropout,
+             {.batch = rows.batch,
+              .head = head,
+              .row = row % p.rows(rows.batch),
+              .count = 1,
+              .m = &m,
+              .l = sum,
+              .natural = unit.natural,
+              .o = o});
   }
-  return finite;
 }
 
 // ---- The kernels ---------------------------------------------------------------------------------------------
@@ -207,7 +229,9 @@ DecodePlan plan_decode(const AttentionParams& p) {
   return {.rows = kDecodeMostRows,
           .turn = kDecodeTurn,
           .piece = kDecodePiece,
+          .number = sizeof(Scalar),
           .state = static_cast<std::size_t>(decode_state_size(p)) * sizeof(Scalar),
+          .statistics = static_cast<std::size_t>(decode_output_stride(p)) * sizeof(Scalar),
           .scratch = static_cast<std::size_t>(Head::Scratch::size(p, rows)) * sizeof(Scalar)};
 }
 

@@ -43,11 +43,13 @@ struct DecodeRows {
 
 /// How decode() is split. Sizes in bytes.
 struct DecodePlan {
-  std::int64_t rows = 0;    // of a kv head that read its keys together, at most
-  std::int64_t turn = 0;    // keys after which kv heads alternate are a multiple of it
-  std::int64_t piece = 0;   // keys, at absolute multiples
-  std::size_t state = 0;    // of one row after a piece
-  std::size_t scratch = 0;  // of one thread and kv head
+  std::int64_t rows = 0;       // of a kv head that read its keys together, at most
+  std::int64_t turn = 0;       // keys after which kv heads alternate are a multiple of it
+  std::int64_t piece = 0;      // keys, at absolute multiples
+  std::size_t number = 0;      // of a state
+  std::size_t state = 0;       // of one row after a piece: o, and somewhere its maximum and sum
+  std::size_t statistics = 0;  // where these two are
+  std::size_t scratch = 0;     // of one thread and kv head
 };
 
 /// How a backward pass is split. Sizes in bytes.
@@ -85,12 +87,10 @@ struct ForwardKernels {
 /// The kernels of decode().
 struct DecodeKernels {
   DecodePlan (*plan)(const AttentionParams&);
-  /// Attention of the rows over one piece of keys. `careful` keeps hidden values out of every product.
-  void (*piece)(const AttentionParams&, const DecodeRows&, std::int64_t piece, bool careful, void* states,
-                void* scratch);
+  /// Attention of the rows over one piece of keys.
+  void (*piece)(const AttentionParams&, const DecodeRows&, std::int64_t piece, void* states, void* scratch);
   /// Merges the states of pieces [first, first + pieces), [pieces][kv_heads][rows], and writes the rows' results.
-  /// Returns whether o is finite.
-  bool (*merge)(const AttentionParams&, const DecodeRows&, const void* states, std::int64_t first,
+  void (*merge)(const AttentionParams&, const DecodeRows&, const void* states, std::int64_t first,
                 std::int64_t pieces, void* scratch);
 };
 

@@ -11,6 +11,8 @@ bool run_small(const KernelSet& kernels, const AttentionOperands& p);
 
 void run_forward(const ForwardKernels& kernels, const AttentionParams& p);
 void run_decode(const DecodeKernels& kernels, const AttentionParams& p);
+void run_decode_states(const DecodeKernels& kernels, const AttentionParams& p, const DecodeStates& states);
+void run_merge_decode_states(const DecodeKernels& kernels, const AttentionParams& p, const DecodeStates& states);
 void run_merge(const MergeKernels& kernels, const MergeParams& p);
 void run_backward(const BackwardKernels& kernels, const BackwardParams& p);
 void run_inspect(const InspectKernels& kernels, const InspectParams& p);
