@@ -32,8 +32,8 @@ struct Parts {
       lse.push_back(random_tensor(Shape(shape.begin(), shape.end() - 1), 10 * i + 1, lse_dtype));
     }
   }
-  std::vector<AttentionState> states() const {
-    std::vector<AttentionState> states;
+  std::vector<PartialResult> states() const {
+    std::vector<PartialResult> states;
     for (std::size_t i = 0; i < o.size(); ++i) states.push_back({o[i], lse[i]});
     return states;
   }
@@ -214,7 +214,7 @@ TEST(MergeStates, RefusesWhatDoesNotFit) {
 
 TEST(MergeStates, NamesThePartThatDoesNotFit) {
   const Parts parts(2, {2, 4}, DType::f32);
-  std::vector<AttentionState> states = parts.states();
+  std::vector<PartialResult> states = parts.states();
   Tensor o(DType::f32, {2, 4}), lse(DType::f32, {2});
   const Tensor other = Tensor::of<std::int32_t>({{1, 2, 3, 4}, {1, 2, 3, 4}});
   states[1].o = other;

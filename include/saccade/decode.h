@@ -63,13 +63,13 @@ void merge_states(const TensorView& o_a, const TensorView& lse_a, const TensorVi
                   const MutableTensorView& o, const MutableTensorView& lse, Layout layout = Layout::bhld);
 
 /// The result of a call over some of the keys.
-struct AttentionState {
+struct PartialResult {
   TensorView o{};    ///< the o of attention() or decode()
   TensorView lse{};  ///< AttentionOptions::lse of that call
 };
 
 /// The same for any number of parts, read once; none: o is 0 and lse -inf.
-void merge_states(std::span<const AttentionState> parts, const MutableTensorView& o, const MutableTensorView& lse,
+void merge_states(std::span<const PartialResult> parts, const MutableTensorView& o, const MutableTensorView& lse,
                   Layout layout = Layout::bhld);
 
 }  // namespace saccade

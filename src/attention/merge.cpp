@@ -91,10 +91,10 @@ void merge_checked(std::span<const NamedView> os, std::span<const NamedView> lse
 
 }  // namespace
 
-void merge_states(std::span<const AttentionState> parts, const MutableTensorView& o, const MutableTensorView& lse,
+void merge_states(std::span<const PartialResult> parts, const MutableTensorView& o, const MutableTensorView& lse,
                   Layout layout) {
   std::vector<NamedView> os, lses;
-  for (const AttentionState& part : parts) {
+  for (const PartialResult& part : parts) {
     const std::string name = "parts[" + std::to_string(os.size()) + "].";
     os.push_back({name + "o", part.o});
     lses.push_back({name + "lse", part.lse});
