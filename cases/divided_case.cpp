@@ -7,6 +7,8 @@
 #include <limits>
 #include <tuple>
 
+#include <saccade/decode.h>
+
 #include "cases/gradient_case.h"
 #include "cases/random.h"
 #include "cases/random_case.h"
@@ -169,6 +171,7 @@ class Comparison {
     solve();
     compare_forward();
     if (has_gradients(case_)) compare_backward();
+    if (!case_.options.cu_seqlens_q) compare_decode();
     return std::move(lines_);
   }
 
@@ -202,6 +205,36 @@ class Comparison {
     if (options.lse) compare("lse", lse, wanted_lse);
   }
 
+  /// With keys that are cut at pieces of decode(), and at the division's places; by pass_q, too.
+  void compare_decode() {
+    const TensorView q = case_.q.view(), k = case_.k.view(), v = case_.v.view();
+    AttentionOptions options = case_.options;
+    decode(q, k, v, case_.o.view(), options);
+    const Tensor whole = Tensor::copy_of(case_.o.view()), whole_lse = lse_;
+    for (const bool is_aligned : {true, false}) {
+      Division division = division_;
+      if (is_aligned) division.keys = Sharding::striped(keys_.length(), communicator_.size(), kDecodePieceKeys);
+      const Sharding& keys = division.keys.ranks() > 0 ? division.keys : division.rows;
+      const Tensor own_k = rows_of_rank(k, dim_, keys, rank_), own_v = rows_of_rank(v, dim_, keys, rank_);
+      const auto check = [&](const char* name, const Tensor& got, const Tensor& expected) {
+        is_aligned ? compare(name, got, expected) : compare_closely(name, got, expected);
+      };
+      Tensor o(whole.dtype(), whole.shape()), lse(lse_.dtype(), lse_.shape());
+      options.lse = lse;
+      distributed::decode(communicator_, q, own_k, own_v, o, division, options);
+      check("o of decode", o, whole);
+      check("lse of decode", lse, whole_lse);
+      division.method = Method::pass_q;
+      const Tensor own_q = own_rows(q);
+      const Tensor wanted = own_rows(whole), wanted_lse = own_lse(whole_lse);
+      Tensor own_o(wanted.dtype(), wanted.shape()), lse_of_rank(wanted_lse.dtype(), wanted_lse.shape());
+      options.lse = lse_of_rank;
+      distributed::attention(communicator_, own_q, own_k, own_v, own_o, division, options);
+      check("o by pass_q", own_o, wanted);
+      check("lse by pass_q", lse_of_rank, wanted_lse);
+    }
+  }
+
   void compare_backward() {
     const TensorView q = case_.q.view(), k = case_.k.view(), v = case_.v.view(), o = case_.o.view();
     Random random(seed_ + 77);
@@ -232,6 +265,17 @@ class Comparison {
                       whole.of_options[i]);
   }
 
+  /// Some roundings of the coarsest type that takes part: weights are rounded to bf16 before they meet bf16
+  /// values.
+  double eps_of(DType dtype) const {
+    double eps = dtype == DType::f64 ? 1e-13 : 1e-5;
+    for (const ScatteredTensor* tensor : {&case_.q, &case_.k, &case_.v, &case_.o})
+      eps = std::max(eps, tensor->memory().dtype() == DType::bf16  ? 2e-2
+                          : tensor->memory().dtype() == DType::f16 ? 2e-3
+                                                                   : 0.0);
+    return eps;
+  }
+
   /// For sums in another order: within some roundings of the largest number.
   void compare_closely(const char* name, const Tensor& got, const Tensor& expected) {
     const Tensor a = Tensor::copy_of(got, DType::f64), b = Tensor::copy_of(expected, DType::f64);
@@ -244,10 +288,7 @@ class Comparison {
       difference =
           std::isnan(x - y) ? std::numeric_limits<double>::infinity() : std::max(difference, std::abs(x - y));
     }
-    const double eps = got.dtype() == DType::f64   ? 1e-13
-                       : got.dtype() == DType::f32 ? 1e-5
-                       : got.dtype() == DType::f16 ? 2e-3
-                                                   : 2e-2;
+    const double eps = eps_of(got.dtype());
     if (difference > eps * (1.0 + largest))
       lines_.push_back(std::string(name) + " of rank " + std::to_string(rank_) + " differs by " +
                        std::to_string(difference) + ", numbers are up to " + std::to_string(largest));

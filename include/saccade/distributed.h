@@ -187,4 +187,16 @@ void attention_backward(Communicator& communicator, const TensorView& q, const T
                         const AttentionOutcome& outcome, const AttentionGradients& gradients,
                         const Division& division, const AttentionOptions& options = kDefaultAttentionOptions);
 
+/// decode() over a cache whose keys are divided among the ranks. q and o are whole and the same on every rank, as
+/// are the options; k and v hold the rank's keys by division.keys (its rows are not read). Every rank computes
+/// what its keys contribute, sends it to all others and merges: o has the bits of decode() in one process if keys
+/// are cut at multiples of kOriginAlignment, and otherwise agrees with it up to rounding, with the same bits on
+/// every rank.
+///
+/// What travels are head_dim_v + 2 numbers of f32 (f64) for each row, query head and piece of 4096 keys. Refuses
+/// cu_seqlens. Throws as attention() does.
+void decode(Communicator& communicator, const TensorView& q, const TensorView& k, const TensorView& v,
+            const MutableTensorView& o, const Division& division,
+            const AttentionOptions& options = kDefaultAttentionOptions);
+
 }  // namespace saccade::distributed

@@ -6,6 +6,13 @@
 namespace saccade::distributed {
 namespace {
 
+/// Whether functions of the caller may throw in the middle of a call.
+bool may_throw(const AttentionOptions& options) {
+  return options.score_modifier || options.score_modifier_backward || options.score_block_effect;
+}
+
+}  // namespace
+
 void check_rows(std::string_view function, std::string_view name, const TensorView& tensor,
                 const AttentionOptions& options, const Sharding& sharding, int rank) {
   const std::int64_t rows = as_headed(tensor, options).shape[2], wanted = sharding.rows(rank);
@@ -14,12 +21,9 @@ void check_rows(std::string_view function, std::string_view name, const TensorVi
            ", but it has shape ", to_string(tensor.dims()));
 }
 
-/// Checks that the rank's tensors fit the division and each other.
-void check_local(const TensorView& q, const TensorView& k, const TensorView& v, const TensorView& o,
-                 const Division& division, int rank, const AttentionOptions& options, std::string_view function) {
+void check_tensors(std::string_view function, const TensorView& q, const TensorView& k, const TensorView& v,
+                   const TensorView& o, const AttentionOptions& options) {
   check_operands(q, k, v, o, nullptr, own_options(options), function);
-  check_rows(function, "q", q, options, division.rows, rank);
-  check_rows(function, "k", k, options, division.keys, rank);
   if (!options.lse) return;
   check_dtype(function, "lse", options.lse, q.dtype == DType::f64 ? DType::f64 : DType::f32);
   const TensorView headed = as_headed(q, options);
@@ -30,9 +34,8 @@ void check_local(const TensorView& q, const TensorView& k, const TensorView& v, 
   if (options.lse.data == nullptr && options.lse.size() > 0) refuse(function, "lse has no data (null pointer)");
 }
 
-/// The sizes of a problem, from a rank's q and k.
-Sizes sizes_of(const TensorView& q, const TensorView& k, const AttentionOptions& options,
-               std::string_view function) {
+Sizes sizes_of(std::string_view function, const TensorView& q, const TensorView& k,
+               const AttentionOptions& options) {
   for (const auto& [name, view] : {std::pair{"q", &q}, {"k", &k}})
     if (options.cu_seqlens_q ? view->rank != 3 : view->rank < 2 || view->rank > 4)
       refuse(function, name,
@@ -41,13 +44,6 @@ Sizes sizes_of(const TensorView& q, const TensorView& k, const AttentionOptions&
   const TensorView rows = as_headed(q, options), keys = as_headed(k, options);
   return {.batch = rows.shape[0], .num_heads = rows.shape[1], .num_kv_heads = keys.shape[1]};
 }
-
-/// Whether functions of the caller may throw in the middle of a call.
-bool may_throw(const AttentionOptions& options) {
-  return options.score_modifier || options.score_modifier_backward || options.score_block_effect;
-}
-
-}  // namespace
 
 AttentionOptions own_options(const AttentionOptions& options) {
   return {.scale = options.scale,
@@ -62,11 +58,13 @@ Call::Call(Communicator& communicator, std::string_view name, const TensorView& 
   Agreement agreement{
       .function = name, .q = q, .k = k, .v = v, .o = o, .sizes = {}, .division = &division, .options = &options};
   agree(messages, agreement, [&] {
-    agreement.sizes = sizes = sizes_of(q, k, options, name);
+    agreement.sizes = sizes = sizes_of(name, q, k, options);
     plan = std::make_unique<Plan>(agreement.sizes, division, options, name);
     if (plan->ranks() != communicator.size())
       refuse(name, "the division is for ", plan->ranks(), " ranks but the communicator has ", communicator.size());
-    check_local(q, k, v, o, plan->division(), communicator.rank(), options, name);
+    check_tensors(name, q, k, v, o, options);
+    check_rows(name, "q", q, options, plan->division().rows, communicator.rank());
+    check_rows(name, "k", k, options, plan->division().keys, communicator.rank());
     whole = std::make_unique<WholeProblem>(agreement.sizes, plan->division().rows.length(),
                                            plan->division().keys.length(), options, name);
     check();
@@ -75,7 +73,8 @@ Call::Call(Communicator& communicator, std::string_view name, const TensorView& 
   local.o = as_headed(o, options);
 }
 
-void Call::end(std::exception_ptr error) {
+void end_call(Messages& messages, std::string_view function, const AttentionOptions& options,
+              std::exception_ptr error) {
   if (messages.size() > 1 && may_throw(options)) return agree_on_end(messages, function, error);
   if (error) std::rethrow_exception(error);
 }

@@ -27,6 +27,23 @@ View as_column(View lse) {
   return lse;
 }
 
+// Checks of a rank's arguments, which throw as attention() does.
+
+/// The sizes of a problem.
+Sizes sizes_of(std::string_view function, const TensorView& q, const TensorView& k,
+               const AttentionOptions& options);
+/// That the tensors, and options.lse, fit each other.
+void check_tensors(std::string_view function, const TensorView& q, const TensorView& k, const TensorView& v,
+                   const TensorView& o, const AttentionOptions& options);
+/// That a tensor has the rows of the rank.
+void check_rows(std::string_view function, std::string_view name, const TensorView& tensor,
+                const AttentionOptions& options, const Sharding& sharding, int rank);
+
+/// To be called at the end of a call with what this rank caught, if anything: throws on every rank if any of them
+/// did.
+void end_call(Messages& messages, std::string_view function, const AttentionOptions& options,
+              std::exception_ptr error);
+
 /// Checks a call's arguments, agrees on them with the other ranks, and plans it.
 class Call {
  public:
@@ -38,8 +55,7 @@ class Call {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  /// To be called at the end with what this rank caught, if anything: throws on every rank if any of them did.
-  void end(std::exception_ptr error);
+  void end(std::exception_ptr error) { end_call(messages, function, options, error); }
 
   std::int64_t steps() const { return plan->steps(); }
   int rank() const { return messages.rank(); }

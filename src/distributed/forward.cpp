@@ -3,6 +3,7 @@
 #include <exception>
 
 #include "distributed/keys.h"
+#include "distributed/pass_q.h"
 #include "distributed/rows.h"
 #include "saccade/runtime.h"
 
@@ -81,6 +82,17 @@ void attention(Communicator& communicator, const TensorView& q, const TensorView
                const MutableTensorView& o, const Division& division, const AttentionOptions& options) {
   Call call(communicator, "distributed::attention", q, k, v, o, division, options);
   if (communicator.size() == 1) return saccade::attention(q, k, v, o, options);
+  if (call.plan->division().method == Method::pass_q)
+    return call.end(run_pass_q({.messages = call.messages,
+                                .options = options,
+                                .params = call.params(),
+                                .keys = call.plan->division().keys,
+                                .rows = &call.plan->division().rows,
+                                .q = call.local.q,
+                                .k = call.local.k,
+                                .v = call.local.v,
+                                .o = as_headed(o, options),
+                                .lse = options.lse ? with_rank(options.lse, 3) : MutableTensorView()}));
   std::vector<MutableTensorView> outputs{as_headed(o, options)};
   if (options.lse) outputs.push_back(as_column(options.lse));
   Forward(call, outputs).run();

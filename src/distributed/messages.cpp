@@ -12,6 +12,10 @@ Buffer make_buffer(std::size_t bytes) {
   return {memory, memory->data()};
 }
 
+Parcel::Parcel(DType dtype, const Shape& shape)
+    : memory(make_buffer(static_cast<std::size_t>(element_count(shape)) * size_of(dtype))),
+      numbers(memory.get(), dtype, shape) {}
+
 Messages::Messages(Communicator& communicator, std::string_view function)
     : communicator_(communicator), function_(function) {
   if (!communicator.failure().empty())

@@ -14,6 +14,13 @@ namespace saccade::distributed {
 using Buffer = std::shared_ptr<std::byte>;
 Buffer make_buffer(std::size_t bytes);
 
+/// Numbers that arrive, in memory of their own.
+struct Parcel {
+  Parcel(DType dtype, const Shape& shape);
+  Buffer memory;
+  MutableTensorView numbers;
+};
+
 /// Some requests that are waited for together, and their memory.
 struct Batch {
   std::vector<Communicator::Request> requests;
@@ -30,6 +37,9 @@ class Messages {
 
   /// Sends a copy of the rows of a matrix [rows, dim], whose last dimension is contiguous.
   void send(Batch& batch, int to, const TensorView& rows);
+  void receive(Batch& batch, int from, const Parcel& parcel) {
+    receive(batch, from, parcel.numbers, parcel.memory);
+  }
   /// Receives rows into the contiguous matrix `rows`, which is part of `memory`.
   void receive(Batch& batch, int from, const MutableTensorView& rows, const Buffer& memory);
 

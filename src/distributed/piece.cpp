@@ -37,7 +37,7 @@ PieceOptions::PieceOptions(const AttentionOptions& whole, const AttentionParams&
                     .head = heads.begin,
                     .num_heads = params.num_heads,
                     .row = piece.row,
-                    .key = piece.entries == 1 ? entry_key : 0};
+                    .key = is_packed && piece.entries > 1 ? 0 : entry_key};
   if (is_packed) cut_documents(params, piece, held);
   cut_positions(whole, params, piece);
   cut_lengths(whole, params, piece, held, seen);
@@ -82,8 +82,8 @@ void PieceOptions::cut_lengths(const AttentionOptions& whole, const AttentionPar
     kv_starts_.push_back(std::min(params.kv_start(b), most));
   }
   if (whole.kv_lengths) options.kv_lengths = numbers(kv_lengths_);
-  if (seen.begin > held.begin)
-    kv_starts_.front() = std::max(kv_starts_.front(), seen.begin - params.first_key(piece.batch));
+  for (std::size_t i = 0; i < kv_starts_.size() && seen.begin > held.begin; ++i)
+    kv_starts_[i] = std::max(kv_starts_[i], seen.begin - params.first_key(piece.batch));
   if (whole.kv_starts || seen.begin > held.begin) options.kv_starts = numbers(kv_starts_);
 }
 

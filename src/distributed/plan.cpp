@@ -207,6 +207,8 @@ Plan::Plan(const Sizes& sizes, const Division& division, const AttentionOptions&
   if (complete.chunk < kOriginAlignment || complete.chunk % kOriginAlignment != 0)
     refuse(function, "chunk must be a multiple of ", kOriginAlignment, ", got ", complete.chunk);
   if (complete.method == Method::automatic) complete.method = Method::gather;
+  if (complete.method == Method::pass_q && options.cu_seqlens_q)
+    refuse(function, "method pass_q takes no packed batch, but cu_seqlens_q was given");
   if (complete.method == Method::heads) complete.head_groups = ranks;
   if (complete.method != Method::heads && complete.method != Method::grid) complete.head_groups = 1;
   const int groups = complete.head_groups;

@@ -1,0 +1,24 @@
+// Rows that meet the keys where these are.
+#pragma once
+
+#include <exception>
+
+#include "distributed/call.h"
+
+namespace saccade::distributed {
+
+/// Tensors are [batch, heads, rows, dim].
+struct PassQCall {
+  Messages& messages;
+  const AttentionOptions& options;
+  const AttentionParams& params;  ///< of the whole problem
+  const Sharding& keys;
+  const Sharding* rows;  ///< nullptr: every rank has all rows of q, and wants all of o
+  TensorView q, k, v;
+  MutableTensorView o, lse;  ///< lse may be empty
+};
+
+/// Computes o. Returns what the caller's functions threw on this rank.
+std::exception_ptr run_pass_q(const PassQCall& call);
+
+}  // namespace saccade::distributed
