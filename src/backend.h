@@ -3,10 +3,24 @@
 // that distributes work over several machines, would implement this class.
 #pragma once
 
+#include <cstddef>
+#include <memory>
+
 #include "attention/params.h"
 #include "nn/params.h"
 
 namespace saccade {
+
+/// The rows of an attention whose keys arrive in parts, on a back end; see AttentionState. All calls have the same
+/// rows, heads, dimensions and element types as the first, and its options but for positions and lengths.
+class ForwardState {
+ public:
+  virtual ~ForwardState() = default;
+  virtual void add(const AttentionParams&) = 0;
+  /// Reads no query, key, value or mask, but which options change scores.
+  virtual void finish(const AttentionParams&) = 0;
+  virtual std::size_t bytes() const = 0;
+};
 
 /// A back end. Parameters are checked and point into the caller's memory, which stays valid until the call
 /// returns; but for attention_at_once(), no batch, head count or query length is 0. Results must have the same
@@ -19,6 +33,8 @@ class Backend {
   virtual bool attention_at_once(const AttentionOperands&) const { return false; }
 
   virtual void attention(const AttentionParams&) const = 0;
+  /// The state before the first key of calls with these parameters.
+  virtual std::unique_ptr<ForwardState> attention_state(const AttentionParams&) const = 0;
   /// The same for few rows over many keys.
   virtual void decode(const AttentionParams&) const = 0;
   /// decode() in two steps: writes the states of the pieces of the keys, and merges those of any pieces. The

@@ -5,6 +5,7 @@
 
 #include "saccade/attention.h"
 #include "saccade/attention_modules.h"
+#include "saccade/attention_state.h"
 #include "saccade/backward.h"
 #include "saccade/compare.h"
 #include "saccade/decode.h"

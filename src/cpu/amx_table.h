@@ -3,7 +3,7 @@
 
 #include "cpu/backward_amx.h"
 #include "cpu/decode_amx.h"
-#include "cpu/forward_amx.h"
+#include "cpu/forward_amx_kernels.h"
 #include "cpu/inspect_amx.h"
 #include "cpu/limits_amx.h"
 #include "cpu/product_amx.h"

@@ -28,7 +28,13 @@ inline void pack_block_of(const AttentionParams& p, std::int64_t batch, std::int
 }
 
 constexpr AttentionKernels attention_table() {
-  AttentionKernels kernels{.forward = {.plan = plan_forward, .pack_block = pack_block_of, .attend = forward},
+  AttentionKernels kernels{.forward = {.plan = plan_forward,
+                                       .pack_block = pack_block_of,
+                                       .attend = forward,
+                                       .state_bytes = RowStates::bytes,
+                                       .resume = resume_forward,
+                                       .finish = finish_forward,
+                                       .put = put_row},
                            .decode = kDecodeOf<DecodeHead>,
                            .inspect = {.plan = plan_forward,
                                        .pack_block = pack_block_of,

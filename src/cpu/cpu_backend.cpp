@@ -1,6 +1,7 @@
 // The kernels of the processor's instruction set, and their schedules.
 #include "cpu/cpu_backend.h"
 
+#include "cpu/forward_state.h"
 #include "cpu/schedules.h"
 
 namespace saccade::cpu {
@@ -9,6 +10,9 @@ constinit const CpuBackend kCpuBackend;
 
 bool CpuBackend::attention_at_once(const AttentionOperands& p) const { return run_small(active_kernels(), p); }
 void CpuBackend::attention(const AttentionParams& p) const { run_forward(active_kernels().forward(p), p); }
+std::unique_ptr<ForwardState> CpuBackend::attention_state(const AttentionParams& p) const {
+  return std::make_unique<CpuForwardState>(active_kernels().forward(p), p);
+}
 void CpuBackend::decode(const AttentionParams& p) const { run_decode(active_kernels().decode(p), p); }
 void CpuBackend::decode_states(const AttentionParams& p, const DecodeStates& states) const {
   run_decode_states(active_kernels().decode(p), p, states);

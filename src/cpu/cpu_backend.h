@@ -9,6 +9,7 @@ class CpuBackend final : public Backend {
  public:
   bool attention_at_once(const AttentionOperands& p) const override;
   void attention(const AttentionParams& p) const override;
+  std::unique_ptr<ForwardState> attention_state(const AttentionParams& p) const override;
   void decode(const AttentionParams& p) const override;
   void decode_states(const AttentionParams&, const DecodeStates&) const override;
   void merge_decode_states(const AttentionParams&, const DecodeStates&) const override;

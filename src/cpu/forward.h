@@ -9,9 +9,12 @@
 //       P = exp(S - m), l += P         finish_granule, or inside the next score_tiles
 //       O = alpha O + P V              value_product
 //   o = O / l,  lse = m + ln l
+//
+// With states of rows (row_states.h) O, m and l come from an earlier call and are kept for a later one.
 #pragma once
 
 #include "cpu/output.h"
+#include "cpu/row_states.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
@@ -108,7 +111,7 @@ class ForwardScratch {
 class QueryBlock {
  public:
   QueryBlock(const AttentionParams& params, const QueryRows& work, const PackedKeys& packed, bool careful,
-             Scalar* memory)
+             Scalar* memory, const RowStates& states = {})
       : p_(params),
         batch_(work.batch),
         head_(work.head),
@@ -122,7 +125,8 @@ class QueryBlock {
         finisher_(params, visibility_, work.batch, work.head),
         dropout_(params),
         unit_(score_unit(params)),
-        scratch_(params, tiles_, memory) {}
+        scratch_(params, tiles_, memory),
+        states_(states) {}
 
   void run() {
     begin();
@@ -140,10 +144,22 @@ class QueryBlock {
       }
     }
     if (pending_) finish_pending(TileStep{}, nullptr);
+    states_ ? store_states() : end();
+  }
+
+  /// Writes the results of rows that have seen all keys.
+  void finish() {
+    for (int tile = 0; tile < tiles_; ++tile) load_state(tile);
     end();
   }
 
-  /// Rows whose output was not finite: a weight of 0 may have met a hidden NaN.
+  /// Whether any row sees a key by its position.
+  bool sees_keys() const {
+    const KeyRange range = visibility_.visible(row_, rows_);
+    return range.begin < range.end;
+  }
+
+  /// Rows whose output was not finite: a weight of 0 may have met a hidden NaN. States keep what these rows were.
   bool is_finite(int i) const { return !(not_finite_[i / kTileRows] >> (i % kTileRows) & 1u); }
   int rows() const { return rows_; }
 
@@ -158,14 +174,34 @@ class QueryBlock {
         pack_queries(p_.row_of<T>(p_.q, batch_, head_, tile_row(tile)), p_.q.row_stride, tile_rows(tile),
                      p_.head_dim, unit_.query_factor, scratch_.queries(tile));
       });
-      scratch_.state(tile).reset();
-      has_output_[tile] = false;
+      load_state(tile);
     }
     for (int i = 0; i < rows_ && p_.saves_scores(); ++i) {
       poll_progress();
       finisher_.clear_saved(row_ + i, 0, p_.seqlen_k);
     }
-    if (careful_) clear_output(0);
+    if (careful_ && !has_output_[0]) clear_output(0);
+  }
+
+  void load_state(int tile) {
+    scratch_.state(tile).reset();
+    has_output_[tile] = states_ && states_.has(tile_row(tile));
+    if (!has_output_[tile]) return;
+    if (tile_rows(tile) < kTileRows) clear_output(tile);
+    for (int i = 0; i < tile_rows(tile); ++i)
+      states_.load(tile_row(tile) + i, i, scratch_.state(tile), scratch_.o(tile));
+  }
+
+  void store_states() {
+    for (int tile = 0; tile < tiles_; ++tile) {
+      not_finite_[tile] = 0;
+      for (int i = 0; i < tile_rows(tile) && has_output_[tile]; ++i) {
+        if (careful_ || states_.is_finite(i, scratch_.o(tile)))
+          states_.store(tile_row(tile) + i, i, scratch_.state(tile), scratch_.o(tile));
+        else
+          not_finite_[tile] |= 1U << i;
+      }
+    }
   }
 
   void clear_output(int tile) {
@@ -329,6 +365,7 @@ class QueryBlock {
   Dropout dropout_;
   ScoreUnit unit_;
   ForwardScratch scratch_;
+  RowStates states_;
 
   int parity_ = 0;
   bool pending_ = false;
@@ -346,6 +383,28 @@ inline void forward(const AttentionParams& params, const QueryRows& work, const 
   for (int i = 0; i < block.rows(); ++i)
     if (!block.is_finite(i))
       QueryBlock(params, {work.batch, work.head, work.row + i, 1}, packed, true, memory).run();
+}
+
+inline void resume_forward(const AttentionParams& params, const QueryRows& work, const PackedKeys& packed,
+                           const HeadState& head, void* scratch) {
+  Scalar* const memory = static_cast<Scalar*>(scratch);
+  const RowStates states(params, head);
+  QueryBlock block(params, work, packed, false, memory, states);
+  if (!block.sees_keys()) return;
+  block.run();
+  for (int i = 0; i < block.rows(); ++i)
+    if (!block.is_finite(i))
+      QueryBlock(params, {work.batch, work.head, work.row + i, 1}, packed, true, memory, states).run();
+}
+
+inline void finish_forward(const AttentionParams& params, const QueryRows& work, const HeadState& head,
+                           void* scratch) {
+  QueryBlock(params, work, {}, false, static_cast<Scalar*>(scratch), RowStates(params, head)).finish();
+}
+
+inline void put_row(const AttentionParams& params, std::int64_t row, const PartialRow& part,
+                    const HeadState& head) {
+  RowStates(params, head).put(row, part, params.head_dim_v, score_unit(params).natural);
 }
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

@@ -26,13 +26,11 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 // ---- One block of query rows ---------------------------------------------------------------------------------
 
-/// The f32 kernels of the same level, for others.
-const ForwardKernels& kernels_of_other_rows();
-
 template <class T>
 class AmxBlock {
  public:
-  AmxBlock(const AttentionParams& params, const QueryRows& work, const PackedKeys& packed, void* memory)
+  AmxBlock(const AttentionParams& params, const QueryRows& work, const PackedKeys& packed, void* memory,
+           const AmxStates& states = {})
       : p_(params),
         batch_(work.batch),
         head_(work.head),
@@ -46,8 +44,9 @@ class AmxBlock {
         dropout_(params),
         unit_(score_unit(params)),
         drops_(params.dropout_p > 0.0),
-        wants_exact_sums_(params.lse.data || params.saves_scores()),
-        scratch_(params, groups_, memory) {}
+        wants_exact_sums_(params.lse.data || params.saves_scores() || states),
+        scratch_(params, groups_, memory),
+        states_(states) {}
 
   void run() {
     begin();
@@ -61,13 +60,28 @@ class AmxBlock {
         step(g, tile, range);
       }
     }
+    states_ ? store_states() : end();
+  }
+
+  /// Writes the results of rows that have seen all keys.
+  void finish() {
+    for (int g = 0; g < groups_; ++g) begin(g);
     end();
+    for (int g = 0; g < groups_; ++g) hand_over(g, scratch_.group(g), others(g) & left_[g]);
+  }
+
+  /// Whether any row sees a key by its position.
+  bool sees_keys() const {
+    const KeyRange range = visibility_.visible(row_, rows_);
+    return range.begin < range.end;
   }
 
   /// Rows of a group that other kernels must compute, one bit each.
   std::uint32_t others(int g) const {
     return others_[g] & static_cast<std::uint32_t>((std::uint64_t{1} << group_rows(g)) - 1);
   }
+  /// After a call with states: rows whose keys other kernels must see too, and have seen all before.
+  std::uint32_t also_others(int g) const { return also_[g]; }
   int groups() const { return groups_; }
 
  private:
@@ -76,7 +90,6 @@ class AmxBlock {
   static constexpr const auto& kOfScores = TermPairs<kTerms>::kExact;
   static constexpr const auto& kOfValues = TermPairs<kTerms>::kRounded;
   static constexpr std::int64_t kWords = Scratch::kWords;
-  static constexpr float kUnseen = -std::numeric_limits<float>::infinity();
   /// Whether weights are rounded; then their sums, as they were rounded, are products.
   static constexpr bool kRounds = kTerms == 1;
 
@@ -91,12 +104,8 @@ class AmxBlock {
 
   void begin() {
     for (int g = 0; g < groups_; ++g) {
+      begin(g);
       pack_queries_of(g);
-      std::fill_n(offsets(g), 32, kUnseen);
-      std::fill_n(sums(g), 512, 0.0F);
-      std::fill_n(scratch_.maxima + g * 32, 32, kNoMaximum);
-      unseen_[g] = true;
-      started_[g] = false;
       for (int i = 0; i < group_rows(g) && p_.saves_scores(); ++i) {
         if (poll_progress()) tiles_.configure();
         finisher_.clear_saved(group_row(g) + i, 0, p_.seqlen_k);
@@ -105,13 +114,22 @@ class AmxBlock {
     for (auto& one : ones_) one = bfloat16(1.0F);
   }
 
+  void begin(int g) {
+    others_[g] = low_[g] = left_[g] = 0;
+    unseen_[g] = true;
+    started_[g] = states_ && states_.has(group_row(g));
+    if (started_[g]) return load_state(g);
+    std::fill_n(offsets(g), 32, kUnseen);
+    std::fill_n(sums(g), 512, 0.0F);
+    std::fill_n(scratch_.maxima + g * 32, 32, kNoMaximum);
+  }
+
   void pack_queries_of(int g) {
     const QueryFacts facts = pack_query_tile<T>(p_, {batch_, head_, group_row(g), group_rows(g)},
                                                 factor_of_queries<T>(unit_.query_factor),
                                                 scratch_.queries + g * scratch_.depth * kWords);
     largest_query_[g] = facts.largest;
-    others_[g] = 256 * unit_.exp_factor <= std::numeric_limits<float>::max() ? facts.bad : ~std::uint32_t{0};
-    low_[g] = 0;
+    others_[g] |= 256 * unit_.exp_factor <= std::numeric_limits<float>::max() ? facts.bad : ~std::uint32_t{0};
   }
 
   // ---- Keys
@@ -473,6 +491,50 @@ class AmxBlock {
     }
   }
 
+  // ---- Between calls
+
+  void load_state(int g) {
+    const GroupFacts facts = states_.facts(group_row(g));
+    others_[g] = facts.others, low_[g] = facts.low, left_[g] = facts.left, unseen_[g] = facts.unseen;
+    states_.load(group_row(g), scratch_.group(g));
+  }
+
+  /// A row that other kernels may have to compute in the end is computed by both, from the first key on: the keys
+  /// so far will be gone. One that turns out to be such a row later continues from rounded sums of the tiles.
+  void store_states() {
+    for (int g = 0; g < groups_; ++g) {
+      also_[g] = 0;
+      if (!started_[g]) continue;
+      const GroupSums<T> of_rows(scratch_.group(g), unit_, false);
+      for (int i = 0; i < group_rows(g); ++i) {
+        const std::uint32_t bit = std::uint32_t{1} << i;
+        if (!is_finite(g, i)) others_[g] |= bit;
+        if (of_rows.may_need_other_kernels(i)) also_[g] |= bit;
+      }
+      hand_over(g, states_.group(group_row(g)), others(g) & left_[g]);
+      left_[g] &= ~others(g);
+      also_[g] = (also_[g] | others(g)) & ~left_[g];
+      left_[g] |= ~also_[g];
+      states_.store(group_row(g), {others_[g], low_[g], left_[g], unseen_[g]}, scratch_.group(g));
+    }
+  }
+
+  void hand_over(int g, const AmxGroup& group, std::uint32_t rows) {
+    if (rows == 0) return;
+    const GroupSums<T> of_rows(group, unit_, true);
+    for (; rows != 0; rows &= rows - 1) {  // each bit
+      const int i = std::countr_zero(rows);
+      kernels_of_other_rows().put(p_, group_row(g) + i, of_rows.row(i, group), states_.others());
+    }
+  }
+
+  bool is_finite(int g, int i) {
+    Vec sum = zero();  // stays 0 unless something is NaN or infinite
+    for (std::int64_t d = 0; d < scratch_.width; ++d)
+      for (int j = 0; j < 32; j += kWidth) sum = fma(load(outputs(g, d) + i * 32 + j), zero(), sum);
+    return !any(is_nan(sum));
+  }
+
   // ---- Results
 
   void end() {
@@ -481,62 +543,23 @@ class AmxBlock {
         std::fill_n(outputs(g, 0), scratch_.width * 1024, 0.0F);
         std::fill_n(rounded_sums(g), 512, 0.0F);
       }
-      // o's maximum and sum, as if m were the row's maximum, and the row's own.
-      double m_of_o[32];
-      alignas(64) Scalar l_of_o[kTileRowsPadded], m[kTileRowsPadded] = {}, l[kTileRowsPadded] = {};
-      for (int i = 0; i < 32; ++i) {
-        const float offset = offsets(g)[i], whole = offset / WeightsOf<T>::kUnit;
-        m_of_o[i] = offset == kUnseen
-                        ? static_cast<double>(kNoMaximum)
-                        : static_cast<double>(WeightsOf<T>::kBias - whole) / static_cast<double>(unit_.exp_factor);
-        l_of_o[i] = kRounds ? rounded_sums(g)[i * 16] : sum_of_16(sums(g) + i * 16);
-        if (needs_other_kernels(g, i, whole, l_of_o[i])) others_[g] |= std::uint32_t{1} << i;
-        if (!wants_exact_sums_) continue;
-        if constexpr (kRounds)
-          m[i] = scratch_.maxima[g * 32 + i], l[i] = sum_of_16(sums(g) + i * 16);
-        else
-          find_denominator(whole, l_of_o[i], m[i], l[i]);
-      }
+      const bool is_exact = p_.lse.data || p_.saves_scores();
+      const GroupSums<T> sums(scratch_.group(g), unit_, is_exact);
+      for (int i = 0; i < 32; ++i)
+        if (sums.needs_other_kernels(i, (low_[g] >> i & 1U) != 0)) others_[g] |= std::uint32_t{1} << i;
       others_[g] |= end_rows(p_, finisher_, dropout_,
                              {.batch = batch_,
                               .head = head_,
                               .row = group_row(g),
                               .count = group_rows(g),
-                              .m = m,
-                              .l = wants_exact_sums_ ? l : l_of_o,
-                              .m_of_o = m_of_o,
-                              .l_of_o = l_of_o,
+                              .m = sums.m,
+                              .l = is_exact ? sums.l : sums.l_of_o,
+                              .m_of_o = sums.m_of_o,
+                              .l_of_o = sums.l_of_o,
                               .natural = unit_.natural,
                               .o = outputs(g, 0),
                               .o_stride = 1024});
     }
-  }
-
-  /// Low scores weigh nothing beside usual ones, but may be all that a row has. And an lse near 0, of a row that
-  /// sees a key or two, has no digits to lose: there l is to be 1.
-  bool needs_other_kernels(int g, int i, float whole, float l_of_o) const {
-    if (whole == kUnseen || whole > 0x1p19F) return (low_[g] >> i & 1U) != 0;
-    if constexpr (kRounds) return false;
-    const float sum = std::abs(whole) < 64 ? l_of_o * std::exp2(kTermHeadroom - whole) : 0;
-    return sum > 0.75F && sum < 1.35F;
-  }
-
-  /// An m near the row's largest score, and l for this m. Of an lse near 0 an m of some binades would cost the
-  /// last digits.
-  void find_denominator(float whole, float l_of_o, float& m, float& l) const {
-    m = kNoMaximum, l = 0;
-    if (whole == kUnseen || !(l_of_o > 0) || !std::isfinite(l_of_o)) return;
-    const int shift = static_cast<int>(kTermHeadroom - whole), exponent = shift + std::ilogb(l_of_o);
-    const int wanted = std::abs(exponent) <= 4 ? 0 : exponent;
-    m = static_cast<float>(wanted) / unit_.exp_factor;
-    const double rest = static_cast<double>(m) * static_cast<double>(unit_.exp_factor) - wanted;  // of rounding m
-    l = std::ldexp(l_of_o, shift - wanted) * static_cast<float>(std::exp2(-rest));
-  }
-
-  static float sum_of_16(const float* x) {
-    float sums[8];
-    for (int i = 0; i < 8; ++i) sums[i] = x[i] + x[i + 8];
-    return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
   }
 
   const AttentionParams& p_;
@@ -549,49 +572,15 @@ class AmxBlock {
   ScoreUnit unit_;
   bool drops_, wants_exact_sums_;
   Scratch scratch_;
+  AmxStates states_;
   Tiles tiles_;
   alignas(64) bfloat16 ones_[512];
   bool started_[kGroups], unseen_[kGroups];
   float largest_query_[kGroups];
   std::uint32_t others_[kGroups];  // rows to be computed by other kernels
   std::uint32_t low_[kGroups];     // rows with a score below -limit() / 2, which gives no offset
+  std::uint32_t left_[kGroups];    // see GroupFacts
+  std::uint32_t also_[kGroups];
 };
-
-template <class T>
-void forward(const AttentionParams& params, const QueryRows& work, const PackedKeys& packed, void* scratch) {
-  AmxBlock<T> block(params, work, packed, scratch);
-  block.run();
-  for (int g = 0; g < block.groups(); ++g)
-    for (std::uint32_t others = block.others(g); others != 0; others &= others - 1)  // each bit
-      kernels_of_other_rows().attend(
-          params, {work.batch, work.head, work.row + g * 32 + std::countr_zero(others), 1}, {}, scratch);
-}
-
-template <class T>
-void pack_block(const AttentionParams& p, std::int64_t batch, std::int64_t kv_head, std::int64_t block,
-                KeyRange readable, void* packed) {
-  pack_tile<T>(p, p.key_rows<T>(p.k, batch, kv_head), p.key_rows<T>(p.v, batch, kv_head), block * 32, readable,
-               {p, static_cast<std::byte*>(packed)});
-}
-
-template <class T>
-ForwardPlan plan_forward(const AttentionParams& p) {
-  const std::size_t of_others = kernels_of_other_rows().plan(p).scratch;
-  const auto scratch = [&](std::int64_t rows) {
-    return std::max(of_others, AmxScratch<T>(p, rows / 32, nullptr).bytes());
-  };
-  return {.tile_q = kTileRows,
-          .block_q = kBlockQ,
-          .block_q_alone = kBlockQAlone,
-          .block_k = kBlockK,
-          .packed_block = static_cast<std::size_t>(PackedTile<T, std::byte>::size(p)),
-          .scratch = scratch(kBlockQ),
-          .scratch_alone = scratch(kBlockQAlone)};
-}
-
-/// The kernels for q, k and v of type T.
-template <class T>
-inline constexpr ForwardKernels kAmxForwardOf{
-    .plan = plan_forward<T>, .pack_block = pack_block<T>, .attend = forward<T>};
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

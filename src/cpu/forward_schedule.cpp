@@ -4,6 +4,7 @@
 
 #include "core/ceil_div.h"
 #include "core/parallel.h"
+#include "cpu/forward_state.h"
 #include "cpu/policy.h"
 #include "cpu/schedules.h"
 
@@ -22,9 +23,11 @@ struct ForwardUnit {
 /// The division of one call's work among threads.
 class ForwardSchedule {
  public:
-  ForwardSchedule(const ForwardKernels& kernels, const AttentionParams& params)
+  /// `states`: nullptr in a call with all keys.
+  ForwardSchedule(const ForwardKernels& kernels, const AttentionParams& params, const HeadStates* states)
       : kernels_(kernels),
         p_(params),
+        states_(states),
         threads_(attention_threads(params)),
         plan_(kernels.plan(params)),
         group_(p_.num_heads / p_.num_kv_heads) {
@@ -52,7 +55,7 @@ class ForwardSchedule {
   void add(std::int64_t batch, std::int64_t kv_head) {
     ForwardUnit unit{batch, kv_head, readable_keys(p_, batch)};
     unit.query_blocks = ceil_div(p_.rows(batch), plan_.block_q);
-    if (unit.query_blocks == 0) return;
+    if (unit.query_blocks == 0 || (states_ && unit.readable.begin >= unit.readable.end)) return;
     if (unit.readable.begin < unit.readable.end) {
       unit.first_block = unit.readable.begin / plan_.block_k;
       unit.key_blocks = ceil_div(unit.readable.end, plan_.block_k) - unit.first_block;
@@ -86,8 +89,10 @@ class ForwardSchedule {
               std::byte* scratch) const {
     const std::int64_t blocks = ceil_div(p_.rows(unit.batch), rows);
     const std::int64_t head = unit.kv_head * group_ + block / blocks;
-    kernels_.attend(p_, {unit.batch, head, first_row(unit, block, rows), rows}, {packed, unit.first_block},
-                    scratch);
+    const QueryRows work{unit.batch, head, first_row(unit, block, rows), rows};
+    const PackedKeys keys{packed, unit.first_block};
+    if (states_) return kernels_.resume(p_, work, keys, states_->of(unit.batch, head), scratch);
+    kernels_.attend(p_, work, keys, scratch);
   }
 
   /// Units whose keys are not packed in advance, because no blocks would share them or because they are too many.
@@ -184,6 +189,7 @@ class ForwardSchedule {
 
   const ForwardKernels& kernels_;
   const AttentionParams& p_;
+  const HeadStates* states_;
   int threads_;  // the limit of this call
   ForwardPlan plan_;
   std::int64_t group_;
@@ -192,6 +198,11 @@ class ForwardSchedule {
 
 }  // namespace
 
-void run_forward(const ForwardKernels& kernels, const AttentionParams& p) { ForwardSchedule(kernels, p).run(); }
+void run_forward(const ForwardKernels& kernels, const AttentionParams& p) {
+  ForwardSchedule(kernels, p, nullptr).run();
+}
+void run_resume(const ForwardKernels& kernels, const AttentionParams& p, const HeadStates& states) {
+  ForwardSchedule(kernels, p, &states).run();
+}
 
 }  // namespace saccade::cpu

@@ -34,6 +34,22 @@ struct PackedKeys {
   std::int64_t first_block = 0;
 };
 
+/// Memory for the rows of one query head between blocks of keys. Each kernel writes its own rows only.
+struct HeadState {
+  static constexpr std::uint8_t kRow = 1, kTiles = 2;
+
+  std::byte* memory = nullptr;    // ForwardKernels::state_bytes(), 64-byte aligned, not initialised
+  std::uint8_t* marks = nullptr;  // [rows]: which of it is written, kRow and kTiles; 0 before the first key
+};
+
+/// A row whose keys are processed in part: O = o_factor * o and l are sums of exponentials relative to m, a
+/// natural logit. o has runs of `run` columns, run_stride apart.
+struct PartialRow {
+  double m = 0, l = 0, o_factor = 1;
+  const float* o = nullptr;
+  std::int64_t run = 0, run_stride = 0;
+};
+
 /// Decode: rows [first, first + count) of kv heads [kv_head, kv_head + kv_heads), where the rows of all query
 /// heads of a kv head are numbered head by head. The rows of a kv head process their keys together; the kv heads
 /// alternate every `turn` keys, a divisor of a piece.
@@ -82,6 +98,14 @@ struct ForwardKernels {
   void (*pack_block)(const AttentionParams&, std::int64_t batch, std::int64_t kv_head, std::int64_t block,
                      KeyRange readable, void* packed);
   void (*attend)(const AttentionParams&, const QueryRows&, const PackedKeys&, void* scratch);
+
+  /// The same in parts: resume() adds keys to the state of the rows' head, and finish() writes the results. They
+  /// do what attend() would do with the keys of all calls of resume(), in their order.
+  std::size_t (*state_bytes)(const AttentionParams&, std::int64_t rows);
+  void (*resume)(const AttentionParams&, const QueryRows&, const PackedKeys&, const HeadState&, void* scratch);
+  void (*finish)(const AttentionParams&, const QueryRows&, const HeadState&, void* scratch);
+  /// Sets the state of a row; nullptr where other kernels have no such rows.
+  void (*put)(const AttentionParams&, std::int64_t row, const PartialRow&, const HeadState&) = nullptr;
 };
 
 /// The kernels of decode().

@@ -6,10 +6,14 @@
 
 namespace saccade::cpu {
 
+class HeadStates;
+
 /// Heads of few keys and dimensions, without packing or scratch memory. Returns whether it has computed all of o.
 bool run_small(const KernelSet& kernels, const AttentionOperands& p);
 
 void run_forward(const ForwardKernels& kernels, const AttentionParams& p);
+/// The same, adding the keys to the states of rows instead of writing results.
+void run_resume(const ForwardKernels& kernels, const AttentionParams& p, const HeadStates& states);
 void run_decode(const DecodeKernels& kernels, const AttentionParams& p);
 void run_decode_states(const DecodeKernels& kernels, const AttentionParams& p, const DecodeStates& states);
 void run_merge_decode_states(const DecodeKernels& kernels, const AttentionParams& p, const DecodeStates& states);

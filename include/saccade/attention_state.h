@@ -1,0 +1,74 @@
+// Attention whose keys arrive in parts.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "saccade/attention.h"
+
+namespace saccade {
+
+/// The softmax of every query row over the keys so far: its running maximum m and sum l, and its output O before
+/// the division by l, unrounded. Keys may be given a block at a time, as they are read or received, and never be
+/// in memory together:
+///
+///     AttentionState state;
+///     for (key = 0; key < seqlen_k; key += 4096)
+///       state.add(q, k of keys [key, key + 4096), v of the same, {..., .origin = {.key = key}});
+///     state.finish(o, {..., .lse = lse});
+///
+/// If every block begins at a multiple of kOriginAlignment and blocks come in ascending order, o and lse have the
+/// bits that one call of attention() over all keys gives (but see finish()). Blocks of any size in any order give
+/// the same up to rounding, within the rule of compare.h.
+///
+/// The memory, in numbers of f32 (of f64 for f64) for each row and query head, is head_dim_v rounded up to at most
+/// 32 plus 2 to 32, whatever the number of keys; level avx512amx has that about twice.
+///
+/// Objects may be moved but not copied, and are used by one thread at a time.
+///
+/// Source: online softmax, arXiv:1805.02867; the order is FlashAttention-2's, arXiv:2307.08691.
+class AttentionState {
+ public:
+  /// The state before the first key. `output`: the element type that finish() will write, on which the arithmetic
+  /// of some instruction sets depends; not given: q's.
+  explicit AttentionState(std::optional<DType> output = {});
+  ~AttentionState();
+  AttentionState(AttentionState&&) noexcept;
+  AttentionState& operator=(AttentionState&&) noexcept;
+
+  /// Adds keys: every row of q attends to those of k that it sees. Shapes, element types and options are
+  /// attention()'s. There may be none. `q` must be the same in all calls, numbers included.
+  ///
+  /// `options` too, except for what belongs to the keys of the call: origin.key, the index of the first one among
+  /// all keys, which positions, dropout, block masks and score modifiers count from; `mask`, whose keys are those
+  /// of the call; kv_starts and kv_lengths, which count all keys but may not exceed those of the call; block_mask;
+  /// cu_seqlens_k. Causal::bottom_right needs a query offset, for a state does not know where the keys end. lse
+  /// and sinks are left to finish().
+  ///
+  /// Throws std::invalid_argument as attention() does, and for another shape, element type, option or instruction
+  /// set (active_isa()) than in the first call, options.weights, options.scores and options.block_table. The state
+  /// is then as it was.
+  void add(const TensorView& q, const TensorView& k, const TensorView& v,
+           const AttentionOptions& options = kDefaultAttentionOptions);
+
+  /// Writes o, the output over all keys so far, with the shape of q but v's last dimension, and options.lse. A row
+  /// that has seen no key gives 0 and -inf. Of the options this reads lse, sinks and num_threads; the others are
+  /// those of add(). More keys may be added afterwards.
+  ///
+  /// Level avx512amx: where a row meets a key or value that tiles cannot hold (not finite, or below 2^-100 or so
+  /// in magnitude) only after its first block, its last bits may differ from those of attention().
+  ///
+  /// Throws std::invalid_argument if add() was never called, and if a shape or type does not fit.
+  void finish(const MutableTensorView& o, const AttentionOptions& options = kDefaultAttentionOptions);
+
+  /// The memory of the state in bytes; 0 before the first add().
+  std::size_t bytes() const;
+
+ private:
+  class Rows;
+  std::unique_ptr<Rows> rows_;  // nullptr: moved from
+};
+
+}  // namespace saccade

@@ -1,0 +1,199 @@
+#include "saccade/attention_state.h"
+
+#include <array>
+#include <tuple>
+#include <utility>
+
+#include "attention/arguments.h"
+#include "backend.h"
+#include "core/check.h"
+#include "core/parallel.h"
+#include "saccade/runtime.h"
+
+namespace saccade {
+namespace {
+
+constexpr std::string_view kAdd = "AttentionState::add", kFinish = "AttentionState::finish";
+
+/// The shape of o for q and v, with q's memory, which nobody reads.
+TensorView shape_of_output(const TensorView& q, const TensorView& v, DType dtype) {
+  TensorView o = q;
+  o.dtype = dtype;
+  if (o.rank > 0 && v.rank > 0) o.shape[o.rank - 1U] = v.shape[v.rank - 1U];
+  return o;
+}
+
+template <class Value>
+void expect_same(const char* name, const Value& now, const Value& before) {
+  if (now != before) refuse(kAdd, name, " is ", now, ", but it was ", before, " in the first call");
+}
+void expect_same(const char* name, DType now, DType before) { expect_same(name, name_of(now), name_of(before)); }
+void expect_given(const char* name, bool now, bool before) {
+  if (now != before)
+    refuse(kAdd, name,
+           now ? " was given, but not in the first call" : " was not given, but in the first call it was");
+}
+
+void check_options(const AttentionOptions& options) {
+  for (const auto& [name, is_given] : {std::pair{"weights", bool(options.weights)},
+                                       {"scores", bool(options.scores)},
+                                       {"block_table", bool(options.block_table)}})
+    if (is_given) refuse(kAdd, name, " cannot be given: keys arrive in parts");
+  if (options.causal == Causal::bottom_right && !options.query_offset && !options.query_offsets)
+    refuse(kAdd, "causal bottom_right needs query_offset: a state does not know where the keys end");
+}
+
+void check_same_operands(const AttentionParams& now, const AttentionParams& before) {
+  expect_same("batch", now.batch, before.batch);
+  expect_same("num_heads", now.num_heads, before.num_heads);
+  expect_same("num_kv_heads", now.num_kv_heads, before.num_kv_heads);
+  expect_same("seqlen_q", now.seqlen_q, before.seqlen_q);
+  expect_same("head_dim", now.head_dim, before.head_dim);
+  expect_same("head_dim_v", now.head_dim_v, before.head_dim_v);
+  expect_same("q", now.q.dtype, before.q.dtype);
+  expect_same("k", now.k.dtype, before.k.dtype);
+  expect_same("v", now.v.dtype, before.v.dtype);
+}
+
+void check_same_options(const AttentionParams& now, const AttentionParams& before) {
+  expect_same("scale", now.scale, before.scale);
+  expect_same("softcap", now.softcap, before.softcap);
+  expect_given("mask", now.mask.type != MaskType::none, before.mask.type != MaskType::none);
+  expect_given("alibi_slopes", now.alibi_slopes.data != nullptr, before.alibi_slopes.data != nullptr);
+  if (now.score_modifier != before.score_modifier)
+    refuse(kAdd, "score_modifier is another one than in the first call");
+  expect_given("causal", now.causal, before.causal);
+  expect_same("window_left", now.window_left, before.window_left);
+  expect_same("window_right", now.window_right, before.window_right);
+  expect_same("dropout_p", now.dropout_p, before.dropout_p);
+  expect_same("dropout_seed", now.dropout_seed, before.dropout_seed);
+  expect_same("dropout_offset", now.dropout_offset, before.dropout_offset);
+  for (const auto& [name, of_now, of_before] :
+       {std::tuple{"origin.batch", now.origin.batch, before.origin.batch},
+        {"origin.head", now.origin.head, before.origin.head},
+        {"origin.num_heads", now.origin.num_heads, before.origin.num_heads},
+        {"origin.row", now.origin.row, before.origin.row}})
+    expect_same(name, of_now, of_before);
+}
+
+}  // namespace
+
+class AttentionState::Rows {
+ public:
+  explicit Rows(std::optional<DType> output) : output_(output) {
+    if (output && !is_floating(*output))
+      refuse("AttentionState", "output must be f32, bf16, f16 or f64, but it is ", name_of(*output));
+  }
+
+  void add(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionOptions& options) {
+    check_complete(kAdd);
+    check_options(options);
+    const DType output = output_.value_or(q.dtype);
+    const AttentionOperands operands =
+        check_operands(q, k, v, shape_of_output(q, v, output), nullptr, options, kAdd);
+    const ThreadLimit limit(options.num_threads);
+    AttentionArguments arguments(operands, q, k, options, kAdd, Outputs::ignored);
+    AttentionParams& p = arguments.params;
+    p.sinks = {};
+    if (!has_begun_)
+      begin(q, k, v, p, options);
+    else
+      check_same(q, p, options);
+    is_complete_ = false;  // if a score modifier throws
+    if (p.has_rows()) state_->add(p);
+    is_complete_ = true;
+  }
+
+  void finish(const MutableTensorView& o, const AttentionOptions& options) {
+    check_complete(kFinish);
+    if (!has_begun_) refuse(kFinish, "no keys have been added: call add() first");
+    if (o.dtype != first_.o.dtype)
+      refuse(kFinish, "o must be ", name_of(first_.o.dtype), ", the type that the state was made for, but it is ",
+             name_of(o.dtype));
+    AttentionOptions of_call{.scale = first_.scale,
+                             .cu_seqlens_q = cu_seqlens_q_,
+                             .cu_seqlens_k = cu_seqlens_k_,
+                             .sinks = options.sinks,
+                             .lse = options.lse,
+                             .layout = layout_,
+                             .num_threads = options.num_threads};
+    if (!is_packed_) of_call.cu_seqlens_q = of_call.cu_seqlens_k = {};
+    const AttentionOperands operands = check_operands(q_, k_, v_, o, o.mutable_data(), of_call, kFinish);
+    const ThreadLimit limit(options.num_threads);
+    AttentionArguments arguments(operands, q_, k_, of_call, kFinish);
+    AttentionParams& p = arguments.params;
+    static_cast<ScoreChanges&>(p) = first_;
+    p.score_modifier = first_.score_modifier;
+    p.dropout_p = first_.dropout_p;
+    if (p.has_rows()) state_->finish(p);
+  }
+
+  std::size_t bytes() const { return state_ ? state_->bytes() : 0; }
+
+ private:
+  void check_complete(std::string_view function) const {
+    if (!is_complete_) refuse(function, "the state is incomplete, for an earlier call of add() failed");
+  }
+
+  void begin(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionParams& p,
+             const AttentionOptions& options) {
+    if (p.has_rows()) state_ = active_backend().attention_state(p);
+    is_packed_ = bool(options.cu_seqlens_q);
+    if (is_packed_) {
+      cu_seqlens_q_ = Tensor::copy_of(options.cu_seqlens_q);
+      cu_seqlens_k_ = Tensor::copy_of(options.cu_seqlens_k);
+    }
+    isa_ = active_isa();
+    layout_ = options.layout;
+    first_ = p;
+    q_ = q, k_ = k, v_ = v;
+    has_begun_ = true;
+  }
+
+  void check_same(const TensorView& q, const AttentionParams& p, const AttentionOptions& options) const {
+    if (const Isa isa = active_isa(); isa != isa_)
+      refuse(kAdd, "the instruction set is ", name_of(isa), ", but it was ", name_of(isa_), " in the first call");
+    if (q.rank != q_.rank)
+      refuse(kAdd, "q has shape ", to_string(q.dims()), ", but it had ", to_string(q_.dims()),
+             " in the first call");
+    if (options.layout != layout_) refuse(kAdd, "layout is another one than in the first call");
+    check_same_operands(p, first_);
+    expect_given("cu_seqlens_q", bool(options.cu_seqlens_q), is_packed_);
+    for (std::int64_t b = 0; b <= p.batch && is_packed_; ++b)
+      if (p.cu_seqlens_q[b] != static_cast<std::int64_t>(value_at(cu_seqlens_q_, std::array{b})))
+        refuse(kAdd, "cu_seqlens_q[", b, "] is ", p.cu_seqlens_q[b],
+               ", which is another one than in the first call");
+    check_same_options(p, first_);
+  }
+
+  std::optional<DType> output_;
+  bool has_begun_ = false, is_complete_ = true;
+  // Of the first call. Nothing is read through the pointers of its parameters and views.
+  AttentionParams first_{};
+  TensorView q_, k_, v_;
+  Tensor cu_seqlens_q_, cu_seqlens_k_;
+  bool is_packed_ = false;
+  Layout layout_ = Layout::bhld;
+  Isa isa_ = Isa::scalar;
+  std::unique_ptr<ForwardState> state_;  // nullptr: there are no rows
+};
+
+AttentionState::AttentionState(std::optional<DType> output) : rows_(std::make_unique<Rows>(output)) {}
+AttentionState::~AttentionState() = default;
+AttentionState::AttentionState(AttentionState&&) noexcept = default;
+AttentionState& AttentionState::operator=(AttentionState&&) noexcept = default;
+
+void AttentionState::add(const TensorView& q, const TensorView& k, const TensorView& v,
+                         const AttentionOptions& options) {
+  if (!rows_) refuse(kAdd, "this state was moved from");
+  rows_->add(q, k, v, options);
+}
+
+void AttentionState::finish(const MutableTensorView& o, const AttentionOptions& options) {
+  if (!rows_) refuse(kFinish, "this state was moved from");
+  rows_->finish(o, options);
+}
+
+std::size_t AttentionState::bytes() const { return rows_ ? rows_->bytes() : 0; }
+
+}  // namespace saccade
