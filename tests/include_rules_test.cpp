@@ -93,7 +93,8 @@ constexpr Rule kMayInclude[] = {
     // Folders, with the ones they depend on.
     {"^src/core/", "^(include/saccade/(tensor|dtype|random|runtime|limits)\\.h$|src/(core/|cpu/kernels\\.h$))"},
     {"^src/attention/",
-     "^(include/saccade/(attention|backward|decode|inspect|operations|rope|tensor|dtype|runtime)\\.h$|"
+     "^(include/saccade/"
+     "(attention|attention_state|backward|decode|inspect|operations|rope|tensor|dtype|runtime)\\.h$|"
      "src/(attention/|core/|backend\\.h$))"},
     {"^src/backend\\.h$", "^src/(attention|nn)/params\\.h$"},
     {"^src/kv_cache/",
@@ -129,18 +130,22 @@ constexpr Rule kMayInclude[] = {
     {"^src/cpu/",
      "^(src/(cpu/|core/|(attention/(params|visibility)|nn/params|backend)\\.h$)|"
      "include/saccade/(runtime|dtype)\\.h$)"},
-    {"^src/cpu/(?!policy|cpu_backend)[a-z0-9_]*\\.h$|^src/cpu/(scalar|avx|neon)",
+    {"^src/cpu/(?!policy|cpu_backend|forward_state)[a-z0-9_]*\\.h$|^src/cpu/(scalar|avx|neon)",
      "^(src/(cpu/(?!policy|schedules)|(attention/(params|visibility)|nn/params|core/progress)\\.h$)|"
      "include/saccade/(runtime|dtype)\\.h$)"},
     {"^src/backend\\.cpp$", "^src/(backend|cpu/cpu_backend)\\.h$"},
-    {"^src/cpu/cpu_backend\\.", "^src/(backend|cpu/(cpu_backend|schedules))\\.h$"},
-    {"^src/cpu/.*_schedule\\.cpp$", "^src/(cpu/(policy|schedules|product_blas)\\.h$|core/)"},
+    {"^src/cpu/cpu_backend\\.", "^src/(backend|cpu/(cpu_backend|forward_state|schedules))\\.h$"},
+    {"^src/cpu/forward_state\\.", "^src/(backend\\.h$|core/|cpu/(forward_state|kernels|schedules)\\.h$)"},
+    {"^src/cpu/.*_schedule\\.cpp$", "^src/(cpu/(policy|schedules|forward_state|product_blas)\\.h$|core/)"},
     {"^src/cpu/(scalar|avx|neon).*\\.cpp$",
      "^src/cpu/(prelude|simd_.*|exp2_.*|attention_table|kernel_table|amx_table|limits)\\.h$"},
-    {"^src/cpu/amx_table\\.h$", "^src/cpu/(forward|backward|decode|inspect|product|limits)_amx\\.h$"},
+    {"^src/cpu/amx_table\\.h$",
+     "^src/cpu/((backward|decode|inspect|product|limits)_amx|forward_amx_kernels)\\.h$"},
+    {"^src/cpu/forward_amx_kernels\\.h$", "^src/cpu/forward_amx\\.h$"},
     {"^src/cpu/product_amx\\.h$", "^src/cpu/(elements|packing_amx)\\.h$"},
     {"^src/cpu/forward_amx\\.h$", "^src/cpu/(output|forward_amx_state)\\.h$"},
-    {"^src/cpu/forward_amx_state\\.h$", "^src/cpu/packing_amx\\.h$"},
+    {"^src/cpu/forward_amx_state\\.h$", "^src/cpu/(packing_amx|scores|softmax)\\.h$"},
+    {"^src/cpu/row_states\\.h$", "^src/cpu/softmax\\.h$"},
     {"^src/cpu/backward_amx\\.h$", "^src/cpu/backward_amx_state\\.h$"},
     {"^src/cpu/backward_amx_state\\.h$", "^src/cpu/(backward_shared|packing_amx)\\.h$"},
     {"^src/cpu/decode_amx\\.h$", "^src/cpu/(decode_shared|packing_amx)\\.h$"},
@@ -152,7 +157,8 @@ constexpr Rule kMayInclude[] = {
     {"^src/cpu/attention_table\\.h$", "^src/cpu/(forward|backward|decode|inspect_products|merge)\\.h$"},
     {"^src/cpu/(forward|backward|decode|inspect|gemm|small|limits)\\.h$",
      "^src/cpu/"
-     "(forward|backward_shared|output|row_statistics|scores|tile|softmax|mask|dropout|block_sizes|math|elements|"
+     "(forward|backward_shared|output|row_states|row_statistics|scores|tile|softmax|mask|dropout|block_sizes|math|"
+     "elements|"
      "decode_(products|shared))"
      "\\.h$"},
     {"^src/cpu/layers\\.h$", "^src/cpu/(dropout|elements)\\.h$"},
