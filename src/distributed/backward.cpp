@@ -57,7 +57,11 @@ void attention_backward(Communicator& communicator, const TensorView& q, const T
                         const Division& division, const AttentionOptions& given) {
   AttentionOptions options = given;
   options.lse = {};
-  Call call(communicator, kBackward, q, k, v, outcome.o, division, options, [&] {
+  Division whole_keys = division;
+  if (const Method method = division.method;
+      method == Method::stream || method == Method::ring || method == Method::pass_q)
+    whole_keys.method = Method::gather;
+  Call call(communicator, kBackward, q, k, v, outcome.o, whole_keys, options, [&] {
     const BackwardArguments own(q, k, v, outcome,
                                 {.dq = gradients.dq,
                                  .dk = gradients.dk,

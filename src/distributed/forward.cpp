@@ -5,6 +5,8 @@
 #include "distributed/keys.h"
 #include "distributed/pass_q.h"
 #include "distributed/rows.h"
+#include "distributed/runs.h"
+#include "saccade/attention_state.h"
 #include "saccade/runtime.h"
 
 namespace saccade::distributed {
@@ -51,7 +53,14 @@ class Forward {
     const Plan::Unit unit = call_.unit(step);
     if (!unit.exists || error_) return;
     try {
-      for (const Plan::Piece& piece : call_.plan->pieces(call_.rank(), unit.batch)) compute(step, unit, piece);
+      const std::vector<Plan::Piece> pieces = call_.plan->pieces(call_.rank(), unit.batch);
+      if (unit.part == 0) states_.clear();
+      for (std::size_t i = 0; i < pieces.size(); ++i) {
+        if (unit.part == 0 && unit.is_last)
+          compute(step, unit, pieces[i]);
+        else
+          add(step, unit, pieces[i], i);
+      }
     } catch (const CommunicationError&) {
       throw;
     } catch (...) {
@@ -68,11 +77,34 @@ class Forward {
                        options.options);
   }
 
+  /// Keys that come in parts: the rows' states are kept from one step to the next.
+  void add(std::int64_t step, const Plan::Unit& unit, const Plan::Piece& piece, std::size_t index) {
+    if (unit.part == 0) states_.emplace_back(results_.rows(0, step, piece.rows).dtype);
+    AttentionState& state = states_[index];
+    const bool is_packed = call_.is_packed();
+    const TensorView q = as_call(queries_.rows(0, step, piece.rows), is_packed);
+    const auto add_keys = [&](Run held, Run seen) {
+      const PieceOptions options(call_.options, call_.params(), piece, held, seen, call_.query_heads(unit));
+      state.add(q, keys_.k(step, held), keys_.v(step, held), options.options);
+    };
+    const Run none{piece.keys.begin, piece.keys.begin};
+    if (unit.part == 0) add_keys(none, {});  // rows may see no key at all
+    for (const Run& run : call_.plan->keys(call_.rank(), step)) {
+      const Run held = call_.plan->keys_of_call(piece, run);
+      if (held.size() > 0) add_keys(held, overlap_of(piece.keys, run));
+    }
+    if (!unit.is_last) return;
+    PieceOptions options(call_.options, call_.params(), piece, none, {}, call_.query_heads(unit));
+    if (has_lse_) options.options.lse = lse_as_call(results_.rows(1, step, piece.rows).select(2, 0), is_packed);
+    state.finish(as_call(results_.rows(0, step, piece.rows), is_packed), options.options);
+  }
+
   Call& call_;
   Keys keys_;
   Rows queries_;
   Results results_;
   bool has_lse_;
+  std::vector<AttentionState> states_;  // of the pieces of a unit
   std::exception_ptr error_;
 };
 
