@@ -162,6 +162,7 @@ struct Plan::State {
   /// Where part `part` of a stream begins: at a multiple of kOriginAlignment of its document.
   std::int64_t boundary(std::int64_t part) const {
     const std::int64_t key = part * division.chunk;
+    if (part == parts()) return division.keys.length();
     if (!p.cu_seqlens_k) return key;
     const std::int64_t* const begins = p.cu_seqlens_k;
     const std::int64_t begin = *(std::upper_bound(begins, begins + p.batch, key) - 1);
