@@ -44,7 +44,7 @@ LocalGradients local_gradients(const Call& call, const AttentionOutcome& outcome
 
 }  // namespace
 
-AttentionOutcome outcome_of(const std::vector<TensorView>& rows, bool is_packed) {
+AttentionOutcome attention_outcome(const std::vector<TensorView>& rows, bool is_packed) {
   const auto column = [&](std::size_t i) { return lse_as_call(rows[i].select(2, 0), is_packed); };
   AttentionOutcome outcome{
       .o = as_call(rows[1], is_packed), .lse = column(3), .dout = as_call(rows[2], is_packed), .dlse = {}};

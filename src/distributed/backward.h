@@ -17,7 +17,7 @@ struct LocalGradients {
 };
 
 /// The outcome of a call for rows of LocalGradients::rows, each [heads, rows, dim]; the first is q.
-AttentionOutcome outcome_of(const std::vector<TensorView>& rows, bool is_packed);
+AttentionOutcome attention_outcome(const std::vector<TensorView>& rows, bool is_packed);
 
 /// The element type in which gradients are summed.
 inline DType type_of_sums(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }

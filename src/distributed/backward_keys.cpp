@@ -18,6 +18,7 @@ class KeyBackward {
         rows_(call.messages, needed_rows(), local.rows) {}
 
   std::exception_ptr run() {
+    if (plan_.steps() == 0) return nullptr;  // no batch entry: there is nothing to post
     call_.messages.guard({rows_.open()}, [&] {
       post(0);
       for (std::int64_t step = 0; step < plan_.steps(); ++step) {
@@ -83,7 +84,7 @@ class KeyBackward {
     gradients.dk = as_call(with_room(dk, before, dk_), packed);
     gradients.dv = as_call(with_room(dv, before, dv_), packed);
     saccade::attention_backward(as_call(rows[0], packed), keys(call_.local.k, unit, piece.keys, before, k_),
-                                keys(call_.local.v, unit, piece.keys, before, v_), outcome_of(rows, packed),
+                                keys(call_.local.v, unit, piece.keys, before, v_), attention_outcome(rows, packed),
                                 gradients, options.options);
     if (before == 0) return;
     copy(dk_.numbers.slice(1, before, held.size()), dk);

@@ -119,7 +119,7 @@ class RowBackward {
       part.gradients.dv = as_call(dv, packed);
     }
     saccade::attention_backward(as_call(rows[0], packed), keys_.k(step, piece.keys), keys_.v(step, piece.keys),
-                                outcome_of(rows, packed), part.gradients, options.options);
+                                attention_outcome(rows, packed), part.gradients, options.options);
     options_.add(part, options);
   }
 

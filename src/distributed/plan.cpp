@@ -239,6 +239,7 @@ std::int64_t Plan::steps() const {
 }
 
 Plan::Unit Plan::unit(int rank, std::int64_t step) const {
+  if (step >= steps()) return {};
   const std::int64_t parts = state_->parts(), index = step / parts;
   const Run heads = state_->heads(rank);
   Unit unit{
