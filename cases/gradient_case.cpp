@@ -67,7 +67,11 @@ std::vector<Tensor> CheckedGradients::results() const {
   return results;
 }
 
-std::vector<Finding> CheckedGradients::run() {
+AttentionOutcome CheckedGradients::outcome() const {
+  return {.o = std::as_const(case_.o).view(), .lse = lse_, .dout = dout.view(), .dlse = given_dlse()};
+}
+
+void CheckedGradients::compute() {
   AttentionCase& c = case_;
   const TensorView q = std::as_const(c.q).view(), k = std::as_const(c.k).view(), v = std::as_const(c.v).view();
   c.o.clear();
@@ -76,10 +80,12 @@ std::vector<Finding> CheckedGradients::run() {
   AttentionGradients gradients{.dq = dq.view(), .dk = dk.view(), .dv = dv.view()};
   for (std::size_t i = 0; i < of_options.size(); ++i)
     if (of_options[i].rank() > 0) gradients.*kOptionGradients<MutableTensorView>[i].gradient = of_options[i];
-  const TensorView o = std::as_const(c.o).view();
-  attention_backward(q, k, v, {.o = o, .lse = lse_, .dout = std::as_const(dout).view(), .dlse = given_dlse()},
-                     gradients, options_);
+  attention_backward(q, k, v, outcome(), gradients, options_);
+}
 
+std::vector<Finding> CheckedGradients::compare() {
+  const AttentionCase& c = case_;
+  const TensorView q = c.q.view(), k = c.k.view(), v = c.v.view(), o = c.o.view();
   const reference::NaiveRounding forward = naive_rounding(q, k, v, o);
   const auto found = naive_.find(forward.exponentials);
   const reference::AttentionGradients& naive =
@@ -96,8 +102,8 @@ std::vector<Finding> CheckedGradients::run() {
     const DType coarsest = coarser(coarser(out.dtype, forward.o), forward.exponentials);
     findings.push_back(
         {std::string(name) + " of attention_backward()",
-         compare(out, {exact_.gradients.*gradient, naive.*gradient, exact_.bound.*gradient, coarsest},
-                 kGradient)});
+         saccade::compare(out, {exact_.gradients.*gradient, naive.*gradient, exact_.bound.*gradient, coarsest},
+                          kGradient)});
   };
   for (const auto& [name, tensor, gradient] : {std::tuple{"dq", &dq, &reference::AttentionGradients::dq},
                                                {"dk", &dk, &reference::AttentionGradients::dk},

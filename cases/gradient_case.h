@@ -25,12 +25,19 @@ class CheckedGradients {
   /// Draws dout, dlse, the gradients' element types and layouts from `seed`. The case must outlive this object.
   CheckedGradients(AttentionCase& checked, std::uint64_t seed);
 
-  /// Calls attention() and attention_backward() on the active instruction set and compares every gradient. Throws
-  /// std::runtime_error if memory outside a gradient was written.
-  std::vector<Finding> run();
+  /// Calls attention() and attention_backward() on the active instruction set.
+  void compute();
+  /// Compares every gradient with the reference. Throws std::runtime_error if memory outside a gradient was written.
+  std::vector<Finding> compare();
+  std::vector<Finding> run() {
+    compute();
+    return compare();
+  }
 
   /// The gradients from the last run: dq, dk, dv and those of the options.
   std::vector<Tensor> results() const;
+  /// What attention_backward() needs from the forward pass.
+  AttentionOutcome outcome() const;
 
   ScatteredTensor dout, dq, dk, dv;
   Tensor dlse;  ///< empty: not given

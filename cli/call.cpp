@@ -34,6 +34,28 @@ struct Place {
   bool is_safetensors = false;
 };
 
+template <class T>
+std::string names_of(const std::map<std::string, T>& tensors) {
+  constexpr std::size_t kMost = 20;
+  std::string names;
+  std::size_t count = 0;
+  for (const auto& [name, tensor] : tensors) {
+    if (count++ == kMost) return names + fmt::format(" and {} more", tensors.size() - kMost);
+    names += (names.empty() ? "" : ", ") + name;
+  }
+  return names.empty() ? "none" : names;
+}
+
+/// The tensor of a safetensors file that an argument names.
+template <class T>
+T find(const NamedPath& input, const Place& place, const std::map<std::string, T>& tensors) {
+  const auto found = tensors.find(place.tensor);
+  if (found != tensors.end()) return found->second;
+  const std::string has = "it holds " + names_of(tensors);
+  if (place.tensor.empty()) refuse("{}: {}:NAME wanted; {}", input.option, place.file, has);
+  refuse("{}: {} has no tensor '{}'; {}", input.option, place.file, place.tensor, has);
+}
+
 /// Reads tensors; each safetensors file once.
 class TensorFiles {
  public:
@@ -42,34 +64,25 @@ class TensorFiles {
     if (!place.is_safetensors) return load_npy(place.file);
     const auto [contents, is_new] = safetensors_.try_emplace(place.file);
     if (is_new) contents->second = load_safetensors(place.file).tensors;
-    const auto found = contents->second.find(place.tensor);
-    if (found != contents->second.end()) return found->second;
-    const std::string has = "it holds " + names_of(contents->second);
-    if (place.tensor.empty()) refuse("{}: {}:NAME wanted; {}", input.option, place.file, has);
-    refuse("{}: {} has no tensor '{}'; {}", input.option, place.file, place.tensor, has);
+    return find(input, place, contents->second);
   }
 
  private:
-  using Tensors = std::map<std::string, Tensor>;
-
-  static std::string names_of(const Tensors& tensors) {
-    constexpr std::size_t kMost = 20;
-    std::string names;
-    std::size_t count = 0;
-    for (const auto& [name, tensor] : tensors) {
-      if (count++ == kMost) return names + fmt::format(" and {} more", tensors.size() - kMost);
-      names += (names.empty() ? "" : ", ") + name;
-    }
-    return names.empty() ? "none" : names;
-  }
-
-  std::map<std::string, Tensors> safetensors_;
+  std::map<std::string, std::map<std::string, Tensor>> safetensors_;
 };
+
+/// The tensor that an argument names, as stored in its file.
+TensorView mapped(const NamedPath& input, const MappedFile& file) {
+  const Place place(*input.path);
+  if (!place.is_safetensors) return view_npy(file.bytes(), place.file);
+  return find(input, place, view_safetensors(file.bytes(), place.file));
+}
 
 /// Loads what the arguments name into a call.
 class Loader {
  public:
-  Loader(const CallArguments& arguments, Call& call) : arguments_(arguments), call_(call) {}
+  Loader(const CallArguments& arguments, Loading loading, Call& call)
+      : arguments_(arguments), loading_(loading), call_(call) {}
 
   void load() {
     call_.q = load_floating(arguments_.q);
@@ -93,15 +106,24 @@ class Loader {
     return Tensor::copy_of(tensor, dtype);
   }
 
-  Tensor load_floating(const NamedPath& input) {
+  TensorView load_floating(const NamedPath& input) {
+    if (loading_ == Loading::mapped) {
+      const TensorView view = mapped(input, call_.files.emplace_back(Place(*input.path).file));
+      check_floating(input, view);
+      return view;
+    }
     Tensor tensor = files_.load(input);
-    if (!is_floating(tensor.dtype()))
-      refuse("{}: {} holds {}, floating-point numbers wanted", input.option, *input.path, name_of(tensor.dtype()));
-    if (tensor.rank() < 2 || tensor.rank() > 4)
+    check_floating(input, tensor);
+    if (arguments_.dtype) tensor = converted(std::move(tensor), dtype_from_name(*arguments_.dtype), input);
+    return call_.tensors.emplace_back(std::move(tensor));
+  }
+
+  static void check_floating(const NamedPath& input, const TensorView& tensor) {
+    if (!is_floating(tensor.dtype))
+      refuse("{}: {} holds {}, floating-point numbers wanted", input.option, *input.path, name_of(tensor.dtype));
+    if (tensor.rank < 2 || tensor.rank > 4)
       refuse("{}: {} has shape {}, 2, 3 or 4 dimensions wanted", input.option, *input.path,
-             to_string(tensor.shape()));
-    if (!arguments_.dtype) return tensor;
-    return converted(std::move(tensor), dtype_from_name(*arguments_.dtype), input);
+             to_string(tensor.dims()));
   }
 
   // A tensor as attention() takes it; what it refuses is left as it is.
@@ -135,11 +157,11 @@ class Loader {
 
   void check_ranks() const {
     if (arguments_.find("block_table")) return;  // pages have four, whatever the queries have
-    if (!arguments_.v.path && call_.k.rank() != call_.q.rank())
-      refuse("--q and --k have {} and {} dimensions: as many wanted in each", call_.q.rank(), call_.k.rank());
-    if (arguments_.v.path && (call_.k.rank() != call_.q.rank() || call_.v.rank() != call_.q.rank()))
-      refuse("--q, --k and --v have {}, {} and {} dimensions: as many wanted in each", call_.q.rank(),
-             call_.k.rank(), call_.v.rank());
+    if (!arguments_.v.path && call_.k.rank != call_.q.rank)
+      refuse("--q and --k have {} and {} dimensions: as many wanted in each", call_.q.rank, call_.k.rank);
+    if (arguments_.v.path && (call_.k.rank != call_.q.rank || call_.v.rank != call_.q.rank))
+      refuse("--q, --k and --v have {}, {} and {} dimensions: as many wanted in each", call_.q.rank, call_.k.rank,
+             call_.v.rank);
   }
 
   // What the shapes of results are taken from; the rest attention() checks.
@@ -148,19 +170,20 @@ class Loader {
     if (options.cu_seqlens_k && !options.cu_seqlens_q) refuse("--cu-seqlens-k wants --cu-seqlens-q");
     if (options.cu_seqlens_q && !options.cu_seqlens_k && !options.block_table)
       refuse("--cu-seqlens-q wants --cu-seqlens-k or --block-table");
-    if (options.cu_seqlens_q && call_.q.rank() != 3)
-      refuse("--q has {} dimensions: [total, heads, dim] wanted with --cu-seqlens-q", call_.q.rank());
+    if (options.cu_seqlens_q && call_.q.rank != 3)
+      refuse("--q has {} dimensions: [total, heads, dim] wanted with --cu-seqlens-q", call_.q.rank);
     for (const auto& [name, begins] :
          {std::pair("--cu-seqlens-q", options.cu_seqlens_q), {"--cu-seqlens-k", options.cu_seqlens_k}}) {
       if (begins && (begins.rank != 1 || begins.size() < 1))
         refuse("{} has shape {}: [documents + 1] wanted", name, to_string(begins.dims()));
     }
-    if (options.block_table && (call_.k.rank() != 4 || options.block_table.rank != 2))
+    if (options.block_table && (call_.k.rank != 4 || options.block_table.rank != 2))
       refuse("--block-table has shape {} and --k {}: [batch, pages] and 4 dimensions wanted",
-             to_string(options.block_table.dims()), to_string(call_.k.shape()));
+             to_string(options.block_table.dims()), to_string(call_.k.dims()));
   }
 
   const CallArguments& arguments_;
+  const Loading loading_;
   Call& call_;
   TensorFiles files_;
 };
@@ -186,38 +209,43 @@ void check_companions(const CallArguments& arguments) {
 
 }  // namespace
 
-std::unique_ptr<Call> load_call(const CallArguments& arguments) {
+std::unique_ptr<Call> load_call(const CallArguments& arguments, Loading loading) {
   auto call = std::make_unique<Call>();
   check_companions(arguments);
   call->options = arguments.options;
-  Loader(arguments, *call).load();
+  Loader(arguments, loading, *call).load();
   return call;
 }
 
+int Call::sequence_axis() const {
+  if (options.cu_seqlens_q) return 0;
+  return q.rank - (options.layout == Layout::blhd && q.rank > 2 ? 3 : 2);
+}
+
 Axes Call::axes() const {
-  const bool sequence_first = options.layout == Layout::blhd && q.rank() > 2;
-  const int sequence_axis = sequence_first ? -3 : -2;
-  Axes axes{.seqlen_q = q.shape(sequence_axis), .seqlen_k = k.shape(sequence_axis)};
-  if (q.rank() > 2) axes.num_heads = q.shape(sequence_first ? -2 : -3);
-  if (q.rank() > 3) axes.batch = q.shape(0);
+  const bool sequence_first = options.layout == Layout::blhd && q.rank > 2;
+  const int sequence_axis = sequence_first ? 3 : 2;  // from the end
+  Axes axes{.seqlen_q = q.shape[q.rank - sequence_axis], .seqlen_k = k.shape[k.rank - sequence_axis]};
+  if (q.rank > 2) axes.num_heads = q.shape[q.rank - (sequence_first ? 2 : 3)];
+  if (q.rank > 3) axes.batch = q.shape[0];
   if (options.cu_seqlens_q) {
     axes.batch = options.cu_seqlens_q.size() - 1;
-    axes.num_heads = q.shape(1);
-    axes.seqlen_q = longest_sequence(options.cu_seqlens_q, q.shape(0));
+    axes.num_heads = q.shape[1];
+    axes.seqlen_q = longest_sequence(options.cu_seqlens_q, q.shape[0]);
   }
-  if (options.cu_seqlens_k) axes.seqlen_k = longest_sequence(options.cu_seqlens_k, k.shape(0));
+  if (options.cu_seqlens_k) axes.seqlen_k = longest_sequence(options.cu_seqlens_k, k.shape[0]);
   if (options.block_table)
-    axes.seqlen_k = options.block_table.shape[1] * k.shape(options.layout == Layout::blhd ? 1 : 2);
+    axes.seqlen_k = options.block_table.shape[1] * k.shape[options.layout == Layout::blhd ? 1 : 2];
   return axes;
 }
 
 int Call::threads() const { return options.num_threads > 0 ? options.num_threads : num_threads(); }
 
 Shape Call::rows_shape() const {
-  if (options.cu_seqlens_q) return {q.shape(1), q.shape(0)};
+  if (options.cu_seqlens_q) return {q.shape[1], q.shape[0]};
   const Axes lengths = axes();
   Shape shape{lengths.batch, lengths.num_heads, lengths.seqlen_q};
-  shape.erase(shape.begin(), shape.begin() + (4 - q.rank()));
+  shape.erase(shape.begin(), shape.begin() + (4 - q.rank));
   return shape;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <saccade/attention_options.h>
+#include <saccade/io.h>
 
 #include <deque>
 #include <memory>
@@ -49,8 +50,9 @@ struct Axes {
 
 /// The tensors that one call reads, and its options, whose views point into them.
 struct Call {
-  Tensor q, k, v;              // v: empty where it was not given
-  std::deque<Tensor> tensors;  // of the options
+  TensorView q, k, v;  // v: empty where it was not given
+  std::deque<Tensor> tensors;
+  std::deque<MappedFile> files;
   AttentionOptions options;
   std::vector<std::string> notes;  // what was converted
 
@@ -61,11 +63,18 @@ struct Call {
   /// packed [num_heads, total_q].
   Shape rows_shape() const;
   /// The type of what is computed beside o: f64 for f64 inputs, else f32.
-  DType result_dtype() const { return q.dtype() == DType::f64 ? DType::f64 : DType::f32; }
+  DType result_dtype() const { return q.dtype == DType::f64 ? DType::f64 : DType::f32; }
+  /// The dimension of q, k, v and o that counts rows or keys.
+  int sequence_axis() const;
+};
+
+enum class Loading {
+  whole,   ///< q, k and v are read, and converted as --dtype says
+  mapped,  ///< they are views of mapped files as stored: nothing but what is used is read, and --dtype is ignored
 };
 
 /// Reads the files. Throws std::invalid_argument and std::runtime_error that name the option.
-std::unique_ptr<Call> load_call(const CallArguments& arguments);
+std::unique_ptr<Call> load_call(const CallArguments& arguments, Loading loading = Loading::whole);
 
 /// Adds an option that names a file.
 void add_file(Command command, NamedPath& path, const std::string& help, const std::string& type = "FILE.npy");

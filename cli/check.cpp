@@ -1,4 +1,6 @@
 // saccade check: attention(), decode() and gradients against the reference, on random problems or on given ones.
+#include "check.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <saccade/runtime.h>
@@ -22,26 +24,16 @@
 namespace saccade::cli {
 namespace {
 
-struct CheckArguments {
-  std::optional<std::int64_t> cases, seed, threads;
-  std::vector<std::string> isas;
-  std::optional<std::string> shapes;
-  bool backward = false;
-  bool json = false;
-};
-
 /// The work to check: random cases, each with a different seed, or the problems of a file, all with one seed.
 class Work {
  public:
-  explicit Work(const CheckArguments& arguments)
-      : arguments_(arguments), seed_(static_cast<std::uint64_t>(arguments.seed.value_or(1))) {
+  explicit Work(const CheckArguments& arguments) : arguments_(arguments), seed_(arguments.first_seed()) {
     if (arguments.shapes) problems_ = load_shapes(*arguments.shapes);
   }
 
   std::int64_t count() const {
-    constexpr std::int64_t kUsual = 1000;
     if (arguments_.shapes) return static_cast<std::int64_t>(problems_.size());
-    return arguments_.cases.value_or(kUsual);
+    return arguments_.number_of_cases();
   }
 
   cases::AttentionCase draw(std::int64_t index) const {
@@ -161,6 +153,8 @@ void check_case(const Work& work, std::int64_t index, const std::vector<Isa>& is
   }
 }
 
+}  // namespace
+
 std::vector<Isa> isas_of(const CheckArguments& arguments) {
   if (arguments.isas.empty())
     return std::getenv("SACCADE_ISA") != nullptr ? std::vector{active_isa()} : available_isas();
@@ -174,6 +168,8 @@ std::vector<Isa> isas_of(const CheckArguments& arguments) {
   }
   return isas;
 }
+
+namespace {
 
 void print_failure(const Failure& failure, const Terminal& terminal) {
   fmt::print("{} {} on {}\n  {}\n  {}\n  again: {}\n", terminal.bad("FAILED"), failure.of_case, failure.isa,
@@ -283,6 +279,7 @@ void add_check(Command app, Action& action) {
   add_integer(command, "--threads", arguments->threads, "Threads of each call; without, as the problem says", 1)
       .between(1, 1024)
       .type_name("N");
+  arguments->ranks.add_options(command);
   command.add_flag("--json", arguments->json, "Print the findings as JSON");
   command.footer(
       "Each problem combines options, shapes, element types and layouts of memory at random, and goes through\n"
@@ -292,12 +289,18 @@ void add_check(Command app, Action& action) {
       "  b=1 h=32 hkv=8 sq=1 sk=32768 d=128 dtype=bf16 causal=bottom_right page=16 decode   # a long cache\n"
       "  h=8 s=4096 d=64 window=256,0 alibi lse threads=2\n"
       "Of problems that would take the reference too long, some rows are checked.\n\n"
+      "With --distributed, problems are divided at random among the processes of mpirun, forward, backward and\n"
+      "decode, and compared with one process to the last bit; where another order of additions is promised only,\n"
+      "within some roundings.\n\n"
       "Examples:\n"
       "  saccade check\n"
       "  saccade check --cases 20000 --seed 500000\n"
       "  saccade check --backward --cases 6000\n"
-      "  saccade check --shapes shapes.txt --isa avx2");
-  command.callback([=, &action] { action = [=] { return check(*arguments); }; });
+      "  saccade check --shapes shapes.txt --isa avx2\n"
+      "  mpirun -n 4 saccade check --distributed");
+  command.callback([=, &action] {
+    action = [=] { return arguments->ranks.distributed ? check_distributed(*arguments) : check(*arguments); };
+  });
 }
 
 }  // namespace saccade::cli

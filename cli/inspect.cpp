@@ -104,9 +104,9 @@ struct InspectResults {
 InspectResults compute(Call& call, InspectOptions wanted, bool wants_lse) {
   InspectResults results;
   const auto start = std::chrono::steady_clock::now();
-  if (wants_lse || call.v.rank() > 0) results.lse = Tensor(call.result_dtype(), call.rows_shape());
+  if (wants_lse || call.v) results.lse = Tensor(call.result_dtype(), call.rows_shape());
   call.options.lse = results.lse;
-  if (call.v.rank() > 0) {
+  if (call.v) {
     results.o = attention(call.q, call.k, call.v, call.options);
     call.options.lse = {};
     wanted.lse = results.lse;
@@ -318,8 +318,8 @@ ExitCode inspect(const InspectArguments& arguments) {
   const bool shows_map = form == Form::picture || (form == Form::text && wanted.pool_rows > 0);
   if (shows_map && axes.batch != 1) refuse("--q holds a batch of {}: a picture shows one entry", axes.batch);
   if (axes.seqlen_q == 0 || axes.seqlen_k == 0 || axes.batch * axes.num_heads == 0)
-    refuse("--q and --k have shapes {} and {}: there is nothing to inspect", to_string(call->q.shape()),
-           to_string(call->k.shape()));
+    refuse("--q and --k have shapes {} and {}: there is nothing to inspect", to_string(call->q.dims()),
+           to_string(call->k.dims()));
 
   const InspectResults results = compute(*call, wanted, arguments.lse);
   if (form == Form::npz) save_npz(*arguments.output.path, arrays_of(results, wanted, arguments.lse));
@@ -328,9 +328,9 @@ ExitCode inspect(const InspectArguments& arguments) {
     RenderedPicture(arguments.output, heatmap_svg(map.cells, map.options)).write();
   }
   for (const std::string& text : call->notes) note("inspect", text);
-  note("inspect", fmt::format("q {} k {} in {} ({}, {} {})", to_string(call->q.shape()),
-                              to_string(call->k.shape()), duration(results.seconds), name_of(active_isa()),
-                              call->threads(), call->threads() == 1 ? "thread" : "threads"));
+  note("inspect", fmt::format("q {} k {} in {} ({}, {} {})", to_string(call->q.dims()), to_string(call->k.dims()),
+                              duration(results.seconds), name_of(active_isa()), call->threads(),
+                              call->threads() == 1 ? "thread" : "threads"));
   if (arguments.json)
     print_summary_json(*call, results, wanted);
   else if (form == Form::text)

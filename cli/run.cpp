@@ -1,4 +1,6 @@
 // saccade run: attention on a user's tensors.
+#include "run.h"
+
 #include <fmt/format.h>
 #include <saccade/attention.h>
 #include <saccade/compare.h>
@@ -14,21 +16,11 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "call.h"
 #include "cases/attention_case.h"
-#include "commands.h"
 #include "json.h"
 
 namespace saccade::cli {
 namespace {
-
-struct RunArguments {
-  CallArguments call;
-  NamedPath out{"--out", {}}, lse{"--lse", {}}, weights{"--weights", {}}, scores{"--scores", {}};
-  bool decode = false;
-  bool check = false;
-  bool json = false;
-};
 
 struct RunResults {
   Tensor o, lse, weights, scores;
@@ -58,11 +50,11 @@ RunResults compute(Call& call, const RunArguments& arguments) {
   const Shape rows = call.rows_shape();
   Shape pairs = rows;
   pairs.push_back(call.axes().seqlen_k);
-  Shape out = call.q.shape();
-  out.back() = call.v.shape(-1);
+  Shape out(call.q.dims().begin(), call.q.dims().end());
+  out.back() = call.v.dims().back();
 
   RunResults results;
-  results.o = Tensor(call.q.dtype(), out);
+  results.o = Tensor(call.q.dtype, out);
   if (arguments.lse.path || arguments.check) results.lse = Tensor(call.result_dtype(), rows);
   if (arguments.weights.path) results.weights = Tensor(call.result_dtype(), pairs);
   if (arguments.scores.path) results.scores = Tensor(call.result_dtype(), pairs);
@@ -124,8 +116,8 @@ Json report_json(const Call& call, const RunResults& results, const std::vector<
 void report(const Call& call, const RunResults& results) {
   const int threads = call.threads();
   for (const std::string& text : call.notes) note("run", text);
-  const auto tensor = [](const Tensor& t) {
-    return fmt::format("{} {}", name_of(t.dtype()), to_string(t.shape()));
+  const auto tensor = [](const TensorView& t) {
+    return fmt::format("{} {}", name_of(t.dtype), to_string(t.dims()));
   };
   note("run", fmt::format("q {} k {} v {} -> o {} in {}, {:.3g} GFLOP/s ({}, {} {}, fastest of {})",
                           tensor(call.q), tensor(call.k), tensor(call.v), tensor(results.o),
@@ -142,6 +134,7 @@ void save_output(const NamedPath& path, const Tensor& o, Call& call) {
 
 ExitCode run(const RunArguments& arguments) {
   if (arguments.call.find("score_stage") && !arguments.scores.path) refuse("--score-stage wants --scores");
+  if (arguments.ranks.distributed) return run_distributed(arguments);
   const std::vector<NamedPath> inputs = arguments.call.inputs();
   require_one_standard_input(inputs);
   require_writable({arguments.out, arguments.lse, arguments.weights, arguments.scores}, inputs);
@@ -175,6 +168,13 @@ void add_run(Command app, Action& action) {
   add_file(command, arguments->scores, "Write the scores (memory: queries times keys)", "S.npy");
   command.add_flag("--check", arguments->check, "Compare with the reference in f64; exit code 1 if they differ");
   command.add_flag("--json", arguments->json, "Print time, GFLOP/s and the check as JSON");
+  arguments->ranks.add_options(command);
+  command.add_option("--sharding", arguments->sharding, "With --distributed: which rows each process computes")
+      .one_of({"balanced", "contiguous", "zigzag", "striped"})
+      .capture_default_str();
+  command.add_option("--method", arguments->method, "With --distributed: what travels, and when")
+      .one_of({"automatic", "gather", "heads", "stream", "ring", "pass-q"})
+      .capture_default_str();
   command.footer(
       "q, k and v may be f32, bf16 and f16 in any combination, or all f64. The time is that of the fastest of a\n"
       "few calls where one is quick. GFLOP/s count 2 (dim + dim_v) operations for each pair of a query and a key\n"
@@ -186,7 +186,10 @@ void add_run(Command app, Action& action) {
       "  saccade run --q t.safetensors:q --k t.safetensors:k --v t.safetensors:v --out O.npy --alibi --dtype "
       "bf16\n"
       "  saccade run --q Q.npy --k POOL_K.npy --v POOL_V.npy --out O.npy --block-table T.npy --kv-lengths N.npy "
-      "--decode");
+      "--decode\n"
+      "  mpirun -n 4 saccade run --distributed --q Q.npy --k K.npy --v V.npy --out O.npy --causal top-left\n"
+      "The last one divides the rows among four processes, on one machine or several: each maps its part of the\n"
+      "files, which every machine must have, and the first one writes the result.");
   command.callback([=, &action] { action = [=] { return run(*arguments); }; });
 }
 

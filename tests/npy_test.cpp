@@ -243,5 +243,53 @@ TEST(Npy, RefusesToWriteWhatTheFormatCannotHold) {
   EXPECT_TRUE(folder.names().empty());
 }
 
+TEST(Npy, ViewsAnArrayWithoutACopy) {
+  const TemporaryFolder folder;
+  const Tensor tensor = fixture_matrix(DType::f64);
+  save_npy(folder / "a.npy", tensor);
+  const MappedFile file(folder / "a.npy");
+  const TensorView view = view_npy(file.bytes());
+  expect_same(Tensor::copy_of(view), tensor);
+  EXPECT_EQ(view.data, file.bytes().data() + 128);
+
+  const MappedFile columns(fixture("npy/f8_fortran.npy"));
+  expect_same(Tensor::copy_of(view_npy(columns.bytes())), tensor);
+}
+
+TEST(Npy, RefusesToViewWhatHasToBeConverted) {
+  const MappedFile file(fixture("npy/f8_big_endian.npy"));
+  EXPECT_THAT([&] { view_npy(file.bytes(), "q.npy"); },
+              ThrowsMessage<std::runtime_error>(
+                  "[view_npy] q.npy: the numbers are big-endian: such a file has to be read whole"));
+  std::vector<std::byte> shifted(1);
+  const std::vector<std::byte> bytes = read_file(fixture("npy/f4.npy"));
+  shifted.insert(shifted.end(), bytes.begin(), bytes.end());
+  EXPECT_THAT([&] { view_npy(std::span(shifted).subspan(1)); },
+              ThrowsMessage<std::runtime_error>(HasSubstr("which is no multiple of 4 in memory")));
+}
+
+TEST(Npy, WritesAnArrayPieceByPiece) {
+  const TemporaryFolder folder;
+  const Tensor tensor = fixture_matrix(DType::f32);
+  const auto bytes = std::as_bytes(tensor.values<float>());
+  save_npy(folder / "whole.npy", tensor);
+  {
+    NpyWriter writer(folder / "pieces.npy", DType::f32, tensor.shape());
+    writer.write(bytes.first(5));
+    EXPECT_THAT([&] { writer.commit(); },
+                ThrowsMessage<std::invalid_argument>(HasSubstr("bytes of numbers are missing")));
+    EXPECT_THAT([&] { writer.write(bytes); },
+                ThrowsMessage<std::invalid_argument>(HasSubstr("there is room for")));
+    writer.write(bytes.subspan(5));
+    EXPECT_FALSE(std::filesystem::exists(folder / "pieces.npy"));
+    writer.commit();
+  }
+  EXPECT_TRUE(read_file(folder / "pieces.npy") == read_file(folder / "whole.npy"));
+  NpyWriter(folder / "given_up.npy", DType::f32, {3}).write(bytes.first(4));
+  EXPECT_THAT(folder.names(), ::testing::UnorderedElementsAre("pieces.npy", "whole.npy"));
+  EXPECT_THAT([&] { NpyWriter(folder / "b.npy", DType::bf16, {3}); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("npy has no bf16")));
+}
+
 }  // namespace
 }  // namespace saccade::test

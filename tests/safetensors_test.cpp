@@ -234,5 +234,18 @@ TEST(Safetensors, RefusesToWriteWhatTheFormatCannotHold) {
   EXPECT_TRUE(folder.names().empty());
 }
 
+TEST(Safetensors, ViewsTensorsWithoutACopy) {
+  const TemporaryFolder folder;
+  const Safetensors contents{.tensors = {{"a", fixture_matrix(DType::bf16)}, {"b", fixture_matrix(DType::f64)}}};
+  save_safetensors(folder / "t.safetensors", contents);
+  const MappedFile file(folder / "t.safetensors");
+  const std::map<std::string, TensorView> views = view_safetensors(file.bytes());
+  ASSERT_EQ(views.size(), 2U);
+  for (const auto& [name, view] : views) {
+    expect_same(Tensor::copy_of(view), contents.tensors.at(name));
+    EXPECT_GE(view.data, file.bytes().data());
+  }
+}
+
 }  // namespace
 }  // namespace saccade::test

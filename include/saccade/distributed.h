@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -85,6 +86,8 @@ struct Division {
   /// that see them: 7 products of matrices instead of 5. Not set: partial dk and dv are sent to the owners and
   /// added up in the order of the ranks, with the same bits in every run.
   bool exact = false;
+  /// For progress bars: called on this rank after each step of attention(), unless the method is pass_q.
+  std::function<void(std::int64_t done, std::int64_t steps)> on_step{};
 };
 
 /// The sizes of a whole problem that a plan depends on; the lengths are those of the division.

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -32,6 +33,31 @@ Tensor parse_npy(std::span<const std::byte> bytes, std::string_view name = "npy"
 /// Writes a .npy file, version 1.0, C order, the same bytes as numpy.save. Throws std::invalid_argument for an
 /// empty view and for bf16, for which the format has no name; std::runtime_error when writing fails.
 void save_npy(const std::filesystem::path& path, const TensorView& tensor);
+
+/// The array in the bytes of a .npy file, without a copy: for a MappedFile, of which a program needs parts.
+/// `bytes` must outlive the view. Arrays in Fortran order get other strides. Throws as load_npy does, and for
+/// numbers that have to be converted: big-endian ones, and those that do not begin at a multiple of their size in
+/// memory.
+TensorView view_npy(std::span<const std::byte> bytes, std::string_view name = "npy");
+
+/// Writes a .npy file piece by piece, for arrays that are never whole in memory: the same file as save_npy.
+class NpyWriter {
+ public:
+  /// Begins a file for an array of this type and shape. Throws as save_npy does.
+  NpyWriter(const std::filesystem::path& path, DType dtype, const Shape& shape);
+  /// Without commit() nothing is left of the file, and an old one is unchanged.
+  ~NpyWriter();
+  NpyWriter(NpyWriter&&) noexcept;
+
+  /// Appends numbers, in C order of the whole array. Throws std::invalid_argument for more than there is room for.
+  void write(std::span<const std::byte> bytes);
+  /// Ends the file. Throws std::invalid_argument if numbers are missing.
+  void commit();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 /// The arrays of a NumPy .npz archive by name (without ".npy"), as written by numpy.savez and
 /// numpy.savez_compressed: stored or deflated members, with verified checksums. Throws std::runtime_error.
@@ -52,6 +78,11 @@ struct Safetensors {
 /// Throws std::runtime_error. Format: https://github.com/huggingface/safetensors
 Safetensors load_safetensors(const std::filesystem::path& path);
 Safetensors parse_safetensors(std::span<const std::byte> bytes, std::string_view name = "safetensors");
+
+/// The tensors in the bytes of a safetensors file by name, without a copy, as view_npy. Throws as
+/// load_safetensors does, and for numbers that do not begin at a multiple of their size in memory.
+std::map<std::string, TensorView> view_safetensors(std::span<const std::byte> bytes,
+                                                   std::string_view name = "safetensors");
 
 /// Writes a safetensors file, every tensor aligned to its element size. Throws std::invalid_argument for a name
 /// that the format reserves or that is not UTF-8; std::runtime_error when writing fails.
@@ -80,6 +111,23 @@ TokenEmbeddings parse_csv(std::string_view text, std::string_view name = "csv");
 
 /// All bytes of a file, or of standard input for "-". Throws std::runtime_error.
 std::vector<std::byte> read_file(const std::filesystem::path& path);
+
+/// The bytes of a file in the address space: the system reads a page when it is first touched, and may forget it
+/// again. The file must not become shorter meanwhile. Standard input ("-") and pipes are read whole.
+class MappedFile {
+ public:
+  /// Throws std::runtime_error.
+  explicit MappedFile(const std::filesystem::path& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&&) = delete;
+
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  std::vector<std::byte> read_;  // instead of a mapping
+  std::span<const std::byte> bytes_;
+};
 
 /// Writes a file as all writers here do: to a temporary file in the same folder, flushed to disk, then renamed to
 /// `path` (replaces the target of a symbolic link, not the link; keeps the permissions of an old file). Writes

@@ -7,6 +7,7 @@
 #include "distributed/rows.h"
 #include "distributed/runs.h"
 #include "saccade/attention_state.h"
+#include "saccade/decode.h"
 #include "saccade/runtime.h"
 
 namespace saccade::distributed {
@@ -34,6 +35,7 @@ class Forward {
         compute(step);
         results_.post(step);
         if (step > 0) results_.wait(step - 1);
+        if (const auto& on_step = call_.plan->division().on_step) on_step(step + 1, call_.steps());
       }
       if (call_.steps() > 0) results_.wait(call_.steps() - 1);
       keys_.finish();
@@ -113,8 +115,10 @@ class Forward {
 void attention(Communicator& communicator, const TensorView& q, const TensorView& k, const TensorView& v,
                const MutableTensorView& o, const Division& division, const AttentionOptions& options) {
   Call call(communicator, "distributed::attention", q, k, v, o, division, options);
-  if (communicator.size() == 1) return saccade::attention(q, k, v, o, options);
-  if (call.plan->division().method == Method::pass_q)
+  const bool by_pass_q = call.plan->division().method == Method::pass_q;
+  if (communicator.size() == 1)
+    return by_pass_q ? saccade::decode(q, k, v, o, options) : saccade::attention(q, k, v, o, options);
+  if (by_pass_q)
     return call.end(run_pass_q({.messages = call.messages,
                                 .options = options,
                                 .params = call.params(),

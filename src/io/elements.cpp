@@ -1,5 +1,6 @@
 #include "io/elements.h"
 
+#include <cstdint>
 #include <stdexcept>
 
 namespace saccade::io {
@@ -20,16 +21,32 @@ std::size_t byte_count(const Origin& origin, DType dtype, const Shape& shape) {
   }
 }
 
-Tensor tensor_of(const Origin& origin, std::span<const std::byte> bytes, DType dtype, const Shape& shape,
-                 std::size_t position) {
-  if (dtype == DType::boolean) {
-    for (std::size_t i = 0; i < bytes.size(); ++i) {
-      if (bytes[i] > std::byte{1}) {
-        origin.refuse("a boolean is " + std::to_string(std::to_integer<int>(bytes[i])) +
-                      ", neither 0 nor 1, at byte " + std::to_string(position + i));
-      }
+namespace {
+
+void check_booleans(const Origin& origin, std::span<const std::byte> bytes, std::size_t position) {
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    if (bytes[i] > std::byte{1}) {
+      origin.refuse("a boolean is " + std::to_string(std::to_integer<int>(bytes[i])) +
+                    ", neither 0 nor 1, at byte " + std::to_string(position + i));
     }
   }
+}
+
+}  // namespace
+
+TensorView view_of(const Origin& origin, std::span<const std::byte> bytes, DType dtype, const Shape& shape,
+                   std::size_t position) {
+  if (dtype == DType::boolean) check_booleans(origin, bytes, position);
+  if (reinterpret_cast<std::uintptr_t>(bytes.data()) % size_of(dtype) != 0) {
+    origin.refuse("the numbers begin at byte " + std::to_string(position) + ", which is no multiple of " +
+                  std::to_string(size_of(dtype)) + " in memory: such a file has to be read whole");
+  }
+  return {bytes.data(), dtype, shape};
+}
+
+Tensor tensor_of(const Origin& origin, std::span<const std::byte> bytes, DType dtype, const Shape& shape,
+                 std::size_t position) {
+  if (dtype == DType::boolean) check_booleans(origin, bytes, position);
   Tensor tensor(dtype, shape);
   if (!bytes.empty()) std::memcpy(tensor.data(), bytes.data(), bytes.size());
   return tensor;

@@ -1,6 +1,7 @@
 #include "io/file.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -150,6 +151,30 @@ void FileWriter::refuse(std::string_view step, int error) const {
 
 std::vector<std::byte> read_file(const std::filesystem::path& path) {
   return io::read_file(io::origin_of("read_file", path), path);
+}
+
+MappedFile::MappedFile(const std::filesystem::path& path) {
+  const io::Origin origin = io::origin_of("MappedFile", path);
+  if (path != "-") {
+    const io::InputFile file(path, 0);
+    if (file.descriptor() < 0) origin.refuse("cannot be opened: " + io::reason(errno));
+    if (const std::size_t size = io::expected_size(file.descriptor()); size > 0) {
+      void* const begin = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
+      if (begin == MAP_FAILED) origin.refuse("cannot be mapped: " + io::reason(errno));
+      bytes_ = {static_cast<const std::byte*>(begin), size};
+      return;
+    }
+  }
+  read_ = io::read_file(origin, path);
+  bytes_ = read_;
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : read_(std::move(other.read_)), bytes_(std::exchange(other.bytes_, {})) {}
+
+MappedFile::~MappedFile() {
+  if (!bytes_.empty() && bytes_.data() != read_.data())
+    ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
 void write_file(const std::filesystem::path& path, std::span<const std::byte> bytes) {

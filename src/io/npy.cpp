@@ -220,12 +220,11 @@ void reverse_byte_order(Tensor& tensor) {
   for (std::size_t at = 0; at < tensor.bytes(); at += width) std::reverse(begin + at, begin + at + width);
 }
 
-/// The C order tensor of `shape` whose elements are in Fortran order in `columns`, which has the reversed shape.
-Tensor in_c_order(const Tensor& columns, const Shape& shape) {
-  const TensorView view = columns.view();
-  const std::vector<std::int64_t> strides(std::make_reverse_iterator(view.strides.begin() + view.rank),
-                                          view.strides.rend());
-  return Tensor::copy_of(TensorView(view.data, view.dtype, shape, strides));
+/// The tensor of `shape` whose elements are in Fortran order in `columns`, which has the reversed shape.
+TensorView transposed(const TensorView& columns, const Shape& shape) {
+  const std::vector<std::int64_t> strides(std::make_reverse_iterator(columns.strides.begin() + columns.rank),
+                                          columns.strides.rend());
+  return {columns.data, columns.dtype, shape, strides};
 }
 
 std::string_view type_name(DType dtype) {
@@ -235,7 +234,16 @@ std::string_view type_name(DType dtype) {
 
 }  // namespace
 
-Tensor parse_npy(const Origin& origin, std::span<const std::byte> bytes) {
+namespace {
+
+/// The header of a file and its numbers, as many as the header promises.
+struct Contents {
+  Header header;
+  std::span<const std::byte> elements;
+  std::size_t begin = 0;  // of the numbers in the file
+};
+
+Contents parse_contents(const Origin& origin, std::span<const std::byte> bytes) {
   const std::string_view text = header_text(origin, bytes);
   const auto text_begin = static_cast<std::size_t>(text.data() - as_text(bytes).data());
   const Header header = HeaderParser(origin, text, text_begin).parse();
@@ -246,33 +254,44 @@ Tensor parse_npy(const Origin& origin, std::span<const std::byte> bytes) {
                   describe(header.dtype, header.shape) + ") but " + std::to_string(elements.size()) +
                   " follow at byte " + std::to_string(begin));
   }
+  return {header, elements, begin};
+}
+
+}  // namespace
+
+Tensor parse_npy(const Origin& origin, std::span<const std::byte> bytes) {
+  const auto [header, elements, begin] = parse_contents(origin, bytes);
   Shape stored = header.shape;
   if (header.is_fortran_order) std::reverse(stored.begin(), stored.end());
   Tensor tensor = tensor_of(origin, elements, header.dtype, stored, begin);
   if (header.is_big_endian) reverse_byte_order(tensor);
-  return header.is_fortran_order ? in_c_order(tensor, header.shape) : std::move(tensor);
+  return header.is_fortran_order ? Tensor::copy_of(transposed(tensor, header.shape)) : std::move(tensor);
 }
 
-std::string npy_header(const Origin& origin, const TensorView& tensor) {
-  if (is_absent(tensor)) origin.refuse_argument("there is no tensor to write");
-  const std::string_view type = type_name(tensor.dtype);
+std::string npy_header(const Origin& origin, DType dtype, std::span<const std::int64_t> shape) {
+  const std::string_view type = type_name(dtype);
   if (type.empty()) {
-    origin.refuse_argument("npy has no " + std::string(name_of(tensor.dtype)) +
+    origin.refuse_argument("npy has no " + std::string(name_of(dtype)) +
                            "; convert the tensor to f32, or save it as safetensors");
   }
-  std::string text = "{'descr': '"s + (size_of(tensor.dtype) == 1 ? '|' : '<') + std::string(type) +
+  std::string text = "{'descr': '"s + (size_of(dtype) == 1 ? '|' : '<') + std::string(type) +
                      "', 'fortran_order': False, 'shape': (";
-  for (int dim = 0; dim < tensor.rank; ++dim) text += (dim == 0 ? "" : ", ") + std::to_string(tensor.shape[dim]);
-  text += tensor.rank == 1 ? ",), }" : "), }";
+  for (std::size_t dim = 0; dim < shape.size(); ++dim) text += (dim == 0 ? "" : ", ") + std::to_string(shape[dim]);
+  text += shape.size() == 1 ? ",), }" : "), }";
   // NumPy leaves room for the first length to grow in place, then pads to a multiple of 64 bytes, including the
   // newline.
-  if (tensor.rank > 0) text.append(21 - std::to_string(tensor.shape[0]).size(), ' ');
+  if (!shape.empty()) text.append(21 - std::to_string(shape[0]).size(), ' ');
   const std::size_t prefix = kLengthAt + 2;
   text.append(64 - (prefix + text.size() + 1) % 64, ' ');
   text += '\n';
   const auto length = static_cast<std::uint16_t>(text.size());
   return std::string(kMagic) + '\1' + '\0' + static_cast<char>(length & 0xff) + static_cast<char>(length >> 8) +
          text;
+}
+
+std::string npy_header(const Origin& origin, const TensorView& tensor) {
+  if (is_absent(tensor)) origin.refuse_argument("there is no tensor to write");
+  return npy_header(origin, tensor.dtype, tensor.dims());
 }
 
 }  // namespace io
@@ -284,6 +303,52 @@ Tensor load_npy(const std::filesystem::path& path) {
 
 Tensor parse_npy(std::span<const std::byte> bytes, std::string_view name) {
   return io::parse_npy({"parse_npy", std::string(name)}, bytes);
+}
+
+TensorView view_npy(std::span<const std::byte> bytes, std::string_view name) {
+  const io::Origin origin{"view_npy", std::string(name)};
+  const auto [header, elements, begin] = io::parse_contents(origin, bytes);
+  if (header.is_big_endian) origin.refuse("the numbers are big-endian: such a file has to be read whole");
+  Shape stored = header.shape;
+  if (header.is_fortran_order) std::reverse(stored.begin(), stored.end());
+  const TensorView view = io::view_of(origin, elements, header.dtype, stored, begin);
+  return header.is_fortran_order ? io::transposed(view, header.shape) : view;
+}
+
+struct NpyWriter::State {
+  State(const std::filesystem::path& path, DType dtype, const Shape& shape)
+      : origin(io::origin_of("NpyWriter", path)),
+        missing(io::byte_count(origin, dtype, shape)),
+        header(io::npy_header(origin, dtype, shape)),
+        file(origin, path) {}
+
+  io::Origin origin;
+  std::size_t missing;  // bytes
+  std::string header;
+  io::FileWriter file;
+};
+
+NpyWriter::NpyWriter(const std::filesystem::path& path, DType dtype, const Shape& shape)
+    : state_(std::make_unique<State>(path, dtype, shape)) {
+  state_->file.write(state_->header);
+}
+
+NpyWriter::~NpyWriter() = default;
+NpyWriter::NpyWriter(NpyWriter&&) noexcept = default;
+
+void NpyWriter::write(std::span<const std::byte> bytes) {
+  if (bytes.size() > state_->missing) {
+    state_->origin.refuse_argument("there is room for " + std::to_string(state_->missing) + " more bytes, got " +
+                                   std::to_string(bytes.size()));
+  }
+  state_->file.write(bytes);
+  state_->missing -= bytes.size();
+}
+
+void NpyWriter::commit() {
+  if (state_->missing > 0)
+    state_->origin.refuse_argument(std::to_string(state_->missing) + " bytes of numbers are missing");
+  state_->file.commit();
 }
 
 void save_npy(const std::filesystem::path& path, const TensorView& tensor) {

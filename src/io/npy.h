@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -13,6 +14,8 @@ namespace saccade::io {
 Tensor parse_npy(const Origin& origin, std::span<const std::byte> bytes);
 
 /// All bytes before the elements in a version 1.0, C order file. Throws for types that the format does not have.
+std::string npy_header(const Origin& origin, DType dtype, std::span<const std::int64_t> shape);
+/// That of a tensor. Throws for one that is absent.
 std::string npy_header(const Origin& origin, const TensorView& tensor);
 
 }  // namespace saccade::io

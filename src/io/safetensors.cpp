@@ -217,21 +217,31 @@ void check_layout(const Origin& origin, std::vector<Entry>& entries, std::uint64
   }
 }
 
-Safetensors parse_tensors(const Origin& origin, std::span<const std::byte> bytes) {
+/// Calls `found(origin, entry, bytes, position in the file)` for every tensor. Returns the metadata.
+template <class Found>
+std::map<std::string, std::string> parse_entries(const Origin& origin, std::span<const std::byte> bytes,
+                                                 Found found) {
   const std::string_view text = header_text(origin, bytes);
   HeaderEvents header(origin);
   header.parse(text, kLengthSize);
   const std::size_t data_at = kLengthSize + text.size();
   const std::span<const std::byte> data = bytes.subspan(data_at);
   check_layout(origin, header.entries, data.size());
-  Safetensors contents;
-  contents.metadata = std::move(header.metadata);
-  for (Entry& entry : header.entries) {
+  for (const Entry& entry : header.entries) {
     const auto elements = data.subspan(entry.offsets[0], entry.offsets[1] - entry.offsets[0]);
     const Origin inside{origin.function, origin.name + "(" + in_quotes(entry.name) + ")"};
-    Tensor tensor = io::tensor_of(inside, elements, *entry.dtype, *entry.shape, data_at + entry.offsets[0]);
-    contents.tensors.emplace(std::move(entry.name), std::move(tensor));
+    found(inside, entry, elements, data_at + entry.offsets[0]);
   }
+  return std::move(header.metadata);
+}
+
+Safetensors parse_tensors(const Origin& origin, std::span<const std::byte> bytes) {
+  Safetensors contents;
+  contents.metadata = parse_entries(
+      origin, bytes,
+      [&](const Origin& inside, const Entry& entry, std::span<const std::byte> elements, std::size_t at) {
+        contents.tensors.emplace(entry.name, io::tensor_of(inside, elements, *entry.dtype, *entry.shape, at));
+      });
   return contents;
 }
 
@@ -289,6 +299,16 @@ Safetensors load_safetensors(const std::filesystem::path& path) {
 
 Safetensors parse_safetensors(std::span<const std::byte> bytes, std::string_view name) {
   return parse_tensors({"parse_safetensors", std::string(name)}, bytes);
+}
+
+std::map<std::string, TensorView> view_safetensors(std::span<const std::byte> bytes, std::string_view name) {
+  std::map<std::string, TensorView> views;
+  parse_entries(
+      {"view_safetensors", std::string(name)}, bytes,
+      [&](const Origin& inside, const Entry& entry, std::span<const std::byte> elements, std::size_t at) {
+        views.emplace(entry.name, io::view_of(inside, elements, *entry.dtype, *entry.shape, at));
+      });
+  return views;
 }
 
 void save_safetensors(const std::filesystem::path& path, const Safetensors& contents) {

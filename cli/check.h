@@ -1,0 +1,33 @@
+// The arguments of `saccade check`.
+#pragma once
+
+#include <saccade/runtime.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "commands.h"
+#include "ranks.h"
+
+namespace saccade::cli {
+
+struct CheckArguments {
+  std::optional<std::int64_t> cases, seed, threads;
+  std::vector<std::string> isas;
+  std::optional<std::string> shapes;
+  RankArguments ranks;
+  bool backward = false;
+  bool json = false;
+
+  std::int64_t number_of_cases() const { return cases.value_or(1000); }
+  std::uint64_t first_seed() const { return static_cast<std::uint64_t>(seed.value_or(1)); }
+};
+
+/// The instruction sets to check.
+std::vector<Isa> isas_of(const CheckArguments& arguments);
+
+/// saccade check --distributed, on each rank.
+ExitCode check_distributed(const CheckArguments& arguments);
+
+}  // namespace saccade::cli

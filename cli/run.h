@@ -1,0 +1,23 @@
+// The arguments of `saccade run`.
+#pragma once
+
+#include "call.h"
+#include "commands.h"
+#include "ranks.h"
+
+namespace saccade::cli {
+
+struct RunArguments {
+  CallArguments call;
+  NamedPath out{"--out", {}}, lse{"--lse", {}}, weights{"--weights", {}}, scores{"--scores", {}};
+  RankArguments ranks;
+  std::string sharding = "balanced", method = "automatic";  // of a distributed run
+  bool decode = false;
+  bool check = false;
+  bool json = false;
+};
+
+/// saccade run --distributed, on each rank.
+ExitCode run_distributed(const RunArguments& arguments);
+
+}  // namespace saccade::cli
