@@ -7,9 +7,10 @@ include(CMakePackageConfigHelpers)
 set(saccade_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/saccade)
 
 # Installs target TARGET with the CMake file saccade-NAME-targets.cmake and the pkg-config file PC_NAME.pc.
-# REQUIRES and LIBS are what a program must link besides the library itself.
+# REQUIRES and LIBS are what a program must link besides the library itself; CFLAGS is what its headers need, after a
+# space.
 function(saccade_install target)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "NAME;PC_NAME;DESCRIPTION;PUBLIC_REQUIRES;REQUIRES;LIBS" "")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "NAME;PC_NAME;DESCRIPTION;PUBLIC_REQUIRES;REQUIRES;LIBS;CFLAGS" "")
   install(TARGETS ${target} EXPORT saccade-${arg_NAME}-targets
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
@@ -52,8 +53,11 @@ else()
     PATTERN tasks.h EXCLUDE PATTERN training.h EXCLUDE)
 endif()
 if(TARGET saccade_mpi)
-  saccade_install(saccade_mpi NAME mpi PC_NAME saccade-mpi
-    DESCRIPTION "Attention over several machines, by MPI" PUBLIC_REQUIRES saccade REQUIRES "${saccade_mpi_pc}")
+  list(TRANSFORM MPI_CXX_INCLUDE_DIRS PREPEND " -I" OUTPUT_VARIABLE mpi_flags)
+  list(JOIN mpi_flags "" mpi_flags)
+  list(JOIN MPI_CXX_LIBRARIES " " mpi_libs)
+  saccade_install(saccade_mpi NAME mpi PC_NAME saccade-mpi DESCRIPTION "Attention over several machines, by MPI"
+    PUBLIC_REQUIRES saccade LIBS "${mpi_libs}" CFLAGS "${mpi_flags}")
 else()
   list(APPEND left_out_headers PATTERN mpi.h EXCLUDE)
 endif()

@@ -5,6 +5,7 @@
 #   WORK_DIR     erased, then used   CXX, CXX_FLAGS, GENERATOR, PKG_CONFIG   as the build was made
 #   TOOLCHAIN, EMULATOR  of a build for another processor, else empty
 #   WITH         the components that BUILD_DIR has besides saccade::saccade, e.g. "gpt;io;heatmap;cli"
+#   MPI_INCLUDE  where mpi.h is   MPIRUN  what starts processes, if WITH has mpi
 cmake_minimum_required(VERSION 3.25)
 set(ENV{LD_LIBRARY_PATH} "")
 set(example ${SOURCE_DIR}/examples/using_from_cmake)
@@ -55,15 +56,17 @@ compile_with_pkg_config(${example}/main.cpp ${WORK_DIR}/by_pkg_config saccade)
 expect_output(${WORK_DIR}/by_pkg_config)
 
 # Every installed header compiles by itself, without a warning.
+list(TRANSFORM MPI_INCLUDE PREPEND "-isystem" OUTPUT_VARIABLE mpi_flags)
 file(GLOB headers RELATIVE ${prefix}/include ${prefix}/include/saccade/*.h)
 foreach(header IN LISTS headers)
   file(WRITE ${WORK_DIR}/header.cpp "#include <${header}>\n#include <${header}>\n")
-  run(${CXX} -std=c++20 -Wall -Wextra -Wshadow -Wpedantic -Werror -fsyntax-only -I${prefix}/include ${WORK_DIR}/header.cpp)
+  run(${CXX} -std=c++20 -Wall -Wextra -Wshadow -Wpedantic -Werror -fsyntax-only -I${prefix}/include
+    ${mpi_flags} ${WORK_DIR}/header.cpp)
 endforeach()
 
 # Components that are there are found and link; one that is not is refused by name.
 set(components ${WITH})
-list(REMOVE_ITEM components cli)
+list(REMOVE_ITEM components cli mpi)
 if(components)
   configure(${SOURCE_DIR}/tests/install/components ${WORK_DIR}/components)
   run(${CMAKE_COMMAND} --build ${WORK_DIR}/components)
@@ -78,6 +81,16 @@ execute_process(COMMAND ${CMAKE_COMMAND} -S ${WORK_DIR}/missing -B ${WORK_DIR}/m
   -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_PREFIX_PATH=${prefix} ${toolchain} RESULT_VARIABLE result OUTPUT_QUIET ERROR_VARIABLE message)
 if(result EQUAL 0 OR NOT message MATCHES "no component 'telepathy'")
   message(FATAL_ERROR "a component that does not exist was not refused by name: ${message}")
+endif()
+
+# Distributed attention, in three processes.
+if("mpi" IN_LIST WITH)
+  set(example ${SOURCE_DIR}/examples/distributed)
+  configure(${example} ${WORK_DIR}/distributed)
+  run(${CMAKE_COMMAND} --build ${WORK_DIR}/distributed)
+  run(${MPIRUN} 3 ${WORK_DIR}/distributed/distributed_attention)
+  compile_with_pkg_config(${example}/main.cpp ${WORK_DIR}/distributed_by_pkg_config saccade-mpi)
+  run(${MPIRUN} 3 ${WORK_DIR}/distributed_by_pkg_config)
 endif()
 
 if("cli" IN_LIST WITH)

@@ -3,7 +3,7 @@
 cmake_minimum_required(VERSION 3.25)
 set(BUILD_DIR ${WORK_DIR}_build)
 set(not_found "")
-foreach(package ZLIB PkgConfig nlohmann_json fmt CLI11 GTest benchmark)
+foreach(package ZLIB PkgConfig nlohmann_json fmt CLI11 GTest benchmark MPI)
   list(APPEND not_found -DCMAKE_DISABLE_FIND_PACKAGE_${package}=ON)
 endforeach()
 foreach(part GPT IO HEATMAP CLI TESTS)
