@@ -204,7 +204,7 @@ void agree(Messages& messages, const Agreement& agreement, const std::function<v
   Header own;
   own.outcome = outcome_of([&] {
     check();
-    fill(agreement, own);
+    if (messages.size() > 1) fill(agreement, own);
   });
   if (messages.size() == 1) return refuse_failure(agreement.function, 0, own.outcome);
   const std::vector<Header> all = gathered(messages, own, "the arguments of other ranks");

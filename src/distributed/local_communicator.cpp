@@ -1,5 +1,4 @@
 // local_communicators(): the ranks are threads of one process.
-#include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -15,8 +14,8 @@ namespace {
 class Mailbox {
  public:
   struct Message {
-    void* data;
-    std::size_t bytes;
+    void* data = nullptr;
+    std::size_t bytes = 0;
     bool is_done = false;
   };
 
@@ -30,6 +29,31 @@ class Mailbox {
   bool is_done(const Message& message) {
     const std::lock_guard lock(mutex_);
     return message.is_done;
+  }
+
+  /// What all ranks give to all.
+  struct Round {
+    std::vector<std::byte> bytes;
+    int arrived = 0;
+    std::shared_ptr<Message> message = std::make_shared<Message>();  // is done when all have arrived
+  };
+
+  /// Adds the bytes of one of `size` ranks to the round that is open.
+  std::shared_ptr<Round> give(int rank, int size, const void* own, std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    if (!round_) {
+      round_ = std::make_shared<Round>();
+      round_->bytes.resize(static_cast<std::size_t>(size) * bytes);
+    }
+    if (round_->bytes.size() != static_cast<std::size_t>(size) * bytes)
+      throw CommunicationError("ranks give another number of bytes than others");
+    std::memcpy(round_->bytes.data() + static_cast<std::size_t>(rank) * bytes, own, bytes);
+    const std::shared_ptr<Round> round = round_;
+    if (++round->arrived == size) {
+      round->message->is_done = true;
+      round_ = nullptr;
+    }
+    return round;
   }
 
  private:
@@ -50,6 +74,7 @@ class Mailbox {
   }
 
   std::mutex mutex_;
+  std::shared_ptr<Round> round_;
   std::map<std::pair<int, int>, std::deque<std::shared_ptr<Message>>> senders_, receivers_;
 };
 
@@ -65,6 +90,12 @@ class LocalCommunicator : public Communicator {
   }
   Request receive(int from, void* data, std::size_t bytes) override {
     return add(mailbox_->receive(from, rank_, data, bytes));
+  }
+  void all_gather(const void* own, void* all, std::size_t bytes,
+                  std::chrono::steady_clock::time_point until) override {
+    const auto round = mailbox_->give(rank_, size_, own, bytes);
+    distributed::wait(*this, {add(round->message)}, until);
+    std::memcpy(all, round->bytes.data(), round->bytes.size());
   }
   bool is_finished(Request request) override {
     const auto found = messages_.find(request);
