@@ -152,6 +152,32 @@ TEST(Distributed, HasTheBitsOfOneProcessOnLongSequences) {
   }
 }
 
+TEST(Distributed, DifferentiatesOverAllKeysWhereAttentionStreams) {
+  const Tensor q = random_tensor({2, 60, 4}, 1), k = random_tensor({2, 9000, 4}, 2),
+               v = random_tensor({2, 9000, 4}, 3), dout = random_tensor({2, 60, 4}, 4);
+  Tensor o(DType::f32, q.shape()), lse(DType::f32, {2, 60}), dq(DType::f32, q.shape());
+  Tensor dk(DType::f32, k.shape()), dv(DType::f32, v.shape());
+  attention(q, k, v, o, {.lse = lse, .num_threads = 1});
+  attention_backward(q, k, v, {o, lse, dout, {}}, {dq, dk, dv, {}, {}, {}}, {.num_threads = 1});
+  Division division{.rows = Sharding::contiguous(60, 2), .keys = Sharding::contiguous(9000, 2)};
+  division.chunk = kOriginAlignment;
+  division.memory = 0;  // automatic: attention() streams
+  const std::vector<std::string> errors = on_ranks(2, [&](Communicator& communicator) {
+    const int rank = communicator.rank();
+    const auto rows = [&](const Tensor& whole) { return own(whole, division.rows, rank); };
+    const Tensor own_k = own(k, division.keys, rank), own_v = own(v, division.keys, rank);
+    Tensor own_o(DType::f32, {2, 30, 4}), own_lse(DType::f32, {2, 30}), own_dq(DType::f32, {2, 30, 4});
+    Tensor own_dk(DType::f32, own_k.shape()), own_dv(DType::f32, own_v.shape());
+    distributed::attention(communicator, rows(q), own_k, own_v, own_o, division,
+                           {.lse = own_lse, .num_threads = 1});
+    distributed::attention_backward(communicator, rows(q), own_k, own_v, {own_o, own_lse, rows(dout), {}},
+                                    {own_dq, own_dk, own_dv, {}, {}, {}}, division, {.num_threads = 1});
+    if (!same_bits(own_o, rows(o))) throw std::runtime_error("o differs");
+    if (!same_bits(own_dq, rows(dq))) throw std::runtime_error("dq differs");
+  });
+  EXPECT_THAT(errors, Each(std::string()));
+}
+
 TEST(Distributed, StreamsPackedDocumentsWithTheBitsOfOneProcess) {
   const std::int64_t begins[] = {0, 100, 9100, 9100, 20000};
   const TensorView cu_seqlens(begins, {5});

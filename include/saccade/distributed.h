@@ -63,7 +63,9 @@ class Sharding {
 
 /// How ranks divide the work. What travels is only what some row of the receiver sees by position and length.
 enum class Method : std::uint8_t {
-  automatic,  ///< gather or stream, by memory
+  /// The fastest of gather, heads and grid by the cost model (cost_model.h); stream if gather would take more than
+  /// Division::memory. All of them give the bits of one process. Plan::division() says what was chosen.
+  automatic,
   gather,  ///< each rank computes its own rows. Keys and values arrive a kv head at a time, during the one before
   heads,   ///< each rank computes some kv heads for all rows: rows travel, and results return
   grid,    ///< ranks in groups of `head_groups`: heads within a group, gather among the groups
@@ -74,6 +76,21 @@ enum class Method : std::uint8_t {
 
 /// "automatic", "gather", ...
 std::string_view name_of(Method method);
+
+/// What a rank and the network can do, for the cost model (cost_model.h). docs/distributed.md says how the numbers
+/// were measured, with one thread of a Zen 5 (AMD EPYC, a virtual machine) and Open MPI 4.1 over TCP; those of the
+/// network are no measurement but 10 Gbit/s Ethernet.
+struct Machine {
+  /// Floating-point operations per second of attention() by all threads of a rank, in f32. The model takes twice
+  /// as many for 16-bit numbers and half as many for f64.
+  double forward = 2.0e11;
+  double backward = 2.2e11;   ///< the same of attention_backward()
+  double copying = 1e9;       ///< bytes/s at which a rank packs what it sends, and adds up what it receives
+  double per_step = 20e-6;    ///< seconds that a step takes besides
+  double per_message = 2e-6;  ///< seconds of a rank's time for each message that it sends or receives
+  double bandwidth = 1.25e9;  ///< bytes/s that a rank can send, and receive at the same time
+  double latency = 50e-6;     ///< seconds from sending a message to the arrival of its first byte
+};
 
 /// How a call is divided. All ranks give the same.
 struct Division {
@@ -86,6 +103,10 @@ struct Division {
   /// that see them: 7 products of matrices instead of 5. Not set: partial dk and dv are sent to the owners and
   /// added up in the order of the ranks, with the same bits in every run.
   bool exact = false;
+  /// automatic: bytes that the keys and values of two kv heads may take on a rank, as gather keeps them. If some
+  /// rank needs more, they arrive in chunks (stream). attention_backward() knows no limit.
+  std::int64_t memory = std::int64_t{4} << 30;
+  Machine machine{};  ///< automatic: what the cost model assumes
   /// For progress bars: called on this rank after each step of attention(), unless the method is pass_q.
   std::function<void(std::int64_t done, std::int64_t steps)> on_step{};
 };
@@ -94,6 +115,8 @@ struct Division {
 struct Sizes {
   std::int64_t batch = 1;  ///< not counted in a packed batch
   std::int64_t num_heads = 1, num_kv_heads = 1;
+  std::int64_t head_dim = 128, head_dim_v = 128;  ///< for the cost model
+  std::int64_t element_bytes = 4;                 ///< the size of a number of k, v, q and o; for the cost model
 };
 
 /// Who computes what from which keys, and so what travels: a pure function of sizes, division and options, the
@@ -129,6 +152,7 @@ class Plan {
 
   /// The division with what was chosen instead of Method::automatic.
   const Division& division() const;
+  const Sizes& sizes() const;
   int ranks() const;
   std::int64_t steps() const;  ///< the same for all ranks
   Unit unit(int rank, std::int64_t step) const;
@@ -148,6 +172,16 @@ class Plan {
   /// The keys that the kernels are called with to compute a piece with some of these keys: they may begin earlier,
   /// at a multiple of kOriginAlignment, with keys that no row sees.
   Run keys_of_call(const Piece& piece, Run keys) const;
+
+  /// Batch entries that are computed one after the other: 1 in a packed batch.
+  std::int64_t entries() const;
+  /// Whether two steps are alike: every rank works on the same rows and keys, of other heads.
+  bool are_alike(std::int64_t a, std::int64_t b) const;
+  /// How many pairs of a row and a key that it sees by position and length a rank computes in a step, for one
+  /// query head.
+  double pairs(int rank, std::int64_t step) const;
+  /// The same for pieces_of_keys().
+  double pairs_of_keys(int rank, std::int64_t batch) const;
 
  private:
   struct State;

@@ -108,6 +108,10 @@ std::uint64_t hash_of(const Division& division) {
   add(hash, division.head_groups);
   add(hash, division.chunk);
   add(hash, division.exact);
+  add(hash, division.memory);
+  const Machine& m = division.machine;
+  for (const double number : {m.forward, m.backward, m.copying, m.per_step, m.per_message, m.bandwidth, m.latency})
+    add(hash, number);
   return hash.value();
 }
 

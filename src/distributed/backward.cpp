@@ -2,6 +2,7 @@
 #include "distributed/backward.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "attention/backward_arguments.h"
 #include "core/check.h"
@@ -61,6 +62,7 @@ void attention_backward(Communicator& communicator, const TensorView& q, const T
   if (const Method method = division.method;
       method == Method::stream || method == Method::ring || method == Method::pass_q)
     whole_keys.method = Method::gather;
+  whole_keys.memory = std::numeric_limits<std::int64_t>::max();  // automatic must not choose stream either
   Call call(communicator, kBackward, q, k, v, outcome.o, whole_keys, options, [&] {
     const BackwardArguments own(q, k, v, outcome,
                                 {.dq = gradients.dq,

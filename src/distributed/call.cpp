@@ -34,7 +34,7 @@ void check_tensors(std::string_view function, const TensorView& q, const TensorV
   if (options.lse.data == nullptr && options.lse.size() > 0) refuse(function, "lse has no data (null pointer)");
 }
 
-Sizes sizes_of(std::string_view function, const TensorView& q, const TensorView& k,
+Sizes sizes_of(std::string_view function, const TensorView& q, const TensorView& k, const TensorView& v,
                const AttentionOptions& options) {
   for (const auto& [name, view] : {std::pair{"q", &q}, {"k", &k}})
     if (options.cu_seqlens_q ? view->rank != 3 : view->rank < 2 || view->rank > 4)
@@ -42,7 +42,12 @@ Sizes sizes_of(std::string_view function, const TensorView& q, const TensorView&
              options.cu_seqlens_q ? " must be [rows, heads, dim] in a packed batch" : " must have rank 2, 3 or 4",
              ", but it has shape ", to_string(view->dims()));
   const TensorView rows = as_headed(q, options), keys = as_headed(k, options);
-  return {.batch = rows.shape[0], .num_heads = rows.shape[1], .num_kv_heads = keys.shape[1]};
+  return {.batch = rows.shape[0],
+          .num_heads = rows.shape[1],
+          .num_kv_heads = keys.shape[1],
+          .head_dim = keys.shape[3],
+          .head_dim_v = v.rank > 0 ? v.shape[v.rank - 1U] : keys.shape[3],
+          .element_bytes = static_cast<std::int64_t>(size_of(k.dtype))};
 }
 
 AttentionOptions own_options(const AttentionOptions& options) {
@@ -58,7 +63,7 @@ Call::Call(Communicator& communicator, std::string_view name, const TensorView& 
   Agreement agreement{
       .function = name, .q = q, .k = k, .v = v, .o = o, .sizes = {}, .division = &division, .options = &options};
   agree(messages, agreement, [&] {
-    agreement.sizes = sizes = sizes_of(name, q, k, options);
+    agreement.sizes = sizes = sizes_of(name, q, k, v, options);
     plan = std::make_unique<Plan>(agreement.sizes, division, options, name);
     if (plan->ranks() != communicator.size())
       refuse(name, "the division is for ", plan->ranks(), " ranks but the communicator has ", communicator.size());

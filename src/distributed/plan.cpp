@@ -5,6 +5,8 @@
 #include "attention/visibility.h"
 #include "core/ceil_div.h"
 #include "core/check.h"
+#include "distributed/choose.h"
+#include "distributed/pairs.h"
 #include "distributed/runs.h"
 #include "distributed/whole.h"
 #include "saccade/distributed.h"
@@ -155,7 +157,7 @@ struct Plan::State {
     if (division.method == Method::stream) return {{boundary(part), boundary(part + 1)}};
     const int ranks = division.keys.ranks();
     if (division.method == Method::ring)
-      return division.keys.runs(static_cast<int>((rank - part % ranks + ranks) % ranks));
+      return merged(division.keys.runs(static_cast<int>((rank - part % ranks + ranks) % ranks)));
     return {{0, division.keys.length()}};
   }
 
@@ -207,7 +209,7 @@ Plan::Plan(const Sizes& sizes, const Division& division, const AttentionOptions&
     refuse(function, "the division has rows for ", ranks, " ranks but keys for ", complete.keys.ranks());
   if (complete.chunk < kOriginAlignment || complete.chunk % kOriginAlignment != 0)
     refuse(function, "chunk must be a multiple of ", kOriginAlignment, ", got ", complete.chunk);
-  if (complete.method == Method::automatic) complete.method = Method::gather;
+  if (complete.method == Method::automatic) complete = choose(sizes, complete, options, function);
   if (complete.method == Method::pass_q && options.cu_seqlens_q)
     refuse(function, "method pass_q takes no packed batch, but cu_seqlens_q was given");
   if (complete.method == Method::heads) complete.head_groups = ranks;
@@ -226,6 +228,8 @@ Plan::Plan(const Sizes& sizes, const Division& division, const AttentionOptions&
 Plan::~Plan() = default;
 
 const Division& Plan::division() const { return state_->division; }
+const Sizes& Plan::sizes() const { return state_->sizes; }
+std::int64_t Plan::entries() const { return state_->entries; }
 int Plan::ranks() const { return state_->division.rows.ranks(); }
 bool Plan::shares_rows() const { return state_->groups > 1; }
 
@@ -294,6 +298,28 @@ std::vector<Run> Plan::keys(int rank, std::int64_t step) const {
   if (!one.exists) return {};
   const std::vector<Run>& all = state_->keys_of(rank, one.batch);
   return state_->parts() == 1 ? all : overlap_of(all, state_->part(rank, one.part));
+}
+
+bool Plan::are_alike(std::int64_t a, std::int64_t b) const {
+  for (int rank = 0; rank < ranks(); ++rank) {
+    const Unit one = unit(rank, a), other = unit(rank, b);
+    if (one.exists != other.exists || one.part != other.part) return false;
+    if (state_->alike(one.batch) != state_->alike(other.batch)) return false;
+  }
+  return true;
+}
+
+double Plan::pairs(int rank, std::int64_t step) const {
+  const Unit one = unit(rank, step);
+  double pairs = 0.0;
+  for (const Run& rows : rows(rank, step))
+    pairs += pairs_of(state_->p, one.batch, rows, state_->part(rank, one.part));
+  return pairs;
+}
+
+double Plan::pairs_of_keys(int rank, std::int64_t batch) const {
+  const std::vector<Run>& keys = state_->division.keys.runs(rank);
+  return pairs_of(state_->p, batch, {0, state_->division.rows.length()}, keys);
 }
 
 }  // namespace saccade::distributed
