@@ -20,7 +20,10 @@ using namespace saccade::distributed;
 Plan plan_of(std::int64_t rows, int ranks, std::int64_t heads, std::int64_t kv_heads, Method method,
              const Machine& machine) {
   return Plan({.num_heads = heads, .num_kv_heads = kv_heads},
-              {.rows = Sharding::zigzag(rows * ranks, ranks), .method = method, .machine = machine},
+              {.rows = Sharding::zigzag(rows * ranks, ranks),
+               .method = method,
+               .memory = std::int64_t{64} << 30,
+               .machine = machine},
               {.causal = Causal::top_left});
 }
 

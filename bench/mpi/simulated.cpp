@@ -85,13 +85,13 @@ class SimulatedRank {
   }
 
   void post_keys(std::int64_t step) {
-    post(slot(keys_, step), step, [&](int from, int to) { return messages(from, to, step); });
+    post(slot(keys_, step), [&](int from, int to) { return messages(from, to, step); });
   }
   void post_sums(std::int64_t step) {
-    post(slot(sums_, step), step, [&](int from, int to) { return messages(to, from, step); });
+    post(slot(sums_, step), [&](int from, int to) { return messages(to, from, step); });
   }
 
-  void post(Slot& slot, std::int64_t, const auto& keys_of_messages) {
+  void post(Slot& slot, const auto& keys_of_messages) {
     wait(slot.sends);
     slot.bytes_received = 0;
     std::int64_t sent = 0, count = 0;
