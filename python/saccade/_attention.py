@@ -266,22 +266,24 @@ def attention_backward(
     if drops(given.get("dropout_p")) and given.get("seed") is None:
         raise ValueError("[attention_backward] seed: dropout_p was given without the seed of the forward call")
 
-    def gradient_of(name: str, wanted: bool) -> Any:
-        if not flag(wanted, f"return_d{name}"):
-            return None
-        if given.get(name) is None:
-            raise ValueError(f"[attention_backward] return_d{name}: {name} was not given")
-        return empty(q, as_array(given[name], name).shape, precision(q))
-
     with_dq, with_dk_dv = flag(return_dq, "return_dq"), flag(return_dk_dv, "return_dk_dv")
     if not with_dq and not with_dk_dv:
         raise ValueError("[attention_backward] return_dq: one of return_dq and return_dk_dv must be True")
     dq = empty(q, q.shape) if with_dq else None
     dk, dv = (empty(k, k.shape), empty(v, v.shape)) if with_dk_dv else (None, None)
     asked = {"mask": return_dmask, "sinks": return_dsinks, "alibi_slopes": return_dalibi_slopes}
-    others = {f"d{name}": gradient_of(name, wanted) for name, wanted in asked.items()}
+    others = {f"d{name}": gradient_of(q, given, name, wanted) for name, wanted in asked.items()}
     _core.attention_backward(q, k, v, o, lse, dout, dlse, dq, dk, dv, others, given)
     return Gradients(dq, dk, dv, **others)
+
+
+def gradient_of(q: Any, options: Mapping[str, Any], name: str, wanted: bool) -> Any:
+    """An array for the gradient of an option, or None."""
+    if not flag(wanted, f"return_d{name}"):
+        return None
+    if options.get(name) is None:
+        raise ValueError(f"[attention_backward] return_d{name}: {name} was not given")
+    return empty(q, as_array(options[name], name).shape, precision(q))
 
 
 def attention_operations(q: Any, k: Any, v: Any, **options: Unpack[BackwardOptions]) -> float:
@@ -379,7 +381,7 @@ def _attend(
         raise ValueError(f"out: wanted {list(shape)}, got {shown(list(found))}")
     lse = weights = None
     if return_lse is not False or return_weights is not False:
-        rows = _rows_shape(q, options)
+        rows = rows_shape(q, options)
         if flag(return_lse, "return_lse"):
             lse = empty(q, rows, precision(q))
         if flag(return_weights, "return_weights"):
@@ -390,7 +392,7 @@ def _attend(
     return tuple(result for result in (o, lse, weights) if result is not None)
 
 
-def _rows_shape(q: Any, options: dict[str, Any]) -> tuple[int, ...]:
+def rows_shape(q: Any, options: dict[str, Any]) -> tuple[int, ...]:
     """[batch, heads, seqlen_q], without the axes that q does not have."""
     shape = tuple(q.shape[:-1])
     blhd = _is_blhd(options) or options.get("cu_seqlens_q") is not None

@@ -7,6 +7,7 @@ namespace saccade::python {
 
 void bind_attention(nanobind::module_& module);
 void bind_runtime(nanobind::module_& module);
+void bind_distributed(nanobind::module_& module);
 void bind_heatmap(nanobind::module_& module);
 void bind_inspect(nanobind::module_& module);
 void bind_kv_cache(nanobind::module_& module);

@@ -9,6 +9,7 @@ NB_MODULE(_core, module) {
   bind_attention(module);
   bind_inspect(module);
   bind_kv_cache(module);
+  bind_distributed(module);
   bind_modules(module);
   bind_heatmap(module);
   bind_score_program(module);
