@@ -142,8 +142,8 @@ def _forward(
         if draws:
             given["seed"] = _core.draw_seed()
         arguments = _core.DistributedForward(q_, k_, v_, o, lse, given)
-        prepared = _prepared(arguments, q_, k_, given, draws)
-        return prepared if function == "attention" else prepared._replace(computes=function, rows=prepared.keys)
+        found = prepared(arguments, q_, k_, given, draws)
+        return found if function == "attention" else found._replace(computes=function, rows=found.keys)
 
     compute(communicator, f"distributed::{function}", division, prepare)
     return results[0] if results[1] is None else tuple(results)
@@ -193,7 +193,7 @@ def attention_backward(
         found.append(gradients)
         arguments = _core.DistributedBackward(q_, k_, v_, o, lse, dout, dlse, *gradients[:3], others, given)
         asks = (return_dmask, return_dsinks, return_dalibi_slopes)
-        return _prepared(arguments, q_, k_, given)._replace(flags=sum(bool(ask) << bit for bit, ask in enumerate(asks)))
+        return prepared(arguments, q_, k_, given)._replace(flags=sum(bool(ask) << bit for bit, ask in enumerate(asks)))
 
     division = Division(sharding, kv_sharding, method, head_groups, chunk, exact)
     facts = ("return_dmask", "return_dsinks", "return_dalibi_slopes")
@@ -209,7 +209,8 @@ def _options(options: Any, function: str) -> dict[str, Any]:
     return given
 
 
-def _prepared(arguments: Any, q: Any, k: Any, given: dict[str, Any], draws: bool = False) -> Prepared:
+def prepared(arguments: Any, q: Any, k: Any, given: dict[str, Any], draws: bool = False) -> Prepared:
+    """What a rank brings to a call with these options."""
     is_packed, layout = given.get("cu_seqlens_q") is not None, given.get("layout")
 
     def length(shape: tuple[int, ...]) -> int:

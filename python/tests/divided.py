@@ -1,5 +1,6 @@
-"""Random problems that are divided among ranks, and their comparison with one process. Run by itself, it is a program
-for mpirun: `mpirun -n 3 python -m mpi4py divided.py --first 0 --cases 100`."""
+"""Random problems that are divided among ranks, and their comparison with one process. It is a program too: for MPI
+`mpirun -n 3 python -m mpi4py divided.py --cases 100`, for gloo `python divided.py --gloo --ranks 3 --cases 100`.
+"""
 
 from __future__ import annotations
 
@@ -172,15 +173,35 @@ def differences(comm: Any, rank: int, ranks: int, numbers: range) -> list[str]:
     return [f"{number}: {line}" for number in numbers for line in Divided(number, ranks).compare(comm, rank)]
 
 
-if __name__ == "__main__":
+def over_gloo(ranks: int, numbers: range) -> list[str]:
+    """What is wrong in problems with these numbers among processes of torch.distributed."""
+    import divided_torch
+    import processes
+
+    timeout = 60 + 2 * len(numbers)
+    everything = processes.run(ranks, divided_torch.random_problems, numbers, timeout=timeout)
+    return [line for of_rank in everything for line in (of_rank if isinstance(of_rank, list) else [repr(of_rank)])]
+
+
+def over_mpi(numbers: range) -> list[str] | None:
+    """What is wrong in problems with these numbers among ranks of MPI; None on all but the first."""
     from mpi4py import MPI
 
+    world = MPI.COMM_WORLD
+    everything = world.gather(differences(world, world.rank, world.size, numbers), 0)
+    return None if everything is None else [line for of_rank in everything for line in of_rank]
+
+
+if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Compares random problems among ranks of MPI with one process.")
     parser.add_argument("--cases", type=int, default=100)
     parser.add_argument("--first", type=int, default=0, help="the number of the first problem")
+    parser.add_argument("--gloo", action="store_true", help="among processes of torch.distributed, without mpirun")
+    parser.add_argument("--ranks", type=int, default=2, help="with --gloo")
     asked = parser.parse_args()
-    world = MPI.COMM_WORLD
     numbers = range(asked.first, asked.first + asked.cases)
-    everything = world.gather(differences(world, world.rank, world.size, numbers), 0)
-    if world.rank == 0:
-        print("\n".join(line for of_rank in everything for line in of_rank) or f"{asked.cases} problems, no difference")
+    found = over_gloo(asked.ranks, numbers) if asked.gloo else over_mpi(numbers)
+    if found is not None:
+        print("\n".join(found) or f"{asked.cases} problems, no difference")
+        if found:
+            raise SystemExit(1)

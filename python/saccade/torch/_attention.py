@@ -62,8 +62,8 @@ def attention(
     Gradients can be differentiated again, and forward-mode tangents pass through; these are computed in PyTorch's
     operations, a few rows at a time. Uses ``torch.get_num_threads()`` threads.
     """
-    left, right = _pair(window, "window")
-    block_q, block_k = _pair(block_mask_size, "block_mask_size")
+    left, right = pair_of(window, "window")
+    block_q, block_k = pair_of(block_mask_size, "block_mask_size")
     is_number = isinstance(query_offset, int)
     options = {
         "mask": mask,
@@ -123,7 +123,7 @@ def attention_varlen(
 
     The other options are those of :func:`attention`.
     """
-    left, right = _pair(window, "window")
+    left, right = pair_of(window, "window")
     is_number = isinstance(query_offset, int)
     options = {
         "mask": mask,
@@ -140,7 +140,8 @@ def attention_varlen(
     return _attend(q, k, v, options, call, seed, return_lse)
 
 
-def _pair(value: Any, name: str) -> tuple[int, int]:
+def pair_of(value: Any, name: str) -> tuple[int, int]:
+    """An integer or two as two."""
     try:
         first, second = (value, value) if hasattr(value, "__index__") else value
         return index(first), index(second)
@@ -156,10 +157,10 @@ def _attend(
         for name, tensor in (("q", q), ("k", k), ("v", v)):
             require_plain(tensor, name)
     q, k, v = autocast(q, k, v)
-    tensors = [_tensor(options.get(name), name) for name in TENSORS]
+    tensors = [tensor_of(options.get(name), name) for name in TENSORS]
     drawn = None
     if call.dropout_p:
-        drawn = draw_seed() if seed is None else _seed(seed)
+        drawn = draw_seed() if seed is None else seed_of(seed)
     moves = is_recorded() and forward_ad._current_level >= 0 and not is_compiling()
     if transformed or moves:  # the operator alone loses tangents
         o, lse, weights = TransformedAttention.apply(q, k, v, *tensors, drawn, *call)
@@ -177,7 +178,8 @@ def _attend(
     return results if len(results) > 1 else o
 
 
-def _seed(seed: Any) -> Tensor:
+def seed_of(seed: Any) -> Tensor:
+    """A seed in the form that operators take."""
     try:
         bits = index(seed) % 2**64
     except TypeError:
@@ -185,7 +187,8 @@ def _seed(seed: Any) -> Tensor:
     return torch.tensor(bits - 2**64 if bits >= 2**63 else bits, dtype=torch.int64)
 
 
-def _tensor(value: Any, name: str) -> Tensor | None:
+def tensor_of(value: Any, name: str) -> Tensor | None:
+    """An option as a tensor."""
     if value is None or isinstance(value, Tensor):
         if value is not None and not is_compiling() and not is_transformed():
             require_plain(value, name, floating=False)

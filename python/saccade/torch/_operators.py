@@ -41,15 +41,15 @@ class Call(NamedTuple):
 def forward(
     q: Tensor, k: Tensor, v: Tensor, tensors: Any, seed: Tensor | None, call: Call, with_lse: bool
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    o = _output(q, v)
-    lse = q.new_empty(_rows(q, call, tensors), dtype=precision(q)) if with_lse else None
+    o = output_like(q, v)
+    lse = q.new_empty(rows_of(q, call, tensors), dtype=precision(q)) if with_lse else None
     weights = None
     if call.return_weights:
-        weights = q.new_empty((*_rows(q, call, tensors), _keys(k, call, tensors)), dtype=precision(q))
+        weights = q.new_empty((*rows_of(q, call, tensors), _keys(k, call, tensors)), dtype=precision(q))
     compute = _core.attention
     if weights is None and not is_packed(tensors) and len(q.shape) > 1:
-        compute = kernel(_rows(q, call, tensors)[-1], _keys(k, call, tensors))
-    compute(readable(q), readable(k), readable(v), o, lse, weights, _options(tensors, seed, call))
+        compute = kernel(rows_of(q, call, tensors)[-1], _keys(k, call, tensors))
+    compute(readable(q), readable(k), readable(v), o, lse, weights, options_of(tensors, seed, call))
     return o, lse, weights
 
 
@@ -81,7 +81,7 @@ def backward(
         dk,
         dv,
         {f"d{name}": gradient for name, gradient in zip(LEARNT, others)},
-        _options(tensors, seed, call._replace(return_weights=False, weights_after_dropout=False)),
+        options_of(tensors, seed, call._replace(return_weights=False, weights_after_dropout=False)),
     )
     return (dq, dk, dv, *(None if d is None else d.to(x.dtype) for x, d in zip(tensors, others)))
 
@@ -112,7 +112,7 @@ def tangents(
     return results + [found[name].to(x.dtype) if name in found else None for name, x in learnt.items()]
 
 
-def _options(tensors: Any, seed: Tensor | None, call: Call) -> dict[str, Any]:
+def options_of(tensors: Any, seed: Tensor | None, call: Call) -> dict[str, Any]:
     options: dict[str, Any] = {
         "num_threads": torch.get_num_threads(),
         "causal": call.causal,
@@ -136,7 +136,7 @@ def is_packed(tensors: Any) -> bool:
     return tensors[TENSORS.index("cu_seqlens_q")] is not None
 
 
-def _rows(q: Tensor, call: Call, tensors: Any) -> tuple[Any, ...]:
+def rows_of(q: Tensor, call: Call, tensors: Any) -> tuple[Any, ...]:
     """The shape of lse: [batch, heads, seqlen_q] as far as q has these, packed [heads, total_q]."""
     shape = q.shape[:-1]
     if len(shape) > 1 and (is_packed(tensors) or call.layout == "blhd"):
@@ -151,7 +151,7 @@ def _keys(k: Tensor, call: Call, tensors: Any) -> Any:
     return k.shape[axis] if table is None else table.shape[-1] * k.shape[axis]
 
 
-def _output(q: Tensor, v: Tensor) -> Tensor:
+def output_like(q: Tensor, v: Tensor) -> Tensor:
     return empty_rows_like(q) if q.shape[-1] == v.shape[-1] else q.new_empty((*q.shape[:-1], v.shape[-1]))
 
 
@@ -187,9 +187,9 @@ def split(options: Any) -> tuple[Any, Tensor | None, Call]:
 @operator.register_fake
 def _operator_shapes(q, k, v, *options):
     tensors, _, call = split(options)
-    rows = _rows(q, call, tensors)
+    rows = rows_of(q, call, tensors)
     weights = (*rows, _keys(k, call, tensors)) if call.return_weights else (0,)
-    return _output(q, v), q.new_empty(rows, dtype=precision(q)), q.new_empty(weights, dtype=precision(q))
+    return output_like(q, v), q.new_empty(rows, dtype=precision(q)), q.new_empty(weights, dtype=precision(q))
 
 
 @torch.library.custom_op(
@@ -354,6 +354,6 @@ def _operations_backward(q: Tensor, k: Tensor, v: Tensor, *others: Any, out_val:
 def _pairs(q: Tensor, k: Tensor, options: Any) -> int:
     tensors, _, call = split(options)
     if not is_packed(tensors):
-        return math.prod(_rows(q, call, tensors)) * int(_keys(k, call, tensors))
+        return math.prod(rows_of(q, call, tensors)) * int(_keys(k, call, tensors))
     of = dict(zip(TENSORS, tensors))
     return q.shape[-2] * int((of["cu_seqlens_q"].diff() * of["cu_seqlens_k"].diff()).sum())

@@ -16,6 +16,8 @@ from torch.jit import _builtins as script
 from torch.overrides import handle_torch_function, has_torch_function
 
 from ._attend import attend_plainly
+from ._context_parallel import are_shards, attend_to_shards, is_in_force, local_parts
+from ._context_parallel import reason_to_pass_on as context_parallel_reason
 from ._encoder import encoder_layer, self_attention, takes_nested
 from ._functional import is_causal_bias, scaled_dot_product_attention
 from ._nested import is_computable, is_nested
@@ -122,6 +124,9 @@ def _install() -> None:
     global _patches
     _patches += 1
     if _patches == 1:
+        if is_in_force():
+            _patches = 0
+            raise RuntimeError("patch() within context_parallel() would see each rank's rows alone: patch before it")
         for replacement in _REPLACEMENTS:
             replacement.install()
 
@@ -166,8 +171,14 @@ def _attention_in_place_of(previous: Callable[..., Tensor], replacement: _Replac
             reason = "a class with a __torch_function__ of its own" if any(map(_overrides, tensors)) else None
             if not reason:  # a mode, or a class that changes nothing
                 return handle_torch_function(patched, tensors, query, key, value, attn_mask, **options)
-        reason = reason or _reason_to_pass_on(() if nested else tensors)
-        function = previous if reason else scaled_dot_product_attention
+        function: Callable[..., Tensor] = scaled_dot_product_attention
+        if here and not is_compiling() and are_shards(query, key, value):
+            reason = reason or _reason_to_pass_on(local_parts(query, key, value))
+            reason = reason or context_parallel_reason(query, key, value, attn_mask)
+            function = attend_to_shards
+        else:
+            reason = reason or _reason_to_pass_on(() if nested else tensors)
+        function = previous if reason else function
         o = function(query, key, value, attn_mask, **options)
         if here and not is_compiling():
             count(_ATTENTION, reason)

@@ -60,9 +60,10 @@ _taken: dict[_Key, int] = {}
 _passed_on: dict[_Key, int] = {}
 _lock = threading.Lock()
 
-# The files that hand a call on to itself, under modes and for subclasses.
+# The files that hand a call on to itself, under modes and for subclasses, and the folder with context_parallel().
 _PATCH = os.path.join(os.path.dirname(__file__), "_patch.py")
 _INNER = frozenset((torch.overrides.__file__, torch._tensor.__file__, _device.__file__, _PATCH))
+_EXPERIMENTAL = os.path.join(os.path.dirname(torch.__file__), "distributed", "tensor", "experimental", "")
 
 
 def count(function: str, reason: str | None = None) -> None:
@@ -70,7 +71,7 @@ def count(function: str, reason: str | None = None) -> None:
     file, line = "no Python", 0
     try:
         frame: FrameType | None = sys._getframe(2)
-        while frame is not None and frame.f_code.co_filename in _INNER:
+        while frame is not None and _is_inner(frame.f_code.co_filename):
             frame = frame.f_back
         if frame is not None:
             file, line = frame.f_code.co_filename, frame.f_lineno
@@ -80,6 +81,10 @@ def count(function: str, reason: str | None = None) -> None:
     counters = _passed_on if reason else _taken
     with _lock:
         counters[key] = counters.get(key, 0) + 1
+
+
+def _is_inner(file: str) -> bool:
+    return file in _INNER or file.startswith(_EXPERIMENTAL)
 
 
 def _read(counters: dict[_Key, int]) -> Any:
