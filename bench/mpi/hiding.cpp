@@ -1,11 +1,10 @@
 // How much of a network's time distributed attention hides, and how well the cost model tells the time:
 //
 //   mpirun -n 2 hiding_bench [--seqlen 12288] [--heads 40] [--head-dim 128] [--threads 1] [--samples 3]
-//   [--backward]
-//                            [--device NAME [--rates 0,1.5,0.5]]
+//                            [--backward] [--device NAME [--rates 0,1.5,0.5]]
 //
 // With --device each rank limits the rate at which its network device NAME sends, with tc, to these multiples of
-// needed_bandwidth() by turns; 0: 40 Gbit/s. bench/mpi/hiding runs it in two network namespaces. Causal, zigzag,
+// needed_bandwidth() by turns; 0: 40 Gbit/s. bench/mpi/hide runs it in two network namespaces. Causal, zigzag,
 // gather. Rank 0 prints the speed of the kernels without messages, and for each rate the time, what the model
 // says, and how much of the transfer was hidden.
 #include <saccade/backward.h>
@@ -63,6 +62,7 @@ class WatchedCommunicator final : public distributed::Communicator {
     is_waiting_ = !is_finished;
     return is_finished;
   }
+  std::size_t most_bytes() const override { return inner_.most_bytes(); }
   void all_gather(const void* own, void* all, std::size_t bytes, Clock::time_point until) override {
     inner_.all_gather(own, all, bytes, until);
   }

@@ -7,7 +7,6 @@
 // Each rank sends and receives the messages of distributed::attention() (or of what attention_backward() does by
 // rows) in its order, between all ranks that exchange keys; kernels take the seconds of the model. Causal, zigzag
 // unless --contiguous.
-#include <saccade/communicator.h>
 #include <saccade/cost_model.h>
 #include <saccade/distributed.h>
 #include <smpi/smpi.h>
@@ -36,7 +35,7 @@ struct Settings {
 class SimulatedRank {
  public:
   SimulatedRank(const Plan& plan, Pass pass, const Machine& machine)
-      : plan_(plan), pass_(pass), machine_(machine), memory_(SMPI_SHARED_MALLOC(Communicator::kMostBytes)) {
+      : plan_(plan), pass_(pass), machine_(machine), memory_(SMPI_SHARED_MALLOC(kMemory)) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
   }
   ~SimulatedRank() { SMPI_SHARED_FREE(memory_); }
@@ -60,6 +59,8 @@ class SimulatedRank {
   }
 
  private:
+  static constexpr std::size_t kMemory = std::size_t{64} << 20;  // the largest message
+
   struct Slot {
     std::vector<MPI_Request> receives, sends;
     std::int64_t bytes_received = 0;

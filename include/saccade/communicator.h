@@ -34,7 +34,7 @@ class Communicator {
   virtual int size() const = 0;  ///< the number of ranks
 
   /// Begins to send or receive and returns at once. The memory must stay valid until the request is finished.
-  /// Ranks do not send to themselves. bytes is at least 1 and at most kMostBytes. Throws CommunicationError.
+  /// Ranks do not send to themselves. bytes is at least 1 and at most most_bytes(). Throws CommunicationError.
   virtual Request send(int to, const void* data, std::size_t bytes) = 0;
   virtual Request receive(int from, void* data, std::size_t bytes) = 0;
 
@@ -51,8 +51,8 @@ class Communicator {
   virtual void all_gather(const void* own, void* all, std::size_t bytes,
                           std::chrono::steady_clock::time_point until);
 
-  /// The largest message.
-  static constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+  /// The largest message, the same on every rank: larger ones are cut.
+  virtual std::size_t most_bytes() const { return std::size_t{64} << 20; }
 
   /// How long a call waits for another rank before it throws CommunicationError; 300 s unless set.
   std::chrono::nanoseconds timeout() const { return timeout_; }

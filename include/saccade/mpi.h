@@ -29,6 +29,7 @@ class Communicator : public distributed::Communicator {
   Request receive(int from, void* data, std::size_t bytes) override;
   bool is_finished(Request request) override;
   void make_progress() override;
+  std::size_t most_bytes() const override;
   void all_gather(const void* own, void* all, std::size_t bytes,
                   std::chrono::steady_clock::time_point until) override;
 

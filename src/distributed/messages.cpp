@@ -29,9 +29,9 @@ void Messages::send(Batch& batch, int to, const TensorView& rows) {
   const Buffer copy_of_rows = make_buffer(bytes);
   copy(rows, MutableTensorView(copy_of_rows.get(), rows.dtype, rows.dims()));
   batch.memory.push_back(copy_of_rows);
-  for (std::size_t at = 0; at < bytes; at += Communicator::kMostBytes)
-    batch.requests.push_back(
-        communicator_.send(to, copy_of_rows.get() + at, std::min(bytes - at, Communicator::kMostBytes)));
+  const std::size_t most = communicator_.most_bytes();
+  for (std::size_t at = 0; at < bytes; at += most)
+    batch.requests.push_back(communicator_.send(to, copy_of_rows.get() + at, std::min(bytes - at, most)));
 }
 
 void Messages::receive(Batch& batch, int from, const MutableTensorView& rows, const Buffer& memory) {
@@ -39,8 +39,9 @@ void Messages::receive(Batch& batch, int from, const MutableTensorView& rows, co
   const std::size_t bytes = static_cast<std::size_t>(rows.size()) * size_of(rows.dtype);
   auto* const to = static_cast<std::byte*>(rows.mutable_data());
   batch.memory.push_back(memory);
-  for (std::size_t at = 0; at < bytes; at += Communicator::kMostBytes)
-    batch.requests.push_back(communicator_.receive(from, to + at, std::min(bytes - at, Communicator::kMostBytes)));
+  const std::size_t most = communicator_.most_bytes();
+  for (std::size_t at = 0; at < bytes; at += most)
+    batch.requests.push_back(communicator_.receive(from, to + at, std::min(bytes - at, most)));
 }
 
 void Messages::wait(Batch& batch, const std::string& what) {
