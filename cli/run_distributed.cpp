@@ -276,12 +276,7 @@ class DistributedRun {
   }
 
   Method picked_method() const {
-    const Axes axes = call_->axes();
-    distributed::Sizes sizes{.batch = call_->options.cu_seqlens_q ? 1 : axes.batch, .num_heads = axes.num_heads};
-    if (const TensorView& k = call_->k; k.rank > 2) {
-      const bool heads_last = call_->options.cu_seqlens_q || call_->options.layout == Layout::blhd;
-      sizes.num_kv_heads = k.shape[k.rank - (heads_last ? 2 : 3)];
-    }
+    const distributed::Sizes sizes = distributed::sizes_of(call_->q, call_->k, call_->v, call_->options);
     return distributed::Plan(sizes, division_, call_->options).division().method;
   }
 

@@ -119,6 +119,48 @@ void compare_long(const LongCase& one, Division division, int ranks) {
   EXPECT_THAT(errors, Each(std::string())) << one.name << ", " << name_of(division.method);
 }
 
+/// Counts the bytes of rows that a rank sends to each other rank.
+class CountingCommunicator final : public Communicator {
+ public:
+  explicit CountingCommunicator(Communicator& inner)
+      : sent(static_cast<std::size_t>(inner.size())), inner_(inner) {}
+
+  int rank() const override { return inner_.rank(); }
+  int size() const override { return inner_.size(); }
+  Request send(int to, const void* data, std::size_t bytes) override {
+    sent[static_cast<std::size_t>(to)] += bytes;
+    return inner_.send(to, data, bytes);
+  }
+  Request receive(int from, void* data, std::size_t bytes) override { return inner_.receive(from, data, bytes); }
+  bool is_finished(Request request) override { return inner_.is_finished(request); }
+  void all_gather(const void* own, void* all, std::size_t bytes,
+                  std::chrono::steady_clock::time_point until) override {
+    inner_.all_gather(own, all, bytes, until);
+  }
+
+  std::vector<std::size_t> sent;
+
+ private:
+  Communicator& inner_;
+};
+
+TEST(Distributed, SendsTheWindowOnlyOverEachBoundary) {
+  constexpr std::int64_t kWindow = 100, kRows = 1000, kKvHeads = 2, kDim = 8;
+  const Division division{.rows = Sharding::contiguous(kRows, 4)};
+  const std::vector<std::string> errors = on_ranks(4, [&](Communicator& communicator) {
+    CountingCommunicator counting(communicator);
+    const Tensor q = random_tensor({4, kRows / 4, kDim}, 1), k = random_tensor({kKvHeads, kRows / 4, kDim}, 2);
+    Tensor o(DType::f32, q.shape());
+    distributed::attention(counting, q, k, k, o, division,
+                           {.causal = Causal::top_left, .window_left = kWindow, .num_threads = 1});
+    std::vector<std::size_t> wanted(4);
+    const auto next = static_cast<std::size_t>(communicator.rank()) + 1;
+    if (next < 4) wanted[next] = kWindow * kKvHeads * 2 * kDim * sizeof(float);
+    if (counting.sent != wanted) throw std::runtime_error("sent " + ::testing::PrintToString(counting.sent));
+  });
+  EXPECT_THAT(errors, Each(std::string()));
+}
+
 TEST(Distributed, HasTheBitsOfOneProcessOnLongSequences) {
   const Tensor slopes = alibi_slopes(4);
   const LongCase cases[] = {

@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -73,7 +74,8 @@ class SimulatedRank {
     requests.clear();
   }
 
-  /// The numbers of keys in the messages from the holder of keys to a rank that sees them.
+  /// The numbers of keys in the messages from the holder of keys to a rank that sees them, which share one
+  /// connection: simulated as a single message.
   std::vector<std::int64_t> messages(int holder, int rank, std::int64_t step) const {
     std::vector<std::int64_t> keys;
     for (const Run& seen : plan_.keys(rank, step)) {
@@ -101,16 +103,15 @@ class SimulatedRank {
     std::vector<std::pair<int, int>> sends, receives;
     for (int i = 1; i < ranks; ++i) {
       const int from = (rank_ + ranks - i) % ranks, to = (rank_ + i) % ranks;
-      for (const std::int64_t keys : keys_of_messages(from, rank_)) {
-        receives.emplace_back(from, static_cast<int>(keys * row));
-        slot.bytes_received += keys * row;
-      }
-      for (const std::int64_t keys : keys_of_messages(rank_, to)) {
-        sends.emplace_back(to, static_cast<int>(keys * row));
-        sent += keys * row;
-      }
+      const auto add_all = [&](const std::vector<std::int64_t>& all, int rank, auto& messages) {
+        const std::int64_t keys = std::accumulate(all.begin(), all.end(), std::int64_t{0});
+        count += static_cast<std::int64_t>(all.size());
+        if (keys > 0) messages.emplace_back(rank, static_cast<int>(keys * row));
+        return keys * row;
+      };
+      slot.bytes_received += add_all(keys_of_messages(from, rank_), from, receives);
+      sent += add_all(keys_of_messages(rank_, to), to, sends);
     }
-    count = static_cast<std::int64_t>(sends.size() + receives.size());
     smpi_execute(static_cast<double>(sent) / machine_.copying + static_cast<double>(count) * machine_.per_message);
     for (const auto& [from, bytes] : receives)
       MPI_Irecv(memory_, bytes, MPI_BYTE, from, 1, MPI_COMM_WORLD, &slot.receives.emplace_back());

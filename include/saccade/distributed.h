@@ -119,6 +119,10 @@ struct Sizes {
   std::int64_t element_bytes = 4;                 ///< the size of a number of k, v, q and o; for the cost model
 };
 
+/// The sizes of a call, from the shapes of its tensors, whole or of one rank. `function`: for errors.
+Sizes sizes_of(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionOptions& options = {},
+               std::string_view function = "distributed::sizes_of");
+
 /// Who computes what from which keys, and so what travels: a pure function of sizes, division and options, the
 /// same on every rank. A call proceeds in steps; in each, a rank works on one kv head of one batch entry.
 class Plan {

@@ -34,8 +34,14 @@ void check_tensors(std::string_view function, const TensorView& q, const TensorV
   if (options.lse.data == nullptr && options.lse.size() > 0) refuse(function, "lse has no data (null pointer)");
 }
 
-Sizes sizes_of(std::string_view function, const TensorView& q, const TensorView& k, const TensorView& v,
-               const AttentionOptions& options) {
+AttentionOptions own_options(const AttentionOptions& options) {
+  return {.scale = options.scale,
+          .layout = options.cu_seqlens_q ? Layout::blhd : options.layout,
+          .num_threads = options.num_threads};
+}
+
+Sizes sizes_of(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionOptions& options,
+               std::string_view function) {
   for (const auto& [name, view] : {std::pair{"q", &q}, {"k", &k}})
     if (options.cu_seqlens_q ? view->rank != 3 : view->rank < 2 || view->rank > 4)
       refuse(function, name,
@@ -50,12 +56,6 @@ Sizes sizes_of(std::string_view function, const TensorView& q, const TensorView&
           .element_bytes = static_cast<std::int64_t>(size_of(k.dtype))};
 }
 
-AttentionOptions own_options(const AttentionOptions& options) {
-  return {.scale = options.scale,
-          .layout = options.cu_seqlens_q ? Layout::blhd : options.layout,
-          .num_threads = options.num_threads};
-}
-
 Call::Call(Communicator& communicator, std::string_view name, const TensorView& q, const TensorView& k,
            const TensorView& v, const TensorView& o, const Division& division,
            const AttentionOptions& options_of_call, const std::function<void()>& check)
@@ -63,7 +63,7 @@ Call::Call(Communicator& communicator, std::string_view name, const TensorView& 
   Agreement agreement{
       .function = name, .q = q, .k = k, .v = v, .o = o, .sizes = {}, .division = &division, .options = &options};
   agree(messages, agreement, [&] {
-    agreement.sizes = sizes = sizes_of(name, q, k, v, options);
+    agreement.sizes = sizes = sizes_of(q, k, v, options, name);
     plan = std::make_unique<Plan>(agreement.sizes, division, options, name);
     if (plan->ranks() != communicator.size())
       refuse(name, "the division is for ", plan->ranks(), " ranks but the communicator has ", communicator.size());

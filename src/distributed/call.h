@@ -29,9 +29,6 @@ View as_column(View lse) {
 
 // Checks of a rank's arguments, which throw as attention() does.
 
-/// The sizes of a problem.
-Sizes sizes_of(std::string_view function, const TensorView& q, const TensorView& k, const TensorView& v,
-               const AttentionOptions& options);
 /// That the tensors, and options.lse, fit each other.
 void check_tensors(std::string_view function, const TensorView& q, const TensorView& k, const TensorView& v,
                    const TensorView& o, const AttentionOptions& options);

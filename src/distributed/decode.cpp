@@ -236,7 +236,7 @@ void decode(Communicator& communicator, const TensorView& q, const TensorView& k
     if (of_keys.keys.ranks() != communicator.size())
       refuse(kName, "the division is for ", of_keys.keys.ranks(), " ranks but the communicator has ",
              communicator.size());
-    agreement.sizes = sizes_of(kName, q, k, v, options);
+    agreement.sizes = sizes_of(q, k, v, options, kName);
     check_tensors(kName, q, k, v, o, options);
     check_rows(kName, "k", k, options, of_keys.keys, communicator.rank());
     whole = std::make_unique<WholeProblem>(agreement.sizes, as_headed(q, options).shape[2], of_keys.keys.length(),

@@ -91,10 +91,10 @@ void Communicator::make_progress() {
   check(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, state_->communicator, &arrived, MPI_STATUS_IGNORE), "MPI_Iprobe");
 }
 
-// Up to 64 KiB with its header, Open MPI sends a message over TCP without asking the receiver. A larger one waits for
-// an answer, which queues behind what the receiver itself sends, so that only one direction carries data at a time.
-// Two ranks of one Zen 5 thread over a cable of 1.5 times the bandwidth they need: 98 % of the transfer hidden,
-// uncut 87 %; of half of it: 2.9 s, uncut 4.3 s.
+// Up to 64 KiB with its header, Open MPI sends a message over TCP without asking the receiver. A larger one waits
+// for an answer, which queues behind what the receiver itself sends, so that only one direction carries data at a
+// time. Two ranks of one Zen 5 thread over a cable of 1.5 times the bandwidth they need: 98 % of the transfer
+// hidden, uncut 87 %; of half of it: 2.9 s, uncut 4.3 s.
 std::size_t Communicator::most_bytes() const { return 60000; }
 
 void Communicator::all_gather(const void* own, void* all, std::size_t bytes,
