@@ -9,6 +9,7 @@ bf16 and f16. Arrays are not copied if their innermost dimension is contiguous. 
   with all other options.
 - :class:`KvCache`, :class:`Rope`, :func:`merge_states`: for generating text.
 - :func:`inspect`, :func:`heatmap`: statistics and pictures of the weights.
+- :mod:`saccade.distributed`: attention over several processes.
 - :mod:`saccade.nn`: modules with parameters. :mod:`saccade.torch` and :mod:`saccade.onnx`: for PyTorch and ONNX.
 """
 
@@ -38,16 +39,17 @@ from ._random import manual_seed
 from ._runtime import info, num_threads, release_workspaces, set_num_threads
 
 if TYPE_CHECKING:
+    from . import distributed as distributed
     from . import onnx as onnx
     from . import torch as torch
     from .torch import flex_attention as flex_attention
 else:
 
     def __getattr__(name: str) -> Any:
-        """Imports saccade.torch and saccade.onnx, and with them PyTorch and ONNX, on first use."""
+        """Imports a module on first use, and with it PyTorch or ONNX."""
         if name == "flex_attention":
             return getattr(__getattr__("torch"), name)
-        if name not in ("onnx", "torch"):
+        if name not in ("distributed", "onnx", "torch"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         try:
             return importlib.import_module(f"{__name__}.{name}")

@@ -13,6 +13,7 @@ from fuzz.problem import Problem
 from fuzz.values import Values, bfloat16
 from saccade import distributed
 
+PER_ENTRY = ("kv_lengths", "kv_starts", "query_offset")
 GRADIENTS = ("dmask", "dsinks", "dalibi_slopes")
 
 
@@ -33,7 +34,8 @@ class Divided:
         self.division: dict[str, Any] = {"sharding": self._sharding(rows, ranks)}
         if rows != keys or self.values.chance(0.3):
             self.division["kv_sharding"] = self._sharding(keys, ranks)
-        self.division["method"] = self.values.pick("automatic", "gather", "stream")
+        methods = ["automatic", "gather", "stream", "ring", "pass_q"]
+        self.division["method"] = self.values.pick(*methods[: 4 if "cu_seqlens_q" in self.options else 5])
         heads = problem.kv_heads
         if heads >= ranks and self.values.chance(0.4):
             self.division["method"] = "heads"
@@ -53,8 +55,14 @@ class Divided:
         for name in ("layout", "block_mask", "block_mask_size"):
             self.options.pop(name, None)
         documents = np.arange(problem.batch + 1)
-        self.options["cu_seqlens_q"] = documents * problem.seqlen_q
-        self.options["cu_seqlens_k"] = documents * problem.seqlen_k
+        cu_seqlens = [documents * problem.seqlen_q, documents * problem.seqlen_k]
+        if not any(isinstance(self.options.get(name), (list, np.ndarray)) for name in ("mask", *PER_ENTRY)):
+            cu_seqlens = [self._cuts(int(even[-1]), problem.batch) for even in cu_seqlens]
+        self.options["cu_seqlens_q"], self.options["cu_seqlens_k"] = cu_seqlens
+
+    def _cuts(self, length: int, parts: int) -> np.ndarray:
+        inner = [self.values.random.randint(0, length) for _ in range(parts - 1)]
+        return np.array([0, *sorted(inner), length], np.int64)
 
     def _sharding(self, length: int, ranks: int) -> distributed.Sharding:
         kind = self.values.pick("contiguous", "zigzag", "striped", "any", "any")
@@ -74,6 +82,11 @@ class Divided:
 
     def own_operands(self, rank: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return self.own(self.q, self.rows, rank), self.own(self.k, self.keys, rank), self.own(self.v, self.keys, rank)
+
+    @property
+    def is_reordered(self) -> bool:
+        """Whether sums have another order than in one process."""
+        return self.division["method"] in ("ring", "pass_q")
 
     def asked(self) -> dict[str, bool]:
         """Which gradients of options are asked for."""
@@ -105,14 +118,20 @@ class Divided:
         q, k, v = self.own_operands(rank)
         given = {**self.division, **self.options, "comm": comm}
         got, got_lse = distributed.attention(q, k, v, return_lse=True, **given)
-        wrong = different("o", got, self.own(o, self.rows, rank))
-        wrong += different("lse", got_lse, self.own(lse, self.rows, rank, -1))
+        whole = self.solved(np.float64)
+        own_o, own_lse = self.own(o, self.rows, rank), self.own(lse, self.rows, rank, -1)
+        if self.is_reordered:
+            wrong = too_far("o", got, own_o, self.own(whole[0], self.rows, rank))
+            wrong += too_far("lse", got_lse, own_lse, self.own(whole[1], self.rows, rank, -1))
+            again = distributed.attention(q, k, v, return_lse=True, **given)
+            wrong += different("o of a second run", again[0], got) + different("lse of a second run", again[1], got_lse)
+        else:
+            wrong = different("o", got, own_o) + different("lse", got_lse, own_lse)
         dout = self.own(self.dout, self.rows, rank)
 
         def backward(exact: bool) -> saccade.Gradients:
-            return distributed.attention_backward(q, k, v, got, got_lse, dout, exact=exact, **given, **self.asked())
+            return distributed.attention_backward(q, k, v, own_o, own_lse, dout, exact=exact, **given, **self.asked())
 
-        whole = self.solved(np.float64)
         wrong += self.compare_gradients(backward(True), gradients, whole[2], rank, True)
         found = backward(False)
         wrong += self.compare_gradients(found, gradients, whole[2], rank, False)
@@ -158,8 +177,12 @@ def different(name: str, got: np.ndarray, wanted: np.ndarray) -> list[str]:
 
 
 def too_far(name: str, got: np.ndarray, one: np.ndarray, exact: np.ndarray, terms: float = 0.0) -> list[str]:
-    """Whether a gradient is further from that in f64 than three times that of one process and 16 eps. `terms`: the
+    """Whether numbers are further from those in f64 than three times those of one process and 16 eps. `terms`: the
     size of what is summed up, if it may cancel."""
+    is_finite = np.isfinite(exact)
+    if got.shape != exact.shape or not np.array_equal(got[~is_finite], exact[~is_finite]):
+        return [f"{name} differs where it is infinite, or in its shape: {got.shape} and {exact.shape}"]
+    got, one, exact = got[is_finite], one[is_finite], exact[is_finite]
     if got.size == 0:
         return []
     got, eps = got.astype(np.float64), 2.0**-7 if one.dtype == bfloat16 else np.finfo(one.dtype).eps

@@ -6,11 +6,12 @@ import os
 from typing import Any
 
 import numpy as np
+import saccade.distributed
 import saccade.torch
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from divided import Divided, differences, different, too_far
+from divided import Divided, differences, different
 from fuzz.values import bfloat16
 from saccade.torch.distributed import communicator, scaled_dot_product_attention
 from torch.distributed.device_mesh import init_device_mesh
@@ -45,30 +46,32 @@ def random_problems(numbers: range, group: Any = None) -> list[str]:
     for number in numbers:
         problem = Divided(number, comm.size)
         if "score_mod" not in problem.options:
-            wrong += [f"{number}: rank {comm.rank}: torch: {line}" for line in _compare(problem, comm.rank, group)]
+            wrong += [f"{number}: rank {comm.rank}: torch: {line}" for line in _compare(problem, comm, group)]
     return wrong
 
 
-def _compare(problem: Divided, rank: int, group: Any) -> list[str]:
-    o, lse, gradients = problem.solved()
-    whole = problem.solved(np.float64)[2]
+def _compare(problem: Divided, comm: Any, group: Any) -> list[str]:
+    """What is wrong in a problem with autograd: it has the numbers of the functions for NumPy."""
+    arrays = problem.own_operands(comm.rank)
     options = {name: tensor(value) for name, value in problem.options.items() if name != "num_threads"}
-    q, k, v = (tensor(x).requires_grad_() for x in problem.own_operands(rank))
+    q, k, v = (tensor(x).requires_grad_() for x in arrays)
     learnt = {name: options[name] for name in LEARNT if problem.asked()[f"return_d{name}"]}
     for x in learnt.values():
         x.requires_grad_()
     given = {**problem.division, **options, "group": group, "exact": True, "return_lse": True}
     got, got_lse = scaled_dot_product_attention(q, k, v, **given)
-    wrong = different("o", array(got, o), problem.own(o, problem.rows, rank))
-    wrong += different("lse", array(got_lse, lse), problem.own(lse, problem.rows, rank, -1))
-    got.backward(tensor(problem.own(problem.dout, problem.rows, rank)))
-    for name, x, sharding in (("dq", q, problem.rows), ("dk", k, problem.keys), ("dv", v, problem.keys)):
-        wanted = getattr(gradients, name)
-        wrong += different(name, array(x.grad, wanted), problem.own(wanted, sharding, rank))
-    for name, x in learnt.items():
-        got_gradient = x.grad.numpy()
-        one, exact = (getattr(of, f"d{name}") for of in (gradients, whole))
-        wrong += too_far(f"d{name}", got_gradient, one.astype(got_gradient.dtype), exact, problem.largest_term())
+    dout = problem.own(problem.dout, problem.rows, comm.rank)
+    got.backward(tensor(dout))
+
+    given = {**problem.division, **problem.options, "comm": comm}
+    o, lse = saccade.distributed.attention(*arrays, return_lse=True, **given)
+    gradients = saccade.distributed.attention_backward(*arrays, o, lse, dout, exact=True, **given, **problem.asked())
+    wrong = different("o", array(got, o), o) + different("lse", array(got_lse, lse), lse)
+    for name, x in {"q": q, "k": k, "v": v, **learnt}.items():
+        wanted = getattr(gradients, f"d{name}")
+        if name in learnt:
+            wanted = wanted.astype(x.grad.numpy().dtype)
+        wrong += different(f"d{name}", array(x.grad, wanted), wanted)
     return wrong
 
 

@@ -11,7 +11,7 @@ import saccade
 
 def public():
     """All public functions, classes, methods and properties, with their names."""
-    for module in (saccade, saccade.nn):
+    for module in (saccade, saccade.nn, saccade.distributed):
         for name in module.__all__:
             thing = getattr(module, name)
             yield f"{module.__name__}.{name}", thing

@@ -54,9 +54,9 @@ class Patch:
     def __enter__(self) -> Patch:
         with _lock:
             if not self._in_force:
+                _install()
                 self._in_force = True
                 self._before = statistics()
-                _install()
         return self
 
     def __exit__(
