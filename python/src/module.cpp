@@ -3,6 +3,7 @@
 
 NB_MODULE(_core, module) {
   using namespace saccade::python;
+  nanobind::set_leak_warnings(false);  // PyTorch's graphs that globals hold outlive the interpreter
   module.doc() = "The compiled part of saccade; use the functions of the package instead.";
   bind_runtime(module);
   bind_random(module);

@@ -25,7 +25,7 @@ LEARNT = ("mask", "sinks", "alibi_slopes")
 def tensor(array: Any) -> Any:
     """A tensor of an array, and of anything else itself."""
     if not isinstance(array, np.ndarray):
-        return array
+        return torch.from_dlpack(array).clone() if hasattr(array, "__dlpack__") else array
     array = np.ascontiguousarray(array)
     if bfloat16 is not None and array.dtype == bfloat16:
         return torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16)
