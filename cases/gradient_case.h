@@ -27,7 +27,8 @@ class CheckedGradients {
 
   /// Calls attention() and attention_backward() on the active instruction set.
   void compute();
-  /// Compares every gradient with the reference. Throws std::runtime_error if memory outside a gradient was written.
+  /// Compares every gradient with the reference. Throws std::runtime_error if memory outside a gradient was
+  /// written.
   std::vector<Finding> compare();
   std::vector<Finding> run() {
     compute();

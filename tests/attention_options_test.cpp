@@ -109,7 +109,7 @@ TEST(AttentionOptionsTable, IsDrawnByRandomProblems) {
   std::set<std::string_view> missing;
   for (const AttentionOption& option : kAttentionOptions) missing.insert(option.name);
   missing.erase("score_modifier_backward");  // those that are drawn only add; backward_test.cpp has others
-  missing.erase("origin");  // origin_test.cpp cuts a problem
+  missing.erase("origin");                   // origin_test.cpp cuts a problem
   for (std::uint64_t seed = 1; seed <= 400; ++seed) {
     const cases::AttentionCase drawn = cases::draw_case(seed);
     std::erase_if(missing, [&](std::string_view name) {

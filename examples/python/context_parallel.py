@@ -27,8 +27,9 @@ alone = F.scaled_dot_product_attention(*leaves, is_causal=True)
 alone.backward(dout)
 wanted = [alone.detach(), *(x.grad for x in leaves)]
 
-with sdpa_kernel(SDPBackend.FLASH_ATTENTION), context_parallel(
-    mesh, buffers=[q, k, v, dout], buffer_seq_dims=[2, 2, 2, 2]
+with (
+    sdpa_kernel(SDPBackend.FLASH_ATTENTION),
+    context_parallel(mesh, buffers=[q, k, v, dout], buffer_seq_dims=[2, 2, 2, 2]),
 ):
     leaves = [x.clone().requires_grad_() for x in (q, k, v)]  # the rows of this process
     o = F.scaled_dot_product_attention(*leaves, is_causal=True)

@@ -152,7 +152,10 @@ TEST_F(MpiCommandTest, ChecksRandomProblems) {
 
 TEST_F(MpiCommandTest, NamesTheRankAndTheArgumentOnEveryRank) {
   const std::vector<std::pair<std::string, std::string>> cases{
-      {"options", "softcap must be the same on every rank, but rank 1"}, {"shape", "rank 1"}, {"dtype", "rank 1"}, {"division", "division"}};
+      {"options", "softcap must be the same on every rank, but rank 1"},
+      {"shape", "rank 1"},
+      {"dtype", "rank 1"},
+      {"division", "division"}};
   for (const auto& [what, word] : cases) {
     SCOPED_TRACE(what);
     const Outcome outcome = run_ranks(3, SACCADE_MPI_FAULTS, {what});
@@ -177,7 +180,7 @@ TEST_F(MpiCommandTest, DoesNotHangWhenARankStopsOrDies) {
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
     EXPECT_NE(outcome.exit_code, 0);
     EXPECT_THAT(outcome.out, Not(HasSubstr("nothing was thrown")));
-    if (what == "killed") continue;  // mpirun ends the others, which may say nothing
+    if (what == "killed") continue;                    // mpirun ends the others, which may say nothing
     EXPECT_THAT(outcome.out, HasSubstr("rank 0: 2"));  // after its deadline of 2 s
   }
 }
