@@ -10,9 +10,7 @@
 namespace saccade {
 namespace {
 
-Tensor draw(Shape shape, std::uint64_t seed) {
-  return TorchGenerator(seed).uniform(std::move(shape), -1.0f, 1.0f);
-}
+Tensor draw(const Shape& shape, std::uint64_t seed) { return TorchGenerator(seed).uniform(shape, -1.0f, 1.0f); }
 
 void run(benchmark::State& state, std::int64_t heads, std::int64_t seqlen, std::int64_t head_dim,
          const AttentionOptions& options) {

@@ -8,9 +8,7 @@
 namespace saccade {
 namespace {
 
-Tensor draw(Shape shape, std::uint64_t seed) {
-  return TorchGenerator(seed).uniform(std::move(shape), -1.0f, 1.0f);
-}
+Tensor draw(const Shape& shape, std::uint64_t seed) { return TorchGenerator(seed).uniform(shape, -1.0f, 1.0f); }
 
 /// attention() alone (0), or followed by inspect() with one statistic or (last) with all of them.
 void inspection(benchmark::State& state) {

@@ -48,14 +48,14 @@ void print_ranks(const Machine& machine) {
   std::printf(
       "| ranks | rows of a rank | sequence | method | seconds | of them kernels | waiting |\n"
       "|---:|---:|---:|---|---:|---:|---:|\n");
-  for (const std::int64_t rows : {1024, 8192}) {
+  for (const long long rows : {1024, 8192}) {
     for (int ranks = 8; ranks <= 1024; ranks *= ranks < 64 ? 8 : ranks < 256 ? 4 : 2) {
       const Plan plan = plan_of(rows, ranks, 32, 8, Method::automatic, machine);
       const Estimate model = estimate(plan, Pass::forward, machine);
       const Cost& last = *std::ranges::max_element(model.ranks, {}, &Cost::total);
       const Division& chosen = plan.division();
-      std::printf("| %d | %lld | %lld | %s%s | %.2f | %.0f %% | %.1f %% |\n", ranks, static_cast<long long>(rows),
-                  static_cast<long long>(rows * ranks), std::string(name_of(chosen.method)).c_str(),
+      std::printf("| %d | %lld | %lld | %s%s | %.2f | %.0f %% | %.1f %% |\n", ranks, rows, rows * ranks,
+                  std::string(name_of(chosen.method)).c_str(),
                   chosen.method == Method::grid ? (" of " + std::to_string(chosen.head_groups)).c_str() : "",
                   model.total, 100 * last.kernels / model.total, 100 * last.waiting / model.total);
     }

@@ -135,7 +135,7 @@ ExplainRequest make_request(const ExplainArguments& arguments) {
     request.module = draw_module(arguments, request, generator);
     request.module_origin = fmt::format("as PyTorch draws it after torch.manual_seed({})", seed);
   }
-  request.dropout_generator = std::move(generator);
+  request.dropout_generator = generator;
   const std::int64_t head_dim =
       request.module ? request.module->config().head_dim : request.queries.vectors.shape(1);
   request.scale = parse_scale(arguments.scale, head_dim);

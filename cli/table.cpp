@@ -111,7 +111,7 @@ std::string Table::to_string(const Terminal& terminal) const {
 }
 
 std::string shortened(std::string_view utf8, int width) {
-  const std::string text = visible(utf8);
+  std::string text = visible(utf8);
   if (display_width(text) <= width) return text;
   std::size_t end = text.size();
   while (end > 0 && display_width(text.substr(0, end)) > width - 1) end = last_character(text, end);

@@ -203,8 +203,8 @@ class HidingBench {
 
   Sample measure() {
     const AttentionOptions options{.causal = Causal::top_left, .lse = lse_, .num_threads = threads()};
-    const auto& [q, k, v, dout] = inputs_;
-    auto& [o, dq, dk, dv] = results_;
+    const Tensor &q = inputs_[0], &k = inputs_[1], &v = inputs_[2], &dout = inputs_[3];
+    Tensor &o = results_[0], &dq = results_[1], &dk = results_[2], &dv = results_[3];
     MPI_Barrier(MPI_COMM_WORLD);
     communicator_.waited = 0.0;
     const double own = seconds_of([&] {

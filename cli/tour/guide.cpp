@@ -83,7 +83,7 @@ Tensor Guide::input(const std::string& path) {
   if (std::ranges::find(tour_.inputs, path) == tour_.inputs.end()) tour_.inputs.push_back(path);
   Tensor numbers = matrix_of(at(path));
   const bool is_row = !at(path).front().is_array();
-  return is_row ? std::move(numbers).reshaped({numbers.size()}) : numbers;
+  return is_row ? Tensor(numbers).reshaped({numbers.size()}) : numbers;
 }
 
 std::vector<std::string> Guide::input_tokens(const std::string& path) {

@@ -127,7 +127,7 @@ void tell_one_query(Guide& guide) {
   guide.step({"The context vector of \"journey\" is a mixture of all six vectors in these proportions.",
               "“journey”的上下文向量，就是按这些比例混合六个向量。"},
              "context = Σ weight[j] x[j]");
-  guide.check(simple + "context_query_1", reference::context_vectors(std::move(weights).reshaped({1, 6}), x),
+  guide.check(simple + "context_query_1", reference::context_vectors(Tensor(weights).reshaped({1, 6}), x),
               {names[kQuery]});
 }
 

@@ -79,7 +79,7 @@ Call::Call(Communicator& communicator, std::string_view name, const TensorView& 
 }
 
 void end_call(Messages& messages, std::string_view function, const AttentionOptions& options,
-              std::exception_ptr error) {
+              const std::exception_ptr& error) {
   if (messages.size() > 1 && may_throw(options)) return agree_on_end(messages, function, error);
   if (error) std::rethrow_exception(error);
 }

@@ -39,7 +39,7 @@ void check_rows(std::string_view function, std::string_view name, const TensorVi
 /// To be called at the end of a call with what this rank caught, if anything: throws on every rank if any of them
 /// did.
 void end_call(Messages& messages, std::string_view function, const AttentionOptions& options,
-              std::exception_ptr error);
+              const std::exception_ptr& error);
 
 /// Checks a call's arguments, agrees on them with the other ranks, and plans it.
 class Call {
@@ -52,7 +52,7 @@ class Call {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  void end(std::exception_ptr error) { end_call(messages, function, options, error); }
+  void end(const std::exception_ptr& error) { end_call(messages, function, options, error); }
 
   std::int64_t steps() const { return plan->steps(); }
   int rank() const { return messages.rank(); }

@@ -48,7 +48,7 @@ class Mailbox {
     if (round_->bytes.size() != static_cast<std::size_t>(size) * bytes)
       throw CommunicationError("ranks give another number of bytes than others");
     std::memcpy(round_->bytes.data() + static_cast<std::size_t>(rank) * bytes, own, bytes);
-    const std::shared_ptr<Round> round = round_;
+    std::shared_ptr<Round> round = round_;
     if (++round->arrived == size) {
       round->message->is_done = true;
       round_ = nullptr;
