@@ -74,6 +74,13 @@ else()
   list(APPEND left_out_headers PATTERN heatmap.h EXCLUDE PATTERN chart.h EXCLUDE)
 endif()
 
+if(TARGET saccade_tokenizer)
+  saccade_install(saccade_tokenizer NAME tokenizer PC_NAME saccade-tokenizer
+    DESCRIPTION "Text as the tokens of a model" REQUIRES "oniguruma libutf8proc")
+else()
+  list(APPEND left_out_headers PATTERN tokenizer.h EXCLUDE)
+endif()
+
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/saccade DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING PATTERN "*.h" ${left_out_headers})
 
@@ -82,7 +89,7 @@ if(TARGET saccade_cli)
   set_target_properties(saccade_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
   install(TARGETS saccade_cli DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
-foreach(library saccade_gpt saccade_mpi saccade_io saccade_heatmap)
+foreach(library saccade_gpt saccade_mpi saccade_io saccade_heatmap saccade_tokenizer)
   if(TARGET ${library})
     set_target_properties(${library} PROPERTIES INSTALL_RPATH "$ORIGIN")
   endif()

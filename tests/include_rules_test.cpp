@@ -105,6 +105,7 @@ constexpr Rule kMayInclude[] = {
      "decode|runtime|tensor|dtype)\\.h$|"
      "src/(distributed/|attention/(arguments|axes|backward_arguments|params|visibility)\\.h$|"
      "core/(ceil_div|check|memory)\\.h$))"},
+    {"^src/tokenizer/", "^(include/saccade/tokenizer\\.h$|src/tokenizer/)"},
     {"^src/mpi/", "^include/saccade/(mpi|communicator)\\.h$"},
     {"^src/reference/",
      "^(include/saccade/(reference|compare|attention|backward|tensor|dtype|random)\\.h$|"
@@ -199,7 +200,10 @@ constexpr Rule kMustNotReach[] = {
 constexpr Rule kOutside[] = {
     {"^src/cpu/(simd_|prelude)", "^([a-z]*mm|x86|avx.*|arm_neon|cpuid)intrin\\.h$|^arm_neon\\.h$"},
     {"^src/core/(parallel|runtime)\\.cpp$|^tests/|^bench/", "^omp\\.h$"},
-    {"^src/io|^cli/|^tests/", "^(nlohmann/|zlib\\.h)"},
+    {"^src/(io|tokenizer)/|^cli/|^tests/", "^nlohmann/"},
+    {"^src/io|^cli/|^tests/", "^zlib\\.h"},
+    {"^src/tokenizer/pattern\\.cpp$", "^oniguruma\\.h"},
+    {"^src/tokenizer/(added_tokens|characters)\\.cpp$", "^utf8proc\\.h"},
     {"^src/picture/png|^tests/heatmap", "^(librsvg|cairo|glib|gdk|pango)"},
     {"^cli/", "^fmt/"},
     {"^cli/command_line\\.cpp$", "^CLI/"},

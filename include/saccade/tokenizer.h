@@ -1,0 +1,71 @@
+// Text as the tokens of a model, and back: what a Hugging Face folder's tokenizer.json says.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace saccade {
+
+/// A part of a text, in bytes of its UTF-8.
+struct TextRange {
+  std::size_t begin = 0, end = 0;
+  bool operator==(const TextRange&) const = default;
+};
+
+/// One token of a text.
+struct Token {
+  std::int64_t id = 0;
+  std::string text;       ///< as the vocabulary spells it, "##ing", "Ġthe"; of added and unknown ones, what stood there
+  TextRange range{};      ///< in the text that it stands for; empty at 0 for tokens that a template adds
+  std::int64_t type = 0;  ///< 1 for tokens of the second text of a pair, where a model tells them apart
+  bool is_added = false;  ///< by a template, such as [CLS] and <s>
+  std::int64_t word = -1; ///< the piece of text that was split into this and its neighbours; -1 if added
+};
+
+/// Turns text into tokens and back. Reads what tokenizer.json of a Hugging Face folder describes: added tokens,
+/// normalizer, pre-tokenizer, model (WordPiece, BPE, Unigram, WordLevel), post-processor and decoder. `truncation` and
+/// `padding` are not applied. Format: https://huggingface.co/docs/tokenizers. Link saccade::tokenizer.
+class Tokenizer {
+ public:
+  /// From a folder: tokenizer.json, or vocab.txt (BERT; tokenizer_config.json says whether it is cased), or
+  /// vocab.json and merges.txt (GPT-2; RoBERTa if config.json says so). From a file: a tokenizer.json. Throws
+  /// std::runtime_error, one line with the file and the part, for what is missing, malformed or not known.
+  static Tokenizer load(const std::filesystem::path& path);
+  /// From the text of a tokenizer.json; messages call it `name`.
+  static Tokenizer parse(std::string_view json, std::string_view name = "tokenizer.json");
+
+  ~Tokenizer();
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+
+  /// The tokens of a text in UTF-8; bytes that are none count as U+FFFD. `add_special`: with the tokens that the
+  /// model expects around a text.
+  std::vector<Token> encode(std::string_view text, bool add_special = true) const;
+  /// The tokens of a pair of texts, such as a question and an answer.
+  std::vector<Token> encode(std::string_view text, std::string_view pair, bool add_special = true) const;
+
+  /// The text of tokens. `skip_special`: without those that are special. Ids that the vocabulary lacks are left out.
+  std::string decode(std::span<const std::int64_t> ids, bool skip_special = true) const;
+
+  /// The number of the vocabulary's tokens, added ones included.
+  std::int64_t vocabulary_size() const;
+  /// The id of a token, as the vocabulary spells it.
+  std::optional<std::int64_t> id_of(std::string_view token) const;
+  /// The token of an id, as the vocabulary spells it; empty if there is none.
+  std::string text_of(std::int64_t id) const;
+  /// Whether a token is special: [SEP], </s>.
+  bool is_special(std::int64_t id) const;
+
+ private:
+  struct State;
+  explicit Tokenizer(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace saccade

@@ -1,0 +1,45 @@
+// Text as code points that know where they come from, and what Unicode says of them.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "saccade/tokenizer.h"
+
+namespace saccade::tokenizer {
+
+/// A code point, and the bytes of the original text that it stands for.
+struct Character {
+  char32_t code = 0;
+  TextRange range{};
+};
+using Characters = std::vector<Character>;
+
+/// The code points of UTF-8; a byte that begins none is U+FFFD.
+Characters characters_of(std::string_view utf8, std::size_t first_byte = 0);
+std::u32string codes_of(std::string_view utf8);
+std::string utf8_of(const Characters& text);
+std::string utf8_of(std::u32string_view codes);
+void append_utf8(std::string& text, char32_t code);
+/// From the first to the last.
+TextRange range_of(const Characters& text);
+
+bool is_whitespace(char32_t code);  ///< White_Space
+bool is_control(char32_t code);     ///< Cc, Cf, Cn, Co, Cs, but for tab, line feed and carriage return
+bool is_punctuation(char32_t code); ///< of ASCII, or P*
+bool is_mark(char32_t code);        ///< M*
+bool is_nonspacing_mark(char32_t code);
+bool is_number(char32_t code);      ///< N*
+bool is_chinese(char32_t code);     ///< ideographs, which BERT sets apart
+
+/// Lower case; U+0130 becomes two code points.
+Characters lowered(const Characters& text);
+
+enum class NormalForm { nfc, nfd, nfkc, nfkd };
+Characters normalized(const Characters& text, NormalForm form);
+
+/// The lengths of grapheme clusters, in code points.
+std::vector<std::size_t> graphemes(const Characters& text);
+
+}  // namespace saccade::tokenizer

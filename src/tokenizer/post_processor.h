@@ -1,0 +1,40 @@
+// Post-processors: the tokens that a model expects around a text or a pair of texts.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "tokenizer/word_model.h"
+
+namespace saccade::tokenizer {
+
+class PostProcessor {
+ public:
+  /// What a part of tokenizer.json describes; null: nothing is added. Throws std::runtime_error for an unknown one.
+  explicit PostProcessor(const nlohmann::json& description);
+
+  /// Takes the spaces at both ends from the ranges of byte-level tokens, if the description says so.
+  void trim(std::vector<Token>& tokens) const;
+  std::vector<Token> single(std::vector<Token> a, bool add_special) const;
+  std::vector<Token> pair(std::vector<Token> a, std::vector<Token> b, bool add_special) const;
+
+ private:
+  /// A text, or tokens that are added.
+  struct Part {
+    int sequence = -1;  // 0: the first text, 1: the second, -1: tokens
+    std::int64_t type = 0;
+    std::vector<Token> tokens{};
+  };
+  using Template = std::vector<Part>;
+
+  void read(const nlohmann::json& description);
+  void read_trimming(const nlohmann::json& description);
+  void read_template(const nlohmann::json& description);
+  static Part added(const nlohmann::json& token_and_id);
+  static std::vector<Token> filled(const Template& parts, const std::vector<const std::vector<Token>*>& texts,
+                                   bool add_special);
+
+  Template single_{{0, 0}}, pair_{{0, 0}, {1, 1}};
+  bool trims_ = false, has_prefix_space_ = false;
+};
+
+}  // namespace saccade::tokenizer

@@ -1,0 +1,100 @@
+// SentencePiece's table of replacements: the size of a trie, the trie, and texts that end with a zero byte. The trie is
+// a double array: https://github.com/s-yata/darts-clone
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <stdexcept>
+
+#include "tokenizer/normalizer.h"
+
+namespace saccade::tokenizer {
+namespace {
+
+std::string from_base64(const std::string& base64) {
+  static const std::string kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string bytes;
+  std::uint32_t bits = 0;
+  int count = 0;
+  for (const char c : base64) {
+    if (c == '=') break;
+    const std::size_t digit = kDigits.find(c);
+    if (digit == std::string::npos) throw std::runtime_error("precompiled_charsmap is no base64");
+    bits = bits << 6 | static_cast<std::uint32_t>(digit);
+    if ((count += 6) >= 8) bytes.push_back(static_cast<char>(bits >> (count -= 8) & 0xFF));
+  }
+  return bytes;
+}
+
+class CharacterMap {
+ public:
+  explicit CharacterMap(const std::string& bytes) {
+    std::uint32_t size = 0;
+    if (bytes.size() < sizeof(size)) throw std::runtime_error("precompiled_charsmap is too short");
+    std::memcpy(&size, bytes.data(), sizeof(size));
+    if (size > bytes.size() - sizeof(size)) throw std::runtime_error("precompiled_charsmap is too short");
+    trie_.resize(size / sizeof(std::uint32_t));
+    std::memcpy(trie_.data(), bytes.data() + sizeof(size), trie_.size() * sizeof(std::uint32_t));
+    texts_ = bytes.substr(sizeof(size) + size);
+  }
+
+  /// What stands for the shortest beginning of a text that the table knows.
+  std::optional<std::string> find(std::string_view text) const {
+    if (trie_.empty()) return std::nullopt;
+    std::size_t at = offset(trie_[0]);
+    for (const char c : text) {
+      const auto byte = static_cast<std::uint8_t>(c);
+      at ^= byte;
+      if (byte == 0 || at >= trie_.size() || label(trie_[at]) != byte) return std::nullopt;
+      const bool has_value = (trie_[at] >> 8 & 1) != 0;
+      at ^= offset(trie_[at]);
+      if (at >= trie_.size()) return std::nullopt;
+      if (!has_value) continue;
+      const std::size_t begin = trie_[at] & 0x7FFFFFFF;
+      if (begin >= texts_.size()) return std::nullopt;
+      return texts_.substr(begin, texts_.find('\0', begin) - begin);
+    }
+    return std::nullopt;
+  }
+
+ private:
+  static std::size_t offset(std::uint32_t unit) { return std::size_t{unit >> 10} << ((unit & 0x200) >> 6); }
+  static std::uint32_t label(std::uint32_t unit) { return unit & 0x800000FF; }
+
+  std::vector<std::uint32_t> trie_;
+  std::string texts_;
+};
+
+}  // namespace
+
+Normalizer precompiled_normalizer(const std::string& base64) {
+  const auto map = std::make_shared<CharacterMap>(from_base64(base64));
+  return [map](const Characters& text) {
+    constexpr std::size_t kLongest = 5;  // bytes of a cluster that the table may know
+    Characters result;
+    const auto add = [&](const std::string& replacement, const Characters& replaced) {
+      std::size_t i = 0;
+      for (const char32_t code : codes_of(replacement))
+        result.push_back({code, replaced[std::min(i++, replaced.size() - 1)].range});
+    };
+    std::size_t at = 0;
+    for (const std::size_t size : graphemes(text)) {
+      const Characters cluster(text.begin() + static_cast<std::ptrdiff_t>(at),
+                               text.begin() + static_cast<std::ptrdiff_t>(at + size));
+      at += size;
+      const std::string utf8 = utf8_of(cluster);
+      if (const auto found = utf8.size() <= kLongest ? map->find(utf8) : std::nullopt) {
+        add(*found, cluster);
+        continue;
+      }
+      for (const Character& c : cluster) {
+        if (const auto found = map->find(utf8_of(Characters{c})))
+          add(*found, {c});
+        else
+          result.push_back(c);
+      }
+    }
+    return result;
+  };
+}
+
+}  // namespace saccade::tokenizer
