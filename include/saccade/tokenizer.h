@@ -21,16 +21,16 @@ struct TextRange {
 /// One token of a text.
 struct Token {
   std::int64_t id = 0;
-  std::string text;       ///< as the vocabulary spells it, "##ing", "Ġthe"; of added and unknown ones, what stood there
-  TextRange range{};      ///< in the text that it stands for; empty at 0 for tokens that a template adds
-  std::int64_t type = 0;  ///< 1 for tokens of the second text of a pair, where a model tells them apart
-  bool is_added = false;  ///< by a template, such as [CLS] and <s>
-  std::int64_t word = -1; ///< the piece of text that was split into this and its neighbours; -1 if added
+  std::string text;  ///< as the vocabulary spells it, "##ing", "Ġthe"; of added and unknown ones, what stood there
+  TextRange range{};       ///< in the text that it stands for; empty at 0 for tokens that a template adds
+  std::int64_t type = 0;   ///< 1 for tokens of the second text of a pair, where a model tells them apart
+  bool is_added = false;   ///< by a template, such as [CLS] and <s>
+  std::int64_t word = -1;  ///< the piece of text that was split into this and its neighbours; -1 if added
 };
 
 /// Turns text into tokens and back. Reads what tokenizer.json of a Hugging Face folder describes: added tokens,
-/// normalizer, pre-tokenizer, model (WordPiece, BPE, Unigram, WordLevel), post-processor and decoder. `truncation` and
-/// `padding` are not applied. Format: https://huggingface.co/docs/tokenizers. Link saccade::tokenizer.
+/// normalizer, pre-tokenizer, model (WordPiece, BPE, Unigram, WordLevel), post-processor and decoder. `truncation`
+/// and `padding` are not applied. Format: https://huggingface.co/docs/tokenizers. Link saccade::tokenizer.
 class Tokenizer {
  public:
   /// From a folder: tokenizer.json, or vocab.txt (BERT; tokenizer_config.json says whether it is cased), or
@@ -50,7 +50,8 @@ class Tokenizer {
   /// The tokens of a pair of texts, such as a question and an answer.
   std::vector<Token> encode(std::string_view text, std::string_view pair, bool add_special = true) const;
 
-  /// The text of tokens. `skip_special`: without those that are special. Ids that the vocabulary lacks are left out.
+  /// The text of tokens. `skip_special`: without those that are special. Ids that the vocabulary lacks are left
+  /// out.
   std::string decode(std::span<const std::int64_t> ids, bool skip_special = true) const;
 
   /// The number of the vocabulary's tokens, added ones included.

@@ -29,11 +29,12 @@ bool stands_at(const Characters& text, std::size_t at, std::u32string_view token
 AddedTokens::AddedTokens(const Json& list, const Normalizer& normalizer, Vocabulary& vocabulary) {
   for (const Json& one : list) {
     const auto content = one.at("content").get<std::string>();
-    Entry entry{.text = {},
-                .token = {.id = one.at("id").get<std::int64_t>(), .text = content},
-                .is_single_word = one.value("single_word", false),
-                .strips_left = one.value("lstrip", false),
-                .strips_right = one.value("rstrip", false)};
+    Entry entry;
+    entry.token.id = one.at("id").get<std::int64_t>();
+    entry.token.text = content;
+    entry.is_single_word = one.value("single_word", false);
+    entry.strips_left = one.value("lstrip", false);
+    entry.strips_right = one.value("rstrip", false);
     const bool is_special = one.value("special", false), is_normalized = one.value("normalized", !is_special);
     vocabulary.add(content, entry.token.id);
     if (is_special) special_.insert(entry.token.id);
@@ -54,8 +55,9 @@ std::vector<Section> AddedTokens::split(const Characters& text, const Table& tab
   std::size_t done = 0;
   const auto add = [&](std::size_t begin, std::size_t end, const Token* token) {
     if (end > begin)
-      sections.push_back({{text.begin() + static_cast<std::ptrdiff_t>(begin), text.begin() + static_cast<std::ptrdiff_t>(end)},
-                          token});
+      sections.push_back(
+          {{text.begin() + static_cast<std::ptrdiff_t>(begin), text.begin() + static_cast<std::ptrdiff_t>(end)},
+           token});
   };
   for (std::size_t at = 0; at < text.size();) {
     const auto found = table.find(text[at].code);

@@ -29,7 +29,8 @@ char32_t code_of_byte(std::uint8_t byte) { return codes()[byte]; }
 std::optional<std::uint8_t> byte_of_code(char32_t code) {
   static const std::map<char32_t, std::uint8_t> kBytes = [] {
     std::map<char32_t, std::uint8_t> bytes;
-    for (int byte = 0; byte < 256; ++byte) bytes[codes()[static_cast<std::size_t>(byte)]] = static_cast<std::uint8_t>(byte);
+    for (int byte = 0; byte < 256; ++byte)
+      bytes[codes()[static_cast<std::size_t>(byte)]] = static_cast<std::uint8_t>(byte);
     return bytes;
   }();
   const auto found = kBytes.find(code);

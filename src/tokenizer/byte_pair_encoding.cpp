@@ -24,10 +24,12 @@ struct Merge {
 
 class BytePairEncoding {
  public:
-  BytePairEncoding(const Json& description, std::shared_ptr<Vocabulary> vocabulary) : vocabulary_(std::move(vocabulary)) {
+  BytePairEncoding(const Json& description, std::shared_ptr<Vocabulary> vocabulary)
+      : vocabulary_(std::move(vocabulary)) {
     for (const char* const name : {"continuing_subword_prefix", "end_of_word_suffix"}) {
       const Json affix = description.value(name, Json());
-      if (!affix.is_null() && affix != "") throw std::runtime_error(std::string("BPE with ") + name + " is not supported");
+      if (!affix.is_null() && affix != "")
+        throw std::runtime_error(std::string("BPE with ") + name + " is not supported");
     }
     if (const Json unknown = description.value("unk_token", Json()); !unknown.is_null())
       unknown_ = unknown.get<std::string>();
@@ -83,8 +85,7 @@ class BytePairEncoding {
         add(*id, c.range);
         continue;
       }
-      const std::vector<Token> bytes =
-          falls_back_to_bytes_ ? byte_tokens(*vocabulary_, c) : std::vector<Token>();
+      const std::vector<Token> bytes = falls_back_to_bytes_ ? byte_tokens(*vocabulary_, c) : std::vector<Token>();
       for (const Token& byte : bytes) add(byte.id, byte.range);
       if (!bytes.empty() || unknown_.empty()) continue;
       if (fuses_unknown_ && !symbols.empty() && symbols.back().is_unknown) {

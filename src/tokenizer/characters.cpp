@@ -26,15 +26,16 @@ std::u32string decomposed(char32_t code, bool compatible) {
   return {buffer, buffer + size};
 }
 
-/// Puts marks in canonical order; characters of one class keep theirs. The first of them still stands for what came
-/// first.
+/// Puts marks in canonical order; characters of one class keep theirs. The first of them still stands for what
+/// came first.
 void order_marks(Characters& text) {
   for (auto begin = text.begin(); begin != text.end();) {
     if (combining_class(begin->code) == 0) {
       ++begin;
       continue;
     }
-    const auto end = std::find_if(begin, text.end(), [](const Character& c) { return combining_class(c.code) == 0; });
+    const auto end =
+        std::find_if(begin, text.end(), [](const Character& c) { return combining_class(c.code) == 0; });
     std::vector<char32_t> codes;
     std::transform(begin, end, std::back_inserter(codes), [](const Character& c) { return c.code; });
     std::ranges::stable_sort(codes, {}, combining_class);
@@ -45,8 +46,8 @@ void order_marks(Characters& text) {
   }
 }
 
-/// Composes decomposed text: each result takes the place of as many characters as it decomposes into, and stands for
-/// the first of them, as in the tokenizers library.
+/// Composes decomposed text: each result takes the place of as many characters as it decomposes into, and stands
+/// for the first of them, as in the tokenizers library.
 Characters composed(const Characters& text) {
   if (text.empty()) return {};
   std::vector<utf8proc_int32_t> codes;
@@ -110,8 +111,8 @@ TextRange range_of(const Characters& text) {
 }
 
 bool is_whitespace(char32_t c) {
-  return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) ||
-         c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+  return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
 bool is_control(char32_t c) {
@@ -122,7 +123,8 @@ bool is_control(char32_t c) {
 }
 
 bool is_punctuation(char32_t c) {
-  if (c < 0x80) return (c >= 33 && c <= 47) || (c >= 58 && c <= 64) || (c >= 91 && c <= 96) || (c >= 123 && c <= 126);
+  if (c < 0x80)
+    return (c >= 33 && c <= 47) || (c >= 58 && c <= 64) || (c >= 91 && c <= 96) || (c >= 123 && c <= 126);
   const utf8proc_category_t of = category(c);
   return of >= UTF8PROC_CATEGORY_PC && of <= UTF8PROC_CATEGORY_PO;
 }
@@ -171,9 +173,9 @@ std::vector<std::size_t> graphemes(const Characters& text) {
   std::vector<std::size_t> sizes;
   utf8proc_int32_t state = 0;
   for (std::size_t i = 0; i < text.size(); ++i) {
-    const bool begins = i == 0 || utf8proc_grapheme_break_stateful(
-                                      static_cast<utf8proc_int32_t>(text[i - 1].code),
-                                      static_cast<utf8proc_int32_t>(text[i].code), &state);
+    const bool begins =
+        i == 0 || utf8proc_grapheme_break_stateful(static_cast<utf8proc_int32_t>(text[i - 1].code),
+                                                   static_cast<utf8proc_int32_t>(text[i].code), &state);
     if (begins) sizes.push_back(0);
     ++sizes.back();
   }

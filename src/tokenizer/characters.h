@@ -25,13 +25,13 @@ void append_utf8(std::string& text, char32_t code);
 /// From the first to the last.
 TextRange range_of(const Characters& text);
 
-bool is_whitespace(char32_t code);  ///< White_Space
-bool is_control(char32_t code);     ///< Cc, Cf, Cn, Co, Cs, but for tab, line feed and carriage return
-bool is_punctuation(char32_t code); ///< of ASCII, or P*
-bool is_mark(char32_t code);        ///< M*
+bool is_whitespace(char32_t code);   ///< White_Space
+bool is_control(char32_t code);      ///< Cc, Cf, Cn, Co, Cs, but for tab, line feed and carriage return
+bool is_punctuation(char32_t code);  ///< of ASCII, or P*
+bool is_mark(char32_t code);         ///< M*
 bool is_nonspacing_mark(char32_t code);
-bool is_number(char32_t code);      ///< N*
-bool is_chinese(char32_t code);     ///< ideographs, which BERT sets apart
+bool is_number(char32_t code);   ///< N*
+bool is_chinese(char32_t code);  ///< ideographs, which BERT sets apart
 
 /// Lower case; U+0130 becomes two code points.
 Characters lowered(const Characters& text);

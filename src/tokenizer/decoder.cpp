@@ -31,9 +31,17 @@ Decoder word_piece(const Json& description) {
   return for_each_token([=](std::string token, std::size_t i) {
     if (i > 0) token = token.starts_with(prefix) ? token.substr(prefix.size()) : " " + token;
     if (!cleans) return token;
-    for (const auto& [from, to] : {std::pair{" .", "."}, {" ?", "?"}, {" !", "!"}, {" ,", ","}, {" ' ", "'"},
-                                   {" n't", "n't"}, {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"},
-                                   {" 've", "'ve"}, {" 're", "'re"}})
+    for (const auto& [from, to] : {std::pair{" .", "."},
+                                   {" ?", "?"},
+                                   {" !", "!"},
+                                   {" ,", ","},
+                                   {" ' ", "'"},
+                                   {" n't", "n't"},
+                                   {" 'm", "'m"},
+                                   {" do not", " don't"},
+                                   {" 's", "'s"},
+                                   {" 've", "'ve"},
+                                   {" 're", "'re"}})
       replace_all(token, from, to);
     return token;
   });
@@ -60,7 +68,8 @@ Texts from_bytes(const Texts& tokens) {
 Decoder metaspace(const Json& description) {
   const auto mark = description.value("replacement", "▁");
   const bool has_prefix =
-      description.value("prepend_scheme", description.value("add_prefix_space", true) ? "always" : "never") != "never";
+      description.value("prepend_scheme", description.value("add_prefix_space", true) ? "always" : "never") !=
+      "never";
   return for_each_token([=](std::string token, std::size_t i) {
     replace_all(token, mark, i == 0 && has_prefix ? "" : " ");
     return token;

@@ -11,8 +11,8 @@ namespace saccade::tokenizer {
 /// Changes spellings, which are joined at the end.
 using Decoder = std::function<std::vector<std::string>(std::vector<std::string>)>;
 
-/// The decoder that a part of tokenizer.json describes; null: spaces between tokens. Throws std::runtime_error for an
-/// unknown one.
+/// The decoder that a part of tokenizer.json describes; null: spaces between tokens. Throws std::runtime_error for
+/// an unknown one.
 Decoder decoder_of(const nlohmann::json& description);
 
 }  // namespace saccade::tokenizer

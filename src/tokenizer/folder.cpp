@@ -60,7 +60,9 @@ Json bert(const path& folder) {
             {"handle_chinese_chars", config.value("tokenize_chinese_chars", true)}}},
           {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
           {"post_processor",
-           {{"type", "BertProcessing"}, {"cls", {"[CLS]", vocabulary["[CLS]"]}}, {"sep", {"[SEP]", vocabulary["[SEP]"]}}}},
+           {{"type", "BertProcessing"},
+            {"cls", {"[CLS]", vocabulary["[CLS]"]}},
+            {"sep", {"[SEP]", vocabulary["[SEP]"]}}}},
           {"decoder", {{"type", "WordPiece"}}},
           {"model", {{"type", "WordPiece"}, {"unk_token", "[UNK]"}, {"vocab", vocabulary}}}};
 }
@@ -79,7 +81,8 @@ Json byte_pairs(const path& folder) {
     for (const char* const token : {"<s>", "<pad>", "</s>", "<unk>", "<mask>"})
       added.push_back(added_token(vocabulary, token));
     added.back()["lstrip"] = true;
-    post_processor = {{"type", "RobertaProcessing"}, {"cls", {"<s>", vocabulary["<s>"]}}, {"sep", {"</s>", vocabulary["</s>"]}}};
+    post_processor = {
+        {"type", "RobertaProcessing"}, {"cls", {"<s>", vocabulary["<s>"]}}, {"sep", {"</s>", vocabulary["</s>"]}}};
   } else {
     added.push_back(added_token(vocabulary, "<|endoftext|>"));
   }

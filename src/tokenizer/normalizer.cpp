@@ -40,7 +40,8 @@ Characters with_chinese_apart(const Characters& text) {
 
 /// Of BERT: https://github.com/google-research/bert/blob/master/tokenization.py
 Normalizer bert(const Json& description) {
-  const bool cleans = description.value("clean_text", true), chinese = description.value("handle_chinese_chars", true);
+  const bool cleans = description.value("clean_text", true),
+             chinese = description.value("handle_chinese_chars", true);
   const bool lowers = description.value("lowercase", true);
   const Json strip = description.value("strip_accents", Json());
   const bool strips = strip.is_null() ? lowers : strip.get<bool>();
@@ -120,7 +121,8 @@ Normalizer normalizer_of(const Json& description) {
   if (type == "Replace") return replace(description);
   if (type == "Prepend") return prepend(description);
   if (type == "Strip") return strip(description);
-  if (type == "Precompiled") return precompiled_normalizer(description.at("precompiled_charsmap").get<std::string>());
+  if (type == "Precompiled")
+    return precompiled_normalizer(description.at("precompiled_charsmap").get<std::string>());
   throw std::runtime_error("unknown normalizer '" + type + "'");
 }
 

@@ -10,7 +10,8 @@ namespace saccade::tokenizer {
 
 using Normalizer = std::function<Characters(Characters)>;
 
-/// The normalizer that a part of tokenizer.json describes; null: none. Throws std::runtime_error for an unknown one.
+/// The normalizer that a part of tokenizer.json describes; null: none. Throws std::runtime_error for an unknown
+/// one.
 Normalizer normalizer_of(const nlohmann::json& description);
 
 /// SentencePiece's table of replacements, in base64.

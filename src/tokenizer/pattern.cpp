@@ -19,8 +19,8 @@ struct Pattern::Regex {
     });
     const auto* const begin = reinterpret_cast<const OnigUChar*>(text.data());
     OnigErrorInfo info;
-    const int code =
-        onig_new(&regex, begin, begin + text.size(), ONIG_OPTION_NONE, ONIG_ENCODING_UTF8, ONIG_SYNTAX_ONIGURUMA, &info);
+    const int code = onig_new(&regex, begin, begin + text.size(), ONIG_OPTION_NONE, ONIG_ENCODING_UTF8,
+                              ONIG_SYNTAX_ONIGURUMA, &info);
     if (code == ONIG_NORMAL) return;
     OnigUChar message[ONIG_MAX_ERROR_MESSAGE_LEN];
     const int size = onig_error_code_to_str(message, code, &info);
@@ -76,7 +76,7 @@ std::vector<Span> Pattern::matches(const Characters& text) const {
   const auto* const begin = reinterpret_cast<const OnigUChar*>(utf8.data());
   const auto* const end = begin + utf8.size();
   const std::unique_ptr<OnigRegion, void (*)(OnigRegion*)> region(onig_region_new(),
-                                                                   [](OnigRegion* r) { onig_region_free(r, 1); });
+                                                                  [](OnigRegion* r) { onig_region_free(r, 1); });
   for (const OnigUChar* at = begin; at < end;) {
     if (onig_search(regex_->regex, begin, end, at, end, region.get(), ONIG_OPTION_NONE) < 0) break;
     const auto first = static_cast<std::size_t>(region->beg[0]), last = static_cast<std::size_t>(region->end[0]);
@@ -89,11 +89,12 @@ std::vector<Span> Pattern::matches(const Characters& text) const {
 }
 
 SplitBehavior split_behavior_of(const nlohmann::json& name) {
-  static const std::map<std::string, SplitBehavior> behaviors{{"Removed", SplitBehavior::removed},
-                                                              {"Isolated", SplitBehavior::isolated},
-                                                              {"MergedWithPrevious", SplitBehavior::merged_with_previous},
-                                                              {"MergedWithNext", SplitBehavior::merged_with_next},
-                                                              {"Contiguous", SplitBehavior::contiguous}};
+  static const std::map<std::string, SplitBehavior> behaviors{
+      {"Removed", SplitBehavior::removed},
+      {"Isolated", SplitBehavior::isolated},
+      {"MergedWithPrevious", SplitBehavior::merged_with_previous},
+      {"MergedWithNext", SplitBehavior::merged_with_next},
+      {"Contiguous", SplitBehavior::contiguous}};
   const auto found = behaviors.find(name.get<std::string>());
   if (found == behaviors.end()) throw std::runtime_error("unknown behavior '" + name.get<std::string>() + "'");
   return found->second;
@@ -122,14 +123,22 @@ std::vector<Characters> split(const Characters& text, const std::vector<Span>& m
       case SplitBehavior::removed:
         if (part.is_match) continue;
         break;
-      case SplitBehavior::isolated: break;
-      case SplitBehavior::contiguous: joins = has_previous && merged.back().is_match == part.is_match; break;
-      case SplitBehavior::merged_with_previous: joins = has_previous && part.is_match && !merged.back().is_match; break;
-      case SplitBehavior::merged_with_next: joins = has_previous && !part.is_match && merged.back().is_match; break;
+      case SplitBehavior::isolated:
+        break;
+      case SplitBehavior::contiguous:
+        joins = has_previous && merged.back().is_match == part.is_match;
+        break;
+      case SplitBehavior::merged_with_previous:
+        joins = has_previous && part.is_match && !merged.back().is_match;
+        break;
+      case SplitBehavior::merged_with_next:
+        joins = has_previous && !part.is_match && merged.back().is_match;
+        break;
     }
     if (joins) {
       merged.back().span.end = part.span.end;
-      if (behavior != SplitBehavior::contiguous) merged.back().is_match = behavior == SplitBehavior::merged_with_previous;
+      if (behavior != SplitBehavior::contiguous)
+        merged.back().is_match = behavior == SplitBehavior::merged_with_previous;
     } else {
       merged.push_back(part);
     }

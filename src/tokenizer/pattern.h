@@ -37,8 +37,8 @@ class Pattern {
 enum class SplitBehavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 SplitBehavior split_behavior_of(const nlohmann::json& name);
 
-/// The pieces of a text between and of matches; none is empty. `inverts`: what is between matches counts as a match, and
-/// they do not.
+/// The pieces of a text between and of matches; none is empty. `inverts`: what is between matches counts as a
+/// match, and they do not.
 std::vector<Characters> split(const Characters& text, const std::vector<Span>& matches, SplitBehavior behavior,
                               bool inverts = false);
 

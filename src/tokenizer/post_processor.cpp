@@ -92,8 +92,8 @@ void PostProcessor::read_template(const Json& description) {
   pair_ = read_parts(description.at("pair"));
 }
 
-std::vector<Token> PostProcessor::filled(const Template& parts, const std::vector<const std::vector<Token>*>& texts,
-                                         bool add_special) {
+std::vector<Token> PostProcessor::filled(const Template& parts,
+                                         const std::vector<const std::vector<Token>*>& texts, bool add_special) {
   std::vector<Token> result;
   for (const Part& part : parts) {
     if (part.sequence < 0) {

@@ -9,7 +9,8 @@ namespace saccade::tokenizer {
 
 class PostProcessor {
  public:
-  /// What a part of tokenizer.json describes; null: nothing is added. Throws std::runtime_error for an unknown one.
+  /// What a part of tokenizer.json describes; null: nothing is added. Throws std::runtime_error for an unknown
+  /// one.
   explicit PostProcessor(const nlohmann::json& description);
 
   /// Takes the spaces at both ends from the ranges of byte-level tokens, if the description says so.

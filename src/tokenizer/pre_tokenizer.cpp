@@ -56,7 +56,8 @@ PreTokenizer bert() {
 
 PreTokenizer whitespace() {
   // The joiners belong to words, as in Unicode's Technical Standard 18.
-  const auto pattern = std::make_shared<Pattern>(Pattern::of_regex(R"([\w\x{200C}\x{200D}]+|[^\w\s\x{200C}\x{200D}]+)"));
+  const auto pattern =
+      std::make_shared<Pattern>(Pattern::of_regex(R"([\w\x{200C}\x{200D}]+|[^\w\s\x{200C}\x{200D}]+)"));
   return by_pattern(pattern, SplitBehavior::removed, true);
 }
 
@@ -96,7 +97,8 @@ PreTokenizer metaspace(const Json& description) {
       std::vector<Span> marks;
       for (std::size_t i = 0; i < piece.size(); ++i)
         if (piece[i].code == mark) marks.push_back({i, i + 1});
-      for (Characters& part : split(piece, marks, SplitBehavior::merged_with_next)) result.push_back(std::move(part));
+      for (Characters& part : split(piece, marks, SplitBehavior::merged_with_next))
+        result.push_back(std::move(part));
     }
     return result;
   };
@@ -128,7 +130,7 @@ PreTokenizer pre_tokenizer_of(const Json& description) {
   if (type == "Punctuation") return split_where(is_punctuation, behavior("Isolated"));
   if (type == "Digits")
     return split_where(is_number, description.value("individual_digits", false) ? SplitBehavior::isolated
-                                                                                 : SplitBehavior::contiguous);
+                                                                                : SplitBehavior::contiguous);
   if (type == "Split")
     return by_pattern(std::make_shared<Pattern>(description.at("pattern")), behavior("Isolated"),
                       description.value("invert", false));

@@ -1,5 +1,5 @@
-// SentencePiece's table of replacements: the size of a trie, the trie, and texts that end with a zero byte. The trie is
-// a double array: https://github.com/s-yata/darts-clone
+// SentencePiece's table of replacements: the size of a trie, the trie, and texts that end with a zero byte. The
+// trie is a double array: https://github.com/s-yata/darts-clone
 #include <algorithm>
 #include <cstring>
 #include <optional>

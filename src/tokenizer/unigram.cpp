@@ -34,13 +34,15 @@ class Unigram {
   void operator()(const Characters& piece, std::vector<Token>& tokens) const {
     std::vector<Step> steps = best_steps(piece);
     std::vector<std::pair<std::size_t, std::size_t>> parts;  // from the last to the first
-    for (std::size_t end = piece.size(); end > 0; end = steps[end].begin) parts.emplace_back(steps[end].begin, end);
+    for (std::size_t end = piece.size(); end > 0; end = steps[end].begin)
+      parts.emplace_back(steps[end].begin, end);
     std::ranges::reverse(parts);
     for (std::size_t i = 0; i < parts.size();) {
       auto [begin, end] = parts[i++];
       const bool is_unknown = !steps[end].id;
       while (is_unknown && i < parts.size() && !steps[parts[i].second].id) end = parts[i++].second;
-      add(Characters(piece.begin() + static_cast<std::ptrdiff_t>(begin), piece.begin() + static_cast<std::ptrdiff_t>(end)),
+      add(Characters(piece.begin() + static_cast<std::ptrdiff_t>(begin),
+                     piece.begin() + static_cast<std::ptrdiff_t>(end)),
           tokens);
     }
   }

@@ -1,4 +1,5 @@
-// Tokenizers beside the tokenizers library: its tokens, ranges and decoded texts (tests/goldens/make_tokenizers.py).
+// Tokenizers beside the tokenizers library: its tokens, ranges and decoded texts
+// (tests/goldens/make_tokenizers.py).
 #include "saccade/tokenizer.h"
 
 #include <gmock/gmock.h>
@@ -83,8 +84,9 @@ TEST_P(TokenizerOf, AgreesWithTheTokenizersLibrary) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kind, TokenizerOf,
-                         ::testing::Values("bert", "bert_cased", "gpt2", "gpt2_trim", "roberta", "roberta_prefix", "llama",
-                                           "llama_new", "llama3", "t5", "unigram_bytes", "misc", "level", "charsmap"),
+                         ::testing::Values("bert", "bert_cased", "gpt2", "gpt2_trim", "roberta", "roberta_prefix",
+                                           "llama", "llama_new", "llama3", "t5", "unigram_bytes", "misc", "level",
+                                           "charsmap"),
                          [](const auto& instance) { return std::string(instance.param); });
 
 TEST(Tokenizer, KnowsItsVocabulary) {
@@ -116,10 +118,12 @@ TEST(Tokenizer, ReadsTheFilesOfBert) {
 
 TEST(Tokenizer, ReadsTheFilesOfGpt2AndRoberta) {
   const Folder folder;
-  folder.write("vocab.json", R"({"<|endoftext|>": 0, "h": 1, "i": 2, "hi": 3, "Ġ": 4, "Ġhi": 5, "<s>": 6, "<pad>": 7,
+  folder.write("vocab.json",
+               R"({"<|endoftext|>": 0, "h": 1, "i": 2, "hi": 3, "Ġ": 4, "Ġhi": 5, "<s>": 6, "<pad>": 7,
                                  "</s>": 8, "<unk>": 9, "<mask>": 10})");
   folder.write("merges.txt", "#version: 0.2\nh i\nĠ hi\n");
-  EXPECT_THAT(texts_of(Tokenizer::load(folder).encode("hi hi<|endoftext|>")), ElementsAre("hi", "Ġhi", "<|endoftext|>"));
+  EXPECT_THAT(texts_of(Tokenizer::load(folder).encode("hi hi<|endoftext|>")),
+              ElementsAre("hi", "Ġhi", "<|endoftext|>"));
   folder.write("config.json", R"({"model_type": "roberta"})");
   EXPECT_THAT(texts_of(Tokenizer::load(folder).encode("hi")), ElementsAre("<s>", "hi", "</s>"));
 }
@@ -131,14 +135,18 @@ TEST(Tokenizer, RefusesWhatItDoesNotKnow) {
     other[part] = value;
     return error_of(other.dump());
   };
-  EXPECT_THAT(error_with("normalizer", {{"type", "Upper"}}), HasSubstr("tokenizer.json: unknown normalizer 'Upper'"));
+  EXPECT_THAT(error_with("normalizer", {{"type", "Upper"}}),
+              HasSubstr("tokenizer.json: unknown normalizer 'Upper'"));
   EXPECT_THAT(error_with("pre_tokenizer", {{"type", "Cut"}}), HasSubstr("unknown pre-tokenizer 'Cut'"));
   EXPECT_THAT(error_with("post_processor", {{"type", "Wrap"}}), HasSubstr("unknown post-processor 'Wrap'"));
   EXPECT_THAT(error_with("decoder", {{"type", "Rot13"}}), HasSubstr("unknown decoder 'Rot13'"));
-  EXPECT_THAT(error_with("model", {{"type", "Markov"}, {"vocab", Json::object()}}), HasSubstr("unknown model 'Markov'"));
-  EXPECT_THAT(error_with("pre_tokenizer", {{"type", "Split"}, {"pattern", {{"Regex", "(a"}}}, {"behavior", "Isolated"}}),
-              HasSubstr("regular expression '(a': "));
-  EXPECT_THAT(error_with("normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", "AA"}}), HasSubstr("too short"));
+  EXPECT_THAT(error_with("model", {{"type", "Markov"}, {"vocab", Json::object()}}),
+              HasSubstr("unknown model 'Markov'"));
+  EXPECT_THAT(
+      error_with("pre_tokenizer", {{"type", "Split"}, {"pattern", {{"Regex", "(a"}}}, {"behavior", "Isolated"}}),
+      HasSubstr("regular expression '(a': "));
+  EXPECT_THAT(error_with("normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", "AA"}}),
+              HasSubstr("too short"));
   EXPECT_THAT(error_of("{"), HasSubstr("[Tokenizer] tokenizer.json: "));
   EXPECT_THAT(error_of("{}"), HasSubstr("'model'"));
   EXPECT_THROW(Tokenizer::load("/no/such/folder"), std::runtime_error);
