@@ -22,6 +22,16 @@ class ForwardState {
   virtual std::size_t bytes() const = 0;
 };
 
+/// The matrix b of products, kept as the kernels read it.
+class PackedProduct {
+ public:
+  virtual ~PackedProduct() = default;
+  /// c = f(a b), of an f32 a with at least one row. b, the depth, the columns and b's type are those it was made
+  /// of.
+  virtual void run(const ProductParams&) const = 0;
+  virtual std::size_t bytes() const = 0;
+};
+
 /// A back end. Parameters are checked and point into the caller's memory, which stays valid until the call
 /// returns; but for attention_at_once(), no batch, head count or query length is 0. Results must have the same
 /// bits for any division of the work. Several threads may call at once. A back end that uses threads of its own
@@ -47,6 +57,8 @@ class Backend {
   virtual void inspect(const InspectParams&) const = 0;
   /// A matrix product, for projections and their gradients. It has at least one row and column.
   virtual void product(const ProductParams&) const = 0;
+  /// Packs b, which has at least one row and column.
+  virtual std::unique_ptr<PackedProduct> pack_product(const ProductParams&) const = 0;
 
  protected:
   ~Backend() = default;

@@ -2,6 +2,7 @@
 #include "cpu/cpu_backend.h"
 
 #include "cpu/forward_state.h"
+#include "cpu/product_schedule.h"
 #include "cpu/schedules.h"
 
 namespace saccade::cpu {
@@ -26,5 +27,8 @@ void CpuBackend::attention_backward(const BackwardParams& p) const {
 }
 void CpuBackend::inspect(const InspectParams& p) const { run_inspect(active_kernels().inspect(p.attention), p); }
 void CpuBackend::product(const ProductParams& p) const { run_product(active_kernels(), p); }
+std::unique_ptr<PackedProduct> CpuBackend::pack_product(const ProductParams& p) const {
+  return std::make_unique<CpuPackedProduct>(active_kernels(), p);
+}
 
 }  // namespace saccade::cpu

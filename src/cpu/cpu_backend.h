@@ -17,6 +17,7 @@ class CpuBackend final : public Backend {
   void attention_backward(const BackwardParams& p) const override;
   void inspect(const InspectParams& p) const override;
   void product(const ProductParams& p) const override;
+  std::unique_ptr<PackedProduct> pack_product(const ProductParams& p) const override;
 };
 
 extern const CpuBackend kCpuBackend;

@@ -31,6 +31,12 @@ struct ProductSteps {
   std::int64_t begin = 0, count = 0;
 };
 
+/// The depth is divided into parts of this many steps; the last may have fewer.
+inline std::int64_t steps_of_a_part(std::int64_t depth) {
+  const std::int64_t parts = std::max<std::int64_t>(1, (depth + kProductDepth - 1) / kProductDepth);
+  return round_up((depth + parts - 1) / parts, kWidth);
+}
+
 /// Packs rows [row, row + rows) of a, at most kPackedRows, of type T, into consecutive tiles.
 template <class T>
 void pack_rows(const ProductParams& p, ProductSteps steps, std::int64_t row, int rows, float* tiles) {
@@ -105,9 +111,16 @@ struct ProductRows {
   std::int64_t stride;
 };
 
+/// A vector of a panel, which begins at a multiple of its size.
+SACCADE_INLINE Vec load_panel(const float* p) { return load(p); }
+template <class T>
+SACCADE_INLINE Vec load_panel(const T* p) {
+  return loadu(p);
+}
+
 /// c = begin + a b for a packed tile of a and a panel of b.
-template <class Order, int kRows>
-__attribute__((noinline)) void product_tile(const float* a, const float* b, std::int64_t steps,
+template <class Order, int kRows, class T>
+__attribute__((noinline)) void product_tile(const float* a, const T* b, std::int64_t steps,
                                             ProductRows<const float> begin, ProductRows<float> c) {
   Vec acc[kRows][kTileVectors];
   SACCADE_UNROLL
@@ -118,7 +131,7 @@ __attribute__((noinline)) void product_tile(const float* a, const float* b, std:
   for (std::int64_t d = 0; d < steps; ++d, a += Order::kStep, b += kTileColumns) {
     Vec column[kTileVectors];
     SACCADE_UNROLL
-    for (int v = 0; v < kTileVectors; ++v) column[v] = load(b + v * kWidth);
+    for (int v = 0; v < kTileVectors; ++v) column[v] = load_panel(b + v * kWidth);
     SACCADE_UNROLL
     for (int i = 0; i < kRows; ++i) multiply_add_row(a + i * Order::kRow, column, acc[i]);
   }
@@ -130,8 +143,8 @@ __attribute__((noinline)) void product_tile(const float* a, const float* b, std:
 }
 
 /// product_tile where c has only `rows` rows and `columns` columns.
-template <class Order, int kRows>
-void product_edge(const float* a, const float* b, std::int64_t steps, ProductRows<const float> begin,
+template <class Order, int kRows, class T>
+void product_edge(const float* a, const T* b, std::int64_t steps, ProductRows<const float> begin,
                   ProductRows<float> c, int rows, int columns) {
   alignas(64) float whole[kRows][kTileColumns];
   for (int i = 0; i < kRows; ++i)
@@ -204,9 +217,9 @@ inline void product_of_single_row(const ProductParams& p, std::int64_t column, s
 }
 
 /// Multiplies kTileRows rows of a block by the packed panels of its columns.
-template <class Order>
+template <class Order, class T>
 void product_of_rows(const ProductParams& p, const ProductBlock& block, ProductSteps steps, std::int64_t row,
-                     int rows, const float* panel, const float* packed) {
+                     int rows, const T* panel, const float* packed) {
   for (std::int64_t column = block.column; column < block.column_end; column += kTileColumns) {
     const int columns = static_cast<int>(std::min<std::int64_t>(kTileColumns, block.column_end - column));
     const ProductRows<float> c{static_cast<float*>(p.c) + row * p.c_stride + column, p.c_stride};
@@ -228,8 +241,7 @@ void product_of(const ProductParams& p, const ProductBlock& block, float* scratc
   if constexpr (std::is_same_v<T, float>)
     if (p.rows == 1) return product_of_single_row(p, block.column, block.column_end);
   float* const panels = scratch + kPackedRows / kTileRows * kPackedTile;
-  const std::int64_t parts = std::max<std::int64_t>(1, (p.depth + kProductDepth - 1) / kProductDepth);
-  const std::int64_t most = round_up((p.depth + parts - 1) / parts, kWidth);
+  const std::int64_t most = steps_of_a_part(p.depth);
   ProductSteps steps;
   do {
     steps.count = std::min(most, p.depth - steps.begin);

@@ -1,12 +1,14 @@
 // Collects the kernels of one instruction set into its KernelSet.
 #pragma once
 
+#include "cpu/activations.h"
 #include "cpu/attention_table.h"
 #include "cpu/convert.h"
 #include "cpu/gemm.h"
 #include "cpu/layers.h"
 #include "cpu/limits.h"
 #include "cpu/optim.h"
+#include "cpu/packed_product.h"
 #include "cpu/small.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
@@ -24,12 +26,14 @@ constexpr KernelSet kernel_table(Isa isa, const AttentionKernels& f64, const Pai
                       .columns = kProductColumns,
                       .scratch = kProductScratch,
                       .panel = kTileColumns},
+          .packed_product = {.pack = pack_product, .block = packed_product, .scratch = kProductScratch},
           .product_small = product_small,
           .small_product_columns = kWidth,
           .layers = {.layer_norm = layer_norm,
                      .layer_norm_backward = layer_norm_backward,
+                     .rms_norm = rms_norm,
                      .dropout = dropout,
-                     .gelu = gelu,
+                     .activate = activate,
                      .gelu_backward = gelu_backward,
                      .add_to = add_to,
                      .multiply = multiply,

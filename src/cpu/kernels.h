@@ -174,10 +174,12 @@ struct LayerKernels {
   /// Rows [row, row_end). backward also writes what they add to the gradients of scale and shift: sums[2][dim].
   void (*layer_norm)(const LayerNormParams&, std::int64_t row, std::int64_t row_end);
   void (*layer_norm_backward)(const LayerNormBackwardParams&, std::int64_t row, std::int64_t row_end, float* sums);
+  void (*rms_norm)(const RmsNormParams&, std::int64_t row, std::int64_t row_end);
   void (*dropout)(const DropoutParams&, std::int64_t row, std::int64_t row_end);
 
-  /// Elementwise on `count` numbers; y may be x, dx may be dout.
-  void (*gelu)(const float* x, float* y, std::int64_t count);
+  /// Elementwise on `count` numbers. y = f(x), times `factors` unless that is nullptr; y may be x or the factors,
+  /// dx may be dout.
+  void (*activate)(Activation, const float* x, const float* factors, float* y, std::int64_t count);
   void (*gelu_backward)(const float* x, const float* dout, float* dx, std::int64_t count);
   void (*add_to)(const float* x, float* y, std::int64_t count);  // y += x
   void (*multiply)(float factor, float* x, std::int64_t count);  // x *= factor
@@ -208,6 +210,14 @@ struct ProductKernels {
   std::int64_t scratch = 0;
   std::int64_t panel = 0;         // columns of a tile
   std::int64_t narrow_depth = 0;  // the most depth with which c may have another type than f32
+};
+
+/// Products of f32 rows and a packed b, with the blocks and tiles of ProductKernels.
+struct PackedProductKernels {
+  /// Packs columns [column, column_end) of the whole depth, where `column` is a multiple of a tile's.
+  void (*pack)(const ProductParams&, std::int64_t column, std::int64_t column_end, void* packed, float* scratch);
+  void (*block)(const ProductParams&, const ProductBlock&, float* scratch);
+  std::int64_t scratch = 0;
 };
 
 /// The kernels of AMX tiles for q, k and v of one type.
@@ -286,6 +296,7 @@ struct KernelSet {
   bool (*forward_small)(const AttentionOperands&, const QueryRows&);
 
   ProductKernels product;
+  PackedProductKernels packed_product;
   /// A small product without packing, scratch or threads: at most kSmallDepth deep and small_product_columns wide.
   void (*product_small)(const ProductParams&);
   std::int64_t small_product_columns = 0;

@@ -1,5 +1,5 @@
-// The layers beside attention: layer normalisation, GELU, dropout, and the softmax of the loss. Rows do not depend
-// on each other.
+// The layers beside attention: normalisation, dropout, and the softmax of the loss. Rows do not depend on each
+// other.
 #pragma once
 
 #include "cpu/dropout.h"
@@ -52,7 +52,7 @@ inline RowMoments moments_of(const float* x, std::int64_t dim, double eps) {
 
 inline void layer_norm(const LayerNormParams& p, std::int64_t row, std::int64_t row_end) {
   for (; row < row_end; ++row) {
-    const float* const x = p.x + row * p.dim;
+    const float* const x = p.x + row * p.x_stride;
     const RowMoments moments = moments_of(x, p.dim, p.eps);
     if (p.normalised) p.inverse[row] = moments.inverse;
     for (std::int64_t i = 0; i < p.dim; i += kWidth) {
@@ -60,7 +60,7 @@ inline void layer_norm(const LayerNormParams& p, std::int64_t row, std::int64_t 
       const Vec deviation = sub(sub(load_part(x + i, left), broadcast(moments.mean)), broadcast(moments.rest));
       const Vec normalised = mul(deviation, broadcast(moments.inverse));
       if (p.normalised) store_part(p.normalised + row * p.dim + i, left, normalised);
-      store_part(p.y + row * p.dim + i, left,
+      store_part(p.y + row * p.y_stride + i, left,
                  fma(normalised, load_part(p.scale + i, left), load_part(p.shift + i, left)));
     }
   }
@@ -97,43 +97,28 @@ inline void layer_norm_backward(const LayerNormBackwardParams& p, std::int64_t r
   for (; row < row_end; ++row) layer_norm_backward_row(p, row, sums, sums + p.dim);
 }
 
-// ---- GELU ----------------------------------------------------------------------------------------------------
-
-inline constexpr float kGeluFactor = 1.5957691216057307f;  // 2 sqrt(2 / pi)
-inline constexpr float kGeluCubic = kGeluFactor * 0.044715f;
-
-/// 0.5 (1 + tanh(v / 2)) = 1 / (1 + e^-v), in terms of e^-|v|, which cannot overflow. With tanh, few digits would
-/// be left where it is near -1.
-struct Sigmoid {
-  Vec exponential, inverse;  // e^-|v| and 1 / (1 + e^-|v|)
-  Vec value;
-};
-
-SACCADE_INLINE Sigmoid sigmoid(Vec v) {
-  const Vec e = exp2(canonical_nan(mul(abs(v), broadcast(-kLog2E))));
-  const Vec inverse = div(broadcast(1.0f), add(e, broadcast(1.0f)));
-  return {e, inverse, select(less(v, zero()), mul(e, inverse), inverse)};
-}
-
-inline void gelu(const float* x, float* y, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; i += kWidth) {
-    const Vec a = load_part(x + i, count - i);
-    const Vec v = mul(a, fma(mul(a, a), broadcast(kGeluCubic), broadcast(kGeluFactor)));
-    store_part(y + i, count - i, mul(a, sigmoid(v).value));
-  }
-}
-
-/// d/dx x s(v) = s + x v' s (1 - s), with s (1 - s) = e^-|v| / (1 + e^-|v|)^2.
-inline void gelu_backward(const float* x, const float* dout, float* dx, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; i += kWidth) {
-    // The derivative is 1 from 30 up and 0 from -30 down; the bounds keep v' finite. A NaN passes.
-    const Vec a = min(broadcast(30.0f), max(broadcast(-30.0f), load_part(x + i, count - i)));
-    const Vec square = mul(a, a);
-    const Vec v = mul(a, fma(square, broadcast(kGeluCubic), broadcast(kGeluFactor)));
-    const Vec slope = fma(square, broadcast(3.0f * kGeluCubic), broadcast(kGeluFactor));
-    const Sigmoid s = sigmoid(v);
-    const Vec derivative = fma(mul(a, slope), mul(mul(s.exponential, s.inverse), s.inverse), s.value);
-    store_part(dx + i, count - i, mul(load_part(dout + i, count - i), derivative));
+/// y = scale * x / sqrt(mean of squares + eps)
+inline void rms_norm(const RmsNormParams& p, std::int64_t row, std::int64_t row_end) {
+  for (; row < row_end; ++row) {
+    const float* const x = p.x + row * p.x_stride;
+    Vec squares[kSums] = {zero(), zero(), zero(), zero()};
+    std::int64_t i = 0;
+    for (; i + kSums * kWidth <= p.dim; i += kSums * kWidth) {
+      SACCADE_UNROLL
+      for (int s = 0; s < kSums; ++s) {
+        const Vec v = loadu(x + i + s * kWidth);
+        squares[s] = fma(v, v, squares[s]);
+      }
+    }
+    for (; i < p.dim; i += kWidth) {
+      const Vec v = load_part(x + i, p.dim - i);
+      squares[0] = fma(v, v, squares[0]);
+    }
+    const double mean = double{reduce_sums(squares)} / static_cast<double>(p.dim);
+    const Vec inverse = broadcast(static_cast<float>(1.0 / std::sqrt(mean + p.eps)));
+    for (i = 0; i < p.dim; i += kWidth)
+      store_part(p.y + row * p.y_stride + i, p.dim - i,
+                 mul(mul(load_part(x + i, p.dim - i), inverse), load_part(p.scale + i, p.dim - i)));
   }
 }
 

@@ -4,6 +4,7 @@
 #include "core/parallel.h"
 #include "cpu/policy.h"
 #include "cpu/product_blas.h"
+#include "cpu/product_schedule.h"
 #include "cpu/schedules.h"
 
 namespace saccade::cpu {
@@ -15,10 +16,10 @@ bool is_small(const KernelSet& kernels, const ProductParams& p) {
          p.a_depth_stride == 1 && p.b_column_stride == 1 && !p.adds && p.dtype == DType::f32;
 }
 
-void run_in_blocks(const KernelSet& all, const ProductParams& p) {
-  const ProductKernels& kernels = all.product_for(p);
-  // Kernels on tiles call the others for some rows.
-  const std::int64_t scratch_floats = std::max(kernels.scratch, all.product.scratch);
+using BlockKernel = void (*)(const ProductParams&, const ProductBlock&, float* scratch);
+
+void run_in_blocks(const ProductKernels& kernels, BlockKernel block, std::int64_t scratch_floats,
+                   const ProductParams& p) {
   const std::int64_t tiles = ceil_div(p.rows, kernels.rows) * ceil_div(p.columns, kernels.panel);
   const int threads = threads_for(tiles, product_threads(p));
   std::int64_t rows = p.rows;
@@ -38,13 +39,19 @@ void run_in_blocks(const KernelSet& all, const ProductParams& p) {
   parallel_for(threads, units(), static_cast<std::size_t>(scratch_floats) * sizeof(float),
                [&](std::int64_t item, std::byte* scratch) {
                  const std::int64_t row = item / across * rows, column = item % across * columns;
-                 kernels.block(p,
-                               {.row = row,
-                                .row_end = std::min(p.rows, row + rows),
-                                .column = column,
-                                .column_end = std::min(p.columns, column + columns)},
-                               reinterpret_cast<float*>(scratch));
+                 block(p,
+                       {.row = row,
+                        .row_end = std::min(p.rows, row + rows),
+                        .column = column,
+                        .column_end = std::min(p.columns, column + columns)},
+                       reinterpret_cast<float*>(scratch));
                });
+}
+
+void run_in_blocks(const KernelSet& all, const ProductParams& p) {
+  const ProductKernels& kernels = all.product_for(p);
+  // Kernels on tiles call the others for some rows.
+  run_in_blocks(kernels, kernels.block, std::max(kernels.scratch, all.product.scratch), p);
 }
 
 /// c of another type than f32, where the kernels cannot write that: by way of f32, in blocks of rows.
@@ -80,6 +87,30 @@ void run_product(const KernelSet& kernels, const ProductParams& p) {
 #endif
   if (p.c_dtype != DType::f32 && p.depth > kernels.product_for(p).narrow_depth) return run_narrowed(kernels, p);
   run_in_blocks(kernels, p);
+}
+
+CpuPackedProduct::CpuPackedProduct(const KernelSet& kernels, const ProductParams& p)
+    : kernels_(kernels),
+      depth_(p.depth),
+      columns_(p.columns),
+      dtype_(p.dtype),
+      b_(static_cast<std::size_t>(p.depth * ceil_div(p.columns, kernels.product.panel) * kernels.product.panel) *
+         size_of(p.dtype)) {
+  const std::int64_t width = std::max<std::int64_t>(128 / kernels.product.panel, 1) * kernels.product.panel;
+  const std::int64_t items = ceil_div(p.columns, width);
+  parallel_for(threads_for_numbers(items, p.depth * p.columns), items,
+               static_cast<std::size_t>(kernels.packed_product.scratch) * sizeof(float),
+               [&](std::int64_t item, std::byte* scratch) {
+                 const std::int64_t column = item * width;
+                 kernels.packed_product.pack(p, column, std::min(p.columns, column + width), b_.data(),
+                                             reinterpret_cast<float*>(scratch));
+               });
+}
+
+void CpuPackedProduct::run(const ProductParams& params) const {
+  ProductParams p = params;
+  p.depth = depth_, p.columns = columns_, p.dtype = dtype_, p.b = b_.data();
+  run_in_blocks(kernels_.product, kernels_.packed_product.block, kernels_.packed_product.scratch, p);
 }
 
 }  // namespace saccade::cpu

@@ -5,6 +5,7 @@
 #include "backend.h"
 #include "core/check.h"
 #include "core/parallel.h"
+#include "nn/strides.h"
 
 namespace saccade {
 namespace {
@@ -24,13 +25,6 @@ constexpr std::string_view kLinear = "linear", kLinearBackward = "linear_backwar
                                                     const TensorView& view, const TensorView& x) {
   if (view.dtype == x.dtype || view.dtype == DType::f32) return;
   refuse(function, name, " must be ", name_of(x.dtype), " as x is, or f32, but it is ", name_of(view.dtype));
-}
-
-/// Whether two views of equal rank have equal lengths except for the innermost one.
-bool same_outer_lengths(const TensorView& x, const TensorView& y) {
-  bool same = true;
-  for (int i = 0; i + 1 < x.rank; ++i) same &= x.shape[i] == y.shape[i];
-  return same;
 }
 
 /// The checks that linear() and its gradients share: x, the weight, and `y`, which is y or its gradient. Inlined
@@ -71,22 +65,6 @@ void check_gradient(std::string_view name, const TensorView& gradient, std::stri
   if (gradient.rank != of.rank || !std::ranges::equal(gradient.dims(), of.dims()))
     refuse(kLinearBackward, name, " must have the shape of ", of_name, ", ", to_string(of.dims()),
            ", but it has shape ", to_string(gradient.dims()));
-}
-
-/// Whether the outer dimensions of a view form rows with one stride; then x and y need no loop over outer
-/// dimensions.
-bool has_single_stride(const TensorView& view) {
-  for (int i = view.rank - 3; i >= 0; --i)
-    if (view.shape[i] > 1 && view.strides[i] != view.strides[i + 1] * view.shape[i + 1]) return false;
-  return true;
-}
-
-std::int64_t row_stride(const TensorView& view) { return view.rank > 1 ? view.strides[view.rank - 2] : 0; }
-
-std::int64_t row_count(const TensorView& view) {
-  std::int64_t rows = 1;
-  for (int i = 0; i + 1 < view.rank; ++i) rows *= view.shape[i];
-  return rows;
 }
 
 /// x and y have a single stride.

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "saccade/dtype.h"
+#include "saccade/functional.h"
 
 namespace saccade {
 
@@ -21,6 +22,7 @@ struct ProductParams {
   DType c_dtype = DType::f32;                            // or that of a and b, if c is not added to
   void* c = nullptr;
   std::int64_t c_stride = 0;
+  Activation activation = Activation::none;  // of c, in a product with a packed b
 };
 
 /// Rows [row, row_end) and columns [column, column_end) of c.
@@ -28,17 +30,19 @@ struct ProductBlock {
   std::int64_t row = 0, row_end = 0, column = 0, column_end = 0;
 };
 
-// The layers: contiguous rows of `dim` numbers.
+// The layers: rows of `dim` numbers, contiguous unless there is a stride.
 
 struct LayerNormParams {
   std::int64_t dim = 0;
   double eps = 0.0;
-  const float* x = nullptr;      // [rows, dim]
+  const float* x = nullptr;  // [rows, dim]
+  std::int64_t x_stride = 0;
   const float* scale = nullptr;  // [dim]
   const float* shift = nullptr;  // [dim]
   float* y = nullptr;            // [rows, dim]
-  float* normalised = nullptr;   // [rows, dim]; nullptr: neither this nor inverse is wanted
-  float* inverse = nullptr;      // [rows]: 1 / sqrt(variance + eps)
+  std::int64_t y_stride = 0;
+  float* normalised = nullptr;  // [rows, dim]; nullptr: neither this nor inverse is wanted
+  float* inverse = nullptr;     // [rows]: 1 / sqrt(variance + eps)
 };
 
 struct LayerNormBackwardParams {
@@ -48,6 +52,16 @@ struct LayerNormBackwardParams {
   const float* scale = nullptr;       // [dim]
   const float* dout = nullptr;        // [rows, dim]
   float* dx = nullptr;                // [rows, dim]
+};
+
+struct RmsNormParams {
+  std::int64_t dim = 0;
+  double eps = 0.0;
+  const float* x = nullptr;  // [rows, dim]
+  std::int64_t x_stride = 0;
+  const float* scale = nullptr;  // [dim]
+  float* y = nullptr;            // [rows, dim]
+  std::int64_t y_stride = 0;
 };
 
 struct DropoutParams {

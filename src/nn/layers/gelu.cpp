@@ -23,7 +23,9 @@ Tensor Gelu::forward(Tensor&& x) {
   const cpu::LayerKernels& kernels = cpu::active_kernels().layers;
   float* const from = x.mutable_view().as<float>();
   float* const to = training() ? y.mutable_view().as<float>() : from;
-  for_blocks(x.size(), 1, [&](std::int64_t i, std::int64_t end) { kernels.gelu(from + i, to + i, end - i); });
+  for_blocks(x.size(), 1, [&](std::int64_t i, std::int64_t end) {
+    kernels.activate(Activation::gelu_tanh, from + i, nullptr, to + i, end - i);
+  });
   if (!training()) return std::move(x);
   x_ = std::move(x);
   return y;

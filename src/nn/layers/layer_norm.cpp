@@ -28,9 +28,11 @@ Tensor LayerNorm::forward(const TensorView& x) {
   LayerNormParams params{.dim = dim(),
                          .eps = eps_,
                          .x = from.data(),
+                         .x_stride = dim(),
                          .scale = scale_.value.view().as<float>(),
                          .shift = shift_.value.view().as<float>(),
-                         .y = y.mutable_view().as<float>()};
+                         .y = y.mutable_view().as<float>(),
+                         .y_stride = dim()};
   if (training()) {
     normalised_ = Tensor::uninitialized(DType::f32, y.shape());
     inverse_.resize(static_cast<std::size_t>(from.rows()));

@@ -1,0 +1,41 @@
+// Layers as functions of views, for programs that keep weights themselves: activations and normalisations, without
+// gradients. layers.h has modules that train.
+//
+// x and y are f32 [...] of equal shapes, with a contiguous innermost dimension and any strides of the others; y
+// may be x. A row's bits do not depend on other rows, and nothing depends on the number of threads. Invalid
+// arguments throw std::invalid_argument with the function, the argument, what was expected and what was given.
+#pragma once
+
+#include <cstdint>
+
+#include "saccade/tensor.h"
+
+namespace saccade {
+
+/// A function of each number of a layer's output.
+enum class Activation : std::uint8_t {
+  none,        ///< x
+  relu,        ///< max(x, 0)
+  gelu,        ///< x Phi(x), with the distribution function Phi of the normal distribution (arXiv:1606.08415)
+  gelu_tanh,   ///< its approximation 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))): GPT-2's "gelu_new"
+  quick_gelu,  ///< its approximation x sigmoid(1.702 x)
+  silu,        ///< x sigmoid(x), also called swish
+  tanh,
+};
+
+/// y = f(x).
+void activate(Activation activation, const TensorView& x, const MutableTensorView& y);
+
+/// y = f(gate) * x: a gated linear unit (arXiv:2002.05202). y may be gate or x.
+void activate_gated(Activation activation, const TensorView& gate, const TensorView& x,
+                    const MutableTensorView& y);
+
+/// y = scale * (x - mean) / sqrt(variance + eps) + shift, with the mean and variance of the row. scale, shift: f32
+/// [dim], contiguous.
+void layer_norm(const TensorView& x, const TensorView& scale, const TensorView& shift, const MutableTensorView& y,
+                double eps = 1e-5);
+
+/// y = scale * x / sqrt(mean of squares + eps): RMSNorm (arXiv:1910.07467). scale: f32 [dim], contiguous.
+void rms_norm(const TensorView& x, const TensorView& scale, const MutableTensorView& y, double eps = 1e-6);
+
+}  // namespace saccade

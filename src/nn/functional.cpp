@@ -1,0 +1,142 @@
+#include "saccade/functional.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/check.h"
+#include "core/parallel.h"
+#include "cpu/kernels.h"
+
+namespace saccade {
+namespace {
+
+void check_f32(std::string_view function, std::string_view name, const TensorView& view) {
+  if (view.rank == 0) refuse(function, name, " must have at least one dimension");
+  check_dtype(function, name, view, DType::f32);
+  check_memory(function, name, view);
+}
+
+void check_like(std::string_view function, std::string_view name, const TensorView& view, const TensorView& x) {
+  check_f32(function, name, view);
+  if (!std::ranges::equal(view.dims(), x.dims()))
+    refuse(function, name, " must have the shape of x, ", to_string(x.dims()), ", but it has shape ",
+           to_string(view.dims()));
+}
+
+void check_parameter(std::string_view function, std::string_view name, const TensorView& parameter,
+                     const TensorView& x) {
+  check_dtype(function, name, parameter, DType::f32);
+  check_shape(function, name, parameter, {x.shape[x.rank - 1]});
+  check_memory(function, name, parameter);
+}
+
+void check_eps(std::string_view function, double eps) {
+  if (!(eps >= 0.0 && std::isfinite(eps))) refuse(function, "eps must be 0 or more, got ", eps);
+}
+
+/// The rows of a view: its second-last dimension, whose rows have one stride, within the others.
+class RowsOf {
+ public:
+  explicit RowsOf(const TensorView& view) : view_(view) {
+    for (int i = 0; i + 1 < view.rank; ++i) count_ *= view.shape[i];
+  }
+  std::int64_t count() const { return count_; }
+  std::int64_t dim() const { return view_.shape[view_.rank - 1]; }
+  /// Rows from `row` on that lie one stride apart, and that stride.
+  std::int64_t run(std::int64_t row) const { return view_.rank < 2 ? 1 : length() - row % length(); }
+  std::int64_t stride() const { return view_.rank < 2 ? 0 : view_.strides[view_.rank - 2]; }
+  const float* at(std::int64_t row) const {
+    std::int64_t offset = 0;
+    for (int i = view_.rank - 2; i >= 0; row /= view_.shape[i--])
+      offset += row % view_.shape[i] * view_.strides[i];
+    return view_.as<float>() + offset;
+  }
+
+ private:
+  std::int64_t length() const { return view_.shape[view_.rank - 2]; }
+  TensorView view_;
+  std::int64_t count_ = 1;
+};
+
+/// Calls body(x, y, rows) for runs of rows that have one stride in x and in y.
+template <class Body>
+void for_runs(const TensorView& x, const MutableTensorView& y, const Body& body) {
+  const RowsOf from(x), to(y);
+  if (from.dim() == 0) return;
+  for_blocks(from.count(), from.dim(), [&](std::int64_t row, std::int64_t row_end) {
+    while (row < row_end) {
+      const std::int64_t rows = std::min(from.run(row), row_end - row);
+      body(from.at(row), const_cast<float*>(to.at(row)), rows);
+      row += rows;
+    }
+  });
+}
+
+std::int64_t stride_of_rows(const TensorView& view) { return RowsOf(view).stride(); }
+
+}  // namespace
+
+void activate(Activation activation, const TensorView& x, const MutableTensorView& y) {
+  check_f32("activate", "x", x);
+  check_like("activate", "y", y, x);
+  const std::int64_t dim = x.shape[x.rank - 1];
+  const cpu::LayerKernels& kernels = cpu::active_kernels().layers;
+  for_runs(x, y, [&](const float* from, float* to, std::int64_t rows) {
+    for (std::int64_t i = 0; i < rows; ++i)
+      kernels.activate(activation, from + i * stride_of_rows(x), nullptr, to + i * stride_of_rows(y), dim);
+  });
+}
+
+void activate_gated(Activation activation, const TensorView& gate, const TensorView& x,
+                    const MutableTensorView& y) {
+  check_f32("activate_gated", "x", x);
+  check_like("activate_gated", "gate", gate, x);
+  check_like("activate_gated", "y", y, x);
+  const RowsOf gates(gate), from(x), to(y);
+  const cpu::LayerKernels& kernels = cpu::active_kernels().layers;
+  for_blocks(from.count(), from.dim(), [&](std::int64_t row, std::int64_t row_end) {
+    for (; row < row_end; ++row)
+      kernels.activate(activation, gates.at(row), from.at(row), const_cast<float*>(to.at(row)), from.dim());
+  });
+}
+
+void layer_norm(const TensorView& x, const TensorView& scale, const TensorView& shift, const MutableTensorView& y,
+                double eps) {
+  check_f32("layer_norm", "x", x);
+  check_like("layer_norm", "y", y, x);
+  check_parameter("layer_norm", "scale", scale, x);
+  check_parameter("layer_norm", "shift", shift, x);
+  check_eps("layer_norm", eps);
+  const cpu::LayerKernels& kernels = cpu::active_kernels().layers;
+  for_runs(x, y, [&](const float* from, float* to, std::int64_t rows) {
+    kernels.layer_norm({.dim = x.shape[x.rank - 1],
+                        .eps = eps,
+                        .x = from,
+                        .x_stride = stride_of_rows(x),
+                        .scale = scale.as<float>(),
+                        .shift = shift.as<float>(),
+                        .y = to,
+                        .y_stride = stride_of_rows(y)},
+                       0, rows);
+  });
+}
+
+void rms_norm(const TensorView& x, const TensorView& scale, const MutableTensorView& y, double eps) {
+  check_f32("rms_norm", "x", x);
+  check_like("rms_norm", "y", y, x);
+  check_parameter("rms_norm", "scale", scale, x);
+  check_eps("rms_norm", eps);
+  const cpu::LayerKernels& kernels = cpu::active_kernels().layers;
+  for_runs(x, y, [&](const float* from, float* to, std::int64_t rows) {
+    kernels.rms_norm({.dim = x.shape[x.rank - 1],
+                      .eps = eps,
+                      .x = from,
+                      .x_stride = stride_of_rows(x),
+                      .scale = scale.as<float>(),
+                      .y = to,
+                      .y_stride = stride_of_rows(y)},
+                     0, rows);
+  });
+}
+
+}  // namespace saccade
