@@ -1,0 +1,58 @@
+// A model's config.json: numbers and names by key. Errors name the file and the key.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "saccade/functional.h"
+
+namespace saccade::model {
+
+class Config {
+ public:
+  /// `name` is the file, for messages; `path` the keys of the objects that this one is in: "text_config.".
+  Config(nlohmann::json json, std::string name, std::string path = "");
+
+  /// Whether there is a value other than null.
+  bool has(const std::string& key) const;
+  /// Sizes are at least 1.
+  std::int64_t size(const std::string& key) const;
+  std::int64_t size_or(const std::string& key, std::int64_t fallback) const;
+  double number(const std::string& key) const;
+  double number_or(const std::string& key, double fallback) const;
+  bool flag_or(const std::string& key, bool fallback) const;
+  std::string text(const std::string& key) const;
+  std::string text_or(const std::string& key, const std::string& fallback) const;
+  /// The texts of an array, none if there is no such key.
+  std::vector<std::string> texts(const std::string& key) const;
+  /// An object.
+  Config part(const std::string& key) const;
+  /// An activation by its name in `transformers`.
+  Activation activation(const std::string& key) const;
+
+  /// Throws std::runtime_error("[Model] FILE: KEY " + parts).
+  template <class... Parts>
+  [[noreturn]] void refuse(const std::string& key, const Parts&... parts) const {
+    std::ostringstream text;
+    text << "[Model] " << name_ << ": " << path_ << key << ' ';
+    (text << ... << parts);
+    throw std::runtime_error(std::move(text).str());
+  }
+  /// Throws unless a text is one that this code knows.
+  void require(const std::string& key, const std::string& fallback, const std::string& known) const;
+  /// Throws if a switch is on.
+  void require_off(const std::string& key) const;
+
+ private:
+  const nlohmann::json& at(const std::string& key) const;
+
+  nlohmann::json json_;
+  std::string name_, path_;
+};
+
+}  // namespace saccade::model

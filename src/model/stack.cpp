@@ -1,0 +1,155 @@
+#include "model/stack.h"
+
+#include <algorithm>
+
+#include "nn/elementwise.h"
+#include "saccade/decode.h"
+
+namespace saccade::model {
+namespace {
+
+std::string with_number(std::string pattern, std::size_t number) {
+  const std::size_t at = pattern.find("{}");
+  return at == std::string::npos ? pattern : pattern.replace(at, 2, std::to_string(number));
+}
+
+/// A sequence as a batch of one, as caches take it.
+MutableTensorView as_batch(const MutableTensorView& x) {
+  return {x.mutable_data(), x.dtype, Shape{1, x.shape[0], x.shape[1], x.shape[2]},
+          Shape{0, x.strides[0], x.strides[1], x.strides[2]}};
+}
+
+}  // namespace
+
+Block::Block(const StackTable& table, const Checkpoint& checkpoint, const std::string& prefix) {
+  const BlockTable& names = table.block;
+  const auto norm = [&](const std::string& name, std::int64_t dim) {
+    return NormLayer(table, checkpoint, name.empty() ? name : prefix + name, dim);
+  };
+  qkv = packed_qkv(table, checkpoint, prefix, names.attention);
+  query_norm = norm(names.attention.query_norm, table.head_dim);
+  key_norm = norm(names.attention.key_norm, table.head_dim);
+  attention_output = packed(table, checkpoint, prefix, {{names.attention.output, table.d_model}},
+                            table.num_heads * table.head_dim);
+  up = names.gate
+           ? packed(table, checkpoint, prefix, {{names.gate, table.d_hidden}, {names.up, table.d_hidden}},
+                    table.d_model)
+           : packed(table, checkpoint, prefix, {{names.up, table.d_hidden}}, table.d_model, table.activation);
+  down = packed(table, checkpoint, prefix, {{names.down, table.d_model}}, table.d_hidden);
+  before_attention = norm(names.before_attention, table.d_model);
+  after_attention = norm(names.after_attention, table.d_model);
+  attention_sum = norm(names.attention_sum, table.d_model);
+  before_mlp = norm(names.before_mlp, table.d_model);
+  after_mlp = norm(names.after_mlp, table.d_model);
+  mlp_sum = norm(names.mlp_sum, table.d_model);
+}
+
+/// The results of a layer's parts, kept from layer to layer.
+struct Stack::Buffers {
+  Tensor normalised, mlp_input, qkv, o, hidden;
+};
+
+Stack::Stack(const StackTable& table, const Checkpoint& checkpoint) : table_(table) {
+  for (const RopeOptions& rope : table.ropes) ropes_.emplace_back(table.head_dim, rope);
+  const std::size_t blocks =
+      table.num_blocks > 0 ? static_cast<std::size_t>(table.num_blocks) : table.layers.size();
+  for (std::size_t i = 0; i < blocks; ++i)
+    blocks_.emplace_back(table, checkpoint, with_number(table.block.prefix, i));
+  final_norm_ = NormLayer(table, checkpoint, table.final_norm, table.d_model);
+}
+
+void Stack::attend(std::size_t layer, const Block& block, const Sequences& sequences, std::span<KvCache> caches,
+                   const std::function<void(const LayerAttention&)>& on_attention, Buffers& buffers) const {
+  const std::int64_t tokens = buffers.qkv.shape(0), heads = table_.num_heads, kv_heads = table_.num_kv_heads;
+  // As [tokens, heads, head_dim], with the heads of keys and values after those of queries.
+  const Shape by_heads{tokens, heads + 2 * kv_heads, table_.head_dim};
+  const MutableTensorView all = buffers.qkv.mutable_view().reshaped(by_heads);
+  const MutableTensorView q = all.slice(1, 0, heads), k = all.slice(1, heads, heads + kv_heads),
+                          v = all.slice(1, heads + kv_heads, heads + 2 * kv_heads);
+  if (block.query_norm) block.query_norm(q, q);
+  if (block.key_norm) block.key_norm(k, k);
+  const LayerTable& own = table_.layers[layer];
+  if (own.rope >= 0) {
+    const Rope& rope = ropes_[static_cast<std::size_t>(own.rope)];
+    rope.rotate(q, q, sequences.positions, Layout::blhd);
+    rope.rotate(k, k, sequences.positions, Layout::blhd);
+  }
+  const MutableTensorView o = buffers.o.mutable_view().reshaped({tokens, heads, table_.head_dim});
+  AttentionOptions options{.scale = own.scale,
+                           .softcap = table_.softcap,
+                           .window_left = own.window_left,
+                           .window_right = own.window_right,
+                           .layout = Layout::blhd};
+  if (!caches.empty()) {
+    KvCache& cache = caches[layer];
+    cache.append(k, v, Layout::blhd);
+    const MutableTensorView rows = as_batch(q), results = as_batch(o);
+    return tokens == 1 ? decode(rows, cache, results, options) : attention(rows, cache, results, options);
+  }
+  if (table_.is_causal) options.causal = Causal::top_left;
+  if (sequences.begins.rank() != 0) options.cu_seqlens_q = options.cu_seqlens_k = sequences.begins;
+  attention(q, k, v, o, options);
+  if (on_attention)
+    on_attention({.layer = static_cast<std::int64_t>(layer), .q = q, .k = k, .v = v, .options = options, .o = o});
+}
+
+void Stack::add_attention(const Block& block, Tensor& x, Buffers& buffers) const {
+  if (!block.after_attention) {
+    block.attention_output.add_to(buffers.o, x);
+  } else {
+    block.attention_output.forward(buffers.o, buffers.normalised);
+    block.after_attention(buffers.normalised, buffers.normalised);
+    add_to(x, buffers.normalised);
+  }
+  if (block.attention_sum) block.attention_sum(x, x);
+}
+
+void Stack::add_mlp(const Block& block, const TensorView& from, Tensor& x, Buffers& buffers) const {
+  block.up.forward(from, buffers.hidden);
+  MutableTensorView hidden = buffers.hidden.mutable_view();
+  if (table_.block.gate) {
+    const MutableTensorView gate = hidden.slice(1, 0, table_.d_hidden);
+    activate_gated(table_.activation, gate, hidden.slice(1, table_.d_hidden, 2 * table_.d_hidden), gate);
+    hidden = gate;
+  }
+  if (!block.after_mlp) {
+    block.down.add_to(hidden, x);
+  } else {
+    block.down.forward(hidden, buffers.normalised);
+    block.after_mlp(buffers.normalised, buffers.normalised);
+    add_to(x, buffers.normalised);
+  }
+  if (block.mlp_sum) block.mlp_sum(x, x);
+}
+
+void Stack::operator()(Tensor& x, const Sequences& sequences, std::span<KvCache> caches,
+                       const std::function<void(const LayerAttention&)>& on_attention) const {
+  const std::int64_t tokens = x.shape(0), width = table_.num_heads + 2 * table_.num_kv_heads;
+  const auto buffer = [&](std::int64_t columns) { return Tensor::uninitialized(DType::f32, {tokens, columns}); };
+  Buffers buffers{.normalised = buffer(table_.d_model),
+                  .mlp_input = buffer(table_.d_model),
+                  .qkv = buffer(width * table_.head_dim),
+                  .o = buffer(table_.num_heads * table_.head_dim),
+                  .hidden = buffer(table_.block.gate ? 2 * table_.d_hidden : table_.d_hidden)};
+  for (std::size_t layer = 0; layer < table_.layers.size(); ++layer) {
+    const Block& block = blocks_[layer * blocks_.size() / table_.layers.size()];
+    const auto normalised = [&](const NormLayer& norm, Tensor& y) -> TensorView {
+      if (!norm) return x;
+      norm(x, y);
+      return y;
+    };
+    block.qkv.forward(normalised(block.before_attention, buffers.normalised), buffers.qkv);
+    attend(layer, block, sequences, caches, on_attention, buffers);
+    if (table_.block.is_parallel) {
+      const TensorView from = normalised(block.before_mlp, buffers.mlp_input);
+      add_attention(block, x, buffers);
+      add_mlp(block, from, x, buffers);
+    } else {
+      add_attention(block, x, buffers);
+      add_mlp(block, normalised(block.before_mlp, buffers.mlp_input), x, buffers);
+    }
+  }
+  if (final_norm_) final_norm_(x, x);
+}
+
+}  // namespace saccade::model

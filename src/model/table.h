@@ -1,0 +1,109 @@
+// What a family of models is made of: sizes, switches, and the names of its tensors. A family fills these tables
+// (families/), and stack.cpp builds and runs what they say. An empty name: the family has no such part.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "saccade/functional.h"
+#include "saccade/linear.h"
+#include "saccade/model.h"
+#include "saccade/rope.h"
+
+namespace saccade::model {
+
+/// A projection: NAME.weight, and NAME.bias if it has one.
+struct Projection {
+  std::string name{};
+  bool has_bias = false;
+
+  explicit operator bool() const { return !name.empty(); }
+};
+
+/// How one tensor holds queries, keys and values: one after the other, or those of head 0, of head 1, ...
+enum class FusedOrder : std::uint8_t { parts, heads };
+
+struct AttentionTable {
+  Projection query{}, key{}, value{};
+  Projection fused{};  ///< instead of the three
+  FusedOrder fused_order = FusedOrder::parts;
+  std::string query_norm{}, key_norm{};  ///< of each head, before the rotation
+  Projection output{};
+};
+
+enum class NormKind : std::uint8_t { layer, rms };
+
+/// The names within a layer. Its norms, in the order of the computation:
+///
+///     x + after_attention(attention(before_attention(x))), then attention_sum of that,
+///     x + after_mlp(mlp(before_mlp(x))), then mlp_sum of that
+struct BlockTable {
+  std::string prefix{};  ///< of all names; {} is the number of the layer
+  AttentionTable attention{};
+  std::string before_attention{}, after_attention{}, attention_sum{};
+  Projection up{}, gate{}, down{};  ///< down(f(up)), or with a gate down(f(gate) * up)
+  std::string before_mlp{}, after_mlp{}, mlp_sum{};
+  /// Both halves read the x of the first: x + attention(...) + mlp(before_mlp(x)).
+  bool is_parallel = false;
+};
+
+/// What differs from layer to layer.
+struct LayerTable {
+  std::int64_t window_left = -1, window_right = -1;  ///< as AttentionOptions
+  int rope = -1;                                     ///< index into StackTable::ropes; -1: no rotation
+  double scale = 0.0;                                ///< of the scores
+};
+
+struct EmbeddingTable {
+  std::string tokens{};
+  std::string positions{};
+  std::int64_t position_offset = 0;  ///< the row of position 0
+  std::int64_t num_positions = 0;    ///< rows of the table
+  std::string types{};
+  std::int64_t num_types = 0;
+  std::int64_t dim = 0;
+  double factor = 1.0;      ///< of the token's row
+  std::string norm{};       ///< of the sum
+  Projection projection{};  ///< to d_model, if dim differs
+};
+
+struct StackTable {
+  std::int64_t d_model = 0, d_hidden = 0;
+  std::int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
+  bool is_causal = false;
+  NormKind norm = NormKind::layer;
+  double norm_eps = 1e-5;
+  double norm_offset = 0.0;  ///< added to the scale of every norm
+  double softcap = 0.0;      ///< of the scores
+  Activation activation = Activation::gelu;
+  WeightLayout weight_layout = WeightLayout::out_in;
+  std::vector<LayerTable> layers{};
+  /// Layers i * n / num_blocks of n share their weights; 0: none do.
+  std::int64_t num_blocks = 0;
+  std::vector<RopeOptions> ropes{};
+  EmbeddingTable embedding{};
+  BlockTable block{};
+  std::string final_norm{};
+};
+
+/// From the last hidden state to logits: decoder(norm(f(transform(x)))).
+struct HeadTable {
+  Projection transform{};
+  Activation activation = Activation::none;
+  std::string norm{};
+  std::string decoder{};  ///< a whole name, with ".weight"; as the token embedding if the checkpoint lacks it
+  std::string bias{};     ///< a whole name
+  bool is_tied = false;
+  double softcap = 0.0;
+};
+
+struct ModelTable {
+  std::int64_t vocab_size = 0;
+  std::int64_t max_length = 0;  ///< 0: not limited by a table
+  std::vector<std::string> prefixes{};
+  StackTable stack{};
+  HeadTable head{};  ///< without decoder: the model has none
+};
+
+}  // namespace saccade::model

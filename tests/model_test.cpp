@@ -1,0 +1,274 @@
+// Models of Hugging Face folders against what `transformers` computes with them: tests/data/models has small
+// random ones of each family (goldens/make_models.py), and SACCADE_MODELS may name a folder of real ones
+// (script/models).
+#include "saccade/model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "expect_close.h"
+#include "saccade/decode.h"
+#include "saccade/io.h"
+#include "saccade/runtime.h"
+#include "tensors.h"
+
+namespace saccade::test {
+namespace {
+
+using std::filesystem::path;
+using ::testing::HasSubstr;
+
+const path kModels = path(SACCADE_SOURCE_DIR) / "tests/data/models";
+
+/// The folders with expected.safetensors.
+std::vector<path> folders_of_models() {
+  std::vector<path> result;
+  std::vector<path> roots{kModels};
+  if (const char* const real = std::getenv("SACCADE_MODELS")) roots.emplace_back(real);
+  for (const path& root : roots)
+    for (const auto& entry : std::filesystem::directory_iterator(root))
+      if (exists(entry.path() / "expected.safetensors")) result.push_back(entry.path());
+  std::ranges::sort(result);
+  return result;
+}
+
+std::vector<std::int64_t> numbers_of(const Tensor& tensor) {
+  const auto values = tensor.values<std::int64_t>();
+  return {values.begin(), values.end()};
+}
+
+/// A model, its input and what `transformers` computed.
+class ModelOfFolder : public ::testing::TestWithParam<path> {
+ protected:
+  void TearDown() override { set_num_threads(0); }
+
+  Model model = Model::load(GetParam());
+  std::map<std::string, Tensor> expected = load_safetensors(GetParam() / "expected.safetensors").tensors;
+  ModelInput input{
+      .tokens = numbers_of(expected.at("tokens")),
+      .lengths = numbers_of(expected.at("lengths")),
+      .types = expected.contains("types") ? numbers_of(expected.at("types")) : std::vector<std::int64_t>{}};
+
+  /// The terms of all sums on the way are as large as the largest number, and not as the result that they give.
+  void expect(const TensorView& result, const std::string& name, std::int64_t begin = 0, std::int64_t end = -1) {
+    SCOPED_TRACE(name);
+    const Tensor& reference = expected.at(name + ".reference");
+    end = end < 0 ? reference.shape(0) : end;
+    double largest = 0;
+    for (const double number : reference.values<double>()) largest = std::max(largest, std::abs(number));
+    Tensor bound(DType::f64, Shape(result.dims().begin(), result.dims().end()));
+    std::ranges::fill(bound.values<double>(), largest);
+    expect_close(result, {.reference = reference.view().slice(0, begin, end),
+                          .naive = expected.at(name + ".naive").view().slice(0, begin, end),
+                          .bound = bound});
+  }
+  /// One of the sequences.
+  ModelInput sequence(std::size_t index) const {
+    std::int64_t begin = 0;
+    for (std::size_t i = 0; i < index; ++i) begin += input.lengths[i];
+    const auto part = [&](const std::vector<std::int64_t>& all) {
+      return all.empty() ? all : std::vector(all.begin() + begin, all.begin() + begin + input.lengths[index]);
+    };
+    return {.tokens = part(input.tokens), .types = part(input.types)};
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Folder, ModelOfFolder, ::testing::ValuesIn(folders_of_models()), [](const auto& folder) {
+  std::string name = folder.param.filename();
+  std::ranges::replace_if(
+      name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+  return name;
+});
+
+TEST_P(ModelOfFolder, HasTheHiddenStatesAndLogitsOfTransformers) {
+  const Tensor hidden = model.hidden_states(input);
+  expect(hidden, "hidden");
+  ASSERT_EQ(model.sizes().has_logits, expected.contains("logits.reference"));
+  if (model.sizes().has_logits) expect(model.logits(hidden), "logits");
+}
+
+TEST_P(ModelOfFolder, HasTheAttentionWeightsOfTransformers) {
+  const ModelInput first = sequence(0);
+  const std::int64_t tokens = std::ssize(first.tokens);
+  std::int64_t layers = 0;
+  model.hidden_states(first, {.on_attention = [&](const LayerAttention& layer) {
+                        ASSERT_EQ(layer.layer, layers++);
+                        Tensor weights(DType::f32, {layer.q.shape[1], tokens, tokens});
+                        AttentionOptions options = layer.options;
+                        options.weights = weights;
+                        const Tensor o = attention(layer.q, layer.k, layer.v, options);
+                        EXPECT_TRUE(same_bits(o, Tensor::copy_of(layer.o)));
+                        expect(weights, "attention." + std::to_string(layer.layer));
+                      }});
+  EXPECT_EQ(layers, model.sizes().num_layers);
+}
+
+TEST_P(ModelOfFolder, GivesASequenceTheSameBitsAloneAndOnAnyThreads) {
+  const Tensor together = model.hidden_states(input);
+  std::int64_t begin = 0;
+  for (std::size_t i = 0; i < input.lengths.size(); ++i) {
+    const Tensor alone = model.hidden_states(sequence(i), {.num_threads = i % 2 == 0 ? 1 : 3});
+    const std::int64_t end = begin + input.lengths[i];
+    EXPECT_TRUE(same_bits(alone, Tensor::copy_of(together.view().slice(0, begin, end)))) << "sequence " << i;
+    begin = end;
+  }
+}
+
+TEST_P(ModelOfFolder, ContinuesFromItsCache) {
+  if (!model.sizes().is_causal) {
+    EXPECT_THROW(model.make_cache(), std::invalid_argument);
+    return;
+  }
+  const ModelInput first = sequence(0);
+  const std::int64_t tokens = std::ssize(first.tokens);
+  ModelCache cache = model.make_cache();
+  // A prompt in two parts, then token by token.
+  std::int64_t begin = 0;
+  const auto feed = [&](std::int64_t count) {
+    const std::vector<std::int64_t> part(first.tokens.begin() + begin, first.tokens.begin() + begin + count);
+    const Tensor hidden = model.hidden_states({.tokens = part}, {.cache = &cache});
+    expect(hidden, "hidden", begin, begin + count);
+    begin += count;
+    EXPECT_EQ(cache.length(), begin);
+  };
+  feed(5), feed(4);
+  while (begin < std::min<std::int64_t>(tokens, 17)) feed(1);
+  cache.truncate(begin - 1);
+  begin -= 1;
+  feed(1);
+}
+
+TEST_P(ModelOfFolder, SwitchesHeadsOff) {
+  const ModelInput first = sequence(0);
+  const Tensor before = model.hidden_states(first);
+  const Tensor after = model.hidden_states(first, {.on_attention = [](const LayerAttention& layer) {
+                                             const MutableTensorView head = layer.o.select(1, 1);
+                                             if (layer.layer == 0)
+                                               copy(Tensor(DType::f32, {head.shape[0], head.shape[1]}), head);
+                                           }});
+  EXPECT_FALSE(same_bits(before, after));
+}
+
+// ---- What is refused -----------------------------------------------------------------------------------------
+
+/// A copy of a small model whose files a test may damage.
+class DamagedModel : public ::testing::Test {
+ protected:
+  DamagedModel() {
+    std::filesystem::remove_all(folder);
+    std::filesystem::copy(kModels / "llama", folder);
+  }
+  ~DamagedModel() override { std::filesystem::remove_all(folder); }
+
+  void write(const std::string& file, const std::string& text) { std::ofstream(folder / file) << text; }
+  /// config.json with one text replaced.
+  void change_config(const std::string& from, const std::string& to) {
+    const std::vector<std::byte> bytes = read_file(folder / "config.json");
+    std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    const std::size_t at = text.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    write("config.json", text.replace(at, from.size(), to));
+  }
+  void change_tensors(const std::function<void(std::map<std::string, Tensor>&)>& change) {
+    Safetensors contents = load_safetensors(folder / "model.safetensors");
+    change(contents.tensors);
+    save_safetensors(folder / "model.safetensors", contents);
+  }
+  std::string error() const {
+    try {
+      Model::load(folder);
+    } catch (const std::runtime_error& e) {
+      return e.what();
+    }
+    return "";
+  }
+
+  const path folder = path(::testing::TempDir()) /
+                      ("damaged_" + std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()));
+};
+
+TEST_F(DamagedModel, IsFineAsItIs) { EXPECT_EQ(error(), ""); }
+
+TEST_F(DamagedModel, NamesAnUnknownFamilyAndSwitch) {
+  change_config("\"model_type\": \"llama\"", "\"model_type\": \"mamba\"");
+  EXPECT_THAT(error(),
+              HasSubstr("config.json: model_type is 'mamba', which is not known; known are albert, bert"));
+  change_config("\"model_type\": \"mamba\"", "\"model_type\": \"llama\"");
+  change_config("\"silu\"", "\"snake\"");
+  EXPECT_THAT(error(), HasSubstr("hidden_act is 'snake', which is not a known activation"));
+  change_config("\"snake\"", "\"silu\"");
+  change_config("\"rope_type\": \"llama3\"", "\"rope_type\": \"yarn\"");
+  EXPECT_THAT(error(), HasSubstr("rope_parameters.rope_type is 'yarn', but only default, linear and llama3"));
+}
+
+TEST_F(DamagedModel, NamesASizeThatIsNone) {
+  change_config("\"hidden_size\": 24", "\"hidden_size\": -24");
+  EXPECT_THAT(error(), HasSubstr("hidden_size must be a number of at least 1, but it is -24"));
+  change_config("\"hidden_size\": -24", "\"hidden_size\": \"wide\"");
+  EXPECT_THAT(error(), HasSubstr("hidden_size must be a number of at least 1, but it is \"wide\""));
+  change_config("\"hidden_size\": \"wide\"", "\"other\": 0");
+  EXPECT_THAT(error(), HasSubstr("hidden_size is missing"));
+  write("config.json", "{\"model_type\": ");
+  EXPECT_THAT(error(), HasSubstr("config.json: [json.exception.parse_error"));
+}
+
+TEST_F(DamagedModel, NamesAMissingOrIllShapedTensor) {
+  const std::string name = "model.layers.1.self_attn.q_proj.weight";
+  change_tensors([&](auto& tensors) { tensors.at(name) = Tensor(DType::f32, {3, 4}); });
+  EXPECT_THAT(error(),
+              HasSubstr("layers.1.self_attn.q_proj.weight must have shape [32, 24], but it has shape [3, 4]"));
+  change_tensors([&](auto& tensors) { tensors.at(name) = Tensor(DType::i8, {32, 24}); });
+  EXPECT_THAT(error(), HasSubstr("q_proj.weight must be f32, bf16 or f16, but it is i8"));
+  change_tensors([&](auto& tensors) { tensors.erase(name); });
+  EXPECT_THAT(error(),
+              HasSubstr("lacks the tensor layers.1.self_attn.q_proj.weight (also as model.layers.1.self_attn"));
+}
+
+TEST_F(DamagedModel, NamesMissingFiles) {
+  std::filesystem::remove(folder / "model.safetensors");
+  EXPECT_THAT(error(), HasSubstr("has neither model.safetensors nor model.safetensors.index.json"));
+  write("pytorch_model.bin", "");
+  EXPECT_THAT(error(), HasSubstr("has its weights in pytorch_model.bin, which is not read"));
+  write("model.safetensors.index.json", R"({"weight_map": {"a": "../outside.safetensors"}})");
+  EXPECT_THAT(error(),
+              HasSubstr("the file of a must be a name in the folder, but it is \"../outside.safetensors\""));
+  std::filesystem::remove_all(folder);
+  EXPECT_THAT(error(), HasSubstr("is not a folder"));
+}
+
+TEST(Model, RefusesInputsThatItCannotTake) {
+  const Model model = Model::load(kModels / "bert"), base = Model::load(kModels / "bert-base"),
+              decoder = Model::load(kModels / "llama");
+  const auto refusal = [&](const Model& of, const ModelInput& input, const ModelOptions& options = {}) {
+    try {
+      of.hidden_states(input, options);
+    } catch (const std::invalid_argument& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(refusal(model, {}), HasSubstr("[Model] at least one token is needed"));
+  EXPECT_THAT(refusal(model, {.tokens = {1, 60}}), HasSubstr("tokens must be from 0 to 59, but number 1 is 60"));
+  EXPECT_THAT(refusal(model, {.tokens = {-1}}), HasSubstr("but number 0 is -1"));
+  EXPECT_THAT(refusal(model, {.tokens = {1, 2}, .types = {0, 2}}), HasSubstr("types must be from 0 to 1"));
+  EXPECT_THAT(refusal(model, {.tokens = {1, 2}, .types = {0}}), HasSubstr("types must be as many as tokens, 2"));
+  EXPECT_THAT(refusal(model, {.tokens = {1, 2}, .lengths = {1}}),
+              HasSubstr("lengths add up to 1, but there are 2"));
+  EXPECT_THAT(refusal(model, {.tokens = {1, 2}, .lengths = {2, 0}}), HasSubstr("but one is 0"));
+  EXPECT_THAT(refusal(model, {.tokens = std::vector<std::int64_t>(41, 1)}),
+              HasSubstr("a sequence has 41 tokens, but this model takes 40"));
+  EXPECT_THAT(refusal(model, {.tokens = {1}}, {.num_threads = -1}), HasSubstr("num_threads must be 0 or more"));
+  ModelCache cache = decoder.make_cache(), none;
+  EXPECT_THAT(refusal(decoder, {.tokens = {1, 2}, .lengths = {1, 1}}, {.cache = &cache}),
+              HasSubstr("a cache is of one sequence"));
+  EXPECT_THAT(refusal(decoder, {.tokens = {1}}, {.cache = &none}), HasSubstr("the cache has 0 layers"));
+  EXPECT_THROW(base.logits(Tensor(DType::f32, {1, 24})), std::invalid_argument);
+  EXPECT_THROW(model.logits(Tensor(DType::f32, {1, 25})), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace saccade::test
