@@ -20,6 +20,7 @@ using Action = std::function<ExitCode()>;
 // Each adds its subcommand to `app`; parsing that subcommand sets `action`.
 void add_bench(Command app, Action& action);
 void add_check(Command app, Action& action);
+void add_embed(Command app, Action& action);
 void add_explain(Command app, Action& action);
 void add_explain_model(Command app, Action& action);
 void add_generate(Command app, Action& action);

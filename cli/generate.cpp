@@ -3,10 +3,12 @@
 #include <saccade/sampling.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "commands.h"
 #include "common.h"
+#include "generate_pretrained.h"
 #include "model_file.h"
 
 namespace saccade::cli {
@@ -19,20 +21,37 @@ struct GenerateArguments {
   std::optional<double> temperature;
 };
 
+/// Whether --model names a folder with a config.json, and not a model that `saccade train` has saved.
+bool is_hugging_face_folder(const std::string& folder) {
+  return exists(std::filesystem::path(folder) / "config.json");
+}
+
+void print(const std::string& text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size())
+    throw std::runtime_error("standard output could not be written");
+  std::fflush(stdout);
+}
+
 ExitCode generate(const GenerateArguments& arguments) {
+  const std::string prompt = text_or_standard_input(arguments.prompt);
+  TokenSampler sampler({.temperature = arguments.temperature.value_or(1.0),
+                        .top_k = arguments.top_k.value_or(0),
+                        .seed = static_cast<std::uint64_t>(arguments.seed.value_or(0))});
+  const std::int64_t count = arguments.count.value_or(200);
+  if (is_hugging_face_folder(arguments.model)) {
+#ifdef SACCADE_HAS_TOKENIZER
+    generate_pretrained(arguments.model, prompt, count, sampler, print);
+    print("\n");
+    return kGood;
+#else
+    refuse("this saccade was built without saccade::tokenizer, which models of Hugging Face folders need");
+#endif
+  }
   const SavedModel saved = load_model(arguments.model);
-  std::vector<std::int64_t> tokens = saved.tokens_of(text_or_standard_input(arguments.prompt), "--prompt");
-  TokenSampler sampler(*saved.model, {.temperature = arguments.temperature.value_or(1.0),
-                                      .top_k = arguments.top_k.value_or(0),
-                                      .seed = static_cast<std::uint64_t>(arguments.seed.value_or(0))});
-  const auto print = [](const std::string& text) {
-    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size())
-      throw std::runtime_error("standard output could not be written");
-    std::fflush(stdout);
-  };
+  std::vector<std::int64_t> tokens = saved.tokens_of(prompt, "--prompt");
   for (const std::int64_t token : tokens) print(saved.text_of(token));
-  for (std::int64_t i = 0; i < arguments.count.value_or(200); ++i) {
-    tokens.push_back(sampler.next(tokens));
+  for (std::int64_t i = 0; i < count; ++i) {
+    tokens.push_back(sampler.next(saved.model->next_logits(tokens).values<float>()));
     print(saved.text_of(tokens.back()));
   }
   print("\n");
@@ -57,9 +76,13 @@ void add_generate(Command app, Action& action) {
   add_integer(command, "--seed", arguments->seed, "Another seed draws other tokens [0]", 0);
   command.footer(
       "Prompt and continuation go to standard output as the model makes them.\n\n"
+      "A folder with config.json, model.safetensors and tokenizer.json is read as Hugging Face's: GPT-2, "
+      "GPT-NeoX,\n"
+      "Llama, Mistral, Qwen, Gemma. It ends when the model ends the text.\n\n"
       "Examples:\n"
       "  saccade generate --model licences --prompt 'You may ' --temperature 0.7\n"
-      "  saccade generate --model induction --prompt '5 17 99 3 42 17 99' --tokens 2 --temperature 0");
+      "  saccade generate --model induction --prompt '5 17 99 3 42 17 99' --tokens 2 --temperature 0\n"
+      "  saccade generate --model SmolLM2-135M --prompt 'The capital of Germany is' --tokens 20 --temperature 0");
   command.callback([=, &action] { action = [=] { return generate(*arguments); }; });
 }
 

@@ -58,6 +58,9 @@ int main(int argc, char** argv) {
   add_heatmap(app, action);
   add_train(app, action);
   add_generate(app, action);
+#ifdef SACCADE_HAS_TOKENIZER
+  add_embed(app, action);
+#endif
   add_explain_model(app, action);
   add_bench(app, action);
   add_check(app, action);

@@ -47,9 +47,9 @@ saccade_install(saccade NAME saccade PC_NAME saccade
   DESCRIPTION "Exact attention on the CPU" LIBS "${OpenMP_CXX_FLAGS} ${blas_libs}")
 if(TARGET saccade_gpt)
   saccade_install(saccade_gpt NAME gpt PC_NAME saccade-gpt
-    DESCRIPTION "A small language model on saccade, its training and sampling" PUBLIC_REQUIRES saccade)
+    DESCRIPTION "A small language model on saccade, and its training" PUBLIC_REQUIRES saccade)
 else()
-  list(APPEND left_out_headers PATTERN gpt_model.h EXCLUDE PATTERN head_scores.h EXCLUDE PATTERN sampling.h EXCLUDE
+  list(APPEND left_out_headers PATTERN gpt_model.h EXCLUDE PATTERN head_scores.h EXCLUDE
     PATTERN tasks.h EXCLUDE PATTERN training.h EXCLUDE)
 endif()
 if(TARGET saccade_mpi)
@@ -66,6 +66,12 @@ if(TARGET saccade_io)
     DESCRIPTION "Tensor files for saccade: npy, npz, safetensors, JSON, CSV" PUBLIC_REQUIRES saccade REQUIRES zlib)
 else()
   list(APPEND left_out_headers PATTERN io.h EXCLUDE)
+endif()
+if(TARGET saccade_model)
+  saccade_install(saccade_model NAME model PC_NAME saccade-model DESCRIPTION "Models of Hugging Face folders"
+    PUBLIC_REQUIRES "saccade saccade-io")
+else()
+  list(APPEND left_out_headers PATTERN model.h EXCLUDE PATTERN sentence_embeddings.h EXCLUDE)
 endif()
 if(TARGET saccade_heatmap)
   saccade_install(saccade_heatmap NAME heatmap PC_NAME saccade-heatmap
@@ -89,7 +95,7 @@ if(TARGET saccade_cli)
   set_target_properties(saccade_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
   install(TARGETS saccade_cli DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
-foreach(library saccade_gpt saccade_mpi saccade_io saccade_heatmap saccade_tokenizer)
+foreach(library saccade_gpt saccade_mpi saccade_io saccade_model saccade_heatmap saccade_tokenizer)
   if(TARGET ${library})
     set_target_properties(${library} PROPERTIES INSTALL_RPATH "$ORIGIN")
   endif()

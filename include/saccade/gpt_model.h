@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "saccade/attention_modules.h"
@@ -84,6 +85,10 @@ class GPTModel final : public Module {
   /// The logits of each next token, f32 [batch, seqlen, vocab_size]. tokens: i64 [batch, seqlen], seqlen from 1 to
   /// context_length; throws std::invalid_argument otherwise.
   Tensor forward(const TensorView& tokens);
+
+  /// The logits of the token after `tokens`, f32 [vocab_size]; the model sees the last context_length of them.
+  /// Throws std::invalid_argument when there are no tokens, and for a token outside the vocabulary.
+  Tensor next_logits(std::span<const std::int64_t> tokens);
 
   /// Adds the gradients of all parameters; dlogits has the shape of the logits of the last forward call.
   void backward(const TensorView& dlogits);

@@ -32,6 +32,7 @@ struct ModelSizes {
   std::int64_t head_dim = 0;
   bool is_causal = false;  ///< a decoder: each token sees those before it
   bool has_logits = false;
+  std::vector<std::int64_t> end_tokens{};  ///< those that end a text: eos_token_id of config.json
 };
 
 /// Tokens of one or more sequences, one sequence after the other.

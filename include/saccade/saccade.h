@@ -26,4 +26,5 @@
 #include "saccade/reference.h"
 #include "saccade/rope.h"
 #include "saccade/runtime.h"
+#include "saccade/sampling.h"
 #include "saccade/tensor.h"

@@ -1,10 +1,9 @@
-// Generating tokens with a model.
+// Choosing the next token of a text.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
-#include "saccade/gpt_model.h"
 #include "saccade/random.h"
 
 namespace saccade {
@@ -15,19 +14,17 @@ struct SamplingOptions {
   std::uint64_t seed = 0;
 };
 
-/// Draws tokens one by one. The same options give the same tokens.
+/// Draws tokens one by one. The same options and logits give the same tokens.
 class TokenSampler {
  public:
-  /// `model` must outlive the sampler and be in evaluation mode. Throws std::invalid_argument for a temperature
-  /// that is negative or NaN, and for a negative top_k.
-  TokenSampler(GPTModel& model, const SamplingOptions& options);
+  /// Throws std::invalid_argument for a temperature that is negative or NaN, and for a negative top_k.
+  explicit TokenSampler(const SamplingOptions& options);
 
-  /// The next token after `tokens`, of which the model sees the last context_length. Throws std::invalid_argument
-  /// when there are no tokens, and for a token outside the vocabulary.
-  std::int64_t next(std::span<const std::int64_t> tokens);
+  /// The next token by a model's logits [vocab_size]; of equal ones the first. Throws std::invalid_argument if
+  /// there are none.
+  std::int64_t next(std::span<const float> logits);
 
  private:
-  GPTModel& model_;
   SamplingOptions options_;
   TorchGenerator generator_;
 };

@@ -179,6 +179,13 @@ Tensor GPTModel::forward(const TensorView& tokens) {
   return out_head_.forward(final_norm_.forward(x));
 }
 
+Tensor GPTModel::next_logits(std::span<const std::int64_t> tokens) {
+  if (tokens.empty()) refuse("GPTModel", "at least one token is needed to begin with");
+  const auto seen = std::min<std::size_t>(tokens.size(), static_cast<std::size_t>(options_.context_length));
+  const Tensor logits = forward(TensorView(tokens.last(seen).data(), {1, static_cast<std::int64_t>(seen)}));
+  return Tensor::copy_of(logits.view().select(0, 0).select(0, static_cast<std::int64_t>(seen) - 1));
+}
+
 void GPTModel::backward(const TensorView& dlogits) {
   Tensor dx = final_norm_.backward(out_head_.backward(dlogits));
   for (std::size_t layer = trf_blocks_.size(); layer-- > 0;) dx = trf_blocks_[layer].backward(dx);

@@ -10,16 +10,6 @@ namespace {
 using nlohmann::json;
 using std::filesystem::path;
 
-json json_of(const path& file) {
-  const std::vector<std::byte> bytes = read_file(file);
-  const auto* const text = reinterpret_cast<const char*>(bytes.data());
-  try {
-    return json::parse(text, text + bytes.size());
-  } catch (const json::exception& error) {
-    throw std::runtime_error("[Model] " + file.string() + ": " + error.what());
-  }
-}
-
 /// The files of the tensors. A name in the index must not lead out of the folder.
 std::set<std::string> files_of(const path& folder) {
   if (exists(folder / "model.safetensors")) return {"model.safetensors"};
@@ -54,6 +44,16 @@ json config_of(const path& folder) {
 }
 
 }  // namespace
+
+json json_of(const path& file) {
+  const std::vector<std::byte> bytes = read_file(file);
+  const auto* const text = reinterpret_cast<const char*>(bytes.data());
+  try {
+    return json::parse(text, text + bytes.size());
+  } catch (const json::exception& error) {
+    throw std::runtime_error("[Model] " + file.string() + ": " + error.what());
+  }
+}
 
 Checkpoint::Checkpoint(const path& folder)
     : folder_(folder), config_(config_of(folder), (folder / "config.json").string()) {

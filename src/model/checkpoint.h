@@ -12,6 +12,9 @@
 
 namespace saccade::model {
 
+/// A JSON file. Throws std::runtime_error.
+nlohmann::json json_of(const std::filesystem::path& file);
+
 class Checkpoint {
  public:
   /// Maps model.safetensors, or the files that model.safetensors.index.json names. Throws std::runtime_error.

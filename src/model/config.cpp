@@ -71,6 +71,16 @@ std::vector<std::string> Config::texts(const std::string& key) const {
   return result;
 }
 
+std::vector<std::int64_t> Config::tokens(const std::string& key) const {
+  std::vector<std::int64_t> result;
+  if (!has(key)) return result;
+  for (const nlohmann::json& item : json_[key].is_array() ? json_[key] : nlohmann::json::array({json_[key]})) {
+    if (!item.is_number_integer()) refuse(key, "must be a token or an array of tokens, but it has ", item.dump());
+    result.push_back(item.get<std::int64_t>());
+  }
+  return result;
+}
+
 Config Config::part(const std::string& key) const {
   if (!at(key).is_object()) refuse(key, "must be an object");
   return {json_[key], name_, path_ + key + "."};

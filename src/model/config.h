@@ -30,6 +30,8 @@ class Config {
   std::string text_or(const std::string& key, const std::string& fallback) const;
   /// The texts of an array, none if there is no such key.
   std::vector<std::string> texts(const std::string& key) const;
+  /// A token or an array of tokens, as eos_token_id; none if there is no such key.
+  std::vector<std::int64_t> tokens(const std::string& key) const;
   /// An object.
   Config part(const std::string& key) const;
   /// An activation by its name in `transformers`.

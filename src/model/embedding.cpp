@@ -7,12 +7,12 @@ namespace saccade::model {
 EmbeddingLayer::EmbeddingLayer(const StackTable& table, const Checkpoint& checkpoint, std::int64_t vocab_size)
     : position_offset_(table.embedding.position_offset), factor_(static_cast<float>(table.embedding.factor)) {
   const EmbeddingTable& embedding = table.embedding;
-  tokens_ = checkpoint.tensor(embedding.tokens + ".weight", {vocab_size, embedding.dim});
+  tokens_ = checkpoint.tensor(weight_of(embedding.tokens), {vocab_size, embedding.dim});
   if (!embedding.positions.empty())
-    positions_ = checkpoint.numbers(embedding.positions + ".weight", {embedding.num_positions, embedding.dim});
+    positions_ = checkpoint.numbers(weight_of(embedding.positions), {embedding.num_positions, embedding.dim});
   if (!embedding.types.empty())
-    types_ = checkpoint.numbers(embedding.types + ".weight", {embedding.num_types, embedding.dim});
-  norm_ = NormLayer(table, checkpoint, embedding.norm, embedding.dim);
+    types_ = checkpoint.numbers(weight_of(embedding.types), {embedding.num_types, embedding.dim});
+  norm_ = NormLayer(table, checkpoint, std::string(embedding.norm), embedding.dim);
   if (embedding.projection)
     projection_ = packed(table, checkpoint, "", {{embedding.projection, table.d_model}}, embedding.dim);
 }

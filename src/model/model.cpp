@@ -29,15 +29,15 @@ void check_numbers(std::string_view name, const std::vector<std::int64_t>& numbe
       refuse(kModel, name, " must be from 0 to ", end - 1, ", but number ", i, " is ", numbers[i]);
 }
 
-/// From hidden states to logits.
-struct Head {
-  PackedLinear transform, decoder;
-  NormLayer norm;
-};
-
 }  // namespace
 
 struct Model::State {
+  /// From hidden states to logits.
+  struct Head {
+    PackedLinear transform, decoder;
+    NormLayer norm;
+  };
+
   explicit State(const std::filesystem::path& folder) : checkpoint(folder) {}
 
   Checkpoint checkpoint;
@@ -50,8 +50,8 @@ struct Model::State {
   std::optional<Head> head{};
 
   std::string decoder_name() const {
-    return table.head.is_tied && !checkpoint.has(table.head.decoder) ? table.stack.embedding.tokens + ".weight"
-                                                                     : table.head.decoder;
+    const std::string own(table.head.decoder);
+    return table.head.is_tied && !checkpoint.has(own) ? weight_of(table.stack.embedding.tokens) : own;
   }
   std::int64_t d_head() const { return table.head.transform ? table.stack.embedding.dim : table.stack.d_model; }
   void build_head();
@@ -82,7 +82,8 @@ Model Model::load(const std::filesystem::path& folder) {
                   .num_kv_heads = table.stack.num_kv_heads,
                   .head_dim = table.stack.head_dim,
                   .is_causal = table.stack.is_causal,
-                  .has_logits = has_head};
+                  .has_logits = has_head,
+                  .end_tokens = checkpoint.config().tokens("eos_token_id")};
   return Model(std::move(state));
 }
 
@@ -143,12 +144,12 @@ void Model::State::build_head() {
   if (names.transform) {
     built.transform =
         packed(out_in, checkpoint, "", {{names.transform, d_head()}}, table.stack.d_model, names.activation);
-    built.norm = NormLayer(table.stack, checkpoint, names.norm, d_head());
+    built.norm = NormLayer(table.stack, checkpoint, std::string(names.norm), d_head());
   }
   PackedLinearOptions options;
   Tensor bias;
   if (!names.bias.empty()) {
-    bias = checkpoint.numbers(names.bias, {table.vocab_size});
+    bias = checkpoint.numbers(std::string(names.bias), {table.vocab_size});
     options.bias = bias;
   }
   built.decoder = PackedLinear(checkpoint.tensor(decoder_name(), {table.vocab_size, d_head()}), options);
@@ -159,7 +160,7 @@ Tensor Model::logits(const TensorView& hidden_states, int num_threads) const {
   if (!sizes().has_logits) refuse(kModel, "this model has no logits: its checkpoint ends with the hidden states");
   std::call_once(state_->head_is_built, [&] { state_->build_head(); });
   const ThreadLimit limit(num_threads);
-  const Head& head = *state_->head;
+  const State::Head& head = *state_->head;
   Tensor y;
   if (head.transform) {
     Tensor transformed = head.transform.forward(hidden_states);

@@ -37,7 +37,7 @@ PackedLinear packed(const StackTable& table, const Checkpoint& checkpoint, const
   std::vector<Tensor> biases;
   bool has_bias = false;
   for (const Part& part : parts) {
-    const std::string name = prefix + part.projection.name;
+    const std::string name = prefix + std::string(part.projection.name);
     weights.push_back(checkpoint.tensor(name + ".weight", weight_shape(table.weight_layout, d_in, part.d_out)));
     has_bias |= part.projection.has_bias;
     biases.push_back(part.projection.has_bias ? checkpoint.numbers(name + ".bias", {part.d_out})
@@ -59,7 +59,7 @@ PackedLinear packed_qkv(const StackTable& table, const Checkpoint& checkpoint, c
   if (attention.fused_order == FusedOrder::parts)
     return packed(table, checkpoint, prefix, {{attention.fused, d_q + 2 * d_kv}}, table.d_model);
   // [heads][query, key, value][head_dim], which becomes [query, key, value][heads][head_dim].
-  const std::string name = prefix + attention.fused.name;
+  const std::string name = prefix + std::string(attention.fused.name);
   const TensorView by_head = checkpoint.tensor(name + ".weight", {3 * d_q, table.d_model});
   const Tensor weight =
       Tensor::copy_of(by_head.reshaped({table.num_heads, 3, table.head_dim, table.d_model}).transposed(0, 1));

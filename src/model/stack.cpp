@@ -8,7 +8,8 @@
 namespace saccade::model {
 namespace {
 
-std::string with_number(std::string pattern, std::size_t number) {
+std::string with_number(std::string_view prefix, std::size_t number) {
+  std::string pattern(prefix);
   const std::size_t at = pattern.find("{}");
   return at == std::string::npos ? pattern : pattern.replace(at, 2, std::to_string(number));
 }
@@ -23,8 +24,8 @@ MutableTensorView as_batch(const MutableTensorView& x) {
 
 Block::Block(const StackTable& table, const Checkpoint& checkpoint, const std::string& prefix) {
   const BlockTable& names = table.block;
-  const auto norm = [&](const std::string& name, std::int64_t dim) {
-    return NormLayer(table, checkpoint, name.empty() ? name : prefix + name, dim);
+  const auto norm = [&](std::string_view name, std::int64_t dim) {
+    return NormLayer(table, checkpoint, name.empty() ? "" : prefix + std::string(name), dim);
   };
   qkv = packed_qkv(table, checkpoint, prefix, names.attention);
   query_norm = norm(names.attention.query_norm, table.head_dim);
@@ -55,7 +56,7 @@ Stack::Stack(const StackTable& table, const Checkpoint& checkpoint) : table_(tab
       table.num_blocks > 0 ? static_cast<std::size_t>(table.num_blocks) : table.layers.size();
   for (std::size_t i = 0; i < blocks; ++i)
     blocks_.emplace_back(table, checkpoint, with_number(table.block.prefix, i));
-  final_norm_ = NormLayer(table, checkpoint, table.final_norm, table.d_model);
+  final_norm_ = NormLayer(table, checkpoint, std::string(table.final_norm), table.d_model);
 }
 
 void Stack::attend(std::size_t layer, const Block& block, const Sequences& sequences, std::span<KvCache> caches,

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "saccade/functional.h"
@@ -15,7 +16,7 @@ namespace saccade::model {
 
 /// A projection: NAME.weight, and NAME.bias if it has one.
 struct Projection {
-  std::string name{};
+  std::string_view name{};
   bool has_bias = false;
 
   explicit operator bool() const { return !name.empty(); }
@@ -28,7 +29,7 @@ struct AttentionTable {
   Projection query{}, key{}, value{};
   Projection fused{};  ///< instead of the three
   FusedOrder fused_order = FusedOrder::parts;
-  std::string query_norm{}, key_norm{};  ///< of each head, before the rotation
+  std::string_view query_norm{}, key_norm{};  ///< of each head, before the rotation
   Projection output{};
 };
 
@@ -39,11 +40,11 @@ enum class NormKind : std::uint8_t { layer, rms };
 ///     x + after_attention(attention(before_attention(x))), then attention_sum of that,
 ///     x + after_mlp(mlp(before_mlp(x))), then mlp_sum of that
 struct BlockTable {
-  std::string prefix{};  ///< of all names; {} is the number of the layer
+  std::string_view prefix{};  ///< of all names; {} is the number of the layer
   AttentionTable attention{};
-  std::string before_attention{}, after_attention{}, attention_sum{};
+  std::string_view before_attention{}, after_attention{}, attention_sum{};
   Projection up{}, gate{}, down{};  ///< down(f(up)), or with a gate down(f(gate) * up)
-  std::string before_mlp{}, after_mlp{}, mlp_sum{};
+  std::string_view before_mlp{}, after_mlp{}, mlp_sum{};
   /// Both halves read the x of the first: x + attention(...) + mlp(before_mlp(x)).
   bool is_parallel = false;
 };
@@ -56,15 +57,15 @@ struct LayerTable {
 };
 
 struct EmbeddingTable {
-  std::string tokens{};
-  std::string positions{};
+  std::string_view tokens{};
+  std::string_view positions{};
   std::int64_t position_offset = 0;  ///< the row of position 0
   std::int64_t num_positions = 0;    ///< rows of the table
-  std::string types{};
+  std::string_view types{};
   std::int64_t num_types = 0;
   std::int64_t dim = 0;
   double factor = 1.0;      ///< of the token's row
-  std::string norm{};       ///< of the sum
+  std::string_view norm{};  ///< of the sum
   Projection projection{};  ///< to d_model, if dim differs
 };
 
@@ -84,16 +85,16 @@ struct StackTable {
   std::vector<RopeOptions> ropes{};
   EmbeddingTable embedding{};
   BlockTable block{};
-  std::string final_norm{};
+  std::string_view final_norm{};
 };
 
 /// From the last hidden state to logits: decoder(norm(f(transform(x)))).
 struct HeadTable {
   Projection transform{};
   Activation activation = Activation::none;
-  std::string norm{};
-  std::string decoder{};  ///< a whole name, with ".weight"; as the token embedding if the checkpoint lacks it
-  std::string bias{};     ///< a whole name
+  std::string_view norm{};
+  std::string_view decoder{};  ///< a whole name, with ".weight"; as the token embedding if the checkpoint lacks it
+  std::string_view bias{};     ///< a whole name
   bool is_tied = false;
   double softcap = 0.0;
 };

@@ -107,4 +107,9 @@ std::string Tokenizer::text_of(std::int64_t id) const {
 
 bool Tokenizer::is_special(std::int64_t id) const { return state_->added.is_special(id); }
 
+void truncate(std::vector<Token>& tokens, std::size_t most) {
+  for (std::size_t i = tokens.size(); i > 0 && tokens.size() > most; --i)
+    if (!tokens[i - 1].is_added) tokens.erase(tokens.begin() + static_cast<std::ptrdiff_t>(i) - 1);
+}
+
 }  // namespace saccade

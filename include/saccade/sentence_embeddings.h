@@ -1,0 +1,39 @@
+// Sentences as vectors: a model's hidden states, pooled over each sentence.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <vector>
+
+#include "saccade/model.h"
+#include "saccade/tensor.h"
+
+namespace saccade {
+
+/// How the hidden states of a sentence become one vector.
+enum class Pooling : std::uint8_t {
+  mean,  ///< their mean
+  max,   ///< the largest number of each dimension
+  cls,   ///< the first state
+  last,  ///< the last state
+};
+
+struct SentenceEmbeddingOptions {
+  Pooling pooling = Pooling::mean;
+  bool normalize = false;       ///< to length 1
+  std::int64_t max_length = 0;  ///< what texts should be cut to, in tokens; 0: the model's limit
+};
+
+/// What a folder in the format of sentence-transformers says (modules.json, 1_Pooling/config.json,
+/// sentence_bert_config.json); the defaults for other folders. Throws std::runtime_error for modules and poolings
+/// that are not known.
+SentenceEmbeddingOptions load_sentence_embedding_options(const std::filesystem::path& folder);
+
+/// The embeddings of sentences, f32 [sentences, d_model], from their tokens. Longer sentences than the model takes
+/// are refused, not cut: max_length has no effect here. Computes some thousand tokens at a time, without padding;
+/// a sentence's bits do not depend on the others. Throws std::invalid_argument as Model::hidden_states does.
+Tensor sentence_embeddings(const Model& model, std::span<const std::vector<std::int64_t>> sentences,
+                           const SentenceEmbeddingOptions& options = {}, int num_threads = 0);
+
+}  // namespace saccade
