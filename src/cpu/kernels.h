@@ -212,11 +212,12 @@ struct ProductKernels {
   std::int64_t narrow_depth = 0;  // the most depth with which c may have another type than f32
 };
 
-/// Products of f32 rows and a packed b, with the blocks and tiles of ProductKernels.
+/// Products of f32 rows and a packed b, whose panels are as wide as those of ProductKernels.
 struct PackedProductKernels {
   /// Packs columns [column, column_end) of the whole depth, where `column` is a multiple of a tile's.
   void (*pack)(const ProductParams&, std::int64_t column, std::int64_t column_end, void* packed, float* scratch);
   void (*block)(const ProductParams&, const ProductBlock&, float* scratch);
+  std::int64_t rows = 0;  // that share a panel
   std::int64_t scratch = 0;
 };
 

@@ -16,10 +16,25 @@ bool is_small(const KernelSet& kernels, const ProductParams& p) {
          p.a_depth_stride == 1 && p.b_column_stride == 1 && !p.adds && p.dtype == DType::f32;
 }
 
-using BlockKernel = void (*)(const ProductParams&, const ProductBlock&, float* scratch);
+/// Runs a kernel for blocks of `rows` rows and `columns` columns of c.
+template <class Block>
+void for_blocks_of(const ProductParams& p, std::int64_t rows, std::int64_t columns, int threads,
+                   std::int64_t scratch_floats, const Block& block) {
+  const std::int64_t across = ceil_div(p.columns, columns);
+  parallel_for(threads, ceil_div(p.rows, rows) * across, static_cast<std::size_t>(scratch_floats) * sizeof(float),
+               [&](std::int64_t item, std::byte* scratch) {
+                 const std::int64_t row = item / across * rows, column = item % across * columns;
+                 block(p,
+                       {.row = row,
+                        .row_end = std::min(p.rows, row + rows),
+                        .column = column,
+                        .column_end = std::min(p.columns, column + columns)},
+                       reinterpret_cast<float*>(scratch));
+               });
+}
 
-void run_in_blocks(const ProductKernels& kernels, BlockKernel block, std::int64_t scratch_floats,
-                   const ProductParams& p) {
+void run_in_blocks(const KernelSet& all, const ProductParams& p) {
+  const ProductKernels& kernels = all.product_for(p);
   const std::int64_t tiles = ceil_div(p.rows, kernels.rows) * ceil_div(p.columns, kernels.panel);
   const int threads = threads_for(tiles, product_threads(p));
   std::int64_t rows = p.rows;
@@ -35,23 +50,8 @@ void run_in_blocks(const ProductKernels& kernels, BlockKernel block, std::int64_
     const bool by_rows = columns <= kernels.panel || (rows > columns && rows > kernels.rows);
     by_rows ? halve(rows, kernels.rows) : halve(columns, kernels.panel);
   }
-  const std::int64_t across = ceil_div(p.columns, columns);
-  parallel_for(threads, units(), static_cast<std::size_t>(scratch_floats) * sizeof(float),
-               [&](std::int64_t item, std::byte* scratch) {
-                 const std::int64_t row = item / across * rows, column = item % across * columns;
-                 block(p,
-                       {.row = row,
-                        .row_end = std::min(p.rows, row + rows),
-                        .column = column,
-                        .column_end = std::min(p.columns, column + columns)},
-                       reinterpret_cast<float*>(scratch));
-               });
-}
-
-void run_in_blocks(const KernelSet& all, const ProductParams& p) {
-  const ProductKernels& kernels = all.product_for(p);
   // Kernels on tiles call the others for some rows.
-  run_in_blocks(kernels, kernels.block, std::max(kernels.scratch, all.product.scratch), p);
+  for_blocks_of(p, rows, columns, threads, std::max(kernels.scratch, all.product.scratch), kernels.block);
 }
 
 /// c of another type than f32, where the kernels cannot write that: by way of f32, in blocks of rows.
@@ -110,7 +110,17 @@ CpuPackedProduct::CpuPackedProduct(const KernelSet& kernels, const ProductParams
 void CpuPackedProduct::run(const ProductParams& params) const {
   ProductParams p = params;
   p.depth = depth_, p.columns = columns_, p.dtype = dtype_, p.b = b_.data();
-  run_in_blocks(kernels_.product, kernels_.packed_product.block, kernels_.packed_product.scratch, p);
+  const PackedProductKernels& kernels = kernels_.packed_product;
+  const std::int64_t panel = kernels_.product.panel, panels = ceil_div(p.columns, panel);
+  const std::int64_t groups = ceil_div(p.rows, kernels.rows);
+  const int threads = threads_for(std::max(panels, groups), product_threads(p));
+  // A unit packs its rows, so many rows are divided by rows. Four units for each thread let all end together.
+  const bool by_rows = groups >= 4 * threads || panels < threads;
+  const auto share = [&](std::int64_t count) { return threads == 1 ? count : ceil_div(count, 4 * threads); };
+  const std::int64_t rows = by_rows ? share(groups) * kernels.rows : p.rows;
+  const std::int64_t columns = by_rows ? p.columns : share(panels) * panel;
+  const std::int64_t sums = p.adds ? kernels.rows * ceil_div(std::min(columns, p.columns), panel) * panel : 0;
+  for_blocks_of(p, rows, columns, threads, kernels.scratch + sums, kernels.block);
 }
 
 }  // namespace saccade::cpu

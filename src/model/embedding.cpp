@@ -18,7 +18,7 @@ EmbeddingLayer::EmbeddingLayer(const StackTable& table, const Checkpoint& checkp
 }
 
 Tensor EmbeddingLayer::operator()(std::span<const std::int64_t> tokens, std::span<const std::int64_t> positions,
-                                  std::span<const std::int64_t> types) const {
+                                  std::span<const std::int64_t> types, int num_threads) const {
   const std::int64_t dim = tokens_.shape[1];
   Tensor x = Tensor::uninitialized(DType::f32, {static_cast<std::int64_t>(tokens.size()), dim});
   for (std::size_t i = 0; i < tokens.size(); ++i) {
@@ -35,7 +35,7 @@ Tensor EmbeddingLayer::operator()(std::span<const std::int64_t> tokens, std::spa
     if (positions_.rank() != 0) add(positions_, positions[i] + position_offset_);
   }
   if (norm_) norm_(x, x);
-  return projection_ ? projection_.forward(x) : std::move(x);
+  return projection_ ? projection_.forward(x, num_threads) : std::move(x);
 }
 
 }  // namespace saccade::model

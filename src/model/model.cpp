@@ -128,10 +128,16 @@ Tensor Model::hidden_states(const ModelInput& input, const ModelOptions& options
     refuse(kModel, "a cache is of one sequence, but lengths has ", input.lengths.size());
   if (cache && std::ssize(cache->layers_) != sizes().num_layers)
     refuse(kModel, "the cache has ", cache->layers_.size(), " layers, but the model has ", sizes().num_layers);
-  const Sequences sequences = state_->sequences_of(input, cache ? cache->length() : 0);
-  const ThreadLimit limit(options.num_threads);
-  Tensor x = (*state_->embedding)(input.tokens, sequences.positions.values<std::int64_t>(), input.types);
-  (*state_->stack)(x, sequences, cache ? std::span(cache->layers_) : std::span<KvCache>(), options.on_attention);
+  // Every call within gets this number: its own limit replaces this thread's.
+  const int threads = options.num_threads > 0 ? options.num_threads : most_threads();
+  const ThreadLimit limit(threads);
+  const Run run{.sequences = state_->sequences_of(input, cache ? cache->length() : 0),
+                .caches = cache ? std::span(cache->layers_) : std::span<KvCache>(),
+                .on_attention = options.on_attention,
+                .num_threads = threads};
+  Tensor x =
+      (*state_->embedding)(input.tokens, run.sequences.positions.values<std::int64_t>(), input.types, threads);
+  (*state_->stack)(x, run);
   if (cache) cache->length_ += std::ssize(input.tokens);
   return x;
 }
@@ -159,15 +165,16 @@ void Model::State::build_head() {
 Tensor Model::logits(const TensorView& hidden_states, int num_threads) const {
   if (!sizes().has_logits) refuse(kModel, "this model has no logits: its checkpoint ends with the hidden states");
   std::call_once(state_->head_is_built, [&] { state_->build_head(); });
-  const ThreadLimit limit(num_threads);
+  const int threads = num_threads > 0 ? num_threads : most_threads();
+  const ThreadLimit limit(threads);
   const State::Head& head = *state_->head;
   Tensor y;
   if (head.transform) {
-    Tensor transformed = head.transform.forward(hidden_states);
+    Tensor transformed = head.transform.forward(hidden_states, threads);
     head.norm(transformed, transformed);
-    y = head.decoder.forward(transformed);
+    y = head.decoder.forward(transformed, threads);
   } else {
-    y = head.decoder.forward(hidden_states);
+    y = head.decoder.forward(hidden_states, threads);
   }
   if (const auto softcap = static_cast<float>(state_->table.head.softcap); softcap > 0) {
     for (float& logit : y.values<float>()) logit /= softcap;

@@ -12,7 +12,7 @@ using model::Config;
 using std::filesystem::path;
 
 /// Tokens that are computed together, so that memory is bounded and the states of a layer stay in a cache.
-constexpr std::int64_t kTokensTogether = 4096;
+constexpr std::int64_t kTokensTogether = 1024;
 
 Pooling pooling_of(const path& file) {
   const Config config(model::json_of(file), file.string());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/parallel.h"
 #include "nn/elementwise.h"
 #include "saccade/decode.h"
 
@@ -13,6 +14,9 @@ std::string with_number(std::string_view prefix, std::size_t number) {
   const std::size_t at = pattern.find("{}");
   return at == std::string::npos ? pattern : pattern.replace(at, 2, std::to_string(number));
 }
+
+/// Tokens that go through a feed-forward layer together: their wide states stay in a cache.
+constexpr std::int64_t kRowsOfMlp = 512;
 
 /// A sequence as a batch of one, as caches take it.
 MutableTensorView as_batch(const MutableTensorView& x) {
@@ -45,9 +49,36 @@ Block::Block(const StackTable& table, const Checkpoint& checkpoint, const std::s
   mlp_sum = norm(names.mlp_sum, table.d_model);
 }
 
-/// The results of a layer's parts, kept from layer to layer.
+/// The results of a layer's parts, in memory that is kept from call to call.
 struct Stack::Buffers {
-  Tensor normalised, mlp_input, qkv, o, hidden;
+  Buffers(const StackTable& table, std::int64_t tokens, int threads)
+      : num_threads(threads), memory_(static_cast<std::size_t>(tokens * width_of(table)) * sizeof(float)) {
+    float* at = reinterpret_cast<float*>(memory_.data());
+    const auto next = [&](std::int64_t rows, std::int64_t columns) {
+      const MutableTensorView view(at, {rows, columns});
+      at += rows * columns;
+      return view;
+    };
+    normalised = next(tokens, table.d_model);
+    mlp_input = next(tokens, table.d_model);
+    qkv = next(tokens, d_qkv(table));
+    o = next(tokens, table.num_heads * table.head_dim);
+    hidden = next(std::min(tokens, kRowsOfMlp), d_up(table));
+  }
+
+  MutableTensorView normalised, mlp_input, qkv, o, hidden;
+  int num_threads;
+
+ private:
+  static std::int64_t d_qkv(const StackTable& table) {
+    return (table.num_heads + 2 * table.num_kv_heads) * table.head_dim;
+  }
+  static std::int64_t d_up(const StackTable& table) { return (table.block.gate ? 2 : 1) * table.d_hidden; }
+  static std::int64_t width_of(const StackTable& table) {
+    return 2 * table.d_model + d_qkv(table) + table.num_heads * table.head_dim + d_up(table);
+  }
+
+  Workspace memory_;
 };
 
 Stack::Stack(const StackTable& table, const Checkpoint& checkpoint) : table_(table) {
@@ -59,12 +90,11 @@ Stack::Stack(const StackTable& table, const Checkpoint& checkpoint) : table_(tab
   final_norm_ = NormLayer(table, checkpoint, std::string(table.final_norm), table.d_model);
 }
 
-void Stack::attend(std::size_t layer, const Block& block, const Sequences& sequences, std::span<KvCache> caches,
-                   const std::function<void(const LayerAttention&)>& on_attention, Buffers& buffers) const {
-  const std::int64_t tokens = buffers.qkv.shape(0), heads = table_.num_heads, kv_heads = table_.num_kv_heads;
+void Stack::attend(std::size_t layer, const Block& block, const Run& run, Buffers& buffers) const {
+  const std::int64_t tokens = buffers.qkv.shape[0], heads = table_.num_heads, kv_heads = table_.num_kv_heads;
   // As [tokens, heads, head_dim], with the heads of keys and values after those of queries.
   const Shape by_heads{tokens, heads + 2 * kv_heads, table_.head_dim};
-  const MutableTensorView all = buffers.qkv.mutable_view().reshaped(by_heads);
+  const MutableTensorView all = buffers.qkv.reshaped(by_heads);
   const MutableTensorView q = all.slice(1, 0, heads), k = all.slice(1, heads, heads + kv_heads),
                           v = all.slice(1, heads + kv_heads, heads + 2 * kv_heads);
   if (block.query_norm) block.query_norm(q, q);
@@ -72,33 +102,35 @@ void Stack::attend(std::size_t layer, const Block& block, const Sequences& seque
   const LayerTable& own = table_.layers[layer];
   if (own.rope >= 0) {
     const Rope& rope = ropes_[static_cast<std::size_t>(own.rope)];
-    rope.rotate(q, q, sequences.positions, Layout::blhd);
-    rope.rotate(k, k, sequences.positions, Layout::blhd);
+    rope.rotate(q, q, run.sequences.positions, Layout::blhd);
+    rope.rotate(k, k, run.sequences.positions, Layout::blhd);
   }
-  const MutableTensorView o = buffers.o.mutable_view().reshaped({tokens, heads, table_.head_dim});
+  const MutableTensorView o = buffers.o.reshaped({tokens, heads, table_.head_dim});
   AttentionOptions options{.scale = own.scale,
                            .softcap = table_.softcap,
                            .window_left = own.window_left,
                            .window_right = own.window_right,
-                           .layout = Layout::blhd};
-  if (!caches.empty()) {
-    KvCache& cache = caches[layer];
+                           .layout = Layout::blhd,
+                           .num_threads = run.num_threads};
+  if (!run.caches.empty()) {
+    KvCache& cache = run.caches[layer];
     cache.append(k, v, Layout::blhd);
     const MutableTensorView rows = as_batch(q), results = as_batch(o);
     return tokens == 1 ? decode(rows, cache, results, options) : attention(rows, cache, results, options);
   }
   if (table_.is_causal) options.causal = Causal::top_left;
-  if (sequences.begins.rank() != 0) options.cu_seqlens_q = options.cu_seqlens_k = sequences.begins;
+  if (run.sequences.begins.rank() != 0) options.cu_seqlens_q = options.cu_seqlens_k = run.sequences.begins;
   attention(q, k, v, o, options);
-  if (on_attention)
-    on_attention({.layer = static_cast<std::int64_t>(layer), .q = q, .k = k, .v = v, .options = options, .o = o});
+  if (run.on_attention)
+    run.on_attention(
+        {.layer = static_cast<std::int64_t>(layer), .q = q, .k = k, .v = v, .options = options, .o = o});
 }
 
 void Stack::add_attention(const Block& block, Tensor& x, Buffers& buffers) const {
   if (!block.after_attention) {
-    block.attention_output.add_to(buffers.o, x);
+    block.attention_output.add_to(buffers.o, x, buffers.num_threads);
   } else {
-    block.attention_output.forward(buffers.o, buffers.normalised);
+    block.attention_output.forward(buffers.o, buffers.normalised, buffers.num_threads);
     block.after_attention(buffers.normalised, buffers.normalised);
     add_to(x, buffers.normalised);
   }
@@ -106,41 +138,39 @@ void Stack::add_attention(const Block& block, Tensor& x, Buffers& buffers) const
 }
 
 void Stack::add_mlp(const Block& block, const TensorView& from, Tensor& x, Buffers& buffers) const {
-  block.up.forward(from, buffers.hidden);
-  MutableTensorView hidden = buffers.hidden.mutable_view();
-  if (table_.block.gate) {
-    const MutableTensorView gate = hidden.slice(1, 0, table_.d_hidden);
-    activate_gated(table_.activation, gate, hidden.slice(1, table_.d_hidden, 2 * table_.d_hidden), gate);
-    hidden = gate;
+  for (std::int64_t begin = 0; begin < x.shape(0); begin += kRowsOfMlp) {
+    const std::int64_t end = std::min(begin + kRowsOfMlp, x.shape(0));
+    MutableTensorView hidden = buffers.hidden.slice(0, 0, end - begin);
+    const MutableTensorView sum = x.mutable_view().slice(0, begin, end);
+    block.up.forward(from.slice(0, begin, end), hidden, buffers.num_threads);
+    if (table_.block.gate) {
+      const MutableTensorView gate = hidden.slice(1, 0, table_.d_hidden);
+      activate_gated(table_.activation, gate, hidden.slice(1, table_.d_hidden, 2 * table_.d_hidden), gate);
+      hidden = gate;
+    }
+    if (!block.after_mlp) {
+      block.down.add_to(hidden, sum, buffers.num_threads);
+    } else {
+      const MutableTensorView result = buffers.normalised.slice(0, begin, end);
+      block.down.forward(hidden, result, buffers.num_threads);
+      block.after_mlp(result, result);
+      add_to(sum, result);
+    }
+    if (block.mlp_sum) block.mlp_sum(sum, sum);
   }
-  if (!block.after_mlp) {
-    block.down.add_to(hidden, x);
-  } else {
-    block.down.forward(hidden, buffers.normalised);
-    block.after_mlp(buffers.normalised, buffers.normalised);
-    add_to(x, buffers.normalised);
-  }
-  if (block.mlp_sum) block.mlp_sum(x, x);
 }
 
-void Stack::operator()(Tensor& x, const Sequences& sequences, std::span<KvCache> caches,
-                       const std::function<void(const LayerAttention&)>& on_attention) const {
-  const std::int64_t tokens = x.shape(0), width = table_.num_heads + 2 * table_.num_kv_heads;
-  const auto buffer = [&](std::int64_t columns) { return Tensor::uninitialized(DType::f32, {tokens, columns}); };
-  Buffers buffers{.normalised = buffer(table_.d_model),
-                  .mlp_input = buffer(table_.d_model),
-                  .qkv = buffer(width * table_.head_dim),
-                  .o = buffer(table_.num_heads * table_.head_dim),
-                  .hidden = buffer(table_.block.gate ? 2 * table_.d_hidden : table_.d_hidden)};
+void Stack::operator()(Tensor& x, const Run& run) const {
+  Buffers buffers(table_, x.shape(0), run.num_threads);
   for (std::size_t layer = 0; layer < table_.layers.size(); ++layer) {
     const Block& block = blocks_[layer * blocks_.size() / table_.layers.size()];
-    const auto normalised = [&](const NormLayer& norm, Tensor& y) -> TensorView {
+    const auto normalised = [&](const NormLayer& norm, const MutableTensorView& y) -> TensorView {
       if (!norm) return x;
       norm(x, y);
       return y;
     };
-    block.qkv.forward(normalised(block.before_attention, buffers.normalised), buffers.qkv);
-    attend(layer, block, sequences, caches, on_attention, buffers);
+    block.qkv.forward(normalised(block.before_attention, buffers.normalised), buffers.qkv, run.num_threads);
+    attend(layer, block, run, buffers);
     if (table_.block.is_parallel) {
       const TensorView from = normalised(block.before_mlp, buffers.mlp_input);
       add_attention(block, x, buffers);

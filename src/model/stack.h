@@ -18,13 +18,21 @@ struct Sequences {
   Tensor positions{};  ///< i64 [tokens]
 };
 
+/// What a run of the layers needs besides the states.
+struct Run {
+  Sequences sequences{};
+  std::span<KvCache> caches{};  ///< of each layer, or none
+  std::function<void(const LayerAttention&)> on_attention{};
+  int num_threads = 0;
+};
+
 /// The embedding of tokens.
 class EmbeddingLayer {
  public:
   EmbeddingLayer(const StackTable& table, const Checkpoint& checkpoint, std::int64_t vocab_size);
   /// f32 [tokens, d_model]. Tokens, positions and types are within their tables; no types: all 0.
   Tensor operator()(std::span<const std::int64_t> tokens, std::span<const std::int64_t> positions,
-                    std::span<const std::int64_t> types) const;
+                    std::span<const std::int64_t> types, int num_threads) const;
 
  private:
   TensorView tokens_;  // in the checkpoint's memory
@@ -48,15 +56,13 @@ class Stack {
  public:
   Stack(const StackTable& table, const Checkpoint& checkpoint);
 
-  /// Runs all layers and the final norm on x [tokens, d_model], in place. caches: of each layer, or none.
-  void operator()(Tensor& x, const Sequences& sequences, std::span<KvCache> caches,
-                  const std::function<void(const LayerAttention&)>& on_attention) const;
+  /// Runs all layers and the final norm on x [tokens, d_model], in place.
+  void operator()(Tensor& x, const Run& run) const;
 
  private:
   struct Buffers;
 
-  void attend(std::size_t layer, const Block& block, const Sequences& sequences, std::span<KvCache> caches,
-              const std::function<void(const LayerAttention&)>& on_attention, Buffers& buffers) const;
+  void attend(std::size_t layer, const Block& block, const Run& run, Buffers& buffers) const;
   void add_attention(const Block& block, Tensor& x, Buffers& buffers) const;
   void add_mlp(const Block& block, const TensorView& from, Tensor& x, Buffers& buffers) const;
 

@@ -6,9 +6,9 @@
 
 namespace saccade {
 
-void add_to(Tensor& sum, const TensorView& x) {
+void add_to(const MutableTensorView& sum, const TensorView& x) {
   const Rows from(x);
-  float* const to = sum.mutable_view().as<float>();
+  float* const to = sum.as<float>();
   const cpu::LayerKernels& kernels = cpu::active_kernels().layers;
   for_blocks(sum.size(), 1,
              [&](std::int64_t i, std::int64_t end) { kernels.add_to(from.data() + i, to + i, end - i); });

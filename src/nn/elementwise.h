@@ -5,8 +5,8 @@
 
 namespace saccade {
 
-/// sum += x; both f32 and of equal shapes.
-void add_to(Tensor& sum, const TensorView& x);
+/// sum += x; both f32 and of equal shapes, sum contiguous.
+void add_to(const MutableTensorView& sum, const TensorView& x);
 
 /// Adds rows, f32 [...], to each entry of x, f32 [batch, ...].
 void add_to_each_entry(Tensor& x, const TensorView& rows);
