@@ -27,6 +27,7 @@ void add_generate(Command app, Action& action);
 void add_heatmap(Command app, Action& action);
 void add_info(Command app, Action& action);
 void add_inspect(Command app, Action& action);
+void add_look(Command app, Action& action);
 void add_run(Command app, Action& action);
 void add_tour(Command app, Action& action);
 void add_train(Command app, Action& action);

@@ -6,11 +6,11 @@
 
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "commands.h"
 #include "common.h"
 #include "json.h"
-#include "nlohmann/json.hpp"
 #include "pretrained.h"
 #include "progress.h"
 

@@ -4,7 +4,9 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "commands.h"
 #include "common.h"
@@ -21,9 +23,11 @@ struct GenerateArguments {
   std::optional<double> temperature;
 };
 
-/// Whether --model names a folder with a config.json, and not a model that `saccade train` has saved.
+/// Whether the config.json of --model names a family of models; that of `saccade train` does not.
 bool is_hugging_face_folder(const std::string& folder) {
-  return exists(std::filesystem::path(folder) / "config.json");
+  std::ifstream file(std::filesystem::path(folder) / "config.json");
+  const nlohmann::json config = nlohmann::json::parse(file, nullptr, false);
+  return config.is_object() && config.contains("model_type");
 }
 
 void print(const std::string& text) {

@@ -60,6 +60,7 @@ int main(int argc, char** argv) {
   add_generate(app, action);
 #ifdef SACCADE_HAS_TOKENIZER
   add_embed(app, action);
+  add_look(app, action);
 #endif
   add_explain_model(app, action);
   add_bench(app, action);

@@ -106,16 +106,24 @@ constexpr Rule kMayInclude[] = {
      "src/(distributed/|attention/(arguments|axes|backward_arguments|params|visibility)\\.h$|"
      "core/(ceil_div|check|memory)\\.h$))"},
     {"^src/tokenizer/", "^(include/saccade/tokenizer\\.h$|src/tokenizer/)"},
+    {"^src/model/",
+     "^(include/saccade/"
+     "(model|sentence_embeddings|io|attention|decode|kv_cache|functional|linear|packed_linear|rope|"
+     "tensor|dtype)\\.h$|src/(model/|nn/elementwise\\.h$|core/(check|parallel)\\.h$))"},
+    {"^src/page/", "^(include/saccade/(page|tensor|dtype)\\.h$|src/(page/|core/check\\.h$))"},
+    {"^src/model/families", "^src/model/(families|config|table)"},
     {"^src/mpi/", "^include/saccade/(mpi|communicator)\\.h$"},
     {"^src/reference/",
      "^(include/saccade/(reference|compare|attention|backward|tensor|dtype|random)\\.h$|"
      "src/(reference/|attention/axes\\.h$|core/check\\.h$))"},
     {"^src/nn/",
      "^(include/saccade/"
-     "(module|attention_modules|layers|linear|optim|attention|backward|random|tensor|dtype)\\.h$|"
+     "(module|attention_modules|layers|linear|packed_linear|functional|sampling|optim|attention|backward|random|"
+     "tensor|"
+     "dtype)\\.h$|"
      "src/(nn/|core/|backend\\.h$|cpu/kernels\\.h$))"},
     {"^src/nn/linear",
-     "^(include/saccade/(linear|tensor|dtype)\\.h$|src/(backend|nn/params|core/(check|parallel))\\.h$)"},
+     "^(include/saccade/(linear|tensor|dtype)\\.h$|src/(backend|nn/(params|strides)|core/(check|parallel))\\.h$)"},
     {"^src/nn/layers/",
      "^(include/saccade/(layers|module|linear|random|tensor|dtype)\\.h$|"
      "src/(nn/(layers/|seed\\.h$)|core/(ceil_div|check|parallel)\\.h$|cpu/kernels\\.h$))"},
@@ -137,13 +145,15 @@ constexpr Rule kMayInclude[] = {
     {"^src/cpu/",
      "^(src/(cpu/|core/|(attention/(params|visibility)|nn/params|backend)\\.h$)|"
      "include/saccade/(runtime|dtype)\\.h$)"},
-    {"^src/cpu/(?!policy|cpu_backend|forward_state)[a-z0-9_]*\\.h$|^src/cpu/(scalar|avx|neon)",
+    {"^src/cpu/(?!policy|cpu_backend|forward_state|product_schedule)[a-z0-9_]*\\.h$|^src/cpu/(scalar|avx|neon)",
      "^(src/(cpu/(?!policy|schedules)|(attention/(params|visibility)|nn/params|core/progress)\\.h$)|"
      "include/saccade/(runtime|dtype)\\.h$)"},
     {"^src/backend\\.cpp$", "^src/(backend|cpu/cpu_backend)\\.h$"},
-    {"^src/cpu/cpu_backend\\.", "^src/(backend|cpu/(cpu_backend|forward_state|schedules))\\.h$"},
+    {"^src/cpu/cpu_backend\\.", "^src/(backend|cpu/(cpu_backend|forward_state|product_schedule|schedules))\\.h$"},
+    {"^src/cpu/product_schedule\\.h$", "^src/(backend|core/memory|cpu/kernels)\\.h$"},
     {"^src/cpu/forward_state\\.", "^src/(backend\\.h$|core/|cpu/(forward_state|kernels|schedules)\\.h$)"},
-    {"^src/cpu/.*_schedule\\.cpp$", "^src/(cpu/(policy|schedules|forward_state|product_blas)\\.h$|core/)"},
+    {"^src/cpu/.*_schedule\\.cpp$",
+     "^src/(cpu/(policy|schedules|forward_state|product_blas|product_schedule)\\.h$|core/)"},
     {"^src/cpu/(scalar|avx|neon).*\\.cpp$",
      "^src/cpu/(prelude|simd_.*|exp2_.*|attention_table|kernel_table|amx_table|limits)\\.h$"},
     {"^src/cpu/amx_table\\.h$",
@@ -160,7 +170,8 @@ constexpr Rule kMayInclude[] = {
     {"^src/cpu/inspect_amx\\.h$", "^src/cpu/(inspect|packing_amx)\\.h$"},
     {"^src/cpu/inspect_products\\.h$", "^src/cpu/(inspect|forward)\\.h$"},
     {"^src/cpu/packing_amx\\.h$", "^src/cpu/(packing|terms_amx)\\.h$"},
-    {"^src/cpu/kernel_table\\.h$", "^src/cpu/(attention_table|convert|gemm|layers|optim|small|limits)\\.h$"},
+    {"^src/cpu/kernel_table\\.h$",
+     "^src/cpu/(activations|attention_table|convert|layers|optim|packed_product|small|limits)\\.h$"},
     {"^src/cpu/attention_table\\.h$", "^src/cpu/(forward|backward|decode|inspect_products|merge)\\.h$"},
     {"^src/cpu/(forward|backward|decode|inspect|gemm|small|limits)\\.h$",
      "^src/cpu/"
@@ -169,7 +180,8 @@ constexpr Rule kMayInclude[] = {
      "decode_(products|shared))"
      "\\.h$"},
     {"^src/cpu/layers\\.h$", "^src/cpu/(dropout|elements)\\.h$"},
-    {"^src/cpu/optim\\.h$", "^src/cpu/elements\\.h$"},
+    {"^src/cpu/packed_product\\.h$", "^src/cpu/(activations|convert|gemm)\\.h$"},
+    {"^src/cpu/(activations|optim)\\.h$", "^src/cpu/elements\\.h$"},
     {"^src/cpu/elements\\.h$", "^src/cpu/math\\.h$"},
     {"^src/cpu/(decode_products|merge)\\.h$", "^src/cpu/packing\\.h$"},
     {"^src/cpu/output\\.h$", "^src/cpu/(scores|softmax|tile)\\.h$"},
@@ -191,17 +203,18 @@ constexpr Rule kMustNotReach[] = {
     {"^src/(attention|core|cpu|kv_cache|nn/layers)/|^src/nn/[a-z_]*\\.|"
      "^include/saccade/(attention|decode|linear|layers|optim|inspect|runtime|rope|kv_cache)\\.h$",
      "^include/saccade/(reference|attention_modules|io|heatmap|chart)\\.h$"},
-    {"^src/(?!io|picture)|^include/saccade/(?!io|heatmap|chart)", "^include/saccade/(io|heatmap|chart)\\.h$"},
-    {"^src/(?!gpt)|^include/saccade/(?!gpt_model|head_scores|sampling|tasks|training)",
-     "^include/saccade/(gpt_model|head_scores|sampling|tasks|training)\\.h$"},
+    {"^src/(?!io|model|picture)|^include/saccade/(?!io|heatmap|chart)",
+     "^include/saccade/(io|heatmap|chart)\\.h$"},
+    {"^src/(?!gpt)|^include/saccade/(?!gpt_model|head_scores|tasks|training)",
+     "^include/saccade/(gpt_model|head_scores|tasks|training)\\.h$"},
 };
 
 // External headers, and the only files that may include them.
 constexpr Rule kOutside[] = {
     {"^src/cpu/(simd_|prelude)", "^([a-z]*mm|x86|avx.*|arm_neon|cpuid)intrin\\.h$|^arm_neon\\.h$"},
     {"^src/core/(parallel|runtime)\\.cpp$|^tests/|^bench/", "^omp\\.h$"},
-    {"^src/(io|tokenizer)/|^cli/|^tests/", "^nlohmann/"},
-    {"^src/io|^cli/|^tests/", "^zlib\\.h"},
+    {"^src/(io|model|page|tokenizer)/|^cli/|^tests/", "^nlohmann/"},
+    {"^src/(io|page)|^cli/|^tests/", "^zlib\\.h"},
     {"^src/tokenizer/pattern\\.cpp$", "^oniguruma\\.h"},
     {"^src/tokenizer/(added_tokens|characters)\\.cpp$", "^utf8proc\\.h"},
     {"^src/picture/png|^tests/heatmap", "^(librsvg|cairo|glib|gdk|pango)"},

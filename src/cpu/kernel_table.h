@@ -4,7 +4,6 @@
 #include "cpu/activations.h"
 #include "cpu/attention_table.h"
 #include "cpu/convert.h"
-#include "cpu/gemm.h"
 #include "cpu/layers.h"
 #include "cpu/limits.h"
 #include "cpu/optim.h"

@@ -65,6 +65,21 @@ Characters composed(const Characters& text) {
   return result;
 }
 
+/// The bytes for which one U+FFFD stands where UTF-8 is ill-formed: the longest beginning of a well-formed
+/// character, or one byte ("maximal subparts" of the Unicode Standard, section 3.9; its table 3-7 has the ranges).
+std::size_t ill_formed_bytes(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned lead = byte(0);
+  const std::size_t length = lead >= 0xF0 && lead <= 0xF4 ? 4 : lead >= 0xE0 && lead <= 0xEF ? 3 : 1;
+  const unsigned low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+  const unsigned high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+  std::size_t size = 1;
+  while (size < length && size < text.size() && byte(size) >= (size == 1 ? low : 0x80) &&
+         byte(size) <= (size == 1 ? high : 0xBF))
+    ++size;
+  return size;
+}
+
 }  // namespace
 
 Characters characters_of(std::string_view utf8, std::size_t first_byte) {
@@ -73,7 +88,7 @@ Characters characters_of(std::string_view utf8, std::size_t first_byte) {
   for (std::size_t at = 0; at < utf8.size();) {
     utf8proc_int32_t code = 0;
     utf8proc_ssize_t size = utf8proc_iterate(bytes + at, static_cast<utf8proc_ssize_t>(utf8.size() - at), &code);
-    if (size <= 0) code = 0xFFFD, size = 1;
+    if (size <= 0) code = 0xFFFD, size = static_cast<utf8proc_ssize_t>(ill_formed_bytes(utf8.substr(at)));
     const std::size_t end = at + static_cast<std::size_t>(size);
     result.push_back({static_cast<char32_t>(code), {first_byte + at, first_byte + end}});
     at = end;

@@ -16,7 +16,8 @@ struct Character {
 };
 using Characters = std::vector<Character>;
 
-/// The code points of UTF-8; a byte that begins none is U+FFFD.
+/// The code points of UTF-8; the beginning of a character that does not continue, and a byte that begins none, are
+/// U+FFFD.
 Characters characters_of(std::string_view utf8, std::size_t first_byte = 0);
 std::u32string codes_of(std::string_view utf8);
 std::string utf8_of(const Characters& text);

@@ -18,6 +18,9 @@ import shutil
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+
+HERE = pathlib.Path(__file__).resolve().parent
 
 SMALL = dict(
     hidden_size=24,
@@ -70,6 +73,11 @@ def configs():
     yield "gemma3", t.Gemma3ForCausalLM, t.Gemma3TextConfig(
         **decoder, query_pre_attn_scalar=12, sliding_window=4, layer_types=["sliding_attention", "full_attention"]
     ), {}
+    # With the tokenizers of tests/data/tokenizers, for the commands.
+    yield "text-encoder", t.BertModel, t.BertConfig(**SMALL | dict(vocab_size=400)), {"tokenizer": "bert"}
+    yield "text-decoder", t.GPT2LMHeadModel, t.GPT2Config(
+        n_embd=24, n_layer=2, n_head=4, n_positions=40, vocab_size=400, eos_token_id=0
+    ), {"tokenizer": "gpt2"}
 
 
 def randomise(model, generator):
@@ -150,6 +158,42 @@ def write_expected(folder, sequences):
     save_file(expected, pathlib.Path(folder) / "expected.safetensors")
 
 
+TEXTS = ["Attention weighs the values.", "A causal mask hides the keys that come after a row; a window hides more. " * 3]
+
+
+def write_text(folder, tokenizer):
+    """A tokenizer, and what the model makes of texts: embeddings, as sentence-transformers computes them, or the most
+    likely continuation."""
+    shutil.copy(HERE.parent / "data" / "tokenizers" / f"{tokenizer}.json", folder / "tokenizer.json")
+    encoder = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    config = transformers.AutoConfig.from_pretrained(folder)
+    model = getattr(transformers, config.architectures[0]).from_pretrained(folder).eval()
+    expected = {"texts": TEXTS}
+    if tokenizer == "bert":
+        parts = [("0", "", "Transformer"), ("1", "1_Pooling", "Pooling"), ("2", "2_Normalize", "Normalize")]
+        modules = [
+            {"idx": int(i), "name": i, "path": path, "type": f"sentence_transformers.models.{kind}"}
+            for i, path, kind in parts
+        ]
+        (folder / "modules.json").write_text(json.dumps(modules))
+        (folder / "1_Pooling").mkdir()
+        (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_mean_tokens": True}))
+        (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 24}))
+        encoder.enable_truncation(24)
+        rows = []
+        for text in TEXTS:
+            with torch.no_grad():
+                states = model(torch.tensor([encoder.encode(text).ids])).last_hidden_state[0]
+            rows.append(torch.nn.functional.normalize(states.mean(0), dim=0).tolist())
+        expected["embeddings"] = rows
+    else:
+        ids = torch.tensor([encoder.encode(TEXTS[0]).ids])
+        with torch.no_grad():
+            out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=12, do_sample=False)[0]
+        expected["continuation"] = encoder.decode(out.tolist())
+    (folder / "expected_text.json").write_text(json.dumps(expected, indent=1, ensure_ascii=False))
+
+
 def write_old_norms(folder):
     """Names as they were in TensorFlow's checkpoints."""
     file = folder / "model.safetensors"
@@ -187,6 +231,8 @@ def make_small_models(folder):
         vocabulary = config.vocab_size
         sequences = [torch.randint(3, vocabulary, (n,), generator=generator) for n in (17, 1, 9)]
         write_expected(target, sequences)
+        if "tokenizer" in options:
+            write_text(target, options["tokenizer"])
         if options.get("old_norms"):
             write_old_norms(target)
         if "shards" in options:

@@ -105,6 +105,11 @@ TEST(Tokenizer, TakesBytesThatAreNoText) {
   const std::vector<Token> tokens = gpt2.encode("a\xFF");
   EXPECT_EQ(tokens.back().range, (TextRange{1, 2}));
   EXPECT_EQ(gpt2.decode(ids_of(tokens)), "a\xEF\xBF\xBD");
+  // One U+FFFD for the beginning of a character, as the tokenizers library and Python have it.
+  EXPECT_EQ(gpt2.decode(ids_of(gpt2.encode("\xE5\x8D\xC4"
+                                           "a"))),
+            "\xEF\xBF\xBD\xEF\xBF\xBD"
+            "a");
 }
 
 TEST(Tokenizer, ReadsTheFilesOfBert) {
