@@ -57,9 +57,18 @@ function colourOf(share) {
   const at = Math.min(Math.max(share, 0), 1) * (RAMP.length - 1), i = Math.min(Math.floor(at), RAMP.length - 2), t = at - i;
   return RAMP[i].map((c, d) => Math.round(c + (RAMP[i + 1][d] - c) * t));
 }
+// The same for many weights, from a table.
+const SHADES = Uint8Array.from({ length: 3 * 1024 }, (_, i) => colourOf(Math.floor(i / 3) / 1023)[i % 3]);
+function paint(pixels, weights) {
+  for (let i = 0; i < weights.length; ++i) {
+    const shade = 3 * Math.round(1023 * Math.min(1, shareOf(weights[i])));
+    pixels[4 * i] = SHADES[shade], pixels[4 * i + 1] = SHADES[shade + 1], pixels[4 * i + 2] = SHADES[shade + 2], pixels[4 * i + 3] = 255;
+  }
+}
 // A weight as a share of the scale.
 function shareOf(weight) {
   if (weight <= 0 || weight < state.min) return 0;
   return state.scale === "linear" ? weight : Math.max(0, 1 + Math.log2(weight) / 12);
 }
 const percent = (weight) => (weight >= 0.1 ? (100 * weight).toFixed(1) : (100 * weight).toPrecision(2)) + " %";
+const inkOf = (name) => getComputedStyle(document.documentElement).getPropertyValue(name);

@@ -22,59 +22,80 @@ function similarity(a, b) {
   return dot / Math.sqrt(aa * bb || 1);
 }
 
-const grid = { order: [], columns: 1 };
-function drawModel() {
-  const { layers, heads, kvHeads, thumbnail, statistics } = data.index, canvas = $("grid"), byPlace = state.sort === "place";
-  const room = canvas.parentElement.clientWidth - CELL.label - 20;
+const grid = { order: [], columns: 1, image: null, key: "" };
+
+function layOutModel() {
+  const { layers, heads } = data.index, byPlace = state.sort === "place";
+  const room = $("grid").parentElement.clientWidth - CELL.label - 20;
   CELL.caption = byPlace ? 0 : 15;
   CELL.size = byPlace ? Math.max(28, Math.min(64, Math.floor(room / heads) - CELL.gap)) : 72;
-  const step = CELL.size + CELL.gap, caption = CELL.caption;
-  grid.order = orderedHeads();
+  const step = CELL.size + CELL.gap;
   grid.columns = byPlace ? heads : Math.max(1, Math.floor(room / step));
-  const rows = byPlace ? layers : Math.ceil(grid.order.length / grid.columns);
-  const width = CELL.label + grid.columns * step, height = CELL.top + rows * (step + caption), ratio = devicePixelRatio || 1;
-  canvas.width = width * ratio, canvas.height = height * ratio;
-  canvas.style.width = width + "px", canvas.style.height = height + "px";
-  const context = canvas.getContext("2d"), style = getComputedStyle(document.documentElement);
-  const ink = style.getPropertyValue("--ink"), accent = style.getPropertyValue("--accent"), edge = style.getPropertyValue("--edge");
+  const rows = byPlace ? layers : Math.ceil((layers * heads) / grid.columns);
+  grid.width = CELL.label + grid.columns * step, grid.height = CELL.top + rows * (step + CELL.caption);
+}
+function cornerOf(place) {
+  const step = CELL.size + CELL.gap;
+  return [CELL.label + (place % grid.columns) * step, CELL.top + Math.floor(place / grid.columns) * (step + CELL.caption)];
+}
+function prepared(canvas, ratio) {
+  canvas.width = grid.width * ratio, canvas.height = grid.height * ratio;
+  const context = canvas.getContext("2d");
   context.scale(ratio, ratio);
   context.imageSmoothingEnabled = false;
+  return context;
+}
+
+// All thumbnails and their labels, drawn once for an order and a scale.
+function imageOfModel(ratio) {
+  const { layers, heads, kvHeads, thumbnail, statistics } = data.index, byPlace = state.sort === "place", size = thumbnail * thumbnail;
+  grid.order = orderedHeads();
+  const canvas = document.createElement("canvas"), context = prepared(canvas, ratio), ink = inkOf("--ink");
   context.font = "11px system-ui, sans-serif";
-  const small = document.createElement("canvas"), image = context.createImageData(thumbnail, thumbnail);
+  context.strokeStyle = inkOf("--edge");
+  context.fillStyle = ink;
+  const small = document.createElement("canvas"), pixels = context.createImageData(thumbnail, thumbnail), brush = small.getContext("2d"), weights = new Float32Array(size);
   small.width = small.height = thumbnail;
   grid.order.forEach((head, place) => {
-    const x = CELL.label + (place % grid.columns) * step, y = CELL.top + Math.floor(place / grid.columns) * (step + caption);
-    for (let i = 0; i < thumbnail * thumbnail; ++i) {
-      const [r, g, b] = colourOf(shareOf(WEIGHTS[data.thumbnails[head * thumbnail * thumbnail + i]]));
-      image.data.set([r, g, b, 255], 4 * i);
-    }
-    small.getContext("2d").putImageData(image, 0, 0);
+    const [x, y] = cornerOf(place);
+    for (let i = 0; i < size; ++i) weights[i] = WEIGHTS[data.thumbnails[head * size + i]];
+    paint(pixels.data, weights);
+    brush.putImageData(pixels, 0, 0);
     context.drawImage(small, x, y, CELL.size, CELL.size);
-    const isChosen = head === currentHead();
-    context.strokeStyle = isChosen ? accent : edge;
-    context.lineWidth = isChosen ? 3 : 1;
     context.strokeRect(x - 1, y - 1, CELL.size + 2, CELL.size + 2);
-    if (!byPlace) {
-      const value = state.sort === "similar" ? similarity(currentHead(), head) : statistics[head][MEASURES.indexOf(state.sort)];
-      context.fillStyle = ink;
-      context.fillText(nameOf(head) + " " + (value === null ? "–" : value.toFixed(2)), x, y + CELL.size + 11, step);
-    }
+    if (byPlace) return;
+    const value = state.sort === "similar" ? similarity(currentHead(), head) : statistics[head][MEASURES.indexOf(state.sort)];
+    context.fillText(nameOf(head) + " " + (value === null ? "–" : value.toFixed(2)), x, y + CELL.size + 11, CELL.size + CELL.gap);
   });
-  context.fillStyle = ink;
-  context.strokeStyle = ink;
-  context.lineWidth = 1;
   if (byPlace) {
+    const step = CELL.size + CELL.gap;
     for (let l = 0; l < layers; ++l) context.fillText("L" + l, 6, CELL.top + l * step + CELL.size / 2 + 4);
     for (let h = 0; h < heads; ++h) context.fillText("H" + h, CELL.label + h * step + 8, 12);
     // Query heads that share a key head are bracketed.
+    context.strokeStyle = ink;
     if (kvHeads < heads)
-      for (let g = 0, size = heads / kvHeads; g < kvHeads; ++g) {
+      for (let g = 0, count = heads / kvHeads; g < kvHeads; ++g) {
         context.beginPath();
-        context.moveTo(CELL.label + g * size * step, CELL.top - 5);
-        context.lineTo(CELL.label + (g + 1) * size * step - CELL.gap, CELL.top - 5);
+        context.moveTo(CELL.label + g * count * step, CELL.top - 5);
+        context.lineTo(CELL.label + (g + 1) * count * step - CELL.gap, CELL.top - 5);
         context.stroke();
       }
   }
+  return canvas;
+}
+
+function drawModel() {
+  const canvas = $("grid"), ratio = devicePixelRatio || 1;
+  layOutModel();
+  const key = [state.sort, state.sort === "similar" ? currentHead() : "", state.scale, state.min, grid.width, ratio, isDark()].join();
+  if (grid.key !== key) grid.image = imageOfModel(ratio), grid.key = key;
+  const context = prepared(canvas, ratio);
+  canvas.style.width = grid.width + "px", canvas.style.height = grid.height + "px";
+  context.drawImage(grid.image, 0, 0, grid.width, grid.height);
+  const [x, y] = cornerOf(grid.order.indexOf(currentHead()));
+  context.strokeStyle = inkOf("--accent");
+  context.lineWidth = 3;
+  context.strokeRect(x - 2, y - 2, CELL.size + 4, CELL.size + 4);
   canvas.setAttribute("aria-label", say("model") + ": " + nameOf(currentHead()) + ". " + say("gridKeys"));
 }
 

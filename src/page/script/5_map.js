@@ -8,7 +8,7 @@ function imageOf(matrix) {
   const canvas = document.createElement("canvas"), context = canvas.getContext("2d");
   canvas.width = canvas.height = n;
   const image = context.createImageData(n, n);
-  for (let i = 0; i < n * n; ++i) image.data.set([...colourOf(shareOf(weights[i])), 255], 4 * i);
+  paint(image.data, weights);
   context.putImageData(image, 0, 0);
   map.key = key;
   return (map.image = canvas);
@@ -24,8 +24,7 @@ function fitMap(n) {
 async function drawMap() {
   const canvas = $("map"), box = canvas.getBoundingClientRect(), ratio = devicePixelRatio || 1, matrix = await shownMatrix();
   canvas.width = box.width * ratio, canvas.height = box.height * ratio;
-  const context = canvas.getContext("2d"), style = getComputedStyle(document.documentElement);
-  const ink = style.getPropertyValue("--ink"), accent = style.getPropertyValue("--accent");
+  const context = canvas.getContext("2d"), ink = inkOf("--ink"), accent = inkOf("--accent");
   context.scale(ratio, ratio);
   context.fillStyle = ink;
   context.font = "14px system-ui, sans-serif";

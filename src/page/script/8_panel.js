@@ -5,48 +5,58 @@ function make(name, properties, ...children) {
   return element;
 }
 
+// Each control has a function that makes it show the state.
+const controls = { language: "", update: [] };
+function shows(update) {
+  controls.update.push(update);
+}
+
 function selectOf(key, values) {
   const select = make("select", { onchange: () => choose({ [key]: select.value }) }, ...values.map((v) => make("option", { value: v, textContent: say(v === "first" && key === "sort" ? "firstKey" : v) })));
-  select.value = state[key];
+  shows(() => { select.value = state[key]; });
   return make("label", {}, say(key) + " ", select);
 }
 function switchOf(key) {
   const button = make("button", { type: "button", textContent: say(key), onclick: () => choose({ [key]: state[key] ? 0 : 1 }) });
-  button.setAttribute("aria-pressed", String(Boolean(state[key])));
+  shows(() => button.setAttribute("aria-pressed", String(Boolean(state[key]))));
   return button;
 }
-
 function headSelect() {
   const { layers, heads } = data.index;
   const select = make("select", { onchange: () => chooseHead(Number(select.value)) },
     ...Array.from({ length: layers * heads }, (_, head) => make("option", { value: head, textContent: nameOf(head) + (data.kept.has(head) ? "" : " ·") })));
-  select.value = currentHead();
+  shows(() => { select.value = currentHead(); });
   return make("label", {}, say("head1") + " ", select);
 }
+function fieldOf(key, properties, valueOf) {
+  const field = make("input", { ...properties, oninput: () => choose({ [key]: valueOf(field.value) }) });
+  shows(() => { if (field.value !== String(state[key])) field.value = state[key]; });
+  return make("label", {}, say(key) + " ", field);
+}
+function tabOf(view) {
+  const tab = make("button", { type: "button", textContent: say(view), onclick: () => choose({ view }) });
+  tab.setAttribute("role", "tab");
+  tab.dataset.key = "view" + view;
+  shows(() => tab.setAttribute("aria-selected", String(state.view === view)));
+  return tab;
+}
 
-function drawControls() {
-  const focused = document.activeElement && document.activeElement.dataset ? document.activeElement.dataset.key : undefined;
-  $("views").replaceChildren(...VIEWS.map((view) => {
-    const tab = make("button", { type: "button", textContent: say(view), onclick: () => choose({ view }) });
-    tab.setAttribute("role", "tab");
-    tab.setAttribute("aria-selected", String(state.view === view));
-    tab.dataset.key = "view" + view;
-    return tab;
-  }));
-  const find = make("input", { type: "search", value: state.find, size: 10, oninput: () => choose({ find: find.value }) });
-  const min = make("input", { type: "range", min: 0, max: 0.5, step: 0.01, value: state.min, oninput: () => choose({ min: Number(min.value) }) });
-  const language_ = make("button", { type: "button", textContent: language() === "zh" ? "English" : "中文", onclick: () => choose({ lang: language() === "zh" ? "en" : "zh" }) });
-  const theme = make("button", { type: "button", textContent: say("theme"), onclick: () => choose({ theme: isDark() ? "light" : "dark" }) });
-  const controls = [headSelect(), selectOf("of", ["head", "layerMean", "layerMax", "allMean"]), selectOf("dir", ["from", "to"]), selectOf("scale", ["log", "linear"]),
-    make("label", {}, say("min") + " ", min), ...(data.index.words.length > 0 ? [switchOf("words")] : []),
-    ...(data.index.special.some(Boolean) ? [switchOf("special")] : []), switchOf("first"), make("label", {}, say("find") + " ", find),
-    ...["csv", "png", "svg"].map((kind) => make("button", { type: "button", textContent: say(kind), onclick: () => save(kind) })), language_, theme];
-  controls.forEach((control, i) => { const field = control.querySelector ? control.querySelector("select, input") || control : control; field.dataset.key = "control" + i; });
-  $("controls").replaceChildren(...controls);
+function makeControls() {
+  controls.update = [];
+  const button = (text, onclick) => make("button", { type: "button", textContent: text, onclick });
+  $("views").replaceChildren(...VIEWS.map(tabOf));
+  $("controls").replaceChildren(headSelect(), selectOf("of", ["head", "layerMean", "layerMax", "allMean"]), selectOf("dir", ["from", "to"]),
+    selectOf("scale", ["log", "linear"]), fieldOf("min", { type: "range", min: 0, max: 0.5, step: 0.01 }, Number),
+    ...(data.index.words.length > 0 ? [switchOf("words")] : []), ...(data.index.special.some(Boolean) ? [switchOf("special")] : []), switchOf("first"),
+    fieldOf("find", { type: "search", size: 10 }, String), ...["csv", "png", "svg"].map((kind) => button(say(kind), () => save(kind))),
+    button(language() === "zh" ? "English" : "中文", () => choose({ lang: language() === "zh" ? "en" : "zh" })),
+    button(say("theme"), () => choose({ theme: isDark() ? "light" : "dark" })));
   $("sorting").replaceChildren(selectOf("sort", ["place", ...MEASURES, "similar"]));
-  $("sorting").querySelector("select").dataset.key = "sort";
-  const again = focused && document.querySelector("[data-key=" + focused + "]");
-  if (again) again.focus();
+  controls.language = language();
+}
+function drawControls() {
+  if (controls.language !== language()) makeControls();
+  for (const update of controls.update) update();
   document.documentElement.lang = language();
   document.documentElement.dataset.theme = state.theme;
 }
