@@ -3,10 +3,7 @@
 #include <saccade/sampling.h>
 
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "commands.h"
 #include "common.h"
@@ -22,13 +19,6 @@ struct GenerateArguments {
   std::optional<std::int64_t> count, top_k, seed;
   std::optional<double> temperature;
 };
-
-/// Whether the config.json of --model names a family of models; that of `saccade train` does not.
-bool is_hugging_face_folder(const std::string& folder) {
-  std::ifstream file(std::filesystem::path(folder) / "config.json");
-  const nlohmann::json config = nlohmann::json::parse(file, nullptr, false);
-  return config.is_object() && config.contains("model_type");
-}
 
 void print(const std::string& text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size())

@@ -1,241 +1,79 @@
 // saccade look: the heads of a model over a text, as one page; and what changes when heads are switched off.
+#include "look.h"
+
 #include <fmt/format.h>
 #include <saccade/io.h>
-#include <saccade/layers.h>
 #include <saccade/page.h>
 
-#include <algorithm>
+#include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "commands.h"
 #include "common.h"
-#include "json.h"
 #include "model_file.h"
-#include "pretrained.h"
-#include "progress.h"
 
 namespace saccade::cli {
 namespace {
 
-/// Weights of a head are computed as a whole: 64 MiB of them.
-constexpr std::int64_t kMostTokens = 4096;
-
-struct LookArguments {
-  std::string model;
-  std::string text;
-  std::optional<std::string> pair, output, title;
-  std::optional<double> max_size;
-  std::optional<std::int64_t> threads;
-  std::vector<std::string> ablated;
-  bool mean = false, json = false;
-};
-
-struct HeadPlace {
-  std::int64_t layer = 0, head = 0;
-};
-
-/// "L17H4", of a model that has it.
-HeadPlace head_place(const std::string& name, const ModelSizes& sizes) {
-  const std::size_t middle = name.find('H');
-  if (name.starts_with('L') && middle != std::string::npos) {
-    const auto layer = parse_integer(name.substr(1, middle - 1)), head = parse_integer(name.substr(middle + 1));
-    if (layer && head) {
-      if (*layer < 0 || *layer >= sizes.num_layers || *head < 0 || *head >= sizes.num_heads)
-        refuse("--ablate {}: the model has {} layers of {} heads, counted from 0", name, sizes.num_layers,
-               sizes.num_heads);
-      return {*layer, *head};
-    }
-  }
-  refuse("--ablate {}: heads are named as in L17H4", name);
-}
-
-/// The text, its tokens, and what the model is given.
-struct Passage {
-  std::string text, pair;
-  std::vector<Token> tokens{};
-  ModelInput input{};
-
-  std::string label(std::size_t i) const {
-    const Token& token = tokens[i];
-    if (token.is_added || token.range.begin >= token.range.end) return token.text;
-    return text_of(token).substr(token.range.begin, token.range.end - token.range.begin);
-  }
-
-  /// What stands between a token and the one before it.
-  std::string gap_before(std::size_t i) const {
-    const Token& token = tokens[i];
-    if (token.is_added) return "";
-    std::size_t end = 0;  // of the tokens before it, in the same text
-    for (std::size_t j = i; j > 0 && end == 0; --j)
-      if (!tokens[j - 1].is_added && tokens[j - 1].type == token.type) end = tokens[j - 1].range.end;
-    return token.range.begin > end ? text_of(token).substr(end, token.range.begin - end) : "";
-  }
-
-  const std::string& text_of(const Token& token) const { return token.type == 1 && !pair.empty() ? pair : text; }
-};
-
-Passage passage_of(const Pretrained& pretrained, const LookArguments& arguments) {
-  Passage passage{.text = text_or_standard_input(arguments.text), .pair = arguments.pair.value_or("")};
-  passage.tokens = arguments.pair ? pretrained.tokenizer.encode(passage.text, passage.pair)
-                                  : pretrained.tokenizer.encode(passage.text);
-  if (passage.tokens.empty()) refuse("the text has no tokens");
-  const std::int64_t count = std::ssize(passage.tokens), limit = pretrained.model.sizes().max_length;
-  if (limit > 0 && count > limit) refuse("the text has {} tokens, but this model takes {}", count, limit);
-  if (count > kMostTokens) refuse("the text has {} tokens, but a page holds {}", count, kMostTokens);
-  for (const Token& token : passage.tokens) {
-    passage.input.tokens.push_back(token.id);
-    passage.input.types.push_back(token.type);
-  }
-  return passage;
-}
-
-/// The weights of one head of a layer, [1, tokens, tokens].
-Tensor weights_of(const LayerAttention& layer, std::int64_t head, int threads) {
-  const std::int64_t tokens = layer.q.shape[0], group = layer.q.shape[1] / layer.k.shape[1];
-  Tensor weights(DType::f32, {1, tokens, tokens});
-  AttentionOptions options = layer.options;
-  options.weights = weights;
-  options.num_threads = threads;
-  const std::int64_t kv_head = head / group;
-  attention(layer.q.slice(1, head, head + 1), layer.k.slice(1, kv_head, kv_head + 1),
-            layer.v.slice(1, kv_head, kv_head + 1), options);
-  return weights;
-}
-
-PageOptions page_options(const Pretrained& pretrained, const Passage& passage, const LookArguments& arguments) {
-  const ModelSizes& sizes = pretrained.model.sizes();
-  const std::string name = std::filesystem::path(arguments.model).lexically_normal().filename();
-  PageOptions options{.title = arguments.title.value_or(name.empty() ? sizes.family : name),
-                      .subtitle = fmt::format("{}: {} layers of {} heads, {} tokens", sizes.family,
-                                              sizes.num_layers, sizes.num_heads, passage.tokens.size()),
-                      .ids = passage.input.tokens,
-                      .num_layers = sizes.num_layers,
-                      .num_heads = sizes.num_heads,
-                      .num_kv_heads = sizes.num_kv_heads,
-                      .is_causal = sizes.is_causal};
-  for (std::size_t i = 0; i < passage.tokens.size(); ++i) {
-    options.tokens.push_back(passage.label(i));
-    options.gaps.push_back(passage.gap_before(i));
-    options.words.push_back(passage.tokens[i].word);
-    options.special.push_back(passage.tokens[i].is_added || pretrained.tokenizer.is_special(passage.tokens[i].id));
-  }
-  const double megabytes = arguments.max_size.value_or(25);
-  if (!(megabytes > 0 && megabytes <= 1e6)) refuse("--max-size must be a number of megabytes above 0");
-  options.max_size = static_cast<std::size_t>(megabytes * 1e6);
-  return options;
-}
-
-void write_page(const Pretrained& pretrained, const Passage& passage, const LookArguments& arguments) {
-  AttentionPage page(page_options(pretrained, passage, arguments));
-  const int threads = static_cast<int>(arguments.threads.value_or(0));
-  const ModelSizes& sizes = pretrained.model.sizes();
-  ProgressBar bar(sizes.num_layers);
-  pretrained.model.hidden_states(
-      passage.input, {.on_attention =
-                          [&](const LayerAttention& layer) {
-                            for (std::int64_t head = 0; head < sizes.num_heads; ++head)
-                              page.add(layer.layer, head, weights_of(layer, head, threads).view().select(0, 0));
-                            bar.show(layer.layer + 1, "layers");
-                          },
-                      .num_threads = threads});
+/// The page of a model that `saccade train` has saved.
+void look_at_saved(const LookArguments& arguments) {
+  if (arguments.pair || !arguments.ablated.empty())
+    refuse("--pair and --ablate are for models of Hugging Face folders, but --model is one of saccade train");
+  const SavedModel saved = load_model(arguments.model);
+  const std::vector<std::int64_t> tokens = saved.tokens_of(text_or_standard_input(arguments.text), "--text");
+  const GPTModelOptions& model = saved.model->options();
+  const std::int64_t count = std::ssize(tokens);
+  if (count > model.context_length || count > kMostTokensOfPage)
+    refuse("--text has {} tokens, but this model takes {}", count,
+           std::min(model.context_length, kMostTokensOfPage));
+  AttentionPage page(
+      {.title = arguments.title_of_page(),
+       .subtitle = fmt::format("{} layers of {} heads, {} tokens", model.num_layers, model.num_heads, count),
+       .tokens = saved.labels_of(tokens),
+       .ids = tokens,
+       .num_layers = model.num_layers,
+       .num_heads = model.num_heads,
+       .is_causal = true,
+       .max_size = arguments.max_bytes()});
+  const std::vector<Tensor> layers = saved.model->attention_weights(TensorView(tokens.data(), {1, count}));
+  for (std::int64_t layer = 0; layer < std::ssize(layers); ++layer)
+    for (std::int64_t head = 0; head < model.num_heads; ++head)
+      page.add(layer, head, layers[static_cast<std::size_t>(layer)].view().select(0, 0).select(0, head));
   write_file(*arguments.output, std::string_view(page.html()));
-}
-
-/// Switches heads off: their output becomes 0, or its mean over the tokens.
-void ablate(const LayerAttention& layer, const std::vector<HeadPlace>& heads, bool mean) {
-  for (const HeadPlace& place : heads) {
-    if (place.layer != layer.layer) continue;
-    const MutableTensorView o = layer.o.select(1, place.head);
-    const std::int64_t tokens = o.shape[0], dim = o.shape[1];
-    std::vector<float> row(static_cast<std::size_t>(dim));
-    for (std::int64_t i = 0; mean && i < tokens; ++i)
-      for (std::int64_t d = 0; d < dim; ++d)
-        row[static_cast<std::size_t>(d)] += o.as<float>()[i * o.strides[0] + d] / static_cast<float>(tokens);
-    for (std::int64_t i = 0; i < tokens; ++i) std::copy(row.begin(), row.end(), o.as<float>() + i * o.strides[0]);
-  }
-}
-
-/// What a decoder expects: its loss on the text, and the most likely next tokens.
-struct Expectation {
-  double loss = 0.0;
-  std::vector<std::pair<std::string, double>> next;
-};
-
-Expectation expectation(const Pretrained& pretrained, const Passage& passage, const std::vector<HeadPlace>& heads,
-                        const LookArguments& arguments) {
-  const int threads = static_cast<int>(arguments.threads.value_or(0));
-  const Tensor states = pretrained.model.hidden_states(
-      passage.input, {.on_attention = [&](const LayerAttention& layer) { ablate(layer, heads, arguments.mean); },
-                      .num_threads = threads});
-  const Tensor logits = pretrained.model.logits(states, threads);
-  std::vector<std::int64_t> targets(passage.input.tokens.begin() + 1, passage.input.tokens.end());
-  const std::int64_t last = std::ssize(targets);
-  Expectation result;
-  if (last > 0) result.loss = cross_entropy(logits.view().slice(0, 0, last), TensorView(targets.data(), {last}));
-  const std::span<const float> row = logits.values<float>().last(static_cast<std::size_t>(logits.shape(1)));
-  std::vector<std::int64_t> order(row.size());
-  std::iota(order.begin(), order.end(), 0);
-  const auto logit = [&](std::int64_t token) { return row[static_cast<std::size_t>(token)]; };
-  const auto count = std::min<std::ptrdiff_t>(5, std::ssize(order));
-  std::ranges::partial_sort(order, order.begin() + count, std::greater(), logit);
-  const double largest = logit(order.front());
-  double sum = 0.0;
-  for (const float x : row) sum += std::exp(x - largest);
-  for (const std::int64_t token : std::span(order).first(static_cast<std::size_t>(count)))
-    result.next.emplace_back(pretrained.tokenizer.decode(std::vector{token}, false),
-                             std::exp(logit(token) - largest) / sum);
-  return result;
-}
-
-std::string list_of(const Expectation& expected) {
-  std::string list;
-  for (const auto& [token, share] : expected.next)
-    list += fmt::format("{}{:?} {:.3f}", list.empty() ? "" : ", ", token, share);
-  return list;
-}
-
-Json json_of(const Expectation& expected) {
-  Json next = Json::array();
-  for (const auto& [token, share] : expected.next) next.push_back({{"token", token}, {"probability", share}});
-  return {{"loss", json_number(expected.loss)}, {"next", next}};
-}
-
-void print_ablation(const Pretrained& pretrained, const Passage& passage, const LookArguments& arguments) {
-  const ModelSizes& sizes = pretrained.model.sizes();
-  if (!sizes.is_causal || !sizes.has_logits)
-    refuse("--ablate measures the loss of decoders; --model is a {}", sizes.family);
-  std::vector<HeadPlace> heads;
-  for (const std::string& name : arguments.ablated) heads.push_back(head_place(name, sizes));
-  const Expectation before = expectation(pretrained, passage, {}, arguments),
-                    after = expectation(pretrained, passage, heads, arguments);
-  if (arguments.json)
-    return print_json({{"ablated", arguments.ablated},
-                       {"replaced_by", arguments.mean ? "mean" : "zero"},
-                       {"tokens", passage.tokens.size()},
-                       {"before", json_of(before)},
-                       {"after", json_of(after)}});
-  fmt::print("loss    {:.4f} -> {:.4f} ({:+.4f} nats a token, over {} tokens)\n", before.loss, after.loss,
-             after.loss - before.loss, passage.tokens.size());
-  fmt::print("next    {}\n     -> {}\n", list_of(before), list_of(after));
 }
 
 ExitCode look(const LookArguments& arguments) {
   if (!arguments.output && arguments.ablated.empty()) refuse("give -o PAGE.html, or --ablate, or both");
-  const Pretrained pretrained = Pretrained::load(arguments.model);
-  const Passage passage = passage_of(pretrained, arguments);
-  if (!arguments.ablated.empty()) print_ablation(pretrained, passage, arguments);
-  if (arguments.output) write_page(pretrained, passage, arguments);
+  if (!is_hugging_face_folder(arguments.model)) {
+    look_at_saved(arguments);
+    return kGood;
+  }
+#ifdef SACCADE_HAS_TOKENIZER
+  look_at_pretrained(arguments);
   return kGood;
+#else
+  refuse("this saccade was built without saccade::tokenizer, which models of Hugging Face folders need");
+#endif
 }
 
 }  // namespace
 
+std::string LookArguments::title_of_page() const {
+  if (title) return *title;
+  const std::filesystem::path path = std::filesystem::path(model).lexically_normal();
+  return path.has_filename() ? path.filename().string() : path.parent_path().filename().string();
+}
+
+std::size_t LookArguments::max_bytes() const {
+  const double megabytes = max_size.value_or(25);
+  if (!(megabytes > 0 && megabytes <= 1e6)) refuse("--max-size must be a number of megabytes above 0");
+  return static_cast<std::size_t>(megabytes * 1e6);
+}
+
 void add_look(Command app, Action& action) {
   const Command command = app.add_subcommand("look", "See every head of a model over a text, in one offline page");
   const auto arguments = std::make_shared<LookArguments>();
-  command.add_option("--model", arguments->model, "The folder: config.json, model.safetensors, tokenizer.json")
+  command.add_option("--model", arguments->model, "A Hugging Face folder, or the folder of a training run")
       .type_name("DIR")
       .required();
   command.add_option("--text", arguments->text, "What the model reads; - reads standard input")

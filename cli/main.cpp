@@ -60,8 +60,8 @@ int main(int argc, char** argv) {
   add_generate(app, action);
 #ifdef SACCADE_HAS_TOKENIZER
   add_embed(app, action);
-  add_look(app, action);
 #endif
+  add_look(app, action);
   add_explain_model(app, action);
   add_bench(app, action);
   add_check(app, action);

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 
 #include "common.h"
 
@@ -76,6 +78,12 @@ void save_model(const std::string& path, const GPTModel& model, TokenKind tokens
   save_safetensors(path, {.tensors = model.state_dict(),
                           .metadata = {{"num_heads", std::to_string(model.options().num_heads)},
                                        {"tokens", tokens == TokenKind::bytes ? kByteTokens : kNumberTokens}}});
+}
+
+bool is_hugging_face_folder(const std::string& folder) {
+  std::ifstream file(std::filesystem::path(folder) / "config.json");
+  const nlohmann::json config = nlohmann::json::parse(file, nullptr, false);
+  return config.is_object() && config.contains("model_type");
 }
 
 SavedModel load_model(const std::string& file_or_folder) {

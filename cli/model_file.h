@@ -42,6 +42,9 @@ std::string model_path(const std::string& folder);
 /// an old file is then unchanged.
 void save_model(const std::string& path, const GPTModel& model, TokenKind tokens);
 
+/// Whether the config.json of a folder names a family of models; that of `saccade train` does not.
+bool is_hugging_face_folder(const std::string& folder);
+
 /// Reads a model from a safetensors file, or from the folder of a training run. Throws std::runtime_error for a
 /// file that cannot be read or has no such model.
 SavedModel load_model(const std::string& file_or_folder);

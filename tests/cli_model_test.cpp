@@ -71,6 +71,35 @@ TEST_F(CliModel, GeneratesTheMostLikelyTokens) {
   EXPECT_EQ(outcome.out, expected["continuation"].get<std::string>() + "\n");
 }
 
+TEST_F(CliModel, WritesThePageOfAModel) {
+  const Outcome outcome = run({"look", "--model", encoder, "--text", "A causal mask.", "-o", "page.html"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const std::string page = read("page.html");
+  EXPECT_THAT(page, HasSubstr("<title>text-encoder</title>"));
+  EXPECT_THAT(page, HasSubstr("bert: 2 layers of 4 heads, "));
+  for (const char* const head : {"id=\"head-0\"", "id=\"head-7\""}) EXPECT_THAT(page, HasSubstr(head));
+  run({"look", "--model", encoder, "--text", "A causal mask.", "-o", "again.html", "--threads", "1"});
+  EXPECT_EQ(read("again.html"), page);
+}
+
+TEST_F(CliModel, MeasuresWhatChangesWithoutHeads) {
+  const std::vector<std::string> look{"look", "--model", decoder, "--text", "A causal mask.", "--json", "--ablate"};
+  const auto ablate = [&](std::vector<std::string> heads) {
+    std::vector<std::string> arguments = look;
+    arguments.insert(arguments.end(), heads.begin(), heads.end());
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return outcome.json();
+  };
+  const json one = ablate({"L0H1"}), all = ablate({"L0H0,L0H1,L0H2,L0H3"}), mean = ablate({"L0H1", "--mean"});
+  EXPECT_EQ(one["before"], all["before"]);
+  EXPECT_NE(one["after"], one["before"]);
+  EXPECT_NE(all["after"], one["after"]);
+  EXPECT_NE(mean["after"], one["after"]);
+  EXPECT_EQ(all["ablated"].size(), 4u);
+  EXPECT_EQ(one["before"]["next"].size(), 5u);
+}
+
 TEST_F(CliModel, RefusesWhatDoesNotFit) {
   const auto error = [&](std::vector<std::string> arguments) {
     const Outcome outcome = run(std::move(arguments));
@@ -84,6 +113,14 @@ TEST_F(CliModel, RefusesWhatDoesNotFit) {
               HasSubstr("but this model takes 40"));
   EXPECT_THAT(error({"embed", "--model", "nothing", "--text", "a"}), HasSubstr("is not a folder"));
   EXPECT_THAT(error({"embed", "--model", encoder}), HasSubstr("there is no text"));
+  EXPECT_THAT(error({"look", "--model", decoder, "--text", "a"}), HasSubstr("give -o PAGE.html, or --ablate"));
+  EXPECT_THAT(error({"look", "--model", decoder, "--text", "a b", "--ablate", "L2H0"}),
+              HasSubstr("--ablate L2H0: the model has 2 layers of 4 heads"));
+  EXPECT_THAT(error({"look", "--model", decoder, "--text", "a b", "--ablate", "17.4"}), HasSubstr("named as in L17H4"));
+  EXPECT_THAT(error({"look", "--model", encoder, "--text", "a b", "--ablate", "L0H0"}), HasSubstr("loss of decoders"));
+  EXPECT_THAT(error({"look", "--model", encoder, "--text", "a", "-o", "p.html", "--max-size", "0"}),
+              HasSubstr("--max-size must be a number of megabytes above 0"));
+  EXPECT_TRUE(files().empty());
 }
 
 }  // namespace

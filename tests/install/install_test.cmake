@@ -72,7 +72,7 @@ if(components)
   run(${CMAKE_COMMAND} --build ${WORK_DIR}/components)
   run(${emulator} ${WORK_DIR}/components/use_components ${WORK_DIR}/components)
   compile_with_pkg_config(${SOURCE_DIR}/tests/install/components/main.cpp ${WORK_DIR}/components_by_pkg_config
-    saccade-gpt saccade-io saccade-heatmap)
+    saccade-gpt saccade-page saccade-model saccade-heatmap)
   run(${emulator} ${WORK_DIR}/components_by_pkg_config ${WORK_DIR}/components)
 endif()
 file(WRITE ${WORK_DIR}/missing/CMakeLists.txt

@@ -1,11 +1,17 @@
-// Uses every installed library once, in the folder given: attention written to a file, read back, drawn; a model
-// counted.
+// Uses every installed library once, in the folder given: attention written to a file, read back, drawn, shown as
+// a page; a model counted, and one that is not there refused; a text split.
 #include <saccade/gpt_model.h>
 #include <saccade/heatmap.h>
 #include <saccade/io.h>
+#include <saccade/model.h>
+#include <saccade/page.h>
 #include <saccade/saccade.h>
+#ifdef WITH_TOKENIZER
+#include <saccade/tokenizer.h>
+#endif
 
 #include <filesystem>
+#include <stdexcept>
 #include <string>
 
 int main(int argc, char** argv) {
@@ -19,5 +25,18 @@ int main(int argc, char** argv) {
   const saccade::GPTModel model(
       {.vocab_size = 5, .context_length = 4, .d_model = 4, .num_layers = 1, .num_heads = 2});
   if (model.state_dict().empty()) return 1;
+  saccade::AttentionPage page({.tokens = {"a", "b"}, .num_layers = 1, .num_heads = 1});
+  page.add(0, 0, weights);
+  if (!page.html().starts_with("<!DOCTYPE html>")) return 1;
+  try {
+    saccade::Model::load(argv[1]);
+    return 1;
+  } catch (const std::runtime_error&) {
+  }
+#ifdef WITH_TOKENIZER
+  const auto tokenizer = saccade::Tokenizer::parse(
+      R"({"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}, "pre_tokenizer": {"type": "Whitespace"}})");
+  if (tokenizer.encode("a a").size() != 2) return 1;
+#endif
   return svg.starts_with("<") && !saccade::png_of_svg(svg).empty() ? 0 : 1;
 }
