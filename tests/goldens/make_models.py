@@ -5,8 +5,8 @@
     tests/goldens/make_models.py tests/data/models            # all small models
     tests/goldens/make_models.py --of FOLDER [FOLDER ...]     # what a checkpoint on disk gives, written into its folder
 
-expected.safetensors has the input (tokens, lengths, types), and hidden, logits and attention.N as f64 (".reference": the
-model in double precision) and as f32 (".naive": as a user runs it, with attn_implementation="eager").
+expected.safetensors has the input (tokens, lengths, types), and hidden, logits and attention.N as f64 (".reference":
+the model in double precision) and as f32 (".naive": as a user runs it, with attn_implementation="eager").
 """
 
 import argparse
@@ -48,36 +48,59 @@ def configs():
     yield "bert", t.BertForMaskedLM, t.BertConfig(**SMALL), {}
     yield "bert-base", t.BertModel, t.BertConfig(**SMALL), {"old_norms": True}
     yield "roberta", t.RobertaForMaskedLM, t.RobertaConfig(**SMALL, type_vocab_size=1), {}
-    yield "distilbert", t.DistilBertForMaskedLM, t.DistilBertConfig(
-        vocab_size=60, max_position_embeddings=40, dim=24, hidden_dim=40, n_heads=4, n_layers=2
-    ), {}
+    yield (
+        "distilbert",
+        t.DistilBertForMaskedLM,
+        t.DistilBertConfig(vocab_size=60, max_position_embeddings=40, dim=24, hidden_dim=40, n_heads=4, n_layers=2),
+        {},
+    )
     yield "albert", t.AlbertForMaskedLM, t.AlbertConfig(**SMALL, embedding_size=16, num_hidden_groups=1), {}
     yield "gpt2", t.GPT2LMHeadModel, t.GPT2Config(n_embd=24, n_layer=2, n_head=4, n_positions=40, vocab_size=60), {}
-    yield "gpt_neox", t.GPTNeoXForCausalLM, t.GPTNeoXConfig(
-        **SMALL, rope_parameters=ROPE | {"partial_rotary_factor": 0.34}
-    ), {}
-    yield "gpt_neox-serial", t.GPTNeoXForCausalLM, t.GPTNeoXConfig(
-        **SMALL, rope_parameters=ROPE | {"partial_rotary_factor": 1.0}, use_parallel_residual=False
-    ), {}
+    yield (
+        "gpt_neox",
+        t.GPTNeoXForCausalLM,
+        t.GPTNeoXConfig(**SMALL, rope_parameters=ROPE | {"partial_rotary_factor": 0.34}),
+        {},
+    )
+    yield (
+        "gpt_neox-serial",
+        t.GPTNeoXForCausalLM,
+        t.GPTNeoXConfig(**SMALL, rope_parameters=ROPE | {"partial_rotary_factor": 1.0}, use_parallel_residual=False),
+        {},
+    )
     yield "llama", t.LlamaForCausalLM, t.LlamaConfig(**decoder, rope_parameters=LLAMA3), {}
-    yield "llama-bf16", t.LlamaForCausalLM, t.LlamaConfig(
-        **decoder, attention_bias=True, mlp_bias=True, tie_word_embeddings=True
-    ), {"dtype": torch.bfloat16, "shards": 2}
+    yield (
+        "llama-bf16",
+        t.LlamaForCausalLM,
+        t.LlamaConfig(**decoder, attention_bias=True, mlp_bias=True, tie_word_embeddings=True),
+        {"dtype": torch.bfloat16, "shards": 2},
+    )
     yield "mistral", t.MistralForCausalLM, t.MistralConfig(**decoder, sliding_window=5), {"dtype": torch.float16}
-    yield "qwen2", t.Qwen2ForCausalLM, t.Qwen2Config(
-        **decoder, use_sliding_window=True, sliding_window=4, max_window_layers=1
-    ), {}
+    yield (
+        "qwen2",
+        t.Qwen2ForCausalLM,
+        t.Qwen2Config(**decoder, use_sliding_window=True, sliding_window=4, max_window_layers=1),
+        {},
+    )
     yield "qwen3", t.Qwen3ForCausalLM, t.Qwen3Config(**decoder), {}
     yield "gemma", t.GemmaForCausalLM, t.GemmaConfig(**decoder), {}
     yield "gemma2", t.Gemma2ForCausalLM, t.Gemma2Config(**decoder, query_pre_attn_scalar=12, sliding_window=4), {}
-    yield "gemma3", t.Gemma3ForCausalLM, t.Gemma3TextConfig(
-        **decoder, query_pre_attn_scalar=12, sliding_window=4, layer_types=["sliding_attention", "full_attention"]
-    ), {}
+    yield (
+        "gemma3",
+        t.Gemma3ForCausalLM,
+        t.Gemma3TextConfig(
+            **decoder, query_pre_attn_scalar=12, sliding_window=4, layer_types=["sliding_attention", "full_attention"]
+        ),
+        {},
+    )
     # With the tokenizers of tests/data/tokenizers, for the commands.
     yield "text-encoder", t.BertModel, t.BertConfig(**SMALL | dict(vocab_size=400)), {"tokenizer": "bert"}
-    yield "text-decoder", t.GPT2LMHeadModel, t.GPT2Config(
-        n_embd=24, n_layer=2, n_head=4, n_positions=40, vocab_size=400, eos_token_id=0
-    ), {"tokenizer": "gpt2"}
+    yield (
+        "text-decoder",
+        t.GPT2LMHeadModel,
+        t.GPT2Config(n_embd=24, n_layer=2, n_head=4, n_positions=40, vocab_size=400, eos_token_id=0),
+        {"tokenizer": "gpt2"},
+    )
 
 
 def randomise(model, generator):
@@ -158,7 +181,10 @@ def write_expected(folder, sequences):
     save_file(expected, pathlib.Path(folder) / "expected.safetensors")
 
 
-TEXTS = ["Attention weighs the values.", "A causal mask hides the keys that come after a row; a window hides more. " * 3]
+TEXTS = [
+    "Attention weighs the values.",
+    "A causal mask hides the keys that come after a row; a window hides more. " * 3,
+]
 
 
 def write_text(folder, tokenizer):

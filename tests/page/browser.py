@@ -85,7 +85,9 @@ class Browser:
 
     def press(self, key, code=None, text=None, modifiers=0):
         keys = {"Enter": 13, "Tab": 9, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, " ": 32}
-        parameters = dict(key=key, code=code or key, windowsVirtualKeyCode=keys.get(key, ord(key[0])), modifiers=modifiers)
+        parameters = dict(
+            key=key, code=code or key, windowsVirtualKeyCode=keys.get(key, ord(key[0])), modifiers=modifiers
+        )
         typed = text or {"Enter": "\r", " ": " "}.get(key) or (key if len(key) == 1 else None)
         self.call("Input.dispatchKeyEvent", type="keyDown", **parameters, **({"text": typed} if typed else {}))
         self.call("Input.dispatchKeyEvent", type="keyUp", **parameters)

@@ -1,18 +1,16 @@
 #!/usr/bin/env python3
 """Usage: browser_test.py FIXTURE [CHROMIUM]
 
-Opens pages of AttentionPage in a real browser, and checks what it shows: numbers, keys, names for screen readers, hostile
-and damaged files, and how long it takes. FIXTURE is the program page_fixture."""
+Opens pages of AttentionPage in a real browser, and checks what it shows: numbers, keys, names for screen readers,
+hostile and damaged files, and how long it takes. FIXTURE is the program page_fixture."""
 
 import base64
-import json
 import pathlib
 import random
 import struct
 import subprocess
 import sys
 import tempfile
-import zlib
 
 from browser import Browser
 
@@ -96,7 +94,10 @@ def test_keys(browser):
     address = browser.evaluate("location.hash")
     check("q=1" in address and "view=text" in address, f"the address holds the state: {address}")
     open_page(browser, page, "#view=map&l=2&h=3&q=4&k=2")
-    check(browser.evaluate("[state.view, currentHead(), state.q, state.k].join()") == "map,11,4,2", "a link reopens a state")
+    check(
+        browser.evaluate("[state.view, currentHead(), state.q, state.k].join()") == "map,11,4,2",
+        "a link reopens a state",
+    )
 
 
 def test_names(browser):
@@ -133,7 +134,10 @@ def test_hostile(browser):
     open_page(browser, page, "#view=text")
     browser.wait("$('text').children.length === 20")
     check(browser.evaluate("document.title") == "fixture", "no token runs as a script")
-    check(browser.evaluate("document.querySelectorAll('#text img, #text script').length") == 0, "no token becomes an element")
+    check(
+        browser.evaluate("document.querySelectorAll('#text img, #text script').length") == 0,
+        "no token becomes an element",
+    )
     for view in ("map", "lines", "model"):
         browser.evaluate(f"choose({{ view: '{view}' }})")
     dialogs = [e for e in browser.events if e.get("method") == "Page.javascriptDialogOpening"]
@@ -144,7 +148,7 @@ def test_damage(browser):
     page, _ = fixture("damage", 1, 2, 20)
     html = page.read_text()
     for part in ("index", "thumbnails", "head-0"):
-        begin = html.index(f'id="{part}">') + len(part) + 5
+        begin = html.index(f'id="{part}">') + len(part) + 6
         for kind, changed in (
             ("cut", html[:begin] + html[begin + 8 :]),
             ("changed", html[: begin + 20] + ("A" if html[begin + 20] != "A" else "B") + html[begin + 21 :]),
@@ -182,15 +186,25 @@ def test_size_and_time(browser):
         print(f"        first paint {paint:.0f} ms, loaded {ready} ms")
         for action in ("{ l: 3, h: 5 }", "{ view: 'map' }", "{ q: [7] }", "{ view: 'text' }", "{ q: [9] }"):
             browser.evaluate("shownMatrix()")
+            change = f"Object.assign(state, {action}); await draw();"
             spent = browser.evaluate(
-                f"(async () => {{ const t = performance.now(); Object.assign(state, {action}); await draw(); return performance.now() - t; }})()"
+                f"(async () => {{ const t = performance.now(); {change} return performance.now() - t; }})()"
             )
             print(f"        {action}: {spent:.0f} ms")
 
 
 def main():
     program = sys.argv[2] if len(sys.argv) > 2 else "chromium"
-    for test in (test_numbers, test_keys, test_names, test_looks, test_hostile, test_damage, test_frames, test_size_and_time):
+    for test in (
+        test_numbers,
+        test_keys,
+        test_names,
+        test_looks,
+        test_hostile,
+        test_damage,
+        test_frames,
+        test_size_and_time,
+    ):
         print(test.__name__)
         browser = Browser(program)
         try:
