@@ -49,8 +49,7 @@ if(TARGET saccade_gpt)
   saccade_install(saccade_gpt NAME gpt PC_NAME saccade-gpt
     DESCRIPTION "A small language model on saccade, and its training" PUBLIC_REQUIRES saccade)
 else()
-  list(APPEND left_out_headers PATTERN gpt_model.h EXCLUDE PATTERN head_scores.h EXCLUDE
-    PATTERN tasks.h EXCLUDE PATTERN training.h EXCLUDE)
+  list(APPEND left_out_headers PATTERN gpt_model.h EXCLUDE PATTERN tasks.h EXCLUDE PATTERN training.h EXCLUDE)
 endif()
 if(TARGET saccade_mpi)
   list(TRANSFORM MPI_CXX_INCLUDE_DIRS PREPEND " -I" OUTPUT_VARIABLE mpi_flags)

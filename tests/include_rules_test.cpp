@@ -110,7 +110,7 @@ constexpr Rule kMayInclude[] = {
      "^(include/saccade/"
      "(model|sentence_embeddings|io|attention|decode|kv_cache|functional|linear|packed_linear|rope|"
      "tensor|dtype)\\.h$|src/(model/|nn/elementwise\\.h$|core/(check|parallel)\\.h$))"},
-    {"^src/page/", "^(include/saccade/(page|tensor|dtype)\\.h$|src/(page/|core/check\\.h$))"},
+    {"^src/page/", "^(include/saccade/(page|head_scores|tensor|dtype)\\.h$|src/(page/|core/check\\.h$))"},
     {"^src/model/families", "^src/model/(families|config|table)"},
     {"^src/mpi/", "^include/saccade/(mpi|communicator)\\.h$"},
     {"^src/reference/",
@@ -118,7 +118,7 @@ constexpr Rule kMayInclude[] = {
      "src/(reference/|attention/axes\\.h$|core/check\\.h$))"},
     {"^src/nn/",
      "^(include/saccade/"
-     "(module|attention_modules|layers|linear|packed_linear|functional|sampling|optim|attention|backward|random|"
+     "(module|attention_modules|layers|linear|packed_linear|functional|head_scores|sampling|optim|attention|backward|random|"
      "tensor|"
      "dtype)\\.h$|"
      "src/(nn/|core/|backend\\.h$|cpu/kernels\\.h$))"},
@@ -205,8 +205,8 @@ constexpr Rule kMustNotReach[] = {
      "^include/saccade/(reference|attention_modules|io|heatmap|chart)\\.h$"},
     {"^src/(?!io|model|picture)|^include/saccade/(?!io|heatmap|chart)",
      "^include/saccade/(io|heatmap|chart)\\.h$"},
-    {"^src/(?!gpt)|^include/saccade/(?!gpt_model|head_scores|tasks|training)",
-     "^include/saccade/(gpt_model|head_scores|tasks|training)\\.h$"},
+    {"^src/(?!gpt)|^include/saccade/(?!gpt_model|tasks|training)",
+     "^include/saccade/(gpt_model|tasks|training)\\.h$"},
 };
 
 // External headers, and the only files that may include them.

@@ -43,7 +43,7 @@ struct PageOptions {
 
 /// What a head does, in numbers, each a mean over its queries.
 struct HeadStatistics {
-  double previous = 0.0;  ///< the weight of the token before
+  double previous = 0.0;  ///< the weight of the token before; NaN: none
   double first = 0.0;     ///< the weight of the first token
   double self = 0.0;      ///< the weight of the token itself
   double induction =

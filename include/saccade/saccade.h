@@ -13,6 +13,7 @@
 #include "saccade/distributed.h"
 #include "saccade/dtype.h"
 #include "saccade/functional.h"
+#include "saccade/head_scores.h"
 #include "saccade/inspect.h"
 #include "saccade/kv_cache.h"
 #include "saccade/layers.h"

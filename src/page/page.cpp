@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -11,6 +10,7 @@
 #include "core/check.h"
 #include "page/assets.h"
 #include "page/encode.h"
+#include "saccade/head_scores.h"
 
 namespace saccade {
 namespace {
@@ -21,41 +21,23 @@ using Json = nlohmann::ordered_json;
 constexpr std::string_view kPage = "AttentionPage";
 constexpr std::int64_t kThumbnail = 32;
 
-/// For each token the place after its earlier occurrence, if there was exactly one; or else -1.
-std::vector<std::int64_t> followers_of(const std::vector<std::int64_t>& ids) {
-  std::vector<std::int64_t> result(ids.size(), -1);
-  std::map<std::int64_t, std::pair<int, std::int64_t>> seen;  // how often, and where last
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    auto& [count, place] = seen[ids[i]];
-    if (count == 1) result[i] = place + 1;
-    ++count, place = static_cast<std::int64_t>(i);
-  }
-  return result;
-}
-
-HeadStatistics statistics_of(const TensorView& weights, const std::vector<std::int64_t>& followers) {
+HeadStatistics statistics_of(const TensorView& weights, const std::vector<std::int64_t>& ids) {
   const std::int64_t n = weights.shape[0];
-  HeadStatistics sum;
-  std::int64_t inductions = 0;
+  const TensorView as_batch(weights.data, weights.dtype, Shape{1, 1, n, n}, Shape{0, 0, weights.strides[0], 1});
+  HeadStatistics result{.previous = previous_token_scores(as_batch).at<double>(0),
+                        .induction = induction_scores(as_batch, TensorView(ids.data(), {1, n})).at<double>(0)};
   for (std::int64_t i = 0; i < n; ++i) {
     const float* const row = weights.as<float>() + i * weights.strides[0];
-    if (i > 0) sum.previous += row[i - 1], sum.first += row[0];
-    sum.self += row[i];
-    if (const std::int64_t key = followers[static_cast<std::size_t>(i)]; key >= 0)
-      sum.induction += row[key], ++inductions;
+    if (i > 0) result.first += row[0] / static_cast<double>(n - 1);
+    result.self += row[i] / static_cast<double>(n);
+    double entropy = 0.0, distance = 0.0;
     for (std::int64_t j = 0; j < n; ++j) {
-      if (row[j] > 0) sum.entropy -= row[j] * std::log(static_cast<double>(row[j]));
-      sum.distance += row[j] * static_cast<double>(std::abs(i - j));
+      if (row[j] > 0) entropy -= row[j] * std::log(static_cast<double>(row[j]));
+      distance += row[j] * static_cast<double>(std::abs(i - j));
     }
+    result.entropy += entropy / static_cast<double>(n), result.distance += distance / static_cast<double>(n);
   }
-  const auto rows = static_cast<double>(n), later = static_cast<double>(std::max<std::int64_t>(n - 1, 1));
-  return {.previous = sum.previous / later,
-          .first = sum.first / later,
-          .self = sum.self / rows,
-          .induction = inductions > 0 ? sum.induction / static_cast<double>(inductions)
-                                      : std::numeric_limits<double>::quiet_NaN(),
-          .entropy = sum.entropy / rows,
-          .distance = sum.distance / rows};
+  return result;
 }
 
 /// The largest weight of each cell of a coarse map.
@@ -88,7 +70,8 @@ std::string coded(const TensorView& weights, bool is_causal) {
 double interest_of(const HeadStatistics& s, std::int64_t tokens) {
   const double most = std::log(static_cast<double>(std::max<std::int64_t>(tokens, 2)));
   const double sharp = (1.0 - std::min(1.0, s.entropy / most)) * (1.0 - std::min(1.0, s.first));
-  return std::max({s.previous, std::isnan(s.induction) ? 0.0 : s.induction, sharp});
+  const auto or_none = [](double score) { return std::isnan(score) ? 0.0 : score; };
+  return std::max({or_none(s.previous), or_none(s.induction), sharp});
 }
 
 Json number(double value) { return std::isfinite(value) ? Json(std::round(value * 1e5) / 1e5) : Json(nullptr); }
@@ -129,7 +112,6 @@ struct AttentionPage::State {
   };
 
   PageOptions options;
-  std::vector<std::int64_t> followers;
   std::vector<std::optional<StoredHead>> heads;
 
   /// Heads whose weights fit, the most telling ones first.
@@ -177,7 +159,6 @@ AttentionPage::AttentionPage(const PageOptions& options) : state_(std::make_uniq
     for (const std::string& token : own.tokens)
       own.ids.push_back(ids.emplace(token, std::ssize(ids)).first->second);
   }
-  state_->followers = followers_of(own.ids);
   state_->heads.resize(static_cast<std::size_t>(own.num_layers * own.num_heads));
 }
 
@@ -193,7 +174,7 @@ HeadStatistics AttentionPage::add(std::int64_t layer, std::int64_t head, const T
   std::optional<State::StoredHead>& stored =
       state_->heads[static_cast<std::size_t>(layer * options.num_heads + head)];
   if (stored) refuse(kPage, "layer ", layer, ", head ", head, " was added before");
-  stored = {statistics_of(weights, state_->followers), thumbnail_of(weights), coded(weights, options.is_causal)};
+  stored = {statistics_of(weights, options.ids), thumbnail_of(weights), coded(weights, options.is_causal)};
   return stored->statistics;
 }
 
