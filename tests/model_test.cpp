@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <numeric>
 
 #include "expect_close.h"
 #include "saccade/decode.h"
@@ -48,10 +49,29 @@ class ModelOfFolder : public ::testing::TestWithParam<path> {
 
   Model model = Model::load(GetParam());
   std::map<std::string, Tensor> expected = load_safetensors(GetParam() / "expected.safetensors").tensors;
-  ModelInput input{
-      .tokens = numbers_of(expected.at("tokens")),
-      .lengths = numbers_of(expected.at("lengths")),
-      .types = expected.contains("types") ? numbers_of(expected.at("types")) : std::vector<std::int64_t>{}};
+  bool is_encoder_decoder = model.sizes().num_encoder_layers > 0;
+  ModelInput source{.tokens = numbers("source"), .lengths = numbers("source_lengths"), .features = tensor("features")};
+  Tensor encoded = is_encoder_decoder ? model.encode(source) : Tensor();
+  ModelInput input = this->all();
+
+  std::vector<std::int64_t> numbers(const std::string& name) const {
+    return expected.contains(name) ? numbers_of(expected.at(name)) : std::vector<std::int64_t>{};
+  }
+  TensorView tensor(const std::string& name) const {
+    return expected.contains(name) ? expected.at(name).view() : TensorView();
+  }
+  ModelInput all() const {
+    ModelInput result{.tokens = numbers("tokens"), .lengths = numbers("lengths"), .types = numbers("types")};
+    if (is_encoder_decoder) {
+      result.encoder_states = encoded;
+      result.encoder_lengths = source.lengths;
+      if (source.features.rank != 0)
+        result.encoder_lengths.assign(result.lengths.size(), source.features.shape[2] / 2);
+    } else {
+      result.features = source.features;
+    }
+    return result;
+  }
 
   /// The terms of all sums on the way are as large as the largest number, and not as the result that they give.
   void expect(const TensorView& result, const std::string& name, std::int64_t begin = 0, std::int64_t end = -1) {
@@ -68,12 +88,38 @@ class ModelOfFolder : public ::testing::TestWithParam<path> {
   }
   /// One of the sequences.
   ModelInput sequence(std::size_t index) const {
-    std::int64_t begin = 0;
-    for (std::size_t i = 0; i < index; ++i) begin += input.lengths[i];
+    ModelInput result;
+    if (input.features.rank != 0) {
+      const auto at = static_cast<std::int64_t>(index);
+      result.features = input.features.slice(0, at, at + 1);
+      return result;
+    }
+    const auto begin = begin_of(input.lengths, index), end = begin + input.lengths[index];
     const auto part = [&](const std::vector<std::int64_t>& all) {
-      return all.empty() ? all : std::vector(all.begin() + begin, all.begin() + begin + input.lengths[index]);
+      return all.empty() ? all : std::vector(all.begin() + begin, all.begin() + end);
     };
-    return {.tokens = part(input.tokens), .types = part(input.types)};
+    result.tokens = part(input.tokens), result.types = part(input.types);
+    if (is_encoder_decoder) {
+      const auto first = begin_of(input.encoder_lengths, index);
+      result.encoder_states = input.encoder_states.slice(0, first, first + input.encoder_lengths[index]);
+    }
+    return result;
+  }
+  std::size_t num_sequences() const {
+    return input.features.rank != 0 ? static_cast<std::size_t>(input.features.shape[0]) : input.lengths.size();
+  }
+  static std::int64_t begin_of(const std::vector<std::int64_t>& lengths, std::size_t index) {
+    return std::accumulate(lengths.begin(), lengths.begin() + static_cast<std::ptrdiff_t>(index), std::int64_t{0});
+  }
+
+  /// The weights of a layer, which also gives o again.
+  Tensor weights_of(const LayerAttention& layer) {
+    Tensor weights(DType::f32, {layer.q.shape[1], layer.q.shape[0], layer.k.shape[0]});
+    AttentionOptions options = layer.options;
+    options.weights = weights;
+    const Tensor o = attention(layer.q, layer.k, layer.v, options);
+    EXPECT_TRUE(same_bits(o, Tensor::copy_of(layer.o)));
+    return weights;
   }
 };
 
@@ -85,34 +131,48 @@ INSTANTIATE_TEST_SUITE_P(Folder, ModelOfFolder, ::testing::ValuesIn(folders_of_m
 });
 
 TEST_P(ModelOfFolder, HasTheHiddenStatesAndLogitsOfTransformers) {
+  if (is_encoder_decoder) expect(encoded, "encoded");
   const Tensor hidden = model.hidden_states(input);
   expect(hidden, "hidden");
   ASSERT_EQ(model.sizes().has_logits, expected.contains("logits.reference"));
-  if (model.sizes().has_logits) expect(model.logits(hidden), "logits");
+  if (!model.sizes().has_logits) return;
+  // An image has one class: that of its first token.
+  const std::int64_t step = model.sizes().image_size > 0 ? hidden.shape(0) / input.features.shape[0] : 1;
+  const TensorView rows(hidden.data(), DType::f32, Shape{hidden.shape(0) / step, hidden.shape(1)},
+                        Shape{step * hidden.shape(1), 1});
+  expect(model.logits(rows), "logits");
 }
 
 TEST_P(ModelOfFolder, HasTheAttentionWeightsOfTransformers) {
-  const ModelInput first = sequence(0);
-  const std::int64_t tokens = std::ssize(first.tokens);
-  std::int64_t layers = 0;
-  model.hidden_states(first, {.on_attention = [&](const LayerAttention& layer) {
-                        ASSERT_EQ(layer.layer, layers++);
-                        Tensor weights(DType::f32, {layer.q.shape[1], tokens, tokens});
-                        AttentionOptions options = layer.options;
-                        options.weights = weights;
-                        const Tensor o = attention(layer.q, layer.k, layer.v, options);
-                        EXPECT_TRUE(same_bits(o, Tensor::copy_of(layer.o)));
-                        expect(weights, "attention." + std::to_string(layer.layer));
-                      }});
-  EXPECT_EQ(layers, model.sizes().num_layers);
+  std::map<AttentionKind, std::int64_t> layers;
+  const auto check = [&](const LayerAttention& layer) {
+    ASSERT_EQ(layer.layer, layers[layer.kind]++);
+    const char* const kind = layer.kind == AttentionKind::cross                             ? "cross_"
+                             : layer.kind == AttentionKind::encoder && is_encoder_decoder ? "encoder_"
+                                                                                          : "";
+    expect(weights_of(layer), kind + ("attention." + std::to_string(layer.layer)));
+  };
+  if (is_encoder_decoder) {
+    ModelInput first_source = source;
+    if (source.features.rank != 0)
+      first_source.features = source.features.slice(0, 0, 1);
+    else
+      first_source.tokens.resize(static_cast<std::size_t>(source.lengths[0])), first_source.lengths.clear();
+    model.encode(first_source, {.on_attention = check});
+    EXPECT_EQ(layers[AttentionKind::encoder], model.sizes().num_encoder_layers);
+  }
+  model.hidden_states(sequence(0), {.on_attention = check});
+  const ModelSizes& sizes = model.sizes();
+  EXPECT_EQ(layers[sizes.is_causal ? AttentionKind::decoder : AttentionKind::encoder], sizes.num_layers);
+  EXPECT_EQ(layers[AttentionKind::cross], is_encoder_decoder ? sizes.num_layers : 0);
 }
 
 TEST_P(ModelOfFolder, GivesASequenceTheSameBitsAloneAndOnAnyThreads) {
   const Tensor together = model.hidden_states(input);
   std::int64_t begin = 0;
-  for (std::size_t i = 0; i < input.lengths.size(); ++i) {
+  for (std::size_t i = 0; i < num_sequences(); ++i) {
     const Tensor alone = model.hidden_states(sequence(i), {.num_threads = i % 2 == 0 ? 1 : 3});
-    const std::int64_t end = begin + input.lengths[i];
+    const std::int64_t end = begin + alone.shape(0);
     EXPECT_TRUE(same_bits(alone, Tensor::copy_of(together.view().slice(0, begin, end)))) << "sequence " << i;
     begin = end;
   }
@@ -130,7 +190,9 @@ TEST_P(ModelOfFolder, ContinuesFromItsCache) {
   std::int64_t begin = 0;
   const auto feed = [&](std::int64_t count) {
     const std::vector<std::int64_t> part(first.tokens.begin() + begin, first.tokens.begin() + begin + count);
-    const Tensor hidden = model.hidden_states({.tokens = part}, {.cache = &cache});
+    // The cache keeps what it needs of the source.
+    const TensorView states = begin == 0 ? first.encoder_states : TensorView();
+    const Tensor hidden = model.hidden_states({.tokens = part, .encoder_states = states}, {.cache = &cache});
     expect(hidden, "hidden", begin, begin + count);
     begin += count;
     EXPECT_EQ(cache.length(), begin);
@@ -151,6 +213,25 @@ TEST_P(ModelOfFolder, SwitchesHeadsOff) {
                                                copy(Tensor(DType::f32, {head.shape[0], head.shape[1]}), head);
                                            }});
   EXPECT_FALSE(same_bits(before, after));
+}
+
+TEST(Model, ShowsTheWeightsThatFollowAttention) {
+  // Stored as [d_model, heads * head_dim] and as [heads * head_dim, d_model].
+  for (const bool is_gpt2 : {false, true}) {
+    const path folder = kModels / (is_gpt2 ? "gpt2" : "llama");
+    const auto tensors = load_safetensors(folder / "model.safetensors").tensors;
+    Model::load(folder).hidden_states({.tokens = {1, 2}}, {.on_attention = [&](const LayerAttention& layer) {
+      const std::string number = std::to_string(layer.layer);
+      const Tensor& stored = tensors.at(is_gpt2 ? "transformer.h." + number + ".attn.c_proj.weight"
+                                                : "model.layers." + number + ".self_attn.o_proj.weight");
+      const std::int64_t dim = layer.q.shape[2], d_model = 24;
+      ASSERT_THAT(layer.output_weight.dims(), ::testing::ElementsAre(layer.q.shape[1], dim, d_model));
+      for (std::int64_t i = 0; i < layer.q.shape[1] * dim; ++i)
+        for (std::int64_t j = 0; j < d_model; ++j)
+          EXPECT_EQ(Tensor::copy_of(layer.output_weight).at<float>(i / dim, i % dim, j),
+                    is_gpt2 ? stored.at<float>(i, j) : stored.at<float>(j, i));
+    }});
+  }
 }
 
 // ---- What is refused -----------------------------------------------------------------------------------------

@@ -3,8 +3,8 @@
 //     const Model model = Model::load("all-MiniLM-L6-v2");
 //     const Tensor states = model.hidden_states({.tokens = {101, 7592, 102}});      // [3, 384]
 //
-// Families: BERT, RoBERTa, DistilBERT, ALBERT; GPT-2, GPT-NeoX; Llama, Mistral, Qwen2, Qwen3, Gemma 1 to 3. Link
-// saccade::model for this header.
+// Families: BERT, RoBERTa, DistilBERT, ALBERT; GPT-2, GPT-NeoX; Llama, Mistral, Qwen2, Qwen3, Gemma 1 to 3; ViT; T5,
+// Whisper. Link saccade::model for this header.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ namespace saccade {
 /// The sizes of a model.
 struct ModelSizes {
   std::string family{};         ///< model_type of config.json: "bert", "llama"
-  std::int64_t vocab_size = 0;  ///< rows of the token embedding
+  std::int64_t vocab_size = 0;  ///< rows of the token embedding; of images: classes
   std::int64_t max_length = 0;  ///< the longest sequence, where positions have a table; 0: no limit
   std::int64_t d_model = 0;     ///< the width of a hidden state
   std::int64_t num_layers = 0;
@@ -33,6 +33,13 @@ struct ModelSizes {
   bool is_causal = false;  ///< a decoder: each token sees those before it
   bool has_logits = false;
   std::vector<std::int64_t> end_tokens{};  ///< those that end a text: eos_token_id of config.json
+
+  // An encoder-decoder's encoder; num_layers and the others above are its decoder's. 0: the model is not one.
+  std::int64_t num_encoder_layers = 0, num_encoder_heads = 0;
+  std::int64_t start_token = -1;  ///< the first token that its decoder is given; -1: config.json does not say
+
+  std::int64_t image_size = 0, patch_size = 0, num_channels = 0;  ///< pixels; 0: the model does not read images
+  std::int64_t num_mel_bins = 0, max_frames = 0;                  ///< 0: the model does not hear
 };
 
 /// Tokens of one or more sequences, one sequence after the other.
@@ -42,20 +49,38 @@ struct ModelInput {
   std::vector<std::int64_t> lengths{};
   /// The type of each token, where a model has types (the second text of a pair: 1); empty: 0.
   std::vector<std::int64_t> types{};
+  /// What models of images and of sound read instead of tokens, f32: the pixels of images [images, num_channels,
+  /// image_size, image_size] (image.h), or log-mel features [sequences, num_mel_bins, frames] (log_mel.h), with
+  /// an even number of frames. Their states are the class token and the patches of each image, and one for each
+  /// two frames.
+  TensorView features{};
+  /// What encode() returned, which the decoder of an encoder-decoder reads: f32 [source tokens, d_model]. It can be
+  /// left out with a cache that has seen it.
+  TensorView encoder_states{};
+  /// The source tokens of each sequence; empty: all belong to the only one.
+  std::vector<std::int64_t> encoder_lengths{};
 };
+
+/// Which attention of a model: within an encoder, within a decoder, or of a decoder's tokens over the encoder's.
+enum class AttentionKind : std::uint8_t { encoder, decoder, cross };
 
 /// The attention of one layer in a forward pass, between the sum over the values and the output projection.
 struct LayerAttention {
-  std::int64_t layer = 0;
+  AttentionKind kind = AttentionKind::encoder;
+  std::int64_t layer = 0;  ///< of the encoder or of the decoder
   /// [tokens, heads, head_dim], as the layer attends them: normalised and rotated where the family does.
   TensorView q{}, k{}, v{};
-  /// With these, attention(q, k, v, options) gives o. They can be completed, for weights for example.
+  /// With these, attention(q, k, v, options) gives o. They can be completed, for weights for example. What they
+  /// point to lives until the model's call returns.
   AttentionOptions options{};
   /// [tokens, num_heads, head_dim]. Changes have an effect: a head whose o is 0 is switched off.
   MutableTensorView o{};
+  /// The projection of o that is added to the states: [num_heads, head_dim, d_model], f32, bf16 or f16.
+  TensorView output_weight{};
 };
 
-/// The keys and values of a decoder's earlier tokens: of one sequence, for all layers.
+/// The keys and values of a decoder's earlier tokens: of one sequence, for all layers. Of an encoder-decoder also
+/// those of the source.
 class ModelCache {
  public:
   /// The number of tokens that the model has seen.
@@ -68,6 +93,7 @@ class ModelCache {
  private:
   friend class Model;
   std::vector<KvCache> layers_;
+  std::vector<Tensor> source_;  // keys and values of an encoder's states, of each layer
   std::int64_t length_ = 0;
 };
 
@@ -96,13 +122,18 @@ class Model {
 
   const ModelSizes& sizes() const;
 
-  /// The state of each token after the last layer and its norm: f32 [tokens, d_model]. A token's bits do not
-  /// depend on other sequences. Throws std::invalid_argument for tokens outside the vocabulary, types outside
-  /// their table, lengths that do not fit, and sequences that are too long.
+  /// The states of the source after an encoder-decoder's encoder: f32 [source tokens, d_model]. Throws
+  /// std::invalid_argument as hidden_states() does, and for other models.
+  Tensor encode(const ModelInput& source, const ModelOptions& options = {}) const;
+
+  /// The state of each token after the last layer and its norm: f32 [tokens, d_model]; of an encoder-decoder, of
+  /// the decoder. A token's bits do not depend on other sequences. Throws std::invalid_argument for tokens outside
+  /// the vocabulary, types outside their table, lengths that do not fit, sequences that are too long, and for
+  /// features and encoder_states of another shape.
   Tensor hidden_states(const ModelInput& input, const ModelOptions& options = {}) const;
 
   /// The logits of hidden states [..., d_model]: f32 [..., vocab_size], of the next token for decoders, of the
-  /// token itself for encoders. Throws std::invalid_argument if the model has none.
+  /// token itself for encoders, and of an image's classes for its class token. Throws std::invalid_argument if the model has none.
   Tensor logits(const TensorView& hidden_states, int num_threads = 0) const;
 
   /// An empty cache for hidden_states(). dtype: of keys and values; capacity: tokens to allocate memory for at

@@ -15,6 +15,9 @@ namespace saccade::model {
 /// A JSON file. Throws std::runtime_error.
 nlohmann::json json_of(const std::filesystem::path& file);
 
+/// NAME.weight
+inline std::string weight_of(std::string_view name) { return std::string(name) + ".weight"; }
+
 class Checkpoint {
  public:
   /// Maps model.safetensors, or the files that model.safetensors.index.json names. Throws std::runtime_error.

@@ -34,6 +34,8 @@ class Config {
   std::vector<std::int64_t> tokens(const std::string& key) const;
   /// An object.
   Config part(const std::string& key) const;
+  /// The number of its keys.
+  std::int64_t count() const { return static_cast<std::int64_t>(json_.size()); }
   /// An activation by its name in `transformers`.
   Activation activation(const std::string& key) const;
 

@@ -10,7 +10,8 @@ ModelTable table_of(const Config& config) {
       {"gemma", gemma},     {"gemma2", gemma2},     {"gemma3_text", gemma3},
       {"gpt2", gpt2},       {"gpt_neox", gpt_neox}, {"llama", llama},
       {"mistral", mistral}, {"qwen2", qwen2},       {"qwen3", qwen3},
-      {"roberta", roberta},
+      {"roberta", roberta}, {"t5", t5},             {"vit", vit},
+      {"whisper", whisper},
   };
   const std::string type = config.text("model_type");
   const auto family = kFamilies.find(type);

@@ -23,5 +23,8 @@ ModelTable qwen3(const Config& config);
 ModelTable gemma(const Config& config);
 ModelTable gemma2(const Config& config);
 ModelTable gemma3(const Config& config);
+ModelTable vit(const Config& config);
+ModelTable t5(const Config& config);
+ModelTable whisper(const Config& config);
 
 }  // namespace saccade::model

@@ -6,6 +6,7 @@
 
 #include "core/check.h"
 #include "core/parallel.h"
+#include "model/embedding.h"
 #include "model/families.h"
 #include "model/stack.h"
 
@@ -29,6 +30,25 @@ void check_numbers(std::string_view name, const std::vector<std::int64_t>& numbe
       refuse(kModel, name, " must be from 0 to ", end - 1, ", but number ", i, " is ", numbers[i]);
 }
 
+void check_lengths(std::string_view name, const std::vector<std::int64_t>& lengths, std::int64_t total) {
+  std::int64_t sum = 0;
+  for (const std::int64_t length : lengths) {
+    if (length < 1 || length > total)
+      refuse(kModel, name, " must be from 1 to the number of tokens, ", total, ", but one is ", length);
+    sum += length;
+  }
+  if (sum != total) refuse(kModel, name, " add up to ", sum, ", but there are ", total, " tokens");
+}
+
+/// The threads of a call. Every call within gets this number: its own limit replaces this thread's.
+struct ThreadsOfCall {
+  explicit ThreadsOfCall(const ModelOptions& options)
+      : count(options.num_threads > 0 ? options.num_threads : most_threads()), limit(count) {}
+
+  int count;
+  ThreadLimit limit;
+};
+
 }  // namespace
 
 struct Model::State {
@@ -43,8 +63,10 @@ struct Model::State {
   Checkpoint checkpoint;
   ModelTable table{};
   ModelSizes sizes{};
-  std::optional<EmbeddingLayer> embedding{};
-  std::optional<Stack> stack{};
+  std::optional<TokenEmbedding> tokens{};
+  std::optional<ImageEmbedding> images{};
+  std::optional<SoundEmbedding> sound{};
+  std::optional<Stack> encoder{}, stack{};
   // Built when first needed: the decoder's weights are often a third of a small model.
   std::once_flag head_is_built{};
   std::optional<Head> head{};
@@ -55,7 +77,17 @@ struct Model::State {
   }
   std::int64_t d_head() const { return table.head.transform ? table.stack.embedding.dim : table.stack.d_model; }
   void build_head();
-  Sequences sequences_of(const ModelInput& input, std::int64_t start) const;
+  void set_sizes();
+
+  /// Sequences of these tokens; `limit`: the most tokens of one, or 0.
+  Sequences sequences_of(const std::vector<std::int64_t>& lengths, std::int64_t total, std::int64_t start,
+                         std::int64_t limit) const;
+  Sequences sequences_of_features(const TensorView& features) const;
+  Source source_of(const ModelInput& input, const ModelCache* cache) const;
+  void check_tokens(const ModelInput& input) const;
+  void check_features(const TensorView& features) const;
+  /// The states that the first layer reads, of tokens or of features.
+  Tensor embedded(const ModelInput& input, const Sequences& sequences, int threads) const;
 };
 
 Model::Model(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -69,40 +101,57 @@ Model Model::load(const std::filesystem::path& folder) {
   state->table = table_of(checkpoint.config());
   const ModelTable& table = state->table;
   checkpoint.set_prefixes(table.prefixes);
-  state->embedding.emplace(table.stack, checkpoint, table.vocab_size);
-  state->stack.emplace(table.stack, checkpoint);
-  const bool has_head = !table.head.decoder.empty();
-  if (has_head) checkpoint.tensor(state->decoder_name(), {table.vocab_size, state->d_head()});
-  state->sizes = {.family = checkpoint.config().text("model_type"),
-                  .vocab_size = table.vocab_size,
-                  .max_length = table.max_length,
-                  .d_model = table.stack.d_model,
-                  .num_layers = std::ssize(table.stack.layers),
-                  .num_heads = table.stack.num_heads,
-                  .num_kv_heads = table.stack.num_kv_heads,
-                  .head_dim = table.stack.head_dim,
-                  .is_causal = table.stack.is_causal,
-                  .has_logits = has_head,
-                  .end_tokens = checkpoint.config().tokens("eos_token_id")};
+  const StackTable& first = table.encoder ? *table.encoder : table.stack;
+  if (first.image.size > 0)
+    state->images.emplace(first, checkpoint);
+  else if (first.sound.num_bins > 0)
+    state->sound.emplace(first, checkpoint);
+  if (!table.stack.embedding.tokens.empty()) state->tokens.emplace(table.stack, checkpoint, table.vocab_size);
+  if (table.encoder) state->encoder.emplace(*table.encoder, checkpoint, AttentionKind::encoder);
+  state->stack.emplace(table.stack, checkpoint,
+                       table.stack.is_causal ? AttentionKind::decoder : AttentionKind::encoder,
+                       table.encoder ? table.encoder->d_model : 0);
+  if (!table.head.decoder.empty())
+    checkpoint.tensor(state->decoder_name(), {table.vocab_size, state->d_head()});
+  state->set_sizes();
   return Model(std::move(state));
+}
+
+void Model::State::set_sizes() {
+  const Config& config = checkpoint.config();
+  const StackTable& first = table.encoder ? *table.encoder : table.stack;
+  sizes = {.family = config.text("model_type"),
+           .vocab_size = table.vocab_size,
+           .max_length = table.max_length,
+           .d_model = table.stack.d_model,
+           .num_layers = std::ssize(table.stack.layers),
+           .num_heads = table.stack.num_heads,
+           .num_kv_heads = table.stack.num_kv_heads,
+           .head_dim = table.stack.head_dim,
+           .is_causal = table.stack.is_causal,
+           .has_logits = !table.head.decoder.empty(),
+           .end_tokens = config.tokens("eos_token_id"),
+           .image_size = first.image.size,
+           .patch_size = first.image.patch_size,
+           .num_channels = first.image.channels,
+           .num_mel_bins = first.sound.num_bins,
+           .max_frames = 2 * first.sound.num_positions};
+  if (!table.encoder) return;
+  sizes.num_encoder_layers = std::ssize(first.layers);
+  sizes.num_encoder_heads = first.num_heads;
+  const std::vector<std::int64_t> start = config.tokens("decoder_start_token_id");
+  if (!start.empty()) sizes.start_token = start.front();
 }
 
 const ModelSizes& Model::sizes() const { return state_->sizes; }
 
-Sequences Model::State::sequences_of(const ModelInput& input, std::int64_t start) const {
-  std::vector<std::int64_t> lengths = input.lengths;
-  if (lengths.empty()) lengths.push_back(std::ssize(input.tokens));
-  std::int64_t total = 0;
-  for (const std::int64_t length : lengths) {
-    if (length < 1 || length > std::ssize(input.tokens))
-      refuse(kModel, "lengths must be from 1 to the number of tokens, ", input.tokens.size(), ", but one is ",
-             length);
-    if (sizes.max_length > 0 && start + length > sizes.max_length)
-      refuse(kModel, "a sequence has ", start + length, " tokens, but this model takes ", sizes.max_length);
-    total += length;
-  }
-  if (total != std::ssize(input.tokens))
-    refuse(kModel, "lengths add up to ", total, ", but there are ", input.tokens.size(), " tokens");
+Sequences Model::State::sequences_of(const std::vector<std::int64_t>& given, std::int64_t total,
+                                     std::int64_t start, std::int64_t limit) const {
+  const std::vector<std::int64_t> lengths = given.empty() ? std::vector{total} : given;
+  check_lengths("lengths", lengths, total);
+  for (const std::int64_t length : lengths)
+    if (limit > 0 && start + length > limit)
+      refuse(kModel, "a sequence has ", start + length, " tokens, but this model takes ", limit);
   Sequences result{.positions = Tensor(DType::i64, {total})};
   if (lengths.size() > 1) result.begins = begins_of(lengths);
   auto position = result.positions.values<std::int64_t>().begin();
@@ -113,14 +162,90 @@ Sequences Model::State::sequences_of(const ModelInput& input, std::int64_t start
   return result;
 }
 
-Tensor Model::hidden_states(const ModelInput& input, const ModelOptions& options) const {
+Sequences Model::State::sequences_of_features(const TensorView& features) const {
+  const std::int64_t count = features.shape[0], length = images ? table.stack.image.num_tokens() : features.shape[2] / 2;
+  return sequences_of(std::vector(static_cast<std::size_t>(count), length), count * length, 0, 0);
+}
+
+void Model::State::check_tokens(const ModelInput& input) const {
+  if (input.features.rank != 0) refuse(kModel, "features were given, but this model reads tokens");
   if (input.tokens.empty()) refuse(kModel, "at least one token is needed");
-  check_numbers("tokens", input.tokens, sizes().vocab_size);
-  const std::int64_t num_types = state_->table.stack.embedding.num_types;
+  check_numbers("tokens", input.tokens, sizes.vocab_size);
+  const std::int64_t num_types = table.stack.embedding.num_types;
   if (!input.types.empty() && input.types.size() != input.tokens.size())
     refuse(kModel, "types must be as many as tokens, ", input.tokens.size(), ", but there are ",
            input.types.size());
   if (num_types > 0) check_numbers("types", input.types, num_types);
+}
+
+void Model::State::check_features(const TensorView& features) const {
+  check_dtype(kModel, "features", features, DType::f32);
+  check_memory(kModel, "features", features);
+  const std::string found = to_string(features.dims());
+  if (images) {
+    if (features.rank != 4 || features.shape[0] < 1 || features.shape[1] != sizes.num_channels ||
+        features.shape[2] != sizes.image_size || features.shape[3] != sizes.image_size)
+      refuse(kModel, "features must have shape [images, ", sizes.num_channels, ", ", sizes.image_size, ", ",
+             sizes.image_size, "], but they have shape ", found);
+  } else if (features.rank != 3 || features.shape[0] < 1 || features.shape[1] != sizes.num_mel_bins ||
+             features.shape[2] < 2 || features.shape[2] % 2 != 0 || features.shape[2] > sizes.max_frames) {
+    refuse(kModel, "features must have shape [sequences, ", sizes.num_mel_bins, ", frames] with an even number of ",
+           "frames up to ", sizes.max_frames, ", but they have shape ", found);
+  }
+}
+
+Tensor Model::State::embedded(const ModelInput& input, const Sequences& sequences, int threads) const {
+  if (input.features.rank == 0)
+    return (*tokens)(input.tokens, sequences.positions.values<std::int64_t>(), input.types, threads);
+  const Tensor contiguous = Tensor::copy_of(input.features);
+  return images ? (*images)(contiguous, threads) : (*sound)(contiguous, threads);
+}
+
+Source Model::State::source_of(const ModelInput& input, const ModelCache* cache) const {
+  if (!encoder) {
+    if (input.encoder_states.rank != 0 || !input.encoder_lengths.empty())
+      refuse(kModel, "encoder_states are for the decoder of an encoder-decoder, but this is a ", sizes.family);
+    return {};
+  }
+  if (cache && cache->source_.front().rank() != 0) return {};
+  const TensorView& states = input.encoder_states;
+  if (states.rank != 2 || states.shape[0] < 1 || states.shape[1] != table.encoder->d_model)
+    refuse(kModel, "encoder_states must have shape [source tokens, ", table.encoder->d_model,
+           "], as encode() returns them, but they have shape ", to_string(states.dims()));
+  check_dtype(kModel, "encoder_states", states, DType::f32);
+  check_memory(kModel, "encoder_states", states);
+  const std::size_t sources = std::max<std::size_t>(input.encoder_lengths.size(), 1),
+                    sequences = std::max<std::size_t>(input.lengths.size(), 1);
+  if (sources != sequences)
+    refuse(kModel, "encoder_lengths must be as many as lengths, ", sequences, ", but there are ", sources);
+  if (sources == 1) return {.states = states};
+  check_lengths("encoder_lengths", input.encoder_lengths, states.shape[0]);
+  return {.states = states, .begins = begins_of(input.encoder_lengths)};
+}
+
+Tensor Model::encode(const ModelInput& source, const ModelOptions& options) const {
+  const State& state = *state_;
+  if (!state.encoder) refuse(kModel, "encode() is for encoder-decoders, but this is a ", sizes().family);
+  if (options.cache) refuse(kModel, "an encoder has no cache");
+  const ThreadsOfCall threads(options);
+  Run run{.on_attention = options.on_attention, .num_threads = threads.count};
+  if (state.sound) {
+    state.check_features(source.features);
+    run.sequences = state.sequences_of_features(source.features);
+  } else {
+    state.check_tokens(source);
+    run.sequences = state.sequences_of(source.lengths, std::ssize(source.tokens), 0, 0);
+  }
+  Tensor x = state.embedded(source, run.sequences, threads.count);
+  (*state.encoder)(x, run);
+  return x;
+}
+
+Tensor Model::hidden_states(const ModelInput& input, const ModelOptions& options) const {
+  if (state_->images)
+    state_->check_features(input.features);
+  else
+    state_->check_tokens(input);
   if (options.num_threads < 0) refuse(kModel, "num_threads must be 0 or more, got ", options.num_threads);
   ModelCache* const cache = options.cache;
   if (cache && options.on_attention) refuse(kModel, "on_attention cannot be used together with a cache");
@@ -128,15 +253,17 @@ Tensor Model::hidden_states(const ModelInput& input, const ModelOptions& options
     refuse(kModel, "a cache is of one sequence, but lengths has ", input.lengths.size());
   if (cache && std::ssize(cache->layers_) != sizes().num_layers)
     refuse(kModel, "the cache has ", cache->layers_.size(), " layers, but the model has ", sizes().num_layers);
-  // Every call within gets this number: its own limit replaces this thread's.
-  const int threads = options.num_threads > 0 ? options.num_threads : most_threads();
-  const ThreadLimit limit(threads);
-  const Run run{.sequences = state_->sequences_of(input, cache ? cache->length() : 0),
+  const ThreadsOfCall threads(options);
+  const Run run{.sequences = state_->images
+                                 ? state_->sequences_of_features(input.features)
+                                 : state_->sequences_of(input.lengths, std::ssize(input.tokens),
+                                                        cache ? cache->length() : 0, sizes().max_length),
                 .caches = cache ? std::span(cache->layers_) : std::span<KvCache>(),
+                .source = state_->source_of(input, cache),
+                .source_caches = cache ? std::span(cache->source_) : std::span<Tensor>(),
                 .on_attention = options.on_attention,
-                .num_threads = threads};
-  Tensor x =
-      (*state_->embedding)(input.tokens, run.sequences.positions.values<std::int64_t>(), input.types, threads);
+                .num_threads = threads.count};
+  Tensor x = state_->embedded(input, run.sequences, threads.count);
   (*state_->stack)(x, run);
   if (cache) cache->length_ += std::ssize(input.tokens);
   return x;
@@ -165,16 +292,19 @@ void Model::State::build_head() {
 Tensor Model::logits(const TensorView& hidden_states, int num_threads) const {
   if (!sizes().has_logits) refuse(kModel, "this model has no logits: its checkpoint ends with the hidden states");
   std::call_once(state_->head_is_built, [&] { state_->build_head(); });
-  const int threads = num_threads > 0 ? num_threads : most_threads();
-  const ThreadLimit limit(threads);
+  const ThreadsOfCall threads({.num_threads = num_threads});
   const State::Head& head = *state_->head;
   Tensor y;
   if (head.transform) {
-    Tensor transformed = head.transform.forward(hidden_states, threads);
+    Tensor transformed = head.transform.forward(hidden_states, threads.count);
     head.norm(transformed, transformed);
-    y = head.decoder.forward(transformed, threads);
+    y = head.decoder.forward(transformed, threads.count);
+  } else if (const auto factor = static_cast<float>(state_->table.head.factor); factor != 1.0f) {
+    Tensor scaled = Tensor::copy_of(hidden_states);
+    for (float& value : scaled.values<float>()) value *= factor;
+    y = head.decoder.forward(scaled, threads.count);
   } else {
-    y = head.decoder.forward(hidden_states, threads);
+    y = head.decoder.forward(hidden_states, threads.count);
   }
   if (const auto softcap = static_cast<float>(state_->table.head.softcap); softcap > 0) {
     for (float& logit : y.values<float>()) logit /= softcap;
@@ -193,6 +323,7 @@ ModelCache Model::make_cache(DType dtype, std::int64_t capacity) const {
                                               .dtype = dtype,
                                               .window = layer.window_left,
                                               .capacity = capacity});
+  if (state_->encoder) cache.source_.resize(cache.layers_.size());
   return cache;
 }
 
@@ -202,8 +333,10 @@ void ModelCache::truncate(std::int64_t length) {
 }
 
 std::size_t ModelCache::bytes() const {
-  return std::accumulate(layers_.begin(), layers_.end(), std::size_t{0},
-                         [](std::size_t sum, const KvCache& layer) { return sum + layer.bytes(); });
+  std::size_t sum = 0;
+  for (const KvCache& layer : layers_) sum += layer.bytes();
+  for (const Tensor& source : source_) sum += source.values<float>().size_bytes();
+  return sum;
 }
 
 }  // namespace saccade

@@ -9,9 +9,6 @@
 
 namespace saccade::model {
 
-/// NAME.weight
-inline std::string weight_of(std::string_view name) { return std::string(name) + ".weight"; }
-
 /// One projection of several that read the same x, and its width.
 struct Part {
   Projection projection{};

@@ -18,6 +18,19 @@ std::string with_number(std::string_view prefix, std::size_t number) {
 /// Tokens that go through a feed-forward layer together: their wide states stay in a cache.
 constexpr std::int64_t kRowsOfMlp = 512;
 
+/// The weights of each head of a projection from heads to states: [heads, head_dim, d_model].
+TensorView by_heads(const StackTable& table, const Checkpoint& checkpoint, const std::string& prefix,
+                    const Projection& output) {
+  const std::int64_t heads = table.num_heads, dim = table.head_dim;
+  const std::string name = prefix + weight_of(output.name);
+  if (table.weight_layout == WeightLayout::in_out)
+    return checkpoint.tensor(name, {heads * dim, table.d_model}).reshaped({heads, dim, table.d_model});
+  return checkpoint.tensor(name, {table.d_model, heads * dim})
+      .reshaped({table.d_model, heads, dim})
+      .transposed(0, 1)
+      .transposed(1, 2);
+}
+
 /// A sequence as a batch of one, as caches take it.
 MutableTensorView as_batch(const MutableTensorView& x) {
   return {x.mutable_data(), x.dtype, Shape{1, x.shape[0], x.shape[1], x.shape[2]},
@@ -26,7 +39,8 @@ MutableTensorView as_batch(const MutableTensorView& x) {
 
 }  // namespace
 
-Block::Block(const StackTable& table, const Checkpoint& checkpoint, const std::string& prefix) {
+Block::Block(const StackTable& table, const Checkpoint& checkpoint, const std::string& prefix,
+             std::int64_t d_source) {
   const BlockTable& names = table.block;
   const auto norm = [&](std::string_view name, std::int64_t dim) {
     return NormLayer(table, checkpoint, name.empty() ? "" : prefix + std::string(name), dim);
@@ -36,6 +50,15 @@ Block::Block(const StackTable& table, const Checkpoint& checkpoint, const std::s
   key_norm = norm(names.attention.key_norm, table.head_dim);
   attention_output = packed(table, checkpoint, prefix, {{names.attention.output, table.d_model}},
                             table.num_heads * table.head_dim);
+  output_weight = by_heads(table, checkpoint, prefix, names.attention.output);
+  if (const AttentionTable& cross = names.cross; cross.query) {
+    const std::int64_t d_q = table.num_heads * table.head_dim, d_kv = table.num_kv_heads * table.head_dim;
+    cross_query = packed(table, checkpoint, prefix, {{cross.query, d_q}}, table.d_model);
+    cross_kv = packed(table, checkpoint, prefix, {{cross.key, d_kv}, {cross.value, d_kv}}, d_source);
+    cross_output = packed(table, checkpoint, prefix, {{cross.output, table.d_model}}, d_q);
+    cross_output_weight = by_heads(table, checkpoint, prefix, cross.output);
+    before_cross = norm(names.before_cross, table.d_model);
+  }
   up = names.gate
            ? packed(table, checkpoint, prefix, {{names.gate, table.d_hidden}, {names.up, table.d_hidden}},
                     table.d_model)
@@ -81,12 +104,13 @@ struct Stack::Buffers {
   Workspace memory_;
 };
 
-Stack::Stack(const StackTable& table, const Checkpoint& checkpoint) : table_(table) {
+Stack::Stack(const StackTable& table, const Checkpoint& checkpoint, AttentionKind kind, std::int64_t d_source)
+    : table_(table), kind_(kind), distance_bias_(table, checkpoint) {
   for (const RopeOptions& rope : table.ropes) ropes_.emplace_back(table.head_dim, rope);
   const std::size_t blocks =
       table.num_blocks > 0 ? static_cast<std::size_t>(table.num_blocks) : table.layers.size();
   for (std::size_t i = 0; i < blocks; ++i)
-    blocks_.emplace_back(table, checkpoint, with_number(table.block.prefix, i));
+    blocks_.emplace_back(table, checkpoint, with_number(table.block.prefix, i), d_source);
   final_norm_ = NormLayer(table, checkpoint, std::string(table.final_norm), table.d_model);
 }
 
@@ -112,6 +136,7 @@ void Stack::attend(std::size_t layer, const Block& block, const Run& run, Buffer
                            .window_right = own.window_right,
                            .layout = Layout::blhd,
                            .num_threads = run.num_threads};
+  distance_bias_.add_to(options);
   if (!run.caches.empty()) {
     KvCache& cache = run.caches[layer];
     cache.append(k, v, Layout::blhd);
@@ -122,8 +147,47 @@ void Stack::attend(std::size_t layer, const Block& block, const Run& run, Buffer
   if (run.sequences.begins.rank() != 0) options.cu_seqlens_q = options.cu_seqlens_k = run.sequences.begins;
   attention(q, k, v, o, options);
   if (run.on_attention)
-    run.on_attention(
-        {.layer = static_cast<std::int64_t>(layer), .q = q, .k = k, .v = v, .options = options, .o = o});
+    run.on_attention({.kind = kind_,
+                      .layer = static_cast<std::int64_t>(layer),
+                      .q = q,
+                      .k = k,
+                      .v = v,
+                      .options = options,
+                      .o = o,
+                      .output_weight = block.output_weight});
+}
+
+void Stack::add_cross_attention(std::size_t layer, const Block& block, const Run& run, Tensor& x,
+                                Buffers& buffers) const {
+  const std::int64_t tokens = x.shape(0), heads = table_.num_heads, kv_heads = table_.num_kv_heads;
+  block.before_cross(x, buffers.normalised);
+  const MutableTensorView columns = buffers.qkv.slice(1, 0, heads * table_.head_dim);
+  block.cross_query.forward(buffers.normalised, columns, run.num_threads);
+  const MutableTensorView q = buffers.qkv.reshaped({tokens, heads + 2 * kv_heads, table_.head_dim}).slice(1, 0, heads),
+                          o = buffers.o.reshaped({tokens, heads, table_.head_dim});
+  Tensor own;
+  Tensor& kv = run.source_caches.empty() ? own : run.source_caches[layer];
+  if (kv.rank() == 0)
+    kv = block.cross_kv.forward(run.source.states, run.num_threads)
+             .reshaped({run.source.states.shape[0], 2 * kv_heads, table_.head_dim});
+  const TensorView k = kv.view().slice(1, 0, kv_heads), v = kv.view().slice(1, kv_heads, 2 * kv_heads);
+  AttentionOptions options{
+      .scale = table_.layers[layer].scale, .layout = Layout::blhd, .num_threads = run.num_threads};
+  if (run.source.begins.rank() != 0) {
+    options.cu_seqlens_q = run.sequences.begins;
+    options.cu_seqlens_k = run.source.begins;
+  }
+  attention(q, k, v, o, options);
+  if (run.on_attention)
+    run.on_attention({.kind = AttentionKind::cross,
+                      .layer = static_cast<std::int64_t>(layer),
+                      .q = q,
+                      .k = k,
+                      .v = v,
+                      .options = options,
+                      .o = o,
+                      .output_weight = block.cross_output_weight});
+  block.cross_output.add_to(buffers.o, x, run.num_threads);
 }
 
 void Stack::add_attention(const Block& block, Tensor& x, Buffers& buffers) const {
@@ -177,6 +241,7 @@ void Stack::operator()(Tensor& x, const Run& run) const {
       add_mlp(block, from, x, buffers);
     } else {
       add_attention(block, x, buffers);
+      if (block.cross_query) add_cross_attention(layer, block, run, x, buffers);
       add_mlp(block, normalised(block.before_mlp, buffers.mlp_input), x, buffers);
     }
   }

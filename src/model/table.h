@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,11 +39,14 @@ enum class NormKind : std::uint8_t { layer, rms };
 /// The names within a layer. Its norms, in the order of the computation:
 ///
 ///     x + after_attention(attention(before_attention(x))), then attention_sum of that,
+///     x + cross(before_cross(x)), in the decoder of an encoder-decoder,
 ///     x + after_mlp(mlp(before_mlp(x))), then mlp_sum of that
 struct BlockTable {
   std::string_view prefix{};  ///< of all names; {} is the number of the layer
   AttentionTable attention{};
   std::string_view before_attention{}, after_attention{}, attention_sum{};
+  AttentionTable cross{};  ///< over the encoder's states: query, key, value and output
+  std::string_view before_cross{};
   Projection up{}, gate{}, down{};  ///< down(f(up)), or with a gate down(f(gate) * up)
   std::string_view before_mlp{}, after_mlp{}, mlp_sum{};
   /// Both halves read the x of the first: x + attention(...) + mlp(before_mlp(x)).
@@ -69,6 +73,29 @@ struct EmbeddingTable {
   Projection projection{};  ///< to d_model, if dim differs
 };
 
+/// What an encoder of images reads: a projection of each patch, a token before them, and positions of all.
+struct ImageTable {
+  std::string_view patches{};  ///< NAME.weight [d_model, channels, patch_size, patch_size] and NAME.bias
+  std::string_view class_token{}, positions{};  ///< whole names
+  std::int64_t size = 0, patch_size = 0, channels = 0;
+
+  std::int64_t num_tokens() const { return (size / patch_size) * (size / patch_size) + 1; }
+};
+
+/// What an encoder of sound reads: two convolutions over three frames, the second with stride 2, and positions.
+struct SoundTable {
+  std::string_view first{}, second{};  ///< NAME.weight [d_model, d_in, 3] and NAME.bias
+  std::string_view positions{};
+  std::int64_t num_bins = 0, num_positions = 0;
+};
+
+/// A bias of the scores by distance: one for each head and bucket of distances (T5, arXiv:1910.10683). Buckets grow
+/// with the distance up to `max_distance`.
+struct DistanceBiasTable {
+  std::string_view name{};  ///< NAME.weight [num_buckets, num_heads]
+  std::int64_t num_buckets = 0, max_distance = 0;
+};
+
 struct StackTable {
   std::int64_t d_model = 0, d_hidden = 0;
   std::int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
@@ -83,7 +110,10 @@ struct StackTable {
   /// Layers i * n / num_blocks of n share their weights; 0: none do.
   std::int64_t num_blocks = 0;
   std::vector<RopeOptions> ropes{};
-  EmbeddingTable embedding{};
+  DistanceBiasTable distance_bias{};
+  EmbeddingTable embedding{};  ///< or one of the next two
+  ImageTable image{};
+  SoundTable sound{};
   BlockTable block{};
   std::string_view final_norm{};
 };
@@ -96,6 +126,7 @@ struct HeadTable {
   std::string_view decoder{};  ///< a whole name, with ".weight"; as the token embedding if the checkpoint lacks it
   std::string_view bias{};     ///< a whole name
   bool is_tied = false;
+  double factor = 1.0;  ///< of the hidden state
   double softcap = 0.0;
 };
 
@@ -103,7 +134,8 @@ struct ModelTable {
   std::int64_t vocab_size = 0;
   std::int64_t max_length = 0;  ///< 0: not limited by a table
   std::vector<std::string> prefixes{};
-  StackTable stack{};
+  StackTable stack{};  ///< of an encoder-decoder the decoder
+  std::optional<StackTable> encoder{};
   HeadTable head{};  ///< without decoder: the model has none
 };
 

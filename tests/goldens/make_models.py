@@ -5,8 +5,9 @@
     tests/goldens/make_models.py tests/data/models            # all small models
     tests/goldens/make_models.py --of FOLDER [FOLDER ...]     # what a checkpoint on disk gives, written into its folder
 
-expected.safetensors has the input (tokens, lengths, types), and hidden, logits and attention.N as f64 (".reference":
-the model in double precision) and as f32 (".naive": as a user runs it, with attn_implementation="eager").
+expected.safetensors has the input (tokens, lengths, types; features; for encoder-decoders source, source_lengths), and
+hidden, logits and attention.N (with encoded, encoder_attention.N and cross_attention.N) as f64 (".reference": the model
+in double precision) and as f32 (".naive": as a user runs it, with attn_implementation="eager").
 """
 
 import argparse
@@ -101,6 +102,16 @@ def configs():
         t.GPT2Config(n_embd=24, n_layer=2, n_head=4, n_positions=40, vocab_size=400, eos_token_id=0),
         {"tokenizer": "gpt2"},
     )
+    image = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40)
+    yield "vit", t.ViTForImageClassification, t.ViTConfig(**image, image_size=12, patch_size=4, num_labels=5), {}
+    text = dict(vocab_size=60, d_model=24, d_kv=8, d_ff=40, num_layers=2, num_decoder_layers=3, num_heads=4)
+    text |= dict(relative_attention_num_buckets=8, relative_attention_max_distance=12, decoder_start_token_id=0)
+    yield "t5", t.T5ForConditionalGeneration, t.T5Config(**text), {}
+    yield "t5-gated", t.T5ForConditionalGeneration, t.T5Config(**text, feed_forward_proj="gated-gelu"), {"untied": True}
+    sound = dict(d_model=24, encoder_layers=2, encoder_attention_heads=4, encoder_ffn_dim=40, decoder_layers=3)
+    sound |= dict(decoder_attention_heads=3, decoder_ffn_dim=32, num_mel_bins=8, max_source_positions=20)
+    sound |= dict(max_target_positions=30, bos_token_id=1, eos_token_id=2, pad_token_id=1, decoder_start_token_id=3)
+    yield "whisper", t.WhisperForConditionalGeneration, t.WhisperConfig(**sound, vocab_size=60), {}
 
 
 def randomise(model, generator):
@@ -108,6 +119,8 @@ def randomise(model, generator):
     for name, parameter in model.named_parameters():
         is_scale = parameter.dim() == 1 and name.endswith("weight")
         values = torch.randn(parameter.shape, generator=generator) * (0.3 if parameter.dim() == 1 else 0.35)
+        if name.endswith("Attention.q.weight"):
+            values *= model.config.d_kv**-0.5  # T5 does not scale its scores: its queries are small
         parameter.data = values + (1.0 if is_scale and "gemma" not in type(model).__name__.lower() else 0.0)
 
 
@@ -135,42 +148,83 @@ def in_double():
         torch.arange = arange
 
 
-def results(model, sequences, types):
-    """hidden, logits and attention of every layer, sequence after sequence."""
+def results(model, inputs):
+    """hidden, logits and attention of every layer, for the sequences of Hugging Face inputs, one after the other."""
     model.eval()
     model.set_attn_implementation("eager")
+    wide = next(model.parameters()).dtype
     out = {}
     collected = []
-    for tokens, type_ids in zip(sequences, types):
-        extra = {"token_type_ids": type_ids[None]} if type_ids is not None else {}
+    for arguments in inputs:
+        arguments = {k: v.to(wide) if v.is_floating_point() else v for k, v in arguments.items()}
         with torch.no_grad():
-            result = model(tokens[None], output_attentions=True, output_hidden_states=True, **extra)
-        # The last hidden state is after the final norm.
-        collected.append((result.hidden_states[-1][0], getattr(result, "logits", [None])[0], result.attentions))
-    out["hidden"] = torch.cat([hidden for hidden, _, _ in collected])
-    if collected[0][1] is not None:
-        out["logits"] = torch.cat([logits for _, logits, _ in collected])
-    for layer in range(len(collected[0][2])):
+            collected.append(model(**arguments, output_attentions=True, output_hidden_states=True))
+    # The last hidden state is after the final norm.
+    is_double = hasattr(collected[0], "decoder_attentions")
+    states = "decoder_hidden_states" if is_double else "hidden_states"
+    out["hidden"] = torch.cat([getattr(result, states)[-1][0] for result in collected])
+    if isinstance(model, transformers.ViTForImageClassification):
+        with torch.no_grad():
+            # As in the model; the last state that it returns is before the norm.
+            out["hidden"] = model.vit.layernorm(out["hidden"])
+    if getattr(collected[0], "logits", None) is not None:
+        out["logits"] = torch.cat([result.logits[0].reshape(-1, result.logits.shape[-1]) for result in collected])
+    if is_double:
+        out["encoded"] = torch.cat([result.encoder_last_hidden_state[0] for result in collected])
+    kinds = {"attention": "decoder_attentions" if is_double else "attentions"}
+    if is_double:
+        kinds |= {"encoder_attention": "encoder_attentions", "cross_attention": "cross_attentions"}
+    for name, attribute in kinds.items():
         # Of the longest sequence, which is the first.
-        out[f"attention.{layer}"] = collected[0][2][layer][0]
+        for layer, weights in enumerate(getattr(collected[0], attribute)):
+            out[f"{name}.{layer}"] = weights[0]
     return out
 
 
-def write_expected(folder, sequences):
+def inputs_of(config, generator, lengths):
+    """Random inputs: what expected.safetensors has of them, and the same as arguments of a model in Hugging Face's form,
+    one for each sequence."""
+
+    def tokens(vocabulary, counts):
+        return [torch.randint(3, vocabulary, (count,), generator=generator) for count in counts]
+
+    if config.model_type == "vit":
+        pixels = torch.randn(2, config.num_channels, config.image_size, config.image_size, generator=generator)
+        return {"features": pixels}, [{"pixel_values": image[None]} for image in pixels]
+    targets = tokens(config.vocab_size, lengths)
+    expected = {"tokens": torch.cat(targets), "lengths": torch.tensor(lengths)}
+    arguments = [{"input_ids": target[None]} for target in targets]
+    if getattr(config, "type_vocab_size", 0) > 1:
+        types = [torch.arange(count) * 2 // count for count in lengths]
+        expected["types"] = torch.cat(types)
+        arguments = [given | {"token_type_ids": type_ids[None]} for given, type_ids in zip(arguments, types)]
+    if config.model_type == "t5":
+        source_lengths = [2 * count for count in lengths]
+        sources = tokens(config.vocab_size, source_lengths)
+        expected |= {"source": torch.cat(sources), "source_lengths": torch.tensor(source_lengths)}
+        arguments = [{"input_ids": s[None], "decoder_input_ids": t[None]} for s, t in zip(sources, targets)]
+    if config.model_type == "whisper":
+        shape = (len(lengths), config.num_mel_bins, 2 * config.max_source_positions)
+        expected["features"] = torch.randn(shape, generator=generator)
+        arguments = [
+            {"input_features": f[None], "decoder_input_ids": t[None]} for f, t in zip(expected["features"], targets)
+        ]
+    return expected, arguments
+
+
+def write_expected(folder, generator, lengths):
     config = transformers.AutoConfig.from_pretrained(folder)
     cls = getattr(transformers, config.architectures[0])
-    takes_types = getattr(config, "type_vocab_size", 0) > 1
-    types = [torch.arange(len(s)) * 2 // len(s) if takes_types else None for s in sequences]
+    expected, inputs = inputs_of(config, generator, lengths)
     naive = cls.from_pretrained(folder, dtype=torch.float32)
-    naive_results = results(naive, sequences, types)
+    naive_results = results(naive, inputs)
     with in_double():
         exact = cls(config)
+        if config.model_type == "t5" and naive.lm_head.weight is not naive.shared.weight:
+            exact.lm_head.weight = torch.nn.Parameter(exact.lm_head.weight.clone())
         exact.load_state_dict({k: v.double() for k, v in naive.state_dict().items()}, strict=False)
         exact.double()
-        exact_results = results(exact, sequences, types)
-    expected = {"tokens": torch.cat(sequences), "lengths": torch.tensor([len(s) for s in sequences])}
-    if takes_types:
-        expected["types"] = torch.cat(types)
+        exact_results = results(exact, inputs)
     for name, value in exact_results.items():
         assert value.dtype == torch.float64, (folder, name)
         assert naive_results[name].dtype == torch.float32
@@ -231,6 +285,17 @@ def write_old_norms(folder):
     save_file(renamed, file)
 
 
+def write_untied(folder, generator):
+    """A head of its own, as T5's version 1.1 has it."""
+    file = folder / "model.safetensors"
+    tensors = load_file(file)
+    tensors["lm_head.weight"] = torch.randn(tensors["shared.weight"].shape, generator=generator)
+    save_file(tensors, file, metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"tie_word_embeddings": False, "scale_decoder_outputs": False}
+    (folder / "config.json").write_text(json.dumps(config, indent=2))
+
+
 def write_shards(folder, count):
     file = folder / "model.safetensors"
     tensors = load_file(file)
@@ -254,9 +319,9 @@ def make_small_models(folder):
         model.tie_weights()
         model.to(options.get("dtype", torch.float32)).save_pretrained(target)
         (target / "generation_config.json").unlink(missing_ok=True)
-        vocabulary = config.vocab_size
-        sequences = [torch.randint(3, vocabulary, (n,), generator=generator) for n in (17, 1, 9)]
-        write_expected(target, sequences)
+        if options.get("untied"):
+            write_untied(target, generator)
+        write_expected(target, generator, (17, 1, 9))
         if "tokenizer" in options:
             write_text(target, options["tokenizer"])
         if options.get("old_norms"):
@@ -274,9 +339,7 @@ def main():
     if arguments.folder:
         make_small_models(arguments.folder)
     for folder in arguments.of:
-        vocabulary = json.loads((folder / "config.json").read_text())["vocab_size"]
-        generator = torch.Generator().manual_seed(0)
-        write_expected(folder, [torch.randint(5, vocabulary, (n,), generator=generator) for n in (100, 7, 33)])
+        write_expected(folder, torch.Generator().manual_seed(0), (100, 7, 33))
         print(folder)
 
 
