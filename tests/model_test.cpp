@@ -150,7 +150,12 @@ TEST_P(ModelOfFolder, HasTheAttentionWeightsOfTransformers) {
     const char* const kind = layer.kind == AttentionKind::cross                             ? "cross_"
                              : layer.kind == AttentionKind::encoder && is_encoder_decoder ? "encoder_"
                                                                                           : "";
-    expect(weights_of(layer), kind + ("attention." + std::to_string(layer.layer)));
+    const Tensor weights = weights_of(layer);
+    const std::int64_t step = std::max<std::int64_t>(1, weights.shape(1) / 100);  // of the rows that are stored
+    const Shape shape{weights.shape(0), (weights.shape(1) + step - 1) / step, weights.shape(2)},
+        strides{weights.shape(1) * weights.shape(2), step * weights.shape(2), 1};
+    expect(TensorView(weights.data(), DType::f32, shape, strides),
+           kind + ("attention." + std::to_string(layer.layer)));
   };
   if (is_encoder_decoder) {
     ModelInput first_source = source;
