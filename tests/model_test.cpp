@@ -50,7 +50,8 @@ class ModelOfFolder : public ::testing::TestWithParam<path> {
   Model model = Model::load(GetParam());
   std::map<std::string, Tensor> expected = load_safetensors(GetParam() / "expected.safetensors").tensors;
   bool is_encoder_decoder = model.sizes().num_encoder_layers > 0;
-  ModelInput source{.tokens = numbers("source"), .lengths = numbers("source_lengths"), .features = tensor("features")};
+  ModelInput source{
+      .tokens = numbers("source"), .lengths = numbers("source_lengths"), .features = tensor("features")};
   Tensor encoded = is_encoder_decoder ? model.encode(source) : Tensor();
   ModelInput input = this->all();
 
@@ -147,7 +148,7 @@ TEST_P(ModelOfFolder, HasTheAttentionWeightsOfTransformers) {
   std::map<AttentionKind, std::int64_t> layers;
   const auto check = [&](const LayerAttention& layer) {
     ASSERT_EQ(layer.layer, layers[layer.kind]++);
-    const char* const kind = layer.kind == AttentionKind::cross                             ? "cross_"
+    const char* const kind = layer.kind == AttentionKind::cross                           ? "cross_"
                              : layer.kind == AttentionKind::encoder && is_encoder_decoder ? "encoder_"
                                                                                           : "";
     const Tensor weights = weights_of(layer);
@@ -225,17 +226,18 @@ TEST(Model, ShowsTheWeightsThatFollowAttention) {
   for (const bool is_gpt2 : {false, true}) {
     const path folder = kModels / (is_gpt2 ? "gpt2" : "llama");
     const auto tensors = load_safetensors(folder / "model.safetensors").tensors;
-    Model::load(folder).hidden_states({.tokens = {1, 2}}, {.on_attention = [&](const LayerAttention& layer) {
-      const std::string number = std::to_string(layer.layer);
-      const Tensor& stored = tensors.at(is_gpt2 ? "transformer.h." + number + ".attn.c_proj.weight"
-                                                : "model.layers." + number + ".self_attn.o_proj.weight");
-      const std::int64_t dim = layer.q.shape[2], d_model = 24;
-      ASSERT_THAT(layer.output_weight.dims(), ::testing::ElementsAre(layer.q.shape[1], dim, d_model));
-      for (std::int64_t i = 0; i < layer.q.shape[1] * dim; ++i)
-        for (std::int64_t j = 0; j < d_model; ++j)
-          EXPECT_EQ(Tensor::copy_of(layer.output_weight).at<float>(i / dim, i % dim, j),
-                    is_gpt2 ? stored.at<float>(i, j) : stored.at<float>(j, i));
-    }});
+    Model::load(folder).hidden_states(
+        {.tokens = {1, 2}}, {.on_attention = [&](const LayerAttention& layer) {
+          const std::string number = std::to_string(layer.layer);
+          const Tensor& stored = tensors.at(is_gpt2 ? "transformer.h." + number + ".attn.c_proj.weight"
+                                                    : "model.layers." + number + ".self_attn.o_proj.weight");
+          const std::int64_t dim = layer.q.shape[2], d_model = 24;
+          ASSERT_THAT(layer.output_weight.dims(), ::testing::ElementsAre(layer.q.shape[1], dim, d_model));
+          for (std::int64_t i = 0; i < layer.q.shape[1] * dim; ++i)
+            for (std::int64_t j = 0; j < d_model; ++j)
+              EXPECT_EQ(Tensor::copy_of(layer.output_weight).at<float>(i / dim, i % dim, j),
+                        is_gpt2 ? stored.at<float>(i, j) : stored.at<float>(j, i));
+        }});
   }
 }
 

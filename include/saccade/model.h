@@ -3,8 +3,8 @@
 //     const Model model = Model::load("all-MiniLM-L6-v2");
 //     const Tensor states = model.hidden_states({.tokens = {101, 7592, 102}});      // [3, 384]
 //
-// Families: BERT, RoBERTa, DistilBERT, ALBERT; GPT-2, GPT-NeoX; Llama, Mistral, Qwen2, Qwen3, Gemma 1 to 3; ViT; T5,
-// Whisper. Link saccade::model for this header.
+// Families: BERT, RoBERTa, DistilBERT, ALBERT; GPT-2, GPT-NeoX; Llama, Mistral, Qwen2, Qwen3, Gemma 1 to 3; ViT;
+// T5, Whisper. Link saccade::model for this header.
 #pragma once
 
 #include <cstdint>
@@ -54,8 +54,8 @@ struct ModelInput {
   /// an even number of frames. Their states are the class token and the patches of each image, and one for each
   /// two frames.
   TensorView features{};
-  /// What encode() returned, which the decoder of an encoder-decoder reads: f32 [source tokens, d_model]. It can be
-  /// left out with a cache that has seen it.
+  /// What encode() returned, which the decoder of an encoder-decoder reads: f32 [source tokens, d_model]. It can
+  /// be left out with a cache that has seen it.
   TensorView encoder_states{};
   /// The source tokens of each sequence; empty: all belong to the only one.
   std::vector<std::int64_t> encoder_lengths{};
@@ -133,7 +133,8 @@ class Model {
   Tensor hidden_states(const ModelInput& input, const ModelOptions& options = {}) const;
 
   /// The logits of hidden states [..., d_model]: f32 [..., vocab_size], of the next token for decoders, of the
-  /// token itself for encoders, and of an image's classes for its class token. Throws std::invalid_argument if the model has none.
+  /// token itself for encoders, and of an image's classes for its class token. Throws std::invalid_argument if the
+  /// model has none.
   Tensor logits(const TensorView& hidden_states, int num_threads = 0) const;
 
   /// An empty cache for hidden_states(). dtype: of keys and values; capacity: tokens to allocate memory for at

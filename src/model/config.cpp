@@ -1,5 +1,6 @@
 #include "model/config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -43,6 +44,16 @@ double Config::number(const std::string& key) const {
 
 double Config::number_or(const std::string& key, double fallback) const {
   return has(key) ? number(key) : fallback;
+}
+
+std::array<double, 3> Config::triple(const std::string& key) const {
+  const nlohmann::json& value = at(key);
+  std::array<double, 3> result{};
+  const auto is_number = [](const nlohmann::json& x) { return x.is_number() && std::isfinite(x.get<double>()); };
+  if (!value.is_array() || value.size() != 3 || !std::ranges::all_of(value, is_number))
+    refuse(key, "must be three numbers, but it is ", value.dump());
+  for (std::size_t i = 0; i < 3; ++i) result[i] = value[i].get<double>();
+  return result;
 }
 
 bool Config::flag_or(const std::string& key, bool fallback) const {

@@ -1,6 +1,7 @@
 // A model's config.json: numbers and names by key. Errors name the file and the key.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -32,6 +33,9 @@ class Config {
   std::vector<std::string> texts(const std::string& key) const;
   /// A token or an array of tokens, as eos_token_id; none if there is no such key.
   std::vector<std::int64_t> tokens(const std::string& key) const;
+  bool is_object(const std::string& key) const { return has(key) && json_[key].is_object(); }
+  /// Three numbers.
+  std::array<double, 3> triple(const std::string& key) const;
   /// An object.
   Config part(const std::string& key) const;
   /// The number of its keys.

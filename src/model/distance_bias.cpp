@@ -6,18 +6,20 @@
 namespace saccade::model {
 namespace {
 
-/// The bucket of a key `distance` after its query: one for each small distance, and logarithmically wider ones up to
-/// max_distance. Where keys on both sides are seen, each has half of the buckets. (The logarithm is in f32, as those
-/// who trained these models computed it: buckets begin at whole numbers.)
+/// The bucket of a key `distance` after its query: one for each small distance, and logarithmically wider ones up
+/// to max_distance. Where keys on both sides are seen, each has half of the buckets. (The logarithm is in f32, as
+/// those who trained these models computed it: buckets begin at whole numbers.)
 std::int64_t bucket_of(std::int64_t distance, bool is_causal, const DistanceBiasTable& table) {
   const std::int64_t buckets = is_causal ? table.num_buckets : table.num_buckets / 2;
   const std::int64_t first = !is_causal && distance > 0 ? buckets : 0;
   const std::int64_t far = is_causal ? std::max<std::int64_t>(-distance, 0) : std::abs(distance);
   const std::int64_t exact = buckets / 2;
   if (far < exact) return first + far;
-  const float share = std::log(static_cast<float>(far) / static_cast<float>(exact)) /
-                      static_cast<float>(std::log(static_cast<double>(table.max_distance) / static_cast<double>(exact)));
-  return first + std::min(exact + static_cast<std::int64_t>(share * static_cast<float>(buckets - exact)), buckets - 1);
+  const float share =
+      std::log(static_cast<float>(far) / static_cast<float>(exact)) /
+      static_cast<float>(std::log(static_cast<double>(table.max_distance) / static_cast<double>(exact)));
+  return first +
+         std::min(exact + static_cast<std::int64_t>(share * static_cast<float>(buckets - exact)), buckets - 1);
 }
 
 }  // namespace

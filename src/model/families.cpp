@@ -6,11 +6,21 @@ namespace saccade::model {
 
 ModelTable table_of(const Config& config) {
   static const std::map<std::string, ModelTable (*)(const Config&)> kFamilies{
-      {"albert", albert},   {"bert", bert},         {"distilbert", distilbert},
-      {"gemma", gemma},     {"gemma2", gemma2},     {"gemma3_text", gemma3},
-      {"gpt2", gpt2},       {"gpt_neox", gpt_neox}, {"llama", llama},
-      {"mistral", mistral}, {"qwen2", qwen2},       {"qwen3", qwen3},
-      {"roberta", roberta}, {"t5", t5},             {"vit", vit},
+      {"albert", albert},
+      {"bert", bert},
+      {"distilbert", distilbert},
+      {"gemma", gemma},
+      {"gemma2", gemma2},
+      {"gemma3_text", gemma3},
+      {"gpt2", gpt2},
+      {"gpt_neox", gpt_neox},
+      {"llama", llama},
+      {"mistral", mistral},
+      {"qwen2", qwen2},
+      {"qwen3", qwen3},
+      {"roberta", roberta},
+      {"t5", t5},
+      {"vit", vit},
       {"whisper", whisper},
   };
   const std::string type = config.text("model_type");

@@ -111,8 +111,7 @@ Model Model::load(const std::filesystem::path& folder) {
   state->stack.emplace(table.stack, checkpoint,
                        table.stack.is_causal ? AttentionKind::decoder : AttentionKind::encoder,
                        table.encoder ? table.encoder->d_model : 0);
-  if (!table.head.decoder.empty())
-    checkpoint.tensor(state->decoder_name(), {table.vocab_size, state->d_head()});
+  if (!table.head.decoder.empty()) checkpoint.tensor(state->decoder_name(), {table.vocab_size, state->d_head()});
   state->set_sizes();
   return Model(std::move(state));
 }
@@ -163,7 +162,8 @@ Sequences Model::State::sequences_of(const std::vector<std::int64_t>& given, std
 }
 
 Sequences Model::State::sequences_of_features(const TensorView& features) const {
-  const std::int64_t count = features.shape[0], length = images ? table.stack.image.num_tokens() : features.shape[2] / 2;
+  const std::int64_t count = features.shape[0],
+                     length = images ? table.stack.image.num_tokens() : features.shape[2] / 2;
   return sequences_of(std::vector(static_cast<std::size_t>(count), length), count * length, 0, 0);
 }
 
@@ -189,8 +189,9 @@ void Model::State::check_features(const TensorView& features) const {
              sizes.image_size, "], but they have shape ", found);
   } else if (features.rank != 3 || features.shape[0] < 1 || features.shape[1] != sizes.num_mel_bins ||
              features.shape[2] < 2 || features.shape[2] % 2 != 0 || features.shape[2] > sizes.max_frames) {
-    refuse(kModel, "features must have shape [sequences, ", sizes.num_mel_bins, ", frames] with an even number of ",
-           "frames up to ", sizes.max_frames, ", but they have shape ", found);
+    refuse(kModel, "features must have shape [sequences, ", sizes.num_mel_bins,
+           ", frames] with an even number of ", "frames up to ", sizes.max_frames, ", but they have shape ",
+           found);
   }
 }
 

@@ -163,7 +163,8 @@ void Stack::add_cross_attention(std::size_t layer, const Block& block, const Run
   block.before_cross(x, buffers.normalised);
   const MutableTensorView columns = buffers.qkv.slice(1, 0, heads * table_.head_dim);
   block.cross_query.forward(buffers.normalised, columns, run.num_threads);
-  const MutableTensorView q = buffers.qkv.reshaped({tokens, heads + 2 * kv_heads, table_.head_dim}).slice(1, 0, heads),
+  const MutableTensorView q = buffers.qkv.reshaped({tokens, heads + 2 * kv_heads, table_.head_dim})
+                                  .slice(1, 0, heads),
                           o = buffers.o.reshaped({tokens, heads, table_.head_dim});
   Tensor own;
   Tensor& kv = run.source_caches.empty() ? own : run.source_caches[layer];

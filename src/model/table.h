@@ -89,8 +89,8 @@ struct SoundTable {
   std::int64_t num_bins = 0, num_positions = 0;
 };
 
-/// A bias of the scores by distance: one for each head and bucket of distances (T5, arXiv:1910.10683). Buckets grow
-/// with the distance up to `max_distance`.
+/// A bias of the scores by distance: one for each head and bucket of distances (T5, arXiv:1910.10683). Buckets
+/// grow with the distance up to `max_distance`.
 struct DistanceBiasTable {
   std::string_view name{};  ///< NAME.weight [num_buckets, num_heads]
   std::int64_t num_buckets = 0, max_distance = 0;

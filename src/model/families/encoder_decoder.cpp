@@ -36,7 +36,8 @@ void set_t5_mlp(const Config& config, StackTable& stack, std::string_view wi, st
   const std::string kind = config.text_or("feed_forward_proj", "relu");
   const bool is_gated = kind == "gated-gelu" || kind == "gated-silu";
   if (!is_gated && kind != "relu" && kind != "gelu")
-    config.refuse("feed_forward_proj", "is '", kind, "', but only relu, gelu, gated-gelu and gated-silu are known");
+    config.refuse("feed_forward_proj", "is '", kind,
+                  "', but only relu, gelu, gated-gelu and gated-silu are known");
   stack.activation = kind == "relu"         ? Activation::relu
                      : kind == "gelu"       ? Activation::gelu
                      : kind == "gated-gelu" ? Activation::gelu_tanh
