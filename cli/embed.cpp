@@ -69,7 +69,7 @@ ExitCode embed(const EmbedArguments& arguments) {
       options.max_length > 0 && (limit == 0 || options.max_length < limit) ? options.max_length : limit;
   std::vector<std::vector<std::int64_t>> sentences;
   for (std::size_t i = 0; i < texts.size(); ++i) {
-    sentences.push_back(ids_of(pretrained.tokenizer, texts[i], most));
+    sentences.push_back(ids_of(pretrained.tokenizer(), texts[i], most));
     if (sentences.back().empty()) refuse("text {} has no tokens", i + 1);
   }
   const Tensor result = embed(pretrained, sentences, options, static_cast<int>(arguments.threads.value_or(0)));

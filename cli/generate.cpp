@@ -15,7 +15,7 @@ namespace {
 
 struct GenerateArguments {
   std::string model;
-  std::string prompt;
+  std::optional<std::string> prompt, sound;
   std::optional<std::int64_t> count, top_k, seed;
   std::optional<double> temperature;
 };
@@ -27,20 +27,22 @@ void print(const std::string& text) {
 }
 
 ExitCode generate(const GenerateArguments& arguments) {
-  const std::string prompt = text_or_standard_input(arguments.prompt);
+  if (!arguments.prompt && !arguments.sound) refuse("give --prompt, or --sound for a model of speech");
+  const std::string prompt = arguments.prompt ? text_or_standard_input(*arguments.prompt) : "";
   TokenSampler sampler({.temperature = arguments.temperature.value_or(1.0),
                         .top_k = arguments.top_k.value_or(0),
                         .seed = static_cast<std::uint64_t>(arguments.seed.value_or(0))});
   const std::int64_t count = arguments.count.value_or(200);
   if (is_hugging_face_folder(arguments.model)) {
 #ifdef SACCADE_HAS_TOKENIZER
-    generate_pretrained(arguments.model, prompt, count, sampler, print);
+    generate_pretrained({arguments.model, prompt, arguments.sound}, count, sampler, print);
     print("\n");
     return kGood;
 #else
     refuse("this saccade was built without saccade::tokenizer, which models of Hugging Face folders need");
 #endif
   }
+  if (arguments.sound) refuse("--sound is for models of speech in Hugging Face folders");
   const SavedModel saved = load_model(arguments.model);
   std::vector<std::int64_t> tokens = saved.tokens_of(prompt, "--prompt");
   for (const std::int64_t token : tokens) print(saved.text_of(token));
@@ -61,8 +63,9 @@ void add_generate(Command app, Action& action) {
   command
       .add_option("--prompt", arguments->prompt,
                   "What to continue; - reads standard input. For a model of the induction task: numbers")
-      .type_name("TEXT")
-      .required();
+      .type_name("TEXT");
+  command.add_option("--sound", arguments->sound, "Speech to write down: 16,000 samples a second")
+      .type_name("FILE.wav");
   add_integer(command, "--tokens", arguments->count, "How many tokens to add [200]", 0);
   add_number(command, "--temperature", arguments->temperature,
              "0: always the most likely token; 1: as the model has learnt [1]");
@@ -72,11 +75,13 @@ void add_generate(Command app, Action& action) {
       "Prompt and continuation go to standard output as the model makes them.\n\n"
       "A folder with config.json, model.safetensors and tokenizer.json is read as Hugging Face's: GPT-2, "
       "GPT-NeoX,\n"
-      "Llama, Mistral, Qwen, Gemma. It ends when the model ends the text.\n\n"
+      "Llama, Mistral, Qwen, Gemma; T5, which answers the prompt; Whisper, which writes down English speech. It\n"
+      "ends when the model ends the text.\n\n"
       "Examples:\n"
       "  saccade generate --model licences --prompt 'You may ' --temperature 0.7\n"
       "  saccade generate --model induction --prompt '5 17 99 3 42 17 99' --tokens 2 --temperature 0\n"
-      "  saccade generate --model SmolLM2-135M --prompt 'The capital of Germany is' --tokens 20 --temperature 0");
+      "  saccade generate --model SmolLM2-135M --prompt 'The capital of Germany is' --tokens 20 --temperature 0\n"
+      "  saccade generate --model whisper-base --sound speech.wav --temperature 0");
   command.callback([=, &action] { action = [=] { return generate(*arguments); }; });
 }
 

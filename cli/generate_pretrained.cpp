@@ -1,6 +1,9 @@
 #include "generate_pretrained.h"
 
+#include <saccade/log_mel.h>
+
 #include "common.h"
+#include "media.h"
 #include "pretrained.h"
 
 namespace saccade::cli {
@@ -34,29 +37,38 @@ class TextOfTokens {
   std::size_t printed_ = 0;
 };
 
+/// The states that a decoder attends to: of a text, or of the sound of a file.
+Tensor encoded(const Pretrained& pretrained, const GenerateInput& input) {
+  const Model& model = pretrained.model;
+  if (model.sizes().num_mel_bins == 0) return model.encode({.tokens = pretrained.ids_of(input.prompt)});
+  if (!input.sound) refuse("--model is a {}, which hears: give --sound", model.sizes().family);
+  const Tensor features = log_mel(
+      read_sound(*input.sound), {.num_bins = model.sizes().num_mel_bins, .num_frames = model.sizes().max_frames});
+  return model.encode({.features = features.view().reshaped({1, features.shape(0), features.shape(1)})});
+}
+
 }  // namespace
 
-void generate_pretrained(const std::string& folder, const std::string& prompt, std::int64_t count,
-                         TokenSampler& sampler, const std::function<void(const std::string&)>& print) {
-  const Pretrained pretrained = Pretrained::load(folder);
-  const Model& model = pretrained.model;
-  if (!model.sizes().is_causal || !model.sizes().has_logits)
-    refuse("--model is a {} without next tokens: only decoders with logits generate text", model.sizes().family);
-  std::vector<std::int64_t> tokens = pretrained.ids_of(prompt);
-  const std::int64_t limit = model.sizes().max_length;
-  if (limit > 0) count = std::min(count, limit - std::ssize(tokens));
-  if (count < 0) refuse("--prompt has {} tokens, but this model takes {}", tokens.size(), limit);
-  ModelCache cache = model.make_cache(DType::f32, std::ssize(tokens) + count);
-  TextOfTokens text(pretrained.tokenizer, print);
-  for (const std::int64_t token : tokens) text.add(token);
-  for (std::int64_t i = 0; i < count; ++i) {
-    const Tensor states = model.hidden_states({.tokens = std::move(tokens)}, {.cache = &cache});
-    const Tensor logits = model.logits(states.view().select(0, states.shape(0) - 1));
-    const std::int64_t next = sampler.next(logits.values<float>());
-    if (std::ranges::count(model.sizes().end_tokens, next) > 0) break;
-    text.add(next);
-    tokens = {next};
-  }
+void generate_pretrained(const GenerateInput& input, std::int64_t count, TokenSampler& sampler,
+                         const std::function<void(const std::string&)>& print) {
+  const Pretrained pretrained = Pretrained::load(input.folder);
+  const ModelSizes& sizes = pretrained.model.sizes();
+  if (!sizes.is_causal || !sizes.has_logits)
+    refuse("--model is a {} without next tokens: only decoders with logits generate text", sizes.family);
+  const bool has_encoder = sizes.num_encoder_layers > 0;
+  if (input.sound && sizes.num_mel_bins == 0) refuse("--model is a {}, which does not hear", sizes.family);
+  const Tensor source = has_encoder ? encoded(pretrained, input) : Tensor();
+  const std::vector<std::int64_t> tokens =
+      has_encoder ? pretrained.first_tokens() : pretrained.ids_of(input.prompt);
+  if (sizes.max_length > 0 && std::ssize(tokens) > sizes.max_length)
+    refuse("--prompt has {} tokens, but this model takes {}", tokens.size(), sizes.max_length);
+  TextOfTokens text(pretrained.tokenizer(), print);
+  if (!has_encoder)
+    for (const std::int64_t token : tokens) text.add(token);
+  continue_tokens(
+      pretrained.model, tokens, has_encoder ? source.view() : TensorView(), count,
+      [&](std::span<const float> logits) { return sampler.next(logits); },
+      [&](std::int64_t token) { text.add(token); });
   text.end();
 }
 

@@ -5,13 +5,21 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 namespace saccade::cli {
 
+struct GenerateInput {
+  std::string folder;
+  std::string prompt;
+  std::optional<std::string> sound;  ///< a file, for models of speech
+};
+
 /// Prints the prompt and up to `count` tokens after it, as the model makes them; fewer if the model ends the text
-/// or its positions end. Throws std::invalid_argument for an encoder and for a prompt that does not fit.
-void generate_pretrained(const std::string& folder, const std::string& prompt, std::int64_t count,
-                         TokenSampler& sampler, const std::function<void(const std::string&)>& print);
+/// or its positions end. An encoder-decoder reads the prompt, or the sound, and only its answer is printed. Throws
+/// std::invalid_argument for an encoder and for a prompt that does not fit.
+void generate_pretrained(const GenerateInput& input, std::int64_t count, TokenSampler& sampler,
+                         const std::function<void(const std::string&)>& print);
 
 }  // namespace saccade::cli

@@ -2,8 +2,6 @@
 #include "look.h"
 
 #include <fmt/format.h>
-#include <saccade/io.h>
-#include <saccade/page.h>
 
 #include <filesystem>
 #include <memory>
@@ -15,33 +13,6 @@
 namespace saccade::cli {
 namespace {
 
-/// The page of a model that `saccade train` has saved.
-void look_at_saved(const LookArguments& arguments) {
-  if (arguments.pair || !arguments.ablated.empty())
-    refuse("--pair and --ablate are for models of Hugging Face folders, but --model is one of saccade train");
-  const SavedModel saved = load_model(arguments.model);
-  const std::vector<std::int64_t> tokens = saved.tokens_of(text_or_standard_input(arguments.text), "--text");
-  const GPTModelOptions& model = saved.model->options();
-  const std::int64_t count = std::ssize(tokens);
-  if (count > model.context_length || count > kMostTokensOfPage)
-    refuse("--text has {} tokens, but this model takes {}", count,
-           std::min(model.context_length, kMostTokensOfPage));
-  AttentionPage page(
-      {.title = arguments.title_of_page(),
-       .subtitle = fmt::format("{} layers of {} heads, {} tokens", model.num_layers, model.num_heads, count),
-       .tokens = saved.labels_of(tokens),
-       .ids = tokens,
-       .num_layers = model.num_layers,
-       .num_heads = model.num_heads,
-       .is_causal = true,
-       .max_size = arguments.max_bytes()});
-  const std::vector<Tensor> layers = saved.model->attention_weights(TensorView(tokens.data(), {1, count}));
-  for (std::int64_t layer = 0; layer < std::ssize(layers); ++layer)
-    for (std::int64_t head = 0; head < model.num_heads; ++head)
-      page.add(layer, head, layers[static_cast<std::size_t>(layer)].view().select(0, 0).select(0, head));
-  write_file(*arguments.output, std::string_view(page.html()));
-}
-
 ExitCode look(const LookArguments& arguments) {
   if (!arguments.output && arguments.ablated.empty()) refuse("give -o PAGE.html, or --ablate, or both");
   if (!is_hugging_face_folder(arguments.model)) {
@@ -49,25 +20,52 @@ ExitCode look(const LookArguments& arguments) {
     return kGood;
   }
 #ifdef SACCADE_HAS_TOKENIZER
-  look_at_pretrained(arguments);
+  if (!arguments.ablated.empty()) print_ablation(arguments);
+  if (arguments.output) look_at_pretrained(arguments);
   return kGood;
 #else
   refuse("this saccade was built without saccade::tokenizer, which models of Hugging Face folders need");
 #endif
 }
 
+void add_inputs(Command command, LookArguments& arguments) {
+  const auto text = [&](const std::string& name, std::optional<std::string>& value, const std::string& help,
+                        const char* type = "TEXT") { command.add_option(name, value, help).type_name(type); };
+  text("--text", arguments.text, "What the model reads; - reads standard input");
+  text("--pair", arguments.pair, "A second text, for models that take two");
+  text("--image", arguments.image, "The picture that a model of images reads", "FILE.png");
+  text("--sound", arguments.sound, "The sound that a model of speech reads: 16,000 samples a second", "FILE.wav");
+  text("--target", arguments.target, "What an encoder-decoder's decoder reads; without, what the model makes");
+  text("--other-model", arguments.other_model, "A second model, to compare with", "DIR");
+  text("--other-text", arguments.other_text, "A second text, to compare with");
+}
+
 }  // namespace
 
-std::string LookArguments::title_of_page() const {
-  if (title) return *title;
-  const std::filesystem::path path = std::filesystem::path(model).lexically_normal();
-  return path.has_filename() ? path.filename().string() : path.parent_path().filename().string();
+std::string name_of_file(const std::string& path) {
+  const std::filesystem::path normal = std::filesystem::path(path).lexically_normal();
+  return normal.has_filename() ? normal.filename().string() : normal.parent_path().filename().string();
 }
+
+std::string LookArguments::title_of_page() const { return title ? *title : name_of_file(model); }
 
 std::size_t LookArguments::max_bytes() const {
   const double megabytes = max_size.value_or(25);
   if (!(megabytes > 0 && megabytes <= 1e6)) refuse("--max-size must be a number of megabytes above 0");
   return static_cast<std::size_t>(megabytes * 1e6);
+}
+
+HeadPlace head_place(const std::string& name, const std::string& option, std::int64_t layers, std::int64_t heads) {
+  const std::size_t middle = name.find('H');
+  if (name.starts_with('L') && middle != std::string::npos) {
+    const auto layer = parse_integer(name.substr(1, middle - 1)), head = parse_integer(name.substr(middle + 1));
+    if (layer && head) {
+      if (*layer < 0 || *layer >= layers || *head < 0 || *head >= heads)
+        refuse("{} {}: the model has {} layers of {} heads, counted from 0", option, name, layers, heads);
+      return {*layer, *head};
+    }
+  }
+  refuse("{} {}: heads are named as in L17H4", option, name);
 }
 
 void add_look(Command app, Action& action) {
@@ -76,13 +74,21 @@ void add_look(Command app, Action& action) {
   command.add_option("--model", arguments->model, "A Hugging Face folder, or the folder of a training run")
       .type_name("DIR")
       .required();
-  command.add_option("--text", arguments->text, "What the model reads; - reads standard input")
-      .type_name("TEXT")
-      .required();
-  command.add_option("--pair", arguments->pair, "A second text, for models that take two").type_name("TEXT");
+  add_inputs(command, *arguments);
   command.add_option("-o,--output", arguments->output, "The page to write").type_name("PAGE.html");
   command.add_option("--title", arguments->title, "Its title; without, the folder's name").type_name("TEXT");
   add_number(command, "--max-size", arguments->max_size, "The most megabytes of the page [25]").type_name("MB");
+  command
+      .add_option(
+          "--details", arguments->details,
+          "Keep these heads cell by cell, with their arithmetic, whatever they tell; of a text of over 4096 "
+          "tokens show only these")
+      .type_name("L17H4,...")
+      .delimiter(',');
+  command
+      .add_option("--tile", arguments->tiles,
+                  "Of a text of over 4096 tokens: keep a region of a head exactly, first to last query and key")
+      .type_name("L17H4:9000-9255:0-255");
   command
       .add_option("--ablate", arguments->ablated,
                   "Switch these heads off, and print loss and next tokens before and after")
@@ -96,6 +102,8 @@ void add_look(Command app, Action& action) {
       "The page is one file without network: open it in a browser, or send it.\n\n"
       "Examples:\n"
       "  saccade look --model all-MiniLM-L6-v2 --text 'The cat sat on the mat.' -o page.html\n"
+      "  saccade look --model all-MiniLM-L6-v2 --other-model tuned --text 'The cat sat.' -o compared.html\n"
+      "  saccade look --model whisper-base --sound speech.wav -o page.html\n"
       "  saccade look --model SmolLM2-135M --text 'one two three one two' --ablate L17H4,L17H5");
   command.callback([=, &action] { action = [=] { return look(*arguments); }; });
 }

@@ -1,6 +1,8 @@
 // saccade look, for the models that `saccade train` makes and for those of Hugging Face folders.
 #pragma once
 
+#include <saccade/page.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -8,24 +10,43 @@
 
 namespace saccade::cli {
 
-/// The weights of a head are computed as a whole: 64 MiB of so many tokens.
-inline constexpr std::int64_t kMostTokensOfPage = 4096;
+/// Sequences up to this length are shown cell by cell; of longer ones a page has pooled maps.
+inline constexpr std::int64_t kMostTokensOfMap = 4096;
 
 struct LookArguments {
   std::string model;
-  std::string text;
-  std::optional<std::string> pair, output, title;
+  std::optional<std::string> text, pair, image, sound, target;
+  std::optional<std::string> other_model, other_text;
+  std::optional<std::string> output, title;
   std::optional<double> max_size;
   std::optional<std::int64_t> threads;
-  std::vector<std::string> ablated;
+  std::vector<std::string> ablated, details, tiles;
   bool mean = false, json = false;
 
   std::string title_of_page() const;
   /// Throws std::invalid_argument for a --max-size that is none.
   std::size_t max_bytes() const;
+  int num_threads() const { return static_cast<int>(threads.value_or(0)); }
 };
 
-/// Writes the page of a Hugging Face folder's model, or measures what changes without some heads, or both.
+struct HeadPlace {
+  std::int64_t layer = 0, head = 0;
+  bool operator==(const HeadPlace&) const = default;
+};
+
+/// "L17H4", of a model that has it; `option` for messages. Throws std::invalid_argument.
+HeadPlace head_place(const std::string& name, const std::string& option, std::int64_t layers, std::int64_t heads);
+
+/// The last part of a path.
+std::string name_of_file(const std::string& path);
+
+/// Writes the page of a training run: of its model, or along a slider of those that it kept on the way.
+void look_at_saved(const LookArguments& arguments);
+
+/// Writes the page of a Hugging Face folder's model.
 void look_at_pretrained(const LookArguments& arguments);
+
+/// Prints what changes without some heads.
+void print_ablation(const LookArguments& arguments);
 
 }  // namespace saccade::cli

@@ -74,6 +74,24 @@ std::string model_path(const std::string& folder) {
   return (std::filesystem::path(folder) / "model.safetensors").string();
 }
 
+std::string kept_model_path(const std::string& folder, std::int64_t step) {
+  return (std::filesystem::path(folder) / fmt::format("model_step_{:06}.safetensors", step)).string();
+}
+
+std::map<std::int64_t, std::string> kept_models(const std::string& folder) {
+  constexpr std::string_view kBegin = "model_step_", kEnd = ".safetensors";
+  std::map<std::int64_t, std::string> models;
+  if (!std::filesystem::is_directory(folder)) return models;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(kBegin) || !name.ends_with(kEnd)) continue;
+    const auto step =
+        parse_integer(std::string_view(name).substr(kBegin.size(), name.size() - kBegin.size() - kEnd.size()));
+    if (step && *step >= 0) models[*step] = entry.path().string();
+  }
+  return models;
+}
+
 void save_model(const std::string& path, const GPTModel& model, TokenKind tokens) {
   save_safetensors(path, {.tensors = model.state_dict(),
                           .metadata = {{"num_heads", std::to_string(model.options().num_heads)},

@@ -4,6 +4,7 @@
 #include <saccade/gpt_model.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -37,6 +38,12 @@ struct SavedModel {
 
 /// The file of a training run's folder that holds the model.
 std::string model_path(const std::string& folder);
+
+/// The file of a training run's folder that holds the model as it was after a step.
+std::string kept_model_path(const std::string& folder, std::int64_t step);
+
+/// These files by step; none if `folder` is a file.
+std::map<std::int64_t, std::string> kept_models(const std::string& folder);
 
 /// Writes the model's parameters, num_heads and the kind of tokens. Throws std::runtime_error when writing fails;
 /// an old file is then unchanged.

@@ -199,8 +199,9 @@ double run_steps(const TrainArguments& arguments, const RunFolder& folder, const
   const std::int64_t interval = arguments.checkpoint_every.value_or(100);
   const HeatmapsOfSample sample(run, task);
   const auto draw = [&] {
-    if (heatmaps.contains(trainer.steps()))
-      sample.draw(trainer.model(), kind, trainer.steps(), folder.heatmap(trainer.steps()));
+    if (!heatmaps.contains(trainer.steps())) return;
+    sample.draw(trainer.model(), kind, trainer.steps(), folder.heatmap(trainer.steps()));
+    save_model(kept_model_path(folder.name(), trainer.steps()), trainer.model(), kind);
   };
   if (trainer.steps() == 0) draw();
   TrainingProgress progress(trainer, run.training.batch_size * run.model.context_length);
@@ -311,10 +312,10 @@ void add_train(Command app, Action& action) {
                    "Go on with the run in DIR from its last checkpoint; other options may be left out");
   add_integer(command, "--checkpoint-every", arguments->checkpoint_every, "Steps between checkpoints [100]", 1);
   command
-      .add_option(
-          "--heatmaps-at", arguments->heatmaps_at,
-          "Steps after which all heads are drawn on a sample, as in 0,500,1000; none [begin, quarter, half, "
-          "end]")
+      .add_option("--heatmaps-at", arguments->heatmaps_at,
+                  "Steps after which all heads are drawn on a sample, and the model is kept for saccade look, as "
+                  "in 0,500,1000; "
+                  "none [begin, quarter, half, end]")
       .type_name("S,S,...");
   command.add_flag("--json", arguments->json, "Print what was learnt as JSON");
   command.footer(

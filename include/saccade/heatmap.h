@@ -112,6 +112,10 @@ std::string heatmap_terminal(const TensorView& weights, const HeatmapOptions& op
 /// size, when zoom is not a positive number, and when the picture would be wider or higher than 16384 pixels.
 std::vector<std::byte> png_of_svg(std::string_view svg, double zoom = 2.0);
 
+/// The pixels of a PNG file's bytes: u8 [height, width, 3], on white where they are transparent. Throws
+/// std::invalid_argument for anything else and for sides of over 16384 pixels.
+Tensor pixels_of_png(std::span<const std::byte> png);
+
 /// The width of a text in terminal columns: East Asian wide and fullwidth characters and emoji 2, combining marks
 /// and joiners 0, the rest 1 (Unicode Standard Annex 11; ambiguous characters count as narrow). Control characters
 /// and invalid UTF-8 count as the pictures show them: "\n" 2, "\x1b" 4, each invalid byte 1.

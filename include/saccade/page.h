@@ -1,8 +1,9 @@
-// Attention as one HTML file: all heads of a model, one head cell by cell, and the text itself. The file needs no
-// network and no server, and shows itself in any current browser.
+// Attention as one HTML file: all heads of a model, one head cell by cell, the text, picture or sound itself, and
+// the arithmetic of a cell. The file needs no network and no server, and shows itself in any current browser.
 //
-//     AttentionPage page({.title = "SmolLM2", .tokens = labels, .num_layers = 30, .num_heads = 9});
-//     page.add(layer, head, weights);      // of each head, in any order
+//     AttentionPage page({.title = "SmolLM2"});
+//     page.add_part({.queries = {.tokens = labels}, .num_layers = 30, .num_heads = 9});
+//     page.add(0, layer, head, weights);      // of each head, in any order
 //     write_file("page.html", page.html());
 //
 // Link saccade::page for this header.
@@ -23,7 +24,25 @@ struct PageOptions {
   std::string title{};
   /// One line below the title: the model, its file, the command.
   std::string subtitle{};
-  /// The text of each token, UTF-8, as a reader should see it.
+  /// The most bytes of the file. The most telling heads are kept whole, the others as thumbnails; the page says
+  /// so.
+  std::size_t max_size = 25'000'000;
+  /// The most telling heads whose arithmetic is kept (HeadDetails), in an eighth of max_size at most.
+  std::int64_t num_details = 16;
+  /// The parts are states of one model in their order, such as checkpoints of a training: shown along a slider.
+  bool is_sequence = false;
+};
+
+/// A picture that a page shows, with tokens that are patches of it.
+struct PageImage {
+  std::string png{};                   ///< the bytes of a PNG file; empty: no picture
+  std::int64_t rows = 0, columns = 0;  ///< patches, one row of them after the other
+  std::int64_t first = 0;              ///< the token of the first patch; those before it are no patches
+};
+
+/// A sequence of tokens as a reader should see it.
+struct PageSequence {
+  /// The text of each token, UTF-8.
   std::vector<std::string> tokens{};
   /// The text before each token that belongs to none, such as a space; empty: none.
   std::vector<std::string> gaps{};
@@ -33,39 +52,90 @@ struct PageOptions {
   std::vector<std::int64_t> words{};
   /// The tokens that are not part of the text, such as [CLS], so that they can be hidden; empty: none.
   std::vector<bool> special{};
-  std::int64_t num_layers = 0, num_heads = 0;
-  std::int64_t num_kv_heads = 0;  ///< 0: num_heads
-  bool is_causal = false;         ///< keys after the query are not stored
-  /// The most bytes of the file. The most telling heads are kept whole, the others as thumbnails; the page says
-  /// so.
-  std::size_t max_size = 25'000'000;
+  PageImage image{};
+  double seconds = 0.0;  ///< of sound: how long a token lasts; 0: no sound
 };
 
-/// What a head does, in numbers, each a mean over its queries.
+/// Heads that attend from one sequence to another: those of a model, of an encoder, of one of two models that are
+/// compared.
+struct PagePart {
+  std::string name{};  ///< needed if there are several
+  PageSequence queries{};
+  PageSequence keys{};  ///< without tokens: queries, which attend to themselves
+  std::int64_t num_layers = 0, num_heads = 0;
+  std::int64_t num_kv_heads = 0;  ///< 0: num_heads
+  bool is_causal = false;         ///< keys after the query are not stored; only without `keys`
+};
+
+/// What a head does, in numbers, each a mean over its queries. NaN: there is no such number.
 struct HeadStatistics {
-  double previous = 0.0;  ///< the weight of the token before; NaN: none
-  double first = 0.0;     ///< the weight of the first token
-  double self = 0.0;      ///< the weight of the token itself
-  double induction =
-      0.0;  ///< the weight of what followed the token's earlier occurrence (see head_scores.h); NaN: none
-  double entropy = 0.0;   ///< in nats
-  double distance = 0.0;  ///< in tokens
+  double previous = 0.0;   ///< the weight of the token before
+  double first = 0.0;      ///< the weight of the first token, of the queries after it
+  double self = 0.0;       ///< the weight of the token itself
+  double induction = 0.0;  ///< the weight of what followed the token's earlier occurrence (see head_scores.h)
+  double entropy = 0.0;    ///< in nats
+  double distance = 0.0;   ///< in tokens
+};
+
+/// What a page needs to show how a head came to its weights; fill it with designated initialisers. Views are read
+/// during the call.
+struct HeadDetails {
+  /// f32 [queries, head_dim] and [keys, head_dim], as they were multiplied: the arithmetic of a cell. Neither or
+  /// both, and then `lse` too.
+  TensorView q{}, k{};
+  TensorView lse{};  ///< f32 [queries]: AttentionOptions::lse
+  double scale = 1.0, softcap = 0.0;
+  TensorView bias{};  ///< f32 [queries, keys]: what was added to the scores; not given: nothing
+  /// f32 [keys]: the length of what each key adds to the states, |v W_O|, for weights by what they move
+  /// (arXiv:2004.10102). Of all heads of a part or of none.
+  TensorView value_norms{};
+  /// Kept before others, whatever they tell.
+  bool is_chosen = false;
+};
+
+/// Exact weights of a region of a head whose sequences are long.
+struct PageTile {
+  std::int64_t first_query = 0, first_key = 0;
+  TensorView weights{};  ///< f32 [rows, keys]
+};
+
+/// A head over sequences that are too long for a matrix (see inspect.h); fill it with designated initialisers.
+/// Views are read during the call.
+struct PooledHead {
+  TensorView pooled{};       ///< f32 [rows, columns]: the largest weight of each cell of a map of the whole
+  TensorView top_keys{};     ///< i64 [queries, n]: the keys with the largest weights; -1: none
+  TensorView top_weights{};  ///< f32 [queries, n]
+  HeadStatistics statistics{};
+  std::vector<PageTile> tiles{};
 };
 
 /// Collects the heads of a page. Memory is that of the file.
 class AttentionPage {
  public:
-  /// Throws std::invalid_argument for no tokens, layers or heads, and for lists of another length than tokens.
   explicit AttentionPage(const PageOptions& options);
   ~AttentionPage();
   AttentionPage(AttentionPage&&) noexcept;
   AttentionPage& operator=(AttentionPage&&) noexcept;
 
-  /// Adds the weights of a head, f32 [tokens, tokens]: rows are queries. Returns what they do. Throws
-  /// std::invalid_argument for another shape or type, and for a head that does not exist or was added before.
-  HeadStatistics add(std::int64_t layer, std::int64_t head, const TensorView& weights);
+  /// Adds a part and returns its number, from 0 on. Throws std::invalid_argument for no tokens, layers or heads,
+  /// and for lists of another length than tokens.
+  std::int64_t add_part(const PagePart& part);
 
-  /// The file: the same bytes for the same input. Throws std::invalid_argument if heads are missing.
+  /// Adds the weights of a head, f32 [queries, keys]. Returns what they do. Throws std::invalid_argument for
+  /// another shape or type, and for a head that does not exist or was added before.
+  HeadStatistics add(std::int64_t part, std::int64_t layer, std::int64_t head, const TensorView& weights,
+                     const HeadDetails& details = {});
+
+  /// Adds a head of a part whose sequences are long; all heads of a part are added in the same way, and their maps
+  /// have the same shape. Throws std::invalid_argument as add() does.
+  void add_pooled(std::int64_t part, std::int64_t layer, std::int64_t head, const PooledHead& pooled);
+
+  /// Adds a map over all heads, f32 [queries, keys], such as rollout() or gradient times attention. Throws
+  /// std::invalid_argument for another shape or type, and for a part whose heads are pooled.
+  void add_map(std::int64_t part, const std::string& name, const TensorView& weights);
+
+  /// The file: the same bytes for the same input. Throws std::invalid_argument if there are no parts or heads are
+  /// missing.
   std::string html() const;
 
  private:

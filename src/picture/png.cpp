@@ -2,6 +2,7 @@
 #include <librsvg/rsvg.h>
 
 #include <cmath>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <stdexcept>
@@ -60,6 +61,14 @@ cairo_status_t append(void* bytes, const unsigned char* data, unsigned int lengt
   }
 }
 
+cairo_status_t read(void* rest, unsigned char* data, unsigned int length) {
+  auto& bytes = *static_cast<std::span<const std::byte>*>(rest);
+  if (bytes.size() < length) return CAIRO_STATUS_READ_ERROR;
+  std::memcpy(data, bytes.data(), length);
+  bytes = bytes.subspan(length);
+  return CAIRO_STATUS_SUCCESS;
+}
+
 }  // namespace
 
 std::vector<std::byte> png_of_svg(std::string_view svg, double zoom) {
@@ -89,6 +98,41 @@ std::vector<std::byte> png_of_svg(std::string_view svg, double zoom) {
   std::vector<std::byte> png;
   check(cairo_surface_write_to_png_stream(surface.get(), append, &png));
   return png;
+}
+
+Tensor pixels_of_png(std::span<const std::byte> png) {
+  std::span<const std::byte> rest = png;
+  const Surface source(cairo_image_surface_create_from_png_stream(read, &rest));
+  if (cairo_surface_status(source.get()) == CAIRO_STATUS_NO_MEMORY) throw std::bad_alloc();
+  if (cairo_surface_status(source.get()) != CAIRO_STATUS_SUCCESS)
+    throw std::invalid_argument(std::string("[pixels_of_png] not a PNG that can be read: ") +
+                                cairo_status_to_string(cairo_surface_status(source.get())));
+  const int width = cairo_image_surface_get_width(source.get()),
+            height = cairo_image_surface_get_height(source.get());
+  if (width > kMostPixels || height > kMostPixels)
+    throw std::invalid_argument("[pixels_of_png] the picture has over 16384 pixels a side");
+  const Surface surface(cairo_image_surface_create(CAIRO_FORMAT_RGB24, width, height));
+  check(cairo_surface_status(surface.get()));
+  const Context context(cairo_create(surface.get()));
+  cairo_set_source_rgb(context.get(), 1, 1, 1);
+  cairo_paint(context.get());
+  cairo_set_source_surface(context.get(), source.get(), 0, 0);
+  cairo_paint(context.get());
+  check(cairo_status(context.get()));
+  cairo_surface_flush(surface.get());
+  Tensor pixels = Tensor::uninitialized(DType::u8, {height, width, 3});
+  auto to = pixels.values<std::uint8_t>().begin();
+  for (int y = 0; y < height; ++y) {
+    const unsigned char* const row =
+        cairo_image_surface_get_data(surface.get()) +
+        static_cast<std::ptrdiff_t>(y) * cairo_image_surface_get_stride(surface.get());
+    for (int x = 0; x < width; ++x) {
+      std::uint32_t pixel = 0;  // 0x00RRGGBB in the machine's order
+      std::memcpy(&pixel, row + 4 * x, sizeof(pixel));
+      for (const int shift : {16, 8, 0}) *to++ = static_cast<std::uint8_t>(pixel >> shift);
+    }
+  }
+  return pixels;
 }
 
 }  // namespace saccade

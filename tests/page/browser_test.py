@@ -57,7 +57,7 @@ def test_numbers(browser):
         draw, worst = random.Random(5), 0.0
         for _ in range(500):
             layer, head, i, j = draw.randrange(3), draw.randrange(4), draw.randrange(60), draw.randrange(60)
-            got = browser.evaluate(f"headWeights({layer * 4 + head}).then((w) => w[{i * 60 + j}])")
+            got = browser.evaluate(f"headWeights(0, {layer * 4 + head}).then((w) => w[{i * 60 + j}])")
             wanted = reference(numbers, (3, 4, 60, 60), (layer, head, i, j))
             worst = max(worst, (abs(got - wanted) - 1.6e-5) / max(wanted, 1e-30))
         check(worst <= 0.022, f"500 numbers {'causal' if causal else 'not causal'} within 2.2 %: {worst:.4f}")
@@ -80,14 +80,14 @@ def test_keys(browser):
     browser.press("ArrowDown"), browser.press("ArrowDown"), browser.press("ArrowRight")
     browser.wait("$('status').textContent.includes('→')")
     check("word" in browser.evaluate("$('status').textContent"), "arrows in the map say the cell")
-    for view, element in (("text", "text"), ("lines", "lines"), ("model", "grid")):
+    for view, element in (("text", "text-queries"), ("lines", "lines"), ("cell", "cell"), ("model", "grid")):
         browser.evaluate(f"document.querySelector('[data-key=view{view}]').focus()")
         browser.press("Enter")
         browser.wait(f"state.view === '{view}' && $('{element}').getBoundingClientRect().height > 0")
         check(True, f"Enter opens {view}")
     browser.evaluate("choose({ view: 'text', q: [] })")
-    browser.wait("$('text').children.length === 30")
-    browser.evaluate("$('text').focus()")
+    browser.wait("document.querySelectorAll('#text-queries span').length === 30")
+    browser.evaluate("$('text-queries').focus()")
     browser.press("ArrowRight"), browser.press("ArrowRight")
     browser.wait("$('detail').querySelectorAll('table').length === 2")
     check(browser.evaluate("state.q.join()") == "1", "arrows in the text choose a token, and a table lists its keys")
@@ -105,7 +105,7 @@ def test_names(browser):
     open_page(browser, page)
     nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
     named = {(n["role"]["value"], n["name"]["value"]) for n in nodes if n.get("role") and n.get("name")}
-    for view in ("Model", "Map", "Text", "Lines"):
+    for view in ("Model", "Map", "Text", "Lines", "Arithmetic"):
         check(("tab", view) in named, f"screen readers find the tab {view}")
     check(any(role == "application" and "Arrow keys" in name for role, name in named), "thumbnails say their keys")
     check(any(role == "combobox" and name.startswith("Head") for role, name in named), "choices have names")
@@ -132,13 +132,13 @@ def test_looks(browser):
 def test_hostile(browser):
     page, _ = fixture("hostile", 1, 2, 20, "hostile")
     open_page(browser, page, "#view=text")
-    browser.wait("$('text').children.length === 20")
+    browser.wait("document.querySelectorAll('#text-queries span').length === 20")
     check(browser.evaluate("document.title") == "fixture", "no token runs as a script")
     check(
-        browser.evaluate("document.querySelectorAll('#text img, #text script').length") == 0,
+        browser.evaluate("document.querySelectorAll('.text img, .text script').length") == 0,
         "no token becomes an element",
     )
-    for view in ("map", "lines", "model"):
+    for view in ("map", "lines", "cell", "model"):
         browser.evaluate(f"choose({{ view: '{view}' }})")
     dialogs = [e for e in browser.events if e.get("method") == "Page.javascriptDialogOpening"]
     check(not dialogs and browser.requests() == [page.as_uri()], f"nothing opens: {browser.requests()}")
@@ -147,7 +147,7 @@ def test_hostile(browser):
 def test_damage(browser):
     page, _ = fixture("damage", 1, 2, 20)
     html = page.read_text()
-    for part in ("index", "thumbnails", "head-0"):
+    for part in ("index", "thumbnails-0-0", "head-0-0"):
         begin = html.index(f'id="{part}">') + len(part) + 6
         for kind, changed in (
             ("cut", html[:begin] + html[begin + 8 :]),
@@ -174,6 +174,128 @@ def test_frames(browser):
     check(not requests, f"they fetch nothing: {requests}")
 
 
+def numbers_of(browser, expression):
+    """The numbers of a typed array in the page."""
+    return browser.evaluate(f"(async () => Array.from({expression}))()")
+
+
+def test_views(browser):
+    page = fixture("views", "views")[0]
+    open_page(browser, page, "#view=map&l=1&h=0")
+    # A head's arithmetic gives its weight.
+    for query, key in ((0, 0), (3, 7), (9, 2)):
+        steps = browser.evaluate(f"detailsOfHead(0, 2).then((d) => arithmeticOf(d, {query}, {key}).weight)")
+        weight = browser.evaluate(f"headWeights(0, 2).then((w) => w[{query} * 10 + {key}])")
+        check(abs(steps - weight) <= 0.023 * weight, f"the arithmetic of {query}, {key}: {steps:.4f} and {weight:.4f}")
+    browser.evaluate("choose({ view: 'cell', q: [3], k: 7 })")
+    browser.wait("$('cell').querySelectorAll('rect').length === 6")
+    rows = browser.evaluate("[...$('cell').querySelectorAll('td.number')].map((td) => Number(td.textContent))")
+    check(len(rows) == 7 and 0 < rows[5] < 1 and 0 < rows[6] < 1, f"the cell is explained in a table: {rows}")
+    # Summaries.
+    for of in ("layerMean", "layerMax", "allMean", "rollout", "map0"):
+        browser.evaluate(f"choose({{ view: 'map', of: '{of}' }})")
+        sums = browser.evaluate("shownMatrix().then((m) => [m.n, m.m, m.weights.reduce((a, b) => a + b, 0)])")
+        wanted = {"layerMax": None, "map0": 5}.get(of, 10)
+        check(sums[:2] == [10, 10] and (wanted is None or abs(sums[2] - wanted) < 0.3), f"{of}: {sums}")
+    means = numbers_of(browser, "await meanOf(0, [0, 3], false)")
+    browser.evaluate("choose({ of: 'chosen', set: [0, 3] })")
+    shown = numbers_of(browser, "(await shownMatrix()).weights")
+    check(shown == means, "the chosen heads' mean")
+    browser.evaluate("choose({ of: 'head', norm: 1 })")
+    shares = browser.evaluate("shownMatrix().then((m) => m.weights.subarray(30, 40).reduce((a, b) => a + b, 0))")
+    share = browser.evaluate("shownMatrix().then((m) => m.weights[37])")
+    check(abs(shares - 1) < 1e-3 and abs(share - rows[6]) < 1e-3, f"weights by values: {share:.4f}, {rows[6]:.4f}")
+    # One part against the other.
+    browser.evaluate("choose({ norm: 0, b: 1 })")
+    signed = numbers_of(browser, "(await shownMatrix()).weights")
+    first, second = (numbers_of(browser, f"await headWeights({p}, 2)") for p in (0, 1))
+    check(max(abs(s - (a - b)) for s, a, b in zip(signed, first, second)) < 1e-6, "first minus second")
+    check(min(signed) < 0 < max(signed), "with both signs")
+    for view in ("model", "text", "lines"):
+        browser.evaluate(f"choose({{ view: '{view}' }})")
+    # Words and hidden tokens.
+    browser.evaluate("choose({ b: -1, words: 1 })")
+    check(browser.evaluate("shownMatrix().then((m) => m.n)") == 5, "pieces of words are merged")
+    browser.evaluate("choose({ words: 0, special: 1 })")
+    check(browser.evaluate("shownMatrix().then((m) => m.n)") == 9, "special tokens are hidden")
+    # Sound and a picture.
+    browser.evaluate("choose({ special: 0, p: 2, view: 'text', q: [2], k: -1, dir: 'from' })")
+    browser.wait("$('text-keys').querySelector('canvas') !== null")
+    check(browser.evaluate("$('detail').textContent.includes(' s')"), "sound is in seconds")
+    pick = "const b = $('text-keys').firstChild.getBoundingClientRect();"
+    point = browser.evaluate(f"(() => {{ {pick} return [b.left + b.width / 2, b.top + 20]; }})()")
+    for kind in ("mousePressed", "mouseReleased"):
+        browser.call("Input.dispatchMouseEvent", type=kind, x=point[0], y=point[1], button="left", clickCount=1)
+    browser.wait("state.dir === 'to'")
+    check(browser.evaluate("state.q[0]") in (149, 150, 151), "a click chooses a time")
+    browser.evaluate("choose({ p: 3, dir: 'from', q: [8], view: 'text' })")
+    browser.wait("$('text-queries').querySelector('canvas') !== null")
+    check(browser.evaluate("part().queries.labels[8]") == "1,2", "patches have rows and columns")
+    check(
+        browser.requests() == [page.as_uri()] or all(r.startswith("data:") for r in browser.requests()[1:]),
+        "no network",
+    )
+    for view in ("map", "cell", "model"):
+        browser.evaluate(f"choose({{ view: '{view}' }})")
+    check(browser.evaluate("$('status').textContent").find("could not") < 0, "every view draws")
+
+
+def test_steps(browser):
+    page = fixture("steps", "steps")[0]
+    open_page(browser, page)
+    slider = "document.querySelector('#controls input[type=range]')"
+    check(browser.evaluate(f"{slider}.max") == "2", "states of a model are along a slider")
+    browser.evaluate(f"{slider}.focus()")
+    browser.press("ArrowRight")
+    browser.wait("state.p === 1 && $('controls').querySelector('output').textContent === 'step 100'")
+    check(browser.evaluate(f"{slider}.getAttribute('aria-valuetext')") == "step 100", "it says where it is")
+
+
+def test_long(browser):
+    page = fixture("long", "long")[0]
+    size = page.stat().st_size / 1e6
+    check(size <= 25, f"one head of 100,000 tokens: {size:.2f} MB, at most 25")
+    open_page(browser, page)
+    print_times(browser)
+    browser.evaluate("choose({ view: 'text', q: [80000] })")
+    browser.wait("document.querySelectorAll('#text-queries span.chosen').length === 1")
+    check(
+        browser.evaluate("document.querySelector('#text-queries span.chosen').dataset.token") == "80000",
+        "the text is there",
+    )
+    tops = browser.evaluate(
+        "[...$('detail').querySelectorAll('table')[1].querySelectorAll('tr')].map((r) => r.cells[1].textContent)"
+    )
+    check(tops[:2] == ["79999", "60000"], f"the largest keys of a token: {tops[:3]}")
+    browser.evaluate("choose({ view: 'text', q: [60000], dir: 'to' })")
+    browser.wait("$('detail').querySelectorAll('table').length === 2")
+    tops = browser.evaluate(
+        "[...$('detail').querySelectorAll('table')[1].querySelectorAll('tr')].map((r) => r.cells[1].textContent)"
+    )
+    check("60001" in tops[:1] and "80000" in tops[:3], f"who looks at it: {tops[:3]}")
+    browser.evaluate("choose({ view: 'map', dir: 'from', q: [50010], k: 49910 })")
+    exact = browser.evaluate("shownMatrix().then((m) => describeCell(m, 50010, 49910))")
+    pooled = browser.evaluate("shownMatrix().then((m) => describeCell(m, 10, 5))")
+    check("≤" not in exact and "≤" in pooled, f"a tile is exact, a block is a bound: {exact!r}, {pooled!r}")
+    interactions(browser, ("{ view: 'map' }", "{ q: [7] }", "{ view: 'text' }", "{ q: [90000] }"))
+
+
+def print_times(browser):
+    paint = browser.evaluate("performance.getEntriesByType('paint').map((e) => e.startTime).sort()[0]")
+    ready = browser.evaluate("performance.timing.domContentLoadedEventEnd - performance.timing.navigationStart")
+    print(f"        first paint {paint:.0f} ms, loaded {ready} ms")
+
+
+def interactions(browser, actions):
+    for action in actions:
+        browser.evaluate("shownMatrix()")
+        change = f"Object.assign(state, {action}); await draw();"
+        spent = browser.evaluate(
+            f"(async () => {{ const t = performance.now(); {change} return performance.now() - t; }})()"
+        )
+        print(f"        {action}: {spent:.0f} ms")
+
+
 def test_size_and_time(browser):
     for layers, heads, tokens, most in ((12, 12, 128, 3), (12, 12, 512, 25), (48, 64, 256, 25)):
         page, numbers = fixture("size", layers, heads, tokens, "causal")
@@ -181,16 +303,8 @@ def test_size_and_time(browser):
         size = page.stat().st_size / 1e6
         check(size <= most, f"{layers} x {heads} heads, {tokens} tokens: {size:.2f} MB, at most {most}")
         open_page(browser, page)
-        paint = browser.evaluate("performance.getEntriesByType('paint').map((e) => e.startTime).sort()[0]")
-        ready = browser.evaluate("performance.timing.domContentLoadedEventEnd - performance.timing.navigationStart")
-        print(f"        first paint {paint:.0f} ms, loaded {ready} ms")
-        for action in ("{ l: 3, h: 5 }", "{ view: 'map' }", "{ q: [7] }", "{ view: 'text' }", "{ q: [9] }"):
-            browser.evaluate("shownMatrix()")
-            change = f"Object.assign(state, {action}); await draw();"
-            spent = browser.evaluate(
-                f"(async () => {{ const t = performance.now(); {change} return performance.now() - t; }})()"
-            )
-            print(f"        {action}: {spent:.0f} ms")
+        print_times(browser)
+        interactions(browser, ("{ l: 3, h: 5 }", "{ view: 'map' }", "{ q: [7] }", "{ view: 'text' }", "{ q: [9] }"))
 
 
 def main():
@@ -203,6 +317,9 @@ def main():
         test_hostile,
         test_damage,
         test_frames,
+        test_views,
+        test_steps,
+        test_long,
         test_size_and_time,
     ):
         print(test.__name__)

@@ -1,5 +1,7 @@
 // Draws what the state says, and begins.
 async function draw() {
+  await loadPart(state.p);
+  if (state.b >= 0) await loadPart(state.b);
   for (const view of VIEWS) $("view-" + view).hidden = view !== state.view;
   drawControls();
   drawNotes();
@@ -7,7 +9,26 @@ async function draw() {
   if (state.view === "map") await drawMap();
   if (state.view === "text") await drawText();
   if (state.view === "lines") await drawLines();
-  drawDetail(await shownMatrix());
+  if (state.view === "cell") await drawCell();
+  if (state.view !== "text") await drawDetail(await shownMatrix());
+}
+
+// One drawing at a time: what changes meanwhile is drawn after it.
+let drawing = null, changed = false;
+function redraw() {
+  changed = true;
+  drawing = drawing || (async () => {
+    while (changed) {
+      changed = false;
+      try {
+        await draw();
+      } catch (error) {
+        if (!changed) complain(error);
+      }
+    }
+    drawing = null;
+  })();
+  return drawing;
 }
 
 function complain(error) {
@@ -21,10 +42,10 @@ async function begin() {
   await loadIndex();
   readAddress();
   listenModel(), listenMap(), listenText();
-  listeners.push(() => draw().catch(complain));
-  addEventListener("hashchange", () => { readAddress(); draw().catch(complain); });
-  addEventListener("resize", () => { map.scale = 0; draw().catch(complain); });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw().catch(complain));
+  listeners.push(redraw);
+  addEventListener("hashchange", () => { readAddress(); redraw(); });
+  addEventListener("resize", () => { map.sx = 0; redraw(); });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   await draw();
   document.documentElement.dataset.ready = "yes";
 }

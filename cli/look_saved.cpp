@@ -1,0 +1,60 @@
+// saccade look for the models of training runs.
+#include <fmt/format.h>
+#include <saccade/io.h>
+
+#include <filesystem>
+#include <map>
+
+#include "common.h"
+#include "look.h"
+#include "model_file.h"
+
+namespace saccade::cli {
+namespace {
+
+/// The models of a run: those that it kept on the way, by step, or its last one.
+std::map<std::int64_t, std::string> models_of(const std::string& folder) {
+  std::map<std::int64_t, std::string> models = kept_models(folder);
+  if (models.size() < 2) models = {{-1, folder}};
+  return models;
+}
+
+void add_model(AttentionPage& page, const SavedModel& saved, const std::string& name,
+               const std::vector<std::int64_t>& tokens) {
+  const GPTModelOptions& model = saved.model->options();
+  const std::int64_t part = page.add_part({.name = name,
+                                           .queries = {.tokens = saved.labels_of(tokens), .ids = tokens},
+                                           .num_layers = model.num_layers,
+                                           .num_heads = model.num_heads,
+                                           .is_causal = true});
+  const std::vector<Tensor> layers =
+      saved.model->attention_weights(TensorView(tokens.data(), {1, std::ssize(tokens)}));
+  for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
+    for (std::int64_t head = 0; head < model.num_heads; ++head)
+      page.add(part, layer, head, layers[static_cast<std::size_t>(layer)].view().select(0, 0).select(0, head));
+}
+
+}  // namespace
+
+void look_at_saved(const LookArguments& arguments) {
+  if (arguments.pair || arguments.image || arguments.sound || arguments.target || arguments.other_model ||
+      arguments.other_text || !arguments.details.empty() || !arguments.tiles.empty() || !arguments.ablated.empty())
+    refuse("of a model of saccade train only --text and the options of the page can be given");
+  if (!arguments.text) refuse("give --text, which the model reads");
+  const SavedModel last = load_model(arguments.model);
+  const std::vector<std::int64_t> tokens = last.tokens_of(text_or_standard_input(*arguments.text), "--text");
+  const GPTModelOptions& model = last.model->options();
+  const std::int64_t count = std::ssize(tokens), most = std::min(model.context_length, kMostTokensOfMap);
+  if (count > most) refuse("--text has {} tokens, but this model takes {}", count, most);
+  const std::map<std::int64_t, std::string> models = models_of(arguments.model);
+  AttentionPage page(
+      {.title = arguments.title_of_page(),
+       .subtitle = fmt::format("{} layers of {} heads, {} tokens", model.num_layers, model.num_heads, count),
+       .max_size = arguments.max_bytes(),
+       .is_sequence = models.size() > 1});
+  for (const auto& [step, file] : models)
+    add_model(page, load_model(file), step < 0 ? "" : fmt::format("step {}", step), tokens);
+  write_file(*arguments.output, std::string_view(page.html()));
+}
+
+}  // namespace saccade::cli

@@ -1,0 +1,34 @@
+// A text as a model of a Hugging Face folder reads it, and as a page shows it.
+#pragma once
+
+#include <saccade/model.h>
+#include <saccade/page.h>
+#include <saccade/tokenizer.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace saccade::cli {
+
+struct Passage {
+  std::string text, pair{};
+  std::vector<Token> tokens{};
+
+  static Passage of(const Tokenizer& tokenizer, const std::string& text,
+                    const std::optional<std::string>& pair = {});
+
+  /// Throws std::invalid_argument for more tokens than the model takes.
+  ModelInput input(const ModelSizes& sizes) const;
+  PageSequence sequence(const Tokenizer& tokenizer) const;
+
+ private:
+  std::string label(std::size_t i) const;
+  std::string gap_before(std::size_t i) const;
+  const std::string& text_of(const Token& token) const { return token.type == 1 && !pair.empty() ? pair : text; }
+};
+
+/// Tokens without a text, as a page shows them.
+PageSequence sequence_of(const Tokenizer& tokenizer, const std::vector<std::int64_t>& tokens);
+
+}  // namespace saccade::cli
