@@ -211,6 +211,11 @@ class HeadWriter {
   bool is_chosen(std::int64_t layer, std::int64_t head) const {
     return std::ranges::count(chosen_, HeadPlace{layer, head}) > 0;
   }
+  /// Of the heads over a long text: all, or those that were named.
+  bool is_shown(std::int64_t layer, std::int64_t head) const {
+    const auto has_tile = [&](const Tile& tile) { return tile.place == HeadPlace{layer, head}; };
+    return chosen_.empty() || is_chosen(layer, head) || std::ranges::any_of(tiles_, has_tile);
+  }
 
   AttentionPage& page_;
   const Reading& reading_;
@@ -279,7 +284,7 @@ void HeadWriter::write(const LayerAttention& layer) {
   for (std::int64_t head = 0; head < layer.q.shape[1]; ++head) {
     if (!part.is_long)
       write_head(part, layer, head);
-    else if (chosen_.empty() || is_chosen(layer.layer, head))
+    else if (is_shown(layer.layer, head))
       write_long_head(part, layer, head);
   }
   if (layer.kind != AttentionKind::cross) bar_.show(++done_, "layers");

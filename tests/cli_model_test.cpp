@@ -3,17 +3,22 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "cli_support.h"
+#include "saccade/heatmap.h"
 #include "saccade/io.h"
 
 namespace saccade::test {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 const std::string kModels = std::string(SACCADE_SOURCE_DIR) + "/tests/data/models";
 
@@ -77,13 +82,130 @@ TEST_F(CliModel, WritesThePageOfAModel) {
   const std::string page = read("page.html");
   EXPECT_THAT(page, HasSubstr("<title>text-encoder</title>"));
   EXPECT_THAT(page, HasSubstr("bert: 2 layers of 4 heads, "));
-  for (const char* const head : {"id=\"head-0\"", "id=\"head-7\""}) EXPECT_THAT(page, HasSubstr(head));
+  for (const char* const part : {"id=\"head-0-0\"", "id=\"head-0-7\"", "id=\"detail-0-0\"", "id=\"norms-0-0\""})
+    EXPECT_THAT(page, HasSubstr(part));
   run({"look", "--model", encoder, "--text", "A causal mask.", "-o", "again.html", "--threads", "1"});
   EXPECT_EQ(read("again.html"), page);
 }
 
+TEST_F(CliModel, ComparesTwoTextsAndTwoModels) {
+  const Outcome texts = run({"look", "--model", encoder, "--text", "A causal mask.", "--other-text",
+                             "A causal \"mask\".", "-o", "texts.html"});
+  ASSERT_EQ(texts.exit_code, 0) << texts.err;
+  EXPECT_THAT(read("texts.html"), AllOf(HasSubstr("id=\"head-0-7\""), HasSubstr("id=\"head-1-7\"")));
+  const Outcome models =
+      run({"look", "--model", encoder, "--text", "A mask.", "--other-model", decoder, "-o", "models.html"});
+  ASSERT_EQ(models.exit_code, 0) << models.err;
+  EXPECT_THAT(read("models.html"), HasSubstr("id=\"head-1-7\""));
+}
+
+/// A folder with a small model whose vocabulary is the words w0 to w59, some of which have other names.
+std::string with_words(const std::string& model, const std::string& folder) {
+  std::filesystem::copy(kModels + "/" + model, folder);
+  json vocabulary;
+  for (int i = 0; i < 60; ++i) vocabulary["w" + std::to_string(i)] = i;
+  const json tokenizer{{"version", "1.0"},
+                       {"added_tokens", json::array()},
+                       {"pre_tokenizer", {{"type", "WhitespaceSplit"}}},
+                       {"model", {{"type", "WordLevel"}, {"vocab", vocabulary}, {"unk_token", "w0"}}}};
+  std::ofstream(folder + "/tokenizer.json") << tokenizer;
+  return folder;
+}
+
+TEST_F(CliModel, ShowsEncoderDecoders) {
+  const std::string t5 = with_words("t5", path("t5"));
+  const Outcome made = run({"look", "--model", t5, "--text", "w7 w8 w9", "-o", "made.html"});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  // Cross-attention, encoder and decoder; 3 layers of 4 heads, and 2 of the encoder.
+  for (const char* const part : {"id=\"head-0-11\"", "id=\"head-1-7\"", "id=\"head-2-11\""})
+    EXPECT_THAT(read("made.html"), HasSubstr(part));
+  EXPECT_THAT(read("made.html"), Not(HasSubstr("id=\"head-1-8\"")));
+  const Outcome given =
+      run({"look", "--model", t5, "--text", "w7 w8 w9", "--target", "w5 w6", "-o", "given.html"});
+  ASSERT_EQ(given.exit_code, 0) << given.err;
+  EXPECT_THAT(read("given.html"), HasSubstr("t5: 3 layers of 4 heads, 3 tokens"));  // the start token, w5, w6
+  const Outcome answer =
+      run({"generate", "--model", t5, "--prompt", "w7 w8 w9", "--tokens", "5", "--temperature", "0"});
+  ASSERT_EQ(answer.exit_code, 0) << answer.err;
+  EXPECT_THAT(answer.out, ::testing::ContainsRegex("^w[0-9]+ w[0-9]+"));
+}
+
+/// A tone as a WAV file: 16-bit samples of one channel.
+std::string tone(int rate, int samples) {
+  std::string bytes;
+  const auto number = [&](std::uint32_t value, int count) {
+    for (int i = 0; i < count; ++i) bytes += static_cast<char>(value >> (8 * i));
+  };
+  const auto size = static_cast<std::uint32_t>(2 * samples), hertz = static_cast<std::uint32_t>(rate);
+  bytes += "RIFF", number(36 + size, 4), bytes += "WAVEfmt ", number(16, 4), number(1, 2), number(1, 2);
+  number(hertz, 4), number(2 * hertz, 4), number(2, 2), number(16, 2), bytes += "data", number(size, 4);
+  for (int i = 0; i < samples; ++i)
+    number(static_cast<std::uint32_t>(static_cast<std::int32_t>(8000 * std::sin(0.2 * i))), 2);
+  return bytes;
+}
+
+TEST_F(CliModel, ShowsWhatIsHeard) {
+  const std::string whisper = with_words("whisper", path("whisper"));
+  write("tone.wav", tone(16000, 1600));
+  const std::vector<std::string> look{"look",     "--model",  whisper, "--sound",  "tone.wav",
+                                      "--target", "w5 w6 w7", "-o",    "page.html"};
+  const Outcome outcome = run(look);
+  if (outcome.err.find("without libsndfile") != std::string::npos) GTEST_SKIP() << "this saccade reads no sound";
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(read("page.html"),
+              AllOf(HasSubstr("id=\"head-0-8\""), HasSubstr("id=\"head-1-7\""), HasSubstr("4 tokens")));
+  const Outcome text =
+      run({"generate", "--model", whisper, "--sound", "tone.wav", "--tokens", "4", "--temperature", "0"});
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  write("tone.wav", tone(44100, 1600));
+  EXPECT_THAT(run(look).err, HasSubstr("tone.wav has 44100 samples a second, but models of speech take 16000"));
+  write("tone.wav", "no sound");
+  EXPECT_EQ(run(look).exit_code, 2);
+  EXPECT_THAT(run({"generate", "--model", whisper, "--prompt", "w1"}).err, HasSubstr("which hears: give --sound"));
+}
+
+TEST_F(CliModel, ShowsWhatIsSeen) {
+  const std::vector<std::byte> png = png_of_svg(
+      R"(<svg xmlns="http://www.w3.org/2000/svg" width="30" height="20"><rect width="15" height="20" fill="#08f"/></svg>)",
+      1);
+  write("picture.png", {reinterpret_cast<const char*>(png.data()), png.size()});
+  const std::vector<std::string> look{"look",        "--model", kModels + "/vit", "--image",
+                                      "picture.png", "-o",      "page.html"};
+  const Outcome outcome = run(look);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(read("page.html"),
+              AllOf(HasSubstr("id=\"head-0-7\""), HasSubstr("vit: 2 layers of 4 heads, 10 tokens")));
+  write("picture.png", "no picture");
+  EXPECT_THAT(run(look).err, HasSubstr("picture.png: not a PNG that can be read"));
+  EXPECT_THAT(run({"look", "--model", kModels + "/vit", "--text", "a", "-o", "page.html"}).err,
+              HasSubstr("--model is a vit, which does not read --text"));
+}
+
+TEST_F(CliModel, ShowsLongTextsWithoutTheMatrix) {
+  const std::string llama = with_words("llama", path("llama"));
+  std::string text;
+  for (int i = 0; i < 4500; ++i) text += "w" + std::to_string(i * 7 % 53) + " ";
+  const Outcome outcome = run({"look", "--model", llama, "--text", "-", "--details", "L0H1", "--tile",
+                               "L1H2:4000-4100:3900-4050", "-o", "page.html"},
+                              {.standard_input = text});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const std::string page = read("page.html");
+  for (const char* const part : {"id=\"head-0-1\"", "id=\"top-0-1\"", "id=\"head-0-6\"", "id=\"tile-0-0\""})
+    EXPECT_THAT(page, HasSubstr(part));
+  EXPECT_THAT(page, Not(HasSubstr("id=\"head-0-0\"")));
+  for (const char* const tile : {"L1H2:4000-4500:0-1", "L1H2:9-3:0-1", "L1H2:4", "L9H9:0-1:0-1"})
+    EXPECT_EQ(
+        run({"look", "--model", llama, "--text", "-", "--tile", tile, "-o", "p.html"}, {.standard_input = text})
+            .exit_code,
+        2)
+        << tile;
+  EXPECT_THAT(run({"look", "--model", llama, "--text", "w1", "--tile", "L0H0:0-0:0-0", "-o", "p.html"}).err,
+              HasSubstr("--tile is for texts of over 4096 tokens"));
+}
+
 TEST_F(CliModel, MeasuresWhatChangesWithoutHeads) {
-  const std::vector<std::string> look{"look", "--model", decoder, "--text", "A causal mask.", "--json", "--ablate"};
+  const std::vector<std::string> look{"look",           "--model", decoder,   "--text",
+                                      "A causal mask.", "--json",  "--ablate"};
   const auto ablate = [&](std::vector<std::string> heads) {
     std::vector<std::string> arguments = look;
     arguments.insert(arguments.end(), heads.begin(), heads.end());
@@ -98,6 +220,12 @@ TEST_F(CliModel, MeasuresWhatChangesWithoutHeads) {
   EXPECT_NE(mean["after"], one["after"]);
   EXPECT_EQ(all["ablated"].size(), 4u);
   EXPECT_EQ(one["before"]["next"].size(), 5u);
+  const auto repeated_loss = [&](const char* text) {
+    return run({"look", "--model", decoder, "--text", text, "--json", "--ablate", "L0H1"})
+        .json()["before"]["repeated_loss"];
+  };
+  EXPECT_EQ(repeated_loss("xyz"), "NaN");
+  EXPECT_TRUE(repeated_loss("xyz qrk xyz qrk").is_number());
 }
 
 TEST_F(CliModel, RefusesWhatDoesNotFit) {
@@ -116,8 +244,10 @@ TEST_F(CliModel, RefusesWhatDoesNotFit) {
   EXPECT_THAT(error({"look", "--model", decoder, "--text", "a"}), HasSubstr("give -o PAGE.html, or --ablate"));
   EXPECT_THAT(error({"look", "--model", decoder, "--text", "a b", "--ablate", "L2H0"}),
               HasSubstr("--ablate L2H0: the model has 2 layers of 4 heads"));
-  EXPECT_THAT(error({"look", "--model", decoder, "--text", "a b", "--ablate", "17.4"}), HasSubstr("named as in L17H4"));
-  EXPECT_THAT(error({"look", "--model", encoder, "--text", "a b", "--ablate", "L0H0"}), HasSubstr("loss of decoders"));
+  EXPECT_THAT(error({"look", "--model", decoder, "--text", "a b", "--ablate", "17.4"}),
+              HasSubstr("named as in L17H4"));
+  EXPECT_THAT(error({"look", "--model", encoder, "--text", "a b", "--ablate", "L0H0"}),
+              HasSubstr("loss of decoders"));
   EXPECT_THAT(error({"look", "--model", encoder, "--text", "a", "-o", "p.html", "--max-size", "0"}),
               HasSubstr("--max-size must be a number of megabytes above 0"));
   EXPECT_TRUE(files().empty());

@@ -83,13 +83,16 @@ TEST_F(TrainCommand, LeavesAModelACurveAndPictures) {
   for (const auto& [name, contents] : files()) names.push_back(name);
   EXPECT_THAT(names,
               ElementsAre("run", "run/checkpoint.safetensors", "run/config.json", "run/heads_step_000000.svg",
-                          "run/heads_step_000012.svg", "run/loss.csv", "run/loss.svg", "run/model.safetensors"));
+                          "run/heads_step_000012.svg", "run/loss.csv", "run/loss.svg", "run/model.safetensors",
+                          "run/model_step_000000.safetensors", "run/model_step_000012.safetensors"));
   const std::string curve = read("run/loss.csv");
   EXPECT_THAT(curve, StartsWith("step,loss,loss_repeated,loss_unseen,lr,gradient_norm\n1,3."));
   EXPECT_EQ(std::ranges::count(curve, '\n'), 13);
   EXPECT_THAT(read("run/heads_step_000012.svg"), AllOf(HasSubstr("After 12 steps"), HasSubstr("layer 1, head 1")));
   EXPECT_EQ(json::parse(read("run/config.json")).at("d-model"), 16);
   EXPECT_TRUE(load_safetensors(path("run/model.safetensors")).tensors.contains("trf_blocks.1.att.W_query.weight"));
+  EXPECT_EQ(read("run/model_step_000012.safetensors"), read("run/model.safetensors"));
+  EXPECT_NE(read("run/model_step_000000.safetensors"), read("run/model.safetensors"));
 }
 
 TEST_F(TrainCommand, TellsHowFarItIsInPlainLinesWhereThereIsNoTerminal) {

@@ -197,5 +197,18 @@ TEST(Png, RefusesWhatItCannotDraw) {
             "[png_of_svg] the document has no size in pixels");
 }
 
+TEST(Png, ReadsPixels) {
+  const std::vector<std::byte> png = png_of_svg(
+      R"(<svg xmlns="http://www.w3.org/2000/svg" width="3" height="2"><rect width="1" height="2" fill="#0180ff"/></svg>)",
+      1);
+  const Tensor pixels = pixels_of_png(png);
+  ASSERT_EQ(pixels.shape(), (Shape{2, 3, 3}));
+  const auto at = [&](int y, int x, int c) { return static_cast<int>(pixels.at<std::uint8_t>(y, x, c)); };
+  EXPECT_EQ((Color{at(1, 0, 0), at(1, 0, 1), at(1, 0, 2)}), (Color{0x01, 0x80, 0xff}));
+  EXPECT_EQ((Color{at(0, 2, 0), at(0, 2, 1), at(0, 2, 2)}), (Color{255, 255, 255}));  // transparent
+  for (std::size_t length = 0; length < png.size(); length += 5)
+    EXPECT_THROW(pixels_of_png(std::span(png).first(length)), std::invalid_argument) << length;
+}
+
 }  // namespace
 }  // namespace saccade

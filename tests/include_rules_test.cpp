@@ -108,7 +108,7 @@ constexpr Rule kMayInclude[] = {
     {"^src/tokenizer/", "^(include/saccade/tokenizer\\.h$|src/tokenizer/)"},
     {"^src/model/",
      "^(include/saccade/"
-     "(model|sentence_embeddings|io|attention|decode|kv_cache|functional|linear|packed_linear|rope|"
+     "(model|sentence_embeddings|image|log_mel|io|attention|decode|kv_cache|functional|linear|packed_linear|rope|"
      "tensor|dtype)\\.h$|src/(model/|nn/elementwise\\.h$|core/(check|parallel)\\.h$))"},
     {"^src/page/", "^(include/saccade/(page|head_scores|tensor|dtype)\\.h$|src/(page/|core/check\\.h$))"},
     {"^src/model/families", "^src/model/(families|config|table)"},

@@ -202,7 +202,7 @@ struct KnownHead {
 
 TEST(Page, KeepsTheArithmeticOfItsMostTellingHeads) {
   const KnownHead head;
-  AttentionPage page({.title = "t", .num_details = 1});
+  AttentionPage page({.title = "t", .max_details_size = 100});
   page.add_part(
       {.queries = {.tokens = {"a", "b"}}, .keys = {.tokens = {"x", "y", "z"}}, .num_layers = 1, .num_heads = 3});
   const Tensor uniform = Tensor::of<float>({{0.33f, 0.33f, 0.34f}, {0.33f, 0.33f, 0.34f}});

@@ -27,8 +27,9 @@ struct PageOptions {
   /// The most bytes of the file. The most telling heads are kept whole, the others as thumbnails; the page says
   /// so.
   std::size_t max_size = 25'000'000;
-  /// The most telling heads whose arithmetic is kept (HeadDetails), in an eighth of max_size at most.
-  std::int64_t num_details = 16;
+  /// The most bytes for the arithmetic of heads (HeadDetails), the most telling ones first. Heads that were chosen
+  /// have theirs in any case.
+  std::size_t max_details_size = 1'000'000;
   /// The parts are states of one model in their order, such as checkpoints of a training: shown along a slider.
   bool is_sequence = false;
 };

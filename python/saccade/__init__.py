@@ -8,7 +8,7 @@ bf16 and f16. Arrays are not copied if their innermost dimension is contiguous. 
 - :func:`attention`, :func:`attention_varlen`, :func:`attention_backward`, :func:`decode`: attention
   with all other options.
 - :class:`KvCache`, :class:`Rope`, :func:`merge_states`: for generating text.
-- :func:`inspect`, :func:`heatmap`: statistics and pictures of the weights.
+- :func:`inspect`, :func:`heatmap`, :func:`page`: statistics and pictures of the weights, every head of a model.
 - :mod:`saccade.distributed`: attention over several processes.
 - :mod:`saccade.nn`: modules with parameters. :mod:`saccade.torch` and :mod:`saccade.onnx`: for PyTorch and ONNX.
 """
@@ -32,6 +32,7 @@ from ._attention import (
     merge_states,
     scaled_dot_product_attention,
 )
+from ._attention_page import Page, page
 from ._heatmap import Picture, attention_lines, heatmap
 from ._inspect import Inspection, inspect
 from ._kv_cache import KvCache, Rope
@@ -65,6 +66,7 @@ __all__ = [
     "Gradients",
     "Inspection",
     "KvCache",
+    "Page",
     "Picture",
     "Rope",
     "alibi_slopes",
@@ -81,6 +83,7 @@ __all__ = [
     "merge_states",
     "nn",
     "num_threads",
+    "page",
     "release_workspaces",
     "scaled_dot_product_attention",
     "set_num_threads",

@@ -84,14 +84,12 @@ struct AttentionPage::State {
   Selection selected(std::size_t room) const {
     Selection result(parts.size());
     const std::vector<Place> order = ranked();
-    std::size_t details = std::min(room, options.max_size / 8);
-    std::int64_t count = 0;
+    std::size_t details = std::min(room, options.max_details_size);
     for (const Place& place : order) {
       const StoredHead& stored = head(place);
       const std::size_t size = Element{"detail-00-0000", stored.details}.size();
-      if (stored.details.empty() || (count >= options.num_details && !stored.is_chosen) || size > details)
-        continue;
-      details -= size, room -= size, ++count;
+      if (stored.details.empty() || size > (stored.is_chosen ? room : details)) continue;
+      details -= std::min(size, details), room -= size;
       result.detailed[place.part].push_back(place.head);
     }
     for (const Place& place : order) {

@@ -103,10 +103,9 @@ std::vector<std::byte> png_of_svg(std::string_view svg, double zoom) {
 Tensor pixels_of_png(std::span<const std::byte> png) {
   std::span<const std::byte> rest = png;
   const Surface source(cairo_image_surface_create_from_png_stream(read, &rest));
-  if (cairo_surface_status(source.get()) == CAIRO_STATUS_NO_MEMORY) throw std::bad_alloc();
+  // cairo reports damage, too, as a lack of memory.
   if (cairo_surface_status(source.get()) != CAIRO_STATUS_SUCCESS)
-    throw std::invalid_argument(std::string("[pixels_of_png] not a PNG that can be read: ") +
-                                cairo_status_to_string(cairo_surface_status(source.get())));
+    throw std::invalid_argument("[pixels_of_png] not a PNG that can be read");
   const int width = cairo_image_surface_get_width(source.get()),
             height = cairo_image_surface_get_height(source.get());
   if (width > kMostPixels || height > kMostPixels)

@@ -1,0 +1,198 @@
+"""Pages that show every head of a model."""
+
+from __future__ import annotations
+
+import html
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ._arguments import shown
+from ._arrays import as_array, is_torch
+
+
+class Page:
+    """A page with the attention of a model: one HTML file that needs no network. Jupyter displays it.
+
+    :param title, subtitle: its heading, and a line below it.
+    :param max_size: the most bytes of the file. The most telling heads are kept whole, the others as thumbnails; the
+        page says so.
+    :param is_sequence: the parts are states of one model in their order, such as checkpoints: shown along a slider.
+    :raises RuntimeError: if this build has no pages.
+    """
+
+    def __init__(
+        self, title: str = "attention", subtitle: str = "", *, max_size: int = 25_000_000, is_sequence: bool = False
+    ) -> None:
+        try:
+            from . import _page  # type: ignore[attr-defined]
+        except ImportError as error:
+            raise RuntimeError(f"this saccade has no pages, which need zlib and nlohmann-json ({error})") from None
+        self._title = _text(title, "title")
+        if isinstance(max_size, bool) or not isinstance(max_size, int) or not 0 < max_size < 2**62:
+            raise ValueError(f"max_size: wanted a number of bytes, got {max_size!r}")
+        self._page = _page.AttentionPage(self._title, _text(subtitle, "subtitle"), max_size, bool(is_sequence))
+        self._html: str | None = None
+
+    def add(
+        self,
+        weights: Any,
+        tokens: Sequence[str] | None = None,
+        key_tokens: Sequence[str] | None = None,
+        *,
+        name: str = "",
+        special: Sequence[bool] | None = None,
+        words: Sequence[int | None] | None = None,
+        key_seconds: float = 0.0,
+        kv_heads: int = 0,
+        maps: Mapping[str, Any] | None = None,
+    ) -> Page:
+        """Adds the heads of a model, of its encoder, of its cross-attention, or of a second model to compare with.
+
+        :param weights: a list of layers, each [heads, seqlen_q, seqlen_k] or [1, heads, seqlen_q, seqlen_k], as
+            ``output_attentions=True`` of ``transformers`` gives them, or one array with the layers first; of any dtype
+            and library.
+        :param tokens: the text of each query; default: positions.
+        :param key_tokens: that of each key, where keys are of another sequence; default: ``tokens``, if there are as
+            many keys as queries.
+        :param name: of this part, needed if there are several.
+        :param special: which of ``tokens`` are not part of the text, such as [CLS], so that they can be hidden.
+        :param words: the number of the word that each of ``tokens`` is a part of, or None, so that pieces can be
+            merged (``word_ids()`` of ``transformers``).
+        :param key_seconds: of sound: how long a key lasts.
+        :param kv_heads: heads of keys and values, if several query heads share one; 0: as many as query heads.
+        :param maps: matrices over all heads by name, [seqlen_q, seqlen_k]: gradient times attention, for example.
+        :raises ValueError: for shapes and labels that do not fit; names the argument.
+        """
+        layers = _layers(weights)
+        heads, rows, keys = layers[0].shape
+        attends_to_itself = key_tokens is None and rows == keys and key_seconds == 0.0
+        part = {
+            "name": _text(name, "name"),
+            "queries": _sequence(tokens, rows, "tokens", special, words),
+            "keys": None if attends_to_itself else _sequence(key_tokens, keys, "key_tokens", seconds=key_seconds),
+            "num_layers": len(layers),
+            "num_heads": heads,
+            "num_kv_heads": kv_heads,
+            "is_causal": attends_to_itself and not any(np.triu(layer, 1).any() for layer in layers),
+        }
+        drawn = {_text(key, "maps"): _matrix(value, f"maps[{key!r}]") for key, value in (maps or {}).items()}
+        for key, value in drawn.items():
+            if value.shape != (rows, keys):
+                raise ValueError(f"maps[{key!r}]: wanted shape {(rows, keys)}, got {value.shape}")
+        if not isinstance(kv_heads, int) or kv_heads < 0 or (kv_heads > 0 and heads % kv_heads != 0):
+            raise ValueError(f"kv_heads: wanted a divisor of the {heads} heads, got {kv_heads!r}")
+        number = self._page.add_part(part)
+        for i, layer in enumerate(layers):
+            self._page.add_layer(number, i, layer)
+        for key, value in drawn.items():
+            self._page.add_map(number, key, value)
+        self._html = None
+        return self
+
+    def html(self) -> str:
+        """The file: the same text for the same input."""
+        if self._html is None:
+            self._html = self._page.html()
+        return self._html
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the file."""
+        with open(path, "w", encoding="utf-8", newline="\n") as file:
+            file.write(self.html())
+
+    def _repr_html_(self) -> str:
+        content = html.escape(self.html())
+        style = "width: 100%; height: 52rem; border: 0"
+        return f'<iframe srcdoc="{content}" style="{style}" title="{html.escape(self._title)}"></iframe>'
+
+    def __repr__(self) -> str:
+        return f"<saccade.Page: {self._title}; .save('x.html')>"
+
+
+def page(
+    weights: Any,
+    tokens: Sequence[str] | None = None,
+    key_tokens: Sequence[str] | None = None,
+    *,
+    title: str = "attention",
+    subtitle: str = "",
+    max_size: int = 25_000_000,
+    **options: Any,
+) -> Page:
+    """Every head of a model in one HTML file: thumbnails by what heads do, maps, the text, summaries.
+
+    ::
+
+        outputs = model(**tokenizer(text, return_tensors="pt"), output_attentions=True)
+        saccade.page(outputs.attentions, tokens).save("page.html")
+
+    Arguments are those of :class:`Page` and, also in ``options``, of :meth:`Page.add`.
+    """
+    return Page(title, subtitle, max_size=max_size).add(weights, tokens, key_tokens, **options)
+
+
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{name}: wanted a str, got {type(value).__name__}")
+    return value.encode("utf-8", "replace").decode()
+
+
+def _matrix(value: Any, name: str) -> np.ndarray:
+    """The numbers as f32, row after row."""
+    array = as_array(value, name)
+    if is_torch(array):
+        array = array.detach().float().cpu().numpy()
+    try:
+        return np.ascontiguousarray(array if hasattr(array, "__array__") else np.from_dlpack(array), dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name}: wanted numbers, got {type(value).__name__} ({error})") from None
+
+
+def _layers(weights: Any) -> list[np.ndarray]:
+    given = list(weights) if isinstance(weights, (list, tuple)) else _matrix(weights, "weights")
+    if isinstance(given, np.ndarray) and given.ndim not in (4, 5):
+        raise ValueError(f"weights: wanted [layers, heads, seqlen_q, seqlen_k], got shape {given.shape}")
+    layers = []
+    for i, layer in enumerate(given):
+        matrix = _matrix(layer, f"weights[{i}]")
+        if matrix.ndim == 4 and matrix.shape[0] == 1:
+            matrix = matrix[0]
+        if matrix.ndim != 3 or 0 in matrix.shape:
+            raise ValueError(f"weights[{i}]: wanted [heads, seqlen_q, seqlen_k] or a batch of one, got {matrix.shape}")
+        if layers and matrix.shape != layers[0].shape:
+            raise ValueError(f"weights[{i}]: wanted shape {layers[0].shape} as weights[0] has, got {matrix.shape}")
+        layers.append(matrix)
+    if not layers:
+        raise ValueError("weights: wanted at least one layer, got none")
+    return layers
+
+
+def _sequence(
+    tokens: Sequence[str] | None,
+    count: int,
+    name: str,
+    special: Sequence[bool] | None = None,
+    words: Sequence[int | None] | None = None,
+    seconds: float = 0.0,
+) -> dict[str, Any]:
+    try:
+        labels = [str(i) for i in range(count)] if tokens is None else [_text(shown(t, str), name) for t in tokens]
+        parts = [-1 if word is None else int(word) for word in words or []]
+        hidden = [bool(item) for item in special or []]
+    except ValueError:
+        raise
+    except Exception as error:  # iterating over what a caller gives may raise anything
+        raise ValueError(f"{name}: cannot be read ({error})") from error
+    for option, values in ((name, labels), ("words", parts), ("special", hidden)):
+        if len(values) not in (0, count) or (option == name and len(values) != count):
+            raise ValueError(f"{option}: wanted one for each of the {count} tokens, got {len(values)}")
+    if not isinstance(seconds, (int, float)) or not 0 <= seconds < 1e6:
+        raise ValueError(f"key_seconds: wanted a number of seconds, got {seconds!r}")
+    # A token of a vocabulary may spell the space before it.
+    spaces = ("\u0120", "\u2581")
+    gaps = [" " if label.startswith(spaces) and i > 0 else "" for i, label in enumerate(labels)]
+    labels = [label[1:] if label.startswith(spaces) and len(label) > 1 else label for label in labels]
+    return {"tokens": labels, "gaps": gaps, "words": parts, "special": hidden, "seconds": float(seconds)}

@@ -1,0 +1,72 @@
+// saccade._page: pages of attention, a separate module because it needs more libraries.
+#include "saccade/page.h"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace nb = nanobind;
+using namespace saccade;
+
+using Weights = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
+
+TensorView view_of(const Weights& weights) {
+  Shape shape;
+  for (std::size_t i = 0; i < weights.ndim(); ++i) shape.push_back(static_cast<std::int64_t>(weights.shape(i)));
+  return TensorView(weights.data(), DType::f32, shape);
+}
+
+PageSequence sequence_of(const nb::dict& given) {
+  return {.tokens = nb::cast<std::vector<std::string>>(given["tokens"]),
+          .gaps = nb::cast<std::vector<std::string>>(given["gaps"]),
+          .words = nb::cast<std::vector<std::int64_t>>(given["words"]),
+          .special = nb::cast<std::vector<bool>>(given["special"]),
+          .seconds = nb::cast<double>(given["seconds"])};
+}
+
+std::int64_t add_part(AttentionPage& page, const nb::dict& given) {
+  const nb::object keys = given["keys"];
+  return page.add_part({.name = nb::cast<std::string>(given["name"]),
+                        .queries = sequence_of(nb::cast<nb::dict>(given["queries"])),
+                        .keys = keys.is_none() ? PageSequence{} : sequence_of(nb::cast<nb::dict>(keys)),
+                        .num_layers = nb::cast<std::int64_t>(given["num_layers"]),
+                        .num_heads = nb::cast<std::int64_t>(given["num_heads"]),
+                        .num_kv_heads = nb::cast<std::int64_t>(given["num_kv_heads"]),
+                        .is_causal = nb::cast<bool>(given["is_causal"])});
+}
+
+/// weights: [heads, queries, keys]
+void add_layer(AttentionPage& page, std::int64_t part, std::int64_t layer, const Weights& weights) {
+  const TensorView heads = view_of(weights);
+  const nb::gil_scoped_release unlocked;
+  for (std::int64_t head = 0; head < heads.shape[0]; ++head) page.add(part, layer, head, heads.select(0, head));
+}
+
+void add_map(AttentionPage& page, std::int64_t part, const std::string& name, const Weights& weights) {
+  page.add_map(part, name, view_of(weights));
+}
+
+}  // namespace
+
+NB_MODULE(_page, module) {
+  using namespace nb::literals;
+  nb::class_<AttentionPage>(module, "AttentionPage")
+      .def(
+          "__init__",
+          [](AttentionPage* self, const std::string& title, const std::string& subtitle, std::size_t max_size,
+             bool is_sequence) {
+            new (self) AttentionPage(
+                {.title = title, .subtitle = subtitle, .max_size = max_size, .is_sequence = is_sequence});
+          },
+          "title"_a, "subtitle"_a, "max_size"_a, "is_sequence"_a)
+      .def("add_part", &add_part, "part"_a)
+      .def("add_layer", &add_layer, "part"_a, "layer"_a, "weights"_a)
+      .def("add_map", &add_map, "part"_a, "name"_a, "weights"_a)
+      .def("html", &AttentionPage::html, nb::call_guard<nb::gil_scoped_release>());
+}

@@ -1,0 +1,94 @@
+"""page: every head of a model in one file."""
+
+import base64
+import json
+import zlib
+
+import numpy as np
+import pytest
+import saccade
+
+TOKENS = ["Your", "\u0120journey", "</script>", "旅"]
+
+
+def part(text, name):
+    """A part of a page's data."""
+    begin = text.index(f'id="{name}">') + len(name) + 5
+    return zlib.decompress(base64.b64decode(text[begin : text.index("<", begin)]))
+
+
+def index(page):
+    return json.loads(part(page.html(), "index"))
+
+
+def weights(layers=2, heads=3, rows=4, keys=4, causal=False, seed=0):
+    raw = np.random.default_rng(seed).random((layers, heads, rows, keys))
+    raw = np.tril(raw) if causal else raw
+    return raw / raw.sum(-1, keepdims=True)
+
+
+def test_holds_the_weights():
+    given = weights()
+    page = saccade.page(given, TOKENS, title="a & b", subtitle="<b>")
+    own = index(page)["parts"][0]
+    assert own["queries"]["tokens"] == ["Your", "journey", "</script>", "旅"]
+    assert own["queries"]["gaps"] == ["", " ", "", ""]
+    assert (own["layers"], own["heads"], own["causal"]) == (2, 3, False)
+    codes = np.frombuffer(part(page.html(), "head-0-5"), np.uint8).reshape(4, 4)
+    np.testing.assert_allclose(2.0 ** ((codes - 255.0) / 16), given[1, 2], rtol=0.022)
+    assert (
+        "<title>a &amp; b</title>" in page.html()
+        and page.html() == saccade.page(given, TOKENS, title="a & b", subtitle="<b>").html()
+    )
+
+
+def test_takes_what_models_give():
+    given = weights(causal=True)
+    layers = tuple(layer[None].astype(np.float16) for layer in given)
+    page = saccade.page(layers, special=[True, False, False, False], words=[None, 0, 0, 1], kv_heads=1)
+    own = index(page)["parts"][0]
+    assert own["causal"] and own["kvHeads"] == 1
+    assert own["queries"]["words"] == [-1, 0, 0, 1] and own["queries"]["special"] == [1, 0, 0, 0]
+    assert own["queries"]["tokens"] == ["0", "1", "2", "3"]
+    assert len(part(page.html(), "head-0-0")) == 10  # up to the diagonal
+
+
+def test_has_several_parts():
+    page = saccade.Page("translation", is_sequence=False)
+    page.add(weights(), TOKENS, name="encoder", maps={"gradient": np.full((4, 4), 0.5)})
+    page.add(weights(rows=2, keys=7), ["a", "b"], name="cross", key_seconds=0.02)
+    parts = index(page)["parts"]
+    assert [own["name"] for own in parts] == ["encoder", "cross"]
+    assert parts[0]["maps"] == ["gradient"] and part(page.html(), "map-0-0") == bytes([239] * 16)
+    assert parts[1]["keys"]["seconds"] == 0.02 and len(parts[1]["keys"]["tokens"]) == 7
+
+
+def test_shows_itself_and_is_saved(tmp_path):
+    page = saccade.page(weights(), TOKENS, title='"quoted"')
+    frame = page._repr_html_()
+    assert frame.startswith('<iframe srcdoc="&lt;!DOCTYPE html&gt;') and frame.count('"') % 2 == 0
+    page.save(tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text(encoding="utf-8") == page.html()
+    assert "quoted" in repr(page)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"weights": np.ones((4, 4))}, r"weights: wanted \[layers, heads, seqlen_q, seqlen_k\], got shape \(4, 4\)"),
+        ({"weights": []}, "weights: wanted at least one layer"),
+        ({"weights": [np.ones((2, 3, 3)), np.ones((2, 4, 4))]}, r"weights\[1\]: wanted shape \(2, 3, 3\)"),
+        ({"weights": [np.ones((2, 2, 3, 3))]}, r"weights\[0\]: wanted .* or a batch of one"),
+        ({"weights": ["a"]}, r"weights\[0\]: wanted"),
+        ({"tokens": ["a"]}, "tokens: wanted one for each of the 4 tokens, got 1"),
+        ({"special": [True]}, "special: wanted one for each of the 4 tokens, got 1"),
+        ({"kv_heads": 2}, "kv_heads: wanted a divisor of the 3 heads, got 2"),
+        ({"maps": {"a": np.ones((2, 2))}}, r"maps\['a'\]: wanted shape \(4, 4\), got \(2, 2\)"),
+        ({"max_size": 0}, "max_size: wanted a number of bytes, got 0"),
+        ({"title": 3}, "title: wanted a str, got int"),
+        ({"key_seconds": -1}, "key_seconds: wanted a number of seconds, got -1"),
+    ],
+)
+def test_refuses_what_does_not_fit(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        saccade.page(**{"weights": weights(), **arguments})
