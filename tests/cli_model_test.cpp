@@ -224,7 +224,7 @@ TEST_F(CliModel, MeasuresWhatChangesWithoutHeads) {
     return run({"look", "--model", decoder, "--text", text, "--json", "--ablate", "L0H1"})
         .json()["before"]["repeated_loss"];
   };
-  EXPECT_EQ(repeated_loss("xyz"), "NaN");
+  EXPECT_EQ(repeated_loss("xyz"), "nan");
   EXPECT_TRUE(repeated_loss("xyz qrk xyz qrk").is_number());
 }
 

@@ -16,15 +16,15 @@ inline void require(bool condition) {
   if (!condition) std::abort();
 }
 
-/// Runs `read` on the input. Any exception except std::runtime_error ends the program: a finding.
+/// Runs `read` on the input. Any exception except std::runtime_error ends the program: a finding. Its message must
+/// begin with `prefix`.
 template <class Read>
-int run(const std::uint8_t* data, std::size_t size, const Read& read) {
+int run(const std::uint8_t* data, std::size_t size, const Read& read, std::string_view prefix = "[parse_") {
   try {
     read(std::as_bytes(std::span(data, size)));
   } catch (const std::runtime_error& error) {
     const std::string_view message = error.what();
-    require(message.starts_with("[parse_") && message.find('\n') == std::string_view::npos &&
-            message.size() < 600);
+    require(message.starts_with(prefix) && message.find('\n') == std::string_view::npos && message.size() < 600);
   }
   return 0;
 }

@@ -25,8 +25,9 @@ int main(int argc, char** argv) {
   const saccade::GPTModel model(
       {.vocab_size = 5, .context_length = 4, .d_model = 4, .num_layers = 1, .num_heads = 2});
   if (model.state_dict().empty()) return 1;
-  saccade::AttentionPage page({.tokens = {"a", "b"}, .num_layers = 1, .num_heads = 1});
-  page.add(0, 0, weights);
+  saccade::AttentionPage page({.title = "a page"});
+  page.add_part({.queries = {.tokens = {"a", "b"}}, .num_layers = 1, .num_heads = 1});
+  page.add(0, 0, 0, weights);
   if (!page.html().starts_with("<!DOCTYPE html>")) return 1;
   try {
     saccade::Model::load(argv[1]);
