@@ -2,6 +2,7 @@
 // (https://arxiv.org/abs/1508.07909).
 #include <nlohmann/json.hpp>
 #include <queue>
+#include <span>
 #include <stdexcept>
 
 #include "tokenizer/word_model.h"
@@ -49,11 +50,30 @@ class BytePairEncoding {
     }
     std::vector<Symbol> symbols = symbols_of(piece);
     merge_all(symbols);
+    const auto first = static_cast<std::ptrdiff_t>(tokens.size());
     for (const Symbol& symbol : symbols)
       if (symbol.exists) tokens.push_back({symbol.id, *vocabulary_->text_of(symbol.id), symbol.range});
+    if (unknown_.empty() && !falls_back_to_bytes_)
+      close_gaps(piece, std::span(tokens).subspan(static_cast<std::size_t>(first)));
   }
 
  private:
+  /// Where characters without a token were left out, tokens stand for as many bytes of the piece as they spell,
+  /// from its begin on, as in the tokenizers library.
+  static void close_gaps(const Characters& piece, std::span<Token> tokens) {
+    std::vector<TextRange> bytes;  // of the piece's UTF-8: what each stands for
+    for (const Character& c : piece) bytes.insert(bytes.end(), utf8_of(Characters{c}).size(), c.range);
+    std::size_t spelled = 0;
+    for (const Token& token : tokens) spelled += token.text.size();
+    if (spelled >= bytes.size()) return;
+    std::size_t at = 0;
+    for (Token& token : tokens) {
+      const std::size_t end = at + token.text.size();
+      token.range = {bytes[at].begin, bytes[end - 1].end};
+      at = end;
+    }
+  }
+
   struct Symbol {
     std::int64_t id = 0;
     TextRange range{};

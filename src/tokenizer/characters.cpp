@@ -26,41 +26,43 @@ std::u32string decomposed(char32_t code, bool compatible) {
   return {buffer, buffer + size};
 }
 
-/// Puts marks in canonical order; characters of one class keep theirs. The first of them still stands for what
-/// came first.
-void order_marks(Characters& text) {
+/// Puts marks in canonical order; marks of one class keep theirs.
+void order_marks(std::vector<Change>& text) {
+  const auto is_mark_of_class = [](const Change& c) { return combining_class(c.code) != 0; };
   for (auto begin = text.begin(); begin != text.end();) {
-    if (combining_class(begin->code) == 0) {
-      ++begin;
-      continue;
-    }
-    const auto end =
-        std::find_if(begin, text.end(), [](const Character& c) { return combining_class(c.code) == 0; });
-    std::vector<char32_t> codes;
-    std::transform(begin, end, std::back_inserter(codes), [](const Character& c) { return c.code; });
-    std::ranges::stable_sort(codes, {}, combining_class);
-    std::transform(begin, end, codes.begin(), begin, [](const Character& c, char32_t code) {
-      return Character{code, c.range};
+    begin = std::find_if(begin, text.end(), is_mark_of_class);
+    const auto end = std::find_if_not(begin, text.end(), is_mark_of_class);
+    std::stable_sort(begin, end, [](const Change& a, const Change& b) {
+      return combining_class(a.code) < combining_class(b.code);
     });
     begin = end;
   }
 }
 
-/// Composes decomposed text: each result takes the place of as many characters as it decomposes into, and stands
-/// for the first of them, as in the tokenizers library.
-Characters composed(const Characters& text) {
-  if (text.empty()) return {};
-  std::vector<utf8proc_int32_t> codes;
-  for (const Character& c : text) codes.push_back(static_cast<utf8proc_int32_t>(c.code));
-  codes.push_back(0);
-  const utf8proc_ssize_t size =
-      utf8proc_normalize_utf32(codes.data(), static_cast<utf8proc_ssize_t>(text.size()), UTF8PROC_COMPOSE);
-  Characters result;
-  std::size_t at = 0;
-  for (utf8proc_ssize_t i = 0; i < size; ++i) {
-    const auto code = static_cast<char32_t>(codes[static_cast<std::size_t>(i)]);
-    result.push_back({code, text[at].range});
-    at = std::min(text.size() - 1, at + decomposed(code, false).size());
+/// The code point that two compose to; 0: none.
+char32_t composition(char32_t first, char32_t second) {
+  if (second < 0x300) return 0;  // none below composes with what is before it
+  utf8proc_int32_t codes[] = {static_cast<utf8proc_int32_t>(first), static_cast<utf8proc_int32_t>(second), 0};
+  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE);
+  return utf8proc_normalize_utf32(codes, 2, options) == 1 ? static_cast<char32_t>(codes[0]) : 0;
+}
+
+/// Canonical composition (the Unicode Standard, section 3.11): each starter takes in the marks that nothing keeps
+/// from it.
+std::vector<Change> composed(const std::vector<Change>& text) {
+  std::vector<Change> result;
+  std::size_t starter = 0;  // the last one's place in the result
+  bool has_starter = false;
+  for (const Change& c : text) {
+    const int own_class = combining_class(c.code);
+    const bool is_next = has_starter && result.size() == starter + 1;
+    if (has_starter && (is_next || combining_class(result.back().code) < own_class))
+      if (const char32_t code = composition(result[starter].code, c.code)) {
+        result[starter] = {code, result[starter].count + c.count - 1};
+        continue;
+      }
+    if (own_class == 0) starter = result.size(), has_starter = true;
+    result.push_back(c);
   }
   return result;
 }
@@ -133,8 +135,9 @@ bool is_whitespace(char32_t c) {
 bool is_control(char32_t c) {
   if (c == '\t' || c == '\n' || c == '\r') return false;
   const utf8proc_category_t of = category(c);
-  return of == UTF8PROC_CATEGORY_CC || of == UTF8PROC_CATEGORY_CF || of == UTF8PROC_CATEGORY_CN ||
-         of == UTF8PROC_CATEGORY_CO || of == UTF8PROC_CATEGORY_CS;
+  // Characters that are not assigned are none, as in the tokenizers library; in BERT's first code they were.
+  return of == UTF8PROC_CATEGORY_CC || of == UTF8PROC_CATEGORY_CF || of == UTF8PROC_CATEGORY_CO ||
+         of == UTF8PROC_CATEGORY_CS;
 }
 
 bool is_punctuation(char32_t c) {
@@ -177,11 +180,31 @@ Characters lowered(const Characters& text) {
 
 Characters normalized(const Characters& text, NormalForm form) {
   const bool compatible = form == NormalForm::nfkc || form == NormalForm::nfkd;
+  std::vector<Change> changes;
+  for (const Character& c : text) {
+    bool is_first = true;
+    for (const char32_t code : decomposed(c.code, compatible)) {
+      changes.push_back({code, is_first ? 0 : 1});
+      is_first = false;
+    }
+  }
+  order_marks(changes);
+  return transformed(text, form == NormalForm::nfc || form == NormalForm::nfkc ? composed(changes) : changes);
+}
+
+Characters transformed(const Characters& text, const std::vector<Change>& changes) {
   Characters result;
-  for (const Character& c : text)
-    for (const char32_t code : decomposed(c.code, compatible)) result.push_back({code, c.range});
-  order_marks(result);
-  return form == NormalForm::nfc || form == NormalForm::nfkc ? composed(result) : result;
+  std::size_t at = 0;
+  for (const Change& change : changes) {
+    if (text.empty()) break;
+    if (change.count > 0) {
+      result.push_back({change.code, text[at > 0 ? at - 1 : 0].range});
+      continue;
+    }
+    result.push_back({change.code, text[std::min(at, text.size() - 1)].range});
+    at += 1 + static_cast<std::size_t>(-change.count);
+  }
+  return result;
 }
 
 std::vector<std::size_t> graphemes(const Characters& text) {

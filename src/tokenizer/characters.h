@@ -27,7 +27,7 @@ void append_utf8(std::string& text, char32_t code);
 TextRange range_of(const Characters& text);
 
 bool is_whitespace(char32_t code);   ///< White_Space
-bool is_control(char32_t code);      ///< Cc, Cf, Cn, Co, Cs, but for tab, line feed and carriage return
+bool is_control(char32_t code);      ///< Cc, Cf, Co, Cs, but for tab, line feed and carriage return
 bool is_punctuation(char32_t code);  ///< of ASCII, or P*
 bool is_mark(char32_t code);         ///< M*
 bool is_nonspacing_mark(char32_t code);
@@ -39,6 +39,15 @@ Characters lowered(const Characters& text);
 
 enum class NormalForm { nfc, nfd, nfkc, nfkd };
 Characters normalized(const Characters& text, NormalForm form);
+
+/// A code point that takes the place of one of a text (0), that is put in after it (1), or that takes the place of
+/// one and of the next n (-n).
+struct Change {
+  char32_t code = 0;
+  std::ptrdiff_t count = 0;
+};
+/// The text after these changes, one after the other; a code point that takes a place stands for what was there.
+Characters transformed(const Characters& text, const std::vector<Change>& changes);
 
 /// The lengths of grapheme clusters, in code points.
 std::vector<std::size_t> graphemes(const Characters& text);

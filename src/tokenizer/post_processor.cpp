@@ -40,16 +40,23 @@ void PostProcessor::read_trimming(const Json& description) {
   has_prefix_space_ = description.value("add_prefix_space", true);
 }
 
-void PostProcessor::trim(std::vector<Token>& tokens) const {
-  if (!trims_) return;
+void PostProcessor::trim(std::vector<Token>& tokens, const Characters& characters) const {
+  if (!trims_ || characters.empty()) return;
   const char32_t space = code_of_byte(' ');
+  // Ranges are cut by characters, not by bytes.
+  std::vector<std::size_t> begins;
+  for (const Character& c : characters) begins.push_back(c.range.begin);
+  begins.push_back(characters.back().range.end);
+  const auto place_of = [&](std::size_t byte) {
+    return static_cast<std::size_t>(std::ranges::lower_bound(begins, byte) - begins.begin());
+  };
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     const std::u32string text = codes_of(tokens[i].text);
     const auto is_space = [&](char32_t code) { return code == space || is_whitespace(code); };
     auto leading = static_cast<std::size_t>(std::ranges::find_if_not(text, is_space) - text.begin());
     const auto last = std::find_if_not(text.rbegin(), text.rend(), is_space);
     const auto trailing = static_cast<std::size_t>(last - text.rbegin());
-    auto& [begin, end] = tokens[i].range;
+    std::size_t begin = place_of(tokens[i].range.begin), end = place_of(tokens[i].range.end);
     const bool has_added_space = has_prefix_space_ && (i == 0 || begin == 0) && leading == 1;
     if (has_added_space) leading = 0;  // it is in no range
     begin = std::min(begin + leading, end);
@@ -57,6 +64,7 @@ void PostProcessor::trim(std::vector<Token>& tokens) const {
       end = begin;
     else if (trailing <= end)
       end = std::max(end - trailing, begin);
+    tokens[i].range = {begins[begin], begins[end]};
   }
 }
 

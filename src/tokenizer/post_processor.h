@@ -13,8 +13,9 @@ class PostProcessor {
   /// one.
   explicit PostProcessor(const nlohmann::json& description);
 
-  /// Takes the spaces at both ends from the ranges of byte-level tokens, if the description says so.
-  void trim(std::vector<Token>& tokens) const;
+  /// Takes the spaces at both ends from the ranges of byte-level tokens, if the description says so; `text` is
+  /// what they are tokens of.
+  void trim(std::vector<Token>& tokens, const Characters& text) const;
   std::vector<Token> single(std::vector<Token> a, bool add_special) const;
   std::vector<Token> pair(std::vector<Token> a, std::vector<Token> b, bool add_special) const;
 

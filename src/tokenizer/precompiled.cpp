@@ -70,11 +70,13 @@ Normalizer precompiled_normalizer(const std::string& base64) {
   const auto map = std::make_shared<CharacterMap>(from_base64(base64));
   return [map](const Characters& text) {
     constexpr std::size_t kLongest = 5;  // bytes of a cluster that the table may know
-    Characters result;
-    const auto add = [&](const std::string& replacement, const Characters& replaced) {
-      std::size_t i = 0;
-      for (const char32_t code : codes_of(replacement))
-        result.push_back({code, replaced[std::min(i++, replaced.size() - 1)].range});
+    std::vector<Change> changes;
+    // What is taken away goes with the code point before it. Before the first one it is not counted, and what
+    // follows stands for other places, as in the tokenizers library.
+    const auto add = [&](const std::u32string& codes, std::size_t replaced) {
+      for (std::size_t i = 0; i < codes.size(); ++i) changes.push_back({codes[i], i < replaced ? 0 : 1});
+      if (codes.size() < replaced && !changes.empty())
+        changes.back().count -= static_cast<std::ptrdiff_t>(replaced - codes.size());
     };
     std::size_t at = 0;
     for (const std::size_t size : graphemes(text)) {
@@ -83,17 +85,15 @@ Normalizer precompiled_normalizer(const std::string& base64) {
       at += size;
       const std::string utf8 = utf8_of(cluster);
       if (const auto found = utf8.size() <= kLongest ? map->find(utf8) : std::nullopt) {
-        add(*found, cluster);
+        add(codes_of(*found), size);
         continue;
       }
       for (const Character& c : cluster) {
-        if (const auto found = map->find(utf8_of(Characters{c})))
-          add(*found, {c});
-        else
-          result.push_back(c);
+        const auto found = map->find(utf8_of(Characters{c}));
+        add(found ? codes_of(*found) : std::u32string{c.code}, 1);
       }
     }
-    return result;
+    return transformed(text, changes);
   };
 }
 

@@ -29,7 +29,8 @@ struct Tokenizer::State {
   std::vector<Token> encode(std::string_view text) const {
     std::vector<Token> tokens;
     std::int64_t word = 0;
-    for (Section& section : added.sections_of(characters_of(text), normalizer)) {
+    const Characters characters = characters_of(text);
+    for (Section& section : added.sections_of(characters, normalizer)) {
       if (section.token != nullptr) {
         tokens.push_back(*section.token);
         tokens.back().range = range_of(section.text);
@@ -44,7 +45,7 @@ struct Tokenizer::State {
         ++word;
       }
     }
-    post_processor.trim(tokens);
+    post_processor.trim(tokens, characters);
     return tokens;
   }
 

@@ -5,12 +5,15 @@ some texts: NAME.json and NAME.cases.json.
 Run by hand, from anywhere; no build needs it. It needs two packages from PyPI:
 
     python3 -m venv venv && venv/bin/pip install tokenizers==0.23.3 sentencepiece protobuf
-    venv/bin/python tests/goldens/make_tokenizers.py
+    venv/bin/python tests/goldens/make_tokenizers.py [--cases]
+
+With --cases the tokenizers stay as they are: training gives others each time.
 """
 import io
 import json
 import pathlib
 import random
+import sys
 import unicodedata
 
 import sentencepiece
@@ -36,6 +39,9 @@ FIXED = [
     *("don't I'll we've 's 'S", "1234567 3.14 x_1", "a\u0301\u0323 o\u0308\u0304", "\u200b\ufeff\u00ad zero"),
     *("<s>hi</s> <mask> [MASK][SEP] <|endoftext|>x", "Headattention attention,attentions  mask  Head", "x" * 120),
     *("नमस्ते ทดสอบ עברית العربية", "http://a.b/c?d=e&f=g#h", "tail   ", "\r\n\r\n a \n", "mixed日本x한y"),
+    # What moves offsets in the library: spaces that are added, characters that are taken away, marks out of order.
+    *("</s>\u200c x<|endoftext|>각", "\x01 start", "\x7f\u2003 Ġ \ufe0f", "e\u0301\u0f73 \u0f73\u0301", "\U0001d161x"),
+    *("\x07\x16;", "\ufffe\U0010ffff a\U0001fffe\U0010fffeb"),
     *("…“quoted” ‘x’ ´ ` ¨", "∀x∈ℝ: ⌈x⌉ = −⌊−x⌋ ∧ α < β, ¬a ↔ ≥", "    four spaces", "e\u0301 and é", "▁under ▁ line"),
 ]
 DRAWN = 40
@@ -254,7 +260,11 @@ KINDS = {
 FOLDER.mkdir(exist_ok=True)
 for seed, (name, tokenizer) in enumerate(KINDS.items()):
     draws = Draws(seed)
-    (FOLDER / f"{name}.json").write_text(json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False) + "\n")
+    file = FOLDER / f"{name}.json"
+    if "--cases" in sys.argv:
+        tokenizer = Tokenizer.from_file(str(file))
+    else:
+        file.write_text(json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False) + "\n")
     cases = [case(tokenizer, draws, text) for text in FIXED + [draws.text() for _ in range(DRAWN)]]
     lines = ",\n".join(json.dumps(one, ensure_ascii=False, separators=(",", ":")) for one in cases)
     (FOLDER / f"{name}.cases.json").write_text(f"[\n{lines}\n]\n")
