@@ -17,9 +17,15 @@ import transformers
 
 SACCADE, FOLDER = sys.argv[1], pathlib.Path(sys.argv[2])
 SMOLLM2 = FOLDER / "smollm2"
-PLAIN = "The library opened in 1901 beside the river, and its reading room still has the long oak tables of that year."
+PLAIN = (
+    "The library opened in 1901 beside the river, and its reading room still has the long oak tables of that year. "
+    "Visitors from Oslo, Lima and Hanoi signed the green book with Kurt, Amara and Lin."
+)
 NATURAL = "When Mary and John went to the store, John gave a drink to Mary. When Mary and John went home, John gave"
-REPEATED = "apple river seven cloud wooden table yellow music"
+OTHER = (
+    "Old copper mines wind under the southern hills. In 1843 Edith Marlow drew the first map of them, and sold it to "
+    "nine curious bankers."
+)
 failures = []
 
 
@@ -60,37 +66,35 @@ def ranked(text, measure):
 
 
 def check_known_heads():
+    """Returns the two heads that come first as induction heads."""
     induction = ranked(NATURAL, "induction")[:4]
     check({"L17H4", "L17H5"} <= {name for name, _ in induction}, f"induction: {induction}")
     previous = ranked(NATURAL, "previous")[:4]
     check("L16H0" in {name for name, _ in previous}, f"previous token: {previous}")
+    return [name for name, _ in induction[:2]]
 
 
-def ablation(text):
-    return json.loads(saccade("look", "--model", SMOLLM2, "--text", text, "--ablate", "L17H4,L17H5", "--json"))
+def change_without(heads, text):
+    """What the loss on a text becomes without some heads."""
+    printed = saccade("look", "--model", SMOLLM2, "--text", text, "--ablate", ",".join(heads), "--json")
+    before, after = (json.loads(printed)[when]["loss"] for when in ("before", "after"))
+    return after - before, f"{before:.4f} -> {after:.4f}"
 
 
-def check_ablation():
-    generator = torch.Generator().manual_seed(0)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(SMOLLM2)
-    words = [tokenizer.decode([i]) for i in torch.randint(1000, 20000, (60,), generator=generator).tolist()]
-    for name, text, least, most in (
-        ("random tokens, twice", "".join(words) * 2, 0.3, None),
-        ("words, three times", " ".join([REPEATED] * 3), 0.3, None),
-        ("plain text", PLAIN, None, 0.05),
-    ):
-        result = ablation(text)
-        kind = "loss" if least is None or not isinstance(result["before"]["repeated_loss"], float) else "repeated_loss"
-        change = result["after"][kind] - result["before"][kind]
-        losses = f"{kind} {result['before'][kind]:.4f} -> {result['after'][kind]:.4f} ({change:+.4f})"
-        is_good = (least is None or change >= least) and (most is None or change < most)
-        check(is_good, f"without L17H4, L17H5, {name}: {losses}")
+def check_ablation(heads):
+    """Heads that copy matter where there is something to copy. (L17H4 and L17H5 alone do not: others stand in.)"""
+    for text in (PLAIN, OTHER):
+        change, losses = change_without(heads, f"{text} {text}")
+        check(change >= 0.3, f"without {', '.join(heads)}, twice {text[:20]!r}...: {losses} ({change:+.4f})")
+    change, losses = change_without(heads, PLAIN)
+    check(change < 0.05, f"without {', '.join(heads)}, the paragraph once: {losses} ({change:+.4f})")
+    change, losses = change_without(["L17H4", "L17H5"], f"{PLAIN} {PLAIN}")
+    print(f"        without L17H4, L17H5, a paragraph twice: {losses} ({change:+.4f})")
 
 
 def main():
     check_greedy()
-    check_known_heads()
-    check_ablation()
+    check_ablation(check_known_heads())
     print(f"{len(failures)} wrong" if failures else "all good")
     sys.exit(1 if failures else 0)
 
