@@ -118,7 +118,8 @@ constexpr Rule kMayInclude[] = {
      "src/(reference/|attention/axes\\.h$|core/check\\.h$))"},
     {"^src/nn/",
      "^(include/saccade/"
-     "(module|attention_modules|layers|linear|packed_linear|functional|head_scores|sampling|optim|attention|backward|random|"
+     "(module|attention_modules|layers|linear|packed_linear|functional|head_scores|sampling|optim|attention|"
+     "backward|random|"
      "tensor|"
      "dtype)\\.h$|"
      "src/(nn/|core/|backend\\.h$|cpu/kernels\\.h$))"},

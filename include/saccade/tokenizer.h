@@ -28,8 +28,8 @@ struct Token {
   std::int64_t word = -1;  ///< the piece of text that was split into this and its neighbours; -1 if added
 };
 
-/// Cuts a text's tokens to `most`: leaves out tokens from the end of the text, but none that were added around it. More
-/// added tokens than `most` stay as they are.
+/// Cuts a text's tokens to `most`: leaves out tokens from the end of the text, but none that were added around it.
+/// More added tokens than `most` stay as they are.
 void truncate(std::vector<Token>& tokens, std::size_t most);
 
 /// Turns text into tokens and back. Reads what tokenizer.json of a Hugging Face folder describes: added tokens,

@@ -155,7 +155,7 @@ def _layers(weights: Any) -> list[np.ndarray]:
     given = list(weights) if isinstance(weights, (list, tuple)) else _matrix(weights, "weights")
     if isinstance(given, np.ndarray) and given.ndim not in (4, 5):
         raise ValueError(f"weights: wanted [layers, heads, seqlen_q, seqlen_k], got shape {given.shape}")
-    layers = []
+    layers: list[np.ndarray] = []
     for i, layer in enumerate(given):
         matrix = _matrix(layer, f"weights[{i}]")
         if matrix.ndim == 4 and matrix.shape[0] == 1:

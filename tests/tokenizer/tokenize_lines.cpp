@@ -2,8 +2,8 @@
 //
 //     tokenize_lines TOKENIZER.json < TEXTS
 //
-// Each text is its length as a line of its own, and then its bytes. For each a line is printed: id, begin and end, in
-// bytes, of every token.
+// Each text is its length as a line of its own, and then its bytes. For each a line is printed: id, begin and end,
+// in bytes, of every token.
 #include <saccade/tokenizer.h>
 
 #include <cstdio>
