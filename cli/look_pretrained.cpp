@@ -37,7 +37,7 @@ void add_picture(Reading& reading, const LookArguments& arguments) {
   if (!arguments.image)
     refuse("--model is a {}, which reads pictures: give --image", reading.pretrained->model.sizes().family);
   const ModelSizes& sizes = reading.pretrained->model.sizes();
-  Picture picture = read_picture(*arguments.image);
+  PngFile picture = read_png(*arguments.image);
   ImageOptions options = ImageOptions::load(reading.pretrained->folder);
   options.size = sizes.image_size;
   if (sizes.num_channels != 3) refuse("--model reads pictures of {} channels, but PNG has 3", sizes.num_channels);

@@ -15,7 +15,7 @@
 
 namespace saccade::cli {
 
-Picture read_picture(const std::string& path) {
+PngFile read_png(const std::string& path) {
   const std::vector<std::byte> bytes = read_file(path);
   try {
     return {.png = std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()),

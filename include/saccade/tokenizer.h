@@ -49,7 +49,8 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
 
   /// The tokens of a text in UTF-8; bytes that are none count as U+FFFD. `add_special`: with the tokens that the
-  /// model expects around a text.
+  /// model expects around a text. Throws std::runtime_error for a character that the vocabulary lacks, if it has
+  /// no token for unknown ones.
   std::vector<Token> encode(std::string_view text, bool add_special = true) const;
   /// The tokens of a pair of texts, such as a question and an answer.
   std::vector<Token> encode(std::string_view text, std::string_view pair, bool add_special = true) const;

@@ -59,6 +59,7 @@ struct Model::State {
   };
 
   explicit State(const std::filesystem::path& folder) : checkpoint(folder) {}
+  static std::unique_ptr<State> load(const std::filesystem::path& folder);
 
   Checkpoint checkpoint;
   ModelTable table{};
@@ -96,6 +97,20 @@ Model::Model(Model&&) noexcept = default;
 Model& Model::operator=(Model&&) noexcept = default;
 
 Model Model::load(const std::filesystem::path& folder) {
+  constexpr std::size_t kLongestMessage = 500;  // what a file has in place of a name can be long
+  try {
+    return Model(State::load(folder));
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::runtime_error& error) {
+    throw std::runtime_error(std::string(error.what()).substr(0, kLongestMessage));
+  } catch (const std::exception& error) {  // of a function that was given what config.json says
+    const std::string message = "[Model] " + (folder / "config.json").string() + ": " + error.what();
+    throw std::runtime_error(message.substr(0, kLongestMessage));
+  }
+}
+
+std::unique_ptr<Model::State> Model::State::load(const std::filesystem::path& folder) {
   auto state = std::make_unique<State>(folder);
   Checkpoint& checkpoint = state->checkpoint;
   state->table = table_of(checkpoint.config());
@@ -113,7 +128,7 @@ Model Model::load(const std::filesystem::path& folder) {
                        table.encoder ? table.encoder->d_model : 0);
   if (!table.head.decoder.empty()) checkpoint.tensor(state->decoder_name(), {table.vocab_size, state->d_head()});
   state->set_sizes();
-  return Model(std::move(state));
+  return state;
 }
 
 void Model::State::set_sizes() {

@@ -1,6 +1,7 @@
 #include "saccade/tokenizer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -17,6 +18,18 @@ namespace saccade {
 using namespace tokenizer;
 using Json = nlohmann::json;
 
+namespace {
+
+/// One line; what a file or a text has in place of a name can be long.
+std::string message_of(const std::string& place, const std::exception& error) {
+  std::string message = ("[Tokenizer] " + place + error.what()).substr(0, 500);
+  std::ranges::replace_if(
+      message, [](unsigned char c) { return c < ' '; }, ' ');
+  return message;
+}
+
+}  // namespace
+
 struct Tokenizer::State {
   explicit State(const Json& description)
       : model(word_model_of(description.at("model"), vocabulary)),
@@ -27,6 +40,14 @@ struct Tokenizer::State {
         added(description.value("added_tokens", Json::array()), normalizer, *vocabulary) {}
 
   std::vector<Token> encode(std::string_view text) const {
+    try {
+      return tokens_of(text);
+    } catch (const std::runtime_error& error) {
+      throw std::runtime_error(message_of("", error));
+    }
+  }
+
+  std::vector<Token> tokens_of(std::string_view text) const {
     std::vector<Token> tokens;
     std::int64_t word = 0;
     const Characters characters = characters_of(text);
@@ -63,11 +84,29 @@ Tokenizer::~Tokenizer() = default;
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 
+namespace {
+
+/// A description without numbers that no integer holds: where one is wanted, they would be converted to it.
+Json parsed(std::string_view text) {
+  Json json = Json::parse(text);
+  for (std::vector<const Json*> rest{&json}; !rest.empty();) {
+    const Json* const value = rest.back();
+    rest.pop_back();
+    if (value->is_number_float() && !(std::abs(value->get<double>()) < 9e15))
+      throw std::runtime_error("the number " + value->dump() + " is too large");
+    if (value->is_structured())
+      for (const Json& item : *value) rest.push_back(&item);
+  }
+  return json;
+}
+
+}  // namespace
+
 Tokenizer Tokenizer::parse(std::string_view json, std::string_view name) {
   try {
-    return Tokenizer(std::make_unique<State>(Json::parse(json)));
+    return Tokenizer(std::make_unique<State>(parsed(json)));
   } catch (const std::exception& error) {
-    throw std::runtime_error("[Tokenizer] " + std::string(name) + ": " + error.what());
+    throw std::runtime_error(message_of(std::string(name) + ": ", error));
   }
 }
 

@@ -54,9 +54,9 @@ ModelTable bert(const Config& config) {
 ModelTable roberta(const Config& config) {
   ModelTable table = bert_table(config);
   table.prefixes = {"roberta."};
-  const std::int64_t padding =
-      config.has("pad_token_id") ? static_cast<std::int64_t>(config.number("pad_token_id")) : 1;
-  if (padding < 0 || padding + 1 >= table.max_length)
+  const std::vector<std::int64_t> given = config.tokens("pad_token_id");
+  const std::int64_t padding = given.empty() ? 1 : given.front();
+  if (padding < 0 || padding >= table.max_length - 1)
     config.refuse("pad_token_id", "must be below max_position_embeddings - 1, ", table.max_length - 1,
                   ", but it is ", padding);
   table.stack.embedding.position_offset = padding + 1;

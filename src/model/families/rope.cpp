@@ -29,6 +29,9 @@ std::vector<double> llama3_frequencies(const Config& scaling, double base, std::
 RopeOptions rope_options(const Config* scaling, double base, double part, std::int64_t head_dim) {
   if (scaling && scaling->has("rope_theta")) base = scaling->number("rope_theta");
   if (scaling && scaling->has("partial_rotary_factor")) part = scaling->number("partial_rotary_factor");
+  if (!(part > 0 && part <= 1))
+    throw std::invalid_argument("the rotary part of a head must be above 0 and at most 1, but it is " +
+                                std::to_string(part));
   const auto rotary_dim = static_cast<std::int64_t>(static_cast<double>(head_dim) * part);
   RopeOptions options{.base = base, .rotary_dim = rotary_dim};
   if (scaling == nullptr) return options;
