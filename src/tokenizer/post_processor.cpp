@@ -98,6 +98,8 @@ void PostProcessor::read_template(const Json& description) {
   };
   single_ = read_parts(description.at("single"));
   pair_ = read_parts(description.at("pair"));
+  if (std::ranges::any_of(single_, [](const Part& part) { return part.sequence == 1; }))
+    throw std::runtime_error("the template of a single text has a second one");
 }
 
 std::vector<Token> PostProcessor::filled(const Template& parts,
