@@ -80,7 +80,7 @@ class Contenders:
                 self.caches[length] = self.smollm2(ids, use_cache=True, logits_to_keep=1).past_key_values
             cache = self.caches[length]
             seconds = timed(lambda: self.smollm2(torch.tensor([[1000]]), past_key_values=cache, use_cache=True))
-            cache.crop(length)
+            cache.crop(-1)
             return seconds
 
     def onnx_runtime(self, kind, length, batch, threads):
