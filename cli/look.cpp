@@ -104,7 +104,7 @@ void add_look(Command app, Action& action) {
       "  saccade look --model all-MiniLM-L6-v2 --text 'The cat sat on the mat.' -o page.html\n"
       "  saccade look --model all-MiniLM-L6-v2 --other-model tuned --text 'The cat sat.' -o compared.html\n"
       "  saccade look --model whisper-base --sound speech.wav -o page.html\n"
-      "  saccade look --model SmolLM2-135M --text 'one two three one two' --ablate L17H4,L17H5");
+      "  saccade look --model SmolLM2-135M --text 'K Q A V K Q A V' --ablate L17H5,L18H6");
   command.callback([=, &action] { action = [=] { return look(*arguments); }; });
 }
 
