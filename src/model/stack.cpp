@@ -37,6 +37,11 @@ MutableTensorView as_batch(const MutableTensorView& x) {
           Shape{0, x.strides[0], x.strides[1], x.strides[2]}};
 }
 
+void attend_and_show(const Run& run, const LayerAttention& layer) {
+  attention(layer.q, layer.k, layer.v, layer.o, layer.options);
+  if (run.on_attention) run.on_attention(layer);
+}
+
 }  // namespace
 
 Block::Block(const StackTable& table, const Checkpoint& checkpoint, const std::string& prefix,
@@ -145,16 +150,14 @@ void Stack::attend(std::size_t layer, const Block& block, const Run& run, Buffer
   }
   if (table_.is_causal) options.causal = Causal::top_left;
   if (run.sequences.begins.rank() != 0) options.cu_seqlens_q = options.cu_seqlens_k = run.sequences.begins;
-  attention(q, k, v, o, options);
-  if (run.on_attention)
-    run.on_attention({.kind = kind_,
-                      .layer = static_cast<std::int64_t>(layer),
-                      .q = q,
-                      .k = k,
-                      .v = v,
-                      .options = options,
-                      .o = o,
-                      .output_weight = block.output_weight});
+  attend_and_show(run, {.kind = kind_,
+                        .layer = static_cast<std::int64_t>(layer),
+                        .q = q,
+                        .k = k,
+                        .v = v,
+                        .options = options,
+                        .o = o,
+                        .output_weight = block.output_weight});
 }
 
 void Stack::add_cross_attention(std::size_t layer, const Block& block, const Run& run, Tensor& x,
@@ -178,16 +181,14 @@ void Stack::add_cross_attention(std::size_t layer, const Block& block, const Run
     options.cu_seqlens_q = run.sequences.begins;
     options.cu_seqlens_k = run.source.begins;
   }
-  attention(q, k, v, o, options);
-  if (run.on_attention)
-    run.on_attention({.kind = AttentionKind::cross,
-                      .layer = static_cast<std::int64_t>(layer),
-                      .q = q,
-                      .k = k,
-                      .v = v,
-                      .options = options,
-                      .o = o,
-                      .output_weight = block.cross_output_weight});
+  attend_and_show(run, {.kind = AttentionKind::cross,
+                        .layer = static_cast<std::int64_t>(layer),
+                        .q = q,
+                        .k = k,
+                        .v = v,
+                        .options = options,
+                        .o = o,
+                        .output_weight = block.cross_output_weight});
   block.cross_output.add_to(buffers.o, x, run.num_threads);
 }
 
