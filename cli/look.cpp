@@ -89,6 +89,8 @@ void add_look(Command app, Action& action) {
       .add_option("--tile", arguments->tiles,
                   "Of a text of over 4096 tokens: keep a region of a head exactly, first to last query and key")
       .type_name("L17H4:9000-9255:0-255");
+  command.add_flag("--gradient", arguments->gradient,
+                   "Also show gradient times attention: the weights on which the model's answer rests");
   command
       .add_option("--ablate", arguments->ablated,
                   "Switch these heads off, and print loss and next tokens before and after")

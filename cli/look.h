@@ -21,7 +21,7 @@ struct LookArguments {
   std::optional<double> max_size;
   std::optional<std::int64_t> threads;
   std::vector<std::string> ablated, details, tiles;
-  bool mean = false, json = false;
+  bool gradient = false, mean = false, json = false;
 
   std::string title_of_page() const;
   /// Throws std::invalid_argument for a --max-size that is none.

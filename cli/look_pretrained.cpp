@@ -13,6 +13,7 @@
 
 #include "common.h"
 #include "look.h"
+#include "look_gradient.h"
 #include "media.h"
 #include "model_file.h"
 #include "passage.h"
@@ -206,6 +207,7 @@ class HeadWriter {
   void add_part(AttentionKind kind, const std::string& name, const PageSequence& queries, const PageSequence* keys,
                 std::int64_t layers, std::int64_t heads, std::int64_t kv_heads, bool is_causal);
   void write(const LayerAttention& layer);
+  void add_gradient();
   void write_head(const Part& part, const LayerAttention& layer, std::int64_t head);
   void write_long_head(const Part& part, const LayerAttention& layer, std::int64_t head);
   bool is_chosen(std::int64_t layer, std::int64_t head) const {
@@ -251,6 +253,8 @@ HeadWriter::HeadWriter(AttentionPage& page, const Reading& reading, const LookAr
   if (!arguments.tiles.empty() && tokens <= kMostTokensOfMap)
     refuse("--tile is for texts of over {} tokens; of this one, of {}, heads are kept whole", kMostTokensOfMap,
            tokens);
+  if (arguments.gradient && tokens > kMostTokensOfMap)
+    refuse("--gradient is for texts of up to {} tokens; this one has {}", kMostTokensOfMap, tokens);
   for (const std::string& text : arguments.tiles)
     tiles_.push_back(tile_of(text, sizes.num_layers, sizes.num_heads, tokens));
 }
@@ -277,6 +281,23 @@ void HeadWriter::run() {
                              .num_threads = arguments_.num_threads()};
   if (model.sizes().num_encoder_layers > 0) model.encode(reading_.source, options);
   model.hidden_states(reading_.input, options);
+  if (arguments_.gradient) add_gradient();
+}
+
+void HeadWriter::add_gradient() {
+  const Gradient gradient =
+      gradient_of_answer(*reading_.pretrained, reading_.source, reading_.input, arguments_.num_threads());
+  for (const auto& [kind, maps] : gradient.maps) {
+    const Part& part = parts_.at(kind);
+    if (part.is_long) continue;
+    const auto add = [&](const std::string& name, const Tensor& map) {
+      if (map.rank() != 0)
+        page_.add_map(part.number, fmt::format("{} ({})", name, gradient.answer),
+                      map.view().slice(0, 0, part.queries).slice(1, 0, part.keys));
+    };
+    add("gradient × attention", maps.mean);
+    add("relevance", maps.relevance);
+  }
 }
 
 void HeadWriter::write(const LayerAttention& layer) {

@@ -38,7 +38,8 @@ void add_model(AttentionPage& page, const SavedModel& saved, const std::string& 
 
 void look_at_saved(const LookArguments& arguments) {
   if (arguments.pair || arguments.image || arguments.sound || arguments.target || arguments.other_model ||
-      arguments.other_text || !arguments.details.empty() || !arguments.tiles.empty() || !arguments.ablated.empty())
+      arguments.other_text || !arguments.details.empty() || !arguments.tiles.empty() ||
+      !arguments.ablated.empty() || arguments.gradient)
     refuse("of a model of saccade train only --text and the options of the page can be given");
   if (!arguments.text) refuse("give --text, which the model reads");
   const SavedModel last = load_model(arguments.model);

@@ -29,6 +29,8 @@ class PackedProduct {
   /// c = f(a b), of an f32 a with at least one row. b, the depth, the columns and b's type are those it was made
   /// of.
   virtual void run(const ProductParams&) const = 0;
+  /// The numbers of b in f32, [depth, columns].
+  virtual void unpack(float* to) const = 0;
   virtual std::size_t bytes() const = 0;
 };
 

@@ -130,6 +130,25 @@ TEST_F(CliModel, ShowsEncoderDecoders) {
   EXPECT_THAT(answer.out, ::testing::ContainsRegex("^w[0-9]+ w[0-9]+"));
 }
 
+TEST_F(CliModel, ShowsWhatAnAnswerRestsOn) {
+  const auto page = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"look", "--gradient", "-o", "page.html", "--model"});
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return read("page.html");
+  };
+  for (const std::string& folder : {encoder, decoder})
+    EXPECT_THAT(page({folder, "--text", "A causal mask."}),
+                AllOf(HasSubstr("id=\"map-0-1\""), Not(HasSubstr("id=\"map-0-2\""))));
+  // Of cross-attention there is one map, of the encoder and the decoder two.
+  EXPECT_THAT(page({with_words("t5", path("t5")), "--text", "w7 w8", "--target", "w5 w6"}),
+              AllOf(HasSubstr("id=\"map-0-0\""), Not(HasSubstr("id=\"map-0-1\"")), HasSubstr("id=\"map-1-1\""),
+                    HasSubstr("id=\"map-2-1\"")));
+  EXPECT_EQ(
+      run({"look", "--gradient", "--model", decoder, "--text", std::string(200, 'x'), "-o", "p.html"}).exit_code,
+      2);
+}
+
 /// A tone as a WAV file: 16-bit samples of one channel.
 std::string tone(int rate, int samples) {
   std::string bytes;

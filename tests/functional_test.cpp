@@ -80,6 +80,26 @@ TEST_P(FunctionalOnIsa, ActivationsKeepNaN) {
   }
 }
 
+TEST(Functional, ActivationsHaveTheirSlopes) {
+  // Against central differences, whose error is some h^2 and e / h. Not at 0, where relu has a corner.
+  const double h = 1e-5;
+  Tensor x(DType::f32, {3, 41}), dout(DType::f32, {3, 41}), dx(DType::f32, {3, 41});
+  for (std::size_t i = 0; i < x.values<float>().size(); ++i) {
+    x.values<float>()[i] = 0.15f * static_cast<float>(i) - 9.05f;
+    dout.values<float>()[i] = i % 2 ? 2.0f : -0.5f;
+  }
+  for (const Activation activation : kActivations) {
+    activate_backward(activation, x, dout, dx);
+    for (std::size_t i = 0; i < x.values<float>().size(); ++i) {
+      const double at = x.values<float>()[i];
+      EXPECT_NEAR(dx.values<float>()[i],
+                  dout.values<float>()[i] * (exact(activation, at + h) - exact(activation, at - h)) / (2 * h),
+                  1e-6)
+          << static_cast<int>(activation) << " at " << at;
+    }
+  }
+}
+
 TEST_P(FunctionalOnIsa, GatesMultiply) {
   std::uint64_t seed = 0;
   // Two halves of the rows of one product, as models store them.
@@ -139,6 +159,8 @@ TEST(Functional, RefusesWhatItCannotTake) {
               HasSubstr("[activate] y must have the shape of x, [2, 4]"));
   EXPECT_THAT(refusal([&] { activate(Activation::relu, Tensor(DType::f64, {2}), y); }),
               HasSubstr("x must be f32, but it is f64"));
+  EXPECT_THAT(refusal([&] { activate_backward(Activation::relu, x, other, y); }),
+              HasSubstr("[activate_backward] dout must have the shape of x, [2, 4]"));
   EXPECT_THAT(refusal([&] { activate_gated(Activation::relu, other, x, y); }),
               HasSubstr("[activate_gated] gate must have the shape of x"));
   EXPECT_THAT(refusal([&] { rms_norm(x, Tensor(DType::f32, {3}), y); }),

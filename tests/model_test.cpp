@@ -113,6 +113,23 @@ class ModelOfFolder : public ::testing::TestWithParam<path> {
     return std::accumulate(lengths.begin(), lengths.begin() + static_cast<std::ptrdiff_t>(index), std::int64_t{0});
   }
 
+  int checked = 0;
+
+  /// The gradients with respect to weights: some rows, as expected.safetensors has them.
+  Tensor gradient_of_weights(const LayerAttention& layer, const TensorView& dout) const {
+    const std::int64_t heads = layer.q.shape[1], queries = layer.q.shape[0], keys = layer.k.shape[0],
+                       step = std::max<std::int64_t>(1, queries / 6), group = heads / layer.k.shape[1];
+    const Tensor gradients = Tensor::copy_of(dout), values = Tensor::copy_of(layer.v);
+    Tensor result(DType::f32, {heads, (queries + step - 1) / step, keys});
+    for (std::int64_t head = 0; head < heads; ++head)
+      for (std::int64_t i = 0; i < queries; i += step)
+        for (std::int64_t j = 0; j < keys; ++j)
+          for (std::int64_t d = 0; d < layer.v.shape[2]; ++d)
+            result.at<float>(head, i / step, j) +=
+                gradients.at<float>(i, head, d) * values.at<float>(j, head / group, d);
+    return result;
+  }
+
   /// The weights of a layer, which also gives o again.
   Tensor weights_of(const LayerAttention& layer) {
     Tensor weights(DType::f32, {layer.q.shape[1], layer.q.shape[0], layer.k.shape[0]});
@@ -171,6 +188,37 @@ TEST_P(ModelOfFolder, HasTheAttentionWeightsOfTransformers) {
   const ModelSizes& sizes = model.sizes();
   EXPECT_EQ(layers[sizes.is_causal ? AttentionKind::decoder : AttentionKind::encoder], sizes.num_layers);
   EXPECT_EQ(layers[AttentionKind::cross], is_encoder_decoder ? sizes.num_layers : 0);
+}
+
+TEST_P(ModelOfFolder, HasTheGradientsOfTransformers) {
+  // Of the sum of the first sequence's logits times `objective`, or of its hidden states, without logits.
+  const auto check = [&](const LayerAttention& layer, const TensorView& dout) {
+    const std::string name = (layer.kind == AttentionKind::cross                           ? "cross_gradient."
+                              : layer.kind == AttentionKind::encoder && is_encoder_decoder ? "encoder_gradient."
+                                                                                           : "gradient.") +
+                             std::to_string(layer.layer);
+    expect(gradient_of_weights(layer, dout), name);
+    ++checked;
+  };
+  ModelInput first = sequence(0);
+  ModelInput first_source = source;
+  if (is_encoder_decoder && source.features.rank != 0)
+    first_source.features = source.features.slice(0, 0, 1);
+  else if (is_encoder_decoder)
+    first_source = {.tokens = {source.tokens.begin(), source.tokens.begin() + source.lengths[0]}};
+  const Tensor states = model.hidden_states(first);
+  // The head of a model of images reads the class token.
+  const bool is_of_class = input.features.rank != 0;
+  const TensorView read = is_of_class ? states.view().slice(0, 0, 1) : states.view();
+  Tensor dstates(DType::f32, states.shape());
+  const MutableTensorView dread = is_of_class ? dstates.mutable_view().slice(0, 0, 1) : dstates.mutable_view();
+  copy(model.sizes().has_logits ? model.logits_backward(read, tensor("objective"))
+                                : Tensor(expected.at("objective")),
+       dread);
+  const Tensor dsource = model.backward(first, dstates, check);
+  EXPECT_EQ(dsource.rank() != 0, is_encoder_decoder);
+  if (is_encoder_decoder) model.encode_backward(first_source, dsource, check);
+  EXPECT_EQ(checked, model.sizes().num_encoder_layers + model.sizes().num_layers * (is_encoder_decoder ? 2 : 1));
 }
 
 TEST_P(ModelOfFolder, GivesASequenceTheSameBitsAloneAndOnAnyThreads) {

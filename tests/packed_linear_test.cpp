@@ -90,6 +90,28 @@ TEST_P(PackedLinearOnIsa, AddsToWhatIsThere) {
   }
 }
 
+TEST_P(PackedLinearOnIsa, GoesBackAsLinearDoes) {
+  std::uint64_t seed = 0;
+  for (const Case& c : kCases) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+      if (c.rows == 0) continue;
+      const Tensor x = random_tensor({c.rows, c.d_in}, ++seed), bias = random_tensor({c.d_out}, ++seed),
+                   weight = Tensor::copy_of(random_tensor({c.d_out, c.d_in}, ++seed), dtype),
+                   dout = random_tensor({c.rows, c.d_out}, ++seed);
+      const auto expected = [&](const TensorView& gradient) {
+        Tensor dx(DType::f32, {c.rows, c.d_in});
+        linear_backward(x, Tensor::copy_of(weight, DType::f32), gradient, {.dx = dx});
+        return dx;
+      };
+      EXPECT_TRUE(same_bits(PackedLinear(weight, {.bias = bias}).backward(x, dout), expected(dout)));
+      Tensor before = linear(x, Tensor::copy_of(weight, DType::f32), {.bias = bias});
+      activate_backward(Activation::silu, before, dout, before);
+      EXPECT_TRUE(same_bits(PackedLinear(weight, {.bias = bias, .activation = Activation::silu}).backward(x, dout),
+                            expected(before)));
+    }
+  }
+}
+
 TEST_P(PackedLinearOnIsa, TakesAnyOuterStrides) {
   std::uint64_t seed = 0;
   const Tensor x = random_tensor({3, 5, 40}, ++seed), weight = random_tensor({24, 40}, ++seed);
@@ -133,6 +155,9 @@ TEST(PackedLinear, RefusesWhatItCannotTake) {
   Tensor y(DType::f32, {3, 6});
   EXPECT_THAT(refusal([&] { PackedLinear(weight).forward(x, y); }),
               HasSubstr("y must have the shape of x with d_out 6 last"));
+  EXPECT_THAT(refusal([&] { PackedLinear(weight).backward(x, y); }),
+              HasSubstr("dout must have the shape of x with d_out 6 last"));
+  EXPECT_THAT(refusal([&] { PackedLinear().backward(x, y); }), HasSubstr("this projection has no weight"));
   EXPECT_THAT(refusal([&] { PackedLinear(weight).forward(x, -1); }),
               HasSubstr("num_threads must be 0 or more, got -1"));
   Tensor sum(DType::f32, {2, 6});

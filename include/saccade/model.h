@@ -79,6 +79,11 @@ struct LayerAttention {
   TensorView output_weight{};
 };
 
+/// Takes the attention of a layer and the gradient of a loss with respect to its o, f32 [tokens, num_heads,
+/// head_dim]. That with respect to the weight of key j for query i is the dot product of the gradient's row i and
+/// v's row j, of a head.
+using OnAttentionGradient = std::function<void(const LayerAttention&, const TensorView& dout)>;
+
 /// The keys and values of a decoder's earlier tokens: of one sequence, for all layers. Of an encoder-decoder also
 /// those of the source.
 class ModelCache {
@@ -136,6 +141,18 @@ class Model {
   /// token itself for encoders, and of an image's classes for its class token. Throws std::invalid_argument if the
   /// model has none.
   Tensor logits(const TensorView& hidden_states, int num_threads = 0) const;
+
+  /// Goes back through hidden_states(input): from dstates [tokens, d_model], the gradient of a loss with respect
+  /// to its result, calls on_gradient for each attention, the last layer's first. Returns the gradient with
+  /// respect to encoder_states, or nothing (rank 0) without them. Weights get no gradients; a layer's x is all
+  /// that is kept of the forward pass, which runs again. Throws std::invalid_argument as hidden_states() does.
+  Tensor backward(const ModelInput& input, const TensorView& dstates, const OnAttentionGradient& on_gradient,
+                  int num_threads = 0) const;
+  /// The same for encode(source).
+  void encode_backward(const ModelInput& source, const TensorView& dstates, const OnAttentionGradient& on_gradient,
+                       int num_threads = 0) const;
+  /// The gradient of a loss with respect to hidden states [..., d_model], from that with respect to their logits.
+  Tensor logits_backward(const TensorView& hidden_states, const TensorView& dlogits, int num_threads = 0) const;
 
   /// An empty cache for hidden_states(). dtype: of keys and values; capacity: tokens to allocate memory for at
   /// once. Throws std::invalid_argument for encoders.

@@ -26,6 +26,7 @@ constexpr KernelSet kernel_table(Isa isa, const AttentionKernels& f64, const Pai
                       .scratch = kProductScratch,
                       .panel = kTileColumns},
           .packed_product = {.pack = pack_product,
+                             .unpack = unpack_product,
                              .block = packed_product,
                              .rows = kPackedRows,
                              .scratch = kProductScratch},

@@ -216,6 +216,8 @@ struct ProductKernels {
 struct PackedProductKernels {
   /// Packs columns [column, column_end) of the whole depth, where `column` is a multiple of a tile's.
   void (*pack)(const ProductParams&, std::int64_t column, std::int64_t column_end, void* packed, float* scratch);
+  /// The numbers of a packed b again, [depth, columns].
+  void (*unpack)(const ProductParams&, float* to);
   void (*block)(const ProductParams&, const ProductBlock&, float* scratch);
   std::int64_t rows = 0;  // that share a panel
   std::int64_t scratch = 0;

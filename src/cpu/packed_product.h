@@ -36,6 +36,26 @@ inline void pack_product(const ProductParams& p, std::int64_t column, std::int64
   });
 }
 
+template <class T>
+void unpack_product_of(const ProductParams& p, float* to) {
+  const std::int64_t padded = round_up(p.columns, kTileColumns), most = steps_of_a_part(p.depth);
+  for (ProductSteps steps; steps.begin < p.depth; steps.begin += steps.count) {
+    steps.count = std::min(most, p.depth - steps.begin);
+    const T* panel = static_cast<const T*>(p.b) + steps.begin * padded;
+    for (std::int64_t column = 0; column < p.columns; column += kTileColumns) {
+      const std::int64_t left = std::min<std::int64_t>(kTileColumns, p.columns - column);
+      for (std::int64_t d = 0; d < steps.count; ++d, panel += kTileColumns)
+        for (std::int64_t i = 0; i < left; ++i)
+          to[(steps.begin + d) * p.columns + column + i] = static_cast<float>(panel[i]);
+    }
+  }
+}
+
+/// The numbers of a packed b, [depth, columns].
+inline void unpack_product(const ProductParams& p, float* to) {
+  with_storage(p.dtype, [&](auto number) { unpack_product_of<decltype(number)>(p, to); });
+}
+
 /// A vector of a panel.
 SACCADE_INLINE Vec load_panel(const float* p) { return load(p); }
 template <class T>

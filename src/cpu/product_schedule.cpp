@@ -107,6 +107,10 @@ CpuPackedProduct::CpuPackedProduct(const KernelSet& kernels, const ProductParams
                });
 }
 
+void CpuPackedProduct::unpack(float* to) const {
+  kernels_.packed_product.unpack({.depth = depth_, .columns = columns_, .dtype = dtype_, .b = b_.data()}, to);
+}
+
 void CpuPackedProduct::run(const ProductParams& params) const {
   ProductParams p = params;
   p.depth = depth_, p.columns = columns_, p.dtype = dtype_, p.b = b_.data();

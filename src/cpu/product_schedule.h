@@ -11,6 +11,7 @@ class CpuPackedProduct final : public PackedProduct {
  public:
   CpuPackedProduct(const KernelSet& kernels, const ProductParams& p);
   void run(const ProductParams& p) const override;
+  void unpack(float* to) const override;
   std::size_t bytes() const override { return b_.bytes(); }
 
  private:

@@ -1,5 +1,7 @@
 #include "saccade/model.h"
 
+#include <algorithm>
+#include <cmath>
 #include <mutex>
 #include <numeric>
 #include <optional>
@@ -40,6 +42,13 @@ void check_lengths(std::string_view name, const std::vector<std::int64_t>& lengt
   if (sum != total) refuse(kModel, name, " add up to ", sum, ", but there are ", total, " tokens");
 }
 
+void check_gradient(std::string_view name, const TensorView& gradient, const Shape& shape) {
+  check_dtype(kModel, name, gradient, DType::f32);
+  check_memory(kModel, name, gradient);
+  if (!std::ranges::equal(gradient.dims(), shape))
+    refuse(kModel, name, " must have shape ", to_string(shape), ", but it has shape ", to_string(gradient.dims()));
+}
+
 /// The threads of a call. Every call within gets this number: its own limit replaces this thread's.
 struct ThreadsOfCall {
   explicit ThreadsOfCall(const ModelOptions& options)
@@ -78,6 +87,8 @@ struct Model::State {
   }
   std::int64_t d_head() const { return table.head.transform ? table.stack.embedding.dim : table.stack.d_model; }
   void build_head();
+  /// Built when first asked for.
+  const Head& head_of_logits();
   void set_sizes();
 
   /// Sequences of these tokens; `limit`: the most tokens of one, or 0.
@@ -85,6 +96,9 @@ struct Model::State {
                          std::int64_t limit) const;
   Sequences sequences_of_features(const TensorView& features) const;
   Source source_of(const ModelInput& input, const ModelCache* cache) const;
+  /// What the layers need to know of an input, which is checked.
+  Run run_of(const ModelInput& input, ModelCache* cache) const;
+  Run encoder_run(const ModelInput& source) const;
   void check_tokens(const ModelInput& input) const;
   void check_features(const TensorView& features) const;
   /// The states that the first layer reads, of tokens or of features.
@@ -239,29 +253,40 @@ Source Model::State::source_of(const ModelInput& input, const ModelCache* cache)
   return {.states = states, .begins = begins_of(input.encoder_lengths)};
 }
 
+Run Model::State::encoder_run(const ModelInput& source) const {
+  if (!encoder) refuse(kModel, "an encoder-decoder has an encoder of its own, but this is a ", sizes.family);
+  if (sound) {
+    check_features(source.features);
+    return {.sequences = sequences_of_features(source.features)};
+  }
+  check_tokens(source);
+  return {.sequences = sequences_of(source.lengths, std::ssize(source.tokens), 0, 0)};
+}
+
+Run Model::State::run_of(const ModelInput& input, ModelCache* cache) const {
+  if (images)
+    check_features(input.features);
+  else
+    check_tokens(input);
+  return {.sequences = images ? sequences_of_features(input.features)
+                              : sequences_of(input.lengths, std::ssize(input.tokens), cache ? cache->length() : 0,
+                                             sizes.max_length),
+          .caches = cache ? std::span(cache->layers_) : std::span<KvCache>(),
+          .source = source_of(input, cache),
+          .source_caches = cache ? std::span(cache->source_) : std::span<Tensor>()};
+}
+
 Tensor Model::encode(const ModelInput& source, const ModelOptions& options) const {
-  const State& state = *state_;
-  if (!state.encoder) refuse(kModel, "encode() is for encoder-decoders, but this is a ", sizes().family);
   if (options.cache) refuse(kModel, "an encoder has no cache");
   const ThreadsOfCall threads(options);
-  Run run{.on_attention = options.on_attention, .num_threads = threads.count};
-  if (state.sound) {
-    state.check_features(source.features);
-    run.sequences = state.sequences_of_features(source.features);
-  } else {
-    state.check_tokens(source);
-    run.sequences = state.sequences_of(source.lengths, std::ssize(source.tokens), 0, 0);
-  }
-  Tensor x = state.embedded(source, run.sequences, threads.count);
-  (*state.encoder)(x, run);
+  Run run = state_->encoder_run(source);
+  run.on_attention = options.on_attention, run.num_threads = threads.count;
+  Tensor x = state_->embedded(source, run.sequences, threads.count);
+  (*state_->encoder)(x, run);
   return x;
 }
 
 Tensor Model::hidden_states(const ModelInput& input, const ModelOptions& options) const {
-  if (state_->images)
-    state_->check_features(input.features);
-  else
-    state_->check_tokens(input);
   if (options.num_threads < 0) refuse(kModel, "num_threads must be 0 or more, got ", options.num_threads);
   ModelCache* const cache = options.cache;
   if (cache && options.on_attention) refuse(kModel, "on_attention cannot be used together with a cache");
@@ -270,19 +295,32 @@ Tensor Model::hidden_states(const ModelInput& input, const ModelOptions& options
   if (cache && std::ssize(cache->layers_) != sizes().num_layers)
     refuse(kModel, "the cache has ", cache->layers_.size(), " layers, but the model has ", sizes().num_layers);
   const ThreadsOfCall threads(options);
-  const Run run{.sequences = state_->images
-                                 ? state_->sequences_of_features(input.features)
-                                 : state_->sequences_of(input.lengths, std::ssize(input.tokens),
-                                                        cache ? cache->length() : 0, sizes().max_length),
-                .caches = cache ? std::span(cache->layers_) : std::span<KvCache>(),
-                .source = state_->source_of(input, cache),
-                .source_caches = cache ? std::span(cache->source_) : std::span<Tensor>(),
-                .on_attention = options.on_attention,
-                .num_threads = threads.count};
+  Run run = state_->run_of(input, cache);
+  run.on_attention = options.on_attention, run.num_threads = threads.count;
   Tensor x = state_->embedded(input, run.sequences, threads.count);
   (*state_->stack)(x, run);
   if (cache) cache->length_ += std::ssize(input.tokens);
   return x;
+}
+
+Tensor Model::backward(const ModelInput& input, const TensorView& dstates, const OnAttentionGradient& on_gradient,
+                       int num_threads) const {
+  const ThreadsOfCall threads({.num_threads = num_threads});
+  Run run = state_->run_of(input, nullptr);
+  run.num_threads = threads.count;
+  Tensor x = state_->embedded(input, run.sequences, threads.count);
+  check_gradient("dstates", dstates, x.shape());
+  return state_->stack->backward(std::move(x), dstates, run, on_gradient);
+}
+
+void Model::encode_backward(const ModelInput& source, const TensorView& dstates,
+                            const OnAttentionGradient& on_gradient, int num_threads) const {
+  const ThreadsOfCall threads({.num_threads = num_threads});
+  Run run = state_->encoder_run(source);
+  run.num_threads = threads.count;
+  Tensor x = state_->embedded(source, run.sequences, threads.count);
+  check_gradient("dstates", dstates, x.shape());
+  state_->encoder->backward(std::move(x), dstates, run, on_gradient);
 }
 
 void Model::State::build_head() {
@@ -305,11 +343,15 @@ void Model::State::build_head() {
   head = std::move(built);
 }
 
+const Model::State::Head& Model::State::head_of_logits() {
+  if (!sizes.has_logits) refuse(kModel, "this model has no logits: its checkpoint ends with the hidden states");
+  std::call_once(head_is_built, [&] { build_head(); });
+  return *head;
+}
+
 Tensor Model::logits(const TensorView& hidden_states, int num_threads) const {
-  if (!sizes().has_logits) refuse(kModel, "this model has no logits: its checkpoint ends with the hidden states");
-  std::call_once(state_->head_is_built, [&] { state_->build_head(); });
   const ThreadsOfCall threads({.num_threads = num_threads});
-  const State::Head& head = *state_->head;
+  const State::Head& head = state_->head_of_logits();
   Tensor y;
   if (head.transform) {
     Tensor transformed = head.transform.forward(hidden_states, threads.count);
@@ -328,6 +370,28 @@ Tensor Model::logits(const TensorView& hidden_states, int num_threads) const {
     for (float& logit : y.values<float>()) logit *= softcap;
   }
   return y;
+}
+
+Tensor Model::logits_backward(const TensorView& hidden_states, const TensorView& dlogits, int num_threads) const {
+  const ThreadsOfCall threads({.num_threads = num_threads});
+  const State::Head& head = state_->head_of_logits();
+  Tensor gradient = Tensor::copy_of(dlogits);
+  if (const double softcap = state_->table.head.softcap; softcap > 0) {
+    // The slope of cap tanh(x / cap) is 1 - (its value / cap)^2.
+    const Tensor y = logits(hidden_states, num_threads);
+    check_gradient("dlogits", dlogits, y.shape());
+    for (std::size_t i = 0; i < y.values<float>().size(); ++i)
+      gradient.values<float>()[i] *= static_cast<float>(1.0 - std::pow(y.values<float>()[i] / softcap, 2));
+  }
+  if (head.transform) {
+    const Tensor transformed = head.transform.forward(hidden_states, threads.count);
+    gradient = head.decoder.backward(transformed, gradient, threads.count);
+    gradient = head.norm.backward(transformed, gradient);
+    return head.transform.backward(hidden_states, gradient, threads.count);
+  }
+  gradient = head.decoder.backward(hidden_states, gradient, threads.count);
+  for (float& number : gradient.values<float>()) number *= static_cast<float>(state_->table.head.factor);
+  return gradient;
 }
 
 ModelCache Model::make_cache(DType dtype, std::int64_t capacity) const {

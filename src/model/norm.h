@@ -17,6 +17,8 @@ class NormLayer {
   explicit operator bool() const { return scale_.rank() != 0; }
   /// y may be x.
   void operator()(const TensorView& x, const MutableTensorView& y) const;
+  /// The gradient of the loss with respect to x, from that with respect to the result; contiguous.
+  Tensor backward(const TensorView& x, const TensorView& dout) const;
 
  private:
   Tensor scale_, shift_;

@@ -119,22 +119,20 @@ Stack::Stack(const StackTable& table, const Checkpoint& checkpoint, AttentionKin
   final_norm_ = NormLayer(table, checkpoint, std::string(table.final_norm), table.d_model);
 }
 
-void Stack::attend(std::size_t layer, const Block& block, const Run& run, Buffers& buffers) const {
-  const std::int64_t tokens = buffers.qkv.shape[0], heads = table_.num_heads, kv_heads = table_.num_kv_heads;
-  // As [tokens, heads, head_dim], with the heads of keys and values after those of queries.
-  const Shape by_heads{tokens, heads + 2 * kv_heads, table_.head_dim};
-  const MutableTensorView all = buffers.qkv.reshaped(by_heads);
-  const MutableTensorView q = all.slice(1, 0, heads), k = all.slice(1, heads, heads + kv_heads),
-                          v = all.slice(1, heads + kv_heads, heads + 2 * kv_heads);
+void Stack::prepare(std::size_t layer, const Run& run, const MutableTensorView& q,
+                    const MutableTensorView& k) const {
+  const Block& block = block_of(layer);
   if (block.query_norm) block.query_norm(q, q);
   if (block.key_norm) block.key_norm(k, k);
-  const LayerTable& own = table_.layers[layer];
-  if (own.rope >= 0) {
-    const Rope& rope = ropes_[static_cast<std::size_t>(own.rope)];
+  if (const int index = table_.layers[layer].rope; index >= 0) {
+    const Rope& rope = ropes_[static_cast<std::size_t>(index)];
     rope.rotate(q, q, run.sequences.positions, Layout::blhd);
     rope.rotate(k, k, run.sequences.positions, Layout::blhd);
   }
-  const MutableTensorView o = buffers.o.reshaped({tokens, heads, table_.head_dim});
+}
+
+AttentionOptions Stack::options_of(std::size_t layer, const Run& run) const {
+  const LayerTable& own = table_.layers[layer];
   AttentionOptions options{.scale = own.scale,
                            .softcap = table_.softcap,
                            .window_left = own.window_left,
@@ -142,14 +140,38 @@ void Stack::attend(std::size_t layer, const Block& block, const Run& run, Buffer
                            .layout = Layout::blhd,
                            .num_threads = run.num_threads};
   distance_bias_.add_to(options);
+  if (!run.caches.empty()) return options;  // new tokens are the last ones: attention over a cache is causal
+  if (table_.is_causal) options.causal = Causal::top_left;
+  if (run.sequences.begins.rank() != 0) options.cu_seqlens_q = options.cu_seqlens_k = run.sequences.begins;
+  return options;
+}
+
+AttentionOptions Stack::cross_options_of(std::size_t layer, const Run& run) const {
+  AttentionOptions options{
+      .scale = table_.layers[layer].scale, .layout = Layout::blhd, .num_threads = run.num_threads};
+  if (run.source.begins.rank() != 0) {
+    options.cu_seqlens_q = run.sequences.begins;
+    options.cu_seqlens_k = run.source.begins;
+  }
+  return options;
+}
+
+void Stack::attend(std::size_t layer, const Block& block, const Run& run, Buffers& buffers) const {
+  const std::int64_t tokens = buffers.qkv.shape[0], heads = table_.num_heads, kv_heads = table_.num_kv_heads;
+  // As [tokens, heads, head_dim], with the heads of keys and values after those of queries.
+  const Shape by_heads{tokens, heads + 2 * kv_heads, table_.head_dim};
+  const MutableTensorView all = buffers.qkv.reshaped(by_heads);
+  const MutableTensorView q = all.slice(1, 0, heads), k = all.slice(1, heads, heads + kv_heads),
+                          v = all.slice(1, heads + kv_heads, heads + 2 * kv_heads);
+  prepare(layer, run, q, k);
+  const MutableTensorView o = buffers.o.reshaped({tokens, heads, table_.head_dim});
+  const AttentionOptions options = options_of(layer, run);
   if (!run.caches.empty()) {
     KvCache& cache = run.caches[layer];
     cache.append(k, v, Layout::blhd);
     const MutableTensorView rows = as_batch(q), results = as_batch(o);
     return tokens == 1 ? decode(rows, cache, results, options) : attention(rows, cache, results, options);
   }
-  if (table_.is_causal) options.causal = Causal::top_left;
-  if (run.sequences.begins.rank() != 0) options.cu_seqlens_q = options.cu_seqlens_k = run.sequences.begins;
   attend_and_show(run, {.kind = kind_,
                         .layer = static_cast<std::int64_t>(layer),
                         .q = q,
@@ -175,12 +197,7 @@ void Stack::add_cross_attention(std::size_t layer, const Block& block, const Run
     kv = block.cross_kv.forward(run.source.states, run.num_threads)
              .reshaped({run.source.states.shape[0], 2 * kv_heads, table_.head_dim});
   const TensorView k = kv.view().slice(1, 0, kv_heads), v = kv.view().slice(1, kv_heads, 2 * kv_heads);
-  AttentionOptions options{
-      .scale = table_.layers[layer].scale, .layout = Layout::blhd, .num_threads = run.num_threads};
-  if (run.source.begins.rank() != 0) {
-    options.cu_seqlens_q = run.sequences.begins;
-    options.cu_seqlens_k = run.source.begins;
-  }
+  const AttentionOptions options = cross_options_of(layer, run);
   attend_and_show(run, {.kind = AttentionKind::cross,
                         .layer = static_cast<std::int64_t>(layer),
                         .q = q,
@@ -226,27 +243,33 @@ void Stack::add_mlp(const Block& block, const TensorView& from, Tensor& x, Buffe
   }
 }
 
-void Stack::operator()(Tensor& x, const Run& run) const {
-  Buffers buffers(table_, x.shape(0), run.num_threads);
-  for (std::size_t layer = 0; layer < table_.layers.size(); ++layer) {
-    const Block& block = blocks_[layer * blocks_.size() / table_.layers.size()];
-    const auto normalised = [&](const NormLayer& norm, const MutableTensorView& y) -> TensorView {
-      if (!norm) return x;
-      norm(x, y);
-      return y;
-    };
-    block.qkv.forward(normalised(block.before_attention, buffers.normalised), buffers.qkv, run.num_threads);
-    attend(layer, block, run, buffers);
-    if (table_.block.is_parallel) {
-      const TensorView from = normalised(block.before_mlp, buffers.mlp_input);
-      add_attention(block, x, buffers);
-      add_mlp(block, from, x, buffers);
-    } else {
-      add_attention(block, x, buffers);
-      if (block.cross_query) add_cross_attention(layer, block, run, x, buffers);
-      add_mlp(block, normalised(block.before_mlp, buffers.mlp_input), x, buffers);
-    }
+void Stack::run_layer(std::size_t layer, const Run& run, Tensor& x, Buffers& buffers) const {
+  const Block& block = block_of(layer);
+  const auto normalised = [&](const NormLayer& norm, const MutableTensorView& y) -> TensorView {
+    if (!norm) return x;
+    norm(x, y);
+    return y;
+  };
+  block.qkv.forward(normalised(block.before_attention, buffers.normalised), buffers.qkv, run.num_threads);
+  attend(layer, block, run, buffers);
+  if (table_.block.is_parallel) {
+    const TensorView from = normalised(block.before_mlp, buffers.mlp_input);
+    add_attention(block, x, buffers);
+    add_mlp(block, from, x, buffers);
+  } else {
+    add_attention(block, x, buffers);
+    if (block.cross_query) add_cross_attention(layer, block, run, x, buffers);
+    add_mlp(block, normalised(block.before_mlp, buffers.mlp_input), x, buffers);
   }
+}
+
+void Stack::run_layers(std::size_t begin, std::size_t end, const Run& run, Tensor& x) const {
+  Buffers buffers(table_, x.shape(0), run.num_threads);
+  for (std::size_t layer = begin; layer < end; ++layer) run_layer(layer, run, x, buffers);
+}
+
+void Stack::operator()(Tensor& x, const Run& run) const {
+  run_layers(0, table_.layers.size(), run, x);
   if (final_norm_) final_norm_(x, x);
 }
 

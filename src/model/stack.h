@@ -56,8 +56,31 @@ class Stack {
   /// Runs all layers and the final norm on x [tokens, d_model], in place.
   void operator()(Tensor& x, const Run& run) const;
 
+  /// Goes back through a run on x: from the gradient of a loss with respect to the result, calls on_gradient for
+  /// each attention, the last one first. Of what a layer computes only x is kept. Returns the gradient with
+  /// respect to the source's states, or nothing without a source.
+  Tensor backward(Tensor x, const TensorView& dout, const Run& run, const OnAttentionGradient& on_gradient) const;
+
  private:
   struct Buffers;
+  struct Steps;
+
+  const Block& block_of(std::size_t layer) const { return blocks_[layer * blocks_.size() / table_.layers.size()]; }
+  void run_layer(std::size_t layer, const Run& run, Tensor& x, Buffers& buffers) const;
+  void run_layers(std::size_t begin, std::size_t end, const Run& run, Tensor& x) const;
+  /// Normalises and rotates queries and keys [tokens, heads, head_dim], in place.
+  void prepare(std::size_t layer, const Run& run, const MutableTensorView& q, const MutableTensorView& k) const;
+  AttentionOptions options_of(std::size_t layer, const Run& run) const;
+  AttentionOptions cross_options_of(std::size_t layer, const Run& run) const;
+
+  // stack_backward.cpp
+  Steps steps_of(std::size_t layer, const Run& run, const Tensor& x) const;
+  Tensor back_through_mlp(std::size_t layer, const Steps& steps, const Tensor& dout, Tensor& dx,
+                          int num_threads) const;
+  Tensor back_through_cross(std::size_t layer, const Run& run, const Steps& steps, Tensor dsum, Tensor& dsource,
+                            const OnAttentionGradient& on_gradient) const;
+  void back_through_attention(std::size_t layer, const Run& run, const Steps& steps, const Tensor& dmiddle,
+                              Tensor& dx, const OnAttentionGradient& on_gradient) const;
 
   void attend(std::size_t layer, const Block& block, const Run& run, Buffers& buffers) const;
   void add_cross_attention(std::size_t layer, const Block& block, const Run& run, Tensor& x,

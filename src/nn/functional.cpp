@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "core/check.h"
 #include "core/parallel.h"
@@ -74,6 +75,37 @@ void for_runs(const TensorView& x, const MutableTensorView& y, const Body& body)
 
 std::int64_t stride_of_rows(const TensorView& view) { return RowsOf(view).stride(); }
 
+double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
+
+/// f'(x).
+double slope_of(Activation activation, double x) {
+  switch (activation) {
+    case Activation::none:
+      return 1.0;
+    case Activation::relu:
+      return x > 0.0 ? 1.0 : 0.0;
+    case Activation::gelu:  // Phi(x) + x phi(x)
+      return 0.5 * std::erfc(-x * std::numbers::sqrt2 / 2.0) +
+             x * std::exp(-0.5 * x * x) * std::numbers::inv_sqrtpi / std::numbers::sqrt2;
+    case Activation::gelu_tanh: {  // x sigmoid(v), v = 2 sqrt(2 / pi) (x + 0.044715 x^3)
+      const double factor = 2.0 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
+      const double s = sigmoid(factor * (x + 0.044715 * x * x * x));
+      return s + x * s * (1.0 - s) * factor * (1.0 + 3.0 * 0.044715 * x * x);
+    }
+    case Activation::quick_gelu: {
+      const double s = sigmoid(1.702 * x);
+      return s + 1.702 * x * s * (1.0 - s);
+    }
+    case Activation::silu: {
+      const double s = sigmoid(x);
+      return s + x * s * (1.0 - s);
+    }
+    case Activation::tanh:
+      return 1.0 - std::tanh(x) * std::tanh(x);
+  }
+  return 0.0;
+}
+
 }  // namespace
 
 void activate(Activation activation, const TensorView& x, const MutableTensorView& y) {
@@ -84,6 +116,20 @@ void activate(Activation activation, const TensorView& x, const MutableTensorVie
   for_runs(x, y, [&](const float* from, float* to, std::int64_t rows) {
     for (std::int64_t i = 0; i < rows; ++i)
       kernels.activate(activation, from + i * stride_of_rows(x), nullptr, to + i * stride_of_rows(y), dim);
+  });
+}
+
+void activate_backward(Activation activation, const TensorView& x, const TensorView& dout,
+                       const MutableTensorView& dx) {
+  check_f32("activate_backward", "x", x);
+  check_like("activate_backward", "dout", dout, x);
+  check_like("activate_backward", "dx", dx, x);
+  const RowsOf from(x), gradients(dout), to(dx);
+  for_blocks(from.count(), from.dim(), [&](std::int64_t row, std::int64_t row_end) {
+    for (; row < row_end; ++row)
+      for (std::int64_t i = 0; i < from.dim(); ++i)
+        const_cast<float*>(to.at(row))[i] =
+            static_cast<float>(slope_of(activation, from.at(row)[i]) * gradients.at(row)[i]);
   });
 }
 

@@ -99,4 +99,26 @@ void PackedLinear::add_to(const TensorView& x, const MutableTensorView& y, int n
   run(x, y, true, num_threads);
 }
 
+Tensor PackedLinear::backward(const TensorView& x, const TensorView& dout, int num_threads) const {
+  if (!weight_) refuse(kPackedLinear, "this projection has no weight");
+  check_operand_of("x", x, d_in_);
+  check_operand_of("dout", dout, d_out_);
+  if (x.rank != dout.rank || !same_outer_lengths(x, dout))
+    refuse(kPackedLinear, "dout must have the shape of x with d_out ", d_out_, " last, but x has shape ",
+           to_string(x.dims()), " and dout has shape ", to_string(dout.dims()));
+  Tensor weight = Tensor::uninitialized(DType::f32, {d_in_, d_out_});
+  weight_->unpack(weight.values<float>().data());
+  TensorView before = dout;  // of the sums, to which the activation was applied
+  Tensor sums;
+  if (activation_ != Activation::none) {
+    LinearOptions forward{.weight_layout = WeightLayout::in_out, .num_threads = num_threads};
+    if (!bias_.empty()) forward.bias = TensorView(bias_.data(), {d_out_});
+    sums = linear(x, weight, forward);
+    activate_backward(activation_, sums, dout, sums);
+    before = sums;
+  }
+  // dx = dout W^T: the weight of a projection the other way.
+  return linear(before, weight, {.weight_layout = WeightLayout::out_in, .num_threads = num_threads});
+}
+
 }  // namespace saccade

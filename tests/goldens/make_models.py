@@ -6,8 +6,9 @@
     tests/goldens/make_models.py --of FOLDER [FOLDER ...]     # what a checkpoint on disk gives, written into its folder
 
 expected.safetensors has the input (tokens, lengths, types; features; for encoder-decoders source, source_lengths), and
-hidden, logits and attention.N (with encoded, encoder_attention.N and cross_attention.N) as f64 (".reference": the model
-in double precision) and as f32 (".naive": as a user runs it, with attn_implementation="eager").
+hidden, logits, attention.N and gradient.N (of encoder-decoders also encoded, encoder_attention.N and the like) as f64
+(".reference": the model in double precision) and as f32 (".naive": as a user runs it, with
+attn_implementation="eager"). Gradients are those of the sum of logits times `objective`.
 """
 
 import argparse
@@ -148,6 +149,20 @@ def in_double():
         torch.arange = arange
 
 
+def attentions_of(result):
+    """The names and attention weights of a model's layers."""
+    kinds = {"attention": "attentions"}
+    if hasattr(result, "decoder_attentions"):
+        kinds = {
+            "attention": "decoder_attentions",
+            "encoder_attention": "encoder_attentions",
+            "cross_attention": "cross_attentions",
+        }
+    for name, attribute in kinds.items():
+        for layer, weights in enumerate(getattr(result, attribute)):
+            yield f"{name}.{layer}", weights
+
+
 def results(model, inputs):
     """hidden, logits and attention of every layer, for the sequences of Hugging Face inputs, one after the other."""
     model.eval()
@@ -171,14 +186,41 @@ def results(model, inputs):
         out["logits"] = torch.cat([result.logits[0].reshape(-1, result.logits.shape[-1]) for result in collected])
     if is_double:
         out["encoded"] = torch.cat([result.encoder_last_hidden_state[0] for result in collected])
-    kinds = {"attention": "decoder_attentions" if is_double else "attentions"}
-    if is_double:
-        kinds |= {"encoder_attention": "encoder_attentions", "cross_attention": "cross_attentions"}
-    for name, attribute in kinds.items():
-        # Of the longest sequence, which is the first; some 100 of its rows.
-        for layer, weights in enumerate(getattr(collected[0], attribute)):
-            out[f"{name}.{layer}"] = weights[0, :, :: max(1, weights.shape[2] // 100)]
+    # Of the longest sequence, which is the first; some 100 of its rows.
+    for name, weights in attentions_of(collected[0]):
+        out[name] = weights[0, :, :: max(1, weights.shape[2] // 100)]
     return out
+
+
+def gradients(model, arguments, objective):
+    """The gradients of the sum of logits times `objective` (of hidden states, without logits) with respect to the
+    attention weights of every layer, for one sequence; some six rows of them."""
+    arguments = {k: v.to(objective.dtype) if v.is_floating_point() else v for k, v in arguments.items()}
+    result = model(**arguments, output_attentions=True)
+    states = result.last_hidden_state if getattr(result, "logits", None) is None else result.logits
+    loss = (states.reshape(objective.shape) * objective).sum()
+    named = dict(attentions_of(result))
+    of_weights = torch.autograd.grad(loss, list(named.values()))
+    return {
+        name.replace("attention", "gradient"): gradient[0, :, :: max(1, gradient.shape[2] // 6)]
+        for name, gradient in zip(named, of_weights)
+    }
+
+
+def naive_gradients(model, arguments, objective, exact, generator):
+    """The gradients in f32 that are farthest from the exact ones, of five runs: one as it is, and four that round
+    otherwise, as other machines would. Some heads are so sharp that one run alone may be lucky by a factor of 8."""
+
+    def round_otherwise(module, inputs, output):
+        return output * (1 + 2**-24 * torch.randn(output.shape, generator=generator))
+
+    runs = [gradients(model, arguments, objective)]
+    layers = [m for m in model.modules() if isinstance(m, (torch.nn.Linear, torch.nn.LayerNorm))]
+    hooks = [layer.register_forward_hook(round_otherwise) for layer in layers]
+    runs += [gradients(model, arguments, objective) for _ in range(4)]
+    for hook in hooks:
+        hook.remove()
+    return {name: max((run[name] for run in runs), key=lambda g: (g - exact[name]).abs().max()) for name in exact}
 
 
 def inputs_of(config, generator, lengths):
@@ -217,6 +259,9 @@ def write_expected(folder, generator, lengths):
     expected, inputs = inputs_of(config, generator, lengths)
     naive = cls.from_pretrained(folder, dtype=torch.float32)
     naive_results = results(naive, inputs)
+    rows = naive_results.get("logits", naive_results["hidden"])
+    count = rows.shape[0] // len(inputs) if "pixel_values" in inputs[0] else lengths[0]
+    objective = torch.randn(rows[:count].shape, generator=generator)
     with in_double():
         exact = cls(config)
         if config.model_type == "t5" and naive.lm_head.weight is not naive.shared.weight:
@@ -224,6 +269,10 @@ def write_expected(folder, generator, lengths):
         exact.load_state_dict({k: v.double() for k, v in naive.state_dict().items()}, strict=False)
         exact.double()
         exact_results = results(exact, inputs)
+        exact_gradients = gradients(exact, inputs[0], objective.double())
+    naive_results |= naive_gradients(naive, inputs[0], objective, exact_gradients, generator)
+    exact_results |= exact_gradients
+    expected["objective"] = objective
     for name, value in exact_results.items():
         assert value.dtype == torch.float64, (folder, name)
         assert naive_results[name].dtype == torch.float32
