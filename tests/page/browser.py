@@ -92,6 +92,10 @@ class Browser:
         self.call("Input.dispatchKeyEvent", type="keyDown", **parameters, **({"text": typed} if typed else {}))
         self.call("Input.dispatchKeyEvent", type="keyUp", **parameters)
 
+    def click(self, x, y):
+        for event in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=event, x=x, y=y, button="left", clickCount=1)
+
     def requests(self):
         """Addresses that were asked for, but for the page itself and what it made in memory."""
         return [

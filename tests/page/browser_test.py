@@ -98,6 +98,28 @@ def test_keys(browser):
         browser.evaluate("[state.view, currentHead(), state.q, state.k].join()") == "map,11,4,2",
         "a link reopens a state",
     )
+    open_page(browser, page, "#sort=none&scale=7&dir=up&l=99&q=1000&of=map3&view=no&lang=xx")
+    check(
+        browser.evaluate("[state.view, state.sort, state.scale, state.dir, state.l, state.of].join()")
+        == "model,place,log,from,2,head",
+        "a link with choices that are none opens the page",
+    )
+    # Of a long list of heads the canvas shows what is in sight.
+    browser.evaluate("choose({ sort: 'entropy', l: 0, h: 0 })")
+    browser.evaluate("$('sheet').style.maxHeight = '150px'")
+    browser.evaluate("$('sheet').style.width = '260px'")
+    browser.evaluate("redraw()")
+    last = browser.evaluate("grid.order[grid.order.length - 1]")
+    browser.evaluate(f"chooseHead({last})")
+    browser.evaluate("showChosenHead(), new Promise((r) => setTimeout(r, 100))")
+    check(
+        browser.evaluate("$('sheet').scrollTop > 100 && $('grid').clientHeight <= 150"),
+        "the list moves to the chosen head",
+    )
+    x, y = browser.evaluate("[$('grid').getBoundingClientRect().left + 60, $('grid').getBoundingClientRect().top + 100]")
+    wanted = browser.evaluate(f"headAt({{ clientX: {x}, clientY: {y} }})")
+    browser.click(x, y)
+    check(browser.evaluate("currentHead()") == wanted and wanted is not None, "a click chooses the head in sight")
 
 
 def test_names(browser):

@@ -1,6 +1,7 @@
 // What the reader has chosen. It is in the address, so that a link reopens it, and every view follows it.
 const VIEWS = ["model", "map", "text", "lines", "cell"];
 const MEASURES = ["previous", "first", "self", "induction", "entropy", "distance"];
+const CHOICES = { view: VIEWS, dir: ["from", "to"], scale: ["log", "linear"], sort: ["place", ...MEASURES, "similar"], lang: ["", "en", "zh"], theme: ["", "light", "dark"] };
 const DEFAULTS = {
   view: "model", p: 0, b: -1, l: 0, h: 0, q: [], k: -1, of: "head", set: [], norm: 0, dir: "from", scale: "log", min: 0,
   sort: "place", words: 0, special: 0, first: 0, find: "", lang: "", theme: "",
@@ -34,7 +35,7 @@ function fitState() {
   state.q = state.q.filter((q) => q < chosenSequence().tokens.length);
   state.set = state.set.filter((head) => head < layers * heads);
   if (state.k >= otherSequence().tokens.length) state.k = -1;
-  if (!VIEWS.includes(state.view)) state.view = "model";
+  for (const [key, values] of Object.entries(CHOICES)) if (!values.includes(state[key])) state[key] = DEFAULTS[key];
   if (!sourcesOf(part()).includes(state.of) || (state.of.startsWith("map") && Number(state.of.slice(3)) >= maps.length)) state.of = "head";
   if (!comparable(state.b)) state.b = -1;
 }
@@ -83,7 +84,7 @@ const TEXTS = {
   find: ["Find", "查找"], sort: ["Order", "排序"], place: ["layer and head", "层与头"], previous: ["previous token", "前一个词"],
   self: ["itself", "自身"], induction: ["induction", "归纳"], entropy: ["entropy", "熵"], distance: ["distance", "距离"],
   similar: ["like the chosen head", "与所选头相似"], firstKey: ["first key", "首个键"], theme: ["Light / dark", "明 / 暗"],
-  csv: ["CSV", "CSV"], png: ["PNG", "PNG"], svg: ["SVG", "SVG"], head1: ["Head", "头"], queries: ["Queries", "查询"], keys: ["Keys", "键"],
+  csv: ["CSV", "CSV"], png: ["PNG", "PNG"], svg: ["SVG", "SVG"], head1: ["Head", "头"], layer: ["Layer", "层"], queries: ["Queries", "查询"], keys: ["Keys", "键"],
   topKeys: ["Largest weights of", "权重最大的键："], topQueries: ["Who looks most at", "最关注它的词："],
   pick: ["Choose a token", "请选择一个词"], noWeights: ["This file has only the thumbnail of this head: --max-size keeps more, and --details L0H0 this one.", "此文件只含该头的缩略图：用 --max-size 可保留更多，或用 --details L0H0 指定。"],
   noMap: ["This cannot be computed here: it needs one sequence of up to 768 tokens, and kept heads in each layer.", "此处无法计算：需要一个不超过 768 个词的序列，且每层都有保留的头。"],

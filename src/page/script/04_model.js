@@ -1,6 +1,6 @@
 // All heads as thumbnails.
 const CELL = { size: 40, gap: 6, label: 44, top: 22, caption: 0 };
-const grid = { order: [], columns: 1, image: null, key: "" };
+const grid = { order: [], columns: 1, width: 0, height: 0, key: "", isWhole: false, painted: {} };
 
 // What the reader orders by: a number of a head, or a difference of two parts.
 function measured(head) {
@@ -29,7 +29,9 @@ function similarity(a, b) {
 
 function layOutModel() {
   const { layers, heads } = part(), byPlace = state.sort === "place";
-  const room = $("grid").parentElement.clientWidth - CELL.label - 20;
+  const key = [state.p, state.b, state.sort, state.sort === "similar" ? currentHead() : ""].join();
+  if (grid.key !== key) grid.order = orderedHeads(), grid.key = key;
+  const room = $("sheet").clientWidth - CELL.label - 20;
   CELL.caption = byPlace ? 0 : 15;
   CELL.size = byPlace ? Math.max(28, Math.min(64, Math.floor(room / heads) - CELL.gap)) : 72;
   const step = CELL.size + CELL.gap;
@@ -41,14 +43,6 @@ function cornerOf(place) {
   const step = CELL.size + CELL.gap;
   return [CELL.label + (place % grid.columns) * step, CELL.top + Math.floor(place / grid.columns) * (step + CELL.caption)];
 }
-function prepared(canvas, ratio) {
-  canvas.width = grid.width * ratio, canvas.height = grid.height * ratio;
-  const context = canvas.getContext("2d");
-  context.scale(ratio, ratio);
-  context.imageSmoothingEnabled = false;
-  return context;
-}
-
 // The layers and heads around thumbnails in their places. Query heads that share a key head are bracketed.
 function drawPlaces(context) {
   const { layers, heads, kvHeads } = part(), step = CELL.size + CELL.gap;
@@ -64,30 +58,38 @@ function drawPlaces(context) {
   }
 }
 
-// All thumbnails and their labels, drawn once for an order and a scale.
-function imageOfModel(ratio) {
-  const { thumbnail, thumbnails } = part(), [rows, columns] = thumbnail, size = rows * columns;
-  const other = state.b >= 0 ? data.index.parts[state.b].thumbnails : null;
-  grid.order = orderedHeads();
-  const canvas = document.createElement("canvas"), context = prepared(canvas, ratio);
-  context.font = "11px system-ui, sans-serif";
-  context.strokeStyle = inkOf("--edge");
-  context.fillStyle = inkOf("--ink");
-  const small = document.createElement("canvas"), pixels = context.createImageData(columns, rows), brush = small.getContext("2d"), weights = new Float32Array(size);
-  small.width = columns, small.height = rows;
-  grid.order.forEach((head, place) => {
-    const [x, y] = cornerOf(place);
+// A canvas with the thumbnails of these heads, each in the place of its head: painted when it is first seen, and
+// again for other colours.
+function paintedThumbnails(seen) {
+  const { layers, heads, thumbnail, thumbnails } = part(), [rows, columns] = thumbnail, size = rows * columns;
+  const key = [state.p, state.b, state.scale, state.min, isDark()].join();
+  if (grid.painted.key !== key) {
+    const canvas = make("canvas", { width: heads * columns, height: layers * rows });
+    grid.painted = { key, canvas, heads: new Set(), context: canvas.getContext("2d"), pixels: new ImageData(columns, rows) };
+  }
+  const other = state.b >= 0 ? data.index.parts[state.b].thumbnails : null, { painted } = grid, weights = new Float32Array(size);
+  for (const head of seen) {
+    if (painted.heads.has(head)) continue;
     for (let i = 0; i < size; ++i) weights[i] = WEIGHTS[thumbnails[head * size + i]] - (other ? WEIGHTS[other[head * size + i]] : 0);
-    paint(pixels.data, weights);
-    brush.putImageData(pixels, 0, 0);
-    context.drawImage(small, x, y, CELL.size, CELL.size);
+    paint(painted.pixels.data, weights);
+    painted.context.putImageData(painted.pixels, headInLayer(head) * columns, layerOf(head) * rows);
+    painted.heads.add(head);
+  }
+  return painted.canvas;
+}
+// The thumbnails of a part of the sheet, and their labels.
+function drawThumbnails(context, left, right, top, bottom) {
+  const [rows, columns] = part().thumbnail, places = grid.order.map((head, place) => [head, ...cornerOf(place)]);
+  const seen = places.filter(([, x, y]) => y < bottom && y + CELL.size + CELL.caption >= top && x < right && x + CELL.size >= left);
+  const painted = paintedThumbnails(seen.map(([head]) => head));
+  for (const [head, x, y] of seen) {
+    context.drawImage(painted, headInLayer(head) * columns, layerOf(head) * rows, columns, rows, x, y, CELL.size, CELL.size);
     context.strokeRect(x - 1, y - 1, CELL.size + 2, CELL.size + 2);
-    if (state.sort === "place") return;
+    if (state.sort === "place") continue;
     const value = measured(head);
     context.fillText(nameOf(head) + " " + (value === null ? "–" : value.toFixed(2)), x, y + CELL.size + 11, CELL.size + CELL.gap);
-  });
+  }
   if (state.sort === "place") drawPlaces(context);
-  return canvas;
 }
 
 function outline(context, head, colour, width) {
@@ -96,21 +98,43 @@ function outline(context, head, colour, width) {
   context.lineWidth = width;
   context.strokeRect(x - 2, y - 2, CELL.size + 4, CELL.size + 4);
 }
-function drawModel() {
-  const canvas = $("grid"), ratio = devicePixelRatio || 1;
-  layOutModel();
-  const key = [state.p, state.b, state.sort, state.sort === "similar" ? currentHead() : "", state.scale, state.min, grid.width, ratio, isDark()].join();
-  if (grid.key !== key) grid.image = imageOfModel(ratio), grid.key = key;
-  const context = prepared(canvas, ratio);
-  canvas.style.width = grid.width + "px", canvas.style.height = grid.height + "px";
-  context.drawImage(grid.image, 0, 0, grid.width, grid.height);
+
+// A part of the sheet, from its corner (left, top) on, as large as the canvas.
+function drawSheet(canvas, width, height, left, top) {
+  const ratio = devicePixelRatio || 1, context = canvas.getContext("2d");
+  canvas.width = width * ratio, canvas.height = height * ratio;
+  canvas.style.width = width + "px", canvas.style.height = height + "px";
+  context.setTransform(ratio, 0, 0, ratio, -left * ratio, -top * ratio);
+  context.imageSmoothingEnabled = false;
+  context.font = "11px system-ui, sans-serif";
+  context.strokeStyle = inkOf("--edge");
+  context.fillStyle = inkOf("--ink");
+  drawThumbnails(context, left, left + width, top, top + height);
   for (const head of state.set) outline(context, head, inkOf("--ink"), 2);
   outline(context, currentHead(), inkOf("--accent"), 3);
+  return canvas;
+}
+// Of a large model only what is seen: the canvas stays in the window while the sheet moves beneath it.
+function drawModel() {
+  layOutModel();
+  const canvas = $("grid"), sheet = $("sheet"), whole = canvas.parentElement;
+  whole.style.width = grid.width + "px", whole.style.height = grid.height + "px";
+  if (grid.isWhole) drawSheet(canvas, grid.width, grid.height, 0, 0);
+  else drawSheet(canvas, Math.min(grid.width, sheet.clientWidth), Math.min(grid.height, sheet.clientHeight), sheet.scrollLeft, sheet.scrollTop);
   canvas.setAttribute("aria-label", say("model") + ": " + nameOf(currentHead()) + ". " + say("gridKeys"));
+}
+const wholeModel = () => drawSheet(document.createElement("canvas"), grid.width, grid.height, 0, 0);
+
+// Moves the sheet so that the chosen head is seen.
+function showChosenHead() {
+  const sheet = $("sheet"), [x, y] = cornerOf(grid.order.indexOf(currentHead())), edge = CELL.size + CELL.caption + CELL.gap;
+  const fit = (at, from, room, begin) => (at - begin < from ? at - begin : at + edge > from + room ? at + edge - room : from);
+  sheet.scrollLeft = fit(x, sheet.scrollLeft, sheet.clientWidth, CELL.label);
+  sheet.scrollTop = fit(y, sheet.scrollTop, sheet.clientHeight, CELL.top);
 }
 
 function headAt(event) {
-  const box = $("grid").getBoundingClientRect(), step = CELL.size + CELL.gap;
+  const box = $("grid").parentElement.getBoundingClientRect(), step = CELL.size + CELL.gap;
   const column = Math.floor((event.clientX - box.left - CELL.label) / step), row = Math.floor((event.clientY - box.top - CELL.top) / (step + CELL.caption));
   return column < 0 || column >= grid.columns || row < 0 ? undefined : grid.order[row * grid.columns + column];
 }
@@ -123,6 +147,9 @@ function describeHead(head) {
 
 function listenModel() {
   const canvas = $("grid");
+  $("sheet").addEventListener("scroll", () => state.view === "model" && drawModel());
+  for (const [event, isWhole] of [["beforeprint", true], ["afterprint", false]])
+    addEventListener(event, () => { grid.isWhole = isWhole; if (state.view === "model") drawModel(); });
   canvas.addEventListener("click", (event) => {
     const head = headAt(event);
     if (head === undefined) return;
@@ -143,6 +170,7 @@ function listenModel() {
     const place = grid.order.indexOf(currentHead()) + moves[event.key];
     if (place < 0 || place >= grid.order.length) return;
     chooseHead(grid.order[place]);
+    showChosenHead();
     $("status").textContent = describeHead(currentHead());
   });
 }

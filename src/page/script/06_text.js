@@ -1,7 +1,7 @@
 // The sequences themselves: what the chosen tokens look at, or who looks at them, in the text, in the picture or along
 // the sound. Of queries that attend to themselves there is one sequence, of others there are two.
 let hovered = -1;
-const MOST_SPANS = 1000;  // of a long text a stretch around the choice
+const MOST_SPANS = 1000, SHOWN_SPANS = 400;  // of a longer text than that a stretch around the choice
 const SIDES = ["queries", "keys"];
 
 // The side whose tokens are chosen; the weights are drawn on the other, or on the only one.
@@ -31,9 +31,10 @@ async function drawText() {
 
 function paintTokens(box, look) {
   const { sequence, groups, places, shares } = look, wanted = state.find.toLowerCase();
-  const begin = groups.length <= MOST_SPANS ? 0 : Math.min(Math.max(0, (places[places.length - 1] ?? 0) - MOST_SPANS / 2), groups.length - MOST_SPANS);
+  const count = groups.length <= MOST_SPANS ? groups.length : SHOWN_SPANS;
+  const begin = Math.min(Math.max(0, (places[places.length - 1] ?? 0) - SHOWN_SPANS / 2), groups.length - count);
   const key = [state.p, begin, groups.length, state.words, state.special].join();
-  if (box.dataset.key !== key) box.dataset.key = key, box.replaceChildren(...spansOf(look, begin));
+  if (box.dataset.key !== key) box.dataset.key = key, box.replaceChildren(...spansOf(look, begin, begin + count));
   const spans = box.querySelectorAll("span");
   for (let at = 0; at < spans.length; ++at) {
     const span = spans[at], share = shares ? shares[begin + at] : 0, isPainted = Math.abs(share) > 0.02;
@@ -43,8 +44,8 @@ function paintTokens(box, look) {
     span.classList.toggle("found", wanted !== "" && span.textContent.toLowerCase().includes(wanted));
   }
 }
-function spansOf({ sequence, groups, side }, begin) {
-  const shown = groups.slice(begin, begin + MOST_SPANS).flatMap((group) => {
+function spansOf({ sequence, groups, side }, begin, end) {
+  const shown = groups.slice(begin, end).flatMap((group) => {
     const span = document.createElement("span"), text = textOfGroup(sequence, group);
     span.textContent = text === "" ? "∅" : text.replace(/\n/g, "↵\n");
     span.dataset.token = group[0], span.dataset.side = side;
@@ -52,7 +53,7 @@ function spansOf({ sequence, groups, side }, begin) {
     const gap = sequence.gaps.length > 0 ? sequence.gaps[group[0]] : "";
     return gap === "" ? [span] : [gap, span];
   });
-  return [begin > 0 ? "… " : "", ...shown, begin + MOST_SPANS < groups.length ? " …" : ""];
+  return [begin > 0 ? "… " : "", ...shown, end < groups.length ? " …" : ""];
 }
 
 // ---- A picture: shades over its patches ----

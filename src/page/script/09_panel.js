@@ -21,12 +21,18 @@ function switchOf(key) {
   shows(() => button.setAttribute("aria-pressed", String(Boolean(state[key]))));
   return button;
 }
-function headSelect() {
+// The layer and the head, each by its number; a dot marks heads of which the file has the thumbnail only.
+function placeSelect(key, count, isKept) {
+  const select = make("select", { onchange: () => choose({ [key]: Number(select.value) }) }, ...Array.from({ length: count }, (_, i) => make("option", { value: i })));
+  shows(() => {
+    for (const option of select.options) option.textContent = key.toUpperCase() + option.value + (isKept(Number(option.value)) ? "" : " ·");
+    select.value = state[key];
+  });
+  return make("label", {}, say(key === "l" ? "layer" : "head1") + " ", select);
+}
+function headSelects() {
   const { layers, heads, keptHeads } = part();
-  const select = make("select", { onchange: () => chooseHead(Number(select.value)) },
-    ...Array.from({ length: layers * heads }, (_, head) => make("option", { value: head, textContent: nameOf(head) + (keptHeads.has(head) ? "" : " ·") })));
-  shows(() => { select.value = currentHead(); });
-  return make("label", {}, say("head1") + " ", select);
+  return [placeSelect("l", layers, () => true), placeSelect("h", heads, (h) => keptHeads.has(state.l * heads + h))];
 }
 function setSwitch() {
   const button = make("button", { type: "button", textContent: say("set"), onclick: () => choose({ set: toggled(state.set, currentHead()) }) });
@@ -68,14 +74,14 @@ function makeControls() {
   const button = (text, onclick) => make("button", { type: "button", textContent: text, onclick });
   $("views").replaceChildren(...VIEWS.map(tabOf));
   const own = part(), any = (test) => !own.pooled && [own.queries, own.keys].some(test);
-  $("controls").replaceChildren(...partControls(), headSelect(), setSwitch(), selectOf("of", sourcesOf(own), nameOfSource), selectOf("dir", ["from", "to"]),
-    selectOf("scale", ["log", "linear"]), fieldOf("min", { type: "range", min: 0, max: 0.5, step: 0.01 }, Number),
+  $("controls").replaceChildren(...partControls(), ...headSelects(), setSwitch(), selectOf("of", sourcesOf(own), nameOfSource), selectOf("dir", CHOICES.dir),
+    selectOf("scale", CHOICES.scale), fieldOf("min", { type: "range", min: 0, max: 0.5, step: 0.01 }, Number),
     ...(own.norms ? [switchOf("norm")] : []), ...(any(({ words }) => words.length > 0) ? [switchOf("words")] : []),
     ...(any(({ special }) => special.some(Boolean)) ? [switchOf("special")] : []), ...(own.pooled ? [] : [switchOf("first")]),
     fieldOf("find", { type: "search", size: 10 }, String), ...["csv", "png", "svg"].map((kind) => button(say(kind), () => save(kind))),
     button(language() === "zh" ? "English" : "中文", () => choose({ lang: language() === "zh" ? "en" : "zh" })),
     button(say("theme"), () => choose({ theme: isDark() ? "light" : "dark" })));
-  $("sorting").replaceChildren(selectOf("sort", ["place", ...MEASURES, "similar"], (v) => say(v === "first" ? "firstKey" : v)));
+  $("sorting").replaceChildren(selectOf("sort", CHOICES.sort, (v) => say(v === "first" ? "firstKey" : v)));
 }
 function drawControls() {
   const key = language() + (data.index.sequence ? "" : state.p);
@@ -144,7 +150,7 @@ async function save(kind) {
     for (let i = 0; i < n; ++i) lines.push([field(rows[i]), ...Array.from(matrix.weights.subarray(i * m, (i + 1) * m), (w) => w.toPrecision(4))].join(","));
     download(name, new Blob([lines.join("\n") + "\n"], { type: "text/csv" }));
   }
-  if (kind === "png") ($("view-" + state.view).querySelector("canvas") || $("map")).toBlob((blob) => blob && download(name, blob));
+  if (kind === "png") (state.view === "model" ? wholeModel() : $("view-" + state.view).querySelector("canvas") || $("map")).toBlob((blob) => blob && download(name, blob));
   if (kind === "svg") {
     const drawn = ["lines", "cell"].includes(state.view) ? $("view-" + state.view).querySelector("svg") : null;
     if (drawn || matrix) download(name, new Blob([drawn ? new XMLSerializer().serializeToString(drawn) : svgOfMap(matrix)], { type: "image/svg+xml" }));
