@@ -23,39 +23,6 @@ Tensor sum_of(const Tensor& x, const Tensor& y) {
   return sum;
 }
 
-/// Queries, keys and values of one attention, and its results.
-struct Attended {
-  TensorView q{}, k{}, v{};
-  AttentionOptions options{};
-  Tensor o{}, lse{};
-
-  void run() {
-    o = Tensor::uninitialized(DType::f32, {q.shape[0], q.shape[1], v.shape[2]});
-    lse = Tensor::uninitialized(DType::f32, {q.shape[1], q.shape[0]});
-    options.lse = lse;
-    attention(q, k, v, o, options);
-    options.lse = {};
-  }
-};
-
-/// Shows the gradient of an attention's o, and continues it to those of q, k and v.
-void back_through(const Attended& attended, AttentionKind kind, std::size_t layer, const TensorView& weight,
-                  const Tensor& dout, const AttentionGradients& gradients,
-                  const OnAttentionGradient& on_gradient) {
-  Tensor o = attended.o;  // to be shown as one that may be changed, which has no effect here
-  on_gradient({.kind = kind,
-               .layer = static_cast<std::int64_t>(layer),
-               .q = attended.q,
-               .k = attended.k,
-               .v = attended.v,
-               .options = attended.options,
-               .o = o,
-               .output_weight = weight},
-              dout);
-  attention_backward(attended.q, attended.k, attended.v, {.o = attended.o, .lse = attended.lse, .dout = dout},
-                     gradients, attended.options);
-}
-
 /// [tokens, width] as [tokens, heads, head_dim].
 MutableTensorView by_heads(Tensor& x, std::int64_t head_dim) {
   return x.mutable_view().reshaped({x.shape(0), x.shape(1) / head_dim, head_dim});
@@ -65,11 +32,41 @@ MutableTensorView by_heads(Tensor& x, std::int64_t head_dim) {
 
 /// What a layer computes from x; see BlockTable.
 struct Stack::Steps {
+  /// Queries, keys and values of one attention, and its results.
+  struct Attended {
+    TensorView q{}, k{}, v{};
+    AttentionOptions options{};
+    Tensor o{}, lse{};
+
+    void run() {
+      o = Tensor::uninitialized(DType::f32, {q.shape[0], q.shape[1], v.shape[2]});
+      lse = Tensor::uninitialized(DType::f32, {q.shape[1], q.shape[0]});
+      options.lse = lse;
+      attention(q, k, v, o, options);
+      options.lse = {};
+    }
+
+    /// Shows the gradient of o, and continues it to those of q, k and v.
+    void back(AttentionKind kind, std::size_t layer, const TensorView& weight, const Tensor& dout,
+              const AttentionGradients& gradients, const OnAttentionGradient& on_gradient) const {
+      Tensor shown = o;  // which may be changed, without an effect
+      on_gradient({.kind = kind,
+                   .layer = static_cast<std::int64_t>(layer),
+                   .q = q,
+                   .k = k,
+                   .v = v,
+                   .options = options,
+                   .o = shown,
+                   .output_weight = weight},
+                  dout);
+      attention_backward(q, k, v, {.o = o, .lse = lse, .dout = dout}, gradients, options);
+    }
+  };
+
   Tensor x{}, input{};          // before and after before_attention
   Tensor projected{}, ready{};  // queries, keys and values: as projected, and as attended
   Attended attended{};
-  Tensor result{}, sum{},
-      middle{};  // the attention's projection; x + after_attention of it; attention_sum of that
+  Tensor result{}, sum{}, middle{};  // the attention's projection; x + after_attention; attention_sum of that
   Tensor cross_input{}, cross_q{}, cross_kv{};
   Attended cross{};
   Tensor before_mlp{};  // what the feed-forward layer's result is added to
@@ -156,11 +153,11 @@ Tensor Stack::back_through_cross(std::size_t layer, const Run& run, const Steps&
          dkv = Tensor::uninitialized(DType::f32, steps.cross_kv.shape());
   const MutableTensorView both = by_heads(dkv, table_.head_dim);
   const Tensor dout = Tensor::copy_of(by_heads(flat, table_.head_dim));
-  back_through(steps.cross, AttentionKind::cross, layer, block.cross_output_weight, dout,
-               {.dq = by_heads(dq, table_.head_dim),
-                .dk = both.slice(1, 0, kv_heads),
-                .dv = both.slice(1, kv_heads, 2 * kv_heads)},
-               on_gradient);
+  steps.cross.back(AttentionKind::cross, layer, block.cross_output_weight, dout,
+                   {.dq = by_heads(dq, table_.head_dim),
+                    .dk = both.slice(1, 0, kv_heads),
+                    .dv = both.slice(1, kv_heads, 2 * kv_heads)},
+                   on_gradient);
   add_to(dsource, block.cross_kv.backward(run.source.states, dkv, run.num_threads));
   const Tensor dinput = block.cross_query.backward(steps.cross_input, dq, run.num_threads);
   add_to(dsum, back_through(block.before_cross, steps.middle, dinput));
@@ -181,8 +178,9 @@ void Stack::back_through_attention(std::size_t layer, const Run& run, const Step
   Tensor dready = Tensor::uninitialized(DType::f32, steps.ready.shape());
   const MutableTensorView all = by_heads(dready, table_.head_dim), dq = all.slice(1, 0, heads),
                           dk = all.slice(1, heads, heads + kv_heads);
-  back_through(steps.attended, kind_, layer, block.output_weight, dout,
-               {.dq = dq, .dk = dk, .dv = all.slice(1, heads + kv_heads, heads + 2 * kv_heads)}, on_gradient);
+  steps.attended.back(kind_, layer, block.output_weight, dout,
+                      {.dq = dq, .dk = dk, .dv = all.slice(1, heads + kv_heads, heads + 2 * kv_heads)},
+                      on_gradient);
   if (const int index = table_.layers[layer].rope; index >= 0) {
     // A rotation's transpose is that by the negative angle.
     Tensor back = run.sequences.positions;
