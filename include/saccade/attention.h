@@ -6,7 +6,7 @@
 
 #include "saccade/tensor.h"
 
-namespace saccade {
+namespace [[gnu::visibility("default")]] saccade {
 
 /// Which keys a query may see by position. Query row i has position p = i + offset; key j is visible iff j <= p.
 /// `top_left` aligns row 0 with key 0 (offset 0); `bottom_right` aligns the last row with the last key: offset =

@@ -16,7 +16,7 @@
 #include "saccade/random.h"
 #include "saccade/tensor.h"
 
-namespace saccade {
+namespace [[gnu::visibility("default")]] saccade {
 
 /// What an attention module is made of. A module reports it; the modules' own options make it.
 struct ModuleConfig {

@@ -14,7 +14,7 @@
 
 #include "saccade/attention.h"
 
-namespace saccade {
+namespace [[gnu::visibility("default")]] saccade {
 
 /// The names of an enum's values, in order: `OptionNames<Layout>::names`. The command line has - for _.
 template <class Enum>

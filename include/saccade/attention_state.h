@@ -8,7 +8,7 @@
 
 #include "saccade/attention.h"
 
-namespace saccade {
+namespace [[gnu::visibility("default")]] saccade {
 
 /// The softmax of every query row over the keys so far: its running maximum m and sum l, and its output O before
 /// the division by l, unrounded. Keys may be given a block at a time, as they are read or received, and never be

@@ -7,7 +7,7 @@
 #include "saccade/attention.h"
 #include "saccade/tensor.h"
 
-namespace saccade {
+namespace [[gnu::visibility("default")]] saccade {
 
 /// The results of the forward pass, and the gradients of the loss with respect to them.
 struct AttentionOutcome {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace saccade {
+namespace [[gnu::visibility("default")]] saccade {
 
 /// One line of a chart.
 struct ChartSeries {

@@ -9,7 +9,8 @@
 #include <string>
 #include <vector>
 
-namespace saccade::distributed {
+namespace saccade {
+namespace [[gnu::visibility("default")]] distributed {
 
 /// Ranks could not be reached, or did not answer in time. The communicator is not used again afterwards.
 class CommunicationError : public std::runtime_error {
@@ -85,4 +86,5 @@ std::vector<std::unique_ptr<Communicator>> local_communicators(int ranks);
 void wait(Communicator& communicator, const std::vector<Communicator::Request>& requests,
           std::chrono::steady_clock::time_point until);
 
-}  // namespace saccade::distributed
+}  // namespace distributed
+}  // namespace saccade

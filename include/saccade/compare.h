@@ -8,7 +8,7 @@
 
 #include "saccade/tensor.h"
 
-namespace saccade {
+namespace [[gnu::visibility("default")]] saccade {
 
 /// What a result is compared with; all with the shape of the result, floating-point, any strides.
 struct Expected {

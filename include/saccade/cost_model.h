@@ -6,7 +6,8 @@
 
 #include "saccade/distributed.h"
 
-namespace saccade::distributed {
+namespace saccade {
+namespace [[gnu::visibility("default")]] distributed {
 
 /// What a rank computes in a pass through the steps of a plan.
 enum class Pass : std::uint8_t {
@@ -59,4 +60,5 @@ Estimate estimate(const Plan& plan, Pass pass = Pass::forward, const Machine& ma
 /// that a rank sends or receives in a step, by the longest time that a rank computes in it.
 double needed_bandwidth(const Plan& plan, Pass pass = Pass::forward, const Machine& machine = {});
 
-}  // namespace saccade::distributed
+}  // namespace distributed
+}  // namespace saccade

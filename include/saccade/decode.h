@@ -7,7 +7,7 @@
 #include "saccade/attention.h"
 #include "saccade/tensor.h"
 
-namespace saccade {
+namespace [[gnu::visibility("default")]] saccade {
 
 /// attention() for few query rows and many keys: the same arguments, options and result, but computed in an order
 /// that reads every key and value once, in place, for all query heads and rows that share them. The keys are split

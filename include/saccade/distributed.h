@@ -11,7 +11,8 @@
 #include "saccade/backward.h"
 #include "saccade/communicator.h"
 
-namespace saccade::distributed {
+namespace saccade {
+namespace [[gnu::visibility("default")]] distributed {
 
 /// Consecutive rows or keys [begin, end) of a sequence.
 struct Run {
@@ -240,4 +241,5 @@ void decode(Communicator& communicator, const TensorView& q, const TensorView& k
             const MutableTensorView& o, const Division& division,
             const AttentionOptions& options = kDefaultAttentionOptions);
 
-}  // namespace saccade::distributed
+}  // namespace distributed
+}  // namespace saccade

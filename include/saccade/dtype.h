@@ -7,7 +7,7 @@
 #include <string_view>
 #include <type_traits>
 
-namespace saccade {
+namespace [[gnu::visibility("default")]] saccade {
 
 /// The type of a tensor's elements. `f16` is IEEE 754 binary16, `bf16` the upper half of binary32.
 /// Integers and `boolean` (one byte, 0 or 1) serve as masks, lengths and offsets.

@@ -10,7 +10,7 @@
 
 #include "saccade/tensor.h"
 
-namespace saccade {
+namespace [[gnu::visibility("default")]] saccade {
 
 /// A function of each number of a layer's output.
 enum class Activation : std::uint8_t {
@@ -26,7 +26,8 @@ enum class Activation : std::uint8_t {
 /// y = f(x).
 void activate(Activation activation, const TensorView& x, const MutableTensorView& y);
 
-/// dx = f'(x) dout: the gradient of the loss with respect to x, from that with respect to f(x). dx may be x or dout.
+/// dx = f'(x) dout: the gradient of the loss with respect to x, from that with respect to f(x). dx may be x or
+/// dout.
 void activate_backward(Activation activation, const TensorView& x, const TensorView& dout,
                        const MutableTensorView& dx);
 

@@ -12,7 +12,7 @@
 #include "saccade/random.h"
 #include "saccade/tensor.h"
 
-namespace saccade {
+namespace [[gnu::visibility("default")]] saccade {
 
 /// How a new GPTModel draws its parameters.
 enum class GPTInitialization : std::uint8_t {

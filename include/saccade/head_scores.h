@@ -3,7 +3,7 @@
 
 #include "saccade/tensor.h"
 
-namespace saccade {
+namespace [[gnu::visibility("default")]] saccade {
 
 /// For each head the mean weight that queries give to the key after the earlier occurrence of their own token:
 /// near 1 for an induction head, which looks at what followed last time. Only queries whose token has occurred

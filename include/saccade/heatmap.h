@@ -10,7 +10,7 @@
 
 #include "saccade/tensor.h"
 
-namespace saccade {
+namespace [[gnu::visibility("default")]] saccade {
 
 /// How values become colours; a larger value is never paler. `automatic` is linear, except for more than 64 keys
 /// when over half of the positive values would be in the palest fiftieth of the linear scale (a long sequence has

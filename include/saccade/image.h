@@ -7,7 +7,7 @@
 
 #include "saccade/tensor.h"
 
-namespace saccade {
+namespace [[gnu::visibility("default")]] saccade {
 
 /// How image_pixels() prepares an image; fill it with designated initialisers.
 struct ImageOptions {

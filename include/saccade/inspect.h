@@ -8,7 +8,7 @@
 #include "saccade/attention.h"
 #include "saccade/tensor.h"
 
-namespace saccade {
+namespace [[gnu::visibility("default")]] saccade {
 
 /// How the pooled map reduces the weights of a cell to one number.
 enum class Pooling : std::uint8_t { mean, max };

@@ -22,7 +22,7 @@
 
 #include "saccade/tensor.h"
 
-namespace saccade {
+namespace [[gnu::visibility("default")]] saccade {
 
 /// The array of a NumPy .npy file, versions 1.0 to 3.0 of the format: f2, f4, f8, bool, i1 to i8 and u1 to u8, in
 /// either byte order, in C or Fortran order, up to kMaxRank dimensions. Throws std::runtime_error. Format:

@@ -13,7 +13,7 @@
 #include "saccade/rope.h"
 #include "saccade/tensor.h"
 
-namespace saccade {
+namespace [[gnu::visibility("default")]] saccade {
 
 /// Options of a KvCache; fill it with designated initialisers.
 struct KvCacheOptions {

@@ -9,7 +9,7 @@
 #include "saccade/random.h"
 #include "saccade/tensor.h"
 
-namespace saccade {
+namespace [[gnu::visibility("default")]] saccade {
 
 // All of these layers share the following, in addition to what module.h describes. Inputs are f32 (tokens i64) of
 // rank 1 to kMaxRank, with any strides of the outer dimensions; each layer treats them as rows of the innermost

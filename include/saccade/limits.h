@@ -5,7 +5,7 @@
 
 #include "saccade/dtype.h"
 
-namespace saccade {
+namespace [[gnu::visibility("default")]] saccade {
 
 /// Floating-point operations per second (a multiply-add counts as two) of independent multiply-adds on registers,
 /// with the active instruction set, on `threads` threads together. `dtype` bf16: of products of bf16 pairs or

@@ -5,7 +5,7 @@
 
 #include "saccade/tensor.h"
 
-namespace saccade {
+namespace [[gnu::visibility("default")]] saccade {
 
 /// How a weight matrix is stored: `in_out` is [d_in, d_out], for x W as written; `out_in` is [d_out, d_in], as in
 /// torch.nn.Linear.

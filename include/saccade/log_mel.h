@@ -6,7 +6,7 @@
 
 #include "saccade/tensor.h"
 
-namespace saccade {
+namespace [[gnu::visibility("default")]] saccade {
 
 /// The rate of the samples that log_mel() takes, per second.
 inline constexpr std::int64_t kLogMelRate = 16000;

@@ -18,7 +18,7 @@
 #include "saccade/kv_cache.h"
 #include "saccade/tensor.h"
 
-namespace saccade {
+namespace [[gnu::visibility("default")]] saccade {
 
 /// The sizes of a model.
 struct ModelSizes {

@@ -10,7 +10,7 @@
 
 #include "saccade/tensor.h"
 
-namespace saccade {
+namespace [[gnu::visibility("default")]] saccade {
 
 /// A module's parameters by name: what save_safetensors of io.h writes and load_safetensors reads.
 using StateDict = std::map<std::string, Tensor>;

@@ -7,7 +7,8 @@
 
 #include "saccade/communicator.h"
 
-namespace saccade::mpi {
+namespace saccade {
+namespace [[gnu::visibility("default")]] mpi {
 
 /// The ranks of an MPI communicator. It duplicates that communicator, so that its messages meet no others, and
 /// needs MPI to be initialised; all ranks make one together. Between MPI_Init and MPI_Finalize only the thread
@@ -38,4 +39,5 @@ class Communicator : public distributed::Communicator {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace saccade::mpi
+}  // namespace mpi
+}  // namespace saccade

@@ -3,7 +3,7 @@
 
 #include "saccade/attention.h"
 
-namespace saccade {
+namespace [[gnu::visibility("default")]] saccade {
 
 /// The floating-point operations of attention() with these arguments; a multiply-add counts as two. They are 2
 /// (head_dim + head_dim_v) for each pair of a query row and a key that the row sees by position and length, in

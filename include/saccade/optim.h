@@ -7,7 +7,7 @@
 
 #include "saccade/module.h"
 
-namespace saccade {
+namespace [[gnu::visibility("default")]] saccade {
 
 /// Changes the parameters of a module by their gradients. Results do not depend on the number of threads.
 class Optimizer {

@@ -10,7 +10,7 @@
 #include "saccade/linear.h"
 #include "saccade/tensor.h"
 
-namespace saccade {
+namespace [[gnu::visibility("default")]] saccade {
 
 class PackedProduct;
 
@@ -54,8 +54,8 @@ class PackedLinear {
   /// y += x W + b. Throws also if there is an activation.
   void add_to(const TensorView& x, const MutableTensorView& y, int num_threads = 0) const;
   /// The gradient of the loss with respect to x, [..., d_in], from dout, that with respect to y. x is read where
-  /// there is an activation. Each call unpacks the weights, d_in * d_out floats: it is for looking into a model now
-  /// and then, and not for training. Throws std::invalid_argument.
+  /// there is an activation. Each call unpacks the weights, d_in * d_out floats: it is for looking into a model
+  /// now and then, and not for training. Throws std::invalid_argument.
   Tensor backward(const TensorView& x, const TensorView& dout, int num_threads = 0) const;
 
  private:

@@ -17,7 +17,7 @@
 
 #include "saccade/tensor.h"
 
-namespace saccade {
+namespace [[gnu::visibility("default")]] saccade {
 
 /// What a page says about its heads; fill it with designated initialisers.
 struct PageOptions {

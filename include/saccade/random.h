@@ -9,7 +9,7 @@
 
 #include "saccade/tensor.h"
 
-namespace saccade {
+namespace [[gnu::visibility("default")]] saccade {
 
 /// The two ways in which PyTorch builds draw a dropout mask.
 enum class TorchBuild : std::uint8_t {

@@ -17,7 +17,8 @@
 #include "saccade/backward.h"
 #include "saccade/tensor.h"
 
-namespace saccade::reference {
+namespace saccade {
+namespace [[gnu::visibility("default")]] reference {
 
 /// The dot product: a_0 b_0 + a_1 b_1 + ...
 double dot(std::span<const double> a, std::span<const double> b);
@@ -170,4 +171,5 @@ AttentionGradients naive_attention_backward(const TensorView& q, const TensorVie
                                             const AttentionGradients& exact, const GradientRounding& rounding = {},
                                             const TensorView& dlse = {});
 
-}  // namespace saccade::reference
+}  // namespace reference
+}  // namespace saccade

@@ -8,7 +8,7 @@
 #include "saccade/attention.h"
 #include "saccade/tensor.h"
 
-namespace saccade {
+namespace [[gnu::visibility("default")]] saccade {
 
 namespace detail {
 struct RopeTable;

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-namespace saccade {
+namespace [[gnu::visibility("default")]] saccade {
 
 /// The instruction sets that kernels are compiled for, slowest first in each processor family. Each level needs
 /// all of the features named with it; `scalar` is plain C++ and runs everywhere.

@@ -6,7 +6,7 @@
 
 #include "saccade/random.h"
 
-namespace saccade {
+namespace [[gnu::visibility("default")]] saccade {
 
 struct SamplingOptions {
   double temperature = 1.0;  ///< logits are divided by it; 0: always the most likely token

@@ -9,7 +9,7 @@
 #include "saccade/model.h"
 #include "saccade/tensor.h"
 
-namespace saccade {
+namespace [[gnu::visibility("default")]] saccade {
 
 /// How the hidden states of a sentence become one vector.
 enum class Pooling : std::uint8_t {

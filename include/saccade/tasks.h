@@ -8,7 +8,7 @@
 
 #include "saccade/tensor.h"
 
-namespace saccade {
+namespace [[gnu::visibility("default")]] saccade {
 
 /// Sequences and the next token at each position.
 struct TokenBatch {

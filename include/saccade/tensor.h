@@ -14,7 +14,7 @@
 
 #include "saccade/dtype.h"
 
-namespace saccade {
+namespace [[gnu::visibility("default")]] saccade {
 
 /// The most dimensions a tensor can have.
 inline constexpr int kMaxRank = 6;

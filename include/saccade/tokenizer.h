@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-namespace saccade {
+namespace [[gnu::visibility("default")]] saccade {
 
 /// A part of a text, in bytes of its UTF-8.
 struct TextRange {

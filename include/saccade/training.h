@@ -10,7 +10,7 @@
 #include "saccade/optim.h"
 #include "saccade/tasks.h"
 
-namespace saccade {
+namespace [[gnu::visibility("default")]] saccade {
 
 /// Which optimiser a Trainer uses.
 enum class OptimizerKind : std::uint8_t { adamw, sgd };

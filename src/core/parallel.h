@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <functional>
 
-namespace saccade {
+namespace [[gnu::visibility("default")]] saccade {
 
 /// Calls body(thread) for thread = 0 ... threads - 1, each on its own thread, and returns when all have finished.
 /// Rethrows the first exception. Works in the child of a fork, and from several threads at once.

@@ -3,7 +3,7 @@
 
 #include "saccade/tensor.h"
 
-namespace saccade {
+namespace [[gnu::visibility("default")]] saccade {
 
 /// sum += x; both f32 and of equal shapes, sum contiguous.
 void add_to(const MutableTensorView& sum, const TensorView& x);
