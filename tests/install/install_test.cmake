@@ -55,6 +55,11 @@ expect_output(${WORK_DIR}/example/using_saccade)
 compile_with_pkg_config(${example}/main.cpp ${WORK_DIR}/by_pkg_config saccade)
 expect_output(${WORK_DIR}/by_pkg_config)
 
+# From C, by C99 without extensions.
+configure(${SOURCE_DIR}/examples/using_from_c ${WORK_DIR}/c_example "-DCMAKE_C_FLAGS=-Wall -Wextra -Wpedantic -Werror")
+run(${CMAKE_COMMAND} --build ${WORK_DIR}/c_example)
+expect_output(${WORK_DIR}/c_example/using_saccade)
+
 # Every installed header compiles by itself, without a warning.
 list(TRANSFORM MPI_INCLUDE PREPEND "-isystem" OUTPUT_VARIABLE mpi_flags)
 file(GLOB headers RELATIVE ${prefix}/include ${prefix}/include/saccade/*.h)

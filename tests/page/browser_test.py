@@ -116,7 +116,9 @@ def test_keys(browser):
         browser.evaluate("$('sheet').scrollTop > 100 && $('grid').clientHeight <= 150"),
         "the list moves to the chosen head",
     )
-    x, y = browser.evaluate("[$('grid').getBoundingClientRect().left + 60, $('grid').getBoundingClientRect().top + 100]")
+    x, y = browser.evaluate(
+        "[$('grid').getBoundingClientRect().left + 60, $('grid').getBoundingClientRect().top + 100]"
+    )
     wanted = browser.evaluate(f"headAt({{ clientX: {x}, clientY: {y} }})")
     browser.click(x, y)
     check(browser.evaluate("currentHead()") == wanted and wanted is not None, "a click chooses the head in sight")
