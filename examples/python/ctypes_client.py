@@ -57,6 +57,7 @@ class Options:
     def __init__(self, saccade: Saccade, kind: int, values: dict) -> None:
         self.saccade, self.handle, self.kept = saccade, ctypes.c_void_p(), list(values.values())
         saccade.call("options_create", kind, ctypes.byref(self.handle))
+        self._as_parameter_ = self.handle  # what ctypes passes for this object
         for name, value in values.items():
             self.set(name.encode(), value)
 
@@ -79,7 +80,7 @@ def main() -> None:
     x = np.array([[0.43, 0.15, 0.89], [0.55, 0.87, 0.66], [0.57, 0.85, 0.64]], np.float32)
     o = np.empty_like(x)
     options = saccade.options(scale=1.0, causal="top_left")
-    saccade.call("attention", Tensor(x), Tensor(x), Tensor(x), Tensor(o), options.handle)
+    saccade.call("attention", Tensor(x), Tensor(x), Tensor(x), Tensor(o), options)
     print(f"saccade {saccade.library.saccade_version().decode()}")
     print(o.round(4))
 

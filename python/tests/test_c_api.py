@@ -99,9 +99,9 @@ def test_the_same_bits(library, seed):
     wanted, wanted_lse = saccade.attention(q, k, v, return_lse=True, **problem.python)
     o, lse = np.full_like(wanted, 7), np.full_like(wanted_lse, 7)
     options = library.options(**problem.c, lse=lse)
-    library.call("attention", Tensor(q), Tensor(k), Tensor(v), Tensor(o), options.handle)
+    library.call("attention", Tensor(q), Tensor(k), Tensor(v), Tensor(o), options)
     assert same_bits(o, wanted) and same_bits(lse, wanted_lse)
-    library.call("decode", Tensor(q), Tensor(k), Tensor(v), Tensor(o), options.handle)
+    library.call("decode", Tensor(q), Tensor(k), Tensor(v), Tensor(o), options)
     assert same_bits(o, saccade.decode(q, k, v, **problem.python))
 
     dout = np.ones_like(wanted)
@@ -110,7 +110,7 @@ def test_the_same_bits(library, seed):
     library.call(
         "attention_backward",
         *(Tensor(x) for x in (q, k, v, wanted, wanted_lse, dout, dq, dk, dv)),
-        library.options(**problem.c).handle,
+        library.options(**problem.c),
     )
     assert same_bits(dq, gradients.dq) and same_bits(dk, gradients.dk) and same_bits(dv, gradients.dv)
 
@@ -130,8 +130,8 @@ def test_a_score_modifier_of_the_client(library):
 
     q = np.random.default_rng(1).normal(size=(2, 5, 8)).astype(np.float32)
     o, options = np.empty_like(q), library.options()
-    library.call("options_set_score_modifier", options.handle, add, None, None, None)
-    library.call("attention", Tensor(q), Tensor(q), Tensor(q), Tensor(o), options.handle)
+    library.call("options_set_score_modifier", options, add, None, None, None)
+    library.call("attention", Tensor(q), Tensor(q), Tensor(q), Tensor(o), options)
     wanted = saccade.attention(q, q, q, score_mod=lambda s, b, h, i, j: s + (0.5 * j).astype(s.dtype))
     assert same_bits(o, wanted)
 
