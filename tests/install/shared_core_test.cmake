@@ -17,14 +17,14 @@ execute_process(COMMAND_ERROR_IS_FATAL ANY OUTPUT_QUIET COMMAND ${CMAKE_COMMAND}
   -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-O0 -DSACCADE_KERNEL_OPTIMIZATION=-O0 ${not_found})  # what is built is not about speed
 execute_process(COMMAND_ERROR_IS_FATAL ANY OUTPUT_QUIET COMMAND ${CMAKE_COMMAND} --build ${BUILD_DIR})
 
-# The library exports the names of src/libsaccade.symbols, and no others. (Another compiler's names may differ in details.)
+# The library exports the names of cmake/libsaccade.symbols, and no others. (Another compiler's names may differ in details.)
 if(NM AND COMPILER_ID STREQUAL "GNU" AND NOT TOOLCHAIN)
   execute_process(COMMAND ${NM} -D -C -j --defined-only --without-symbol-versions ${BUILD_DIR}/src/libsaccade.so
     COMMAND grep -v "^SACCADE_0$" COMMAND env LC_ALL=C sort -u COMMAND_ERROR_IS_FATAL ANY OUTPUT_FILE ${BUILD_DIR}/libsaccade.symbols)
-  execute_process(COMMAND diff ${SOURCE_DIR}/src/libsaccade.symbols ${BUILD_DIR}/libsaccade.symbols
+  execute_process(COMMAND diff ${SOURCE_DIR}/cmake/libsaccade.symbols ${BUILD_DIR}/libsaccade.symbols
     RESULT_VARIABLE differs OUTPUT_VARIABLE difference)
   if(differs)
-    message(FATAL_ERROR "libsaccade.so exports other names (>) than src/libsaccade.symbols lists (<):\n${difference}"
+    message(FATAL_ERROR "libsaccade.so exports other names (>) than cmake/libsaccade.symbols lists (<):\n${difference}"
       "If that is wanted, replace the file by ${BUILD_DIR}/libsaccade.symbols; docs/versioning.md says what may go.")
   endif()
 endif()
