@@ -12,6 +12,7 @@
 #include <numeric>
 
 #include "expect_close.h"
+#include "refusal.h"
 #include "saccade/decode.h"
 #include "saccade/io.h"
 #include "saccade/runtime.h"
@@ -400,12 +401,7 @@ TEST(Model, RefusesInputsThatItCannotTake) {
   const Model model = Model::load(kModels / "bert"), base = Model::load(kModels / "bert-base"),
               decoder = Model::load(kModels / "llama");
   const auto refusal = [&](const Model& of, const ModelInput& input, const ModelOptions& options = {}) {
-    try {
-      of.hidden_states(input, options);
-    } catch (const std::invalid_argument& error) {
-      return std::string(error.what());
-    }
-    return std::string();
+    return test::refusal([&] { of.hidden_states(input, options); });
   };
   EXPECT_THAT(refusal(model, {}), HasSubstr("[Model] at least one token is needed"));
   EXPECT_THAT(refusal(model, {.tokens = {1, 60}}), HasSubstr("tokens must be from 0 to 59, but number 1 is 60"));
@@ -418,6 +414,19 @@ TEST(Model, RefusesInputsThatItCannotTake) {
   EXPECT_THAT(refusal(model, {.tokens = std::vector<std::int64_t>(41, 1)}),
               HasSubstr("a sequence has 41 tokens, but this model takes 40"));
   EXPECT_THAT(refusal(model, {.tokens = {1}}, {.num_threads = -1}), HasSubstr("num_threads must be 0 or more"));
+  const Tensor dstates(DType::f32, {2, 23}), states(DType::f32, {2, 24});
+  const OnAttentionGradient ignore = [](const LayerAttention&, const TensorView&) {};
+  EXPECT_THAT(test::refusal([&] {
+                decoder.backward({.tokens = {1, 2}}, dstates, ignore);
+              }),
+              HasSubstr("dstates must have shape [2, 24], but it has shape [2, 23]"));
+  EXPECT_THAT(test::refusal([&] {
+                decoder.encode_backward({.tokens = {1, 2}}, dstates, ignore);
+              }),
+              HasSubstr("an encoder-decoder has an encoder of its own, but this is a llama"));
+  EXPECT_THAT(test::refusal([&] { decoder.logits_backward(states, states); }),
+              HasSubstr("dlogits must have shape [2, 60], but it has shape [2, 24]"));
+  EXPECT_THAT(test::refusal([&] { base.logits_backward(states, states); }), HasSubstr("this model has no logits"));
   ModelCache cache = decoder.make_cache(), none;
   EXPECT_THAT(refusal(decoder, {.tokens = {1, 2}, .lengths = {1, 1}}, {.cache = &cache}),
               HasSubstr("a cache is of one sequence"));

@@ -152,6 +152,7 @@ class Model {
   void encode_backward(const ModelInput& source, const TensorView& dstates, const OnAttentionGradient& on_gradient,
                        int num_threads = 0) const;
   /// The gradient of a loss with respect to hidden states [..., d_model], from that with respect to their logits.
+  /// Throws std::invalid_argument as logits() does, and for dlogits of another shape.
   Tensor logits_backward(const TensorView& hidden_states, const TensorView& dlogits, int num_threads = 0) const;
 
   /// An empty cache for hidden_states(). dtype: of keys and values; capacity: tokens to allocate memory for at

@@ -375,11 +375,13 @@ Tensor Model::logits(const TensorView& hidden_states, int num_threads) const {
 Tensor Model::logits_backward(const TensorView& hidden_states, const TensorView& dlogits, int num_threads) const {
   const ThreadsOfCall threads({.num_threads = num_threads});
   const State::Head& head = state_->head_of_logits();
+  Shape shape(hidden_states.dims().begin(), hidden_states.dims().end());
+  if (!shape.empty()) shape.back() = sizes().vocab_size;
+  check_gradient("dlogits", dlogits, shape);
   Tensor gradient = Tensor::copy_of(dlogits);
   if (const double softcap = state_->table.head.softcap; softcap > 0) {
     // The slope of cap tanh(x / cap) is 1 - (its value / cap)^2.
     const Tensor y = logits(hidden_states, num_threads);
-    check_gradient("dlogits", dlogits, y.shape());
     for (std::size_t i = 0; i < y.values<float>().size(); ++i)
       gradient.values<float>()[i] *= static_cast<float>(1.0 - std::pow(y.values<float>()[i] / softcap, 2));
   }

@@ -60,6 +60,12 @@ configure(${SOURCE_DIR}/examples/using_from_c ${WORK_DIR}/c_example "-DCMAKE_C_F
 run(${CMAKE_COMMAND} --build ${WORK_DIR}/c_example)
 expect_output(${WORK_DIR}/c_example/using_saccade)
 
+# As a part of another project, which gets the core alone.
+configure(${SOURCE_DIR}/examples/using_from_fetchcontent ${WORK_DIR}/fetched -DFETCHCONTENT_SOURCE_DIR_SACCADE=${SOURCE_DIR})
+if(EXISTS ${WORK_DIR}/fetched/_deps/saccade-build/tests)
+  message(FATAL_ERROR "a project that fetches saccade gets its tests too")
+endif()
+
 # Every installed header compiles by itself, without a warning.
 list(TRANSFORM MPI_INCLUDE PREPEND "-isystem" OUTPUT_VARIABLE mpi_flags)
 file(GLOB headers RELATIVE ${prefix}/include ${prefix}/include/saccade/*.h)
