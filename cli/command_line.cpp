@@ -3,6 +3,31 @@
 #include <CLI/CLI.hpp>
 
 namespace saccade::cli {
+namespace {
+
+constexpr const char* kOneOf = "one_of";
+
+/// The values that one_of() named.
+std::vector<std::string> choices_of(CLI::Option& option) {
+  try {
+    const std::string listed = option.get_validator(kOneOf)->get_description();  // {a,b,c}
+    return CLI::detail::split(listed.substr(1, listed.size() - 2), ',');
+  } catch (const CLI::OptionNotFound&) {
+    return {};
+  }
+}
+
+OptionDescription description_of(CLI::Option& option) {
+  OptionDescription described{.names = {},
+                              .takes_value = option.get_expected_max() > 0,
+                              .choices = choices_of(option),
+                              .help = option.get_description()};
+  for (const std::string& name : option.get_snames()) described.names.push_back("-" + name);
+  for (const std::string& name : option.get_lnames()) described.names.push_back("--" + name);
+  return described;
+}
+
+}  // namespace
 
 Option Option::type_name(const std::string& name) const { return Option(option_->type_name(name)); }
 
@@ -15,7 +40,7 @@ Option Option::expected(int min, int max) const { return Option(option_->expecte
 Option Option::delimiter(char delimiter) const { return Option(option_->delimiter(delimiter)); }
 
 Option Option::one_of(const std::vector<std::string>& values) const {
-  return Option(option_->check(CLI::IsMember(values)));
+  return Option(option_->check(CLI::IsMember(values), kOneOf));
 }
 
 Option Option::between(int min, int max) const { return Option(option_->check(CLI::Range(min, max))); }
@@ -89,6 +114,15 @@ bool CommandLine::parse(int argc, char** argv) {
 std::string CommandLine::name() const {
   const std::vector<CLI::App*> parsed = app_->get_subcommands();
   return app_->get_name() + (parsed.empty() ? "" : " " + parsed.front()->get_name());
+}
+
+std::vector<CommandDescription> CommandLine::describe() const {
+  std::vector<CommandDescription> commands;
+  for (CLI::App* command : app_->get_subcommands({})) {
+    commands.push_back({.name = command->get_name(), .help = command->get_description(), .options = {}});
+    for (CLI::Option* option : command->get_options()) commands.back().options.push_back(description_of(*option));
+  }
+  return commands;
 }
 
 }  // namespace saccade::cli

@@ -71,6 +71,20 @@ class Command {
   CLI::App* app_;
 };
 
+/// An option as a shell that completes it must know it.
+struct OptionDescription {
+  std::vector<std::string> names;    ///< "-o", "--output"; empty: a positional argument
+  bool takes_value = false;          ///< also where the value may be left out
+  std::vector<std::string> choices;  ///< of one_of(); empty: a file or anything else
+  std::string help;
+};
+
+struct CommandDescription {
+  std::string name;
+  std::string help;
+  std::vector<OptionDescription> options;
+};
+
 /// The command line of a program with at most one subcommand.
 class CommandLine {
  public:
@@ -83,6 +97,8 @@ class CommandLine {
   bool parse(int argc, char** argv);
   /// The name of the program and, once recognised, of the subcommand: "saccade run".
   std::string name() const;
+  /// The subcommands that were added, in their order.
+  std::vector<CommandDescription> describe() const;
 
  private:
   std::unique_ptr<CLI::App> app_;

@@ -20,6 +20,8 @@ using Action = std::function<ExitCode()>;
 // Each adds its subcommand to `app`; parsing that subcommand sets `action`.
 void add_bench(Command app, Action& action);
 void add_check(Command app, Action& action);
+/// `command_line`: what is completed.
+void add_completion(const CommandLine& command_line, Action& action);
 void add_embed(Command app, Action& action);
 void add_explain(Command app, Action& action);
 void add_explain_model(Command app, Action& action);

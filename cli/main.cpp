@@ -66,5 +66,6 @@ int main(int argc, char** argv) {
   add_bench(app, action);
   add_check(app, action);
   add_info(app, action);
+  add_completion(command_line, action);
   return run_command_line(command_line, action, argc, argv);
 }

@@ -63,9 +63,9 @@ struct HeatmapOptions {
 ///
 /// A matrix with too many rows or columns to show is pooled: each cell shows the largest value of a block (NaN if
 /// the block contains one), and a line under the title says so. Labels that do not fit are shortened with an
-/// ellipsis, rotated or thinned out; control characters are shown as escapes (\n, \x1b), and each byte of invalid
-/// UTF-8 as U+FFFD. The document has at most a few megabytes for any input, and the same input gives the same
-/// bytes on every machine and locale.
+/// ellipsis, rotated or thinned out; control characters are shown as escapes (`\n`, `\x1b`), and each byte of
+/// invalid UTF-8 as U+FFFD. The document has at most a few megabytes for any input, and the same input gives the
+/// same bytes on every machine and locale.
 ///
 /// Throws std::invalid_argument for another rank, an empty dimension, more than 256 heads, a number of labels or
 /// panel titles that does not match (naming both), low >= high or not finite, a logarithmic scale of negative

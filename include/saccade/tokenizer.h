@@ -24,7 +24,7 @@ struct Token {
   std::string text;  ///< as the vocabulary spells it, "##ing", "Ġthe"; of added and unknown ones, what stood there
   TextRange range{};       ///< in the text that it stands for; empty at 0 for tokens that a template adds
   std::int64_t type = 0;   ///< 1 for tokens of the second text of a pair, where a model tells them apart
-  bool is_added = false;   ///< by a template, such as [CLS] and <s>
+  bool is_added = false;   ///< by a template, such as `[CLS]` and `<s>`
   std::int64_t word = -1;  ///< the piece of text that was split into this and its neighbours; -1 if added
 };
 
@@ -65,7 +65,7 @@ class Tokenizer {
   std::optional<std::int64_t> id_of(std::string_view token) const;
   /// The token of an id, as the vocabulary spells it; empty if there is none.
   std::string text_of(std::int64_t id) const;
-  /// Whether a token is special: [SEP], </s>.
+  /// Whether a token is special: `[SEP]`, `</s>`.
   bool is_special(std::int64_t id) const;
 
  private:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from . import _core
 from ._arguments import shown
 from ._arrays import as_array, is_torch
 
@@ -26,14 +27,12 @@ class Page:
     def __init__(
         self, title: str = "attention", subtitle: str = "", *, max_size: int = 25_000_000, is_sequence: bool = False
     ) -> None:
-        try:
-            from . import _page  # type: ignore[attr-defined]
-        except ImportError as error:
-            raise RuntimeError(f"this saccade has no pages, which need zlib and nlohmann-json ({error})") from None
+        if not hasattr(_core, "AttentionPage"):
+            raise RuntimeError("this saccade was built without pages, which need zlib and nlohmann-json")
         self._title = _text(title, "title")
         if isinstance(max_size, bool) or not isinstance(max_size, int) or not 0 < max_size < 2**62:
             raise ValueError(f"max_size: wanted a number of bytes, got {max_size!r}")
-        self._page = _page.AttentionPage(self._title, _text(subtitle, "subtitle"), max_size, bool(is_sequence))
+        self._page = _core.AttentionPage(self._title, _text(subtitle, "subtitle"), max_size, bool(is_sequence))
         self._html: str | None = None
 
     def add(

@@ -58,13 +58,13 @@ class Picture:
         :raises RuntimeError: if this build has no PNG.
         """
         try:
-            from . import _png  # type: ignore[attr-defined]
-        except ImportError as error:
-            raise RuntimeError(f"this saccade has no PNG ({error}); save the picture as .svg or .html") from None
-        try:
             zoom = float(zoom)
         except (TypeError, ValueError, OverflowError):
             raise ValueError(f"zoom: wanted a number, got {type(zoom).__name__}") from None
+        try:
+            from . import _png  # type: ignore[attr-defined]
+        except ImportError as error:
+            raise RuntimeError(f"this saccade has no PNG ({error}); save the picture as .svg or .html") from None
         try:
             return _png.png_of_svg(self.svg, zoom)
         except ValueError as error:

@@ -39,11 +39,11 @@ class Inspection:
     received: Any = None
     """The attention that each key receives, the sum of its column: [batch, heads, seqlen_k]."""
     distance: Any = None
-    """The mean distance from each row to its keys, the sum of weight * |p - j|: [batch, heads, seqlen_q]."""
+    """The mean distance from each row to its keys, the sum of ``weight * |p - j|``: [batch, heads, seqlen_q]."""
     mean_distance: Any = None
     """The mean of ``distance`` over the rows of each head: [batch, heads]."""
     pooled: Any = None
-    """A map of the whole matrix: [batch, heads, *pool]."""
+    """A map of the whole matrix: ``[batch, heads, *pool]``."""
 
 
 def inspect(

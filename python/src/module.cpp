@@ -13,6 +13,9 @@ NB_MODULE(_core, module) {
   bind_distributed(module);
   bind_modules(module);
   bind_heatmap(module);
+#ifdef SACCADE_HAS_PAGE
+  bind_page(module);
+#endif
   bind_score_program(module);
   bind_torch(module);
 }

@@ -1,4 +1,4 @@
-// saccade._page: pages of attention, a separate module because it needs more libraries.
+// Pages of attention.
 #include "saccade/page.h"
 
 #include <nanobind/nanobind.h>
@@ -9,10 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "bind.h"
+
+namespace saccade::python {
 namespace {
 
 namespace nb = nanobind;
-using namespace saccade;
 
 using Weights = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
 
@@ -54,7 +56,7 @@ void add_map(AttentionPage& page, std::int64_t part, const std::string& name, co
 
 }  // namespace
 
-NB_MODULE(_page, module) {
+void bind_page(nb::module_& module) {
   using namespace nb::literals;
   nb::class_<AttentionPage>(module, "AttentionPage")
       .def(
@@ -70,3 +72,5 @@ NB_MODULE(_page, module) {
       .def("add_map", &add_map, "part"_a, "name"_a, "weights"_a)
       .def("html", &AttentionPage::html, nb::call_guard<nb::gil_scoped_release>());
 }
+
+}  // namespace saccade::python

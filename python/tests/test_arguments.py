@@ -234,7 +234,6 @@ def test_other_libraries_need_nothing_but_dlpack():
         (lambda: saccade.heatmap(Q[0, 0], decimals=BEYOND_TEXT), "decimals: cannot be a int"),
         (lambda: saccade.heatmap(Q[0, 0]).save(5), "path: wanted a file name, got int"),
         (lambda: saccade.heatmap(Q[0, 0]).png("large"), "zoom: wanted a number, got str"),
-        (lambda: saccade.heatmap(Q[0, 0]).png(1e9), "zoom: .*picture would be"),
         (lambda: nn.SelfAttention("3", 2), "d_in: wanted an integer, got a str"),
         (lambda: nn.SelfAttention(3, 2, weight_layout=None), "weight_layout: wanted a str, got None"),
         (lambda: nn.CausalAttention(3, 2, dropout="half"), "dropout: wanted a number, got a str"),
@@ -386,7 +385,8 @@ def test_an_array_that_says_it_is_read_only_stays_as_it_is():
 
     out = np.zeros_like(X)
     out.flags.writeable = False
-    with pytest.raises(ValueError, match="out: is read-only"):
+    # NumPy before 2.1 refuses to hand such an array over.
+    with pytest.raises(ValueError, match="out: (is read-only|could not be read: Cannot export readonly)"):
         saccade.attention(X, X, X, out=Constant(out))
     assert not out.any()
 

@@ -28,6 +28,8 @@ def test_saves_by_ending(tmp_path):
     png = (tmp_path / "x.png").read_bytes()
     assert png.startswith(b"\x89PNG")
     picture.save(tmp_path / "large.png", zoom=4)
+    with pytest.raises(ValueError, match="zoom: .*picture would be"):
+        picture.png(1e9)
     assert (tmp_path / "large.png").stat().st_size > len(png)
     with pytest.raises(ValueError, match="path: wanted a name that ends"):
         picture.save(tmp_path / "x.jpg")

@@ -90,6 +90,7 @@ def test_score_mod_from_several_threads():
 
     def note(scores, batch, head, q_idx, kv_idx):
         seen.add(threading.get_ident())
+        time.sleep(0.001)  # lets the other threads call
         return scores
 
     many = saccade.attention(q, k, v, score_mod=note, num_threads=4)

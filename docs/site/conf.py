@@ -1,0 +1,41 @@
+"""Sphinx's settings for the documentation site. script/site prepares the sources and calls Sphinx."""
+
+import os
+import re
+from pathlib import Path
+
+SOURCES = Path(os.environ["SACCADE_SITE_SOURCES"])
+
+project = "saccade"
+copyright = "the saccade developers"
+version = release = re.search(r"project\(saccade VERSION ([0-9.]+)", Path("../../CMakeLists.txt").read_text())[1]
+root_doc = "index"
+extensions = ["breathe", "myst_parser", "autoapi.extension"]
+html_theme = "furo"
+html_title = f"saccade {version}"
+html_show_search_summary = False  # summaries are fetched, which a page from a disk may not do
+html_copy_source = False
+
+myst_heading_anchors = 3
+suppress_warnings = ["autoapi.python_import_resolution", "duplicate_declaration"]
+
+breathe_projects = {"saccade": str(SOURCES.parent / "site-doxygen" / "xml")}
+breathe_default_project = "saccade"
+breathe_default_members = ("members",)
+breathe_domain_by_file_pattern = {"*c_api.h": "c"}
+
+autoapi_dirs = [str(SOURCES / "python" / "saccade")]
+autoapi_root = "api/python"
+autoapi_options = ["members", "imported-members", "undoc-members"]
+autoapi_add_toctree_entry = False
+autoapi_keep_files = False
+autoapi_python_class_content = "both"
+
+
+def autoapi_skip(app, what, name, obj, skip, options):
+    """Private modules are documented where the package shows their names."""
+    return skip or any(part.startswith("_") for part in name.split(".")[1:])
+
+
+def setup(app):
+    app.connect("autoapi-skip-member", autoapi_skip)
