@@ -37,7 +37,11 @@ function(compile_with_pkg_config source program)
   execute_process(COMMAND ${CMAKE_COMMAND} -E env PKG_CONFIG_PATH=${libdir}/pkgconfig
     ${PKG_CONFIG} --cflags --libs ${ARGN} COMMAND_ERROR_IS_FATAL ANY OUTPUT_VARIABLE package_flags)
   separate_arguments(package_flags UNIX_COMMAND "${package_flags}")
-  run(${CXX} -std=c++20 ${flags} ${source} ${package_flags} -Wl,-rpath,${libdir} -o ${program})
+  set(language -std=c++20 ${source})
+  if(source MATCHES "\\.c$")
+    set(language -x c -std=c99 -Wall -Wextra -Wpedantic -Werror ${source} -x none)
+  endif()
+  run(${CXX} ${flags} ${language} ${package_flags} -Wl,-rpath,${libdir} -o ${program})
 endfunction()
 
 file(REMOVE_RECURSE ${WORK_DIR})
@@ -59,6 +63,8 @@ expect_output(${WORK_DIR}/by_pkg_config)
 configure(${SOURCE_DIR}/examples/using_from_c ${WORK_DIR}/c_example "-DCMAKE_C_FLAGS=-Wall -Wextra -Wpedantic -Werror")
 run(${CMAKE_COMMAND} --build ${WORK_DIR}/c_example)
 expect_output(${WORK_DIR}/c_example/using_saccade)
+compile_with_pkg_config(${SOURCE_DIR}/examples/using_from_c/main.c ${WORK_DIR}/c_by_pkg_config saccade)
+expect_output(${WORK_DIR}/c_by_pkg_config)
 
 # As a part of another project, which gets the core alone.
 configure(${SOURCE_DIR}/examples/using_from_fetchcontent ${WORK_DIR}/fetched -DFETCHCONTENT_SOURCE_DIR_SACCADE=${SOURCE_DIR})
