@@ -235,6 +235,11 @@ TEST(Attention, RefusesWhatDoesNotFitAndSaysWhy) {
   EXPECT_EQ(refusal([&] { attention(q.view().transposed(2, 3), k, k, o); }),
             "[attention] q must have a contiguous innermost dimension (stride 1), but its stride is 64");
   EXPECT_THAT(run(t({2, 4, 8, 0}), t({2, 2, 9, 0}), k), ::testing::HasSubstr("head_dim of at least 1"));
+  const std::int32_t page = 0;
+  const std::int64_t too_many[] = {2, std::int64_t{1} << 39}, steps[] = {0, 1};
+  const Tensor fitting = Tensor::of<std::int64_t>({3, 9});
+  EXPECT_EQ(run(q, k, k, {.kv_lengths = fitting, .block_table = TensorView(&page, DType::i32, too_many, steps)}),
+            "[attention] block_table names 549755813888 pages of 9 keys, more than 2^40 keys");
   const float* nothing = nullptr;
   EXPECT_EQ(refusal([&] {
               attention(TensorView(nothing, {3, 4}), t({3, 4}), t({3, 4}));

@@ -1,20 +1,19 @@
-// The C interface against the C++ one, whose bits it has, with every option set by its name; and wrong calls, each
-// of which has a status and a message.
+// The C interface against the C++ one, whose bits it has, with every option set by its name.
 #include "saccade/c_api.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <random>
-#include <thread>
 
+#include "c_api_views.h"
 #include "cases/gradient_case.h"
 #include "cases/random_case.h"
 #include "saccade/attention_options.h"
 #include "saccade/decode.h"
 #include "saccade/inspect.h"
 #include "saccade/kv_cache.h"
+#include "saccade/operations.h"
 #include "saccade/rope.h"
 #include "saccade/runtime.h"
 #include "tensors.h"
@@ -23,65 +22,6 @@ namespace saccade::test {
 namespace {
 
 using ::testing::HasSubstr;
-
-/// The C view of a tensor; it shares the shape of `view`, which must live as long.
-saccade_tensor c_view(const TensorView& view) {
-  return {.data = const_cast<void*>(view.data),
-          .dtype = static_cast<saccade_dtype>(view.dtype),
-          .rank = view.rank,
-          .shape = view.shape.data(),
-          .strides = view.strides.data()};
-}
-
-/// Views that live as long as the list.
-class CViews {
- public:
-  const saccade_tensor* operator()(const TensorView& view) {
-    if (!view) return nullptr;
-    views_.push_back(std::make_unique<std::pair<TensorView, saccade_tensor>>(view, saccade_tensor{}));
-    views_.back()->second = c_view(views_.back()->first);
-    return &views_.back()->second;
-  }
-
- private:
-  std::vector<std::unique_ptr<std::pair<TensorView, saccade_tensor>>> views_;
-};
-
-void expect_ok(saccade_status status) { EXPECT_EQ(status, SACCADE_OK) << saccade_last_error(); }
-
-/// Options of C that destroy themselves.
-class COptions {
- public:
-  explicit COptions(saccade_options_kind kind = SACCADE_ATTENTION_OPTIONS) {
-    expect_ok(saccade_options_create(kind, &options_));
-  }
-  ~COptions() { saccade_options_destroy(options_); }
-  COptions(const COptions&) = delete;
-  COptions& operator=(const COptions&) = delete;
-  operator saccade_options*() { return options_; }
-
-  COptions& set(const char* name, std::int64_t value) {
-    expect_ok(saccade_options_set_i64(options_, name, value));
-    return *this;
-  }
-  COptions& set(const char* name, double value) {
-    expect_ok(saccade_options_set_f64(options_, name, value));
-    return *this;
-  }
-  COptions& set(const char* name, const char* value) {
-    expect_ok(saccade_options_set_text(options_, name, value));
-    return *this;
-  }
-  COptions& set(const char* name, const TensorView& value) {
-    if (!value) return *this;
-    const saccade_tensor view = c_view(value);
-    expect_ok(saccade_options_set_tensor(options_, name, &view));
-    return *this;
-  }
-
- private:
-  saccade_options* options_ = nullptr;
-};
 
 /// A score modifier of C++, called by C.
 struct Forwarded {
@@ -151,6 +91,11 @@ void copy_options(const AttentionOptions& from, COptions& to, Forwarded& forward
 
 Tensor bits_of(const TensorView& view) { return view ? Tensor::copy_of(view) : Tensor(); }
 
+/// Fills with zeros, so that only a call that writes a result can have its bits.
+void clear(const MutableTensorView& view) {
+  if (view) copy(Tensor(view.dtype, Shape(view.dims().begin(), view.dims().end())), view);
+}
+
 TEST(CApi, HasTheBitsOfCPlusPlus) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(seed);
@@ -169,7 +114,8 @@ TEST(CApi, HasTheBitsOfCPlusPlus) {
       decodes ? decode(c.q.view(), c.k.view(), c.v.view(), c.o.view(), c.options)
               : attention(c.q.view(), c.k.view(), c.v.view(), c.o.view(), c.options);
       const std::vector<Tensor> wanted = results();
-      copy(Tensor(wanted[0].dtype(), wanted[0].shape()), c.o.view());
+      for (const MutableTensorView& result : {c.o.view(), c.options.lse, c.options.weights, c.options.scores})
+        clear(result);
       expect_ok((decodes ? saccade_decode : saccade_attention)(views(c.q.view()), views(c.k.view()),
                                                                views(c.v.view()), views(c.o.view()), options));
       const std::vector<Tensor> got = results();
@@ -193,13 +139,11 @@ TEST(CApi, HasTheGradientsOfCPlusPlus) {
     copy_options(c.options, options, forwarded);
     const AttentionOutcome outcome = gradients.outcome();
     options.set("dlse", outcome.dlse);
+    for (cases::ScatteredTensor* const gradient : {&gradients.dq, &gradients.dk, &gradients.dv})
+      clear(gradient->view());
     for (std::size_t i = 0; i < gradients.of_options.size(); ++i) {
       Tensor& gradient = gradients.of_options[i];
-      std::ranges::fill(
-          gradient.bytes() == 0
-              ? std::span<std::byte>()
-              : std::span(static_cast<std::byte*>(gradient.mutable_view().mutable_data()), gradient.bytes()),
-          std::byte{1});
+      clear(gradient.mutable_view());
       options.set(std::string(kOptionGradients<Tensor>[i].name).c_str(), gradient.view());
     }
     expect_ok(saccade_attention_backward(views(c.q.view()), views(c.k.view()), views(c.v.view()), views(outcome.o),
@@ -298,6 +242,20 @@ TEST(CApi, Inspects) {
   expect_ok(saccade_inspection_get(found, "received", &none));
   EXPECT_EQ(none.rank, 0);
   saccade_inspection_destroy(found);
+
+  saccade_kv_cache* cache = nullptr;
+  COptions of_cache(SACCADE_KV_CACHE_OPTIONS);
+  of_cache.set("num_kv_heads", std::int64_t{2}).set("head_dim", std::int64_t{8}).set("page_size", std::int64_t{4});
+  expect_ok(saccade_kv_cache_create(of_cache, nullptr, &cache));
+  expect_ok(saccade_kv_cache_append(cache, -1, views(k), views(k), nullptr));
+  const Tensor batch_of_q =
+      Tensor::copy_of(TensorView(q.data(), DType::f32, std::array<std::int64_t, 4>{1, 2, 9, 8}));
+  expect_ok(saccade_inspect_over_cache(views(batch_of_q), cache, asked, nullptr, &found));
+  EXPECT_TRUE(
+      std::ranges::equal(result("top_keys").values<std::int32_t>(), wanted.top_keys.values<std::int32_t>()));
+  EXPECT_TRUE(std::ranges::equal(result("entropy").values<float>(), wanted.entropy.values<float>()));
+  saccade_inspection_destroy(found);
+  saccade_kv_cache_destroy(cache);
 }
 
 TEST(CApi, MergesParts) {
@@ -308,12 +266,73 @@ TEST(CApi, MergesParts) {
   expect_ok(saccade_merge_decode_states(views(q), views(k), views(v), views(states), views(o), nullptr));
   expect_ok(saccade_decode(views(q), views(k), views(v), views(whole), nullptr));
   EXPECT_TRUE(same_bits(o, whole));
-  Tensor o_a = o, lse_a(DType::f32, {2, 3}), merged(DType::f32, {2, 3, 8}), lse(DType::f32, {2, 3});
-  Tensor wanted(DType::f32, {2, 3, 8}), wanted_lse(DType::f32, {2, 3});
-  expect_ok(
-      saccade_merge_states(views(o_a), views(lse_a), views(o), views(lse_a), views(merged), views(lse), nullptr));
-  merge_states(o_a, lse_a, o, lse_a, wanted, wanted_lse);
+
+  const Tensor lse_a = random_tensor({2, 3}, 4), lse_b = random_tensor({2, 3}, 5);
+  Tensor merged(DType::f32, {2, 3, 8}), lse(DType::f32, {2, 3}), wanted = merged, wanted_lse = lse;
+  const saccade_tensor o_parts[] = {*views(q), *views(o), *views(k.view().slice(1, 0, 3))};
+  const saccade_tensor lse_parts[] = {*views(lse_a), *views(lse_b), *views(lse_a)};
+  expect_ok(saccade_merge_states(3, o_parts, lse_parts, views(merged), views(lse), nullptr));
+  const PartialResult parts[] = {{q, lse_a}, {o, lse_b}, {k.view().slice(1, 0, 3), lse_a}};
+  merge_states(parts, wanted, wanted_lse);
   EXPECT_TRUE(same_bits(merged, wanted) && same_bits(lse, wanted_lse));
+}
+
+TEST(CApi, TakesKeysInParts) {
+  const Tensor q = random_tensor({2, 3, 8}, 1), k = random_tensor({2, 5000, 8}, 2),
+               v = random_tensor({2, 5000, 4}, 3);
+  Tensor o(DType::f32, {2, 3, 4}), lse(DType::f32, {2, 3}), wanted = o, wanted_lse = lse;
+  attention(q, k, v, wanted, {.softcap = 2.0, .lse = wanted_lse});
+  CViews views;
+  COptions options, of_finish;
+  options.set("softcap", 2.0);
+  of_finish.set("lse", lse);
+  saccade_attention_state* state = nullptr;
+  expect_ok(saccade_attention_state_create(-1, &state));
+  for (std::int64_t first = 0; first < 5000; first += SACCADE_ORIGIN_ALIGNMENT) {
+    const std::int64_t end = std::min<std::int64_t>(5000, first + SACCADE_ORIGIN_ALIGNMENT);
+    options.set("origin_key", first);
+    expect_ok(saccade_attention_state_add(state, views(q), views(k.view().slice(1, first, end)),
+                                          views(v.view().slice(1, first, end)), options));
+  }
+  expect_ok(saccade_attention_state_finish(state, views(o), of_finish));
+  saccade_attention_state_destroy(state);
+  EXPECT_TRUE(same_bits(o, wanted) && same_bits(lse, wanted_lse));
+}
+
+TEST(CApi, CallsAHookBetweenPiecesOfWork) {
+  const Tensor x = random_tensor({4, 2000, 64}, 1);
+  Tensor o(DType::f32, {4, 2000, 64});
+  CViews views;
+  struct Calls {
+    int left, resets = 0;
+  } calls{.left = 1};
+  expect_ok(saccade_set_progress_hook(
+      [](void* context) -> std::int32_t {
+        auto& own = *static_cast<Calls*>(context);
+        own.resets += saccade_set_progress_hook(nullptr, nullptr) == SACCADE_INVALID_ARGUMENT;
+        return own.left-- == 0;
+      },
+      &calls));
+  EXPECT_EQ(saccade_attention(views(x), views(x), views(x), views(o), nullptr), SACCADE_INTERRUPTED);
+  EXPECT_THAT(saccade_last_error(), HasSubstr("progress hook"));
+  EXPECT_EQ(calls.left, -1);
+  EXPECT_EQ(calls.resets, 2);
+  expect_ok(saccade_set_progress_hook(nullptr, nullptr));
+  expect_ok(saccade_attention(views(x), views(x), views(x), views(o), nullptr));
+  EXPECT_EQ(calls.left, -1);
+}
+
+TEST(CApi, CountsOperations) {
+  const Tensor x(DType::f32, {2, 3, 8});
+  CViews views;
+  COptions options;
+  options.set("causal", "top_left");
+  double operations = 0.0;
+  expect_ok(saccade_attention_operations(views(x), views(x), views(x), options, &operations));
+  EXPECT_EQ(operations, attention_operations(x, x, x, {.causal = Causal::top_left}));
+}
+
+TEST(CApi, HasSlopes) {
   float slopes[12];
   expect_ok(saccade_alibi_slopes(12, slopes));
   EXPECT_EQ(slopes[11], alibi_slopes(12).at<float>(11));
@@ -346,46 +365,6 @@ TEST(CApi, TakesTensorsOfDlpack) {
   EXPECT_THAT(saccade_last_error(), HasSubstr("4 lanes"));
 }
 
-// ---- Wrong calls -----------------------------------------------------------------------------------------------
-
-std::string error_of(saccade_status status) {
-  EXPECT_EQ(status, SACCADE_INVALID_ARGUMENT);
-  return saccade_last_error();
-}
-
-TEST(CApi, SaysWhatIsWrong) {
-  COptions options, of_cache(SACCADE_KV_CACHE_OPTIONS);
-  CViews views;
-  const Tensor x(DType::f32, {2, 3, 8}), other(DType::f32, {2, 3, 7});
-  EXPECT_THAT(error_of(saccade_attention(nullptr, views(x), views(x), views(x), nullptr)),
-              HasSubstr("[saccade_attention] q must be given, but it is NULL"));
-  EXPECT_THAT(error_of(saccade_attention(views(x), views(other), views(x), views(x), nullptr)),
-              HasSubstr("head_dim"));
-  EXPECT_THAT(error_of(saccade_attention(views(x), views(x), views(x), views(x), of_cache)),
-              HasSubstr("options must be of kind SACCADE_ATTENTION_OPTIONS"));
-  EXPECT_THAT(error_of(saccade_options_set_i64(options, "windw_left", 1)),
-              AllOf(HasSubstr("attention has no option 'windw_left'; it has layout, scale"), HasSubstr("dmask")));
-  EXPECT_THAT(error_of(saccade_options_set_text(options, "scale", "big")),
-              HasSubstr("scale must be a number, but a text was given"));
-  EXPECT_THAT(error_of(saccade_options_set_f64(options, "window_left", 1.5)),
-              HasSubstr("window_left must be a whole number, but a number was given"));
-  EXPECT_THAT(error_of(saccade_options_set_text(options, "causal", "left")),
-              HasSubstr("causal must be one of none, top_left, bottom_right, but it is 'left'"));
-  EXPECT_THAT(error_of(saccade_options_set_i64(options, "dropout_offset", -1)), HasSubstr("must be from 0 to"));
-  EXPECT_THAT(error_of(saccade_options_set_i64(of_cache, "causal", 2)), HasSubstr("must be from 0 to 1"));
-  EXPECT_THAT(error_of(saccade_options_set_i64(options, nullptr, 2)), HasSubstr("name must be given"));
-  EXPECT_THAT(error_of(saccade_options_set_i64(nullptr, "scale", 2)), HasSubstr("options must be given"));
-  EXPECT_THAT(error_of(saccade_options_set_i64(options, "score_modifier", 2)),
-              HasSubstr("is set by saccade_options_set_score_modifier()"));
-  saccade_options* none = nullptr;
-  EXPECT_THAT(error_of(saccade_options_create(9, &none)), HasSubstr("kind must be from 0 to 3, but it is 9"));
-  EXPECT_EQ(none, nullptr);
-  saccade_kv_cache* cache = nullptr;
-  EXPECT_THAT(error_of(saccade_kv_cache_create(nullptr, nullptr, &cache)), HasSubstr("head_dim"));
-  EXPECT_THAT(error_of(saccade_set_active_isa("sse")), HasSubstr("there is no instruction set 'sse'"));
-  EXPECT_THAT(error_of(saccade_set_num_threads(-1)), HasSubstr("-1"));
-}
-
 TEST(CApi, UnsetsOptions) {
   COptions options;
   CViews views;
@@ -399,80 +378,15 @@ TEST(CApi, UnsetsOptions) {
   EXPECT_TRUE(same_bits(o, attention(x, x, x)));
 }
 
-TEST(CApi, KeepsTheErrorOfEachThread) {
-  EXPECT_EQ(saccade_options_create(9, nullptr), SACCADE_INVALID_ARGUMENT);
-  const std::string here = saccade_last_error();
-  std::thread([] {
-    EXPECT_STREQ(saccade_last_error(), "");
-    EXPECT_EQ(saccade_set_active_isa(nullptr), SACCADE_INVALID_ARGUMENT);
-  }).join();
-  EXPECT_EQ(saccade_last_error(), here);
-}
-
 TEST(CApi, SaysWhatItIs) {
+  std::size_t count = 0;
+  for (const char* const* name = saccade_available_isas(); *name != nullptr; ++name)
+    EXPECT_EQ(*name, name_of(available_isas().at(count++)));
+  EXPECT_EQ(count, available_isas().size());
   EXPECT_EQ(saccade_version(), version());
   EXPECT_EQ(saccade_active_isa(), name_of(active_isa()));
   EXPECT_EQ(saccade_num_threads(), num_threads());
   saccade_release_workspaces();
-}
-
-TEST(CApi, RefusesRandomWrongCalls) {
-  // Tensors with a wrong pointer, type, rank, shape or stride in one place, of a call that is otherwise right.
-  std::mt19937_64 random(7);
-  const auto draw = [&](std::int64_t end) {
-    return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(end));
-  };
-  const auto anything = [&] {
-    static constexpr std::int64_t kNumbers[] = {-1, 0, 1,       2,         3,         7,
-                                                8,  9, 1 << 20, INT64_MAX, INT64_MIN, INT64_MIN + 1};
-    return kNumbers[draw(std::size(kNumbers))];
-  };
-  std::vector<float> memory(4096);
-  int refused = 0;
-  for (int call = 0; call < 5000; ++call) {
-    std::int64_t shapes[7][6], strides[7][6];
-    saccade_tensor tensors[7];
-    for (int t = 0; t < 7; ++t) {
-      const std::int64_t shape[] = {2, 3, 8}, contiguous[] = {24, 8, 1};
-      const bool is_lse = t == 4;
-      for (int d = 0; d < 6; ++d)
-        shapes[t][d] = d < 3 ? shape[d] : 1,
-        strides[t][d] = d < 3 ? (is_lse && d < 2 ? (d == 0 ? 3 : 1) : contiguous[d]) : 1;
-      tensors[t] = {memory.data() + 100 * t, SACCADE_F32, is_lse ? 2 : 3, shapes[t],
-                    draw(2) ? strides[t] : nullptr};
-    }
-    saccade_tensor& damaged = tensors[draw(4)];
-    const std::int64_t before = damaged.rank, place = draw(3);
-    const int kind = static_cast<int>(draw(6));
-    bool is_wrong = true;
-    if (kind == 0) damaged.data = nullptr;
-    if (kind == 1) damaged.data = static_cast<std::byte*>(damaged.data) + 1;
-    if (kind == 2) damaged.dtype = static_cast<std::int32_t>(draw(2) ? 13 + draw(100) : -1 - draw(100));
-    if (kind == 3) damaged.rank = static_cast<std::int32_t>(draw(2) ? 7 + draw(100) : -draw(3));
-    if (kind == 4) {
-      std::int64_t& length = const_cast<std::int64_t*>(damaged.shape)[place];
-      const std::int64_t old = length;
-      length = anything();
-      is_wrong = length != old && length != 0;
-      if (!is_wrong) continue;  // an empty sequence, for one, is no error
-      // Another number of heads or keys may fit; only lengths that overflow or are negative are wrong for certain.
-      is_wrong = length < 0 || length > (1 << 20);
-      if (!is_wrong) continue;
-    }
-    if (kind == 5) {
-      if (damaged.strides == nullptr) damaged.strides = strides[&damaged - tensors];
-      const_cast<std::int64_t*>(damaged.strides)[2] = 2 + draw(5);
-    }
-    EXPECT_TRUE(before == 3);
-    const saccade_status status =
-        draw(2) ? saccade_attention(&tensors[0], &tensors[1], &tensors[2], &tensors[3], nullptr)
-                : saccade_attention_backward(&tensors[0], &tensors[1], &tensors[2], &tensors[3], &tensors[4],
-                                             &tensors[5], &tensors[6], nullptr, nullptr, nullptr);
-    ASSERT_NE(status, SACCADE_OK) << "kind " << kind;
-    ASSERT_STRNE(saccade_last_error(), "");
-    ++refused;
-  }
-  EXPECT_GT(refused, 4000);
 }
 
 }  // namespace

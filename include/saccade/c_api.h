@@ -9,8 +9,9 @@
  *
  * C99. Every function that can fail returns a status; saccade_last_error() then says in words what was wanted and
  * what came. Nothing is thrown, printed or ended. What a function writes is undefined after a failure, but for
- * handles: those stay as they were. A handle may be used by one thread at a time; different handles, and calls
- * that only read one, by several at once. docs/versioning.md says what later versions keep. */
+ * handles: those stay as they were. A handle serves one thread at a time; several threads may share one in calls
+ * that take it as const, unless its options name results to be written. saccade_*_destroy() takes NULL too.
+ * docs/versioning.md says what later versions keep. */
 #ifndef SACCADE_C_API_H
 #define SACCADE_C_API_H
 
@@ -34,11 +35,12 @@ enum {
   SACCADE_OK = 0,
   SACCADE_INVALID_ARGUMENT = 1, /* a shape, type, name or value that does not fit */
   SACCADE_OUT_OF_MEMORY = 2,
-  SACCADE_FAILED = 3 /* anything else */
+  SACCADE_FAILED = 3,     /* anything else */
+  SACCADE_INTERRUPTED = 4 /* the progress hook asked for it */
 };
 
-/* What was wrong in this thread's last call that failed, in English and UTF-8; "" before the first. Valid until
- * the thread's next call that fails. */
+/* What was wrong in this thread's last call that failed, in English; "" before the first. UTF-8, if the names that
+ * the caller gave are. Valid until the thread's next call that fails. */
 SACCADE_C_API const char* saccade_last_error(void);
 
 /* The library's version, for example "0.1.0". */
@@ -112,14 +114,14 @@ enum {
 /* Options with their defaults. */
 SACCADE_C_API saccade_status saccade_options_create(saccade_options_kind kind, saccade_options** options);
 SACCADE_C_API void saccade_options_destroy(saccade_options* options);
-/* Sets one option. Refuses names that this kind does not have, and values of another type or range. A whole number
- * may be given for one with a fraction. */
+/* Sets one option. Refuses names that this kind does not have, and values of another type; whether a number or a
+ * shape makes sense is checked by the calls that use it. A whole number may be given for one with a fraction. */
 SACCADE_C_API saccade_status saccade_options_set_i64(saccade_options* options, const char* name, int64_t value);
 SACCADE_C_API saccade_status saccade_options_set_f64(saccade_options* options, const char* name, double value);
 SACCADE_C_API saccade_status saccade_options_set_text(saccade_options* options, const char* name,
                                                       const char* value);
-/* Keeps the shape and the pointer: the numbers must live as long as calls use the options. rows and frequencies
- * are copied. */
+/* Copies the shape and the strides, and keeps the pointer: the numbers must live as long as calls use the options.
+ * Of rows and frequencies the numbers are copied too. */
 SACCADE_C_API saccade_status saccade_options_set_tensor(saccade_options* options, const char* name,
                                                         const saccade_tensor* value);
 /* The option's default again: a tensor is not given any more. */
@@ -170,27 +172,56 @@ SACCADE_C_API saccade_status saccade_attention_backward(const saccade_tensor* q,
                                                         const saccade_tensor* lse, const saccade_tensor* dout,
                                                         const saccade_tensor* dq, const saccade_tensor* dk,
                                                         const saccade_tensor* dv, const saccade_options* options);
-/* Merges two results of the same queries over different keys: merge_states() of saccade/decode.h. Of the options
- * only layout counts. */
-SACCADE_C_API saccade_status saccade_merge_states(const saccade_tensor* o_a, const saccade_tensor* lse_a,
-                                                  const saccade_tensor* o_b, const saccade_tensor* lse_b,
-                                                  const saccade_tensor* o, const saccade_tensor* lse,
-                                                  const saccade_options* options);
-/* decode() in two steps: decode_states() and merge_decode_states() of saccade/decode.h. */
+/* The number of floating-point operations of that call: attention_operations() of saccade/operations.h. */
+SACCADE_C_API saccade_status saccade_attention_operations(const saccade_tensor* q, const saccade_tensor* k,
+                                                          const saccade_tensor* v, const saccade_options* options,
+                                                          double* operations);
+/* The standard slopes of ALiBi for `num_heads` heads, into slopes[num_heads]. */
+SACCADE_C_API saccade_status saccade_alibi_slopes(int64_t num_heads, float* slopes);
+
+/* ---- Keys in parts ------------------------------------------------------------------------------------------ */
+
+enum {
+  SACCADE_ORIGIN_ALIGNMENT = 4096, /* parts that begin at multiples of it give the bits of one call */
+  SACCADE_DECODE_PIECE_KEYS = 4096 /* the same for decoding */
+};
+
+/* Merges `count` results of the same queries over different keys, o_parts[count] and lse_parts[count], into o and
+ * lse: merge_states() of saccade/decode.h. Of the options only layout counts. */
+SACCADE_C_API saccade_status saccade_merge_states(int64_t count, const saccade_tensor* o_parts,
+                                                  const saccade_tensor* lse_parts, const saccade_tensor* o,
+                                                  const saccade_tensor* lse, const saccade_options* options);
+
+/* The softmax of every row of q over the keys so far: AttentionState of saccade/attention_state.h. */
+typedef struct saccade_attention_state saccade_attention_state;
+
+/* output: the element type of the o that finish() will write; -1: q's. */
+SACCADE_C_API saccade_status saccade_attention_state_create(saccade_dtype output, saccade_attention_state** state);
+SACCADE_C_API void saccade_attention_state_destroy(saccade_attention_state* state);
+/* Adds keys, whose first is key origin_key of the options among all keys. */
+SACCADE_C_API saccade_status saccade_attention_state_add(saccade_attention_state* state, const saccade_tensor* q,
+                                                         const saccade_tensor* k, const saccade_tensor* v,
+                                                         const saccade_options* options);
+/* Writes o and, where the options name it, lse, over all keys so far. More may be added afterwards. */
+SACCADE_C_API saccade_status saccade_attention_state_finish(saccade_attention_state* state,
+                                                            const saccade_tensor* o,
+                                                            const saccade_options* options);
+
+/* decode() in two steps: decode_states() and merge_decode_states() of saccade/decode.h. states: contiguous,
+ * [ceil(seqlen_k / SACCADE_DECODE_PIECE_KEYS), batch, num_heads, seqlen_q, head_dim_v + 2], with axes of 1 where q
+ * has none; f64 where q is f64, else f32. */
 SACCADE_C_API saccade_status saccade_decode_states(const saccade_tensor* q, const saccade_tensor* k,
                                                    const saccade_tensor* v, const saccade_tensor* states,
                                                    const saccade_options* options);
 SACCADE_C_API saccade_status saccade_merge_decode_states(const saccade_tensor* q, const saccade_tensor* k,
                                                          const saccade_tensor* v, const saccade_tensor* states,
                                                          const saccade_tensor* o, const saccade_options* options);
-/* The standard slopes of ALiBi for `num_heads` heads, into slopes[num_heads]. */
-SACCADE_C_API saccade_status saccade_alibi_slopes(int64_t num_heads, float* slopes);
 
 /* ---- Rotary embeddings -------------------------------------------------------------------------------------- */
 
 typedef struct saccade_rope saccade_rope;
 
-/* For vectors of `dim` numbers: Rope of saccade/rope.h. */
+/* For vectors of `dim` numbers, at most 2^20: Rope of saccade/rope.h. */
 SACCADE_C_API saccade_status saccade_rope_create(int64_t dim, const saccade_options* options, saccade_rope** rope);
 SACCADE_C_API void saccade_rope_destroy(saccade_rope* rope);
 /* Writes x, rotated, to y, which may be x. positions: i32 or i64, [seqlen] or [batch, seqlen]; NULL: token i has
@@ -242,17 +273,34 @@ typedef struct saccade_inspection saccade_inspection;
 SACCADE_C_API saccade_status saccade_inspect(const saccade_tensor* q, const saccade_tensor* k,
                                              const saccade_options* wanted, const saccade_options* options,
                                              saccade_inspection** inspection);
+/* The same for the last rows of each sequence over a cache, which holds their keys already. */
+SACCADE_C_API saccade_status saccade_inspect_over_cache(const saccade_tensor* q, const saccade_kv_cache* cache,
+                                                        const saccade_options* wanted,
+                                                        const saccade_options* options,
+                                                        saccade_inspection** inspection);
 SACCADE_C_API void saccade_inspection_destroy(saccade_inspection* inspection);
 /* A result by its name: rows, top_keys, top_weights, entropy, max_weight, received, distance, mean_distance,
  * pooled. A view of the inspection's own numbers, which lives as long as it; rank 0: it was not asked for. */
 SACCADE_C_API saccade_status saccade_inspection_get(const saccade_inspection* inspection, const char* name,
                                                     saccade_tensor* result);
 
+/* ---- Progress ----------------------------------------------------------------------------------------------- */
+
+/* Called between pieces of work by the thread that calls saccade. 0: go on; otherwise the call ends, with
+ * SACCADE_INTERRUPTED, and what it writes is undefined. May not set another hook. */
+typedef int32_t (*saccade_progress_hook)(void* context);
+
+/* Sets the hook of this thread's further calls, or none for NULL: ProgressHook of saccade/runtime.h, which says
+ * how often it is called. The thread must end or set NULL before `context` is gone. */
+SACCADE_C_API saccade_status saccade_set_progress_hook(saccade_progress_hook hook, void* context);
+
 /* ---- Threads and instruction sets --------------------------------------------------------------------------- */
 
 /* The threads that calls use by default, and a new default; 0: OpenMP's. Results do not depend on it. */
 SACCADE_C_API int32_t saccade_num_threads(void);
 SACCADE_C_API saccade_status saccade_set_num_threads(int32_t threads);
+/* The names of the instruction sets that this machine can use, slowest first; the list ends with NULL. */
+SACCADE_C_API const char* const* saccade_available_isas(void);
 /* The name of the instruction set that calls use, for example "avx2"; NULL, with an error, where the environment
  * variable SACCADE_ISA names one that this machine lacks. */
 SACCADE_C_API const char* saccade_active_isa(void);

@@ -113,6 +113,9 @@ void fill_pages(std::string_view function, const AttentionOptions& options, Atte
   if (!options.kv_lengths) refuse(function, "block_table was given without kv_lengths");
   p.page_size = p.seqlen_k;
   if (p.page_size < 1) refuse(function, "pages of k must hold at least 1 key");
+  if (table.shape[1] > kMaxLength / p.page_size)
+    refuse(function, "block_table names ", table.shape[1], " pages of ", p.page_size,
+           " keys, more than 2^40 keys");
   p.block_table = table.as<std::int32_t>();
   p.block_table_stride = table.strides[0];
   p.seqlen_k = table.shape[1] * p.page_size;

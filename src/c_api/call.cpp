@@ -5,9 +5,18 @@
 #include <string>
 
 #include "saccade/attention_options.h"
-#include "saccade/runtime.h"
 
 namespace saccade::c_api {
+
+// The numbers of C are part of its binary interface.
+static_assert(static_cast<int>(DType::f32) == SACCADE_F32 && static_cast<int>(DType::f64) == SACCADE_F64);
+static_assert(static_cast<int>(DType::f16) == SACCADE_F16 && static_cast<int>(DType::bf16) == SACCADE_BF16);
+static_assert(static_cast<int>(DType::boolean) == SACCADE_BOOL && static_cast<int>(DType::i8) == SACCADE_I8);
+static_assert(static_cast<int>(DType::i16) == SACCADE_I16 && static_cast<int>(DType::i32) == SACCADE_I32);
+static_assert(static_cast<int>(DType::i64) == SACCADE_I64 && static_cast<int>(DType::u8) == SACCADE_U8);
+static_assert(static_cast<int>(DType::u16) == SACCADE_U16 && static_cast<int>(DType::u32) == SACCADE_U32);
+static_assert(static_cast<int>(DType::u64) == SACCADE_U64 && kMaxRank == SACCADE_MAX_RANK);
+
 namespace {
 
 /// The text of the last error; a fixed one where memory is too short even for that.
@@ -68,6 +77,9 @@ saccade_status noted_error() noexcept {
   } catch (const std::out_of_range& error) {
     last_error.set(error.what());
     return SACCADE_INVALID_ARGUMENT;
+  } catch (const Interrupted&) {
+    last_error.set("[saccade] the progress hook asked for the end of the call");
+    return SACCADE_INTERRUPTED;
   } catch (const std::bad_alloc&) {
     last_error.set("out of memory");
     return SACCADE_OUT_OF_MEMORY;
@@ -83,11 +95,15 @@ saccade_status noted_error() noexcept {
   }
 }
 
+DType known_dtype(std::string_view function, std::string_view name, saccade_dtype dtype) {
+  if (dtype < SACCADE_F32 || dtype > SACCADE_U64)
+    refuse(function, name, " has element type ", dtype, ", but types are from 0 to ", SACCADE_U64);
+  return static_cast<DType>(dtype);
+}
+
 MutableTensorView view_of(std::string_view function, std::string_view name, const saccade_tensor* tensor) {
   const saccade_tensor& given = required(function, name, tensor);
-  if (given.dtype < SACCADE_F32 || given.dtype > SACCADE_U64)
-    refuse(function, name, " has element type ", given.dtype, ", but types are from 0 to ", SACCADE_U64);
-  const auto dtype = static_cast<DType>(given.dtype);
+  const DType dtype = known_dtype(function, name, given.dtype);
   if (given.rank < 1 || given.rank > kMaxRank)
     refuse(function, name, " must have rank 1 to ", kMaxRank, ", but it has rank ", given.rank);
   if (given.shape == nullptr) refuse(function, name, " has no shape (null pointer)");
@@ -125,8 +141,6 @@ using namespace saccade::c_api;
 
 const char* saccade_last_error(void) { return last_error.message; }
 
-const char* saccade_version(void) { return version().data(); }
-
 saccade_status saccade_tensor_from_dlpack(const void* dl_tensor, saccade_tensor* tensor) {
   return guarded([&] {
     constexpr std::string_view kFunction = "saccade_tensor_from_dlpack";
@@ -147,26 +161,3 @@ saccade_status saccade_tensor_from_dlpack(const void* dl_tensor, saccade_tensor*
     to = view;
   });
 }
-
-std::int32_t saccade_num_threads(void) { return num_threads(); }
-
-saccade_status saccade_set_num_threads(std::int32_t threads) {
-  return guarded([&] { set_num_threads(threads); });
-}
-
-const char* saccade_active_isa(void) {
-  const char* name = nullptr;
-  guarded([&] { name = name_of(active_isa()).data(); });
-  return name;
-}
-
-saccade_status saccade_set_active_isa(const char* name) {
-  return guarded([&] {
-    const std::string_view wanted = text_of("saccade_set_active_isa", "name", name);
-    for (int i = 0; i <= static_cast<int>(Isa::neonbf16); ++i)
-      if (name_of(static_cast<Isa>(i)) == wanted) return set_active_isa(static_cast<Isa>(i));
-    refuse("saccade_set_active_isa", "there is no instruction set '", std::string(wanted), "'");
-  });
-}
-
-void saccade_release_workspaces(void) { release_workspaces(); }

@@ -9,6 +9,9 @@
 
 namespace saccade::c_api {
 
+/// What the progress hook of C throws to end a call.
+struct Interrupted {};
+
 /// Notes the exception that is being handled as the thread's last error, and returns its status.
 saccade_status noted_error() noexcept;
 
@@ -29,6 +32,9 @@ T& required(std::string_view function, std::string_view name, T* pointer) {
   if (pointer == nullptr) refuse(function, name, " must be given, but it is NULL");
   return *pointer;
 }
+
+/// Throws for a number that is no element type.
+DType known_dtype(std::string_view function, std::string_view name, saccade_dtype dtype);
 
 /// A view of a tensor. Throws for an unknown type, a rank or lengths that no tensor has, and numbers that are not
 /// there or not aligned.

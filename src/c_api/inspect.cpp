@@ -4,6 +4,7 @@
 #include <string>
 
 #include "c_api/call.h"
+#include "c_api/kv_cache.h"
 #include "c_api/options.h"
 
 using namespace saccade;
@@ -13,15 +14,35 @@ struct saccade_inspection {
   Inspection found;
 };
 
+namespace {
+
+const InspectOptions& inspect_options(std::string_view function, const saccade_options* wanted) {
+  return options_of<InspectOptionSet>(function, "wanted", wanted, "SACCADE_INSPECT_OPTIONS").options;
+}
+
+}  // namespace
+
 saccade_status saccade_inspect(const saccade_tensor* q, const saccade_tensor* k, const saccade_options* wanted,
                                const saccade_options* options, saccade_inspection** inspection) {
   return guarded([&] {
     constexpr std::string_view kFunction = "saccade_inspect";
     saccade_inspection*& result = required(kFunction, "inspection", inspection);
-    const InspectOptions& asked =
-        options_of<InspectOptionSet>(kFunction, "wanted", wanted, "SACCADE_INSPECT_OPTIONS").options;
-    result = new saccade_inspection{inspect(view_of(kFunction, "q", q), view_of(kFunction, "k", k), asked,
+    result = new saccade_inspection{inspect(view_of(kFunction, "q", q), view_of(kFunction, "k", k),
+                                            inspect_options(kFunction, wanted),
                                             attention_options(kFunction, options).options())};
+  });
+}
+
+saccade_status saccade_inspect_over_cache(const saccade_tensor* q, const saccade_kv_cache* cache,
+                                          const saccade_options* wanted, const saccade_options* options,
+                                          saccade_inspection** inspection) {
+  return guarded([&] {
+    constexpr std::string_view kFunction = "saccade_inspect_over_cache";
+    saccade_inspection*& result = required(kFunction, "inspection", inspection);
+    const KvCache& own = required(kFunction, "cache", cache).cache;
+    const AttentionOptions& rest = attention_options(kFunction, options).options();
+    result = new saccade_inspection{inspect(view_of(kFunction, "q", q), own.k(rest.layout),
+                                            inspect_options(kFunction, wanted), own.options(rest))};
   });
 }
 

@@ -1,5 +1,5 @@
 // Caches of keys and values, for C.
-#include "saccade/kv_cache.h"
+#include "c_api/kv_cache.h"
 
 #include <algorithm>
 
@@ -9,10 +9,6 @@
 
 using namespace saccade;
 using namespace saccade::c_api;
-
-struct saccade_kv_cache {
-  KvCache cache;
-};
 
 saccade_status saccade_kv_cache_create(const saccade_options* options, const saccade_rope* rope,
                                        saccade_kv_cache** cache) {
