@@ -39,12 +39,18 @@ function(saccade_install target)
 endfunction()
 
 set(left_out_headers "")
+# What a linker of C programs must be told beside a static library.
+set(cxx_libs ${CMAKE_CXX_IMPLICIT_LINK_LIBRARIES})
+list(FILTER cxx_libs EXCLUDE REGEX "^(c|gcc|gcc_s|/.*)$")
+list(REMOVE_DUPLICATES cxx_libs)
+list(TRANSFORM cxx_libs PREPEND "-l")
+list(JOIN cxx_libs " " cxx_libs)
 set(blas_libs "")
 if(SACCADE_BLAS)
   list(JOIN BLAS_LIBRARIES " " blas_libs)
 endif()
 saccade_install(saccade NAME saccade PC_NAME saccade
-  DESCRIPTION "Exact attention on the CPU" LIBS "${OpenMP_CXX_FLAGS} ${blas_libs}")
+  DESCRIPTION "Exact attention on the CPU" LIBS "${OpenMP_CXX_FLAGS} ${blas_libs} ${cxx_libs}")
 if(TARGET saccade_gpt)
   saccade_install(saccade_gpt NAME gpt PC_NAME saccade-gpt
     DESCRIPTION "A small language model on saccade, and its training" PUBLIC_REQUIRES saccade)

@@ -2,7 +2,7 @@
 # CMake, through pkg-config, and after the folder was moved. Run by ctest as `cmake -D... -P install_test.cmake`.
 #
 #   SOURCE_DIR   the repository      BUILD_DIR  the build tree to install
-#   WORK_DIR     erased, then used   CXX, CXX_FLAGS, GENERATOR, PKG_CONFIG   as the build was made
+#   WORK_DIR     erased, then used   CC, CXX, CXX_FLAGS, GENERATOR, PKG_CONFIG   as the build was made
 #   TOOLCHAIN, EMULATOR  of a build for another processor, else empty
 #   WITH         the components that BUILD_DIR has besides saccade::saccade, e.g. "gpt;io;heatmap;cli"
 #   MPI_INCLUDE  where mpi.h is   MPIRUN  what starts processes, if WITH has mpi
@@ -30,18 +30,18 @@ endfunction()
 # Configures project SOURCE against the installed copy, with further arguments for CMake.
 function(configure source build)
   run(${CMAKE_COMMAND} --no-warn-unused-cli -S ${source} -B ${build} -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CXX}
-    -DCMAKE_CXX_FLAGS=${CXX_FLAGS} -DCMAKE_PREFIX_PATH=${prefix} ${toolchain} ${ARGN})
+    -DCMAKE_C_COMPILER=${CC} -DCMAKE_CXX_FLAGS=${CXX_FLAGS} -DCMAKE_PREFIX_PATH=${prefix} ${toolchain} ${ARGN})
 endfunction()
 
 function(compile_with_pkg_config source program)
   execute_process(COMMAND ${CMAKE_COMMAND} -E env PKG_CONFIG_PATH=${libdir}/pkgconfig
     ${PKG_CONFIG} --cflags --libs ${ARGN} COMMAND_ERROR_IS_FATAL ANY OUTPUT_VARIABLE package_flags)
   separate_arguments(package_flags UNIX_COMMAND "${package_flags}")
-  set(language -std=c++20 ${source})
   if(source MATCHES "\\.c$")
-    set(language -x c -std=c99 -Wall -Wextra -Wpedantic -Werror ${source} -x none)
+    run(${CC} ${flags} -std=c99 -Wall -Wextra -Wpedantic -Werror ${source} ${package_flags} -Wl,-rpath,${libdir} -o ${program})
+  else()
+    run(${CXX} ${flags} -std=c++20 ${source} ${package_flags} -Wl,-rpath,${libdir} -o ${program})
   endif()
-  run(${CXX} ${flags} ${language} ${package_flags} -Wl,-rpath,${libdir} -o ${program})
 endfunction()
 
 file(REMOVE_RECURSE ${WORK_DIR})
@@ -65,11 +65,24 @@ run(${CMAKE_COMMAND} --build ${WORK_DIR}/c_example)
 expect_output(${WORK_DIR}/c_example/using_saccade)
 compile_with_pkg_config(${SOURCE_DIR}/examples/using_from_c/main.c ${WORK_DIR}/c_by_pkg_config saccade)
 expect_output(${WORK_DIR}/c_by_pkg_config)
+if(EXISTS ${libdir}/libsaccade.so)
+  configure(${SOURCE_DIR}/tests/install/only_c ${WORK_DIR}/only_c)
+  run(${CMAKE_COMMAND} --build ${WORK_DIR}/only_c)
+  expect_output(${WORK_DIR}/only_c/only_c)
+endif()
 
-# As a part of another project, which gets the core alone.
-configure(${SOURCE_DIR}/examples/using_from_fetchcontent ${WORK_DIR}/fetched -DFETCHCONTENT_SOURCE_DIR_SACCADE=${SOURCE_DIR})
+# As a part of another project, which gets the core alone. It is not built, which takes minutes.
+set(example ${SOURCE_DIR}/examples/using_from_fetchcontent)
+configure(${example} ${WORK_DIR}/fetched -DFETCHCONTENT_SOURCE_DIR_SACCADE=${SOURCE_DIR})
 if(EXISTS ${WORK_DIR}/fetched/_deps/saccade-build/tests)
   message(FATAL_ERROR "a project that fetches saccade gets its tests too")
+endif()
+compile_with_pkg_config(${example}/main.cpp ${WORK_DIR}/fetched_main saccade)
+expect_output(${WORK_DIR}/fetched_main)
+execute_process(COMMAND ${CMAKE_COMMAND} -S ${example} -B ${WORK_DIR}/fetched_from_nowhere -G ${GENERATOR}
+  -DCMAKE_CXX_COMPILER=${CXX} ${toolchain} RESULT_VARIABLE result OUTPUT_QUIET ERROR_VARIABLE message)
+if(result EQUAL 0 OR NOT message MATCHES "-DSACCADE_REPOSITORY")
+  message(FATAL_ERROR "that nothing says where to fetch saccade was not refused with advice: ${message}")
 endif()
 
 # Every installed header compiles by itself, without a warning.
