@@ -57,6 +57,9 @@ std::string bash(const Commands& commands) {
   return fmt::format(R"(# Completion of saccade for bash
 _saccade() {{
   local current=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD - 1]}} words= options= positional=
+  # In --option=value bash makes the sign a word of its own.
+  [[ $previous != = ]] || previous=${{COMP_WORDS[COMP_CWORD - 2]}}
+  [[ $current != = ]] || current=
   if ((COMP_CWORD == 1)); then
     words='{} --help --version'
   else
@@ -77,7 +80,7 @@ complete -o default -F _saccade saccade
 }
 
 /// A text in a specification of zsh's _arguments, where brackets and colons separate.
-std::string zsh_text(std::string text) {
+std::string zsh_text(const std::string& text) {
   std::string result;
   for (const char c : text) {
     if (c == '[' || c == ']' || c == ':' || c == '\\') result += '\\';

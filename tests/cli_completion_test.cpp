@@ -42,6 +42,8 @@ TEST_F(CompletionTest, OffersSubcommandsOptionsAndValuesInBash) {
   EXPECT_THAT(offered({"saccade", "heatmap", "--sty"}), UnorderedElementsAre("--style"));
   EXPECT_THAT(offered({"saccade", "heatmap", "--style", ""}), UnorderedElementsAre("cells", "lines"));
   EXPECT_THAT(offered({"saccade", "run", "--dtype", "b"}), UnorderedElementsAre("bf16"));
+  EXPECT_THAT(offered({"saccade", "run", "--dtype", "=", "b"}), UnorderedElementsAre("bf16"));
+  EXPECT_THAT(offered({"saccade", "heatmap", "--style", "="}), UnorderedElementsAre("cells", "lines"));
   EXPECT_THAT(offered({"saccade", "completion", "f"}), UnorderedElementsAre("fish"));
 }
 
