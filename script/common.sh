@@ -3,6 +3,7 @@ set -euo pipefail
 
 script_file=$(realpath "$0")
 cd "$(dirname "$script_file")/.."
+mkdir -p build
 
 # Prints the comment that opens the calling script.
 usage() {
@@ -43,7 +44,6 @@ python_environment() {
   fi
   echo "making the Python environment $folder with $* (log: $log)" >&2
   rm -rf "$folder" "$log"
-  mkdir -p build
   quietly "$log" "${PYTHON-python3}" -m venv "$folder"
   quietly "$log" "$folder/bin/python" -m pip install --disable-pip-version-check "$@"
   echo "$*" >"$folder/packages"
@@ -55,7 +55,6 @@ cmake_arguments=()
 build() {
   local preset=$1 log=build/$1.log
   shift
-  mkdir -p build
   echo "building with preset $preset (log: $log)" >&2
   if ! { cmake --preset "$preset" "${cmake_arguments[@]}" && cmake --build --preset "$preset" --parallel "$(nproc)" ${1:+--target "$@"}; } \
     >"$log" 2>&1; then

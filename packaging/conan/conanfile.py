@@ -4,16 +4,19 @@ import os
 import re
 
 from conan import ConanFile
+from conan.errors import ConanInvalidConfiguration
 from conan.tools.build import check_min_cppstd
 from conan.tools.cmake import CMake, CMakeDeps, CMakeToolchain, cmake_layout
 from conan.tools.files import copy, load
+from conan.tools.gnu import PkgConfigDeps
 
 # The library of each option, and what it requires. Pictures in PNG and MPI are left to a build by hand.
+JSON = "nlohmann_json/[>=3.11 <4]"
 PARTS = {
     "gpt": [],
-    "io": ["zlib/[>=1.2.11 <2]", "nlohmann_json/[>=3.11 <4]"],
+    "io": ["zlib/[>=1.2.11 <2]", JSON],
     "model": [],
-    "tokenizer": ["oniguruma/[>=6.9 <7]", "utf8proc/[>=2.8 <3]"],
+    "tokenizer": ["oniguruma/[>=6.9 <7]", "utf8proc/[>=2.8 <3]", JSON],
 }
 
 
@@ -40,12 +43,17 @@ class SaccadeConan(ConanFile):
 
     def validate(self):
         check_min_cppstd(self, 20)
+        if self.options.model and not self.options.io:
+            raise ConanInvalidConfiguration("the option model needs io: -o 'saccade/*:io=True'")
 
     def requirements(self):
-        for part, needed in PARTS.items():
-            if self.options.get_safe(part):
-                for reference in needed:
-                    self.requires(reference)
+        needed = [reference for part in PARTS if self.options.get_safe(part) for reference in PARTS[part]]
+        for reference in dict.fromkeys(needed):  # saccadeConfig.cmake looks for them, if saccade is shared too
+            self.requires(reference, transitive_libs=True)
+
+    def build_requirements(self):
+        if self.options.tokenizer and not self.conf.get("tools.gnu:pkg_config", check_type=str):
+            self.tool_requires("pkgconf/[>=2.2 <3]")
 
     def layout(self):
         cmake_layout(self)
@@ -60,6 +68,7 @@ class SaccadeConan(ConanFile):
         toolchain.cache_variables["SACCADE_MPI"] = "OFF"
         toolchain.generate()
         CMakeDeps(self).generate()
+        PkgConfigDeps(self).generate()  # saccade::tokenizer finds its libraries by pkg-config
 
     def build(self):
         cmake = CMake(self)

@@ -1,6 +1,7 @@
 # Runs the port without vcpkg: its helper functions are replaced by what they do for one build type. Takes WORK_DIR,
 # GENERATOR and FEATURES. `cmake -D... -P check_port.cmake` installs saccade into WORK_DIR/packages.
 cmake_minimum_required(VERSION 3.25)
+set(PORT saccade)
 set(CURRENT_PACKAGES_DIR ${WORK_DIR}/packages)
 
 function(run)
@@ -19,6 +20,10 @@ function(vcpkg_check_features)
     endif()
   endwhile()
   set(${arg_OUT_FEATURE_OPTIONS} ${options} PARENT_SCOPE)
+endfunction()
+
+function(vcpkg_find_acquire_program program)
+  find_program(${program} pkg-config REQUIRED)
 endfunction()
 
 function(vcpkg_cmake_configure)

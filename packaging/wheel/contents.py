@@ -1,10 +1,11 @@
 """What a wheel carries besides saccade: the licences, and a list in SPDX 2.3.
 
     contents.py licences FOLDER       one text for each component, for the wheel
-    contents.py sbom WHEEL... -o OUT  the components, the wheels, and the SHA-256 of their files
+    contents.py sbom WHEEL... -o OUT  the components, the wheels, and the checksums of their files
 
 `licences` runs in the environment that builds the wheel, whose nanobind is compiled in; nlohmann-json and the run-time
-library of OpenMP are Debian's. `sbom` reads these texts from the wheels. $SOURCE_DATE_EPOCH is the document's date.
+library of OpenMP are Debian's. `sbom` reads these texts from the wheels; it fails if a wheel lacks the text of a
+component, or carries a library that is no component. $SOURCE_DATE_EPOCH is the document's date.
 """
 
 import argparse
@@ -14,19 +15,27 @@ import json
 import os
 import re
 import subprocess
+import sys
 import uuid
 import zipfile
 from importlib import metadata
 from pathlib import Path
-from typing import NamedTuple
+
+# The licence of each component, as SPDX writes it, and its home.
+COMPONENTS = {
+    "nanobind": ("BSD-3-Clause", "https://github.com/wjakob/nanobind"),
+    "robin-map": ("MIT", "https://github.com/Tessil/robin-map"),
+    "nlohmann-json": ("MIT", "https://github.com/nlohmann/json"),
+    "libgomp": ("GPL-3.0-or-later WITH GCC-exception-3.1", "https://gcc.gnu.org"),
+}
+LICENCE_OF_A_WHEEL = " AND ".join(dict.fromkeys(["Apache-2.0", *(licence for licence, _ in COMPONENTS.values())]))
 
 
-class Component(NamedTuple):
-    name: str
-    version: str
-    licence: str  # an SPDX expression
-    text: str
-    home: str
+def nanobind_file(pattern: str) -> str:
+    distribution = metadata.distribution("nanobind")
+    return Path(
+        next(distribution.locate_file(file) for file in distribution.files if re.search(pattern, str(file)))
+    ).read_text()
 
 
 def debian_version(package: str) -> str:
@@ -37,124 +46,101 @@ def debian_copyright(package: str) -> str:
     return Path("/usr/share/doc", package, "copyright").read_text()
 
 
-def nanobind_file(pattern: str) -> Path:
-    distribution = metadata.distribution("nanobind")
-    return Path(next(distribution.locate_file(file) for file in distribution.files if re.search(pattern, str(file))))
-
-
-HEAD = re.compile(r"(?P<name>.+?) (?P<version>.+)\n(?P<licence>.+)\n(?P<home>https:.+)\n")
-
-
-def components() -> list[Component]:
-    robin_map = nanobind_file(r"tsl/robin_map\.h$").read_text()
-    return [
-        Component(
-            "nanobind",
-            metadata.version("nanobind"),
-            "BSD-3-Clause",
-            nanobind_file(r"LICENSE$").read_text(),
-            "https://github.com/wjakob/nanobind",
-        ),
-        Component(
-            "robin-map",
-            f"as in nanobind {metadata.version('nanobind')}",
-            "MIT",
-            re.sub(
-                r"^ \* ?", "", robin_map[robin_map.index("MIT License") : robin_map.index("*/")], flags=re.MULTILINE
-            ),
-            "https://github.com/Tessil/robin-map",
-        ),
-        Component(
-            "nlohmann-json",
-            debian_version("nlohmann-json3-dev"),
-            "MIT",
-            debian_copyright("nlohmann-json3-dev"),
-            "https://github.com/nlohmann/json",
-        ),
-        Component(
-            "libgomp",
-            debian_version("libgomp1"),
-            "GPL-3.0-or-later WITH GCC-exception-3.1",
-            re.search(r"GCC RUNTIME LIBRARY EXCEPTION.*?(?=\n\n\n|\Z)", debian_copyright("libgomp1"), re.DOTALL)[0]
-            + "\n\n"
-            + Path("/usr/share/common-licenses/GPL-3").read_text(),
-            "https://gcc.gnu.org",
-        ),
-    ]
+def versions_and_texts() -> dict[str, tuple[str, str]]:
+    nanobind = metadata.version("nanobind")
+    robin_map = re.search(r"MIT License.*?(?=\*/)", nanobind_file(r"tsl/robin_map\.h$"), re.DOTALL)[0]
+    gcc = re.search(r"GCC RUNTIME LIBRARY EXCEPTION.*?(?=\n\n\n|\Z)", debian_copyright("libgomp1"), re.DOTALL)[0]
+    gpl = Path("/usr/share/common-licenses/GPL-3").read_text()
+    return {
+        "nanobind": (nanobind, nanobind_file(r"LICENSE$")),
+        "robin-map": (f"as in nanobind {nanobind}", re.sub(r"^ \* ?", "", robin_map, flags=re.MULTILINE)),
+        "nlohmann-json": (debian_version("nlohmann-json3-dev"), debian_copyright("nlohmann-json3-dev")),
+        "libgomp": (debian_version("libgomp1"), f"{gcc}\n\n{gpl}"),
+    }
 
 
 def licences(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for component in components():
-        head = f"{component.name} {component.version}\n{component.licence}\n{component.home}\n\n"
-        (folder / f"{component.name}.txt").write_text(head + component.text)
+    for name, (version, text) in versions_and_texts().items():
+        licence, home = COMPONENTS[name]
+        (folder / f"{name}.txt").write_text(f"{name} {version}\n{licence}\n{home}\n\n{text}")
 
 
-def package(identity: str, name: str, version: str, licence: str, home: str) -> dict:
-    return {
+def components_in(wheel: str, contents: dict[str, bytes]) -> list[dict]:
+    texts = [contents[name].decode() for name in contents if re.search(r"/licences/[^/]*\.txt$", name)]
+    versions = dict(text.split("\n", 1)[0].split(" ", 1) for text in texts)
+    if versions.keys() != COMPONENTS.keys():
+        sys.exit(f"{wheel} has the licences of {sorted(versions)} and needs those of {sorted(COMPONENTS)}")
+    for name in contents:
+        library = re.match(r"saccade\.libs/([^/.-]+)", name)
+        if library and library[1] not in COMPONENTS:
+            sys.exit(f"{wheel} carries {name}, which is none of the components {sorted(COMPONENTS)}")
+    return [
+        {
+            "SPDXID": "SPDXRef-" + re.sub(r"[^A-Za-z0-9.-]", "-", f"{name}-{version}"),
+            "name": name,
+            "versionInfo": version,
+            "downloadLocation": "NOASSERTION",
+            "homepage": COMPONENTS[name][1],
+            "filesAnalyzed": False,
+            "licenseConcluded": COMPONENTS[name][0],
+        }
+        for name, version in versions.items()
+    ]
+
+
+def digest(kind: str, data: bytes) -> dict:
+    return {"algorithm": kind, "checksumValue": hashlib.new(kind, data).hexdigest()}
+
+
+def describe(wheel: Path, identity: str) -> tuple[dict, list[dict], list[dict]]:
+    """The wheel, its components, and its files."""
+    with zipfile.ZipFile(wheel) as archive:
+        contents = {name: archive.read(name) for name in sorted(archive.namelist()) if not name.endswith("/")}
+    files = [
+        {
+            "SPDXID": f"{identity}-file-{number}",
+            "fileName": f"./{wheel.name}/{name}",
+            "checksums": [digest("SHA1", data), digest("SHA256", data)],
+        }
+        for number, (name, data) in enumerate(contents.items())
+    ]
+    sums = sorted(file["checksums"][0]["checksumValue"] for file in files)
+    code = hashlib.sha1("".join(sums).encode()).hexdigest()
+    package = {
         "SPDXID": identity,
-        "name": name,
-        "versionInfo": version,
-        "downloadLocation": home or "NOASSERTION",
-        "filesAnalyzed": False,
-        "licenseConcluded": licence,
-        "licenseDeclared": licence,
-        "copyrightText": "NOASSERTION",
+        "name": wheel.name,
+        "versionInfo": wheel.name.split("-")[1],
+        "downloadLocation": "NOASSERTION",
+        "checksums": [digest("SHA256", wheel.read_bytes())],
+        "filesAnalyzed": True,
+        "packageVerificationCode": {"packageVerificationCodeValue": code},
+        "licenseConcluded": LICENCE_OF_A_WHEEL,
+        "licenseDeclared": "Apache-2.0",
     }
-
-
-def components_of(wheel: zipfile.ZipFile) -> list[Component]:
-    texts = [wheel.read(name).decode() for name in sorted(wheel.namelist()) if re.search(r"/licences/.*\.txt$", name)]
-    return [Component(**HEAD.match(text).groupdict(), text=text) for text in texts]
-
-
-def spdx_id(part: Component) -> str:
-    return "SPDXRef-" + re.sub(r"[^A-Za-z0-9.-]", "-", f"{part.name}-{part.version}")
+    return package, components_in(wheel.name, contents), files
 
 
 def sbom(wheels: list[Path], out: Path) -> None:
-    version = wheels[0].name.split("-")[1]
-    packages, files, relations = [], [], []
-    digests = hashlib.sha256()
+    packages, components, files, relations = [], {}, [], []
     for number, wheel in enumerate(sorted(wheels)):
-        owner = f"SPDXRef-wheel-{number}"
-        digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-        digests.update(digest.encode())
-        described = package(owner, wheel.name, version, "Apache-2.0", "")
-        described["checksums"] = [{"algorithm": "SHA256", "checksumValue": digest}]
-        packages.append(described)
-        relations.append(("SPDXRef-DOCUMENT", "DESCRIBES", owner))
-        with zipfile.ZipFile(wheel) as archive:
-            for part in components_of(archive):
-                relations.append((owner, "CONTAINS", spdx_id(part)))
-                described = package(spdx_id(part), part.name, part.version, part.licence, part.home)
-                if described not in packages:
-                    packages.append(described)
-            for name in sorted(name for name in archive.namelist() if not name.endswith("/")):
-                contents = archive.read(name)
-                files.append(
-                    {
-                        "SPDXID": f"SPDXRef-file-{len(files)}",
-                        "fileName": f"./{wheel.name}/{name}",
-                        "checksums": [
-                            {"algorithm": kind, "checksumValue": hashlib.new(kind.lower(), contents).hexdigest()}
-                            for kind in ("SHA1", "SHA256")
-                        ],
-                        "licenseConcluded": "NOASSERTION",
-                        "copyrightText": "NOASSERTION",
-                    }
-                )
-                relations.append((owner, "CONTAINS", files[-1]["SPDXID"]))
+        package, its_components, its_files = describe(wheel, f"SPDXRef-wheel-{number}")
+        packages.append(package)
+        components.update((component["SPDXID"], component) for component in its_components)
+        files += its_files
+        relations.append(("SPDXRef-DOCUMENT", "DESCRIBES", package["SPDXID"]))
+        relations += [(package["SPDXID"], "CONTAINS", part["SPDXID"]) for part in its_components + its_files]
     created = datetime.datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), datetime.timezone.utc)
-    identity = uuid.uuid5(uuid.NAMESPACE_URL, digests.hexdigest())  # the same wheels, the same document
+    # The same wheels give the same document.
+    identity = uuid.uuid5(uuid.NAMESPACE_URL, "".join(package["checksums"][0]["checksumValue"] for package in packages))
     document = {
         "spdxVersion": "SPDX-2.3",
         "dataLicense": "CC0-1.0",
         "SPDXID": "SPDXRef-DOCUMENT",
-        "name": f"saccade-{version}-wheels",
+        "name": f"saccade-{packages[0]['versionInfo']}-wheels",
         "documentNamespace": f"urn:uuid:{identity}",
         "creationInfo": {"created": created.strftime("%Y-%m-%dT%H:%M:%SZ"), "creators": ["Tool: saccade-contents.py"]},
-        "packages": packages,
+        "packages": [*packages, *components.values()],
         "files": files,
         "relationships": [
             {"spdxElementId": one, "relationshipType": kind, "relatedSpdxElement": other}

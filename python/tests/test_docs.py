@@ -16,7 +16,8 @@ OPTIONAL = ("torch", "transformers", "onnx", "saccade_jax", "saccade_onnxruntime
 
 
 def blocks():
-    for path in [*sorted(ROOT.glob("README*.md")), *sorted((ROOT / "docs").glob("*.md"))]:
+    readmes = [*sorted(ROOT.glob("README*.md")), ROOT / "packaging/wheel/README.md"]
+    for path in [*readmes, *sorted((ROOT / "docs").glob("*.md"))]:
         text = path.read_text(encoding="utf-8")
         for match in BLOCK.finditer(text):
             line = text.count("\n", 0, match.start()) + 1
