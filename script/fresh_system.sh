@@ -1,20 +1,20 @@
 # Sourced by the scripts that try packages: a minimal system of a release of Debian, to install them into.
 # Commands print to the file $log.
 
-# fresh_system SUITE: makes a system of that release in $root, a new folder; nothing but Debian's essential packages is in it, and no
-# compiler. Files for it go to $root/packages.
+# fresh_system SUITE [PACKAGE...]: makes a system of that release in $root, a new folder, with Debian's essential packages and
+# those named, and without a compiler. Files for it go to $root/packages.
 fresh_system() {
   [[ $EUID == 0 ]] || refuse "trying packages needs root, for debootstrap and chroot"
   script/bootstrap --deb
   remove_system
   root=$(mktemp -d)
   echo "making a fresh system of $1 in $root (log: $log)" >&2
-  quietly "$log" debootstrap --variant=minbase "$1" "$root"
+  quietly "$log" debootstrap --variant=minbase ${2:+--include="$(IFS=, && echo "${*:2}")"} "$1" "$root"
   mount -t proc proc "$root/proc"
   mount -t devpts -o newinstance,ptmxmode=0666 devpts "$root/dev/pts"
   ln -sf pts/ptmx "$root/dev/ptmx"
   mkdir "$root/packages"
-  quietly "$log" in_root "apt-get update && ! command -v gcc cc c++ clang"
+  quietly "$log" in_root "! command -v gcc cc c++ clang"
 }
 
 # Removes the system, if there is one. Scripts call it when they end.

@@ -1,6 +1,6 @@
 // Tests the documentation. In README*.md, CONTRIBUTING.md and docs/:
-// - every ```cpp block is a program that compiles and runs; if a ```text block follows directly, the program
-//   prints exactly that. A block marked ```cpp sketch is skipped.
+// - every ```cpp block is a program that compiles and runs, and so is every ```c block, in C99; if a ```text block
+//   follows directly, the program prints exactly that. A block marked ```cpp sketch is skipped.
 // - every line of a ```sh block that begins with `saccade` runs and exits with 0, in a folder that has examples/
 //   (except `saccade bench`, which takes minutes); every script/X that a block calls exists.
 // - every relative link leads to a file.
@@ -117,9 +117,10 @@ class Program : public testing::TestWithParam<Block> {};
 TEST_P(Program, CompilesAndPrintsWhatIsShown) {
   const Block& block = GetParam();
   const fs::path folder = work_folder(block);
-  std::ofstream(folder / "snippet.cpp") << block.text;
-  ASSERT_EQ(run(folder, SACCADE_COMPILE " snippet.cpp -o snippet " SACCADE_LINK), 0)
-      << contents_of(folder / "log");
+  std::ofstream(folder / ("snippet." + block.language)) << block.text;
+  const std::string compile =
+      block.language == "c" ? SACCADE_COMPILE_C " snippet.c -x none" : SACCADE_COMPILE " snippet.cpp";
+  ASSERT_EQ(run(folder, compile + " -o snippet " SACCADE_LINK), 0) << contents_of(folder / "log");
   ASSERT_EQ(run(folder, SACCADE_EMULATOR " ./snippet"), 0) << contents_of(folder / "log");
   if (!block.output.empty()) {
     EXPECT_EQ(contents_of(folder / "log"), block.output);
@@ -128,6 +129,7 @@ TEST_P(Program, CompilesAndPrintsWhatIsShown) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Docs, Program, testing::ValuesIn(blocks_in("cpp")), test_name);
+INSTANTIATE_TEST_SUITE_P(DocsInC, Program, testing::ValuesIn(blocks_in("c")), test_name);
 
 class Commands : public testing::TestWithParam<Block> {};
 
