@@ -13,9 +13,10 @@ endif()
 
 add_library(saccade_compiler INTERFACE)
 target_compile_options(saccade_compiler INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wcast-align)
-# GCC 12 has false warnings about std::string's operator+ (GCC bug 105651), and more where sources are compiled together.
+# GCC 12 and 13 have false warnings about std::string's operator+ (GCC bug 105651) and copies of std::vector, and GCC 12 more
+# where sources are compiled together.
 target_compile_options(saccade_compiler INTERFACE
-  $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>)
+  $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,14>>:-Wno-restrict>)
 if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   target_compile_options(saccade_compiler INTERFACE -Wno-stringop-overflow -Wno-array-bounds)
 endif()
