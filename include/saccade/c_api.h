@@ -198,7 +198,8 @@ typedef struct saccade_attention_state saccade_attention_state;
 /* output: the element type of the o that finish() will write; -1: q's. */
 SACCADE_C_API saccade_status saccade_attention_state_create(saccade_dtype output, saccade_attention_state** state);
 SACCADE_C_API void saccade_attention_state_destroy(saccade_attention_state* state);
-/* Adds keys, whose first is key origin_key of the options among all keys. */
+/* Adds keys, whose first is key origin_key of the options among all keys. After SACCADE_INTERRUPTED or
+ * SACCADE_OUT_OF_MEMORY the state can only be destroyed. */
 SACCADE_C_API saccade_status saccade_attention_state_add(saccade_attention_state* state, const saccade_tensor* q,
                                                          const saccade_tensor* k, const saccade_tensor* v,
                                                          const saccade_options* options);

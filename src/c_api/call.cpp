@@ -19,22 +19,15 @@ static_assert(static_cast<int>(DType::u64) == SACCADE_U64 && kMaxRank == SACCADE
 
 namespace {
 
-/// The text of the last error; a fixed one where memory is too short even for that.
+/// The text of the last error, cut where it is very long. It has no destructor: programs may call saccade while they or
+/// their threads end.
 struct LastError {
-  std::string text;
-  const char* message = "";
+  char message[2048];
 
-  void set(const char* what) noexcept {
-    try {
-      text = what;
-      message = text.c_str();
-    } catch (...) {
-      message = "out of memory";
-    }
-  }
+  void set(std::string_view what) noexcept { message[what.copy(message, sizeof message - 1)] = '\0'; }
 };
 
-thread_local LastError last_error;
+constinit thread_local LastError last_error{};
 
 /// The fields of a DLTensor that a view needs, as DLPack's header declares them since version 0.2.
 struct DlTensor {
