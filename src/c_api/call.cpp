@@ -19,8 +19,8 @@ static_assert(static_cast<int>(DType::u64) == SACCADE_U64 && kMaxRank == SACCADE
 
 namespace {
 
-/// The text of the last error, cut where it is very long. It has no destructor: programs may call saccade while they or
-/// their threads end.
+/// The text of the last error, cut where it is very long. It has no destructor: programs may call saccade while
+/// they or their threads end.
 struct LastError {
   char message[2048];
 
