@@ -322,6 +322,16 @@ TEST(CApi, CallsAHookBetweenPiecesOfWork) {
   EXPECT_EQ(calls.left, -1);
 }
 
+TEST(CApi, OutlivesAHookThatThrows) {
+  const Tensor x = random_tensor({4, 2000, 64}, 1);
+  Tensor o(DType::f32, {4, 2000, 64});
+  CViews views;
+  expect_ok(saccade_set_progress_hook([](void*) -> std::int32_t { throw std::runtime_error("tired"); }, nullptr));
+  EXPECT_EQ(saccade_attention(views(x), views(x), views(x), views(o), nullptr), SACCADE_FAILED);
+  EXPECT_STREQ(saccade_last_error(), "tired");
+  expect_ok(saccade_set_progress_hook(nullptr, nullptr));
+}
+
 TEST(CApi, CountsOperations) {
   const Tensor x(DType::f32, {2, 3, 8});
   CViews views;

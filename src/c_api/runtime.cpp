@@ -54,9 +54,11 @@ class CallerHook {
   CallerHook(saccade_progress_hook function, void* context)
       : hook_([this, function, context] {
           is_running_ = true;
-          const bool goes_on = function(context) == 0;
-          is_running_ = false;
-          if (!goes_on) throw Interrupted();
+          const struct End {
+            bool& is_running;
+            ~End() { is_running = false; }
+          } end{is_running_};
+          if (function(context) != 0) throw Interrupted();
         }) {}
   bool is_running() const { return is_running_; }
 
