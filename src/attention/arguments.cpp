@@ -4,7 +4,7 @@
 #include <cmath>
 #include <tuple>
 
-#include "attention/visibility.h"
+#include "backend/visibility.h"
 #include "core/check.h"
 
 namespace saccade {

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "attention/params.h"
+#include "backend/attention_params.h"
 #include "saccade/attention.h"
 
 namespace saccade {

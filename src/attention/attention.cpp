@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "attention/arguments.h"
-#include "backend.h"
+#include "backend/backend.h"
 #include "core/check.h"
 #include "core/parallel.h"
 

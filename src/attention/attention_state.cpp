@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "attention/arguments.h"
-#include "backend.h"
+#include "backend/backend.h"
 #include "core/check.h"
 #include "core/parallel.h"
 #include "saccade/runtime.h"

@@ -4,7 +4,7 @@
 #include <span>
 
 #include "attention/backward_arguments.h"
-#include "backend.h"
+#include "backend/backend.h"
 #include "core/parallel.h"
 
 namespace saccade {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <span>
 
-#include "attention/axes.h"
+#include "core/axes.h"
 #include "core/check.h"
 
 namespace saccade {

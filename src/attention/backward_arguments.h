@@ -2,7 +2,7 @@
 #pragma once
 
 #include "attention/arguments.h"
-#include "attention/params.h"
+#include "backend/attention_params.h"
 #include "saccade/backward.h"
 
 namespace saccade {

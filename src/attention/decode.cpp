@@ -3,7 +3,7 @@
 #include <array>
 
 #include "attention/arguments.h"
-#include "backend.h"
+#include "backend/backend.h"
 #include "core/ceil_div.h"
 #include "core/check.h"
 #include "core/parallel.h"

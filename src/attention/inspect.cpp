@@ -4,7 +4,7 @@
 
 #include "attention/arguments.h"
 #include "attention/inspect_results.h"
-#include "backend.h"
+#include "backend/backend.h"
 #include "core/check.h"
 #include "core/parallel.h"
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "attention/params.h"
+#include "backend/attention_params.h"
 #include "saccade/inspect.h"
 
 namespace saccade {

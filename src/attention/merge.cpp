@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "attention/axes.h"
-#include "backend.h"
+#include "backend/backend.h"
+#include "core/axes.h"
 #include "core/check.h"
 #include "core/parallel.h"
 #include "saccade/decode.h"

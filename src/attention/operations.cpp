@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "attention/arguments.h"
-#include "attention/visibility.h"
+#include "backend/visibility.h"
 
 namespace saccade {
 namespace {

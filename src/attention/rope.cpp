@@ -6,7 +6,7 @@
 #include <numeric>
 #include <utility>
 
-#include "attention/axes.h"
+#include "core/axes.h"
 #include "core/ceil_div.h"
 #include "core/check.h"
 #include "core/parallel.h"

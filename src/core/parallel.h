@@ -76,7 +76,7 @@ int most_threads();
 int threads_for(std::int64_t items, int most = most_threads());
 
 /// The same where the pieces together are a few operations on each of `numbers` numbers: one thread for less work
-/// than a second thread costs. (cpu/policy.h decides for attention and products.)
+/// than a second thread costs. (cpu/policy/threads.h decides for attention and products.)
 int threads_for_numbers(std::int64_t items, std::int64_t numbers);
 
 }  // namespace saccade

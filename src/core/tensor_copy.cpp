@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "cpu/kernels.h"
+#include "core/conversions.h"
 #include "saccade/tensor.h"
 
 namespace saccade {
@@ -130,22 +130,17 @@ T load(const T* element) {
 
 // ---- Rows ----------------------------------------------------------------------------------------------------
 
-/// Copies do not fail: other functions report an invalid SACCADE_ISA.
-const cpu::KernelSet& kernels() noexcept {
-  try {
-    return cpu::active_kernels();
-  } catch (...) {
-    return cpu::kScalarKernels;
-  }
-}
-
 // Numbers without gaps.
 void convert_all(const float* from, bfloat16* to, std::int64_t count) {
-  kernels().narrow_to_bf16(from, to, count);
+  conversions().narrow_to_bf16(from, to, count);
 }
-void convert_all(const float* from, float16* to, std::int64_t count) { kernels().narrow_to_f16(from, to, count); }
-void convert_all(const bfloat16* from, float* to, std::int64_t count) { kernels().widen_bf16(from, to, count); }
-void convert_all(const float16* from, float* to, std::int64_t count) { kernels().widen_f16(from, to, count); }
+void convert_all(const float* from, float16* to, std::int64_t count) {
+  conversions().narrow_to_f16(from, to, count);
+}
+void convert_all(const bfloat16* from, float* to, std::int64_t count) {
+  conversions().widen_bf16(from, to, count);
+}
+void convert_all(const float16* from, float* to, std::int64_t count) { conversions().widen_f16(from, to, count); }
 template <class T>
 void convert_all(const T* from, T* to, std::int64_t count) {
   std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(T));

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "backend.h"
+#include "backend/backend.h"
 
 namespace saccade::cpu {
 

@@ -1,4 +1,5 @@
-// The only interface to the kernels: function pointers and block sizes of one instruction set.
+// The only interface to the kernels: function pointers and block sizes of one instruction set. policy/selection.h
+// chooses those of a call.
 #pragma once
 
 #include <atomic>
@@ -6,9 +7,10 @@
 #include <cstdint>
 #include <span>
 
-#include "attention/params.h"
-#include "attention/visibility.h"
-#include "nn/params.h"
+#include "backend/attention_params.h"
+#include "backend/layer_kernels.h"
+#include "backend/visibility.h"
+#include "core/conversions.h"
 #include "saccade/runtime.h"
 
 namespace saccade::cpu {
@@ -169,30 +171,6 @@ struct AttentionKernels {
   InspectKernels inspect;
 };
 
-/// The kernels of layers and optimisers. Memory may have any alignment of floats.
-struct LayerKernels {
-  /// Rows [row, row_end). backward also writes what they add to the gradients of scale and shift: sums[2][dim].
-  void (*layer_norm)(const LayerNormParams&, std::int64_t row, std::int64_t row_end);
-  void (*layer_norm_backward)(const LayerNormBackwardParams&, std::int64_t row, std::int64_t row_end, float* sums);
-  void (*rms_norm)(const RmsNormParams&, std::int64_t row, std::int64_t row_end);
-  void (*dropout)(const DropoutParams&, std::int64_t row, std::int64_t row_end);
-
-  /// Elementwise on `count` numbers. y = f(x), times `factors` unless that is nullptr; y may be x or the factors,
-  /// dx may be dout.
-  void (*activate)(Activation, const float* x, const float* factors, float* y, std::int64_t count);
-  void (*gelu_backward)(const float* x, const float* dout, float* dx, std::int64_t count);
-  void (*add_to)(const float* x, float* y, std::int64_t count);  // y += x
-  void (*multiply)(float factor, float* x, std::int64_t count);  // x *= factor
-
-  /// One row of logits; exponentials: where exp(x - maximum) is written, or nullptr. They may be x.
-  SoftmaxSum (*softmax_sum)(const float* x, float* exponentials, std::int64_t count);
-
-  /// One step of `count` numbers of a parameter.
-  void (*adamw)(const AdamWParams&, const float* gradient, float* value, float* first, float* second,
-                std::int64_t count);
-  void (*sgd)(const SgdParams&, const float* gradient, float* value, float* momentum, std::int64_t count);
-};
-
 /// The largest sizes that the paths for small problems accept.
 inline constexpr std::int64_t kSmallKeys = 16, kSmallHeadDim = 64, kSmallDepth = 16;
 
@@ -237,52 +215,6 @@ struct AmxKernels {
   ProductKernels product_bf16, product_f16, product_f32;
   float (*chains)(std::int64_t steps);  // as KernelSet::multiply_add_chains
   std::int64_t chain_flops = 0;
-
-  /// nullptr where multiply-adds are faster, or needed.
-  const ForwardKernels* forward(const AttentionParams& p) const {
-    const AmxAttention* const found = of(p, p.o.dtype);
-    return found ? &found->forward : nullptr;
-  }
-  const DecodeKernels* decode(const AttentionParams& p) const {
-    return of(p, p.o.dtype) == &bf16 ? &decode_bf16 : nullptr;
-  }
-  const BackwardKernels* backward(const BackwardParams& b) const {
-    if (b.o.dtype != b.attention.q.dtype || b.dout.dtype != b.o.dtype) return nullptr;
-    const AmxAttention* const found = of(b.attention, b.o.dtype);
-    return found ? &found->backward : nullptr;
-  }
-  const InspectKernels* inspect(const AttentionParams& p) const {
-    const AmxAttention* const found = of(p, p.q.dtype);  // there is no o
-    return found ? &found->inspect : nullptr;
-  }
-  static bool takes_f32(const AttentionOperands& p) { return is_worth_terms(p, 6); }
-
-  /// nullptr where multiply-adds are faster. Of f32 only sums over rows, gradients of weights: splitting b takes
-  /// too long if c has few rows, and the bits of a row must not depend on how many there are.
-  const ProductKernels* product(const ProductParams& p) const {
-    if (p.depth < 32 || p.columns < 32) return nullptr;
-    if (p.dtype == DType::bf16) return &product_bf16;
-    if (p.dtype == DType::f16) return &product_f16;
-    return p.a_depth_stride != 1 && p.rows >= 32 && p.depth >= 64 ? &product_f32 : nullptr;
-  }
-
- private:
-  const AmxAttention* of(const AttentionParams& p, DType o) const {
-    // A hidden key's score of -inf, scaled after the product, must not become NaN.
-    if (p.k.dtype != p.q.dtype || p.v.dtype != p.q.dtype || static_cast<float>(p.scale) == 0) return nullptr;
-    if (p.q.dtype == DType::bf16) return &bf16;
-    // Weights have two terms, as f16 has: too few for an o of f32.
-    if (p.q.dtype == DType::f16) return o == DType::f16 && is_worth_terms(p, 4) ? &f16 : nullptr;
-    return p.q.dtype == DType::f32 && takes_f32(p) ? &f32 : nullptr;
-  }
-  /// Whether `products` products of bf16 for each of f16 or f32 are faster. 32 x 32 scores take 64 clocks for each
-  /// product of 32 dimensions, where multiply-adds take 32 clocks a dimension (Sapphire Rapids). There tiles reach
-  /// some 0.6 of that, multiply-adds 0.85. The number of keys has no say: the bits of a row must not depend on how
-  /// a prompt is cut. Gradients follow the same rule; they have not been measured.
-  static bool is_worth_terms(const AttentionOperands& p, std::int64_t products) {
-    const std::int64_t tiles = (p.head_dim + 31) / 32 + (p.head_dim_v + 31) / 32;
-    return 10 * (p.head_dim + p.head_dim_v) >= 28 * products * tiles;
-  }
 };
 
 struct KernelSet {
@@ -306,55 +238,13 @@ struct KernelSet {
 
   LayerKernels layers;
 
-  /// Conversions of `count` contiguous numbers, with the bits of float16 and bfloat16 (dtype.h).
-  void (*narrow_to_bf16)(const float* from, bfloat16* to, std::int64_t count);
-  void (*narrow_to_f16)(const float* from, float16* to, std::int64_t count);
-  void (*widen_bf16)(const bfloat16* from, float* to, std::int64_t count);
-  void (*widen_f16)(const float16* from, float* to, std::int64_t count);
+  Conversions conversions;
 
   /// Peak measurements: `steps` times chain_flops floating-point operations on registers, and reading `floats`
   /// floats (a multiple of 1024) in order. The results only keep the compiler from removing the work.
   float (*multiply_add_chains)(std::int64_t steps);
   std::int64_t chain_flops = 0;
   float (*read_all)(const float* data, std::int64_t floats);
-
-  /// The kernels of a call, of its forward pass and of its backward pass. Pairs are scaled after the product,
-  /// where a scale of 0 would turn a hidden key's -inf into NaN.
-  const AttentionKernels& attention(const AttentionParams& p) const {
-    return pairs && takes_pairs(p) ? pairs->attention : multiply_adds(p);
-  }
-  const ForwardKernels& forward(const AttentionParams& p) const {
-    const ForwardKernels* const on_tiles = amx ? amx->forward(p) : nullptr;
-    return on_tiles ? *on_tiles : attention(p).forward;
-  }
-  const DecodeKernels& decode(const AttentionParams& p) const {
-    const DecodeKernels* const on_tiles = amx ? amx->decode(p) : nullptr;
-    return on_tiles ? *on_tiles : attention(p).decode;
-  }
-  const MergeKernels& merge(const MergeParams& p) const {
-    return p.o.dtype == DType::f64 ? f64->merge : f32.merge;
-  }
-  const ProductKernels& product_for(const ProductParams& p) const {
-    const ProductKernels* const on_tiles = amx ? amx->product(p) : nullptr;
-    return on_tiles ? *on_tiles : product;
-  }
-  const BackwardKernels& backward(const BackwardParams& b) const {
-    const BackwardKernels* const on_tiles = amx ? amx->backward(b) : nullptr;
-    return on_tiles ? *on_tiles : multiply_adds(b.attention).backward;
-  }
-  const InspectKernels& inspect(const AttentionParams& p) const {
-    const InspectKernels* const on_tiles = amx ? amx->inspect(p) : nullptr;
-    return on_tiles ? *on_tiles : attention(p).inspect;
-  }
-
- private:
-  const AttentionKernels& multiply_adds(const AttentionParams& p) const {
-    return p.q.dtype == DType::f64 ? *f64 : f32;
-  }
-  static bool takes_pairs(const AttentionParams& p) {
-    return p.q.dtype == DType::bf16 && p.k.dtype == DType::bf16 && p.v.dtype == DType::bf16 &&
-           static_cast<float>(p.scale) != 0;
-  }
 };
 
 /// The kernels that calls use now; nullptr before the first one.

@@ -1,6 +1,6 @@
 #include "distributed/call.h"
 
-#include "attention/axes.h"
+#include "core/axes.h"
 #include "core/check.h"
 
 namespace saccade::distributed {

@@ -4,7 +4,7 @@
 #include <array>
 #include <exception>
 
-#include "attention/visibility.h"
+#include "backend/visibility.h"
 #include "core/check.h"
 #include "distributed/call.h"
 #include "distributed/pass_q.h"

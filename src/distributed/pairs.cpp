@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "attention/visibility.h"
+#include "backend/visibility.h"
 #include "distributed/runs.h"
 
 namespace saccade::distributed {

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "attention/params.h"
+#include "backend/attention_params.h"
 #include "saccade/distributed.h"
 
 namespace saccade::distributed {

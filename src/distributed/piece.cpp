@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "attention/axes.h"
-#include "attention/visibility.h"
+#include "backend/visibility.h"
+#include "core/axes.h"
 #include "core/ceil_div.h"
 
 namespace saccade::distributed {

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "attention/axes.h"
+#include "core/axes.h"
 #include "distributed/whole.h"
 #include "saccade/distributed.h"
 

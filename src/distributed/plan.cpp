@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <map>
 
-#include "attention/visibility.h"
+#include "backend/visibility.h"
 #include "core/ceil_div.h"
 #include "core/check.h"
 #include "distributed/choose.h"

@@ -1,7 +1,7 @@
 // Sharding: which rows each rank holds.
 #include <algorithm>
 
-#include "attention/visibility.h"
+#include "backend/visibility.h"
 #include "core/ceil_div.h"
 #include "core/check.h"
 #include "distributed/whole.h"

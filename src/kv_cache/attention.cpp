@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <array>
 
-#include "attention/axes.h"
+#include "core/axes.h"
 #include "core/check.h"
 #include "kv_cache/storage.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "attention/axes.h"
+#include "core/axes.h"
 #include "core/check.h"
 #include "kv_cache/storage.h"
 

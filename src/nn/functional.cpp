@@ -4,9 +4,9 @@
 #include <cmath>
 #include <numbers>
 
+#include "backend/layer_kernels.h"
 #include "core/check.h"
 #include "core/parallel.h"
-#include "cpu/kernels.h"
 
 namespace saccade {
 namespace {
@@ -112,7 +112,7 @@ void activate(Activation activation, const TensorView& x, const MutableTensorVie
   check_f32("activate", "x", x);
   check_like("activate", "y", y, x);
   const std::int64_t dim = x.shape[x.rank - 1];
-  const cpu::LayerKernels& kernels = cpu::active_kernels().layers;
+  const LayerKernels& kernels = layer_kernels();
   for_runs(x, y, [&](const float* from, float* to, std::int64_t rows) {
     for (std::int64_t i = 0; i < rows; ++i)
       kernels.activate(activation, from + i * stride_of_rows(x), nullptr, to + i * stride_of_rows(y), dim);
@@ -139,7 +139,7 @@ void activate_gated(Activation activation, const TensorView& gate, const TensorV
   check_like("activate_gated", "gate", gate, x);
   check_like("activate_gated", "y", y, x);
   const RowsOf gates(gate), from(x), to(y);
-  const cpu::LayerKernels& kernels = cpu::active_kernels().layers;
+  const LayerKernels& kernels = layer_kernels();
   for_blocks(from.count(), from.dim(), [&](std::int64_t row, std::int64_t row_end) {
     for (; row < row_end; ++row)
       kernels.activate(activation, gates.at(row), from.at(row), const_cast<float*>(to.at(row)), from.dim());
@@ -153,7 +153,7 @@ void layer_norm(const TensorView& x, const TensorView& scale, const TensorView& 
   check_parameter("layer_norm", "scale", scale, x);
   check_parameter("layer_norm", "shift", shift, x);
   check_eps("layer_norm", eps);
-  const cpu::LayerKernels& kernels = cpu::active_kernels().layers;
+  const LayerKernels& kernels = layer_kernels();
   for_runs(x, y, [&](const float* from, float* to, std::int64_t rows) {
     kernels.layer_norm({.dim = x.shape[x.rank - 1],
                         .eps = eps,
@@ -172,7 +172,7 @@ void rms_norm(const TensorView& x, const TensorView& scale, const MutableTensorV
   check_like("rms_norm", "y", y, x);
   check_parameter("rms_norm", "scale", scale, x);
   check_eps("rms_norm", eps);
-  const cpu::LayerKernels& kernels = cpu::active_kernels().layers;
+  const LayerKernels& kernels = layer_kernels();
   for_runs(x, y, [&](const float* from, float* to, std::int64_t rows) {
     kernels.rms_norm({.dim = x.shape[x.rank - 1],
                       .eps = eps,

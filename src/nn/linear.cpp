@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "backend.h"
+#include "backend/backend.h"
 #include "core/check.h"
 #include "core/parallel.h"
 #include "nn/strides.h"

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "backend/layer_kernels.h"
 #include "core/check.h"
 #include "core/parallel.h"
-#include "cpu/kernels.h"
 
 namespace saccade {
 namespace {
@@ -146,7 +146,7 @@ void AdamW::update(const NamedParameter& parameter, Moments& moments) const {
   const float* const gradient = parameter.gradient.as<float>();
   float* const value = parameter.value.as<float>();
   float *const first = moments.first.values<float>().data(), *const second = moments.second.values<float>().data();
-  const cpu::LayerKernels& kernels = cpu::active_kernels().layers;
+  const LayerKernels& kernels = layer_kernels();
   for_blocks(parameter.value.size(), 1, [&](std::int64_t i, std::int64_t end) {
     kernels.adamw(params, gradient + i, value + i, first + i, second + i, end - i);
   });
@@ -179,7 +179,7 @@ void Sgd::update(const NamedParameter& parameter, Moments& moments) const {
   const float* const gradient = parameter.gradient.as<float>();
   float* const value = parameter.value.as<float>();
   float* const momentum = options_.momentum != 0.0 ? moments.first.values<float>().data() : nullptr;
-  const cpu::LayerKernels& kernels = cpu::active_kernels().layers;
+  const LayerKernels& kernels = layer_kernels();
   for_blocks(parameter.value.size(), 1, [&](std::int64_t i, std::int64_t end) {
     kernels.sgd(params, gradient + i, value + i, momentum ? momentum + i : nullptr, end - i);
   });
@@ -223,7 +223,7 @@ double clip_grad_norm(Module& module, double max_norm) {
   }
   const double norm = std::sqrt(sum), factor = max_norm / (norm + 1e-6);
   if (factor >= 1.0) return norm;
-  const cpu::LayerKernels& kernels = cpu::active_kernels().layers;
+  const LayerKernels& kernels = layer_kernels();
   for (const NamedParameter& parameter : parameters) {
     if (!parameter.gradient) continue;
     float* const gradient = parameter.gradient.as<float>();

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "attention/axes.h"
+#include "core/axes.h"
 #include "reference/arguments.h"
 #include "reference/row.h"
 #include "saccade/reference.h"

@@ -2,9 +2,9 @@
 #include <cmath>
 #include <vector>
 
+#include "backend/layer_kernels.h"
 #include "core/check.h"
 #include "core/parallel.h"
-#include "cpu/kernels.h"
 #include "nn/layers/rows.h"
 #include "saccade/layers.h"
 
@@ -52,8 +52,8 @@ std::int64_t count_targets(std::span<const std::int64_t> targets, std::int64_t n
 }
 
 /// The loss of one row; writes the gradient, times `factor`, where dlogits is not nullptr.
-double loss_of_row(const cpu::LayerKernels& kernels, const float* logits, std::int64_t num_classes,
-                   std::int64_t target, double factor, float* dlogits) {
+double loss_of_row(const LayerKernels& kernels, const float* logits, std::int64_t num_classes, std::int64_t target,
+                   double factor, float* dlogits) {
   const double logit = logits[target];
   const SoftmaxSum softmax = kernels.softmax_sum(logits, dlogits, num_classes);
   if (dlogits) {
@@ -73,7 +73,7 @@ double cross_entropy(const TensorView& logits, const TensorView& targets, const 
   const auto target = numbers.values<std::int64_t>();
   const std::int64_t count = count_targets(target, num_classes, ignore);
 
-  const cpu::LayerKernels& kernels = cpu::active_kernels().layers;
+  const LayerKernels& kernels = layer_kernels();
   std::vector<double> losses(target.size());
   float* const dlogits = options.dlogits ? options.dlogits.as<float>() : nullptr;
   const auto body = [&](std::int64_t row, std::int64_t row_end) {

@@ -1,8 +1,8 @@
 #include <utility>
 
+#include "backend/layer_kernels.h"
 #include "core/check.h"
 #include "core/parallel.h"
-#include "cpu/kernels.h"
 #include "nn/layers/rows.h"
 #include "nn/seed.h"
 #include "saccade/layers.h"
@@ -30,7 +30,7 @@ Tensor Dropout::dropped(const TensorView& x) const {
                              .offset = calls_ - 1,
                              .x = from.data(),
                              .y = y.mutable_view().as<float>()};
-  const cpu::LayerKernels& kernels = cpu::active_kernels().layers;
+  const LayerKernels& kernels = layer_kernels();
   for_blocks(from.rows(), from.columns(),
              [&](std::int64_t row, std::int64_t row_end) { kernels.dropout(params, row, row_end); });
   return y;

@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "backend/layer_kernels.h"
 #include "core/ceil_div.h"
 #include "core/check.h"
 #include "core/parallel.h"
-#include "cpu/kernels.h"
 #include "nn/layers/rows.h"
 #include "saccade/layers.h"
 
@@ -56,7 +56,7 @@ void Embedding::backward(const TensorView& dout) {
   const Rows from(dout);
   float* const gradient = weight_.gradient_to_add_to().as<float>();
   const std::int64_t* const rows = tokens.values<std::int64_t>().data();
-  const cpu::LayerKernels& kernels = cpu::active_kernels().layers;
+  const LayerKernels& kernels = layer_kernels();
   // Threads split the columns, so each sum adds its rows in order.
   constexpr std::int64_t kColumns = 64;
   const std::int64_t panels = ceil_div(dim(), kColumns);

@@ -1,8 +1,8 @@
 #include <utility>
 
+#include "backend/layer_kernels.h"
 #include "core/check.h"
 #include "core/parallel.h"
-#include "cpu/kernels.h"
 #include "nn/layers/rows.h"
 #include "saccade/layers.h"
 
@@ -20,7 +20,7 @@ Tensor Gelu::forward(const TensorView& x) {
 Tensor Gelu::forward(Tensor&& x) {
   check_input(name(), x);
   Tensor y = training() ? Tensor::uninitialized(DType::f32, x.shape()) : Tensor();
-  const cpu::LayerKernels& kernels = cpu::active_kernels().layers;
+  const LayerKernels& kernels = layer_kernels();
   float* const from = x.mutable_view().as<float>();
   float* const to = training() ? y.mutable_view().as<float>() : from;
   for_blocks(x.size(), 1, [&](std::int64_t i, std::int64_t end) {
@@ -37,7 +37,7 @@ Tensor Gelu::backward(const TensorView& dout) {
   const Rows from(dout);
   // The gradient overwrites x.
   Tensor dx = std::exchange(x_, Tensor());
-  const cpu::LayerKernels& kernels = cpu::active_kernels().layers;
+  const LayerKernels& kernels = layer_kernels();
   float* const to = dx.mutable_view().as<float>();
   for_blocks(dx.size(), 1, [&](std::int64_t i, std::int64_t end) {
     kernels.gelu_backward(to + i, from.data() + i, to + i, end - i);

@@ -2,10 +2,10 @@
 #include <cmath>
 #include <utility>
 
+#include "backend/layer_kernels.h"
 #include "core/ceil_div.h"
 #include "core/check.h"
 #include "core/parallel.h"
-#include "cpu/kernels.h"
 #include "nn/layers/rows.h"
 #include "saccade/layers.h"
 
@@ -39,7 +39,7 @@ Tensor LayerNorm::forward(const TensorView& x) {
     params.normalised = normalised_.mutable_view().as<float>();
     params.inverse = inverse_.data();
   }
-  const cpu::LayerKernels& kernels = cpu::active_kernels().layers;
+  const LayerKernels& kernels = layer_kernels();
   for_blocks(from.rows(), dim(),
              [&](std::int64_t row, std::int64_t row_end) { kernels.layer_norm(params, row, row_end); });
   return y;
@@ -57,7 +57,7 @@ Tensor LayerNorm::backward(const TensorView& dout) {
                                        .scale = scale_.value.view().as<float>(),
                                        .dout = from.data(),
                                        .dx = dx.mutable_view().as<float>()};
-  const cpu::LayerKernels& kernels = cpu::active_kernels().layers;
+  const LayerKernels& kernels = layer_kernels();
   // Each block has its own sums; these are added in the order of the blocks.
   const std::int64_t block = rows_of_block(dim()), blocks = ceil_div(from.rows(), block);
   Tensor sums(DType::f32, {blocks, 2, dim()});

@@ -1,0 +1,62 @@
+// The keys that a query row sees by its position (causal, window) and by the lengths of its sequence. Masks and
+// score modifiers, which hide single keys, are read where scores are computed.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "backend/attention_params.h"
+
+namespace saccade {
+
+/// Keys [begin, end); none where begin >= end.
+struct KeyRange {
+  std::int64_t begin = 0, end = 0;
+};
+
+/// The position of query row 0 of batch entry b: given, or for Causal::bottom_right such that the last row has the
+/// position of the last valid key.
+inline std::int64_t position_of_first_row(const AttentionParams& p, std::int64_t b) {
+  if (p.query_offsets) return p.query_offsets[b];
+  return p.bottom_right ? p.kv_length(b) - p.rows(b) : p.query_offset;
+}
+
+/// Positions and lengths of one batch entry. Both ends of visible() are non-decreasing in the row, so the first
+/// and last row of a tile bound all others.
+struct Visibility {
+  std::int64_t offset, start, length, window_left, window_right;
+  bool causal;
+
+  Visibility(const AttentionParams& params, std::int64_t batch)
+      : offset(position_of_first_row(params, batch)),
+        start(params.kv_start(batch)),
+        length(params.kv_length(batch)),
+        window_left(params.window_left),
+        window_right(params.window_right),
+        causal(params.causal) {}
+
+  KeyRange visible(std::int64_t row) const {
+    const std::int64_t position = row + offset;
+    KeyRange range{start, length};
+    if (causal) range.end = std::min(range.end, position + 1);
+    if (window_right >= 0) range.end = std::min(range.end, position + window_right + 1);
+    if (window_left >= 0) range.begin = std::max(range.begin, position - window_left);
+    range.end = std::max<std::int64_t>(range.end, 0);
+    return range;
+  }
+
+  /// The keys that any row of [row, row + rows) sees.
+  KeyRange visible(std::int64_t row, std::int64_t rows) const {
+    return {visible(row).begin, visible(row + rows - 1).end};
+  }
+};
+
+/// The keys of a batch entry that a call has to read: those that any row sees by position, window and length; all
+/// of them if scores are reported.
+inline KeyRange readable_keys(const AttentionParams& p, std::int64_t b) {
+  const KeyRange all{0, p.block_table ? p.kv_length(b) : p.keys(b)};
+  if (p.saves_hidden()) return all;
+  return p.rows(b) > 0 ? Visibility(p, b).visible(0, p.rows(b)) : KeyRange{};
+}
+
+}  // namespace saccade

@@ -1,0 +1,194 @@
+// What the backward pass on AMX tiles (amx/backward.h) keeps of a block of keys and a block of rows: which numbers
+// tiles can hold, how they are packed, and its memory.
+#pragma once
+
+#include "cpu/amx/packing.h"
+#include "cpu/attention/backward_shared.h"
+
+namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
+
+/// Tiles of 32 keys in a block of keys, and groups of 32 rows in a block of rows: by the sizes of what is reused,
+/// P and dS in terms, packed keys and rows, and gradients fill an L2 cache of 2 MiB at head_dim 128. Not measured.
+inline constexpr int kKeyTilesOfAmx = 8;
+inline constexpr std::int64_t kKeysOfAmx = 32 * kKeyTilesOfAmx;
+template <class T>
+inline constexpr int kRowGroupsOf = kTermsOf<T> == 1 ? 8 : 4;
+inline constexpr int kMostRowGroups = 8;
+
+// ---- Packing -------------------------------------------------------------------------------------------------
+
+/// Whether tiles can hold a row of q and of dout, or of k and of v, and no product of two such numbers, summed
+/// over a head, is infinite.
+template <class T>
+bool are_for_backward(const T* of_scores, std::int64_t dim, const T* of_values, std::int64_t dim_v) {
+  const Magnitudes<T> scores = magnitudes(of_scores, dim, kLeastOfScores<T>);
+  const Magnitudes<T> values = magnitudes(of_values, dim_v, kLeastOfValues<T>);
+  if (!scores.is_for_tiles() || !values.is_for_tiles()) return false;
+  return from_magnitude<T>(std::max(scores.largest, values.largest)) < 0x1p56F;
+}
+
+/// 32 rows of `dim` numbers; nullptr: zeros.
+template <class T>
+struct Rows32 {
+  const T* row[32];
+  std::int64_t dim;
+};
+
+template <class T>
+inline constexpr std::int64_t kWordsOf = kTermsOf<T>* kTermWords;  // of 32 x 32 numbers
+
+/// The left operand of products over the numbers of a row: [32 numbers of each row][term][32 rows][16 words].
+template <class T>
+void pack_rows(const Rows32<T>& rows, std::uint32_t* to) {
+  for (std::int64_t d = 0; d < rows.dim; d += 32, to += kWordsOf<T>)
+    for (int i = 0; i < 32; ++i) write_words(rows.row[i], d, rows.dim, 1, to + i * 16);
+}
+
+/// The right operand of the same products.
+template <class T>
+void pack_columns(const Rows32<T>& rows, std::uint32_t* to) {
+  alignas(64) std::uint32_t words[kWordsOf<T>];
+  for (std::int64_t d = 0; d < rows.dim; d += 32, to += kWordsOf<T>) {
+    for (int i = 0; i < 32; ++i) write_words(rows.row[i], d, rows.dim, 1, words + i * 16);
+    transpose_terms<kTermsOf<T>>(words, to);
+  }
+}
+
+/// The right operand of products over rows, of keys in the order in which Terms::split_rows() writes dS by rows:
+/// [32 columns][term][2 tiles][16 pairs of keys j and 16 + j][16 columns].
+template <class T>
+void pack_key_pairs(const Rows32<T>& rows, std::uint32_t* to) {
+  for (std::int64_t d = 0; d < rows.dim; d += 32, to += kWordsOf<T>)
+    for (int pair = 0; pair < 16; ++pair)
+      write_row_pair(rows.row[pair], rows.row[16 + pair], d, rows.dim, to + pair * 16);
+}
+
+/// The left operand of products over rows, transposed, of query rows in the order in which Terms::split_rows()
+/// pairs them: [32 columns][term][32 columns][16 pairs of rows 2 i and 2 i + 1].
+template <class T>
+void pack_query_pairs(const Rows32<T>& rows, std::uint32_t* to) {
+  alignas(64) std::uint32_t pairs[kWordsOf<T>];
+  for (std::int64_t d = 0; d < rows.dim; d += 32, to += kWordsOf<T>) {
+    for (int pair = 0; pair < 16; ++pair)
+      write_row_pair(rows.row[2 * pair], rows.row[2 * pair + 1], d, rows.dim, pairs + pair * 16);
+    transpose_terms<kTermsOf<T>>(pairs, to);
+  }
+}
+
+// ---- Memory --------------------------------------------------------------------------------------------------
+
+/// What is known about the rows and keys of a block.
+struct BackwardFacts {
+  Granules granules[kMostRowGroups][kKeyTilesOfAmx];  // none: no row of the group sees a key of the tile
+  std::uint32_t bad_rows[kMostRowGroups];             // a bit for each row that is packed as zeros
+  std::uint32_t bad_keys[kKeyTilesOfAmx];             // the same for keys
+  bool keeps_all[kMostRowGroups];                     // all P and dS of the group are in memory, not yet in terms
+};
+
+/// The memory of one block of keys.
+template <class T>
+class AmxBackwardScratch : public ScratchPieces {
+ public:
+  static constexpr std::int64_t kGroups = kRowGroupsOf<T>, kTiles = kKeyTilesOfAmx, kWords = kWordsOf<T>;
+  static constexpr std::int64_t kBlocks = kGroups * kTiles;
+
+  AmxBackwardScratch(const BackwardParams& b, void* memory) : ScratchPieces(memory) {
+    const AttentionParams& p = b.attention;
+    depth = depth_tiles(p.head_dim), width = depth_tiles(p.head_dim_v);
+    facts = take<BackwardFacts>(1);
+    keys = take<std::uint32_t>(kTiles * depth * kWords);
+    values = take<std::uint32_t>(kTiles * width * kWords);
+    if (b.wants_rows()) key_pairs = take<std::uint32_t>(kTiles * depth * kWords);
+    queries = take<std::uint32_t>(depth * kWords);
+    douts = take<std::uint32_t>(width * kWords);
+    if (b.wants_keys()) {
+      query_pairs = take<std::uint32_t>(kGroups * depth * kWords);
+      dout_pairs = take<std::uint32_t>(kGroups * width * kWords);
+    }
+    weights = take<std::uint32_t>(kBlocks * kWords);
+    row_gradients = take<std::uint32_t>(kBlocks * kWords);
+    pair_gradients = take<std::uint32_t>(kBlocks * kWords);
+    ring = take<float>(2 * kRing * 1024);
+    probabilities = take<float>(kBlocks * 1024);
+    gradients = take<float>(kBlocks * 1024);
+    if (p.dropout_p > 0.0) keeps = take<float>(kGroups * kKeepsOfGroup);
+    if (p.softcap != 0.0 || b.score_modifier_backward) softcapped = take<float>(kBlocks * 1024);
+    mask = take<float>(1024);
+    if (!b.wants_keys()) return;
+    dk = take<float>(kTiles * depth * 1024);
+    dv = take<float>(kTiles * width * 1024);
+    written = take<float>(std::max(depth, width) * 1024);
+  }
+
+  void clear_gradients() {
+    std::fill_n(dk, kTiles * depth * 1024, 0.0F);
+    std::fill_n(dv, kTiles * width * 1024, 0.0F);
+  }
+
+  static constexpr int kRing = 2;
+  static constexpr std::int64_t kKeepsOfGroup = 32 * kKeysOfAmx;
+
+  std::int64_t depth, width;  // in tiles
+  BackwardFacts* facts;
+  std::uint32_t* keys;                   // [tile][depth], of pack_columns()
+  std::uint32_t* values;                 // [tile][width], the same
+  std::uint32_t* key_pairs = nullptr;    // for dq: [tile][depth], of pack_key_pairs()
+  std::uint32_t* queries;                // [depth], of pack_rows()
+  std::uint32_t* douts;                  // [width], the same
+  std::uint32_t* query_pairs = nullptr;  // for dk and dv: [group][depth], of pack_query_pairs()
+  std::uint32_t* dout_pairs = nullptr;   // [group][width], the same
+  std::uint32_t* weights;                // [group][tile], P after dropout, not scaled: pairs of rows
+  std::uint32_t* row_gradients;          // [group][tile], dS: rows
+  std::uint32_t* pair_gradients;         // [group][tile], dS: pairs of rows
+  float* ring;                           // [kRing][2][32][32], S and dP, then P and dS, of tiles in work
+  float* probabilities;                  // [group][tile][32][32], of groups that keep all
+  float* gradients;                      // the same
+  float* keeps = nullptr;                // [group][32][kKeysOfAmx], of dropout: 1 or 0
+  float* softcapped = nullptr;           // [group][tile][32][32], scores before the score modifier
+  float* mask;                           // [32][32], of ScoreFinisher
+  float* dk = nullptr;                   // [tile][depth][32 dimensions][32 keys]; nullptr: not wanted
+  float* dv = nullptr;                   // [tile][width], the same
+  float* written = nullptr;              // [depth or width][32 keys][32 dimensions]
+};
+
+// ---- Results -------------------------------------------------------------------------------------------------
+
+/// Writes, if it is wanted, `scale` times the sums of a block of keys, [tile][32 dimensions of each][32
+/// dimensions][32 keys]. `transposed` has space for a tile.
+inline void write_keys(const AttentionParams& p, const KeyBlock& keys, const HeadedMatrix<void>& to,
+                       const float* sums, std::int64_t dim, double scale, float* transposed) {
+  if (to.data == nullptr) return;
+  const std::int64_t size = depth_tiles(dim) * 1024, block_key = keys.block * kKeysOfAmx;
+  const std::int64_t count = std::min<std::int64_t>(kKeysOfAmx, p.keys(keys.batch) - block_key);
+  for (std::int64_t first = 0; first < count; first += 32, sums += size) {
+    for (std::int64_t at = 0; at < size; at += 1024)
+      for (int d = 0; d < 32; d += kWidth)
+        for (int j = 0; j < 32; j += kWidth)
+          transpose_tile(sums + at + d * 32 + j, 32, transposed + at + j * 32 + d, 32);
+    with_storage(to.dtype, [&](auto type) {
+      for (std::int64_t j = first; j < std::min(first + 32, count); ++j)
+        write_scaled(transposed + (j - first) * 32, 1024, dim, static_cast<float>(scale),
+                     to.row<decltype(type)>(keys.batch, keys.kv_head, p.first_key(keys.batch) + block_key + j), 0);
+    });
+  }
+}
+
+/// Writes the gradients of a block of rows from their sums, [group][32 dimensions of each][32 rows][32
+/// dimensions]; zeros without them.
+inline void write_rows(const BackwardParams& b, const QueryRows& work, const float* sums) {
+  const AttentionParams& p = b.attention;
+  const std::int64_t rows = std::min(work.rows, p.rows(work.batch) - work.row);
+  const std::int64_t size_of_group = depth_tiles(p.head_dim) * 1024;
+  with_storage(b.dq.dtype, [&](auto type) {
+    for (std::int64_t i = 0; i < rows; ++i) {
+      auto* const to = p.row_of<decltype(type)>(b.dq, work.batch, work.head, work.row + i);
+      if (sums)
+        write_scaled(sums + i / 32 * size_of_group + i % 32 * 32, 1024, p.head_dim, static_cast<float>(p.scale),
+                     to, 0);
+      else
+        std::fill_n(to, p.head_dim, decltype(type){});
+    }
+  });
+}
+
+}  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

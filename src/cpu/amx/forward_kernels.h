@@ -1,0 +1,80 @@
+// The kernels of the forward pass on AMX tiles (amx/forward.h): blocks of rows, and the rows among them that other
+// kernels compute.
+#pragma once
+
+#include "cpu/amx/forward.h"
+
+namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
+
+/// Calls f with each row of `rows`, one bit each, of group g, as a piece of work.
+template <class F>
+void for_each_row(const QueryRows& work, int g, std::uint32_t rows, const F& f) {
+  for (; rows != 0; rows &= rows - 1)
+    f(QueryRows{work.batch, work.head, work.row + g * 32 + std::countr_zero(rows), 1});
+}
+
+template <class T>
+void forward(const AttentionParams& params, const QueryRows& work, const PackedKeys& packed, void* scratch) {
+  AmxBlock<T> block(params, work, packed, scratch);
+  block.run();
+  for (int g = 0; g < block.groups(); ++g)
+    for_each_row(work, g, block.others(g),
+                 [&](const QueryRows& row) { kernels_of_other_rows().attend(params, row, {}, scratch); });
+}
+
+template <class T>
+void resume_forward(const AttentionParams& params, const QueryRows& work, const PackedKeys& packed,
+                    const HeadState& head, void* scratch) {
+  const AmxStates states(params, params.rows(work.batch), head);
+  AmxBlock<T> block(params, work, packed, scratch, states);
+  if (!block.sees_keys()) return;
+  block.run();
+  for (int g = 0; g < block.groups(); ++g)
+    for_each_row(work, g, block.also_others(g), [&](const QueryRows& row) {
+      kernels_of_other_rows().resume(params, row, {}, states.others(), scratch);
+    });
+}
+
+template <class T>
+void finish_forward(const AttentionParams& params, const QueryRows& work, const HeadState& head, void* scratch) {
+  const AmxStates states(params, params.rows(work.batch), head);
+  AmxBlock<T> block(params, work, {}, scratch, states);
+  block.finish();
+  for (int g = 0; g < block.groups(); ++g)
+    for_each_row(work, g, block.others(g), [&](const QueryRows& row) {
+      kernels_of_other_rows().finish(params, row, states.others(), scratch);
+    });
+}
+
+template <class T>
+void pack_block(const AttentionParams& p, std::int64_t batch, std::int64_t kv_head, std::int64_t block,
+                KeyRange readable, void* packed) {
+  pack_tile<T>(p, p.key_rows<T>(p.k, batch, kv_head), p.key_rows<T>(p.v, batch, kv_head), block * 32, readable,
+               {p, static_cast<std::byte*>(packed)});
+}
+
+template <class T>
+ForwardPlan plan_forward(const AttentionParams& p) {
+  const std::size_t of_others = kernels_of_other_rows().plan(p).scratch;
+  const auto scratch = [&](std::int64_t rows) {
+    return std::max(of_others, AmxScratch<T>(p, rows / 32, nullptr).bytes());
+  };
+  return {.tile_q = kTileRows,
+          .block_q = kBlockQ,
+          .block_q_alone = kBlockQAlone,
+          .block_k = kBlockK,
+          .packed_block = static_cast<std::size_t>(PackedTile<T, std::byte>::size(p)),
+          .scratch = scratch(kBlockQ),
+          .scratch_alone = scratch(kBlockQAlone)};
+}
+
+/// The kernels for q, k and v of type T.
+template <class T>
+inline constexpr ForwardKernels kAmxForwardOf{.plan = plan_forward<T>,
+                                              .pack_block = pack_block<T>,
+                                              .attend = forward<T>,
+                                              .state_bytes = AmxStates::bytes,
+                                              .resume = resume_forward<T>,
+                                              .finish = finish_forward<T>};
+
+}  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

@@ -1,0 +1,240 @@
+// What the forward pass on AMX tiles (amx/forward.h) keeps of a block of query rows: its memory, within a call and
+// between calls, and how weights are relative to a row's first scores.
+#pragma once
+
+#include "cpu/amx/packing.h"
+#include "cpu/attention/scores.h"
+#include "cpu/attention/softmax.h"
+
+namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
+
+/// 32 keys each: their weights for 32 rows, 16 to 24 KiB, stay in the L1 cache.
+template <class T>
+inline constexpr int kStepTiles = kTermsOf<T> == 1 ? 8 : 4;
+inline constexpr int kLag = 2;  // how many tiles of keys the weights follow the scores
+inline constexpr int kGroups = static_cast<int>(kBlockQAlone) / kTileRows;
+
+/// The weights of a type: 2^((score * kUnit * exp_factor + offset) / kUnit - kBias), with an offset of kFirst less
+/// kUnit times a whole exponent.
+template <class T>
+class WeightsOf : public TermWeights<kTermsOf<T>> {
+ public:
+  static constexpr float kUnit = 1, kFirst = 0, kBias = kTermHeadroom;
+  using TermWeights<kTermsOf<T>>::TermWeights;
+};
+template <>
+class WeightsOf<bfloat16> : public Weights {
+ public:
+  static constexpr float kUnit = 256, kFirst = kWeightBias, kBias = 127 - kWeightShift / kUnit;
+  using Weights::Weights;
+  SACCADE_INLINE void of_row(const float* scores, float offset, std::uint32_t* to, std::int64_t, float*) {
+    Weights::of_row(scores, offset, to);
+  }
+};
+
+/// The offset of a row that has not seen a key.
+inline constexpr float kUnseen = -std::numeric_limits<float>::infinity();
+
+/// What a group of 32 rows accumulates; see AmxScratch.
+struct AmxGroup {
+  float *outputs, *sums, *rounded_sums, *maxima, *offsets;
+};
+
+/// The memory of one thread's work on a query block of `groups` groups of 32 rows.
+template <class T>
+class AmxScratch : public ScratchPieces {
+ public:
+  AmxScratch(const AttentionParams& p, std::int64_t groups, void* memory) : ScratchPieces(memory) {
+    depth = depth_tiles(p.head_dim), width = depth_tiles(p.head_dim_v);
+    scores = take<float>(kLag * 1024);
+    weights = take<std::uint32_t>(kStepTiles<T> * kWords);
+    queries = take<std::uint32_t>(groups * depth * kWords);
+    outputs = take<float>(groups * width * 1024);
+    sums = take<float>(groups * 512);
+    tile_sums = take<float>(512);
+    rounded_sums = take<float>(groups * 512);
+    maxima = take<float>(groups * 32);
+    offsets = take<float>(groups * 32);
+    mask = take<float>(1024);
+    packed = take<std::byte>(kStepTiles<T> * PackedTile<T, std::byte>::size(p));
+  }
+
+  static constexpr std::int64_t kWords = kTermsOf<T> * kTermWords;
+
+  std::int64_t depth, width;  // in tiles
+  float* scores;              // [kLag][32][32]
+  std::uint32_t* weights;     // [kStepTiles][term][32][16 pairs]
+  std::uint32_t* queries;     // [group][depth][term][32][16 pairs]
+  float* outputs;             // [group][width][32][32]
+  float* sums;                // [group][32][16], of the weights, over keys modulo 16
+  float* tile_sums;           // [32][16], of 32 keys
+  float* rounded_sums;        // of bf16: [group][32][16], of the rounded weights; the 16 columns are equal
+  float* maxima;              // of bf16: [group][32], of the scores; the sums are relative to them
+  float* offsets;             // [group][32] of WeightsOf::of_row; -inf: the row has not seen a key
+  float* mask;                // [32][32], of ScoreFinisher
+  std::byte* packed;
+
+  /// The part of a group's memory that outlives a block of keys.
+  AmxGroup group(int g) const {
+    return {outputs + g * width * 1024, sums + g * 512, rounded_sums + g * 512, maxima + g * 32, offsets + g * 32};
+  }
+};
+
+// ---- Denominators ----------------------------------------------------------------------------------------------
+
+/// m and l of a group's rows.
+template <class T>
+class GroupSums {
+ public:
+  /// `exact`: finds m and l too.
+  GroupSums(const AmxGroup& group, const ScoreUnit& unit, bool exact) : unit_(unit) {
+    for (int i = 0; i < 32; ++i) {
+      const float offset = group.offsets[i];
+      whole[i] = offset / WeightsOf<T>::kUnit;
+      m_of_o[i] = offset == kUnseen ? static_cast<double>(kNoMaximum)
+                                    : static_cast<double>(WeightsOf<T>::kBias - whole[i]) /
+                                          static_cast<double>(unit_.exp_factor);
+      l_of_o[i] = kRounds ? group.rounded_sums[i * 16] : sum_of_16(group.sums + i * 16);
+      if (!exact) continue;
+      if constexpr (kRounds)
+        m[i] = group.maxima[i], l[i] = sum_of_16(group.sums + i * 16);
+      else
+        find_denominator(whole[i], l_of_o[i], m[i], l[i]);
+    }
+  }
+
+  /// Low scores weigh nothing beside usual ones, but may be all that a row has. And an lse near 0, of a row that
+  /// sees a key or two, has no digits to lose: there l is to be 1. `low`: whether row i has low scores.
+  bool needs_other_kernels(int i, bool low) const {
+    if (is_low(i)) return low;
+    if constexpr (kRounds) return false;
+    const float sum = std::abs(whole[i]) < 64 ? l_of_o[i] * std::exp2(kTermHeadroom - whole[i]) : 0;
+    return sum > 0.75F && sum < kMostSum;
+  }
+  /// Whether that may become true with more keys: sums only grow.
+  bool may_need_other_kernels(int i) const {
+    if (is_low(i)) return true;
+    if constexpr (kRounds) return false;
+    return static_cast<double>(l_of_o[i]) * std::exp2(static_cast<double>(kTermHeadroom - whole[i])) <
+           static_cast<double>(kMostSum);
+  }
+
+  /// Row i for other kernels, with sums that are exact.
+  PartialRow row(int i, const AmxGroup& group) const {
+    const bool is_empty = l_of_o[i] == 0;
+    return {.m = static_cast<double>(m[i]) * static_cast<double>(unit_.natural),
+            .l = is_empty ? 0.0 : static_cast<double>(l[i]),
+            .o_factor = is_empty ? 0.0 : static_cast<double>(l[i]) / static_cast<double>(l_of_o[i]),
+            .o = group.outputs + i * 32,
+            .run = 32,
+            .run_stride = 1024};
+  }
+
+  // o's maximum and sum, as if m were the row's maximum, and the row's own.
+  double m_of_o[32];
+  float whole[32];
+  alignas(64) Scalar l_of_o[kTileRowsPadded], m[kTileRowsPadded] = {}, l[kTileRowsPadded] = {};
+
+ private:
+  static constexpr bool kRounds = kTermsOf<T> == 1;
+  static constexpr float kMostSum = 1.35F;
+
+  bool is_low(int i) const { return whole[i] == kUnseen || whole[i] > 0x1p19F; }
+
+  /// An m near the row's largest score, and l for this m. Of an lse near 0 an m of some binades would cost the
+  /// last digits.
+  void find_denominator(float of_row, float sum, float& maximum, float& total) const {
+    maximum = kNoMaximum, total = 0;
+    if (of_row == kUnseen || !(sum > 0) || !std::isfinite(sum)) return;
+    const int shift = static_cast<int>(kTermHeadroom - of_row), exponent = shift + std::ilogb(sum);
+    const int wanted = std::abs(exponent) <= 4 ? 0 : exponent;
+    maximum = static_cast<float>(wanted) / unit_.exp_factor;
+    // Of rounding it:
+    const double rest = static_cast<double>(maximum) * static_cast<double>(unit_.exp_factor) - wanted;
+    total = std::ldexp(sum, shift - wanted) * static_cast<float>(std::exp2(-rest));
+  }
+
+  static float sum_of_16(const float* x) {
+    float sums[8];
+    for (int i = 0; i < 8; ++i) sums[i] = x[i] + x[i + 8];
+    return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
+  }
+
+  ScoreUnit unit_;
+};
+
+// ---- Between calls ---------------------------------------------------------------------------------------------
+
+/// The f32 kernels of the same level, for rows that tiles cannot compute.
+const ForwardKernels& kernels_of_other_rows();
+
+/// What is known of a group's rows, one bit each.
+struct GroupFacts {
+  std::uint32_t others = 0;  // to be computed by other kernels
+  std::uint32_t low = 0;     // with a score that is too low to give an offset
+  std::uint32_t left = 0;    // whose state of other kernels lacks keys
+  bool unseen = true;        // some row has no offset
+};
+
+/// The state of a head (HeadState): of each group of 32 rows its facts, then its numbers; then that of other
+/// kernels, which is complete for the rows that need it or may come to need it.
+class AmxStates {
+ public:
+  /// None.
+  AmxStates() = default;
+  AmxStates(const AttentionParams& p, std::int64_t rows, const HeadState& head)
+      : width_(depth_tiles(p.head_dim_v)), groups_(head.memory), marks_(head.marks) {
+    others_ = {head.memory + (rows + 31) / 32 * group_bytes(width_), head.marks};
+  }
+
+  static std::size_t bytes(const AttentionParams& p, std::int64_t rows) {
+    return static_cast<std::size_t>((rows + 31) / 32 * group_bytes(depth_tiles(p.head_dim_v))) +
+           kernels_of_other_rows().state_bytes(p, rows);
+  }
+
+  explicit operator bool() const { return groups_ != nullptr; }
+  const HeadState& others() const { return others_; }
+
+  /// Whether the group of `row`, its first row, has been stored.
+  bool has(std::int64_t row) const { return (marks_[row] & HeadState::kTiles) != 0; }
+  GroupFacts facts(std::int64_t row) const {
+    GroupFacts facts;
+    std::memcpy(&facts, group_at(row), sizeof facts);
+    return facts;
+  }
+  AmxGroup group(std::int64_t row) const {
+    float* const numbers = reinterpret_cast<float*>(group_at(row) + kFacts);
+    float* const rest = numbers + width_ * 1024;
+    return {numbers, rest, rest + 512, rest + 1024, rest + 1056};
+  }
+
+  void load(std::int64_t row, const AmxGroup& to) const { copy(group(row), to); }
+  void store(std::int64_t row, const GroupFacts& facts, const AmxGroup& from) const {
+    std::memcpy(group_at(row), &facts, sizeof facts);
+    copy(from, group(row));
+    marks_[row] |= HeadState::kTiles;
+  }
+
+ private:
+  static constexpr std::int64_t kFacts = 64;
+  static_assert(sizeof(GroupFacts) <= kFacts);
+  static std::int64_t group_bytes(std::int64_t width) {
+    return kFacts + (width * 1024 + 1088) * static_cast<std::int64_t>(sizeof(float));
+  }
+  std::byte* group_at(std::int64_t row) const { return groups_ + row / 32 * group_bytes(width_); }
+
+  void copy(const AmxGroup& from, const AmxGroup& to) const {
+    std::copy_n(from.outputs, width_ * 1024, to.outputs);
+    std::copy_n(from.sums, 512, to.sums);
+    std::copy_n(from.rounded_sums, 512, to.rounded_sums);
+    std::copy_n(from.maxima, 32, to.maxima);
+    std::copy_n(from.offsets, 32, to.offsets);
+  }
+
+  std::int64_t width_ = 0;
+  std::byte* groups_ = nullptr;
+  std::uint8_t* marks_ = nullptr;
+  HeadState others_;
+};
+
+}  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

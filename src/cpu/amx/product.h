@@ -1,0 +1,278 @@
+// Matrix products on AMX tiles, of bf16, or of the terms of f16 or f32 (amx/bf16_split.h). Each number of c is one
+// chain of products in a fixed order, so its bits depend only on its row of a and its column of b.
+//
+// A block of b, kDepth deep, is packed into panels of 32 columns and stays in the L2 cache; 32 rows of a are
+// packed and multiplied by one panel after the other. Rows and columns with numbers that tiles cannot hold are
+// left out; the multiply-add kernels compute them.
+#pragma once
+
+#include "cpu/amx/packing.h"
+#include "cpu/simd/elements.h"
+
+namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
+
+/// The products of the same level by multiply-adds.
+const ProductKernels& products_of_others();
+
+template <class T>
+class AmxProduct {
+ public:
+  static constexpr int kTerms = kTermsOf<T>;
+  static constexpr std::int64_t kWords = kTerms * kTermWords;
+  /// b's block: 1 MiB, half of the L2 cache of Sapphire Rapids. f32 takes more columns, for packing a takes
+  /// longest.
+  static constexpr std::int64_t kColumns = kTerms == 3 ? 768 : 512 / kTerms, kDepth = kTerms == 3 ? 192 : 1024;
+  static constexpr std::int64_t kPackedWords = (kColumns / 32 + 1) * (kDepth / 32) * kWords;
+  static constexpr std::int64_t kScratch = kPackedWords + 2 * 1024;  // in floats, without those of others
+
+  AmxProduct(const ProductParams& params, const ProductBlock& block, float* scratch)
+      : p_(params), block_(block), packed_a_(reinterpret_cast<std::uint32_t*>(scratch)) {
+    packed_b_ = packed_a_ + kDepth / 32 * kWords;
+    results_ = scratch + kPackedWords;
+  }
+
+  void run() {
+    find_bad_columns();
+    for (std::int64_t begin = 0; begin == 0 || begin < p_.depth; begin += kDepth) {
+      begin_ = begin, end_ = std::min(p_.depth, begin + kDepth);
+      for (std::int64_t column = block_.column; column < block_.column_end; column += 32) pack_panel(column);
+      for (std::int64_t row = block_.row; row < block_.row_end; row += 32) {
+        if (poll_progress()) tiles_.configure();
+        multiply_rows(row);
+      }
+    }
+  }
+  bool has_others() const { return has_others_; }
+
+  /// Whether others must compute this row, or this column, of the block.
+  bool is_other_row(std::int64_t row) const {
+    return are_bad(a() + row * p_.a_row_stride, p_.a_depth_stride, 1) != 0;
+  }
+  bool is_other_column(std::int64_t column) const {
+    return bad_columns_[(column - block_.column) / 32] >> (column - block_.column) % 32 & 1U;
+  }
+
+ private:
+  const T* a() const { return static_cast<const T*>(p_.a); }
+  const T* b() const { return static_cast<const T*>(p_.b); }
+  std::int64_t steps() const { return (end_ - begin_ + 31) / 32; }
+  std::uint32_t* panel(std::int64_t column) {
+    return packed_b_ + (column - block_.column) / 32 * (kDepth / 32) * kWords;
+  }
+
+  // ---- What tiles cannot hold
+
+  /// A bit for each of `count` lines of all depth that has such a number. The numbers of a line are `stride`
+  /// apart, the lines 1; a single line may have a stride of 1.
+  std::uint32_t are_bad(const T* x, std::int64_t stride, int count) const {
+    if (stride == 1) return !magnitudes(x, p_.depth, kLeastOfProducts<T>).is_for_tiles();
+    alignas(64) BitsOf<T> bad[32] = {};
+    for (std::int64_t d = 0; d < p_.depth; ++d, x += stride)
+      for (int i = 0; i < count; ++i) {
+        const BitsOf<T> bits = magnitude(x[i]);
+        bad[i] |= static_cast<BitsOf<T>>((static_cast<BitsOf<T>>(bits - 1) < kLeastOfProducts<T> - 1) |
+                                         (bits >= kNotFinite<T>));
+      }
+    std::uint32_t all = 0;
+    for (int i = 0; i < count; ++i) all |= std::uint32_t{bad[i] != 0} << i;
+    return all;
+  }
+  /// The same for up to 32 lines, `line_stride` apart.
+  std::uint32_t are_bad(const T* x, std::int64_t stride, std::int64_t line_stride, int count) const {
+    if (line_stride == 1 && stride != 1) return are_bad(x, stride, count);
+    std::uint32_t all = 0;
+    for (int i = 0; i < count; ++i) all |= are_bad(x + i * line_stride, stride, 1) << i;
+    return all;
+  }
+
+  void find_bad_columns() {
+    for (std::int64_t column = block_.column; column < block_.column_end; column += 32) {
+      const auto n = static_cast<int>(std::min<std::int64_t>(32, block_.column_end - column));
+      std::uint32_t& bad = bad_columns_[(column - block_.column) / 32];
+      bad = are_bad(b() + column * p_.b_column_stride, p_.b_depth_stride, p_.b_column_stride, n);
+      has_others_ |= bad != 0;
+    }
+  }
+
+  // ---- Packing
+
+  /// The two steps of depth, of 32, whose numbers make word w.
+  static int step_of(int w, bool second) {
+    if constexpr (std::is_same_v<T, bfloat16>) return 2 * w + second;
+    return w + 16 * second;
+  }
+
+  /// Packs 32 steps of depth, from d on, of up to 32 lines: as rows of words if they are a's, transposed if b's.
+  void pack(const T* x, std::int64_t stride, std::int64_t line_stride, std::uint32_t bad, int count,
+            std::int64_t d, bool transposed, std::uint32_t* to) {
+    alignas(64) std::uint32_t words[kWords];
+    const bool in_lines = stride == 1;
+    std::uint32_t* const first = in_lines == transposed ? words : to;
+    if (in_lines) {
+      for (int i = 0; i < 32; ++i) {
+        const bool is_good = i < count && (bad >> i & 1U) == 0;
+        write_words(is_good ? x + i * line_stride : nullptr, d, end_, 1, first + i * 16);
+      }
+    } else {
+      const auto step = [&](std::int64_t at) { return at < end_ ? x + at * stride : nullptr; };
+      for (int w = 0; w < 16; ++w)
+        write_row_pair(step(d + step_of(w, false)), step(d + step_of(w, true)), 0, count, first + w * 16);
+      for (std::uint32_t rest = bad; rest != 0; rest &= rest - 1) clear_line(first, std::countr_zero(rest));
+    }
+    if (first == words) transpose_terms<kTerms>(words, to);
+  }
+  /// Clears line i of 16 pairs of steps.
+  static void clear_line(std::uint32_t* words, int i) {
+    for (int t = 0; t < kTerms; ++t)
+      for (int w = 0; w < 16; ++w) words[t * kTermWords + i / 16 * 256 + w * 16 + i % 16] = 0;
+  }
+
+  void pack_panel(std::int64_t column) {
+    const auto n = static_cast<int>(std::min<std::int64_t>(32, block_.column_end - column));
+    for (std::int64_t s = 0; s < steps(); ++s)
+      pack(b() + column * p_.b_column_stride, p_.b_depth_stride, p_.b_column_stride,
+           bad_columns_[(column - block_.column) / 32], n, begin_ + s * 32, true, panel(column) + s * kWords);
+  }
+
+  // ---- Products
+
+  /// 32 rows of the block, which are packed here, with all of its panels.
+  void multiply_rows(std::int64_t row) {
+    const auto n = static_cast<int>(std::min<std::int64_t>(32, block_.row_end - row));
+    const T* const rows = a() + row * p_.a_row_stride;
+    const std::uint32_t bad = are_bad(rows, p_.a_depth_stride, p_.a_row_stride, n);
+    has_others_ |= bad != 0;
+    for (std::int64_t s = 0; s < steps(); ++s)
+      pack(rows, p_.a_depth_stride, p_.a_row_stride, bad, n, begin_ + s * 32, false, packed_a_ + s * kWords);
+    TileStream tiles(tiles_);
+    Place before;
+    for (std::int64_t column = block_.column; column < block_.column_end; column += 32) {
+      const Place now{row, column,
+                      n,   static_cast<int>(std::min<std::int64_t>(32, block_.column_end - column)),
+                      bad, results_ + (column - block_.column) / 32 % 2 * 1024};
+      multiply_tile(tiles, now, panel(column));
+      if (before.results) write(before);
+      before = now;
+    }
+    tiles.leave_all();
+    write(before);
+  }
+
+  /// A tile of c and what the products leave for it, which is stored while the next tile's are computed.
+  struct Place {
+    std::int64_t row = 0, column = 0;
+    int rows = 0, columns = 0;
+    std::uint32_t bad_rows = 0;
+    float* results = nullptr;
+  };
+
+  SACCADE_INLINE void multiply_tile(TileStream& tiles, const Place& place, const std::uint32_t* b) {
+    constexpr const auto& kOfProduct = TermPairs<kTerms>::kExact;
+    constexpr TermPart kFirst = kTerms == 1 ? TermPart::all : TermPart::small;
+    const float* const from = start(place);
+    tiles.template multiply<kOfProduct, kFirst, true>(packed_a_, b, from, place.results);
+    for (std::int64_t s = 1; s < steps(); ++s)
+      tiles.template multiply<kOfProduct, kFirst, false>(packed_a_ + s * kWords, b + s * kWords);
+    if constexpr (kTerms > 1)
+      for (std::int64_t s = 0; s < steps(); ++s)
+        tiles.template multiply<kOfProduct, TermPart::large, false>(packed_a_ + s * kWords, b + s * kWords);
+  }
+
+  /// What the chains of a tile start with: the numbers in c, the bias, or zeros (nullptr).
+  const float* start(const Place& place) {
+    const bool adds = p_.adds || begin_ > 0;
+    if (!adds && !p_.bias) return nullptr;
+    for (int i = 0; i < place.rows; ++i) {
+      const float* const from =
+          adds ? static_cast<const float*>(p_.c) + (place.row + i) * p_.c_stride + place.column
+               : p_.bias + place.column;
+      std::copy_n(from, place.columns, place.results + i * 32);
+    }
+    return place.results;
+  }
+
+  void write(const Place& place) const {
+    const std::uint32_t bad = bad_columns_[(place.column - block_.column) / 32];
+    for (int i = 0; i < place.rows; ++i) {
+      if (place.bad_rows >> i & 1U) continue;
+      const std::int64_t at = (place.row + i) * p_.c_stride + place.column;
+      with_type(p_.c_dtype, [&](auto type) {
+        auto* const to = static_cast<decltype(type)*>(p_.c) + at;
+        write_row(place.results + i * 32, place.columns, bad, to);
+      });
+    }
+  }
+  template <class To>
+  static void write_row(const float* from, int columns, std::uint32_t bad, To* to) {
+    if (bad == 0) {
+      for (int j = 0; j < columns; j += kWidth) store_part(to + j, columns - j, load(from + j));
+      return;
+    }
+    for (int j = 0; j < columns; ++j)
+      if ((bad >> j & 1U) == 0) to[j] = To(from[j]);
+  }
+  template <class F>
+  static void with_type(DType dtype, const F& f) {
+    if (dtype == DType::f32)
+      f(float{});
+    else if constexpr (!std::is_same_v<T, float>)
+      f(T{});
+  }
+
+  const ProductParams& p_;
+  ProductBlock block_;
+  std::int64_t begin_ = 0, end_ = 0;   // steps of depth that are packed
+  std::uint32_t* packed_a_;            // [step][term] pairs of tiles
+  std::uint32_t* packed_b_ = nullptr;  // [panel][kDepth / 32][term] pairs of tiles
+  float* results_ = nullptr;           // [2][32][32]
+  std::uint32_t bad_columns_[kColumns / 32] = {};
+  bool has_others_ = false;
+  Tiles tiles_;
+};
+
+/// Columns [column, column + columns) of a row of c by multiply-adds.
+template <class T>
+void product_of_others(const ProductParams& p, std::int64_t row, std::int64_t column, std::int64_t columns,
+                       float* scratch) {
+  alignas(64) float exact[AmxProduct<T>::kColumns];
+  const std::int64_t at = row * p.c_stride + column;
+  if (p.adds) std::copy_n(static_cast<const float*>(p.c) + at, columns, exact);
+  ProductParams part = p;
+  part.rows = 1, part.columns = columns;
+  part.a = static_cast<const T*>(p.a) + row * p.a_row_stride;
+  part.b = static_cast<const T*>(p.b) + column * p.b_column_stride;
+  if (p.bias) part.bias = p.bias + column;
+  part.c = exact, part.c_stride = columns, part.c_dtype = DType::f32;
+  products_of_others().block(part, {0, 1, 0, columns}, scratch);
+  for (std::int64_t j = 0; j < columns; ++j) {
+    if (p.c_dtype == DType::f32)
+      static_cast<float*>(p.c)[at + j] = exact[j];
+    else
+      static_cast<T*>(p.c)[at + j] = T(exact[j]);
+  }
+}
+
+template <class T>
+void product(const ProductParams& p, const ProductBlock& block, float* scratch) {
+  AmxProduct<T> tiles(p, block, scratch);
+  tiles.run();
+  if (!tiles.has_others()) return;
+  for (std::int64_t row = block.row; row < block.row_end; ++row) {
+    if (tiles.is_other_row(row)) {
+      product_of_others<T>(p, row, block.column, block.column_end - block.column, scratch);
+      continue;
+    }
+    for (std::int64_t column = block.column; column < block.column_end; ++column)
+      if (tiles.is_other_column(column)) product_of_others<T>(p, row, column, 1, scratch);
+  }
+}
+
+template <class T>
+inline constexpr ProductKernels kAmxProductOf{.block = product<T>,
+                                              .rows = 32,
+                                              .columns = AmxProduct<T>::kColumns,
+                                              .scratch = AmxProduct<T>::kScratch,
+                                              .panel = 32,
+                                              .narrow_depth = kTermsOf<T> == 3 ? 0 : AmxProduct<T>::kDepth};
+
+}  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

@@ -1,0 +1,49 @@
+// The constants of the exponentials that AMX kernels round to bf16, and the order of keys in their words.
+#pragma once
+
+#include "cpu/simd/exp2_coefficients.h"
+
+namespace saccade::cpu {
+
+/// A weight rounded to bf16 is computed in 16-bit fixed point: y = 256 (log2 of the weight + 127). Half of y has
+/// the bits of the bf16 number, but for the curvature of 2^f, which a table over the upper 6 bits of the fraction
+/// f corrects: weight = (y + correction + 1) / 2. kWeightShift keeps corrections above 0; a y far below becomes 0,
+/// and the weight a denormal, which a product counts as 0.
+inline constexpr int kWeightShift = 22;
+/// Binades between the largest weight of a row's first keys and the largest bf16 weight: later keys may be larger
+/// by so much before the weights of the row have to be scaled down.
+inline constexpr int kWeightHeadroom = 30;
+/// y of a row's score s is s * factor + offset, with offset = kWeightBias - 256 * (a whole exponent).
+inline constexpr float kWeightBias = (127 - kWeightHeadroom) * 256.0F - kWeightShift;
+
+struct WeightTables {
+  alignas(64) std::uint8_t correction[64];
+  alignas(64) std::uint8_t fraction[64];  // of each word, the position of its upper 6 bits of fraction in 8 bytes
+
+  constexpr WeightTables() : correction(), fraction() {
+    for (int t = 0; t < 64; ++t) {
+      double f = (4 * t + 1.5 + kWeightShift) / 256;
+      if (f >= 1) f -= 1;
+      double power = 1, term = 1;  // 2^f by its series
+      for (int n = 1; n < 30; ++n) power += (term *= f * 0.69314718055994530942 / n);
+      correction[t] = static_cast<std::uint8_t>(256 * (power - 1 - f) + kWeightShift + 0.5);
+      fraction[t] = static_cast<std::uint8_t>(t % 8 / 2 * 16 + 2);
+    }
+  }
+};
+inline constexpr WeightTables kWeightTables;
+
+/// Weights of several terms, which together are a float, are computed as floats: weight = 2^(x - kTermHeadroom)
+/// with x = score * factor + offset, where the offset makes x of a row's first keys at most 0. Later keys may have
+/// an x up to kTermHeadroom. The headroom is a part of kTermMagic, which rounds to whole numbers: as a part of x
+/// it would cost digits. An x of kTermLowest gives exactly 0. A sum with kTermMagic has one of the bits of
+/// kTermOverflow set if x is too large.
+inline constexpr int kTermHeadroom = 32;
+inline constexpr float kTermMagic = Exp2Polynomial<float>::kRoundToInteger - kTermHeadroom;
+inline constexpr float kTermLowest = -127.0F + kTermHeadroom;
+inline constexpr std::uint32_t kTermOverflow = 0x34c00000U;
+
+/// The key, of the 32 of a row, whose weight is in word w: the order in which AVX-512 packs two vectors.
+constexpr int key_of_word(int w) { return w % 8 < 4 ? w / 8 * 4 + w % 8 : 16 + w / 8 * 4 + w % 8 - 4; }
+
+}  // namespace saccade::cpu

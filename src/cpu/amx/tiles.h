@@ -1,0 +1,192 @@
+// AMX: eight tile registers of 16 rows of 64 bytes, and what the kernels that use them do with AVX-512 (F, BW,
+// VBMI). amx/twin.h has the same in plain C++, with the same bits.
+//
+// In assembly, because GCC 12's intrinsics are wrong: _tile_loadd does not say that it reads memory, and
+// _tile_loadconfig that it reads more than 8 bytes.
+#pragma once
+
+#include "cpu/amx/tables.h"
+#include "cpu/simd/avx512.h"
+
+namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
+
+inline constexpr bool kIsTwin = false;
+
+/// The tile registers of this thread, configured while the object lives: other code may use them too, and a
+/// context switch saves 8 KiB of them.
+class Tiles {
+ public:
+  Tiles() { configure(); }
+  ~Tiles() { asm volatile("tilerelease"); }
+  Tiles(const Tiles&) = delete;
+  Tiles& operator=(const Tiles&) = delete;
+
+  /// Clears all registers. Needed again after code that may have used tiles, for it releases them.
+  void configure() {
+    struct alignas(64) Configuration {
+      std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
+      std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+      std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+    };
+    static constexpr Configuration kConfiguration;
+    asm volatile("ldtilecfg %0" ::"m"(kConfiguration));
+  }
+
+  /// 16 rows of 64 bytes, `stride` bytes apart.
+  template <int kTile>
+  SACCADE_INLINE void load(const void* from, std::int64_t stride) {
+    asm volatile("tileloadd (%0,%1,1),%%tmm%c2" ::"r"(from), "r"(stride), "i"(kTile) : "memory");
+  }
+  template <int kTile>
+  SACCADE_INLINE void store(void* to, std::int64_t stride) const {
+    asm volatile("tilestored %%tmm%c2,(%0,%1,1)" ::"r"(to), "r"(stride), "i"(kTile) : "memory");
+  }
+  template <int kTile>
+  SACCADE_INLINE void clear() {
+    asm volatile("tilezero %%tmm%c0" ::"i"(kTile));
+  }
+  /// Tile c (16 x 16 floats) += tile a (16 rows of 16 pairs of bf16) * tile b (16 pairs of rows, 16 columns).
+  template <int kC, int kA, int kB>
+  SACCADE_INLINE void multiply() {
+    asm volatile("tdpbf16ps %%tmm%c2,%%tmm%c1,%%tmm%c0" ::"i"(kC), "i"(kA), "i"(kB));
+  }
+};
+
+/// Turns rows of 32 scores into weights rounded to bf16. Beside products of tiles, the port of shuffles does
+/// additions and logic only, and the other one everything else: 5 instructions for that one, 4 for the first.
+class Weights {
+ public:
+  explicit Weights(float factor)
+      : factor_(_mm512_set1_ps(factor)),
+        fraction_(_mm512_load_si512(kWeightTables.fraction)),
+        correction_(_mm512_load_si512(kWeightTables.correction)) {}
+
+  /// Whether a weight since reset() was too large for its offset.
+  SACCADE_INLINE bool overflowed() const { return _mm512_movepi16_mask(all_) != 0; }
+  SACCADE_INLINE void reset() { all_ = _mm512_setzero_si512(); }
+
+  /// The weights of 32 scores, in the order of key_of_word().
+  SACCADE_INLINE void of_row(const float* scores, float offset, std::uint32_t* to) {
+    const Vec b = broadcast(offset);
+    const __m512i low = _mm512_cvtps_epi32(_mm512_fmadd_ps(load(scores), factor_, b));
+    const __m512i high = _mm512_cvtps_epi32(_mm512_fmadd_ps(load(scores + 16), factor_, b));
+    const __m512i y = _mm512_packus_epi32(low, high);
+    all_ = _mm512_or_si512(all_, y);
+    const __m512i index = _mm512_multishift_epi64_epi8(fraction_, y);
+    const __m512i correction = _mm512_maskz_permutexvar_epi8(0x5555555555555555, index, correction_);
+    _mm512_store_si512(to, _mm512_avg_epu16(y, correction));
+  }
+
+ private:
+  Vec factor_;
+  __m512i fraction_, correction_, all_ = _mm512_setzero_si512();
+};
+
+/// The bf16 terms of 2 x 16 numbers, as words of a row of tiles: term t of low[i] and of high[i] are the halves of
+/// word i of to[t * stride]. A single term is the number rounded to nearest even; several are its leading digits,
+/// eight at a time, of which three are all digits of a float.
+template <int kTerms>
+class Terms {
+ public:
+  // Not default initializers: GCC 12 compiles those for the instructions of the program.
+  Terms()
+      : upper_halves_(_mm512_set4_epi32(0x0f0e0f0e, 0x0b0a0b0a, 0x07060706, 0x03020302)),
+        digits_(_mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(0xffff0000)))) {}
+
+  SACCADE_INLINE void split(Vec low, Vec high, std::uint32_t* to, std::int64_t stride) const {
+    if constexpr (kTerms == 1) low = rounded(low), high = rounded(high);
+    SACCADE_UNROLL
+    for (int t = 0; t < kTerms; ++t) {
+      put(low, high, to + t * stride);
+      low = rest(low), high = rest(high);
+    }
+  }
+  SACCADE_INLINE void split(const float* low, const float* high, std::uint32_t* to, std::int64_t stride) const {
+    split(load(low), load(high), to, stride);
+  }
+
+  /// The same of two rows of 32 numbers: as words of the rows' numbers i and 16 + i, 16 words of each row, and as
+  /// words of both rows' numbers i, in two rows that are 256 words apart.
+  SACCADE_INLINE void split_rows(const float* even, const float* odd, std::uint32_t* rows, std::uint32_t* pairs,
+                                 std::int64_t stride) const {
+    Vec x[4] = {load(even), load(even + 16), load(odd), load(odd + 16)};
+    SACCADE_UNROLL
+    for (int i = 0; i < 4; ++i)
+      if constexpr (kTerms == 1) x[i] = rounded(x[i]);
+    SACCADE_UNROLL
+    for (int t = 0; t < kTerms; ++t) {
+      put(x[0], x[1], rows + t * stride);
+      put(x[2], x[3], rows + t * stride + 16);
+      put(x[0], x[2], pairs + t * stride);
+      put(x[1], x[3], pairs + t * stride + 256);
+      SACCADE_UNROLL
+      for (int i = 0; i < 4; ++i) x[i] = rest(x[i]);
+    }
+  }
+
+ private:
+  SACCADE_INLINE void put(Vec low, Vec high, std::uint32_t* to) const {
+    _mm512_store_si512(to, _mm512_mask_shuffle_epi8(_mm512_castps_si512(high), 0x3333333333333333,
+                                                    _mm512_castps_si512(low), upper_halves_));
+  }
+  SACCADE_INLINE Vec rest(Vec x) const { return _mm512_sub_ps(x, _mm512_and_ps(x, digits_)); }
+  static SACCADE_INLINE Vec rounded(Vec x) {
+    const __m512i bits = _mm512_castps_si512(x);
+    const __m512i even = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), even));
+  }
+
+  __m512i upper_halves_;
+  Vec digits_;
+};
+
+/// Turns rows of 32 scores into weights of several terms.
+template <int kTerms>
+class TermWeights {
+ public:
+  explicit TermWeights(float factor) : factor_(_mm512_set1_ps(factor)), all_(_mm512_setzero_si512()) {}
+
+  SACCADE_INLINE bool overflowed() const {
+    return _mm512_test_epi32_mask(all_, _mm512_set1_epi32(kTermOverflow)) != 0;
+  }
+  SACCADE_INLINE void reset() { all_ = _mm512_setzero_si512(); }
+
+  /// The weights of 32 scores, as words of (key i, key 16 + i), and to `sums` their sums over keys modulo 16.
+  SACCADE_INLINE void of_row(const float* scores, float offset, std::uint32_t* to, std::int64_t stride,
+                             float* sums) {
+    const Vec low = weights(load(scores), broadcast(offset)), high = weights(load(scores + 16), broadcast(offset));
+    store(sums, add(low, high));
+    terms_.split(low, high, to, stride);
+  }
+
+ private:
+  SACCADE_INLINE Vec weights(Vec scores, Vec offset) {
+    const Vec x = max(broadcast(kTermLowest), fma(scores, factor_, offset));
+    const Vec rounded = add(x, broadcast(kTermMagic));
+    const Vec f = sub(x, sub(rounded, broadcast(kTermMagic)));
+    all_ = _mm512_or_si512(all_, _mm512_castps_si512(rounded));
+    Vec p = broadcast(Exp2Polynomial<float>::kCoefficients[0]);
+    SACCADE_UNROLL
+    for (int i = 1; i <= Exp2Polynomial<float>::kDegree; ++i)
+      p = fma(p, f, broadcast(Exp2Polynomial<float>::kCoefficients[i]));
+    return scale_by_exponent(p, rounded);
+  }
+
+  Vec factor_;
+  Terms<kTerms> terms_;
+  __m512i all_;
+};
+
+/// Words of the numbers of two rows of 32 of bf16: columns 0 to 3 of every eight, and columns 4 to 7.
+SACCADE_INLINE void interleave_rows(const void* even, const void* odd, std::uint32_t* low, std::uint32_t* high) {
+  const __m512i a = _mm512_loadu_si512(even), b = _mm512_loadu_si512(odd);
+  _mm512_store_si512(low, _mm512_unpacklo_epi16(a, b));
+  _mm512_store_si512(high, _mm512_unpackhi_epi16(a, b));
+}
+
+/// to[j][i] = from[i][j] for 16 x 16 words, aligned.
+SACCADE_INLINE void transpose_words(const std::uint32_t* from, std::uint32_t* to) {
+  transpose_tile(reinterpret_cast<const float*>(from), 16, reinterpret_cast<float*>(to), 16);
+}
+
+}  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

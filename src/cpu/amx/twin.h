@@ -1,0 +1,191 @@
+// What amx/tiles.h does with AMX and AVX-512, in plain C++ and with the same bits, so that every machine can test
+// the kernels that use it. See there for what each function means.
+#pragma once
+
+#include "cpu/amx/tables.h"
+
+namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
+
+inline constexpr bool kIsTwin = true;
+
+/// As with the processor's, a thread has one set of registers: using an object after another one took or released
+/// them ends the program.
+class Tiles {
+ public:
+  Tiles() { configure(); }
+  ~Tiles() { owner_ = nullptr; }
+  Tiles(const Tiles&) = delete;
+  Tiles& operator=(const Tiles&) = delete;
+
+  void configure() {
+    owner_ = this;
+    std::memset(rows_, 0, sizeof rows_);
+  }
+
+  template <int kTile>
+  void load(const void* from, std::int64_t stride) {
+    check();
+    for (int i = 0; i < 16; ++i)
+      std::memcpy(rows_[kTile][i], static_cast<const std::byte*>(from) + i * stride, 64);
+  }
+  template <int kTile>
+  void store(void* to, std::int64_t stride) const {
+    check();
+    for (int i = 0; i < 16; ++i) std::memcpy(static_cast<std::byte*>(to) + i * stride, rows_[kTile][i], 64);
+  }
+  template <int kTile>
+  void clear() {
+    check();
+    std::memset(rows_[kTile], 0, sizeof rows_[kTile]);
+  }
+
+  /// Each number of c has a chain of multiply-adds over the even products and one over the odd ones, both from +0;
+  /// then c + (even + odd). Denormal numbers count as 0 and become 0 (Intel, Intrinsics Guide, _tile_dpbf16ps, and
+  /// a comparison with a processor that has it).
+  template <int kC, int kA, int kB>
+  __attribute__((noinline)) void multiply() {
+    check();
+    for (int i = 0; i < 16; ++i) {
+      float even[16] = {}, odd[16] = {};
+      for (int k = 0; k < 16; ++k) {
+        const std::uint32_t a = rows_[kA][i][k];
+        const float a_even = flushed(std::bit_cast<float>(a << 16));
+        const float a_odd = flushed(std::bit_cast<float>(a & 0xffff0000u));
+        for (int j = 0; j < 16; ++j) {
+          const std::uint32_t b = rows_[kB][k][j];
+          even[j] = flushed(__builtin_fmaf(a_even, flushed(std::bit_cast<float>(b << 16)), even[j]));
+          odd[j] = flushed(__builtin_fmaf(a_odd, flushed(std::bit_cast<float>(b & 0xffff0000u)), odd[j]));
+        }
+      }
+      for (int j = 0; j < 16; ++j) {
+        const float c = flushed(std::bit_cast<float>(rows_[kC][i][j]));
+        rows_[kC][i][j] = std::bit_cast<std::uint32_t>(flushed(c + flushed(even[j] + odd[j])));
+      }
+    }
+  }
+
+ private:
+  void check() const {
+    if (owner_ != this) __builtin_trap();
+  }
+  static float flushed(float x) {
+    const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
+    return std::bit_cast<float>((bits & 0x7f800000u) == 0 ? bits & 0x80000000u : bits);
+  }
+
+  alignas(64) std::uint32_t rows_[8][16][16];
+  inline static thread_local const Tiles* owner_ = nullptr;  // of the registers of this thread
+};
+
+class Weights {
+ public:
+  explicit Weights(float factor) : factor_(factor) {}
+
+  bool overflowed() const { return (all_ & 0x8000u) != 0; }
+  void reset() { all_ = 0; }
+
+  void of_row(const float* scores, float offset, std::uint32_t* to) {
+    std::uint16_t words[32];
+    unsigned all = 0;
+    for (int w = 0; w < 32; ++w) {
+      const float y = __builtin_fmaf(scores[key_of_word(w)], factor_, offset);
+      // As the conversion to integers: out of range and NaN give the smallest integer, which saturates to 0.
+      const bool fits = y > 0.0F && y < 0x1p31F;
+      const float bounded = fits ? (y < 65535.0F ? y : 65535.0F) : 0.0F;
+      words[w] = static_cast<std::uint16_t>(std::nearbyintf(bounded));
+      all |= words[w];
+    }
+    for (std::uint16_t& word : words) {
+      const unsigned correction = kWeightTables.correction[word >> 2 & 63];
+      word = static_cast<std::uint16_t>((word + correction + 1U) >> 1);
+    }
+    std::memcpy(to, words, sizeof words);
+    all_ |= all;
+  }
+
+ private:
+  float factor_;
+  unsigned all_ = 0;
+};
+
+template <int kTerms>
+class Terms {
+ public:
+  void split(const float* low, const float* high, std::uint32_t* to, std::int64_t stride) const {
+    for (int i = 0; i < 16; ++i) {
+      float x = low[i], y = high[i];
+      if constexpr (kTerms == 1) x = rounded(x), y = rounded(y);
+      for (int t = 0; t < kTerms; ++t) {
+        const std::uint32_t upper = std::bit_cast<std::uint32_t>(y) & kUpperHalf;
+        to[t * stride + i] = upper | std::bit_cast<std::uint32_t>(x) >> 16;
+        x -= std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & kUpperHalf), y -= std::bit_cast<float>(upper);
+      }
+    }
+  }
+
+  void split_rows(const float* even, const float* odd, std::uint32_t* rows, std::uint32_t* pairs,
+                  std::int64_t stride) const {
+    split(even, even + 16, rows, stride);
+    split(odd, odd + 16, rows + 16, stride);
+    split(even, odd, pairs, stride);
+    split(even + 16, odd + 16, pairs + 256, stride);
+  }
+
+ private:
+  static constexpr std::uint32_t kUpperHalf = 0xffff0000U;
+
+  static float rounded(float x) {
+    const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
+    return std::bit_cast<float>(bits + 0x7fffU + (bits >> 16 & 1U));
+  }
+};
+
+template <int kTerms>
+class TermWeights {
+ public:
+  explicit TermWeights(float factor) : factor_(factor) {}
+
+  bool overflowed() const { return (all_ & kTermOverflow) != 0; }
+  void reset() { all_ = 0; }
+
+  void of_row(const float* scores, float offset, std::uint32_t* to, std::int64_t stride, float* sums) {
+    float weights[32];
+    for (int j = 0; j < 32; ++j) {
+      const float y = __builtin_fmaf(scores[j], factor_, offset);
+      const float x = y < kTermLowest ? kTermLowest : y;
+      const float rounded = x + kTermMagic;
+      const float f = x - (rounded - kTermMagic);
+      float p = Exp2Polynomial<float>::kCoefficients[0];
+      for (int i = 1; i <= Exp2Polynomial<float>::kDegree; ++i)
+        p = __builtin_fmaf(p, f, Exp2Polynomial<float>::kCoefficients[i]);
+      const std::uint32_t exponent = std::bit_cast<std::uint32_t>(rounded);
+      all_ |= exponent;
+      weights[j] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(p) + (exponent << 23));
+    }
+    for (int i = 0; i < 16; ++i) sums[i] = weights[i] + weights[16 + i];
+    terms_.split(weights, weights + 16, to, stride);
+  }
+
+ private:
+  float factor_;
+  Terms<kTerms> terms_;
+  std::uint32_t all_ = 0;
+};
+
+inline void interleave_rows(const void* even, const void* odd, std::uint32_t* low, std::uint32_t* high) {
+  std::uint16_t numbers[2][32];
+  std::memcpy(numbers[0], even, 64);
+  std::memcpy(numbers[1], odd, 64);
+  const auto word = [&](int column) {
+    return numbers[0][column] | static_cast<std::uint32_t>(numbers[1][column]) << 16;
+  };
+  for (int w = 0; w < 16; ++w) low[w] = word(w / 4 * 8 + w % 4), high[w] = word(w / 4 * 8 + 4 + w % 4);
+}
+
+/// to[j][i] = from[i][j] for 16 x 16 words.
+inline void transpose_words(const std::uint32_t* from, std::uint32_t* to) {
+  for (int i = 0; i < 16; ++i)
+    for (int j = 0; j < 16; ++j) to[j * 16 + i] = from[i * 16 + j];
+}
+
+}  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

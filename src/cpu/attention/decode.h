@@ -1,0 +1,237 @@
+// Attention of few query rows over many keys, which are read once and not packed. The rows of all query heads that
+// share a kv head process one piece of kDecodePiece keys at a time together:
+//
+//   for each key                    S = Q K^T     lanes along head_dim
+//   for each block of 256 keys      softcap, biases, masks
+//   m, P = exp(S - m), l            of the piece
+//   for each few keys               O += P V      lanes along head_dim_v
+//
+// and write (O, m, l), which merge_pieces() merges in ascending order (decode_shared.h).
+#pragma once
+
+#include "cpu/attention/decode_products.h"
+#include "cpu/attention/decode_shared.h"
+
+namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
+
+/// Scratch memory for one kv head.
+class DecodeScratch {
+ public:
+  static std::int64_t size(const AttentionParams& p, std::int64_t rows) {
+    return padded(rows) * (query_stride(p) + 2 * kDecodePiece) + kDecodeMostRows * decode_output_stride(p) +
+           kDecodeBlock;
+  }
+  static constexpr std::int64_t kScoreStride = kDecodePiece;
+  DecodeScratch(const AttentionParams& p, std::int64_t rows, Scalar* memory) {
+    const auto take = [&memory](std::int64_t n) { return std::exchange(memory, memory + n); };
+    queries = take(padded(rows) * query_stride(p));
+    scores = take(padded(rows) * kDecodePiece);
+    probabilities = take(padded(rows) * kDecodePiece);
+    o = take(kDecodeMostRows * decode_output_stride(p));
+    mask = take(kDecodeBlock);
+  }
+  /// Rows padded as both products need it: they process at most four at a time.
+  static std::int64_t padded(std::int64_t rows) { return round_up(rows, 4); }
+  static std::int64_t query_stride(const AttentionParams& p) { return round_up(steps_of(p.head_dim), kWidth); }
+
+  Scalar* queries;        // [rows][query_stride]
+  Scalar* scores;         // [rows][kDecodePiece]
+  Scalar* probabilities;  // the same, for the careful path
+  Scalar* o;              // in the order of chunk_offset()
+  Scalar* mask;           // [kDecodeBlock]
+};
+
+/// The rows of one kv head over one piece of its keys: start(), score(), soften(), add_values(), keep_output().
+class DecodeHead : public DecodeScores<DecodeScratch> {
+ public:
+  using Scratch = DecodeScratch;
+  struct Registers {  // only those that the compiler saves
+    void configure() {}
+  };
+  using DecodeScores<DecodeScratch>::DecodeScores;
+
+  /// Packs the queries and decides what has to be computed.
+  void start() {
+    const std::int64_t stride = DecodeScratch::query_stride(p_);
+    std::fill_n(scratch_.queries, DecodeScratch::padded(count_) * stride, Scalar{0});
+    with_input(p_.q.dtype, [&]<class T>(T) {
+      for (int r = 0; r < count_; ++r)
+        pack_query(query<T>(r), p_.head_dim, unit_.query_factor, scratch_.queries + r * stride);
+    });
+    plan();
+  }
+
+  /// Computes the wanted products of keys [key, key + count), multiples of kDecodeKeys.
+  void score(Registers&, std::int64_t key, std::int64_t count) {
+    with_input(p_.k.dtype, [&]<class K>(K) {
+      for_each_run(p_.key_rows<K>(p_.k, rows_.batch, kv_head_), key, key + count, kDecodeKeys,
+                   [&](const auto& rows, std::int64_t from, std::int64_t to) { multiply(rows, from, to); });
+    });
+  }
+
+  /// Turns the products into scores, and these into weights relative to the piece's maximum.
+  void soften() {
+    finish();
+    with_scaling(unit_.exp_factor, [&](auto scaled) {
+      for (int r = 0; r < count_; ++r) soften<decltype(scaled)::value>(r);
+    });
+    std::fill_n(scratch_.o, kDecodeMostRows * decode_output_stride(p_), Scalar{0});
+  }
+
+  /// Adds the values of keys [key, key + count), weighted.
+  void add_values(Registers&, std::int64_t key, std::int64_t count) {
+    const std::int64_t begin = std::max(key, readable_.begin / kStepNumbers * kStepNumbers);
+    const std::int64_t end = std::min(key + count, round_up(readable_.end, kStepNumbers));
+    with_input(p_.v.dtype, [&]<class V>(V) {
+      for_each_run(p_.key_rows<V>(p_.v, rows_.batch, kv_head_), begin, end, kStepNumbers,
+                   [&](const auto& rows, std::int64_t from, std::int64_t to) {
+                     const std::int64_t column = from - begin_;
+                     if (careful_)
+                       add_visible(rows, column, static_cast<int>(to - from));
+                     else
+                       decode_values<V>(probabilities(0) + column / kStepNumbers, rows,
+                                        static_cast<int>(to - from), count_, p_.head_dim_v, scratch_.o);
+                   });
+    });
+  }
+
+  /// Writes o, m and l of each row.
+  void keep_output() {
+    for (int r = 0; r < count_; ++r) {
+      for (std::int64_t d = 0; d < decode_output_stride(p_); d += 2 * kWidth) {
+        const Scalar* const o = scratch_.o + chunk_offset(r, d);
+        Vec low = load(o), high = load(o + kWidth);
+        if constexpr (kPairs) order_columns(low, high);
+        store(state(r) + d, low);
+        store(state(r) + d + kWidth, high);
+      }
+    }
+  }
+
+ private:
+  Scalar* probabilities(int r) const { return careful_ ? scratch_.probabilities + r * kDecodePiece : scores(r); }
+
+  /// Calls f(rows, begin, end) for runs of keys [key, end) of `all` that are in wanted granules, in multiples of
+  /// `unit`.
+  template <class T, class F>
+  void for_each_run(const KeyRows<T>& all, std::int64_t key, std::int64_t end, int unit, const F& f) const {
+    while (key < end) {
+      std::int64_t to = key;
+      while (to < end && is_wanted(to)) to = std::min(end, to - (to - begin_) % kGranule + kGranule);
+      for (; key < to;) key = call_with_rows(all, key, to, unit, f);
+      key = std::min(end, key - (key - begin_) % kGranule + kGranule);
+    }
+  }
+
+  /// Calls f for the first keys of [key, end). Returns where they end.
+  template <class T, class F>
+  std::int64_t call_with_rows(const KeyRows<T>& all, std::int64_t key, std::int64_t end, int unit,
+                              const F& f) const {
+    const std::int64_t readable = key < readable_.begin ? 0 : std::min(end, readable_.end) - key;
+    const std::int64_t strided = std::min(readable, all.run(key)) / unit * unit;
+    if (strided > 0) {
+      f(StridedRows<T>{all[key], all.row_stride}, key, key + strided);
+      return key + strided;
+    }
+    // The unit spans several pages or has keys that must not be read: any other row may replace those.
+    const T* list[kDecodeKeys > 2 ? kDecodeKeys : 2];
+    for (int i = 0; i < unit; ++i) list[i] = all[std::clamp(key + i, readable_.begin, readable_.end - 1)];
+    f(static_cast<const T* const*>(list), key, key + unit);
+    return key + unit;
+  }
+
+  template <class Rows>
+  void multiply(const Rows& rows, std::int64_t key, std::int64_t end) {
+    const auto f = p_.head_dim == 128  ? decode_scores<fixed(128 / kStepNumbers), Rows>
+                   : p_.head_dim == 64 ? decode_scores<fixed(64 / kStepNumbers), Rows>
+                                       : decode_scores<0, Rows>;
+    const std::int64_t stride = DecodeScratch::query_stride(p_);
+    int r = 0;
+    if constexpr (kWidth > 1 && kDecodeRows == 1) {
+      for (; r + 1 < count_; r += 4)
+        decode_scores_of_four(scratch_.queries + r * stride, stride, rows, static_cast<int>(end - key),
+                              p_.head_dim, scores(r) + (key - begin_));
+    }
+    for (; r < count_; r += kDecodeRows)
+      f(scratch_.queries + r * stride, stride, rows, static_cast<int>(end - key), p_.head_dim,
+        scores(r) + (key - begin_));
+  }
+  /// The vectors of a row where a function for that number is worthwhile, else 0.
+  static constexpr int fixed(int steps) { return kWidth > 1 && steps / kWidth <= 8 ? steps / kWidth : 0; }
+
+  template <bool kScaled>
+  void soften(int r) {
+    const Scalar* line = scores(r);
+    Scalar* p = probabilities(r);
+    Vec largest = broadcast(kNoMaximum);
+    for (int j = 0; j < kDecodePiece; j += kWidth) largest = max(largest, load(line + j));
+    const Scalar m = reduce_max(largest);
+    Vec sum[2] = {zero(), zero()};
+    for (int j = 0; j < kDecodePiece; j += 2 * kWidth) {
+      Vec weight[2];
+      SACCADE_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        Vec x = canonical_nan(sub(load(line + j + i * kWidth), broadcast(m)));
+        if constexpr (kScaled) x = mul(x, broadcast(unit_.exp_factor));
+        weight[i] = exp2(x);
+        sum[i] = add(sum[i], weight[i]);
+      }
+      if constexpr (kPairs) {
+        store(p + j / 2, round_to_pairs(weight[0], weight[1]));
+      } else {
+        store(p + j, weight[0]);
+        store(p + j + kWidth, weight[1]);
+      }
+    }
+    state(r)[decode_output_stride(p_)] = m;
+    state(r)[decode_output_stride(p_) + 1] = reduce_add(add(sum[0], sum[1]));
+    if (p_.dropout_p > 0.0) drop(r);
+  }
+
+  void drop(int r) {
+    dropout_.apply(reinterpret_cast<Weight*>(probabilities(r)), 0, kDecodePiece,
+                   p_.dropout_head(rows_.batch, head(r)), p_.dropout_row(token(r)), begin_);
+  }
+
+  /// decode_values without the values of keys whose score is -inf. This changes no bit: they would add 0.
+  template <class Rows>
+  void add_visible(const Rows& rows, std::int64_t column, int count) {
+    for (int r = 0; r < count_; ++r) {
+      const Scalar* line = scores(r) + column;
+      for (int j = 0; j < count; ++j) {
+        if (line[j] == -kInfinity) continue;
+        if constexpr (kPairs)
+          add_pair(r, rows, line, probabilities(r) + column / 2, j);
+        else
+          add_row(r, rows[j], probabilities(r) + column + j);
+      }
+    }
+  }
+
+  template <class V>
+  void add_row(int r, const V* row, const Scalar* weight) {
+    for (std::int64_t d = 0; d < p_.head_dim_v; d += kWidth) {
+      const int n = static_cast<int>(std::min<std::int64_t>(kWidth, p_.head_dim_v - d));
+      Scalar* const o = scratch_.o + chunk_offset(r, d);
+      store(o, fma_broadcast(weight, load_first(row + d, n), load(o)));
+    }
+  }
+
+  /// Handles key j together with its neighbour, once.
+  template <class Rows>
+  void add_pair(int r, const Rows& rows, const Scalar* line, const Scalar* weights, int j) {
+    const int first = j / 2 * 2;
+    if (j != first && line[first] != -kInfinity) return;
+    const bool even = line[first] != -kInfinity, odd = line[first + 1] != -kInfinity;
+    for (std::int64_t d = 0; d < p_.head_dim_v; d += 2 * kWidth) {
+      Scalar* const o = scratch_.o + chunk_offset(r, d);
+      const int n = static_cast<int>(std::min<std::int64_t>(2 * kWidth, p_.head_dim_v - d));
+      const Vec x = even ? load_first_pairs(rows[first] + d, n) : zero();
+      const Vec y = odd ? load_first_pairs(rows[first + 1] + d, n) : zero();
+      store(o, multiply_add(weights + first / 2, interleave_low(x, y), load(o)));
+      store(o + kWidth, multiply_add(weights + first / 2, interleave_high(x, y), load(o + kWidth)));
+    }
+  }
+};
+
+}  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

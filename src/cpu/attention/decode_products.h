@@ -1,0 +1,253 @@
+// The two products of decode: few rows times keys and values that are read in place. docs/performance.md lists
+// what each detail gains.
+#pragma once
+
+#include "cpu/attention/packing.h"
+
+namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
+
+/// Rows a constant distance apart. Their addresses do not depend on memory, unlike those of a list.
+template <class T>
+struct StridedRows {
+  const T* first;
+  std::int64_t stride;
+  const T* operator[](int j) const { return first + j * stride; }
+  StridedRows operator+(int j) const { return {first + j * stride, stride}; }
+};
+
+/// Sums the products of a key, a quarter of the work at a time, while the next key is multiplied. Done at once,
+/// the sums would take a fifth of the time (Zen 4).
+class KeySums {
+ public:
+  SACCADE_INLINE KeySums() {
+    SACCADE_UNROLL
+    for (Vec& x : last) x = zero();
+    SACCADE_UNROLL
+    for (Vec& x : folded_) x = zero();
+  }
+  SACCADE_INLINE void fold(int quarter, int key) {
+    if constexpr (kDecodeRows == 4) {
+      if (quarter < 2) halves_[quarter] = add_lanes(last[2 * quarter], last[2 * quarter + 1]);
+      if (quarter == 2) folded_[key] = add_lanes(halves_[0], halves_[1]);
+    } else if (quarter == 2) {
+      folded_[key] = kDecodeRows == 2 ? add_lanes(last[0], last[kDecodeRows - 1]) : last[0];
+    }
+  }
+  /// Writes the scores of kDecodeKeys keys to rows kDecodePiece apart.
+  SACCADE_INLINE void keep(Scalar* scores) const {
+    alignas(64) Scalar products[kWidth];
+    store(products, sum_within_lanes(folded_));
+    SACCADE_UNROLL
+    for (int r = 0; r < kDecodeRows; ++r)
+      std::memcpy(scores + r * kDecodePiece, products + r * kDecodeKeys, kDecodeKeys * sizeof(Scalar));
+  }
+
+  Vec last[kDecodeRows];  // products of one key with each query, not yet summed
+
+ private:
+  Vec halves_[2], folded_[kDecodeKeys];
+};
+
+/// scores[r][j], rows kDecodePiece apart: the products of kDecodeRows packed queries (`stride` apart, zeros behind
+/// their ends) and `count` keys, a multiple of kDecodeKeys. kVectors: vectors of a row, 0 for any number. Reads
+/// one key after the other from end to end, because interleaved rows halve the bandwidth. Keeps as many queries in
+/// registers as fit, because loads of queries would fill the load queue, which then holds fewer loads from memory
+/// (37 GB/s instead of 27 in bf16, Zen 4).
+template <int kVectors, class Rows>
+__attribute__((noinline)) void decode_scores(const Scalar* queries, std::int64_t stride, Rows keys, int count,
+                                             std::int64_t head_dim, Scalar* scores) {
+  constexpr int kHeld = std::min(kVectors, kRegisters / 8), kEvery = kHeld > 0 ? kVectors / kHeld : 1;
+  const std::int64_t q_stride = kVectors > 0 ? kVectors * kWidth : stride;
+  const std::int64_t whole = head_dim / kStepNumbers / kWidth * kWidth;
+  const bool has_tail = whole < steps_of(head_dim);
+  Vec held[kDecodeRows][std::max(kHeld, 1)];
+  SACCADE_UNROLL
+  for (int r = 0; r < kDecodeRows; ++r) {
+    SACCADE_UNROLL
+    for (int c = 0; c < kHeld; ++c) held[r][c] = in_register(load(queries + r * q_stride + c * kEvery * kWidth));
+  }
+  KeySums before;
+  for (int j = 0; j < count; j += kDecodeKeys) {
+    SACCADE_UNROLL
+    for (int t = 0; t < kDecodeKeys; ++t) {
+      Vec sums[kDecodeRows];
+      SACCADE_UNROLL
+      for (Vec& x : sums) x = zero();
+      const auto* const key = as_computed(keys[j + t]);
+      const Scalar* const first = as_computed(queries);
+      const auto step = [&](std::int64_t at, Vec x) __attribute__((always_inline)) {
+        SACCADE_UNROLL
+        for (int r = 0; r < kDecodeRows; ++r) sums[r] = multiply_add_from(first + r * q_stride + at, x, sums[r]);
+      };
+      const auto fold = [&](int quarter) __attribute__((always_inline)) {
+        before.fold(quarter, (t + kDecodeKeys - 1) % kDecodeKeys);
+        if (quarter == 3 && t == 0 && j > 0) before.keep(scores + j - kDecodeKeys);
+      };
+      if constexpr (kVectors > 0) {
+        SACCADE_UNROLL
+        for (int c = 0; c < kVectors; ++c) {
+          const Vec x = loadu_steps(key, c * kWidth);
+          if (c % kEvery == 0) {
+            SACCADE_UNROLL
+            for (int r = 0; r < kDecodeRows; ++r) sums[r] = multiply_add(held[r][c / kEvery], x, sums[r]);
+          } else {
+            step(c * kWidth, x);
+          }
+          SACCADE_UNROLL
+          for (int quarter = 4 * c / kVectors; quarter < 4 * (c + 1) / kVectors; ++quarter) fold(quarter);
+        }
+      } else {
+        for (std::int64_t at = 0; at < whole; at += kWidth) step(at, loadu_steps(key, at));
+        if (has_tail) step(whole, load_steps(key, whole, head_dim));
+        SACCADE_UNROLL
+        for (int quarter = 0; quarter < 4; ++quarter) fold(quarter);
+      }
+      SACCADE_UNROLL
+      for (int r = 0; r < kDecodeRows; ++r) before.last[r] = sums[r];
+    }
+  }
+  SACCADE_UNROLL
+  for (int quarter = 0; quarter < 4; ++quarter) before.fold(quarter, kDecodeKeys - 1);
+  before.keep(scores + count - kDecodeKeys);
+}
+
+/// decode_scores for four queries where a vector is a single 128-bit lane: each has vectors of its own, so that
+/// keys are read and converted once for four. The order of additions is the same.
+template <class Rows>
+__attribute__((noinline)) void decode_scores_of_four(const Scalar* queries, std::int64_t stride, Rows keys,
+                                                     int count, std::int64_t head_dim, Scalar* scores) {
+  constexpr int kRows = 4;
+  const std::int64_t whole = head_dim / kStepNumbers / kWidth * kWidth;
+  const bool has_tail = whole < steps_of(head_dim);
+  for (int j = 0; j < count; j += kDecodeKeys) {
+    Vec products[kRows][kDecodeKeys];
+    SACCADE_UNROLL
+    for (int t = 0; t < kDecodeKeys; ++t) {
+      Vec sums[kRows];
+      SACCADE_UNROLL
+      for (Vec& x : sums) x = zero();
+      const auto* const key = as_computed(keys[j + t]);
+      const auto step = [&](std::int64_t at, Vec x) __attribute__((always_inline)) {
+        SACCADE_UNROLL
+        for (int r = 0; r < kRows; ++r) sums[r] = multiply_add_from(queries + r * stride + at, x, sums[r]);
+      };
+      for (std::int64_t at = 0; at < whole; at += kWidth) step(at, loadu_steps(key, at));
+      if (has_tail) step(whole, load_steps(key, whole, head_dim));
+      SACCADE_UNROLL
+      for (int r = 0; r < kRows; ++r) products[r][t] = sums[r];
+    }
+    SACCADE_UNROLL
+    for (int r = 0; r < kRows; ++r) store(scores + r * kDecodePiece + j, sum_within_lanes(products[r]));
+  }
+}
+
+/// Keys added in one pass over the accumulated output, and the rows and vectors of it that are in registers.
+/// Values of type Scalar are memory operands of each row's instruction; others are converted once for several
+/// rows.
+template <class T>
+struct ValueStep {
+  static constexpr bool kConverts = !kPairs && !std::is_same_v<T, Scalar>;
+  static constexpr int kKeys = kConverts ? 32 : (kPairs ? 8 : 4);
+  static constexpr int kRows = (kConverts ? 4 : 2) / (kRegisters == 32 ? 1 : 2);
+  static constexpr int kVectors = kConverts ? 4 : 8;
+  static constexpr int kColumns = kVectors * kWidth;
+};
+
+/// Accumulated output of decode: [chunk of kValueChunk columns][kDecodeMostRows][kValueChunk]. The stride is
+/// constant, so that the rows of a step are displacements of one pointer.
+inline std::int64_t chunk_offset(std::int64_t row, std::int64_t column) {
+  return (column / kValueChunk * kDecodeMostRows + row) * kValueChunk + column % kValueChunk;
+}
+
+/// How far ahead values are prefetched, in bytes.
+inline constexpr std::int64_t kValuesAhead = 16384;
+
+/// o[kRows][kVectors vectors] += p v over `count` keys (kCount, where it is not 0): rows of p are kDecodePiece
+/// apart, and the first `columns` numbers of v[key] are read. For pairs, o's columns are in the order of
+/// interleave_low and interleave_high. kFetches: prefetches the values of a later step.
+template <class T, int kCount, bool kTail, bool kFetches, class Rows>
+SACCADE_INLINE void add_step(const Scalar* p, const Rows& v, int count, std::int64_t column, int columns,
+                             Scalar* o) {
+  constexpr int kRows = ValueStep<T>::kRows, kVectors = ValueStep<T>::kVectors;
+  Vec acc[kRows][kVectors];
+  SACCADE_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    SACCADE_UNROLL
+    for (int c = 0; c < kVectors; ++c) acc[r][c] = load(o + r * kValueChunk + c * kWidth);
+  }
+  const auto add = [&](int j) __attribute__((always_inline)) {
+    const T* const row = as_computed(v[j] + column);
+    const T* const next = kPairs ? as_computed(v[j + 1] + column) : row;
+    if constexpr (kFetches) {
+      SACCADE_UNROLL
+      for (int i = 0; i < ValueStep<T>::kColumns; i += 64 / static_cast<int>(sizeof(T))) {
+        __builtin_prefetch(reinterpret_cast<const char*>(row + i) + kValuesAhead, 0, 2);
+        if (kPairs) __builtin_prefetch(reinterpret_cast<const char*>(next + i) + kValuesAhead, 0, 2);
+      }
+    }
+    Vec weight[kRows];
+    SACCADE_UNROLL
+    for (int r = 0; r < kRows; ++r) weight[r] = broadcast_from(p + r * kDecodePiece + j / kStepNumbers);
+    if constexpr (kPairs) {
+      SACCADE_UNROLL
+      for (int c = 0; c < kVectors; c += 2) {
+        const int at = c * kWidth, n = kTail ? std::clamp(columns - at, 0, 2 * kWidth) : 2 * kWidth;
+        const Vec even = kTail ? load_first_pairs(row + at, n) : loadu_steps(row, at / 2);
+        const Vec odd = kTail ? load_first_pairs(next + at, n) : loadu_steps(next, at / 2);
+        const Vec low = interleave_low(even, odd), high = interleave_high(even, odd);
+        SACCADE_UNROLL
+        for (int r = 0; r < kRows; ++r) {
+          acc[r][c] = multiply_add(weight[r], low, acc[r][c]);
+          acc[r][c + 1] = multiply_add(weight[r], high, acc[r][c + 1]);
+        }
+      }
+    } else {
+      SACCADE_UNROLL
+      for (int c = 0; c < kVectors; ++c) {
+        const T* const from = row + c * kWidth;
+        const Vec value = kTail ? load_first(from, std::clamp(columns - c * kWidth, 0, kWidth)) : loadu(from);
+        SACCADE_UNROLL
+        for (int r = 0; r < kRows; ++r) acc[r][c] = fma(weight[r], value, acc[r][c]);
+      }
+    }
+  };
+  if constexpr (kCount > 0 && kCount <= 8) {
+    SACCADE_UNROLL
+    for (int j = 0; j < kCount; j += kStepNumbers) add(j);
+  } else {
+    for (int j = 0; j < count; j += kStepNumbers) add(j);
+  }
+  SACCADE_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    SACCADE_UNROLL
+    for (int c = 0; c < kVectors; ++c) store(o + r * kValueChunk + c * kWidth, acc[r][c]);
+  }
+}
+
+/// The same for all of `rows` rows and `dim` columns. The last rows of a step find its values in the L1 cache, so
+/// they prefetch those of a later step: 0.98 of the bandwidth instead of 0.8 (Zen 4).
+template <class T, class Rows>
+__attribute__((noinline)) void decode_values(const Scalar* p, Rows v, int count, int rows, std::int64_t dim,
+                                             Scalar* o) {
+  using Step = ValueStep<T>;
+  for (int from = 0; from < count; from += Step::kKeys) {
+    const int n = std::min(count - from, Step::kKeys);
+    for (std::int64_t c = 0; c < dim; c += Step::kColumns) {
+      const int columns = static_cast<int>(std::min<std::int64_t>(Step::kColumns, dim - c));
+      for (int r = 0; r < rows; r += Step::kRows) {
+        const Scalar* const weights = p + r * kDecodePiece + from / kStepNumbers;
+        Scalar* const out = o + chunk_offset(r, c);
+        if (columns < Step::kColumns)
+          add_step<T, 0, true, false>(weights, v + from, n, c, columns, out);
+        else if (n < Step::kKeys)
+          add_step<T, 0, false, false>(weights, v + from, n, c, columns, out);
+        else if (r > 0 && r + Step::kRows >= rows)
+          add_step<T, Step::kKeys, false, true>(weights, v + from, n, c, columns, out);
+        else
+          add_step<T, Step::kKeys, false, false>(weights, v + from, n, c, columns, out);
+      }
+    }
+  }
+}
+
+}  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

@@ -1,0 +1,75 @@
+// Online softmax (Milakov and Gimelshein, arXiv:1805.02867): per row the running maximum m and the sum l of 2^((s
+// - m) * factor), and their update for each new block of keys. The factor converts scores from their unit to base
+// 2.
+#pragma once
+
+#include "cpu/policy/block_sizes.h"
+#include "cpu/simd/math.h"
+
+namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
+
+/// m before a row has seen a key: finite, so that no difference of maxima is NaN.
+inline constexpr Scalar kNoMaximum = std::numeric_limits<Scalar>::lowest();
+
+/// Rows of a tile as whole vectors.
+inline constexpr int kTileRowsPadded = (kTileRows + kWidth - 1) / kWidth * kWidth;
+
+/// The state of one tile's rows. l has one sum per lane, added up when the row ends.
+struct RowState {
+  alignas(Vec) Scalar m[kTileRowsPadded];
+  alignas(Vec) Scalar l[kTileRows * kWidth];
+
+  void reset() {
+    for (Scalar& x : m) x = kNoMaximum;
+    for (Scalar& x : l) x = 0;
+  }
+
+  /// Raises m to the row maxima of a block ([kTileRows][kWidth], one maximum per lane), scales l to the new m, and
+  /// writes the factor for earlier accumulated output to alpha[kTileRowsPadded].
+  void raise(const Scalar* row_max, Scalar factor, Scalar* alpha) {
+    alignas(64) Scalar largest[kTileRowsPadded] = {};
+    row_maxima<kTileRows>(row_max, largest);
+    for (int i = 0; i < kTileRowsPadded; i += kWidth) {
+      const Vec before = load(m + i), after = max(before, load(largest + i));
+      store(alpha + i, exp2(mul(sub(before, after), broadcast(factor))));
+      store(m + i, after);
+    }
+    SACCADE_UNROLL
+    for (int i = 0; i < kTileRows; ++i)
+      store(l + i * kWidth, mul(broadcast_from(alpha + i), load(l + i * kWidth)));
+  }
+
+  Scalar sum(int row) const { return reduce_add(load(l + row * kWidth)); }
+  /// sum() of every row, in sums[kTileRowsPadded].
+  void sums_of_rows(Scalar* sums) const { row_sums<kTileRows>(l, sums); }
+};
+
+/// A finished row: the factor of its accumulated output, and its log-sum-exp (natural logarithm) as maximum and
+/// sum, since most calls do not need the logarithm.
+struct RowResult {
+  Scalar scale, maximum, sum;
+
+  /// Rounded once.
+  Scalar lse() const {
+    return static_cast<Scalar>(static_cast<double>(maximum) + std::log(static_cast<double>(sum)));
+  }
+};
+
+/// m is in natural units. `sink` is one more logit in the denominator, -inf for none.
+inline RowResult finish_row(Scalar m, Scalar l, Scalar sink) {
+  if (l == 0) return {0, sink, 1};
+  if (sink == -kInfinity) return {1 / l, m, l};
+  const Scalar top = std::max(m, sink);
+  const Scalar shrink = std::exp(m - top), total = l * shrink + std::exp(sink - top);
+  return {shrink / total, top, total};
+}
+
+/// The scale of finish_row() where m is no rounded number.
+inline Scalar scale_of_row(double m, double l, double sink) {
+  if (l == 0.0) return 0;
+  if (sink == -std::numeric_limits<double>::infinity()) return static_cast<Scalar>(1.0 / l);
+  const double top = std::max(m, sink), shrink = std::exp(m - top);
+  return static_cast<Scalar>(shrink / (l * shrink + std::exp(sink - top)));
+}
+
+}  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

@@ -1,0 +1,30 @@
+// The kernels of avx512amx.cpp on the twin of AMX's instructions, for machines without them.
+#include "cpu/simd/prelude.h"
+
+#ifdef SACCADE_X86
+
+#include "cpu/amx/tables.h"
+
+SACCADE_TARGET_BEGIN("avx2,fma,f16c")
+
+#define SACCADE_ISA_NAMESPACE avx2_amx_twin
+#define SACCADE_AMX
+#include "cpu/simd/avx2.h"
+
+#include "cpu/amx/twin.h"
+#include "cpu/simd/exp2_polynomial.h"
+
+#include "cpu/isa/amx_table.h"
+
+SACCADE_TARGET_END
+
+namespace saccade::cpu {
+namespace avx2_amx_twin {
+const ForwardKernels& kernels_of_other_rows() { return emulated_amx_kernels().f32.forward; }
+const ProductKernels& products_of_others() { return emulated_amx_kernels().product; }
+}  // namespace avx2_amx_twin
+
+const AmxKernels kAmxTwinKernels = avx2_amx_twin::amx_table();
+}  // namespace saccade::cpu
+
+#endif

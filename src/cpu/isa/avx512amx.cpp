@@ -1,0 +1,29 @@
+// The kernels on AMX tiles; everything else of that level is in avx512.cpp and avx512bf16.cpp.
+#include "cpu/simd/prelude.h"
+
+#ifdef SACCADE_X86
+
+#include "cpu/amx/tables.h"
+
+SACCADE_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx2,fma,f16c")
+
+#define SACCADE_ISA_NAMESPACE avx512amx
+#define SACCADE_AMX
+#include "cpu/amx/tiles.h"
+
+#include "cpu/simd/exp2_polynomial.h"
+
+#include "cpu/isa/amx_table.h"
+
+SACCADE_TARGET_END
+
+namespace saccade::cpu {
+namespace avx512amx {
+const ForwardKernels& kernels_of_other_rows() { return kAvx512Kernels.f32.forward; }
+const ProductKernels& products_of_others() { return kAvx512Kernels.product; }
+}  // namespace avx512amx
+
+const AmxKernels kAmxKernels = avx512amx::amx_table();
+}  // namespace saccade::cpu
+
+#endif

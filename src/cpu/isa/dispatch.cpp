@@ -1,0 +1,226 @@
+// Which kernels this machine can run, and which one calls use.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+
+#include "cpu/kernels.h"
+#include "saccade/runtime.h"
+
+#ifdef SACCADE_X86
+#include <cpuid.h>
+#endif
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+#ifdef SACCADE_ARM64
+#include <sys/auxv.h>
+#endif
+
+namespace saccade {
+namespace cpu {
+namespace {
+
+constexpr std::array kKernels = {
+    &kScalarKernels,
+#ifdef SACCADE_X86
+    &kAvx2Kernels,   &kAvx512Kernels, &kAvx512Bf16Kernels, &kAvx512AmxKernels,
+#elif defined(SACCADE_NEON_BF16)
+    &kNeonKernels,
+    &kNeonBf16Kernels,
+#elif defined(SACCADE_ARM64)
+    &kNeonKernels,
+#endif
+};
+
+#ifdef SACCADE_X86
+// Clang 14's __builtin_cpu_supports does not know these names.
+bool has_f16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+bool has_avx512bf16() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  constexpr unsigned kAvx512Bf16 = 1u << 5;  // leaf 7, subleaf 1, EAX
+  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & kAvx512Bf16) != 0;
+}
+
+// The operating system gives a process the tiles, 8 KiB of registers, if it asks for them: for all of its threads.
+// It refuses where an alternative signal stack is too small for them (Linux, Documentation/arch/x86/xstate.rst).
+bool may_use_amx() {
+  if (std::getenv("SACCADE_EMULATE") != nullptr) return false;
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  constexpr unsigned kXsave = 1u << 27, kAmxBf16 = 1u << 22, kAmxTile = 1u << 24, kVbmi = 1u << 1;
+  if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0 || (ecx & kXsave) == 0) return false;
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 || (ecx & kVbmi) == 0 || (edx & kAmxBf16) == 0 ||
+      (edx & kAmxTile) == 0)
+    return false;
+  unsigned low = 0, high = 0;
+  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  constexpr unsigned kTileState = 3u << 17;
+  if ((low & kTileState) != kTileState) return false;
+#ifdef __linux__
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+#endif
+
+#ifdef SACCADE_ARM64
+constexpr unsigned long kHwcap2Bf16 = 1ul << 14;  // older headers lack HWCAP2_BF16
+#endif
+
+bool machine_has(Isa isa) {
+  switch (isa) {
+    case Isa::scalar:
+      return true;
+#ifdef SACCADE_X86
+    case Isa::avx2:
+      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+    case Isa::avx512:
+      return machine_has(Isa::avx2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    case Isa::avx512bf16:
+      return machine_has(Isa::avx512) && has_avx512bf16();
+    case Isa::avx512amx: {
+      static const bool has_amx = machine_has(Isa::avx512bf16) && may_use_amx();
+      return has_amx;
+    }
+#endif
+#ifdef SACCADE_ARM64
+    case Isa::neon:
+      return (getauxval(AT_HWCAP) & HWCAP_ASIMD) != 0;
+    case Isa::neonbf16:
+      return machine_has(Isa::neon) && (getauxval(AT_HWCAP2) & kHwcap2Bf16) != 0;
+#endif
+    default:
+      return false;
+  }
+  return false;
+}
+
+/// The kernels that run a level here, emulated ones if there are no others; nullptr where it cannot run.
+const KernelSet* kernels_of(Isa isa) {
+  for (const KernelSet* kernels : kKernels)
+    if (kernels->isa == isa && machine_has(isa)) return kernels;
+#ifdef SACCADE_X86
+  if (isa == Isa::avx512amx && machine_has(Isa::avx2)) return &emulated_amx_kernels();
+#endif
+  return nullptr;
+}
+
+std::string join(const std::vector<Isa>& isas) {
+  std::string text;
+  for (Isa isa : isas) text += (text.empty() ? "" : ", ") + std::string(name_of(isa));
+  return text;
+}
+
+const KernelSet& kernels_named(std::string_view name) {
+  for (const KernelSet* kernels : kKernels) {
+    if (name_of(kernels->isa) != name) continue;
+    if (const KernelSet* const found = kernels_of(kernels->isa)) return *found;
+    throw std::invalid_argument("[SACCADE_ISA] this machine cannot run " + std::string(name) + "; it has " +
+                                join(available_isas()));
+  }
+  throw std::invalid_argument("[SACCADE_ISA] wanted one of " + join(built_isas()) + ", but it is '" +
+                              std::string(name) + "'");
+}
+
+}  // namespace
+
+#ifdef SACCADE_X86
+const KernelSet& emulated_amx_kernels() {
+  static const KernelSet emulated = [] {
+    KernelSet kernels = kAvx2Kernels;
+    for (const KernelSet* level : {&kAvx512Kernels, &kAvx512Bf16Kernels})
+      if (machine_has(level->isa)) kernels = *level;
+    kernels.isa = Isa::avx512amx;
+    kernels.amx = &kAmxTwinKernels;
+    return kernels;
+  }();
+  return emulated;
+}
+#endif
+
+std::atomic<const KernelSet*> active = nullptr;
+
+std::span<const KernelSet* const> all_kernels() { return kKernels; }
+
+const KernelSet& choose_kernels() {
+  const char* wanted = std::getenv("SACCADE_ISA");
+  const KernelSet& chosen =
+      kernels_named(wanted && *wanted ? std::string_view(wanted) : name_of(available_isas().back()));
+  const KernelSet* expected = nullptr;
+  active.compare_exchange_strong(expected, &chosen, std::memory_order_acq_rel);
+  return *active.load(std::memory_order_acquire);
+}
+
+}  // namespace cpu
+
+const LayerKernels& layer_kernels() { return cpu::active_kernels().layers; }
+
+const Conversions& conversions() noexcept {
+  try {
+    return cpu::active_kernels().conversions;
+  } catch (...) {
+    return cpu::kScalarKernels.conversions;
+  }
+}
+
+std::string_view name_of(Isa isa) {
+  switch (isa) {
+    case Isa::scalar:
+      return "scalar";
+    case Isa::avx2:
+      return "avx2";
+    case Isa::avx512:
+      return "avx512";
+    case Isa::avx512bf16:
+      return "avx512bf16";
+    case Isa::avx512amx:
+      return "avx512amx";
+    case Isa::neon:
+      return "neon";
+    case Isa::neonbf16:
+      return "neonbf16";
+  }
+  return "unknown";
+}
+
+bool multiplies_bf16(Isa isa) {
+  return std::ranges::any_of(cpu::all_kernels(), [isa](const cpu::KernelSet* kernels) {
+    return kernels->isa == isa && (kernels->pairs || kernels->amx);
+  });
+}
+
+std::vector<Isa> built_isas() {
+  std::vector<Isa> isas;
+  for (const cpu::KernelSet* kernels : cpu::all_kernels()) isas.push_back(kernels->isa);
+  return isas;
+}
+
+std::vector<Isa> available_isas() {
+  const char* const wanted = std::getenv("SACCADE_ISA");
+  std::vector<Isa> isas;
+  for (Isa isa : built_isas())
+    if (cpu::machine_has(isa) || (is_emulated(isa) && wanted && name_of(isa) == wanted)) isas.push_back(isa);
+  return isas;
+}
+
+bool is_emulated(Isa isa) { return !cpu::machine_has(isa) && cpu::kernels_of(isa) != nullptr; }
+
+Isa active_isa() { return cpu::active_kernels().isa; }
+
+void set_active_isa(Isa isa) {
+  if (const cpu::KernelSet* const kernels = cpu::kernels_of(isa))
+    return cpu::active.store(kernels, std::memory_order_release);
+  throw std::invalid_argument("[set_active_isa] this machine cannot run " + std::string(name_of(isa)) +
+                              "; it has " + cpu::join(available_isas()));
+}
+
+}  // namespace saccade

@@ -1,0 +1,20 @@
+// Compiles all kernels (forward.h, backward.h, decode.h, ..., which kernel_table.h collects) for NEON, which every
+// 64-bit Arm processor has: no target region is needed.
+#include "cpu/simd/prelude.h"
+
+#ifdef SACCADE_ARM64
+
+#define SACCADE_ISA_NAMESPACE neon
+#include "cpu/simd/neon.h"
+
+#include "cpu/isa/kernel_table.h"
+#include "cpu/simd/exp2_polynomial.h"
+
+namespace saccade::cpu {
+const KernelSet kNeonKernels = neon::kernel_table(Isa::neon, kNeonKernelsF64);
+#ifdef SACCADE_NEON_BF16
+const KernelSet kNeonBf16Kernels = neon::kernel_table(Isa::neonbf16, kNeonKernelsF64, &kNeonPairKernels);
+#endif
+}  // namespace saccade::cpu
+
+#endif

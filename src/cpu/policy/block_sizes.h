@@ -1,0 +1,99 @@
+// All tile and block sizes, with the measurements behind them. They depend on the instruction set, the head
+// dimensions and seqlen_k, never on batch, seqlen_q or threads: a row's bits must not depend on those.
+#pragma once
+
+#include "cpu/simd/prelude.h"
+
+namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
+
+/// Query rows of a tile (mr), and vectors of keys, or of head_dim_v in the P V product (nr / width): the
+/// accumulators leave registers for the operands only, 12 x 2 of 32 registers, 6 x 2 of 16. For P V, 12 x 2 reads
+/// V once for a tile of queries where 6 x 4 reads it twice: 0.917 of peak instead of 0.900 at seqlen 1024,
+/// head_dim 128, and no difference at 4096 (Zen 4).
+#ifdef SACCADE_AMX  // four tiles of 16 x 16 accumulators
+inline constexpr bool kAmx = true;
+inline constexpr int kTileRows = 32;
+#else
+inline constexpr bool kAmx = false;
+inline constexpr int kTileRows = kRegisters == 32 ? 12 : (kWidth == 1 ? 4 : 6);
+#endif
+inline constexpr int kTileVectors = kAmx ? 32 / kWidth : 2;
+inline constexpr int kTileColumns = kTileVectors * kWidth;
+
+/// Depth and columns of the block of b that a matrix product packs: 576 KiB, for an L2 cache of 1 MiB. With 512
+/// columns a is read more often: 0.89 instead of 0.92 of the peak at 4096 x 768 x 768; a depth of 384 or 512 gains
+/// nothing (Zen 4). The depth is also the length of a chain: with 192 the error is that of MKL's products.
+inline constexpr int kProductDepth = 192, kProductColumns = 768;
+static_assert(kProductDepth % kWidth == 0 && kProductColumns % kTileColumns == 0);
+
+/// Rows of a and columns of b that are packed at a time, so that memory is read in long runs for transposed
+/// operands too: packing a single tile at a time took 20 clocks for each step of the depth, 4 to 15% of the
+/// gradient of a weight (Zen 4).
+inline constexpr int kPackedRows = 48, kPackedColumns = 128;
+
+/// Columns of c computed at a time where c has a single row: enough chains to cover the latency of a multiply-add,
+/// and b is read in long runs.
+inline constexpr int kRowColumns = 8 * kWidth;
+static_assert(kRowColumns >= kTileColumns);
+static_assert(kAmx || (kPackedRows % kTileRows == 0 && kPackedColumns % kTileColumns == 0));
+
+/// Keys of a block. 256 keeps a tile's scores and probabilities (12 KiB each at 12 rows) close to the L1 cache.
+/// For AMX it is what four accumulators hold: a larger block of scores leaves the L1 cache (see amx/forward.h).
+inline constexpr int kBlockK = kAmx ? 32 : 256;
+static_assert(kBlockK % kTileColumns == 0);
+
+/// Keys whose weights inspection folds into its statistics at a time. On AMX: 32 rows of scores and of weights,
+/// 32 KiB, stay in the L1 cache.
+inline constexpr int kFoldColumns = kAmx ? 128 : kBlockK;
+static_assert(kFoldColumns % kBlockK == 0);
+
+/// Up to so many dimensions the product of a query and a key is one chain of multiply-adds; beyond, chains of up
+/// to kScoreChain dimensions are added up. Their ends took 0.7% of a forward and 1.2% of a backward at head_dim
+/// 128 (Zen 5). Plain code has no speed to lose, and rounds twice at each step.
+inline constexpr int kOneScoreChain = kWidth == 1 ? 64 : 128, kScoreChain = 64;
+
+/// Keys of a chain of P V and of dS K: a block has two.
+inline constexpr int kValueChain = kBlockK / 2;
+
+/// Query rows of a unit of work: 128 rows are one unit, 1024 rows eight.
+inline constexpr int kBlockQ = kAmx ? 256 : 132;
+static_assert(kBlockQ % kTileRows == 0);
+
+/// Backward: query rows of a chain of P^T dO and dS^T Q. Four chains of a block instead of two take 0.3% of
+/// a backward (head_dim 64, Zen 5); over 113 causal rows the largest error of dv is 0.86 of what it was.
+inline constexpr int kRowChain = kBlockQ / 4;
+
+/// Query rows of a unit of work that packs its own keys: more rows share the packed keys. With seven blocks,
+/// packing takes some 2% of the time, with one block 13% (head_dim 64, Zen 4).
+inline constexpr std::int64_t kBlockQAlone = kAmx ? 1024 : 7 * kBlockQ;
+
+/// The most tiles of one query block.
+inline constexpr int kMostTiles = 1024 / kTileRows;
+static_assert(kBlockQAlone <= kMostTiles * kTileRows);
+
+/// Decode: keys for which one thread computes scores and adds values at a time, at absolute multiples. Memory is
+/// fastest at long runs of one tensor.
+inline constexpr std::int64_t kDecodePiece = 4096;
+
+/// Decode: keys about which it is decided at a time whether they are computed, and how their scores change.
+inline constexpr int kDecodeBlock = 256;
+static_assert(kDecodePiece % kDecodeBlock == 0);
+
+/// Decode: the most rows of a kv head that read its keys together, for which their scores, 1 MiB of 64 rows,
+/// should stay in the L2 cache; and the keys of which kv heads compute a multiple at a time where they alternate.
+inline constexpr std::int64_t kDecodeMostRows = kAmx ? 64 : 16;
+inline constexpr std::int64_t kDecodeTurn = kAmx ? 32 : 16;
+
+/// Decode: the multiple to which columns of accumulated output are padded.
+inline constexpr int kValueChunk = kAmx ? kTileColumns : 8 * kWidth;
+
+/// Query rows and keys of one step of decode's scores. The sums fill one vector: each 128-bit lane is a row.
+inline constexpr int kDecodeKeys = kWidth == 1 ? 1 : 16 / static_cast<int>(sizeof(Scalar));
+inline constexpr int kDecodeRows = kWidth / kDecodeKeys;
+
+/// Columns of a key block that are computed or skipped together, a multiple of every tile's.
+inline constexpr int kGranule = 32;
+inline constexpr int kGranules = kBlockK / kGranule;
+static_assert(kGranule % kTileColumns == 0);
+
+}  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

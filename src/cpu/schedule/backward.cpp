@@ -1,0 +1,300 @@
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <exception>
+#include <vector>
+
+#include "core/ceil_div.h"
+#include "core/parallel.h"
+#include "core/progress.h"
+#include "cpu/policy/threads.h"
+#include "cpu/schedule/schedules.h"
+
+namespace saccade::cpu {
+namespace {
+
+/// The order in which blocks add to a sum: fixed, whichever thread computes which block.
+class Turns {
+ public:
+  explicit Turns(std::int64_t count) : now_(static_cast<std::size_t>(count)) {}
+
+  void wait(std::int64_t index, std::int64_t turn) { wait_for(now_[static_cast<std::size_t>(index)], turn); }
+  void pass(std::int64_t index) {
+    std::atomic<std::int64_t>& now = now_[static_cast<std::size_t>(index)];
+    now.fetch_add(1, std::memory_order_acq_rel);
+    now.notify_all();
+  }
+
+ private:
+  std::vector<std::atomic<std::int64_t>> now_;
+};
+
+/// The order in which blocks add to the gradients of a mask that is broadcast over heads, rows or keys. Of the
+/// blocks that add to the same place, the order is by block of keys, then head, then block of rows.
+class MaskOrder {
+ public:
+  MaskOrder(const BackwardParams& b, std::int64_t query_blocks, std::int64_t key_blocks)
+      : p_(b.attention),
+        group_(p_.num_heads / p_.num_kv_heads),
+        query_blocks_(query_blocks),
+        key_blocks_(key_blocks),
+        heads_share_((p_.batch > 1 && b.dmask.batch_stride == 0) ||
+                     (p_.num_heads > 1 && b.dmask.head_stride == 0)),
+        rows_share_(query_blocks > 1 && b.dmask.row_stride == 0),
+        keys_share_(key_blocks > 1 && b.dmask.column_stride == 0),
+        is_wanted_(b.dmask_data != nullptr) {}
+
+  /// Otherwise each block of keys adds to different places.
+  bool is_needed() const { return is_wanted_ && (heads_share_ || keys_share_); }
+
+  std::int64_t places() const {
+    if (!is_needed()) return 0;
+    return (heads_share_ ? 1 : p_.batch * p_.num_heads) * (keys_share_ ? 1 : key_blocks_) *
+           (rows_share_ ? 1 : query_blocks_);
+  }
+  std::int64_t place(const KeyBlock& keys, std::int64_t head, std::int64_t block) const {
+    const std::int64_t row = heads_share_ ? 0 : keys.batch * p_.num_heads + head;
+    return (row * (keys_share_ ? 1 : key_blocks_) + (keys_share_ ? 0 : keys.block)) *
+               (rows_share_ ? 1 : query_blocks_) +
+           (rows_share_ ? 0 : block);
+  }
+  std::int64_t turn(const KeyBlock& keys, std::int64_t head, std::int64_t block) const {
+    std::int64_t turn = heads_share_ ? keys.batch * p_.num_kv_heads + keys.kv_head : 0;
+    if (keys_share_) turn = turn * key_blocks_ + keys.block;
+    if (heads_share_) turn = turn * group_ + head % group_;
+    return rows_share_ ? turn * query_blocks_ + block : turn;
+  }
+
+ private:
+  const AttentionParams& p_;
+  std::int64_t group_, query_blocks_, key_blocks_;
+  bool heads_share_, rows_share_, keys_share_, is_wanted_;
+};
+
+/// Blocks of keys, kv head by kv head. Threads take heads, or the blocks of one head, in ascending order, so the
+/// blocks that a block waits for are always in progress or done.
+class BackwardSchedule {
+ public:
+  BackwardSchedule(const BackwardKernels& kernels, const BackwardParams& params)
+      : kernels_(kernels),
+        b_(params),
+        threads_(attention_threads(params.attention)),
+        plan_(kernels.plan(params)),
+        group_(p_.num_heads / p_.num_kv_heads),
+        most_query_blocks_(ceil_div(p_.seqlen_q, plan_.block_q)),
+        most_key_blocks_(ceil_div(p_.seqlen_k, plan_.block_k)),
+        mask_order_(params, most_query_blocks_, most_key_blocks_),
+        dq_turns_(params.wants_rows() ? p_.batch * p_.num_heads * most_query_blocks_ : 0),
+        mask_turns_(mask_order_.places()),
+        statistics_(static_cast<std::size_t>(p_.batch * p_.num_heads * most_query_blocks_) * plan_.statistics),
+        is_finite_(static_cast<std::size_t>(p_.batch * p_.num_kv_heads)),
+        dslopes_(params.dslopes.data ? static_cast<std::size_t>(p_.batch * p_.num_heads * most_key_blocks_) : 0) {
+    for (std::atomic<bool>& finite : is_finite_) finite = true;
+  }
+
+  void run() {
+    find_statistics();
+    const std::int64_t kv_heads = p_.batch * p_.num_kv_heads;
+    const std::size_t dq_of_kv_head =
+        b_.wants_rows() ? static_cast<std::size_t>(group_ * most_query_blocks_) * plan_.dq : 0;
+    const std::int64_t together = std::clamp<std::int64_t>(
+        static_cast<std::int64_t>(kDqBytes / std::max<std::size_t>(dq_of_kv_head, 1)), 1, kv_heads);
+    const Workspace dq(static_cast<std::size_t>(together) * dq_of_kv_head);
+    for (std::int64_t first = 0; first < kv_heads; first += together) {
+      const std::int64_t heads = std::min(together, kv_heads - first);
+      const int threads = threads_for(heads * most_key_blocks_, threads_);
+      // A thread that has a head to itself never waits. The remaining heads are shared, so that all threads end
+      // together.
+      const std::int64_t alone = mask_order_.is_needed() ? 0 : heads / threads * threads;
+      const auto add = [&](std::int64_t at, std::int64_t block, std::byte* scratch) {
+        const std::int64_t unit = first + at;
+        add_block({unit / p_.num_kv_heads, unit % p_.num_kv_heads, block}, scratch,
+                  dq.data() + static_cast<std::size_t>(at) * dq_of_kv_head);
+      };
+      const std::int64_t items = alone + (heads - alone) * most_key_blocks_;
+      parallel_for(threads, items, plan_.scratch, [&](std::int64_t item, std::byte* scratch) {
+        if (item >= alone)
+          return add(alone + (item - alone) / most_key_blocks_, (item - alone) % most_key_blocks_, scratch);
+        for (std::int64_t block = 0; block < most_key_blocks_; ++block) add(item, block, scratch);
+      });
+    }
+    parallel_for(1, kv_heads, 0, [&](std::int64_t unit, std::byte*) {
+      if (!is_finite_[static_cast<std::size_t>(unit)]) compute_carefully(unit, dq.data());
+    });
+    if (b_.dslopes.data) write_dslopes();
+  }
+
+ private:
+  std::int64_t key_blocks(std::int64_t batch) const { return ceil_div(p_.keys(batch), plan_.block_k); }
+  std::int64_t query_blocks(std::int64_t batch) const { return ceil_div(p_.rows(batch), plan_.block_q); }
+  /// The number of a block of rows, counted over all heads.
+  std::int64_t number(std::int64_t batch, std::int64_t head, std::int64_t block) const {
+    return (batch * p_.num_heads + head) * most_query_blocks_ + block;
+  }
+  QueryRows rows_of(std::int64_t batch, std::int64_t head, std::int64_t block) const {
+    return {batch, head, block * plan_.block_q, plan_.block_q};
+  }
+  std::byte* statistics_of(std::int64_t number) const {
+    return statistics_.data() + static_cast<std::size_t>(number) * plan_.statistics;
+  }
+
+  /// The key blocks that any row of a block of rows may see by its position.
+  KeyRange seen(std::int64_t batch, std::int64_t block) const {
+    if (block >= query_blocks(batch)) return {};
+    const std::int64_t row = block * plan_.block_q;
+    const KeyRange keys = Visibility(p_, batch).visible(row, std::min(plan_.block_q, p_.rows(batch) - row));
+    if (keys.begin >= keys.end) return {};
+    return {keys.begin / plan_.block_k, ceil_div(keys.end, plan_.block_k)};
+  }
+
+  /// Also writes the results of rows that see no key.
+  void find_statistics() {
+    std::vector<double> from_rows(static_cast<std::size_t>(p_.batch * p_.num_heads * most_query_blocks_));
+    const auto count = static_cast<std::int64_t>(from_rows.size());
+    parallel_for(threads_for(count, threads_), count, 0, [&](std::int64_t item, std::byte*) {
+      const std::int64_t head = item / most_query_blocks_, block = item % most_query_blocks_;
+      const std::int64_t batch = head / p_.num_heads;
+      if (block >= query_blocks(batch)) return;
+      const QueryRows rows = rows_of(batch, head % p_.num_heads, block);
+      from_rows[static_cast<std::size_t>(item)] = kernels_.statistics(b_, rows, statistics_of(item));
+      const KeyRange blocks = seen(batch, block);
+      if (b_.wants_rows() && blocks.begin == blocks.end) kernels_.write(b_, rows, nullptr);
+    });
+    if (!b_.dsink.data) return;
+    for (std::int64_t head = 0; head < p_.num_heads; ++head) {
+      double sum = 0.0;
+      for (std::int64_t batch = 0; batch < p_.batch; ++batch) {
+        for (std::int64_t block = 0; block < most_query_blocks_; ++block)
+          sum += from_rows[static_cast<std::size_t>(number(batch, head, block))];
+      }
+      write(b_.dsink, 0, head, sum);
+    }
+  }
+
+  /// Adds one block of keys of a kv head; dq: of its rows.
+  void add_block(const KeyBlock& keys, std::byte* scratch, std::byte* dq) {
+    const bool exists = keys.block < key_blocks(keys.batch);
+    if (!exists && !mask_order_.is_needed()) return;
+    std::exception_ptr error;  // from a score modifier: other blocks still wait for this block's turns
+    const auto attempt = [&error](const auto& f) {
+      if (error) return;
+      try {
+        f();
+      } catch (...) {
+        error = std::current_exception();
+      }
+    };
+    bool finite = true;
+    if (exists) kernels_.begin(b_, keys, scratch);
+    for (std::int64_t i = 0; i < group_; ++i) {
+      const std::int64_t head = keys.kv_head * group_ + i;
+      double dslope = 0.0;
+      for (std::int64_t block = 0; block < most_query_blocks_; ++block) {
+        poll_progress();
+        const KeyRange blocks = seen(keys.batch, block);
+        const bool meet = exists && blocks.begin <= keys.block && keys.block < blocks.end;
+        if (!meet && !mask_order_.is_needed()) continue;
+        const QueryRows rows = rows_of(keys.batch, head, block);
+        const std::int64_t index = number(keys.batch, head, block);
+        bool any = false;
+        if (meet) attempt([&] { any = kernels_.logits(b_, keys, rows, statistics_of(index), scratch, dslope); });
+        if (b_.dmask_data) add_to_mask(keys, rows, block, any, scratch);
+        if (!meet) continue;
+        if (any) attempt([&] { kernels_.keys(b_, keys, rows, false, scratch); });
+        if (!b_.wants_rows()) continue;
+        std::byte* const own = dq + static_cast<std::size_t>(i * most_query_blocks_ + block) * plan_.dq;
+        dq_turns_.wait(index, keys.block - blocks.begin);
+        if (keys.block == blocks.begin) std::memset(own, 0, plan_.dq);
+        if (any && !error) kernels_.rows(b_, keys, rows, false, scratch, own);
+        if (keys.block + 1 == blocks.end) finite &= kernels_.write(b_, rows, own);
+        dq_turns_.pass(index);
+      }
+      if (!dslopes_.empty())
+        dslopes_[static_cast<std::size_t>((keys.batch * p_.num_heads + head) * most_key_blocks_ + keys.block)] =
+            dslope;
+    }
+    if (exists) finite &= kernels_.end(b_, keys, scratch);
+    if (!finite) is_finite_[static_cast<std::size_t>(keys.batch * p_.num_kv_heads + keys.kv_head)] = false;
+    if (error) std::rethrow_exception(error);
+  }
+
+  void add_to_mask(const KeyBlock& keys, const QueryRows& rows, std::int64_t block, bool any, std::byte* scratch) {
+    const std::int64_t place = mask_order_.place(keys, rows.head, block);
+    if (mask_order_.is_needed()) mask_turns_.wait(place, mask_order_.turn(keys, rows.head, block));
+    if (any) kernels_.mask(b_, keys, rows, scratch);
+    if (mask_order_.is_needed()) mask_turns_.pass(place);
+  }
+
+  /// Recomputes a kv head after a non-finite result: a weight of 0 may have been multiplied by a hidden NaN.
+  void compute_carefully(std::int64_t unit, std::byte* dq) {
+    const Workspace scratch(plan_.scratch);
+    const std::int64_t batch = unit / p_.num_kv_heads, kv_head = unit % p_.num_kv_heads;
+    for (std::int64_t block = 0; block < (b_.wants_rows() ? group_ * most_query_blocks_ : 0);
+         ++block, poll_progress())
+      std::memset(dq + static_cast<std::size_t>(block) * plan_.dq, 0, plan_.dq);
+    const auto own = [&](std::int64_t i, std::int64_t block) {
+      return dq + static_cast<std::size_t>(i * most_query_blocks_ + block) * plan_.dq;
+    };
+    for (std::int64_t key_block = 0; key_block < key_blocks(batch); ++key_block) {
+      const KeyBlock keys{batch, kv_head, key_block};
+      kernels_.begin(b_, keys, scratch.data());
+      for (std::int64_t i = 0; i < group_; ++i) {
+        for (std::int64_t block = 0; block < query_blocks(batch); ++block) {
+          const KeyRange blocks = seen(batch, block);
+          if (key_block < blocks.begin || key_block >= blocks.end) continue;
+          const QueryRows rows = rows_of(batch, kv_head * group_ + i, block);
+          double dslope = 0.0;
+          if (!kernels_.logits(b_, keys, rows, statistics_of(number(batch, rows.head, block)), scratch.data(),
+                               dslope))
+            continue;
+          kernels_.keys(b_, keys, rows, true, scratch.data());
+          if (b_.wants_rows()) kernels_.rows(b_, keys, rows, true, scratch.data(), own(i, block));
+        }
+      }
+      kernels_.end(b_, keys, scratch.data());
+    }
+    for (std::int64_t i = 0; b_.wants_rows() && i < group_; ++i) {
+      for (std::int64_t block = 0; block < query_blocks(batch); ++block)
+        kernels_.write(b_, rows_of(batch, kv_head * group_ + i, block), own(i, block));
+    }
+  }
+
+  static void write(const HeadedMatrix<void>& to, std::int64_t batch, std::int64_t head, double number) {
+    if (to.dtype == DType::f64)
+      *to.row<double>(batch, head, 0) = number;
+    else
+      *to.row<float>(batch, head, 0) = static_cast<float>(number);
+  }
+
+  void write_dslopes() const {
+    for (std::int64_t head = 0; head < p_.num_heads; ++head) {
+      double sum = 0.0;
+      for (std::int64_t batch = 0; batch < p_.batch; ++batch) {
+        if (b_.dslopes_of_entries) sum = 0.0;
+        for (std::int64_t block = 0; block < most_key_blocks_; ++block)
+          sum += dslopes_[static_cast<std::size_t>((batch * p_.num_heads + head) * most_key_blocks_ + block)];
+        if (b_.dslopes_of_entries) write(b_.dslopes, batch, head, sum);
+      }
+      if (!b_.dslopes_of_entries) write(b_.dslopes, 0, head, sum);
+    }
+  }
+
+  const BackwardKernels& kernels_;
+  const BackwardParams& b_;
+  const AttentionParams& p_ = b_.attention;
+  int threads_;
+  BackwardPlan plan_;
+  std::int64_t group_, most_query_blocks_, most_key_blocks_;
+  MaskOrder mask_order_;
+  Turns dq_turns_;  // for each block of rows: turns of its blocks of keys
+  Turns mask_turns_;
+  Workspace statistics_;
+  std::vector<std::atomic<bool>> is_finite_;  // of each kv head
+  std::vector<double> dslopes_;               // of each head and block of keys
+};
+
+}  // namespace
+
+void run_backward(const BackwardKernels& kernels, const BackwardParams& p) { BackwardSchedule(kernels, p).run(); }
+
+}  // namespace saccade::cpu

@@ -1,0 +1,210 @@
+// The Vec interface over NEON: 4 floats. See simd/avx512.h for what each function means.
+#pragma once
+
+#include "cpu/simd/words_neon.h"
+
+namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
+
+using Scalar = float;
+inline constexpr int kWidth = 4;
+inline constexpr int kRegisters = 32;
+
+using Vec = float32x4_t;
+struct Mask {
+  uint32x4_t lanes;
+};
+
+SACCADE_INLINE Vec zero() { return vdupq_n_f32(0); }
+SACCADE_INLINE Vec broadcast(float x) { return vdupq_n_f32(x); }
+SACCADE_INLINE Vec broadcast_from(const float* p) { return vld1q_dup_f32(p); }
+SACCADE_INLINE Vec load(const float* p) { return vld1q_f32(p); }
+SACCADE_INLINE Vec loadu(const float* p) { return vld1q_f32(p); }
+SACCADE_INLINE Vec in_register(Vec x) {
+  asm("" : "+w"(x));
+  return x;
+}
+SACCADE_INLINE void store(float* p, Vec x) { vst1q_f32(p, x); }
+SACCADE_INLINE void storeu(float* p, Vec x) { vst1q_f32(p, x); }
+
+// Multiply-adds take a factor from a lane of a register, and a plain load fills one. A load that broadcasts
+// (ld1r), which compilers would choose, uses a unit for arithmetic too (optimisation guides of Neoverse V2,
+// Cortex-X4).
+struct Factor {
+  float32x4_t lanes;  // the number in lane 0
+};
+// For GCC's form Clang would compute each address separately; with Clang's, GCC would load more factors ahead than
+// there are registers.
+SACCADE_INLINE Factor factor_from(const float* p) {
+#ifdef __clang__
+  float number = *p;
+  asm("" : "+w"(number));
+  return {vdupq_n_f32(number)};  // no instruction, where only lane 0 is used
+#else
+  Factor x;
+  asm("ldr %s0, %1" : "=w"(x.lanes) : "m"(*p));
+  return x;
+#endif
+}
+
+SACCADE_INLINE Vec load_first(const float* p, int n) {
+  if (n >= 4) return loadu(p);
+  if (n <= 0) return zero();
+  if (n == 1) return vld1q_lane_f32(p, zero(), 0);
+  const Vec two = vcombine_f32(vld1_f32(p), vdup_n_f32(0));
+  return n == 2 ? two : vld1q_lane_f32(p + 2, two, 2);
+}
+SACCADE_INLINE void store_first(float* p, int n, Vec x) {
+  if (n >= 4) return storeu(p, x);
+  if (n >= 2) vst1_f32(p, vget_low_f32(x));
+  if (n == 3) vst1q_lane_f32(p + 2, x, 2);
+  if (n == 1) vst1q_lane_f32(p, x, 0);
+}
+
+SACCADE_INLINE Vec widen(uint16x4_t x, float16) { return vcvt_f32_f16(vreinterpret_f16_u16(x)); }
+SACCADE_INLINE Vec widen(uint16x4_t x, bfloat16) { return vreinterpretq_f32_u32(vshll_n_u16(x, 16)); }
+/// The first n (at most 4) of the 16-bit numbers at p, and zeros after them.
+template <class T>
+SACCADE_INLINE uint16x4_t load_first_bits(const T* p, int n) {
+  if (n >= 4) return vld1_u16(&p->bits);
+  std::uint16_t bits[4] = {};
+  for (int i = 0; i < n; ++i) bits[i] = p[i].bits;
+  return vld1_u16(bits);
+}
+template <class T>
+requires(sizeof(T) == 2) SACCADE_INLINE Vec loadu(const T* p) { return widen(vld1_u16(&p->bits), T{}); }
+template <class T>
+requires(sizeof(T) == 2) SACCADE_INLINE Vec load_first(const T* p, int n) {
+  return widen(load_first_bits(p, n), T{});
+}
+SACCADE_INLINE uint16x4_t narrow(Vec x, float16) { return vreinterpret_u16_f16(vcvt_f16_f32(x)); }
+SACCADE_INLINE uint16x4_t narrow(Vec x, bfloat16) {
+  const uint32x4_t bits = vreinterpretq_u32_f32(x), upper = vshrq_n_u32(bits, 16);
+  const uint32x4_t even = vandq_u32(upper, vdupq_n_u32(1));
+  const uint32x4_t rounded = vshrq_n_u32(vaddq_u32(vaddq_u32(bits, vdupq_n_u32(0x7fff)), even), 16);
+  const uint32x4_t quiet = vorrq_u32(upper, vdupq_n_u32(0x40));
+  return vmovn_u32(vbslq_u32(vceqq_f32(x, x), rounded, quiet));
+}
+template <class T>
+requires(sizeof(T) == 2) SACCADE_INLINE void storeu(T* p, Vec x) { vst1_u16(&p->bits, narrow(x, T{})); }
+template <class T>
+requires(sizeof(T) == 2) SACCADE_INLINE void store_first(T* p, int n, Vec x) {
+  if (n >= 4) return storeu(p, x);
+  std::uint16_t bits[4];
+  vst1_u16(bits, narrow(x, T{}));
+  for (int i = 0; i < n; ++i) p[i].bits = bits[i];
+}
+
+SACCADE_INLINE Vec add(Vec a, Vec b) { return vaddq_f32(a, b); }
+SACCADE_INLINE Vec sub(Vec a, Vec b) { return vsubq_f32(a, b); }
+SACCADE_INLINE Vec mul(Vec a, Vec b) { return vmulq_f32(a, b); }
+SACCADE_INLINE Vec div(Vec a, Vec b) { return vdivq_f32(a, b); }
+SACCADE_INLINE Vec sqrt(Vec a) { return vsqrtq_f32(a); }
+SACCADE_INLINE Vec fma(Vec a, Vec b, Vec c) { return vfmaq_f32(c, a, b); }
+SACCADE_INLINE Vec fma(Factor a, Vec b, Vec c) { return vfmaq_laneq_f32(c, b, a.lanes, 0); }
+// Not fmax and fmin, which return a NaN of either operand.
+SACCADE_INLINE Vec max(Vec a, Vec b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
+SACCADE_INLINE Vec min(Vec a, Vec b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
+SACCADE_INLINE Vec abs(Vec a) { return vabsq_f32(a); }
+SACCADE_INLINE Vec copysign(Vec magnitude, Vec sign) {
+  return vbslq_f32(vdupq_n_u32(0x80000000u), sign, magnitude);
+}
+
+SACCADE_INLINE Vec fma_from(const float* a, Vec b, Vec acc) { return fma(load(a), b, acc); }
+SACCADE_INLINE Vec fma_broadcast(const float* a, Vec b, Vec acc) { return fma(factor_from(a), b, acc); }
+
+SACCADE_INLINE Mask less(Vec a, Vec b) { return {vcltq_f32(a, b)}; }
+SACCADE_INLINE Mask equal(Vec a, Vec b) { return {vceqq_f32(a, b)}; }
+SACCADE_INLINE Mask is_nan(Vec a) { return {vmvnq_u32(vceqq_f32(a, a))}; }
+SACCADE_INLINE Mask both(Mask a, Mask b) { return {vandq_u32(a.lanes, b.lanes)}; }
+SACCADE_INLINE bool any(Mask m) { return vmaxvq_u32(m.lanes) != 0; }
+SACCADE_INLINE uint32x4_t lane_numbers() {
+  return vcombine_u32(vcreate_u32(0x0000000100000000u), vcreate_u32(0x0000000300000002u));
+}
+SACCADE_INLINE unsigned bits(Mask m) {
+  const uint32x4_t bit = vshlq_u32(vdupq_n_u32(1), vreinterpretq_s32_u32(lane_numbers()));
+  return vaddvq_u32(vandq_u32(m.lanes, bit));
+}
+SACCADE_INLINE Vec select(Mask m, Vec yes, Vec no) { return vbslq_f32(m.lanes, yes, no); }
+SACCADE_INLINE Mask columns_within(int column, int begin, int end) {
+  const int32x4_t lane = vaddq_s32(vreinterpretq_s32_u32(lane_numbers()), vdupq_n_s32(column));
+  return {vandq_u32(vcgeq_s32(lane, vdupq_n_s32(begin)), vcltq_s32(lane, vdupq_n_s32(end)))};
+}
+SACCADE_INLINE Vec lane_index() { return vcvtq_f32_u32(lane_numbers()); }
+
+SACCADE_INLINE Vec scale_by_exponent(Vec x, Vec rounded) {
+  return vreinterpretq_f32_u32(
+      vaddq_u32(vreinterpretq_u32_f32(x), vshlq_n_u32(vreinterpretq_u32_f32(rounded), 23)));
+}
+
+SACCADE_INLINE Vec add_lanes(Vec a, Vec) { return a; }  // never called
+SACCADE_INLINE Vec sum_within_lanes(const Vec (&x)[4]) {
+  return vpaddq_f32(vpaddq_f32(x[0], x[1]), vpaddq_f32(x[2], x[3]));
+}
+
+SACCADE_INLINE float reduce_add(Vec a) {
+  const float32x2_t half = vadd_f32(vget_low_f32(a), vget_high_f32(a));
+  return vget_lane_f32(half, 0) + vget_lane_f32(half, 1);
+}
+SACCADE_INLINE float reduce_max(Vec a) {
+  const Vec half = max(a, vextq_f32(a, a, 2));
+  return vgetq_lane_f32(max(half, vextq_f32(half, half, 1)), 0);
+}
+
+/// Transposes the 4 x 4 numbers in four vectors.
+SACCADE_INLINE void transpose(Vec* r) {
+  const float64x2_t a = vreinterpretq_f64_f32(vtrn1q_f32(r[0], r[1]));
+  const float64x2_t b = vreinterpretq_f64_f32(vtrn2q_f32(r[0], r[1]));
+  const float64x2_t c = vreinterpretq_f64_f32(vtrn1q_f32(r[2], r[3]));
+  const float64x2_t d = vreinterpretq_f64_f32(vtrn2q_f32(r[2], r[3]));
+  r[0] = vreinterpretq_f32_f64(vtrn1q_f64(a, c));
+  r[1] = vreinterpretq_f32_f64(vtrn1q_f64(b, d));
+  r[2] = vreinterpretq_f32_f64(vtrn2q_f64(a, c));
+  r[3] = vreinterpretq_f32_f64(vtrn2q_f64(b, d));
+}
+
+/// Four rows at a time: transposed, their lanes meet in the order of reduce_max and reduce_add.
+template <int kRows>
+SACCADE_INLINE void row_maxima(const float* rows, float* maxima) {
+  static_assert(kRows % 4 == 0);
+  SACCADE_UNROLL
+  for (int i = 0; i < kRows; i += 4) {
+    Vec r[4] = {load(rows + 4 * i), load(rows + 4 * i + 4), load(rows + 4 * i + 8), load(rows + 4 * i + 12)};
+    transpose(r);
+    store(maxima + i, max(max(r[0], r[2]), max(r[1], r[3])));
+  }
+}
+template <int kRows>
+SACCADE_INLINE void row_sums(const float* rows, float* sums) {
+  static_assert(kRows % 4 == 0);
+  SACCADE_UNROLL
+  for (int i = 0; i < kRows; i += 4) {
+    Vec r[4] = {load(rows + 4 * i), load(rows + 4 * i + 4), load(rows + 4 * i + 8), load(rows + 4 * i + 12)};
+    transpose(r);
+    store(sums + i, add(add(r[0], r[2]), add(r[1], r[3])));
+  }
+}
+
+SACCADE_INLINE void transpose_tile(const float* from, std::int64_t from_stride, float* to,
+                                   std::int64_t to_stride) {
+  Vec r[4];
+  SACCADE_UNROLL
+  for (int i = 0; i < 4; ++i) r[i] = loadu(from + i * from_stride);
+  transpose(r);
+  SACCADE_UNROLL
+  for (int i = 0; i < 4; ++i) store(to + i * to_stride, r[i]);
+}
+
+SACCADE_INLINE void load_columns(const float* from, std::int64_t stride, int rows, int columns, Vec* x) {
+  SACCADE_UNROLL
+  for (int i = 0; i < 4; ++i) x[i] = i < rows ? load_first(from + i * stride, columns) : zero();
+  transpose(x);
+}
+SACCADE_INLINE void store_columns(float* to, std::int64_t stride, int rows, int columns, const Vec* x) {
+  Vec r[4] = {x[0], x[1], x[2], x[3]};
+  transpose(r);
+  SACCADE_UNROLL
+  for (int i = 0; i < 4; ++i)
+    if (i < rows) store_first(to + i * stride, columns, r[i]);
+}
+
+}  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

@@ -1,0 +1,59 @@
+// Every standard header that kernels use, included before a target region opens: the linker may use an inline
+// standard function that is compiled inside one, with its instructions, in the whole program.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <iterator>
+#include <limits>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "backend/attention_params.h"
+#include "backend/visibility.h"
+#include "core/progress.h"
+#include "cpu/kernels.h"
+#include "saccade/dtype.h"
+
+#ifdef SACCADE_X86
+#include <immintrin.h>
+#endif
+#ifdef SACCADE_ARM64
+#include <arm_neon.h>
+#endif
+
+/// Accumulators stay in registers only when every loop over them is unrolled.
+#define SACCADE_UNROLL _Pragma("GCC unroll 32")
+#define SACCADE_INLINE inline __attribute__((always_inline))
+
+/// Only the code between these two is compiled for the given instructions, such as "avx2,fma".
+#define SACCADE_PRAGMA(text) _Pragma(#text)
+#if defined(__clang__)
+#define SACCADE_TARGET_BEGIN(features) \
+  SACCADE_PRAGMA(clang attribute push(__attribute__((target(features))), apply_to = function))
+#define SACCADE_TARGET_END SACCADE_PRAGMA(clang attribute pop)
+#else
+#define SACCADE_TARGET_BEGIN(features) SACCADE_PRAGMA(GCC push_options) SACCADE_PRAGMA(GCC target(features))
+#define SACCADE_TARGET_END SACCADE_PRAGMA(GCC pop_options)
+#endif
+
+namespace saccade::cpu {
+
+/// The compiler moves no memory access across this: for the few places where the order of instructions matters.
+SACCADE_INLINE void keep_order() { asm volatile("" ::: "memory"); }
+
+/// Hides from the compiler how an address was computed, so that it is computed here, once. Otherwise the compiler
+/// moves an address for each operand out of the loop and onto the stack.
+template <class T>
+SACCADE_INLINE T* as_computed(T* p) {
+  asm("" : "+r"(p));
+  return p;
+}
+
+}  // namespace saccade::cpu
