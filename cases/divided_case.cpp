@@ -205,7 +205,7 @@ class Comparison {
     const Tensor whole = Tensor::copy_of(case_.o.view()), whole_lse = lse_;
     for (const bool is_aligned : {true, false}) {
       Division division = division_;
-      if (is_aligned) division.keys = Sharding::striped(keys_.length(), communicator_.size(), kDecodePieceKeys);
+      if (is_aligned) division.keys = Sharding::striped(keys_.length(), communicator_.size(), kDecodeSplitKeys);
       const Sharding& keys = division.keys.ranks() > 0 ? division.keys : division.rows;
       const Tensor own_k = rows_of_rank(k, dim_, keys, rank_), own_v = rows_of_rank(v, dim_, keys, rank_);
       const auto check = [&](const char* name, const Tensor& got, const Tensor& expected) {

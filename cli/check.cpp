@@ -101,7 +101,7 @@ class Report {
 
   void add(Failure failure) {
     ++failures_;
-    if (kept_.size() < kMostKept) kept_.push_back(std::move(failure));
+    if (kept_.size() < kMaxKept) kept_.push_back(std::move(failure));
   }
 
   std::int64_t failures() const { return failures_; }
@@ -115,7 +115,7 @@ class Report {
   }
 
  private:
-  static constexpr std::size_t kMostKept = 20;
+  static constexpr std::size_t kMaxKept = 20;
 
   std::vector<Tally> tallies_;
   std::vector<Failure> kept_;

@@ -202,7 +202,7 @@ struct Head {
 };
 
 std::vector<Head> heads_of(const Inspection& found, const Axes& axes) {
-  constexpr std::size_t kMostKeys = 5;
+  constexpr std::size_t kMaxKeys = 5;
   const std::int64_t count = axes.batch * axes.num_heads;
   std::vector<Head> heads;
   for (std::int64_t i = 0; i < count; ++i) {
@@ -210,7 +210,7 @@ std::vector<Head> heads_of(const Inspection& found, const Axes& axes) {
     if (found.entropy.size() > 0) head.entropy = mean_of(numbers_of(found.entropy, i, count));
     if (found.max_weight.size() > 0) head.max_weight = mean_of(numbers_of(found.max_weight, i, count));
     if (found.mean_distance.size() > 0) head.distance = numbers_of(found.mean_distance, i, count).front();
-    if (found.received.size() > 0) head.received = largest_of(numbers_of(found.received, i, count), kMostKeys);
+    if (found.received.size() > 0) head.received = largest_of(numbers_of(found.received, i, count), kMaxKeys);
     heads.push_back(std::move(head));
   }
   return heads;

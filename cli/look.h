@@ -11,7 +11,7 @@
 namespace saccade::cli {
 
 /// Sequences up to this length are shown cell by cell; of longer ones a page has pooled maps.
-inline constexpr std::int64_t kMostTokensOfMap = 4096;
+inline constexpr std::int64_t kMaxTokensOfMap = 4096;
 
 struct LookArguments {
   std::string model;

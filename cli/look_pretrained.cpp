@@ -250,11 +250,11 @@ HeadWriter::HeadWriter(AttentionPage& page, const Reading& reading, const LookAr
   for (const std::string& name : arguments.details)
     chosen_.push_back(head_place(name, "--details", sizes.num_layers, sizes.num_heads));
   const std::int64_t tokens = std::ssize(reading.shown.tokens);
-  if (!arguments.tiles.empty() && tokens <= kMostTokensOfMap)
-    refuse("--tile is for texts of over {} tokens; of this one, of {}, heads are kept whole", kMostTokensOfMap,
+  if (!arguments.tiles.empty() && tokens <= kMaxTokensOfMap)
+    refuse("--tile is for texts of over {} tokens; of this one, of {}, heads are kept whole", kMaxTokensOfMap,
            tokens);
-  if (arguments.gradient && tokens > kMostTokensOfMap)
-    refuse("--gradient is for texts of up to {} tokens; this one has {}", kMostTokensOfMap, tokens);
+  if (arguments.gradient && tokens > kMaxTokensOfMap)
+    refuse("--gradient is for texts of up to {} tokens; this one has {}", kMaxTokensOfMap, tokens);
   for (const std::string& text : arguments.tiles)
     tiles_.push_back(tile_of(text, sizes.num_layers, sizes.num_heads, tokens));
 }
@@ -272,7 +272,7 @@ void HeadWriter::add_part(AttentionKind kind, const std::string& name, const Pag
                                             .is_causal = is_causal}),
                   .queries = rows,
                   .keys = columns,
-                  .is_long = std::max(rows, columns) > kMostTokensOfMap};
+                  .is_long = std::max(rows, columns) > kMaxTokensOfMap};
 }
 
 void HeadWriter::run() {

@@ -45,7 +45,7 @@ void look_at_saved(const LookArguments& arguments) {
   const SavedModel last = load_model(arguments.model);
   const std::vector<std::int64_t> tokens = last.tokens_of(text_or_standard_input(*arguments.text), "--text");
   const GPTModelOptions& model = last.model->options();
-  const std::int64_t count = std::ssize(tokens), most = std::min(model.context_length, kMostTokensOfMap);
+  const std::int64_t count = std::ssize(tokens), most = std::min(model.context_length, kMaxTokensOfMap);
   if (count > most) refuse("--text has {} tokens, but this model takes {}", count, most);
   const std::map<std::int64_t, std::string> models = models_of(arguments.model);
   AttentionPage page(

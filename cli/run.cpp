@@ -31,9 +31,9 @@ struct RunResults {
 // Calls once, and repeats quick calls: the first call starts threads and touches memory for the first time.
 void time_calls(const Call& call, bool decodes, RunResults& results) {
   constexpr double kEnough = 0.05;  // seconds
-  constexpr int kMostCalls = 100;
+  constexpr int kMaxCalls = 100;
   results.seconds = std::numeric_limits<double>::infinity();
-  for (double total = 0.0; results.calls == 0 || (total < kEnough && results.calls < kMostCalls);
+  for (double total = 0.0; results.calls == 0 || (total < kEnough && results.calls < kMaxCalls);
        ++results.calls) {
     const auto start = std::chrono::steady_clock::now();
     if (decodes)

@@ -143,8 +143,8 @@ std::vector<std::int64_t> shown_positions(std::int64_t count, std::int64_t most)
 
 std::string matrix_table(const TensorView& matrix, const std::vector<std::string>& row_names,
                          const std::vector<std::string>& column_names, int decimals, const Terminal& terminal) {
-  constexpr std::int64_t kMostRows = 16;
-  const std::vector<std::int64_t> rows = shown_positions(matrix.shape[0], kMostRows);
+  constexpr std::int64_t kMaxRows = 16;
+  const std::vector<std::int64_t> rows = shown_positions(matrix.shape[0], kMaxRows);
   int widest_name = 6;
   for (const std::string& column : column_names) widest_name = std::max(widest_name, display_width(column));
   const int cell =

@@ -117,9 +117,9 @@ std::string chart_of(const std::vector<TrainingStep>& history, const RunOptions&
 class HeatmapsOfSample {
  public:
   HeatmapsOfSample(const RunOptions& run, const TrainingTask& task) {
-    constexpr std::int64_t kMostText = 64;  // more letters would not be legible
+    constexpr std::int64_t kMaxText = 64;  // more letters would not be legible
     const auto* text = dynamic_cast<const TextTask*>(&task);
-    tokens_ = text ? text->held_out(std::min(run.model.context_length, kMostText)).inputs
+    tokens_ = text ? text->held_out(std::min(run.model.context_length, kMaxText)).inputs
                    : task.batch(~run.training.seed, 1, run.model.context_length).inputs;
     tokens_ = Tensor::copy_of(tokens_.view().slice(0, 0, 1));
   }
@@ -224,11 +224,11 @@ struct Outcome {
 
 Outcome outcome_of_text(GPTModel& model, const TextTask& task) {
   const double bits = evaluate(model, task.held_out(model.options().context_length)) / std::numbers::ln2;
-  const double order_0 = task.order_0_bits_per_byte();
+  const double order_0 = task.unigram_bits_per_byte();
   return {
       .json = {{"held_out_bytes", task.held_out_part().size()},
                {"bits_per_byte", json_number(bits)},
-               {"order_0_bits_per_byte", json_number(order_0)}},
+               {"unigram_bits_per_byte", json_number(order_0)}},
       .text = fmt::format("held-out text: {:.3f} bits a byte; knowing only how often each byte occurs: {:.3f}\n",
                           bits, order_0)};
 }

@@ -151,7 +151,7 @@ TEST_F(TrainCommand, LearnsABytewiseText) {
                                "0.003", "--warmup",  "10",      "--out",    "fox", "--json"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   const json learnt = outcome.json();
-  EXPECT_GT(learnt.at("order_0_bits_per_byte"), 3.5);
+  EXPECT_GT(learnt.at("unigram_bits_per_byte"), 3.5);
   EXPECT_LT(learnt.at("bits_per_byte"), 1.5);
 
   const Outcome generated =

@@ -253,7 +253,7 @@ TEST(Distributed, DecodesALongCacheWithTheBitsOfOneProcess) {
   for (const std::int64_t window : {std::int64_t{-1}, std::int64_t{9000}}) {
     const AttentionOptions options{.causal = Causal::bottom_right, .window_left = window, .num_threads = 1};
     const Tensor o = decode(q, k, v, options);
-    const Division division{.keys = Sharding::striped(30000, 3, 2 * kDecodePieceKeys)};
+    const Division division{.keys = Sharding::striped(30000, 3, 2 * kDecodeSplitKeys)};
     EXPECT_THAT(on_ranks(3,
                          [&](Communicator& communicator) {
                            Tensor result(DType::f32, o.shape());

@@ -137,7 +137,7 @@ TEST(TextTask, OrderZeroIsTheCrossEntropyOfTheCounts) {
       "aabaabaabaabaabaab"
       "ab");
   const double expected = -(std::log2(13.0 / 274) + std::log2(7.0 / 274)) / 2;
-  EXPECT_DOUBLE_EQ(task.order_0_bits_per_byte(), expected);
+  EXPECT_DOUBLE_EQ(task.unigram_bits_per_byte(), expected);
 }
 
 TEST(TextTask, RefusesATextThatIsTooShort) {

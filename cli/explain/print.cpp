@@ -27,9 +27,9 @@ std::string fixed(double value) { return fmt::format("{:.{}f}", value, kDecimals
 
 // "0.55×0.43 + 0.87×0.15", or the number of products.
 std::string written_out(const TensorView& a, const TensorView& b) {
-  constexpr std::int64_t kMostTerms = 4;
+  constexpr std::int64_t kMaxTerms = 4;
   const std::int64_t terms = a.shape[0];
-  if (terms > kMostTerms) return fmt::format("({} products)", terms);
+  if (terms > kMaxTerms) return fmt::format("({} products)", terms);
   std::string text;
   for (std::int64_t i = 0; i < terms; ++i) {
     const std::array index{i};

@@ -10,8 +10,8 @@ namespace saccade::python {
 /// attention()'s time if 32 heads share 8 heads of keys, and 0.9 for 8 heads that share none. With fewer keys it
 /// is slower, several times so with a few dozen (Zen 4, f32 and bf16, head_dim 64 and 128).
 constexpr bool is_for_decode(std::int64_t seqlen_q, std::int64_t seqlen_k) {
-  constexpr std::int64_t kMostRows = 4, kKeysPerRow = 512;
-  return seqlen_q <= kMostRows && seqlen_k >= kKeysPerRow * seqlen_q;
+  constexpr std::int64_t kMaxRows = 4, kKeysPerRow = 512;
+  return seqlen_q <= kMaxRows && seqlen_k >= kKeysPerRow * seqlen_q;
 }
 
 }  // namespace saccade::python

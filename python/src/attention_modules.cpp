@@ -83,15 +83,15 @@ nb::object or_none(Tensor& tensor) { return tensor.rank() > 0 ? numpy_array(std:
 /// Whether module(x) takes a few microseconds at most, about as long as it takes to release the GIL and get it
 /// back from a thread that wants it. False for an x that the module refuses.
 bool is_short_call(const ModuleConfig& config, const TensorView& x) {
-  constexpr std::int64_t kMostRows = 1 << 10;
-  constexpr double kMostOperations = 1 << 15;
-  if ((x.rank != 2 && x.rank != 3) || x.shape[x.rank - 1u] != config.d_in || x.size() > kMostRows * config.d_in)
+  constexpr std::int64_t kMaxRows = 1 << 10;
+  constexpr double kMaxOperations = 1 << 15;
+  if ((x.rank != 2 && x.rank != 3) || x.shape[x.rank - 1u] != config.d_in || x.size() > kMaxRows * config.d_in)
     return false;
   const auto rows = static_cast<double>(x.size() / config.d_in);
   const auto width = static_cast<double>(config.num_heads * config.head_dim);
   return rows * width *
              (3.0 * static_cast<double>(config.d_in) + 2.0 * rows + static_cast<double>(config.d_out)) <=
-         kMostOperations;
+         kMaxOperations;
 }
 
 /// module(x) for a NumPy array. Calling forward() in Python instead would take 0.17 of the call with six tokens of

@@ -17,10 +17,10 @@ namespace {
 
 /// With more multiply-adds, some 10 microseconds, other Python threads should run meanwhile, and a second thread
 /// may pay off.
-constexpr double kMostOnOneThread = 1 << 19;
+constexpr double kMaxOnOneThread = 1 << 19;
 
 /// The backward pass computes o and lse again, which pays off up to so many multiply-adds.
-constexpr double kMostWithGradients = 1 << 17;
+constexpr double kMaxWithGradients = 1 << 17;
 
 std::optional<DType> dtype_named(nb::dlpack::dtype type) {
   using Code = nb::dlpack::dtype_code;
@@ -124,7 +124,7 @@ bool is_zero(nb::handle number) {
   return PyFloat_CheckExact(number.ptr()) && PyFloat_AsDouble(number.ptr()) == 0.0;
 }
 
-bool is_on_one_thread(double operations) { return operations <= kMostOnOneThread; }
+bool is_on_one_thread(double operations) { return operations <= kMaxOnOneThread; }
 
 /// Releases the GIL while other threads have something of it: the caller keeps the memory.
 void compute(const Torch& torch, const PlainProblem& problem, const MutableTensorView& o, AttentionOptions options,
@@ -179,7 +179,7 @@ nb::object plain_attention(nb::handle q, nb::handle k, nb::handle v, nb::handle 
     return nb::none();
   const bool has_gradients = torch->records_gradients() &&
                              (torch->requires_grad(q) || torch->requires_grad(k) || torch->requires_grad(v));
-  if (has_gradients && operations > kMostWithGradients) return nb::none();
+  if (has_gradients && operations > kMaxWithGradients) return nb::none();
   try {
     return (has_gradients ? output_with_gradients : output_of)(*torch, q, k, v, *options, operations);
   } catch (const std::invalid_argument&) {  // Python says it with the names of PyTorch's arguments
@@ -217,7 +217,7 @@ nb::object plain_attention_backward(nb::handle q, nb::handle k, nb::handle v, nb
   for (const nb::handle tensor : {q, k, v, dout})
     if (!torch->is_exact(tensor) || !torch->holds_numbers(tensor)) return nb::none();
   const double operations = PlainProblem(*torch, q, k, v).operations(true);
-  if (!(operations > 0 && operations <= kMostWithGradients)) return nb::none();
+  if (!(operations > 0 && operations <= kMaxWithGradients)) return nb::none();
   options->num_threads = 1;
   // The gradient of a sum is a single number, expanded: it has no contiguous rows.
   const nb::object dout_rows = view_of(*torch, dout) ? nb::borrow(dout) : torch->contiguous(dout);

@@ -26,7 +26,7 @@ std::int64_t length(const TensorView& view, int axis) { return axis < 0 ? 1 : vi
 std::int64_t stride(const TensorView& view, int axis) { return axis < 0 ? 0 : view.strides[axis]; }
 
 template <class Void>
-HeadedMatrix<Void> matrix_of(const TensorView& view, Void* data, const AxisNumbers& axes) {
+StridedHeads<Void> matrix_of(const TensorView& view, Void* data, const AxisNumbers& axes) {
   return {data, view.dtype, stride(view, axes.batch), stride(view, axes.heads), view.strides[axes.seqlen]};
 }
 

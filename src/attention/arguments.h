@@ -27,7 +27,7 @@ void check_per_head(std::string_view function, std::string_view name, const Tens
 
 /// Such a tensor in the kernels' form.
 template <class Void>
-HeadedMatrix<Void> matrix_per_head(const TensorView& view, Void* data, const TensorView& q) {
+StridedHeads<Void> matrix_per_head(const TensorView& view, Void* data, const TensorView& q) {
   const int row = q.rank - 2;
   return {data, view.dtype, q.rank > 3 ? view.strides[0] : 0,
           q.rank > 2 ? view.strides[static_cast<std::size_t>(row - 1)] : 0,

@@ -16,7 +16,7 @@ void attention(const TensorView& q, const TensorView& k, const TensorView& v, co
   const ThreadLimit limit(options.num_threads);
   const Backend& backend = active_backend();
   // A small call should not spend time on checking options one by one.
-  if (has_operands_only(options) && backend.attention_at_once(operands)) return;
+  if (has_operands_only(options) && backend.try_small_attention(operands)) return;
   const AttentionArguments arguments(operands, q, k, options, "attention");
   if (!arguments.params.has_rows()) return;
   backend.attention(arguments.params);

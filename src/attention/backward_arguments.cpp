@@ -13,7 +13,7 @@ constexpr std::string_view kAttentionBackward = "attention_backward";
 
 /// A tensor with the axes of q, k, v or o.
 template <class Void>
-HeadedMatrix<Void> matrix_of(std::string_view name, const TensorView& view, Void* data, std::string_view like_name,
+StridedHeads<Void> matrix_of(std::string_view name, const TensorView& view, Void* data, std::string_view like_name,
                              std::span<const std::int64_t> like, DType dtype_of_q,
                              const AttentionOptions& options) {
   if (!std::ranges::equal(view.dims(), like))

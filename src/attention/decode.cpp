@@ -11,25 +11,25 @@
 namespace saccade {
 namespace {
 
-/// Refuses what the states of pieces cannot give.
+/// Refuses what the states of splits cannot give.
 void check_options_of_states(const AttentionOptions& options, std::string_view function) {
   if (options.cu_seqlens_q || options.cu_seqlens_k)
     refuse(function, "cu_seqlens_q and cu_seqlens_k must not be given: a part of a cache is no packed batch");
   if (options.weights || options.scores)
     refuse(function, "weights and scores must not be given: states do not have them");
-  if (options.origin.key % kDecodePieceKeys != 0)
-    refuse(function, "origin.key must be a multiple of ", kDecodePieceKeys, ", got ", options.origin.key);
+  if (options.origin.key % kDecodeSplitKeys != 0)
+    refuse(function, "origin.key must be a multiple of ", kDecodeSplitKeys, ", got ", options.origin.key);
 }
 
-/// Checks states of `pieces` pieces; -1: any number of them.
-DecodeStates checked_states(const TensorView& states, void* data, const AttentionParams& p, std::int64_t pieces,
+/// Checks states of `splits` splits; -1: any number of them.
+DecodeStates checked_states(const TensorView& states, void* data, const AttentionParams& p, std::int64_t splits,
                             std::string_view function) {
   const DType dtype = p.q.dtype == DType::f64 ? DType::f64 : DType::f32;
   if (states.dtype != dtype)
     refuse(function, "states must be ", name_of(dtype), " for a q of ", name_of(p.q.dtype), ", but it is ",
            name_of(states.dtype));
   const std::int64_t any = states.rank > 0 ? states.shape[0] : 0;
-  const std::array wanted{pieces < 0 ? any : pieces, p.batch, p.num_heads, p.seqlen_q, p.head_dim_v + 2};
+  const std::array wanted{splits < 0 ? any : splits, p.batch, p.num_heads, p.seqlen_q, p.head_dim_v + 2};
   if (!std::ranges::equal(states.dims(), wanted))
     refuse(function, "states must have shape ", to_string(wanted), ", but it has shape ",
            to_string(states.dims()));
@@ -45,7 +45,7 @@ TensorView shape_of_o(const TensorView& q, const TensorView& v) {
   return TensorView(q.data, q.dtype, shape);
 }
 
-std::int64_t pieces_of(const AttentionParams& p) { return ceil_div(p.seqlen_k, kDecodePieceKeys); }
+std::int64_t pieces_of(const AttentionParams& p) { return ceil_div(p.seqlen_k, kDecodeSplitKeys); }
 
 }  // namespace
 
@@ -70,7 +70,7 @@ void write_states(const AttentionArguments& arguments, const MutableTensorView& 
                   const AttentionOptions& options) {
   const AttentionParams& p = arguments.params;
   const DecodeStates to = checked_states(states, states.mutable_data(), p, pieces_of(p), "decode_states");
-  if (!p.has_rows() || to.pieces == 0) return;
+  if (!p.has_rows() || to.splits == 0) return;
   const ThreadLimit limit(options.num_threads);
   active_backend().decode_states(p, to);
 }

@@ -84,7 +84,7 @@ Shape InspectResults::shape_of(bool per_document, std::initializer_list<std::int
   return shape;
 }
 
-HeadedMatrix<void> InspectResults::add(Tensor& tensor, DType dtype, bool per_document, std::int64_t rows,
+StridedHeads<void> InspectResults::add(Tensor& tensor, DType dtype, bool per_document, std::int64_t rows,
                                        std::int64_t row_length) const {
   tensor =
       Tensor(dtype, row_length > 0 ? shape_of(per_document, {rows, row_length}) : shape_of(per_document, {rows}));
@@ -92,7 +92,7 @@ HeadedMatrix<void> InspectResults::add(Tensor& tensor, DType dtype, bool per_doc
   return {tensor.data(), dtype, has_batch(per_document) ? p_.num_heads * rows * length : 0, rows * length, length};
 }
 
-HeadedMatrix<void> InspectResults::per_head(Tensor& tensor, std::int64_t count) const {
+StridedHeads<void> InspectResults::per_head(Tensor& tensor, std::int64_t count) const {
   return {tensor.data(), dtype_, p_.num_heads * count, count, count};
 }
 

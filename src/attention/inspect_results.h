@@ -32,11 +32,11 @@ class InspectResults {
 
   /// Allocates a tensor [..., rows, row_length], or [..., rows] of single numbers, and returns the kernels' view
   /// of it.
-  HeadedMatrix<void> add(Tensor& tensor, DType dtype, bool per_document, std::int64_t rows,
+  StridedHeads<void> add(Tensor& tensor, DType dtype, bool per_document, std::int64_t rows,
                          std::int64_t row_length = 0) const;
 
   /// `count` numbers per head, one head after the other.
-  HeadedMatrix<void> per_head(Tensor& tensor, std::int64_t count) const;
+  StridedHeads<void> per_head(Tensor& tensor, std::int64_t count) const;
 
   void add_rows();
 

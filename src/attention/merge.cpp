@@ -51,7 +51,7 @@ void check_states(std::span<const NamedView> os, std::span<const NamedView> lses
 
 /// The strides of a view whose axes are [batch, heads, rows, ...].
 template <class Void, class Data>
-HeadedMatrix<Void> matrix_of(const TensorView& view, Data* data) {
+StridedHeads<Void> matrix_of(const TensorView& view, Data* data) {
   return {data, view.dtype, view.strides[0], view.strides[1], view.strides[2]};
 }
 

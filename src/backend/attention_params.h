@@ -13,7 +13,7 @@ namespace saccade {
 /// One matrix per head: pointer, element type and strides in elements; the innermost dimension is contiguous. Void
 /// is void or const void.
 template <class Void>
-struct HeadedMatrix {
+struct StridedHeads {
   Void* data;
   DType dtype;
   std::int64_t batch_stride, head_stride, row_stride;
@@ -26,7 +26,7 @@ struct HeadedMatrix {
 };
 
 /// A number for each head, or for each head of each batch entry: f32 or f64; data == nullptr: none.
-struct HeadNumbers : HeadedMatrix<const void> {
+struct PerHeadScalars : StridedHeads<const void> {
   double at(std::int64_t batch, std::int64_t head) const {
     return dtype == DType::f64 ? *row<double>(batch, head, 0) : static_cast<double>(*row<float>(batch, head, 0));
   }
@@ -68,10 +68,10 @@ struct AttentionOperands {
   std::int64_t batch, num_heads, num_kv_heads;
   std::int64_t seqlen_q, seqlen_k;  // of the longest document, in a packed batch
   std::int64_t head_dim, head_dim_v;
-  HeadedMatrix<const void> q;  // [batch, num_heads, seqlen_q, head_dim]
-  HeadedMatrix<const void> k;  // [batch, num_kv_heads, seqlen_k, head_dim]; paged: pages instead of batch
-  HeadedMatrix<const void> v;  // [batch, num_kv_heads, seqlen_k, head_dim_v]
-  HeadedMatrix<void> o;        // [batch, num_heads, seqlen_q, head_dim_v]
+  StridedHeads<const void> q;  // [batch, num_heads, seqlen_q, head_dim]
+  StridedHeads<const void> k;  // [batch, num_kv_heads, seqlen_k, head_dim]; paged: pages instead of batch
+  StridedHeads<const void> v;  // [batch, num_kv_heads, seqlen_k, head_dim_v]
+  StridedHeads<void> o;        // [batch, num_heads, seqlen_q, head_dim_v]
   double scale;
 };
 
@@ -79,7 +79,7 @@ struct AttentionOperands {
 /// visibility need extra work.
 struct ScoreChanges {
   double softcap = 0.0;  // 0: off
-  HeadNumbers alibi_slopes{};
+  PerHeadScalars alibi_slopes{};
   MaskParams mask{};
 
   /// Lists every member, so that the compiler reports a new member that is missing here.
@@ -108,7 +108,7 @@ struct AttentionParams : AttentionOperands, ScoreChanges {
   ScoreModifier score_modifier = nullptr;
   ScoreBlockEffect score_block_effect = nullptr;
   void* score_context = nullptr;
-  HeadNumbers sinks{};
+  PerHeadScalars sinks{};
 
   double dropout_p = 0.0;
   std::uint64_t dropout_seed = 0;
@@ -117,9 +117,9 @@ struct AttentionParams : AttentionOperands, ScoreChanges {
   // Adds to the numbers of a score modifier, a block mask and dropout; positions and lengths contain it already.
   Origin origin{};
 
-  HeadedMatrix<void> lse{};      // seqlen_q numbers per head, row_stride apart; nullptr: not wanted
-  HeadedMatrix<void> weights{};  // [batch, num_heads, seqlen_q, seqlen_k]; nullptr: not wanted
-  HeadedMatrix<void> scores{};   // the same
+  StridedHeads<void> lse{};      // seqlen_q numbers per head, row_stride apart; nullptr: not wanted
+  StridedHeads<void> weights{};  // [batch, num_heads, seqlen_q, seqlen_k]; nullptr: not wanted
+  StridedHeads<void> scores{};   // the same
   bool weights_after_dropout = false;
   ScoreStage score_stage = ScoreStage::raw;
 
@@ -146,13 +146,13 @@ struct AttentionParams : AttentionOperands, ScoreChanges {
 
   /// Row i of the batch entry b in q, o, lse, weights or scores.
   template <class T, class Void>
-  auto* row_of(const HeadedMatrix<Void>& matrix, std::int64_t b, std::int64_t head, std::int64_t i) const {
+  auto* row_of(const StridedHeads<Void>& matrix, std::int64_t b, std::int64_t head, std::int64_t i) const {
     return matrix.template row<T>(b, head, first_row(b) + i);
   }
 
   /// The rows of k or v (`matrix`) of a batch entry and kv head.
   template <class T>
-  KeyRows<T> key_rows(const HeadedMatrix<const void>& matrix, std::int64_t b, std::int64_t kv_head) const {
+  KeyRows<T> key_rows(const StridedHeads<const void>& matrix, std::int64_t b, std::int64_t kv_head) const {
     if (!block_table) return {matrix.row<T>(b, kv_head, first_key(b)), matrix.row_stride};
     return {matrix.row<T>(0, kv_head, 0), matrix.row_stride, block_table + b * block_table_stride, page_size,
             matrix.batch_stride};
@@ -172,15 +172,15 @@ struct AttentionParams : AttentionOperands, ScoreChanges {
   }
 };
 
-/// What decode() has of some pieces of the keys, in order: [pieces, batch, num_heads, seqlen_q, head_dim_v + 2],
+/// What decode() has of some splits of the keys, in order: [splits, batch, num_heads, seqlen_q, head_dim_v + 2],
 /// f32 or f64. Of each row: o, not divided by anything; its maximum, in the unit of its scores; its sum.
 struct DecodeStates {
   void* data = nullptr;
-  std::int64_t pieces = 0;
+  std::int64_t splits = 0;
 };
 
 /// The lse of some rows: f32 or f64.
-struct RowNumbersView : HeadedMatrix<const void> {
+struct PerRowScalars : StridedHeads<const void> {
   double at(std::int64_t batch, std::int64_t head, std::int64_t i) const {
     return dtype == DType::f64 ? *row<double>(batch, head, i) : static_cast<double>(*row<float>(batch, head, i));
   }
@@ -188,8 +188,8 @@ struct RowNumbersView : HeadedMatrix<const void> {
 
 /// A result over some of the keys.
 struct MergePart {
-  HeadedMatrix<const void> o;
-  RowNumbersView lse;
+  StridedHeads<const void> o;
+  PerRowScalars lse;
 };
 
 /// The parameters of merge_states(). If any o is f64, all are.
@@ -197,23 +197,23 @@ struct MergeParams {
   std::int64_t batch = 0, heads = 0, rows = 0, dim = 0;  // of o: [batch, heads, rows, dim]
   const MergePart* parts = nullptr;
   std::int64_t count = 0;  // of parts
-  HeadedMatrix<void> o{}, lse{};
+  StridedHeads<void> o{}, lse{};
 };
 
 /// The parameters of a backward pass. There is at least one key.
 struct BackwardParams {
   AttentionParams attention;        // its o and outputs are not set
-  HeadedMatrix<const void> lse{};   // the lse of the forward pass, as AttentionParams::lse
-  HeadedMatrix<const void> o;       // the o of the forward pass
-  HeadedMatrix<const void> dout;    // as o
-  HeadedMatrix<const void> dlse{};  // as lse; nullptr: 0
-  HeadedMatrix<void> dq{};          // as q; nullptr: not wanted
-  HeadedMatrix<void> dk{}, dv{};    // as k and v; nullptr: neither is wanted
+  StridedHeads<const void> lse{};   // the lse of the forward pass, as AttentionParams::lse
+  StridedHeads<const void> o;       // the o of the forward pass
+  StridedHeads<const void> dout;    // as o
+  StridedHeads<const void> dlse{};  // as lse; nullptr: 0
+  StridedHeads<void> dq{};          // as q; nullptr: not wanted
+  StridedHeads<void> dk{}, dv{};    // as k and v; nullptr: neither is wanted
   ScoreModifierBackward score_modifier_backward = nullptr;
   MaskParams dmask{};               // strides as those of the mask, with the kernels' element type
   void* dmask_data = nullptr;       // zeros, to add to; nullptr: not wanted
-  HeadedMatrix<void> dsink{};       // one number per head; nullptr: not wanted
-  HeadedMatrix<void> dslopes{};     // the same, or
+  StridedHeads<void> dsink{};       // one number per head; nullptr: not wanted
+  StridedHeads<void> dslopes{};     // the same, or
   bool dslopes_of_entries = false;  // one number per batch entry and head
 
   bool wants_rows() const { return dq.data != nullptr; }
@@ -223,18 +223,18 @@ struct BackwardParams {
 /// The parameters of inspect(); nullptr or 0: not wanted. Results have the kernels' element type.
 struct InspectParams {
   AttentionParams attention;                 // v is k with head_dim_v 0; o, weights and dropout are unused
-  HeadedMatrix<const void> lse{};            // the denominators if known, as AttentionParams::lse
+  StridedHeads<const void> lse{};            // the denominators if known, as AttentionParams::lse
   const std::int64_t* rows = nullptr;        // [row_count], ascending: rows of q
   const std::int64_t* row_places = nullptr;  // [row_count]: the index of each row in row_weights
   std::int64_t row_count = 0;
-  HeadedMatrix<void> row_weights{};  // [batch, num_heads, row_count, seqlen_k], zeros
+  StridedHeads<void> row_weights{};  // [batch, num_heads, row_count, seqlen_k], zeros
   std::int64_t top_k = 0;
-  HeadedMatrix<void> top_keys{};                           // [batch, num_heads, seqlen_q, top_k], i32 or i64
-  HeadedMatrix<void> top_weights{};                        // the same shape
-  HeadedMatrix<void> entropy{}, max_weight{}, distance{};  // [batch, num_heads, seqlen_q, 1]
+  StridedHeads<void> top_keys{};                           // [batch, num_heads, seqlen_q, top_k], i32 or i64
+  StridedHeads<void> top_weights{};                        // the same shape
+  StridedHeads<void> entropy{}, max_weight{}, distance{};  // [batch, num_heads, seqlen_q, 1]
   // Sums over the rows of a head.
-  HeadedMatrix<void> received{};  // [batch, num_heads, seqlen_k, 1]
-  HeadedMatrix<void> mean_distance{},
+  StridedHeads<void> received{};  // [batch, num_heads, seqlen_k, 1]
+  StridedHeads<void> mean_distance{},
       pooled{};  // [batch, num_heads, 1], [batch, num_heads, pool_rows * pool_keys]
   std::int64_t pool_rows = 0, pool_keys = 0;
   bool pool_max = false;

@@ -35,21 +35,21 @@ class PackedProduct {
 };
 
 /// A back end. Parameters are checked and point into the caller's memory, which stays valid until the call
-/// returns; but for attention_at_once(), no batch, head count or query length is 0. Results must have the same
+/// returns; but for try_small_attention(), no batch, head count or query length is 0. Results must have the same
 /// bits for any division of the work. Several threads may call at once. A back end that uses threads of its own
-/// takes at most most_threads() (core/parallel.h).
+/// takes at most max_threads() (core/parallel.h).
 class Backend {
  public:
   /// A fast path for a call without options. Returns whether it has computed all of o; if not, which it may do for
   /// any call, attention() is called next.
-  virtual bool attention_at_once(const AttentionOperands&) const { return false; }
+  virtual bool try_small_attention(const AttentionOperands&) const { return false; }
 
   virtual void attention(const AttentionParams&) const = 0;
   /// The state before the first key of calls with these parameters.
   virtual std::unique_ptr<ForwardState> attention_state(const AttentionParams&) const = 0;
   /// The same for few rows over many keys.
   virtual void decode(const AttentionParams&) const = 0;
-  /// decode() in two steps: writes the states of the pieces of the keys, and merges those of any pieces. The
+  /// decode() in two steps: writes the states of the splits of the keys, and merges those of any splits. The
   /// parameters of the second have the first's types and options.
   virtual void decode_states(const AttentionParams&, const DecodeStates&) const = 0;
   virtual void merge_decode_states(const AttentionParams&, const DecodeStates&) const = 0;

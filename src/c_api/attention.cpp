@@ -64,9 +64,9 @@ saccade_status saccade_attention_operations(const saccade_tensor* q, const sacca
 saccade_status saccade_alibi_slopes(std::int64_t num_heads, float* slopes) {
   return guarded([&] {
     constexpr std::string_view kFunction = "saccade_alibi_slopes";
-    constexpr std::int64_t kMostHeads = std::int64_t{1} << 30;
-    if (num_heads < 1 || num_heads > kMostHeads)
-      refuse(kFunction, "num_heads must be from 1 to ", kMostHeads, ", but it is ", num_heads);
+    constexpr std::int64_t kMaxHeads = std::int64_t{1} << 30;
+    if (num_heads < 1 || num_heads > kMaxHeads)
+      refuse(kFunction, "num_heads must be from 1 to ", kMaxHeads, ", but it is ", num_heads);
     float& first = required(kFunction, "slopes", slopes);
     const Tensor result = alibi_slopes(num_heads);
     std::ranges::copy(result.values<float>(), &first);

@@ -11,8 +11,8 @@ saccade_status saccade_rope_create(std::int64_t dim, const saccade_options* opti
   return guarded([&] {
     constexpr std::string_view kFunction = "saccade_rope_create";
     saccade_rope*& result = required(kFunction, "rope", rope);
-    constexpr std::int64_t kMostNumbers = 1 << 20;
-    if (dim > kMostNumbers) refuse(kFunction, "dim must be at most ", kMostNumbers, ", but it is ", dim);
+    constexpr std::int64_t kMaxNumbers = 1 << 20;
+    if (dim > kMaxNumbers) refuse(kFunction, "dim must be at most ", kMaxNumbers, ", but it is ", dim);
     result = new saccade_rope{
         Rope(dim, options_of<RopeOptionSet>(kFunction, "options", options, "SACCADE_ROPE_OPTIONS").options)};
   });

@@ -217,9 +217,9 @@ void for_blocks(std::int64_t rows, std::int64_t columns,
 
 constinit thread_local int ThreadLimit::current_ = 0;
 
-int most_threads() {
-  constexpr int kMostThreads = 1024;  // OpenMP ends the program if the system refuses a thread
-  return std::min(ThreadLimit::current_ > 0 ? ThreadLimit::current_ : num_threads(), kMostThreads);
+int max_threads() {
+  constexpr int kMaxThreads = 1024;  // OpenMP ends the program if the system refuses a thread
+  return std::min(ThreadLimit::current_ > 0 ? ThreadLimit::current_ : num_threads(), kMaxThreads);
 }
 
 int threads_for(std::int64_t items, int most) {

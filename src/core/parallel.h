@@ -64,16 +64,16 @@ class ThreadLimit {
   ThreadLimit& operator=(const ThreadLimit&) = delete;
 
  private:
-  friend int most_threads();
+  friend int max_threads();
   static constinit thread_local int current_;  // 0: the limit is num_threads()
   int outer_;                                  // the previous limit, to restore
 };
 
 /// The number of threads that a call may use: its ThreadLimit, or num_threads().
-int most_threads();
+int max_threads();
 
 /// The number of threads for `items` independent pieces of work.
-int threads_for(std::int64_t items, int most = most_threads());
+int threads_for(std::int64_t items, int most = max_threads());
 
 /// The same where the pieces together are a few operations on each of `numbers` numbers: one thread for less work
 /// than a second thread costs. (cpu/policy/threads.h decides for attention and products.)

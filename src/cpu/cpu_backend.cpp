@@ -10,7 +10,7 @@ namespace saccade::cpu {
 
 constinit const CpuBackend kCpuBackend;
 
-bool CpuBackend::attention_at_once(const AttentionOperands& p) const { return run_small(active_kernels(), p); }
+bool CpuBackend::try_small_attention(const AttentionOperands& p) const { return run_small(active_kernels(), p); }
 void CpuBackend::attention(const AttentionParams& p) const {
   run_forward(forward_kernels(active_kernels(), p), p);
 }

@@ -7,7 +7,7 @@ namespace saccade::cpu {
 /// The back end of this machine's processor.
 class CpuBackend final : public Backend {
  public:
-  bool attention_at_once(const AttentionOperands& p) const override;
+  bool try_small_attention(const AttentionOperands& p) const override;
   void attention(const AttentionParams& p) const override;
   std::unique_ptr<ForwardState> attention_state(const AttentionParams& p) const override;
   void decode(const AttentionParams& p) const override;

@@ -54,18 +54,18 @@ struct PartialRow {
 
 /// Decode: rows [first, first + count) of kv heads [kv_head, kv_head + kv_heads), where the rows of all query
 /// heads of a kv head are numbered head by head. The rows of a kv head process their keys together; the kv heads
-/// alternate every `turn` keys, a divisor of a piece.
+/// alternate every `step` keys, a divisor of a split.
 struct DecodeRows {
-  std::int64_t batch = 0, kv_head = 0, kv_heads = 1, first = 0, count = 0, turn = 0;
+  std::int64_t batch = 0, kv_head = 0, kv_heads = 1, first = 0, count = 0, step = 0;
 };
 
 /// How decode() is split. Sizes in bytes.
 struct DecodePlan {
   std::int64_t rows = 0;       // of a kv head that read its keys together, at most
-  std::int64_t turn = 0;       // keys after which kv heads alternate are a multiple of it
-  std::int64_t piece = 0;      // keys, at absolute multiples
+  std::int64_t step = 0;       // keys after which kv heads alternate are a multiple of it
+  std::int64_t split = 0;      // keys, at absolute multiples
   std::size_t number = 0;      // of a state
-  std::size_t state = 0;       // of one row after a piece: o, and somewhere its maximum and sum
+  std::size_t state = 0;       // of one row after a split: o, and somewhere its maximum and sum
   std::size_t statistics = 0;  // where these two are
   std::size_t scratch = 0;     // of one thread and kv head
 };
@@ -113,11 +113,11 @@ struct ForwardKernels {
 /// The kernels of decode().
 struct DecodeKernels {
   DecodePlan (*plan)(const AttentionParams&);
-  /// Attention of the rows over one piece of keys.
-  void (*piece)(const AttentionParams&, const DecodeRows&, std::int64_t piece, void* states, void* scratch);
-  /// Merges the states of pieces [first, first + pieces), [pieces][kv_heads][rows], and writes the rows' results.
+  /// Attention of the rows over one split of keys.
+  void (*split)(const AttentionParams&, const DecodeRows&, std::int64_t split, void* states, void* scratch);
+  /// Merges the states of splits [first, first + splits), [splits][kv_heads][rows], and writes the rows' results.
   void (*merge)(const AttentionParams&, const DecodeRows&, const void* states, std::int64_t first,
-                std::int64_t pieces, void* scratch);
+                std::int64_t splits, void* scratch);
 };
 
 /// The kernels of merge_states().
@@ -135,15 +135,15 @@ struct BackwardKernels {
   /// Then for every block of keys: begin; then for each block of rows that may see them: the gradients of the
   /// logits (returns whether there are any, and adds to the gradient of the head's slope), of the mask, of keys
   /// and values, and of the rows (cleared for their first block); then end, which writes dk and dv and returns
-  /// whether they are finite, or need not be computed again. `careful` keeps hidden keys and rows out of every
+  /// whether they are finite, or need not be computed again. `masked_safe` keeps hidden keys and rows out of every
   /// product. Without dk and dv, keys only finishes the gradients of the scores, which rows reads; without dq,
   /// rows and write are not called.
   void (*begin)(const BackwardParams&, const KeyBlock&, void* scratch) = nullptr;
   bool (*logits)(const BackwardParams&, const KeyBlock&, const QueryRows&, const void* statistics, void* scratch,
                  double& dslope) = nullptr;
   void (*mask)(const BackwardParams&, const KeyBlock&, const QueryRows&, void* scratch) = nullptr;
-  void (*keys)(const BackwardParams&, const KeyBlock&, const QueryRows&, bool careful, void* scratch) = nullptr;
-  void (*rows)(const BackwardParams&, const KeyBlock&, const QueryRows&, bool careful, void* scratch,
+  void (*keys)(const BackwardParams&, const KeyBlock&, const QueryRows&, bool masked_safe, void* scratch) = nullptr;
+  void (*rows)(const BackwardParams&, const KeyBlock&, const QueryRows&, bool masked_safe, void* scratch,
                void* dq) = nullptr;
   bool (*end)(const BackwardParams&, const KeyBlock&, void* scratch) = nullptr;
   /// Writes the gradients of a block of rows, zeros where `dq` is nullptr. Returns what end() returns.

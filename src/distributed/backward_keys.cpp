@@ -98,14 +98,14 @@ class KeyBackward {
   }
 
   /// Where to write gradients of keys with `before` more in front.
-  static MutableTensorView with_room(const MutableTensorView& own, std::int64_t before, Room& room) {
+  static MutableTensorView with_room(const MutableTensorView& own, std::int64_t before, ReceiveBuffer& room) {
     if (before == 0) return own;
     room.resize(own.dtype, 1, before + own.shape[1], own.shape[2]);
     return room.numbers;
   }
 
   TensorView keys(const TensorView& tensor, const Plan::Unit& unit, Run keys, std::int64_t before,
-                  Room& room) const {
+                  ReceiveBuffer& room) const {
     const TensorView held = own(tensor, unit, keys);
     if (before > 0) {
       room.resize(held.dtype, 1, before + keys.size(), held.shape[2]);
@@ -119,8 +119,8 @@ class KeyBackward {
   Call& call_;
   const LocalGradients& local_;
   Plan plan_;
-  Fetch rows_;
-  Room k_, v_, dk_, dv_;
+  Gather rows_;
+  ReceiveBuffer k_, v_, dk_, dv_;
   std::exception_ptr error_;
 };
 

@@ -91,7 +91,7 @@ class RowBackward {
     dv_.resize(type_of_sums(call_.local.v.dtype), 1, sums_.size(), call_.local.v.shape[3]);
   }
 
-  static void clear(Room& room) {
+  static void clear(ReceiveBuffer& room) {
     std::memset(room.numbers.mutable_data(), 0,
                 static_cast<std::size_t>(room.numbers.size()) * size_of(room.numbers.dtype));
   }
@@ -128,11 +128,11 @@ class RowBackward {
   Rows rows_;
   std::size_t inputs_;  // tensors of rows
   Results dq_;
-  Return dkv_;
+  Reduce dkv_;
   OptionGradients& options_;
   bool wants_dq_, wants_dkv_;
   Run sums_{};  // the keys of dk_ and dv_
-  Room dk_, dv_, more_dk_, more_dv_;
+  ReceiveBuffer dk_, dv_, more_dk_, more_dv_;
   std::exception_ptr error_;
 };
 

@@ -15,13 +15,13 @@
 namespace saccade::distributed {
 namespace {
 
-/// Keys of a rank within some pieces of kDecodePieceKeys keys.
+/// Keys of a rank within some pieces of kDecodeSplitKeys keys.
 struct Segment {
   int rank = 0;
   Run keys{};
 
-  std::int64_t first_piece() const { return keys.begin / kDecodePieceKeys; }
-  std::int64_t pieces() const { return (keys.end - 1) / kDecodePieceKeys + 1 - first_piece(); }
+  std::int64_t first_piece() const { return keys.begin / kDecodeSplitKeys; }
+  std::int64_t pieces() const { return (keys.end - 1) / kDecodeSplitKeys + 1 - first_piece(); }
 };
 
 /// The keys that any row of any batch entry sees.
@@ -41,7 +41,7 @@ std::vector<Segment> segments_of(const AttentionParams& p, const Sharding& keys)
   std::vector<Segment> segments;
   for (int rank = 0; rank < keys.ranks(); ++rank) {
     for (const Run& run : merged(overlap_of(keys.runs(rank), {visible}))) {
-      const std::int64_t whole = (run.begin + kDecodePieceKeys - 1) / kDecodePieceKeys * kDecodePieceKeys;
+      const std::int64_t whole = (run.begin + kDecodeSplitKeys - 1) / kDecodeSplitKeys * kDecodeSplitKeys;
       const std::int64_t cut = run.begin == whole ? run.end : std::min(run.end, whole);
       segments.push_back({rank, {run.begin, cut}});
       if (cut < run.end) segments.push_back({rank, {cut, run.end}});
@@ -139,7 +139,7 @@ class PassQ {
   }
 
   void compute(const Segment& segment, Tensor& states) {
-    const Run held{segment.first_piece() * kDecodePieceKeys, segment.keys.end};
+    const Run held{segment.first_piece() * kDecodeSplitKeys, segment.keys.end};
     const PieceOptions options(call_.options, call_.params, piece_of({0, all_rows_.shape[2]}, held), held,
                                segment.keys, heads_);
     Tensor k, v;

@@ -32,7 +32,7 @@ void add_rows(const TensorView& from, const MutableTensorView& to, std::vector<b
 
 }  // namespace
 
-void Room::resize(DType dtype, std::int64_t heads, std::int64_t rows, std::int64_t dim) {
+void ReceiveBuffer::resize(DType dtype, std::int64_t heads, std::int64_t rows, std::int64_t dim) {
   const std::size_t bytes = static_cast<std::size_t>(heads * rows * dim) * size_of(dtype);
   if (!memory || bytes > bytes_) memory = make_buffer(bytes_ = bytes);
   numbers = MutableTensorView(memory.get(), dtype, std::array{heads, rows, dim});
@@ -42,14 +42,14 @@ std::vector<Run> Needs::rows_from(int holder, int rank, std::int64_t step) const
   return overlap_of(rows(rank, step), sharding->runs(holder));
 }
 
-// ---- Fetch -----------------------------------------------------------------------------------------------------
+// ---- Gather -----------------------------------------------------------------------------------------------------
 
-Fetch::Fetch(Messages& messages, Needs needs, std::vector<TensorView> tensors)
+Gather::Gather(Messages& messages, Needs needs, std::vector<TensorView> tensors)
     : messages_(messages), needs_(std::move(needs)), tensors_(std::move(tensors)) {
   for (Slot& one : slots_) one.rooms.resize(tensors_.size());
 }
 
-void Fetch::post(std::int64_t step, Run room) {
+void Gather::post(std::int64_t step, Run room) {
   Slot& one = slot(step);
   const int rank = messages_.rank(), size = messages_.size();
   messages_.wait(one.sends, text_of(needs_.plan->unit(rank, step), "receivers of rows"));
@@ -70,7 +70,7 @@ void Fetch::post(std::int64_t step, Run room) {
   }
 }
 
-void Fetch::clear_gaps(std::int64_t step, Run room, const std::vector<Run>& rows) {
+void Gather::clear_gaps(std::int64_t step, Run room, const std::vector<Run>& rows) {
   std::int64_t end = room.begin;
   for (std::size_t run = 0; run <= rows.size(); ++run) {
     const Run gap{end, run < rows.size() ? rows[run].begin : room.end};
@@ -84,12 +84,12 @@ void Fetch::clear_gaps(std::int64_t step, Run room, const std::vector<Run>& rows
   }
 }
 
-MutableTensorView Fetch::place(std::size_t i, std::int64_t step, Run rows) {
+MutableTensorView Gather::place(std::size_t i, std::int64_t step, Run rows) {
   const Slot& one = slot(step);
   return one.rooms[i].numbers.slice(1, rows.begin - one.first, rows.end - one.first);
 }
 
-void Fetch::receive(std::int64_t step, int from) {
+void Gather::receive(std::int64_t step, int from) {
   Slot& one = slot(step);
   for (const Run& run : needs_.rows_from(from, messages_.rank(), step)) {
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
@@ -99,7 +99,7 @@ void Fetch::receive(std::int64_t step, int from) {
   }
 }
 
-void Fetch::send(std::int64_t step, int to) {
+void Gather::send(std::int64_t step, int to) {
   const Plan::Unit unit = needs_.plan->unit(to, step);
   for (const Run& run : needs_.rows_from(messages_.rank(), to, step)) {
     for (const TensorView& tensor : tensors_) {
@@ -110,33 +110,33 @@ void Fetch::send(std::int64_t step, int to) {
   }
 }
 
-void Fetch::wait(std::int64_t step) {
+void Gather::wait(std::int64_t step) {
   messages_.wait(slot(step).receives, text_of(needs_.plan->unit(messages_.rank(), step), "rows"));
 }
 
-void Fetch::finish() {
+void Gather::finish() {
   for (Slot& one : slots_) messages_.wait(one.sends, "receivers of the last rows");
 }
 
-TensorView Fetch::rows(std::size_t i, std::int64_t step, Run rows) const {
+TensorView Gather::rows(std::size_t i, std::int64_t step, Run rows) const {
   const Slot& one = slot(step);
   if (rows.size() == 0) return one.rooms[i].numbers.slice(1, 0, 0);
   return one.rooms[i].numbers.slice(1, rows.begin - one.first, rows.end - one.first);
 }
 
-// ---- Return ----------------------------------------------------------------------------------------------------
+// ---- Reduce ----------------------------------------------------------------------------------------------------
 
-Return::Return(Messages& messages, Needs needs, std::vector<MutableTensorView> tensors, std::vector<DType> dtypes)
+Reduce::Reduce(Messages& messages, Needs needs, std::vector<MutableTensorView> tensors, std::vector<DType> dtypes)
     : messages_(messages), needs_(std::move(needs)), tensors_(std::move(tensors)), dtypes_(std::move(dtypes)) {}
 
-Return::Part Return::make_part(int rank, std::size_t tensor, Run rows) const {
+Reduce::Part Reduce::make_part(int rank, std::size_t tensor, Run rows) const {
   const std::array shape{needs_.heads, rows.size(), tensors_[tensor].shape[3]};
   const DType dtype = dtypes_[tensor];
   const Buffer memory = make_buffer(static_cast<std::size_t>(shape[0] * shape[1] * shape[2]) * size_of(dtype));
   return {rank, tensor, rows, memory, MutableTensorView(memory.get(), dtype, shape)};
 }
 
-void Return::post(std::int64_t step, const std::vector<TensorView>& results, std::int64_t first) {
+void Reduce::post(std::int64_t step, const std::vector<TensorView>& results, std::int64_t first) {
   Slot& one = slot(step);
   const int rank = messages_.rank(), size = messages_.size();
   messages_.wait(one.sends, text_of(needs_.plan->unit(rank, step), "receivers of results"));
@@ -163,7 +163,7 @@ void Return::post(std::int64_t step, const std::vector<TensorView>& results, std
   }
 }
 
-void Return::wait(std::int64_t step) {
+void Reduce::wait(std::int64_t step) {
   Slot& one = slot(step);
   messages_.wait(one.receives, text_of(needs_.plan->unit(messages_.rank(), step), "results"));
   std::ranges::stable_sort(one.parts, {}, &Part::rank);
@@ -177,11 +177,11 @@ void Return::wait(std::int64_t step) {
   one.parts.clear();
 }
 
-void Return::finish() {
+void Reduce::finish() {
   for (Slot& one : slots_) messages_.wait(one.sends, "receivers of the last results");
 }
 
-void Return::add(const Slot& one, std::size_t tensor, const Plan::Unit& unit, std::int64_t step) {
+void Reduce::add(const Slot& one, std::size_t tensor, const Plan::Unit& unit, std::int64_t step) {
   const MutableTensorView& to = tensors_[tensor];
   Tensor sum(dtypes_[tensor], {needs_.heads, to.shape[2], to.shape[3]});
   std::vector<bool> has_summand(static_cast<std::size_t>(to.shape[2]));

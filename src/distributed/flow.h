@@ -14,7 +14,7 @@
 namespace saccade::distributed {
 
 /// Contiguous numbers [heads, rows, dim], whose memory is used again as long as it suffices.
-class Room {
+class ReceiveBuffer {
  public:
   void resize(DType dtype, std::int64_t heads, std::int64_t rows, std::int64_t dim);
 
@@ -48,10 +48,10 @@ struct Needs {
 };
 
 /// Fetches rows of tensors one step ahead. Every rank calls every function for every step, in ascending order.
-class Fetch {
+class Gather {
  public:
   /// `tensors`: [batch, heads, rows, dim], those of this rank.
-  Fetch(Messages& messages, Needs needs, std::vector<TensorView> tensors);
+  Gather(Messages& messages, Needs needs, std::vector<TensorView> tensors);
 
   /// Begins to receive what this rank needs in a step, and to send what others need. `room`: rows for which there
   /// must be room besides those that are needed, as kernels are called with them; may be empty.
@@ -70,7 +70,7 @@ class Fetch {
 
  private:
   struct Slot {
-    std::vector<Room> rooms;
+    std::vector<ReceiveBuffer> rooms;
     std::int64_t first = 0;
     Batch receives, sends;
   };
@@ -89,10 +89,10 @@ class Fetch {
 
 /// Returns results for rows to their holders, which add up what several ranks computed, in the order of the ranks.
 /// Every rank calls every function for every step, in ascending order.
-class Return {
+class Reduce {
  public:
   /// `tensors`: [batch, heads, rows, dim], those of this rank; `dtypes`: what their results are computed in.
-  Return(Messages& messages, Needs needs, std::vector<MutableTensorView> tensors, std::vector<DType> dtypes);
+  Reduce(Messages& messages, Needs needs, std::vector<MutableTensorView> tensors, std::vector<DType> dtypes);
 
   /// Sends this rank's results of a step, and begins to receive those of others. `results`: for each tensor
   /// [heads, rows, dim] from row `first` of the sequence on.

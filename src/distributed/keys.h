@@ -21,7 +21,7 @@ class Keys {
 
  private:
   Call& call_;
-  Fetch fetch_;
+  Gather fetch_;
 };
 
 /// Which keys every rank needs in every step.

@@ -67,7 +67,7 @@ MutableTensorView Results::rows(std::size_t i, std::int64_t step, Run rows) cons
 void Results::post(std::int64_t step) {
   if (!call_.plan->shares_rows()) return;
   std::vector<TensorView> results;
-  for (const Room& room : rooms_) results.push_back(room.numbers);
+  for (const ReceiveBuffer& room : rooms_) results.push_back(room.numbers);
   give_.post(step, results, first_);
 }
 

@@ -23,7 +23,7 @@ class Rows {
  private:
   Call& call_;
   std::vector<TensorView> tensors_;
-  Fetch fetch_;
+  Gather fetch_;
 };
 
 /// Tensors [batch, num_heads, rows, dim] that are written.
@@ -44,8 +44,8 @@ class Results {
  private:
   Call& call_;
   std::vector<MutableTensorView> tensors_;
-  Return give_;
-  std::vector<Room> rooms_;
+  Reduce give_;
+  std::vector<ReceiveBuffer> rooms_;
   std::int64_t first_ = 0;
 };
 

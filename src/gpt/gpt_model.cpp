@@ -195,7 +195,7 @@ void GPTModel::backward(const TensorView& dlogits) {
 }
 
 std::vector<Tensor> GPTModel::attention_weights(const TensorView& tokens) {
-  const InEvaluation while_looking(*this);
+  const EvalMode while_looking(*this);
   std::vector<Tensor> result;
   Tensor x = embed(tokens);
   for (TransformerBlock& block : trf_blocks_) {

@@ -159,7 +159,7 @@ TokenBatch TextTask::held_out(std::int64_t seqlen) const {
   return batch;
 }
 
-double TextTask::order_0_bits_per_byte() const {
+double TextTask::unigram_bits_per_byte() const {
   std::array<double, 256> counts;
   counts.fill(1.0);
   for (const char byte : training_part()) ++counts[static_cast<unsigned char>(byte)];

@@ -193,7 +193,7 @@ namespace {
 /// The loss of each target, in evaluation mode, a few sequences at a time: f32 [batch, seqlen].
 Tensor losses_of(GPTModel& model, const TokenBatch& batch) {
   constexpr std::int64_t kSequences = 16;
-  const InEvaluation while_looking(model);
+  const EvalMode while_looking(model);
   Tensor losses(DType::f32, batch.targets.shape());
   for (std::int64_t row = 0; row < batch.inputs.shape(0); row += kSequences) {
     const std::int64_t end = std::min(row + kSequences, batch.inputs.shape(0));

@@ -49,7 +49,7 @@ void KvCache::Contiguous::reserve(std::int64_t begin, std::int64_t end, std::int
 
 void KvCache::Contiguous::evict(std::int64_t sequence) {
   const std::int64_t gone = evictable(sequence), kept = length(sequence) - first_kept(sequence) - gone;
-  for (const CacheNumbers& numbers : numbers_) {
+  for (const KvBuffer& numbers : numbers_) {
     const std::size_t row_bytes = static_cast<std::size_t>(numbers.shape(3)) * size_of(config_.dtype);
     for (std::int64_t head = 0; head < config_.num_kv_heads; ++head) {
       auto* const first = static_cast<std::byte*>(numbers.head(sequence, head).mutable_data());
@@ -75,7 +75,7 @@ void KvCache::Contiguous::truncate(std::int64_t sequence, std::int64_t length) {
 
 void KvCache::Contiguous::share_prefix(std::int64_t from, std::int64_t to, std::int64_t length) {
   const std::int64_t kept = std::max<std::int64_t>(0, length - first_kept(from));
-  for (const CacheNumbers& numbers : numbers_)
+  for (const KvBuffer& numbers : numbers_)
     for (std::int64_t head = 0; kept > 0 && head < config_.num_kv_heads; ++head)
       copy(numbers.head(from, head).slice(0, 0, kept), numbers.head(to, head).slice(0, 0, kept));
   set_range(to, length == 0 ? 0 : first_kept(from), length);

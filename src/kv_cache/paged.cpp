@@ -89,7 +89,7 @@ void KvCache::Paged::own_last_page(std::int64_t sequence) {
   const std::int32_t shared = entry;
   release(entry);
   entry = take_page();
-  for (const CacheNumbers& numbers : numbers_)
+  for (const KvBuffer& numbers : numbers_)
     for (std::int64_t head = 0; head < config_.num_kv_heads; ++head)
       copy(numbers.head(shared, head).slice(0, 0, rows), numbers.head(entry, head).slice(0, 0, rows));
 }

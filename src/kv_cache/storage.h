@@ -15,9 +15,9 @@
 namespace saccade {
 
 /// Numbers [blocks, num_kv_heads, rows, dim] in owned memory, not initialised.
-class CacheNumbers {
+class KvBuffer {
  public:
-  CacheNumbers(DType dtype, const Shape& shape);
+  KvBuffer(DType dtype, const Shape& shape);
 
   MutableTensorView view() const { return {memory_.data(), dtype_, shape_}; }
   std::int64_t shape(std::size_t dim) const { return shape_[dim]; }
@@ -29,7 +29,7 @@ class CacheNumbers {
   }
 
   /// A copy with one dimension longer.
-  CacheNumbers grown(std::size_t dim, std::int64_t length) const;
+  KvBuffer grown(std::size_t dim, std::int64_t length) const;
 
  private:
   DType dtype_;
@@ -88,7 +88,7 @@ class KvCache::Storage {
 
   KvCacheOptions config_;
   std::vector<std::int64_t> lengths_, first_kept_, starts_;  // [batch]
-  std::array<CacheNumbers, 2> numbers_;                      // of k and of v
+  std::array<KvBuffer, 2> numbers_;                      // of k and of v
 };
 
 /// One contiguous block for each head of each sequence: index j holds position first_kept + j.

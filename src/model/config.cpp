@@ -8,7 +8,7 @@ namespace saccade::model {
 
 namespace {
 /// Longer than any dimension of a model, and short enough that products of two sizes cannot overflow.
-constexpr std::int64_t kMostSize = std::int64_t{1} << 30;
+constexpr std::int64_t kMaxSize = std::int64_t{1} << 30;
 }  // namespace
 
 Config::Config(nlohmann::json json, std::string name, std::string path)
@@ -26,7 +26,7 @@ const nlohmann::json& Config::at(const std::string& key) const {
 std::int64_t Config::size(const std::string& key) const {
   const nlohmann::json& value = at(key);
   if (!value.is_number_integer() || value.get<double>() < 1 ||
-      value.get<double>() > static_cast<double>(kMostSize))
+      value.get<double>() > static_cast<double>(kMaxSize))
     refuse(key, "must be a number of at least 1, but it is ", value.dump());
   return value.get<std::int64_t>();
 }

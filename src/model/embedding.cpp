@@ -89,13 +89,13 @@ Tensor ImageEmbedding::operator()(const TensorView& pixels, int num_threads) con
   return x;
 }
 
-SoundEmbedding::SoundEmbedding(const StackTable& table, const Checkpoint& checkpoint)
+AudioEmbedding::AudioEmbedding(const StackTable& table, const Checkpoint& checkpoint)
     : first_(packed_convolution(checkpoint, table.sound.first, table.sound.num_bins, table.d_model)),
       second_(packed_convolution(checkpoint, table.sound.second, table.d_model, table.d_model)),
       positions_(
           checkpoint.numbers(weight_of(table.sound.positions), {table.sound.num_positions, table.d_model})) {}
 
-Tensor SoundEmbedding::operator()(const TensorView& features, int num_threads) const {
+Tensor AudioEmbedding::operator()(const TensorView& features, int num_threads) const {
   const std::int64_t sequences = features.shape[0], frames = features.shape[2], dim = first_.d_out();
   Tensor x = Tensor::uninitialized(DType::f32, {sequences * frames / 2, dim});
   Tensor padded(DType::f32, {frames + 2, features.shape[1]}), middle(DType::f32, {frames + 2, dim});

@@ -37,9 +37,9 @@ class ImageEmbedding {
   Tensor class_token_, positions_;
 };
 
-class SoundEmbedding {
+class AudioEmbedding {
  public:
-  SoundEmbedding(const StackTable& table, const Checkpoint& checkpoint);
+  AudioEmbedding(const StackTable& table, const Checkpoint& checkpoint);
   /// features: f32 [sequences, bins, frames]. One state for two frames.
   Tensor operator()(const TensorView& features, int num_threads) const;
 

@@ -52,7 +52,7 @@ void check_gradient(std::string_view name, const TensorView& gradient, const Sha
 /// The threads of a call. Every call within gets this number: its own limit replaces this thread's.
 struct ThreadsOfCall {
   explicit ThreadsOfCall(const ModelOptions& options)
-      : count(options.num_threads > 0 ? options.num_threads : most_threads()), limit(count) {}
+      : count(options.num_threads > 0 ? options.num_threads : max_threads()), limit(count) {}
 
   int count;
   ThreadLimit limit;
@@ -75,7 +75,7 @@ struct Model::State {
   ModelSizes sizes{};
   std::optional<TokenEmbedding> tokens{};
   std::optional<ImageEmbedding> images{};
-  std::optional<SoundEmbedding> sound{};
+  std::optional<AudioEmbedding> sound{};
   std::optional<Stack> encoder{}, stack{};
   // Built when first needed: the decoder's weights are often a third of a small model.
   std::once_flag head_is_built{};

@@ -23,7 +23,7 @@ class Faults {
       if (list.count == 0) return;
       if (result.back() != ':') result += ";";
       result += title + list.text;
-      if (list.count > kMostShown) result += " and " + std::to_string(list.count - kMostShown) + " more";
+      if (list.count > kMaxShown) result += " and " + std::to_string(list.count - kMaxShown) + " more";
     };
     append(" missing ", missing_);
     append(" unexpected ", unexpected_);
@@ -32,7 +32,7 @@ class Faults {
   }
 
  private:
-  static constexpr std::size_t kMostShown = 12;
+  static constexpr std::size_t kMaxShown = 12;
 
   struct List {
     std::string text;
@@ -40,7 +40,7 @@ class Faults {
   };
 
   static void add(List& list, const std::string& item) {
-    if (list.count++ >= kMostShown) return;
+    if (list.count++ >= kMaxShown) return;
     list.text += (list.text.empty() ? "" : ", ") + item;
   }
 

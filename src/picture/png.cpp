@@ -13,7 +13,7 @@
 namespace saccade {
 namespace {
 
-constexpr double kMostPixels = 16384;  // along one side
+constexpr double kMaxPixels = 16384;  // along one side
 
 template <auto release>
 struct Release {
@@ -81,7 +81,7 @@ std::vector<std::byte> png_of_svg(std::string_view svg, double zoom) {
     refuse_png("the document has no size in pixels");
   }
   const double columns = std::ceil(width * zoom), rows = std::ceil(height * zoom);
-  if (!(columns <= kMostPixels) || !(rows <= kMostPixels)) {
+  if (!(columns <= kMaxPixels) || !(rows <= kMaxPixels)) {
     refuse_png("the picture would be " + picture::concise(columns, 8) + " x " + picture::concise(rows, 8) +
                " pixels, at most 16384 a side are drawn");
   }
@@ -108,7 +108,7 @@ Tensor pixels_of_png(std::span<const std::byte> png) {
     throw std::invalid_argument("[pixels_of_png] not a PNG that can be read");
   const int width = cairo_image_surface_get_width(source.get()),
             height = cairo_image_surface_get_height(source.get());
-  if (width > kMostPixels || height > kMostPixels)
+  if (width > kMaxPixels || height > kMaxPixels)
     throw std::invalid_argument("[pixels_of_png] the picture has over 16384 pixels a side");
   const Surface surface(cairo_image_surface_create(CAIRO_FORMAT_RGB24, width, height));
   check(cairo_surface_status(surface.get()));

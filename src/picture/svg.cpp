@@ -12,7 +12,7 @@ namespace {
 constexpr double kTitleSize = 16, kTitleLine = 22, kNoteSize = 12, kNoteLine = 17;
 constexpr double kBoldStretch = 1.06;  // width of a bold line relative to a regular one
 constexpr double kNarrowest = 300;     // text may widen a picture to this
-constexpr int kMostTitleLines = 3, kMostCaptionLines = 12;
+constexpr int kMaxTitleLines = 3, kMaxCaptionLines = 12;
 // Fonts made for small sizes first, then those that cover Chinese, Japanese and Korean.
 constexpr const char* kFonts =
     "Inter, 'Helvetica Neue', Arial, 'Noto Sans', 'Noto Sans CJK SC', 'PingFang SC', 'Microsoft YaHei', "
@@ -132,8 +132,8 @@ std::int64_t columns_of_grid(std::int64_t panels, double shape, std::int64_t mos
 Frame::Frame(FrameText text, double content_width) : note_(std::move(text.note)), content_width_(content_width) {
   const std::string title = cleaned(text.title);
   const double text_width = std::max(content_width, kNarrowest);
-  title_ = wrapped(title, text_width, kMostTitleLines, measure_at(kTitleSize * kBoldStretch));
-  caption_ = wrapped(cleaned(text.caption), text_width, kMostCaptionLines, measure_at(kNoteSize));
+  title_ = wrapped(title, text_width, kMaxTitleLines, measure_at(kTitleSize * kBoldStretch));
+  caption_ = wrapped(cleaned(text.caption), text_width, kMaxCaptionLines, measure_at(kNoteSize));
   description_ = title.empty() ? std::string(text.kind) : shortened(title, 300, measure_at(1));
 }
 

@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::string_view kEllipsis = "\u2026";
 constexpr std::string_view kReplacement = "\uFFFD";
-constexpr int kMostMarks = 8;                  // in a row; marks have no width, so their number needs a limit
-constexpr std::size_t kMostClusterBytes = 64;  // joined emoji need a limit too
+constexpr int kMaxMarks = 8;                  // in a row; marks have no width, so their number needs a limit
+constexpr std::size_t kMaxClusterBytes = 64;  // joined emoji need a limit too
 constexpr char32_t kZeroWidthJoiner = 0x200D;
 constexpr char32_t kEmojiStyle = 0xFE0F;
 constexpr char32_t kFirstEmojiModifier = 0x1F3FB;
@@ -84,7 +84,7 @@ Cluster next_cluster(std::string_view text) {
   std::size_t size = base.bytes;
   bool joined = false;
   bool flag = is_regional_indicator(base.code_point);
-  while (size < text.size() && size < kMostClusterBytes) {
+  while (size < text.size() && size < kMaxClusterBytes) {
     const Decoded next = decode(text.substr(size));
     const char32_t c = next.code_point;
     const bool modifier = columns == 2 && c >= kFirstEmojiModifier && c <= kLastEmojiModifier;
@@ -148,7 +148,7 @@ std::string cleaned(std::string_view raw) {
       text += escape_of(c);
     } else {
       marks = columns_of_code_point(c) == 0 ? marks + 1 : 0;
-      if (marks <= kMostMarks) text += raw.substr(0, next.bytes);
+      if (marks <= kMaxMarks) text += raw.substr(0, next.bytes);
     }
     raw.remove_prefix(next.bytes);
   }

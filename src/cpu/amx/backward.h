@@ -1,4 +1,4 @@
-// The gradients of attention on AMX tiles, for tensors of one type: bf16, or the two or three bf16 terms of f16 or
+// The gradients of attention on AMX tiles, for tensors of one type: bf16, or the two or three bf16 parts of f16 or
 // f32 (amx/bf16_split.h). The steps are those of backward.h, for 32 rows and 32 keys at a time:
 //
 //   for every 32 rows of the block
@@ -11,9 +11,9 @@
 //   for every 32 rows                       sums over all keys of the block
 //     dQ += dS K
 //
-// P and dS are written in terms as they are computed: P and dS as pairs of rows, dS also as rows, so that neither
+// P and dS are written in parts as they are computed: P and dS as pairs of rows, dS also as rows, so that neither
 // is transposed. Where something else reads dS too (the gradients of a mask, of slopes or of a score modifier),
-// they are kept as they are, and become terms later.
+// they are kept as they are, and become parts later.
 //
 // All numbers in tiles are finite and of moderate size, but for P and dS: rows and keys that are not are packed as
 // zeros, and the pairs of such a row or key are computed one by one, without tiles. What a row or key does not
@@ -46,12 +46,12 @@ class AmxBackwardBlock {
         k_(p_.template key_rows<T>(p_.k, batch_, kv_head_)),
         v_(p_.template key_rows<T>(p_.v, batch_, kv_head_)),
         scratch_(params, memory),
-        facts_(*scratch_.facts) {}
+        stats_(*scratch_.stats) {}
 
   /// Packs the keys and values of the block and sets their gradients to 0.
   void begin() {
     for (int t = 0; t < kTiles; ++t) {
-      facts_.bad_keys[t] = 0;
+      stats_.bad_keys[t] = 0;
       if (first_key(t) < readable_.end && first_key(t) + 32 > readable_.begin) pack_keys_of(t);
     }
     if (b_.wants_keys()) scratch_.clear_gradients();
@@ -79,12 +79,12 @@ class AmxBackwardBlock {
   /// Turns the gradients of the logits into those of the products, and adds to dk and dv if they are wanted.
   void add_to_keys() {
     for_each_block([&](int g, int t) {
-      if (!facts_.keeps_all[g]) return;
+      if (!stats_.keeps_all[g]) return;
       if (scratch_.softcapped)
-        of_logits_.differentiate(group_row(g), group_rows(g), columns(t), facts_.granules[g][t].is_modified(0),
+        of_logits_.differentiate(group_row(g), group_rows(g), columns(t), stats_.subtiles[g][t].is_modified(0),
                                  block(scratch_.softcapped, g, t), block(scratch_.probabilities, g, t),
                                  block(scratch_.gradients, g, t));
-      put_terms(g, t);
+      put_parts(g, t);
     });
     if (!b_.wants_keys()) return;
     Tiles tiles;
@@ -134,9 +134,9 @@ class AmxBackwardBlock {
 
  private:
   using Scratch = AmxBackwardScratch<T>;
-  static constexpr int kTerms = kTermsOf<T>, kTiles = kKeyTilesOfAmx;
-  static constexpr const auto& kOfScores = TermPairs<kTerms>::kExact;
-  static constexpr const auto& kOfOthers = TermPairs<kTerms>::kRounded;
+  static constexpr int kParts = kPartsOf<T>, kTiles = kKeyTilesOfAmx;
+  static constexpr const auto& kOfScores = SplitPairs<kParts>::kExact;
+  static constexpr const auto& kOfGradients = SplitPairs<kParts>::kRounded;
   static constexpr std::int64_t kWords = kWordsOf<T>;
 
   int groups() const { return (rows_ + 31) / 32; }
@@ -154,7 +154,7 @@ class AmxBackwardBlock {
   }
 
   /// Whether some row of the group sees a key of the tile.
-  bool meet(int g, int t) const { return facts_.granules[g][t].count > 0; }
+  bool meet(int g, int t) const { return stats_.subtiles[g][t].count > 0; }
   template <class F>
   void for_each_block(const F& f) const {
     for (int g = 0; g < groups(); ++g)
@@ -172,7 +172,7 @@ class AmxBackwardBlock {
       if (are_for_backward(k_[key], p_.head_dim, v_[key], p_.head_dim_v))
         keys.row[j] = k_[key], values.row[j] = v_[key];
       else
-        facts_.bad_keys[t] |= std::uint32_t{1} << j;
+        stats_.bad_keys[t] |= std::uint32_t{1} << j;
     }
     pack_columns(keys, scratch_.keys + t * scratch_.depth * kWords);
     pack_columns(values, scratch_.values + t * scratch_.width * kWords);
@@ -182,13 +182,13 @@ class AmxBackwardBlock {
   /// Rows whose statistics are not finite are bad, too: they make P and dS NaN where they see a key.
   void pack_rows_of(int g, const float* lses, const float* deltas) {
     Rows32<T> queries{.row = {}, .dim = p_.head_dim}, douts{.row = {}, .dim = p_.head_dim_v};
-    facts_.bad_rows[g] = 0;
+    stats_.bad_rows[g] = 0;
     for (int i = 0; i < group_rows(g); ++i) {
       const bool is_nan = lses[i] != lses[i] || deltas[i] - deltas[i] != 0;
       if (!is_nan && are_for_backward(query_of(g, i), p_.head_dim, dout_of(g, i), p_.head_dim_v))
         queries.row[i] = query_of(g, i), douts.row[i] = dout_of(g, i);
       else
-        facts_.bad_rows[g] |= std::uint32_t{1} << i;
+        stats_.bad_rows[g] |= std::uint32_t{1} << i;
     }
     pack_rows(queries, scratch_.queries);
     pack_rows(douts, scratch_.douts);
@@ -241,10 +241,10 @@ class AmxBackwardBlock {
   }
   static SACCADE_INLINE Vec dropped(Vec keep, Vec x) { return select(equal(keep, zero()), zero(), x); }
 
-  /// P of rows 2 pair and 2 pair + 1, and its terms. Not inlined, as differentiate(): 16 copies in each of the
+  /// P of rows 2 pair and 2 pair + 1, and its parts. Not inlined, as differentiate(): 16 copies in each of the
   /// loops of products would fill the L1 instruction cache (by size; not measured).
   template <bool kDrops>
-  static __attribute__((noinline)) void weigh(const Terms<kTerms>& terms, const Pending& given, int pair) {
+  static __attribute__((noinline)) void weigh(const Bf16Split<kParts>& parts, const Pending& given, int pair) {
     const Pending of = given;  // which no store changes
     alignas(64) float kept[64];
     SACCADE_UNROLL
@@ -258,11 +258,11 @@ class AmxBackwardBlock {
         if constexpr (kDrops) store(kept + r * 32 + j, dropped(load(of.keeps + row * kKeysOfAmx + j), p));
       }
     }
-    put_pair(terms, kDrops ? kept : of.scores + pair * 64, of.weights + pair * 16);
+    put_pair(parts, kDrops ? kept : of.scores + pair * 64, of.weights + pair * 16);
   }
-  static SACCADE_INLINE void put_pair(const Terms<kTerms>& terms, const float* rows, std::uint32_t* to) {
-    terms.split(rows, rows + 32, to, kTermWords);
-    terms.split(rows + 16, rows + 48, to + 256, kTermWords);
+  static SACCADE_INLINE void put_pair(const Bf16Split<kParts>& parts, const float* rows, std::uint32_t* to) {
+    parts.split(rows, rows + 32, to, kPartWords);
+    parts.split(rows + 16, rows + 48, to + 256, kPartWords);
   }
 
   template <bool kDrops>
@@ -272,9 +272,9 @@ class AmxBackwardBlock {
       x = dropped(load(of.keeps + row * kKeysOfAmx + j), mul(broadcast_from(&of.keep_scale), x));
     return mul(load(of.scores + row * 32 + j), sub(x, broadcast_from(of.deltas + row)));
   }
-  /// dS of the same rows, and its terms.
+  /// dS of the same rows, and its parts.
   template <bool kDrops>
-  static __attribute__((noinline)) void differentiate(const Terms<kTerms>& terms, const Pending& given, int pair) {
+  static __attribute__((noinline)) void differentiate(const Bf16Split<kParts>& parts, const Pending& given, int pair) {
     const Pending of = given;  // which no store changes
     SACCADE_UNROLL
     for (int r = 0; r < 2; ++r) {
@@ -283,7 +283,7 @@ class AmxBackwardBlock {
       for (int j = 0; j < 32; j += kWidth) store(of.gradients + row * 32 + j, gradient_of<kDrops>(of, row, j));
     }
     const float* const rows = of.gradients + pair * 64;
-    terms.split_rows(rows, rows + 32, of.row_gradients + pair * 32, of.pair_gradients + pair * 16, kTermWords);
+    parts.split_rows(rows, rows + 32, of.row_gradients + pair * 32, of.pair_gradients + pair * 16, kPartWords);
   }
 
   SACCADE_INLINE const std::uint32_t* keys(int t) const { return scratch_.keys + t * scratch_.depth * kWords; }
@@ -295,14 +295,14 @@ class AmxBackwardBlock {
   bool find(const float* statistics) {
     Tiles tiles;
     TileStream stream(tiles);
-    const Terms<kTerms> terms;
+    const Bf16Split<kParts> parts;
     Pending before;
     bool any = false;
     int number = 0;
     for (int g = 0; g < groups(); ++g) {
       const KeyRange seen = tiles_of(g);
-      for (Granules& granules : facts_.granules[g]) granules.count = 0;
-      facts_.keeps_all[g] = false;
+      for (Subtiles& subtiles : stats_.subtiles[g]) subtiles.count = 0;
+      stats_.keeps_all[g] = false;
       if (seen.begin >= seen.end) continue;
       const float* const lses = statistics + g * 32;
       const float* const deltas = lses + 32 * Scratch::kGroups;
@@ -313,23 +313,23 @@ class AmxBackwardBlock {
         continue;
       }
       for (int t = static_cast<int>(seen.begin); t < static_cast<int>(seen.end); ++t) {
-        const Granules granules = plan(g, t);
-        if (granules.count == 0) continue;
+        const Subtiles subtiles = plan(g, t);
+        if (subtiles.count == 0) continue;
         Pending now = pending_of(g, t, lses, deltas, scratch_.ring + number * 2048);
         multiply_rows<kOfScores>(
             stream, scratch_.queries, keys(t), scratch_.depth,
             now.scores, [&](int i) __attribute__((always_inline)) {
-              if (before.scores) weigh<kDrops>(terms, before, i);
+              if (before.scores) weigh<kDrops>(parts, before, i);
             });
-        if (granules.partial != 0) {
+        if (subtiles.partial != 0) {
           stream.leave_all();
-          finish(g, t, granules, now.scores);
+          finish(g, t, subtiles, now.scores);
           now.factor = 1;
         }
-        multiply_rows<kOfOthers>(
+        multiply_rows<kOfGradients>(
             stream, scratch_.douts, values(t), scratch_.width,
             now.gradients, [&](int i) __attribute__((always_inline)) {
-              if (before.scores) differentiate<kDrops>(terms, before, i);
+              if (before.scores) differentiate<kDrops>(parts, before, i);
             });
         before = now;
         any = true;
@@ -338,8 +338,8 @@ class AmxBackwardBlock {
     }
     stream.leave_all();
     for (int i = 0; before.scores && i < 16; ++i) {
-      weigh<kDrops>(terms, before, i);
-      differentiate<kDrops>(terms, before, i);
+      weigh<kDrops>(parts, before, i);
+      differentiate<kDrops>(parts, before, i);
     }
     return any;
   }
@@ -352,24 +352,24 @@ class AmxBackwardBlock {
     return begin < end ? KeyRange{begin / 32, (end + 31) / 32} : KeyRange{};
   }
 
-  Granules plan(int g, int t) {
-    Granules& granules = facts_.granules[g][t];
-    granules = finisher_.takes_all(group_row(g), group_rows(g), first_key(t))
-                   ? Granules{.count = 1, .index = {0}, .partial = 0, .modified = 0}
+  Subtiles plan(int g, int t) {
+    Subtiles& subtiles = stats_.subtiles[g][t];
+    subtiles = finisher_.takes_all(group_row(g), group_rows(g), first_key(t))
+                   ? Subtiles{.count = 1, .index = {0}, .partial = 0, .modified = 0}
                    : finisher_.plan(group_row(g), group_rows(g), first_key(t), scratch_.mask);
-    return granules;
+    return subtiles;
   }
 
   /// Whether a group's P and dS are read by others than the products, or some of them are computed without tiles.
   bool keeps_all(int g) {
-    std::uint32_t bad = facts_.bad_rows[g];
-    for (const std::uint32_t of_tile : facts_.bad_keys) bad |= of_tile;
-    return facts_.keeps_all[g] =
+    std::uint32_t bad = stats_.bad_rows[g];
+    for (const std::uint32_t of_tile : stats_.bad_keys) bad |= of_tile;
+    return stats_.keeps_all[g] =
                bad != 0 || p_.score_modifier || scratch_.softcapped || b_.dmask_data || b_.dslopes.data;
   }
 
   /// Scales the scores and does with them what the options say.
-  __attribute__((noinline)) void finish(int g, int t, const Granules& granules, float* scores) {
+  __attribute__((noinline)) void finish(int g, int t, const Subtiles& subtiles, float* scores) {
     for (int i = 0; i < 32; ++i) apply_scale(scores + i * 32, columns(t), scale_);
     for_each_bad_of(g, t, [&](int i, int j) {
       const std::int64_t key = first_key(t) + j;
@@ -383,7 +383,7 @@ class AmxBackwardBlock {
     });
     alignas(64) Scalar unused[kTileRows * kWidth];
     std::fill_n(unused, kTileRows * kWidth, 0.0F);
-    finisher_.finish(group_row(g), group_rows(g), first_key(t), granules, scratch_.mask, scores, unused,
+    finisher_.finish(group_row(g), group_rows(g), first_key(t), subtiles, scratch_.mask, scores, unused,
                      scratch_.softcapped ? block(scratch_.softcapped, g, t) : nullptr);
     for (int i = 0; i < group_rows(g); ++i) apply_canonical_nan(scores + i * 32, columns(t));
   }
@@ -395,18 +395,18 @@ class AmxBackwardBlock {
     bool any = false;
     stream.leave_all();
     for (int t = static_cast<int>(seen.begin); t < static_cast<int>(seen.end); ++t) {
-      const Granules granules = plan(g, t);
+      const Subtiles subtiles = plan(g, t);
       if (p_.score_modifier) stream.tiles.configure();  // the caller's functions may use tiles; ours are stored
-      if (granules.count == 0) continue;
+      if (subtiles.count == 0) continue;
       any = true;
       Pending of = pending_of(g, t, lses, deltas, scratch_.ring);
       of.scores = block(scratch_.probabilities, g, t);
       of.gradients = block(scratch_.gradients, g, t);
       of.factor = 1;
-      multiply_rows<kOfScores>(stream, scratch_.queries, keys(t), scratch_.depth, of.scores, NothingBeside{});
-      multiply_rows<kOfOthers>(stream, scratch_.douts, values(t), scratch_.width, of.gradients, NothingBeside{});
+      multiply_rows<kOfScores>(stream, scratch_.queries, keys(t), scratch_.depth, of.scores, NoOverlap{});
+      multiply_rows<kOfGradients>(stream, scratch_.douts, values(t), scratch_.width, of.gradients, NoOverlap{});
       stream.leave_all();
-      finish(g, t, granules, of.scores);
+      finish(g, t, subtiles, of.scores);
       if (p_.score_modifier) stream.tiles.configure();
       weigh_all<kDrops>(of);
       for_each_bad_of(g, t, [&](int i, int j) { of.gradients[i * 32 + j] = gradient_of_bad(of, g, t, i, j); });
@@ -432,11 +432,11 @@ class AmxBackwardBlock {
   // ---- Pairs that tiles do not hold
 
   std::uint32_t bad_of(int g, int t, int i) const {
-    return (facts_.bad_rows[g] >> i & 1U) != 0 ? ~std::uint32_t{0} : facts_.bad_keys[t];
+    return (stats_.bad_rows[g] >> i & 1U) != 0 ? ~std::uint32_t{0} : stats_.bad_keys[t];
   }
   template <class F>
   void for_each_bad_of(int g, int t, const F& f) const {
-    if ((facts_.bad_rows[g] | facts_.bad_keys[t]) == 0) return;
+    if ((stats_.bad_rows[g] | stats_.bad_keys[t]) == 0) return;
     for (int i = 0; i < group_rows(g); ++i)
       for (std::uint32_t left = bad_of(g, t, i); left != 0; left &= left - 1) f(i, std::countr_zero(left));
   }
@@ -467,9 +467,9 @@ class AmxBackwardBlock {
       to[d * stride] = __builtin_fmaf(factor, static_cast<float>(x[d]), to[d * stride]);
   }
 
-  /// The terms of a tile's P and dS, with zeros for the pairs that are computed without tiles.
-  void put_terms(int g, int t) {
-    const Terms<kTerms> terms;
+  /// The parts of a tile's P and dS, with zeros for the pairs that are computed without tiles.
+  void put_parts(int g, int t) {
+    const Bf16Split<kParts> parts;
     for (int pair = 0; pair < 16; ++pair) {
       alignas(64) float p[64], gradients[64];
       for (int r = 0; r < 2; ++r) {
@@ -481,9 +481,9 @@ class AmxBackwardBlock {
           gradients[r * 32 + j] = is_bad ? 0 : logit_gradient(g, t, i, j);
         }
       }
-      put_pair(terms, p, block(scratch_.weights, g, t) + pair * 16);
-      terms.split_rows(gradients, gradients + 32, block(scratch_.row_gradients, g, t) + pair * 32,
-                       block(scratch_.pair_gradients, g, t) + pair * 16, kTermWords);
+      put_pair(parts, p, block(scratch_.weights, g, t) + pair * 16);
+      parts.split_rows(gradients, gradients + 32, block(scratch_.row_gradients, g, t) + pair * 32,
+                       block(scratch_.pair_gradients, g, t) + pair * 16, kPartWords);
     }
   }
 
@@ -492,9 +492,9 @@ class AmxBackwardBlock {
   static SACCADE_INLINE void add_product(TileStream& stream, bool is_new, const std::uint32_t* a,
                                          const std::uint32_t* b, float* to) {
     if (is_new)
-      stream.multiply<kOfOthers, TermPart::all, true>(a, b, to, to);
+      stream.multiply<kOfGradients, SplitProducts::all, true>(a, b, to, to);
     else
-      stream.multiply<kOfOthers, TermPart::all, false>(a, b);
+      stream.multiply<kOfGradients, SplitProducts::all, false>(a, b);
   }
 
   /// Adds the products of all rows that meet the tile to 32 columns of the gradients of its keys.
@@ -519,7 +519,7 @@ class AmxBackwardBlock {
   LogitGradients of_logits_;
   KeyRows<T> k_, v_;
   Scratch scratch_;
-  BackwardFacts& facts_;
+  BackwardTileStats& stats_;
 };
 
 // ---- The entry points ----------------------------------------------------------------------------------------
@@ -568,7 +568,7 @@ void backward_rows(const BackwardParams& params, const KeyBlock& keys, const Que
   AmxBackwardBlock<T>(params, keys, rows, scratch).add_to_rows(static_cast<float*>(dq));
 }
 
-/// Never asks for a second, careful computation: what is hidden was in no product.
+/// Never asks for a second, masked_safe computation: what is hidden was in no product.
 template <class T>
 bool backward_end(const BackwardParams& params, const KeyBlock& keys, void* scratch) {
   const AmxBackwardScratch<T> memory(params, scratch);

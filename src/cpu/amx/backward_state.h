@@ -8,12 +8,12 @@
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 /// Tiles of 32 keys in a block of keys, and groups of 32 rows in a block of rows: by the sizes of what is reused,
-/// P and dS in terms, packed keys and rows, and gradients fill an L2 cache of 2 MiB at head_dim 128. Not measured.
+/// P and dS in parts, packed keys and rows, and gradients fill an L2 cache of 2 MiB at head_dim 128. Not measured.
 inline constexpr int kKeyTilesOfAmx = 8;
 inline constexpr std::int64_t kKeysOfAmx = 32 * kKeyTilesOfAmx;
 template <class T>
-inline constexpr int kRowGroupsOf = kTermsOf<T> == 1 ? 8 : 4;
-inline constexpr int kMostRowGroups = 8;
+inline constexpr int kRowGroupsOf = kPartsOf<T> == 1 ? 8 : 4;
+inline constexpr int kMaxRowGroups = 8;
 
 // ---- Packing -------------------------------------------------------------------------------------------------
 
@@ -35,9 +35,9 @@ struct Rows32 {
 };
 
 template <class T>
-inline constexpr std::int64_t kWordsOf = kTermsOf<T>* kTermWords;  // of 32 x 32 numbers
+inline constexpr std::int64_t kWordsOf = kPartsOf<T>* kPartWords;  // of 32 x 32 numbers
 
-/// The left operand of products over the numbers of a row: [32 numbers of each row][term][32 rows][16 words].
+/// The left operand of products over the numbers of a row: [32 numbers of each row][part][32 rows][16 words].
 template <class T>
 void pack_rows(const Rows32<T>& rows, std::uint32_t* to) {
   for (std::int64_t d = 0; d < rows.dim; d += 32, to += kWordsOf<T>)
@@ -50,12 +50,12 @@ void pack_columns(const Rows32<T>& rows, std::uint32_t* to) {
   alignas(64) std::uint32_t words[kWordsOf<T>];
   for (std::int64_t d = 0; d < rows.dim; d += 32, to += kWordsOf<T>) {
     for (int i = 0; i < 32; ++i) write_words(rows.row[i], d, rows.dim, 1, words + i * 16);
-    transpose_terms<kTermsOf<T>>(words, to);
+    transpose_parts<kPartsOf<T>>(words, to);
   }
 }
 
-/// The right operand of products over rows, of keys in the order in which Terms::split_rows() writes dS by rows:
-/// [32 columns][term][2 tiles][16 pairs of keys j and 16 + j][16 columns].
+/// The right operand of products over rows, of keys in the order in which Bf16Split::split_rows() writes dS by rows:
+/// [32 columns][part][2 tiles][16 pairs of keys j and 16 + j][16 columns].
 template <class T>
 void pack_key_pairs(const Rows32<T>& rows, std::uint32_t* to) {
   for (std::int64_t d = 0; d < rows.dim; d += 32, to += kWordsOf<T>)
@@ -63,26 +63,26 @@ void pack_key_pairs(const Rows32<T>& rows, std::uint32_t* to) {
       write_row_pair(rows.row[pair], rows.row[16 + pair], d, rows.dim, to + pair * 16);
 }
 
-/// The left operand of products over rows, transposed, of query rows in the order in which Terms::split_rows()
-/// pairs them: [32 columns][term][32 columns][16 pairs of rows 2 i and 2 i + 1].
+/// The left operand of products over rows, transposed, of query rows in the order in which Bf16Split::split_rows()
+/// pairs them: [32 columns][part][32 columns][16 pairs of rows 2 i and 2 i + 1].
 template <class T>
 void pack_query_pairs(const Rows32<T>& rows, std::uint32_t* to) {
   alignas(64) std::uint32_t pairs[kWordsOf<T>];
   for (std::int64_t d = 0; d < rows.dim; d += 32, to += kWordsOf<T>) {
     for (int pair = 0; pair < 16; ++pair)
       write_row_pair(rows.row[2 * pair], rows.row[2 * pair + 1], d, rows.dim, pairs + pair * 16);
-    transpose_terms<kTermsOf<T>>(pairs, to);
+    transpose_parts<kPartsOf<T>>(pairs, to);
   }
 }
 
 // ---- Memory --------------------------------------------------------------------------------------------------
 
 /// What is known about the rows and keys of a block.
-struct BackwardFacts {
-  Granules granules[kMostRowGroups][kKeyTilesOfAmx];  // none: no row of the group sees a key of the tile
-  std::uint32_t bad_rows[kMostRowGroups];             // a bit for each row that is packed as zeros
+struct BackwardTileStats {
+  Subtiles subtiles[kMaxRowGroups][kKeyTilesOfAmx];  // none: no row of the group sees a key of the tile
+  std::uint32_t bad_rows[kMaxRowGroups];             // a bit for each row that is packed as zeros
   std::uint32_t bad_keys[kKeyTilesOfAmx];             // the same for keys
-  bool keeps_all[kMostRowGroups];                     // all P and dS of the group are in memory, not yet in terms
+  bool keeps_all[kMaxRowGroups];                     // all P and dS of the group are in memory, not yet in parts
 };
 
 /// The memory of one block of keys.
@@ -95,7 +95,7 @@ class AmxBackwardScratch : public ScratchPieces {
   AmxBackwardScratch(const BackwardParams& b, void* memory) : ScratchPieces(memory) {
     const AttentionParams& p = b.attention;
     depth = depth_tiles(p.head_dim), width = depth_tiles(p.head_dim_v);
-    facts = take<BackwardFacts>(1);
+    stats = take<BackwardTileStats>(1);
     keys = take<std::uint32_t>(kTiles * depth * kWords);
     values = take<std::uint32_t>(kTiles * width * kWords);
     if (b.wants_rows()) key_pairs = take<std::uint32_t>(kTiles * depth * kWords);
@@ -129,7 +129,7 @@ class AmxBackwardScratch : public ScratchPieces {
   static constexpr std::int64_t kKeepsOfGroup = 32 * kKeysOfAmx;
 
   std::int64_t depth, width;  // in tiles
-  BackwardFacts* facts;
+  BackwardTileStats* stats;
   std::uint32_t* keys;                   // [tile][depth], of pack_columns()
   std::uint32_t* values;                 // [tile][width], the same
   std::uint32_t* key_pairs = nullptr;    // for dq: [tile][depth], of pack_key_pairs()
@@ -155,7 +155,7 @@ class AmxBackwardScratch : public ScratchPieces {
 
 /// Writes, if it is wanted, `scale` times the sums of a block of keys, [tile][32 dimensions of each][32
 /// dimensions][32 keys]. `transposed` has space for a tile.
-inline void write_keys(const AttentionParams& p, const KeyBlock& keys, const HeadedMatrix<void>& to,
+inline void write_keys(const AttentionParams& p, const KeyBlock& keys, const StridedHeads<void>& to,
                        const float* sums, std::int64_t dim, double scale, float* transposed) {
   if (to.data == nullptr) return;
   const std::int64_t size = depth_tiles(dim) * 1024, block_key = keys.block * kKeysOfAmx;

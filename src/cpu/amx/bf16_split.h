@@ -1,56 +1,56 @@
-// Products of 32 x 32 numbers on AMX tiles. Numbers are sums of bf16 terms: bf16 itself is one, f16 is two and f32
-// three, of eight digits each. A product of two sums takes the products of their terms, except those below the
+// Products of 32 x 32 numbers on AMX tiles. Numbers are sums of bf16 parts: bf16 itself is one, f16 is two and f32
+// three, of eight digits each. A product of two sums takes the products of their parts, except those below the
 // last digits of the largest: six instead of nine for f32.
 //
 // Operands lie in pairs of tiles of 16 rows of 16 words, a word being two numbers that are multiplied at the same
-// step: a has 32 rows in two tiles, b has 32 columns in two tiles of 16 words. The pairs of the terms of an
-// operand follow each other, kTermWords apart.
+// step: a has 32 rows in two tiles, b has 32 columns in two tiles of 16 words. The pairs of the parts of an
+// operand follow each other, kPartWords apart.
 #pragma once
 
 #include "cpu/policy/block_sizes.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-/// Words of a pair of tiles, and so from one term of an operand to the next.
-inline constexpr std::int64_t kTermWords = 512;
+/// Words of a pair of tiles, and so from one part of an operand to the next.
+inline constexpr std::int64_t kPartWords = 512;
 
 template <class T>
-inline constexpr int kTermsOf = std::is_same_v<T, float>     ? 3
+inline constexpr int kPartsOf = std::is_same_v<T, float>     ? 3
                                 : std::is_same_v<T, float16> ? 2
                                                              : 1;
 
-/// The terms of a and b that are multiplied, for results of f32 and for results that are rounded to the operands'
-/// type. All but the last, the product of the largest terms, are small; they come first, for the sum loses least
+/// The parts of a and b that are multiplied, for results of f32 and for results that are rounded to the operands'
+/// type. All but the last, the product of the largest parts, are small; they come first, for the sum loses least
 /// then. Of two neighbours, one side's tiles are the same if possible.
-struct TermPair {
+struct SplitPair {
   int a, b;
 };
-template <int kTerms>
-struct TermPairs;
+template <int kParts>
+struct SplitPairs;
 template <>
-struct TermPairs<1> {
-  static constexpr std::array<TermPair, 1> kExact = {{{0, 0}}}, kRounded = kExact;
+struct SplitPairs<1> {
+  static constexpr std::array<SplitPair, 1> kExact = {{{0, 0}}}, kRounded = kExact;
 };
 template <>
-struct TermPairs<2> {
-  static constexpr std::array<TermPair, 4> kExact = {{{0, 1}, {1, 1}, {1, 0}, {0, 0}}};
-  static constexpr std::array<TermPair, 3> kRounded = {{{0, 1}, {1, 0}, {0, 0}}};
+struct SplitPairs<2> {
+  static constexpr std::array<SplitPair, 4> kExact = {{{0, 1}, {1, 1}, {1, 0}, {0, 0}}};
+  static constexpr std::array<SplitPair, 3> kRounded = {{{0, 1}, {1, 0}, {0, 0}}};
 };
 template <>
-struct TermPairs<3> {
-  static constexpr std::array<TermPair, 6> kExact = {{{2, 0}, {1, 0}, {1, 1}, {0, 1}, {0, 2}, {0, 0}}};
-  static constexpr std::array<TermPair, 6> kRounded = kExact;
+struct SplitPairs<3> {
+  static constexpr std::array<SplitPair, 6> kExact = {{{2, 0}, {1, 0}, {1, 1}, {0, 1}, {0, 2}, {0, 0}}};
+  static constexpr std::array<SplitPair, 6> kRounded = kExact;
 };
 
-/// The number of terms of an operand of these products.
+/// The number of parts of an operand of these products.
 template <std::size_t kCount>
-constexpr int terms_of(const std::array<TermPair, kCount>& pairs) {
+constexpr int parts_of(const std::array<SplitPair, kCount>& pairs) {
   int largest = 0;
-  for (const TermPair& pair : pairs) largest = std::max(largest, pair.a);
+  for (const SplitPair& pair : pairs) largest = std::max(largest, pair.a);
   return largest + 1;
 }
 
-enum class TermPart { small, large, all };
+enum class SplitProducts { small, large, all };
 
 /// A stream of products in tile registers: 0 to 3 are 32 x 32 results, 4 and 5 the tiles of a, 6 and 7 those of b.
 /// The results that the last products left are stored one by one, each right before its register is needed again,
@@ -74,19 +74,19 @@ class TileStream {
   }
 
   /// Adds the product of 32 rows and 32 columns, 32 deep, to the results: to new ones if kNew, which begin as
-  /// `from` (nullptr: as 0) and will be stored to `to`, both [32][32]. Calls beside(n) after product n, counted
+  /// `from` (nullptr: as 0) and will be stored to `to`, both [32][32]. Calls overlap(n) after product n, counted
   /// from 0, with n as an integral constant.
-  template <const auto& kPairs, TermPart kPart, bool kNew, class Beside>
+  template <const auto& kPairs, SplitProducts kPart, bool kNew, class Overlap>
   SACCADE_INLINE void multiply(const std::uint32_t* a, const std::uint32_t* b, const float* from, float* to,
-                               const Beside& beside) {
+                               const Overlap& overlap) {
     constexpr int kCount = static_cast<int>(kPairs.size());
-    constexpr int kBegin = kPart == TermPart::large ? kCount - 1 : 0;
-    constexpr int kEnd = kPart == TermPart::small ? kCount - 1 : kCount;
+    constexpr int kBegin = kPart == SplitProducts::large ? kCount - 1 : 0;
+    constexpr int kEnd = kPart == SplitProducts::small ? kCount - 1 : kCount;
     static_assert(kBegin < kEnd);
-    multiply_pairs<kPairs, kBegin, kEnd, kNew, true, 0>(a, b, from, beside);
+    multiply_pairs<kPairs, kBegin, kEnd, kNew, true, 0>(a, b, from, overlap);
     if constexpr (kNew) low_ = to, high_ = to + 512;
   }
-  template <const auto& kPairs, TermPart kPart, bool kNew>
+  template <const auto& kPairs, SplitProducts kPart, bool kNew>
   SACCADE_INLINE void multiply(const std::uint32_t* a, const std::uint32_t* b, const float* from = nullptr,
                                float* to = nullptr) {
     multiply<kPairs, kPart, kNew>(a, b, from, to, [](auto) {});
@@ -110,34 +110,34 @@ class TileStream {
       tiles.clear<kTile>();
   }
 
-  /// Pairs [kPair, kEnd) of terms, four products each, the first of which is number kFirst. What the pair before
+  /// Pairs [kPair, kEnd) of parts, four products each, the first of which is number kFirst. What the pair before
   /// has loaded is not loaded again.
-  template <const auto& kPairs, int kPair, int kEnd, bool kNew, bool kLoads, int kFirst, class Beside>
+  template <const auto& kPairs, int kPair, int kEnd, bool kNew, bool kLoads, int kFirst, class Overlap>
   SACCADE_INLINE void multiply_pairs(const std::uint32_t* const all_a, const std::uint32_t* const all_b,
-                                     const float* from, const Beside& beside) {
-    constexpr TermPair kTermsNow = kPairs[kPair];
-    constexpr TermPair kBefore = kPairs[kPair > 0 ? kPair - 1 : 0];
-    constexpr bool kLoadsA = kLoads || kTermsNow.a != kBefore.a, kLoadsB = kLoads || kTermsNow.b != kBefore.b;
-    const std::uint32_t* const a = all_a + kTermsNow.a * kTermWords;
-    const std::uint32_t* const b = all_b + kTermsNow.b * kTermWords;
+                                     const float* from, const Overlap& overlap) {
+    constexpr SplitPair kPartsNow = kPairs[kPair];
+    constexpr SplitPair kBefore = kPairs[kPair > 0 ? kPair - 1 : 0];
+    constexpr bool kLoadsA = kLoads || kPartsNow.a != kBefore.a, kLoadsB = kLoads || kPartsNow.b != kBefore.b;
+    const std::uint32_t* const a = all_a + kPartsNow.a * kPartWords;
+    const std::uint32_t* const b = all_b + kPartsNow.b * kPartWords;
     if constexpr (kNew) enter<0>(from);
     if constexpr (kLoadsB) tiles.load<6>(b, kOperandStride);
     if constexpr (kLoadsA) tiles.load<4>(a, kOperandStride);
     tiles.multiply<0, 4, 6>();
-    beside(std::integral_constant<int, kFirst>{});
+    overlap(std::integral_constant<int, kFirst>{});
     if constexpr (kNew) enter<2>(from);
     if constexpr (kLoadsA) tiles.load<5>(a + 256, kOperandStride);
     tiles.multiply<2, 5, 6>();
-    beside(std::integral_constant<int, kFirst + 1>{});
+    overlap(std::integral_constant<int, kFirst + 1>{});
     if constexpr (kNew) enter<1>(from);
     if constexpr (kLoadsB) tiles.load<7>(b + 256, kOperandStride);
     tiles.multiply<1, 4, 7>();
-    beside(std::integral_constant<int, kFirst + 2>{});
+    overlap(std::integral_constant<int, kFirst + 2>{});
     if constexpr (kNew) enter<3>(from);
     tiles.multiply<3, 5, 7>();
-    beside(std::integral_constant<int, kFirst + 3>{});
+    overlap(std::integral_constant<int, kFirst + 3>{});
     if constexpr (kPair + 1 < kEnd)
-      multiply_pairs<kPairs, kPair + 1, kEnd, false, false, kFirst + 4>(all_a, all_b, nullptr, beside);
+      multiply_pairs<kPairs, kPair + 1, kEnd, false, false, kFirst + 4>(all_a, all_b, nullptr, overlap);
   }
 
   float* low_ = nullptr;   // where registers 0 and 1 belong; nullptr: nowhere
@@ -145,50 +145,50 @@ class TileStream {
 };
 
 /// What multiply_rows() does beside its products: f(i) for 16 pieces of work. Here nothing.
-struct NothingBeside {
+struct NoOverlap {
   SACCADE_INLINE void operator()(int) const {}
 };
 
 /// The products of 32 numbers of each row, with kCount of the pieces of work spread over them.
-template <const auto& kPairs, TermPart kPart, bool kNew, int kFirst, int kCount, class Beside>
-SACCADE_INLINE void multiply_beside(TileStream& stream, const std::uint32_t* a, const std::uint32_t* b, float* to,
-                                    const Beside& beside) {
+template <const auto& kPairs, SplitProducts kPart, bool kNew, int kFirst, int kCount, class Overlap>
+SACCADE_INLINE void multiply_overlapped(TileStream& stream, const std::uint32_t* a, const std::uint32_t* b, float* to,
+                                    const Overlap& overlap) {
   constexpr int kAll = static_cast<int>(kPairs.size());
-  constexpr int kProducts = 4 * (kPart == TermPart::all ? kAll : kPart == TermPart::small ? kAll - 1 : 1);
+  constexpr int kProducts = 4 * (kPart == SplitProducts::all ? kAll : kPart == SplitProducts::small ? kAll - 1 : 1);
   stream.multiply<kPairs, kPart, kNew>(
       a, b, nullptr, to, [&](auto n) __attribute__((always_inline)) {
         constexpr int kBegin = decltype(n)::value * kCount / kProducts;
         constexpr int kEnd = (decltype(n)::value + 1) * kCount / kProducts;
         SACCADE_UNROLL
-        for (int i = kBegin; i < kEnd; ++i) beside(kFirst + i);
+        for (int i = kBegin; i < kEnd; ++i) overlap(kFirst + i);
       });
 }
 
-/// Writes to `to` [32][32] the products of 32 rows and 32 columns of `depth` times 32 numbers. The small terms of
+/// Writes to `to` [32][32] the products of 32 rows and 32 columns of `depth` times 32 numbers. The small parts of
 /// all numbers come before the large ones: they are lost least while the sum is small.
-template <const auto& kPairs, class Beside>
+template <const auto& kPairs, class Overlap>
 SACCADE_INLINE void multiply_rows(TileStream& stream, const std::uint32_t* a, const std::uint32_t* b,
-                                  std::int64_t depth, float* to, const Beside& beside) {
+                                  std::int64_t depth, float* to, const Overlap& overlap) {
   constexpr bool kIsOne = kPairs.size() == 1;
-  constexpr TermPart kPart = kIsOne ? TermPart::all : TermPart::small;
-  constexpr std::int64_t kNext = kTermWords * terms_of(kPairs);
+  constexpr SplitProducts kPart = kIsOne ? SplitProducts::all : SplitProducts::small;
+  constexpr std::int64_t kNext = kPartWords * parts_of(kPairs);
   std::int64_t d = 1;
   if (depth == 1) {
-    multiply_beside<kPairs, kPart, true, 0, 16>(stream, a, b, to, beside);
+    multiply_overlapped<kPairs, kPart, true, 0, 16>(stream, a, b, to, overlap);
   } else if (depth < 4) {
-    multiply_beside<kPairs, kPart, true, 0, 8>(stream, a, b, to, beside);
-    multiply_beside<kPairs, kPart, false, 8, 8>(stream, a + kNext, b + kNext, nullptr, beside);
+    multiply_overlapped<kPairs, kPart, true, 0, 8>(stream, a, b, to, overlap);
+    multiply_overlapped<kPairs, kPart, false, 8, 8>(stream, a + kNext, b + kNext, nullptr, overlap);
     d = 2;
   } else {
-    multiply_beside<kPairs, kPart, true, 0, 4>(stream, a, b, to, beside);
-    multiply_beside<kPairs, kPart, false, 4, 4>(stream, a + kNext, b + kNext, nullptr, beside);
-    multiply_beside<kPairs, kPart, false, 8, 4>(stream, a + 2 * kNext, b + 2 * kNext, nullptr, beside);
-    multiply_beside<kPairs, kPart, false, 12, 4>(stream, a + 3 * kNext, b + 3 * kNext, nullptr, beside);
+    multiply_overlapped<kPairs, kPart, true, 0, 4>(stream, a, b, to, overlap);
+    multiply_overlapped<kPairs, kPart, false, 4, 4>(stream, a + kNext, b + kNext, nullptr, overlap);
+    multiply_overlapped<kPairs, kPart, false, 8, 4>(stream, a + 2 * kNext, b + 2 * kNext, nullptr, overlap);
+    multiply_overlapped<kPairs, kPart, false, 12, 4>(stream, a + 3 * kNext, b + 3 * kNext, nullptr, overlap);
     d = 4;
   }
   for (; d < depth; ++d) stream.multiply<kPairs, kPart, false>(a + d * kNext, b + d * kNext);
   if constexpr (!kIsOne)
-    for (d = 0; d < depth; ++d) stream.multiply<kPairs, TermPart::large, false>(a + d * kNext, b + d * kNext);
+    for (d = 0; d < depth; ++d) stream.multiply<kPairs, SplitProducts::large, false>(a + d * kNext, b + d * kNext);
 }
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

@@ -7,7 +7,7 @@
 //
 // A number of a product depends on one row of either operand, and is NaN or infinite where multiply-adds would be.
 // So a key that is not finite spoils its own scores only, which are then hidden from the rows that do not see it.
-// A value that is not finite meets the weights, 0, of such rows too, and makes their o NaN; then the piece is
+// A value that is not finite meets the weights, 0, of such rows too, and makes their o NaN; then the split is
 // computed again carefully, each row for itself with zeros for the values that it does not see. That changes no
 // bit of what was finite: a weight of 0 adds 0.
 #pragma once
@@ -21,17 +21,17 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 inline constexpr std::int64_t kAmxValueKeys = 128;
 
 /// Scratch memory for one kv head.
-class AmxDecodeScratch : public ScratchPieces {
+class AmxDecodeScratch : public ScratchSplits {
  public:
   /// Rows of a tile begin in different sets of the L1 cache.
-  static constexpr std::int64_t kScoreStride = kDecodePiece + 16;
+  static constexpr std::int64_t kScoreStride = kDecodeSplit + 16;
 
-  AmxDecodeScratch(const AttentionParams& p, std::int64_t rows, void* memory) : ScratchPieces(memory) {
+  AmxDecodeScratch(const AttentionParams& p, std::int64_t rows, void* memory) : ScratchSplits(memory) {
     depth = depth_tiles(p.head_dim), width = depth_tiles(p.head_dim_v), row_tiles = (rows + 15) / 16;
     queries = take<std::uint32_t>(row_tiles * depth * kWords);
     keys = take<std::uint32_t>(2 * depth * kWords);
     scores = take<Scalar>(rows * kScoreStride);
-    weights = take<std::uint32_t>((kDecodePiece / 32 * rows + 15) * 16);
+    weights = take<std::uint32_t>((kDecodeSplit / 32 * rows + 15) * 16);
     values = take<std::uint32_t>(kAmxValueKeys / 32 * width * 2 * kWords);
     outputs = take<Scalar>(row_tiles * width * 2 * kWords);
     mask = take<Scalar>(kDecodeBlock);
@@ -98,7 +98,7 @@ class AmxDecodeHead : public DecodeScores<AmxDecodeScratch> {
   void add_values(Tiles& tiles, std::int64_t key, std::int64_t count) {
     for (const std::int64_t end = key + count; key < end; key += kAmxValueKeys) {
       const std::int64_t to = std::min(end, key + kAmxValueKeys);
-      if (careful_)
+      if (masked_safe_)
         add_visible(tiles, key, to);
       else
         add_all(tiles, key, to);
@@ -204,12 +204,12 @@ class AmxDecodeHead : public DecodeScores<AmxDecodeScratch> {
   void soften(int r) {
     const Scalar* const line = scores(r);
     Vec largest = broadcast(kNoMaximum);
-    for (int j = 0; j < kDecodePiece; j += kWidth) largest = max(largest, load(line + j));
+    for (int j = 0; j < kDecodeSplit; j += kWidth) largest = max(largest, load(line + j));
     const Scalar m = reduce_max(largest);
     Vec sums[32 / kWidth];
     SACCADE_UNROLL
     for (Vec& x : sums) x = zero();
-    for (int column = 0; column < kDecodePiece; column += kDrawn) weigh(r, column, m, sums);
+    for (int column = 0; column < kDecodeSplit; column += kDrawn) weigh(r, column, m, sums);
     state(r)[decode_output_stride(p_)] = m;
     state(r)[decode_output_stride(p_) + 1] = sum_of(sums);
   }
@@ -228,7 +228,7 @@ class AmxDecodeHead : public DecodeScores<AmxDecodeScratch> {
       }
     }
     if (p_.dropout_p > 0.0) drop(r, column, weight);
-    const Terms<1> rounded;
+    const Bf16Split<1> rounded;
     for (int j = 0; j < kDrawn; j += 32)
       if (is_wanted(begin_ + column + j)) rounded.split(weight + j, weight + j + 16, weights(r, column + j), 0);
   }

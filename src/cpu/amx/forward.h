@@ -1,11 +1,11 @@
 // Attention of one block of query rows on AMX tiles, for q, k and v of one type: bf16, or the two or three bf16
-// terms of f16 or f32 (amx/bf16_split.h). 32 rows meet 32 keys at a time:
+// parts of f16 or f32 (amx/bf16_split.h). 32 rows meet 32 keys at a time:
 //
 //   for every kStepTiles<T> * 32 keys
 //     for every 32 rows of the block
 //       for each 32 keys that some row sees
 //         S = Q K^T                   32 x 32 scores in four tiles; between the products, the weights of
-//                                     the keys two tiles before, in terms (amx/tiles.h)
+//                                     the keys two tiles before, in parts (amx/tiles.h)
 //         softcap, biases, masks      ScoreFinisher, only where a score needs them
 //       O += P V, l += P 1            l of bf16 as P was rounded, by a tile of ones
 //   o = O / l
@@ -67,7 +67,7 @@ class AmxBlock {
   void finish() {
     for (int g = 0; g < groups_; ++g) begin(g);
     end();
-    for (int g = 0; g < groups_; ++g) hand_over(g, scratch_.group(g), others(g) & left_[g]);
+    for (int g = 0; g < groups_; ++g) hand_over(g, scratch_.group(g), fallback_rows(g) & left_[g]);
   }
 
   /// Whether any row sees a key by its position.
@@ -77,21 +77,21 @@ class AmxBlock {
   }
 
   /// Rows of a group that other kernels must compute, one bit each.
-  std::uint32_t others(int g) const {
-    return others_[g] & static_cast<std::uint32_t>((std::uint64_t{1} << group_rows(g)) - 1);
+  std::uint32_t fallback_rows(int g) const {
+    return fallback_rows_[g] & static_cast<std::uint32_t>((std::uint64_t{1} << group_rows(g)) - 1);
   }
   /// After a call with states: rows whose keys other kernels must see too, and have seen all before.
-  std::uint32_t also_others(int g) const { return also_[g]; }
+  std::uint32_t also_fallback_rows(int g) const { return also_[g]; }
   int groups() const { return groups_; }
 
  private:
   using Scratch = AmxScratch<T>;
-  static constexpr int kTerms = kTermsOf<T>;
-  static constexpr const auto& kOfScores = TermPairs<kTerms>::kExact;
-  static constexpr const auto& kOfValues = TermPairs<kTerms>::kRounded;
+  static constexpr int kParts = kPartsOf<T>;
+  static constexpr const auto& kOfScores = SplitPairs<kParts>::kExact;
+  static constexpr const auto& kOfValues = SplitPairs<kParts>::kRounded;
   static constexpr std::int64_t kWords = Scratch::kWords;
   /// Whether weights are rounded; then their sums, as they were rounded, are products.
-  static constexpr bool kRounds = kTerms == 1;
+  static constexpr bool kRounds = kParts == 1;
 
   int group_rows(int g) const { return std::min(32, rows_ - g * 32); }
   std::int64_t group_row(int g) const { return row_ + g * 32; }
@@ -115,7 +115,7 @@ class AmxBlock {
   }
 
   void begin(int g) {
-    others_[g] = low_[g] = left_[g] = 0;
+    fallback_rows_[g] = low_[g] = left_[g] = 0;
     unseen_[g] = true;
     started_[g] = states_ && states_.has(group_row(g));
     if (started_[g]) return load_state(g);
@@ -125,11 +125,11 @@ class AmxBlock {
   }
 
   void pack_queries_of(int g) {
-    const QueryFacts facts = pack_query_tile<T>(p_, {batch_, head_, group_row(g), group_rows(g)},
+    const QueryTileStats stats = pack_query_tile<T>(p_, {batch_, head_, group_row(g), group_rows(g)},
                                                 factor_of_queries<T>(unit_.query_factor),
                                                 scratch_.queries + g * scratch_.depth * kWords);
-    largest_query_[g] = facts.largest;
-    others_[g] |= 256 * unit_.exp_factor <= std::numeric_limits<float>::max() ? facts.bad : ~std::uint32_t{0};
+    largest_query_[g] = stats.largest;
+    fallback_rows_[g] |= 256 * unit_.exp_factor <= std::numeric_limits<float>::max() ? stats.bad : ~std::uint32_t{0};
   }
 
   // ---- Keys
@@ -157,65 +157,65 @@ class AmxBlock {
   };
 
   /// Weights that are computed beside products: rows of one place of the step.
-  struct Beside {
+  struct Overlap {
     const float* scores = nullptr;
     const float* offsets = nullptr;
     std::uint32_t* weights = nullptr;
     float* sums = nullptr;
   };
   template <int kFirst, int kRows>
-  SACCADE_INLINE void weigh(Stream& s, const Beside& b) {
+  SACCADE_INLINE void weigh(Stream& s, const Overlap& b) {
     SACCADE_UNROLL
     for (int i = kFirst; i < kFirst + kRows; ++i)
-      s.weights.of_row(b.scores + i * 32, b.offsets[i], b.weights + i * 16, kTermWords, b.sums + i * 16);
+      s.weights.of_row(b.scores + i * 32, b.offsets[i], b.weights + i * 16, kPartWords, b.sums + i * 16);
   }
 
   /// Products of 32 x 32 numbers, 32 deep: see TileStream. kRows rows of weights are spread over the first of
   /// them.
-  template <const auto& kPairs, TermPart kPart, bool kNew, int kFirst, int kRows>
+  template <const auto& kPairs, SplitProducts kPart, bool kNew, int kFirst, int kRows>
   SACCADE_INLINE void products(Stream& s, const std::uint32_t* a, const std::uint32_t* b, const float* from,
-                               float* to, const Beside& beside) {
-    constexpr int kSpread = kTerms == 1 ? 4 : kTerms == 2 ? 8 : 16;  // products
+                               float* to, const Overlap& overlap) {
+    constexpr int kSpread = kParts == 1 ? 4 : kParts == 2 ? 8 : 16;  // products
     constexpr int kAtOnce = std::max(1, kRows / kSpread);
     s.tiles.template multiply<kPairs, kPart, kNew>(
         a, b, from, to, [&](auto n) __attribute__((always_inline)) {
           constexpr int kRow = decltype(n)::value * kAtOnce;
-          if constexpr (kRow < kRows) weigh<kFirst + kRow, kAtOnce>(s, beside);
+          if constexpr (kRow < kRows) weigh<kFirst + kRow, kAtOnce>(s, overlap);
         });
   }
-  template <const auto& kPairs, TermPart kPart, bool kNew>
+  template <const auto& kPairs, SplitProducts kPart, bool kNew>
   SACCADE_INLINE void products(Stream& s, const std::uint32_t* a, const std::uint32_t* b,
                                const float* from = nullptr, float* to = nullptr) {
     products<kPairs, kPart, kNew, 0, 0>(s, a, b, from, to, {});
   }
 
   /// The scores of 32 keys, with the 32 rows of weights of `beside` spread over the first products. The small
-  /// terms of all dimensions come before the large ones: they are lost least while the sum is small.
+  /// parts of all dimensions come before the large ones: they are lost least while the sum is small.
   template <bool kWeighs>
   SACCADE_INLINE void score_tile(Stream& s, const std::uint32_t* q, const std::uint32_t* k, float* to,
-                                 const Beside& beside) {
-    constexpr TermPart kPart = kTerms == 1 ? TermPart::all : TermPart::small;
+                                 const Overlap& overlap) {
+    constexpr SplitProducts kPart = kParts == 1 ? SplitProducts::all : SplitProducts::small;
     constexpr int kHalf = kWeighs ? 16 : 0, kQuarter = kWeighs ? 8 : 0;
     std::int64_t d = 1;
     if (scratch_.depth == 1) {
-      products<kOfScores, kPart, true, 0, 2 * kHalf>(s, q, k, nullptr, to, beside);
+      products<kOfScores, kPart, true, 0, 2 * kHalf>(s, q, k, nullptr, to, overlap);
     } else if (scratch_.depth < 4) {
-      products<kOfScores, kPart, true, 0, kHalf>(s, q, k, nullptr, to, beside);
-      products<kOfScores, kPart, false, kHalf, kHalf>(s, q + kWords, k + kWords, nullptr, nullptr, beside);
+      products<kOfScores, kPart, true, 0, kHalf>(s, q, k, nullptr, to, overlap);
+      products<kOfScores, kPart, false, kHalf, kHalf>(s, q + kWords, k + kWords, nullptr, nullptr, overlap);
       d = 2;
     } else {
-      products<kOfScores, kPart, true, 0, kQuarter>(s, q, k, nullptr, to, beside);
-      products<kOfScores, kPart, false, kQuarter, kQuarter>(s, q + kWords, k + kWords, nullptr, nullptr, beside);
+      products<kOfScores, kPart, true, 0, kQuarter>(s, q, k, nullptr, to, overlap);
+      products<kOfScores, kPart, false, kQuarter, kQuarter>(s, q + kWords, k + kWords, nullptr, nullptr, overlap);
       products<kOfScores, kPart, false, 2 * kQuarter, kQuarter>(s, q + 2 * kWords, k + 2 * kWords, nullptr,
-                                                                nullptr, beside);
+                                                                nullptr, overlap);
       products<kOfScores, kPart, false, 3 * kQuarter, kQuarter>(s, q + 3 * kWords, k + 3 * kWords, nullptr,
-                                                                nullptr, beside);
+                                                                nullptr, overlap);
       d = 4;
     }
     for (; d < scratch_.depth; ++d) products<kOfScores, kPart, false>(s, q + d * kWords, k + d * kWords);
-    if constexpr (kTerms > 1)
+    if constexpr (kParts > 1)
       for (d = 0; d < scratch_.depth; ++d)
-        products<kOfScores, TermPart::large, false>(s, q + d * kWords, k + d * kWords);
+        products<kOfScores, SplitProducts::large, false>(s, q + d * kWords, k + d * kWords);
   }
 
   // ---- One group of rows and the keys of one step
@@ -243,25 +243,25 @@ class AmxBlock {
     const std::int64_t row = group_row(s.group), first_key = tile * 32;
     const int rows = group_rows(s.group);
     const PackedTile<T, const std::byte> keys = tile_at(tile);
-    Granules granules;
-    const bool plain = finisher_.takes_all(row, rows, first_key) && keys.facts->bad == 0 &&
-                       fits(largest_query_[s.group] * keys.facts->largest * static_cast<float>(p_.head_dim));
+    Subtiles subtiles;
+    const bool plain = finisher_.takes_all(row, rows, first_key) && keys.stats->bad == 0 &&
+                       fits(largest_query_[s.group] * keys.stats->largest * static_cast<float>(p_.head_dim));
     if (!plain) {
-      granules = finisher_.plan(row, rows, first_key, scratch_.mask);
+      subtiles = finisher_.plan(row, rows, first_key, scratch_.mask);
       if (p_.score_modifier) tiles_.configure();  // the caller's functions may use tiles; ours are stored
-      if (granules.count == 0) return;
+      if (subtiles.count == 0) return;
     }
     const int place = s.count++;
     s.tile[static_cast<std::size_t>(place)] = tile;
     if (place < kLag) {
       score_tile<false>(stream, q, keys.keys, scores(place), {});
     } else {
-      score_tile<true>(stream, q, keys.keys, scores(place), beside(s, place - kLag));
+      score_tile<true>(stream, q, keys.keys, scores(place), overlap(s, place - kLag));
       after_weights(stream, s, place - kLag, nullptr);
     }
     if (!plain) {
       stream.tiles.leave_all();
-      finish(s, first_key, granules, keys.facts->bad, scores(place));
+      finish(s, first_key, subtiles, keys.stats->bad, scores(place));
       if (p_.score_modifier) tiles_.configure();
     }
     if (unseen_[s.group]) {
@@ -275,7 +275,7 @@ class AmxBlock {
   /// Whether scores up to `largest` in magnitude are safe in the weights' arithmetic.
   bool fits(float largest) const { return largest < 1e30F && largest * unit_.exp_factor < 1e6F; }
 
-  Beside beside(const Step& s, int place) {
+  Overlap overlap(const Step& s, int place) {
     return {scores(place), offsets(s.group), weights(place), scratch_.tile_sums};
   }
   /// The offset of a row whose weights must hold a score of `top`.
@@ -284,11 +284,11 @@ class AmxBlock {
   }
 
   /// Softcap, biases and masks; then finds the rows that other kernels have to compute.
-  __attribute__((noinline)) void finish(const Step& s, std::int64_t first_key, const Granules& granules,
+  __attribute__((noinline)) void finish(const Step& s, std::int64_t first_key, const Subtiles& subtiles,
                                         std::uint32_t bad, float* block) {
     alignas(64) Scalar row_max[kTileRows * kWidth];
     std::fill_n(row_max, kTileRows * kWidth, -kInfinity);
-    finisher_.finish(group_row(s.group), group_rows(s.group), first_key, granules, scratch_.mask, block, row_max);
+    finisher_.finish(group_row(s.group), group_rows(s.group), first_key, subtiles, scratch_.mask, block, row_max);
     const Vec most = broadcast(limit()), least = broadcast(-limit() / 2), hidden = broadcast(-kInfinity);
     for (int i = 0; i < group_rows(s.group); ++i) {
       bool other = bad != 0 && p_.saves_hidden();
@@ -302,7 +302,7 @@ class AmxBlock {
       }
       if (low != 0) low_[s.group] |= std::uint32_t{1} << i;
       if (!other) continue;
-      others_[s.group] |= std::uint32_t{1} << i;
+      fallback_rows_[s.group] |= std::uint32_t{1} << i;
       std::fill_n(block + i * 32, 32, -kInfinity);  // none of it matters, and nothing must overflow
     }
   }
@@ -349,7 +349,7 @@ class AmxBlock {
       std::uint32_t* const now = weights(place) + i * 16;
       float* const now_sums = scratch_.tile_sums + i * 16;
       again.reset();
-      again.of_row(row, offsets(s.group)[i], now, kTermWords, now_sums);
+      again.of_row(row, offsets(s.group)[i], now, kPartWords, now_sums);
       if (!again.overflowed()) continue;
       const float offset = offset_for(top);
       const float factor = static_cast<float>(std::exp2((offset - offsets(s.group)[i]) / WeightsOf<T>::kUnit));
@@ -359,8 +359,8 @@ class AmxBlock {
       for (std::int64_t d = 0; d < scratch_.width; ++d)
         if (started_[s.group] || (has_first_columns && d == 0)) scale(outputs(s.group, d) + i * 32, 32, factor);
       for (int earlier = 0; earlier < place; ++earlier)
-        for (int t = 0; t < kTerms; ++t) scale_words(weights(earlier) + t * kTermWords + i * 16, factor);
-      again.of_row(row, offset, now, kTermWords, now_sums);
+        for (int t = 0; t < kParts; ++t) scale_words(weights(earlier) + t * kPartWords + i * 16, factor);
+      again.of_row(row, offset, now, kPartWords, now_sums);
     }
   }
   static void scale(float* numbers, int n, float factor) {
@@ -404,20 +404,20 @@ class AmxBlock {
     std::int64_t d = 0;
     if (n >= (kRounds ? 5 : 4) && !drops_) {  // the last kLag places' weights beside the first columns of values
       float* const o = outputs(s.group, 0);
-      const Beside last[kLag] = {beside(s, n - 2), beside(s, n - 1)};
+      const Overlap last[kLag] = {overlap(s, n - 2), overlap(s, n - 1)};
       int t = 0;
-      add_columns<true, 0, kBesideRows>(stream, s, t++, started_[s.group] ? o : nullptr, o, last[0]);
+      add_columns<true, 0, kOverlapRows>(stream, s, t++, started_[s.group] ? o : nullptr, o, last[0]);
       if constexpr (kRounds) add_columns<false, 16, 16>(stream, s, t++, nullptr, nullptr, last[0]);
       after_weights(stream, s, n - 2, o);
-      add_columns<false, 0, kBesideRows>(stream, s, t++, nullptr, nullptr, last[1]);
+      add_columns<false, 0, kOverlapRows>(stream, s, t++, nullptr, nullptr, last[1]);
       if constexpr (kRounds) add_columns<false, 16, 16>(stream, s, t++, nullptr, nullptr, last[1]);
       after_weights(stream, s, n - 1, o);
-      for (; t < n; ++t) products<kOfValues, TermPart::all, false>(stream, weights(t), values(s, t, 0));
+      for (; t < n; ++t) products<kOfValues, SplitProducts::all, false>(stream, weights(t), values(s, t, 0));
       d = 1;
     } else {
       stream.tiles.leave_all();
       for (int t = std::max(0, n - kLag); t < n; ++t) {
-        weigh<0, 32>(stream, beside(s, t));
+        weigh<0, 32>(stream, overlap(s, t));
         after_weights(stream, s, t, nullptr);
       }
       if (drops_) {
@@ -427,20 +427,20 @@ class AmxBlock {
     }
     for (; d < scratch_.width; ++d) {
       float* const o = outputs(s.group, d);
-      products<kOfValues, TermPart::all, true>(stream, weights(0), values(s, 0, d),
+      products<kOfValues, SplitProducts::all, true>(stream, weights(0), values(s, 0, d),
                                                started_[s.group] ? o : nullptr, o);
-      for (int t = 1; t < n; ++t) products<kOfValues, TermPart::all, false>(stream, weights(t), values(s, t, d));
+      for (int t = 1; t < n; ++t) products<kOfValues, SplitProducts::all, false>(stream, weights(t), values(s, t, d));
     }
     stream.tiles.leave_all();
     if (kRounds && !drops_) add_rounded_sums(s);
   }
 
-  /// Rows of weights beside the products of 32 keys with 32 columns of values: several terms have more products.
-  static constexpr int kBesideRows = kRounds ? 16 : 32;
+  /// Rows of weights beside the products of 32 keys with 32 columns of values: several parts have more products.
+  static constexpr int kOverlapRows = kRounds ? 16 : 32;
   template <bool kNew, int kFirst, int kRows>
   SACCADE_INLINE void add_columns(Stream& stream, const Step& s, int place, const float* from, float* to,
-                                  const Beside& b) {
-    products<kOfValues, TermPart::all, kNew, kFirst, kRows>(stream, weights(place), values(s, place, 0), from, to,
+                                  const Overlap& b) {
+    products<kOfValues, SplitProducts::all, kNew, kFirst, kRows>(stream, weights(place), values(s, place, 0), from, to,
                                                             b);
   }
 
@@ -487,15 +487,15 @@ class AmxBlock {
     for (int w = 0; w < 16; ++w) {
       const bool low = kept[key_of_weight<T>(2 * w)] != 0, high = kept[key_of_weight<T>(2 * w + 1)] != 0;
       const std::uint32_t keep = (low ? 0xffffU : 0) | (high ? 0xffff0000U : 0);
-      for (int term = 0; term < kTerms; ++term) words[term * kTermWords + w] &= keep;
+      for (int part = 0; part < kParts; ++part) words[part * kPartWords + w] &= keep;
     }
   }
 
   // ---- Between calls
 
   void load_state(int g) {
-    const GroupFacts facts = states_.facts(group_row(g));
-    others_[g] = facts.others, low_[g] = facts.low, left_[g] = facts.left, unseen_[g] = facts.unseen;
+    const GroupStats stats = states_.stats(group_row(g));
+    fallback_rows_[g] = stats.fallback_rows, low_[g] = stats.low, left_[g] = stats.left, unseen_[g] = stats.unseen;
     states_.load(group_row(g), scratch_.group(g));
   }
 
@@ -508,14 +508,14 @@ class AmxBlock {
       const GroupSums<T> of_rows(scratch_.group(g), unit_, false);
       for (int i = 0; i < group_rows(g); ++i) {
         const std::uint32_t bit = std::uint32_t{1} << i;
-        if (!is_finite(g, i)) others_[g] |= bit;
+        if (!is_finite(g, i)) fallback_rows_[g] |= bit;
         if (of_rows.may_need_other_kernels(i)) also_[g] |= bit;
       }
-      hand_over(g, states_.group(group_row(g)), others(g) & left_[g]);
-      left_[g] &= ~others(g);
-      also_[g] = (also_[g] | others(g)) & ~left_[g];
+      hand_over(g, states_.group(group_row(g)), fallback_rows(g) & left_[g]);
+      left_[g] &= ~fallback_rows(g);
+      also_[g] = (also_[g] | fallback_rows(g)) & ~left_[g];
       left_[g] |= ~also_[g];
-      states_.store(group_row(g), {others_[g], low_[g], left_[g], unseen_[g]}, scratch_.group(g));
+      states_.store(group_row(g), {fallback_rows_[g], low_[g], left_[g], unseen_[g]}, scratch_.group(g));
     }
   }
 
@@ -524,7 +524,7 @@ class AmxBlock {
     const GroupSums<T> of_rows(group, unit_, true);
     for (; rows != 0; rows &= rows - 1) {  // each bit
       const int i = std::countr_zero(rows);
-      kernels_of_other_rows().put(p_, group_row(g) + i, of_rows.row(i, group), states_.others());
+      fallback_kernels().put(p_, group_row(g) + i, of_rows.row(i, group), states_.fallback_rows());
     }
   }
 
@@ -546,8 +546,8 @@ class AmxBlock {
       const bool is_exact = p_.lse.data || p_.saves_scores();
       const GroupSums<T> sums(scratch_.group(g), unit_, is_exact);
       for (int i = 0; i < 32; ++i)
-        if (sums.needs_other_kernels(i, (low_[g] >> i & 1U) != 0)) others_[g] |= std::uint32_t{1} << i;
-      others_[g] |= end_rows(p_, finisher_, dropout_,
+        if (sums.needs_fallback(i, (low_[g] >> i & 1U) != 0)) fallback_rows_[g] |= std::uint32_t{1} << i;
+      fallback_rows_[g] |= end_rows(p_, finisher_, dropout_,
                              {.batch = batch_,
                               .head = head_,
                               .row = group_row(g),
@@ -577,9 +577,9 @@ class AmxBlock {
   alignas(64) bfloat16 ones_[512];
   bool started_[kGroups], unseen_[kGroups];
   float largest_query_[kGroups];
-  std::uint32_t others_[kGroups];  // rows to be computed by other kernels
+  std::uint32_t fallback_rows_[kGroups];  // rows to be computed by other kernels
   std::uint32_t low_[kGroups];     // rows with a score below -limit() / 2, which gives no offset
-  std::uint32_t left_[kGroups];    // see GroupFacts
+  std::uint32_t left_[kGroups];    // see GroupStats
   std::uint32_t also_[kGroups];
 };
 

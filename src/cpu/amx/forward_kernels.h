@@ -18,8 +18,8 @@ void forward(const AttentionParams& params, const QueryRows& work, const PackedK
   AmxBlock<T> block(params, work, packed, scratch);
   block.run();
   for (int g = 0; g < block.groups(); ++g)
-    for_each_row(work, g, block.others(g),
-                 [&](const QueryRows& row) { kernels_of_other_rows().attend(params, row, {}, scratch); });
+    for_each_row(work, g, block.fallback_rows(g),
+                 [&](const QueryRows& row) { fallback_kernels().attend(params, row, {}, scratch); });
 }
 
 template <class T>
@@ -30,8 +30,8 @@ void resume_forward(const AttentionParams& params, const QueryRows& work, const 
   if (!block.sees_keys()) return;
   block.run();
   for (int g = 0; g < block.groups(); ++g)
-    for_each_row(work, g, block.also_others(g), [&](const QueryRows& row) {
-      kernels_of_other_rows().resume(params, row, {}, states.others(), scratch);
+    for_each_row(work, g, block.also_fallback_rows(g), [&](const QueryRows& row) {
+      fallback_kernels().resume(params, row, {}, states.fallback_rows(), scratch);
     });
 }
 
@@ -41,8 +41,8 @@ void finish_forward(const AttentionParams& params, const QueryRows& work, const 
   AmxBlock<T> block(params, work, {}, scratch, states);
   block.finish();
   for (int g = 0; g < block.groups(); ++g)
-    for_each_row(work, g, block.others(g), [&](const QueryRows& row) {
-      kernels_of_other_rows().finish(params, row, states.others(), scratch);
+    for_each_row(work, g, block.fallback_rows(g), [&](const QueryRows& row) {
+      fallback_kernels().finish(params, row, states.fallback_rows(), scratch);
     });
 }
 
@@ -55,9 +55,9 @@ void pack_block(const AttentionParams& p, std::int64_t batch, std::int64_t kv_he
 
 template <class T>
 ForwardPlan plan_forward(const AttentionParams& p) {
-  const std::size_t of_others = kernels_of_other_rows().plan(p).scratch;
+  const std::size_t of_fallback = fallback_kernels().plan(p).scratch;
   const auto scratch = [&](std::int64_t rows) {
-    return std::max(of_others, AmxScratch<T>(p, rows / 32, nullptr).bytes());
+    return std::max(of_fallback, AmxScratch<T>(p, rows / 32, nullptr).bytes());
   };
   return {.tile_q = kTileRows,
           .block_q = kBlockQ,

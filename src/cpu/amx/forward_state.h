@@ -10,17 +10,17 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 /// 32 keys each: their weights for 32 rows, 16 to 24 KiB, stay in the L1 cache.
 template <class T>
-inline constexpr int kStepTiles = kTermsOf<T> == 1 ? 8 : 4;
+inline constexpr int kStepTiles = kPartsOf<T> == 1 ? 8 : 4;
 inline constexpr int kLag = 2;  // how many tiles of keys the weights follow the scores
 inline constexpr int kGroups = static_cast<int>(kBlockQAlone) / kTileRows;
 
 /// The weights of a type: 2^((score * kUnit * exp_factor + offset) / kUnit - kBias), with an offset of kFirst less
 /// kUnit times a whole exponent.
 template <class T>
-class WeightsOf : public TermWeights<kTermsOf<T>> {
+class WeightsOf : public SplitWeights<kPartsOf<T>> {
  public:
-  static constexpr float kUnit = 1, kFirst = 0, kBias = kTermHeadroom;
-  using TermWeights<kTermsOf<T>>::TermWeights;
+  static constexpr float kUnit = 1, kFirst = 0, kBias = kSplitHeadroom;
+  using SplitWeights<kPartsOf<T>>::SplitWeights;
 };
 template <>
 class WeightsOf<bfloat16> : public Weights {
@@ -59,12 +59,12 @@ class AmxScratch : public ScratchPieces {
     packed = take<std::byte>(kStepTiles<T> * PackedTile<T, std::byte>::size(p));
   }
 
-  static constexpr std::int64_t kWords = kTermsOf<T> * kTermWords;
+  static constexpr std::int64_t kWords = kPartsOf<T> * kPartWords;
 
   std::int64_t depth, width;  // in tiles
   float* scores;              // [kLag][32][32]
-  std::uint32_t* weights;     // [kStepTiles][term][32][16 pairs]
-  std::uint32_t* queries;     // [group][depth][term][32][16 pairs]
+  std::uint32_t* weights;     // [kStepTiles][part][32][16 pairs]
+  std::uint32_t* queries;     // [group][depth][part][32][16 pairs]
   float* outputs;             // [group][width][32][32]
   float* sums;                // [group][32][16], of the weights, over keys modulo 16
   float* tile_sums;           // [32][16], of 32 keys
@@ -105,18 +105,18 @@ class GroupSums {
 
   /// Low scores weigh nothing beside usual ones, but may be all that a row has. And an lse near 0, of a row that
   /// sees a key or two, has no digits to lose: there l is to be 1. `low`: whether row i has low scores.
-  bool needs_other_kernels(int i, bool low) const {
+  bool needs_fallback(int i, bool low) const {
     if (is_low(i)) return low;
     if constexpr (kRounds) return false;
-    const float sum = std::abs(whole[i]) < 64 ? l_of_o[i] * std::exp2(kTermHeadroom - whole[i]) : 0;
-    return sum > 0.75F && sum < kMostSum;
+    const float sum = std::abs(whole[i]) < 64 ? l_of_o[i] * std::exp2(kSplitHeadroom - whole[i]) : 0;
+    return sum > 0.75F && sum < kMaxSum;
   }
   /// Whether that may become true with more keys: sums only grow.
   bool may_need_other_kernels(int i) const {
     if (is_low(i)) return true;
     if constexpr (kRounds) return false;
-    return static_cast<double>(l_of_o[i]) * std::exp2(static_cast<double>(kTermHeadroom - whole[i])) <
-           static_cast<double>(kMostSum);
+    return static_cast<double>(l_of_o[i]) * std::exp2(static_cast<double>(kSplitHeadroom - whole[i])) <
+           static_cast<double>(kMaxSum);
   }
 
   /// Row i for other kernels, with sums that are exact.
@@ -136,8 +136,8 @@ class GroupSums {
   alignas(64) Scalar l_of_o[kTileRowsPadded], m[kTileRowsPadded] = {}, l[kTileRowsPadded] = {};
 
  private:
-  static constexpr bool kRounds = kTermsOf<T> == 1;
-  static constexpr float kMostSum = 1.35F;
+  static constexpr bool kRounds = kPartsOf<T> == 1;
+  static constexpr float kMaxSum = 1.35F;
 
   bool is_low(int i) const { return whole[i] == kUnseen || whole[i] > 0x1p19F; }
 
@@ -146,7 +146,7 @@ class GroupSums {
   void find_denominator(float of_row, float sum, float& maximum, float& total) const {
     maximum = kNoMaximum, total = 0;
     if (of_row == kUnseen || !(sum > 0) || !std::isfinite(sum)) return;
-    const int shift = static_cast<int>(kTermHeadroom - of_row), exponent = shift + std::ilogb(sum);
+    const int shift = static_cast<int>(kSplitHeadroom - of_row), exponent = shift + std::ilogb(sum);
     const int wanted = std::abs(exponent) <= 4 ? 0 : exponent;
     maximum = static_cast<float>(wanted) / unit_.exp_factor;
     // Of rounding it:
@@ -166,17 +166,17 @@ class GroupSums {
 // ---- Between calls ---------------------------------------------------------------------------------------------
 
 /// The f32 kernels of the same level, for rows that tiles cannot compute.
-const ForwardKernels& kernels_of_other_rows();
+const ForwardKernels& fallback_kernels();
 
 /// What is known of a group's rows, one bit each.
-struct GroupFacts {
-  std::uint32_t others = 0;  // to be computed by other kernels
+struct GroupStats {
+  std::uint32_t fallback_rows = 0;  // to be computed by other kernels
   std::uint32_t low = 0;     // with a score that is too low to give an offset
   std::uint32_t left = 0;    // whose state of other kernels lacks keys
   bool unseen = true;        // some row has no offset
 };
 
-/// The state of a head (HeadState): of each group of 32 rows its facts, then its numbers; then that of other
+/// The state of a head (HeadState): of each group of 32 rows its stats, then its numbers; then that of other
 /// kernels, which is complete for the rows that need it or may come to need it.
 class AmxStates {
  public:
@@ -184,42 +184,42 @@ class AmxStates {
   AmxStates() = default;
   AmxStates(const AttentionParams& p, std::int64_t rows, const HeadState& head)
       : width_(depth_tiles(p.head_dim_v)), groups_(head.memory), marks_(head.marks) {
-    others_ = {head.memory + (rows + 31) / 32 * group_bytes(width_), head.marks};
+    fallback_rows_ = {head.memory + (rows + 31) / 32 * group_bytes(width_), head.marks};
   }
 
   static std::size_t bytes(const AttentionParams& p, std::int64_t rows) {
     return static_cast<std::size_t>((rows + 31) / 32 * group_bytes(depth_tiles(p.head_dim_v))) +
-           kernels_of_other_rows().state_bytes(p, rows);
+           fallback_kernels().state_bytes(p, rows);
   }
 
   explicit operator bool() const { return groups_ != nullptr; }
-  const HeadState& others() const { return others_; }
+  const HeadState& fallback_rows() const { return fallback_rows_; }
 
   /// Whether the group of `row`, its first row, has been stored.
   bool has(std::int64_t row) const { return (marks_[row] & HeadState::kTiles) != 0; }
-  GroupFacts facts(std::int64_t row) const {
-    GroupFacts facts;
-    std::memcpy(&facts, group_at(row), sizeof facts);
-    return facts;
+  GroupStats stats(std::int64_t row) const {
+    GroupStats stats;
+    std::memcpy(&stats, group_at(row), sizeof stats);
+    return stats;
   }
   AmxGroup group(std::int64_t row) const {
-    float* const numbers = reinterpret_cast<float*>(group_at(row) + kFacts);
+    float* const numbers = reinterpret_cast<float*>(group_at(row) + kStats);
     float* const rest = numbers + width_ * 1024;
     return {numbers, rest, rest + 512, rest + 1024, rest + 1056};
   }
 
   void load(std::int64_t row, const AmxGroup& to) const { copy(group(row), to); }
-  void store(std::int64_t row, const GroupFacts& facts, const AmxGroup& from) const {
-    std::memcpy(group_at(row), &facts, sizeof facts);
+  void store(std::int64_t row, const GroupStats& stats, const AmxGroup& from) const {
+    std::memcpy(group_at(row), &stats, sizeof stats);
     copy(from, group(row));
     marks_[row] |= HeadState::kTiles;
   }
 
  private:
-  static constexpr std::int64_t kFacts = 64;
-  static_assert(sizeof(GroupFacts) <= kFacts);
+  static constexpr std::int64_t kStats = 64;
+  static_assert(sizeof(GroupStats) <= kStats);
   static std::int64_t group_bytes(std::int64_t width) {
-    return kFacts + (width * 1024 + 1088) * static_cast<std::int64_t>(sizeof(float));
+    return kStats + (width * 1024 + 1088) * static_cast<std::int64_t>(sizeof(float));
   }
   std::byte* group_at(std::int64_t row) const { return groups_ + row / 32 * group_bytes(width_); }
 
@@ -234,7 +234,7 @@ class AmxStates {
   std::int64_t width_ = 0;
   std::byte* groups_ = nullptr;
   std::uint8_t* marks_ = nullptr;
-  HeadState others_;
+  HeadState fallback_rows_;
 };
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

@@ -11,7 +11,7 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 template <class T>
 class TileScores {
   static constexpr int kTiles = kFoldColumns / 32;  // of a step's keys
-  static constexpr std::int64_t kWords = kTermsOf<T> * kTermWords;
+  static constexpr std::int64_t kWords = kPartsOf<T> * kPartWords;
 
  public:
   class Scratch : public ScratchPieces {
@@ -22,7 +22,7 @@ class TileScores {
       mask = take<float>(kTiles * 1024);
     }
 
-    std::uint32_t* queries;  // [tile of rows][32 dimensions][term][32 rows][16 words]
+    std::uint32_t* queries;  // [tile of rows][32 dimensions][part][32 rows][16 words]
     std::byte* packed;       // [kTiles], where the caller has packed none
     float* mask;             // [kTiles][32][32]
   };
@@ -44,12 +44,12 @@ class TileScores {
 
   /// As ProductScores::compute().
   unsigned compute(const InspectStep& step, KeyRange range, float* scores, float* row_max, bool with_maxima) {
-    std::array<Granules, kTiles> granules;
+    std::array<Subtiles, kTiles> subtiles;
     unsigned computed = 0;
     for (int t = 0; t < kTiles; ++t) {
       const std::int64_t key = step.first_key + t * 32;
       if (key + 32 <= range.begin || key >= range.end) continue;
-      Granules& some = granules[static_cast<std::size_t>(t)];
+      Subtiles& some = subtiles[static_cast<std::size_t>(t)];
       some = finisher_.plan(step.row, step.rows, key, scratch_.mask + t * 1024);
       computed |= static_cast<unsigned>(some.count != 0) << t;
     }
@@ -59,7 +59,7 @@ class TileScores {
     multiply(step, computed, scores);
     for (unsigned left = computed; left != 0; left &= left - 1) {
       const int t = std::countr_zero(left);
-      const Granules& some = granules[static_cast<std::size_t>(t)];
+      const Subtiles& some = subtiles[static_cast<std::size_t>(t)];
       float* const block = scores + t * 1024;
       multiply_bad_pairs(step, t, range, block);
       if (some.partial != 0)
@@ -92,9 +92,9 @@ class TileScores {
     TileStream stream(tiles_);
     for (unsigned left = computed; left != 0; left &= left - 1) {
       const int t = std::countr_zero(left);
-      multiply_rows<TermPairs<kTermsOf<T>>::kExact>(stream, queries(step.tile),
+      multiply_rows<SplitPairs<kPartsOf<T>>::kExact>(stream, queries(step.tile),
                                                     keys_at(step.first_key + t * 32).keys,
-                                                    depth_tiles(p_.head_dim), scores + t * 1024, NothingBeside{});
+                                                    depth_tiles(p_.head_dim), scores + t * 1024, NoOverlap{});
     }
     stream.leave_all();
   }
@@ -103,8 +103,8 @@ class TileScores {
   void multiply_bad_pairs(const InspectStep& step, int tile, KeyRange range, float* block) const {
     constexpr float kMost = 1e30F;
     const std::int64_t first_key = step.first_key + tile * 32;
-    const auto& keys = *keys_at(first_key).facts;
-    const QueryFacts& rows = queries_[step.tile];
+    const auto& keys = *keys_at(first_key).stats;
+    const QueryTileStats& rows = queries_[step.tile];
     const bool fits = rows.largest * keys.largest * static_cast<float>(p_.head_dim) < kMost;
     if (fits && rows.bad == 0 && keys.bad == 0) [[likely]]
       return;
@@ -145,7 +145,7 @@ class TileScores {
   const Scratch& scratch_;
   Tiles tiles_;
   std::int64_t packed_key_ = -1;  // the first key of scratch_.packed
-  QueryFacts queries_[kMostTiles];
+  QueryTileStats queries_[kMaxTiles];
 };
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

@@ -30,7 +30,7 @@ float from_magnitude(BitsOf<T> bits) {
   return static_cast<float>(std::bit_cast<T>(bits));
 }
 
-/// The least magnitudes, but 0, that tiles can hold: products count denormal numbers as 0, and the last term of
+/// The least magnitudes, but 0, that tiles can hold: products count denormal numbers as 0, and the last part of
 /// f32 must not be one. Values meet weights of some 2^-32. All numbers of f16 are large enough.
 template <class T>
 inline constexpr BitsOf<T> kLeastOfScores = static_cast<BitsOf<T>>(std::is_same_v<T, float> ? (127U - 100) << 23
@@ -84,7 +84,7 @@ void copy_32(const T* row, std::int64_t begin, std::int64_t length, float factor
     store(to + i, i < n ? mul(broadcast(factor), load_first(row + begin + i, std::min(kWidth, n - i))) : zero());
 }
 
-/// Writes 32 numbers of a row, times `factor`, as 16 words of each term: bf16 in its own order and times the sign
+/// Writes 32 numbers of a row, times `factor`, as 16 words of each part: bf16 in its own order and times the sign
 /// of the factor only, else word i of numbers i and 16 + i.
 template <class T>
 void write_words(const T* row, std::int64_t begin, std::int64_t length, float factor, std::uint32_t* to) {
@@ -95,7 +95,7 @@ void write_words(const T* row, std::int64_t begin, std::int64_t length, float fa
   } else {
     alignas(64) float numbers[32];
     copy_32(row, begin, length, factor, numbers);
-    Terms<kTermsOf<T>>{}.split(numbers, numbers + 16, to, kTermWords);
+    Bf16Split<kPartsOf<T>>{}.split(numbers, numbers + 16, to, kPartWords);
   }
 }
 
@@ -115,41 +115,41 @@ inline Magnitudes<float> packed_magnitudes(const float* row, std::int64_t length
   return all;
 }
 
-/// What queries are packed with: the whole factor only for f32, the others would need another term; else its sign.
+/// What queries are packed with: the whole factor only for f32, the others would need another part; else its sign.
 template <class T>
 float factor_of_queries(float factor) {
   return std::is_same_v<T, float> ? factor : std::copysign(1.0F, factor);
 }
 
-struct QueryFacts {
+struct QueryTileStats {
   float largest = 0;      // the largest magnitude of a number of a query
   std::uint32_t bad = 0;  // a bit for each query that is packed as zeros: see Magnitudes::is_for_tiles()
 };
 
-/// Packs at most 32 rows of q as [32 dimensions][term][32 rows][16 words]; missing rows are zeros.
+/// Packs at most 32 rows of q as [32 dimensions][part][32 rows][16 words]; missing rows are zeros.
 template <class T>
-QueryFacts pack_query_tile(const AttentionParams& p, const QueryRows& rows, float factor, std::uint32_t* to) {
-  constexpr std::int64_t kNext = kTermsOf<T> * kTermWords;
-  QueryFacts facts;
+QueryTileStats pack_query_tile(const AttentionParams& p, const QueryRows& rows, float factor, std::uint32_t* to) {
+  constexpr std::int64_t kNext = kPartsOf<T> * kPartWords;
+  QueryTileStats stats;
   for (int i = 0; i < 32; ++i) {
     const T* row = i < rows.rows ? p.template row_of<T>(p.q, rows.batch, rows.head, rows.row + i) : nullptr;
     if (row) {
       const Magnitudes<T> of_row = packed_magnitudes(row, p.head_dim, factor);
       if (of_row.is_for_tiles()) {
-        facts.largest = std::max(facts.largest, from_magnitude<T>(of_row.largest));
+        stats.largest = std::max(stats.largest, from_magnitude<T>(of_row.largest));
       } else {
-        facts.bad |= std::uint32_t{1} << i;
+        stats.bad |= std::uint32_t{1} << i;
         row = nullptr;
       }
     }
     for (std::int64_t d = 0; d < depth_tiles(p.head_dim); ++d)
       write_words(row, d * 32, p.head_dim, factor, to + d * kNext + i * 16);
   }
-  return facts;
+  return stats;
 }
 
 /// Writes two rows of 32 numbers as words of both: two rows of tiles [.. 16 columns], 256 words apart, of each
-/// term.
+/// part.
 template <class T>
 void write_row_pair(const T* even, const T* odd, std::int64_t begin, std::int64_t length, std::uint32_t* to) {
   if constexpr (std::is_same_v<T, bfloat16>) {
@@ -166,23 +166,23 @@ void write_row_pair(const T* even, const T* odd, std::int64_t begin, std::int64_
     alignas(64) float numbers[2][32];
     copy_32(even, begin, length, 1, numbers[0]);
     copy_32(odd, begin, length, 1, numbers[1]);
-    const Terms<kTermsOf<T>> terms;
-    terms.split(numbers[0], numbers[1], to, kTermWords);
-    terms.split(numbers[0] + 16, numbers[1] + 16, to + 256, kTermWords);
+    const Bf16Split<kPartsOf<T>> parts;
+    parts.split(numbers[0], numbers[1], to, kPartWords);
+    parts.split(numbers[0] + 16, numbers[1] + 16, to + 256, kPartWords);
   }
 }
 
-/// Transposes the pair of tiles of each term, from 32 rows of words to tiles of words of pairs.
-template <int kTerms>
-void transpose_terms(const std::uint32_t* rows, std::uint32_t* to) {
-  for (int t = 0; t < kTerms; ++t) {
-    transpose_words(rows + t * kTermWords, to + t * kTermWords);
-    transpose_words(rows + t * kTermWords + 256, to + t * kTermWords + 256);
+/// Transposes the pair of tiles of each part, from 32 rows of words to tiles of words of pairs.
+template <int kParts>
+void transpose_parts(const std::uint32_t* rows, std::uint32_t* to) {
+  for (int t = 0; t < kParts; ++t) {
+    transpose_words(rows + t * kPartWords, to + t * kPartWords);
+    transpose_words(rows + t * kPartWords + 256, to + t * kPartWords + 256);
   }
 }
 
 /// 32 keys as the products read them: for every 32 dimensions two tiles [16 pairs of dimensions][16 keys] of each
-/// term, for every 32 columns of values two tiles [16 pairs of keys, in the order of their weights][16 columns].
+/// part, for every 32 columns of values two tiles [16 pairs of keys, in the order of their weights][16 columns].
 /// Byte is std::byte or const std::byte.
 template <class T, class Byte>
 class PackedTile {
@@ -193,18 +193,18 @@ class PackedTile {
   };
   template <class U>
   using Same = std::conditional_t<std::is_const_v<Byte>, const U, U>;
-  static constexpr std::int64_t kRowWords = kTermsOf<T> * kTermWords;  // of 32 dimensions or columns
+  static constexpr std::int64_t kRowWords = kPartsOf<T> * kPartWords;  // of 32 dimensions or columns
 
   static std::int64_t size(const AttentionParams& p) {
     return 64 + (depth_tiles(p.head_dim) + depth_tiles(p.head_dim_v)) * kRowWords * 4;
   }
 
   PackedTile(const AttentionParams& p, Byte* memory)
-      : facts(reinterpret_cast<Same<Facts>*>(memory)),
+      : stats(reinterpret_cast<Same<Facts>*>(memory)),
         keys(reinterpret_cast<Same<std::uint32_t>*>(memory + 64)),
         values(reinterpret_cast<Same<std::uint32_t>*>(memory + 64 + depth_tiles(p.head_dim) * kRowWords * 4)) {}
 
-  Same<Facts>* facts;
+  Same<Facts>* stats;
   Same<std::uint32_t>* keys;
   Same<std::uint32_t>* values;
 };
@@ -223,7 +223,7 @@ void pack_tile(const AttentionParams& p, const KeyRows<T>& k, const KeyRows<T>& 
   constexpr BitsOf<T> kSmallestOfValues = std::is_same_v<T, bfloat16> ? 0x0080 : 1;
   const T* keys[32];
   const T* values[32];
-  typename PackedTile<T, std::byte>::Facts facts;
+  typename PackedTile<T, std::byte>::Facts stats;
   BitsOf<T> largest = 0;
   for (int j = 0; j < 32; ++j) {
     const std::int64_t key = first_key + j;
@@ -232,20 +232,20 @@ void pack_tile(const AttentionParams& p, const KeyRows<T>& k, const KeyRows<T>& 
     const Magnitudes<T> of_key = magnitudes(k[key], p.head_dim, kLeastOfScores<T>);
     const Magnitudes<T> of_value = magnitudes(v[key], p.head_dim_v, kLeastOfValues<T>, kSmallestOfValues);
     if (!of_key.is_for_tiles() || !of_value.is_for_tiles()) {
-      facts.bad |= std::uint32_t{1} << j;
+      stats.bad |= std::uint32_t{1} << j;
       continue;
     }
     keys[j] = k[key], values[j] = v[key];
     largest = std::max(largest, of_key.largest);
   }
-  facts.largest = from_magnitude<T>(largest);
-  *to.facts = facts;
+  stats.largest = from_magnitude<T>(largest);
+  *to.stats = stats;
   constexpr std::int64_t kRow = PackedTile<T, std::byte>::kRowWords;
   alignas(64) std::uint32_t rows[kRow];
   std::uint32_t* out = to.keys;
   for (std::int64_t d = 0; d < p.head_dim; d += 32, out += kRow) {
     for (int j = 0; j < 32; ++j) write_words(keys[j], d, p.head_dim, 1, rows + j * 16);
-    transpose_terms<kTermsOf<T>>(rows, out);
+    transpose_parts<kPartsOf<T>>(rows, out);
   }
   out = to.values;
   for (std::int64_t d = 0; d < p.head_dim_v; d += 32, out += kRow)

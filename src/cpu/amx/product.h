@@ -1,4 +1,4 @@
-// Matrix products on AMX tiles, of bf16, or of the terms of f16 or f32 (amx/bf16_split.h). Each number of c is one
+// Matrix products on AMX tiles, of bf16, or of the parts of f16 or f32 (amx/bf16_split.h). Each number of c is one
 // chain of products in a fixed order, so its bits depend only on its row of a and its column of b.
 //
 // A block of b, kDepth deep, is packed into panels of 32 columns and stays in the L2 cache; 32 rows of a are
@@ -12,16 +12,16 @@
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 /// The products of the same level by multiply-adds.
-const ProductKernels& products_of_others();
+const ProductKernels& fallback_products();
 
 template <class T>
 class AmxProduct {
  public:
-  static constexpr int kTerms = kTermsOf<T>;
-  static constexpr std::int64_t kWords = kTerms * kTermWords;
+  static constexpr int kParts = kPartsOf<T>;
+  static constexpr std::int64_t kWords = kParts * kPartWords;
   /// b's block: 1 MiB, half of the L2 cache of Sapphire Rapids. f32 takes more columns, for packing a takes
   /// longest.
-  static constexpr std::int64_t kColumns = kTerms == 3 ? 768 : 512 / kTerms, kDepth = kTerms == 3 ? 192 : 1024;
+  static constexpr std::int64_t kColumns = kParts == 3 ? 768 : 512 / kParts, kDepth = kParts == 3 ? 192 : 1024;
   static constexpr std::int64_t kPackedWords = (kColumns / 32 + 1) * (kDepth / 32) * kWords;
   static constexpr std::int64_t kScratch = kPackedWords + 2 * 1024;  // in floats, without those of others
 
@@ -42,7 +42,7 @@ class AmxProduct {
       }
     }
   }
-  bool has_others() const { return has_others_; }
+  bool has_fallback_rows() const { return has_fallback_rows_; }
 
   /// Whether others must compute this row, or this column, of the block.
   bool is_other_row(std::int64_t row) const {
@@ -90,7 +90,7 @@ class AmxProduct {
       const auto n = static_cast<int>(std::min<std::int64_t>(32, block_.column_end - column));
       std::uint32_t& bad = bad_columns_[(column - block_.column) / 32];
       bad = are_bad(b() + column * p_.b_column_stride, p_.b_depth_stride, p_.b_column_stride, n);
-      has_others_ |= bad != 0;
+      has_fallback_rows_ |= bad != 0;
     }
   }
 
@@ -119,12 +119,12 @@ class AmxProduct {
         write_row_pair(step(d + step_of(w, false)), step(d + step_of(w, true)), 0, count, first + w * 16);
       for (std::uint32_t rest = bad; rest != 0; rest &= rest - 1) clear_line(first, std::countr_zero(rest));
     }
-    if (first == words) transpose_terms<kTerms>(words, to);
+    if (first == words) transpose_parts<kParts>(words, to);
   }
   /// Clears line i of 16 pairs of steps.
   static void clear_line(std::uint32_t* words, int i) {
-    for (int t = 0; t < kTerms; ++t)
-      for (int w = 0; w < 16; ++w) words[t * kTermWords + i / 16 * 256 + w * 16 + i % 16] = 0;
+    for (int t = 0; t < kParts; ++t)
+      for (int w = 0; w < 16; ++w) words[t * kPartWords + i / 16 * 256 + w * 16 + i % 16] = 0;
   }
 
   void pack_panel(std::int64_t column) {
@@ -141,7 +141,7 @@ class AmxProduct {
     const auto n = static_cast<int>(std::min<std::int64_t>(32, block_.row_end - row));
     const T* const rows = a() + row * p_.a_row_stride;
     const std::uint32_t bad = are_bad(rows, p_.a_depth_stride, p_.a_row_stride, n);
-    has_others_ |= bad != 0;
+    has_fallback_rows_ |= bad != 0;
     for (std::int64_t s = 0; s < steps(); ++s)
       pack(rows, p_.a_depth_stride, p_.a_row_stride, bad, n, begin_ + s * 32, false, packed_a_ + s * kWords);
     TileStream tiles(tiles_);
@@ -167,15 +167,15 @@ class AmxProduct {
   };
 
   SACCADE_INLINE void multiply_tile(TileStream& tiles, const Place& place, const std::uint32_t* b) {
-    constexpr const auto& kOfProduct = TermPairs<kTerms>::kExact;
-    constexpr TermPart kFirst = kTerms == 1 ? TermPart::all : TermPart::small;
+    constexpr const auto& kOfProduct = SplitPairs<kParts>::kExact;
+    constexpr SplitProducts kFirst = kParts == 1 ? SplitProducts::all : SplitProducts::small;
     const float* const from = start(place);
     tiles.template multiply<kOfProduct, kFirst, true>(packed_a_, b, from, place.results);
     for (std::int64_t s = 1; s < steps(); ++s)
       tiles.template multiply<kOfProduct, kFirst, false>(packed_a_ + s * kWords, b + s * kWords);
-    if constexpr (kTerms > 1)
+    if constexpr (kParts > 1)
       for (std::int64_t s = 0; s < steps(); ++s)
-        tiles.template multiply<kOfProduct, TermPart::large, false>(packed_a_ + s * kWords, b + s * kWords);
+        tiles.template multiply<kOfProduct, SplitProducts::large, false>(packed_a_ + s * kWords, b + s * kWords);
   }
 
   /// What the chains of a tile start with: the numbers in c, the bias, or zeros (nullptr).
@@ -222,17 +222,17 @@ class AmxProduct {
   const ProductParams& p_;
   ProductBlock block_;
   std::int64_t begin_ = 0, end_ = 0;   // steps of depth that are packed
-  std::uint32_t* packed_a_;            // [step][term] pairs of tiles
-  std::uint32_t* packed_b_ = nullptr;  // [panel][kDepth / 32][term] pairs of tiles
+  std::uint32_t* packed_a_;            // [step][part] pairs of tiles
+  std::uint32_t* packed_b_ = nullptr;  // [panel][kDepth / 32][part] pairs of tiles
   float* results_ = nullptr;           // [2][32][32]
   std::uint32_t bad_columns_[kColumns / 32] = {};
-  bool has_others_ = false;
+  bool has_fallback_rows_ = false;
   Tiles tiles_;
 };
 
 /// Columns [column, column + columns) of a row of c by multiply-adds.
 template <class T>
-void product_of_others(const ProductParams& p, std::int64_t row, std::int64_t column, std::int64_t columns,
+void fallback_product(const ProductParams& p, std::int64_t row, std::int64_t column, std::int64_t columns,
                        float* scratch) {
   alignas(64) float exact[AmxProduct<T>::kColumns];
   const std::int64_t at = row * p.c_stride + column;
@@ -243,7 +243,7 @@ void product_of_others(const ProductParams& p, std::int64_t row, std::int64_t co
   part.b = static_cast<const T*>(p.b) + column * p.b_column_stride;
   if (p.bias) part.bias = p.bias + column;
   part.c = exact, part.c_stride = columns, part.c_dtype = DType::f32;
-  products_of_others().block(part, {0, 1, 0, columns}, scratch);
+  fallback_products().block(part, {0, 1, 0, columns}, scratch);
   for (std::int64_t j = 0; j < columns; ++j) {
     if (p.c_dtype == DType::f32)
       static_cast<float*>(p.c)[at + j] = exact[j];
@@ -256,14 +256,14 @@ template <class T>
 void product(const ProductParams& p, const ProductBlock& block, float* scratch) {
   AmxProduct<T> tiles(p, block, scratch);
   tiles.run();
-  if (!tiles.has_others()) return;
+  if (!tiles.has_fallback_rows()) return;
   for (std::int64_t row = block.row; row < block.row_end; ++row) {
     if (tiles.is_other_row(row)) {
-      product_of_others<T>(p, row, block.column, block.column_end - block.column, scratch);
+      fallback_product<T>(p, row, block.column, block.column_end - block.column, scratch);
       continue;
     }
     for (std::int64_t column = block.column; column < block.column_end; ++column)
-      if (tiles.is_other_column(column)) product_of_others<T>(p, row, column, 1, scratch);
+      if (tiles.is_other_column(column)) fallback_product<T>(p, row, column, 1, scratch);
   }
 }
 
@@ -273,6 +273,6 @@ inline constexpr ProductKernels kAmxProductOf{.block = product<T>,
                                               .columns = AmxProduct<T>::kColumns,
                                               .scratch = AmxProduct<T>::kScratch,
                                               .panel = 32,
-                                              .narrow_depth = kTermsOf<T> == 3 ? 0 : AmxProduct<T>::kDepth};
+                                              .narrow_depth = kPartsOf<T> == 3 ? 0 : AmxProduct<T>::kDepth};
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

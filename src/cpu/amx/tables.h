@@ -33,15 +33,15 @@ struct WeightTables {
 };
 inline constexpr WeightTables kWeightTables;
 
-/// Weights of several terms, which together are a float, are computed as floats: weight = 2^(x - kTermHeadroom)
+/// Weights of several parts, which together are a float, are computed as floats: weight = 2^(x - kSplitHeadroom)
 /// with x = score * factor + offset, where the offset makes x of a row's first keys at most 0. Later keys may have
-/// an x up to kTermHeadroom. The headroom is a part of kTermMagic, which rounds to whole numbers: as a part of x
-/// it would cost digits. An x of kTermLowest gives exactly 0. A sum with kTermMagic has one of the bits of
-/// kTermOverflow set if x is too large.
-inline constexpr int kTermHeadroom = 32;
-inline constexpr float kTermMagic = Exp2Polynomial<float>::kRoundToInteger - kTermHeadroom;
-inline constexpr float kTermLowest = -127.0F + kTermHeadroom;
-inline constexpr std::uint32_t kTermOverflow = 0x34c00000U;
+/// an x up to kSplitHeadroom. The headroom is a part of kSplitMagic, which rounds to whole numbers: as a part of x
+/// it would cost digits. An x of kSplitLowest gives exactly 0. A sum with kSplitMagic has one of the bits of
+/// kSplitOverflow set if x is too large.
+inline constexpr int kSplitHeadroom = 32;
+inline constexpr float kSplitMagic = Exp2Polynomial<float>::kRoundToInteger - kSplitHeadroom;
+inline constexpr float kSplitLowest = -127.0F + kSplitHeadroom;
+inline constexpr std::uint32_t kSplitOverflow = 0x34c00000U;
 
 /// The key, of the 32 of a row, whose weight is in word w: the order in which AVX-512 packs two vectors.
 constexpr int key_of_word(int w) { return w % 8 < 4 ? w / 8 * 4 + w % 8 : 16 + w / 8 * 4 + w % 8 - 4; }

@@ -82,21 +82,21 @@ class Weights {
   __m512i fraction_, correction_, all_ = _mm512_setzero_si512();
 };
 
-/// The bf16 terms of 2 x 16 numbers, as words of a row of tiles: term t of low[i] and of high[i] are the halves of
-/// word i of to[t * stride]. A single term is the number rounded to nearest even; several are its leading digits,
+/// The bf16 parts of 2 x 16 numbers, as words of a row of tiles: part t of low[i] and of high[i] are the halves of
+/// word i of to[t * stride]. A single part is the number rounded to nearest even; several are its leading digits,
 /// eight at a time, of which three are all digits of a float.
-template <int kTerms>
-class Terms {
+template <int kParts>
+class Bf16Split {
  public:
   // Not default initializers: GCC 12 compiles those for the instructions of the program.
-  Terms()
+  Bf16Split()
       : upper_halves_(_mm512_set4_epi32(0x0f0e0f0e, 0x0b0a0b0a, 0x07060706, 0x03020302)),
         digits_(_mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(0xffff0000)))) {}
 
   SACCADE_INLINE void split(Vec low, Vec high, std::uint32_t* to, std::int64_t stride) const {
-    if constexpr (kTerms == 1) low = rounded(low), high = rounded(high);
+    if constexpr (kParts == 1) low = rounded(low), high = rounded(high);
     SACCADE_UNROLL
-    for (int t = 0; t < kTerms; ++t) {
+    for (int t = 0; t < kParts; ++t) {
       put(low, high, to + t * stride);
       low = rest(low), high = rest(high);
     }
@@ -112,9 +112,9 @@ class Terms {
     Vec x[4] = {load(even), load(even + 16), load(odd), load(odd + 16)};
     SACCADE_UNROLL
     for (int i = 0; i < 4; ++i)
-      if constexpr (kTerms == 1) x[i] = rounded(x[i]);
+      if constexpr (kParts == 1) x[i] = rounded(x[i]);
     SACCADE_UNROLL
-    for (int t = 0; t < kTerms; ++t) {
+    for (int t = 0; t < kParts; ++t) {
       put(x[0], x[1], rows + t * stride);
       put(x[2], x[3], rows + t * stride + 16);
       put(x[0], x[2], pairs + t * stride);
@@ -140,14 +140,14 @@ class Terms {
   Vec digits_;
 };
 
-/// Turns rows of 32 scores into weights of several terms.
-template <int kTerms>
-class TermWeights {
+/// Turns rows of 32 scores into weights of several parts.
+template <int kParts>
+class SplitWeights {
  public:
-  explicit TermWeights(float factor) : factor_(_mm512_set1_ps(factor)), all_(_mm512_setzero_si512()) {}
+  explicit SplitWeights(float factor) : factor_(_mm512_set1_ps(factor)), all_(_mm512_setzero_si512()) {}
 
   SACCADE_INLINE bool overflowed() const {
-    return _mm512_test_epi32_mask(all_, _mm512_set1_epi32(kTermOverflow)) != 0;
+    return _mm512_test_epi32_mask(all_, _mm512_set1_epi32(kSplitOverflow)) != 0;
   }
   SACCADE_INLINE void reset() { all_ = _mm512_setzero_si512(); }
 
@@ -156,14 +156,14 @@ class TermWeights {
                              float* sums) {
     const Vec low = weights(load(scores), broadcast(offset)), high = weights(load(scores + 16), broadcast(offset));
     store(sums, add(low, high));
-    terms_.split(low, high, to, stride);
+    parts_.split(low, high, to, stride);
   }
 
  private:
   SACCADE_INLINE Vec weights(Vec scores, Vec offset) {
-    const Vec x = max(broadcast(kTermLowest), fma(scores, factor_, offset));
-    const Vec rounded = add(x, broadcast(kTermMagic));
-    const Vec f = sub(x, sub(rounded, broadcast(kTermMagic)));
+    const Vec x = max(broadcast(kSplitLowest), fma(scores, factor_, offset));
+    const Vec rounded = add(x, broadcast(kSplitMagic));
+    const Vec f = sub(x, sub(rounded, broadcast(kSplitMagic)));
     all_ = _mm512_or_si512(all_, _mm512_castps_si512(rounded));
     Vec p = broadcast(Exp2Polynomial<float>::kCoefficients[0]);
     SACCADE_UNROLL
@@ -173,7 +173,7 @@ class TermWeights {
   }
 
   Vec factor_;
-  Terms<kTerms> terms_;
+  Bf16Split<kParts> parts_;
   __m512i all_;
 };
 

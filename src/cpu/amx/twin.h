@@ -108,14 +108,14 @@ class Weights {
   unsigned all_ = 0;
 };
 
-template <int kTerms>
-class Terms {
+template <int kParts>
+class Bf16Split {
  public:
   void split(const float* low, const float* high, std::uint32_t* to, std::int64_t stride) const {
     for (int i = 0; i < 16; ++i) {
       float x = low[i], y = high[i];
-      if constexpr (kTerms == 1) x = rounded(x), y = rounded(y);
-      for (int t = 0; t < kTerms; ++t) {
+      if constexpr (kParts == 1) x = rounded(x), y = rounded(y);
+      for (int t = 0; t < kParts; ++t) {
         const std::uint32_t upper = std::bit_cast<std::uint32_t>(y) & kUpperHalf;
         to[t * stride + i] = upper | std::bit_cast<std::uint32_t>(x) >> 16;
         x -= std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & kUpperHalf), y -= std::bit_cast<float>(upper);
@@ -140,21 +140,21 @@ class Terms {
   }
 };
 
-template <int kTerms>
-class TermWeights {
+template <int kParts>
+class SplitWeights {
  public:
-  explicit TermWeights(float factor) : factor_(factor) {}
+  explicit SplitWeights(float factor) : factor_(factor) {}
 
-  bool overflowed() const { return (all_ & kTermOverflow) != 0; }
+  bool overflowed() const { return (all_ & kSplitOverflow) != 0; }
   void reset() { all_ = 0; }
 
   void of_row(const float* scores, float offset, std::uint32_t* to, std::int64_t stride, float* sums) {
     float weights[32];
     for (int j = 0; j < 32; ++j) {
       const float y = __builtin_fmaf(scores[j], factor_, offset);
-      const float x = y < kTermLowest ? kTermLowest : y;
-      const float rounded = x + kTermMagic;
-      const float f = x - (rounded - kTermMagic);
+      const float x = y < kSplitLowest ? kSplitLowest : y;
+      const float rounded = x + kSplitMagic;
+      const float f = x - (rounded - kSplitMagic);
       float p = Exp2Polynomial<float>::kCoefficients[0];
       for (int i = 1; i <= Exp2Polynomial<float>::kDegree; ++i)
         p = __builtin_fmaf(p, f, Exp2Polynomial<float>::kCoefficients[i]);
@@ -163,12 +163,12 @@ class TermWeights {
       weights[j] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(p) + (exponent << 23));
     }
     for (int i = 0; i < 16; ++i) sums[i] = weights[i] + weights[16 + i];
-    terms_.split(weights, weights + 16, to, stride);
+    parts_.split(weights, weights + 16, to, stride);
   }
 
  private:
   float factor_;
-  Terms<kTerms> terms_;
+  Bf16Split<kParts> parts_;
   std::uint32_t all_ = 0;
 };
 

@@ -59,16 +59,16 @@ struct PendingGradient {
   };
 };
 
-/// Tiles in a block of query rows, and tiles of keys in a granule.
+/// Tiles in a block of query rows, and tiles of keys in a subtile.
 inline constexpr int kQueryTiles = kBlockQ / kTileRows;
-inline constexpr int kKeyTiles = (kGranule + kTileRows - 1) / kTileRows;
+inline constexpr int kKeyTiles = (kKeySubtile + kTileRows - 1) / kTileRows;
 
 /// Scratch memory for one block of keys.
 class BackwardScratch : public ScratchPieces {
  public:
   BackwardScratch(const BackwardParams& params, void* memory) : ScratchPieces(memory) {
     const AttentionParams& p = params.attention;
-    granules = take<Granules>(kQueryTiles);
+    subtiles = take<Subtiles>(kQueryTiles);
     keys = take<Scalar>(packed_key_size(p.head_dim));
     values = take<Scalar>(packed_key_size(p.head_dim_v));
     if (params.wants_rows()) key_rows = take<Scalar>(kBlockK * packed_value_columns(p.head_dim));
@@ -86,14 +86,14 @@ class BackwardScratch : public ScratchPieces {
     unused = take<Scalar>(kTileRows * kWidth);
     sums = take<Scalar>(tile_size(std::max(p.head_dim, p.head_dim_v)));
     if (!params.wants_keys()) return;
-    dk = take<Scalar>(kGranules * kKeyTiles * tile_size(p.head_dim));
-    dv = take<Scalar>(kGranules * kKeyTiles * tile_size(p.head_dim_v));
+    dk = take<Scalar>(kKeySubtiles * kKeyTiles * tile_size(p.head_dim));
+    dv = take<Scalar>(kKeySubtiles * kKeyTiles * tile_size(p.head_dim_v));
   }
 
   /// Size of a tile of accumulated rows, in numbers, in the order of output_index().
   static std::int64_t tile_size(std::int64_t dim) { return kTileRows * round_up(dim, kTileColumns); }
 
-  Granules* granules;            // [kQueryTiles]: the granules that each tile of rows sees
+  Subtiles* subtiles;            // [kQueryTiles]: the subtiles that each tile of rows sees
   Scalar* keys;                  // packed, transposed
   Scalar* values;                // the same
   Scalar* key_rows = nullptr;    // for dq: not transposed; used where keys need conversion
@@ -108,7 +108,7 @@ class BackwardScratch : public ScratchPieces {
   Scalar* mask;                  // [kTileRows][kBlockK], of ScoreFinisher; then scores of rows whose lse is NaN
   Scalar* unused;                // row maxima and sums, not used
   Scalar* sums;                  // of a tile's product with gaps
-  Scalar* dk = nullptr;          // [granule][kKeyTiles] tiles; nullptr: not wanted
+  Scalar* dk = nullptr;          // [subtile][kKeyTiles] tiles; nullptr: not wanted
   Scalar* dv = nullptr;          // the same
 };
 
@@ -142,7 +142,7 @@ class BackwardBlock {
 
   /// Packs the keys and values of the block and sets their gradients to 0.
   void begin() {
-    const auto pack = [&](const HeadedMatrix<const void>& matrix, std::int64_t dim, Scalar* packed, Scalar* rows) {
+    const auto pack = [&](const StridedHeads<const void>& matrix, std::int64_t dim, Scalar* packed, Scalar* rows) {
       with_storage(matrix.dtype, [&](auto type) {
         using T = decltype(type);
         const KeyRows<T> all = p_.key_rows<T>(matrix, batch_, kv_head_);
@@ -153,8 +153,8 @@ class BackwardBlock {
     pack(p_.k, p_.head_dim, scratch_.keys, scratch_.key_rows);
     pack(p_.v, p_.head_dim_v, scratch_.values, nullptr);
     if (!b_.wants_keys()) return;
-    std::fill_n(scratch_.dk, kGranules * kKeyTiles * scratch_.tile_size(p_.head_dim), Scalar{0});
-    std::fill_n(scratch_.dv, kGranules * kKeyTiles * scratch_.tile_size(p_.head_dim_v), Scalar{0});
+    std::fill_n(scratch_.dk, kKeySubtiles * kKeyTiles * scratch_.tile_size(p_.head_dim), Scalar{0});
+    std::fill_n(scratch_.dv, kKeySubtiles * kKeyTiles * scratch_.tile_size(p_.head_dim_v), Scalar{0});
   }
 
   /// Computes the probabilities and the gradients of the logits. Returns whether there are any.
@@ -174,17 +174,17 @@ class BackwardBlock {
   }
 
   /// Turns the gradients of the logits into gradients of the products, and adds to dk and dv if they are wanted.
-  void add_to_keys(bool careful) {
+  void add_to_keys(bool masked_safe) {
     if (scratch_.softcapped) differentiate_scores();
     if (!b_.wants_keys()) return;
-    for (int granule = 0; granule < kGranules; ++granule) {
+    for (int subtile = 0; subtile < kKeySubtiles; ++subtile) {
       poll_progress();
-      add_to_granule(granule, careful);
+      add_to_subtile(subtile, masked_safe);
     }
   }
 
   /// dq += dS K, where dq has kQueryTiles tiles.
-  void add_to_rows(Scalar* dq, bool careful) {
+  void add_to_rows(Scalar* dq, bool masked_safe) {
     for (int tile = 0; tile < tiles(); ++tile) {
       poll_progress();
       const KeyRange seen = visibility_.visible(tile_row(tile), tile_rows(tile));
@@ -192,7 +192,7 @@ class BackwardBlock {
         return static_cast<int>(std::clamp<std::int64_t>(key - first_key_, 0, kBlockK));
       };
       Runs runs;
-      scratch_.granules[tile].for_each_run([&](int, int begin, int end) {
+      scratch_.subtiles[tile].for_each_run([&](int, int begin, int end) {
         runs.add(std::max(begin, column(seen.begin)), std::min(end, column(seen.end)));
       });
       ValueRows keys{.data = scratch_.key_rows, .stride = packed_value_columns(p_.head_dim)};
@@ -202,7 +202,7 @@ class BackwardBlock {
       }
       multiply<FactorRows>(tile_rows(tile), tile_of(scratch_.gradients, tile),
                            tile_of(scratch_.probabilities, tile), runs, keys, p_.head_dim,
-                           dq + tile * scratch_.tile_size(p_.head_dim), careful);
+                           dq + tile * scratch_.tile_size(p_.head_dim), masked_safe);
     }
   }
 
@@ -219,13 +219,13 @@ class BackwardBlock {
   template <class F>
   void for_each_run(const F& f) const {
     for (int tile = 0; tile < tiles(); ++tile) {
-      scratch_.granules[tile].for_each_run([&](int, int begin, int end) { f(tile, begin, end); });
+      scratch_.subtiles[tile].for_each_run([&](int, int begin, int end) { f(tile, begin, end); });
     }
   }
 
   /// Converts the block's rows of q and dout, for dk and dv, where they need it.
   void convert_rows() {
-    const auto convert = [&](const HeadedMatrix<const void>& matrix, std::int64_t dim, Scalar* rows) {
+    const auto convert = [&](const StridedHeads<const void>& matrix, std::int64_t dim, Scalar* rows) {
       if (matrix.dtype == dtype_of<Scalar>) return;
       with_storage(matrix.dtype, [&](auto type) {
         const KeyRows<decltype(type)> all{p_.row_of<decltype(type)>(matrix, batch_, head_, row_),
@@ -238,7 +238,7 @@ class BackwardBlock {
   }
 
   /// Packs a tile's rows of q or dout.
-  void pack_tile(int tile, const HeadedMatrix<const void>& matrix, std::int64_t dim, Scalar factor,
+  void pack_tile(int tile, const StridedHeads<const void>& matrix, std::int64_t dim, Scalar factor,
                  Scalar* packed) {
     with_storage(matrix.dtype, [&](auto type) {
       pack_queries(p_.row_of<decltype(type)>(matrix, batch_, head_, tile_row(tile)), matrix.row_stride,
@@ -253,21 +253,21 @@ class BackwardBlock {
   bool find_gradients(RowNumbers numbers) {
     const Scalar keep_scale = static_cast<Scalar>(1.0 / (1.0 - p_.dropout_p));
     PendingGradient<kDrops> gradient;
-    const Granules* before = nullptr;  // granules of the tile whose gradients are pending
+    const Subtiles* before = nullptr;  // subtiles of the tile whose gradients are pending
     for (int tile = 0; tile < tiles(); ++tile) {
       poll_progress();
-      const Granules& granules = scratch_.granules[tile] =
+      const Subtiles& subtiles = scratch_.subtiles[tile] =
           finisher_.plan(tile_row(tile), tile_rows(tile), first_key_, scratch_.mask);
-      if (granules.count == 0) continue;
+      if (subtiles.count == 0) continue;
       pack_tile(tile, p_.q, p_.head_dim, static_cast<Scalar>(p_.scale), scratch_.queries);
       pack_tile(tile, b_.dout, p_.head_dim_v, 1, scratch_.douts);
-      const int count = granules.count * kTilesOfAGranule;
+      const int count = subtiles.count * kTilesOfASubtile;
       Scalar* const scores = tile_of(scratch_.probabilities, tile);
       score_tiles_beside(
           tile_rows(tile), work_of(tile, p_.q, scratch_.queries, p_.head_dim, scratch_.keys, scores), count,
-          gradient, before ? before->index.data() : nullptr, before ? before->count * kTilesOfAGranule : 0);
-      if (granules.partial != 0)
-        finisher_.finish(tile_row(tile), tile_rows(tile), first_key_, granules, scratch_.mask, scores,
+          gradient, before ? before->index.data() : nullptr, before ? before->count * kTilesOfASubtile : 0);
+      if (subtiles.partial != 0)
+        finisher_.finish(tile_row(tile), tile_rows(tile), first_key_, subtiles, scratch_.mask, scores,
                          scratch_.unused, scratch_.softcapped ? tile_of(scratch_.softcapped, tile) : nullptr);
       Scalar* const gradients = tile_of(scratch_.gradients, tile);
       const unsigned nan_rows = find_nan_rows(numbers.lse(tile), tile_rows(tile));
@@ -275,14 +275,14 @@ class BackwardBlock {
       score_tiles_beside(tile_rows(tile),
                          work_of(tile, b_.dout, scratch_.douts, p_.head_dim_v, scratch_.values, gradients), count,
                          PendingExp<true>{scores, scores, numbers.lse(tile), scratch_.unused, &kExpFactor},
-                         granules.index.data(), count);
+                         subtiles.index.data(), count);
       if (nan_rows != 0) clear_hidden(nan_rows, scores);
       if constexpr (kDrops) drop(tile);
       gradient = {gradients, scores, tile_of(scratch_.kept, tile), numbers.deltas(tile), &keep_scale};
-      before = &granules;
+      before = &subtiles;
     }
-    for (int i = 0; before && i < before->count * kTilesOfAGranule; i += kTilesOfAGranule)
-      finish_granule(gradient.from(column_of(before->index.data(), i)));
+    for (int i = 0; before && i < before->count * kTilesOfASubtile; i += kTilesOfASubtile)
+      finish_subtile(gradient.from(column_of(before->index.data(), i)));
     return before != nullptr;
   }
 
@@ -308,24 +308,24 @@ class BackwardBlock {
   }
 
   /// The product of a tile's rows of `matrix` (packed in `rows`) with `columns`.
-  ScoreWork work_of(int tile, const HeadedMatrix<const void>& matrix, const Scalar* rows, std::int64_t dim,
+  ScoreWork work_of(int tile, const StridedHeads<const void>& matrix, const Scalar* rows, std::int64_t dim,
                     const Scalar* columns, Scalar* scores) const {
     return {.queries = rows,
             .keys = columns,
             .steps = dim,
-            .granules = scratch_.granules[tile].index.data(),
+            .subtiles = scratch_.subtiles[tile].index.data(),
             .partial = ~0u,  // the maxima are not needed
             .scores = scores,
             .row_max = scratch_.unused,
-            .ahead = rows_ahead(tile, matrix, dim)};
+            .ahead = prefetch_rows(tile, matrix, dim)};
   }
 
   /// The same tile's rows of the next block, to prefetch: they have left the near caches since the last block of
   /// keys. With the prefetch the first two products reach 0.92 instead of 0.89 of the peak (head_dim 128, Zen 4).
-  RowsAhead rows_ahead(int tile, const HeadedMatrix<const void>& matrix, std::int64_t dim) const {
+  PrefetchRows prefetch_rows(int tile, const StridedHeads<const void>& matrix, std::int64_t dim) const {
     const std::int64_t row = tile_row(tile) + kBlockQ;
     if (row + kTileRows > p_.rows(batch_)) return {};
-    return with_storage(matrix.dtype, [&](auto type) -> RowsAhead {
+    return with_storage(matrix.dtype, [&](auto type) -> PrefetchRows {
       constexpr auto kBytes = static_cast<std::int64_t>(sizeof(type));
       return {reinterpret_cast<const std::byte*>(p_.row_of<decltype(type)>(matrix, batch_, head_, row)),
               matrix.row_stride * kBytes, dim * kBytes};
@@ -334,9 +334,9 @@ class BackwardBlock {
 
   void drop(int tile) {
     const Dropout dropout(p_);
-    const Granules& granules = scratch_.granules[tile];
-    const int begin = granules.index[0] * kGranule;
-    const int end = (granules.index[static_cast<std::size_t>(granules.count - 1)] + 1) * kGranule;
+    const Subtiles& subtiles = scratch_.subtiles[tile];
+    const int begin = subtiles.index[0] * kKeySubtile;
+    const int end = (subtiles.index[static_cast<std::size_t>(subtiles.count - 1)] + 1) * kKeySubtile;
     for (int i = 0; i < tile_rows(tile); ++i) {
       const Scalar* const from = tile_of(scratch_.probabilities, tile) + i * kBlockK;
       Scalar* const to = tile_of(scratch_.kept, tile) + i * kBlockK;
@@ -357,11 +357,11 @@ class BackwardBlock {
 
   void differentiate_scores() {
     for (int tile = 0; tile < tiles(); ++tile) {
-      const Granules& granules = scratch_.granules[tile];
-      for (int n = 0; n < granules.count; ++n) {
-        const int begin = granules.index[static_cast<std::size_t>(n)] * kGranule;
-        of_logits_.differentiate(tile_row(tile), tile_rows(tile), {first_key_, begin, begin + kGranule},
-                                 granules.is_modified(n), tile_of(scratch_.softcapped, tile),
+      const Subtiles& subtiles = scratch_.subtiles[tile];
+      for (int n = 0; n < subtiles.count; ++n) {
+        const int begin = subtiles.index[static_cast<std::size_t>(n)] * kKeySubtile;
+        of_logits_.differentiate(tile_row(tile), tile_rows(tile), {first_key_, begin, begin + kKeySubtile},
+                                 subtiles.is_modified(n), tile_of(scratch_.softcapped, tile),
                                  tile_of(scratch_.probabilities, tile), tile_of(scratch_.gradients, tile));
       }
     }
@@ -370,7 +370,7 @@ class BackwardBlock {
   /// The steps of a product, in ascending order: runs of rows, or of keys.
   struct Runs {
     int count = 0;
-    std::array<std::pair<int, int>, std::max(kQueryTiles, kGranules)> of = {};  // [begin, end)
+    std::array<std::pair<int, int>, std::max(kQueryTiles, kKeySubtiles)> of = {};  // [begin, end)
 
     void add(int begin, int end) {
       if (begin >= end) return;
@@ -381,14 +381,14 @@ class BackwardBlock {
     }
   };
 
-  /// Adds what the rows contribute to dk and dv of a granule.
-  void add_to_granule(int granule, bool careful) {
+  /// Adds what the rows contribute to dk and dv of a subtile.
+  void add_to_subtile(int subtile, bool masked_safe) {
     Runs runs;
     for (int tile = 0; tile < tiles(); ++tile) {
-      if (scratch_.granules[tile].set() >> granule & 1u)
+      if (scratch_.subtiles[tile].set() >> subtile & 1u)
         runs.add(tile * kTileRows, std::min(rows_, (tile + 1) * kTileRows));
     }
-    const auto rows_of = [&](const HeadedMatrix<const void>& matrix, const Scalar* converted, std::int64_t dim) {
+    const auto rows_of = [&](const StridedHeads<const void>& matrix, const Scalar* converted, std::int64_t dim) {
       if (matrix.dtype == dtype_of<Scalar>)
         return ValueRows{p_.row_of<Scalar>(matrix, batch_, head_, row_), matrix.row_stride};
       return ValueRows{converted, packed_value_columns(dim)};
@@ -396,48 +396,48 @@ class BackwardBlock {
     const ValueRows douts = rows_of(b_.dout, scratch_.dout_rows, p_.head_dim_v);
     const ValueRows queries = rows_of(p_.q, scratch_.query_rows, p_.head_dim);
     for (int tile = 0; tile < kKeyTiles; ++tile) {
-      const int column = granule * kGranule + tile * kTileRows,
-                keys = std::min(kTileRows, kGranule - tile * kTileRows);
-      const std::int64_t number = granule * kKeyTiles + tile;
+      const int column = subtile * kKeySubtile + tile * kTileRows,
+                keys = std::min(kTileRows, kKeySubtile - tile * kTileRows);
+      const std::int64_t number = subtile * kKeyTiles + tile;
       multiply<FactorColumns>(keys, scratch_.kept + column, scratch_.probabilities + column, runs, douts,
-                              p_.head_dim_v, scratch_.dv + number * scratch_.tile_size(p_.head_dim_v), careful);
+                              p_.head_dim_v, scratch_.dv + number * scratch_.tile_size(p_.head_dim_v), masked_safe);
       multiply<FactorColumns>(keys, scratch_.gradients + column, scratch_.probabilities + column, runs, queries,
-                              p_.head_dim, scratch_.dk + number * scratch_.tile_size(p_.head_dim), careful);
+                              p_.head_dim, scratch_.dk + number * scratch_.tile_size(p_.head_dim), masked_safe);
     }
   }
 
-  /// o += factors * rows over the steps of `runs`, in chains. `careful` skips products where the probability is
+  /// o += factors * rows over the steps of `runs`, in chains. `masked_safe` skips products where the probability is
   /// 0.
   template <class Order>
   void multiply(int count, const Scalar* factors, const Scalar* probabilities, const Runs& runs,
-                const ValueRows& all_rows, std::int64_t dim, Scalar* o, bool careful) {
+                const ValueRows& all_rows, std::int64_t dim, Scalar* o, bool masked_safe) {
     constexpr bool kOverRows = Order::kRow == 1;
     constexpr int kSteps = kOverRows ? kBlockQ : kBlockK, kChain = kOverRows ? kRowChain : kValueChain;
-    const auto multiply_run = [&](int begin, int end, Join how, Scalar* to) {
+    const auto multiply_run = [&](int begin, int end, AccumulateMode how, Scalar* to) {
       if (begin >= end) return;
       const ValueRows rows{all_rows.data + begin * all_rows.stride, all_rows.stride, end - begin,
                            kChain - begin % kChain, kChain};
       const Scalar* const from = factors + begin * Order::kStep;
-      if (careful) return multiply_carefully<Order>(count, from, probabilities + begin * Order::kStep, rows, dim);
+      if (masked_safe) return multiply_masked_safe<Order>(count, from, probabilities + begin * Order::kStep, rows, dim);
       with_rows(count, [&](auto constant) {
         value_product<Order, decltype(constant)::value>(from, rows, dim, how, nullptr, to);
       });
     };
-    if (runs.count == 1 && !careful) return multiply_run(runs.of[0].first, runs.of[0].second, Join::add, o);
+    if (runs.count == 1 && !masked_safe) return multiply_run(runs.of[0].first, runs.of[0].second, AccumulateMode::add, o);
     const std::int64_t size = scratch_.tile_size(dim);
     for (int chain = 0; chain < kSteps && runs.count > 0; chain += kChain) {
       std::fill_n(scratch_.sums, size, Scalar{0});
       for (int i = 0; i < runs.count; ++i) {
         const auto [begin, end] = runs.of[static_cast<std::size_t>(i)];
-        multiply_run(std::max(begin, chain), std::min(end, chain + kChain), Join::continue_chains, scratch_.sums);
+        multiply_run(std::max(begin, chain), std::min(end, chain + kChain), AccumulateMode::continue_chains, scratch_.sums);
       }
-      join_tile(scratch_.sums, size, Join::add, nullptr, o);
+      accumulate_tile(scratch_.sums, size, AccumulateMode::add, nullptr, o);
     }
   }
 
   /// Adds to scratch_.sums, without products where the probability is 0; the others have the same bits.
   template <class Order>
-  void multiply_carefully(int count, const Scalar* factors, const Scalar* probabilities, const ValueRows& rows,
+  void multiply_masked_safe(int count, const Scalar* factors, const Scalar* probabilities, const ValueRows& rows,
                           std::int64_t dim) {
     for (int i = 0; i < count; ++i) {
       for (std::int64_t step = 0; step < rows.steps; ++step) {
@@ -494,14 +494,14 @@ inline void backward_mask(const BackwardParams& params, const KeyBlock& keys, co
   BackwardBlock(params, keys, rows, scratch).add_to_mask();
 }
 
-inline void backward_keys(const BackwardParams& params, const KeyBlock& keys, const QueryRows& rows, bool careful,
+inline void backward_keys(const BackwardParams& params, const KeyBlock& keys, const QueryRows& rows, bool masked_safe,
                           void* scratch) {
-  BackwardBlock(params, keys, rows, scratch).add_to_keys(careful);
+  BackwardBlock(params, keys, rows, scratch).add_to_keys(masked_safe);
 }
 
-inline void backward_rows(const BackwardParams& params, const KeyBlock& keys, const QueryRows& rows, bool careful,
+inline void backward_rows(const BackwardParams& params, const KeyBlock& keys, const QueryRows& rows, bool masked_safe,
                           void* scratch, void* dq) {
-  BackwardBlock(params, keys, rows, scratch).add_to_rows(static_cast<Scalar*>(dq), careful);
+  BackwardBlock(params, keys, rows, scratch).add_to_rows(static_cast<Scalar*>(dq), masked_safe);
 }
 
 /// Writes rows [0, rows) of accumulated tiles. A tile has kTileRows of them; the last tile of each group of
@@ -529,9 +529,9 @@ inline bool backward_end(const BackwardParams& params, const KeyBlock& keys, voi
   const BackwardScratch memory(params, scratch);
   const std::int64_t first_key = keys.block * kBlockK;
   const std::int64_t count = std::min<std::int64_t>(kBlockK, p.keys(keys.batch) - first_key);
-  const auto write = [&](const HeadedMatrix<void>& to, const Scalar* tiles, std::int64_t dim, double scale) {
+  const auto write = [&](const StridedHeads<void>& to, const Scalar* tiles, std::int64_t dim, double scale) {
     return write_tiles(
-        tiles, count, kGranule, dim, static_cast<Scalar>(scale), to.dtype, [&](auto type, std::int64_t j) {
+        tiles, count, kKeySubtile, dim, static_cast<Scalar>(scale), to.dtype, [&](auto type, std::int64_t j) {
           return to.row<decltype(type)>(keys.batch, keys.kv_head, p.first_key(keys.batch) + first_key + j);
         });
   };

@@ -1,12 +1,12 @@
 // Attention of few query rows over many keys, which are read once and not packed. The rows of all query heads that
-// share a kv head process one piece of kDecodePiece keys at a time together:
+// share a kv head process one split of kDecodeSplit keys at a time together:
 //
 //   for each key                    S = Q K^T     lanes along head_dim
 //   for each block of 256 keys      softcap, biases, masks
-//   m, P = exp(S - m), l            of the piece
+//   m, P = exp(S - m), l            of the split
 //   for each few keys               O += P V      lanes along head_dim_v
 //
-// and write (O, m, l), which merge_pieces() merges in ascending order (decode_shared.h).
+// and write (O, m, l), which merge_splits() merges in ascending order (decode_shared.h).
 #pragma once
 
 #include "cpu/attention/decode_products.h"
@@ -18,16 +18,16 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 class DecodeScratch {
  public:
   static std::int64_t size(const AttentionParams& p, std::int64_t rows) {
-    return padded(rows) * (query_stride(p) + 2 * kDecodePiece) + kDecodeMostRows * decode_output_stride(p) +
+    return padded(rows) * (query_stride(p) + 2 * kDecodeSplit) + kDecodeMaxRows * decode_output_stride(p) +
            kDecodeBlock;
   }
-  static constexpr std::int64_t kScoreStride = kDecodePiece;
+  static constexpr std::int64_t kScoreStride = kDecodeSplit;
   DecodeScratch(const AttentionParams& p, std::int64_t rows, Scalar* memory) {
     const auto take = [&memory](std::int64_t n) { return std::exchange(memory, memory + n); };
     queries = take(padded(rows) * query_stride(p));
-    scores = take(padded(rows) * kDecodePiece);
-    probabilities = take(padded(rows) * kDecodePiece);
-    o = take(kDecodeMostRows * decode_output_stride(p));
+    scores = take(padded(rows) * kDecodeSplit);
+    probabilities = take(padded(rows) * kDecodeSplit);
+    o = take(kDecodeMaxRows * decode_output_stride(p));
     mask = take(kDecodeBlock);
   }
   /// Rows padded as both products need it: they process at most four at a time.
@@ -35,13 +35,13 @@ class DecodeScratch {
   static std::int64_t query_stride(const AttentionParams& p) { return round_up(steps_of(p.head_dim), kWidth); }
 
   Scalar* queries;        // [rows][query_stride]
-  Scalar* scores;         // [rows][kDecodePiece]
-  Scalar* probabilities;  // the same, for the careful path
+  Scalar* scores;         // [rows][kDecodeSplit]
+  Scalar* probabilities;  // the same, for the masked_safe path
   Scalar* o;              // in the order of chunk_offset()
   Scalar* mask;           // [kDecodeBlock]
 };
 
-/// The rows of one kv head over one piece of its keys: start(), score(), soften(), add_values(), keep_output().
+/// The rows of one kv head over one split of its keys: start(), score(), soften(), add_values(), keep_output().
 class DecodeHead : public DecodeScores<DecodeScratch> {
  public:
   using Scratch = DecodeScratch;
@@ -69,13 +69,13 @@ class DecodeHead : public DecodeScores<DecodeScratch> {
     });
   }
 
-  /// Turns the products into scores, and these into weights relative to the piece's maximum.
+  /// Turns the products into scores, and these into weights relative to the split's maximum.
   void soften() {
     finish();
     with_scaling(unit_.exp_factor, [&](auto scaled) {
       for (int r = 0; r < count_; ++r) soften<decltype(scaled)::value>(r);
     });
-    std::fill_n(scratch_.o, kDecodeMostRows * decode_output_stride(p_), Scalar{0});
+    std::fill_n(scratch_.o, kDecodeMaxRows * decode_output_stride(p_), Scalar{0});
   }
 
   /// Adds the values of keys [key, key + count), weighted.
@@ -86,7 +86,7 @@ class DecodeHead : public DecodeScores<DecodeScratch> {
       for_each_run(p_.key_rows<V>(p_.v, rows_.batch, kv_head_), begin, end, kStepNumbers,
                    [&](const auto& rows, std::int64_t from, std::int64_t to) {
                      const std::int64_t column = from - begin_;
-                     if (careful_)
+                     if (masked_safe_)
                        add_visible(rows, column, static_cast<int>(to - from));
                      else
                        decode_values<V>(probabilities(0) + column / kStepNumbers, rows,
@@ -109,17 +109,17 @@ class DecodeHead : public DecodeScores<DecodeScratch> {
   }
 
  private:
-  Scalar* probabilities(int r) const { return careful_ ? scratch_.probabilities + r * kDecodePiece : scores(r); }
+  Scalar* probabilities(int r) const { return masked_safe_ ? scratch_.probabilities + r * kDecodeSplit : scores(r); }
 
-  /// Calls f(rows, begin, end) for runs of keys [key, end) of `all` that are in wanted granules, in multiples of
+  /// Calls f(rows, begin, end) for runs of keys [key, end) of `all` that are in wanted subtiles, in multiples of
   /// `unit`.
   template <class T, class F>
   void for_each_run(const KeyRows<T>& all, std::int64_t key, std::int64_t end, int unit, const F& f) const {
     while (key < end) {
       std::int64_t to = key;
-      while (to < end && is_wanted(to)) to = std::min(end, to - (to - begin_) % kGranule + kGranule);
+      while (to < end && is_wanted(to)) to = std::min(end, to - (to - begin_) % kKeySubtile + kKeySubtile);
       for (; key < to;) key = call_with_rows(all, key, to, unit, f);
-      key = std::min(end, key - (key - begin_) % kGranule + kGranule);
+      key = std::min(end, key - (key - begin_) % kKeySubtile + kKeySubtile);
     }
   }
 
@@ -164,10 +164,10 @@ class DecodeHead : public DecodeScores<DecodeScratch> {
     const Scalar* line = scores(r);
     Scalar* p = probabilities(r);
     Vec largest = broadcast(kNoMaximum);
-    for (int j = 0; j < kDecodePiece; j += kWidth) largest = max(largest, load(line + j));
+    for (int j = 0; j < kDecodeSplit; j += kWidth) largest = max(largest, load(line + j));
     const Scalar m = reduce_max(largest);
     Vec sum[2] = {zero(), zero()};
-    for (int j = 0; j < kDecodePiece; j += 2 * kWidth) {
+    for (int j = 0; j < kDecodeSplit; j += 2 * kWidth) {
       Vec weight[2];
       SACCADE_UNROLL
       for (int i = 0; i < 2; ++i) {
@@ -189,7 +189,7 @@ class DecodeHead : public DecodeScores<DecodeScratch> {
   }
 
   void drop(int r) {
-    dropout_.apply(reinterpret_cast<Weight*>(probabilities(r)), 0, kDecodePiece,
+    dropout_.apply(reinterpret_cast<Weight*>(probabilities(r)), 0, kDecodeSplit,
                    p_.dropout_head(rows_.batch, head(r)), p_.dropout_row(token(r)), begin_);
   }
 

@@ -33,13 +33,13 @@ class KeySums {
       folded_[key] = kDecodeRows == 2 ? add_lanes(last[0], last[kDecodeRows - 1]) : last[0];
     }
   }
-  /// Writes the scores of kDecodeKeys keys to rows kDecodePiece apart.
+  /// Writes the scores of kDecodeKeys keys to rows kDecodeSplit apart.
   SACCADE_INLINE void keep(Scalar* scores) const {
     alignas(64) Scalar products[kWidth];
     store(products, sum_within_lanes(folded_));
     SACCADE_UNROLL
     for (int r = 0; r < kDecodeRows; ++r)
-      std::memcpy(scores + r * kDecodePiece, products + r * kDecodeKeys, kDecodeKeys * sizeof(Scalar));
+      std::memcpy(scores + r * kDecodeSplit, products + r * kDecodeKeys, kDecodeKeys * sizeof(Scalar));
   }
 
   Vec last[kDecodeRows];  // products of one key with each query, not yet summed
@@ -48,7 +48,7 @@ class KeySums {
   Vec halves_[2], folded_[kDecodeKeys];
 };
 
-/// scores[r][j], rows kDecodePiece apart: the products of kDecodeRows packed queries (`stride` apart, zeros behind
+/// scores[r][j], rows kDecodeSplit apart: the products of kDecodeRows packed queries (`stride` apart, zeros behind
 /// their ends) and `count` keys, a multiple of kDecodeKeys. kVectors: vectors of a row, 0 for any number. Reads
 /// one key after the other from end to end, because interleaved rows halve the bandwidth. Keeps as many queries in
 /// registers as fit, because loads of queries would fill the load queue, which then holds fewer loads from memory
@@ -137,7 +137,7 @@ __attribute__((noinline)) void decode_scores_of_four(const Scalar* queries, std:
       for (int r = 0; r < kRows; ++r) products[r][t] = sums[r];
     }
     SACCADE_UNROLL
-    for (int r = 0; r < kRows; ++r) store(scores + r * kDecodePiece + j, sum_within_lanes(products[r]));
+    for (int r = 0; r < kRows; ++r) store(scores + r * kDecodeSplit + j, sum_within_lanes(products[r]));
   }
 }
 
@@ -153,16 +153,16 @@ struct ValueStep {
   static constexpr int kColumns = kVectors * kWidth;
 };
 
-/// Accumulated output of decode: [chunk of kValueChunk columns][kDecodeMostRows][kValueChunk]. The stride is
+/// Accumulated output of decode: [chunk of kValueChunk columns][kDecodeMaxRows][kValueChunk]. The stride is
 /// constant, so that the rows of a step are displacements of one pointer.
 inline std::int64_t chunk_offset(std::int64_t row, std::int64_t column) {
-  return (column / kValueChunk * kDecodeMostRows + row) * kValueChunk + column % kValueChunk;
+  return (column / kValueChunk * kDecodeMaxRows + row) * kValueChunk + column % kValueChunk;
 }
 
 /// How far ahead values are prefetched, in bytes.
 inline constexpr std::int64_t kValuesAhead = 16384;
 
-/// o[kRows][kVectors vectors] += p v over `count` keys (kCount, where it is not 0): rows of p are kDecodePiece
+/// o[kRows][kVectors vectors] += p v over `count` keys (kCount, where it is not 0): rows of p are kDecodeSplit
 /// apart, and the first `columns` numbers of v[key] are read. For pairs, o's columns are in the order of
 /// interleave_low and interleave_high. kFetches: prefetches the values of a later step.
 template <class T, int kCount, bool kTail, bool kFetches, class Rows>
@@ -187,7 +187,7 @@ SACCADE_INLINE void add_step(const Scalar* p, const Rows& v, int count, std::int
     }
     Vec weight[kRows];
     SACCADE_UNROLL
-    for (int r = 0; r < kRows; ++r) weight[r] = broadcast_from(p + r * kDecodePiece + j / kStepNumbers);
+    for (int r = 0; r < kRows; ++r) weight[r] = broadcast_from(p + r * kDecodeSplit + j / kStepNumbers);
     if constexpr (kPairs) {
       SACCADE_UNROLL
       for (int c = 0; c < kVectors; c += 2) {
@@ -235,7 +235,7 @@ __attribute__((noinline)) void decode_values(const Scalar* p, Rows v, int count,
     for (std::int64_t c = 0; c < dim; c += Step::kColumns) {
       const int columns = static_cast<int>(std::min<std::int64_t>(Step::kColumns, dim - c));
       for (int r = 0; r < rows; r += Step::kRows) {
-        const Scalar* const weights = p + r * kDecodePiece + from / kStepNumbers;
+        const Scalar* const weights = p + r * kDecodeSplit + from / kStepNumbers;
         Scalar* const out = o + chunk_offset(r, c);
         if (columns < Step::kColumns)
           add_step<T, 0, true, false>(weights, v + from, n, c, columns, out);

@@ -1,33 +1,33 @@
 // What decode() does whichever products it takes, those of vectors (decode.h) or of AMX tiles (amx/decode.h):
-// which scores of a piece of keys are computed, how they change, and how the pieces are merged.
+// which scores of a split of keys are computed, how they change, and how the splits are merged.
 #pragma once
 
 #include "cpu/attention/output.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-// ---- One piece -----------------------------------------------------------------------------------------------
+// ---- One split -----------------------------------------------------------------------------------------------
 
 /// Size of a row of accumulated output, in numbers.
 inline std::int64_t decode_output_stride(const AttentionParams& p) { return round_up(p.head_dim_v, kValueChunk); }
 
-/// Size of a row's state after a piece: o, followed by m and l, padded to a cache line.
+/// Size of a row's state after a split: o, followed by m and l, padded to a cache line.
 inline std::int64_t decode_state_size(const AttentionParams& p) {
   return decode_output_stride(p) + 64 / sizeof(Scalar);
 }
 
-/// The scores of the rows of one kv head over one piece of its keys. `Scratch` has the memory of the scores, rows
+/// The scores of the rows of one kv head over one split of its keys. `Scratch` has the memory of the scores, rows
 /// kScoreStride apart, and of a mask: see DecodeScratch.
 template <class Scratch>
 class DecodeScores {
  public:
   DecodeScores(const AttentionParams& params, const DecodeRows& rows, std::int64_t kv_head, std::int64_t begin,
-               bool careful, Scalar* memory, Scalar* states)
+               bool masked_safe, Scalar* memory, Scalar* states)
       : p_(params),
         rows_(rows),
         kv_head_(kv_head),
         count_(static_cast<int>(rows.count)),
-        careful_(careful),
+        masked_safe_(masked_safe),
         visibility_(params, rows.batch),
         begin_(begin),
         readable_(readable_keys(params, rows.batch)),
@@ -52,12 +52,12 @@ class DecodeScores {
 
   /// Decides what has to be computed.
   void plan() {
-    const std::int64_t end = std::min(begin_ + kDecodePiece, p_.seqlen_k);
+    const std::int64_t end = std::min(begin_ + kDecodeSplit, p_.seqlen_k);
     for (int r = 0; r < count_ && p_.saves_scores(); ++r) finisher(r).clear_saved(token(r), begin_, end);
     for (int block = 0; block < kBlocks; ++block) {
       const std::int64_t key = begin_ + block * kDecodeBlock;
       if (takes_all(key)) {
-        wanted_[block] = (1u << kBlockGranules) - 1u;
+        wanted_[block] = (1u << kBlockSubtiles) - 1u;
       } else if (key < readable_.end && key + kDecodeBlock > readable_.begin) {
         for (int r = 0; r < count_; ++r) wanted_[block] |= plan(r, key).set();
       }
@@ -74,19 +74,19 @@ class DecodeScores {
     }
   }
 
-  /// Whether the products of the granule of a key are computed.
+  /// Whether the products of the subtile of a key are computed.
   bool is_wanted(std::int64_t key) const {
     const std::int64_t column = key - begin_;
-    return wanted_[column / kDecodeBlock] >> (column % kDecodeBlock / kGranule) & 1u;
+    return wanted_[column / kDecodeBlock] >> (column % kDecodeBlock / kKeySubtile) & 1u;
   }
 
   const AttentionParams& p_;
   DecodeRows rows_;
   std::int64_t kv_head_;
   int count_;
-  bool careful_;  // keeps the values of hidden keys out of every product
+  bool masked_safe_;  // keeps the values of hidden keys out of every product
   Visibility visibility_;
-  std::int64_t begin_;  // the piece's first key
+  std::int64_t begin_;  // the split's first key
   KeyRange readable_;
   Dropout dropout_;
   ScoreUnit unit_;
@@ -95,8 +95,8 @@ class DecodeScores {
 
  private:
   using Finisher = ScoreFinisherOf<kDecodeBlock>;
-  using Planned = GranulesOf<kDecodeBlock>;
-  static constexpr int kBlocks = kDecodePiece / kDecodeBlock, kBlockGranules = kDecodeBlock / kGranule;
+  using Planned = SubtilesOf<kDecodeBlock>;
+  static constexpr int kBlocks = kDecodeSplit / kDecodeBlock, kBlockSubtiles = kDecodeBlock / kKeySubtile;
 
   Finisher finisher(int r) const { return Finisher(p_, visibility_, rows_.batch, head(r)); }
 
@@ -106,17 +106,17 @@ class DecodeScores {
 
   Planned plan(int r, std::int64_t key) const { return finisher(r).plan(token(r), 1, key, scratch_.mask); }
 
-  void finish(int r, std::int64_t key, const Planned& granules) {
+  void finish(int r, std::int64_t key, const Planned& subtiles) {
     Scalar* const line = scores(r) + (key - begin_);
-    const unsigned computed = granules.set();
-    for (int g = 0; g < kBlockGranules; ++g)
-      if ((computed >> g & 1u) == 0) std::fill_n(line + g * kGranule, kGranule, -kInfinity);
-    if (granules.partial == 0) return;
+    const unsigned computed = subtiles.set();
+    for (int g = 0; g < kBlockSubtiles; ++g)
+      if ((computed >> g & 1u) == 0) std::fill_n(line + g * kKeySubtile, kKeySubtile, -kInfinity);
+    if (subtiles.partial == 0) return;
     alignas(64) Scalar row_max[kTileRows * kWidth] = {};
-    finisher(r).finish(token(r), 1, key, granules, scratch_.mask, line, row_max);
+    finisher(r).finish(token(r), 1, key, subtiles, scratch_.mask, line, row_max);
   }
 
-  unsigned wanted_[kBlocks] = {};  // granules of each block
+  unsigned wanted_[kBlocks] = {};  // subtiles of each block
 };
 
 /// Whether all of o is finite in the states of `rows` rows.
@@ -131,21 +131,21 @@ inline bool are_finite(const AttentionParams& p, const Scalar* states, std::int6
   return !any(is_nan(finite)) && rest == 0;
 }
 
-/// `careful` keeps the values of hidden keys out of every product. Returns whether all of o is finite.
+/// `masked_safe` keeps the values of hidden keys out of every product. Returns whether all of o is finite.
 template <class Head>
-bool decode_piece(const AttentionParams& p, const DecodeRows& rows, std::int64_t piece, bool careful,
+bool decode_split(const AttentionParams& p, const DecodeRows& rows, std::int64_t split, bool masked_safe,
                   Scalar* states, Scalar* scratch) {
-  const std::int64_t begin = piece * kDecodePiece, end = begin + kDecodePiece;
+  const std::int64_t begin = split * kDecodeSplit, end = begin + kDecodeSplit;
   std::vector<Head> heads;
   heads.reserve(static_cast<std::size_t>(rows.kv_heads));
   for (std::int64_t h = 0; h < rows.kv_heads; ++h)
-    heads.emplace_back(p, rows, rows.kv_head + h, begin, careful, scratch + h * Head::Scratch::size(p, rows.count),
+    heads.emplace_back(p, rows, rows.kv_head + h, begin, masked_safe, scratch + h * Head::Scratch::size(p, rows.count),
                        states + h * rows.count * decode_state_size(p));
   const auto take_turns = [&](const auto& f) {
     typename Head::Registers registers;
-    for (std::int64_t key = begin; key < end; key += rows.turn)
+    for (std::int64_t key = begin; key < end; key += rows.step)
       for (Head& head : heads) {
-        f(head, registers, key, std::min(rows.turn, end - key));
+        f(head, registers, key, std::min(rows.step, end - key));
         if (poll_progress()) registers.configure();
       }
   };
@@ -161,25 +161,25 @@ bool decode_piece(const AttentionParams& p, const DecodeRows& rows, std::int64_t
   return are_finite(p, states, rows.kv_heads * rows.count);
 }
 
-/// Attention of the rows over one piece; writes their states to `states`. Switches to the next head after every
-/// rows.turn keys. `Head` is a DecodeScores with the steps start(), score(), soften(), add_values() and
+/// Attention of the rows over one split; writes their states to `states`. Switches to the next head after every
+/// rows.step keys. `Head` is a DecodeScores with the steps start(), score(), soften(), add_values() and
 /// keep_output(); `Head::Registers` is what its products hold, and the caller's functions may overwrite.
 ///
-/// If something is not finite, a weight of 0 may have met a hidden NaN. The careful way changes no bit of a finite
+/// If something is not finite, a weight of 0 may have met a hidden NaN. The masked_safe way changes no bit of a finite
 /// number: it leaves out what adds 0.
 template <class Head>
-void decode_piece(const AttentionParams& p, const DecodeRows& rows, std::int64_t piece, void* states,
+void decode_split(const AttentionParams& p, const DecodeRows& rows, std::int64_t split, void* states,
                   void* scratch) {
   Scalar *const to = static_cast<Scalar*>(states), *const memory = static_cast<Scalar*>(scratch);
-  if (!decode_piece<Head>(p, rows, piece, false, to, memory)) decode_piece<Head>(p, rows, piece, true, to, memory);
+  if (!decode_split<Head>(p, rows, split, false, to, memory)) decode_split<Head>(p, rows, split, true, to, memory);
 }
 
-// ---- All pieces ----------------------------------------------------------------------------------------------
+// ---- All splits ----------------------------------------------------------------------------------------------
 
-/// Merges the states of `pieces` pieces in ascending order and writes the rows' results. A piece of which a row
+/// Merges the states of `splits` splits in ascending order and writes the rows' results. A split of which a row
 /// sees no key leaves it as it is, and may be left out.
-inline void merge_pieces(const AttentionParams& p, const DecodeRows& rows, const void* states, std::int64_t first,
-                         std::int64_t pieces, void* scratch) {
+inline void merge_splits(const AttentionParams& p, const DecodeRows& rows, const void* states, std::int64_t first,
+                         std::int64_t splits, void* scratch) {
   const ScoreUnit unit = score_unit(p);
   const std::int64_t size = decode_state_size(p), columns = decode_output_stride(p);
   Scalar* const o = static_cast<Scalar*>(scratch);
@@ -189,8 +189,8 @@ inline void merge_pieces(const AttentionParams& p, const DecodeRows& rows, const
     poll_progress();
     Scalar m = kNoMaximum, l = 0;
     std::fill_n(o, columns, Scalar{0});
-    for (std::int64_t piece = 0; piece < pieces; ++piece) {
-      const Scalar* state = static_cast<const Scalar*>(states) + (piece * rows.kv_heads * rows.count + i) * size;
+    for (std::int64_t split = 0; split < splits; ++split) {
+      const Scalar* state = static_cast<const Scalar*>(states) + (split * rows.kv_heads * rows.count + i) * size;
       if (state[columns] == kNoMaximum && state[columns + 1] == 0) continue;
       const Scalar top = std::max(m, state[columns]);
       alignas(64) Scalar factors[kWidth == 1 ? 2 : kWidth] = {m - top, state[columns] - top};
@@ -205,8 +205,8 @@ inline void merge_pieces(const AttentionParams& p, const DecodeRows& rows, const
     const std::int64_t kv_head = rows.kv_head + i / rows.count, row = rows.first + i % rows.count;
     const std::int64_t head = kv_head * (p.num_heads / p.num_kv_heads) + row / p.rows(rows.batch);
     const ScoreFinisher finisher(p, visibility, rows.batch, head);
-    finisher.clear_saved(row % p.rows(rows.batch), 0, std::min(first * kDecodePiece, p.seqlen_k));
-    const std::int64_t end = std::min((first + pieces) * kDecodePiece, p.seqlen_k);
+    finisher.clear_saved(row % p.rows(rows.batch), 0, std::min(first * kDecodeSplit, p.seqlen_k));
+    const std::int64_t end = std::min((first + splits) * kDecodeSplit, p.seqlen_k);
     finisher.clear_saved(row % p.rows(rows.batch), end, p.seqlen_k);
     alignas(64) const Scalar sum[kTileRowsPadded] = {l};
     end_rows(p, finisher, dropout,
@@ -225,10 +225,10 @@ inline void merge_pieces(const AttentionParams& p, const DecodeRows& rows, const
 
 template <class Head>
 DecodePlan plan_decode(const AttentionParams& p) {
-  const std::int64_t rows = std::min(kDecodeMostRows, p.seqlen_q * (p.num_heads / p.num_kv_heads));
-  return {.rows = kDecodeMostRows,
-          .turn = kDecodeTurn,
-          .piece = kDecodePiece,
+  const std::int64_t rows = std::min(kDecodeMaxRows, p.seqlen_q * (p.num_heads / p.num_kv_heads));
+  return {.rows = kDecodeMaxRows,
+          .step = kDecodeStep,
+          .split = kDecodeSplit,
           .number = sizeof(Scalar),
           .state = static_cast<std::size_t>(decode_state_size(p)) * sizeof(Scalar),
           .statistics = static_cast<std::size_t>(decode_output_stride(p)) * sizeof(Scalar),
@@ -238,6 +238,6 @@ DecodePlan plan_decode(const AttentionParams& p) {
 /// The kernels whose products are those of `Head`.
 template <class Head>
 inline constexpr DecodeKernels kDecodeOf{
-    .plan = plan_decode<Head>, .piece = decode_piece<Head>, .merge = merge_pieces};
+    .plan = plan_decode<Head>, .split = decode_split<Head>, .merge = merge_splits};
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

@@ -2,11 +2,11 @@
 //
 //   for each key block that a row of the query block can see        (K packed transposed, V in place or packed)
 //     for each tile of kTileRows query rows
-//       which granules of 32 keys does some row see?                plan
+//       which subtiles of 32 keys does some row see?                plan
 //       S = Q K^T                      score_tiles, 32 keys at a time, with the exponentials of the tile before
 //       softcap, biases, masks         finish_scores, only where a score needs them
 //       m, alpha                       RowState::raise
-//       P = exp(S - m), l += P         finish_granule, or inside the next score_tiles
+//       P = exp(S - m), l += P         finish_subtile, or inside the next score_tiles
 //       O = alpha O + P V              value_product
 //   o = O / l,  lse = m + ln l
 //
@@ -48,7 +48,7 @@ inline void pack_block(const AttentionParams& p, std::int64_t batch, std::int64_
 struct TileStep {
   int tile = 0;
   std::int64_t first_key = 0;          // of the block
-  Granules granules;                   // computed
+  Subtiles subtiles;                   // computed
   int value_begin = 0, value_end = 0;  // columns that a row of the tile can see
   const Scalar* block = nullptr;       // packed
 };
@@ -107,10 +107,10 @@ class ForwardScratch {
   RowState* states_;
 };
 
-/// `careful` computes a single row and keeps the values of hidden keys out of every product.
+/// `masked_safe` computes a single row and keeps the values of hidden keys out of every product.
 class QueryBlock {
  public:
-  QueryBlock(const AttentionParams& params, const QueryRows& work, const PackedKeys& packed, bool careful,
+  QueryBlock(const AttentionParams& params, const QueryRows& work, const PackedKeys& packed, bool masked_safe,
              Scalar* memory, const RowStates& states = {})
       : p_(params),
         batch_(work.batch),
@@ -120,7 +120,7 @@ class QueryBlock {
         rows_(static_cast<int>(std::min(work.rows, params.rows(work.batch) - work.row))),
         tiles_((rows_ + kTileRows - 1) / kTileRows),
         packed_(packed),
-        careful_(careful),
+        masked_safe_(masked_safe),
         visibility_(params, work.batch),
         finisher_(params, visibility_, work.batch, work.head),
         dropout_(params),
@@ -137,7 +137,7 @@ class QueryBlock {
       for (int tile = 0; tile < tiles_; ++tile) {
         poll_progress();
         TileStep step = plan(tile, first_key);
-        if (step.granules.count == 0) continue;
+        if (step.subtiles.count == 0) continue;
         if (!block) block = packed_block(first_key, range);
         step.block = block;
         advance(step);
@@ -180,7 +180,7 @@ class QueryBlock {
       poll_progress();
       finisher_.clear_saved(row_ + i, 0, p_.seqlen_k);
     }
-    if (careful_ && !has_output_[0]) clear_output(0);
+    if (masked_safe_ && !has_output_[0]) clear_output(0);
   }
 
   void load_state(int tile) {
@@ -196,7 +196,7 @@ class QueryBlock {
     for (int tile = 0; tile < tiles_; ++tile) {
       not_finite_[tile] = 0;
       for (int i = 0; i < tile_rows(tile) && has_output_[tile]; ++i) {
-        if (careful_ || states_.is_finite(i, scratch_.o(tile)))
+        if (masked_safe_ || states_.is_finite(i, scratch_.o(tile)))
           states_.store(tile_row(tile) + i, i, scratch_.state(tile), scratch_.o(tile));
         else
           not_finite_[tile] |= 1U << i;
@@ -228,7 +228,7 @@ class QueryBlock {
     const std::int64_t length = std::min<std::int64_t>(kBlockK, keys() - first_key);
     step.value_begin = static_cast<int>(std::clamp<std::int64_t>(range.begin - first_key, 0, length));
     step.value_end = static_cast<int>(std::clamp<std::int64_t>(range.end - first_key, 0, length));
-    step.granules = finisher_.plan(row, rows, first_key, scratch_.mask);
+    step.subtiles = finisher_.plan(row, rows, first_key, scratch_.mask);
     return step;
   }
 
@@ -238,7 +238,7 @@ class QueryBlock {
     alignas(64) Scalar row_max[kTileRows * kWidth];
     for (int i = 0; i < kTileRows * kWidth; i += kWidth) store(row_max + i, broadcast(-kInfinity));
     finish_pending(step, row_max);
-    finisher_.finish(tile_row(step.tile), tile_rows(step.tile), step.first_key, step.granules, scratch_.mask,
+    finisher_.finish(tile_row(step.tile), tile_rows(step.tile), step.first_key, step.subtiles, scratch_.mask,
                      scratch_.scores(parity_), row_max);
     scratch_.state(step.tile).raise(row_max, unit_.exp_factor, alpha_);
     pending_ = true;
@@ -254,23 +254,23 @@ class QueryBlock {
     const ScoreWork work{.queries = scratch_.queries(next.tile),
                          .keys = next.block,
                          .steps = steps_of(p_.head_dim),
-                         .granules = next.granules.index.data(),
-                         .partial = next.granules.partial,
+                         .subtiles = next.subtiles.index.data(),
+                         .partial = next.subtiles.partial,
                          .scores = scratch_.scores(parity_),
                          .row_max = row_max,
-                         .ahead = mask_ahead(next)};
+                         .ahead = prefetch_mask(next)};
     with_scaling(unit_.exp_factor, [&](auto scaled) {
       const PendingExp<decltype(scaled)::value> exp{scratch_.scores(parity_ ^ 1), scratch_.probabilities, state.m,
                                                     state.l, &unit_.exp_factor};
-      score_tiles_beside(tile_rows(next.tile), work, next.granules.count * kTilesOfAGranule, exp,
-                         last.granules.index.data(), pending_ ? last.granules.count * kTilesOfAGranule : 0);
+      score_tiles_beside(tile_rows(next.tile), work, next.subtiles.count * kTilesOfASubtile, exp,
+                         last.subtiles.index.data(), pending_ ? last.subtiles.count * kTilesOfASubtile : 0);
     });
     if (pending_) add_values(last);
   }
 
   /// The part of the mask that the tile after `step` reads, to prefetch; empty unless the mask has all of it.
   /// Without the prefetch a float mask of 2048 x 2048 took 0.14 of a forward more (8 heads, head_dim 64, Zen 4).
-  RowsAhead mask_ahead(const TileStep& step) const {
+  PrefetchRows prefetch_mask(const TileStep& step) const {
     const MaskParams& mask = p_.mask;
     const bool is_last = step.tile + 1 == tiles_;
     const std::int64_t row = tile_row(is_last ? 0 : step.tile + 1), key = step.first_key + (is_last ? kBlockK : 0);
@@ -283,30 +283,30 @@ class QueryBlock {
             .bytes = kBlockK * size};
   }
 
-  /// Whether granules are skipped or not, the sums have the same chains: over the keys before kValueChain, and
+  /// Whether subtiles are skipped or not, the sums have the same chains: over the keys before kValueChain, and
   /// over the others.
   void add_values(const TileStep& step) {
-    const Join how = std::exchange(has_output_[step.tile], true) ? Join::scale : Join::replace;
+    const AccumulateMode how = std::exchange(has_output_[step.tile], true) ? AccumulateMode::scale : AccumulateMode::replace;
     Scalar* const o = scratch_.o(step.tile);
-    if (!careful_ && step.granules.is_one_run()) {
-      const int first = step.granules.index[0] * kGranule;
+    if (!masked_safe_ && step.subtiles.is_one_run()) {
+      const int first = step.subtiles.index[0] * kKeySubtile;
       const int begin = std::max(step.value_begin, first);
-      const bool is_late = how == Join::scale && begin >= kValueChain;
-      return add_values(step, begin, first + step.granules.count * kGranule, is_late ? Join::scale_first : how, o);
+      const bool is_late = how == AccumulateMode::scale && begin >= kValueChain;
+      return add_values(step, begin, first + step.subtiles.count * kKeySubtile, is_late ? AccumulateMode::scale_first : how, o);
     }
     const std::int64_t size = kTileRows * scratch_.o_stride();
     for (int chain = 0; chain < kBlockK; chain += kValueChain) {
       std::fill_n(scratch_.sums, size, Scalar{0});
-      step.granules.for_each_run([&](int, int begin, int end) {
+      step.subtiles.for_each_run([&](int, int begin, int end) {
         add_values(step, std::max({begin, chain, step.value_begin}), std::min(end, chain + kValueChain),
-                   Join::continue_chains, scratch_.sums);
+                   AccumulateMode::continue_chains, scratch_.sums);
       });
-      join_tile(scratch_.sums, size, chain == 0 ? how : Join::add, alpha_, o);
+      accumulate_tile(scratch_.sums, size, chain == 0 ? how : AccumulateMode::add, alpha_, o);
     }
   }
 
   /// Columns [begin, end) of the step's block, as far as a row can see them.
-  void add_values(const TileStep& step, int begin, int end, Join how, Scalar* o) {
+  void add_values(const TileStep& step, int begin, int end, AccumulateMode how, Scalar* o) {
     end = std::max(begin, std::min(end, step.value_end));
     if (p_.dropout_p > 0.0 && begin < end) drop(step, begin, end);
     const Scalar* p = scratch_.probabilities + begin / kStepNumbers;
@@ -321,7 +321,7 @@ class QueryBlock {
     rows.steps = begin < end ? steps_of(end) - begin / kStepNumbers : 0;
     rows.first_chain = kValueChain / kStepNumbers - begin / kStepNumbers;
     rows.chain = kValueChain / kStepNumbers;
-    if (careful_)
+    if (masked_safe_)
       value_product_of_visible(scratch_.scores(parity_ ^ 1) + begin / kStepNumbers * kStepNumbers, p, rows,
                                p_.head_dim_v, o);
     else
@@ -359,7 +359,7 @@ class QueryBlock {
   std::int64_t batch_, head_, kv_head_, row_;
   int rows_, tiles_;
   PackedKeys packed_;
-  bool careful_;
+  bool masked_safe_;
   Visibility visibility_;
   ScoreFinisher finisher_;
   Dropout dropout_;
@@ -371,8 +371,8 @@ class QueryBlock {
   bool pending_ = false;
   TileStep pending_step_;
   alignas(64) Scalar alpha_[kTileRowsPadded];  // of the pending step
-  bool has_output_[kMostTiles];
-  unsigned not_finite_[kMostTiles];
+  bool has_output_[kMaxTiles];
+  unsigned not_finite_[kMaxTiles];
 };
 
 inline void forward(const AttentionParams& params, const QueryRows& work, const PackedKeys& packed,

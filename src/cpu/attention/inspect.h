@@ -21,14 +21,14 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 struct InspectStep {
   int tile, rows;
   std::int64_t row, first_key;
-  unsigned granules = 0;  // a bit for each granule of the keys with scores
+  unsigned subtiles = 0;  // a bit for each subtile of the keys with scores
 
-  /// Calls f(begin, end) for the columns of each run of adjacent granules.
+  /// Calls f(begin, end) for the columns of each run of adjacent subtiles.
   template <class F>
   SACCADE_INLINE void for_each_run(const F& f) const {
-    for (unsigned left = granules; left != 0;) {
+    for (unsigned left = subtiles; left != 0;) {
       const int begin = std::countr_zero(left), end = begin + std::countr_one(left >> begin);
-      f(begin * kGranule, end * kGranule);
+      f(begin * kKeySubtile, end * kKeySubtile);
       left = left >> end << end;
     }
   }
@@ -130,8 +130,8 @@ class InspectBlock {
         InspectStep step{tile, tile_rows(tile), tile_row(tile), first_key};
         alignas(64) Scalar row_max[kTileRows * kWidth];
         for (int i = 0; i < kTileRows * kWidth; i += kWidth) store(row_max + i, broadcast(-kInfinity));
-        step.granules = scores_.compute(step, range, scratch_.scores, row_max, with_maxima);
-        if (step.granules != 0) visit(step, row_max);
+        step.subtiles = scores_.compute(step, range, scratch_.scores, row_max, with_maxima);
+        if (step.subtiles != 0) visit(step, row_max);
       }
     }
   }
@@ -144,9 +144,9 @@ class InspectBlock {
       RowState& state = scratch_.softmax[step.tile];
       state.raise(row_max, unit_.exp_factor, alpha);
       step.for_each_run([&](int begin, int end) {
-        for (int column = begin; column < end; column += kGranule)
+        for (int column = begin; column < end; column += kKeySubtile)
           with_scaling(unit_.exp_factor, [&](auto scaled) {
-            finish_granule(PendingExp<decltype(scaled)::value>{scratch_.scores + place_of_score(column),
+            finish_subtile(PendingExp<decltype(scaled)::value>{scratch_.scores + place_of_score(column),
                                                                scratch_.weights + column % kBlockK, state.m,
                                                                state.l, &unit_.exp_factor});
           });
@@ -348,7 +348,7 @@ class InspectBlock {
     const int row = i % kTileRows, lanes = row * kWidth;
     const bool is_nan = statistics.is_nan >> row & 1u;
     const auto result = [is_nan](Scalar x) { return is_nan ? std::numeric_limits<Scalar>::quiet_NaN() : x; };
-    const auto write = [&](const HeadedMatrix<void>& to, Scalar x) {
+    const auto write = [&](const StridedHeads<void>& to, Scalar x) {
       if (to.data) *p_.row_of<Scalar>(to, batch_, head_, row_ + i) = x;
     };
     const Scalar largest = result(reduce_max(load(statistics.largest + lanes)));

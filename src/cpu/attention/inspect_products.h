@@ -41,23 +41,23 @@ class ProductScores {
   }
 
   /// Computes the scores of a step's keys, as far as its rows see them and the caller allows to read them in
-  /// `range`. Returns a bit for each granule with scores; raises row_max [kTileRows][kWidth] to them, of all if
+  /// `range`. Returns a bit for each subtile with scores; raises row_max [kTileRows][kWidth] to them, of all if
   /// `with_maxima`.
   unsigned compute(const InspectStep& step, KeyRange range, Scalar* scores, Scalar* row_max, bool with_maxima) {
     poll_progress();
-    const Granules granules = finisher_.plan(step.row, step.rows, step.first_key, scratch_.mask);
-    if (granules.count == 0) return 0;
+    const Subtiles subtiles = finisher_.plan(step.row, step.rows, step.first_key, scratch_.mask);
+    if (subtiles.count == 0) return 0;
     score_tiles_of_rows(step.rows,
                         {.queries = queries(step.tile),
                          .keys = block_at(step.first_key, range),
                          .steps = steps_of(p_.head_dim),
-                         .granules = granules.index.data(),
-                         .partial = granules.partial,
+                         .subtiles = subtiles.index.data(),
+                         .partial = subtiles.partial,
                          .scores = scores,
                          .row_max = with_maxima ? row_max : nullptr},
-                        0, granules.count * kTilesOfAGranule);
-    finisher_.finish(step.row, step.rows, step.first_key, granules, scratch_.mask, scores, row_max);
-    return granules.set();
+                        0, subtiles.count * kTilesOfASubtile);
+    finisher_.finish(step.row, step.rows, step.first_key, subtiles, scratch_.mask, scores, row_max);
+    return subtiles.set();
   }
 
  private:

@@ -33,18 +33,18 @@ inline void apply_alibi(Scalar* scores, Columns c, Scalar slope, std::int64_t po
   }
 }
 
-/// For a whole granule, the usual case: the constant count lets every compiler vectorise the loop.
+/// For a whole subtile, the usual case: the constant count lets every compiler vectorise the loop.
 template <class T, class Convert>
-SACCADE_INLINE void convert_granule(const T* __restrict from, Scalar* __restrict to, Convert convert) {
+SACCADE_INLINE void convert_subtile(const T* __restrict from, Scalar* __restrict to, Convert convert) {
   if constexpr (std::is_same_v<T, Scalar>) {
     SACCADE_UNROLL
-    for (int j = 0; j < kGranule; j += kWidth) store(to + j, loadu(from + j));
+    for (int j = 0; j < kKeySubtile; j += kWidth) store(to + j, loadu(from + j));
   } else {
-    for (int j = 0; j < kGranule; ++j) to[j] = convert(from[j]);
+    for (int j = 0; j < kKeySubtile; ++j) to[j] = convert(from[j]);
   }
 }
 
-/// A granule of a mask's row as numbers to add: 0 or -inf for a boolean mask, -inf beyond the last key (from
+/// A subtile of a mask's row as numbers to add: 0 or -inf for a boolean mask, -inf beyond the last key (from
 /// `keys` on).
 inline void read_mask_row(const MaskParams& mask, std::int64_t batch, std::int64_t head, std::int64_t row,
                           Columns c, std::int64_t keys, Scalar* out) {
@@ -53,7 +53,7 @@ inline void read_mask_row(const MaskParams& mask, std::int64_t batch, std::int64
   const auto read = [&](const auto* data, auto convert) __attribute__((always_inline)) {
     data += mask.row(batch, head, row) + (c.first_key + c.begin) * stride;
     if (stride == 1 && end == c.end)
-      convert_granule(data, out + c.begin, convert);
+      convert_subtile(data, out + c.begin, convert);
     else
       for (int j = c.begin; j < end; ++j) out[j] = convert(data[(j - c.begin) * stride]);
   };

@@ -50,7 +50,7 @@ inline void merge_row(const MergeParams& p, std::int64_t batch, std::int64_t hea
   bool is_first = true;
   for (std::int64_t part = 0; part < p.count; ++part) {
     if (weights[part] == kNoKeys) continue;
-    const HeadedMatrix<const void>& o = p.parts[part].o;
+    const StridedHeads<const void>& o = p.parts[part].o;
     const Scalar weight = static_cast<Scalar>(weights[part]);
     with_storage(o.dtype, [&](auto type) {
       const auto* const from = o.row<decltype(type)>(batch, head, i);

@@ -34,7 +34,7 @@ SACCADE_INLINE bool write_scaled(const Scalar* from, std::int64_t stride, std::i
 }
 
 /// Rows of one head whose keys are all processed.
-struct EndingRows {
+struct OutputRows {
   std::int64_t batch = 0, head = 0, row = 0;
   int count = 0;              // at most kTileRows
   const Scalar* m = nullptr;  // [count], in the unit of the scores
@@ -50,7 +50,7 @@ struct EndingRows {
 /// Writes the requested results of some rows: o = o / l, lse, weights, scores. Returns bit i where row i's o is
 /// not finite: a weight of 0 may have met a hidden NaN.
 inline unsigned end_rows(const AttentionParams& p, const ScoreFinisher& finisher, const Dropout& dropout,
-                         const EndingRows& rows) {
+                         const OutputRows& rows) {
   const Scalar keep_scale = static_cast<Scalar>(1.0 / (1.0 - p.dropout_p));
   alignas(64) Scalar scale[kTileRowsPadded];
   if (p.has_sink() || p.lse.data || p.saves_scores()) {

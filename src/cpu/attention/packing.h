@@ -175,7 +175,7 @@ SACCADE_INLINE void prefetch_rows(const T* p, std::int64_t row_stride) {
 
 /// Rows needed later that are not in the near caches. They are prefetched a few cache lines at a time during other
 /// work: all at once would delay the loads of that work.
-struct RowsAhead {
+struct PrefetchRows {
   static constexpr int kParts = kBlockK / kTileColumns;
 
   const std::byte* data = nullptr;
@@ -270,8 +270,8 @@ void pack_keys(const KeyRows<T>& k, std::int64_t key, KeyRange readable, std::in
 template <class T>
 void pack_key_block(const KeyRows<T>& k, std::int64_t first_key, KeyRange readable, std::int64_t head_dim,
                     Scalar* packed) {
-  const std::int64_t end = std::min<std::int64_t>(round_up(readable.end - first_key, kGranule), kBlockK);
-  const std::int64_t begin = std::max<std::int64_t>(readable.begin - first_key, 0) / kGranule * kGranule;
+  const std::int64_t end = std::min<std::int64_t>(round_up(readable.end - first_key, kKeySubtile), kBlockK);
+  const std::int64_t begin = std::max<std::int64_t>(readable.begin - first_key, 0) / kKeySubtile * kKeySubtile;
   const std::int64_t padded = padded_steps(steps_of(head_dim));
   for (std::int64_t j = begin; j < end; j += kWidth) {
     const std::int64_t column = j % kTileColumns;

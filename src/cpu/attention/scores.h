@@ -8,18 +8,18 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-/// The granules of a block of kBlock keys (kGranule columns each) that a tile of query rows computes, in ascending
+/// The subtiles of a block of kBlock keys (kKeySubtile columns each) that a tile of query rows computes, in ascending
 /// order.
 template <int kBlock>
-struct GranulesOf {
+struct SubtilesOf {
   int count = 0;
-  std::array<int, kBlock / kGranule> index = {};  // their indices in the block
+  std::array<int, kBlock / kKeySubtile> index = {};  // their indices in the block
   unsigned partial = 0;                           // bit n: scores of index[n] change after the product
   unsigned modified = 0;                          // bit n: the score modifier is called for index[n]
 
   bool is_partial(int n) const { return partial >> n & 1u; }
   bool is_modified(int n) const { return modified >> n & 1u; }
-  /// Bit g is set if granule g of the block is included.
+  /// Bit g is set if subtile g of the block is included.
   unsigned set() const {
     unsigned bits = 0;
     for (int n = 0; n < count; ++n) bits |= 1u << index[static_cast<std::size_t>(n)];
@@ -31,15 +31,15 @@ struct GranulesOf {
     return count == 0 || index[static_cast<std::size_t>(count - 1)] - index[0] == count - 1;
   }
 
-  /// Calls f(n, begin, end) for each run of adjacent granules: n is the first one's index in `index`, [begin, end)
-  /// are the run's columns. With `alike(n, first)` a run also ends before a granule that is not like its first
+  /// Calls f(n, begin, end) for each run of adjacent subtiles: n is the first one's index in `index`, [begin, end)
+  /// are the run's columns. With `alike(n, first)` a run also ends before a subtile that is not like its first
   /// one.
   template <class F, class Alike>
   SACCADE_INLINE void for_each_run(const F& f, const Alike& alike) const {
     const auto at = [this](int n) { return index[static_cast<std::size_t>(n)]; };
     for (int first = 0, last; first < count; first = last) {
       for (last = first + 1; last < count && at(last) == at(last - 1) + 1 && alike(last, first);) ++last;
-      f(first, at(first) * kGranule, (at(last - 1) + 1) * kGranule);
+      f(first, at(first) * kKeySubtile, (at(last - 1) + 1) * kKeySubtile);
     }
   }
   template <class F>
@@ -47,7 +47,7 @@ struct GranulesOf {
     for_each_run(f, [](int, int) { return true; });
   }
 };
-using Granules = GranulesOf<kBlockK>;
+using Subtiles = SubtilesOf<kBlockK>;
 
 /// The unit of scores. Queries are multiplied by query_factor; a score times exp_factor is in base 2, times
 /// `natural` a natural logit. Where no option uses the scores, queries are scaled by scale * log2(e): scores are
@@ -80,10 +80,10 @@ inline ScoreUnit score_unit(const AttentionParams& p) {
 
 /// A key block that is computed as a whole.
 template <int kBlock>
-GranulesOf<kBlock> all_granules() {
-  static constexpr GranulesOf<kBlock> kAll = [] {
-    GranulesOf<kBlock> all;
-    all.count = kBlock / kGranule;
+SubtilesOf<kBlock> all_subtiles() {
+  static constexpr SubtilesOf<kBlock> kAll = [] {
+    SubtilesOf<kBlock> all;
+    all.count = kBlock / kKeySubtile;
     for (int n = 0; n < all.count; ++n) all.index[static_cast<std::size_t>(n)] = n;
     return all;
   }();
@@ -118,12 +118,12 @@ class ScoreFinisherOf {
            visibility_.visible(row).end >= first_key + kBlock;
   }
 
-  /// The granules of the key block at `first_key` that rows [row, row + rows) must compute. Writes the mask's
+  /// The subtiles of the key block at `first_key` that rows [row, row + rows) must compute. Writes the mask's
   /// numbers to mask[rows][kBlock].
-  GranulesOf<kBlock> plan(std::int64_t row, std::int64_t rows, std::int64_t first_key, Scalar* mask) const {
+  SubtilesOf<kBlock> plan(std::int64_t row, std::int64_t rows, std::int64_t first_key, Scalar* mask) const {
     // The usual case: 1% of a forward at head_dim 64 (Zen 5).
-    if (takes_all(row, rows, first_key)) return all_granules<kBlock>();
-    GranulesOf<kBlock> result;
+    if (takes_all(row, rows, first_key)) return all_subtiles<kBlock>();
+    SubtilesOf<kBlock> result;
     const bool saves = p_.saves_hidden();
     const KeyRange some = saves ? all_keys() : visibility_.visible(row, rows);
     const KeyRange all = {visibility_.visible(row + rows - 1).begin, visibility_.visible(row).end};
@@ -133,10 +133,10 @@ class ScoreFinisherOf {
     const BlockEffect effect = saves ? BlockEffect::partial : effect_on(row, rows, begin, end);
     if (effect == BlockEffect::skip) return result;
     for (std::int64_t from = begin, to; from < end; from = to) {
-      const auto index = static_cast<int>((from - first_key) / kGranule);
-      to = std::min<std::int64_t>(first_key + (index + 1) * kGranule, end);
-      bool partial = finishes_all_ || all.begin > first_key + index * kGranule ||
-                     all.end < first_key + (index + 1) * kGranule;
+      const auto index = static_cast<int>((from - first_key) / kKeySubtile);
+      to = std::min<std::int64_t>(first_key + (index + 1) * kKeySubtile, end);
+      bool partial = finishes_all_ || all.begin > first_key + index * kKeySubtile ||
+                     all.end < first_key + (index + 1) * kKeySubtile;
       bool modified = p_.score_modifier && effect == BlockEffect::partial;
       if (block_mask_ && !saves) {
         const BlockMask::Cover cover = block_mask_.cover(row, rows, from, to - from);
@@ -148,7 +148,7 @@ class ScoreFinisherOf {
         if (here == BlockEffect::skip) continue;
         modified = here == BlockEffect::partial;
       }
-      const Columns columns{first_key, index * kGranule, (index + 1) * kGranule};
+      const Columns columns{first_key, index * kKeySubtile, (index + 1) * kKeySubtile};
       if (p_.mask.type != MaskType::none && !read_mask(row, rows, columns, mask) && !saves) continue;
       result.partial |= static_cast<unsigned>(partial || modified || saves) << result.count;
       result.modified |= static_cast<unsigned>(modified) << result.count;
@@ -157,20 +157,20 @@ class ScoreFinisherOf {
     return result;
   }
 
-  /// Finishes the partial granules of scores[rows][kBlock] and raises row_max[kTileRows][kWidth] to them. `mask`
+  /// Finishes the partial subtiles of scores[rows][kBlock] and raises row_max[kTileRows][kWidth] to them. `mask`
   /// was written by plan(). If `softcapped` is given, softcapped[rows][kBlock] receives the scores before the
   /// score modifier.
-  void finish(std::int64_t row, std::int64_t rows, std::int64_t first_key, const GranulesOf<kBlock>& granules,
+  void finish(std::int64_t row, std::int64_t rows, std::int64_t first_key, const SubtilesOf<kBlock>& subtiles,
               const Scalar* mask, Scalar* scores, Scalar* row_max, Scalar* softcapped = nullptr) const {
-    if (granules.partial == 0) return;
+    if (subtiles.partial == 0) return;
     const auto alike = [&](int n, int first) {
-      return granules.is_partial(n) == granules.is_partial(first) &&
-             granules.is_modified(n) == granules.is_modified(first);
+      return subtiles.is_partial(n) == subtiles.is_partial(first) &&
+             subtiles.is_modified(n) == subtiles.is_modified(first);
     };
-    granules.for_each_run(
+    subtiles.for_each_run(
         [&](int n, int begin, int end) {
-          if (granules.is_partial(n))
-            finish(row, rows, Columns{first_key, begin, end}, granules.is_modified(n), mask, scores, row_max,
+          if (subtiles.is_partial(n))
+            finish(row, rows, Columns{first_key, begin, end}, subtiles.is_modified(n), mask, scores, row_max,
                    softcapped);
         },
         alike);
@@ -192,7 +192,7 @@ class ScoreFinisherOf {
 
   /// Sets columns [begin, end) of a row's saved scores and weights to -inf: some of them may not be computed.
   void clear_saved(std::int64_t row, std::int64_t begin, std::int64_t end) const {
-    for (const HeadedMatrix<void>* matrix : {&p_.weights, &p_.scores}) {
+    for (const StridedHeads<void>* matrix : {&p_.weights, &p_.scores}) {
       if (!matrix->data) continue;
       Scalar* const line = p_.row_of<Scalar>(*matrix, batch_, head_, row);
       std::fill(line + begin, line + end, -kInfinity);
@@ -292,7 +292,7 @@ class ScoreFinisherOf {
     if (!p_.scores.data || p_.score_stage != stage) return;
     save_to(p_.scores, row, columns, line, stage == ScoreStage::probabilities ? Scalar{1} : unit_.natural);
   }
-  void save_to(const HeadedMatrix<void>& matrix, std::int64_t row, Columns columns, const Scalar* line,
+  void save_to(const StridedHeads<void>& matrix, std::int64_t row, Columns columns, const Scalar* line,
                Scalar factor) const {
     const std::int64_t end = std::min<std::int64_t>(columns.end, all_keys().end - columns.first_key);
     Scalar* const to = p_.row_of<Scalar>(matrix, batch_, head_, row) + columns.first_key;

@@ -68,11 +68,11 @@ SACCADE_INLINE void average_columns(const Vec* weights, std::int64_t seqlen_k, c
 template <int kDims>
 bool forward_small_rows(const AttentionOperands& p, const float* q, const float* k, const float* v, float* o,
                         int rows) {
-  constexpr int kMostDims = kDims ? (kDims + 3) / 4 * 4 : kSmallHeadDim;
+  constexpr int kMaxDims = kDims ? (kDims + 3) / 4 * 4 : kSmallHeadDim;
   const std::int64_t head_dim = kDims ? kDims : p.head_dim, head_dim_v = kDims ? kDims : p.head_dim_v;
   const std::int64_t seqlen_k = p.seqlen_k, q_stride = p.q.row_stride, k_stride = p.k.row_stride;
   const std::int64_t v_stride = p.v.row_stride, o_stride = p.o.row_stride;
-  Vec queries[kMostDims];
+  Vec queries[kMaxDims];
   const Vec factor = broadcast(static_cast<float>(p.scale * 1.4426950408889634074));
   for (std::int64_t d = 0; d < head_dim; d += 4)
     load_columns(q + d, q_stride, rows, columns_from(d, head_dim), queries + d);

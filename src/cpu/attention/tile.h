@@ -74,13 +74,13 @@ SACCADE_INLINE void with_scaling(Scalar factor, F f) {
   return f(std::true_type{});
 }
 
-/// Does the columns of a granule. Four vectors at a time, because each is a chain of dependent operations: 1.6% of
+/// Does the columns of a subtile. Four vectors at a time, because each is a chain of dependent operations: 1.6% of
 /// a forward (head_dim 64, AVX2, Zen 4).
 template <class Pending>
-void finish_granule(const Pending& work) {
-  constexpr int kVectors = std::min(kGranule / kWidth, 4);
+void finish_subtile(const Pending& work) {
+  constexpr int kVectors = std::min(kKeySubtile / kWidth, 4);
   for (int row = 0; row < kTileRows; ++row) {
-    for (int column = 0; column < kGranule; column += kVectors * kWidth) {
+    for (int column = 0; column < kKeySubtile; column += kVectors * kWidth) {
       typename Pending::template Row<kVectors> pending;
       pending.begin(work.from(column), row);
       pending.end(work.from(column), row);
@@ -101,10 +101,10 @@ SACCADE_INLINE void with_rows(int rows, F f) {
   return f(std::integral_constant<int, kFew>{});
 }
 
-/// The column of a key block at which tile i of its `granules` begins.
-inline constexpr int kTilesOfAGranule = kGranule / kTileColumns;
-SACCADE_INLINE int column_of(const int* granules, int i) {
-  return granules[i / kTilesOfAGranule] * kGranule + i % kTilesOfAGranule * kTileColumns;
+/// The column of a key block at which tile i of its `subtiles` begins.
+inline constexpr int kTilesOfASubtile = kKeySubtile / kTileColumns;
+SACCADE_INLINE int column_of(const int* subtiles, int i) {
+  return subtiles[i / kTilesOfASubtile] * kKeySubtile + i % kTilesOfASubtile * kTileColumns;
 }
 
 /// The scores of a key block that a tile of query rows computes.
@@ -112,17 +112,17 @@ struct ScoreWork {
   const Scalar* queries = nullptr;  // packed
   const Scalar* keys = nullptr;     // packed, of the whole block
   std::int64_t steps = 0;
-  const int* granules = nullptr;
-  unsigned partial = 0;       // bit n: the scores of granules[n] change later, so row_max ignores them
+  const int* subtiles = nullptr;
+  unsigned partial = 0;       // bit n: the scores of subtiles[n] change later, so row_max ignores them
   Scalar* scores = nullptr;   // [rows][kBlockK]
   Scalar* row_max = nullptr;  // [rows][kWidth], raised; may be null
-  RowsAhead ahead = {};       // kTileRows rows; each tile prefetches one line of each
+  PrefetchRows ahead = {};       // kTileRows rows; each tile prefetches one line of each
 };
 
 /// Raises row `row` of row_max to the scores of tile i.
 SACCADE_INLINE void raise_row_max(const ScoreWork& work, int i, int row) {
-  if (work.partial >> (i / kTilesOfAGranule) & 1u) return;
-  const Scalar* scores = work.scores + row * kBlockK + column_of(work.granules, i);
+  if (work.partial >> (i / kTilesOfASubtile) & 1u) return;
+  const Scalar* scores = work.scores + row * kBlockK + column_of(work.subtiles, i);
   Vec largest = load(work.row_max + row * kWidth);
   SACCADE_UNROLL
   for (int v = 0; v < kTileVectors; ++v) largest = max(largest, load(scores + v * kWidth));
@@ -139,8 +139,8 @@ constexpr unsigned chain_ends(std::int64_t steps) {
   return rows;
 }
 
-/// Scores of tiles [begin, end) of the granules: queries * keys, interleaved with the pending work of as many
-/// tiles of `pending_granules`. Each score is the sum of some chains of multiply-adds in order of d, whatever else
+/// Scores of tiles [begin, end) of the subtiles: queries * keys, interleaved with the pending work of as many
+/// tiles of `pending_subtiles`. Each score is the sum of some chains of multiply-adds in order of d, whatever else
 /// is in the tile. A chain rounds at each step by as much as its sum is large, so the error of one chain grows
 /// with the root of its length. Where a chain ends, its sums are added to those in `scores`.
 ///
@@ -151,13 +151,13 @@ constexpr unsigned chain_ends(std::int64_t steps) {
 /// head_dim 64).
 template <int kRows, class Pending>
 __attribute__((noinline)) void score_tiles(const ScoreWork& work, int begin, int end, const Pending& pending,
-                                           const int* pending_granules) {
+                                           const int* pending_subtiles) {
   constexpr bool kOverlap = !std::is_same_v<Pending, NothingPending>;
   const std::int64_t last_step = std::max<std::int64_t>(work.steps, 2) - 1, padded = padded_steps(work.steps);
   const std::int64_t steps_of_a_row = (std::min<std::int64_t>(last_step, kQueryChunk - 1) - 1) / kTileRows;
   const unsigned ends = chain_ends(work.steps);
   const Scalar* q = work.queries;
-  const Scalar* k = work.keys + column_of(work.granules, begin) * padded;
+  const Scalar* k = work.keys + column_of(work.subtiles, begin) * padded;
   Vec acc[kRows][kTileVectors];
   SACCADE_UNROLL
   for (int i = 0; i < kRows; ++i) {
@@ -204,8 +204,8 @@ __attribute__((noinline)) void score_tiles(const ScoreWork& work, int begin, int
   };
 
   for (int tile = begin; tile < end; ++tile) {
-    const Pending earlier = kOverlap ? pending.from(column_of(pending_granules, tile)) : pending;
-    scores = work.scores + column_of(work.granules, tile);
+    const Pending earlier = kOverlap ? pending.from(column_of(pending_subtiles, tile)) : pending;
+    scores = work.scores + column_of(work.subtiles, tile);
     bool is_first = true;  // of the score's chains
     for (int row = 0; row < kTileRows; ++row) {
       const bool ends_chains = ends >> row & 1u;
@@ -229,7 +229,7 @@ __attribute__((noinline)) void score_tiles(const ScoreWork& work, int begin, int
     ++q;
     k += kTileColumns;
     const Scalar* const next =
-        work.keys + (tile + 1 < end ? column_of(work.granules, tile + 1) * padded : std::int64_t{0});
+        work.keys + (tile + 1 < end ? column_of(work.subtiles, tile + 1) * padded : std::int64_t{0});
     Vec last_key[kTileVectors], next_key[kTileVectors];
     SACCADE_UNROLL
     for (int v = 0; v < kTileVectors; ++v) {
@@ -266,22 +266,22 @@ __attribute__((noinline)) void score_tiles(const ScoreWork& work, int begin, int
 /// score_tiles for the existing rows of a tile.
 template <class Pending = NothingPending>
 void score_tiles_of_rows(int rows, const ScoreWork& work, int begin, int end, const Pending& pending = {},
-                         const int* pending_granules = nullptr) {
+                         const int* pending_subtiles = nullptr) {
   with_rows(rows, [&](auto constant) {
-    score_tiles<decltype(constant)::value, Pending>(work, begin, end, pending, pending_granules);
+    score_tiles<decltype(constant)::value, Pending>(work, begin, end, pending, pending_subtiles);
   });
 }
 
 /// Does `scores` score tiles and `pending_tiles` tiles of pending work, interleaved while there are both.
 template <class Pending>
 void score_tiles_beside(int rows, const ScoreWork& work, int scores, const Pending& pending,
-                        const int* pending_granules, int pending_tiles) {
+                        const int* pending_subtiles, int pending_tiles) {
   const int both = kCanOverlap ? std::min(scores, pending_tiles) : 0;
   if constexpr (kCanOverlap) {
-    if (both > 0) score_tiles_of_rows(rows, work, 0, both, pending, pending_granules);
+    if (both > 0) score_tiles_of_rows(rows, work, 0, both, pending, pending_subtiles);
   }
-  for (int i = both; i < pending_tiles; i += kTilesOfAGranule)
-    finish_granule(pending.from(column_of(pending_granules, i)));
+  for (int i = both; i < pending_tiles; i += kTilesOfASubtile)
+    finish_subtile(pending.from(column_of(pending_subtiles, i)));
   if (both < scores) score_tiles_of_rows(rows, work, both, scores);
 }
 
@@ -313,7 +313,7 @@ struct FactorColumns {
 
 /// How the sums of a product are joined to o. They are chains of their own, because a chain rounds at each step by
 /// as much as its sum is large: one chain over all rows made the error of dv 1.4 times as large at seqlen 512.
-enum class Join {
+enum class AccumulateMode {
   replace,         // o = p v
   add,             // o = o + p v
   scale,           // o = alpha o + p v
@@ -322,21 +322,21 @@ enum class Join {
 };
 
 /// Joins the sums of a row to the vector at `o`. (A compiler would fuse a plain product with the sum.)
-template <Join kHow>
+template <AccumulateMode kHow>
 SACCADE_INLINE void join(Vec sum, const Scalar* alpha, Scalar* o) {
-  if constexpr (kHow == Join::scale) sum = fma(broadcast_from(alpha), load(o), sum);
-  if constexpr (kHow == Join::scale_first) sum = add(fma(broadcast_from(alpha), load(o), zero()), sum);
-  if constexpr (kHow == Join::add) sum = add(load(o), sum);
+  if constexpr (kHow == AccumulateMode::scale) sum = fma(broadcast_from(alpha), load(o), sum);
+  if constexpr (kHow == AccumulateMode::scale_first) sum = add(fma(broadcast_from(alpha), load(o), zero()), sum);
+  if constexpr (kHow == AccumulateMode::add) sum = add(load(o), sum);
   store(o, sum);
 }
 
 /// Calls f(how), where `how` is a compile-time constant.
 template <class F>
-SACCADE_INLINE void with_join(Join how, const F& f) {
-  if (how == Join::add) return f(std::integral_constant<Join, Join::add>{});
-  if (how == Join::scale) return f(std::integral_constant<Join, Join::scale>{});
-  if (how == Join::scale_first) return f(std::integral_constant<Join, Join::scale_first>{});
-  f(std::integral_constant<Join, Join::replace>{});
+SACCADE_INLINE void with_accumulate_mode(AccumulateMode how, const F& f) {
+  if (how == AccumulateMode::add) return f(std::integral_constant<AccumulateMode, AccumulateMode::add>{});
+  if (how == AccumulateMode::scale) return f(std::integral_constant<AccumulateMode, AccumulateMode::scale>{});
+  if (how == AccumulateMode::scale_first) return f(std::integral_constant<AccumulateMode, AccumulateMode::scale_first>{});
+  f(std::integral_constant<AccumulateMode, AccumulateMode::replace>{});
 }
 
 /// Joins o[kRows][kVectors vectors] with p v; the last vector has `tail` columns of v (kWidth: all). Each output
@@ -344,7 +344,7 @@ SACCADE_INLINE void with_join(Join how, const F& f) {
 /// plain products, as in score_tiles. o may have left the near caches, so it is prefetched.
 template <class Order, int kRows, int kVectors, bool kTail>
 __attribute__((noinline)) void value_tile(const Scalar* p, const ValueRows& rows, std::int64_t column, int tail,
-                                          Join how, const Scalar* alpha, Scalar* o) {
+                                          AccumulateMode how, const Scalar* alpha, Scalar* o) {
   Vec acc[kRows][kVectors];
   SACCADE_UNROLL
   for (int i = 0; i < kRows; ++i) {
@@ -354,7 +354,7 @@ __attribute__((noinline)) void value_tile(const Scalar* p, const ValueRows& rows
       __builtin_prefetch(o + i * kTileColumns + c * kWidth);
     }
   }
-  if (how == Join::continue_chains) {
+  if (how == AccumulateMode::continue_chains) {
     SACCADE_UNROLL
     for (int i = 0; i < kRows; ++i) {
       SACCADE_UNROLL
@@ -387,7 +387,7 @@ __attribute__((noinline)) void value_tile(const Scalar* p, const ValueRows& rows
     steps(count);
     Vec value[kVectors];
     load_values(value);
-    with_join(
+    with_accumulate_mode(
         how, [&](auto constant) __attribute__((always_inline)) {
           SACCADE_UNROLL
           for (int i = 0; i < kRows; ++i) {
@@ -403,10 +403,10 @@ __attribute__((noinline)) void value_tile(const Scalar* p, const ValueRows& rows
         });
     p += Order::kStep;
     rest -= count + 1;
-    how = Join::add;
+    how = AccumulateMode::add;
   }
   steps(rest);
-  with_join(
+  with_accumulate_mode(
       how, [&](auto constant) __attribute__((always_inline)) {
         SACCADE_UNROLL
         for (int i = 0; i < kRows; ++i) {
@@ -420,7 +420,7 @@ __attribute__((noinline)) void value_tile(const Scalar* p, const ValueRows& rows
 /// value_tile for the number of vectors that `columns` (at most kTileVectors * kWidth) needs.
 template <class Order, int kRows, int kVectors = kTileVectors>
 SACCADE_INLINE void value_columns(int columns, const Scalar* p, const ValueRows& rows, std::int64_t column,
-                                  Join how, const Scalar* alpha, Scalar* o) {
+                                  AccumulateMode how, const Scalar* alpha, Scalar* o) {
   if constexpr (kVectors > 1) {
     if (columns <= (kVectors - 1) * kWidth)
       return value_columns<Order, kRows, kVectors - 1>(columns, p, rows, column, how, alpha, o);
@@ -435,7 +435,7 @@ SACCADE_INLINE void value_columns(int columns, const Scalar* p, const ValueRows&
 /// Joins o (see output_index) with p v for all head_dim_v columns; p points to the first step. `alpha`: a factor
 /// of each row, for the joins that scale.
 template <class Order, int kRows>
-void value_product(const Scalar* p, const ValueRows& rows, std::int64_t head_dim_v, Join how, const Scalar* alpha,
+void value_product(const Scalar* p, const ValueRows& rows, std::int64_t head_dim_v, AccumulateMode how, const Scalar* alpha,
                    Scalar* o) {
   for (std::int64_t column = 0; column < head_dim_v; column += kTileColumns)
     value_columns<Order, kRows>(static_cast<int>(std::min<std::int64_t>(kTileColumns, head_dim_v - column)), p,
@@ -465,8 +465,8 @@ inline void value_product_of_visible(const Scalar* scores, const Scalar* p, cons
 }
 
 /// Joins a tile of o, `size` numbers, with finished sums in the same order.
-inline void join_tile(const Scalar* sums, std::int64_t size, Join how, const Scalar* alpha, Scalar* o) {
-  with_join(how, [&](auto constant) {
+inline void accumulate_tile(const Scalar* sums, std::int64_t size, AccumulateMode how, const Scalar* alpha, Scalar* o) {
+  with_accumulate_mode(how, [&](auto constant) {
     for (std::int64_t at = 0; at < size; at += kWidth)
       join<decltype(constant)::value>(load(sums + at), alpha + at / kTileColumns % kTileRows, o + at);
   });

@@ -20,8 +20,8 @@ SACCADE_TARGET_END
 
 namespace saccade::cpu {
 namespace avx2_amx_twin {
-const ForwardKernels& kernels_of_other_rows() { return emulated_amx_kernels().f32.forward; }
-const ProductKernels& products_of_others() { return emulated_amx_kernels().product; }
+const ForwardKernels& fallback_kernels() { return emulated_amx_kernels().f32.forward; }
+const ProductKernels& fallback_products() { return emulated_amx_kernels().product; }
 }  // namespace avx2_amx_twin
 
 const AmxKernels kAmxTwinKernels = avx2_amx_twin::amx_table();

@@ -19,8 +19,8 @@ SACCADE_TARGET_END
 
 namespace saccade::cpu {
 namespace avx512amx {
-const ForwardKernels& kernels_of_other_rows() { return kAvx512Kernels.f32.forward; }
-const ProductKernels& products_of_others() { return kAvx512Kernels.product; }
+const ForwardKernels& fallback_kernels() { return kAvx512Kernels.f32.forward; }
+const ProductKernels& fallback_products() { return kAvx512Kernels.product; }
 }  // namespace avx512amx
 
 const AmxKernels kAmxKernels = avx512amx::amx_table();

@@ -68,21 +68,21 @@ inline constexpr int kRowChain = kBlockQ / 4;
 inline constexpr std::int64_t kBlockQAlone = kAmx ? 1024 : 7 * kBlockQ;
 
 /// The most tiles of one query block.
-inline constexpr int kMostTiles = 1024 / kTileRows;
-static_assert(kBlockQAlone <= kMostTiles * kTileRows);
+inline constexpr int kMaxTiles = 1024 / kTileRows;
+static_assert(kBlockQAlone <= kMaxTiles * kTileRows);
 
 /// Decode: keys for which one thread computes scores and adds values at a time, at absolute multiples. Memory is
 /// fastest at long runs of one tensor.
-inline constexpr std::int64_t kDecodePiece = 4096;
+inline constexpr std::int64_t kDecodeSplit = 4096;
 
 /// Decode: keys about which it is decided at a time whether they are computed, and how their scores change.
 inline constexpr int kDecodeBlock = 256;
-static_assert(kDecodePiece % kDecodeBlock == 0);
+static_assert(kDecodeSplit % kDecodeBlock == 0);
 
 /// Decode: the most rows of a kv head that read its keys together, for which their scores, 1 MiB of 64 rows,
 /// should stay in the L2 cache; and the keys of which kv heads compute a multiple at a time where they alternate.
-inline constexpr std::int64_t kDecodeMostRows = kAmx ? 64 : 16;
-inline constexpr std::int64_t kDecodeTurn = kAmx ? 32 : 16;
+inline constexpr std::int64_t kDecodeMaxRows = kAmx ? 64 : 16;
+inline constexpr std::int64_t kDecodeStep = kAmx ? 32 : 16;
 
 /// Decode: the multiple to which columns of accumulated output are padded.
 inline constexpr int kValueChunk = kAmx ? kTileColumns : 8 * kWidth;
@@ -92,8 +92,8 @@ inline constexpr int kDecodeKeys = kWidth == 1 ? 1 : 16 / static_cast<int>(sizeo
 inline constexpr int kDecodeRows = kWidth / kDecodeKeys;
 
 /// Columns of a key block that are computed or skipped together, a multiple of every tile's.
-inline constexpr int kGranule = 32;
-inline constexpr int kGranules = kBlockK / kGranule;
-static_assert(kGranule % kTileColumns == 0);
+inline constexpr int kKeySubtile = 32;
+inline constexpr int kKeySubtiles = kBlockK / kKeySubtile;
+static_assert(kKeySubtile % kTileColumns == 0);
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

@@ -24,7 +24,7 @@ inline constexpr std::size_t kDqBytes = std::size_t{24} << 20;
 inline constexpr double kWorthThreads = 1 << 20, kProductWorthThreads = 1 << 19, kReadingWorthThreads = 1 << 18;
 
 /// The threads that a call with this much work may use.
-inline int threads_worth(double work, double least) { return work > least ? most_threads() : 1; }
+inline int threads_worth(double work, double least) { return work > least ? max_threads() : 1; }
 
 /// The number of pairs of a query row and a key of one sequence, over batch and heads.
 inline double pairs_of(const AttentionParams& p) {

@@ -14,9 +14,9 @@ namespace saccade::cpu {
 namespace {
 
 /// The order in which blocks add to a sum: fixed, whichever thread computes which block.
-class Turns {
+class TicketSequencer {
  public:
-  explicit Turns(std::int64_t count) : now_(static_cast<std::size_t>(count)) {}
+  explicit TicketSequencer(std::int64_t count) : now_(static_cast<std::size_t>(count)) {}
 
   void wait(std::int64_t index, std::int64_t turn) { wait_for(now_[static_cast<std::size_t>(index)], turn); }
   void pass(std::int64_t index) {
@@ -119,7 +119,7 @@ class BackwardSchedule {
       });
     }
     parallel_for(1, kv_heads, 0, [&](std::int64_t unit, std::byte*) {
-      if (!is_finite_[static_cast<std::size_t>(unit)]) compute_carefully(unit, dq.data());
+      if (!is_finite_[static_cast<std::size_t>(unit)]) compute_masked_safe(unit, dq.data());
     });
     if (b_.dslopes.data) write_dslopes();
   }
@@ -226,7 +226,7 @@ class BackwardSchedule {
   }
 
   /// Recomputes a kv head after a non-finite result: a weight of 0 may have been multiplied by a hidden NaN.
-  void compute_carefully(std::int64_t unit, std::byte* dq) {
+  void compute_masked_safe(std::int64_t unit, std::byte* dq) {
     const Workspace scratch(plan_.scratch);
     const std::int64_t batch = unit / p_.num_kv_heads, kv_head = unit % p_.num_kv_heads;
     for (std::int64_t block = 0; block < (b_.wants_rows() ? group_ * most_query_blocks_ : 0);
@@ -259,7 +259,7 @@ class BackwardSchedule {
     }
   }
 
-  static void write(const HeadedMatrix<void>& to, std::int64_t batch, std::int64_t head, double number) {
+  static void write(const StridedHeads<void>& to, std::int64_t batch, std::int64_t head, double number) {
     if (to.dtype == DType::f64)
       *to.row<double>(batch, head, 0) = number;
     else
@@ -286,8 +286,8 @@ class BackwardSchedule {
   BackwardPlan plan_;
   std::int64_t group_, most_query_blocks_, most_key_blocks_;
   MaskOrder mask_order_;
-  Turns dq_turns_;  // for each block of rows: turns of its blocks of keys
-  Turns mask_turns_;
+  TicketSequencer dq_turns_;  // for each block of rows: turns of its blocks of keys
+  TicketSequencer mask_turns_;
   Workspace statistics_;
   std::vector<std::atomic<bool>> is_finite_;  // of each kv head
   std::vector<double> dslopes_;               // of each head and block of keys

@@ -11,31 +11,31 @@
 namespace saccade::cpu {
 namespace {
 
-/// Rows that are processed together over the pieces of their keys.
+/// Rows that are processed together over the splits of their keys.
 struct DecodeUnit {
   DecodeRows rows;
-  std::int64_t first_piece = 0, pieces = 0;
+  std::int64_t first_split = 0, splits = 0;
   std::size_t states = 0;  // offset of its states, in bytes
 };
 
 /// The number of keys after which the heads of a unit alternate, if they should: a page holds the keys of all
 /// heads, and memory is fastest to read in order. 0: each head's keys are contiguous, and are best read head by
 /// head.
-std::int64_t turn_of(const AttentionParams& p, const DecodePlan& plan) {
+std::int64_t step_of(const AttentionParams& p, const DecodePlan& plan) {
   if (p.num_kv_heads == 1) return 0;
-  if (p.k.head_stride < p.k.row_stride) return plan.turn;
+  if (p.k.head_stride < p.k.row_stride) return plan.step;
   if (p.block_table == nullptr) return 0;
-  return std::clamp((p.page_size + plan.turn - 1) / plan.turn * plan.turn, plan.turn, plan.piece);
+  return std::clamp((p.page_size + plan.step - 1) / plan.step * plan.step, plan.step, plan.split);
 }
 
-/// The pieces of every sequence's keys.
-std::int64_t pieces_of(const AttentionParams& p, const DecodePlan& plan) {
-  std::int64_t pieces = 0;
+/// The splits of every sequence's keys.
+std::int64_t splits_of(const AttentionParams& p, const DecodePlan& plan) {
+  std::int64_t splits = 0;
   for (std::int64_t b = 0; b < p.batch; ++b) {
     const KeyRange keys = readable_keys(p, b);
-    if (keys.begin < keys.end) pieces += (keys.end - 1) / plan.piece + 1 - keys.begin / plan.piece;
+    if (keys.begin < keys.end) splits += (keys.end - 1) / plan.split + 1 - keys.begin / plan.split;
   }
-  return pieces;
+  return splits;
 }
 
 /// The kernels' plan, with fewer rows together if threads would be idle otherwise.
@@ -44,28 +44,28 @@ DecodePlan plan_of(const DecodeKernels& kernels, const AttentionParams& p, int t
   DecodePlan plan = kernels.plan(p);
   const std::int64_t rows = p.seqlen_q * (p.num_heads / p.num_kv_heads);
   while (plan.rows > kFewestRows &&
-         pieces_of(p, plan) * p.num_kv_heads * ((rows + plan.rows - 1) / plan.rows) < threads)
+         splits_of(p, plan) * p.num_kv_heads * ((rows + plan.rows - 1) / plan.rows) < threads)
     plan.rows /= 2;
   return plan;
 }
 
 /// As many heads as fit their scores into the second-level cache, without making threads idle.
 std::int64_t heads_together(const AttentionParams& p, const DecodePlan& plan, int threads) {
-  constexpr std::int64_t kMostRows = 64;
+  constexpr std::int64_t kMaxRows = 64;
   const std::int64_t rows = p.seqlen_q * (p.num_heads / p.num_kv_heads);
-  const std::int64_t pieces = pieces_of(p, plan);
+  const std::int64_t splits = splits_of(p, plan);
   std::int64_t heads = p.num_kv_heads;
   while (heads > 1 &&
-         (heads * std::min(rows, plan.rows) > kMostRows || pieces * (p.num_kv_heads / heads) < threads))
+         (heads * std::min(rows, plan.rows) > kMaxRows || splits * (p.num_kv_heads / heads) < threads))
     heads = (heads + 1) / 2;
   return heads;
 }
 
 std::vector<DecodeUnit> units_of(const AttentionParams& p, const DecodePlan& plan, int threads) {
   constexpr std::int64_t kKeysBetweenPolls = 512;
-  const std::int64_t turn = turn_of(p, plan);
-  const std::int64_t together = turn > 0 ? heads_together(p, plan, threads) : 1;
-  const std::int64_t turn_alone = progress_hook ? kKeysBetweenPolls : plan.piece;
+  const std::int64_t step = step_of(p, plan);
+  const std::int64_t together = step > 0 ? heads_together(p, plan, threads) : 1;
+  const std::int64_t turn_alone = progress_hook ? kKeysBetweenPolls : plan.split;
   std::vector<DecodeUnit> units;
   std::size_t states = 0;
   for (std::int64_t b = 0; b < p.batch; ++b) {
@@ -78,13 +78,13 @@ std::vector<DecodeUnit> units_of(const AttentionParams& p, const DecodePlan& pla
                          .kv_heads = std::min(together, p.num_kv_heads - h),
                          .first = first,
                          .count = std::min(plan.rows, rows - first),
-                         .turn = together > 1 ? turn : turn_alone}};
+                         .step = together > 1 ? step : turn_alone}};
         if (keys.begin < keys.end) {
-          unit.first_piece = keys.begin / plan.piece;
-          unit.pieces = (keys.end - 1) / plan.piece + 1 - unit.first_piece;
+          unit.first_split = keys.begin / plan.split;
+          unit.splits = (keys.end - 1) / plan.split + 1 - unit.first_split;
         }
         unit.states = states;
-        states += plan.state * static_cast<std::size_t>(unit.rows.kv_heads * unit.rows.count * unit.pieces);
+        states += plan.state * static_cast<std::size_t>(unit.rows.kv_heads * unit.rows.count * unit.splits);
         units.push_back(unit);
       }
     }
@@ -100,37 +100,37 @@ class DecodeSchedule {
         threads_(decode_threads(params)),
         plan_(plan_of(kernels, params, threads_)),
         units_(units_of(params, plan_, threads_)) {
-    for (const DecodeUnit& unit : units_) ends_.push_back((ends_.empty() ? 0 : ends_.back()) + unit.pieces);
+    for (const DecodeUnit& unit : units_) ends_.push_back((ends_.empty() ? 0 : ends_.back()) + unit.splits);
   }
 
   void run() const {
-    const Workspace states(units_.back().states + bytes_of_states(units_.back(), units_.back().pieces));
-    run_pieces(states.data());
+    const Workspace states(units_.back().states + bytes_of_states(units_.back(), units_.back().splits));
+    run_splits(states.data());
     parallel_for(1, count(), plan_.scratch, [&](std::int64_t item, std::byte* scratch) {
       const DecodeUnit& unit = units_[static_cast<std::size_t>(item)];
-      kernels_.merge(p_, unit.rows, states.data() + unit.states, unit.first_piece, unit.pieces, scratch);
+      kernels_.merge(p_, unit.rows, states.data() + unit.states, unit.first_split, unit.splits, scratch);
     });
   }
 
-  /// Writes the states of all pieces, also of those that no row sees.
+  /// Writes the states of all splits, also of those that no row sees.
   void write_states(const DecodeStates& to) const {
-    const Workspace states(units_.back().states + bytes_of_states(units_.back(), units_.back().pieces));
-    run_pieces(states.data());
+    const Workspace states(units_.back().states + bytes_of_states(units_.back(), units_.back().splits));
+    run_splits(states.data());
     const std::size_t o = static_cast<std::size_t>(p_.head_dim_v) * plan_.number;
-    const auto write = [&](const DecodeUnit& unit, std::int64_t piece, const auto& from_row) {
+    const auto write = [&](const DecodeUnit& unit, std::int64_t split, const auto& from_row) {
       for (std::int64_t i = 0; i < unit.rows.kv_heads * unit.rows.count; ++i)
-        from_row(i, row_of(to, unit, piece, i));
+        from_row(i, row_of(to, unit, split, i));
     };
     parallel_for(threads_for(count(), threads_), count(), 0, [&](std::int64_t item, std::byte*) {
       const DecodeUnit& unit = units_[static_cast<std::size_t>(item)];
-      for (std::int64_t piece = 0; piece < to.pieces; ++piece, poll_progress()) {
-        const std::int64_t index = piece - unit.first_piece;
-        if (index < 0 || index >= unit.pieces) {
-          write(unit, piece, [&](std::int64_t, std::byte* row) { write_empty(row, o); });
+      for (std::int64_t split = 0; split < to.splits; ++split, poll_progress()) {
+        const std::int64_t index = split - unit.first_split;
+        if (index < 0 || index >= unit.splits) {
+          write(unit, split, [&](std::int64_t, std::byte* row) { write_empty(row, o); });
           continue;
         }
         const std::byte* const own = states.data() + unit.states + bytes_of_states(unit, index);
-        write(unit, piece, [&](std::int64_t i, std::byte* row) {
+        write(unit, split, [&](std::int64_t i, std::byte* row) {
           const std::byte* const state = own + static_cast<std::size_t>(i) * plan_.state;
           std::memcpy(row, state, o);
           std::memcpy(row + o, state + plan_.statistics, 2 * plan_.number);
@@ -142,31 +142,31 @@ class DecodeSchedule {
   void merge_states(const DecodeStates& from) const {
     const std::size_t o = static_cast<std::size_t>(p_.head_dim_v) * plan_.number;
     std::size_t most = 0;
-    for (const DecodeUnit& unit : units_) most = std::max(most, bytes_of_states(unit, from.pieces));
+    for (const DecodeUnit& unit : units_) most = std::max(most, bytes_of_states(unit, from.splits));
     parallel_for(threads_for(count(), threads_), count(), plan_.scratch + most,
                  [&](std::int64_t item, std::byte* scratch) {
                    const DecodeUnit& unit = units_[static_cast<std::size_t>(item)];
                    std::byte* const own = scratch + plan_.scratch;
-                   for (std::int64_t piece = 0; piece < from.pieces; ++piece, poll_progress())
+                   for (std::int64_t split = 0; split < from.splits; ++split, poll_progress())
                      for (std::int64_t i = 0; i < unit.rows.kv_heads * unit.rows.count; ++i) {
-                       const std::byte* const row = row_of(from, unit, piece, i);
+                       const std::byte* const row = row_of(from, unit, split, i);
                        std::byte* const state =
-                           own + bytes_of_states(unit, piece) + static_cast<std::size_t>(i) * plan_.state;
+                           own + bytes_of_states(unit, split) + static_cast<std::size_t>(i) * plan_.state;
                        std::memcpy(state, row, o);
                        std::memset(state + o, 0, plan_.statistics - o);
                        std::memcpy(state + plan_.statistics, row + o, 2 * plan_.number);
                      }
-                   kernels_.merge(p_, unit.rows, own, 0, from.pieces, scratch);
+                   kernels_.merge(p_, unit.rows, own, 0, from.splits, scratch);
                  });
   }
 
  private:
-  std::size_t bytes_of_states(const DecodeUnit& unit, std::int64_t pieces) const {
-    return plan_.state * static_cast<std::size_t>(unit.rows.kv_heads * unit.rows.count * pieces);
+  std::size_t bytes_of_states(const DecodeUnit& unit, std::int64_t splits) const {
+    return plan_.state * static_cast<std::size_t>(unit.rows.kv_heads * unit.rows.count * splits);
   }
   std::int64_t count() const { return static_cast<std::int64_t>(units_.size()); }
 
-  void run_pieces(std::byte* states) const {
+  void run_splits(std::byte* states) const {
     const std::size_t scratch_bytes = plan_.scratch * static_cast<std::size_t>(units_.front().rows.kv_heads);
     parallel_for_in_place(threads_for(ends_.back(), threads_), ends_.back(), scratch_bytes,
                           [&](std::int64_t item, std::byte* scratch) {
@@ -174,18 +174,18 @@ class DecodeSchedule {
                                 static_cast<std::size_t>(std::ranges::upper_bound(ends_, item) - ends_.begin());
                             const DecodeUnit& unit = units_[at];
                             const std::int64_t index = item - (at > 0 ? ends_[at - 1] : 0);
-                            kernels_.piece(p_, unit.rows, unit.first_piece + index,
+                            kernels_.split(p_, unit.rows, unit.first_split + index,
                                            states + unit.states + bytes_of_states(unit, index), scratch);
                           });
   }
 
-  /// The caller's memory of row i of a unit after a piece.
-  std::byte* row_of(const DecodeStates& states, const DecodeUnit& unit, std::int64_t piece, std::int64_t i) const {
+  /// The caller's memory of row i of a unit after a split.
+  std::byte* row_of(const DecodeStates& states, const DecodeUnit& unit, std::int64_t split, std::int64_t i) const {
     const std::int64_t tokens = p_.rows(unit.rows.batch), row = unit.rows.first + i % unit.rows.count;
     const std::int64_t group = p_.num_heads / p_.num_kv_heads;
     const std::int64_t head = (unit.rows.kv_head + i / unit.rows.count) * group + row / tokens;
     const std::int64_t index =
-        ((piece * p_.batch + unit.rows.batch) * p_.num_heads + head) * p_.seqlen_q + row % tokens;
+        ((split * p_.batch + unit.rows.batch) * p_.num_heads + head) * p_.seqlen_q + row % tokens;
     return static_cast<std::byte*>(states.data) +
            static_cast<std::size_t>(index * (p_.head_dim_v + 2)) * plan_.number;
   }
@@ -208,7 +208,7 @@ class DecodeSchedule {
   int threads_;
   DecodePlan plan_;
   std::vector<DecodeUnit> units_;
-  std::vector<std::int64_t> ends_;  // the end of each unit's pieces, counted over all units
+  std::vector<std::int64_t> ends_;  // the end of each unit's splits, counted over all units
 };
 
 }  // namespace

@@ -103,7 +103,7 @@ class Totals {
   }
 
   /// Writes to the numbers of a head, from number `first` on.
-  static void write(std::span<const double> from, const HeadedMatrix<void>& to, std::int64_t batch,
+  static void write(std::span<const double> from, const StridedHeads<void>& to, std::int64_t batch,
                     std::int64_t head, std::int64_t first = 0) {
     if (to.dtype == DType::f64)
       std::ranges::copy(from, to.row<double>(batch, head, 0) + first);

@@ -20,8 +20,8 @@ using namespace picture;
 // Any two differ by at least 0.16 in OKLab, also without one kind of cone (simulated after Machado, Oliveira and
 // Fernandes, 2009); the first three differ by 0.14 in lightness; each has a contrast of 3 to white.
 constexpr std::array<const char*, 6> kColors = {"#22468a", "#e0701a", "#3c1818", "#3c9ca8", "#9c48f0", "#843c0c"};
-constexpr std::size_t kMostSeries = 2 * kColors.size();  // as solid lines, then as dashed ones
-constexpr int kLeastWidth = 360, kLeastHeight = 300, kMostSide = 8192;
+constexpr std::size_t kMaxSeries = 2 * kColors.size();  // as solid lines, then as dashed ones
+constexpr int kLeastWidth = 360, kLeastHeight = 300, kMaxSide = 8192;
 constexpr double kLargestX = 1e200;
 
 constexpr double kLineWidth = 1.5, kDot = 2.2;
@@ -36,8 +36,8 @@ constexpr double kNameShare = 0.3;                                        // of 
 [[noreturn]] void refuse_chart(const std::string& what) { throw std::invalid_argument("[chart_svg] " + what); }
 
 void check_side(std::string_view name, int value, int least) {
-  if (value >= least && value <= kMostSide) return;
-  refuse_chart(std::string(name) + " must be " + std::to_string(least) + " to " + std::to_string(kMostSide) +
+  if (value >= least && value <= kMaxSide) return;
+  refuse_chart(std::string(name) + " must be " + std::to_string(least) + " to " + std::to_string(kMaxSide) +
                ", got " + std::to_string(value));
 }
 
@@ -64,8 +64,8 @@ void check_series(const ChartSeries& series, std::size_t index) {
 void check(std::span<const ChartSeries> series, const ChartOptions& options) {
   check_side("width", options.width, kLeastWidth);
   check_side("height", options.height, kLeastHeight);
-  if (series.size() > kMostSeries) {
-    refuse_chart("a chart shows at most " + std::to_string(kMostSeries) + " series, got " +
+  if (series.size() > kMaxSeries) {
+    refuse_chart("a chart shows at most " + std::to_string(kMaxSeries) + " series, got " +
                  std::to_string(series.size()));
   }
   for (std::size_t i = 0; i < series.size(); ++i) check_series(series[i], i);

@@ -14,7 +14,7 @@ namespace {
 
 using namespace picture;
 
-constexpr std::int64_t kMostSeparate = 4096;  // cells that are separate elements
+constexpr std::int64_t kMaxSeparate = 4096;  // cells that are separate elements
 constexpr int kLevels = 128;                  // shades of a dense panel
 constexpr double kLeastDotted = 11;           // masked cells of this size or larger have a dot
 constexpr double kBarWidth = 12, kBarGap = 28;
@@ -196,7 +196,7 @@ double draw_color_bar(Svg& svg, const ColorBar& bar, double x, double y) {
 }
 
 void draw_panels(Svg& svg, const Input& input, const GridLayout& layout) {
-  const bool separate = static_cast<std::int64_t>(layout.cells.values.size()) <= kMostSeparate;
+  const bool separate = static_cast<std::int64_t>(layout.cells.values.size()) <= kMaxSeparate;
   for (std::int64_t head = 0; head < input.heads; ++head) {
     const double x = layout.panel_x(head), y = layout.panel_y(head);
     svg.open_group("class=\"panel\"");

@@ -8,12 +8,12 @@
 namespace saccade::picture {
 namespace {
 
-constexpr double kMostSide = 768, kMostGridSide = 960;  // of a single panel, and of a grid
-constexpr double kMostMapSide = 1024;                   // of one map of a larger matrix
-constexpr double kLeastCell = 2, kMostCell = 48, kLeastSide = 96;
-constexpr std::int64_t kMostCells = 256, kMostMapCells = 512;  // along one side of a panel
-constexpr std::int64_t kMostWithValues = 1024;                 // cells that may carry numbers
-constexpr double kMostPositions = 12;                          // along one side, if not all are shown
+constexpr double kMaxSide = 768, kMaxGridSide = 960;  // of a single panel, and of a grid
+constexpr double kMaxMapSide = 1024;                   // of one map of a larger matrix
+constexpr double kLeastCell = 2, kMaxCell = 48, kLeastSide = 96;
+constexpr std::int64_t kMaxCells = 256, kMaxMapCells = 512;  // along one side of a panel
+constexpr std::int64_t kMaxWithValues = 1024;                 // cells that may carry numbers
+constexpr double kMaxPositions = 12;                          // along one side, if not all are shown
 constexpr double kLabelSize = 13, kLeastLabelSize = 9;
 constexpr double kPanelTitleSize = 12, kLeastPanelTitleSize = 9;
 
@@ -49,7 +49,7 @@ void set_marks(Axis& axis, const std::vector<std::string>& labels, std::int64_t 
   const bool every_position = length <= 32 && number <= per_token;
   std::int64_t step = tokens ? stride : 1;
   if (!tokens && !every_position) {
-    step = round_step(std::max(number / per_token, static_cast<double>(length) / kMostPositions));
+    step = round_step(std::max(number / per_token, static_cast<double>(length) / kMaxPositions));
   }
   axis.tick_lines = step > 1 || block > 1;
   for (std::int64_t i = 0; i < length; i += step) {
@@ -74,12 +74,12 @@ std::string longest_value(const GridLayout& layout) {
 
 // Cells of small pictures grow a little to fit their numbers, and to avoid rotated key labels.
 double most_cell(const std::string& longest_number, const std::vector<std::string>& key_labels) {
-  constexpr double kGrown = 1.5 * kMostCell;
+  constexpr double kGrown = 1.5 * kMaxCell;
   double wanted = pixels_of(longest_number, kLabelSize) + 12;
   double label = 0;
   for (const std::string& text : key_labels) label = std::max(label, pixels_of(text, kLabelSize) + 8);
   if (label <= kGrown) wanted = std::max(wanted, label);
-  return std::clamp(std::ceil(wanted), kMostCell, kGrown);
+  return std::clamp(std::ceil(wanted), kMaxCell, kGrown);
 }
 
 // The largest font size at which all panel titles fit, or the minimum.
@@ -109,14 +109,14 @@ GridLayout grid_layout(const Input& input, const HeatmapOptions& options) {
   layout.panel_title = input.panel_titles.empty() ? 0 : kHeadroom;
   layout.gap = layout.grid_columns <= 4 ? 20 : 12;
   const auto across = static_cast<double>(layout.grid_columns);
-  const double alone = input.is_map() ? kMostMapSide : kMostSide;
-  const double side = across == 1 ? alone : std::floor((kMostGridSide + layout.gap) / across - layout.gap);
-  const std::int64_t most = input.is_map() ? kMostMapCells : kMostCells;
+  const double alone = input.is_map() ? kMaxMapSide : kMaxSide;
+  const double side = across == 1 ? alone : std::floor((kMaxGridSide + layout.gap) / across - layout.gap);
+  const std::int64_t most = input.is_map() ? kMaxMapCells : kMaxCells;
   layout.cells = pooled(input, block_of(input.seqlen_q, side, most), block_of(input.seqlen_k, side, most));
   layout.scale = scale_of(layout.cells, options, "heatmap_svg");
 
   const auto cell_count = static_cast<std::int64_t>(layout.cells.values.size());
-  const bool values = options.show_values && !layout.cells.pooled() && cell_count <= kMostWithValues;
+  const bool values = options.show_values && !layout.cells.pooled() && cell_count <= kMaxWithValues;
   const std::string longest = values ? longest_value(layout) : "";
   set_cell_sizes(layout, side, most_cell(longest, input.key_labels));
   layout.title_size = title_size(input.panel_titles, layout.key.side);

@@ -13,11 +13,11 @@ namespace {
 
 using namespace picture;
 
-constexpr std::int64_t kMostTokens = 128;     // in a column
-constexpr std::int64_t kMostWeights = 65536;  // in a picture
-constexpr std::int64_t kMostTooltips = 1200;  // lines with a tooltip
+constexpr std::int64_t kMaxTokens = 128;     // in a column
+constexpr std::int64_t kMaxWeights = 65536;  // in a picture
+constexpr std::int64_t kMaxTooltips = 1200;  // lines with a tooltip
 constexpr double kLeastShare = 1.0 / 100;     // of the largest weight: a thinner line is not drawn
-constexpr double kMostColumn = 720, kMostSpacing = 34, kLeastSpacing = 13;
+constexpr double kMaxColumn = 720, kMaxSpacing = 34, kLeastSpacing = 13;
 constexpr double kLabelSize = 13, kHeadingHeight = 22, kTitleHeight = 24, kLongestLabel = 150;
 constexpr double kLabelGap = 7, kPanelGap = 36;
 constexpr double kSampleLength = 24;
@@ -68,10 +68,10 @@ void check_size(const Input& input) {
                                 std::string(what) + ", got " + std::to_string(count) +
                                 "; heatmap_svg shows any number");
   };
-  if (input.seqlen_q > kMostTokens) refuse("query tokens", kMostTokens, input.seqlen_q);
-  if (input.seqlen_k > kMostTokens) refuse("key tokens", kMostTokens, input.seqlen_k);
+  if (input.seqlen_q > kMaxTokens) refuse("query tokens", kMaxTokens, input.seqlen_q);
+  if (input.seqlen_k > kMaxTokens) refuse("key tokens", kMaxTokens, input.seqlen_k);
   const std::int64_t weights = input.heads * input.seqlen_q * input.seqlen_k;
-  if (weights > kMostWeights) refuse("weights", kMostWeights, weights);
+  if (weights > kMaxWeights) refuse("weights", kMaxWeights, weights);
 }
 
 LinesLayout layout_of(const Input& input, const HeatmapOptions& options) {
@@ -85,7 +85,7 @@ LinesLayout layout_of(const Input& input, const HeatmapOptions& options) {
   layout.scale = scale_of(layout.cells, range, "attention_lines_svg");
 
   const auto longest = static_cast<double>(std::max(input.seqlen_q, input.seqlen_k));
-  layout.spacing = std::clamp(std::floor(kMostColumn / longest), kLeastSpacing, kMostSpacing);
+  layout.spacing = std::clamp(std::floor(kMaxColumn / longest), kLeastSpacing, kMaxSpacing);
   layout.font_size = std::min(kLabelSize, layout.spacing - 2);
   layout.thickest = std::min(5.5, layout.spacing * 0.25);
   layout.query = column_of(input.query_labels, input.seqlen_q, layout.font_size);
@@ -168,7 +168,7 @@ void draw_panel(Svg& svg, const Input& input, const HeatmapOptions& options, con
   svg.text(right - 2, heading, shortened(cleaned(options.key_axis), room, measure),
            {.fill = kQuiet, .anchor = Anchor::end});
   const double top = y + layout.panel_title + layout.heading;
-  draw_lines(svg, layout, head, left, top, input.heads * input.seqlen_q * input.seqlen_k <= kMostTooltips);
+  draw_lines(svg, layout, head, left, top, input.heads * input.seqlen_q * input.seqlen_k <= kMaxTooltips);
   draw_column(svg, layout, layout.query, left, top, Anchor::end);
   draw_column(svg, layout, layout.key, right, top, Anchor::start);
 }

@@ -12,8 +12,8 @@
 namespace saccade::picture {
 namespace {
 
-constexpr std::int64_t kMostHeads = 256;
-constexpr int kMostDecimals = 12;
+constexpr std::int64_t kMaxHeads = 256;
+constexpr int kMaxDecimals = 12;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kLongSequence = 64;  // with more keys `automatic` may be logarithmic
 constexpr double kLogarithmicSpan = 1e3;    // default of high / low on a logarithmic scale
@@ -43,7 +43,7 @@ void check_options(const HeatmapOptions& options, std::string_view function) {
   if (options.low && options.high && !(*options.low < *options.high)) {
     refuse(function, "low " + concise(*options.low, 6) + " must be below high " + concise(*options.high, 6));
   }
-  if (options.decimals && (*options.decimals < 0 || *options.decimals > kMostDecimals)) {
+  if (options.decimals && (*options.decimals < 0 || *options.decimals > kMaxDecimals)) {
     refuse(function, "decimals must be 0 to 12, got " + std::to_string(*options.decimals));
   }
 }
@@ -175,7 +175,7 @@ Input checked(const TensorView& weights, const HeatmapOptions& options, std::str
     refuse(function, "queries and keys must be at most 2^40, got " + std::to_string(input.queries) + " and " +
                          std::to_string(input.keys));
   }
-  if (input.heads > kMostHeads) {
+  if (input.heads > kMaxHeads) {
     refuse(function, "a picture has room for 256 heads, got " + std::to_string(input.heads));
   }
   check_count(function, "query_tokens", options.query_tokens.size(), input.seqlen_q, "rows");

@@ -17,8 +17,8 @@ using namespace picture;
 
 constexpr int kLeastColumns = 20, kWidestLabel = 16, kWidestCell = 12, kGapColumns = 3, kSmallPanel = 32;
 constexpr std::string_view kFunction = "heatmap_terminal";
-constexpr std::int64_t kMostLines = 64;        // of a panel with one line per row
-constexpr std::int64_t kMostDenseRows = 96;    // of a pooled panel; if it has more columns, that many
+constexpr std::int64_t kMaxLines = 64;        // of a panel with one line per row
+constexpr std::int64_t kMaxDenseRows = 96;    // of a pooled panel; if it has more columns, that many
 constexpr std::int64_t kFewestDenseRows = 24;  // pooling stops here, so that short axes stay visible
 constexpr std::size_t kTallestLabel = 8;       // characters of a label written downwards
 constexpr int kLegendCells = 24;
@@ -137,7 +137,7 @@ void plan_dense(Plan& plan, const Input& input, const HeatmapOptions& options, c
     room = std::min(room, std::max(kSmallPanel, (width + kGapColumns) / 3 - kGapColumns - plan.gutter - 1));
   const std::int64_t block_k = (input.seqlen_k + room - 1) / room;
   const std::int64_t shape = painter.colored() ? 1 : 2;  // a character is twice as high as wide
-  const std::int64_t most_rows = std::max<std::int64_t>(kMostDenseRows, room) / shape;
+  const std::int64_t most_rows = std::max<std::int64_t>(kMaxDenseRows, room) / shape;
   const std::int64_t kept_visible = std::max<std::int64_t>(1, input.seqlen_q / kFewestDenseRows);
   const std::int64_t block_q =
       std::max(std::min(block_k * shape, kept_visible), (input.seqlen_q + most_rows - 1) / most_rows);
@@ -151,7 +151,7 @@ Plan plan_of(const Input& input, const HeatmapOptions& options, const Painter& p
   Plan plan;
   plan.gutter = std::min(widest(input.query_labels, input.queries, kWidestLabel), width / 4);
   const int room = width - plan.gutter - 1;
-  const bool few = input.seqlen_q <= kMostLines && input.seqlen_k * 2 <= room;
+  const bool few = input.seqlen_q <= kMaxLines && input.seqlen_k * 2 <= room;
   if (few) plan_lines(plan, input, options, painter, room);
   if (!few || (plan.mode == Mode::blocks && input.heads > 2)) plan_dense(plan, input, options, painter, width);
   plan.panel_columns = plan.gutter + 1 + static_cast<int>(plan.cells.columns) * plan.cell_columns;
