@@ -52,6 +52,8 @@ std::string text_of(const T& value) {
            ", key " + text_of(value.key);
   } else if constexpr (!kHasText<T>) {
     return {};
+  } else if constexpr (std::is_same_v<T, BackendChoice>) {
+    return std::string(value.names());
   } else if constexpr (std::is_enum_v<T>) {
     return std::string(option_name(value));
   } else {
@@ -97,6 +99,16 @@ std::string set_value(const AttentionOption& option, std::string_view text, T& v
     for (const std::string_view known : OptionNames<T>::names)
       list += (list.empty() ? "" : ", ") + std::string(known);
     return "one of " + list;
+  } else if constexpr (std::is_same_v<T, BackendChoice>) {
+    try {
+      value = text;
+    } catch (const std::invalid_argument&) {
+      std::string list;
+      for (const BackendInfo& known : available_backends())
+        list += (list.empty() ? "" : ", ") + std::string(known.name);
+      return "one or more of " + list + " with commas between them";
+    }
+    return {};
   } else {
     using Number = std::conditional_t<std::is_integral_v<T>, std::int64_t, T>;
     const auto number = parse<Number>(text);

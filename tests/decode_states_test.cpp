@@ -212,7 +212,7 @@ TEST_P(DecodeStates, DoNotDependOnThreadsNorOnPiecesThatNoRowSees) {
 TEST_P(DecodeStates, OfNothingAreRowsWithoutKeys) {
   const Cache cache(DType::f32, 24, 20, 0);
   const Tensor states = decode_states(cache.q, cache.k, cache.v);
-  EXPECT_EQ(states.shape(), (Shape{0, kBatch, kHeads, kRows, 22}));
+  EXPECT_EQ(states.shape(), (Shape{0, kBatch, kHeads, kRows, 23}));
   Tensor o = random_tensor({kBatch, kHeads, kRows, 20}, 1), lse(DType::f32, cache.rows());
   merge_decode_states(cache.q, cache.k, cache.v, states, o, {.lse = lse});
   EXPECT_TRUE(same_bits(o, Tensor(DType::f32, o.shape())));
@@ -231,10 +231,10 @@ void expect_refusal(const std::string& message, const std::function<void()>& cal
 TEST(DecodeStatesErrors, NameWhatDoesNotFit) {
   const Cache cache(DType::f32, 24, 20, 5000);
   const Tensor &q = cache.q, &k = cache.k, &v = cache.v;
-  Tensor states(DType::f32, {2, kBatch, kHeads, kRows, 22}), small(DType::f32, {1, kBatch, kHeads, kRows, 22}),
+  Tensor states(DType::f32, {2, kBatch, kHeads, kRows, 23}), small(DType::f32, {1, kBatch, kHeads, kRows, 23}),
       narrow(DType::f32, {2, kBatch, kHeads, kRows, 20}), doubles(DType::f64, states.shape()),
       o(DType::f32, {kBatch, kHeads, kRows, 20});
-  expect_refusal("[decode_states] states must have shape [2, 2, 4, 3, 22], but it has shape [1, 2, 4, 3, 22]",
+  expect_refusal("[decode_states] states must have shape [2, 2, 4, 3, 23], but it has shape [1, 2, 4, 3, 23]",
                  [&] { decode_states(q, k, v, small); });
   expect_refusal("[decode_states] states must be f32 for a q of f32, but it is f64",
                  [&] { decode_states(q, k, v, doubles); });
@@ -244,7 +244,7 @@ TEST(DecodeStatesErrors, NameWhatDoesNotFit) {
   expect_refusal("[merge_decode_states] weights and scores must not be given: states do not have them",
                  [&] { merge_decode_states(q, k, v, states, o, {.weights = weights}); });
   expect_refusal(
-      "[merge_decode_states] states must have shape [2, 2, 4, 3, 22], but it has shape [2, 2, 4, 3, 20]",
+      "[merge_decode_states] states must have shape [2, 2, 4, 3, 23], but it has shape [2, 2, 4, 3, 20]",
       [&] { merge_decode_states(q, k, v, narrow, o); });
   expect_refusal("[decode_states] k has head_dim 24 but q has 20", [&] { decode_states(o, k, v, states); });
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "saccade/backend.h"
 #include "saccade/tensor.h"
 
 namespace [[gnu::visibility("default")]] saccade {
@@ -174,6 +175,9 @@ struct AttentionOptions {
   Origin origin{};
 
   Layout layout = Layout::bhld;
+  /// What computes this call: "reference", or "reference,cpu". Not given: the back end of the BackendScope, of the
+  /// process, or of SACCADE_BACKEND; see backend.h.
+  BackendChoice backend{};
   /// Threads of this call; 0: num_threads() of runtime.h. Results do not depend on it.
   int num_threads = 0;
 };

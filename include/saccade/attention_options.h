@@ -80,11 +80,11 @@ struct OptionDraw {
 struct AttentionOption {
   using O = AttentionOptions;
   /// The member; its type says what the option is.
-  using Member =
-      std::variant<double O::*, std::optional<double> O::*, std::optional<std::int64_t> O::*, int O::*,
-                   std::uint32_t O::*, std::uint64_t O::*, bool O::*, Causal O::*, Layout O::*, ScoreStage O::*,
-                   OptionPair, TensorView O::*, MutableTensorView O::*, ScoreModifier O::*,
-                   ScoreModifierBackward O::*, ScoreBlockEffect O::*, void * O::*, Origin O::*>;
+  using Member = std::variant<double O::*, std::optional<double> O::*, std::optional<std::int64_t> O::*, int O::*,
+                              std::uint32_t O::*, std::uint64_t O::*, bool O::*, Causal O::*, Layout O::*,
+                              ScoreStage O::*, OptionPair, TensorView O::*, MutableTensorView O::*,
+                              ScoreModifier O::*, ScoreModifierBackward O::*, ScoreBlockEffect O::*, void * O::*,
+                              Origin O::*, BackendChoice O::*>;
   static constexpr std::string_view kPerHead = "[num_heads]";
 
   std::string_view name;  ///< in C++
@@ -330,6 +330,13 @@ inline constexpr AttentionOption kAttentionOptions[] = {
      .command = "-",
      .word = "-",
      .why = "C++ only: for programs that divide a problem"},
+    {.name = "backend",
+     .member = &AttentionOptions::backend,
+     .help = "What computes the call: cpu, reference, or several in order with commas",
+     .python = "-",
+     .word = "-",
+     .placeholder = "NAME",
+     .why = "Python has `with saccade.backend(NAME)`; a problem is compared on a back end of the caller's choice"},
     {.name = "num_threads",
      .member = &AttentionOptions::num_threads,
      .help = "Threads of the call; without, one a core or OMP_NUM_THREADS",

@@ -182,8 +182,9 @@ SACCADE_C_API saccade_status saccade_alibi_slopes(int64_t num_heads, float* slop
 /* ---- Keys in parts ------------------------------------------------------------------------------------------ */
 
 enum {
-  SACCADE_ORIGIN_ALIGNMENT = 4096, /* parts that begin at multiples of it give the bits of one call */
-  SACCADE_DECODE_PIECE_KEYS = 4096 /* the same for decoding */
+  SACCADE_ORIGIN_ALIGNMENT = 4096,  /* parts that begin at multiples of it give the bits of one call */
+  SACCADE_DECODE_SPLIT_KEYS = 4096, /* the same for decoding */
+  SACCADE_DECODE_PIECE_KEYS = SACCADE_DECODE_SPLIT_KEYS /* its name in 0.1 */
 };
 
 /* Merges `count` results of the same queries over different keys, o_parts[count] and lse_parts[count], into o and
@@ -209,7 +210,7 @@ SACCADE_C_API saccade_status saccade_attention_state_finish(saccade_attention_st
                                                             const saccade_options* options);
 
 /* decode() in two steps: decode_states() and merge_decode_states() of saccade/decode.h. states: contiguous,
- * [ceil(seqlen_k / SACCADE_DECODE_PIECE_KEYS), batch, num_heads, seqlen_q, head_dim_v + 2], with axes of 1 where q
+ * [ceil(seqlen_k / SACCADE_DECODE_SPLIT_KEYS), batch, num_heads, seqlen_q, head_dim_v + 3], with axes of 1 where q
  * has none; f64 where q is f64, else f32. */
 SACCADE_C_API saccade_status saccade_decode_states(const saccade_tensor* q, const saccade_tensor* k,
                                                    const saccade_tensor* v, const saccade_tensor* states,

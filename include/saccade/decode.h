@@ -11,7 +11,7 @@ namespace [[gnu::visibility("default")]] saccade {
 
 /// attention() for few query rows and many keys: the same arguments, options and result, but computed in an order
 /// that reads every key and value once, in place, for all query heads and rows that share them. The keys are split
-/// into pieces of a fixed size, which are merged in ascending order. A row's bits therefore depend on its q row,
+/// into splits of a fixed size, which are merged in ascending order. A row's bits therefore depend on its q row,
 /// the keys it sees, the options and the instruction set; not on threads, batch, the other new tokens or paging.
 /// They differ from those of attention() in the last places, because sums over head_dim have another order. Where
 /// both must agree to the bit, call attention() for new tokens too, which takes 4 to 10 times as long (Zen 4).
@@ -23,19 +23,21 @@ void decode(const TensorView& q, const TensorView& k, const TensorView& v, const
 /// The same, but returns o as a new tensor of q's element type.
 Tensor decode(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionOptions& options = {});
 
-/// The keys of a piece of decode(), which begin at multiples of it.
-inline constexpr std::int64_t kDecodePieceKeys = 4096;
+/// The keys of a split of decode(), which begin at multiples of it.
+inline constexpr std::int64_t kDecodeSplitKeys = 4096;
+[[deprecated("renamed kDecodeSplitKeys")]] inline constexpr std::int64_t kDecodePieceKeys = kDecodeSplitKeys;
 
 /// decode() in two steps, for a cache that several processes share: decode_states() computes what decode() has of
-/// each piece of the keys before it merges the pieces, and merge_decode_states() merges the pieces in ascending
+/// each split of the keys before it merges the splits, and merge_decode_states() merges the splits in ascending
 /// order. Both together give the bits of decode() over all keys in one call.
 ///
-/// k and v are a part of the cache: the keys from options.origin.key on, a multiple of kDecodePieceKeys, which
+/// k and v are a part of the cache: the keys from options.origin.key on, a multiple of kDecodeSplitKeys, which
 /// options count from there as attention() says; options without effect on states, such as sinks and lse, are
-/// ignored. `states`: contiguous [ceil(seqlen_k / kDecodePieceKeys), batch, num_heads, seqlen_q, head_dim_v + 2],
-/// with the axes of 1 that q lacks; f64 for a q of f64, else f32. Of each row: o, not divided yet, then two
-/// numbers whose meaning depends on the options and the instruction set. Only merge_decode_states() reads them,
-/// with the same options, types and instruction set.
+/// ignored. `states`: contiguous [ceil(seqlen_k / kDecodeSplitKeys), batch, num_heads, seqlen_q, head_dim_v + 3],
+/// with the axes of 1 that q lacks; f64 for a q of f64, else f32. Of each row: the sum of exp(s - m) v over the
+/// split's keys; m, the largest logit of them, as the sum of two numbers; and the sum of exp(s - m). With dropout,
+/// kept weights are scaled up by merge_decode_states() only. Natural units, so that any back end can merge the
+/// states of any other.
 ///
 /// Throws std::invalid_argument as decode() does, for states that do not fit, packed batches, weights and scores.
 void decode_states(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& states,
@@ -45,8 +47,8 @@ void decode_states(const TensorView& q, const TensorView& k, const TensorView& v
 Tensor decode_states(const TensorView& q, const TensorView& k, const TensorView& v,
                      const AttentionOptions& options = {});
 
-/// Merges the states of all pieces of the keys, in ascending order, into o, and writes options.lse: sinks and the
-/// factor of dropout count here. Pieces that no row sees may be left out. q, k, v and the options are those of one
+/// Merges the states of all splits of the keys, in ascending order, into o, and writes options.lse: sinks and the
+/// factor of dropout count here. Splits that no row sees may be left out. q, k, v and the options are those of one
 /// of the calls of decode_states(), of any part: their numbers are not read.
 void merge_decode_states(const TensorView& q, const TensorView& k, const TensorView& v, const TensorView& states,
                          const MutableTensorView& o, const AttentionOptions& options = {});

@@ -106,16 +106,17 @@ class Module {
 };
 
 /// Puts a module into evaluation mode, and its destructor restores the previous mode.
-class InEvaluation {
+class EvalMode {
  public:
-  explicit InEvaluation(Module& module) : module_(module), was_training_(module.training()) { module_.eval(); }
-  ~InEvaluation() { module_.train(was_training_); }
-  InEvaluation(const InEvaluation&) = delete;
-  InEvaluation& operator=(const InEvaluation&) = delete;
+  explicit EvalMode(Module& module) : module_(module), was_training_(module.training()) { module_.eval(); }
+  ~EvalMode() { module_.train(was_training_); }
+  EvalMode(const EvalMode&) = delete;
+  EvalMode& operator=(const EvalMode&) = delete;
 
  private:
   Module& module_;
   bool was_training_;
 };
+using InEvaluation [[deprecated("renamed EvalMode")]] = EvalMode;
 
 }  // namespace saccade

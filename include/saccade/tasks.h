@@ -73,7 +73,10 @@ class TextTask final : public TrainingTask {
 
   /// The mean cost in bits of a byte of the held-out part for a model that only knows how often each byte occurs
   /// in the training part, with 1 added to each count: the entropy that a model of order 0 reaches.
-  double order_0_bits_per_byte() const;
+  double unigram_bits_per_byte() const;
+  [[deprecated("renamed unigram_bits_per_byte()")]] double order_0_bits_per_byte() const {
+    return unigram_bits_per_byte();
+  }
 
  private:
   std::string text_;

@@ -22,6 +22,9 @@ inline constexpr int kMaxRank = 6;
 /// The longest dimension that functions on tensors accept: 2^40.
 inline constexpr std::int64_t kMaxLength = std::int64_t{1} << 40;
 
+/// Where a tensor's memory is.
+enum class Device : std::uint8_t { cpu };
+
 /// The lengths of a tensor's dimensions, outermost first.
 using Shape = std::vector<std::int64_t>;
 
@@ -46,6 +49,7 @@ struct TensorView {
   const void* data = nullptr;
   DType dtype = DType::f32;
   std::uint8_t rank = 0;
+  Device device = Device::cpu;
   std::array<std::int64_t, kMaxRank> shape{};
   std::array<std::int64_t, kMaxRank> strides{};
 

@@ -377,9 +377,9 @@ bool has_operands_only(const AttentionOptions& options) {
                block_mask_q, block_mask_k, score_modifier, score_modifier_backward, score_block_effect,
                score_context, kv_lengths, kv_starts, cu_seqlens_q, cu_seqlens_k, block_table, alibi_slopes, sinks,
                dropout_p, dropout_seed, dropout_offset, lse, weights, weights_after_dropout, scores, score_stage,
-               origin, layout, num_threads] = options;
-  // Read by check_operands(), or without effect unless another option is set.
-  static_cast<void>(std::tie(scale, layout, num_threads, origin, block_mask_q, block_mask_k,
+               origin, layout, backend, num_threads] = options;
+  // Read by check_operands() or attention(), or without effect unless another option is set.
+  static_cast<void>(std::tie(scale, layout, backend, num_threads, origin, block_mask_q, block_mask_k,
                              score_modifier_backward, score_context, dropout_seed, dropout_offset,
                              weights_after_dropout, score_stage));
   return causal == Causal::none && window_left == -1 && window_right == -1 && softcap == 0.0 && dropout_p == 0.0 &&

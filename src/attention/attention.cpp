@@ -14,6 +14,7 @@ void attention(const TensorView& q, const TensorView& k, const TensorView& v, co
                const AttentionOptions& options) {
   const AttentionOperands operands = check_operands(q, k, v, o, o.mutable_data(), options, "attention");
   const ThreadLimit limit(options.num_threads);
+  const BackendScope scope(options.backend);
   const Backend& backend = active_backend();
   // A small call should not spend time on checking options one by one.
   if (has_operands_only(options) && backend.try_small_attention(operands)) return;

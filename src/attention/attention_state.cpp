@@ -92,6 +92,7 @@ class AttentionState::Rows {
     const AttentionOperands operands =
         check_operands(q, k, v, shape_of_output(q, v, output), nullptr, options, kAdd);
     const ThreadLimit limit(options.num_threads);
+    const BackendScope scope(options.backend);
     AttentionArguments arguments(operands, q, k, options, kAdd, Outputs::ignored);
     AttentionParams& p = arguments.params;
     p.sinks = {};
@@ -116,10 +117,12 @@ class AttentionState::Rows {
                              .sinks = options.sinks,
                              .lse = options.lse,
                              .layout = layout_,
+                             .backend = options.backend,
                              .num_threads = options.num_threads};
     if (!is_packed_) of_call.cu_seqlens_q = of_call.cu_seqlens_k = {};
     const AttentionOperands operands = check_operands(q_, k_, v_, o, o.mutable_data(), of_call, kFinish);
     const ThreadLimit limit(options.num_threads);
+    const BackendScope scope(options.backend);
     AttentionArguments arguments(operands, q_, k_, of_call, kFinish);
     AttentionParams& p = arguments.params;
     static_cast<ScoreChanges&>(p) = first_;

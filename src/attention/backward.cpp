@@ -48,6 +48,7 @@ void attention_backward(const TensorView& q, const TensorView& k, const TensorVi
   }
   if (gradients.dmask) clear(gradients.dmask);
   const ThreadLimit limit(options.num_threads);
+  const BackendScope scope(options.backend);
   active_backend().attention_backward(arguments.params);
 }
 

@@ -29,7 +29,8 @@ DecodeStates checked_states(const TensorView& states, void* data, const Attentio
     refuse(function, "states must be ", name_of(dtype), " for a q of ", name_of(p.q.dtype), ", but it is ",
            name_of(states.dtype));
   const std::int64_t any = states.rank > 0 ? states.shape[0] : 0;
-  const std::array wanted{splits < 0 ? any : splits, p.batch, p.num_heads, p.seqlen_q, p.head_dim_v + 2};
+  const std::array wanted{splits < 0 ? any : splits, p.batch, p.num_heads, p.seqlen_q,
+                          DecodeStates::row_size(p.head_dim_v)};
   if (!std::ranges::equal(states.dims(), wanted))
     refuse(function, "states must have shape ", to_string(wanted), ", but it has shape ",
            to_string(states.dims()));
@@ -45,7 +46,7 @@ TensorView shape_of_o(const TensorView& q, const TensorView& v) {
   return TensorView(q.data, q.dtype, shape);
 }
 
-std::int64_t pieces_of(const AttentionParams& p) { return ceil_div(p.seqlen_k, kDecodeSplitKeys); }
+std::int64_t splits_of(const AttentionParams& p) { return ceil_div(p.seqlen_k, kDecodeSplitKeys); }
 
 }  // namespace
 
@@ -55,6 +56,7 @@ void decode(const TensorView& q, const TensorView& k, const TensorView& v, const
   const AttentionArguments arguments(operands, q, k, options, "decode");
   if (!arguments.params.has_rows()) return;
   const ThreadLimit limit(options.num_threads);
+  const BackendScope scope(options.backend);
   active_backend().decode(arguments.params);
 }
 
@@ -69,9 +71,10 @@ namespace {
 void write_states(const AttentionArguments& arguments, const MutableTensorView& states,
                   const AttentionOptions& options) {
   const AttentionParams& p = arguments.params;
-  const DecodeStates to = checked_states(states, states.mutable_data(), p, pieces_of(p), "decode_states");
+  const DecodeStates to = checked_states(states, states.mutable_data(), p, splits_of(p), "decode_states");
   if (!p.has_rows() || to.splits == 0) return;
   const ThreadLimit limit(options.num_threads);
+  const BackendScope scope(options.backend);
   active_backend().decode_states(p, to);
 }
 
@@ -91,7 +94,7 @@ Tensor decode_states(const TensorView& q, const TensorView& k, const TensorView&
   const AttentionArguments arguments(operands, q, k, options, "decode_states", Outputs::ignored);
   const AttentionParams& p = arguments.params;
   Tensor states(q.dtype == DType::f64 ? DType::f64 : DType::f32,
-                {pieces_of(p), p.batch, p.num_heads, p.seqlen_q, p.head_dim_v + 2});
+                {splits_of(p), p.batch, p.num_heads, p.seqlen_q, DecodeStates::row_size(p.head_dim_v)});
   write_states(arguments, states, options);
   return states;
 }
@@ -106,6 +109,7 @@ void merge_decode_states(const TensorView& q, const TensorView& k, const TensorV
   const DecodeStates from = checked_states(states, const_cast<void*>(states.data), p, -1, kName);
   if (!p.has_rows()) return;
   const ThreadLimit limit(options.num_threads);
+  const BackendScope scope(options.backend);
   active_backend().merge_decode_states(p, from);
 }
 

@@ -20,6 +20,7 @@ Inspection inspect(const TensorView& q, const TensorView& k, const InspectOption
   const AttentionArguments arguments(operands, q, k, options, kInspect);
   InspectResults results(q, k, wanted, options, arguments.params);
   const ThreadLimit limit(options.num_threads);
+  const BackendScope scope(options.backend);
   if (arguments.params.has_rows()) active_backend().inspect(results.params);
   return std::move(results.inspection);
 }

@@ -172,11 +172,16 @@ struct AttentionParams : AttentionOperands, ScoreChanges {
   }
 };
 
-/// What decode() has of some splits of the keys, in order: [splits, batch, num_heads, seqlen_q, head_dim_v + 2],
-/// f32 or f64. Of each row: o, not divided by anything; its maximum, in the unit of its scores; its sum.
+/// What decode() has of some splits of the keys, in order: [splits, batch, num_heads, seqlen_q,
+/// row_size(head_dim_v)], f32 or f64. Of each row: o, the sum of exp(s - m) v over the keys of the split that it
+/// sees (dropped ones left out, kept ones not scaled up); m, their largest logit, in natural units, as the sum of
+/// two numbers, so that a back end whose own unit is another gets its m back; and l, the sum of exp(s - m). A row
+/// that sees no key has the lowest number, 0, and 0.
 struct DecodeStates {
   void* data = nullptr;
   std::int64_t splits = 0;
+
+  static constexpr std::int64_t row_size(std::int64_t head_dim_v) { return head_dim_v + 3; }
 };
 
 /// The lse of some rows: f32 or f64.

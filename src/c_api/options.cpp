@@ -83,6 +83,9 @@ void assign(double& target, const Setting& setting) { target = setting.number();
 void assign(DType& target, const Setting& setting) {
   target = dtype_from_name(setting.as<std::string_view>("a text"));
 }
+void assign(BackendChoice& target, const Setting& setting) {
+  target = BackendChoice(setting.as<std::string_view>("a text"));
+}
 void assign(TensorView& target, const Setting& setting) { target = setting.as<MutableTensorView>("a tensor"); }
 void assign(MutableTensorView& target, const Setting& setting) {
   target = setting.as<MutableTensorView>("a tensor");

@@ -10,7 +10,7 @@
 using namespace saccade;
 using namespace saccade::c_api;
 
-static_assert(kOriginAlignment == SACCADE_ORIGIN_ALIGNMENT && kDecodeSplitKeys == SACCADE_DECODE_PIECE_KEYS);
+static_assert(kOriginAlignment == SACCADE_ORIGIN_ALIGNMENT && kDecodeSplitKeys == SACCADE_DECODE_SPLIT_KEYS);
 
 saccade_status saccade_merge_states(std::int64_t count, const saccade_tensor* o_parts,
                                     const saccade_tensor* lse_parts, const saccade_tensor* o,

@@ -1,14 +1,13 @@
 // The kernels of the processor's instruction set, and their schedules.
 #include "cpu/cpu_backend.h"
 
+#include "backend/registry.h"
 #include "cpu/policy/selection.h"
 #include "cpu/schedule/forward_state.h"
 #include "cpu/schedule/product.h"
 #include "cpu/schedule/schedules.h"
 
 namespace saccade::cpu {
-
-constinit const CpuBackend kCpuBackend;
 
 bool CpuBackend::try_small_attention(const AttentionOperands& p) const { return run_small(active_kernels(), p); }
 void CpuBackend::attention(const AttentionParams& p) const {
@@ -37,3 +36,12 @@ std::unique_ptr<PackedProduct> CpuBackend::pack_product(const ProductParams& p) 
 }
 
 }  // namespace saccade::cpu
+
+namespace saccade {
+
+const Backend& cpu_backend() {
+  static constinit const cpu::CpuBackend backend;
+  return backend;
+}
+
+}  // namespace saccade

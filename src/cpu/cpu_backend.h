@@ -7,6 +7,9 @@ namespace saccade::cpu {
 /// The back end of this machine's processor.
 class CpuBackend final : public Backend {
  public:
+  std::string_view name() const override { return "cpu"; }
+  std::string_view description() const override { return "the processor's vector and tile instructions"; }
+
   bool try_small_attention(const AttentionOperands& p) const override;
   void attention(const AttentionParams& p) const override;
   std::unique_ptr<ForwardState> attention_state(const AttentionParams& p) const override;
@@ -19,7 +22,5 @@ class CpuBackend final : public Backend {
   void product(const ProductParams& p) const override;
   std::unique_ptr<PackedProduct> pack_product(const ProductParams& p) const override;
 };
-
-extern const CpuBackend kCpuBackend;
 
 }  // namespace saccade::cpu

@@ -65,6 +65,7 @@ struct DecodePlan {
   std::int64_t step = 0;       // keys after which kv heads alternate are a multiple of it
   std::int64_t split = 0;      // keys, at absolute multiples
   std::size_t number = 0;      // of a state
+  double natural = 1.0;        // a maximum times this is a natural logit
   std::size_t state = 0;       // of one row after a split: o, and somewhere its maximum and sum
   std::size_t statistics = 0;  // where these two are
   std::size_t scratch = 0;     // of one thread and kv head
@@ -142,7 +143,8 @@ struct BackwardKernels {
   bool (*logits)(const BackwardParams&, const KeyBlock&, const QueryRows&, const void* statistics, void* scratch,
                  double& dslope) = nullptr;
   void (*mask)(const BackwardParams&, const KeyBlock&, const QueryRows&, void* scratch) = nullptr;
-  void (*keys)(const BackwardParams&, const KeyBlock&, const QueryRows&, bool masked_safe, void* scratch) = nullptr;
+  void (*keys)(const BackwardParams&, const KeyBlock&, const QueryRows&, bool masked_safe,
+               void* scratch) = nullptr;
   void (*rows)(const BackwardParams&, const KeyBlock&, const QueryRows&, bool masked_safe, void* scratch,
                void* dq) = nullptr;
   bool (*end)(const BackwardParams&, const KeyBlock&, void* scratch) = nullptr;

@@ -52,6 +52,9 @@ void add(Hash& hash, const std::optional<T>& number) {
 template <class T>
 requires std::is_pointer_v<T>
 void add(Hash& hash, T pointer) { hash.add(pointer != nullptr); }
+void add(Hash& hash, const BackendChoice& choice) {
+  for (const char c : choice.names()) add(hash, c);
+}
 void add(Hash& hash, const Origin& origin) { hash.add(origin == Origin{}); }
 
 /// Shape, type and numbers; of a tensor of many numbers some, spread evenly.

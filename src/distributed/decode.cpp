@@ -72,7 +72,7 @@ class PassQ {
   int rank() const { return call_.messages.rank(); }
   DType type_of_states() const { return call_.q.dtype == DType::f64 ? DType::f64 : DType::f32; }
   Shape shape_of_states(std::int64_t pieces, std::int64_t rows) const {
-    return {pieces, call_.q.shape[0], call_.q.shape[1], rows, call_.v.shape[3] + 2};
+    return {pieces, call_.q.shape[0], call_.q.shape[1], rows, DecodeStates::row_size(call_.v.shape[3])};
   }
 
   /// Rows of all ranks, in the order of the sequence.

@@ -75,11 +75,11 @@ class Stack {
 
   // stack_backward.cpp
   Steps steps_of(std::size_t layer, const Run& run, const Tensor& x) const;
-  Tensor back_through_mlp(std::size_t layer, const Steps& steps, const Tensor& dout, Tensor& dx,
+  Tensor mlp_backward(std::size_t layer, const Steps& steps, const Tensor& dout, Tensor& dx,
                           int num_threads) const;
-  Tensor back_through_cross(std::size_t layer, const Run& run, const Steps& steps, Tensor dsum, Tensor& dsource,
+  Tensor cross_backward(std::size_t layer, const Run& run, const Steps& steps, Tensor dsum, Tensor& dsource,
                             const OnAttentionGradient& on_gradient) const;
-  void back_through_attention(std::size_t layer, const Run& run, const Steps& steps, const Tensor& dmiddle,
+  void attention_backward(std::size_t layer, const Run& run, const Steps& steps, const Tensor& dmiddle,
                               Tensor& dx, const OnAttentionGradient& on_gradient) const;
 
   void attend(std::size_t layer, const Block& block, const Run& run, Buffers& buffers) const;

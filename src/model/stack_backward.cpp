@@ -13,7 +13,7 @@ Tensor normalised(const NormLayer& norm, const Tensor& x) {
 }
 
 /// The gradient before a norm, or the same where there is none.
-Tensor backward(const NormLayer& norm, const Tensor& x, const Tensor& dout) {
+Tensor norm_backward(const NormLayer& norm, const Tensor& x, const Tensor& dout) {
   return norm ? norm.backward(x, dout) : dout;
 }
 
@@ -59,7 +59,7 @@ struct Stack::Steps {
                    .o = shown,
                    .output_weight = weight},
                   dout);
-      attention_backward(q, k, v, {.o = o, .lse = lse, .dout = dout}, gradients, options);
+      saccade::attention_backward(q, k, v, {.o = o, .lse = lse, .dout = dout}, gradients, options);
     }
   };
 
@@ -118,11 +118,11 @@ Stack::Steps Stack::steps_of(std::size_t layer, const Run& run, const Tensor& x)
 }
 
 /// Returns the gradient with respect to before_mlp; where both halves read x, its part is added to dx.
-Tensor Stack::back_through_mlp(std::size_t layer, const Steps& steps, const Tensor& dout, Tensor& dx,
-                               int num_threads) const {
+Tensor Stack::mlp_backward(std::size_t layer, const Steps& steps, const Tensor& dout, Tensor& dx,
+                           int num_threads) const {
   const Block& block = block_of(layer);
-  Tensor dsum = backward(block.mlp_sum, steps.mlp_sum, dout);
-  const Tensor dresult = backward(block.after_mlp, steps.mlp_result, dsum);
+  Tensor dsum = norm_backward(block.mlp_sum, steps.mlp_sum, dout);
+  const Tensor dresult = norm_backward(block.after_mlp, steps.mlp_result, dsum);
   Tensor dup = block.down.backward(steps.hidden, dresult, num_threads);
   if (table_.block.gate) {
     // hidden = f(gate) * up
@@ -138,13 +138,13 @@ Tensor Stack::back_through_mlp(std::size_t layer, const Steps& steps, const Tens
   }
   const Tensor dinput = block.up.backward(steps.mlp_input, dup, num_threads);
   const Tensor& read = table_.block.is_parallel ? steps.x : steps.before_mlp;
-  add_to(table_.block.is_parallel ? dx : dsum, backward(block.before_mlp, read, dinput));
+  add_to(table_.block.is_parallel ? dx : dsum, norm_backward(block.before_mlp, read, dinput));
   return dsum;
 }
 
 /// Returns the gradient with respect to middle, and adds that with respect to the source's states to dsource.
-Tensor Stack::back_through_cross(std::size_t layer, const Run& run, const Steps& steps, Tensor dsum,
-                                 Tensor& dsource, const OnAttentionGradient& on_gradient) const {
+Tensor Stack::cross_backward(std::size_t layer, const Run& run, const Steps& steps, Tensor dsum, Tensor& dsource,
+                             const OnAttentionGradient& on_gradient) const {
   const Block& block = block_of(layer);
   if (!block.cross_query) return dsum;
   const std::int64_t kv_heads = table_.num_kv_heads;
@@ -160,18 +160,18 @@ Tensor Stack::back_through_cross(std::size_t layer, const Run& run, const Steps&
                    on_gradient);
   add_to(dsource, block.cross_kv.backward(run.source.states, dkv, run.num_threads));
   const Tensor dinput = block.cross_query.backward(steps.cross_input, dq, run.num_threads);
-  add_to(dsum, backward(block.before_cross, steps.middle, dinput));
+  add_to(dsum, norm_backward(block.before_cross, steps.middle, dinput));
   return dsum;
 }
 
 /// Adds the gradient with respect to x to dx.
-void Stack::back_through_attention(std::size_t layer, const Run& run, const Steps& steps, const Tensor& dmiddle,
-                                   Tensor& dx, const OnAttentionGradient& on_gradient) const {
+void Stack::attention_backward(std::size_t layer, const Run& run, const Steps& steps, const Tensor& dmiddle,
+                               Tensor& dx, const OnAttentionGradient& on_gradient) const {
   const Block& block = block_of(layer);
   const std::int64_t heads = table_.num_heads, kv_heads = table_.num_kv_heads;
-  const Tensor dsum = backward(block.attention_sum, steps.sum, dmiddle);
+  const Tensor dsum = norm_backward(block.attention_sum, steps.sum, dmiddle);
   add_to(dx, dsum);
-  const Tensor dresult = backward(block.after_attention, steps.result, dsum);
+  const Tensor dresult = norm_backward(block.after_attention, steps.result, dsum);
   Tensor flat = block.attention_output.backward(
       steps.attended.o.view().reshaped({steps.x.shape(0), heads * table_.head_dim}), dresult, run.num_threads);
   const Tensor dout = Tensor::copy_of(by_heads(flat, table_.head_dim));
@@ -194,7 +194,7 @@ void Stack::back_through_attention(std::size_t layer, const Run& run, const Step
   if (block.query_norm) copy(block.query_norm.backward(before.slice(1, 0, heads), dq), dq);
   if (block.key_norm) copy(block.key_norm.backward(before.slice(1, heads, heads + kv_heads), dk), dk);
   const Tensor dinput = block.qkv.backward(steps.input, dready, run.num_threads);
-  add_to(dx, backward(block.before_attention, steps.x, dinput));
+  add_to(dx, norm_backward(block.before_attention, steps.x, dinput));
 }
 
 Tensor Stack::backward(Tensor x, const TensorView& dout, const Run& run,
@@ -206,7 +206,7 @@ Tensor Stack::backward(Tensor x, const TensorView& dout, const Run& run,
     inputs.push_back(x);
     run_layers(layer, layer + 1, forward, x);
   }
-  Tensor gradient = backward(final_norm_, x, Tensor::copy_of(dout));
+  Tensor gradient = norm_backward(final_norm_, x, Tensor::copy_of(dout));
   Tensor dsource =
       run.source.states.rank != 0
           ? Tensor(DType::f32, Shape(run.source.states.dims().begin(), run.source.states.dims().end()))
@@ -214,9 +214,9 @@ Tensor Stack::backward(Tensor x, const TensorView& dout, const Run& run,
   for (std::size_t layer = table_.layers.size(); layer-- > 0; inputs.pop_back()) {
     const Steps steps = steps_of(layer, run, inputs.back());
     Tensor dx(DType::f32, gradient.shape());
-    Tensor dsum = back_through_mlp(layer, steps, gradient, dx, run.num_threads);
-    dsum = back_through_cross(layer, run, steps, std::move(dsum), dsource, on_gradient);
-    back_through_attention(layer, run, steps, dsum, dx, on_gradient);
+    Tensor dsum = mlp_backward(layer, steps, gradient, dx, run.num_threads);
+    dsum = cross_backward(layer, run, steps, std::move(dsum), dsource, on_gradient);
+    attention_backward(layer, run, steps, dsum, dx, on_gradient);
     gradient = std::move(dx);
   }
   return dsource;

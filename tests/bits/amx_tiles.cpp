@@ -4,14 +4,14 @@
 #include <cstdlib>
 #include <random>
 
-#include "cpu/prelude.h"
+#include "cpu/simd/prelude.h"
 
 SACCADE_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx2,fma,f16c")
 #define SACCADE_ISA_NAMESPACE instructions
-#include "cpu/simd_amx.h"
+#include "cpu/amx/tiles.h"
 #undef SACCADE_ISA_NAMESPACE
 #define SACCADE_ISA_NAMESPACE twin
-#include "cpu/simd_amx_twin.h"
+#include "cpu/amx/twin.h"
 
 namespace saccade::cpu {
 namespace {

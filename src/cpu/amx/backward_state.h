@@ -87,12 +87,12 @@ struct BackwardTileStats {
 
 /// The memory of one block of keys.
 template <class T>
-class AmxBackwardScratch : public ScratchPieces {
+class AmxBackwardScratch : public ScratchSlices {
  public:
   static constexpr std::int64_t kGroups = kRowGroupsOf<T>, kTiles = kKeyTilesOfAmx, kWords = kWordsOf<T>;
   static constexpr std::int64_t kBlocks = kGroups * kTiles;
 
-  AmxBackwardScratch(const BackwardParams& b, void* memory) : ScratchPieces(memory) {
+  AmxBackwardScratch(const BackwardParams& b, void* memory) : ScratchSlices(memory) {
     const AttentionParams& p = b.attention;
     depth = depth_tiles(p.head_dim), width = depth_tiles(p.head_dim_v);
     stats = take<BackwardTileStats>(1);

@@ -21,12 +21,12 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 inline constexpr std::int64_t kAmxValueKeys = 128;
 
 /// Scratch memory for one kv head.
-class AmxDecodeScratch : public ScratchSplits {
+class AmxDecodeScratch : public ScratchSlices {
  public:
   /// Rows of a tile begin in different sets of the L1 cache.
   static constexpr std::int64_t kScoreStride = kDecodeSplit + 16;
 
-  AmxDecodeScratch(const AttentionParams& p, std::int64_t rows, void* memory) : ScratchSplits(memory) {
+  AmxDecodeScratch(const AttentionParams& p, std::int64_t rows, void* memory) : ScratchSlices(memory) {
     depth = depth_tiles(p.head_dim), width = depth_tiles(p.head_dim_v), row_tiles = (rows + 15) / 16;
     queries = take<std::uint32_t>(row_tiles * depth * kWords);
     keys = take<std::uint32_t>(2 * depth * kWords);

@@ -42,9 +42,9 @@ struct AmxGroup {
 
 /// The memory of one thread's work on a query block of `groups` groups of 32 rows.
 template <class T>
-class AmxScratch : public ScratchPieces {
+class AmxScratch : public ScratchSlices {
  public:
-  AmxScratch(const AttentionParams& p, std::int64_t groups, void* memory) : ScratchPieces(memory) {
+  AmxScratch(const AttentionParams& p, std::int64_t groups, void* memory) : ScratchSlices(memory) {
     depth = depth_tiles(p.head_dim), width = depth_tiles(p.head_dim_v);
     scores = take<float>(kLag * 1024);
     weights = take<std::uint32_t>(kStepTiles<T> * kWords);

@@ -14,9 +14,9 @@ class TileScores {
   static constexpr std::int64_t kWords = kPartsOf<T> * kPartWords;
 
  public:
-  class Scratch : public ScratchPieces {
+  class Scratch : public ScratchSlices {
    public:
-    Scratch(const AttentionParams& p, std::int64_t tiles, void* memory) : ScratchPieces(memory) {
+    Scratch(const AttentionParams& p, std::int64_t tiles, void* memory) : ScratchSlices(memory) {
       queries = take<std::uint32_t>(tiles * depth_tiles(p.head_dim) * kWords);
       packed = take<std::byte>(kTiles * PackedTile<T, std::byte>::size(p));
       mask = take<float>(kTiles * 1024);

@@ -64,9 +64,9 @@ inline constexpr int kQueryTiles = kBlockQ / kTileRows;
 inline constexpr int kKeyTiles = (kKeySubtile + kTileRows - 1) / kTileRows;
 
 /// Scratch memory for one block of keys.
-class BackwardScratch : public ScratchPieces {
+class BackwardScratch : public ScratchSlices {
  public:
-  BackwardScratch(const BackwardParams& params, void* memory) : ScratchPieces(memory) {
+  BackwardScratch(const BackwardParams& params, void* memory) : ScratchSlices(memory) {
     const AttentionParams& p = params.attention;
     subtiles = take<Subtiles>(kQueryTiles);
     keys = take<Scalar>(packed_key_size(p.head_dim));

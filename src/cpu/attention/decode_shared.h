@@ -139,7 +139,8 @@ bool decode_split(const AttentionParams& p, const DecodeRows& rows, std::int64_t
   std::vector<Head> heads;
   heads.reserve(static_cast<std::size_t>(rows.kv_heads));
   for (std::int64_t h = 0; h < rows.kv_heads; ++h)
-    heads.emplace_back(p, rows, rows.kv_head + h, begin, masked_safe, scratch + h * Head::Scratch::size(p, rows.count),
+    heads.emplace_back(p, rows, rows.kv_head + h, begin, masked_safe,
+                       scratch + h * Head::Scratch::size(p, rows.count),
                        states + h * rows.count * decode_state_size(p));
   const auto take_turns = [&](const auto& f) {
     typename Head::Registers registers;
@@ -165,8 +166,8 @@ bool decode_split(const AttentionParams& p, const DecodeRows& rows, std::int64_t
 /// rows.step keys. `Head` is a DecodeScores with the steps start(), score(), soften(), add_values() and
 /// keep_output(); `Head::Registers` is what its products hold, and the caller's functions may overwrite.
 ///
-/// If something is not finite, a weight of 0 may have met a hidden NaN. The masked_safe way changes no bit of a finite
-/// number: it leaves out what adds 0.
+/// If something is not finite, a weight of 0 may have met a hidden NaN. The masked_safe way changes no bit of a
+/// finite number: it leaves out what adds 0.
 template <class Head>
 void decode_split(const AttentionParams& p, const DecodeRows& rows, std::int64_t split, void* states,
                   void* scratch) {
@@ -230,6 +231,7 @@ DecodePlan plan_decode(const AttentionParams& p) {
           .step = kDecodeStep,
           .split = kDecodeSplit,
           .number = sizeof(Scalar),
+          .natural = static_cast<double>(score_unit(p).natural),
           .state = static_cast<std::size_t>(decode_state_size(p)) * sizeof(Scalar),
           .statistics = static_cast<std::size_t>(decode_output_stride(p)) * sizeof(Scalar),
           .scratch = static_cast<std::size_t>(Head::Scratch::size(p, rows)) * sizeof(Scalar)};

@@ -8,9 +8,9 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 class ProductScores {
  public:
-  class Scratch : public ScratchPieces {
+  class Scratch : public ScratchSlices {
    public:
-    Scratch(const AttentionParams& p, std::int64_t tiles, void* memory) : ScratchPieces(memory) {
+    Scratch(const AttentionParams& p, std::int64_t tiles, void* memory) : ScratchSlices(memory) {
       query_size = packed_query_size(steps_of(p.head_dim));
       queries = take<Scalar>(tiles * query_size);
       packed_block = take<Scalar>(packed_block_size(p));

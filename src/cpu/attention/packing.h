@@ -135,9 +135,9 @@ inline std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
 }
 
 /// Splits scratch memory into pieces that begin at cache lines; with nullptr it only counts the bytes.
-class ScratchPieces {
+class ScratchSlices {
  public:
-  explicit ScratchPieces(void* memory) : memory_(static_cast<std::byte*>(memory)) {}
+  explicit ScratchSlices(void* memory) : memory_(static_cast<std::byte*>(memory)) {}
 
   std::size_t bytes() const { return used_; }
 

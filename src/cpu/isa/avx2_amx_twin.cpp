@@ -11,8 +11,9 @@ SACCADE_TARGET_BEGIN("avx2,fma,f16c")
 #define SACCADE_AMX
 #include "cpu/simd/avx2.h"
 
-#include "cpu/amx/twin.h"
 #include "cpu/simd/exp2_polynomial.h"
+
+#include "cpu/amx/twin.h"
 
 #include "cpu/isa/amx_table.h"
 

@@ -9,8 +9,9 @@ SACCADE_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")
 #define SACCADE_ISA_NAMESPACE avx512
 #include "cpu/simd/avx512.h"
 
-#include "cpu/isa/kernel_table.h"
 #include "cpu/simd/exp2_table.h"
+
+#include "cpu/isa/kernel_table.h"
 
 SACCADE_TARGET_END
 

@@ -7,8 +7,9 @@
 #define SACCADE_ISA_NAMESPACE neon
 #include "cpu/simd/neon.h"
 
-#include "cpu/isa/kernel_table.h"
 #include "cpu/simd/exp2_polynomial.h"
+
+#include "cpu/isa/kernel_table.h"
 
 namespace saccade::cpu {
 const KernelSet kNeonKernels = neon::kernel_table(Isa::neon, kNeonKernelsF64);

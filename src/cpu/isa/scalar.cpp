@@ -6,8 +6,9 @@
 #define SACCADE_SCALAR float
 #include "cpu/simd/scalar.h"
 
-#include "cpu/isa/kernel_table.h"
 #include "cpu/simd/exp2_polynomial.h"
+
+#include "cpu/isa/kernel_table.h"
 
 namespace saccade::cpu {
 const KernelSet kScalarKernels = scalar::kernel_table(Isa::scalar, kScalarKernelsF64);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <vector>
@@ -133,7 +134,7 @@ class DecodeSchedule {
         write(unit, split, [&](std::int64_t i, std::byte* row) {
           const std::byte* const state = own + static_cast<std::size_t>(i) * plan_.state;
           std::memcpy(row, state, o);
-          std::memcpy(row + o, state + plan_.statistics, 2 * plan_.number);
+          in_number_type([&](auto number) { write_statistics(number, state + plan_.statistics, row + o); });
         });
       }
     });
@@ -143,21 +144,21 @@ class DecodeSchedule {
     const std::size_t o = static_cast<std::size_t>(p_.head_dim_v) * plan_.number;
     std::size_t most = 0;
     for (const DecodeUnit& unit : units_) most = std::max(most, bytes_of_states(unit, from.splits));
-    parallel_for(threads_for(count(), threads_), count(), plan_.scratch + most,
-                 [&](std::int64_t item, std::byte* scratch) {
-                   const DecodeUnit& unit = units_[static_cast<std::size_t>(item)];
-                   std::byte* const own = scratch + plan_.scratch;
-                   for (std::int64_t split = 0; split < from.splits; ++split, poll_progress())
-                     for (std::int64_t i = 0; i < unit.rows.kv_heads * unit.rows.count; ++i) {
-                       const std::byte* const row = row_of(from, unit, split, i);
-                       std::byte* const state =
-                           own + bytes_of_states(unit, split) + static_cast<std::size_t>(i) * plan_.state;
-                       std::memcpy(state, row, o);
-                       std::memset(state + o, 0, plan_.statistics - o);
-                       std::memcpy(state + plan_.statistics, row + o, 2 * plan_.number);
-                     }
-                   kernels_.merge(p_, unit.rows, own, 0, from.splits, scratch);
-                 });
+    parallel_for(
+        threads_for(count(), threads_), count(), plan_.scratch + most, [&](std::int64_t item, std::byte* scratch) {
+          const DecodeUnit& unit = units_[static_cast<std::size_t>(item)];
+          std::byte* const own = scratch + plan_.scratch;
+          for (std::int64_t split = 0; split < from.splits; ++split, poll_progress())
+            for (std::int64_t i = 0; i < unit.rows.kv_heads * unit.rows.count; ++i) {
+              const std::byte* const row = row_of(from, unit, split, i);
+              std::byte* const state =
+                  own + bytes_of_states(unit, split) + static_cast<std::size_t>(i) * plan_.state;
+              std::memcpy(state, row, o);
+              std::memset(state + o, 0, plan_.statistics - o);
+              in_number_type([&](auto number) { read_statistics(number, row + o, state + plan_.statistics); });
+            }
+          kernels_.merge(p_, unit.rows, own, 0, from.splits, scratch);
+        });
   }
 
  private:
@@ -187,20 +188,46 @@ class DecodeSchedule {
     const std::int64_t index =
         ((split * p_.batch + unit.rows.batch) * p_.num_heads + head) * p_.seqlen_q + row % tokens;
     return static_cast<std::byte*>(states.data) +
-           static_cast<std::size_t>(index * (p_.head_dim_v + 2)) * plan_.number;
+           static_cast<std::size_t>(index * DecodeStates::row_size(p_.head_dim_v)) * plan_.number;
   }
 
-  /// The state of a row that sees no key, after `o` bytes of zeros.
+  /// Calls f(number) with a number of the type of states.
+  template <class F>
+  void in_number_type(const F& f) const {
+    plan_.number == sizeof(double) ? f(0.0) : f(0.0F);
+  }
+
+  /// The state of a row that sees no key.
   void write_empty(std::byte* row, std::size_t o) const {
-    const auto write = [&](auto lowest) {
-      const decltype(lowest) statistics[] = {lowest, 0};
-      std::memset(row, 0, o);
+    std::memset(row, 0, o);
+    in_number_type([&](auto number) {
+      const decltype(number) statistics[] = {std::numeric_limits<decltype(number)>::lowest(), 0, 0};
       std::memcpy(row + o, statistics, sizeof statistics);
-    };
-    if (plan_.number == sizeof(double))
-      write(std::numeric_limits<double>::lowest());
-    else
-      write(std::numeric_limits<float>::lowest());
+    });
+  }
+
+  /// The kernels' m and l as those of DecodeStates. m in natural units is the sum of two numbers: divided by the
+  /// unit again it is the same m, so decode() in two steps has the bits of one.
+  template <class T>
+  void write_statistics(T, const std::byte* state, std::byte* row) const {
+    T own[2];
+    std::memcpy(own, state, sizeof own);
+    const auto m = static_cast<long double>(own[0]) * static_cast<long double>(plan_.natural);
+    const auto high = static_cast<T>(m);
+    const T low = std::isfinite(high) ? static_cast<T>(m - static_cast<long double>(high)) : T(0);
+    const T numbers[] = {high, low, own[1]};
+    const T nothing[] = {std::numeric_limits<T>::lowest(), 0, 0};
+    std::memcpy(row, own[1] == 0 ? nothing : numbers, sizeof numbers);
+  }
+  template <class T>
+  void read_statistics(T, const std::byte* row, std::byte* state) const {
+    T given[3];
+    std::memcpy(given, row, sizeof given);
+    const auto m = static_cast<long double>(given[0]) + static_cast<long double>(given[1]);
+    const T own[] = {given[2] == 0 ? std::numeric_limits<T>::lowest()
+                                   : static_cast<T>(m / static_cast<long double>(plan_.natural)),
+                     given[2]};
+    std::memcpy(state, own, sizeof own);
   }
 
   const DecodeKernels& kernels_;

@@ -72,9 +72,9 @@ void run_narrowed(const KernelSet& kernels, const ProductParams& p) {
       std::byte* const to = static_cast<std::byte*>(p.c) + (row + i) * p.c_stride * element;
       const float* const from = exact + i * p.columns;
       if (p.c_dtype == DType::bf16)
-        kernels.narrow_to_bf16(from, reinterpret_cast<bfloat16*>(to), p.columns);
+        kernels.conversions.narrow_to_bf16(from, reinterpret_cast<bfloat16*>(to), p.columns);
       else
-        kernels.narrow_to_f16(from, reinterpret_cast<float16*>(to), p.columns);
+        kernels.conversions.narrow_to_f16(from, reinterpret_cast<float16*>(to), p.columns);
     });
   }
 }

@@ -1,0 +1,22 @@
+// Conversions between contiguous floats and 16-bit numbers. The processor's kernels define them.
+#pragma once
+
+#include <cstdint>
+
+#include "saccade/dtype.h"
+
+namespace saccade {
+
+/// Each converts `count` numbers, with the bits of float16 and bfloat16 (dtype.h).
+struct Conversions {
+  void (*narrow_to_bf16)(const float* from, bfloat16* to, std::int64_t count);
+  void (*narrow_to_f16)(const float* from, float16* to, std::int64_t count);
+  void (*widen_bf16)(const bfloat16* from, float* to, std::int64_t count);
+  void (*widen_f16)(const float16* from, float* to, std::int64_t count);
+};
+
+/// Those of the active instruction set. Copies do not fail: if SACCADE_ISA is invalid, which other functions report,
+/// those in plain C++.
+const Conversions& conversions() noexcept;
+
+}  // namespace saccade

@@ -1,0 +1,83 @@
+// Which kernels of a level a call gets: those on AMX tiles, of bf16 pairs, or of multiply-adds. The choice depends on
+// element types, head dimensions and options only: a row's bits must not depend on how a prompt is cut, nor on how
+// many other rows there are.
+#pragma once
+
+#include "cpu/kernels.h"
+
+namespace saccade::cpu {
+
+// ---- AMX tiles ---------------------------------------------------------------------------------------------------
+
+/// Whether `products` products of bf16 for each of f16 or f32 are faster on tiles. 32 x 32 scores take 64 clocks for
+/// each product of 32 dimensions, where multiply-adds take 32 clocks a dimension (Sapphire Rapids). There tiles reach
+/// some 0.6 of that, multiply-adds 0.85. Gradients follow the same rule; they have not been measured.
+inline bool is_worth_split(const AttentionOperands& p, std::int64_t products) {
+  const std::int64_t tiles = (p.head_dim + 31) / 32 + (p.head_dim_v + 31) / 32;
+  return 10 * (p.head_dim + p.head_dim_v) >= 28 * products * tiles;
+}
+
+/// Whether f32 is faster as a split into three bf16 numbers: six products.
+inline bool tiles_take_f32(const AttentionOperands& p) { return is_worth_split(p, 6); }
+
+/// The kernels on tiles for q, k and v, and an output of type `o`; nullptr where multiply-adds are faster, or needed.
+inline const AmxAttention* on_tiles(const KernelSet& level, const AttentionParams& p, DType o) {
+  if (!level.amx) return nullptr;
+  // A hidden key's score of -inf, scaled after the product, must not become NaN.
+  if (p.k.dtype != p.q.dtype || p.v.dtype != p.q.dtype || static_cast<float>(p.scale) == 0) return nullptr;
+  if (p.q.dtype == DType::bf16) return &level.amx->bf16;
+  // The split of a weight has two parts, as that of f16 has: too few for an o of f32.
+  if (p.q.dtype == DType::f16) return o == DType::f16 && is_worth_split(p, 4) ? &level.amx->f16 : nullptr;
+  return p.q.dtype == DType::f32 && tiles_take_f32(p) ? &level.amx->f32 : nullptr;
+}
+
+// ---- Attention ---------------------------------------------------------------------------------------------------
+
+inline const AttentionKernels& multiply_adds(const KernelSet& level, const AttentionParams& p) {
+  return p.q.dtype == DType::f64 ? *level.f64 : level.f32;
+}
+
+/// Those of vectors. Pairs are scaled after the product, where a scale of 0 would turn a hidden key's -inf into NaN.
+inline const AttentionKernels& on_vectors(const KernelSet& level, const AttentionParams& p) {
+  const bool takes_pairs = p.q.dtype == DType::bf16 && p.k.dtype == DType::bf16 && p.v.dtype == DType::bf16 &&
+                           static_cast<float>(p.scale) != 0;
+  return level.pairs && takes_pairs ? level.pairs->attention : multiply_adds(level, p);
+}
+
+inline const ForwardKernels& forward_kernels(const KernelSet& level, const AttentionParams& p) {
+  const AmxAttention* const tiles = on_tiles(level, p, p.o.dtype);
+  return tiles ? tiles->forward : on_vectors(level, p).forward;
+}
+
+inline const DecodeKernels& decode_kernels(const KernelSet& level, const AttentionParams& p) {
+  const AmxAttention* const tiles = on_tiles(level, p, p.o.dtype);
+  return tiles && tiles == &level.amx->bf16 ? level.amx->decode_bf16 : on_vectors(level, p).decode;
+}
+
+inline const MergeKernels& merge_kernels(const KernelSet& level, const MergeParams& p) {
+  return p.o.dtype == DType::f64 ? level.f64->merge : level.f32.merge;
+}
+
+inline const BackwardKernels& backward_kernels(const KernelSet& level, const BackwardParams& b) {
+  const bool one_type = b.o.dtype == b.attention.q.dtype && b.dout.dtype == b.o.dtype;
+  const AmxAttention* const tiles = one_type ? on_tiles(level, b.attention, b.o.dtype) : nullptr;
+  return tiles ? tiles->backward : multiply_adds(level, b.attention).backward;
+}
+
+inline const InspectKernels& inspect_kernels(const KernelSet& level, const AttentionParams& p) {
+  const AmxAttention* const tiles = on_tiles(level, p, p.q.dtype);  // there is no o
+  return tiles ? tiles->inspect : on_vectors(level, p).inspect;
+}
+
+// ---- Products ----------------------------------------------------------------------------------------------------
+
+/// On tiles, f32 takes only sums over rows, gradients of weights: splitting b takes too long if c has few rows, and
+/// the bits of a row must not depend on how many there are.
+inline const ProductKernels& product_kernels(const KernelSet& level, const ProductParams& p) {
+  if (!level.amx || p.depth < 32 || p.columns < 32) return level.product;
+  if (p.dtype == DType::bf16) return level.amx->product_bf16;
+  if (p.dtype == DType::f16) return level.amx->product_f16;
+  return p.a_depth_stride != 1 && p.rows >= 32 && p.depth >= 64 ? level.amx->product_f32 : level.product;
+}
+
+}  // namespace saccade::cpu

@@ -1,0 +1,140 @@
+#include "reference/backend/call.h"
+
+#include <algorithm>
+#include <array>
+
+namespace saccade::reference {
+namespace {
+
+template <class Void>
+TensorView view_of(const StridedHeads<Void>& heads, std::int64_t batch, std::int64_t count, std::int64_t rows,
+                   std::int64_t dim) {
+  return TensorView(heads.data, heads.dtype, std::array{batch, count, rows, dim},
+                    std::array<std::int64_t, 4>{heads.batch_stride, heads.head_stride, heads.row_stride, 1});
+}
+
+TensorView view_of(const PerHeadScalars& scalars, std::int64_t batch, std::int64_t heads) {
+  if (!scalars.data) return {};
+  if (batch == 0)
+    return TensorView(scalars.data, scalars.dtype, std::array{heads}, std::array{scalars.head_stride});
+  return TensorView(scalars.data, scalars.dtype, std::array{batch, heads},
+                    std::array{scalars.batch_stride, scalars.head_stride});
+}
+
+TensorView view_of(const MaskParams& mask, const std::array<std::int64_t, 4>& shape) {
+  if (mask.type == MaskType::none) return {};
+  const DType dtype = mask.type == MaskType::boolean ? DType::boolean
+                      : mask.type == MaskType::f32   ? DType::f32
+                                                     : DType::f64;
+  return TensorView(mask.data, dtype, shape,
+                    std::array{mask.batch_stride, mask.head_stride, mask.row_stride, mask.column_stride});
+}
+
+Sequence sequence_of(const AttentionParams& p, std::int64_t b) {
+  Sequence s;
+  s.index_in_q = p.cu_seqlens_q ? 0 : b;
+  s.index_in_k = p.cu_seqlens_k ? 0 : b;
+  s.first_row = p.first_row(b);
+  s.first_key = p.first_key(b);
+  s.seqlen_q = p.rows(b);
+  s.seqlen_k = p.keys(b);
+  s.kv_start = p.kv_start(b);
+  s.kv_length = p.kv_length(b);
+  s.first_position = position_of_first_row(p, b);
+  s.end_key = s.seqlen_k;
+  if (p.block_table) {  // pages need not hold any other key
+    const KeyRange readable = readable_keys(p, b);
+    s.end_key = std::max<std::int64_t>(readable.end, 0);
+    s.begin_key = std::clamp<std::int64_t>(readable.begin, 0, s.end_key);
+  }
+  return s;
+}
+
+/// The pages of the keys that are read, 0 elsewhere.
+void read_pages(const AttentionParams& p, Arguments& a) {
+  const std::int64_t max_pages = p.seqlen_k / p.page_size;
+  a.block_table.assign(static_cast<std::size_t>(p.batch * max_pages), 0);
+  std::int64_t pages = 1;
+  for (std::int64_t b = 0; b < p.batch; ++b) {
+    const Sequence& s = a.sequences[static_cast<std::size_t>(b)];
+    for (std::int64_t j = s.begin_key; j < s.end_key; j = (j / p.page_size + 1) * p.page_size) {
+      const std::int64_t page = p.block_table[b * p.block_table_stride + j / p.page_size];
+      a.block_table[static_cast<std::size_t>(b * max_pages + j / p.page_size)] = page;
+      pages = std::max(pages, page + 1);
+    }
+  }
+  a.k = view_of(p.k, pages, p.num_kv_heads, p.page_size, p.head_dim);
+  a.v = view_of(p.v, pages, p.num_kv_heads, p.page_size, p.head_dim_v);
+}
+
+Arguments arguments_of(const AttentionParams& p) {
+  Arguments a{};
+  a.batch = p.batch;
+  a.num_heads = p.num_heads;
+  a.num_kv_heads = p.num_kv_heads;
+  a.seqlen_q = p.seqlen_q;
+  a.seqlen_k = p.seqlen_k;
+  a.head_dim = p.head_dim;
+  a.head_dim_v = p.head_dim_v;
+  a.scale = p.scale;
+  a.is_packed = p.cu_seqlens_q;
+  a.is_paged = p.block_table;
+  for (std::int64_t b = 0; b < p.batch; ++b) a.sequences.push_back(sequence_of(p, b));
+  const bool packed_q = p.cu_seqlens_q, packed_k = p.cu_seqlens_k;
+  a.q = view_of(p.q, packed_q ? 1 : p.batch, p.num_heads, packed_q ? p.cu_seqlens_q[p.batch] : p.seqlen_q,
+                p.head_dim);
+  const std::int64_t entries = packed_k ? 1 : p.batch, keys = packed_k ? p.cu_seqlens_k[p.batch] : p.seqlen_k;
+  a.k = view_of(p.k, entries, p.num_kv_heads, keys, p.head_dim);
+  a.v = view_of(p.v, entries, p.num_kv_heads, keys, p.head_dim_v);
+  if (a.is_paged) read_pages(p, a);
+  a.mask = view_of(p.mask, {p.batch, p.num_heads, p.seqlen_q, p.seqlen_k});
+  const auto blocks = [](std::int64_t n, std::int64_t size) { return n / size + (n % size != 0); };
+  a.block_mask = view_of(p.block_mask, {p.batch, p.num_heads, blocks(p.origin.row + p.seqlen_q, p.block_mask_q),
+                                        blocks(p.origin.key + p.seqlen_k, p.block_mask_k)});
+  a.alibi_slopes = view_of(p.alibi_slopes, p.batch, p.num_heads);
+  a.sinks = view_of(p.sinks, 0, p.num_heads);
+  return a;
+}
+
+AttentionOptions options_of(const AttentionParams& p) {
+  AttentionOptions options;
+  options.softcap = p.softcap;
+  options.causal = p.causal ? Causal::top_left : Causal::none;  // sequences have the positions
+  options.window_left = p.window_left;
+  options.window_right = p.window_right;
+  options.block_mask_q = p.block_mask_q;
+  options.block_mask_k = p.block_mask_k;
+  options.score_modifier = p.score_modifier;
+  options.score_context = p.score_context;
+  options.dropout_p = p.dropout_p;
+  options.dropout_seed = p.dropout_seed;
+  options.dropout_offset = p.dropout_offset;
+  options.weights_after_dropout = p.weights_after_dropout;
+  options.score_stage = p.score_stage;
+  options.origin = p.origin;
+  return options;
+}
+
+}  // namespace
+
+Call::Call(const AttentionParams& p) : arguments(arguments_of(p)), options(options_of(p)) {}
+
+void store(double x, const StridedHeads<void>& to, std::int64_t batch, std::int64_t head, std::int64_t row,
+           std::int64_t i) {
+  x += 0.0;  // -0 + 0 is 0
+  switch (to.dtype) {
+    case DType::f64:
+      to.row<double>(batch, head, row)[i] = x;
+      return;
+    case DType::bf16:
+      to.row<bfloat16>(batch, head, row)[i] = bfloat16(static_cast<float>(x));
+      return;
+    case DType::f16:
+      to.row<float16>(batch, head, row)[i] = float16(static_cast<float>(x));
+      return;
+    default:
+      to.row<float>(batch, head, row)[i] = static_cast<float>(x);
+  }
+}
+
+}  // namespace saccade::reference

@@ -1,0 +1,73 @@
+// A call's plain parameters in the form of the reference, and its results in the caller's memory.
+#pragma once
+
+#include <cstdint>
+
+#include "backend/attention_params.h"
+#include "backend/visibility.h"
+#include "reference/arguments.h"
+#include "reference/row.h"
+
+namespace saccade::reference {
+
+/// What RowOfAttention needs to know of a call.
+struct Call {
+  Arguments arguments;
+  AttentionOptions options;  // those that a row reads: softcap, windows, modifier, dropout, ...
+
+  explicit Call(const AttentionParams& p);
+};
+
+/// Calls body(row, batch, head, i) for every row of q in turn, with what attend() needs already loaded.
+template <class T, class Body>
+void for_each_row(const Call& call, const Body& body) {
+  const NaiveRounding exact;
+  RowOfAttention<T> row(call.arguments, call.options, exact);
+  for (std::int64_t batch = 0; batch < call.arguments.batch; ++batch) {
+    const std::int64_t rows = call.arguments.sequences[static_cast<std::size_t>(batch)].seqlen_q;
+    for (std::int64_t head = 0; head < call.arguments.num_heads; ++head) {
+      for (std::int64_t i = 0; i < rows; ++i) {
+        row.at({batch, head, i});
+        body(row, batch, head, i);
+      }
+    }
+  }
+}
+
+/// Calls f(T()) with the type of the call's arithmetic: long double for f64, else double.
+template <class F>
+void in_precision_of(DType q, const F& f) {
+  if (q == DType::f64)
+    f(static_cast<long double>(0));
+  else
+    f(0.0);
+}
+
+/// `count` numbers of a row in memory.
+template <class Void>
+double number_at(const StridedHeads<Void>& from, std::int64_t batch, std::int64_t head, std::int64_t row,
+                 std::int64_t i = 0) {
+  switch (from.dtype) {
+    case DType::f64:
+      return from.template row<double>(batch, head, row)[i];
+    case DType::bf16:
+      return static_cast<float>(from.template row<bfloat16>(batch, head, row)[i]);
+    case DType::f16:
+      return static_cast<float>(from.template row<float16>(batch, head, row)[i]);
+    default:
+      return from.template row<float>(batch, head, row)[i];
+  }
+}
+
+/// Rounds x to the element type of `to`, once, and never to -0.
+void store(double x, const StridedHeads<void>& to, std::int64_t batch, std::int64_t head, std::int64_t row,
+           std::int64_t i = 0);
+
+template <class Numbers>
+void store_row(const Numbers& numbers, const StridedHeads<void>& to, std::int64_t batch, std::int64_t head,
+               std::int64_t row) {
+  std::int64_t i = 0;
+  for (const auto number : numbers) store(static_cast<double>(number), to, batch, head, row, i++);
+}
+
+}  // namespace saccade::reference
