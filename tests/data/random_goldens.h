@@ -1,7 +1,7 @@
 // Made by tests/goldens/make_random_goldens.py with PyTorch 2.15.0+cu132 and NumPy 2.4.6. Do not edit.
 #pragma once
 
-#include "random_golden.h"
+#include "support/random_golden.h"
 
 // clang-format off
 inline constexpr float kRandn5Seed123[] = {

@@ -1,7 +1,7 @@
 // Made by tests/goldens/make_random_goldens.py with PyTorch 2.3.1+cu121. Do not edit.
 #pragma once
 
-#include "random_golden.h"
+#include "support/random_golden.h"
 
 // clang-format off
 inline const std::vector<RandomGolden> kMklDropoutGoldens = {

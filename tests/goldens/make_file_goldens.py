@@ -46,17 +46,17 @@ def write_npy():
     for dtype in TYPES:
         write(f"npy/{dtype}.npy", npy_bytes(matrix(dtype)))
     for dtype in ["f8", "i2", "u4"]:
-        write(f"npy/{dtype}_big_endian.npy", npy_bytes(matrix(dtype).astype(">" + dtype)))
-        write(f"npy/{dtype}_fortran.npy", npy_bytes(np.asfortranarray(matrix(dtype))))
-    write("npy/f4_big_endian_fortran.npy", npy_bytes(np.asfortranarray(matrix("f4").astype(">f4"))))
+        write(f"npy/order/{dtype}_big_endian.npy", npy_bytes(matrix(dtype).astype(">" + dtype)))
+        write(f"npy/order/{dtype}_fortran.npy", npy_bytes(np.asfortranarray(matrix(dtype))))
+    write("npy/order/f4_big_endian_fortran.npy", npy_bytes(np.asfortranarray(matrix("f4").astype(">f4"))))
     write("npy/f4_version_2.npy", npy_bytes(matrix("f4"), (2, 0)))
     write("npy/f4_version_3.npy", npy_bytes(matrix("f4"), (3, 0)))
     write("npy/scalar.npy", npy_bytes(np.array(2.5)))
     write("npy/empty.npy", npy_bytes(np.zeros((3, 0), "f4")))
-    write("npy/refused_bf16.npy", npy_bytes(matrix(ml_dtypes.bfloat16)))
-    write("npy/refused_complex.npy", npy_bytes(matrix("c8")))
-    write("npy/refused_objects.npy", npy_bytes(matrix("O")))
-    write("npy/refused_fields.npy", npy_bytes(np.zeros(3, [("x", "f4"), ("y", "i2")])))
+    write("npy/refused/bf16.npy", npy_bytes(matrix(ml_dtypes.bfloat16)))
+    write("npy/refused/complex.npy", npy_bytes(matrix("c8")))
+    write("npy/refused/objects.npy", npy_bytes(matrix("O")))
+    write("npy/refused/fields.npy", npy_bytes(np.zeros(3, [("x", "f4"), ("y", "i2")])))
 
 
 class Stream(io.RawIOBase):

@@ -107,7 +107,7 @@ def literals(kind, name, values):
 
 def write(name, source, tables):
     head = f"// Made by tests/goldens/make_random_goldens.py with {source}. Do not edit.\n#pragma once\n\n"
-    head += '#include "random_golden.h"\n\n// clang-format off\n'
+    head += '#include "support/random_golden.h"\n\n// clang-format off\n'
     (DATA / name).write_text(head + "\n".join(tables) + "// clang-format on\n")
 
 

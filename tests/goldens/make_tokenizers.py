@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes tests/data/tokenizers: small tokenizers of the kinds that models use, and what the tokenizers library makes of
-some texts: NAME.json and NAME.cases.json.
+some texts: NAME.json and cases/NAME.json.
 
 Run by hand, from anywhere; no build needs it. It needs two packages from PyPI:
 
@@ -257,7 +257,7 @@ KINDS = {
     "level": level(),
     "charsmap": charsmap(),
 }
-FOLDER.mkdir(exist_ok=True)
+(FOLDER / "cases").mkdir(parents=True, exist_ok=True)
 for seed, (name, tokenizer) in enumerate(KINDS.items()):
     draws = Draws(seed)
     file = FOLDER / f"{name}.json"
@@ -267,4 +267,4 @@ for seed, (name, tokenizer) in enumerate(KINDS.items()):
         file.write_text(json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False) + "\n")
     cases = [case(tokenizer, draws, text) for text in FIXED + [draws.text() for _ in range(DRAWN)]]
     lines = ",\n".join(json.dumps(one, ensure_ascii=False, separators=(",", ":")) for one in cases)
-    (FOLDER / f"{name}.cases.json").write_text(f"[\n{lines}\n]\n")
+    (FOLDER / "cases" / f"{name}.json").write_text(f"[\n{lines}\n]\n")

@@ -5,7 +5,7 @@
 
 #include <chrono>
 
-#include "cli_support.h"
+#include "support/cli_support.h"
 
 namespace saccade::test {
 namespace {

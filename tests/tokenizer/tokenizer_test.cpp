@@ -59,7 +59,7 @@ class TokenizerOf : public ::testing::TestWithParam<const char*> {};
 TEST_P(TokenizerOf, AgreesWithTheTokenizersLibrary) {
   const std::string name = GetParam();
   const Tokenizer tokenizer = Tokenizer::load(data(name + ".json"));
-  const Json cases = Json::parse(std::ifstream(data(name + ".cases.json")));
+  const Json cases = Json::parse(std::ifstream(data("cases/" + name + ".json")));
   ASSERT_GT(cases.size(), 50U);
   for (const Json& one : cases) {
     const auto text = one["text"].get<std::string>();

@@ -1,0 +1,276 @@
+// saccade embed and generate with models of Hugging Face folders, against what `transformers` makes of them
+// (goldens/make_models.py).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "saccade/heatmap.h"
+#include "saccade/io.h"
+#include "support/cli_support.h"
+
+namespace saccade::test {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+const std::string kModels = std::string(SACCADE_SOURCE_DIR) + "/tests/data/models";
+
+json expected_of(const std::string& folder) { return json::parse(std::ifstream(folder + "/expected_text.json")); }
+
+class CliModel : public CommandTest {
+ protected:
+  void SetUp() override {
+    if (run({"embed", "--help"}).exit_code != 0) GTEST_SKIP() << "this saccade was built without a tokenizer";
+  }
+  const std::string encoder = kModels + "/text-encoder", decoder = kModels + "/text-decoder";
+};
+
+void expect_embeddings(const json& rows, const json& wanted) {
+  ASSERT_EQ(rows.size(), wanted.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    ASSERT_EQ(rows[i].size(), wanted[i].size());
+    for (std::size_t d = 0; d < rows[i].size(); ++d)
+      EXPECT_NEAR(rows[i][d].get<double>(), wanted[i][d].get<double>(), 2e-6);  // of vectors of length 1
+  }
+}
+
+TEST_F(CliModel, EmbedsAsTheFolderSays) {
+  const json expected = expected_of(encoder);
+  const std::string first = expected["texts"][0], second = expected["texts"][1];
+  const Outcome outcome = run({"embed", "--model", encoder, "--text", first, "--text", second, "--json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json printed = outcome.json();
+  EXPECT_EQ(printed["texts"], expected["texts"]);
+  expect_embeddings(printed["embeddings"], expected["embeddings"]);
+}
+
+TEST_F(CliModel, EmbedsLinesOfStandardInputIntoAnArray) {
+  const json expected = expected_of(encoder);
+  const std::string lines =
+      expected["texts"][0].get<std::string>() + "\r\n" + expected["texts"][1].get<std::string>() + "\n";
+  const Outcome outcome = run({"embed", "--model", encoder, "-o", "embeddings.npy"}, {.standard_input = lines});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, "");
+  const Tensor array = load_npy(path("embeddings.npy"));
+  ASSERT_EQ(array.shape(), (Shape{2, 24}));
+  json rows = json::array();
+  for (int i = 0; i < 2; ++i) {
+    rows.emplace_back();
+    for (int d = 0; d < 24; ++d) rows.back().push_back(array.at<float>(i, d));
+  }
+  expect_embeddings(rows, expected["embeddings"]);
+}
+
+TEST_F(CliModel, GeneratesTheMostLikelyTokens) {
+  const json expected = expected_of(decoder);
+  const Outcome outcome = run({"generate", "--model", decoder, "--prompt", expected["texts"][0].get<std::string>(),
+                               "--tokens", "12", "--temperature", "0"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, expected["continuation"].get<std::string>() + "\n");
+}
+
+TEST_F(CliModel, WritesThePageOfAModel) {
+  const Outcome outcome = run({"look", "--model", encoder, "--text", "A causal mask.", "-o", "page.html"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const std::string page = read("page.html");
+  EXPECT_THAT(page, HasSubstr("<title>text-encoder</title>"));
+  EXPECT_THAT(page, HasSubstr("bert: 2 layers of 4 heads, "));
+  for (const char* const part : {"id=\"head-0-0\"", "id=\"head-0-7\"", "id=\"detail-0-0\"", "id=\"norms-0-0\""})
+    EXPECT_THAT(page, HasSubstr(part));
+  run({"look", "--model", encoder, "--text", "A causal mask.", "-o", "again.html", "--threads", "1"});
+  EXPECT_EQ(read("again.html"), page);
+}
+
+TEST_F(CliModel, ComparesTwoTextsAndTwoModels) {
+  const Outcome texts = run({"look", "--model", encoder, "--text", "A causal mask.", "--other-text",
+                             "A causal \"mask\".", "-o", "texts.html"});
+  ASSERT_EQ(texts.exit_code, 0) << texts.err;
+  EXPECT_THAT(read("texts.html"), AllOf(HasSubstr("id=\"head-0-7\""), HasSubstr("id=\"head-1-7\"")));
+  const Outcome models =
+      run({"look", "--model", encoder, "--text", "A mask.", "--other-model", decoder, "-o", "models.html"});
+  ASSERT_EQ(models.exit_code, 0) << models.err;
+  EXPECT_THAT(read("models.html"), HasSubstr("id=\"head-1-7\""));
+}
+
+/// A folder with a small model whose vocabulary is the words w0 to w59, some of which have other names.
+std::string with_words(const std::string& model, const std::string& folder) {
+  std::filesystem::copy(kModels + "/" + model, folder);
+  json vocabulary;
+  for (int i = 0; i < 60; ++i) vocabulary["w" + std::to_string(i)] = i;
+  const json tokenizer{{"version", "1.0"},
+                       {"added_tokens", json::array()},
+                       {"pre_tokenizer", {{"type", "WhitespaceSplit"}}},
+                       {"model", {{"type", "WordLevel"}, {"vocab", vocabulary}, {"unk_token", "w0"}}}};
+  std::ofstream(folder + "/tokenizer.json") << tokenizer;
+  return folder;
+}
+
+TEST_F(CliModel, ShowsEncoderDecoders) {
+  const std::string t5 = with_words("t5", path("t5"));
+  const Outcome made = run({"look", "--model", t5, "--text", "w7 w8 w9", "-o", "made.html"});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  // Cross-attention, encoder and decoder; 3 layers of 4 heads, and 2 of the encoder.
+  for (const char* const part : {"id=\"head-0-11\"", "id=\"head-1-7\"", "id=\"head-2-11\""})
+    EXPECT_THAT(read("made.html"), HasSubstr(part));
+  EXPECT_THAT(read("made.html"), Not(HasSubstr("id=\"head-1-8\"")));
+  const Outcome given =
+      run({"look", "--model", t5, "--text", "w7 w8 w9", "--target", "w5 w6", "-o", "given.html"});
+  ASSERT_EQ(given.exit_code, 0) << given.err;
+  EXPECT_THAT(read("given.html"), HasSubstr("t5: 3 layers of 4 heads, 3 tokens"));  // the start token, w5, w6
+  const Outcome answer =
+      run({"generate", "--model", t5, "--prompt", "w7 w8 w9", "--tokens", "5", "--temperature", "0"});
+  ASSERT_EQ(answer.exit_code, 0) << answer.err;
+  EXPECT_THAT(answer.out, ::testing::ContainsRegex("^w[0-9]+ w[0-9]+"));
+}
+
+TEST_F(CliModel, ShowsWhatAnAnswerRestsOn) {
+  const auto page = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"look", "--gradient", "-o", "page.html", "--model"});
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return read("page.html");
+  };
+  for (const std::string& folder : {encoder, decoder})
+    EXPECT_THAT(page({folder, "--text", "A causal mask."}),
+                AllOf(HasSubstr("id=\"map-0-1\""), Not(HasSubstr("id=\"map-0-2\""))));
+  // Of cross-attention there is one map, of the encoder and the decoder two.
+  EXPECT_THAT(page({with_words("t5", path("t5")), "--text", "w7 w8", "--target", "w5 w6"}),
+              AllOf(HasSubstr("id=\"map-0-0\""), Not(HasSubstr("id=\"map-0-1\"")), HasSubstr("id=\"map-1-1\""),
+                    HasSubstr("id=\"map-2-1\"")));
+  EXPECT_EQ(
+      run({"look", "--gradient", "--model", decoder, "--text", std::string(200, 'x'), "-o", "p.html"}).exit_code,
+      2);
+}
+
+/// A tone as a WAV file: 16-bit samples of one channel.
+std::string tone(int rate, int samples) {
+  std::string bytes;
+  const auto number = [&](std::uint32_t value, int count) {
+    for (int i = 0; i < count; ++i) bytes += static_cast<char>(value >> (8 * i));
+  };
+  const auto size = static_cast<std::uint32_t>(2 * samples), hertz = static_cast<std::uint32_t>(rate);
+  bytes += "RIFF", number(36 + size, 4), bytes += "WAVEfmt ", number(16, 4), number(1, 2), number(1, 2);
+  number(hertz, 4), number(2 * hertz, 4), number(2, 2), number(16, 2), bytes += "data", number(size, 4);
+  for (int i = 0; i < samples; ++i)
+    number(static_cast<std::uint32_t>(static_cast<std::int32_t>(8000 * std::sin(0.2 * i))), 2);
+  return bytes;
+}
+
+TEST_F(CliModel, ShowsWhatIsHeard) {
+  const std::string whisper = with_words("whisper", path("whisper"));
+  write("tone.wav", tone(16000, 1600));
+  const std::vector<std::string> look{"look",     "--model",  whisper, "--sound",  "tone.wav",
+                                      "--target", "w5 w6 w7", "-o",    "page.html"};
+  const Outcome outcome = run(look);
+  if (outcome.err.find("without libsndfile") != std::string::npos) GTEST_SKIP() << "this saccade reads no sound";
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(read("page.html"),
+              AllOf(HasSubstr("id=\"head-0-8\""), HasSubstr("id=\"head-1-7\""), HasSubstr("4 tokens")));
+  const Outcome text =
+      run({"generate", "--model", whisper, "--sound", "tone.wav", "--tokens", "4", "--temperature", "0"});
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  write("tone.wav", tone(44100, 1600));
+  EXPECT_THAT(run(look).err, HasSubstr("tone.wav has 44100 samples a second, but models of speech take 16000"));
+  write("tone.wav", "no sound");
+  EXPECT_EQ(run(look).exit_code, 2);
+  EXPECT_THAT(run({"generate", "--model", whisper, "--prompt", "w1"}).err, HasSubstr("which hears: give --sound"));
+}
+
+TEST_F(CliModel, ShowsWhatIsSeen) {
+  const std::vector<std::byte> png = png_of_svg(
+      R"(<svg xmlns="http://www.w3.org/2000/svg" width="30" height="20"><rect width="15" height="20" fill="#08f"/></svg>)",
+      1);
+  write("picture.png", {reinterpret_cast<const char*>(png.data()), png.size()});
+  const std::vector<std::string> look{"look",        "--model", kModels + "/vit", "--image",
+                                      "picture.png", "-o",      "page.html"};
+  const Outcome outcome = run(look);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(read("page.html"),
+              AllOf(HasSubstr("id=\"head-0-7\""), HasSubstr("vit: 2 layers of 4 heads, 10 tokens")));
+  write("picture.png", "no picture");
+  EXPECT_THAT(run(look).err, HasSubstr("picture.png: not a PNG that can be read"));
+  EXPECT_THAT(run({"look", "--model", kModels + "/vit", "--text", "a", "-o", "page.html"}).err,
+              HasSubstr("--model is a vit, which does not read --text"));
+}
+
+TEST_F(CliModel, ShowsLongTextsWithoutTheMatrix) {
+  const std::string llama = with_words("llama", path("llama"));
+  std::string text;
+  for (int i = 0; i < 4500; ++i) text += "w" + std::to_string(i * 7 % 53) + " ";
+  const Outcome outcome = run({"look", "--model", llama, "--text", "-", "--details", "L0H1", "--tile",
+                               "L1H2:4000-4100:3900-4050", "-o", "page.html"},
+                              {.standard_input = text});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const std::string page = read("page.html");
+  for (const char* const part : {"id=\"head-0-1\"", "id=\"top-0-1\"", "id=\"head-0-6\"", "id=\"tile-0-0\""})
+    EXPECT_THAT(page, HasSubstr(part));
+  EXPECT_THAT(page, Not(HasSubstr("id=\"head-0-0\"")));
+  for (const char* const tile : {"L1H2:4000-4500:0-1", "L1H2:9-3:0-1", "L1H2:4", "L9H9:0-1:0-1"})
+    EXPECT_EQ(
+        run({"look", "--model", llama, "--text", "-", "--tile", tile, "-o", "p.html"}, {.standard_input = text})
+            .exit_code,
+        2)
+        << tile;
+  EXPECT_THAT(run({"look", "--model", llama, "--text", "w1", "--tile", "L0H0:0-0:0-0", "-o", "p.html"}).err,
+              HasSubstr("--tile is for texts of over 4096 tokens"));
+}
+
+TEST_F(CliModel, MeasuresWhatChangesWithoutHeads) {
+  const std::vector<std::string> look{"look",           "--model", decoder,   "--text",
+                                      "A causal mask.", "--json",  "--ablate"};
+  const auto ablate = [&](std::vector<std::string> heads) {
+    std::vector<std::string> arguments = look;
+    arguments.insert(arguments.end(), heads.begin(), heads.end());
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return outcome.json();
+  };
+  const json one = ablate({"L0H1"}), all = ablate({"L0H0,L0H1,L0H2,L0H3"}), mean = ablate({"L0H1", "--mean"});
+  EXPECT_EQ(one["before"], all["before"]);
+  EXPECT_NE(one["after"], one["before"]);
+  EXPECT_NE(all["after"], one["after"]);
+  EXPECT_NE(mean["after"], one["after"]);
+  EXPECT_EQ(all["ablated"].size(), 4u);
+  EXPECT_EQ(one["before"]["next"].size(), 5u);
+  const auto repeated_loss = [&](const char* text) {
+    return run({"look", "--model", decoder, "--text", text, "--json", "--ablate", "L0H1"})
+        .json()["before"]["repeated_loss"];
+  };
+  EXPECT_EQ(repeated_loss("xyz"), "nan");
+  EXPECT_TRUE(repeated_loss("xyz qrk xyz qrk").is_number());
+}
+
+TEST_F(CliModel, RefusesWhatDoesNotFit) {
+  const auto error = [&](std::vector<std::string> arguments) {
+    const Outcome outcome = run(std::move(arguments));
+    EXPECT_EQ(outcome.exit_code, 2);
+    return outcome.err;
+  };
+  EXPECT_THAT(error({"generate", "--model", encoder, "--prompt", "a"}),
+              HasSubstr("--model is a bert without next tokens: only decoders with logits generate text"));
+  EXPECT_THAT(error({"generate", "--model", decoder, "--prompt", ""}), HasSubstr("the text has no tokens"));
+  EXPECT_THAT(error({"generate", "--model", decoder, "--prompt", std::string(200, 'x')}),
+              HasSubstr("but this model takes 40"));
+  EXPECT_THAT(error({"embed", "--model", "nothing", "--text", "a"}), HasSubstr("is not a folder"));
+  EXPECT_THAT(error({"embed", "--model", encoder}), HasSubstr("there is no text"));
+  EXPECT_THAT(error({"look", "--model", decoder, "--text", "a"}), HasSubstr("give -o PAGE.html, or --ablate"));
+  EXPECT_THAT(error({"look", "--model", decoder, "--text", "a b", "--ablate", "L2H0"}),
+              HasSubstr("--ablate L2H0: the model has 2 layers of 4 heads"));
+  EXPECT_THAT(error({"look", "--model", decoder, "--text", "a b", "--ablate", "17.4"}),
+              HasSubstr("named as in L17H4"));
+  EXPECT_THAT(error({"look", "--model", encoder, "--text", "a b", "--ablate", "L0H0"}),
+              HasSubstr("loss of decoders"));
+  EXPECT_THAT(error({"look", "--model", encoder, "--text", "a", "-o", "p.html", "--max-size", "0"}),
+              HasSubstr("--max-size must be a number of megabytes above 0"));
+  EXPECT_TRUE(files().empty());
+}
+
+}  // namespace
+}  // namespace saccade::test
