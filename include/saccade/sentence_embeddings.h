@@ -12,7 +12,7 @@
 namespace [[gnu::visibility("default")]] saccade {
 
 /// How the hidden states of a sentence become one vector.
-enum class Pooling : std::uint8_t {
+enum class SentencePooling : std::uint8_t {
   mean,  ///< their mean
   max,   ///< the largest number of each dimension
   cls,   ///< the first state
@@ -20,7 +20,7 @@ enum class Pooling : std::uint8_t {
 };
 
 struct SentenceEmbeddingOptions {
-  Pooling pooling = Pooling::mean;
+  SentencePooling pooling = SentencePooling::mean;
   bool normalize = false;       ///< to length 1
   std::int64_t max_length = 0;  ///< what texts should be cut to, in tokens; 0: the model's limit
 };

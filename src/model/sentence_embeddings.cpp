@@ -14,23 +14,23 @@ using std::filesystem::path;
 /// Tokens that are computed together, so that memory is bounded and the states of a layer stay in a cache.
 constexpr std::int64_t kTokensTogether = 1024;
 
-Pooling pooling_of(const path& file) {
+SentencePooling pooling_of(const path& file) {
   const Config config(model::json_of(file), file.string());
   if (config.has("pooling_mode")) {
     const std::string mode = config.text("pooling_mode");
-    if (mode == "mean") return Pooling::mean;
-    if (mode == "max") return Pooling::max;
-    if (mode == "cls") return Pooling::cls;
-    if (mode == "lasttoken") return Pooling::last;
+    if (mode == "mean") return SentencePooling::mean;
+    if (mode == "max") return SentencePooling::max;
+    if (mode == "cls") return SentencePooling::cls;
+    if (mode == "lasttoken") return SentencePooling::last;
     config.refuse("pooling_mode", "is '", mode, "', but only mean, max, cls and lasttoken are known");
   }
   for (const char* const unknown : {"pooling_mode_mean_sqrt_len_tokens", "pooling_mode_weightedmean_tokens"})
     config.require_off(unknown);
-  std::vector<Pooling> poolings;
-  if (config.flag_or("pooling_mode_mean_tokens", false)) poolings.push_back(Pooling::mean);
-  if (config.flag_or("pooling_mode_max_tokens", false)) poolings.push_back(Pooling::max);
-  if (config.flag_or("pooling_mode_cls_token", false)) poolings.push_back(Pooling::cls);
-  if (config.flag_or("pooling_mode_lasttoken", false)) poolings.push_back(Pooling::last);
+  std::vector<SentencePooling> poolings;
+  if (config.flag_or("pooling_mode_mean_tokens", false)) poolings.push_back(SentencePooling::mean);
+  if (config.flag_or("pooling_mode_max_tokens", false)) poolings.push_back(SentencePooling::max);
+  if (config.flag_or("pooling_mode_cls_token", false)) poolings.push_back(SentencePooling::cls);
+  if (config.flag_or("pooling_mode_lasttoken", false)) poolings.push_back(SentencePooling::last);
   if (poolings.size() != 1)
     config.refuse("pooling_mode_mean_tokens", "and the other modes: exactly one must be true, but ",
                   poolings.size(), " are");
@@ -38,16 +38,17 @@ Pooling pooling_of(const path& file) {
 }
 
 /// One sentence's states [tokens, d_model] as one row.
-void pool(const TensorView& states, Pooling pooling, float* row) {
+void pool(const TensorView& states, SentencePooling pooling, float* row) {
   const std::int64_t tokens = states.shape[0], dim = states.shape[1];
   const float* const first = states.as<float>();
-  const float* const from = pooling == Pooling::last ? first + (tokens - 1) * dim : first;
+  const float* const from = pooling == SentencePooling::last ? first + (tokens - 1) * dim : first;
   std::copy(from, from + dim, row);
-  if (pooling == Pooling::cls || pooling == Pooling::last) return;
+  if (pooling == SentencePooling::cls || pooling == SentencePooling::last) return;
   for (std::int64_t i = 1; i < tokens; ++i)
     for (std::int64_t d = 0; d < dim; ++d)
-      row[d] = pooling == Pooling::max ? std::max(row[d], first[i * dim + d]) : row[d] + first[i * dim + d];
-  if (pooling == Pooling::mean)
+      row[d] =
+          pooling == SentencePooling::max ? std::max(row[d], first[i * dim + d]) : row[d] + first[i * dim + d];
+  if (pooling == SentencePooling::mean)
     for (std::int64_t d = 0; d < dim; ++d) row[d] /= static_cast<float>(tokens);
 }
 
