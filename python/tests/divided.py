@@ -223,6 +223,8 @@ if __name__ == "__main__":
     parser.add_argument("--gloo", action="store_true", help="among processes of torch.distributed, without mpirun")
     parser.add_argument("--ranks", type=int, default=2, help="with --gloo")
     asked = parser.parse_args()
+    if asked.cases < 1:
+        parser.error("--cases must be at least 1")
     numbers = range(asked.first, asked.first + asked.cases)
     found = over_gloo(asked.ranks, numbers) if asked.gloo else over_mpi(numbers)
     if found is not None:

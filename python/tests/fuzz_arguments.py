@@ -197,7 +197,7 @@ def run_cases(first: int, seconds: float, log_name: str) -> None:
     number = first
     with open(log_name, "r+b", buffering=0) as log:
         runner = Runner(log)
-        while time.monotonic() < end:
+        while number == first or time.monotonic() < end:
             try:
                 runner.run(number)
             except BaseException as error:

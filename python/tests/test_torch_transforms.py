@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch", reason="saccade.torch needs PyTorch")
 from saccade.torch import _transforms, attention, attention_varlen  # noqa: E402
 
 COUNT = int(os.environ.get("SACCADE_TEST_CASES", "150"))
+assert COUNT > 0, "SACCADE_TEST_CASES=0 would compare nothing"
 
 
 class RandomCalls:

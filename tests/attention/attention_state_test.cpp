@@ -9,6 +9,7 @@
 
 #include "attention/key_parts.h"
 #include "cases/random.h"
+#include "support/environment.h"
 #include "support/hostile_numbers.h"
 #include "support/refusal.h"
 #include "support/sweep.h"
@@ -181,10 +182,9 @@ std::vector<std::size_t> in_order(std::size_t parts) {
 }
 
 TEST(AttentionState, HasTheBitsOfOneCallIfCutAtTheAlignment) {
-  const std::uint64_t seed = from_environment("SACCADE_TEST_SEED", 1);
-  const std::uint64_t count = from_environment("SACCADE_TEST_CASES", 40);
+  const ProblemRange problems = problems_of_test(1, 40);
   const Isa before = active_isa();
-  for (std::uint64_t i = seed; i < seed + count; ++i) {
+  for (std::uint64_t i = problems.begin; i < problems.end; ++i) {
     LongProblem problem(i);
     AttentionCase& c = problem.c;
     const Tensor offsets = make_divisible(c);

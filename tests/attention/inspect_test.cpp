@@ -14,9 +14,9 @@
 #include "cases/random_case.h"
 #include "saccade/reference.h"
 #include "support/each_isa.h"
+#include "support/environment.h"
 #include "support/expect_close.h"
 #include "support/refusal.h"
-#include "support/sweep.h"
 #include "support/tensors.h"
 
 namespace saccade::test {
@@ -129,9 +129,8 @@ class InspectOnIsa : public EachIsa {};
 SACCADE_FOR_EACH_ISA(InspectOnIsa);
 
 TEST_P(InspectOnIsa, AgreesWithTheReferenceOnRandomProblems) {
-  const std::uint64_t seed = from_environment("SACCADE_TEST_SEED", 20240607);
-  const std::uint64_t count = from_environment("SACCADE_TEST_CASES", 100);
-  for (std::uint64_t i = seed; i < seed + count; ++i) {
+  const ProblemRange problems = problems_of_test(20240607, 100);
+  for (std::uint64_t i = problems.begin; i < problems.end; ++i) {
     cases::AttentionCase c = cases::draw_case(i);
     SCOPED_TRACE("SACCADE_TEST_SEED=" + std::to_string(i) + " SACCADE_TEST_CASES=1: " + cases::describe(c));
     c.options.weights = c.options.scores = {};

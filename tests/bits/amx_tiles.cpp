@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <random>
 
+#include "count.h"
 #include "cpu/simd/prelude.h"
 
 SACCADE_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx2,fma,f16c")
@@ -109,7 +110,7 @@ int main(int count, char** arguments) {
   using namespace saccade::cpu;
   const bool has_amx = !saccade::is_emulated(saccade::Isa::avx512amx);
   if (!has_amx && !__builtin_cpu_supports("avx512vbmi")) return 2;
-  const long tiles = count > 1 ? std::atol(arguments[1]) : 1000;
+  const long tiles = saccade::bits::count_of(count, arguments, 1000);
   Numbers numbers(1);
   long products = 0, weights = 0;  // that differ
   Inputs in;

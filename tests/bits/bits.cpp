@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "call.h"
+#include "count.h"
 
 namespace saccade::bits {
 namespace {
@@ -217,10 +218,11 @@ void print_problem(std::uint64_t index) {
 
 // Usage: bits [PROBLEMS]
 int main(int count, char** arguments) {
-  const std::uint64_t problems = count > 1 ? std::strtoull(arguments[1], nullptr, 10) : 300;
+  const long problems = saccade::bits::count_of(count, arguments, 300);
   const bool has_isa = std::getenv("SACCADE_ISA") != nullptr;
   for (const saccade::Isa isa : has_isa ? std::vector{saccade::active_isa()} : saccade::available_isas()) {
     saccade::set_active_isa(isa);
-    for (std::uint64_t index = 0; index < problems; ++index) saccade::bits::print_problem(index);
+    for (long index = 0; index < problems; ++index)
+      saccade::bits::print_problem(static_cast<std::uint64_t>(index));
   }
 }

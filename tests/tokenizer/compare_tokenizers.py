@@ -168,6 +168,7 @@ def expected_tokens(tokenizer, line):
 def main():
     program, count, files = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
     lines = lines_of(count)
+    assert lines and files, "nothing to compare"
     given = b"".join(b"%d\n%s" % (len(line), line) for line in lines)
     wrong = 0
     for file in files:

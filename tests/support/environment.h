@@ -1,0 +1,40 @@
+// Sizes and seeds of tests from the environment.
+#pragma once
+
+#include <charconv>
+#include <cstdint>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace saccade::test {
+
+/// A whole number from the environment; throws std::invalid_argument for any other text.
+inline std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
+  const char* const value = std::getenv(name);
+  if (value == nullptr) return otherwise;
+  const std::string_view text = value;
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size())
+    throw std::invalid_argument(std::string(name) + " must be a whole number but is '" + value + "'");
+  return number;
+}
+
+/// The problems of a test, numbered from `begin` to before `end`.
+struct ProblemRange {
+  std::uint64_t begin = 0, end = 0;
+};
+
+/// SACCADE_TEST_CASES problems (default: `count`) from SACCADE_TEST_SEED (default: `seed`). Throws
+/// std::invalid_argument for none, with which a test would pass having compared nothing.
+inline ProblemRange problems_of_test(std::uint64_t seed, std::uint64_t count) {
+  seed = from_environment("SACCADE_TEST_SEED", seed);
+  count = from_environment("SACCADE_TEST_CASES", count);
+  if (seed + count <= seed)
+    throw std::invalid_argument("SACCADE_TEST_CASES must be at least 1, and seeds end at 2^64");
+  return {seed, seed + count};
+}
+
+}  // namespace saccade::test
