@@ -1,9 +1,9 @@
-// The subcommands of `saccade`: one function each, defined in the file of the same name.
+// The subcommands of `saccade`: one function each, defined in NAME.cpp or NAME/NAME.cpp.
 #pragma once
 
 #include <functional>
 
-#include "command_line.h"
+#include "cli/common/command_line.h"
 
 namespace saccade::cli {
 

@@ -8,11 +8,11 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/common/common.h"
+#include "cli/models/pretrained.h"
+#include "cli/output/json.h"
+#include "cli/output/progress.h"
 #include "commands.h"
-#include "common.h"
-#include "json.h"
-#include "pretrained.h"
-#include "progress.h"
 
 namespace saccade::cli {
 namespace {

@@ -5,9 +5,9 @@
 
 #include <memory>
 
+#include "cli/common/common.h"
+#include "cli/output/terminal.h"
 #include "commands.h"
-#include "common.h"
-#include "terminal.h"
 
 namespace saccade::cli {
 namespace {

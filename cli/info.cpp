@@ -6,9 +6,9 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/common/common.h"
+#include "cli/output/json.h"
 #include "commands.h"
-#include "common.h"
-#include "json.h"
 
 namespace saccade::cli {
 namespace {

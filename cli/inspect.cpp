@@ -13,11 +13,11 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "call.h"
+#include "cli/common/call.h"
+#include "cli/output/json.h"
+#include "cli/output/table.h"
+#include "cli/output/terminal.h"
 #include "commands.h"
-#include "json.h"
-#include "table.h"
-#include "terminal.h"
 
 namespace saccade::cli {
 namespace {

@@ -5,9 +5,9 @@
 #include <cstdio>
 #include <new>
 
-#include "command_line.h"
+#include "cli/common/command_line.h"
+#include "cli/common/common.h"
 #include "commands.h"
-#include "common.h"
 
 namespace {
 

@@ -1,7 +1,7 @@
 // One layer's attention of GPT-2 small, for `script/demo`.
 #pragma once
 
-#include "../commands.h"
+#include "cli/commands.h"
 #include "report.h"
 
 namespace saccade::cli::bench {

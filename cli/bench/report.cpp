@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "../table.h"
+#include "cli/output/table.h"
 
 namespace saccade::cli::bench {
 namespace {

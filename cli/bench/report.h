@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "../common.h"
-#include "../json.h"
+#include "cli/common/common.h"
+#include "cli/output/json.h"
 #include "measure.h"
 
 namespace saccade::cli::bench {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "../table.h"
+#include "cli/output/table.h"
 #include "explanation.h"
 
 namespace saccade::cli {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "../json.h"
+#include "cli/output/json.h"
 #include "story.h"
 
 namespace saccade::cli {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "../table.h"
+#include "cli/output/table.h"
 #include "story.h"
 
 namespace saccade::cli {

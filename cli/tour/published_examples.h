@@ -5,7 +5,7 @@
 
 namespace saccade::cli {
 
-/// The contents of tests/data/published_examples.json.
+/// The contents of cases/data/published_examples.json.
 extern const std::string_view kPublishedExamples;
 
 }  // namespace saccade::cli

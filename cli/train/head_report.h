@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "../common.h"
-#include "../json.h"
-#include "../terminal.h"
+#include "cli/common/common.h"
+#include "cli/output/json.h"
+#include "cli/output/terminal.h"
 
 namespace saccade::cli {
 

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "../command_line.h"
-#include "../common.h"
-#include "../json.h"
+#include "cli/common/command_line.h"
+#include "cli/common/common.h"
+#include "cli/output/json.h"
 
 namespace saccade::cli {
 

@@ -11,10 +11,10 @@
 
 namespace saccade::test {
 
-/// tests/data/published_examples.json.
+/// cases/data/published_examples.json.
 inline const nlohmann::json& published() {
   static const nlohmann::json examples =
-      nlohmann::json::parse(std::ifstream(SACCADE_SOURCE_DIR "/tests/data/published_examples.json"));
+      nlohmann::json::parse(std::ifstream(SACCADE_SOURCE_DIR "/cases/data/published_examples.json"));
   return examples;
 }
 

@@ -8,10 +8,10 @@
 #include <nlohmann/json.hpp>
 
 #include "cases/divided_case.h"
-#include "common.h"
-#include "json.h"
-#include "progress.h"
-#include "terminal.h"
+#include "cli/common/common.h"
+#include "cli/output/json.h"
+#include "cli/output/progress.h"
+#include "cli/output/terminal.h"
 
 namespace saccade::cli {
 namespace {

@@ -6,12 +6,12 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "commands.h"
-#include "common.h"
-#include "json.h"
-#include "model_file.h"
-#include "terminal.h"
-#include "train/head_report.h"
+#include "cli/commands.h"
+#include "cli/common/common.h"
+#include "cli/models/model_file.h"
+#include "cli/output/json.h"
+#include "cli/output/terminal.h"
+#include "cli/train/head_report.h"
 
 namespace saccade::cli {
 namespace {

@@ -1,5 +1,5 @@
 // saccade look --gradient: the weights on which a model's answer rests.
-#include "look_gradient.h"
+#include "gradient.h"
 
 #include <fmt/format.h>
 #include <saccade/linear.h>

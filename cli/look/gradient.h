@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "pretrained.h"
+#include "cli/models/pretrained.h"
 
 namespace saccade::cli {
 

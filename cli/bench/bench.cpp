@@ -7,13 +7,13 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "bench/gpt2.h"
-#include "bench/report.h"
-#include "bench/sections.h"
-#include "commands.h"
-#include "common.h"
-#include "json.h"
-#include "progress.h"
+#include "cli/commands.h"
+#include "cli/common/common.h"
+#include "cli/output/json.h"
+#include "cli/output/progress.h"
+#include "gpt2.h"
+#include "report.h"
+#include "sections.h"
 
 namespace saccade::cli {
 namespace {

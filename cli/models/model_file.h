@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "command_line.h"
+#include "cli/common/command_line.h"
 
 namespace saccade::cli {
 

@@ -11,14 +11,14 @@
 #include <map>
 #include <memory>
 
-#include "common.h"
+#include "cli/common/common.h"
+#include "cli/models/media.h"
+#include "cli/models/model_file.h"
+#include "cli/models/pretrained.h"
+#include "cli/output/progress.h"
+#include "gradient.h"
 #include "look.h"
-#include "look_gradient.h"
-#include "media.h"
-#include "model_file.h"
 #include "passage.h"
-#include "pretrained.h"
-#include "progress.h"
 
 namespace saccade::cli {
 namespace {

@@ -17,7 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cases/attention_case.h"
-#include "json.h"
+#include "cli/output/json.h"
 
 namespace saccade::cli {
 namespace {

@@ -9,11 +9,11 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "commands.h"
-#include "common.h"
-#include "explain/explanation.h"
-#include "json.h"
-#include "terminal.h"
+#include "cli/commands.h"
+#include "cli/common/common.h"
+#include "cli/output/json.h"
+#include "cli/output/terminal.h"
+#include "explanation.h"
 
 namespace saccade::cli {
 namespace {

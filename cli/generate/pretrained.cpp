@@ -1,10 +1,10 @@
-#include "generate_pretrained.h"
+#include "pretrained.h"
 
 #include <saccade/log_mel.h>
 
-#include "common.h"
-#include "media.h"
-#include "pretrained.h"
+#include "cli/common/common.h"
+#include "cli/models/media.h"
+#include "cli/models/pretrained.h"
 
 namespace saccade::cli {
 namespace {

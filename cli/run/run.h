@@ -1,9 +1,9 @@
 // The arguments of `saccade run`.
 #pragma once
 
-#include "call.h"
-#include "commands.h"
-#include "ranks.h"
+#include "cli/commands.h"
+#include "cli/common/call.h"
+#include "cli/common/ranks.h"
 
 namespace saccade::cli {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common.h"
+#include "cli/common/common.h"
 
 namespace saccade::cli {
 

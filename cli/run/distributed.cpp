@@ -11,8 +11,8 @@
 #include <deque>
 #include <nlohmann/json.hpp>
 
-#include "json.h"
-#include "progress.h"
+#include "cli/output/json.h"
+#include "cli/output/progress.h"
 #include "run.h"
 
 namespace saccade::cli {

@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <map>
 
-#include "common.h"
+#include "cli/common/common.h"
+#include "cli/models/model_file.h"
 #include "look.h"
-#include "model_file.h"
 
 namespace saccade::cli {
 namespace {

@@ -4,11 +4,11 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "commands.h"
-#include "common.h"
-#include "json.h"
-#include "terminal.h"
-#include "tour/chapters.h"
+#include "chapters.h"
+#include "cli/commands.h"
+#include "cli/common/common.h"
+#include "cli/output/json.h"
+#include "cli/output/terminal.h"
 
 namespace saccade::cli {
 namespace {

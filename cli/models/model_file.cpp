@@ -9,7 +9,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "common.h"
+#include "cli/common/common.h"
 
 namespace saccade::cli {
 namespace {

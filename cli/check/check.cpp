@@ -15,11 +15,11 @@
 #include "cases/gradient_case.h"
 #include "cases/problem.h"
 #include "cases/random_case.h"
-#include "commands.h"
-#include "common.h"
-#include "json.h"
-#include "progress.h"
-#include "table.h"
+#include "cli/commands.h"
+#include "cli/common/common.h"
+#include "cli/output/json.h"
+#include "cli/output/progress.h"
+#include "cli/output/table.h"
 
 namespace saccade::cli {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "commands.h"
-#include "ranks.h"
+#include "cli/commands.h"
+#include "cli/common/ranks.h"
 
 namespace saccade::cli {
 

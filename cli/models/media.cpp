@@ -11,7 +11,7 @@
 
 #include <memory>
 
-#include "common.h"
+#include "cli/common/common.h"
 
 namespace saccade::cli {
 

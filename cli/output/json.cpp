@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "common.h"
+#include "cli/common/common.h"
 
 namespace saccade::cli {
 namespace {

@@ -8,12 +8,12 @@
 #include <numeric>
 #include <set>
 
-#include "common.h"
-#include "json.h"
+#include "cli/common/common.h"
+#include "cli/models/model_file.h"
+#include "cli/models/pretrained.h"
+#include "cli/output/json.h"
 #include "look.h"
-#include "model_file.h"
 #include "passage.h"
-#include "pretrained.h"
 
 namespace saccade::cli {
 namespace {

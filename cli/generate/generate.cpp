@@ -5,10 +5,10 @@
 #include <cstdio>
 #include <memory>
 
-#include "commands.h"
-#include "common.h"
-#include "generate_pretrained.h"
-#include "model_file.h"
+#include "cli/commands.h"
+#include "cli/common/common.h"
+#include "cli/models/model_file.h"
+#include "pretrained.h"
 
 namespace saccade::cli {
 namespace {

@@ -1,6 +1,6 @@
 #include "passage.h"
 
-#include "common.h"
+#include "cli/common/common.h"
 
 namespace saccade::cli {
 

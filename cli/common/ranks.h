@@ -7,8 +7,8 @@
 #include <optional>
 #include <string_view>
 
+#include "cli/commands.h"
 #include "command_line.h"
-#include "commands.h"
 
 namespace saccade::cli {
 

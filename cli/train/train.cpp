@@ -15,14 +15,14 @@
 #include <numbers>
 #include <set>
 
-#include "commands.h"
-#include "json.h"
-#include "model_file.h"
-#include "progress.h"
-#include "table.h"
-#include "terminal.h"
-#include "train/head_report.h"
-#include "train/run_options.h"
+#include "cli/commands.h"
+#include "cli/models/model_file.h"
+#include "cli/output/json.h"
+#include "cli/output/progress.h"
+#include "cli/output/table.h"
+#include "cli/output/terminal.h"
+#include "head_report.h"
+#include "run_options.h"
 
 namespace saccade::cli {
 namespace {

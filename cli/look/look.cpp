@@ -6,9 +6,9 @@
 #include <filesystem>
 #include <memory>
 
-#include "commands.h"
-#include "common.h"
-#include "model_file.h"
+#include "cli/commands.h"
+#include "cli/common/common.h"
+#include "cli/models/model_file.h"
 
 namespace saccade::cli {
 namespace {

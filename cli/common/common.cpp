@@ -11,7 +11,7 @@
 #include <cstdio>
 #include <fstream>
 
-#include "terminal.h"
+#include "cli/output/terminal.h"
 
 namespace saccade::cli {
 namespace fs = std::filesystem;
