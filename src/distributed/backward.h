@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "distributed/call.h"
+#include "distributed/call/call.h"
 #include "distributed/option_gradients.h"
 
 namespace saccade::distributed {

@@ -3,8 +3,8 @@
 #include <exception>
 
 #include "distributed/backward.h"
-#include "distributed/flow.h"
-#include "distributed/runs.h"
+#include "distributed/flow/flow.h"
+#include "distributed/plan/runs.h"
 
 namespace saccade::distributed {
 namespace {

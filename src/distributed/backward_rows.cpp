@@ -5,9 +5,9 @@
 #include <exception>
 
 #include "distributed/backward.h"
-#include "distributed/keys.h"
-#include "distributed/rows.h"
-#include "distributed/runs.h"
+#include "distributed/flow/keys.h"
+#include "distributed/flow/rows.h"
+#include "distributed/plan/runs.h"
 #include "distributed/sums.h"
 
 namespace saccade::distributed {

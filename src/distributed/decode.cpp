@@ -6,9 +6,9 @@
 
 #include "backend/visibility.h"
 #include "core/check.h"
-#include "distributed/call.h"
+#include "distributed/call/call.h"
 #include "distributed/pass_q.h"
-#include "distributed/runs.h"
+#include "distributed/plan/runs.h"
 #include "saccade/decode.h"
 #include "saccade/runtime.h"
 

@@ -2,10 +2,10 @@
 // computed.
 #include <exception>
 
-#include "distributed/keys.h"
+#include "distributed/flow/keys.h"
+#include "distributed/flow/rows.h"
 #include "distributed/pass_q.h"
-#include "distributed/rows.h"
-#include "distributed/runs.h"
+#include "distributed/plan/runs.h"
 #include "saccade/attention_state.h"
 #include "saccade/decode.h"
 #include "saccade/runtime.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "distributed/call.h"
+#include "distributed/call/call.h"
 
 namespace saccade::distributed {
 

@@ -3,7 +3,7 @@
 
 #include <exception>
 
-#include "distributed/call.h"
+#include "distributed/call/call.h"
 
 namespace saccade::distributed {
 

@@ -1,7 +1,7 @@
 // The families of models that are known, by model_type of config.json.
 #pragma once
 
-#include "model/config.h"
+#include "model/checkpoint/config.h"
 #include "model/table.h"
 
 namespace saccade::model {

@@ -8,9 +8,9 @@
 
 #include "core/check.h"
 #include "core/parallel.h"
-#include "model/embedding.h"
 #include "model/families.h"
-#include "model/stack.h"
+#include "model/layers/embedding.h"
+#include "model/layers/stack.h"
 
 namespace saccade {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "model/checkpoint.h"
+#include "model/checkpoint/checkpoint.h"
 
 namespace saccade {
 namespace {

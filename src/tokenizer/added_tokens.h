@@ -5,8 +5,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "tokenizer/models/word_model.h"
 #include "tokenizer/normalizer.h"
-#include "tokenizer/word_model.h"
 
 namespace saccade::tokenizer {
 

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "tokenizer/pattern.h"
+#include "tokenizer/text/pattern.h"
 
 namespace saccade::tokenizer {
 namespace {

@@ -4,7 +4,7 @@
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
 
-#include "tokenizer/characters.h"
+#include "tokenizer/text/characters.h"
 
 namespace saccade::tokenizer {
 

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "tokenizer/byte_level.h"
+#include "tokenizer/text/byte_level.h"
 
 namespace saccade::tokenizer {
 

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "tokenizer/word_model.h"
+#include "tokenizer/models/word_model.h"
 
 namespace saccade::tokenizer {
 

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "tokenizer/byte_level.h"
-#include "tokenizer/pattern.h"
+#include "tokenizer/text/byte_level.h"
+#include "tokenizer/text/pattern.h"
 
 namespace saccade::tokenizer {
 namespace {

@@ -1,0 +1,87 @@
+#include "distributed/call/call.h"
+
+#include "core/axes.h"
+#include "core/check.h"
+
+namespace saccade::distributed {
+namespace {
+
+/// Whether functions of the caller may throw in the middle of a call.
+bool may_throw(const AttentionOptions& options) {
+  return options.score_modifier || options.score_modifier_backward || options.score_block_effect;
+}
+
+}  // namespace
+
+void check_rows(std::string_view function, std::string_view name, const TensorView& tensor,
+                const AttentionOptions& options, const Sharding& sharding, int rank) {
+  const std::int64_t rows = as_headed(tensor, options).shape[2], wanted = sharding.rows(rank);
+  if (rows != wanted)
+    refuse(function, name, " must hold the ", wanted, " rows that the division gives to rank ", rank,
+           ", but it has shape ", to_string(tensor.dims()));
+}
+
+void check_tensors(std::string_view function, const TensorView& q, const TensorView& k, const TensorView& v,
+                   const TensorView& o, const AttentionOptions& options) {
+  check_operands(q, k, v, o, nullptr, own_options(options), function);
+  if (!options.lse) return;
+  check_dtype(function, "lse", options.lse, q.dtype == DType::f64 ? DType::f64 : DType::f32);
+  const TensorView headed = as_headed(q, options);
+  const Shape wanted(headed.dims().begin() + (options.cu_seqlens_q ? 1 : 4 - q.rank), headed.dims().end() - 1);
+  if (!std::ranges::equal(options.lse.dims(), wanted))
+    refuse(function, "lse must have shape ", to_string(wanted), ", but it has shape ",
+           to_string(options.lse.dims()));
+  if (options.lse.data == nullptr && options.lse.size() > 0) refuse(function, "lse has no data (null pointer)");
+}
+
+AttentionOptions own_options(const AttentionOptions& options) {
+  return {.scale = options.scale,
+          .layout = options.cu_seqlens_q ? Layout::blhd : options.layout,
+          .num_threads = options.num_threads};
+}
+
+Sizes sizes_of(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionOptions& options,
+               std::string_view function) {
+  for (const auto& [name, view] : {std::pair{"q", &q}, {"k", &k}})
+    if (options.cu_seqlens_q ? view->rank != 3 : view->rank < 2 || view->rank > 4)
+      refuse(function, name,
+             options.cu_seqlens_q ? " must be [rows, heads, dim] in a packed batch" : " must have rank 2, 3 or 4",
+             ", but it has shape ", to_string(view->dims()));
+  const TensorView rows = as_headed(q, options), keys = as_headed(k, options);
+  return {.batch = rows.shape[0],
+          .num_heads = rows.shape[1],
+          .num_kv_heads = keys.shape[1],
+          .head_dim = keys.shape[3],
+          .head_dim_v = v.rank > 0 ? v.shape[v.rank - 1U] : keys.shape[3],
+          .element_bytes = static_cast<std::int64_t>(size_of(k.dtype))};
+}
+
+Call::Call(Communicator& communicator, std::string_view name, const TensorView& q, const TensorView& k,
+           const TensorView& v, const TensorView& o, const Division& division,
+           const AttentionOptions& options_of_call, const std::function<void()>& check)
+    : function(name), messages(communicator, name), options(options_of_call) {
+  Agreement agreement{
+      .function = name, .q = q, .k = k, .v = v, .o = o, .sizes = {}, .division = &division, .options = &options};
+  agree(messages, agreement, [&] {
+    agreement.sizes = sizes = sizes_of(q, k, v, options, name);
+    plan = std::make_unique<Plan>(agreement.sizes, division, options, name);
+    if (plan->ranks() != communicator.size())
+      refuse(name, "the division is for ", plan->ranks(), " ranks but the communicator has ", communicator.size());
+    check_tensors(name, q, k, v, o, options);
+    check_rows(name, "q", q, options, plan->division().rows, communicator.rank());
+    check_rows(name, "k", k, options, plan->division().keys, communicator.rank());
+    whole = std::make_unique<WholeProblem>(agreement.sizes, plan->division().rows.length(),
+                                           plan->division().keys.length(), options, name);
+    check();
+  });
+  local.q = as_headed(q, options), local.k = as_headed(k, options), local.v = as_headed(v, options);
+  local.o = as_headed(o, options);
+}
+
+void end_call(Messages& messages, std::string_view function, const AttentionOptions& options,
+              const std::exception_ptr& error) {
+  if (messages.size() > 1 && may_throw(options)) return agree_on_end(messages, function, error);
+  if (error) std::rethrow_exception(error);
+}
+
+}  // namespace saccade::distributed

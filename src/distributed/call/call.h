@@ -1,0 +1,76 @@
+// What every distributed call has: the rank's tensors in one form, and the plan.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <memory>
+
+#include "distributed/call/agreement.h"
+#include "distributed/call/piece.h"
+
+namespace saccade::distributed {
+
+/// The tensors of one rank, [batch, heads, rows, dim]; a packed batch is one entry.
+struct LocalTensors {
+  TensorView q, k, v, o;
+};
+
+/// The options with which a rank's tensors look like those of a call of their own.
+AttentionOptions own_options(const AttentionOptions& options);
+
+/// lse of a rank as [batch, heads, rows, 1].
+template <class View>
+View as_column(View lse) {
+  lse = with_rank(lse, 3);
+  lse.shape[lse.rank] = 1;
+  lse.strides[lse.rank++] = 1;
+  return lse;
+}
+
+// Checks of a rank's arguments, which throw as attention() does.
+
+/// That the tensors, and options.lse, fit each other.
+void check_tensors(std::string_view function, const TensorView& q, const TensorView& k, const TensorView& v,
+                   const TensorView& o, const AttentionOptions& options);
+/// That a tensor has the rows of the rank.
+void check_rows(std::string_view function, std::string_view name, const TensorView& tensor,
+                const AttentionOptions& options, const Sharding& sharding, int rank);
+
+/// To be called at the end of a call with what this rank caught, if anything: throws on every rank if any of them
+/// did.
+void end_call(Messages& messages, std::string_view function, const AttentionOptions& options,
+              const std::exception_ptr& error);
+
+/// Checks a call's arguments, agrees on them with the other ranks, and plans it.
+class Call {
+ public:
+  /// `check`: more checks of this rank's arguments, in the same agreement. Throws the same on every rank.
+  Call(
+      Communicator& communicator, std::string_view function, const TensorView& q, const TensorView& k,
+      const TensorView& v, const TensorView& o, const Division& division, const AttentionOptions& options,
+      const std::function<void()>& check = [] {});
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  void end(const std::exception_ptr& error) { end_call(messages, function, options, error); }
+
+  std::int64_t steps() const { return plan->steps(); }
+  int rank() const { return messages.rank(); }
+  /// What this rank does in a step.
+  Plan::Unit unit(std::int64_t step) const { return plan->unit(rank(), step); }
+  /// The query heads of a kv head.
+  std::int64_t group() const { return params().num_heads / std::max<std::int64_t>(params().num_kv_heads, 1); }
+  Run query_heads(const Plan::Unit& unit) const { return {unit.kv_head * group(), (unit.kv_head + 1) * group()}; }
+  bool is_packed() const { return params().cu_seqlens_q != nullptr; }
+  const AttentionParams& params() const { return whole->params; }  ///< of the whole problem, without memory
+
+  std::string_view function;
+  Messages messages;
+  const AttentionOptions& options;
+  Sizes sizes;
+  std::unique_ptr<Plan> plan;
+  std::unique_ptr<WholeProblem> whole;
+  LocalTensors local{};
+};
+
+}  // namespace saccade::distributed

@@ -1,0 +1,52 @@
+// The query rows that a rank computes, and the results for them: its own, where they lie, or those of the ranks
+// with which it shares the heads, which travel.
+#pragma once
+
+#include <vector>
+
+#include "distributed/flow/flow.h"
+
+namespace saccade::distributed {
+
+/// Tensors [batch, num_heads, rows, dim] that are read. Every rank calls every function for every step.
+class Rows {
+ public:
+  Rows(Call& call, std::vector<TensorView> tensors);
+
+  void post(std::int64_t step);
+  void wait(std::int64_t step);
+  void finish() { fetch_.finish(); }
+  /// Rows of tensor i for the query heads of the step's unit, [heads, rows, dim].
+  TensorView rows(std::size_t i, std::int64_t step, Run rows) const;
+  std::array<Batch*, 4> open() { return fetch_.open(); }
+
+ private:
+  Call& call_;
+  std::vector<TensorView> tensors_;
+  Gather fetch_;
+};
+
+/// Tensors [batch, num_heads, rows, dim] that are written.
+class Results {
+ public:
+  Results(Call& call, std::vector<MutableTensorView> tensors);
+
+  /// Makes room for the results of a step.
+  void begin(std::int64_t step);
+  /// Where to write rows of tensor i for the query heads of the step's unit, [heads, rows, dim].
+  MutableTensorView rows(std::size_t i, std::int64_t step, Run rows) const;
+  /// Begins to return what was computed.
+  void post(std::int64_t step);
+  void wait(std::int64_t step);
+  void finish() { give_.finish(); }
+  std::array<Batch*, 4> open() { return give_.open(); }
+
+ private:
+  Call& call_;
+  std::vector<MutableTensorView> tensors_;
+  Reduce give_;
+  std::vector<ReceiveBuffer> rooms_;
+  std::int64_t first_ = 0;
+};
+
+}  // namespace saccade::distributed

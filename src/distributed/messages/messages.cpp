@@ -1,0 +1,83 @@
+#include "distributed/messages/messages.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/memory.h"
+
+namespace saccade::distributed {
+
+Buffer make_buffer(std::size_t bytes) {
+  auto memory = std::make_shared<Memory>(std::max<std::size_t>(bytes, 1));
+  return {memory, memory->data()};
+}
+
+Parcel::Parcel(DType dtype, const Shape& shape)
+    : memory(make_buffer(static_cast<std::size_t>(element_count(shape)) * size_of(dtype))),
+      numbers(memory.get(), dtype, shape) {}
+
+Messages::Messages(Communicator& communicator, std::string_view function)
+    : communicator_(communicator), function_(function) {
+  if (!communicator.failure().empty())
+    throw CommunicationError("[" + std::string(function) +
+                             "] the communicator failed before: " + communicator.failure());
+}
+
+void Messages::send(Batch& batch, int to, const TensorView& rows) {
+  if (rows.size() == 0) return;
+  const std::size_t bytes = static_cast<std::size_t>(rows.size()) * size_of(rows.dtype);
+  const Buffer copy_of_rows = make_buffer(bytes);
+  copy(rows, MutableTensorView(copy_of_rows.get(), rows.dtype, rows.dims()));
+  batch.memory.push_back(copy_of_rows);
+  const std::size_t most = communicator_.most_bytes();
+  for (std::size_t at = 0; at < bytes; at += most)
+    batch.requests.push_back(communicator_.send(to, copy_of_rows.get() + at, std::min(bytes - at, most)));
+}
+
+void Messages::receive(Batch& batch, int from, const MutableTensorView& rows, const Buffer& memory) {
+  if (rows.size() == 0) return;
+  const std::size_t bytes = static_cast<std::size_t>(rows.size()) * size_of(rows.dtype);
+  auto* const to = static_cast<std::byte*>(rows.mutable_data());
+  batch.memory.push_back(memory);
+  const std::size_t most = communicator_.most_bytes();
+  for (std::size_t at = 0; at < bytes; at += most)
+    batch.requests.push_back(communicator_.receive(from, to + at, std::min(bytes - at, most)));
+}
+
+void Messages::wait(Batch& batch, const std::string& what) {
+  try {
+    distributed::wait(communicator_, batch.requests, std::chrono::steady_clock::now() + communicator_.timeout());
+  } catch (const CommunicationError& error) {
+    throw CommunicationError("waiting for " + what + ": " + error.what());
+  }
+  batch.requests.clear();
+  batch.memory.clear();
+}
+
+std::vector<std::byte> Messages::all_gather(std::span<const std::byte> own, const std::string& what) {
+  std::vector<std::byte> all(own.size() * static_cast<std::size_t>(size()));
+  const auto memory = std::make_shared<std::vector<std::byte>>(std::move(all));
+  Batch batch;
+  batch.memory = {memory};
+  guard({{&batch, &batch, &batch, &batch}}, [&] {
+    try {
+      communicator_.all_gather(own.data(), memory->data(), own.size(),
+                               std::chrono::steady_clock::now() + communicator_.timeout());
+    } catch (const CommunicationError& error) {
+      throw CommunicationError("waiting for " + what + ": " + error.what());
+    }
+  });
+  return std::move(*memory);
+}
+
+void Messages::fail(const std::string& why, const std::vector<std::array<Batch*, 4>>& open) {
+  std::vector<std::shared_ptr<void>> memory;
+  for (const std::array<Batch*, 4>& flow : open) {
+    for (const Batch* batch : flow) memory.insert(memory.end(), batch->memory.begin(), batch->memory.end());
+  }
+  const std::string text = "[" + std::string(function_) + "] rank " + std::to_string(rank()) + ", " + why;
+  communicator_.fail(text, memory);
+  throw CommunicationError(text);
+}
+
+}  // namespace saccade::distributed

@@ -1,0 +1,60 @@
+// choose(): gather, unless memory or the network speak against it.
+#include "distributed/plan/choose.h"
+
+#include <algorithm>
+
+#include "distributed/plan/runs.h"
+#include "saccade/cost_model.h"
+
+namespace saccade::distributed {
+namespace {
+
+/// The most bytes that a rank holds of the keys and values of two kv heads.
+std::int64_t memory_of_gather(const Plan& plan) {
+  std::int64_t most = 0;
+  for (std::int64_t batch = 0, step = 0; batch < plan.entries(); ++batch, ++step) {
+    if (batch > 0 && plan.are_alike(step, 0)) break;
+    for (int rank = 0; rank < plan.ranks(); ++rank) {
+      const std::vector<Run> keys = plan.keys(rank, step);
+      if (!keys.empty()) most = std::max(most, keys.back().end - keys.front().begin);
+    }
+  }
+  const Sizes& sizes = plan.sizes();
+  return 2 * most * (sizes.head_dim + sizes.head_dim_v) * sizes.element_bytes;
+}
+
+}  // namespace
+
+Division choose(const Sizes& sizes, const Division& division, const AttentionOptions& options,
+                std::string_view function) {
+  // Another method needs more memory: it has to gain something that can be noticed.
+  constexpr double kGain = 0.02;
+  Division best = division;
+  best.method = Method::gather;
+  best.head_groups = 1;
+  const int ranks = division.rows.ranks();
+  if (ranks == 1) return best;
+  const Plan gather(sizes, best, options, function);
+  if (memory_of_gather(gather) > division.memory) {
+    best.method = Method::stream;
+    return best;
+  }
+  if (sizes.num_kv_heads < 2) return best;
+  const Estimate by_gather = estimate(gather, Pass::forward, division.machine);
+  double wanted = by_gather.total * (1.0 - kGain), kernels = 0.0;
+  for (const Cost& rank : by_gather.ranks) kernels += rank.kernels;
+  if (kernels / ranks > wanted) return best;  // no method has less to compute
+  for (int groups = 2; groups <= ranks && groups <= sizes.num_kv_heads; ++groups) {
+    if (ranks % groups != 0) continue;
+    Division other = best;
+    other.method = groups == ranks ? Method::heads : Method::grid;
+    other.head_groups = groups;
+    const double total = estimate(Plan(sizes, other, options, function), Pass::forward, division.machine).total;
+    if (total >= wanted) continue;
+    wanted = total;
+    best = other;
+  }
+  return best;
+}
+
+}  // namespace saccade::distributed

@@ -1,0 +1,63 @@
+#include "distributed/plan/whole.h"
+
+#include "core/check.h"
+
+namespace saccade::distributed {
+namespace {
+
+/// [batch, heads, rows, 1], packed [rows, heads, 1]: a shape to check options against, whose numbers nobody reads.
+TensorView shape_only(const AttentionOptions& options, std::int64_t batch, std::int64_t heads, std::int64_t rows) {
+  static constexpr float kNumber = 0.0F;
+  if (options.cu_seqlens_q) return {&kNumber, {rows, heads, 1}, {0, 0, 1}};
+  return {&kNumber, {batch, heads, rows, 1}, {0, 0, 0, 1}};
+}
+
+/// The options without the rank's own outputs.
+AttentionOptions checked_options(const AttentionOptions& options, std::string_view function) {
+  if (options.block_table) refuse(function, "block_table was given: pages cannot be divided among ranks");
+  if (options.weights || options.scores)
+    refuse(function, options.weights ? "weights" : "scores", " was given: a distributed call does not report it");
+  if (!(options.origin == Origin{}))
+    refuse(function, "origin was given: the options are those of the whole problem");
+  AttentionOptions whole = options;
+  whole.lse = {};
+  whole.layout = Layout::bhld;
+  return whole;
+}
+
+AttentionOperands operands_of(const TensorView& q, const TensorView& k, const AttentionOptions& options,
+                              std::string_view function) {
+  return check_operands(q, k, k, q, nullptr, options, function);
+}
+
+}  // namespace
+
+AttentionOptions visibility_of(const AttentionOptions& options) {
+  return {.causal = options.causal,
+          .query_offset = options.query_offset,
+          .query_offsets = options.query_offsets,
+          .window_left = options.window_left,
+          .window_right = options.window_right,
+          .kv_lengths = options.kv_lengths,
+          .kv_starts = options.kv_starts,
+          .cu_seqlens_q = options.cu_seqlens_q,
+          .cu_seqlens_k = options.cu_seqlens_k};
+}
+
+std::int64_t batch_of(const AttentionOptions& options) {
+  std::int64_t batch = 1;
+  for (const TensorView* view : {&options.kv_lengths, &options.kv_starts, &options.query_offsets})
+    if (view->rank == 1) batch = view->shape[0];
+  return batch;
+}
+
+WholeProblem::WholeProblem(const Sizes& sizes, std::int64_t seqlen_q, std::int64_t seqlen_k,
+                           const AttentionOptions& options, std::string_view function)
+    : arguments_(operands_of(shape_only(options, sizes.batch, sizes.num_heads, seqlen_q),
+                             shape_only(options, sizes.batch, sizes.num_kv_heads, seqlen_k),
+                             checked_options(options, function), function),
+                 shape_only(options, sizes.batch, sizes.num_heads, seqlen_q),
+                 shape_only(options, sizes.batch, sizes.num_kv_heads, seqlen_k),
+                 checked_options(options, function), function) {}
+
+}  // namespace saccade::distributed
