@@ -213,7 +213,7 @@ def _option_words() -> list[str]:
     """The words of all options of attention in bench/shapes.txt."""
     from saccade import _core  # not at the top, because the processes of other peers import this file too
 
-    return [word for *_, word in _core.option_names()]
+    return [word for *_, word, _ in _core.option_table()]
 
 
 def parse_problems(line: str) -> list[Problem]:

@@ -2,6 +2,7 @@
 // problems (saccade check --shapes), random problems and docs/options.md follow from this table.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <variant>
 
 #include "saccade/attention.h"
@@ -44,6 +46,10 @@ constexpr std::optional<Enum> option_value(std::string_view name) {
     if (OptionNames<Enum>::names[i] == name) return static_cast<Enum>(i);
   return std::nullopt;
 }
+
+/// What an option is about: which keys a row sees by position and length; scores, among them what else hides keys;
+/// the weights that follow from scores; what is reported; how the call finds its tensors and is computed.
+enum class OptionRole : std::uint8_t { unset, visibility, score, weight, result, call };
 
 /// What an option's tensor holds; `mask`: bool, or numbers that are added.
 enum class OptionElements : std::uint8_t { none, numbers, i32, integers, boolean, mask };
@@ -89,6 +95,7 @@ struct AttentionOption {
 
   std::string_view name;  ///< in C++
   Member member;
+  OptionRole role = OptionRole::unset;
   std::string_view help;    ///< a line
   std::string_view axes{};  ///< of a tensor
   OptionElements elements = OptionElements::none;
@@ -115,29 +122,37 @@ struct AttentionOption {
 };
 
 inline constexpr AttentionOption kAttentionOptions[] = {
-    {.name = "layout", .member = &AttentionOptions::layout, .help = "Order of the axes of q, k, v and o"},
+    {.name = "layout",
+     .member = &AttentionOptions::layout,
+     .role = OptionRole::call,
+     .help = "Order of the axes of q, k, v and o"},
     {.name = "scale",
      .member = &AttentionOptions::scale,
+     .role = OptionRole::score,
      .help = "Factor of the dot products; without, 1/sqrt(head_dim)",
      .draw = OptionDraw(0.3, {0.05, 1.0, -0.3, 0.5}),
      .placeholder = "X"},
     {.name = "softcap",
      .member = &AttentionOptions::softcap,
+     .role = OptionRole::score,
      .help = "Bound the scores: X tanh(score / X); 0: no bound",
      .range = {.least = 0.0},
      .draw = OptionDraw(0.25, {0.5, 5.0, 30.0}),
      .placeholder = "X"},
     {.name = "causal",
      .member = &AttentionOptions::causal,
+     .role = OptionRole::visibility,
      .help = "Hide later keys, counted from the first or from the last row"},
     {.name = "query_offset",
      .member = &AttentionOptions::query_offset,
+     .role = OptionRole::visibility,
      .help = "Position of query row 0, instead of the one that causal gives it",
      .word = "offset",
      .placeholder = "N",
      .why = "problem text abbreviates"},
     {.name = "query_offsets",
      .member = &AttentionOptions::query_offsets,
+     .role = OptionRole::visibility,
      .help = "The same, one for each batch entry",
      .axes = "[batch]",
      .elements = OptionElements::integers,
@@ -147,6 +162,7 @@ inline constexpr AttentionOption kAttentionOptions[] = {
      .why = "Python's keyword takes one number or one for each entry; text takes one"},
     {.name = "window_left, window_right",
      .member = OptionPair{&AttentionOptions::window_left, &AttentionOptions::window_right, ',', -1},
+     .role = OptionRole::visibility,
      .help = "Keys seen to the left and right of the position, inclusive; -1: all",
      .python = "window",
      .command = "--window",
@@ -155,18 +171,21 @@ inline constexpr AttentionOption kAttentionOptions[] = {
      .why = "a pair in one value"},
     {.name = "mask",
      .member = &AttentionOptions::mask,
+     .role = OptionRole::score,
      .help = "bool (true = attend) or numbers to add; broadcasts",
      .axes = "[batch, num_heads, seqlen_q, seqlen_k]",
      .elements = OptionElements::mask,
      .placeholder = "M.npy"},
     {.name = "block_mask",
      .member = &AttentionOptions::block_mask,
+     .role = OptionRole::score,
      .help = "bool for each block of rows and keys, true = attend; broadcasts",
      .axes = "[batch, num_heads, blocks of rows, blocks of keys]",
      .elements = OptionElements::boolean,
      .placeholder = "B.npy"},
     {.name = "block_mask_q, block_mask_k",
      .member = OptionPair{&AttentionOptions::block_mask_q, &AttentionOptions::block_mask_k, 'x', 1},
+     .role = OptionRole::score,
      .help = "Rows and keys of a block of the block mask; without, 128x128",
      .python = "block_mask_size",
      .command = "--block-size",
@@ -176,6 +195,7 @@ inline constexpr AttentionOption kAttentionOptions[] = {
      .why = "a pair in one value; in problem text block_mask=QxK says it"},
     {.name = "block_table",
      .member = &AttentionOptions::block_table,
+     .role = OptionRole::call,
      .help = "Pages of each batch entry, integers; k and v are the pool",
      .axes = "[batch, max_pages]",
      .elements = OptionElements::i32,
@@ -184,6 +204,7 @@ inline constexpr AttentionOption kAttentionOptions[] = {
      .why = "problem text gives the size of a page"},
     {.name = "cu_seqlens_q",
      .member = &AttentionOptions::cu_seqlens_q,
+     .role = OptionRole::visibility,
      .help = "Where each packed document begins in q, and the total; integers",
      .axes = "[documents + 1]",
      .elements = OptionElements::integers,
@@ -193,6 +214,7 @@ inline constexpr AttentionOption kAttentionOptions[] = {
      .why = "problem text gives the number of documents"},
     {.name = "cu_seqlens_k",
      .member = &AttentionOptions::cu_seqlens_k,
+     .role = OptionRole::visibility,
      .help = "Where each packed document begins in k and v, and the total",
      .axes = "[documents + 1]",
      .elements = OptionElements::integers,
@@ -202,6 +224,7 @@ inline constexpr AttentionOption kAttentionOptions[] = {
      .why = "in problem text docs= says it"},
     {.name = "kv_lengths",
      .member = &AttentionOptions::kv_lengths,
+     .role = OptionRole::visibility,
      .help = "Number of keys of each batch entry; integers",
      .axes = "[batch]",
      .elements = OptionElements::integers,
@@ -210,6 +233,7 @@ inline constexpr AttentionOption kAttentionOptions[] = {
      .why = "problem text abbreviates"},
     {.name = "kv_starts",
      .member = &AttentionOptions::kv_starts,
+     .role = OptionRole::visibility,
      .help = "First key of each batch entry, after padding on the left; integers",
      .axes = "[batch]",
      .elements = OptionElements::integers,
@@ -218,6 +242,7 @@ inline constexpr AttentionOption kAttentionOptions[] = {
      .why = "problem text abbreviates"},
     {.name = "score_modifier",
      .member = &AttentionOptions::score_modifier,
+     .role = OptionRole::score,
      .help = "A function that changes tiles of scores",
      .python = "score_mod",
      .command = "-",
@@ -225,6 +250,7 @@ inline constexpr AttentionOption kAttentionOptions[] = {
      .why = "PyTorch's name in Python; text has no functions"},
     {.name = "score_modifier_backward",
      .member = &AttentionOptions::score_modifier_backward,
+     .role = OptionRole::score,
      .help = "Its derivative, for gradients",
      .python = "score_mod_backward",
      .command = "-",
@@ -232,6 +258,7 @@ inline constexpr AttentionOption kAttentionOptions[] = {
      .why = "as score_modifier"},
     {.name = "score_block_effect",
      .member = &AttentionOptions::score_block_effect,
+     .role = OptionRole::score,
      .help = "Says for which blocks the score modifier need not be called",
      .python = "-",
      .command = "-",
@@ -239,6 +266,7 @@ inline constexpr AttentionOption kAttentionOptions[] = {
      .why = "C++ only: Python is called for every tile"},
     {.name = "score_context",
      .member = &AttentionOptions::score_context,
+     .role = OptionRole::score,
      .help = "What these functions are called with",
      .python = "-",
      .command = "-",
@@ -246,6 +274,7 @@ inline constexpr AttentionOption kAttentionOptions[] = {
      .why = "C++ only: functions of Python know their own"},
     {.name = "alibi_slopes",
      .member = &AttentionOptions::alibi_slopes,
+     .role = OptionRole::score,
      .help = "Linear biases with these slopes, one a head; without a file, the standard slopes",
      .axes = "[num_heads] or [batch, num_heads]",
      .elements = OptionElements::numbers,
@@ -255,6 +284,7 @@ inline constexpr AttentionOption kAttentionOptions[] = {
      .why = "--alibi and alibi alone mean the standard slopes"},
     {.name = "sinks",
      .member = &AttentionOptions::sinks,
+     .role = OptionRole::weight,
      .help = "One logit a head that takes part in the denominator only",
      .axes = AttentionOption::kPerHead,
      .elements = OptionElements::numbers,
@@ -262,6 +292,7 @@ inline constexpr AttentionOption kAttentionOptions[] = {
      .placeholder = "S.npy"},
     {.name = "lse",
      .member = &AttentionOptions::lse,
+     .role = OptionRole::result,
      .help = "Receives the logarithm of each row's softmax denominator",
      .axes = "[batch, num_heads, seqlen_q]",
      .python = "return_lse",
@@ -269,6 +300,7 @@ inline constexpr AttentionOption kAttentionOptions[] = {
      .why = "Python returns it"},
     {.name = "weights",
      .member = &AttentionOptions::weights,
+     .role = OptionRole::result,
      .help = "Receives the attention weights (memory: queries times keys)",
      .axes = "[batch, num_heads, seqlen_q, seqlen_k]",
      .python = "return_weights",
@@ -277,12 +309,14 @@ inline constexpr AttentionOption kAttentionOptions[] = {
      .why = "Python returns them; problems do not ask for them"},
     {.name = "weights_after_dropout",
      .member = &AttentionOptions::weights_after_dropout,
+     .role = OptionRole::result,
      .help = "Weights after dropout instead of before",
      .command = "-",
      .word = "-",
      .why = "for programs only"},
     {.name = "scores",
      .member = &AttentionOptions::scores,
+     .role = OptionRole::result,
      .help = "Receives the scores (memory: queries times keys)",
      .axes = "[batch, num_heads, seqlen_q, seqlen_k]",
      .python = "-",
@@ -291,6 +325,7 @@ inline constexpr AttentionOption kAttentionOptions[] = {
      .why = "Python asks for them inside saccade.onnx only; problems do not"},
     {.name = "score_stage",
      .member = &AttentionOptions::score_stage,
+     .role = OptionRole::result,
      .help = "Which scores --scores writes: before softcap, after it, after masks and biases, or probabilities",
      .python = "-",
      .word = "-",
@@ -298,6 +333,7 @@ inline constexpr AttentionOption kAttentionOptions[] = {
      .why = "as scores"},
     {.name = "dropout_p",
      .member = &AttentionOptions::dropout_p,
+     .role = OptionRole::weight,
      .help = "Drop weights with this probability, drawn by position",
      .range = {.least = 0.0, .below = 1.0},
      .command = "--dropout",
@@ -307,6 +343,7 @@ inline constexpr AttentionOption kAttentionOptions[] = {
      .why = "PyTorch's name in programs; text abbreviates"},
     {.name = "dropout_seed",
      .member = &AttentionOptions::dropout_seed,
+     .role = OptionRole::weight,
      .help = "The seed of the dropout; without, 0",
      .range = {.least = 0.0},
      .python = "seed",
@@ -318,6 +355,7 @@ inline constexpr AttentionOption kAttentionOptions[] = {
      .why = "as everywhere in Python and on the command line; a problem is drawn from one seed"},
     {.name = "dropout_offset",
      .member = &AttentionOptions::dropout_offset,
+     .role = OptionRole::weight,
      .help = "A second number that the draw of the dropout follows from",
      .python = "-",
      .command = "-",
@@ -325,6 +363,7 @@ inline constexpr AttentionOption kAttentionOptions[] = {
      .why = "C++ only: layers count their calls with it"},
     {.name = "origin",
      .member = &AttentionOptions::origin,
+     .role = OptionRole::call,
      .help = "Where the call begins in a larger problem",
      .python = "-",
      .command = "-",
@@ -339,6 +378,7 @@ inline constexpr AttentionOption kAttentionOptions[] = {
      .why = "Python has `with saccade.backend(NAME)`; a problem is compared on a back end of the caller's choice"},
     {.name = "num_threads",
      .member = &AttentionOptions::num_threads,
+     .role = OptionRole::call,
      .help = "Threads of the call; without, one a core or OMP_NUM_THREADS",
      .range = {.least = 1.0, .below = 1025.0},
      .command = "--threads",
@@ -346,5 +386,21 @@ inline constexpr AttentionOption kAttentionOptions[] = {
      .placeholder = "N",
      .why = "as everywhere on the command line"},
 };
+static_assert(std::ranges::all_of(kAttentionOptions, [](const auto& row) { return row.role > OptionRole::unset; }),
+              "a new option says what it is about");
+
+/// The options of one role; the others have their defaults.
+inline AttentionOptions options_of_role(OptionRole role, const AttentionOptions& options) {
+  AttentionOptions result;
+  const auto copy = [&](auto member) {
+    if constexpr (std::is_same_v<decltype(member), OptionPair>)
+      result.*member.first = options.*member.first, result.*member.second = options.*member.second;
+    else
+      result.*member = options.*member;
+  };
+  for (const AttentionOption& option : kAttentionOptions)
+    if (option.role == role) std::visit(copy, option.member);
+  return result;
+}
 
 }  // namespace saccade

@@ -20,8 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 from . import nn
 from ._attention import (
-    AttentionOptions,
-    BackwardOptions,
     Gradients,
     alibi_slopes,
     attention,
@@ -36,6 +34,7 @@ from ._attention_page import Page, page
 from ._heatmap import Picture, attention_lines, heatmap
 from ._inspect import Inspection, inspect
 from ._kv_cache import KvCache, Rope
+from ._options import AttentionOptions, BackwardOptions
 from ._random import manual_seed
 from ._runtime import info, num_threads, release_workspaces, set_num_threads
 

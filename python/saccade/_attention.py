@@ -3,132 +3,34 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Callable, Literal, NamedTuple, TypedDict, Union
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Callable, Literal, NamedTuple
 
 import numpy as np
 
 from . import _core
 from ._arguments import drops, flag, shown
 from ._arrays import as_array, empty, is_torch, precision
+from ._options import AttentionOptions, BackwardOptions, names_of, require_known, takes
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
 elif TYPE_CHECKING:
     from typing_extensions import Unpack
 
-
-IntPair = Union[int, Sequence[int]]
-
-
-class AttentionOptions(TypedDict, total=False):
-    """The options of attention. ``None`` is the same as leaving an entry out.
-
-    The logits of row i, at position p = i + offset, and key j are computed in this order::
-
-        s = scale * (q_i . k_j)  ->  softcap * tanh(s / softcap)  ->  score_mod  ->  - alibi_slope * |p - j|
-          ->  + float mask
-
-    Then keys hidden by ``causal``, ``window``, ``kv_starts``, ``kv_lengths`` or a mask are excluded, softmax is taken
-    over the others (with the sink's logit in the denominator), dropout is applied and the rows of v are averaged. All
-    options can be combined. The output of a row that sees no key is 0.
-    """
-
-    causal: Literal["top_left", "bottom_right"] | None
-    """Key j is visible iff j <= p. "top_left": row 0 is at key 0; "bottom_right": the last row at the last key."""
-    query_offset: Any
-    """The position of row 0: an int, also negative, or an integer array [batch]. Overrides that of ``causal``."""
-    window: IntPair
-    """Keys seen to the left and to the right of the row's position, inclusive: (left, right); -1 leaves a side open."""
-    mask: Any
-    """bool (True = attend) or floating (added; -inf hides), broadcast from the right to [batch, heads, q, k]."""
-    scale: float | None
-    """Factor of the dot products, a finite number; default 1 / sqrt(head_dim)."""
-    softcap: float
-    """Bound of the logits (arXiv:2408.00118); 0: none."""
-    alibi_slopes: Any
-    """Attention with linear biases (arXiv:2108.12409): [heads] or [batch, heads]; see :func:`saccade.alibi_slopes`.
-    Used in the precision of the call."""
-    sinks: Any
-    """One logit per head, added to the denominator only: [heads]. Used in the precision of the call."""
-    kv_lengths: Any
-    """How many keys count in each batch entry: integers [batch]."""
-    kv_starts: Any
-    """The first key of each batch entry, after padding that no row sees: integers [batch]. Positions count from key 0
-    all the same."""
-    dropout_p: float
-    """The probability of dropping a weight, 0 <= p < 1; the others are scaled by 1 / (1 - p)."""
-    seed: int | None
-    """Determines which weights are dropped. Default: drawn from the generator of :func:`saccade.manual_seed`."""
-    block_mask: Any
-    """A bool for each block of rows and keys, True = attend: [ceil(q / size[0]), ceil(k / size[1])], broadcast from the
-    right to [batch, heads, blocks of rows, blocks of keys]."""
-    block_mask_size: IntPair
-    """Rows and keys of a block of ``block_mask``; default (128, 128)."""
-    score_mod: Callable[..., Any] | None
-    """``score_mod(scores, batch, head, q_idx, kv_idx)`` gets a tile of scores as a NumPy array [rows, keys], batch
-    and head as ints, and the indices as arrays [rows, 1] and [1, keys]. It returns the new scores; -inf hides a
-    key. It is called for many tiles, from several threads, but never by two at the same time."""
-    block_table: Any
-    """Keys and values in pages of a pool: int32 [batch, max_pages]. k and v then are [pages, kv_heads, page_size, dim],
-    and ``kv_lengths`` has to be given (arXiv:2309.06180)."""
-    layout: Literal["bhld", "blhd"]
-    """The order of the axes of q, k, v and the output: "bhld" is [batch, heads, seqlen, dim], "blhd" [batch, seqlen,
-    heads, dim]. Without batch they have rank 3; rank 2 is [seqlen, dim] in both."""
-    num_threads: int
-    """Threads of this call; 0: those of :func:`saccade.set_num_threads`. Results do not depend on it."""
-    weights_after_dropout: bool
-    """Return the weights after dropout instead of those before it."""
+_FORWARD = names_of(AttentionOptions)
 
 
-class BackwardOptions(AttentionOptions, total=False):
-    """The options of attention, and those of its gradients."""
-
-    score_mod_backward: Callable[..., Any] | None
-    """For gradients: ``score_mod_backward(scores, gradients, batch, head, q_idx, kv_idx)`` converts the gradients
-    with respect to the result of ``score_mod`` to those with respect to its input. Needed unless ``score_mod``
-    only adds to the scores."""
-    cu_seqlens_q: Any
-    """Where the documents of a packed batch begin in q: integers [documents + 1]; see
-    :func:`saccade.attention_varlen`."""
-    cu_seqlens_k: Any
-    """The same in k and v."""
-
-
-def require_known(options: Mapping[str, Any], function: str) -> None:
-    """Refuses unknown keyword arguments, as Python does for a function without ``**options``."""
-    for name in options:
-        if name not in BackwardOptions.__annotations__:
-            raise TypeError(f"{function}() got an unexpected keyword argument '{name}'")
-
-
+@takes(AttentionOptions)
 def attention(
     q: Any,
     k: Any,
     v: Any,
     *,
-    causal: Literal["top_left", "bottom_right"] | None = None,
-    query_offset: Any = None,
-    window: IntPair = (-1, -1),
-    mask: Any = None,
-    scale: float | None = None,
-    softcap: float = 0.0,
-    alibi_slopes: Any = None,
-    sinks: Any = None,
-    kv_lengths: Any = None,
-    kv_starts: Any = None,
-    dropout_p: float = 0.0,
-    seed: int | None = None,
-    block_mask: Any = None,
-    block_mask_size: IntPair = (128, 128),
-    score_mod: Callable[..., Any] | None = None,
-    block_table: Any = None,
-    layout: Literal["bhld", "blhd"] = "bhld",
-    num_threads: int = 0,
-    weights_after_dropout: bool = False,
     return_lse: bool = False,
     return_weights: bool = False,
     out: Any = None,
+    **options: Unpack[AttentionOptions],
 ) -> Any:
     """softmax(scale * q @ k.T + ...) @ v for every batch entry and head, without storing the matrix of weights.
 
@@ -147,30 +49,11 @@ def attention(
     :returns: the output, like q; or a tuple of the output and those of lse and weights that were requested.
     :raises ValueError: for arguments that do not fit; names the argument, what was wanted and what was given.
     """
-    options = {  # a call with six tokens takes 10 % longer with {**locals()}
-        "causal": causal,
-        "query_offset": query_offset,
-        "window": window,
-        "mask": mask,
-        "scale": scale,
-        "softcap": softcap,
-        "alibi_slopes": alibi_slopes,
-        "sinks": sinks,
-        "kv_lengths": kv_lengths,
-        "kv_starts": kv_starts,
-        "dropout_p": dropout_p,
-        "seed": seed,
-        "block_mask": block_mask,
-        "block_mask_size": block_mask_size,
-        "score_mod": score_mod,
-        "block_table": block_table,
-        "layout": layout,
-        "num_threads": num_threads,
-        "weights_after_dropout": weights_after_dropout,
-    }
+    require_known(options, "attention", _FORWARD)
     return _attend(_core.attention, q, k, v, out, return_lse, return_weights, options)
 
 
+@takes(AttentionOptions)
 def decode(
     q: Any,
     k: Any,
@@ -186,9 +69,10 @@ def decode(
     Arguments and results are the same. Sums have another order, so the last bits differ from :func:`attention`'s.
     """
     require_known(options, "decode")
-    return _attend(_core.decode, q, k, v, out, return_lse, return_weights, {**options})
+    return _attend(_core.decode, q, k, v, out, return_lse, return_weights, options)
 
 
+@takes(AttentionOptions)
 def attention_varlen(
     q: Any,
     k: Any,
@@ -230,6 +114,7 @@ class Gradients(NamedTuple):
     dalibi_slopes: Any = None
 
 
+@takes(BackwardOptions)
 def attention_backward(
     q: Any,
     k: Any,
@@ -286,6 +171,7 @@ def gradient_of(q: Any, options: Mapping[str, Any], name: str, wanted: bool) -> 
     return empty(q, as_array(options[name], name).shape, precision(q))
 
 
+@takes(BackwardOptions)
 def attention_operations(q: Any, k: Any, v: Any, **options: Unpack[BackwardOptions]) -> float:
     """The floating-point operations of ``attention(q, k, v, **options)``: divide them by its time for FLOP/s.
 
@@ -367,10 +253,11 @@ def _attend(
     out: Any,
     return_lse: bool,
     return_weights: bool,
-    options: dict[str, Any],
+    options: Any,
     head_dim_v: int | None = None,
 ) -> Any:
-    """``head_dim_v``: the width of the output; by default that of v."""
+    """``options``: a dictionary, which becomes the function's own. ``head_dim_v``: the width of the output; by default
+    that of v."""
     q, k, v = as_array(q, "q"), as_array(k, "k"), as_array(v, "v")
     if drops(options.get("dropout_p")) and options.get("seed") is None:
         options["seed"] = _core.draw_seed()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from . import _core
 from ._arrays import as_array, dtype_name, precision, returned
-from ._attention import AttentionOptions, require_known
+from ._options import AttentionOptions, require_known, takes
 from ._sdpa import renamed
 
 if sys.version_info >= (3, 11):
@@ -46,6 +46,7 @@ class Inspection:
     """A map of the whole matrix: ``[batch, heads, *pool]``."""
 
 
+@takes(AttentionOptions)
 def inspect(
     q: Any,
     k: Any,

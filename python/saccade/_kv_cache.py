@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from . import _core
 from ._arguments import shown
 from ._arrays import as_array, empty
-from ._attention import AttentionOptions, _attend, require_known
+from ._attention import _attend
+from ._options import AttentionOptions, require_known, takes
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -116,6 +117,7 @@ class KvCache:
         to one sequence, k [kv_heads, n, head_dim] and v likewise. Numbers are rounded to the cache's dtype."""
         self._core.append(k, v, sequence, layout)
 
+    @takes(AttentionOptions)
     def attention(
         self, q: Any, *, return_lse: bool = False, out: Any = None, **options: Unpack[AttentionOptions]
     ) -> Any:
@@ -123,14 +125,15 @@ class KvCache:
         keys and values are in the cache already. The cache adds kv_lengths, kv_starts, block_table, causal and window
         to the options."""
         require_known(options, "KvCache.attention")
-        return self._attend(self._core.attention, q, return_lse, out, {**options})
+        return self._attend(self._core.attention, q, return_lse, out, options)
 
+    @takes(AttentionOptions)
     def decode(self, q: Any, *, return_lse: bool = False, out: Any = None, **options: Unpack[AttentionOptions]) -> Any:
         """:func:`saccade.decode` over the cache: as :meth:`attention`, at the speed of reading it once."""
         require_known(options, "KvCache.decode")
-        return self._attend(self._core.decode, q, return_lse, out, {**options})
+        return self._attend(self._core.decode, q, return_lse, out, options)
 
-    def _attend(self, function: Any, q: Any, return_lse: bool, out: Any, options: dict[str, Any]) -> Any:
+    def _attend(self, function: Any, q: Any, return_lse: bool, out: Any, options: Any) -> Any:
         def call(q: Any, k: Any, v: Any, o: Any, lse: Any, weights: Any, options: dict[str, Any]) -> None:
             function(q, o, lse, weights, options)
 

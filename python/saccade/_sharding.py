@@ -10,7 +10,7 @@ import numpy as np
 
 from . import _core
 from ._arguments import shown
-from ._attention import require_known
+from ._options import require_known
 
 
 class Sharding:

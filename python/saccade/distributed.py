@@ -28,8 +28,9 @@ from typing import TYPE_CHECKING, Any
 from . import _core
 from ._arguments import drops, flag
 from ._arrays import as_array, empty, precision
-from ._attention import AttentionOptions, BackwardOptions, Gradients, gradient_of, require_known, rows_shape
+from ._attention import Gradients, gradient_of, rows_shape
 from ._communicators import CommunicationError, Communicator, Transport, communicator_of, local_communicators
+from ._options import AttentionOptions, BackwardOptions, require_known, takes
 from ._sharding import Method, Sharding, ShardingLike
 from ._together import Division, Prepared, compute
 
@@ -50,6 +51,7 @@ __all__ = [
 ]
 
 
+@takes(BackwardOptions)
 def attention(
     q: Any,
     k: Any,
@@ -96,6 +98,7 @@ def attention(
     return _forward("attention", q, k, v, communicator_of(comm, timeout), division, return_lse, out, options)
 
 
+@takes(AttentionOptions)
 def decode(
     q: Any,
     k: Any,
@@ -149,6 +152,7 @@ def _forward(
     return results[0] if results[1] is None else tuple(results)
 
 
+@takes(BackwardOptions)
 def attention_backward(
     q: Any,
     k: Any,

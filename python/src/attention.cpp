@@ -123,7 +123,7 @@ void bind_attention(nb::module_& module) {
       "alibi_slopes",
       [](nb::handle num_heads) { return numpy_array(alibi_slopes(integer(num_heads, "num_heads"))); },
       "num_heads"_a.none());
-  module.def("option_names", &option_names);
+  module.def("option_table", &option_table);
 }
 
 }  // namespace saccade::python

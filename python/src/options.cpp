@@ -176,6 +176,29 @@ const std::vector<Entry>& entries() {
   return all;
 }
 
+nb::object default_of(const AttentionOption& option) {
+  const AttentionOptions& usual = kDefaultAttentionOptions;
+  const auto of_member = [&](auto member) -> nb::object {
+    if constexpr (std::is_same_v<decltype(member), OptionPair>) {
+      return nb::make_tuple(usual.*member.first, usual.*member.second);
+    } else {
+      const auto& value = usual.*member;
+      using Value = std::remove_cvref_t<decltype(value)>;
+      if constexpr (std::is_same_v<Value, bool>)
+        return nb::bool_(value);
+      else if constexpr (std::is_integral_v<Value>)
+        return nb::int_(value);
+      else if constexpr (std::is_floating_point_v<Value>)
+        return nb::float_(value);
+      else if constexpr (std::is_enum_v<Value> && !std::is_same_v<Value, Causal>)
+        return nb::str(option_name(value).data());
+      else
+        return nb::none();
+    }
+  };
+  return std::visit(of_member, option.member);
+}
+
 }  // namespace
 
 Options::Options(const nb::dict& given) {
@@ -227,11 +250,11 @@ void Options::rethrow() const {
 
 Layout layout_named(nb::handle object) { return value_named<Layout>(object, "layout"); }
 
-nb::list option_names() {
+nb::list option_table() {
   nb::list rows;
   for (const AttentionOption& option : kAttentionOptions)
     rows.append(nb::make_tuple(std::string(option.name), std::string(option.python_name()), option.command_name(),
-                               std::string(option.word_name())));
+                               std::string(option.word_name()), default_of(option)));
   return rows;
 }
 

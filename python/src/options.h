@@ -17,7 +17,7 @@
 namespace saccade::python {
 
 /// AttentionOptions from a Python dict, and the arrays that their views refer to. An entry that is missing or None
-/// keeps its default. python/saccade/_attention.py describes the entries.
+/// keeps its default. python/saccade/_options.py describes the entries.
 class Options {
  public:
   /// Throws std::invalid_argument that names the entry for a wrong value, and nb::type_error for an unknown entry.
@@ -57,7 +57,7 @@ class Options {
 Layout layout_named(nb::handle name);
 
 /// The rows of kAttentionOptions: the names in C++, in Python, on the command line and in problem text, "" for
-/// none.
-nb::list option_names();
+/// none; and the default, None where there is none.
+nb::list option_table();
 
 }  // namespace saccade::python

@@ -1,5 +1,7 @@
 """saccade.torch.attention and attention_varlen: every option with autograd, eager and recorded."""
 
+import inspect
+
 import numpy as np
 import pytest
 
@@ -8,8 +10,39 @@ torch = pytest.importorskip("torch", reason="saccade.torch needs PyTorch")
 import saccade  # noqa: E402
 import saccade.torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
-from saccade.torch import attention, attention_varlen  # noqa: E402
+from saccade import _options  # noqa: E402
+from saccade.torch import attention, attention_varlen, distributed  # noqa: E402
+from saccade.torch._operators import PAIRS, TENSORS, Call  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+
+FUNCTIONS = (
+    (attention, _options.TensorOptions),
+    (attention_varlen, _options.TensorPackedOptions),
+    (distributed.scaled_dot_product_attention, _options.TensorShardedOptions),
+)
+
+
+@pytest.mark.parametrize("function, options", FUNCTIONS, ids=lambda x: x.__name__)
+def test_options_are_keywords_with_a_text(function, options):
+    parameters = inspect.signature(function).parameters
+    for name in options.__annotations__:
+        assert parameters[name].default == _options.DEFAULTS.get(name)
+        assert function.__doc__.count(f":param {name}: ") == 1
+
+
+def test_every_option_is_one_of_the_operators():
+    names = set().union(*(options.__annotations__ for _, options in FUNCTIONS))
+    of_pairs = {part for pair in PAIRS.values() for part in pair}
+    assert names - {"seed"} == {*TENSORS, *Call._fields, *PAIRS} - of_pairs - {"return_weights"}
+    defaults = {**Call._field_defaults, **{name: tuple(map(Call._field_defaults.get, PAIRS[name])) for name in PAIRS}}
+    assert all(defaults[name] == _options.DEFAULTS.get(name) for name in names if name in defaults)
+
+
+@pytest.mark.parametrize("name", ["score_mod", "num_threads", "is_causal"])
+def test_what_is_no_option_is_refused(name):
+    q, k, v = operands()
+    with pytest.raises(TypeError, match=f"attention.. got an unexpected keyword argument '{name}'"):
+        attention(q, k, v, **{name: None})
 
 
 def operands(*, heads=4, kv_heads=2, rows=5, keys=7, dtype=torch.float64):

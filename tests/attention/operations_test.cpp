@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "cases/random_case.h"
+#include "saccade/attention_options.h"
 #include "saccade/operations.h"
 #include "saccade/reference.h"
 #include "support/refusal.h"
@@ -16,17 +17,10 @@ Tensor zeros(const TensorView& like) { return Tensor(DType::f32, Shape(like.dims
 
 /// What says who sees whom by position and length, and nothing else.
 AttentionOptions positions_of(const AttentionOptions& options) {
-  return {.causal = options.causal,
-          .query_offset = options.query_offset,
-          .query_offsets = options.query_offsets,
-          .window_left = options.window_left,
-          .window_right = options.window_right,
-          .kv_lengths = options.kv_lengths,
-          .kv_starts = options.kv_starts,
-          .cu_seqlens_q = options.cu_seqlens_q,
-          .cu_seqlens_k = options.cu_seqlens_k,
-          .block_table = options.block_table,
-          .layout = options.layout};
+  AttentionOptions positions = options_of_role(OptionRole::visibility, options);
+  positions.block_table = options.block_table;
+  positions.layout = options.layout;
+  return positions;
 }
 
 /// Pairs over batch and heads. Where all numbers are 0, each key that a row sees has a weight, and no other has.

@@ -4,38 +4,34 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Any, Literal
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 
 from ._call import Call, Operands, attend
+from ._options import JaxOptions, JaxPackedOptions, names_of, require_known, takes, with_defaults
 
+if sys.version_info >= (3, 11):
+    from typing import Unpack
+elif TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+_NAMES, _PACKED_NAMES = names_of(JaxOptions), names_of(JaxPackedOptions)
 _FLOATS = ("float32", "bfloat16", "float16", "float64")
 
 
+@takes(JaxOptions)
 def attention(
     q: Any,
     k: Any,
     v: Any,
     *,
-    causal: Literal["top_left", "bottom_right"] | None = None,
-    query_offset: Any = None,
-    window: int | tuple[int, int] = (-1, -1),
-    mask: Any = None,
-    scale: float | None = None,
-    softcap: float = 0.0,
-    alibi_slopes: Any = None,
-    sinks: Any = None,
-    kv_lengths: Any = None,
-    kv_starts: Any = None,
-    dropout_p: float = 0.0,
     dropout_key: Any = None,
-    block_mask: Any = None,
-    block_mask_size: int | tuple[int, int] = (128, 128),
-    layout: Literal["bhld", "blhd"] = "bhld",
-    num_threads: int = 0,
     return_lse: bool = False,
+    **options: Unpack[JaxOptions],
 ) -> Any:
     """softmax(scale * q @ k.T + ...) @ v for every batch entry and head, without storing the matrix of weights.
 
@@ -47,24 +43,8 @@ def attention(
     Numbers, names and flags are part of the compiled program; arrays may be traced. q, k, v, a floating mask, ``sinks``
     and ``alibi_slopes`` have gradients.
 
-    :param causal: key j is visible iff j <= p, the position of the row. "top_left": row 0 is at key 0; "bottom_right":
-        the last row is at the last key.
     :param query_offset: the position of row 0: an int, or an integer array [batch] or []. Overrides that of ``causal``.
-    :param window: keys seen to the left and to the right of the position, inclusive; -1 leaves a side open.
-    :param mask: bool (True = attend) or floating (added; -inf hides), broadcast from the right to [batch, heads,
-        seqlen_q, seqlen_k].
-    :param scale: factor of the dot products; default 1 / sqrt(head_dim).
-    :param softcap: bound of the logits (arXiv:2408.00118); 0: none.
-    :param alibi_slopes: linear biases (arXiv:2108.12409): [heads] or [batch, heads].
-    :param sinks: one logit per head, added to the denominator only: [heads].
-    :param kv_lengths: how many keys count in each batch entry: integers [batch] or [].
-    :param kv_starts: the first key of each batch entry, after padding: integers [batch] or [].
-    :param dropout_p: the probability of dropping a weight.
     :param dropout_key: a key of ``jax.random``, which dropout needs. The weights dropped are saccade's, not JAX's.
-    :param block_mask: a bool for each block of rows and keys, broadcast to [batch, heads, blocks of rows, blocks of
-        keys].
-    :param block_mask_size: rows and keys of a block.
-    :param layout: the order of the axes of q, k, v and o: "blhd" is [batch, seqlen, heads, dim].
     :param num_threads: threads of the call; 0: the library's default, one for each core or ``OMP_NUM_THREADS``.
     :param return_lse: also return the natural logarithm of each row's softmax denominator, [batch, heads, seqlen_q],
         f32 (f64).
@@ -73,32 +53,27 @@ def attention(
         in arrays are checked when the program runs, and then raise ``jax.errors.JaxRuntimeError``.
     """
     function = "attention"
+    require_known(options, function, _NAMES)
     q, k, v = _operands(function, q, k, v)
     if not q.ndim == k.ndim == v.ndim or q.ndim not in (2, 3, 4):
         _refuse(function, "q, k and v", "the same rank, 2, 3 or 4", f"shapes {q.shape}, {k.shape} and {v.shape}")
+    given = with_defaults(options)
+    layout = given["layout"]
     _one_of(function, "layout", layout, ("bhld", "blhd"))
     rank = q.ndim
     four = [_rank_4(x, layout) for x in (q, k, v)]
     batch, heads = _check_shapes(function, four[0], four[1], four[2], layout)
     operands: Operands = dict(zip("qkv", four))
-    options = {"mask": mask, "alibi_slopes": alibi_slopes, "sinks": sinks, "block_mask": block_mask}
     axis = 1 if layout == "blhd" else 2
     lengths = (four[0].shape[axis], four[1].shape[axis])
-    _add_options(function, operands, options, (batch, heads, *lengths), block_mask_size)
-    if query_offset is not None and not _is_integer(query_offset):
-        operands["query_offset"], query_offset = _integers(function, "query_offset", query_offset, batch), None
-    for name, numbers in (("kv_lengths", kv_lengths), ("kv_starts", kv_starts)):
-        if numbers is not None:
-            operands[name] = _integers(function, name, numbers, batch)
-    call = _call_of(
-        function, operands, causal, query_offset, window, scale, softcap, dropout_p, dropout_key, block_mask_size,
-        layout, num_threads, return_lse,
-    )  # fmt: skip
+    _add_options(function, operands, given, (batch, heads, *lengths))
+    call = _call_of(function, operands, given, dropout_key, return_lse)
     o, *lse = attend(call, operands)
     o = o.reshape(*q.shape[:-1], v.shape[-1])
     return (o, lse[0].reshape(lse[0].shape[4 - rank :])) if lse else o
 
 
+@takes(JaxPackedOptions)
 def attention_varlen(
     q: Any,
     k: Any,
@@ -106,16 +81,9 @@ def attention_varlen(
     cu_seqlens_q: Any,
     cu_seqlens_k: Any = None,
     *,
-    causal: Literal["top_left", "bottom_right"] | None = None,
-    window: int | tuple[int, int] = (-1, -1),
-    scale: float | None = None,
-    softcap: float = 0.0,
-    alibi_slopes: Any = None,
-    sinks: Any = None,
-    dropout_p: float = 0.0,
     dropout_key: Any = None,
-    num_threads: int = 0,
     return_lse: bool = False,
+    **options: Unpack[JaxPackedOptions],
 ) -> Any:
     """Attention over documents of different lengths packed one after the other; each sees only its own keys.
 
@@ -124,10 +92,14 @@ def attention_varlen(
 
     :param cu_seqlens_q: where each document begins in q: integers [documents + 1], from 0 to total_q.
     :param cu_seqlens_k: the same in k and v; default: cu_seqlens_q.
+    :param dropout_key: a key of ``jax.random``, which dropout needs.
+    :param num_threads: threads of the call; 0: the library's default, one for each core or ``OMP_NUM_THREADS``.
+    :param return_lse: also return lse.
 
-    The other arguments and the errors are those of :func:`attention`; slopes are [heads] or [documents, heads].
+    The errors are those of :func:`attention`; slopes are [heads] or [documents, heads].
     """
     function = "attention_varlen"
+    require_known(options, function, _PACKED_NAMES)
     q, k, v = _operands(function, q, k, v)
     if not q.ndim == k.ndim == v.ndim == 3:
         _refuse(function, "q, k and v", "[total, heads, dim]", f"shapes {q.shape}, {k.shape} and {v.shape}")
@@ -140,12 +112,9 @@ def attention_varlen(
             _refuse(function, name, "shape [documents + 1]", f"shape {array.shape}")
         operands[name] = array
     documents = operands["cu_seqlens_q"].shape[0] - 1
-    options = {"alibi_slopes": alibi_slopes, "sinks": sinks}
-    _add_options(function, operands, options, (documents, q.shape[1], 0, 0), (128, 128))
-    call = _call_of(
-        function, operands, causal, None, window, scale, softcap, dropout_p, dropout_key, (128, 128), "bhld",
-        num_threads, return_lse,
-    )  # fmt: skip
+    given = with_defaults(options)
+    _add_options(function, operands, given, (documents, q.shape[1], 0, 0))
+    call = _call_of(function, operands, given, dropout_key, return_lse)
     o, *lse = attend(call, operands)
     return (o, *lse) if lse else o
 
@@ -199,9 +168,9 @@ def _check_shapes(function: str, q: Any, k: Any, v: Any, layout: str) -> tuple[i
 
 
 def _add_options(
-    function: str, operands: Operands, options: dict[str, Any], full: tuple[int, int, int, int], block_mask_size: Any
+    function: str, operands: Operands, options: Mapping[str, Any], full: tuple[int, int, int, int]
 ) -> None:
-    """Adds masks and numbers for each head. ``full``: batch, heads, seqlen_q, seqlen_k."""
+    """Adds the options that are arrays. ``full``: batch, heads, seqlen_q, seqlen_k."""
     batch, heads = full[:2]
     if options.get("mask") is not None:
         mask = jnp.asarray(options["mask"])
@@ -211,14 +180,14 @@ def _add_options(
             mask = mask.astype(jnp.float32)
         operands["mask"] = _broadcast(function, "mask", mask, full)
     if options.get("block_mask") is not None:
-        rows, keys = _pair(function, "block_mask_size", block_mask_size, 1)
+        rows, keys = _pair(function, "block_mask_size", options["block_mask_size"], 1)
         blocks = jnp.asarray(options["block_mask"])
         if blocks.dtype != jnp.bool_:
             _refuse(function, "block_mask", "bool (True = attend)", str(blocks.dtype))
         size = (batch, heads, -(-full[2] // rows), -(-full[3] // keys))
         operands["block_mask"] = _broadcast(function, "block_mask", blocks, size)
     for name in ("alibi_slopes", "sinks"):
-        if options[name] is None:
+        if options.get(name) is None:
             continue
         numbers = jnp.asarray(options[name])
         if not jnp.issubdtype(numbers.dtype, jnp.floating) and not jnp.issubdtype(numbers.dtype, jnp.integer):
@@ -227,6 +196,10 @@ def _add_options(
         if numbers.shape not in shapes:
             _refuse(function, name, " or ".join(f"shape {shape}" for shape in shapes), f"shape {numbers.shape}")
         operands[name] = numbers.astype(jnp.float32)
+    for name in ("query_offset", "kv_lengths", "kv_starts"):
+        value = options.get(name)
+        if value is not None and not (name == "query_offset" and _is_integer(value)):
+            operands[name] = _integers(function, name, value, batch)
 
 
 def _broadcast(function: str, name: str, mask: Any, full: tuple[int, ...]) -> Any:
@@ -277,16 +250,14 @@ def _number(function: str, name: str, value: Any) -> float:
     raise ValueError(f"[{function}] {name}: wanted a number, which is a part of the compiled program, got {kind}")
 
 
-def _call_of(
-    function: str, operands: Operands, causal: Any, query_offset: Any, window: Any, scale: Any, softcap: Any,
-    dropout_p: Any, dropout_key: Any, block_mask_size: Any, layout: str, num_threads: Any, return_lse: Any,
-) -> Call:  # fmt: skip
+def _call_of(function: str, operands: Operands, options: Mapping[str, Any], dropout_key: Any, return_lse: Any) -> Call:
     """Checks what is not an array, and adds dropout's seed to the operands."""
+    causal, scale, num_threads = options.get("causal"), options.get("scale"), options["num_threads"]
     _one_of(function, "causal", causal, (None, "top_left", "bottom_right"))
     factor = operands["q"].shape[-1] ** -0.5 if scale is None else _number(function, "scale", scale)
     if not math.isfinite(factor):
         _refuse(function, "scale", "a finite number", str(factor))
-    cap, p = _number(function, "softcap", softcap), _number(function, "dropout_p", dropout_p)
+    cap, p = (_number(function, name, options[name]) for name in ("softcap", "dropout_p"))
     if not (cap >= 0 and math.isfinite(cap)):
         _refuse(function, "softcap", "0 (off) or a positive number", str(cap))
     if not 0 <= p < 1:
@@ -297,15 +268,16 @@ def _call_of(
         operands["dropout_seed"] = _seed(function, dropout_key)
     if not _is_integer(num_threads) or num_threads < 0:
         _refuse(function, "num_threads", "0 or more", repr(num_threads))
+    offset = None if "query_offset" in operands else options.get("query_offset")
     return Call(
         causal=causal,
-        query_offset=None if query_offset is None else operator.index(query_offset),
-        window=_pair(function, "window", window, -1),
+        query_offset=None if offset is None else operator.index(offset),
+        window=_pair(function, "window", options["window"], -1),
         scale=factor,
         softcap=cap,
         dropout_p=p,
-        block_mask_size=_pair(function, "block_mask_size", block_mask_size, 1),
-        layout=layout,
+        block_mask_size=_pair(function, "block_mask_size", options["block_mask_size"], 1),
+        layout="bhld" if "cu_seqlens_q" in operands else options["layout"],
         num_threads=min(operator.index(num_threads), 1 << 16),
         return_lse=bool(return_lse),
     )

@@ -18,8 +18,8 @@ Operands = dict[str, Any]
 # The options that have gradients. The gradient of NAME is called dNAME.
 LEARNT = ("mask", "sinks", "alibi_slopes")
 
-_CAUSAL = {None: 0, "top_left": 1, "bottom_right": 2}
-_LAYOUTS = {"bhld": 0, "blhd": 1}
+# The options that are two attributes.
+_PAIRS = {"window": ("window_left", "window_right"), "block_mask_size": ("block_mask_q", "block_mask_k")}
 
 # With few rows and many keys, reading k and v takes longer than computing with them.
 _DECODE_ROWS, _DECODE_KEYS_PER_ROW = 4, 512
@@ -117,19 +117,18 @@ def _foreign_call(
         "operands": ",".join(operands),
         "results": ",".join(results),
         "rank": np.int64(operands["q"].ndim),
-        "causal": np.int64(_CAUSAL[call.causal]),
-        "has_query_offset": np.int64(call.query_offset is not None),
-        "query_offset": np.int64(call.query_offset or 0),
-        "window_left": np.int64(call.window[0]),
-        "window_right": np.int64(call.window[1]),
-        "scale": np.float64(call.scale),
-        "softcap": np.float64(call.softcap),
-        "dropout_p": np.float64(call.dropout_p),
-        "block_mask_q": np.int64(call.block_mask_size[0]),
-        "block_mask_k": np.int64(call.block_mask_size[1]),
-        "layout": np.int64(_LAYOUTS[call.layout]),
-        "num_threads": np.int64(call.num_threads),
+        **_attributes(call),
         **more,
     }
     function = jax.ffi.ffi_call(target, tuple(results.values()), vmap_method="expand_dims")
     return dict(zip(results, function(*operands.values(), **attributes)))
+
+
+def _attributes(call: Call) -> dict[str, Any]:
+    """The options of a call by the names of the library; those that are not given are left out."""
+    given = call._asdict()
+    del given["return_lse"]
+    for name, both in _PAIRS.items():
+        given.update(zip(both, given.pop(name)))
+    types: dict[type, Any] = {int: np.int64, float: np.float64, str: str}
+    return {name: types[type(value)](value) for name, value in given.items() if value is not None}

@@ -4,6 +4,9 @@
 #include <cmath>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
+
+#include "saccade/attention_options.h"
 
 namespace saccade::jax {
 namespace {
@@ -46,24 +49,6 @@ std::int64_t product(const std::vector<std::int64_t>& lengths) {
   for (const std::int64_t length : lengths) count *= length;
   return count;
 }
-
-/// The operands that are options of attention.
-struct OptionOperand {
-  std::string_view name;
-  TensorView AttentionOptions::*member;
-};
-
-constexpr OptionOperand kOptionOperands[] = {
-    {"mask", &AttentionOptions::mask},
-    {"sinks", &AttentionOptions::sinks},
-    {"alibi_slopes", &AttentionOptions::alibi_slopes},
-    {"kv_lengths", &AttentionOptions::kv_lengths},
-    {"kv_starts", &AttentionOptions::kv_starts},
-    {"query_offset", &AttentionOptions::query_offsets},
-    {"block_mask", &AttentionOptions::block_mask},
-    {"cu_seqlens_q", &AttentionOptions::cu_seqlens_q},
-    {"cu_seqlens_k", &AttentionOptions::cu_seqlens_k},
-};
 
 bool is_one_of(std::string_view name, std::initializer_list<std::string_view> names) {
   return std::ranges::find(names, name) != names.end();
@@ -177,22 +162,39 @@ MutableTensorView Call::result(std::string_view name, std::int64_t part) const {
   return {const_cast<void*>(found.data), found.dtype, found.dims(), {found.strides.data(), found.rank}};
 }
 
+template <class T>
+void Call::read(T& value, std::string_view name) const {
+  if (!attributes_.contains(name)) return;
+  if constexpr (std::is_enum_v<T>)
+    value = option_value<T>(attribute<std::string_view>(name)).value();
+  else if constexpr (requires { typename T::value_type; })
+    value = attribute<typename T::value_type>(name);
+  else if constexpr (std::is_floating_point_v<T>)
+    value = attribute<T>(name);
+  else
+    value = static_cast<T>(attribute<std::int64_t>(name));
+}
+
 AttentionOptions Call::options(std::int64_t part) const {
   AttentionOptions options;
-  for (const OptionOperand& option : kOptionOperands) options.*option.member = operand(option.name, part);
-  options.scale = attribute<double>("scale");
-  options.softcap = attribute<double>("softcap");
-  options.causal = static_cast<Causal>(attribute<std::int64_t>("causal"));
-  if (attribute<std::int64_t>("has_query_offset") != 0)
-    options.query_offset = attribute<std::int64_t>("query_offset");
-  options.window_left = attribute<std::int64_t>("window_left");
-  options.window_right = attribute<std::int64_t>("window_right");
-  options.block_mask_q = attribute<std::int64_t>("block_mask_q");
-  options.block_mask_k = attribute<std::int64_t>("block_mask_k");
-  options.layout = static_cast<Layout>(attribute<std::int64_t>("layout"));
-  options.num_threads = static_cast<int>(attribute<std::int64_t>("num_threads"));
+  const auto set = [&](const AttentionOption& row, auto member) {
+    if constexpr (std::is_same_v<decltype(member), OptionPair>) {
+      const std::size_t comma = row.name.find(", ");
+      read(options.*member.first, row.name.substr(0, comma));
+      read(options.*member.second, row.name.substr(comma + 2));
+    } else {
+      auto& value = options.*member;
+      using Value = std::remove_reference_t<decltype(value)>;
+      if constexpr (std::is_same_v<Value, TensorView>)
+        value = operand(row.python_name(), part);
+      else if constexpr (std::is_arithmetic_v<Value> || std::is_enum_v<Value> ||
+                         requires { typename Value::value_type; })
+        read(value, row.name);
+    }
+  };
+  for (const AttentionOption& row : kAttentionOptions)
+    std::visit([&](auto member) { set(row, member); }, row.member);
   if (const TensorView seed = operand("dropout_seed", part)) {
-    options.dropout_p = attribute<double>("dropout_p");
     const auto* const words = seed.as<std::uint32_t>();
     options.dropout_seed = std::uint64_t{words[0]} << 32 | words[1];
   }

@@ -19,10 +19,9 @@ enum class Pass : std::uint8_t { forward, backward };
 /// The operands and results of a foreign call, by name, and its attributes.
 ///
 /// jax.vmap puts dimensions in front of every operand and result; those of operands that it does not map have
-/// length
-/// 1. They become part of the batch of one call of attention where strides can express that, and otherwise one
-/// call
-/// ("part") follows the other, with the same results but for the last bits of gradients summed over a batch.
+/// length 1. They become part of the batch of one call of attention where strides can express that, and otherwise
+/// one call ("part") follows the other, with the same results but for the last bits of gradients summed over a
+/// batch.
 ///
 /// Operands have rank 4 (packed: 3), masks too, and numbers for each batch entry rank 1; saccade_jax/_call.py sees
 /// to that. Throws std::invalid_argument that names what does not fit.
@@ -38,7 +37,8 @@ class Call {
   TensorView operand(std::string_view name, std::int64_t part) const;
   MutableTensorView result(std::string_view name, std::int64_t part) const;
 
-  /// The options of one part, without results.
+  /// The options of one part, without results. Arrays are operands with the names that they have in Python, the
+  /// others attributes with the names of their members; those that are not there have their defaults.
   AttentionOptions options(std::int64_t part) const;
 
   /// An attribute of the foreign call. Throws std::logic_error if there is none of that name and type.
@@ -53,6 +53,8 @@ class Call {
     std::vector<std::int64_t> leading, lengths;  ///< the dimensions of vmap, and the others
   };
 
+  template <class T>
+  void read(T& value, std::string_view name) const;
   Array array_of(std::string_view name, const ffi::AnyBuffer& buffer) const;
   const Array* find(const std::vector<Array>& arrays, std::string_view name) const;
   bool can_merge() const;

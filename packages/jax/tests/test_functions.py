@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,6 +13,20 @@ jax = pytest.importorskip("jax")
 
 import jax.numpy as jnp  # noqa: E402
 from saccade_jax import attention, attention_varlen, dot_product_attention  # noqa: E402
+from saccade_jax._options import DEFAULTS, JaxOptions, JaxPackedOptions  # noqa: E402
+
+
+@pytest.mark.parametrize("function", [attention, attention_varlen])
+def test_options_are_keywords_with_a_text(function):
+    options = {attention: JaxOptions, attention_varlen: JaxPackedOptions}[function].__annotations__
+    parameters = inspect.signature(function).parameters
+    keywords = [name for name in parameters if parameters[name].kind is inspect.Parameter.KEYWORD_ONLY]
+    assert keywords == [*options, "dropout_key", "return_lse"]
+    for name in options:
+        assert parameters[name].default == DEFAULTS.get(name)
+        assert function.__doc__.count(f":param {name}: ") == 1
+    with pytest.raises(TypeError, match="got an unexpected keyword argument 'score_mod'"):
+        function(*[None] * (3 if function is attention else 4), score_mod=None)
 
 
 def operands(*lead, rows=20, keys=30, dim=16, kv_heads=None, dtype=jnp.float32, seed=0):

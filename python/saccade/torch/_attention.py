@@ -3,44 +3,39 @@ by torch.compile and others."""
 
 from __future__ import annotations
 
+import sys
 from operator import index
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
+from .._options import TensorOptions, TensorPackedOptions, names_of, require_known, takes
 from ._attend import draw_seed, need_an_operator
-from ._operators import GIVEN, LEARNT, TENSORS, Call, backward, forward, operator, operator_backward
+from ._operators import GIVEN, LEARNT, PAIRS, TENSORS, Call, backward, forward, operator, operator_backward
 from ._tensors import autocast, is_recorded, is_transformed, require_plain
 from ._transforms import TransformedAttention, TransformedGradients, tangents
 
+if sys.version_info >= (3, 11):
+    from typing import Unpack
+elif TYPE_CHECKING:
+    from typing_extensions import Unpack
 
+_PLACES = {name: place for place, name in enumerate(TENSORS)}
+_NAMES, _PACKED_NAMES = names_of(TensorOptions), names_of(TensorPackedOptions)
+
+
+@takes(TensorOptions)
 def attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
     *,
-    causal: Literal["top_left", "bottom_right"] | None = None,
-    query_offset: Any = None,
-    window: Any = (-1, -1),
-    mask: Tensor | None = None,
-    scale: float | None = None,
-    softcap: float = 0.0,
-    alibi_slopes: Tensor | None = None,
-    sinks: Tensor | None = None,
-    kv_lengths: Any = None,
-    kv_starts: Any = None,
-    dropout_p: float = 0.0,
-    seed: int | None = None,
-    block_mask: Tensor | None = None,
-    block_mask_size: Any = (128, 128),
-    block_table: Tensor | None = None,
-    layout: Literal["bhld", "blhd"] = "bhld",
-    weights_after_dropout: bool = False,
     return_lse: bool = False,
     return_weights: bool = False,
+    **options: Unpack[TensorOptions],
 ) -> Any:
     """:func:`saccade.attention` with gradients: ``softmax(scale * q @ k.T + ...) @ v`` for every batch entry and head,
     without storing the matrix of weights, forward and backward.
@@ -51,7 +46,6 @@ def attention(
     and dispatch modes record the call as one operator, and ``torch.func``'s ``vmap`` and ``grad`` transform it.
     Within ``torch.autocast("cpu")`` q, k and v are cast, unless they are f64; the other tensors keep their types.
 
-    :param seed: of the dropout; default: drawn from PyTorch's default generator, as ``torch.manual_seed`` sets it.
     :param return_lse: also return the natural logarithm of each row's softmax denominator, [batch, heads, seqlen_q],
         in f32 (f64). A row that sees nothing has -inf.
     :param return_weights: also return the weights, [batch, heads, seqlen_q, seqlen_k]; they have no gradient.
@@ -62,36 +56,11 @@ def attention(
     Gradients can be differentiated again, and forward-mode tangents pass through; these are computed in PyTorch's
     operations, a few rows at a time. Uses ``torch.get_num_threads()`` threads.
     """
-    left, right = pair_of(window, "window")
-    block_q, block_k = pair_of(block_mask_size, "block_mask_size")
-    is_number = isinstance(query_offset, int)
-    options = {
-        "mask": mask,
-        "sinks": sinks,
-        "alibi_slopes": alibi_slopes,
-        "kv_lengths": kv_lengths,
-        "kv_starts": kv_starts,
-        "query_offset": None if is_number else query_offset,
-        "block_mask": block_mask,
-        "block_table": block_table,
-    }
-    call = Call(
-        causal,
-        query_offset if is_number else None,
-        left,
-        right,
-        scale,
-        softcap,
-        dropout_p,
-        block_q,
-        block_k,
-        layout,
-        weights_after_dropout,
-        return_weights,
-    )
-    return _attend(q, k, v, options, call, seed, return_lse)
+    require_known(options, "attention", _NAMES)
+    return _attend(q, k, v, options, return_lse, return_weights)
 
 
+@takes(TensorPackedOptions)
 def attention_varlen(
     q: Tensor,
     k: Tensor,
@@ -99,19 +68,8 @@ def attention_varlen(
     cu_seqlens_q: Any,
     cu_seqlens_k: Any = None,
     *,
-    causal: Literal["top_left", "bottom_right"] | None = None,
-    query_offset: Any = None,
-    window: Any = (-1, -1),
-    mask: Tensor | None = None,
-    scale: float | None = None,
-    softcap: float = 0.0,
-    alibi_slopes: Tensor | None = None,
-    sinks: Tensor | None = None,
-    kv_lengths: Any = None,
-    kv_starts: Any = None,
-    dropout_p: float = 0.0,
-    seed: int | None = None,
     return_lse: bool = False,
+    **options: Unpack[TensorPackedOptions],
 ) -> Any:
     """:func:`saccade.attention_varlen` with gradients: documents of different lengths one after the other, q
     [total_q, heads, head_dim], k [total_k, kv_heads, head_dim] and v [total_k, kv_heads, head_dim_v]; each sees only
@@ -123,21 +81,27 @@ def attention_varlen(
 
     The other options are those of :func:`attention`.
     """
-    left, right = pair_of(window, "window")
-    is_number = isinstance(query_offset, int)
-    options = {
-        "mask": mask,
-        "sinks": sinks,
-        "alibi_slopes": alibi_slopes,
-        "kv_lengths": kv_lengths,
-        "kv_starts": kv_starts,
-        "query_offset": None if is_number else query_offset,
-        "cu_seqlens_q": cu_seqlens_q,
-        "cu_seqlens_k": cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k,
-    }
-    offset = query_offset if is_number else None
-    call = Call(causal, offset, left, right, scale, softcap, dropout_p, 128, 128, "blhd", False, False)
-    return _attend(q, k, v, options, call, seed, return_lse)
+    require_known(options, "attention_varlen", _PACKED_NAMES)
+    documents = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k}
+    return _attend(q, k, v, {**options, **documents, "layout": "blhd"}, return_lse)
+
+
+def arguments_of(options: Any, return_weights: bool = False) -> tuple[list[Tensor | None], Call, Any]:
+    """Options in the form that operators take: tensors, the others, and the seed."""
+    tensors: list[Tensor | None] = [None] * len(TENSORS)
+    others: dict[str, Any] = {}
+    for name, value in options.items():
+        if value is None:
+            continue
+        if name in _PLACES and not (name == "query_offset" and isinstance(value, int)):
+            tensors[_PLACES[name]] = tensor_of(value, name)
+        elif name in PAIRS:
+            first, second = PAIRS[name]
+            others[first], others[second] = pair_of(value, name)
+        else:
+            others[name] = value
+    seed = others.pop("seed", None)
+    return tensors, Call(return_weights=return_weights, **others), seed
 
 
 def pair_of(value: Any, name: str) -> tuple[int, int]:
@@ -149,15 +113,13 @@ def pair_of(value: Any, name: str) -> tuple[int, int]:
         raise ValueError(f"{name}: wanted an int or two, got {value!r}") from None
 
 
-def _attend(
-    q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any], call: Call, seed: int | None, return_lse: bool
-) -> Any:
+def _attend(q: Tensor, k: Tensor, v: Tensor, options: Any, return_lse: bool, return_weights: bool = False) -> Any:
+    tensors, call, seed = arguments_of(options, return_weights)
     transformed = not is_compiling() and is_transformed()
     if not is_compiling() and not transformed:
         for name, tensor in (("q", q), ("k", k), ("v", v)):
             require_plain(tensor, name)
     q, k, v = autocast(q, k, v)
-    tensors = [tensor_of(options.get(name), name) for name in TENSORS]
     drawn = None
     if call.dropout_p:
         drawn = draw_seed() if seed is None else seed_of(seed)
@@ -187,10 +149,10 @@ def seed_of(seed: Any) -> Tensor:
     return torch.tensor(bits - 2**64 if bits >= 2**63 else bits, dtype=torch.int64)
 
 
-def tensor_of(value: Any, name: str) -> Tensor | None:
+def tensor_of(value: Any, name: str) -> Tensor:
     """An option as a tensor."""
-    if value is None or isinstance(value, Tensor):
-        if value is not None and not is_compiling() and not is_transformed():
+    if isinstance(value, Tensor):
+        if not is_compiling() and not is_transformed():
             require_plain(value, name, floating=False)
         return value
     try:

@@ -4,6 +4,7 @@ nodes."""
 from __future__ import annotations
 
 import math
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -36,6 +37,15 @@ class Call(NamedTuple):
     layout: str = "bhld"
     weights_after_dropout: bool = False
     return_weights: bool = False
+
+
+# The options that are two of them.
+PAIRS = {"window": ("window_left", "window_right"), "block_mask_size": ("block_mask_q", "block_mask_k")}
+_PARTS = {part for pair in PAIRS.values() for part in pair}
+_SINGLE = tuple(name for name in Call._fields if name not in _PARTS and name != "return_weights")
+# Faster than loops in Python.
+_single_of = attrgetter(*_SINGLE)
+_both_of = {name: attrgetter(*pair) for name, pair in PAIRS.items()}
 
 
 def forward(
@@ -113,22 +123,16 @@ def tangents(
 
 
 def options_of(tensors: Any, seed: Tensor | None, call: Call) -> dict[str, Any]:
-    options: dict[str, Any] = {
-        "num_threads": torch.get_num_threads(),
-        "causal": call.causal,
-        "query_offset": call.query_offset,
-        "window": (call.window_left, call.window_right),
-        "scale": call.scale,
-        "softcap": call.softcap,
-        "block_mask_size": (call.block_mask_q, call.block_mask_k),
-        "layout": call.layout,
-    }
-    options.update((name, readable(x.detach())) for name, x in zip(TENSORS, tensors) if x is not None)
+    options: dict[str, Any] = dict(zip(_SINGLE, _single_of(call)))
+    for name, both_of in _both_of.items():
+        options[name] = both_of(call)
+    options["num_threads"] = torch.get_num_threads()
+    for name, x in zip(TENSORS, tensors):
+        if x is not None:
+            options[name] = readable(x.detach())
     if call.dropout_p:
         assert seed is not None
-        options.update(dropout_p=call.dropout_p, seed=int(seed))
-    if call.return_weights:
-        options["weights_after_dropout"] = call.weights_after_dropout
+        options["seed"] = int(seed)
     return options
 
 
@@ -157,12 +161,18 @@ def output_like(q: Tensor, v: Tensor) -> Tensor:
 
 # The operators.
 
+
+def _schema(name: str, annotation: Any) -> str:
+    kind = annotation.__forward_arg__.replace(" | None", "?")
+    return f"{kind.replace('int', 'SymInt') if name in _SYMBOLIC else kind} {name}"
+
+
+_SYMBOLIC = ("query_offset", "window_left", "window_right")
 _OPTIONS = ", ".join(
     (
         *(f"Tensor? {name if name != 'query_offset' else 'query_offsets'}" for name in TENSORS),
-        "Tensor? seed, str? causal, SymInt? query_offset, SymInt window_left, SymInt window_right, float? scale",
-        "float softcap, float dropout_p, int block_mask_q, int block_mask_k, str layout, bool weights_after_dropout",
-        "bool return_weights",
+        "Tensor? seed",
+        *(_schema(name, annotation) for name, annotation in Call.__annotations__.items()),
     )
 )
 

@@ -22,8 +22,9 @@ rows and keys, together and in the same order as the others. ``torchrun --nproc-
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -31,18 +32,27 @@ from torch.compiler import is_compiling
 
 from .. import _core
 from .._communicators import CommunicationError, Communicator
+from .._options import TensorShardedOptions, names_of, require_known, takes
 from .._sharding import Method, Sharding, ShardingLike
 from .._together import Division, Prepared, compute
 from ..distributed import prepared
 from ._attend import draw_seed
-from ._attention import pair_of, seed_of, tensor_of
+from ._attention import arguments_of, seed_of
 from ._gloo import communicator
 from ._operators import LEARNT, TENSORS, Call, options_of, output_like, rows_of
 from ._tensors import are_batched, autocast, empty_rows_like, is_transformed, precision, readable, require_plain
 
+if sys.version_info >= (3, 11):
+    from typing import Unpack
+elif TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 __all__ = ["CommunicationError", "Sharding", "communicator", "scaled_dot_product_attention"]
 
+_NAMES = names_of(TensorShardedOptions)
 
+
+@takes(TensorShardedOptions)
 def scaled_dot_product_attention(
     q: Tensor,
     k: Tensor,
@@ -56,24 +66,8 @@ def scaled_dot_product_attention(
     chunk: int = 16384,
     exact: bool = False,
     timeout: float | None = None,
-    causal: Literal["top_left", "bottom_right"] | None = None,
-    query_offset: Any = None,
-    window: Any = (-1, -1),
-    mask: Tensor | None = None,
-    scale: float | None = None,
-    softcap: float = 0.0,
-    alibi_slopes: Tensor | None = None,
-    sinks: Tensor | None = None,
-    kv_lengths: Any = None,
-    kv_starts: Any = None,
-    cu_seqlens_q: Any = None,
-    cu_seqlens_k: Any = None,
-    dropout_p: float = 0.0,
-    seed: int | None = None,
-    block_mask: Tensor | None = None,
-    block_mask_size: Any = (128, 128),
-    layout: Literal["bhld", "blhd"] = "bhld",
     return_lse: bool = False,
+    **options: Unpack[TensorShardedOptions],
 ) -> Any:
     """:func:`saccade.torch.attention` of a problem whose sequences are divided among the ranks of a process group, on
     the CPU, with gradients.
@@ -105,24 +99,15 @@ def scaled_dot_product_attention(
     on every rank. They cannot be differentiated again. Within ``torch.autocast("cpu")`` q, k and v are cast, unless
     they are f64. Not for ``torch.compile`` and transforms of ``torch.func``. Uses ``torch.get_num_threads()`` threads.
     """
-    given = dict(zip(TENSORS, (mask, sinks, alibi_slopes, kv_lengths, kv_starts, query_offset, block_mask)))
-    given.update(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k)
-    is_number = isinstance(query_offset, int)
-    if is_number:
-        del given["query_offset"]
 
     def read() -> Arguments:
-        call = Call(
-            causal,
-            query_offset if is_number else None,
-            *pair_of(window, "window"),
-            scale,
-            softcap,
-            dropout_p,
-            *pair_of(block_mask_size, "block_mask_size"),
-            layout if cu_seqlens_q is None else "blhd",
-        )
-        return Arguments(q, k, v, [tensor_of(given.get(name), name) for name in TENSORS], call, seed)
+        require_known(options, "scaled_dot_product_attention", _NAMES)
+        given: dict[str, Any] = {**options}
+        if given.get("cu_seqlens_q") is not None:
+            given["layout"] = "blhd"
+            if given.get("cu_seqlens_k") is None:
+                given["cu_seqlens_k"] = given["cu_seqlens_q"]
+        return Arguments(q, k, v, *arguments_of(given))
 
     division = Division(sharding, kv_sharding, method, head_groups, chunk, exact)
     o, lse = attend(communicator(group, timeout=timeout), division, read, return_lse)

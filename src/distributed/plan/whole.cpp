@@ -1,6 +1,7 @@
 #include "distributed/plan/whole.h"
 
 #include "core/check.h"
+#include "saccade/attention_options.h"
 
 namespace saccade::distributed {
 namespace {
@@ -33,15 +34,7 @@ AttentionOperands operands_of(const TensorView& q, const TensorView& k, const At
 }  // namespace
 
 AttentionOptions visibility_of(const AttentionOptions& options) {
-  return {.causal = options.causal,
-          .query_offset = options.query_offset,
-          .query_offsets = options.query_offsets,
-          .window_left = options.window_left,
-          .window_right = options.window_right,
-          .kv_lengths = options.kv_lengths,
-          .kv_starts = options.kv_starts,
-          .cu_seqlens_q = options.cu_seqlens_q,
-          .cu_seqlens_k = options.cu_seqlens_k};
+  return options_of_role(OptionRole::visibility, options);
 }
 
 std::int64_t batch_of(const AttentionOptions& options) {

@@ -1,0 +1,1 @@
+../../../python/saccade/_options.py
