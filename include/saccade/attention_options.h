@@ -371,6 +371,7 @@ inline constexpr AttentionOption kAttentionOptions[] = {
      .why = "C++ only: for programs that divide a problem"},
     {.name = "backend",
      .member = &AttentionOptions::backend,
+     .role = OptionRole::call,
      .help = "What computes the call: cpu, reference, or several in order with commas",
      .python = "-",
      .word = "-",

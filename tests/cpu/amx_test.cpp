@@ -203,7 +203,7 @@ TEST_F(Amx, TakesTinyValuesAndHugeScales) {
   }
 }
 
-/// Numbers of f32 whose last terms would be denormal, in one key, one value or one query row: only the rows that
+/// Numbers of f32 whose last parts would be denormal, in one key, one value or one query row: only the rows that
 /// see them may change, and they must be right.
 TEST_F(Amx, TakesNumbersWithoutThreeTerms) {
   cases::AttentionCase c = cases::draw_case(cases::parse_problem("h=1 s=300 d=64 causal=top_left lse"), 1);
