@@ -1,10 +1,13 @@
 // saccade info: what was built, what this machine supports, and what calls will use.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <saccade/backend.h>
 #include <saccade/runtime.h>
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 #include "cli/common/common.h"
 #include "cli/output/json.h"
@@ -29,23 +32,40 @@ std::vector<std::string> names_of(const std::vector<Isa>& isas) {
   return names;
 }
 
-// The active level, or why there is none: SACCADE_ISA may name one that is not available.
-struct ActiveIsa {
+/// A name that calls will use, or why there is none: an environment variable may name one that is not available.
+struct Active {
   std::optional<std::string> name;
   std::string error;
-  bool emulated;
 };
 
-ActiveIsa find_active_isa() {
+template <class F>
+Active find_active(const F& name) {
   try {
-    return {.name = std::string(name_of(active_isa())), .error = "", .emulated = is_emulated(active_isa())};
+    return {.name = std::string(name()), .error = ""};
   } catch (const std::invalid_argument& error) {
-    return {.name = std::nullopt, .error = message_line(error.what()), .emulated = false};
+    return {.name = std::nullopt, .error = message_line(error.what())};
   }
 }
 
+Json json_of(const Active& active) { return active.name ? Json(*active.name) : Json(nullptr); }
+
+Json names_of_backends() {
+  Json names = Json::array();
+  for (const BackendInfo& backend : available_backends()) names.push_back(backend.name);
+  return names;
+}
+
+void print_backends(const Active& active) {
+  const char* what = "back ends";
+  for (const BackendInfo& backend : available_backends())
+    fmt::print("{:<18} {:<10} {}\n", std::exchange(what, ""), backend.name, backend.description);
+  fmt::print("{:<18} active     {}\n", "", active.name.value_or("none"));
+}
+
 ExitCode info(bool json) {
-  const ActiveIsa active = find_active_isa();
+  const Active isa = find_active([] { return name_of(active_isa()); });
+  const Active backend = find_active([] { return active_backend_name(); });
+  const bool emulated = isa.name && is_emulated(active_isa());
   const std::vector<std::string> built = names_of(built_isas());
   const std::vector<std::string> available = names_of(available_isas());
   if (json) {
@@ -53,8 +73,10 @@ ExitCode info(bool json) {
                 {"cpu", cpu_name()},
                 {"built_isas", built},
                 {"available_isas", available},
-                {"active_isa", active.name ? Json(*active.name) : Json(nullptr)},
-                {"emulated", active.emulated},
+                {"active_isa", json_of(isa)},
+                {"emulated", emulated},
+                {"available_backends", names_of_backends()},
+                {"active_backend", json_of(backend)},
                 {"threads", num_threads()},
                 {"compiler", compiler()}});
   } else {
@@ -62,20 +84,21 @@ ExitCode info(bool json) {
     fmt::print("processor          {}\n", cpu_name().empty() ? "unknown" : cpu_name());
     fmt::print("instruction sets   built      {}\n", fmt::join(built, ", "));
     fmt::print("                   available  {}\n", fmt::join(available, ", "));
-    fmt::print("                   active     {}{}\n", active.name.value_or("none"),
-               active.emulated ? " (emulated)" : "");
+    fmt::print("                   active     {}{}\n", isa.name.value_or("none"), emulated ? " (emulated)" : "");
+    print_backends(backend);
     fmt::print("threads            {}\n", num_threads());
     fmt::print("compiler           {}\n", compiler());
   }
-  if (active.name) return kGood;
-  note("info", active.error);
-  return kBadUsage;
+  if (!isa.name) note("info", isa.error);
+  if (!backend.name) note("info", backend.error);
+  return isa.name && backend.name ? kGood : kBadUsage;
 }
 
 }  // namespace
 
 void add_info(Command app, Action& action) {
-  const Command command = app.add_subcommand("info", "Version, instruction sets, threads, processor, compiler");
+  const Command command =
+      app.add_subcommand("info", "Version, instruction sets, back ends, threads, processor, compiler");
   const auto json = std::make_shared<bool>(false);
   command.add_flag("--json", *json, "Print JSON");
   command.footer(
@@ -83,6 +106,7 @@ void add_info(Command app, Action& action) {
       "  saccade info\n"
       "  saccade info --json\n"
       "  SACCADE_ISA=avx2 saccade info     what a forced instruction set gives\n"
+      "  SACCADE_BACKEND=reference saccade info    what another back end gives\n"
       "  OMP_NUM_THREADS=4 saccade info    what a default for threads gives");
   command.callback([=, &action] { action = [=] { return info(*json); }; });
 }

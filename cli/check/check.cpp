@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <saccade/backend.h>
 #include <saccade/runtime.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cases/conformance.h"
 #include "cases/gradient_case.h"
 #include "cases/problem.h"
 #include "cases/random_case.h"
@@ -58,11 +60,18 @@ class Work {
     const std::string what = arguments_.shapes ? fmt::format("--shapes '{}' --seed {}", *arguments_.shapes, seed_)
                                                : fmt::format("--cases 1 --seed {}", seed_of(index));
     const std::string threads = arguments_.threads ? fmt::format(" --threads {}", *arguments_.threads) : "";
-    return fmt::format("saccade check {}{} --isa {}{}", arguments_.backward ? "--backward " : "", what,
-                       name_of(isa), threads);
+    const std::string on = arguments_.backend.empty() ? fmt::format("--isa {}", name_of(isa))
+                                                      : fmt::format("--backend {}", arguments_.backend);
+    return fmt::format("saccade check {}{} {}{}", arguments_.backward ? "--backward " : "", what, on, threads);
   }
 
   bool is_backward() const { return arguments_.backward; }
+  /// What a result was computed by.
+  std::string place(Isa isa) const {
+    return arguments_.backend.empty() ? std::string(name_of(isa)) : arguments_.backend;
+  }
+  /// Whether each problem is also given to all other functions of a back end.
+  bool is_of_backend() const { return !arguments_.backend.empty() && !arguments_.shapes; }
   std::uint64_t seed_of(std::int64_t index) const { return seed_ + static_cast<std::uint64_t>(index); }
 
  private:
@@ -87,7 +96,7 @@ struct Failure {
 
 class Report {
  public:
-  void add(const cases::Finding& finding, const std::string& of_case, Isa isa) {
+  void add(const cases::Finding& finding, const std::string& of_case, const std::string& place) {
     auto tally = std::ranges::find(tallies_, finding.result, &Tally::result);
     if (tally == tallies_.end())
       tally = tallies_.insert(tally, {.result = finding.result, .worst_case = "", .worst_isa = ""});
@@ -96,7 +105,7 @@ class Report {
     if (finding.comparison.worst_ratio <= tally->worst_ratio) return;
     tally->worst_ratio = finding.comparison.worst_ratio;
     tally->worst_case = of_case;
-    tally->worst_isa = name_of(isa);
+    tally->worst_isa = place;
   }
 
   void add(Failure failure) {
@@ -122,29 +131,33 @@ class Report {
   std::int64_t failures_ = 0;
 };
 
-/// Runs one case on each instruction set.
+/// What one case is checked by: attention() and decode(), or gradients, or all functions of a back end.
+std::function<std::vector<cases::Finding>()> checks_of(const Work& work, std::int64_t index,
+                                                       cases::AttentionCase& drawn) {
+  if (work.is_backward()) {
+    return [checked = std::make_shared<cases::CheckedGradients>(drawn, work.seed_of(index))] {
+      return checked->run();
+    };
+  }
+  const auto checked = std::make_shared<cases::CheckedCase>(drawn, work.rows(index, drawn));
+  if (!work.is_of_backend()) return [checked] { return checked->run(); };
+  return [&work, index, checked, &drawn] { return cases::run_conformance(drawn, *checked, work.seed_of(index)); };
+}
+
+/// Runs one case on each instruction set, or on the back end.
 void check_case(const Work& work, std::int64_t index, const std::vector<Isa>& isas, Report& report) {
   cases::AttentionCase drawn = work.draw(index);
   if (work.is_backward() && !cases::has_gradients(drawn)) return;
   const std::string name = work.name(index);
-  std::function<std::vector<cases::Finding>()> run;
-  if (work.is_backward())
-    run = [checked = std::make_shared<cases::CheckedGradients>(drawn, work.seed_of(index))] {
-      return checked->run();
-    };
-  else
-    run = [checked = std::make_shared<cases::CheckedCase>(drawn, work.rows(index, drawn))] {
-      return checked->run();
-    };
+  const auto run = checks_of(work, index, drawn);
   for (const Isa isa : isas) {
     const auto fail = [&](std::string text) {
-      report.add(
-          {std::move(text), name, std::string(name_of(isa)), cases::describe(drawn), work.repetition(index, isa)});
+      report.add({std::move(text), name, work.place(isa), cases::describe(drawn), work.repetition(index, isa)});
     };
     set_active_isa(isa);
     try {
       for (const cases::Finding& finding : run()) {
-        report.add(finding, name, isa);
+        report.add(finding, name, work.place(isa));
         if (!finding.comparison.holds) fail(finding.result + ": " + to_string(finding.comparison));
       }
     } catch (const std::exception& error) {
@@ -176,8 +189,7 @@ void print_failure(const Failure& failure, const Terminal& terminal) {
              failure.text, failure.problem, failure.repetition);
 }
 
-Json report_json(const Report& report, std::int64_t cases, const std::vector<std::string_view>& isas,
-                 double seconds) {
+Json report_json(const Report& report, std::int64_t cases, const std::vector<std::string>& isas, double seconds) {
   Json results = Json::array(), failures = Json::array();
   for (const Tally& tally : report.tallies()) {
     results.push_back({{"result", tally.result},
@@ -202,8 +214,8 @@ Json report_json(const Report& report, std::int64_t cases, const std::vector<std
           {"failures", failures}};
 }
 
-void print_report(const Report& report, std::int64_t cases, const std::vector<std::string_view>& isas,
-                  double seconds, const Terminal& terminal) {
+void print_report(const Report& report, std::int64_t cases, const std::vector<std::string>& isas, double seconds,
+                  const Terminal& terminal) {
   Table table(1);
   table.add_row({"", "compared", "failed", "worst"});
   for (const Tally& tally : report.tallies()) {
@@ -222,12 +234,21 @@ void print_report(const Report& report, std::int64_t cases, const std::vector<st
   }
 }
 
+/// The back end by name, refused if there is none.
+BackendChoice backend_of(const CheckArguments& arguments) {
+  try {
+    return BackendChoice(arguments.backend);
+  } catch (const std::invalid_argument& error) {
+    refuse("--backend: {}", message_line(error.what()));
+  }
+}
+
 ExitCode check(const CheckArguments& arguments) {
+  const BackendScope scope(backend_of(arguments));
   const Work work(arguments);
-  const std::vector<Isa> isas = isas_of(arguments);
-  std::vector<std::string_view> names;
-  names.reserve(isas.size());
-  for (const Isa isa : isas) names.push_back(name_of(isa));
+  const std::vector<Isa> isas = arguments.backend.empty() ? isas_of(arguments) : std::vector{active_isa()};
+  std::vector<std::string> places;
+  for (const Isa isa : isas) places.push_back(work.place(isa));
 
   const Terminal terminal = Terminal::of_standard_output();
   Report report;
@@ -246,9 +267,9 @@ ExitCode check(const CheckArguments& arguments) {
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (arguments.json) {
-    print_json(report_json(report, work.count(), names, seconds));
+    print_json(report_json(report, work.count(), places, seconds));
   } else {
-    print_report(report, work.count(), names, seconds, terminal);
+    print_report(report, work.count(), places, seconds, terminal);
   }
   return report.failures() == 0 ? kGood : kCheckFailed;
 }
@@ -264,11 +285,17 @@ void add_check(Command app, Action& action) {
   add_integer(command, "--seed", arguments->seed,
               "The seed of the first problem, each next one has the next; without, 1", 0)
       .type_name("S");
+  const Option isa =
+      command
+          .add_option("--isa", arguments->isas,
+                      "Instruction sets to check; without, all that this machine has, or SACCADE_ISA")
+          .delimiter(',')
+          .type_name("NAME,...");
   command
-      .add_option("--isa", arguments->isas,
-                  "Instruction sets to check; without, all that this machine has, or SACCADE_ISA")
-      .delimiter(',')
-      .type_name("NAME,...");
+      .add_option("--backend", arguments->backend,
+                  "Check every function of this back end instead: attention, states, decode, gradients")
+      .type_name("NAME")
+      .excludes(isa);
   const Option shapes =
       command.add_option("--shapes", arguments->shapes, "Check the problems of this file instead, one a line")
           .type_name("FILE")
@@ -297,6 +324,7 @@ void add_check(Command app, Action& action) {
       "  saccade check --cases 20000 --seed 500000\n"
       "  saccade check --backward --cases 6000\n"
       "  saccade check --shapes shapes.txt --isa avx2\n"
+      "  saccade check --backend reference --cases 2000\n"
       "  mpirun -n 4 saccade check --distributed");
   command.callback([=, &action] {
     action = [=] { return arguments->ranks.distributed ? check_distributed(*arguments) : check(*arguments); };

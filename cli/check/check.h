@@ -16,6 +16,7 @@ struct CheckArguments {
   std::optional<std::int64_t> cases, seed, threads;
   std::vector<std::string> isas;
   std::optional<std::string> shapes;
+  std::string backend;  // "": the processor's kernels, on each instruction set
   RankArguments ranks;
   bool backward = false;
   bool json = false;

@@ -36,7 +36,7 @@ from ._inspect import Inspection, inspect
 from ._kv_cache import KvCache, Rope
 from ._options import AttentionOptions, BackwardOptions
 from ._random import manual_seed
-from ._runtime import info, num_threads, release_workspaces, set_num_threads
+from ._runtime import backend, info, num_threads, release_workspaces, set_num_threads
 
 if TYPE_CHECKING:
     from . import distributed as distributed
@@ -74,6 +74,7 @@ __all__ = [
     "attention_lines",
     "attention_operations",
     "attention_varlen",
+    "backend",
     "decode",
     "heatmap",
     "info",

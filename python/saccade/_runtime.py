@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ._core import BackendScope as _BackendScope
 from ._core import info as _info
 from ._core import num_threads as _num_threads
 from ._core import release_workspaces as _release_workspaces
@@ -13,9 +14,32 @@ from ._core import set_num_threads as _set_num_threads
 def info() -> dict[str, Any]:
     """The version and the machine: ``version``; ``cpu``, the processor's name, "" if it is unknown; the
     instruction sets ``built_isas``, ``available_isas`` (both slowest first) and ``active_isa``, of "scalar", "avx2",
-    "avx512", "avx512bf16" and "avx512amx", on 64-bit Arm "scalar", "neon" and "neonbf16"; and ``num_threads``, as from
-    :func:`num_threads`."""
+    "avx512", "avx512bf16" and "avx512amx", on 64-bit Arm "scalar", "neon" and "neonbf16"; ``available_backends`` and
+    ``active_backend``, which :class:`backend` chooses; and ``num_threads``, as from :func:`num_threads`."""
     return _info()
+
+
+class backend:  # noqa: N801 (a context manager with a small name, as torch.no_grad)
+    """Chooses what computes the calls inside a ``with``, in this thread::
+
+        with saccade.backend("reference"):
+            o = saccade.attention(q, k, v)  # in double precision: is that number right?
+
+    :param names: "cpu", the processor's kernels; "reference", everything in double precision, step by step; or a list
+        in order, "reference,cpu": each call takes the first that supports it. Outside, the environment variable
+        ``SACCADE_BACKEND`` decides; without it, "cpu".
+    :raises ValueError: for a name that does not exist.
+    """
+
+    def __init__(self, names: str) -> None:
+        self._scope = _BackendScope(names)
+
+    def __enter__(self) -> backend:
+        self._scope.__enter__()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._scope.__exit__(*exception)
 
 
 def num_threads() -> int:
