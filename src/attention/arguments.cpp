@@ -4,6 +4,7 @@
 #include <cmath>
 #include <tuple>
 
+#include "backend/backend.h"
 #include "backend/visibility.h"
 #include "core/check.h"
 
@@ -52,12 +53,21 @@ void expect_equal(std::string_view function, const char* name, const char* what,
 }
 
 /// Copies an i32 or i64 view of `count` numbers into `out`.
+/// Checks look into these numbers, so they must lie where the CPU may read them.
+void check_readable(std::string_view function, std::string_view name, const TensorView& view) {
+  const Backend& backend = active_backend();
+  if (!backend.reads(view.device))
+    refuse(function, name, " must be in memory that the CPU may read, but back end ", backend.name(),
+           " keeps it on its device");
+}
+
 void read_integers(std::string_view function, std::string_view name, const TensorView& view, std::int64_t count,
                    std::vector<std::int64_t>& out) {
   if (view.dtype != DType::i32 && view.dtype != DType::i64)
     refuse(function, name, " must be i32 or i64, but it is ", name_of(view.dtype));
   check_shape(function, name, view, {count});
   if (view.data == nullptr && count > 0) refuse(function, name, " has no data (null pointer)");
+  check_readable(function, name, view);
   out.resize(static_cast<std::size_t>(count));
   for (std::int64_t b = 0; b < count; ++b)
     out[static_cast<std::size_t>(b)] = view.dtype == DType::i64 ? view.as<std::int64_t>()[b * view.strides[0]]
@@ -110,6 +120,7 @@ void fill_pages(std::string_view function, const AttentionOptions& options, Atte
     refuse(function, "block_table must have shape [", p.batch, ", max_pages], but it has shape ",
            to_string(table.dims()));
   check_memory(function, "block_table", table);
+  check_readable(function, "block_table", table);
   if (!options.kv_lengths) refuse(function, "block_table was given without kv_lengths");
   p.page_size = p.seqlen_k;
   if (p.page_size < 1) refuse(function, "pages of k must hold at least 1 key");

@@ -34,6 +34,7 @@ void pass_on_to_sinks(const BackwardParams& b) {
 void attention_backward(const TensorView& q, const TensorView& k, const TensorView& v,
                         const AttentionOutcome& outcome, const AttentionGradients& gradients,
                         const AttentionOptions& options) {
+  const BackendScope scope(options.backend);
   const BackwardArguments arguments(q, k, v, outcome, gradients, options);
   const AttentionParams& p = arguments.params.attention;
   if (!p.has_rows() || p.seqlen_k == 0) {
@@ -48,7 +49,6 @@ void attention_backward(const TensorView& q, const TensorView& k, const TensorVi
   }
   if (gradients.dmask) clear(gradients.dmask);
   const ThreadLimit limit(options.num_threads);
-  const BackendScope scope(options.backend);
   active_backend().attention_backward(arguments.params);
 }
 

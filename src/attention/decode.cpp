@@ -52,11 +52,11 @@ std::int64_t splits_of(const AttentionParams& p) { return ceil_div(p.seqlen_k, k
 
 void decode(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& o,
             const AttentionOptions& options) {
+  const BackendScope scope(options.backend);
   const AttentionOperands operands = check_operands(q, k, v, o, o.mutable_data(), options, "decode");
   const AttentionArguments arguments(operands, q, k, options, "decode");
   if (!arguments.params.has_rows()) return;
   const ThreadLimit limit(options.num_threads);
-  const BackendScope scope(options.backend);
   active_backend().decode(arguments.params);
 }
 
@@ -74,7 +74,6 @@ void write_states(const AttentionArguments& arguments, const MutableTensorView& 
   const DecodeStates to = checked_states(states, states.mutable_data(), p, splits_of(p), "decode_states");
   if (!p.has_rows() || to.splits == 0) return;
   const ThreadLimit limit(options.num_threads);
-  const BackendScope scope(options.backend);
   active_backend().decode_states(p, to);
 }
 
@@ -82,6 +81,7 @@ void write_states(const AttentionArguments& arguments, const MutableTensorView& 
 
 void decode_states(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& states,
                    const AttentionOptions& options) {
+  const BackendScope scope(options.backend);
   check_options_of_states(options, "decode_states");
   const AttentionOperands operands = check_operands(q, k, v, shape_of_o(q, v), nullptr, options, "decode_states");
   write_states(AttentionArguments(operands, q, k, options, "decode_states", Outputs::ignored), states, options);
@@ -89,6 +89,7 @@ void decode_states(const TensorView& q, const TensorView& k, const TensorView& v
 
 Tensor decode_states(const TensorView& q, const TensorView& k, const TensorView& v,
                      const AttentionOptions& options) {
+  const BackendScope scope(options.backend);
   check_options_of_states(options, "decode_states");
   const AttentionOperands operands = check_operands(q, k, v, shape_of_o(q, v), nullptr, options, "decode_states");
   const AttentionArguments arguments(operands, q, k, options, "decode_states", Outputs::ignored);
@@ -102,6 +103,7 @@ Tensor decode_states(const TensorView& q, const TensorView& k, const TensorView&
 void merge_decode_states(const TensorView& q, const TensorView& k, const TensorView& v, const TensorView& states,
                          const MutableTensorView& o, const AttentionOptions& options) {
   constexpr std::string_view kName = "merge_decode_states";
+  const BackendScope scope(options.backend);
   check_options_of_states(options, kName);
   const AttentionOperands operands = check_operands(q, k, v, o, o.mutable_data(), options, kName);
   const AttentionArguments arguments(operands, q, k, options, kName);
@@ -109,7 +111,6 @@ void merge_decode_states(const TensorView& q, const TensorView& k, const TensorV
   const DecodeStates from = checked_states(states, const_cast<void*>(states.data), p, -1, kName);
   if (!p.has_rows()) return;
   const ThreadLimit limit(options.num_threads);
-  const BackendScope scope(options.backend);
   active_backend().merge_decode_states(p, from);
 }
 

@@ -12,6 +12,7 @@ namespace saccade {
 
 Inspection inspect(const TensorView& q, const TensorView& k, const InspectOptions& wanted,
                    const AttentionOptions& options) {
+  const BackendScope scope(options.backend);
   if (q.rank != k.rank && !options.block_table)
     refuse(kInspect, "q and k must have the same rank, but they have shapes ", to_string(q.dims()), " and ",
            to_string(k.dims()));
@@ -20,7 +21,6 @@ Inspection inspect(const TensorView& q, const TensorView& k, const InspectOption
   const AttentionArguments arguments(operands, q, k, options, kInspect);
   InspectResults results(q, k, wanted, options, arguments.params);
   const ThreadLimit limit(options.num_threads);
-  const BackendScope scope(options.backend);
   if (arguments.params.has_rows()) active_backend().inspect(results.params);
   return std::move(results.inspection);
 }

@@ -123,6 +123,8 @@ const std::vector<Room> kRooms = {
     {"examples", {}},
     // The bits of AMX tiles are compared below the public functions.
     {"tests/bits", {"cases", "src/cpu/simd", "src/cpu/amx"}},
+    // A back end is written there.
+    {"tests/backend", {"cases", "tests", "src/backend", "src/core"}},
     {"tests", {"cases"}},
 };
 

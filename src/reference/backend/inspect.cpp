@@ -76,10 +76,13 @@ class InspectPass {
       store_row(weights_, i_.row_weights, b, head, i_.row_places[found - i_.rows]);
   }
 
+  /// Ties are ties of the weights as they are stored.
   void store_top(std::int64_t b, std::int64_t head, std::int64_t at, bool is_nan) const {
     std::vector<std::int64_t> keys(weights_.size());
     std::iota(keys.begin(), keys.end(), std::int64_t{0});
-    const auto weight = [this](std::int64_t key) { return weights_[static_cast<std::size_t>(key)]; };
+    const auto weight = [this](std::int64_t key) {
+      return rounded(weights_[static_cast<std::size_t>(key)], i_.top_weights.dtype);
+    };
     if (!is_nan) std::ranges::stable_sort(keys, std::ranges::greater{}, weight);
     for (std::int64_t n = 0; n < i_.top_k; ++n) {
       const bool exists =

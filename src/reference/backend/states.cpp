@@ -24,6 +24,11 @@ struct PartialRow {
   /// Adds the row's result over other keys.
   void merge(const PartialRow& other) {
     if (other.lse == kNoKeys) return;
+    if (std::isnan(lse) || std::isnan(other.lse)) {
+      lse = std::numeric_limits<double>::quiet_NaN();
+      o.assign(o.size(), lse);
+      return;
+    }
     if (lse == kNoKeys) {
       *this = other;
       return;
