@@ -1,5 +1,9 @@
-// Scores that show what an attention head does.
+// What attention heads do, in numbers.
 #pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
 
 #include "saccade/tensor.h"
 
@@ -16,5 +20,27 @@ Tensor induction_scores(const TensorView& weights, const TensorView& tokens);
 /// For each head the mean weight that queries give to the key before them, without the first query: near 1 for a
 /// head that looks at the previous token; f64 [num_heads], NaN where seqlen is 1.
 Tensor previous_token_scores(const TensorView& weights);
+
+/// What one head does over one sequence, each number a mean over its queries. NaN: there is no such number.
+struct HeadStatistics {
+  double previous = 0.0;  ///< the weight of the token before, as in previous_token_scores()
+  double first = 0.0;     ///< the weight of the first token, of the queries after it
+  double self = 0.0;      ///< the weight of the token itself
+  double induction =
+      0.0;                ///< the weight of what followed the token's earlier occurrence, as in induction_scores()
+  double entropy = 0.0;   ///< of the row, in nats
+  double distance = 0.0;  ///< from the query to its keys, weighted, in tokens
+};
+
+/// The statistics of a head, from its weights [queries, keys] of any element type. tokens: the ids of a sequence
+/// that attends to itself. Without tokens the keys are another sequence's: `first` then counts all queries, and
+/// previous, self, induction and distance are NaN. Throws std::invalid_argument if the weights are not a matrix,
+/// or not square although there are tokens, or not as many as these.
+HeadStatistics head_statistics(const TensorView& weights, std::span<const std::int64_t> tokens = {});
+
+/// The same of a sequence whose matrix is too long to be stored: `weight` gives the weight of a key for a query,
+/// and is asked for up to four keys of each query. entropy and distance are NaN; inspect() computes them.
+HeadStatistics head_statistics(const std::function<double(std::int64_t query, std::int64_t key)>& weight,
+                               std::span<const std::int64_t> tokens);
 
 }  // namespace saccade

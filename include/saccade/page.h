@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "saccade/head_scores.h"
 #include "saccade/tensor.h"
 
 namespace [[gnu::visibility("default")]] saccade {
@@ -68,16 +69,6 @@ struct PagePart {
   bool is_causal = false;         ///< keys after the query are not stored; only without `keys`
 };
 
-/// What a head does, in numbers, each a mean over its queries. NaN: there is no such number.
-struct HeadStatistics {
-  double previous = 0.0;   ///< the weight of the token before
-  double first = 0.0;      ///< the weight of the first token, of the queries after it
-  double self = 0.0;       ///< the weight of the token itself
-  double induction = 0.0;  ///< the weight of what followed the token's earlier occurrence (see head_scores.h)
-  double entropy = 0.0;    ///< in nats
-  double distance = 0.0;   ///< in tokens
-};
-
 /// What a page needs to show how a head came to its weights; fill it with designated initialisers. Views are read
 /// during the call.
 struct HeadDetails {
@@ -122,8 +113,8 @@ class AttentionPage {
   /// and for lists of another length than tokens.
   std::int64_t add_part(const PagePart& part);
 
-  /// Adds the weights of a head, f32 [queries, keys]. Returns what they do. Throws std::invalid_argument for
-  /// another shape or type, and for a head that does not exist or was added before.
+  /// Adds the weights of a head, f32 [queries, keys]. Returns head_statistics() of them. Throws
+  /// std::invalid_argument for another shape or type, and for a head that does not exist or was added before.
   HeadStatistics add(std::int64_t part, std::int64_t layer, std::int64_t head, const TensorView& weights,
                      const HeadDetails& details = {});
 

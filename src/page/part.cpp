@@ -112,35 +112,6 @@ std::optional<StoredHead>& StoredPart::place_of(std::int64_t layer, std::int64_t
   return place;
 }
 
-HeadStatistics StoredPart::statistics_of(const TensorView& weights) const {
-  const std::int64_t rows = weights.shape[0], keys = weights.shape[1];
-  HeadStatistics result;
-  for (std::int64_t i = 0; i < rows; ++i) {
-    const float* const row = weights.as<float>() + i * weights.strides[0];
-    const double share = 1.0 / static_cast<double>(rows);
-    if (!attends_to_itself())
-      result.first += row[0] * share;
-    else if (i > 0)
-      result.first += row[0] / static_cast<double>(rows - 1);
-    if (attends_to_itself()) result.self += row[i] * share;
-    double entropy = 0.0, distance = 0.0;
-    for (std::int64_t j = 0; j < keys; ++j) {
-      if (row[j] > 0) entropy -= row[j] * std::log(static_cast<double>(row[j]));
-      distance += row[j] * static_cast<double>(std::abs(i - j));
-    }
-    result.entropy += entropy * share, result.distance += distance * share;
-  }
-  if (!attends_to_itself()) {
-    result.previous = result.self = result.induction = result.distance = std::nan("");
-    return result;
-  }
-  const TensorView as_batch(weights.data, weights.dtype, Shape{1, 1, rows, rows},
-                            Shape{0, 0, weights.strides[0], 1});
-  result.previous = previous_token_scores(as_batch).at<double>(0);
-  result.induction = induction_scores(as_batch, TensorView(part_.queries.ids.data(), {1, rows})).at<double>(0);
-  return result;
-}
-
 std::string StoredPart::details_of(const HeadDetails& details) const {
   const std::int64_t rows = std::ssize(part_.queries.tokens), columns = std::ssize(keys().tokens);
   if (details.q.rank != 2) refuse(kPage, "details.q must have rank 2, but it has rank ", details.q.rank);
@@ -188,7 +159,8 @@ HeadStatistics StoredPart::add(std::int64_t layer, std::int64_t head, const Tens
         {"softcap", details.softcap},
         {"bias", details.bias.rank != 0}};
   }
-  stored.statistics = statistics_of(all);
+  stored.statistics =
+      head_statistics(all, attends_to_itself() ? std::span(part_.queries.ids) : std::span<const std::int64_t>());
   stored.thumbnail = thumbnail_of(all, thumbnail_rows_, thumbnail_columns_);
   stored.weights = coded(all, part_.is_causal);
   stored.interest = interest_of(stored.statistics, columns);

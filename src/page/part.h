@@ -63,7 +63,6 @@ class StoredPart {
   const PageSequence& keys() const { return part_.keys.tokens.empty() ? part_.queries : part_.keys; }
   bool attends_to_itself() const { return part_.keys.tokens.empty(); }
   std::optional<StoredHead>& place_of(std::int64_t layer, std::int64_t head);
-  HeadStatistics statistics_of(const TensorView& weights) const;
   std::string details_of(const HeadDetails& details) const;
 
   PagePart part_;

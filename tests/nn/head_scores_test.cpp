@@ -38,7 +38,50 @@ TEST(HeadScores, AreNaNWhereNoQueryCounts) {
   EXPECT_TRUE(std::isnan(previous_token_scores(Tensor(DType::f32, {1, 1, 1, 1})).at<double>(0)));
 }
 
+TEST(HeadStatistics, AreMeansOverTheQueries) {
+  // a b a b: the last two have one earlier occurrence, at 0 and 1.
+  const Tensor weights = Tensor::of<float>({{1.0f, 0.0f, 0.0f, 0.0f},
+                                            {0.5f, 0.5f, 0.0f, 0.0f},
+                                            {0.25f, 0.5f, 0.25f, 0.0f},
+                                            {0.0f, 0.25f, 0.5f, 0.25f}});
+  const std::vector<std::int64_t> tokens{7, 8, 7, 8};
+  const HeadStatistics statistics = head_statistics(weights, tokens);
+  EXPECT_DOUBLE_EQ(statistics.previous, (0.5 + 0.5 + 0.5) / 3);
+  EXPECT_DOUBLE_EQ(statistics.first, (0.5 + 0.25 + 0.0) / 3);
+  EXPECT_DOUBLE_EQ(statistics.self, (1 + 0.5 + 0.25 + 0.25) / 4);
+  EXPECT_DOUBLE_EQ(statistics.induction, (0.5 + 0.5) / 2);
+  EXPECT_NEAR(statistics.entropy, (0 + 1 + 1.5 + 1.5) * std::log(2.0) / 4, 1e-12);
+  EXPECT_DOUBLE_EQ(statistics.distance, (0 + 0.5 + 1.0 + 1.0) / 4);
+
+  const auto weight = [&](std::int64_t query, std::int64_t key) -> double {
+    return weights.at<float>(query, key);
+  };
+  const HeadStatistics asked = head_statistics(weight, tokens);
+  EXPECT_EQ(asked.previous, statistics.previous);
+  EXPECT_EQ(asked.first, statistics.first);
+  EXPECT_EQ(asked.self, statistics.self);
+  EXPECT_EQ(asked.induction, statistics.induction);
+  EXPECT_TRUE(std::isnan(asked.entropy) && std::isnan(asked.distance));
+
+  const TensorView batch = weights.view().reshaped({1, 1, 4, 4});
+  EXPECT_EQ(previous_token_scores(batch).at<double>(0), statistics.previous);
+  EXPECT_EQ(induction_scores(batch, TensorView(tokens.data(), {1, 4})).at<double>(0), statistics.induction);
+}
+
+TEST(HeadStatistics, OfAnotherSequencesKeysHaveNoPlaces) {
+  const HeadStatistics statistics = head_statistics(Tensor::of<double>({{0.25, 0.75, 0.0}, {0.5, 0.0, 0.5}}));
+  EXPECT_DOUBLE_EQ(statistics.first, (0.25 + 0.5) / 2);
+  EXPECT_NEAR(statistics.entropy, (0.25 * std::log(4.0) + 0.75 * std::log(4.0 / 3) + std::log(2.0)) / 2, 1e-12);
+  for (const double none : {statistics.previous, statistics.self, statistics.induction, statistics.distance})
+    EXPECT_TRUE(std::isnan(none));
+  EXPECT_TRUE(std::isnan(head_statistics(Tensor(DType::f32, {0, 3})).entropy));
+}
+
 TEST(HeadScores, RefuseWhatDoesNotFit) {
+  const std::vector<std::int64_t> three{1, 2, 3};
+  EXPECT_THROW(head_statistics(Tensor(DType::f32, {1, 3, 3})), std::invalid_argument);
+  EXPECT_THROW(head_statistics(Tensor(DType::f32, {3, 4}), three), std::invalid_argument);
+
   EXPECT_THROW(previous_token_scores(Tensor(DType::f32, {2, 5, 5})), std::invalid_argument);
   EXPECT_THROW(previous_token_scores(Tensor(DType::f32, {1, 2, 5, 4})), std::invalid_argument);
   EXPECT_THROW(induction_scores(weights(), Tensor(DType::i64, {1, 4})), std::invalid_argument);
