@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <saccade/io.h>
+#include <saccade/pretrained.h>
 #include <saccade/sentence_embeddings.h>
 
 #include <iostream>
@@ -9,7 +10,6 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/common/common.h"
-#include "cli/models/pretrained.h"
 #include "cli/output/json.h"
 #include "cli/output/progress.h"
 #include "commands.h"
@@ -44,14 +44,14 @@ std::vector<std::int64_t> ids_of(const Tokenizer& tokenizer, const std::string& 
 }
 
 /// Embeds some thousand sentences at a time, so that the progress bar moves.
-Tensor embed(const Pretrained& pretrained, const std::vector<std::vector<std::int64_t>>& sentences,
+Tensor embed(const PretrainedModel& pretrained, const std::vector<std::vector<std::int64_t>>& sentences,
              const SentenceEmbeddingOptions& options, int threads) {
-  Tensor all(DType::f32, {std::ssize(sentences), pretrained.model.sizes().d_model});
+  Tensor all(DType::f32, {std::ssize(sentences), pretrained.model().sizes().d_model});
   ProgressBar bar(std::ssize(sentences));
   for (std::size_t begin = 0; begin < sentences.size();) {
     const std::size_t count = std::min<std::size_t>(256, sentences.size() - begin);
     const auto at = static_cast<std::int64_t>(begin);
-    copy(sentence_embeddings(pretrained.model, std::span(sentences).subspan(begin, count), options, threads),
+    copy(sentence_embeddings(pretrained.model(), std::span(sentences).subspan(begin, count), options, threads),
          all.mutable_view().slice(0, at, at + static_cast<std::int64_t>(count)));
     begin += count;
     bar.show(static_cast<std::int64_t>(begin), "sentences");
@@ -62,9 +62,9 @@ Tensor embed(const Pretrained& pretrained, const std::vector<std::vector<std::in
 ExitCode embed(const EmbedArguments& arguments) {
   const std::vector<std::string> texts = arguments.texts.empty() ? lines_of_standard_input() : arguments.texts;
   if (texts.empty()) refuse("there is no text: give --text, or lines on standard input");
-  const Pretrained pretrained = Pretrained::load(arguments.model);
+  const PretrainedModel pretrained = PretrainedModel::load(arguments.model);
   const SentenceEmbeddingOptions options = load_sentence_embedding_options(arguments.model);
-  const std::int64_t limit = pretrained.model.sizes().max_length;
+  const std::int64_t limit = pretrained.model().sizes().max_length;
   const std::int64_t most =
       options.max_length > 0 && (limit == 0 || options.max_length < limit) ? options.max_length : limit;
   std::vector<std::vector<std::int64_t>> sentences;

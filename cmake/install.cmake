@@ -98,6 +98,13 @@ else()
   list(APPEND left_out_headers PATTERN tokenizer.h EXCLUDE)
 endif()
 
+if(TARGET saccade_look)
+  saccade_install(saccade_look NAME look PC_NAME saccade-look DESCRIPTION "Models of Hugging Face folders as pages of their heads"
+    PUBLIC_REQUIRES "saccade-model saccade-page saccade-tokenizer")
+else()
+  list(APPEND left_out_headers PATTERN look.h EXCLUDE PATTERN ablation.h EXCLUDE PATTERN pretrained.h EXCLUDE)
+endif()
+
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/saccade DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING PATTERN "*.h" ${left_out_headers})
 
@@ -106,7 +113,7 @@ if(TARGET saccade_cli)
   set_target_properties(saccade_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
   install(TARGETS saccade_cli DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
-foreach(library saccade_gpt saccade_mpi saccade_io saccade_model saccade_page saccade_heatmap saccade_tokenizer)
+foreach(library saccade_gpt saccade_mpi saccade_io saccade_model saccade_page saccade_heatmap saccade_tokenizer saccade_look)
   if(TARGET ${library})
     set_target_properties(${library} PROPERTIES INSTALL_RPATH "$ORIGIN")
   endif()

@@ -1,10 +1,10 @@
 #include "pretrained.h"
 
 #include <saccade/log_mel.h>
+#include <saccade/pretrained.h>
 
 #include "cli/common/common.h"
 #include "cli/models/media.h"
-#include "cli/models/pretrained.h"
 
 namespace saccade::cli {
 namespace {
@@ -38,8 +38,8 @@ class TextOfTokens {
 };
 
 /// The states that a decoder attends to: of a text, or of the sound of a file.
-Tensor encoded(const Pretrained& pretrained, const GenerateInput& input) {
-  const Model& model = pretrained.model;
+Tensor encoded(const PretrainedModel& pretrained, const GenerateInput& input) {
+  const Model& model = pretrained.model();
   if (model.sizes().num_mel_bins == 0) return model.encode({.tokens = pretrained.ids_of(input.prompt)});
   if (!input.sound) refuse("--model is a {}, which hears: give --sound", model.sizes().family);
   const Tensor features = log_mel(
@@ -51,8 +51,8 @@ Tensor encoded(const Pretrained& pretrained, const GenerateInput& input) {
 
 void generate_pretrained(const GenerateInput& input, std::int64_t count, TokenSampler& sampler,
                          const std::function<void(const std::string&)>& print) {
-  const Pretrained pretrained = Pretrained::load(input.folder);
-  const ModelSizes& sizes = pretrained.model.sizes();
+  const PretrainedModel pretrained = PretrainedModel::load(input.folder);
+  const ModelSizes& sizes = pretrained.model().sizes();
   if (!sizes.is_causal || !sizes.has_logits)
     refuse("--model is a {} without next tokens: only decoders with logits generate text", sizes.family);
   const bool has_encoder = sizes.num_encoder_layers > 0;
@@ -66,7 +66,7 @@ void generate_pretrained(const GenerateInput& input, std::int64_t count, TokenSa
   if (!has_encoder)
     for (const std::int64_t token : tokens) text.add(token);
   continue_tokens(
-      pretrained.model, tokens, has_encoder ? source.view() : TensorView(), count,
+      pretrained.model(), tokens, has_encoder ? source.view() : TensorView(), count,
       [&](std::span<const float> logits) { return sampler.next(logits); },
       [&](std::int64_t token) { text.add(token); });
   text.end();

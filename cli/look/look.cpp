@@ -1,9 +1,6 @@
 // saccade look: the heads of a model over a text, as one page; and what changes when heads are switched off.
 #include "look.h"
 
-#include <fmt/format.h>
-
-#include <filesystem>
 #include <memory>
 
 #include "cli/commands.h"
@@ -42,28 +39,17 @@ void add_inputs(Command command, LookArguments& arguments) {
 
 }  // namespace
 
-std::string name_of_file(const std::string& path) {
-  const std::filesystem::path normal = std::filesystem::path(path).lexically_normal();
-  return normal.has_filename() ? normal.filename().string() : normal.parent_path().filename().string();
-}
-
-std::string LookArguments::title_of_page() const { return title ? *title : name_of_file(model); }
-
 std::size_t LookArguments::max_bytes() const {
   const double megabytes = max_size.value_or(25);
   if (!(megabytes > 0 && megabytes <= 1e6)) refuse("--max-size must be a number of megabytes above 0");
   return static_cast<std::size_t>(megabytes * 1e6);
 }
 
-HeadPlace head_place(const std::string& name, const std::string& option, std::int64_t layers, std::int64_t heads) {
+HeadPlace head_place(const std::string& name, const std::string& option) {
   const std::size_t middle = name.find('H');
   if (name.starts_with('L') && middle != std::string::npos) {
     const auto layer = parse_integer(name.substr(1, middle - 1)), head = parse_integer(name.substr(middle + 1));
-    if (layer && head) {
-      if (*layer < 0 || *layer >= layers || *head < 0 || *head >= heads)
-        refuse("{} {}: the model has {} layers of {} heads, counted from 0", option, name, layers, heads);
-      return {*layer, *head};
-    }
+    if (layer && head) return {*layer, *head};
   }
   refuse("{} {}: heads are named as in L17H4", option, name);
 }

@@ -1,7 +1,7 @@
 // saccade look, for the models that `saccade train` makes and for those of Hugging Face folders.
 #pragma once
 
-#include <saccade/page.h>
+#include <saccade/model.h>
 
 #include <cstdint>
 #include <optional>
@@ -9,9 +9,6 @@
 #include <vector>
 
 namespace saccade::cli {
-
-/// Sequences up to this length are shown cell by cell; of longer ones a page has pooled maps.
-inline constexpr std::int64_t kMaxTokensOfMap = 4096;
 
 struct LookArguments {
   std::string model;
@@ -23,22 +20,13 @@ struct LookArguments {
   std::vector<std::string> ablated, details, tiles;
   bool gradient = false, mean = false, json = false;
 
-  std::string title_of_page() const;
   /// Throws std::invalid_argument for a --max-size that is none.
   std::size_t max_bytes() const;
   int num_threads() const { return static_cast<int>(threads.value_or(0)); }
 };
 
-struct HeadPlace {
-  std::int64_t layer = 0, head = 0;
-  bool operator==(const HeadPlace&) const = default;
-};
-
-/// "L17H4", of a model that has it; `option` for messages. Throws std::invalid_argument.
-HeadPlace head_place(const std::string& name, const std::string& option, std::int64_t layers, std::int64_t heads);
-
-/// The last part of a path.
-std::string name_of_file(const std::string& path);
+/// "L17H4"; `option` for messages. Throws std::invalid_argument.
+HeadPlace head_place(const std::string& name, const std::string& option);
 
 /// Writes the page of a training run: of its model, or along a slider of those that it kept on the way.
 void look_at_saved(const LookArguments& arguments);

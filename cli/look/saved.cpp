@@ -1,7 +1,9 @@
 // saccade look for the models of training runs.
 #include <fmt/format.h>
 #include <saccade/io.h>
+#include <saccade/look.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 
@@ -11,6 +13,12 @@
 
 namespace saccade::cli {
 namespace {
+
+/// The last part of a path.
+std::string name_of_file(const std::string& path) {
+  const std::filesystem::path normal = std::filesystem::path(path).lexically_normal();
+  return normal.has_filename() ? normal.filename().string() : normal.parent_path().filename().string();
+}
 
 /// The models of a run: those that it kept on the way, by step, or its last one.
 std::map<std::int64_t, std::string> models_of(const std::string& folder) {
@@ -45,11 +53,11 @@ void look_at_saved(const LookArguments& arguments) {
   const SavedModel last = load_model(arguments.model);
   const std::vector<std::int64_t> tokens = last.tokens_of(text_or_standard_input(*arguments.text), "--text");
   const GPTModelOptions& model = last.model->options();
-  const std::int64_t count = std::ssize(tokens), most = std::min(model.context_length, kMaxTokensOfMap);
+  const std::int64_t count = std::ssize(tokens), most = std::min(model.context_length, kLookMaxMapTokens);
   if (count > most) refuse("--text has {} tokens, but this model takes {}", count, most);
   const std::map<std::int64_t, std::string> models = models_of(arguments.model);
   AttentionPage page(
-      {.title = arguments.title_of_page(),
+      {.title = arguments.title.value_or(name_of_file(arguments.model)),
        .subtitle = fmt::format("{} layers of {} heads, {} tokens", model.num_layers, model.num_heads, count),
        .max_size = arguments.max_bytes(),
        .is_sequence = models.size() > 1});

@@ -79,6 +79,12 @@ struct LayerAttention {
   TensorView output_weight{};
 };
 
+/// One query head of a model's own layers; of an encoder-decoder, of its decoder's.
+struct HeadPlace {
+  std::int64_t layer = 0, head = 0;  ///< from 0 on
+  bool operator==(const HeadPlace&) const = default;
+};
+
 /// Takes the attention of a layer and the gradient of a loss with respect to its o, f32 [tokens, num_heads,
 /// head_dim]. That with respect to the weight of key j for query i is the dot product of the gradient's row i and
 /// v's row j, of a head.

@@ -8,7 +8,8 @@ bf16 and f16. Arrays are not copied if their innermost dimension is contiguous. 
 - :func:`attention`, :func:`attention_varlen`, :func:`attention_backward`, :func:`decode`: attention
   with all other options.
 - :class:`KvCache`, :class:`Rope`, :func:`merge_states`: for generating text.
-- :func:`inspect`, :func:`heatmap`, :func:`page`: statistics and pictures of the weights, every head of a model.
+- :func:`inspect`, :func:`heatmap`, :func:`page`: statistics and pictures of the weights, every head of a model;
+  :func:`look`: the same from a model's folder and a text.
 - :mod:`saccade.distributed`: attention over several processes.
 - :mod:`saccade.nn`: modules with parameters. :mod:`saccade.torch` and :mod:`saccade.onnx`: for PyTorch and ONNX.
 """
@@ -34,6 +35,7 @@ from ._attention_page import Page, page
 from ._heatmap import Picture, attention_lines, heatmap
 from ._inspect import Inspection, inspect
 from ._kv_cache import KvCache, Rope
+from ._look import look
 from ._options import AttentionOptions, BackwardOptions
 from ._random import manual_seed
 from ._runtime import backend, info, num_threads, release_workspaces, set_num_threads
@@ -79,6 +81,7 @@ __all__ = [
     "heatmap",
     "info",
     "inspect",
+    "look",
     "manual_seed",
     "merge_states",
     "nn",

@@ -35,6 +35,13 @@ class Page:
         self._page = _core.AttentionPage(self._title, _text(subtitle, "subtitle"), max_size, bool(is_sequence))
         self._html: str | None = None
 
+    @classmethod
+    def _of(cls, page: Any, title: str) -> Page:
+        """A page around one of the library."""
+        result = cls.__new__(cls)
+        result._title, result._page, result._html = title, page, None
+        return result
+
     def add(
         self,
         weights: Any,

@@ -11,6 +11,7 @@ void bind_distributed(nanobind::module_& module);
 void bind_heatmap(nanobind::module_& module);
 void bind_inspect(nanobind::module_& module);
 void bind_kv_cache(nanobind::module_& module);
+void bind_look(nanobind::module_& module);
 void bind_modules(nanobind::module_& module);
 void bind_page(nanobind::module_& module);
 void bind_score_program(nanobind::module_& module);

@@ -16,6 +16,9 @@ NB_MODULE(_core, module) {
 #ifdef SACCADE_HAS_PAGE
   bind_page(module);
 #endif
+#ifdef SACCADE_HAS_LOOK
+  bind_look(module);
+#endif
   bind_score_program(module);
   bind_torch(module);
 }

@@ -197,7 +197,7 @@ TEST_F(CliModel, ShowsWhatIsSeen) {
   write("picture.png", "no picture");
   EXPECT_THAT(run(look).err, HasSubstr("picture.png: not a PNG that can be read"));
   EXPECT_THAT(run({"look", "--model", kModels + "/vit", "--text", "a", "-o", "page.html"}).err,
-              HasSubstr("--model is a vit, which does not read --text"));
+              HasSubstr("the model is a vit, which does not read text"));
 }
 
 TEST_F(CliModel, ShowsLongTextsWithoutTheMatrix) {
@@ -219,7 +219,7 @@ TEST_F(CliModel, ShowsLongTextsWithoutTheMatrix) {
         2)
         << tile;
   EXPECT_THAT(run({"look", "--model", llama, "--text", "w1", "--tile", "L0H0:0-0:0-0", "-o", "p.html"}).err,
-              HasSubstr("--tile is for texts of over 4096 tokens"));
+              HasSubstr("tiles are for texts of over 4096 tokens"));
 }
 
 TEST_F(CliModel, MeasuresWhatChangesWithoutHeads) {
@@ -262,11 +262,11 @@ TEST_F(CliModel, RefusesWhatDoesNotFit) {
   EXPECT_THAT(error({"embed", "--model", encoder}), HasSubstr("there is no text"));
   EXPECT_THAT(error({"look", "--model", decoder, "--text", "a"}), HasSubstr("give -o PAGE.html, or --ablate"));
   EXPECT_THAT(error({"look", "--model", decoder, "--text", "a b", "--ablate", "L2H0"}),
-              HasSubstr("--ablate L2H0: the model has 2 layers of 4 heads"));
+              HasSubstr("L2H0: the model has 2 layers of 4 heads"));
   EXPECT_THAT(error({"look", "--model", decoder, "--text", "a b", "--ablate", "17.4"}),
               HasSubstr("named as in L17H4"));
   EXPECT_THAT(error({"look", "--model", encoder, "--text", "a b", "--ablate", "L0H0"}),
-              HasSubstr("loss of decoders"));
+              HasSubstr("only decoders have the loss of a text"));
   EXPECT_THAT(error({"look", "--model", encoder, "--text", "a", "-o", "p.html", "--max-size", "0"}),
               HasSubstr("--max-size must be a number of megabytes above 0"));
   EXPECT_TRUE(files().empty());

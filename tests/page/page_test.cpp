@@ -4,13 +4,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <zlib.h>
 
 #include <cmath>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <random>
 
+#include "support/page_parts.h"
 #include "support/refusal.h"
 
 namespace saccade::test {
@@ -19,39 +18,6 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-std::vector<std::uint8_t> from_base64(const std::string& text) {
-  static const std::string kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::vector<std::uint8_t> bytes;
-  std::uint32_t group = 0;
-  int bits = 0;
-  for (const char c : text) {
-    if (c == '=') break;
-    group = group << 6 | static_cast<std::uint32_t>(kDigits.find(c));
-    if ((bits += 6) >= 8) bytes.push_back(static_cast<std::uint8_t>(group >> (bits -= 8)));
-  }
-  return bytes;
-}
-
-/// The unpacked contents of a part of a page; empty if it is not there.
-std::vector<std::uint8_t> part_of(const std::string& html, const std::string& id) {
-  const std::string opening = "id=\"" + id + "\">";
-  const std::size_t begin = html.find(opening);
-  if (begin == std::string::npos) return {};
-  const std::size_t from = begin + opening.size();
-  const std::vector<std::uint8_t> packed = from_base64(html.substr(from, html.find('<', from) - from));
-  std::vector<std::uint8_t> bytes(1 << 20);
-  uLongf size = bytes.size();
-  EXPECT_EQ(uncompress(bytes.data(), &size, packed.data(), packed.size()), Z_OK);
-  bytes.resize(size);
-  return bytes;
-}
-json index_of(const std::string& html) {
-  const std::vector<std::uint8_t> bytes = part_of(html, "index");
-  return json::parse(bytes.begin(), bytes.end());
-}
-
-double weight_of(std::uint8_t code) { return code == 0 ? 0.0 : std::exp2((code - 255) / 16.0); }
 
 /// Rows of random weights that sum to 1.
 Tensor random_weights(std::int64_t n, bool is_causal, std::uint64_t seed) {

@@ -114,6 +114,7 @@ const std::vector<Room> kRooms = {
     {"src/model", {"src/nn", "src/core"}},
     {"src/page", {"src/core"}},
     {"src/picture", {}},
+    {"src/look", {"src/core"}},
     // Programs and packages, which use the public headers as a program of yours does.
     {"cases", {}},
     {"cli", {"cases"}},

@@ -6,6 +6,9 @@
 #include <saccade/model.h>
 #include <saccade/page.h>
 #include <saccade/saccade.h>
+#ifdef WITH_LOOK
+#include <saccade/look.h>
+#endif
 #ifdef WITH_TOKENIZER
 #include <saccade/tokenizer.h>
 #endif
@@ -34,6 +37,13 @@ int main(int argc, char** argv) {
     return 1;
   } catch (const std::runtime_error&) {
   }
+#ifdef WITH_LOOK
+  try {
+    saccade::look(saccade::PretrainedModel::load(argv[1]), {.text = "a"});
+    return 1;
+  } catch (const std::runtime_error&) {
+  }
+#endif
 #ifdef WITH_TOKENIZER
   const auto tokenizer = saccade::Tokenizer::parse(
       R"({"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}, "pre_tokenizer": {"type": "Whitespace"}})");

@@ -1,12 +1,10 @@
-// saccade look --gradient: the weights on which a model's answer rests.
-#include "gradient.h"
-
-#include <fmt/format.h>
-#include <saccade/linear.h>
+#include "look/gradient.h"
 
 #include <algorithm>
 
-namespace saccade::cli {
+#include "saccade/linear.h"
+
+namespace saccade::heads {
 namespace {
 
 /// The positive parts of weight times gradient of a layer, their mean over its heads: [queries, keys].
@@ -110,9 +108,9 @@ Tensor gradient_of_mean(const Tensor& states) {
 
 }  // namespace
 
-Gradient gradient_of_answer(const Pretrained& pretrained, const ModelInput& source, const ModelInput& input,
+Gradient gradient_of_answer(const PretrainedModel& pretrained, const ModelInput& source, const ModelInput& input,
                             int num_threads) {
-  const Model& model = pretrained.model;
+  const Model& model = pretrained.model();
   const ModelSizes& sizes = model.sizes();
   const Tensor states = model.hidden_states(input, {.num_threads = num_threads});
   const std::int64_t tokens = states.shape(0);
@@ -124,7 +122,7 @@ Gradient gradient_of_answer(const Pretrained& pretrained, const ModelInput& sour
   } else if (sizes.image_size > 0) {
     const std::int64_t choice =
         most_likely(model.logits(states.view().slice(0, 0, 1), num_threads).values<float>());
-    result.answer = fmt::format("class {}", choice);
+    result.answer = "class " + std::to_string(choice);
     dstates = gradient_of_logits(model, states, 0, {choice}, num_threads);
   } else if (sizes.num_encoder_layers > 0 && tokens > 1) {
     result.answer = "the answer's tokens";
@@ -132,7 +130,8 @@ Gradient gradient_of_answer(const Pretrained& pretrained, const ModelInput& sour
   } else if (sizes.is_causal) {
     const std::int64_t choice =
         most_likely(model.logits(states.view().slice(0, tokens - 1, tokens), num_threads).values<float>());
-    result.answer = fmt::format("the next token, “{}”", pretrained.tokenizer().decode(std::vector{choice}, false));
+    result.answer =
+        "the next token, \u201c" + pretrained.tokenizer().decode(std::vector{choice}, false) + "\u201d";
     dstates = gradient_of_logits(model, states, tokens - 1, {choice}, num_threads);
   } else {
     result.answer = "the text's own tokens";
@@ -148,4 +147,4 @@ Gradient gradient_of_answer(const Pretrained& pretrained, const ModelInput& sour
   return result;
 }
 
-}  // namespace saccade::cli
+}  // namespace saccade::heads

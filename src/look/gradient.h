@@ -1,14 +1,13 @@
-// saccade look --gradient: the weights on which a model's answer rests.
+// The weights on which a model's answer rests.
 #pragma once
-
-#include <saccade/model.h>
 
 #include <map>
 #include <string>
 
-#include "cli/models/pretrained.h"
+#include "saccade/model.h"
+#include "saccade/pretrained.h"
 
-namespace saccade::cli {
+namespace saccade::heads {
 
 /// Of the attention of one kind, over all of its layers and heads; in parts of the largest number.
 struct GradientMaps {
@@ -27,7 +26,7 @@ struct Gradient {
 /// The gradient of a model's answer: the logit of the most likely next token of a decoder, of the most likely
 /// class of a picture, of each token of what an encoder-decoder wrote, of each token that an encoder reads.
 /// Without logits: half the squared length of the mean state. source: of an encoder-decoder.
-Gradient gradient_of_answer(const Pretrained& pretrained, const ModelInput& source, const ModelInput& input,
+Gradient gradient_of_answer(const PretrainedModel& pretrained, const ModelInput& source, const ModelInput& input,
                             int num_threads);
 
-}  // namespace saccade::cli
+}  // namespace saccade::heads

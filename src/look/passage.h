@@ -1,25 +1,26 @@
-// A text as a model of a Hugging Face folder reads it, and as a page shows it.
+// A text as a model reads it, and as a page shows it.
 #pragma once
-
-#include <saccade/model.h>
-#include <saccade/page.h>
-#include <saccade/tokenizer.h>
 
 #include <optional>
 #include <string>
 #include <vector>
 
-namespace saccade::cli {
+#include "saccade/model.h"
+#include "saccade/page.h"
+#include "saccade/tokenizer.h"
+
+namespace saccade::heads {
 
 struct Passage {
   std::string text, pair{};
   std::vector<Token> tokens{};
 
-  static Passage of(const Tokenizer& tokenizer, const std::string& text,
+  /// Throws std::invalid_argument, in the name of `function`, for a text without tokens.
+  static Passage of(const char* function, const Tokenizer& tokenizer, std::string text,
                     const std::optional<std::string>& pair = {});
 
   /// Throws std::invalid_argument for more tokens than the model takes.
-  ModelInput input(const ModelSizes& sizes) const;
+  ModelInput input(const char* function, const ModelSizes& sizes) const;
   PageSequence sequence(const Tokenizer& tokenizer) const;
 
  private:
@@ -31,4 +32,4 @@ struct Passage {
 /// Tokens without a text, as a page shows them.
 PageSequence sequence_of(const Tokenizer& tokenizer, const std::vector<std::int64_t>& tokens);
 
-}  // namespace saccade::cli
+}  // namespace saccade::heads

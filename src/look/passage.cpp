@@ -1,21 +1,22 @@
-#include "passage.h"
+#include "look/passage.h"
 
-#include "cli/common/common.h"
+#include "core/check.h"
 
-namespace saccade::cli {
+namespace saccade::heads {
 
-Passage Passage::of(const Tokenizer& tokenizer, const std::string& text, const std::optional<std::string>& pair) {
-  Passage passage{.text = text, .pair = pair.value_or("")};
-  passage.tokens = pair ? tokenizer.encode(text, *pair) : tokenizer.encode(text);
-  if (passage.tokens.empty()) refuse("the text has no tokens");
+Passage Passage::of(const char* function, const Tokenizer& tokenizer, std::string text,
+                    const std::optional<std::string>& pair) {
+  Passage passage{.text = std::move(text), .pair = pair.value_or("")};
+  passage.tokens = pair ? tokenizer.encode(passage.text, *pair) : tokenizer.encode(passage.text);
+  if (passage.tokens.empty()) refuse(function, "the text has no tokens");
   return passage;
 }
 
-ModelInput Passage::input(const ModelSizes& sizes) const {
+ModelInput Passage::input(const char* function, const ModelSizes& sizes) const {
   // Of an encoder-decoder max_length is the decoder's.
   const std::int64_t limit = sizes.num_encoder_layers > 0 ? 0 : sizes.max_length;
   if (limit > 0 && std::ssize(tokens) > limit)
-    refuse("the text has {} tokens, but this model takes {}", tokens.size(), limit);
+    refuse(function, "the text has ", tokens.size(), " tokens, but this model takes ", limit);
   ModelInput result;
   for (const Token& token : tokens) {
     result.tokens.push_back(token.id);
@@ -63,4 +64,4 @@ PageSequence sequence_of(const Tokenizer& tokenizer, const std::vector<std::int6
   return result;
 }
 
-}  // namespace saccade::cli
+}  // namespace saccade::heads

@@ -1,0 +1,156 @@
+"""From a model's folder and a text to a page of its heads."""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from . import _core
+from ._arrays import as_array
+from ._attention_page import Page
+
+
+def look(
+    model: str | os.PathLike[str],
+    text: str | None = None,
+    *,
+    pair: str | None = None,
+    target: str | None = None,
+    image: Any = None,
+    sound: Any = None,
+    other_model: str | os.PathLike[str] | None = None,
+    other_text: str | None = None,
+    title: str = "",
+    max_size: int = 25_000_000,
+    details: Sequence[tuple[int, int]] = (),
+    tiles: Sequence[tuple[int, int, range, range]] = (),
+    gradient: bool = False,
+    num_threads: int = 0,
+) -> Page:
+    """Every head of a model over a text, a picture or a sound in one HTML file, as ``saccade look`` writes it.
+
+    ::
+
+        saccade.look("SmolLM2-135M", "The capital of France is", gradient=True).save("page.html")
+
+    saccade runs the model itself; it needs neither PyTorch nor ``transformers``. For weights that another library
+    computed there is :func:`page`.
+
+    :param model: a Hugging Face folder with config.json, model.safetensors and tokenizer.json; docs/models.md lists
+        the families.
+    :param text: what a model of text reads; for an encoder-decoder, the source.
+    :param pair: a second text, for models that take two.
+    :param target: what an encoder-decoder's decoder reads; default: what the model itself makes of the source.
+    :param image: what a model of images sees: a picture of Pillow, or uint8 [height, width, 3].
+    :param sound: what a model of speech hears: one channel, 16,000 samples a second, from -1 to 1.
+    :param other_model, other_text: a second folder or text, to compare with: the page has a part for each.
+    :param title: default: the folder's name.
+    :param max_size: the most bytes of the file, as in :class:`Page`.
+    :param details: heads to keep cell by cell, with their arithmetic, as pairs (layer, head) from 0. Over a text of
+        more than 4,096 tokens the page has no others.
+    :param tiles: regions to keep exactly, of such a text: (layer, head, queries, keys), the last two ranges.
+    :param gradient: also show gradient times attention and relevance: the weights on which the model's answer rests.
+    :param num_threads: 0: all that saccade uses; the page does not depend on it.
+    :returns: a :class:`Page`, which Jupyter displays, and to which parts may be added.
+    :raises RuntimeError: for a folder that cannot be read or a model that is not known, and if this build lacks what
+        reads models.
+    :raises ValueError: for what the model does not read, and for heads and tiles that do not exist.
+    """
+    if not hasattr(_core, "look"):
+        raise RuntimeError(
+            "this saccade was built without look(), which needs zlib, nlohmann-json, Oniguruma and utf8proc; the saccade "
+            "command may have it, and saccade.page() shows weights that are given"
+        )
+    if isinstance(max_size, bool) or not isinstance(max_size, int) or not 0 < max_size < 2**62:
+        raise ValueError(f"max_size: expected a number of bytes, got {max_size!r}")
+    pixels = None if image is None else _pixels(image)
+    page = _core.look(
+        model=_folder(model, "model"),
+        text=_optional_text(text, "text"),
+        pair=_optional_text(pair, "pair"),
+        target=_optional_text(target, "target"),
+        rgb=pixels,
+        png=b"" if pixels is None else _png(pixels),
+        sound=None if sound is None else _samples(sound),
+        other_model=None if other_model is None else _folder(other_model, "other_model"),
+        other_text=_optional_text(other_text, "other_text"),
+        title=_optional_text(title, "title") or "",
+        max_size=max_size,
+        details=[_numbers(place, 2, "details", "(layer, head)") for place in details],
+        tiles=[_tile(tile) for tile in tiles],
+        gradient=bool(gradient),
+        num_threads=_numbers((num_threads,), 1, "num_threads", "a number")[0],
+    )
+    return Page._of(page, title or os.path.basename(os.path.normpath(os.fspath(model))))
+
+
+def _folder(path: Any, name: str) -> str:
+    try:
+        return os.fsdecode(path)
+    except TypeError:
+        raise ValueError(
+            f"{name}: expected the path of a model's folder, got {type(path).__name__}; saccade.page() shows the weights "
+            "that another library's model returns"
+        ) from None
+
+
+def _optional_text(value: Any, name: str) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"{name}: expected a str, got {type(value).__name__}")
+    return None if value is None else value.encode("utf-8", "replace").decode()
+
+
+def _numbers(values: Any, count: int, name: str, meaning: str) -> list[int]:
+    numbers = list(values) if isinstance(values, (list, tuple)) else []
+    if len(numbers) != count or any(isinstance(n, bool) or not isinstance(n, (int, np.integer)) for n in numbers):
+        raise ValueError(f"{name}: expected {meaning}, got {values!r}")
+    if any(not 0 <= n < 2**31 for n in numbers):
+        raise ValueError(f"{name}: expected {meaning} from 0 on, got {values!r}")
+    return [int(n) for n in numbers]
+
+
+def _tile(tile: Any) -> list[int]:
+    meaning = "(layer, head, range of queries, range of keys)"
+    if not isinstance(tile, (list, tuple)) or len(tile) != 4:
+        raise ValueError(f"tiles: expected {meaning}, got {tile!r}")
+    result = _numbers(tuple(tile[:2]), 2, "tiles", meaning)
+    for part in tile[2:]:
+        if not isinstance(part, range) or part.step != 1 or len(part) == 0 or part.start < 0:
+            raise ValueError(f"tiles: expected {meaning}, neither empty, got {part!r}")
+        result += [part.start, part.stop - 1]
+    return result
+
+
+def _pixels(image: Any) -> np.ndarray:
+    convert = getattr(image, "convert", None)
+    array = np.asarray(convert("RGB") if callable(convert) else image)  # Pillow's pictures may have other modes
+    if array.ndim != 3 or array.shape[2] != 3 or array.dtype != np.uint8 or array.size == 0:
+        raise ValueError(f"image: expected uint8 [height, width, 3], got {array.dtype} {list(array.shape)}")
+    return np.ascontiguousarray(array)
+
+
+def _png(pixels: np.ndarray) -> bytes:
+    """The pixels as a PNG file, which the page shows."""
+    height, width, _ = pixels.shape
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    rows = b"".join(b"\0" + row.tobytes() for row in pixels)  # each row begins with its filter: none
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def _samples(sound: Any) -> np.ndarray:
+    try:
+        samples = np.ascontiguousarray(as_array(sound, "sound"), dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"sound: expected numbers, got {type(sound).__name__} ({error})") from None
+    if samples.ndim != 1:
+        raise ValueError(f"sound: expected one channel, [samples], got {list(samples.shape)}")
+    return samples
