@@ -31,18 +31,20 @@ StridedHeads<Void> matrix_of(const TensorView& view, Void* data, const AxisNumbe
   return {data, view.dtype, stride(view, axes.batch), stride(view, axes.heads), view.strides[axes.seqlen]};
 }
 
-/// Whether a view obviously passes check_tensor, if its batch is not packed: a fast path.
-bool is_usual(const TensorView& view) {
-  return view.rank >= 2 && view.rank <= 4 && is_floating(view.dtype) && has_usual_memory(view);
+/// Whether a view of the right type obviously passes check_tensor, if its batch is not packed: a fast path.
+bool is_usual(const TensorView& view, bool has_right_type) {
+  return view.rank >= 2 && view.rank <= 4 && has_right_type && has_usual_memory(view);
 }
 
-/// `packed`: [total, heads, dim], whatever the layout option.
+/// `packed`: [total, heads, dim], whatever the layout option. `is_kv`: k or v.
 [[gnu::cold, gnu::noinline]] void check_tensor(std::string_view function, std::string_view name,
-                                               const TensorView& view, bool packed) {
+                                               const TensorView& view, bool packed, bool is_kv) {
   if (packed ? view.rank != 3 : view.rank < 2 || view.rank > 4)
     refuse(function, name, packed ? " must be [total, heads, dim] in a packed batch" : " must have rank 2, 3 or 4",
            ", but it has shape ", to_string(view.dims()));
-  if (!is_floating(view.dtype))
+  if (is_kv)
+    check_kv_type(function, name, view.dtype);
+  else if (!is_floating(view.dtype))
     refuse(function, name, " must be f32, bf16, f16 or f64, but it is ", name_of(view.dtype));
   check_memory(function, name, view);
 }
@@ -332,11 +334,12 @@ AttentionOperands check_operands(const TensorView& q, const TensorView& k, const
   if (paged && (k.rank != 4 || v.rank != 4))
     refuse(function, "k and v must be pages of rank 4 with a block_table, but they have shapes ",
            to_string(k.dims()), " and ", to_string(v.dims()));
-  if (packed_q || packed_k || !is_usual(q) || !is_usual(k) || !is_usual(v) || !is_usual(o)) {
-    check_tensor(function, "q", q, packed_q);
-    check_tensor(function, "k", k, packed_k);
-    check_tensor(function, "v", v, packed_k);
-    check_tensor(function, "o", o, packed_q);
+  if (packed_q || packed_k || !is_usual(q, is_floating(q.dtype)) || !is_usual(k, is_kv_type(k.dtype)) ||
+      !is_usual(v, is_kv_type(v.dtype)) || !is_usual(o, is_floating(o.dtype))) {
+    check_tensor(function, "q", q, packed_q, false);
+    check_tensor(function, "k", k, packed_k, true);
+    check_tensor(function, "v", v, packed_k, true);
+    check_tensor(function, "o", o, packed_q, false);
   }
   const bool blhd = options.layout == Layout::blhd;
   const AxisNumbers q_axes = axes_of(q, blhd || packed_q), k_axes = axes_of(k, blhd || packed_k);

@@ -2,10 +2,12 @@
 // them; kernels check nothing.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <type_traits>
 
+#include "backend/kv_source.h"
 #include "saccade/attention.h"
 
 namespace saccade {
@@ -21,7 +23,17 @@ struct StridedHeads {
   template <class T>
   auto* row(std::int64_t batch, std::int64_t head, std::int64_t index) const {
     using Element = std::conditional_t<std::is_const_v<Void>, const T, T>;
-    return static_cast<Element*>(data) + batch * batch_stride + head * head_stride + index * row_stride;
+    return static_cast<Element*>(data) + offset(batch, head, index);
+  }
+  /// The same, whatever the element type is.
+  Void* address(std::int64_t batch, std::int64_t head, std::int64_t index) const {
+    using Byte = std::conditional_t<std::is_const_v<Void>, const std::byte, std::byte>;
+    return static_cast<Byte*>(data) + offset(batch, head, index) * static_cast<std::int64_t>(size_of(dtype));
+  }
+
+ private:
+  std::int64_t offset(std::int64_t batch, std::int64_t head, std::int64_t index) const {
+    return batch * batch_stride + head * head_stride + index * row_stride;
   }
 };
 
@@ -30,22 +42,6 @@ struct PerHeadScalars : StridedHeads<const void> {
   double at(std::int64_t batch, std::int64_t head) const {
     return dtype == DType::f64 ? *row<double>(batch, head, 0) : static_cast<double>(*row<float>(batch, head, 0));
   }
-};
-
-/// The rows of k or v that one head reads: contiguous or in pages.
-template <class T>
-struct KeyRows {
-  const T* data;
-  std::int64_t row_stride;
-  const std::int32_t* pages = nullptr;  // nullptr: not paged
-  std::int64_t page_size = 0, page_stride = 0;
-
-  const T* operator[](std::int64_t key) const {
-    if (!pages) return data + key * row_stride;
-    return data + pages[key / page_size] * page_stride + key % page_size * row_stride;
-  }
-  /// The number of rows from `key` on that are row_stride apart.
-  std::int64_t run(std::int64_t key) const { return pages ? page_size - key % page_size : std::int64_t{1} << 62; }
 };
 
 enum class MaskType : std::uint8_t { none, boolean, f32, f64 };
@@ -150,13 +146,9 @@ struct AttentionParams : AttentionOperands, ScoreChanges {
     return matrix.template row<T>(b, head, first_row(b) + i);
   }
 
-  /// The rows of k or v (`matrix`) of a batch entry and kv head.
-  template <class T>
-  KeyRows<T> key_rows(const StridedHeads<const void>& matrix, std::int64_t b, std::int64_t kv_head) const {
-    if (!block_table) return {matrix.row<T>(b, kv_head, first_key(b)), matrix.row_stride};
-    return {matrix.row<T>(0, kv_head, 0), matrix.row_stride, block_table + b * block_table_stride, page_size,
-            matrix.batch_stride};
-  }
+  /// The keys and the values of a batch entry and kv head.
+  KvSource key_source(std::int64_t b, std::int64_t kv_head) const { return source_of(k, b, kv_head); }
+  KvSource value_source(std::int64_t b, std::int64_t kv_head) const { return source_of(v, b, kv_head); }
 
   /// Whether every score has to be processed, not only those at a border of visibility.
   bool changes_every_score() const { return ScoreChanges::any() || score_modifier; }
@@ -169,6 +161,18 @@ struct AttentionParams : AttentionOperands, ScoreChanges {
   /// Whether scores are saved before anything hides a key.
   bool saves_hidden() const {
     return scores.data && (score_stage == ScoreStage::raw || score_stage == ScoreStage::softcapped);
+  }
+
+ private:
+  KvSource source_of(const StridedHeads<const void>& matrix, std::int64_t b, std::int64_t kv_head) const {
+    KvSource source{.data = matrix.address(block_table ? 0 : b, kv_head, first_key(b)),
+                    .dtype = matrix.dtype,
+                    .row_stride = matrix.row_stride};
+    if (!block_table) return source;
+    source.pages = block_table + b * block_table_stride;
+    source.page_size = page_size;
+    source.page_stride = matrix.batch_stride;
+    return source;
   }
 };
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/kv_types.h"
 #include "saccade/tensor.h"
 
 namespace saccade {
@@ -25,6 +26,18 @@ template <class... Parts>
 inline void check_dtype(std::string_view function, std::string_view name, const TensorView& view, DType wanted) {
   if (view.dtype != wanted)
     refuse(function, name, " must be ", name_of(wanted), ", but it is ", name_of(view.dtype));
+}
+
+/// Throws unless k and v may have elements of this type.
+[[gnu::cold, gnu::noinline]] inline void check_kv_type(std::string_view function, std::string_view name,
+                                                       DType dtype) {
+  if (is_kv_type(dtype)) return;
+  std::string types;
+  for (std::size_t i = 0; i < kKvTypes.size(); ++i) {
+    types += i == 0 ? "" : i + 1 < kKvTypes.size() ? ", " : " or ";
+    types += name_of(kKvTypes[i]);
+  }
+  refuse(function, name, " must be ", types, ", but it is ", name_of(dtype));
 }
 
 /// Throws unless a view has the shape `wanted`.

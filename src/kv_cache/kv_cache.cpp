@@ -29,8 +29,7 @@ KvCacheOptions checked(KvCacheOptions options) {
   if (options.window < -1)
     refuse(kName, "window must be -1 (all keys are kept) or at least 0, got ", options.window);
   if (options.window >= 0 && !options.causal) refuse(kName, "window needs a causal cache");
-  if (!is_floating(options.dtype))
-    refuse(kName, "dtype must be f32, bf16, f16 or f64, but it is ", name_of(options.dtype));
+  check_kv_type(kName, "dtype", options.dtype);
   if (options.rope && options.rope->dim() != options.head_dim)
     refuse(kName, "rope is for dim ", options.rope->dim(), " but head_dim is ", options.head_dim);
   if (options.head_dim_v == 0) options.head_dim_v = options.head_dim;

@@ -43,8 +43,8 @@ class AmxBackwardBlock {
         visibility_(p_, batch_),
         finisher_(p_, visibility_, batch_, head_, true),
         of_logits_(b_, visibility_, finisher_, batch_, head_),
-        k_(p_.template key_rows<T>(p_.k, batch_, kv_head_)),
-        v_(p_.template key_rows<T>(p_.v, batch_, kv_head_)),
+        k_(p_.key_source(batch_, kv_head_)),
+        v_(p_.value_source(batch_, kv_head_)),
         scratch_(params, memory),
         stats_(*scratch_.stats) {}
 
@@ -274,7 +274,8 @@ class AmxBackwardBlock {
   }
   /// dS of the same rows, and its parts.
   template <bool kDrops>
-  static __attribute__((noinline)) void differentiate(const Bf16Split<kParts>& parts, const Pending& given, int pair) {
+  static __attribute__((noinline)) void differentiate(const Bf16Split<kParts>& parts, const Pending& given,
+                                                      int pair) {
     const Pending of = given;  // which no store changes
     SACCADE_UNROLL
     for (int r = 0; r < 2; ++r) {
@@ -517,7 +518,7 @@ class AmxBackwardBlock {
   Visibility visibility_;
   ScoreFinisher finisher_;
   LogitGradients of_logits_;
-  KeyRows<T> k_, v_;
+  KvRows<T> k_, v_;
   Scratch scratch_;
   BackwardTileStats& stats_;
 };

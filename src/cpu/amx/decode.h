@@ -77,7 +77,7 @@ class AmxDecodeHead : public DecodeScores<AmxDecodeScratch> {
 
   /// Computes the wanted products of keys [key, key + count), multiples of 32.
   void score(Tiles& tiles, std::int64_t key, std::int64_t count) {
-    const KeyRows<bfloat16> all = p_.key_rows<bfloat16>(p_.k, rows_.batch, kv_head_);
+    const KvRows<bfloat16> all(p_.key_source(rows_.batch, kv_head_));
     for (const std::int64_t end = key + count; key < end; key += 32) {
       if (!is_wanted(key)) continue;
       const KeyTile keys[2] = {tile_of(all, key, scratch_.keys),
@@ -131,14 +131,14 @@ class AmxDecodeHead : public DecodeScores<AmxDecodeScratch> {
   }
 
   /// Keys [key, key + 32), nullptr for those that must not be read.
-  Rows rows_of(const KeyRows<bfloat16>& all, std::int64_t key) const {
+  Rows rows_of(const KvRows<bfloat16>& all, std::int64_t key) const {
     Rows rows{};
     const std::int64_t end = std::min(key + 32, readable_.end);
     for (std::int64_t from = std::max(key, readable_.begin), to; from < end; from = to) {
-      to = std::min(end, from + all.run(from));
-      const bfloat16* const first = all[from];
+      const KvRows<bfloat16>::Run run = all.run(from);
+      to = std::min(end, from + run.count);
       for (std::int64_t j = from; j < to; ++j)
-        rows[static_cast<std::size_t>(j - key)] = first + (j - from) * all.row_stride;
+        rows[static_cast<std::size_t>(j - key)] = run.rows[static_cast<int>(j - from)];
     }
     return rows;
   }
@@ -153,10 +153,10 @@ class AmxDecodeHead : public DecodeScores<AmxDecodeScratch> {
 
   /// Keys [key, key + 16) where they lie, if all of them can be read in whole tiles; else copied to `copy`, with
   /// zeros for those that must not be read and behind their ends.
-  KeyTile tile_of(const KeyRows<bfloat16>& all, std::int64_t key, std::uint32_t* copy) const {
+  KeyTile tile_of(const KvRows<bfloat16>& all, std::int64_t key, std::uint32_t* copy) const {
     const bool is_there = key >= readable_.begin && key + 16 <= readable_.end;
-    if (is_there && all.run(key) >= 16 && p_.head_dim % 32 == 0)
-      return {reinterpret_cast<const std::byte*>(all[key]), all.row_stride * 2};
+    if (is_there && all.run(key).count >= 16 && p_.head_dim % 32 == 0)
+      return {reinterpret_cast<const std::byte*>(all[key]), all.row_stride() * 2};
     const Rows rows = rows_of(all, key);
     for (std::int64_t i = 0; i < 16; ++i)
       for (std::int64_t d = 0; d < scratch_.depth; ++d)
@@ -265,7 +265,7 @@ class AmxDecodeHead : public DecodeScores<AmxDecodeScratch> {
   }
 
   void add_all(Tiles& tiles, std::int64_t key, std::int64_t end) {
-    const KeyRows<bfloat16> all = p_.key_rows<bfloat16>(p_.v, rows_.batch, kv_head_);
+    const KvRows<bfloat16> all(p_.value_source(rows_.batch, kv_head_));
     Columns32 columns;
     for (; key < end; key += 32) {
       if (!is_wanted(key)) continue;
@@ -311,7 +311,7 @@ class AmxDecodeHead : public DecodeScores<AmxDecodeScratch> {
   /// add_all() with zeros for the values of keys whose score is -inf, row by row. All rows of its tiles are the
   /// same: they are loaded from one row of memory, and stored to one.
   __attribute__((noinline)) void add_visible(Tiles& tiles, std::int64_t key, std::int64_t end) {
-    const KeyRows<bfloat16> all = p_.key_rows<bfloat16>(p_.v, rows_.batch, kv_head_);
+    const KvRows<bfloat16> all(p_.value_source(rows_.batch, kv_head_));
     for (; key < end; key += 32) {
       if (!is_wanted(key)) continue;
       const Rows rows = rows_of(all, key);

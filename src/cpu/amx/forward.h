@@ -126,10 +126,11 @@ class AmxBlock {
 
   void pack_queries_of(int g) {
     const QueryTileStats stats = pack_query_tile<T>(p_, {batch_, head_, group_row(g), group_rows(g)},
-                                                factor_of_queries<T>(unit_.query_factor),
-                                                scratch_.queries + g * scratch_.depth * kWords);
+                                                    factor_of_queries<T>(unit_.query_factor),
+                                                    scratch_.queries + g * scratch_.depth * kWords);
     largest_query_[g] = stats.largest;
-    fallback_rows_[g] |= 256 * unit_.exp_factor <= std::numeric_limits<float>::max() ? stats.bad : ~std::uint32_t{0};
+    fallback_rows_[g] |=
+        256 * unit_.exp_factor <= std::numeric_limits<float>::max() ? stats.bad : ~std::uint32_t{0};
   }
 
   // ---- Keys
@@ -141,8 +142,8 @@ class AmxBlock {
   }
 
   void pack_step(std::int64_t tile, KeyRange range) {
-    const KeyRows<T> k = p_.template key_rows<T>(p_.k, batch_, kv_head_);
-    const KeyRows<T> v = p_.template key_rows<T>(p_.v, batch_, kv_head_);
+    const KvRows<T> k(p_.key_source(batch_, kv_head_));
+    const KvRows<T> v(p_.value_source(batch_, kv_head_));
     for (std::int64_t t = std::max(tile, range.begin / 32); t < tile + kStepTiles<T> && t * 32 < range.end; ++t)
       pack_tile<T>(p_, k, v, t * 32, range,
                    {p_, scratch_.packed + t % kStepTiles<T> * PackedTile<T, std::byte>::size(p_)});
@@ -428,8 +429,9 @@ class AmxBlock {
     for (; d < scratch_.width; ++d) {
       float* const o = outputs(s.group, d);
       products<kOfValues, SplitProducts::all, true>(stream, weights(0), values(s, 0, d),
-                                               started_[s.group] ? o : nullptr, o);
-      for (int t = 1; t < n; ++t) products<kOfValues, SplitProducts::all, false>(stream, weights(t), values(s, t, d));
+                                                    started_[s.group] ? o : nullptr, o);
+      for (int t = 1; t < n; ++t)
+        products<kOfValues, SplitProducts::all, false>(stream, weights(t), values(s, t, d));
     }
     stream.tiles.leave_all();
     if (kRounds && !drops_) add_rounded_sums(s);
@@ -440,8 +442,8 @@ class AmxBlock {
   template <bool kNew, int kFirst, int kRows>
   SACCADE_INLINE void add_columns(Stream& stream, const Step& s, int place, const float* from, float* to,
                                   const Overlap& b) {
-    products<kOfValues, SplitProducts::all, kNew, kFirst, kRows>(stream, weights(place), values(s, place, 0), from, to,
-                                                            b);
+    products<kOfValues, SplitProducts::all, kNew, kFirst, kRows>(stream, weights(place), values(s, place, 0), from,
+                                                                 to, b);
   }
 
   const std::uint32_t* values(const Step& s, int place, std::int64_t d) const {
@@ -548,17 +550,17 @@ class AmxBlock {
       for (int i = 0; i < 32; ++i)
         if (sums.needs_fallback(i, (low_[g] >> i & 1U) != 0)) fallback_rows_[g] |= std::uint32_t{1} << i;
       fallback_rows_[g] |= end_rows(p_, finisher_, dropout_,
-                             {.batch = batch_,
-                              .head = head_,
-                              .row = group_row(g),
-                              .count = group_rows(g),
-                              .m = sums.m,
-                              .l = is_exact ? sums.l : sums.l_of_o,
-                              .m_of_o = sums.m_of_o,
-                              .l_of_o = sums.l_of_o,
-                              .natural = unit_.natural,
-                              .o = outputs(g, 0),
-                              .o_stride = 1024});
+                                    {.batch = batch_,
+                                     .head = head_,
+                                     .row = group_row(g),
+                                     .count = group_rows(g),
+                                     .m = sums.m,
+                                     .l = is_exact ? sums.l : sums.l_of_o,
+                                     .m_of_o = sums.m_of_o,
+                                     .l_of_o = sums.l_of_o,
+                                     .natural = unit_.natural,
+                                     .o = outputs(g, 0),
+                                     .o_stride = 1024});
     }
   }
 
@@ -578,8 +580,8 @@ class AmxBlock {
   bool started_[kGroups], unseen_[kGroups];
   float largest_query_[kGroups];
   std::uint32_t fallback_rows_[kGroups];  // rows to be computed by other kernels
-  std::uint32_t low_[kGroups];     // rows with a score below -limit() / 2, which gives no offset
-  std::uint32_t left_[kGroups];    // see GroupStats
+  std::uint32_t low_[kGroups];            // rows with a score below -limit() / 2, which gives no offset
+  std::uint32_t left_[kGroups];           // see GroupStats
   std::uint32_t also_[kGroups];
 };
 

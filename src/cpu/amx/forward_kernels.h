@@ -49,8 +49,8 @@ void finish_forward(const AttentionParams& params, const QueryRows& work, const 
 template <class T>
 void pack_block(const AttentionParams& p, std::int64_t batch, std::int64_t kv_head, std::int64_t block,
                 KeyRange readable, void* packed) {
-  pack_tile<T>(p, p.key_rows<T>(p.k, batch, kv_head), p.key_rows<T>(p.v, batch, kv_head), block * 32, readable,
-               {p, static_cast<std::byte*>(packed)});
+  const KvRows<T> k(p.key_source(batch, kv_head)), v(p.value_source(batch, kv_head));
+  pack_tile<T>(p, k, v, block * 32, readable, {p, static_cast<std::byte*>(packed)});
 }
 
 template <class T>

@@ -82,7 +82,7 @@ class TileScores {
 
   void pack_step(std::int64_t first_key, KeyRange range) {
     packed_key_ = first_key;
-    const KeyRows<T> k = p_.template key_rows<T>(p_.k, batch_, kv_head_);
+    const KvRows<T> k(p_.key_source(batch_, kv_head_));
     for (std::int64_t t = 0; t < kTiles; ++t)
       pack_tile<T>(p_, k, k, first_key + t * 32, range,
                    {p_, scratch_.packed + t * PackedTile<T, std::byte>::size(p_)});
@@ -93,8 +93,8 @@ class TileScores {
     for (unsigned left = computed; left != 0; left &= left - 1) {
       const int t = std::countr_zero(left);
       multiply_rows<SplitPairs<kPartsOf<T>>::kExact>(stream, queries(step.tile),
-                                                    keys_at(step.first_key + t * 32).keys,
-                                                    depth_tiles(p_.head_dim), scores + t * 1024, NoOverlap{});
+                                                     keys_at(step.first_key + t * 32).keys,
+                                                     depth_tiles(p_.head_dim), scores + t * 1024, NoOverlap{});
     }
     stream.leave_all();
   }
@@ -108,7 +108,7 @@ class TileScores {
     const bool fits = rows.largest * keys.largest * static_cast<float>(p_.head_dim) < kMost;
     if (fits && rows.bad == 0 && keys.bad == 0) [[likely]]
       return;
-    const KeyRows<T> k = p_.template key_rows<T>(p_.k, batch_, kv_head_);
+    const KvRows<T> k(p_.key_source(batch_, kv_head_));
     const int begin = static_cast<int>(std::max<std::int64_t>(range.begin - first_key, 0));
     const int end = static_cast<int>(std::min<std::int64_t>(range.end - first_key, 32));
     for (int i = 0; i < step.rows; ++i) {

@@ -217,7 +217,7 @@ constexpr int key_of_weight(int n) {
 
 /// Packs keys [first_key, first_key + 32), of which only those in `readable` exist.
 template <class T>
-void pack_tile(const AttentionParams& p, const KeyRows<T>& k, const KeyRows<T>& v, std::int64_t first_key,
+void pack_tile(const AttentionParams& p, const KvRows<T>& k, const KvRows<T>& v, std::int64_t first_key,
                KeyRange readable, PackedTile<T, std::byte> to) {
   // Denormal numbers of bf16 count as 0 wherever pairs are multiplied.
   constexpr BitsOf<T> kSmallestOfValues = std::is_same_v<T, bfloat16> ? 0x0080 : 1;

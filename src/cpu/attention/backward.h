@@ -142,16 +142,14 @@ class BackwardBlock {
 
   /// Packs the keys and values of the block and sets their gradients to 0.
   void begin() {
-    const auto pack = [&](const StridedHeads<const void>& matrix, std::int64_t dim, Scalar* packed, Scalar* rows) {
-      with_storage(matrix.dtype, [&](auto type) {
-        using T = decltype(type);
-        const KeyRows<T> all = p_.key_rows<T>(matrix, batch_, kv_head_);
+    const auto pack = [&](const KvSource& source, std::int64_t dim, Scalar* packed, Scalar* rows) {
+      with_elements(source, [&](const auto& all) {
         pack_key_block(all, first_key_, readable_, dim, packed);
-        if (rows && matrix.dtype != dtype_of<Scalar>) pack_values(all, first_key_, readable_, dim, rows);
+        if (rows && !is_in_place(source)) pack_values(all, first_key_, readable_, dim, rows);
       });
     };
-    pack(p_.k, p_.head_dim, scratch_.keys, scratch_.key_rows);
-    pack(p_.v, p_.head_dim_v, scratch_.values, nullptr);
+    pack(p_.key_source(batch_, kv_head_), p_.head_dim, scratch_.keys, scratch_.key_rows);
+    pack(p_.value_source(batch_, kv_head_), p_.head_dim_v, scratch_.values, nullptr);
     if (!b_.wants_keys()) return;
     std::fill_n(scratch_.dk, kKeySubtiles * kKeyTiles * scratch_.tile_size(p_.head_dim), Scalar{0});
     std::fill_n(scratch_.dv, kKeySubtiles * kKeyTiles * scratch_.tile_size(p_.head_dim_v), Scalar{0});
@@ -196,9 +194,9 @@ class BackwardBlock {
         runs.add(std::max(begin, column(seen.begin)), std::min(end, column(seen.end)));
       });
       ValueRows keys{.data = scratch_.key_rows, .stride = packed_value_columns(p_.head_dim)};
-      if (p_.k.dtype == dtype_of<Scalar>) {
-        keys.data = p_.key_rows<Scalar>(p_.k, batch_, kv_head_)[first_key_];
-        keys.stride = p_.k.row_stride;
+      if (const KvSource source = p_.key_source(batch_, kv_head_); is_in_place(source)) {
+        keys.data = row_in_place(source, first_key_);
+        keys.stride = source.row_stride;
       }
       multiply<FactorRows>(tile_rows(tile), tile_of(scratch_.gradients, tile),
                            tile_of(scratch_.probabilities, tile), runs, keys, p_.head_dim,
@@ -228,8 +226,8 @@ class BackwardBlock {
     const auto convert = [&](const StridedHeads<const void>& matrix, std::int64_t dim, Scalar* rows) {
       if (matrix.dtype == dtype_of<Scalar>) return;
       with_storage(matrix.dtype, [&](auto type) {
-        const KeyRows<decltype(type)> all{p_.row_of<decltype(type)>(matrix, batch_, head_, row_),
-                                          matrix.row_stride};
+        using T = decltype(type);
+        const StridedRows<T> all{p_.row_of<T>(matrix, batch_, head_, row_), matrix.row_stride};
         pack_values(all, 0, {0, rows_}, dim, rows);
       });
     };
@@ -400,14 +398,15 @@ class BackwardBlock {
                 keys = std::min(kTileRows, kKeySubtile - tile * kTileRows);
       const std::int64_t number = subtile * kKeyTiles + tile;
       multiply<FactorColumns>(keys, scratch_.kept + column, scratch_.probabilities + column, runs, douts,
-                              p_.head_dim_v, scratch_.dv + number * scratch_.tile_size(p_.head_dim_v), masked_safe);
+                              p_.head_dim_v, scratch_.dv + number * scratch_.tile_size(p_.head_dim_v),
+                              masked_safe);
       multiply<FactorColumns>(keys, scratch_.gradients + column, scratch_.probabilities + column, runs, queries,
                               p_.head_dim, scratch_.dk + number * scratch_.tile_size(p_.head_dim), masked_safe);
     }
   }
 
-  /// o += factors * rows over the steps of `runs`, in chains. `masked_safe` skips products where the probability is
-  /// 0.
+  /// o += factors * rows over the steps of `runs`, in chains. `masked_safe` skips products where the probability
+  /// is 0.
   template <class Order>
   void multiply(int count, const Scalar* factors, const Scalar* probabilities, const Runs& runs,
                 const ValueRows& all_rows, std::int64_t dim, Scalar* o, bool masked_safe) {
@@ -418,18 +417,21 @@ class BackwardBlock {
       const ValueRows rows{all_rows.data + begin * all_rows.stride, all_rows.stride, end - begin,
                            kChain - begin % kChain, kChain};
       const Scalar* const from = factors + begin * Order::kStep;
-      if (masked_safe) return multiply_masked_safe<Order>(count, from, probabilities + begin * Order::kStep, rows, dim);
+      if (masked_safe)
+        return multiply_masked_safe<Order>(count, from, probabilities + begin * Order::kStep, rows, dim);
       with_rows(count, [&](auto constant) {
         value_product<Order, decltype(constant)::value>(from, rows, dim, how, nullptr, to);
       });
     };
-    if (runs.count == 1 && !masked_safe) return multiply_run(runs.of[0].first, runs.of[0].second, AccumulateMode::add, o);
+    if (runs.count == 1 && !masked_safe)
+      return multiply_run(runs.of[0].first, runs.of[0].second, AccumulateMode::add, o);
     const std::int64_t size = scratch_.tile_size(dim);
     for (int chain = 0; chain < kSteps && runs.count > 0; chain += kChain) {
       std::fill_n(scratch_.sums, size, Scalar{0});
       for (int i = 0; i < runs.count; ++i) {
         const auto [begin, end] = runs.of[static_cast<std::size_t>(i)];
-        multiply_run(std::max(begin, chain), std::min(end, chain + kChain), AccumulateMode::continue_chains, scratch_.sums);
+        multiply_run(std::max(begin, chain), std::min(end, chain + kChain), AccumulateMode::continue_chains,
+                     scratch_.sums);
       }
       accumulate_tile(scratch_.sums, size, AccumulateMode::add, nullptr, o);
     }
@@ -438,7 +440,7 @@ class BackwardBlock {
   /// Adds to scratch_.sums, without products where the probability is 0; the others have the same bits.
   template <class Order>
   void multiply_masked_safe(int count, const Scalar* factors, const Scalar* probabilities, const ValueRows& rows,
-                          std::int64_t dim) {
+                            std::int64_t dim) {
     for (int i = 0; i < count; ++i) {
       for (std::int64_t step = 0; step < rows.steps; ++step) {
         const std::int64_t at = i * Order::kRow + step * Order::kStep;
@@ -494,13 +496,13 @@ inline void backward_mask(const BackwardParams& params, const KeyBlock& keys, co
   BackwardBlock(params, keys, rows, scratch).add_to_mask();
 }
 
-inline void backward_keys(const BackwardParams& params, const KeyBlock& keys, const QueryRows& rows, bool masked_safe,
-                          void* scratch) {
+inline void backward_keys(const BackwardParams& params, const KeyBlock& keys, const QueryRows& rows,
+                          bool masked_safe, void* scratch) {
   BackwardBlock(params, keys, rows, scratch).add_to_keys(masked_safe);
 }
 
-inline void backward_rows(const BackwardParams& params, const KeyBlock& keys, const QueryRows& rows, bool masked_safe,
-                          void* scratch, void* dq) {
+inline void backward_rows(const BackwardParams& params, const KeyBlock& keys, const QueryRows& rows,
+                          bool masked_safe, void* scratch, void* dq) {
   BackwardBlock(params, keys, rows, scratch).add_to_rows(static_cast<Scalar*>(dq), masked_safe);
 }
 

@@ -63,8 +63,8 @@ class DecodeHead : public DecodeScores<DecodeScratch> {
 
   /// Computes the wanted products of keys [key, key + count), multiples of kDecodeKeys.
   void score(Registers&, std::int64_t key, std::int64_t count) {
-    with_input(p_.k.dtype, [&]<class K>(K) {
-      for_each_run(p_.key_rows<K>(p_.k, rows_.batch, kv_head_), key, key + count, kDecodeKeys,
+    with_elements(p_.key_source(rows_.batch, kv_head_), [&](const auto& keys) {
+      for_each_run(keys, key, key + count, kDecodeKeys,
                    [&](const auto& rows, std::int64_t from, std::int64_t to) { multiply(rows, from, to); });
     });
   }
@@ -82,16 +82,15 @@ class DecodeHead : public DecodeScores<DecodeScratch> {
   void add_values(Registers&, std::int64_t key, std::int64_t count) {
     const std::int64_t begin = std::max(key, readable_.begin / kStepNumbers * kStepNumbers);
     const std::int64_t end = std::min(key + count, round_up(readable_.end, kStepNumbers));
-    with_input(p_.v.dtype, [&]<class V>(V) {
-      for_each_run(p_.key_rows<V>(p_.v, rows_.batch, kv_head_), begin, end, kStepNumbers,
-                   [&](const auto& rows, std::int64_t from, std::int64_t to) {
-                     const std::int64_t column = from - begin_;
-                     if (masked_safe_)
-                       add_visible(rows, column, static_cast<int>(to - from));
-                     else
-                       decode_values<V>(probabilities(0) + column / kStepNumbers, rows,
-                                        static_cast<int>(to - from), count_, p_.head_dim_v, scratch_.o);
-                   });
+    with_elements(p_.value_source(rows_.batch, kv_head_), [&]<class V>(const KvRows<V>& values) {
+      for_each_run(values, begin, end, kStepNumbers, [&](const auto& rows, std::int64_t from, std::int64_t to) {
+        const std::int64_t column = from - begin_;
+        if (masked_safe_)
+          add_visible(rows, column, static_cast<int>(to - from));
+        else
+          decode_values<V>(probabilities(0) + column / kStepNumbers, rows, static_cast<int>(to - from), count_,
+                           p_.head_dim_v, scratch_.o);
+      });
     });
   }
 
@@ -109,12 +108,14 @@ class DecodeHead : public DecodeScores<DecodeScratch> {
   }
 
  private:
-  Scalar* probabilities(int r) const { return masked_safe_ ? scratch_.probabilities + r * kDecodeSplit : scores(r); }
+  Scalar* probabilities(int r) const {
+    return masked_safe_ ? scratch_.probabilities + r * kDecodeSplit : scores(r);
+  }
 
   /// Calls f(rows, begin, end) for runs of keys [key, end) of `all` that are in wanted subtiles, in multiples of
   /// `unit`.
-  template <class T, class F>
-  void for_each_run(const KeyRows<T>& all, std::int64_t key, std::int64_t end, int unit, const F& f) const {
+  template <class Rows, class F>
+  void for_each_run(const Rows& all, std::int64_t key, std::int64_t end, int unit, const F& f) const {
     while (key < end) {
       std::int64_t to = key;
       while (to < end && is_wanted(to)) to = std::min(end, to - (to - begin_) % kKeySubtile + kKeySubtile);
@@ -124,19 +125,21 @@ class DecodeHead : public DecodeScores<DecodeScratch> {
   }
 
   /// Calls f for the first keys of [key, end). Returns where they end.
-  template <class T, class F>
-  std::int64_t call_with_rows(const KeyRows<T>& all, std::int64_t key, std::int64_t end, int unit,
-                              const F& f) const {
+  template <class Rows, class F>
+  std::int64_t call_with_rows(const Rows& all, std::int64_t key, std::int64_t end, int unit, const F& f) const {
     const std::int64_t readable = key < readable_.begin ? 0 : std::min(end, readable_.end) - key;
-    const std::int64_t strided = std::min(readable, all.run(key)) / unit * unit;
-    if (strided > 0) {
-      f(StridedRows<T>{all[key], all.row_stride}, key, key + strided);
-      return key + strided;
+    if (readable >= unit) {
+      const auto run = all.run(key);
+      const std::int64_t strided = std::min(readable, run.count) / unit * unit;
+      if (strided > 0) {
+        f(run.rows, key, key + strided);
+        return key + strided;
+      }
     }
     // The unit spans several pages or has keys that must not be read: any other row may replace those.
-    const T* list[kDecodeKeys > 2 ? kDecodeKeys : 2];
+    typename Rows::Row list[kDecodeKeys > 2 ? kDecodeKeys : 2];
     for (int i = 0; i < unit; ++i) list[i] = all[std::clamp(key + i, readable_.begin, readable_.end - 1)];
-    f(static_cast<const T* const*>(list), key, key + unit);
+    f(static_cast<const typename Rows::Row*>(list), key, key + unit);
     return key + unit;
   }
 
@@ -208,8 +211,8 @@ class DecodeHead : public DecodeScores<DecodeScratch> {
     }
   }
 
-  template <class V>
-  void add_row(int r, const V* row, const Scalar* weight) {
+  template <class Row>
+  void add_row(int r, Row row, const Scalar* weight) {
     for (std::int64_t d = 0; d < p_.head_dim_v; d += kWidth) {
       const int n = static_cast<int>(std::min<std::int64_t>(kWidth, p_.head_dim_v - d));
       Scalar* const o = scratch_.o + chunk_offset(r, d);

@@ -6,15 +6,6 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-/// Rows a constant distance apart. Their addresses do not depend on memory, unlike those of a list.
-template <class T>
-struct StridedRows {
-  const T* first;
-  std::int64_t stride;
-  const T* operator[](int j) const { return first + j * stride; }
-  StridedRows operator+(int j) const { return {first + j * stride, stride}; }
-};
-
 /// Sums the products of a key, a quarter of the work at a time, while the next key is multiplied. Done at once,
 /// the sums would take a fifth of the time (Zen 4).
 class KeySums {
@@ -73,7 +64,7 @@ __attribute__((noinline)) void decode_scores(const Scalar* queries, std::int64_t
       Vec sums[kDecodeRows];
       SACCADE_UNROLL
       for (Vec& x : sums) x = zero();
-      const auto* const key = as_computed(keys[j + t]);
+      const auto key = as_computed(keys[j + t]);
       const Scalar* const first = as_computed(queries);
       const auto step = [&](std::int64_t at, Vec x) __attribute__((always_inline)) {
         SACCADE_UNROLL
@@ -126,7 +117,7 @@ __attribute__((noinline)) void decode_scores_of_four(const Scalar* queries, std:
       Vec sums[kRows];
       SACCADE_UNROLL
       for (Vec& x : sums) x = zero();
-      const auto* const key = as_computed(keys[j + t]);
+      const auto key = as_computed(keys[j + t]);
       const auto step = [&](std::int64_t at, Vec x) __attribute__((always_inline)) {
         SACCADE_UNROLL
         for (int r = 0; r < kRows; ++r) sums[r] = multiply_add_from(queries + r * stride + at, x, sums[r]);
@@ -176,13 +167,13 @@ SACCADE_INLINE void add_step(const Scalar* p, const Rows& v, int count, std::int
     for (int c = 0; c < kVectors; ++c) acc[r][c] = load(o + r * kValueChunk + c * kWidth);
   }
   const auto add = [&](int j) __attribute__((always_inline)) {
-    const T* const row = as_computed(v[j] + column);
-    const T* const next = kPairs ? as_computed(v[j + 1] + column) : row;
+    const auto row = as_computed(v[j] + column);
+    const auto next = kPairs ? as_computed(v[j + 1] + column) : row;
     if constexpr (kFetches) {
       SACCADE_UNROLL
       for (int i = 0; i < ValueStep<T>::kColumns; i += 64 / static_cast<int>(sizeof(T))) {
-        __builtin_prefetch(reinterpret_cast<const char*>(row + i) + kValuesAhead, 0, 2);
-        if (kPairs) __builtin_prefetch(reinterpret_cast<const char*>(next + i) + kValuesAhead, 0, 2);
+        prefetch_line<2>(row + i, kValuesAhead);
+        if (kPairs) prefetch_line<2>(next + i, kValuesAhead);
       }
     }
     Vec weight[kRows];
@@ -204,7 +195,7 @@ SACCADE_INLINE void add_step(const Scalar* p, const Rows& v, int count, std::int
     } else {
       SACCADE_UNROLL
       for (int c = 0; c < kVectors; ++c) {
-        const T* const from = row + c * kWidth;
+        const auto from = row + c * kWidth;
         const Vec value = kTail ? load_first(from, std::clamp(columns - c * kWidth, 0, kWidth)) : loadu(from);
         SACCADE_UNROLL
         for (int r = 0; r < kRows; ++r) acc[r][c] = fma(weight[r], value, acc[r][c]);

@@ -21,7 +21,7 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 // ---- Packed blocks -------------------------------------------------------------------------------------------
 
 /// Whether values are read in place: where they need no conversion and are not paged.
-inline bool values_in_place(const AttentionParams& p) { return p.v.dtype == dtype_of<Scalar> && !p.block_table; }
+inline bool values_in_place(const AttentionParams& p) { return is_in_place(p.value_source(0, 0)); }
 
 /// Size of one packed key block, in numbers: its keys, followed by its values unless these are read in place.
 inline std::int64_t packed_block_size(const AttentionParams& p) {
@@ -32,13 +32,11 @@ inline std::int64_t packed_block_size(const AttentionParams& p) {
 /// Packs the block at `first_key`. Keys and values outside `readable` are not read; those next to it become zeros.
 inline void pack_block(const AttentionParams& p, std::int64_t batch, std::int64_t kv_head, std::int64_t first_key,
                        KeyRange readable, Scalar* packed) {
-  with_input(p.k.dtype, [&]<class T>(T) {
-    pack_key_block(p.key_rows<T>(p.k, batch, kv_head), first_key, readable, p.head_dim, packed);
-  });
+  with_elements(p.key_source(batch, kv_head),
+                [&](const auto& k) { pack_key_block(k, first_key, readable, p.head_dim, packed); });
   if (values_in_place(p)) return;
-  with_input(p.v.dtype, [&]<class T>(T) {
-    pack_values(p.key_rows<T>(p.v, batch, kv_head), first_key, readable, p.head_dim_v,
-                packed + packed_key_size(p.head_dim));
+  with_elements(p.value_source(batch, kv_head), [&](const auto& v) {
+    pack_values(v, first_key, readable, p.head_dim_v, packed + packed_key_size(p.head_dim));
   });
 }
 
@@ -120,6 +118,7 @@ class QueryBlock {
         rows_(static_cast<int>(std::min(work.rows, params.rows(work.batch) - work.row))),
         tiles_((rows_ + kTileRows - 1) / kTileRows),
         packed_(packed),
+        values_(params.value_source(work.batch, kv_head_)),
         masked_safe_(masked_safe),
         visibility_(params, work.batch),
         finisher_(params, visibility_, work.batch, work.head),
@@ -286,13 +285,15 @@ class QueryBlock {
   /// Whether subtiles are skipped or not, the sums have the same chains: over the keys before kValueChain, and
   /// over the others.
   void add_values(const TileStep& step) {
-    const AccumulateMode how = std::exchange(has_output_[step.tile], true) ? AccumulateMode::scale : AccumulateMode::replace;
+    const AccumulateMode how =
+        std::exchange(has_output_[step.tile], true) ? AccumulateMode::scale : AccumulateMode::replace;
     Scalar* const o = scratch_.o(step.tile);
     if (!masked_safe_ && step.subtiles.is_one_run()) {
       const int first = step.subtiles.index[0] * kKeySubtile;
       const int begin = std::max(step.value_begin, first);
       const bool is_late = how == AccumulateMode::scale && begin >= kValueChain;
-      return add_values(step, begin, first + step.subtiles.count * kKeySubtile, is_late ? AccumulateMode::scale_first : how, o);
+      return add_values(step, begin, first + step.subtiles.count * kKeySubtile,
+                        is_late ? AccumulateMode::scale_first : how, o);
     }
     const std::int64_t size = kTileRows * scratch_.o_stride();
     for (int chain = 0; chain < kBlockK; chain += kValueChain) {
@@ -311,9 +312,9 @@ class QueryBlock {
     if (p_.dropout_p > 0.0 && begin < end) drop(step, begin, end);
     const Scalar* p = scratch_.probabilities + begin / kStepNumbers;
     ValueRows rows;
-    if (values_in_place(p_)) {
-      rows.data = p_.key_rows<Scalar>(p_.v, batch_, kv_head_)[step.first_key + begin];
-      rows.stride = p_.v.row_stride;
+    if (is_in_place(values_)) {
+      rows.data = row_in_place(values_, step.first_key + begin);
+      rows.stride = values_.row_stride;
     } else {
       rows.stride = packed_value_columns(p_.head_dim_v);
       rows.data = step.block + packed_key_size(p_.head_dim) + begin / kStepNumbers * rows.stride;
@@ -359,6 +360,7 @@ class QueryBlock {
   std::int64_t batch_, head_, kv_head_, row_;
   int rows_, tiles_;
   PackedKeys packed_;
+  KvSource values_;
   bool masked_safe_;
   Visibility visibility_;
   ScoreFinisher finisher_;

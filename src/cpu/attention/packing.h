@@ -1,39 +1,9 @@
-// The arithmetic of the products, and the packing of queries, keys and values for their products.
+// The packing of queries, keys and values for their products.
 #pragma once
 
-#include "cpu/policy/block_sizes.h"
-#include "cpu/simd/math.h"
+#include "cpu/attention/kv_source.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
-
-// ---- Arithmetic ----------------------------------------------------------------------------------------------
-
-/// Whether these kernels multiply bf16 pairs: queries, keys and values unchanged, weights rounded to bf16. A step
-/// is then two dimensions, or two keys in P V; scores are scaled after the product. The file that compiles them
-/// has included their functions (simd/avx512_bf16.h, which describes them).
-#ifdef SACCADE_BF16_PRODUCT
-inline constexpr bool kPairs = true;
-#else
-inline constexpr bool kPairs = kAmx;
-// Never called; the code for pairs needs the declarations. (AMX multiplies pairs in its own registers.)
-SACCADE_INLINE Vec pair_fma_broadcast(const Scalar*, Vec, Vec acc) { return acc; }
-template <class A>
-SACCADE_INLINE Vec pair_fma(A, Vec, Vec acc) {
-  return acc;
-}
-SACCADE_INLINE Vec pair_fma_from(const Scalar*, Vec, Vec acc) { return acc; }
-SACCADE_INLINE Vec round_to_pairs(Vec low, Vec) { return low; }
-SACCADE_INLINE Vec interleave_low(Vec even, Vec) { return even; }
-SACCADE_INLINE Vec interleave_high(Vec even, Vec) { return even; }
-SACCADE_INLINE void order_columns(Vec&, Vec&) {}
-SACCADE_INLINE Vec keep_of_pairs(Vec words, bool, bool) { return words; }
-SACCADE_INLINE Vec negate_pairs(Vec words) { return words; }
-#endif
-
-/// Dimensions of a step, or keys in P V.
-inline constexpr int kStepNumbers = kPairs ? 2 : 1;
-/// The type of a weight in its product with values.
-using Weight = std::conditional_t<kPairs, bfloat16, Scalar>;
 
 /// Calls f(T{}) with the element type of a tensor.
 template <class F>
@@ -52,7 +22,7 @@ decltype(auto) with_storage(DType dtype, const F& f) {
   }
 }
 
-/// Calls f(T{}) with the element type of queries, keys or values.
+/// Calls f(T{}) with the element type of queries.
 template <class F>
 decltype(auto) with_input(DType dtype, const F& f) {
   if constexpr (kPairs)
@@ -60,70 +30,6 @@ decltype(auto) with_input(DType dtype, const F& f) {
   else
     return with_storage(dtype, f);
 }
-
-SACCADE_INLINE Vec multiply_add(const Scalar* a, Vec b, Vec acc) {
-  if constexpr (kPairs)
-    return pair_fma_broadcast(a, b, acc);
-  else
-    return fma_broadcast(a, b, acc);
-}
-
-SACCADE_INLINE Vec multiply_add(Vec a, Vec b, Vec acc) {
-  if constexpr (kPairs)
-    return pair_fma(a, b, acc);
-  else
-    return fma(a, b, acc);
-}
-
-/// acc + a b, where a is a vector in memory.
-SACCADE_INLINE Vec multiply_add_from(const Scalar* a, Vec b, Vec acc) {
-  if constexpr (kPairs)
-    return pair_fma_from(a, b, acc);
-  else
-    return fma_from(a, b, acc);
-}
-
-/// The first step of a chain of multiply-adds: the product alone.
-SACCADE_INLINE Vec multiply(Vec a, Vec b) {
-  if constexpr (kPairs)
-    return pair_fma(a, b, zero());
-  else
-    return mul(a, b);
-}
-
-/// One step of a row of a tile: acc[i] += *a * b[i]. It loads *a once: a broadcast operand for every multiply-add
-/// asks a core with two multiply-adds and two loads a clock for 26 loads in 12 clocks. A forward at seqlen 1024
-/// takes 0.86 and 0.88 of the time at head_dim 64 and 128 (Zen 5).
-template <int kVectors>
-SACCADE_INLINE void multiply_add_row(const Scalar* a, const Vec (&b)[kVectors], Vec (&acc)[kVectors]) {
-  const Factor factor = factor_from(a);
-  SACCADE_UNROLL
-  for (int i = 0; i < kVectors; ++i) acc[i] = kPairs ? pair_fma(factor, b[i], acc[i]) : fma(factor, b[i], acc[i]);
-}
-
-/// Number of multiply-add steps for n dimensions or keys.
-constexpr std::int64_t steps_of(std::int64_t n) { return kPairs ? (n + 1) / 2 : n; }
-
-/// kWidth steps of a row of `length` numbers, from `step` on; zeros beyond its end.
-template <class T>
-SACCADE_INLINE Vec load_steps(const T* row, std::int64_t step, std::int64_t length) {
-  if constexpr (kPairs)
-    return load_first_pairs(row + 2 * step,
-                            static_cast<int>(std::min<std::int64_t>(2 * kWidth, length - 2 * step)));
-  else
-    return load_first(row + step, static_cast<int>(std::min<std::int64_t>(kWidth, length - step)));
-}
-
-/// kWidth steps of a row from `step` on, all of which must exist.
-template <class T>
-SACCADE_INLINE Vec loadu_steps(const T* row, std::int64_t step) {
-  if constexpr (kPairs)
-    return loadu(reinterpret_cast<const Scalar*>(row) + step);
-  else
-    return loadu(row + step);
-}
-
-// ---- Packing -------------------------------------------------------------------------------------------------
 
 /// Steps of a packed query row in one chunk. The stride is constant, so that the rows of a tile are displacements
 /// of one pointer, and not a power of two, so that they fall into different cache sets.
@@ -163,14 +69,6 @@ inline std::int64_t query_chunks(std::int64_t steps) { return (steps + kQueryChu
 /// Size of the packed queries of one tile, in numbers: [chunk][kTileRows][kQueryStride].
 inline std::int64_t packed_query_size(std::int64_t steps) {
   return query_chunks(steps) * kTileRows * kQueryStride;
-}
-
-/// Prefetches one cache line of each of `kRows` rows. The packing loops read more rows at once than the hardware
-/// prefetchers follow: 1.5% of a forward at seqlen 1024 was spent waiting for them (Zen 4).
-template <int kRows, class T>
-SACCADE_INLINE void prefetch_rows(const T* p, std::int64_t row_stride) {
-  SACCADE_UNROLL
-  for (int i = 0; i < kRows; ++i) __builtin_prefetch(p + i * row_stride);
 }
 
 /// Rows needed later that are not in the near caches. They are prefetched a few cache lines at a time during other
@@ -240,20 +138,19 @@ SACCADE_INLINE void make_nan_canonical(Scalar* packed) {
 }
 
 /// Packs kWidth keys from `key` on, transposed: packed[step][kTileColumns]. Keys outside `readable` are zeros.
-template <class T>
-void pack_keys(const KeyRows<T>& k, std::int64_t key, KeyRange readable, std::int64_t head_dim, Scalar* packed) {
-  constexpr bool kAsStored = kPairs || std::is_same_v<T, Scalar>;
+template <class Rows>
+void pack_keys(const Rows& k, std::int64_t key, KeyRange readable, std::int64_t head_dim, Scalar* packed) {
   const std::int64_t steps = padded_steps(steps_of(head_dim));
-  const bool all = key >= readable.begin && key + kWidth <= readable.end && k.run(key) >= kWidth;
-  const bool direct = kAsStored && all && k.row_stride % kStepNumbers == 0;
-  const bool prefetches = direct && key + 2 * kWidth <= readable.end && k.run(key) >= 2 * kWidth;
+  const bool all = key >= readable.begin && key + kWidth <= readable.end && k.run(key).count >= kWidth;
+  const bool direct = Rows::kStoredAsSteps && all && k.row_stride() % kStepNumbers == 0;
+  const bool prefetches = direct && key + 2 * kWidth <= readable.end && k.run(key).count >= 2 * kWidth;
   alignas(64) Scalar edge[kWidth * kWidth];
   for (std::int64_t step = 0; step < steps; step += kWidth) {
     Scalar* to = packed + step * kTileColumns;
     if (direct && (step + kWidth) * kStepNumbers <= head_dim) {
-      const T* from = k[key] + step * kStepNumbers;
-      if (prefetches) prefetch_rows<kWidth>(from + kWidth * k.row_stride, k.row_stride);
-      transpose_tile(reinterpret_cast<const Scalar*>(from), k.row_stride / kStepNumbers, to, kTileColumns);
+      const auto from = k[key] + step * kStepNumbers;
+      if (prefetches) prefetch_rows<kWidth>(from + kWidth * k.row_stride(), k.row_stride());
+      transpose_tile(stored_steps(from), k.row_stride() / kStepNumbers, to, kTileColumns);
     } else {
       for (int i = 0; i < kWidth; ++i) {
         const bool is_there = key + i >= readable.begin && key + i < readable.end;
@@ -267,8 +164,8 @@ void pack_keys(const KeyRows<T>& k, std::int64_t key, KeyRange readable, std::in
 
 /// Packs the keys of the block at `first_key`. Keys outside `readable` are not read; those next to it become
 /// zeros.
-template <class T>
-void pack_key_block(const KeyRows<T>& k, std::int64_t first_key, KeyRange readable, std::int64_t head_dim,
+template <class Rows>
+void pack_key_block(const Rows& k, std::int64_t first_key, KeyRange readable, std::int64_t head_dim,
                     Scalar* packed) {
   const std::int64_t end = std::min<std::int64_t>(round_up(readable.end - first_key, kKeySubtile), kBlockK);
   const std::int64_t begin = std::max<std::int64_t>(readable.begin - first_key, 0) / kKeySubtile * kKeySubtile;
@@ -287,8 +184,8 @@ inline std::int64_t packed_value_size(std::int64_t head_dim_v) {
 
 /// Packs the value rows of the block at `first_key`; those next to `readable`, and columns beyond head_dim_v, are
 /// zeros.
-template <class T>
-void pack_values(const KeyRows<T>& v, std::int64_t first_key, KeyRange readable, std::int64_t head_dim_v,
+template <class Rows>
+void pack_values(const Rows& v, std::int64_t first_key, KeyRange readable, std::int64_t head_dim_v,
                  Scalar* packed) {
   const std::int64_t columns = packed_value_columns(head_dim_v);
   const std::int64_t begin = std::max(first_key, readable.begin);
@@ -300,8 +197,8 @@ void pack_values(const KeyRows<T>& v, std::int64_t first_key, KeyRange readable,
   if constexpr (kPairs) {
     for (std::int64_t key = begin / 2 * 2; key < end; key += 2) {
       const bool has_even = key >= begin, has_odd = key + 1 < end;
-      const T* even = v[has_even ? key : key + 1];
-      const T* odd = v[has_odd ? key + 1 : key];
+      const auto even = v[has_even ? key : key + 1];
+      const auto odd = v[has_odd ? key + 1 : key];
       for (std::int64_t d = 0; d < columns; d += kWidth) {
         const int n = static_cast<int>(std::min<std::int64_t>(kWidth, head_dim_v - d));
         const Vec words = interleave_first(even + d, odd + d, n);
