@@ -23,6 +23,12 @@ for argument in "$@"; do
   fi
 done
 
+# Prints the version of the working tree: 0.2.0, or 0.2.0-dev before it is released.
+saccade_version() {
+  sed -n 's/^project(saccade VERSION \([0-9.]*\).*/\1/p; s/^set(SACCADE_VERSION_SUFFIX "\(.*\)")/\1/p' CMakeLists.txt |
+    tr -d '\n'
+}
+
 # quietly LOG COMMAND...: runs a command whose output goes to the file LOG, and shows its end when it fails.
 quietly() {
   local log=$1

@@ -8,7 +8,10 @@ SOURCES = Path(os.environ["SACCADE_SITE_SOURCES"])
 
 project = "saccade"
 copyright = "the saccade developers"
-version = release = re.search(r"project\(saccade VERSION ([0-9.]+)", Path("../../CMakeLists.txt").read_text())[1]
+SETTINGS = Path("../../CMakeLists.txt").read_text()
+version = re.search(r"project\(saccade VERSION ([0-9.]+)", SETTINGS)[1]
+version += re.search(r'set\(SACCADE_VERSION_SUFFIX "([^"]*)"\)', SETTINGS)[1]
+release = version
 root_doc = "index"
 extensions = ["breathe", "myst_parser", "autoapi.extension"]
 html_theme = "furo"

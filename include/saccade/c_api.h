@@ -43,7 +43,7 @@ enum {
  * the caller gave are. Valid until the thread's next call that fails. */
 SACCADE_C_API const char* saccade_last_error(void);
 
-/* The library's version, for example "0.1.0". */
+/* The library's version, for example "0.2.0", or "0.2.0-dev" before its release. */
 SACCADE_C_API const char* saccade_version(void);
 
 /* ---- Tensors ------------------------------------------------------------------------------------------------ */

@@ -94,7 +94,7 @@ class ProgressHook {
 /// Frees the scratch memory kept between calls. Calls in progress keep theirs.
 void release_workspaces();
 
-/// The library's version, e.g. "0.1.0".
+/// The library's version: "0.2.0", or "0.2.0-dev" before that is released.
 std::string_view version();
 
 }  // namespace saccade

@@ -32,9 +32,9 @@ class SaccadeConan(ConanFile):
 
     def set_version(self):
         root = os.path.join(self.recipe_folder, "..", "..")
-        self.version = re.search(
-            r"project\(saccade VERSION ([0-9.]+)", load(self, os.path.join(root, "CMakeLists.txt"))
-        )[1]
+        text = load(self, os.path.join(root, "CMakeLists.txt"))
+        number = re.search(r"project\(saccade VERSION ([0-9.]+)", text)[1]
+        self.version = number + re.search(r'set\(SACCADE_VERSION_SUFFIX "([^"]*)"\)', text)[1]
 
     def export_sources(self):
         root = os.path.join(self.recipe_folder, "..", "..")
