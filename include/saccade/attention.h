@@ -91,8 +91,8 @@ inline constexpr std::int64_t kOriginAlignment = 4096;
 ///     s = scale * (q_i . k_j)  ->  softcap * tanh(s / softcap)  ->  score modifier  ->  - alibi_slope * |p - j|
 ///       ->  + float mask
 /// Then keys hidden by causal, window, kv_starts, kv_lengths or a mask are excluded, the softmax is taken over the
-/// rest (with the sink's logit in the denominator), dropout is applied, and the rows of v are averaged. All
-/// options combine.
+/// rest (with the sink's logit in the denominator), dropout is applied, and the rows of v are averaged. Options
+/// combine, but for those in attention_conflicts.h: pages (block_table) have no gradients, for example.
 struct AttentionOptions {
   /// Factor of the dot products; not given: 1 / sqrt(head_dim).
   std::optional<double> scale{};

@@ -7,6 +7,7 @@
 #include "backend/backend.h"
 #include "backend/visibility.h"
 #include "core/check.h"
+#include "core/conflicts.h"
 
 namespace saccade {
 namespace {
@@ -96,17 +97,11 @@ std::int64_t read_cu_seqlens(std::string_view function, std::string_view name, c
 void fill_documents(std::string_view function, const AttentionOptions& options,
                     std::vector<std::int64_t>& cu_seqlens_q, std::vector<std::int64_t>& cu_seqlens_k,
                     AttentionParams& p) {
-  if (!options.cu_seqlens_q) {
-    if (options.cu_seqlens_k) refuse(function, "cu_seqlens_k was given without cu_seqlens_q");
-    return;
-  }
-  if (!options.cu_seqlens_k && !options.block_table)
-    refuse(function, "cu_seqlens_q was given without cu_seqlens_k or block_table");
+  if (!options.cu_seqlens_q) return;
   p.seqlen_q = read_cu_seqlens(function, "cu_seqlens_q", options.cu_seqlens_q, "q", p.seqlen_q, cu_seqlens_q);
   p.cu_seqlens_q = cu_seqlens_q.data();
   p.batch = static_cast<std::int64_t>(cu_seqlens_q.size()) - 1;
   if (!options.cu_seqlens_k) return;
-  if (options.block_table) refuse(function, "cu_seqlens_k and block_table were both given; only one may be");
   p.seqlen_k = read_cu_seqlens(function, "cu_seqlens_k", options.cu_seqlens_k, "k", p.seqlen_k, cu_seqlens_k);
   p.cu_seqlens_k = cu_seqlens_k.data();
   if (cu_seqlens_k.size() != cu_seqlens_q.size())
@@ -123,7 +118,6 @@ void fill_pages(std::string_view function, const AttentionOptions& options, Atte
            to_string(table.dims()));
   check_memory(function, "block_table", table);
   check_readable(function, "block_table", table);
-  if (!options.kv_lengths) refuse(function, "block_table was given without kv_lengths");
   p.page_size = p.seqlen_k;
   if (p.page_size < 1) refuse(function, "pages of k must hold at least 1 key");
   if (table.shape[1] > kMaxLength / p.page_size)
@@ -163,8 +157,6 @@ void fill_origin(std::string_view function, const AttentionOptions& options, Att
            origin.head + p.num_heads);
   if (options.dropout_p > 0.0 && origin.key % 64 != 0)
     refuse(function, "origin.key must be a multiple of 64 with dropout, got ", origin.key);
-  if (options.block_table && origin.key != 0)
-    refuse(function, "origin.key must be 0 with a block_table, got ", origin.key);
   p.origin = origin;
   if (origin.num_heads == 0) p.origin.num_heads = origin.head + p.num_heads;
 }
@@ -172,8 +164,6 @@ void fill_origin(std::string_view function, const AttentionOptions& options, Att
 void fill_positions(std::string_view function, const AttentionOptions& options,
                     std::vector<std::int64_t>& query_offsets, AttentionParams& p) {
   p.causal = options.causal != Causal::none;
-  if (options.query_offset && options.query_offsets)
-    refuse(function, "query_offset and query_offsets were both given; only one may be");
   const auto check_offset = [&](std::int64_t offset) {
     if (offset < -kFarthest || offset > kFarthest)
       refuse(function, "query_offset must be within 2^60 of 0, got ", offset);
@@ -297,8 +287,6 @@ void fill_numbers(std::string_view function, const AttentionOptions& options, At
     refuse(function, "softcap must be 0 (off) or a positive number, got ", options.softcap);
   if (!(options.dropout_p >= 0.0 && options.dropout_p < 1.0))
     refuse(function, "dropout_p must be at least 0 and below 1, got ", options.dropout_p);
-  if (options.score_block_effect && !options.score_modifier)
-    refuse(function, "score_block_effect was given without score_modifier");
   p.softcap = options.softcap;
   p.score_modifier = options.score_modifier;
   p.score_block_effect = options.score_block_effect;
@@ -328,6 +316,7 @@ AttentionOperands check_operands(const TensorView& q, const TensorView& k, const
                                  std::string_view function) {
   const bool packed_q = bool(options.cu_seqlens_q), packed_k = bool(options.cu_seqlens_k);
   const bool paged = bool(options.block_table);
+  if (packed_q || packed_k || paged) check_combination(function, options);  // they say which shapes are right
   if (o.rank != q.rank || (!paged && (k.rank != q.rank || v.rank != q.rank)))
     refuse(function, "q, k, v and o must have the same rank, but they have shapes ", to_string(q.dims()), ", ",
            to_string(k.dims()), ", ", to_string(v.dims()), " and ", to_string(o.dims()));
@@ -422,6 +411,7 @@ AttentionArguments::AttentionArguments(const AttentionOperands& operands, const 
                                        const AttentionOptions& options, std::string_view function, Outputs outputs)
     : params{operands, ScoreChanges{}} {
   AttentionParams& p = params;
+  check_combination(function, options);
   fill_numbers(function, options, p);
   fill_documents(function, options, cu_seqlens_q_, cu_seqlens_k_, p);
   fill_pages(function, options, p);

@@ -7,6 +7,7 @@
 #include "attention/arguments.h"
 #include "backend/backend.h"
 #include "core/check.h"
+#include "core/conflicts.h"
 #include "core/parallel.h"
 #include "saccade/runtime.h"
 
@@ -35,10 +36,7 @@ void expect_given(const char* name, bool now, bool before) {
 }
 
 void check_options(const AttentionOptions& options) {
-  for (const auto& [name, is_given] : {std::pair{"weights", bool(options.weights)},
-                                       {"scores", bool(options.scores)},
-                                       {"block_table", bool(options.block_table)}})
-    if (is_given) refuse(kAdd, name, " cannot be given: keys arrive in parts");
+  check_options_of(AttentionCall::attention_state, kAdd, options);
   if (options.causal == Causal::bottom_right && !options.query_offset && !options.query_offsets)
     refuse(kAdd, "causal bottom_right needs query_offset: a state does not know where the keys end");
 }

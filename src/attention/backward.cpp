@@ -5,6 +5,7 @@
 
 #include "attention/backward_arguments.h"
 #include "backend/backend.h"
+#include "core/conflicts.h"
 #include "core/parallel.h"
 
 namespace saccade {
@@ -35,6 +36,7 @@ void attention_backward(const TensorView& q, const TensorView& k, const TensorVi
                         const AttentionOutcome& outcome, const AttentionGradients& gradients,
                         const AttentionOptions& options) {
   const BackendScope scope(options.backend);
+  check_options_of(AttentionCall::attention_backward, "attention_backward", options);
   const BackwardArguments arguments(q, k, v, outcome, gradients, options);
   const AttentionParams& p = arguments.params.attention;
   if (!p.has_rows() || p.seqlen_k == 0) {

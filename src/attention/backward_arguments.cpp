@@ -45,7 +45,6 @@ BackwardArguments::BackwardArguments(const TensorView& q, const TensorView& k, c
                                      const AttentionOptions& options)
     : forward_(check_operands(q, k, v, outcome.o, nullptr, options, kAttentionBackward), q, k, options,
                kAttentionBackward, Outputs::ignored) {
-  if (options.block_table) refuse(kAttentionBackward, "block_table was given: pages have no gradients");
   if (!outcome.lse) refuse(kAttentionBackward, "lse must be given: attention() writes it");
   params.attention = forward_.params;
   check_per_head(kAttentionBackward, "lse", outcome.lse, q, false, forward_.params);

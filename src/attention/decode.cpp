@@ -6,6 +6,7 @@
 #include "backend/backend.h"
 #include "core/ceil_div.h"
 #include "core/check.h"
+#include "core/conflicts.h"
 #include "core/parallel.h"
 
 namespace saccade {
@@ -13,10 +14,7 @@ namespace {
 
 /// Refuses what the states of splits cannot give.
 void check_options_of_states(const AttentionOptions& options, std::string_view function) {
-  if (options.cu_seqlens_q || options.cu_seqlens_k)
-    refuse(function, "cu_seqlens_q and cu_seqlens_k must not be given: a part of a cache is no packed batch");
-  if (options.weights || options.scores)
-    refuse(function, "weights and scores must not be given: states do not have them");
+  check_options_of(AttentionCall::decode_states, function, options);
   if (options.origin.key % kDecodeSplitKeys != 0)
     refuse(function, "origin.key must be a multiple of ", kDecodeSplitKeys, ", got ", options.origin.key);
 }

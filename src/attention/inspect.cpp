@@ -6,6 +6,7 @@
 #include "attention/inspect_results.h"
 #include "backend/backend.h"
 #include "core/check.h"
+#include "core/conflicts.h"
 #include "core/parallel.h"
 
 namespace saccade {
@@ -13,6 +14,7 @@ namespace saccade {
 Inspection inspect(const TensorView& q, const TensorView& k, const InspectOptions& wanted,
                    const AttentionOptions& options) {
   const BackendScope scope(options.backend);
+  check_options_of(AttentionCall::inspect, kInspect, options);
   if (q.rank != k.rank && !options.block_table)
     refuse(kInspect, "q and k must have the same rank, but they have shapes ", to_string(q.dims()), " and ",
            to_string(k.dims()));

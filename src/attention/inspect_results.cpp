@@ -13,8 +13,6 @@ namespace {
 
 void check_wanted(const InspectOptions& wanted, const AttentionOptions& options, std::int64_t rows,
                   std::int64_t keys) {
-  if (options.weights || options.scores)
-    refuse(kInspect, "weights and scores are not computed here: use attention()");
   if (wanted.lse && options.lse) refuse(kInspect, "lse was given both as an input and as an output");
   if (wanted.top_k < 0) refuse(kInspect, "top_k must be 0 or more, got ", wanted.top_k);
   if (wanted.top_k > 0 && keys > std::int64_t{1} << 32)

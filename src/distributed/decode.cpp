@@ -6,6 +6,7 @@
 
 #include "backend/visibility.h"
 #include "core/check.h"
+#include "core/conflicts.h"
 #include "distributed/call/call.h"
 #include "distributed/pass_q.h"
 #include "distributed/plan/runs.h"
@@ -232,7 +233,8 @@ void decode(Communicator& communicator, const TensorView& q, const TensorView& k
       .function = kName, .q = q, .k = k, .v = v, .o = o, .sizes = {}, .division = &of_keys, .options = &options};
   std::unique_ptr<WholeProblem> whole;
   agree(messages, agreement, [&] {
-    if (options.cu_seqlens_q) refuse(kName, "cu_seqlens_q was given: a packed batch has no cache to decode");
+    check_options_of(AttentionCall::distributed, kName, options);
+    check_options_of(AttentionCall::distributed_decode, kName, options);
     if (of_keys.keys.ranks() != communicator.size())
       refuse(kName, "the division is for ", of_keys.keys.ranks(), " ranks but the communicator has ",
              communicator.size());

@@ -4,6 +4,7 @@
 
 #include "core/axes.h"
 #include "core/check.h"
+#include "core/conflicts.h"
 #include "kv_cache/storage.h"
 
 namespace saccade {
@@ -193,12 +194,9 @@ std::int64_t KvCache::pages_in_use() const { return storage_->pages_in_use(); }
 
 AttentionOptions KvCache::options(const AttentionOptions& rest) const {
   constexpr std::string_view kName = "KvCache::options";
-  if (rest.kv_lengths || rest.block_table)
-    refuse(kName, rest.kv_lengths ? "kv_lengths" : "block_table", " was given, but the cache sets it");
-  if (rest.kv_starts) refuse(kName, "kv_starts was given, but the cache sets it: see KvCache::set_start");
-  if (rest.cu_seqlens_k || (rest.cu_seqlens_q && config().page_size == 0))
-    refuse(kName, rest.cu_seqlens_k ? "cu_seqlens_k" : "cu_seqlens_q",
-           " was given, but only the queries of a paged cache may be packed");
+  check_options_of(AttentionCall::kv_cache, kName, rest);
+  if (rest.cu_seqlens_q && config().page_size == 0)
+    refuse(kName, "cu_seqlens_q was given: only the queries of a paged cache may be packed");
   AttentionOptions options = rest;
   storage_->describe(options);
   if (!config().causal) return options;

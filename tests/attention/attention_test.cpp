@@ -227,8 +227,10 @@ TEST(Attention, RefusesWhatDoesNotFitAndSaysWhy) {
             "shape [3, 9]");
   EXPECT_EQ(run(q, k, k, {.kv_lengths = lengths}),
             "[attention] kv_lengths must lie between 0 and seqlen_k = 9, but one is 10");
-  EXPECT_EQ(run(q, k, k, {.query_offset = 1, .query_offsets = lengths}),
-            "[attention] query_offset and query_offsets were both given; only one may be");
+  EXPECT_EQ(
+      run(q, k, k, {.query_offset = 1, .query_offsets = lengths}),
+      "[attention] query_offset and query_offsets were both given; only one may be: each says at which position "
+      "row 0 is");
   EXPECT_EQ(run(q, k, k, {.sinks = mask}), "[attention] sinks must have shape [4], but it has shape [3, 9]");
   Tensor lse = t({2, 4, 9});
   EXPECT_EQ(run(q, k, k, {.lse = lse}), "[attention] lse must have shape [2, 4, 8], but it has shape [2, 4, 9]");

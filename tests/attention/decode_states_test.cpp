@@ -241,7 +241,7 @@ TEST(DecodeStatesErrors, NameWhatDoesNotFit) {
   expect_refusal("[decode_states] origin.key must be a multiple of 4096, got 64",
                  [&] { decode_states(q, k, v, states, {.origin = {.key = 64}}); });
   Tensor weights(DType::f32, {kBatch, kHeads, kRows, 5000});
-  expect_refusal("[merge_decode_states] weights and scores must not be given: states do not have them",
+  expect_refusal("[merge_decode_states] weights was given: states do not have them",
                  [&] { merge_decode_states(q, k, v, states, o, {.weights = weights}); });
   expect_refusal(
       "[merge_decode_states] states must have shape [2, 2, 4, 3, 23], but it has shape [2, 2, 4, 3, 20]",

@@ -446,8 +446,7 @@ TEST(Inspect, RefusesWhatDoesNotFitAndSaysWhy) {
   EXPECT_EQ(refusal(q, k, {.lse = wrong}), "[inspect] lse must have shape [2, 8], but it has shape [2, 9]");
   EXPECT_EQ(refusal(q, k, {.lse = lse}, {.lse = lse}),
             "[inspect] lse was given both as an input and as an output");
-  EXPECT_EQ(refusal(q, k, {}, {.weights = weights}),
-            "[inspect] weights and scores are not computed here: use attention()");
+  EXPECT_EQ(refusal(q, k, {}, {.weights = weights}), "[inspect] weights was given: attention() writes them");
 }
 
 }  // namespace

@@ -381,9 +381,9 @@ TEST(KvCache, RefusesOptionsThatAreTheCaches) {
   KvCache cache({.num_kv_heads = 1, .head_dim = 4, .window = 10});
   const Tensor lengths = Tensor::of<std::int64_t>({0}), table(DType::i32, {1, 1});
   const auto of = [&](const AttentionOptions& options) { return refusal([&] { cache.options(options); }); };
-  EXPECT_EQ(of({.kv_lengths = lengths}), "[KvCache::options] kv_lengths was given, but the cache sets it");
-  EXPECT_EQ(of({.block_table = table}), "[KvCache::options] block_table was given, but the cache sets it");
-  EXPECT_THAT(of({.kv_starts = lengths}), HasSubstr("kv_starts was given, but the cache sets it"));
+  EXPECT_EQ(of({.kv_lengths = lengths}), "[KvCache::options] kv_lengths was given: the cache sets it");
+  EXPECT_EQ(of({.block_table = table}), "[KvCache::options] block_table was given: the cache sets it");
+  EXPECT_THAT(of({.kv_starts = lengths}), HasSubstr("kv_starts was given: the cache sets it"));
   EXPECT_THAT(of({.cu_seqlens_k = lengths}), HasSubstr("cu_seqlens_k was given"));
   EXPECT_THAT(of({.cu_seqlens_q = lengths}), HasSubstr("cu_seqlens_q was given"));
   EXPECT_THAT(of({.causal = Causal::top_left}), HasSubstr("causal is top_left"));

@@ -2,6 +2,7 @@
 
 #include "core/axes.h"
 #include "core/check.h"
+#include "core/conflicts.h"
 
 namespace saccade::distributed {
 namespace {
@@ -63,6 +64,7 @@ Call::Call(Communicator& communicator, std::string_view name, const TensorView& 
   Agreement agreement{
       .function = name, .q = q, .k = k, .v = v, .o = o, .sizes = {}, .division = &division, .options = &options};
   agree(messages, agreement, [&] {
+    check_options_of(AttentionCall::distributed, name, options);
     agreement.sizes = sizes = sizes_of(q, k, v, options, name);
     plan = std::make_unique<Plan>(agreement.sizes, division, options, name);
     if (plan->ranks() != communicator.size())

@@ -5,6 +5,7 @@
 #include "backend/visibility.h"
 #include "core/ceil_div.h"
 #include "core/check.h"
+#include "core/conflicts.h"
 #include "distributed/plan/choose.h"
 #include "distributed/plan/pairs.h"
 #include "distributed/plan/runs.h"
@@ -210,8 +211,7 @@ Plan::Plan(const Sizes& sizes, const Division& division, const AttentionOptions&
   if (complete.chunk < kOriginAlignment || complete.chunk % kOriginAlignment != 0)
     refuse(function, "chunk must be a multiple of ", kOriginAlignment, ", got ", complete.chunk);
   if (complete.method == Method::automatic) complete = choose(sizes, complete, options, function);
-  if (complete.method == Method::pass_q && options.cu_seqlens_q)
-    refuse(function, "method pass_q takes no packed batch, but cu_seqlens_q was given");
+  if (complete.method == Method::pass_q) check_options_of(AttentionCall::distributed_decode, function, options);
   if (complete.method == Method::heads) complete.head_groups = ranks;
   if (complete.method != Method::heads && complete.method != Method::grid) complete.head_groups = 1;
   const int groups = complete.head_groups;

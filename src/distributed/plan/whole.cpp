@@ -1,6 +1,6 @@
 #include "distributed/plan/whole.h"
 
-#include "core/check.h"
+#include "core/conflicts.h"
 #include "saccade/attention_options.h"
 
 namespace saccade::distributed {
@@ -15,11 +15,7 @@ TensorView shape_only(const AttentionOptions& options, std::int64_t batch, std::
 
 /// The options without the rank's own outputs.
 AttentionOptions checked_options(const AttentionOptions& options, std::string_view function) {
-  if (options.block_table) refuse(function, "block_table was given: pages cannot be divided among ranks");
-  if (options.weights || options.scores)
-    refuse(function, options.weights ? "weights" : "scores", " was given: a distributed call does not report it");
-  if (!(options.origin == Origin{}))
-    refuse(function, "origin was given: the options are those of the whole problem");
+  check_options_of(AttentionCall::distributed, function, options);
   AttentionOptions whole = options;
   whole.lse = {};
   whole.layout = Layout::bhld;
