@@ -32,8 +32,9 @@ class Printer {
 
   std::string print(const TensorView& view, std::size_t indent) const {
     if (view.rank == 0) return right_aligned(view);
-    const std::string gap =
-        view.rank == 1 ? ", " : "," + std::string(view.rank - 1U, '\n') + std::string(indent + 1, ' ');
+    std::string gap = ",";
+    gap.append(view.rank - 1U, '\n');
+    gap.append(view.rank == 1 ? 1 : indent + 1, ' ');
     std::string text = "[";
     for (std::int64_t i = 0; i < view.shape[0]; ++i) {
       if (i != 0) text += gap;
