@@ -11,12 +11,14 @@ bf16 and f16. Arrays are not copied if their innermost dimension is contiguous. 
 - :func:`inspect`, :func:`heatmap`, :func:`page`: statistics and pictures of the weights, every head of a model;
   :func:`look`: the same from a model's folder and a text.
 - :mod:`saccade.distributed`: attention over several processes.
-- :mod:`saccade.nn`: modules with parameters. :mod:`saccade.torch` and :mod:`saccade.onnx`: for PyTorch and ONNX.
+- :mod:`saccade.nn`: modules with parameters. :mod:`saccade.torch`, :mod:`saccade.transformers` and
+  :mod:`saccade.onnx`: for PyTorch, Hugging Face transformers and ONNX; imported on first use.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from . import nn
@@ -44,22 +46,37 @@ if TYPE_CHECKING:
     from . import distributed as distributed
     from . import onnx as onnx
     from . import torch as torch
+    from . import transformers as transformers
     from .torch import flex_attention as flex_attention
-else:
+
+# The modules that are imported on first use, with the packages that each needs; and the names that are taken from one.
+_MODULES: dict[str, tuple[str, ...]] = {
+    "distributed": (),
+    "onnx": ("onnx",),
+    "torch": ("torch",),
+    "transformers": ("torch", "transformers"),
+}
+_NAMES = {"flex_attention": "torch"}
+
+if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        """Imports a module on first use, and with it PyTorch or ONNX."""
-        if name == "flex_attention":
-            return getattr(__getattr__("torch"), name)
-        if name not in ("distributed", "onnx", "torch"):
+        """Imports a module on first use, and with it what it needs: an ImportError names what is missing."""
+        if name in _NAMES:
+            return getattr(__getattr__(_NAMES[name]), name)
+        if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        try:
-            return importlib.import_module(f"{__name__}.{name}")
-        except ImportError as error:
-            raise AttributeError(str(error)) from error
+        return importlib.import_module(f"{__name__}.{name}")
 
 
-__version__ = info()["version"]
+def _is_installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ValueError:  # imported without the import system
+        return True
+
+
+__version__ = info()["version"].replace("-dev", ".dev0")  # as Python writes it
 
 __all__ = [
     "AttentionOptions",
@@ -94,4 +111,5 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), "flex_attention", "onnx", "torch"})
+    there = {name for name, packages in _MODULES.items() if all(map(_is_installed, packages))}
+    return sorted({*globals(), *there, *(name for name, module in _NAMES.items() if module in there)})
