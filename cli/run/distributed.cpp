@@ -23,7 +23,7 @@ using distributed::Method;
 using distributed::Run;
 using distributed::Sharding;
 
-constexpr std::array kMethods{Method::automatic, Method::gather, Method::heads,
+constexpr std::array kMethods{Method::automatic, Method::gather, Method::heads, Method::grid,
                               Method::stream,    Method::ring,   Method::pass_q};
 
 /// As the command line has it.
@@ -176,6 +176,9 @@ class DistributedRun {
     const std::int64_t rows = length(call_->q), keys = length(call_->k);
     const int size = ranks_.size();
     division_.method = method_of(arguments_.method);
+    if ((division_.method == Method::grid) != arguments_.head_groups.has_value())
+      refuse("--head-groups belongs to --method grid: both or neither");
+    division_.head_groups = static_cast<int>(std::min<std::int64_t>(arguments_.head_groups.value_or(0), 1 << 20));
     if (arguments_.decode) {
       division_.rows = Sharding::contiguous(rows, size);
       division_.keys = sharding_of_decode(keys, size);

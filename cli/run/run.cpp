@@ -17,6 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cases/attention_case.h"
+#include "cli/common/common.h"
 #include "cli/output/json.h"
 
 namespace saccade::cli {
@@ -33,8 +34,7 @@ void time_calls(const Call& call, bool decodes, RunResults& results) {
   constexpr double kEnough = 0.05;  // seconds
   constexpr int kMaxCalls = 100;
   results.seconds = std::numeric_limits<double>::infinity();
-  for (double total = 0.0; results.calls == 0 || (total < kEnough && results.calls < kMaxCalls);
-       ++results.calls) {
+  for (double total = 0.0; results.calls == 0 || (total < kEnough && results.calls < kMaxCalls); ++results.calls) {
     const auto start = std::chrono::steady_clock::now();
     if (decodes)
       decode(call.q, call.k, call.v, results.o, call.options);
@@ -173,8 +173,10 @@ void add_run(Command app, Action& action) {
       .one_of({"balanced", "contiguous", "zigzag", "striped"})
       .capture_default_str();
   command.add_option("--method", arguments->method, "With --distributed: what travels, and when")
-      .one_of({"automatic", "gather", "heads", "stream", "ring", "pass-q"})
+      .one_of({"automatic", "gather", "heads", "grid", "stream", "ring", "pass-q"})
       .capture_default_str();
+  add_integer(command, "--head-groups", arguments->head_groups,
+              "With --method grid: processes of a group, which divides heads within it", 1);
   command.footer(
       "q, k and v may be f32, bf16 and f16 in any combination, or all f64. The time is that of the fastest of a\n"
       "few calls where one is quick. GFLOP/s count 2 (dim + dim_v) operations for each pair of a query and a key\n"

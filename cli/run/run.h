@@ -1,6 +1,9 @@
 // The arguments of `saccade run`.
 #pragma once
 
+#include <cstdint>
+#include <optional>
+
 #include "cli/commands.h"
 #include "cli/common/call.h"
 #include "cli/common/ranks.h"
@@ -12,6 +15,7 @@ struct RunArguments {
   NamedPath out{"--out", {}}, lse{"--lse", {}}, weights{"--weights", {}}, scores{"--scores", {}};
   RankArguments ranks;
   std::string sharding = "balanced", method = "automatic";  // of a distributed run
+  std::optional<std::int64_t> head_groups{};                // of method grid
   bool decode = false;
   bool check = false;
   bool json = false;

@@ -71,6 +71,7 @@ TEST_F(MpiCommandTest, WritesTheFileOfOneProcess) {
   expect_same_files(3, {"--causal", "bottom-right"});
   expect_same_files(4, {"--window", "40,3"}, {"--sharding", "zigzag"});
   expect_same_files(2, {"--alibi", "--dtype", "bf16"}, {"--sharding", "striped", "--method", "heads"});
+  expect_same_files(4, {"--causal", "top-left"}, {"--method", "grid", "--head-groups", "2"});
   expect_same_files(5, {}, {"--sharding", "contiguous", "--method", "stream"});
 }
 
@@ -126,6 +127,7 @@ TEST_F(MpiCommandTest, RefusesWhatItCannotDoAndLeavesNothing) {
       {{"--out", "o.npy", "--k", "-"}, "--k: with --distributed every process reads the file"},
       {{"--out", "o.npy", "--weights", "w.npy"}, "--weights cannot be had with --distributed"},
       {{"--out", "o.npy", "--method", "heads"}, "method heads needs a kv head for each of the 3 ranks"},
+      {{"--out", "o.npy", "--method", "grid"}, "--head-groups belongs to --method grid"},
       {{"--out", "o.npy", "--timeout", "-1"}, "--timeout: more than 0"},
   };
   for (const auto& [more, message] : cases) {
