@@ -215,7 +215,8 @@ _INDEX = """\
 
 saccade from Python beside PyTorch, ONNX Runtime, OpenVINO, JAX and NumPy: one page for each processor, made on it by
 `script/bench --peers --update`, which also writes this list and the tables of both READMEs. Each page says how it was
-measured, and names the lines on which saccade is behind."""
+measured, and names the lines on which saccade is behind. [performance.md](../performance.md#amx) has figures of Intel's
+AMX that were measured by hand. 64-bit Arm has no page: its kernels have run under emulation only."""
 
 _TABLE = """\
 One thread: the time of saccade, then that of the fastest other library."""

@@ -1,4 +1,4 @@
-// Attention over several processes or machines, with the bits of one.
+// Attention over several processes or machines. Functions say which results have the bits of one process.
 #pragma once
 
 #include <cstdint>
@@ -65,7 +65,7 @@ class Sharding {
 /// How ranks divide the work. What travels is only what some row of the receiver sees by position and length.
 enum class Method : std::uint8_t {
   /// The fastest of gather, heads and grid by the cost model (cost_model.h); stream if gather would take more than
-  /// Division::memory. All of them give the bits of one process. Plan::division() says what was chosen.
+  /// Division::memory. All of them give o the bits of one process. Plan::division() says what was chosen.
   automatic,
   gather,  ///< each rank computes its own rows. Keys and values arrive a kv head at a time, during the one before
   heads,   ///< each rank computes some kv heads for all rows: rows travel, and results return
@@ -100,8 +100,8 @@ struct Division {
   Method method = Method::automatic;
   int head_groups = 0;         ///< grid: ranks of a group, which divides the number of ranks and kv heads
   std::int64_t chunk = 16384;  ///< stream: keys that arrive together, a multiple of kOriginAlignment
-  /// Gradients have the bits of one process. dk and dv are then computed by the owners of the keys from all rows
-  /// that see them: 7 products of matrices instead of 5. Not set: partial dk and dv are sent to the owners and
+  /// dk and dv have the bits of one process: they are computed by the owners of the keys from all rows that see
+  /// them, 7 products of matrices instead of 5. Not set: partial dk and dv are sent to the owners and
   /// added up in the order of the ranks, with the same bits in every run.
   bool exact = false;
   /// automatic: bytes that the keys and values of two kv heads may take on a rank, as gather keeps them. If some
@@ -199,11 +199,12 @@ class Plan {
 /// q, k, v and o hold the rank's rows and keys: [batch, num_heads, rows, head_dim] and so on, with the ranks,
 /// layouts, element types and head counts that attention() takes; in a packed batch [rows, num_heads, head_dim].
 /// `options` are those of the whole problem, the same on every rank: masks, lengths, cu_seqlens and positions
-/// count the whole sequences. Only lse, num_threads and the layout are the rank's own. block_table, weights and
-/// scores are refused.
+/// count the whole sequences. Only lse, num_threads and the layout are the rank's own. block_table, weights,
+/// scores and origin are refused.
 ///
 /// Results have the bits of attention() in one process, with these exceptions: ring adds up in another order (the
-/// same in every run), and pass_q has the bits of decode() if keys are cut at multiples of kOriginAlignment.
+/// same in every run), pass_q has the bits of decode() if keys are cut at multiples of kOriginAlignment, and with
+/// stream on level avx512amx the exception of AttentionState::finish() holds.
 ///
 /// Memory besides the tensors: gather keys and values of two kv heads, as far as the rank's rows see them; heads
 /// the rows too; stream and ring two chunks and the unfinished rows of one kv head, in f32.

@@ -122,8 +122,9 @@ class AttentionOptions(TensorOptions, ThreadOptions, total=False):
           ->  + float mask
 
     Then keys hidden by ``causal``, ``window``, ``kv_starts``, ``kv_lengths`` or a mask are excluded, softmax is taken
-    over the others (with the sink's logit in the denominator), dropout is applied and the rows of v are averaged. All
-    options can be combined. The output of a row that sees no key is 0.
+    over the others (with the sink's logit in the denominator), dropout is applied and the rows of v are averaged. The
+    output of a row that sees no key is 0. Options combine, except that keys in pages (``block_table``) have no
+    gradients and exclude ``cu_seqlens_k``.
     """
 
     score_mod: Optional[Callable[..., Any]]

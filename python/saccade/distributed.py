@@ -1,4 +1,4 @@
-"""Attention over several processes or machines, with the bits of one.
+"""Attention over several processes or machines; o and dq have the bits of one by default.
 
 The sequence is divided among the ranks of a communicator; each calls these functions with its rows and keys, together
 and in the same order as the others. Start the program with ``mpirun -n 4 python program.py``, for example::
@@ -73,8 +73,8 @@ def attention(
     q, k and v hold the rank's rows and keys, in the shapes that :func:`saccade.attention` takes; with ``cu_seqlens_q``
     those of :func:`saccade.attention_varlen`. The options are those of the whole problem, the same on every rank:
     masks, lengths, documents and positions count the whole sequences. ``block_table`` is an error; ``num_threads`` and
-    ``layout`` are the rank's own. Results have the bits that :func:`saccade.attention` gives in one process (method
-    "ring" excepted).
+    ``layout`` are the rank's own. Results have the bits that :func:`saccade.attention` gives in one process, except
+    with method "ring", whose sums have another order, and "pass_q", which has the bits of :func:`decode`.
 
     :param comm: an ``mpi4py.MPI.Intracomm``, of which a duplicate is made at the first call and kept, or a
         :class:`Communicator`.
@@ -83,8 +83,8 @@ def attention(
     :param kv_sharding: the same for keys; default: as the rows.
     :param method: how ranks divide the work. "gather": each computes its rows, and keys travel, one head during the
         one before; "heads": each computes some heads; "grid": both, in groups of ``head_groups`` ranks; "stream":
-        gather with ``chunk`` keys at a time; "ring", with the least memory; "pass_q": rows travel, for few rows over
-        many keys. "automatic" decides by sizes.
+        gather with ``chunk`` keys at a time, in the least memory; "ring": the same, beginning with the rank's own
+        keys; "pass_q": rows travel, for few rows over many keys. "automatic" decides by sizes.
     :param timeout: seconds to wait for another rank, from now on; at first 300.
     :param out: an array for the rank's output.
     :returns: the rank's rows of the output, like q; with return_lse a tuple of it and lse.

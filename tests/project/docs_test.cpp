@@ -3,7 +3,8 @@
 //   follows directly, the program prints exactly that. A block marked ```cpp sketch is skipped.
 // - every line of a ```sh block that begins with `saccade` runs and exits with 0, in a folder that has examples/
 //   (except `saccade bench`, which takes minutes); every script/X that a block calls exists.
-// - every relative link leads to a file.
+// - every relative link leads to a file, and one to a section leads to its heading.
+// - both READMEs link to the same pages, and code has no full-width signs.
 #include <gmock/gmock.h>
 #include <sys/wait.h>
 
@@ -14,6 +15,7 @@
 #include <fstream>
 #include <ostream>
 #include <regex>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -161,6 +163,67 @@ TEST(Docs, LinksLeadToFiles) {
       if (target.find("://") != std::string::npos) continue;
       EXPECT_TRUE(fs::exists(kRoot / fs::path(file).parent_path() / target)) << file << " links to " << target;
     }
+  }
+}
+
+/// The names by which links call the headings of a page: "## What it has" is what-it-has.
+std::set<std::string> headings_of(const std::string& document) {
+  std::set<std::string> names;
+  std::istringstream lines(document);
+  bool is_code = false;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("```")) is_code = !is_code;
+    if (is_code || !line.starts_with("#")) continue;
+    std::string name;
+    for (const char letter : line.substr(line.find_first_not_of("# "))) {
+      const auto byte = static_cast<unsigned char>(letter);
+      if (std::isalnum(byte) || byte >= 0x80 || letter == '_' || letter == '-')
+        name += static_cast<char>(std::tolower(byte));
+      else if (letter == ' ')
+        name += '-';
+    }
+    names.insert(name);
+  }
+  return names;
+}
+
+TEST(Docs, LinksToSectionsLeadToHeadings) {
+  static const std::regex link(R"(\]\(([^)#]*)#([^)]+)\))");
+  for (const std::string& file : documents()) {
+    const std::string text = contents_of(kRoot / file);
+    for (std::sregex_iterator found(text.begin(), text.end(), link), end; found != end; ++found) {
+      const std::string target = (*found)[1];
+      if (target.find("://") != std::string::npos || (!target.empty() && !target.ends_with(".md"))) continue;
+      const fs::path page = target.empty() ? kRoot / file : kRoot / fs::path(file).parent_path() / target;
+      EXPECT_TRUE(headings_of(contents_of(page)).contains((*found)[2])) << file << " links to " << found->str();
+    }
+  }
+}
+
+TEST(Docs, BothReadmesLinkToTheSamePages) {
+  const auto links_of = [](const std::string& file) {
+    static const std::regex link(R"(\]\(([^)]+)\))");
+    const std::string text = contents_of(kRoot / file);
+    std::set<std::string> links;
+    for (std::sregex_iterator found(text.begin(), text.end(), link), end; found != end; ++found)
+      if (!found->str(1).starts_with("README")) links.insert(found->str(1));
+    return links;
+  };
+  EXPECT_EQ(links_of("README.md"), links_of("README.zh-CN.md"));
+}
+
+TEST(Docs, CodeHasNoFullWidthSigns) {
+  // U+FF01 to U+FF5E: the letters and the punctuation of Chinese text.
+  static const std::regex full_width("\xEF(\xBC[\x81-\xBF]|\xBD[\x80-\x9E])"), comment("(#|//).*"),
+      span("`[^`\n]+`");
+  for (const std::string& file : documents()) {
+    const std::string prose = contents_of(kRoot / file);
+    EXPECT_EQ(prose.find("：："), std::string::npos) << file;
+    for (const Block& block : blocks_of(file, prose))
+      EXPECT_FALSE(std::regex_search(std::regex_replace(block.text, comment, ""), full_width))
+          << file << ":" << block.line;
+    for (std::sregex_iterator found(prose.begin(), prose.end(), span), end; found != end; ++found)
+      EXPECT_FALSE(std::regex_search(found->str(), full_width)) << file << ": " << found->str();
   }
 }
 

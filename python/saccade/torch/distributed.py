@@ -1,4 +1,4 @@
-"""Attention over several processes of ``torch.distributed``, with gradients and the bits of one process.
+"""Attention over several processes of ``torch.distributed``, with gradients; o and dq have the bits of one by default.
 
 The sequence is divided among the ranks of a process group; each calls :func:`scaled_dot_product_attention` with its
 rows and keys, together and in the same order as the others. ``torchrun --nproc-per-node 2 program.py`` starts this::
@@ -74,8 +74,9 @@ def scaled_dot_product_attention(
 
     q, k and v hold the rank's rows and keys, in the shapes that :func:`saccade.torch.attention` takes; with
     ``cu_seqlens_q`` those of :func:`saccade.torch.attention_varlen`. The options are those of the whole problem, the
-    same on every rank: masks, lengths, documents and positions count the whole sequences. Results have the bits of
-    :func:`saccade.torch.attention` in one process (method "ring" excepted).
+    same on every rank: masks, lengths, documents and positions count the whole sequences. The output and the gradient
+    of q have the bits of :func:`saccade.torch.attention` in one process (the output not with method "ring" and
+    "pass_q").
 
     :param group: a process group of any backend, or a ``DeviceMesh`` of one dimension; default: all processes.
         Messages travel in a gloo group of the same ranks, which is made at the first call and kept.
