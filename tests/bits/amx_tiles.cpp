@@ -93,9 +93,10 @@ bool are_equal_products(const Inputs& in) {
 
 bool are_equal_weights(const Inputs& in) {
   alignas(64) Words words[2] = {};
-  weigh<instructions::Weights, instructions::SplitWeights<3>, instructions::Bf16Split<3>, instructions::Bf16Split<1>>(
-      in, words[0], instructions::interleave_rows);
-  weigh<twin::Weights, twin::SplitWeights<3>, twin::Bf16Split<3>, twin::Bf16Split<1>>(in, words[1], twin::interleave_rows);
+  weigh<instructions::Weights, instructions::SplitWeights<3>, instructions::Bf16Split<3>,
+        instructions::Bf16Split<1>>(in, words[0], instructions::interleave_rows);
+  weigh<twin::Weights, twin::SplitWeights<3>, twin::Bf16Split<3>, twin::Bf16Split<1>>(in, words[1],
+                                                                                      twin::interleave_rows);
   return std::memcmp(&words[0], &words[1], sizeof words[0]) == 0;
 }
 

@@ -7,6 +7,8 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 /// 2^x is 0 for x up to this.
 inline constexpr Scalar kExp2Lowest = std::is_same_v<Scalar, double> ? -1023 : -127;
+/// The largest relative error where 2^x is a normal number.
+inline constexpr double kExp2Error = Exp2Polynomial<Scalar>::kError;
 
 /// exp2 in two parts, so that a kernel can put other work between them. 2^x = 2^n * 2^f with n the nearest
 /// integer; 2^f by a polynomial. exp2(0) is exactly 1, and x <= -127 (doubles: -1023) gives exactly 0: there n =

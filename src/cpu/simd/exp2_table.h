@@ -8,6 +8,8 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 /// 1.5 * 2^18: added to a small float, it puts that float's nearest multiple of 1/32 into the low bits of the sum.
 inline constexpr float kRoundTo32nds = 0x1.8p18f;
 inline constexpr float kExp2Lowest = -127.0f;
+/// The largest relative error where 2^x is a normal number.
+inline constexpr double kExp2Error = 2.4e-7;
 
 /// exp2 in two parts, so that a kernel can put other work between them. 2^x = 2^n * 2^(j/32) * 2^f with j < 32 and
 /// |f| <= 1/64. 2^f is a parabola, written as its distance from the vertex: c ((f + kVertex)^2 + kHeight), where c

@@ -1,0 +1,219 @@
+// AMX tiles, and what their kernels do with vectors beside them: the processor's instructions or their twin.
+#pragma once
+
+#include "cpu/amx/tables.h"
+#include "cpu/checks/findings.h"
+#include "cpu/checks/plain.h"
+
+namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
+
+using test::Findings;
+
+inline constexpr int kTileWords = 256;  // 16 rows of 64 bytes
+
+struct alignas(64) TileWords {
+  std::uint32_t x[kTileWords];
+};
+
+/// Words of two bf16 numbers of similar magnitude, whose products and sums are rounded; some are zeros or
+/// denormal.
+inline void draw_tile(Findings& findings, TileWords& tile) {
+  alignas(64) bfloat16 numbers[2 * kTileWords];
+  findings.draw_near_one(numbers, 2 * kTileWords);
+  for (bfloat16& number : numbers)
+    if (const int kind = findings.below(32); kind < 2) number = bfloat16::from_bits(kind == 0 ? 0x8000 : 0x0003);
+  std::memcpy(tile.x, numbers, sizeof numbers);
+}
+
+/// Rows any number of bytes apart, through each register.
+template <int kTile>
+void compare_tile_moves(Findings& findings, Tiles& tiles) {
+  constexpr std::int64_t kStride = 80;
+  std::byte from[16 * kStride], to[16 * kStride];
+  TileWords words, expected;
+  for (int i = 0; i < 16; ++i)
+    for (int word = 0; word < 16; ++word) expected.x[16 * i + word] = findings.word();
+  for (int i = 0; i < 16; ++i) std::memcpy(from + i * kStride, expected.x + 16 * i, 64);
+  tiles.load<kTile>(from, kStride);
+  tiles.store<kTile>(to, kStride);
+  for (int i = 0; i < 16; ++i) std::memcpy(words.x + 16 * i, to + i * kStride, 64);
+  findings.same_bits(words.x, expected.x, 4, kTileWords);
+  tiles.clear<kTile>();
+  tiles.store<kTile>(words.x, 64);
+  std::memset(expected.x, 0, sizeof expected);
+  findings.same_bits(words.x, expected.x, 4, kTileWords);
+}
+
+inline void check_tile_moves(Findings& findings) {
+  Tiles tiles;
+  compare_tile_moves<0>(findings, tiles);
+  compare_tile_moves<1>(findings, tiles);
+  compare_tile_moves<2>(findings, tiles);
+  compare_tile_moves<3>(findings, tiles);
+  compare_tile_moves<4>(findings, tiles);
+  compare_tile_moves<5>(findings, tiles);
+  compare_tile_moves<6>(findings, tiles);
+  compare_tile_moves<7>(findings, tiles);
+}
+
+inline void check_tile_product(Findings& findings) {
+  Tiles tiles;
+  TileWords a, b;
+  alignas(64) float c[kTileWords], found[kTileWords], expected[kTileWords];
+  for (int round = 0; round < 200; ++round) {
+    draw_tile(findings, a);
+    draw_tile(findings, b);
+    findings.draw_near_one(c, kTileWords);
+    tiles.load<0>(c, 64);
+    tiles.load<4>(a.x, 64);
+    tiles.load<6>(b.x, 64);
+    tiles.multiply<0, 4, 6>();
+    tiles.store<0>(found, 64);
+    std::memcpy(expected, c, sizeof c);
+    test::add_tile_product(a.x, b.x, expected);
+    findings.equal(found, expected, kTileWords, c);
+  }
+}
+
+/// Weights rounded to bf16, from scores that are in range, too low, too high or NaN.
+inline void check_weights(Findings& findings) {
+  alignas(64) float scores[32];
+  alignas(64) std::uint32_t found[16];
+  std::uint32_t expected[16];
+  for (int round = 0; round < 2000; ++round) {
+    const float factor = 369.0F, offset = kWeightBias - 256.0F * static_cast<float>(findings.below(20));
+    findings.draw_near_one(scores, 32);
+    for (int i = 0; i < 32; ++i) scores[i] *= static_cast<float>(1 << findings.below(8));
+    if (round % 2 == 1) findings.draw(scores, 16);
+    Weights weights(factor);
+    weights.of_row(scores, offset, found);
+    const bool overflowed = test::weights_of_row(scores, factor, offset, expected);
+    findings.same_bits(found, expected, 4, 16);
+    findings.equal(weights.overflowed(), overflowed);
+    weights.reset();
+    findings.equal(weights.overflowed(), false);
+  }
+}
+
+/// The words of one part, [2][16] numbers, and what is left of them.
+template <int kParts>
+void expected_split(float (&low)[16], float (&high)[16], std::uint32_t* words) {
+  for (int i = 0; i < 16; ++i)
+    words[i] = test::take_part(low[i], kParts == 1) |
+               static_cast<std::uint32_t>(test::take_part(high[i], kParts == 1)) << 16;
+}
+
+template <int kParts>
+void compare_split(Findings& findings) {
+  constexpr std::int64_t kStride = 512;
+  alignas(64) float x[4][16];
+  alignas(64) static std::uint32_t rows[kParts * kStride], pairs[kParts * kStride], words[kParts * kStride];
+  for (int round = 0; round < 400; ++round) {
+    for (auto& numbers : x) findings.draw_near_one(numbers, 16);
+    x[round % 4][round % 16] = 0.0F;
+    alignas(64) float even[32], odd[32];
+    std::memcpy(even, x[0], 64), std::memcpy(even + 16, x[1], 64);
+    std::memcpy(odd, x[2], 64), std::memcpy(odd + 16, x[3], 64);
+    const Bf16Split<kParts> parts;
+    parts.split(x[0], x[1], words, kStride);
+    parts.split_rows(even, odd, rows, pairs, kStride);
+    float of_rows[4][16], of_pairs[4][16];
+    std::memcpy(of_rows, x, sizeof x), std::memcpy(of_pairs, x, sizeof x);
+    for (int t = 0; t < kParts; ++t) {
+      std::uint32_t expected[16];
+      expected_split<kParts>(of_rows[0], of_rows[1], expected);
+      findings.same_bits(words + t * kStride, expected, 4, 16);
+      findings.same_bits(rows + t * kStride, expected, 4, 16);
+      expected_split<kParts>(of_rows[2], of_rows[3], expected);
+      findings.same_bits(rows + t * kStride + 16, expected, 4, 16);
+      expected_split<kParts>(of_pairs[0], of_pairs[2], expected);
+      findings.same_bits(pairs + t * kStride, expected, 4, 16);
+      expected_split<kParts>(of_pairs[1], of_pairs[3], expected);
+      findings.same_bits(pairs + t * kStride + 256, expected, 4, 16);
+    }
+    // Three parts of eight digits are a float.
+    const float zeros[64] = {};
+    if (kParts == 3) findings.equal(of_rows[0], zeros, 64);
+  }
+}
+
+inline void check_bf16_split(Findings& findings) {
+  findings.with("parts", 1);
+  compare_split<1>(findings);
+  findings.with("parts", 2);
+  compare_split<2>(findings);
+  findings.with("parts", 3);
+  compare_split<3>(findings);
+}
+
+/// Three parts of a weight are the float 2^(x - kSplitHeadroom) within the bound of its polynomial; sums are of
+/// keys i and 16 + i; one score too many is noticed.
+inline void check_split_weights(Findings& findings) {
+  constexpr std::int64_t kStride = 512;
+  alignas(64) float scores[32], sums[16];
+  alignas(64) static std::uint32_t words[3 * kStride];
+  float found[32], x[32], expected_sums[16];
+  for (int round = 0; round < 2000; ++round) {
+    const float offset = static_cast<float>(-findings.below(20));
+    for (float& score : scores) score = -static_cast<float>(findings.below(1 << 19)) / (1 << 15);
+    SplitWeights<3> weights(2.0F);
+    weights.of_row(scores, offset, words, kStride, sums);
+    for (int i = 0; i < 32; ++i) {
+      x[i] = 2.0F * scores[i] + offset - kSplitHeadroom;
+      found[i] = 0.0F;
+      for (int t = 2; t >= 0; --t)
+        found[i] += std::bit_cast<float>(i < 16 ? words[t * kStride + i] << 16
+                                                : words[t * kStride + i - 16] & 0xffff0000u);
+    }
+    findings.near_exp2(found, x, 32, kExp2Error);
+    for (int i = 0; i < 16; ++i) expected_sums[i] = found[i] + found[16 + i];
+    findings.equal(sums, expected_sums, 16);
+    findings.equal(weights.overflowed(), false);
+    scores[round % 16] = -1e6F;
+    weights.of_row(scores, offset, words, kStride, sums);
+    std::uint32_t low = 0;
+    for (int t = 0; t < 3; ++t) low |= words[t * kStride + round % 16] << 16;
+    findings.equal(low, 0);
+    scores[round % 32] = 40.0F;
+    weights.of_row(scores, offset, words, kStride, sums);
+    findings.equal(weights.overflowed(), 2.0F * 40.0F + offset > kSplitHeadroom);
+    weights.reset();
+    findings.equal(weights.overflowed(), false);
+  }
+}
+
+inline void check_interleave_rows(Findings& findings) {
+  std::uint16_t even[32], odd[32];
+  alignas(64) std::uint32_t low[16], high[16];
+  for (int round = 0; round < 100; ++round) {
+    for (int i = 0; i < 32; ++i)
+      even[i] = static_cast<std::uint16_t>(findings.word()), odd[i] = static_cast<std::uint16_t>(findings.word());
+    std::uint32_t expected_low[16], expected_high[16];
+    for (int word = 0; word < 16; ++word) {
+      const int column = word / 4 * 8 + word % 4;
+      expected_low[word] = even[column] | static_cast<std::uint32_t>(odd[column]) << 16;
+      expected_high[word] = even[column + 4] | static_cast<std::uint32_t>(odd[column + 4]) << 16;
+    }
+    interleave_rows(even, odd, low, high);
+    findings.same_bits(low, expected_low, 4, 16);
+    findings.same_bits(high, expected_high, 4, 16);
+  }
+}
+
+inline void check_transpose_words(Findings& findings) {
+  TileWords from, found, expected;
+  for (int i = 0; i < kTileWords; ++i) from.x[i] = findings.word();
+  for (int i = 0; i < kTileWords; ++i) expected.x[i] = from.x[i % 16 * 16 + i / 16];
+  transpose_words(from.x, found.x);
+  findings.same_bits(found.x, expected.x, 4, kTileWords);
+}
+
+inline constexpr test::Check kTileChecks[] = {{"tile_moves", check_tile_moves},
+                                              {"tile_product", check_tile_product},
+                                              {"weights", check_weights},
+                                              {"bf16_split", check_bf16_split},
+                                              {"split_weights", check_split_weights},
+                                              {"interleave_rows", check_interleave_rows},
+                                              {"transpose_words", check_transpose_words}};
+
+}  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

@@ -1,0 +1,35 @@
+// The checks of kernels for this level. See tests/cpu/checks.
+#include "cpu/checks/findings.h"
+#include "cpu/checks/plain.h"
+#include "cpu/simd/prelude.h"
+
+#ifdef SACCADE_X86
+
+SACCADE_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")
+
+#define SACCADE_ISA_NAMESPACE checks_avx512_f64
+#include "cpu/simd/avx512_f64.h"
+
+#include "cpu/simd/exp2_polynomial.h"
+
+#include "cpu/checks/exp2.h"
+#include "cpu/checks/lanes.h"
+#include "cpu/checks/moves.h"
+#include "cpu/checks/packing.h"
+#include "cpu/checks/tile_products.h"
+#include "cpu/checks/vector.h"
+#include "cpu/checks/words.h"
+
+SACCADE_TARGET_END
+
+namespace saccade::test {
+
+std::vector<Check> checks_of_avx512_f64() {
+  using namespace cpu::checks_avx512_f64;
+  return join(
+      {kVectorChecks, kMoveChecks, kLaneChecks, kExp2Checks, kWordChecks, kPackingChecks, kTileProductChecks});
+}
+
+}  // namespace saccade::test
+
+#endif

@@ -1,0 +1,31 @@
+// The checks of kernels for this level. See tests/cpu/checks.
+#include "cpu/checks/findings.h"
+#include "cpu/checks/plain.h"
+#include "cpu/simd/prelude.h"
+
+#ifdef SACCADE_X86
+
+SACCADE_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,avx512bf16")
+
+#define SACCADE_ISA_NAMESPACE checks_avx512bf16
+#define SACCADE_BF16_PRODUCT
+#include "cpu/simd/avx512_bf16.h"
+
+#include "cpu/simd/exp2_table.h"
+
+#include "cpu/checks/packing.h"
+#include "cpu/checks/pairs.h"
+#include "cpu/checks/tile_products.h"
+
+SACCADE_TARGET_END
+
+namespace saccade::test {
+
+std::vector<Check> checks_of_avx512bf16() {
+  using namespace cpu::checks_avx512bf16;
+  return join({kPairChecks, kPackingChecks, kTileProductChecks});
+}
+
+}  // namespace saccade::test
+
+#endif
