@@ -174,7 +174,7 @@ def takes(options: Any) -> Callable[[Function], Function]:
         described: Any = function
         described.__signature__ = own.replace(parameters=[*first, *keywords, *last])
         described.__annotations__ = {**types, **function.__annotations__}
-        del described.__annotations__[next(x.name for x in own.parameters.values() if x.kind is x.VAR_KEYWORD)]
+        described.__annotations__.pop(next(x.name for x in own.parameters.values() if x.kind is x.VAR_KEYWORD), None)
         described.__doc__ = "\n".join((text, "", "The options:", "", *added))
         return function
 
