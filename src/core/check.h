@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/kv_types.h"
+#include "core/element_types.h"
 #include "saccade/tensor.h"
 
 namespace saccade {

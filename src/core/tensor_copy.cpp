@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/conversions.h"
+#include "core/element_types.h"
 #include "saccade/tensor.h"
 
 namespace saccade {
@@ -73,7 +74,7 @@ To converted(From value) {
     return value;
   } else if constexpr (std::is_same_v<To, bool>) {
     return value != From(0);
-  } else if constexpr (std::is_same_v<To, float16> || std::is_same_v<To, bfloat16>) {
+  } else if constexpr (std::is_class_v<To>) {  // storage of fewer bits than a float
     return To(to_float_for_narrowing(value));
   } else if constexpr (std::is_integral_v<To>) {
     return to_integer<To>(value);
@@ -86,36 +87,10 @@ To converted(From value) {
 
 /// Calls `function` with a std::type_identity of the C++ type of `dtype`.
 template <class Function>
-decltype(auto) with_type(DType dtype, Function&& function) {
-  switch (dtype) {
-    case DType::f32:
-      return function(std::type_identity<float>{});
-    case DType::f64:
-      return function(std::type_identity<double>{});
-    case DType::f16:
-      return function(std::type_identity<float16>{});
-    case DType::bf16:
-      return function(std::type_identity<bfloat16>{});
-    case DType::boolean:
-      return function(std::type_identity<bool>{});
-    case DType::i8:
-      return function(std::type_identity<std::int8_t>{});
-    case DType::i16:
-      return function(std::type_identity<std::int16_t>{});
-    case DType::i32:
-      return function(std::type_identity<std::int32_t>{});
-    case DType::i64:
-      return function(std::type_identity<std::int64_t>{});
-    case DType::u8:
-      return function(std::type_identity<std::uint8_t>{});
-    case DType::u16:
-      return function(std::type_identity<std::uint16_t>{});
-    case DType::u32:
-      return function(std::type_identity<std::uint32_t>{});
-    case DType::u64:
-      return function(std::type_identity<std::uint64_t>{});
-  }
-  throw std::invalid_argument("[DType] " + std::to_string(static_cast<int>(dtype)) + " is not an element type");
+decltype(auto) with_type(DType dtype, const Function& function) {
+  return with_type_of(Elements{}, dtype, function, [dtype] {
+    throw std::invalid_argument("[DType] " + std::to_string(static_cast<int>(dtype)) + " is not an element type");
+  });
 }
 
 /// The number at `element`. A bool is read as a byte, because a file may contain other values than 0 and 1.

@@ -13,7 +13,8 @@
 // its row is a pointer and a scale, with these functions.
 #pragma once
 
-#include "cpu/attention/arithmetic.h"
+#include "cpu/policy/block_sizes.h"
+#include "cpu/simd/math.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 

@@ -1,9 +1,30 @@
-// The packing of queries, keys and values for their products.
+// The arithmetic of the products, and the packing of queries, keys and values for their products.
 #pragma once
 
 #include "cpu/attention/kv_source.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
+
+// ---- Arithmetic ----------------------------------------------------------------------------------------------
+
+#ifndef SACCADE_BF16_PRODUCT
+// Never called; the code for pairs needs the declarations. (AMX multiplies pairs in its own registers.)
+SACCADE_INLINE Vec pair_fma_broadcast(const Scalar*, Vec, Vec acc) { return acc; }
+template <class A>
+SACCADE_INLINE Vec pair_fma(A, Vec, Vec acc) {
+  return acc;
+}
+SACCADE_INLINE Vec pair_fma_from(const Scalar*, Vec, Vec acc) { return acc; }
+SACCADE_INLINE Vec round_to_pairs(Vec low, Vec) { return low; }
+SACCADE_INLINE Vec interleave_low(Vec even, Vec) { return even; }
+SACCADE_INLINE Vec interleave_high(Vec even, Vec) { return even; }
+SACCADE_INLINE void order_columns(Vec&, Vec&) {}
+SACCADE_INLINE Vec keep_of_pairs(Vec words, bool, bool) { return words; }
+SACCADE_INLINE Vec negate_pairs(Vec words) { return words; }
+#endif
+
+/// The type of a weight in its product with values.
+using Weight = std::conditional_t<kPairs, bfloat16, Scalar>;
 
 /// Calls f(T{}) with the element type of a tensor.
 template <class F>
@@ -30,6 +51,51 @@ decltype(auto) with_input(DType dtype, const F& f) {
   else
     return with_storage(dtype, f);
 }
+
+SACCADE_INLINE Vec multiply_add(const Scalar* a, Vec b, Vec acc) {
+  if constexpr (kPairs)
+    return pair_fma_broadcast(a, b, acc);
+  else
+    return fma_broadcast(a, b, acc);
+}
+
+SACCADE_INLINE Vec multiply_add(Vec a, Vec b, Vec acc) {
+  if constexpr (kPairs)
+    return pair_fma(a, b, acc);
+  else
+    return fma(a, b, acc);
+}
+
+/// acc + a b, where a is a vector in memory.
+SACCADE_INLINE Vec multiply_add_from(const Scalar* a, Vec b, Vec acc) {
+  if constexpr (kPairs)
+    return pair_fma_from(a, b, acc);
+  else
+    return fma_from(a, b, acc);
+}
+
+/// The first step of a chain of multiply-adds: the product alone.
+SACCADE_INLINE Vec multiply(Vec a, Vec b) {
+  if constexpr (kPairs)
+    return pair_fma(a, b, zero());
+  else
+    return mul(a, b);
+}
+
+/// One step of a row of a tile: acc[i] += *a * b[i]. It loads *a once: a broadcast operand for every multiply-add
+/// asks a core with two multiply-adds and two loads a clock for 26 loads in 12 clocks. A forward at seqlen 1024
+/// takes 0.86 and 0.88 of the time at head_dim 64 and 128 (Zen 5).
+template <int kVectors>
+SACCADE_INLINE void multiply_add_row(const Scalar* a, const Vec (&b)[kVectors], Vec (&acc)[kVectors]) {
+  const Factor factor = factor_from(a);
+  SACCADE_UNROLL
+  for (int i = 0; i < kVectors; ++i) acc[i] = kPairs ? pair_fma(factor, b[i], acc[i]) : fma(factor, b[i], acc[i]);
+}
+
+/// Number of multiply-add steps for n dimensions or keys.
+constexpr std::int64_t steps_of(std::int64_t n) { return kPairs ? (n + 1) / 2 : n; }
+
+// ---- Packing -------------------------------------------------------------------------------------------------
 
 /// Steps of a packed query row in one chunk. The stride is constant, so that the rows of a tile are displacements
 /// of one pointer, and not a power of two, so that they fall into different cache sets.

@@ -20,6 +20,18 @@ inline constexpr int kTileRows = kRegisters == 32 ? 12 : (kWidth == 1 ? 4 : 6);
 inline constexpr int kTileVectors = kAmx ? 32 / kWidth : 2;
 inline constexpr int kTileColumns = kTileVectors * kWidth;
 
+/// Whether these kernels multiply bf16 pairs: queries, keys and values unchanged, weights rounded to bf16. A step
+/// is then two dimensions, or two keys in P V; scores are scaled after the product. The file that compiles them
+/// has included their functions (simd/avx512_bf16.h, which describes them).
+#ifdef SACCADE_BF16_PRODUCT
+inline constexpr bool kPairs = true;
+#else
+inline constexpr bool kPairs = kAmx;
+#endif
+
+/// Dimensions of a step, or keys in P V.
+inline constexpr int kStepNumbers = kPairs ? 2 : 1;
+
 /// Depth and columns of the block of b that a matrix product packs: 576 KiB, for an L2 cache of 1 MiB. With 512
 /// columns a is read more often: 0.89 instead of 0.92 of the peak at 4096 x 768 x 768; a depth of 384 or 512 gains
 /// nothing (Zen 4). The depth is also the length of a chain: with 192 the error is that of MKL's products.

@@ -17,7 +17,7 @@
 
 #include "backend/attention_params.h"
 #include "backend/visibility.h"
-#include "core/kv_types.h"
+#include "core/element_types.h"
 #include "core/progress.h"
 #include "cpu/kernels.h"
 #include "saccade/dtype.h"
