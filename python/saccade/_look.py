@@ -63,8 +63,8 @@ def look(
     """
     if not hasattr(_core, "look"):
         raise RuntimeError(
-            "this saccade was built without look(), which needs zlib, nlohmann-json, Oniguruma and utf8proc; the saccade "
-            "command may have it, and saccade.page() shows weights that are given"
+            "this saccade was built without look(), which needs zlib, nlohmann-json, Oniguruma and utf8proc; "
+            "the saccade command may have it, and saccade.page() shows weights that are given"
         )
     if isinstance(max_size, bool) or not isinstance(max_size, int) or not 0 < max_size < 2**62:
         raise ValueError(f"max_size: expected a number of bytes, got {max_size!r}")
@@ -94,8 +94,8 @@ def _folder(path: Any, name: str) -> str:
         return os.fsdecode(path)
     except TypeError:
         raise ValueError(
-            f"{name}: expected the path of a model's folder, got {type(path).__name__}; saccade.page() shows the weights "
-            "that another library's model returns"
+            f"{name}: expected the path of a model's folder, got {type(path).__name__}; "
+            "saccade.page() shows the weights that another library's model returns"
         ) from None
 
 

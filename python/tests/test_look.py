@@ -110,5 +110,7 @@ def test_refuses_folders_that_are_none(tmp_path):
 
 def test_says_what_a_build_lacks(monkeypatch):
     monkeypatch.delattr(saccade._core, "look")
-    with pytest.raises(RuntimeError, match="built without look.., which needs zlib, nlohmann-json, Oniguruma and utf8proc"):
+    with pytest.raises(
+        RuntimeError, match="built without look.., which needs zlib, nlohmann-json, Oniguruma and utf8proc"
+    ):
         saccade.look(ENCODER, "a")

@@ -116,12 +116,17 @@ TEST(Look, DoesNotDependOnThreads) {
 }
 
 TEST(Look, KeepsChosenHeadsFirst) {
-  LookOptions options{.page = {.max_size = 1}, .details = {{1, 2}}};
-  const std::string whole = look(encoder(), {.text = kText}).html();
-  options.page.max_size = whole.size() - 500;
-  const json part = index_of(look(encoder(), {.text = kText}, options).html())["parts"][0];
-  EXPECT_EQ(part["kept"][0], 1 * 4 + 2);
-  EXPECT_TRUE(part["details"].contains("6"));
+  const auto part_with = [](const std::vector<HeadPlace>& details) {
+    const json index =
+        index_of(look(encoder(), {.text = kText}, {.page = {.max_details_size = 1}, .details = details}).html());
+    return index["parts"][0];
+  };
+  const json none = part_with({}), one = part_with({{1, 2}});
+  EXPECT_TRUE(none["details"].empty());
+  EXPECT_EQ(one["details"].size(), 1u);
+  EXPECT_TRUE(one["details"].contains("6"));
+  ASSERT_EQ(one["kept"].size(), 8u);
+  EXPECT_EQ(one["kept"][0], 1 * 4 + 2);
 }
 
 TEST(Look, ShowsThePatchesOfAPicture) {
