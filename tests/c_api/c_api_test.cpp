@@ -261,7 +261,7 @@ TEST(CApi, Inspects) {
 TEST(CApi, MergesParts) {
   const Tensor q = random_tensor({2, 3, 8}, 1), k = random_tensor({2, 9, 8}, 2), v = random_tensor({2, 9, 8}, 3);
   CViews views;
-  Tensor states(DType::f32, {1, 1, 2, 3, 10}), o(DType::f32, {2, 3, 8}), whole(DType::f32, {2, 3, 8});
+  Tensor states(DType::f32, {1, 1, 2, 3, 11}), o(DType::f32, {2, 3, 8}), whole(DType::f32, {2, 3, 8});
   expect_ok(saccade_decode_states(views(q), views(k), views(v), views(states), nullptr));
   expect_ok(saccade_merge_decode_states(views(q), views(k), views(v), views(states), views(o), nullptr));
   expect_ok(saccade_decode(views(q), views(k), views(v), views(whole), nullptr));
