@@ -198,9 +198,10 @@ def texts() -> dict[str, str]:
     return found
 
 
-def with_defaults(options: Any) -> dict[str, Any]:
-    """Options that are given, and the defaults of the others unless they are None."""
-    return {**DEFAULTS, **{name: value for name, value in options.items() if value is not None}}
+def with_defaults(options: Any, names: Collection[str]) -> dict[str, Any]:
+    """Options that are given, and those of ``names`` that have a default other than None."""
+    defaults = {name: default for name, default in DEFAULTS.items() if name in names}
+    return {**defaults, **{name: value for name, value in options.items() if value is not None}}
 
 
 def names_of(options: Any) -> frozenset[str]:

@@ -10,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="saccade.torch needs PyTorch")
 
 import torch.nn.functional as F  # noqa: E402
+from saccade._options import TensorOptions  # noqa: E402
 from saccade.torch import MultiheadAttention, _tangents, attention, attention_varlen  # noqa: E402
 from saccade.torch import scaled_dot_product_attention as sdpa  # noqa: E402
 from torch.autograd import forward_ad, gradcheck, gradgradcheck  # noqa: E402
@@ -57,6 +58,12 @@ def check_both(function, tensors):
 
 def finite(o, lse):
     return o, torch.where(lse.isfinite(), lse, 0)
+
+
+def test_every_option_has_a_case():
+    names = {name for options in OPTIONS.values() for name in options} | {name for name in LEARNT if "_of" not in name}
+    beside = {"layout", "weights_after_dropout", "block_table"}  # the last has no gradients
+    assert names | beside == set(TensorOptions.__annotations__)
 
 
 @pytest.mark.parametrize("name", OPTIONS)

@@ -55,9 +55,11 @@ void check_same_operands(const AttentionParams& now, const AttentionParams& befo
 
 void check_same_options(const AttentionParams& now, const AttentionParams& before) {
   expect_same("scale", now.scale, before.scale);
-  expect_same("softcap", now.softcap, before.softcap);
-  expect_given("mask", now.mask.type != MaskType::none, before.mask.type != MaskType::none);
-  expect_given("alibi_slopes", now.alibi_slopes.data != nullptr, before.alibi_slopes.data != nullptr);
+  // Lists every member, so that the compiler reports a new member that is missing here.
+  const auto& [softcap, alibi_slopes, mask] = static_cast<const ScoreChanges&>(before);
+  expect_same("softcap", now.softcap, softcap);
+  expect_given("mask", now.mask.type != MaskType::none, mask.type != MaskType::none);
+  expect_given("alibi_slopes", now.alibi_slopes.data != nullptr, alibi_slopes.data != nullptr);
   if (now.score_modifier != before.score_modifier)
     refuse(kAdd, "score_modifier is another one than in the first call");
   expect_given("causal", now.causal, before.causal);

@@ -128,8 +128,8 @@ const std::vector<Room> kRooms = {
     {"tests/backend", {"cases", "tests", "src/backend", "src/core"}},
     // So is each function of the kernels.
     {"tests/cpu",
-     {"tests", "cases", "src/cpu/simd", "src/cpu/policy", "src/cpu/elementwise", "src/cpu/attention", "src/cpu/gemm",
-      "src/cpu/amx", "src/backend"}},
+     {"tests", "cases", "src/cpu/simd", "src/cpu/policy", "src/cpu/elementwise", "src/cpu/attention",
+      "src/cpu/gemm", "src/cpu/amx", "src/backend"}},
     {"tests", {"cases"}},
 };
 

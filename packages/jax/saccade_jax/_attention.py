@@ -20,6 +20,11 @@ elif TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _NAMES, _PACKED_NAMES = names_of(JaxOptions), names_of(JaxPackedOptions)
+# The options that are arrays, names, two integers and integers, the latter with the least; the others are numbers.
+_ARRAYS = ("mask", "block_mask", "alibi_slopes", "sinks", "kv_lengths", "kv_starts")
+_CHOICES = {"causal": (None, "top_left", "bottom_right"), "layout": ("bhld", "blhd")}
+_PAIRS = {"window": (-1, ("window_left", "window_right")), "block_mask_size": (1, ("block_mask_q", "block_mask_k"))}
+_INTEGERS = {"query_offset": None, "num_threads": 0}
 _FLOATS = ("float32", "bfloat16", "float16", "float64")
 
 
@@ -57,9 +62,9 @@ def attention(
     q, k, v = _operands(function, q, k, v)
     if not q.ndim == k.ndim == v.ndim or q.ndim not in (2, 3, 4):
         _refuse(function, "q, k and v", "the same rank, 2, 3 or 4", f"shapes {q.shape}, {k.shape} and {v.shape}")
-    given = with_defaults(options)
+    given = with_defaults(options, _NAMES)
     layout = given["layout"]
-    _one_of(function, "layout", layout, ("bhld", "blhd"))
+    _one_of(function, "layout", layout, _CHOICES["layout"])
     rank = q.ndim
     four = [_rank_4(x, layout) for x in (q, k, v)]
     batch, heads = _check_shapes(function, four[0], four[1], four[2], layout)
@@ -112,7 +117,7 @@ def attention_varlen(
             _refuse(function, name, "shape [documents + 1]", f"shape {array.shape}")
         operands[name] = array
     documents = operands["cu_seqlens_q"].shape[0] - 1
-    given = with_defaults(options)
+    given = with_defaults(options, _PACKED_NAMES)
     _add_options(function, operands, given, (documents, q.shape[1], 0, 0))
     call = _call_of(function, operands, given, dropout_key, return_lse)
     o, *lse = attend(call, operands)
@@ -232,6 +237,12 @@ def _integers(function: str, name: str, numbers: Any, batch: int) -> Any:
     return jnp.broadcast_to(array, (batch,))
 
 
+def _integer(function: str, name: str, value: Any, least: int | None) -> int:
+    if not _is_integer(value) or (least is not None and value < least):
+        _refuse(function, name, "an integer" if least is None else f"{least} or more", repr(value))
+    return operator.index(value)
+
+
 def _pair(function: str, name: str, value: Any, least: int) -> tuple[int, int]:
     both = (value, value) if _is_integer(value) else value
     if not isinstance(both, (tuple, list)) or len(both) != 2 or not all(map(_is_integer, both)):
@@ -252,35 +263,37 @@ def _number(function: str, name: str, value: Any) -> float:
 
 def _call_of(function: str, operands: Operands, options: Mapping[str, Any], dropout_key: Any, return_lse: Any) -> Call:
     """Checks what is not an array, and adds dropout's seed to the operands."""
-    causal, scale, num_threads = options.get("causal"), options.get("scale"), options["num_threads"]
-    _one_of(function, "causal", causal, (None, "top_left", "bottom_right"))
-    factor = operands["q"].shape[-1] ** -0.5 if scale is None else _number(function, "scale", scale)
-    if not math.isfinite(factor):
-        _refuse(function, "scale", "a finite number", str(factor))
-    cap, p = (_number(function, name, options[name]) for name in ("softcap", "dropout_p"))
+    numbers: dict[str, Any] = {"scale": operands["q"].shape[-1] ** -0.5}
+    for name, value in options.items():
+        if name in _ARRAYS or name in operands:
+            continue
+        if name in _CHOICES:
+            _one_of(function, name, value, _CHOICES[name])
+            numbers[name] = value
+        elif name in _PAIRS:
+            least, parts = _PAIRS[name]
+            numbers.update(zip(parts, _pair(function, name, value, least)))
+        elif name in _INTEGERS:
+            numbers[name] = _integer(function, name, value, _INTEGERS[name])
+        else:
+            numbers[name] = _number(function, name, value)
+    _check_numbers(function, numbers)
+    if numbers["dropout_p"] > 0:
+        if dropout_key is None:
+            raise ValueError(f"[{function}] dropout_key: dropout_p was given without a key of jax.random")
+        operands["dropout_seed"] = _seed(function, dropout_key)
+    numbers["num_threads"] = min(numbers["num_threads"], 1 << 16)
+    return Call(tuple(sorted(numbers.items())), numbers.get("layout", "bhld"), bool(return_lse))
+
+
+def _check_numbers(function: str, numbers: Mapping[str, Any]) -> None:
+    scale, cap, p = (numbers[name] for name in ("scale", "softcap", "dropout_p"))
+    if not math.isfinite(scale):
+        _refuse(function, "scale", "a finite number", str(scale))
     if not (cap >= 0 and math.isfinite(cap)):
         _refuse(function, "softcap", "0 (off) or a positive number", str(cap))
     if not 0 <= p < 1:
         _refuse(function, "dropout_p", "at least 0 and below 1", str(p))
-    if p > 0:
-        if dropout_key is None:
-            raise ValueError(f"[{function}] dropout_key: dropout_p was given without a key of jax.random")
-        operands["dropout_seed"] = _seed(function, dropout_key)
-    if not _is_integer(num_threads) or num_threads < 0:
-        _refuse(function, "num_threads", "0 or more", repr(num_threads))
-    offset = None if "query_offset" in operands else options.get("query_offset")
-    return Call(
-        causal=causal,
-        query_offset=None if offset is None else operator.index(offset),
-        window=_pair(function, "window", options["window"], -1),
-        scale=factor,
-        softcap=cap,
-        dropout_p=p,
-        block_mask_size=_pair(function, "block_mask_size", options["block_mask_size"], 1),
-        layout="bhld" if "cu_seqlens_q" in operands else options["layout"],
-        num_threads=min(operator.index(num_threads), 1 << 16),
-        return_lse=bool(return_lse),
-    )
 
 
 def _seed(function: str, key: Any) -> Any:

@@ -18,8 +18,7 @@ Operands = dict[str, Any]
 # The options that have gradients. The gradient of NAME is called dNAME.
 LEARNT = ("mask", "sinks", "alibi_slopes")
 
-# The options that are two attributes.
-_PAIRS = {"window": ("window_left", "window_right"), "block_mask_size": ("block_mask_q", "block_mask_k")}
+_ATTRIBUTES: dict[type, Any] = {int: np.int64, float: np.float64, str: str}
 
 # With few rows and many keys, reading k and v takes longer than computing with them.
 _DECODE_ROWS, _DECODE_KEYS_PER_ROW = 4, 512
@@ -28,15 +27,8 @@ _DECODE_ROWS, _DECODE_KEYS_PER_ROW = 4, 512
 class Call(NamedTuple):
     """What is not an array: a part of the compiled program."""
 
-    causal: str | None
-    query_offset: int | None
-    window: tuple[int, int]
-    scale: float
-    softcap: float
-    dropout_p: float
-    block_mask_size: tuple[int, int]
+    options: tuple[tuple[str, Any], ...]  # ints, floats and texts, by the names that the library has for them
     layout: str
-    num_threads: int
     return_lse: bool
 
 
@@ -117,18 +109,8 @@ def _foreign_call(
         "operands": ",".join(operands),
         "results": ",".join(results),
         "rank": np.int64(operands["q"].ndim),
-        **_attributes(call),
+        **{name: _ATTRIBUTES[type(value)](value) for name, value in call.options},
         **more,
     }
     function = jax.ffi.ffi_call(target, tuple(results.values()), vmap_method="expand_dims")
     return dict(zip(results, function(*operands.values(), **attributes)))
-
-
-def _attributes(call: Call) -> dict[str, Any]:
-    """The options of a call by the names of the library; those that are not given are left out."""
-    given = call._asdict()
-    del given["return_lse"]
-    for name, both in _PAIRS.items():
-        given.update(zip(both, given.pop(name)))
-    types: dict[type, Any] = {int: np.int64, float: np.float64, str: str}
-    return {name: types[type(value)](value) for name, value in given.items() if value is not None}

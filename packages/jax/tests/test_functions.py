@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ jax = pytest.importorskip("jax")
 
 import jax.numpy as jnp  # noqa: E402
 from saccade_jax import attention, attention_varlen, dot_product_attention  # noqa: E402
+from saccade_jax._attention import _ARRAYS  # noqa: E402
 from saccade_jax._options import DEFAULTS, JaxOptions, JaxPackedOptions  # noqa: E402
 
 
@@ -22,6 +24,8 @@ def test_options_are_keywords_with_a_text(function):
     parameters = inspect.signature(function).parameters
     keywords = [name for name in parameters if parameters[name].kind is inspect.Parameter.KEYWORD_ONLY]
     assert keywords == [*options, "dropout_key", "return_lse"]
+    arrays = {name for name, kind in options.items() if kind is Any} - {"query_offset"}
+    assert arrays <= set(_ARRAYS)
     for name in options:
         assert parameters[name].default == DEFAULTS.get(name)
         assert function.__doc__.count(f":param {name}: ") == 1

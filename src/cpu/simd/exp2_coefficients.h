@@ -5,8 +5,8 @@
 
 namespace saccade::cpu {
 
-/// The polynomial of exp2 on [-1/2, 1/2]: minimax in relative error with p(0) = 1 exactly. kError bounds the relative
-/// error with the roundings of its evaluation by multiply-adds.
+/// The polynomial of exp2 on [-1/2, 1/2]: minimax in relative error with p(0) = 1 exactly. kError bounds the
+/// relative error with the roundings of its evaluation by multiply-adds.
 template <class T>
 struct Exp2Polynomial;
 template <>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 
 namespace saccade::reference {
 namespace {
@@ -98,7 +99,10 @@ Arguments arguments_of(const AttentionParams& p) {
 
 AttentionOptions options_of(const AttentionParams& p) {
   AttentionOptions options;
-  options.softcap = p.softcap;
+  // Lists every member, so that the compiler reports a new member that is missing here.
+  const auto& [softcap, alibi_slopes, mask] = static_cast<const ScoreChanges&>(p);
+  static_cast<void>(std::tie(alibi_slopes, mask));  // arguments_of() has read them
+  options.softcap = softcap;
   options.causal = p.causal ? Causal::top_left : Causal::none;  // sequences have the positions
   options.window_left = p.window_left;
   options.window_right = p.window_right;
