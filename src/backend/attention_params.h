@@ -9,6 +9,7 @@
 
 #include "backend/kv_source.h"
 #include "saccade/attention.h"
+#include "saccade/decode.h"
 
 namespace saccade {
 

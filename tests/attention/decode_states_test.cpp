@@ -19,7 +19,7 @@ namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr std::int64_t kKeys = 13000, kBatch = 2, kHeads = 4, kKvHeads = 2, kRows = 3;
+constexpr std::int64_t kSplit = kDecodeSplitKeys, kKeys = 13000, kBatch = 2, kHeads = 4, kKvHeads = 2, kRows = 3;
 
 /// A problem of few rows over several pieces of keys.
 struct Cache {
@@ -95,8 +95,11 @@ Outcome by_parts(const Cache& cache, const AttentionOptions& options, const std:
 void expect_same_bits(const Cache& cache, const AttentionOptions& options, const std::string& what) {
   const Outcome expected = whole(cache, options);
   const std::int64_t n = cache.keys();
-  for (const std::vector<std::int64_t>& ends :
-       {std::vector<std::int64_t>{n}, {4096, n}, {8192, n}, {4096, 12288, n}, {4096, 8192, 8192, n}}) {
+  for (const std::vector<std::int64_t>& ends : {std::vector<std::int64_t>{n},
+                                                {kSplit, n},
+                                                {2 * kSplit, n},
+                                                {kSplit, 3 * kSplit, n},
+                                                {kSplit, 2 * kSplit, 2 * kSplit, n}}) {
     const Outcome actual = by_parts(cache, options, ends);
     EXPECT_TRUE(same_bits(actual.o, expected.o)) << what << ", " << ends.size() << " parts";
     EXPECT_TRUE(same_bits(actual.lse, expected.lse)) << what << ", " << ends.size() << " parts";
@@ -187,7 +190,7 @@ TEST_P(DecodeStates, LeaveOutWhatIsHiddenAndKeepWhatIsSeen) {
                MutableTensorView(cache.v).select(0, 0).select(0, 1).select(0, key).select(0, d));
         const Outcome one = whole(cache, options);
         for (const std::vector<std::int64_t>& ends :
-             {std::vector<std::int64_t>{4096, kKeys}, {4096, 8192, kKeys}}) {
+             {std::vector<std::int64_t>{kSplit, kKeys}, {kSplit, 2 * kSplit, kKeys}}) {
           const Outcome parts = by_parts(cache, options, ends);
           EXPECT_TRUE(same_bits(parts.o, one.o)) << name_of(dtype) << ' ' << key << ' ' << x;
           EXPECT_TRUE(same_bits(parts.lse, expected.lse)) << name_of(dtype) << ' ' << key << ' ' << x;

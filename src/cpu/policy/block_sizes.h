@@ -83,9 +83,9 @@ inline constexpr std::int64_t kBlockQAlone = kAmx ? 1024 : 7 * kBlockQ;
 inline constexpr int kMaxTiles = 1024 / kTileRows;
 static_assert(kBlockQAlone <= kMaxTiles * kTileRows);
 
-/// Decode: keys for which one thread computes scores and adds values at a time, at absolute multiples. Memory is
-/// fastest at long runs of one tensor.
-inline constexpr std::int64_t kDecodeSplit = 4096;
+/// Decode: keys for which one thread computes scores and adds values at a time, at absolute multiples: those of
+/// the states that leave these kernels. Memory is fastest at long runs of one tensor.
+inline constexpr std::int64_t kDecodeSplit = kDecodeSplitKeys;
 
 /// Decode: keys about which it is decided at a time whether they are computed, and how their scores change.
 inline constexpr int kDecodeBlock = 256;
@@ -95,6 +95,7 @@ static_assert(kDecodeSplit % kDecodeBlock == 0);
 /// should stay in the L2 cache; and the keys of which kv heads compute a multiple at a time where they alternate.
 inline constexpr std::int64_t kDecodeMaxRows = kAmx ? 64 : 16;
 inline constexpr std::int64_t kDecodeStep = kAmx ? 32 : 16;
+static_assert(kDecodeSplit % kDecodeStep == 0);
 
 /// Decode: the multiple to which columns of accumulated output are padded.
 inline constexpr int kValueChunk = kAmx ? kTileColumns : 8 * kWidth;
