@@ -12,12 +12,16 @@
 #endif
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <iterator>
 #include <limits>
+#include <numeric>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -234,6 +238,38 @@ TEST_F(Amx, GivesTheSameBitsInManyThreadsAtOnce) {
     threads.emplace_back([&] { o = attention(c.q.view(), c.k.view(), c.v.view(), c.options); });
   for (std::thread& thread : threads) thread.join();
   for (const Tensor& o : found) EXPECT_TRUE(same_bits(o, expected));
+}
+
+// ---- The same bits by instructions and by their twin
+// ------------------------------------------------------------
+
+/// The sum of w |i - j| over the keys j of row i, as inspection adds up 128 keys: 16 sums of keys j modulo 16, by
+/// multiply-adds, of which it adds the upper half to the lower one until one is left.
+float distance_of_16_lanes(std::span<const float> weights, std::int64_t i) {
+  std::array<float, 16> sums{};
+  for (std::size_t j = 0; j < weights.size(); ++j)
+    sums[j % 16] = std::fmaf(weights[j], std::abs(static_cast<float>(i) - static_cast<float>(j)), sums[j % 16]);
+  for (std::size_t half = 8; half > 0; half /= 2)
+    for (std::size_t lane = 0; lane < half; ++lane) sums[lane] += sums[lane + half];
+  return sums[0];
+}
+
+TEST_F(Amx, StatisticsHaveTheSumsOf16LanesWhateverTheVectorsAre) {
+  for (const std::string dtype : {"bf16", "f16", "f32"}) {
+    for (const std::int64_t keys : {32, 96, 128}) {
+      cases::AttentionCase c = cases::draw_case(
+          cases::parse_problem("h=1 sq=40 sk=" + std::to_string(keys) + " d=64 dtype=" + dtype), 1);
+      std::vector<std::int64_t> rows(40);
+      std::iota(rows.begin(), rows.end(), 0);
+      const Inspection found = inspect(c.q.view(), c.k.view(), {.rows = rows, .distance = true}, c.options);
+      for (std::int64_t i = 0; i < 40; ++i) {
+        const float* const weights = &found.rows.at<float>(0, 0, i, 0);
+        EXPECT_EQ(found.distance.at<float>(0, 0, i),
+                  distance_of_16_lanes({weights, static_cast<std::size_t>(keys)}, i))
+            << dtype << ", " << keys << " keys, row " << i;
+      }
+    }
+  }
 }
 
 // ---- The processor's own tiles -------------------------------------------------------------------------------

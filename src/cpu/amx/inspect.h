@@ -120,12 +120,12 @@ class TileScores {
   }
 
   float dot(const T* query, const T* key) const {
-    Vec sum = zero();
+    LaneSum sum;
     for (std::int64_t d = 0; d < p_.head_dim; d += kWidth) {
       const int n = static_cast<int>(std::min<std::int64_t>(kWidth, p_.head_dim - d));
-      sum = fma(mul(broadcast(factor_), load_first(query + d, n)), load_first(key + d, n), sum);
+      sum.add(d, mul(broadcast(factor_), load_first(query + d, n)), load_first(key + d, n));
     }
-    const float product = reduce_add(sum);
+    const float product = sum.total();
     return product == product ? product : std::numeric_limits<float>::quiet_NaN();  // without a payload
   }
 

@@ -2,38 +2,10 @@
 // the gradients of logits.
 #pragma once
 
+#include "cpu/attention/lane_sums.h"
 #include "cpu/attention/output.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
-
-/// A sum of products, spread over lanes. For AMX there are as many of them whatever the vector is, so that the
-/// instructions and their twin have the same bits.
-class LaneSum {
- public:
-  static constexpr int kVectors = kAmx ? 16 / kWidth : 1;
-
-  LaneSum() {
-    for (Vec& sum : sums_) sum = zero();
-  }
-
-  /// Adds the products of kWidth numbers from `index` on, a multiple of kWidth.
-  SACCADE_INLINE void add(std::int64_t index, Vec a, Vec b) {
-    Vec& sum = sums_[index / kWidth % kVectors];
-    sum = fma(a, b, sum);
-  }
-  Scalar total() const {
-    if constexpr (!kAmx) return reduce_add(sums_[0]);
-    alignas(64) Scalar lanes[16];
-    for (int i = 0; i < 16; ++i) lanes[i] = 0;
-    for (int i = 0; i < kVectors; ++i) store(lanes + i * kWidth, sums_[i]);
-    for (int half = 8; half > 0; half /= 2)
-      for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
-    return lanes[0];
-  }
-
- private:
-  Vec sums_[kVectors];
-};
 
 /// The dot product of two rows.
 template <class A, class B>

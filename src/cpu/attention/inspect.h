@@ -345,15 +345,15 @@ class InspectBlock {
 
   void end_row(int i) {
     const RowStatistics& statistics = scratch_.statistics[i / kTileRows];
-    const int row = i % kTileRows, lanes = row * kWidth;
+    const int row = i % kTileRows;
     const bool is_nan = statistics.is_nan >> row & 1u;
     const auto result = [is_nan](Scalar x) { return is_nan ? std::numeric_limits<Scalar>::quiet_NaN() : x; };
     const auto write = [&](const StridedHeads<void>& to, Scalar x) {
       if (to.data) *p_.row_of<Scalar>(to, batch_, head_, row_ + i) = x;
     };
-    const Scalar largest = result(reduce_max(load(statistics.largest + lanes)));
-    const Scalar distance = result(reduce_add(load(statistics.distance + lanes)));
-    const Scalar entropy = -kLn2 * reduce_add(load(statistics.entropy + lanes));
+    const Scalar largest = result(reduce_max(load(statistics.largest + row * kWidth)));
+    const Scalar distance = result(total_of_lanes(statistics.distance + row * kSumLanes));
+    const Scalar entropy = -kLn2 * total_of_lanes(statistics.entropy + row * kSumLanes);
     write(wanted_.entropy, result(std::max(Scalar{0}, entropy)));  // rounding may leave -1e-8
     write(wanted_.max_weight, largest);
     write(wanted_.distance, distance);

@@ -1,5 +1,5 @@
 // Query rows between two blocks of keys: what AttentionState keeps of them (HeadState), for the kernels that
-// multiply and add. Of each row O, then l with one sum per lane, then m.
+// multiply and add. Of each row O, then l with its kSumLanes sums, then m.
 #pragma once
 
 #include "cpu/attention/softmax.h"
@@ -29,16 +29,16 @@ class RowStates {
     const Scalar* const from = rows_ + row * row_size(o_size_);
     for (std::int64_t d = 0; d < o_size_; d += kTileColumns)
       std::copy_n(from + d, kTileColumns, tile + d * kTileRows + i * kTileColumns);
-    std::copy_n(from + o_size_, kWidth, state.l + i * kWidth);
-    state.m[i] = from[o_size_ + kWidth];
+    std::copy_n(from + o_size_, kSumLanes, state.l + i * kSumLanes);
+    state.m[i] = from[o_size_ + kSumLanes];
   }
 
   void store(std::int64_t row, int i, const RowState& state, const Scalar* tile) const {
     Scalar* const to = rows_ + row * row_size(o_size_);
     for (std::int64_t d = 0; d < o_size_; d += kTileColumns)
       std::copy_n(tile + d * kTileRows + i * kTileColumns, kTileColumns, to + d);
-    std::copy_n(state.l + i * kWidth, kWidth, to + o_size_);
-    to[o_size_ + kWidth] = state.m[i];
+    std::copy_n(state.l + i * kSumLanes, kSumLanes, to + o_size_);
+    to[o_size_ + kSumLanes] = state.m[i];
     marks_[row] |= HeadState::kRow;
   }
 
@@ -53,7 +53,7 @@ class RowStates {
       to[d] = static_cast<Scalar>(static_cast<double>(part.o[d / part.run * part.run_stride + d % part.run]) *
                                   part.o_factor * shift);
     to[o_size_] = static_cast<Scalar>(part.l * shift);
-    to[o_size_ + kWidth] = m;
+    to[o_size_ + kSumLanes] = m;
     marks_[row] |= HeadState::kRow;
   }
 
@@ -68,7 +68,7 @@ class RowStates {
 
  private:
   static Vec load_at(const Scalar* x) { return SACCADE_ISA_NAMESPACE::load(x); }
-  static std::int64_t row_size(std::int64_t o_size) { return o_size + 2 * kWidth; }
+  static std::int64_t row_size(std::int64_t o_size) { return o_size + 2 * kSumLanes; }
 
   std::int64_t o_size_ = 0;
   Scalar* rows_ = nullptr;

@@ -2,22 +2,22 @@
 // keys of a row.
 #pragma once
 
-#include "cpu/policy/block_sizes.h"
-#include "cpu/simd/math.h"
+#include "cpu/attention/lane_sums.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 // ---- A few rows of a tile ------------------------------------------------------------------------------------
 
-/// The statistics of one tile's rows so far; sums over keys have one part per lane, with their rounding errors.
+/// The statistics of one tile's rows so far; sums over keys have kSumLanes parts, with their
+/// rounding errors.
 struct RowStatistics {
   // w = exp2((s - maximum) * factor + shift).
   Scalar maximum[kTileRows], shift[kTileRows];
-  alignas(64) Scalar entropy[kTileRows * kWidth], entropy_rest[kTileRows * kWidth];
-  alignas(64) Scalar distance[kTileRows * kWidth], distance_rest[kTileRows * kWidth];
-  alignas(64) Scalar largest[kTileRows * kWidth];
-  Scalar worst[kTileRows];  // a larger weight joins the best keys of the row
-  unsigned is_nan;          // one bit per row
+  alignas(64) Scalar entropy[kTileRows * kSumLanes], entropy_rest[kTileRows * kSumLanes];
+  alignas(64) Scalar distance[kTileRows * kSumLanes], distance_rest[kTileRows * kSumLanes];
+  alignas(64) Scalar largest[kTileRows * kWidth];  // of each lane
+  Scalar worst[kTileRows];                         // a larger weight joins the best keys of the row
+  unsigned is_nan;                                 // one bit per row
 
   void reset(bool gathers_best) {
     std::memset(this, 0, sizeof *this);
@@ -51,10 +51,13 @@ struct FoldStep {
 };
 
 /// sum += value, with the rounding error carried in `rest` (Kahan, doi:10.1145/363707.363723).
-SACCADE_INLINE void add_compensated(Scalar* sum, Scalar* rest, Vec value) {
-  const Vec before = load(sum), wanted = sub(value, load(rest)), after = add(before, wanted);
-  store(rest, sub(sub(after, before), wanted));
-  store(sum, after);
+SACCADE_INLINE void add_compensated(Scalar* sum, Scalar* rest, const LaneSum& value) {
+  SACCADE_UNROLL
+  for (int v = 0; v < kSumVectors; ++v, sum += kWidth, rest += kWidth) {
+    const Vec before = load(sum), wanted = sub(value.lanes(v), load(rest)), after = add(before, wanted);
+    store(rest, sub(sub(after, before), wanted));
+    store(sum, after);
+  }
 }
 
 /// Turns scores into weights and folds them into all statistics over keys or rows, wanted or not: they are seven
@@ -66,9 +69,10 @@ __attribute__((noinline)) unsigned fold_rows(const FoldStep& step) {
   const Scalar* const maximum = step.rows.maximum + step.first_row;
   const Scalar* const shift = step.rows.shift + step.first_row;
   const Vec factor = broadcast(step.factor);
-  Vec entropy[kRows], distance[kRows], largest[kRows];
+  LaneSum entropy[kRows], distance[kRows];
+  Vec largest[kRows];
   SACCADE_UNROLL
-  for (int i = 0; i < kRows; ++i) entropy[i] = distance[i] = largest[i] = zero();
+  for (int i = 0; i < kRows; ++i) largest[i] = zero();
   for (int j = step.begin; j < step.end; j += kWidth) {
     const Vec key = add(lane_index(), broadcast(static_cast<Scalar>(j)));
     Vec sum = load(step.column_sum + j), top = zero();
@@ -86,8 +90,8 @@ __attribute__((noinline)) unsigned fold_rows(const FoldStep& step) {
     SACCADE_UNROLL
     for (int i = 0; i < kRows; ++i) {
       store(step.weights + i * kFoldColumns + j, w[i]);
-      entropy[i] = fma(w[i], log_w[i], entropy[i]);
-      distance[i] = fma(w[i], abs(sub(broadcast_from(step.position + i), key)), distance[i]);
+      entropy[i].add(j, w[i], log_w[i]);
+      distance[i].add(j, w[i], abs(sub(broadcast_from(step.position + i), key)));
       largest[i] = max(largest[i], w[i]);
       sum = add(sum, w[i]);
       if constexpr (kColumnMax) top = max(top, w[i]);
@@ -98,10 +102,11 @@ __attribute__((noinline)) unsigned fold_rows(const FoldStep& step) {
   unsigned better = 0;
   SACCADE_UNROLL
   for (int i = 0; i < kRows; ++i) {
-    const int row = step.first_row + i, lanes = row * kWidth;
-    add_compensated(step.rows.entropy + lanes, step.rows.entropy_rest + lanes, entropy[i]);
-    add_compensated(step.rows.distance + lanes, step.rows.distance_rest + lanes, distance[i]);
-    store(step.rows.largest + lanes, max(load(step.rows.largest + lanes), largest[i]));
+    const int row = step.first_row + i, sum = row * kSumLanes;
+    add_compensated(step.rows.entropy + sum, step.rows.entropy_rest + sum, entropy[i]);
+    add_compensated(step.rows.distance + sum, step.rows.distance_rest + sum, distance[i]);
+    Scalar* const lanes = step.rows.largest + row * kWidth;
+    store(lanes, max(load(lanes), largest[i]));
     if (any(less(broadcast(step.rows.worst[row]), largest[i]))) better |= 1u << row;
   }
   return better;

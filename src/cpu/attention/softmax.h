@@ -3,8 +3,7 @@
 // 2.
 #pragma once
 
-#include "cpu/policy/block_sizes.h"
-#include "cpu/simd/math.h"
+#include "cpu/attention/lane_sums.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
@@ -14,10 +13,10 @@ inline constexpr Scalar kNoMaximum = std::numeric_limits<Scalar>::lowest();
 /// Rows of a tile as whole vectors.
 inline constexpr int kTileRowsPadded = (kTileRows + kWidth - 1) / kWidth * kWidth;
 
-/// The state of one tile's rows. l has one sum per lane, added up when the row ends.
+/// The state of one tile's rows. l has kSumLanes sums of each, added up when the row ends.
 struct RowState {
   alignas(Vec) Scalar m[kTileRowsPadded];
-  alignas(Vec) Scalar l[kTileRows * kWidth];
+  alignas(Vec) Scalar l[kTileRows * kSumLanes];
 
   void reset() {
     for (Scalar& x : m) x = kNoMaximum;
@@ -35,13 +34,16 @@ struct RowState {
       store(m + i, after);
     }
     SACCADE_UNROLL
-    for (int i = 0; i < kTileRows; ++i)
-      store(l + i * kWidth, mul(broadcast_from(alpha + i), load(l + i * kWidth)));
+    for (int i = 0; i < kTileRows * kSumVectors; ++i)
+      store(l + i * kWidth, mul(broadcast_from(alpha + i / kSumVectors), load(l + i * kWidth)));
   }
 
-  Scalar sum(int row) const { return reduce_add(load(l + row * kWidth)); }
+  Scalar sum(int row) const { return total_of_lanes(l + row * kSumLanes); }
   /// sum() of every row, in sums[kTileRowsPadded].
-  void sums_of_rows(Scalar* sums) const { row_sums<kTileRows>(l, sums); }
+  void sums_of_rows(Scalar* sums) const {
+    if constexpr (kSumVectors == 1) return row_sums<kTileRows>(l, sums);
+    for (int i = 0; i < kTileRows; ++i) sums[i] = sum(i);
+  }
 };
 
 /// A finished row: the factor of its accumulated output, and its log-sum-exp (natural logarithm) as maximum and

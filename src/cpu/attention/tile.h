@@ -1,6 +1,7 @@
 // Products of tiles: S = Q K^T on packed queries and keys, O += P V on values in place or packed.
 #pragma once
 
+#include "cpu/attention/lane_sums.h"
 #include "cpu/attention/packing.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
@@ -26,7 +27,7 @@ struct PendingExp {
   const Scalar* scores = nullptr;   // [kTileRows][kBlockK]
   Scalar* probabilities = nullptr;  // [kTileRows][kBlockK], may be `scores`; bf16 pairs fill half of each row
   const Scalar* maximum = nullptr;  // [kTileRows]
-  Scalar* row_sum = nullptr;        // [kTileRows][kWidth], added to
+  Scalar* row_sum = nullptr;        // [kTileRows][kSumLanes], added to
   const Scalar* factor = nullptr;
 
   SACCADE_INLINE PendingExp from(int column) const {
@@ -46,12 +47,15 @@ struct PendingExp {
       }
     }
     SACCADE_INLINE void end(const PendingExp& work, int row) {
-      Vec sum = load(work.row_sum + row * kWidth);
-      Vec p[kVectors];
+      static_assert(kVectors % kSumVectors == 0);
+      Scalar* const lanes = work.row_sum + row * kSumLanes;
+      Vec sums[kSumVectors], p[kVectors];
+      SACCADE_UNROLL
+      for (int v = 0; v < kSumVectors; ++v) sums[v] = load(lanes + v * kWidth);
       SACCADE_UNROLL
       for (int v = 0; v < kVectors; ++v) {
         p[v] = exp2_end(exp[v]);
-        sum = add(sum, p[v]);
+        sums[v % kSumVectors] = add(sums[v % kSumVectors], p[v]);
       }
       if constexpr (kPairs) {
         static_assert(kVectors % 2 == 0);
@@ -62,7 +66,8 @@ struct PendingExp {
         SACCADE_UNROLL
         for (int v = 0; v < kVectors; ++v) store(work.probabilities + row * kBlockK + v * kWidth, p[v]);
       }
-      store(work.row_sum + row * kWidth, sum);
+      SACCADE_UNROLL
+      for (int v = 0; v < kSumVectors; ++v) store(lanes + v * kWidth, sums[v]);
     }
   };
 };

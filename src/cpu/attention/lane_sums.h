@@ -1,0 +1,49 @@
+// Sums over keys or columns that are spread over the lanes of vectors until they end.
+#pragma once
+
+#include "cpu/policy/block_sizes.h"
+#include "cpu/simd/math.h"
+
+namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
+
+/// The lanes of a sum, and its vectors. For AMX there are as many lanes whatever the vector is, so that the
+/// instructions and their twin have the same bits.
+inline constexpr int kSumLanes = kAmx ? 16 : kWidth, kSumVectors = kSumLanes / kWidth;
+
+/// A sum in registers.
+class LaneSum {
+ public:
+  SACCADE_INLINE LaneSum() {
+    SACCADE_UNROLL
+    for (int v = 0; v < kSumVectors; ++v) sums_[v] = zero();
+  }
+
+  /// Adds the products of kWidth numbers from `index` on, a multiple of kWidth.
+  SACCADE_INLINE void add(std::int64_t index, Vec a, Vec b) {
+    Vec& sum = sums_[index / kWidth % kSumVectors];
+    sum = fma(a, b, sum);
+  }
+  /// Lanes from kWidth * vector on.
+  SACCADE_INLINE Vec lanes(int vector) const { return sums_[vector]; }
+
+  SACCADE_INLINE Scalar total() const {
+    Vec sum = sums_[0];
+    for (int v = 1; v < kSumVectors; ++v) sum = SACCADE_ISA_NAMESPACE::add(sum, sums_[v]);
+    return reduce_add(sum);
+  }
+
+ private:
+  // reduce_add() begins with the halves of a vector, so two vectors have the bits of one that is twice as long.
+  static_assert(kSumVectors <= 2);
+
+  Vec sums_[kSumVectors];
+};
+
+/// The total of a sum in memory, in the same order.
+SACCADE_INLINE Scalar total_of_lanes(const Scalar* lanes) {
+  Vec sum = load(lanes);
+  for (int v = 1; v < kSumVectors; ++v) sum = add(sum, load(lanes + v * kWidth));
+  return reduce_add(sum);
+}
+
+}  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE
