@@ -13,6 +13,8 @@ endif()
 
 add_library(saccade_compiler INTERFACE)
 target_compile_options(saccade_compiler INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wcast-align)
+# A switch over an enumeration names every value, or has a default: a new one is an error wherever it has no case.
+target_compile_options(saccade_compiler INTERFACE -Werror=switch)
 # GCC 12 and 13 have false warnings about std::string's operator+ (GCC bug 105651) and copies of std::vector, and GCC 12 more
 # where sources are compiled together.
 target_compile_options(saccade_compiler INTERFACE

@@ -38,10 +38,18 @@ struct StridedHeads {
   }
 };
 
+/// Calls f(T{}) with the type of numbers that are f32 or f64. Ends the program for any other.
+template <class F>
+decltype(auto) with_f32_or_f64(DType dtype, const F& f) {
+  if (dtype == DType::f64) return f(double{});
+  if (dtype == DType::f32) return f(float{});
+  __builtin_trap();
+}
+
 /// A number for each head, or for each head of each batch entry: f32 or f64; data == nullptr: none.
 struct PerHeadScalars : StridedHeads<const void> {
   double at(std::int64_t batch, std::int64_t head) const {
-    return dtype == DType::f64 ? *row<double>(batch, head, 0) : static_cast<double>(*row<float>(batch, head, 0));
+    return with_f32_or_f64(dtype, [&](auto number) { return double{*row<decltype(number)>(batch, head, 0)}; });
   }
 };
 
@@ -192,7 +200,7 @@ struct DecodeStates {
 /// The lse of some rows: f32 or f64.
 struct PerRowScalars : StridedHeads<const void> {
   double at(std::int64_t batch, std::int64_t head, std::int64_t i) const {
-    return dtype == DType::f64 ? *row<double>(batch, head, i) : static_cast<double>(*row<float>(batch, head, i));
+    return with_f32_or_f64(dtype, [&](auto number) { return double{*row<decltype(number)>(batch, head, i)}; });
   }
 };
 

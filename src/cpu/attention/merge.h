@@ -68,10 +68,9 @@ inline void merge_row(const MergeParams& p, std::int64_t batch, std::int64_t hea
         store_first(to + d, static_cast<int>(p.dim - d), load(row + d));
     }
   });
-  if (p.lse.dtype == DType::f64)
-    *p.lse.row<double>(batch, head, i) = lse;
-  else
-    *p.lse.row<float>(batch, head, i) = static_cast<float>(lse);
+  with_f32_or_f64(p.lse.dtype, [&](auto number) {
+    *p.lse.row<decltype(number)>(batch, head, i) = static_cast<decltype(number)>(lse);
+  });
 }
 
 /// Rows [row, row_end), counted over all batch entries and heads.

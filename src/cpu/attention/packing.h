@@ -26,30 +26,45 @@ SACCADE_INLINE Vec negate_pairs(Vec words) { return words; }
 /// The type of a weight in its product with values.
 using Weight = std::conditional_t<kPairs, bfloat16, Scalar>;
 
-/// Calls f(T{}) with the element type of a tensor.
+/// Calls f(T{}) with the element type of a tensor. Ends the program for types that these kernels do not read; a
+/// new type does not compile without its case here.
 template <class F>
 decltype(auto) with_storage(DType dtype, const F& f) {
   if constexpr (kIsDouble) {
-    return f(double{});
+    if (dtype == DType::f64) return f(double{});
   } else {
     switch (dtype) {
       case DType::bf16:
         return f(bfloat16{});
       case DType::f16:
         return f(float16{});
-      default:
+      case DType::f32:
         return f(float{});
+      case DType::f64:
+      case DType::boolean:
+      case DType::i8:
+      case DType::i16:
+      case DType::i32:
+      case DType::i64:
+      case DType::u8:
+      case DType::u16:
+      case DType::u32:
+      case DType::u64:
+        break;
     }
   }
+  __builtin_trap();
 }
 
 /// Calls f(T{}) with the element type of queries.
 template <class F>
 decltype(auto) with_input(DType dtype, const F& f) {
-  if constexpr (kPairs)
-    return f(bfloat16{});
-  else
+  if constexpr (kPairs) {
+    if (dtype == DType::bf16) return f(bfloat16{});
+    __builtin_trap();
+  } else {
     return with_storage(dtype, f);
+  }
 }
 
 SACCADE_INLINE Vec multiply_add(const Scalar* a, Vec b, Vec acc) {

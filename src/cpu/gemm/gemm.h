@@ -282,9 +282,7 @@ void product_of(const ProductParams& p, const ProductBlock& block, float* scratc
 
 /// A block of c. The scratch holds kProductScratch floats.
 inline void product(const ProductParams& p, const ProductBlock& block, float* scratch) {
-  if (p.dtype == DType::bf16) return product_of<bfloat16>(p, block, scratch);
-  if (p.dtype == DType::f16) return product_of<float16>(p, block, scratch);
-  product_of<float>(p, block, scratch);
+  with_storage(p.dtype, [&](auto number) { product_of<decltype(number)>(p, block, scratch); });
 }
 
 inline constexpr std::int64_t kProductScratch =

@@ -260,10 +260,9 @@ class BackwardSchedule {
   }
 
   static void write(const StridedHeads<void>& to, std::int64_t batch, std::int64_t head, double number) {
-    if (to.dtype == DType::f64)
-      *to.row<double>(batch, head, 0) = number;
-    else
-      *to.row<float>(batch, head, 0) = static_cast<float>(number);
+    with_f32_or_f64(to.dtype, [&](auto type) {
+      *to.row<decltype(type)>(batch, head, 0) = static_cast<decltype(type)>(number);
+    });
   }
 
   void write_dslopes() const {

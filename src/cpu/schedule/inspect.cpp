@@ -68,10 +68,8 @@ class Totals {
     const auto add_all = [&](const auto* numbers) {
       for (std::int64_t j = 0; j < sums.end_key - sums.first_key; ++j) out[j] += static_cast<double>(numbers[j]);
     };
-    if (wanted_.received.dtype == DType::f64)
-      add_all(static_cast<const double*>(sums.received));
-    else
-      add_all(static_cast<const float*>(sums.received));
+    with_f32_or_f64(wanted_.received.dtype,
+                    [&](auto number) { add_all(static_cast<const decltype(number)*>(sums.received)); });
   }
 
   void add_cells(const InspectSums& sums, double* cells) const {
@@ -105,11 +103,10 @@ class Totals {
   /// Writes to the numbers of a head, from number `first` on.
   static void write(std::span<const double> from, const StridedHeads<void>& to, std::int64_t batch,
                     std::int64_t head, std::int64_t first = 0) {
-    if (to.dtype == DType::f64)
-      std::ranges::copy(from, to.row<double>(batch, head, 0) + first);
-    else
-      std::ranges::transform(from, to.row<float>(batch, head, 0) + first,
-                             [](double x) { return static_cast<float>(x); });
+    with_f32_or_f64(to.dtype, [&](auto number) {
+      std::ranges::transform(from, to.row<decltype(number)>(batch, head, 0) + first,
+                             [](double x) { return static_cast<decltype(number)>(x); });
+    });
   }
 
   /// Turns sums into means. `keys_of` has space for one number per column of cells.
