@@ -10,8 +10,6 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-inline constexpr bool kIsTwin = false;
-
 /// The tile registers of this thread, configured while the object lives: other code may use them too, and a
 /// context switch saves 8 KiB of them.
 class Tiles {

@@ -6,8 +6,6 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-inline constexpr bool kIsTwin = true;
-
 /// As with the processor's, a thread has one set of registers: using an object after another one took or released
 /// them ends the program.
 class Tiles {

@@ -131,17 +131,41 @@ inline bool are_finite(const AttentionParams& p, const Scalar* states, std::int6
   return !any(is_nan(finite)) && rest == 0;
 }
 
+/// The heads of a unit, in scratch memory: [kv_heads] of them, then [kv_heads] times what one computes with.
+template <class Head>
+class DecodeHeads {
+ public:
+  DecodeHeads(const AttentionParams& p, const DecodeRows& rows, std::int64_t first_key, bool masked_safe,
+              Scalar* states, Scalar* scratch)
+      : heads_(reinterpret_cast<Head*>(scratch)), count_(rows.kv_heads) {
+    const std::int64_t size = Head::Scratch::size(p, rows.count);
+    for (std::int64_t h = 0; h < count_; ++h)
+      new (heads_ + h) Head(p, rows, rows.kv_head + h, first_key, masked_safe, scratch + count_ * kSize + h * size,
+                            states + h * rows.count * decode_state_size(p));
+  }
+
+  Head* begin() const { return heads_; }
+  Head* end() const { return heads_ + count_; }
+
+  /// Numbers of scratch memory for each head.
+  static std::int64_t size(const AttentionParams& p, std::int64_t rows) {
+    return kSize + Head::Scratch::size(p, rows);
+  }
+
+ private:
+  static constexpr std::int64_t kSize = (sizeof(Head) + 63) / 64 * 64 / sizeof(Scalar);
+  static_assert(alignof(Head) <= 64 && std::is_trivially_destructible_v<Head>);
+
+  Head* heads_;
+  std::int64_t count_;
+};
+
 /// `masked_safe` keeps the values of hidden keys out of every product. Returns whether all of o is finite.
 template <class Head>
 bool decode_split(const AttentionParams& p, const DecodeRows& rows, std::int64_t split, bool masked_safe,
                   Scalar* states, Scalar* scratch) {
   const std::int64_t begin = split * kDecodeSplit, end = begin + kDecodeSplit;
-  std::vector<Head> heads;
-  heads.reserve(static_cast<std::size_t>(rows.kv_heads));
-  for (std::int64_t h = 0; h < rows.kv_heads; ++h)
-    heads.emplace_back(p, rows, rows.kv_head + h, begin, masked_safe,
-                       scratch + h * Head::Scratch::size(p, rows.count),
-                       states + h * rows.count * decode_state_size(p));
+  const DecodeHeads<Head> heads(p, rows, begin, masked_safe, states, scratch);
   const auto take_turns = [&](const auto& f) {
     typename Head::Registers registers;
     for (std::int64_t key = begin; key < end; key += rows.step)
@@ -234,7 +258,7 @@ DecodePlan plan_decode(const AttentionParams& p) {
           .natural = static_cast<double>(score_unit(p).natural),
           .state = static_cast<std::size_t>(decode_state_size(p)) * sizeof(Scalar),
           .statistics = static_cast<std::size_t>(decode_output_stride(p)) * sizeof(Scalar),
-          .scratch = static_cast<std::size_t>(Head::Scratch::size(p, rows)) * sizeof(Scalar)};
+          .scratch = static_cast<std::size_t>(DecodeHeads<Head>::size(p, rows)) * sizeof(Scalar)};
 }
 
 /// The kernels whose products are those of `Head`.

@@ -17,8 +17,6 @@ SACCADE_INLINE Vec canonical_nan(Vec x) {
 
 /// 2^x; see exp2_table.h and exp2_polynomial.h.
 SACCADE_INLINE Vec exp2(Vec x) { return exp2_end(exp2_begin(x)); }
-/// The same for x >= kExp2Lowest, or NaN.
-SACCADE_INLINE Vec exp2_bounded(Vec x) { return exp2_end(exp2_begin_bounded(x)); }
 
 /// tanh with a small relative error everywhere: up to 0.625 the approximations of Cephes (the polynomial of tanhf,
 /// for doubles the quotient of tanh), beyond it 1 - 2 / (e^2x + 1).

@@ -11,9 +11,9 @@
 #include <cstring>
 #include <iterator>
 #include <limits>
+#include <new>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "backend/attention_params.h"
 #include "backend/visibility.h"
