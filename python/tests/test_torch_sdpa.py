@@ -235,7 +235,7 @@ def test_causal_biases_cost_no_mask():
         torch.testing.assert_close(sdpa(q, k, v, bias), sdpa(q, k, v, bias._materialize()))
     with pytest.raises(ValueError, match="attn_mask: wanted a CausalBias of 5 x 7, got 7 x 7"):
         sdpa(q, k, v, causal_upper_left(7, 7))
-    with pytest.raises(ValueError, match="attn_mask: is_causal=True excludes"):
+    with pytest.raises(ValueError, match="attn_mask: CausalBias should not be used with causal=True"):
         sdpa(q, k, v, causal_upper_left(5, 7), is_causal=True)
 
 

@@ -139,7 +139,7 @@ def is_causal_bias(mask: Tensor) -> bool:
 def _causal_of(bias: Any, query: Tensor, key: Tensor, is_causal: bool) -> str:
     """The value of ``causal`` that corresponds to a CausalBias."""
     if is_causal:
-        raise ValueError("attn_mask: is_causal=True excludes a CausalBias")
+        raise ValueError("attn_mask: CausalBias should not be used with causal=True")  # PyTorch's words
     wanted, got = (query.shape[-2], key.shape[-2]), (bias.seq_len_q, bias.seq_len_kv)
     if wanted != got:
         raise ValueError(f"attn_mask: wanted a CausalBias of {wanted[0]} x {wanted[1]}, got {got[0]} x {got[1]}")
