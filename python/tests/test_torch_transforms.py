@@ -7,7 +7,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="saccade.torch needs PyTorch")
 
-from saccade.torch import _transforms, attention, attention_varlen  # noqa: E402
+from saccade.torch import MultiheadAttention, _transforms, attention, attention_varlen  # noqa: E402
+from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
 
 COUNT = int(os.environ.get("SACCADE_TEST_CASES", "150"))
 assert COUNT > 0, "SACCADE_TEST_CASES=0 would compare nothing"
@@ -124,3 +125,90 @@ def test_jacobians_and_gradients_of_masks():
         got = torch.func.jacrev(function, i)(q, mask)
         wanted = torch.autograd.functional.jacobian(function, (q, mask))[i]
         torch.testing.assert_close(got, wanted)
+
+
+MASKS = {
+    "none": {},
+    "causal": {"attn_mask": torch.ones(5, 5, dtype=torch.bool).triu(1), "is_causal": True},
+    "padding": {"key_padding_mask": torch.arange(5) >= torch.tensor([[5], [3]])},
+    "numbers": {"attn_mask": floating((5, 5))},
+}
+
+
+def pair_of_modules(**options):
+    """PyTorch's module and ours, with the same parameters, and an input."""
+    torch.manual_seed(3)
+    theirs = torch.nn.MultiheadAttention(8, 2, batch_first=True, dtype=torch.float64, **options)
+    ours = MultiheadAttention(8, 2, batch_first=True, dtype=torch.float64, **options)
+    ours.load_state_dict(theirs.state_dict())
+    return theirs, ours, floating((2, 5, 8))
+
+
+def loss_of(module, options):
+    """A loss of the output and, where they are returned, the weights, by the parameters and the input."""
+
+    def loss(parameters, x):
+        output, weights = torch.func.functional_call(module, parameters, (x, x, x), options)
+        loss = (output * torch.arange(output.numel()).view_as(output).cos()).sum().tanh()
+        if weights is not None:
+            loss = loss + (weights * torch.arange(weights.numel()).view_as(weights).sin()).sum()
+        return loss
+
+    return loss
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("appends", [False, True])
+@sdpa_kernel(SDPBackend.MATH)  # PyTorch's fused kernel has no tangents
+def test_modules_are_transformed_as_those_of_pytorch(appends, mask, need_weights):
+    """Gradients, tangents and second derivatives by the parameters, gradients of each sample."""
+    theirs, ours, x = pair_of_modules(add_bias_kv=appends, add_zero_attn=appends)
+    options = {**MASKS[mask], "need_weights": need_weights}
+    if mask == "causal" and appends and not need_weights:
+        options.pop("is_causal")  # PyTorch hides what is appended, and saccade does not
+    parameters = dict(theirs.named_parameters())
+    moves = {name: floating(p.shape) for name, p in parameters.items()}
+    found = []
+    for module in (theirs, ours):
+        loss = loss_of(module, options)
+        results = [torch.func.grad(loss, (0, 1))(parameters, x)]
+        results.append(torch.func.jvp(loss, (parameters, x), (moves, x.cos())))
+        results.append(torch.func.jvp(torch.func.grad(loss), (parameters, x), (moves, x.cos())))
+        if mask != "padding":
+            each = torch.func.vmap(torch.func.grad(loss), (None, 0))
+            results.append(each(parameters, torch.stack((x, 2 * x, x.sin()))))
+        found.append(results)
+    torch.testing.assert_close(found[1], found[0])
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+@sdpa_kernel(SDPBackend.MATH)
+def test_hessians_of_modules(need_weights):
+    theirs, ours, x = pair_of_modules()
+    parameters = {name: p.detach() for name, p in theirs.named_parameters()}
+    bias = parameters.pop("in_proj_bias")
+    found = []
+    for module in (theirs, ours):
+        loss = loss_of(module, {"need_weights": need_weights})
+        found.append(torch.func.hessian(lambda b, loss=loss: loss({**parameters, "in_proj_bias": b}, x))(bias))
+    torch.testing.assert_close(found[1], found[0])
+    assert found[0].any()
+
+
+def test_dropped_weights_of_a_transformed_module_are_those_of_its_output():
+    _, ours, x = pair_of_modules(dropout=0.5)
+    value = torch.eye(5, 8, dtype=torch.float64).expand(2, 5, 8)
+    with torch.no_grad():
+        for weight in (ours.in_proj_weight[16:], ours.out_proj.weight):
+            weight.copy_(torch.eye(8))
+
+    def output(query):
+        torch.manual_seed(5)
+        output, weights = ours(query, x, value, average_attn_weights=False)
+        return output.sum(), (output, weights)
+
+    gradient, (found, weights) = torch.func.grad(output, has_aux=True)(x)
+    assert gradient.any() and (weights == 0).any()
+    by_head = torch.cat((weights[:, 0] @ value[..., :4], weights[:, 1] @ value[..., 4:]), -1)
+    torch.testing.assert_close(found, by_head)

@@ -17,6 +17,7 @@ from ._operators import TENSORS, operator_tangents
 from ._operators import Call as AllOptions
 from ._tensors import empty_rows_like, is_batched, is_recorded, is_transformed, or_empty, precision, readable
 from ._transforms import TransformedAttention, tangents
+from ._weights import weights_of
 
 
 class Call(NamedTuple):
@@ -51,7 +52,7 @@ def attend(
             o, _, weights = _operator(q, k, v, mask, seed, causal, scale, dropout_p, return_weights, gradients)
             return o, weights if return_weights else None
         if is_recorded() or is_transformed():
-            return _attend_transformed(q, k, v, mask, seed, Call(causal, scale, dropout_p, None, return_weights)), None
+            return _attend_transformed(q, k, v, mask, seed, Call(causal, scale, dropout_p, None, return_weights))
         call = Call(causal, scale, dropout_p, None if seed is None else int(seed), return_weights)
         if gradients:
             return _Attention.apply(q, k, v, mask, call)
@@ -63,13 +64,17 @@ def attend(
 
 def _attend_transformed(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, seed: Tensor | None, call: Call
-) -> Tensor:
-    """For torch.func."""
-    if call.return_weights:
-        raise ValueError("weights: torch.func transforms are supported without weights only")
+) -> tuple[Tensor, Tensor | None]:
+    """For torch.func. Its gradients flow through weights that PyTorch's own operations compute."""
+    probabilities = weights_of(q, k, mask, call.causal, call.scale) if call.return_weights else None
     if call.dropout_p == 1:
-        return _output(q, v).zero_()
-    return TransformedAttention.apply(q, k, v, mask, *(None for _ in TENSORS[1:]), seed, *_all_options(call))[0]
+        return _output(q, v).zero_(), None if probabilities is None else torch.zeros_like(probabilities)
+    call = call._replace(return_weights=call.return_weights and call.dropout_p > 0)
+    others = (None for _ in TENSORS[1:])
+    o, _, dropped = TransformedAttention.apply(q, k, v, mask, *others, seed, *_all_options(call))
+    if probabilities is not None and call.dropout_p:
+        probabilities = probabilities * ((dropped.detach() != 0).to(probabilities.dtype) / (1 - call.dropout_p))
+    return o, probabilities
 
 
 def draw_seed() -> Tensor:

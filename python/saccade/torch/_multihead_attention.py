@@ -13,7 +13,7 @@ from torch.compiler import is_compiling
 
 from ._attend import attend
 from ._encoder import self_attention, takes_nested
-from ._tensors import require_plain
+from ._tensors import is_transformed, require_plain
 
 
 class MultiheadAttention(torch.nn.MultiheadAttention):
@@ -136,7 +136,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         dtype = self.out_proj.weight.dtype
         widths = {"query": self.embed_dim, "key": self.kdim, "value": self.vdim}
         for (name, width), tensor in zip(widths.items(), (query, key, value)):
-            if not is_compiling():
+            if not is_compiling() and not is_transformed():
                 require_plain(tensor, name)
             if tensor.dim() not in (2, 3) or tensor.dim() != query.dim():
                 wanted = "rank 2 or 3" if tensor is query else f"rank {query.dim()}, as query has"
@@ -215,7 +215,7 @@ def _must_be_called(module: torch.nn.Module, arguments: tuple[Any, ...]) -> None
 
 
 def _require_mask(mask: Tensor, name: str, *shapes: tuple[int, ...]) -> None:
-    if not is_compiling():
+    if not is_compiling() and not is_transformed():
         require_plain(mask, name, floating=False)
     if mask.dtype is not torch.bool and not mask.is_floating_point():
         raise ValueError(f"{name}: wanted bool or floating, got {mask.dtype}")
