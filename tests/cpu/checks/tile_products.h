@@ -7,7 +7,7 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-inline constexpr int kMostDims = 300;
+inline constexpr int kMaxDims = 300;
 
 template <class T>
 Scalar dot_of(const T* a, const T* b, int count) {
@@ -20,8 +20,8 @@ Scalar dot_of(const T* a, const T* b, int count) {
 /// Scores of `rows` rows and the keys of some subtiles of a block, and the maxima of each lane of a row.
 template <class T>
 void compare_score_tiles(Findings& findings, int head_dim, int rows, const int* subtiles, int count) {
-  static T q[kTileRows * kMostDims], k[kBlockK * kMostDims];
-  alignas(64) static Scalar queries[2 * kTileRows * kQueryStride], keys[kBlockK * (kMostDims + kWidth)];
+  static T q[kTileRows * kMaxDims], k[kBlockK * kMaxDims];
+  alignas(64) static Scalar queries[2 * kTileRows * kQueryStride], keys[kBlockK * (kMaxDims + kWidth)];
   alignas(64) static Scalar scores[kTileRows * kBlockK], row_max[kTileRows * kWidth];
   findings.with("head_dim, rows, subtiles", head_dim, rows, count);
   findings.draw_whole(q, std::int64_t{rows} * head_dim);
@@ -58,7 +58,7 @@ inline void check_score_tiles(Findings& findings) {
   int subtiles[kKeySubtiles];
   for_inputs([&](auto number) {
     using T = decltype(number);
-    for (const int head_dim : {1, 2, 5, 16, 33, 64, 65, 129, 200, kMostDims}) {
+    for (const int head_dim : {1, 2, 5, 16, 33, 64, 65, 129, 200, kMaxDims}) {
       for (const int rows : {1, kTileRows / 3, kTileRows / 3 + 1, kTileRows - 1, kTileRows}) {
         int count = 0;
         for (int i = 0; i < kKeySubtiles; ++i)
@@ -98,10 +98,10 @@ struct ValueCase {
 
 template <class Order, int kRows>
 void compare_value_product(Findings& findings, const ValueCase& c) {
-  constexpr int kMostColumns = 3 * kTileColumns;
+  constexpr int kMaxColumns = 3 * kTileColumns;
   static Scalar p[kTileRows * kBlockK > kBlockK * kBlockK ? kTileRows * kBlockK : kBlockK * kBlockK];
-  static Scalar before[kTileRows * kMostColumns];
-  alignas(64) static Scalar o[kTileRows * kMostColumns];
+  static Scalar before[kTileRows * kMaxColumns];
+  alignas(64) static Scalar o[kTileRows * kMaxColumns];
   alignas(64) Scalar alpha[kTileRows];
   const test::GuardedMemory memory;
   findings.with("rows, head_dim_v, steps, mode", c.rows, c.head_dim_v, c.steps, static_cast<int>(c.how));
@@ -110,7 +110,7 @@ void compare_value_product(Findings& findings, const ValueCase& c) {
   for (std::int64_t i = 0; i < count; ++i) v[i] = drawn_factor(findings);
   for (int row = 0; row < kRows; ++row)
     for (int step = 0; step < c.steps; ++step) p[row * Order::kRow + step * Order::kStep] = drawn_factor(findings);
-  findings.draw_whole(o, kTileRows * kMostColumns);
+  findings.draw_whole(o, kTileRows * kMaxColumns);
   std::memcpy(before, o, sizeof o);
   for (int row = 0; row < kTileRows; ++row) alpha[row] = static_cast<Scalar>(1 << row % 3);
   ValueRows values{v, c.head_dim_v, c.steps};
