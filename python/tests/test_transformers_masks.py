@@ -89,7 +89,9 @@ def test_packed_sequences_are_documents(chunk):
     zeros = torch.zeros(2, dtype=torch.int64)
     for name in ("causal", "window", "chunk"):
         function = patterns(2, None)[name] if chunk is None else theirs.chunked_causal_mask_function(chunk, zeros)
-        function = theirs.packed_sequence_compatibility_function(function, positions, sequences)
+        if hasattr(theirs, "remap_positions_for_packed_sequence"):
+            function = theirs.remap_positions_for_packed_sequence(function, positions)
+        function = theirs.and_masks(function, theirs.packed_sequence_mask_function(sequences))
         arguments = {"batch_size": 2, "q_length": 10, "kv_length": 10, "mask_function": function}
         mask = saccade.transformers.mask(**arguments, allow_is_causal_skip=False)
         wanted = theirs.sdpa_mask(**arguments, allow_is_causal_skip=False)
@@ -97,23 +99,42 @@ def test_packed_sequences_are_documents(chunk):
         assert torch.equal(keys_seen(mask, 10, 10, 2), wanted[:, 0])
 
 
-def test_none_only_where_attention_needs_no_mask():
+def test_a_causal_mask_is_never_none():
     def mask(**arguments):
-        return saccade.transformers.mask(1, **{"q_length": 8, "kv_length": 8, **arguments})
+        found = saccade.transformers.mask(1, **{"q_length": 8, "kv_length": 8, **arguments})
+        return None if found is None else found.options
 
-    assert mask() is None
-    assert mask(q_length=1, q_offset=7) is None
-    assert mask(kv_length=12) is None  # an empty cache with places left: counted from the first key
-    assert mask(q_length=1, q_offset=5) is not None  # places after the token
-    assert mask(q_length=2, q_offset=6) is not None
-    assert mask(allow_is_causal_skip=False) is not None
-    assert mask(attention_mask=torch.ones(1, 8, dtype=torch.bool)) is None
-    assert mask(attention_mask=torch.tensor([[False] + [True] * 7])) is not None
-    assert mask(mask_function=theirs.sliding_window_causal_mask_function(8)) is None
-    assert mask(mask_function=theirs.sliding_window_causal_mask_function(7)) is not None
-    assert mask(mask_function=theirs.bidirectional_mask_function, allow_is_causal_skip=False) is not None
-    everything = {"mask_function": theirs.bidirectional_mask_function, "allow_is_bidirectional_skip": True}
-    assert mask(**everything, allow_is_causal_skip=False) is None
+    causal = {"causal": "top_left"}
+    assert mask() == causal
+    assert mask(q_length=1, q_offset=7) == {}
+    assert mask(kv_length=12) == causal  # an empty cache with places left: counted from the first key
+    assert mask(q_length=1, q_offset=5).keys() == {"causal", "query_offset"}  # places after the token
+    assert mask(q_length=2, q_offset=6).keys() == {"causal", "query_offset"}
+    assert mask(allow_is_causal_skip=False) == causal
+    assert mask(attention_mask=torch.ones(1, 8, dtype=torch.bool)) == causal
+    assert "kv_starts" in mask(attention_mask=torch.tensor([[False] + [True] * 7]))
+    assert mask(mask_function=theirs.sliding_window_causal_mask_function(8)) == causal
+    assert "window" in mask(mask_function=theirs.sliding_window_causal_mask_function(7))
+    everything = {"mask_function": theirs.bidirectional_mask_function}
+    assert mask(**everything) == {}
+    assert mask(**everything, allow_is_bidirectional_skip=True) is None
+    assert mask(allow_is_bidirectional_skip=True) == causal
+
+
+@pytest.mark.parametrize("is_causal", [None, False, True])
+def test_what_a_module_says_changes_no_mask(is_causal):
+    """Neither the module's is_causal nor the argument counts where there is a mask."""
+    query, key, value = torch.randn(3, 2, 4, 6, 16).unbind()
+    module = torch.nn.Module()
+    module.is_causal = False
+    mask = saccade.transformers.mask(2, q_length=6, kv_length=6)
+    o, _ = saccade.transformers.attention(module, query, key, value, mask, is_causal=is_causal)
+    wanted = saccade.torch.attention(query, key, value, causal="top_left").transpose(1, 2)
+    torch.testing.assert_close(o, wanted)
+    everything = saccade.transformers.mask(2, q_length=6, kv_length=6, mask_function=theirs.bidirectional_mask_function)
+    module.is_causal = True
+    o, _ = saccade.transformers.attention(module, query, key, value, everything, is_causal=is_causal)
+    torch.testing.assert_close(o, saccade.torch.attention(query, key, value).transpose(1, 2))
 
 
 def test_other_mask_functions_become_a_tensor():
@@ -129,10 +150,59 @@ def test_a_mask_is_handed_on_as_it_is_and_no_numbers():
     assert mask.ndim == mask.dim() == 4 and mask.size() == mask.shape and mask.dtype is torch.bool
     assert mask.contiguous() is mask and mask.to("cpu") is mask
     assert "causal" in repr(mask)
-    with pytest.raises(TypeError):
-        torch.zeros(6, 6) + mask
-    with pytest.raises(TypeError, match="parts of its mask"):
-        mask[:, :, :3]
+
+
+@pytest.mark.parametrize("says", [None, False, True])
+def test_none_hides_nothing_where_masks_are_those_of_saccade(says):
+    """Where another function makes them, as that of "sdpa" does, None is causal if the module is."""
+    query, key, value = torch.randn(3, 2, 4, 6, 16).unbind()
+    module = torch.nn.Module()
+    module.is_causal = True
+    everything = saccade.torch.attention(query, key, value).transpose(1, 2)
+    causal = saccade.torch.attention(query, key, value, causal="top_left").transpose(1, 2)
+    saccade.transformers.register()
+    for name, unsaid in (("saccade", everything), ("sdpa", causal), (None, causal)):
+        module.config = None if name is None else transformers.LlamaConfig(attn_implementation=name)
+        o, _ = saccade.transformers.attention(module, query, key, value, None, is_causal=says)
+        torch.testing.assert_close(o, {None: unsaid, False: everything, True: causal}[says])
+
+
+def test_models_that_compute_with_a_mask_are_refused_by_name():
+    config = transformers.LlamaConfig()
+    mask = saccade.transformers.mask(2, q_length=6, kv_length=6, config=config)
+    numbers, bools = torch.zeros(2, 1, 6, 6), torch.ones(2, 1, 6, 6, dtype=torch.bool)
+    computing = [
+        lambda: numbers + mask,
+        lambda: mask + numbers,
+        lambda: mask * 2,
+        lambda: 1.0 - mask,
+        lambda: ~mask,
+        lambda: bools & mask,
+        lambda: mask == 0,
+        lambda: mask != numbers,
+        lambda: mask[:, :, :3],
+        lambda: list(mask),
+        lambda: torch.where(mask, numbers, 1.0),
+        lambda: torch.nn.functional.scaled_dot_product_attention(numbers, numbers, numbers, attn_mask=mask),
+        lambda: numbers.masked_fill(mask, 1.0),
+        lambda: mask.masked_fill(bools, 1.0),
+        lambda: mask.expand(2, 3, 6, 6),
+        lambda: mask.sum(-1),
+        lambda: torch.cat([bools, mask], -1),
+    ]
+    text = "saccade.transformers: the model of LlamaConfig computes with its attention mask"
+    for compute in computing:
+        with pytest.raises((TypeError, AttributeError), match=text):
+            compute()
+    assert mask == mask and mask is not None and mask != "a name" and not isinstance(mask, torch.Tensor)
+
+
+def test_models_that_look_for_masks_of_flex_attention_get_a_tensor():
+    from transformers.models.doge import modeling_doge
+
+    mask = saccade.transformers.mask(2, q_length=6, kv_length=6, config=transformers.DogeConfig())
+    assert hasattr(modeling_doge, "BlockMask") and not issubclass(Mask, modeling_doge.BlockMask)
+    assert torch.equal(mask, theirs.sdpa_mask(2, 6, 6, allow_is_causal_skip=False))
 
 
 @pytest.mark.parametrize("name", ["", "my_flash", "sdpa2", "paged|x", None])

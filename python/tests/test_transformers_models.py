@@ -268,6 +268,9 @@ def test_errors_name_the_argument():
     mask = saccade.transformers.mask(1, q_length=5, kv_length=5, allow_is_causal_skip=False)
     with pytest.raises(ValueError, match="attention_mask: wanted one for 6 queries and 6 keys, got one for 5 and 5"):
         saccade.transformers.attention(None, query, query, query, mask)
+    for name in ("head_mask", "attention_bias", "alibi", "attn_mask"):
+        with pytest.raises(ValueError, match=f"saccade.transformers: {name}: this argument is not known"):
+            saccade.transformers.attention(None, query, query, query, None, **{name: torch.zeros(2, 6, 6)})
     with pytest.raises(ValueError, match="cache"):
         saccade.transformers.attention(None, query, query, query, None, cache=object())
 

@@ -6,12 +6,18 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import AttentionMaskInterface
 
 from ..torch import attention as torch_attention
 from ..torch import attention_varlen, scaled_dot_product_attention
 from ..torch._tensors import autocast
 from ._documents import Documents
-from ._mask import Mask
+from ._mask import Mask, mask
+
+try:  # what output_attentions=True asks for, by the hooks of transformers 5.2 and newer
+    from transformers.utils.output_capturing import _active_collector as _collector
+except ImportError:
+    _collector = None
 
 
 def attention(
@@ -25,44 +31,43 @@ def attention(
     softcap: float | None = None,
     is_causal: bool | None = None,
     s_aux: Tensor | None = None,
+    sinks: Tensor | None = None,
     position_bias: Tensor | None = None,
     output_attentions: bool | None = None,
     cu_seq_lens_q: Tensor | None = None,
     cu_seq_lens_k: Tensor | None = None,
     cache: Any = None,
-    **_: Any,
+    **others: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """What a model of transformers calls as its attention: with the arguments of its "sdpa" and "flash_attention_2".
 
     :param query: [batch, heads, queries, head_dim]; key and value have as many heads or fewer, and `keys` rows.
     :param attention_mask: what :func:`mask` returned; or a tensor that is broadcast to [batch, heads, queries, keys],
         bool (True: seen) or added; or None, which hides later keys if `is_causal` says so.
-    :param is_causal: default: that of the module. Counts without a mask and with more than one query only.
-    :param s_aux: a logit of each head that takes part in the denominator only.
+    :param is_causal: counts without a mask and with more than one query only. Default: False if the model's masks are
+        those of :func:`mask`, which is never None where a key is hidden; else that of the module, as for "sdpa".
+    :param s_aux: a logit of each head that takes part in the denominator only; sinks: one of each query,
+        [batch, heads, queries, 1].
     :param position_bias: added to the scores, broadcast to [batch, heads, queries, keys]; may require grad.
     :param cu_seq_lens_q: where packed sequences begin in a batch of one, and the total, as for FlashAttention.
-    :returns: the output, [batch, queries, heads, head_dim of value]; with `output_attentions` the weights after
-        dropout, [batch, heads, queries, keys], else None.
+    :returns: the output, [batch, queries, heads, head_dim of value]; with `output_attentions`, or where transformers
+        collects them, the weights after dropout, [batch, heads, queries, keys], else None.
     :raises ValueError: for what saccade does not compute; nothing is passed on.
     """
     if cache is not None:
         raise ValueError("cache: continuous batching keeps keys in pages, which attn_implementation='saccade' does not")
+    _refuse_numbers(others)
     if is_causal is None:
-        is_causal = getattr(module, "is_causal", True)
+        is_causal = attention_mask is None and not _has_masks_of_ours(module) and getattr(module, "is_causal", True)
     scale = None if scaling is None else float(scaling)
-    is_plain = attention_mask is None and softcap is None and s_aux is None and position_bias is None
+    output_attentions = output_attentions or _are_collected()
+    if isinstance(attention_mask, Mask):
+        _require_lengths(attention_mask, query, key)
+        if attention_mask.documents is None and attention_mask.options.keys() <= {"causal"}:  # no mask is needed
+            attention_mask, is_causal = None, "causal" in attention_mask.options
+    is_plain = attention_mask is None and softcap is None and s_aux is None and sinks is None and position_bias is None
     if is_plain and cu_seq_lens_q is None and not output_attentions:
-        o = scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            None,
-            dropout,
-            is_causal and query.shape[2] > 1,
-            scale,
-            query.shape[1] != key.shape[1],
-        )
-        return o.transpose(1, 2).contiguous(), None
+        return _as_pytorch(query, key, value, None, dropout, is_causal and query.shape[2] > 1, scale), None
     query, key, value = autocast(query, key, value)
     options: dict[str, Any] = {}
     if softcap is not None:
@@ -71,9 +76,8 @@ def attention(
         options["sinks"] = s_aux
     documents = None
     if isinstance(attention_mask, Mask):
-        _require_lengths(attention_mask, query, key)
         documents = attention_mask.documents
-        if documents is not None and (output_attentions or position_bias is not None):
+        if documents is not None and (output_attentions or position_bias is not None or sinks is not None):
             attention_mask, documents = attention_mask.dense(), None  # as large as the weights and the bias
         else:
             options.update(attention_mask.options)
@@ -88,42 +92,69 @@ def attention(
     elif attention_mask is None and is_causal and query.shape[2] > 1:
         options["causal"] = "top_left"
     if documents is not None:
-        if output_attentions:
-            raise ValueError("output_attentions: wanted none with cu_seq_lens_q; give position_ids instead")
+        if output_attentions or sinks is not None:
+            name = "output_attentions" if output_attentions else "sinks"
+            raise ValueError(f"{name}: wanted none with cu_seq_lens_q; give position_ids instead")
         options.update(scale=scale, dropout_p=dropout)
         return _of_documents(query, key, value, documents, options), None
     if position_bias is not None:
         options["mask"] = _biased(position_bias, options.get("mask"))
-    if output_attentions:
-        options.update(scale=scale, dropout_p=dropout, weights_after_dropout=True, return_weights=True)
-        o, weights = torch_attention(query, key, value, **options)
-        return o.transpose(1, 2).contiguous(), weights.to(query.dtype)
+    if output_attentions or sinks is not None:
+        options.update(scale=scale, dropout_p=dropout, weights_after_dropout=True)
+        return _with_weights(query, key, value, sinks, bool(output_attentions), options)
     if options.keys() <= _OF_PYTORCH and not ("causal" in options and "mask" in options):
-        o = scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            options.get("mask"),
-            dropout,
-            "causal" in options,
-            scale,
-            query.shape[1] != key.shape[1],
-        )
-    else:
-        o = torch_attention(query, key, value, scale=scale, dropout_p=dropout, **options)
+        return _as_pytorch(query, key, value, options.get("mask"), dropout, "causal" in options, scale), None
+    o = torch_attention(query, key, value, scale=scale, dropout_p=dropout, **options)
     return o.transpose(1, 2).contiguous(), None
+
+
+def _as_pytorch(q: Tensor, k: Tensor, v: Tensor, mask: Any, dropout: float, is_causal: bool, scale: Any) -> Tensor:
+    o = scaled_dot_product_attention(q, k, v, mask, dropout, is_causal, scale, q.shape[1] != k.shape[1])
+    return o.transpose(1, 2).contiguous()
+
+
+def _with_weights(
+    q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, are_returned: bool, options: dict[str, Any]
+) -> tuple[Tensor, Tensor | None]:
+    o, lse, *rest = torch_attention(q, k, v, return_lse=True, return_weights=are_returned, **options)
+    weights = rest[0] if are_returned else None
+    if sinks is not None:  # a further logit of each query is a factor of its row
+        if sinks.shape != (*lse.shape, 1):
+            raise ValueError(f"sinks: wanted {[*lse.shape, 1]}, got {list(sinks.shape)}")
+        share = (lse[..., None] - sinks.to(lse.dtype)).sigmoid()
+        o, weights = o * share.to(o.dtype), None if weights is None else weights * share
+    return o.transpose(1, 2).contiguous(), None if weights is None else weights.to(q.dtype)
+
+
+def _refuse_numbers(others: dict[str, Any]) -> None:
+    """Of what a model hands on besides the arguments, positions have no influence; numbers and masks would."""
+    for name, value in others.items():
+        if isinstance(value, Tensor) and (value.is_floating_point() or value.dtype is torch.bool):
+            raise ValueError(f"saccade.transformers: {name}: this argument is not known; wanted it in attention_mask")
+
+
+def _has_masks_of_ours(module: Any) -> bool:
+    name = getattr(getattr(module, "config", None), "_attn_implementation", None)
+    return AttentionMaskInterface._global_mapping.get(name) is mask
+
+
+def _are_collected() -> bool:
+    """Whether transformers collects weights of the model that is called. Such models do not pass the flag on."""
+    collected = None if _collector is None else _collector.get()
+    return collected is not None and any("attentions" in key for key in collected)
 
 
 _OF_PYTORCH = frozenset(("mask", "causal"))  # what PyTorch's function has too; causal is then always top_left
 
 
-def _require_lengths(mask: Mask, query: Tensor, key: Tensor) -> None:
-    _, _, queries, keys = mask.shape
-    by_position = "query_offset" in mask.options or mask.documents is not None
-    if keys != key.shape[2] or (by_position and queries != query.shape[2]):
+def _require_lengths(given: Mask, query: Tensor, key: Tensor) -> None:
+    _, _, queries, keys = given.shape
+    if not given.is_by_position and not given.options:  # it hides nothing
+        return
+    if keys != key.shape[2] or (given.is_by_position and queries != query.shape[2]):
         raise ValueError(
-            f"attention_mask: wanted one for {query.shape[2]} queries and {key.shape[2]} keys, got one for {queries} "
-            f"and {keys}"
+            f"saccade.transformers: attention_mask: wanted one for {query.shape[2]} queries and {key.shape[2]} keys, "
+            f"got one for {queries} and {keys}"
         )
 
 

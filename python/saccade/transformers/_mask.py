@@ -14,23 +14,19 @@ from transformers.utils import logging
 from ._documents import Documents, documents_of_chunks, documents_of_sequences
 from ._patterns import Pattern, pattern_of
 
-try:  # transformers passes on a mask that it has made before if it is a tensor or one of these
-    from torch.nn.attention.flex_attention import BlockMask as _Base
-except ImportError:
-    _Base = object  # type: ignore[misc, assignment]
-
 _logger = logging.get_logger(__name__)
 
 
-class Mask(_Base):
+class Mask:
     """What :func:`mask` returns to a model, which hands it on to :func:`attention`: which keys each query sees.
 
-    It is no tensor: a model that computes with it gets a TypeError or an AttributeError.
+    It is no tensor: a model that computes with it gets a TypeError or an AttributeError that says so.
     """
 
     ndim, dtype, device = 4, torch.bool, torch.device("cpu")
     options: dict[str, Any]  #: for saccade.torch.attention
     documents: Documents | None  #: the options are then those of attention_varlen
+    is_by_position: bool  #: whether queries see different keys
 
     def __init__(
         self,
@@ -38,12 +34,14 @@ class Mask(_Base):
         options: dict[str, Any],
         documents: Documents | None,
         arguments: dict[str, Any],
+        is_by_position: bool = True,
+        model: str = "a model",
     ) -> None:
-        self._shape, self._arguments = shape, arguments
-        self.options, self.documents = options, documents
+        self._shape, self._arguments, self._model = shape, arguments, model
+        self.options, self.documents, self.is_by_position = options, documents, is_by_position
 
     @property
-    def shape(self) -> tuple[int, int, int, int]:  # type: ignore[override]
+    def shape(self) -> tuple[int, int, int, int]:
         """[batch, 1, queries, keys]"""
         return self._shape
 
@@ -67,13 +65,44 @@ class Mask(_Base):
         batch, heads, queries, keys = self._shape
         return batch * heads * queries * keys
 
-    def __getitem__(self, _: Any) -> Any:
-        raise TypeError("saccade.transformers: this model takes parts of its mask, which is no tensor here")
-
     def __repr__(self) -> str:
         return f"Mask({list(self._shape)}, {'documents' if self.documents else ', '.join(self.options)})"
 
     __str__ = __repr__
+
+    # What a model may do with a tensor.
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise TypeError(_refusal(self._model))
+
+    __getitem__ = __setitem__ = __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _refuse
+    __neg__ = __invert__ = __and__ = __rand__ = __or__ = __ror__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, (Tensor, bool, int, float)):
+            self._refuse()
+        return self is other
+
+    __hash__ = object.__hash__
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise AttributeError(f"{name}: {_refusal(self._model)}")
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
+        given = [*arguments, *(options or {}).values()]
+        given += [x for some in given if isinstance(some, (list, tuple)) for x in some]  # as torch.cat takes them
+        found = [x for x in given if isinstance(x, Mask)]
+        raise TypeError(_refusal(found[0]._model if found else "a model"))
+
+
+def _refusal(model: str) -> str:
+    return (
+        f"saccade.transformers: {model} computes with its attention mask, which is no tensor here; choose another "
+        "attn_implementation"
+    )
 
 
 class MaskOfModel(Mask):
@@ -100,9 +129,9 @@ def mask(
     """What transformers calls to make a mask: the arguments are those of its ``sdpa_mask``.
 
     :param attention_mask: the padding, bool [batch, keys], False where a key counts for no query.
-    :returns: a :class:`Mask`; None where ``sdpa_mask`` may return it and nothing but causality hides a key; a bool
-        tensor [batch, 1, queries, keys] if ``mask_function`` is not one of causality, windows, chunks and packed
-        sequences, such as for tokens of images that see each other.
+    :returns: a :class:`Mask`; None where ``sdpa_mask`` may return it and no key is hidden, so never for a causal
+        mask; a bool tensor [batch, 1, queries, keys] if ``mask_function`` is not one of causality, windows, chunks and
+        packed sequences, such as for tokens of images that see each other, and for models that compute with it.
     """
     if isinstance(attention_mask, Mask):
         return attention_mask
@@ -122,18 +151,22 @@ def mask(
     pattern = pattern_of(mask_function)
     if pattern is None or isinstance(kv_offset, Tensor) or (attention_mask is not None and attention_mask.dim() != 2):
         return _dense(arguments)
+    if _knows_block_masks(config):
+        return _dense(arguments)
     if isinstance(q_offset, Tensor) and not is_compiling():
         q_offset = int(q_offset)
     padding = _Padding(attention_mask, kv_length, kv_offset)
     pattern = _reduced(pattern, kv_length, kv_offset)
     is_extended = type(config).__name__ in _EXTENDED
-    may_skip = allow_is_causal_skip if pattern.causal else allow_is_bidirectional_skip
-    if may_skip and not is_extended and not padding and _is_plain(pattern, q_length, kv_length, q_offset, kv_offset):
+    is_plain = not padding and _is_plain(pattern, q_length, kv_length, q_offset, kv_offset)
+    if is_plain and allow_is_bidirectional_skip and not pattern.causal and not is_extended:
         return None
     shape = (batch_size, 1, q_length, kv_length)
-    kind = MaskOfModel if is_extended else Mask
+    options: dict[str, Any]
     documents = None
-    if pattern.sequences is not None or (pattern.chunk is not None and q_length > 1):
+    if is_plain:
+        options = {"causal": "top_left"} if pattern.causal and q_length > 1 else {}
+    elif pattern.sequences is not None or (pattern.chunk is not None and q_length > 1):
         if padding.keys is not None or (pattern.sequences is not None and padding):
             return _dense(arguments)
         if pattern.sequences is not None:
@@ -143,7 +176,13 @@ def mask(
         options = {"causal": "top_left" if pattern.causal else None, "window": pattern.window, **documents.options}
     else:
         options = _options(pattern, padding, batch_size, q_offset, kv_offset)
-    return kind(shape, options, documents, arguments)
+    kind = MaskOfModel if is_extended else Mask
+    is_by_position = pattern.causal or pattern.window != (-1, -1) or documents is not None
+    return kind(shape, options, documents, arguments, is_by_position, _model_of(config))
+
+
+def _model_of(config: Any) -> str:
+    return "a model" if config is None else f"the model of {type(config).__name__}"
 
 
 class _Padding:
@@ -186,7 +225,7 @@ def _reduced(pattern: Pattern, kv_length: int, kv_offset: int) -> Pattern:
 
 
 def _is_plain(pattern: Pattern, q_length: int, kv_length: int, q_offset: Any, kv_offset: int) -> bool:
-    """Whether attention() can do without a mask: by module.is_causal it hides later keys, counted from the first."""
+    """Whether nothing but causality hides a key, counted from the first of both."""
     if pattern.window != (-1, -1) or pattern.chunk is not None or pattern.sequences is not None:
         return False
     if not pattern.causal:
@@ -234,9 +273,9 @@ def _computes_itself(config: Any) -> bool:
         return False
     known = _computing_themselves.get(kind)
     if known is None:
-        module = sys.modules.get(kind.__module__.replace("configuration_", "modeling_"))
+        module = _module_of(config)
         known = False
-        if module is not None and module.__name__ != kind.__module__ and not hasattr(module, "ALL_ATTENTION_FUNCTIONS"):
+        if module is not None and not hasattr(module, "ALL_ATTENTION_FUNCTIONS"):
             known = any(
                 isinstance(value, type) and "Attention" in name and value.__module__ == module.__name__
                 for name, value in vars(module).items()
@@ -246,3 +285,15 @@ def _computes_itself(config: Any) -> bool:
 
 
 _computing_themselves: dict[type, bool] = {}
+
+
+def _knows_block_masks(config: Any) -> bool:
+    """Whether a model's code looks whether its mask is one of flex_attention: it computes with others."""
+    return hasattr(_module_of(config), "BlockMask")
+
+
+def _module_of(config: Any) -> Any:
+    """The module of transformers with the model of a config; None if there is none."""
+    name = type(config).__module__
+    module = name.replace("configuration_", "modeling_")
+    return None if module == name else sys.modules.get(module)
