@@ -100,7 +100,7 @@ def attention(
     if position_bias is not None:
         options["mask"] = _biased(position_bias, options.get("mask"))
     if output_attentions or sinks is not None:
-        options.update(scale=scale, dropout_p=dropout, weights_after_dropout=True)
+        options.update(scale=scale, dropout_p=dropout, weights_after_dropout=bool(output_attentions))
         return _with_weights(query, key, value, sinks, bool(output_attentions), options)
     if options.keys() <= _OF_PYTORCH and not ("causal" in options and "mask" in options):
         return _as_pytorch(query, key, value, options.get("mask"), dropout, "causal" in options, scale), None
