@@ -156,7 +156,8 @@ TEST(Look, RefusesWhatDoesNotFit) {
             "[look] L2H0: the model has 2 layers of 4 heads, counted from 0");
   EXPECT_THAT(error({.text = "a"}, {.tiles = {{{0, 0}, 0, 1, 0, 1}}}),
               StartsWith("[look] tiles are for texts of over 4096 tokens"));
-  EXPECT_THAT(error({.text = std::string(2000, 'x')}), HasSubstr("tokens, but this model takes"));
+  EXPECT_THAT(refusal([] { look(decoder(), {.text = std::string(200, 'x')}); }),
+              HasSubstr("tokens, but this model takes 40"));
   EXPECT_EQ(refusal([] { look(std::span<const LookReading>()); }), "[look] there is nothing to read");
   EXPECT_EQ(refusal([] { look(std::vector<LookReading>(1)); }), "[look] a reading has no model");
 }
