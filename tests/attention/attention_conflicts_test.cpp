@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "cases/options.h"
-#include "support/refusal.h"
 #include "saccade/attention_conflicts.h"
 #include "saccade/attention_options.h"
 #include "saccade/attention_state.h"
@@ -21,6 +20,7 @@
 #include "saccade/distributed.h"
 #include "saccade/inspect.h"
 #include "saccade/kv_cache.h"
+#include "support/refusal.h"
 
 namespace saccade::test {
 namespace {
@@ -57,7 +57,9 @@ bool set_other(std::string_view name, AttentionOptions& options) {
   if (name == "score_context") options.score_context = &context;
   if (name == "weights_after_dropout") options.weights_after_dropout = true;
   if (name == "origin") options.origin = {.key = 4096};
-  return name.starts_with("score_") ? name != "score_stage" : name == "weights_after_dropout" || name == "origin";
+  if (name == "backend") options.backend = BackendChoice("reference");
+  if (name.starts_with("score_")) return name != "score_stage";
+  return name == "weights_after_dropout" || name == "origin" || name == "backend";
 }
 
 /// A small problem with some options, of the shapes that these ask for.
