@@ -240,8 +240,7 @@ TEST_F(Amx, GivesTheSameBitsInManyThreadsAtOnce) {
   for (const Tensor& o : found) EXPECT_TRUE(same_bits(o, expected));
 }
 
-// ---- The same bits by instructions and by their twin
-// ------------------------------------------------------------
+// ---- The same bits by instructions and by their twin ---------------------------------------------------------
 
 /// The sum of w |i - j| over the keys j of row i, as inspection adds up 128 keys: 16 sums of keys j modulo 16, by
 /// multiply-adds, of which it adds the upper half to the lower one until one is left.

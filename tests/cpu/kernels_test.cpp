@@ -3,6 +3,10 @@
 // compiles them for the instructions of each level.
 #include <gmock/gmock.h>
 
+#include <ostream>
+#include <string>
+#include <vector>
+
 #include "cpu/checks/findings.h"
 #include "support/each_isa.h"
 
@@ -14,6 +18,8 @@ struct CheckOfLevel {
   std::string level;
   Check check;
 };
+
+void PrintTo(const CheckOfLevel& check, std::ostream* out) { *out << check.level << "'s " << check.check.name; }
 
 void add(std::vector<CheckOfLevel>& all, const std::string& level, const std::vector<Check>& checks) {
   for (const Check& check : checks) all.push_back({level, check});

@@ -51,6 +51,12 @@ void for_inputs(const F& f) {
   }
 }
 
+/// Contiguous rows of keys or values, of which `first` is row number `key`.
+template <class T>
+KvRows<T> rows_from(const T* first, std::int64_t key, std::int64_t dim) {
+  return KvRows<T>(KvSource{.data = first - key * dim, .dtype = dtype_of<T>, .row_stride = dim});
+}
+
 inline constexpr int kHeadDims[] = {1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 40, 64, 129};
 
 /// Rows of every count, lengths with tails, and one that fills more than a chunk; all zeros beyond.
@@ -96,7 +102,7 @@ void compare_pack_key_block(Findings& findings, int head_dim, KeyRange readable)
   findings.draw(k, there * head_dim);
   alignas(64) static Scalar found[kBlockK * 192];
   const KeyRange all{kFirst + readable.begin, kFirst + readable.end};
-  pack_key_block(KeyRows<T>{k - all.begin * head_dim, head_dim}, kFirst, all, head_dim, found);
+  pack_key_block(rows_from(k, all.begin, head_dim), kFirst, all, head_dim, found);
   for (std::int64_t step = 0; step < steps; ++step) {
     for (std::int64_t key = readable.begin; key < readable.end; ++key) {
       const Scalar expected = without_payload(step_of(k + (key - readable.begin) * head_dim, head_dim, step));
@@ -129,7 +135,7 @@ void compare_pack_values(Findings& findings, int head_dim_v, KeyRange readable) 
   T* const v = static_cast<T*>(memory.last(static_cast<std::size_t>(there * head_dim_v) * sizeof(T)));
   findings.draw(v, there * head_dim_v);
   alignas(64) static Scalar found[kBlockK * 192];
-  pack_values(KeyRows<T>{v - readable.begin * head_dim_v, head_dim_v}, 0, readable, head_dim_v, found);
+  pack_values(rows_from(v, readable.begin, head_dim_v), 0, readable, head_dim_v, found);
   for (std::int64_t step = readable.begin / kStepNumbers; step < steps_of(readable.end); ++step) {
     for (std::int64_t column = 0; column < columns; ++column) {
       T of_keys[kStepNumbers] = {};

@@ -27,7 +27,7 @@ void compare_score_tiles(Findings& findings, int head_dim, int rows, const int* 
   findings.draw_whole(q, std::int64_t{rows} * head_dim);
   findings.draw_whole(k, std::int64_t{kBlockK} * head_dim);
   pack_queries(q, head_dim, rows, head_dim, Scalar{1}, queries);
-  pack_key_block(KeyRows<T>{k, head_dim}, 0, KeyRange{0, kBlockK}, head_dim, keys);
+  pack_key_block(rows_from(k, 0, head_dim), 0, KeyRange{0, kBlockK}, head_dim, keys);
   std::fill_n(row_max, kTileRows * kWidth, -kInfinity);
   const ScoreWork work{.queries = queries,
                        .keys = keys,
