@@ -29,7 +29,7 @@ breathe_domain_by_file_pattern = {"*c_api.h": "c"}
 
 autoapi_dirs = [str(SOURCES / "python" / "saccade")]
 autoapi_root = "api/python"
-autoapi_options = ["members", "imported-members", "undoc-members"]
+autoapi_options = ["members", "inherited-members", "imported-members", "undoc-members"]
 autoapi_add_toctree_entry = False
 autoapi_keep_files = False
 autoapi_python_class_content = "both"
