@@ -29,7 +29,7 @@ void BM_Attention(benchmark::State& state) {
 void BM_OneRank(benchmark::State& state) {
   Problem p(state.range(0));
   const auto ranks = distributed::local_communicators(1);
-  const distributed::Division division{.rows = Sharding::contiguous(state.range(0), 1)};
+  const distributed::ParallelConfig division{.rows = Sharding::contiguous(state.range(0), 1)};
   for (auto _ : state) distributed::attention(*ranks[0], p.q, p.k, p.v, p.o, division, p.options);
 }
 
@@ -37,7 +37,7 @@ void BM_OneRank(benchmark::State& state) {
 void BM_Agreement(benchmark::State& state) {
   const auto size = static_cast<int>(state.range(0));
   const auto ranks = distributed::local_communicators(size);
-  const distributed::Division division{.rows = Sharding::contiguous(0, size)};
+  const distributed::ParallelConfig division{.rows = Sharding::contiguous(0, size)};
   constexpr int kCalls = 200;
   const auto call = [&](distributed::Communicator& rank) {
     Problem p(0);

@@ -18,7 +18,7 @@ using namespace saccade;
 using namespace saccade::distributed;
 
 Plan plan_of(std::int64_t rows, int ranks, std::int64_t heads, std::int64_t kv_heads, Method method,
-             const Machine& machine) {
+             const CostParameters& machine) {
   return Plan({.num_heads = heads, .num_kv_heads = kv_heads},
               {.rows = Sharding::zigzag(rows * ranks, ranks),
                .method = method,
@@ -28,7 +28,7 @@ Plan plan_of(std::int64_t rows, int ranks, std::int64_t heads, std::int64_t kv_h
 }
 
 /// The bandwidth at which gather hides its transfers.
-void print_needs(const Machine& machine) {
+void print_needs(const CostParameters& machine) {
   std::printf(
       "| rows of a rank | forward | forward, 4 query heads a kv head | backward | backward, 4 query heads |\n"
       "|---:|---:|---:|---:|---:|\n");
@@ -44,7 +44,7 @@ void print_needs(const Machine& machine) {
 }
 
 /// How a forward pass grows with the number of ranks.
-void print_ranks(const Machine& machine) {
+void print_ranks(const CostParameters& machine) {
   std::printf(
       "| ranks | rows of a rank | sequence | method | seconds | of them kernels | waiting |\n"
       "|---:|---:|---:|---|---:|---:|---:|\n");
@@ -53,7 +53,7 @@ void print_ranks(const Machine& machine) {
       const Plan plan = plan_of(rows, ranks, 32, 8, Method::automatic, machine);
       const Estimate model = estimate(plan, Pass::forward, machine);
       const Cost& last = *std::ranges::max_element(model.ranks, {}, &Cost::total);
-      const Division& chosen = plan.division();
+      const ParallelConfig& chosen = plan.division();
       std::printf("| %d | %lld | %lld | %s%s | %.2f | %.0f %% | %.1f %% |\n", ranks, rows, rows * ranks,
                   std::string(name_of(chosen.method)).c_str(),
                   chosen.method == Method::grid ? (" of " + std::to_string(chosen.head_groups)).c_str() : "",
@@ -65,7 +65,7 @@ void print_ranks(const Machine& machine) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  Machine machine;
+  CostParameters machine;
   double cores = 1.0;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string name = argv[i];

@@ -17,7 +17,7 @@
 namespace saccade::cases {
 namespace {
 
-using distributed::Division;
+using distributed::ParallelConfig;
 using distributed::Method;
 using distributed::Run;
 using distributed::Sharding;
@@ -60,9 +60,9 @@ class Drawing {
     }
   }
 
-  Division division(std::int64_t seqlen_q, std::int64_t seqlen_k, std::int64_t kv_heads,
+  ParallelConfig division(std::int64_t seqlen_q, std::int64_t seqlen_k, std::int64_t kv_heads,
                     const AttentionOptions& options) {
-    Division result;
+    ParallelConfig result;
     result.rows = sharding(seqlen_q, seqlen_k, options);
     if (seqlen_q != seqlen_k || random_.chance(0.3)) result.keys = any(seqlen_k);
     result.exact = random_.chance(0.4);
@@ -204,7 +204,7 @@ class Comparison {
     decode(q, k, v, case_.o.view(), options);
     const Tensor whole = Tensor::copy_of(case_.o.view()), whole_lse = lse_;
     for (const bool is_aligned : {true, false}) {
-      Division division = division_;
+      ParallelConfig division = division_;
       if (is_aligned) division.keys = Sharding::striped(keys_.length(), communicator_.size(), kDecodeSplitKeys);
       const Sharding& keys = division.keys.ranks() > 0 ? division.keys : division.rows;
       const Tensor own_k = rows_of_rank(k, dim_, keys, rank_), own_v = rows_of_rank(v, dim_, keys, rank_);
@@ -333,7 +333,7 @@ class Comparison {
   std::uint64_t seed_;
   AttentionCase case_;
   int dim_ = 0;
-  Division division_;
+  ParallelConfig division_;
   Sharding keys_;
   Tensor lse_;
   std::vector<std::string> lines_;

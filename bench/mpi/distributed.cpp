@@ -105,7 +105,7 @@ void measure(const Settings& settings) {
   const std::int64_t heads = settings.number("--heads", 8), seqlen = settings.number("--seqlen", 16384);
   const bool backward = settings.given.contains("--backward");
   Problem whole(heads, settings.number("--kv-heads", heads), seqlen, settings.number("--head-dim", 128));
-  distributed::Division division{.rows = distributed::Sharding::zigzag(seqlen, ranks)};
+  distributed::ParallelConfig division{.rows = distributed::Sharding::zigzag(seqlen, ranks)};
   for (const auto method : {distributed::Method::gather, distributed::Method::heads, distributed::Method::stream,
                             distributed::Method::ring})
     if (settings.given.contains("--method") && settings.given.at("--method") == name_of(method))

@@ -243,9 +243,9 @@ class HidingBench {
   WatchedCommunicator communicator_;
   Pass pass_;
   std::int64_t heads_, dim_;
-  distributed::Division division_;
+  distributed::ParallelConfig division_;
   distributed::Plan plan_;
-  distributed::Machine machine_;
+  distributed::CostParameters machine_;
   double needed_ = 0.0;
   std::array<Tensor, 4> inputs_, results_;  // q, k, v, dout; o, dq, dk, dv
   Tensor lse_;

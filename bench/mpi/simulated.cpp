@@ -35,7 +35,7 @@ struct Settings {
 /// A rank that goes through the steps as src/distributed/forward.cpp and backward_rows.cpp do.
 class SimulatedRank {
  public:
-  SimulatedRank(const Plan& plan, Pass pass, const Machine& machine)
+  SimulatedRank(const Plan& plan, Pass pass, const CostParameters& machine)
       : plan_(plan), pass_(pass), machine_(machine), memory_(SMPI_SHARED_MALLOC(kMemory)) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
   }
@@ -127,7 +127,7 @@ class SimulatedRank {
 
   const Plan& plan_;
   Pass pass_;
-  Machine machine_;
+  CostParameters machine_;
   void* memory_;
   int rank_ = 0;
   Slots keys_, sums_;
@@ -139,7 +139,7 @@ void simulate(const Settings& settings) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   const std::int64_t rows = settings.number("--rows", 1024), kv_heads = settings.number("--kv-heads", 4);
   const bool contiguous = settings.given.contains("--contiguous");
-  Division division{
+  ParallelConfig division{
       .rows = contiguous ? Sharding::contiguous(rows * ranks, ranks) : Sharding::zigzag(rows * ranks, ranks),
       .method = Method::gather};
   for (const Method method : {Method::stream, Method::ring})
@@ -148,7 +148,7 @@ void simulate(const Settings& settings) {
   const Plan plan({.num_heads = kv_heads * settings.number("--group", 1), .num_kv_heads = kv_heads}, division,
                   {.causal = Causal::top_left, .window_left = settings.number("--window", -1)});
   const Pass pass = settings.given.contains("--backward") ? Pass::backward : Pass::forward;
-  const Machine machine;
+  const CostParameters machine;
   double own = SimulatedRank(plan, pass, machine).run(), simulated = 0.0;
   MPI_Reduce(&own, &simulated, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
   if (rank > 0) return;

@@ -18,7 +18,7 @@
 namespace saccade::cli {
 namespace {
 
-using distributed::Division;
+using distributed::ParallelConfig;
 using distributed::Method;
 using distributed::Run;
 using distributed::Sharding;
@@ -286,7 +286,7 @@ class DistributedRun {
   const RunArguments& arguments_;
   Ranks& ranks_;
   std::unique_ptr<Call> call_;
-  Division division_;
+  ParallelConfig division_;
   TensorView q_, k_, v_;  // of this rank
   Tensor o_, lse_;
   double seconds_ = 0.0;

@@ -12,8 +12,8 @@ namespace [[gnu::visibility("default")]] distributed {
 /// What a rank computes in a pass through the steps of a plan.
 enum class Pass : std::uint8_t {
   forward,           ///< distributed::attention(), without lse
-  backward,          ///< distributed::attention_backward(); if Division::exact is set, without dk and dv
-  backward_of_keys,  ///< its dk and dv if Division::exact is set: rows travel to the holders of the keys they see
+  backward,          ///< distributed::attention_backward(); if ParallelConfig::exact is set, without dk and dv
+  backward_of_keys,  ///< its dk and dv if ParallelConfig::exact is set: rows travel to the holders of the keys they see
 };
 
 /// What one rank sends to another.
@@ -34,7 +34,7 @@ double operations_of(const Plan& plan, Pass pass, int rank, std::int64_t step);
 
 /// How a rank fares in a call.
 struct Cost {
-  double kernels = 0.0;   ///< seconds that the kernels compute, and of Machine::per_step
+  double kernels = 0.0;   ///< seconds that the kernels compute, and of CostParameters::per_step
   double copying = 0.0;   ///< seconds in which it packs, begins messages, and adds up what arrived
   double transfer = 0.0;  ///< seconds that its messages take, one after the other in each direction
   double waiting = 0.0;   ///< seconds in which it does nothing because messages are under way
@@ -50,15 +50,15 @@ struct Estimate {
 /// Walks through the steps of a plan as distributed::attention() and attention_backward() do: the inputs of a step
 /// travel while the step before it is computed, and its results while the next one is. A rank's link carries its
 /// messages one after the other, in both directions at once; nothing else is a limit of the network. `pass`:
-/// forward or backward, which includes backward_of_keys if Division::exact is set.
+/// forward or backward, which includes backward_of_keys if ParallelConfig::exact is set.
 ///
 /// Throws std::invalid_argument for Method::pass_q, which has no steps, gradients by stream and ring, which are
 /// computed as by gather, and a machine without positive rates.
-Estimate estimate(const Plan& plan, Pass pass = Pass::forward, const Machine& machine = {});
+Estimate estimate(const Plan& plan, Pass pass = Pass::forward, const CostParameters& machine = {});
 
 /// The bandwidth in bytes/s at which the inputs of each step arrive while the step before it is computed: the most
 /// that a rank sends or receives in a step, by the longest time that a rank computes in it.
-double needed_bandwidth(const Plan& plan, Pass pass = Pass::forward, const Machine& machine = {});
+double needed_bandwidth(const Plan& plan, Pass pass = Pass::forward, const CostParameters& machine = {});
 
 }  // namespace distributed
 }  // namespace saccade

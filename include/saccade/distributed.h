@@ -65,7 +65,7 @@ class Sharding {
 /// How ranks divide the work. What travels is only what some row of the receiver sees by position and length.
 enum class Method : std::uint8_t {
   /// The fastest of gather, heads and grid by the cost model (cost_model.h); stream if gather would take more than
-  /// Division::memory. All of them give o the bits of one process. Plan::division() says what was chosen.
+  /// ParallelConfig::memory. All of them give o the bits of one process. Plan::division() says what was chosen.
   automatic,
   gather,  ///< each rank computes its own rows. Keys and values arrive a kv head at a time, during the one before
   heads,   ///< each rank computes some kv heads for all rows: rows travel, and results return
@@ -81,7 +81,7 @@ std::string_view name_of(Method method);
 /// What a rank and the network can do, for the cost model (cost_model.h). docs/distributed.md says how the numbers
 /// were measured, with one thread of a Zen 5 (AMD EPYC, a virtual machine) and Open MPI 4.1 over TCP; those of the
 /// network are no measurement but 10 Gbit/s Ethernet.
-struct Machine {
+struct CostParameters {
   /// Floating-point operations per second of attention() by all threads of a rank, in f32. The model takes twice
   /// as many for 16-bit numbers and half as many for f64.
   double forward = 2.0e11;
@@ -92,9 +92,10 @@ struct Machine {
   double bandwidth = 1.25e9;  ///< bytes/s that a rank can send, and receive at the same time
   double latency = 50e-6;     ///< seconds from sending a message to the arrival of its first byte
 };
+using Machine [[deprecated("renamed CostParameters")]] = CostParameters;
 
 /// How a call is divided. All ranks give the same.
-struct Division {
+struct ParallelConfig {
   Sharding rows{};  ///< of q and o
   Sharding keys{};  ///< of k and v; not given: as the rows
   Method method = Method::automatic;
@@ -107,10 +108,11 @@ struct Division {
   /// automatic: bytes that the keys and values of two kv heads may take on a rank, as gather keeps them. If some
   /// rank needs more, they arrive in chunks (stream). attention_backward() knows no limit.
   std::int64_t memory = std::int64_t{4} << 30;
-  Machine machine{};  ///< automatic: what the cost model assumes
+  CostParameters machine{};  ///< automatic: what the cost model assumes
   /// For progress bars: called on this rank after each step of attention(), unless the method is pass_q.
   std::function<void(std::int64_t done, std::int64_t steps)> on_step{};
 };
+using Division [[deprecated("renamed ParallelConfig")]] = ParallelConfig;
 
 /// The sizes of a whole problem that a plan depends on; the lengths are those of the division.
 struct Sizes {
@@ -149,14 +151,14 @@ class Plan {
 
   /// `options`: those of the whole problem. Throws std::invalid_argument, in the name of `function`, for divisions
   /// and options that do not fit.
-  Plan(const Sizes& sizes, const Division& division, const AttentionOptions& options,
+  Plan(const Sizes& sizes, const ParallelConfig& division, const AttentionOptions& options,
        std::string_view function = "distributed::Plan");
   ~Plan();
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
 
   /// The division with what was chosen instead of Method::automatic.
-  const Division& division() const;
+  const ParallelConfig& division() const;
   const Sizes& sizes() const;
   int ranks() const;
   std::int64_t steps() const;  ///< the same for all ranks
@@ -213,7 +215,7 @@ class Plan {
 /// of any rank; std::runtime_error for what a score modifier of any rank throws; each names the rank. Throws
 /// CommunicationError if a rank is gone or does not answer in time.
 void attention(Communicator& communicator, const TensorView& q, const TensorView& k, const TensorView& v,
-               const MutableTensorView& o, const Division& division,
+               const MutableTensorView& o, const ParallelConfig& division,
                const AttentionOptions& options = kDefaultAttentionOptions);
 
 /// attention_backward() of a problem that attention() above divided: the same division and options, and the rank's
@@ -221,14 +223,14 @@ void attention(Communicator& communicator, const TensorView& q, const TensorView
 /// those of the whole problem, on every rank: each rank's part is added up in f32 (f64 for f64), in the order of
 /// the ranks.
 ///
-/// dq has the bits of one process. Unless Division::exact is set, dk and dv are sums over ranks of partial sums in
+/// dq has the bits of one process. Unless ParallelConfig::exact is set, dk and dv are sums over ranks of partial sums in
 /// f32 (f64), the same in every run; Method::heads always has the bits of one process, but for gradients of
 /// options that heads share. Method::stream, ring and pass_q compute as gather.
 ///
 /// Throws as attention() does.
 void attention_backward(Communicator& communicator, const TensorView& q, const TensorView& k, const TensorView& v,
                         const AttentionOutcome& outcome, const AttentionGradients& gradients,
-                        const Division& division, const AttentionOptions& options = kDefaultAttentionOptions);
+                        const ParallelConfig& division, const AttentionOptions& options = kDefaultAttentionOptions);
 
 /// decode() over a cache whose keys are divided among the ranks. q and o are whole and the same on every rank, as
 /// are the options; k and v hold the rank's keys by division.keys (its rows are not read). Every rank computes
@@ -239,7 +241,7 @@ void attention_backward(Communicator& communicator, const TensorView& q, const T
 /// What travels are head_dim_v + 3 numbers of f32 (f64) for each row, query head and piece of 4096 keys. Refuses
 /// cu_seqlens. Throws as attention() does.
 void decode(Communicator& communicator, const TensorView& q, const TensorView& k, const TensorView& v,
-            const MutableTensorView& o, const Division& division,
+            const MutableTensorView& o, const ParallelConfig& division,
             const AttentionOptions& options = kDefaultAttentionOptions);
 
 }  // namespace distributed

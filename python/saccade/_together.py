@@ -13,7 +13,7 @@ from ._communicators import CommunicationError, Communicator
 from ._sharding import Method, ShardingLike, require_sharding, sharding_of
 
 
-class Division(NamedTuple):
+class ParallelConfig(NamedTuple):
     """How a call is divided, as the caller says it."""
 
     sharding: ShardingLike = "contiguous"
@@ -28,7 +28,7 @@ class Division(NamedTuple):
         require_sharding(self.sharding, "sharding")
         if self.kv_sharding is not None:
             require_sharding(self.kv_sharding, "kv_sharding")
-        return _core.Division(self.method, self.head_groups, self.chunk, flag(self.exact, "exact"))
+        return _core.ParallelConfig(self.method, self.head_groups, self.chunk, flag(self.exact, "exact"))
 
 
 class Prepared(NamedTuple):
@@ -52,7 +52,7 @@ _NONE = Prepared(None, 0, 0)
 def compute(
     communicator: Communicator,
     function: str,
-    division: Division,
+    division: ParallelConfig,
     prepare: Callable[[], Prepared],
     facts: tuple[str, ...] = (),
 ) -> int | None:
@@ -68,7 +68,7 @@ def compute(
 def _compute(
     communicator: Communicator,
     function: str,
-    division: Division,
+    division: ParallelConfig,
     prepare: Callable[[], Prepared],
     facts: tuple[str, ...],
 ) -> int | None:

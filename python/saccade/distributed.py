@@ -32,7 +32,7 @@ from ._attention import Gradients, gradient_of, rows_shape
 from ._communicators import CommunicationError, Communicator, Transport, communicator_of, local_communicators
 from ._options import AttentionOptions, BackwardOptions, require_known, takes
 from ._sharding import Method, Sharding, ShardingLike
-from ._together import Division, Prepared, compute
+from ._together import ParallelConfig, Prepared, compute
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -94,7 +94,7 @@ def attention(
     Without ``seed``, dropout uses a seed that rank 0 draws. If a program of MPI ends by an exception on one rank, start
     it as ``mpirun -n 4 python -m mpi4py program.py``, which ends the others too.
     """
-    division = Division(sharding, kv_sharding, method, head_groups, chunk)
+    division = ParallelConfig(sharding, kv_sharding, method, head_groups, chunk)
     return _forward("attention", q, k, v, communicator_of(comm, timeout), division, return_lse, out, options)
 
 
@@ -118,7 +118,7 @@ def decode(
     with it up to rounding, with the same bits on every rank. The other arguments and errors are those of
     :func:`attention`.
     """
-    division = Division(kv_sharding, kv_sharding)
+    division = ParallelConfig(kv_sharding, kv_sharding)
     return _forward("decode", q, k, v, communicator_of(comm, timeout), division, return_lse, out, options)
 
 
@@ -128,7 +128,7 @@ def _forward(
     k: Any,
     v: Any,
     communicator: Communicator,
-    division: Division,
+    division: ParallelConfig,
     return_lse: bool,
     out: Any,
     options: Any,
@@ -199,7 +199,7 @@ def attention_backward(
         asks = (return_dmask, return_dsinks, return_dalibi_slopes)
         return prepared(arguments, q_, k_, given)._replace(flags=sum(bool(ask) << bit for bit, ask in enumerate(asks)))
 
-    division = Division(sharding, kv_sharding, method, head_groups, chunk, exact)
+    division = ParallelConfig(sharding, kv_sharding, method, head_groups, chunk, exact)
     facts = ("return_dmask", "return_dsinks", "return_dalibi_slopes")
     compute(communicator_of(comm, timeout), "distributed::attention_backward", division, prepare, facts)
     return found[0]

@@ -18,7 +18,7 @@ namespace {
 
 using distributed::CommunicationError;
 using distributed::Communicator;
-using distributed::Division;
+using distributed::ParallelConfig;
 using distributed::Method;
 using distributed::Sharding;
 
@@ -172,8 +172,8 @@ void set_timeout(HeldCommunicator& held, nb::handle timeout) {
       std::chrono::duration<double>(std::min(seconds, kMost))));
 }
 
-Division make_division(nb::handle method, nb::handle head_groups, nb::handle chunk, nb::handle exact) {
-  Division division{
+ParallelConfig make_division(nb::handle method, nb::handle head_groups, nb::handle chunk, nb::handle exact) {
+  ParallelConfig division{
       .head_groups = static_cast<int>(std::clamp<std::int64_t>(integer(head_groups, "head_groups"), -1, 1 << 30)),
       .chunk = integer(chunk, "chunk"),
       .exact = boolean(exact, "exact")};
@@ -199,9 +199,9 @@ class Arguments {
 
   /// `seed`: that of the dropout, if the options have none. No keys: as the rows.
   template <class Call>
-  void run(HeldCommunicator& held, const Division& given, const Sharding& rows, const Sharding* keys,
+  void run(HeldCommunicator& held, const ParallelConfig& given, const Sharding& rows, const Sharding* keys,
            nb::handle seed_of_rank_0, const Call& f) {
-    Division division = given;
+    ParallelConfig division = given;
     division.rows = rows;
     division.keys = keys ? *keys : Sharding();
     if (!seed_of_rank_0.is_none()) options_.value.dropout_seed = seed(seed_of_rank_0);
@@ -226,9 +226,9 @@ class ForwardArguments : public Arguments {
 
   /// `function`: distributed::attention or decode.
   template <auto function>
-  void run(HeldCommunicator& held, const Division& division, const Sharding& rows, const Sharding* keys,
+  void run(HeldCommunicator& held, const ParallelConfig& division, const Sharding& rows, const Sharding* keys,
            nb::handle seed) {
-    Arguments::run(held, division, rows, keys, seed, [&](Communicator& communicator, const Division& whole) {
+    Arguments::run(held, division, rows, keys, seed, [&](Communicator& communicator, const ParallelConfig& whole) {
       function(communicator, q_.view(), k_.view(), v_.view(), o_.view(), whole, options_.value);
       o_.finish();
     });
@@ -261,9 +261,9 @@ class BackwardArguments : public Arguments {
     }
   }
 
-  void run(HeldCommunicator& held, const Division& division, const Sharding& rows, const Sharding* keys,
+  void run(HeldCommunicator& held, const ParallelConfig& division, const Sharding& rows, const Sharding* keys,
            nb::handle seed) {
-    Arguments::run(held, division, rows, keys, seed, [&](Communicator& communicator, const Division& whole) {
+    Arguments::run(held, division, rows, keys, seed, [&](Communicator& communicator, const ParallelConfig& whole) {
       const AttentionOutcome outcome{
           .o = o_.view(), .lse = lse_.view(), .dout = dout_.view(), .dlse = dlse_.view()};
       distributed::attention_backward(communicator, q_.view(), k_.view(), v_.view(), outcome, gradients_, whole,
@@ -365,11 +365,11 @@ void bind_distributed(nb::module_& module) {
       },
       "ranks"_a.none());
 
-  nb::class_<Division>(module, "Division")
+  nb::class_<ParallelConfig>(module, "ParallelConfig")
       .def(
           "__init__",
-          [](Division* self, nb::handle method, nb::handle head_groups, nb::handle chunk, nb::handle exact) {
-            new (self) Division(make_division(method, head_groups, chunk, exact));
+          [](ParallelConfig* self, nb::handle method, nb::handle head_groups, nb::handle chunk, nb::handle exact) {
+            new (self) ParallelConfig(make_division(method, head_groups, chunk, exact));
           },
           "method"_a.none(), "head_groups"_a.none(), "chunk"_a.none(), "exact"_a.none());
   nb::class_<Arguments>(module, "DistributedArguments").def("rethrow", &Arguments::rethrow);

@@ -55,10 +55,10 @@ AttentionOutcome attention_outcome(const std::vector<TensorView>& rows, bool is_
 
 void attention_backward(Communicator& communicator, const TensorView& q, const TensorView& k, const TensorView& v,
                         const AttentionOutcome& outcome, const AttentionGradients& gradients,
-                        const Division& division, const AttentionOptions& given) {
+                        const ParallelConfig& division, const AttentionOptions& given) {
   AttentionOptions options = given;
   options.lse = {};
-  Division whole_keys = division;
+  ParallelConfig whole_keys = division;
   if (const Method method = division.method;
       method == Method::stream || method == Method::ring || method == Method::pass_q)
     whole_keys.method = Method::gather;

@@ -33,8 +33,8 @@ class KeyBackward {
 
  private:
   /// Ranks do not share rows here.
-  static Division division_of(const Call& call) {
-    Division division = call.plan->division();
+  static ParallelConfig division_of(const Call& call) {
+    ParallelConfig division = call.plan->division();
     division.method = Method::gather;
     return division;
   }

@@ -223,9 +223,9 @@ std::exception_ptr run_pass_q(const PassQCall& call) {
 }
 
 void decode(Communicator& communicator, const TensorView& q, const TensorView& k, const TensorView& v,
-            const MutableTensorView& o, const Division& division, const AttentionOptions& options) {
+            const MutableTensorView& o, const ParallelConfig& division, const AttentionOptions& options) {
   constexpr std::string_view kName = "distributed::decode";
-  Division of_keys = division;
+  ParallelConfig of_keys = division;
   if (of_keys.keys.ranks() == 0) of_keys.keys = of_keys.rows;
   of_keys.rows = {};
   Messages messages(communicator, kName);

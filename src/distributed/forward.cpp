@@ -113,7 +113,7 @@ class Forward {
 }  // namespace
 
 void attention(Communicator& communicator, const TensorView& q, const TensorView& k, const TensorView& v,
-               const MutableTensorView& o, const Division& division, const AttentionOptions& options) {
+               const MutableTensorView& o, const ParallelConfig& division, const AttentionOptions& options) {
   Call call(communicator, "distributed::attention", q, k, v, o, division, options);
   const bool by_pass_q = call.plan->division().method == Method::pass_q;
   if (communicator.size() == 1)

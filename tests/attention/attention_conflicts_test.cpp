@@ -122,7 +122,7 @@ class Problem {
   Tensor weights_, scores_;
 };
 
-distributed::Division division_of(const Problem& p, distributed::Method method) {
+distributed::ParallelConfig division_of(const Problem& p, distributed::Method method) {
   const std::int64_t documents = p.options.cu_seqlens_q ? kBatch : 1;
   return {.rows = distributed::Sharding::contiguous(documents * kRows, 1),
           .keys = distributed::Sharding::contiguous(documents * kKeys, 1),

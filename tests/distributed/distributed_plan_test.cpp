@@ -17,7 +17,7 @@ namespace saccade::test {
 namespace {
 
 using cases::Random;
-using distributed::Division;
+using distributed::ParallelConfig;
 using distributed::Method;
 using distributed::Pass;
 using distributed::Plan;
@@ -299,7 +299,7 @@ TEST(DistributedPlan, ComputesEveryRowOnceFromTheKeysItSees) {
                        .head_dim = 8,
                        .head_dim_v = 5};
       draw(random, problem);
-      Division division{.rows = sharding(random, problem.seqlen_q, ranks, problem, true)};
+      ParallelConfig division{.rows = sharding(random, problem.seqlen_q, ranks, problem, true)};
       if (problem.seqlen_q != problem.seqlen_k || random.chance(0.3))
         division.keys = sharding(random, problem.seqlen_k, ranks, problem, false);
       const auto all = methods(ranks, kv_heads);
@@ -323,7 +323,7 @@ TEST(DistributedPlan, CutsLongSequencesIntoParts) {
       problem.seqlen_k = random.uniform(9000, 14000);
       problem.sizes = {.num_heads = 2, .num_kv_heads = 2};
       draw(random, problem);
-      const Division division{.rows = sharding(random, problem.seqlen_q, ranks, problem, true),
+      const ParallelConfig division{.rows = sharding(random, problem.seqlen_q, ranks, problem, true),
                               .keys = sharding(random, problem.seqlen_k, ranks, problem, false),
                               .method = seed % 2 == 0 ? Method::stream : Method::ring,
                               .chunk = kOriginAlignment};
@@ -366,12 +366,12 @@ TEST(DistributedPlan, SendsAWindowOfKeysOverEachBoundary) {
 // ---- Method::automatic -----------------------------------------------------------------------------------------
 
 /// A causal problem of eight kv heads, four ranks and a network.
-Division automatic(std::int64_t seqlen, double bandwidth, int ranks = 4) {
-  Division division{.rows = Sharding::zigzag(seqlen, ranks)};
+ParallelConfig automatic(std::int64_t seqlen, double bandwidth, int ranks = 4) {
+  ParallelConfig division{.rows = Sharding::zigzag(seqlen, ranks)};
   division.machine.bandwidth = bandwidth;
   return division;
 }
-Division chosen(const Division& division, distributed::Sizes sizes = {.num_heads = 32, .num_kv_heads = 8}) {
+ParallelConfig chosen(const ParallelConfig& division, distributed::Sizes sizes = {.num_heads = 32, .num_kv_heads = 8}) {
   return Plan(sizes, division, {.causal = Causal::top_left}).division();
 }
 
@@ -384,14 +384,14 @@ TEST(DistributedPlan, ChoosesHeadsWhereLessTravelsThatWay) {
   // Of each pair of heads gather moves 3/4 of 16384 keys to every rank, heads 3/4 of 4096 rows and keys.
   EXPECT_EQ(chosen(automatic(16384, 1e7), {.num_heads = 8, .num_kv_heads = 8}).method, Method::heads);
   // Two kv heads are too few for all ranks, but not for groups of two.
-  const Division division = chosen(automatic(16384, 1e7), {.num_heads = 2, .num_kv_heads = 2});
+  const ParallelConfig division = chosen(automatic(16384, 1e7), {.num_heads = 2, .num_kv_heads = 2});
   EXPECT_EQ(division.method, Method::grid);
   EXPECT_EQ(division.head_groups, 2);
   EXPECT_EQ(chosen(automatic(16384, 1e7), {.num_heads = 1, .num_kv_heads = 1}).method, Method::gather);
 }
 
 TEST(DistributedPlan, ChoosesStreamByMemory) {
-  Division division = automatic(16384, 1e9);
+  ParallelConfig division = automatic(16384, 1e9);
   division.memory = 2 * 16384 * (128 + 128) * 4;  // two kv heads
   EXPECT_EQ(chosen(division).method, Method::gather);
   --division.memory;
@@ -404,7 +404,7 @@ TEST(DistributedPlan, ChoosesTheFastestByTheModel) {
     for (const std::int64_t seqlen : {64, 4096, 65536, 1 << 20}) {
       for (const double bandwidth : {1e7, 1e9, 1e11}) {
         const distributed::Sizes sizes{.num_heads = 16, .num_kv_heads = 8};
-        Division division = automatic(seqlen, bandwidth, ranks);
+        ParallelConfig division = automatic(seqlen, bandwidth, ranks);
         const auto seconds = [&] {
           const Plan plan(sizes, division, {.causal = Causal::top_left});
           EXPECT_NE(plan.division().method, Method::automatic);
@@ -429,7 +429,7 @@ struct TwoRanks {
   Plan plan{{.num_heads = 3, .num_kv_heads = 3, .head_dim = 8, .head_dim_v = 8},
             {.rows = Sharding::contiguous(2000, 2), .method = Method::gather},
             {}};
-  distributed::Machine machine{.forward = 64e6,  // a step takes 1 s
+  distributed::CostParameters machine{.forward = 64e6,  // a step takes 1 s
                                .backward = 64e6,
                                .copying = 1e300,
                                .per_step = 0.0,
@@ -473,7 +473,7 @@ TEST(CostModel, CountsTheOperationsOfEachPass) {
   constexpr double kPairs = 1000.0 * 2000.0;
   EXPECT_EQ(operations_of(two.plan, Pass::forward, 0, 0), 2 * 2 * 8 * kPairs);
   EXPECT_EQ(operations_of(two.plan, Pass::backward, 1, 2), 2 * 5 * 8 * kPairs);
-  Division exact = two.plan.division();
+  ParallelConfig exact = two.plan.division();
   exact.exact = true;
   const Plan plan(two.plan.sizes(), exact, {});
   EXPECT_EQ(operations_of(plan, Pass::backward, 0, 0) + operations_of(plan, Pass::backward_of_keys, 0, 0),
@@ -482,7 +482,7 @@ TEST(CostModel, CountsTheOperationsOfEachPass) {
 
 TEST(CostModel, RefusesWhatItDoesNotKnow) {
   TwoRanks two;
-  Division division = two.plan.division();
+  ParallelConfig division = two.plan.division();
   division.method = Method::pass_q;
   EXPECT_THROW(estimate(Plan(two.plan.sizes(), division, {})), std::invalid_argument);
   division.method = Method::ring;

@@ -14,7 +14,7 @@ namespace {
 
 using distributed::CommunicationError;
 using distributed::Communicator;
-using distributed::Division;
+using distributed::ParallelConfig;
 using distributed::Method;
 using distributed::Run;
 using distributed::Sharding;
@@ -96,7 +96,7 @@ struct LongCase {
 };
 
 /// One head, 2 kv heads' worth of queries, [heads, rows, 4], against one process.
-void compare_long(const LongCase& one, Division division, int ranks) {
+void compare_long(const LongCase& one, ParallelConfig division, int ranks) {
   const Tensor q = random_tensor({4, one.rows, 4}, 1), k = random_tensor({2, one.keys, 4}, 2),
                v = random_tensor({2, one.keys, 4}, 3);
   Tensor o(DType::f32, q.shape()), lse(DType::f32, {4, one.rows});
@@ -146,7 +146,7 @@ class CountingCommunicator final : public Communicator {
 
 TEST(Distributed, SendsTheWindowOnlyOverEachBoundary) {
   constexpr std::int64_t kWindow = 100, kRows = 1000, kKvHeads = 2, kDim = 8;
-  const Division division{.rows = Sharding::contiguous(kRows, 4)};
+  const ParallelConfig division{.rows = Sharding::contiguous(kRows, 4)};
   const std::vector<std::string> errors = on_ranks(4, [&](Communicator& communicator) {
     CountingCommunicator counting(communicator);
     const Tensor q = random_tensor({4, kRows / 4, kDim}, 1), k = random_tensor({kKvHeads, kRows / 4, kDim}, 2);
@@ -201,7 +201,7 @@ TEST(Distributed, DifferentiatesOverAllKeysWhereAttentionStreams) {
   Tensor dk(DType::f32, k.shape()), dv(DType::f32, v.shape());
   attention(q, k, v, o, {.lse = lse, .num_threads = 1});
   attention_backward(q, k, v, {o, lse, dout, {}}, {dq, dk, dv, {}, {}, {}}, {.num_threads = 1});
-  Division division{.rows = Sharding::contiguous(60, 2), .keys = Sharding::contiguous(9000, 2)};
+  ParallelConfig division{.rows = Sharding::contiguous(60, 2), .keys = Sharding::contiguous(9000, 2)};
   division.chunk = kOriginAlignment;
   division.memory = 0;  // automatic: attention() streams
   const std::vector<std::string> errors = on_ranks(2, [&](Communicator& communicator) {
@@ -232,7 +232,7 @@ TEST(Distributed, StreamsPackedDocumentsWithTheBitsOfOneProcess) {
                                  .num_threads = 1};
   const Tensor o = attention(q, k, k, options);
   for (const Method method : {Method::gather, Method::stream}) {
-    const Division division{.rows = Sharding::zigzag(20000, 3), .method = method, .chunk = 4096};
+    const ParallelConfig division{.rows = Sharding::zigzag(20000, 3), .method = method, .chunk = 4096};
     EXPECT_THAT(on_ranks(3,
                          [&](Communicator& communicator) {
                            const Tensor wanted = own(o, division.rows, communicator.rank(), 0);
@@ -253,7 +253,7 @@ TEST(Distributed, DecodesALongCacheWithTheBitsOfOneProcess) {
   for (const std::int64_t window : {std::int64_t{-1}, std::int64_t{9000}}) {
     const AttentionOptions options{.causal = Causal::bottom_right, .window_left = window, .num_threads = 1};
     const Tensor o = decode(q, k, v, options);
-    const Division division{.keys = Sharding::striped(30000, 3, 2 * kDecodeSplitKeys)};
+    const ParallelConfig division{.keys = Sharding::striped(30000, 3, 2 * kDecodeSplitKeys)};
     EXPECT_THAT(on_ranks(3,
                          [&](Communicator& communicator) {
                            Tensor result(DType::f32, o.shape());
@@ -270,12 +270,12 @@ TEST(Distributed, DecodesALongCacheWithTheBitsOfOneProcess) {
 
 /// A small call in which rank 1 may have something of its own.
 std::vector<std::string> errors_if(
-    const std::function<void(int rank, Tensor& q, Division&, AttentionOptions&)>& change,
+    const std::function<void(int rank, Tensor& q, ParallelConfig&, AttentionOptions&)>& change,
     std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
   return on_ranks(
       3,
       [&](Communicator& communicator) {
-        Division division{.rows = Sharding::contiguous(30, 3)};
+        ParallelConfig division{.rows = Sharding::contiguous(30, 3)};
         AttentionOptions options;
         Tensor q = random_tensor({2, 10, 4}, 1), k = random_tensor({2, 10, 4}, 2);
         change(communicator.rank(), q, division, options);
@@ -287,7 +287,7 @@ std::vector<std::string> errors_if(
 
 TEST(DistributedFaults, NameTheRankAndTheArgumentOnEveryRank) {
   const auto on_rank_1 = [](auto f) {
-    return [f](int rank, Tensor& q, Division& division, AttentionOptions& options) {
+    return [f](int rank, Tensor& q, ParallelConfig& division, AttentionOptions& options) {
       if (rank == 1) f(q, division, options);
     };
   };
@@ -306,14 +306,14 @@ TEST(DistributedFaults, NameTheRankAndTheArgumentOnEveryRank) {
       Each("[distributed::attention] softcap must be the same on every rank, but rank 1 has another one than "
            "rank 0"));
   EXPECT_THAT(
-      errors_if(on_rank_1([](auto&, Division& d, auto&) { d.rows = Sharding::zigzag(30, 3); })),
+      errors_if(on_rank_1([](auto&, ParallelConfig& d, auto&) { d.rows = Sharding::zigzag(30, 3); })),
       Each("[distributed::attention] the division must be the same on every rank, but rank 1 has another one "
            "than rank 0"));
   EXPECT_THAT(errors_if(on_rank_1([](auto&, auto&, AttentionOptions& o) { o.window_left = -2; })),
               Each(AllOf(StartsWith("[distributed::attention] rank 1: "), HasSubstr("window_left"))));
   EXPECT_THAT(errors_if([](int, auto&, auto&, AttentionOptions& o) { o.origin.row = 1; }),
               Each(HasSubstr("origin was given")));
-  EXPECT_THAT(errors_if([](int, auto&, Division& d, auto&) { d.method = Method::heads; }),
+  EXPECT_THAT(errors_if([](int, auto&, ParallelConfig& d, auto&) { d.method = Method::heads; }),
               Each(HasSubstr("method heads needs a kv head for each of the 3 ranks")));
 }
 
@@ -331,7 +331,7 @@ TEST(DistributedFaults, GiveUpWhenARankDoesNotCome) {
   communicators[0]->set_timeout(std::chrono::milliseconds(200));
   const Tensor q = random_tensor({2, 10, 4}, 1);
   Tensor o(DType::f32, q.shape());
-  const Division division{.rows = Sharding::contiguous(20, 2)};
+  const ParallelConfig division{.rows = Sharding::contiguous(20, 2)};
   const auto message = [&]() -> std::string {
     try {
       distributed::attention(*communicators[0], q, q, q, o, division);

@@ -12,7 +12,7 @@
 namespace {
 
 using saccade::Tensor;
-using saccade::distributed::Division;
+using saccade::distributed::ParallelConfig;
 using saccade::distributed::Sharding;
 
 constexpr std::int64_t kRows = 4096;
@@ -23,7 +23,7 @@ void call(saccade::mpi::Communicator& communicator, const std::string& what) {
   const Sharding sharding = Sharding::contiguous(kRows, communicator.size());
   Tensor tensor(saccade::DType::f32, {2, sharding.rows(rank), 64}), o = tensor;
   saccade::AttentionOptions options{.causal = saccade::Causal::top_left};
-  Division division{.rows = sharding};
+  ParallelConfig division{.rows = sharding};
   if (rank == 1) {
     if (what == "killed") std::raise(SIGKILL);
     if (what == "stopped") std::this_thread::sleep_for(std::chrono::hours(1));

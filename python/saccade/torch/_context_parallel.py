@@ -68,7 +68,7 @@ def attend_to_shards(
     the sequence and one of the end."""
     from torch.distributed.tensor import DTensor
 
-    from .._together import Division
+    from .._together import ParallelConfig
     from ._gloo import communicator
     from ._operators import TENSORS, Call
     from .distributed import Arguments, attend
@@ -84,7 +84,7 @@ def attend_to_shards(
         call = Call(causal=causal, scale=scale, dropout_p=float(dropout_p))
         return Arguments(q, k, v, [None for _ in TENSORS], call, None)
 
-    division = Division("zigzag" if _options().enable_load_balance else "contiguous")
+    division = ParallelConfig("zigzag" if _options().enable_load_balance else "contiguous")
     o, _ = attend(communicator(mesh), division, read, False)
     shape = torch.Size((*query.shape[:-1], value.shape[-1]))
     stride = torch.empty(shape, device="meta").stride()

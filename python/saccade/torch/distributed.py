@@ -34,7 +34,7 @@ from .. import _core
 from .._communicators import CommunicationError, Communicator
 from .._options import TensorShardedOptions, names_of, require_known, takes
 from .._sharding import Method, Sharding, ShardingLike
-from .._together import Division, Prepared, compute
+from .._together import ParallelConfig, Prepared, compute
 from ..distributed import prepared
 from ._attend import draw_seed
 from ._attention import arguments_of, seed_of
@@ -110,7 +110,7 @@ def scaled_dot_product_attention(
                 given["cu_seqlens_k"] = given["cu_seqlens_q"]
         return Arguments(q, k, v, *arguments_of(given))
 
-    division = Division(sharding, kv_sharding, method, head_groups, chunk, exact)
+    division = ParallelConfig(sharding, kv_sharding, method, head_groups, chunk, exact)
     o, lse = attend(communicator(group, timeout=timeout), division, read, return_lse)
     return (o, lse) if return_lse else o
 
@@ -136,7 +136,7 @@ class Arguments:
 
 
 def attend(
-    communicator: Communicator, division: Division, read: Callable[[], Arguments], return_lse: bool
+    communicator: Communicator, division: ParallelConfig, read: Callable[[], Arguments], return_lse: bool
 ) -> tuple[Tensor, Tensor | None]:
     """Output and lse of the arguments that `read` returns; what it raises is raised on every rank."""
     try:
@@ -159,7 +159,7 @@ _RECORDED = ("requires_grad", *(f"requires_grad of {name}" for name in LEARNT))
 
 
 def _forward(
-    communicator: Communicator, division: Division, of: Arguments, with_lse: bool
+    communicator: Communicator, division: ParallelConfig, of: Arguments, with_lse: bool
 ) -> tuple[Tensor, Tensor | None, int | None]:
     """Output, lse and the seed of rank 0."""
     results: list[Any] = []
@@ -184,7 +184,7 @@ def _read(tensor: Tensor) -> Tensor:
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, communicator: Communicator, division: Division, of: Arguments, return_lse: bool, *tensors: Any
+        ctx: Any, communicator: Communicator, division: ParallelConfig, of: Arguments, return_lse: bool, *tensors: Any
     ) -> Any:
         o, lse, seed = _forward(communicator, division, of, True)
         ctx.save_for_backward(*tensors, o, lse)

@@ -103,7 +103,7 @@ std::uint64_t hash_of(const AttentionOption& option, const AttentionOptions& opt
   return hash.value();
 }
 
-std::uint64_t hash_of(const Division& division) {
+std::uint64_t hash_of(const ParallelConfig& division) {
   Hash hash;
   add(hash, division.rows);
   add(hash, division.keys);
@@ -112,7 +112,7 @@ std::uint64_t hash_of(const Division& division) {
   add(hash, division.chunk);
   add(hash, division.exact);
   add(hash, division.memory);
-  const Machine& m = division.machine;
+  const CostParameters& m = division.machine;
   for (const double number : {m.forward, m.backward, m.copying, m.per_step, m.per_message, m.bandwidth, m.latency})
     add(hash, number);
   return hash.value();

@@ -15,7 +15,7 @@ struct Agreement {
   std::string_view function;
   TensorView q, k, v, o;  ///< only element types and the lengths that are not divided
   Sizes sizes;
-  const Division* division = nullptr;
+  const ParallelConfig* division = nullptr;
   const AttentionOptions* options = nullptr;
 };
 

@@ -58,7 +58,7 @@ Sizes sizes_of(const TensorView& q, const TensorView& k, const TensorView& v, co
 }
 
 Call::Call(Communicator& communicator, std::string_view name, const TensorView& q, const TensorView& k,
-           const TensorView& v, const TensorView& o, const Division& division,
+           const TensorView& v, const TensorView& o, const ParallelConfig& division,
            const AttentionOptions& options_of_call, const std::function<void()>& check)
     : function(name), messages(communicator, name), options(options_of_call) {
   Agreement agreement{

@@ -47,7 +47,7 @@ class Call {
   /// `check`: more checks of this rank's arguments, in the same agreement. Throws the same on every rank.
   Call(
       Communicator& communicator, std::string_view function, const TensorView& q, const TensorView& k,
-      const TensorView& v, const TensorView& o, const Division& division, const AttentionOptions& options,
+      const TensorView& v, const TensorView& o, const ParallelConfig& division, const AttentionOptions& options,
       const std::function<void()>& check = [] {});
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;

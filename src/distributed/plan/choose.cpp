@@ -25,11 +25,11 @@ std::int64_t memory_of_gather(const Plan& plan) {
 
 }  // namespace
 
-Division choose(const Sizes& sizes, const Division& division, const AttentionOptions& options,
+ParallelConfig choose(const Sizes& sizes, const ParallelConfig& division, const AttentionOptions& options,
                 std::string_view function) {
   // Another method needs more memory: it has to gain something that can be noticed.
   constexpr double kGain = 0.02;
-  Division best = division;
+  ParallelConfig best = division;
   best.method = Method::gather;
   best.head_groups = 1;
   const int ranks = division.rows.ranks();
@@ -46,7 +46,7 @@ Division choose(const Sizes& sizes, const Division& division, const AttentionOpt
   if (kernels / ranks > wanted) return best;  // no method has less to compute
   for (int groups = 2; groups <= ranks && groups <= sizes.num_kv_heads; ++groups) {
     if (ranks % groups != 0) continue;
-    Division other = best;
+    ParallelConfig other = best;
     other.method = groups == ranks ? Method::heads : Method::grid;
     other.head_groups = groups;
     const double total = estimate(Plan(sizes, other, options, function), Pass::forward, division.machine).total;

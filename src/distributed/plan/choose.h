@@ -9,7 +9,7 @@ namespace saccade::distributed {
 
 /// A complete division with the method that the cost model favours, instead of Method::automatic: a function of
 /// its arguments only, so the same on every rank.
-Division choose(const Sizes& sizes, const Division& division, const AttentionOptions& options,
+ParallelConfig choose(const Sizes& sizes, const ParallelConfig& division, const AttentionOptions& options,
                 std::string_view function);
 
 }  // namespace saccade::distributed

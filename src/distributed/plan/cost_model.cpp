@@ -128,14 +128,14 @@ struct StepKind {
   std::vector<double> kernels;  // seconds of each rank
 };
 
-double rate_of(const Plan& plan, Pass pass, const Machine& machine) {
+double rate_of(const Plan& plan, Pass pass, const CostParameters& machine) {
   const double rate = pass == Pass::forward ? machine.forward : machine.backward;
   return rate * 4.0 / static_cast<double>(plan.sizes().element_bytes);
 }
 
 /// The steps of a pass by kinds, and the kind of each step.
 struct PassSteps {
-  PassSteps(const Plan& plan, Pass pass, const Machine& machine) {
+  PassSteps(const Plan& plan, Pass pass, const CostParameters& machine) {
     const double rate = rate_of(plan, pass, machine);
     for (std::int64_t step = 0; step < steps_of(plan, pass); ++step) {
       const auto is_alike = [&](const StepKind& kind) {
@@ -162,7 +162,7 @@ struct PassSteps {
 /// The clocks of all ranks through the steps of a pass, as the executors go through them.
 class StepWalk {
  public:
-  StepWalk(const Machine& machine, std::vector<Cost>& ranks)
+  StepWalk(const CostParameters& machine, std::vector<Cost>& ranks)
       : machine_(machine), ranks_(ranks), in_free_(ranks.size()), out_free_(ranks.size()) {
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) in_free_[rank] = out_free_[rank] = ranks[rank].total;
   }
@@ -242,12 +242,12 @@ class StepWalk {
     if (most > 0) cost.transfer += machine_.latency + seconds_of(most);
   }
 
-  const Machine& machine_;
+  const CostParameters& machine_;
   std::vector<Cost>& ranks_;
   std::vector<double> in_free_, out_free_;  // when a rank has received or sent everything that it has begun to
 };
 
-void check_machine(const Plan& plan, Pass pass, const Machine& m, std::string_view function) {
+void check_machine(const Plan& plan, Pass pass, const CostParameters& m, std::string_view function) {
   const Method method = plan.division().method;
   if (method == Method::pass_q) refuse(function, "method pass_q has no steps to walk through");
   if (pass != Pass::forward && (method == Method::stream || method == Method::ring))
@@ -284,7 +284,7 @@ double operations_of(const Plan& plan, Pass pass, int rank, std::int64_t step) {
   return pairs * (plan.division().exact ? 2.0 * qk + pv : 3.0 * qk + 2.0 * pv);
 }
 
-Estimate estimate(const Plan& plan, Pass pass, const Machine& machine) {
+Estimate estimate(const Plan& plan, Pass pass, const CostParameters& machine) {
   check_machine(plan, pass, machine, "distributed::estimate");
   Estimate result;
   result.ranks.resize(static_cast<std::size_t>(plan.ranks()));
@@ -295,7 +295,7 @@ Estimate estimate(const Plan& plan, Pass pass, const Machine& machine) {
   return result;
 }
 
-double needed_bandwidth(const Plan& plan, Pass pass, const Machine& machine) {
+double needed_bandwidth(const Plan& plan, Pass pass, const CostParameters& machine) {
   check_machine(plan, pass, machine, "distributed::needed_bandwidth");
   double needed = 0.0;
   for (const StepKind& kind : PassSteps(plan, pass, machine).kinds) {

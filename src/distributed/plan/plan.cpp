@@ -34,7 +34,7 @@ bool is_in_parts(Method method) { return method == Method::stream || method == M
 }  // namespace
 
 struct Plan::State {
-  State(const Sizes& sizes_of_problem, const Division& division_of_call, const AttentionOptions& options,
+  State(const Sizes& sizes_of_problem, const ParallelConfig& division_of_call, const AttentionOptions& options,
         std::string_view function)
       : sizes(sizes_of_problem),
         division(division_of_call),
@@ -185,7 +185,7 @@ struct Plan::State {
   }
 
   Sizes sizes;
-  Division division;
+  ParallelConfig division;
   WholeProblem whole;
   const AttentionParams& p;
   std::int64_t entries;  // batch entries that are computed one after the other
@@ -200,9 +200,9 @@ std::string_view name_of(Method method) {
   return kNames[static_cast<std::size_t>(method)];
 }
 
-Plan::Plan(const Sizes& sizes, const Division& division, const AttentionOptions& options,
+Plan::Plan(const Sizes& sizes, const ParallelConfig& division, const AttentionOptions& options,
            std::string_view function) {
-  Division complete = division;
+  ParallelConfig complete = division;
   if (complete.rows.ranks() == 0) refuse(function, "rows of the division were not given");
   if (complete.keys.ranks() == 0) complete.keys = complete.rows;
   const int ranks = complete.rows.ranks();
@@ -227,7 +227,7 @@ Plan::Plan(const Sizes& sizes, const Division& division, const AttentionOptions&
 }
 Plan::~Plan() = default;
 
-const Division& Plan::division() const { return state_->division; }
+const ParallelConfig& Plan::division() const { return state_->division; }
 const Sizes& Plan::sizes() const { return state_->sizes; }
 std::int64_t Plan::entries() const { return state_->entries; }
 int Plan::ranks() const { return state_->division.rows.ranks(); }
