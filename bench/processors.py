@@ -116,7 +116,7 @@ def revision_in(file: pathlib.Path) -> str:
     lines = [line.partition("#")[0].strip() for line in file.read_text().splitlines()]
     named = [line for line in lines if line]
     if len(named) != 1:
-        raise ValueError(f"{file}: one revision wanted, not {len(named)}")
+        raise ValueError(f"{file}: expected one revision, got {len(named)}")
     if named[0] != "this commit":
         return named[0]
     command = ["git", "log", "-1", "--format=%h", "--", file.name]
@@ -132,7 +132,7 @@ def main(arguments: Sequence[str]) -> int:
         print(name)
         return 0
     if len(arguments) != 2 or arguments[0] != "revision" or arguments[1] not in ("gate", "bits"):
-        print("processors.py: 'revision gate', 'revision bits' or no arguments wanted", file=sys.stderr)
+        print("processors.py: expected 'revision gate', 'revision bits' or no arguments", file=sys.stderr)
         return 2
     try:
         file = baseline_file(arguments[1], name)

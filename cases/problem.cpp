@@ -21,7 +21,7 @@ struct Word {
   }
 
   [[noreturn]] void refuse(const std::string& wanted) const {
-    throw std::invalid_argument(text + ": " + wanted + " is wanted");
+    throw std::invalid_argument(text + ": expected " + wanted);
   }
 
   std::int64_t integer(std::int64_t least) const {
@@ -160,7 +160,7 @@ void check(const Problem& p) {
   if (p.num_heads % p.num_kv_heads != 0)
     throw std::invalid_argument("h=" + std::to_string(p.num_heads) +
                                 " is no multiple of hkv=" + std::to_string(p.num_kv_heads));
-  if (p.documents > 0 && p.batch != 1) throw std::invalid_argument("docs= makes the batch: b= is not wanted");
+  if (p.documents > 0 && p.batch != 1) throw std::invalid_argument("docs= makes the batch: b= cannot be given");
   if (p.documents > 0 && p.page_size > 0) throw std::invalid_argument("docs= and page= exclude each other");
 }
 

@@ -46,7 +46,7 @@ std::vector<std::int64_t> parse_rows(const std::string& text) {
   for (std::string_view rest = text; !rest.empty();) {
     const std::size_t comma = std::min(rest.find(','), rest.size());
     const auto row = parse_integer(rest.substr(0, comma));
-    if (!row || *row < 0) refuse("--rows: whole numbers from 0 on wanted, as in 0,5,17, not '{}'", text);
+    if (!row || *row < 0) refuse("--rows: expected whole numbers from 0 on, as in 0,5,17, got '{}'", text);
     rows.push_back(*row);
     rest.remove_prefix(std::min(comma + 1, rest.size()));
   }
@@ -62,9 +62,9 @@ void parse_pool(const std::vector<std::string>& words, const Axes& axes, Inspect
       cross == std::string::npos ? std::nullopt : parse_integer(std::string_view(size).substr(cross + 1));
   constexpr std::int64_t kMost = 1 << 15;
   if (!rows || !keys || *rows < 1 || *keys < 1 || *rows > kMost || *keys > kMost)
-    refuse("--pool: ROWSxKEYS wanted, each from 1 to {}, as in 512x512, not '{}'", kMost, size);
+    refuse("--pool: expected ROWSxKEYS, each from 1 to {}, as in 512x512, got '{}'", kMost, size);
   if (words.size() > 1 && words[1] != "mean" && words[1] != "max")
-    refuse("--pool: mean or max wanted, not '{}'", words[1]);
+    refuse("--pool: expected mean or max, got '{}'", words[1]);
   wanted.pool_rows = std::min(*rows, axes.seqlen_q);
   wanted.pool_keys = std::min(*keys, axes.seqlen_k);
   wanted.pooling = words.size() > 1 && words[1] == "max" ? Pooling::max : Pooling::mean;

@@ -27,7 +27,7 @@ ExitCode run_command_line(CommandLine& command_line, const Action& action, int a
   };
   try {
     if (!command_line.parse(argc, argv)) return kGood;
-    if (!action) refuse("a subcommand is wanted; saccade --help lists them");
+    if (!action) refuse("expected a subcommand; saccade --help lists them");
     return run_action(action);
   } catch (const std::bad_alloc&) {
     return complain("not enough memory");

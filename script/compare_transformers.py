@@ -119,7 +119,7 @@ def compared(name: str, dtype: torch.dtype, padded: bool) -> tuple[float, float]
         with Counted() if implementation == "saccade" else _nothing() as counted, torch.no_grad():
             logits = logits_of(model, given)
         if implementation == "saccade" and counted.calls != case.layers:
-            raise AssertionError(f"{name}: {counted.calls} calls of attention reached saccade, wanted {case.layers}")
+            raise AssertionError(f"{name}: {counted.calls} calls of attention reached saccade, expected {case.layers}")
         errors.append(rms((logits - exact) * seen))
         gradient_errors.append(rms(gradients_of(model, given, probe, seen) - exact_gradients))
     return errors[1] / errors[0], gradient_errors[1] / gradient_errors[0]

@@ -63,7 +63,7 @@ def thread_counts(text: str) -> list[int]:
         return sorted({1, machine.core_count(processors)})
     counts = [int(part) if part.isdigit() else 0 for part in text.split(",")]
     if not all(1 <= count <= len(processors) for count in counts):
-        raise ValueError(f"--threads: numbers from 1 to {len(processors)} are wanted, got {text}")
+        raise ValueError(f"--threads: expected numbers from 1 to {len(processors)}, got {text}")
     return sorted(set(counts))
 
 

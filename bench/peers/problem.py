@@ -155,7 +155,7 @@ def visible_range(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
 def _whole(least: int) -> Callable[[str], int]:
     def read(text: str) -> int:
         if not text.lstrip("-").isdigit() or int(text) < least:
-            raise ValueError(f"a whole number from {least} on is wanted")
+            raise ValueError(f"expected a whole number from {least} on")
         return int(text)
 
     return read
@@ -168,7 +168,7 @@ def _number(below: float) -> Callable[[str], float]:
         except ValueError:
             number = -1.0
         if not 0 <= number < below:
-            raise ValueError("a probability below 1 is wanted" if below == 1 else "0 or a positive number is wanted")
+            raise ValueError("expected a probability below 1" if below == 1 else "expected 0 or a positive number")
         return number
 
     return read
@@ -177,7 +177,7 @@ def _number(below: float) -> Callable[[str], float]:
 def _one_of(*names: str) -> Callable[[str], str]:
     def read(text: str) -> str:
         if text not in names:
-            raise ValueError(f"one of {', '.join(names)} is wanted")
+            raise ValueError(f"expected one of {', '.join(names)}")
         return text
 
     return read
@@ -186,7 +186,7 @@ def _one_of(*names: str) -> Callable[[str], str]:
 def _window(text: str) -> tuple[int, int]:
     left, comma, right = text.partition(",")
     if not comma:
-        raise ValueError("two whole numbers from -1 on with , between them are wanted")
+        raise ValueError("expected two whole numbers from -1 on with , between them")
     return _whole(-1)(left), _whole(-1)(right)
 
 
@@ -240,7 +240,7 @@ def parse_problems(line: str) -> list[Problem]:
                 raise NotImplementedError(f"{word}: not compared with other libraries")
             else:
                 wanted = ", ".join(["s=", *(f"{name}=" for name in _KEYS), *KINDS, *_FLAGS])
-                raise ValueError(f"one of the words {wanted} is wanted")
+                raise ValueError(f"expected one of the words {wanted}")
         except ValueError as error:
             raise ValueError(f"{word}: {error}") from None
     return [_completed(dict(fields), length, len(lengths) > 1) for length in lengths or [None]]

@@ -52,7 +52,7 @@ T find(const NamedPath& input, const Place& place, const std::map<std::string, T
   const auto found = tensors.find(place.tensor);
   if (found != tensors.end()) return found->second;
   const std::string has = "it holds " + names_of(tensors);
-  if (place.tensor.empty()) refuse("{}: {}:NAME wanted; {}", input.option, place.file, has);
+  if (place.tensor.empty()) refuse("{}: {}:NAME expected; {}", input.option, place.file, has);
   refuse("{}: {} has no tensor '{}'; {}", input.option, place.file, place.tensor, has);
 }
 
@@ -120,16 +120,16 @@ class Loader {
 
   static void check_floating(const NamedPath& input, const TensorView& tensor) {
     if (!is_floating(tensor.dtype))
-      refuse("{}: {} holds {}, floating-point numbers wanted", input.option, *input.path, name_of(tensor.dtype));
+      refuse("{}: {} holds {}, expected floating-point numbers", input.option, *input.path, name_of(tensor.dtype));
     if (tensor.rank < 2 || tensor.rank > 4)
-      refuse("{}: {} has shape {}, 2, 3 or 4 dimensions wanted", input.option, *input.path,
+      refuse("{}: {} has shape {}, expected 2, 3 or 4 dimensions", input.option, *input.path,
              to_string(tensor.dims()));
   }
 
   // A tensor as attention() takes it; what it refuses is left as it is.
   Tensor load_option(const CallArguments::Given& given) {
     Tensor tensor = files_.load(given.file);
-    if (tensor.rank() == 0) refuse("{} has no dimensions: one or more wanted", given.file.option);
+    if (tensor.rank() == 0) refuse("{} has no dimensions: expected one or more", given.file.option);
     const DType dtype = tensor.dtype();
     switch (given.option->elements) {
       case OptionElements::integers:
@@ -151,17 +151,17 @@ class Loader {
   static Tensor in_integers(Tensor tensor, DType dtype, const NamedPath& input) {
     const bool is_integer = !is_floating(tensor.dtype()) && tensor.dtype() != DType::boolean;
     if (!is_integer)
-      refuse("{}: {} holds {}, integers wanted", input.option, *input.path, name_of(tensor.dtype()));
+      refuse("{}: {} holds {}, expected integers", input.option, *input.path, name_of(tensor.dtype()));
     return tensor.dtype() == dtype ? std::move(tensor) : Tensor::copy_of(tensor, dtype);
   }
 
   void check_ranks() const {
     if (arguments_.find("block_table")) return;  // pages have four, whatever the queries have
     if (!arguments_.v.path && call_.k.rank != call_.q.rank)
-      refuse("--q and --k have {} and {} dimensions: as many wanted in each", call_.q.rank, call_.k.rank);
+      refuse("--q and --k have {} and {} dimensions: expected as many in each", call_.q.rank, call_.k.rank);
     if (arguments_.v.path && (call_.k.rank != call_.q.rank || call_.v.rank != call_.q.rank))
-      refuse("--q, --k and --v have {}, {} and {} dimensions: as many wanted in each", call_.q.rank, call_.k.rank,
-             call_.v.rank);
+      refuse("--q, --k and --v have {}, {} and {} dimensions: expected as many in each", call_.q.rank,
+             call_.k.rank, call_.v.rank);
   }
 
   // What the shapes of results are taken from; the rest attention() checks.
@@ -171,14 +171,14 @@ class Loader {
     if (options.cu_seqlens_q && !options.cu_seqlens_k && !options.block_table)
       refuse("--cu-seqlens-q wants --cu-seqlens-k or --block-table");
     if (options.cu_seqlens_q && call_.q.rank != 3)
-      refuse("--q has {} dimensions: [total, heads, dim] wanted with --cu-seqlens-q", call_.q.rank);
+      refuse("--q has {} dimensions: [total, heads, dim] expected with --cu-seqlens-q", call_.q.rank);
     for (const auto& [name, begins] :
          {std::pair("--cu-seqlens-q", options.cu_seqlens_q), {"--cu-seqlens-k", options.cu_seqlens_k}}) {
       if (begins && (begins.rank != 1 || begins.size() < 1))
-        refuse("{} has shape {}: [documents + 1] wanted", name, to_string(begins.dims()));
+        refuse("{} has shape {}: expected [documents + 1]", name, to_string(begins.dims()));
     }
     if (options.block_table && (call_.k.rank != 4 || options.block_table.rank != 2))
-      refuse("--block-table has shape {} and --k {}: [batch, pages] and 4 dimensions wanted",
+      refuse("--block-table has shape {} and --k {}: expected [batch, pages] and 4 dimensions",
              to_string(options.block_table.dims()), to_string(call_.k.dims()));
   }
 
@@ -316,7 +316,7 @@ void CallArguments::add_options(Command command, bool for_run) {
       } else if (is_tensor) {
         one.file.path = value;
       } else if (const std::string wanted = cases::set_from_text(option, value, options); !wanted.empty()) {
-        refuse("{}: {} wanted, not '{}'", flag, wanted, value);
+        refuse("{}: expected {}, got '{}'", flag, wanted, value);
       }
     };
     if (const auto* const is_on = std::get_if<bool AttentionOptions::*>(&option.member))

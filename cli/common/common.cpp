@@ -23,7 +23,7 @@ Option add_parsed(Command app, const std::string& name, std::optional<T>& value,
                   const std::string& wanted, Parse parse) {
   const auto read = [&value, name, wanted, parse](const std::string& argument) {
     value = parse(argument);
-    if (!value) refuse("{}: {} wanted, not '{}'", name, wanted, argument);
+    if (!value) refuse("{}: expected {}, got '{}'", name, wanted, argument);
   };
   return app.add_option(name, read, help);
 }

@@ -98,7 +98,7 @@ ExitCode with_ranks(std::string_view command, const RankArguments& arguments,
                     const std::function<ExitCode(Ranks&)>& f) {
   const double timeout = arguments.timeout.value_or(300.0);
   if (timeout <= 0.0 || timeout > 1e9)
-    refuse("--timeout: more than 0 and at most 1e9 seconds wanted, not {}", timeout);
+    refuse("--timeout: expected more than 0 and at most 1e9 seconds, got {}", timeout);
   const Mpi mpi;
   mpi.require_known_size();
   mpi::Communicator communicator(MPI_COMM_WORLD);

@@ -67,7 +67,7 @@ std::optional<double> parse_scale(const std::optional<std::string>& text, std::i
   if (*text == "none") return 1.0;
   if (*text == "auto") return 1.0 / std::sqrt(static_cast<double>(head_dim));
   const std::optional<double> number = parse_number(*text);
-  if (!number) refuse("--scale: none, auto or a number wanted, not '{}'", *text);
+  if (!number) refuse("--scale: expected none, auto or a number, got '{}'", *text);
   return number;
 }
 
@@ -105,7 +105,7 @@ void check_combinations(const ExplainArguments& arguments) {
   if (arguments.seed && !arguments.d_out && !arguments.dropout) refuse("--seed wants --d-out or --dropout");
   if (arguments.key_tokens.given() && !arguments.keys) refuse("--key-tokens wants --keys");
   if (arguments.dropout && (*arguments.dropout < 0.0 || *arguments.dropout >= 1.0)) {
-    refuse("--dropout: a probability of at least 0 and below 1 wanted, not {}", *arguments.dropout);
+    refuse("--dropout: expected a probability of at least 0 and below 1, got {}", *arguments.dropout);
   }
   if (arguments.heatmap.path) is_png(arguments.heatmap);
   if (arguments.lines.path) is_png(arguments.lines);

@@ -74,8 +74,8 @@ void load_checkpoint(const RunFolder& folder, Trainer& trainer) {
   const std::string path = folder.checkpoint();
   if (description == file.metadata.end()) throw std::runtime_error(path + " is no checkpoint of saccade train");
   if (description->second != trainer.description())
-    throw std::runtime_error(
-        fmt::format("{} is of another run: {}; wanted: {}", path, description->second, trainer.description()));
+    throw std::runtime_error(fmt::format("{} is of another run: expected {}, got {}", path, trainer.description(),
+                                         description->second));
   try {
     trainer.load_state_dict(file.tensors);
   } catch (const std::invalid_argument& error) {
@@ -145,7 +145,7 @@ std::set<std::int64_t> heatmap_steps(const std::string& text, std::int64_t steps
     const std::size_t comma = std::min(rest.find(','), rest.size());
     const auto step = parse_integer(rest.substr(0, comma));
     if (!step || *step < 0)
-      refuse("--heatmaps-at: steps from 0 on wanted, as in 0,500,1000, or none, not '{}'", text);
+      refuse("--heatmaps-at: expected steps from 0 on, as in 0,500,1000, or none, got '{}'", text);
     result.insert(*step);
     rest.remove_prefix(std::min(comma + 1, rest.size()));
   }

@@ -10,7 +10,7 @@ def flag(value: Any, name: str) -> bool:
     try:
         return bool(value)
     except (OverflowError, RuntimeError, TypeError, ValueError):
-        raise ValueError(f"{name}: wanted True or False, got {type(value).__name__}") from None
+        raise ValueError(f"{name}: expected True or False, got {type(value).__name__}") from None
 
 
 def shown(value: Any, text: Callable[[Any], str] = repr) -> str:

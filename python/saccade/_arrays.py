@@ -14,16 +14,16 @@ def as_array(value: Any, name: str) -> Any:
     if isinstance(value, np.ndarray):
         return value
     if value is None:
-        raise ValueError(f"{name}: wanted an array, got None")
+        raise ValueError(f"{name}: expected an array, got None")
     exports = hasattr(value, "__dlpack__")
     try:
         if exports and isinstance(getattr(value, "shape", None), tuple) and hasattr(value, "dtype"):
             return value
         array = np.from_dlpack(value) if exports else np.asarray(value)
     except (AttributeError, BufferError, OverflowError, RuntimeError, TypeError, ValueError) as error:
-        raise ValueError(f"{name}: wanted an array, got {type(value).__name__} ({error})") from None
+        raise ValueError(f"{name}: expected an array, got {type(value).__name__} ({error})") from None
     if array.dtype == object:
-        raise ValueError(f"{name}: wanted an array of numbers, got {type(value).__name__}")
+        raise ValueError(f"{name}: expected an array of numbers, got {type(value).__name__}")
     return array
 
 

@@ -31,7 +31,7 @@ class Page:
             raise RuntimeError("this saccade was built without pages, which need zlib and nlohmann-json")
         self._title = _text(title, "title")
         if isinstance(max_size, bool) or not isinstance(max_size, int) or not 0 < max_size < 2**62:
-            raise ValueError(f"max_size: wanted a number of bytes, got {max_size!r}")
+            raise ValueError(f"max_size: expected a number of bytes, got {max_size!r}")
         self._page = _core.AttentionPage(self._title, _text(subtitle, "subtitle"), max_size, bool(is_sequence))
         self._html: str | None = None
 
@@ -87,9 +87,9 @@ class Page:
         drawn = {_text(key, "maps"): _matrix(value, f"maps[{key!r}]") for key, value in (maps or {}).items()}
         for key, value in drawn.items():
             if value.shape != (rows, keys):
-                raise ValueError(f"maps[{key!r}]: wanted shape {(rows, keys)}, got {value.shape}")
+                raise ValueError(f"maps[{key!r}]: expected shape {(rows, keys)}, got {value.shape}")
         if not isinstance(kv_heads, int) or kv_heads < 0 or (kv_heads > 0 and heads % kv_heads != 0):
-            raise ValueError(f"kv_heads: wanted a divisor of the {heads} heads, got {kv_heads!r}")
+            raise ValueError(f"kv_heads: expected a divisor of the {heads} heads, got {kv_heads!r}")
         number = self._page.add_part(part)
         for i, layer in enumerate(layers):
             self._page.add_layer(number, i, layer)
@@ -142,7 +142,7 @@ def page(
 
 def _text(value: Any, name: str) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{name}: wanted a str, got {type(value).__name__}")
+        raise ValueError(f"{name}: expected a str, got {type(value).__name__}")
     return value.encode("utf-8", "replace").decode()
 
 
@@ -154,25 +154,25 @@ def _matrix(value: Any, name: str) -> np.ndarray:
     try:
         return np.ascontiguousarray(array if hasattr(array, "__array__") else np.from_dlpack(array), dtype=np.float32)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name}: wanted numbers, got {type(value).__name__} ({error})") from None
+        raise ValueError(f"{name}: expected numbers, got {type(value).__name__} ({error})") from None
 
 
 def _layers(weights: Any) -> list[np.ndarray]:
     given = list(weights) if isinstance(weights, (list, tuple)) else _matrix(weights, "weights")
     if isinstance(given, np.ndarray) and given.ndim not in (4, 5):
-        raise ValueError(f"weights: wanted [layers, heads, seqlen_q, seqlen_k], got shape {given.shape}")
+        raise ValueError(f"weights: expected [layers, heads, seqlen_q, seqlen_k], got shape {given.shape}")
     layers: list[np.ndarray] = []
     for i, layer in enumerate(given):
         matrix = _matrix(layer, f"weights[{i}]")
         if matrix.ndim == 4 and matrix.shape[0] == 1:
             matrix = matrix[0]
         if matrix.ndim != 3 or 0 in matrix.shape:
-            raise ValueError(f"weights[{i}]: wanted [heads, seqlen_q, seqlen_k] or a batch of one, got {matrix.shape}")
+            raise ValueError(f"weights[{i}]: expected [heads, seqlen_q, seqlen_k] or a batch of one, got {matrix.shape}")
         if layers and matrix.shape != layers[0].shape:
-            raise ValueError(f"weights[{i}]: wanted shape {layers[0].shape} as weights[0] has, got {matrix.shape}")
+            raise ValueError(f"weights[{i}]: expected shape {layers[0].shape} as weights[0] has, got {matrix.shape}")
         layers.append(matrix)
     if not layers:
-        raise ValueError("weights: wanted at least one layer, got none")
+        raise ValueError("weights: expected at least one layer, got none")
     return layers
 
 
@@ -194,9 +194,9 @@ def _sequence(
         raise ValueError(f"{name}: cannot be read ({error})") from error
     for option, values in ((name, labels), ("words", parts), ("special", hidden)):
         if len(values) not in (0, count) or (option == name and len(values) != count):
-            raise ValueError(f"{option}: wanted one for each of the {count} tokens, got {len(values)}")
+            raise ValueError(f"{option}: expected one for each of the {count} tokens, got {len(values)}")
     if not isinstance(seconds, (int, float)) or not 0 <= seconds < 1e6:
-        raise ValueError(f"key_seconds: wanted a number of seconds, got {seconds!r}")
+        raise ValueError(f"key_seconds: expected a number of seconds, got {seconds!r}")
     # A token of a vocabulary may spell the space before it.
     spaces = ("\u0120", "\u2581")
     gaps = [" " if label.startswith(spaces) and i > 0 else "" for i, label in enumerate(labels)]

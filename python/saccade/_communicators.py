@@ -59,7 +59,7 @@ class Communicator:
         for name in ("rank", "size", "send", "receive", "is_finished"):
             if not callable(getattr(transport, name, None)):
                 raise ValueError(
-                    f"transport: wanted an object with a method {name}(), got a {type(transport).__name__}"
+                    f"transport: expected an object with a method {name}(), got a {type(transport).__name__}"
                 )
         self._begin(_core.Communicator(transport), transport, timeout)
 
@@ -179,7 +179,7 @@ def communicator_of(comm: Any, timeout: float | None) -> Communicator:
         communicator = _of_mpi(comm, mpi)
     else:
         raise ValueError(
-            "comm: wanted an mpi4py.MPI.Intracomm or a saccade.distributed.Communicator, which is made of any object "
+            "comm: expected an mpi4py.MPI.Intracomm or a saccade.distributed.Communicator, which is made of any object "
             f"that carries messages, got a {type(comm).__name__}"
         )
     if timeout is not None:

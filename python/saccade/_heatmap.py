@@ -60,7 +60,7 @@ class Picture:
         try:
             zoom = float(zoom)
         except (TypeError, ValueError, OverflowError):
-            raise ValueError(f"zoom: wanted a number, got {type(zoom).__name__}") from None
+            raise ValueError(f"zoom: expected a number, got {type(zoom).__name__}") from None
         try:
             from . import _png  # type: ignore[attr-defined]
         except ImportError as error:
@@ -84,7 +84,7 @@ class Picture:
         try:
             name = os.fsdecode(path)
         except TypeError:
-            raise ValueError(f"path: wanted a file name, got {type(path).__name__}") from None
+            raise ValueError(f"path: expected a file name, got {type(path).__name__}") from None
         ending = os.path.splitext(name)[1].lower()
         if ending == ".svg":
             content = self.svg.encode()
@@ -93,7 +93,7 @@ class Picture:
         elif ending == ".png":
             content = self.png(zoom)
         else:
-            raise ValueError(f"path: wanted a name that ends in .svg, .png or .html, got {name!r}")
+            raise ValueError(f"path: expected a name that ends in .svg, .png or .html, got {name!r}")
         with open(name, "wb") as file:
             file.write(content)
 
@@ -202,4 +202,4 @@ def _labels(labels: Sequence[str] | None, name: str) -> list[str]:
     try:
         return [] if labels is None else [shown(label, str) for label in labels]
     except Exception as error:  # iterating over the labels may raise anything
-        raise ValueError(f"{name}: wanted a list of str, got {type(labels).__name__}") from error
+        raise ValueError(f"{name}: expected a list of str, got {type(labels).__name__}") from error

@@ -94,7 +94,7 @@ def inspect(
     if pool is not None:
         sizes = _numbers(pool, "pool")
         if len(sizes) != 2:
-            raise ValueError(f"pool: wanted two sizes, (rows, keys), got {len(sizes)}")
+            raise ValueError(f"pool: expected two sizes, (rows, keys), got {len(sizes)}")
         wanted["pool_rows"], wanted["pool_keys"] = sizes
     if precision(q) != precision(k):
         raise ValueError(f"q and k must both be float64 or neither, but they are {dtype_name(q)} and {dtype_name(k)}")
@@ -109,4 +109,4 @@ def _numbers(values: Any, name: str) -> list[Any]:
     try:
         return list(values)
     except Exception as error:  # iterating over the values may raise anything
-        raise ValueError(f"{name}: wanted a list of integers, got {type(values).__name__}") from error
+        raise ValueError(f"{name}: expected a list of integers, got {type(values).__name__}") from error

@@ -95,9 +95,9 @@ class KvCache:
     ) -> None:
         name = shown(getattr(dtype, "__name__", dtype), str).rpartition(".")[2]
         if name not in _DTYPES:
-            raise ValueError(f"dtype: wanted {', '.join(_DTYPES)}, got {shown(dtype)}")
+            raise ValueError(f"dtype: expected {', '.join(_DTYPES)}, got {shown(dtype)}")
         if rope is not None and not isinstance(rope, Rope):
-            raise ValueError(f"rope: wanted a saccade.Rope, got {type(rope).__name__}")
+            raise ValueError(f"rope: expected a saccade.Rope, got {type(rope).__name__}")
         self._core = _core.KvCache(
             batch,
             num_kv_heads,

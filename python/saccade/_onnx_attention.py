@@ -57,18 +57,18 @@ class Attributes(NamedTuple):
         """:raises ValueError: for a value that the operator does not have."""
         modes = range(len(_STAGES))
         if self.is_causal not in (0, 1):
-            raise ValueError(f"is_causal: wanted 0 or 1, got {self.is_causal}")
+            raise ValueError(f"is_causal: expected 0 or 1, got {self.is_causal}")
         if self.qk_matmul_output_mode not in modes:
-            raise ValueError(f"qk_matmul_output_mode: wanted 0, 1, 2 or 3, got {self.qk_matmul_output_mode}")
+            raise ValueError(f"qk_matmul_output_mode: expected 0, 1, 2 or 3, got {self.qk_matmul_output_mode}")
         if self.softmax_precision is not None and self.softmax_precision not in _SOFTMAX_PRECISIONS:
             wanted = ", ".join(f"{number} ({name})" for number, name in _SOFTMAX_PRECISIONS.items())
-            raise ValueError(f"softmax_precision: wanted one of {wanted}, got {self.softmax_precision}")
+            raise ValueError(f"softmax_precision: expected one of {wanted}, got {self.softmax_precision}")
         for name in ("left_window_size", "right_window_size"):
             if getattr(self, name) < -1:
-                raise ValueError(f"{name}: wanted -1 (open) or more, got {getattr(self, name)}")
+                raise ValueError(f"{name}: expected -1 (open) or more, got {getattr(self, name)}")
         for name in ("q_num_heads", "kv_num_heads"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ValueError(f"{name}: wanted 1 or more, got {getattr(self, name)}")
+                raise ValueError(f"{name}: expected 1 or more, got {getattr(self, name)}")
 
 
 def attention(inputs: Inputs, attributes: Attributes, want_scores: bool, num_threads: int = 0) -> Outputs:
@@ -120,19 +120,19 @@ def _check_types(inputs: Inputs) -> None:
         if array is None or name in ("attn_mask", "nonpad_kv_seqlen"):
             continue
         if dtype_name(array) not in _FLOATS:
-            raise ValueError(f"{name}: wanted {', '.join(_FLOATS)}, got {array.dtype}")
+            raise ValueError(f"{name}: expected {', '.join(_FLOATS)}, got {array.dtype}")
     for name, like in (("K", "Q"), ("past_key", "Q"), ("past_value", "V")):
         array, other = getattr(inputs, name), getattr(inputs, like)
         if array is not None and array.dtype != other.dtype:
-            raise ValueError(f"{name}: wanted the type of {like}, {other.dtype}, got {array.dtype}")
+            raise ValueError(f"{name}: expected the type of {like}, {other.dtype}, got {array.dtype}")
     mask, lengths = inputs.attn_mask, inputs.nonpad_kv_seqlen
     if mask is not None and mask.dtype != np.bool_ and dtype_name(mask) not in _FLOATS:
-        raise ValueError(f"attn_mask: wanted bool (True = attend) or floating (added), got {mask.dtype}")
+        raise ValueError(f"attn_mask: expected bool (True = attend) or floating (added), got {mask.dtype}")
     if mask is not None and not 1 <= mask.ndim <= 4:
-        raise ValueError(f"attn_mask: wanted rank 1 to 4, got shape {list(mask.shape)}")
+        raise ValueError(f"attn_mask: expected rank 1 to 4, got shape {list(mask.shape)}")
     if lengths is not None and (lengths.dtype != np.int64 or lengths.shape != inputs.Q.shape[:1]):
         wanted = f"int64 [{inputs.Q.shape[0]}]" if inputs.Q.ndim else "int64 [batch_size]"
-        raise ValueError(f"nonpad_kv_seqlen: wanted {wanted}, got {lengths.dtype} {list(lengths.shape)}")
+        raise ValueError(f"nonpad_kv_seqlen: expected {wanted}, got {lengths.dtype} {list(lengths.shape)}")
 
 
 def _split_into_heads(inputs: Inputs, attributes: Attributes) -> list[Any]:
@@ -141,16 +141,16 @@ def _split_into_heads(inputs: Inputs, attributes: Attributes) -> list[Any]:
     for name, array in zip("QKV", inputs):
         if array.ndim != inputs.Q.ndim or array.ndim not in (3, 4):
             shapes = ", ".join(f"{n} {list(a.shape)}" for n, a in zip("QKV", inputs))
-            raise ValueError(f"{name}: wanted Q, K and V of rank 4, or all of rank 3, got {shapes}")
+            raise ValueError(f"{name}: expected Q, K and V of rank 4, or all of rank 3, got {shapes}")
         attribute = "q_num_heads" if name == "Q" else "kv_num_heads"
         heads = getattr(attributes, attribute)
         if array.ndim == 4:
             if heads is not None and heads != array.shape[1]:
-                raise ValueError(f"{attribute}: wanted the {array.shape[1]} heads that {name} has, got {heads}")
+                raise ValueError(f"{attribute}: expected the {array.shape[1]} heads that {name} has, got {heads}")
             views.append(array)
             continue
         if heads is None:
-            raise ValueError(f"{attribute}: wanted, for {name} has rank 3 (shape {list(array.shape)}), but not given")
+            raise ValueError(f"{attribute}: expected, for {name} has rank 3 (shape {list(array.shape)}), but not given")
         batch, seqlen, width = array.shape
         if width % heads:
             raise ValueError(f"{attribute}: {name} is {width} wide, which is no multiple of {heads}")
@@ -164,7 +164,7 @@ def _appended(past: Any, array: Any, past_name: str, name: str) -> Any:
         return None
     wanted = [array.shape[0], array.shape[1], "past_sequence_length", array.shape[3]]
     if past.ndim != 4 or any(past.shape[dim] != array.shape[dim] for dim in (0, 1, 3)):
-        raise ValueError(f"{past_name}: wanted [{', '.join(map(str, wanted))}], as {name} is, got {list(past.shape)}")
+        raise ValueError(f"{past_name}: expected [{', '.join(map(str, wanted))}], as {name} is, got {list(past.shape)}")
     return np.concatenate((past, array), axis=2)
 
 

@@ -47,7 +47,7 @@ def operands(
         return Operands(query, key, value, attn_mask, (*q_shape[:-1], v_shape[-1]))
     for name, shape in (("query", q_shape), ("key", k_shape), ("value", v_shape)):
         if len(shape) < 2:
-            raise ValueError(f"{name}: wanted [..., seqlen, dim], got shape {list(shape)}")
+            raise ValueError(f"{name}: expected [..., seqlen, dim], got shape {list(shape)}")
     try:
         lead_q, lead_kv = _leading(q_shape, k_shape, v_shape, enable_gqa)
         query = expand(query, (*lead_q, *q_shape[-2:]))

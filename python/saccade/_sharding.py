@@ -28,7 +28,7 @@ class Sharding:
         try:
             self._core = _core.Sharding([[(index(begin), index(end)) for begin, end in of_rank] for of_rank in runs])
         except TypeError:
-            raise ValueError(f"runs: wanted a list of (begin, end) for each rank, got {shown(runs)}") from None
+            raise ValueError(f"runs: expected a list of (begin, end) for each rank, got {shown(runs)}") from None
 
     @classmethod
     def _of(cls, core: Any) -> Sharding:
@@ -111,7 +111,7 @@ Method = Literal["automatic", "gather", "heads", "grid", "stream", "ring", "pass
 def require_sharding(given: Any, name: str) -> None:
     """Raises ValueError for what is no sharding."""
     if not isinstance(given, Sharding) and not (isinstance(given, str) and given in ("contiguous", "zigzag")):
-        raise ValueError(f"{name}: wanted 'contiguous', 'zigzag' or a Sharding, got {shown(given)}")
+        raise ValueError(f"{name}: expected 'contiguous', 'zigzag' or a Sharding, got {shown(given)}")
 
 
 def sharding_of(given: ShardingLike, lengths: Sequence[int]) -> Any:

@@ -155,7 +155,7 @@ class Module(_core.Module):
         :raises ValueError: lists what is missing, unexpected or of a wrong shape; the module is then unchanged.
         """
         if not isinstance(state_dict, Mapping):
-            raise ValueError(f"state_dict: wanted a dict of arrays, got {type(state_dict).__name__}")
+            raise ValueError(f"state_dict: expected a dict of arrays, got {type(state_dict).__name__}")
         self._load_state_dict({name: as_array(_detached(value), name) for name, value in state_dict.items()})
 
     def train(self, mode: bool = True) -> Module:
@@ -309,7 +309,7 @@ class MultiHeadAttention(Module):
     ) -> None:
         if not isinstance(initialization, str) or initialization not in ("linear_layers", "torch_multihead"):
             wanted = "'linear_layers' or 'torch_multihead'"
-            raise ValueError(f"initialization: wanted {wanted}, got {shown(initialization)}")
+            raise ValueError(f"initialization: expected {wanted}, got {shown(initialization)}")
         super().__init__(
             d_in=d_in,
             d_out=d_out,
@@ -352,7 +352,7 @@ def _kind_of(return_weights: Any) -> str | None:
         return "per_head" if flag(return_weights, "return_weights") else None
     if return_weights not in ("per_head", "averaged"):
         wanted = "True, False, 'per_head' or 'averaged'"
-        raise ValueError(f"return_weights: wanted {wanted}, got {shown(return_weights)}")
+        raise ValueError(f"return_weights: expected {wanted}, got {shown(return_weights)}")
     return return_weights
 
 

@@ -69,7 +69,7 @@ class BackendRep(base.BackendRep):
             listed = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
             names = list(self._inputs) if len(listed) == len(self._inputs) else required
             if len(listed) != len(names):
-                raise ValueError(f"inputs: wanted {len(names)} ({', '.join(names)}), got {len(listed)}")
+                raise ValueError(f"inputs: expected {len(names)} ({', '.join(names)}), got {len(listed)}")
             inputs = dict(zip(names, listed))
         for name in required:
             if name not in inputs:
@@ -184,12 +184,12 @@ class _Node(NamedTuple):
 
 def _require(value: Any, kind: type, name: str) -> None:
     if not isinstance(value, kind):
-        raise ValueError(f"{name}: wanted a {kind.__name__}, got a {type(value).__name__}")
+        raise ValueError(f"{name}: expected a {kind.__name__}, got a {type(value).__name__}")
 
 
 def _check_device(device: str) -> None:
     if not Backend.supports_device(device):
-        raise ValueError(f"device: wanted 'CPU', got {device!r}")
+        raise ValueError(f"device: expected 'CPU', got {device!r}")
 
 
 def _nodes_of(model: ModelProto) -> list[_Node]:
@@ -197,7 +197,7 @@ def _nodes_of(model: ModelProto) -> list[_Node]:
     opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
     if model.graph.sparse_initializer:
         name = model.graph.sparse_initializer[0].values.name
-        raise ValueError(f"initializer '{name}': wanted a dense tensor, got a sparse one")
+        raise ValueError(f"initializer '{name}': expected a dense tensor, got a sparse one")
     return [_node_of(node, opset) for node in model.graph.node]
 
 
@@ -206,7 +206,7 @@ def _node_of(node: NodeProto, opset: int) -> _Node:
     called = f"node '{node.name or ', '.join(filter(None, node.output))}'"
     if node.op_type != "Attention" or node.domain not in ("", "ai.onnx"):
         domain = node.domain or "ai.onnx"
-        raise ValueError(f"{called}: wanted the operator Attention of ai.onnx, got {node.op_type} of {domain}")
+        raise ValueError(f"{called}: expected the operator Attention of ai.onnx, got {node.op_type} of {domain}")
     _check_opset(called, opset)
     try:
         inputs = Inputs(*_names(node.input, Inputs))
@@ -236,7 +236,7 @@ def _names(names: Sequence[str], kind: Any) -> list[str]:
         raise ValueError(f"{kind.__name__.lower()}: Attention has {len(kind._fields)} of them, got {len(names)}")
     for name, field in zip([*names, *[""] * len(kind._fields)], kind._fields):
         if not name and field in ("Q", "K", "V"):
-            raise ValueError(f"{field}: wanted, but left out")
+            raise ValueError(f"{field}: expected, but left out")
     return [*names, *[""] * (len(kind._fields) - len(names))]
 
 
@@ -247,7 +247,7 @@ def _attributes_of(node: NodeProto) -> Attributes:
         kind = AttributeProto.FLOAT if entry.name in ("scale", "softcap") else AttributeProto.INT
         if entry.type != kind:
             names = AttributeProto.AttributeType.Name
-            raise ValueError(f"{entry.name}: wanted an attribute of type {names(kind)}, got {names(entry.type)}")
+            raise ValueError(f"{entry.name}: expected an attribute of type {names(kind)}, got {names(entry.type)}")
     attributes = Attributes(**{entry.name: helper.get_attribute_value(entry) for entry in node.attribute})
     attributes.check()
     return attributes
@@ -261,4 +261,4 @@ def _check_caches(inputs: Inputs, outputs: Outputs) -> None:
     if 0 < len(missing) < len(inside):
         raise ValueError(f"{missing[0]}: past and present keys and values go together, but it is left out")
     if not missing and inputs.nonpad_kv_seqlen:
-        raise ValueError("nonpad_kv_seqlen: wanted without past and present keys and values, got both")
+        raise ValueError("nonpad_kv_seqlen: expected without past and present keys and values, got both")

@@ -169,7 +169,7 @@ double number(nb::handle object, std::string_view name) {
   const double value = PyFloat_AsDouble(object.ptr());
   if (value == -1.0 && PyErr_Occurred()) {
     PyErr_Clear();
-    refuse(name, "wanted a number, got " + kind_of(object));
+    refuse(name, "expected a number, got " + kind_of(object));
   }
   return value;
 }
@@ -180,8 +180,8 @@ std::int64_t integer(nb::handle object, std::string_view name) {
   if (value == -1 && PyErr_Occurred()) {
     const bool too_large = PyErr_ExceptionMatches(PyExc_OverflowError);
     PyErr_Clear();
-    if (too_large) refuse(name, "wanted an integer of 64 bits, got " + text_of(object));
-    refuse(name, "wanted an integer, got " + kind_of(object));
+    if (too_large) refuse(name, "expected an integer of 64 bits, got " + text_of(object));
+    refuse(name, "expected an integer, got " + kind_of(object));
   }
   return value;
 }
@@ -198,16 +198,16 @@ bool boolean(nb::handle object, std::string_view name) {
   const int value = PyUnicode_Check(object.ptr()) ? -1 : PyObject_IsTrue(object.ptr());
   if (value >= 0) return value == 1;
   PyErr_Clear();
-  refuse(name, "wanted True or False, got " + kind_of(object));
+  refuse(name, "expected True or False, got " + kind_of(object));
 }
 
 std::string text(nb::handle object, std::string_view name) {
-  if (!PyUnicode_Check(object.ptr())) refuse(name, "wanted a str, got " + kind_of(object));
+  if (!PyUnicode_Check(object.ptr())) refuse(name, "expected a str, got " + kind_of(object));
   return utf8(object);
 }
 
 Array::Array(nb::handle object, std::string_view name) {
-  if (object.is_none()) refuse(name, "wanted an array, got None");
+  if (object.is_none()) refuse(name, "expected an array, got None");
   if (!is_numpy(object)) {
     const Torch* const torch = Torch::of(object);
     if (torch)
@@ -243,9 +243,9 @@ Array::Array(nb::handle object, std::string_view name) {
   try {
     array = nb::module_::import_("numpy").attr("asarray")(object);
   } catch (const nb::python_error& error) {
-    refuse(name, "wanted an array, got " + kind_of(object) + " (" + text_of(error.value()) + ")");
+    refuse(name, "expected an array, got " + kind_of(object) + " (" + text_of(error.value()) + ")");
   }
-  if (!import(array)) refuse(name, "wanted an array of numbers, got " + kind_of(object));
+  if (!import(array)) refuse(name, "expected an array of numbers, got " + kind_of(object));
   take(described(owner_), name);
 }
 

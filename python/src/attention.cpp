@@ -30,7 +30,7 @@ void attend(Attention function, nb::handle q, nb::handle k, nb::handle v, nb::ha
   Result o(out, "out"), lse_result(lse, "lse"), weights_result(weights, "weights");
   const DType dtype = o.view().dtype;
   if (!is_floating(dtype) && is_floating(q_array.view().dtype))
-    refuse("out", "wanted floating numbers, got " + std::string(name_of(dtype)));
+    refuse("out", "expected floating numbers, got " + std::string(name_of(dtype)));
   options.require_apart(o, {{"q", &q_array}, {"k", &k_array}, {"v", &v_array}});
   options.value.lse = lse_result.view();
   options.value.weights = weights_result.view();

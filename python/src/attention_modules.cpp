@@ -61,14 +61,14 @@ HeadWeights weights_named(nb::handle object) {
   const std::string name = text_of(object);
   if (name == "per_head") return HeadWeights::per_head;
   if (name == "averaged") return HeadWeights::averaged;
-  refuse("weights", "wanted None, 'per_head' or 'averaged', got '" + name + "'");
+  refuse("weights", "expected None, 'per_head' or 'averaged', got '" + name + "'");
 }
 
 WeightLayout weight_layout_named(nb::handle object) {
   const std::string name = text(object, "weight_layout");
   if (name == "out_in") return WeightLayout::out_in;
   if (name == "in_out") return WeightLayout::in_out;
-  refuse("weight_layout", "wanted 'out_in' or 'in_out', got '" + name + "'");
+  refuse("weight_layout", "expected 'out_in' or 'in_out', got '" + name + "'");
 }
 
 /// An input, with rows without gaps.

@@ -18,8 +18,8 @@ namespace {
 
 using distributed::CommunicationError;
 using distributed::Communicator;
-using distributed::ParallelConfig;
 using distributed::Method;
+using distributed::ParallelConfig;
 using distributed::Sharding;
 
 /// A communicator whose messages a Python object carries: python/saccade/_communicators.py describes its methods.
@@ -34,7 +34,7 @@ class PythonCommunicator : public Communicator {
         size_(static_cast<int>(integer(transport.attr("size")(), "size()"))) {
     if (size_ < 1 || rank_ < 0 || rank_ >= size_)
       refuse("comm",
-             "wanted 0 <= rank() < size(), got rank " + std::to_string(rank_) + " of " + std::to_string(size_));
+             "expected 0 <= rank() < size(), got rank " + std::to_string(rank_) + " of " + std::to_string(size_));
   }
 
   int rank() const override { return rank_; }
@@ -167,7 +167,7 @@ std::vector<nb::bytes> exchange(HeldCommunicator& held, const nb::bytes& own) {
 void set_timeout(HeldCommunicator& held, nb::handle timeout) {
   const double seconds = number(timeout, "timeout");
   constexpr double kMost = 1e9;  // seconds, 30 years: fits in nanoseconds
-  if (!(seconds > 0)) refuse("timeout", "wanted a positive number of seconds, got " + shown(timeout));
+  if (!(seconds > 0)) refuse("timeout", "expected a positive number of seconds, got " + shown(timeout));
   held.get().set_timeout(std::chrono::duration_cast<std::chrono::nanoseconds>(
       std::chrono::duration<double>(std::min(seconds, kMost))));
 }
@@ -186,7 +186,7 @@ ParallelConfig make_division(nb::handle method, nb::handle head_groups, nb::hand
     }
     wanted += (wanted.empty() ? "'" : ", '") + name + "'";
   }
-  refuse("method", "wanted one of " + wanted + ", got " + shown(method));
+  refuse("method", "expected one of " + wanted + ", got " + shown(method));
 }
 
 /// A rank's arguments. Reading them may throw, so they are read before the ranks agree on a call.

@@ -16,7 +16,7 @@ ColorScale scale_named(const std::string& name) {
   if (name == "automatic") return ColorScale::automatic;
   if (name == "linear") return ColorScale::linear;
   if (name == "logarithmic") return ColorScale::logarithmic;
-  refuse("scale", "wanted 'automatic', 'linear' or 'logarithmic', got '" + name + "'");
+  refuse("scale", "expected 'automatic', 'linear' or 'logarithmic', got '" + name + "'");
 }
 
 /// Calls set(value) with the entry of that name, if there is one that is not None.

@@ -11,7 +11,7 @@ Pooling pooling_named(nb::handle object) {
   const std::string name = text_of(object);
   if (name == "mean") return Pooling::mean;
   if (name == "max") return Pooling::max;
-  refuse("pooling", "wanted 'mean' or 'max', got '" + name + "'");
+  refuse("pooling", "expected 'mean' or 'max', got '" + name + "'");
 }
 
 /// The requested statistics. `asked` has the fields of InspectOptions that are used.
@@ -24,7 +24,7 @@ InspectOptions wanted(const nb::dict& asked, std::optional<Array>& lse) {
     if (rows.view().size() > 0) {
       const DType dtype = rows.view().dtype;
       if (rows.view().rank != 1 || is_floating(dtype) || dtype == DType::boolean)
-        refuse("rows", "wanted a list of integers");
+        refuse("rows", "expected a list of integers");
       const Tensor numbers = Tensor::copy_of(rows.view(), DType::i64);
       result.rows.assign(numbers.values<std::int64_t>().begin(), numbers.values<std::int64_t>().end());
     }

@@ -83,7 +83,7 @@ RopePairs pairs_named(nb::handle object) {
   const std::string name = text_of(object);
   if (name == "half") return RopePairs::half;
   if (name == "interleaved") return RopePairs::interleaved;
-  refuse("pairs", "wanted 'half' or 'interleaved', got '" + name + "'");
+  refuse("pairs", "expected 'half' or 'interleaved', got '" + name + "'");
 }
 
 /// Whether two views are equal: memory, type, shape and strides.

@@ -27,7 +27,7 @@ Enum value_named(nb::handle object, std::string_view argument, const std::string
 
 Causal causal_named(nb::handle object) {
   if (PyBool_Check(object.ptr()))
-    refuse("causal", "wanted None, 'top_left' or 'bottom_right', got " + shown(object) +
+    refuse("causal", "expected None, 'top_left' or 'bottom_right', got " + shown(object) +
                          ", which does not say where the first row stands");
   return value_named<Causal>(object, "causal", "None");
 }
@@ -43,7 +43,7 @@ std::array<std::int64_t, 2> pair(nb::handle object, std::string_view name, std::
   const auto within = [&](nb::handle item) {
     const std::int64_t value = integer(item, name);
     if (value < smallest)
-      refuse(name, "wanted integers of at least " + std::to_string(smallest) + ", got " + shown(object));
+      refuse(name, "expected integers of at least " + std::to_string(smallest) + ", got " + shown(object));
     return value;
   };
   if (!PyTuple_Check(object.ptr()) && is_integer(object)) return {within(object), within(object)};
@@ -52,7 +52,7 @@ std::array<std::int64_t, 2> pair(nb::handle object, std::string_view name, std::
                    second = nb::steal(first.is_valid() ? PySequence_GetItem(object.ptr(), 1) : nullptr);
   if (!second.is_valid()) {
     PyErr_Clear();
-    refuse(name, "wanted two integers, got " + shown(object));
+    refuse(name, "expected two integers, got " + shown(object));
   }
   return {within(first), within(second)};
 }
@@ -68,7 +68,7 @@ Array numbers(nb::handle object, std::string_view name) {
 Array integers(nb::handle object, std::string_view name) {
   Array array(object, name);
   const DType dtype = array.view().dtype;
-  if (is_floating(dtype)) refuse(name, "wanted integers, got " + std::string(name_of(dtype)));
+  if (is_floating(dtype)) refuse(name, "expected integers, got " + std::string(name_of(dtype)));
   return array;
 }
 
@@ -78,7 +78,7 @@ Array mask(nb::handle object, std::string_view name) {
   const DType dtype = array.view().dtype;
   if (dtype != DType::boolean && !is_floating(dtype))
     refuse(name,
-           "wanted bool (True = attend) or floating numbers to be added, got " + std::string(name_of(dtype)));
+           "expected bool (True = attend) or floating numbers to be added, got " + std::string(name_of(dtype)));
   if (dtype == DType::f16 || dtype == DType::bf16) array.convert_to(DType::f32);
   return array;
 }

@@ -55,9 +55,9 @@ struct Running {
 
 PythonScoreModifier::PythonScoreModifier(nb::object forward, nb::object backward)
     : forward_(std::move(forward)), backward_(std::move(backward)), around_(running) {
-  if (!PyCallable_Check(forward_.ptr())) refuse("score_mod", "wanted a function, got " + kind_of(forward_));
+  if (!PyCallable_Check(forward_.ptr())) refuse("score_mod", "expected a function, got " + kind_of(forward_));
   if (!backward_.is_none() && !PyCallable_Check(backward_.ptr()))
-    refuse("score_mod_backward", "wanted a function, got " + kind_of(backward_));
+    refuse("score_mod_backward", "expected a function, got " + kind_of(backward_));
 }
 
 void PythonScoreModifier::add_to(AttentionOptions& options) {

@@ -55,7 +55,7 @@ void Torch::require_numbers(nb::handle tensor, std::string_view name) const {
   const nb::handle type = type_of(tensor);
   if (!is_exact(tensor) && (!type.attr("__torch_dispatch__").is(tensor_.attr("__torch_dispatch__")) ||
                             text_of(type.attr("__module__")) == "torch.nn.attention.bias"))
-    refuse(name, "wanted a plain tensor, got " + kind_of(tensor));
+    refuse(name, "expected a plain tensor, got " + kind_of(tensor));
   if (requires_grad(tensor) && records_gradients())
     refuse(name, "requires a gradient, which this function does not record; use saccade.torch, or .detach() it");
 }

@@ -67,7 +67,7 @@ def assert_close(got, q, k, v, **options) -> None:
     error = np.abs(got.astype(np.float64) - wanted)
     worst = np.unravel_index(np.argmax(error), error.shape)
     assert np.isfinite(got).all() and error.max() <= allowed, (
-        f"at {worst}: got {got[worst]}, wanted {wanted[worst]}, error {error.max():.3g}, allowed {allowed:.3g}"
+        f"at {worst}: got {got[worst]}, expected {wanted[worst]}, error {error.max():.3g}, allowed {allowed:.3g}"
     )
 
 

@@ -69,11 +69,11 @@ def test_a_list_of_lengths_is_a_curve() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("h=0", "h=0: a whole number from 1 on is wanted"),
-        ("dtype=f8", "dtype=f8: one of f32, bf16, f16 is wanted"),
+        ("h=0", "h=0: expected a whole number from 1 on"),
+        ("dtype=f8", "dtype=f8: expected one of f32, bf16, f16"),
         ("foo", "foo: one of the words"),
         ("window=3", "window=3: two whole numbers"),
-        ("dropout=1", "dropout=1: a probability below 1 is wanted"),
+        ("dropout=1", "dropout=1: expected a probability below 1"),
         ("h=3 hkv=2", "h=3 is no multiple of hkv=2"),
         ("docs=2 b=2 s=8", "docs= makes the batch"),
         ("module h=2 s=8 causal=top_left", "module goes with"),

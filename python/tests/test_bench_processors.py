@@ -96,7 +96,7 @@ def test_the_gate_takes_the_history_of_its_processor(tmp_path: pathlib.Path) -> 
     assert [revision("gate", name) for name in ("AMD Zen 5", "AMD Zen 4")] == ["v2", "v1"]
     assert [revision("bits", name) for name in ("AMD Zen 5", "AMD Zen 4")] == ["v3", "v3"]
     (tmp_path / "amd-zen-5").write_text("# nothing\n")
-    with pytest.raises(ValueError, match="amd-zen-5: one revision wanted, not 0"):
+    with pytest.raises(ValueError, match="amd-zen-5: expected one revision, got 0"):
         revision("gate", "AMD Zen 5")
 
 

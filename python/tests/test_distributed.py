@@ -181,12 +181,12 @@ def test_shardings():
         (lambda: Sharding.contiguous(-1, 2), "length"),
         (lambda: Sharding.zigzag(5, 0), "rank"),
         (lambda: Sharding([[(0, 2)], [(3, 4)]]), "run"),
-        (lambda: Sharding([(0, 2)]), "runs: wanted a list"),
-        (lambda: Sharding.balanced(5, 5, 2, causal="left"), "causal: wanted"),
-        (lambda: Communicator(object()), r"transport: wanted an object with a method rank\(\)"),
-        (lambda: attention(*operands(), comm=3), "comm: wanted an mpi4py.MPI.Intracomm"),
+        (lambda: Sharding([(0, 2)]), "runs: expected a list"),
+        (lambda: Sharding.balanced(5, 5, 2, causal="left"), "causal: expected"),
+        (lambda: Communicator(object()), r"transport: expected an object with a method rank\(\)"),
+        (lambda: attention(*operands(), comm=3), "comm: expected an mpi4py.MPI.Intracomm"),
         (lambda: local_communicators(0), "ranks"),
-        (lambda: local_communicators(1, timeout=0), "timeout: wanted a positive number"),
+        (lambda: local_communicators(1, timeout=0), "timeout: expected a positive number"),
     ],
 )
 def test_wrong_arguments(wrong, message):
@@ -197,10 +197,10 @@ def test_wrong_arguments(wrong, message):
 @pytest.mark.parametrize(
     "wrong, right, kind, message",
     [
-        ({"causal": "up"}, {}, ValueError, "rank 1: causal: wanted"),
+        ({"causal": "up"}, {}, ValueError, "rank 1: causal: expected"),
         ({"windows": 3}, {}, TypeError, "rank 1: .*unexpected keyword argument 'windows'"),
-        ({"method": "spin"}, {}, ValueError, "rank 1: method: wanted one of 'automatic'"),
-        ({"sharding": "even"}, {}, ValueError, "rank 1: sharding: wanted 'contiguous'"),
+        ({"method": "spin"}, {}, ValueError, "rank 1: method: expected one of 'automatic'"),
+        ({"sharding": "even"}, {}, ValueError, "rank 1: sharding: expected 'contiguous'"),
         ({"softcap": 2.0}, {}, ValueError, "softcap must be the same on every rank"),
         ({"method": "gather", "chunk": 64}, {}, ValueError, "rank 1: chunk"),
         ({"dropout_p": 0.5, "seed": 1}, {"dropout_p": 0.5, "seed": 2}, ValueError, "seed must be the same"),
@@ -361,5 +361,5 @@ copy.Free()
     done = mpirun(2, "-c", program)
     assert done.returncode == 0, done.stderr
     lines = sorted(done.stdout.splitlines())
-    text = "[distributed::attention] rank 1: causal: wanted None, 'top_left' or 'bottom_right', got 'up'"
+    text = "[distributed::attention] rank 1: causal: expected None, 'top_left' or 'bottom_right', got 'up'"
     assert lines == sorted([f"{rank} {words}" for rank in (0, 1) for words in ("fine", "fine", text)])

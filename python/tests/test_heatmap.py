@@ -31,7 +31,7 @@ def test_saves_by_ending(tmp_path):
     with pytest.raises(ValueError, match="zoom: .*picture would be"):
         picture.png(1e9)
     assert (tmp_path / "large.png").stat().st_size > len(png)
-    with pytest.raises(ValueError, match="path: wanted a name that ends"):
+    with pytest.raises(ValueError, match="path: expected a name that ends"):
         picture.save(tmp_path / "x.jpg")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["large.png", "x.html", "x.png", "x.svg"]
 

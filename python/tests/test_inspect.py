@@ -57,7 +57,7 @@ def test_memory_is_that_of_the_answer():
         ({"rows": [1, 1]}, "rows"),
         ({"top_k": -1}, "top_k"),
         ({"pool": (3, 0)}, "^the sizes of pool must both be 0 or both be above, got 3 and 0"),
-        ({"pool": (3, 0.5)}, "^pool: wanted an integer"),
+        ({"pool": (3, 0.5)}, "^pool: expected an integer"),
         ({"k": np.ones((30, 8))}, "^q and k must both be float64 or neither, but they are float32 and float64"),
         ({"pooling": "median"}, "pooling"),
         ({"lse": np.zeros(3)}, "lse"),

@@ -80,7 +80,7 @@ def test_values_of_another_width():
     out = np.empty((2, 4, 1, 24), np.float32)
     assert cache.decode(q, out=out) is out
     np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-6)
-    with pytest.raises(ValueError, match="out: wanted .2, 4, 1, 24., got .2, 4, 1, 16."):
+    with pytest.raises(ValueError, match="out: expected .2, 4, 1, 24., got .2, 4, 1, 16."):
         cache.decode(q, out=np.empty(q.shape, np.float32))
 
 
@@ -145,7 +145,7 @@ def test_outputs_of_any_strides():
         (lambda c, k: c.append(k, k, sequence=7), "sequence"),
         (lambda c, k: c.truncate(0, -1), "length"),
         (lambda c, k: c.decode(k[:1]), "q"),
-        (lambda c, k: c.decode(None), "q: wanted an array"),
+        (lambda c, k: c.decode(None), "q: expected an array"),
         (lambda c, k: c.decode(k, kv_lengths=[1, 1]), "kv_lengths"),
         (lambda c, k: c.attention(k, out=np.zeros(3, np.float32)), "o"),
         (lambda c, k: c.positions(-1), "count"),

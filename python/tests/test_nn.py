@@ -265,7 +265,7 @@ def test_lists_become_float32():
         (lambda m: m(INPUTS[:, :2]), "seqlen, 3"),
         (lambda m: m(INPUTS, INPUTS), "value"),
         (lambda m: m(INPUTS, mask=np.ones(4, bool)), "mask"),
-        (lambda m: m(INPUTS, return_weights="some"), "^return_weights: wanted True, False, 'per_head'.*got 'some'"),
+        (lambda m: m(INPUTS, return_weights="some"), "^return_weights: expected True, False, 'per_head'.*got 'some'"),
         (lambda m: m([["a", "b", "c"]]), "^query: "),
         (lambda m: m.load_state_dict({}), "missing W_query.weight"),
         (lambda m: m.load_state_dict({**m.state_dict(), "W_key.weight": np.zeros(3)}), "W_key.weight"),

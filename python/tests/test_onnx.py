@@ -243,9 +243,9 @@ def test_devices():
     assert not saccade.onnx.supports_device("CUDA") and not saccade.onnx.supports_device("CPUX")
     model = model_of(operands())
     assert saccade.onnx.is_compatible(model) and not saccade.onnx.is_compatible(model, "CUDA")
-    with pytest.raises(ValueError, match="device: wanted 'CPU', got 'CUDA'"):
+    with pytest.raises(ValueError, match="device: expected 'CPU', got 'CUDA'"):
         saccade.onnx.prepare(model, "CUDA")
-    with pytest.raises(ValueError, match="device: wanted a str, got a NoneType"):
+    with pytest.raises(ValueError, match="device: expected a str, got a NoneType"):
         saccade.onnx.supports_device(None)
 
 

@@ -81,16 +81,16 @@ def test_dropout():
     "change, text",
     [
         ({"attn_mask": np.ones((9, 13), bool), "is_causal": True}, "attn_mask: is_causal=True excludes a mask"),
-        ({"attn_mask": np.ones((9, 13), int)}, "attn_mask: wanted bool"),
+        ({"attn_mask": np.ones((9, 13), int)}, "attn_mask: expected bool"),
         ({"attn_mask": np.ones((4, 13), bool)}, "attn_mask must broadcast"),
         ({"key": np.ones((2, 3, 13, 7), np.float32)}, "key has head_dim 7"),
-        ({"key": None}, "key: wanted an array, got None"),
-        ({"query": np.float32([1, 2])}, "query: wanted"),
+        ({"key": None}, "key: expected an array, got None"),
+        ({"query": np.float32([1, 2])}, "query: expected"),
         ({"dropout_p": -0.1}, "dropout_p"),
-        ({"dropout_p": np.array([0.1, 0.2])}, "dropout_p: wanted a number"),
+        ({"dropout_p": np.array([0.1, 0.2])}, "dropout_p: expected a number"),
         ({"dropout_p": 1.0, "value": np.ones((2, 3, 4, 8), np.float32)}, "value has seqlen 4"),
-        ({"is_causal": np.zeros(2)}, "is_causal: wanted True or False"),
-        ({"enable_gqa": np.zeros(2)}, "enable_gqa: wanted True or False"),
+        ({"is_causal": np.zeros(2)}, "is_causal: expected True or False"),
+        ({"enable_gqa": np.zeros(2)}, "enable_gqa: expected True or False"),
     ],
 )
 def test_refusals_name_the_argument(change, text):

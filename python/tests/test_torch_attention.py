@@ -233,13 +233,13 @@ def test_operations_are_counted():
 @pytest.mark.parametrize(
     "change, text",
     [
-        ({"q": None}, "q: wanted a tensor, got None"),
+        ({"q": None}, "q: expected a tensor, got None"),
         ({"k": torch.randn(2, 2, 7, 5)}, "k has head_dim 5 but q has 6"),
         ({"causal": "left"}, "causal"),
-        ({"window": 1.5}, "window: wanted an int or two"),
+        ({"window": 1.5}, "window: expected an int or two"),
         ({"sinks": torch.randn(3)}, r"sinks must have shape \[4\]"),
         ({"kv_starts": [0, 8]}, "kv_starts must lie between 0 and seqlen_k = 7, but one is 8"),
-        ({"mask": "causal"}, "mask: wanted a tensor, got a str"),
+        ({"mask": "causal"}, "mask: expected a tensor, got a str"),
         ({"dropout_p": 1.5}, "dropout_p"),
     ],
 )
@@ -269,7 +269,7 @@ def test_seeds_are_those_of_the_package():
     for seed in (0, -5, 2**63, 2**64 - 1, np.int64(7)):
         got = attention(q, k, v, dropout_p=0.5, seed=seed)
         assert np.array_equal(got.numpy(), saccade.attention(q.numpy(), k.numpy(), v.numpy(), dropout_p=0.5, seed=seed))
-    with pytest.raises(ValueError, match="seed: wanted an integer, got a float"):
+    with pytest.raises(ValueError, match="seed: expected an integer, got a float"):
         attention(q, k, v, dropout_p=0.5, seed=1.5)
 
 

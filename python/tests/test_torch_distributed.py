@@ -51,12 +51,12 @@ def test_an_error_on_one_rank_is_the_same_error_on_all(found):
     one, *others = (result["errors"] for result in found)
     assert others == [one] * 3
     for name, words in {
-        "causal": "rank 1: causal: wanted None, 'top_left'",
-        "window": "rank 1: window: wanted an int or two",
-        "sinks": "rank 1: sinks: wanted a tensor, got a str",
-        "method": "rank 1: method: wanted one of 'automatic'",
+        "causal": "rank 1: causal: expected None, 'top_left'",
+        "window": "rank 1: window: expected an int or two",
+        "sinks": "rank 1: sinks: expected a tensor, got a str",
+        "method": "rank 1: method: expected one of 'automatic'",
         "softcap": "softcap must be the same on every rank",
-        "integers": "rank 1: q: wanted float64, float32",
+        "integers": "rank 1: q: expected float64, float32",
         "requires_grad": "requires_grad must be the same on every rank, but it is True on rank 1 and False on rank 0",
         "twice": "rank 1: dout: gradients cannot be differentiated again",
         "vmap": "rank 1: q: torch.compile and transforms of torch.func are not supported",
@@ -70,7 +70,7 @@ def test_groups_and_states_of_pytorch(found):
         assert details["same"] and details["rank"] == rank
         assert details["pair"] == (rank % 2, 2)
         assert details["not in it"] == ("ValueError", "group: this process is not in it")
-        assert details["no group"][1].startswith("group: wanted a process group or a DeviceMesh of one dimension")
+        assert details["no group"][1].startswith("group: expected a process group or a DeviceMesh of one dimension")
         assert details["dropout"] == (True, True) and details["autocast"]
         assert details["patch"].startswith("patch() within context_parallel()")
 

@@ -269,7 +269,7 @@ def test_copies_and_pickles():
 def test_constructor_refuses_what_pytorch_refuses():
     with pytest.raises(ValueError, match="greater than 0"):
         MultiheadAttention(0, 1)
-    with pytest.raises(ValueError, match="num_heads: wanted a divisor of embed_dim 8, got 3"):
+    with pytest.raises(ValueError, match="num_heads: expected a divisor of embed_dim 8, got 3"):
         MultiheadAttention(8, 3)
     with pytest.raises(TypeError, match="causal"):
         MultiheadAttention(8, 2, causal=True)
@@ -359,20 +359,20 @@ def test_autocast():
 @pytest.mark.parametrize(
     "change, text",
     [
-        ({"query": None}, "query: wanted a tensor, got None"),
-        ({"query": torch.randn(5, 3, 8, device="meta")}, "query: wanted a tensor on the CPU"),
-        ({"query": torch.randn(8)}, r"query: wanted rank 2 or 3, got shape \[8\]"),
-        ({"key": torch.randn(5, 8)}, r"key: wanted rank 3, as query has, got shape \[5, 8\]"),
-        ({"query": torch.randn(5, 3, 9)}, r"query: wanted 8 in the last dimension, got shape \[5, 3, 9\]"),
-        ({"key": torch.randn(4, 3, 8)}, "value: wanted .4, 3. in front, as key has"),
-        ({"key": torch.randn(5, 2, 8), "value": torch.randn(5, 2, 8)}, "key: wanted batch 3, as query has, got 2"),
-        ({"value": torch.randn(5, 3, 8).double()}, "value: wanted torch.float32, as the parameters are"),
-        ({"key_padding_mask": torch.ones(3, 5)[0]}, r"key_padding_mask: wanted \[3, 5\], got \[5\]"),
-        ({"key_padding_mask": torch.ones(3, 5, dtype=torch.int32)}, "key_padding_mask: wanted bool or floating"),
-        ({"key_padding_mask": [True]}, "key_padding_mask: wanted a tensor, got list"),
-        ({"attn_mask": torch.ones(5, 4)}, r"attn_mask: wanted \[5, 5\] or \[6, 5, 5\], got \[5, 4\]"),
-        ({"attn_mask": torch.ones(3, 5, 5)}, r"attn_mask: wanted \[5, 5\] or \[6, 5, 5\], got \[3, 5, 5\]"),
-        ({"attn_mask": torch.ones(5, 5, dtype=torch.uint8)}, "attn_mask: wanted bool or floating"),
+        ({"query": None}, "query: expected a tensor, got None"),
+        ({"query": torch.randn(5, 3, 8, device="meta")}, "query: expected a tensor on the CPU"),
+        ({"query": torch.randn(8)}, r"query: expected rank 2 or 3, got shape \[8\]"),
+        ({"key": torch.randn(5, 8)}, r"key: expected rank 3, as query has, got shape \[5, 8\]"),
+        ({"query": torch.randn(5, 3, 9)}, r"query: expected 8 in the last dimension, got shape \[5, 3, 9\]"),
+        ({"key": torch.randn(4, 3, 8)}, "value: expected .4, 3. in front, as key has"),
+        ({"key": torch.randn(5, 2, 8), "value": torch.randn(5, 2, 8)}, "key: expected batch 3, as query has, got 2"),
+        ({"value": torch.randn(5, 3, 8).double()}, "value: expected torch.float32, as the parameters are"),
+        ({"key_padding_mask": torch.ones(3, 5)[0]}, r"key_padding_mask: expected \[3, 5\], got \[5\]"),
+        ({"key_padding_mask": torch.ones(3, 5, dtype=torch.int32)}, "key_padding_mask: expected bool or floating"),
+        ({"key_padding_mask": [True]}, "key_padding_mask: expected a tensor, got list"),
+        ({"attn_mask": torch.ones(5, 4)}, r"attn_mask: expected \[5, 5\] or \[6, 5, 5\], got \[5, 4\]"),
+        ({"attn_mask": torch.ones(3, 5, 5)}, r"attn_mask: expected \[5, 5\] or \[6, 5, 5\], got \[3, 5, 5\]"),
+        ({"attn_mask": torch.ones(5, 5, dtype=torch.uint8)}, "attn_mask: expected bool or floating"),
     ],
 )
 def test_wrong_arguments_are_named(change, text):
@@ -420,7 +420,7 @@ def test_other_nested_tensors_are_refused():
             ours(nested, nested, nested_tensor([torch.randn(3, 8), torch.randn(5, 8)]), need_weights=False)
         with pytest.raises(ValueError, match="query: nested tensors are for self-attention"):
             ours(nested, nested, nested, need_weights=False, is_causal=True)
-        with pytest.raises(ValueError, match="query: wanted a dense tensor or a contiguous nested one"):
+        with pytest.raises(ValueError, match="query: expected a dense tensor or a contiguous nested one"):
             ours(jagged, jagged, jagged, need_weights=False)
         with pytest.raises(ValueError, match="query: nested tensors are for self-attention in evaluation"):
             ours.train()(nested, nested, nested, need_weights=False)

@@ -240,12 +240,12 @@ def test_errors_name_the_argument():
     q, k = nested(entries(ROWS)), nested(entries(KEYS, 2))
     dense = torch.randn(4, 4, 3, 8)
     for arguments, named, text in (
-        ((q, dense, dense), {}, "query: wanted query, key and value nested alike"),
-        ((q, q, nested(entries(ROWS), STRIDED)), {}, "query: wanted query, key and value nested alike"),
+        ((q, dense, dense), {}, "query: expected query, key and value nested alike"),
+        ((q, q, nested(entries(ROWS), STRIDED)), {}, "query: expected query, key and value nested alike"),
         ((q, q, q), {"attn_mask": torch.ones(3, 3, dtype=torch.bool)}, "attn_mask: nested tensors have no mask"),
-        ((q, k, k), {}, "key: wanted 4 heads, as query has, got 2"),
-        ((q, nested(entries(KEYS)), q), {}, "value: wanted the lengths of key"),
-        ((q, nested(entries([3, 3])), nested(entries([3, 3]))), {}, "key: wanted batch 4, as query has, got 2"),
+        ((q, k, k), {}, "key: expected 4 heads, as query has, got 2"),
+        ((q, nested(entries(KEYS)), q), {}, "value: expected the lengths of key"),
+        ((q, nested(entries([3, 3])), nested(entries([3, 3]))), {}, "key: expected batch 4, as query has, got 2"),
     ):
         with pytest.raises(ValueError, match=text):
             scaled_dot_product_attention(*arguments, **named)

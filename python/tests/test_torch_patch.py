@@ -225,7 +225,7 @@ def test_what_saccade_cannot_do_is_an_error_and_no_fallback(calls):
     with saccade.torch.patch():
         with pytest.raises(ValueError, match="key: batch and heads"):
             F.scaled_dot_product_attention(q, k[:, :2], v)
-        with pytest.raises(ValueError, match="query: wanted float64"):
+        with pytest.raises(ValueError, match="query: expected float64"):
             F.scaled_dot_product_attention(q.int(), k, v)
 
 

@@ -233,7 +233,7 @@ def test_causal_biases_cost_no_mask():
     q, k, v = leaves((2, 3, 5, 8), (2, 3, 7, 8), (2, 3, 7, 8))
     for bias in (causal_upper_left(5, 7), causal_lower_right(5, 7)):
         torch.testing.assert_close(sdpa(q, k, v, bias), sdpa(q, k, v, bias._materialize()))
-    with pytest.raises(ValueError, match="attn_mask: wanted a CausalBias of 5 x 7, got 7 x 7"):
+    with pytest.raises(ValueError, match="attn_mask: expected a CausalBias of 5 x 7, got 7 x 7"):
         sdpa(q, k, v, causal_upper_left(7, 7))
     with pytest.raises(ValueError, match="attn_mask: CausalBias should not be used with causal=True"):
         sdpa(q, k, v, causal_upper_left(5, 7), is_causal=True)
@@ -335,47 +335,47 @@ def operands(**change):
 @pytest.mark.parametrize(
     "change, text",
     [
-        ({"query": None}, "query: wanted a tensor, got None"),
-        ({"key": [[1.0]]}, "key: wanted a tensor, got list"),
-        ({"value": torch.randn(2, 3, 7, 8).numpy()}, "value: wanted a tensor, got ndarray"),
-        ({"query": torch.randn(8)}, r"query: wanted \[..., seqlen, dim\]"),
+        ({"query": None}, "query: expected a tensor, got None"),
+        ({"key": [[1.0]]}, "key: expected a tensor, got list"),
+        ({"value": torch.randn(2, 3, 7, 8).numpy()}, "value: expected a tensor, got ndarray"),
+        ({"query": torch.randn(8)}, r"query: expected \[..., seqlen, dim\]"),
         (
             {"query": torch.ones(2, 3, 5, 8, dtype=torch.int32)},
-            "query: wanted float64, float32, bfloat16 or float16, got int32",
+            "query: expected float64, float32, bfloat16 or float16, got int32",
         ),
-        ({"key": torch.ones(2, 3, 7, 8, dtype=torch.complex64)}, "key: wanted float64.* got complex64"),
-        ({"value": torch.ones(2, 3, 7, 8).to(torch.float8_e4m3fn)}, "value: wanted float64.* got float8_e4m3fn"),
+        ({"key": torch.ones(2, 3, 7, 8, dtype=torch.complex64)}, "key: expected float64.* got complex64"),
+        ({"value": torch.ones(2, 3, 7, 8).to(torch.float8_e4m3fn)}, "value: expected float64.* got float8_e4m3fn"),
         ({"value": torch.ones(2, 3, 7, 8, dtype=torch.float64)}, "query, key, value and o must all be f64 or none"),
         ({"key": torch.randn(2, 3, 7, 9)}, "key has head_dim 9 but query has 8"),
         ({"value": torch.randn(2, 3, 6, 8)}, "value has seqlen 6|value .*6"),
         ({"key": torch.randn(3, 3, 7, 8)}, "key: batch and heads do not go together"),
         ({"key": torch.randn(2, 1, 7, 8), "value": torch.randn(2, 2, 7, 8)}, "key: batch and heads .* enable_gqa=True"),
         ({"query": torch.randn(2, 4, 5, 8), "enable_gqa": True}, "4 .*3|3 .*4"),
-        ({"attn_mask": torch.ones(5, 7, dtype=torch.int64)}, "attn_mask: wanted bool"),
+        ({"attn_mask": torch.ones(5, 7, dtype=torch.int64)}, "attn_mask: expected bool"),
         ({"attn_mask": torch.ones(5, 6)}, "attn_mask must broadcast"),
         ({"attn_mask": torch.ones(4, 1, 1, 7, dtype=torch.bool)}, "attn_mask must broadcast"),
         ({"attn_mask": torch.ones(1, 1, 1, 5, 7)}, "attn_mask must have rank"),
-        ({"attn_mask": "causal"}, "attn_mask: wanted a tensor, got str"),
+        ({"attn_mask": "causal"}, "attn_mask: expected a tensor, got str"),
         ({"attn_mask": torch.ones(5, 7), "is_causal": True}, "attn_mask: is_causal=True excludes a mask"),
         ({"dropout_p": -0.1}, "dropout_p"),
         ({"dropout_p": 1.1}, "dropout_p"),
         ({"dropout_p": float("nan")}, "dropout_p"),
-        ({"dropout_p": "much"}, "dropout_p: wanted a number, got a str"),
-        ({"dropout_p": None}, "dropout_p: wanted a number, got a NoneType"),
-        ({"scale": torch.ones(2)}, "scale: wanted a number, got a Tensor"),
-        ({"is_causal": torch.ones(2)}, "is_causal: wanted True or False, got Tensor"),
-        ({"enable_gqa": torch.ones(2)}, "enable_gqa: wanted True or False, got Tensor"),
-        ({"scale": "large"}, "scale: wanted a number, got a str"),
+        ({"dropout_p": "much"}, "dropout_p: expected a number, got a str"),
+        ({"dropout_p": None}, "dropout_p: expected a number, got a NoneType"),
+        ({"scale": torch.ones(2)}, "scale: expected a number, got a Tensor"),
+        ({"is_causal": torch.ones(2)}, "is_causal: expected True or False, got Tensor"),
+        ({"enable_gqa": torch.ones(2)}, "enable_gqa: expected True or False, got Tensor"),
+        ({"scale": "large"}, "scale: expected a number, got a str"),
         ({"query": torch.randn(2, 3, 5, 0)}, "key has head_dim 8 but query has 0"),
-        ({"query": torch.empty(2, 3, 5, 8, device="meta")}, "query: wanted a tensor on the CPU, got one on meta"),
-        ({"attn_mask": torch.empty(5, 7, device="meta")}, "attn_mask: wanted a tensor on the CPU, got one on meta"),
+        ({"query": torch.empty(2, 3, 5, 8, device="meta")}, "query: expected a tensor on the CPU, got one on meta"),
+        ({"attn_mask": torch.empty(5, 7, device="meta")}, "attn_mask: expected a tensor on the CPU, got one on meta"),
         (
             {"key": torch.randn(7, 8).to_sparse()},
-            "key: wanted a dense tensor, got one that is of layout torch.sparse_coo",
+            "key: expected a dense tensor, got one that is of layout torch.sparse_coo",
         ),
         (
             {"value": torch.randn(7, 8).to_mkldnn()},
-            "value: wanted a dense tensor, got one that is of layout torch._mkldnn",
+            "value: expected a dense tensor, got one that is of layout torch._mkldnn",
         ),
     ],
 )
@@ -393,7 +393,7 @@ def test_dense_and_nested_tensors_are_not_mixed():
         warnings.simplefilter("ignore")
         for layout in (torch.strided, torch.jagged):
             nested = torch.nested.nested_tensor([torch.randn(3, 8), torch.randn(5, 8)], layout=layout)
-            with pytest.raises(ValueError, match="query: wanted query, key and value nested alike"):
+            with pytest.raises(ValueError, match="query: expected query, key and value nested alike"):
                 sdpa(torch.randn(2, 3, 8), nested, nested)
 
 
@@ -537,8 +537,8 @@ def test_a_storage_exchanged_during_the_call_is_read_to_the_end():
 def test_what_has_no_numbers_is_no_array():
     q = torch.randn(1, 2, 4, 8)
     for mask in (causal_upper_left(4, 4), causal_lower_right(4, 4)):
-        with pytest.raises(ValueError, match="mask: wanted a plain tensor, got a CausalBias"):
+        with pytest.raises(ValueError, match="mask: expected a plain tensor, got a CausalBias"):
             saccade.attention(q, q, q, mask=mask)
-    with pytest.raises(ValueError, match="q: wanted an array"), warnings.catch_warnings():
+    with pytest.raises(ValueError, match="q: expected an array"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         saccade.attention(torch.nested.nested_tensor([q[0], q[0]]), q, q)

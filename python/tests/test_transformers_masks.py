@@ -207,5 +207,5 @@ def test_models_that_look_for_masks_of_flex_attention_get_a_tensor():
 
 @pytest.mark.parametrize("name", ["", "my_flash", "sdpa2", "paged|x", None])
 def test_register_refuses_names_with_a_meaning(name):
-    with pytest.raises(ValueError, match="name: wanted"):
+    with pytest.raises(ValueError, match="name: expected"):
         saccade.transformers.register(name)

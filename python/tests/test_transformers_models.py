@@ -266,7 +266,7 @@ def test_models_that_do_not_go_through_the_interface():
 def test_errors_name_the_argument():
     query = torch.randn(1, 2, 6, 8)
     mask = saccade.transformers.mask(1, q_length=5, kv_length=5, allow_is_causal_skip=False)
-    with pytest.raises(ValueError, match="attention_mask: wanted one for 6 queries and 6 keys, got one for 5 and 5"):
+    with pytest.raises(ValueError, match="attention_mask: expected one for 6 queries and 6 keys, got one for 5 and 5"):
         saccade.transformers.attention(None, query, query, query, mask)
     for name in ("head_mask", "attention_bias", "alibi", "attn_mask"):
         with pytest.raises(ValueError, match=f"saccade.transformers: {name}: this argument is not known"):

@@ -35,7 +35,7 @@ def assert_agrees(attention: Callable[..., Tensor], tensors: dict[str, Tensor | 
         allowed += eps * torch.finfo(result.dtype).eps * bounds[name].max()
         worst = error.flatten().argmax()
         assert error.max() <= allowed, (
-            f"{name}: got {result.flatten()[worst]}, wanted {wanted[name].flatten()[worst]}, "
+            f"{name}: got {result.flatten()[worst]}, expected {wanted[name].flatten()[worst]}, "
             f"error {error.max():.3g}, allowed {allowed:.3g}"
         )
 

@@ -32,7 +32,7 @@ int num_threads() {
 
 void set_num_threads(int threads) {
   if (threads < 0)
-    throw std::invalid_argument("[set_num_threads] wanted 0 or more threads, got " + std::to_string(threads));
+    throw std::invalid_argument("[set_num_threads] expected 0 or more threads, got " + std::to_string(threads));
   default_threads.store(threads, std::memory_order_relaxed);
 }
 

@@ -57,7 +57,7 @@ class EmbeddingEvents : public JsonEvents {
                                : place_ == Place::before_tokens ? "an array of strings"
                                : place_ == Place::before_inputs ? "an array of rows of numbers"
                                                                 : "an object or an array of rows of numbers";
-    origin_.refuse(here() + " is " + got + " where " + wanted + " was wanted");
+    origin_.refuse(here() + " is " + got + " where " + wanted + " was expected");
   }
 
   void on_scalar(JsonScalar scalar) override {

@@ -86,7 +86,7 @@ class HeaderParser {
   void expect(char wanted) {
     if (accept(wanted)) return;
     refuse("the header has "s + (at_ == text_.size() ? "its end" : in_quotes(text_.substr(at_, 1))) + " where '" +
-           wanted + "' was wanted");
+           wanted + "' was expected");
   }
 
   bool accept(std::string_view word) {
@@ -99,7 +99,7 @@ class HeaderParser {
   std::string_view parse_string() {
     skip_space();
     const char quote = at_ < text_.size() ? text_[at_] : '\0';
-    if (quote != '\'' && quote != '"') refuse("the header has no string where one was wanted");
+    if (quote != '\'' && quote != '"') refuse("the header has no string where one was expected");
     const std::size_t end = text_.find(quote, at_ + 1);
     if (end == std::string_view::npos) refuse("the header has a string without an end");
     const std::string_view value = text_.substr(at_ + 1, end - at_ - 1);

@@ -67,11 +67,11 @@ class HeaderEvents : public io::JsonEvents {
   [[noreturn]] void refuse_value(const std::string& got) const {
     switch (place_) {
       case Place::document:
-        refuse(got + " where an object was wanted");
+        refuse(got + " where an object was expected");
       case Place::header:
-        refuse(got + " where an object was wanted, for " + in_quotes(key_));
+        refuse(got + " where an object was expected, for " + in_quotes(key_));
       case Place::metadata:
-        refuse(got + " where a string was wanted, in __metadata__ for " + in_quotes(key_));
+        refuse(got + " where a string was expected, in __metadata__ for " + in_quotes(key_));
       default:
         refuse_in_entry(got + " as " + in_quotes(key_));
     }

@@ -35,7 +35,7 @@ TokenEmbeddings embeddings_of_npy(const io::Origin& origin, std::span<const std:
   const Tensor array = io::parse_npy(origin, bytes);
   if (array.rank() != 2 || array.size() == 0 || array.dtype() == DType::boolean) {
     origin.refuse("holds " + io::describe(array.dtype(), array.shape()) +
-                  " where a matrix of numbers, one row for each token, was wanted");
+                  " where a matrix of numbers, one row for each token, was expected");
   }
   Tensor inputs = Tensor::copy_of(array, DType::f32);
   const std::span<const float> numbers = inputs.values<float>();

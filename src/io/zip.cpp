@@ -156,7 +156,7 @@ ZipMember read_entry(const Origin& origin, std::span<const std::byte> archive, c
                      std::uint64_t& at) {
   const std::uint64_t left = directory.end - at;
   if (left < kCentralSize || number_at<std::uint32_t>(archive, at) != kCentralSignature) {
-    origin.refuse("the archive's directory has no entry where one was wanted," + at_byte(at));
+    origin.refuse("the archive's directory has no entry where one was expected," + at_byte(at));
   }
   const std::size_t name_size = number_at<std::uint16_t>(archive, at + 28);
   const std::size_t extra_size = number_at<std::uint16_t>(archive, at + 30);

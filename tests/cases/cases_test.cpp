@@ -55,30 +55,30 @@ TEST(ProblemText, SaysWhatIsWrong) {
   const auto refused = [](const std::string& line, const std::string& message) {
     EXPECT_THAT([&] { parse_problem(line); }, ThrowsMessage<std::invalid_argument>(HasSubstr(message))) << line;
   };
-  refused("h=0", "h=0: a whole number from 1 on is wanted");
-  refused("h=4x", "h=4x: a whole number from 1 on is wanted");
-  refused("h=", "h=: a whole number from 1 on is wanted");
-  refused("s=99999999999999999999", "s=99999999999999999999: a whole number from 0 on is wanted");
-  refused("threads=5000", "threads=5000: a whole number from 1 to 1024 is wanted");
+  refused("h=0", "h=0: expected a whole number from 1 on");
+  refused("h=4x", "h=4x: expected a whole number from 1 on");
+  refused("h=", "h=: expected a whole number from 1 on");
+  refused("s=99999999999999999999", "s=99999999999999999999: expected a whole number from 0 on");
+  refused("threads=5000", "threads=5000: expected a whole number from 1 to 1024");
   refused("hkv=3 h=4", "h=4 is no multiple of hkv=3");
   refused("h=4 h=4", "h=4: h is given twice");
   refused("heads=4", "heads=4: one of the keys b, h, hkv, ");
-  refused("paged", "paged: KEY=VALUE or one of the flags lengths, starts, lse, decode, alibi, sinks is wanted");
-  refused("causal=yes", "causal=yes: one of none, top_left, bottom_right is wanted");
-  refused("dtype=f32,bf16", "dtype=f32,bf16: one of f32, bf16, f16, f64, or four of them (q,k,v,o) is wanted");
+  refused("paged", "paged: expected KEY=VALUE or one of the flags lengths, starts, lse, decode, alibi, sinks");
+  refused("causal=yes", "causal=yes: expected one of none, top_left, bottom_right");
+  refused("dtype=f32,bf16", "dtype=f32,bf16: expected one of f32, bf16, f16, f64, or four of them (q,k,v,o)");
   refused("dtype=i8", "dtype=i8: one of f32, bf16, f16, f64, or four of them");
-  refused("dtype=f32,f32,f32,f64", "f64 for all four or for none is wanted");
-  refused("window=3", "window=3: two whole numbers from -1 on with , between them is wanted");
+  refused("dtype=f32,f32,f32,f64", "expected f64 for all four or for none");
+  refused("window=3", "window=3: expected two whole numbers from -1 on with , between them");
   refused("window=3,-2", "two whole numbers from -1 on");
-  refused("window=2199023255552,0", "a whole number within 2^40 of 0 is wanted");
-  refused("offset=-2199023255552", "a whole number within 2^40 of 0 is wanted");
-  refused("block_mask=9223372036854775807x1", "a whole number within 2^40 of 0 is wanted");
-  refused("block_mask=64", "block_mask=64: two whole numbers from 1 on with x between them is wanted");
-  refused("dropout=1", "dropout=1: a probability below 1 is wanted");
-  refused("softcap=-1", "softcap=-1: 0 or a positive number is wanted");
-  refused("scale=nan", "scale=nan: a number is wanted");
+  refused("window=2199023255552,0", "expected a whole number within 2^40 of 0");
+  refused("offset=-2199023255552", "expected a whole number within 2^40 of 0");
+  refused("block_mask=9223372036854775807x1", "expected a whole number within 2^40 of 0");
+  refused("block_mask=64", "block_mask=64: expected two whole numbers from 1 on with x between them");
+  refused("dropout=1", "dropout=1: expected a probability below 1");
+  refused("softcap=-1", "softcap=-1: expected 0 or a positive number");
+  refused("scale=nan", "scale=nan: expected a number");
   refused("docs=2 page=4", "docs= and page= exclude each other");
-  refused("docs=2 b=2", "docs= makes the batch: b= is not wanted");
+  refused("docs=2 b=2", "docs= makes the batch: b= cannot be given");
 }
 
 TEST(ProblemText, FilesHaveCommentsAndLineNumbers) {
@@ -89,7 +89,7 @@ TEST(ProblemText, FilesHaveCommentsAndLineNumbers) {
   EXPECT_TRUE(problems[1].calls_decode);
   std::istringstream bad("h=2\n\nd=0\n");
   EXPECT_THAT([&] { cases::read_problems(bad, "shapes.txt"); },
-              ThrowsMessage<std::invalid_argument>("shapes.txt:3: d=0: a whole number from 1 on is wanted"));
+              ThrowsMessage<std::invalid_argument>("shapes.txt:3: d=0: expected a whole number from 1 on"));
 }
 
 TEST(ProblemText, DecodingReadsTheKeysAndValuesOfEveryHead) {

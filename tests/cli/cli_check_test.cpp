@@ -82,7 +82,7 @@ TEST_F(CheckTest, AFailureIsExitCodeOneAndSaysHowToRepeatIt) {
 TEST_F(CheckTest, RefusesWhatItCannotDo) {
   write("shapes.txt", "h=2 s=3\nh=2 s=x\n");
   write("empty.txt", "# nothing\n");
-  refused({"--shapes", "shapes.txt"}, "saccade check: shapes.txt:2: s=x: a whole number from 0 on is wanted");
+  refused({"--shapes", "shapes.txt"}, "saccade check: shapes.txt:2: s=x: expected a whole number from 0 on");
   refused({"--shapes", "nowhere.txt"}, "saccade check: --shapes: nowhere.txt cannot be read");
   refused({"--shapes", "empty.txt"}, "saccade check: --shapes: empty.txt has no problem in it");
   refused({"--shapes", "shapes.txt", "--cases", "3"}, "excludes");

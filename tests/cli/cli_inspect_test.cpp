@@ -116,15 +116,15 @@ TEST_F(InspectCommand, RefusesWhatDoesNotFit) {
     return more;
   };
   refused(with({"-o", "out.txt"}), "--output wants a name that ends in .npz, .svg or .png, not 'out.txt'");
-  refused(with({"--rows", "1,x"}), "--rows: whole numbers from 0 on wanted, as in 0,5,17, not '1,x'");
+  refused(with({"--rows", "1,x"}), "--rows: expected whole numbers from 0 on, as in 0,5,17, got '1,x'");
   refused(with({"--rows", "70"}), "rows contains 70 but q has 70 rows");
-  refused(with({"--top-k", "0"}), "--top-k: a whole number of at least 1 wanted, not '0'");
-  refused(with({"--pool", "8"}), "--pool: ROWSxKEYS wanted, each from 1 to 32768, as in 512x512, not '8'");
-  refused(with({"--pool", "8x8", "sum"}), "--pool: mean or max wanted, not 'sum'");
+  refused(with({"--top-k", "0"}), "--top-k: expected a whole number of at least 1, got '0'");
+  refused(with({"--pool", "8"}), "--pool: expected ROWSxKEYS, each from 1 to 32768, as in 512x512, got '8'");
+  refused(with({"--pool", "8x8", "sum"}), "--pool: expected mean or max, got 'sum'");
   refused({"inspect", "--q", "batch.npy", "--k", "batch.npy", "-o", "map.svg"},
           "--q holds a batch of 2: a picture shows one entry");
   refused({"inspect", "--q", "q.npy", "--k", "batch.npy"},
-          "--q and --k have 3 and 4 dimensions: as many wanted in each");
+          "--q and --k have 3 and 4 dimensions: expected as many in each");
   refused({"inspect", "--q", "empty.npy", "--k", "empty.npy"}, "--q and --k have shapes [0, 8] and [0, 8]");
   EXPECT_TRUE(files() == before);
 }

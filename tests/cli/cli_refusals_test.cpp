@@ -79,7 +79,7 @@ class RefusalTest : public CommandTest {
 };
 
 TEST_F(RefusalTest, CommandLines) {
-  expect_refusal({}, "a subcommand is wanted");
+  expect_refusal({}, "expected a subcommand");
   expect_refusal({"fly"}, "fly");
   expect_refusal({"info", "twice"}, "twice");
   expect_refusal({"tour", "--lang", "fr"}, "--lang: fr not in {en,zh}");
@@ -94,19 +94,19 @@ TEST_F(RefusalTest, OptionsOfRun) {
   expect_refusal(run_with({{"--layout", "hbld"}}), "--layout: hbld not in");
   expect_refusal(run_with({{"--window", "3"}}), "--window: two whole numbers");
   expect_refusal(run_with({{"--window", "-2,0"}}), "not '-2,0'");
-  expect_refusal(run_with({{"--scale", "nan"}}), "--scale: a number wanted, not 'nan'");
-  expect_refusal(run_with({{"--scale", "1e999"}}), "--scale: a number wanted");
-  expect_refusal(run_with({{"--softcap", "much"}}), "--softcap: 0 or a positive number wanted, not 'much'");
+  expect_refusal(run_with({{"--scale", "nan"}}), "--scale: expected a number, got 'nan'");
+  expect_refusal(run_with({{"--scale", "1e999"}}), "--scale: expected a number");
+  expect_refusal(run_with({{"--softcap", "much"}}), "--softcap: expected 0 or a positive number, got 'much'");
   expect_refusal(run_with({{"--softcap", "-1"}}), "softcap");
-  expect_refusal(run_with({{"--query-offset", "1.5"}}), "--query-offset: a whole number wanted, not '1.5'");
-  expect_refusal(run_with({{"--threads", "0"}}), "--threads: a whole number from 1 to 1024 wanted, not '0'");
+  expect_refusal(run_with({{"--query-offset", "1.5"}}), "--query-offset: expected a whole number, got '1.5'");
+  expect_refusal(run_with({{"--threads", "0"}}), "--threads: expected a whole number from 1 to 1024, got '0'");
   expect_refusal(run_with({{"--threads", "99999"}}), "--threads: a whole number from 1 to 1024");
 }
 
 TEST_F(RefusalTest, TensorsOfRun) {
   expect_refusal(run_with({{"--q", "nowhere.npy"}}), "nowhere.npy");
   expect_refusal(run_with({{"--q", "folder"}}), "folder");
-  expect_refusal(run_with({{"--q", "ints.npy"}}), "--q: ints.npy holds i32, floating-point numbers wanted");
+  expect_refusal(run_with({{"--q", "ints.npy"}}), "--q: ints.npy holds i32, expected floating-point numbers");
   expect_refusal(run_with({{"--q", "row.npy"}}), "--q: row.npy has shape [9]");
   expect_refusal(run_with({{"--k", "k4.npy"}}), "3, 4 and 3 dimensions");
   expect_refusal(run_with({{"--k", "k7.npy"}}), "k has head_dim 7 but q has 8");
@@ -118,7 +118,7 @@ TEST_F(RefusalTest, TensorsOfRun) {
 }
 
 TEST_F(RefusalTest, TensorsOfSafetensorsFiles) {
-  expect_refusal(run_with({{"--q", "plain.safetensors"}}), "--q: plain.safetensors:NAME wanted; it holds W_key");
+  expect_refusal(run_with({{"--q", "plain.safetensors"}}), "--q: plain.safetensors:NAME expected; it holds W_key");
   expect_refusal(run_with({{"--q", "plain.safetensors:q"}}), "--q: plain.safetensors has no tensor 'q'; it holds");
   expect_refusal(run_with({{"--q", "nowhere.safetensors:q"}}), "nowhere.safetensors");
   expect_refusal(run_with({{"--q", "other.safetensors:lm_head"}, {"--out", "other.safetensors"}}),
@@ -127,7 +127,7 @@ TEST_F(RefusalTest, TensorsOfSafetensorsFiles) {
 
 TEST_F(RefusalTest, OptionsOfRunThatWantTensors) {
   expect_refusal(run_with({{"--dtype", "f8"}}), "--dtype: f8 not in {f32,f64,bf16,f16}");
-  expect_refusal(run_with({{"--dropout", "often"}}), "--dropout: a probability below 1 wanted, not 'often'");
+  expect_refusal(run_with({{"--dropout", "often"}}), "--dropout: expected a probability below 1, got 'often'");
   expect_refusal(run_with({{"--dropout", "1"}}), "--dropout: a probability below 1");
   expect_refusal(run_with({{"--seed", "1"}}), "--seed wants --dropout");
   expect_refusal(run_with({{"--alibi", "row.npy"}}), "alibi_slopes");
@@ -144,7 +144,8 @@ TEST_F(RefusalTest, PackedBatchesAndPagesOfRun) {
   expect_refusal(run_with({{"--cu-seqlens-q", "lengths.npy"}}),
                  "--cu-seqlens-q wants --cu-seqlens-k or --block-table");
   expect_refusal(run_with({{"--cu-seqlens-k", "lengths.npy"}}), "--cu-seqlens-k wants --cu-seqlens-q");
-  expect_refusal(run_with({{"--cu-seqlens-q", "row.npy"}}), "--cu-seqlens-q: row.npy holds f32, integers wanted");
+  expect_refusal(run_with({{"--cu-seqlens-q", "row.npy"}}),
+                 "--cu-seqlens-q: row.npy holds f32, expected integers");
   expect_refusal(run_with({{"--cu-seqlens-q", "ints.npy"}, {"--cu-seqlens-k", "ints.npy"}}),
                  "--cu-seqlens-q has shape [2, 5, 8]");
   expect_refusal(
@@ -187,7 +188,7 @@ TEST_F(RefusalTest, OptionsOfExplain) {
   expect_refusal(explain_with({"six.json", "--key-tokens", "a,b,c"}), "--key-tokens wants --keys");
   expect_refusal(explain_with({"six.json", "--normalize", "max"}), "--normalize: max not in {softmax,sum}");
   expect_refusal(explain_with({"six.json", "--scale", "big"}),
-                 "--scale: none, auto or a number wanted, not 'big'");
+                 "--scale: expected none, auto or a number, got 'big'");
   expect_refusal(explain_with({"six.json", "--heads", "2"}), "--heads wants --params or --d-out");
   expect_refusal(explain_with({"six.json", "--seed", "1"}), "--seed wants --d-out or --dropout");
   expect_refusal(explain_with({"six.json", "--dropout", "1"}), "--dropout: a probability");

@@ -150,17 +150,17 @@ TEST(Npy, RefusesDamagedHeaders) {
                             {with(good, 8, 2, "\xff\xff"),
                              "the header's length is given as 65535 bytes but 142 follow at byte 10"},
                             {with(good, 6, 1, "\x02"), "the header's length is given as"},
-                            {with(good, 8, 2, "\0\0"s), "has its end where '{' was wanted at byte 10"},
+                            {with(good, 8, 2, "\0\0"s), "has its end where '{' was expected at byte 10"},
                             {with(good, 8, 2, "\x20\0"s), "the header"},
-                            {npy("[]"), "has '[' where '{' was wanted at byte 10"},
+                            {npy("[]"), "has '[' where '{' was expected at byte 10"},
                             {npy("{}"), "lacks 'descr'"},
                             {npy("{'descr': '<f4', 'shape': (2, 3)}"), "lacks 'fortran_order'"},
                             {npy("{'descr': '<f4', 'fortran_order': False}"), "lacks 'shape'"},
                             {npy("{'descr': '<f4', 'descr': '<f4'}"), "has 'descr' twice"},
                             {npy("{'order': 'C'}"), "unknown key 'order'"},
                             {npy("{'descr"), "string without an end"},
-                            {npy("{descr: '<f4'}"), "no string where one was wanted at byte 11"},
-                            {npy("{'descr' '<f4'}"), "where ':' was wanted"},
+                            {npy("{descr: '<f4'}"), "no string where one was expected at byte 11"},
+                            {npy("{'descr' '<f4'}"), "where ':' was expected"},
                             {npy(header_with_shape("(2, 3)") + "x"), "goes on behind its closing brace"},
                             {npy("{'fortran_order': false}"), "neither True nor False at byte 28"},
                             {npy("{'descr\x1b[31m\n': 1}"), "unknown key 'descr\\x1b[31m\\x0a'"},
@@ -179,7 +179,7 @@ TEST(Npy, RefusesTypesItDoesNotKnow) {
                             {npy(header_with_type("''")), "type ''"},
                             {npy(header_with_type("'<'")), "type '<'"},
                             {npy(header_with_type("'f'")), "type 'f'"},
-                            {npy(header_with_type("7")), "no string where one was wanted"},
+                            {npy(header_with_type("7")), "no string where one was expected"},
                             {npy(header_with_type("'" + std::string(50000, 'x') + "'")), "xxx...'"},
                         });
 }
@@ -201,19 +201,20 @@ TEST(Npy, RefusesShapesThatLie) {
           {npy(header_with_shape("(1, 1, 1, 1, 1, 2, 3)")), "more than 6 dimensions"},
           {npy(header_with_shape("(" + std::string(60000, '1') + ",)")), "not a number from 0 to 2^63 - 1"},
           {npy(header_with_shape("(6)")), "not a tuple"},
-          {npy(header_with_shape("[2, 3]")), "has '[' where '(' was wanted"},
+          {npy(header_with_shape("[2, 3]")), "has '[' where '(' was expected"},
           {npy(header_with_shape("(2, 3")), "not a number"},
-          {npy(header_with_shape("(2 3)")), "was wanted"},
+          {npy(header_with_shape("(2 3)")), "was expected"},
           {npy(header_with_shape("(2,, 3)")), "not a number"},
-          {npy(header_with_shape("(2.0, 3)")), "where ')' was wanted"},
-          {npy(header_with_shape("(0x2, 3)")), "where ')' was wanted"},
+          {npy(header_with_shape("(2.0, 3)")), "where ')' was expected"},
+          {npy(header_with_shape("(0x2, 3)")), "where ')' was expected"},
           {npy("{'descr': '|b1', 'fortran_order': False, 'shape': (3,)}", 2) + "\x02",
            "a boolean is 2, neither 0 nor 1, at byte 67"},
       });
 }
 
 TEST(Npy, SurvivesTruncationAtEveryByte) {
-  for (const char* name : {"npy/f4.npy", "npy/b1.npy", "npy/f4_version_2.npy", "npy/order/f4_big_endian_fortran.npy"}) {
+  for (const char* name :
+       {"npy/f4.npy", "npy/b1.npy", "npy/f4_version_2.npy", "npy/order/f4_big_endian_fortran.npy"}) {
     SCOPED_TRACE(name);
     expect_survives_truncation(kRead, fixture_bytes(name), true);
   }

@@ -125,7 +125,7 @@ def attention_varlen(
 
 
 def _refuse(function: str, name: str, wanted: str, got: str) -> None:
-    raise ValueError(f"[{function}] {name}: wanted {wanted}, got {got}")
+    raise ValueError(f"[{function}] {name}: expected {wanted}, got {got}")
 
 
 def _one_of(function: str, name: str, value: Any, names: tuple[Any, ...]) -> None:
@@ -258,7 +258,7 @@ def _number(function: str, name: str, value: Any) -> float:
         return float(value)
     except (TypeError, ValueError, jax.errors.JAXTypeError):
         kind = type(value).__name__
-    raise ValueError(f"[{function}] {name}: wanted a number, which is a part of the compiled program, got {kind}")
+    raise ValueError(f"[{function}] {name}: expected a number, which is a part of the compiled program, got {kind}")
 
 
 def _call_of(function: str, operands: Operands, options: Mapping[str, Any], dropout_key: Any, return_lse: Any) -> Call:

@@ -39,10 +39,10 @@ def dot_product_attention(
     :raises ValueError: for arguments that do not fit; names the argument.
     """
     if implementation is not None:
-        raise ValueError(f"[dot_product_attention] implementation: wanted None, got {implementation!r}")
+        raise ValueError(f"[dot_product_attention] implementation: expected None, got {implementation!r}")
     query, key, value = jnp.asarray(query), jnp.asarray(key), jnp.asarray(value)
     if query.ndim not in (3, 4):
-        raise ValueError(f"[dot_product_attention] query: wanted rank 3 or 4, got shape {query.shape}")
+        raise ValueError(f"[dot_product_attention] query: expected rank 3 or 4, got shape {query.shape}")
     o, lse = attention(
         query,
         key,
@@ -71,7 +71,7 @@ def _mask_of(bias: Any, mask: Any) -> Any:
     if mask is not None:
         mask = jnp.asarray(mask)
         if mask.dtype != jnp.bool_:
-            raise ValueError(f"[dot_product_attention] mask: wanted bool, got {mask.dtype}; numbers are a bias")
+            raise ValueError(f"[dot_product_attention] mask: expected bool, got {mask.dtype}; numbers are a bias")
     if bias is None or mask is None:
         return mask if bias is None else bias
     return jnp.where(mask, bias, -jnp.inf)

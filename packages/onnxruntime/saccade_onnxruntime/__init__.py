@@ -32,7 +32,7 @@ def register(
     """
     options = onnxruntime.SessionOptions() if options is None else options
     if num_threads < 0 or num_threads > 9999:
-        raise ValueError(f"num_threads: wanted 0 to 9999, got {num_threads}")
+        raise ValueError(f"num_threads: expected 0 to 9999, got {num_threads}")
     for name, value in (("saccade.num_threads", str(num_threads)), ("saccade.domain", domain)):
         options.add_session_config_entry(name, value)
     options.register_custom_ops_library(library_path())

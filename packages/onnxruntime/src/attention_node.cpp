@@ -10,7 +10,7 @@ namespace saccade::onnxruntime {
 namespace {
 
 [[noreturn]] void refuse(const std::string& name, const std::string& wanted, const std::string& got) {
-  throw std::invalid_argument(name + ": wanted " + wanted + ", got " + got);
+  throw std::invalid_argument(name + ": expected " + wanted + ", got " + got);
 }
 
 std::string shape_of(const TensorView& view) { return to_string(view.dims()); }
@@ -136,7 +136,7 @@ TensorView AttentionNode::heads_of(const TensorView& array, Input which) const {
     return array;
   }
   if (!heads)
-    throw std::invalid_argument(attribute + ": wanted, for " + name + " has rank 3 (shape " + shape_of(array) +
+    throw std::invalid_argument(attribute + ": expected, for " + name + " has rank 3 (shape " + shape_of(array) +
                                 "), but not given");
   if (array.shape[2] % *heads != 0)
     throw std::invalid_argument(attribute + ": " + name + " is " + std::to_string(array.shape[2]) +
@@ -153,8 +153,8 @@ void AttentionNode::check_types(const Call& call) const {
              std::string(name_of(array->dtype)));
   for (const auto* array : {&k, &v})
     if (array->rank != q.rank || q.rank < 3)
-      throw std::invalid_argument("Q, K and V: wanted all of rank 4 or all of rank 3, got shapes " + shape_of(q) +
-                                  ", " + shape_of(k) + " and " + shape_of(v));
+      throw std::invalid_argument("Q, K and V: expected all of rank 4 or all of rank 3, got shapes " +
+                                  shape_of(q) + ", " + shape_of(k) + " and " + shape_of(v));
   if (lengths && (lengths.dtype != DType::i64 || lengths.rank != 1 || lengths.shape[0] != q.shape[0]))
     refuse("nonpad_kv_seqlen", "int64 [" + std::to_string(q.shape[0]) + "]",
            std::string(name_of(lengths.dtype)) + " " + shape_of(lengths));

@@ -135,7 +135,7 @@ std::string configured(const Api& api, const OrtSessionOptions* options, const c
 
 int number_of_threads(const std::string& text) {
   if (text.empty() || text.size() > 4 || text.find_first_not_of("0123456789") != std::string::npos)
-    throw std::invalid_argument("saccade.num_threads: wanted 0 or a positive number, got '" + text + "'");
+    throw std::invalid_argument("saccade.num_threads: expected 0 or a positive number, got '" + text + "'");
   return std::stoi(text);
 }
 
@@ -150,7 +150,7 @@ extern "C" [[gnu::visibility("default")]] OrtStatus* RegisterCustomOps(OrtSessio
   const Api api(table != nullptr ? table : base->GetApi(1));
   try {
     if (table == nullptr)
-      throw std::invalid_argument(std::string("wanted ONNX Runtime 1.17 or newer, got ") +
+      throw std::invalid_argument(std::string("expected ONNX Runtime 1.17 or newer, got ") +
                                   base->GetVersionString());
     const OrtSessionOptions* const given = options;
     const int threads = number_of_threads(configured(api, given, "saccade.num_threads", "0"));

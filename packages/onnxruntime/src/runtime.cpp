@@ -130,7 +130,7 @@ TensorView Api::input(OrtKernelContext* context, std::size_t index, const char* 
   call<GetTensorElementType>(known, &element);
   call<GetDimensionsCount>(known, &rank);
   if (rank < 1 || rank > 4)
-    throw std::invalid_argument(std::string(name) + ": wanted rank 1 to 4, got rank " + std::to_string(rank));
+    throw std::invalid_argument(std::string(name) + ": expected rank 1 to 4, got rank " + std::to_string(rank));
   Shape shape(rank);
   call<GetDimensions>(known, shape.data(), rank);
   void* data = nullptr;

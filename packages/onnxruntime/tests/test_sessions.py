@@ -126,21 +126,21 @@ def test_the_cache_grows_from_run_to_run():
 
 
 REFUSED_SESSIONS = {
-    "is_causal": (model_of(operands(), is_causal=2), "node 'node_0': is_causal: wanted 0 or 1, got 2"),
-    "mode": (model_of(operands(), qk_matmul_output_mode=4), "qk_matmul_output_mode: wanted 0, 1, 2 or 3, got 4"),
-    "window": (model_of(operands(), left_window_size=-2), r"left_window_size: wanted -1 \(open\) or more, got -2"),
-    "heads": (model_of(operands(), q_num_heads=0), "q_num_heads: wanted 1 or more, got 0"),
-    "precision": (model_of(operands(), softmax_precision=7), "softmax_precision: wanted one of 1 .*, got 7"),
-    "softcap": (model_of(operands(), softcap=-1.0), "softcap: wanted 0 .* or a positive number, got -1"),
+    "is_causal": (model_of(operands(), is_causal=2), "node 'node_0': is_causal: expected 0 or 1, got 2"),
+    "mode": (model_of(operands(), qk_matmul_output_mode=4), "qk_matmul_output_mode: expected 0, 1, 2 or 3, got 4"),
+    "window": (model_of(operands(), left_window_size=-2), r"left_window_size: expected -1 \(open\) or more, got -2"),
+    "heads": (model_of(operands(), q_num_heads=0), "q_num_heads: expected 1 or more, got 0"),
+    "precision": (model_of(operands(), softmax_precision=7), "softmax_precision: expected one of 1 .*, got 7"),
+    "softcap": (model_of(operands(), softcap=-1.0), "softcap: expected 0 .* or a positive number, got -1"),
     "past without present": (model_of({**operands(), **past()}), "present_key: past and present keys and values go"),
     "present without past": (model_of(operands(), OUTPUTS[:3]), "past_key: past and present keys and values go"),
     "two caches": (
         model_of({**operands(), **past(), "nonpad_kv_seqlen": np.array([1, 2])}, OUTPUTS[:3]),
-        "nonpad_kv_seqlen: wanted without past and present keys and values",
+        "nonpad_kv_seqlen: expected without past and present keys and values",
     ),
     "a mask of integers": (
         model_of({**operands(), "attn_mask": np.zeros((5, 7), np.int64)}),
-        r"attn_mask: wanted bool \(True = attend\) or floating \(added\), got int64",
+        r"attn_mask: expected bool \(True = attend\) or floating \(added\), got int64",
     ),
 }
 
@@ -153,10 +153,10 @@ def test_refused_when_the_session_is_made(what):
 
 
 REFUSED_RUNS = {
-    "heads of rank 4": (operands(), {"q_num_heads": 5}, "q_num_heads: wanted the 3 heads that Q has, got 5"),
-    "rank 3 without heads": (operands((2,)), {}, "q_num_heads: wanted, for Q has rank 3"),
+    "heads of rank 4": (operands(), {"q_num_heads": 5}, "q_num_heads: expected the 3 heads that Q has, got 5"),
+    "rank 3 without heads": (operands((2,)), {}, "q_num_heads: expected, for Q has rank 3"),
     "width": (operands((2,)), {"q_num_heads": 3, "kv_num_heads": 1}, "q_num_heads: Q is 4 wide, .* no multiple of 3"),
-    "ranks": ({**operands(), "V": np.zeros((2, 7, 4), np.float32)}, {}, "Q, K and V: wanted all of rank 4 or all of"),
+    "ranks": ({**operands(), "V": np.zeros((2, 7, 4), np.float32)}, {}, "Q, K and V: expected all of rank 4 or all of"),
     "sizes": ({**operands(), "K": np.zeros((2, 3, 7, 5), np.float32)}, {}, "k has head_dim 5 but q has 4"),
     "mask": ({**operands(), "attn_mask": np.ones((4, 7), bool)}, {}, "mask must broadcast to"),
     "a long mask": ({**operands(), "attn_mask": np.ones((5, 8), bool)}, {}, "mask must broadcast to"),
@@ -164,7 +164,7 @@ REFUSED_RUNS = {
     "batch of lengths": (
         {**operands(), "nonpad_kv_seqlen": np.array([1])},
         {},
-        r"nonpad_kv_seqlen: wanted int64 \[2\]",
+        r"nonpad_kv_seqlen: expected int64 \[2\]",
     ),
 }
 
@@ -178,16 +178,16 @@ def test_refused_when_it_runs(what):
 
 def test_a_past_that_does_not_fit_is_refused():
     inputs = {**operands(), **past(heads=2)}
-    with pytest.raises(Exception, match=r"past_key: wanted \[batch, kv_num_heads, past_sequence_length, size\]"):
+    with pytest.raises(Exception, match=r"past_key: expected \[batch, kv_num_heads, past_sequence_length, size\]"):
         session(model_of(inputs, OUTPUTS[:3])).run(None, inputs)
 
 
 def test_settings():
-    with pytest.raises(ValueError, match="num_threads: wanted 0 to 9999, got -1"):
+    with pytest.raises(ValueError, match="num_threads: expected 0 to 9999, got -1"):
         saccade_onnxruntime.register(num_threads=-1)
     options = onnxruntime.SessionOptions()
     options.add_session_config_entry("saccade.num_threads", "many")
-    with pytest.raises(Exception, match="saccade.num_threads: wanted 0 or a positive number, got 'many'"):
+    with pytest.raises(Exception, match="saccade.num_threads: expected 0 or a positive number, got 'many'"):
         options.register_custom_ops_library(saccade_onnxruntime.library_path())
 
 

@@ -110,7 +110,7 @@ def pair_of(value: Any, name: str) -> tuple[int, int]:
         first, second = (value, value) if hasattr(value, "__index__") else value
         return index(first), index(second)
     except (TypeError, ValueError):
-        raise ValueError(f"{name}: wanted an int or two, got {value!r}") from None
+        raise ValueError(f"{name}: expected an int or two, got {value!r}") from None
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, options: Any, return_lse: bool, return_weights: bool = False) -> Any:
@@ -145,7 +145,7 @@ def seed_of(seed: Any) -> Tensor:
     try:
         bits = index(seed) % 2**64
     except TypeError:
-        raise ValueError(f"seed: wanted an integer, got a {type(seed).__name__}") from None
+        raise ValueError(f"seed: expected an integer, got a {type(seed).__name__}") from None
     return torch.tensor(bits - 2**64 if bits >= 2**63 else bits, dtype=torch.int64)
 
 
@@ -158,7 +158,7 @@ def tensor_of(value: Any, name: str) -> Tensor:
     try:
         return torch.as_tensor(value)
     except (RuntimeError, TypeError, ValueError):
-        raise ValueError(f"{name}: wanted a tensor, got a {type(value).__name__}") from None
+        raise ValueError(f"{name}: expected a tensor, got a {type(value).__name__}") from None
 
 
 class _Attention(torch.autograd.Function):

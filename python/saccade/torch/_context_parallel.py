@@ -80,7 +80,7 @@ def attend_to_shards(
         causal = "top_left" if flag(is_causal, "is_causal") else None
         heads, kv_heads = q.shape[1], k.shape[1]
         if heads != kv_heads and not flag(enable_gqa, "enable_gqa"):
-            raise ValueError(f"key: wanted {heads} heads as query has, got {kv_heads} (enable_gqa is False)")
+            raise ValueError(f"key: expected {heads} heads as query has, got {kv_heads} (enable_gqa is False)")
         call = Call(causal=causal, scale=scale, dropout_p=float(dropout_p))
         return Arguments(q, k, v, [None for _ in TENSORS], call, None)
 

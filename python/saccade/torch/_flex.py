@@ -79,15 +79,15 @@ def flex_attention(
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         require_plain(tensor, name)
         if tensor.dim() != 4:
-            raise ValueError(f"{name}: wanted 4 dimensions, got shape {list(tensor.shape)}")
+            raise ValueError(f"{name}: expected 4 dimensions, got shape {list(tensor.shape)}")
     query, key, value = autocast(query, key, value)
     heads, kv_heads = query.shape[1], key.shape[1]
     if heads != kv_heads and not flag(enable_gqa, "enable_gqa"):
-        raise ValueError(f"key: wanted {heads} heads as query has, got {kv_heads}; or enable_gqa=True")
+        raise ValueError(f"key: expected {heads} heads as query has, got {kv_heads}; or enable_gqa=True")
     key, value = (x.expand(query.shape[0], -1, -1, -1) if x.shape[0] == 1 < query.shape[0] else x for x in (key, value))
     wants_lse, wants_max = _auxiliary(return_lse, return_aux)
     if score_mod is not None and not callable(score_mod):
-        raise ValueError(f"score_mod: wanted a function, got a {type(score_mod).__name__}")
+        raise ValueError(f"score_mod: expected a function, got a {type(score_mod).__name__}")
     blocks = None if block_mask is None else _blocks_of(block_mask, query, key)
     mask_mod = None if block_mask is None else block_mask.mask_mod
     if 0 in (*query.shape[:3], key.shape[2]):  # no scores
@@ -116,19 +116,19 @@ def _auxiliary(return_lse: Any, return_aux: Any) -> tuple[bool, bool]:
     if return_aux is None:
         return wants_lse, False
     if wants_lse:
-        raise ValueError("return_aux: wanted return_aux=AuxRequest(lse=True) alone, got return_lse=True too")
+        raise ValueError("return_aux: expected return_aux=AuxRequest(lse=True) alone, got return_lse=True too")
     if not (hasattr(return_aux, "lse") and hasattr(return_aux, "max_scores")):
-        raise ValueError(f"return_aux: wanted an AuxRequest, got a {type(return_aux).__name__}")
+        raise ValueError(f"return_aux: expected an AuxRequest, got a {type(return_aux).__name__}")
     return flag(return_aux.lse, "return_aux.lse"), flag(return_aux.max_scores, "return_aux.max_scores")
 
 
 def _blocks_of(mask: Any, query: Tensor, key: Tensor) -> Blocks:
     """What the mask does to the blocks of query and key. It may be made for longer ones."""
     if not (hasattr(mask, "kv_num_blocks") and callable(getattr(mask, "mask_mod", None))):
-        raise ValueError(f"block_mask: wanted a BlockMask, got a {type(mask).__name__}")
+        raise ValueError(f"block_mask: expected a BlockMask, got a {type(mask).__name__}")
     indices = mask.kv_indices
     if not indices.is_cpu:
-        raise ValueError(f"block_mask: wanted one on the CPU, got one on {indices.device}")
+        raise ValueError(f"block_mask: expected one on the CPU, got one on {indices.device}")
     effects = indices.new_zeros((*indices.shape[:-1], indices.shape[-1] + 1), dtype=torch.uint8)
     for effect, count, at in ((1, mask.full_kv_num_blocks, mask.full_kv_indices), (2, mask.kv_num_blocks, indices)):
         if count is not None:
@@ -140,11 +140,11 @@ def _blocks_of(mask: Any, query: Tensor, key: Tensor) -> Blocks:
     wanted = (query.shape[0], query.shape[1], -(-rows // block_q), -(-keys // block_k))
     got = tuple(indices.shape)
     if any(a not in (b, 1) for a, b in zip(got[:2], wanted)):
-        raise ValueError(f"block_mask: wanted batch {wanted[0]} and {wanted[1]} heads, or 1, got {list(got[:2])}")
+        raise ValueError(f"block_mask: expected batch {wanted[0]} and {wanted[1]} heads, or 1, got {list(got[:2])}")
     # One block, PyTorch's way to say that there are none, may be smaller.
     if any(a < b for a, b in zip((*got[2:], *mask.shape[-2:]), (*wanted[2:], rows, keys))):
         raise ValueError(
-            f"block_mask: wanted one for at least {rows} rows and {keys} keys, got one for {mask.shape[-2]} and "
+            f"block_mask: expected one for at least {rows} rows and {keys} keys, got one for {mask.shape[-2]} and "
             f"{mask.shape[-1]}, with {list(got[2:])} blocks of {block_q} and {block_k}"
         )
     return Blocks(effects[..., : wanted[2], : wanted[3]].contiguous(), block_q, block_k)
@@ -173,10 +173,10 @@ class _Program:
 
 def _loadable(tensor: Tensor) -> Tensor:
     if not tensor.is_cpu:
-        raise ValueError(f"score_mod: wanted tensors on the CPU, got one on {tensor.device}")
+        raise ValueError(f"score_mod: expected tensors on the CPU, got one on {tensor.device}")
     known = (torch.float32, torch.float64, torch.int32, torch.int64, torch.bool)
     if tensor.is_complex() or tensor.layout is not torch.strided:
-        raise ValueError(f"score_mod: wanted dense tensors of real numbers, got {tensor.dtype}, {tensor.layout}")
+        raise ValueError(f"score_mod: expected dense tensors of real numbers, got {tensor.dtype}, {tensor.layout}")
     tensor = readable(tensor)
     return tensor if tensor.dtype in known else tensor.to(torch.float32 if tensor.is_floating_point() else torch.int64)
 
@@ -188,7 +188,7 @@ def _traced(
     score = 0 if score_mod is None else trace.record("score_mod", score_mod, (0, 1, 2, 3, 4))
     mask = -1 if mask_mod is None else trace.record("mask_mod", mask_mod, (1, 2, 3, 4))
     if mask >= 0 and trace.kinds[mask].dtype is not torch.bool:
-        raise ValueError(f"mask_mod: wanted a function that returns bool, got {trace.kinds[mask].dtype}")
+        raise ValueError(f"mask_mod: expected a function that returns bool, got {trace.kinds[mask].dtype}")
     functions = Functions(trace, score, mask, blocks)
     return recognised(functions, q, k) if recognises else functions
 

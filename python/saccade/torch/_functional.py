@@ -127,7 +127,7 @@ def _number(value: Any, name: str) -> float:
     try:
         return float(value)
     except (OverflowError, RuntimeError, TypeError, ValueError):
-        raise ValueError(f"{name}: wanted a number, got a {type(value).__name__}") from None
+        raise ValueError(f"{name}: expected a number, got a {type(value).__name__}") from None
 
 
 def is_causal_bias(mask: Tensor) -> bool:
@@ -142,5 +142,5 @@ def _causal_of(bias: Any, query: Tensor, key: Tensor, is_causal: bool) -> str:
         raise ValueError("attn_mask: CausalBias should not be used with causal=True")  # PyTorch's words
     wanted, got = (query.shape[-2], key.shape[-2]), (bias.seq_len_q, bias.seq_len_kv)
     if wanted != got:
-        raise ValueError(f"attn_mask: wanted a CausalBias of {wanted[0]} x {wanted[1]}, got {got[0]} x {got[1]}")
+        raise ValueError(f"attn_mask: expected a CausalBias of {wanted[0]} x {wanted[1]}, got {got[0]} x {got[1]}")
     return "top_left" if bias.variant.name == "UPPER_LEFT" else "bottom_right"

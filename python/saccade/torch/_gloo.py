@@ -87,7 +87,7 @@ def _process_group(group: Any) -> Any:
         return group
     if isinstance(group, dist.device_mesh.DeviceMesh) and group.ndim == 1:
         return group.get_group()
-    raise ValueError(f"group: wanted a process group or a DeviceMesh of one dimension, got {_shown(group)}")
+    raise ValueError(f"group: expected a process group or a DeviceMesh of one dimension, got {_shown(group)}")
 
 
 def _shown(group: Any) -> str:

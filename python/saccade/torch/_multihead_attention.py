@@ -47,7 +47,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         try:
             super().__init__(embed_dim, num_heads, *options)
         except AssertionError:
-            raise ValueError(f"num_heads: wanted a divisor of embed_dim {embed_dim}, got {num_heads}") from None
+            raise ValueError(f"num_heads: expected a divisor of embed_dim {embed_dim}, got {num_heads}") from None
         # A module with a hook is called by nn.TransformerEncoderLayer in evaluation too. Without one the layer reads
         # its weights and computes attention itself.
         self.register_forward_pre_hook(_must_be_called)
@@ -120,7 +120,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     def _check_nested(self, query: Tensor, key: Tensor, value: Tensor, is_masked: bool, need_weights: bool) -> None:
         if not takes_nested(query):
             raise ValueError(
-                "query: wanted a dense tensor or a contiguous nested one of layout torch.strided, of rank 3"
+                "query: expected a dense tensor or a contiguous nested one of layout torch.strided, of rank 3"
             )
         is_self_attention = key is query and value is query and self.in_proj_weight is not None and self.batch_first
         appends = self.bias_k is not None or self.add_zero_attn
@@ -140,16 +140,16 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
                 require_plain(tensor, name)
             if tensor.dim() not in (2, 3) or tensor.dim() != query.dim():
                 wanted = "rank 2 or 3" if tensor is query else f"rank {query.dim()}, as query has"
-                raise ValueError(f"{name}: wanted {wanted}, got shape {list(tensor.shape)}")
+                raise ValueError(f"{name}: expected {wanted}, got shape {list(tensor.shape)}")
             if tensor.shape[-1] != width:
-                raise ValueError(f"{name}: wanted {width} in the last dimension, got shape {list(tensor.shape)}")
+                raise ValueError(f"{name}: expected {width} in the last dimension, got shape {list(tensor.shape)}")
             if tensor.dtype is not dtype and not torch.is_autocast_enabled("cpu"):
-                raise ValueError(f"{name}: wanted {dtype}, as the parameters are, got {tensor.dtype}")
+                raise ValueError(f"{name}: expected {dtype}, as the parameters are, got {tensor.dtype}")
         batch = 0 if self.batch_first else 1
         if value.shape[:-1] != key.shape[:-1]:
-            raise ValueError(f"value: wanted {list(key.shape[:-1])} in front, as key has, got {list(value.shape)}")
+            raise ValueError(f"value: expected {list(key.shape[:-1])} in front, as key has, got {list(value.shape)}")
         if query.dim() == 3 and key.shape[batch] != query.shape[batch]:
-            raise ValueError(f"key: wanted batch {query.shape[batch]}, as query has, got {key.shape[batch]}")
+            raise ValueError(f"key: expected batch {query.shape[batch]}, as query has, got {key.shape[batch]}")
 
     def _heads(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
         """The projections as views [batch, heads, seqlen, head_dim], without batch [heads, seqlen, head_dim]."""
@@ -218,9 +218,9 @@ def _require_mask(mask: Tensor, name: str, *shapes: tuple[int, ...]) -> None:
     if not is_compiling() and not is_transformed():
         require_plain(mask, name, floating=False)
     if mask.dtype is not torch.bool and not mask.is_floating_point():
-        raise ValueError(f"{name}: wanted bool or floating, got {mask.dtype}")
+        raise ValueError(f"{name}: expected bool or floating, got {mask.dtype}")
     if mask.shape not in shapes:
-        raise ValueError(f"{name}: wanted {' or '.join(str(list(shape)) for shape in shapes)}, got {list(mask.shape)}")
+        raise ValueError(f"{name}: expected {' or '.join(str(list(shape)) for shape in shapes)}, got {list(mask.shape)}")
 
 
 def _additive(hidden: Tensor, dtype: torch.dtype) -> Tensor:

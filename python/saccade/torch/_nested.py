@@ -15,7 +15,7 @@ from .._sdpa import renamed
 from ._attention import attention_varlen
 from ._tensors import is_plain
 
-_WANTED = "wanted query, key and value nested alike, of rank 3 or 4, [batch, heads, lengths, dim]"
+_WANTED = "expected query, key and value nested alike, of rank 3 or 4, [batch, heads, lengths, dim]"
 
 
 def is_nested(*tensors: Any) -> bool:
@@ -153,7 +153,7 @@ class _Packed(NamedTuple):
         sizes = tensor._nested_tensor_size()
         lengths, others = sizes[:, -2], sizes[:, [*range(tensor.dim() - 3), -1]]
         if len(sizes) == 0 or bool((others != others[0]).any()):
-            raise ValueError(f"{name}: wanted entries, all with the same numbers of heads and dimensions")
+            raise ValueError(f"{name}: expected entries, all with the same numbers of heads and dimensions")
         return _Packed(_unpacked(tensor), F.pad(lengths.cumsum(0), (1, 0)), None, 0)
 
     def places(self) -> Tensor:
@@ -202,12 +202,12 @@ def _packed(rows: Tensor, starts: Tensor, rank: int) -> Tensor:
 def _check(query: Any, key: Any, value: Any, q: _Packed, k: _Packed, v: _Packed, enable_gqa: bool) -> None:
     for name, tensor in (("key", key), ("value", value)):
         if tensor.size(0) != query.size(0):
-            raise ValueError(f"{name}: wanted batch {query.size(0)}, as query has, got {tensor.size(0)}")
+            raise ValueError(f"{name}: expected batch {query.size(0)}, as query has, got {tensor.size(0)}")
     heads, kv_heads = q.rows.shape[1], k.rows.shape[1]
     if heads != kv_heads and not enable_gqa:
-        raise ValueError(f"key: wanted {heads} heads, as query has, got {kv_heads}; enable_gqa=True permits fewer")
+        raise ValueError(f"key: expected {heads} heads, as query has, got {kv_heads}; enable_gqa=True permits fewer")
     if not is_compiling() and not _same_lengths(k, v):
-        raise ValueError("value: wanted the lengths of key, entry by entry")
+        raise ValueError("value: expected the lengths of key, entry by entry")
 
 
 def _same_lengths(k: _Packed, v: _Packed) -> bool:

@@ -49,19 +49,19 @@ def require_plain(tensor: Any, name: str, floating: bool = True) -> None:
     if is_plain(tensor) and (tensor.dtype in _FLOATING or not floating):
         return
     if not isinstance(tensor, Tensor):
-        raise ValueError(f"{name}: wanted a tensor, got {'None' if tensor is None else type(tensor).__name__}")
+        raise ValueError(f"{name}: expected a tensor, got {'None' if tensor is None else type(tensor).__name__}")
     if tensor.is_nested or tensor.layout is not torch.strided:
         kind = "nested" if tensor.is_nested else f"of layout {tensor.layout}"
-        raise ValueError(f"{name}: wanted a dense tensor, got one that is {kind}")
+        raise ValueError(f"{name}: expected a dense tensor, got one that is {kind}")
     if not tensor.is_cpu:
         raise ValueError(
-            f"{name}: wanted a tensor on the CPU, got one on {tensor.device}; saccade runs on the CPU only"
+            f"{name}: expected a tensor on the CPU, got one on {tensor.device}; saccade runs on the CPU only"
         )
     if is_plain(tensor):
-        raise ValueError(f"{name}: wanted float64, float32, bfloat16 or float16, got {_dtype(tensor)}")
+        raise ValueError(f"{name}: expected float64, float32, bfloat16 or float16, got {_dtype(tensor)}")
     if is_transformed():
         raise ValueError(f"{name}: torch.func transforms (vmap, grad, jvp ...) are not supported")
-    raise ValueError(f"{name}: wanted a plain tensor, got a {type(tensor).__name__}")
+    raise ValueError(f"{name}: expected a plain tensor, got a {type(tensor).__name__}")
 
 
 def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:

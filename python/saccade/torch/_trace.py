@@ -127,7 +127,7 @@ class Trace:
             result = function(*samples)
         if not isinstance(result, (Tensor, bool, int, float)) or (isinstance(result, Tensor) and result.dim()):
             got = f"one of shape {list(result.shape)}" if isinstance(result, Tensor) else f"a {type(result).__name__}"
-            raise ValueError(f"{name}: wanted a function that returns a tensor without dimensions, got {got}")
+            raise ValueError(f"{name}: expected a function that returns a tensor without dimensions, got {got}")
         register = recorder.register_of(result)
         del samples
         return register

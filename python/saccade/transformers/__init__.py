@@ -47,7 +47,7 @@ def register(name: str = "saccade") -> None:
     :raises ValueError: for another name.
     """
     if not isinstance(name, str) or not name or any(word in name for word in ("flash", "flex", "sdpa", "eager", "|")):
-        raise ValueError(f"name: wanted one without 'flash', 'flex', 'sdpa', 'eager' and '|', got {name!r}")
+        raise ValueError(f"name: expected one without 'flash', 'flex', 'sdpa', 'eager' and '|', got {name!r}")
     _transformers.AttentionInterface.register(name, attention)
     _transformers.AttentionMaskInterface.register(name, mask)
     extend_models(name)

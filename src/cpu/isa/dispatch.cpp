@@ -127,7 +127,7 @@ const KernelSet& kernels_named(std::string_view name) {
     throw std::invalid_argument("[SACCADE_ISA] this machine cannot run " + std::string(name) + "; it has " +
                                 join(available_isas()));
   }
-  throw std::invalid_argument("[SACCADE_ISA] wanted one of " + join(built_isas()) + ", but it is '" +
+  throw std::invalid_argument("[SACCADE_ISA] expected one of " + join(built_isas()) + ", but it is '" +
                               std::string(name) + "'");
 }
 
