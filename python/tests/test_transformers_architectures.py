@@ -15,7 +15,7 @@ pytest.importorskip("transformers", minversion="5")
 from compare_architectures import compare_all  # noqa: E402
 from tiny_models import architectures  # noqa: E402
 
-COMPUTES, WANTED = "computes with its attention mask", "attention_mask: wanted one for 20 queries and 25 keys"
+COMPUTES, WANTED = "computes with its attention mask", "attention_mask: expected one for 20 queries and 25 keys"
 UNKNOWN = "'saccade'"  # the KeyError of models that look the name up themselves
 REFUSED = {
     **dict.fromkeys(("axk2", "deepseek_v32", "dots3_note", "dots3_note_text", "glm_moe_dsa", "hy_v4"), COMPUTES),

@@ -94,7 +94,7 @@ def attention(
     if documents is not None:
         if output_attentions or sinks is not None:
             name = "output_attentions" if output_attentions else "sinks"
-            raise ValueError(f"{name}: wanted none with cu_seq_lens_q; give position_ids instead")
+            raise ValueError(f"{name}: expected none with cu_seq_lens_q; give position_ids instead")
         options.update(scale=scale, dropout_p=dropout)
         return _of_documents(query, key, value, documents, options), None
     if position_bias is not None:
@@ -120,7 +120,7 @@ def _with_weights(
     weights = rest[0] if are_returned else None
     if sinks is not None:  # a further logit of each query is a factor of its row
         if sinks.shape != (*lse.shape, 1):
-            raise ValueError(f"sinks: wanted {[*lse.shape, 1]}, got {list(sinks.shape)}")
+            raise ValueError(f"sinks: expected {[*lse.shape, 1]}, got {list(sinks.shape)}")
         share = (lse[..., None] - sinks.to(lse.dtype)).sigmoid()
         o, weights = o * share.to(o.dtype), None if weights is None else weights * share
     return o.transpose(1, 2).contiguous(), None if weights is None else weights.to(q.dtype)
@@ -153,7 +153,7 @@ def _require_lengths(given: Mask, query: Tensor, key: Tensor) -> None:
         return
     if keys != key.shape[2] or (given.is_by_position and queries != query.shape[2]):
         raise ValueError(
-            f"saccade.transformers: attention_mask: wanted one for {query.shape[2]} queries and {key.shape[2]} keys, "
+            f"saccade.transformers: attention_mask: expected one for {query.shape[2]} queries and {key.shape[2]} keys, "
             f"got one for {queries} and {keys}"
         )
 
