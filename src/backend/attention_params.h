@@ -38,7 +38,7 @@ struct StridedHeads {
   }
 };
 
-/// Calls f(T{}) with the type of numbers that are f32 or f64. Ends the program for any other.
+/// Calls f(T{}) with the C++ type of f32 or f64. Traps on any other element type.
 template <class F>
 decltype(auto) with_f32_or_f64(DType dtype, const F& f) {
   if (dtype == DType::f64) return f(double{});
@@ -46,7 +46,7 @@ decltype(auto) with_f32_or_f64(DType dtype, const F& f) {
   __builtin_trap();
 }
 
-/// A number for each head, or for each head of each batch entry: f32 or f64; data == nullptr: none.
+/// One number per head, or per batch entry and head: f32 or f64. data == nullptr: none.
 struct PerHeadScalars : StridedHeads<const void> {
   double at(std::int64_t batch, std::int64_t head) const {
     return with_f32_or_f64(dtype, [&](auto number) { return double{*row<decltype(number)>(batch, head, 0)}; });
@@ -68,7 +68,7 @@ struct MaskParams {
   }
 };
 
-/// The part that every call has: tensors and their lengths. Constructed uninitialised: set every member.
+/// What every call has: tensors and their lengths. Its members are not initialized: set all of them.
 struct AttentionOperands {
   std::int64_t batch, num_heads, num_kv_heads;
   std::int64_t seqlen_q, seqlen_k;  // of the longest document, in a packed batch
@@ -80,8 +80,8 @@ struct AttentionOperands {
   double scale;
 };
 
-/// The options that change the logit of every pair of row and key. Without them only scores at a border of
-/// visibility need extra work.
+/// The options that change the logit of every query row and key. Without them, only scores at the edge of what a
+/// row sees need extra work.
 struct ScoreChanges {
   double softcap = 0.0;  // 0: off
   PerHeadScalars alibi_slopes{};
@@ -119,17 +119,18 @@ struct AttentionParams : AttentionOperands, ScoreChanges {
   std::uint64_t dropout_seed = 0;
   std::uint32_t dropout_offset = 0;
 
-  // Adds to the numbers of a score modifier, a block mask and dropout; positions and lengths contain it already.
+  // Added to the indices that a score modifier, a block mask and dropout see; positions and lengths include it
+  // already.
   Origin origin{};
 
-  StridedHeads<void> lse{};      // seqlen_q numbers per head, row_stride apart; nullptr: not wanted
-  StridedHeads<void> weights{};  // [batch, num_heads, seqlen_q, seqlen_k]; nullptr: not wanted
+  StridedHeads<void> lse{};      // seqlen_q numbers per head, row_stride apart; nullptr: not requested
+  StridedHeads<void> weights{};  // [batch, num_heads, seqlen_q, seqlen_k]; nullptr: not requested
   StridedHeads<void> scores{};   // the same
   bool weights_after_dropout = false;
   ScoreStage score_stage = ScoreStage::raw;
 
   bool has_rows() const { return batch > 0 && num_heads > 0 && seqlen_q > 0; }
-  /// The numbers of query rows and keys of a batch entry, and the offsets of its first row and key in the tensors.
+  /// How many query rows and keys a batch entry has, and where its first row and key are in the tensors.
   std::int64_t rows(std::int64_t b) const {
     return cu_seqlens_q ? cu_seqlens_q[b + 1] - cu_seqlens_q[b] : seqlen_q;
   }
@@ -143,7 +144,7 @@ struct AttentionParams : AttentionOperands, ScoreChanges {
   std::int64_t kv_start(std::int64_t b) const { return kv_starts ? kv_starts[b] : 0; }
   std::int64_t kv_length(std::int64_t b) const { return kv_lengths ? kv_lengths[b] : keys(b); }
 
-  /// The words of a dropout's draw for a row of weights, but for the column: see dropout_keeps().
+  /// The random generator's inputs for a row's dropout, except the column: see dropout_keeps().
   std::uint32_t dropout_head(std::int64_t b, std::int64_t head) const {
     return static_cast<std::uint32_t>((b + origin.batch) * origin.num_heads + head + origin.head);
   }
@@ -159,7 +160,7 @@ struct AttentionParams : AttentionOperands, ScoreChanges {
   KvSource key_source(std::int64_t b, std::int64_t kv_head) const { return source_of(k, b, kv_head); }
   KvSource value_source(std::int64_t b, std::int64_t kv_head) const { return source_of(v, b, kv_head); }
 
-  /// Whether every score has to be processed, not only those at a border of visibility.
+  /// Whether every score needs work, not only those at the edge of what a row sees.
   bool changes_every_score() const { return ScoreChanges::any() || score_modifier; }
   bool has_sink() const { return sinks.data != nullptr; }
   /// The logit of a head's sink; -inf: none.
@@ -167,7 +168,7 @@ struct AttentionParams : AttentionOperands, ScoreChanges {
     return has_sink() ? sinks.at(0, head) : -std::numeric_limits<double>::infinity();
   }
   bool saves_scores() const { return weights.data || scores.data; }
-  /// Whether scores are saved before anything hides a key.
+  /// Whether scores are saved before any key is hidden.
   bool saves_hidden() const {
     return scores.data && (score_stage == ScoreStage::raw || score_stage == ScoreStage::softcapped);
   }
@@ -185,11 +186,11 @@ struct AttentionParams : AttentionOperands, ScoreChanges {
   }
 };
 
-/// What decode() has of some splits of the keys, in order: [splits, batch, num_heads, seqlen_q,
-/// row_size(head_dim_v)], f32 or f64. Of each row: o, the sum of exp(s - m) v over the keys of the split that it
-/// sees (dropped ones left out, kept ones not scaled up); m, their largest logit, in natural units, as the sum of
-/// two numbers, so that a back end whose own unit is another gets its m back; and l, the sum of exp(s - m). A row
-/// that sees no key has the lowest number, 0, and 0.
+/// The partial results of decode() over some splits of the keys, in order: [splits, batch, num_heads, seqlen_q,
+/// row_size(head_dim_v)], f32 or f64. Each row holds o, the sum of exp(s - m) v over the keys of the split that it
+/// sees (without the dropped ones, and without scaling up the others); m, their largest logit, in natural units,
+/// stored as the sum of two numbers so that a back end with another unit recovers its exact m; and l, the sum of
+/// exp(s - m). A row that sees no key has the lowest number, 0, and 0.
 struct DecodeStates {
   void* data = nullptr;
   std::int64_t splits = 0;
@@ -225,12 +226,12 @@ struct BackwardParams {
   StridedHeads<const void> o;       // the o of the forward pass
   StridedHeads<const void> dout;    // as o
   StridedHeads<const void> dlse{};  // as lse; nullptr: 0
-  StridedHeads<void> dq{};          // as q; nullptr: not wanted
-  StridedHeads<void> dk{}, dv{};    // as k and v; nullptr: neither is wanted
+  StridedHeads<void> dq{};          // as q; nullptr: not requested
+  StridedHeads<void> dk{}, dv{};    // as k and v; nullptr: neither is requested
   ScoreModifierBackward score_modifier_backward = nullptr;
   MaskParams dmask{};               // strides as those of the mask, with the kernels' element type
-  void* dmask_data = nullptr;       // zeros, to add to; nullptr: not wanted
-  StridedHeads<void> dsink{};       // one number per head; nullptr: not wanted
+  void* dmask_data = nullptr;       // zeros, to add to; nullptr: not requested
+  StridedHeads<void> dsink{};       // one number per head; nullptr: not requested
   StridedHeads<void> dslopes{};     // the same, or
   bool dslopes_of_entries = false;  // one number per batch entry and head
 
@@ -238,7 +239,7 @@ struct BackwardParams {
   bool wants_keys() const { return dk.data != nullptr; }
 };
 
-/// The parameters of inspect(); nullptr or 0: not wanted. Results have the kernels' element type.
+/// The parameters of inspect(); nullptr or 0: not requested. Results have the kernels' element type.
 struct InspectParams {
   AttentionParams attention;                 // v is k with head_dim_v 0; o, weights and dropout are unused
   StridedHeads<const void> lse{};            // the denominators if known, as AttentionParams::lse

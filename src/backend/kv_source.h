@@ -11,10 +11,10 @@ namespace saccade {
 /// distance apart or in pages. A kernel asks for them as rows of a type that it can load (on the CPU by
 /// cpu/attention/kv_source.h) and never computes an address itself.
 ///
-/// A format whose numbers are elements times scales keeps the scales in a plane of its own: one for each row, or
-/// for each group of a row's elements. The plane's pointer, element type and strides of a row and of a page belong
-/// here, as those of the elements do; `pages` and `page_size` serve both. What reads a row reads its scale with
-/// it.
+/// A format that multiplies elements by scales keeps the scales in a plane of their own: one for each row, or for
+/// each group of a row's elements. The plane's pointer, element type and strides of a row and of a page belong
+/// here, as those of the elements do; `pages` and `page_size` serve both. Code that reads a row also reads its
+/// scale.
 struct KvSource {
   const void* data = nullptr;  // row 0; paged: row 0 of page 0
   DType dtype = DType::f32;

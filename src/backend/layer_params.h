@@ -1,4 +1,4 @@
-// Kernel parameters of products, layers and optimisers: plain structs. The public functions check and fill them;
+// Kernel parameters of products, layers and optimizers: plain structs. The public functions check and fill them;
 // kernels check nothing.
 #pragma once
 
@@ -41,7 +41,7 @@ struct LayerNormParams {
   const float* shift = nullptr;  // [dim]
   float* y = nullptr;            // [rows, dim]
   std::int64_t y_stride = 0;
-  float* normalised = nullptr;  // [rows, dim]; nullptr: neither this nor inverse is wanted
+  float* normalised = nullptr;  // [rows, dim]; nullptr: neither this nor inverse is requested
   float* inverse = nullptr;     // [rows]: 1 / sqrt(variance + eps)
 };
 
@@ -78,10 +78,10 @@ struct SoftmaxSum {
   float maximum = 0.0f, sum = 0.0f;
 };
 
-// Optimisers, see optim.h.
+// Optimizers, see optim.h.
 
 struct AdamWParams {
-  float keep = 1.0f;  // the factor that weight decay applies to a parameter
+  float keep = 1.0f;  // the factor by which weight decay multiplies a parameter
   float one_minus_beta1 = 0.0f, beta2 = 0.0f, one_minus_beta2 = 0.0f;
   float step_size = 0.0f, root_of_correction2 = 1.0f, eps = 0.0f;
 };

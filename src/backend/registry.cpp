@@ -17,10 +17,9 @@ std::atomic<const Backend*> backend_of_every_call = nullptr;
 
 namespace {
 
-// ---- Lists of back ends
-// ------------------------------------------------------------------------------------------
+// ---- Lists of back ends ----------------------------------------------------------------------------------------
 
-/// The first back end of a list that supports a call computes it.
+/// Passes each call to the first back end of a list that supports it.
 class BackendList final : public Backend {
  public:
   BackendList(std::string names, std::vector<const Backend*> members)
@@ -67,10 +66,9 @@ class BackendList final : public Backend {
   std::vector<const Backend*> members_;
 };
 
-// ---- The list of back ends
-// ---------------------------------------------------------------------------------------
+// ---- The list of back ends -------------------------------------------------------------------------------------
 
-/// Everything that several threads change, behind one lock.
+/// All state that threads share, behind one lock.
 struct Registry {
   std::mutex lock;
   std::vector<const Backend*> backends;
@@ -156,8 +154,7 @@ BackendRegistration::~BackendRegistration() {
   std::erase_if(all.lists, [](const auto& list) { return list.first != "reference"; });
 }
 
-// ---- The public functions
-// ----------------------------------------------------------------------------------------
+// ---- The public functions --------------------------------------------------------------------------------------
 
 std::vector<BackendInfo> available_backends() {
   Registry& all = registry();

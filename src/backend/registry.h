@@ -5,8 +5,8 @@
 
 namespace saccade {
 
-/// Makes a back end known by its name while the object lives: one that a test or a program brings itself. Those of
-/// this build are listed in registry.cpp.
+/// Registers a back end of a test or a program under its name while the object lives. SACCADE_BACKENDS below lists
+/// those of this build.
 class BackendRegistration {
  public:
   /// Throws std::invalid_argument if its name is taken, empty, or contains a comma.
@@ -19,9 +19,9 @@ class BackendRegistration {
   const Backend& backend_;
 };
 
-// Each is defined by its back end.
+// Each back end defines its own function.
 #define SACCADE_DECLARE(name) const Backend& name##_backend();
-/// Every back end of this build, "cpu" first: a line here makes one known.
+/// Every back end of this build, "cpu" first: a line here registers one.
 #define SACCADE_BACKENDS(X) \
   X(cpu)                    \
   X(reference)

@@ -1,5 +1,5 @@
 // The keys that a query row sees by its position (causal, window) and by the lengths of its sequence. Masks and
-// score modifiers, which hide single keys, are read where scores are computed.
+// score modifiers, which hide single keys, apply where scores are computed.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@ struct KeyRange {
   std::int64_t begin = 0, end = 0;
 };
 
-/// The position of query row 0 of batch entry b: given, or for Causal::bottom_right such that the last row has the
-/// position of the last valid key.
+/// The position of query row 0 of batch entry b: given, or for Causal::bottom_right the one that aligns the last
+/// row with the last valid key.
 inline std::int64_t position_of_first_row(const AttentionParams& p, std::int64_t b) {
   if (p.query_offsets) return p.query_offsets[b];
   return p.bottom_right ? p.kv_length(b) - p.rows(b) : p.query_offset;

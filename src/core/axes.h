@@ -1,4 +1,4 @@
-// Brings tensors, whose axes callers may give in several orders, to one order.
+// Views tensors, whose axes callers may order in several ways, in one order.
 #pragma once
 
 #include <algorithm>

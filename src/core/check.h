@@ -12,8 +12,8 @@
 
 namespace saccade {
 
-/// Throws std::invalid_argument("[function] " + all parts in order). Takes them by value: a reference would force
-/// values in registers into memory, even in calls without an error.
+/// Throws std::invalid_argument("[function] " + all parts in order). By value: references would force values out
+/// of registers into memory, even in calls without an error.
 template <class... Parts>
 [[noreturn, gnu::cold, gnu::noinline]] void refuse(std::string_view function, Parts... parts) {
   std::ostringstream text;
@@ -50,7 +50,7 @@ inline void check_shape(std::string_view function, std::string_view name, const 
            ", but it has shape ", to_string(view.dims()));
 }
 
-/// Throws unless the innermost dimension of a view is contiguous and it has a pointer if it has numbers.
+/// Throws unless the innermost dimension of a view is contiguous and a view with elements has a pointer.
 inline void check_memory(std::string_view function, std::string_view name, const TensorView& view) {
   const int last = view.rank - 1;
   if (last >= 0 && view.shape[last] > 1 && view.strides[last] != 1)
@@ -60,8 +60,8 @@ inline void check_memory(std::string_view function, std::string_view name, const
     refuse(function, name, " has shape ", to_string(view.dims()), " but no data (null pointer)");
 }
 
-/// Whether a view of at least one dimension obviously passes check_memory: a fast path, true for nearly every
-/// operand, because the smallest calls have no time for the full check.
+/// Whether a view of at least one dimension obviously passes check_memory. True for nearly every operand: a fast
+/// path, because the full check is too slow for the smallest calls.
 inline bool has_usual_memory(const TensorView& view) {
   return view.rank > 0 && view.data != nullptr && view.strides[static_cast<std::size_t>(view.rank - 1)] == 1;
 }

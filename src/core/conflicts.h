@@ -11,9 +11,9 @@ namespace saccade {
 /// Throws std::invalid_argument that names the two options of a conflict, or the one that is missing.
 [[noreturn, gnu::cold]] void refuse_combination(std::string_view function, const AttentionOptions& options);
 
-/// Throws where two options exclude each other, or one is given without the one it needs.
+/// Throws if two options exclude each other, or an option is given without one that it needs.
 inline void check_combination(std::string_view function, const AttentionOptions& options) {
-  // Each table is unrolled, so that a call pays for some comparisons and no call through a pointer.
+  // Unrolls each table, so that a call costs a few comparisons and no calls through pointers.
   const auto conflicts = [&]<std::size_t... i>(std::index_sequence<i...>) {
     return ((kOptionConflicts[i].first.is_given(options) && kOptionConflicts[i].second.is_given(options)) || ...);
   };
@@ -27,7 +27,7 @@ inline void check_combination(std::string_view function, const AttentionOptions&
     refuse_combination(function, options);
 }
 
-/// Throws where an option is given that this call refuses.
+/// Throws if an option is given that this call does not accept.
 void check_options_of(AttentionCall call, std::string_view function, const AttentionOptions& options);
 
 }  // namespace saccade

@@ -7,7 +7,7 @@
 
 namespace saccade {
 
-/// Each converts `count` numbers, with the bits of float16 and bfloat16 (dtype.h).
+/// Each converts `count` numbers, with the same bits as float16 and bfloat16 (dtype.h).
 struct Conversions {
   void (*narrow_to_bf16)(const float* from, bfloat16* to, std::int64_t count);
   void (*narrow_to_f16)(const float* from, float16* to, std::int64_t count);
@@ -15,8 +15,8 @@ struct Conversions {
   void (*widen_f16)(const float16* from, float* to, std::int64_t count);
 };
 
-/// Those of the active instruction set. Copies do not fail: if SACCADE_ISA is invalid, which other functions report,
-/// those in plain C++.
+/// The conversions of the active instruction set. Copies must not fail: if SACCADE_ISA is invalid, which other
+/// functions report, these are the ones in plain C++.
 const Conversions& conversions() noexcept;
 
 }  // namespace saccade

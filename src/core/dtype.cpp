@@ -39,7 +39,7 @@ std::uint16_t magnitude_to_binary16(std::uint32_t magnitude) {
   }
   if (magnitude >= kBeyond16) return kInfinity16;
   if (magnitude < kSmallestNormal16) {
-    // The last place of 0.5f is 2^-24, equal to that of binary16's denormals, so the addition itself rounds.
+    // The last place of 0.5f is 2^-24, as is that of binary16's denormals, so the addition itself rounds.
     const float sum = std::bit_cast<float>(magnitude) + 0.5f;
     return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(sum) - std::bit_cast<std::uint32_t>(0.5f));
   }

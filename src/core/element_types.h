@@ -1,4 +1,4 @@
-// Lists of element types, and calls with the one that a number names.
+// Lists of element types, and dispatch from a DType to its C++ type.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ struct TypeList {};
 using Elements = TypeList<float, double, float16, bfloat16, bool, std::int8_t, std::int16_t, std::int32_t,
                           std::int64_t, std::uint8_t, std::uint16_t, std::uint32_t, std::uint64_t>;
 
-/// Those that k and v may have; q and o have those that are is_floating(). A new one is a row here and a file of
+/// The types that k and v may have; q and o have the is_floating() ones. A new type is a row here and a file with
 /// its loads on the CPU: see CONTRIBUTING.md, "Adding an element type".
 using KvElements = TypeList<float, bfloat16, float16, double>;
 
@@ -30,8 +30,8 @@ constexpr bool is_kv_type(DType dtype) {
   return [dtype]<class... T>(TypeList<T...>) { return ((dtype == dtype_of<T>) || ...); }(KvElements{});
 }
 
-/// Calls f(std::type_identity<T>{}) with the T of the list that is `dtype`; if none is, otherwise(), which must
-/// not return.
+/// Calls f(std::type_identity<T>{}) with the T of the list that matches `dtype`; if none does, otherwise(), which
+/// must not return.
 template <class First, class... Others, class F, class Otherwise>
 decltype(auto) with_type_of(TypeList<First, Others...>, DType dtype, const F& f, const Otherwise& otherwise) {
   if (dtype == dtype_of<First>) return f(std::type_identity<First>{});

@@ -31,7 +31,7 @@ std::atomic<bool> is_forked_child = false;
 #ifdef __linux__
 int processor_of_this_thread() { return sched_getcpu(); }
 
-/// Moves this thread to another of the processors that it may use.
+/// Moves this thread to another processor in its affinity mask.
 void leave(int processor) {
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
@@ -45,10 +45,10 @@ int processor_of_this_thread() { return -1; }
 void leave(int) {}
 #endif
 
-/// Lets the threads of a team begin together. In a virtual machine Linux takes sleeping processors for busy ones
-/// and wakes a thread on the processor of the thread that wakes it. There it would wait for 4 ms, until the load
-/// is balanced, and the first thread would then wait for it: after 50 ms of rest, half a millisecond of work for
-/// two threads took 6 to 8 ms, and takes 0.65 ms with this class (Zen 5, Linux 6.18 under KVM).
+/// Lets the threads of a team begin together. In a virtual machine, Linux mistakes sleeping processors for busy
+/// ones and wakes a thread on its waker's processor. There it waits 4 ms, until the load is balanced, and the
+/// first thread waits for it in turn: after 50 ms of rest, half a millisecond of work for two threads took 6 to 8
+/// ms, and takes 0.65 ms with this class (Zen 5, Linux 6.18 under KVM).
 class TeamStart {
  public:
   /// For the thread that starts a team, before it does.
@@ -72,7 +72,7 @@ class TeamStart {
 
  private:
   using Clock = std::chrono::steady_clock;
-  static constexpr std::chrono::microseconds kRest{100};  // threads of an earlier team wait awake for longer
+  static constexpr std::chrono::microseconds kRest{100};  // idle OpenMP threads spin for longer than this
   static constexpr std::chrono::microseconds kPatience{100};
   static inline thread_local Clock::time_point last_end_;
 
@@ -81,7 +81,8 @@ class TeamStart {
   std::atomic<int> arrived_ = 0;
 };
 
-/// Waits for `value` by polling. Yields for a millisecond, as a thread that wakes late would end the call late.
+/// Polls until the number is `value`. Yields for the first millisecond: a thread that wakes late would end the
+/// call late.
 void poll_until(const std::atomic<std::int64_t>& number, std::int64_t value) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point begin = Clock::now();
@@ -94,8 +95,8 @@ void poll_until(const std::atomic<std::int64_t>& number, std::int64_t value) {
   }
 }
 
-/// The end of work that this thread has started, when its threads are done: throws `error`, else what a
-/// ProgressHook's function threw.
+/// Ends work that this thread started, once its threads are done: throws `error`, else what a ProgressHook's
+/// function threw.
 void end_work(const std::exception_ptr& error) {
   const std::exception_ptr of_hook = take_progress_error();
   if (error) std::rethrow_exception(error);
@@ -233,7 +234,7 @@ int threads_for_numbers(std::int64_t items, std::int64_t numbers) {
 
 struct Workspace::Block {
   Memory memory;
-  /// From half a megabyte on a huge page pays off: 1% of a backward pass (Zen 4).
+  /// From half a megabyte on, a huge page pays off: 1% of a backward pass (Zen 4).
   explicit Block(std::size_t bytes)
       : memory(bytes > Memory::kHugePage / 4 ? std::max(bytes, Memory::kHugePage) : bytes) {}
   std::size_t bytes() const { return memory.bytes(); }
@@ -247,7 +248,7 @@ Workspace::Workspace(std::size_t bytes) {
     if (!slot.load(std::memory_order_relaxed)) continue;
     std::unique_ptr<Block> block(slot.exchange(nullptr, std::memory_order_acquire));
     if (!block) continue;
-    // A block far too large for this call should stay available to others; one that is too small is useless now.
+    // A block far too large for this call stays available to other calls; a block that is too small is freed.
     if (block->bytes() >= bytes && block->bytes() / 8 <= bytes + 16384) {
       block_ = block.release();
       return;

@@ -17,16 +17,16 @@ void run_on_threads(int threads, const std::function<void(int)>& body);
 void wait_for(const std::atomic<std::int64_t>& number, std::int64_t value);
 
 /// Calls body(item, scratch) for each item. Threads take the next item, in ascending order, when they are free.
-/// Each thread has its own `scratch`: `scratch_bytes` long, 64-byte aligned, not initialised.
+/// Each thread has its own `scratch`: `scratch_bytes` long, 64-byte aligned, not initialized.
 void parallel_for(int threads, std::int64_t items, std::size_t scratch_bytes,
                   const std::function<void(std::int64_t item, std::byte* scratch)>& body);
 
-/// The same for items whose memory a thread may have in its cache from work before, by this function or by others
-/// that give each thread a run of equal length: each begins with its own run and then helps others.
+/// The same for items that may still be in a thread's cache from earlier work by this function or another that
+/// gives each thread a run of equal length: each thread begins with its own run, then takes items of other runs.
 void parallel_for_in_place(int threads, std::int64_t items, std::size_t scratch_bytes,
                            const std::function<void(std::int64_t item, std::byte* scratch)>& body);
 
-/// Rows of `columns` numbers in a block of for_blocks, whatever the number of threads.
+/// Rows of `columns` numbers in a block of for_blocks; does not depend on the number of threads.
 std::int64_t rows_of_block(std::int64_t columns);
 
 /// For work of a few operations per number: calls body(row, row_end) for rows [0, rows) in blocks of
@@ -45,7 +45,7 @@ class Workspace {
 
   std::byte* data() const;
 
-  /// Frees the memory that no call is using.
+  /// Frees memory that no call is using.
   static void release_idle();
 
  private:
@@ -54,8 +54,9 @@ class Workspace {
   Block* block_ = nullptr;
 };
 
-/// The option num_threads of a public function: the most threads for work that this thread starts while the object
-/// lives; 0: num_threads(). The previous limit then applies again, for a score modifier may call attention itself.
+/// The option num_threads of a public function: the maximum number of threads for work that this thread starts
+/// while the object lives; 0: num_threads(). Restores the previous limit, because a score modifier may call
+/// attention itself.
 class ThreadLimit {
  public:
   explicit ThreadLimit(int num_threads) : outer_(current_) { current_ = num_threads > 0 ? num_threads : 0; }
@@ -72,11 +73,11 @@ class ThreadLimit {
 /// The number of threads that a call may use: its ThreadLimit, or num_threads().
 int max_threads();
 
-/// The number of threads for `items` independent pieces of work.
+/// The number of threads for `items` independent items of work.
 int threads_for(std::int64_t items, int most = max_threads());
 
-/// The same where the pieces together are a few operations on each of `numbers` numbers: one thread for less work
-/// than a second thread costs. (cpu/policy/threads.h decides for attention and products.)
+/// The same for items that together take a few operations on each of `numbers` numbers: one thread if a second
+/// would cost more than it saves. (cpu/policy/threads.h decides for attention and products.)
 int threads_for_numbers(std::int64_t items, std::int64_t numbers);
 
 }  // namespace saccade

@@ -21,7 +21,7 @@ bool call_progress_hook() noexcept {
   constexpr std::chrono::microseconds kPause{500};
   ProgressHook* const hook = progress_hook;
   if (hook->error_ || std::chrono::steady_clock::now() - hook->last_end_ < kPause) return false;
-  progress_hook = nullptr;  // calls that the function makes do not call it
+  progress_hook = nullptr;  // the function does not run again within its own calls
   try {
     hook->function_();
   } catch (...) {

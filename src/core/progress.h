@@ -1,5 +1,4 @@
-// Calls of a ProgressHook (saccade/runtime.h) between pieces of work. Kernels poll too: one piece of work may take
-// seconds.
+// Calls a ProgressHook (saccade/runtime.h) between items of work. Kernels poll too: one item may take seconds.
 #pragma once
 
 #include <exception>
@@ -11,16 +10,16 @@ class ProgressHook;
 /// The hook of this thread; nullptr: none, or its function is running.
 extern constinit thread_local ProgressHook* progress_hook;
 
-/// Calls its function unless the last call was a moment ago. Returns whether it did.
+/// Calls its function, at a limited rate. Returns whether it did.
 bool call_progress_hook() noexcept;
 
-/// For loops whose turns take some microseconds or more. Returns whether the function was called, which may have
-/// used tile registers. Inlined everywhere, for it has no instruction set of its own.
+/// For loops whose iterations take a few microseconds or more. Returns whether the function was called; it may
+/// have used tile registers. Always inlined: it must not bring an instruction set of its own.
 __attribute__((always_inline)) inline bool poll_progress() {
   return __builtin_expect(progress_hook != nullptr, 0) && call_progress_hook();
 }
 
-/// What the hook's function has thrown since the last call of this; nullptr: nothing.
+/// What the hook's function has thrown since the last call of take_progress_error(); nullptr: nothing.
 std::exception_ptr take_progress_error() noexcept;
 
 }  // namespace saccade

@@ -9,8 +9,8 @@
 #include <stdexcept>
 #include <string>
 
-// The bits promised here depend on which sums are fused multiply-adds: those are written as std::fma, and
-// src/CMakeLists.txt forbids the compiler to fuse others.
+// The bits promised here depend on which operations are fused multiply-adds. Those are written as std::fma, and
+// src/CMakeLists.txt keeps the compiler from fusing any other.
 
 namespace saccade {
 namespace {
@@ -32,7 +32,7 @@ double unit_interval(std::uint64_t word) {
 // ---- The logarithm, sine and cosine of PyTorch's vectorised randn ----------------------------------------------
 //
 // On x86 with AVX2, torch.randn evaluates the single-precision polynomials of Cephes (S. L. Moshier,
-// https://www.netlib.org/cephes), with the fused multiply-adds that GCC generated. The code below has the same
+// https://www.netlib.org/cephes), with the fused multiply-adds that GCC generated. The code below does the same
 // operations in the same order, so it rounds identically.
 
 template <std::size_t N>
@@ -231,8 +231,8 @@ TorchGenerator::Linear TorchGenerator::linear(std::int64_t d_in, std::int64_t d_
     refuse("linear",
            "d_in and d_out must be positive, got " + std::to_string(d_in) + " and " + std::to_string(d_out));
   }
-  // PyTorch computes this bound by Kaiming's rule with slope sqrt(5); as floats the two bounds are equal for every
-  // d_in below 50 million.
+  // PyTorch computes this bound by Kaiming's rule with slope sqrt(5). As floats, the two bounds are equal for
+  // every d_in below 50 million.
   const auto bound = static_cast<float>(1.0 / std::sqrt(static_cast<double>(d_in)));
   Linear layer;
   layer.weight = uniform({d_out, d_in}, -bound, bound);

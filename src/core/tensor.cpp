@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;
 
-/// The index of dimension `dim`, where negative ones count from the end.
+/// The index of dimension `dim`; negative values count from the end.
 int resolved_dim(int dim, int rank, const char* function) {
   const int resolved = dim < 0 ? dim + rank : dim;
   if (resolved < 0 || resolved >= rank) {
@@ -32,7 +32,7 @@ const std::byte* advanced(const TensorView& view, const void* from, int dim, std
   return static_cast<const std::byte*>(from) + index * view.strides[static_cast<std::size_t>(dim)] * element_bytes;
 }
 
-// Aligns by hand and stores the pointer to free in front of the numbers. malloc caches small blocks, but aligned
+// Aligns by hand and stores the pointer to free in front of the elements. malloc caches small blocks, but aligned
 // allocations bypass that cache, which made a module's call on six tokens a third slower (Zen 4, glibc 2.36).
 std::byte* allocate(std::size_t bytes) {
   if (bytes > std::numeric_limits<std::size_t>::max() - kAlignment) throw std::bad_alloc();

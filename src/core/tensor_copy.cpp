@@ -16,8 +16,8 @@ namespace {
 
 // ---- Conversion of one number --------------------------------------------------------------------------------
 
-/// `value` as a float that can be rounded again correctly: if bits are cut off, the last bit is set. Otherwise
-/// rounding twice, to float and then to 16 bits, could miss the nearest number.
+/// Rounds `value` to odd: if bits are cut off, the last bit is set. Rounding the float to 16 bits then gives the
+/// nearest number, which two roundings to nearest could miss.
 float rounded_to_odd(double value) {
   const float nearest = static_cast<float>(value);
   const bool is_exact = static_cast<double>(nearest) == value || std::isnan(value);
@@ -74,7 +74,7 @@ To converted(From value) {
     return value;
   } else if constexpr (std::is_same_v<To, bool>) {
     return value != From(0);
-  } else if constexpr (std::is_class_v<To>) {  // storage of fewer bits than a float
+  } else if constexpr (std::is_class_v<To>) {  // a type narrower than a float
     return To(to_float_for_narrowing(value));
   } else if constexpr (std::is_integral_v<To>) {
     return to_integer<To>(value);
@@ -93,7 +93,7 @@ decltype(auto) with_type(DType dtype, const Function& function) {
   });
 }
 
-/// The number at `element`. A bool is read as a byte, because a file may contain other values than 0 and 1.
+/// The number at `element`. Reads a bool as a byte, because a file may contain values other than 0 and 1.
 template <class T>
 T load(const T* element) {
   if constexpr (std::is_same_v<T, bool>) {
@@ -105,7 +105,7 @@ T load(const T* element) {
 
 // ---- Rows ----------------------------------------------------------------------------------------------------
 
-// Numbers without gaps.
+// Contiguous numbers.
 void convert_all(const float* from, bfloat16* to, std::int64_t count) {
   conversions().narrow_to_bf16(from, to, count);
 }

@@ -35,8 +35,7 @@ void expect_refusal(const std::string& message, const std::function<void()>& cal
   EXPECT_EQ(refusal(call), message);
 }
 
-// ---- A third back end
-// --------------------------------------------------------------------------------------------
+// ---- A third back end ------------------------------------------------------------------------------------------
 
 /// Plain attention of f32 by the formula, and nothing else.
 class ToyBackend final : public Backend {
@@ -171,8 +170,7 @@ TEST_F(WithToy, IsListedWhileItIsRegistered) {
                  [&] { BackendRegistration again(second); });
 }
 
-// ---- The reference
-// -----------------------------------------------------------------------------------------------
+// ---- The reference ---------------------------------------------------------------------------------------------
 
 TEST(ReferenceBackend, AgreesWithTheReferenceOnRandomProblems) {
   const BackendScope scope("reference");
@@ -195,8 +193,7 @@ TEST(ReferenceBackend, DiffersFromTheCpuInTheLastBits) {
   EXPECT_FALSE(same_bits(on_cpu, exact));  // else it did not compute
 }
 
-// ---- The choice
-// --------------------------------------------------------------------------------------------------
+// ---- The choice ------------------------------------------------------------------------------------------------
 
 TEST(BackendChoice, KnowsItsNames) {
   EXPECT_THAT(available_backends(),

@@ -271,7 +271,7 @@ TEST_F(Amx, StatisticsHaveTheSumsOf16LanesWhateverTheVectorsAre) {
   }
 }
 
-// ---- The processor's own tiles -------------------------------------------------------------------------------
+// ---- The processor's own tiles ---------------------------------------------------------------------------------
 
 #if defined(__x86_64__) && defined(__linux__)
 
