@@ -21,6 +21,12 @@ std::vector<std::string> names(const std::vector<Isa>& isas) {
   return result;
 }
 
+std::vector<std::string> backends() {
+  std::vector<std::string> result;
+  for (const BackendInfo& backend : available_backends()) result.emplace_back(backend.name);
+  return result;
+}
+
 nb::dict info() {
   nb::dict result;
   result["version"] = version();
@@ -38,6 +44,8 @@ nb::dict info() {
 class PythonBackendScope {
  public:
   explicit PythonBackendScope(std::string_view names) : choice_(names) {}
+  PythonBackendScope(const PythonBackendScope&) = delete;
+  PythonBackendScope& operator=(const PythonBackendScope&) = delete;
   void enter() { scopes_.push_back(std::make_unique<BackendScope>(choice_)); }
   void exit(const nb::args&) { scopes_.pop_back(); }
 
@@ -45,12 +53,6 @@ class PythonBackendScope {
   BackendChoice choice_;
   std::vector<std::unique_ptr<BackendScope>> scopes_;  // a `with` may be inside another of the same object
 };
-
-std::vector<std::string> backends() {
-  std::vector<std::string> result;
-  for (const BackendInfo& backend : available_backends()) result.emplace_back(backend.name);
-  return result;
-}
 
 void set_threads(nb::handle threads) {
   set_num_threads(static_cast<int>(std::clamp<std::int64_t>(integer(threads, "num_threads"), -1, 1 << 16)));
