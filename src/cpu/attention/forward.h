@@ -21,7 +21,9 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 // ---- Packed blocks -------------------------------------------------------------------------------------------
 
 /// Whether values are read in place: where they need no conversion and are not paged.
-inline bool values_in_place(const AttentionParams& p) { return is_in_place(p.value_source(0, 0)); }
+inline bool values_in_place(const AttentionParams& p) {
+  return is_in_place({.dtype = p.v.dtype, .pages = p.block_table});
+}
 
 /// Size of one packed key block, in numbers: its keys, followed by its values unless these are read in place.
 inline std::int64_t packed_block_size(const AttentionParams& p) {
