@@ -37,7 +37,7 @@ void for_blocks(std::int64_t rows, std::int64_t columns,
 /// Memory kept between calls. Large blocks request huge pages.
 class Workspace {
  public:
-  /// At least `bytes` bytes, 64-byte aligned, not initialised. Throws std::bad_alloc.
+  /// At least `bytes` bytes, 64-byte aligned, not initialized. Throws std::bad_alloc.
   explicit Workspace(std::size_t bytes);
   ~Workspace();
   Workspace(const Workspace&) = delete;

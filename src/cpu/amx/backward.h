@@ -3,21 +3,21 @@
 //
 //   for every 32 rows of the block
 //     for each 32 keys that some row sees
-//       S = Q K^T                           between the products, P of the tile before
+//       S = Q K^T                           between the products, P of the previous tile
 //       softcap, biases, masks              ScoreFinisher, only where a score needs them
-//       dP = dO V^T                         between the products, dS of the tile before
+//       dP = dO V^T                         between the products, dS of the previous tile
 //   for every 32 keys                       sums over all rows of the block
 //     dV^T += dO^T P,  dK^T += Q^T dS
 //   for every 32 rows                       sums over all keys of the block
 //     dQ += dS K
 //
-// P and dS are written in parts as they are computed: P and dS as pairs of rows, dS also as rows, so that neither
+// P and dS are split into bf16 parts as they are computed: both as pairs of rows, dS also as rows, so that neither
 // is transposed. Where something else reads dS too (the gradients of a mask, of slopes or of a score modifier),
-// they are kept as they are, and become parts later.
+// they stay in f32 and are split later.
 //
-// All numbers in tiles are finite and of moderate size, but for P and dS: rows and keys that are not are packed as
-// zeros, and the pairs of such a row or key are computed one by one, without tiles. What a row or key does not
-// meet changes none of its bits.
+// Except in P and dS, all numbers in tiles are finite and of moderate size: other rows and keys are packed as
+// zeros, and their pairs are computed one by one, without tiles. A row's bits do not depend on keys that it does
+// not see, nor a key's bits on rows that do not see it.
 #pragma once
 
 #include "cpu/amx/backward_state.h"
@@ -57,7 +57,7 @@ class AmxBackwardBlock {
     if (b_.wants_keys()) scratch_.clear_gradients();
   }
 
-  /// Computes P and the gradients of the logits, dS. Returns whether there are any.
+  /// Computes P and dS, the gradients of the logits. Returns whether there are any.
   bool find_logits(const float* statistics, double& dslope) {
     const bool any = p_.dropout_p > 0.0 ? find<true>(statistics) : find<false>(statistics);
     if (any && b_.dslopes.data) {
@@ -76,7 +76,7 @@ class AmxBackwardBlock {
     });
   }
 
-  /// Turns the gradients of the logits into those of the products, and adds to dk and dv if they are wanted.
+  /// Turns the gradients of the logits into those of the products, and adds to dk and dv if they are requested.
   void add_to_keys() {
     for_each_block([&](int g, int t) {
       if (!stats_.keeps_all[g]) return;
@@ -148,7 +148,7 @@ class AmxBackwardBlock {
   static std::uint32_t* block(std::uint32_t* blocks, int g, int t) { return blocks + (g * kTiles + t) * kWords; }
   const T* query_of(int g, int i) const { return p_.template row_of<T>(p_.q, batch_, head_, group_row(g) + i); }
   const T* dout_of(int g, int i) const { return p_.template row_of<T>(b_.dout, batch_, head_, group_row(g) + i); }
-  /// What dropout leaves of the weights of a row: 1 or 0.
+  /// For each weight of a row, 1 if dropout keeps it, else 0.
   float* keeps(int g, int t, int i) const {
     return scratch_.keeps + g * Scratch::kKeepsOfGroup + i * kKeysOfAmx + t * 32;
   }
@@ -179,7 +179,7 @@ class AmxBackwardBlock {
     if (b_.wants_rows()) pack_key_pairs(keys, scratch_.key_pairs + t * scratch_.depth * kWords);
   }
 
-  /// Rows whose statistics are not finite are bad, too: they make P and dS NaN where they see a key.
+  /// Rows whose statistics are not finite are bad too: they make P and dS NaN wherever they see a key.
   void pack_rows_of(int g, const float* lses, const float* deltas) {
     Rows32<T> queries{.row = {}, .dim = p_.head_dim}, douts{.row = {}, .dim = p_.head_dim_v};
     stats_.bad_rows[g] = 0;
@@ -208,13 +208,13 @@ class AmxBackwardBlock {
 
   // ---- P and dS of a tile
 
-  /// A tile of which the scores, and then dP, are known.
+  /// A tile whose scores, and then dP, have been computed.
   struct Pending {
     float* scores = nullptr;     // [32][32], then P
     float* gradients = nullptr;  // of P, then of the logits
     const float* lses = nullptr;
     const float* deltas = nullptr;
-    const float* keeps = nullptr;      // kKeysOfAmx from row to row
+    const float* keeps = nullptr;      // row stride kKeysOfAmx
     float factor = 1;                  // turns scores into logits
     std::uint32_t* weights = nullptr;  // as in AmxBackwardScratch
     std::uint32_t* row_gradients = nullptr;
@@ -234,14 +234,13 @@ class AmxBackwardBlock {
             .keep_scale = keep_scale_};
   }
 
-  /// Scaled scores are rounded, as those are that ScoreFinisher reads: a row's bits must not depend on whether
-  /// another row needs that.
+  /// Rounds scaled scores, as for ScoreFinisher: a row's bits must not depend on whether another row needs it.
   static SACCADE_INLINE Vec weight_of(Vec score, Vec factor, Vec lse) {
     return exp2(mul(sub(in_register(mul(score, factor)), lse), broadcast(kLog2E)));
   }
   static SACCADE_INLINE Vec dropped(Vec keep, Vec x) { return select(equal(keep, zero()), zero(), x); }
 
-  /// P of rows 2 pair and 2 pair + 1, and its parts. Not inlined, as differentiate(): 16 copies in each of the
+  /// P of rows 2 pair and 2 pair + 1, and its parts. Not inlined, like differentiate(): 16 copies in each of the
   /// loops of products would fill the L1 instruction cache (by size; not measured).
   template <bool kDrops>
   static __attribute__((noinline)) void weigh(const Bf16Split<kParts>& parts, const Pending& given, int pair) {
@@ -361,7 +360,7 @@ class AmxBackwardBlock {
     return subtiles;
   }
 
-  /// Whether a group's P and dS are read by others than the products, or some of them are computed without tiles.
+  /// Whether something besides the products reads a group's P and dS, or some of them are computed without tiles.
   bool keeps_all(int g) {
     std::uint32_t bad = stats_.bad_rows[g];
     for (const std::uint32_t of_tile : stats_.bad_keys) bad |= of_tile;
@@ -369,7 +368,7 @@ class AmxBackwardBlock {
                bad != 0 || p_.score_modifier || scratch_.softcapped || b_.dmask_data || b_.dslopes.data;
   }
 
-  /// Scales the scores and does with them what the options say.
+  /// Scales the scores and applies the options to them.
   __attribute__((noinline)) void finish(int g, int t, const Subtiles& subtiles, float* scores) {
     for (int i = 0; i < 32; ++i) apply_scale(scores + i * 32, columns(t), scale_);
     for_each_bad_of(g, t, [&](int i, int j) {
@@ -389,7 +388,7 @@ class AmxBackwardBlock {
     for (int i = 0; i < group_rows(g); ++i) apply_canonical_nan(scores + i * 32, columns(t));
   }
 
-  /// One tile after the other, all of P and dS.
+  /// Computes all of P and dS, tile by tile.
   template <bool kDrops>
   __attribute__((noinline)) bool find_all(TileStream& stream, int g, KeyRange seen, const float* lses,
                                           const float* deltas) {
@@ -415,7 +414,7 @@ class AmxBackwardBlock {
     return any;
   }
 
-  /// The same numbers as weigh() and differentiate(), but a weight of 0 gives 0, whatever the row's numbers are.
+  /// Like weigh() and differentiate(), but a weight of 0 gives 0, whatever the row's numbers are.
   template <bool kDrops>
   void weigh_all(const Pending& of) const {
     for (int row = 0; row < 32; ++row) {
@@ -430,7 +429,7 @@ class AmxBackwardBlock {
     }
   }
 
-  // ---- Pairs that tiles do not hold
+  // ---- Pairs that tiles cannot hold
 
   std::uint32_t bad_of(int g, int t, int i) const {
     return (stats_.bad_rows[g] >> i & 1U) != 0 ? ~std::uint32_t{0} : stats_.bad_keys[t];
@@ -441,7 +440,7 @@ class AmxBackwardBlock {
     for (int i = 0; i < group_rows(g); ++i)
       for (std::uint32_t left = bad_of(g, t, i); left != 0; left &= left - 1) f(i, std::countr_zero(left));
   }
-  /// Those that have a weight.
+  /// Calls f for the pairs that have a weight.
   template <class F>
   void for_each_bad_pair(const F& f) const {
     for_each_block([&](int g, int t) {
@@ -468,7 +467,7 @@ class AmxBackwardBlock {
       to[d * stride] = __builtin_fmaf(factor, static_cast<float>(x[d]), to[d * stride]);
   }
 
-  /// The parts of a tile's P and dS, with zeros for the pairs that are computed without tiles.
+  /// Writes the parts of a tile's P and dS, with zeros for the pairs that are computed without tiles.
   void put_parts(int g, int t) {
     const Bf16Split<kParts> parts;
     for (int pair = 0; pair < 16; ++pair) {
@@ -569,7 +568,7 @@ void backward_rows(const BackwardParams& params, const KeyBlock& keys, const Que
   AmxBackwardBlock<T>(params, keys, rows, scratch).add_to_rows(static_cast<float*>(dq));
 }
 
-/// Never asks for a second, masked_safe computation: what is hidden was in no product.
+/// Never requests a second, masked-safe computation: nothing hidden enters a product.
 template <class T>
 bool backward_end(const BackwardParams& params, const KeyBlock& keys, void* scratch) {
   const AmxBackwardScratch<T> memory(params, scratch);

@@ -7,8 +7,8 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-/// Tiles of 32 keys in a block of keys, and groups of 32 rows in a block of rows: by the sizes of what is reused,
-/// P and dS in parts, packed keys and rows, and gradients fill an L2 cache of 2 MiB at head_dim 128. Not measured.
+/// Tiles of 32 keys in a block of keys, and groups of 32 rows in a block of rows: at head_dim 128, what is reused
+/// (split P and dS, packed keys and rows, gradients) then fills an L2 cache of 2 MiB. Calculated, not measured.
 inline constexpr int kKeyTilesOfAmx = 8;
 inline constexpr std::int64_t kKeysOfAmx = 32 * kKeyTilesOfAmx;
 template <class T>
@@ -17,8 +17,8 @@ inline constexpr int kMaxRowGroups = 8;
 
 // ---- Packing -------------------------------------------------------------------------------------------------
 
-/// Whether tiles can hold a row of q and of dout, or of k and of v, and no product of two such numbers, summed
-/// over a head, is infinite.
+/// Whether tiles can hold a row of q and dout, or of k and v, and no sum over a head of products of two such
+/// numbers is infinite.
 template <class T>
 bool are_for_backward(const T* of_scores, std::int64_t dim, const T* of_values, std::int64_t dim_v) {
   const Magnitudes<T> scores = magnitudes(of_scores, dim, kLeastOfScores<T>);
@@ -54,8 +54,8 @@ void pack_columns(const Rows32<T>& rows, std::uint32_t* to) {
   }
 }
 
-/// The right operand of products over rows, of keys in the order in which Bf16Split::split_rows() writes dS by rows:
-/// [32 columns][part][2 tiles][16 pairs of keys j and 16 + j][16 columns].
+/// The right operand of products over rows, of keys in the order in which Bf16Split::split_rows() writes the rows
+/// of dS: [32 columns][part][2 tiles][16 pairs of keys j and 16 + j][16 columns].
 template <class T>
 void pack_key_pairs(const Rows32<T>& rows, std::uint32_t* to) {
   for (std::int64_t d = 0; d < rows.dim; d += 32, to += kWordsOf<T>)
@@ -77,12 +77,12 @@ void pack_query_pairs(const Rows32<T>& rows, std::uint32_t* to) {
 
 // ---- Memory --------------------------------------------------------------------------------------------------
 
-/// What is known about the rows and keys of a block.
+/// Statistics of the rows and keys of a block.
 struct BackwardTileStats {
   Subtiles subtiles[kMaxRowGroups][kKeyTilesOfAmx];  // none: no row of the group sees a key of the tile
   std::uint32_t bad_rows[kMaxRowGroups];             // a bit for each row that is packed as zeros
   std::uint32_t bad_keys[kKeyTilesOfAmx];             // the same for keys
-  bool keeps_all[kMaxRowGroups];                     // all P and dS of the group are in memory, not yet in parts
+  bool keeps_all[kMaxRowGroups];                     // all P and dS of the group are in memory, not yet split
 };
 
 /// The memory of one block of keys.
@@ -140,20 +140,20 @@ class AmxBackwardScratch : public ScratchSlices {
   std::uint32_t* weights;                // [group][tile], P after dropout, not scaled: pairs of rows
   std::uint32_t* row_gradients;          // [group][tile], dS: rows
   std::uint32_t* pair_gradients;         // [group][tile], dS: pairs of rows
-  float* ring;                           // [kRing][2][32][32], S and dP, then P and dS, of tiles in work
+  float* ring;                           // [kRing][2][32][32], S and dP, then P and dS, of tiles in progress
   float* probabilities;                  // [group][tile][32][32], of groups that keep all
   float* gradients;                      // the same
   float* keeps = nullptr;                // [group][32][kKeysOfAmx], of dropout: 1 or 0
   float* softcapped = nullptr;           // [group][tile][32][32], scores before the score modifier
   float* mask;                           // [32][32], of ScoreFinisher
-  float* dk = nullptr;                   // [tile][depth][32 dimensions][32 keys]; nullptr: not wanted
+  float* dk = nullptr;                   // [tile][depth][32 dimensions][32 keys]; nullptr: not requested
   float* dv = nullptr;                   // [tile][width], the same
   float* written = nullptr;              // [depth or width][32 keys][32 dimensions]
 };
 
 // ---- Results -------------------------------------------------------------------------------------------------
 
-/// Writes, if it is wanted, `scale` times the sums of a block of keys, [tile][32 dimensions of each][32
+/// Writes, if requested, `scale` times the sums of a block of keys, [tile][32 dimensions of each][32
 /// dimensions][32 keys]. `transposed` has space for a tile.
 inline void write_keys(const AttentionParams& p, const KeyBlock& keys, const StridedHeads<void>& to,
                        const float* sums, std::int64_t dim, double scale, float* transposed) {
@@ -174,7 +174,7 @@ inline void write_keys(const AttentionParams& p, const KeyBlock& keys, const Str
 }
 
 /// Writes the gradients of a block of rows from their sums, [group][32 dimensions of each][32 rows][32
-/// dimensions]; zeros without them.
+/// dimensions], or zeros if there are none.
 inline void write_rows(const BackwardParams& b, const QueryRows& work, const float* sums) {
   const AttentionParams& p = b.attention;
   const std::int64_t rows = std::min(work.rows, p.rows(work.batch) - work.row);

@@ -1,17 +1,17 @@
 // Products of 32 x 32 numbers on AMX tiles. Numbers are sums of bf16 parts: bf16 itself is one, f16 is two and f32
-// three, of eight digits each. A product of two sums takes the products of their parts, except those below the
-// last digits of the largest: six instead of nine for f32.
+// three, of eight bits each. A product of two sums takes the products of their parts, except those below the last
+// bits of the largest: six instead of nine for f32.
 //
 // Operands lie in pairs of tiles of 16 rows of 16 words, a word being two numbers that are multiplied at the same
-// step: a has 32 rows in two tiles, b has 32 columns in two tiles of 16 words. The pairs of the parts of an
-// operand follow each other, kPartWords apart.
+// step: a has 32 rows in two tiles, b has 32 columns in two tiles of 16 words. The pairs of tiles of an operand's
+// parts are kPartWords apart.
 #pragma once
 
 #include "cpu/policy/block_sizes.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-/// Words of a pair of tiles, and so from one part of an operand to the next.
+/// Words of a pair of tiles, and so the distance from one part of an operand to the next.
 inline constexpr std::int64_t kPartWords = 512;
 
 template <class T>
@@ -20,8 +20,8 @@ inline constexpr int kPartsOf = std::is_same_v<T, float>     ? 3
                                                              : 1;
 
 /// The parts of a and b that are multiplied, for results of f32 and for results that are rounded to the operands'
-/// type. All but the last, the product of the largest parts, are small; they come first, for the sum loses least
-/// then. Of two neighbours, one side's tiles are the same if possible.
+/// type. All but the last, the product of the largest parts, are small; they come first, because the sum then
+/// loses least. Where possible, consecutive pairs share the tiles of one operand.
 struct SplitPair {
   int a, b;
 };
@@ -53,29 +53,30 @@ constexpr int parts_of(const std::array<SplitPair, kCount>& pairs) {
 enum class SplitProducts { small, large, all };
 
 /// A stream of products in tile registers: 0 to 3 are 32 x 32 results, 4 and 5 the tiles of a, 6 and 7 those of b.
-/// The results that the last products left are stored one by one, each right before its register is needed again,
-/// between products: four stores in a row would take as long as the products.
+/// Earlier results are stored one by one between products, each right before its register is needed again: four
+/// stores in a row would take as long as the products.
 ///
-/// A local variable of a function into which all of its users are inlined: so it stays in registers.
+/// Use it as a local variable of a function into which all of its users are inlined, so that it stays in
+/// registers.
 class TileStream {
  public:
   explicit TileStream(Tiles& of_thread) : tiles(of_thread) {}
 
-  /// Stores what registers 0 to 3 hold, if they hold results.
+  /// Stores registers 0 to 3 if they hold results.
   SACCADE_INLINE void leave_all() {
     leave<0>(), leave<1>(), leave<2>(), leave<3>();
     low_ = high_ = nullptr;
   }
 
-  /// Loads results into the registers, which have been stored.
+  /// Loads results into the registers, whose contents have been stored.
   SACCADE_INLINE void enter_all(float* results) {
     enter<0>(results), enter<1>(results), enter<2>(results), enter<3>(results);
     low_ = results, high_ = results + 512;
   }
 
-  /// Adds the product of 32 rows and 32 columns, 32 deep, to the results: to new ones if kNew, which begin as
-  /// `from` (nullptr: as 0) and will be stored to `to`, both [32][32]. Calls overlap(n) after product n, counted
-  /// from 0, with n as an integral constant.
+  /// Adds the product of 32 rows and 32 columns, 32 deep, to the results; if kNew, to new results that start from
+  /// `from` (nullptr: 0) and will be stored to `to`, both [32][32]. Calls overlap(n) after product n, counted from
+  /// 0, with n as an integral constant.
   template <const auto& kPairs, SplitProducts kPart, bool kNew, class Overlap>
   SACCADE_INLINE void multiply(const std::uint32_t* a, const std::uint32_t* b, const float* from, float* to,
                                const Overlap& overlap) {
@@ -110,8 +111,8 @@ class TileStream {
       tiles.clear<kTile>();
   }
 
-  /// Pairs [kPair, kEnd) of parts, four products each, the first of which is number kFirst. What the pair before
-  /// has loaded is not loaded again.
+  /// Multiplies pairs [kPair, kEnd) of parts, four products each, the first of which is number kFirst. Does not
+  /// reload tiles that the previous pair loaded.
   template <const auto& kPairs, int kPair, int kEnd, bool kNew, bool kLoads, int kFirst, class Overlap>
   SACCADE_INLINE void multiply_pairs(const std::uint32_t* const all_a, const std::uint32_t* const all_b,
                                      const float* from, const Overlap& overlap) {
@@ -144,12 +145,12 @@ class TileStream {
   float* high_ = nullptr;  // registers 2 and 3
 };
 
-/// What multiply_rows() does beside its products: f(i) for 16 pieces of work. Here nothing.
+/// Work that multiply_rows() overlaps with its products: f(i) for 16 items. Here nothing.
 struct NoOverlap {
   SACCADE_INLINE void operator()(int) const {}
 };
 
-/// The products of 32 numbers of each row, with kCount of the pieces of work spread over them.
+/// The products of 32 numbers of each row, with kCount of the items of work spread over them.
 template <const auto& kPairs, SplitProducts kPart, bool kNew, int kFirst, int kCount, class Overlap>
 SACCADE_INLINE void multiply_overlapped(TileStream& stream, const std::uint32_t* a, const std::uint32_t* b, float* to,
                                     const Overlap& overlap) {
@@ -165,7 +166,7 @@ SACCADE_INLINE void multiply_overlapped(TileStream& stream, const std::uint32_t*
 }
 
 /// Writes to `to` [32][32] the products of 32 rows and 32 columns of `depth` times 32 numbers. The small parts of
-/// all numbers come before the large ones: they are lost least while the sum is small.
+/// all numbers come before the large ones: they lose least while the sum is small.
 template <const auto& kPairs, class Overlap>
 SACCADE_INLINE void multiply_rows(TileStream& stream, const std::uint32_t* a, const std::uint32_t* b,
                                   std::int64_t depth, float* to, const Overlap& overlap) {

@@ -1,15 +1,15 @@
-// decode() of bf16 on AMX tiles. As decode.h, with up to 64 rows that share a kv head, and
+// decode() of bf16 on AMX tiles. Like decode.h, with up to 64 rows that share a kv head, and
 //
 //   for each 32 keys         S^T = K Q^T    K as it lies in memory, Q packed once
 //   for each few 32 keys     O += P V       P rounded to bf16, V packed: its keys i and 16 + i of 32 are words
 //
-// 16 rows meet a key in the time of one, so any number of rows takes tiles, and a row's bits depend on none.
+// 16 rows take the time of one, so any number of rows uses tiles, and a row's bits do not depend on the number.
 //
-// A number of a product depends on one row of either operand, and is NaN or infinite where multiply-adds would be.
-// So a key that is not finite spoils its own scores only, which are then hidden from the rows that do not see it.
-// A value that is not finite meets the weights, 0, of such rows too, and makes their o NaN; then the split is
-// computed again carefully, each row for itself with zeros for the values that it does not see. That changes no
-// bit of what was finite: a weight of 0 adds 0.
+// A number of a product depends on one row of each operand, and is NaN or infinite where multiply-adds would be.
+// So a key that is not finite spoils only its own scores, which are then hidden from the rows that do not see it.
+// A value that is not finite also meets such rows' weights of 0 and makes their o NaN; then the split is computed
+// again on the masked-safe path, row by row, with zeros for the values that a row does not see. That changes no
+// bit of finite results: a weight of 0 adds 0.
 #pragma once
 
 #include "cpu/amx/packing.h"
@@ -17,7 +17,7 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-/// Keys whose values are packed and added at a time: of 128 columns they take 32 KiB.
+/// Keys whose values are packed and added at a time: 32 KiB at 128 columns.
 inline constexpr std::int64_t kAmxValueKeys = 128;
 
 /// Scratch memory for one kv head.
@@ -45,15 +45,15 @@ class AmxDecodeScratch : public ScratchSlices {
   std::int64_t depth, width;  // in 32 numbers
   std::int64_t row_tiles;     // of 16 rows
   std::uint32_t* queries;     // [row tile][depth][16 pairs of dimensions][16 rows]
-  std::uint32_t* keys;        // [2][16][depth][16 pairs]: copies of keys that are not where tiles can be loaded
+  std::uint32_t* keys;        // [2][16][depth][16 pairs]: copies of keys that tiles cannot load in place
   Scalar* scores;             // [rows][kScoreStride]
-  std::uint32_t* weights;     // [32 keys][rows][16 pairs of keys]; where rows miss, a tile has those of later keys
+  std::uint32_t* weights;     // [32 keys][rows][16 pairs of keys]; missing rows of a tile hold those of later keys
   std::uint32_t* values;      // [32 keys][width][2][16 pairs of keys][16], columns as interleave_rows() has them
   Scalar* outputs;            // [row tile][width][2][16][16], the same
   Scalar* mask;               // [kDecodeBlock]
 };
 
-/// As DecodeHead.
+/// The steps of DecodeHead.
 class AmxDecodeHead : public DecodeScores<AmxDecodeScratch> {
  public:
   using Scratch = AmxDecodeScratch;
@@ -75,7 +75,7 @@ class AmxDecodeHead : public DecodeScores<AmxDecodeScratch> {
     plan();
   }
 
-  /// Computes the wanted products of keys [key, key + count), multiples of 32.
+  /// Computes the requested products of keys [key, key + count), multiples of 32.
   void score(Tiles& tiles, std::int64_t key, std::int64_t count) {
     const KvRows<bfloat16> all(p_.key_source(rows_.batch, kv_head_));
     for (const std::int64_t end = key + count; key < end; key += 32) {
@@ -151,8 +151,8 @@ class AmxDecodeHead : public DecodeScores<AmxDecodeScratch> {
     std::int64_t stride;
   };
 
-  /// Keys [key, key + 16) where they lie, if all of them can be read in whole tiles; else copied to `copy`, with
-  /// zeros for those that must not be read and behind their ends.
+  /// Keys [key, key + 16) in place, if all of them can be read as whole tiles; else copied to `copy`, with zeros
+  /// for keys that must not be read and beyond the end of each.
   KeyTile tile_of(const KvRows<bfloat16>& all, std::int64_t key, std::uint32_t* copy) const {
     const bool is_there = key >= readable_.begin && key + 16 <= readable_.end;
     if (is_there && all.run(key).count >= 16 && p_.head_dim % 32 == 0)
@@ -164,7 +164,7 @@ class AmxDecodeHead : public DecodeScores<AmxDecodeScratch> {
     return {reinterpret_cast<const std::byte*>(copy), scratch_.depth * 64};
   }
 
-  /// The products of 32 keys and kTiles times 16 rows. (The keys are operand a: as operand b they would have to be
+  /// The products of 32 keys and kTiles times 16 rows. (The keys are operand a: operand b would have to be
   /// transposed.)
   template <int kTiles>
   void multiply_keys(Tiles& tiles, const KeyTile (&keys)[2], std::int64_t tile, std::int64_t column) {
@@ -214,7 +214,7 @@ class AmxDecodeHead : public DecodeScores<AmxDecodeScratch> {
     state(r)[decode_output_stride(p_) + 1] = sum_of(sums);
   }
 
-  /// The weights of some keys, rounded; adds them as they are to the sums over keys modulo 32.
+  /// Writes the rounded weights of some keys, and adds the unrounded ones to the sums over keys modulo 32.
   SACCADE_INLINE void weigh(int r, int column, Scalar m, Vec (&sums)[32 / kWidth]) {
     alignas(64) Scalar weight[kDrawn];
     for (int j = 0; j < kDrawn; j += 32) {
@@ -238,7 +238,7 @@ class AmxDecodeHead : public DecodeScores<AmxDecodeScratch> {
                    begin_ + column);
   }
 
-  /// In the same order for every width of a vector.
+  /// Adds in the same order for every vector width.
   static Scalar sum_of(const Vec (&sums)[32 / kWidth]) {
     alignas(64) Scalar all[32];
     for (int i = 0; i < 32 / kWidth; ++i) store(all + i * kWidth, sums[i]);
@@ -277,7 +277,7 @@ class AmxDecodeHead : public DecodeScores<AmxDecodeScratch> {
     if (t < scratch_.row_tiles) multiply_values<1>(tiles, columns, t);
   }
 
-  /// The columns of scores whose values are packed, 32 at a time.
+  /// The columns of scores whose values are packed 32 at a time.
   struct Columns32 {
     int count = 0;
     std::int64_t first[kAmxValueKeys / 32] = {};
@@ -308,8 +308,8 @@ class AmxDecodeHead : public DecodeScores<AmxDecodeScratch> {
     }
   }
 
-  /// add_all() with zeros for the values of keys whose score is -inf, row by row. All rows of its tiles are the
-  /// same: they are loaded from one row of memory, and stored to one.
+  /// Like add_all(), row by row, with zeros for the values of keys whose score is -inf. All rows of its tiles are
+  /// equal: loaded from one row of memory, and stored to one.
   __attribute__((noinline)) void add_visible(Tiles& tiles, std::int64_t key, std::int64_t end) {
     const KvRows<bfloat16> all(p_.value_source(rows_.batch, kv_head_));
     for (; key < end; key += 32) {

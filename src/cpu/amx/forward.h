@@ -7,16 +7,16 @@
 //         S = Q K^T                   32 x 32 scores in four tiles; between the products, the weights of
 //                                     the keys two tiles before, in parts (amx/tiles.h)
 //         softcap, biases, masks      ScoreFinisher, only where a score needs them
-//       O += P V, l += P 1            l of bf16 as P was rounded, by a tile of ones
+//       O += P V, l += P 1            for bf16, l sums the rounded P by a tile of ones
 //   o = O / l
 //
 // There is no running maximum: a row's weights are relative to a whole exponent above its first visible keys, with
-// room for scores 30 binades larger. Neither O nor l is scaled from one key block to the next; only a row that
-// needs more room is scaled down, by a power of two.
+// headroom for scores 30 binades larger. Neither O nor l is rescaled between key blocks; only a row that needs
+// more headroom is scaled down, by a power of two.
 //
-// All numbers in tiles are finite and large enough: keys and values that are not are packed as zeros, and rows
-// that see such a key, or a score that is too large for the weights' arithmetic, are "others": the f32 kernels
-// compute them again. What a row does not see changes none of its bits.
+// All numbers in tiles are finite and large enough. Other keys and values are packed as zeros, and rows that see
+// such a key, or a score too large for the weights' arithmetic, are fallback rows: the f32 kernels recompute them.
+// What a row does not see changes none of its bits.
 #pragma once
 
 #include "cpu/amx/forward_state.h"
@@ -76,11 +76,11 @@ class AmxBlock {
     return range.begin < range.end;
   }
 
-  /// Rows of a group that other kernels must compute, one bit each.
+  /// Fallback rows of a group, which other kernels must compute, one bit each.
   std::uint32_t fallback_rows(int g) const {
     return fallback_rows_[g] & static_cast<std::uint32_t>((std::uint64_t{1} << group_rows(g)) - 1);
   }
-  /// After a call with states: rows whose keys other kernels must see too, and have seen all before.
+  /// After a call with states: rows whose keys other kernels must process too, and have processed so far.
   std::uint32_t also_fallback_rows(int g) const { return also_[g]; }
   int groups() const { return groups_; }
 
@@ -90,7 +90,7 @@ class AmxBlock {
   static constexpr const auto& kOfScores = SplitPairs<kParts>::kExact;
   static constexpr const auto& kOfValues = SplitPairs<kParts>::kRounded;
   static constexpr std::int64_t kWords = Scratch::kWords;
-  /// Whether weights are rounded; then their sums, as they were rounded, are products.
+  /// Whether weights are rounded; then the sums of the rounded weights are products.
   static constexpr bool kRounds = kParts == 1;
 
   int group_rows(int g) const { return std::min(32, rows_ - g * 32); }
@@ -151,13 +151,13 @@ class AmxBlock {
 
   // ---- The stream of products
 
-  /// A local variable of step(), into which all of its users are inlined: so it stays in registers.
+  /// A local variable of step(), into which all of its users are inlined, so that it stays in registers.
   struct Stream {
     TileStream tiles;
     WeightsOf<T> weights;
   };
 
-  /// Weights that are computed beside products: rows of one place of the step.
+  /// Weights whose computation overlaps products: rows of one place of the step.
   struct Overlap {
     const float* scores = nullptr;
     const float* offsets = nullptr;
@@ -191,7 +191,7 @@ class AmxBlock {
   }
 
   /// The scores of 32 keys, with the 32 rows of weights of `beside` spread over the first products. The small
-  /// parts of all dimensions come before the large ones: they are lost least while the sum is small.
+  /// parts of all dimensions come before the large ones: they lose least while the sum is small.
   template <bool kWeighs>
   SACCADE_INLINE void score_tile(Stream& s, const std::uint32_t* q, const std::uint32_t* k, float* to,
                                  const Overlap& overlap) {
@@ -238,8 +238,8 @@ class AmxBlock {
     started_[g] = true;
   }
 
-  /// The scores of a tile of keys, unless no row sees any of it, and the weights of the computed one kLag before.
-  /// They share a place in memory: the weights are read before the registers with the new scores are stored.
+  /// The scores of a tile of keys, unless no row sees any of it, and the weights of the tile computed kLag
+  /// earlier. Both use the same memory: the old scores are read before the registers with the new ones are stored.
   SACCADE_INLINE void add_scores(Stream& stream, Step& s, std::int64_t tile, const std::uint32_t* q) {
     const std::int64_t row = group_row(s.group), first_key = tile * 32;
     const int rows = group_rows(s.group);
@@ -271,7 +271,7 @@ class AmxBlock {
     }
   }
 
-  /// The largest score that others need not compute: of 2^21 binades.
+  /// The largest score that needs no fallback: 2^21 binades.
   float limit() const { return 0x1p29F / (256 * unit_.exp_factor); }
   /// Whether scores up to `largest` in magnitude are safe in the weights' arithmetic.
   bool fits(float largest) const { return largest < 1e30F && largest * unit_.exp_factor < 1e6F; }
@@ -279,7 +279,7 @@ class AmxBlock {
   Overlap overlap(const Step& s, int place) {
     return {scores(place), offsets(s.group), weights(place), scratch_.tile_sums};
   }
-  /// The offset of a row whose weights must hold a score of `top`.
+  /// The offset of a row whose weights must be able to hold a score of `top`.
   float offset_for(float top) const {
     return WeightsOf<T>::kFirst - WeightsOf<T>::kUnit * std::ceil(top * unit_.exp_factor);
   }
@@ -304,7 +304,7 @@ class AmxBlock {
       if (low != 0) low_[s.group] |= std::uint32_t{1} << i;
       if (!other) continue;
       fallback_rows_[s.group] |= std::uint32_t{1} << i;
-      std::fill_n(block + i * 32, 32, -kInfinity);  // none of it matters, and nothing must overflow
+      std::fill_n(block + i * 32, 32, -kInfinity);  // none of it is used, and nothing may overflow
     }
   }
 
@@ -324,8 +324,7 @@ class AmxBlock {
     }
   }
 
-  /// Called when the weights of a place are complete. `o`: the accumulators that registers 0 to 3 hold, if they
-  /// do.
+  /// Called when the weights of a place are complete. `o`: the accumulators that registers 0 to 3 hold, if any.
   SACCADE_INLINE void after_weights(Stream& stream, const Step& s, int place, float* o) {
     if (stream.weights.overflowed()) [[unlikely]] {
       if (o) stream.tiles.leave_all();
@@ -340,7 +339,7 @@ class AmxBlock {
   }
 
   /// Rare: rows with a score more than 31 binades above their first keys get a new offset, and all that they have
-  /// so far is scaled down. `has_first_columns`: so are the first columns of this step's output.
+  /// accumulated is scaled down, including, if `has_first_columns`, the first columns of this step's output.
   __attribute__((noinline)) void make_room(const Step& s, int place, bool has_first_columns) {
     WeightsOf<T> again(WeightsOf<T>::kUnit * unit_.exp_factor);
     for (int i = 0; i < 32; ++i) {
@@ -378,8 +377,8 @@ class AmxBlock {
     for (int i = 0; i < 512; i += kWidth) store(sums(g) + i, add(load(sums(g) + i), load(scratch_.tile_sums + i)));
   }
 
-  /// Adds the weights themselves, for lse and reported weights: what rounds them to bf16 would show there. With a
-  /// running maximum, for the headroom would cost digits.
+  /// Adds the unrounded weights, for lse and reported weights, where the rounding to bf16 would show. With a
+  /// running maximum, because the headroom would cost bits.
   __attribute__((noinline)) void add_exact_sums(int g, const float* block) {
     const Vec factor = broadcast(unit_.exp_factor);
     for (int i = 0; i < group_rows(g); ++i) {
@@ -399,7 +398,7 @@ class AmxBlock {
     }
   }
 
-  /// The weights of the last places, O += P V and the sums of weights.
+  /// Computes the weights of the last places, O += P V and the sums of weights.
   SACCADE_INLINE void add_values(Stream& stream, const Step& s) {
     const int n = s.count;
     std::int64_t d = 0;
@@ -437,7 +436,8 @@ class AmxBlock {
     if (kRounds && !drops_) add_rounded_sums(s);
   }
 
-  /// Rows of weights beside the products of 32 keys with 32 columns of values: several parts have more products.
+  /// Rows of weights that overlap the products of 32 keys with 32 columns of values: split numbers have more
+  /// products.
   static constexpr int kOverlapRows = kRounds ? 16 : 32;
   template <bool kNew, int kFirst, int kRows>
   SACCADE_INLINE void add_columns(Stream& stream, const Step& s, int place, const float* from, float* to,
@@ -501,8 +501,8 @@ class AmxBlock {
     states_.load(group_row(g), scratch_.group(g));
   }
 
-  /// A row that other kernels may have to compute in the end is computed by both, from the first key on: the keys
-  /// so far will be gone. One that turns out to be such a row later continues from rounded sums of the tiles.
+  /// A row that may need other kernels in the end is computed by both from the first key on, because earlier keys
+  /// will be gone. A row that turns out to need them later continues from rounded sums of the tiles.
   void store_states() {
     for (int g = 0; g < groups_; ++g) {
       also_[g] = 0;
@@ -579,7 +579,7 @@ class AmxBlock {
   alignas(64) bfloat16 ones_[512];
   bool started_[kGroups], unseen_[kGroups];
   float largest_query_[kGroups];
-  std::uint32_t fallback_rows_[kGroups];  // rows to be computed by other kernels
+  std::uint32_t fallback_rows_[kGroups];  // rows that other kernels compute
   std::uint32_t low_[kGroups];            // rows with a score below -limit() / 2, which gives no offset
   std::uint32_t left_[kGroups];           // see GroupStats
   std::uint32_t also_[kGroups];

@@ -1,12 +1,12 @@
-// The kernels of the forward pass on AMX tiles (amx/forward.h): blocks of rows, and the rows among them that other
-// kernels compute.
+// The kernels of the forward pass on AMX tiles (amx/forward.h): blocks of rows, and their fallback rows, which
+// other kernels compute.
 #pragma once
 
 #include "cpu/amx/forward.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-/// Calls f with each row of `rows`, one bit each, of group g, as a piece of work.
+/// Calls f with each row of group g that is set in `rows`, one bit each, as a unit of work.
 template <class F>
 void for_each_row(const QueryRows& work, int g, std::uint32_t rows, const F& f) {
   for (; rows != 0; rows &= rows - 1)

@@ -1,5 +1,5 @@
-// What the forward pass on AMX tiles (amx/forward.h) keeps of a block of query rows: its memory, within a call and
-// between calls, and how weights are relative to a row's first scores.
+// What the forward pass on AMX tiles (amx/forward.h) keeps of a block of query rows: its memory, within and
+// between calls, and the offset that relates weights to a row's first scores.
 #pragma once
 
 #include "cpu/amx/packing.h"
@@ -11,11 +11,11 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 /// 32 keys each: their weights for 32 rows, 16 to 24 KiB, stay in the L1 cache.
 template <class T>
 inline constexpr int kStepTiles = kPartsOf<T> == 1 ? 8 : 4;
-inline constexpr int kLag = 2;  // how many tiles of keys the weights follow the scores
+inline constexpr int kLag = 2;  // by how many tiles of keys the weights follow the scores
 inline constexpr int kGroups = static_cast<int>(kBlockQAlone) / kTileRows;
 
-/// The weights of a type: 2^((score * kUnit * exp_factor + offset) / kUnit - kBias), with an offset of kFirst less
-/// kUnit times a whole exponent.
+/// The weights of a type: 2^((score * kUnit * exp_factor + offset) / kUnit - kBias), where the offset is kFirst
+/// minus kUnit times a whole exponent.
 template <class T>
 class WeightsOf : public SplitWeights<kPartsOf<T>> {
  public:
@@ -104,14 +104,14 @@ class GroupSums {
   }
 
   /// Low scores weigh nothing beside usual ones, but may be all that a row has. And an lse near 0, of a row that
-  /// sees a key or two, has no digits to lose: there l is to be 1. `low`: whether row i has low scores.
+  /// sees a key or two, has no bits to lose: l must be 1 there. `low`: whether row i has low scores.
   bool needs_fallback(int i, bool low) const {
     if (is_low(i)) return low;
     if constexpr (kRounds) return false;
     const float sum = std::abs(whole[i]) < 64 ? l_of_o[i] * std::exp2(kSplitHeadroom - whole[i]) : 0;
     return sum > 0.75F && sum < kMaxSum;
   }
-  /// Whether that may become true with more keys: sums only grow.
+  /// Whether needs_fallback() may become true with more keys: sums only grow.
   bool may_need_other_kernels(int i) const {
     if (is_low(i)) return true;
     if constexpr (kRounds) return false;
@@ -130,7 +130,7 @@ class GroupSums {
             .run_stride = 1024};
   }
 
-  // o's maximum and sum, as if m were the row's maximum, and the row's own.
+  // The maximum and sum that o is relative to, and the row's own.
   double m_of_o[32];
   float whole[32];
   alignas(64) Scalar l_of_o[kTileRowsPadded], m[kTileRowsPadded] = {}, l[kTileRowsPadded] = {};
@@ -141,15 +141,15 @@ class GroupSums {
 
   bool is_low(int i) const { return whole[i] == kUnseen || whole[i] > 0x1p19F; }
 
-  /// An m near the row's largest score, and l for this m. Of an lse near 0 an m of some binades would cost the
-  /// last digits.
+  /// Finds an m near the row's largest score, and l for this m. For an lse near 0, an m of several binades would
+  /// cost the last bits.
   void find_denominator(float of_row, float sum, float& maximum, float& total) const {
     maximum = kNoMaximum, total = 0;
     if (of_row == kUnseen || !(sum > 0) || !std::isfinite(sum)) return;
     const int shift = static_cast<int>(kSplitHeadroom - of_row), exponent = shift + std::ilogb(sum);
     const int wanted = std::abs(exponent) <= 4 ? 0 : exponent;
     maximum = static_cast<float>(wanted) / unit_.exp_factor;
-    // Of rounding it:
+    // The error of rounding m:
     const double rest = static_cast<double>(maximum) * static_cast<double>(unit_.exp_factor) - wanted;
     total = std::ldexp(sum, shift - wanted) * static_cast<float>(std::exp2(-rest));
   }
@@ -168,19 +168,19 @@ class GroupSums {
 /// The f32 kernels of the same level, for rows that tiles cannot compute.
 const ForwardKernels& fallback_kernels();
 
-/// What is known of a group's rows, one bit each.
+/// Statistics of a group's rows, one bit each.
 struct GroupStats {
-  std::uint32_t fallback_rows = 0;  // to be computed by other kernels
+  std::uint32_t fallback_rows = 0;  // other kernels must compute them
   std::uint32_t low = 0;     // with a score that is too low to give an offset
   std::uint32_t left = 0;    // whose state of other kernels lacks keys
   bool unseen = true;        // some row has no offset
 };
 
-/// The state of a head (HeadState): of each group of 32 rows its stats, then its numbers; then that of other
+/// The state of a head (HeadState): for each group of 32 rows its stats, then its numbers; then the state of other
 /// kernels, which is complete for the rows that need it or may come to need it.
 class AmxStates {
  public:
-  /// None.
+  /// No states.
   AmxStates() = default;
   AmxStates(const AttentionParams& p, std::int64_t rows, const HeadState& head)
       : width_(depth_tiles(p.head_dim_v)), groups_(head.memory), marks_(head.marks) {

@@ -1,6 +1,6 @@
-// The scores of inspection (inspect.h) on AMX tiles, for q and k of one type, as those of the forward pass
-// (amx/forward.h): 32 rows meet kFoldColumns keys at a time. Tiles hold neither queries and keys that are not
-// finite or too small, nor scores that overflow; such pairs are multiplied one by one.
+// The scores of inspection (inspect.h) on AMX tiles, for q and k of one type, computed as in the forward pass
+// (amx/forward.h): 32 rows and kFoldColumns keys at a time. Tiles cannot hold queries and keys that are not finite
+// or too small, nor scores that overflow; such pairs are multiplied one by one.
 #pragma once
 
 #include "cpu/amx/packing.h"
@@ -99,7 +99,7 @@ class TileScores {
     stream.leave_all();
   }
 
-  /// Pairs whose query or key tiles cannot hold, and pairs whose score may have overflowed.
+  /// Multiplies pairs whose query or key tiles cannot hold, and pairs whose score may have overflowed.
   void multiply_bad_pairs(const InspectStep& step, int tile, KeyRange range, float* block) const {
     constexpr float kMost = 1e30F;
     const std::int64_t first_key = step.first_key + tile * 32;

@@ -7,7 +7,7 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 inline constexpr std::int64_t kTileChainFlops = 4 * 2 * 16 * 16 * 32;
 
-/// Four chains of products, of 52 clocks each, of which one starts every 16 (Sapphire Rapids).
+/// Four chains of products: a product has a latency of 52 clocks, and one starts every 16 (Sapphire Rapids).
 inline float tile_chains(std::int64_t steps) {
   Tiles tiles;
   for (std::int64_t step = 0; step < steps; ++step) {

@@ -1,5 +1,4 @@
-// Keys and values as the products of AMX tiles read them, and what is known about them: tiles hold finite numbers
-// only.
+// Keys and values as the products of AMX tiles read them, and their statistics: tiles hold finite numbers only.
 #pragma once
 
 #include "cpu/amx/bf16_split.h"
@@ -7,7 +6,7 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-/// Pairs of tiles along `dimensions` numbers, 32 of which are a row of a tile.
+/// Pairs of tiles along `dimensions` numbers, 32 to a row of a tile.
 inline std::int64_t depth_tiles(std::int64_t dimensions) { return (dimensions + 31) / 32; }
 
 // ---- Which numbers tiles can hold
@@ -30,8 +29,8 @@ float from_magnitude(BitsOf<T> bits) {
   return static_cast<float>(std::bit_cast<T>(bits));
 }
 
-/// The least magnitudes, but 0, that tiles can hold: products count denormal numbers as 0, and the last part of
-/// f32 must not be one. Values meet weights of some 2^-32. All numbers of f16 are large enough.
+/// The smallest nonzero magnitudes that tiles can hold: products treat denormals as 0, and the last part of f32
+/// must not be one. Values meet weights of about 2^-32. All f16 numbers are large enough.
 template <class T>
 inline constexpr BitsOf<T> kLeastOfScores = static_cast<BitsOf<T>>(std::is_same_v<T, float> ? (127U - 100) << 23
                                                                                             : 1);
@@ -42,11 +41,11 @@ inline constexpr BitsOf<T> kLeastOfValues = static_cast<BitsOf<T>>(std::is_same_
 template <class T>
 inline constexpr BitsOf<T> kLeastOfProducts = std::is_same_v<T, bfloat16> ? 0x0080 : kLeastOfScores<T>;
 
-/// What is known about some numbers.
+/// Statistics of some numbers.
 template <class T>
 struct Magnitudes {
   BitsOf<T> largest = 0;
-  bool has_small = false;  // a number, but 0, below the least that tiles can hold
+  bool has_small = false;  // a nonzero number below the smallest that tiles can hold
 
   bool is_for_tiles() const { return largest < kNotFinite<T> && !has_small; }
 };
@@ -66,8 +65,8 @@ Magnitudes<T> magnitudes(const T* x, std::int64_t n, BitsOf<T> least, BitsOf<T> 
 
 // ---- Rows of words
 
-/// Copies 32 numbers of a row from `begin` on, with zeros after its `length` numbers; all zeros for nullptr. The
-/// second converts them, times `factor`.
+/// Copies 32 numbers of a row from `begin` on, with zeros beyond its `length`; all zeros for nullptr. The second
+/// overload converts them, times `factor`.
 inline void copy_32(const bfloat16* row, std::int64_t begin, std::int64_t length, std::uint32_t* to) {
   const std::int64_t n = row ? std::clamp<std::int64_t>(length - begin, 0, 32) : 0;
   if (n == 32) {  // the usual case, without a call
@@ -84,8 +83,8 @@ void copy_32(const T* row, std::int64_t begin, std::int64_t length, float factor
     store(to + i, i < n ? mul(broadcast(factor), load_first(row + begin + i, std::min(kWidth, n - i))) : zero());
 }
 
-/// Writes 32 numbers of a row, times `factor`, as 16 words of each part: bf16 in its own order and times the sign
-/// of the factor only, else word i of numbers i and 16 + i.
+/// Writes 32 numbers of a row, times `factor`, as 16 words of each part. Word i holds numbers i and 16 + i; bf16
+/// keeps its own order and is multiplied only by the sign of the factor.
 template <class T>
 void write_words(const T* row, std::int64_t begin, std::int64_t length, float factor, std::uint32_t* to) {
   if constexpr (std::is_same_v<T, bfloat16>) {
@@ -115,7 +114,8 @@ inline Magnitudes<float> packed_magnitudes(const float* row, std::int64_t length
   return all;
 }
 
-/// What queries are packed with: the whole factor only for f32, the others would need another part; else its sign.
+/// The factor that queries are packed with: the whole factor for f32; for other types, which would need another
+/// part, only its sign.
 template <class T>
 float factor_of_queries(float factor) {
   return std::is_same_v<T, float> ? factor : std::copysign(1.0F, factor);
@@ -126,7 +126,7 @@ struct QueryTileStats {
   std::uint32_t bad = 0;  // a bit for each query that is packed as zeros: see Magnitudes::is_for_tiles()
 };
 
-/// Packs at most 32 rows of q as [32 dimensions][part][32 rows][16 words]; missing rows are zeros.
+/// Packs up to 32 rows of q as [32 dimensions][part][32 rows][16 words]; missing rows are zeros.
 template <class T>
 QueryTileStats pack_query_tile(const AttentionParams& p, const QueryRows& rows, float factor, std::uint32_t* to) {
   constexpr std::int64_t kNext = kPartsOf<T> * kPartWords;
@@ -215,11 +215,11 @@ constexpr int key_of_weight(int n) {
   return std::is_same_v<T, bfloat16> ? key_of_word(n) : n / 2 + n % 2 * 16;
 }
 
-/// Packs keys [first_key, first_key + 32), of which only those in `readable` exist.
+/// Packs keys [first_key, first_key + 32), of which only those in `readable` may be read.
 template <class T>
 void pack_tile(const AttentionParams& p, const KvRows<T>& k, const KvRows<T>& v, std::int64_t first_key,
                KeyRange readable, PackedTile<T, std::byte> to) {
-  // Denormal numbers of bf16 count as 0 wherever pairs are multiplied.
+  // Products of bf16 pairs treat denormals as 0.
   constexpr BitsOf<T> kSmallestOfValues = std::is_same_v<T, bfloat16> ? 0x0080 : 1;
   const T* keys[32];
   const T* values[32];

@@ -1,5 +1,5 @@
-// Matrix products on AMX tiles, of bf16, or of the parts of f16 or f32 (amx/bf16_split.h). Each number of c is one
-// chain of products in a fixed order, so its bits depend only on its row of a and its column of b.
+// Matrix products on AMX tiles, of bf16, or of the bf16 parts of f16 or f32 (amx/bf16_split.h). Each number of c
+// is one chain of products in a fixed order, so its bits depend only on its row of a and its column of b.
 //
 // A block of b, kDepth deep, is packed into panels of 32 columns and stays in the L2 cache; 32 rows of a are
 // packed and multiplied by one panel after the other. Rows and columns with numbers that tiles cannot hold are
@@ -19,11 +19,11 @@ class AmxProduct {
  public:
   static constexpr int kParts = kPartsOf<T>;
   static constexpr std::int64_t kWords = kParts * kPartWords;
-  /// b's block: 1 MiB, half of the L2 cache of Sapphire Rapids. f32 takes more columns, for packing a takes
+  /// b's block: 1 MiB, half of the L2 cache of Sapphire Rapids. f32 takes more columns, because packing a takes
   /// longest.
   static constexpr std::int64_t kColumns = kParts == 3 ? 768 : 512 / kParts, kDepth = kParts == 3 ? 192 : 1024;
   static constexpr std::int64_t kPackedWords = (kColumns / 32 + 1) * (kDepth / 32) * kWords;
-  static constexpr std::int64_t kScratch = kPackedWords + 2 * 1024;  // in floats, without those of others
+  static constexpr std::int64_t kScratch = kPackedWords + 2 * 1024;  // in floats, without the fallback's
 
   AmxProduct(const ProductParams& params, const ProductBlock& block, float* scratch)
       : p_(params), block_(block), packed_a_(reinterpret_cast<std::uint32_t*>(scratch)) {
@@ -44,7 +44,7 @@ class AmxProduct {
   }
   bool has_fallback_rows() const { return has_fallback_rows_; }
 
-  /// Whether others must compute this row, or this column, of the block.
+  /// Whether the fallback products must compute this row, or this column, of the block.
   bool is_other_row(std::int64_t row) const {
     return are_bad(a() + row * p_.a_row_stride, p_.a_depth_stride, 1) != 0;
   }
@@ -60,10 +60,10 @@ class AmxProduct {
     return packed_b_ + (column - block_.column) / 32 * (kDepth / 32) * kWords;
   }
 
-  // ---- What tiles cannot hold
+  // ---- Numbers that tiles cannot hold
 
-  /// A bit for each of `count` lines of all depth that has such a number. The numbers of a line are `stride`
-  /// apart, the lines 1; a single line may have a stride of 1.
+  /// A bit for each of `count` lines, of the whole depth, that has such a number. The numbers of a line are
+  /// `stride` apart, adjacent lines 1; a single line may have a stride of 1.
   std::uint32_t are_bad(const T* x, std::int64_t stride, int count) const {
     if (stride == 1) return !magnitudes(x, p_.depth, kLeastOfProducts<T>).is_for_tiles();
     alignas(64) BitsOf<T> bad[32] = {};
@@ -96,13 +96,13 @@ class AmxProduct {
 
   // ---- Packing
 
-  /// The two steps of depth, of 32, whose numbers make word w.
+  /// The steps of depth, of 32, whose numbers make word w.
   static int step_of(int w, bool second) {
     if constexpr (std::is_same_v<T, bfloat16>) return 2 * w + second;
     return w + 16 * second;
   }
 
-  /// Packs 32 steps of depth, from d on, of up to 32 lines: as rows of words if they are a's, transposed if b's.
+  /// Packs 32 steps of depth, from d on, of up to 32 lines: lines of a as rows of words, lines of b transposed.
   void pack(const T* x, std::int64_t stride, std::int64_t line_stride, std::uint32_t bad, int count,
             std::int64_t d, bool transposed, std::uint32_t* to) {
     alignas(64) std::uint32_t words[kWords];
@@ -121,7 +121,7 @@ class AmxProduct {
     }
     if (first == words) transpose_parts<kParts>(words, to);
   }
-  /// Clears line i of 16 pairs of steps.
+  /// Sets line i of 16 pairs of steps to 0.
   static void clear_line(std::uint32_t* words, int i) {
     for (int t = 0; t < kParts; ++t)
       for (int w = 0; w < 16; ++w) words[t * kPartWords + i / 16 * 256 + w * 16 + i % 16] = 0;
@@ -136,7 +136,7 @@ class AmxProduct {
 
   // ---- Products
 
-  /// 32 rows of the block, which are packed here, with all of its panels.
+  /// Packs 32 rows of the block and multiplies them by all of its panels.
   void multiply_rows(std::int64_t row) {
     const auto n = static_cast<int>(std::min<std::int64_t>(32, block_.row_end - row));
     const T* const rows = a() + row * p_.a_row_stride;
@@ -158,7 +158,7 @@ class AmxProduct {
     write(before);
   }
 
-  /// A tile of c and what the products leave for it, which is stored while the next tile's are computed.
+  /// A tile of c and its products, which are stored while those of the next tile are computed.
   struct Place {
     std::int64_t row = 0, column = 0;
     int rows = 0, columns = 0;
@@ -178,7 +178,7 @@ class AmxProduct {
         tiles.template multiply<kOfProduct, SplitProducts::large, false>(packed_a_ + s * kWords, b + s * kWords);
   }
 
-  /// What the chains of a tile start with: the numbers in c, the bias, or zeros (nullptr).
+  /// The numbers that the chains of a tile start from: those in c, the bias, or zeros (nullptr).
   const float* start(const Place& place) {
     const bool adds = p_.adds || begin_ > 0;
     if (!adds && !p_.bias) return nullptr;

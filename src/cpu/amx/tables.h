@@ -6,12 +6,12 @@
 namespace saccade::cpu {
 
 /// A weight rounded to bf16 is computed in 16-bit fixed point: y = 256 (log2 of the weight + 127). Half of y has
-/// the bits of the bf16 number, but for the curvature of 2^f, which a table over the upper 6 bits of the fraction
-/// f corrects: weight = (y + correction + 1) / 2. kWeightShift keeps corrections above 0; a y far below becomes 0,
-/// and the weight a denormal, which a product counts as 0.
+/// the bits of the bf16 number except for the curvature of 2^f, which a table over the upper 6 bits of the
+/// fraction f corrects: weight = (y + correction + 1) / 2. kWeightShift keeps corrections above 0; a y far below
+/// becomes 0, and the weight a denormal, which a product counts as 0.
 inline constexpr int kWeightShift = 22;
 /// Binades between the largest weight of a row's first keys and the largest bf16 weight: later keys may be larger
-/// by so much before the weights of the row have to be scaled down.
+/// by this much before the row's weights must be scaled down.
 inline constexpr int kWeightHeadroom = 30;
 /// y of a row's score s is s * factor + offset, with offset = kWeightBias - 256 * (a whole exponent).
 inline constexpr float kWeightBias = (127 - kWeightHeadroom) * 256.0F - kWeightShift;
@@ -33,11 +33,11 @@ struct WeightTables {
 };
 inline constexpr WeightTables kWeightTables;
 
-/// Weights of several parts, which together are a float, are computed as floats: weight = 2^(x - kSplitHeadroom)
-/// with x = score * factor + offset, where the offset makes x of a row's first keys at most 0. Later keys may have
-/// an x up to kSplitHeadroom. The headroom is a part of kSplitMagic, which rounds to whole numbers: as a part of x
-/// it would cost digits. An x of kSplitLowest gives exactly 0. A sum with kSplitMagic has one of the bits of
-/// kSplitOverflow set if x is too large.
+/// Weights that are split into several parts are computed as floats: weight = 2^(x - kSplitHeadroom) with x =
+/// score * factor + offset, where the offset makes x of a row's first keys at most 0. Later keys may have an x up
+/// to kSplitHeadroom. The headroom is part of kSplitMagic, which rounds to whole numbers: as part of x it would
+/// cost bits. An x of kSplitLowest gives exactly 0. A sum with kSplitMagic has one of the bits of kSplitOverflow
+/// set if x is too large.
 inline constexpr int kSplitHeadroom = 32;
 inline constexpr float kSplitMagic = Exp2Polynomial<float>::kRoundToInteger - kSplitHeadroom;
 inline constexpr float kSplitLowest = -127.0F + kSplitHeadroom;

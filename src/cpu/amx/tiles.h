@@ -1,7 +1,7 @@
-// AMX: eight tile registers of 16 rows of 64 bytes, and what the kernels that use them do with AVX-512 (F, BW,
-// VBMI). amx/twin.h has the same in plain C++, with the same bits.
+// AMX: eight tile registers of 16 rows of 64 bytes, and the AVX-512 (F, BW, VBMI) functions of the kernels that
+// use them. amx/twin.h has the same in plain C++, with the same bits.
 //
-// In assembly, because GCC 12's intrinsics are wrong: _tile_loadd does not say that it reads memory, and
+// In assembly, because GCC 12's intrinsics are wrong: _tile_loadd does not declare that it reads memory, nor
 // _tile_loadconfig that it reads more than 8 bytes.
 #pragma once
 
@@ -10,8 +10,8 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-/// The tile registers of this thread, configured while the object lives: other code may use them too, and a
-/// context switch saves 8 KiB of them.
+/// The tile registers of this thread, configured while the object lives. Releases them afterwards: other code may
+/// use them too, and a context switch saves all 8 KiB.
 class Tiles {
  public:
   Tiles() { configure(); }
@@ -19,7 +19,7 @@ class Tiles {
   Tiles(const Tiles&) = delete;
   Tiles& operator=(const Tiles&) = delete;
 
-  /// Clears all registers. Needed again after code that may have used tiles, for it releases them.
+  /// Clears all registers. Call it again after code that may have used tiles, and so released them.
   void configure() {
     struct alignas(64) Configuration {
       std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
@@ -50,8 +50,8 @@ class Tiles {
   }
 };
 
-/// Turns rows of 32 scores into weights rounded to bf16. Beside products of tiles, the port of shuffles does
-/// additions and logic only, and the other one everything else: 5 instructions for that one, 4 for the first.
+/// Turns rows of 32 scores into weights rounded to bf16. Next to tile products, the shuffle port executes only
+/// additions and logic, 4 instructions, and the other port everything else, 5 instructions.
 class Weights {
  public:
   explicit Weights(float factor)
@@ -81,8 +81,8 @@ class Weights {
 };
 
 /// The bf16 parts of 2 x 16 numbers, as words of a row of tiles: part t of low[i] and of high[i] are the halves of
-/// word i of to[t * stride]. A single part is the number rounded to nearest even; several are its leading digits,
-/// eight at a time, of which three are all digits of a float.
+/// word i of to[t * stride]. A single part is the number rounded to nearest even; several are its leading bits,
+/// eight at a time; three have all bits of a float.
 template <int kParts>
 class Bf16Split {
  public:
@@ -103,7 +103,7 @@ class Bf16Split {
     split(load(low), load(high), to, stride);
   }
 
-  /// The same of two rows of 32 numbers: as words of the rows' numbers i and 16 + i, 16 words of each row, and as
+  /// The same for two rows of 32 numbers: as words of a row's numbers i and 16 + i, 16 words of each row, and as
   /// words of both rows' numbers i, in two rows that are 256 words apart.
   SACCADE_INLINE void split_rows(const float* even, const float* odd, std::uint32_t* rows, std::uint32_t* pairs,
                                  std::int64_t stride) const {
@@ -149,7 +149,7 @@ class SplitWeights {
   }
   SACCADE_INLINE void reset() { all_ = _mm512_setzero_si512(); }
 
-  /// The weights of 32 scores, as words of (key i, key 16 + i), and to `sums` their sums over keys modulo 16.
+  /// The weights of 32 scores, as words of (key i, key 16 + i); `sums` receives their sums over keys modulo 16.
   SACCADE_INLINE void of_row(const float* scores, float offset, std::uint32_t* to, std::int64_t stride,
                              float* sums) {
     const Vec low = weights(load(scores), broadcast(offset)), high = weights(load(scores + 16), broadcast(offset));

@@ -6,8 +6,8 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-/// As with the processor's, a thread has one set of registers: using an object after another one took or released
-/// them ends the program.
+/// A thread has one set of registers, as on the processor: using an object after another one took or released them
+/// ends the program.
 class Tiles {
  public:
   Tiles() { configure(); }
@@ -87,7 +87,8 @@ class Weights {
     unsigned all = 0;
     for (int w = 0; w < 32; ++w) {
       const float y = __builtin_fmaf(scores[key_of_word(w)], factor_, offset);
-      // As the conversion to integers: out of range and NaN give the smallest integer, which saturates to 0.
+      // Like the conversion to integers: numbers out of range and NaN give the smallest integer, which saturates
+      // to 0.
       const bool fits = y > 0.0F && y < 0x1p31F;
       const float bounded = fits ? (y < 65535.0F ? y : 65535.0F) : 0.0F;
       words[w] = static_cast<std::uint16_t>(std::nearbyintf(bounded));
