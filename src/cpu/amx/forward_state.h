@@ -149,7 +149,7 @@ class GroupSums {
     const int shift = static_cast<int>(kSplitHeadroom - of_row), exponent = shift + std::ilogb(sum);
     const int wanted = std::abs(exponent) <= 4 ? 0 : exponent;
     maximum = static_cast<float>(wanted) / unit_.exp_factor;
-    // The error of rounding m:
+    // Corrects for the rounding of m.
     const double rest = static_cast<double>(maximum) * static_cast<double>(unit_.exp_factor) - wanted;
     total = std::ldexp(sum, shift - wanted) * static_cast<float>(std::exp2(-rest));
   }

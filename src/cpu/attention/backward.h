@@ -108,11 +108,11 @@ class BackwardScratch : public ScratchSlices {
   Scalar* mask;                  // [kTileRows][kBlockK], of ScoreFinisher; then scores of rows whose lse is NaN
   Scalar* unused;                // row maxima and sums, not used
   Scalar* sums;                  // of a tile's product with gaps
-  Scalar* dk = nullptr;          // [subtile][kKeyTiles] tiles; nullptr: not wanted
+  Scalar* dk = nullptr;          // [subtile][kKeyTiles] tiles; nullptr: not requested
   Scalar* dv = nullptr;          // the same
 };
 
-/// Scores are natural logits, as lse is: another unit would round lse once more.
+/// Scores are natural logits, like lse: another unit would round lse once more.
 inline constexpr Scalar kExpFactor = kLog2E;
 
 /// The statistics of a block of rows.
@@ -171,7 +171,8 @@ class BackwardBlock {
     });
   }
 
-  /// Turns the gradients of the logits into gradients of the products, and adds to dk and dv if they are wanted.
+  /// Turns the gradients of the logits into gradients of the products, and adds to dk and dv if they are
+  /// requested.
   void add_to_keys(bool masked_safe) {
     if (scratch_.softcapped) differentiate_scores();
     if (!b_.wants_keys()) return;
@@ -213,7 +214,7 @@ class BackwardBlock {
     return numbers + tile * kTileRows * kBlockK;
   }
 
-  /// Calls f(tile, begin, end) for each run of adjacent columns that a tile computes.
+  /// Calls f(tile, begin, end) for each run of adjacent columns that a tile of rows computes.
   template <class F>
   void for_each_run(const F& f) const {
     for (int tile = 0; tile < tiles(); ++tile) {
@@ -244,7 +245,7 @@ class BackwardBlock {
     });
   }
 
-  /// Goes tile by tile, which keeps a tile's numbers in the L1 cache. Computes the scores, interleaved with the
+  /// Works tile by tile, which keeps a tile's numbers in the L1 cache. Computes the scores, interleaved with the
   /// pending gradients of the previous tile; then the products of dout and values, interleaved with the
   /// exponentials. Returns whether there are any gradients.
   template <bool kDrops>
@@ -284,8 +285,8 @@ class BackwardBlock {
     return before != nullptr;
   }
 
-  /// The rows (bit i: row i) of which lse is NaN. exp(-inf - NaN) is NaN, but hidden keys must have weights of 0:
-  /// keep_scores() saves the scores of such rows, by which clear_hidden() then knows them.
+  /// The rows (bit i: row i) whose lse is NaN. exp(-inf - NaN) is NaN, but hidden keys must have weights of 0:
+  /// keep_scores() saves the scores of such rows, which tell clear_hidden() the hidden keys.
   static unsigned find_nan_rows(const Scalar* lse, int rows) {
     unsigned nan_rows = 0;
     for (int i = 0; i < rows; ++i) nan_rows |= static_cast<unsigned>(lse[i] != lse[i]) << i;
@@ -319,7 +320,7 @@ class BackwardBlock {
   }
 
   /// The same tile's rows of the next block, to prefetch: they have left the near caches since the last block of
-  /// keys. With the prefetch the first two products reach 0.92 instead of 0.89 of the peak (head_dim 128, Zen 4).
+  /// keys. The prefetch raises the first two products from 0.89 to 0.92 of the peak (head_dim 128, Zen 4).
   PrefetchRows prefetch_rows(int tile, const StridedHeads<const void>& matrix, std::int64_t dim) const {
     const std::int64_t row = tile_row(tile) + kBlockQ;
     if (row + kTileRows > p_.rows(batch_)) return {};
@@ -379,7 +380,7 @@ class BackwardBlock {
     }
   };
 
-  /// Adds what the rows contribute to dk and dv of a subtile.
+  /// Adds the rows' contributions to dk and dv of a subtile.
   void add_to_subtile(int subtile, bool masked_safe) {
     Runs runs;
     for (int tile = 0; tile < tiles(); ++tile) {
@@ -437,7 +438,7 @@ class BackwardBlock {
     }
   }
 
-  /// Adds to scratch_.sums, without products where the probability is 0; the others have the same bits.
+  /// Adds to scratch_.sums, skipping products where the probability is 0; the result has the same bits.
   template <class Order>
   void multiply_masked_safe(int count, const Scalar* factors, const Scalar* probabilities, const ValueRows& rows,
                             std::int64_t dim) {

@@ -1,5 +1,5 @@
-// What the backward passes on multiply-adds and on AMX tiles share: the statistics of rows, and what follows from
-// the gradients of logits.
+// Shared by the backward passes on multiply-adds and on AMX tiles: the statistics of rows, and the gradients that
+// follow from those of the logits.
 #pragma once
 
 #include "cpu/attention/lane_sums.h"
@@ -18,8 +18,8 @@ Scalar dot(const A* a, const B* b, std::int64_t dim) {
   return sum.total();
 }
 
-/// Writes the statistics of a block of `block_q` rows: their lse, then delta = rowsum(dO * O) - dlse. They give
-/// weights of 0 to rows that do not exist or see nothing. Returns what the rows add to the gradient of their
+/// Writes the statistics of a block of `block_q` rows: their lse, then delta = rowsum(dO * O) - dlse. They make
+/// the weights of rows that do not exist or see nothing 0. Returns what the rows add to the gradient of their
 /// head's sink.
 inline double write_statistics(const BackwardParams& params, const QueryRows& work, std::int64_t block_q,
                                void* statistics) {
@@ -47,7 +47,7 @@ inline double write_statistics(const BackwardParams& params, const QueryRows& wo
   return dsink;
 }
 
-/// What follows from the gradients of the logits of some rows and columns, [rows][kBlockK].
+/// The gradients that follow from those of the logits of some rows and columns, [rows][kBlockK].
 class LogitGradients {
  public:
   LogitGradients(const BackwardParams& params, const Visibility& visibility, const ScoreFinisher& finisher,
@@ -98,7 +98,7 @@ class LogitGradients {
                               const Scalar* probabilities, Scalar* gradients) const {
     b_.score_modifier_backward(p_.score_context, finisher_.tile_of(row, rows, columns, softcapped),
                                finisher_.tile_of(row, rows, columns, gradients));
-    for (std::int64_t i = 0; i < rows; ++i) {  // it may have changed hidden scores
+    for (std::int64_t i = 0; i < rows; ++i) {  // the modifier may have changed hidden scores
       for (int j = columns.begin; j < columns.end; j += kWidth) {
         const Vec p = load(probabilities + i * kBlockK + j);
         Scalar* const at = gradients + i * kBlockK + j;

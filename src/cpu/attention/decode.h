@@ -1,5 +1,5 @@
 // Attention of few query rows over many keys, which are read once and not packed. The rows of all query heads that
-// share a kv head process one split of kDecodeSplit keys at a time together:
+// share a kv head process their keys together, one split of kDecodeSplit keys at a time:
 //
 //   for each key                    S = Q K^T     lanes along head_dim
 //   for each block of 256 keys      softcap, biases, masks
@@ -30,7 +30,7 @@ class DecodeScratch {
     o = take(kDecodeMaxRows * decode_output_stride(p));
     mask = take(kDecodeBlock);
   }
-  /// Rows padded as both products need it: they process at most four at a time.
+  /// Rows, padded for both products, which process up to four at a time.
   static std::int64_t padded(std::int64_t rows) { return round_up(rows, 4); }
   static std::int64_t query_stride(const AttentionParams& p) { return round_up(steps_of(p.head_dim), kWidth); }
 
@@ -45,12 +45,12 @@ class DecodeScratch {
 class DecodeHead : public DecodeScores<DecodeScratch> {
  public:
   using Scratch = DecodeScratch;
-  struct Registers {  // only those that the compiler saves
+  struct Registers {  // the compiler saves all of them
     void configure() {}
   };
   using DecodeScores<DecodeScratch>::DecodeScores;
 
-  /// Packs the queries and decides what has to be computed.
+  /// Packs the queries and decides which subtiles to compute.
   void start() {
     const std::int64_t stride = DecodeScratch::query_stride(p_);
     std::fill_n(scratch_.queries, DecodeScratch::padded(count_) * stride, Scalar{0});
@@ -61,7 +61,7 @@ class DecodeHead : public DecodeScores<DecodeScratch> {
     plan();
   }
 
-  /// Computes the wanted products of keys [key, key + count), multiples of kDecodeKeys.
+  /// Computes the requested products of keys [key, key + count), multiples of kDecodeKeys.
   void score(Registers&, std::int64_t key, std::int64_t count) {
     with_elements(p_.key_source(rows_.batch, kv_head_), [&](const auto& keys) {
       for_each_run(keys, key, key + count, kDecodeKeys,
@@ -69,7 +69,7 @@ class DecodeHead : public DecodeScores<DecodeScratch> {
     });
   }
 
-  /// Turns the products into scores, and these into weights relative to the split's maximum.
+  /// Turns the products into scores, and the scores into weights relative to the split's maximum.
   void soften() {
     finish();
     with_scaling(unit_.exp_factor, [&](auto scaled) {
@@ -112,8 +112,7 @@ class DecodeHead : public DecodeScores<DecodeScratch> {
     return masked_safe_ ? scratch_.probabilities + r * kDecodeSplit : scores(r);
   }
 
-  /// Calls f(rows, begin, end) for runs of keys [key, end) of `all` that are in wanted subtiles, in multiples of
-  /// `unit`.
+  /// Calls f(rows, begin, end) for runs of keys [key, end) of `all` in requested subtiles, in multiples of `unit`.
   template <class Rows, class F>
   void for_each_run(const Rows& all, std::int64_t key, std::int64_t end, int unit, const F& f) const {
     while (key < end) {
@@ -124,7 +123,7 @@ class DecodeHead : public DecodeScores<DecodeScratch> {
     }
   }
 
-  /// Calls f for the first keys of [key, end). Returns where they end.
+  /// Calls f for the first keys of [key, end). Returns the end of those keys.
   template <class Rows, class F>
   std::int64_t call_with_rows(const Rows& all, std::int64_t key, std::int64_t end, int unit, const F& f) const {
     const std::int64_t readable = key < readable_.begin ? 0 : std::min(end, readable_.end) - key;
@@ -136,7 +135,7 @@ class DecodeHead : public DecodeScores<DecodeScratch> {
         return key + strided;
       }
     }
-    // The unit spans several pages or has keys that must not be read: any other row may replace those.
+    // The unit spans several pages or has keys that must not be read; any other row may replace those keys.
     typename Rows::Row list[kDecodeKeys > 2 ? kDecodeKeys : 2];
     for (int i = 0; i < unit; ++i) list[i] = all[std::clamp(key + i, readable_.begin, readable_.end - 1)];
     f(static_cast<const typename Rows::Row*>(list), key, key + unit);
@@ -159,7 +158,7 @@ class DecodeHead : public DecodeScores<DecodeScratch> {
       f(scratch_.queries + r * stride, stride, rows, static_cast<int>(end - key), p_.head_dim,
         scores(r) + (key - begin_));
   }
-  /// The vectors of a row where a function for that number is worthwhile, else 0.
+  /// The vectors of a row if a function for that number is worthwhile, else 0.
   static constexpr int fixed(int steps) { return kWidth > 1 && steps / kWidth <= 8 ? steps / kWidth : 0; }
 
   template <bool kScaled>
@@ -196,7 +195,7 @@ class DecodeHead : public DecodeScores<DecodeScratch> {
                    p_.dropout_head(rows_.batch, head(r)), p_.dropout_row(token(r)), begin_);
   }
 
-  /// decode_values without the values of keys whose score is -inf. This changes no bit: they would add 0.
+  /// decode_values() without the values of keys whose score is -inf. This changes no bit: they would add 0.
   template <class Rows>
   void add_visible(const Rows& rows, std::int64_t column, int count) {
     for (int r = 0; r < count_; ++r) {
@@ -220,7 +219,7 @@ class DecodeHead : public DecodeScores<DecodeScratch> {
     }
   }
 
-  /// Handles key j together with its neighbour, once.
+  /// Handles key j together with its neighbor, once.
   template <class Rows>
   void add_pair(int r, const Rows& rows, const Scalar* line, const Scalar* weights, int j) {
     const int first = j / 2 * 2;

@@ -1,13 +1,13 @@
-// The two products of decode: few rows times keys and values that are read in place. docs/performance.md lists
-// what each detail gains.
+// The two products of decode: few rows times keys and values that are read in place. docs/performance.md lists the
+// gain of each detail.
 #pragma once
 
 #include "cpu/attention/packing.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-/// Sums the products of a key, a quarter of the work at a time, while the next key is multiplied. Done at once,
-/// the sums would take a fifth of the time (Zen 4).
+/// Sums the products of a key, a quarter at a time, while the next key is multiplied. All at once, the sums would
+/// take a fifth of the time (Zen 4).
 class KeySums {
  public:
   SACCADE_INLINE KeySums() {
@@ -39,11 +39,11 @@ class KeySums {
   Vec halves_[2], folded_[kDecodeKeys];
 };
 
-/// scores[r][j], rows kDecodeSplit apart: the products of kDecodeRows packed queries (`stride` apart, zeros behind
-/// their ends) and `count` keys, a multiple of kDecodeKeys. kVectors: vectors of a row, 0 for any number. Reads
-/// one key after the other from end to end, because interleaved rows halve the bandwidth. Keeps as many queries in
-/// registers as fit, because loads of queries would fill the load queue, which then holds fewer loads from memory
-/// (37 GB/s instead of 27 in bf16, Zen 4).
+/// scores[r][j], rows kDecodeSplit apart: the products of kDecodeRows packed queries (`stride` apart, padded with
+/// zeros) and `count` keys, a multiple of kDecodeKeys. kVectors: vectors of a row, 0 for any number. Reads keys
+/// one after the other, from end to end, because interleaving rows halves the bandwidth. Keeps as many queries in
+/// registers as fit, because loads of queries would take places in the load queue from loads of keys (37 GB/s
+/// instead of 27 in bf16, Zen 4).
 template <int kVectors, class Rows>
 __attribute__((noinline)) void decode_scores(const Scalar* queries, std::int64_t stride, Rows keys, int count,
                                              std::int64_t head_dim, Scalar* scores) {
@@ -102,8 +102,8 @@ __attribute__((noinline)) void decode_scores(const Scalar* queries, std::int64_t
   before.keep(scores + count - kDecodeKeys);
 }
 
-/// decode_scores for four queries where a vector is a single 128-bit lane: each has vectors of its own, so that
-/// keys are read and converted once for four. The order of additions is the same.
+/// decode_scores for four queries where a vector is a single 128-bit lane: each query has its own vectors, so that
+/// keys are read and converted once for all four. The order of additions is the same.
 template <class Rows>
 __attribute__((noinline)) void decode_scores_of_four(const Scalar* queries, std::int64_t stride, Rows keys,
                                                      int count, std::int64_t head_dim, Scalar* scores) {
@@ -132,8 +132,8 @@ __attribute__((noinline)) void decode_scores_of_four(const Scalar* queries, std:
   }
 }
 
-/// Keys added in one pass over the accumulated output, and the rows and vectors of it that are in registers.
-/// Values of type Scalar are memory operands of each row's instruction; others are converted once for several
+/// Keys added in one pass over the accumulated output, and how many rows and vectors of it are in registers.
+/// Values of type Scalar are memory operands of each row's instruction; other types are converted once for several
 /// rows.
 template <class T>
 struct ValueStep {
@@ -145,7 +145,7 @@ struct ValueStep {
 };
 
 /// Accumulated output of decode: [chunk of kValueChunk columns][kDecodeMaxRows][kValueChunk]. The stride is
-/// constant, so that the rows of a step are displacements of one pointer.
+/// constant, so that the rows of a step are at fixed offsets from one pointer.
 inline std::int64_t chunk_offset(std::int64_t row, std::int64_t column) {
   return (column / kValueChunk * kDecodeMaxRows + row) * kValueChunk + column % kValueChunk;
 }
@@ -215,8 +215,8 @@ SACCADE_INLINE void add_step(const Scalar* p, const Rows& v, int count, std::int
   }
 }
 
-/// The same for all of `rows` rows and `dim` columns. The last rows of a step find its values in the L1 cache, so
-/// they prefetch those of a later step: 0.98 of the bandwidth instead of 0.8 (Zen 4).
+/// The same for all of `rows` rows and `dim` columns. The last rows of a step find its values in the L1 cache and
+/// prefetch those of a later step: 0.98 of the bandwidth instead of 0.8 (Zen 4).
 template <class T, class Rows>
 __attribute__((noinline)) void decode_values(const Scalar* p, Rows v, int count, int rows, std::int64_t dim,
                                              Scalar* o) {

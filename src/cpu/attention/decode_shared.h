@@ -1,5 +1,5 @@
-// What decode() does whichever products it takes, those of vectors (decode.h) or of AMX tiles (amx/decode.h):
-// which scores of a split of keys are computed, how they change, and how the splits are merged.
+// What decode() does with either kind of products, vectors (decode.h) or AMX tiles (amx/decode.h): which scores of
+// a split of keys are computed, how they change, and how the splits are merged.
 #pragma once
 
 #include "cpu/attention/output.h"
@@ -50,7 +50,7 @@ class DecodeScores {
     return p_.template row_of<T>(p_.q, rows_.batch, head(r), token(r));
   }
 
-  /// Decides what has to be computed.
+  /// Decides which subtiles to compute.
   void plan() {
     const std::int64_t end = std::min(begin_ + kDecodeSplit, p_.seqlen_k);
     for (int r = 0; r < count_ && p_.saves_scores(); ++r) finisher(r).clear_saved(token(r), begin_, end);
@@ -131,7 +131,7 @@ inline bool are_finite(const AttentionParams& p, const Scalar* states, std::int6
   return !any(is_nan(finite)) && rest == 0;
 }
 
-/// The heads of a unit, in scratch memory: [kv_heads] of them, then [kv_heads] times what one computes with.
+/// The heads of a unit, in scratch memory: [kv_heads] heads, then [kv_heads] times the scratch of one.
 template <class Head>
 class DecodeHeads {
  public:
@@ -160,7 +160,7 @@ class DecodeHeads {
   std::int64_t count_;
 };
 
-/// `masked_safe` keeps the values of hidden keys out of every product. Returns whether all of o is finite.
+/// If `masked_safe`, keeps the values of hidden keys out of every product. Returns whether all of o is finite.
 template <class Head>
 bool decode_split(const AttentionParams& p, const DecodeRows& rows, std::int64_t split, bool masked_safe,
                   Scalar* states, Scalar* scratch) {
@@ -188,9 +188,10 @@ bool decode_split(const AttentionParams& p, const DecodeRows& rows, std::int64_t
 
 /// Attention of the rows over one split; writes their states to `states`. Switches to the next head after every
 /// rows.step keys. `Head` is a DecodeScores with the steps start(), score(), soften(), add_values() and
-/// keep_output(); `Head::Registers` is what its products hold, and the caller's functions may overwrite.
+/// keep_output(); `Head::Registers` are the registers that its products hold and the caller's functions may
+/// overwrite.
 ///
-/// If something is not finite, a weight of 0 may have met a hidden NaN. The masked_safe way changes no bit of a
+/// If something is not finite, a weight of 0 may have met a hidden NaN. The masked-safe path changes no bit of a
 /// finite number: it leaves out what adds 0.
 template <class Head>
 void decode_split(const AttentionParams& p, const DecodeRows& rows, std::int64_t split, void* states,
@@ -201,8 +202,8 @@ void decode_split(const AttentionParams& p, const DecodeRows& rows, std::int64_t
 
 // ---- All splits ----------------------------------------------------------------------------------------------
 
-/// Merges the states of `splits` splits in ascending order and writes the rows' results. A split of which a row
-/// sees no key leaves it as it is, and may be left out.
+/// Merges the states of `splits` splits in ascending order and writes the rows' results. A split without a key
+/// that a row sees leaves the row as it is, and may be left out.
 inline void merge_splits(const AttentionParams& p, const DecodeRows& rows, const void* states, std::int64_t first,
                          std::int64_t splits, void* scratch) {
   const ScoreUnit unit = score_unit(p);

@@ -3,14 +3,14 @@
 //   for each key block that a row of the query block can see        (K packed transposed, V in place or packed)
 //     for each tile of kTileRows query rows
 //       which subtiles of 32 keys does some row see?                plan
-//       S = Q K^T                      score_tiles, 32 keys at a time, with the exponentials of the tile before
+//       S = Q K^T                      score_tiles, 32 keys at a time, with the exponentials of the previous tile
 //       softcap, biases, masks         finish_scores, only where a score needs them
 //       m, alpha                       RowState::raise
 //       P = exp(S - m), l += P         finish_subtile, or inside the next score_tiles
 //       O = alpha O + P V              value_product
 //   o = O / l,  lse = m + ln l
 //
-// With states of rows (row_states.h) O, m and l come from an earlier call and are kept for a later one.
+// With states of rows (row_states.h), O, m and l come from an earlier call and are kept for a later one.
 #pragma once
 
 #include "cpu/attention/output.h"
@@ -31,7 +31,8 @@ inline std::int64_t packed_block_size(const AttentionParams& p) {
   return packed_key_size(p.head_dim) + values;
 }
 
-/// Packs the block at `first_key`. Keys and values outside `readable` are not read; those next to it become zeros.
+/// Packs the block at `first_key`. Keys and values outside `readable` are not read; those in a subtile
+/// with readable ones become zeros.
 inline void pack_block(const AttentionParams& p, std::int64_t batch, std::int64_t kv_head, std::int64_t first_key,
                        KeyRange readable, Scalar* packed) {
   with_elements(p.key_source(batch, kv_head),
@@ -160,7 +161,8 @@ class QueryBlock {
     return range.begin < range.end;
   }
 
-  /// Rows whose output was not finite: a weight of 0 may have met a hidden NaN. States keep what these rows were.
+  /// Rows whose output was not finite: a weight of 0 may have met a hidden NaN. States keep the old contents of
+  /// these rows.
   bool is_finite(int i) const { return !(not_finite_[i / kTileRows] >> (i % kTileRows) & 1u); }
   int rows() const { return rows_; }
 
@@ -270,7 +272,7 @@ class QueryBlock {
   }
 
   /// The part of the mask that the tile after `step` reads, to prefetch; empty unless the mask has all of it.
-  /// Without the prefetch a float mask of 2048 x 2048 took 0.14 of a forward more (8 heads, head_dim 64, Zen 4).
+  /// Without the prefetch, a float mask of 2048 x 2048 added 14% to a forward (8 heads, head_dim 64, Zen 4).
   PrefetchRows prefetch_mask(const TileStep& step) const {
     const MaskParams& mask = p_.mask;
     const bool is_last = step.tile + 1 == tiles_;
@@ -284,8 +286,8 @@ class QueryBlock {
             .bytes = kBlockK * size};
   }
 
-  /// Whether subtiles are skipped or not, the sums have the same chains: over the keys before kValueChain, and
-  /// over the others.
+  /// Whether subtiles are skipped or not, the sums have the same two chains: over the keys before kValueChain, and
+  /// over those after it.
   void add_values(const TileStep& step) {
     const AccumulateMode how =
         std::exchange(has_output_[step.tile], true) ? AccumulateMode::scale : AccumulateMode::replace;

@@ -69,7 +69,7 @@ class InspectScratch : public Scores::Scratch {
  private:
   static std::int64_t tiles_of(std::int64_t rows) { return (rows + kTileRows - 1) / kTileRows; }
 
-  /// Documents of a packed batch differ in length: one block may contain all rows of cells of the shortest.
+  /// Documents of a packed batch differ in length: one block may contain all rows of cells of the shortest one.
   static std::int64_t most_cell_rows(const InspectParams& wanted, std::int64_t rows) {
     if (wanted.attention.cu_seqlens_q) return wanted.pool_rows;
     const std::int64_t seqlen = std::max<std::int64_t>(wanted.attention.seqlen_q, 1);
@@ -120,7 +120,7 @@ class InspectBlock {
   }
 
   /// Calls visit(step, row_max) for every tile of rows and the keys of each step that it sees, once the scores are
-  /// computed; `with_maxima` if row_max is needed.
+  /// computed; `with_maxima`: row_max is needed.
   template <class Visit>
   void walk(bool with_maxima, Visit visit) {
     const KeyRange range = visibility_.visible(row_, rows_);
@@ -388,7 +388,7 @@ class InspectBlock {
   Scores scores_;
 
   InspectSums sums_{};
-  // The current sums over rows: the rows are those of cell_row_ (all rows where no map is wanted), the columns
+  // The current sums over rows: the rows are those of cell_row_ (all rows if no map is requested), the columns
   // those of the block at block_key_.
   std::int64_t cell_row_ = -1, block_key_ = -1;
   int columns_begin_ = kFoldColumns, columns_end_ = 0;

@@ -40,8 +40,8 @@ class ProductScores {
     });
   }
 
-  /// Computes the scores of a step's keys, as far as its rows see them and the caller allows to read them in
-  /// `range`. Returns a bit for each subtile with scores; raises row_max [kTileRows][kWidth] to them, of all if
+  /// Computes the scores of a step's keys, as far as its rows see them and `range` allows reading them. Returns a
+  /// bit for each subtile with scores; raises row_max [kTileRows][kWidth] to them, to all of them if
   /// `with_maxima`.
   unsigned compute(const InspectStep& step, KeyRange range, Scalar* scores, Scalar* row_max, bool with_maxima) {
     poll_progress();

@@ -1,5 +1,5 @@
 // Keys and values as kernels read them: the rows of a KvSource in the type of their elements, and the functions
-// that load their numbers, widened to those of the products. A kernel asks with_elements() once for some keys,
+// that load their numbers, widened to the type of the products. A kernel calls with_elements() once for some keys,
 // outside its inner loops. Queries are loaded by the same functions.
 //
 // What kernels need of a row:
@@ -9,8 +9,8 @@
 //   stored_steps(row)                                 the steps in memory, where KvRows::kStoredAsSteps
 //   prefetch_line<kLocality>(row, ahead)              prefetches the cache line `ahead` bytes further on
 // and where pairs are multiplied load_first_pairs() and interleave_first(). The row of a plain element type is a
-// pointer; simd/ has loadu() and load_first() for each. A format with scales specializes KvRows and StridedRows:
-// its row is a pointer and a scale, with these functions.
+// pointer; simd/ has loadu() and load_first() for each type. A format with scales specializes KvRows and
+// StridedRows: its row is a pointer and a scale, with these functions.
 #pragma once
 
 #include "cpu/policy/block_sizes.h"
@@ -20,7 +20,7 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 // ---- Rows ----------------------------------------------------------------------------------------------------
 
-/// Rows a constant distance apart. Their addresses do not depend on memory, unlike those of a list.
+/// Rows a constant distance apart. Unlike those of a list, their addresses are not read from memory.
 template <class T>
 struct StridedRows {
   const T* first;
@@ -34,7 +34,7 @@ template <class T>
 class KvRows {
  public:
   using Row = const T*;
-  /// Whether the steps of a product are in memory as it takes them.
+  /// Whether memory holds the steps of a product as the product takes them.
   static constexpr bool kStoredAsSteps = kPairs || std::is_same_v<T, Scalar>;
 
   explicit KvRows(const KvSource& source)
@@ -46,7 +46,7 @@ class KvRows {
 
   Row operator[](std::int64_t key) const { return run(key).rows[0]; }
 
-  /// Rows a constant distance apart, from a row that can be read on, and their number.
+  /// Rows a constant distance apart, beginning with a row that may be read, and their number.
   struct Run {
     StridedRows<T> rows;
     std::int64_t count;
@@ -65,13 +65,13 @@ class KvRows {
   std::int64_t page_size_, page_stride_;
 };
 
-/// Whether these kernels load rows of T: those for f64 nothing else, those for pairs bf16.
+/// Whether these kernels load rows of T: kernels for f64 load only f64, kernels for pairs only bf16.
 template <class T>
 inline constexpr bool kLoads = kIsDouble ? std::is_same_v<T, double>
                                : kPairs  ? std::is_same_v<T, bfloat16>
                                          : !std::is_same_v<T, double>;
 
-/// Calls f(rows) with the KvRows of a source's element type, one of those that these kernels load.
+/// Calls f(rows) with the KvRows of a source's element type, which these kernels must be able to load.
 template <class F, class First, class... Others>
 void with_elements(const KvSource& source, const F& f, TypeList<First, Others...>) {
   if constexpr (kLoads<First>)
@@ -86,7 +86,7 @@ void with_elements(const KvSource& source, const F& f) {
   with_elements(source, f, KvElements{});
 }
 
-/// Whether multiply-adds can read the numbers of a source where they are, in rows a constant distance apart.
+/// Whether multiply-adds can read the numbers of a source in place, in rows a constant distance apart.
 inline bool is_in_place(const KvSource& source) { return source.dtype == dtype_of<Scalar> && !source.pages; }
 /// A row of such a source.
 inline const Scalar* row_in_place(const KvSource& source, std::int64_t key) {
@@ -111,7 +111,7 @@ SACCADE_INLINE const Scalar* stored_steps(const T* row) {
   return reinterpret_cast<const Scalar*>(row);
 }
 
-/// kWidth steps of a row from `step` on, all of which must exist.
+/// kWidth steps of a row from `step` on; all must exist.
 template <class Row>
 SACCADE_INLINE Vec loadu_steps(Row row, std::int64_t step) {
   if constexpr (kPairs)

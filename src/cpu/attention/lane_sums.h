@@ -1,4 +1,4 @@
-// Sums over keys or columns that are spread over the lanes of vectors until they end.
+// Sums over keys or columns, kept in the lanes of vectors until the sum is complete.
 #pragma once
 
 #include "cpu/policy/block_sizes.h"
@@ -6,8 +6,8 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-/// The lanes of a sum, and its vectors. For AMX there are as many lanes whatever the vector is, so that the
-/// instructions and their twin have the same bits.
+/// The lanes of a sum, and its vectors. AMX has 16 lanes whatever the vector width, so that the instructions and
+/// their twin have the same bits.
 inline constexpr int kSumLanes = kAmx ? 16 : kWidth, kSumVectors = kSumLanes / kWidth;
 
 /// A sum in registers.
@@ -33,7 +33,8 @@ class LaneSum {
   }
 
  private:
-  // reduce_add() begins with the halves of a vector, so two vectors have the bits of one that is twice as long.
+  // reduce_add() begins by adding the halves of a vector, so two vectors give the bits of one that is twice as
+  // long.
   static_assert(kSumVectors <= 2);
 
   Vec sums_[kSumVectors];

@@ -1,6 +1,6 @@
 // What happens to a score between the product and the softmax: softcap, score modifier, ALiBi, masks, and
-// visibility by position, as backend/visibility.h decides it. Where any of them uses the score's value, scores
-// are in natural units, else in the unit of the product.
+// visibility by position (backend/visibility.h). Scores are in natural units if any of these uses a score's value,
+// else in the unit of the product.
 #pragma once
 
 #include "cpu/policy/block_sizes.h"
@@ -33,7 +33,7 @@ inline void apply_alibi(Scalar* scores, Columns c, Scalar slope, std::int64_t po
   }
 }
 
-/// For a whole subtile, the usual case: the constant count lets every compiler vectorise the loop.
+/// For a whole subtile, the usual case: the constant count lets every compiler vectorize the loop.
 template <class T, class Convert>
 SACCADE_INLINE void convert_subtile(const T* __restrict from, Scalar* __restrict to, Convert convert) {
   if constexpr (std::is_same_v<T, Scalar>) {
@@ -86,8 +86,8 @@ inline bool lets_through(const Scalar* mask, Columns c) {
   return nan || any(less(hidden, largest));
 }
 
-/// Adds a mask row and returns the largest score of each lane; where the mask is -inf, the key is hidden, whatever
-/// its score is.
+/// Adds a mask row and returns the largest score of each lane. Where the mask is -inf, the key is hidden whatever
+/// its score.
 inline Vec apply_mask(Scalar* scores, Columns c, const Scalar* mask) {
   const Vec hidden = broadcast(-kInfinity);
   Vec largest = hidden;
@@ -100,7 +100,7 @@ inline Vec apply_mask(Scalar* scores, Columns c, const Scalar* mask) {
   return largest;
 }
 
-/// A modifier may have written a NaN with any payload.
+/// Clears the payload of NaNs: a modifier may have written any.
 inline void apply_canonical_nan(Scalar* scores, Columns c) {
   for (int j = c.begin; j < c.end; j += kWidth) store(scores + j, canonical_nan(load(scores + j)));
 }
@@ -115,7 +115,7 @@ class BlockMask {
 
   explicit operator bool() const { return data_ != nullptr; }
 
-  /// How much of rows [row, row + rows) and keys [key, key + keys) may be seen.
+  /// How much of the rectangle of rows [row, row + rows) and keys [key, key + keys) is open.
   Cover cover(std::int64_t row, std::int64_t rows, std::int64_t key, std::int64_t keys) const {
     std::int64_t blocks = 0, open = 0;
     row += p_.origin.row;

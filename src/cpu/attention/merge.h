@@ -14,7 +14,7 @@ inline std::size_t merge_scratch(const MergeParams& p) {
          static_cast<std::size_t>(round_up(p.dim, kWidth)) * sizeof(Scalar);
 }
 
-/// The lse, and the weight, of a part without keys, which does not count.
+/// The lse, and the weight, of a part without keys, which is ignored.
 inline constexpr double kNoKeys = -std::numeric_limits<double>::infinity();
 
 /// Writes the weights of the parts of a row. Returns its lse.

@@ -9,7 +9,7 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 /// to[0 ... columns) = scale * from, rounded to T, where `from` has runs of kTileColumns columns, `stride` apart.
 /// Returns whether all of it is finite. Prefetches the destination `ahead` numbers further on. Never writes -0:
-/// with a negative scale the gradient of a hidden key would be -0 or 0 depending on what it shares a tile with.
+/// with a negative scale, the gradient of a hidden key would be -0 or 0 depending on its neighbors in the tile.
 template <class T>
 SACCADE_INLINE bool write_scaled(const Scalar* from, std::int64_t stride, std::int64_t columns, Scalar scale,
                                  T* to, std::int64_t ahead) {
@@ -39,7 +39,7 @@ struct OutputRows {
   int count = 0;              // at most kTileRows
   const Scalar* m = nullptr;  // [count], in the unit of the scores
   const Scalar* l = nullptr;  // [kTileRowsPadded]
-  // o's own m, which is no rounded number, and l; nullptr: the same.
+  // o's own m, which is not rounded, and l; nullptr: the same.
   const double* m_of_o = nullptr;
   const Scalar* l_of_o = nullptr;
   Scalar natural = 1;         // turns m into natural units
@@ -47,8 +47,8 @@ struct OutputRows {
   std::int64_t o_stride = kTileColumns;
 };
 
-/// Writes the requested results of some rows: o = o / l, lse, weights, scores. Returns bit i where row i's o is
-/// not finite: a weight of 0 may have met a hidden NaN.
+/// Writes the requested results of some rows: o = o / l, lse, weights, scores. Bit i of the result is set if row
+/// i's o is not finite: a weight of 0 may have met a hidden NaN.
 inline unsigned end_rows(const AttentionParams& p, const ScoreFinisher& finisher, const Dropout& dropout,
                          const OutputRows& rows) {
   const Scalar keep_scale = static_cast<Scalar>(1.0 / (1.0 - p.dropout_p));

@@ -8,7 +8,7 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 // ---- Arithmetic ----------------------------------------------------------------------------------------------
 
 #ifndef SACCADE_BF16_PRODUCT
-// Never called; the code for pairs needs the declarations. (AMX multiplies pairs in its own registers.)
+// Never called; code for pairs needs the declarations. (AMX multiplies pairs in its own registers.)
 SACCADE_INLINE Vec pair_fma_broadcast(const Scalar*, Vec, Vec acc) { return acc; }
 template <class A>
 SACCADE_INLINE Vec pair_fma(A, Vec, Vec acc) {
@@ -97,9 +97,9 @@ SACCADE_INLINE Vec multiply(Vec a, Vec b) {
     return mul(a, b);
 }
 
-/// One step of a row of a tile: acc[i] += *a * b[i]. It loads *a once: a broadcast operand for every multiply-add
-/// asks a core with two multiply-adds and two loads a clock for 26 loads in 12 clocks. A forward at seqlen 1024
-/// takes 0.86 and 0.88 of the time at head_dim 64 and 128 (Zen 5).
+/// One step of a row of a tile: acc[i] += *a * b[i]. It loads *a once: with a broadcast operand for every
+/// multiply-add, a core that does two multiply-adds and two loads a clock would need 26 loads in 12 clocks. A
+/// forward at seqlen 1024 takes 0.86 and 0.88 of the time at head_dim 64 and 128 (Zen 5).
 template <int kVectors>
 SACCADE_INLINE void multiply_add_row(const Scalar* a, const Vec (&b)[kVectors], Vec (&acc)[kVectors]) {
   const Factor factor = factor_from(a);
@@ -112,8 +112,8 @@ constexpr std::int64_t steps_of(std::int64_t n) { return kPairs ? (n + 1) / 2 : 
 
 // ---- Packing -------------------------------------------------------------------------------------------------
 
-/// Steps of a packed query row in one chunk. The stride is constant, so that the rows of a tile are displacements
-/// of one pointer, and not a power of two, so that they fall into different cache sets.
+/// Steps of a packed query row in one chunk. The stride is constant, so that the rows of a tile are at fixed
+/// offsets from one pointer, and not a power of two, so that they fall into different cache sets.
 inline constexpr int kQueryChunk = 256;
 inline constexpr int kQueryStride = kQueryChunk + 16;
 
@@ -121,7 +121,7 @@ inline std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
 
-/// Splits scratch memory into pieces that begin at cache lines; with nullptr it only counts the bytes.
+/// Splits scratch memory into slices aligned to cache lines; with nullptr, only counts the bytes.
 class ScratchSlices {
  public:
   explicit ScratchSlices(void* memory) : memory_(static_cast<std::byte*>(memory)) {}
@@ -153,7 +153,7 @@ inline std::int64_t packed_query_size(std::int64_t steps) {
 }
 
 /// Rows needed later that are not in the near caches. They are prefetched a few cache lines at a time during other
-/// work: all at once would delay the loads of that work.
+/// work: all at once, they would delay the loads of that work.
 struct PrefetchRows {
   static constexpr int kParts = kBlockK / kTileColumns;
 
@@ -168,7 +168,7 @@ struct PrefetchRows {
   }
 };
 
-/// Steps of a query row as the product needs them: times `factor`; for pairs, times its sign only.
+/// Steps of a query row as the product needs them: times `factor`; for pairs, only times its sign.
 SACCADE_INLINE Vec as_query(Vec x, Scalar factor) {
   if constexpr (!kPairs) return canonical_nan(mul(x, broadcast(factor)));
   return factor < 0 ? negate_pairs(x) : x;
@@ -207,8 +207,8 @@ void pack_queries(const T* q, std::int64_t row_stride, int rows, std::int64_t he
 /// so that score_tiles reads contiguous memory.
 inline std::int64_t packed_key_size(std::int64_t head_dim) { return padded_steps(steps_of(head_dim)) * kBlockK; }
 
-/// Checks a sum, which is NaN if any of its terms is; checking each number would take a third of the packing's
-/// time.
+/// Checks the sum of the numbers, which is NaN if any of them is; checking each would take a third of the
+/// packing's time.
 SACCADE_INLINE void make_nan_canonical(Scalar* packed) {
   Vec sums[2] = {zero(), zero()};
   SACCADE_UNROLL
@@ -243,8 +243,8 @@ void pack_keys(const Rows& k, std::int64_t key, KeyRange readable, std::int64_t 
   }
 }
 
-/// Packs the keys of the block at `first_key`. Keys outside `readable` are not read; those next to it become
-/// zeros.
+/// Packs the keys of the block at `first_key`. Keys outside `readable` are not read; those in a subtile
+/// with readable ones become zeros.
 template <class Rows>
 void pack_key_block(const Rows& k, std::int64_t first_key, KeyRange readable, std::int64_t head_dim,
                     Scalar* packed) {

@@ -1,5 +1,5 @@
-// Query rows between two blocks of keys: what AttentionState keeps of them (HeadState), for the kernels that
-// multiply and add. Of each row O, then l with its kSumLanes sums, then m.
+// Query rows between two blocks of keys: what AttentionState keeps of them (HeadState), for the multiply-add
+// kernels. For each row O, then l with its kSumLanes sums, then m.
 #pragma once
 
 #include "cpu/attention/softmax.h"
@@ -8,7 +8,7 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 class RowStates {
  public:
-  /// None.
+  /// No states.
   RowStates() = default;
   RowStates(const AttentionParams& p, const HeadState& head)
       : o_size_(round_up(p.head_dim_v, kTileColumns)),
@@ -21,7 +21,7 @@ class RowStates {
 
   explicit operator bool() const { return rows_ != nullptr; }
 
-  /// Whether the row has been stored: whether it has an O.
+  /// Whether the row has been stored, and so has an O.
   bool has(std::int64_t row) const { return (marks_[row] & HeadState::kRow) != 0; }
 
   /// Copies `row` to row i of a tile, where O has runs of kTileColumns columns.
@@ -47,7 +47,7 @@ class RowStates {
     Scalar* const to = rows_ + row * row_size(o_size_);
     const Scalar m = static_cast<Scalar>(part.m / static_cast<double>(natural));
     const double shift =
-        std::exp(part.m - static_cast<double>(m) * static_cast<double>(natural));  // of rounding m
+        std::exp(part.m - static_cast<double>(m) * static_cast<double>(natural));  // corrects for the rounding of m
     std::fill_n(to, row_size(o_size_), Scalar{0});
     for (std::int64_t d = 0; d < columns; ++d)
       to[d] = static_cast<Scalar>(static_cast<double>(part.o[d / part.run * part.run_stride + d % part.run]) *

@@ -16,7 +16,7 @@ struct RowStatistics {
   alignas(64) Scalar entropy[kTileRows * kSumLanes], entropy_rest[kTileRows * kSumLanes];
   alignas(64) Scalar distance[kTileRows * kSumLanes], distance_rest[kTileRows * kSumLanes];
   alignas(64) Scalar largest[kTileRows * kWidth];  // of each lane
-  Scalar worst[kTileRows];                         // a larger weight joins the best keys of the row
+  Scalar worst[kTileRows];                         // a larger weight enters the best keys of the row
   unsigned is_nan;                                 // one bit per row
 
   void reset(bool gathers_best) {
@@ -37,7 +37,7 @@ constexpr int place_of_score(int column) {
   return kFoldColumns == kBlockK ? column : column / kBlockK * (kTileRows * kBlockK) + column % kBlockK;
 }
 
-/// Neighbouring rows of a tile and columns [begin, end) of a step; every pointer is at the first row's numbers.
+/// Adjacent rows of a tile and columns [begin, end) of a step; every pointer is at the first row's numbers.
 struct FoldStep {
   int begin, end;
   const Scalar* scores;    // [rows][kBlockK], from block to block as place_of_score()
@@ -60,10 +60,10 @@ SACCADE_INLINE void add_compensated(Scalar* sum, Scalar* rest, const LaneSum& va
   }
 }
 
-/// Turns scores into weights and folds them into all statistics over keys or rows, wanted or not: they are seven
-/// instructions, next to head_dim multiplications for each score. Returns a bit for each row with a weight above
-/// `worst`. A vector is a chain of some 50 clocks, so each step is done for all rows before the next: 0.96 of the
-/// time (Zen 5).
+/// Turns scores into weights and folds them into all statistics over keys or rows, requested or not: seven
+/// instructions, compared with head_dim multiplications for each score. Returns a bit for each row with a weight
+/// above `worst`. A vector is a dependency chain of some 50 clocks, so each step is done for all rows before the
+/// next: 0.96 of the time (Zen 5).
 template <int kRows, bool kColumnMax>
 __attribute__((noinline)) unsigned fold_rows(const FoldStep& step) {
   const Scalar* const maximum = step.rows.maximum + step.first_row;
@@ -81,7 +81,8 @@ __attribute__((noinline)) unsigned fold_rows(const FoldStep& step) {
     SACCADE_UNROLL
     for (int i = 0; i < kRows; ++i) {
       const Vec below = sub(load(step.scores + i * kBlockK + place_of_score(j)), broadcast_from(maximum + i));
-      // Bounded, so that a weight of 0 is not multiplied by an infinite logarithm. In this order a NaN passes.
+      // Bounded, so that a weight of 0 is not multiplied by an infinite logarithm. This order of operands passes a
+      // NaN.
       log_w[i] = max(broadcast(kExp2Lowest), fma(below, factor, broadcast_from(shift + i)));
       exp[i] = exp2_begin_bounded(log_w[i]);
     }
@@ -126,8 +127,8 @@ SACCADE_INLINE unsigned fold_some_rows(int rows, const FoldStep& step) {
 // ---- The best keys of a row ----------------------------------------------------------------------------------
 
 /// A key of a row and its weight as one number; better keys have larger numbers. Of equal weights the lower key is
-/// better. Beside a weight of 32 bits, keys have 32 bits: with 128 bits for both, the best eight of 4096 keys took
-/// 6% more of all statistics (Zen 5).
+/// better. With a weight of 32 bits, keys have 32 bits: with 128 bits for both, all statistics took 6% longer for
+/// the best eight of 4096 keys (Zen 5).
 using RankedKey = std::conditional_t<kIsDouble, unsigned __int128, std::uint64_t>;
 using HalfOfRank = std::conditional_t<kIsDouble, std::uint64_t, std::uint32_t>;
 inline constexpr int kRankBits = 8 * sizeof(HalfOfRank);
@@ -148,7 +149,7 @@ template <int kCount>
 struct SortedKeys {
   RankedKey keys[kCount];
 
-  /// Without a branch that depends on weights.
+  /// Inserts without a branch that depends on weights.
   SACCADE_INLINE void insert(RankedKey key) {
     SACCADE_UNROLL
     for (int i = kCount - 1; i > 0; --i) {
@@ -160,8 +161,8 @@ struct SortedKeys {
 };
 
 /// The columns of a key block with a weight above `bound`, in ascending order. All are found before the first is
-/// added to the best keys, and without a branch for each: such branches cannot be predicted, and they took 4% of
-/// all statistics, more than the few keys that a rising bound would have left out (Zen 5).
+/// added to the best keys, and without a branch for each: such branches cannot be predicted. They took 4% of all
+/// statistics, more than the few keys that a rising bound would have left out (Zen 5).
 class ColumnsAbove {
  public:
   ColumnsAbove(const Scalar* weights, int begin, int end, Scalar bound) {
@@ -239,14 +240,14 @@ struct BestKeys {
   static Scalar bound(const Scalar* largest, std::int64_t k) {
     if (k > kWidth) return 0;
     const Vec lanes = load(largest);
-    Vec larger = zero();  // lanes that are larger than this one
+    Vec larger = zero();  // how many lanes are larger than this one
     SACCADE_UNROLL
     for (int lane = 0; lane < kWidth; ++lane)
       larger = add(larger, select(less(lanes, broadcast_from(largest + lane)), broadcast(1), zero()));
-    // The k-th largest is the smallest that fewer than k are larger than.
+    // The k-th largest is the smallest weight that has fewer than k larger ones.
     const Vec among = select(less(larger, broadcast(static_cast<Scalar>(k))), lanes, broadcast(kInfinity));
     const Scalar bound = -reduce_max(sub(zero(), among));
-    return bound * (1 - std::numeric_limits<Scalar>::epsilon());  // the weight may itself be one of them
+    return bound * (1 - std::numeric_limits<Scalar>::epsilon());  // the bound itself may be among the best
   }
 
  private:

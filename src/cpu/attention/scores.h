@@ -1,5 +1,5 @@
-// From the product to the softmax, for one tile: which keys must be computed, how their scores change, and where
-// they are reported.
+// From the product to the softmax, for one tile: which keys to compute, how their scores change, and where they
+// are reported.
 #pragma once
 
 #include "cpu/attention/mask.h"
@@ -32,7 +32,7 @@ struct SubtilesOf {
   }
 
   /// Calls f(n, begin, end) for each run of adjacent subtiles: n is the first one's index in `index`, [begin, end)
-  /// are the run's columns. With `alike(n, first)` a run also ends before a subtile that is not like its first
+  /// are the run's columns. With `alike(n, first)`, a run also ends before a subtile that is not like its first
   /// one.
   template <class F, class Alike>
   SACCADE_INLINE void for_each_run(const F& f, const Alike& alike) const {
@@ -57,14 +57,13 @@ struct ScoreUnit {
   Scalar query_factor, exp_factor, natural;
 };
 
-/// Whether scores are natural logits although this takes a multiplication more: where the caller sees them, and
-/// where q has so few digits that its products are exact; multiplying q by log2(e) would then be the largest error
-/// of all.
+/// Whether scores stay natural logits at the cost of one more multiplication: if the caller sees them, or if q has
+/// so few bits that its products are exact and multiplying q by log2(e) would be the largest error.
 inline bool keeps_natural_scores(const AttentionParams& p) {
   return p.changes_every_score() || p.q.dtype == DType::bf16 || p.q.dtype == DType::f16;
 }
 
-/// Whether queries are multiplied as they are, but for the sign of the scale: scaled ones would be rounded.
+/// Whether queries enter products unscaled except for the sign of the scale: scaling would round them.
 inline bool keeps_queries(const AttentionParams& p) { return kPairs && !(kAmx && p.q.dtype == DType::f32); }
 
 inline ScoreUnit score_unit(const AttentionParams& p) {
@@ -90,7 +89,7 @@ SubtilesOf<kBlock> all_subtiles() {
   return kAll;
 }
 
-/// What one query head does with the scores of blocks of kBlock keys.
+/// Finishes the scores of one query head and blocks of kBlock keys.
 template <int kBlock>
 class ScoreFinisherOf {
  public:
@@ -111,7 +110,7 @@ class ScoreFinisherOf {
   /// The keys that may be read.
   KeyRange all_keys() const { return {0, p_.block_table ? visibility_.length : keys_}; }
 
-  /// Whether rows [row, row + rows) compute all of the key block at `first_key` and its scores do not change.
+  /// Whether rows [row, row + rows) need all of the key block at `first_key`, with unchanged scores.
   bool takes_all(std::int64_t row, std::int64_t rows, std::int64_t first_key) const {
     return !finishes_all_ && !block_mask_ && !p_.score_modifier &&
            visibility_.visible(row + rows - 1).begin <= first_key &&
@@ -121,7 +120,7 @@ class ScoreFinisherOf {
   /// The subtiles of the key block at `first_key` that rows [row, row + rows) must compute. Writes the mask's
   /// numbers to mask[rows][kBlock].
   SubtilesOf<kBlock> plan(std::int64_t row, std::int64_t rows, std::int64_t first_key, Scalar* mask) const {
-    // The usual case: 1% of a forward at head_dim 64 (Zen 5).
+    // A fast path for the usual case: saves 1% of a forward at head_dim 64 (Zen 5).
     if (takes_all(row, rows, first_key)) return all_subtiles<kBlock>();
     SubtilesOf<kBlock> result;
     const bool saves = p_.saves_hidden();
@@ -178,7 +177,7 @@ class ScoreFinisherOf {
       store(row_max + i * kWidth, max(zero(), load(row_max + i * kWidth)));
   }
 
-  /// Columns of scores[rows][kBlock] as they are passed to the caller's functions.
+  /// Columns of scores[rows][kBlock] in the form of the caller's functions.
   ScoreTile tile_of(std::int64_t row, std::int64_t rows, Columns columns, Scalar* scores) const {
     ScoreTile tile;
     const std::int64_t keys =
@@ -219,7 +218,7 @@ class ScoreFinisherOf {
     return p_.score_block_effect(p_.score_context, block_of(row, rows, begin, end - begin));
   }
 
-  /// In the numbers of the whole problem.
+  /// With the indices of the whole problem.
   ScoreBlock block_of(std::int64_t row, std::int64_t rows, std::int64_t key, std::int64_t keys) const {
     const Origin& origin = p_.origin;
     return {batch_ + origin.batch,
@@ -275,7 +274,8 @@ class ScoreFinisherOf {
     }
   }
 
-  /// finish() where only positions and lengths change scores: 2% of a window of 256 keys at head_dim 64 (Zen 5).
+  /// finish() if only positions and lengths change scores: saves 2% of a window of 256 keys at head_dim 64 (Zen
+  /// 5).
   void hide(std::int64_t row, std::int64_t rows, Columns columns, Scalar* scores, Scalar* row_max) const {
     for (std::int64_t i = 0; i < rows; ++i) {
       const Vec largest = apply_range(scores + i * kBlock, columns, visibility_.visible(row + i));

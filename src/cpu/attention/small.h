@@ -1,6 +1,6 @@
 // Paths for problems of a few keys and dimensions, such as a 6 x 3 input with 3 x 4 projections, where packing,
 // scratch memory and threads would cost more than the work. Lanes run along queries, so that nothing is summed
-// across lanes. Every row has the operations of forward.h in the same order, and so the same bits.
+// across lanes. Every row takes the operations of forward.h in the same order, and so has the same bits.
 #pragma once
 
 #include "cpu/attention/softmax.h"
@@ -9,11 +9,11 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-/// The sum of x[0 ... n), added in the order in which reduce_add adds forward.h's lanes: a call sums every
-/// kStep-th number from j on.
+/// The sum of x[0 ... n), in the order in which reduce_add adds forward.h's lanes: a call sums every kStep-th
+/// number from j on.
 template <int kStep = 1>
 SACCADE_INLINE Vec sum_of_keys(const Vec* x, std::int64_t n, std::int64_t j = 0) {
-  if constexpr (kWidth < 8 && kStep == kWidth) {  // a lane's own numbers, in order; wider ones have two at most
+  if constexpr (kWidth < 8 && kStep == kWidth) {  // a lane's own numbers, in order; wider vectors have at most two
     Vec sum = x[j];
     for (j += kWidth; j < n; j += kWidth) sum = add(sum, x[j]);
     return sum;

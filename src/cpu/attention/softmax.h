@@ -46,8 +46,8 @@ struct RowState {
   }
 };
 
-/// A finished row: the factor of its accumulated output, and its log-sum-exp (natural logarithm) as maximum and
-/// sum, since most calls do not need the logarithm.
+/// A finished row: the factor of its accumulated output, and its log-sum-exp (natural logarithm) as a maximum and
+/// a sum, because most calls do not need the logarithm.
 struct RowResult {
   Scalar scale, maximum, sum;
 
@@ -66,7 +66,7 @@ inline RowResult finish_row(Scalar m, Scalar l, Scalar sink) {
   return {shrink / total, top, total};
 }
 
-/// The scale of finish_row() where m is no rounded number.
+/// The scale of finish_row() for an m that is not rounded.
 inline Scalar scale_of_row(double m, double l, double sink) {
   if (l == 0.0) return 0;
   if (sink == -std::numeric_limits<double>::infinity()) return static_cast<Scalar>(1.0 / l);

@@ -9,8 +9,8 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 // ---- Scores --------------------------------------------------------------------------------------------------
 
 /// Pending work on the scores of an earlier tile. It is interleaved with the multiplications of the next tile,
-/// because it uses other units of the processor. A type of pending work has from(column), the same work from a
-/// column of the block on, and Row<kVectors>, which does one row of kVectors vectors in two halves.
+/// because it uses other units of the processor. A type of pending work has from(column), the same work starting
+/// at a column of the block, and Row<kVectors>, which does one row of kVectors vectors in two halves.
 struct NothingPending {
   NothingPending from(int) const { return {}; }
   template <int>
@@ -79,8 +79,8 @@ SACCADE_INLINE void with_scaling(Scalar factor, F f) {
   return f(std::true_type{});
 }
 
-/// Does the columns of a subtile. Four vectors at a time, because each is a chain of dependent operations: 1.6% of
-/// a forward (head_dim 64, AVX2, Zen 4).
+/// Does the columns of a subtile, four vectors at a time, because each is a chain of dependent operations: saves
+/// 1.6% of a forward (head_dim 64, AVX2, Zen 4).
 template <class Pending>
 void finish_subtile(const Pending& work) {
   constexpr int kVectors = std::min(kKeySubtile / kWidth, 4);
@@ -112,7 +112,7 @@ SACCADE_INLINE int column_of(const int* subtiles, int i) {
   return subtiles[i / kTilesOfASubtile] * kKeySubtile + i % kTilesOfASubtile * kTileColumns;
 }
 
-/// The scores of a key block that a tile of query rows computes.
+/// The scores of a key block to compute for a tile of query rows.
 struct ScoreWork {
   const Scalar* queries = nullptr;  // packed
   const Scalar* keys = nullptr;     // packed, of the whole block
@@ -146,13 +146,13 @@ constexpr unsigned chain_ends(std::int64_t steps) {
 
 /// Scores of tiles [begin, end) of the subtiles: queries * keys, interleaved with the pending work of as many
 /// tiles of `pending_subtiles`. Each score is the sum of some chains of multiply-adds in order of d, whatever else
-/// is in the tile. A chain rounds at each step by as much as its sum is large, so the error of one chain grows
-/// with the root of its length. Where a chain ends, its sums are added to those in `scores`.
+/// is in the tile. Each step of a chain rounds in proportion to its sum, so the error of one chain grows with the
+/// root of its length. At its end, a chain's sums are added to those in `scores`.
 ///
 /// A store that reads its register late takes the port through which a multiply-add reads its third operand: the
 /// 36 stores at the end of a tile cost 57 multiply-adds. So the last step of a tile, its stores and the first step
 /// of the next tile (plain products, with two operands) alternate, and the row maxima follow during the next tile:
-/// this way the scores of a block take 12900 clocks instead of 13600, of which 12290 are multiply-adds (Zen 4,
+/// the scores of a block then take 12900 clocks instead of 13600, of which 12290 are multiply-adds (Zen 4,
 /// head_dim 64).
 template <int kRows, class Pending>
 __attribute__((noinline)) void score_tiles(const ScoreWork& work, int begin, int end, const Pending& pending,
@@ -180,7 +180,7 @@ __attribute__((noinline)) void score_tiles(const ScoreWork& work, int begin, int
     for (int i = 0; i < kRows; ++i) multiply_add_row(q + i * kQueryStride, key, acc[i]);
   };
 
-  // With this and the end of a tile as one function, a backward took 7% longer (GCC 12, Zen 5).
+  // With this and the end of a tile in one function, a backward took 7% longer (GCC 12, Zen 5).
   Scalar* scores = nullptr;
   const auto begin_chains = [&](bool is_first) __attribute__((always_inline)) {
     ++q;
@@ -277,7 +277,7 @@ void score_tiles_of_rows(int rows, const ScoreWork& work, int begin, int end, co
   });
 }
 
-/// Does `scores` score tiles and `pending_tiles` tiles of pending work, interleaved while there are both.
+/// Computes `scores` score tiles and `pending_tiles` tiles of pending work, interleaved while both last.
 template <class Pending>
 void score_tiles_beside(int rows, const ScoreWork& work, int scores, const Pending& pending,
                         const int* pending_subtiles, int pending_tiles) {
@@ -302,7 +302,7 @@ struct ValueRows {
 };
 
 /// The index of a number in a tile's output: [column / kTileColumns][kTileRows][kTileColumns], so that
-/// value_tile's rows are displacements of one pointer.
+/// value_tile's rows are at fixed offsets from one pointer.
 inline std::int64_t output_index(int row, std::int64_t column) {
   const std::int64_t within = column % kTileColumns;
   return (column - within) * kTileRows + row * kTileColumns + within;
@@ -316,17 +316,17 @@ struct FactorColumns {
   static constexpr std::int64_t kRow = 1, kStep = kBlockK;
 };
 
-/// How the sums of a product are joined to o. They are chains of their own, because a chain rounds at each step by
-/// as much as its sum is large: one chain over all rows made the error of dv 1.4 times as large at seqlen 512.
+/// How the sums of a product are accumulated into o. They are separate chains, because each step of a chain rounds
+/// in proportion to its sum: one chain over all rows made the error of dv 1.4 times as large at seqlen 512.
 enum class AccumulateMode {
   replace,         // o = p v
   add,             // o = o + p v
   scale,           // o = alpha o + p v
-  scale_first,     // the same with alpha o rounded, as where chains before these had added 0 to it
+  scale_first,     // the same with alpha o rounded, as if earlier chains had added 0 to it
   continue_chains  // o's chains go on: for products with gaps
 };
 
-/// Joins the sums of a row to the vector at `o`. (A compiler would fuse a plain product with the sum.)
+/// Accumulates the sums of a row into the vector at `o`. (A compiler would fuse a plain product with the sum.)
 template <AccumulateMode kHow>
 SACCADE_INLINE void join(Vec sum, const Scalar* alpha, Scalar* o) {
   if constexpr (kHow == AccumulateMode::scale) sum = fma(broadcast_from(alpha), load(o), sum);
@@ -344,9 +344,9 @@ SACCADE_INLINE void with_accumulate_mode(AccumulateMode how, const F& f) {
   f(std::integral_constant<AccumulateMode, AccumulateMode::replace>{});
 }
 
-/// Joins o[kRows][kVectors vectors] with p v; the last vector has `tail` columns of v (kWidth: all). Each output
-/// is the sum of o and some chains of multiply-adds in order of the keys; where one begins, stores alternate with
-/// plain products, as in score_tiles. o may have left the near caches, so it is prefetched.
+/// Accumulates p v into o[kRows][kVectors vectors]; the last vector has `tail` columns of v (kWidth: all). Each
+/// output is the sum of o and some chains of multiply-adds in order of the keys; where one begins, stores
+/// alternate with plain products, as in score_tiles. o may have left the near caches, so it is prefetched.
 template <class Order, int kRows, int kVectors, bool kTail>
 __attribute__((noinline)) void value_tile(const Scalar* p, const ValueRows& rows, std::int64_t column, int tail,
                                           AccumulateMode how, const Scalar* alpha, Scalar* o) {
@@ -437,8 +437,8 @@ SACCADE_INLINE void value_columns(int columns, const Scalar* p, const ValueRows&
     value_tile<Order, kRows, kVectors, true>(p, rows, column, tail, how, alpha, o);
 }
 
-/// Joins o (see output_index) with p v for all head_dim_v columns; p points to the first step. `alpha`: a factor
-/// of each row, for the joins that scale.
+/// Accumulates p v into o (see output_index) for all head_dim_v columns; p points to the first step. `alpha`: a
+/// factor of each row, for the modes that scale.
 template <class Order, int kRows>
 void value_product(const Scalar* p, const ValueRows& rows, std::int64_t head_dim_v, AccumulateMode how, const Scalar* alpha,
                    Scalar* o) {
@@ -447,9 +447,9 @@ void value_product(const Scalar* p, const ValueRows& rows, std::int64_t head_dim
                                 rows, column, how, alpha, o + output_index(0, column));
 }
 
-/// Continues the chains of `sums` with the first row of the same product, leaving out keys whose score is -inf: a
+/// Continues the chains of `sums` with the first row of the same product, without keys whose score is -inf: a
 /// weight of 0 must not meet their values, which may be NaN. Adding 0 * v with a finite v changes no bit of a sum,
-/// so neither does leaving it out.
+/// so neither does skipping it.
 inline void value_product_of_visible(const Scalar* scores, const Scalar* p, const ValueRows& rows,
                                      std::int64_t head_dim_v, Scalar* sums) {
   for (std::int64_t column = 0; column < head_dim_v; column += kWidth) {
@@ -469,7 +469,7 @@ inline void value_product_of_visible(const Scalar* scores, const Scalar* p, cons
   }
 }
 
-/// Joins a tile of o, `size` numbers, with finished sums in the same order.
+/// Accumulates finished sums into a tile of o, `size` numbers in the same order.
 inline void accumulate_tile(const Scalar* sums, std::int64_t size, AccumulateMode how, const Scalar* alpha, Scalar* o) {
   with_accumulate_mode(how, [&](auto constant) {
     for (std::int64_t at = 0; at < size; at += kWidth)
