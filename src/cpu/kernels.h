@@ -1,5 +1,5 @@
 // The only interface to the kernels: function pointers and block sizes of one instruction set. policy/selection.h
-// chooses those of a call.
+// chooses the kernels of a call.
 #pragma once
 
 #include <atomic>
@@ -40,11 +40,11 @@ struct PackedKeys {
 struct HeadState {
   static constexpr std::uint8_t kRow = 1, kTiles = 2;
 
-  std::byte* memory = nullptr;    // ForwardKernels::state_bytes(), 64-byte aligned, not initialised
-  std::uint8_t* marks = nullptr;  // [rows]: which of it is written, kRow and kTiles; 0 before the first key
+  std::byte* memory = nullptr;    // ForwardKernels::state_bytes(), 64-byte aligned, not initialized
+  std::uint8_t* marks = nullptr;  // [rows]: what has been written, kRow and kTiles; 0 before the first key
 };
 
-/// A row whose keys are processed in part: O = o_factor * o and l are sums of exponentials relative to m, a
+/// A row with only some of its keys processed: O = o_factor * o and l are sums of exponentials relative to m, a
 /// natural logit. o has runs of `run` columns, run_stride apart.
 struct PartialRow {
   double m = 0, l = 0, o_factor = 1;
@@ -61,7 +61,7 @@ struct DecodeRows {
 
 /// How decode() is split. Sizes in bytes.
 struct DecodePlan {
-  std::int64_t rows = 0;       // of a kv head that read its keys together, at most
+  std::int64_t rows = 0;       // the maximum of a kv head that read its keys together
   std::int64_t step = 0;       // keys after which kv heads alternate are a multiple of it
   std::int64_t split = 0;      // keys, at absolute multiples
   std::size_t number = 0;      // of a state
@@ -75,16 +75,16 @@ struct DecodePlan {
 struct BackwardPlan {
   std::int64_t block_q = 0, block_k = 0;  // rows and keys combined at a time, at absolute multiples
   std::size_t statistics = 0;             // of block_q rows: their lse and delta
-  std::size_t dq = 0;                     // of block_q rows: their accumulated gradients, if they are wanted
+  std::size_t dq = 0;                     // of block_q rows: their accumulated gradients, if requested
   std::size_t scratch = 0;                // of one block of keys
 };
 
 /// What some rows of a head add to the sums over all its rows. Stored in the scratch memory.
 struct InspectSums {
   std::int64_t first_key, end_key;  // the keys that these rows can see
-  const void* received;             // [end_key - first_key]; nullptr: not wanted
+  const void* received;             // [end_key - first_key]; nullptr: not requested
   std::int64_t first_cell_row, cell_rows;
-  double* cells;  // [cell_rows, pool_keys]: sums or largest weights; nullptr: not wanted
+  double* cells;  // [cell_rows, pool_keys]: sums or largest weights; nullptr: not requested
   double distance;
   std::int64_t rows_with_weight;
 };
@@ -102,12 +102,12 @@ struct ForwardKernels {
                      KeyRange readable, void* packed);
   void (*attend)(const AttentionParams&, const QueryRows&, const PackedKeys&, void* scratch);
 
-  /// The same in parts: resume() adds keys to the state of the rows' head, and finish() writes the results. They
-  /// do what attend() would do with the keys of all calls of resume(), in their order.
+  /// The same in parts: resume() adds keys to the state of the rows' head, and finish() writes the results.
+  /// Together they do what attend() would do with the keys of all calls of resume(), in order.
   std::size_t (*state_bytes)(const AttentionParams&, std::int64_t rows);
   void (*resume)(const AttentionParams&, const QueryRows&, const PackedKeys&, const HeadState&, void* scratch);
   void (*finish)(const AttentionParams&, const QueryRows&, const HeadState&, void* scratch);
-  /// Sets the state of a row; nullptr where other kernels have no such rows.
+  /// Sets the state of a row; nullptr if no other kernels hand over rows.
   void (*put)(const AttentionParams&, std::int64_t row, const PartialRow&, const HeadState&) = nullptr;
 };
 
@@ -128,17 +128,17 @@ struct MergeKernels {
   void (*rows)(const MergeParams&, std::int64_t row, std::int64_t row_end, void* scratch) = nullptr;
 };
 
-/// The kernels of a backward pass. First computes the statistics of every block of rows; returns what the rows add
-/// to the gradient of their head's sink.
+/// The kernels of a backward pass. The first computes the statistics of every block of rows, and returns what the
+/// rows add to the gradient of their head's sink.
 struct BackwardKernels {
   BackwardPlan (*plan)(const BackwardParams&) = nullptr;
   double (*statistics)(const BackwardParams&, const QueryRows&, void* statistics) = nullptr;
   /// Then for every block of keys: begin; then for each block of rows that may see them: the gradients of the
   /// logits (returns whether there are any, and adds to the gradient of the head's slope), of the mask, of keys
   /// and values, and of the rows (cleared for their first block); then end, which writes dk and dv and returns
-  /// whether they are finite, or need not be computed again. `masked_safe` keeps hidden keys and rows out of every
-  /// product. Without dk and dv, keys only finishes the gradients of the scores, which rows reads; without dq,
-  /// rows and write are not called.
+  /// false if they are not finite and must be computed again. `masked_safe` keeps hidden keys and rows out of
+  /// every product. Without dk and dv, keys only finishes the gradients of the scores, which rows reads; without
+  /// dq, rows and write are not called.
   void (*begin)(const BackwardParams&, const KeyBlock&, void* scratch) = nullptr;
   bool (*logits)(const BackwardParams&, const KeyBlock&, const QueryRows&, const void* statistics, void* scratch,
                  double& dslope) = nullptr;
@@ -163,8 +163,8 @@ struct InspectKernels {
   std::size_t (*scratch)(const InspectParams&, std::int64_t rows);
 };
 
-/// The kernels of one type of arithmetic; for products of bf16 pairs those of merging and of the backward pass are
-/// nullptr.
+/// The kernels of one type of arithmetic. For products of bf16 pairs, those of merging and of the backward pass
+/// are nullptr.
 struct AttentionKernels {
   ForwardKernels forward;
   DecodeKernels decode;
@@ -183,20 +183,20 @@ struct PairKernels {
   std::int64_t chain_flops = 0;
 };
 
-/// Matrix products, a block of at most `columns` columns at a time, with `scratch` floats of memory.
+/// Matrix products, a block of up to `columns` columns at a time, with `scratch` floats of memory.
 struct ProductKernels {
   void (*block)(const ProductParams&, const ProductBlock&, float* scratch);
   std::int64_t rows = 0, columns = 0;  // rows of a tile
   std::int64_t scratch = 0;
   std::int64_t panel = 0;         // columns of a tile
-  std::int64_t narrow_depth = 0;  // the most depth with which c may have another type than f32
+  std::int64_t narrow_depth = 0;  // the maximum depth at which c may have another type than f32
 };
 
 /// Products of f32 rows and a packed b, whose panels are as wide as those of ProductKernels.
 struct PackedProductKernels {
   /// Packs columns [column, column_end) of the whole depth, where `column` is a multiple of a tile's.
   void (*pack)(const ProductParams&, std::int64_t column, std::int64_t column_end, void* packed, float* scratch);
-  /// The numbers of a packed b again, [depth, columns].
+  /// Restores the numbers of a packed b, [depth, columns].
   void (*unpack)(const ProductParams&, float* to);
   void (*block)(const ProductParams&, const ProductBlock&, float* scratch);
   std::int64_t rows = 0;  // that share a panel
@@ -227,9 +227,9 @@ struct KernelSet {
   const PairKernels* pairs = nullptr;  // nullptr where the level has none
   const AmxKernels* amx = nullptr;     // the same
 
-  /// A path for heads of at most kSmallKeys keys of kSmallHeadDim numbers, f32, without options: no packing, no
-  /// scratch, no threads.
-  /// Returns whether o is finite: where a score of -inf hides a key, the weight of 0 may have met a NaN.
+  /// A path for f32 heads of up to kSmallKeys keys of kSmallHeadDim numbers, without options: no packing, no
+  /// scratch, no threads. Returns whether o is finite: where a score of -inf hides a key, the weight of 0 may have
+  /// met a NaN.
   bool (*forward_small)(const AttentionOperands&, const QueryRows&);
 
   ProductKernels product;
@@ -274,7 +274,7 @@ extern const PairKernels kAvx512PairKernels;
 extern const KernelSet kAvx512AmxKernels;
 extern const AmxKernels kAmxKernels;
 extern const AmxKernels kAmxTwinKernels;  // the same in software, for a machine with AVX2
-/// The best kernels of this machine with kAmxTwinKernels: avx512amx where there is no AMX.
+/// The best kernels of this machine with kAmxTwinKernels: level avx512amx on a machine without AMX.
 const KernelSet& emulated_amx_kernels();
 #endif
 #ifdef SACCADE_ARM64

@@ -8,8 +8,8 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 inline constexpr float kGeluFactor = 1.5957691216057307f;  // 2 sqrt(2 / pi)
 inline constexpr float kGeluCubic = kGeluFactor * 0.044715f;
 
-/// 0.5 (1 + tanh(v / 2)) = 1 / (1 + e^-v), in terms of e^-|v|, which cannot overflow. With tanh, few digits would
-/// be left where it is near -1.
+/// 0.5 (1 + tanh(v / 2)) = 1 / (1 + e^-v), in terms of e^-|v|, which cannot overflow. With tanh, few bits would be
+/// left where it is near -1.
 struct Sigmoid {
   Vec exponential, inverse;  // e^-|v| and 1 / (1 + e^-|v|)
   Vec value;
@@ -26,7 +26,7 @@ struct Relu {
 };
 
 /// x Phi(x). The tail Phi(-|x|) is e^(-x^2 / 2) times a polynomial of 1 / (1 + 0.3 |x|), fitted for |x| <= 14 with
-/// a relative error of 6e-8: where erf is near -1, few digits would be left of 1 + erf.
+/// a relative error of 6e-8: where erf is near -1, few bits would be left of 1 + erf.
 struct Gelu {
   SACCADE_INLINE Vec operator()(Vec x) const {
     static constexpr float kTerms[] = {0.03837824213910902f,  -0.16916590785921726f, 0.22865971341802574f,
@@ -101,7 +101,7 @@ inline void activate(Activation activation, const float* x, const float* factors
 /// d/dx x s(v) = s + x v' s (1 - s), with s (1 - s) = e^-|v| / (1 + e^-|v|)^2.
 inline void gelu_backward(const float* x, const float* dout, float* dx, std::int64_t count) {
   for (std::int64_t i = 0; i < count; i += kWidth) {
-    // The derivative is 1 from 30 up and 0 from -30 down; the bounds keep v' finite. A NaN passes.
+    // The derivative is 1 above 30 and 0 below -30; the bounds keep v' finite. A NaN passes.
     const Vec a = min(broadcast(30.0f), max(broadcast(-30.0f), load_part(x + i, count - i)));
     const Vec square = mul(a, a);
     const Vec v = mul(a, fma(square, broadcast(kGeluCubic), broadcast(kGeluFactor)));

@@ -6,11 +6,11 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-/// Vectors of counters drawn together: they fill the time in which a round waits for its products. 64 columns take
-/// 72 clocks with AVX-512 instead of 87 with two vectors, 106 instead of 114 with AVX2 (Zen 4).
+/// Vectors of counters drawn together, to hide the latency of a round's products. 64 columns take 72 clocks with
+/// AVX-512 instead of 87 with two vectors, 106 instead of 114 with AVX2 (Zen 4).
 inline constexpr int kDrawnVectors = 4;
 
-/// Philox for the counters of one row of weights, which differ in the last of their four words only. Most of the
+/// Philox for the counters of one row of weights, which differ only in the last of their four words. Most of the
 /// first three rounds is the same for all counters and done once. The four words after a round are numbered 0 to
 /// 3.
 class PhiloxOfRow {
@@ -70,7 +70,7 @@ class PhiloxOfRow {
 struct Dropout {
   std::uint64_t seed;
   std::uint32_t offset;
-  std::uint32_t most;           // a word up to it drops the weight; no meaning if p is 0
+  std::uint32_t most;           // a word up to it drops the weight; unused if p is 0
   std::int64_t key_origin = 0;  // the number of column 0, a multiple of 64
 
   Dropout(double p, std::uint64_t seed_of_call, std::uint32_t offset_of_call)
@@ -82,9 +82,9 @@ struct Dropout {
     key_origin = params.origin.key;
   }
 
-  /// Sets the dropped ones of values[begin, end) to 0, which are columns `first_key` + begin and on; first_key is
-  /// a multiple of 64. The memory must begin and end at multiples of 128: dropout applies to the numbers beside
-  /// the values too.
+  /// Sets the dropped ones of values[begin, end) to 0; these are the columns from `first_key` + begin on, with
+  /// first_key a multiple of 64. The memory must begin and end at multiples of 128, because dropout also applies
+  /// to the numbers around the values.
   template <class T>
   void apply(T* values, int begin, int end, std::uint32_t batch_head, std::uint32_t row,
              std::int64_t first_key) const {

@@ -1,4 +1,4 @@
-// The layers beside attention: normalisation, dropout, and the softmax of the loss. Rows do not depend on each
+// The layers besides attention: normalization, dropout, and the softmax of the loss. Rows do not depend on each
 // other.
 #pragma once
 
@@ -20,12 +20,12 @@ inline float sum_of(const float* x, std::int64_t count) {
   return reduce_sums(sums);
 }
 
-/// The mean of a row as mean + rest, which has more digits than a float, and 1 / sqrt(variance + eps).
+/// The mean of a row as mean + rest, which has more bits than a float, and 1 / sqrt(variance + eps).
 struct RowMoments {
   float mean, rest, inverse;
 };
 
-/// Two passes: the second sums the deviations, and this sum gives the rounding error of the mean.
+/// Two passes: the second sums the deviations, which gives the rounding error of the mean.
 inline RowMoments moments_of(const float* x, std::int64_t dim, double eps) {
   const auto count = static_cast<float>(dim);
   const float mean = sum_of(x, dim) / count;
@@ -127,7 +127,7 @@ inline void rms_norm(const RmsNormParams& p, std::int64_t row, std::int64_t row_
 inline void dropout(const DropoutParams& p, std::int64_t row, std::int64_t row_end) {
   const Dropout draw(p.p, p.seed, p.offset);
   const Vec factor = broadcast(static_cast<float>(1.0 / (1.0 - p.p)));
-  alignas(64) float piece[128] = {};  // columns drawn for at once
+  alignas(64) float piece[128] = {};  // columns drawn at once
   for (; row < row_end; ++row) {
     for (std::int64_t column = 0; column < p.dim; column += 128) {
       const float* const x = p.x + row * p.dim + column;

@@ -1,4 +1,4 @@
-// One step of the optimisers of saccade/optim.h, elementwise. Memory bandwidth is the limit, so each number is
+// One step of the optimizers of saccade/optim.h, elementwise. Memory bandwidth is the limit, so each number is
 // read and written once.
 #pragma once
 

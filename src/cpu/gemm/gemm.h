@@ -3,8 +3,8 @@
 // work is split, so its bits depend only on its row of a and its column of b.
 //
 // A block of b, [kProductDepth][columns of a unit of work], is packed into panels of kTileColumns columns and
-// stays in the L2 cache; kTileRows rows of a are packed for the L1 cache and multiplied by one panel after the
-// other.
+// stays in the L2 cache; kTileRows rows of a are packed for the L1 cache and multiplied by one panel after
+// another.
 #pragma once
 
 #include "cpu/attention/tile.h"
@@ -31,8 +31,8 @@ struct ProductSteps {
   std::int64_t begin = 0, count = 0;
 };
 
-/// The depth is divided into parts of this many steps; the last may have fewer. They are packed one after the
-/// other, and each is a chain of its own: one chain over a depth of 1536 has 2.7 times the error of eight of 192.
+/// The depth is divided into parts of this many steps; the last may have fewer. They are packed one after another,
+/// and each is a separate chain: one chain over a depth of 1536 has 2.7 times the error of eight of 192.
 inline std::int64_t steps_of_a_part(std::int64_t depth) {
   const std::int64_t parts = std::max<std::int64_t>(1, (depth + kProductDepth - 1) / kProductDepth);
   return round_up((depth + parts - 1) / parts, kWidth);
@@ -112,8 +112,8 @@ struct ProductRows {
   std::int64_t stride;
 };
 
-/// c = begin + a b for a packed tile of a and a panel of b: as one chain that starts at begin or, kJoins, as a
-/// chain of its own that is added. kPrefetches: also asks for the panel that follows b.
+/// c = begin + a b for a packed tile of a and a panel of b: as one chain that starts at begin or, if kJoins, as a
+/// separate chain that is added. kPrefetches: also prefetches the panel that follows b.
 template <class Order, int kRows, bool kJoins, bool kPrefetches>
 __attribute__((noinline)) void product_tile(const float* a, const float* b, std::int64_t steps,
                                             ProductRows<const float> begin, ProductRows<float> c) {
@@ -208,8 +208,8 @@ inline void product_of_row_and_columns(const ProductParams& p, ProductSteps step
   store_first(static_cast<float*>(p.c) + column, n, steps.begin > 0 ? add(start, acc) : acc);
 }
 
-/// A part of the depth for columns of c's only row, of f32: each number of b is needed only once, so nothing is
-/// packed. 768 x 768 weights of either layout take 49 and 28 us instead of 92 (Zen 4).
+/// A part of the depth for columns of c's only row, of f32: each number of b is used only once, so nothing is
+/// packed. 768 x 768 weights take 49 and 28 us in the two layouts instead of 92 (Zen 4).
 inline void product_of_single_row(const ProductParams& p, ProductSteps steps, std::int64_t column,
                                   std::int64_t end) {
   const auto rest = [&] { return static_cast<int>(std::min<std::int64_t>(kWidth, end - column)); };

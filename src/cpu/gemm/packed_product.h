@@ -1,8 +1,8 @@
-// Products c = f(a b) where b was packed before: the weights of a model, which do not change. The chains are those
-// of gemm.h, and so are the bits.
+// Products c = f(a b) with a b that was packed in advance: a model's weights, which do not change. The chains are
+// those of gemm.h, and so are the bits.
 //
 // The packed b has the parts of the depth one after the other, each as panels [steps][kTileColumns] in the order
-// of the columns, in b's own type: 16-bit numbers are half as much to read, which is the time of a product of few
+// of the columns, in b's own type: 16-bit numbers halve what is read, which decides the time of a product of few
 // rows.
 #pragma once
 
@@ -63,8 +63,8 @@ SACCADE_INLINE Vec load_panel(const T* p) {
   return loadu(p);
 }
 
-/// Columns of kPanels panels of c's only row: more chains than a tile of one row has, for a multiply-add waits for
-/// the previous one on its chain. joins: as kJoins of product_tile.
+/// Columns of kPanels panels of c's only row: more chains than a tile of one row has, because a multiply-add waits
+/// for the previous one of its chain. joins: as kJoins of product_tile.
 template <int kPanels, class T>
 void packed_panels_of_row(const float* a, const T* panels, std::int64_t steps, const float* begin, bool joins,
                           float* c) {
@@ -118,7 +118,7 @@ void packed_product_of_row(const ProductParams& p, const ProductBlock& block, Pr
   }
 }
 
-/// A panel times the packed rows [row, row_end) of a. kPrefetches: asks for the next panel.
+/// A panel times the packed rows [row, row_end) of a. kPrefetches: prefetches the next panel.
 template <bool kPrefetches>
 void packed_panel_of_rows(const ProductParams& p, const ProductBlock& part, ProductSteps steps, const float* panel,
                           const float* tile) {
@@ -175,7 +175,8 @@ void packed_product_of(const ProductParams& p, const ProductBlock& block, float*
 }
 
 /// A block of c += a b. The product is complete before it is added: where c is a residual stream with a few large
-/// numbers, each chain that began or ended there would round to their units. `sums` holds kPackedRows rows of it.
+/// numbers, a chain that began or ended there would round to their units in the last place. `sums` holds
+/// kPackedRows rows of it.
 template <class T>
 void add_packed_product_of(const ProductParams& p, const ProductBlock& block, float* scratch, float* sums) {
   const std::int64_t columns = block.column_end - block.column;

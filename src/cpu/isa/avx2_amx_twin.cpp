@@ -1,4 +1,4 @@
-// The kernels of avx512amx.cpp on the twin of AMX's instructions, for machines without them.
+// The kernels of avx512amx.cpp on the software twin of AMX's instructions, for machines without them.
 #include "cpu/simd/prelude.h"
 
 #ifdef SACCADE_X86

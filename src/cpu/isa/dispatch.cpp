@@ -48,8 +48,8 @@ bool has_avx512bf16() {
   return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & kAvx512Bf16) != 0;
 }
 
-// The operating system gives a process the tiles, 8 KiB of registers, if it asks for them: for all of its threads.
-// It refuses where an alternative signal stack is too small for them (Linux, Documentation/arch/x86/xstate.rst).
+// A process must ask the operating system for the tiles, 8 KiB of registers, once for all of its threads. It
+// refuses if an alternate signal stack is too small for them (Linux, Documentation/arch/x86/xstate.rst).
 bool may_use_amx() {
   if (std::getenv("SACCADE_EMULATE") != nullptr) return false;
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
@@ -104,7 +104,7 @@ bool machine_has(Isa isa) {
   return false;
 }
 
-/// The kernels that run a level here, emulated ones if there are no others; nullptr where it cannot run.
+/// The kernels that run a level on this machine, emulated if need be; nullptr if it cannot run.
 const KernelSet* kernels_of(Isa isa) {
   for (const KernelSet* kernels : kKernels)
     if (kernels->isa == isa && machine_has(isa)) return kernels;

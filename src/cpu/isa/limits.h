@@ -12,7 +12,7 @@ inline constexpr int kChains = 12;
 inline constexpr std::int64_t kChainFlops = 2 * kChains * kWidth;
 
 /// Whether a chain is the sum of its multiply-adds. NEON's instruction overwrites the number that it adds to, so a
-/// chain of products would need a copy of the term each time. In plain C++ the product would be computed only
+/// chain of products would need a copy of the addend each time. In plain C++ the product would be computed only
 /// once.
 #ifdef SACCADE_ARM64
 inline constexpr bool kChainsAreSums = kWidth > 1;

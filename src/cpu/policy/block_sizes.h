@@ -8,8 +8,8 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 /// Query rows of a tile (mr), and vectors of keys, or of head_dim_v in the P V product (nr / width): the
 /// accumulators leave registers for the operands only, 12 x 2 of 32 registers, 6 x 2 of 16. For P V, 12 x 2 reads
-/// V once for a tile of queries where 6 x 4 reads it twice: 0.917 of peak instead of 0.900 at seqlen 1024,
-/// head_dim 128, and no difference at 4096 (Zen 4).
+/// V once for a tile of queries and 6 x 4 twice: 0.917 of peak instead of 0.900 at seqlen 1024, head_dim 128, and
+/// no difference at 4096 (Zen 4).
 #ifdef SACCADE_AMX  // four tiles of 16 x 16 accumulators
 inline constexpr bool kAmx = true;
 inline constexpr int kTileRows = 32;
@@ -22,7 +22,7 @@ inline constexpr int kTileColumns = kTileVectors * kWidth;
 
 /// Whether these kernels multiply bf16 pairs: queries, keys and values unchanged, weights rounded to bf16. A step
 /// is then two dimensions, or two keys in P V; scores are scaled after the product. The file that compiles them
-/// has included their functions (simd/avx512_bf16.h, which describes them).
+/// includes their functions first (simd/avx512_bf16.h, which describes them).
 #ifdef SACCADE_BF16_PRODUCT
 inline constexpr bool kPairs = true;
 #else
@@ -59,9 +59,9 @@ static_assert(kBlockK % kTileColumns == 0);
 inline constexpr int kFoldColumns = kAmx ? 128 : kBlockK;
 static_assert(kFoldColumns % kBlockK == 0);
 
-/// Up to so many dimensions the product of a query and a key is one chain of multiply-adds; beyond, chains of up
-/// to kScoreChain dimensions are added up. Their ends took 0.7% of a forward and 1.2% of a backward at head_dim
-/// 128 (Zen 5). Plain code has no speed to lose, and rounds twice at each step.
+/// Up to this many dimensions, the product of a query and a key is one chain of multiply-adds; beyond, it is a sum
+/// of chains of up to kScoreChain dimensions. Ending chains took 0.7% of a forward and 1.2% of a backward at
+/// head_dim 128 (Zen 5). Plain code rounds twice at each step, and has no speed to lose.
 inline constexpr int kOneScoreChain = kWidth == 1 ? 64 : 128, kScoreChain = 64;
 
 /// Keys of a chain of P V and of dS K: a block has two.
@@ -71,33 +71,33 @@ inline constexpr int kValueChain = kBlockK / 2;
 inline constexpr int kBlockQ = kAmx ? 256 : 132;
 static_assert(kBlockQ % kTileRows == 0);
 
-/// Backward: query rows of a chain of P^T dO and dS^T Q. Four chains of a block instead of two take 0.3% of
-/// a backward (head_dim 64, Zen 5); over 113 causal rows the largest error of dv is 0.86 of what it was.
+/// Backward: query rows of a chain of P^T dO and dS^T Q. Four chains per block instead of two cost 0.3% of a
+/// backward (head_dim 64, Zen 5) and reduce the largest error of dv over 113 causal rows to 0.86 of what it was.
 inline constexpr int kRowChain = kBlockQ / 4;
 
 /// Query rows of a unit of work that packs its own keys: more rows share the packed keys. With seven blocks,
 /// packing takes some 2% of the time, with one block 13% (head_dim 64, Zen 4).
 inline constexpr std::int64_t kBlockQAlone = kAmx ? 1024 : 7 * kBlockQ;
 
-/// The most tiles of one query block.
+/// The maximum number of tiles of one query block.
 inline constexpr int kMaxTiles = 1024 / kTileRows;
 static_assert(kBlockQAlone <= kMaxTiles * kTileRows);
 
-/// Decode: keys for which one thread computes scores and adds values at a time, at absolute multiples: those of
-/// the states that leave these kernels. Memory is fastest at long runs of one tensor.
+/// Decode: keys of a split, for which one thread computes scores and then adds values, at absolute multiples.
+/// States that leave these kernels have the same splits. Memory is fastest at long runs of one tensor.
 inline constexpr std::int64_t kDecodeSplit = kDecodeSplitKeys;
 
-/// Decode: keys about which it is decided at a time whether they are computed, and how their scores change.
+/// Decode: keys for which one decision is taken, whether to compute them and how their scores change.
 inline constexpr int kDecodeBlock = 256;
 static_assert(kDecodeSplit % kDecodeBlock == 0);
 
-/// Decode: the most rows of a kv head that read its keys together, for which their scores, 1 MiB of 64 rows,
-/// should stay in the L2 cache; and the keys of which kv heads compute a multiple at a time where they alternate.
+/// Decode: the maximum number of rows of a kv head that read its keys together (their scores, 1 MiB for 64 rows,
+/// should stay in the L2 cache); and the unit of the keys after which kv heads alternate.
 inline constexpr std::int64_t kDecodeMaxRows = kAmx ? 64 : 16;
 inline constexpr std::int64_t kDecodeStep = kAmx ? 32 : 16;
 static_assert(kDecodeSplit % kDecodeStep == 0);
 
-/// Decode: the multiple to which columns of accumulated output are padded.
+/// Decode: accumulated output is padded to a multiple of this many columns.
 inline constexpr int kValueChunk = kAmx ? kTileColumns : 8 * kWidth;
 
 /// Query rows and keys of one step of decode's scores. The sums fill one vector: each 128-bit lane is a row.

@@ -1,17 +1,17 @@
-// Which kernels of a level a call gets: those on AMX tiles, of bf16 pairs, or of multiply-adds. The choice depends on
-// element types, head dimensions and options only: a row's bits must not depend on how a prompt is cut, nor on how
-// many other rows there are.
+// Which kernels of a level a call gets: AMX tiles, bf16 pairs, or multiply-adds. The choice depends only on
+// element types, head dimensions and options: a row's bits must not depend on how a prompt is cut, nor on how many
+// other rows there are.
 #pragma once
 
 #include "cpu/kernels.h"
 
 namespace saccade::cpu {
 
-// ---- AMX tiles ---------------------------------------------------------------------------------------------------
+// ---- AMX tiles -------------------------------------------------------------------------------------------------
 
-/// Whether `products` products of bf16 for each of f16 or f32 are faster on tiles. 32 x 32 scores take 64 clocks for
-/// each product of 32 dimensions, where multiply-adds take 32 clocks a dimension (Sapphire Rapids). There tiles reach
-/// some 0.6 of that, multiply-adds 0.85. Gradients follow the same rule; they have not been measured.
+/// Whether tiles are faster with `products` bf16 products for each one of f16 or f32. 32 x 32 scores take 64
+/// clocks for each product of 32 dimensions on tiles, and 32 clocks a dimension by multiply-adds (Sapphire
+/// Rapids). Tiles reach some 0.6 of that speed, multiply-adds 0.85. Gradients follow the same rule, unmeasured.
 inline bool is_worth_split(const AttentionOperands& p, std::int64_t products) {
   const std::int64_t tiles = (p.head_dim + 31) / 32 + (p.head_dim_v + 31) / 32;
   return 10 * (p.head_dim + p.head_dim_v) >= 28 * products * tiles;
@@ -20,24 +20,25 @@ inline bool is_worth_split(const AttentionOperands& p, std::int64_t products) {
 /// Whether f32 is faster as a split into three bf16 numbers: six products.
 inline bool tiles_take_f32(const AttentionOperands& p) { return is_worth_split(p, 6); }
 
-/// The kernels on tiles for q, k and v, and an output of type `o`; nullptr where multiply-adds are faster, or needed.
+/// The kernels on tiles for q, k and v and an output of type `o`; nullptr if multiply-adds are faster or required.
 inline const AmxAttention* on_tiles(const KernelSet& level, const AttentionParams& p, DType o) {
   if (!level.amx) return nullptr;
   // A hidden key's score of -inf, scaled after the product, must not become NaN.
   if (p.k.dtype != p.q.dtype || p.v.dtype != p.q.dtype || static_cast<float>(p.scale) == 0) return nullptr;
   if (p.q.dtype == DType::bf16) return &level.amx->bf16;
-  // The split of a weight has two parts, as that of f16 has: too few for an o of f32.
+  // A weight is split into two parts, as f16 is: too few for an o of f32.
   if (p.q.dtype == DType::f16) return o == DType::f16 && is_worth_split(p, 4) ? &level.amx->f16 : nullptr;
   return p.q.dtype == DType::f32 && tiles_take_f32(p) ? &level.amx->f32 : nullptr;
 }
 
-// ---- Attention ---------------------------------------------------------------------------------------------------
+// ---- Attention -------------------------------------------------------------------------------------------------
 
 inline const AttentionKernels& multiply_adds(const KernelSet& level, const AttentionParams& p) {
   return p.q.dtype == DType::f64 ? *level.f64 : level.f32;
 }
 
-/// Those of vectors. Pairs are scaled after the product, where a scale of 0 would turn a hidden key's -inf into NaN.
+/// The kernels on vectors. Pairs are scaled after the product, where a scale of 0 would turn a hidden key's -inf
+/// into NaN.
 inline const AttentionKernels& on_vectors(const KernelSet& level, const AttentionParams& p) {
   const bool takes_pairs = p.q.dtype == DType::bf16 && p.k.dtype == DType::bf16 && p.v.dtype == DType::bf16 &&
                            static_cast<float>(p.scale) != 0;
@@ -69,10 +70,10 @@ inline const InspectKernels& inspect_kernels(const KernelSet& level, const Atten
   return tiles ? tiles->inspect : on_vectors(level, p).inspect;
 }
 
-// ---- Products ----------------------------------------------------------------------------------------------------
+// ---- Products --------------------------------------------------------------------------------------------------
 
-/// On tiles, f32 takes only sums over rows, gradients of weights: splitting b takes too long if c has few rows, and
-/// the bits of a row must not depend on how many there are.
+/// Tiles take f32 only for sums over rows, the gradients of weights: splitting b takes too long if c has few rows,
+/// and a row's bits must not depend on how many there are.
 inline const ProductKernels& product_kernels(const KernelSet& level, const ProductParams& p) {
   if (!level.amx || p.depth < 32 || p.columns < 32) return level.product;
   if (p.dtype == DType::bf16) return level.amx->product_bf16;

@@ -12,21 +12,21 @@
 
 namespace saccade::cpu {
 
-/// The limit for packed keys in bytes (half of the last-level cache of the machines measured). A head with more
-/// keys packs block by block, again for every block of query rows.
+/// The limit for packed keys in bytes (half of the last-level cache of the measured machines). A head with more
+/// keys packs them block by block, anew for every block of query rows.
 inline constexpr std::size_t kPackedBytes = std::size_t{16} << 20;
 
 /// The limit for unfinished gradients of rows in bytes; one kv head may need more.
 inline constexpr std::size_t kDqBytes = std::size_t{24} << 20;
 
 /// With fewer multiply-adds, some 20 microseconds, a second thread costs more than it saves: for attention, for a
-/// matrix product, and, counted in numbers, for the keys and values that decode reads.
+/// matrix product, and, in numbers read, for the keys and values of decode.
 inline constexpr double kWorthThreads = 1 << 20, kProductWorthThreads = 1 << 19, kReadingWorthThreads = 1 << 18;
 
 /// The threads that a call with this much work may use.
 inline int threads_worth(double work, double least) { return work > least ? max_threads() : 1; }
 
-/// The number of pairs of a query row and a key of one sequence, over batch and heads.
+/// The number of pairs of a query row and a key of the same sequence, over batch and heads.
 inline double pairs_of(const AttentionParams& p) {
   double pairs = 0.0;
   for (std::int64_t b = 0; b < p.batch; ++b)
@@ -53,7 +53,7 @@ inline int product_threads(const ProductParams& p) {
                        kProductWorthThreads);
 }
 
-/// Small problems: the query rows of a piece of work, and the number of pieces that take a thread some 15
+/// Small problems: the query rows of a unit of work, and the number of units that take a thread some 15
 /// microseconds, the cost of waking it.
 inline constexpr std::int64_t kSmallRows = 16;
 inline std::int64_t small_pieces_of_a_thread(const AttentionOperands& p) {
