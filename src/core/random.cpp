@@ -29,7 +29,7 @@ double unit_interval(std::uint64_t word) {
   return static_cast<double>(word & kMask) * 0x1p-53;
 }
 
-// ---- The logarithm, sine and cosine of PyTorch's vectorised randn ----------------------------------------------
+// ---- The logarithm, sine and cosine of PyTorch's vectorized randn ----------------------------------------------
 //
 // On x86 with AVX2, torch.randn evaluates the single-precision polynomials of Cephes (S. L. Moshier,
 // https://www.netlib.org/cephes), with the fused multiply-adds that GCC generated. The code below does the same

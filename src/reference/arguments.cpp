@@ -81,7 +81,7 @@ void check_numbers(const AttentionOptions& options) {
   if (options.block_mask_k < 1) refuse_number("block_mask_k", options.block_mask_k, "1 or more");
 }
 
-/// An i32 or i64 [count] option as integers between the limits; `wanted` describes its shape in words.
+/// An i32 or i64 [count] option as integers between the limits; `wanted` describes the expected shape in words.
 std::vector<std::int64_t> integers_of(const TensorView& view, const char* name, const char* wanted,
                                       std::int64_t count, std::int64_t least, std::int64_t most) {
   if (view.dtype != DType::i32 && view.dtype != DType::i64) {
@@ -145,7 +145,7 @@ void find_pages(const AttentionOptions& options, Arguments& a) {
   a.seqlen_k = table.shape[1] * a.k.shape[2];
 }
 
-/// Entry b of the batch is entry b of the tensors, from its first row and key to its last.
+/// The sequences of a batch that is not packed: entry b is entry b of the tensors, from first row and key to last.
 void find_entries(const AttentionOptions& options, Arguments& a) {
   a.seqlen_q = a.q.shape[2];
   a.seqlen_k = a.k.shape[2];
@@ -154,7 +154,7 @@ void find_entries(const AttentionOptions& options, Arguments& a) {
     a.sequences.push_back({.index_in_q = b, .index_in_k = b, .seqlen_q = a.seqlen_q, .seqlen_k = a.seqlen_k});
 }
 
-/// Reads one number of keys for each sequence into `member`, if there are any; `origin`: the number of key 0.
+/// Reads one number of keys for each sequence into `member`, if given; `origin`: the index of key 0.
 void read_numbers_of_keys(const TensorView& view, const char* name, std::int64_t Sequence::*member,
                           std::int64_t origin, Arguments& a) {
   if (!view) return;
@@ -196,7 +196,7 @@ void find_readable_keys(const AttentionOptions& options, Arguments& a) {
     sequence.end_key = sequence.seqlen_k;
     if (!options.block_table) continue;
     sequence.end_key = sequence.kv_length;
-    if (options.scores) continue;  // they include those of hidden keys
+    if (options.scores) continue;  // scores include those of hidden keys
     sequence.begin_key = std::min(sequence.kv_start, sequence.end_key);
     if (options.window_left >= 0)
       sequence.begin_key =

@@ -16,7 +16,7 @@ struct Sequence {
   std::int64_t index_in_q = 0, index_in_k = 0;  // its batch entry in the tensors; a packed batch is one entry
   std::int64_t first_row = 0, first_key = 0;    // its start in that entry
   std::int64_t seqlen_q = 0, seqlen_k = 0;
-  std::int64_t kv_start = 0, kv_length = 0;  // valid keys: from, to
+  std::int64_t kv_start = 0, kv_length = 0;  // valid keys: [kv_start, kv_length)
   std::int64_t first_position = 0;           // the position of row 0
   // The existing keys. Pages need not hold keys beyond the length or before the window.
   std::int64_t begin_key = 0, end_key = 0;

@@ -83,7 +83,7 @@ AttentionResult exact_rows(const Arguments& a, const AttentionOptions& options, 
   return result;
 }
 
-/// Replaces each number by the one of `other` if that is farther from the exact number.
+/// Replaces each number by that of `other` if it is farther from the exact number.
 template <class T>
 void take_farther(std::span<double> worst, std::span<const T> other, std::span<const double> exact) {
   for (std::size_t i = 0; i < worst.size(); ++i) {
@@ -141,7 +141,7 @@ AttentionResult in_shape_of(const TensorView& q, const Arguments& a, const Atten
   return result;
 }
 
-/// The inverse: o, lse, weights and scores of such a result as results of all rows.
+/// The inverse: the o, lse, weights and scores of such a result, as results of all rows.
 AttentionResult as_rows(const AttentionResult& result, const Arguments& a, const AttentionOptions& options) {
   const auto rows = static_cast<std::int64_t>(result.lse.size());
   const bool is_rank_2 = result.lse.rank() == 1, is_swapped = a.is_packed || options.layout == Layout::blhd;

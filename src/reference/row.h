@@ -65,8 +65,8 @@ inline DotProduct usual_dot_product(std::int64_t head_dim) {
 
 /// The ways in which naive code computes dot products: first in the usual order, then in random ones. Every other
 /// one scales the query first, as PyTorch's unfused code does. (Products of bf16 numbers are exact in f32, and
-/// scaling their sum is one rounding, so scaling last only would be more precise than usual code.) Most of the
-/// error comes from a few rows with close and large logits, however many other rows there are.
+/// scaling their sum rounds once, so always scaling last would be more precise than usual code.) Most of the error
+/// comes from a few rows with close and large logits, however many other rows there are.
 inline std::vector<DotProduct> naive_dot_products(std::int64_t head_dim, std::size_t rows) {
   constexpr std::size_t kManyRows = 4096, kFewest = 6, kMost = 24;
   DotProduct next = usual_dot_product(head_dim);
@@ -94,8 +94,8 @@ class RowOfAttention {
   std::vector<T> o, bound;                                         // [head_dim_v]
   std::vector<T> raw, softcapped, logits, probabilities, weights;  // [seqlen_k]
   T lse = 0;
-  // The results of differentiate(): the gradients of the logits and of the scaled products, and the same with
-  // absolute values for all terms.
+  // The results of differentiate(): the gradients of the logits and of the scaled products, and the same with the
+  // absolute value of every term.
   std::vector<T> dlogits, dscores, dlogits_bound, dscores_bound;  // [seqlen_k]
   T dsink = 0, dsink_bound = 0, dslope = 0, dslope_bound = 0;
 

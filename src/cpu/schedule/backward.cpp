@@ -29,8 +29,8 @@ class TicketSequencer {
   std::vector<std::atomic<std::int64_t>> now_;
 };
 
-/// The order in which blocks add to the gradients of a mask that is broadcast over heads, rows or keys. Of the
-/// blocks that add to the same place, the order is by block of keys, then head, then block of rows.
+/// The order in which blocks add to the gradients of a mask that is broadcast over heads, rows or keys. Blocks
+/// that add to the same place do so by block of keys, then head, then block of rows.
 class MaskOrder {
  public:
   MaskOrder(const BackwardParams& b, std::int64_t query_blocks, std::int64_t key_blocks)
@@ -44,7 +44,7 @@ class MaskOrder {
         keys_share_(key_blocks > 1 && b.dmask.column_stride == 0),
         is_wanted_(b.dmask_data != nullptr) {}
 
-  /// Otherwise each block of keys adds to different places.
+  /// If not, each block of keys adds to different places.
   bool is_needed() const { return is_wanted_ && (heads_share_ || keys_share_); }
 
   std::int64_t places() const {
@@ -103,7 +103,7 @@ class BackwardSchedule {
     for (std::int64_t first = 0; first < kv_heads; first += together) {
       const std::int64_t heads = std::min(together, kv_heads - first);
       const int threads = threads_for(heads * most_key_blocks_, threads_);
-      // A thread that has a head to itself never waits. The remaining heads are shared, so that all threads end
+      // A thread that has a head to itself never waits. Threads share the remaining heads, so that all end
       // together.
       const std::int64_t alone = mask_order_.is_needed() ? 0 : heads / threads * threads;
       const auto add = [&](std::int64_t at, std::int64_t block, std::byte* scratch) {
@@ -127,7 +127,7 @@ class BackwardSchedule {
  private:
   std::int64_t key_blocks(std::int64_t batch) const { return ceil_div(p_.keys(batch), plan_.block_k); }
   std::int64_t query_blocks(std::int64_t batch) const { return ceil_div(p_.rows(batch), plan_.block_q); }
-  /// The number of a block of rows, counted over all heads.
+  /// The index of a block of rows, counted over all heads.
   std::int64_t number(std::int64_t batch, std::int64_t head, std::int64_t block) const {
     return (batch * p_.num_heads + head) * most_query_blocks_ + block;
   }
@@ -171,11 +171,11 @@ class BackwardSchedule {
     }
   }
 
-  /// Adds one block of keys of a kv head; dq: of its rows.
+  /// Processes one block of keys of a kv head; dq: the gradients of its rows.
   void add_block(const KeyBlock& keys, std::byte* scratch, std::byte* dq) {
     const bool exists = keys.block < key_blocks(keys.batch);
     if (!exists && !mask_order_.is_needed()) return;
-    std::exception_ptr error;  // from a score modifier: other blocks still wait for this block's turns
+    std::exception_ptr error;  // from a score modifier: other blocks still wait for this block
     const auto attempt = [&error](const auto& f) {
       if (error) return;
       try {
@@ -285,7 +285,7 @@ class BackwardSchedule {
   BackwardPlan plan_;
   std::int64_t group_, most_query_blocks_, most_key_blocks_;
   MaskOrder mask_order_;
-  TicketSequencer dq_turns_;  // for each block of rows: turns of its blocks of keys
+  TicketSequencer dq_turns_;  // for each block of rows: the order of its blocks of keys
   TicketSequencer mask_turns_;
   Workspace statistics_;
   std::vector<std::atomic<bool>> is_finite_;  // of each kv head

@@ -19,9 +19,8 @@ struct DecodeUnit {
   std::size_t states = 0;  // offset of its states, in bytes
 };
 
-/// The number of keys after which the heads of a unit alternate, if they should: a page holds the keys of all
-/// heads, and memory is fastest to read in order. 0: each head's keys are contiguous, and are best read head by
-/// head.
+/// The number of keys after which the heads of a unit alternate: a page holds the keys of all heads, and memory is
+/// fastest to read in order. 0: each head's keys are contiguous, and best read head by head.
 std::int64_t step_of(const AttentionParams& p, const DecodePlan& plan) {
   if (p.num_kv_heads == 1) return 0;
   if (p.k.head_stride < p.k.row_stride) return plan.step;
@@ -39,7 +38,7 @@ std::int64_t splits_of(const AttentionParams& p, const DecodePlan& plan) {
   return splits;
 }
 
-/// The kernels' plan, with fewer rows together if threads would be idle otherwise.
+/// The kernels' plan, with fewer rows together if threads would otherwise be idle.
 DecodePlan plan_of(const DecodeKernels& kernels, const AttentionParams& p, int threads) {
   constexpr std::int64_t kFewestRows = 16;
   DecodePlan plan = kernels.plan(p);
@@ -50,7 +49,7 @@ DecodePlan plan_of(const DecodeKernels& kernels, const AttentionParams& p, int t
   return plan;
 }
 
-/// As many heads as fit their scores into the second-level cache, without making threads idle.
+/// As many heads as have scores that fit into the second-level cache, without leaving threads idle.
 std::int64_t heads_together(const AttentionParams& p, const DecodePlan& plan, int threads) {
   constexpr std::int64_t kMaxRows = 64;
   const std::int64_t rows = p.seqlen_q * (p.num_heads / p.num_kv_heads);
@@ -113,7 +112,7 @@ class DecodeSchedule {
     });
   }
 
-  /// Writes the states of all splits, also of those that no row sees.
+  /// Writes the states of all splits, including those that no row sees.
   void write_states(const DecodeStates& to) const {
     const Workspace states(units_.back().states + bytes_of_states(units_.back(), units_.back().splits));
     run_splits(states.data());
@@ -191,7 +190,7 @@ class DecodeSchedule {
            static_cast<std::size_t>(index * DecodeStates::row_size(p_.head_dim_v)) * plan_.number;
   }
 
-  /// Calls f(number) with a number of the type of states.
+  /// Calls f(number) with a number of the element type of states.
   template <class F>
   void in_number_type(const F& f) const {
     plan_.number == sizeof(double) ? f(0.0) : f(0.0F);
@@ -206,8 +205,8 @@ class DecodeSchedule {
     });
   }
 
-  /// The kernels' m and l as those of DecodeStates. m in natural units is the sum of two numbers: divided by the
-  /// unit again it is the same m, so decode() in two steps has the bits of one.
+  /// Converts the kernels' m and l to those of DecodeStates. m in natural units is the sum of two numbers, so that
+  /// dividing by the unit gives the same m again, and decode() in two steps has the bits of one.
   template <class T>
   void write_statistics(T, const std::byte* state, std::byte* row) const {
     T own[2];

@@ -20,7 +20,7 @@ struct ForwardUnit {
   std::size_t packed_bytes = 0;
 };
 
-/// The division of one call's work among threads.
+/// Divides the work of one call among threads.
 class ForwardSchedule {
  public:
   /// `states`: nullptr in a call with all keys.
@@ -39,9 +39,8 @@ class ForwardSchedule {
   void run() const {
     run_alone();
     if (sharing_.empty()) return;
-    // Threads take whole heads while every thread gets one; they share the remaining heads, so that no thread
-    // waits for another's last head. If sequence lengths make heads unequal, whole heads need many rounds to even
-    // out.
+    // Threads take whole heads while every thread gets one, and share the remaining heads, so that no thread waits
+    // for another's last head. If sequence lengths differ, whole heads need many rounds to even out.
     const auto units = static_cast<std::int64_t>(sharing_.size());
     const int threads = threads_for(units * group_ * most_blocks(sharing_.front()), threads_);
     const bool unequal = p_.kv_lengths || p_.kv_starts || p_.cu_seqlens_q;
@@ -70,8 +69,8 @@ class ForwardSchedule {
                         packed + static_cast<std::size_t>(block) * plan_.packed_block);
   }
 
-  /// The first of the unit's key blocks that attend(unit, block, rows, ...) needs. A later block of a head needs
-  /// none that is lower.
+  /// The first of the unit's key blocks that attend(unit, block, rows, ...) needs. Later blocks of a head need no
+  /// lower ones.
   std::int64_t first_key_block(const ForwardUnit& unit, std::int64_t block, std::int64_t rows) const {
     if (p_.saves_hidden()) return 0;
     const std::int64_t key = Visibility(p_, unit.batch).visible(first_row(unit, block, rows)).begin;
@@ -96,7 +95,7 @@ class ForwardSchedule {
   }
 
   /// Units whose keys are not packed in advance, because no blocks would share them or because they are too many.
-  /// Their blocks of rows are larger, to share more of what they pack, as long as there is a block for every
+  /// Their blocks of rows are larger, to reuse more of what they pack, as long as there is a block for every
   /// thread.
   void run_alone() const {
     if (alone_.empty()) return;
@@ -116,9 +115,9 @@ class ForwardSchedule {
                  });
   }
 
-  /// The first `count` sharing units, one thread for each: its keys stay in that core's cache. They are packed
-  /// right before the first rows that see them: packed all at once, those of a long head had left the cache, which
-  /// took 2% of a window of 256 keys (Zen 5).
+  /// The first `count` sharing units, one thread for each, so that its keys stay in that core's cache. They are
+  /// packed right before the first rows that see them: packed all at once, those of a long head had left the
+  /// cache, which cost 2% of a window of 256 keys (Zen 5).
   void run_heads(int threads, std::int64_t count) const {
     std::size_t packed_bytes = 0;
     for (const ForwardUnit& unit : sharing_) packed_bytes = std::max(packed_bytes, unit.packed_bytes);
@@ -164,7 +163,7 @@ class ForwardSchedule {
     }
   }
 
-  /// The number of blocks of query rows of one head at the smallest size of balanced_rows().
+  /// The maximum number of blocks of query rows of one head, at the smallest size of balanced_rows().
   std::int64_t most_blocks(const ForwardUnit& unit) const {
     return ceil_div(p_.rows(unit.batch), plan_.block_q / 2);
   }

@@ -27,7 +27,7 @@ class HeadStates {
   mutable std::vector<std::uint8_t> marks_;
 };
 
-/// See schedules.h for what its functions run.
+/// Its functions run the schedules of schedules.h.
 class CpuForwardState final : public ForwardState {
  public:
   CpuForwardState(const ForwardKernels& kernels, const AttentionParams& p)

@@ -13,8 +13,8 @@
 namespace saccade::cpu {
 namespace {
 
-/// The sums over the rows of each head. Its blocks of rows add to them in a fixed order, and wait for their turn.
-/// The last block writes the results.
+/// The sums over the rows of each head. Its blocks of rows wait to add to them in a fixed order. The last block
+/// writes the results.
 class Totals {
  public:
   /// For threads that take blocks head by head in ascending order: at most `threads` + 1 heads are in progress at
@@ -31,7 +31,7 @@ class Totals {
     for (double*& sums : idle_) sums = std::exchange(next, next + size_of_head());
   }
 
-  /// Adds the sums of the head's block number `turn`, after those of all lower numbers.
+  /// Adds the sums of the head's block number `turn`, after those of all lower blocks.
   void add(std::int64_t batch, std::int64_t head, std::int64_t turn, bool is_last, const InspectSums& sums) {
     Head& to = heads_[static_cast<std::size_t>(batch * p_.num_heads + head)];
     wait_for(to.turn, turn);
@@ -100,7 +100,7 @@ class Totals {
     idle_.push_back(from.sums);
   }
 
-  /// Writes to the numbers of a head, from number `first` on.
+  /// Writes to the numbers of a head, from index `first` on.
   static void write(std::span<const double> from, const StridedHeads<void>& to, std::int64_t batch,
                     std::int64_t head, std::int64_t first = 0) {
     with_f32_or_f64(to.dtype, [&](auto number) {
@@ -165,7 +165,7 @@ class InspectSchedule {
     KeyRange readable;
     std::int64_t first_block = 0, key_blocks = 0;
     std::int64_t block_rows = 0, row_blocks = 0;  // of each head
-    std::size_t packed_bytes = 0, packed = 0;  // 0 bytes: too many keys, so each block of rows packs them itself
+    std::size_t packed_bytes = 0, packed = 0;  // 0 bytes: too many keys; each block of rows packs them
   };
 
   Heads heads_of(std::int64_t index) const {
@@ -211,7 +211,7 @@ class InspectSchedule {
                    try {
                      totals_.add(heads->batch, head, block, is_last,
                                  kernels_.inspect(wanted_, work, {blocks, heads->first_block}, scratch));
-                   } catch (...) {  // from a score modifier: other blocks still wait for this block's turn
+                   } catch (...) {  // from a score modifier: other blocks still wait for this block
                      totals_.add(heads->batch, head, block, is_last, InspectSums{});
                      throw;
                    }

@@ -44,18 +44,18 @@ void run_in_blocks(const KernelSet& all, const ProductParams& p) {
   const auto halve = [](std::int64_t& size, std::int64_t multiple) {
     size = ceil_div(ceil_div(size, 2), multiple) * multiple;
   };
-  // Each unit packs the parts of a and b that it needs; this is least work if units are about square. Smaller
+  // Each unit packs the parts of a and b that it needs, which is least work if units are about square. Smaller
   // units let all threads end together, but below 384 numbers a side the extra packing costs more than that saves.
   columns = ceil_div(columns, kernels.panel) * kernels.panel;
   while (units() < threads || (threads > 1 && units() < 4 * threads && std::max(rows, columns) > 384)) {
     const bool by_rows = columns <= kernels.panel || (rows > columns && rows > kernels.rows);
     by_rows ? halve(rows, kernels.rows) : halve(columns, kernels.panel);
   }
-  // Kernels on tiles call the others for some rows.
+  // Kernels on tiles call the multiply-add kernels for some rows.
   for_blocks_of(p, rows, columns, threads, std::max(kernels.scratch, all.product.scratch), kernels.block);
 }
 
-/// c of another type than f32, where the kernels cannot write that: by way of f32, in blocks of rows.
+/// Computes a c of another type than f32, which the kernels cannot write, by way of f32, in blocks of rows.
 void run_narrowed(const KernelSet& kernels, const ProductParams& p) {
   const std::int64_t most = std::max<std::int64_t>(256, (std::int64_t{1} << 22) / p.columns);
   const std::int64_t rows = std::min(p.rows, most);
@@ -120,7 +120,8 @@ void CpuPackedProduct::run(const ProductParams& params) const {
   const std::int64_t panel = kernels_.product.panel, panels = ceil_div(p.columns, panel);
   const std::int64_t groups = ceil_div(p.rows, kernels.rows);
   const int threads = threads_for(std::max(panels, groups), product_threads(p));
-  // A unit packs its rows, so many rows are divided by rows. Four units for each thread let all end together.
+  // A unit packs its rows, so a product of many rows is divided by rows. Four units per thread let all end
+  // together.
   const bool by_rows = groups >= 4 * threads || panels < threads;
   const auto share = [&](std::int64_t count) { return threads == 1 ? count : ceil_div(count, 4 * threads); };
   const std::int64_t rows = by_rows ? share(groups) * kernels.rows : p.rows;

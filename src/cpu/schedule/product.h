@@ -1,4 +1,4 @@
-// A matrix packed for products, by the kernels that were active when it was.
+// A matrix packed for products by the kernels that were active at the time.
 #pragma once
 
 #include "backend/backend.h"

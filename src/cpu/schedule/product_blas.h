@@ -5,7 +5,7 @@
 
 namespace saccade::cpu {
 
-/// Whether BLAS can compute the product (not with overlapping rows) and the product is large enough for it.
+/// Whether BLAS can compute the product (rows must not overlap) and it is large enough to benefit.
 bool suits_blas(const ProductParams& p);
 
 /// Computes the product, on the threads that the BLAS chooses.

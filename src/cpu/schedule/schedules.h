@@ -1,5 +1,5 @@
-// How the CPU divides a call among its threads and packs its keys: one function, and one file X_schedule.cpp, for
-// each function of the back end.
+// How the CPU divides a call among its threads and packs its keys: one function, in a file of its own, for each
+// function of the back end.
 #pragma once
 
 #include "cpu/kernels.h"

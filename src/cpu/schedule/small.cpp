@@ -10,7 +10,7 @@
 namespace saccade::cpu {
 namespace {
 
-/// Whether run_small() handles a problem. Not those that have other bits on tiles with more keys.
+/// Whether run_small() handles a problem. It leaves out problems that get other bits on tiles with more keys.
 bool is_small(const KernelSet& kernels, const AttentionOperands& p) {
   if (kernels.amx && tiles_take_f32(p)) return false;
   const bool f32 =

@@ -1,5 +1,5 @@
 // The Vec interface over AVX-512: 16 floats. The functions here have the same names and meaning for every
-// instruction set and for both element types of the arithmetic (Scalar: float, or double in simd_*_f64.h); the
+// instruction set and for both element types of the arithmetic (Scalar: float, or double in simd/*_f64.h); the
 // rest of the kernels is independent of both.
 #pragma once
 
@@ -16,19 +16,19 @@ using Mask = __mmask16;
 
 SACCADE_INLINE Vec zero() { return _mm512_setzero_ps(); }
 SACCADE_INLINE Vec broadcast(float x) { return _mm512_set1_ps(x); }
-// Uses vpbroadcastd: vbroadcastss from memory takes a slot that FMA needs (Zen 4: 26.9 instead of 24 clocks a
-// step), but compilers choose it for a constant.
+// Uses vpbroadcastd: compilers choose vbroadcastss for a constant, which from memory takes a slot that FMA needs
+// (Zen 4: 26.9 instead of 24 clocks a step).
 SACCADE_INLINE Vec broadcast_from(const float* p) {
   Vec x;
   asm("vpbroadcastd %1, %0" : "=v"(x) : "m"(*p));
   return x;
 }
-/// What multiply-adds take as the factor of a whole vector, and how it is loaded.
+/// The type of a factor that multiply-adds apply to a whole vector, and its load.
 using Factor = Vec;
 SACCADE_INLINE Factor factor_from(const float* p) { return broadcast_from(p); }
 SACCADE_INLINE Vec load(const float* p) { return _mm512_load_ps(p); }
 SACCADE_INLINE Vec loadu(const float* p) { return _mm512_loadu_ps(p); }
-/// Returns x, hiding from the compiler where it was loaded from: x stays in a register and is not loaded again.
+/// Returns x, and hides its address from the compiler: x stays in a register and is not loaded again.
 SACCADE_INLINE Vec in_register(Vec x) {
   asm("" : "+v"(x));
   return x;
@@ -87,7 +87,7 @@ SACCADE_INLINE Vec copysign(Vec magnitude, Vec sign) {
 }
 
 /// acc + a[i] b[i], with a as the instruction's memory operand: a compiler would keep some of these operands in
-/// registers and load b for each of them instead.
+/// registers and load b for each instead.
 SACCADE_INLINE Vec fma_from(const float* a, Vec b, Vec acc) {
   asm("vfmadd231ps %2, %1, %0" : "+v"(acc) : "v"(b), "m"(*reinterpret_cast<const Vec*>(a)));
   return acc;
@@ -118,13 +118,13 @@ SACCADE_INLINE Vec lane_index() { return _mm512_set_ps(15, 14, 13, 12, 11, 10, 9
 
 /// x * 2^floor(n), where `rounded` is n + kRoundTo32nds, which rounds n to a multiple of 1/32. Uses integer
 /// operations on the exponent field. (vscalefps would cost an FMA slot.) One shift and a mask, not two shifts:
-/// fewer units shift (two of four on Zen 5, where additions need the same two; one on Intel's).
+/// fewer units can shift (two of four on Zen 5, where additions need the same two; one on Intel).
 SACCADE_INLINE Vec scale_by_exponent_of_32nds(Vec x, Vec rounded) {
   const __m512i n = _mm512_slli_epi32(_mm512_castps_si512(rounded), 18);
   const __m512i exponent = _mm512_and_epi32(n, _mm512_set1_epi32(static_cast<int>(0xff800000U)));
   return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), exponent));
 }
-/// The same with a number rounded to a whole one.
+/// The same with n rounded to a whole number.
 SACCADE_INLINE Vec scale_by_exponent(Vec x, Vec rounded) {
   return _mm512_castsi512_ps(
       _mm512_add_epi32(_mm512_castps_si512(x), _mm512_slli_epi32(_mm512_castps_si512(rounded), 23)));
@@ -134,7 +134,7 @@ SACCADE_INLINE Vec lookup_32nds(const float* table, Vec rounded) {
   return _mm512_permutex2var_ps(load(table), _mm512_castps_si512(rounded), load(table + 16));
 }
 
-/// Sums of neighbouring 128-bit lanes: first those of a, then those of b.
+/// Sums of adjacent 128-bit lanes: first those of a, then those of b.
 SACCADE_INLINE Vec add_lanes(Vec a, Vec b) {
   return add(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
 }
@@ -153,8 +153,8 @@ SACCADE_INLINE Vec max_of_pairs(Vec a, Vec b) { return max(_mm512_unpacklo_ps(a,
 SACCADE_INLINE Vec max_of_quarters(Vec a, Vec b) {
   return max(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
 }
-/// maxima[i] = the largest of rows[i][kWidth]; the rest of the last vector of maxima may hold anything. All rows
-/// at once, through shuffles: one by one took 95 clocks instead of 36, and the scalar stores could not be
+/// maxima[i] = the largest of rows[i][kWidth]; the rest of the last vector of maxima may hold anything. Reduces
+/// all rows at once, through shuffles: one by one took 95 clocks instead of 36, and the scalar stores could not be
 /// forwarded to the load that follows (0.4% at head_dim 64, Zen 4).
 template <int kRows>
 SACCADE_INLINE void row_maxima(const float* rows, float* maxima) {

@@ -5,8 +5,8 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-/// The next vector where `left` numbers are left (0 or fewer: none); zeros beyond them. (Masked accesses of AVX2
-/// cost 20 times a plain access.)
+/// Loads the next vector, of which `left` numbers remain (0 or fewer: none), and zeros beyond them. (A masked
+/// access of AVX2 costs 20 times a plain one.)
 template <class T>
 SACCADE_INLINE Vec load_part(const T* p, std::int64_t left) {
   return left >= kWidth ? loadu(p) : load_first(p, static_cast<int>(std::max<std::int64_t>(left, 0)));
@@ -23,8 +23,8 @@ SACCADE_INLINE Vec fill_rest(Vec x, std::int64_t left, Vec rest) {
   return left >= kWidth ? x : select(columns_within(0, 0, static_cast<int>(left)), x, rest);
 }
 
-/// The sum of a row is spread over `kSums` vectors, used in turn: a multiply-add waits for the previous one on its
-/// vector.
+/// The sum of a row is spread over `kSums` vectors in rotation, because a multiply-add waits for the previous one
+/// on its vector.
 inline constexpr int kSums = 4;
 SACCADE_INLINE float reduce_sums(const Vec (&sums)[kSums]) {
   return reduce_add(add(add(sums[0], sums[1]), add(sums[2], sums[3])));

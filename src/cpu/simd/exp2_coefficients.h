@@ -1,4 +1,4 @@
-// The numbers of exp2 by a polynomial: for exp2_polynomial.h, and for AMX kernels and their twin.
+// The coefficients of exp2 by a polynomial, for exp2_polynomial.h and for AMX kernels and their twin.
 #pragma once
 
 #include "cpu/simd/prelude.h"
@@ -6,7 +6,7 @@
 namespace saccade::cpu {
 
 /// The polynomial of exp2 on [-1/2, 1/2]: minimax in relative error with p(0) = 1 exactly. kError bounds the
-/// relative error with the roundings of its evaluation by multiply-adds.
+/// relative error, including the rounding of its evaluation by multiply-adds.
 template <class T>
 struct Exp2Polynomial;
 template <>

@@ -25,7 +25,7 @@ SACCADE_INLINE Exp2 exp2_begin_bounded(Vec x) {
   return {rounded, sub(x, sub(rounded, broadcast(Polynomial::kRoundToInteger)))};
 }
 SACCADE_INLINE Exp2 exp2_begin(Vec x) {
-  return exp2_begin_bounded(max(broadcast(kExp2Lowest), x));  // in this order a NaN passes
+  return exp2_begin_bounded(max(broadcast(kExp2Lowest), x));  // this order passes a NaN
 }
 SACCADE_INLINE Vec exp2_end(const Exp2& e) {
   using Polynomial = Exp2Polynomial<Scalar>;

@@ -13,10 +13,11 @@ inline constexpr double kExp2Error = 2.4e-7;
 
 /// exp2 in two parts, so that a kernel can put other work between them. 2^x = 2^n * 2^(j/32) * 2^f with j < 32 and
 /// |f| <= 1/64. 2^f is a parabola, written as its distance from the vertex: c ((f + kVertex)^2 + kHeight), where c
-/// is part of the table (minimax with p(0) = 1; relative error 2.4e-7, all floats tried). That is 2.5 operations
-/// on the FMA units, 0.5 for the lookup and 1 each for square and product; a polynomial without a table has 5 (Zen
-/// 4). exp2(0) is exactly 1, and x <= -127 gives exactly 0: there n = -127 and f = 0, and the bits of 1.0 minus
-/// 127 << 23 are those of 0. Valid for x < 127; NaN stays NaN when its low payload bits are 0 (see canonical_nan).
+/// is part of the table (minimax with p(0) = 1; relative error 2.4e-7 over all floats, by trying them). That is
+/// 2.5 operations on the FMA units, 0.5 for the lookup and 1 each for square and product; a polynomial without a
+/// table takes 5 (Zen 4). exp2(0) is exactly 1, and x <= -127 gives exactly 0: there n = -127 and f = 0, and the
+/// bits of 1.0 minus 127 << 23 are those of 0. Valid for x < 127; NaN stays NaN when its low payload bits are 0
+/// (see canonical_nan).
 struct Exp2 {
   Vec rounded, distance;
 };
@@ -42,7 +43,7 @@ SACCADE_INLINE Exp2 exp2_begin_bounded(Vec x) {
   return {rounded, add(fraction, broadcast(kVertex))};
 }
 SACCADE_INLINE Exp2 exp2_begin(Vec x) {
-  return exp2_begin_bounded(max(broadcast_from(&kExp2Lowest), x));  // in this order a NaN passes
+  return exp2_begin_bounded(max(broadcast_from(&kExp2Lowest), x));  // this order passes a NaN
 }
 SACCADE_INLINE Vec exp2_end(const Exp2& e) {
   const Vec parabola = fma(e.distance, e.distance, broadcast(kHeight));

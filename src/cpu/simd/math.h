@@ -40,7 +40,7 @@ SACCADE_INLINE Vec tanh(Vec x) {
     p = fma(p, square, broadcast(Scalar(-3.33332819422e-1)));
   }
   const Vec small = fma(mul(p, square), x, x);
-  // Beyond 10 (doubles: 20) the result is 1; the bound keeps exp2 in its range. NaN passes, but not its payload.
+  // Beyond 10 (doubles: 20) the result is 1; the bound keeps exp2 in its range. NaN passes, without its payload.
   const Vec bounded = canonical_nan(min(broadcast(kIsDouble ? Scalar{20} : Scalar{10}), magnitude));
   const Vec e = exp2(mul(bounded, broadcast(Scalar{2} * kLog2E)));
   const Vec large = sub(broadcast(Scalar{1}), div(broadcast(Scalar{2}), add(e, broadcast(Scalar{1}))));

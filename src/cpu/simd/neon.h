@@ -27,12 +27,12 @@ SACCADE_INLINE void store(float* p, Vec x) { vst1q_f32(p, x); }
 SACCADE_INLINE void storeu(float* p, Vec x) { vst1q_f32(p, x); }
 
 // Multiply-adds take a factor from a lane of a register, and a plain load fills one. A load that broadcasts
-// (ld1r), which compilers would choose, uses a unit for arithmetic too (optimisation guides of Neoverse V2,
+// (ld1r), which compilers would choose, also uses an arithmetic unit (optimization guides of Neoverse V2,
 // Cortex-X4).
 struct Factor {
   float32x4_t lanes;  // the number in lane 0
 };
-// For GCC's form Clang would compute each address separately; with Clang's, GCC would load more factors ahead than
+// Clang would compute each address of GCC's form separately; from Clang's, GCC would load more factors ahead than
 // there are registers.
 SACCADE_INLINE Factor factor_from(const float* p) {
 #ifdef __clang__
@@ -101,7 +101,7 @@ SACCADE_INLINE Vec div(Vec a, Vec b) { return vdivq_f32(a, b); }
 SACCADE_INLINE Vec sqrt(Vec a) { return vsqrtq_f32(a); }
 SACCADE_INLINE Vec fma(Vec a, Vec b, Vec c) { return vfmaq_f32(c, a, b); }
 SACCADE_INLINE Vec fma(Factor a, Vec b, Vec c) { return vfmaq_laneq_f32(c, b, a.lanes, 0); }
-// Not fmax and fmin, which return a NaN of either operand.
+// Not fmax and fmin, which return NaN if either operand is NaN.
 SACCADE_INLINE Vec max(Vec a, Vec b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
 SACCADE_INLINE Vec min(Vec a, Vec b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
 SACCADE_INLINE Vec abs(Vec a) { return vabsq_f32(a); }

@@ -1,5 +1,5 @@
 // Every standard header that kernels use, included before a target region opens: the linker may use an inline
-// standard function that is compiled inside one, with its instructions, in the whole program.
+// standard function compiled inside a region, with its instructions, in the whole program.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@
 #include <arm_neon.h>
 #endif
 
-/// Accumulators stay in registers only when every loop over them is unrolled.
+/// Accumulators stay in registers only if every loop over them is unrolled.
 #define SACCADE_UNROLL _Pragma("GCC unroll 32")
 #define SACCADE_INLINE inline __attribute__((always_inline))
 
@@ -46,7 +46,7 @@
 
 namespace saccade::cpu {
 
-/// The compiler moves no memory access across this: for the few places where the order of instructions matters.
+/// The compiler moves no memory access across this; for the few places where the order of instructions matters.
 SACCADE_INLINE void keep_order() { asm volatile("" ::: "memory"); }
 
 /// Hides from the compiler how an address was computed, so that it is computed here, once. Otherwise the compiler

@@ -1,4 +1,4 @@
-// Vectors of 32-bit words over AVX-512, for random numbers, and the dropout of numbers of any type by them.
+// Vectors of 32-bit words over AVX-512, for random numbers, and dropout with them of numbers of any type.
 #pragma once
 
 #include "cpu/simd/prelude.h"
@@ -25,7 +25,7 @@ SACCADE_INLINE __mmask16 words_above(Words even, Words odd, std::uint32_t most) 
   const __m512i words = _mm512_mask_shuffle_epi32(even, 0xaaaa, odd, _MM_PERM_CCAA);
   return _mm512_cmpgt_epu32_mask(words, _mm512_set1_epi32(static_cast<int>(most)));
 }
-/// Of 2 kWords aligned numbers, sets those to 0 whose word is at most `most`. `even` and `odd` hold the words of
+/// Sets those of 2 kWords aligned numbers to 0 whose word is at most `most`. `even` and `odd` hold the words of
 /// the even and the odd numbers.
 SACCADE_INLINE void keep_above(float* numbers, Words even, Words odd, std::uint32_t most) {
   _mm512_store_ps(numbers, _mm512_maskz_load_ps(words_above(even, odd, most), numbers));

@@ -1,5 +1,5 @@
-// The reference as a back end: every number of a program in double precision, by the code that is written to be
-// read. One thread, and time and memory are no object.
+// The reference as a back end: computes every number of a program in double precision, with the code that is
+// written to be read. One thread, without regard to time and memory.
 #include "backend/backend.h"
 
 #include "backend/registry.h"

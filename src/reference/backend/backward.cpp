@@ -77,7 +77,7 @@ class BackwardPass {
     return numbers;
   }
 
-  /// The key of the row's tensors with that number in the sequence, in row.keys().
+  /// The column of row.keys() that holds the sequence's key of that number.
   static std::size_t column(const Sequence& sequence, std::int64_t key) {
     return static_cast<std::size_t>(key - sequence.begin_key);
   }

@@ -18,7 +18,7 @@ struct Call {
   explicit Call(const AttentionParams& p);
 };
 
-/// Calls body(row, batch, head, i) for every row of q in turn, with what attend() needs already loaded.
+/// Calls body(row, batch, head, i) for each row of q, with everything that attend() needs loaded.
 template <class T, class Body>
 void for_each_row(const Call& call, const Body& body) {
   const NaiveRounding exact;

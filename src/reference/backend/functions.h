@@ -1,4 +1,4 @@
-// The functions of the reference back end: one file for each, as the CPU has a schedule for each.
+// The functions of the reference back end: a file for each, as the CPU has a schedule for each.
 #pragma once
 
 #include <memory>

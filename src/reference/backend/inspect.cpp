@@ -76,7 +76,7 @@ class InspectPass {
       store_row(weights_, i_.row_weights, b, head, i_.row_places[found - i_.rows]);
   }
 
-  /// Ties are ties of the weights as they are stored.
+  /// Weights tie if they are equal as stored.
   void store_top(std::int64_t b, std::int64_t head, std::int64_t at, bool is_nan) const {
     std::vector<std::int64_t> keys(weights_.size());
     std::iota(keys.begin(), keys.end(), std::int64_t{0});

@@ -52,7 +52,7 @@ PartialRow partial(const RowOfAttention<T>& row) {
   return {{row.o.begin(), row.o.end()}, static_cast<double>(row.lse)};
 }
 
-/// Calls body(row of the state, batch, head, i) for all rows over the keys of a call, whose sinks do not count.
+/// Calls body(row of the state, batch, head, i) for all rows over the keys of a call, without its sinks.
 template <class Body>
 void for_each_partial_row(const AttentionParams& params, const Body& body) {
   AttentionParams p = params;
@@ -114,7 +114,7 @@ std::int64_t place_of(const AttentionParams& p, std::int64_t split, std::int64_t
 
 template <class T>
 void write_states(const AttentionParams& p, const DecodeStates& states) {
-  const double growth = 1 / (1 - p.dropout_p);  // which counts when states are merged
+  const double growth = 1 / (1 - p.dropout_p);  // applied when states are merged
   std::vector<std::int64_t> starts, lengths, offsets;
   for (std::int64_t split = 0; split < states.splits; ++split) {
     const std::int64_t begin = split * kDecodeSplitKeys, end = begin + kDecodeSplitKeys;
