@@ -1,5 +1,5 @@
-// Which back end a call uses, and what a new one has to do: a third one, written here, is accepted by the same
-// checks as those of the build.
+// Which back end a call uses, and what a new one has to do: a third one, written here, passes the same checks as
+// those of the build.
 #include "saccade/backend.h"
 
 #include <gmock/gmock.h>
@@ -37,7 +37,7 @@ void expect_refusal(const std::string& message, const std::function<void()>& cal
 
 // ---- A third back end ------------------------------------------------------------------------------------------
 
-/// Plain attention of f32 by the formula, and nothing else.
+/// Plain f32 attention by the formula, and nothing else.
 class ToyBackend final : public Backend {
  public:
   std::string_view name() const override { return "toy"; }
@@ -77,7 +77,7 @@ class ToyBackend final : public Backend {
   std::unique_ptr<PackedProduct> pack_product(const ProductParams&) const override { throw unsupported(); }
 
   mutable std::atomic<int> calls = 0;
-  bool keeps_memory = false;  // as a device would whose memory the CPU cannot read
+  bool keeps_memory = false;  // like a device whose memory the CPU cannot read
 
  private:
   static std::logic_error unsupported() {
@@ -190,7 +190,7 @@ TEST(ReferenceBackend, AgreesWithTheReferenceOnRandomProblems) {
 TEST(ReferenceBackend, DiffersFromTheCpuInTheLastBits) {
   const Tensor q = random_tensor({8, 64, 64}, 1);
   const Tensor on_cpu = attention(q, q, q), exact = attention(q, q, q, {.backend = "reference"});
-  EXPECT_FALSE(same_bits(on_cpu, exact));  // else it did not compute
+  EXPECT_FALSE(same_bits(on_cpu, exact));  // otherwise the reference did not compute it
 }
 
 // ---- The choice ------------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-// The backward pass on AMX tiles, by the processor or in software: what only this level does. It needs all tensors
-// to be of one type, which random problems seldom are.
+// The backward pass on AMX tiles, on the processor or in software: what is special to this level. It needs all
+// tensors to have one type, which is rare in random problems.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -41,7 +41,7 @@ void expect_agreement(cases::CheckedGradients& checked, const cases::AttentionCa
     EXPECT_TRUE(comparison.holds) << cases::describe(c) << ": " << result << ": " << to_string(comparison);
 }
 
-// With blocks of keys and of rows, tails of both, and every option.
+// Several blocks of keys and of rows, tails of both, and every option.
 constexpr const char* kShapes[] = {
     "h=2 s=300 d=64",
     "h=2 hkv=1 sq=70 sk=600 d=128",
@@ -78,7 +78,7 @@ TEST_P(AmxBackward, HasTheSameBitsForAnyNumberOfThreads) {
   }
 }
 
-// ---- Numbers that tiles do not hold --------------------------------------------------------------------------
+// ---- Numbers that tiles cannot hold --------------------------------------------------------------------------
 
 constexpr std::int64_t kSeqlen = 300, kDim = 64, kWindow = 20;
 
@@ -112,7 +112,7 @@ void put(Tensor& x, std::int64_t row, double number) {
   copy(one, MutableTensorView(x).slice(0, row, row + 1).slice(1, 7, 8));
 }
 
-/// Puts a number into row 150 of a tensor. What sees it may change, nothing else.
+/// Puts a number into row 150 of a tensor. Only what sees it may change.
 void expect_few_changes(const Window& clean, Tensor Window::*where, double number) {
   constexpr std::int64_t kPlace = 150;
   Window bad(clean.q.dtype(), clean.options.dropout_p);
@@ -140,7 +140,7 @@ TEST_P(AmxBackward, ABadNumberChangesOnlyWhatItMeets) {
     clean.run();
     for (Tensor Window::*const where : {&Window::q, &Window::dout, &Window::k, &Window::v}) {
       for (const double number : {nan, infinity, 1e-35, 1e30}) {
-        if (GetParam() == DType::f16 && std::isfinite(number)) continue;  // it has neither
+        if (GetParam() == DType::f16 && std::isfinite(number)) continue;  // f16 has neither
         expect_few_changes(clean, where, number);
       }
     }

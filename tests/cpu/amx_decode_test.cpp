@@ -1,5 +1,5 @@
-// decode() of bf16 on AMX tiles, by the processor or in software: what only this level does. Everything else is
-// tested on every instruction set.
+// decode() of bf16 on AMX tiles, on the processor or in software: what is special to this level. Everything else
+// is tested on every instruction set.
 #include "saccade/decode.h"
 
 #include <gtest/gtest.h>
@@ -172,7 +172,7 @@ TEST_F(AmxDecode, ABadKeyReachesOnlyTheRowsThatSeeIt) {
   }
 }
 
-/// Every second row of the mask hides every bad key, in both pieces.
+/// Every second row of the mask hides every bad key, in both splits.
 TEST_F(AmxDecode, MasksHideBadKeys) {
   for (const char* const text :
        {"h=3 hkv=1 sq=12 sk=4300 d=64 mask=bool lse", "h=4 hkv=2 sq=1 sk=4300 d=80 mask=bool layout=blhd"}) {

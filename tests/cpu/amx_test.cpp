@@ -1,5 +1,5 @@
-// Attention on AMX tiles, by the processor or in software: what only this level does. Everything else is tested on
-// every instruction set.
+// Attention on AMX tiles, on the processor or in software: what is special to this level. Everything else is
+// tested on every instruction set.
 #include <gtest/gtest.h>
 
 #if defined(__x86_64__) && defined(__linux__)
@@ -60,7 +60,7 @@ void expect_agreement(cases::AttentionCase& c) {
 
 constexpr DType kTypes[] = {DType::bf16, DType::f16, DType::f32};
 
-/// Problems of every type, which all go to tiles.
+/// Problems of every type, all of which are computed on tiles.
 std::vector<std::string> problems() {
   std::vector<std::string> all = {"h=2 s=33 d=16 dtype=bf16"};
   for (const DType dtype : kTypes)
@@ -73,7 +73,7 @@ std::vector<std::string> problems() {
 
 TEST_F(Amx, MakesRoomForScoresThatGrow) {
   for (const std::string& shape : problems()) {
-    // Every few tiles, within the first tiles of a step, and only in the last tile.
+    // In every few tiles, within the first tiles of a step, and only in the last tile.
     for (const auto& factor : {+[](std::int64_t j) { return 1.0 + static_cast<double>(j) / 4; },
                                +[](std::int64_t j) { return j < 70 ? 0.01 : 100.0; },
                                +[](std::int64_t j) { return j < 32 ? -50.0 : 50.0; }}) {
@@ -152,7 +152,7 @@ TEST_F(Amx, AScoreModifierMayCallAttention) {
   }
 }
 
-/// Row 0's result where the scores of rows 0 and 1 are these functions of the key, and v is 1, or v40 for key 40.
+/// Row 0's result if the scores of rows 0 and 1 are these functions of the key, and v is 1, or v40 for key 40.
 float first_row(const std::function<float(std::int64_t)>& scores0,
                 const std::function<float(std::int64_t)>& scores1, float v40, DType dtype = DType::bf16) {
   constexpr std::int64_t kKeys = 400;
@@ -207,8 +207,8 @@ TEST_F(Amx, TakesTinyValuesAndHugeScales) {
   }
 }
 
-/// Numbers of f32 whose last parts would be denormal, in one key, one value or one query row: only the rows that
-/// see them may change, and they must be right.
+/// f32 numbers whose last bf16 parts would be denormal, in one key, one value or one query row: only the rows that
+/// see them may change, and these must be right.
 TEST_F(Amx, TakesNumbersWithoutThreeTerms) {
   cases::AttentionCase c = cases::draw_case(cases::parse_problem("h=1 s=300 d=64 causal=top_left lse"), 1);
   const Tensor before = attention(c.q.view(), c.k.view(), c.v.view(), c.options);
@@ -242,8 +242,8 @@ TEST_F(Amx, GivesTheSameBitsInManyThreadsAtOnce) {
 
 // ---- The same bits by instructions and by their twin ---------------------------------------------------------
 
-/// The sum of w |i - j| over the keys j of row i, as inspection adds up 128 keys: 16 sums of keys j modulo 16, by
-/// multiply-adds, of which it adds the upper half to the lower one until one is left.
+/// The sum of w |i - j| over the keys j of row i, as inspection adds up 128 keys: 16 sums over keys j modulo 16,
+/// by multiply-adds; then the upper half is added to the lower one until one sum is left.
 float distance_of_16_lanes(std::span<const float> weights, std::int64_t i) {
   std::array<float, 16> sums{};
   for (std::size_t j = 0; j < weights.size(); ++j)
@@ -275,7 +275,7 @@ TEST_F(Amx, StatisticsHaveTheSumsOf16LanesWhateverTheVectorsAre) {
 
 #if defined(__x86_64__) && defined(__linux__)
 
-/// The processor's extended state that is not in its initial state: bits 17 and 18 are AMX's.
+/// The components of the processor's extended state that are in use: bits 17 and 18 are AMX's.
 std::uint64_t state_in_use() {
   std::uint32_t low = 0, high = 0;
   asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(1));
@@ -309,7 +309,7 @@ TEST_F(AmxHardware, WorksInTheChildOfAFork) {
   EXPECT_EQ(status, 0);
 }
 
-/// Makes the system refuse AMX to this process.
+/// Makes the operating system refuse AMX to this process.
 void refuse_amx() {
   sock_filter filter[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -324,7 +324,8 @@ void refuse_amx() {
   if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) _exit(3);
 }
 
-// Runs everywhere: without AMX nothing changes. The child is a new program, because this one may have permission.
+// Runs everywhere: without AMX nothing changes. The child is a new program, because this one may already have the
+// permission.
 TEST(AmxPermission, IsNotNeeded) {
   const pid_t child = fork();
   if (child == 0) {

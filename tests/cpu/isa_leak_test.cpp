@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 /// The level that a disassembled instruction needs: 0 baseline, 1 AVX or AVX2, 2 AVX-512; on 64-bit Arm 0
-/// baseline, 1 bf16 and what else the target region allows.
+/// baseline, 1 bf16 and whatever else the target region allows.
 int level_of(const std::string& instruction) {
   static const std::regex avx512(R"(%zmm|%k[0-7]\b|%[xy]mm(1[6-9]|2[0-9]|3[01])\b)");
   static const std::regex avx(R"(^v(?!erw|err|mcall|mlaunch|mresume|mread|mwrite)|%ymm)");
@@ -30,7 +30,7 @@ int level_of(const std::string& instruction) {
   return std::regex_search(instruction, avx) ? 1 : 0;
 }
 
-/// The level that a function may need, from its namespace.
+/// The level that a function's namespace permits.
 int allowed_in(const std::string& function) {
   if (function.find("saccade::cpu::avx512") != std::string::npos) return 2;
   for (const char* name : {"saccade::cpu::avx2", "saccade::cpu::neonbf16"})

@@ -28,7 +28,7 @@ std::size_t allocations_of(const std::function<void()>& call) {
   return fewest;
 }
 
-/// A problem whose kv heads are processed together where keys of all heads lie side by side.
+/// A problem whose kv heads are processed together, since the keys of all heads lie side by side.
 struct Problem {
   Problem(DType dtype, std::int64_t rows, std::int64_t keys)
       : q(random_tensor({1, rows, 4, 64}, 1, dtype)),

@@ -1,6 +1,6 @@
 // Each function of the kernels by itself, against plain loops, on every level of this machine: vector types, exp2,
-// conversions, transposes, packing, the tiles that multiply. The checks are in tests/cpu/checks; tests/cpu/levels
-// compiles them for the instructions of each level.
+// conversions, transposes, packing, the microkernels of products. The checks are in tests/cpu/checks;
+// tests/cpu/levels compiles them for the instructions of each level.
 #include <gmock/gmock.h>
 
 #include <ostream>
@@ -13,7 +13,7 @@
 namespace saccade::test {
 namespace {
 
-/// A check on a level; "level_function" in the name of its test.
+/// A check on a level; its test is named "level_function".
 struct CheckOfLevel {
   std::string level;
   Check check;

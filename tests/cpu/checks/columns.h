@@ -5,7 +5,7 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-/// f(rows, columns) for all that load_columns and store_columns take.
+/// Calls f(rows, columns) for every size that load_columns and store_columns take.
 template <class F>
 void for_columns(Findings& findings, const F& f) {
   for (int rows = 1; rows <= kWidth; ++rows)

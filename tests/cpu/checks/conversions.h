@@ -1,4 +1,4 @@
-// Conversions between floats and 16-bit numbers: those of vectors, and of rows of any length.
+// Conversions between floats and 16-bit numbers: of vectors, and of rows of any length.
 #pragma once
 
 #include "cpu/checks/vector.h"
@@ -6,8 +6,7 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-/// All 16-bit numbers, in vectors. F16C turns a signalling NaN into a quiet one, so the NaN of f16 need only be
-/// NaN.
+/// Widens every 16-bit number, in vectors. F16C quiets a signaling NaN, so a NaN of f16 need only stay NaN.
 template <class T>
 void compare_widen(Findings& findings) {
   T from[kWidth];
@@ -45,7 +44,8 @@ void compare_load_first_of_16_bits(Findings& findings) {
 inline void check_load_first_bf16(Findings& findings) { compare_load_first_of_16_bits<bfloat16>(findings); }
 inline void check_load_first_f16(Findings& findings) { compare_load_first_of_16_bits<float16>(findings); }
 
-/// Every 16-bit number, the number halfway to the next, and the floats beside both; then floats of any bits.
+/// Narrows every 16-bit number, the number halfway to the next, and the floats next to both; then floats of any
+/// bits.
 template <class T>
 void compare_narrow(Findings& findings) {
   constexpr int kBeside = 3;
@@ -103,7 +103,8 @@ void compare_store_first_of_16_bits(Findings& findings) {
 inline void check_store_first_bf16(Findings& findings) { compare_store_first_of_16_bits<bfloat16>(findings); }
 inline void check_store_first_f16(Findings& findings) { compare_store_first_of_16_bits<float16>(findings); }
 
-/// Rows of every length up to some vectors: the bits of dtype.h, signalling NaN included, and nothing beyond.
+/// Rows of every length up to several vectors: the bits of dtype.h, including signaling NaN, and no access beyond
+/// the end.
 template <class T>
 void compare_rows_of_16_bits(Findings& findings) {
   constexpr int kMost = 3 * kWidth + 2;

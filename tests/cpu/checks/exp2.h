@@ -1,4 +1,4 @@
-// exp2 and what it consists of, and tanh. Included after the level's exp2.
+// exp2 and its parts, and tanh. Included after the level's exp2.
 #pragma once
 
 #include "cpu/checks/vector.h"
@@ -6,7 +6,7 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-/// 2^n and more of each binade in range: 4000 numbers from n - 1/2 to n + 1/2, both ends and n among them.
+/// Every binade in range: 4000 numbers from n - 1/2 to n + 1/2, including n and both ends.
 inline void check_exp2(Findings& findings) {
   constexpr int kLowest = static_cast<int>(kExp2Lowest) + 1, kBelow = -static_cast<int>(kExp2Lowest);
   constexpr int kPoints = 4000 / kWidth;
@@ -32,7 +32,7 @@ inline void check_exp2(Findings& findings) {
   }
 }
 
-/// exp2 of `from` in a lane in turn, beside drawn numbers, is `expected`.
+/// Checks that exp2 of `from` is `expected` in each lane in turn, next to drawn numbers.
 inline void expect_exp2(Findings& findings, Scalar from, Scalar expected) {
   Lanes x, found;
   for (int lane = 0; lane < kWidth; ++lane) {
@@ -72,7 +72,7 @@ inline void check_canonical_nan(Findings& findings) {
   }
 }
 
-/// x * 2^n, where `rounded` is n and a number that puts it into the low bits of the sum.
+/// x * 2^n, where `rounded` is n plus a constant that puts n into the low bits of the sum.
 template <class S>
 void compare_scale_by_exponent(Findings& findings) {
   constexpr bool kIsFloat = sizeof(S) == 4;
@@ -122,7 +122,7 @@ inline constexpr test::Check kExp2Checks[] = {{"exp2", check_exp2},
                                               {"tanh_of_special_numbers", check_tanh_of_special_numbers}};
 
 #ifdef SACCADE_CHECKS_EXP2_TABLE
-/// The same by 32nds: x * 2^floor(n), and the number of a table that belongs to n - floor(n).
+/// The same by 32nds: x * 2^floor(n), and the table's entry for n - floor(n).
 inline void check_scale_by_exponent_of_32nds(Findings& findings) {
   Lanes x, rounded, found, expected;
   for (int round = 0; round < kRounds; ++round) {

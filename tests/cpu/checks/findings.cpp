@@ -47,7 +47,7 @@ std::string shown(T number) {
   return text;
 }
 
-/// 2^x, more exact than T.
+/// 2^x, more exact than the checked type.
 double exact_exp2(float x) { return std::exp2(static_cast<double>(x)); }
 long double exact_exp2(double x) { return std::exp2(static_cast<long double>(x)); }
 

@@ -1,5 +1,5 @@
-// What the checks of kernels take their numbers from and report to. Every function is defined in findings.cpp, for
-// no instruction set of its own: checks include this before their target region opens.
+// Gives the checks of kernels their numbers, and collects their failures. Every function is defined in
+// findings.cpp, which is compiled for the baseline: checks include this before their target region opens.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace saccade::test {
 
-/// Memory that ends where nothing may be read or written.
+/// Memory followed by a guard page, which must not be read or written.
 class GuardedMemory {
  public:
   GuardedMemory();
@@ -42,24 +42,24 @@ class Findings {
   /// The same without NaN.
   void draw_numbers(float* to, std::int64_t count);
   void draw_numbers(double* to, std::int64_t count);
-  /// Whole numbers from -4 to 4: up to 2^18 products of two have an exact sum in every type, in any order.
+  /// Whole numbers from -4 to 4: sums of up to 2^18 products of two are exact in every type, in any order.
   void draw_whole(float* to, std::int64_t count);
   void draw_whole(double* to, std::int64_t count);
   void draw_whole(float16* to, std::int64_t count);
   void draw_whole(bfloat16* to, std::int64_t count);
-  /// From -2 to 2, with digits that every operation rounds.
+  /// Numbers from -2 to 2 with so many bits that every operation rounds.
   void draw_near_one(float* to, std::int64_t count);
   void draw_near_one(double* to, std::int64_t count);
   void draw_near_one(float16* to, std::int64_t count);
   void draw_near_one(bfloat16* to, std::int64_t count);
-  /// A whole number from 0 to before `end`.
+  /// A whole number in [0, end).
   int below(int end);
   std::uint32_t word();
 
-  /// The arguments that the next comparisons are about, shown where they fail.
+  /// Sets the arguments that failures of the next comparisons show.
   void with(const char* arguments, std::int64_t a, std::int64_t b = 0, std::int64_t c = 0, std::int64_t d = 0);
 
-  /// Fails unless the numbers have the same bits or both are NaN. Shows the numbers of a, b and c at that place.
+  /// Fails unless the numbers have the same bits or both are NaN. A failure shows the numbers of a, b and c there.
   void equal(const float* found, const float* expected, std::int64_t count, const float* a = nullptr,
              const float* b = nullptr, const float* c = nullptr);
   void equal(const double* found, const double* expected, std::int64_t count, const double* a = nullptr,
@@ -67,7 +67,7 @@ class Findings {
   /// Fails unless the bits are the same.
   void same_bits(const void* found, const void* expected, std::int64_t bytes_of_each, std::int64_t count);
   void equal(std::int64_t found, std::int64_t expected);
-  /// Fails if a number is further from 2^x than `bound` times it.
+  /// Fails if the relative error of a number, against 2^x, exceeds `bound`.
   void near_exp2(const float* found, const float* x, std::int64_t count, double bound);
   void near_exp2(const double* found, const double* x, std::int64_t count, double bound);
 
@@ -101,7 +101,7 @@ struct Check {
 /// The checks of all these lists.
 std::vector<Check> join(std::initializer_list<std::span<const Check>> lists);
 
-// Those of each level, compiled for its instructions: tests/cpu/levels.
+// The checks of each level, compiled for its instructions: tests/cpu/levels.
 std::vector<Check> checks_of_scalar();
 std::vector<Check> checks_of_scalar_f64();
 std::vector<Check> checks_of_avx2();

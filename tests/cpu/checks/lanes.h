@@ -1,11 +1,11 @@
-// Sums of the 128-bit lanes of vectors that have several.
+// Sums of 128-bit lanes, for vectors that have several.
 #pragma once
 
 #include "cpu/checks/moves.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-/// Sums of neighbouring lanes, first those of a, then those of b.
+/// Sums of adjacent lanes, first those of a, then those of b.
 inline void check_add_lanes(Findings& findings) {
   constexpr int kLanes = kWidth / kLaneNumbers;
   Lanes a, b, found, expected;

@@ -19,7 +19,7 @@ inline Scalar sum_of(const Scalar* x, int count) {
   return sum;
 }
 
-/// Whole numbers: their sum is exact in every order. Then an infinity or a NaN in each lane in turn.
+/// Whole numbers, whose sum is exact in every order. Then an infinity or a NaN in each lane in turn.
 inline void check_reduce_add(Findings& findings) {
   Lanes from;
   for (int round = 0; round < kRounds; ++round) {
@@ -45,7 +45,7 @@ inline void check_reduce_max(Findings& findings) {
   }
 }
 
-/// f(rows) for the numbers of rows of a tile and a few others.
+/// Calls f(rows) for the row counts of a tile and a few others.
 template <class F>
 void for_tile_rows(const F& f) {
   f(std::integral_constant<int, 1>{});
@@ -74,7 +74,7 @@ inline void check_row_maxima(Findings& findings) {
   });
 }
 
-/// Each row's sum has the bits of reduce_add, in numbers that are rounded.
+/// Each row's sum has the bits of reduce_add, for numbers whose sums are rounded.
 inline void check_row_sums(Findings& findings) {
   for_tile_rows([&](auto constant) {
     constexpr int kRows = decltype(constant)::value;

@@ -22,12 +22,12 @@ Scalar step_of(const T* row, std::int64_t length, std::int64_t step) {
   }
 }
 
-/// Without the payload of a NaN; words of pairs as they are.
+/// Clears the payload of a NaN; leaves words of pairs as they are.
 inline Scalar without_payload(Scalar x) {
   return !kPairs && Lane::is_nan(x) ? std::numeric_limits<Scalar>::quiet_NaN() : x;
 }
 
-/// The step of a query: times `factor`, or for pairs times its sign.
+/// A step of a query: times `factor`, or for pairs times its sign.
 template <class T>
 Scalar query_step(const T* row, std::int64_t length, std::int64_t step, Scalar factor) {
   const Scalar x = step_of(row, length, step);
@@ -40,7 +40,7 @@ Scalar query_step(const T* row, std::int64_t length, std::int64_t step, Scalar f
   return result;
 }
 
-/// f(T{}) for the element types of queries, keys and values.
+/// Calls f(T{}) for the element types of queries, keys and values.
 template <class F>
 void for_inputs(const F& f) {
   if constexpr (!kIsDouble) {
@@ -59,7 +59,7 @@ KvRows<T> rows_from(const T* first, std::int64_t key, std::int64_t dim) {
 
 inline constexpr int kHeadDims[] = {1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 40, 64, 129};
 
-/// Rows of every count, lengths with tails, and one that fills more than a chunk; all zeros beyond.
+/// Every count of rows, lengths with tails, and one longer than a chunk; zeros beyond the end.
 template <class T>
 void compare_pack_queries(Findings& findings, int head_dim, Scalar factor) {
   const test::GuardedMemory memory;
@@ -90,8 +90,8 @@ inline void check_pack_queries(Findings& findings) {
   });
 }
 
-/// The keys of a block, whole and with some readable keys only: tiles [step][key of the tile], zeros for the
-/// others of the subtiles that hold a readable key.
+/// The keys of a block, with all or some keys readable: tiles [step][key of the tile], with zeros for unreadable
+/// keys in subtiles that hold a readable one.
 template <class T>
 void compare_pack_key_block(Findings& findings, int head_dim, KeyRange readable) {
   constexpr std::int64_t kFirst = 3;
@@ -126,7 +126,8 @@ inline void check_pack_key_block(Findings& findings) {
   });
 }
 
-/// Values of a block: a row for each step, zeros beyond head_dim_v, and for pairs in place of a missing key.
+/// The values of a block: a row for each step, with zeros beyond head_dim_v and, for pairs, in place of a missing
+/// key.
 template <class T>
 void compare_pack_values(Findings& findings, int head_dim_v, KeyRange readable) {
   const test::GuardedMemory memory;

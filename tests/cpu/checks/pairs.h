@@ -60,7 +60,7 @@ inline void check_pair_fma_broadcast(Findings& findings) {
   });
 }
 
-/// Normal numbers: the instruction takes denormal ones as 0.
+/// Normal numbers only: the instruction treats denormals as 0.
 inline void check_round_to_pairs(Findings& findings) {
   alignas(64) float from[kHalves];
   Halves expected;

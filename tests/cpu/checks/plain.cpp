@@ -94,7 +94,7 @@ namespace {
 
 float flushed(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0F, x) : x; }
 
-/// A half of a word of two bf16 numbers.
+/// One half of a word of two bf16 numbers.
 float half_of(std::uint32_t word, int half) {
   return flushed(bfloat16::from_bits(static_cast<std::uint16_t>(word >> 16 * half)));
 }
@@ -120,7 +120,7 @@ bool weights_of_row(const float* scores, float factor, float offset, std::uint32
   std::uint16_t weights[32];
   for (int word = 0; word < 32; ++word) {
     const float y = std::fma(scores[cpu::key_of_word(word)], factor, offset);
-    const bool fits = y > 0.0F && y < 0x1p31F;  // the conversion to integers gives the smallest one otherwise
+    const bool fits = y > 0.0F && y < 0x1p31F;  // otherwise the conversion gives the smallest integer
     const int fixed = fits ? static_cast<int>(std::nearbyint(std::min(y, 65535.0F))) : 0;
     overflowed |= fixed >= 32768;
     weights[word] = static_cast<std::uint16_t>((fixed + cpu::kWeightTables.correction[fixed / 4 % 64] + 1) / 2);

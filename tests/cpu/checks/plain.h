@@ -1,5 +1,5 @@
-// What one lane of each vector function computes, in plain C++. Defined in plain.cpp, which is compiled for no
-// instruction set of its own and never fuses a product with a sum.
+// What one lane of each vector function computes, in plain C++. Defined in plain.cpp, which is compiled for the
+// baseline and never fuses a product with a sum.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct Plain {
   static S ldexp(S x, int n);
 };
 
-/// A number of a tensor of 16-bit or 32-bit numbers.
+/// An element of a tensor of 16-bit or 32-bit numbers.
 float number_of(DType dtype, const void* data, std::int64_t index);
 
 /// The product of row `row` of a and column `column` of b: a chain of multiply-adds for each `part` of the depth.
@@ -41,16 +41,16 @@ float product_number(const ProductParams& p, std::int64_t row, std::int64_t colu
                      float before, bool fused);
 
 /// c += a b for tiles of AMX: a has 16 rows of 16 words of two bf16 numbers, b has 16 such words of each column in
-/// its rows. The even halves are one chain of multiply-adds from 0, the odd ones another; c has their sum added.
+/// its rows. The even halves are one chain of multiply-adds from 0, the odd ones another; their sum is added to c.
 /// Denormal numbers count as 0 and become 0.
 void add_tile_product(const std::uint32_t* a, const std::uint32_t* b, float* c);
 
-/// The weights of 32 scores in 16-bit fixed point, as simd_amx_tables.h describes them, in the order of
-/// key_of_word(). Whether one of them was too large.
+/// The weights of 32 scores in 16-bit fixed point, as cpu/amx/tables.h describes them, in the order of
+/// key_of_word(). Returns whether one of them was too large.
 bool weights_of_row(const float* scores, float factor, float offset, std::uint32_t* words);
 
-/// The next part of a number as a sum of bf16 numbers, which is taken from it: its leading digits, or if it
-/// `is_last` the nearest number.
+/// Subtracts the next bf16 part from a number and returns it: its leading bits, or the nearest bf16 number if it
+/// `is_last`.
 std::uint32_t take_part(float& number, bool is_last);
 
 /// dropout_keeps() of random.h.

@@ -1,4 +1,4 @@
-// The products of matrices: their packing, the tile that multiplies, and whole blocks. Floats only.
+// Matrix products: their packing, the microkernel, and whole blocks. Floats only.
 #pragma once
 
 #include "cpu/checks/vector.h"
@@ -6,7 +6,7 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-/// Floats from a draw that end where nothing may be read or written.
+/// Drawn floats, followed by a guard page.
 template <class T>
 T* drawn_before_guard(Findings& findings, const test::GuardedMemory& memory, std::int64_t count) {
   T* const numbers = static_cast<T*>(memory.last(static_cast<std::size_t>(count) * sizeof(T)));
@@ -82,7 +82,8 @@ inline void check_pack_panels(Findings& findings) {
   compare_pack_panels<float16>(findings);
 }
 
-/// product_tile and product_edge of kRows rows: `steps` multiply-adds from `begin`, or from 0 and added to it.
+/// product_tile and product_edge of kRows rows: `steps` multiply-adds that start from `begin`, or from 0 and are
+/// added to it.
 template <class Order, int kRows, bool kJoins>
 void compare_product_tile(Findings& findings, int steps) {
   alignas(64) static float a[kPackedTile], b[kProductDepth * kTileColumns];
@@ -130,7 +131,7 @@ void compare_product_tiles(Findings& findings) {
 inline void check_product_tile_of_rows(Findings& findings) { compare_product_tiles<TileOfRows>(findings); }
 inline void check_product_tile_of_columns(Findings& findings) { compare_product_tiles<TileOfColumns>(findings); }
 
-/// A whole product of random sizes, layouts and start values, which ends where nothing may be read or written.
+/// A whole product of random sizes, layouts and start values, followed by a guard page.
 template <class T>
 void compare_product(Findings& findings) {
   const test::GuardedMemory of_a, of_b, of_bias, of_c;

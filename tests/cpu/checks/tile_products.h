@@ -1,5 +1,5 @@
 // The products of attention on packed tiles: scores of queries and keys, and weighted sums of values. On whole
-// numbers, whose sums are exact in whatever chains they are computed.
+// numbers, whose sums are exact in any order.
 #pragma once
 
 #include "cpu/attention/tile.h"
@@ -17,7 +17,7 @@ Scalar dot_of(const T* a, const T* b, int count) {
   return sum;
 }
 
-/// Scores of `rows` rows and the keys of some subtiles of a block, and the maxima of each lane of a row.
+/// The scores of `rows` rows and the keys of some subtiles of a block, and the maximum of each lane of a row.
 template <class T>
 void compare_score_tiles(Findings& findings, int head_dim, int rows, const int* subtiles, int count) {
   static T q[kTileRows * kMaxDims], k[kBlockK * kMaxDims];
@@ -41,7 +41,7 @@ void compare_score_tiles(Findings& findings, int head_dim, int rows, const int* 
     std::fill_n(largest.x, kWidth, -kInfinity);
     for (int i = 0; i < count; ++i) {
       for (int key = subtiles[i] * kKeySubtile; key < (subtiles[i] + 1) * kKeySubtile; ++key) {
-        // Adding 0: a sum of products may be -0 where all of them are.
+        // Adds 0, because a sum of products may be -0 if all of them are.
         const Scalar expected = dot_of(q + row * head_dim, k + key * head_dim, head_dim);
         const Scalar found = Lane::add(scores[row * kBlockK + key], Scalar{0});
         findings.equal(&found, &expected, 1);

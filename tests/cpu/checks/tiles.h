@@ -1,4 +1,4 @@
-// AMX tiles, and what their kernels do with vectors beside them: the processor's instructions or their twin.
+// AMX tiles, and the vector functions of their kernels: the processor's instructions or their twin.
 #pragma once
 
 #include "cpu/amx/tables.h"
@@ -131,7 +131,7 @@ void compare_split(Findings& findings) {
       expected_split<kParts>(of_pairs[1], of_pairs[3], expected);
       findings.same_bits(pairs + t * kStride + 256, expected, 4, 16);
     }
-    // Three parts of eight digits are a float.
+    // Three parts of eight bits are a float.
     const float zeros[64] = {};
     if (kParts == 3) findings.equal(of_rows[0], zeros, 64);
   }
@@ -147,7 +147,7 @@ inline void check_bf16_split(Findings& findings) {
 }
 
 /// Three parts of a weight are the float 2^(x - kSplitHeadroom) within the bound of its polynomial; sums are of
-/// keys i and 16 + i; one score too many is noticed.
+/// keys i and 16 + i; a score that is too large is detected.
 inline void check_split_weights(Findings& findings) {
   constexpr std::int64_t kStride = 512;
   alignas(64) float scores[32], sums[16];

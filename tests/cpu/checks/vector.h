@@ -1,5 +1,5 @@
 // Loads and stores, arithmetic and comparisons of a vector type. Included after the vector type of a level, in its
-// target region; so are the other headers of checks.
+// target region, as are the other headers of checks.
 #pragma once
 
 #include "cpu/checks/findings.h"
@@ -11,7 +11,7 @@ using test::Findings;
 using Lane = test::Plain<Scalar>;
 
 inline constexpr int kRounds = 400;         // vectors of random numbers
-inline constexpr bool kFuses = kWidth > 1;  // plain code rounds the product of a multiply-add, too
+inline constexpr bool kFuses = kWidth > 1;  // plain code also rounds the product of a multiply-add
 
 struct alignas(64) Lanes {
   Scalar x[kWidth];
@@ -96,7 +96,7 @@ inline void check_lane_index(Findings& findings) {
 
 // ---- Arithmetic ----------------------------------------------------------------------------------------------
 
-/// vector(a, b, c) against plain(a, b, c) of each lane. `draw` draws what they are given.
+/// vector(a, b, c) against plain(a, b, c) of each lane. `draw` draws their arguments.
 template <class Draw, class Vector, class PlainLane>
 void compare_lanes(Findings& findings, const Draw& draw, const Vector& vector, const PlainLane& plain) {
   Lanes a, b, c, found, expected;
@@ -108,7 +108,7 @@ void compare_lanes(Findings& findings, const Draw& draw, const Vector& vector, c
   }
 }
 
-/// Defines check_NAME, which compares NAME(a, b) with the function of Plain of that name.
+/// Defines check_NAME, which compares NAME(a, b) with Plain's function of that name.
 #define SACCADE_CHECK_OF_TWO(name)                                                                               \
   inline void check_##name(Findings& findings) {                                                                 \
     compare_lanes(                                                                                               \
@@ -160,7 +160,7 @@ inline void check_copysign(Findings& findings) {
       [](Scalar a, Scalar b, Scalar) { return Lane::copysign(Lane::abs(a), b); });
 }
 
-/// vector(a, b, c) against a b + c, with numbers of any bits and with such that are rounded.
+/// vector(a, b, c) against a b + c, with numbers of any bits and with numbers whose results are rounded.
 template <class Vector>
 void compare_multiply_add(Findings& findings, const Vector& vector) {
   const auto plain = [](Scalar a, Scalar b, Scalar c) { return Lane::fma(a, b, c, kFuses); };

@@ -1,4 +1,4 @@
-// Vectors of 32-bit words, and the dropout that they draw.
+// Vectors of 32-bit words, and dropout drawn with them.
 #pragma once
 
 #include "cpu/checks/vector.h"
@@ -8,8 +8,8 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 inline constexpr int kNumbersOfWords = 2 * kWords;  // that keep_above takes
 
-/// keep_above() of numbers that belong to the words of `even` and `odd` in turn: with `most` equal to a word and
-/// just below it, which tells every bit of the word.
+/// keep_above() of numbers that belong to the words of `even` and `odd` alternately, with `most` equal to a word
+/// and just below it, which reveals every bit of the word.
 template <class T>
 void expect_words(Findings& findings, Words even, Words odd, const std::uint32_t (&expected)[kNumbersOfWords]) {
   alignas(64) T numbers[kNumbersOfWords];
@@ -103,7 +103,7 @@ inline void check_exclusive_or(Findings& findings) {
       [&](std::uint32_t x) { return x ^ a ^ b; });
 }
 
-/// Which weights of a call are dropped, against the public function that says so.
+/// Which weights of a call are dropped, against the public function that decides it.
 inline void check_dropout(Findings& findings) {
   constexpr int kColumns = 256;
   alignas(64) Scalar found[kColumns], expected[kColumns];
