@@ -31,8 +31,7 @@ inline std::int64_t packed_block_size(const AttentionParams& p) {
   return packed_key_size(p.head_dim) + values;
 }
 
-/// Packs the block at `first_key`. Keys and values outside `readable` are not read; those in a subtile
-/// with readable ones become zeros.
+/// Packs the block at `first_key`. Reads only keys and values in `readable`; those next to it become zeros.
 inline void pack_block(const AttentionParams& p, std::int64_t batch, std::int64_t kv_head, std::int64_t first_key,
                        KeyRange readable, Scalar* packed) {
   with_elements(p.key_source(batch, kv_head),
@@ -161,8 +160,7 @@ class QueryBlock {
     return range.begin < range.end;
   }
 
-  /// Rows whose output was not finite: a weight of 0 may have met a hidden NaN. States keep the old contents of
-  /// these rows.
+  /// Rows whose output was not finite: a weight of 0 may have met a hidden NaN. States keep these rows unchanged.
   bool is_finite(int i) const { return !(not_finite_[i / kTileRows] >> (i % kTileRows) & 1u); }
   int rows() const { return rows_; }
 

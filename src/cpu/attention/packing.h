@@ -243,8 +243,8 @@ void pack_keys(const Rows& k, std::int64_t key, KeyRange readable, std::int64_t 
   }
 }
 
-/// Packs the keys of the block at `first_key`. Keys outside `readable` are not read; those in a subtile
-/// with readable ones become zeros.
+/// Packs the keys of the block at `first_key`. Keys outside `readable` are not read; those in a subtile with
+/// readable keys become zeros.
 template <class Rows>
 void pack_key_block(const Rows& k, std::int64_t first_key, KeyRange readable, std::int64_t head_dim,
                     Scalar* packed) {

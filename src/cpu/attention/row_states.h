@@ -47,7 +47,7 @@ class RowStates {
     Scalar* const to = rows_ + row * row_size(o_size_);
     const Scalar m = static_cast<Scalar>(part.m / static_cast<double>(natural));
     const double shift =
-        std::exp(part.m - static_cast<double>(m) * static_cast<double>(natural));  // corrects for the rounding of m
+        std::exp(part.m - static_cast<double>(m) * static_cast<double>(natural));  // for the rounding of m
     std::fill_n(to, row_size(o_size_), Scalar{0});
     for (std::int64_t d = 0; d < columns; ++d)
       to[d] = static_cast<Scalar>(static_cast<double>(part.o[d / part.run * part.run_stride + d % part.run]) *

@@ -165,7 +165,7 @@ class InspectSchedule {
     KeyRange readable;
     std::int64_t first_block = 0, key_blocks = 0;
     std::int64_t block_rows = 0, row_blocks = 0;  // of each head
-    std::size_t packed_bytes = 0, packed = 0;  // 0 bytes: too many keys; each block of rows packs them
+    std::size_t packed_bytes = 0, packed = 0;     // 0 bytes: too many keys; each block of rows packs them
   };
 
   Heads heads_of(std::int64_t index) const {
