@@ -55,7 +55,6 @@ void expect_equal(std::string_view function, const char* name, const char* what,
   if (got != wanted) refuse(function, name, " has ", what, ' ', got, " but ", other, " has ", wanted);
 }
 
-/// Copies an i32 or i64 view of `count` numbers into `out`.
 /// Checks look into these numbers, so they must lie where the CPU may read them.
 void check_readable(std::string_view function, std::string_view name, const TensorView& view) {
   const Backend& backend = active_backend();
@@ -64,6 +63,7 @@ void check_readable(std::string_view function, std::string_view name, const Tens
            " keeps it on its device");
 }
 
+/// Copies an i32 or i64 view of `count` numbers into `out`.
 void read_integers(std::string_view function, std::string_view name, const TensorView& view, std::int64_t count,
                    std::vector<std::int64_t>& out) {
   if (view.dtype != DType::i32 && view.dtype != DType::i64)
