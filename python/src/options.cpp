@@ -22,7 +22,7 @@ Enum value_named(nb::handle object, std::string_view argument, const std::string
     if (!also.empty() && name == "none") continue;
     wanted += (wanted.empty() ? "" : name == names.back() ? " or " : ", ") + ("'" + std::string(name) + "'");
   }
-  refuse(argument, "wanted " + wanted + ", got " + shown(object));
+  refuse(argument, "expected " + wanted + ", got " + shown(object));
 }
 
 Causal causal_named(nb::handle object) {

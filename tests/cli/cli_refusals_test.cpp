@@ -92,15 +92,15 @@ TEST_F(RefusalTest, CommandLines) {
 TEST_F(RefusalTest, OptionsOfRun) {
   expect_refusal(run_with({{"--causal", "diagonal"}}), "--causal: diagonal not in");
   expect_refusal(run_with({{"--layout", "hbld"}}), "--layout: hbld not in");
-  expect_refusal(run_with({{"--window", "3"}}), "--window: two whole numbers");
-  expect_refusal(run_with({{"--window", "-2,0"}}), "not '-2,0'");
+  expect_refusal(run_with({{"--window", "3"}}), "--window: expected two whole numbers");
+  expect_refusal(run_with({{"--window", "-2,0"}}), "got '-2,0'");
   expect_refusal(run_with({{"--scale", "nan"}}), "--scale: expected a number, got 'nan'");
   expect_refusal(run_with({{"--scale", "1e999"}}), "--scale: expected a number");
   expect_refusal(run_with({{"--softcap", "much"}}), "--softcap: expected 0 or a positive number, got 'much'");
   expect_refusal(run_with({{"--softcap", "-1"}}), "softcap");
   expect_refusal(run_with({{"--query-offset", "1.5"}}), "--query-offset: expected a whole number, got '1.5'");
   expect_refusal(run_with({{"--threads", "0"}}), "--threads: expected a whole number from 1 to 1024, got '0'");
-  expect_refusal(run_with({{"--threads", "99999"}}), "--threads: a whole number from 1 to 1024");
+  expect_refusal(run_with({{"--threads", "99999"}}), "--threads: expected a whole number from 1 to 1024");
 }
 
 TEST_F(RefusalTest, TensorsOfRun) {
@@ -128,13 +128,13 @@ TEST_F(RefusalTest, TensorsOfSafetensorsFiles) {
 TEST_F(RefusalTest, OptionsOfRunThatWantTensors) {
   expect_refusal(run_with({{"--dtype", "f8"}}), "--dtype: f8 not in {f32,f64,bf16,f16}");
   expect_refusal(run_with({{"--dropout", "often"}}), "--dropout: expected a probability below 1, got 'often'");
-  expect_refusal(run_with({{"--dropout", "1"}}), "--dropout: a probability below 1");
+  expect_refusal(run_with({{"--dropout", "1"}}), "--dropout: expected a probability below 1");
   expect_refusal(run_with({{"--seed", "1"}}), "--seed wants --dropout");
   expect_refusal(run_with({{"--alibi", "row.npy"}}), "alibi_slopes");
   expect_refusal(run_with({{"--sinks", "row.npy"}}), "sinks");
   expect_refusal(run_with({{"--block-size", "8x8"}}), "--block-size wants --block-mask");
   expect_refusal(run_with({{"--block-mask", "mask.npy"}, {"--block-size", "8"}}),
-                 "--block-size: two whole numbers from 1 on with x");
+                 "--block-size: expected two whole numbers from 1 on with x");
   expect_refusal(run_with({{"--block-mask", "mask.npy"}}), "block_mask must be bool");
   expect_refusal(run_with({{"--score-stage", "raw"}}), "--score-stage wants --scores");
   expect_refusal(run_with({{"--scores", "w.npy"}}), "name the same file");
@@ -191,8 +191,8 @@ TEST_F(RefusalTest, OptionsOfExplain) {
                  "--scale: expected none, auto or a number, got 'big'");
   expect_refusal(explain_with({"six.json", "--heads", "2"}), "--heads wants --params or --d-out");
   expect_refusal(explain_with({"six.json", "--seed", "1"}), "--seed wants --d-out or --dropout");
-  expect_refusal(explain_with({"six.json", "--dropout", "1"}), "--dropout: a probability");
-  expect_refusal(explain_with({"six.json", "--d-out", "0"}), "--d-out: a whole number of at least 1");
+  expect_refusal(explain_with({"six.json", "--dropout", "1"}), "--dropout: expected a probability");
+  expect_refusal(explain_with({"six.json", "--d-out", "0"}), "--d-out: expected a whole number of at least 1");
   expect_refusal(explain_with({"six.json", "--d-out", "3", "--heads", "2"}), "d_out 3 and num_heads 2");
   expect_refusal(explain_with({"six.json", "--d-out", "2", "--params", "plain.safetensors"}), "excludes");
   expect_refusal(explain_with({"-", "--keys", "-"}), "cannot both be read from standard input");
