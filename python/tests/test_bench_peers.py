@@ -71,8 +71,8 @@ def test_a_list_of_lengths_is_a_curve() -> None:
     [
         ("h=0", "h=0: expected a whole number from 1 on"),
         ("dtype=f8", "dtype=f8: expected one of f32, bf16, f16"),
-        ("foo", "foo: one of the words"),
-        ("window=3", "window=3: two whole numbers"),
+        ("foo", "foo: expected one of the words"),
+        ("window=3", "window=3: expected two whole numbers"),
         ("dropout=1", "dropout=1: expected a probability below 1"),
         ("h=3 hkv=2", "h=3 is no multiple of hkv=2"),
         ("docs=2 b=2 s=8", "docs= makes the batch"),
