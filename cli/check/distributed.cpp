@@ -105,6 +105,7 @@ class DividedCheck {
 
 ExitCode check_distributed(const CheckArguments& arguments) {
   if (arguments.shapes) refuse("--shapes cannot be had with --distributed");
+  if (!arguments.backend.empty()) refuse("--backend cannot be had with --distributed");
   if (arguments.threads) refuse("--threads cannot be had with --distributed: cases say how many");
   return with_ranks("check", arguments.ranks, [&](Ranks& ranks) { return DividedCheck(arguments, ranks).run(); });
 }

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <saccade/attention.h>
+#include <saccade/backend.h>
 #include <saccade/compare.h>
 #include <saccade/decode.h>
 #include <saccade/io.h>
@@ -99,6 +100,10 @@ ExitCode report_checks(const std::vector<CheckedResult>& checks) {
   return code;
 }
 
+std::string backend_of(const Call& call) {
+  return std::string(call.options.backend ? call.options.backend.names() : active_backend_name());
+}
+
 Json report_json(const Call& call, const RunResults& results, const std::vector<CheckedResult>& checks) {
   Json list = Json::array();
   for (const auto& [result, comparison] : checks) {
@@ -107,22 +112,29 @@ Json report_json(const Call& call, const RunResults& results, const std::vector<
                     {"largest_difference", json_number(comparison.largest_difference)},
                     {"worst_ratio", json_number(comparison.worst_ratio)}});
   }
-  return {{"shape", results.o.shape()},      {"dtype", std::string(name_of(results.o.dtype()))},
-          {"seconds", results.seconds},      {"calls", results.calls},
-          {"gflops", gflops(call, results)}, {"isa", std::string(name_of(active_isa()))},
-          {"threads", call.threads()},       {"checks", list}};
+  return {{"shape", results.o.shape()},
+          {"dtype", std::string(name_of(results.o.dtype()))},
+          {"seconds", results.seconds},
+          {"calls", results.calls},
+          {"gflops", gflops(call, results)},
+          {"backend", backend_of(call)},
+          {"isa", std::string(name_of(active_isa()))},
+          {"threads", call.threads()},
+          {"checks", list}};
 }
 
 void report(const Call& call, const RunResults& results) {
   const int threads = call.threads();
+  const std::string backend = backend_of(call);
   for (const std::string& text : call.notes) note("run", text);
   const auto tensor = [](const TensorView& t) {
     return fmt::format("{} {}", name_of(t.dtype), to_string(t.dims()));
   };
-  note("run", fmt::format("q {} k {} v {} -> o {} in {}, {:.3g} GFLOP/s ({}, {} {}, fastest of {})",
-                          tensor(call.q), tensor(call.k), tensor(call.v), tensor(results.o),
-                          duration(results.seconds), gflops(call, results), name_of(active_isa()), threads,
-                          threads == 1 ? "thread" : "threads", results.calls));
+  note("run",
+       fmt::format("q {} k {} v {} -> o {} in {}, {:.3g} GFLOP/s ({}, {} {}, fastest of {})", tensor(call.q),
+                   tensor(call.k), tensor(call.v), tensor(results.o), duration(results.seconds),
+                   gflops(call, results), backend == "cpu" ? name_of(active_isa()) : backend, threads,
+                   threads == 1 ? "thread" : "threads", results.calls));
 }
 
 // .npy has no bf16 type; f32 represents each bf16 number exactly.

@@ -82,7 +82,7 @@ struct Origin {
   bool operator==(const Origin&) const = default;
 };
 
-/// See Origin. The keys of decode()'s pieces, and a multiple of the blocks of keys of all other calls.
+/// See Origin. The keys of decode()'s splits, and a multiple of the blocks of keys of all other calls.
 inline constexpr std::int64_t kOriginAlignment = 4096;
 
 /// Everything optional about attention(); fill it with designated initialisers.

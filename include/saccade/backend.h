@@ -1,6 +1,6 @@
 // Back ends: what computes a call. "cpu", the processor's kernels, is used unless another one is asked for;
-// "reference" computes everything in double precision by the code that is written to be read (reference.h), which
-// answers whether a number is right.
+// "reference" computes attention and matrix products in double precision by the code that is written to be read
+// (reference.h), which answers whether a number is right. Layers and optimizers use the processor's kernels anyway.
 //
 // A back end is named for one call (AttentionOptions::backend), for what a thread calls while an object lives
 // (BackendScope), for the process (set_active_backend()), or by the environment variable SACCADE_BACKEND, in this
@@ -40,7 +40,7 @@ class BackendChoice {
   BackendChoice(std::string_view names);
   BackendChoice(const char* names) : BackendChoice(std::string_view(names)) {}
 
-  /// What it was made of.
+  /// The names; "cpu" for a list that begins with it.
   std::string_view names() const;
   constexpr explicit operator bool() const { return backend_ != nullptr; }
   constexpr bool operator==(const BackendChoice&) const = default;

@@ -238,7 +238,7 @@ void attention_backward(Communicator& communicator, const TensorView& q, const T
 /// are cut at multiples of kOriginAlignment, and otherwise agrees with it up to rounding, with the same bits on
 /// every rank.
 ///
-/// What travels are head_dim_v + 3 numbers of f32 (f64) for each row, query head and piece of 4096 keys. Refuses
+/// What travels are head_dim_v + 3 numbers of f32 (f64) for each row, query head and split of 4096 keys. Refuses
 /// cu_seqlens. Throws as attention() does.
 void decode(Communicator& communicator, const TensorView& q, const TensorView& k, const TensorView& v,
             const MutableTensorView& o, const ParallelConfig& division,

@@ -133,7 +133,7 @@ TEST_P(Sameness, OverPages) {
   }
 }
 
-/// Visible for some granules of 32 keys, which differ from row to row: [rows, keys].
+/// Visible for some subtiles of 32 keys, which differ from row to row: [rows, keys].
 Tensor mask_with_gaps(std::int64_t rows, std::int64_t keys) {
   Tensor mask(DType::boolean, {rows, keys});
   std::mt19937 random(5);

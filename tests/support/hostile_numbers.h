@@ -141,7 +141,7 @@ inline constexpr std::array kHidings{
            }},
     Hiding{"block mask",
            [](cases::AttentionCase& c, const Sizes& sizes, bool all) {
-             c.options.block_mask_k = 24;  // so that its borders fall inside granules
+             c.options.block_mask_k = 24;  // so that its borders fall inside subtiles
              c.options.block_mask = c.block_mask = Tensor(DType::boolean, {(sizes.keys + 23) / 24});
              for (std::int64_t j = 0; j < c.block_mask.size(); ++j) c.block_mask.at<bool>(j) = !all && j % 2 == 0;
            }},
