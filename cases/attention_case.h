@@ -20,16 +20,16 @@ struct AttentionCase {
   ScatteredTensor q, k, v, o;
   Tensor mask, block_mask, kv_lengths, kv_starts, query_offsets, cu_seqlens_q, cu_seqlens_k, block_table;
   Tensor lse, weights, scores;
-  std::vector<Tensor> head_numbers;  // of each option that is a number a head, such as alibi_slopes
+  std::vector<Tensor> head_numbers;  // of each option with one number per head, such as alibi_slopes
   std::unique_ptr<ScoreFunction> score_function;
   AttentionOptions options;
-  bool has_few_rows = false;  ///< decode() is called too
+  bool has_few_rows = false;  ///< also calls decode()
 };
 
 /// Types, shapes and options in one line.
 std::string describe(const AttentionCase& c);
 
-/// The rounding that naive code may do for o with these tensors on the active instruction set.
+/// The roundings of o that naive code may do with these tensors on the active instruction set.
 reference::NaiveRounding naive_rounding(const TensorView& q, const TensorView& k, const TensorView& v,
                                         const TensorView& o);
 
@@ -39,11 +39,11 @@ struct Finding {
   Comparison comparison;
 };
 
-/// A case with the reference's results, computed once for any number of checks.
+/// A case and the reference's results for it, computed once for any number of checks.
 class CheckedCase {
  public:
-  /// `rows`: the rows to compare, where the reference would take too long for all of them (for a case of rank 4 or
-  /// a packed case); empty: all rows, and weights and scores too. The case must outlive this object.
+  /// `rows`: the rows to compare, if the reference would take too long for all of them (for a case of rank 4 or a
+  /// packed case); empty: all rows, and weights and scores too. The case must outlive this object.
   explicit CheckedCase(AttentionCase& checked, std::vector<reference::RowIndex> rows = {});
 
   /// Calls attention(), and decode() if there are few rows, on the active instruction set and compares every

@@ -18,7 +18,7 @@ void append(std::vector<Finding>& findings, std::vector<Finding> more) {
   for (Finding& finding : more) findings.push_back(std::move(finding));
 }
 
-/// The options without results that only attention() and decode() in one call have.
+/// The options without the outputs that only attention() and decode() have.
 AttentionOptions without_weights(const AttentionCase& c) {
   AttentionOptions options = c.options;
   options.weights = options.scores = {};
@@ -38,8 +38,7 @@ std::vector<Finding> compare_results(AttentionCase& c, CheckedCase& checked, con
   return findings;
 }
 
-/// Whether the keys of the problem can be given in parts: not in pages, and positions do not depend on their
-/// number.
+/// Whether the keys of the problem can be split: they are not paged, and positions do not depend on their number.
 bool takes_parts(const AttentionCase& c) {
   const AttentionOptions& o = c.options;
   const bool knows_positions = o.causal != Causal::bottom_right || o.query_offset || o.query_offsets;
@@ -51,7 +50,7 @@ TensorView keys(const TensorView& view, Layout layout, std::int64_t begin, std::
   return view.slice(layout == Layout::blhd && view.rank > 2 ? -3 : -2, begin, end);
 }
 
-/// Numbers of keys, at most as many as a part of the keys allows.
+/// Counts of keys, at most `most`.
 Tensor clamped(const TensorView& numbers, std::int64_t most) {
   if (!numbers) return {};
   Tensor result = Tensor::copy_of(numbers, DType::i64);
@@ -81,7 +80,7 @@ class OptionsOfPart {
   Tensor lengths_, starts_;
 };
 
-/// Some of the keys, then the others, to a state.
+/// Adds some of the keys to a state, then the others.
 void attend_in_parts(AttentionCase& c) {
   const AttentionOptions options = without_weights(c);
   const Layout layout = options.layout;

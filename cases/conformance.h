@@ -1,4 +1,4 @@
-// What a back end has to compute: a problem through every function that takes one.
+// Back-end conformance: runs a problem through every function that takes one.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace saccade::cases {
 
-/// Calls attention() and decode(), attention_backward() where the problem has gradients, AttentionState with the
-/// keys in two parts, and decode_states(), whose states the CPU merges, and those of the CPU. Each result is
-/// compared with the reference. `checked` is the problem's own; `seed` draws what gradients need. The calls use
-/// the back end of the caller's BackendScope.
+/// Calls attention() and decode(), attention_backward() if the problem has gradients, AttentionState with the keys
+/// in two parts, and decode_states() with its states merged by the CPU, and the CPU's states merged by the back
+/// end. Each result is compared with the reference. `checked` is the problem's own; `seed` draws the inputs of the
+/// gradients. The calls use the back end of the caller's BackendScope.
 std::vector<Finding> run_conformance(AttentionCase& c, CheckedCase& checked, std::uint64_t seed);
 
 }  // namespace saccade::cases

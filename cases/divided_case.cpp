@@ -22,7 +22,7 @@ using distributed::Method;
 using distributed::Run;
 using distributed::Sharding;
 
-/// The dimension of q, k, v or o that is divided.
+/// The dimension of q, k, v or o that is divided among the ranks.
 int divided_dim(const TensorView& view, const AttentionOptions& options) {
   if (options.cu_seqlens_q || view.rank == 2) return 0;
   return options.layout == Layout::blhd ? view.rank - 3 : view.rank - 2;
@@ -102,7 +102,7 @@ std::string text_of(const Sharding& sharding) {
   return text;
 }
 
-/// Numbers that are not the same to the last bit.
+/// The number of elements that differ in their bits.
 std::int64_t count_differences(const Tensor& a, const Tensor& b) {
   const std::size_t size = size_of(a.dtype());
   const auto* const x = static_cast<const std::byte*>(a.data());
@@ -112,7 +112,7 @@ std::int64_t count_differences(const Tensor& a, const Tensor& b) {
   return count;
 }
 
-/// The next problem from `seed` on that can be divided.
+/// The first problem that can be divided, with seeds from `seed` on.
 AttentionCase draw_divisible(std::uint64_t seed) {
   for (;; seed += 1'000'003) {
     AttentionCase c = draw_case(seed);
@@ -173,7 +173,7 @@ class Comparison {
     return rows_of_rank(whole, whole.rank - 1, division_.rows, rank_);
   }
 
-  /// In one process. lse is always wanted: gradients need it.
+  /// In one process. Always requests lse, which gradients need.
   void solve() {
     const TensorView q = case_.q.view();
     Shape rows(q.dims().begin(), q.dims().end() - 1);
@@ -197,7 +197,7 @@ class Comparison {
     if (options.lse) is_exact ? compare("lse", lse, wanted_lse) : compare_closely("lse", lse, wanted_lse);
   }
 
-  /// With keys that are cut at pieces of decode(), and at the division's places; by pass_q, too.
+  /// With keys cut at splits of decode(), and where the division cuts them; also by pass_q.
   void compare_decode() {
     const TensorView q = case_.q.view(), k = case_.k.view(), v = case_.v.view();
     AttentionOptions options = case_.options;
@@ -227,8 +227,8 @@ class Comparison {
     }
   }
 
-  /// dq, and dk and dv where it is promised, have the bits of one process; all else the same bits in every run,
-  /// and agrees with the reference.
+  /// dq, and dk and dv where documented, have the bits of one process; everything else has the same bits in every
+  /// run and agrees with the reference.
   void compare_backward() {
     CheckedGradients whole(case_, seed_);
     whole.compute();
@@ -268,7 +268,7 @@ class Comparison {
                                     own_keys(case_.v.view()), outcome, own.views(), division_, case_.options);
   }
 
-  /// The parts of all ranks in `whole`.
+  /// Gathers the parts of all ranks in `whole`.
   void gather(const Tensor& own, const Sharding& sharding, const MutableTensorView& whole) {
     std::vector<Tensor> parts;
     std::size_t most = 1;
@@ -293,8 +293,7 @@ class Comparison {
     }
   }
 
-  /// Some roundings of the coarsest type that takes part: weights are rounded to bf16 before they meet bf16
-  /// values.
+  /// A few roundings of the coarsest type involved: weights are rounded to bf16 before they multiply bf16 values.
   double eps_of(DType dtype) const {
     double eps = dtype == DType::f64 ? 1e-13 : 1e-5;
     for (const ScatteredTensor* tensor : {&case_.q, &case_.k, &case_.v, &case_.o})
@@ -304,7 +303,7 @@ class Comparison {
     return eps;
   }
 
-  /// For sums in another order: within some roundings of the largest number.
+  /// For sums in another order: within a few roundings of the largest number.
   void compare_closely(const char* name, const Tensor& got, const Tensor& expected) {
     const Tensor a = Tensor::copy_of(got, DType::f64), b = Tensor::copy_of(expected, DType::f64);
     double largest = 0.0, difference = 0.0;

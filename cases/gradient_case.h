@@ -42,7 +42,7 @@ class CheckedGradients {
 
   ScatteredTensor dout, dq, dk, dv;
   Tensor dlse;  ///< empty: not given
-  /// Those of kOptionGradients, in its order; empty where the option is not given, or a mask of bools.
+  /// In the order of kOptionGradients; empty if the option is not given or is a bool mask.
   std::array<Tensor, std::size(kOptionGradients<Tensor>)> of_options;
 
  private:

@@ -22,7 +22,7 @@ template <class T>
 constexpr bool kIsOptional = false;
 template <class T>
 constexpr bool kIsOptional<std::optional<T>> = true;
-/// Whether text can give a value of this type: a number or a name.
+/// Whether values of this type can be given as text: numbers and names.
 template <class T>
 constexpr bool kHasText =
     !kIsTensor<T> && !kIsPointer<T> && !std::is_same_v<T, bool> && !std::is_same_v<T, Origin>;
@@ -84,7 +84,7 @@ std::string wanted_integer(const OptionRange& range) {
   return "a whole number from " + text(range.least) + " to " + text(range.below - 1);
 }
 
-/// Sets the value of one number or name; returns what was wanted where the text is none.
+/// Sets the value of one number or name; returns what was expected if the text is invalid.
 template <class T>
 std::string set_value(const AttentionOption& option, std::string_view text, T& value) {
   if constexpr (kIsOptional<T>) {

@@ -1,5 +1,5 @@
-// What follows from the rows of kAttentionOptions: options as text, "softcap=30" in a problem or "--softcap 30" on
-// the command line, and options drawn at random.
+// Options by the rows of kAttentionOptions: as text, "softcap=30" in a problem or "--softcap 30" on the command
+// line, and drawn at random.
 #pragma once
 
 #include <saccade/attention_options.h>
@@ -12,21 +12,21 @@
 
 namespace saccade::cases {
 
-/// Whether the option has another value than its default.
+/// Whether the option's value differs from its default.
 bool is_set(const AttentionOption& option, const AttentionOptions& options);
 
-/// Its value: "30", "256,0", "top_left"; of a tensor "f32 [4]", of a flag or a function nothing.
+/// Its value: "30", "256,0", "top_left"; "f32 [4]" for a tensor; empty for a flag or a function.
 std::string value_text(const AttentionOption& option, const AttentionOptions& options);
 
-/// Whether it is a number, two of them, or a name: what set_from_text() takes.
+/// Whether it is a number, a pair of numbers or a name, which set_from_text() accepts.
 bool has_text(const AttentionOption& option);
 
-/// Sets the option to what the text says. Returns what was wanted, "a number", where the text does not say it;
-/// nothing otherwise. Names may have - for _.
+/// Sets the option to the value of the text. If the text is invalid, returns what was expected, such as "a
+/// number"; otherwise nothing. Names may have - for _.
 std::string set_from_text(const AttentionOption& option, std::string_view text, AttentionOptions& options);
 
-/// Draws the option as its row says. A tensor, one number for each of `heads`, goes to `tensors`, where `options`
-/// then look at it.
+/// Draws the option as its row says. A tensor, with one number per head, is added to `tensors`, and `options` view
+/// it there.
 void draw_option(const AttentionOption& option, std::int64_t heads, Random& random, AttentionOptions& options,
                  std::vector<Tensor>& tensors);
 

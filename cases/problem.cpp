@@ -33,7 +33,7 @@ struct Word {
     return number;
   }
 
-  /// The one of `names` that the value is.
+  /// What the value means among `names`.
   template <class T>
   T one_of(const std::vector<std::pair<std::string, T>>& names) const {
     std::string list;
@@ -83,8 +83,7 @@ void read_types(const Word& word, Problem& p) {
 
 using Read = void (*)(const Word&, Problem&);
 
-/// What the keys mean that are not options, or that draw one; sizes that follow from others are filled in
-/// afterwards.
+/// The keys that are not options or that draw one. Sizes that default to others are filled in afterwards.
 const std::vector<std::pair<std::string, Read>> kKeys = {
     {"b", [](const Word& word, Problem& p) { p.batch = word.integer(0); }},
     {"h", [](const Word& word, Problem& p) { p.num_heads = word.integer(1); }},
@@ -110,7 +109,7 @@ const std::vector<std::pair<std::string, bool Problem::*>> kFlags = {{"lengths",
                                                                      {"lse", &Problem::has_lse},
                                                                      {"decode", &Problem::calls_decode}};
 
-/// What the option's word is: KEY=VALUE, the flag of a tensor of one number for each head, or that of a bool.
+/// The form of the option's word: KEY=VALUE, the flag of a tensor with one number per head, or that of a bool.
 bool is_key(const AttentionOption& option) { return has_text(option) && !option.word_name().empty(); }
 bool is_head_numbers(const AttentionOption& option) {
   return option.elements == OptionElements::numbers && !option.word_name().empty();

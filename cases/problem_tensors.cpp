@@ -1,4 +1,4 @@
-// The numbers of a problem.
+// The tensors of a problem.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -9,7 +9,7 @@
 namespace saccade::cases {
 namespace {
 
-/// Where documents begin: at 0 and at random places of a sequence that are not closer than need be.
+/// Where documents begin: at 0 and at random places of a sequence, then the total.
 Tensor draw_begins(std::int64_t documents, std::int64_t total, Random& random) {
   std::vector<std::int64_t> begins{0, total};
   for (std::int64_t i = 1; i < documents; ++i) begins.push_back(random.uniform(0, total));

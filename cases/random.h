@@ -1,4 +1,4 @@
-// Random numbers for random cases: the same ones on every machine and with every standard library.
+// Random numbers for random cases: the same on every machine and with every standard library.
 #pragma once
 
 #include <cstdint>

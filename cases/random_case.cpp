@@ -13,14 +13,14 @@ namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-/// The sizes of a problem; of the whole where the batch is packed.
+/// The sizes of a problem; for a packed batch, of the whole.
 struct Sizes {
   std::int64_t batch = 1, kv_heads = 1, heads = 1, seqlen_q = 1, seqlen_k = 1, head_dim = 1, head_dim_v = 1;
 
   std::int64_t work() const { return batch * heads * seqlen_q * seqlen_k * (head_dim + head_dim_v); }
 };
 
-/// Where keys are: in entries of a batch, one after the other, or in pages.
+/// How keys are stored: per batch entry, packed, or in pages.
 enum class Memory : std::uint8_t { entries, packed, paged };
 
 class RandomDrawing {
@@ -95,7 +95,7 @@ class RandomDrawing {
     if (kind >= 0.15) shrink(kind >= 0.4 && kind < 0.5 ? 8'000'000 : 2'000'000);
   }
 
-  /// Makes a problem smaller until the reference is quick; f64 takes it longer, in long double.
+  /// Shrinks a problem until the reference is fast; f64, computed in long double, takes longer.
   void shrink(std::int64_t most) {
     Sizes& s = sizes_;
     if (q_type_ == DType::f64) most /= 4;
@@ -370,7 +370,7 @@ class RandomDrawing {
     }
   }
 
-  /// Keys in their pages, NaN wherever no sequence has one, and a table with nonsense for pages that nobody reads.
+  /// Keys in their pages, NaN in all unused rows, and invalid table entries for some pages that are never read.
   void draw_pool() {
     const auto pool = [&](DType dtype, std::int64_t dim) {
       return scattered(dtype, sizes_.kv_heads, num_pages_, page_size_, 0, dim);
@@ -402,7 +402,7 @@ class RandomDrawing {
     }
   }
 
-  /// The first key that is read: where no scores are asked for, one that some row may see by kv_starts and
+  /// The first key that is read: unless scores are requested, one that some row may see by kv_starts and
   /// window_left.
   std::int64_t first_key_read(std::int64_t b) {
     const AttentionOptions& o = c_.options;

@@ -7,9 +7,9 @@
 
 namespace saccade::cases {
 
-/// Draws the problem of a seed, the same one on every machine. Shapes are awkward on purpose (see shapes.h), most
-/// of them small: the reference takes some milliseconds. All gaps in memory, keys beyond lengths and unused pages
-/// hold NaN, and sometimes so do masked keys.
+/// Draws the problem of a seed, the same on every machine. Shapes are awkward on purpose (see shapes.h) and mostly
+/// small: the reference takes a few milliseconds. All gaps in memory, keys beyond lengths and unused pages hold
+/// NaN, and sometimes masked keys do too.
 AttentionCase draw_case(std::uint64_t seed);
 
 }  // namespace saccade::cases

@@ -11,7 +11,7 @@
 namespace saccade::cases {
 
 /// A tensor whose dimensions are stored in any order, with gaps. The gaps and all elements not yet written hold
-/// NaN, so that reading a wrong element shows.
+/// NaN, so that reading a wrong element is noticed.
 class ScatteredTensor {
  public:
   ScatteredTensor() = default;
@@ -25,7 +25,8 @@ class ScatteredTensor {
   /// Sets all elements to NaN, in the tensor and in the gaps.
   void clear();
 
-  /// Number of elements written: those in the memory that are not the NaN of clear().
+  /// The number of elements in the memory, gaps included, that have been written: those that are not the NaN of
+  /// clear().
   std::int64_t written() const;
 
   const Tensor& memory() const { return memory_; }
@@ -36,7 +37,7 @@ class ScatteredTensor {
   Tensor memory_;
 };
 
-/// Sets each element of a floating-point view to scale times a nearly normal number.
+/// Sets each element of a floating-point view to `scale` times a nearly normal number.
 void draw_numbers(const MutableTensorView& view, double scale, Random& random);
 
 /// Fills a floating-point view with one number.

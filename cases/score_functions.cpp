@@ -92,8 +92,8 @@ class DocumentMask : public ScoreFunction {
   std::vector<std::int64_t> begins_;
 };
 
-/// The relative position bias of T5 (arXiv:1910.10683): each near distance has a bias, and far distances share
-/// biases.
+/// The relative position bias of T5 (arXiv:1910.10683): each near distance has its own bias, and far distances
+/// share biases.
 class T5Buckets : public ScoreFunction {
  public:
   T5Buckets(Random& random, std::int64_t heads) {

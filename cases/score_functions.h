@@ -1,4 +1,4 @@
-// Score modifiers as users write them: a bias by distance, a mask of documents, T5's buckets.
+// Score modifiers as users write them: a distance bias, a document mask, T5's buckets.
 #pragma once
 
 #include <saccade/attention.h>

@@ -14,13 +14,13 @@ enum ExitCode : int {
   kBadUsage = 2,     ///< the arguments or the input were refused; nothing was written
 };
 
-/// The work of the given subcommand, done after the whole command line is parsed.
+/// The work of the given subcommand, run after the whole command line is parsed.
 using Action = std::function<ExitCode()>;
 
 // Each adds its subcommand to `app`; parsing that subcommand sets `action`.
 void add_bench(Command app, Action& action);
 void add_check(Command app, Action& action);
-/// `command_line`: what is completed.
+/// `command_line`: the command line to complete.
 void add_completion(const CommandLine& command_line, Action& action);
 void add_embed(Command app, Action& action);
 void add_explain(Command app, Action& action);

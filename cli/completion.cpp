@@ -1,4 +1,4 @@
-// `saccade completion`: scripts with which shells complete subcommands, options and their values.
+// `saccade completion`: scripts that make shells complete subcommands, options and their values.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 using Commands = std::vector<CommandDescription>;
 
-/// Within single quotes of bash and zsh.
+/// Escapes text for single quotes of bash and zsh.
 std::string in_quotes(std::string_view text) {
   std::string result = "'";
   for (const char c : text) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
@@ -30,7 +30,7 @@ std::string bash_values(const CommandDescription& command) {
     if (!option.takes_value || option.names.empty()) continue;
     std::vector<std::string> patterns;
     for (const std::string& name : option.names) patterns.push_back(fmt::format("'{} {}'", command.name, name));
-    // With no words, the shell completes names of files.
+    // Without words, the shell completes file names.
     cases += fmt::format("      {}) words={} ;;\n", fmt::join(patterns, "|"), in_quotes(joined(option.choices)));
   }
   return cases;
@@ -79,7 +79,7 @@ complete -o default -F _saccade saccade
                      joined(names), values, options);
 }
 
-/// A text in a specification of zsh's _arguments, where brackets and colons separate.
+/// Escapes text for a specification of zsh's _arguments, where brackets and colons are separators.
 std::string zsh_text(const std::string& text) {
   std::string result;
   for (const char c : text) {
@@ -132,7 +132,7 @@ fi
                      names, cases);
 }
 
-/// Within single quotes of fish, where a backslash escapes too.
+/// Escapes text for single quotes of fish, where a backslash escapes too.
 std::string fish_quotes(std::string_view text) {
   std::string result = "'";
   for (const char c : text) {

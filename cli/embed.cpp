@@ -34,7 +34,7 @@ std::vector<std::string> lines_of_standard_input() {
   return lines;
 }
 
-/// The tokens of a text, cut to `most`: tokens of the text itself are left out from its end.
+/// The tokens of a text, truncated to `most` by dropping the text's own tokens from its end.
 std::vector<std::int64_t> ids_of(const Tokenizer& tokenizer, const std::string& text, std::int64_t most) {
   std::vector<Token> tokens = tokenizer.encode(text);
   if (most > 0) truncate(tokens, static_cast<std::size_t>(most));
@@ -43,7 +43,7 @@ std::vector<std::int64_t> ids_of(const Tokenizer& tokenizer, const std::string& 
   return ids;
 }
 
-/// Embeds some thousand sentences at a time, so that the progress bar moves.
+/// Embeds the sentences in batches, so that the progress bar moves.
 Tensor embed(const PretrainedModel& pretrained, const std::vector<std::vector<std::int64_t>>& sentences,
              const SentenceEmbeddingOptions& options, int threads) {
   Tensor all(DType::f32, {std::ssize(sentences), pretrained.model().sizes().d_model});

@@ -53,7 +53,7 @@ std::vector<std::int64_t> parse_rows(const std::string& text) {
   return rows;
 }
 
-// Parses "512x512 max". Cells beyond the lengths would be empty, so the lengths limit their number.
+// Parses "512x512 max". Clamps the number of cells to the lengths, as further cells would be empty.
 void parse_pool(const std::vector<std::string>& words, const Axes& axes, InspectOptions& wanted) {
   const std::string& size = words.front();
   const std::size_t cross = size.find('x');

@@ -55,7 +55,7 @@ class Work {
     return arguments_.shapes ? problem(index).name() : fmt::format("seed {}", seed_of(index));
   }
 
-  /// The command that repeats it.
+  /// The command that reproduces it.
   std::string repetition(std::int64_t index, Isa isa) const {
     const std::string what = arguments_.shapes ? fmt::format("--shapes '{}' --seed {}", *arguments_.shapes, seed_)
                                                : fmt::format("--cases 1 --seed {}", seed_of(index));
@@ -66,11 +66,11 @@ class Work {
   }
 
   bool is_backward() const { return arguments_.backward; }
-  /// What a result was computed by.
+  /// The name of what computed a result.
   std::string place(Isa isa) const {
     return arguments_.backend.empty() ? std::string(name_of(isa)) : arguments_.backend;
   }
-  /// Whether each problem is also given to all other functions of a back end.
+  /// Whether each problem also runs through all other functions of a back end.
   bool is_of_backend() const { return !arguments_.backend.empty() && !arguments_.shapes; }
   std::uint64_t seed_of(std::int64_t index) const { return seed_ + static_cast<std::uint64_t>(index); }
 
@@ -131,7 +131,7 @@ class Report {
   std::int64_t failures_ = 0;
 };
 
-/// What one case is checked by: attention() and decode(), or gradients, or all functions of a back end.
+/// The checks of one case: attention() and decode(), or gradients, or all functions of a back end.
 std::function<std::vector<cases::Finding>()> checks_of(const Work& work, std::int64_t index,
                                                        cases::AttentionCase& drawn) {
   if (work.is_backward()) {

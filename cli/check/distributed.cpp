@@ -1,4 +1,4 @@
-// saccade check --distributed: random problems divided among ranks, against one process.
+// saccade check --distributed: random problems sharded over ranks, against one process.
 #include "check.h"
 
 #include <fmt/format.h>
@@ -51,7 +51,7 @@ class DividedCheck {
     set_active_isa(isa);
     std::string problem;
     try {
-      // Each rank compares its own part; the others learn what it found.
+      // Each rank compares its own shard and shares the outcome.
       agree(ranks_, [&, lines = cases::compare_divided(ranks_.communicator, seed, problem)] {
         if (!lines.empty()) throw std::runtime_error(fmt::format("{}", fmt::join(lines, "; ")));
       });

@@ -56,7 +56,7 @@ T find(const NamedPath& input, const Place& place, const std::map<std::string, T
   refuse("{}: {} has no tensor '{}'; {}", input.option, place.file, place.tensor, has);
 }
 
-/// Reads tensors; each safetensors file once.
+/// Reads tensors; opens each safetensors file once.
 class TensorFiles {
  public:
   Tensor load(const NamedPath& input) {
@@ -126,7 +126,7 @@ class Loader {
              to_string(tensor.dims()));
   }
 
-  // A tensor as attention() takes it; what it refuses is left as it is.
+  // Converts a tensor for attention(); one that attention() refuses is left unchanged.
   Tensor load_option(const CallArguments::Given& given) {
     Tensor tensor = files_.load(given.file);
     if (tensor.rank() == 0) refuse("{} has no dimensions: expected one or more", given.file.option);
@@ -156,7 +156,7 @@ class Loader {
   }
 
   void check_ranks() const {
-    if (arguments_.find("block_table")) return;  // pages have four, whatever the queries have
+    if (arguments_.find("block_table")) return;  // pages always have four
     if (!arguments_.v.path && call_.k.rank != call_.q.rank)
       refuse("--q and --k have {} and {} dimensions: expected as many in each", call_.q.rank, call_.k.rank);
     if (arguments_.v.path && (call_.k.rank != call_.q.rank || call_.v.rank != call_.q.rank))
@@ -164,7 +164,7 @@ class Loader {
              call_.k.rank, call_.v.rank);
   }
 
-  // What the shapes of results are taken from; the rest attention() checks.
+  // Checks what determines the shapes of results; attention() checks the rest.
   void check_sequences() const {
     const AttentionOptions& options = call_.options;
     if (options.cu_seqlens_k && !options.cu_seqlens_q) refuse("--cu-seqlens-k wants --cu-seqlens-q");
@@ -188,8 +188,8 @@ class Loader {
   TensorFiles files_;
 };
 
-/// The longest of the sequences that `cu_seqlens`, i64, cuts `total` rows into. It may be wrong: attention()
-/// tells.
+/// The length of the longest sequence that `cu_seqlens`, i64, cuts from `total` rows. Does not validate
+/// `cu_seqlens`: attention() does.
 std::int64_t longest_sequence(const TensorView& cu_seqlens, std::int64_t total) {
   const std::int64_t* const begins = cu_seqlens.as<std::int64_t>();
   std::int64_t longest = 0;
@@ -286,7 +286,7 @@ std::string help_of(const AttentionOption& option) {
   return std::string(option.help) + (option.axes.empty() ? "" : ": ") + std::string(option.axes);
 }
 
-/// The names of an enum as the command line has them, or nothing.
+/// The names of an enum on the command line, or nothing.
 std::vector<std::string> names_of(const AttentionOption& option) {
   std::vector<std::string> names;
   const auto visit = [&](const auto& member) {

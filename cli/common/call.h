@@ -16,10 +16,10 @@
 
 namespace saccade::cli {
 
-/// The arguments that say what a call reads and which options it has. A tensor is a .npy file, or one of those of
-/// a safetensors file: FILE.safetensors:NAME.
+/// The arguments for a call's tensors and options. A tensor is a .npy file, or one in a safetensors file:
+/// FILE.safetensors:NAME.
 struct CallArguments {
-  /// An option of the table that was given, and its file where it is a tensor.
+  /// A given option of the table, and its file if it is a tensor.
   struct Given {
     const AttentionOption* option;
     NamedPath file;
@@ -38,12 +38,12 @@ struct CallArguments {
 
   /// The option of that name in C++, as far as it was given.
   const Given* find(std::string_view name) const;
-  /// Every file that is read, a safetensors file without the tensor's name.
+  /// Every file that is read; safetensors files without the tensor's name.
   std::vector<NamedPath> inputs() const;
 };
 
-/// The sizes of a call: of a packed batch, its documents and the lengths of the longest; with pages, room for so
-/// many keys.
+/// The sizes of a call: for a packed batch, its documents and the lengths of the longest; with pages, the number
+/// of keys that they can hold.
 struct Axes {
   std::int64_t batch = 1, num_heads = 1, seqlen_q = 0, seqlen_k = 0;
 };

@@ -1,5 +1,5 @@
-// The command line and its options: a thin layer over CLI11, with its names. Only command_line.cpp includes CLI11,
-// which adds seconds of compile time to each file.
+// The command line and its options: a thin layer over CLI11, with its names. Only command_line.cpp includes
+// CLI11, which adds seconds of compile time to each file.
 #pragma once
 
 #include <functional>
@@ -71,10 +71,10 @@ class Command {
   CLI::App* app_;
 };
 
-/// An option as a shell that completes it must know it.
+/// An option, as shell completion needs it.
 struct OptionDescription {
   std::vector<std::string> names;    ///< "-o", "--output"; empty: a positional argument
-  bool takes_value = false;          ///< also where the value may be left out
+  bool takes_value = false;          ///< also if the value is optional
   std::vector<std::string> choices;  ///< of one_of(); empty: a file or anything else
   std::string help;
 };
@@ -95,7 +95,7 @@ class CommandLine {
   /// Returns false for --help and --version, after printing their text. Throws an exception, whose what() gives
   /// the reason, if the command line is refused.
   bool parse(int argc, char** argv);
-  /// The name of the program and, once recognised, of the subcommand: "saccade run".
+  /// The name of the program and, once recognized, of the subcommand: "saccade run".
   std::string name() const;
   /// The subcommands that were added, in their order.
   std::vector<CommandDescription> describe() const;

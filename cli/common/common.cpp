@@ -17,7 +17,7 @@ namespace saccade::cli {
 namespace fs = std::filesystem;
 namespace {
 
-// Adds the option `name` with one value, which `parse` turns into a number or refuses.
+// Adds the option `name` with one value, which `parse` converts to a number or refuses.
 template <class T, class Parse>
 Option add_parsed(Command app, const std::string& name, std::optional<T>& value, const std::string& help,
                   const std::string& wanted, Parse parse) {
@@ -86,7 +86,7 @@ std::string message_line(std::string_view text) {
   const auto is_of_a_name = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == ':'; };
   if (!std::ranges::all_of(name, is_of_a_name)) return visible(text);
   const std::string_view message = text.substr(end + 2);
-  // Users do not know our functions, but they set the environment variables.
+  // Names the environment variable: users set it, and do not know our functions.
   return name.starts_with("SACCADE_") ? visible(fmt::format("{}: {}", name, message)) : visible(message);
 }
 

@@ -25,8 +25,8 @@ template <class... Args>
   throw std::invalid_argument(fmt::format(format, std::forward<Args>(args)...));
 }
 
-/// An error's text as one line: without the "[function] " at the begin of the library's errors, and made visible
-/// (a file name may hold any bytes).
+/// An error's text as one line, without the "[function] " prefix of the library's errors, and made visible (a
+/// file name may hold any bytes).
 std::string message_line(std::string_view text);
 
 /// A remark of a subcommand on standard error.
@@ -76,13 +76,13 @@ struct NamedPath {
   std::optional<std::string> path;
 };
 
-/// Throws std::invalid_argument unless every output could be written: its folder exists and is writable, it is not
-/// a folder, and no output is the same file as another output or an input. Call it before any computation, so that
-/// nothing is written when an argument is wrong.
+/// Throws std::invalid_argument unless every output could be written: its folder exists and is writable, it is
+/// not a folder, and no output is the same file as another output or an input. Call it before any computation,
+/// so that nothing is written when an argument is wrong.
 void require_writable(const std::vector<NamedPath>& outputs, const std::vector<NamedPath>& inputs);
 
-/// The problems in the file of --shapes. Throws std::runtime_error if it cannot be read, and std::invalid_argument
-/// for a line that is not a problem and for a file without problems.
+/// The problems in the file of --shapes. Throws std::runtime_error if it cannot be read, and
+/// std::invalid_argument for a line that is not a problem and for a file without problems.
 std::vector<cases::Problem> load_shapes(const std::string& path);
 
 /// Throws std::invalid_argument when more than one of the inputs is "-".

@@ -51,7 +51,7 @@ void agree(Ranks& ranks, const std::function<void()>& f) {
 
 namespace {
 
-/// MPI, from begin to end.
+/// Initializes MPI, and finalizes it at the end.
 class Mpi {
  public:
   Mpi() {
@@ -63,7 +63,7 @@ class Mpi {
   Mpi(const Mpi&) = delete;
   Mpi& operator=(const Mpi&) = delete;
 
-  /// An mpirun of another MPI starts processes that do not know of each other: each would do the whole work.
+  /// The mpirun of another MPI starts unconnected processes, each of which would do all of the work.
   void require_known_size() const {
     for (const char* const variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
       const char* const value = std::getenv(variable);
@@ -76,7 +76,7 @@ class Mpi {
     }
   }
 
-  /// The threads of a rank, unless the user says how many.
+  /// The threads of a rank, unless the user sets their number.
   static int threads() {
     if (std::getenv("OMP_NUM_THREADS") != nullptr) return num_threads();
     MPI_Comm machine = MPI_COMM_NULL;
@@ -110,7 +110,7 @@ ExitCode with_ranks(std::string_view command, const RankArguments& arguments,
     note(command, fmt::format("rank {}: {}", ranks.rank(), message_line(error.what())));
     MPI_Abort(MPI_COMM_WORLD, kBadUsage);  // MPI_Finalize would wait for ranks that do not answer
   } catch (const std::exception& error) {
-    // Here and not in main(): when one process has failed, mpirun ends those that still run.
+    // Here, not in main(): once one process has failed, mpirun ends those that still run.
     if (ranks.rank() == 0) note(command, message_line(error.what()));
   }
   return kBadUsage;

@@ -29,8 +29,8 @@ struct Ranks {
   int size() const { return communicator.size(); }
 };
 
-/// Begins MPI, calls f, which does the same on every rank, and ends MPI. What f throws on all ranks, rank 0 prints
-/// in the name of `command`. If ranks do not reach each other, all processes are ended.
+/// Initializes MPI, calls f, which does the same on every rank, and finalizes MPI. If f throws on all ranks,
+/// rank 0 prints the error in the name of `command`. If ranks cannot reach each other, all processes are ended.
 ///
 /// Throws std::runtime_error if this command was built without MPI, or mpirun belongs to another MPI.
 ExitCode with_ranks(std::string_view command, const RankArguments& arguments,

@@ -60,8 +60,8 @@ struct Explanation {
   Tensor all_weights() const;
 };
 
-/// Computes every step. Throws std::invalid_argument when the vectors do not fit each other or the module, and
-/// when scores should be divided by a sum of 0.
+/// Computes every step. Throws std::invalid_argument if the vectors are incompatible with each other or the
+/// module, and if scores would be divided by a sum of 0.
 Explanation explain(ExplainRequest request);
 
 /// The steps as text; if `query` is given, those of one query with the arithmetic written out.

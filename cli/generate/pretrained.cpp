@@ -9,7 +9,7 @@
 namespace saccade::cli {
 namespace {
 
-/// The text of a growing list of tokens. A character may need several tokens; it is printed when it is whole.
+/// The text of a growing list of tokens. A character may take several tokens; it is printed once complete.
 class TextOfTokens {
  public:
   TextOfTokens(const Tokenizer& tokenizer, const std::function<void(const std::string&)>& print)
@@ -37,7 +37,7 @@ class TextOfTokens {
   std::size_t printed_ = 0;
 };
 
-/// The states that a decoder attends to: of a text, or of the sound of a file.
+/// The encoder's states that a decoder attends to: of a text, or of a sound file.
 Tensor encoded(const PretrainedModel& pretrained, const GenerateInput& input) {
   const Model& model = pretrained.model();
   if (model.sizes().num_mel_bins == 0) return model.encode({.tokens = pretrained.ids_of(input.prompt)});

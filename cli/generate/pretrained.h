@@ -16,9 +16,9 @@ struct GenerateInput {
   std::optional<std::string> sound;  ///< a file, for models of speech
 };
 
-/// Prints the prompt and up to `count` tokens after it, as the model makes them; fewer if the model ends the text
-/// or its positions end. An encoder-decoder reads the prompt, or the sound, and only its answer is printed. Throws
-/// std::invalid_argument for an encoder and for a prompt that does not fit.
+/// Prints the prompt and up to `count` tokens after it as they are generated; fewer if the model ends the text
+/// or runs out of positions. An encoder-decoder reads the prompt, or the sound, and only its answer is printed.
+/// Throws std::invalid_argument for an encoder and for a prompt that does not fit.
 void generate_pretrained(const GenerateInput& input, std::int64_t count, TokenSampler& sampler,
                          const std::function<void(const std::string&)>& print);
 

@@ -1,4 +1,4 @@
-// saccade look, for the models that `saccade train` makes and for those of Hugging Face folders.
+// saccade look, for models of `saccade train` and of Hugging Face folders.
 #pragma once
 
 #include <saccade/model.h>
@@ -20,7 +20,7 @@ struct LookArguments {
   std::vector<std::string> ablated, details, tiles;
   bool gradient = false, mean = false, json = false;
 
-  /// Throws std::invalid_argument for a --max-size that is none.
+  /// Throws std::invalid_argument for an invalid --max-size.
   std::size_t max_bytes() const;
   int num_threads() const { return static_cast<int>(threads.value_or(0)); }
 };
@@ -28,7 +28,7 @@ struct LookArguments {
 /// "L17H4"; `option` for messages. Throws std::invalid_argument.
 HeadPlace head_place(const std::string& name, const std::string& option);
 
-/// Writes the page of a training run: of its model, or along a slider of those that it kept on the way.
+/// Writes the page of a training run: its final model, or all saved models with a slider.
 void look_at_saved(const LookArguments& arguments);
 
 /// Writes the page of a Hugging Face folder's model.

@@ -14,13 +14,13 @@
 namespace saccade::cli {
 namespace {
 
-/// The last part of a path.
+/// The last component of a path.
 std::string name_of_file(const std::string& path) {
   const std::filesystem::path normal = std::filesystem::path(path).lexically_normal();
   return normal.has_filename() ? normal.filename().string() : normal.parent_path().filename().string();
 }
 
-/// The models of a run: those that it kept on the way, by step, or its last one.
+/// The models of a run: those saved during training, by step, or the final one.
 std::map<std::int64_t, std::string> models_of(const std::string& folder) {
   std::map<std::int64_t, std::string> models = kept_models(folder);
   if (models.size() < 2) models = {{-1, folder}};

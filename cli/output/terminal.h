@@ -1,4 +1,4 @@
-// The colours and width of standard output, decided once from the terminal and the environment.
+// The colors and width of standard output, decided once from the terminal and the environment.
 #pragma once
 
 #include <saccade/heatmap.h>
@@ -13,7 +13,7 @@ struct Terminal {
   TerminalColor color = TerminalColor::none;
   int width = 100;
 
-  /// Colours as in terminal_color of heatmap.h; the terminal's width, or 100 columns without a terminal.
+  /// Colors as in terminal_color of heatmap.h; the terminal's width, or 100 columns without a terminal.
   static Terminal of_standard_output();
 
   std::string bold(std::string_view text) const { return painted("1", text); }

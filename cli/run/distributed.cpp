@@ -45,7 +45,7 @@ Sharding sharding_of_decode(std::int64_t keys, int ranks) {
   return Sharding::of_runs(std::move(runs));
 }
 
-/// Writes a result of which each rank has some rows to a file on rank 0, in the order of the file.
+/// Writes a result whose rows are sharded over the ranks to a file on rank 0, in the order of the file.
 class ResultFile {
  public:
   ResultFile(Ranks& ranks, const std::string& path, DType dtype, const Shape& shape)
@@ -55,7 +55,7 @@ class ResultFile {
     });
   }
 
-  /// Of an array of this shape, dimension `axis` is divided; `own` is this rank's part, contiguous.
+  /// For an array of this shape, sharded along dimension `axis`; `own` is this rank's shard, contiguous.
   void write(const Shape& shape, int axis, const Sharding& sharding, const Tensor& own) {
     struct Held {
       Run run;
@@ -80,7 +80,7 @@ class ResultFile {
       }
   }
 
-  /// Ends the file, whole, or throws on every rank.
+  /// Completes the file, or throws on every rank.
   void commit() {
     agree(ranks_, [&] {
       if (error_) std::rethrow_exception(error_);
@@ -191,7 +191,7 @@ class DistributedRun {
     if (arguments_.sharding == "balanced") division_.rows = Sharding::balanced(rows, keys, size, call_->options);
   }
 
-  /// Some rows of a file: as they lie there, if they follow each other and keep their type.
+  /// Some rows of a file: a view of the mapped file if they are contiguous and keep their type.
   TensorView part(const TensorView& whole, const NamedPath& input, const std::vector<Run>& runs) {
     const int axis = call_->sequence_axis();
     const DType dtype = arguments_.call.dtype ? dtype_from_name(*arguments_.call.dtype) : whole.dtype;

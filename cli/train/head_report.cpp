@@ -23,7 +23,7 @@ HeadReport::HeadReport(GPTModel& model, const TensorView& tokens) : weights_(mod
 }
 
 std::string HeadReport::table(const Terminal& terminal) const {
-  constexpr double kClear = 0.8;  // a head that does little else
+  constexpr double kClear = 0.8;  // the score of a head that does little else
   Table table(2);
   table.add_row({"layer", "head", "previous token", "induction"}, Table::Tone::faint);
   for (std::size_t layer = 0; layer < weights_.size(); ++layer) {

@@ -22,7 +22,7 @@ struct RunOptions {
   GPTModelOptions model{.context_length = 64, .d_model = 64, .num_layers = 2, .num_heads = 2};
   TrainingOptions training{.steps = 2000, .batch_size = 48, .lr = 0.003};
 
-  /// Reads the text where there is one. Throws std::runtime_error for a file that cannot be read.
+  /// Reads the text if there is one. Throws std::runtime_error for a file that cannot be read.
   std::shared_ptr<const TrainingTask> make_task() const;
 };
 

@@ -18,17 +18,17 @@
 
 namespace [[gnu::visibility("default")]] saccade {
 
-/// What stands in the place of the output of a head that is switched off.
+/// What replaces the output of an ablated head.
 enum class Ablation : std::uint8_t {
   zero,
-  mean,  ///< the mean of its output over the text: what it knows about single tokens is lost
+  mean,  ///< the mean of its output over the text, which loses what differs between tokens
 };
 
-/// Which heads are switched off; fill it with designated initialisers.
+/// Which heads to ablate; fill it with designated initializers.
 struct AblationOptions {
   std::vector<HeadPlace> heads{};
   Ablation replaced_by = Ablation::zero;
-  std::int64_t num_next = 5;  ///< how many of the most likely next tokens are wanted
+  std::int64_t num_next = 5;  ///< how many of the most likely next tokens to return
   int num_threads = 0;        ///< 0: num_threads() of runtime.h; the results do not depend on it
 };
 
@@ -38,21 +38,21 @@ struct NextToken {
   double probability = 0.0;
 };
 
-/// What a decoder expects of a text.
+/// How well a decoder predicts a text, and what it expects next.
 struct TextExpectation {
   std::int64_t num_tokens = 0;
-  /// The mean cross-entropy of each token by those before it, in nats; 0: there is one token only.
+  /// The mean cross-entropy of each token given those before it, in nats; 0 for a single token.
   double loss = 0.0;
-  /// The tokens that an induction head can foretell: the pair of the token before and this one stood in the text
-  /// before. Their mean cross-entropy; NaN if there are none.
+  /// The tokens that an induction head can predict: those whose pair with the token before them has occurred
+  /// earlier in the text. repeated_loss is their mean cross-entropy; NaN if there are none.
   std::int64_t num_repeated = 0;
   double repeated_loss = 0.0;
-  std::vector<NextToken> next{};  ///< after the text, the most likely one first
+  std::vector<NextToken> next{};  ///< the candidates for the token after the text, most likely first
 };
 
-/// Runs a decoder over a text with some heads switched off; without `heads`, as it is. Throws
-/// std::invalid_argument for a model that is no decoder with logits, a text without tokens or with more than the
-/// model takes, and heads that do not exist.
+/// Runs a decoder over a text with some heads ablated; without `heads`, unchanged. Throws std::invalid_argument
+/// for a model that is not a decoder with logits, a text with no tokens or more than the model takes, and heads
+/// that do not exist.
 TextExpectation text_expectation(const PretrainedModel& pretrained, std::string_view text,
                                  const AblationOptions& options = {});
 

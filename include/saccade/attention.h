@@ -19,7 +19,7 @@ enum class Causal : std::uint8_t { none, top_left, bottom_right };
 enum class Layout : std::uint8_t { bhld, blhd };
 
 /// A rectangle of scores of one head: rows and keys are indices into the batch entry (in a packed batch, into the
-/// document), and row i has position i + offset. With an origin all numbers are those of the whole.
+/// document), and row i has position i + offset. With an origin, all indices are those of the whole problem.
 struct ScoreBlock {
   std::int64_t batch = 0, head = 0;  ///< batch entry (or document) and query head
   std::int64_t first_row = 0, first_key = 0;
@@ -65,10 +65,10 @@ using ScoreBlockEffect = BlockEffect (*)(void* context, const ScoreBlock& block)
 enum class ScoreStage : std::uint8_t { raw, softcapped, biased, probabilities };
 
 /// Where the tensors of a call begin in a larger problem of which it computes a part. Rows, keys, heads and batch
-/// entries then have the numbers of the whole wherever a number counts: for positions, kv_starts and kv_lengths,
-/// block_mask, score modifiers and dropout, so that the part hides, changes and drops what the whole would. What
-/// belongs to a batch entry or a head (kv_lengths, alibi_slopes, sinks, ...) is given for those of the call, and
-/// `mask` for its rows and keys.
+/// entries then have the indices of the whole wherever an index matters: in positions, kv_starts and kv_lengths,
+/// block_mask, score modifiers and dropout. The part thus hides, changes and drops exactly what the whole would.
+/// Options with a value per batch entry or head (kv_lengths, alibi_slopes, sinks, ...) cover those of the call,
+/// and `mask` its rows and keys.
 ///
 /// A row's results have the bits that the whole would give them if the call has all keys that the row sees and
 /// `key` is a multiple of kOriginAlignment. (kv_starts hides keys that were added in front for that purpose.)
@@ -82,19 +82,19 @@ struct Origin {
   bool operator==(const Origin&) const = default;
 };
 
-/// See Origin. The keys of decode()'s splits, and a multiple of the blocks of keys of all other calls.
+/// See Origin. The keys of a split of decode(), and a multiple of the key blocks of all other calls.
 inline constexpr std::int64_t kOriginAlignment = 4096;
 
-/// Everything optional about attention(); fill it with designated initialisers.
+/// Everything optional about attention(); fill it with designated initializers.
 ///
 /// The logits of row i (position p) and key j are, in this order:
 ///     s = scale * (q_i . k_j)  ->  softcap * tanh(s / softcap)  ->  score modifier  ->  - alibi_slope * |p - j|
 ///       ->  + float mask
 /// Then keys hidden by causal, window, kv_starts, kv_lengths or a mask are excluded, the softmax is taken over the
 /// rest (with the sink's logit in the denominator), dropout is applied, and the rows of v are averaged. Options
-/// combine, but for those in attention_conflicts.h: pages (block_table) have no gradients, for example.
+/// combine, except for those in attention_conflicts.h: pages (block_table) have no gradients, for example.
 struct AttentionOptions {
-  /// Factor of the dot products; not given: 1 / sqrt(head_dim).
+  /// Factor of the dot products; default: 1 / sqrt(head_dim).
   std::optional<double> scale{};
   /// Bound of the logits; 0 switches it off. (Gemma 2, arXiv:2408.00118.)
   double softcap = 0.0;
@@ -102,7 +102,7 @@ struct AttentionOptions {
   Causal causal = Causal::none;
   /// The position of query row 0; may be negative. Works without `causal` too.
   std::optional<std::int64_t> query_offset{};
-  /// The same, one for each batch entry: i32 or i64 [batch]. Excludes query_offset.
+  /// The position of row 0 in each batch entry: i32 or i64 [batch]. Excludes query_offset.
   TensorView query_offsets{};
   /// Keys visible to the left and right of the row's position, inclusive: p - left <= j <= p + right;
   /// -1 leaves the side open.
@@ -120,21 +120,21 @@ struct AttentionOptions {
   std::int64_t block_mask_q = 128, block_mask_k = 128;
   /// A function that changes scores; see ScoreModifier.
   ScoreModifier score_modifier = nullptr;
-  /// For attention_backward() only; not given: the modifier only adds values that do not depend on the score.
+  /// For attention_backward() only. Without it, the modifier may only add values that do not depend on the score.
   ScoreModifierBackward score_modifier_backward = nullptr;
   ScoreBlockEffect score_block_effect = nullptr;
   void* score_context = nullptr;
   /// Number of keys in each batch entry: i32 or i64 [batch], 0 <= length <= seqlen_k.
   TensorView kv_lengths{};
   /// The first key of each batch entry; those before it are padding, which no row sees: i32 or i64 [batch], 0 <=
-  /// start <= seqlen_k. Positions count from key 0 all the same.
+  /// start <= seqlen_k. Positions still count from key 0.
   TensorView kv_starts{};
 
-  /// Sequences packed one after the other ("documents"), which do not see each other: i32 or i64 [batch + 1]:
-  /// where each document begins in q and in k, from 0 on, then the total; never decreasing. Give both or neither.
-  /// The tensors are then q [total_q, num_heads, head_dim], k and v [total_k, num_kv_heads, ...], o like q, in
-  /// every `layout`. Rows, keys and positions count from the beginning of the document. seqlen_q and seqlen_k, the
-  /// sizes of masks, weights and scores, are those of the longest document.
+  /// Sequences packed end to end ("documents"), which do not see each other: i32 or i64 [batch + 1], the offset at
+  /// which each document begins in q and in k, starting at 0, then the total; never decreasing. Give both or
+  /// neither. The tensors are then q [total_q, num_heads, head_dim], k and v [total_k, num_kv_heads, ...], o like
+  /// q, in every `layout`. Rows, keys and positions count from the beginning of the document. seqlen_q and
+  /// seqlen_k, the sizes of masks, weights and scores, are those of the longest document.
   TensorView cu_seqlens_q{}, cu_seqlens_k{};
   /// Keys and values in pages of a pool: i32 [batch, max_pages]; key j of a batch entry is row j % page_size of
   /// page block_table[batch, j / page_size]. k and v are then [num_pages, num_kv_heads, page_size, dim] (blhd:
@@ -148,9 +148,9 @@ struct AttentionOptions {
   /// One logit per head that only adds to the denominator: f32 or f64 [num_heads].
   TensorView sinks{};
 
-  /// The probability of dropping a weight, 0 <= p < 1; the kept ones are scaled by 1 / (1 - p). The draw is
-  /// Philox4x32-10 by position (see dropout_keeps in random.h): it depends only on seed, offset, batch entry,
-  /// head, row and column.
+  /// The probability of dropping a weight, 0 <= p < 1; kept weights are scaled by 1 / (1 - p). The mask is drawn
+  /// by Philox4x32-10 (see dropout_keeps in random.h) and depends only on seed, offset, batch entry, head, row and
+  /// column.
   double dropout_p = 0.0;
   std::uint64_t dropout_seed = 0;
   std::uint32_t dropout_offset = 0;
@@ -166,7 +166,7 @@ struct AttentionOptions {
   /// Report the weights after dropout instead of after softmax.
   bool weights_after_dropout = false;
   /// Receives the scores of the stage below; shape and dtype as for weights. Keys beyond a document's end or a
-  /// paged sequence's length are -inf (probabilities: 0).
+  /// paged sequence's length get -inf (probabilities: 0).
   MutableTensorView scores{};
   ScoreStage score_stage = ScoreStage::raw;
 
@@ -175,14 +175,14 @@ struct AttentionOptions {
   Origin origin{};
 
   Layout layout = Layout::bhld;
-  /// What computes this call: "reference", or "reference,cpu". Not given: the back end of the BackendScope, of the
-  /// process, or of SACCADE_BACKEND; see backend.h.
+  /// The back end of this call: "reference", or a list such as "reference,cpu". Default: that of the BackendScope,
+  /// the process, or SACCADE_BACKEND; see backend.h.
   BackendChoice backend{};
   /// Threads of this call; 0: num_threads() of runtime.h. Results do not depend on it.
   int num_threads = 0;
 };
 
-/// The default options. Made once, because AttentionOptions is larger than the tensors of the smallest problems.
+/// The default options. A constant, because AttentionOptions is larger than the tensors of the smallest problems.
 inline constexpr AttentionOptions kDefaultAttentionOptions{};
 
 /// o = softmax(scale * q k^T + ...) v for every batch entry and head.
@@ -202,7 +202,7 @@ inline constexpr AttentionOptions kDefaultAttentionOptions{};
 /// that it sees, the options and the instruction set, never on threads, batch, seqlen_q, other rows, packing or
 /// paging.
 ///
-/// Throws std::invalid_argument, which names the argument, what was expected and what was given. Reads q, k, v and
+/// Throws std::invalid_argument that names the argument, what was expected and what was given. Reads q, k, v and
 /// the options' inputs, writes o, lse and weights; o must not overlap an input. Safe to call from several threads
 /// at once.
 ///

@@ -11,13 +11,13 @@
 
 namespace saccade {  // without visibility: every program has its own copy, and the shared library exports none
 
-/// An option, or a value of it, that does not combine with everything.
+/// An option, or one value of it, that some others exclude.
 struct OptionUse {
-  std::string_view name;                      ///< in C++, as messages have it; empty: none
+  std::string_view name;                      ///< in C++ and in messages; empty: none
   bool (*is_given)(const AttentionOptions&);  ///< whether the options have it
 };
 
-/// Whether an option is given that is a tensor or a function.
+/// Whether an option that is a tensor or a function is given.
 template <auto member>
 constexpr OptionUse option_use(std::string_view name) {
   return {name, [](const AttentionOptions& options) { return bool(options.*member); }};
@@ -38,7 +38,7 @@ inline constexpr OptionUse kNoOption{"", [](const AttentionOptions&) { return fa
     kUsesOrigin{"origin", [](const AttentionOptions&options) { return !(options.origin == Origin{}); }},
     kUsesOriginKey{"origin.key", [](const AttentionOptions&options) { return options.origin.key != 0; }};
 
-/// Two options that no call takes together.
+/// Two options that exclude each other in every call.
 struct OptionConflict {
   OptionUse first, second;
   std::string_view why;
@@ -50,7 +50,7 @@ inline constexpr std::array kOptionConflicts{
     OptionConflict{kUsesOriginKey, kUsesBlockTable, "the first page holds key 0"},
 };
 
-/// An option that no call takes without another one, or without either of two.
+/// An option that requires another one, or either of two.
 struct OptionNeed {
   OptionUse option, needed, or_else;
 };
@@ -62,7 +62,7 @@ inline constexpr std::array kOptionNeeds{
     OptionNeed{kUsesScoreBlockEffect, kUsesScoreModifier, kNoOption},
 };
 
-/// The calls that take some options only.
+/// The calls that take only some of the options.
 enum class AttentionCall : std::uint8_t {
   attention_backward,
   inspect,

@@ -18,9 +18,10 @@
 
 namespace [[gnu::visibility("default")]] saccade {
 
-/// What an attention module is made of. A module reports it; the modules' own options make it.
+/// The configuration of an attention module, as the module reports it. It follows from the options that the module
+/// was made with.
 struct ModuleConfig {
-  std::int64_t d_in = 0;         ///< width of the inputs, or of the queries' inputs if keys and values have others
+  std::int64_t d_in = 0;         ///< width of the inputs, or of the query inputs if keys and values have their own
   std::int64_t key_width = 0;    ///< width of the inputs that become keys
   std::int64_t value_width = 0;  ///< width of the inputs that become values
   std::int64_t d_out = 0;        ///< width of the output
@@ -31,13 +32,13 @@ struct ModuleConfig {
   bool causal = false;              ///< key j is visible to query i iff j <= i
   double dropout = 0.0;             ///< the probability of dropping a weight while training
   bool add_zero_attn = false;       ///< every row also sees a key and value of zeros
-  bool independent_heads = false;   ///< every head is a separate module, and PyTorch runs one after the other
+  bool independent_heads = false;   ///< every head is a separate module, which PyTorch runs one by one
   bool batch_first = true;          ///< rank 3 is [batch, seqlen, width]; else [seqlen, batch, width]
   WeightLayout weight_layout = WeightLayout::out_in;  ///< of W_query, W_key and W_value
 };
 
 /// Which attention weights a forward call returns. They need memory proportional to seqlen_q * seqlen_k. Only two
-/// other options do: ForwardOptions::dropout_generator, and a key_mask that has to be joined with a mask (see
+/// other options do: ForwardOptions::dropout_generator, and a key_mask that has to be combined with a mask (see
 /// there).
 enum class HeadWeights : std::uint8_t { none, per_head, averaged };
 
@@ -50,7 +51,7 @@ struct ForwardOptions {
   TensorView mask{};
   /// The keys that count in each batch entry: PyTorch's key_padding_mask, inverted. bool (true = attend), f32 or
   /// f64 (added); [batch, seqlen_k], [1, seqlen_k] or [seqlen_k]. Padding at the right end costs nothing. Any
-  /// other key mask, if there is a `mask` too, is joined with it in a copy, as large as one mask per batch entry.
+  /// other key mask, if there is a `mask` too, is combined with it in a copy as large as one mask per batch entry.
   TensorView key_mask{};
   /// Hide later keys in this call, also in a module that is not causal (PyTorch's is_causal).
   bool causal = false;
@@ -95,9 +96,9 @@ struct InputGradients {
   Tensor query, key, value;  ///< of forward(query, key, value)
 };
 
-/// What all modules have in common: they project the inputs to q, k and v, split heads, attend, join heads, and
+/// The base of all attention modules: they project the inputs to q, k and v, split heads, attend, join heads, and
 /// project the result if the module has an output projection. The derived classes differ in their parameters, in
-/// the names of these and in how they initialise them.
+/// the names of these and in how they initialize them.
 ///
 /// Invalid arguments throw std::invalid_argument. The message names the class, the argument, what was expected and
 /// what was given.
@@ -114,7 +115,7 @@ class AttentionModule : public Module {
                        const ForwardOptions& options = {});
 
   /// forward(x) with its output in the caller's memory: f32, contiguous, shaped as x with d_out last, and apart
-  /// from x. For six tokens of three numbers it takes half of the time of forward(x), which allocates its results.
+  /// from x. For six tokens of three numbers it takes half as long as forward(x), which allocates its results.
   void forward_into(const TensorView& x, const MutableTensorView& output, int num_threads = 0);
 
   /// The backward pass of the last forward call, which must have run in training mode. dout is f32 with the shape
@@ -137,7 +138,7 @@ class AttentionModule : public Module {
   StateDict published_state_dict() const;
 
  protected:
-  /// The parameters: weights by config_.weight_layout, with the rows (columns) of the heads one after the other.
+  /// The parameters: weights by config_.weight_layout, with the rows (columns) of the heads in order.
   struct Weights {
     Parameter query, key, value, out;
     Parameter query_bias, key_bias, value_bias, out_bias;
@@ -254,7 +255,7 @@ class MultiHeadAttentionWrapper final : public AttentionModule {
   /// Parameters of zeros, for load_state_dict. Throws std::invalid_argument as CausalAttention does, and for
   /// num_heads below 1.
   explicit MultiHeadAttentionWrapper(const MultiHeadAttentionWrapperOptions& options);
-  /// Heads as PyTorch makes them after torch.manual_seed, one after the other.
+  /// Heads as PyTorch makes them after torch.manual_seed, one by one.
   MultiHeadAttentionWrapper(const MultiHeadAttentionWrapperOptions& options, TorchGenerator& generator);
 };
 
@@ -306,10 +307,10 @@ class MultiHeadAttention final : public AttentionModule {
   void draw_xavier_projections(TorchGenerator& generator);
 };
 
-/// What a checkpoint does not record about its module.
+/// What a checkpoint does not tell about its module.
 struct CheckpointOptions {
-  /// The number of heads into which a checkpoint with out_proj splits its projections: required for these. For all
-  /// others 0, or the number that the checkpoint implies.
+  /// The number of heads of a checkpoint with out_proj, for which it is required. For all others 0, or the number
+  /// that the checkpoint implies.
   std::int64_t num_heads = 0;
   /// Not given: causal when the checkpoint has the published buffer `mask` or independent heads.
   std::optional<bool> causal{};

@@ -1,5 +1,5 @@
-// Every option of attention by name. The command line (saccade run and inspect), Python's keywords, the text of
-// problems (saccade check --shapes), random problems and docs/options.md follow from this table.
+// Every option of attention by name. The command line (saccade run and inspect), Python's keywords, problem text
+// (saccade check --shapes), random problems and docs/options.md are all derived from this table.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 
 namespace [[gnu::visibility("default")]] saccade {
 
-/// The names of an enum's values, in order: `OptionNames<Layout>::names`. The command line has - for _.
+/// The names of an enum's values, in order: `OptionNames<Layout>::names`. The command line writes - for _.
 template <class Enum>
 struct OptionNames;
 template <>
@@ -39,7 +39,7 @@ constexpr std::string_view option_name(Enum value) {
   return OptionNames<Enum>::names[static_cast<std::size_t>(value)];
 }
 
-/// The value of that name, or nothing.
+/// The value with this name, or nullopt.
 template <class Enum>
 constexpr std::optional<Enum> option_value(std::string_view name) {
   for (std::size_t i = 0; i < OptionNames<Enum>::names.size(); ++i)
@@ -47,11 +47,12 @@ constexpr std::optional<Enum> option_value(std::string_view name) {
   return std::nullopt;
 }
 
-/// What an option is about: which keys a row sees by position and length; scores, among them what else hides keys;
-/// the weights that follow from scores; what is reported; how the call finds its tensors and is computed.
+/// What an option affects: visibility: which keys a row sees by position and length; score: the scores, including
+/// masks; weight: how weights follow from scores; result: what is reported; call: how the call reads its tensors
+/// and is computed.
 enum class OptionRole : std::uint8_t { unset, visibility, score, weight, result, call };
 
-/// What an option's tensor holds; `mask`: bool, or numbers that are added.
+/// What an option's tensor holds; `mask`: bool, or numbers to add.
 enum class OptionElements : std::uint8_t { none, numbers, i32, integers, boolean, mask };
 
 /// Two options that are given together, each at least `least`: "256,0" with a separator of ','.
@@ -62,15 +63,15 @@ struct OptionPair {
   std::int64_t least;
 };
 
-/// The numbers that text may give: at least `least` and below `below`. attention() makes its own checks.
+/// The numbers accepted in text: at least `least` and below `below`. attention() makes its own checks.
 struct OptionRange {
   double least = std::numeric_limits<double>::lowest(), below = std::numeric_limits<double>::infinity();
 };
 
-/// How random problems draw an option: with this probability one of the values; for a tensor, numbers around 0
-/// with that standard deviation; for a flag or an enum, any value but the default.
+/// How random problems draw an option: with this probability, one of the values; for a tensor, numbers around 0
+/// with one of them as the standard deviation; for a flag or an enum, any value but the default.
 struct OptionDraw {
-  double probability = 0.0;  ///< 0: cases/random_case.cpp has code of its own
+  double probability = 0.0;  ///< 0: cases/random_case.cpp draws it
   std::array<double, 4> values{};
   std::size_t count = 0;
 
@@ -85,7 +86,7 @@ struct OptionDraw {
 /// "-" means that the option cannot be given there.
 struct AttentionOption {
   using O = AttentionOptions;
-  /// The member; its type says what the option is.
+  /// The member; its type is the kind of option.
   using Member = std::variant<double O::*, std::optional<double> O::*, std::optional<std::int64_t> O::*, int O::*,
                               std::uint32_t O::*, std::uint64_t O::*, bool O::*, Causal O::*, Layout O::*,
                               ScoreStage O::*, OptionPair, TensorView O::*, MutableTensorView O::*,

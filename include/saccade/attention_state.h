@@ -1,4 +1,4 @@
-// Attention whose keys arrive in parts.
+// Attention over keys that arrive in blocks.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 namespace [[gnu::visibility("default")]] saccade {
 
 /// The softmax of every query row over the keys so far: its running maximum m and sum l, and its output O before
-/// the division by l, unrounded. Keys may be given a block at a time, as they are read or received, and never be
-/// in memory together:
+/// the division by l, unrounded. Keys may be added block by block, as they are read or received, and never need to
+/// be in memory all at once:
 ///
 ///     AttentionState state;
 ///     for (key = 0; key < seqlen_k; key += 4096)
@@ -23,8 +23,8 @@ namespace [[gnu::visibility("default")]] saccade {
 /// bits that one call of attention() over all keys gives (but see finish()). Blocks of any size in any order give
 /// the same up to rounding, within the rule of compare.h.
 ///
-/// The memory, in numbers of f32 (of f64 for f64) for each row and query head, is head_dim_v rounded up to at most
-/// 32 plus 2 to 32, whatever the number of keys; level avx512amx has that about twice.
+/// Memory for each row and query head, in f32 numbers (f64 for f64): head_dim_v, rounded up to a multiple of at
+/// most 32, plus 2 to 32, whatever the number of keys; about twice that on level avx512amx.
 ///
 /// Objects may be moved but not copied, and are used by one thread at a time.
 ///
@@ -32,29 +32,29 @@ namespace [[gnu::visibility("default")]] saccade {
 class AttentionState {
  public:
   /// The state before the first key. `output`: the element type that finish() will write, on which the arithmetic
-  /// of some instruction sets depends; not given: q's.
+  /// of some instruction sets depends; default: q's.
   explicit AttentionState(std::optional<DType> output = {});
   ~AttentionState();
   AttentionState(AttentionState&&) noexcept;
   AttentionState& operator=(AttentionState&&) noexcept;
 
-  /// Adds keys: every row of q attends to those of k that it sees. Shapes, element types and options are
-  /// attention()'s. There may be none. `q` must be the same in all calls, numbers included.
+  /// Adds keys: every row of q attends to those of k that it sees. Shapes, element types and options are those of
+  /// attention(). k may have no keys. `q` must be the same in all calls, values included.
   ///
-  /// `options` too, except for what belongs to the keys of the call: origin.key, the index of the first one among
-  /// all keys, which positions, dropout, block masks and score modifiers count from; `mask`, whose keys are those
-  /// of the call; kv_starts and kv_lengths, which count all keys but may not exceed those of the call; block_mask;
-  /// cu_seqlens_k. Causal::bottom_right needs a query offset, for a state does not know where the keys end. lse
-  /// and sinks are left to finish().
+  /// `options` must be the same too, except for what belongs to the keys of the call: origin.key, the index of its
+  /// first key among all keys, from which positions, dropout, block masks and score modifiers count; `mask`, whose
+  /// keys are those of the call; kv_starts and kv_lengths, which count all keys but may not exceed those of the
+  /// call; block_mask; cu_seqlens_k. Causal::bottom_right needs a query offset, because a state does not know
+  /// where the keys end. lse and sinks take effect in finish().
   ///
-  /// Throws std::invalid_argument as attention() does, and for another shape, element type, option or instruction
-  /// set (active_isa()) than in the first call, options.weights, options.scores and options.block_table. The state
-  /// is then as it was.
+  /// Throws std::invalid_argument as attention() does, for a shape, element type, option or instruction set
+  /// (active_isa()) that differs from the first call's, and for options.weights, options.scores and
+  /// options.block_table. The state is then unchanged.
   void add(const TensorView& q, const TensorView& k, const TensorView& v,
            const AttentionOptions& options = kDefaultAttentionOptions);
 
   /// Writes o, the output over all keys so far, with the shape of q but v's last dimension, and options.lse. A row
-  /// that has seen no key gives 0 and -inf. Of the options this reads lse, sinks and num_threads; the others are
+  /// that has seen no key gives 0 and -inf. Only the options lse, sinks and num_threads are read; the others are
   /// those of add(). More keys may be added afterwards.
   ///
   /// Level avx512amx: where a row meets a key or value that tiles cannot hold (not finite, or below 2^-100 or so

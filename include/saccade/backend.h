@@ -2,10 +2,11 @@
 // "reference" computes attention and matrix products in double precision by the code that is written to be read
 // (reference.h), which answers whether a number is right. Layers and optimizers use the processor's kernels anyway.
 //
-// A back end is named for one call (AttentionOptions::backend), for what a thread calls while an object lives
-// (BackendScope), for the process (set_active_backend()), or by the environment variable SACCADE_BACKEND, in this
-// order. A name may be a list, "reference,cpu": each call takes the first back end of it that supports the call. A
-// call that none of them supports throws std::invalid_argument: nothing falls back unless the list says so.
+// A back end can be chosen for one call (AttentionOptions::backend), for a thread's calls during a scope
+// (BackendScope), for the process (set_active_backend()), or by the environment variable SACCADE_BACKEND; the
+// first of these that is set applies. A name may be a list, "reference,cpu": each call uses the first back end in
+// it that supports the call. If none does, the call throws std::invalid_argument: there is no fallback beyond the
+// list.
 #pragma once
 
 #include <string_view>
@@ -28,15 +29,16 @@ std::vector<BackendInfo> available_backends();
 std::string_view active_backend_name();
 
 /// Chooses the back end of all calls outside a BackendScope: a name, or a list of names. Throws
-/// std::invalid_argument, which lists the names, for one that does not exist.
+/// std::invalid_argument that lists the valid names for one that does not exist.
 void set_active_backend(std::string_view names);
 
-/// The back ends of a call, by name. A default one leaves the choice to the scope, the process or the environment.
+/// The back ends of a call, by name. A default-constructed choice leaves it to the scope, the process or the
+/// environment.
 class BackendChoice {
  public:
   constexpr BackendChoice() = default;
-  /// "reference", or several in order, "reference,cpu"; "": as a default one. Throws std::invalid_argument, which
-  /// lists the names, for one that does not exist.
+  /// "reference", or several in order, "reference,cpu"; "": the default choice. Throws std::invalid_argument that
+  /// lists the valid names for one that does not exist.
   BackendChoice(std::string_view names);
   BackendChoice(const char* names) : BackendChoice(std::string_view(names)) {}
 
@@ -51,7 +53,7 @@ class BackendChoice {
 };
 
 /// While the object lives, calls that this thread starts use these back ends; a default choice changes nothing.
-/// Scopes nest, and end in the reverse order, on the thread that made them.
+/// Scopes nest: destroy them in reverse order, on the thread that made them.
 class BackendScope {
  public:
   explicit BackendScope(BackendChoice choice) : inner_(choice.backend_) {

@@ -1,4 +1,4 @@
-// The gradients of attention(), also in linear memory.
+// The gradients of attention(), in linear memory too.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ struct AttentionOutcome {
   TensorView o{};     ///< the o of attention()
   TensorView lse{};   ///< AttentionOptions::lse of that call: all gradients depend on it
   TensorView dout{};  ///< the gradient of the loss with respect to o: o's shape, f32, bf16 or f16, or f64 like q
-  /// That with respect to lse, for a loss that reads it: lse's shape and type. Rows that see nothing, where lse is
-  /// -inf or the sink, pass it on to the sink only. Empty: 0.
+  /// The gradient with respect to lse, for a loss that reads it: lse's shape and type. Rows that see no key, whose
+  /// lse is -inf or the sink, pass it on to the sink only. Empty: 0.
   TensorView dlse{};
 };
 
-/// The gradients of the loss with respect to q, k, v and the options that have one: tensors, or views of memory.
+/// The gradients of the loss with respect to q, k, v and the differentiable options, as tensors or views.
 template <class Array>
 struct GradientsOf {
   Array dq{}, dk{}, dv{};
@@ -33,11 +33,11 @@ struct GradientsOf {
 /// or f16 (f64 for f64 inputs), with any strides and a contiguous last dimension. The others are optional and f32,
 /// or f64 for f64 inputs.
 ///
-/// dq may be empty, or dk and dv, and is then not computed. The bits of the others are those of a call for all. Of
-/// the five matrix products of a backward pass dq alone takes three, dk and dv alone take four.
+/// Either dq, or dk and dv, may be empty and is then not computed. The others have the same bits as when all are
+/// computed. Of the five matrix products of a backward pass, dq alone takes three, dk and dv alone take four.
 using AttentionGradients = GradientsOf<MutableTensorView>;
 
-/// An option with its gradient.
+/// A differentiable option and its gradient.
 template <class Array>
 struct OptionGradient {
   std::string_view option;
@@ -54,28 +54,28 @@ inline constexpr OptionGradient<Array> kOptionGradients[] = {
     {"alibi_slopes", "dalibi_slopes", &AttentionOptions::alibi_slopes, &GradientsOf<Array>::dalibi_slopes},
 };
 
-/// dk and dv are sums over rows, in blocks of rows that begin at multiples of this number in each batch entry or
+/// dk and dv are summed over blocks of rows that begin at multiples of this number in each batch entry or
 /// document, whatever the instruction set and types. See attention_backward().
 inline constexpr std::int64_t kRowAlignment = 8448;
 
 /// The backward pass of attention(q, k, v, o, options). Pass the options of that call; lse, weights and scores are
 /// ignored, and dropout draws the same mask again.
 ///
-/// The forward pass only keeps o and lse: scores are recomputed tile by tile, and tiles that no row sees are
-/// skipped here too. Sums are in f32 (f64 for f64), also for bf16 and f16. Where q, k, v, o and dout are all bf16,
-/// level avx512amx rounds the weights and the gradients of scores to bf16 before their products. dk and dv are
-/// summed over the query heads that share them. Memory besides the tensors: some 1 MiB per thread (f32, head_dim
-/// 64), and dq in f32 for as many kv heads as fit in 24 MiB, but at least one; nothing grows with seqlen_q *
-/// seqlen_k.
+/// Only o and lse are kept from the forward pass: scores are recomputed tile by tile, and tiles that no row sees
+/// are skipped here too. Sums are in f32 (f64 for f64), also for bf16 and f16. Where q, k, v, o and dout are all
+/// bf16, level avx512amx rounds the weights and the gradients of scores to bf16 before their products. dk and dv
+/// are summed over the query heads that share them. Memory besides the tensors: about 1 MiB per thread (f32,
+/// head_dim 64), and dq in f32 for as many kv heads as fit in 24 MiB, but at least one; nothing grows with
+/// seqlen_q * seqlen_k.
 ///
 /// A hidden key or row has no influence, whatever it contains, and gradient 0. A row that sees no key contributes
 /// nothing and has gradient 0. The bits do not depend on threads.
 ///
-/// A part of a problem has the bits of the whole, given the lse, o and dout of its rows. dq: any rows, with all
+/// A part of a problem gives the bits of the whole, given the lse, o and dout of its rows. dq: any rows, with all
 /// keys that they see, as in Origin. dk and dv: any keys (with dropout from a multiple of 64 on, as in Origin),
 /// with all rows that see them, from a multiple of kRowAlignment on and without gaps. A row that sees none of the
-/// keys may hold anything, in o and lse too: dsinks alone counts every row. (Best are zeros. After a NaN among
-/// rows that are computed together a head is computed again, slowly.)
+/// keys may hold anything, in o and lse too: only dsinks counts every row. (Zeros are best: if rows that are
+/// computed together hold a NaN, the head is computed again by a slow path.)
 ///
 /// Throws std::invalid_argument as attention() does, for gradients, o, lse or dout that do not fit, where dq, dk
 /// and dv are all empty or only one of dk and dv is, and for options that have no gradient: block_table, dmask

@@ -7,11 +7,11 @@
  *     if (saccade_attention(&q, &k, &v, &o, options) != SACCADE_OK) puts(saccade_last_error());
  *     saccade_options_destroy(options);
  *
- * C99. Every function that can fail returns a status; saccade_last_error() then says in words what was wanted and
- * what came. Nothing is thrown, printed or ended. What a function writes is undefined after a failure, but for
- * handles: those stay as they were. A handle serves one thread at a time; several threads may share one in calls
- * that take it as const, unless its options name results to be written. saccade_*_destroy() takes NULL too.
- * docs/versioning.md says what later versions keep. */
+ * C99. Every function that can fail returns a status; saccade_last_error() then says what was expected and what
+ * was given. No function throws, prints or ends the program. After a failure the outputs of a function are
+ * undefined, except for handles, which are unchanged. A handle is used by one thread at a time; several threads
+ * may share it in calls that take it as const, unless its options name results to write. saccade_*_destroy() takes
+ * NULL too. docs/versioning.md says what later versions keep. */
 #ifndef SACCADE_C_API_H
 #define SACCADE_C_API_H
 
@@ -39,8 +39,8 @@ enum {
   SACCADE_INTERRUPTED = 4 /* the progress hook asked for it */
 };
 
-/* What was wrong in this thread's last call that failed, in English; "" before the first. UTF-8, if the names that
- * the caller gave are. Valid until the thread's next call that fails. */
+/* The error message of this thread's last failed call, in English; "" before the first. UTF-8 if the names that
+ * the caller gave are. Valid until the thread's next failed call. */
 SACCADE_C_API const char* saccade_last_error(void);
 
 /* The library's version, for example "0.2.0", or "0.2.0-dev" before its release. */
@@ -67,9 +67,9 @@ enum {
 
 enum { SACCADE_MAX_RANK = 6 };
 
-/* A view of numbers that it does not own. shape: the length of each of `rank` dimensions, outermost first.
- * strides: steps from one index to the next, in elements, may be 0 or negative; NULL: contiguous, in C order.
- * Functions read the lists during the call only. Results are written through `data`. */
+/* A view of memory that it does not own. shape: the length of each of `rank` dimensions, outermost first. strides:
+ * steps from one index to the next, in elements, may be 0 or negative; NULL: contiguous, in C order. Functions
+ * read both lists during the call only. Results are written through `data`. */
 typedef struct saccade_tensor {
   void* data;
   saccade_dtype dtype;
@@ -78,13 +78,13 @@ typedef struct saccade_tensor {
   const int64_t* strides;
 } saccade_tensor;
 
-/* The same view of a DLTensor of DLPack 0.x or 1.x, whose shape and strides it shares. Refuses other devices than
- * the CPU, vectors of several lanes, and element types that are none of the above. */
+/* The same view of a DLTensor of DLPack 0.x or 1.x, whose shape and strides it shares. Refuses devices other than
+ * the CPU, vectors of several lanes, and element types that are not listed above. */
 SACCADE_C_API saccade_status saccade_tensor_from_dlpack(const void* dl_tensor, saccade_tensor* tensor);
 
 /* ---- Options ------------------------------------------------------------------------------------------------ */
 
-/* Options are set by name and value, so that a new one changes no function. */
+/* Options are set by name and value, so that new options need no new functions. */
 typedef struct saccade_options saccade_options;
 
 typedef int32_t saccade_options_kind;
@@ -114,22 +114,22 @@ enum {
 /* Options with their defaults. */
 SACCADE_C_API saccade_status saccade_options_create(saccade_options_kind kind, saccade_options** options);
 SACCADE_C_API void saccade_options_destroy(saccade_options* options);
-/* Sets one option. Refuses names that this kind does not have, and values of another type; whether a number or a
- * shape makes sense is checked by the calls that use it. A whole number may be given for one with a fraction. */
+/* Sets one option. Refuses names that this kind does not have, and values of another type; the calls that use the
+ * option check whether its number or shape is valid. An integer may be given for a floating-point option. */
 SACCADE_C_API saccade_status saccade_options_set_i64(saccade_options* options, const char* name, int64_t value);
 SACCADE_C_API saccade_status saccade_options_set_f64(saccade_options* options, const char* name, double value);
 SACCADE_C_API saccade_status saccade_options_set_text(saccade_options* options, const char* name,
                                                       const char* value);
-/* Copies the shape and the strides, and keeps the pointer: the numbers must live as long as calls use the options.
- * Of rows and frequencies the numbers are copied too. */
+/* Copies the shape and the strides and keeps the pointer: the data must stay valid as long as calls use the
+ * options. For rows and frequencies the data is copied too. */
 SACCADE_C_API saccade_status saccade_options_set_tensor(saccade_options* options, const char* name,
                                                         const saccade_tensor* value);
-/* The option's default again: a tensor is not given any more. */
+/* Restores the option's default; for a tensor: not given. */
 SACCADE_C_API saccade_status saccade_options_unset(saccade_options* options, const char* name);
 
 /* A rectangle of scores of one head: see ScoreBlock and ScoreTile in saccade/attention.h. scores: float, or double
- * where q is f64, as dtype says; key j of row i is at scores[i * stride + j]. In a call of a block effect there
- * are none. Later versions may append members. */
+ * where q is f64, as dtype says; key j of row i is at scores[i * stride + j]. None in a call of a block effect.
+ * Later versions may append members. */
 typedef struct saccade_score_tile {
   int64_t batch, head;
   int64_t first_row, first_key;
@@ -165,8 +165,8 @@ SACCADE_C_API saccade_status saccade_attention(const saccade_tensor* q, const sa
 SACCADE_C_API saccade_status saccade_decode(const saccade_tensor* q, const saccade_tensor* k,
                                             const saccade_tensor* v, const saccade_tensor* o,
                                             const saccade_options* options);
-/* The gradients of a loss from that with respect to o: attention_backward() of saccade/backward.h. o and lse are
- * results of the forward call with the same options. dq may be NULL, or dk and dv. */
+/* The gradients of a loss, from dout, the gradient with respect to o: attention_backward() of saccade/backward.h.
+ * o and lse are results of the forward call with the same options. Either dq, or dk and dv, may be NULL. */
 SACCADE_C_API saccade_status saccade_attention_backward(const saccade_tensor* q, const saccade_tensor* k,
                                                         const saccade_tensor* v, const saccade_tensor* o,
                                                         const saccade_tensor* lse, const saccade_tensor* dout,
@@ -188,7 +188,7 @@ enum {
 };
 
 /* Merges `count` results of the same queries over different keys, o_parts[count] and lse_parts[count], into o and
- * lse: merge_states() of saccade/decode.h. Of the options only layout counts. */
+ * lse: merge_states() of saccade/decode.h. Only the option layout is used. */
 SACCADE_C_API saccade_status saccade_merge_states(int64_t count, const saccade_tensor* o_parts,
                                                   const saccade_tensor* lse_parts, const saccade_tensor* o,
                                                   const saccade_tensor* lse, const saccade_options* options);
@@ -199,7 +199,7 @@ typedef struct saccade_attention_state saccade_attention_state;
 /* output: the element type of the o that finish() will write; -1: q's. */
 SACCADE_C_API saccade_status saccade_attention_state_create(saccade_dtype output, saccade_attention_state** state);
 SACCADE_C_API void saccade_attention_state_destroy(saccade_attention_state* state);
-/* Adds keys, whose first is key origin_key of the options among all keys. After SACCADE_INTERRUPTED or
+/* Adds keys; the option origin_key is the index of the first one among all keys. After SACCADE_INTERRUPTED or
  * SACCADE_OUT_OF_MEMORY the state can only be destroyed. */
 SACCADE_C_API saccade_status saccade_attention_state_add(saccade_attention_state* state, const saccade_tensor* q,
                                                          const saccade_tensor* k, const saccade_tensor* v,
@@ -245,8 +245,8 @@ SACCADE_C_API void saccade_kv_cache_destroy(saccade_kv_cache* cache);
 SACCADE_C_API saccade_status saccade_kv_cache_append(saccade_kv_cache* cache, int64_t sequence,
                                                      const saccade_tensor* k, const saccade_tensor* v,
                                                      const char* layout);
-/* The tokens that a sequence has seen, the first position that is kept, the first that is no padding, the bytes of
- * the cache and its pages in use; NULL: not asked for. sequence counts for the first three. */
+/* The number of tokens that a sequence has seen, the first position that is kept, the first that is not padding,
+ * the bytes of the cache and its pages in use; NULL: not requested. `sequence` applies to the first three. */
 SACCADE_C_API saccade_status saccade_kv_cache_state(const saccade_kv_cache* cache, int64_t sequence,
                                                     int64_t* length, int64_t* first_kept, int64_t* start,
                                                     int64_t* bytes, int64_t* pages_in_use);
@@ -260,7 +260,7 @@ SACCADE_C_API saccade_status saccade_kv_cache_share_prefix(saccade_kv_cache* cac
 /* The positions of the last `count` tokens of each sequence, into positions[batch * count]. */
 SACCADE_C_API saccade_status saccade_kv_cache_positions(const saccade_kv_cache* cache, int64_t count,
                                                         int64_t* positions);
-/* attention() and decode() of the last tokens of each sequence over the cache, which holds their keys already. */
+/* attention() and decode() of the last tokens of each sequence over the cache, which already holds their keys. */
 SACCADE_C_API saccade_status saccade_attention_over_cache(const saccade_tensor* q, const saccade_kv_cache* cache,
                                                           const saccade_tensor* o, const saccade_options* options);
 SACCADE_C_API saccade_status saccade_decode_over_cache(const saccade_tensor* q, const saccade_kv_cache* cache,
@@ -268,37 +268,37 @@ SACCADE_C_API saccade_status saccade_decode_over_cache(const saccade_tensor* q, 
 
 /* ---- Inspection --------------------------------------------------------------------------------------------- */
 
-/* What inspect() of saccade/inspect.h found. */
+/* The results of inspect() in saccade/inspect.h. */
 typedef struct saccade_inspection saccade_inspection;
 
 /* wanted: options of kind SACCADE_INSPECT_OPTIONS. */
 SACCADE_C_API saccade_status saccade_inspect(const saccade_tensor* q, const saccade_tensor* k,
                                              const saccade_options* wanted, const saccade_options* options,
                                              saccade_inspection** inspection);
-/* The same for the last rows of each sequence over a cache, which holds their keys already. */
+/* The same for the last rows of each sequence over a cache, which already holds their keys. */
 SACCADE_C_API saccade_status saccade_inspect_over_cache(const saccade_tensor* q, const saccade_kv_cache* cache,
                                                         const saccade_options* wanted,
                                                         const saccade_options* options,
                                                         saccade_inspection** inspection);
 SACCADE_C_API void saccade_inspection_destroy(saccade_inspection* inspection);
 /* A result by its name: rows, top_keys, top_weights, entropy, max_weight, received, distance, mean_distance,
- * pooled. A view of the inspection's own numbers, which lives as long as it; rank 0: it was not asked for. */
+ * pooled. A view of the inspection's memory, valid until it is destroyed; rank 0: not requested. */
 SACCADE_C_API saccade_status saccade_inspection_get(const saccade_inspection* inspection, const char* name,
                                                     saccade_tensor* result);
 
 /* ---- Progress ----------------------------------------------------------------------------------------------- */
 
-/* Called between pieces of work by the thread that calls saccade. 0: go on; otherwise the call ends, with
- * SACCADE_INTERRUPTED, and what it writes is undefined. May not set another hook. */
+/* Called between pieces of work, by the thread that calls saccade. Returns 0 to continue; otherwise the call ends
+ * with SACCADE_INTERRUPTED and its outputs are undefined. May not set another hook. */
 typedef int32_t (*saccade_progress_hook)(void* context);
 
-/* Sets the hook of this thread's further calls, or none for NULL: ProgressHook of saccade/runtime.h, which says
- * how often it is called. The thread must end or set NULL before `context` is gone. */
+/* Sets the hook for this thread's later calls; NULL: none. See ProgressHook in saccade/runtime.h for how often it
+ * is called. The thread must end or set NULL before `context` is destroyed. */
 SACCADE_C_API saccade_status saccade_set_progress_hook(saccade_progress_hook hook, void* context);
 
 /* ---- Threads and instruction sets --------------------------------------------------------------------------- */
 
-/* The threads that calls use by default, and a new default; 0: OpenMP's. Results do not depend on it. */
+/* Gets and sets the default number of threads of calls; 0: OpenMP's default. Results do not depend on it. */
 SACCADE_C_API int32_t saccade_num_threads(void);
 SACCADE_C_API saccade_status saccade_set_num_threads(int32_t threads);
 /* The names of the instruction sets that this machine can use, slowest first; the list ends with NULL. */
@@ -306,7 +306,7 @@ SACCADE_C_API const char* const* saccade_available_isas(void);
 /* The name of the instruction set that calls use, for example "avx2"; NULL, with an error, where the environment
  * variable SACCADE_ISA names one that this machine lacks. */
 SACCADE_C_API const char* saccade_active_isa(void);
-/* Makes further calls of all threads use another one. */
+/* Makes later calls, in all threads, use another one. */
 SACCADE_C_API saccade_status saccade_set_active_isa(const char* name);
 /* Frees the scratch memory kept between calls. */
 SACCADE_C_API void saccade_release_workspaces(void);

@@ -1,4 +1,4 @@
-// How the ranks of a distributed call exchange messages: an interface over engines that exist (MPI, gloo, ...).
+// How the ranks of a distributed call exchange messages: an interface to existing libraries (MPI, gloo, ...).
 #pragma once
 
 #include <chrono>
@@ -12,15 +12,15 @@
 namespace saccade {
 namespace [[gnu::visibility("default")]] distributed {
 
-/// Ranks could not be reached, or did not answer in time. The communicator is not used again afterwards.
+/// A rank could not be reached, or did not answer in time. The communicator is unusable afterwards.
 class CommunicationError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
 /// A fixed group of ranks, numbered from 0, that call the functions of distributed.h together and in the same
-/// order. A class derived from it says how messages travel; saccade::mpi has one for MPI (mpi.h), and
-/// local_communicators() are the threads of one process.
+/// order. Derived classes implement the transport: saccade::mpi has one for MPI (mpi.h), and local_communicators()
+/// connect the threads of one process.
 ///
 /// Messages from one rank to another arrive in the order in which they were sent, and are received in that order:
 /// the n-th receive(from) on rank `to` gets the n-th send(to) of rank `from`, of the same size. The thread that
@@ -34,8 +34,8 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;  ///< the number of ranks
 
-  /// Begins to send or receive and returns at once. The memory must stay valid until the request is finished.
-  /// Ranks do not send to themselves. bytes is at least 1 and at most most_bytes(). Throws CommunicationError.
+  /// Starts a send or receive and returns at once. The memory must stay valid until the request is finished. Ranks
+  /// do not send to themselves. bytes is at least 1 and at most most_bytes(). Throws CommunicationError.
   virtual Request send(int to, const void* data, std::size_t bytes) = 0;
   virtual Request receive(int from, void* data, std::size_t bytes) = 0;
 
@@ -43,16 +43,16 @@ class Communicator {
   /// CommunicationError if the other rank is gone.
   virtual bool is_finished(Request request) = 0;
 
-  /// Lets requests make progress, for engines that only do so inside their functions. Called at most some 5 ms
+  /// Lets requests make progress, for libraries that only do so inside their functions. Called at most about 5 ms
   /// apart while kernels compute.
   virtual void make_progress() {}
 
-  /// Every rank gives `bytes` bytes, and `all` receives those of all ranks in order. Throws CommunicationError;
-  /// `until`: when to give up. Not overridden, it sends to and receives from every other rank.
+  /// Every rank contributes `bytes` bytes, and `all` receives those of all ranks in order. Throws
+  /// CommunicationError after `until`. The default implementation sends to and receives from every other rank.
   virtual void all_gather(const void* own, void* all, std::size_t bytes,
                           std::chrono::steady_clock::time_point until);
 
-  /// The largest message, the same on every rank: larger ones are cut.
+  /// The largest message, the same on every rank: larger ones are split.
   virtual std::size_t most_bytes() const { return std::size_t{64} << 20; }
 
   /// How long a call waits for another rank before it throws CommunicationError; 300 s unless set.
@@ -60,7 +60,8 @@ class Communicator {
   /// Throws std::invalid_argument unless it is positive.
   void set_timeout(std::chrono::nanoseconds timeout);
 
-  /// What made this communicator unusable; empty: nothing. Every later call throws CommunicationError with it.
+  /// Why this communicator is unusable; empty: it is usable. Every later call throws CommunicationError with this
+  /// text.
   const std::string& failure() const { return failure_; }
 
   /// For the functions of distributed.h: marks the communicator as unusable. Keeps `memory`, which unfinished
@@ -79,7 +80,7 @@ class Communicator {
 };
 
 /// Communicators of `ranks` threads in one process, one for each, in the order of their ranks: for tests, and to
-/// try out a division without MPI. Throws std::invalid_argument unless ranks is positive.
+/// try a division of work without MPI. Throws std::invalid_argument unless ranks is positive.
 std::vector<std::unique_ptr<Communicator>> local_communicators(int ranks);
 
 /// Waits until the requests are finished; throws CommunicationError at the time `until`.

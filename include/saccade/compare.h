@@ -1,5 +1,5 @@
-// The rule that decides whether a computed result agrees with the reference. There is no tolerance to choose: the
-// rule derives it from the error of plain code in the same precision, and from unavoidable rounding.
+// The rule that decides whether a computed result agrees with the reference. There is no tolerance to choose: it
+// follows from the error of plain code in the same precision, and from unavoidable rounding.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@ namespace [[gnu::visibility("default")]] saccade {
 /// What a result is compared with; all with the shape of the result, floating-point, any strides.
 struct Expected {
   TensorView reference;  ///< the oracle, computed in f64
-  TensorView naive;      ///< the same maths unfused in the result's precision: its error is the normal one
-  TensorView bound{};    ///< the reference with absolute values for its terms; not given: |reference|
-  /// The coarsest type of the numbers stored on the way; not given: the result's.
+  TensorView naive;      ///< the same math, unfused, in the result's precision: its error is the yardstick
+  TensorView bound{};    ///< the reference summed over absolute values; default: |reference|
+  /// The coarsest type of intermediate results; default: the result's.
   std::optional<DType> coarsest{};
 };
 
@@ -28,7 +28,7 @@ struct Tolerance {
 inline constexpr Tolerance kForward{.naive_factor = 2, .eps_factor = 8};
 inline constexpr Tolerance kGradient{.naive_factor = 3, .eps_factor = 16};
 
-/// The outcome of comparing a result with what is expected.
+/// The outcome of a comparison.
 struct Comparison {
   bool holds = true;
   std::int64_t elements = 0;
@@ -43,9 +43,9 @@ struct Comparison {
   double worst_reference = 0.0;
 };
 
-/// Compares element by element. NaN and infinities must be where the reference has them. An element that the naive
-/// result cannot compute (an overflow) adds nothing to the allowance of the others. Throws std::invalid_argument
-/// when the shapes differ.
+/// Compares element by element. NaN and infinities must be where the reference has them. An element where the
+/// naive result overflows does not widen the tolerance of the others. Throws std::invalid_argument when the shapes
+/// differ.
 Comparison compare(const TensorView& out, const Expected& expected, Tolerance tolerance = kForward);
 
 /// "element [1, 5] is 3 but the reference has 5: off by 2, 4 times what is allowed (naive code: 0.25); 2 of 6

@@ -10,11 +10,12 @@
 namespace [[gnu::visibility("default")]] saccade {
 
 /// attention() for few query rows and many keys: the same arguments, options and result, but computed in an order
-/// that reads every key and value once, in place, for all query heads and rows that share them. The keys are split
-/// into splits of a fixed size, which are merged in ascending order. A row's bits therefore depend on its q row,
-/// the keys it sees, the options and the instruction set; not on threads, batch, the other new tokens or paging.
-/// They differ from those of attention() in the last places, because sums over head_dim have another order. Where
-/// both must agree to the bit, call attention() for new tokens too, which takes 4 to 10 times as long (Zen 4).
+/// that reads every key and value once, in place, for all query heads and rows that share them. The keys are
+/// divided into splits of a fixed size, which are merged in ascending order. A row's bits therefore depend on its
+/// q row, the keys it sees, the options and the instruction set; not on threads, batch, the other new tokens or
+/// paging. They differ from those of attention() in the last bits, because sums over head_dim run in another
+/// order. Where both must agree bit for bit, call attention() for new tokens too, which takes 4 to 10 times as
+/// long (Zen 4).
 ///
 /// Typical options for a cache: {.causal = Causal::bottom_right, .kv_lengths = lengths, .block_table = pages}.
 void decode(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& o,
@@ -23,21 +24,21 @@ void decode(const TensorView& q, const TensorView& k, const TensorView& v, const
 /// The same, but returns o as a new tensor of q's element type.
 Tensor decode(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionOptions& options = {});
 
-/// The keys of a split of decode(), which begin at multiples of it.
+/// The number of keys in a split of decode(). Splits begin at multiples of it.
 inline constexpr std::int64_t kDecodeSplitKeys = 4096;
 [[deprecated("renamed kDecodeSplitKeys")]] inline constexpr std::int64_t kDecodePieceKeys = kDecodeSplitKeys;
 
-/// decode() in two steps, for a cache that several processes share: decode_states() computes what decode() has of
-/// each split of the keys before it merges the splits, and merge_decode_states() merges the splits in ascending
-/// order. Both together give the bits of decode() over all keys in one call.
+/// decode() in two steps, for a cache that several processes share: decode_states() computes the state of each
+/// split of the keys, as decode() does before it merges them, and merge_decode_states() merges the splits in
+/// ascending order. Together they give the bits of one call of decode() over all keys.
 ///
-/// k and v are a part of the cache: the keys from options.origin.key on, a multiple of kDecodeSplitKeys, which
-/// options count from there as attention() says; options without effect on states, such as sinks and lse, are
+/// k and v are a part of the cache: the keys from options.origin.key on, which is a multiple of kDecodeSplitKeys;
+/// options count from there as in attention(). Options without effect on states, such as sinks and lse, are
 /// ignored. `states`: contiguous [ceil(seqlen_k / kDecodeSplitKeys), batch, num_heads, seqlen_q, head_dim_v + 3],
-/// with the axes of 1 that q lacks; f64 for a q of f64, else f32. Of each row: the sum of exp(s - m) v over the
-/// split's keys; m, the largest logit of them, as the sum of two numbers; and the sum of exp(s - m). With dropout,
-/// kept weights are scaled up by merge_decode_states() only. Natural units, so that any back end can merge the
-/// states of any other.
+/// with axes of length 1 where q has none; f64 if q is f64, else f32. For each row: the sum of exp(s - m) v over
+/// the split's keys; m, the largest logit of them, as the sum of two numbers; and the sum of exp(s - m). With
+/// dropout, kept weights are scaled up by merge_decode_states() only. Exponentials have base e, so that any back
+/// end can merge the states of any other.
 ///
 /// Throws std::invalid_argument as decode() does, for states that do not fit, packed batches, weights and scores.
 void decode_states(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& states,
@@ -48,8 +49,8 @@ Tensor decode_states(const TensorView& q, const TensorView& k, const TensorView&
                      const AttentionOptions& options = {});
 
 /// Merges the states of all splits of the keys, in ascending order, into o, and writes options.lse: sinks and the
-/// factor of dropout count here. Splits that no row sees may be left out. q, k, v and the options are those of one
-/// of the calls of decode_states(), of any part: their numbers are not read.
+/// scale of dropout apply here. Splits that no row sees may be left out. q, k, v and the options are those of any
+/// one call of decode_states(): the contents of the tensors are not read.
 void merge_decode_states(const TensorView& q, const TensorView& k, const TensorView& v, const TensorView& states,
                          const MutableTensorView& o, const AttentionOptions& options = {});
 
@@ -57,10 +58,9 @@ void merge_decode_states(const TensorView& q, const TensorView& k, const TensorV
 /// lse = log(exp(lse_a) + exp(lse_b)), o = exp(lse_a - lse) o_a + exp(lse_b - lse) o_b. o_a, o_b and o have the
 /// same shape ([..., head_dim_v] with the axes of attention()'s o); lse_a, lse_b and lse have the shape of
 /// attention()'s lse for such an o in `layout`. o may be o_a or o_b, lse may be lse_a or lse_b. Element types: o
-/// any floating type, lse f32 or f64. A part without keys has lse -inf and does not count. Include a sink in only
-/// one of the parts. Throws std::invalid_argument where shapes or types do not fit. (FlashInfer, arXiv:2501.01005,
-/// section 2.2.)
-/// Sums are f32, or f64 if one of the o is.
+/// any floating type, lse f32 or f64. A part without keys has lse -inf and contributes nothing. Include a sink in
+/// only one of the parts. Throws std::invalid_argument where shapes or types do not fit. (FlashInfer,
+/// arXiv:2501.01005, section 2.2.) Sums are f32, or f64 if one of the o is.
 void merge_states(const TensorView& o_a, const TensorView& lse_a, const TensorView& o_b, const TensorView& lse_b,
                   const MutableTensorView& o, const MutableTensorView& lse, Layout layout = Layout::bhld);
 

@@ -1,4 +1,4 @@
-// Attention over several processes or machines. Functions say which results have the bits of one process.
+// Attention across several processes or machines. Each function says which results have the bits of one process.
 #pragma once
 
 #include <cstdint>
@@ -27,32 +27,32 @@ struct Run {
 /// batch entry is divided in the same way. Ranks may have different numbers of rows, or none.
 class Sharding {
  public:
-  /// Of nothing.
+  /// An empty sharding.
   Sharding() = default;
 
   /// One run for each rank, as equal as possible.
   static Sharding contiguous(std::int64_t length, int ranks);
-  /// 2 * ranks runs, as equal as possible; rank r has the r-th and the r-th from the end. With a causal mask every
-  /// rank has nearly the same work.
+  /// 2 * ranks runs, as equal as possible; rank r gets the r-th from either end. With a causal mask every rank has
+  /// nearly the same work.
   static Sharding zigzag(std::int64_t length, int ranks);
   /// Runs of `stripe` rows, dealt out in turn. (Striped Attention, arXiv:2311.09431, has stripes of one row; long
   /// ones are faster.)
   static Sharding striped(std::int64_t length, int ranks, std::int64_t stripe = 512);
-  /// One run for each rank, cut so that all have the same number of pairs of a row and a key that it sees by
-  /// position and length. `options` are those of the whole problem; seqlen_k is that of the keys.
+  /// One run for each rank, cut so that all ranks have the same number of pairs of a row and a key that it sees by
+  /// position and length. `options` are those of the whole problem.
   static Sharding balanced(std::int64_t seqlen_q, std::int64_t seqlen_k, int ranks,
                            const AttentionOptions& options);
   /// Any division: the runs of each rank, in ascending order. Every row must be in one run.
   static Sharding of_runs(std::vector<std::vector<Run>> runs);
-  // All throw std::invalid_argument for a negative length, less than one rank, and runs that overlap or leave
-  // gaps.
+  // All of these throw std::invalid_argument for a negative length, fewer than one rank, and runs that overlap or
+  // leave gaps.
 
   int ranks() const { return static_cast<int>(runs_.size()); }
   std::int64_t length() const { return length_; }
   const std::vector<Run>& runs(int rank) const { return runs_[static_cast<std::size_t>(rank)]; }
   /// The number of rows of a rank.
   std::int64_t rows(int rank) const;
-  /// The index in the tensor of its rank of a row of the sequence, which must be in one of the rank's runs.
+  /// The index, in the rank's tensor, of a row of the sequence, which must be in one of the rank's runs.
   std::int64_t local_row(int rank, std::int64_t row) const;
 
   bool operator==(const Sharding&) const = default;
@@ -62,10 +62,10 @@ class Sharding {
   std::vector<std::vector<Run>> runs_;
 };
 
-/// How ranks divide the work. What travels is only what some row of the receiver sees by position and length.
+/// How ranks divide the work. Only what some row of the receiver sees by position and length is sent.
 enum class Method : std::uint8_t {
   /// The fastest of gather, heads and grid by the cost model (cost_model.h); stream if gather would take more than
-  /// ParallelConfig::memory. All of them give o the bits of one process. Plan::division() says what was chosen.
+  /// ParallelConfig::memory. All of them give o the bits of one process. Plan::division() tells which was chosen.
   automatic,
   gather,  ///< each rank computes its own rows. Keys and values arrive a kv head at a time, during the one before
   heads,   ///< each rank computes some kv heads for all rows: rows travel, and results return
@@ -78,35 +78,35 @@ enum class Method : std::uint8_t {
 /// "automatic", "gather", ...
 std::string_view name_of(Method method);
 
-/// What a rank and the network can do, for the cost model (cost_model.h). docs/distributed.md says how the numbers
-/// were measured, with one thread of a Zen 5 (AMD EPYC, a virtual machine) and Open MPI 4.1 over TCP; those of the
-/// network are no measurement but 10 Gbit/s Ethernet.
+/// What a rank and the network can do, for the cost model (cost_model.h). docs/distributed.md describes how the
+/// defaults were measured, with one thread of a Zen 5 (AMD EPYC, a virtual machine) and Open MPI 4.1 over TCP;
+/// those of the network are not measured but assume 10 Gbit/s Ethernet.
 struct CostParameters {
-  /// Floating-point operations per second of attention() by all threads of a rank, in f32. The model takes twice
-  /// as many for 16-bit numbers and half as many for f64.
+  /// Floating-point operations per second of attention() by all threads of a rank, in f32. The model assumes twice
+  /// as many for 16-bit types and half as many for f64.
   double forward = 2.0e11;
   double backward = 2.2e11;   ///< the same of attention_backward()
   double copying = 1e9;       ///< bytes/s at which a rank packs what it sends, and adds up what it receives
-  double per_step = 20e-6;    ///< seconds that a step takes besides
+  double per_step = 20e-6;    ///< fixed cost of a step in seconds
   double per_message = 2e-6;  ///< seconds of a rank's time for each message that it sends or receives
   double bandwidth = 1.25e9;  ///< bytes/s that a rank can send, and receive at the same time
   double latency = 50e-6;     ///< seconds from sending a message to the arrival of its first byte
 };
 using Machine [[deprecated("renamed CostParameters")]] = CostParameters;
 
-/// How a call is divided. All ranks give the same.
+/// How a call is divided. It must be the same on all ranks.
 struct ParallelConfig {
   Sharding rows{};  ///< of q and o
-  Sharding keys{};  ///< of k and v; not given: as the rows
+  Sharding keys{};  ///< of k and v; default: that of the rows
   Method method = Method::automatic;
-  int head_groups = 0;         ///< grid: ranks of a group, which divides the number of ranks and kv heads
+  int head_groups = 0;         ///< grid: ranks per group; divides the number of ranks and of kv heads
   std::int64_t chunk = 16384;  ///< stream: keys that arrive together, a multiple of kOriginAlignment
-  /// dk and dv have the bits of one process: they are computed by the owners of the keys from all rows that see
-  /// them, 7 products of matrices instead of 5. Not set: partial dk and dv are sent to the owners and
-  /// added up in the order of the ranks, with the same bits in every run.
+  /// dk and dv have the bits of one process: the owners of the keys compute them from all rows that see them,
+  /// which takes 7 matrix products instead of 5. false: partial dk and dv are sent to the owners and added up in
+  /// the order of the ranks, with the same bits in every run.
   bool exact = false;
-  /// automatic: bytes that the keys and values of two kv heads may take on a rank, as gather keeps them. If some
-  /// rank needs more, they arrive in chunks (stream). attention_backward() knows no limit.
+  /// automatic: the most bytes that the keys and values of two kv heads, as gather keeps them, may take on a rank.
+  /// If some rank needs more, they arrive in chunks (stream). attention_backward() ignores this limit.
   std::int64_t memory = std::int64_t{4} << 30;
   CostParameters machine{};  ///< automatic: what the cost model assumes
   /// For progress bars: called on this rank after each step of attention(), unless the method is pass_q.
@@ -114,20 +114,20 @@ struct ParallelConfig {
 };
 using Division [[deprecated("renamed ParallelConfig")]] = ParallelConfig;
 
-/// The sizes of a whole problem that a plan depends on; the lengths are those of the division.
+/// The sizes of a whole problem that a plan depends on; the sequence lengths come from the division.
 struct Sizes {
-  std::int64_t batch = 1;  ///< not counted in a packed batch
+  std::int64_t batch = 1;  ///< ignored in a packed batch
   std::int64_t num_heads = 1, num_kv_heads = 1;
   std::int64_t head_dim = 128, head_dim_v = 128;  ///< for the cost model
   std::int64_t element_bytes = 4;                 ///< the size of a number of k, v, q and o; for the cost model
 };
 
-/// The sizes of a call, from the shapes of its tensors, whole or of one rank. `function`: for errors.
+/// The sizes of a call, from the shapes of its tensors, whole or of one rank. `function`: the name in errors.
 Sizes sizes_of(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionOptions& options = {},
                std::string_view function = "distributed::sizes_of");
 
-/// Who computes what from which keys, and so what travels: a pure function of sizes, division and options, the
-/// same on every rank. A call proceeds in steps; in each, a rank works on one kv head of one batch entry.
+/// Which rank computes what from which keys, and so what is sent: a pure function of sizes, division and options,
+/// the same on every rank. A call proceeds in steps; in each, a rank works on one kv head of one batch entry.
 class Plan {
  public:
   /// What a rank computes in a step.
@@ -149,40 +149,40 @@ class Plan {
     std::int64_t key = 0;  ///< that of its first key
   };
 
-  /// `options`: those of the whole problem. Throws std::invalid_argument, in the name of `function`, for divisions
-  /// and options that do not fit.
+  /// `options`: those of the whole problem. Throws std::invalid_argument, with `function` as the caller's name,
+  /// for divisions and options that do not fit.
   Plan(const Sizes& sizes, const ParallelConfig& division, const AttentionOptions& options,
        std::string_view function = "distributed::Plan");
   ~Plan();
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
 
-  /// The division with what was chosen instead of Method::automatic.
+  /// The division, with Method::automatic replaced by the chosen method.
   const ParallelConfig& division() const;
   const Sizes& sizes() const;
   int ranks() const;
   std::int64_t steps() const;  ///< the same for all ranks
   Unit unit(int rank, std::int64_t step) const;
-  /// Whether ranks compute rows of others: those of their group, for a part of the heads.
+  /// Whether ranks compute rows of other ranks: those of their group, for some of the heads.
   bool shares_rows() const;
   /// The rows that a rank computes in a step: ascending, not adjacent.
   std::vector<Run> rows(int rank, std::int64_t step) const;
   /// The pieces of a rank in a batch entry (all of a packed batch), in ascending order of rows.
   std::vector<Piece> pieces(int rank, std::int64_t batch) const;
-  /// The keys that a rank needs in a step: ascending, not adjacent. Those that another rank holds travel.
+  /// The keys that a rank needs in a step: ascending, not adjacent. Those that other ranks hold are sent to it.
   std::vector<Run> keys(int rank, std::int64_t step) const;
   /// For exact dk and dv: the keys of a rank in a batch entry (all of a packed batch), each piece with all rows
   /// that see them, from a multiple of kRowAlignment of the entry on. Ranks do not share rows here.
   std::vector<Piece> pieces_of_keys(int rank, std::int64_t batch) const;
   /// The rows that see a rank's keys in a batch entry: ascending, not adjacent.
   std::vector<Run> rows_of_keys(int rank, std::int64_t batch) const;
-  /// The keys that the kernels are called with to compute a piece with some of these keys: they may begin earlier,
-  /// at a multiple of kOriginAlignment, with keys that no row sees.
+  /// The keys to call the kernels with, in order to compute a piece over `keys`: they may begin earlier, at a
+  /// multiple of kOriginAlignment, with keys that no row sees.
   Run keys_of_call(const Piece& piece, Run keys) const;
 
-  /// Batch entries that are computed one after the other: 1 in a packed batch.
+  /// The number of batch entries, which are computed in turn: 1 in a packed batch.
   std::int64_t entries() const;
-  /// Whether two steps are alike: every rank works on the same rows and keys, of other heads.
+  /// Whether two steps differ in their heads only: every rank works on the same rows and keys.
   bool are_alike(std::int64_t a, std::int64_t b) const;
   /// How many pairs of a row and a key that it sees by position and length a rank computes in a step, for one
   /// query head.
@@ -204,33 +204,34 @@ class Plan {
 /// count the whole sequences. Only lse, num_threads and the layout are the rank's own. block_table, weights,
 /// scores and origin are refused.
 ///
-/// Results have the bits of attention() in one process, with these exceptions: ring adds up in another order (the
-/// same in every run), pass_q has the bits of decode() if keys are cut at multiples of kOriginAlignment, and with
-/// stream on level avx512amx the exception of AttentionState::finish() holds.
+/// Results have the bits of attention() in one process, with these exceptions: ring adds in another order (the
+/// same in every run); pass_q has the bits of decode() if keys are cut at multiples of kOriginAlignment; and
+/// stream on level avx512amx has the exception described at AttentionState::finish().
 ///
-/// Memory besides the tensors: gather keys and values of two kv heads, as far as the rank's rows see them; heads
-/// the rows too; stream and ring two chunks and the unfinished rows of one kv head, in f32.
+/// Memory besides the tensors: gather holds the keys and values of two kv heads, as far as the rank's rows see
+/// them; heads also the rows; stream and ring hold two chunks and the unfinished rows of one kv head, in f32.
 ///
-/// Throws the same exception on every rank: std::invalid_argument for a bad argument, or arguments that differ,
-/// of any rank; std::runtime_error for what a score modifier of any rank throws; each names the rank. Throws
-/// CommunicationError if a rank is gone or does not answer in time.
+/// Throws the same exception on every rank: std::invalid_argument for an invalid argument on any rank, or
+/// arguments that differ between ranks; std::runtime_error for what a score modifier of any rank throws; each
+/// names the rank. Throws CommunicationError if a rank is gone or does not answer in time.
 void attention(Communicator& communicator, const TensorView& q, const TensorView& k, const TensorView& v,
                const MutableTensorView& o, const ParallelConfig& division,
                const AttentionOptions& options = kDefaultAttentionOptions);
 
-/// attention_backward() of a problem that attention() above divided: the same division and options, and the rank's
-/// rows and keys of all tensors. dq is that of its rows, dk and dv those of its keys. Gradients of options are
-/// those of the whole problem, on every rank: each rank's part is added up in f32 (f64 for f64), in the order of
+/// attention_backward() of a problem that attention() above divided: with the same division and options, and the
+/// rank's rows and keys of all tensors. dq belongs to its rows, dk and dv to its keys. Gradients of options are
+/// those of the whole problem, on every rank: the ranks' parts are added up in f32 (f64 for f64), in the order of
 /// the ranks.
 ///
-/// dq has the bits of one process. Unless ParallelConfig::exact is set, dk and dv are sums over ranks of partial sums in
-/// f32 (f64), the same in every run; Method::heads always has the bits of one process, but for gradients of
-/// options that heads share. Method::stream, ring and pass_q compute as gather.
+/// dq has the bits of one process. Unless ParallelConfig::exact is set, dk and dv are sums over ranks of partial
+/// sums in f32 (f64), the same in every run; Method::heads always has the bits of one process, except for
+/// gradients of options that heads share. Method::stream, ring and pass_q compute as gather does.
 ///
 /// Throws as attention() does.
 void attention_backward(Communicator& communicator, const TensorView& q, const TensorView& k, const TensorView& v,
                         const AttentionOutcome& outcome, const AttentionGradients& gradients,
-                        const ParallelConfig& division, const AttentionOptions& options = kDefaultAttentionOptions);
+                        const ParallelConfig& division,
+                        const AttentionOptions& options = kDefaultAttentionOptions);
 
 /// decode() over a cache whose keys are divided among the ranks. q and o are whole and the same on every rank, as
 /// are the options; k and v hold the rank's keys by division.keys (its rows are not read). Every rank computes
@@ -238,7 +239,7 @@ void attention_backward(Communicator& communicator, const TensorView& q, const T
 /// are cut at multiples of kOriginAlignment, and otherwise agrees with it up to rounding, with the same bits on
 /// every rank.
 ///
-/// What travels are head_dim_v + 3 numbers of f32 (f64) for each row, query head and split of 4096 keys. Refuses
+/// Each rank sends head_dim_v + 3 numbers in f32 (f64) for each row, query head and split of 4096 keys. Refuses
 /// cu_seqlens. Throws as attention() does.
 void decode(Communicator& communicator, const TensorView& q, const TensorView& k, const TensorView& v,
             const MutableTensorView& o, const ParallelConfig& division,

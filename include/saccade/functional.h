@@ -1,5 +1,5 @@
-// Layers as functions of views, for programs that keep weights themselves: activations and normalisations, without
-// gradients. layers.h has modules that train.
+// Layers as functions of views, for programs that hold their own weights: activations and normalizations, without
+// gradients. For trainable modules see layers.h.
 //
 // x and y are f32 [...] of equal shapes, with a contiguous innermost dimension and any strides of the others; y
 // may be x. A row's bits do not depend on other rows, and nothing depends on the number of threads. Invalid
@@ -12,11 +12,11 @@
 
 namespace [[gnu::visibility("default")]] saccade {
 
-/// A function of each number of a layer's output.
+/// An elementwise function of a layer's output.
 enum class Activation : std::uint8_t {
   none,        ///< x
   relu,        ///< max(x, 0)
-  gelu,        ///< x Phi(x), with the distribution function Phi of the normal distribution (arXiv:1606.08415)
+  gelu,        ///< x Phi(x), Phi: the normal distribution's CDF (arXiv:1606.08415)
   gelu_tanh,   ///< its approximation 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))): GPT-2's "gelu_new"
   quick_gelu,  ///< its approximation x sigmoid(1.702 x)
   silu,        ///< x sigmoid(x), also called swish
@@ -26,8 +26,8 @@ enum class Activation : std::uint8_t {
 /// y = f(x).
 void activate(Activation activation, const TensorView& x, const MutableTensorView& y);
 
-/// dx = f'(x) dout: the gradient of the loss with respect to x, from that with respect to f(x). dx may be x or
-/// dout.
+/// dx = f'(x) dout: the gradient of the loss with respect to x, from dout, the gradient with respect to f(x). dx
+/// may be x or dout.
 void activate_backward(Activation activation, const TensorView& x, const TensorView& dout,
                        const MutableTensorView& dx);
 

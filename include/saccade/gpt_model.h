@@ -18,8 +18,8 @@ namespace [[gnu::visibility("default")]] saccade {
 enum class GPTInitialization : std::uint8_t {
   torch,  ///< each layer as PyTorch makes it: what the published class does after torch.manual_seed
   /// The same, but embeddings are scaled by 1/5, and those of positions are sinusoids (Vaswani et al. 2017,
-  /// arXiv:1706.03762, section 3.5). The output of attention then matters compared with the token itself, and the
-  /// model need not learn for each position which token is its neighbour. Small models learn to look back several
+  /// arXiv:1706.03762, section 3.5). The output of attention is then not drowned out by the token itself, and the
+  /// model need not learn for each position which token is next to it. Small models learn to look back several
   /// times as fast.
   sinusoidal,
 };
@@ -41,12 +41,12 @@ struct GPTModelOptions {
 
 /// x + dropout(att(norm1(x))), and then x + dropout(ff(norm2(x))): the published TransformerBlock, with parameters
 /// att.W_query.weight ..., ff.layers.0.weight ..., norm1.scale, norm1.shift, norm2.scale, norm2.shift. With
-/// attention_only there is no second half: neither ff nor norm2.
+/// attention_only there is no second half, so neither ff nor norm2.
 class TransformerBlock final : public Module {
  public:
   /// Parameters of zeros, scales of ones. Throws std::invalid_argument as the layers do.
   explicit TransformerBlock(const GPTModelOptions& options);
-  /// Layers as PyTorch makes them after torch.manual_seed.
+  /// Parameters as PyTorch draws them after torch.manual_seed.
   TransformerBlock(const GPTModelOptions& options, TorchGenerator& generator);
 
   /// x is f32 [batch, seqlen, d_model]; the result has the same shape.

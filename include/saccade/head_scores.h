@@ -9,9 +9,10 @@
 
 namespace [[gnu::visibility("default")]] saccade {
 
-/// For each head the mean weight that queries give to the key after the earlier occurrence of their own token:
+/// For each head, the mean weight that queries give to the key after the earlier occurrence of their own token:
 /// near 1 for an induction head, which looks at what followed last time. Only queries whose token has occurred
-/// exactly once before count, because they have one place to look at; f64 [num_heads], NaN where no query counts.
+/// exactly once before are counted, because they have a single place to look; f64 [num_heads], NaN if there are
+/// none.
 ///
 /// weights: [batch, num_heads, seqlen, seqlen]; tokens: i64 [batch, seqlen]. Throws std::invalid_argument when the
 /// shapes or types do not fit. (Olsson et al. 2022, arXiv:2209.11895: "prefix matching score".)
@@ -21,7 +22,7 @@ Tensor induction_scores(const TensorView& weights, const TensorView& tokens);
 /// head that looks at the previous token; f64 [num_heads], NaN where seqlen is 1.
 Tensor previous_token_scores(const TensorView& weights);
 
-/// What one head does over one sequence, each number a mean over its queries. NaN: there is no such number.
+/// What one head does over one sequence, each number a mean over its queries. NaN: not defined.
 struct HeadStatistics {
   double previous = 0.0;  ///< the weight of the token before, as in previous_token_scores()
   double first = 0.0;     ///< the weight of the first token, of the queries after it
@@ -34,12 +35,12 @@ struct HeadStatistics {
 
 /// The statistics of a head, from its weights [queries, keys] of any element type. tokens: the ids of a sequence
 /// that attends to itself. Without tokens the keys are another sequence's: `first` then counts all queries, and
-/// previous, self, induction and distance are NaN. Throws std::invalid_argument if the weights are not a matrix,
-/// or not square although there are tokens, or not as many as these.
+/// previous, self, induction and distance are NaN. Throws std::invalid_argument if the weights are not a matrix
+/// or, with tokens, not [tokens, tokens].
 HeadStatistics head_statistics(const TensorView& weights, std::span<const std::int64_t> tokens = {});
 
-/// The same of a sequence whose matrix is too long to be stored: `weight` gives the weight of a key for a query,
-/// and is asked for up to four keys of each query. entropy and distance are NaN; inspect() computes them.
+/// The same for a sequence whose matrix is too large to store: `weight` returns the weight of a key for a query,
+/// and is called for up to four keys of each query. entropy and distance are NaN; inspect() computes them.
 HeadStatistics head_statistics(const std::function<double(std::int64_t query, std::int64_t key)>& weight,
                                std::span<const std::int64_t> tokens);
 

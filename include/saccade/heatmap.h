@@ -12,12 +12,12 @@
 
 namespace [[gnu::visibility("default")]] saccade {
 
-/// How values become colours; a larger value is never paler. `automatic` is linear, except for more than 64 keys
+/// How values become colors; a larger value is never paler. `automatic` is linear, except for more than 64 keys
 /// when over half of the positive values would be in the palest fiftieth of the linear scale (a long sequence has
 /// a few weights near 1 and thousands near 0): then it is logarithmic.
 enum class ColorScale : std::uint8_t { automatic, linear, logarithmic };
 
-/// Everything optional about a picture; fill it with designated initialisers.
+/// Everything optional about a picture; fill it with designated initializers.
 struct HeatmapOptions {
   /// Labels of the rows, UTF-8, one for each query; empty: positions, from 0.
   std::vector<std::string> query_tokens{};
@@ -36,29 +36,28 @@ struct HeatmapOptions {
   std::string value_name = "weight";
 
   /// The numbers of queries and keys behind the rows and columns, where the matrix is a pooled map from inspect();
-  /// the positions beside the axes then count these. 0: as many as rows and columns. A map is drawn with up to 512
-  /// x 512 cells.
+  /// the axes then show these positions. 0: as many as rows and columns. A map is drawn with up to 512 x 512
+  /// cells.
   std::int64_t queries = 0;
   std::int64_t keys = 0;
 
-  /// The values of the palest and of the darkest colour, for all panels; values outside get the colour of the
+  /// The values of the palest and of the darkest color, for all panels; values outside get the color of the
   /// nearer end. Not given: 0 (the smallest value if any is negative) and the largest value.
   std::optional<double> low{};
   std::optional<double> high{};
   ColorScale scale = ColorScale::automatic;
 
-  /// Write the numbers into the cells where they fit.
+  /// Write the values into the cells where they fit.
   bool show_values = true;
-  /// Digits after the point in the cells, 0 to 12; not given: depends on the largest value (0.24, 1.50, 12.3,
-  /// 123).
+  /// Digits after the point in the cells, 0 to 12; default: depends on the largest value (0.24, 1.50, 12.3, 123).
   std::optional<int> decimals{};
 };
 
-/// A heat map as an SVG document: a row for each query, a column for each key, darker = larger, one colour bar.
+/// A heat map as an SVG document: a row for each query, a column for each key, darker = larger, one color bar.
 ///
-/// `weights` is [seqlen_q, seqlen_k], or [heads, seqlen_q, seqlen_k] for a grid of panels with a common colour
+/// `weights` is [seqlen_q, seqlen_k], or [heads, seqlen_q, seqlen_k] for a grid of panels with a common color
 /// scale; any element type, any strides. Exact zeros (of a matrix without negative values) and -inf count as
-/// masked: no colour and, if there is room, a dot. NaN is a red cross. In small pictures each cell has its tokens
+/// masked: no color and, if there is room, a dot. NaN is a red cross. In small pictures each cell has its tokens
 /// and its value as a tooltip.
 ///
 /// A matrix with too many rows or columns to show is pooled: each cell shows the largest value of a block (NaN if
@@ -81,10 +80,10 @@ std::string heatmap_svg(const TensorView& weights, const HeatmapOptions& options
 /// thickest line) that is not above 0. `low`, `scale`, `show_values` and `decimals` have no effect.
 std::string attention_lines_svg(const TensorView& weights, const HeatmapOptions& options = {});
 
-/// The colours a terminal can show.
+/// The colors a terminal can show.
 enum class TerminalColor : std::uint8_t { none, ansi256, truecolor };
 
-/// The colours to use, from the properties of the output; a pure function, so the caller reads the environment:
+/// The colors to use, from the properties of the output; a pure function, so the caller reads the environment:
 ///
 ///     terminal_color(isatty(1), std::getenv("NO_COLOR"), std::getenv("COLORTERM"), std::getenv("TERM"))
 ///
@@ -95,7 +94,7 @@ TerminalColor terminal_color(bool is_terminal, const char* no_color, const char*
 
 /// A heat map as lines of text, each ending in a newline and at most `width` columns wide.
 ///
-/// Arguments and rules are those of heatmap_svg. With colours the cells have a background (darker = larger). With
+/// Arguments and rules are those of heatmap_svg. With colors the cells have a background (darker = larger). With
 /// `none` there are no escape sequences: each number has a bar of one of eight heights beside it, and cells
 /// without numbers are shaded. If the picture is too wide it first drops the numbers, then shrinks the cells, then
 /// pools the matrix. Panels are placed side by side if `width` allows. Labels in any script align in a terminal

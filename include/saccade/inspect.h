@@ -1,4 +1,4 @@
-// What attention looks at, without the matrix: statistics of the weights, as fast as attention itself, in memory
+// Statistics of the attention weights without storing the matrix: as fast as attention itself, in memory
 // proportional to the size of the results.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace [[gnu::visibility("default")]] saccade {
 /// How the pooled map reduces the weights of a cell to one number.
 enum class Pooling : std::uint8_t { mean, max };
 
-/// What inspect() computes; fill it with designated initialisers. By default it computes nothing.
+/// What inspect() computes; fill it with designated initializers. By default it computes nothing.
 ///
 /// Shapes are those for q of rank 4. As with AttentionOptions::lse, axes that q does not have are absent, and
 /// batch comes before heads in every layout. In a packed batch [batch, num_heads, seqlen_q] is
@@ -21,7 +21,7 @@ enum class Pooling : std::uint8_t { mean, max };
 struct InspectOptions {
   /// Query rows whose weights to return in full, in any order, without duplicates: 0 <= row < seqlen_q.
   std::vector<std::int64_t> rows{};
-  /// The keys with the largest weights of each row, at most this many, among up to 2^32 keys; 0: none.
+  /// The number of keys to return for each row, those with the largest weights, among up to 2^32 keys; 0: none.
   std::int64_t top_k = 0;
   /// The element type of their indices, i32 or i64.
   DType index_dtype = DType::i64;
@@ -30,9 +30,9 @@ struct InspectOptions {
   bool entropy = false;
   /// The largest weight of each row.
   bool max_weight = false;
-  /// The attention that each key receives: the sum of its column over the rows.
+  /// The attention that each key receives: the sum of its column.
   bool received = false;
-  /// The mean distance at which each row looks: the sum of w |p - j| over its keys j, in positions, and its mean
+  /// The mean attention distance of each row, the sum of w |p - j| over its keys j, in positions, and its mean
   /// over the rows of each head.
   bool distance = false;
   /// The size of a map of the whole matrix; 0: none. Cell (floor(i pool_rows / seqlen_q), floor(j pool_keys /
@@ -41,8 +41,8 @@ struct InspectOptions {
   std::int64_t pool_rows = 0, pool_keys = 0;
   Pooling pooling = Pooling::mean;
   /// The lse of attention() or decode() for the same q, k and options. Without it inspect() computes the
-  /// denominators, which is half of its work. Weights are exp(s - lse), so they inherit lse's rounding, a relative
-  /// error of up to |lse| times its eps / 2.
+  /// denominators itself, which is half of its work. Weights are exp(s - lse), so they inherit lse's rounding, a
+  /// relative error of up to |lse| times its eps / 2.
   TensorView lse{};
 };
 

@@ -1,13 +1,13 @@
 // Tensors in files: NumPy's .npy and .npz, safetensors, and token embeddings as JSON or CSV.
 //
-// Every reader has two forms: load_X(path) for a file and parse_X(bytes, name) for bytes in memory, where messages
-// call them `name`. The path "-" reads standard input (write "./-" for a file of that name). Readers check all
-// sizes and offsets in the file against the bytes that they have before they allocate or copy. They throw
-// std::runtime_error, one line with the error and its place:
+// Every reader has two forms: load_X(path) for a file and parse_X(bytes, name) for bytes in memory, which messages
+// call `name`. The path "-" reads standard input (write "./-" for a file of that name). Readers check all sizes
+// and offsets in the file against its actual size before they allocate or copy. They throw std::runtime_error, one
+// line with the error and its place:
 //
 //     [load_npy] q.npy: the header promises 96 bytes of numbers (f32 [2, 4, 3]) but 90 follow at byte 128
 //
-// Writers write a temporary file beside the old one and rename it, so that any failure (also std::runtime_error)
+// Writers write a temporary file next to the old one and rename it, so that any failure (also std::runtime_error)
 // leaves the old file unchanged. Link saccade::io for this header.
 #pragma once
 
@@ -34,24 +34,23 @@ Tensor parse_npy(std::span<const std::byte> bytes, std::string_view name = "npy"
 /// empty view and for bf16, for which the format has no name; std::runtime_error when writing fails.
 void save_npy(const std::filesystem::path& path, const TensorView& tensor);
 
-/// The array in the bytes of a .npy file, without a copy: for a MappedFile, of which a program needs parts.
-/// `bytes` must outlive the view. Arrays in Fortran order get other strides. Throws as load_npy does, and for
-/// numbers that have to be converted: big-endian ones, and those that do not begin at a multiple of their size in
-/// memory.
+/// The array in the bytes of a .npy file, without a copy: for a MappedFile of which a program needs only parts.
+/// `bytes` must outlive the view. Arrays in Fortran order get other strides. Throws as load_npy does, and for data
+/// that would have to be converted: big-endian numbers, and data not aligned to the size of its elements.
 TensorView view_npy(std::span<const std::byte> bytes, std::string_view name = "npy");
 
-/// Writes a .npy file piece by piece, for arrays that are never whole in memory: the same file as save_npy.
+/// Writes a .npy file piece by piece, for arrays that never fit in memory as a whole: the same file as save_npy.
 class NpyWriter {
  public:
-  /// Begins a file for an array of this type and shape. Throws as save_npy does.
+  /// Starts a file for an array of this type and shape. Throws as save_npy does.
   NpyWriter(const std::filesystem::path& path, DType dtype, const Shape& shape);
-  /// Without commit() nothing is left of the file, and an old one is unchanged.
+  /// Without commit() the new file is discarded, and an old one is unchanged.
   ~NpyWriter();
   NpyWriter(NpyWriter&&) noexcept;
 
-  /// Appends numbers, in C order of the whole array. Throws std::invalid_argument for more than there is room for.
+  /// Appends numbers, in C order of the whole array. Throws std::invalid_argument for more than the shape holds.
   void write(std::span<const std::byte> bytes);
-  /// Ends the file. Throws std::invalid_argument if numbers are missing.
+  /// Completes the file. Throws std::invalid_argument if numbers are missing.
   void commit();
 
  private:
@@ -79,8 +78,8 @@ struct Safetensors {
 Safetensors load_safetensors(const std::filesystem::path& path);
 Safetensors parse_safetensors(std::span<const std::byte> bytes, std::string_view name = "safetensors");
 
-/// The tensors in the bytes of a safetensors file by name, without a copy, as view_npy. Throws as
-/// load_safetensors does, and for numbers that do not begin at a multiple of their size in memory.
+/// The tensors in the bytes of a safetensors file by name, without a copy, as view_npy. Throws as load_safetensors
+/// does, and for tensors not aligned to the size of their elements.
 std::map<std::string, TensorView> view_safetensors(std::span<const std::byte> bytes,
                                                    std::string_view name = "safetensors");
 
@@ -88,13 +87,13 @@ std::map<std::string, TensorView> view_safetensors(std::span<const std::byte> by
 /// that the format reserves or that is not UTF-8; std::runtime_error when writing fails.
 void save_safetensors(const std::filesystem::path& path, const Safetensors& contents);
 
-/// The embeddings of a text: one row of numbers, all finite, for each token.
+/// The embeddings of a text: one row of finite numbers for each token.
 struct TokenEmbeddings {
-  std::vector<std::string> tokens{};  ///< UTF-8, one for each row; empty if the file names none
+  std::vector<std::string> tokens{};  ///< UTF-8, one for each row; empty if the file has none
   Tensor inputs{};                    ///< f32 [tokens, dim]
 };
 
-/// Token embeddings from a .json, .npy or .csv file; with any other ending, and from standard input, the first
+/// Token embeddings from a .json, .npy or .csv file; with any other extension, and for standard input, the first
 /// bytes decide. A .npy array must have two dimensions. Throws std::runtime_error.
 TokenEmbeddings load_token_embeddings(const std::filesystem::path& path);
 TokenEmbeddings parse_token_embeddings(std::span<const std::byte> bytes, std::string_view name = "embeddings");
@@ -105,15 +104,15 @@ TokenEmbeddings load_json(const std::filesystem::path& path);
 TokenEmbeddings parse_json(std::string_view text, std::string_view name = "json");
 
 /// Token embeddings from CSV: one row of numbers per line. The first line may be a header, and the first column
-/// may hold the tokens; docs/files.md describes how both are recognised. Throws std::runtime_error.
+/// may hold the tokens; docs/files.md describes how both are recognized. Throws std::runtime_error.
 TokenEmbeddings load_csv(const std::filesystem::path& path);
 TokenEmbeddings parse_csv(std::string_view text, std::string_view name = "csv");
 
 /// All bytes of a file, or of standard input for "-". Throws std::runtime_error.
 std::vector<std::byte> read_file(const std::filesystem::path& path);
 
-/// The bytes of a file in the address space: the system reads a page when it is first touched, and may forget it
-/// again. The file must not become shorter meanwhile. Standard input ("-") and pipes are read whole.
+/// A file mapped into memory: the system reads a page when it is first touched, and may evict it again. The file
+/// must not shrink meanwhile. Standard input ("-") and pipes are read whole.
 class MappedFile {
  public:
   /// Throws std::runtime_error.

@@ -15,7 +15,7 @@
 
 namespace [[gnu::visibility("default")]] saccade {
 
-/// Options of a KvCache; fill it with designated initialisers.
+/// Options of a KvCache; fill it with designated initializers.
 struct KvCacheOptions {
   std::int64_t batch = 1;         ///< sequences, each with its own length
   std::int64_t num_kv_heads = 1;  ///< heads of k and v
@@ -26,17 +26,17 @@ struct KvCacheOptions {
   /// Tokens per page. Sequences then share pages of a pool, and a common prefix is stored once. 0: no pages; every
   /// head of every sequence has one contiguous block as large as the longest sequence needs.
   std::int64_t page_size = 0;
-  /// The query at position p will see keys p - window to p (AttentionOptions::window_left), so the cache can drop
-  /// keys before p - window, where p is the first token of the last append. -1: keeps all keys.
+  /// The query at position p sees keys p - window to p (AttentionOptions::window_left), so the cache can drop keys
+  /// before p - window, where p is the first token of the last append. -1: keeps all keys.
   std::int64_t window = -1;
   /// Queries are the last tokens of their sequence, and each sees the keys up to its own: Causal::bottom_right.
   /// false: options() leaves the choice to the caller (for the keys of an encoder, for example), and rows have the
-  /// positions 0, 1, ..., which ALiBi counts from, unless the caller gives offsets; not allowed with a window.
+  /// positions 0, 1, ..., for ALiBi too, unless the caller gives offsets; not allowed with a window.
   bool causal = true;
   /// Rotates keys by their position in the sequence when they are appended. The caller rotates the queries: see
   /// KvCache::positions.
   std::optional<Rope> rope{};
-  /// Tokens per sequence to allocate at once. When the cache is full it grows by half.
+  /// Tokens per sequence to allocate at the start. When the cache is full it grows by half.
   std::int64_t capacity = 0;
 };
 
@@ -46,8 +46,8 @@ struct KvCacheOptions {
 ///     cache.append(k, v);          // of the new tokens
 ///     decode(q, cache, o);         // q of the same tokens
 ///
-/// A token's position is its index in the sequence, whatever the cache has dropped since. Results equal those of
-/// the same call with all keys and values in plain tensors, bit for bit.
+/// A token's position is its index in the sequence, even after the cache has dropped earlier ones. Results equal
+/// those of the same call with all keys and values in plain tensors, bit for bit.
 ///
 /// Functions throw std::invalid_argument for wrong arguments and std::bad_alloc if memory runs out, and then leave
 /// the cache unchanged. Views are valid until the next call of a non-const function. Several threads may call
@@ -61,7 +61,7 @@ class KvCache {
   KvCache(KvCache&& other) noexcept;
   KvCache& operator=(KvCache&& other) noexcept;
 
-  /// The options it was made with, with head_dim_v filled in.
+  /// The options it was constructed with, with head_dim_v filled in.
   const KvCacheOptions& config() const;
 
   /// Adds n tokens to every sequence: k [batch, num_kv_heads, n, head_dim], v [batch, num_kv_heads, n, head_dim_v]
@@ -82,10 +82,10 @@ class KvCache {
 
   /// Hides the keys before position `start` of a sequence from all queries, as AttentionOptions::kv_starts does:
   /// padding on the left of a batch of prompts. 0: none. From 0 to length(sequence); the positions of the other
-  /// tokens stay as they are. truncate() and share_prefix() keep it, as far as there are tokens.
+  /// tokens stay as they are. truncate() and share_prefix() keep it, up to the number of tokens left.
   void set_start(std::int64_t sequence, std::int64_t start);
 
-  /// What set_start() said; 0 for an empty sequence.
+  /// The value of set_start(); 0 for an empty sequence.
   std::int64_t start(std::int64_t sequence) const;
 
   /// The positions of the last `count` tokens of each sequence, i64 [batch, count], to rotate their queries with
@@ -116,15 +116,15 @@ class KvCache {
   /// kv_lengths, kv_starts, block_table or cu_seqlens_k, or, for a causal cache, causal top_left, a query offset
   /// or a wider window.
   ///
-  /// Without pages, the cache frees the keys that the window has passed in multiples of 4096. Index j of a mask,
-  /// score modifier, weights or scores then means position first_kept + j. Causal masks, windows and ALiBi depend
-  /// on relative positions only, so they stay correct.
+  /// Without pages, the cache frees keys that have left the window, in multiples of 4096. Index j of a mask, score
+  /// modifier, weights or scores then means position first_kept + j. Causal masks, windows and ALiBi depend on
+  /// relative positions only, so they stay correct.
   AttentionOptions options(const AttentionOptions& rest = {}) const;
 
   /// Bytes allocated for keys and values, used or not.
   std::size_t bytes() const;
 
-  /// Pages that sequences hold, shared ones counted once; 0 without pages.
+  /// The number of pages that sequences hold, shared ones counted once; 0 without pages.
   std::int64_t pages_in_use() const;
 
  private:

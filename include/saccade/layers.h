@@ -1,4 +1,4 @@
-// The layers of a language model besides attention, and its loss: forward and backward, in f32.
+// The layers of a language model other than attention, and its loss: forward and backward, in f32.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@ namespace [[gnu::visibility("default")]] saccade {
 // All of these layers share the following, in addition to what module.h describes. Inputs are f32 (tokens i64) of
 // rank 1 to kMaxRank, with any strides of the outer dimensions; each layer treats them as rows of the innermost
 // dimension. A row's bits do not depend on other rows, and nothing depends on the number of threads. In training
-// mode forward() keeps a copy of what backward() needs; it keeps the argument itself if that is an rvalue Tensor,
-// as in forward(std::move(x)). backward() expects a dout with the shape of forward()'s result. Invalid arguments
-// throw std::invalid_argument with the class, what was expected and what was given.
+// mode forward() keeps a copy of what backward() needs; it takes over the argument itself if that is an rvalue
+// Tensor, as in forward(std::move(x)). backward() expects a dout with the shape of forward()'s result. Invalid
+// arguments throw std::invalid_argument that names the class, what was expected and what was given.
 
 /// y = x weight^T + bias: torch.nn.Linear. Parameters: `weight` [d_out, d_in], `bias` [d_out].
 class Linear : public Module {
@@ -118,7 +118,7 @@ class Gelu : public Module {
 /// output is a copy. Dropped elements are 0, even where they were NaN.
 class Dropout : public Module {
  public:
-  /// The operating system gives the seed. Throws std::invalid_argument unless 0 <= p <= 1.
+  /// The seed comes from the operating system. Throws std::invalid_argument unless 0 <= p <= 1.
   explicit Dropout(double p);
 
   double p() const { return p_; }
@@ -170,7 +170,7 @@ class FeedForward : public Module {
 };
 
 struct CrossEntropyOptions {
-  /// Rows with this target do not count: their loss and their gradient are 0.
+  /// Rows with this target are ignored: their loss and their gradient are 0.
   std::int64_t ignore_index = -100;
   /// Optional result: -log softmax(logits)[target] of each row; f32, the shape of targets.
   MutableTensorView losses{};

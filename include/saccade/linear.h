@@ -13,7 +13,7 @@ enum class WeightLayout : std::uint8_t { in_out, out_in };
 
 struct LinearOptions {
   WeightLayout weight_layout = WeightLayout::out_in;
-  /// Added to every row: [d_out], f32 or of the type of x; not given: nothing is added.
+  /// Added to every row: [d_out], f32 or of the type of x; default: none.
   TensorView bias{};
   /// Threads of this call; 0: num_threads() of runtime.h. Results do not depend on it.
   int num_threads = 0;
@@ -29,8 +29,8 @@ void linear(const TensorView& x, const TensorView& weight, const MutableTensorVi
 /// The same, but returns y as a new tensor of the type of x.
 Tensor linear(const TensorView& x, const TensorView& weight, const LinearOptions& options = {});
 
-/// Destinations of the gradients of the loss; f32 or of the type of x, innermost dimension contiguous, other
-/// dimensions of any strides. Only the given ones are computed.
+/// Destinations of the gradients of the loss; f32 or of the type of x, innermost dimension contiguous, any strides
+/// elsewhere. Only those given are computed.
 struct LinearGradients {
   MutableTensorView dx{};       ///< the shape of x; overwritten
   MutableTensorView dweight{};  ///< the shape of weight

@@ -1,4 +1,4 @@
-// Models of Hugging Face folders: read from disk, run, and looked into.
+// Models in Hugging Face folders: load, run and inspect them.
 //
 //     const Model model = Model::load("all-MiniLM-L6-v2");
 //     const Tensor states = model.hidden_states({.tokens = {101, 7592, 102}});      // [3, 384]
@@ -23,8 +23,8 @@ namespace [[gnu::visibility("default")]] saccade {
 /// The sizes of a model.
 struct ModelSizes {
   std::string family{};         ///< model_type of config.json: "bert", "llama"
-  std::int64_t vocab_size = 0;  ///< rows of the token embedding; of images: classes
-  std::int64_t max_length = 0;  ///< the longest sequence, where positions have a table; 0: no limit
+  std::int64_t vocab_size = 0;  ///< rows of the token embedding; for images: classes
+  std::int64_t max_length = 0;  ///< the longest sequence, for learned positions; 0: no limit
   std::int64_t d_model = 0;     ///< the width of a hidden state
   std::int64_t num_layers = 0;
   std::int64_t num_heads = 0;  ///< query heads of each layer
@@ -32,14 +32,14 @@ struct ModelSizes {
   std::int64_t head_dim = 0;
   bool is_causal = false;  ///< a decoder: each token sees those before it
   bool has_logits = false;
-  std::vector<std::int64_t> end_tokens{};  ///< those that end a text: eos_token_id of config.json
+  std::vector<std::int64_t> end_tokens{};  ///< tokens that end a text: eos_token_id of config.json
 
   // An encoder-decoder's encoder; num_layers and the others above are its decoder's. 0: the model is not one.
   std::int64_t num_encoder_layers = 0, num_encoder_heads = 0;
-  std::int64_t start_token = -1;  ///< the first token that its decoder is given; -1: config.json does not say
+  std::int64_t start_token = -1;  ///< the first token of its decoder; -1: not in config.json
 
   std::int64_t image_size = 0, patch_size = 0, num_channels = 0;  ///< pixels; 0: the model does not read images
-  std::int64_t num_mel_bins = 0, max_frames = 0;                  ///< 0: the model does not hear
+  std::int64_t num_mel_bins = 0, max_frames = 0;                  ///< 0: the model does not read audio
 };
 
 /// Tokens of one or more sequences, one sequence after the other.
@@ -49,49 +49,48 @@ struct ModelInput {
   std::vector<std::int64_t> lengths{};
   /// The type of each token, where a model has types (the second text of a pair: 1); empty: 0.
   std::vector<std::int64_t> types{};
-  /// What models of images and of sound read instead of tokens, f32: the pixels of images [images, num_channels,
-  /// image_size, image_size] (image.h), or log-mel features [sequences, num_mel_bins, frames] (log_mel.h), with
-  /// an even number of frames. Their states are the class token and the patches of each image, and one for each
-  /// two frames.
+  /// The input of image and audio models instead of tokens, f32: pixels [images, num_channels, image_size,
+  /// image_size] (image.h), or log-mel features [sequences, num_mel_bins, frames] (log_mel.h), with an even number
+  /// of frames. An image has a state for the class token and for each patch, audio one for every two frames.
   TensorView features{};
-  /// What encode() returned, which the decoder of an encoder-decoder reads: f32 [source tokens, d_model]. It can
-  /// be left out with a cache that has seen it.
+  /// The result of encode(), for the decoder of an encoder-decoder: f32 [source tokens, d_model]. Not needed with
+  /// a cache that has already seen it.
   TensorView encoder_states{};
-  /// The source tokens of each sequence; empty: all belong to the only one.
+  /// The number of source tokens of each sequence; empty: a single sequence has them all.
   std::vector<std::int64_t> encoder_lengths{};
 };
 
-/// Which attention of a model: within an encoder, within a decoder, or of a decoder's tokens over the encoder's.
+/// Which attention of a model: encoder self-attention, decoder self-attention, or cross-attention.
 enum class AttentionKind : std::uint8_t { encoder, decoder, cross };
 
-/// The attention of one layer in a forward pass, between the sum over the values and the output projection.
+/// The attention of one layer in a forward pass, before the output projection.
 struct LayerAttention {
   AttentionKind kind = AttentionKind::encoder;
   std::int64_t layer = 0;  ///< of the encoder or of the decoder
-  /// [tokens, heads, head_dim], as the layer attends them: normalised and rotated where the family does.
+  /// [tokens, heads, head_dim], as attention() gets them: after the norms and rotations of the family.
   TensorView q{}, k{}, v{};
-  /// With these, attention(q, k, v, options) gives o. They can be completed, for weights for example. What they
-  /// point to lives until the model's call returns.
+  /// With these, attention(q, k, v, options) gives o. More may be set in a copy, weights for example. What they
+  /// point to is valid until the model's call returns.
   AttentionOptions options{};
-  /// [tokens, num_heads, head_dim]. Changes have an effect: a head whose o is 0 is switched off.
+  /// [tokens, num_heads, head_dim]. Changes take effect: setting a head's o to 0 ablates it.
   MutableTensorView o{};
   /// The projection of o that is added to the states: [num_heads, head_dim, d_model], f32, bf16 or f16.
   TensorView output_weight{};
 };
 
-/// One query head of a model's own layers; of an encoder-decoder, of its decoder's.
+/// A query head of a model; of an encoder-decoder, of its decoder.
 struct HeadPlace {
   std::int64_t layer = 0, head = 0;  ///< from 0 on
   bool operator==(const HeadPlace&) const = default;
 };
 
-/// Takes the attention of a layer and the gradient of a loss with respect to its o, f32 [tokens, num_heads,
-/// head_dim]. That with respect to the weight of key j for query i is the dot product of the gradient's row i and
-/// v's row j, of a head.
+/// Receives the attention of a layer and the gradient of a loss with respect to its o, f32 [tokens, num_heads,
+/// head_dim]. In each head, the gradient with respect to the weight of key j for query i is the dot product of
+/// dout's row i and v's row j.
 using OnAttentionGradient = std::function<void(const LayerAttention&, const TensorView& dout)>;
 
-/// The keys and values of a decoder's earlier tokens: of one sequence, for all layers. Of an encoder-decoder also
-/// those of the source.
+/// The keys and values of a decoder's earlier tokens: one sequence, all layers. For an encoder-decoder also those
+/// of the source.
 class ModelCache {
  public:
   /// The number of tokens that the model has seen.
@@ -108,11 +107,11 @@ class ModelCache {
   std::int64_t length_ = 0;
 };
 
-/// How a model runs; fill it with designated initialisers.
+/// How a model runs; fill it with designated initializers.
 struct ModelOptions {
-  /// Earlier tokens of the only sequence; the new ones are added. Decoders only.
+  /// Earlier tokens of the sequence, which must be the only one; the new ones are appended. Decoders only.
   ModelCache* cache = nullptr;
-  /// Called for each layer. Not together with a cache.
+  /// Called for each layer. Cannot be combined with a cache.
   std::function<void(const LayerAttention&)> on_attention{};
   /// Threads of this call; 0: num_threads() of runtime.h. Results do not depend on it.
   int num_threads = 0;
@@ -123,9 +122,9 @@ struct ModelOptions {
 class Model {
  public:
   /// From a folder with config.json and model.safetensors, or model.safetensors.index.json and the files that it
-  /// names. These are mapped; projections are copied in the order in which products read them. Throws
-  /// std::runtime_error, one line, for a family, an architecture or a switch of config.json that is not known, and
-  /// for a tensor that is missing or has another shape or type than config.json says.
+  /// names. The files are mapped into memory; projections are copied into packed form. Throws std::runtime_error,
+  /// one line, for an unknown family, architecture or setting in config.json, and for a tensor that is missing or
+  /// whose shape or type does not match config.json.
   static Model load(const std::filesystem::path& folder);
   ~Model();
   Model(Model&&) noexcept;
@@ -133,8 +132,8 @@ class Model {
 
   const ModelSizes& sizes() const;
 
-  /// The states of the source after an encoder-decoder's encoder: f32 [source tokens, d_model]. Throws
-  /// std::invalid_argument as hidden_states() does, and for other models.
+  /// The output of an encoder-decoder's encoder: f32 [source tokens, d_model]. Throws std::invalid_argument as
+  /// hidden_states() does, and for other models.
   Tensor encode(const ModelInput& source, const ModelOptions& options = {}) const;
 
   /// The state of each token after the last layer and its norm: f32 [tokens, d_model]; of an encoder-decoder, of
@@ -148,21 +147,21 @@ class Model {
   /// model has none.
   Tensor logits(const TensorView& hidden_states, int num_threads = 0) const;
 
-  /// Goes back through hidden_states(input): from dstates [tokens, d_model], the gradient of a loss with respect
-  /// to its result, calls on_gradient for each attention, the last layer's first. Returns the gradient with
-  /// respect to encoder_states, or nothing (rank 0) without them. Weights get no gradients; a layer's x is all
-  /// that is kept of the forward pass, which runs again. Throws std::invalid_argument as hidden_states() does.
+  /// The backward pass of hidden_states(input): from dstates [tokens, d_model], the gradient of a loss with
+  /// respect to its result, calls on_gradient for each attention, last layer first. Returns the gradient with
+  /// respect to encoder_states, or an empty tensor (rank 0) without them. Weights get no gradients. The forward
+  /// pass runs again and keeps only the input of each layer. Throws std::invalid_argument as hidden_states() does.
   Tensor backward(const ModelInput& input, const TensorView& dstates, const OnAttentionGradient& on_gradient,
                   int num_threads = 0) const;
   /// The same for encode(source).
   void encode_backward(const ModelInput& source, const TensorView& dstates, const OnAttentionGradient& on_gradient,
                        int num_threads = 0) const;
-  /// The gradient of a loss with respect to hidden states [..., d_model], from that with respect to their logits.
-  /// Throws std::invalid_argument as logits() does, and for dlogits of another shape.
+  /// The gradient of a loss with respect to hidden states [..., d_model], from dlogits, the gradient with respect
+  /// to their logits. Throws std::invalid_argument as logits() does, and for dlogits of another shape.
   Tensor logits_backward(const TensorView& hidden_states, const TensorView& dlogits, int num_threads = 0) const;
 
-  /// An empty cache for hidden_states(). dtype: of keys and values; capacity: tokens to allocate memory for at
-  /// once. Throws std::invalid_argument for encoders.
+  /// An empty cache for hidden_states(). dtype: of keys and values; capacity: tokens to allocate memory for at the
+  /// start. Throws std::invalid_argument for encoders.
   ModelCache make_cache(DType dtype = DType::f32, std::int64_t capacity = 0) const;
 
  private:

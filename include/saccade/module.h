@@ -18,7 +18,7 @@ using StateDict = std::map<std::string, Tensor>;
 /// A trainable f32 tensor, and the gradient of the loss with respect to it.
 struct Parameter {
   Tensor value;
-  Tensor gradient;  ///< empty until a backward pass or zero_grad() makes it
+  Tensor gradient;  ///< empty until a backward pass or zero_grad() allocates it
 
   /// The gradient, for a backward pass to add to; zeros at first.
   MutableTensorView gradient_to_add_to();
@@ -28,7 +28,7 @@ struct Parameter {
 struct NamedParameter {
   std::string name;
   MutableTensorView value;
-  MutableTensorView gradient;  ///< of value's shape; empty until zero_grad() or a backward pass makes it
+  MutableTensorView gradient;  ///< of value's shape; empty until zero_grad() or a backward pass allocates it
 };
 
 /// A part of a network, with parameters and submodules. As in PyTorch
@@ -105,7 +105,7 @@ class Module {
   bool training_ = true;
 };
 
-/// Puts a module into evaluation mode, and its destructor restores the previous mode.
+/// Puts a module into evaluation mode; the destructor restores the previous mode.
 class EvalMode {
  public:
   explicit EvalMode(Module& module) : module_(module), was_training_(module.training()) { module_.eval(); }

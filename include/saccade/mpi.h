@@ -10,15 +10,14 @@
 namespace saccade {
 namespace [[gnu::visibility("default")]] mpi {
 
-/// The ranks of an MPI communicator. It duplicates that communicator, so that its messages meet no others, and
-/// needs MPI to be initialised; all ranks make one together. Between MPI_Init and MPI_Finalize only the thread
-/// that calls the functions of distributed.h calls MPI: MPI_THREAD_FUNNELED suffices.
+/// The ranks of an MPI communicator. It duplicates that communicator, to keep its messages apart from all others,
+/// and needs MPI to be initialized; all ranks construct one together. Between MPI_Init and MPI_Finalize only the
+/// thread that calls the functions of distributed.h calls MPI: MPI_THREAD_FUNNELED suffices.
 ///
 /// Make one and keep it: duplicating is a collective operation. Destroy it on all ranks before MPI_Finalize. If a
-/// process is killed, mpirun ends the others; a process that hangs makes the others throw CommunicationError after
-/// timeout().
+/// process is killed, mpirun ends the others; if one hangs, the others throw CommunicationError after timeout().
 ///
-/// Throws CommunicationError, with MPI's text, for what MPI reports, and if MPI is not initialised.
+/// Throws CommunicationError with MPI's text for errors that MPI reports, and if MPI is not initialized.
 class Communicator : public distributed::Communicator {
  public:
   explicit Communicator(MPI_Comm communicator);

@@ -1,4 +1,4 @@
-// Optimisers for training: AdamW, stochastic gradient descent, gradient clipping, and learning rate schedules.
+// Optimizers for training: AdamW, stochastic gradient descent, gradient clipping, and learning rate schedules.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace [[gnu::visibility("default")]] saccade {
 
-/// Changes the parameters of a module by their gradients. Results do not depend on the number of threads.
+/// Updates the parameters of a module from their gradients. Results do not depend on the number of threads.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -24,16 +24,16 @@ class Optimizer {
   /// Throws std::invalid_argument for a rate that is negative or NaN.
   void set_lr(double lr);
 
-  /// The optimiser's state, so that a run that loads it continues bit for bit: the number of steps as `step`, i64
+  /// The optimizer's state, so that a run that loads it continues bit for bit: the number of steps as `step`, i64
   /// [1], and for each parameter that had a gradient "NAME.exp_avg" and so on (see the classes). Does not contain
   /// the options and the learning rate.
   StateDict state_dict() const;
   /// Throws std::invalid_argument that names the first entry that is missing, unexpected, or of a wrong shape or
-  /// type; the optimiser is then unchanged.
+  /// type; the optimizer is then unchanged.
   void load_state_dict(const StateDict& state);
 
  protected:
-  /// `module` must outlive the optimiser.
+  /// `module` must outlive the optimizer.
   Optimizer(std::string name, Module& module, double lr);
   Optimizer(const Optimizer&) = default;
   Optimizer& operator=(const Optimizer&) = default;

@@ -1,4 +1,4 @@
-// Projections by weights that do not change: those of a model that is loaded once and then used.
+// Projections with weights that do not change: those of a model that is loaded once and then used.
 #pragma once
 
 #include <cstddef>
@@ -14,28 +14,28 @@ namespace [[gnu::visibility("default")]] saccade {
 
 class PackedProduct;
 
-/// Options of a PackedLinear; fill it with designated initialisers.
+/// Options of a PackedLinear; fill it with designated initializers.
 struct PackedLinearOptions {
   WeightLayout weight_layout = WeightLayout::out_in;
-  /// Added to every row: [d_out], f32, bf16 or f16; not given: nothing is added.
+  /// Added to every row: [d_out], f32, bf16 or f16; default: none.
   TensorView bias{};
   /// Applied to the result.
   Activation activation = Activation::none;
 };
 
-/// y = f(x W + b), with a copy of W in the order in which products read it. linear() rearranges the weights in
-/// each call, which is most of its time where x has few rows.
+/// y = f(x W + b), with W packed in the order in which the matrix product reads it. linear() packs the weights in
+/// every call, which is most of its time where x has few rows.
 ///
 /// Weights keep their type: bf16 and f16 are half as much to read as f32. x and y are f32, and so is the
 /// arithmetic. Without an activation the bits are those of linear() with the same weights in f32. Several threads
 /// may call at once.
 class PackedLinear {
  public:
-  /// No projection; only to be assigned to.
+  /// No projection, as a target of assignment.
   PackedLinear();
-  /// weight: f32, bf16 or f16, by `weight_layout`; its innermost dimension is contiguous. Its numbers and the bias
-  /// are copied. Uses the kernels that are active now. Throws std::invalid_argument for other shapes and types,
-  /// and for widths below 1.
+  /// weight: f32, bf16 or f16, by `weight_layout`; its innermost dimension is contiguous. The weights and the bias
+  /// are copied. Uses the instruction set that is active now. Throws std::invalid_argument for other shapes and
+  /// types, and for widths below 1.
   explicit PackedLinear(const TensorView& weight, const PackedLinearOptions& options = {});
   ~PackedLinear();
   PackedLinear(PackedLinear&&) noexcept;
@@ -51,11 +51,11 @@ class PackedLinear {
   /// may have any strides. num_threads as in LinearOptions. Throws std::invalid_argument.
   void forward(const TensorView& x, const MutableTensorView& y, int num_threads = 0) const;
   Tensor forward(const TensorView& x, int num_threads = 0) const;
-  /// y += x W + b. Throws also if there is an activation.
+  /// y += x W + b. Also throws if there is an activation.
   void add_to(const TensorView& x, const MutableTensorView& y, int num_threads = 0) const;
-  /// The gradient of the loss with respect to x, [..., d_in], from dout, that with respect to y. x is read where
-  /// there is an activation. Each call unpacks the weights, d_in * d_out floats: it is for looking into a model
-  /// now and then, and not for training. Throws std::invalid_argument.
+  /// The gradient of the loss with respect to x, [..., d_in], from dout, the gradient with respect to y. x is read
+  /// only if there is an activation. Each call unpacks the weights, d_in * d_out floats: meant for inspecting a
+  /// model now and then, not for training. Throws std::invalid_argument.
   Tensor backward(const TensorView& x, const TensorView& dout, int num_threads = 0) const;
 
  private:

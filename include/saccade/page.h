@@ -1,5 +1,5 @@
 // Attention as one HTML file: all heads of a model, one head cell by cell, the text, picture or sound itself, and
-// the arithmetic of a cell. The file needs no network and no server, and shows itself in any current browser.
+// the arithmetic of a cell. The file needs no network and no server, and opens in any current browser.
 //
 //     AttentionPage page({.title = "SmolLM2"});
 //     page.add_part({.queries = {.tokens = labels}, .num_layers = 30, .num_heads = 9});
@@ -20,18 +20,18 @@
 
 namespace [[gnu::visibility("default")]] saccade {
 
-/// What a page says about its heads; fill it with designated initialisers.
+/// Options of a page; fill it with designated initializers.
 struct PageOptions {
   std::string title{};
   /// One line below the title: the model, its file, the command.
   std::string subtitle{};
-  /// The most bytes of the file. The most telling heads are kept whole, the others as thumbnails; the page says
-  /// so.
+  /// The maximum size of the file in bytes. The most informative heads are kept whole, the others as thumbnails;
+  /// the page says so.
   std::size_t max_size = 25'000'000;
-  /// The most bytes for the arithmetic of heads (HeadDetails), the most telling ones first. Heads that were chosen
-  /// have theirs in any case.
+  /// The maximum size in bytes of the arithmetic of heads (HeadDetails), which the most informative heads get
+  /// first. Chosen heads always have theirs.
   std::size_t max_details_size = 1'000'000;
-  /// The parts are states of one model in their order, such as checkpoints of a training: shown along a slider.
+  /// The parts are successive states of one model, such as checkpoints of a training run, shown along a slider.
   bool is_sequence = false;
 };
 
@@ -39,49 +39,49 @@ struct PageOptions {
 struct PageImage {
   std::string png{};                   ///< the bytes of a PNG file; empty: no picture
   std::int64_t rows = 0, columns = 0;  ///< patches, one row of them after the other
-  std::int64_t first = 0;              ///< the token of the first patch; those before it are no patches
+  std::int64_t first = 0;              ///< the token of the first patch; tokens before it are not patches
 };
 
 /// A sequence of tokens as a reader should see it.
 struct PageSequence {
   /// The text of each token, UTF-8.
   std::vector<std::string> tokens{};
-  /// The text before each token that belongs to none, such as a space; empty: none.
+  /// The text before each token that belongs to no token, such as a space; empty: none.
   std::vector<std::string> gaps{};
   /// Which tokens are the same, for induction scores; empty: those with the same text.
   std::vector<std::int64_t> ids{};
-  /// The word that each token is a part of, so that pieces of a word can be merged; empty: each its own.
+  /// The word that each token is a part of, so that tokens of a word can be merged; empty: each token is a word.
   std::vector<std::int64_t> words{};
   /// The tokens that are not part of the text, such as [CLS], so that they can be hidden; empty: none.
   std::vector<bool> special{};
   PageImage image{};
-  double seconds = 0.0;  ///< of sound: how long a token lasts; 0: no sound
+  double seconds = 0.0;  ///< for sound: the duration of a token; 0: no sound
 };
 
-/// Heads that attend from one sequence to another: those of a model, of an encoder, of one of two models that are
+/// Heads that attend from one sequence to another: those of a model, of its encoder, or of one of two models being
 /// compared.
 struct PagePart {
-  std::string name{};  ///< needed if there are several
+  std::string name{};  ///< required if there are several
   PageSequence queries{};
-  PageSequence keys{};  ///< without tokens: queries, which attend to themselves
+  PageSequence keys{};  ///< without tokens: self-attention over `queries`
   std::int64_t num_layers = 0, num_heads = 0;
   std::int64_t num_kv_heads = 0;  ///< 0: num_heads
   bool is_causal = false;         ///< keys after the query are not stored; only without `keys`
 };
 
-/// What a page needs to show how a head came to its weights; fill it with designated initialisers. Views are read
+/// What a page needs to show how a head computes its weights; fill it with designated initializers. Views are read
 /// during the call.
 struct HeadDetails {
-  /// f32 [queries, head_dim] and [keys, head_dim], as they were multiplied: the arithmetic of a cell. Neither or
-  /// both, and then `lse` too.
+  /// f32 [queries, head_dim] and [keys, head_dim], as they were multiplied, to show the arithmetic of a cell. Give
+  /// both, and `lse`, or neither.
   TensorView q{}, k{};
   TensorView lse{};  ///< f32 [queries]: AttentionOptions::lse
   double scale = 1.0, softcap = 0.0;
-  TensorView bias{};  ///< f32 [queries, keys]: what was added to the scores; not given: nothing
-  /// f32 [keys]: the length of what each key adds to the states, |v W_O|, for weights by what they move
-  /// (arXiv:2004.10102). Of all heads of a part or of none.
+  TensorView bias{};  ///< f32 [queries, keys]: what was added to the scores; default: nothing
+  /// f32 [keys]: the norm of each key's contribution to the states, |v W_O|, for norm-based weights
+  /// (arXiv:2004.10102). Give it for all heads of a part or for none.
   TensorView value_norms{};
-  /// Kept before others, whatever they tell.
+  /// Keep this head before others, however informative they are.
   bool is_chosen = false;
 };
 
@@ -91,7 +91,7 @@ struct PageTile {
   TensorView weights{};  ///< f32 [rows, keys]
 };
 
-/// A head over sequences that are too long for a matrix (see inspect.h); fill it with designated initialisers.
+/// A head over sequences that are too long for a matrix (see inspect.h); fill it with designated initializers.
 /// Views are read during the call.
 struct PooledHead {
   TensorView pooled{};       ///< f32 [rows, columns]: the largest weight of each cell of a map of the whole
@@ -101,7 +101,7 @@ struct PooledHead {
   std::vector<PageTile> tiles{};
 };
 
-/// Collects the heads of a page. Memory is that of the file.
+/// Collects the heads of a page. Takes about as much memory as the file.
 class AttentionPage {
  public:
   explicit AttentionPage(const PageOptions& options);
@@ -109,8 +109,8 @@ class AttentionPage {
   AttentionPage(AttentionPage&&) noexcept;
   AttentionPage& operator=(AttentionPage&&) noexcept;
 
-  /// Adds a part and returns its number, from 0 on. Throws std::invalid_argument for no tokens, layers or heads,
-  /// and for lists of another length than tokens.
+  /// Adds a part and returns its index, starting at 0. Throws std::invalid_argument for no tokens, layers or
+  /// heads, and for lists whose length differs from tokens.
   std::int64_t add_part(const PagePart& part);
 
   /// Adds the weights of a head, f32 [queries, keys]. Returns head_statistics() of them. Throws

@@ -1,4 +1,4 @@
-// A model of a Hugging Face folder, together with what turns texts into its tokens and pictures into its pixels.
+// A model in a Hugging Face folder, with its tokenizer and its image preprocessing.
 //
 //     const auto pretrained = PretrainedModel::load("SmolLM2-135M");
 //     std::vector<std::int64_t> tokens = pretrained.ids_of("K Q A V");
@@ -28,14 +28,14 @@ namespace [[gnu::visibility("default")]] saccade {
 class PretrainedModel {
  public:
   /// From a folder, as Model::load(), Tokenizer::load() and ImageOptions::load() read it. Throws
-  /// std::runtime_error, one line, for a folder that cannot be read or whose parts are not known.
+  /// std::runtime_error, one line, for a folder that cannot be read or holds something unknown.
   static PretrainedModel load(const std::filesystem::path& folder);
   ~PretrainedModel();
   PretrainedModel(PretrainedModel&&) noexcept;
   PretrainedModel& operator=(PretrainedModel&&) noexcept;
 
   const Model& model() const;
-  /// Throws std::invalid_argument for a model of images, which has none.
+  /// Throws std::invalid_argument for an image model, which has none.
   const Tokenizer& tokenizer() const;
   /// How the model reads pictures; `size` is the model's own.
   const ImageOptions& image_options() const;
@@ -43,12 +43,12 @@ class PretrainedModel {
   /// The last part of the folder's path.
   std::string name() const;
 
-  /// The tokens of a text, with those that the model expects around it. Throws std::invalid_argument for a text
-  /// without tokens, and as Tokenizer::encode() does.
+  /// The tokens of a text, including the special tokens that the model expects around it. Throws
+  /// std::invalid_argument for a text without tokens, and as Tokenizer::encode() does.
   std::vector<std::int64_t> ids_of(std::string_view text) const;
 
-  /// What the decoder of an encoder-decoder is given first: its start token; of Whisper also that English speech
-  /// is to be written down, without times. Throws std::invalid_argument if config.json names no start token.
+  /// The first tokens of an encoder-decoder's decoder: its start token; for Whisper also those for English,
+  /// transcription and no timestamps. Throws std::invalid_argument if config.json names no start token.
   std::vector<std::int64_t> first_tokens() const;
 
  private:
@@ -57,9 +57,10 @@ class PretrainedModel {
   std::unique_ptr<State> state_;
 };
 
-/// Continues `tokens` by up to `count` more that `next` draws from logits [vocab_size], until the model ends the
-/// text or its positions end. encoder_states: of an encoder-decoder, what Model::encode() returned; otherwise
-/// empty. `on_token` is called for each new token, in order. num_threads: 0: num_threads() of runtime.h.
+/// Generates up to `count` tokens after `tokens`, which `next` picks from logits [vocab_size], until the model
+/// emits an end token or reaches its maximum length. encoder_states: for an encoder-decoder, the result of
+/// Model::encode(); otherwise empty. `on_token` is called for each new token, in order. num_threads: 0:
+/// num_threads() of runtime.h.
 void continue_tokens(const Model& model, std::vector<std::int64_t> tokens, const TensorView& encoder_states,
                      std::int64_t count, const std::function<std::int64_t(std::span<const float>)>& next,
                      const std::function<void(std::int64_t)>& on_token, int num_threads = 0);

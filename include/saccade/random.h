@@ -49,7 +49,7 @@ class TorchGenerator {
   Tensor uniform(const Shape& shape, float low, float high);
 
   /// `torch.randn(shape)`: the standard normal distribution by the Box-Muller transform. Fewer than 16 elements
-  /// are made one by one in f64; the second number of a pair is kept for the next element or call. From 16 on,
+  /// are drawn one by one in f64; the second number of a pair is kept for the next element or call. From 16 on,
   /// uniform numbers are transformed in f32 in blocks of 16 that pair element j with j + 8; if the size is not a
   /// multiple of 16, the last 16 elements are drawn again.
   Tensor randn(const Shape& shape);

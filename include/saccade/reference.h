@@ -1,5 +1,5 @@
-// Attention written to be read: each step as a function, then all steps together, in double precision and without
-// optimisations. The tests compare the fast code with this code; if you are new to attention, start here.
+// Attention as readable code: each step as a function, then all steps together, in double precision and without
+// optimizations. The tests compare the fast code with this code; if you are new to attention, start here.
 //
 //     scores   = queries keys^T            how similar are a query and a key?
 //     weights  = softmax(scale * scores)   each query spreads a total of 1 over the keys
@@ -48,22 +48,22 @@ Tensor normalized_by_sum(const TensorView& x, int dim = -1);
 /// exp(x) divided by its sum along `dim`, as the formula says: from x = 710 on exp overflows and gives NaN.
 Tensor softmax_naive(const TensorView& x, int dim = -1);
 
-/// The same value without the overflow: subtracts the largest number of each line first, which does not change the
-/// result. A line of -inf only gives zeros.
+/// The same without overflow: subtracts the largest number of each line first, which does not change the result. A
+/// line of only -inf gives zeros.
 Tensor softmax(const TensorView& x, int dim = -1);
 
 /// Which keys a query may see when no query may look ahead: bool [seqlen_q, seqlen_k], true = attend.
 Tensor causal_mask(std::int64_t seqlen_q, std::int64_t seqlen_k, Causal causal = Causal::top_left);
 
-/// The scores where the mask (bool, true = attend, broadcast from the right) is true, -inf elsewhere. It selects;
-/// multiplying by a mask of -inf, as some texts do, gives NaN for 0 * -inf.
+/// The scores where the mask (bool, true = attend, broadcast from the right) is true, -inf elsewhere. It selects,
+/// because multiplying by a mask of -inf, as some texts do, gives NaN for 0 * -inf.
 Tensor masked(const TensorView& scores, const TensorView& mask);
 
 /// The weights where `keep` (bool, of the same shape) is true, times 1 / (1 - p) so that the expected sum is the
 /// same; 0 elsewhere. `p` is the probability of dropping, 0 <= p < 1.
 Tensor dropout(const TensorView& weights, const TensorView& keep, double p);
 
-/// The mixture of values [seqlen_k, head_dim_v] by each row of weights [seqlen_q, seqlen_k]: [seqlen_q,
+/// The weighted sum of values [seqlen_k, head_dim_v] by each row of weights [seqlen_q, seqlen_k]: [seqlen_q,
 /// head_dim_v].
 Tensor context_vectors(const TensorView& weights, const TensorView& values);
 
@@ -97,7 +97,7 @@ struct RowIndex {
 ///
 /// More precise than any kernel: computes in f64, or in long double where q, k or v is f64 (80 bits on x86; just
 /// f64 on machines without a wider type). `precision`, f64 or f32, instead rounds every single operation to that
-/// type: the same maths as unfused code of that precision.
+/// type: the same math as unfused code of that precision.
 ///
 /// Throws std::invalid_argument as saccade::attention() does. Memory: three times seqlen_q * seqlen_k.
 AttentionResult attention(const TensorView& q, const TensorView& k, const TensorView& v,
@@ -110,25 +110,25 @@ AttentionResult attention_of_rows(const TensorView& q, const TensorView& k, cons
                                   const AttentionOptions& options, std::span<const RowIndex> rows,
                                   std::optional<DType> precision = {});
 
-/// Roundings of naive code in addition to its arithmetic, at places where a kernel may round too.
+/// Roundings that naive code does in addition to its arithmetic, where a kernel may round too.
 struct NaiveRounding {
-  /// The element type of o, which is rounded to it once, at the end; not given: the type of the arithmetic.
+  /// The element type of o, which is rounded to it once, at the end; default: the type of the arithmetic.
   std::optional<DType> o{};
-  /// The type of the exponentials (relative to the row's largest logit) that are multiplied by v; not given: the
+  /// The type of the exponentials (relative to the row's largest logit) that are multiplied by v; default: the
   /// type of the arithmetic. bf16 where q, k and v are all bf16 and the machine multiplies bf16.
   std::optional<DType> exponentials{};
   /// The rows of attention_of_rows(), if it computed `exact`.
   std::span<const RowIndex> rows{};
 
-  /// The coarsest type of the numbers stored on the way to o: `coarsest` of compare(). q, k and v do not count,
-  /// because they are exact inputs.
+  /// The coarsest type of the intermediate results of o: `coarsest` of compare(). q, k and v do not count, because
+  /// they are exact inputs.
   DType coarsest() const;
 };
 
 /// The worst result of unfused code for the same problem, the `naive` of compare(): attention() in f32 (f64 where
 /// q, k or v is f64), with the head dimension summed in several orders, and with the scale applied to the queries
-/// or to the scores. For each number it returns the result farthest from `exact`. One order alone depends on luck
-/// where a problem has few rows: in one of ten cases its largest error is below half of the usual one. Does not
+/// or to the scores. For each element it returns the result farthest from `exact`. With few rows, the error of a
+/// single order depends on luck: in one of ten cases its largest error is below half of the usual one. Does not
 /// compute logits and bound.
 AttentionResult naive_attention(const TensorView& q, const TensorView& k, const TensorView& v,
                                 const AttentionOptions& options, const AttentionResult& exact,
@@ -138,8 +138,7 @@ AttentionResult naive_attention(const TensorView& q, const TensorView& k, const 
 /// the options. Gradients of options that are not given, and of a mask that is not a float mask, are empty.
 using AttentionGradients = GradientsOf<Tensor>;
 
-/// The gradients, and the same sums with absolute values for their terms: rounding errors are proportional to
-/// those.
+/// The gradients, and `bound`, the same sums over absolute values: rounding errors are proportional to it.
 struct AttentionBackwardResult {
   AttentionGradients gradients, bound;
 };
@@ -158,11 +157,11 @@ AttentionBackwardResult attention_backward(const TensorView& q, const TensorView
                                            const TensorView& dout, const AttentionOptions& options = {},
                                            std::optional<DType> precision = {}, const TensorView& dlse = {});
 
-/// Roundings of naive code for gradients in addition to its arithmetic: each gradient is rounded to its type, at
-/// the end.
+/// Roundings that naive code does for gradients in addition to its arithmetic: each gradient is rounded to its
+/// type at the end.
 struct GradientRounding {
   std::optional<DType> dq{}, dk{}, dv{};
-  NaiveRounding forward{};  ///< of the o from the forward pass, which dout . o reads
+  NaiveRounding forward{};  ///< of the forward pass's o, which dout . o reads
 };
 /// The worst gradients of unfused f32 code (f64 where q, k or v is f64) over several orders of summing the head
 /// dimension: the `naive` of compare().

@@ -14,13 +14,13 @@ namespace detail {
 struct RopeTable;
 }
 
-/// Which two numbers of a vector form pair i, which is rotated with one frequency.
+/// Which two numbers of a vector form pair i, which rotates with one frequency.
 enum class RopePairs : std::uint8_t {
   half,         ///< numbers i and i + rotary_dim / 2: GPT-NeoX, and Llama's weights in Hugging Face's format
   interleaved,  ///< numbers 2 i and 2 i + 1: the paper, GPT-J, and Llama's weights in Meta's format
 };
 
-/// Options of a Rope; fill it with designated initialisers.
+/// Options of a Rope; fill it with designated initializers.
 struct RopeOptions {
   /// Pair i rotates by base^(-2 i / rotary_dim) radians per position.
   double base = 10000.0;

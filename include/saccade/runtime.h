@@ -38,10 +38,10 @@ std::vector<Isa> built_isas();
 /// `SACCADE_ISA` names it.
 std::vector<Isa> available_isas();
 
-/// Whether this machine runs the level in software only, for tests: with the same bits in forward attention of
-/// bf16, and slowly. So far avx512amx, on a machine that has AVX2. It is used if `SACCADE_ISA` or set_active_isa()
-/// names it. A machine with AMX emulates it if the environment variable `SACCADE_EMULATE` is set when the program
-/// starts.
+/// Whether this machine only emulates the level in software, for tests: slowly, with the same bits in forward
+/// attention of bf16. So far only avx512amx, on machines with AVX2. It is used if `SACCADE_ISA` or
+/// set_active_isa() names it. A machine with AMX emulates it if the environment variable `SACCADE_EMULATE` is set
+/// when the program starts.
 bool is_emulated(Isa isa);
 
 /// The level that calls use: the last argument of set_active_isa, else the environment variable `SACCADE_ISA`,
@@ -64,16 +64,16 @@ int num_threads();
 /// negative number. Results do not depend on it.
 void set_num_threads(int threads);
 
-/// While it lives, calls that this thread makes (attention(), attention_backward(), decode(), inspect(), linear(),
-/// layers, ...) call `function` between pieces of work, for example to poll MPI: always in this thread, also while
-/// it waits for the call's other threads, at most some 5 ms apart and at least 0.5 ms. Calls shorter than that
-/// need not call it; the pieces of a product by a BLAS, or with `SACCADE_ISA=scalar`, may take longer. Results
+/// During its lifetime, calls that this thread makes (attention(), attention_backward(), decode(), inspect(),
+/// linear(), layers, ...) call `function` between pieces of work, for example to poll MPI: always in this thread,
+/// also while it waits for the call's other threads, at most about 5 ms and at least 0.5 ms apart. Shorter calls
+/// may not call it; pieces of a product computed by a BLAS, or with `SACCADE_ISA=scalar`, may take longer. Results
 /// have the same bits.
 ///
-/// What the function calls itself does not call it again. If it throws, it is not called again by that call, which
-/// throws the exception when its threads are done; the results are then unspecified. An inner object takes the
-/// place of an outer one. Destroy it in the thread that made it, after the objects made later, and not in
-/// `function`. Throws std::invalid_argument when `function` is empty.
+/// Saccade calls made inside `function` do not call it again. If it throws, that call does not call it again and
+/// rethrows the exception when its threads are done; the results are then unspecified. An inner hook replaces an
+/// outer one. Destroy hooks in reverse order, in the thread that made them, and not inside `function`. Throws
+/// std::invalid_argument when `function` is empty.
 class ProgressHook {
  public:
   explicit ProgressHook(std::function<void()> function);

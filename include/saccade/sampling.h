@@ -1,4 +1,4 @@
-// Choosing the next token of a text.
+// Sampling the next token of a text.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ class TokenSampler {
   /// Throws std::invalid_argument for a temperature that is negative or NaN, and for a negative top_k.
   explicit TokenSampler(const SamplingOptions& options);
 
-  /// The next token by a model's logits [vocab_size]; of equal ones the first. Throws std::invalid_argument if
-  /// there are none.
+  /// The next token, from a model's logits [vocab_size]; among equal ones the first. Throws std::invalid_argument
+  /// if there are none.
   std::int64_t next(std::span<const float> logits);
 
  private:

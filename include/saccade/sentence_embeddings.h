@@ -14,7 +14,7 @@ namespace [[gnu::visibility("default")]] saccade {
 /// How the hidden states of a sentence become one vector.
 enum class SentencePooling : std::uint8_t {
   mean,  ///< their mean
-  max,   ///< the largest number of each dimension
+  max,   ///< their maximum in each dimension
   cls,   ///< the first state
   last,  ///< the last state
 };
@@ -22,17 +22,18 @@ enum class SentencePooling : std::uint8_t {
 struct SentenceEmbeddingOptions {
   SentencePooling pooling = SentencePooling::mean;
   bool normalize = false;       ///< to length 1
-  std::int64_t max_length = 0;  ///< what texts should be cut to, in tokens; 0: the model's limit
+  std::int64_t max_length = 0;  ///< the length in tokens to which texts should be truncated; 0: the model's limit
 };
 
-/// What a folder in the format of sentence-transformers says (modules.json, 1_Pooling/config.json,
-/// sentence_bert_config.json); the defaults for other folders. Throws std::runtime_error for modules and poolings
-/// that are not known.
+/// The options that a folder in the format of sentence-transformers specifies (modules.json,
+/// 1_Pooling/config.json, sentence_bert_config.json); the defaults for other folders. Throws std::runtime_error
+/// for unknown modules and poolings.
 SentenceEmbeddingOptions load_sentence_embedding_options(const std::filesystem::path& folder);
 
-/// The embeddings of sentences, f32 [sentences, d_model], from their tokens. Longer sentences than the model takes
-/// are refused, not cut: max_length has no effect here. Computes some thousand tokens at a time, without padding;
-/// a sentence's bits do not depend on the others. Throws std::invalid_argument as Model::hidden_states does.
+/// The embeddings of sentences, f32 [sentences, d_model], from their tokens. Sentences longer than the model's
+/// limit are refused, not truncated: max_length has no effect here. Computes a few thousand tokens at a time,
+/// without padding; a sentence's bits do not depend on the others. Throws std::invalid_argument as
+/// Model::hidden_states does.
 Tensor sentence_embeddings(const Model& model, std::span<const std::vector<std::int64_t>> sentences,
                            const SentenceEmbeddingOptions& options = {}, int num_threads = 0);
 

@@ -15,7 +15,7 @@ struct TokenBatch {
   Tensor inputs;   ///< i64 [batch, seqlen]
   Tensor targets;  ///< i64 [batch, seqlen]: the token after each of the inputs
   /// bool [batch, seqlen], for tasks in which some targets follow from earlier tokens (the last time that the
-  /// current token occurred, the same target came next) and others are new; else empty. Where a repetition
+  /// current token occurred, the same target came next) and others are new; otherwise empty. Where a repetition
   /// begins, the target is neither.
   Tensor repeated, unseen;
 };
@@ -61,18 +61,18 @@ class TextTask final : public TrainingTask {
 
   std::int64_t vocab_size() const override { return 256; }
   std::string description() const override;
-  /// Pieces at random places of the training part, which must be longer than seqlen.
+  /// Sequences from random places of the training part, which must be longer than seqlen.
   TokenBatch batch(std::uint64_t seed, std::int64_t batch_size, std::int64_t seqlen) const override;
 
   std::string_view training_part() const { return std::string_view(text_).substr(0, training_size_); }
   std::string_view held_out_part() const { return std::string_view(text_).substr(training_size_); }
 
-  /// The held-out part from its start, cut into pieces of seqlen bytes and their targets, without the last piece
-  /// if it is not full: i64 [pieces, seqlen]. Throws std::invalid_argument if there is no full piece.
+  /// The held-out part from its start, cut into sequences of seqlen bytes with their targets, without an
+  /// incomplete last one: i64 [sequences, seqlen]. Throws std::invalid_argument if there is no complete sequence.
   TokenBatch held_out(std::int64_t seqlen) const;
 
-  /// The mean cost in bits of a byte of the held-out part for a model that only knows how often each byte occurs
-  /// in the training part, with 1 added to each count: the entropy that a model of order 0 reaches.
+  /// The cross-entropy of the held-out part, in bits per byte, under a unigram model: the byte frequencies of the
+  /// training part, with 1 added to each count.
   double unigram_bits_per_byte() const;
   [[deprecated("renamed unigram_bits_per_byte()")]] double order_0_bits_per_byte() const {
     return unigram_bits_per_byte();

@@ -1,5 +1,4 @@
-// TensorView: a view of numbers that it does not own, as an n-dimensional array. Tensor: an array that owns its
-// numbers.
+// TensorView: a non-owning view of memory as an n-dimensional array. Tensor: an array that owns its memory.
 #pragma once
 
 #include <array>
@@ -41,7 +40,7 @@ namespace detail {
 [[noreturn]] void refuse_ragged_rows(std::size_t wanted, std::size_t got);
 }  // namespace detail
 
-/// A read-only view of numbers that it does not own: pointer, element type, shape and strides.
+/// A read-only, non-owning view of an array: pointer, element type, shape and strides.
 ///
 /// Strides count elements, not bytes; they may be 0 (broadcast) or negative. A default view is empty:
 /// `if (view)` is false, and as an optional argument it means "not given". Copying a view copies no numbers.
@@ -143,7 +142,7 @@ struct TensorView {
   }
 };
 
-/// A TensorView whose numbers can be written: the type of result arguments.
+/// A TensorView that can be written to: the type of result arguments.
 struct MutableTensorView : TensorView {
   MutableTensorView() = default;
   MutableTensorView(void* numbers, DType type, std::span<const std::int64_t> lengths)
@@ -198,8 +197,8 @@ class Tensor {
   /// out.
   Tensor(DType dtype, Shape shape);
 
-  /// The same with uninitialised memory, for results that will be written completely: zeroing them first was a
-  /// tenth of a training step.
+  /// The same with uninitialized memory, for results that will be overwritten completely: zeroing them first took
+  /// a tenth of a training step.
   static Tensor uninitialized(DType dtype, Shape shape);
 
   Tensor(const Tensor& other);
@@ -207,8 +206,8 @@ class Tensor {
   Tensor(Tensor&& other) noexcept;
   Tensor& operator=(Tensor&& other) noexcept;
 
-  /// A rank-1 or rank-2 tensor of the numbers written out: `Tensor::of<float>({{1, 2}, {3, 4}})`.
-  /// Throws std::invalid_argument when rows have different lengths.
+  /// A rank-1 or rank-2 tensor of the given numbers: `Tensor::of<float>({{1, 2}, {3, 4}})`. Throws
+  /// std::invalid_argument when rows have different lengths.
   template <class T>
   static Tensor of(std::initializer_list<T> values);
   template <class T>
@@ -233,7 +232,7 @@ class Tensor {
   const void* data() const { return data_.get(); }
   void* data() { return data_.get(); }
 
-  /// All numbers in C order. Throws std::invalid_argument when T is not the element type.
+  /// All elements in C order. Throws std::invalid_argument when T is not the element type.
   template <class T>
   std::span<const T> values() const {
     return {view().as<T>(), static_cast<std::size_t>(size_)};

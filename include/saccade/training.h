@@ -12,7 +12,7 @@
 
 namespace [[gnu::visibility("default")]] saccade {
 
-/// Which optimiser a Trainer uses.
+/// Which optimizer a Trainer uses.
 enum class OptimizerKind : std::uint8_t { adamw, sgd };
 
 struct TrainingOptions {
@@ -27,7 +27,7 @@ struct TrainingOptions {
   std::uint64_t seed = 0;           ///< determines parameters, batches and dropout
 };
 
-/// The numbers of one step. Those that the task does not have are NaN.
+/// The metrics of one step; NaN where the task does not define them.
 struct TrainingStep {
   std::int64_t step = 0;     ///< from 1 on
   double loss = 0;           ///< mean cross-entropy of the batch before the step, in nats
@@ -37,12 +37,12 @@ struct TrainingStep {
   double gradient_norm = 0;  ///< before clipping
 };
 
-/// A model, its optimiser and its batches. The same options and task give the same bits in every run on one
+/// A model, its optimizer and its batches. The same options and task give the same bits in every run on one
 /// machine, for any number of threads.
 class Trainer {
  public:
   /// A new model. Throws std::invalid_argument for model options that do not fit the task, steps below 1,
-  /// batch_size below 1, warmup_steps below 0, and options that the model or the optimiser rejects.
+  /// batch_size below 1, warmup_steps below 0, and options that the model or the optimizer rejects.
   Trainer(const GPTModelOptions& model, const TrainingOptions& options, std::shared_ptr<const TrainingTask> task);
 
   const TrainingOptions& options() const { return options_; }
@@ -56,15 +56,16 @@ class Trainer {
   /// One step: a batch forward and backward, clipping, and the update of the parameters.
   const TrainingStep& step();
 
-  /// Everything that the rest of the run depends on, for save_safetensors of io.h: parameters as "model.NAME", the
-  /// optimiser's state as "optimizer.NAME", and the history.
+  /// Everything that the rest of the run depends on, to save with save_safetensors of io.h: parameters as
+  /// "model.NAME", the optimizer's state as "optimizer.NAME", and the history.
   StateDict state_dict() const;
 
   /// Resumes from this state: with the same options and task the run then ends with the same bits as an
   /// uninterrupted one. Throws std::invalid_argument for entries that do not fit; the trainer is then unchanged.
   void load_state_dict(const StateDict& state);
 
-  /// Options and task in one line, equal iff they are equal. Save it with the state, which does not contain them.
+  /// Options and task in one line; two lines are equal iff options and tasks are. Save it with the state, which
+  /// does not contain them.
   std::string description() const;
 
  private:

@@ -32,7 +32,7 @@ StridedHeads<Void> matrix_of(const TensorView& view, Void* data, const AxisNumbe
   return {data, view.dtype, stride(view, axes.batch), stride(view, axes.heads), view.strides[axes.seqlen]};
 }
 
-/// Whether a view of the right type obviously passes check_tensor, if its batch is not packed: a fast path.
+/// A fast path: whether a view of the right type clearly passes check_tensor, if its batch is not packed.
 bool is_usual(const TensorView& view, bool has_right_type) {
   return view.rank >= 2 && view.rank <= 4 && has_right_type && has_usual_memory(view);
 }
@@ -55,7 +55,7 @@ void expect_equal(std::string_view function, const char* name, const char* what,
   if (got != wanted) refuse(function, name, " has ", what, ' ', got, " but ", other, " has ", wanted);
 }
 
-/// Checks look into these numbers, so they must lie where the CPU may read them.
+/// Throws unless the CPU can read these numbers, which checks inspect.
 void check_readable(std::string_view function, std::string_view name, const TensorView& view) {
   const Backend& backend = active_backend();
   if (!backend.reads(view.device))
@@ -316,7 +316,7 @@ AttentionOperands check_operands(const TensorView& q, const TensorView& k, const
                                  std::string_view function) {
   const bool packed_q = bool(options.cu_seqlens_q), packed_k = bool(options.cu_seqlens_k);
   const bool paged = bool(options.block_table);
-  if (packed_q || packed_k || paged) check_combination(function, options);  // they say which shapes are right
+  if (packed_q || packed_k || paged) check_combination(function, options);  // these decide the expected shapes
   if (o.rank != q.rank || (!paged && (k.rank != q.rank || v.rank != q.rank)))
     refuse(function, "q, k, v and o must have the same rank, but they have shapes ", to_string(q.dims()), ", ",
            to_string(k.dims()), ", ", to_string(v.dims()), " and ", to_string(o.dims()));

@@ -1,4 +1,4 @@
-// Checks the arguments of attention() and puts them into the plain structs that kernels read.
+// Checks the arguments of attention() and converts them to the plain structs that kernels read.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 namespace saccade {
 
 /// The tensors and scale of a call. Throws std::invalid_argument as attention() documents, in the name of
-/// `function`; ignores options that do not affect them. `o_data`: where o is written, or nullptr if only its shape
-/// counts.
+/// `function`; ignores options that do not affect them. `o_data`: where o is written, or nullptr if only its
+/// shape is used.
 AttentionOperands check_operands(const TensorView& q, const TensorView& k, const TensorView& v,
                                  const TensorView& o, void* o_data, const AttentionOptions& options,
                                  std::string_view function);
@@ -20,12 +20,12 @@ AttentionOperands check_operands(const TensorView& q, const TensorView& k, const
 /// Whether no option adds to the operands, so that they describe the whole call.
 bool has_operands_only(const AttentionOptions& options);
 
-/// Throws unless the tensor has the axes of q with one number per row and head, or with `per_key` seqlen_k numbers
-/// (packed: [num_heads, total_q]), and the type of results, f32 or f64.
+/// Throws unless the tensor has the axes of q with one number per row and head, or with `per_key` seqlen_k
+/// numbers (packed: [num_heads, total_q]), and the type of results, f32 or f64.
 void check_per_head(std::string_view function, std::string_view name, const TensorView& view, const TensorView& q,
                     bool per_key, const AttentionParams& p);
 
-/// Such a tensor in the kernels' form.
+/// A tensor of this kind in the kernels' form.
 template <class Void>
 StridedHeads<Void> matrix_per_head(const TensorView& view, Void* data, const TensorView& q) {
   const int row = q.rank - 2;
@@ -55,7 +55,7 @@ class AttentionArguments {
   std::vector<std::int64_t> cu_seqlens_q_, cu_seqlens_k_;             // [batch + 1]
 };
 
-/// An uninitialised o for q and v: q's shape and element type with v's last dimension.
+/// An uninitialized o for q and v: q's shape and element type with v's last dimension.
 Tensor output_like(std::string_view function, const TensorView& q, const TensorView& v);
 
 }  // namespace saccade

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kAdd = "AttentionState::add", kFinish = "AttentionState::finish";
 
-/// The shape of o for q and v, with q's memory, which nobody reads.
+/// A view with the shape of o for q and v; its data is q's and is never read.
 TensorView shape_of_output(const TensorView& q, const TensorView& v, DType dtype) {
   TensorView o = q;
   o.dtype = dtype;
@@ -171,7 +171,7 @@ class AttentionState::Rows {
 
   std::optional<DType> output_;
   bool has_begun_ = false, is_complete_ = true;
-  // Of the first call. Nothing is read through the pointers of its parameters and views.
+  // The parameters of the first call; nothing is read through their pointers and views.
   AttentionParams first_{};
   TensorView q_, k_, v_;
   Tensor cu_seqlens_q_, cu_seqlens_k_;

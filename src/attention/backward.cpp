@@ -17,7 +17,7 @@ void clear(const MutableTensorView& view) {
   copy(TensorView(&kZero, DType::f64, view.dims(), std::span(strides).first(view.rank)), view);
 }
 
-/// Without a key, lse is the sink.
+/// The sinks' gradient of a call without keys, where lse is the sink: dlse, summed over the rows.
 template <class T>
 void pass_on_to_sinks(const BackwardParams& b) {
   const AttentionParams& p = b.attention;

@@ -1,4 +1,4 @@
-// Checks the arguments of attention_backward() and puts them into the plain struct that kernels read.
+// Checks the arguments of attention_backward() and converts them to the plain struct that kernels read.
 #pragma once
 
 #include "attention/arguments.h"

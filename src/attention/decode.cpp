@@ -12,7 +12,7 @@
 namespace saccade {
 namespace {
 
-/// Refuses what the states of splits cannot give.
+/// Throws for options whose results cannot be computed from states of splits.
 void check_options_of_states(const AttentionOptions& options, std::string_view function) {
   check_options_of(AttentionCall::decode_states, function, options);
   if (options.origin.key % kDecodeSplitKeys != 0)
@@ -37,7 +37,7 @@ DecodeStates checked_states(const TensorView& states, void* data, const Attentio
   return {data, wanted[0]};
 }
 
-/// A view with the shape of o, of which the data is not read.
+/// A view with the shape of o, whose data is never read.
 TensorView shape_of_o(const TensorView& q, const TensorView& v) {
   Shape shape(q.dims().begin(), q.dims().end());
   if (!shape.empty() && v.rank > 0) shape.back() = v.shape[static_cast<std::size_t>(v.rank - 1)];

@@ -18,7 +18,7 @@ Inspection inspect(const TensorView& q, const TensorView& k, const InspectOption
   if (q.rank != k.rank && !options.block_table)
     refuse(kInspect, "q and k must have the same rank, but they have shapes ", to_string(q.dims()), " and ",
            to_string(k.dims()));
-  // No values are averaged: k is passed as v, and q as o, because their shapes fit.
+  // Values and output are not used: k stands in for v, and q for o, because their shapes are valid.
   const AttentionOperands operands = check_operands(q, k, k, q, nullptr, options, kInspect);
   const AttentionArguments arguments(operands, q, k, options, kInspect);
   InspectResults results(q, k, wanted, options, arguments.params);

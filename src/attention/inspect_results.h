@@ -1,4 +1,4 @@
-// Checks what inspect() was asked for, allocates it and describes it to the kernels.
+// Checks the tensors requested from inspect(), allocates them and describes them to the kernels.
 #pragma once
 
 #include <cstdint>

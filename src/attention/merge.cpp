@@ -38,7 +38,7 @@ void check_lse(const NamedView& lse, std::span<const std::int64_t> shape) {
     refuse(kName, lse.name, " must be f32 or f64, but it is ", name_of(lse.view.dtype));
 }
 
-/// `os` and `lses` hold the parts' tensors and then the results.
+/// `os` and `lses` hold the tensors of the parts, then the result.
 void check_states(std::span<const NamedView> os, std::span<const NamedView> lses, Layout layout) {
   const TensorView& o = os.back().view;
   if (o.rank < 2 || o.rank > 4)
@@ -55,7 +55,7 @@ StridedHeads<Void> matrix_of(const TensorView& view, Data* data) {
   return {data, view.dtype, view.strides[0], view.strides[1], view.strides[2]};
 }
 
-/// Merges parts whose results are the last element of both lists.
+/// Merges parts into the last element of both lists.
 void merge_checked(std::span<const NamedView> os, std::span<const NamedView> lses, const MutableTensorView& o,
                    const MutableTensorView& lse, Layout layout) {
   if (o.size() == 0 && lse.size() == 0) return;
@@ -63,7 +63,7 @@ void merge_checked(std::span<const NamedView> os, std::span<const NamedView> lse
   const auto is_ready = [&](const TensorView& x) {
     return (x.shape[3] <= 1 || x.strides[3] == 1) && (!is_double || x.dtype == DType::f64);
   };
-  std::deque<Tensor> copies;  // of tensors that kernels do not take
+  std::deque<Tensor> copies;  // of tensors that kernels do not accept
   std::vector<MergePart> parts;
   for (std::size_t i = 0; i + 1 < os.size(); ++i) {
     TensorView from = as_bhld(os[i].view, layout);

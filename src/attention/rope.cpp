@@ -14,9 +14,9 @@
 
 namespace saccade::detail {
 
-/// The rotation at position p is the product of two rotations: one for p rounded down to a multiple of kNear, one
-/// for the rest. So two short tables serve every position. 64 sines and cosines take 1 microsecond, their products
-/// 0.04 (Zen 4).
+/// The rotation at position p is the product of two rotations: one for p rounded down to a multiple of kNear,
+/// one for the remainder. So two short tables cover every position. 64 sines and cosines take 1 microsecond,
+/// their products 0.04 (Zen 4).
 struct RopeTable {
   static constexpr std::int64_t kNear = 256;
   static constexpr std::int64_t kFar = 256;  // multiples of kNear in the table; others are computed
@@ -70,7 +70,7 @@ using detail::RopeTable;
 constexpr std::string_view kRope = "Rope";
 constexpr std::string_view kRotate = "Rope::rotate";
 
-/// Tokens that are rotated together, so that all heads share their sines and cosines.
+/// Tokens rotated together, so that all heads share their sines and cosines.
 constexpr std::int64_t kTokens = 64;
 
 std::vector<double> frequencies_of(std::int64_t dim, const RopeOptions& options) {
@@ -84,7 +84,7 @@ std::vector<double> frequencies_of(std::int64_t dim, const RopeOptions& options)
     refuse(kRope, "scaling_factor must be a positive number, got ", options.scaling_factor);
   std::vector<double> frequencies = options.frequencies;
   if (frequencies.empty()) {
-    frequencies.reserve(static_cast<std::size_t>(rotary_dim / 2));  // so that a huge dim fails at once
+    frequencies.reserve(static_cast<std::size_t>(rotary_dim / 2));  // a huge dim fails at once
     for (std::int64_t i = 0; i < rotary_dim; i += 2)
       frequencies.push_back(std::pow(options.base, -static_cast<double>(i) / static_cast<double>(rotary_dim)));
   }

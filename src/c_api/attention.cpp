@@ -1,4 +1,4 @@
-// Attention and what belongs to it, for C.
+// The C interface of attention and its gradients, states and merging.
 #include "saccade/attention.h"
 
 #include <algorithm>

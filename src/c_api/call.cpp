@@ -8,7 +8,7 @@
 
 namespace saccade::c_api {
 
-// The numbers of C are part of its binary interface.
+// The values of the C constants are part of the ABI.
 static_assert(static_cast<int>(DType::f32) == SACCADE_F32 && static_cast<int>(DType::f64) == SACCADE_F64);
 static_assert(static_cast<int>(DType::f16) == SACCADE_F16 && static_cast<int>(DType::bf16) == SACCADE_BF16);
 static_assert(static_cast<int>(DType::boolean) == SACCADE_BOOL && static_cast<int>(DType::i8) == SACCADE_I8);
@@ -19,8 +19,8 @@ static_assert(static_cast<int>(DType::u64) == SACCADE_U64 && kMaxRank == SACCADE
 
 namespace {
 
-/// The text of the last error, cut where it is very long. It has no destructor: programs may call saccade while
-/// they or their threads end.
+/// The text of the last error, truncated if very long. It has no destructor, as programs may call saccade while
+/// they or their threads exit.
 struct LastError {
   char message[2048];
 
@@ -76,7 +76,7 @@ saccade_status noted_error() noexcept {
   } catch (const std::bad_alloc&) {
     last_error.set("out of memory");
     return SACCADE_OUT_OF_MEMORY;
-  } catch (const std::length_error& error) {  // of a standard container
+  } catch (const std::length_error& error) {  // from a standard container
     last_error.set(error.what());
     return SACCADE_OUT_OF_MEMORY;
   } catch (const std::exception& error) {

@@ -1,4 +1,4 @@
-// What every function of the C interface does around the C++ one: arguments in, exceptions out.
+// The wrapper of every function of the C interface: converts arguments and exceptions.
 #pragma once
 
 #include <string_view>
@@ -9,13 +9,13 @@
 
 namespace saccade::c_api {
 
-/// What the progress hook of C throws to end a call.
+/// Thrown when the C progress hook ends a call.
 struct Interrupted {};
 
-/// Notes the exception that is being handled as the thread's last error, and returns its status.
+/// Records the exception being handled as the thread's last error, and returns its status.
 saccade_status noted_error() noexcept;
 
-/// Runs a function and returns what became of it.
+/// Runs a function and returns its status.
 template <class Function>
 saccade_status guarded(const Function& function) noexcept {
   try {
@@ -26,24 +26,23 @@ saccade_status guarded(const Function& function) noexcept {
   }
 }
 
-/// What a pointer points to. Throws if it is NULL.
+/// Dereferences a pointer. Throws if it is NULL.
 template <class T>
 T& required(std::string_view function, std::string_view name, T* pointer) {
   if (pointer == nullptr) refuse(function, name, " must be given, but it is NULL");
   return *pointer;
 }
 
-/// Throws for a number that is no element type.
+/// Converts a number to an element type. Throws if it is none.
 DType known_dtype(std::string_view function, std::string_view name, saccade_dtype dtype);
 
-/// A view of a tensor. Throws for an unknown type, a rank or lengths that no tensor has, and numbers that are not
-/// there or not aligned.
+/// A view of a tensor. Throws for an unknown type, an invalid rank or lengths, and missing or misaligned data.
 MutableTensorView view_of(std::string_view function, std::string_view name, const saccade_tensor* tensor);
 
-/// The same, but nothing for NULL.
+/// The same, but an empty view for NULL.
 MutableTensorView optional_view_of(std::string_view function, std::string_view name, const saccade_tensor* tensor);
 
-/// A text of the caller. Throws if it is NULL.
+/// A string of the caller. Throws if it is NULL.
 std::string_view text_of(std::string_view function, std::string_view name, const char* text);
 
 /// "bhld" or "blhd"; NULL: bhld.

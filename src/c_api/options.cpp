@@ -107,7 +107,7 @@ void assign(Enum& target, const Setting& setting) {
   target = *value;
 }
 
-/// Sets a member, or gives it its default again.
+/// Sets a member, or resets it to its default.
 template <class T>
 void set_member(T& target, const T& usual, const Setting& setting) {
   if (std::holds_alternative<std::monostate>(setting.value))

@@ -1,4 +1,4 @@
-// The options of the C interface, which are set by name.
+// The options of the C interface, set by name.
 #pragma once
 
 #include <string_view>
@@ -14,7 +14,7 @@
 
 /// Options of one kind.
 struct saccade_options {
-  /// What an option is set to; nothing: its default.
+  /// The value of an option; empty: its default.
   using Value = std::variant<std::monostate, std::int64_t, double, std::string_view, saccade::MutableTensorView>;
 
   virtual ~saccade_options() = default;
@@ -24,7 +24,7 @@ struct saccade_options {
 
 namespace saccade::c_api {
 
-/// A score modifier of C, called by one of C++.
+/// A C score modifier, called through a C++ one.
 struct ScoreFunctions {
   saccade_score_modifier modifier = nullptr;
   saccade_score_modifier_backward backward = nullptr;

@@ -48,7 +48,7 @@ void saccade_release_workspaces(void) { release_workspaces(); }
 
 namespace {
 
-/// The hook of C, called by one of C++.
+/// The C progress hook, called through a C++ one.
 class CallerHook {
  public:
   CallerHook(saccade_progress_hook function, void* context)

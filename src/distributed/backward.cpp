@@ -84,7 +84,7 @@ void attention_backward(Communicator& communicator, const TensorView& q, const T
     local.dk = local.dv = {};
     error = run_key_backward(call, keys);
   }
-  Tensor unused;  // gradients of options come with those of rows
+  Tensor unused;  // the pass over rows also computes the gradients of options
   if (!local.dq && !local.dk && of_options.any()) {
     unused = Tensor(type_of_sums(q.dtype), Shape(call.local.q.dims().begin(), call.local.q.dims().end()));
     local.dq = unused;

@@ -1,5 +1,5 @@
-// The parts of a distributed backward pass: dq by the holders of rows, with what they add to dk and dv, and, for
-// exact bits, dk and dv by the holders of keys.
+// The two passes of a distributed backward pass: the owners of rows compute dq and their partial dk and dv; for
+// exact bits, the owners of keys compute dk and dv instead.
 #pragma once
 
 #include <vector>
@@ -9,9 +9,9 @@
 
 namespace saccade::distributed {
 
-/// The rank's tensors of a backward pass, [batch, heads, rows, dim]; empty: not wanted.
+/// The rank's tensors of a backward pass, [batch, heads, rows, dim]; empty: not requested.
 struct LocalGradients {
-  /// What is needed of each row: q, o, dout, lse and, if it is given, dlse; the last two have a dim of 1.
+  /// The inputs of each row: q, o, dout, lse and, if given, dlse; lse and dlse have a dim of 1.
   std::vector<TensorView> rows;
   MutableTensorView dq, dk, dv;
 };
@@ -22,8 +22,8 @@ AttentionOutcome attention_outcome(const std::vector<TensorView>& rows, bool is_
 /// The element type in which gradients are summed.
 inline DType type_of_sums(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 
-/// Computes dq, what this rank's rows add to dk and dv, and the gradients of options, as far as they are wanted.
-/// Returns what the caller's functions threw on this rank.
+/// Computes the requested ones of dq, this rank's partial dk and dv, and the gradients of options. Returns what
+/// the caller's functions threw on this rank.
 std::exception_ptr run_row_backward(Call& call, const LocalGradients& local, OptionGradients& options);
 
 /// Computes dk and dv of this rank's keys from all rows that see them.

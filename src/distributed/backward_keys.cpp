@@ -1,4 +1,4 @@
-// run_key_backward(): dk and dv of a rank's keys from all rows that see them, with the bits of one process.
+// run_key_backward(): dk and dv of a rank's keys from all rows that see them, bit for bit as in one process.
 #include <cstring>
 #include <exception>
 
@@ -97,7 +97,7 @@ class KeyBackward {
     return tensor.select(0, unit.batch).slice(0, unit.kv_head, unit.kv_head + 1).slice(1, key, key + keys.size());
   }
 
-  /// Where to write gradients of keys with `before` more in front.
+  /// Where to write the gradients of this rank's keys, with room for `before` more keys in front.
   static MutableTensorView with_room(const MutableTensorView& own, std::int64_t before, ReceiveBuffer& room) {
     if (before == 0) return own;
     room.resize(own.dtype, 1, before + own.shape[1], own.shape[2]);

@@ -1,4 +1,4 @@
-// run_row_backward(): dq of a rank's rows, and what they add to dk and dv, which returns to the holders of the
+// run_row_backward(): dq of a rank's rows, and their partial dk and dv, which are sent back to the owners of the
 // keys.
 #include <algorithm>
 #include <cstring>
@@ -70,7 +70,7 @@ class RowBackward {
     make_room(pieces);
     if (error_) return;
     try {
-      // The sums begin with the piece that covers all keys, if there is one.
+      // Starts the sums with the piece that covers all keys, if there is one.
       const auto widest = std::ranges::find(pieces, sums_, &Plan::Piece::keys);
       if (widest == pieces.end()) clear(dk_), clear(dv_);
       if (widest != pieces.end()) compute(step, unit, *widest, dk_.numbers, dv_.numbers);
@@ -126,7 +126,7 @@ class RowBackward {
   Call& call_;
   Keys keys_;
   Rows rows_;
-  std::size_t inputs_;  // tensors of rows
+  std::size_t inputs_;  // number of input tensors of rows
   Results dq_;
   Reduce dkv_;
   OptionGradients& options_;

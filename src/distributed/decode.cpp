@@ -1,5 +1,5 @@
-// distributed::decode(), and attention() by pass_q: rows meet the keys where these are, and the states of the
-// pieces of all ranks are merged in ascending order.
+// distributed::decode(), and attention() by pass_q: rows are sent to the ranks that own the keys, and the states
+// of the splits of all ranks are merged in ascending order.
 #include <algorithm>
 #include <array>
 #include <exception>
@@ -16,7 +16,7 @@
 namespace saccade::distributed {
 namespace {
 
-/// Keys of a rank within some pieces of kDecodeSplitKeys keys.
+/// A run of one rank's keys, over one or several splits of kDecodeSplitKeys keys (pieces()).
 struct Segment {
   int rank = 0;
   Run keys{};
@@ -35,8 +35,8 @@ Run visible_keys(const AttentionParams& p) {
   return all;
 }
 
-/// The segments of all ranks in the order in which they are merged. A run that begins within a piece has that
-/// piece as a segment of its own.
+/// The segments of all ranks in the order in which they are merged. If a run of keys begins within a split, the
+/// keys in that split are a segment of their own.
 std::vector<Segment> segments_of(const AttentionParams& p, const Sharding& keys) {
   const Run visible = visible_keys(p);
   std::vector<Segment> segments;
@@ -76,7 +76,7 @@ class PassQ {
     return {pieces, call_.q.shape[0], call_.q.shape[1], rows, DecodeStates::row_size(call_.v.shape[3])};
   }
 
-  /// Rows of all ranks, in the order of the sequence.
+  /// Gathers the rows of all ranks in the order of the sequence.
   void gather_rows() {
     if (!call_.rows) {
       all_rows_ = call_.q;
@@ -148,7 +148,7 @@ class PassQ {
                   states, options.options);
   }
 
-  /// This rank's keys, with room in front for the first ones of the piece, which others hold.
+  /// This rank's keys, with room in front for the first keys of the split, which other ranks hold.
   TensorView keys_of(const TensorView& tensor, Run keys, Run held, Tensor& memory) const {
     const std::int64_t key = call_.keys.local_row(rank(), keys.begin);
     const TensorView own = tensor.slice(2, key, key + keys.size());
@@ -209,7 +209,7 @@ class PassQ {
   Tensor gathered_;
   TensorView all_rows_;         // [batch, heads, rows, dim]
   std::vector<Tensor> states_;  // of this rank's segments
-  std::vector<Parcel> parts_;   // of every segment, for each run of this rank's rows
+  std::vector<Parcel> parts_;   // states of every segment, for each run of this rank's rows
   Batch messages_;
   std::exception_ptr error_;
 };

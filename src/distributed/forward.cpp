@@ -1,5 +1,5 @@
-// distributed::attention() by all methods but pass_q: the inputs of a step travel while the one before is
-// computed.
+// distributed::attention() by all methods but pass_q: the inputs of a step are transferred while the previous
+// step is computed.
 #include <exception>
 
 #include "distributed/flow/keys.h"
@@ -15,7 +15,7 @@ namespace {
 
 class Forward {
  public:
-  /// `outputs`: o, and lse if it is wanted.
+  /// `outputs`: o, and lse if requested.
   Forward(Call& call, const std::vector<MutableTensorView>& outputs)
       : call_(call),
         keys_(call),
@@ -79,7 +79,7 @@ class Forward {
                        options.options);
   }
 
-  /// Keys that come in parts: the rows' states are kept from one step to the next.
+  /// Adds one part of a head's keys: the rows' states are kept from one step to the next.
   void add(std::int64_t step, const Plan::Unit& unit, const Plan::Piece& piece, std::size_t index) {
     if (unit.part == 0) states_.emplace_back(results_.rows(0, step, piece.rows).dtype);
     AttentionState& state = states_[index];

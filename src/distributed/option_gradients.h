@@ -10,10 +10,10 @@ namespace saccade::distributed {
 
 class OptionGradients {
  public:
-  /// `gradients`: which ones are wanted, and where to write them.
+  /// `gradients`: which ones are requested, and where to write them.
   OptionGradients(Call& call, const AttentionGradients& gradients);
 
-  /// Those of one piece: memory for them, and the gradients that point to it.
+  /// The gradients of one piece, and their memory.
   struct Part {
     AttentionGradients gradients{};
     std::vector<Tensor> memory;
@@ -21,18 +21,18 @@ class OptionGradients {
   Part part(const PieceOptions& piece) const;
   void add(const Part& part, const PieceOptions& piece);
 
-  /// Whether any is wanted.
+  /// Whether any gradient is requested.
   bool any() const {
     return std::ranges::any_of(sums_, [](const Tensor& sum) { return sum.rank() > 0; });
   }
 
-  /// Adds up the sums of all ranks, in their order, and writes the results. Every rank calls it.
+  /// Adds the sums of all ranks in rank order and writes the results. Every rank calls it.
   void add_up();
 
  private:
   Call& call_;
   AttentionGradients wanted_;
-  std::vector<Tensor> sums_;  // one for each of kOptionGradients; empty where it is not wanted
+  std::vector<Tensor> sums_;  // one for each of kOptionGradients; empty if not requested
 };
 
 }  // namespace saccade::distributed

@@ -1,4 +1,4 @@
-// Rows that meet the keys where these are.
+// The pass_q method: sends query rows to the ranks that own the keys.
 #pragma once
 
 #include <exception>
@@ -13,7 +13,7 @@ struct PassQCall {
   const AttentionOptions& options;
   const AttentionParams& params;  ///< of the whole problem
   const Sharding& keys;
-  const Sharding* rows;  ///< nullptr: every rank has all rows of q, and wants all of o
+  const Sharding* rows;  ///< nullptr: every rank has all rows of q, and gets all of o
   TensorView q, k, v;
   MutableTensorView o, lse;  ///< lse may be empty
 };

@@ -40,7 +40,7 @@ constexpr const char* kHistory = "history";
 constexpr std::array kHistoryColumns{&TrainingStep::loss, &TrainingStep::loss_repeated, &TrainingStep::loss_unseen,
                                      &TrainingStep::lr, &TrainingStep::gradient_norm};
 
-/// The shortest decimal number that reads back as the same.
+/// The shortest decimal number that parses to the same value.
 std::string exact(double value) {
   std::array<char, 32> text{};
   const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;

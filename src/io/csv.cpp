@@ -113,7 +113,7 @@ bool is_header(const std::vector<std::string>& cells) {
   return is_text || is_count;
 }
 
-/// Collects lines. Whether the first column holds tokens is known only after the last line.
+/// Collects the lines: only after the last one is it known whether the first column holds tokens.
 class EmbeddingTable {
  public:
   explicit EmbeddingTable(const Origin& origin) : origin_(origin) {}

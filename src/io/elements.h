@@ -35,12 +35,13 @@ std::string describe(DType dtype, const Shape& shape);
 /// overflow.
 std::size_t byte_count(const Origin& origin, DType dtype, const Shape& shape);
 
-/// A view of these bytes as a tensor. Throws for numbers that are not aligned in memory, and as tensor_of.
+/// A view of these bytes as a tensor. Throws for numbers that are not aligned in memory, and as tensor_of()
+/// does.
 TensorView view_of(const Origin& origin, std::span<const std::byte> bytes, DType dtype, const Shape& shape,
                    std::size_t position);
 
-/// A tensor of these bytes, which begin at byte `position` of the file. Their number must be byte_count(); throws
-/// for a boolean that is neither 0 nor 1.
+/// A tensor of these bytes, which begin at byte `position` of the file. Their number must be byte_count();
+/// throws for a boolean that is neither 0 nor 1.
 Tensor tensor_of(const Origin& origin, std::span<const std::byte> bytes, DType dtype, const Shape& shape,
                  std::size_t position);
 

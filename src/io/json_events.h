@@ -19,7 +19,7 @@ using JsonScalar = std::variant<std::nullptr_t, bool, std::int64_t, std::uint64_
 /// "null", "true", "7" or "'text'", for messages.
 std::string describe(const JsonScalar& scalar);
 
-/// Handles the parts of a document in their order. parse() checks the syntax, including UTF-8.
+/// Receives the events of a document in order. parse() checks the syntax, including UTF-8.
 class JsonEvents : private nlohmann::json_sax<nlohmann::json> {
  public:
   /// `begin` is the text's position in the file.

@@ -13,9 +13,9 @@ namespace saccade::io {
 
 Tensor parse_npy(const Origin& origin, std::span<const std::byte> bytes);
 
-/// All bytes before the elements in a version 1.0, C order file. Throws for types that the format does not have.
+/// All bytes before the elements in a version 1.0, C order file. Throws for types that the format lacks.
 std::string npy_header(const Origin& origin, DType dtype, std::span<const std::int64_t> shape);
-/// That of a tensor. Throws for one that is absent.
+/// The header of a tensor. Throws for an absent one.
 std::string npy_header(const Origin& origin, const TensorView& tensor);
 
 }  // namespace saccade::io

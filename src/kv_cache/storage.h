@@ -14,7 +14,7 @@
 
 namespace saccade {
 
-/// Numbers [blocks, num_kv_heads, rows, dim] in owned memory, not initialised.
+/// An uninitialized buffer [blocks, num_kv_heads, rows, dim] that owns its memory.
 class KvBuffer {
  public:
   KvBuffer(DType dtype, const Shape& shape);
@@ -37,8 +37,8 @@ class KvBuffer {
   Memory memory_;
 };
 
-/// The new length of a buffer of length `current` when `needed` do not fit: it grows by half, so that growing one
-/// by one costs no more than a few copies of everything.
+/// The new length of a buffer of length `current` when `needed` do not fit: it grows by half, so that growing
+/// one by one costs no more than a few copies of everything.
 inline std::int64_t grown_length(std::int64_t current, std::int64_t needed) {
   return std::max(needed, current + current / 2);
 }

@@ -30,7 +30,7 @@ void ablate(const LayerAttention& layer, const AblationOptions& options) {
   }
 }
 
-/// The places of tokens whose pair with the token before stood in the text before.
+/// The positions of tokens that form, with the token before them, a pair that occurred earlier in the text.
 std::vector<std::size_t> repeated_places(const std::vector<std::int64_t>& tokens) {
   std::set<std::pair<std::int64_t, std::int64_t>> seen;
   std::vector<std::size_t> result;
@@ -77,7 +77,7 @@ TextExpectation text_expectation(const PretrainedModel& pretrained, std::string_
       model.hidden_states(input, {.on_attention = [&](const LayerAttention& layer) { ablate(layer, options); },
                                   .num_threads = options.num_threads});
   const Tensor logits = model.logits(states, options.num_threads);
-  std::vector<double> losses{0.0};  // of each token by those before it
+  std::vector<double> losses{0.0};  // of each token, given those before it
   for (std::size_t i = 1; i < input.tokens.size(); ++i) {
     const auto at = static_cast<std::int64_t>(i);
     losses.push_back(cross_entropy(logits.view().slice(0, at - 1, at), TensorView(&input.tokens[i], {1})));

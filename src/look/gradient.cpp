@@ -7,7 +7,7 @@
 namespace saccade::heads {
 namespace {
 
-/// The positive parts of weight times gradient of a layer, their mean over its heads: [queries, keys].
+/// The positive part of weight times gradient, averaged over a layer's heads: [queries, keys].
 Tensor mean_of_layer(const LayerAttention& layer, const TensorView& dout, int threads) {
   const std::int64_t heads = layer.q.shape[1], queries = layer.q.shape[0], keys = layer.k.shape[0],
                      group = heads / layer.k.shape[1];
@@ -18,7 +18,7 @@ Tensor mean_of_layer(const LayerAttention& layer, const TensorView& dout, int th
     Tensor weights(DType::f32, {1, queries, keys});
     AttentionOptions options = layer.options;
     options.weights = weights, options.num_threads = threads;
-    options.origin.head = head, options.origin.num_heads = heads;  // a bias by distance has one for each head
+    options.origin.head = head, options.origin.num_heads = heads;  // a distance bias differs from head to head
     attention(layer.q.slice(1, head, head + 1), k, v, options);
     const Tensor gradients = linear(Tensor::copy_of(dout.select(1, head)), Tensor::copy_of(v.select(1, 0)),
                                     {.weight_layout = WeightLayout::out_in, .num_threads = threads});
@@ -33,7 +33,7 @@ void add(Tensor& sum, const Tensor& x) {
   for (std::size_t i = 0; i < sum.values<float>().size(); ++i) sum.values<float>()[i] += x.values<float>()[i];
 }
 
-/// Takes the layers of a model from the last one to the first.
+/// Collects the gradients of a model's layers, from the last to the first.
 class Collector {
  public:
   explicit Collector(int threads) : threads_(threads) {}
@@ -47,7 +47,7 @@ class Collector {
       if (is_square) maps.relevance = identity(mean.shape(0));
     }
     add(maps.mean, mean);
-    // R (I + A) of the layers after it, and of this one.
+    // R (I + A): R from the later layers, A from this one.
     if (is_square)
       add(maps.relevance,
           linear(maps.relevance, mean, {.weight_layout = WeightLayout::in_out, .num_threads = threads_}));
@@ -80,8 +80,7 @@ std::int64_t most_likely(std::span<const float> logits) {
   return std::ranges::max_element(logits) - logits.begin();
 }
 
-/// The gradient with respect to the states of logits that were chosen: for row i of the states from `first` on,
-/// that of choices[i].
+/// The gradient of chosen logits with respect to the states: logit choices[i] for row first + i.
 Tensor gradient_of_logits(const Model& model, const Tensor& states, std::int64_t first,
                           const std::vector<std::int64_t>& choices, int threads) {
   const std::int64_t count = std::ssize(choices);
@@ -93,7 +92,8 @@ Tensor gradient_of_logits(const Model& model, const Tensor& states, std::int64_t
   return dstates;
 }
 
-/// The gradient of half the squared length of the mean state: the mean, of which each state is a part.
+/// The gradient of half the squared length of the mean state, with respect to each state: an equal share of the
+/// mean.
 Tensor gradient_of_mean(const Tensor& states) {
   const std::int64_t tokens = states.shape(0), dim = states.shape(1);
   Tensor dstates(DType::f32, states.shape());

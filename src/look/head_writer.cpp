@@ -138,7 +138,7 @@ void HeadWriter::write_head(const Part& part, const LayerAttention& layer, std::
 }
 
 Tensor HeadWriter::weights_of(const LookTile& tile, const OneHead& one) const {
-  // The queries of the tile over all keys: the weights of a row belong together.
+  // The queries of the tile over all keys, as a row's weights are normalized over all of them.
   const std::int64_t end = tile.last_query + 1;
   Tensor weights(DType::f32, {1, end - tile.first_query, one.k.shape[0]});
   AttentionOptions options = one.options;
@@ -165,7 +165,7 @@ void HeadWriter::write_long_head(const Part& part, const LayerAttention& layer, 
                                    .pooling = Pooling::max,
                                    .lse = lse},
                                   one.options);
-  const auto flat = [](const Tensor& tensor, int rank) {  // without the axes of batch and head
+  const auto flat = [](const Tensor& tensor, int rank) {  // drops the batch and head axes
     TensorView view = tensor.view();
     while (view.rank > rank) view = view.select(0, 0);
     return view;

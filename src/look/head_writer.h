@@ -1,4 +1,4 @@
-// The heads of one reading as a page keeps them.
+// Writes the heads of one reading into a page.
 #pragma once
 
 #include <functional>
@@ -39,7 +39,7 @@ class HeadWriter {
   /// The weights of a region [queries, keys] of a long head.
   Tensor weights_of(const LookTile& tile, const OneHead& one) const;
   bool is_chosen(const HeadPlace& place) const;
-  /// Of the heads over a long text: all, or those that were named.
+  /// Whether a head over a long text is shown: all are, or only those that were named.
   bool is_shown(const HeadPlace& place) const;
 
   AttentionPage& page_;

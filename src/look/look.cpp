@@ -20,7 +20,7 @@ std::string shortened(const std::string& text) {
   return text.substr(0, end) + "...";
 }
 
-/// A reading's name beside others.
+/// The name that tells a reading from the others on a page.
 std::string name_of(const LookReading& reading, bool several_models) {
   if (!reading.name.empty()) return reading.name;
   if (several_models || !reading.input.text) return reading.pretrained->name();

@@ -11,7 +11,7 @@ OneHead::OneHead(const LayerAttention& layer, std::int64_t head, int num_threads
   q = layer.q.slice(1, head, head + 1);
   k = layer.k.slice(1, kv_head, kv_head + 1), v = layer.v.slice(1, kv_head, kv_head + 1);
   options.num_threads = num_threads;
-  options.origin.head = head;  // a bias by distance has one for each head
+  options.origin.head = head;  // a distance bias differs from head to head
   options.origin.num_heads = layer.q.shape[1];
 }
 

@@ -13,7 +13,7 @@ Passage Passage::of(const char* function, const Tokenizer& tokenizer, std::strin
 }
 
 ModelInput Passage::input(const char* function, const ModelSizes& sizes) const {
-  // Of an encoder-decoder max_length is the decoder's.
+  // For an encoder-decoder, max_length is the decoder's.
   const std::int64_t limit = sizes.num_encoder_layers > 0 ? 0 : sizes.max_length;
   if (limit > 0 && std::ssize(tokens) > limit)
     refuse(function, "the text has ", tokens.size(), " tokens, but this model takes ", limit);
@@ -31,11 +31,11 @@ std::string Passage::label(std::size_t i) const {
   return text_of(token).substr(token.range.begin, token.range.end - token.range.begin);
 }
 
-/// What stands between a token and the one before it.
+/// The text between a token and the one before it.
 std::string Passage::gap_before(std::size_t i) const {
   const Token& token = tokens[i];
   if (token.is_added) return "";
-  std::size_t end = 0;  // of the tokens before it, in the same text
+  std::size_t end = 0;  // the end of the tokens before it, in the same text
   for (std::size_t j = i; j > 0 && end == 0; --j)
     if (!tokens[j - 1].is_added && tokens[j - 1].type == token.type) end = tokens[j - 1].range.end;
   return token.range.begin > end ? text_of(token).substr(end, token.range.begin - end) : "";

@@ -19,7 +19,7 @@ struct Passage {
   static Passage of(const char* function, const Tokenizer& tokenizer, std::string text,
                     const std::optional<std::string>& pair = {});
 
-  /// Throws std::invalid_argument for more tokens than the model takes.
+  /// Throws std::invalid_argument for more tokens than the model accepts.
   ModelInput input(const char* function, const ModelSizes& sizes) const;
   PageSequence sequence(const Tokenizer& tokenizer) const;
 

@@ -1,4 +1,4 @@
-// Checks of the heads that a caller names.
+// Checks the heads that a caller names.
 #pragma once
 
 #include "core/check.h"

@@ -23,7 +23,7 @@ void add_picture(Reading& reading, const LookInput& input) {
   reading.shown.special[0] = true;
 }
 
-/// The encoder hears 30 seconds; the page shows those that have sound.
+/// The encoder reads 30 seconds; the page shows only those with sound.
 void add_speech(Reading& reading, const LookInput& input, int num_threads) {
   const ModelSizes& sizes = reading.sizes();
   const Tensor features = log_mel(
@@ -37,7 +37,7 @@ void add_speech(Reading& reading, const LookInput& input, int num_threads) {
   reading.source_shown.seconds = static_cast<double>(samples_of_token) / static_cast<double>(kLogMelRate);
 }
 
-/// What the decoder is given: the target, or what the model makes of the source.
+/// Sets the decoder's input: the target, or what the model generates from the source.
 void add_target(Reading& reading, const std::optional<std::string>& target, int num_threads) {
   constexpr std::int64_t kMaxTokens = 200;
   const PretrainedModel& pretrained = *reading.pretrained;
@@ -61,7 +61,7 @@ void add_target(Reading& reading, const std::optional<std::string>& target, int 
   reading.input.encoder_states = reading.encoded;
 }
 
-/// Refuses what the model does not read, and calls for what it does.
+/// Throws for inputs that the model does not read, and for missing ones that it needs.
 void check_input(const ModelSizes& sizes, const LookInput& input) {
   const bool sees = sizes.image_size > 0, hears = sizes.num_mel_bins > 0;
   const auto allow = [&](bool is_given, bool is_read, const char* what) {

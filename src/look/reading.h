@@ -1,4 +1,4 @@
-// A run of a model: what it reads, and how a page shows that.
+// A reading: the inputs of one run of a model, and how a page shows them.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@ inline constexpr const char* kLook = "look";
 /// Not copied: the inputs point to `features` and `encoded`.
 struct Reading {
   const PretrainedModel* pretrained = nullptr;
-  std::string name{};            ///< before the names of its parts, where a page has several readings
-  ModelInput source{}, input{};  ///< of an encoder-decoder what its halves read
+  std::string name{};            ///< precedes the names of its parts if a page has several readings
+  ModelInput source{}, input{};  ///< for an encoder-decoder, the inputs of the two halves
   PageSequence source_shown{}, shown{};
   Tensor features{}, encoded{};  ///< what the inputs point to
 
@@ -22,7 +22,7 @@ struct Reading {
   const ModelSizes& sizes() const { return pretrained->model().sizes(); }
 };
 
-/// Throws std::invalid_argument for what the model does not read, and for what it needs and is not given.
+/// Throws std::invalid_argument for inputs that the model does not read, and for missing ones that it needs.
 std::unique_ptr<Reading> read(const PretrainedModel& pretrained, const LookInput& input, int num_threads);
 
 }  // namespace saccade::heads

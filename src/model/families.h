@@ -1,4 +1,4 @@
-// The families of models that are known, by model_type of config.json.
+// The supported model families, by model_type of config.json.
 #pragma once
 
 #include "model/checkpoint/config.h"
@@ -6,7 +6,7 @@
 
 namespace saccade::model {
 
-/// The table of a model. Throws std::runtime_error for a family, an architecture or a switch that is not known.
+/// The table of a model. Throws std::runtime_error for an unsupported family, architecture or switch.
 ModelTable table_of(const Config& config);
 
 // families/: one file for those that share most of their table.

@@ -49,7 +49,7 @@ void check_gradient(std::string_view name, const TensorView& gradient, const Sha
     refuse(kModel, name, " must have shape ", to_string(shape), ", but it has shape ", to_string(gradient.dims()));
 }
 
-/// The threads of a call. Every call within gets this number: its own limit replaces this thread's.
+/// The threads of a call. Nested calls get this number explicitly, as their own limit replaces this thread's.
 struct ThreadsOfCall {
   explicit ThreadsOfCall(const ModelOptions& options)
       : count(options.num_threads > 0 ? options.num_threads : max_threads()), limit(count) {}
@@ -87,7 +87,7 @@ struct Model::State {
   }
   std::int64_t d_head() const { return table.head.transform ? table.stack.embedding.dim : table.stack.d_model; }
   void build_head();
-  /// Built when first asked for.
+  /// Built on first use.
   const Head& head_of_logits();
   void set_sizes();
 
@@ -96,7 +96,7 @@ struct Model::State {
                          std::int64_t limit) const;
   Sequences sequences_of_features(const TensorView& features) const;
   Source source_of(const ModelInput& input, const ModelCache* cache) const;
-  /// What the layers need to know of an input, which is checked.
+  /// The inputs of the layers for a checked model input.
   Run run_of(const ModelInput& input, ModelCache* cache) const;
   Run encoder_run(const ModelInput& source) const;
   void check_tokens(const ModelInput& input) const;
@@ -111,14 +111,14 @@ Model::Model(Model&&) noexcept = default;
 Model& Model::operator=(Model&&) noexcept = default;
 
 Model Model::load(const std::filesystem::path& folder) {
-  constexpr std::size_t kLongestMessage = 500;  // what a file has in place of a name can be long
+  constexpr std::size_t kLongestMessage = 500;  // a file can have long text in place of a name
   try {
     return Model(State::load(folder));
   } catch (const std::bad_alloc&) {
     throw;
   } catch (const std::runtime_error& error) {
     throw std::runtime_error(std::string(error.what()).substr(0, kLongestMessage));
-  } catch (const std::exception& error) {  // of a function that was given what config.json says
+  } catch (const std::exception& error) {  // from a function that was given values of config.json
     const std::string message = "[Model] " + (folder / "config.json").string() + ": " + error.what();
     throw std::runtime_error(message.substr(0, kLongestMessage));
   }

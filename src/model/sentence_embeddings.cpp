@@ -11,7 +11,7 @@ namespace {
 using model::Config;
 using std::filesystem::path;
 
-/// Tokens that are computed together, so that memory is bounded and the states of a layer stay in a cache.
+/// Tokens computed together, so that memory is bounded and the states of a layer stay in a cache.
 constexpr std::int64_t kTokensTogether = 1024;
 
 SentencePooling pooling_of(const path& file) {
@@ -37,7 +37,7 @@ SentencePooling pooling_of(const path& file) {
   return poolings.front();
 }
 
-/// One sentence's states [tokens, d_model] as one row.
+/// Pools one sentence's states [tokens, d_model] into one row.
 void pool(const TensorView& states, SentencePooling pooling, float* row) {
   const std::int64_t tokens = states.shape[0], dim = states.shape[1];
   const float* const first = states.as<float>();

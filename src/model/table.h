@@ -1,5 +1,5 @@
-// What a family of models is made of: sizes, switches, and the names of its tensors. A family fills these tables
-// (families/), and stack.cpp builds and runs what they say. An empty name: the family has no such part.
+// Describes a family of models: sizes, switches, and the names of its tensors. Each family fills these tables
+// (families/), and stack.cpp builds and runs the model. An empty name: the family has no such component.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct Projection {
   explicit operator bool() const { return !name.empty(); }
 };
 
-/// How one tensor holds queries, keys and values: one after the other, or those of head 0, of head 1, ...
+/// How one tensor stacks queries, keys and values: all of each in turn, or head by head.
 enum class FusedOrder : std::uint8_t { parts, heads };
 
 struct AttentionTable {
@@ -53,7 +53,7 @@ struct BlockTable {
   bool is_parallel = false;
 };
 
-/// What differs from layer to layer.
+/// The settings that differ between layers.
 struct LayerTable {
   std::int64_t window_left = -1, window_right = -1;  ///< as AttentionOptions
   int rope = -1;                                     ///< index into StackTable::ropes; -1: no rotation
@@ -73,7 +73,7 @@ struct EmbeddingTable {
   Projection projection{};  ///< to d_model, if dim differs
 };
 
-/// What an encoder of images reads: a projection of each patch, a token before them, and positions of all.
+/// The input of an image encoder: a projection of each patch, a class token in front, and positions of all.
 struct ImageTable {
   std::string_view patches{};  ///< NAME.weight [d_model, channels, patch_size, patch_size] and NAME.bias
   std::string_view class_token{}, positions{};  ///< whole names
@@ -82,15 +82,15 @@ struct ImageTable {
   std::int64_t num_tokens() const { return (size / patch_size) * (size / patch_size) + 1; }
 };
 
-/// What an encoder of sound reads: two convolutions over three frames, the second with stride 2, and positions.
+/// The input of a sound encoder: two convolutions over three frames, the second with stride 2, and positions.
 struct SoundTable {
   std::string_view first{}, second{};  ///< NAME.weight [d_model, d_in, 3] and NAME.bias
   std::string_view positions{};
   std::int64_t num_bins = 0, num_positions = 0;
 };
 
-/// A bias of the scores by distance: one for each head and bucket of distances (T5, arXiv:1910.10683). Buckets
-/// grow with the distance up to `max_distance`.
+/// A bias of the scores by distance: one per head and bucket of distances (T5, arXiv:1910.10683). Buckets widen
+/// with the distance up to `max_distance`.
 struct DistanceBiasTable {
   std::string_view name{};  ///< NAME.weight [num_buckets, num_heads]
   std::int64_t num_buckets = 0, max_distance = 0;

@@ -35,7 +35,7 @@ void check_eps(std::string_view function, double eps) {
   if (!(eps >= 0.0 && std::isfinite(eps))) refuse(function, "eps must be 0 or more, got ", eps);
 }
 
-/// The rows of a view: its second-last dimension, whose rows have one stride, within the others.
+/// The rows of a view, in runs along its second-last dimension, within which rows have one stride.
 class RowsOf {
  public:
   explicit RowsOf(const TensorView& view) : view_(view) {
@@ -43,7 +43,7 @@ class RowsOf {
   }
   std::int64_t count() const { return count_; }
   std::int64_t dim() const { return view_.shape[view_.rank - 1]; }
-  /// Rows from `row` on that lie one stride apart, and that stride.
+  /// The number of rows from `row` on that are one stride apart, and that stride.
   std::int64_t run(std::int64_t row) const { return view_.rank < 2 ? 1 : length() - row % length(); }
   std::int64_t stride() const { return view_.rank < 2 ? 0 : view_.strides[view_.rank - 2]; }
   const float* at(std::int64_t row) const {

@@ -18,7 +18,7 @@ void check_weights(const char* function, const TensorView& weights) {
     refuse(function, "weights must be [batch, num_heads, seqlen, seqlen], got ", to_string(weights.dims()));
 }
 
-/// For each token the place after its only earlier occurrence; -1: it has none, or several.
+/// For each token, the position after its only earlier occurrence; -1 if there is none, or several.
 std::vector<std::int64_t> followers_of(std::span<const std::int64_t> tokens) {
   struct Seen {
     std::int64_t last = 0, times = 0;
@@ -33,7 +33,7 @@ std::vector<std::int64_t> followers_of(std::span<const std::int64_t> tokens) {
   return followers;
 }
 
-/// A mean of the weights of those queries that have a key to count.
+/// The mean weight of the queries that count.
 struct Mean {
   double sum = 0.0;
   std::int64_t count = 0;
@@ -42,8 +42,8 @@ struct Mean {
   double value() const { return count > 0 ? sum / static_cast<double>(count) : kNone; }
 };
 
-/// For each head the mean weight of key_of(batch entry, query) over the queries for which that is a key (-1: the
-/// query does not count).
+/// For each head, the mean weight that queries give to the key key_of(batch entry, query); -1: the query does
+/// not count.
 template <class KeyOf>
 Tensor mean_weights(const TensorView& weights, const KeyOf& key_of) {
   const std::int64_t num_heads = weights.shape[1];

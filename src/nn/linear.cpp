@@ -20,7 +20,7 @@ constexpr std::string_view kLinear = "linear", kLinearBackward = "linear_backwar
   check_memory(function, name, view);
 }
 
-/// Checks a result: it may have the type of x, or f32.
+/// Checks that a result has the type of x, or f32.
 [[gnu::cold, gnu::noinline]] void check_result_type(std::string_view function, std::string_view name,
                                                     const TensorView& view, const TensorView& x) {
   if (view.dtype == x.dtype || view.dtype == DType::f32) return;
@@ -91,8 +91,8 @@ void run(const ProductParams& p) {
   if (p.rows > 0 && p.columns > 0) active_backend().product(p);
 }
 
-/// c [columns of a, columns of b] = a^T b, or adds it to c, which is f32. a and b have a single stride and equally
-/// many rows.
+/// c [columns of a, columns of b] = a^T b, or adds it to c, which is f32. a and b have a single stride and
+/// equally many rows.
 void sum_over_rows(const TensorView& a, const TensorView& b, const MutableTensorView& c, bool adds) {
   run({.rows = a.shape[a.rank - 1],
        .depth = row_count(a),
@@ -136,7 +136,7 @@ void sum_gradients(const TensorView& x, const TensorView& dout, const LinearGrad
   }
 }
 
-/// A sum in f32 that becomes a gradient of any type at the end.
+/// A sum in f32, converted at the end to a gradient of any type.
 class ExactSum {
  public:
   ExactSum(const MutableTensorView& gradient, bool adds) : gradient_(gradient) {
@@ -174,7 +174,7 @@ void linear(const TensorView& x, const TensorView& weight, const MutableTensorVi
     return;
   }
   const ProductParams p = params_of(x, weight, y, options);
-  // No back end uses threads for so little.
+  // No back end uses threads for so small a product.
   if (p.rows <= 64 && p.depth <= 16 && p.columns <= 16) return run(p);
   const ThreadLimit limit(options.num_threads);
   run(p);

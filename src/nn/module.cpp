@@ -8,7 +8,7 @@
 namespace saccade {
 namespace {
 
-/// The errors of a checkpoint, for one message.
+/// Collects the errors of a checkpoint for one message.
 class Faults {
  public:
   void missing(const std::string& name) { add(missing_, name); }

@@ -108,7 +108,7 @@ Tensor PackedLinear::backward(const TensorView& x, const TensorView& dout, int n
            to_string(x.dims()), " and dout has shape ", to_string(dout.dims()));
   Tensor weight = Tensor::uninitialized(DType::f32, {d_in_, d_out_});
   weight_->unpack(weight.values<float>().data());
-  TensorView before = dout;  // of the sums, to which the activation was applied
+  TensorView before = dout;  // the gradient before the activation
   Tensor sums;
   if (activation_ != Activation::none) {
     LinearOptions forward{.weight_layout = WeightLayout::in_out, .num_threads = num_threads};
@@ -117,7 +117,7 @@ Tensor PackedLinear::backward(const TensorView& x, const TensorView& dout, int n
     activate_backward(activation_, sums, dout, sums);
     before = sums;
   }
-  // dx = dout W^T: the weight of a projection the other way.
+  // dx = dout W^T: a projection with the transposed weight.
   return linear(before, weight, {.weight_layout = WeightLayout::out_in, .num_threads = num_threads});
 }
 

@@ -29,7 +29,7 @@ std::int64_t TokenSampler::next(std::span<const float> logits) {
   std::iota(order.begin(), order.end(), 0);
   const auto logit = [&](std::int64_t token) { return logits[static_cast<std::size_t>(token)]; };
   if (options_.top_k > 0 && options_.top_k < std::ssize(order)) {
-    // The order of equal logits is that of their tokens, as a stable sort has it.
+    // Equal logits are ordered by token, as in a stable sort.
     std::ranges::partial_sort(order, order.begin() + options_.top_k, [&](std::int64_t a, std::int64_t b) {
       return logit(a) != logit(b) ? logit(a) > logit(b) : a < b;
     });

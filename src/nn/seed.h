@@ -1,4 +1,4 @@
-// Seeds of modules whose user sets none.
+// Seeds for modules that are given none.
 #pragma once
 
 #include <cstdint>

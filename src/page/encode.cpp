@@ -19,7 +19,7 @@ std::string deflated(std::span<const std::uint8_t> bytes) {
   std::string result(size, '\0');
   if (compress2(reinterpret_cast<Bytef*>(result.data()), &size, bytes.data(), bytes.size(), Z_BEST_COMPRESSION) !=
       Z_OK)
-    throw std::bad_alloc();  // compress2 fails in no other way with a buffer of this size
+    throw std::bad_alloc();  // the only way in which compress2 fails with a buffer of this size
   result.resize(size);
   return result;
 }

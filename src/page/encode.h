@@ -24,7 +24,7 @@ std::string coded(const TensorView& weights, bool is_causal);
 /// The codes of a coarse map of a matrix, [rows, columns]: the largest weight of each cell.
 std::vector<std::uint8_t> thumbnail_of(const TensorView& weights, std::int64_t rows, std::int64_t columns);
 
-/// Numbers in parts of their largest one: its value as f32, then each as i16, all little-endian.
+/// Numbers relative to the largest: its value as f32, then each as i16, all little-endian.
 void append_scaled(std::vector<std::uint8_t>& bytes, const TensorView& numbers);
 
 }  // namespace saccade::page

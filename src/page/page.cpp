@@ -14,7 +14,7 @@ using namespace page;
 
 constexpr std::string_view kPage = "AttentionPage";
 
-/// Text within HTML.
+/// Escapes text for HTML.
 std::string escaped(const std::string& text) {
   std::string result;
   for (const char c : text) {
@@ -49,7 +49,7 @@ struct Place {
   std::size_t part, head;
 };
 
-/// What a file has of its heads: by part, those whose weights, and those whose arithmetic it has.
+/// The heads whose weights, and those whose arithmetic, a file contains, by part.
 struct Selection {
   explicit Selection(std::size_t parts) : kept(parts), detailed(parts) {}
 
@@ -69,7 +69,7 @@ struct AttentionPage::State {
   }
   const StoredHead& head(const Place& place) const { return *parts[place.part].heads()[place.head]; }
 
-  /// All heads, those that were chosen and the most telling ones first.
+  /// All heads, with chosen and most informative ones first.
   std::vector<Place> ranked() const {
     std::vector<Place> order;
     for (std::size_t part = 0; part < parts.size(); ++part)
@@ -80,7 +80,7 @@ struct AttentionPage::State {
     return order;
   }
 
-  /// What fits into so many bytes.
+  /// The heads that fit into this many bytes.
   Selection selected(std::size_t room) const {
     Selection result(parts.size());
     const std::vector<Place> order = ranked();

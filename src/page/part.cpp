@@ -52,7 +52,7 @@ Json json_of(const PageSequence& sequence) {
   return result;
 }
 
-/// How much a head tells: one that copies a pattern, or that picks a few keys other than the first.
+/// How informative a head is: one that copies a pattern, or that picks a few keys other than the first.
 double interest_of(const HeadStatistics& s, std::int64_t keys) {
   const double most = std::log(static_cast<double>(std::max<std::int64_t>(keys, 2)));
   const auto or_none = [](double score) { return std::isnan(score) ? 0.0 : score; };
@@ -60,7 +60,7 @@ double interest_of(const HeadStatistics& s, std::int64_t keys) {
   return std::max({or_none(s.previous), or_none(s.induction), sharp, 0.0});
 }
 
-/// Norms in parts of the largest: 255 + 16 log2(norm / largest), and 0 for those that are far below it.
+/// Norms relative to the largest: 255 + 16 log2(norm / largest), and 0 for those far below it.
 std::vector<std::uint8_t> codes_of_norms(const TensorView& norms) {
   const Tensor contiguous = Tensor::copy_of(norms);
   const std::span<const float> values = contiguous.values<float>();

@@ -1,4 +1,4 @@
-// A part of a page: its heads as they are stored, and what the index says of them.
+// A part of a page: its stored heads, and their entries in the index.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -20,7 +20,7 @@ struct Element {
   std::size_t size() const { return (deflated.size() + 2) / 3 * 4 + name.size() + 48; }
 };
 
-/// A head as the page keeps it.
+/// A head as the page stores it.
 struct StoredHead {
   HeadStatistics statistics{};
   std::vector<std::uint8_t> thumbnail{}, norms{};
@@ -31,26 +31,25 @@ struct StoredHead {
 
 class StoredPart {
  public:
-  /// Throws std::invalid_argument for what add_part() refuses.
+  /// Throws std::invalid_argument as add_part() documents.
   StoredPart(const PagePart& part, std::size_t number);
 
-  /// Throws std::invalid_argument for what add() and its likes refuse.
+  /// Throws std::invalid_argument as add() and similar functions document.
   HeadStatistics add(std::int64_t layer, std::int64_t head, const TensorView& weights, const HeadDetails& details);
   void add_pooled(std::int64_t layer, std::int64_t head, const PooledHead& pooled);
   void add_map(const std::string& name, const TensorView& weights);
 
-  /// Throws std::invalid_argument if heads are missing. Of a part whose heads are pooled those that were left out
-  /// become empty ones.
+  /// Throws std::invalid_argument if heads are missing. In a part with pooled heads, omitted ones become empty.
   void complete();
 
   const std::vector<std::optional<StoredHead>>& heads() const { return heads_; }
-  /// What the file has in any case.
+  /// The data that the file always contains.
   std::vector<Element> fixed() const;
   std::string name_of(const char* kind, std::size_t index) const;
-  /// The weights of a head, and what belongs to them.
+  /// The weights of a head, and their accompanying data.
   std::vector<Element> elements_of(std::size_t head) const;
 
-  /// What the index says: heads whose weights and details the file has.
+  /// The part's entry in the index: heads whose weights and details the file contains.
   Json index(const std::vector<std::size_t>& kept, const std::vector<std::size_t>& detailed) const;
 
  private:

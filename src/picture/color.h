@@ -1,4 +1,4 @@
-// The colours of the pictures: one sequential ramp on white, from pale to dark.
+// The colors of the pictures: one sequential ramp on white, from pale to dark.
 #pragma once
 
 #include <array>
@@ -27,19 +27,19 @@ inline constexpr std::array<Rgb, 11> kRamp = {{{0xE9, 0xF4, 0xFC},
                                                {0x1C, 0x33, 0x6D},
                                                {0x15, 0x22, 0x4F}}};
 
-/// The stops of the ramp in the xterm palette of 256 colours: similar blues with decreasing lightness.
+/// The stops of the ramp in the xterm palette of 256 colors: similar blues with decreasing lightness.
 inline constexpr std::array<std::uint8_t, 11> kRamp256 = {255, 153, 117, 75, 33, 32, 26, 25, 19, 18, 17};
 
-/// True where white text is easier to read on a colour than dark text (contrast ratio of WCAG 2).
+/// True where white text is easier to read on a color than dark text (contrast ratio of WCAG 2).
 bool wants_white_text(Rgb background);
 
-/// The colour of an entry >= 16 of the xterm palette.
+/// The color of an entry >= 16 of the xterm palette.
 Rgb rgb_of_256(std::uint8_t index);
 
 /// "#rrggbb".
 std::string hex(Rgb color);
 
-// The other colours of the pictures.
+// The other colors of the pictures.
 inline constexpr const char* kInk = "#1f2328";         // text
 inline constexpr const char* kFaintInk = "#8fa3b5";    // numbers that round to 0
 inline constexpr const char* kQuiet = "#6b7280";       // axes, captions

@@ -103,7 +103,7 @@ std::vector<std::byte> png_of_svg(std::string_view svg, double zoom) {
 Tensor pixels_of_png(std::span<const std::byte> png) {
   std::span<const std::byte> rest = png;
   const Surface source(cairo_image_surface_create_from_png_stream(read, &rest));
-  // cairo reports damage, too, as a lack of memory.
+  // cairo reports damaged files as out of memory, too.
   if (cairo_surface_status(source.get()) != CAIRO_STATUS_SUCCESS)
     throw std::invalid_argument("[pixels_of_png] not a PNG that can be read");
   const int width = cairo_image_surface_get_width(source.get()),

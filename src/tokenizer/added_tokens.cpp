@@ -10,7 +10,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// Of a regular expression's \w, with the joiners (Unicode's Technical Standard 18).
+/// Whether a regular expression's \w matches, joiners included (Unicode Technical Standard 18).
 bool is_word(char32_t code) {
   if (code == 0x200C || code == 0x200D) return true;
   const utf8proc_category_t of = utf8proc_category(static_cast<utf8proc_int32_t>(code));

@@ -1,4 +1,4 @@
-// Added tokens: found in a text as they stand, before anything else is done to it.
+// Added tokens: matched literally in a text, before it is split any further.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -10,7 +10,7 @@
 
 namespace saccade::tokenizer {
 
-/// A part of a text: an added token, or what is between them.
+/// A section of a text: an added token, or the text between two of them.
 struct Section {
   Characters text;
   const Token* token = nullptr;  ///< without a range
@@ -21,7 +21,7 @@ class AddedTokens {
   /// The list added_tokens of a tokenizer.json. Adds them to the vocabulary.
   AddedTokens(const nlohmann::json& list, const Normalizer& normalizer, Vocabulary& vocabulary);
 
-  /// The sections of a text: what is no token is normalized.
+  /// Splits a text at added tokens, normalizes the rest.
   std::vector<Section> sections_of(const Characters& text, const Normalizer& normalizer) const;
   bool is_special(std::int64_t id) const { return special_.contains(id); }
 
@@ -31,7 +31,7 @@ class AddedTokens {
     Token token;
     bool is_single_word = false, strips_left = false, strips_right = false;
   };
-  /// Tokens by their first code point, the longest first.
+  /// Tokens by their first code point, longest first.
   using Table = std::unordered_map<char32_t, std::vector<Entry>>;
 
   static std::vector<Section> split(const Characters& text, const Table& table);

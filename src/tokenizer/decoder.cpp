@@ -47,7 +47,7 @@ Decoder word_piece(const Json& description) {
   });
 }
 
-/// UTF-8 with U+FFFD in place of what is none.
+/// Replaces ill-formed UTF-8 by U+FFFD.
 std::string repaired(const std::string& bytes) { return utf8_of(characters_of(bytes)); }
 
 Texts from_bytes(const Texts& tokens) {

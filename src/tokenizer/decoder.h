@@ -1,4 +1,4 @@
-// Decoders: how the spellings of tokens become text again.
+// Decoders: turn the spellings of tokens back into text.
 #pragma once
 
 #include <functional>
@@ -8,11 +8,11 @@
 
 namespace saccade::tokenizer {
 
-/// Changes spellings, which are joined at the end.
+/// Rewrites the spellings of tokens; the caller concatenates them.
 using Decoder = std::function<std::vector<std::string>(std::vector<std::string>)>;
 
-/// The decoder that a part of tokenizer.json describes; null: spaces between tokens. Throws std::runtime_error for
-/// an unknown one.
+/// The decoder that a part of tokenizer.json describes; null: spaces between tokens. Throws std::runtime_error
+/// for an unknown one.
 Decoder decoder_of(const nlohmann::json& description);
 
 }  // namespace saccade::tokenizer

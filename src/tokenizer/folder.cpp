@@ -44,7 +44,7 @@ Json added_token(const Json& vocabulary, const char* content) {
   return {{"id", vocabulary[content]}, {"content", content}, {"special", true}, {"normalized", false}};
 }
 
-/// vocab.txt: a token a line.
+/// vocab.txt: one token per line.
 Json bert(const path& folder) {
   const Json config = json_of(folder / "tokenizer_config.json");
   Json vocabulary = Json::object();

@@ -7,8 +7,8 @@
 
 namespace saccade::tokenizer {
 
-/// The text of a tokenizer.json, or what is equal to it for older files, and what messages call it. Throws
-/// std::runtime_error.
+/// The text of a tokenizer.json, or its equivalent made from older files, and the name that messages use for it.
+/// Throws std::runtime_error.
 std::pair<std::string, std::string> read_description(const std::filesystem::path& path);
 
 }  // namespace saccade::tokenizer

@@ -38,7 +38,7 @@ Characters with_chinese_apart(const Characters& text) {
   return result;
 }
 
-/// Of BERT: https://github.com/google-research/bert/blob/master/tokenization.py
+/// BERT's normalizer: https://github.com/google-research/bert/blob/master/tokenization.py
 Normalizer bert(const Json& description) {
   const bool cleans = description.value("clean_text", true),
              chinese = description.value("handle_chinese_chars", true);

@@ -1,4 +1,4 @@
-// Normalizers: what happens to a text before it is split.
+// Normalizers: transform a text before it is split.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@ using Normalizer = std::function<Characters(Characters)>;
 /// one.
 Normalizer normalizer_of(const nlohmann::json& description);
 
-/// SentencePiece's table of replacements, in base64.
+/// The normalizer of SentencePiece's replacement table, given in base64.
 Normalizer precompiled_normalizer(const std::string& base64);
 
 }  // namespace saccade::tokenizer

@@ -43,7 +43,7 @@ void PostProcessor::read_trimming(const Json& description) {
 void PostProcessor::trim(std::vector<Token>& tokens, const Characters& characters) const {
   if (!trims_ || characters.empty()) return;
   const char32_t space = code_of_byte(' ');
-  // Ranges are cut by characters, not by bytes.
+  // Ranges are trimmed by characters, not by bytes.
   std::vector<std::size_t> begins;
   for (const Character& c : characters) begins.push_back(c.range.begin);
   begins.push_back(characters.back().range.end);
@@ -58,7 +58,7 @@ void PostProcessor::trim(std::vector<Token>& tokens, const Characters& character
     const auto trailing = static_cast<std::size_t>(last - text.rbegin());
     std::size_t begin = place_of(tokens[i].range.begin), end = place_of(tokens[i].range.end);
     const bool has_added_space = has_prefix_space_ && (i == 0 || begin == 0) && leading == 1;
-    if (has_added_space) leading = 0;  // it is in no range
+    if (has_added_space) leading = 0;  // an added space is in no range
     begin = std::min(begin + leading, end);
     if (trailing == text.size() && has_added_space)
       end = begin;

@@ -1,4 +1,4 @@
-// Post-processors: the tokens that a model expects around a text or a pair of texts.
+// Post-processors: add the tokens that a model expects around a text or a pair of texts.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -9,18 +9,18 @@ namespace saccade::tokenizer {
 
 class PostProcessor {
  public:
-  /// What a part of tokenizer.json describes; null: nothing is added. Throws std::runtime_error for an unknown
-  /// one.
+  /// The post-processor that a part of tokenizer.json describes; null: adds nothing. Throws std::runtime_error
+  /// for an unknown one.
   explicit PostProcessor(const nlohmann::json& description);
 
-  /// Takes the spaces at both ends from the ranges of byte-level tokens, if the description says so; `text` is
-  /// what they are tokens of.
+  /// Trims spaces at both ends from the ranges of byte-level tokens, if the description says so; `text` is the
+  /// text that was tokenized.
   void trim(std::vector<Token>& tokens, const Characters& text) const;
   std::vector<Token> single(std::vector<Token> a, bool add_special) const;
   std::vector<Token> pair(std::vector<Token> a, std::vector<Token> b, bool add_special) const;
 
  private:
-  /// A text, or tokens that are added.
+  /// A text, or added tokens.
   struct Part {
     int sequence = -1;  // 0: the first text, 1: the second, -1: tokens
     std::int64_t type = 0;

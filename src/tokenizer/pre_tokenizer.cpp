@@ -26,7 +26,7 @@ PreTokenizer for_each_piece(F split_piece) {
   };
 }
 
-/// Matches that are single characters.
+/// Matches single characters.
 std::vector<Span> where(const Characters& text, bool (*is_match)(char32_t)) {
   std::vector<Span> spans;
   for (std::size_t i = 0; i < text.size(); ++i)
@@ -55,7 +55,7 @@ PreTokenizer bert() {
 }
 
 PreTokenizer whitespace() {
-  // The joiners belong to words, as in Unicode's Technical Standard 18.
+  // Joiners belong to words, as in Unicode Technical Standard 18.
   const auto pattern =
       std::make_shared<Pattern>(Pattern::of_regex(R"([\w\x{200C}\x{200D}]+|[^\w\s\x{200C}\x{200D}]+)"));
   return by_pattern(pattern, SplitBehavior::removed, true);

@@ -1,4 +1,4 @@
-// Pre-tokenizers: how a text is split into pieces, each of which a model splits into tokens.
+// Pre-tokenizers: split a text into pieces, each of which a model splits into tokens.
 #pragma once
 
 #include <functional>
@@ -13,8 +13,8 @@ using Pieces = std::vector<Characters>;
 /// Splits the pieces of a text further.
 using PreTokenizer = std::function<Pieces(Pieces)>;
 
-/// The pre-tokenizer that a part of tokenizer.json describes; null: none. Throws std::runtime_error for an unknown
-/// one.
+/// The pre-tokenizer that a part of tokenizer.json describes; null: none. Throws std::runtime_error for an
+/// unknown one.
 PreTokenizer pre_tokenizer_of(const nlohmann::json& description);
 
 }  // namespace saccade::tokenizer

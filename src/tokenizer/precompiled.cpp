@@ -1,4 +1,4 @@
-// SentencePiece's table of replacements: the size of a trie, the trie, and texts that end with a zero byte. The
+// SentencePiece's replacement table: the size of a trie, the trie, and null-terminated replacement texts. The
 // trie is a double array: https://github.com/s-yata/darts-clone
 #include <algorithm>
 #include <cstring>
@@ -37,7 +37,7 @@ class CharacterMap {
     texts_ = bytes.substr(sizeof(size) + size);
   }
 
-  /// What stands for the shortest beginning of a text that the table knows.
+  /// The replacement of the shortest prefix of a text that the table contains.
   std::optional<std::string> find(std::string_view text) const {
     if (trie_.empty()) return std::nullopt;
     std::size_t at = offset(trie_[0]);
@@ -69,10 +69,10 @@ class CharacterMap {
 Normalizer precompiled_normalizer(const std::string& base64) {
   const auto map = std::make_shared<CharacterMap>(from_base64(base64));
   return [map](const Characters& text) {
-    constexpr std::size_t kLongest = 5;  // bytes of a cluster that the table may know
+    constexpr std::size_t kLongest = 5;  // bytes of the longest cluster that is looked up
     std::vector<Change> changes;
-    // What is taken away goes with the code point before it. Before the first one it is not counted, and what
-    // follows stands for other places, as in the tokenizers library.
+    // Removed code points are charged to the code point before them. Those before the first one are not counted,
+    // so later ranges shift, as in the tokenizers library.
     const auto add = [&](const std::u32string& codes, std::size_t replaced) {
       for (std::size_t i = 0; i < codes.size(); ++i) changes.push_back({codes[i], i < replaced ? 0 : 1});
       if (codes.size() < replaced && !changes.empty())

@@ -20,7 +20,7 @@ using Json = nlohmann::json;
 
 namespace {
 
-/// One line; what a file or a text has in place of a name can be long.
+/// A message on one line, cut at 500 bytes: what a file has in place of a name can be long.
 std::string message_of(const std::string& place, const std::exception& error) {
   std::string message = ("[Tokenizer] " + place + error.what()).substr(0, 500);
   std::ranges::replace_if(
@@ -86,7 +86,7 @@ Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 
 namespace {
 
-/// A description without numbers that no integer holds: where one is wanted, they would be converted to it.
+/// Parses a description. Throws for numbers beyond 9e15, which no conversion to an integer could keep.
 Json parsed(std::string_view text) {
   Json json = Json::parse(text);
   for (std::vector<const Json*> rest{&json}; !rest.empty();) {

@@ -7,7 +7,7 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-// ---- Layer normalisation -------------------------------------------------------------------------------------
+// ---- Layer normalization -------------------------------------------------------------------------------------
 
 inline float sum_of(const float* x, std::int64_t count) {
   Vec sums[kSums] = {zero(), zero(), zero(), zero()};
@@ -66,7 +66,7 @@ inline void layer_norm(const LayerNormParams& p, std::int64_t row, std::int64_t 
   }
 }
 
-/// With g = dout * scale and n = normalised: dx = inverse * (g - mean(g) - n * mean(g * n)).
+/// With g = dout * scale and n = normalized: dx = inverse * (g - mean(g) - n * mean(g * n)).
 inline void layer_norm_backward_row(const LayerNormBackwardParams& p, std::int64_t row, float* dscale,
                                     float* dshift) {
   const float *const n = p.normalised + row * p.dim, *const dout = p.dout + row * p.dim;

@@ -14,7 +14,7 @@ namespace {
 
 enum class Status : std::uint32_t { fine, invalid_argument, other };
 
-/// The end of a call: how it went on a rank.
+/// The outcome of a call on one rank.
 struct Outcome {
   Status status = Status::fine;
   char message[252] = {};
@@ -25,7 +25,7 @@ struct Outcome {
   }
 };
 
-/// A hash of numbers, FNV-1a by words: two ranks that differ have other hashes but for one in 2^64.
+/// A hash of numbers, FNV-1a by 64-bit words: about one difference in 2^64 goes unnoticed.
 class Hash {
  public:
   void add(std::uint64_t word) {
@@ -48,7 +48,7 @@ void add(Hash& hash, const std::optional<T>& number) {
   hash.add(number.has_value());
   if (number) add(hash, *number);
 }
-/// Functions and their data lie elsewhere on each rank: only whether there are any.
+/// Hashes only whether a pointer is null: addresses of functions and their data differ between ranks.
 template <class T>
 requires std::is_pointer_v<T>
 void add(Hash& hash, T pointer) { hash.add(pointer != nullptr); }
@@ -57,7 +57,7 @@ void add(Hash& hash, const BackendChoice& choice) {
 }
 void add(Hash& hash, const Origin& origin) { hash.add(origin == Origin{}); }
 
-/// Shape, type and numbers; of a tensor of many numbers some, spread evenly.
+/// Hashes shape, type and numbers; of a large tensor, an evenly spaced sample of its numbers.
 void add(Hash& hash, const TensorView& view) {
   constexpr std::int64_t kMost = 4096;
   hash.add(view.rank);
@@ -86,7 +86,7 @@ void add(Hash& hash, const Sharding& sharding) {
   }
 }
 
-/// Options of the rank's own.
+/// Whether each rank may set an option differently.
 bool is_own(std::string_view option) { return option == "num_threads" || option == "layout"; }
 
 std::uint64_t hash_of(const AttentionOption& option, const AttentionOptions& options) {
@@ -153,7 +153,7 @@ void fill(const Agreement& a, Header& header) {
     header.options[i] = hash_of(kAttentionOptions[i], *a.options);
 }
 
-/// The value of a fact in words.
+/// The value of a fact as text for messages.
 std::string text_of(std::size_t fact, std::uint64_t value) {
   if (fact == 1) return std::string(name_of(static_cast<Isa>(value)));
   if (fact >= 2 && fact <= 5) return std::string(name_of(static_cast<DType>(value)));

@@ -7,7 +7,7 @@
 namespace saccade::distributed {
 namespace {
 
-/// Whether functions of the caller may throw in the middle of a call.
+/// Whether the caller's functions may throw in the middle of a call.
 bool may_throw(const AttentionOptions& options) {
   return options.score_modifier || options.score_modifier_backward || options.score_block_effect;
 }

@@ -1,4 +1,4 @@
-// What every distributed call has: the rank's tensors in one form, and the plan.
+// The common state of distributed calls: the rank's tensors in one form, and the plan.
 #pragma once
 
 #include <exception>
@@ -15,7 +15,7 @@ struct LocalTensors {
   TensorView q, k, v, o;
 };
 
-/// The options with which a rank's tensors look like those of a call of their own.
+/// The options under which a rank's tensors alone form a valid call: scale, layout and threads.
 AttentionOptions own_options(const AttentionOptions& options);
 
 /// lse of a rank as [batch, heads, rows, 1].
@@ -29,22 +29,22 @@ View as_column(View lse) {
 
 // Checks of a rank's arguments, which throw as attention() does.
 
-/// That the tensors, and options.lse, fit each other.
+/// Checks that the tensors, and options.lse, have compatible shapes and types.
 void check_tensors(std::string_view function, const TensorView& q, const TensorView& k, const TensorView& v,
                    const TensorView& o, const AttentionOptions& options);
-/// That a tensor has the rows of the rank.
+/// Checks that a tensor has the rows of this rank's shard.
 void check_rows(std::string_view function, std::string_view name, const TensorView& tensor,
                 const AttentionOptions& options, const Sharding& sharding, int rank);
 
-/// To be called at the end of a call with what this rank caught, if anything: throws on every rank if any of them
-/// did.
+/// Ends a call with what this rank caught, if anything: throws on every rank if any rank caught something.
 void end_call(Messages& messages, std::string_view function, const AttentionOptions& options,
               const std::exception_ptr& error);
 
 /// Checks a call's arguments, agrees on them with the other ranks, and plans it.
 class Call {
  public:
-  /// `check`: more checks of this rank's arguments, in the same agreement. Throws the same on every rank.
+  /// `check`: further checks of this rank's arguments, covered by the same agreement. Throws the same on every
+  /// rank.
   Call(
       Communicator& communicator, std::string_view function, const TensorView& q, const TensorView& k,
       const TensorView& v, const TensorView& o, const ParallelConfig& division, const AttentionOptions& options,
@@ -58,7 +58,7 @@ class Call {
   int rank() const { return messages.rank(); }
   /// What this rank does in a step.
   Plan::Unit unit(std::int64_t step) const { return plan->unit(rank(), step); }
-  /// The query heads of a kv head.
+  /// The number of query heads per kv head.
   std::int64_t group() const { return params().num_heads / std::max<std::int64_t>(params().num_kv_heads, 1); }
   Run query_heads(const Plan::Unit& unit) const { return {unit.kv_head * group(), (unit.kv_head + 1) * group()}; }
   bool is_packed() const { return params().cu_seqlens_q != nullptr; }

@@ -1,4 +1,4 @@
-// One call of the kernels within a distributed call: its views of tensors and its options.
+// A piece: one call of the kernels within a distributed call, with its views of tensors and its options.
 #pragma once
 
 #include <vector>
@@ -12,9 +12,9 @@ namespace saccade::distributed {
 /// The local tensors of a call in one form: [batch, heads, rows, dim]; a packed batch is one entry.
 TensorView as_headed(const TensorView& view, const AttentionOptions& options);
 MutableTensorView as_headed(const MutableTensorView& view, const AttentionOptions& options);
-/// The options of a call that computes a piece for some heads, from those of the whole problem. The call's q and o
-/// have the rows of the piece, k and v the keys `held` of the sequence, of which the call sees `seen`. Refers to
-/// its own memory.
+/// The options of the kernel call that computes a piece for some heads, derived from those of the whole problem.
+/// The call's q and o have the rows of the piece; its k and v have the keys `held` of the sequence, of which the
+/// call sees `seen`. Refers to its own memory.
 class PieceOptions {
  public:
   PieceOptions(const AttentionOptions& whole, const AttentionParams& params, const Plan::Piece& piece, Run held,
@@ -22,7 +22,7 @@ class PieceOptions {
   PieceOptions(const PieceOptions&) = delete;
   PieceOptions& operator=(const PieceOptions&) = delete;
 
-  /// The part of an option of the whole problem, or of its gradient, that belongs to the piece.
+  /// The slice of an option of the whole problem, or of its gradient, that belongs to the piece.
   template <class View>
   View cut(TensorView AttentionOptions::*option, View view) const {
     if (option == &AttentionOptions::sinks) return cut_dim(view, 0, heads_);
@@ -35,7 +35,7 @@ class PieceOptions {
   AttentionOptions options;
 
  private:
-  /// Cuts a dimension counted from the last, unless it is missing or broadcast.
+  /// Slices a dimension, counted from the last, unless it is missing or broadcast.
   template <class View>
   static View cut_dim(const View& view, int from_last, Run run) {
     const int dim = view.rank - 1 - from_last;
@@ -52,8 +52,8 @@ class PieceOptions {
   std::vector<std::int64_t> cu_seqlens_q_, cu_seqlens_k_, query_offsets_, kv_lengths_, kv_starts_;
 };
 
-/// Rows of some heads, [heads, rows, dim], in the form that a call of attention() takes: [1, heads, rows, dim],
-/// packed [rows, heads, dim].
+/// Reshapes rows of some heads, [heads, rows, dim], for attention(): [1, heads, rows, dim], or packed
+/// [rows, heads, dim].
 template <class View>
 View as_call(const View& heads, bool is_packed) {
   return is_packed ? heads.transposed(0, 1) : with_rank(heads, 4);

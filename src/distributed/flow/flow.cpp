@@ -193,7 +193,7 @@ void Reduce::add(const Slot& one, std::size_t tensor, const Plan::Unit& unit, st
       add_rows<float>(part.numbers, sum.mutable_view(), has_summand, first);
     else if (part.numbers.dtype == DType::f64)
       add_rows<double>(part.numbers, sum.mutable_view(), has_summand, first);
-    else  // only one rank computes rows that are rounded to 16 bits
+    else  // rows in 16-bit types have a single summand
       copy(part.numbers, sum.mutable_view().slice(1, first, first + part.rows.size()));
   }
   const Run heads = needs_.heads_of(unit);

@@ -1,6 +1,5 @@
-// What travels in a step of a distributed call. A flow is a set of tensors whose rows the ranks hold by a
-// sharding: the rows that a rank needs are fetched before it computes, and what it computed for them returns to
-// their holders.
+// Data transfer in the steps of a distributed call. A flow is a set of tensors with sharded rows: a rank fetches
+// the rows that it needs before it computes, and sends its results for them back to their owners.
 #pragma once
 
 #include <array>
@@ -13,7 +12,7 @@
 
 namespace saccade::distributed {
 
-/// Contiguous numbers [heads, rows, dim], whose memory is used again as long as it suffices.
+/// A contiguous buffer [heads, rows, dim]; keeps its memory for later steps and reallocates only to grow.
 class ReceiveBuffer {
  public:
   void resize(DType dtype, std::int64_t heads, std::int64_t rows, std::int64_t dim);
@@ -29,12 +28,12 @@ class ReceiveBuffer {
 struct Needs {
   const Plan* plan = nullptr;
   const Sharding* sharding = nullptr;
-  std::int64_t heads = 1;    ///< heads of a tensor that belong to a kv head
-  bool clears_gaps = false;  ///< rows that are not needed, but for which there is room, are 0
+  std::int64_t heads = 1;    ///< heads of a tensor per kv head
+  bool clears_gaps = false;  ///< whether rows that have room but are not needed are set to 0
   /// Ascending runs; empty if the rank has no unit in the step.
   std::function<std::vector<Run>(int rank, std::int64_t step)> rows;
 
-  /// Those that `holder` holds.
+  /// The rows that rank `rank` needs from `holder`.
   std::vector<Run> rows_from(int holder, int rank, std::int64_t step) const;
   /// The heads of a unit.
   Run heads_of(const Plan::Unit& unit) const { return {unit.kv_head * heads, (unit.kv_head + 1) * heads}; }
@@ -53,15 +52,15 @@ class Gather {
   /// `tensors`: [batch, heads, rows, dim], those of this rank.
   Gather(Messages& messages, Needs needs, std::vector<TensorView> tensors);
 
-  /// Begins to receive what this rank needs in a step, and to send what others need. `room`: rows for which there
-  /// must be room besides those that are needed, as kernels are called with them; may be empty.
+  /// Starts receiving what this rank needs in a step, and sending what others need. `room`: rows that kernels
+  /// are called with and that must fit besides the needed ones; may be empty.
   void post(std::int64_t step, Run room = {});
-  /// Waits until the rows of a step are there.
+  /// Waits until the rows of a step have arrived.
   void wait(std::int64_t step);
   /// Waits until all messages are sent.
   void finish();
 
-  /// Rows of the sequence in tensor i, [heads, rows, dim]. Those that are not needed hold anything.
+  /// Rows of the sequence in tensor i, [heads, rows, dim]. Rows that are not needed are undefined.
   TensorView rows(std::size_t i, std::int64_t step, Run rows) const;
 
   std::array<Batch*, 4> open() {
@@ -87,17 +86,17 @@ class Gather {
   std::array<Slot, 2> slots_;
 };
 
-/// Returns results for rows to their holders, which add up what several ranks computed, in the order of the ranks.
-/// Every rank calls every function for every step, in ascending order.
+/// Sends partial results for rows to their owners, which add those of several ranks in rank order. Every rank
+/// calls every function for every step, in ascending order.
 class Reduce {
  public:
-  /// `tensors`: [batch, heads, rows, dim], those of this rank; `dtypes`: what their results are computed in.
+  /// `tensors`: [batch, heads, rows, dim], those of this rank; `dtypes`: the types of their partial results.
   Reduce(Messages& messages, Needs needs, std::vector<MutableTensorView> tensors, std::vector<DType> dtypes);
 
-  /// Sends this rank's results of a step, and begins to receive those of others. `results`: for each tensor
-  /// [heads, rows, dim] from row `first` of the sequence on.
+  /// Sends this rank's results of a step, and starts receiving those of others. `results`: for each tensor
+  /// [heads, rows, dim], starting at row `first` of the sequence.
   void post(std::int64_t step, const std::vector<TensorView>& results, std::int64_t first);
-  /// Waits for the results of a step and writes their sums into the tensors; rows that nobody needed become 0.
+  /// Waits for the results of a step and writes their sums into the tensors; rows that no rank needed become 0.
   void wait(std::int64_t step);
   /// Waits until all messages are sent.
   void finish();
@@ -107,7 +106,7 @@ class Reduce {
   }
 
  private:
-  /// What a rank computed for some rows that this rank holds.
+  /// A partial result: what one rank computed for some of this rank's rows.
   struct Part {
     int rank;
     std::size_t tensor;
@@ -121,7 +120,7 @@ class Reduce {
   };
   Slot& slot(std::int64_t step) { return slots_[static_cast<std::size_t>(step % 2)]; }
   Part make_part(int rank, std::size_t tensor, Run rows) const;
-  /// Adds up the parts of a unit in a tensor and writes the sum.
+  /// Adds the partial results of a unit for one tensor and writes the sum.
   void add(const Slot& slot, std::size_t tensor, const Plan::Unit& unit, std::int64_t step);
 
   Messages& messages_;

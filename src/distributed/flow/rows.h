@@ -1,5 +1,5 @@
-// The query rows that a rank computes, and the results for them: its own, where they lie, or those of the ranks
-// with which it shares the heads, which travel.
+// The query rows that a rank computes and their results: its own, used in place, or those of all ranks with
+// which it splits the heads, which are sent.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace saccade::distributed {
 
-/// Tensors [batch, num_heads, rows, dim] that are read. Every rank calls every function for every step.
+/// The input tensors [batch, num_heads, rows, dim]. Every rank calls every function for every step.
 class Rows {
  public:
   Rows(Call& call, std::vector<TensorView> tensors);
@@ -26,7 +26,7 @@ class Rows {
   Gather fetch_;
 };
 
-/// Tensors [batch, num_heads, rows, dim] that are written.
+/// The output tensors [batch, num_heads, rows, dim].
 class Results {
  public:
   Results(Call& call, std::vector<MutableTensorView> tensors);
@@ -35,7 +35,7 @@ class Results {
   void begin(std::int64_t step);
   /// Where to write rows of tensor i for the query heads of the step's unit, [heads, rows, dim].
   MutableTensorView rows(std::size_t i, std::int64_t step, Run rows) const;
-  /// Begins to return what was computed.
+  /// Starts sending the results to their owners.
   void post(std::int64_t step);
   void wait(std::int64_t step);
   void finish() { give_.finish(); }

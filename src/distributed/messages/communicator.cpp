@@ -36,7 +36,7 @@ void Communicator::all_gather(const void* own, void* all, std::size_t bytes,
 void wait(Communicator& communicator, const std::vector<Communicator::Request>& requests,
           std::chrono::steady_clock::time_point until) {
   using Clock = std::chrono::steady_clock;
-  constexpr int kSpins = 64;  // then other processes of an overloaded machine get their turn
+  constexpr int kSpins = 64;  // then yields to other processes of an overloaded machine
   std::size_t next = 0;
   for (int spins = 0; next < requests.size(); ++spins) {
     while (next < requests.size() && communicator.is_finished(requests[next])) ++next, spins = 0;

@@ -10,7 +10,7 @@
 namespace saccade::distributed {
 namespace {
 
-/// The messages of all ranks. One side of a message waits here for the other; whoever comes second copies it.
+/// The messages of all ranks. The first side of a message waits here for the other; the second one copies it.
 class Mailbox {
  public:
   struct Message {
@@ -31,14 +31,14 @@ class Mailbox {
     return message.is_done;
   }
 
-  /// What all ranks give to all.
+  /// One all-gather of all ranks.
   struct Round {
     std::vector<std::byte> bytes;
     int arrived = 0;
-    std::shared_ptr<Message> message = std::make_shared<Message>();  // is done when all have arrived
+    std::shared_ptr<Message> message = std::make_shared<Message>();  // done when all ranks have arrived
   };
 
-  /// Adds the bytes of one of `size` ranks to the round that is open.
+  /// Adds the bytes of one of `size` ranks to the open round.
   std::shared_ptr<Round> give(int rank, int size, const void* own, std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     if (!round_) {

@@ -1,5 +1,5 @@
-// The messages of one distributed call: rows of matrices, packed and cut to the sizes that engines take, and the
-// memory that they need until they have arrived.
+// The messages of one distributed call: rows of matrices, packed and split to the sizes that communicators take,
+// with the memory that they need until they have arrived.
 #pragma once
 
 #include <memory>
@@ -10,18 +10,18 @@
 
 namespace saccade::distributed {
 
-/// Memory that a message may refer to: not initialised.
+/// Uninitialized memory that a message may refer to.
 using Buffer = std::shared_ptr<std::byte>;
 Buffer make_buffer(std::size_t bytes);
 
-/// Numbers that arrive, in memory of their own.
+/// Received numbers, in memory of their own.
 struct Parcel {
   Parcel(DType dtype, const Shape& shape);
   Buffer memory;
   MutableTensorView numbers;
 };
 
-/// Some requests that are waited for together, and their memory.
+/// Requests that are waited for together, and their memory.
 struct Batch {
   std::vector<Communicator::Request> requests;
   std::vector<std::shared_ptr<void>> memory;

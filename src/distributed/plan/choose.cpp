@@ -1,4 +1,4 @@
-// choose(): gather, unless memory or the network speak against it.
+// choose(): gather, unless memory or the network rules it out.
 #include "distributed/plan/choose.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ std::int64_t memory_of_gather(const Plan& plan) {
 
 ParallelConfig choose(const Sizes& sizes, const ParallelConfig& division, const AttentionOptions& options,
                 std::string_view function) {
-  // Another method needs more memory: it has to gain something that can be noticed.
+  // Another method needs more memory, so it must gain noticeably.
   constexpr double kGain = 0.02;
   ParallelConfig best = division;
   best.method = Method::gather;
@@ -43,7 +43,7 @@ ParallelConfig choose(const Sizes& sizes, const ParallelConfig& division, const 
   const Estimate by_gather = estimate(gather, Pass::forward, division.machine);
   double wanted = by_gather.total * (1.0 - kGain), kernels = 0.0;
   for (const Cost& rank : by_gather.ranks) kernels += rank.kernels;
-  if (kernels / ranks > wanted) return best;  // no method has less to compute
+  if (kernels / ranks > wanted) return best;  // no method computes less
   for (int groups = 2; groups <= ranks && groups <= sizes.num_kv_heads; ++groups) {
     if (ranks % groups != 0) continue;
     ParallelConfig other = best;

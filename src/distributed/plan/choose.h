@@ -1,4 +1,4 @@
-// What Method::automatic stands for.
+// Resolves Method::automatic.
 #pragma once
 
 #include <string_view>
@@ -7,8 +7,8 @@
 
 namespace saccade::distributed {
 
-/// A complete division with the method that the cost model favours, instead of Method::automatic: a function of
-/// its arguments only, so the same on every rank.
+/// Replaces Method::automatic by the method that the cost model favors and completes the division. Depends on
+/// its arguments only, so the result is the same on every rank.
 ParallelConfig choose(const Sizes& sizes, const ParallelConfig& division, const AttentionOptions& options,
                 std::string_view function);
 

@@ -1,4 +1,4 @@
-// estimate(): what travels in each step of a plan, and how long that and computing take.
+// estimate(): what each step of a plan sends, and how long sending and computing take.
 #include "saccade/cost_model.h"
 
 #include <algorithm>
@@ -74,7 +74,7 @@ std::vector<HeldRun> held_runs(const Sharding& sharding) {
   return held;
 }
 
-/// From the holder of rows to who needs them, or back.
+/// The transfers from the owners of rows to the ranks that need them, or back.
 std::vector<Transfer> transfers_of(const std::vector<NeededRows>& all, int ranks, bool back) {
   std::vector<std::vector<HeldRun>> held;
   for (const NeededRows& rows : all) held.push_back(held_runs(*rows.sharding));
@@ -101,7 +101,7 @@ std::vector<Transfer> transfers_of(const std::vector<NeededRows>& all, int ranks
   return transfers;
 }
 
-/// What travels at one time, and its sums over messages of each rank.
+/// The transfers of one time, and each rank's totals over its messages.
 struct Traffic {
   Traffic(std::vector<Transfer> all, int ranks)
       : transfers(std::move(all)),
@@ -121,7 +121,7 @@ struct Traffic {
   std::vector<std::int64_t> sent, received, messages;
 };
 
-/// A step of a pass, or several that are alike.
+/// One step of a pass, or several equal ones.
 struct StepKind {
   std::int64_t step;
   Traffic inputs, results;
@@ -159,7 +159,7 @@ struct PassSteps {
   std::vector<std::size_t> order;
 };
 
-/// The clocks of all ranks through the steps of a pass, as the executors go through them.
+/// Advances the clocks of all ranks through the steps of a pass in the order of the executors.
 class StepWalk {
  public:
   StepWalk(const CostParameters& machine, std::vector<Cost>& ranks)
@@ -200,7 +200,7 @@ class StepWalk {
       spend(rank, static_cast<double>(traffic.received[rank]) / machine_.copying, &Cost::copying);
   }
 
-  /// Begins to send; returns when each rank has what it receives.
+  /// Starts sending; returns the time at which each rank has received its data.
   std::vector<double> send(const Traffic& traffic) {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
       const double packing = static_cast<double>(traffic.sent[rank]) / machine_.copying;
@@ -244,7 +244,7 @@ class StepWalk {
 
   const CostParameters& machine_;
   std::vector<Cost>& ranks_;
-  std::vector<double> in_free_, out_free_;  // when a rank has received or sent everything that it has begun to
+  std::vector<double> in_free_, out_free_;  // when a rank has received or sent everything that it has started
 };
 
 void check_machine(const Plan& plan, Pass pass, const CostParameters& m, std::string_view function) {

@@ -14,8 +14,8 @@ Run seen_by(const Visibility& visibility, std::int64_t row, Run among) {
   return {std::clamp(keys.begin, among.begin, among.end), std::clamp(keys.end, among.begin, among.end)};
 }
 
-/// Pairs of rows [first, last], both counted in a batch entry, as are the keys. Where both ends stay or move
-/// throughout, the number of keys is linear in the row; otherwise the rows are halved.
+/// The visible pairs of rows [first, last]; rows and keys are indices within a batch entry. While each end
+/// either stays or moves throughout, the number of keys is linear in the row; otherwise the rows are halved.
 double count_pairs(const Visibility& visibility, std::int64_t first, std::int64_t last, Run among) {
   const Run a = seen_by(visibility, first, among), b = seen_by(visibility, last, among);
   const auto is_linear = [&](std::int64_t change) { return change == 0 || change == last - first; };

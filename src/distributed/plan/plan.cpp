@@ -1,4 +1,4 @@
-// Plan: who computes what from which keys.
+// Plan: which rank computes which rows from which keys, in which step.
 #include <algorithm>
 #include <map>
 
@@ -15,20 +15,20 @@
 namespace saccade::distributed {
 namespace {
 
-/// Keys that the rows [rows.begin, rows.end) of a batch entry see, counted in the entry.
+/// The keys that the rows [rows.begin, rows.end) of a batch entry see, as indices within the entry.
 Run visible_keys(const AttentionParams& p, std::int64_t b, Run rows) {
   if (rows.size() <= 0) return {};
   const KeyRange keys = Visibility(p, b).visible(rows.begin, rows.size());
   return keys.begin < keys.end ? Run{keys.begin, keys.end} : Run{};
 }
 
-/// The rows of a run that belong to a batch entry or document, counted in it.
+/// The rows of a run that belong to a batch entry or document, as indices within it.
 Run rows_in(const AttentionParams& p, std::int64_t b, Run run) {
   const Run rows = overlap_of(run, {p.first_row(b), p.first_row(b) + p.rows(b)});
   return {rows.begin - p.first_row(b), rows.end - p.first_row(b)};
 }
 
-/// Whether a method computes the keys of a head in several steps, and so document by document.
+/// Whether a method splits the keys of a head over several steps, and so computes document by document.
 bool is_in_parts(Method method) { return method == Method::stream || method == Method::ring; }
 
 }  // namespace
@@ -43,7 +43,7 @@ struct Plan::State {
         entries(p.cu_seqlens_q ? 1 : p.batch),
         same_entries(!p.query_offsets && !p.kv_lengths && !p.kv_starts) {}
 
-  /// Entries of a batch that see the same keys share their pieces.
+  /// The batch entry whose pieces an entry uses: entries that see the same keys share them.
   std::int64_t alike(std::int64_t batch) const { return same_entries ? 0 : batch; }
 
   const std::vector<Piece>& pieces(int rank, std::int64_t batch) {
@@ -70,8 +70,8 @@ struct Plan::State {
     pieces.push_back({b, 1, rows, {key, keys.end}, rows.begin, key});
   }
 
-  /// A document that begins before the run is a piece of its own; the others are one piece, unless keys come in
-  /// parts.
+  /// A document that begins before the run is a piece of its own; the others are one piece, unless the keys of a
+  /// head are split over several steps.
   void add_documents(Run run, std::vector<Piece>& pieces) const {
     for (std::int64_t d = first_document(run); d < p.batch && p.first_row(d) < run.end; ++d) {
       const Run rows = rows_in(p, d, run);
@@ -103,7 +103,7 @@ struct Plan::State {
     return std::max<std::int64_t>(0, std::upper_bound(begins, begins + p.batch + 1, run.begin) - begins - 1);
   }
 
-  /// The rows of a batch entry that may see some of its keys, counted in the entry.
+  /// The rows of a batch entry that may see some of its keys, as indices within the entry.
   Run rows_seeing(std::int64_t b, Run keys) const {
     const Visibility visibility(p, b);
     const auto first = [&](const auto& holds) {  // the first row for which it holds; it holds for all later ones
@@ -153,7 +153,7 @@ struct Plan::State {
     return found->second = merged(runs);
   }
 
-  /// The keys of part `part` of a head, as rank `rank` goes through them.
+  /// The keys of part `part` of a head's keys, in the order in which rank `rank` takes the parts.
   std::vector<Run> part(int rank, std::int64_t part) const {
     if (division.method == Method::stream) return {{boundary(part), boundary(part + 1)}};
     const int ranks = division.keys.ranks();
@@ -162,7 +162,7 @@ struct Plan::State {
     return {{0, division.keys.length()}};
   }
 
-  /// Where part `part` of a stream begins: at a multiple of kOriginAlignment of its document.
+  /// The first key of part `part` of stream's keys: at a multiple of kOriginAlignment within its document.
   std::int64_t boundary(std::int64_t part) const {
     const std::int64_t key = part * division.chunk;
     if (part == parts()) return division.keys.length();
@@ -178,7 +178,7 @@ struct Plan::State {
     return division.method == Method::ring ? division.keys.ranks() : 1;
   }
 
-  /// The kv heads of a rank: a part of them if ranks share rows.
+  /// The kv heads that a rank computes: a share of them if the ranks of a group share rows.
   Run heads(int rank) const {
     const std::int64_t n = sizes.num_kv_heads, part = rank % groups;
     return {part * n / groups, (part + 1) * n / groups};

@@ -18,7 +18,7 @@ inline Run hull_of(const Run& a, const Run& b) {
   return b.size() <= 0 ? a : Run{std::min(a.begin, b.begin), std::max(a.end, b.end)};
 }
 
-/// What two sets have in common; runs of `b` stay apart where they are adjacent.
+/// The intersection of two sets; adjacent runs of `b` are not joined.
 inline std::vector<Run> overlap_of(const std::vector<Run>& a, const std::vector<Run>& b) {
   std::vector<Run> result;
   for (std::size_t i = 0, j = 0; i < a.size() && j < b.size();) {
@@ -28,7 +28,7 @@ inline std::vector<Run> overlap_of(const std::vector<Run>& a, const std::vector<
   return result;
 }
 
-/// The set of runs in any order, which may overlap or be empty.
+/// The union of runs, which may be unordered, overlap or be empty.
 inline std::vector<Run> merged(std::vector<Run> runs) {
   std::erase_if(runs, [](const Run& run) { return run.size() <= 0; });
   std::ranges::sort(runs, {}, &Run::begin);

@@ -17,7 +17,7 @@ void check_sizes(std::int64_t length, int ranks) {
   if (ranks < 1) refuse(kSharding, "ranks must be at least 1, got ", ranks);
 }
 
-/// Part i of n nearly equal parts of a length.
+/// Range i of n nearly equal ranges of a length.
 Run part_of(std::int64_t length, std::int64_t i, std::int64_t n) {
   const std::int64_t least = length / n, more = length % n;
   const std::int64_t begin = i * least + std::min(i, more);

@@ -6,7 +6,7 @@
 namespace saccade::distributed {
 namespace {
 
-/// [batch, heads, rows, 1], packed [rows, heads, 1]: a shape to check options against, whose numbers nobody reads.
+/// [batch, heads, rows, 1], packed [rows, heads, 1]: a shape to check options against; its data is never read.
 TensorView shape_only(const AttentionOptions& options, std::int64_t batch, std::int64_t heads, std::int64_t rows) {
   static constexpr float kNumber = 0.0F;
   if (options.cu_seqlens_q) return {&kNumber, {rows, heads, 1}, {0, 0, 1}};

@@ -11,7 +11,7 @@ namespace saccade::distributed {
 /// The options that decide which keys a row sees by position and length.
 AttentionOptions visibility_of(const AttentionOptions& options);
 
-/// The batch of a problem as far as its options know it; 1 if they do not.
+/// The batch size of a problem, if its options determine it; else 1.
 std::int64_t batch_of(const AttentionOptions& options);
 
 /// Checks the options of a whole problem and turns them into parameters that say which keys each row sees. The

@@ -1,4 +1,4 @@
-// The files of a Hugging Face folder: config.json, and tensors by name, mapped and not read.
+// The files of a Hugging Face folder: config.json, and memory-mapped tensors by name.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,7 @@
 
 namespace saccade::model {
 
-/// A JSON file. Throws std::runtime_error.
+/// Parses a JSON file. Throws std::runtime_error.
 nlohmann::json json_of(const std::filesystem::path& file);
 
 /// NAME.weight
@@ -25,14 +25,14 @@ class Checkpoint {
 
   const Config& config() const { return config_; }
 
-  /// What the names of some checkpoints of a family begin with: "bert.", "model.".
+  /// Sets the prefixes that names have in some checkpoints of a family: "bert.", "model.".
   void set_prefixes(std::vector<std::string> prefixes) { prefixes_ = std::move(prefixes); }
 
   bool has(const std::string& name) const { return find(name) != nullptr; }
-  /// The tensor of a name, with or without one of the prefixes. Throws std::runtime_error if it is missing, is not
-  /// f32, bf16 or f16, or has another shape.
+  /// The tensor with this name, with or without one of the prefixes. Throws std::runtime_error if it is missing,
+  /// is not f32, bf16 or f16, or has another shape.
   TensorView tensor(const std::string& name, const Shape& shape) const;
-  /// The same as f32.
+  /// The same tensor converted to f32.
   Tensor numbers(const std::string& name, const Shape& shape) const;
 
  private:

@@ -16,12 +16,12 @@ namespace saccade::model {
 
 class Config {
  public:
-  /// `name` is the file, for messages; `path` the keys of the objects that this one is in: "text_config.".
+  /// `name` is the file, for messages; `path` the keys of the enclosing objects: "text_config.".
   Config(nlohmann::json json, std::string name, std::string path = "");
 
   /// Whether there is a value other than null.
   bool has(const std::string& key) const;
-  /// Sizes are at least 1.
+  /// A size, at least 1.
   std::int64_t size(const std::string& key) const;
   std::int64_t size_or(const std::string& key, std::int64_t fallback) const;
   double number(const std::string& key) const;
@@ -29,9 +29,9 @@ class Config {
   bool flag_or(const std::string& key, bool fallback) const;
   std::string text(const std::string& key) const;
   std::string text_or(const std::string& key, const std::string& fallback) const;
-  /// The texts of an array, none if there is no such key.
+  /// The strings of an array; empty if there is no such key.
   std::vector<std::string> texts(const std::string& key) const;
-  /// A token or an array of tokens, as eos_token_id; none if there is no such key.
+  /// A token or an array of tokens, like eos_token_id; empty if there is no such key.
   std::vector<std::int64_t> tokens(const std::string& key) const;
   bool is_object(const std::string& key) const { return has(key) && json_[key].is_object(); }
   /// Three numbers.
@@ -51,7 +51,7 @@ class Config {
     (text << ... << parts);
     throw std::runtime_error(std::move(text).str());
   }
-  /// Throws unless a text is one that this code knows.
+  /// Throws unless a string has the value that is supported.
   void require(const std::string& key, const std::string& fallback, const std::string& known) const;
   /// Throws if a switch is on.
   void require_off(const std::string& key) const;

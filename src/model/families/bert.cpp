@@ -8,7 +8,7 @@
 namespace saccade::model {
 namespace {
 
-/// What BERT and RoBERTa share: all but the numbers of positions, the prefix and the head.
+/// The common table of BERT and RoBERTa: all but the numbers of positions, the prefix and the head.
 ModelTable bert_table(const Config& config) {
   config.require_off("is_decoder");
   config.require_off("add_cross_attention");

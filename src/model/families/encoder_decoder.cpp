@@ -6,7 +6,7 @@
 namespace saccade::model {
 namespace {
 
-/// What T5's encoder and decoder share.
+/// The common table of T5's encoder and decoder.
 StackTable t5_stack(const Config& config, std::int64_t layers, std::string_view bias) {
   StackTable stack;
   stack.d_model = config.size("d_model");
@@ -49,7 +49,7 @@ void set_t5_mlp(const Config& config, StackTable& stack, std::string_view wi, st
   stack.block.down = {wo};
 }
 
-/// Half of Whisper: the sizes and names of its layers.
+/// One of Whisper's halves, encoder or decoder: the sizes and names of its layers.
 StackTable whisper_stack(const Config& config, const std::string& half) {
   StackTable stack;
   stack.d_model = config.size("d_model");

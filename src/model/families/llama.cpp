@@ -35,7 +35,7 @@ ModelTable llama_table(const Config& config, bool is_tied) {
   return table;
 }
 
-/// The layers that see a window only: those that layer_types says, or else those that `is_sliding` says.
+/// Which layers have a sliding window: by layer_types if given, else by `is_sliding`.
 template <class IsSliding>
 std::vector<bool> sliding_layers(const Config& config, std::size_t layers, const IsSliding& is_sliding) {
   std::vector<bool> result(layers);
@@ -56,14 +56,14 @@ void set_windows(const Config& config, StackTable& stack, const std::vector<bool
     if (is_sliding[i]) stack.layers[i].window_left = config.size("sliding_window") - 1;
 }
 
-/// Norms that add 1 to their scale, embeddings that grow with their length.
+/// Norms add 1 to their scale; embeddings are scaled by a factor that grows with their width.
 void make_gemma(const Config& config, StackTable& stack) {
   stack.norm_offset = 1.0;
   stack.embedding.factor = static_cast<float>(std::sqrt(static_cast<double>(stack.d_model)));
   stack.activation = config.activation(config.has("hidden_activation") ? "hidden_activation" : "hidden_act");
 }
 
-/// Norms before and after both halves, and a scale that does not follow from head_dim.
+/// Norms before and after both halves, and a scale that is independent of head_dim.
 void make_gemma2(const Config& config, ModelTable& table) {
   StackTable& stack = table.stack;
   make_gemma(config, stack);

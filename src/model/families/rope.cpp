@@ -1,4 +1,4 @@
-// Rotary positions by rope_parameters, or by rope_theta and rope_scaling, as older files have them.
+// Rotary positions from rope_parameters or, in older files, rope_theta and rope_scaling.
 #include <cmath>
 #include <numbers>
 
@@ -7,7 +7,7 @@
 namespace saccade::model {
 namespace {
 
-/// Long waves are stretched by `factor`, short ones are kept, and between them the two are mixed (Llama 3.1,
+/// Stretches long wavelengths by `factor`, keeps short ones, and interpolates between them (Llama 3.1,
 /// arXiv:2407.21783).
 std::vector<double> llama3_frequencies(const Config& scaling, double base, std::int64_t rotary_dim) {
   const double factor = scaling.number("factor"), low = scaling.number("low_freq_factor"),

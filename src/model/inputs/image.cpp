@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kImagePixels = "image_pixels";
 
-/// The pixels that one of the result covers, and how much of it each is.
+/// The source pixels that a result pixel covers, and their weights.
 struct Cover {
   std::int64_t begin = 0;
   std::vector<double> shares{};
@@ -37,7 +37,8 @@ std::vector<Cover> covers(std::int64_t from, std::int64_t to) {
   return result;
 }
 
-/// The sizes that preprocessor_config.json may have: {"height": 224, "width": 224}, {"shortest_edge": 224} or 224.
+/// The sizes that preprocessor_config.json may have: {"height": 224, "width": 224}, {"shortest_edge": 224} or
+/// 224.
 std::int64_t size_in(const model::Config& config) {
   if (!config.is_object("size")) return config.size("size");
   const model::Config size = config.part("size");

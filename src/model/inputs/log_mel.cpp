@@ -13,8 +13,8 @@ namespace {
 constexpr std::string_view kLogMel = "log_mel";
 constexpr std::int64_t kWindow = 400, kFrequencies = kWindow / 2 + 1;
 
-/// The Fourier transform of a window, as a product: [2 kFrequencies, kWindow], cosines before sines, times Hann's
-/// window.
+/// The Fourier transform of a window, as a product: [2 kFrequencies, kWindow], cosines before sines, times
+/// Hann's window.
 PackedLinear fourier_transform() {
   Tensor weights = Tensor::uninitialized(DType::f32, {2 * kFrequencies, kWindow});
   const double turn = 2 * std::numbers::pi / static_cast<double>(kWindow);
@@ -39,7 +39,7 @@ double hertz_of(double mel) {
   return mel < kBreakMel ? mel * kHertzOfMel : kBreak * std::exp(kLogStep * (mel - kBreakMel));
 }
 
-/// Triangles between neighbouring mels: [bins, kFrequencies].
+/// The triangular filters between neighboring mels: [bins, kFrequencies].
 PackedLinear mel_bands(std::int64_t bins) {
   const double most = static_cast<double>(kLogMelRate) / 2;
   const auto edge = [&](std::int64_t i) {
@@ -57,8 +57,8 @@ PackedLinear mel_bands(std::int64_t bins) {
   return PackedLinear(weights);
 }
 
-/// The samples of all windows, with silence up to the last one and a mirror of the sound at each end, so that the
-/// first window is centred on the first sample.
+/// The samples of all windows: padded with silence up to the last one, and with the mirrored sound at each end,
+/// so that the first window is centered on the first sample.
 Tensor padded(std::span<const float> samples, std::int64_t frames) {
   const std::int64_t length = frames * kLogMelHop, half = kWindow / 2;
   Tensor result(DType::f32, {length + kWindow});

@@ -6,9 +6,9 @@
 namespace saccade::model {
 namespace {
 
-/// The bucket of a key `distance` after its query: one for each small distance, and logarithmically wider ones up
-/// to max_distance. Where keys on both sides are seen, each has half of the buckets. (The logarithm is in f32, as
-/// those who trained these models computed it: buckets begin at whole numbers.)
+/// The bucket of a key `distance` after its query: one per small distance, then logarithmically wider ones up to
+/// max_distance. If queries see keys on both sides, each side has half of the buckets. (The logarithm is in f32,
+/// as in the training code of these models: buckets begin at whole numbers.)
 std::int64_t bucket_of(std::int64_t distance, bool is_causal, const DistanceBiasTable& table) {
   const std::int64_t buckets = is_causal ? table.num_buckets : table.num_buckets / 2;
   const std::int64_t first = !is_causal && distance > 0 ? buckets : 0;

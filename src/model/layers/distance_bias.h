@@ -1,4 +1,4 @@
-// A bias of the scores by the distance of a key, as T5 has it.
+// T5's bias of the scores by the distance of a key.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace saccade::model {
 
 class DistanceBias {
  public:
-  /// Nothing for a table without name.
+  /// Empty for a table without a name.
   DistanceBias(const StackTable& table, const Checkpoint& checkpoint);
 
   /// Adds the bias to the scores of a call, by a score modifier that lives as long as this object.

@@ -18,8 +18,8 @@ PackedLinear packed_convolution(const Checkpoint& checkpoint, std::string_view n
                       {.bias = bias, .activation = Activation::gelu});
 }
 
-/// The rows of a convolution over three frames of x, whose first and last row are padding: row t is rows
-/// stride * t to stride * t + 2 of x, which are one after the other in memory.
+/// The input rows of a convolution over three frames of x, whose first and last rows are padding: row t is rows
+/// stride * t to stride * t + 2 of x, which are contiguous in memory.
 TensorView windows_of(const Tensor& x, std::int64_t stride) {
   const std::int64_t dim = x.shape(1), rows = (x.shape(0) - 3) / stride + 1;
   return {x.data(), x.dtype(), Shape{rows, 3 * dim}, Shape{stride * dim, 1}};

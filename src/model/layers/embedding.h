@@ -1,4 +1,4 @@
-// What comes before the layers: tokens, patches of an image or frames of sound as states.
+// The input of the layers: embeds tokens, patches of an image or frames of sound.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace saccade::model {
 class TokenEmbedding {
  public:
   TokenEmbedding(const StackTable& table, const Checkpoint& checkpoint, std::int64_t vocab_size);
-  /// f32 [tokens, d_model]. Tokens, positions and types are within their tables; no types: all 0.
+  /// f32 [tokens, d_model]. Tokens, positions and types must be within their tables; empty types: all 0.
   Tensor operator()(std::span<const std::int64_t> tokens, std::span<const std::int64_t> positions,
                     std::span<const std::int64_t> types, int num_threads) const;
 
@@ -40,7 +40,7 @@ class ImageEmbedding {
 class AudioEmbedding {
  public:
   AudioEmbedding(const StackTable& table, const Checkpoint& checkpoint);
-  /// features: f32 [sequences, bins, frames]. One state for two frames.
+  /// features: f32 [sequences, bins, frames]. Every two frames give one state.
   Tensor operator()(const TensorView& features, int num_threads) const;
 
  private:

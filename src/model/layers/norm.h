@@ -1,4 +1,4 @@
-// A normalisation with its weights.
+// A normalization layer with its weights.
 #pragma once
 
 #include <string>

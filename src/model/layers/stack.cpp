@@ -15,7 +15,7 @@ std::string with_number(std::string_view prefix, std::size_t number) {
   return at == std::string::npos ? pattern : pattern.replace(at, 2, std::to_string(number));
 }
 
-/// Tokens that go through a feed-forward layer together: their wide states stay in a cache.
+/// Tokens that go through a feed-forward layer together, so that their wide states stay in a cache.
 constexpr std::int64_t kRowsOfMlp = 512;
 
 /// The weights of each head of a projection from heads to states: [heads, head_dim, d_model].

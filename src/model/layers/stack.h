@@ -1,4 +1,4 @@
-// The layers of a model: what a StackTable says, with the weights of a checkpoint.
+// The layers of a model, as a StackTable describes them, with the weights of a checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -13,25 +13,25 @@
 
 namespace saccade::model {
 
-/// Which sequence and position the tokens of a call have.
+/// The sequences and positions of a call's tokens.
 struct Sequences {
   Tensor begins{};     ///< i64 [sequences + 1]: AttentionOptions::cu_seqlens_q; empty: one sequence
   Tensor positions{};  ///< i64 [tokens]
 };
 
-/// What the decoder of an encoder-decoder reads.
+/// The encoder's states that the decoder of an encoder-decoder reads.
 struct Source {
   TensorView states{};  ///< f32 [tokens, width of the encoder], or none: `caches` have its keys and values
   Tensor begins{};      ///< as Sequences::begins
 };
 
-/// What a run of the layers needs besides the states.
+/// The inputs of a run of the layers besides the states.
 struct Run {
   Sequences sequences{};
   std::span<KvCache> caches{};  ///< of each layer, or none
   Source source{};
-  /// The keys and values of the source, of each layer, [source tokens, 2 num_kv_heads, head_dim], or none. Those
-  /// that are empty are filled.
+  /// The keys and values of the source for each layer, [source tokens, 2 num_kv_heads, head_dim], or none. Empty
+  /// tensors are filled.
   std::span<Tensor> source_caches{};
   std::function<void(const LayerAttention&)> on_attention{};
   int num_threads = 0;
@@ -56,9 +56,9 @@ class Stack {
   /// Runs all layers and the final norm on x [tokens, d_model], in place.
   void operator()(Tensor& x, const Run& run) const;
 
-  /// Goes back through a run on x: from the gradient of a loss with respect to the result, calls on_gradient for
-  /// each attention, the last one first. Of what a layer computes only x is kept. Returns the gradient with
-  /// respect to the source's states, or nothing without a source.
+  /// The backward pass of a run on x, from the gradient of a loss with respect to the result: calls on_gradient
+  /// for each attention, last one first. Keeps only x of each layer and recomputes the rest. Returns the
+  /// gradient with respect to the source's states, or an empty tensor without a source.
   Tensor backward(Tensor x, const TensorView& dout, const Run& run, const OnAttentionGradient& on_gradient) const;
 
  private:
@@ -68,7 +68,7 @@ class Stack {
   const Block& block_of(std::size_t layer) const { return blocks_[layer * blocks_.size() / table_.layers.size()]; }
   void run_layer(std::size_t layer, const Run& run, Tensor& x, Buffers& buffers) const;
   void run_layers(std::size_t begin, std::size_t end, const Run& run, Tensor& x) const;
-  /// Normalises and rotates queries and keys [tokens, heads, head_dim], in place.
+  /// Normalizes and rotates queries and keys [tokens, heads, head_dim], in place.
   void prepare(std::size_t layer, const Run& run, const MutableTensorView& q, const MutableTensorView& k) const;
   AttentionOptions options_of(std::size_t layer, const Run& run) const;
   AttentionOptions cross_options_of(std::size_t layer, const Run& run) const;

@@ -1,4 +1,4 @@
-// The way back through the layers of a model, for the gradients of its attention. Weights get none.
+// The backward pass of a model's layers, for the gradients of its attention. Computes no gradients of weights.
 #include "model/layers/stack.h"
 #include "nn/elementwise.h"
 #include "saccade/backward.h"
@@ -12,7 +12,7 @@ Tensor normalised(const NormLayer& norm, const Tensor& x) {
   return y;
 }
 
-/// The gradient before a norm, or the same where there is none.
+/// The gradient before a norm; dout if there is no norm.
 Tensor norm_backward(const NormLayer& norm, const Tensor& x, const Tensor& dout) {
   return norm ? norm.backward(x, dout) : dout;
 }
@@ -46,10 +46,10 @@ struct Stack::Steps {
       options.lse = {};
     }
 
-    /// Shows the gradient of o, and continues it to those of q, k and v.
+    /// Passes the gradient of o to on_gradient, and computes those of q, k and v from it.
     void back(AttentionKind kind, std::size_t layer, const TensorView& weight, const Tensor& dout,
               const AttentionGradients& gradients, const OnAttentionGradient& on_gradient) const {
-      Tensor shown = o;  // which may be changed, without an effect
+      Tensor shown = o;  // a copy: the callback may change it without an effect
       on_gradient({.kind = kind,
                    .layer = static_cast<std::int64_t>(layer),
                    .q = q,
@@ -117,7 +117,8 @@ Stack::Steps Stack::steps_of(std::size_t layer, const Run& run, const Tensor& x)
   return steps;
 }
 
-/// Returns the gradient with respect to before_mlp; where both halves read x, its part is added to dx.
+/// Returns the gradient with respect to before_mlp; if both halves read x, adds the feed-forward layer's share
+/// to dx.
 Tensor Stack::mlp_backward(std::size_t layer, const Steps& steps, const Tensor& dout, Tensor& dx,
                            int num_threads) const {
   const Block& block = block_of(layer);
@@ -182,7 +183,7 @@ void Stack::attention_backward(std::size_t layer, const Run& run, const Steps& s
                       {.dq = dq, .dk = dk, .dv = all.slice(1, heads + kv_heads, heads + 2 * kv_heads)},
                       on_gradient);
   if (const int index = table_.layers[layer].rope; index >= 0) {
-    // A rotation's transpose is that by the negative angle.
+    // The transpose of a rotation is the rotation by the negative angle.
     Tensor back = run.sequences.positions;
     for (std::int64_t& position : back.values<std::int64_t>()) position = -position;
     const Rope& rope = ropes_[static_cast<std::size_t>(index)];

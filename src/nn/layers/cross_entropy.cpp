@@ -39,7 +39,7 @@ void check(const TensorView& logits, const TensorView& targets, const CrossEntro
   if (options.num_threads < 0) refuse(kCrossEntropy, "num_threads must be 0 or more, got ", options.num_threads);
 }
 
-/// The rows that count.
+/// The number of rows that count.
 std::int64_t count_targets(std::span<const std::int64_t> targets, std::int64_t num_classes, std::int64_t ignore) {
   std::int64_t count = 0;
   for (const std::int64_t target : targets) {

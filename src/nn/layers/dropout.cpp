@@ -20,7 +20,7 @@ void Dropout::seed_dropout(std::uint64_t seed) {
   calls_ = 0;
 }
 
-/// With the draws of call number calls_ - 1.
+/// Drops with the random numbers of call calls_ - 1.
 Tensor Dropout::dropped(const TensorView& x) const {
   const Rows from(x);
   Tensor y = Tensor::uninitialized(DType::f32, shape_of(x));

@@ -139,10 +139,11 @@ std::vector<ChartTick> ticks_of(const ChartAxis& axis, double usual, const Exten
   return best;
 }
 
-// The positions closest to the wanted ones (which ascend) that are `apart` from each other, between low and high.
+// The positions closest to the requested ones (ascending) that are `apart` from each other, between low and
+// high.
 std::vector<double> spread(const std::vector<double>& wanted, double apart, double low, double high) {
   struct Group {
-    double sum;  // of the positions wanted for the first member, by each member
+    double sum;  // of the positions that each member requests for the first one
     double count;
     double mean() const { return sum / count; }
   };

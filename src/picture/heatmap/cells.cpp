@@ -1,4 +1,4 @@
-// heatmap_svg: a grid of panels with axes at the left and bottom and a colour bar at the right.
+// heatmap_svg: a grid of panels with axes at the left and bottom and a color bar at the right.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -138,7 +138,7 @@ double draw_axis_names(Svg& svg, const GridLayout& layout, const HeatmapOptions&
 struct ColorBar {
   std::vector<Scale::Tick> ticks;
   std::string name;
-  std::string masked_note;  // the meaning of the cells without a colour; empty if there are none
+  std::string masked_note;  // the meaning of the cells without a color; empty if there are none
   bool has_dots = false;    // whether these cells have dots
   bool has_nan = false;
   double height = 0, width = 0;

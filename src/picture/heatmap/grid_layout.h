@@ -10,7 +10,7 @@
 
 namespace saccade::picture {
 
-/// The space above a panel: for its title and the names of the query axis and of the colour bar.
+/// The space above a panel: for its title and the names of the query axis and of the color bar.
 inline constexpr double kHeadroom = 26;
 /// The distance of their middle from the panel.
 inline constexpr double kNameRise = 15;

@@ -1,4 +1,4 @@
-// The contents of a picture: the checked input, pooled to a visible size, and the scale from values to colours.
+// The contents of a picture: the checked input, pooled to a visible size, and the scale from values to colors.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,7 @@ Cells pooled(const Input& input, std::int64_t block_q, std::int64_t block_k);
 
 enum class Kind : std::uint8_t { value, masked, nan };
 
-/// The colour scale of one picture.
+/// The color scale of one picture.
 struct Scale {
   double low = 0, high = 1;
   bool logarithmic = false;

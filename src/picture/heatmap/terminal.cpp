@@ -38,7 +38,7 @@ std::string repeated(std::string_view text, std::int64_t times) {
   return out;
 }
 
-// Escape sequences for positions on the colour scale.
+// Escape sequences for positions on the color scale.
 class Painter {
  public:
   explicit Painter(TerminalColor color) : color_(color) {}
@@ -47,14 +47,14 @@ class Painter {
   std::string background(double t) const { return sequence(48, t); }
   std::string foreground(double t) const { return sequence(38, t); }
 
-  /// The colour of text on background(t).
+  /// The color of text on background(t).
   std::string text_on(double t) const {
     if (color_ == TerminalColor::truecolor)
       return wants_white_text(ramp(t)) ? direct(38, {255, 255, 255}) : direct(38, kDarkText);
     return wants_white_text(rgb_of_256(index_of(t))) ? "\x1b[38;5;231m" : "\x1b[38;5;234m";
   }
 
-  /// Dimmed, so that it does not look like a value; plain text without colours.
+  /// Dimmed, so that it does not look like a value; plain text without colors.
   std::string dim(std::string_view text) const { return marked(kDim, text); }
   std::string alarm(std::string_view text) const { return marked(kRed, text); }
 
@@ -78,7 +78,7 @@ class Painter {
   TerminalColor color_;
 };
 
-// The forms of cells: a number each, two columns each, or one column each (with colours two rows per line).
+// The forms of cells: a number each, two columns each, or one column each (with colors two rows per line).
 enum class Mode : std::uint8_t { numbers, blocks, dense };
 
 struct Plan {
@@ -91,7 +91,7 @@ struct Plan {
   int panel_columns = 0;
 };
 
-// Without colours: a bar beside a number, or a shade that fills a cell.
+// Without colors: a bar beside a number, or a shade that fills a cell.
 std::span<const std::string_view> signs_of(Mode mode) {
   if (mode == Mode::numbers) return kBars;
   return kShades;

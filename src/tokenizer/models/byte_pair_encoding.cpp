@@ -1,4 +1,4 @@
-// Byte-pair encoding: neighbours are merged, the pair of the lowest rank first and of equal ones the leftmost
+// Byte-pair encoding: merges adjacent pairs, lowest rank first, leftmost first among equal ranks
 // (https://arxiv.org/abs/1508.07909).
 #include <nlohmann/json.hpp>
 #include <queue>
@@ -58,10 +58,10 @@ class BytePairEncoding {
   }
 
  private:
-  /// Where characters without a token were left out, tokens stand for as many bytes of the piece as they spell,
-  /// from its begin on, as in the tokenizers library.
+  /// If characters without a token were dropped, assigns the remaining tokens consecutive byte ranges from the
+  /// start of the piece, each as long as its spelling, as the tokenizers library does.
   static void close_gaps(const Characters& piece, std::span<Token> tokens) {
-    std::vector<TextRange> bytes;  // of the piece's UTF-8: what each stands for
+    std::vector<TextRange> bytes;  // source range of each UTF-8 byte of the piece
     for (const Character& c : piece) bytes.insert(bytes.end(), utf8_of(Characters{c}).size(), c.range);
     std::size_t spelled = 0;
     for (const Token& token : tokens) spelled += token.text.size();

@@ -1,4 +1,4 @@
-// Unigram: the tokens whose scores, logarithms of probabilities, have the largest sum
+// Unigram: picks the tokens with the largest sum of scores, which are log probabilities
 // (https://arxiv.org/abs/1804.10959).
 #include <algorithm>
 #include <limits>
@@ -48,11 +48,11 @@ class Unigram {
   }
 
  private:
-  /// How the best tokens up to a character end.
+  /// The last token of the best segmentation up to a character.
   struct Step {
     double score = 0.0;
     std::size_t begin = 0;
-    std::optional<std::int64_t> id;  // none: unknown
+    std::optional<std::int64_t> id;  // empty: unknown
     bool exists = false;
   };
 

@@ -8,7 +8,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// Whole pieces are tokens.
+/// Maps each whole piece to one token.
 WordModel word_level(const Json& description, const std::shared_ptr<Vocabulary>& vocabulary) {
   const auto unknown = description.at("unk_token").get<std::string>();
   return [=](const Characters& piece, std::vector<Token>& tokens) {
@@ -20,7 +20,7 @@ WordModel word_level(const Json& description, const std::shared_ptr<Vocabulary>&
   };
 }
 
-/// Files of early versions do not name the type.
+/// The model's type, inferred from its fields if the file, as early ones do, leaves it out.
 std::string type_of(const Json& description) {
   if (description.contains("type")) return description["type"].get<std::string>();
   if (description.contains("merges")) return "BPE";

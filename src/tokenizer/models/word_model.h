@@ -18,10 +18,10 @@ class Vocabulary {
   explicit Vocabulary(const nlohmann::json& ids);
 
   void add(const std::string& token, std::int64_t id);
-  /// Spells a token in another way than it is found.
+  /// Sets the spelling of a token where it differs from the text that it matches.
   void spell(std::int64_t id, std::string text) { texts_[id] = std::move(text); }
   std::optional<std::int64_t> id_of(const std::string& token) const;
-  const std::string* text_of(std::int64_t id) const;  ///< null: there is none
+  const std::string* text_of(std::int64_t id) const;  ///< null if there is no such token
   /// The id of a token that the description names. Throws std::runtime_error if the vocabulary lacks it.
   std::int64_t require(const std::string& token) const;
   std::int64_t size() const { return static_cast<std::int64_t>(ids_.size()); }
@@ -31,11 +31,11 @@ class Vocabulary {
   std::unordered_map<std::int64_t, std::string> texts_;
 };
 
-/// Appends the tokens of a piece, without Token::word.
+/// Appends the tokens of a piece; leaves Token::word unset.
 using WordModel = std::function<void(const Characters& piece, std::vector<Token>& tokens)>;
 
-/// The model that a part of tokenizer.json describes, and its vocabulary. Throws std::runtime_error for an unknown
-/// one.
+/// The model that a part of tokenizer.json describes, and its vocabulary. Throws std::runtime_error for an
+/// unknown one.
 WordModel word_model_of(const nlohmann::json& description, std::shared_ptr<Vocabulary>& vocabulary);
 
 WordModel word_piece(const nlohmann::json& description, const std::shared_ptr<Vocabulary>& vocabulary);
@@ -43,7 +43,7 @@ WordModel byte_pair_encoding(const nlohmann::json& description, const std::share
 /// `vocabulary` is filled from the description, which has scores too.
 WordModel unigram(const nlohmann::json& description, const std::shared_ptr<Vocabulary>& vocabulary);
 
-/// "<0x0A>", by which vocabularies with byte_fallback spell the bytes of characters that they lack.
+/// "<0x0A>": how vocabularies with byte_fallback spell the bytes of characters that they lack.
 std::string spelled_byte(std::uint8_t byte);
 /// The tokens of a character's bytes; empty if the vocabulary lacks one.
 std::vector<Token> byte_tokens(const Vocabulary& vocabulary, const Character& character);

@@ -1,4 +1,4 @@
-// WordPiece: the longest beginning of what is left that the vocabulary knows, again and again.
+// WordPiece: takes the longest prefix in the vocabulary, then repeats on the rest.
 #include <nlohmann/json.hpp>
 
 #include "tokenizer/models/word_model.h"

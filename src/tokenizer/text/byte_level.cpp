@@ -6,7 +6,7 @@
 namespace saccade::tokenizer {
 namespace {
 
-/// Bytes that can be printed in Latin-1 stand for themselves, the others for 256, 257, ... in order.
+/// Bytes that are printable in Latin-1 map to themselves, the others to 256, 257, ... in order.
 std::array<char32_t, 256> spelling() {
   std::array<char32_t, 256> codes{};
   char32_t next = 256;

@@ -1,4 +1,4 @@
-// GPT-2's spelling of bytes: each is a code point that can be printed, a space is U+0120.
+// GPT-2's spelling of bytes: each byte is a printable code point, a space is U+0120.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@ namespace saccade::tokenizer {
 char32_t code_of_byte(std::uint8_t byte);
 std::optional<std::uint8_t> byte_of_code(char32_t code);
 
-/// The bytes of a text in that spelling; each stands for the whole character.
+/// The bytes of a text in that spelling; each has the range of its whole character.
 Characters byte_level(const Characters& text);
 
 }  // namespace saccade::tokenizer

@@ -26,7 +26,7 @@ std::u32string decomposed(char32_t code, bool compatible) {
   return {buffer, buffer + size};
 }
 
-/// Puts marks in canonical order; marks of one class keep theirs.
+/// Puts marks in canonical order; a stable sort, so marks of one class keep their order.
 void order_marks(std::vector<Change>& text) {
   const auto is_mark_of_class = [](const Change& c) { return combining_class(c.code) != 0; };
   for (auto begin = text.begin(); begin != text.end();) {
@@ -39,19 +39,19 @@ void order_marks(std::vector<Change>& text) {
   }
 }
 
-/// The code point that two compose to; 0: none.
+/// The code point that two code points compose to; 0: none.
 char32_t composition(char32_t first, char32_t second) {
-  if (second < 0x300) return 0;  // none below composes with what is before it
+  if (second < 0x300) return 0;  // nothing below composes with the code point before it
   utf8proc_int32_t codes[] = {static_cast<utf8proc_int32_t>(first), static_cast<utf8proc_int32_t>(second), 0};
   const auto options = static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE);
   return utf8proc_normalize_utf32(codes, 2, options) == 1 ? static_cast<char32_t>(codes[0]) : 0;
 }
 
-/// Canonical composition (the Unicode Standard, section 3.11): each starter takes in the marks that nothing keeps
-/// from it.
+/// Canonical composition (the Unicode Standard, section 3.11): each starter absorbs the marks that are not
+/// blocked from it.
 std::vector<Change> composed(const std::vector<Change>& text) {
   std::vector<Change> result;
-  std::size_t starter = 0;  // the last one's place in the result
+  std::size_t starter = 0;  // index of the last starter in the result
   bool has_starter = false;
   for (const Change& c : text) {
     const int own_class = combining_class(c.code);
@@ -67,8 +67,8 @@ std::vector<Change> composed(const std::vector<Change>& text) {
   return result;
 }
 
-/// The bytes for which one U+FFFD stands where UTF-8 is ill-formed: the longest beginning of a well-formed
-/// character, or one byte ("maximal subparts" of the Unicode Standard, section 3.9; its table 3-7 has the ranges).
+/// How many bytes of ill-formed UTF-8 one U+FFFD replaces: the longest prefix of a well-formed character, or one
+/// byte ("maximal subparts" of the Unicode Standard, section 3.9; its table 3-7 has the ranges).
 std::size_t ill_formed_bytes(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned lead = byte(0);
@@ -135,7 +135,8 @@ bool is_whitespace(char32_t c) {
 bool is_control(char32_t c) {
   if (c == '\t' || c == '\n' || c == '\r') return false;
   const utf8proc_category_t of = category(c);
-  // Characters that are not assigned are none, as in the tokenizers library; in BERT's first code they were.
+  // Unassigned characters are not control characters, as in the tokenizers library; in BERT's first code they
+  // were.
   return of == UTF8PROC_CATEGORY_CC || of == UTF8PROC_CATEGORY_CF || of == UTF8PROC_CATEGORY_CO ||
          of == UTF8PROC_CATEGORY_CS;
 }

@@ -1,4 +1,4 @@
-// Text as code points that know where they come from, and what Unicode says of them.
+// Text as code points with their source ranges, and their Unicode properties.
 #pragma once
 
 #include <string>
@@ -16,23 +16,22 @@ struct Character {
 };
 using Characters = std::vector<Character>;
 
-/// The code points of UTF-8; the beginning of a character that does not continue, and a byte that begins none, are
-/// U+FFFD.
+/// Decodes UTF-8; a truncated character, and a byte that begins no character, become U+FFFD.
 Characters characters_of(std::string_view utf8, std::size_t first_byte = 0);
 std::u32string codes_of(std::string_view utf8);
 std::string utf8_of(const Characters& text);
 std::string utf8_of(std::u32string_view codes);
 void append_utf8(std::string& text, char32_t code);
-/// From the first to the last.
+/// The range from the first character to the last.
 TextRange range_of(const Characters& text);
 
 bool is_whitespace(char32_t code);   ///< White_Space
-bool is_control(char32_t code);      ///< Cc, Cf, Co, Cs, but for tab, line feed and carriage return
-bool is_punctuation(char32_t code);  ///< of ASCII, or P*
+bool is_control(char32_t code);      ///< Cc, Cf, Co, Cs, except tab, line feed and carriage return
+bool is_punctuation(char32_t code);  ///< ASCII punctuation, or P*
 bool is_mark(char32_t code);         ///< M*
 bool is_nonspacing_mark(char32_t code);
 bool is_number(char32_t code);   ///< N*
-bool is_chinese(char32_t code);  ///< ideographs, which BERT sets apart
+bool is_chinese(char32_t code);  ///< ideographs, which BERT makes words of their own
 
 /// Lower case; U+0130 becomes two code points.
 Characters lowered(const Characters& text);
@@ -40,16 +39,15 @@ Characters lowered(const Characters& text);
 enum class NormalForm { nfc, nfd, nfkc, nfkd };
 Characters normalized(const Characters& text, NormalForm form);
 
-/// A code point that takes the place of one of a text (0), that is put in after it (1), or that takes the place of
-/// one and of the next n (-n).
+/// A code point that replaces one of a text (0), is inserted after it (1), or replaces it and the next n (-n).
 struct Change {
   char32_t code = 0;
   std::ptrdiff_t count = 0;
 };
-/// The text after these changes, one after the other; a code point that takes a place stands for what was there.
+/// Applies the changes in order; a replacement keeps the source range of what it replaces.
 Characters transformed(const Characters& text, const std::vector<Change>& changes);
 
-/// The lengths of grapheme clusters, in code points.
+/// The lengths of a text's grapheme clusters, in code points.
 std::vector<std::size_t> graphemes(const Characters& text);
 
 }  // namespace saccade::tokenizer

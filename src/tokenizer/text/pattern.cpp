@@ -67,7 +67,7 @@ std::vector<Span> Pattern::matches(const Characters& text) const {
     return found;
   }
   std::string utf8;
-  std::vector<std::size_t> character_at;  // of each byte
+  std::vector<std::size_t> character_at;  // the character of each byte
   for (std::size_t i = 0; i < text.size(); ++i) {
     append_utf8(utf8, text[i].code);
     character_at.resize(utf8.size(), i);

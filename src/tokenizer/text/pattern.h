@@ -1,4 +1,4 @@
-// What a piece of text is found by: a string, or a regular expression of Oniguruma, as in the tokenizers library.
+// Search patterns: a string, or an Oniguruma regular expression, as in the tokenizers library.
 #pragma once
 
 #include <memory>
@@ -10,20 +10,20 @@
 
 namespace saccade::tokenizer {
 
-/// Some characters of a text: [begin, end).
+/// The characters [begin, end) of a text.
 struct Span {
   std::size_t begin = 0, end = 0;
 };
 
 class Pattern {
  public:
-  /// {"String": ...}, {"Regex": ...}. Throws std::runtime_error for an expression that is malformed.
+  /// {"String": ...} or {"Regex": ...}. Throws std::runtime_error for a malformed expression.
   explicit Pattern(const nlohmann::json& description);
   static Pattern of_regex(const std::string& regex);
   ~Pattern();
   Pattern(Pattern&&) noexcept;
 
-  /// All matches that are not empty, in order.
+  /// All nonempty matches, in order.
   std::vector<Span> matches(const Characters& text) const;
 
  private:
@@ -33,12 +33,11 @@ class Pattern {
   std::unique_ptr<Regex> regex_;
 };
 
-/// What becomes of matches that split a text.
+/// What happens to the matches at which a text is split.
 enum class SplitBehavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 SplitBehavior split_behavior_of(const nlohmann::json& name);
 
-/// The pieces of a text between and of matches; none is empty. `inverts`: what is between matches counts as a
-/// match, and they do not.
+/// Splits a text at matches into nonempty pieces. `inverts`: swaps the matches and the text between them.
 std::vector<Characters> split(const Characters& text, const std::vector<Span>& matches, SplitBehavior behavior,
                               bool inverts = false);
 
