@@ -128,7 +128,7 @@ TEST_F(MpiCommandTest, RefusesWhatItCannotDoAndLeavesNothing) {
       {{"--out", "o.npy", "--weights", "w.npy"}, "--weights cannot be had with --distributed"},
       {{"--out", "o.npy", "--method", "heads"}, "method heads needs a kv head for each of the 3 ranks"},
       {{"--out", "o.npy", "--method", "grid"}, "--head-groups belongs to --method grid"},
-      {{"--out", "o.npy", "--timeout", "-1"}, "--timeout: more than 0"},
+      {{"--out", "o.npy", "--timeout", "-1"}, "--timeout: expected more than 0"},
   };
   for (const auto& [more, message] : cases) {
     SCOPED_TRACE(message);
