@@ -25,6 +25,8 @@ class BackendList final : public Backend {
   BackendList(std::string names, std::vector<const Backend*> members)
       : names_(std::move(names)), members_(std::move(members)) {}
 
+  bool has(const Backend& member) const { return std::ranges::count(members_, &member) > 0; }
+
   std::string_view name() const override { return names_; }
   std::string_view description() const override { return "the first that supports a call"; }
   bool reads(Device device) const override {
@@ -151,7 +153,7 @@ BackendRegistration::~BackendRegistration() {
   Registry& all = registry();
   const std::lock_guard guard(all.lock);
   std::erase(all.backends, &backend_);
-  std::erase_if(all.lists, [](const auto& list) { return list.first != "reference"; });
+  std::erase_if(all.lists, [this](const auto& list) { return list.second->has(backend_); });
 }
 
 // ---- The public functions --------------------------------------------------------------------------------------

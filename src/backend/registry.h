@@ -6,7 +6,7 @@
 namespace saccade {
 
 /// Registers a back end of a test or a program under its name while the object lives. SACCADE_BACKENDS below lists
-/// those of this build.
+/// those of this build. Choices that name it must not be used after its end; others stay valid.
 class BackendRegistration {
  public:
   /// Throws std::invalid_argument if its name is taken, empty, or contains a comma.

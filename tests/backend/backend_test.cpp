@@ -170,6 +170,20 @@ TEST_F(WithToy, IsListedWhileItIsRegistered) {
                  [&] { BackendRegistration again(second); });
 }
 
+TEST(BackendRegistration, LeavesOtherListsWhenItEnds) {
+  set_active_backend("reference,cpu");
+  {
+    const ToyBackend toy;
+    const BackendRegistration registration(toy);
+    EXPECT_EQ(BackendChoice("toy,cpu").names(), "toy,cpu");
+  }
+  EXPECT_EQ(active_backend_name(), "reference,cpu");
+  const Tensor q = random_tensor({2, 3, 8}, 1);
+  EXPECT_TRUE(same_bits(attention(q, q, q), attention(q, q, q, {.backend = "reference"})));
+  EXPECT_THROW(BackendChoice("toy,cpu"), std::invalid_argument);
+  set_active_backend("cpu");
+}
+
 // ---- The reference ---------------------------------------------------------------------------------------------
 
 TEST(ReferenceBackend, AgreesWithTheReferenceOnRandomProblems) {

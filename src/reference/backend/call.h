@@ -43,7 +43,7 @@ void in_precision_of(DType q, const F& f) {
     f(0.0);
 }
 
-/// `count` numbers of a row in memory.
+/// Number `i` of a row.
 template <class Void>
 double number_at(const StridedHeads<Void>& from, std::int64_t batch, std::int64_t head, std::int64_t row,
                  std::int64_t i = 0) {
