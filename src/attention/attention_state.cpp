@@ -117,7 +117,6 @@ class AttentionState::Rows {
                              .sinks = options.sinks,
                              .lse = options.lse,
                              .layout = layout_,
-                             .backend = options.backend,
                              .num_threads = options.num_threads};
     if (!is_packed_) of_call.cu_seqlens_q = of_call.cu_seqlens_k = {};
     const AttentionOperands operands = check_operands(q_, k_, v_, o, o.mutable_data(), of_call, kFinish);

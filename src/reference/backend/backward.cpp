@@ -12,26 +12,25 @@ template <class T>
 class KeySums {
  public:
   KeySums(const AttentionParams& p, std::int64_t dim)
-      : heads_(p.num_kv_heads),
+      : entries_(p.cu_seqlens_k ? 1 : p.batch),
+        heads_(p.num_kv_heads),
         keys_(p.cu_seqlens_k ? p.cu_seqlens_k[p.batch] : p.seqlen_k),
         dim_(dim),
-        sums_(static_cast<std::size_t>((p.cu_seqlens_k ? 1 : p.batch) * heads_ * keys_ * dim)) {}
+        sums_(static_cast<std::size_t>(entries_ * heads_ * keys_ * dim)) {}
 
   T* row(std::int64_t entry, std::int64_t head, std::int64_t key) {
     return sums_.data() + ((entry * heads_ + head) * keys_ + key) * dim_;
   }
 
   void store_in(const StridedHeads<void>& to) {
-    const std::int64_t entries =
-        static_cast<std::int64_t>(sums_.size()) / std::max<std::int64_t>(heads_ * keys_ * dim_, 1);
-    for (std::int64_t b = 0; b < entries; ++b)
+    for (std::int64_t b = 0; b < entries_; ++b)
       for (std::int64_t head = 0; head < heads_; ++head)
         for (std::int64_t j = 0; j < keys_; ++j)
           store_row(std::span<const T>(row(b, head, j), static_cast<std::size_t>(dim_)), to, b, head, j);
   }
 
  private:
-  std::int64_t heads_, keys_, dim_;
+  std::int64_t entries_, heads_, keys_, dim_;
   std::vector<T> sums_;
 };
 

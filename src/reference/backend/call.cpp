@@ -126,19 +126,13 @@ Call::Call(const AttentionParams& p) : arguments(arguments_of(p)), options(optio
 void store(double x, const StridedHeads<void>& to, std::int64_t batch, std::int64_t head, std::int64_t row,
            std::int64_t i) {
   x += 0.0;  // -0 + 0 is 0
-  switch (to.dtype) {
-    case DType::f64:
-      to.row<double>(batch, head, row)[i] = x;
-      return;
-    case DType::bf16:
-      to.row<bfloat16>(batch, head, row)[i] = bfloat16(static_cast<float>(x));
-      return;
-    case DType::f16:
-      to.row<float16>(batch, head, row)[i] = float16(static_cast<float>(x));
-      return;
-    default:
-      to.row<float>(batch, head, row)[i] = static_cast<float>(x);
-  }
+  with_element(to.dtype, [&]<class T>(T) {
+    T& number = to.row<T>(batch, head, row)[i];
+    if constexpr (std::is_same_v<T, double>)
+      number = x;
+    else
+      number = T(static_cast<float>(x));
+  });
 }
 
 }  // namespace saccade::reference

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <stdexcept>
+#include <type_traits>
 
 #include "backend/attention_params.h"
 #include "backend/visibility.h"
+#include "core/element_types.h"
 #include "reference/arguments.h"
 #include "reference/row.h"
 
@@ -43,20 +46,25 @@ void in_precision_of(DType q, const F& f) {
     f(0.0);
 }
 
+/// Calls f(T()) with the type of numbers in memory.
+template <class F>
+auto with_element(DType dtype, const F& f) {
+  return with_type_of(
+      KvElements{}, dtype, [&]<class T>(std::type_identity<T>) { return f(T()); },
+      [] { throw std::logic_error("the reference back end was given an element type that attention() refuses"); });
+}
+
 /// Number `i` of a row.
 template <class Void>
 double number_at(const StridedHeads<Void>& from, std::int64_t batch, std::int64_t head, std::int64_t row,
                  std::int64_t i = 0) {
-  switch (from.dtype) {
-    case DType::f64:
-      return from.template row<double>(batch, head, row)[i];
-    case DType::bf16:
-      return static_cast<float>(from.template row<bfloat16>(batch, head, row)[i]);
-    case DType::f16:
-      return static_cast<float>(from.template row<float16>(batch, head, row)[i]);
-    default:
-      return from.template row<float>(batch, head, row)[i];
-  }
+  return with_element(from.dtype, [&]<class T>(T) -> double {
+    const T number = from.template row<T>(batch, head, row)[i];
+    if constexpr (std::is_same_v<T, double>)
+      return number;
+    else
+      return static_cast<float>(number);
+  });
 }
 
 /// Rounds x to the element type of `to`, once, and never to -0.
