@@ -1,24 +1,16 @@
-#include "core/progress.h"
 #include "reference/backend/call.h"
 #include "reference/backend/functions.h"
 
 namespace saccade::reference {
 
 void run_attention(const AttentionParams& p) {
-  const Call call(p);
-  const DotProduct products = usual_dot_product(p.head_dim);
-  in_precision_of(p.q.dtype, [&](auto number) {
-    using T = decltype(number);
-    for_each_row<T>(call, [&](RowOfAttention<T>& row, std::int64_t b, std::int64_t head, std::int64_t i) {
-      poll_progress();
-      row.attend(products);
-      const std::int64_t at = p.first_row(b) + i;
-      store_row(row.o, p.o, b, head, at);
-      if (p.lse.data) store(static_cast<double>(row.lse), p.lse, b, head, at);
-      if (p.weights.data)
-        store_row(p.weights_after_dropout ? row.weights : row.probabilities, p.weights, b, head, at);
-      if (p.scores.data) store_row(row.scores(), p.scores, b, head, at);
-    });
+  attend_each_row(p, [&p](const auto& row, std::int64_t b, std::int64_t head, std::int64_t i) {
+    const std::int64_t at = p.first_row(b) + i;
+    store_row(row.o, p.o, b, head, at);
+    if (p.lse.data) store(static_cast<double>(row.lse), p.lse, b, head, at);
+    if (p.weights.data)
+      store_row(p.weights_after_dropout ? row.weights : row.probabilities, p.weights, b, head, at);
+    if (p.scores.data) store_row(row.scores(), p.scores, b, head, at);
   });
 }
 

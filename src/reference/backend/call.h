@@ -8,6 +8,7 @@
 #include "backend/attention_params.h"
 #include "backend/visibility.h"
 #include "core/element_types.h"
+#include "core/progress.h"
 #include "reference/arguments.h"
 #include "reference/row.h"
 
@@ -44,6 +45,20 @@ void in_precision_of(DType q, const F& f) {
     f(static_cast<long double>(0));
   else
     f(0.0);
+}
+
+/// Attends each row in turn, and calls body(row, batch, head, i) with its results.
+template <class Body>
+void attend_each_row(const AttentionParams& p, const Body& body) {
+  const Call call(p);
+  const DotProduct products = usual_dot_product(p.head_dim);
+  in_precision_of(p.q.dtype, [&](auto number) {
+    for_each_row<decltype(number)>(call, [&](auto& row, std::int64_t b, std::int64_t head, std::int64_t i) {
+      poll_progress();
+      row.attend(products);
+      body(row, b, head, i);
+    });
+  });
 }
 
 /// Calls f(T()) with the type of numbers in memory.

@@ -6,7 +6,6 @@
 #include <limits>
 #include <vector>
 
-#include "core/progress.h"
 #include "reference/backend/call.h"
 #include "reference/backend/functions.h"
 #include "saccade/decode.h"
@@ -57,15 +56,8 @@ template <class Body>
 void for_each_partial_row(const AttentionParams& params, const Body& body) {
   AttentionParams p = params;
   p.sinks = {};
-  const Call call(p);
-  const DotProduct products = usual_dot_product(p.head_dim);
-  in_precision_of(p.q.dtype, [&](auto number) {
-    using T = decltype(number);
-    for_each_row<T>(call, [&](RowOfAttention<T>& row, std::int64_t b, std::int64_t head, std::int64_t i) {
-      poll_progress();
-      row.attend(products);
-      body(partial(row), b, head, i);
-    });
+  attend_each_row(p, [&body](const auto& row, std::int64_t b, std::int64_t head, std::int64_t i) {
+    body(partial(row), b, head, i);
   });
 }
 
