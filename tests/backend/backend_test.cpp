@@ -11,6 +11,7 @@
 #include <limits>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "backend/registry.h"
@@ -19,6 +20,7 @@
 #include "saccade/backward.h"
 #include "saccade/decode.h"
 #include "saccade/linear.h"
+#include "saccade/packed_linear.h"
 #include "support/environment.h"
 #include "support/refusal.h"
 #include "support/tensors.h"
@@ -205,6 +207,30 @@ TEST(ReferenceBackend, DiffersFromTheCpuInTheLastBits) {
   const Tensor q = random_tensor({8, 64, 64}, 1);
   const Tensor on_cpu = attention(q, q, q), exact = attention(q, q, q, {.backend = "reference"});
   EXPECT_FALSE(same_bits(on_cpu, exact));  // otherwise the reference did not compute it
+}
+
+TEST(ReferenceBackend, AppliesEveryActivation) {
+  const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
+  const auto normal = [](double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); };
+  const std::pair<Activation, std::function<double(double)>> kActivations[] = {
+      {Activation::none, [](double x) { return x; }},
+      {Activation::relu, [](double x) { return x > 0 ? x : 0; }},
+      {Activation::gelu, [&](double x) { return x * normal(x); }},
+      {Activation::gelu_tanh,
+       [](double x) {
+         return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
+       }},
+      {Activation::quick_gelu, [&](double x) { return x * sigmoid(1.702 * x); }},
+      {Activation::silu, [&](double x) { return x * sigmoid(x); }},
+      {Activation::tanh, [](double x) { return std::tanh(x); }}};
+  const BackendScope scope("reference");
+  const Tensor x = random_tensor({64, 1}, 1), one = Tensor::of<float>({{1.0F}});
+  for (const auto& [activation, formula] : kActivations) {
+    const Tensor y = PackedLinear(one, {.activation = activation}).forward(x);
+    for (std::int64_t i = 0; i < 64; ++i)
+      EXPECT_FLOAT_EQ(y.at<float>(i, 0), static_cast<float>(formula(x.at<float>(i, 0))))
+          << static_cast<int>(activation) << " of " << x.at<float>(i, 0);
+  }
 }
 
 // ---- The choice ------------------------------------------------------------------------------------------------

@@ -58,9 +58,14 @@ void multiply(const ProductParams& p, const std::vector<double>& a, const std::v
 class ReferencePackedProduct final : public PackedProduct {
  public:
   explicit ReferencePackedProduct(const ProductParams& p)
-      : b_(matrix_of(p.b, p.dtype, p.depth, p.columns, p.b_depth_stride, p.b_column_stride)) {}
+      : depth_(p.depth),
+        columns_(p.columns),
+        b_(matrix_of(p.b, p.dtype, p.depth, p.columns, p.b_depth_stride, p.b_column_stride)) {}
 
-  void run(const ProductParams& p) const override {
+  void run(const ProductParams& params) const override {
+    ProductParams p = params;  // which does not repeat what b has
+    p.depth = depth_;
+    p.columns = columns_;
     multiply(p, matrix_of(p.a, DType::f32, p.rows, p.depth, p.a_row_stride, p.a_depth_stride), b_);
   }
   void unpack(float* to) const override {
@@ -69,6 +74,7 @@ class ReferencePackedProduct final : public PackedProduct {
   std::size_t bytes() const override { return b_.size() * sizeof(double); }
 
  private:
+  std::int64_t depth_, columns_;
   std::vector<double> b_;  // [depth, columns]
 };
 
