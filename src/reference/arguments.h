@@ -42,6 +42,9 @@ struct Arguments {
   TensorView alibi_slopes;  // [batch, num_heads] or not given
   TensorView sinks;         // [num_heads] or not given
 
+  /// The element type of the tiles that a score modifier gets: that of the arithmetic, or f32, which kernels pass.
+  std::optional<DType> tiles{};
+
   /// The logit of a head's sink, if there are sinks.
   std::optional<double> sink(std::int64_t head) const {
     return sinks ? std::optional(value_at(sinks, std::array{head})) : std::nullopt;

@@ -308,12 +308,18 @@ class RowOfAttention {
     }
   }
 
-  using Passed = std::conditional_t<std::is_same_v<T, float>, float, double>;  // for the caller's functions
-
-  static std::vector<Passed> passed(std::span<const T> numbers) { return {numbers.begin(), numbers.end()}; }
+  /// Calls f(number) with the element type of the tiles that the caller's functions get.
+  template <class F>
+  void in_tile_type(const F& f) const {
+    if (std::is_same_v<T, float> || a_.tiles == DType::f32)
+      f(0.0F);
+    else
+      f(0.0);
+  }
 
   /// The row in the form of the caller's functions.
-  ScoreTile tile_of(std::vector<Passed>& numbers) const {
+  template <class Number>
+  ScoreTile tile_of(std::vector<Number>& numbers) const {
     ScoreTile tile;
     const Origin& origin = options_.origin;
     tile.batch = index_.batch + origin.batch;
@@ -324,27 +330,32 @@ class RowOfAttention {
     tile.keys = static_cast<std::int64_t>(numbers.size());
     tile.offset = sequence_->first_position - origin.row + origin.key;
     tile.scores = numbers.data();
-    tile.dtype = dtype_of<Passed>;
+    tile.dtype = dtype_of<Number>;
     tile.stride = tile.keys;
     return tile;
   }
 
   void modify(std::span<T> scores) const {
     if (options_.score_modifier == nullptr || scores.empty()) return;
-    std::vector<Passed> changed = passed(scores);
-    options_.score_modifier(options_.score_context, tile_of(changed));
-    std::ranges::copy(changed, scores.begin());
+    in_tile_type([&]<class Number>(Number) {
+      std::vector<Number> changed(scores.begin(), scores.end());
+      options_.score_modifier(options_.score_context, tile_of(changed));
+      std::ranges::copy(changed, scores.begin());
+    });
   }
 
   /// Converts gradients after the caller's modifier into those before it.
   void modify_backward(std::span<T> gradients) {
     if (options_.score_modifier == nullptr || options_.score_modifier_backward == nullptr || gradients.empty())
       return;
-    std::vector<Passed> scores = passed(keys_of_sequence(softcapped)), changed = passed(gradients);
-    options_.score_modifier_backward(options_.score_context, tile_of(scores), tile_of(changed));
-    for (std::size_t j = 0; j < gradients.size(); ++j) {
-      if (has_part(columns(sequence_->begin_key) + j)) gradients[j] = static_cast<T>(changed[j]);
-    }
+    in_tile_type([&]<class Number>(Number) {
+      const std::span<T> before = keys_of_sequence(softcapped);
+      std::vector<Number> scores(before.begin(), before.end()), changed(gradients.begin(), gradients.end());
+      options_.score_modifier_backward(options_.score_context, tile_of(scores), tile_of(changed));
+      for (std::size_t j = 0; j < gradients.size(); ++j) {
+        if (has_part(columns(sequence_->begin_key) + j)) gradients[j] = static_cast<T>(changed[j]);
+      }
+    });
   }
 
   T biased(T score, std::size_t key, const DotProduct& way) const {

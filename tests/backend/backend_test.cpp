@@ -209,6 +209,31 @@ TEST(ReferenceBackend, DiffersFromTheCpuInTheLastBits) {
   EXPECT_FALSE(same_bits(on_cpu, exact));  // otherwise the reference did not compute it
 }
 
+/// Adds 1 to every score of an even key, and says what type the tiles have.
+void add_to_even_keys(void* types, const ScoreTile& tile) {
+  static_cast<std::vector<DType>*>(types)->push_back(tile.dtype);
+  if (tile.dtype != DType::f32) return;
+  for (std::int64_t i = 0; i < tile.rows; ++i)
+    for (std::int64_t j = 0; j < tile.keys; ++j)
+      tile.row<float>(i)[j] += (tile.first_key + j) % 2 == 0 ? 1.0F : 0.0F;
+}
+
+TEST(ReferenceBackend, GivesScoreModifiersTilesOfTheTypeThatTheyArePromised) {
+  std::vector<DType> types;
+  // Whole numbers, so that no score is rounded when it becomes a float.
+  const Tensor q = Tensor::of<float>({{1, 2}, {0, 1}, {2, -1}}), wide = Tensor::copy_of(q, DType::f64);
+  AttentionOptions options{
+      .scale = 1.0, .score_modifier = add_to_even_keys, .score_context = &types, .backend = "reference"};
+  const Tensor mask = Tensor::of<float>({{1, 0, 1}});
+  EXPECT_TRUE(same_bits(attention(q, q, q, options),
+                        attention(q, q, q, {.scale = 1.0, .mask = mask, .backend = "reference"})));
+  EXPECT_THAT(types, ::testing::Each(DType::f32));
+  types.clear();
+  attention(wide, wide, wide, options);
+  EXPECT_THAT(types, ::testing::Each(DType::f64));
+  EXPECT_FALSE(types.empty());
+}
+
 TEST(ReferenceBackend, AppliesEveryActivation) {
   const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
   const auto normal = [](double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); };

@@ -78,6 +78,7 @@ Arguments arguments_of(const AttentionParams& p) {
   a.head_dim = p.head_dim;
   a.head_dim_v = p.head_dim_v;
   a.scale = p.scale;
+  if (p.q.dtype != DType::f64) a.tiles = DType::f32;  // what ScoreTile promises to the caller's functions
   a.is_packed = p.cu_seqlens_q;
   a.is_paged = p.block_table;
   for (std::int64_t b = 0; b < p.batch; ++b) a.sequences.push_back(sequence_of(p, b));
