@@ -129,7 +129,9 @@ struct Call {
 
   void set_masks(const Words& words, const Shape& sizes) {
     if (words.has("mask"))
-      options.mask = mask = draw({sizes[2], sizes[3]}, words.dtype("mask", DType::boolean), 4);
+      options.mask = mask =
+          draw(words.has("per_head") ? Shape{1, sizes[1], sizes[2], sizes[3]} : Shape{sizes[2], sizes[3]},
+               words.dtype("mask", DType::boolean), 4);
     if (words.has("block_mask"))
       options.block_mask = block_mask = draw({(sizes[2] + 127) / 128, (sizes[3] + 127) / 128}, DType::boolean, 5);
     if (words.has("alibi")) options.alibi_slopes = slopes = alibi_slopes(sizes[1]);
@@ -142,6 +144,7 @@ struct Call {
       };
     }
     if (words.has("weights")) options.weights = weights = Tensor(DType::f32, sizes);
+    if (words.has("lse")) options.lse = lse = Tensor(DType::f32, {sizes[0], sizes[1], sizes[2]});
   }
 
   void set_pages(std::int64_t batch, std::int64_t pages_of_each) {

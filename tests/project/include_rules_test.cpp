@@ -196,7 +196,7 @@ constexpr Rule kOutside[] = {
 };
 
 // Where intrinsics may stand: in the vector types, and in the operations of tiles.
-constexpr const char* kIntrinsics = "^src/cpu/simd/|^src/cpu/amx/(tiles|tables)\\.h$|/include_rules_test";
+constexpr const char* kIntrinsics = "^src/cpu/simd/|^src/cpu/amx/(tiles|words|tables)\\.h$|/include_rules_test";
 
 /// Whether `path` is a test and `target` a header of another room of tests, support/ and data/ excepted.
 bool crosses_rooms(const std::string& path, const std::string& target) {
@@ -245,7 +245,7 @@ std::vector<std::string> broken_rules(const Tree& tree) {
     }
     if (!matches(path, kIntrinsics) &&
         matches(text, R"(\b_mm\d*_|\b__m(128|256|512)|\bv\w+_(b?f|[su])(8|16|32|64)\(|\b(b?float|u?int)\d+x\d)")) {
-      broken.push_back(path + ": intrinsics stand in src/cpu/simd and src/cpu/amx/tiles.h only");
+      broken.push_back(path + ": intrinsics stand in src/cpu/simd, src/cpu/amx/tiles.h and words.h only");
     }
     if (path.starts_with("src/") && !path.starts_with("src/cpu/") && matches(text, R"(\bcpu::)"))
       broken.push_back(path + ": only src/cpu names cpu::");

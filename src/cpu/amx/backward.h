@@ -165,33 +165,30 @@ class AmxBackwardBlock {
   // ---- Packing
 
   void pack_keys_of(int t) {
-    Rows32<T> keys{.row = {}, .dim = p_.head_dim}, values{.row = {}, .dim = p_.head_dim_v};
-    for (int j = 0; j < 32; ++j) {
-      const std::int64_t key = first_key(t) + j;
-      if (key < readable_.begin || key >= readable_.end) continue;
-      if (are_for_backward(k_[key], p_.head_dim, v_[key], p_.head_dim_v))
-        keys.row[j] = k_[key], values.row[j] = v_[key];
-      else
-        stats_.bad_keys[t] |= std::uint32_t{1} << j;
-    }
-    pack_columns(keys, scratch_.keys + t * scratch_.depth * kWords);
-    pack_columns(values, scratch_.values + t * scratch_.width * kWords);
-    if (b_.wants_rows()) pack_key_pairs(keys, scratch_.key_pairs + t * scratch_.depth * kWords);
+    Rows32<T> keys(k_, first_key(t), readable_, p_.head_dim), values(v_, first_key(t), readable_, p_.head_dim_v);
+    BackwardScan<T> scan;
+    stats_.bad_keys[t] = pack_fitting(
+        keys, values, scan, true, [](int) { return true; },
+        [&] {
+          pack_columns(keys, scratch_.keys + t * scratch_.depth * kWords, scan.scores);
+          pack_columns(values, scratch_.values + t * scratch_.width * kWords, scan.values);
+        });
+    if (b_.wants_rows())
+      pack_pairs<key_of_gradient>(keys, scratch_.key_pairs + t * scratch_.depth * kWords, scan.scores);
   }
 
   /// Rows whose statistics are not finite are bad too: they make P and dS NaN wherever they see a key.
   void pack_rows_of(int g, const float* lses, const float* deltas) {
-    Rows32<T> queries{.row = {}, .dim = p_.head_dim}, douts{.row = {}, .dim = p_.head_dim_v};
-    stats_.bad_rows[g] = 0;
-    for (int i = 0; i < group_rows(g); ++i) {
-      const bool is_nan = lses[i] != lses[i] || deltas[i] - deltas[i] != 0;
-      if (!is_nan && are_for_backward(query_of(g, i), p_.head_dim, dout_of(g, i), p_.head_dim_v))
-        queries.row[i] = query_of(g, i), douts.row[i] = dout_of(g, i);
-      else
-        stats_.bad_rows[g] |= std::uint32_t{1} << i;
-    }
-    pack_rows(queries, scratch_.queries);
-    pack_rows(douts, scratch_.douts);
+    Rows32<T> queries(query_of(g, 0), p_.q.row_stride, group_rows(g), p_.head_dim);
+    Rows32<T> douts(dout_of(g, 0), b_.dout.row_stride, group_rows(g), p_.head_dim_v);
+    BackwardScan<T> scan;
+    const auto has_statistics = [&](int i) { return lses[i] == lses[i] && deltas[i] - deltas[i] == 0; };
+    bool all_have = true;
+    for (int i = 0; i < group_rows(g); ++i) all_have = all_have && has_statistics(i);
+    stats_.bad_rows[g] = pack_fitting(queries, douts, scan, all_have, has_statistics, [&] {
+      pack_rows(queries, 1, scratch_.queries, scan.scores);
+      pack_rows(douts, 1, scratch_.douts, scan.values);
+    });
     if (!b_.wants_keys()) return;
     pack_query_pairs(queries, scratch_.query_pairs + g * scratch_.depth * kWords);
     pack_query_pairs(douts, scratch_.dout_pairs + g * scratch_.width * kWords);

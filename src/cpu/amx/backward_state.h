@@ -17,62 +17,51 @@ inline constexpr int kMaxRowGroups = 8;
 
 // ---- Packing -------------------------------------------------------------------------------------------------
 
-/// Whether tiles can hold a row of q and dout, or of k and v, and no sum over a head of products of two such
-/// numbers is infinite.
+/// What scans of numbers for products of scores and of values find.
 template <class T>
-bool are_for_backward(const T* of_scores, std::int64_t dim, const T* of_values, std::int64_t dim_v) {
-  const Magnitudes<T> scores = magnitudes(of_scores, dim, kLeastOfScores<T>);
-  const Magnitudes<T> values = magnitudes(of_values, dim_v, kLeastOfValues<T>);
-  if (!scores.is_for_tiles() || !values.is_for_tiles()) return false;
-  return from_magnitude<T>(std::max(scores.largest, values.largest)) < 0x1p56F;
-}
+struct BackwardScan {
+  ScoreScan<T> scores;
+  MagnitudeScan<T, kLeastOfValues<T>> values;
 
-/// 32 rows of `dim` numbers; nullptr: zeros.
-template <class T>
-struct Rows32 {
-  const T* row[32];
-  std::int64_t dim;
+  /// Whether tiles can hold all of them, and no sum over a head of products of two such numbers is infinite.
+  bool all_fit() const {
+    return scores.all_fit() && values.all_fit() && std::max(scores.largest(), values.largest()) < 0x1p56F;
+  }
 };
 
-template <class T>
-inline constexpr std::int64_t kWordsOf = kPartsOf<T>* kPartWords;  // of 32 x 32 numbers
-
-/// The left operand of products over the numbers of a row: [32 numbers of each row][part][32 rows][16 words].
-template <class T>
-void pack_rows(const Rows32<T>& rows, std::uint32_t* to) {
-  for (std::int64_t d = 0; d < rows.dim; d += 32, to += kWordsOf<T>)
-    for (int i = 0; i < 32; ++i) write_words(rows.row[i], d, rows.dim, 1, to + i * 16);
+/// Packs rows of q and dout, or of k and v, by `pack`, which adds them to `scan`; and if some rows do not fit or
+/// are not usable, again with zeros for those. Returns them, one bit each. `all_usable`: whether all rows are
+/// usable.
+template <class T, class Usable, class Pack>
+std::uint32_t pack_fitting(Rows32<T>& of_scores, Rows32<T>& of_values, const BackwardScan<T>& scan,
+                           bool all_usable, const Usable& usable, const Pack& pack) {
+  pack();
+  if (all_usable && scan.all_fit()) return 0;
+  const std::uint32_t bad = of_scores.keep_if([&](int i) {
+    BackwardScan<T> of_row;
+    of_row.scores.add_row(of_scores[i], of_scores.dim()), of_row.values.add_row(of_values[i], of_values.dim());
+    return usable(i) && of_row.all_fit();
+  });
+  of_values.keep_if([&](int i) { return (bad >> i & 1U) == 0; });
+  pack();
+  return bad;
 }
 
-/// The right operand of the same products.
-template <class T>
-void pack_columns(const Rows32<T>& rows, std::uint32_t* to) {
-  alignas(64) std::uint32_t words[kWordsOf<T>];
-  for (std::int64_t d = 0; d < rows.dim; d += 32, to += kWordsOf<T>) {
-    for (int i = 0; i < 32; ++i) write_words(rows.row[i], d, rows.dim, 1, words + i * 16);
-    transpose_parts<kPartsOf<T>>(words, to);
-  }
-}
-
-/// The right operand of products over rows, of keys in the order in which Bf16Split::split_rows() writes the rows
-/// of dS: [32 columns][part][2 tiles][16 pairs of keys j and 16 + j][16 columns].
-template <class T>
-void pack_key_pairs(const Rows32<T>& rows, std::uint32_t* to) {
-  for (std::int64_t d = 0; d < rows.dim; d += 32, to += kWordsOf<T>)
-    for (int pair = 0; pair < 16; ++pair)
-      write_row_pair(rows.row[pair], rows.row[16 + pair], d, rows.dim, to + pair * 16);
-}
+/// The order of keys in which Bf16Split::split_rows() writes the rows of dS: pairs of keys j and 16 + j.
+constexpr int key_of_gradient(int n) { return n / 2 + n % 2 * 16; }
 
 /// The left operand of products over rows, transposed, of query rows in the order in which Bf16Split::split_rows()
 /// pairs them: [32 columns][part][32 columns][16 pairs of rows 2 i and 2 i + 1].
 template <class T>
 void pack_query_pairs(const Rows32<T>& rows, std::uint32_t* to) {
-  alignas(64) std::uint32_t pairs[kWordsOf<T>];
-  for (std::int64_t d = 0; d < rows.dim; d += 32, to += kWordsOf<T>) {
-    for (int pair = 0; pair < 16; ++pair)
-      write_row_pair(rows.row[2 * pair], rows.row[2 * pair + 1], d, rows.dim, pairs + pair * 16);
+  MagnitudeScan<T, 1> scan;  // of numbers that have been scanned
+  rows.for_each_32([&](StridedRows<T> some) {
+    alignas(64) std::uint32_t pairs[kWordsOf<T>];
+    SACCADE_UNROLL
+    for (int pair = 0; pair < 16; ++pair) put_pair(some[2 * pair], some[2 * pair + 1], pairs + pair * 16, scan);
     transpose_parts<kPartsOf<T>>(pairs, to);
-  }
+    to += kWordsOf<T>;
+  });
 }
 
 // ---- Memory --------------------------------------------------------------------------------------------------
@@ -81,7 +70,7 @@ void pack_query_pairs(const Rows32<T>& rows, std::uint32_t* to) {
 struct BackwardTileStats {
   Subtiles subtiles[kMaxRowGroups][kKeyTilesOfAmx];  // none: no row of the group sees a key of the tile
   std::uint32_t bad_rows[kMaxRowGroups];             // a bit for each row that is packed as zeros
-  std::uint32_t bad_keys[kKeyTilesOfAmx];             // the same for keys
+  std::uint32_t bad_keys[kKeyTilesOfAmx];            // the same for keys
   bool keeps_all[kMaxRowGroups];                     // all P and dS of the group are in memory, not yet split
 };
 

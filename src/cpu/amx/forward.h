@@ -19,37 +19,21 @@
 // What a row does not see changes none of its bits.
 #pragma once
 
-#include "cpu/amx/forward_state.h"
-#include "cpu/attention/output.h"
+#include "cpu/amx/forward_rows.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 // ---- One block of query rows ---------------------------------------------------------------------------------
 
 template <class T>
-class AmxBlock {
+class AmxBlock : public AmxRows<T> {
  public:
   AmxBlock(const AttentionParams& params, const QueryRows& work, const PackedKeys& packed, void* memory,
            const AmxStates& states = {})
-      : p_(params),
-        batch_(work.batch),
-        head_(work.head),
-        kv_head_(work.head / (params.num_heads / params.num_kv_heads)),
-        row_(work.row),
-        rows_(static_cast<int>(std::min(work.rows, params.rows(work.batch) - work.row))),
-        groups_((rows_ + 31) / 32),
-        packed_(packed),
-        visibility_(params, work.batch),
-        finisher_(params, visibility_, work.batch, work.head),
-        dropout_(params),
-        unit_(score_unit(params)),
-        drops_(params.dropout_p > 0.0),
-        wants_exact_sums_(params.lse.data || params.saves_scores() || states),
-        scratch_(params, groups_, memory),
-        states_(states) {}
+      : AmxRows<T>(params, work, memory, states), packed_(packed) {}
 
   void run() {
-    begin();
+    this->begin();
     KeyRange range = visibility_.visible(row_, rows_);
     if (p_.saves_hidden()) range = finisher_.all_keys();
     for (std::int64_t tile = range.begin / 32 / kStepTiles<T> * kStepTiles<T>; tile * 32 < range.end;
@@ -57,81 +41,30 @@ class AmxBlock {
       if (!packed_.blocks) pack_step(tile, range);
       for (int g = 0; g < groups_; ++g) {
         if (poll_progress()) tiles_.configure();
-        step(g, tile, range);
+        if (kRounds && wants_exact_sums_)
+          step<true>(g, tile, range);
+        else
+          step<!kRounds>(g, tile, range);
       }
     }
-    states_ ? store_states() : end();
+    states_ ? this->store_states() : this->end();
   }
-
-  /// Writes the results of rows that have seen all keys.
-  void finish() {
-    for (int g = 0; g < groups_; ++g) begin(g);
-    end();
-    for (int g = 0; g < groups_; ++g) hand_over(g, scratch_.group(g), fallback_rows(g) & left_[g]);
-  }
-
-  /// Whether any row sees a key by its position.
-  bool sees_keys() const {
-    const KeyRange range = visibility_.visible(row_, rows_);
-    return range.begin < range.end;
-  }
-
-  /// Fallback rows of a group, which other kernels must compute, one bit each.
-  std::uint32_t fallback_rows(int g) const {
-    return fallback_rows_[g] & static_cast<std::uint32_t>((std::uint64_t{1} << group_rows(g)) - 1);
-  }
-  /// After a call with states: rows whose keys other kernels must process too, and have processed so far.
-  std::uint32_t also_fallback_rows(int g) const { return also_[g]; }
-  int groups() const { return groups_; }
 
  private:
-  using Scratch = AmxScratch<T>;
-  static constexpr int kParts = kPartsOf<T>;
+  using Rows = AmxRows<T>;
+  using Rows::group_rows, Rows::group_row, Rows::outputs, Rows::sums, Rows::rounded_sums, Rows::offsets,
+      Rows::limit;
+  using Rows::kParts, Rows::kRounds, Rows::kWords;
+  using Rows::largest_query_, Rows::fallback_rows_;
+  using Rows::p_, Rows::batch_, Rows::head_, Rows::kv_head_, Rows::row_, Rows::rows_, Rows::groups_;
+  using Rows::scratch_, Rows::states_, Rows::tiles_, Rows::started_, Rows::unseen_, Rows::low_;
+  using Rows::visibility_, Rows::finisher_, Rows::dropout_, Rows::unit_, Rows::wants_exact_sums_;
   static constexpr const auto& kOfScores = SplitPairs<kParts>::kExact;
   static constexpr const auto& kOfValues = SplitPairs<kParts>::kRounded;
-  static constexpr std::int64_t kWords = Scratch::kWords;
-  /// Whether weights are rounded; then the sums of the rounded weights are products.
-  static constexpr bool kRounds = kParts == 1;
 
-  int group_rows(int g) const { return std::min(32, rows_ - g * 32); }
-  std::int64_t group_row(int g) const { return row_ + g * 32; }
+  bool drops() const { return p_.dropout_p > 0.0; }
   float* scores(int place) { return scratch_.scores + place % kLag * 1024; }
   std::uint32_t* weights(int place) { return scratch_.weights + place * kWords; }
-  float* outputs(int g, std::int64_t d) { return scratch_.outputs + (g * scratch_.width + d) * 1024; }
-  float* sums(int g) { return scratch_.sums + g * 512; }
-  float* rounded_sums(int g) { return scratch_.rounded_sums + g * 512; }
-  float* offsets(int g) { return scratch_.offsets + g * 32; }
-
-  void begin() {
-    for (int g = 0; g < groups_; ++g) {
-      begin(g);
-      pack_queries_of(g);
-      for (int i = 0; i < group_rows(g) && p_.saves_scores(); ++i) {
-        if (poll_progress()) tiles_.configure();
-        finisher_.clear_saved(group_row(g) + i, 0, p_.seqlen_k);
-      }
-    }
-    for (auto& one : ones_) one = bfloat16(1.0F);
-  }
-
-  void begin(int g) {
-    fallback_rows_[g] = low_[g] = left_[g] = 0;
-    unseen_[g] = true;
-    started_[g] = states_ && states_.has(group_row(g));
-    if (started_[g]) return load_state(g);
-    std::fill_n(offsets(g), 32, kUnseen);
-    std::fill_n(sums(g), 512, 0.0F);
-    std::fill_n(scratch_.maxima + g * 32, 32, kNoMaximum);
-  }
-
-  void pack_queries_of(int g) {
-    const QueryTileStats stats = pack_query_tile<T>(p_, {batch_, head_, group_row(g), group_rows(g)},
-                                                    factor_of_queries<T>(unit_.query_factor),
-                                                    scratch_.queries + g * scratch_.depth * kWords);
-    largest_query_[g] = stats.largest;
-    fallback_rows_[g] |=
-        256 * unit_.exp_factor <= std::numeric_limits<float>::max() ? stats.bad : ~std::uint32_t{0};
-  }
 
   // ---- Keys
 
@@ -151,10 +84,12 @@ class AmxBlock {
 
   // ---- The stream of products
 
-  /// A local variable of step(), into which all of its users are inlined, so that it stays in registers.
+  /// A local variable of step(), into which all of its users are inlined, so that it stays in registers. kSums:
+  /// the unrounded weights are summed too.
+  template <bool kSums>
   struct Stream {
     TileStream tiles;
-    WeightsOf<T> weights;
+    WeightsOf<T, kSums> weights;
   };
 
   /// Weights whose computation overlaps products: rows of one place of the step.
@@ -164,8 +99,8 @@ class AmxBlock {
     std::uint32_t* weights = nullptr;
     float* sums = nullptr;
   };
-  template <int kFirst, int kRows>
-  SACCADE_INLINE void weigh(Stream& s, const Overlap& b) {
+  template <int kFirst, int kRows, bool kSums>
+  SACCADE_INLINE void weigh(Stream<kSums>& s, const Overlap& b) {
     SACCADE_UNROLL
     for (int i = kFirst; i < kFirst + kRows; ++i)
       s.weights.of_row(b.scores + i * 32, b.offsets[i], b.weights + i * 16, kPartWords, b.sums + i * 16);
@@ -173,8 +108,8 @@ class AmxBlock {
 
   /// Products of 32 x 32 numbers, 32 deep: see TileStream. kRows rows of weights are spread over the first of
   /// them.
-  template <const auto& kPairs, SplitProducts kPart, bool kNew, int kFirst, int kRows>
-  SACCADE_INLINE void products(Stream& s, const std::uint32_t* a, const std::uint32_t* b, const float* from,
+  template <const auto& kPairs, SplitProducts kPart, bool kNew, int kFirst, int kRows, bool kSums>
+  SACCADE_INLINE void products(Stream<kSums>& s, const std::uint32_t* a, const std::uint32_t* b, const float* from,
                                float* to, const Overlap& overlap) {
     constexpr int kSpread = kParts == 1 ? 4 : kParts == 2 ? 8 : 16;  // products
     constexpr int kAtOnce = std::max(1, kRows / kSpread);
@@ -184,16 +119,16 @@ class AmxBlock {
           if constexpr (kRow < kRows) weigh<kFirst + kRow, kAtOnce>(s, overlap);
         });
   }
-  template <const auto& kPairs, SplitProducts kPart, bool kNew>
-  SACCADE_INLINE void products(Stream& s, const std::uint32_t* a, const std::uint32_t* b,
+  template <const auto& kPairs, SplitProducts kPart, bool kNew, bool kSums>
+  SACCADE_INLINE void products(Stream<kSums>& s, const std::uint32_t* a, const std::uint32_t* b,
                                const float* from = nullptr, float* to = nullptr) {
     products<kPairs, kPart, kNew, 0, 0>(s, a, b, from, to, {});
   }
 
   /// The scores of 32 keys, with the 32 rows of weights of `beside` spread over the first products. The small
   /// parts of all dimensions come before the large ones: they lose least while the sum is small.
-  template <bool kWeighs>
-  SACCADE_INLINE void score_tile(Stream& s, const std::uint32_t* q, const std::uint32_t* k, float* to,
+  template <bool kWeighs, bool kSums>
+  SACCADE_INLINE void score_tile(Stream<kSums>& s, const std::uint32_t* q, const std::uint32_t* k, float* to,
                                  const Overlap& overlap) {
     constexpr SplitProducts kPart = kParts == 1 ? SplitProducts::all : SplitProducts::small;
     constexpr int kHalf = kWeighs ? 16 : 0, kQuarter = kWeighs ? 8 : 0;
@@ -226,13 +161,27 @@ class AmxBlock {
     std::array<std::int64_t, kStepTiles<T>> tile;  // of all keys
   };
 
+  /// Keys whose scores are plain products for all rows of a group. Found once a step: 1.5 % (Granite Rapids).
+  struct PlainKeys {
+    KeyRange seen;
+    float largest = 0;  // magnitudes below it keep scores safe in the weights' arithmetic
+  };
+  float largest_plain(int g) const {
+    const float score = std::min(1e30F, 1e6F / unit_.exp_factor);
+    return score / std::max(largest_query_[g] * static_cast<float>(p_.head_dim), 1e-30F);
+  }
+
+  template <bool kSums>
   void step(int g, std::int64_t first_tile, KeyRange range) {
-    Stream stream{.tiles = TileStream(tiles_), .weights = WeightsOf<T>(WeightsOf<T>::kUnit * unit_.exp_factor)};
+    Stream<kSums> stream{.tiles = TileStream(tiles_),
+                         .weights = WeightsOf<T, kSums>(WeightsOf<T>::kUnit * unit_.exp_factor)};
     Step s{.group = g, .count = 0, .tile = {}};
     const std::uint32_t* const q = scratch_.queries + g * scratch_.depth * kWords;
+    const PlainKeys plain{.seen = finisher_.taken_by_all(group_row(g), group_rows(g)),
+                          .largest = largest_plain(g)};
     for (std::int64_t t = std::max(first_tile, range.begin / 32);
          t < first_tile + kStepTiles<T> && t * 32 < range.end; ++t)
-      add_scores(stream, s, t, q);
+      add_scores(stream, s, t, q, plain);
     if (s.count == 0) return stream.tiles.leave_all();
     add_values(stream, s);
     started_[g] = true;
@@ -240,13 +189,15 @@ class AmxBlock {
 
   /// The scores of a tile of keys, unless no row sees any of it, and the weights of the tile computed kLag
   /// earlier. Both use the same memory: the old scores are read before the registers with the new ones are stored.
-  SACCADE_INLINE void add_scores(Stream& stream, Step& s, std::int64_t tile, const std::uint32_t* q) {
+  template <bool kSums>
+  SACCADE_INLINE void add_scores(Stream<kSums>& stream, Step& s, std::int64_t tile, const std::uint32_t* q,
+                                 const PlainKeys& plain_keys) {
     const std::int64_t row = group_row(s.group), first_key = tile * 32;
     const int rows = group_rows(s.group);
     const PackedTile<T, const std::byte> keys = tile_at(tile);
     Subtiles subtiles;
-    const bool plain = finisher_.takes_all(row, rows, first_key) && keys.stats->bad == 0 &&
-                       fits(largest_query_[s.group] * keys.stats->largest * static_cast<float>(p_.head_dim));
+    const bool plain = plain_keys.seen.begin <= first_key && first_key + 32 <= plain_keys.seen.end &&
+                       keys.stats->bad == 0 && keys.stats->largest < plain_keys.largest;
     if (!plain) {
       subtiles = finisher_.plan(row, rows, first_key, scratch_.mask);
       if (p_.score_modifier) tiles_.configure();  // the caller's functions may use tiles; ours are stored
@@ -262,7 +213,7 @@ class AmxBlock {
     }
     if (!plain) {
       stream.tiles.leave_all();
-      finish(s, first_key, subtiles, keys.stats->bad, scores(place));
+      finish_scores(s, first_key, subtiles, keys.stats->bad, scores(place));
       if (p_.score_modifier) tiles_.configure();
     }
     if (unseen_[s.group]) {
@@ -270,11 +221,6 @@ class AmxBlock {
       find_offsets(s, scores(place));
     }
   }
-
-  /// The largest score that needs no fallback: 2^21 binades.
-  float limit() const { return 0x1p29F / (256 * unit_.exp_factor); }
-  /// Whether scores up to `largest` in magnitude are safe in the weights' arithmetic.
-  bool fits(float largest) const { return largest < 1e30F && largest * unit_.exp_factor < 1e6F; }
 
   Overlap overlap(const Step& s, int place) {
     return {scores(place), offsets(s.group), weights(place), scratch_.tile_sums};
@@ -285,8 +231,8 @@ class AmxBlock {
   }
 
   /// Softcap, biases and masks; then finds the rows that other kernels have to compute.
-  __attribute__((noinline)) void finish(const Step& s, std::int64_t first_key, const Subtiles& subtiles,
-                                        std::uint32_t bad, float* block) {
+  __attribute__((noinline)) void finish_scores(const Step& s, std::int64_t first_key, const Subtiles& subtiles,
+                                               std::uint32_t bad, float* block) {
     alignas(64) Scalar row_max[kTileRows * kWidth];
     std::fill_n(row_max, kTileRows * kWidth, -kInfinity);
     finisher_.finish(group_row(s.group), group_rows(s.group), first_key, subtiles, scratch_.mask, block, row_max);
@@ -311,37 +257,35 @@ class AmxBlock {
   /// Gives rows that see their first keys an offset: these keys' weights are at most 2^-kWeightHeadroom.
   __attribute__((noinline)) void find_offsets(const Step& s, const float* block) {
     unseen_[s.group] = false;
-    for (int i = 0; i < 32; ++i) {
-      float& offset = offsets(s.group)[i];
-      if (offset != kUnseen) continue;
-      Vec largest = load(block + i * 32);
-      for (int j = kWidth; j < 32; j += kWidth) largest = max(largest, load(block + i * 32 + j));
-      const float top = reduce_max(largest);
-      if (top >= -limit() / 2)
-        offset = offset_for(top);
-      else
-        unseen_[s.group] = true;
+    alignas(64) float tops[32];
+    maxima_of_32_rows(block, tops);
+    for (int i = 0; i < 32; i += kWidth) {
+      const Vec old = load(offsets(s.group) + i), top = load(tops + i);
+      const Vec exponent = ceil(mul(top, broadcast(unit_.exp_factor)));
+      const Vec found = sub(broadcast(WeightsOf<T>::kFirst), mul(broadcast(WeightsOf<T>::kUnit), exponent));
+      const Mask unseen = equal(old, broadcast(kUnseen)), low = less(top, broadcast(-limit() / 2));
+      store(offsets(s.group) + i, select(unseen, select(low, old, found), old));
+      unseen_[s.group] = unseen_[s.group] || any(both(unseen, low));
     }
   }
 
   /// Called when the weights of a place are complete. `o`: the accumulators that registers 0 to 3 hold, if any.
-  SACCADE_INLINE void after_weights(Stream& stream, const Step& s, int place, float* o) {
+  template <bool kSums>
+  SACCADE_INLINE void after_weights(Stream<kSums>& stream, const Step& s, int place, float* o) {
     if (stream.weights.overflowed()) [[unlikely]] {
       if (o) stream.tiles.leave_all();
-      make_room(s, place, o != nullptr);
+      make_room<kSums>(s, place, o != nullptr);
       stream.weights.reset();
       if (o) stream.tiles.enter_all(o);
     }
-    if constexpr (!kRounds)
-      add_tile_sums(s.group);
-    else if (wants_exact_sums_)
-      add_exact_sums(s.group, scores(place));
+    if constexpr (kSums) add_tile_sums(s.group);
   }
 
   /// Rare: rows with a score more than 31 binades above their first keys get a new offset, and all that they have
   /// accumulated is scaled down, including, if `has_first_columns`, the first columns of this step's output.
+  template <bool kSums>
   __attribute__((noinline)) void make_room(const Step& s, int place, bool has_first_columns) {
-    WeightsOf<T> again(WeightsOf<T>::kUnit * unit_.exp_factor);
+    WeightsOf<T, kSums> again(WeightsOf<T>::kUnit * unit_.exp_factor);
     for (int i = 0; i < 32; ++i) {
       const float* const row = scores(place) + i * 32;
       float top = -kInfinity;
@@ -354,8 +298,8 @@ class AmxBlock {
       const float offset = offset_for(top);
       const float factor = static_cast<float>(std::exp2((offset - offsets(s.group)[i]) / WeightsOf<T>::kUnit));
       offsets(s.group)[i] = offset;
-      if (!kRounds || started_[s.group])
-        scale((kRounds ? rounded_sums(s.group) : sums(s.group)) + i * 16, 16, factor);
+      scale(sums(s.group) + i * 16, 16, factor);
+      if (kRounds && started_[s.group]) scale(rounded_sums(s.group) + i * 16, 16, factor);
       for (std::int64_t d = 0; d < scratch_.width; ++d)
         if (started_[s.group] || (has_first_columns && d == 0)) scale(outputs(s.group, d) + i * 32, 32, factor);
       for (int earlier = 0; earlier < place; ++earlier)
@@ -377,32 +321,12 @@ class AmxBlock {
     for (int i = 0; i < 512; i += kWidth) store(sums(g) + i, add(load(sums(g) + i), load(scratch_.tile_sums + i)));
   }
 
-  /// Adds the unrounded weights, for lse and reported weights, where the rounding to bf16 would show. With a
-  /// running maximum, because the headroom would cost bits.
-  __attribute__((noinline)) void add_exact_sums(int g, const float* block) {
-    const Vec factor = broadcast(unit_.exp_factor);
-    for (int i = 0; i < group_rows(g); ++i) {
-      const float* const row = block + i * 32;
-      float* const of_row = sums(g) + i * 16;
-      float& maximum = scratch_.maxima[g * 32 + i];
-      Vec largest = broadcast(maximum);
-      for (int j = 0; j < 32; j += kWidth) largest = max(largest, load(row + j));
-      const Vec top = broadcast(reduce_max(largest));
-      const Vec shrink = exp2(mul(sub(broadcast(maximum), top), factor));
-      for (int j = 0; j < 16; j += kWidth) {
-        const Vec low = exp2(mul(sub(load(row + j), top), factor));
-        const Vec high = exp2(mul(sub(load(row + 16 + j), top), factor));
-        store(of_row + j, fma(shrink, load(of_row + j), add(low, high)));
-      }
-      store_first(&maximum, 1, top);
-    }
-  }
-
   /// Computes the weights of the last places, O += P V and the sums of weights.
-  SACCADE_INLINE void add_values(Stream& stream, const Step& s) {
+  template <bool kSums>
+  SACCADE_INLINE void add_values(Stream<kSums>& stream, const Step& s) {
     const int n = s.count;
     std::int64_t d = 0;
-    if (n >= (kRounds ? 5 : 4) && !drops_) {  // the last kLag places' weights beside the first columns of values
+    if (n >= (kRounds ? 5 : 4) && !drops()) {  // the last kLag places' weights beside the first columns of values
       float* const o = outputs(s.group, 0);
       const Overlap last[kLag] = {overlap(s, n - 2), overlap(s, n - 1)};
       int t = 0;
@@ -420,7 +344,7 @@ class AmxBlock {
         weigh<0, 32>(stream, overlap(s, t));
         after_weights(stream, s, t, nullptr);
       }
-      if (drops_) {
+      if (drops()) {
         if (kRounds) add_rounded_sums(s);
         drop(s);
       }
@@ -433,14 +357,14 @@ class AmxBlock {
         products<kOfValues, SplitProducts::all, false>(stream, weights(t), values(s, t, d));
     }
     stream.tiles.leave_all();
-    if (kRounds && !drops_) add_rounded_sums(s);
+    if (kRounds && !drops()) add_rounded_sums(s);
   }
 
   /// Rows of weights that overlap the products of 32 keys with 32 columns of values: split numbers have more
   /// products.
   static constexpr int kOverlapRows = kRounds ? 16 : 32;
-  template <bool kNew, int kFirst, int kRows>
-  SACCADE_INLINE void add_columns(Stream& stream, const Step& s, int place, const float* from, float* to,
+  template <bool kNew, int kFirst, int kRows, bool kSums>
+  SACCADE_INLINE void add_columns(Stream<kSums>& stream, const Step& s, int place, const float* from, float* to,
                                   const Overlap& b) {
     products<kOfValues, SplitProducts::all, kNew, kFirst, kRows>(stream, weights(place), values(s, place, 0), from,
                                                                  to, b);
@@ -455,18 +379,18 @@ class AmxBlock {
     constexpr std::int64_t kStride = 64;
     float* const l = rounded_sums(s.group);
     if (started_[s.group]) {
-      tiles_.load<0>(l, kStride), tiles_.load<1>(l + 256, kStride);
+      tiles_.template load<0>(l, kStride), tiles_.template load<1>(l + 256, kStride);
     } else {
-      tiles_.clear<0>(), tiles_.clear<1>();
+      tiles_.template clear<0>(), tiles_.template clear<1>();
     }
-    tiles_.load<7>(ones_, kStride);
+    tiles_.template load<7>(kOnesTile.words, kStride);
     for (int t = 0; t < s.count; ++t) {
-      tiles_.load<4>(weights(t), kStride);
-      tiles_.multiply<0, 4, 7>();
-      tiles_.load<5>(weights(t) + 256, kStride);
-      tiles_.multiply<1, 5, 7>();
+      tiles_.template load<4>(weights(t), kStride);
+      tiles_.template multiply<0, 4, 7>();
+      tiles_.template load<5>(weights(t) + 256, kStride);
+      tiles_.template multiply<1, 5, 7>();
     }
-    tiles_.store<0>(l, kStride), tiles_.store<1>(l + 256, kStride);
+    tiles_.template store<0>(l, kStride), tiles_.template store<1>(l + 256, kStride);
   }
 
   __attribute__((noinline)) void drop(const Step& s) {
@@ -493,96 +417,7 @@ class AmxBlock {
     }
   }
 
-  // ---- Between calls
-
-  void load_state(int g) {
-    const GroupStats stats = states_.stats(group_row(g));
-    fallback_rows_[g] = stats.fallback_rows, low_[g] = stats.low, left_[g] = stats.left, unseen_[g] = stats.unseen;
-    states_.load(group_row(g), scratch_.group(g));
-  }
-
-  /// A row that may need other kernels in the end is computed by both from the first key on, because earlier keys
-  /// will be gone. A row that turns out to need them later continues from rounded sums of the tiles.
-  void store_states() {
-    for (int g = 0; g < groups_; ++g) {
-      also_[g] = 0;
-      if (!started_[g]) continue;
-      const GroupSums<T> of_rows(scratch_.group(g), unit_, false);
-      for (int i = 0; i < group_rows(g); ++i) {
-        const std::uint32_t bit = std::uint32_t{1} << i;
-        if (!is_finite(g, i)) fallback_rows_[g] |= bit;
-        if (of_rows.may_need_other_kernels(i)) also_[g] |= bit;
-      }
-      hand_over(g, states_.group(group_row(g)), fallback_rows(g) & left_[g]);
-      left_[g] &= ~fallback_rows(g);
-      also_[g] = (also_[g] | fallback_rows(g)) & ~left_[g];
-      left_[g] |= ~also_[g];
-      states_.store(group_row(g), {fallback_rows_[g], low_[g], left_[g], unseen_[g]}, scratch_.group(g));
-    }
-  }
-
-  void hand_over(int g, const AmxGroup& group, std::uint32_t rows) {
-    if (rows == 0) return;
-    const GroupSums<T> of_rows(group, unit_, true);
-    for (; rows != 0; rows &= rows - 1) {  // each bit
-      const int i = std::countr_zero(rows);
-      fallback_kernels().put(p_, group_row(g) + i, of_rows.row(i, group), states_.fallback_rows());
-    }
-  }
-
-  bool is_finite(int g, int i) {
-    Vec sum = zero();  // stays 0 unless something is NaN or infinite
-    for (std::int64_t d = 0; d < scratch_.width; ++d)
-      for (int j = 0; j < 32; j += kWidth) sum = fma(load(outputs(g, d) + i * 32 + j), zero(), sum);
-    return !any(is_nan(sum));
-  }
-
-  // ---- Results
-
-  void end() {
-    for (int g = 0; g < groups_; ++g) {
-      if (!started_[g]) {
-        std::fill_n(outputs(g, 0), scratch_.width * 1024, 0.0F);
-        std::fill_n(rounded_sums(g), 512, 0.0F);
-      }
-      const bool is_exact = p_.lse.data || p_.saves_scores();
-      const GroupSums<T> sums(scratch_.group(g), unit_, is_exact);
-      for (int i = 0; i < 32; ++i)
-        if (sums.needs_fallback(i, (low_[g] >> i & 1U) != 0)) fallback_rows_[g] |= std::uint32_t{1} << i;
-      fallback_rows_[g] |= end_rows(p_, finisher_, dropout_,
-                                    {.batch = batch_,
-                                     .head = head_,
-                                     .row = group_row(g),
-                                     .count = group_rows(g),
-                                     .m = sums.m,
-                                     .l = is_exact ? sums.l : sums.l_of_o,
-                                     .m_of_o = sums.m_of_o,
-                                     .l_of_o = sums.l_of_o,
-                                     .natural = unit_.natural,
-                                     .o = outputs(g, 0),
-                                     .o_stride = 1024});
-    }
-  }
-
-  const AttentionParams& p_;
-  std::int64_t batch_, head_, kv_head_, row_;
-  int rows_, groups_;
   PackedKeys packed_;
-  Visibility visibility_;
-  ScoreFinisher finisher_;
-  Dropout dropout_;
-  ScoreUnit unit_;
-  bool drops_, wants_exact_sums_;
-  Scratch scratch_;
-  AmxStates states_;
-  Tiles tiles_;
-  alignas(64) bfloat16 ones_[512];
-  bool started_[kGroups], unseen_[kGroups];
-  float largest_query_[kGroups];
-  std::uint32_t fallback_rows_[kGroups];  // rows that other kernels compute
-  std::uint32_t low_[kGroups];            // rows with a score below -limit() / 2, which gives no offset
-  std::uint32_t left_[kGroups];           // see GroupStats
-  std::uint32_t also_[kGroups];
 };
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

@@ -13,13 +13,29 @@ void for_each_row(const QueryRows& work, int g, std::uint32_t rows, const F& f) 
     f(QueryRows{work.batch, work.head, work.row + g * 32 + std::countr_zero(rows), 1});
 }
 
+/// Bytes of a row of o, in whole cache lines.
+inline std::size_t row_bytes(const AttentionParams& p) {
+  return static_cast<std::size_t>(round_up(p.head_dim_v * static_cast<std::int64_t>(sizeof(double)), 64));
+}
+
+/// Computes the lse of a row by other kernels, which write its o to the beginning of `scratch`.
+inline void write_lse(const AttentionParams& params, const QueryRows& row, void* scratch) {
+  AttentionParams of_lse = params;
+  of_lse.o.data = scratch;
+  of_lse.o.batch_stride = of_lse.o.head_stride = of_lse.o.row_stride = 0;
+  of_lse.weights = of_lse.scores = {};
+  fallback_kernels().attend(of_lse, row, {}, static_cast<std::byte*>(scratch) + row_bytes(params));
+}
+
 template <class T>
 void forward(const AttentionParams& params, const QueryRows& work, const PackedKeys& packed, void* scratch) {
   AmxBlock<T> block(params, work, packed, scratch);
   block.run();
-  for (int g = 0; g < block.groups(); ++g)
+  for (int g = 0; g < block.groups(); ++g) {
     for_each_row(work, g, block.fallback_rows(g),
                  [&](const QueryRows& row) { fallback_kernels().attend(params, row, {}, scratch); });
+    for_each_row(work, g, block.rows_of_lse(g), [&](const QueryRows& row) { write_lse(params, row, scratch); });
+  }
 }
 
 template <class T>
@@ -55,7 +71,7 @@ void pack_block(const AttentionParams& p, std::int64_t batch, std::int64_t kv_he
 
 template <class T>
 ForwardPlan plan_forward(const AttentionParams& p) {
-  const std::size_t of_fallback = fallback_kernels().plan(p).scratch;
+  const std::size_t of_fallback = fallback_kernels().plan(p).scratch + row_bytes(p);
   const auto scratch = [&](std::int64_t rows) {
     return std::max(of_fallback, AmxScratch<T>(p, rows / 32, nullptr).bytes());
   };

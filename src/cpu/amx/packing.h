@@ -9,110 +9,126 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 /// Pairs of tiles along `dimensions` numbers, 32 to a row of a tile.
 inline std::int64_t depth_tiles(std::int64_t dimensions) { return (dimensions + 31) / 32; }
 
-// ---- Which numbers tiles can hold
+// ---- 32 rows
 
+/// Copies 32 numbers of a row from `begin` on, with zeros beyond its `length`; all zeros for nullptr.
 template <class T>
-using BitsOf = std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint32_t>;
-template <class T>
-inline constexpr BitsOf<T> kSignBit = static_cast<BitsOf<T>>(BitsOf<T>{1} << (8 * sizeof(T) - 1));
-template <class T>
-inline constexpr BitsOf<T> kNotFinite = static_cast<BitsOf<T>>(std::is_same_v<T, float>      ? 0x7f800000U
-                                                               : std::is_same_v<T, bfloat16> ? 0x7f80U
-                                                                                             : 0x7c00U);
-
-template <class T>
-BitsOf<T> magnitude(T x) {
-  return std::bit_cast<BitsOf<T>>(x) & static_cast<BitsOf<T>>(~kSignBit<T>);
-}
-template <class T>
-float from_magnitude(BitsOf<T> bits) {
-  return static_cast<float>(std::bit_cast<T>(bits));
-}
-
-/// The smallest nonzero magnitudes that tiles can hold: products treat denormals as 0, and the last part of f32
-/// must not be one. Values meet weights of about 2^-32. All f16 numbers are large enough.
-template <class T>
-inline constexpr BitsOf<T> kLeastOfScores = static_cast<BitsOf<T>>(std::is_same_v<T, float> ? (127U - 100) << 23
-                                                                                            : 1);
-template <class T>
-inline constexpr BitsOf<T> kLeastOfValues = static_cast<BitsOf<T>>(std::is_same_v<T, float> ? (127U - 64) << 23
-                                                                   : std::is_same_v<T, bfloat16> ? (127U - 80) << 7
-                                                                                                 : 1);
-template <class T>
-inline constexpr BitsOf<T> kLeastOfProducts = std::is_same_v<T, bfloat16> ? 0x0080 : kLeastOfScores<T>;
-
-/// Statistics of some numbers.
-template <class T>
-struct Magnitudes {
-  BitsOf<T> largest = 0;
-  bool has_small = false;  // a nonzero number below the smallest that tiles can hold
-
-  bool is_for_tiles() const { return largest < kNotFinite<T> && !has_small; }
-};
-
-/// Numbers below `smallest` count as 0.
-template <class T>
-Magnitudes<T> magnitudes(const T* x, std::int64_t n, BitsOf<T> least, BitsOf<T> smallest = 1) {
-  BitsOf<T> largest = 0, small = 0;
-  for (std::int64_t i = 0; i < n; ++i) {
-    const BitsOf<T> bits = magnitude(x[i]);
-    largest = std::max(largest, bits);
-    small |=
-        static_cast<BitsOf<T>>(static_cast<BitsOf<T>>(bits - smallest) < static_cast<BitsOf<T>>(least - smallest));
-  }
-  return {largest, small != 0};
-}
-
-// ---- Rows of words
-
-/// Copies 32 numbers of a row from `begin` on, with zeros beyond its `length`; all zeros for nullptr. The second
-/// overload converts them, times `factor`.
-inline void copy_32(const bfloat16* row, std::int64_t begin, std::int64_t length, std::uint32_t* to) {
+void copy_32(const T* row, std::int64_t begin, std::int64_t length, void* to) {
   const std::int64_t n = row ? std::clamp<std::int64_t>(length - begin, 0, 32) : 0;
   if (n == 32) {  // the usual case, without a call
-    std::memcpy(to, row + begin, 64);
+    std::memcpy(to, row + begin, 32 * sizeof(T));
     return;
   }
-  std::memset(to, 0, 64);
-  if (n > 0) std::memcpy(to, row + begin, static_cast<std::size_t>(n) * 2);
-}
-template <class T>
-void copy_32(const T* row, std::int64_t begin, std::int64_t length, float factor, float* to) {
-  const int n = row ? static_cast<int>(std::clamp<std::int64_t>(length - begin, 0, 32)) : 0;
-  for (int i = 0; i < 32; i += kWidth)
-    store(to + i, i < n ? mul(broadcast(factor), load_first(row + begin + i, std::min(kWidth, n - i))) : zero());
+  std::memset(to, 0, 32 * sizeof(T));
+  if (n > 0) std::memcpy(to, row + begin, static_cast<std::size_t>(n) * sizeof(T));
 }
 
-/// Writes 32 numbers of a row, times `factor`, as 16 words of each part. Word i holds numbers i and 16 + i; bf16
-/// keeps its own order and is multiplied only by the sign of the factor.
+/// 32 rows of `dim` numbers, some of which may be left out: they are packed as zeros.
 template <class T>
-void write_words(const T* row, std::int64_t begin, std::int64_t length, float factor, std::uint32_t* to) {
-  if constexpr (std::is_same_v<T, bfloat16>) {
-    copy_32(row, begin, length, to);
-    if (factor < 0)
-      for (int w = 0; w < 16; ++w) to[w] ^= 0x80008000U;
-  } else {
-    alignas(64) float numbers[32];
-    copy_32(row, begin, length, factor, numbers);
-    Bf16Split<kPartsOf<T>>{}.split(numbers, numbers + 16, to, kPartWords);
+class Rows32 {
+ public:
+  /// `count` rows, `stride` numbers apart.
+  Rows32(const T* first, std::int64_t stride, int count, std::int64_t dim)
+      : dim_(dim), stride_(stride), in_place_(count == 32) {
+    for (int i = 0; i < 32; ++i) rows_[i] = i < count ? first + i * stride : nullptr;
   }
+  /// Rows [first, first + 32), of which only those in `readable` may be read.
+  Rows32(const KvRows<T>& all, std::int64_t first, KeyRange readable, std::int64_t dim)
+      : dim_(dim), stride_(all.row_stride()), in_place_(false), rows_{} {
+    const std::int64_t end = std::min(first + 32, readable.end);
+    for (std::int64_t from = std::max(first, readable.begin), to; from < end; from = to) {
+      const typename KvRows<T>::Run run = all.run(from);
+      to = std::min(end, from + run.count);
+      for (std::int64_t i = from; i < to; ++i) rows_[i - first] = run.rows[i - from];
+      in_place_ = to - from == 32;
+    }
+  }
+
+  const T* operator[](int i) const { return rows_[i]; }
+  std::int64_t dim() const { return dim_; }
+  void leave_out(int i) { rows_[i] = nullptr, in_place_ = false; }
+  /// Leaves out the rows that `fits` rejects. Returns them, one bit each.
+  template <class F>
+  std::uint32_t keep_if(const F& fits) {
+    std::uint32_t bad = 0;
+    for (int i = 0; i < 32; ++i) {
+      if (!rows_[i] || fits(i)) continue;
+      leave_out(i);
+      bad |= std::uint32_t{1} << i;
+    }
+    return bad;
+  }
+
+  /// Calls f with 32 numbers of each row at a time, in place where all of them are.
+  template <class F>
+  SACCADE_INLINE void for_each_32(const F& f) const {
+    for (std::int64_t d = 0; d < dim_; d += 32) {
+      if (in_place_ && d + 32 <= dim_) {
+        f(StridedRows<T>{rows_[0] + d, stride_});
+      } else {
+        alignas(64) T copy[1024];
+        copy_numbers(d, copy);
+        f(StridedRows<T>{copy, 32});
+      }
+    }
+  }
+
+ private:
+  __attribute__((noinline)) void copy_numbers(std::int64_t d, T* to) const {
+    for (int i = 0; i < 32; ++i, to += 32) copy_32(rows_[i], d, dim_, to);
+  }
+
+  std::int64_t dim_, stride_;
+  bool in_place_;  // all 32 rows exist, stride_ apart
+  const T* rows_[32];
+};
+
+template <class T>
+using ScoreScan = MagnitudeScan<T, kLeastOfScores<T>>;
+/// Products of bf16 pairs treat denormals as 0.
+template <class T>
+using ValueScan = MagnitudeScan<T, kLeastOfValues<T>, std::is_same_v<T, bfloat16> ? 0x0080 : 1>;
+
+template <class T>
+inline constexpr std::int64_t kWordsOf = kPartsOf<T>* kPartWords;  // of 32 x 32 numbers
+
+/// The left operand of products over the numbers of a row: [32 numbers of each row][part][32 rows][16 words].
+template <class T, class Scan>
+void pack_rows(const Rows32<T>& rows, float factor, std::uint32_t* to, Scan& scan) {
+  Scan found = scan;  // in registers
+  rows.for_each_32([&](StridedRows<T> some) {
+    put_rows(some, factor, to, found);
+    to += kWordsOf<T>;
+  });
+  scan = found;
 }
 
-/// The magnitudes of a query as write_words() packs it.
-template <class T>
-Magnitudes<T> packed_magnitudes(const T* row, std::int64_t length, float) {
-  return magnitudes(row, length, kLeastOfScores<T>);
+/// The right operand of the same products: [32 numbers of each row][part][2 tiles][16 words][16 rows].
+template <class T, class Scan>
+void pack_columns(const Rows32<T>& rows, std::uint32_t* to, Scan& scan) {
+  Scan found = scan;
+  rows.for_each_32([&](StridedRows<T> some) {
+    put_columns(some, to, found);
+    to += kWordsOf<T>;
+  });
+  scan = found;
 }
-inline Magnitudes<float> packed_magnitudes(const float* row, std::int64_t length, float factor) {
-  Magnitudes<float> all;
-  for (std::int64_t begin = 0; begin < length; begin += 32) {
-    alignas(64) float scaled[32];
-    copy_32(row, begin, length, factor, scaled);
-    const Magnitudes<float> some = magnitudes(scaled, 32, kLeastOfScores<float>);
-    all = {std::max(all.largest, some.largest), all.has_small || some.has_small};
-  }
-  return all;
+
+/// The right operand of products over rows: [32 numbers of each row][part][2 tiles][16 pairs of rows][16 columns].
+/// Number n of the 32 that a product adds up is row kRowOf(n); numbers 2 i and 2 i + 1 are a pair.
+template <auto kRowOf, class T, class Scan>
+void pack_pairs(const Rows32<T>& rows, std::uint32_t* to, Scan& scan) {
+  Scan found = scan;
+  rows.for_each_32([&](StridedRows<T> some) {
+    SACCADE_UNROLL
+    for (int pair = 0; pair < 16; ++pair)
+      put_pair(some[kRowOf(2 * pair)], some[kRowOf(2 * pair + 1)], to + pair * 16, found);
+    to += kWordsOf<T>;
+  });
+  scan = found;
 }
+
+// ---- Queries
 
 /// The factor that queries are packed with: the whole factor for f32; for other types, which would need another
 /// part, only its sign.
@@ -126,51 +142,27 @@ struct QueryTileStats {
   std::uint32_t bad = 0;  // a bit for each query that is packed as zeros: see Magnitudes::is_for_tiles()
 };
 
-/// Packs up to 32 rows of q as [32 dimensions][part][32 rows][16 words]; missing rows are zeros.
+/// Packs up to 32 rows of q as pack_rows() does; missing rows are zeros.
 template <class T>
 QueryTileStats pack_query_tile(const AttentionParams& p, const QueryRows& rows, float factor, std::uint32_t* to) {
-  constexpr std::int64_t kNext = kPartsOf<T> * kPartWords;
+  Rows32<T> queries(p.template row_of<T>(p.q, rows.batch, rows.head, rows.row), p.q.row_stride,
+                    static_cast<int>(rows.rows), p.head_dim);
+  ScoreScan<T> scan;
+  pack_rows(queries, factor, to, scan);
+  if (scan.all_fit()) [[likely]]
+    return {.largest = scan.largest(), .bad = 0};
   QueryTileStats stats;
-  for (int i = 0; i < 32; ++i) {
-    const T* row = i < rows.rows ? p.template row_of<T>(p.q, rows.batch, rows.head, rows.row + i) : nullptr;
-    if (row) {
-      const Magnitudes<T> of_row = packed_magnitudes(row, p.head_dim, factor);
-      if (of_row.is_for_tiles()) {
-        stats.largest = std::max(stats.largest, from_magnitude<T>(of_row.largest));
-      } else {
-        stats.bad |= std::uint32_t{1} << i;
-        row = nullptr;
-      }
-    }
-    for (std::int64_t d = 0; d < depth_tiles(p.head_dim); ++d)
-      write_words(row, d * 32, p.head_dim, factor, to + d * kNext + i * 16);
-  }
+  stats.bad = queries.keep_if([&](int i) {
+    ScoreScan<T> of_row;
+    of_row.add_row(queries[i], p.head_dim, factor);
+    if (of_row.all_fit()) stats.largest = std::max(stats.largest, of_row.largest());
+    return of_row.all_fit();
+  });
+  pack_rows(queries, std::isfinite(factor) ? factor : 1, to, scan);  // 0 times infinity would be NaN
   return stats;
 }
 
-/// Writes two rows of 32 numbers as words of both: two rows of tiles [.. 16 columns], 256 words apart, of each
-/// part.
-template <class T>
-void write_row_pair(const T* even, const T* odd, std::int64_t begin, std::int64_t length, std::uint32_t* to) {
-  if constexpr (std::is_same_v<T, bfloat16>) {
-    alignas(64) std::uint32_t words[2][16], pairs[32];
-    copy_32(even, begin, length, words[0]);
-    copy_32(odd, begin, length, words[1]);
-    for (int w = 0; w < 16; ++w) {
-      pairs[2 * w] = (words[0][w] & 0xffffU) | words[1][w] << 16;
-      pairs[2 * w + 1] = words[0][w] >> 16 | (words[1][w] & 0xffff0000U);
-    }
-    std::memcpy(to, pairs, 64);
-    std::memcpy(to + 256, pairs + 16, 64);
-  } else {
-    alignas(64) float numbers[2][32];
-    copy_32(even, begin, length, 1, numbers[0]);
-    copy_32(odd, begin, length, 1, numbers[1]);
-    const Bf16Split<kPartsOf<T>> parts;
-    parts.split(numbers[0], numbers[1], to, kPartWords);
-    parts.split(numbers[0] + 16, numbers[1] + 16, to + 256, kPartWords);
-  }
-}
+// ---- Keys and values
 
 /// Transposes the pair of tiles of each part, from 32 rows of words to tiles of words of pairs.
 template <int kParts>
@@ -193,16 +185,15 @@ class PackedTile {
   };
   template <class U>
   using Same = std::conditional_t<std::is_const_v<Byte>, const U, U>;
-  static constexpr std::int64_t kRowWords = kPartsOf<T> * kPartWords;  // of 32 dimensions or columns
 
   static std::int64_t size(const AttentionParams& p) {
-    return 64 + (depth_tiles(p.head_dim) + depth_tiles(p.head_dim_v)) * kRowWords * 4;
+    return 64 + (depth_tiles(p.head_dim) + depth_tiles(p.head_dim_v)) * kWordsOf<T> * 4;
   }
 
   PackedTile(const AttentionParams& p, Byte* memory)
       : stats(reinterpret_cast<Same<Facts>*>(memory)),
         keys(reinterpret_cast<Same<std::uint32_t>*>(memory + 64)),
-        values(reinterpret_cast<Same<std::uint32_t>*>(memory + 64 + depth_tiles(p.head_dim) * kRowWords * 4)) {}
+        values(reinterpret_cast<Same<std::uint32_t>*>(memory + 64 + depth_tiles(p.head_dim) * kWordsOf<T> * 4)) {}
 
   Same<Facts>* stats;
   Same<std::uint32_t>* keys;
@@ -219,39 +210,28 @@ constexpr int key_of_weight(int n) {
 template <class T>
 void pack_tile(const AttentionParams& p, const KvRows<T>& k, const KvRows<T>& v, std::int64_t first_key,
                KeyRange readable, PackedTile<T, std::byte> to) {
-  // Products of bf16 pairs treat denormals as 0.
-  constexpr BitsOf<T> kSmallestOfValues = std::is_same_v<T, bfloat16> ? 0x0080 : 1;
-  const T* keys[32];
-  const T* values[32];
-  typename PackedTile<T, std::byte>::Facts stats;
-  BitsOf<T> largest = 0;
-  for (int j = 0; j < 32; ++j) {
-    const std::int64_t key = first_key + j;
-    keys[j] = values[j] = nullptr;
-    if (key < readable.begin || key >= readable.end) continue;
-    const Magnitudes<T> of_key = magnitudes(k[key], p.head_dim, kLeastOfScores<T>);
-    const Magnitudes<T> of_value = magnitudes(v[key], p.head_dim_v, kLeastOfValues<T>, kSmallestOfValues);
-    if (!of_key.is_for_tiles() || !of_value.is_for_tiles()) {
-      stats.bad |= std::uint32_t{1} << j;
-      continue;
-    }
-    keys[j] = k[key], values[j] = v[key];
-    largest = std::max(largest, of_key.largest);
-  }
-  stats.largest = from_magnitude<T>(largest);
-  *to.stats = stats;
-  constexpr std::int64_t kRow = PackedTile<T, std::byte>::kRowWords;
-  alignas(64) std::uint32_t rows[kRow];
-  std::uint32_t* out = to.keys;
-  for (std::int64_t d = 0; d < p.head_dim; d += 32, out += kRow) {
-    for (int j = 0; j < 32; ++j) write_words(keys[j], d, p.head_dim, 1, rows + j * 16);
-    transpose_parts<kPartsOf<T>>(rows, out);
-  }
-  out = to.values;
-  for (std::int64_t d = 0; d < p.head_dim_v; d += 32, out += kRow)
-    for (int pair = 0; pair < 16; ++pair)
-      write_row_pair(values[key_of_weight<T>(2 * pair)], values[key_of_weight<T>(2 * pair + 1)], d, p.head_dim_v,
-                     out + pair * 16);
+  Rows32<T> keys(k, first_key, readable, p.head_dim), values(v, first_key, readable, p.head_dim_v);
+  ScoreScan<T> of_keys;
+  ValueScan<T> of_values;
+  const auto pack = [&] {
+    pack_columns(keys, to.keys, of_keys);
+    pack_pairs<key_of_weight<T>>(values, to.values, of_values);
+  };
+  pack();
+  *to.stats = {.largest = of_keys.largest(), .bad = 0};
+  if (of_keys.all_fit() && of_values.all_fit()) [[likely]]
+    return;
+  to.stats->largest = 0;
+  to.stats->bad = keys.keep_if([&](int j) {
+    ScoreScan<T> of_key;
+    ValueScan<T> of_value;
+    of_key.add_row(keys[j], p.head_dim), of_value.add_row(values[j], p.head_dim_v);
+    if (!of_key.all_fit() || !of_value.all_fit()) return false;
+    to.stats->largest = std::max(to.stats->largest, of_key.largest());
+    return true;
+  });
+  values.keep_if([&](int j) { return (to.stats->bad >> j & 1U) == 0; });
+  pack();
 }
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

@@ -45,9 +45,7 @@ class AmxProduct {
   bool has_fallback_rows() const { return has_fallback_rows_; }
 
   /// Whether the fallback products must compute this row, or this column, of the block.
-  bool is_other_row(std::int64_t row) const {
-    return are_bad(a() + row * p_.a_row_stride, p_.a_depth_stride, 1) != 0;
-  }
+  bool is_other_row(std::int64_t row) const { return is_bad(a() + row * p_.a_row_stride, p_.a_depth_stride); }
   bool is_other_column(std::int64_t column) const {
     return bad_columns_[(column - block_.column) / 32] >> (column - block_.column) % 32 & 1U;
   }
@@ -62,27 +60,27 @@ class AmxProduct {
 
   // ---- Numbers that tiles cannot hold
 
-  /// A bit for each of `count` lines, of the whole depth, that has such a number. The numbers of a line are
-  /// `stride` apart, adjacent lines 1; a single line may have a stride of 1.
-  std::uint32_t are_bad(const T* x, std::int64_t stride, int count) const {
-    if (stride == 1) return !magnitudes(x, p_.depth, kLeastOfProducts<T>).is_for_tiles();
-    alignas(64) BitsOf<T> bad[32] = {};
-    for (std::int64_t d = 0; d < p_.depth; ++d, x += stride)
-      for (int i = 0; i < count; ++i) {
-        const BitsOf<T> bits = magnitude(x[i]);
-        bad[i] |= static_cast<BitsOf<T>>((static_cast<BitsOf<T>>(bits - 1) < kLeastOfProducts<T> - 1) |
-                                         (bits >= kNotFinite<T>));
-      }
-    std::uint32_t all = 0;
-    for (int i = 0; i < count; ++i) all |= std::uint32_t{bad[i] != 0} << i;
-    return all;
-  }
-  /// The same for up to 32 lines, `line_stride` apart.
+  using Scan = MagnitudeScan<T, kLeastOfProducts<T>>;
+
+  /// A bit for each of up to 32 lines, of the whole depth, that has such a number. The numbers of a line are
+  /// `stride` apart, adjacent lines `line_stride`.
   std::uint32_t are_bad(const T* x, std::int64_t stride, std::int64_t line_stride, int count) const {
-    if (line_stride == 1 && stride != 1) return are_bad(x, stride, count);
-    std::uint32_t all = 0;
-    for (int i = 0; i < count; ++i) all |= are_bad(x + i * line_stride, stride, 1) << i;
-    return all;
+    const bool by_steps = line_stride == 1 && stride != 1;
+    Scan all;
+    if (by_steps)
+      for (std::int64_t d = 0; d < p_.depth; ++d) all.add_row(x + d * stride, count);
+    if (by_steps && all.all_fit()) return 0;
+    std::uint32_t bad = 0;
+    for (int i = 0; i < count; ++i) bad |= std::uint32_t{is_bad(x + i * line_stride, stride)} << i;
+    return bad;
+  }
+  bool is_bad(const T* line, std::int64_t stride) const {
+    Scan scan;
+    if (stride == 1)
+      scan.add_row(line, p_.depth);
+    else
+      for (std::int64_t d = 0; d < p_.depth; ++d) scan.add_row(line + d * stride, 1);
+    return !scan.all_fit();
   }
 
   void find_bad_columns() {
@@ -96,30 +94,26 @@ class AmxProduct {
 
   // ---- Packing
 
-  /// The steps of depth, of 32, whose numbers make word w.
-  static int step_of(int w, bool second) {
-    if constexpr (std::is_same_v<T, bfloat16>) return 2 * w + second;
-    return w + 16 * second;
-  }
+  /// The step of depth, of 32, whose number is number n of a row of words.
+  static constexpr int step_of(int n) { return std::is_same_v<T, bfloat16> ? n : n / 2 + n % 2 * 16; }
 
-  /// Packs 32 steps of depth, from d on, of up to 32 lines: lines of a as rows of words, lines of b transposed.
+  /// Packs up to 32 lines: lines of a as rows of words, lines of b transposed.
   void pack(const T* x, std::int64_t stride, std::int64_t line_stride, std::uint32_t bad, int count,
-            std::int64_t d, bool transposed, std::uint32_t* to) {
-    alignas(64) std::uint32_t words[kWords];
-    const bool in_lines = stride == 1;
-    std::uint32_t* const first = in_lines == transposed ? words : to;
-    if (in_lines) {
-      for (int i = 0; i < 32; ++i) {
-        const bool is_good = i < count && (bad >> i & 1U) == 0;
-        write_words(is_good ? x + i * line_stride : nullptr, d, end_, 1, first + i * 16);
-      }
-    } else {
-      const auto step = [&](std::int64_t at) { return at < end_ ? x + at * stride : nullptr; };
-      for (int w = 0; w < 16; ++w)
-        write_row_pair(step(d + step_of(w, false)), step(d + step_of(w, true)), 0, count, first + w * 16);
-      for (std::uint32_t rest = bad; rest != 0; rest &= rest - 1) clear_line(first, std::countr_zero(rest));
+            bool transposed, std::uint32_t* to) {
+    Scan scan;  // of numbers that have been scanned
+    if (stride == 1) {
+      Rows32<T> lines(x + begin_, line_stride, count, end_ - begin_);
+      lines.keep_if([&](int i) { return (bad >> i & 1U) == 0; });
+      return transposed ? pack_columns(lines, to, scan) : pack_rows(lines, 1, to, scan);
     }
-    if (first == words) transpose_parts<kParts>(words, to);
+    for (std::int64_t d = begin_; d < end_; d += 32, to += kWords) {
+      alignas(64) std::uint32_t words[kWords];
+      std::uint32_t* const pairs = transposed ? to : words;
+      const auto in_reach = static_cast<int>(std::min<std::int64_t>(32, end_ - d));
+      pack_pairs<step_of>(Rows32<T>(x + d * stride, stride, in_reach, count), pairs, scan);
+      for (std::uint32_t rest = bad; rest != 0; rest &= rest - 1) clear_line(pairs, std::countr_zero(rest));
+      if (!transposed) transpose_parts<kParts>(words, to);
+    }
   }
   /// Sets line i of 16 pairs of steps to 0.
   static void clear_line(std::uint32_t* words, int i) {
@@ -129,9 +123,8 @@ class AmxProduct {
 
   void pack_panel(std::int64_t column) {
     const auto n = static_cast<int>(std::min<std::int64_t>(32, block_.column_end - column));
-    for (std::int64_t s = 0; s < steps(); ++s)
-      pack(b() + column * p_.b_column_stride, p_.b_depth_stride, p_.b_column_stride,
-           bad_columns_[(column - block_.column) / 32], n, begin_ + s * 32, true, panel(column) + s * kWords);
+    pack(b() + column * p_.b_column_stride, p_.b_depth_stride, p_.b_column_stride,
+         bad_columns_[(column - block_.column) / 32], n, true, panel(column));
   }
 
   // ---- Products
@@ -142,8 +135,7 @@ class AmxProduct {
     const T* const rows = a() + row * p_.a_row_stride;
     const std::uint32_t bad = are_bad(rows, p_.a_depth_stride, p_.a_row_stride, n);
     has_fallback_rows_ |= bad != 0;
-    for (std::int64_t s = 0; s < steps(); ++s)
-      pack(rows, p_.a_depth_stride, p_.a_row_stride, bad, n, begin_ + s * 32, false, packed_a_ + s * kWords);
+    pack(rows, p_.a_depth_stride, p_.a_row_stride, bad, n, false, packed_a_);
     TileStream tiles(tiles_);
     Place before;
     for (std::int64_t column = block_.column; column < block_.column_end; column += 32) {
@@ -233,7 +225,7 @@ class AmxProduct {
 /// Columns [column, column + columns) of a row of c by multiply-adds.
 template <class T>
 void fallback_product(const ProductParams& p, std::int64_t row, std::int64_t column, std::int64_t columns,
-                       float* scratch) {
+                      float* scratch) {
   alignas(64) float exact[AmxProduct<T>::kColumns];
   const std::int64_t at = row * p.c_stride + column;
   if (p.adds) std::copy_n(static_cast<const float*>(p.c) + at, columns, exact);

@@ -35,6 +35,11 @@ class Tiles {
   SACCADE_INLINE void load(const void* from, std::int64_t stride) {
     asm volatile("tileloadd (%0,%1,1),%%tmm%c2" ::"r"(from), "r"(stride), "i"(kTile) : "memory");
   }
+  /// The same for rows that are read once, or not again soon: they do not displace others in the L1 cache.
+  template <int kTile>
+  SACCADE_INLINE void load_streamed(const void* from, std::int64_t stride) {
+    asm volatile("tileloaddt1 (%0,%1,1),%%tmm%c2" ::"r"(from), "r"(stride), "i"(kTile) : "memory");
+  }
   template <int kTile>
   SACCADE_INLINE void store(void* to, std::int64_t stride) const {
     asm volatile("tilestored %%tmm%c2,(%0,%1,1)" ::"r"(to), "r"(stride), "i"(kTile) : "memory");
@@ -49,6 +54,24 @@ class Tiles {
     asm volatile("tdpbf16ps %%tmm%c2,%%tmm%c1,%%tmm%c0" ::"i"(kC), "i"(kA), "i"(kB));
   }
 };
+
+SACCADE_INLINE Vec ceil(Vec x) { return _mm512_roundscale_ps(x, 10); }
+
+/// The largest of each of 32 rows of 32 numbers.
+SACCADE_INLINE void maxima_of_32_rows(const float* rows, float* maxima) {
+  for (int half = 0; half < 2; ++half, rows += 512) {
+    const auto of_row = [&](int i) { return max(load(rows + i * 32), load(rows + i * 32 + 16)); };
+    Vec four[4];  // each quarter of a vector holds one number of each of four rows
+    SACCADE_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const __m512d a = _mm512_castps_pd(max_of_pairs(of_row(4 * i), of_row(4 * i + 1)));
+      const __m512d b = _mm512_castps_pd(max_of_pairs(of_row(4 * i + 2), of_row(4 * i + 3)));
+      four[i] = max(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)), _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
+    }
+    store(maxima + half * 16,
+          max_of_quarters(max_of_quarters(four[0], four[1]), max_of_quarters(four[2], four[3])));
+  }
+}
 
 /// Turns rows of 32 scores into weights rounded to bf16. Next to tile products, the shuffle port executes only
 /// additions and logic, 4 instructions, and the other port everything else, 5 instructions.
@@ -75,10 +98,34 @@ class Weights {
     _mm512_store_si512(to, _mm512_avg_epu16(y, correction));
   }
 
+  /// The sums over keys modulo 16 of the unrounded weights 2^(score * factor / 256 + exponent). The two ports that
+  /// remain beside products execute five instructions each for 16 scores. A score of -inf, or an exponent of -inf,
+  /// adds 0.
+  SACCADE_INLINE void sums_of_row(const float* scores, float exponent, float* sums) const {
+    const Vec factor = mul(factor_, broadcast(1.0F / 256)), e = broadcast(exponent);
+    store(sums, add(power_of_2(fma(load(scores), factor, e)), power_of_2(fma(load(scores + 16), factor, e))));
+  }
+
  private:
+  static SACCADE_INLINE Vec power_of_2(Vec x) {
+    const Vec rounded = add(x, broadcast(PowersOf32nds::kRound)),
+              n = sub(rounded, broadcast(PowersOf32nds::kRound));
+    const Vec f = sub(x, n);
+    const Vec p =
+        fma(f, fma(f, broadcast(PowersOf32nds::kSquare), broadcast(PowersOf32nds::kLinear)), broadcast(1));
+    return _mm512_scalef_ps(mul(p, lookup_32nds(kPowersOf32nds.power, rounded)), n);
+  }
+
   Vec factor_;
   __m512i fraction_, correction_, all_ = _mm512_setzero_si512();
 };
+
+/// Bits whose upper halves are x rounded to bf16, to nearest even; the lower halves are of no use. Not for NaN.
+SACCADE_INLINE __m512i rounded_bits(Vec x) {
+  const __m512i bits = _mm512_castps_si512(x);
+  const __m512i even = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  return _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), even);
+}
 
 /// The bf16 parts of 2 x 16 numbers, as words of a row of tiles: part t of low[i] and of high[i] are the halves of
 /// word i of to[t * stride]. A single part is the number rounded to nearest even; several are its leading bits,
@@ -128,11 +175,7 @@ class Bf16Split {
                                                     _mm512_castps_si512(low), upper_halves_));
   }
   SACCADE_INLINE Vec rest(Vec x) const { return _mm512_sub_ps(x, _mm512_and_ps(x, digits_)); }
-  static SACCADE_INLINE Vec rounded(Vec x) {
-    const __m512i bits = _mm512_castps_si512(x);
-    const __m512i even = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), even));
-  }
+  static SACCADE_INLINE Vec rounded(Vec x) { return _mm512_castsi512_ps(rounded_bits(x)); }
 
   __m512i upper_halves_;
   Vec digits_;
@@ -174,17 +217,5 @@ class SplitWeights {
   Bf16Split<kParts> parts_;
   __m512i all_;
 };
-
-/// Words of the numbers of two rows of 32 of bf16: columns 0 to 3 of every eight, and columns 4 to 7.
-SACCADE_INLINE void interleave_rows(const void* even, const void* odd, std::uint32_t* low, std::uint32_t* high) {
-  const __m512i a = _mm512_loadu_si512(even), b = _mm512_loadu_si512(odd);
-  _mm512_store_si512(low, _mm512_unpacklo_epi16(a, b));
-  _mm512_store_si512(high, _mm512_unpackhi_epi16(a, b));
-}
-
-/// to[j][i] = from[i][j] for 16 x 16 words, aligned.
-SACCADE_INLINE void transpose_words(const std::uint32_t* from, std::uint32_t* to) {
-  transpose_tile(reinterpret_cast<const float*>(from), 16, reinterpret_cast<float*>(to), 16);
-}
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

@@ -27,6 +27,10 @@ class Tiles {
       std::memcpy(rows_[kTile][i], static_cast<const std::byte*>(from) + i * stride, 64);
   }
   template <int kTile>
+  void load_streamed(const void* from, std::int64_t stride) {
+    load<kTile>(from, stride);
+  }
+  template <int kTile>
   void store(void* to, std::int64_t stride) const {
     check();
     for (int i = 0; i < 16; ++i) std::memcpy(static_cast<std::byte*>(to) + i * stride, rows_[kTile][i], 64);
@@ -75,6 +79,17 @@ class Tiles {
   inline static thread_local const Tiles* owner_ = nullptr;  // of the registers of this thread
 };
 
+inline Vec ceil(Vec x) {
+  alignas(64) float lanes[kWidth];
+  store(lanes, x);
+  for (float& lane : lanes) lane = std::ceil(lane);
+  return load(lanes);
+}
+
+inline void maxima_of_32_rows(const float* rows, float* maxima) {
+  for (int i = 0; i < 32; ++i) maxima[i] = *std::max_element(rows + i * 32, rows + i * 32 + 32);
+}
+
 class Weights {
  public:
   explicit Weights(float factor) : factor_(factor) {}
@@ -102,7 +117,21 @@ class Weights {
     all_ |= all;
   }
 
+  void sums_of_row(const float* scores, float exponent, float* sums) const {
+    const float factor = factor_ * (1.0F / 256);
+    const auto power = [&](int j) { return power_of_2(__builtin_fmaf(scores[j], factor, exponent)); };
+    for (int j = 0; j < 16; ++j) sums[j] = power(j) + power(16 + j);
+  }
+
  private:
+  static float power_of_2(float x) {
+    if (x == -std::numeric_limits<float>::infinity()) return 0;
+    const float rounded = x + PowersOf32nds::kRound, n = rounded - PowersOf32nds::kRound, f = x - n;
+    const float p = __builtin_fmaf(f, __builtin_fmaf(f, PowersOf32nds::kSquare, PowersOf32nds::kLinear), 1.0F);
+    const float power = p * kPowersOf32nds.power[std::bit_cast<std::uint32_t>(rounded) % 32];
+    return std::ldexp(power, static_cast<int>(std::floor(std::max(n, -1e6F))));
+  }
+
   float factor_;
   unsigned all_ = 0;
 };
@@ -170,21 +199,5 @@ class SplitWeights {
   Bf16Split<kParts> parts_;
   std::uint32_t all_ = 0;
 };
-
-inline void interleave_rows(const void* even, const void* odd, std::uint32_t* low, std::uint32_t* high) {
-  std::uint16_t numbers[2][32];
-  std::memcpy(numbers[0], even, 64);
-  std::memcpy(numbers[1], odd, 64);
-  const auto word = [&](int column) {
-    return numbers[0][column] | static_cast<std::uint32_t>(numbers[1][column]) << 16;
-  };
-  for (int w = 0; w < 16; ++w) low[w] = word(w / 4 * 8 + w % 4), high[w] = word(w / 4 * 8 + 4 + w % 4);
-}
-
-/// to[j][i] = from[i][j] for 16 x 16 words.
-inline void transpose_words(const std::uint32_t* from, std::uint32_t* to) {
-  for (int i = 0; i < 16; ++i)
-    for (int j = 0; j < 16; ++j) to[j * 16 + i] = from[i * 16 + j];
-}
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

@@ -25,7 +25,7 @@ template <class T>
 struct StridedRows {
   const T* first;
   std::int64_t stride;
-  const T* operator[](int j) const { return first + j * stride; }
+  const T* operator[](std::integral auto j) const { return first + j * stride; }
   StridedRows operator+(int j) const { return {first + j * stride, stride}; }
 };
 

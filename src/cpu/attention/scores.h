@@ -8,14 +8,14 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-/// The subtiles of a block of kBlock keys (kKeySubtile columns each) that a tile of query rows computes, in ascending
-/// order.
+/// The subtiles of a block of kBlock keys (kKeySubtile columns each) that a tile of query rows computes, in
+/// ascending order.
 template <int kBlock>
 struct SubtilesOf {
   int count = 0;
   std::array<int, kBlock / kKeySubtile> index = {};  // their indices in the block
-  unsigned partial = 0;                           // bit n: scores of index[n] change after the product
-  unsigned modified = 0;                          // bit n: the score modifier is called for index[n]
+  unsigned partial = 0;                              // bit n: scores of index[n] change after the product
+  unsigned modified = 0;                             // bit n: the score modifier is called for index[n]
 
   bool is_partial(int n) const { return partial >> n & 1u; }
   bool is_modified(int n) const { return modified >> n & 1u; }
@@ -110,6 +110,11 @@ class ScoreFinisherOf {
   /// The keys that may be read.
   KeyRange all_keys() const { return {0, p_.block_table ? visibility_.length : keys_}; }
 
+  /// The keys that all of rows [row, row + rows) see, with unchanged scores.
+  KeyRange taken_by_all(std::int64_t row, std::int64_t rows) const {
+    if (finishes_all_ || block_mask_ || p_.score_modifier) return {};
+    return {visibility_.visible(row + rows - 1).begin, visibility_.visible(row).end};
+  }
   /// Whether rows [row, row + rows) need all of the key block at `first_key`, with unchanged scores.
   bool takes_all(std::int64_t row, std::int64_t rows, std::int64_t first_key) const {
     return !finishes_all_ && !block_mask_ && !p_.score_modifier &&

@@ -15,6 +15,8 @@ SACCADE_TARGET_BEGIN("avx2,fma,f16c")
 
 #include "cpu/amx/twin.h"
 
+#include "cpu/amx/words_twin.h"
+
 #include "cpu/isa/amx_table.h"
 
 SACCADE_TARGET_END

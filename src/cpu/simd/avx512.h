@@ -212,24 +212,29 @@ SACCADE_INLINE void transpose_quarters(Vec* r) {
   r[3] = _mm512_castpd_ps(_mm512_unpackhi_pd(c, d));
 }
 
+/// Transposes the 16 x 16 numbers of 16 vectors.
+SACCADE_INLINE void transpose(Vec (&r)[16]) {
+  SACCADE_UNROLL
+  for (int i = 0; i < 16; i += 4) transpose_quarters(r + i);
+  SACCADE_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    const Vec a = _mm512_shuffle_f32x4(r[i], r[4 + i], 0x88), b = _mm512_shuffle_f32x4(r[i], r[4 + i], 0xdd);
+    const Vec c = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0x88),
+              d = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0xdd);
+    r[i] = _mm512_shuffle_f32x4(a, c, 0x88), r[4 + i] = _mm512_shuffle_f32x4(b, d, 0x88);
+    r[8 + i] = _mm512_shuffle_f32x4(a, c, 0xdd), r[12 + i] = _mm512_shuffle_f32x4(b, d, 0xdd);
+  }
+}
+
 /// Writes the transpose of the 16 x 16 numbers at `from` (rows `from_stride` apart) to aligned rows of `to`.
 SACCADE_INLINE void transpose_tile(const float* from, std::int64_t from_stride, float* to,
                                    std::int64_t to_stride) {
   Vec r[16];
   SACCADE_UNROLL
   for (int i = 0; i < 16; ++i) r[i] = loadu(from + i * from_stride);
+  transpose(r);
   SACCADE_UNROLL
-  for (int i = 0; i < 16; i += 4) transpose_quarters(r + i);
-  SACCADE_UNROLL
-  for (int i = 0; i < 4; ++i) {
-    const __m512 a = _mm512_shuffle_f32x4(r[i], r[4 + i], 0x88), b = _mm512_shuffle_f32x4(r[i], r[4 + i], 0xdd);
-    const __m512 c = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0x88),
-                 d = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0xdd);
-    _mm512_store_ps(to + (i + 0) * to_stride, _mm512_shuffle_f32x4(a, c, 0x88));
-    _mm512_store_ps(to + (i + 4) * to_stride, _mm512_shuffle_f32x4(b, d, 0x88));
-    _mm512_store_ps(to + (i + 8) * to_stride, _mm512_shuffle_f32x4(a, c, 0xdd));
-    _mm512_store_ps(to + (i + 12) * to_stride, _mm512_shuffle_f32x4(b, d, 0xdd));
-  }
+  for (int i = 0; i < 16; ++i) store(to + i * to_stride, r[i]);
 }
 
 /// Loads rows 4 * kQuarter ... 4 * kQuarter + 3 into that quarter of r[0] ... r[3].

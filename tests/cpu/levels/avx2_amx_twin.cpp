@@ -14,7 +14,10 @@ SACCADE_TARGET_BEGIN("avx2,fma,f16c")
 #include "cpu/simd/avx2.h"
 
 #include "cpu/amx/twin.h"
+
 #include "cpu/simd/exp2_polynomial.h"
+
+#include "cpu/amx/words_twin.h"
 
 #include "cpu/checks/tiles.h"
 

@@ -15,6 +15,8 @@ SACCADE_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx2,fma,f16
 
 #include "cpu/simd/exp2_polynomial.h"
 
+#include "cpu/amx/words.h"
+
 #include "cpu/checks/tiles.h"
 
 SACCADE_TARGET_END

@@ -1,0 +1,226 @@
+// What a block of query rows on AMX tiles (amx/forward.h) begins with, accumulates and ends with.
+#pragma once
+
+#include "cpu/amx/forward_state.h"
+#include "cpu/attention/output.h"
+
+namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
+
+/// The rows of a block, in groups of 32, and their results.
+template <class T>
+class AmxRows {
+ public:
+  AmxRows(const AttentionParams& params, const QueryRows& work, void* memory, const AmxStates& states)
+      : p_(params),
+        batch_(work.batch),
+        head_(work.head),
+        kv_head_(work.head / (params.num_heads / params.num_kv_heads)),
+        row_(work.row),
+        rows_(static_cast<int>(std::min(work.rows, params.rows(work.batch) - work.row))),
+        groups_((rows_ + 31) / 32),
+        visibility_(params, work.batch),
+        finisher_(params, visibility_, work.batch, work.head),
+        dropout_(params),
+        unit_(score_unit(params)),
+        wants_exact_sums_(params.lse.data || params.saves_scores() || states),
+        scratch_(params, groups_, memory),
+        states_(states) {}
+
+  /// Writes the results of rows that have seen all keys.
+  void finish() {
+    for (int g = 0; g < groups_; ++g) begin(g);
+    end();
+    for (int g = 0; g < groups_; ++g) hand_over(g, scratch_.group(g), fallback_rows(g) & left_[g]);
+  }
+
+  /// Whether any row sees a key by its position.
+  bool sees_keys() const {
+    const KeyRange range = visibility_.visible(row_, rows_);
+    return range.begin < range.end;
+  }
+
+  /// Fallback rows of a group, which other kernels must compute, one bit each.
+  std::uint32_t fallback_rows(int g) const { return all_of(fallback_rows_[g], g); }
+  /// After a call with states: rows whose keys other kernels must process too, and have processed so far.
+  std::uint32_t also_fallback_rows(int g) const { return also_[g]; }
+  /// Rows of which other kernels must compute only lse, so that o does not depend on whether it is requested.
+  std::uint32_t rows_of_lse(int g) const { return all_of(rows_of_lse_[g], g) & ~fallback_rows_[g]; }
+  int groups() const { return groups_; }
+
+ protected:
+  /// Without those of missing rows.
+  std::uint32_t all_of(std::uint32_t rows, int g) const {
+    return rows & static_cast<std::uint32_t>((std::uint64_t{1} << group_rows(g)) - 1);
+  }
+
+  using Scratch = AmxScratch<T>;
+  static constexpr int kParts = kPartsOf<T>;
+  static constexpr std::int64_t kWords = Scratch::kWords;
+  /// Whether weights are rounded; then the sums of the rounded weights are products.
+  static constexpr bool kRounds = kParts == 1;
+
+  int group_rows(int g) const { return std::min(32, rows_ - g * 32); }
+  std::int64_t group_row(int g) const { return row_ + g * 32; }
+  float* outputs(int g, std::int64_t d) { return scratch_.outputs + (g * scratch_.width + d) * 1024; }
+  float* sums(int g) { return scratch_.sums + g * 512; }
+  float* rounded_sums(int g) { return scratch_.rounded_sums + g * 512; }
+  float* offsets(int g) { return scratch_.offsets + g * 32; }
+
+  void begin() {
+    for (int g = 0; g < groups_; ++g) {
+      begin(g);
+      pack_queries_of(g);
+      for (int i = 0; i < group_rows(g) && p_.saves_scores(); ++i) {
+        if (poll_progress()) tiles_.configure();
+        finisher_.clear_saved(group_row(g) + i, 0, p_.seqlen_k);
+      }
+    }
+  }
+
+  void begin(int g) {
+    fallback_rows_[g] = low_[g] = left_[g] = 0;
+    unseen_[g] = true;
+    started_[g] = states_ && states_.has(group_row(g));
+    if (started_[g]) return load_state(g);
+    std::fill_n(offsets(g), 32, kUnseen);
+    std::fill_n(sums(g), 512, 0.0F);
+  }
+
+  void pack_queries_of(int g) {
+    const QueryTileStats stats = pack_query_tile<T>(p_, {batch_, head_, group_row(g), group_rows(g)},
+                                                    factor_of_queries<T>(unit_.query_factor),
+                                                    scratch_.queries + g * scratch_.depth * kWords);
+    largest_query_[g] = stats.largest;
+    fallback_rows_[g] |=
+        256 * unit_.exp_factor <= std::numeric_limits<float>::max() ? stats.bad : ~std::uint32_t{0};
+  }
+
+  /// The largest score that needs no fallback: 2^21 binades.
+  float limit() const { return 0x1p29F / (256 * unit_.exp_factor); }
+
+  // ---- Between calls
+
+  void load_state(int g) {
+    const GroupStats stats = states_.stats(group_row(g));
+    fallback_rows_[g] = stats.fallback_rows, low_[g] = stats.low, left_[g] = stats.left, unseen_[g] = stats.unseen;
+    states_.load(group_row(g), scratch_.group(g));
+  }
+
+  /// A row that may need other kernels in the end is computed by both from the first key on, because earlier keys
+  /// will be gone. A row that turns out to need them later continues from rounded sums of the tiles.
+  void store_states() {
+    for (int g = 0; g < groups_; ++g) {
+      also_[g] = 0;
+      if (!started_[g]) continue;
+      const GroupSums<T> of_rows(scratch_.group(g), unit_, true);
+      for (int i = 0; i < group_rows(g); ++i) {
+        const std::uint32_t bit = std::uint32_t{1} << i;
+        if (!is_finite(g, i)) fallback_rows_[g] |= bit;
+        if (of_rows.may_need_other_kernels(i)) also_[g] |= bit;
+      }
+      hand_over(g, states_.group(group_row(g)), fallback_rows(g) & left_[g]);
+      left_[g] &= ~fallback_rows(g);
+      also_[g] = (also_[g] | fallback_rows(g)) & ~left_[g];
+      left_[g] |= ~also_[g];
+      states_.store(group_row(g), {fallback_rows_[g], low_[g], left_[g], unseen_[g]}, scratch_.group(g));
+    }
+  }
+
+  void hand_over(int g, const AmxGroup& group, std::uint32_t rows) {
+    if (rows == 0) return;
+    const GroupSums<T> of_rows(group, unit_, true);
+    for (; rows != 0; rows &= rows - 1) {  // each bit
+      const int i = std::countr_zero(rows);
+      fallback_kernels().put(p_, group_row(g) + i, of_rows.row(i, group), states_.fallback_rows());
+    }
+  }
+
+  bool is_finite(int g, int i) {
+    Vec sum = zero();  // stays 0 unless something is NaN or infinite
+    for (std::int64_t d = 0; d < scratch_.width; ++d)
+      for (int j = 0; j < 32; j += kWidth) sum = fma(load(outputs(g, d) + i * 32 + j), zero(), sum);
+    return !any(is_nan(sum));
+  }
+
+  // ---- Results
+
+  /// What end() does for o of bf16 where nothing else is requested, with the same bits: 1.1 times as fast a call
+  /// at S 128, D 64 (Granite Rapids).
+  std::uint32_t end_plain(int g) {
+    alignas(64) float scale[32];
+    for (int i = 0; i < 32; ++i) scale[i] = rounded_sums(g)[i * 16];
+    const Vec keep_scale = broadcast(static_cast<float>(1.0 / (1.0 - p_.dropout_p)));
+    for (int i = 0; i < 32; i += kWidth) {
+      const Vec l = load(scale + i);
+      store(scale + i, mul(select(equal(l, zero()), zero(), div(broadcast(1), l)), keep_scale));
+    }
+    bfloat16* to = p_.template row_of<bfloat16>(p_.o, batch_, head_, group_row(g));
+    std::uint32_t not_finite = 0;
+    for (int i = 0; i < group_rows(g); ++i, to += p_.o.row_stride) {
+      Vec finite = zero();
+      for (std::int64_t d = 0; d < scratch_.width; ++d) {
+        __builtin_prefetch(to + 8 * p_.o.row_stride + d * 32, 1);
+        finite = write_32(outputs(g, d) + i * 32, broadcast(scale[i]), to + d * 32, finite);
+      }
+      not_finite |= std::uint32_t{any(is_nan(finite))} << i;
+    }
+    return not_finite;
+  }
+
+  void end() {
+    for (int g = 0; g < groups_; ++g) {
+      if (!started_[g]) {
+        std::fill_n(outputs(g, 0), scratch_.width * 1024, 0.0F);
+        std::fill_n(rounded_sums(g), 512, 0.0F);
+      }
+      const bool is_exact = p_.lse.data || p_.saves_scores();
+      if constexpr (kRounds) {
+        if (!is_exact && !p_.has_sink() && low_[g] == 0 && p_.o.dtype == DType::bf16 && p_.head_dim_v % 32 == 0) {
+          fallback_rows_[g] |= end_plain(g);
+          continue;
+        }
+      }
+      const GroupSums<T> sums(scratch_.group(g), unit_, is_exact, is_exact || p_.has_sink());
+      for (int i = 0; i < 32; ++i) {
+        const std::uint32_t bit = std::uint32_t{1} << i;
+        if (sums.needs_fallback(i, (low_[g] & bit) != 0))
+          fallback_rows_[g] |= bit;
+        else if (p_.lse.data && sums.has_rough_lse(i))
+          (states_ ? fallback_rows_ : rows_of_lse_)[g] |= bit;
+      }
+      fallback_rows_[g] |= end_rows(p_, finisher_, dropout_,
+                                    {.batch = batch_,
+                                     .head = head_,
+                                     .row = group_row(g),
+                                     .count = group_rows(g),
+                                     .m = sums.m,
+                                     .l = is_exact ? sums.l : sums.l_of_o,
+                                     .m_of_o = sums.m_of_o,
+                                     .l_of_o = sums.l_of_o,
+                                     .natural = unit_.natural,
+                                     .o = outputs(g, 0),
+                                     .o_stride = 1024});
+    }
+  }
+
+  const AttentionParams& p_;
+  std::int64_t batch_, head_, kv_head_, row_;
+  int rows_, groups_;
+  Visibility visibility_;
+  ScoreFinisher finisher_;
+  Dropout dropout_;
+  ScoreUnit unit_;
+  bool wants_exact_sums_;
+  Scratch scratch_;
+  AmxStates states_;
+  Tiles tiles_;
+  bool started_[kGroups], unseen_[kGroups];
+  float largest_query_[kGroups];
+  std::uint32_t fallback_rows_[kGroups];  // rows that other kernels compute
+  std::uint32_t low_[kGroups];            // rows with a score below -limit() / 2, which gives no offset
+  std::uint32_t left_[kGroups];           // see GroupStats
+  std::uint32_t also_[kGroups];
+  std::uint32_t rows_of_lse_[kGroups] = {};
+};
+
+}  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

@@ -1,0 +1,36 @@
+// Element types on tiles: into how many bf16 parts their numbers are split, and which numbers tiles can hold.
+#pragma once
+
+#include "cpu/simd/prelude.h"
+
+namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
+
+/// bf16 is one part, f16 the sum of two and f32 of three.
+template <class T>
+inline constexpr int kPartsOf = std::is_same_v<T, float>     ? 3
+                                : std::is_same_v<T, float16> ? 2
+                                                             : 1;
+
+/// Words of a pair of tiles, and so the distance from one part of an operand to the next.
+inline constexpr std::int64_t kPartWords = 512;
+
+template <class T>
+using BitsOf = std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint32_t>;
+template <class T>
+inline constexpr BitsOf<T> kNotFinite = static_cast<BitsOf<T>>(std::is_same_v<T, float>      ? 0x7f800000U
+                                                               : std::is_same_v<T, bfloat16> ? 0x7f80U
+                                                                                             : 0x7c00U);
+
+/// The smallest nonzero magnitudes that tiles can hold: products treat denormals as 0, and the last part of f32
+/// must not be one. Values meet weights of about 2^-32. All f16 numbers are large enough.
+template <class T>
+inline constexpr BitsOf<T> kLeastOfScores = static_cast<BitsOf<T>>(std::is_same_v<T, float> ? (127U - 100) << 23
+                                                                                            : 1);
+template <class T>
+inline constexpr BitsOf<T> kLeastOfValues = static_cast<BitsOf<T>>(std::is_same_v<T, float> ? (127U - 64) << 23
+                                                                   : std::is_same_v<T, bfloat16> ? (127U - 80) << 7
+                                                                                                 : 1);
+template <class T>
+inline constexpr BitsOf<T> kLeastOfProducts = std::is_same_v<T, bfloat16> ? 0x0080 : kLeastOfScores<T>;
+
+}  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

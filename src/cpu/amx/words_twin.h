@@ -1,0 +1,126 @@
+// What amx/words.h does with AVX-512, in plain C++ and with the same bits. See there for what each function means.
+#pragma once
+
+#include "cpu/amx/parts.h"
+#include "cpu/attention/kv_source.h"
+
+namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
+
+template <class T, BitsOf<T> kLeast, BitsOf<T> kSmallest = 1>
+class MagnitudeScan {
+ public:
+  void add(T x) {
+    const auto magnitude = static_cast<BitsOf<T>>(std::bit_cast<BitsOf<T>>(x) & ~kSign);
+    largest_ = std::max(largest_, magnitude);
+    has_small_ = has_small_ || (magnitude >= kSmallest && magnitude < kLeast);
+  }
+  void add_row(const T* row, std::int64_t n, float factor = 1) {
+    for (std::int64_t i = 0; i < n; ++i)
+      if constexpr (std::is_same_v<T, float>)
+        add(factor * row[i]);
+      else
+        add(row[i]);
+  }
+
+  float largest() const { return static_cast<float>(std::bit_cast<T>(largest_)); }
+  bool all_fit() const { return largest_ < kNotFinite<T> && !has_small_; }
+
+ private:
+  static constexpr auto kSign = static_cast<BitsOf<T>>(BitsOf<T>{1} << (8 * sizeof(T) - 1));
+  BitsOf<T> largest_ = 0;
+  bool has_small_ = false;
+};
+
+inline std::uint32_t word_of(bfloat16 low, bfloat16 high) {
+  return low.bits | static_cast<std::uint32_t>(high.bits) << 16;
+}
+
+template <class Scan>
+void put_rows(StridedRows<bfloat16> rows, float factor, std::uint32_t* to, Scan& scan) {
+  for (int i = 0; i < 32; ++i)
+    for (int w = 0; w < 16; ++w) {
+      const bfloat16 low = rows[i][2 * w], high = rows[i][2 * w + 1];
+      scan.add(low), scan.add(high);
+      to[i * 16 + w] = word_of(low, high) ^ (factor < 0 ? 0x80008000U : 0U);
+    }
+}
+template <class Scan>
+void put_columns(StridedRows<bfloat16> rows, std::uint32_t* to, Scan& scan) {
+  for (int i = 0; i < 32; ++i)
+    for (int w = 0; w < 16; ++w) {
+      const bfloat16 low = rows[i][2 * w], high = rows[i][2 * w + 1];
+      scan.add(low), scan.add(high);
+      to[i / 16 * 256 + w * 16 + i % 16] = word_of(low, high);
+    }
+}
+template <class Scan>
+void put_pair(const bfloat16* even, const bfloat16* odd, std::uint32_t* to, Scan& scan) {
+  for (int j = 0; j < 32; ++j) {
+    scan.add(even[j]), scan.add(odd[j]);
+    to[j / 16 * 256 + j % 16] = word_of(even[j], odd[j]);
+  }
+}
+
+inline Vec write_32(const float* from, Vec factor, bfloat16* to, Vec finite) {
+  for (int i = 0; i < 32; i += kWidth) {
+    const Vec x = fma(factor, load(from + i), zero());
+    storeu(to + i, x);
+    finite = fma(x, zero(), finite);
+  }
+  return finite;
+}
+
+template <class T, class Scan>
+void put_rows(StridedRows<T> rows, float factor, std::uint32_t* to, Scan& scan) {
+  const Bf16Split<kPartsOf<T>> parts;
+  for (int i = 0; i < 32; ++i) {
+    float numbers[32];
+    for (int j = 0; j < 32; ++j) {
+      numbers[j] = factor * static_cast<float>(rows[i][j]);
+      scan.add(T(numbers[j]));
+    }
+    parts.split(numbers, numbers + 16, to + i * 16, kPartWords);
+  }
+}
+template <class T, class Scan>
+void put_columns(StridedRows<T> rows, std::uint32_t* to, Scan& scan) {
+  const Bf16Split<kPartsOf<T>> parts;
+  for (int i = 0; i < 16; ++i) {
+    float low[32], high[32];
+    for (int j = 0; j < 32; ++j) {
+      scan.add(rows[j][i]), scan.add(rows[j][16 + i]);
+      low[j] = static_cast<float>(rows[j][i]), high[j] = static_cast<float>(rows[j][16 + i]);
+    }
+    parts.split(low, high, to + i * 16, kPartWords);
+    parts.split(low + 16, high + 16, to + 256 + i * 16, kPartWords);
+  }
+}
+template <class T, class Scan>
+void put_pair(const T* even, const T* odd, std::uint32_t* to, Scan& scan) {
+  const Bf16Split<kPartsOf<T>> parts;
+  float a[32], b[32];
+  for (int j = 0; j < 32; ++j) {
+    scan.add(even[j]), scan.add(odd[j]);
+    a[j] = static_cast<float>(even[j]), b[j] = static_cast<float>(odd[j]);
+  }
+  parts.split(a, b, to, kPartWords);
+  parts.split(a + 16, b + 16, to + 256, kPartWords);
+}
+
+inline void interleave_rows(const void* even, const void* odd, std::uint32_t* low, std::uint32_t* high) {
+  std::uint16_t numbers[2][32];
+  std::memcpy(numbers[0], even, 64);
+  std::memcpy(numbers[1], odd, 64);
+  const auto word = [&](int column) {
+    return numbers[0][column] | static_cast<std::uint32_t>(numbers[1][column]) << 16;
+  };
+  for (int w = 0; w < 16; ++w) low[w] = word(w / 4 * 8 + w % 4), high[w] = word(w / 4 * 8 + 4 + w % 4);
+}
+
+/// to[j][i] = from[i][j] for 16 x 16 words.
+inline void transpose_words(const std::uint32_t* from, std::uint32_t* to) {
+  for (int i = 0; i < 16; ++i)
+    for (int j = 0; j < 16; ++j) to[j * 16 + i] = from[i * 16 + j];
+}
+
+}  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE
