@@ -49,6 +49,11 @@ struct Visibility {
   KeyRange visible(std::int64_t row, std::int64_t rows) const {
     return {visible(row).begin, visible(row + rows - 1).end};
   }
+
+  /// The keys that all rows of [row, row + rows) see.
+  KeyRange visible_to_all(std::int64_t row, std::int64_t rows) const {
+    return {visible(row + rows - 1).begin, visible(row).end};
+  }
 };
 
 /// The keys of a batch entry that a call has to read: those that any row sees by position, window and length; all

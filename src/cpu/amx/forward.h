@@ -20,6 +20,7 @@
 #pragma once
 
 #include "cpu/amx/forward_rows.h"
+#include "cpu/amx/score_changes.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
@@ -30,7 +31,9 @@ class AmxBlock : public AmxRows<T> {
  public:
   AmxBlock(const AttentionParams& params, const QueryRows& work, const PackedKeys& packed, void* memory,
            const AmxStates& states = {})
-      : AmxRows<T>(params, work, memory, states), packed_(packed) {}
+      : AmxRows<T>(params, work, memory, states),
+        packed_(packed),
+        changer_(params, visibility_, work.batch, work.head) {}
 
   void run() {
     this->begin();
@@ -61,6 +64,7 @@ class AmxBlock : public AmxRows<T> {
   using Rows::visibility_, Rows::finisher_, Rows::dropout_, Rows::unit_, Rows::wants_exact_sums_;
   static constexpr const auto& kOfScores = SplitPairs<kParts>::kExact;
   static constexpr const auto& kOfValues = SplitPairs<kParts>::kRounded;
+  static constexpr bool kScales = kParts != 3;  // queries of f32 are scaled
 
   bool drops() const { return p_.dropout_p > 0.0; }
   float* scores(int place) { return scratch_.scores + place % kLag * 1024; }
@@ -86,21 +90,33 @@ class AmxBlock : public AmxRows<T> {
 
   /// A local variable of step(), into which all of its users are inlined, so that it stays in registers. kSums:
   /// the unrounded weights are summed too.
-  template <bool kSums>
+  template <bool kSums, ScoreChange kChange>
   struct Stream {
+    static constexpr bool kHasSums = kSums;
+    static constexpr ScoreChange kChanges = kChange;
     TileStream tiles;
     WeightsOf<T, kSums> weights;
+    Mask fit;  // no changed score of these lanes is too large
   };
 
   /// Weights whose computation overlaps products: rows of one place of the step.
   struct Overlap {
-    const float* scores = nullptr;
+    float* scores = nullptr;
     const float* offsets = nullptr;
     std::uint32_t* weights = nullptr;
     float* sums = nullptr;
+    bool is_changed = false;  // here: else the scores are final
+    ChangedTile changed;
   };
-  template <int kFirst, int kRows, bool kSums>
-  SACCADE_INLINE void weigh(Stream<kSums>& s, const Overlap& b) {
+  template <int kFirst, int kRows, class S>
+  SACCADE_INLINE void weigh(S& s, const Overlap& b) {
+    if constexpr (S::kChanges != ScoreChange::none)
+      if (b.is_changed) {
+        SACCADE_UNROLL
+        for (int i = kFirst; i < kFirst + kRows; ++i)
+          changer_.template apply<S::kChanges, kScales>(b.changed, i, b.scores + i * 32, broadcast(limit()),
+                                                        s.fit);
+      }
     SACCADE_UNROLL
     for (int i = kFirst; i < kFirst + kRows; ++i)
       s.weights.of_row(b.scores + i * 32, b.offsets[i], b.weights + i * 16, kPartWords, b.sums + i * 16);
@@ -108,9 +124,9 @@ class AmxBlock : public AmxRows<T> {
 
   /// Products of 32 x 32 numbers, 32 deep: see TileStream. kRows rows of weights are spread over the first of
   /// them.
-  template <const auto& kPairs, SplitProducts kPart, bool kNew, int kFirst, int kRows, bool kSums>
-  SACCADE_INLINE void products(Stream<kSums>& s, const std::uint32_t* a, const std::uint32_t* b, const float* from,
-                               float* to, const Overlap& overlap) {
+  template <const auto& kPairs, SplitProducts kPart, bool kNew, int kFirst, int kRows, class S>
+  SACCADE_INLINE void products(S& s, const std::uint32_t* a, const std::uint32_t* b, const float* from, float* to,
+                               const Overlap& overlap) {
     constexpr int kSpread = kParts == 1 ? 4 : kParts == 2 ? 8 : 16;  // products
     constexpr int kAtOnce = std::max(1, kRows / kSpread);
     s.tiles.template multiply<kPairs, kPart, kNew>(
@@ -119,16 +135,16 @@ class AmxBlock : public AmxRows<T> {
           if constexpr (kRow < kRows) weigh<kFirst + kRow, kAtOnce>(s, overlap);
         });
   }
-  template <const auto& kPairs, SplitProducts kPart, bool kNew, bool kSums>
-  SACCADE_INLINE void products(Stream<kSums>& s, const std::uint32_t* a, const std::uint32_t* b,
-                               const float* from = nullptr, float* to = nullptr) {
+  template <const auto& kPairs, SplitProducts kPart, bool kNew, class S>
+  SACCADE_INLINE void products(S& s, const std::uint32_t* a, const std::uint32_t* b, const float* from = nullptr,
+                               float* to = nullptr) {
     products<kPairs, kPart, kNew, 0, 0>(s, a, b, from, to, {});
   }
 
   /// The scores of 32 keys, with the 32 rows of weights of `beside` spread over the first products. The small
   /// parts of all dimensions come before the large ones: they lose least while the sum is small.
-  template <bool kWeighs, bool kSums>
-  SACCADE_INLINE void score_tile(Stream<kSums>& s, const std::uint32_t* q, const std::uint32_t* k, float* to,
+  template <bool kWeighs, class S>
+  SACCADE_INLINE void score_tile(S& s, const std::uint32_t* q, const std::uint32_t* k, float* to,
                                  const Overlap& overlap) {
     constexpr SplitProducts kPart = kParts == 1 ? SplitProducts::all : SplitProducts::small;
     constexpr int kHalf = kWeighs ? 16 : 0, kQuarter = kWeighs ? 8 : 0;
@@ -159,6 +175,7 @@ class AmxBlock : public AmxRows<T> {
   struct Step {
     int group = 0, count = 0;                      // of computed tiles of keys
     std::array<std::int64_t, kStepTiles<T>> tile;  // of all keys
+    std::array<bool, kStepTiles<T>> is_changed;    // together with the computation of weights
   };
 
   /// Keys whose scores are plain products for all rows of a group. Found once a step: 1.5 % (Granite Rapids).
@@ -167,18 +184,36 @@ class AmxBlock : public AmxRows<T> {
     float largest = 0;  // magnitudes below it keep scores safe in the weights' arithmetic
   };
   float largest_plain(int g) const {
-    const float score = std::min(1e30F, 1e6F / unit_.exp_factor);
+    const float score = std::min(1e30F, 1e6F / (unit_.exp_factor * std::max(changer_.scale(), 1.0F)));
     return score / std::max(largest_query_[g] * static_cast<float>(p_.head_dim), 1e-30F);
   }
 
   template <bool kSums>
   void step(int g, std::int64_t first_tile, KeyRange range) {
-    Stream<kSums> stream{.tiles = TileStream(tiles_),
-                         .weights = WeightsOf<T, kSums>(WeightsOf<T>::kUnit * unit_.exp_factor)};
-    Step s{.group = g, .count = 0, .tile = {}};
+    switch (changer_.change()) {
+      case ScoreChange::none:
+        return step<kSums, ScoreChange::none>(g, first_tile, range);
+      case ScoreChange::boolean_mask:
+        return step<kSums, ScoreChange::boolean_mask>(g, first_tile, range);
+      case ScoreChange::float_mask:
+        return step<kSums, ScoreChange::float_mask>(g, first_tile, range);
+      case ScoreChange::alibi:
+        return step<kSums, ScoreChange::alibi>(g, first_tile, range);
+      case ScoreChange::softcap:
+        return step<kSums, ScoreChange::softcap>(g, first_tile, range);
+    }
+  }
+
+  template <bool kSums, ScoreChange kChange>
+  void step(int g, std::int64_t first_tile, KeyRange range) {
+    Stream<kSums, kChange> stream{.tiles = TileStream(tiles_),
+                                  .weights = WeightsOf<T, kSums>(WeightsOf<T>::kUnit * unit_.exp_factor),
+                                  .fit = equal(zero(), zero())};
+    Step s{.group = g, .count = 0, .tile = {}, .is_changed = {}};
     const std::uint32_t* const q = scratch_.queries + g * scratch_.depth * kWords;
-    const PlainKeys plain{.seen = finisher_.taken_by_all(group_row(g), group_rows(g)),
-                          .largest = largest_plain(g)};
+    const KeyRange seen = kChange == ScoreChange::none ? finisher_.taken_by_all(group_row(g), group_rows(g))
+                                                       : visibility_.visible_to_all(group_row(g), group_rows(g));
+    const PlainKeys plain{.seen = seen, .largest = largest_plain(g)};
     for (std::int64_t t = std::max(first_tile, range.begin / 32);
          t < first_tile + kStepTiles<T> && t * 32 < range.end; ++t)
       add_scores(stream, s, t, q, plain);
@@ -189,15 +224,21 @@ class AmxBlock : public AmxRows<T> {
 
   /// The scores of a tile of keys, unless no row sees any of it, and the weights of the tile computed kLag
   /// earlier. Both use the same memory: the old scores are read before the registers with the new ones are stored.
-  template <bool kSums>
-  SACCADE_INLINE void add_scores(Stream<kSums>& stream, Step& s, std::int64_t tile, const std::uint32_t* q,
+  template <class S>
+  SACCADE_INLINE void add_scores(S& stream, Step& s, std::int64_t tile, const std::uint32_t* q,
                                  const PlainKeys& plain_keys) {
     const std::int64_t row = group_row(s.group), first_key = tile * 32;
     const int rows = group_rows(s.group);
     const PackedTile<T, const std::byte> keys = tile_at(tile);
     Subtiles subtiles;
-    const bool plain = plain_keys.seen.begin <= first_key && first_key + 32 <= plain_keys.seen.end &&
-                       keys.stats->bad == 0 && keys.stats->largest < plain_keys.largest;
+    bool plain = plain_keys.seen.begin <= first_key && first_key + 32 <= plain_keys.seen.end &&
+                 keys.stats->bad == 0 && keys.stats->largest < plain_keys.largest;
+    ChangedTile changed;
+    if constexpr (S::kChanges != ScoreChange::none) {
+      plain = plain && rows == 32 && !unseen_[s.group];
+      if (plain) changed = changer_.tile(row, first_key);
+      if (plain && changed.mask && !changer_.lets_through(changed, rows)) return;
+    }
     if (!plain) {
       subtiles = finisher_.plan(row, rows, first_key, scratch_.mask);
       if (p_.score_modifier) tiles_.configure();  // the caller's functions may use tiles; ours are stored
@@ -205,6 +246,7 @@ class AmxBlock : public AmxRows<T> {
     }
     const int place = s.count++;
     s.tile[static_cast<std::size_t>(place)] = tile;
+    s.is_changed[static_cast<std::size_t>(place)] = plain && S::kChanges != ScoreChange::none;
     if (place < kLag) {
       score_tile<false>(stream, q, keys.keys, scores(place), {});
     } else {
@@ -218,12 +260,15 @@ class AmxBlock : public AmxRows<T> {
     }
     if (unseen_[s.group]) {
       stream.tiles.leave_all();
-      find_offsets(s, scores(place));
+      find_offsets(s, first_key, scores(place));
     }
   }
 
   Overlap overlap(const Step& s, int place) {
-    return {scores(place), offsets(s.group), weights(place), scratch_.tile_sums};
+    const auto p = static_cast<std::size_t>(place);
+    Overlap overlap{scores(place), offsets(s.group), weights(place), scratch_.tile_sums, s.is_changed[p], {}};
+    if (s.is_changed[p]) overlap.changed = changer_.tile(group_row(s.group), s.tile[p] * 32);
+    return overlap;
   }
   /// The offset of a row whose weights must be able to hold a score of `top`.
   float offset_for(float top) const {
@@ -233,9 +278,19 @@ class AmxBlock : public AmxRows<T> {
   /// Softcap, biases and masks; then finds the rows that other kernels have to compute.
   __attribute__((noinline)) void finish_scores(const Step& s, std::int64_t first_key, const Subtiles& subtiles,
                                                std::uint32_t bad, float* block) {
-    alignas(64) Scalar row_max[kTileRows * kWidth];
-    std::fill_n(row_max, kTileRows * kWidth, -kInfinity);
-    finisher_.finish(group_row(s.group), group_rows(s.group), first_key, subtiles, scratch_.mask, block, row_max);
+    const std::int64_t row = group_row(s.group);
+    const int rows = group_rows(s.group);
+    if (changer_.apply_unmasked(changer_.tile(row, first_key), rows, block)) {
+      for (int i = 0; i < rows; ++i) apply_range(block + i * 32, {first_key, 0, 32}, visibility_.visible(row + i));
+    } else {
+      alignas(64) Scalar row_max[kTileRows * kWidth];
+      std::fill_n(row_max, kTileRows * kWidth, -kInfinity);
+      finisher_.finish(row, rows, first_key, subtiles, scratch_.mask, block, row_max);
+    }
+    find_fallback_rows(s, bad, block);
+  }
+
+  void find_fallback_rows(const Step& s, std::uint32_t bad, float* block) {
     const Vec most = broadcast(limit()), least = broadcast(-limit() / 2), hidden = broadcast(-kInfinity);
     for (int i = 0; i < group_rows(s.group); ++i) {
       bool other = bad != 0 && p_.saves_hidden();
@@ -254,11 +309,14 @@ class AmxBlock : public AmxRows<T> {
     }
   }
 
-  /// Gives rows that see their first keys an offset: these keys' weights are at most 2^-kWeightHeadroom.
-  __attribute__((noinline)) void find_offsets(const Step& s, const float* block) {
+  /// Gives rows that see their first keys an offset: these keys' weights are at most 2^-kWeightHeadroom. With
+  /// ALiBi, nearer keys have larger scores: offsets have room for the bias of the nearest.
+  __attribute__((noinline)) void find_offsets(const Step& s, std::int64_t first_key, const float* block) {
     unseen_[s.group] = false;
     alignas(64) float tops[32];
     maxima_of_32_rows(block, tops);
+    for (int i = 0; i < group_rows(s.group) && changer_.slope() > 0 && !states_; ++i)
+      tops[i] += changer_.slope() * nearer_by(group_row(s.group) + i, first_key);
     for (int i = 0; i < 32; i += kWidth) {
       const Vec old = load(offsets(s.group) + i), top = load(tops + i);
       const Vec exponent = ceil(mul(top, broadcast(unit_.exp_factor)));
@@ -269,16 +327,46 @@ class AmxBlock : public AmxRows<T> {
     }
   }
 
+  /// How much nearer the nearest visible key of a row is than that of the 32 keys.
+  float nearer_by(std::int64_t row, std::int64_t first_key) const {
+    const std::int64_t at = row + visibility_.offset;
+    const KeyRange seen = visibility_.visible(row);
+    const std::int64_t begin = std::max(seen.begin, first_key), end = std::min(seen.end, first_key + 32);
+    if (begin >= end) return 0;
+    const auto distance = [&](std::int64_t from, std::int64_t to) {
+      return std::abs(at - std::clamp(at, from, to - 1));
+    };
+    return static_cast<float>(distance(begin, end) - distance(seen.begin, seen.end));
+  }
+
   /// Called when the weights of a place are complete. `o`: the accumulators that registers 0 to 3 hold, if any.
-  template <bool kSums>
-  SACCADE_INLINE void after_weights(Stream<kSums>& stream, const Step& s, int place, float* o) {
+  template <class S>
+  SACCADE_INLINE void after_weights(S& stream, const Step& s, int place, float* o) {
+    if constexpr (S::kChanges == ScoreChange::float_mask) {
+      if (bits(stream.fit) != (1U << kWidth) - 1U) [[unlikely]] {
+        if (o) stream.tiles.leave_all();
+        leave_out_rows<S::kHasSums>(s, place);
+        stream.fit = equal(zero(), zero());
+        if (o) stream.tiles.enter_all(o);
+      }
+    }
     if (stream.weights.overflowed()) [[unlikely]] {
       if (o) stream.tiles.leave_all();
-      make_room<kSums>(s, place, o != nullptr);
+      make_room<S::kHasSums>(s, place, o != nullptr);
       stream.weights.reset();
       if (o) stream.tiles.enter_all(o);
     }
-    if constexpr (kSums) add_tile_sums(s.group);
+    if constexpr (S::kHasSums) add_tile_sums(s.group);
+  }
+
+  /// Rare: a changed score is too large or NaN. Rows with such a score are left to other kernels.
+  template <bool kSums>
+  __attribute__((noinline)) void leave_out_rows(const Step& s, int place) {
+    find_fallback_rows(s, 0, scores(place));
+    WeightsOf<T, kSums> again(WeightsOf<T>::kUnit * unit_.exp_factor);
+    for (int i = 0; i < 32; ++i)
+      again.of_row(scores(place) + i * 32, offsets(s.group)[i], weights(place) + i * 16, kPartWords,
+                   scratch_.tile_sums + i * 16);
   }
 
   /// Rare: rows with a score more than 31 binades above their first keys get a new offset, and all that they have
@@ -322,8 +410,8 @@ class AmxBlock : public AmxRows<T> {
   }
 
   /// Computes the weights of the last places, O += P V and the sums of weights.
-  template <bool kSums>
-  SACCADE_INLINE void add_values(Stream<kSums>& stream, const Step& s) {
+  template <class S>
+  SACCADE_INLINE void add_values(S& stream, const Step& s) {
     const int n = s.count;
     std::int64_t d = 0;
     if (n >= (kRounds ? 5 : 4) && !drops()) {  // the last kLag places' weights beside the first columns of values
@@ -363,8 +451,8 @@ class AmxBlock : public AmxRows<T> {
   /// Rows of weights that overlap the products of 32 keys with 32 columns of values: split numbers have more
   /// products.
   static constexpr int kOverlapRows = kRounds ? 16 : 32;
-  template <bool kNew, int kFirst, int kRows, bool kSums>
-  SACCADE_INLINE void add_columns(Stream<kSums>& stream, const Step& s, int place, const float* from, float* to,
+  template <bool kNew, int kFirst, int kRows, class S>
+  SACCADE_INLINE void add_columns(S& stream, const Step& s, int place, const float* from, float* to,
                                   const Overlap& b) {
     products<kOfValues, SplitProducts::all, kNew, kFirst, kRows>(stream, weights(place), values(s, place, 0), from,
                                                                  to, b);
@@ -418,6 +506,7 @@ class AmxBlock : public AmxRows<T> {
   }
 
   PackedKeys packed_;
+  ScoreChanger changer_;
 };
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

@@ -175,7 +175,8 @@ class AmxRows {
       }
       const bool is_exact = p_.lse.data || p_.saves_scores();
       if constexpr (kRounds) {
-        if (!is_exact && !p_.has_sink() && low_[g] == 0 && p_.o.dtype == DType::bf16 && p_.head_dim_v % 32 == 0) {
+        if (!is_exact && !p_.has_sink() && !p_.alibi_slopes.data && low_[g] == 0 && p_.o.dtype == DType::bf16 &&
+            p_.head_dim_v % 32 == 0) {
           fallback_rows_[g] |= end_plain(g);
           continue;
         }
@@ -183,7 +184,7 @@ class AmxRows {
       const GroupSums<T> sums(scratch_.group(g), unit_, is_exact, is_exact || p_.has_sink());
       for (int i = 0; i < 32; ++i) {
         const std::uint32_t bit = std::uint32_t{1} << i;
-        if (sums.needs_fallback(i, (low_[g] & bit) != 0))
+        if (sums.needs_fallback(i, (low_[g] & bit) != 0) || (p_.alibi_slopes.data && sums.is_small(i)))
           fallback_rows_[g] |= bit;
         else if (p_.lse.data && sums.has_rough_lse(i))
           (states_ ? fallback_rows_ : rows_of_lse_)[g] |= bit;

@@ -109,6 +109,8 @@ class GroupSums {
   /// Low scores weigh nothing beside usual ones, but may be all that a row has. `low`: whether row i has low
   /// scores.
   bool needs_fallback(int i, bool low) const { return is_low(i) ? low : !kRounds && has_rough_lse(i); }
+  /// Whether the weights of a row that sees keys are so small that others beside them may have become 0.
+  bool is_small(int i) const { return whole[i] != kUnseen && l_of_o[i] < 0x1p-90F; }
   /// An lse near 0, of a row that sees a key or two, has no bits to lose: l must be 1 there. And for bf16, the
   /// exponent of sums may be rounded beyond 2^15.
   bool has_rough_lse(int i) const {

@@ -61,6 +61,9 @@ struct PowersOf32nds {
 };
 inline constexpr PowersOf32nds kPowersOf32nds;
 
+/// The bits of 1 / x are about these less the bits of x.
+inline constexpr std::int32_t kReciprocalBits = 0x7ef31000;
+
 /// A tile of bf16 ones.
 struct OnesTile {
   alignas(64) std::uint32_t words[256];

@@ -55,6 +55,17 @@ class Tiles {
   }
 };
 
+SACCADE_INLINE Mask mask_of_bits(std::uint32_t bits) { return static_cast<Mask>(bits); }
+/// A bit for each of 32 bytes that is not 0.
+SACCADE_INLINE std::uint32_t bits_of_32(const std::uint8_t* bytes) {
+  const __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes));
+  return _mm256_test_epi8_mask(x, x);
+}
+
+/// 1 / x for x > 0 with a relative error of 0.051, from the bits of x.
+SACCADE_INLINE Vec reciprocal_guess(Vec x) {
+  return _mm512_castsi512_ps(_mm512_sub_epi32(_mm512_set1_epi32(kReciprocalBits), _mm512_castps_si512(x)));
+}
 SACCADE_INLINE Vec ceil(Vec x) { return _mm512_roundscale_ps(x, 10); }
 
 /// The largest of each of 32 rows of 32 numbers.

@@ -113,7 +113,7 @@ class ScoreFinisherOf {
   /// The keys that all of rows [row, row + rows) see, with unchanged scores.
   KeyRange taken_by_all(std::int64_t row, std::int64_t rows) const {
     if (finishes_all_ || block_mask_ || p_.score_modifier) return {};
-    return {visibility_.visible(row + rows - 1).begin, visibility_.visible(row).end};
+    return visibility_.visible_to_all(row, rows);
   }
   /// Whether rows [row, row + rows) need all of the key block at `first_key`, with unchanged scores.
   bool takes_all(std::int64_t row, std::int64_t rows, std::int64_t first_key) const {
