@@ -315,8 +315,8 @@ class AmxBlock : public AmxRows<T> {
     unseen_[s.group] = false;
     alignas(64) float tops[32];
     maxima_of_32_rows(block, tops);
-    for (int i = 0; i < group_rows(s.group) && changer_.slope() > 0 && !states_; ++i)
-      tops[i] += changer_.slope() * nearer_by(group_row(s.group) + i, first_key);
+    for (int i = 0; i < group_rows(s.group) && changer_.slope() > 0; ++i)
+      tops[i] += changer_.slope() * static_cast<float>(distance_to(group_row(s.group) + i, first_key));
     for (int i = 0; i < 32; i += kWidth) {
       const Vec old = load(offsets(s.group) + i), top = load(tops + i);
       const Vec exponent = ceil(mul(top, broadcast(unit_.exp_factor)));
@@ -327,16 +327,12 @@ class AmxBlock : public AmxRows<T> {
     }
   }
 
-  /// How much nearer the nearest visible key of a row is than that of the 32 keys.
-  float nearer_by(std::int64_t row, std::int64_t first_key) const {
-    const std::int64_t at = row + visibility_.offset;
+  /// The distance of a row to the nearest of 32 keys that it sees; 0 if it sees none.
+  std::int64_t distance_to(std::int64_t row, std::int64_t first_key) const {
     const KeyRange seen = visibility_.visible(row);
+    const std::int64_t at = row + visibility_.offset;
     const std::int64_t begin = std::max(seen.begin, first_key), end = std::min(seen.end, first_key + 32);
-    if (begin >= end) return 0;
-    const auto distance = [&](std::int64_t from, std::int64_t to) {
-      return std::abs(at - std::clamp(at, from, to - 1));
-    };
-    return static_cast<float>(distance(begin, end) - distance(seen.begin, seen.end));
+    return begin < end ? std::abs(at - std::clamp(at, begin, end - 1)) : 0;
   }
 
   /// Called when the weights of a place are complete. `o`: the accumulators that registers 0 to 3 hold, if any.
