@@ -160,6 +160,8 @@ struct AttentionParams : AttentionOperands, ScoreChanges {
   KvSource key_source(std::int64_t b, std::int64_t kv_head) const { return source_of(k, b, kv_head); }
   KvSource value_source(std::int64_t b, std::int64_t kv_head) const { return source_of(v, b, kv_head); }
 
+  /// Whether a row's position decides which keys it sees.
+  bool hides_by_position() const { return causal || window_left >= 0 || window_right >= 0; }
   /// Whether every score needs work, not only those at the edge of what a row sees.
   bool changes_every_score() const { return ScoreChanges::any() || score_modifier; }
   bool has_sink() const { return sinks.data != nullptr; }

@@ -14,7 +14,7 @@ void CpuBackend::attention(const AttentionParams& p) const {
   run_forward(forward_kernels(active_kernels(), p), p);
 }
 std::unique_ptr<ForwardState> CpuBackend::attention_state(const AttentionParams& p) const {
-  return std::make_unique<CpuForwardState>(forward_kernels(active_kernels(), p), p);
+  return std::make_unique<CpuForwardState>(state_kernels(active_kernels(), p), p);
 }
 void CpuBackend::decode(const AttentionParams& p) const { run_decode(decode_kernels(active_kernels(), p), p); }
 void CpuBackend::decode_states(const AttentionParams& p, const DecodeStates& states) const {

@@ -205,6 +205,9 @@ struct PackedProductKernels {
 
 /// The kernels of AMX tiles for q, k and v of one type.
 struct AmxAttention {
+  /// Rows that see at most this many keys by their position get the bits of multiply-adds from `forward`; the
+  /// second number is that of calls with causal masks or windows.
+  std::int64_t short_row = 0, short_causal_row = 0;
   ForwardKernels forward;
   BackwardKernels backward;
   InspectKernels inspect;

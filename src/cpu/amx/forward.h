@@ -37,6 +37,8 @@ class AmxBlock : public AmxRows<T> {
 
   void run() {
     this->begin();
+    for (int g = 0; g < groups_; ++g)
+      is_short_[g] = !states_ && this->short_rows(g) == this->all_of(~std::uint32_t{0}, g);
     KeyRange range = visibility_.visible(row_, rows_);
     if (p_.saves_hidden()) range = finisher_.all_keys();
     for (std::int64_t tile = range.begin / 32 / kStepTiles<T> * kStepTiles<T>; tile * 32 < range.end;
@@ -44,6 +46,7 @@ class AmxBlock : public AmxRows<T> {
       if (!packed_.blocks) pack_step(tile, range);
       for (int g = 0; g < groups_; ++g) {
         if (poll_progress()) tiles_.configure();
+        if (is_short_[g]) continue;
         if (kRounds && wants_exact_sums_)
           step<true>(g, tile, range);
         else
@@ -503,6 +506,7 @@ class AmxBlock : public AmxRows<T> {
 
   PackedKeys packed_;
   ScoreChanger changer_;
+  bool is_short_[kGroups];  // groups of short rows only, which need no tiles
 };
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

@@ -6,7 +6,17 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-/// Calls f with each row of group g that is set in `rows`, one bit each, as a unit of work.
+/// Calls f with each run of rows of group g that are set in `rows`, one bit each, as a unit of work.
+template <class F>
+void for_each_run(const QueryRows& work, int g, std::uint32_t rows, const F& f) {
+  while (rows != 0) {
+    const int first = std::countr_zero(rows), count = std::countr_one(rows >> first);
+    f(QueryRows{work.batch, work.head, work.row + g * 32 + first, count});
+    rows = static_cast<std::uint32_t>(std::uint64_t{rows} >> (first + count) << (first + count));
+  }
+}
+
+/// The same, row by row: the states of neighboring rows may hold different keys.
 template <class F>
 void for_each_row(const QueryRows& work, int g, std::uint32_t rows, const F& f) {
   for (; rows != 0; rows &= rows - 1)
@@ -18,13 +28,13 @@ inline std::size_t row_bytes(const AttentionParams& p) {
   return static_cast<std::size_t>(round_up(p.head_dim_v * static_cast<std::int64_t>(sizeof(double)), 64));
 }
 
-/// Computes the lse of a row by other kernels, which write its o to the beginning of `scratch`.
-inline void write_lse(const AttentionParams& params, const QueryRows& row, void* scratch) {
+/// Computes the lse of some rows by other kernels, which write every o to the beginning of `scratch`.
+inline void write_lse(const AttentionParams& params, const QueryRows& rows, void* scratch) {
   AttentionParams of_lse = params;
   of_lse.o.data = scratch;
   of_lse.o.batch_stride = of_lse.o.head_stride = of_lse.o.row_stride = 0;
   of_lse.weights = of_lse.scores = {};
-  fallback_kernels().attend(of_lse, row, {}, static_cast<std::byte*>(scratch) + row_bytes(params));
+  fallback_kernels().attend(of_lse, rows, {}, static_cast<std::byte*>(scratch) + row_bytes(params));
 }
 
 template <class T>
@@ -32,9 +42,9 @@ void forward(const AttentionParams& params, const QueryRows& work, const PackedK
   AmxBlock<T> block(params, work, packed, scratch);
   block.run();
   for (int g = 0; g < block.groups(); ++g) {
-    for_each_row(work, g, block.fallback_rows(g),
-                 [&](const QueryRows& row) { fallback_kernels().attend(params, row, {}, scratch); });
-    for_each_row(work, g, block.rows_of_lse(g), [&](const QueryRows& row) { write_lse(params, row, scratch); });
+    for_each_run(work, g, block.fallback_rows(g),
+                 [&](const QueryRows& rows) { fallback_kernels().attend(params, rows, {}, scratch); });
+    for_each_run(work, g, block.rows_of_lse(g), [&](const QueryRows& rows) { write_lse(params, rows, scratch); });
   }
 }
 
@@ -46,8 +56,8 @@ void resume_forward(const AttentionParams& params, const QueryRows& work, const 
   if (!block.sees_keys()) return;
   block.run();
   for (int g = 0; g < block.groups(); ++g)
-    for_each_row(work, g, block.also_fallback_rows(g), [&](const QueryRows& row) {
-      fallback_kernels().resume(params, row, {}, states.fallback_rows(), scratch);
+    for_each_row(work, g, block.also_fallback_rows(g), [&](const QueryRows& rows) {
+      fallback_kernels().resume(params, rows, {}, states.fallback_rows(), scratch);
     });
 }
 
@@ -57,8 +67,8 @@ void finish_forward(const AttentionParams& params, const QueryRows& work, const 
   AmxBlock<T> block(params, work, {}, scratch, states);
   block.finish();
   for (int g = 0; g < block.groups(); ++g)
-    for_each_row(work, g, block.fallback_rows(g), [&](const QueryRows& row) {
-      fallback_kernels().finish(params, row, states.fallback_rows(), scratch);
+    for_each_row(work, g, block.fallback_rows(g), [&](const QueryRows& rows) {
+      fallback_kernels().finish(params, rows, states.fallback_rows(), scratch);
     });
 }
 

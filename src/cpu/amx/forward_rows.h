@@ -69,6 +69,7 @@ class AmxRows {
   void begin() {
     for (int g = 0; g < groups_; ++g) {
       begin(g);
+      count_keys(g);
       pack_queries_of(g);
       for (int i = 0; i < group_rows(g) && p_.saves_scores(); ++i) {
         if (poll_progress()) tiles_.configure();
@@ -77,9 +78,26 @@ class AmxRows {
     }
   }
 
+  /// Adds the keys of this call to those that the rows of a group see.
+  void count_keys(int g) {
+    for (int i = 0; i < group_rows(g); ++i) {
+      const KeyRange seen = visibility_.visible(group_row(g) + i);
+      const std::int64_t all = seen_[g][i] + std::max<std::int64_t>(seen.end - seen.begin, 0);
+      seen_[g][i] = static_cast<std::uint8_t>(std::min<std::int64_t>(all, 255));
+    }
+  }
+  /// Rows that see few keys, for which other kernels are faster.
+  std::uint32_t short_rows(int g) const {
+    const std::int64_t keys = p_.hides_by_position() ? kShortRow<T>.keys_of_causal : kShortRow<T>.keys;
+    std::uint32_t rows = 0;
+    for (int i = 0; i < group_rows(g); ++i) rows |= std::uint32_t{seen_[g][i] > 0 && seen_[g][i] <= keys} << i;
+    return rows;
+  }
+
   void begin(int g) {
     fallback_rows_[g] = low_[g] = left_[g] = 0;
     unseen_[g] = true;
+    std::fill_n(seen_[g], 32, std::uint8_t{0});
     started_[g] = states_ && states_.has(group_row(g));
     if (started_[g]) return load_state(g);
     std::fill_n(offsets(g), 32, kUnseen);
@@ -103,6 +121,7 @@ class AmxRows {
   void load_state(int g) {
     const GroupStats stats = states_.stats(group_row(g));
     fallback_rows_[g] = stats.fallback_rows, low_[g] = stats.low, left_[g] = stats.left, unseen_[g] = stats.unseen;
+    std::copy_n(stats.seen, 32, seen_[g]);
     states_.load(group_row(g), scratch_.group(g));
   }
 
@@ -110,8 +129,8 @@ class AmxRows {
   /// will be gone. A row that turns out to need them later continues from rounded sums of the tiles.
   void store_states() {
     for (int g = 0; g < groups_; ++g) {
-      also_[g] = 0;
-      if (!started_[g]) continue;
+      also_[g] = short_rows(g);
+      if (!started_[g]) clear_results(g);
       const GroupSums<T> of_rows(scratch_.group(g), unit_, true);
       for (int i = 0; i < group_rows(g); ++i) {
         const std::uint32_t bit = std::uint32_t{1} << i;
@@ -122,7 +141,9 @@ class AmxRows {
       left_[g] &= ~fallback_rows(g);
       also_[g] = (also_[g] | fallback_rows(g)) & ~left_[g];
       left_[g] |= ~also_[g];
-      states_.store(group_row(g), {fallback_rows_[g], low_[g], left_[g], unseen_[g]}, scratch_.group(g));
+      GroupStats stats{fallback_rows_[g], low_[g], left_[g], unseen_[g]};
+      std::copy_n(seen_[g], 32, stats.seen);
+      states_.store(group_row(g), stats, scratch_.group(g));
     }
   }
 
@@ -167,12 +188,16 @@ class AmxRows {
     return not_finite;
   }
 
+  void clear_results(int g) {
+    std::fill_n(outputs(g, 0), scratch_.width * 1024, 0.0F);
+    std::fill_n(rounded_sums(g), 512, 0.0F);
+  }
+
   void end() {
     for (int g = 0; g < groups_; ++g) {
-      if (!started_[g]) {
-        std::fill_n(outputs(g, 0), scratch_.width * 1024, 0.0F);
-        std::fill_n(rounded_sums(g), 512, 0.0F);
-      }
+      fallback_rows_[g] |= short_rows(g);
+      if (fallback_rows(g) == all_of(~std::uint32_t{0}, g)) continue;
+      if (!started_[g]) clear_results(g);
       const bool is_exact = p_.lse.data || p_.saves_scores();
       if constexpr (kRounds) {
         if (!is_exact && !p_.has_sink() && !p_.alibi_slopes.data && low_[g] == 0 && p_.o.dtype == DType::bf16 &&
@@ -216,6 +241,7 @@ class AmxRows {
   AmxStates states_;
   Tiles tiles_;
   bool started_[kGroups], unseen_[kGroups];
+  std::uint8_t seen_[kGroups][32];  // see GroupStats
   float largest_query_[kGroups];
   std::uint32_t fallback_rows_[kGroups];  // rows that other kernels compute
   std::uint32_t low_[kGroups];            // rows with a score below -limit() / 2, which gives no offset

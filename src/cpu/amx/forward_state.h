@@ -184,6 +184,7 @@ struct GroupStats {
   std::uint32_t low = 0;            // with a score that is too low to give an offset
   std::uint32_t left = 0;           // whose state of other kernels lacks keys
   bool unseen = true;               // some row has no offset
+  std::uint8_t seen[32] = {};       // keys that each row sees by its position, at most 255
 };
 
 /// The state of a head (HeadState): for each group of 32 rows its stats, then its numbers; then the state of other

@@ -11,7 +11,9 @@
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 template <class T>
-inline constexpr AmxAttention kAmxAttentionOf{.forward = kAmxForwardOf<T>,
+inline constexpr AmxAttention kAmxAttentionOf{.short_row = kShortRow<T>.keys,
+                                              .short_causal_row = kShortRow<T>.keys_of_causal,
+                                              .forward = kAmxForwardOf<T>,
                                               .backward = kAmxBackwardOf<T>,
                                               .inspect = {.plan = plan_forward<T>,
                                                           .pack_block = pack_block<T>,

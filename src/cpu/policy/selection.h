@@ -11,7 +11,8 @@ namespace saccade::cpu {
 
 /// Whether tiles are faster with `products` bf16 products for each one of f16 or f32. 32 x 32 scores take 64
 /// clocks for each product of 32 dimensions on tiles, and 32 clocks a dimension by multiply-adds (Sapphire
-/// Rapids). Tiles reach some 0.6 of that speed, multiply-adds 0.85. Gradients follow the same rule, unmeasured.
+/// Rapids). Tiles reach some 0.6 of that speed, multiply-adds 0.85. Gradients follow the same rule: of f32 they
+/// take 0.67 to 0.8 of the time of multiply-adds with 192 to 512 keys of 64 dimensions (Granite Rapids).
 inline bool is_worth_split(const AttentionOperands& p, std::int64_t products) {
   const std::int64_t tiles = (p.head_dim + 31) / 32 + (p.head_dim_v + 31) / 32;
   return 10 * (p.head_dim + p.head_dim_v) >= 28 * products * tiles;
@@ -45,7 +46,20 @@ inline const AttentionKernels& on_vectors(const KernelSet& level, const Attentio
   return level.pairs && takes_pairs ? level.pairs->attention : multiply_adds(level, p);
 }
 
+/// Whether no row sees more keys than a short row, so that a call has the bits of multiply-adds from either
+/// kernel.
+inline bool has_short_rows(const AttentionParams& p, const AmxAttention& tiles) {
+  return p.seqlen_k <= (p.hides_by_position() ? tiles.short_causal_row : tiles.short_row);
+}
+
 inline const ForwardKernels& forward_kernels(const KernelSet& level, const AttentionParams& p) {
+  const AmxAttention* const tiles = on_tiles(level, p, p.o.dtype);
+  if (tiles && has_short_rows(p, *tiles)) return multiply_adds(level, p).forward;
+  return tiles ? tiles->forward : on_vectors(level, p).forward;
+}
+
+/// The kernels of states, which do not depend on how many keys a call has.
+inline const ForwardKernels& state_kernels(const KernelSet& level, const AttentionParams& p) {
   const AmxAttention* const tiles = on_tiles(level, p, p.o.dtype);
   return tiles ? tiles->forward : on_vectors(level, p).forward;
 }
@@ -62,6 +76,7 @@ inline const MergeKernels& merge_kernels(const KernelSet& level, const MergePara
 inline const BackwardKernels& backward_kernels(const KernelSet& level, const BackwardParams& b) {
   const bool one_type = b.o.dtype == b.attention.q.dtype && b.dout.dtype == b.o.dtype;
   const AmxAttention* const tiles = one_type ? on_tiles(level, b.attention, b.o.dtype) : nullptr;
+  if (tiles && has_short_rows(b.attention, *tiles)) return multiply_adds(level, b.attention).backward;
   return tiles ? tiles->backward : multiply_adds(level, b.attention).backward;
 }
 
