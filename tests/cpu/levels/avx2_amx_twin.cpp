@@ -19,6 +19,9 @@ SACCADE_TARGET_BEGIN("avx2,fma,f16c")
 
 #include "cpu/amx/words_twin.h"
 
+#include "cpu/checks/tile_packing.h"
+#include "cpu/checks/tile_vectors.h"
+#include "cpu/checks/tile_words.h"
 #include "cpu/checks/tiles.h"
 
 SACCADE_TARGET_END
@@ -27,7 +30,7 @@ namespace saccade::test {
 
 std::vector<Check> checks_of_avx2_amx_twin() {
   using namespace cpu::checks_avx2_amx_twin;
-  return join({kTileChecks});
+  return join({kTileChecks, kTileWordChecks, kTileVectorChecks, kTilePackingChecks});
 }
 
 }  // namespace saccade::test

@@ -17,6 +17,9 @@ SACCADE_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx2,fma,f16
 
 #include "cpu/amx/words.h"
 
+#include "cpu/checks/tile_packing.h"
+#include "cpu/checks/tile_vectors.h"
+#include "cpu/checks/tile_words.h"
 #include "cpu/checks/tiles.h"
 
 SACCADE_TARGET_END
@@ -25,7 +28,7 @@ namespace saccade::test {
 
 std::vector<Check> checks_of_avx512amx() {
   using namespace cpu::checks_avx512amx;
-  return join({kTileChecks});
+  return join({kTileChecks, kTileWordChecks, kTileVectorChecks, kTilePackingChecks});
 }
 
 }  // namespace saccade::test
