@@ -58,19 +58,19 @@ __attribute__((noinline)) void multiply(const Inputs& in, float* c) {
 struct Words {
   std::uint32_t weights[16][16], term_weights[16][3][16], parts[16][3][16], rounded[16][16];
   std::uint32_t rows[3][512], pairs[3][512], rounded_rows[512], rounded_pairs[512];
-  float sums[16][16];
+  float sums[16][16], unrounded_sums[16][16];
   std::uint32_t overflowed;
-  std::uint32_t interleaved[2][16];
 };
 
-template <class Weights, class SplitWeights, class Bf16Split, class RoundedTerm, class Interleave>
-__attribute__((noinline)) void weigh(const Inputs& in, Words& to, const Interleave& interleave_rows) {
+template <class Weights, class SplitWeights, class Bf16Split, class RoundedTerm>
+__attribute__((noinline)) void weigh(const Inputs& in, Words& to) {
   Weights weights(in.factor);
   SplitWeights term_weights(in.factor / 256);
   weights.reset(), term_weights.reset();
   for (int row = 0; row < 16; ++row) {
     const float* const scores = in.scores + row * 32;
     weights.of_row(scores, in.offset, to.weights[row]);
+    weights.sums_of_row(scores, in.term_offset, to.unrounded_sums[row]);
     term_weights.of_row(scores, in.term_offset, to.term_weights[row][0], 16, to.sums[row]);
     Bf16Split{}.split(in.c, in.c + 16 * row, to.parts[row][0], 16);
     RoundedTerm{}.split(in.c, in.c + 16 * row, to.rounded[row], 16);
@@ -80,7 +80,6 @@ __attribute__((noinline)) void weigh(const Inputs& in, Words& to, const Interlea
     Bf16Split{}.split_rows(even, even + 32, to.rows[0] + pair * 32, to.pairs[0] + pair * 16, 512);
     RoundedTerm{}.split_rows(even, even + 32, to.rounded_rows + pair * 32, to.rounded_pairs + pair * 16, 512);
   }
-  interleave_rows(in.a, in.b + 1, to.interleaved[0], to.interleaved[1]);
   to.overflowed = weights.overflowed() + 2U * term_weights.overflowed();
 }
 
@@ -94,9 +93,8 @@ bool are_equal_products(const Inputs& in) {
 bool are_equal_weights(const Inputs& in) {
   alignas(64) Words words[2] = {};
   weigh<instructions::Weights, instructions::SplitWeights<3>, instructions::Bf16Split<3>,
-        instructions::Bf16Split<1>>(in, words[0], instructions::interleave_rows);
-  weigh<twin::Weights, twin::SplitWeights<3>, twin::Bf16Split<3>, twin::Bf16Split<1>>(in, words[1],
-                                                                                      twin::interleave_rows);
+        instructions::Bf16Split<1>>(in, words[0]);
+  weigh<twin::Weights, twin::SplitWeights<3>, twin::Bf16Split<3>, twin::Bf16Split<1>>(in, words[1]);
   return std::memcmp(&words[0], &words[1], sizeof words[0]) == 0;
 }
 

@@ -55,35 +55,6 @@ class Tiles {
   }
 };
 
-SACCADE_INLINE Mask mask_of_bits(std::uint32_t bits) { return static_cast<Mask>(bits); }
-/// A bit for each of 32 bytes that is not 0.
-SACCADE_INLINE std::uint32_t bits_of_32(const std::uint8_t* bytes) {
-  const __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes));
-  return _mm256_test_epi8_mask(x, x);
-}
-
-/// 1 / x for x > 0 with a relative error of 0.051, from the bits of x.
-SACCADE_INLINE Vec reciprocal_guess(Vec x) {
-  return _mm512_castsi512_ps(_mm512_sub_epi32(_mm512_set1_epi32(kReciprocalBits), _mm512_castps_si512(x)));
-}
-SACCADE_INLINE Vec ceil(Vec x) { return _mm512_roundscale_ps(x, 10); }
-
-/// The largest of each of 32 rows of 32 numbers.
-SACCADE_INLINE void maxima_of_32_rows(const float* rows, float* maxima) {
-  for (int half = 0; half < 2; ++half, rows += 512) {
-    const auto of_row = [&](int i) { return max(load(rows + i * 32), load(rows + i * 32 + 16)); };
-    Vec four[4];  // each quarter of a vector holds one number of each of four rows
-    SACCADE_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const __m512d a = _mm512_castps_pd(max_of_pairs(of_row(4 * i), of_row(4 * i + 1)));
-      const __m512d b = _mm512_castps_pd(max_of_pairs(of_row(4 * i + 2), of_row(4 * i + 3)));
-      four[i] = max(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)), _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
-    }
-    store(maxima + half * 16,
-          max_of_quarters(max_of_quarters(four[0], four[1]), max_of_quarters(four[2], four[3])));
-  }
-}
-
 /// Turns rows of 32 scores into weights rounded to bf16. Next to tile products, the shuffle port executes only
 /// additions and logic, 4 instructions, and the other port everything else, 5 instructions.
 class Weights {

@@ -79,35 +79,6 @@ class Tiles {
   inline static thread_local const Tiles* owner_ = nullptr;  // of the registers of this thread
 };
 
-inline Mask mask_of_bits(std::uint32_t bits) {
-  alignas(64) float lanes[kWidth];
-  for (int i = 0; i < kWidth; ++i) lanes[i] = (bits >> i & 1U) != 0 ? 1.0F : 0.0F;
-  return less(zero(), load(lanes));
-}
-inline std::uint32_t bits_of_32(const std::uint8_t* bytes) {
-  std::uint32_t bits = 0;
-  for (int i = 0; i < 32; ++i) bits |= std::uint32_t{bytes[i] != 0} << i;
-  return bits;
-}
-
-inline Vec reciprocal_guess(Vec x) {
-  alignas(64) float lanes[kWidth];
-  store(lanes, x);
-  for (float& lane : lanes) lane = std::bit_cast<float>(kReciprocalBits - std::bit_cast<std::int32_t>(lane));
-  return load(lanes);
-}
-
-inline Vec ceil(Vec x) {
-  alignas(64) float lanes[kWidth];
-  store(lanes, x);
-  for (float& lane : lanes) lane = std::ceil(lane);
-  return load(lanes);
-}
-
-inline void maxima_of_32_rows(const float* rows, float* maxima) {
-  for (int i = 0; i < 32; ++i) maxima[i] = *std::max_element(rows + i * 32, rows + i * 32 + 32);
-}
-
 class Weights {
  public:
   explicit Weights(float factor) : factor_(factor) {}

@@ -1,6 +1,6 @@
-// Numbers as words of tiles, in AVX-512: 32 rows of 32 numbers are packed at a time, and their magnitudes are
-// found on the way. Numbers are scanned as vectors, 32 of bf16, or 16 of other types as floats. amx/words_twin.h
-// has the same in plain C++.
+// Numbers as words of tiles, and scores as vectors, in AVX-512: 32 rows of 32 numbers are packed at a time, and
+// their magnitudes are found on the way. Numbers are scanned as vectors, 32 of bf16, or 16 of other types as
+// floats. amx/words_twin.h has the same in plain C++.
 #pragma once
 
 #include "cpu/amx/parts.h"
@@ -191,6 +191,37 @@ SACCADE_INLINE void put_pair(const T* even, const T* odd, std::uint32_t* to, Sca
 /// to[j][i] = from[i][j] for 16 x 16 words, aligned.
 SACCADE_INLINE void transpose_words(const std::uint32_t* from, std::uint32_t* to) {
   transpose_tile(reinterpret_cast<const float*>(from), 16, reinterpret_cast<float*>(to), 16);
+}
+
+// ---- Scores
+
+SACCADE_INLINE Mask mask_of_bits(std::uint32_t bits) { return static_cast<Mask>(bits); }
+/// A bit for each of 32 bytes that is not 0.
+SACCADE_INLINE std::uint32_t bits_of_32(const std::uint8_t* bytes) {
+  const __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes));
+  return _mm256_test_epi8_mask(x, x);
+}
+
+/// 1 / x for x > 0 with a relative error of 0.051, from the bits of x.
+SACCADE_INLINE Vec reciprocal_guess(Vec x) {
+  return _mm512_castsi512_ps(_mm512_sub_epi32(_mm512_set1_epi32(kReciprocalBits), _mm512_castps_si512(x)));
+}
+SACCADE_INLINE Vec ceil(Vec x) { return _mm512_roundscale_ps(x, 10); }
+
+/// The largest of each of 32 rows of 32 numbers.
+SACCADE_INLINE void maxima_of_32_rows(const float* rows, float* maxima) {
+  for (int half = 0; half < 2; ++half, rows += 512) {
+    const auto of_row = [&](int i) { return max(load(rows + i * 32), load(rows + i * 32 + 16)); };
+    Vec four[4];  // each quarter of a vector holds one number of each of four rows
+    SACCADE_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const __m512d a = _mm512_castps_pd(max_of_pairs(of_row(4 * i), of_row(4 * i + 1)));
+      const __m512d b = _mm512_castps_pd(max_of_pairs(of_row(4 * i + 2), of_row(4 * i + 3)));
+      four[i] = max(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)), _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
+    }
+    store(maxima + half * 16,
+          max_of_quarters(max_of_quarters(four[0], four[1]), max_of_quarters(four[2], four[3])));
+  }
 }
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE
