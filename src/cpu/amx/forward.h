@@ -1,7 +1,7 @@
 // Attention of one block of query rows on AMX tiles, for q, k and v of one type: bf16, or the two or three bf16
 // parts of f16 or f32 (amx/bf16_split.h). 32 rows meet 32 keys at a time:
 //
-//   for every kStepTiles<T> * 32 keys
+//   for every step of kStepTiles<T> * 32 keys
 //     for every 32 rows of the block
 //       for each 32 keys that some row sees
 //         S = Q K^T                   32 x 32 scores in four tiles; between the products, the weights of
@@ -41,16 +41,16 @@ class AmxBlock : public AmxRows<T> {
       is_short_[g] = !states_ && this->short_rows(g) == this->all_of(~std::uint32_t{0}, g);
     KeyRange range = visibility_.visible(row_, rows_);
     if (p_.saves_hidden()) range = finisher_.all_keys();
-    for (std::int64_t tile = range.begin / 32 / kStepTiles<T> * kStepTiles<T>; tile * 32 < range.end;
-         tile += kStepTiles<T>) {
-      if (!packed_.blocks) pack_step(tile, range);
+    for (TileRange tiles = step_of(range.begin / 32, range); tiles.begin < tiles.end;
+         tiles = step_of(tiles.end, range)) {
+      if (!packed_.blocks) pack_step(tiles, range);
       for (int g = 0; g < groups_; ++g) {
         if (poll_progress()) tiles_.configure();
         if (is_short_[g]) continue;
         if (kRounds && wants_exact_sums_)
-          step<true>(g, tile, range);
+          step<true>(g, tiles);
         else
-          step<!kRounds>(g, tile, range);
+          step<!kRounds>(g, tiles);
       }
     }
     states_ ? this->store_states() : this->end();
@@ -75,16 +75,28 @@ class AmxBlock : public AmxRows<T> {
 
   // ---- Keys
 
+  struct TileRange {
+    std::int64_t begin, end;
+  };
+  /// What is left of a step from a tile on. Sums of lse depend on where steps end, so they begin anew at every
+  /// multiple of kOriginAlignment: parts of a problem have the bits of the whole.
+  static TileRange step_of(std::int64_t tile, KeyRange range) {
+    constexpr std::int64_t kTiles = kOriginAlignment / 32;
+    const std::int64_t origin = tile / kTiles * kTiles;
+    const std::int64_t end = origin + ((tile - origin) / kStepTiles<T> + 1) * kStepTiles<T>;
+    return {tile, std::min({end, origin + kTiles, (range.end + 31) / 32})};
+  }
+
   PackedTile<T, const std::byte> tile_at(std::int64_t tile) const {
     const std::int64_t size = PackedTile<T, std::byte>::size(p_);
     if (!packed_.blocks) return {p_, scratch_.packed + tile % kStepTiles<T> * size};
     return {p_, static_cast<const std::byte*>(packed_.blocks) + (tile - packed_.first_block) * size};
   }
 
-  void pack_step(std::int64_t tile, KeyRange range) {
+  void pack_step(const TileRange& tiles, KeyRange range) {
     const KvRows<T> k(p_.key_source(batch_, kv_head_));
     const KvRows<T> v(p_.value_source(batch_, kv_head_));
-    for (std::int64_t t = std::max(tile, range.begin / 32); t < tile + kStepTiles<T> && t * 32 < range.end; ++t)
+    for (std::int64_t t = tiles.begin; t < tiles.end; ++t)
       pack_tile<T>(p_, k, v, t * 32, range,
                    {p_, scratch_.packed + t % kStepTiles<T> * PackedTile<T, std::byte>::size(p_)});
   }
@@ -192,23 +204,23 @@ class AmxBlock : public AmxRows<T> {
   }
 
   template <bool kSums>
-  void step(int g, std::int64_t first_tile, KeyRange range) {
+  void step(int g, const TileRange& tiles) {
     switch (changer_.change()) {
       case ScoreChange::none:
-        return step<kSums, ScoreChange::none>(g, first_tile, range);
+        return step<kSums, ScoreChange::none>(g, tiles);
       case ScoreChange::boolean_mask:
-        return step<kSums, ScoreChange::boolean_mask>(g, first_tile, range);
+        return step<kSums, ScoreChange::boolean_mask>(g, tiles);
       case ScoreChange::float_mask:
-        return step<kSums, ScoreChange::float_mask>(g, first_tile, range);
+        return step<kSums, ScoreChange::float_mask>(g, tiles);
       case ScoreChange::alibi:
-        return step<kSums, ScoreChange::alibi>(g, first_tile, range);
+        return step<kSums, ScoreChange::alibi>(g, tiles);
       case ScoreChange::softcap:
-        return step<kSums, ScoreChange::softcap>(g, first_tile, range);
+        return step<kSums, ScoreChange::softcap>(g, tiles);
     }
   }
 
   template <bool kSums, ScoreChange kChange>
-  void step(int g, std::int64_t first_tile, KeyRange range) {
+  void step(int g, const TileRange& tiles) {
     Stream<kSums, kChange> stream{.tiles = TileStream(tiles_),
                                   .weights = WeightsOf<T, kSums>(WeightsOf<T>::kUnit * unit_.exp_factor),
                                   .fit = equal(zero(), zero())};
@@ -217,9 +229,7 @@ class AmxBlock : public AmxRows<T> {
     const KeyRange seen = kChange == ScoreChange::none ? finisher_.taken_by_all(group_row(g), group_rows(g))
                                                        : visibility_.visible_to_all(group_row(g), group_rows(g));
     const PlainKeys plain{.seen = seen, .largest = largest_plain(g)};
-    for (std::int64_t t = std::max(first_tile, range.begin / 32);
-         t < first_tile + kStepTiles<T> && t * 32 < range.end; ++t)
-      add_scores(stream, s, t, q, plain);
+    for (std::int64_t t = tiles.begin; t < tiles.end; ++t) add_scores(stream, s, t, q, plain);
     if (s.count == 0) return stream.tiles.leave_all();
     add_values(stream, s);
     started_[g] = true;

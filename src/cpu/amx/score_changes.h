@@ -118,7 +118,9 @@ class ScoreChanger {
       if constexpr (kChange == ScoreChange::boolean_mask)
         x = select(mask_of_bits(visible >> j & kAll), x, broadcast(-kInfinity));
       if constexpr (kChange == ScoreChange::float_mask) {
-        x = add(loadu(row_of<float>(tile, i) + j), x);  // -inf hides x, which is finite
+        // In a register of its own: compilers would fuse the product and the sum, and ScoreFinisher does not. -inf
+        // hides x, which is finite.
+        x = add(loadu(row_of<float>(tile, i) + j), in_register(x));
         fit = both(fit, less(x, limit));
       }
       if constexpr (kChange == ScoreChange::alibi) {

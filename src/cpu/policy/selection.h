@@ -76,7 +76,6 @@ inline const MergeKernels& merge_kernels(const KernelSet& level, const MergePara
 inline const BackwardKernels& backward_kernels(const KernelSet& level, const BackwardParams& b) {
   const bool one_type = b.o.dtype == b.attention.q.dtype && b.dout.dtype == b.o.dtype;
   const AmxAttention* const tiles = one_type ? on_tiles(level, b.attention, b.o.dtype) : nullptr;
-  if (tiles && has_short_rows(b.attention, *tiles)) return multiply_adds(level, b.attention).backward;
   return tiles ? tiles->backward : multiply_adds(level, b.attention).backward;
 }
 
