@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import dataclasses
 import json
+import os
 import pathlib
 import statistics
 import subprocess
@@ -143,9 +144,10 @@ def compare(lines: list[str], this: str, other: str, threads: int, rule: Rule) -
 
 
 @contextlib.contextmanager
-def timer(command: str) -> Iterator[Clock]:
-    """A process of bench/timer.cpp."""
-    with subprocess.Popen([command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+def timer(command: list[str], environment: dict[str, str] | None = None) -> Iterator[Clock]:
+    """A process of bench/timer.cpp, or of another program that answers as it does."""
+    variables = {**os.environ, **(environment or {})}
+    with subprocess.Popen(command, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         requests, answers = process.stdin, process.stdout
         assert requests and answers
 
@@ -155,7 +157,7 @@ def timer(command: str) -> Iterator[Clock]:
             try:
                 return float(answer)
             except ValueError:
-                raise RuntimeError(f"{command} on '{line}': {answer.strip() or 'no answer'}") from None
+                raise RuntimeError(f"{command[-1]} on '{line}': {answer.strip() or 'no answer'}") from None
 
         yield seconds
 
@@ -165,7 +167,7 @@ def gate(lines: list[str], this: str, other: str, rule: Rule) -> dict[str, Judge
 
     @contextlib.contextmanager
     def start() -> Iterator[tuple[Clock, Clock]]:
-        with timer(this) as here, timer(other) as there:
+        with timer([this]) as here, timer([other]) as there:
             yield here, there
 
     def measure(these: list[str]) -> dict[str, Judgement]:

@@ -72,13 +72,14 @@ Work linear_work(const Words& words) {
                      d_out = words.integer("out", 1);
   const bool is_in_out = words.has("in_out"), is_backward = words.function() == "linear_backward";
   const Shape weight_shape = is_in_out ? Shape{d_in, d_out} : Shape{d_out, d_in};
+  const DType dtype = words.dtype("dtype", DType::f32);
   struct Numbers {
     Tensor x, weight, bias, y, dx, dweight, dbias;
   };
-  const auto n = std::make_shared<Numbers>(
-      Numbers{draw({rows, d_in}, DType::f32, 1), draw(weight_shape, DType::f32, 2), draw({d_out}, DType::f32, 3),
-              draw({rows, d_out}, DType::f32, 4), Tensor(DType::f32, {rows, d_in}),
-              Tensor(DType::f32, weight_shape), Tensor(DType::f32, {d_out})});
+  const auto n = std::make_shared<Numbers>(Numbers{draw({rows, d_in}, dtype, 1), draw(weight_shape, dtype, 2),
+                                                   draw({d_out}, dtype, 3), draw({rows, d_out}, dtype, 4),
+                                                   Tensor(dtype, {rows, d_in}), Tensor(dtype, weight_shape),
+                                                   Tensor(dtype, {d_out})});
   LinearOptions options;
   options.weight_layout = is_in_out ? WeightLayout::in_out : WeightLayout::out_in;
   if (is_backward)

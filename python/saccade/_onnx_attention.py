@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ._arrays import dtype_name, empty, precision
-from ._sdpa import kernel, renamed
+from ._sdpa import group_of, kernel, renamed
 
 _FLOATS = ("float32", "float16", "bfloat16", "float64")
 _STAGES = ("raw", "softcapped", "biased", "probabilities")  # by qk_matmul_output_mode
@@ -109,7 +109,7 @@ def attention(inputs: Inputs, attributes: Attributes, want_scores: bool, num_thr
     if scores is not None:
         options.update(scores=scores, score_stage=_STAGES[attributes.qk_matmul_output_mode])
     try:
-        kernel(q.shape[2], k.shape[2])(q, k, v, o, None, None, options)
+        kernel(q.shape[2], k.shape[2], group_of(q, k))(q, k, v, o, None, None, options)
     except ValueError as error:
         raise renamed(error, _NAMES) from None
     return Outputs(_rounded(y, dtype), present_key, present_value, _rounded(scores, dtype))

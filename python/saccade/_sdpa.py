@@ -70,9 +70,17 @@ def renamed(error: ValueError, names: Mapping[str, str] = _NAMES) -> ValueError:
     return ValueError(re.sub(rf"\b({'|'.join(names)})\b", lambda match: names[match[0]], text))
 
 
-def kernel(seqlen_q: int, seqlen_k: int) -> Callable[..., None]:
-    """The faster of the two functions for these lengths."""
-    return _core.decode if _core.is_for_decode(seqlen_q, seqlen_k) else _core.attention
+def kernel(seqlen_q: int, seqlen_k: int, group: int) -> Callable[..., None]:
+    """The faster of the two functions for these lengths, where `group` query heads share a head of keys."""
+    return _core.decode if _core.is_decode_faster(seqlen_q, seqlen_k, group) else _core.attention
+
+
+def group_of(query: Any, key: Any, heads: int = -3) -> int:
+    """How many query heads share a head of keys; `heads` is the axis of heads. 1 without heads, and for shapes that do
+    not fit, which the call refuses."""
+    if len(query.shape) < 3 or len(key.shape) < 3:
+        return 1
+    return int(query.shape[heads]) // max(int(key.shape[heads]), 1) or 1
 
 
 def numpy_attention(
@@ -102,7 +110,7 @@ def numpy_attention(
     if drops(dropout_p) and not drops_all:
         options.update(dropout_p=dropout_p, seed=_core.draw_seed())
     try:
-        kernel(of.q.shape[-2], of.k.shape[-2])(of.q, of.k, of.v, _of_rank_4(o), None, None, options)
+        kernel(of.q.shape[-2], of.k.shape[-2], group_of(of.q, of.k))(of.q, of.k, of.v, _of_rank_4(o), None, None, options)
     except ValueError as error:
         raise renamed(error) from None
     if drops_all:

@@ -1,4 +1,3 @@
-#include "attention.h"
 
 #include <deque>
 
@@ -111,7 +110,7 @@ void bind_attention(nb::module_& module) {
              "weights"_a.none(), "options"_a);
   module.def("decode", &decode_of, "q"_a.none(), "k"_a.none(), "v"_a.none(), "out"_a.none(), "lse"_a.none(),
              "weights"_a.none(), "options"_a);
-  module.def("is_for_decode", &is_for_decode, "seqlen_q"_a, "seqlen_k"_a);
+  module.def("is_decode_faster", &is_decode_faster, "seqlen_q"_a, "seqlen_k"_a, "group"_a);
   module.def("attention_backward", &attention_backward_of, "q"_a.none(), "k"_a.none(), "v"_a.none(), "o"_a.none(),
              "lse"_a.none(), "dout"_a.none(), "dlse"_a.none(), "dq"_a.none(), "dk"_a.none(), "dv"_a.none(),
              "others"_a, "options"_a);

@@ -5,7 +5,6 @@
 #include <optional>
 #include <stdexcept>
 
-#include "attention.h"
 #include "bind.h"
 #include "saccade/attention.h"
 #include "saccade/backward.h"
@@ -98,7 +97,11 @@ struct PlainProblem {
     return 2.0 * static_cast<double>(q.size()) * static_cast<double>(k.shape[rows]);
   }
 
-  bool is_for_decode() const { return python::is_for_decode(q.shape[q.rank - 2u], k.shape[q.rank - 2u]); }
+  bool suits_decode() const {
+    const std::size_t rows = q.rank - 2u;
+    const std::int64_t group = rows > 0 ? q.shape[rows - 1] / k.shape[rows - 1] : 1;
+    return is_decode_faster(q.shape[rows], k.shape[rows], group);
+  }
 };
 
 bool is_like(const TensorView& a, const TensorView& b) {
@@ -132,7 +135,7 @@ void compute(const Torch& torch, const PlainProblem& problem, const MutableTenso
   options.num_threads = is_on_one_thread(operations) ? 1 : torch.num_threads();
   std::optional<nb::gil_scoped_release> unlocked;
   if (!is_on_one_thread(operations)) unlocked.emplace();
-  if (problem.is_for_decode())
+  if (problem.suits_decode())
     decode(problem.q, problem.k, problem.v, o, options);
   else
     attention(problem.q, problem.k, problem.v, o, options);

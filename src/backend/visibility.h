@@ -18,13 +18,15 @@ struct KeyRange {
 /// row with the last valid key.
 inline std::int64_t position_of_first_row(const AttentionParams& p, std::int64_t b) {
   if (p.query_offsets) return p.query_offsets[b];
-  return p.bottom_right ? p.kv_length(b) - p.rows(b) : p.query_offset;
+  const std::int64_t rows = p.rows_of_head > 0 ? p.rows_of_head : p.rows(b);
+  return p.bottom_right ? p.kv_length(b) - rows : p.query_offset;
 }
 
-/// Positions and lengths of one batch entry. Both ends of visible() are non-decreasing in the row, so the first
-/// and last row of a tile bound all others.
+/// Positions and lengths of one batch entry. Both ends of visible() are non-decreasing in the position, so the
+/// first and last position of a tile bound all others.
 struct Visibility {
   std::int64_t offset, start, length, window_left, window_right;
+  std::int64_t rows_of_head;  // see AttentionParams
   bool causal;
 
   Visibility(const AttentionParams& params, std::int64_t batch)
@@ -33,10 +35,11 @@ struct Visibility {
         length(params.kv_length(batch)),
         window_left(params.window_left),
         window_right(params.window_right),
+        rows_of_head(params.rows_of_head),
         causal(params.causal) {}
 
   KeyRange visible(std::int64_t row) const {
-    const std::int64_t position = row + offset;
+    const std::int64_t position = (rows_of_head > 0 ? row % rows_of_head : row) + offset;
     KeyRange range{start, length};
     if (causal) range.end = std::min(range.end, position + 1);
     if (window_right >= 0) range.end = std::min(range.end, position + window_right + 1);
@@ -47,12 +50,25 @@ struct Visibility {
 
   /// The keys that any row of [row, row + rows) sees.
   KeyRange visible(std::int64_t row, std::int64_t rows) const {
-    return {visible(row).begin, visible(row + rows - 1).end};
+    const Bounds of = bounds(row, rows);
+    return {visible(of.first).begin, visible(of.last).end};
   }
 
   /// The keys that all rows of [row, row + rows) see.
   KeyRange visible_to_all(std::int64_t row, std::int64_t rows) const {
-    return {visible(row + rows - 1).begin, visible(row).end};
+    const Bounds of = bounds(row, rows);
+    return {visible(of.last).begin, visible(of.first).end};
+  }
+
+ private:
+  /// The rows of [row, row + rows) with the first and the last position; of more than one head, those of a head.
+  struct Bounds {
+    std::int64_t first, last;
+  };
+  Bounds bounds(std::int64_t row, std::int64_t rows) const {
+    const std::int64_t last = row + rows - 1;
+    if (rows_of_head > 0 && row / rows_of_head != last / rows_of_head) return {0, rows_of_head - 1};
+    return {row, last};
   }
 };
 

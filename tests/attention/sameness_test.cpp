@@ -6,6 +6,8 @@
 #include <array>
 #include <cstring>
 #include <random>
+#include <utility>
+#include <vector>
 
 #include "saccade/attention.h"
 #include "saccade/backward.h"
@@ -158,6 +160,64 @@ TEST_P(Sameness, OverWhatOtherRowsSee) {
                                      {.mask = Tensor::copy_of(mask.view().slice(0, row, row + 1))});
       EXPECT_TRUE(same_bits(alone, Tensor::copy_of(o.view().slice(0, row, row + 1))))
           << name_of(dtype) << ' ' << row;
+    }
+  }
+}
+
+/// A few rows of some heads that share keys.
+struct SharedKeys {
+  static constexpr std::int64_t kBatch = 2, kGroup = 3, kAll = 6, kRows = 7, kKeys = 333, kWidth = 24;
+  DType dtype;
+  Tensor q = random_tensor({kBatch, kRows, kAll, 40}, 1, dtype),
+         k = random_tensor({kBatch, 2, kKeys, 40}, 2, dtype),
+         v = random_tensor({kBatch, 2, kKeys, kWidth}, 3, dtype);
+  Tensor lengths = Tensor::of<std::int64_t>({300, 333}), starts = Tensor::of<std::int64_t>({0, 41});
+  Tensor mask = random_tensor({kRows, kKeys}, 4), of_heads = random_tensor({kBatch, kAll, kRows, kKeys}, 5),
+         of_columns = random_tensor({kKeys, kRows}, 6), visible = mask_with_gaps(kRows, kKeys);
+
+  std::vector<AttentionOptions> cases() const {
+    return {{},
+            {.causal = Causal::bottom_right, .kv_lengths = lengths},
+            {.softcap = 5.0, .query_offset = 200, .window_left = 90, .window_right = 3, .kv_starts = starts},
+            {.mask = mask},
+            {.mask = of_columns.view().transposed(0, 1)},
+            {.causal = Causal::bottom_right, .mask = of_heads},
+            {.mask = visible},
+            {.mask = visible.view().slice(0, 3, 4)}};
+  }
+};
+
+/// o and lse of heads [begin, end), [batch, heads, rows, dim]. `dense`: the rows of a head are adjacent in memory,
+/// else the heads of a row.
+std::pair<Tensor, Tensor> of_heads(const SharedKeys& of, AttentionOptions options, std::int64_t begin,
+                                   std::int64_t end, bool dense) {
+  const TensorView q = of.q.view().transposed(1, 2).slice(1, begin, end);
+  const std::int64_t first = begin / SharedKeys::kGroup,
+                     last = (end + SharedKeys::kGroup - 1) / SharedKeys::kGroup;
+  if (options.mask.rank == 4) options.mask = options.mask.slice(1, begin, end);
+  Tensor lse(of.dtype == DType::f64 ? DType::f64 : DType::f32,
+             {SharedKeys::kBatch, end - begin, SharedKeys::kRows});
+  Tensor o(of.dtype, {SharedKeys::kBatch, SharedKeys::kRows, end - begin, SharedKeys::kWidth});
+  options.lse = lse;
+  const TensorView k = of.k.view().slice(1, first, last), v = of.v.view().slice(1, first, last);
+  if (dense) return {attention(Tensor::copy_of(q), k, v, options), lse};
+  attention(q, k, v, MutableTensorView(o).transposed(1, 2), options);
+  return {Tensor::copy_of(o.view().transposed(1, 2)), lse};
+}
+
+TEST_P(Sameness, OverHeadsThatShareKeys) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64}) {
+    const SharedKeys of{.dtype = dtype};
+    for (int number = 0; const AttentionOptions& options : of.cases()) {
+      SCOPED_TRACE(testing::Message() << name_of(dtype) << ", case " << number++);
+      for (const bool dense : {false, true}) {
+        const auto [o, lse] = of_heads(of, options, 0, SharedKeys::kAll, dense);
+        for (std::int64_t h = 0; h < SharedKeys::kAll; ++h) {
+          const auto [own, own_lse] = of_heads(of, options, h, h + 1, dense);
+          EXPECT_TRUE(same_bits(own, Tensor::copy_of(o.view().slice(1, h, h + 1)))) << h;
+          EXPECT_TRUE(same_bits(own_lse, Tensor::copy_of(lse.view().slice(1, h, h + 1)))) << h;
+        }
+      }
     }
   }
 }

@@ -20,9 +20,6 @@ LEARNT = ("mask", "sinks", "alibi_slopes")
 
 _ATTRIBUTES: dict[type, Any] = {int: np.int64, float: np.float64, str: str}
 
-# With few rows and many keys, reading k and v takes longer than computing with them.
-_DECODE_ROWS, _DECODE_KEYS_PER_ROW = 4, 512
-
 
 class Call(NamedTuple):
     """What is not an array: a part of the compiled program."""
@@ -50,23 +47,15 @@ def precision(q: Any) -> Any:
 def attend(call: Call, operands: Operands) -> tuple[Any, ...]:
     """(o,) or (o, lse). Operands: q, k and v of rank 4 (packed: 3), masks of rank 4, and the others by the names of
     the options; ``dropout_seed`` is uint32 [2]."""
-    return _forward(call, operands, call.return_lse, _few_rows(call, operands))
+    return _forward(call, operands, call.return_lse, "cu_seqlens_q" not in operands)
 
 
-def _few_rows(call: Call, operands: Operands) -> bool:
-    if "cu_seqlens_q" in operands:
-        return False
-    axis = 1 if call.layout == "blhd" else 2
-    rows, keys = operands["q"].shape[axis], operands["k"].shape[axis]
-    return rows <= _DECODE_ROWS and keys >= _DECODE_KEYS_PER_ROW * rows
-
-
-def _forward(call: Call, operands: Operands, with_lse: bool, decode: bool) -> tuple[Any, ...]:
+def _forward(call: Call, operands: Operands, with_lse: bool, may_decode: bool) -> tuple[Any, ...]:
     q, v = operands["q"], operands["v"]
     results = {"o": jax.ShapeDtypeStruct((*q.shape[:-1], v.shape[-1]), q.dtype)}
     if with_lse:
         results["lse"] = jax.ShapeDtypeStruct(_rows(call, operands), precision(q))
-    found = _foreign_call("saccade_jax_forward", call, operands, results, decode=np.int64(decode))
+    found = _foreign_call("saccade_jax_forward", call, operands, results, may_decode=np.int64(may_decode))
     return tuple(found.values())
 
 

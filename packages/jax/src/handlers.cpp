@@ -31,16 +31,22 @@ ffi::Error guarded(Run run) {
   }
 }
 
+bool suits_decode(const TensorView& q, const TensorView& k, Layout layout) {
+  const bool blhd = layout == Layout::blhd;
+  const std::size_t heads = blhd ? 2 : 1, rows = blhd ? 1 : 2;
+  return k.shape[heads] > 0 && is_decode_faster(q.shape[rows], k.shape[rows], q.shape[heads] / k.shape[heads]);
+}
+
 ffi::Error forward(ffi::RemainingArgs operands, ffi::RemainingRets results, ffi::Dictionary attributes) {
   return guarded([&] {
     const Call call(operands, results, attributes, Pass::forward);
-    const Attention function =
-        call.attribute<std::int64_t>("decode") != 0 ? Attention(&decode) : Attention(&attention);
+    const bool may_decode = call.attribute<std::int64_t>("may_decode") != 0;
     for (std::int64_t part = 0; part < call.parts(); ++part) {
       AttentionOptions options = call.options(part);
       options.lse = call.result("lse", part);
-      function(call.operand("q", part), call.operand("k", part), call.operand("v", part), call.result("o", part),
-               options);
+      const TensorView q = call.operand("q", part), k = call.operand("k", part), v = call.operand("v", part);
+      const bool decodes = may_decode && suits_decode(q, k, options.layout);
+      (decodes ? Attention(&decode) : Attention(&attention))(q, k, v, call.result("o", part), options);
     }
   });
 }

@@ -81,11 +81,6 @@ void append(const TensorView& past, const TensorView& added, const MutableTensor
   copy(added, present.slice(2, before, before + added.shape[2]));
 }
 
-// With few rows and many keys, reading k and v takes longer than computing with them.
-bool has_few_rows(std::int64_t seqlen_q, std::int64_t seqlen_k) {
-  return seqlen_q <= 4 && seqlen_k >= 512 * seqlen_q;
-}
-
 }  // namespace
 
 /// One run of a node.
@@ -240,7 +235,7 @@ void AttentionNode::compute(OrtKernelContext* context, Call& call) const {
     call.options.score_stage = static_cast<ScoreStage>(attributes_.qk_matmul_output_mode);
   }
   const MutableTensorView o = wide_y.rank() > 0 ? wide_y.mutable_view() : y;
-  if (has_few_rows(full[2], call.k.shape[2]))
+  if (is_decode_faster(full[2], call.k.shape[2], full[1] / call.k.shape[1]))
     decode(call.q, call.k, call.v, o, call.options);
   else
     attention(call.q, call.k, call.v, o, call.options);

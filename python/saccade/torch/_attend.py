@@ -12,7 +12,7 @@ from torch.compiler import is_compiling
 from torch.utils.flop_counter import register_flop_formula
 
 from .. import _core
-from .._sdpa import kernel, renamed
+from .._sdpa import group_of, kernel, renamed
 from ._operators import TENSORS, operator_tangents
 from ._operators import Call as AllOptions
 from ._tensors import empty_rows_like, is_batched, is_recorded, is_transformed, or_empty, precision, readable
@@ -275,7 +275,9 @@ def _forward(
     o = _output(q, v)
     lse = q.new_empty(q.shape[:-1], dtype=precision(q)) if with_lse else None
     weights = q.new_empty((*q.shape[:-1], k.shape[-2]), dtype=precision(q)) if call.return_weights else None
-    compute = _core.attention if with_lse or call.return_weights else kernel(q.shape[-2], k.shape[-2])
+    compute = _core.attention
+    if not with_lse and not call.return_weights:
+        compute = kernel(q.shape[-2], k.shape[-2], group_of(q, k))
     compute(
         readable(q),
         readable(k),

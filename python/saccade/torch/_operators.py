@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from .. import _core
-from .._sdpa import kernel
+from .._sdpa import group_of, kernel
 from ._tangents import differentiate
 from ._tensors import empty_rows_like, or_empty, precision, readable
 
@@ -58,7 +58,8 @@ def forward(
         weights = q.new_empty((*rows_of(q, call, tensors), _keys(k, call, tensors)), dtype=precision(q))
     compute = _core.attention
     if weights is None and not is_packed(tensors) and len(q.shape) > 1:
-        compute = kernel(rows_of(q, call, tensors)[-1], _keys(k, call, tensors))
+        heads = -2 if call.layout == "blhd" else -3
+        compute = kernel(rows_of(q, call, tensors)[-1], _keys(k, call, tensors), group_of(q, k, heads))
     compute(readable(q), readable(k), readable(v), o, lse, weights, options_of(tensors, seed, call))
     return o, lse, weights
 

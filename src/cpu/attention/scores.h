@@ -117,9 +117,8 @@ class ScoreFinisherOf {
   }
   /// Whether rows [row, row + rows) need all of the key block at `first_key`, with unchanged scores.
   bool takes_all(std::int64_t row, std::int64_t rows, std::int64_t first_key) const {
-    return !finishes_all_ && !block_mask_ && !p_.score_modifier &&
-           visibility_.visible(row + rows - 1).begin <= first_key &&
-           visibility_.visible(row).end >= first_key + kBlock;
+    const KeyRange all = taken_by_all(row, rows);
+    return all.begin <= first_key && all.end >= first_key + kBlock;
   }
 
   /// The subtiles of the key block at `first_key` that rows [row, row + rows) must compute. Writes the mask's
@@ -130,7 +129,7 @@ class ScoreFinisherOf {
     SubtilesOf<kBlock> result;
     const bool saves = p_.saves_hidden();
     const KeyRange some = saves ? all_keys() : visibility_.visible(row, rows);
-    const KeyRange all = {visibility_.visible(row + rows - 1).begin, visibility_.visible(row).end};
+    const KeyRange all = visibility_.visible_to_all(row, rows);
     const std::int64_t begin = std::max(some.begin, first_key);
     const std::int64_t end = std::min<std::int64_t>(some.end, first_key + kBlock);
     if (begin >= end) return result;

@@ -6,6 +6,7 @@
 #include "core/parallel.h"
 #include "cpu/policy/threads.h"
 #include "cpu/schedule/forward_state.h"
+#include "cpu/schedule/grouped_rows.h"
 #include "cpu/schedule/schedules.h"
 
 namespace saccade::cpu {
@@ -73,7 +74,8 @@ class ForwardSchedule {
   /// lower ones.
   std::int64_t first_key_block(const ForwardUnit& unit, std::int64_t block, std::int64_t rows) const {
     if (p_.saves_hidden()) return 0;
-    const std::int64_t key = Visibility(p_, unit.batch).visible(first_row(unit, block, rows)).begin;
+    const std::int64_t row = first_row(unit, block, rows), count = std::min(rows, p_.rows(unit.batch) - row);
+    const std::int64_t key = Visibility(p_, unit.batch).visible(row, count).begin;
     return std::clamp<std::int64_t>(key / plan_.block_k - unit.first_block, 0, unit.key_blocks);
   }
 
@@ -198,7 +200,10 @@ class ForwardSchedule {
 }  // namespace
 
 void run_forward(const ForwardKernels& kernels, const AttentionParams& p) {
-  ForwardSchedule(kernels, p, nullptr).run();
+  if (!GroupedRows::suit(p)) return ForwardSchedule(kernels, p, nullptr).run();
+  const GroupedRows grouped(p);
+  ForwardSchedule(kernels, grouped.params(), nullptr).run();
+  grouped.write();
 }
 void run_resume(const ForwardKernels& kernels, const AttentionParams& p, const HeadStates& states) {
   ForwardSchedule(kernels, p, &states).run();
