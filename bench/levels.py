@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pairs import Clock, Judgement, Pair, judge, read_lines, timer
 
 TORCH = "PyTorch"
-ROUNDS, SAMPLES, CERTAINTY = 9, 3, 0.99  # judge() then takes the smallest and the largest of nine ratios
+ROUNDS, SAMPLES = 9, 3
 LIMIT = 1.03  # a ratio to a lower level whose whole interval is above it fails
 HOPELESS = 1.5  # a level this many times slower in the first round is not timed again
 
@@ -79,7 +79,8 @@ def judge_lower(times: Times) -> dict[str, Judgement]:
     """The highest level's time in units of each lower one's, where a lower one was timed in all rounds."""
     top, *lower = (name for name in times if name != TORCH)
     full = [name for name in lower if len(times[name]) == len(times[top])]
-    return {name: judge([Pair(*pair) for pair in zip(times[top], times[name])], CERTAINTY) for name in full}
+    certainty = 1 - 2.01 * 0.5 ** len(times[top])  # the interval spans all ratios
+    return {name: judge([Pair(*pair) for pair in zip(times[top], times[name])], certainty) for name in full}
 
 
 def losses(times: Times) -> list[str]:

@@ -116,6 +116,12 @@ struct Call {
     if (page > 0) set_pages(batch, seqlen_k / page);
     if (page > 0 || words.has("lengths")) set_lengths(words.has("lengths"), batch, seqlen_k);
     if (documents > 0) set_documents(documents, seqlen_q);
+    if (words.has("lse")) make_lse(batch, heads, seqlen_q);
+  }
+
+  void make_lse(std::int64_t batch, std::int64_t heads, std::int64_t seqlen) {
+    const Shape shape = options.cu_seqlens_q ? Shape{heads, seqlen} : Shape{batch, heads, seqlen};
+    options.lse = lse = Tensor(q.dtype() == DType::f64 ? DType::f64 : DType::f32, shape);
   }
 
   void set_positions(const Words& words) {
@@ -144,7 +150,6 @@ struct Call {
       };
     }
     if (words.has("weights")) options.weights = weights = Tensor(DType::f32, sizes);
-    if (words.has("lse")) options.lse = lse = Tensor(DType::f32, {sizes[0], sizes[1], sizes[2]});
   }
 
   void set_pages(std::int64_t batch, std::int64_t pages_of_each) {
@@ -177,12 +182,7 @@ struct Call {
   }
 
   void make_gradients(const Words& words) {
-    const bool is_packed = static_cast<bool>(options.cu_seqlens_q);
-    const Shape& shape = q.shape();
-    lse = Tensor(
-        q.dtype() == DType::f64 ? DType::f64 : DType::f32,
-        is_packed ? Shape{shape[1], shape[0]} : Shape{shape[0], words.integer("h", 1), words.integer("s", 1)});
-    options.lse = lse;
+    make_lse(words.integer("b", 1), words.integer("h", 1), words.integer("s", 1));
     attention(q, k, v, o, options);
     dout = draw(o.shape(), o.dtype(), 10);
     dq = Tensor(q.dtype(), q.shape());
