@@ -244,29 +244,39 @@ struct Workspace::Block {
 std::array<std::atomic<Workspace::Block*>, 64> Workspace::idle_{};
 
 Workspace::Workspace(std::size_t bytes) {
+  // The smallest block that fits is used. A block far too large for this call stays available to other calls. If
+  // none fits, a smaller one makes room for the new one, and only one: the others serve the call's other sizes.
+  std::unique_ptr<Block> best, smaller;
   for (std::atomic<Block*>& slot : idle_) {
     if (!slot.load(std::memory_order_relaxed)) continue;
     std::unique_ptr<Block> block(slot.exchange(nullptr, std::memory_order_acquire));
     if (!block) continue;
-    // A block far too large for this call stays available to other calls; a block that is too small is freed.
-    if (block->bytes() >= bytes && block->bytes() / 8 <= bytes + 16384) {
-      block_ = block.release();
-      return;
-    }
-    if (block->bytes() < bytes) continue;
-    Block* kept = nullptr;
-    if (slot.compare_exchange_strong(kept, block.get(), std::memory_order_release))
-      static_cast<void>(block.release());
+    const bool fits = block->bytes() >= bytes && block->bytes() / 8 <= bytes + 16384;
+    if (fits && (!best || block->bytes() < best->bytes()))
+      std::swap(block, best);
+    else if (block->bytes() < bytes && !smaller)
+      std::swap(block, smaller);
+    if (block) keep(block.release(), &slot);
   }
-  block_ = new Block(bytes);
+  if (best) {
+    if (smaller) keep(smaller.release());
+    block_ = best.release();
+  } else {
+    smaller.reset();
+    block_ = new Block(bytes);
+  }
 }
 
-Workspace::~Workspace() {
+Workspace::~Workspace() { keep(block_); }
+
+void Workspace::keep(Block* block, std::atomic<Block*>* first) {
+  Block* empty = nullptr;
+  if (first && first->compare_exchange_strong(empty, block, std::memory_order_release)) return;
   for (std::atomic<Block*>& slot : idle_) {
-    Block* empty = nullptr;
-    if (slot.compare_exchange_strong(empty, block_, std::memory_order_release)) return;
+    empty = nullptr;
+    if (slot.compare_exchange_strong(empty, block, std::memory_order_release)) return;
   }
-  delete block_;
+  delete block;
 }
 
 std::byte* Workspace::data() const { return block_->memory.data(); }

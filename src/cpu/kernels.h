@@ -75,7 +75,8 @@ struct DecodePlan {
 struct BackwardPlan {
   std::int64_t block_q = 0, block_k = 0;  // rows and keys combined at a time, at absolute multiples
   std::size_t statistics = 0;             // of block_q rows: their lse and delta
-  std::size_t dq = 0;                     // of block_q rows: their accumulated gradients, if requested
+  std::size_t dq = 0;                     // of block_q rows: their accumulated gradients, if requested,
+  std::int64_t tile_q = 0;                // as tiles of this many rows, one after the other
   std::size_t scratch = 0;                // of one block of keys
 };
 

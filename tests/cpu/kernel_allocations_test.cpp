@@ -9,6 +9,7 @@
 #include <string>
 
 #include "saccade/attention.h"
+#include "saccade/backward.h"
 #include "saccade/decode.h"
 #include "support/allocations.h"
 #include "support/each_isa.h"
@@ -61,6 +62,21 @@ TEST_P(KernelAllocations, OfDecodeDoNotGrowWithKeys) {
 
 TEST_P(KernelAllocations, OfAttentionDoNotGrowWithKeys) {
   expect_as_many(40, 300, 1200, [](Problem& p) { attention(p.q, p.k, p.v, p.o, p.options()); });
+}
+
+/// Memory of several sizes is kept, whichever of them a call asks for first.
+TEST_P(KernelAllocations, OfGradientsDoNotGrowWithHeads) {
+  const auto allocations_with = [](std::int64_t heads) {
+    const Tensor q = random_tensor({heads, 16, 64}, 1), dout = random_tensor({heads, 16, 64}, 2);
+    Tensor o(DType::f32, q.shape()), lse(DType::f32, {heads, 16});
+    Tensor dq(DType::f32, q.shape()), dk(DType::f32, q.shape()), dv(DType::f32, q.shape());
+    attention(q, q, q, o, {.lse = lse, .num_threads = 1});
+    return allocations_of([&] {
+      attention_backward(q, q, q, {.o = o, .lse = lse, .dout = dout}, {.dq = dq, .dk = dk, .dv = dv},
+                         {.num_threads = 1});
+    });
+  };
+  EXPECT_EQ(allocations_with(128), allocations_with(1));
 }
 
 }  // namespace

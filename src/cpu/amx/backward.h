@@ -54,7 +54,8 @@ class AmxBackwardBlock {
       stats_.bad_keys[t] = 0;
       if (first_key(t) < readable_.end && first_key(t) + 32 > readable_.begin) pack_keys_of(t);
     }
-    if (b_.wants_keys()) scratch_.clear_gradients();
+    const std::int64_t keys = std::min(kKeysOfAmx, p_.keys(batch_) - block_key_);
+    if (b_.wants_keys()) scratch_.clear_gradients((keys + 31) / 32);
   }
 
   /// Computes P and dS, the gradients of the logits. Returns whether there are any.
@@ -528,6 +529,7 @@ BackwardPlan plan_backward(const BackwardParams& params) {
           .block_k = kKeysOfAmx,
           .statistics = 2 * 32 * kRowGroupsOf<T> * sizeof(float),
           .dq = static_cast<std::size_t>(dq) * sizeof(float),
+          .tile_q = 32,
           .scratch = AmxBackwardScratch<T>(params, nullptr).bytes()};
 }
 

@@ -109,9 +109,10 @@ class AmxBackwardScratch : public ScratchSlices {
     written = take<float>(std::max(depth, width) * 1024);
   }
 
-  void clear_gradients() {
-    std::fill_n(dk, kTiles * depth * 1024, 0.0F);
-    std::fill_n(dv, kTiles * width * 1024, 0.0F);
+  /// Those of the first tiles of keys: the others do not exist.
+  void clear_gradients(std::int64_t tiles) {
+    std::fill_n(dk, tiles * depth * 1024, 0.0F);
+    std::fill_n(dv, tiles * width * 1024, 0.0F);
   }
 
   static constexpr int kRing = 2;

@@ -151,8 +151,10 @@ class BackwardBlock {
     pack(p_.key_source(batch_, kv_head_), p_.head_dim, scratch_.keys, scratch_.key_rows);
     pack(p_.value_source(batch_, kv_head_), p_.head_dim_v, scratch_.values, nullptr);
     if (!b_.wants_keys()) return;
-    std::fill_n(scratch_.dk, kKeySubtiles * kKeyTiles * scratch_.tile_size(p_.head_dim), Scalar{0});
-    std::fill_n(scratch_.dv, kKeySubtiles * kKeyTiles * scratch_.tile_size(p_.head_dim_v), Scalar{0});
+    const std::int64_t keys = std::min<std::int64_t>(kBlockK, p_.keys(batch_) - first_key_);
+    const std::int64_t tiles = (keys + kKeySubtile - 1) / kKeySubtile * kKeyTiles;
+    std::fill_n(scratch_.dk, tiles * scratch_.tile_size(p_.head_dim), Scalar{0});
+    std::fill_n(scratch_.dv, tiles * scratch_.tile_size(p_.head_dim_v), Scalar{0});
   }
 
   /// Computes the probabilities and the gradients of the logits. Returns whether there are any.
@@ -394,9 +396,11 @@ class BackwardBlock {
     };
     const ValueRows douts = rows_of(b_.dout, scratch_.dout_rows, p_.head_dim_v);
     const ValueRows queries = rows_of(p_.q, scratch_.query_rows, p_.head_dim);
+    const std::int64_t existing = p_.keys(batch_) - first_key_;
     for (int tile = 0; tile < kKeyTiles; ++tile) {
       const int column = subtile * kKeySubtile + tile * kTileRows,
                 keys = std::min(kTileRows, kKeySubtile - tile * kTileRows);
+      if (column >= existing) break;
       const std::int64_t number = subtile * kKeyTiles + tile;
       multiply<FactorColumns>(keys, scratch_.kept + column, scratch_.probabilities + column, runs, douts,
                               p_.head_dim_v, scratch_.dv + number * scratch_.tile_size(p_.head_dim_v),
@@ -476,6 +480,7 @@ inline BackwardPlan plan_backward(const BackwardParams& params) {
           .block_k = kBlockK,
           .statistics = static_cast<std::size_t>(2 * kBlockQ) * sizeof(Scalar),
           .dq = static_cast<std::size_t>(dq) * sizeof(Scalar),
+          .tile_q = kTileRows,
           .scratch = BackwardScratch(params, nullptr).bytes()};
 }
 

@@ -18,6 +18,19 @@ Scalar dot(const A* a, const B* b, std::int64_t dim) {
   return sum.total();
 }
 
+/// dO * O of some rows, O and dO of any type: the types are looked up once for all rows.
+inline void write_dot_products(const BackwardParams& params, const QueryRows& work, std::int64_t rows,
+                               Scalar* to) {
+  const AttentionParams& p = params.attention;
+  with_storage(params.o.dtype, [&](auto o) {
+    with_storage(params.dout.dtype, [&](auto dout) {
+      for (std::int64_t i = 0; i < rows; ++i)
+        to[i] = dot(p.row_of<decltype(dout)>(params.dout, work.batch, work.head, work.row + i),
+                    p.row_of<decltype(o)>(params.o, work.batch, work.head, work.row + i), p.head_dim_v);
+    });
+  });
+}
+
 /// Writes the statistics of a block of `block_q` rows: their lse, then delta = rowsum(dO * O) - dlse. They make
 /// the weights of rows that do not exist or see nothing 0. Returns what the rows add to the gradient of their
 /// head's sink.
@@ -26,20 +39,18 @@ inline double write_statistics(const BackwardParams& params, const QueryRows& wo
   const AttentionParams& p = params.attention;
   Scalar* const lses = static_cast<Scalar*>(statistics);
   Scalar* const deltas = lses + block_q;
-  std::fill_n(lses, block_q, kInfinity);
-  std::fill_n(deltas, block_q, Scalar{0});
-  double dsink = 0.0;
   const auto rows = std::min(work.rows, p.rows(work.batch) - work.row);
+  write_dot_products(params, work, rows, deltas);
+  std::fill(lses + rows, lses + block_q, kInfinity);
+  std::fill(deltas + rows, deltas + block_q, Scalar{0});
+  double dsink = 0.0;
   for (std::int64_t i = 0; i < rows; ++i) {
     const Scalar lse = *p.row_of<const Scalar>(params.lse, work.batch, work.head, work.row + i);
-    if (lse == -kInfinity) continue;
-    lses[i] = lse;
-    with_storage(params.o.dtype, [&](auto o) {
-      with_storage(params.dout.dtype, [&](auto dout) {
-        deltas[i] = dot(p.row_of<decltype(dout)>(params.dout, work.batch, work.head, work.row + i),
-                        p.row_of<decltype(o)>(params.o, work.batch, work.head, work.row + i), p.head_dim_v);
-      });
-    });
+    lses[i] = lse == -kInfinity ? kInfinity : lse;
+    if (lse == -kInfinity) {
+      deltas[i] = 0;
+      continue;
+    }
     if (params.dlse.data) deltas[i] -= *p.row_of<const Scalar>(params.dlse, work.batch, work.head, work.row + i);
     if (const double sink = p.sink(work.head); sink != -std::numeric_limits<double>::infinity())
       dsink -= std::exp(sink - static_cast<double>(lse)) * static_cast<double>(deltas[i]);

@@ -225,6 +225,10 @@ void pack_keys(const Rows& k, std::int64_t key, KeyRange readable, std::int64_t 
   const bool all = key >= readable.begin && key + kWidth <= readable.end && k.run(key).count >= kWidth;
   const bool direct = Rows::kStoredAsSteps && all && k.row_stride() % kStepNumbers == 0;
   const bool prefetches = direct && key + 2 * kWidth <= readable.end && k.run(key).count >= 2 * kWidth;
+  if (key >= readable.end || key + kWidth <= readable.begin) {
+    for (std::int64_t step = 0; step < steps; ++step) store(packed + step * kTileColumns, zero());
+    return;
+  }
   alignas(64) Scalar edge[kWidth * kWidth];
   for (std::int64_t step = 0; step < steps; step += kWidth) {
     Scalar* to = packed + step * kTileColumns;

@@ -204,7 +204,7 @@ class BackwardSchedule {
         if (!b_.wants_rows()) continue;
         std::byte* const own = dq + static_cast<std::size_t>(i * most_query_blocks_ + block) * plan_.dq;
         dq_turns_.wait(index, keys.block - blocks.begin);
-        if (keys.block == blocks.begin) std::memset(own, 0, plan_.dq);
+        if (keys.block == blocks.begin) clear_dq(own, rows);
         if (any && !error) kernels_.rows(b_, keys, rows, false, scratch, own);
         if (keys.block + 1 == blocks.end) finite &= kernels_.write(b_, rows, own);
         dq_turns_.pass(index);
@@ -218,6 +218,13 @@ class BackwardSchedule {
     if (error) std::rethrow_exception(error);
   }
 
+  /// Sets the gradients of a block of rows to 0, those of its tiles that have rows.
+  void clear_dq(std::byte* dq, const QueryRows& rows) const {
+    const std::int64_t count = std::min(plan_.block_q, p_.rows(rows.batch) - rows.row);
+    const std::size_t of_a_tile = plan_.dq / static_cast<std::size_t>(plan_.block_q / plan_.tile_q);
+    std::memset(dq, 0, static_cast<std::size_t>(ceil_div(count, plan_.tile_q)) * of_a_tile);
+  }
+
   void add_to_mask(const KeyBlock& keys, const QueryRows& rows, std::int64_t block, bool any, std::byte* scratch) {
     const std::int64_t place = mask_order_.place(keys, rows.head, block);
     if (mask_order_.is_needed()) mask_turns_.wait(place, mask_order_.turn(keys, rows.head, block));
@@ -229,12 +236,12 @@ class BackwardSchedule {
   void compute_masked_safe(std::int64_t unit, std::byte* dq) {
     const Workspace scratch(plan_.scratch);
     const std::int64_t batch = unit / p_.num_kv_heads, kv_head = unit % p_.num_kv_heads;
-    for (std::int64_t block = 0; block < (b_.wants_rows() ? group_ * most_query_blocks_ : 0);
-         ++block, poll_progress())
-      std::memset(dq + static_cast<std::size_t>(block) * plan_.dq, 0, plan_.dq);
     const auto own = [&](std::int64_t i, std::int64_t block) {
       return dq + static_cast<std::size_t>(i * most_query_blocks_ + block) * plan_.dq;
     };
+    for (std::int64_t i = 0; b_.wants_rows() && i < group_; ++i)
+      for (std::int64_t block = 0; block < query_blocks(batch); ++block, poll_progress())
+        clear_dq(own(i, block), rows_of(batch, kv_head * group_ + i, block));
     for (std::int64_t key_block = 0; key_block < key_blocks(batch); ++key_block) {
       const KeyBlock keys{batch, kv_head, key_block};
       kernels_.begin(b_, keys, scratch.data());
