@@ -35,13 +35,14 @@ inline constexpr BitsOf<T> kLeastOfProducts = std::is_same_v<T, bfloat16> ? 0x00
 
 /// Rows that see at most this many keys by their position are computed by other kernels, for tiles of 32 keys are
 /// mostly empty then: f32 takes 1.1 to 4.5 times as long with 16 to 48 keys, f16 and bf16 1.1 to 1.5 times with 8
-/// to 16. With causal masks and windows, where the first rows of a long call see few keys too and would take both
-/// kernels, only f32 with up to 16: 1.06 times as long at S 128, 0.22 at S 16 (Granite Rapids).
+/// to 16. With causal masks and windows the first rows of a long call see few keys too, and would take both
+/// kernels: f32 only, and the first 32 rows, a whole group: 0.63 of the time at S 32, 0.96 at 128 (16 rows: 1.0,
+/// 64 rows: 0.61 and 1.05; Granite Rapids).
 struct ShortRow {
   std::int64_t keys, keys_of_causal;
 };
 template <class T>
-inline constexpr ShortRow kShortRow = std::is_same_v<T, float>     ? ShortRow{48, 16}
+inline constexpr ShortRow kShortRow = std::is_same_v<T, float>     ? ShortRow{48, 32}
                                       : std::is_same_v<T, float16> ? ShortRow{16, 0}
                                                                    : ShortRow{12, 0};
 
