@@ -142,6 +142,29 @@ TEST_P(LinearOnIsa, ARowHasTheSameBitsWhateverTheBatchAndTheThreads) {
   }
 }
 
+/// Kernels for few rows, which do not pack contiguous columns of weights, have the bits of those that do.
+TEST_P(LinearOnIsa, NarrowRowsHaveTheSameBitsWhateverTheBatchAndTheLayout) {
+  SACCADE_SKIP_WITHOUT_BITS();
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    for (const auto& [d_in, d_out] :
+         {std::pair<std::int64_t, std::int64_t>{32, 32}, {100, 70}, {1100, 65}, {2048, 33}}) {
+      const Tensor x = random_tensor({300, d_in}, 1, dtype), bias = random_tensor({d_out}, 3);
+      Tensor weight = random_tensor({d_out, d_in}, 2, dtype);
+      for (const bool has_bad : {false, true}) {
+        if (has_bad)
+          copy(Tensor::of<float>({HUGE_VALF}).view(), MutableTensorView(weight).select(0, 7).slice(0, 3, 4));
+        const Tensor in_out = Tensor::copy_of(weight.view().transposed(0, 1));
+        const Tensor all = linear(x, in_out, {.weight_layout = WeightLayout::in_out, .bias = bias});
+        for (const std::int64_t rows : {1, 16, 17, 32, 40, 127, 128, 129, 300}) {
+          const Tensor some = linear(x.view().slice(0, 0, rows), weight, {.bias = bias});
+          EXPECT_TRUE(same_bits(some, Tensor::copy_of(all.view().slice(0, 0, rows))))
+              << name_of(dtype) << ' ' << d_in << " to " << d_out << ", " << rows << " rows";
+        }
+      }
+    }
+  }
+}
+
 /// A random matrix in `dtype`, and the same numbers in f32.
 struct Narrow {
   Tensor narrow, wide;

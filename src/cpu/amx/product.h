@@ -4,6 +4,10 @@
 // A block of b, kDepth deep, is packed into panels of 32 columns and stays in the L2 cache; 32 rows of a are
 // packed and multiplied by one panel after the other. Rows and columns with numbers that tiles cannot hold are
 // left out; the multiply-add kernels compute them.
+//
+// Few rows of bf16 by columns that are contiguous in memory, as the weights of torch.nn.Linear, are multiplied
+// with the operands exchanged: tiles read b where it lies, and the packed rows of a are the right operand. The
+// even and the odd products of a number have the same order then, and so its bits are the same.
 #pragma once
 
 #include "cpu/amx/packing.h"
@@ -22,17 +26,21 @@ class AmxProduct {
   /// b's block: 1 MiB, half of the L2 cache of Sapphire Rapids. f32 takes more columns, because packing a takes
   /// longest.
   static constexpr std::int64_t kColumns = kParts == 3 ? 768 : 512 / kParts, kDepth = kParts == 3 ? 192 : 1024;
+  /// Rows for which it is slower to pack b than to read it in place for each 32 of them.
+  static constexpr std::int64_t kFewRows = 128;
   static constexpr std::int64_t kPackedWords = (kColumns / 32 + 1) * (kDepth / 32) * kWords;
-  static constexpr std::int64_t kScratch = kPackedWords + 2 * 1024;  // in floats, without the fallback's
+  static constexpr std::int64_t kScratch = kPackedWords + 3 * 1024;  // in floats, without the fallback's
 
   AmxProduct(const ProductParams& params, const ProductBlock& block, float* scratch)
       : p_(params), block_(block), packed_a_(reinterpret_cast<std::uint32_t*>(scratch)) {
     packed_b_ = packed_a_ + kDepth / 32 * kWords;
     results_ = scratch + kPackedWords;
+    transposed_ = results_ + 2 * 1024;
   }
 
   void run() {
-    find_bad_columns();
+    if (has_few_rows()) return multiply_few_rows();
+    for (std::int64_t column = block_.column; column < block_.column_end; column += 32) find_bad_columns(column);
     for (std::int64_t begin = 0; begin == 0 || begin < p_.depth; begin += kDepth) {
       begin_ = begin, end_ = std::min(p_.depth, begin + kDepth);
       for (std::int64_t column = block_.column; column < block_.column_end; column += 32) pack_panel(column);
@@ -65,11 +73,12 @@ class AmxProduct {
   /// A bit for each of up to 32 lines, of the whole depth, that has such a number. The numbers of a line are
   /// `stride` apart, adjacent lines `line_stride`.
   std::uint32_t are_bad(const T* x, std::int64_t stride, std::int64_t line_stride, int count) const {
-    const bool by_steps = line_stride == 1 && stride != 1;
     Scan all;
-    if (by_steps)
+    if (stride == 1)
+      for (int i = 0; i < count; ++i) all.add_row(x + i * line_stride, p_.depth);
+    else if (line_stride == 1)
       for (std::int64_t d = 0; d < p_.depth; ++d) all.add_row(x + d * stride, count);
-    if (by_steps && all.all_fit()) return 0;
+    if ((stride == 1 || line_stride == 1) && all.all_fit()) return 0;
     std::uint32_t bad = 0;
     for (int i = 0; i < count; ++i) bad |= std::uint32_t{is_bad(x + i * line_stride, stride)} << i;
     return bad;
@@ -83,13 +92,14 @@ class AmxProduct {
     return !scan.all_fit();
   }
 
-  void find_bad_columns() {
-    for (std::int64_t column = block_.column; column < block_.column_end; column += 32) {
-      const auto n = static_cast<int>(std::min<std::int64_t>(32, block_.column_end - column));
-      std::uint32_t& bad = bad_columns_[(column - block_.column) / 32];
-      bad = are_bad(b() + column * p_.b_column_stride, p_.b_depth_stride, p_.b_column_stride, n);
-      has_fallback_rows_ |= bad != 0;
-    }
+  /// Those of the panel that begins at `column`.
+  void find_bad_columns(std::int64_t column) {
+    std::uint32_t& bad = bad_columns_[(column - block_.column) / 32];
+    bad = are_bad(b() + column * p_.b_column_stride, p_.b_depth_stride, p_.b_column_stride, columns_of(column));
+    has_fallback_rows_ |= bad != 0;
+  }
+  int columns_of(std::int64_t column) const {
+    return static_cast<int>(std::min<std::int64_t>(32, block_.column_end - column));
   }
 
   // ---- Packing
@@ -122,9 +132,8 @@ class AmxProduct {
   }
 
   void pack_panel(std::int64_t column) {
-    const auto n = static_cast<int>(std::min<std::int64_t>(32, block_.column_end - column));
     pack(b() + column * p_.b_column_stride, p_.b_depth_stride, p_.b_column_stride,
-         bad_columns_[(column - block_.column) / 32], n, true, panel(column));
+         bad_columns_[(column - block_.column) / 32], columns_of(column), true, panel(column));
   }
 
   // ---- Products
@@ -139,9 +148,8 @@ class AmxProduct {
     TileStream tiles(tiles_);
     Place before;
     for (std::int64_t column = block_.column; column < block_.column_end; column += 32) {
-      const Place now{row, column,
-                      n,   static_cast<int>(std::min<std::int64_t>(32, block_.column_end - column)),
-                      bad, results_ + (column - block_.column) / 32 % 2 * 1024};
+      const Place now{
+          row, column, n, columns_of(column), bad, results_ + (column - block_.column) / 32 % 2 * 1024};
       multiply_tile(tiles, now, panel(column));
       if (before.results) write(before);
       before = now;
@@ -183,6 +191,151 @@ class AmxProduct {
     return place.results;
   }
 
+  // ---- Few rows
+
+  bool has_few_rows() const {
+    return kParts == 1 && p_.a_depth_stride == 1 && p_.b_depth_stride == 1 &&
+           block_.row_end - block_.row <= kFewRows;
+  }
+
+  void multiply_few_rows() {
+    std::uint32_t bad_rows[kFewRows / 32];
+    for (std::int64_t begin = 0; begin == 0 || begin < p_.depth; begin += kDepth) {
+      begin_ = begin, end_ = std::min(p_.depth, begin + kDepth);
+      for (std::int64_t row = block_.row, g = 0; row < block_.row_end; row += 32, ++g)
+        pack_right_rows(row, begin == 0, bad_rows[g]);
+      for (std::int64_t column = block_.column; column < block_.column_end; column += 32) {
+        if (begin == 0) find_bad_columns(column);
+        if (poll_progress()) tiles_.configure();
+        multiply_columns(column, bad_rows);
+      }
+    }
+  }
+
+  int rows_of(std::int64_t row) const {
+    return static_cast<int>(std::min<std::int64_t>(32, block_.row_end - row));
+  }
+  std::uint32_t* right_rows(std::int64_t row) {
+    return packed_b_ + (row - block_.row) / 32 * (kDepth / 32) * kWords;
+  }
+
+  /// Packs up to 32 rows of a as the right operand.
+  void pack_right_rows(std::int64_t row, bool is_new, std::uint32_t& bad) {
+    const T* const lines = a() + row * p_.a_row_stride;
+    if (is_new) bad = are_bad(lines, 1, p_.a_row_stride, rows_of(row));
+    has_fallback_rows_ |= bad != 0;
+    pack(lines, 1, p_.a_row_stride, bad, rows_of(row), true, right_rows(row));
+  }
+
+  /// The products of up to 32 columns and all rows of the block. Steps of columns are read in place up to
+  /// `in_place`; the last numbers of a column may end within a step, and columns that tiles cannot hold count as
+  /// zeros.
+  void multiply_columns(std::int64_t column, const std::uint32_t* bad_rows) {
+    const T* const lines = b() + column * p_.b_column_stride;
+    const std::uint32_t bad = bad_columns_[(column - block_.column) / 32];
+    const std::int64_t in_place = columns_of(column) == 32 && bad == 0 ? (end_ - begin_) / 32 : 0, first = begin_;
+    if (in_place < steps()) {
+      begin_ += 32 * in_place;
+      pack(lines, 1, p_.b_column_stride, bad, columns_of(column), false, packed_a_ + in_place * kWords);
+      begin_ = first;
+    }
+    Place before;  // its products are transposed while those of the next rows are computed
+    for (std::int64_t row = block_.row, g = 0; row < block_.row_end; row += 32, ++g) {
+      const Place now{row, column, rows_of(row), columns_of(column), bad_rows[g], results_ + g % 2 * 1024};
+      now.rows > 16 ? multiply_transposed<true>(now, lines + begin_, in_place)
+                    : multiply_transposed<false>(now, lines + begin_, in_place);
+      if (before.results) write_transposed(before);
+      before = now;
+    }
+    write_transposed(before);
+  }
+
+  /// place.results, [32 columns][32 rows]. kWide: more than 16 rows.
+  template <bool kWide>
+  void multiply_transposed(const Place& place, const T* lines, std::int64_t in_place) {
+    if (start_transposed(place)) {
+      load_sums<kWide>(place.results);
+    } else {
+      tiles_.template clear<0>(), tiles_.template clear<1>();
+      if constexpr (kWide) tiles_.template clear<2>(), tiles_.template clear<3>();
+    }
+    const std::uint32_t* const rows = right_rows(place.row);
+    // The next columns, in the order of memory.
+    const bool is_dense = p_.b_column_stride == p_.depth && place.row == block_.row;
+    const T* const ahead = is_dense ? lines + 32 * p_.depth : nullptr;
+    const std::int64_t stride = p_.b_column_stride * static_cast<std::int64_t>(sizeof(T));
+    add_steps<kWide>(lines, stride, 64, in_place, rows, reinterpret_cast<const std::byte*>(ahead));
+    add_steps<kWide>(packed_a_ + in_place * kWords, 64, kWords * 4, steps() - in_place, rows + in_place * kWords,
+                     nullptr);
+    store_sums<kWide>(place.results);
+  }
+
+  /// As start(), transposed. Returns whether there are such numbers.
+  bool start_transposed(const Place& place) {
+    if (p_.adds || begin_ > 0) {
+      const float* const from = start({.row = place.row,
+                                       .column = place.column,
+                                       .rows = place.rows,
+                                       .columns = place.columns,
+                                       .bad_rows = 0,
+                                       .results = transposed_});
+      transpose_32(from, place.results);
+      return true;
+    }
+    if (!p_.bias) return false;
+    for (int i = 0; i < place.columns; ++i)
+      for (int j = 0; j < 32; j += kWidth) store(place.results + i * 32 + j, broadcast(p_.bias[place.column + i]));
+    return true;
+  }
+
+  void write_transposed(const Place& place) {
+    transpose_32(place.results, transposed_);
+    Place result = place;
+    result.results = transposed_;
+    write(result);
+  }
+
+  /// Adds the products of `count` steps of packed rows of a and of 32 lines of b, `stride` bytes apart, whose
+  /// steps are `step` bytes apart. Prefetches 2 KiB a step from `ahead` on, if given.
+  template <bool kWide>
+  SACCADE_INLINE void add_steps(const void* lines, std::int64_t stride, std::int64_t step, std::int64_t count,
+                                const std::uint32_t* rows, const std::byte* ahead) {
+    const auto* from = static_cast<const std::byte*>(lines);
+    for (std::int64_t s = 0; s < count; ++s, from += step, rows += kWords) {
+      tiles_.template load<6>(rows, 64);
+      tiles_.template load_streamed<4>(from, stride);
+      tiles_.template multiply<0, 4, 6>();
+      tiles_.template load_streamed<5>(from + 16 * stride, stride);
+      tiles_.template multiply<1, 5, 6>();
+      if constexpr (kWide) {
+        tiles_.template load<7>(rows + 256, 64);
+        tiles_.template multiply<2, 4, 7>();
+        tiles_.template multiply<3, 5, 7>();
+      }
+      for (int i = 0; ahead && i < 32; ++i) __builtin_prefetch(ahead + s * 2048 + i * 64, 0, 2);
+    }
+  }
+
+  static constexpr std::int64_t kRowOfSums = 32 * sizeof(float);
+  template <bool kWide>
+  SACCADE_INLINE void load_sums(const float* sums) {
+    tiles_.template load<0>(sums, kRowOfSums), tiles_.template load<1>(sums + 512, kRowOfSums);
+    if constexpr (kWide)
+      tiles_.template load<2>(sums + 16, kRowOfSums), tiles_.template load<3>(sums + 528, kRowOfSums);
+  }
+  template <bool kWide>
+  SACCADE_INLINE void store_sums(float* sums) {
+    tiles_.template store<0>(sums, kRowOfSums), tiles_.template store<1>(sums + 512, kRowOfSums);
+    if constexpr (kWide)
+      tiles_.template store<2>(sums + 16, kRowOfSums), tiles_.template store<3>(sums + 528, kRowOfSums);
+  }
+  static void transpose_32(const float* from, float* to) {
+    for (int i = 0; i < 32; i += kWidth)
+      for (int j = 0; j < 32; j += kWidth) transpose_tile(from + i * 32 + j, 32, to + j * 32 + i, 32);
+  }
+
+  // ---- Results
+
   void write(const Place& place) const {
     const std::uint32_t bad = bad_columns_[(place.column - block_.column) / 32];
     for (int i = 0; i < place.rows; ++i) {
@@ -217,6 +370,7 @@ class AmxProduct {
   std::uint32_t* packed_a_;            // [step][part] pairs of tiles
   std::uint32_t* packed_b_ = nullptr;  // [panel][kDepth / 32][part] pairs of tiles
   float* results_ = nullptr;           // [2][32][32]
+  float* transposed_ = nullptr;        // [32][32]
   std::uint32_t bad_columns_[kColumns / 32] = {};
   bool has_fallback_rows_ = false;
   Tiles tiles_;
