@@ -72,7 +72,8 @@ def sample(line: str, clocks: dict[str, Clock]) -> dict[str, float]:
 
 
 def is_hopeless(times: Times, name: str) -> bool:
-    return times[name][0] > HOPELESS * min(own[0] for own in times.values()) and name not in (TORCH, next(iter(times)))
+    top, *_ = times
+    return name not in (top, TORCH) and times[name][0] > HOPELESS * times[top][0]
 
 
 def judge_lower(times: Times) -> dict[str, Judgement]:
@@ -110,6 +111,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--only", default="", help="only lines with this text in them")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     given = parser.parse_args(arguments)
+    if given.rounds < 1:
+        parser.error("--rounds: expected at least 1")
     lines = [line for listed in read_lines(given.lines) for line in expand(listed) if given.only in line]
     if not lines:
         print(f"{given.lines} has no line with '{given.only}' in it", file=sys.stderr)

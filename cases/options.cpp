@@ -72,16 +72,17 @@ std::optional<T> parse(std::string_view text) {
   return number;
 }
 
-std::string wanted_number(const OptionRange& range) {
-  if (range.below == 1.0) return "a probability below 1";
-  return range.least == 0.0 ? "0 or a positive number" : "a number";
+std::string number_in(const OptionRange& range) {
+  if (range.exclusive_maximum == 1.0) return "a probability below 1";
+  return range.minimum == 0.0 ? "0 or a positive number" : "a number";
 }
 
-std::string wanted_integer(const OptionRange& range) {
+std::string integer_in(const OptionRange& range) {
   const auto text = [](double number) { return std::to_string(static_cast<std::int64_t>(number)); };
-  if (range.least == OptionRange{}.least) return "a whole number";
-  if (range.below == OptionRange{}.below) return "a whole number from " + text(range.least) + " on";
-  return "a whole number from " + text(range.least) + " to " + text(range.below - 1);
+  if (range.minimum == OptionRange{}.minimum) return "a whole number";
+  if (range.exclusive_maximum == OptionRange{}.exclusive_maximum)
+    return "a whole number from " + text(range.minimum) + " on";
+  return "a whole number from " + text(range.minimum) + " to " + text(range.exclusive_maximum - 1);
 }
 
 /// Sets the value of one number or name; returns what was expected if the text is invalid.
@@ -112,9 +113,9 @@ std::string set_value(const AttentionOption& option, std::string_view text, T& v
   } else {
     using Number = std::conditional_t<std::is_integral_v<T>, std::int64_t, T>;
     const auto number = parse<Number>(text);
-    const bool fits = number && static_cast<double>(*number) >= option.range.least &&
-                      static_cast<double>(*number) < option.range.below;
-    if (!fits) return std::is_integral_v<T> ? wanted_integer(option.range) : wanted_number(option.range);
+    const bool fits = number && static_cast<double>(*number) >= option.range.minimum &&
+                      static_cast<double>(*number) < option.range.exclusive_maximum;
+    if (!fits) return std::is_integral_v<T> ? integer_in(option.range) : number_in(option.range);
     value = static_cast<T>(*number);
     return {};
   }
@@ -124,8 +125,9 @@ std::string set_pair(const OptionPair& pair, std::string_view text, AttentionOpt
   const std::size_t middle = std::min(text.find(pair.separator), text.size());
   const auto first = parse<std::int64_t>(text.substr(0, middle));
   const auto second = parse<std::int64_t>(text.substr(std::min(middle + 1, text.size())));
-  if (!first || !second || *first < pair.least || *second < pair.least)
-    return "two whole numbers from " + std::to_string(pair.least) + " on with " + pair.separator + " between them";
+  if (!first || !second || *first < pair.minimum || *second < pair.minimum)
+    return "two whole numbers from " + std::to_string(pair.minimum) + " on with " + pair.separator +
+           " between them";
   options.*pair.first = *first;
   options.*pair.second = *second;
   return {};

@@ -60,12 +60,13 @@ struct OptionPair {
   std::int64_t AttentionOptions::*first;
   std::int64_t AttentionOptions::*second;
   char separator;
-  std::int64_t least;
+  std::int64_t minimum;
 };
 
-/// The numbers accepted in text: at least `least` and below `below`. attention() makes its own checks.
+/// The numbers accepted in text. attention() makes its own checks.
 struct OptionRange {
-  double least = std::numeric_limits<double>::lowest(), below = std::numeric_limits<double>::infinity();
+  double minimum = std::numeric_limits<double>::lowest(),
+         exclusive_maximum = std::numeric_limits<double>::infinity();
 };
 
 /// How random problems draw an option: with this probability, one of the values; for a tensor, numbers around 0
@@ -137,7 +138,7 @@ inline constexpr AttentionOption kAttentionOptions[] = {
      .member = &AttentionOptions::softcap,
      .role = OptionRole::score,
      .help = "Bound the scores: X tanh(score / X); 0: no bound",
-     .range = {.least = 0.0},
+     .range = {.minimum = 0.0},
      .draw = OptionDraw(0.25, {0.5, 5.0, 30.0}),
      .placeholder = "X"},
     {.name = "causal",
@@ -336,7 +337,7 @@ inline constexpr AttentionOption kAttentionOptions[] = {
      .member = &AttentionOptions::dropout_p,
      .role = OptionRole::weight,
      .help = "Drop weights with this probability, drawn by position",
-     .range = {.least = 0.0, .below = 1.0},
+     .range = {.minimum = 0.0, .exclusive_maximum = 1.0},
      .command = "--dropout",
      .word = "dropout",
      .placeholder = "P",
@@ -346,7 +347,7 @@ inline constexpr AttentionOption kAttentionOptions[] = {
      .member = &AttentionOptions::dropout_seed,
      .role = OptionRole::weight,
      .help = "The seed of the dropout; without, 0",
-     .range = {.least = 0.0},
+     .range = {.minimum = 0.0},
      .python = "seed",
      .command = "--seed",
      .word = "-",
@@ -382,7 +383,7 @@ inline constexpr AttentionOption kAttentionOptions[] = {
      .member = &AttentionOptions::num_threads,
      .role = OptionRole::call,
      .help = "Threads of the call; without, one a core or OMP_NUM_THREADS",
-     .range = {.least = 1.0, .below = 1025.0},
+     .range = {.minimum = 1.0, .exclusive_maximum = 1025.0},
      .command = "--threads",
      .word = "threads",
      .placeholder = "N",

@@ -32,7 +32,7 @@ Tensor decode(const TensorView& q, const TensorView& k, const TensorView& v, con
 inline constexpr bool is_decode_faster(std::int64_t seqlen_q, std::int64_t seqlen_k, std::int64_t group) {
   constexpr std::int64_t kMaxRows = 16, kLeastKeys = 512, kKeysOfARow = 128;
   const std::int64_t rows = seqlen_q * group;
-  return seqlen_q > 0 && rows <= kMaxRows && seqlen_k >= kLeastKeys && seqlen_k >= kKeysOfARow * rows;
+  return rows > 0 && rows <= kMaxRows && seqlen_k >= kLeastKeys && seqlen_k >= kKeysOfARow * rows;
 }
 
 /// The number of keys in a split of decode(). Splits begin at multiples of it.

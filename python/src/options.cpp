@@ -112,7 +112,7 @@ void set_option(Options& o, nb::handle v, const AttentionOption* row) {
   };
   const auto visit = [&](auto member) {
     if constexpr (std::is_same_v<decltype(member), OptionPair>) {
-      const auto [first, second] = pair(v, name, member.least);
+      const auto [first, second] = pair(v, name, member.minimum);
       o.value.*member.first = first;
       o.value.*member.second = second;
     } else {

@@ -181,6 +181,7 @@ struct SharedKeys {
             {.softcap = 5.0, .query_offset = 200, .window_left = 90, .window_right = 3, .kv_starts = starts},
             {.mask = mask},
             {.mask = of_columns.view().transposed(0, 1)},
+            {.mask = TensorView(mask.values<float>().data() + kRows * kKeys - 1, {kRows, kKeys}, {-kKeys, -1})},
             {.causal = Causal::bottom_right, .mask = of_heads},
             {.mask = visible},
             {.mask = visible.view().slice(0, 3, 4)}};

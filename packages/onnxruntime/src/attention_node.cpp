@@ -235,7 +235,7 @@ void AttentionNode::compute(OrtKernelContext* context, Call& call) const {
     call.options.score_stage = static_cast<ScoreStage>(attributes_.qk_matmul_output_mode);
   }
   const MutableTensorView o = wide_y.rank() > 0 ? wide_y.mutable_view() : y;
-  if (is_decode_faster(full[2], call.k.shape[2], full[1] / call.k.shape[1]))
+  if (is_decode_faster(full[2], call.k.shape[2], full[1] / std::max<std::int64_t>(call.k.shape[1], 1)))
     decode(call.q, call.k, call.v, o, call.options);
   else
     attention(call.q, call.k, call.v, o, call.options);

@@ -261,7 +261,7 @@ class AmxProduct {
     }
     const std::uint32_t* const rows = right_rows(place.row);
     // The next columns, in the order of memory.
-    const bool is_dense = p_.b_column_stride == p_.depth && place.row == block_.row;
+    const bool is_dense = p_.b_column_stride == p_.depth && p_.depth <= kDepth && place.row == block_.row;
     const T* const ahead = is_dense ? lines + 32 * p_.depth : nullptr;
     const std::int64_t stride = p_.b_column_stride * static_cast<std::int64_t>(sizeof(T));
     add_steps<kWide>(lines, stride, 64, in_place, rows, reinterpret_cast<const std::byte*>(ahead));

@@ -2,11 +2,16 @@
 
 #include <cstring>
 
+#include "cpu/policy/threads.h"
+
 namespace saccade::cpu {
 namespace {
 
-/// Heads of more rows fill blocks well enough.
-constexpr std::int64_t kMaxRows = 64;
+/// Heads of more rows fill blocks well enough, and with fewer keys than this for each row copies cost what they
+/// save: 32 heads over 8 of 64 rows take 1.1 to 1.6 times as long (512 and 64 keys, Granite Rapids).
+constexpr std::int64_t kMaxRows = 32, kKeysOfARow = 16;
+/// Larger masks are not copied: memory does not grow with seqlen_q times seqlen_k.
+constexpr std::size_t kMaxMask = 1 << 20;
 
 template <class Void>
 std::size_t row_bytes(const StridedHeads<Void>& matrix, std::int64_t width) {
@@ -40,10 +45,12 @@ StridedHeads<Void> dense(const AttentionParams& p, DType dtype, std::int64_t wid
 template <class From>
 void copy_rows(const AttentionParams& p, const StridedHeads<From>& from, const StridedHeads<void>& to,
                std::int64_t width) {
-  for (std::int64_t b = 0; b < p.batch; ++b)
-    for (std::int64_t h = 0; h < p.num_heads; ++h)
-      for (std::int64_t i = 0; i < p.seqlen_q; ++i)
-        std::memcpy(to.address(b, h, i), from.address(b, h, i), row_bytes(from, width));
+  const std::int64_t heads = p.batch * p.num_heads;
+  parallel_for(threads_for(heads, attention_threads(p)), heads, 0, [&](std::int64_t head, std::byte*) {
+    const std::int64_t b = head / p.num_heads, h = head % p.num_heads;
+    for (std::int64_t i = 0; i < p.seqlen_q; ++i)
+      std::memcpy(to.address(b, h, i), from.address(b, h, i), row_bytes(from, width));
+  });
 }
 
 // ---- Masks
@@ -72,7 +79,7 @@ struct MaskShape {
 void copy_mask_row(const MaskParams& mask, std::int64_t from, const MaskShape& shape, std::byte* to) {
   const auto* const row =
       static_cast<const std::byte*>(mask.data) + from * static_cast<std::int64_t>(shape.element);
-  if (mask.column_stride <= 1)
+  if (shape.keys == 1 || mask.column_stride == 1)
     std::memcpy(to, row, static_cast<std::size_t>(shape.keys) * shape.element);
   else
     for (std::int64_t j = 0; j < shape.keys; ++j, to += shape.element)
@@ -96,19 +103,20 @@ MaskParams copy_mask(const AttentionParams& p, std::byte* to) {
 }  // namespace
 
 bool GroupedRows::suit(const AttentionParams& p) {
+  if (!p.has_rows() || p.num_heads <= p.num_kv_heads || p.seqlen_q > kMaxRows ||
+      p.seqlen_k < kKeysOfARow * p.seqlen_q)
+    return false;
   const bool by_head = p.alibi_slopes.data || p.block_mask.data || p.score_modifier || p.has_sink() ||
                        p.dropout_p > 0.0 || p.saves_scores();
-  return p.num_heads > p.num_kv_heads && p.seqlen_q <= kMaxRows && !p.cu_seqlens_q && !by_head;
+  const bool has_heads_for_threads = p.batch * p.num_kv_heads >= attention_threads(p);
+  return !by_head && !p.cu_seqlens_q && has_heads_for_threads &&
+         (!needs_copy(p.mask) || MaskShape(p).bytes() <= kMaxMask);
 }
 
-GroupedRows::GroupedRows(const AttentionParams& p)
-    : p_(p),
-      grouped_(p),
-      copies_(!is_one_matrix(p, p.q) || !is_one_matrix(p, p.o) || !is_one_matrix(p, p.lse)),
-      rows_(copies_ ? bytes(p, p.q, p.head_dim) + bytes(p, p.o, p.head_dim_v) + bytes(p, p.lse, 1) : 0),
-      mask_(needs_copy(p.mask) ? MaskShape(p).bytes() : 0) {
-  if (copies_) {
-    std::byte* const q = rows_.data();
+GroupedRows::GroupedRows(const AttentionParams& p) : p_(p), grouped_(p) {
+  if (!is_one_matrix(p, p.q) || !is_one_matrix(p, p.o) || !is_one_matrix(p, p.lse)) {
+    rows_.emplace(bytes(p, p.q, p.head_dim) + bytes(p, p.o, p.head_dim_v) + bytes(p, p.lse, 1));
+    std::byte* const q = rows_->data();
     std::byte* const o = q + bytes(p, p.q, p.head_dim);
     std::byte* const lse = o + bytes(p, p.o, p.head_dim_v);
     copy_rows(p, p.q, dense<void>(p, p.q.dtype, p.head_dim, q), p.head_dim);
@@ -116,7 +124,10 @@ GroupedRows::GroupedRows(const AttentionParams& p)
     grouped_.o = dense<void>(p, p.o.dtype, p.head_dim_v, o);
     if (p.lse.data) grouped_.lse = dense<void>(p, p.lse.dtype, 1, lse);
   }
-  if (needs_copy(p.mask)) grouped_.mask = copy_mask(p, mask_.data());
+  if (needs_copy(p.mask)) {
+    mask_.emplace(MaskShape(p).bytes());
+    grouped_.mask = copy_mask(p, mask_->data());
+  }
   for_group(p, grouped_.q), for_group(p, grouped_.o), for_group(p, grouped_.lse);
   grouped_.num_heads = p.num_kv_heads;
   grouped_.seqlen_q = p.num_heads / p.num_kv_heads * p.seqlen_q;
@@ -124,7 +135,7 @@ GroupedRows::GroupedRows(const AttentionParams& p)
 }
 
 void GroupedRows::write() const {
-  if (!copies_) return;
+  if (!rows_) return;
   const std::int64_t width = p_.head_dim_v;
   copy_rows(p_, dense<void>(p_, p_.o.dtype, width, grouped_.o.data), p_.o, width);
   if (p_.lse.data) copy_rows(p_, dense<void>(p_, p_.lse.dtype, 1, grouped_.lse.data), p_.lse, 1);

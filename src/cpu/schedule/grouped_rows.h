@@ -2,6 +2,8 @@
 // full, and each key is read once for all of them instead of once for each head.
 #pragma once
 
+#include <optional>
+
 #include "backend/attention_params.h"
 #include "core/parallel.h"
 
@@ -9,11 +11,13 @@ namespace saccade::cpu {
 
 class GroupedRows {
  public:
-  /// Whether heads share keys, have so few rows that they leave blocks of rows unfilled, and have no option by
-  /// which a row depends on its head, or on its index otherwise than by causal masks and windows.
+  /// Whether heads share keys, have so few rows that they leave blocks of rows unfilled, are more than the threads
+  /// even together, and have no option by which a row depends on its head or index, but small masks and what hides
+  /// keys by position.
   static bool suit(const AttentionParams& p);
 
-  /// Copies q, unless rows of neighboring heads are as far apart as those of a head, and masks of single rows.
+  /// Copies q, unless rows of neighboring heads are as far apart as those of a head, and masks that differ between
+  /// heads or rows.
   explicit GroupedRows(const AttentionParams& p);
 
   /// The problem with num_kv_heads query heads. It writes o and lse to memory of this object if they are copied.
@@ -24,8 +28,7 @@ class GroupedRows {
  private:
   const AttentionParams& p_;
   AttentionParams grouped_;
-  bool copies_;
-  Workspace rows_, mask_;  // of q, o and lse; of the mask
+  std::optional<Workspace> rows_, mask_;  // copies: of q, o and lse; of the mask
 };
 
 }  // namespace saccade::cpu
