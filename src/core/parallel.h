@@ -51,7 +51,7 @@ class Workspace {
  private:
   struct Block;
   /// Puts an unused block into an empty slot, `first` before others, or frees it if there is none.
-  static void keep(Block* block, std::atomic<Block*>* first = nullptr);
+  [[gnu::visibility("hidden")]] static void keep(Block* block, std::atomic<Block*>* first = nullptr);
 
   static std::array<std::atomic<Block*>, 64> idle_;
   Block* block_ = nullptr;
