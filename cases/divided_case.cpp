@@ -17,8 +17,8 @@
 namespace saccade::cases {
 namespace {
 
-using distributed::ParallelConfig;
 using distributed::Method;
+using distributed::ParallelConfig;
 using distributed::Run;
 using distributed::Sharding;
 
@@ -61,7 +61,7 @@ class Drawing {
   }
 
   ParallelConfig division(std::int64_t seqlen_q, std::int64_t seqlen_k, std::int64_t kv_heads,
-                    const AttentionOptions& options) {
+                          const AttentionOptions& options) {
     ParallelConfig result;
     result.rows = sharding(seqlen_q, seqlen_k, options);
     if (seqlen_q != seqlen_k || random_.chance(0.3)) result.keys = any(seqlen_k);

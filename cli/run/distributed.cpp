@@ -18,8 +18,8 @@
 namespace saccade::cli {
 namespace {
 
-using distributed::ParallelConfig;
 using distributed::Method;
+using distributed::ParallelConfig;
 using distributed::Run;
 using distributed::Sharding;
 

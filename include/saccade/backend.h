@@ -1,6 +1,7 @@
 // Back ends: what computes a call. "cpu", the processor's kernels, is used unless another one is asked for;
 // "reference" computes attention and matrix products in double precision by the code that is written to be read
-// (reference.h), which answers whether a number is right. Layers and optimizers use the processor's kernels anyway.
+// (reference.h), which answers whether a number is right. Layers and optimizers use the processor's kernels
+// anyway.
 //
 // A back end can be chosen for one call (AttentionOptions::backend), for a thread's calls during a scope
 // (BackendScope), for the process (set_active_backend()), or by the environment variable SACCADE_BACKEND; the

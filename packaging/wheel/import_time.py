@@ -1,4 +1,4 @@
-"""Prints how many milliseconds `import saccade` takes beyond `import numpy`: best of 20 new processes of each, by turns."""
+"""Prints how many ms `import saccade` takes beyond `import numpy`: best of 20 new processes of each, by turns."""
 
 import subprocess
 import sys

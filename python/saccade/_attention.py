@@ -297,7 +297,9 @@ def _seqlen_k(k: Any, options: dict[str, Any]) -> int:
         starts = as_array(options["cu_seqlens_k"], "cu_seqlens_k")
         starts = np.asarray(starts if isinstance(starts, np.ndarray) else np.from_dlpack(starts))
         if starts.ndim != 1 or starts.dtype.kind not in "iu":
-            raise ValueError(f"cu_seqlens_k: expected integers [documents + 1], got {starts.dtype} {list(starts.shape)}")
+            raise ValueError(
+                f"cu_seqlens_k: expected integers [documents + 1], got {starts.dtype} {list(starts.shape)}"
+            )
         return min(int(np.diff(starts).max(initial=0)), k.shape[0] if k.shape else 0)
     length = k.shape[-3 if _is_blhd(options) and len(k.shape) >= 3 else -2] if len(k.shape) >= 2 else 0
     if options.get("block_table") is not None:

@@ -167,7 +167,9 @@ def _layers(weights: Any) -> list[np.ndarray]:
         if matrix.ndim == 4 and matrix.shape[0] == 1:
             matrix = matrix[0]
         if matrix.ndim != 3 or 0 in matrix.shape:
-            raise ValueError(f"weights[{i}]: expected [heads, seqlen_q, seqlen_k] or a batch of one, got {matrix.shape}")
+            raise ValueError(
+                f"weights[{i}]: expected [heads, seqlen_q, seqlen_k] or a batch of one, got {matrix.shape}"
+            )
         if layers and matrix.shape != layers[0].shape:
             raise ValueError(f"weights[{i}]: expected shape {layers[0].shape} as weights[0] has, got {matrix.shape}")
         layers.append(matrix)

@@ -25,9 +25,9 @@ class backend:  # noqa: N801 (a context manager with a small name, as torch.no_g
         with saccade.backend("reference"):
             o = saccade.attention(q, k, v)  # in double precision: is that number right?
 
-    :param names: "cpu", the processor's kernels; "reference", attention and matrix products in double precision, step by step; or a list
-        in order, "reference,cpu": each call takes the first that supports it. Outside, the environment variable
-        ``SACCADE_BACKEND`` decides; without it, "cpu".
+    :param names: "cpu", the processor's kernels; "reference", attention and matrix products in double precision, step
+        by step; or a list in order, "reference,cpu": each call takes the first that supports it.
+        Outside, the environment variable ``SACCADE_BACKEND`` decides; without it, "cpu".
     :raises ValueError: for a name that does not exist.
     """
 

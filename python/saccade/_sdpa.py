@@ -110,7 +110,8 @@ def numpy_attention(
     if drops(dropout_p) and not drops_all:
         options.update(dropout_p=dropout_p, seed=_core.draw_seed())
     try:
-        kernel(of.q.shape[-2], of.k.shape[-2], group_of(of.q, of.k))(of.q, of.k, of.v, _of_rank_4(o), None, None, options)
+        attend = kernel(of.q.shape[-2], of.k.shape[-2], group_of(of.q, of.k))
+        attend(of.q, of.k, of.v, _of_rank_4(o), None, None, options)
     except ValueError as error:
         raise renamed(error) from None
     if drops_all:

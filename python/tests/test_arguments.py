@@ -353,7 +353,10 @@ def test_threads():
     ("options", "message"),
     [
         ({"window": (-5, 0)}, "window: expected integers of at least -1, got (-5, 0)"),
-        ({"block_mask": np.ones((1, 1), bool), "block_mask_size": 0}, "block_mask_size: expected integers of at least 1"),
+        (
+            {"block_mask": np.ones((1, 1), bool), "block_mask_size": 0},
+            "block_mask_size: expected integers of at least 1",
+        ),
         ({"query_offset": [1.5]}, "query_offset: expected integers, got f64"),
         ({"mask": np.ones((4, 4), np.int32)}, "mask: expected bool (True = attend) or floating numbers"),
         ({"out": np.ones((1, 2, 4, 7), np.float32)}, "out: expected [1, 2, 4, 8], got [1, 2, 4, 7]"),

@@ -6,7 +6,6 @@ import threading
 
 import numpy as np
 import pytest
-
 import saccade
 
 X = np.random.default_rng(1).standard_normal((8, 64, 64)).astype(np.float32)

@@ -44,7 +44,9 @@ def _imports(name: str, path: Path, modules: dict[str, Path]) -> set[str]:
             base = ".".join([*above, *([node.module] if node.module else [])])
             # `from . import x` takes the module x, which may be compiled; else a name of the package itself.
             of_package = [f"{base}.{alias.name}" for alias in node.names]
-            found |= {one if one in modules or alias.name == "_core" else base for one, alias in zip(of_package, node.names)}
+            found |= {
+                one if one in modules or alias.name == "_core" else base for one, alias in zip(of_package, node.names)
+            }
     return found & modules.keys() - {name}
 
 

@@ -141,7 +141,11 @@ REFUSED_INPUTS = {
         {},
         "past_key: expected the type of Q, float32, got float64",
     ),
-    "integer mask": ({**operands(), "attn_mask": np.ones((5, 7), np.int64)}, {}, "attn_mask: expected bool .* got int64"),
+    "integer mask": (
+        {**operands(), "attn_mask": np.ones((5, 7), np.int64)},
+        {},
+        "attn_mask: expected bool .* got int64",
+    ),
     "mask of rank 0": (
         {**operands(), "attn_mask": np.array(True)},
         {},

@@ -252,7 +252,10 @@ def test_other_lengths_and_a_batch_of_keys_for_all():
             "one for at least 150 rows and 150 keys, got one for 64 and 64",
         ),
         ({"score_mod": 3}, "score_mod: expected a function, got a int"),
-        ({"score_mod": lambda s, b, h, q, k: None}, "score_mod: expected a function that returns a tensor .* a NoneType"),
+        (
+            {"score_mod": lambda s, b, h, q, k: None},
+            "score_mod: expected a function that returns a tensor .* a NoneType",
+        ),
         (
             {"score_mod": lambda s, b, h, q, k: torch.zeros(2)},
             "returns a tensor without dimensions, got one of shape .2",

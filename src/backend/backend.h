@@ -28,8 +28,8 @@ class ForwardState {
 class PackedProduct {
  public:
   virtual ~PackedProduct() = default;
-  /// c = f(a b), with an f32 a of at least one row. b, its type, the depth and the columns are those of packing; the
-  /// parameters do not repeat them.
+  /// c = f(a b), with an f32 a of at least one row. b, its type, the depth and the columns are those of packing;
+  /// the parameters do not repeat them.
   virtual void run(const ProductParams&) const = 0;
   /// Writes b in f32, [depth, columns].
   virtual void unpack(float* to) const = 0;

@@ -88,7 +88,7 @@ class KvCache::Storage {
 
   KvCacheOptions config_;
   std::vector<std::int64_t> lengths_, first_kept_, starts_;  // [batch]
-  std::array<KvBuffer, 2> numbers_;                      // of k and of v
+  std::array<KvBuffer, 2> numbers_;                          // of k and of v
 };
 
 /// One contiguous block for each head of each sequence: index j holds position first_kept + j.

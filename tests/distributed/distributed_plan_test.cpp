@@ -17,8 +17,8 @@ namespace saccade::test {
 namespace {
 
 using cases::Random;
-using distributed::ParallelConfig;
 using distributed::Method;
+using distributed::ParallelConfig;
 using distributed::Pass;
 using distributed::Plan;
 using distributed::Run;
@@ -324,9 +324,9 @@ TEST(DistributedPlan, CutsLongSequencesIntoParts) {
       problem.sizes = {.num_heads = 2, .num_kv_heads = 2};
       draw(random, problem);
       const ParallelConfig division{.rows = sharding(random, problem.seqlen_q, ranks, problem, true),
-                              .keys = sharding(random, problem.seqlen_k, ranks, problem, false),
-                              .method = seed % 2 == 0 ? Method::stream : Method::ring,
-                              .chunk = kOriginAlignment};
+                                    .keys = sharding(random, problem.seqlen_k, ranks, problem, false),
+                                    .method = seed % 2 == 0 ? Method::stream : Method::ring,
+                                    .chunk = kOriginAlignment};
       const Plan plan(problem.sizes, division, problem.options);
       EXPECT_EQ(plan.steps() % 2, 0);
       EXPECT_EQ(plan.steps() / 2, division.method == Method::ring ? ranks : (problem.seqlen_k + 4095) / 4096);
@@ -371,7 +371,8 @@ ParallelConfig automatic(std::int64_t seqlen, double bandwidth, int ranks = 4) {
   division.machine.bandwidth = bandwidth;
   return division;
 }
-ParallelConfig chosen(const ParallelConfig& division, distributed::Sizes sizes = {.num_heads = 32, .num_kv_heads = 8}) {
+ParallelConfig chosen(const ParallelConfig& division,
+                      distributed::Sizes sizes = {.num_heads = 32, .num_kv_heads = 8}) {
   return Plan(sizes, division, {.causal = Causal::top_left}).division();
 }
 
@@ -430,12 +431,12 @@ struct TwoRanks {
             {.rows = Sharding::contiguous(2000, 2), .method = Method::gather},
             {}};
   distributed::CostParameters machine{.forward = 64e6,  // a step takes 1 s
-                               .backward = 64e6,
-                               .copying = 1e300,
-                               .per_step = 0.0,
-                               .per_message = 0.0,
-                               .bandwidth = 64000.0,  // and so does a transfer
-                               .latency = 0.0};
+                                      .backward = 64e6,
+                                      .copying = 1e300,
+                                      .per_step = 0.0,
+                                      .per_message = 0.0,
+                                      .bandwidth = 64000.0,  // and so does a transfer
+                                      .latency = 0.0};
 };
 
 TEST(CostModel, HidesTransfersBehindTheStepBefore) {

@@ -14,8 +14,8 @@ namespace {
 
 using distributed::CommunicationError;
 using distributed::Communicator;
-using distributed::ParallelConfig;
 using distributed::Method;
+using distributed::ParallelConfig;
 using distributed::Run;
 using distributed::Sharding;
 using ::testing::AllOf;

@@ -231,9 +231,15 @@ REFUSED = {
     "type": (lambda q, k, v: attention(q.astype(int), k, v), "q: expected float32, .*, got int32"),
     "causal": (lambda q, k, v: attention(q, k, v, causal=True), "causal: expected None or 'top_left' or .*, got True"),
     "layout": (lambda q, k, v: attention(q, k, v, layout="bshd"), "layout: expected 'bhld' or 'blhd', got 'bshd'"),
-    "mask": (lambda q, k, v: attention(q, k, v, mask=jnp.zeros((3, 30))), "mask: expected rank 1 to 4 and a shape that"),
+    "mask": (
+        lambda q, k, v: attention(q, k, v, mask=jnp.zeros((3, 30))),
+        "mask: expected rank 1 to 4 and a shape that",
+    ),
     "mask of integers": (lambda q, k, v: attention(q, k, v, mask=jnp.zeros(30, int)), "mask: expected bool"),
-    "sinks": (lambda q, k, v: attention(q, k, v, sinks=jnp.zeros(3)), r"sinks: expected shape \(4,\), got shape \(3,\)"),
+    "sinks": (
+        lambda q, k, v: attention(q, k, v, sinks=jnp.zeros(3)),
+        r"sinks: expected shape \(4,\), got shape \(3,\)",
+    ),
     "slopes": (lambda q, k, v: attention(q, k, v, alibi_slopes=jnp.zeros((4, 2))), "alibi_slopes: expected shape"),
     "lengths": (lambda q, k, v: attention(q, k, v, kv_lengths=jnp.zeros(3, int)), r"kv_lengths: expected shape \(2,\)"),
     "starts": (lambda q, k, v: attention(q, k, v, kv_starts=jnp.zeros(2)), "kv_starts: expected integers, got float32"),

@@ -220,7 +220,9 @@ def _require_mask(mask: Tensor, name: str, *shapes: tuple[int, ...]) -> None:
     if mask.dtype is not torch.bool and not mask.is_floating_point():
         raise ValueError(f"{name}: expected bool or floating, got {mask.dtype}")
     if mask.shape not in shapes:
-        raise ValueError(f"{name}: expected {' or '.join(str(list(shape)) for shape in shapes)}, got {list(mask.shape)}")
+        raise ValueError(
+            f"{name}: expected {' or '.join(str(list(shape)) for shape in shapes)}, got {list(mask.shape)}"
+        )
 
 
 def _additive(hidden: Tensor, dtype: torch.dtype) -> Tensor:

@@ -121,7 +121,7 @@ struct ScoreWork {
   unsigned partial = 0;       // bit n: the scores of subtiles[n] change later, so row_max ignores them
   Scalar* scores = nullptr;   // [rows][kBlockK]
   Scalar* row_max = nullptr;  // [rows][kWidth], raised; may be null
-  PrefetchRows ahead = {};       // kTileRows rows; each tile prefetches one line of each
+  PrefetchRows ahead = {};    // kTileRows rows; each tile prefetches one line of each
 };
 
 /// Raises row `row` of row_max to the scores of tile i.
@@ -340,7 +340,8 @@ template <class F>
 SACCADE_INLINE void with_accumulate_mode(AccumulateMode how, const F& f) {
   if (how == AccumulateMode::add) return f(std::integral_constant<AccumulateMode, AccumulateMode::add>{});
   if (how == AccumulateMode::scale) return f(std::integral_constant<AccumulateMode, AccumulateMode::scale>{});
-  if (how == AccumulateMode::scale_first) return f(std::integral_constant<AccumulateMode, AccumulateMode::scale_first>{});
+  if (how == AccumulateMode::scale_first)
+    return f(std::integral_constant<AccumulateMode, AccumulateMode::scale_first>{});
   f(std::integral_constant<AccumulateMode, AccumulateMode::replace>{});
 }
 
@@ -440,8 +441,8 @@ SACCADE_INLINE void value_columns(int columns, const Scalar* p, const ValueRows&
 /// Accumulates p v into o (see output_index) for all head_dim_v columns; p points to the first step. `alpha`: a
 /// factor of each row, for the modes that scale.
 template <class Order, int kRows>
-void value_product(const Scalar* p, const ValueRows& rows, std::int64_t head_dim_v, AccumulateMode how, const Scalar* alpha,
-                   Scalar* o) {
+void value_product(const Scalar* p, const ValueRows& rows, std::int64_t head_dim_v, AccumulateMode how,
+                   const Scalar* alpha, Scalar* o) {
   for (std::int64_t column = 0; column < head_dim_v; column += kTileColumns)
     value_columns<Order, kRows>(static_cast<int>(std::min<std::int64_t>(kTileColumns, head_dim_v - column)), p,
                                 rows, column, how, alpha, o + output_index(0, column));
@@ -470,7 +471,8 @@ inline void value_product_of_visible(const Scalar* scores, const Scalar* p, cons
 }
 
 /// Accumulates finished sums into a tile of o, `size` numbers in the same order.
-inline void accumulate_tile(const Scalar* sums, std::int64_t size, AccumulateMode how, const Scalar* alpha, Scalar* o) {
+inline void accumulate_tile(const Scalar* sums, std::int64_t size, AccumulateMode how, const Scalar* alpha,
+                            Scalar* o) {
   with_accumulate_mode(how, [&](auto constant) {
     for (std::int64_t at = 0; at < size; at += kWidth)
       join<decltype(constant)::value>(load(sums + at), alpha + at / kTileColumns % kTileRows, o + at);

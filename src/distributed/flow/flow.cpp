@@ -42,7 +42,8 @@ std::vector<Run> Needs::rows_from(int holder, int rank, std::int64_t step) const
   return overlap_of(rows(rank, step), sharding->runs(holder));
 }
 
-// ---- Gather -----------------------------------------------------------------------------------------------------
+// ---- Gather
+// -----------------------------------------------------------------------------------------------------
 
 Gather::Gather(Messages& messages, Needs needs, std::vector<TensorView> tensors)
     : messages_(messages), needs_(std::move(needs)), tensors_(std::move(tensors)) {

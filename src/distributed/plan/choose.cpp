@@ -26,7 +26,7 @@ std::int64_t memory_of_gather(const Plan& plan) {
 }  // namespace
 
 ParallelConfig choose(const Sizes& sizes, const ParallelConfig& division, const AttentionOptions& options,
-                std::string_view function) {
+                      std::string_view function) {
   // Another method needs more memory, so it must gain noticeably.
   constexpr double kGain = 0.02;
   ParallelConfig best = division;

@@ -10,6 +10,6 @@ namespace saccade::distributed {
 /// Replaces Method::automatic by the method that the cost model favors and completes the division. Depends on
 /// its arguments only, so the result is the same on every rank.
 ParallelConfig choose(const Sizes& sizes, const ParallelConfig& division, const AttentionOptions& options,
-                std::string_view function);
+                      std::string_view function);
 
 }  // namespace saccade::distributed

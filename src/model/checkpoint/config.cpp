@@ -25,8 +25,7 @@ const nlohmann::json& Config::at(const std::string& key) const {
 
 std::int64_t Config::size(const std::string& key) const {
   const nlohmann::json& value = at(key);
-  if (!value.is_number_integer() || value.get<double>() < 1 ||
-      value.get<double>() > static_cast<double>(kMaxSize))
+  if (!value.is_number_integer() || value.get<double>() < 1 || value.get<double>() > static_cast<double>(kMaxSize))
     refuse(key, "must be a number of at least 1, but it is ", value.dump());
   return value.get<std::int64_t>();
 }

@@ -76,11 +76,11 @@ class Stack {
   // stack_backward.cpp
   Steps steps_of(std::size_t layer, const Run& run, const Tensor& x) const;
   Tensor mlp_backward(std::size_t layer, const Steps& steps, const Tensor& dout, Tensor& dx,
-                          int num_threads) const;
+                      int num_threads) const;
   Tensor cross_backward(std::size_t layer, const Run& run, const Steps& steps, Tensor dsum, Tensor& dsource,
-                            const OnAttentionGradient& on_gradient) const;
-  void attention_backward(std::size_t layer, const Run& run, const Steps& steps, const Tensor& dmiddle,
-                              Tensor& dx, const OnAttentionGradient& on_gradient) const;
+                        const OnAttentionGradient& on_gradient) const;
+  void attention_backward(std::size_t layer, const Run& run, const Steps& steps, const Tensor& dmiddle, Tensor& dx,
+                          const OnAttentionGradient& on_gradient) const;
 
   void attend(std::size_t layer, const Block& block, const Run& run, Buffers& buffers) const;
   void add_cross_attention(std::size_t layer, const Block& block, const Run& run, Tensor& x,

@@ -15,8 +15,8 @@ namespace {
 using namespace picture;
 
 constexpr std::int64_t kMaxSeparate = 4096;  // cells that are separate elements
-constexpr int kLevels = 128;                  // shades of a dense panel
-constexpr double kLeastDotted = 11;           // masked cells of this size or larger have a dot
+constexpr int kLevels = 128;                 // shades of a dense panel
+constexpr double kLeastDotted = 11;          // masked cells of this size or larger have a dot
 constexpr double kBarWidth = 12, kBarGap = 28;
 constexpr int kBarSteps = 64;
 

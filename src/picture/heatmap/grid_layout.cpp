@@ -9,11 +9,11 @@ namespace saccade::picture {
 namespace {
 
 constexpr double kMaxSide = 768, kMaxGridSide = 960;  // of a single panel, and of a grid
-constexpr double kMaxMapSide = 1024;                   // of one map of a larger matrix
+constexpr double kMaxMapSide = 1024;                  // of one map of a larger matrix
 constexpr double kLeastCell = 2, kMaxCell = 48, kLeastSide = 96;
 constexpr std::int64_t kMaxCells = 256, kMaxMapCells = 512;  // along one side of a panel
-constexpr std::int64_t kMaxWithValues = 1024;                 // cells that may carry numbers
-constexpr double kMaxPositions = 12;                          // along one side, if not all are shown
+constexpr std::int64_t kMaxWithValues = 1024;                // cells that may carry numbers
+constexpr double kMaxPositions = 12;                         // along one side, if not all are shown
 constexpr double kLabelSize = 13, kLeastLabelSize = 9;
 constexpr double kPanelTitleSize = 12, kLeastPanelTitleSize = 9;
 

@@ -16,7 +16,7 @@ using namespace picture;
 constexpr std::int64_t kMaxTokens = 128;     // in a column
 constexpr std::int64_t kMaxWeights = 65536;  // in a picture
 constexpr std::int64_t kMaxTooltips = 1200;  // lines with a tooltip
-constexpr double kLeastShare = 1.0 / 100;     // of the largest weight: a thinner line is not drawn
+constexpr double kLeastShare = 1.0 / 100;    // of the largest weight: a thinner line is not drawn
 constexpr double kMaxColumn = 720, kMaxSpacing = 34, kLeastSpacing = 13;
 constexpr double kLabelSize = 13, kHeadingHeight = 22, kTitleHeight = 24, kLongestLabel = 150;
 constexpr double kLabelGap = 7, kPanelGap = 36;

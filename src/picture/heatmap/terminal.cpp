@@ -17,8 +17,8 @@ using namespace picture;
 
 constexpr int kLeastColumns = 20, kWidestLabel = 16, kWidestCell = 12, kGapColumns = 3, kSmallPanel = 32;
 constexpr std::string_view kFunction = "heatmap_terminal";
-constexpr std::int64_t kMaxLines = 64;        // of a panel with one line per row
-constexpr std::int64_t kMaxDenseRows = 96;    // of a pooled panel; if it has more columns, that many
+constexpr std::int64_t kMaxLines = 64;         // of a panel with one line per row
+constexpr std::int64_t kMaxDenseRows = 96;     // of a pooled panel; if it has more columns, that many
 constexpr std::int64_t kFewestDenseRows = 24;  // pooling stops here, so that short axes stay visible
 constexpr std::size_t kTallestLabel = 8;       // characters of a label written downwards
 constexpr int kLegendCells = 24;
