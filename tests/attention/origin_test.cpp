@@ -141,6 +141,29 @@ TEST_P(OriginOfEachIsa, GivesAPartTheBitsOfTheWhole) {
   }
 }
 
+/// A key far down the row whose score is 100 binades larger: what earlier keys have added becomes tiny. Where its
+/// own value is 0, that is all there is. Rows before those of the part see keys before the alignment.
+TEST_P(OriginOfEachIsa, GivesRowsThatOutgrowTheirRangeTheBitsOfTheWhole) {
+  constexpr std::int64_t kAll = kOriginAlignment + 700, kLarge = kOriginAlignment + 200, kFirst = 40, kCount = 80;
+  const AttentionOptions options{
+      .scale = 1.0, .query_offset = kOriginAlignment + 300 - kFirst, .window_left = 300, .window_right = 300};
+  AttentionOptions of_part = options;
+  of_part.origin = {.row = kFirst, .key = kOriginAlignment};
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    Tensor wide_q(DType::f32, {kCount, 8}), wide_k(DType::f32, {kAll, 8}), wide_v(DType::f32, {kAll, 8});
+    for (std::int64_t i = 0; i < kCount; ++i) wide_q.at<float>(i, 0) = 1;
+    std::ranges::fill(wide_v.values<float>(), 0x1p15F);
+    wide_k.at<float>(kLarge, 0) = 69.5F;
+    for (std::int64_t d = 0; d < 8; ++d) wide_v.at<float>(kLarge, d) = 0;
+    const Tensor q = Tensor::copy_of(wide_q, dtype), k = Tensor::copy_of(wide_k, dtype),
+                 v = Tensor::copy_of(wide_v, dtype);
+    const Tensor whole = attention(q, k, v, options);
+    const Tensor part = attention(q.view().slice(0, kFirst, kCount), k.view().slice(0, kOriginAlignment, kAll),
+                                  v.view().slice(0, kOriginAlignment, kAll), of_part);
+    EXPECT_TRUE(same_bits(part, Tensor::copy_of(whole.view().slice(0, kFirst, kCount)))) << name_of(dtype);
+  }
+}
+
 TEST_P(OriginOfEachIsa, GivesGradientsOfRowsTheBitsOfTheWhole) {
   for (const Case& one : cases()) {
     SCOPED_TRACE(one.name);

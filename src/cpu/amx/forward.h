@@ -78,8 +78,9 @@ class AmxBlock : public AmxRows<T> {
   struct TileRange {
     std::int64_t begin, end;
   };
-  /// What is left of a step from a tile on. Sums of lse depend on where steps end, so they begin anew at every
-  /// multiple of kOriginAlignment: parts of a problem have the bits of the whole.
+  /// What is left of a step from a tile on. Where a step ends decides which weights make_room() scales as words
+  /// and which as sums, and words underflow earlier. So steps begin anew at every multiple of kOriginAlignment:
+  /// parts of a problem have the bits of the whole.
   static TileRange step_of(std::int64_t tile, KeyRange range) {
     constexpr std::int64_t kTiles = kOriginAlignment / 32;
     const std::int64_t origin = tile / kTiles * kTiles;
