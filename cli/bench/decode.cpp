@@ -41,7 +41,6 @@ Tensor draw(const Shape& shape, std::uint64_t seed, DType dtype) {
 class Layers {
  public:
   explicit Layers(const Cache& cache) : q_(draw({1, kDecodeHeads, 1, kDecodeHeadDim}, 1, cache.q_type)), o_(q_) {
-    constexpr double kBytes = double{1 << 28};
     constexpr std::int64_t kChunk = 4096;
     const Tensor k = draw({kDecodeKvHeads, kChunk, kDecodeHeadDim}, 2, cache.type),
                  v = draw(k.shape(), 3, cache.type);
@@ -52,7 +51,7 @@ class Layers {
                                           .page_size = cache.page_size,
                                           .capacity = cache.length});
       for (std::int64_t i = 0; i < cache.length; i += kChunk) layers_.back().append(k, v);
-    } while (cache.bytes() * static_cast<double>(layers_.size()) < kBytes);
+    } while (cache.bytes() * static_cast<double>(layers_.size()) < static_cast<double>(kUncachedBytes));
   }
 
   void decode_all(int threads) {
@@ -76,11 +75,10 @@ std::vector<Line> measure_cache(const Cache& cache, const Conditions& conditions
   Layers layers(cache);
   std::vector<Line> lines;
   for (const int threads : conditions.threads) {
-    constexpr std::size_t kBytes = std::size_t{1} << 27;
     const double bytes = cache.bytes() * layers.count();
     const Timing timing = measure(
         conditions.effort, [&] { layers.decode_all(threads); },
-        [&] { return bytes / measure_read_bandwidth(threads, kBytes); });
+        [&] { return bytes / measure_read_bandwidth(threads, kUncachedBytes); });
     lines.push_back({cache.name(),
                      threads,
                      timing.seconds / layers.count(),
@@ -105,7 +103,6 @@ Tensor last_keys(const KvCache& cache) {
 /// Appends f32 tokens one by one, as a model does, on one thread. Counts bytes read and written.
 std::vector<Line> measure_append(DType type, std::int64_t page_size, const Conditions& conditions) {
   constexpr std::int64_t kTokens = 4096;
-  constexpr std::size_t kBytes = std::size_t{1} << 27;
   const Shape shape{kDecodeKvHeads, 1, kDecodeHeadDim};
   const Tensor k = draw(shape, 2, DType::f32), v = draw(shape, 3, DType::f32);
   KvCache cache({.num_kv_heads = kDecodeKvHeads,
@@ -121,7 +118,7 @@ std::vector<Line> measure_append(DType type, std::int64_t page_size, const Condi
         cache.clear(0);
         for (std::int64_t i = 0; i < kTokens; ++i) cache.append(k, v);
       },
-      [&] { return bytes / measure_read_bandwidth(1, kBytes); });
+      [&] { return bytes / measure_read_bandwidth(1, kUncachedBytes); });
   const Tensor wanted = Tensor::copy_of(k, type).reshaped({kDecodeKvHeads, kDecodeHeadDim}),
                kept = last_keys(cache);
   return {{fmt::format("append a token, f32 to {}, {}", name_of(type), layout_name(page_size)),

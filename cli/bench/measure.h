@@ -15,6 +15,10 @@ struct Effort {
 };
 inline constexpr Effort kUsual{}, kQuick{.seconds = 0.15, .fewest = 3};
 
+/// Memory that no cache holds, to measure main memory: read bandwidth fell from 29 GB/s with 64 MiB to 15.6 with
+/// 512 MiB (Granite Rapids, an L3 cache of 480 MiB shared with others).
+inline constexpr std::size_t kUncachedBytes = std::size_t{512} << 20;
+
 /// The measurements of one piece of work.
 struct Timing {
   double seconds = 0.0;  ///< the median

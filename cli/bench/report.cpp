@@ -53,7 +53,7 @@ std::string disturbance_text() {
 Limits measure_limits(int threads) {
   constexpr double kSeconds = 0.1;
   return {threads, measure_peak_flops(threads, kSeconds), measure_peak_flops(threads, kSeconds, DType::bf16),
-          measure_read_bandwidth(threads)};
+          measure_read_bandwidth(threads, kUncachedBytes)};
 }
 
 void print_text(const std::vector<Limits>& limits, const std::vector<Results>& results) {

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <set>
 
+#include "measure.h"
+
 namespace saccade::cli::bench {
 namespace {
 
@@ -57,8 +59,7 @@ double TimedProblem::seconds_at_peak(int threads) const {
 }
 
 double TimedProblem::seconds_of_reading(int threads) const {
-  constexpr std::size_t kBytes = std::size_t{128} << 20;
-  return kv_bytes_ / measure_read_bandwidth(threads, kBytes);
+  return kv_bytes_ / measure_read_bandwidth(threads, kUncachedBytes);
 }
 
 bool TimedProblem::agrees() {

@@ -14,7 +14,7 @@ namespace [[gnu::visibility("default")]] saccade {
 /// divided into splits of a fixed size, which are merged in ascending order. A row's bits therefore depend on its
 /// q row, the keys it sees, the options and the instruction set; not on threads, batch, the other new tokens or
 /// paging. They differ from those of attention() in the last bits, because sums over head_dim run in another
-/// order. Where both must agree bit for bit, call attention() for new tokens too, which takes 1.5 to 4 times as
+/// order. Where both must agree bit for bit, call attention() for new tokens too, which takes 1.3 to 4.5 times as
 /// long (one row, Granite Rapids).
 ///
 /// Typical options for a cache: {.causal = Causal::bottom_right, .kv_lengths = lengths, .block_table = pages}.
@@ -26,9 +26,9 @@ Tensor decode(const TensorView& q, const TensorView& k, const TensorView& v, con
 
 /// Whether decode() is usually faster than attention(). With few rows and many keys, reading k and v takes longer
 /// than computing with them, and decode() reads them in place. `group`: query heads that share a kv head, whose
-/// rows count together. For 4096 keys of 128 numbers decode() takes 0.25 to 0.8 of attention()'s time with up to 8
-/// rows, 0.6 to 0.9 with 16, and up to twice as long with 32; for 512 keys from 0.4 (f32, one row) to 1.6 times as
-/// long (bf16, 16 rows): with AMX tiles and without (Granite Rapids).
+/// rows count together. For 4096 keys of 128 numbers decode() takes 0.2 to 0.85 of attention()'s time with up to 8
+/// rows, 0.6 to 1.0 with 16, and 1.0 to 1.3 with 32; for 512 keys from 0.35 (f32, one row) to 1.65 times as long
+/// (bf16, 16 rows): f32 and bf16, with AMX tiles and without (Granite Rapids).
 inline constexpr bool is_decode_faster(std::int64_t seqlen_q, std::int64_t seqlen_k, std::int64_t group) {
   constexpr std::int64_t kMaxRows = 16, kLeastKeys = 512, kKeysOfARow = 128;
   const std::int64_t rows = seqlen_q * group;

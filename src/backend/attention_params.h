@@ -104,8 +104,7 @@ struct AttentionParams : AttentionOperands, ScoreChanges {
   const std::int64_t* cu_seqlens_q = nullptr;   // [batch + 1]
   const std::int64_t* cu_seqlens_k = nullptr;   // [batch + 1]
   std::int64_t window_left = -1, window_right = -1;
-  // Above 0: rows of several query heads as rows of one head, where row i has the position of row i %
-  // rows_of_head.
+  // Above 0: rows of several query heads as rows of one head; row i has the position of row i % rows_of_head.
   std::int64_t rows_of_head = 0;
 
   const std::int32_t* block_table = nullptr;  // [batch, ...]

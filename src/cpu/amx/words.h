@@ -136,11 +136,12 @@ SACCADE_INLINE Vec write_32(const float* from, Vec factor, bfloat16* to, Vec fin
   return fma(high, zero(), fma(low, zero(), finite));
 }
 
-/// Words of the numbers of two rows of 32 of bf16: columns 0 to 3 of every eight, and columns 4 to 7.
-SACCADE_INLINE void interleave_rows(const void* even, const void* odd, std::uint32_t* low, std::uint32_t* high) {
-  const __m512i a = _mm512_loadu_si512(even), b = _mm512_loadu_si512(odd);
-  _mm512_store_si512(low, _mm512_unpacklo_epi16(a, b));
-  _mm512_store_si512(high, _mm512_unpackhi_epi16(a, b));
+/// 16 numbers rounded to bf16, as the lower halves of 16 words and as the upper halves of the next 16; the other
+/// halves are 0.
+SACCADE_INLINE void put_halves(const float* from, std::uint32_t* to) {
+  const __m512i bits = rounded_bits(load(from));
+  _mm512_store_si512(to, _mm512_srli_epi32(bits, 16));
+  _mm512_store_si512(to + 16, _mm512_and_si512(bits, _mm512_set1_epi32(static_cast<int>(0xffff0000))));
 }
 
 // ---- f16 and f32: the same for each part, kPartWords apart; a word has columns (or pairs of rows) i and 16 + i

@@ -107,14 +107,8 @@ void put_pair(const T* even, const T* odd, std::uint32_t* to, Scan& scan) {
   parts.split(a + 16, b + 16, to + 256, kPartWords);
 }
 
-inline void interleave_rows(const void* even, const void* odd, std::uint32_t* low, std::uint32_t* high) {
-  std::uint16_t numbers[2][32];
-  std::memcpy(numbers[0], even, 64);
-  std::memcpy(numbers[1], odd, 64);
-  const auto word = [&](int column) {
-    return numbers[0][column] | static_cast<std::uint32_t>(numbers[1][column]) << 16;
-  };
-  for (int w = 0; w < 16; ++w) low[w] = word(w / 4 * 8 + w % 4), high[w] = word(w / 4 * 8 + 4 + w % 4);
+inline void put_halves(const float* from, std::uint32_t* to) {
+  for (int i = 0; i < 16; ++i) to[i] = bfloat16(from[i]).bits, to[16 + i] = to[i] << 16;
 }
 
 /// to[j][i] = from[i][j] for 16 x 16 words.

@@ -182,21 +182,20 @@ inline void check_split_weights(Findings& findings) {
   }
 }
 
-inline void check_interleave_rows(Findings& findings) {
-  std::uint16_t even[32], odd[32];
-  alignas(64) std::uint32_t low[16], high[16];
+inline void check_put_halves(Findings& findings) {
+  alignas(64) float from[16];
+  alignas(64) std::uint32_t found[32];
   for (int round = 0; round < 100; ++round) {
-    for (int i = 0; i < 32; ++i)
-      even[i] = static_cast<std::uint16_t>(findings.word()), odd[i] = static_cast<std::uint16_t>(findings.word());
-    std::uint32_t expected_low[16], expected_high[16];
-    for (int word = 0; word < 16; ++word) {
-      const int column = word / 4 * 8 + word % 4;
-      expected_low[word] = even[column] | static_cast<std::uint32_t>(odd[column]) << 16;
-      expected_high[word] = even[column + 4] | static_cast<std::uint32_t>(odd[column + 4]) << 16;
+    findings.draw_near_one(from, 16);
+    for (float& x : from) x = std::ldexp(x, findings.below(60) - 40);
+    from[round % 16] = 1.0F + 0x1p-8F * static_cast<float>(round % 4);  // between two numbers: to the even one
+    std::uint32_t expected[32];
+    for (int i = 0; i < 16; ++i) {
+      const std::uint32_t bits = bfloat16(from[i]).bits;
+      expected[i] = bits, expected[16 + i] = bits << 16;
     }
-    interleave_rows(even, odd, low, high);
-    findings.same_bits(low, expected_low, 4, 16);
-    findings.same_bits(high, expected_high, 4, 16);
+    put_halves(from, found);
+    findings.same_bits(found, expected, 4, 32);
   }
 }
 
@@ -213,7 +212,7 @@ inline constexpr test::Check kTileChecks[] = {{"tile_moves", check_tile_moves},
                                               {"weights", check_weights},
                                               {"bf16_split", check_bf16_split},
                                               {"split_weights", check_split_weights},
-                                              {"interleave_rows", check_interleave_rows},
+                                              {"put_halves", check_put_halves},
                                               {"transpose_words", check_transpose_words}};
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE
