@@ -173,6 +173,26 @@ TEST_F(AmxDecode, ABadKeyReachesOnlyTheRowsThatSeeIt) {
 }
 
 /// Every second row of the mask hides every bad key, in both splits.
+TEST_F(AmxDecode, AnInfiniteValueReachesOnlyItsColumn) {
+  const Tensor q = random_tensor({1, 3, 2, 64}, 1, DType::bf16), k = random_tensor({1, 1, 70, 64}, 2, DType::bf16);
+  Tensor v = random_tensor({1, 1, 70, 64}, 3, DType::bf16);
+  const Tensor finite = decode(q, k, v);
+  for (const std::int64_t column : {0, 7, 34, 63}) {
+    Tensor bad = v;
+    bad.at<bfloat16>(0, 0, 40, column) = bfloat16(-std::numeric_limits<float>::infinity());
+    const Tensor o = decode(q, k, bad);
+    for (std::int64_t head = 0; head < 3; ++head)
+      for (std::int64_t row = 0; row < 2; ++row)
+        for (std::int64_t d = 0; d < 64; ++d) {
+          const auto found = static_cast<float>(o.at<bfloat16>(0, head, row, d));
+          if (d == column)
+            EXPECT_EQ(found, -std::numeric_limits<float>::infinity());
+          else
+            EXPECT_EQ(found, static_cast<float>(finite.at<bfloat16>(0, head, row, d))) << "column " << d;
+        }
+  }
+}
+
 TEST_F(AmxDecode, MasksHideBadKeys) {
   for (const char* const text :
        {"h=3 hkv=1 sq=12 sk=4300 d=64 mask=bool lse", "h=4 hkv=2 sq=1 sk=4300 d=80 mask=bool layout=blhd"}) {
