@@ -22,6 +22,7 @@ struct ForwardPlan {
   std::int64_t block_q_alone = 0;              // ... where a unit packs its own keys
   std::int64_t block_k = 0;                    // keys of one packed block, at absolute multiples of block_k
   std::size_t packed_block = 0;                // bytes of one packed key block
+  std::size_t most_packed = 0;                 // bytes; a head with more packs keys as it goes. 0: kPackedBytes
   std::size_t scratch = 0, scratch_alone = 0;  // bytes of one thread
 };
 

@@ -62,7 +62,8 @@ class ForwardSchedule {
     }
     unit.packed_bytes = plan_.packed_block * static_cast<std::size_t>(unit.key_blocks);
     const bool shares = group_ * most_blocks(unit) > 1 && unit.key_blocks > 0;
-    (shares && unit.packed_bytes <= kPackedBytes ? sharing_ : alone_).push_back(unit);
+    const std::size_t most = plan_.most_packed > 0 ? plan_.most_packed : kPackedBytes;
+    (shares && unit.packed_bytes <= most ? sharing_ : alone_).push_back(unit);
   }
 
   void pack(const ForwardUnit& unit, std::int64_t block, std::byte* packed) const {
