@@ -1,8 +1,9 @@
-// Threads and their scratch memory. Only this module uses OpenMP.
+// Threads (team.cpp, which alone uses OpenMP), their work and scratch memory (parallel.cpp).
 #pragma once
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -12,6 +13,9 @@ namespace [[gnu::visibility("default")]] saccade {
 /// Calls body(thread) for thread = 0 ... threads - 1, each on its own thread, and returns when all have finished.
 /// Rethrows the first exception. Works in the child of a fork, and from several threads at once.
 void run_on_threads(int threads, const std::function<void(int)>& body);
+
+/// How long wait_for() polls before it sleeps.
+inline constexpr std::chrono::milliseconds kPolling{1};
 
 /// Waits until another thread of the work has set `number` to `value` and called notify_all().
 void wait_for(const std::atomic<std::int64_t>& number, std::int64_t value);

@@ -119,11 +119,14 @@ const std::vector<Room> kRooms = {
     {"cases", {}},
     {"cli", {"cases"}},
     {"bench", {"cases"}},
+    // The schedules with kernels and threads that are simulated.
+    {"bench/schedules", {"src/cpu/schedule", "src/cpu/policy", "src/cpu/kernels", "src/backend", "src/core"}},
     {"python", {}},
     {"packages", {}},
     {"examples", {}},
     // The bits of AMX tiles are compared below the public functions.
     {"tests/bits", {"cases", "src/cpu/simd", "src/cpu/amx"}},
+    {"tests/bench", {"bench/schedules", "src/core"}},
     // A back end is written there.
     {"tests/backend", {"cases", "tests", "src/backend", "src/core"}},
     // So is each function of the kernels.
@@ -183,7 +186,7 @@ constexpr Rule kMustNotReach[] = {
 // External headers, and the only files that may include them.
 constexpr Rule kOutside[] = {
     {"^src/cpu/(simd|amx)/", "^([a-z]*mm|x86|avx.*|arm_neon|cpuid)intrin\\.h$|^arm_neon\\.h$"},
-    {"^src/core/(parallel|runtime)\\.cpp$|^tests/|^bench/", "^omp\\.h$"},
+    {"^src/core/(team|runtime)\\.cpp$|^tests/|^bench/", "^omp\\.h$"},
     {"^src/(io|model|page|tokenizer)/|^cli/|^tests/", "^nlohmann/"},
     {"^src/(io|page)|^cli/|^tests/", "^zlib\\.h"},
     {"^src/tokenizer/", "^(oniguruma|utf8proc)\\.h"},
