@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -105,17 +106,25 @@ class DecodeSchedule {
 
   void run() const {
     const Workspace states(units_.back().states + bytes_of_states(units_.back(), units_.back().splits));
-    run_splits(states.data());
-    parallel_for(1, count(), plan_.scratch, [&](std::int64_t item, std::byte* scratch) {
-      const DecodeUnit& unit = units_[static_cast<std::size_t>(item)];
+    const auto merge = [&](const DecodeUnit& unit, std::byte* scratch) {
       kernels_.merge(p_, unit.rows, states.data() + unit.states, unit.first_split, unit.splits, scratch);
+    };
+    // The thread that ends the last split of a unit merges them: no other thread has to wait for that.
+    std::vector<std::atomic<std::int64_t>> ended(units_.size());
+    run_splits(states.data(), [&](std::size_t unit, std::byte* scratch) {
+      if (ended[unit].fetch_add(1, std::memory_order_acq_rel) + 1 == units_[unit].splits)
+        merge(units_[unit], scratch);
     });
+    if (std::ranges::find(units_, 0, &DecodeUnit::splits) == units_.end()) return;
+    const Workspace scratch(plan_.scratch);
+    for (const DecodeUnit& unit : units_)
+      if (unit.splits == 0) merge(unit, scratch.data());
   }
 
   /// Writes the states of all splits, including those that no row sees.
   void write_states(const DecodeStates& to) const {
     const Workspace states(units_.back().states + bytes_of_states(units_.back(), units_.back().splits));
-    run_splits(states.data());
+    run_splits(states.data(), [](std::size_t, std::byte*) {});
     const std::size_t o = static_cast<std::size_t>(p_.head_dim_v) * plan_.number;
     const auto write = [&](const DecodeUnit& unit, std::int64_t split, const auto& from_row) {
       for (std::int64_t i = 0; i < unit.rows.kv_heads * unit.rows.count; ++i)
@@ -166,7 +175,9 @@ class DecodeSchedule {
   }
   std::int64_t count() const { return static_cast<std::int64_t>(units_.size()); }
 
-  void run_splits(std::byte* states) const {
+  /// Calls ended(unit, scratch) after each split of a unit.
+  template <class F>
+  void run_splits(std::byte* states, const F& ended) const {
     const std::size_t scratch_bytes = plan_.scratch * static_cast<std::size_t>(units_.front().rows.kv_heads);
     parallel_for_in_place(threads_for(ends_.back(), threads_), ends_.back(), scratch_bytes,
                           [&](std::int64_t item, std::byte* scratch) {
@@ -176,6 +187,7 @@ class DecodeSchedule {
                             const std::int64_t index = item - (at > 0 ? ends_[at - 1] : 0);
                             kernels_.split(p_, unit.rows, unit.first_split + index,
                                            states + unit.states + bytes_of_states(unit, index), scratch);
+                            ended(at, scratch);
                           });
   }
 
