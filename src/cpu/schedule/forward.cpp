@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <functional>
 #include <limits>
+#include <numeric>
+#include <span>
 #include <vector>
 
 #include "core/ceil_div.h"
@@ -18,6 +21,7 @@ struct ForwardUnit {
   KeyRange readable;
   std::int64_t first_block = 0, key_blocks = 0;
   std::int64_t query_blocks = 0;  // of each head
+  double pairs = 0.0;             // pairs_of() the unit, if units differ
   std::size_t packed_bytes = 0;
 };
 
@@ -31,22 +35,26 @@ class ForwardSchedule {
         states_(states),
         threads_(attention_threads(params)),
         plan_(kernels.plan(params)),
-        group_(p_.num_heads / p_.num_kv_heads) {
+        group_(p_.num_heads / p_.num_kv_heads),
+        is_unequal_(p_.kv_lengths || p_.kv_starts || p_.cu_seqlens_q) {
     for (std::int64_t b = 0; b < p_.batch; ++b) {
       for (std::int64_t h = 0; h < p_.num_kv_heads; ++h) add(b, h);
     }
+    // The longest first, so that threads end with short ones.
+    if (is_unequal_) std::ranges::stable_sort(sharing_, std::ranges::greater(), &ForwardUnit::pairs);
   }
 
   void run() const {
     run_alone();
     if (sharing_.empty()) return;
     // Threads take whole heads while every thread gets one, and share the remaining heads, so that no thread waits
-    // for another's last head. If sequence lengths differ, whole heads need many rounds to even out.
+    // for another's last head. If sequence lengths differ, whole heads need many rounds to even out, and the
+    // longest must not take longer than all others.
     const auto units = static_cast<std::int64_t>(sharing_.size());
     const int threads = threads_for(units * group_ * most_blocks(sharing_.front()), threads_);
-    const bool unequal = p_.kv_lengths || p_.kv_starts || p_.cu_seqlens_q;
     const std::int64_t rounds = units / threads;
-    const std::int64_t whole = rounds >= (unequal ? 8 : 1) ? rounds * threads : 0;
+    const bool even_out = !is_unequal_ || (rounds >= 8 && sharing_.front().pairs * threads <= pairs_of(sharing_));
+    const std::int64_t whole = even_out ? rounds * threads : 0;
     if (whole > 0) run_heads(threads, whole);
     if (whole < units) run_shared(whole);
   }
@@ -60,6 +68,7 @@ class ForwardSchedule {
       unit.first_block = unit.readable.begin / plan_.block_k;
       unit.key_blocks = ceil_div(unit.readable.end, plan_.block_k) - unit.first_block;
     }
+    if (is_unequal_) unit.pairs = pairs_of(unit);
     unit.packed_bytes = plan_.packed_block * static_cast<std::size_t>(unit.key_blocks);
     const bool shares = group_ * most_blocks(unit) > 1 && unit.key_blocks > 0;
     const std::size_t most = plan_.most_packed > 0 ? plan_.most_packed : kPackedBytes;
@@ -83,6 +92,28 @@ class ForwardSchedule {
   std::int64_t first_row(const ForwardUnit& unit, std::int64_t block, std::int64_t rows) const {
     const std::int64_t blocks = ceil_div(p_.rows(unit.batch), rows);
     return (blocks - 1 - block % blocks) * rows;
+  }
+
+  /// The keys that the rows of a block may see.
+  double keys_of(const ForwardUnit& unit, std::int64_t block, std::int64_t rows) const {
+    const std::int64_t row = first_row(unit, block, rows), count = std::min(rows, p_.rows(unit.batch) - row);
+    const KeyRange keys = Visibility(p_, unit.batch).visible(row, count);
+    return static_cast<double>(std::max<std::int64_t>(keys.end - keys.begin, 0));
+  }
+  double pairs_of(const ForwardUnit& unit, std::int64_t block, std::int64_t rows) const {
+    const std::int64_t left = p_.rows(unit.batch) - first_row(unit, block, rows);
+    return static_cast<double>(std::min(rows, left)) * keys_of(unit, block, rows);
+  }
+  /// Those in all blocks of the heads of the group.
+  double pairs_of(const ForwardUnit& unit) const {
+    double pairs = 0.0;
+    for (std::int64_t block = 0; block < unit.query_blocks; ++block) pairs += pairs_of(unit, block, plan_.block_q);
+    return pairs * static_cast<double>(group_);
+  }
+  double pairs_of(std::span<const ForwardUnit> units) const {
+    if (!is_unequal_) return static_cast<double>(units.size()) * pairs_of(units.front());
+    return std::accumulate(units.begin(), units.end(), 0.0,
+                           [](double pairs, const ForwardUnit& unit) { return pairs + unit.pairs; });
   }
 
   /// `block` counts blocks of `rows` rows over the heads of the group. The last blocks of a head come first: with
@@ -144,7 +175,7 @@ class ForwardSchedule {
       for (; last < sharing_.size() && bytes + sharing_[last].packed_bytes <= kPackedBytes; ++last)
         bytes += sharing_[last].packed_bytes;
       const Workspace packed(bytes);
-      const std::int64_t block_q = balanced_rows(sharing_[first], last - first);
+      const std::int64_t block_q = balanced_rows(std::span(sharing_).subspan(first, last - first));
       bytes = 0;
       for (std::size_t i = first; i < last; ++i) {
         const ForwardUnit& unit = sharing_[i];
@@ -153,6 +184,7 @@ class ForwardSchedule {
           queries.push_back({&unit, block, bytes});
         bytes += unit.packed_bytes;
       }
+      order(queries, block_q);
       const auto count = static_cast<std::int64_t>(queries.size());
       const int threads = threads_for(count, threads_);
       parallel_for(threads, static_cast<std::int64_t>(keys.size()), 0, [&](std::int64_t item, std::byte*) {
@@ -173,12 +205,20 @@ class ForwardSchedule {
 
   /// The query rows of a block, from block_q down to half of it, with which the threads end at about the same
   /// time.
-  std::int64_t balanced_rows(const ForwardUnit& unit, std::size_t units) const {
-    std::int64_t best = plan_.block_q, least = std::numeric_limits<std::int64_t>::max();
+  std::int64_t balanced_rows(std::span<const ForwardUnit> units) const {
+    const ForwardUnit& unit = units.front();
+    const auto heads = static_cast<std::int64_t>(units.size()) * group_;
+    const double of_a_thread = pairs_of(units) / threads_;
+    double least = std::numeric_limits<double>::max();
+    std::int64_t best = plan_.block_q;
     for (std::int64_t rows = plan_.block_q; rows >= plan_.block_q / 2; rows -= plan_.tile_q) {
-      const auto blocks = static_cast<std::int64_t>(units) * group_ * ceil_div(p_.rows(unit.batch), rows);
-      const std::int64_t of_a_thread = ceil_div(blocks, threads_) * rows;
-      if (of_a_thread < least) best = rows, least = of_a_thread;
+      double keys = keys_of(unit, 0, rows);
+      // Where heads are equal, some thread gets a piece of the last round, and others as long before it.
+      const std::int64_t rounds = ceil_div(heads * ceil_div(p_.rows(unit.batch), rows), threads_);
+      if (!is_unequal_)
+        keys = std::max(keys, static_cast<double>(rounds) * keys_of(unit, (rounds - 1) * threads_ / heads, rows));
+      const double end = std::max(of_a_thread, static_cast<double>(rows) * keys);
+      if (end < least) best = rows, least = end;
     }
     return best;
   }
@@ -189,12 +229,23 @@ class ForwardSchedule {
     std::size_t packed;  // offset of the unit's packed blocks
   };
 
+  /// If every thread gets only some pieces, those with most work come first. Otherwise those of a head stay
+  /// together, for its keys to stay in a cache.
+  void order(std::vector<Piece>& queries, std::int64_t rows) const {
+    constexpr std::int64_t kFew = 16;
+    const bool differ = is_unequal_ || p_.hides_by_position();
+    if (threads_ == 1 || !differ || static_cast<std::int64_t>(queries.size()) > kFew * threads_) return;
+    std::ranges::stable_sort(queries, std::ranges::greater(),
+                             [&](const Piece& piece) { return pairs_of(*piece.unit, piece.block, rows); });
+  }
+
   const ForwardKernels& kernels_;
   const AttentionParams& p_;
   const HeadStates* states_;
   int threads_;  // the limit of this call
   ForwardPlan plan_;
   std::int64_t group_;
+  bool is_unequal_;  // the lengths of sequences
   std::vector<ForwardUnit> alone_, sharing_;
 };
 
