@@ -79,6 +79,7 @@ struct BackwardPlan {
   std::size_t dq = 0;                     // of block_q rows: their accumulated gradients, if requested,
   std::int64_t tile_q = 0;                // as tiles of this many rows, one after the other
   std::size_t scratch = 0;                // of one block of keys
+  std::size_t parked = 0;                 // of what rows() reads of it and a block of rows
 };
 
 /// What some rows of a head add to the sums over all its rows. Stored in the scratch memory.
@@ -149,6 +150,9 @@ struct BackwardKernels {
                void* scratch) = nullptr;
   void (*rows)(const BackwardParams&, const KeyBlock&, const QueryRows&, bool masked_safe, void* scratch,
                void* dq) = nullptr;
+  /// Copies what rows() reads to plan.parked bytes at `to`, which rows() takes instead of `scratch` later, when
+  /// that is in use for other blocks. Returns false if rows() would read more. Not for `masked_safe`.
+  bool (*park)(const BackwardParams&, const KeyBlock&, const QueryRows&, void* scratch, void* to) = nullptr;
   bool (*end)(const BackwardParams&, const KeyBlock&, void* scratch) = nullptr;
   /// Writes the gradients of a block of rows, zeros where `dq` is nullptr. Returns what end() returns.
   bool (*write)(const BackwardParams&, const QueryRows&, const void* dq) = nullptr;

@@ -147,6 +147,20 @@ TEST_P(AmxBackward, ABadNumberChangesOnlyWhatItMeets) {
   }
 }
 
+TEST_P(AmxBackward, HasTheSameBitsForAnyNumberOfThreadsWithBadNumbers) {
+  for (Tensor Window::*const where : {&Window::q, &Window::k}) {
+    Window alone(GetParam()), together(GetParam());
+    alone.options.window_left = together.options.window_left = -1;
+    alone.options.num_threads = 1, together.options.num_threads = 4;
+    for (Window* const window : {&alone, &together}) {
+      put(window->*where, 290, std::numeric_limits<double>::infinity());
+      window->run();
+    }
+    EXPECT_TRUE(same_bits(alone.dq, together.dq) && same_bits(alone.dk, together.dk) &&
+                same_bits(alone.dv, together.dv));
+  }
+}
+
 void scale(Tensor& x, double factor) {
   Tensor scaled = Tensor::copy_of(x, DType::f64);
   for (double& number : scaled.values<double>()) number *= factor;

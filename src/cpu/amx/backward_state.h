@@ -85,9 +85,11 @@ class AmxBackwardScratch : public ScratchSlices {
     const AttentionParams& p = b.attention;
     depth = depth_tiles(p.head_dim), width = depth_tiles(p.head_dim_v);
     stats = take<BackwardTileStats>(1);
+    if (b.wants_rows()) key_pairs = take<std::uint32_t>(kTiles * depth * kWords);
+    row_gradients = take<std::uint32_t>(kBlocks * kWords);
+    parked = bytes();
     keys = take<std::uint32_t>(kTiles * depth * kWords);
     values = take<std::uint32_t>(kTiles * width * kWords);
-    if (b.wants_rows()) key_pairs = take<std::uint32_t>(kTiles * depth * kWords);
     queries = take<std::uint32_t>(depth * kWords);
     douts = take<std::uint32_t>(width * kWords);
     if (b.wants_keys()) {
@@ -95,7 +97,6 @@ class AmxBackwardScratch : public ScratchSlices {
       dout_pairs = take<std::uint32_t>(kGroups * width * kWords);
     }
     weights = take<std::uint32_t>(kBlocks * kWords);
-    row_gradients = take<std::uint32_t>(kBlocks * kWords);
     pair_gradients = take<std::uint32_t>(kBlocks * kWords);
     ring = take<float>(2 * kRing * 1024);
     probabilities = take<float>(kBlocks * 1024);
@@ -119,6 +120,7 @@ class AmxBackwardScratch : public ScratchSlices {
   static constexpr std::int64_t kKeepsOfGroup = 32 * kKeysOfAmx;
 
   std::int64_t depth, width;  // in tiles
+  std::size_t parked;         // bytes up to the end of row_gradients
   BackwardTileStats* stats;
   std::uint32_t* keys;                   // [tile][depth], of pack_columns()
   std::uint32_t* values;                 // [tile][width], the same

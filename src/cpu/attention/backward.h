@@ -69,9 +69,12 @@ class BackwardScratch : public ScratchSlices {
   BackwardScratch(const BackwardParams& params, void* memory) : ScratchSlices(memory) {
     const AttentionParams& p = params.attention;
     subtiles = take<Subtiles>(kQueryTiles);
+    if (params.wants_rows()) key_rows = take<Scalar>(kBlockK * packed_value_columns(p.head_dim));
+    gradients = take<Scalar>(kBlockQ * kBlockK);
+    sums = take<Scalar>(tile_size(std::max(p.head_dim, p.head_dim_v)));
+    parked = bytes();
     keys = take<Scalar>(packed_key_size(p.head_dim));
     values = take<Scalar>(packed_key_size(p.head_dim_v));
-    if (params.wants_rows()) key_rows = take<Scalar>(kBlockK * packed_value_columns(p.head_dim));
     queries = take<Scalar>(packed_query_size(p.head_dim));
     douts = take<Scalar>(packed_query_size(p.head_dim_v));
     if (params.wants_keys()) {
@@ -79,12 +82,10 @@ class BackwardScratch : public ScratchSlices {
       dout_rows = take<Scalar>(kBlockQ * packed_value_columns(p.head_dim_v));
     }
     probabilities = take<Scalar>(kBlockQ * kBlockK);
-    gradients = take<Scalar>(kBlockQ * kBlockK);
     kept = p.dropout_p > 0.0 ? take<Scalar>(kBlockQ * kBlockK) : probabilities;
     if (p.softcap != 0.0 || params.score_modifier_backward) softcapped = take<Scalar>(kBlockQ * kBlockK);
     mask = take<Scalar>(kTileRows * kBlockK);
     unused = take<Scalar>(kTileRows * kWidth);
-    sums = take<Scalar>(tile_size(std::max(p.head_dim, p.head_dim_v)));
     if (!params.wants_keys()) return;
     dk = take<Scalar>(kKeySubtiles * kKeyTiles * tile_size(p.head_dim));
     dv = take<Scalar>(kKeySubtiles * kKeyTiles * tile_size(p.head_dim_v));
@@ -93,6 +94,7 @@ class BackwardScratch : public ScratchSlices {
   /// Size of a tile of accumulated rows, in numbers, in the order of output_index().
   static std::int64_t tile_size(std::int64_t dim) { return kTileRows * round_up(dim, kTileColumns); }
 
+  std::size_t parked;            // bytes up to the end of sums
   Subtiles* subtiles;            // [kQueryTiles]: the subtiles that each tile of rows sees
   Scalar* keys;                  // packed, transposed
   Scalar* values;                // the same
@@ -205,6 +207,17 @@ class BackwardBlock {
                            tile_of(scratch_.probabilities, tile), runs, keys, p_.head_dim,
                            dq + tile * scratch_.tile_size(p_.head_dim), masked_safe);
     }
+  }
+
+  /// Copies what add_to_rows() reads to the beginning of other scratch memory.
+  void park(void* memory) const {
+    const BackwardScratch to(b_, memory);
+    std::copy_n(scratch_.subtiles, tiles(), to.subtiles);
+    for (int tile = 0; tile < tiles(); ++tile)
+      if (scratch_.subtiles[tile].count > 0)
+        std::copy_n(tile_of(scratch_.gradients, tile), kTileRows * kBlockK, tile_of(to.gradients, tile));
+    if (!is_in_place(p_.key_source(batch_, kv_head_)))
+      std::copy_n(scratch_.key_rows, kBlockK * packed_value_columns(p_.head_dim), to.key_rows);
   }
 
  private:
@@ -476,12 +489,14 @@ class BackwardBlock {
 inline BackwardPlan plan_backward(const BackwardParams& params) {
   const AttentionParams& p = params.attention;
   const std::int64_t dq = kQueryTiles * BackwardScratch::tile_size(p.head_dim);
+  const BackwardScratch scratch(params, nullptr);
   return {.block_q = kBlockQ,
           .block_k = kBlockK,
           .statistics = static_cast<std::size_t>(2 * kBlockQ) * sizeof(Scalar),
           .dq = static_cast<std::size_t>(dq) * sizeof(Scalar),
           .tile_q = kTileRows,
-          .scratch = BackwardScratch(params, nullptr).bytes()};
+          .scratch = scratch.bytes(),
+          .parked = scratch.parked};
 }
 
 inline double backward_statistics(const BackwardParams& params, const QueryRows& work, void* statistics) {
@@ -529,6 +544,12 @@ bool write_tiles(const Scalar* tiles, std::int64_t rows, int rows_of_group, std:
     });
   }
   return finite;
+}
+
+inline bool backward_park(const BackwardParams& params, const KeyBlock& keys, const QueryRows& rows, void* scratch,
+                          void* to) {
+  BackwardBlock(params, keys, rows, scratch).park(to);
+  return true;
 }
 
 inline bool backward_end(const BackwardParams& params, const KeyBlock& keys, void* scratch) {

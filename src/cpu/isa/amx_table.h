@@ -1,7 +1,7 @@
 // Collects the kernels on AMX tiles, or on their twin.
 #pragma once
 
-#include "cpu/amx/backward.h"
+#include "cpu/amx/backward_kernels.h"
 #include "cpu/amx/decode.h"
 #include "cpu/amx/forward_kernels.h"
 #include "cpu/amx/inspect.h"

@@ -49,6 +49,7 @@ constexpr AttentionKernels attention_table() {
                       .mask = backward_mask,
                       .keys = backward_keys,
                       .rows = backward_rows,
+                      .park = backward_park,
                       .end = backward_end,
                       .write = backward_write};
 #endif

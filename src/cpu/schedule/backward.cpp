@@ -9,25 +9,10 @@
 #include "core/progress.h"
 #include "cpu/policy/threads.h"
 #include "cpu/schedule/schedules.h"
+#include "cpu/schedule/turns.h"
 
 namespace saccade::cpu {
 namespace {
-
-/// The order in which blocks add to a sum: fixed, whichever thread computes which block.
-class TicketSequencer {
- public:
-  explicit TicketSequencer(std::int64_t count) : now_(static_cast<std::size_t>(count)) {}
-
-  void wait(std::int64_t index, std::int64_t turn) { wait_for(now_[static_cast<std::size_t>(index)], turn); }
-  void pass(std::int64_t index) {
-    std::atomic<std::int64_t>& now = now_[static_cast<std::size_t>(index)];
-    now.fetch_add(1, std::memory_order_acq_rel);
-    now.notify_all();
-  }
-
- private:
-  std::vector<std::atomic<std::int64_t>> now_;
-};
 
 /// The order in which blocks add to the gradients of a mask that is broadcast over heads, rows or keys. Blocks
 /// that add to the same place do so by block of keys, then head, then block of rows.
@@ -71,8 +56,8 @@ class MaskOrder {
   bool heads_share_, rows_share_, keys_share_, is_wanted_;
 };
 
-/// Blocks of keys, kv head by kv head. Threads take heads, or the blocks of one head, in ascending order, so the
-/// blocks that a block waits for are always in progress or done.
+/// Blocks of keys of kv heads. Threads take heads, or the blocks of a head, in ascending order, so the blocks that
+/// a block waits for are always in progress or done.
 class BackwardSchedule {
  public:
   BackwardSchedule(const BackwardKernels& kernels, const BackwardParams& params)
@@ -102,21 +87,7 @@ class BackwardSchedule {
     const Workspace dq(static_cast<std::size_t>(together) * dq_of_kv_head);
     for (std::int64_t first = 0; first < kv_heads; first += together) {
       const std::int64_t heads = std::min(together, kv_heads - first);
-      const int threads = threads_for(heads * most_key_blocks_, threads_);
-      // A thread that has a head to itself never waits. Threads share the remaining heads, so that all end
-      // together.
-      const std::int64_t alone = mask_order_.is_needed() ? 0 : heads / threads * threads;
-      const auto add = [&](std::int64_t at, std::int64_t block, std::byte* scratch) {
-        const std::int64_t unit = first + at;
-        add_block({unit / p_.num_kv_heads, unit % p_.num_kv_heads, block}, scratch,
-                  dq.data() + static_cast<std::size_t>(at) * dq_of_kv_head);
-      };
-      const std::int64_t items = alone + (heads - alone) * most_key_blocks_;
-      parallel_for(threads, items, plan_.scratch, [&](std::int64_t item, std::byte* scratch) {
-        if (item >= alone)
-          return add(alone + (item - alone) / most_key_blocks_, (item - alone) % most_key_blocks_, scratch);
-        for (std::int64_t block = 0; block < most_key_blocks_; ++block) add(item, block, scratch);
-      });
+      add_heads(first, heads, dq.data(), dq_of_kv_head);
     }
     parallel_for(1, kv_heads, 0, [&](std::int64_t unit, std::byte*) {
       if (!is_finite_[static_cast<std::size_t>(unit)]) compute_masked_safe(unit, dq.data());
@@ -171,8 +142,56 @@ class BackwardSchedule {
     }
   }
 
+  void add_rows(const RowsWork& work) {
+    if (work.turn == 0) clear_dq(work.dq, work.rows);
+    if (work.any) kernels_.rows(b_, work.keys, work.rows, false, work.scratch, work.dq);
+    if (work.is_last && !kernels_.write(b_, work.rows, work.dq)) mark_not_finite(work.keys);
+  }
+
+  void mark_not_finite(const KeyBlock& keys) {
+    is_finite_[static_cast<std::size_t>(keys.batch * p_.num_kv_heads + keys.kv_head)] = false;
+  }
+
+  /// Processes kv heads [first, first + heads). dq: the gradients of the rows of each, dq_of_kv_head bytes.
+  void add_heads(std::int64_t first, std::int64_t heads, std::byte* dq, std::size_t dq_of_kv_head) {
+    const int threads = threads_for(heads * most_key_blocks_, threads_);
+    // A thread that has a head to itself never waits. Threads share the remaining heads, so that all end together.
+    // They take the first block of each head, then the second, unless the mask's gradients need another order: the
+    // fewer threads share a head at a time, the fewer of its blocks wait for each other.
+    const bool by_heads = mask_order_.is_needed();
+    const std::int64_t alone = by_heads ? 0 : heads / threads * threads, shared = heads - alone;
+    const std::int64_t items = alone + shared * most_key_blocks_;
+    // While something is parked, its thread must not wait for another sum's turn, nor be left by an exception.
+    const bool parks = shared > 0 && !by_heads && !p_.score_modifier && b_.wants_rows();
+    std::atomic<std::int64_t> next = 0;
+    run_on_threads(threads, [&](int) {
+      const Workspace memory(plan_.scratch + (parks ? RowsOfThread::kPlaces * plan_.parked : 0));
+      RowsOfThread rows(
+          dq_turns_, parks ? memory.data() + plan_.scratch : nullptr, plan_.parked,
+          [this](const RowsWork& work) { add_rows(work); },
+          [this](const RowsWork& work, std::byte* to) {
+            return kernels_.park(b_, work.keys, work.rows, work.scratch, to);
+          });
+      const auto add = [&](std::int64_t at, std::int64_t block) {
+        const std::int64_t unit = first + at;
+        add_block({unit / p_.num_kv_heads, unit % p_.num_kv_heads, block}, memory.data(),
+                  dq + static_cast<std::size_t>(at) * dq_of_kv_head, rows);
+      };
+      for (std::int64_t item; (item = next.fetch_add(1, std::memory_order_relaxed)) < items; poll_progress()) {
+        const std::int64_t index = item - alone;
+        if (index < 0)
+          for (std::int64_t block = 0; block < most_key_blocks_; ++block) add(item, block);
+        else if (by_heads)
+          add(index / most_key_blocks_, index % most_key_blocks_);
+        else
+          add(alone + index % shared, index / shared);
+      }
+      rows.finish();
+    });
+  }
+
   /// Processes one block of keys of a kv head; dq: the gradients of its rows.
-  void add_block(const KeyBlock& keys, std::byte* scratch, std::byte* dq) {
+  void add_block(const KeyBlock& keys, std::byte* scratch, std::byte* dq, RowsOfThread& of_thread) {
     const bool exists = keys.block < key_blocks(keys.batch);
     if (!exists && !mask_order_.is_needed()) return;
     std::exception_ptr error;  // from a score modifier: other blocks still wait for this block
@@ -184,7 +203,6 @@ class BackwardSchedule {
         error = std::current_exception();
       }
     };
-    bool finite = true;
     if (exists) kernels_.begin(b_, keys, scratch);
     for (std::int64_t i = 0; i < group_; ++i) {
       const std::int64_t head = keys.kv_head * group_ + i;
@@ -203,18 +221,20 @@ class BackwardSchedule {
         if (any) attempt([&] { kernels_.keys(b_, keys, rows, false, scratch); });
         if (!b_.wants_rows()) continue;
         std::byte* const own = dq + static_cast<std::size_t>(i * most_query_blocks_ + block) * plan_.dq;
-        dq_turns_.wait(index, keys.block - blocks.begin);
-        if (keys.block == blocks.begin) clear_dq(own, rows);
-        if (any && !error) kernels_.rows(b_, keys, rows, false, scratch, own);
-        if (keys.block + 1 == blocks.end) finite &= kernels_.write(b_, rows, own);
-        dq_turns_.pass(index);
+        of_thread.add({.keys = keys,
+                       .rows = rows,
+                       .index = index,
+                       .turn = keys.block - blocks.begin,
+                       .is_last = keys.block + 1 == blocks.end,
+                       .any = any && !error,
+                       .scratch = scratch,
+                       .dq = own});
       }
       if (!dslopes_.empty())
         dslopes_[static_cast<std::size_t>((keys.batch * p_.num_heads + head) * most_key_blocks_ + keys.block)] =
             dslope;
     }
-    if (exists) finite &= kernels_.end(b_, keys, scratch);
-    if (!finite) is_finite_[static_cast<std::size_t>(keys.batch * p_.num_kv_heads + keys.kv_head)] = false;
+    if (exists && !kernels_.end(b_, keys, scratch)) mark_not_finite(keys);
     if (error) std::rethrow_exception(error);
   }
 

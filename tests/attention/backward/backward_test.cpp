@@ -124,6 +124,25 @@ TEST_P(BackwardOnIsa, AsksTheModifiersOwnDerivative) {
   }
 }
 
+/// Most blocks of keys run ahead of the first, whose sums come first.
+TEST_P(BackwardOnIsa, SharesHeadsAmongManyThreadsWithTheSameBits) {
+  for (const DType type : {DType::f32, DType::bf16}) {  // of k, which is converted or not
+    Problem p{.q = random_tensor({2, 1100, 32}, 1),
+              .k = random_tensor({2, 1100, 32}, 2, type),
+              .v = random_tensor({2, 1100, 32}, 3, type),
+              .dout = random_tensor({2, 1100, 32}, 4)};
+    p.options.causal = Causal::top_left;
+    p.options.num_threads = 1;
+    p.run();
+    const Tensor dq = p.dq, dk = p.dk, dv = p.dv;
+    for (const int threads : {3, 8, 24}) {
+      p.options.num_threads = threads;
+      p.backward();
+      EXPECT_TRUE(same_bits(p.dq, dq) && same_bits(p.dk, dk) && same_bits(p.dv, dv)) << threads << name_of(type);
+    }
+  }
+}
+
 TEST(Backward, PassesOnWhatAModifierThrows) {
   Problem p = plain();
   p.run();
