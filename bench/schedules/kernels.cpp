@@ -19,10 +19,6 @@ UnitCosts now;  // the costs of the call in progress: kernels have no other plac
 
 double times(std::int64_t number, double seconds) { return static_cast<double>(number) * seconds; }
 
-std::int64_t row_count(const AttentionParams& p, const QueryRows& work) {
-  return std::clamp<std::int64_t>(p.rows(work.batch) - work.row, 0, work.rows);
-}
-
 const ForwardKernels kForward{
     .plan = [](const AttentionParams&) { return now.forward.plan; },
     .pack_block =

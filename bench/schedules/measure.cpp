@@ -2,6 +2,7 @@
 // that call the library's and take the time. Prints them in the format of costs.h. Usage: measure_schedules
 // f32|bf16
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -136,7 +137,8 @@ const BackwardKernels kTimedBackward{
         },
     .statistics =
         [](const BackwardParams& b, const QueryRows& rows, void* statistics) {
-          return calls.statistics.time(work(rows.rows), [&] { return backward.statistics(b, rows, statistics); });
+          return calls.statistics.time(work(row_count(b.attention, rows)),
+                                       [&] { return backward.statistics(b, rows, statistics); });
         },
     .begin =
         [](const BackwardParams& b, const KeyBlock& keys, void* scratch) {
@@ -172,7 +174,7 @@ const BackwardKernels kTimedBackward{
         },
     .write =
         [](const BackwardParams& b, const QueryRows& rows, const void* dq) {
-          return calls.write.time(work(rows.rows), [&] { return backward.write(b, rows, dq); });
+          return calls.write.time(work(row_count(b.attention, rows)), [&] { return backward.write(b, rows, dq); });
         }};
 
 const DecodeKernels kTimedDecode{

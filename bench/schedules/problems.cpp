@@ -1,7 +1,7 @@
 #include "problems.h"
 
 #include <cmath>
-#include <numeric>
+#include <cstddef>
 
 namespace saccade::simulation {
 namespace {

@@ -9,6 +9,11 @@
 
 namespace saccade::simulation {
 
+/// Those of some rows that exist.
+inline std::int64_t row_count(const AttentionParams& p, const cpu::QueryRows& work) {
+  return std::clamp<std::int64_t>(p.rows(work.batch) - work.row, 0, work.rows);
+}
+
 /// The keys of a tile.
 inline constexpr std::int64_t kTileKeys = 32;
 

@@ -65,8 +65,8 @@ inline constexpr std::int64_t kRowAlignment = 8448;
 /// are skipped here too. Sums are in f32 (f64 for f64), also for bf16 and f16. Where q, k, v, o and dout are all
 /// bf16, level avx512amx rounds the weights and the gradients of scores to bf16 before their products. dk and dv
 /// are summed over the query heads that share them. Memory besides the tensors: about 1 MiB per thread (f32,
-/// head_dim 64), and dq in f32 for as many kv heads as fit in 24 MiB, but at least one; nothing grows with
-/// seqlen_q * seqlen_k.
+/// head_dim 64), up to 8 MiB more per thread where threads share a head, and dq in f32 for as many kv heads as fit
+/// in 24 MiB, but at least one; nothing grows with seqlen_q * seqlen_k.
 ///
 /// A hidden key or row has no influence, whatever it contains, and gradient 0. A row that sees no key contributes
 /// nothing and has gradient 0. The bits do not depend on threads.

@@ -1,4 +1,4 @@
-// Threads (team.cpp, which alone uses OpenMP), their work and scratch memory (parallel.cpp).
+// Threads (team.cpp, which alone starts them, by OpenMP), their work and scratch memory (parallel.cpp).
 #pragma once
 
 #include <array>

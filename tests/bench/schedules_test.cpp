@@ -144,8 +144,7 @@ TEST(Schedules, ParkWhatComesBeforeItsTurn) {
   EXPECT_THAT(seconds_of(problem, costs, 1), DoubleEq(6 * (3 + 1)));
   // Thread 0 adds block 0 to rows 0, 1 and 2 until 4, 8 and 12. Thread 1 has the logits of block 1 for rows 1 and
   // 2 at 3 and 6, and those of block 2 at 9, adds the first until 10, and when thread 0 has ended the others until
-  // 13 and
-  // 14. If it waited, it would add the first at 8, and the last would end at 16.
+  // 13 and 14. If it waited, it would add the first at 8, and the last would end at 16.
   EXPECT_THAT(seconds_of(problem, costs, 2), DoubleEq(14));
 }
 

@@ -275,6 +275,15 @@ TEST(ProgressHook, ExceptionLeavesTheCallOnceItsThreadsAreDone) {
   }
 }
 
+TEST(ProgressHook, ExceptionLeavesACallThatSeesNoKeys) {
+  const Tensor q = random_tensor({1, 4, 1, 64}, 1), k = random_tensor({1, 2, 300, 64}, 2),
+               v = random_tensor(k.shape(), 3);
+  Tensor lengths(DType::i32, {1});
+  lengths.at<std::int32_t>(0) = 0;
+  const ProgressHook hook([] { throw std::runtime_error("stop"); });
+  EXPECT_THROW(decode(q, k, v, {.kv_lengths = lengths}), std::runtime_error);
+}
+
 TEST(ProgressHook, DoesNotOutliveTheExceptionOfAnother) {
   const OneHead head(512, 1 << 13, DType::f32);
   int calls = 0;

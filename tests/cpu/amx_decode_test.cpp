@@ -172,7 +172,6 @@ TEST_F(AmxDecode, ABadKeyReachesOnlyTheRowsThatSeeIt) {
   }
 }
 
-/// Every second row of the mask hides every bad key, in both splits.
 TEST_F(AmxDecode, AnInfiniteValueReachesOnlyItsColumn) {
   const Tensor q = random_tensor({1, 3, 2, 64}, 1, DType::bf16), k = random_tensor({1, 1, 70, 64}, 2, DType::bf16);
   Tensor v = random_tensor({1, 1, 70, 64}, 3, DType::bf16);
@@ -193,6 +192,7 @@ TEST_F(AmxDecode, AnInfiniteValueReachesOnlyItsColumn) {
   }
 }
 
+/// Every second row of the mask hides every bad key, in both splits.
 TEST_F(AmxDecode, MasksHideBadKeys) {
   for (const char* const text :
        {"h=3 hkv=1 sq=12 sk=4300 d=64 mask=bool lse", "h=4 hkv=2 sq=1 sk=4300 d=80 mask=bool layout=blhd"}) {

@@ -3,10 +3,11 @@
 //   for each 16 keys         S^T = K Q^T    K as it lies in memory, Q packed once
 //   for each few 16 keys     O += P V       P rounded to bf16, V as it lies in memory
 //
-// A word of V in memory has two neighboring columns of one key, not two keys of one column. So a row of P takes two
-// rows of a tile: the words of one are (weight, 0) and give the even columns of O, those of the other (0, weight)
-// and give the odd ones. Half of the products are by 0, but the few rows of decode leave rows of tiles unused
-// anyway, and to interleave the values of two keys took 60 % of the time, with keys in the L2 cache (Granite Rapids).
+// A word of V in memory has two neighboring columns of one key, not two keys of one column. So a row of P takes
+// two rows of a tile: the words of one are (weight, 0) and give the even columns of O, those of the other (0,
+// weight) and give the odd ones. Half of the products are by 0, but the few rows of decode leave rows of tiles
+// unused anyway, and to interleave the values of two keys took 60 % of the time, with keys in the L2 cache
+// (Granite Rapids).
 //
 // 8 rows take the time of one, so any number of rows uses tiles, and a row's bits do not depend on the number.
 //
@@ -131,9 +132,7 @@ class AmxDecodeHead : public DecodeScores<AmxDecodeScratch> {
 
   // ---- Rows of keys and values
 
-  KvRows<bfloat16> keys_of(std::int64_t head) const {
-    return KvRows<bfloat16>(p_.key_source(rows_.batch, head));
-  }
+  KvRows<bfloat16> keys_of(std::int64_t head) const { return KvRows<bfloat16>(p_.key_source(rows_.batch, head)); }
   KvRows<bfloat16> values_of(std::int64_t head) const {
     return KvRows<bfloat16>(p_.value_source(rows_.batch, head));
   }
@@ -175,8 +174,8 @@ class AmxDecodeHead : public DecodeScores<AmxDecodeScratch> {
   struct Step {
     std::int64_t begin, end;
   };
-  /// What is prefetched while the 16 rows at `key` are multiplied: those that are read 4 KiB later, of this head or
-  /// of the one that comes next. At 131072 keys in memory 1.4 times as fast; 8 KiB ahead gain little (Granite
+  /// What is prefetched while the 16 rows at `key` are multiplied: those that are read 4 KiB later, of this head
+  /// or of the one that comes next. At 131072 keys in memory 1.4 times as fast; 8 KiB ahead gain little (Granite
   /// Rapids).
   template <KvRows<bfloat16> (AmxDecodeHead::*kRowsOf)(std::int64_t) const>
   RowTile next_tile(const KvRows<bfloat16>& all, const Step& step, std::int64_t key, std::int64_t dim) const {
@@ -196,8 +195,8 @@ class AmxDecodeHead : public DecodeScores<AmxDecodeScratch> {
 
   // ---- S = Q K^T
 
-  /// The products of 16 keys and 16 rows; prefetches `next`, once. (The keys are operand a: operand b would have to
-  /// be transposed.)
+  /// The products of 16 keys and 16 rows; prefetches `next`, once. (The keys are operand a: operand b would have
+  /// to be transposed.)
   void multiply_keys(Tiles& tiles, const RowTile& keys, RowTile& next, std::int64_t tile, std::int64_t column) {
     const std::uint32_t* const q = queries(tile);
     tiles.clear<0>();
@@ -260,8 +259,8 @@ class AmxDecodeHead : public DecodeScores<AmxDecodeScratch> {
     fetch_values(r, column);
   }
 
-  /// Prefetches a part of the first 64 KiB of the head's values: no other memory is read while scores become
-  /// weights. At 131072 keys in memory 1.06 times as fast (Granite Rapids).
+  /// Prefetches a part of the first 64 KiB of the head's values, if the rows are few: no other memory is read
+  /// while scores become weights. At 131072 keys in memory 1.06 times as fast (Granite Rapids).
   SACCADE_INLINE void fetch_values(int r, int column) const {
     const std::int64_t lines = scratch_.width, of_part = 1024 * kDrawn / kDecodeSplit / (lines * count_);
     const std::int64_t first = begin_ + (r * (kDecodeSplit / kDrawn) + column / kDrawn) * of_part;
@@ -313,7 +312,8 @@ class AmxDecodeHead : public DecodeScores<AmxDecodeScratch> {
     std::int64_t key = step.begin;
     for (ValueGroup group = group_at(all, step, key); group.count > 0; group = group_at(all, step, key)) {
       for (int n = 0; n < group.count; ++n)
-        for (int r = 0; r < count_; ++r) put_halves(weights(r) + group.column[static_cast<std::size_t>(n)], words(n, r));
+        for (int r = 0; r < count_; ++r)
+          put_halves(weights(r) + group.column[static_cast<std::size_t>(n)], words(n, r));
       std::int64_t t = 0;
       for (; t + 2 <= row_tiles; t += 2) add_group<2>(tiles, group, t);
       if (t < row_tiles) add_group<1>(tiles, group, t);

@@ -80,15 +80,16 @@ void pack_block(const AttentionParams& p, std::int64_t batch, std::int64_t kv_he
 }
 
 /// With a narrow window, a block of rows packs little more than the keys that are its own, and finds them in the
-/// second-level cache. A long head of f32 packed in advance is written to memory, 768 bytes a key, and read back: a
-/// window of 257 keys took 1.05 times as long, 1.16 beside a program that used the memory too (Granite Rapids). The
-/// packed keys of other types are a third of that, and gain nothing.
+/// second-level cache. A long head of f32 packed in advance is written to memory, 768 bytes a key, and read back:
+/// a window of 257 keys took 1.05 times as long, 1.16 beside a program that used the memory too (Granite Rapids).
+/// The packed keys of other types are a third of that, and gain nothing.
 template <class T>
 std::size_t most_packed(const AttentionParams& p) {
   constexpr std::size_t kInCache = std::size_t{2} << 20;
   const std::int64_t ahead = p.causal ? 0 : p.window_right;
   const bool is_narrow = p.window_left >= 0 && ahead >= 0 && p.window_left + ahead <= kBlockQAlone / 2;
-  return kPartsOf<T> == 3 && is_narrow ? kInCache : 0;
+  const bool is_needed_once = p.num_heads == p.num_kv_heads && !p.saves_hidden();
+  return kPartsOf<T> == 3 && is_narrow && is_needed_once ? kInCache : 0;
 }
 
 template <class T>

@@ -57,7 +57,7 @@ class MaskOrder {
 };
 
 /// Blocks of keys of kv heads. Threads take heads, or the blocks of a head, in ascending order, so the blocks that
-/// a block waits for are always in progress or done.
+/// a block waits for are always in progress, parked or done.
 class BackwardSchedule {
  public:
   BackwardSchedule(const BackwardKernels& kernels, const BackwardParams& params)
@@ -165,9 +165,10 @@ class BackwardSchedule {
     const bool parks = shared > 0 && !by_heads && !p_.score_modifier && b_.wants_rows();
     std::atomic<std::int64_t> next = 0;
     run_on_threads(threads, [&](int) {
-      const Workspace memory(plan_.scratch + (parks ? RowsOfThread::kPlaces * plan_.parked : 0));
+      const std::int64_t places = parks ? RowsOfThread::places(plan_.parked) : 0;
+      const Workspace memory(plan_.scratch + static_cast<std::size_t>(places) * plan_.parked);
       RowsOfThread rows(
-          dq_turns_, parks ? memory.data() + plan_.scratch : nullptr, plan_.parked,
+          dq_turns_, memory.data() + plan_.scratch, places, plan_.parked,
           [this](const RowsWork& work) { add_rows(work); },
           [this](const RowsWork& work, std::byte* to) {
             return kernels_.park(b_, work.keys, work.rows, work.scratch, to);

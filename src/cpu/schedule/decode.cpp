@@ -116,9 +116,9 @@ class DecodeSchedule {
         merge(units_[unit], scratch);
     });
     if (std::ranges::find(units_, 0, &DecodeUnit::splits) == units_.end()) return;
-    const Workspace scratch(plan_.scratch);
-    for (const DecodeUnit& unit : units_)
-      if (unit.splits == 0) merge(unit, scratch.data());
+    parallel_for(1, count(), plan_.scratch, [&](std::int64_t item, std::byte* scratch) {
+      if (const DecodeUnit& unit = units_[static_cast<std::size_t>(item)]; unit.splits == 0) merge(unit, scratch);
+    });
   }
 
   /// Writes the states of all splits, including those that no row sees.

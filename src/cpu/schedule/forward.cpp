@@ -227,6 +227,7 @@ class ForwardSchedule {
     const ForwardUnit* unit;
     std::int64_t block;
     std::size_t packed;  // offset of the unit's packed blocks
+    double pairs = 0.0;  // pairs_of() the piece, where order() needs it
   };
 
   /// If every thread gets only some pieces, those with most work come first. Otherwise those of a head stay
@@ -235,8 +236,8 @@ class ForwardSchedule {
     constexpr std::int64_t kFew = 16;
     const bool differ = is_unequal_ || p_.hides_by_position();
     if (threads_ == 1 || !differ || static_cast<std::int64_t>(queries.size()) > kFew * threads_) return;
-    std::ranges::stable_sort(queries, std::ranges::greater(),
-                             [&](const Piece& piece) { return pairs_of(*piece.unit, piece.block, rows); });
+    for (Piece& piece : queries) piece.pairs = pairs_of(*piece.unit, piece.block, rows);
+    std::ranges::stable_sort(queries, std::ranges::greater(), &Piece::pairs);
   }
 
   const ForwardKernels& kernels_;

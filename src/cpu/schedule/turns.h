@@ -1,6 +1,7 @@
 // The order in which blocks add to sums that they share: fixed, whichever thread computes which block.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "core/parallel.h"
+#include "core/progress.h"
 #include "cpu/kernels.h"
 
 namespace saccade::cpu {
@@ -44,25 +46,31 @@ struct RowsWork {
 
 /// What a thread adds to gradients of rows. If a turn has not come, the thread parks the work and goes on: with a
 /// causal mask, a block of keys would wait for each one before it to reach its first rows. It waits only while the
-/// turn before is being added, which takes less time than to park. A thread takes blocks in an order in which
-/// those of a head ascend, and else waits for its oldest work, so threads never wait in a circle.
+/// turn before is being added, or for its oldest work where its places are full. A thread takes blocks in an order
+/// in which those of a head ascend, so threads never wait in a circle.
 class RowsOfThread {
  public:
   using Add = std::function<void(const RowsWork&)>;
   using Park = std::function<bool(const RowsWork&, std::byte* to)>;
 
-  /// With S 4096 and 64 threads for 8 causal heads, f32 needs 24.
-  static constexpr std::int64_t kPlaces = 32;
+  /// How many works of `bytes` a thread may park. With S 4096 and 64 threads for 8 causal heads, f32 on vectors
+  /// needs 24.
+  static std::int64_t places(std::size_t bytes) {
+    constexpr std::size_t kMost = std::size_t{8} << 20;
+    return static_cast<std::int64_t>(std::min<std::size_t>(kMost / std::max<std::size_t>(bytes, 1), 32));
+  }
 
   /// add() adds a work; park() copies what it needs of its scratch memory to `to`, `bytes` long, or returns false.
-  /// `memory`: kPlaces times `bytes`; nullptr: nothing may be parked.
-  RowsOfThread(TicketSequencer& turns, std::byte* memory, std::size_t bytes, Add add, Park park)
+  /// `memory`: of `places` works. With 0 places nothing is parked.
+  RowsOfThread(TicketSequencer& turns, std::byte* memory, std::int64_t places, std::size_t bytes, Add add,
+               Park park)
       : turns_(turns),
         memory_(memory),
+        places_(places),
         bytes_(bytes),
         add_(std::move(add)),
         park_(std::move(park)),
-        parked_(memory ? kPlaces : 0) {}
+        parked_(static_cast<std::size_t>(places)) {}
 
   /// Adds the work, or parks it.
   void add(const RowsWork& work) {
@@ -86,7 +94,7 @@ class RowsOfThread {
     bool is_added = false;
   };
 
-  Parked& place(std::int64_t number) { return parked_[static_cast<std::size_t>(number % kPlaces)]; }
+  Parked& place(std::int64_t number) { return parked_[static_cast<std::size_t>(number % places_)]; }
 
   /// A turn passes twice: before and after its work is added.
   static std::int64_t before(const RowsWork& work) { return 2 * work.turn; }
@@ -95,6 +103,7 @@ class RowsOfThread {
     turns_.pass(work.index);
     add_(work);
     turns_.pass(work.index);
+    poll_progress();
   }
 
   void add_oldest() {
@@ -116,10 +125,10 @@ class RowsOfThread {
   }
 
   bool try_to_park(RowsWork work) {
-    if (!memory_) return false;
+    if (places_ == 0) return false;
     if (oldest_ == end_) oldest_ = end_ = 0;  // the first places are in a cache
-    if (end_ - oldest_ == kPlaces) add_oldest();
-    std::byte* const to = memory_ + static_cast<std::size_t>(end_ % kPlaces) * bytes_;
+    if (end_ - oldest_ == places_) add_oldest();
+    std::byte* const to = memory_ + static_cast<std::size_t>(end_ % places_) * bytes_;
     if (work.any && !park_(work, to)) return false;
     work.scratch = to;
     place(end_++) = {work, false};
@@ -128,6 +137,7 @@ class RowsOfThread {
 
   TicketSequencer& turns_;
   std::byte* memory_;
+  std::int64_t places_;
   std::size_t bytes_;
   Add add_;
   Park park_;
