@@ -50,14 +50,6 @@ class Page(NamedTuple):
         """The row of a problem on one thread."""
         return next((row for row in self.rows if (row.problem, row.threads) == (problem, 1)), None)
 
-    def best_row(self) -> Row | None:
-        """The row with the largest ratio of times."""
-        return max(
-            (row for row in self.rows if row.ratio is not None and not row.is_memory()),
-            key=lambda row: row.ratio,
-            default=None,
-        )
-
 
 def amount_in(text: str) -> float:
     """Seconds or bytes of a table's cell."""
@@ -110,17 +102,14 @@ class _Words(NamedTuple):
 
     title: str
     problems: dict[str, str]
-    best: str
     ahead: str
     of: str
     between: str
-    times: str
 
 
 _PROBLEMS = (
     "heads 8, seqlen 4096, head_dim 64, causal",
     "heads 8, seqlen 2048, head_dim 128, bf16",
-    "heads 4, seqlen 8192, head_dim 64, causal, window (256, 0)",
     "heads 32 (8 of k and v), queries 1, keys 32768, head_dim 128, causal",
     "heads 8, seqlen 4096, head_dim 64, causal, backward",
 )
@@ -132,17 +121,14 @@ ENGLISH = _Words(
             (
                 "causal, 4096 tokens, 8 heads of 64, f32",
                 "2048 tokens, 8 heads of 128, bf16",
-                "sliding window of 256 over 8192 tokens, 4 heads of 64",
                 "one new token, 32768 cached keys, 32 heads of 128",
                 "gradients, causal, 4096 tokens, 8 heads of 64",
             ),
         )
     ),
-    best="the page's best line",
     ahead="saccade is ahead on",
     of="{ahead} of {all} lines",
     between="; ",
-    times="{title} (threads: {threads}): {other} takes {ratio:.1f} times as long",
 )
 CHINESE = _Words(
     title="单线程，从 Python 调用",
@@ -152,29 +138,25 @@ CHINESE = _Words(
             (
                 "因果，4096 个 token，8 个头，head_dim 64，f32",
                 "2048 个 token，8 个头，head_dim 128，bf16",
-                "8192 个 token，滑动窗口 256，4 个头，head_dim 64",
                 "一个新 token，缓存 32768 个 key，32 个头，head_dim 128",
                 "梯度，因果，4096 个 token，8 个头，head_dim 64",
             ),
         )
     ),
-    best="该页领先最多的一行",
     ahead="saccade 领先的行数",
     of="{all} 行中的 {ahead} 行",
     between="；",
-    times="{title}（线程数 {threads}）：{other} 用时是 {ratio:.1f} 倍",
 )
 
 
 def processors_table(pages: Sequence[Page], words: _Words, folder: str) -> list[str]:
-    """A column for each processor: some problems, the best line, and how many lines saccade leads.
+    """A column for each processor: some problems, and on how many lines saccade is ahead.
 
     :param folder: of the pages, as a prefix of links.
     """
     rows = []
     for problem, title in words.problems.items():
         rows.append([title, *(_times(page.row(problem), words) for page in pages)])
-    rows.append([words.best, *(_best(page, words) for page in pages)])
     counts = [words.of.format(ahead=page.lead()[0], all=page.lead()[1]) for page in pages]
     rows.append([words.ahead, *(f"[{count}]({folder}{page.file})" for count, page in zip(counts, pages))])
     head = " | ".join([words.title, *(page.processor for page in pages)])
@@ -193,13 +175,6 @@ def _times(row: Row | None, words: _Words) -> str:
     return (f"**{own}**" if is_ahead else own) + words.between + (theirs if is_ahead else f"**{theirs}**")
 
 
-def _best(page: Page, words: _Words) -> str:
-    row = page.best_row()
-    if row is None:
-        return ""
-    return words.times.format(title=row.problem, threads=row.threads, other=row.best_other(), ratio=row.ratio)
-
-
 def index(pages: Sequence[Page]) -> str:
     """The text of the folder's README.md."""
     rows = ["| page | instruction set level | date | commit | saccade is ahead on | noise |", "|---" * 6 + "|"]
@@ -215,8 +190,8 @@ _INDEX = """\
 
 saccade from Python beside PyTorch, ONNX Runtime, OpenVINO, JAX and NumPy: one page for each processor, made on it by
 `script/bench --peers --update`, which also writes this list and the tables of both READMEs. Each page says how it was
-measured, and names the lines on which saccade is behind. [performance.md](../performance.md#amx) has figures of Intel's
-AMX that were measured by hand. 64-bit Arm has no page: its kernels have run under emulation only."""
+measured, and names the lines on which saccade is behind. 64-bit Arm has no page: its kernels have run under emulation
+only."""
 
 _TABLE = """\
 One thread: the time of saccade, then that of the fastest other library."""

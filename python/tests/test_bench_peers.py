@@ -313,7 +313,7 @@ def test_a_page_can_be_read_again() -> None:
     assert page.lead() == (len(lines) - 1, len(lines))
     ahead, behind = page.row(lines[1].problem.title()), page.row(lines[0].problem.title())
     assert ahead.amounts == {"saccade": "382 ms", "PyTorch": "764 ms ~"} and ahead.best_other() == "PyTorch"
-    assert (ahead.ratio, behind.ratio, page.best_row().ratio) == (2.0, 0.5, 2.0)  # not that of memory, 1024
+    assert (ahead.ratio, behind.ratio) == (2.0, 0.5)
     with pytest.raises(ValueError, match="x.md: no processor"):
         pages.read_page("x.md", "# A page\n")
 
@@ -330,7 +330,6 @@ def test_the_table_of_processors_has_the_lower_time_in_bold() -> None:
     assert table[0] == "| one thread, from Python | A 1 | B 2 |"
     assert "| causal, 4096 tokens, 8 heads of 64, f32 | 2.00 ms; **JAX 1.00 ms** |  |" in table
     assert "| 2048 tokens, 8 heads of 128, bf16 | **2.00 ms**; JAX 1.00 s |  |" in table
-    assert table[-2].startswith("| the page's best line | heads 8, seqlen 2048, head_dim 128, bf16 (threads: 1): JAX ")
     assert table[-1] == "| saccade is ahead on | [1 of 3 lines](pages/a-1.md) | [0 of 0 lines](pages/b-2.md) |"
     assert rows[2].best_other() == "JAX"
 
