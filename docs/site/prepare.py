@@ -16,14 +16,14 @@ ROOT = Path(__file__).parents[2]
 GROUPS = {  # of the pages in docs/; a page that is in none ends the run
     "Guides": "install options decoding inspection heatmaps page models tokenizer training layers attention-modules "
     "distributed files",
-    "Languages and frameworks": "python torch transformers jax onnx onnxruntime c command-line",
+    "Languages and frameworks": "python torch transformers jax onnx onnxruntime c command-line environment errors",
     "Behind it": "faq comparison glossary design performance random versioning",
 }
 
 
 def pages() -> list[Path]:
     listed = subprocess.check_output(["git", "ls-files", "*.md"], cwd=ROOT, text=True).split()
-    return [Path(name) for name in listed if re.match(r"(docs/|[A-Z]+(\.zh-CN)?\.md$)", name)]
+    return [Path(name) for name in listed if re.match(r"(docs/|[A-Z_]+(\.zh-CN)?\.md$)", name)]
 
 
 def target_of(page: Path, link: str, site: Path) -> str:
@@ -111,7 +111,7 @@ def main() -> None:
 
     benchmarks = sorted(str(page.with_suffix("")) for page in found if page.parts[:2] == ("docs", "benchmarks"))
     groups = {caption: [f"docs/{name}" for name in names.split()] for caption, names in GROUPS.items()}
-    groups["Behind it"] += ["CHANGELOG", "CONTRIBUTING"]
+    groups["Behind it"] += ["CHANGELOG", "CONTRIBUTING", "SECURITY", "CODE_OF_CONDUCT"]
     groups["Measurements"] = benchmarks
     missing = {str(page.with_suffix("")) for page in found} - {name for names in groups.values() for name in names}
     missing -= {"README", "README.zh-CN", "docs/README"}

@@ -1,4 +1,4 @@
-// Tests the documentation. In README*.md, CONTRIBUTING.md and docs/:
+// Tests the documentation. In README*.md, the other pages of the root and docs/:
 // - every ```cpp block is a program that compiles and runs, and so is every ```c block, in C99; if a ```text block
 //   follows directly, the program prints exactly that. A block marked ```cpp sketch is skipped.
 // - every line of a ```sh block that begins with `saccade` runs and exits with 0, in a folder that has examples/
@@ -43,7 +43,8 @@ std::string contents_of(const fs::path& path) {
 }
 
 std::vector<std::string> documents() {
-  std::vector<std::string> files{"README.md", "README.zh-CN.md", "CONTRIBUTING.md"};
+  std::vector<std::string> files{"README.md",    "README.zh-CN.md", "CONTRIBUTING.md",
+                                 "CHANGELOG.md", "SECURITY.md",     "CODE_OF_CONDUCT.md"};
   for (const auto& entry : fs::recursive_directory_iterator(kRoot / "docs")) {
     if (entry.path().extension() == ".md") files.push_back(fs::relative(entry.path(), kRoot).generic_string());
   }
