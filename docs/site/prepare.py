@@ -14,6 +14,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 GROUPS = {  # of the pages in docs/; a page that is in none ends the run
+    "Quick starts": "quickstart/cpp quickstart/pytorch quickstart/transformers quickstart/numpy quickstart/command-line "
+    "quickstart/look quickstart/distributed",
+    "How-to": "howto/migrate howto/padding howto/serving howto/profiling",
     "Guides": "install options decoding inspection heatmaps page models tokenizer training layers attention-modules "
     "distributed files",
     "Languages and frameworks": "python torch transformers jax onnx onnxruntime c command-line environment errors",

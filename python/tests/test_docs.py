@@ -12,12 +12,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n*```text\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
-OPTIONAL = ("torch", "transformers", "onnx", "saccade_jax", "saccade_onnxruntime")
+OPTIONAL = ("torch", "transformers", "onnx", "saccade_jax", "saccade_onnxruntime", "mpi4py")
 
 
 def blocks():
     readmes = [*sorted(ROOT.glob("README*.md")), ROOT / "packaging/wheel/README.md"]
-    for path in [*readmes, *sorted((ROOT / "docs").glob("*.md"))]:
+    for path in [*readmes, *sorted((ROOT / "docs").rglob("*.md"))]:
         text = path.read_text(encoding="utf-8")
         for match in BLOCK.finditer(text):
             line = text.count("\n", 0, match.start()) + 1
