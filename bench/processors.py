@@ -46,6 +46,7 @@ _INTEL: dict[int, str] = {
     **dict.fromkeys((0x8F, 0xCF), "Sapphire Rapids"),  # 0xCF: Emerald Rapids, with the same cores
     **dict.fromkeys((0xAD, 0xAE), "Granite Rapids"),
 }
+_AMX = ("Sapphire Rapids", "Granite Rapids")
 _ARM: dict[int, str] = {  # the part numbers of implementer 0x41, from the cores' reference manuals
     0xD0C: "Neoverse N1",
     0xD40: "Neoverse V1",
@@ -69,6 +70,8 @@ def name_of(cpuinfo: str, machine: str = "") -> str:
             if first <= model <= last:
                 return f"AMD {name}"
     if vendor == "GenuineIntel" and family == 6 and model in _INTEL:
+        if "amx_tile" in fields.get("flags", "").split() and _INTEL[model] not in _AMX:
+            return "Intel with AMX"  # a virtual machine that reports the model of another processor
         return f"Intel {_INTEL[model]}"
     if _number(fields, "CPU implementer") == 0x41 and _number(fields, "CPU part") in _ARM:
         return f"Arm {_ARM[_number(fields, 'CPU part')]}"

@@ -127,3 +127,11 @@ def test_the_files_of_this_repository_name_revisions() -> None:
     for path in processors.BASELINES.iterdir():
         lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
         assert len(lines) == 1, path
+
+
+def test_a_virtual_machine_with_amx_may_report_another_model() -> None:
+    of = x86("GenuineIntel", 6, 0xA7, "Intel(R) Xeon(R) Processor")
+    assert processors.name_of(of) == "Intel Rocket Lake"
+    assert processors.name_of(of + "flags : fpu amx_tile sse\n") == "Intel with AMX"
+    granite = x86("GenuineIntel", 6, 0xAD, "Intel(R) Xeon(R) Processor")
+    assert processors.name_of(granite + "flags : amx_tile\n") == "Intel Granite Rapids"
