@@ -15,7 +15,7 @@ namespace [[gnu::visibility("default")]] saccade {
 void run_on_threads(int threads, const std::function<void(int)>& body);
 
 /// How long wait_for() polls before it sleeps.
-inline constexpr std::chrono::milliseconds kPolling{1};
+[[gnu::visibility("hidden")]] inline constexpr std::chrono::milliseconds kPolling{1};
 
 /// Waits until another thread of the work has set `number` to `value` and called notify_all().
 void wait_for(const std::atomic<std::int64_t>& number, std::int64_t value);
