@@ -14,8 +14,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 GROUPS = {  # of the pages in docs/; a page that is in none ends the run
-    "Quick starts": "quickstart/cpp quickstart/pytorch quickstart/transformers quickstart/numpy quickstart/command-line "
-    "quickstart/look quickstart/distributed",
+    "Quick starts": "quickstart/cpp quickstart/pytorch quickstart/transformers quickstart/numpy "
+    "quickstart/command-line quickstart/look quickstart/distributed",
     "How-to": "howto/migrate howto/padding howto/serving howto/profiling",
     "Guides": "install options decoding inspection heatmaps page models tokenizer training layers attention-modules "
     "distributed files",
