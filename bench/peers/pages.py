@@ -26,9 +26,6 @@ class Row(NamedTuple):
         others = [name for name in self.amounts if name != "saccade"]
         return min(others, key=lambda name: amount_in(self.amounts[name]), default=None)
 
-    def is_memory(self) -> bool:
-        return any("iB" in text for text in self.amounts.values())
-
 
 class Page(NamedTuple):
     """What a page says."""
