@@ -150,11 +150,11 @@ TEST_P(OriginOfEachIsa, GivesRowsThatOutgrowTheirRangeTheBitsOfTheWhole) {
   AttentionOptions of_part = options;
   of_part.origin = {.row = kFirst, .key = kOriginAlignment};
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-    Tensor wide_q(DType::f32, {kCount, 8}), wide_k(DType::f32, {kAll, 8}), wide_v(DType::f32, {kAll, 8});
+    Tensor wide_q(DType::f32, {kCount, 64}), wide_k(DType::f32, {kAll, 64}), wide_v(DType::f32, {kAll, 64});
     for (std::int64_t i = 0; i < kCount; ++i) wide_q.at<float>(i, 0) = 1;
     std::ranges::fill(wide_v.values<float>(), 0x1p15F);
     wide_k.at<float>(kLarge, 0) = 69.5F;
-    for (std::int64_t d = 0; d < 8; ++d) wide_v.at<float>(kLarge, d) = 0;
+    for (std::int64_t d = 0; d < 64; ++d) wide_v.at<float>(kLarge, d) = 0;
     const Tensor q = Tensor::copy_of(wide_q, dtype), k = Tensor::copy_of(wide_k, dtype),
                  v = Tensor::copy_of(wide_v, dtype);
     const Tensor whole = attention(q, k, v, options);
