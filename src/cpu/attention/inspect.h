@@ -21,6 +21,7 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 struct InspectStep {
   int tile, rows;
   std::int64_t row, first_key;
+  Scalar* scores;         // [kFoldColumns / kBlockK][kTileRows][kBlockK]
   unsigned subtiles = 0;  // a bit for each subtile of the keys with scores
 
   /// Calls f(begin, end) for the columns of each run of adjacent subtiles.
@@ -34,6 +35,28 @@ struct InspectStep {
   }
 };
 
+inline constexpr std::int64_t kStepScores = kTileRows * kFoldColumns;
+
+/// Steps of a block of rows whose scores are kept from the pass that finds denominators to the pass that folds.
+inline constexpr std::int64_t kKeptSteps = kKeptScores / (kStepScores * std::int64_t{sizeof(Scalar)});
+
+/// The most steps of keys that a tile of a block of `rows` rows may see.
+inline std::int64_t fold_steps(const AttentionParams& p, std::int64_t rows) {
+  const std::int64_t left = p.window_left, right = p.causal ? 0 : p.window_right;
+  const bool is_window = left >= 0 && left < p.seqlen_k && right >= 0 && right < p.seqlen_k;
+  const std::int64_t keys = is_window ? std::min(p.seqlen_k, left + right + rows) : p.seqlen_k;
+  return (keys + kFoldColumns - 1) / kFoldColumns + 1;  // the first step may begin before the first key
+}
+
+/// The plan of a forward pass, with as many rows to a block as can keep their scores.
+template <ForwardPlan (*plan)(const AttentionParams&)>
+ForwardPlan plan_inspect(const AttentionParams& p) {
+  ForwardPlan result = plan(p);
+  const std::int64_t kept_rows = kKeptSteps / fold_steps(p, result.block_q) * kTileRows;
+  if (kept_rows >= kFewestKeptRows) result.block_q = std::min(result.block_q, kept_rows);
+  return result;
+}
+
 /// The memory of one thread's work on a block of rows. Scores: where they come from.
 template <class Scores>
 class InspectScratch : public Scores::Scratch {
@@ -42,7 +65,11 @@ class InspectScratch : public Scores::Scratch {
       : Scores::Scratch(wanted.attention, tiles_of(rows), memory) {
     const AttentionParams& p = wanted.attention;
     const std::int64_t tiles = tiles_of(rows);
-    scores = this->template take<Scalar>(kTileRows * kFoldColumns);
+    const std::int64_t steps = fold_steps(p, rows) * tiles;
+    keeps_scores = !wanted.lse.data && steps <= kKeptSteps;
+    const std::int64_t kept = keeps_scores ? steps : 1;
+    scores = this->template take<Scalar>(kept * kStepScores);
+    subtiles = this->template take<unsigned>(kept);
     weights = this->template take<Scalar>(kTileRows * kFoldColumns);
     column_sum = this->template take<Scalar>(kFoldColumns);
     column_max = this->template take<Scalar>(kFoldColumns);
@@ -55,7 +82,9 @@ class InspectScratch : public Scores::Scratch {
     best_keys = this->template take<RankedKey>(rows * BestKeys::slots(wanted.top_k));
   }
 
-  Scalar* scores;             // [kFoldColumns / kBlockK][kTileRows][kBlockK]
+  bool keeps_scores;          // of all steps, from the first pass to the second
+  Scalar* scores;             // [steps, if kept][kFoldColumns / kBlockK][kTileRows][kBlockK]
+  unsigned* subtiles;         // [steps, if kept]
   Scalar* weights;            // [kTileRows][kFoldColumns]
   Scalar* column_sum;         // [kFoldColumns]
   Scalar* column_max;         // [kFoldColumns]
@@ -119,18 +148,23 @@ class InspectBlock {
     }
   }
 
-  /// Calls visit(step, row_max) for every tile of rows and the keys of each step that it sees, once the scores are
-  /// computed; `with_maxima`: row_max is needed.
+  /// Calls visit(step, row_max) for every tile of rows and the keys of each step that it sees, with their scores;
+  /// `with_maxima`: row_max is needed, as in the first pass of two. The second takes kept scores.
   template <class Visit>
   void walk(bool with_maxima, Visit visit) {
     const KeyRange range = visibility_.visible(row_, rows_);
+    const bool is_kept = scratch_.keeps_scores && !with_maxima;
+    std::int64_t place = 0;
     for (std::int64_t first_key = range.begin / kFoldColumns * kFoldColumns; first_key < range.end;
          first_key += kFoldColumns) {
       for (int tile = 0; tile < tiles_; ++tile) {
-        InspectStep step{tile, tile_rows(tile), tile_row(tile), first_key};
+        InspectStep step{tile, tile_rows(tile), tile_row(tile), first_key,
+                         scratch_.scores + place * kStepScores};
         alignas(64) Scalar row_max[kTileRows * kWidth];
         for (int i = 0; i < kTileRows * kWidth; i += kWidth) store(row_max + i, broadcast(-kInfinity));
-        step.subtiles = scores_.compute(step, range, scratch_.scores, row_max, with_maxima);
+        if (!is_kept) scratch_.subtiles[place] = scores_.compute(step, range, step.scores, row_max, with_maxima);
+        step.subtiles = scratch_.subtiles[place];
+        if (scratch_.keeps_scores) ++place;
         if (step.subtiles != 0) visit(step, row_max);
       }
     }
@@ -146,7 +180,7 @@ class InspectBlock {
       step.for_each_run([&](int begin, int end) {
         for (int column = begin; column < end; column += kKeySubtile)
           with_scaling(unit_.exp_factor, [&](auto scaled) {
-            finish_subtile(PendingExp<decltype(scaled)::value>{scratch_.scores + place_of_score(column),
+            finish_subtile(PendingExp<decltype(scaled)::value>{step.scores + place_of_score(column),
                                                                scratch_.weights + column % kBlockK, state.m,
                                                                state.l, &unit_.exp_factor});
           });
@@ -203,7 +237,7 @@ class InspectBlock {
     if (step.first_key != block_key_) begin_key_block(step.first_key);
     RowStatistics& statistics = scratch_.statistics[step.tile];
     step.for_each_run([&](int begin, int end) {
-      if (statistics.is_nan) spread_nan(step.rows, begin, end, statistics.is_nan);
+      if (statistics.is_nan) spread_nan(step, begin, end, statistics.is_nan);
       unsigned better = fold_columns(step, begin, end, statistics);
       if (wanted_.row_count > 0) save_rows(step, begin, end);
       for (; better != 0; better &= better - 1)  // each bit
@@ -226,7 +260,7 @@ class InspectBlock {
         position[r - i] = static_cast<Scalar>(step.row + r + visibility_.offset - step.first_key);
       const FoldStep some{.begin = begin,
                           .end = end,
-                          .scores = scratch_.scores + i * kBlockK,
+                          .scores = step.scores + i * kBlockK,
                           .weights = scratch_.weights + i * kFoldColumns,
                           .position = position,
                           .factor = unit_.exp_factor,
@@ -240,11 +274,11 @@ class InspectBlock {
   }
 
   /// Handles rows whose softmax is NaN: NaN for the keys that they see, nothing for the others.
-  void spread_nan(int rows, int begin, int end, unsigned is_nan) {
+  void spread_nan(const InspectStep& step, int begin, int end, unsigned is_nan) {
     const Vec hidden = broadcast(-kInfinity), nan = broadcast(std::numeric_limits<Scalar>::quiet_NaN());
-    for (int i = 0; i < rows; ++i)
+    for (int i = 0; i < step.rows; ++i)
       for (int j = begin; is_nan >> i & 1u && j < end; j += kWidth) {
-        Scalar* const s = scratch_.scores + i * kBlockK + place_of_score(j);
+        Scalar* const s = step.scores + i * kBlockK + place_of_score(j);
         store(s, select(equal(load(s), hidden), hidden, nan));
       }
   }

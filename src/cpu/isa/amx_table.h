@@ -15,7 +15,7 @@ inline constexpr AmxAttention kAmxAttentionOf{.short_row = kShortRow<T>.keys,
                                               .short_causal_row = kShortRow<T>.keys_of_causal,
                                               .forward = kAmxForwardOf<T>,
                                               .backward = kAmxBackwardOf<T>,
-                                              .inspect = {.plan = plan_forward<T>,
+                                              .inspect = {.plan = plan_inspect<plan_forward<T>>,
                                                           .pack_block = pack_block<T>,
                                                           .inspect = inspect<TileScores<T>>,
                                                           .scratch = inspect_scratch<TileScores<T>>}};

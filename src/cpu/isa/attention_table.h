@@ -36,7 +36,7 @@ constexpr AttentionKernels attention_table() {
                                        .finish = finish_forward,
                                        .put = put_row},
                            .decode = kDecodeOf<DecodeHead>,
-                           .inspect = {.plan = plan_forward,
+                           .inspect = {.plan = plan_inspect<plan_forward>,
                                        .pack_block = pack_block_of,
                                        .inspect = inspect<ProductScores>,
                                        .scratch = inspect_scratch<ProductScores>}};

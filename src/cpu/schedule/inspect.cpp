@@ -184,9 +184,9 @@ class InspectSchedule {
 
   void run_together(const std::vector<Heads>& together, std::size_t bytes) {
     std::vector<Piece> keys, rows;
-    std::int64_t most_rows = 0;
+    std::size_t scratch_bytes = 0;
     for (const Heads& heads : together) {
-      most_rows = std::max(most_rows, heads.block_rows);
+      scratch_bytes = std::max(scratch_bytes, kernels_.scratch(wanted_, heads.block_rows));
       for (std::int64_t block = 0; block < (heads.packed_bytes > 0 ? heads.key_blocks : 0); ++block)
         keys.push_back({&heads, 0, block});
       for (std::int64_t head = 0; head < group_; ++head) {
@@ -202,7 +202,7 @@ class InspectSchedule {
       kernels_.pack_block(p_, heads->batch, heads->kv_head, heads->first_block + block, heads->readable,
                           packed.data() + heads->packed + static_cast<std::size_t>(block) * plan_.packed_block);
     });
-    parallel_for(threads_for(row_pieces, threads_), row_pieces, kernels_.scratch(wanted_, most_rows),
+    parallel_for(threads_for(row_pieces, threads_), row_pieces, scratch_bytes,
                  [&](std::int64_t item, std::byte* scratch) {
                    const auto& [heads, head, block] = rows[static_cast<std::size_t>(item)];
                    const std::byte* blocks = heads->packed_bytes > 0 ? packed.data() + heads->packed : nullptr;
