@@ -209,6 +209,8 @@ class AmxBlock : public AmxRows<T> {
     switch (changer_.change()) {
       case ScoreChange::none:
         return step<kSums, ScoreChange::none>(g, tiles);
+      case ScoreChange::position:
+        return step<kSums, ScoreChange::position>(g, tiles);
       case ScoreChange::boolean_mask:
         return step<kSums, ScoreChange::boolean_mask>(g, tiles);
       case ScoreChange::float_mask:
@@ -245,10 +247,16 @@ class AmxBlock : public AmxRows<T> {
     const int rows = group_rows(s.group);
     const PackedTile<T, const std::byte> keys = tile_at(tile);
     Subtiles subtiles;
-    bool plain = plain_keys.seen.begin <= first_key && first_key + 32 <= plain_keys.seen.end &&
-                 keys.stats->bad == 0 && keys.stats->largest < plain_keys.largest;
+    const bool is_inside = plain_keys.seen.begin <= first_key && first_key + 32 <= plain_keys.seen.end;
+    const bool fits = keys.stats->bad == 0 && keys.stats->largest < plain_keys.largest;
+    bool plain = is_inside && fits, is_edge = false;
     ChangedTile changed;
-    if constexpr (S::kChanges != ScoreChange::none) {
+    if constexpr (S::kChanges == ScoreChange::position) {
+      is_edge = !is_inside && fits && rows == 32;
+      const KeyRange some = visibility_.visible(row, rows);
+      if (is_edge && (first_key + 32 <= some.begin || first_key >= some.end)) return;
+      plain = plain || is_edge;
+    } else if constexpr (S::kChanges != ScoreChange::none) {
       plain = plain && rows == 32 && !unseen_[s.group];
       if (plain) changed = changer_.tile(row, first_key);
       if (plain && changed.mask && !changer_.lets_through(changed, rows)) return;
@@ -260,7 +268,9 @@ class AmxBlock : public AmxRows<T> {
     }
     const int place = s.count++;
     s.tile[static_cast<std::size_t>(place)] = tile;
-    s.is_changed[static_cast<std::size_t>(place)] = plain && S::kChanges != ScoreChange::none;
+    s.is_changed[static_cast<std::size_t>(place)] = S::kChanges == ScoreChange::position
+                                                        ? is_edge && !unseen_[s.group]
+                                                        : plain && S::kChanges != ScoreChange::none;
     if (place < kLag) {
       score_tile<false>(stream, q, keys.keys, scores(place), {});
     } else {
@@ -274,6 +284,7 @@ class AmxBlock : public AmxRows<T> {
     }
     if (unseen_[s.group]) {
       stream.tiles.leave_all();
+      if (is_edge) changer_.hide(changer_.tile(row, first_key), scores(place));
       find_offsets(s, first_key, scores(place));
     }
   }
