@@ -11,7 +11,7 @@ from typing import Any
 
 import processors
 
-from . import machine, pages, report
+from . import curves, machine, pages, plots, report
 from .problem import Problem, read_problems
 from .process import FOLDER, Failed, PeerProcess
 from .timing import QUICK, USUAL, Line, Prepared, Quiet, measured_limits, memory, prepare, take_turns
@@ -195,16 +195,6 @@ def _progress(line: Line, titles: Mapping[str, Any]) -> str:
     return text + (f", {ratio:.2f} times as much" if ratio else "")
 
 
-def pictures_of(run: report.Run, stem: pathlib.Path) -> list[str]:
-    """Draws the files STEM-speed.svg and so on; returns their names."""
-    try:
-        from . import plots
-    except ImportError as error:
-        note(f"no pictures: {error}")
-        return []
-    return plots.draw(run, stem)
-
-
 def main() -> None:
     arguments = parse_arguments()
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -217,7 +207,7 @@ def main() -> None:
         sys.exit(f"script/bench: {error}")
     page = arguments.pages / f"{processors.file_name(run.processor)}.md"
     page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(report.markdown(run, pictures_of(run, page.with_suffix(""))))
+    page.write_text(report.markdown(run, plots.draw(curves.curves_of(run), page.with_suffix(""))))
     pages.update(arguments.pages, arguments.readme)
     for section in report.SECTIONS:
         lines = [line for line in report.table_lines(run) if report.section_of(line.problem) == section]

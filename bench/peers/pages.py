@@ -1,11 +1,18 @@
-"""The list of the pages in docs/benchmarks, and README's table of all processors. Both are read from the pages."""
+"""The list of the pages in docs/benchmarks, and README's table and chart of all processors, made from the pages.
+
+``python -m peers.pages FOLDER [README...]`` writes them, and the pictures of the pages, without measuring.
+"""
 
 from __future__ import annotations
 
 import pathlib
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
+
+from . import plots
+from .curves import read_curves
 
 # Columns of a page's tables that are not those of libraries.
 _OTHER_COLUMNS = ("problem", "threads", "of peak", "of bandwidth", "best other / saccade", "saccade is")
@@ -102,6 +109,8 @@ class _Words(NamedTuple):
     ahead: str
     of: str
     between: str
+    chart: str
+    heading: str
 
 
 _PROBLEMS = (
@@ -126,6 +135,8 @@ ENGLISH = _Words(
     ahead="saccade is ahead on",
     of="{ahead} of {all} lines",
     between="; ",
+    chart="speed.svg",
+    heading="Time of a call from Python, one thread; shorter is better",
 )
 CHINESE = _Words(
     title="单线程，从 Python 调用",
@@ -143,6 +154,8 @@ CHINESE = _Words(
     ahead="saccade 领先的行数",
     of="{all} 行中的 {ahead} 行",
     between="；",
+    chart="speed.zh-CN.svg",
+    heading="从 Python 调用一次的时间，单线程；越短越好",
 )
 
 
@@ -170,6 +183,25 @@ def _times(row: Row | None, words: _Words) -> str:
     is_ahead = row.ratio is None or row.ratio >= 1
     theirs = f"{other} {row.amounts[other]}"
     return (f"**{own}**" if is_ahead else own) + words.between + (theirs if is_ahead else f"**{theirs}**")
+
+
+def processors_chart(pages: Sequence[Page], words: _Words) -> str:
+    """README's chart: the problems of its table, saccade beside PyTorch. The text of an SVG file."""
+    panels = []
+    for problem, title in words.problems.items():
+        found = [(page.processor, page.row(problem)) for page in pages]
+        rows = [(name, _bars(row)) for name, row in found if row and row.amounts.keys() >= set(_CHARTED)]
+        if rows:
+            panels.append(plots.Bars(title, rows))
+    dates = "; ".join(f"{page.processor}: {page.date}" for page in pages)
+    return str(plots.chart(panels, _CHARTED, words.heading, dates))
+
+
+_CHARTED = ("saccade", "PyTorch")
+
+
+def _bars(row: Row) -> list[tuple[float, str]]:
+    return [(amount_in(row.amounts[name]), row.amounts[name]) for name in _CHARTED]
 
 
 def index(pages: Sequence[Page]) -> str:
@@ -206,9 +238,17 @@ def filled(text: str, table: Sequence[str]) -> str:
 
 
 def update(folder: pathlib.Path, readmes: Iterable[pathlib.Path]) -> None:
-    """Writes the list of a folder's pages, and the table of all processors into these files."""
+    """Writes the list of a folder's pages and their pictures, the table of all processors into these files, and its
+    charts into the folder "pictures" beside that of the pages."""
     pages = read_pages(folder)
+    for page in pages:
+        plots.draw(read_curves((folder / page.file).read_text()), (folder / page.file).with_suffix(""))
     (folder / "README.md").write_text(index(pages))
     for path in readmes:
         words = CHINESE if "zh" in path.name else ENGLISH
         path.write_text(filled(path.read_text(), processors_table(pages, words, "docs/benchmarks/")))
+        (folder.parent / "pictures" / words.chart).write_text(processors_chart(pages, words))
+
+
+if __name__ == "__main__":
+    update(pathlib.Path(sys.argv[1]), [pathlib.Path(name) for name in sys.argv[2:]])

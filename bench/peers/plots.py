@@ -1,181 +1,196 @@
-"""The pictures of a page of docs/benchmarks."""
+"""The pictures of docs/benchmarks, drawn from the tables of its pages, and README's chart."""
 
 from __future__ import annotations
 
+import math
 import pathlib
 import statistics
-from collections.abc import Sequence
-from typing import Any, Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-import matplotlib
+from .curves import UNITS, Curve
+from .svg import COLOURS, Picture
 
-matplotlib.use("svg")
-import matplotlib.pyplot as plt
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-
-from .problem import Problem
-from .report import Run
-from .timing import Line
-
-# The colours of Okabe and Ito, which colour-blind people can distinguish, each with a marker.
-STYLES = {
-    "saccade": ("#D55E00", "o"),
-    "torch": ("#0072B2", "s"),
-    "onnxruntime": ("#009E73", "^"),
-    "openvino": ("#CC79A7", "D"),
-    "jax": ("#E69F00", "v"),
-}
-OTHERS = (("#56B4E9", "P"), ("#000000", "X"), ("#7F7F7F", "*"))
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_LIBRARIES = ("saccade", "PyTorch", "ONNX Runtime", "OpenVINO", "JAX")  # in the order of their colours
+_PANEL, _LEFT, _RIGHT, _TOP, _BOTTOM = 360, 54, 14, 28, 40  # the width of a panel, and its margins
 
 
-def draw(run: Run, stem: pathlib.Path) -> list[str]:
-    """Writes the pictures that the run has points for, STEM-speed.svg and so on; returns their names."""
-    curves = _curves(run)
-    times = [lines for lines in curves if not lines[0].problem.memory]
-    memory = [lines for lines in curves if lines[0].problem.memory]
-    style = {"svg.hashsalt": "saccade", "axes.grid": True, "grid.color": "#DDDDDD", "axes.axisbelow": True}
+class Axis(NamedTuple):
+    """Values to places."""
+
+    low: float
+    high: float
+    begin: float  # the place of low
+    end: float
+    is_log: bool = False
+
+    def at(self, value: float) -> float:
+        scale: Callable[[float], float] = math.log if self.is_log else float
+        share = (scale(value) - scale(self.low)) / (scale(self.high) - scale(self.low))
+        return self.begin + share * (self.end - self.begin)
+
+    def ticks(self) -> list[float]:
+        if self.is_log:
+            first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
+            return [10.0**power for power in range(first, last + 1)]
+        step = _step(self.high - self.low)
+        return [step * i for i in range(math.floor(self.high / step + 1e-9) + 1)]
+
+
+def _step(span: float) -> float:
+    """1, 2 or 5 times a power of 10, such that the span has four to ten."""
+    power = 10.0 ** math.floor(math.log10(span / 4))
+    return next(step * power for step in (5, 2, 1) if step * power <= span / 4)
+
+
+def draw(curves: Sequence[Curve], stem: pathlib.Path) -> list[str]:
+    """Writes the pictures that there are curves for, STEM-speed.svg and so on; returns their names."""
+    speed = [curve for curve in curves if curve.kind == "Speed"]
+    memory = [curve for curve in curves if curve.kind == "Memory"]
+    with_peaks = [curve for curve in speed if curve.peaks]
     made = []
-    with plt.rc_context(style):
-        for name, of, figure in (("speed", times, _speed), ("share", times, _share), ("memory", memory, _memory)):
-            if of and (name != "share" or any(line.share("saccade") for lines in of for line in lines)):
-                drawn = figure(run, of)
-                path = stem.with_name(f"{stem.name}-{name}.svg")
-                drawn.savefig(path, metadata={"Date": None}, facecolor="white")
-                plt.close(drawn)
-                made.append(path.name)
+    for name, of, picture in (("speed", speed, _panels), ("share", with_peaks, _shares), ("memory", memory, _panels)):
+        if of:
+            path = stem.with_name(f"{stem.name}-{name}.svg")
+            path.write_text(str(picture(of)))
+            made.append(path.name)
     return made
 
 
-def _curves(run: Run) -> list[list[Line]]:
-    """Groups of lines that differ only in the length."""
-    found: dict[tuple[Problem, int], list[Line]] = {}
-    for line in run.lines:
-        if line.problem.curve:
-            found.setdefault((line.problem.but(seqlen_q=0, seqlen_k=0), line.threads), []).append(line)
-    return [sorted(lines, key=lambda line: line.problem.seqlen_q) for lines in found.values()]
-
-
-def _words(lines: Sequence[Line]) -> list[str]:
-    """The problem and the threads, without the length."""
-    words = f"{lines[0].problem.title()}, {lines[0].threads} thread{'s' * (lines[0].threads != 1)}".split(", ")
-    return [word for word in words if not word.startswith("seqlen")]
-
-
-def _titles(curves: Sequence[Sequence[Line]]) -> tuple[str, list[str]]:
+def _titles(curves: Sequence[Curve]) -> tuple[str, list[str]]:
     """The words that all curves share, and the other words of each."""
-    words = [_words(lines) for lines in curves]
+    words = [curve.words() for curve in curves]
     common = [word for word in words[0] if all(word in of for of in words)]
     own = [", ".join(word for word in of if word not in common) for of in words]
     return ", ".join(common), [text or "plain" for text in own]
 
 
-def _style(run: Run, name: str) -> tuple[str, str]:
-    others = [other for other in run.titles if other not in STYLES]
-    return STYLES.get(name) or OTHERS[others.index(name) % len(OTHERS)]
+def _libraries(curves: Sequence[Curve]) -> list[str]:
+    found = dict.fromkeys(name for curve in curves for name in curve.values)
+    return sorted(found, key=lambda name: _LIBRARIES.index(name) if name in _LIBRARIES else len(_LIBRARIES))
 
 
-def _panels(curves: Sequence[Sequence[Line]], height: float) -> tuple[Any, Sequence[Any]]:
-    """A figure with a panel for each curve's problem, two in a row."""
-    columns = min(len(curves), 2)
+def _series(name: str, libraries: Sequence[str]) -> int:
+    others = [other for other in libraries if other not in _LIBRARIES]
+    free = len(COLOURS) - len(_LIBRARIES)
+    return _LIBRARIES.index(name) if name in _LIBRARIES else len(_LIBRARIES) + others.index(name) % free
+
+
+def _panels(curves: Sequence[Curve]) -> Picture:
+    """A panel for each curve, two in a row, with one legend."""
+    columns, height = min(len(curves), 2), 230
     rows = -(-len(curves) // columns)
-    figure, axes = plt.subplots(
-        rows, columns, figsize=(5.0 * columns, height * rows + 0.8), squeeze=False, layout="constrained"
-    )
-    for spare in axes.flat[len(curves) :]:
-        spare.set_visible(False)
+    picture = Picture(_PANEL * columns, 26 + height * rows + 28)
     common, own = _titles(curves)
-    figure.suptitle(common, fontsize=10)
-    for axis, lines, title in zip(axes.flat, curves, own):
-        axis.set_title(title, fontsize=10)
-        _lengths_axis(axis, lines)
-    return figure, axes.flat[: len(curves)]
+    picture.text(picture.width / 2, 20, common, "m")
+    libraries = _libraries(curves)
+    for i, (curve, title) in enumerate(zip(curves, own)):
+        left, top = _PANEL * (i % columns), 26 + height * (i // columns)
+        _panel(picture, curve, title, libraries, (left, top, height))
+    entries = [(name, _series(name, libraries), "w" if name == "saccade" else "") for name in libraries]
+    _legend(picture, entries, picture.height - 12, any(curve.peaks for curve in curves))
+    return picture
 
 
-def _lengths_axis(axis: Any, lines: Sequence[Line]) -> None:
-    axis.set_xscale("log", base=2)
-    axis.xaxis.set_major_locator(FixedLocator([line.problem.seqlen_q for line in lines]))
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda length, _: f"{length:.0f}"))
-    axis.xaxis.set_minor_locator(NullLocator())
-    axis.set_xlabel("sequence length")
+def _panel(
+    picture: Picture, curve: Curve, title: str, libraries: Sequence[str], place: tuple[float, float, float]
+) -> None:
+    left, top, height = place
+    x = Axis(curve.lengths[0], curve.lengths[-1], left + _LEFT + 8, left + _PANEL - _RIGHT - 8, is_log=True)
+    values = [value for of in curve.values.values() for value in of if value is not None]
+    is_log = curve.kind == "Memory"
+    low = 10 ** math.floor(math.log10(min(values))) if is_log else 0.0
+    high = max(values) * 1.3 if is_log else max([*values, *curve.peaks]) * 1.05
+    y = Axis(low, high, top + height - _BOTTOM, top + _TOP, is_log)
+    unit = UNITS[curve.kind]
+    _axes(picture, x, y, curve.lengths, "MiB beyond the inputs" if is_log else unit)
+    picture.text(left + _PANEL / 2 + 10, top + 16, title, "m t")
+    if curve.peaks:
+        peak = y.at(statistics.median(curve.peaks))
+        picture.line(x.begin - 8, peak, x.end + 8, peak, "r d")
+    for name in reversed([name for name in libraries if name in curve.values]):  # saccade on top
+        points = [(x.at(n), y.at(value)) for n, value in zip(curve.lengths, curve.values[name]) if value is not None]
+        picture.curve(points, _series(name, libraries), "w" if name == "saccade" else "")
 
 
-def _plot(run: Run, axis: Any, lines: Sequence[Line], value: Callable[[Line, str], float | None]) -> None:
-    """A curve for each peer with results."""
-    for name in reversed(list(run.titles)):  # saccade on top
-        points = [(line.problem.seqlen_q, value(line, name)) for line in lines]
-        points = [point for point in points if point[1] is not None]
-        if not points:
-            continue
-        colour, marker = _style(run, name)
-        width = 2.4 if name == "saccade" else 1.5
-        axis.plot(*zip(*points), color=colour, marker=marker, markersize=5, linewidth=width, label=run.titles[name])
+def _axes(picture: Picture, x: Axis, y: Axis, lengths: Sequence[int], unit: str) -> None:
+    for tick in y.ticks():
+        picture.line(x.begin - 8, y.at(tick), x.end + 8, y.at(tick), "g")
+        picture.text(x.begin - 12, y.at(tick) + 4, f"{tick:.6g}", "e n")
+    for length in lengths:
+        picture.line(x.at(length), y.begin, x.at(length), y.end, "g")
+        picture.text(x.at(length), y.begin + 16, str(length), "m n")
+    picture.text((x.begin + x.end) / 2, y.begin + 32, "sequence length", "m")
+    picture.text(x.begin - 48, (y.begin + y.end) / 2, unit, "m", turned=True)
 
 
-def _legend(figure: Any, axes: Sequence[Any], run: Run) -> None:
-    """One legend for all panels, in the order of the tables' columns."""
-    handles = {}
-    for axis in axes:
-        handles.update({label: handle for handle, label in zip(*axis.get_legend_handles_labels())})
-    order = [title for title in run.titles.values() if title in handles]
-    order += [label for label in handles if label not in order]
-    of = [handles[label] for label in order]
-    figure.legend(of, order, loc="outside lower center", ncols=len(order), frameon=False)
+def _legend(picture: Picture, entries: Sequence[tuple[str, int, str]], y: float, has_peak: bool) -> None:
+    """In one row."""
+    widths = [46 + 7.4 * len(name) for name, _, _ in entries]
+    x = (picture.width - sum(widths) - 170 * has_peak) / 2
+    for (name, series, kind), width in zip(entries, widths):
+        picture.curve([(x, y - 4), (x + 12, y - 4), (x + 24, y - 4)], series, kind)
+        picture.text(x + 30, y, name)
+        x += width
+    if has_peak:
+        picture.line(x, y - 4, x + 24, y - 4, "r d")
+        picture.text(x + 30, y, "peak of multiply-adds")
 
 
-def _speed(run: Run, curves: Sequence[Sequence[Line]]) -> Any:
-    figure, axes = _panels(curves, 2.9)
-    for axis, lines in zip(axes, curves):
-        _plot(run, axis, lines, _gflops)
-        peaks = [_peak(line) for line in lines if line.limits]
-        if peaks:
-            style = {"color": "#555555", "linestyle": "--", "linewidth": 1}
-            axis.axhline(statistics.median(peaks), label="peak of multiply-adds", **style)
-        axis.set_ylim(bottom=0)
-        axis.set_ylabel("GFLOP/s")
-    _legend(figure, axes, run)
-    return figure
-
-
-def _gflops(line: Line, name: str) -> float | None:
-    seconds = line.amount(name)
-    return line.problem.flops() / seconds / 1e9 if seconds else None
-
-
-def _peak(line: Line) -> float:
-    name = next(name for name in line.cells if line.share(name))
-    return _gflops(line, name) / line.share(name)
-
-
-def _share(run: Run, curves: Sequence[Sequence[Line]]) -> Any:
-    figure, axis = plt.subplots(figsize=(9.5, 4.4), layout="constrained")
+def _shares(curves: Sequence[Curve]) -> Picture:
+    """saccade's share of the peak, and that of the best other, for all problems."""
     common, own = _titles(curves)
-    for colour, marker, lines, title in zip(COLOURS, "osD^vP", curves, own):
-        lengths = [line.problem.seqlen_q for line in lines]
-        rivals = [line.best_rival() for line in lines]
-        others = [line.share(rival) if rival else None for line, rival in zip(lines, rivals)]
-        style = {"color": colour, "marker": marker, "markersize": 5}
-        axis.plot(lengths, [line.share("saccade") for line in lines], linewidth=2.4, label=f"saccade: {title}", **style)
-        axis.plot(lengths, others, "--", linewidth=1.3, markerfacecolor="white", label=f"best other: {title}", **style)
-    _lengths_axis(axis, max(curves, key=len))
-    axis.set_ylim(0, max(1.0, axis.get_ylim()[1]))
-    axis.set_ylabel("share of the peak of multiply-adds")
-    axis.set_title(common, fontsize=10)
-    figure.legend(loc="outside right upper", frameon=False, fontsize=9)
-    return figure
+    picture = Picture(720, 300 + 20 * len(curves))
+    lengths = max((curve.lengths for curve in curves), key=len)
+    found = [share for curve in curves for of in (curve.shares("saccade"), curve.best_others()) for share in of]
+    bottom = picture.height - 20 * len(curves) - 42
+    x = Axis(lengths[0], lengths[-1], _LEFT + 8, picture.width - _RIGHT - 8, is_log=True)
+    y = Axis(0.0, max([1.0, *(share for share in found if share is not None)]) * 1.03, bottom, 30)
+    _axes(picture, x, y, lengths, "share of the peak of multiply-adds")
+    picture.text((x.begin + x.end) / 2, 20, common, "m")
+    for i, (curve, title) in enumerate(zip(curves, own)):
+        at = bottom + 56 + 20 * i
+        for shares, kind, begin, name in (
+            (curve.best_others(), "d", 390, f"best other: {title}"),
+            (curve.shares("saccade"), "w", 70, f"saccade: {title}"),
+        ):
+            points = [(x.at(n), y.at(share)) for n, share in zip(curve.lengths, shares) if share is not None]
+            if points:
+                picture.curve(points, i % len(COLOURS), kind)
+                picture.curve([(begin, at - 4), (begin + 18, at - 4), (begin + 36, at - 4)], i % len(COLOURS), kind)
+                picture.text(begin + 44, at, name)
+    return picture
 
 
-def _memory(run: Run, curves: Sequence[Sequence[Line]]) -> Any:
-    figure, axes = _panels(curves, 3.2)
-    for axis, lines in zip(axes, curves):
-        _plot(run, axis, lines, _mebibytes)
-        axis.set_yscale("log")
-        axis.yaxis.set_major_formatter(FuncFormatter(lambda amount, _: f"{amount:g}"))
-        axis.set_ylabel("MiB beyond the inputs")
-    _legend(figure, axes, run)
-    return figure
+class Bars(NamedTuple):
+    """A panel of README's chart."""
+
+    title: str
+    rows: list[tuple[str, list[tuple[float, str]]]]  # a processor, and for each library an amount and its text
 
 
-def _mebibytes(line: Line, name: str) -> float | None:
-    amount = line.amount(name)
-    return None if amount is None else max(amount / 2**20, 0.1)
+def chart(panels: Sequence[Bars], libraries: Sequence[str], heading: str, note: str) -> Picture:
+    """Bars for each problem and processor, two panels in a row. The longest bar of a panel has its whole width."""
+    thick, gap, left, right = 11, 10, 104, 76
+    row = len(libraries) * (thick + 2) + gap
+    height = 32 + row * max(len(panel.rows) for panel in panels)
+    picture = Picture(_PANEL * 2, 52 + height * -(-len(panels) // 2) + 24)
+    picture.text(16, 22, heading, "t")
+    x = 16.0
+    for series, name in enumerate(libraries):
+        picture.bar(x, 34, 12, 12, series)
+        picture.text(x + 18, 44, name)
+        x += 40 + 7 * len(name)
+    for i, panel in enumerate(panels):
+        begin, top = _PANEL * (i % 2), 52 + height * (i // 2)
+        picture.text(begin + 16, top + 22, panel.title)
+        longest = max(amount for _, of in panel.rows for amount, _ in of)
+        for j, (name, amounts) in enumerate(panel.rows):
+            y = top + 34 + row * j
+            picture.text(begin + left, y + row / 2 - 1, name, "e n")
+            for series, (amount, text) in enumerate(amounts):
+                width = (_PANEL - left - right) * amount / longest
+                picture.bar(begin + left + 8, y + series * (thick + 2), width, thick, series)
+                picture.text(begin + left + 14 + width, y + series * (thick + 2) + 10, text)
+    picture.text(16, picture.height - 10, note, "n")
+    return picture

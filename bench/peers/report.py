@@ -7,6 +7,7 @@ import datetime
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
+from . import curves
 from .problem import Problem
 from .timing import Cell, Line
 
@@ -222,6 +223,9 @@ def markdown(run: Run, made: Iterable[str]) -> str:
             lines += [_NOTES[section], ""] if section in _NOTES else []
             for line in of_section:
                 lines += [loop_note(run, line), ""] if line.problem.kind == "loop" else []
+    of_curves = curves.curves_of(run)
+    if of_curves:
+        lines += [f"## {curves.SECTION}", "", _CURVES, "", *curves.tables(of_curves)]
     lines += [_METHOD, "", "## Ways", "", _WAYS, "", *ways_table(run), ""]
     return "\n".join(lines)
 
@@ -310,6 +314,8 @@ compiled code (VmHWM and VmRSS of Linux), with the most threads.""",
 saccade called by the other library's programs ([JAX](../jax.md), [ONNX Runtime](../onnxruntime.md)), beside what that
 library has itself.""",
 }
+
+_CURVES = "The figures of the pictures above."
 
 _METHOD = """\
 ## How it is measured

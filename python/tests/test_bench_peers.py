@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
+import xml.etree.ElementTree
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
 
 import processors  # noqa: E402
-from peers import machine, pages, process, report, saccade_peer, timing, worker  # noqa: E402
+from peers import curves, machine, pages, plots, process, report, saccade_peer, timing, worker  # noqa: E402
 from peers.inputs import draw  # noqa: E402
 from peers.problem import Problem, parse_problems, read_problems  # noqa: E402
 from peers.reference import difference, expected_results  # noqa: E402
@@ -347,6 +348,52 @@ def test_the_pages_of_all_processors_are_in_the_list_and_in_the_readmes() -> Non
         assert page.file == processors.file_name(page.processor) + ".md"
         behind = (folder / page.file).read_text().count(report.BEHIND + " |")
         assert page.lead()[0] == page.lead()[1] - behind
+
+
+def test_the_pictures_are_those_of_the_pages_tables_and_small(tmp_path: pathlib.Path) -> None:
+    folder = ROOT / "docs" / "benchmarks"
+    of = pages.read_pages(folder)
+    for page in of:
+        text = (folder / page.file).read_text()
+        made = plots.draw(curves.read_curves(text), tmp_path / page.file.removesuffix(".md"))
+        assert [name.split("-")[-1] for name in made] == ["speed.svg", "share.svg", "memory.svg"]
+        for name in made:
+            assert f"]({name})" in text
+            assert (folder / name).read_text() == (tmp_path / name).read_text(), "script/bench --redraw draws it"
+    for name, words in (("README.md", pages.ENGLISH), ("README.zh-CN.md", pages.CHINESE)):
+        chart = (ROOT / "docs" / "pictures" / words.chart).read_text()
+        assert chart == pages.processors_chart(of, words), "script/bench --redraw draws it"
+        readme = (ROOT / name).read_text()
+        assert f"](docs/pictures/{words.chart})" in readme
+        for page in of:
+            for problem in words.problems:
+                assert f">{page.row(problem).amounts['PyTorch']}</text>" in chart
+                own = page.row(problem).amounts["saccade"]
+                assert f">{own}</text>" in chart and own in readme
+    for path in [*folder.glob("*.svg"), *(ROOT / "docs" / "pictures").glob("speed*.svg")]:
+        assert path.stat().st_size < 30_000
+        xml.etree.ElementTree.parse(path)
+
+
+def test_curves_survive_their_tables() -> None:
+    run = made_up_run()
+    found = curves.curves_of(run)
+    read = curves.read_curves("\n".join(curves.tables(found)))
+    assert [curve[:3] for curve in read] == [curve[:3] for curve in found] and len(found) == 6
+    assert [curve.kind for curve in found] == ["Speed"] * 4 + ["Memory"] * 2
+    for curve, original in zip(read, found):
+        assert curve.values.keys() == original.values.keys() == {"saccade", "PyTorch"}
+        assert curve.values["saccade"] == pytest.approx(original.values["saccade"], rel=1e-3)
+        assert curve.peaks == pytest.approx(original.peaks, rel=1e-3)
+    assert read[0].shares("saccade") == pytest.approx([0.9] * 7, rel=1e-3)
+    assert read[0].best_others() == pytest.approx([0.45] * 7, rel=1e-3)
+
+
+def test_a_figure_that_a_library_lacks_leaves_a_gap() -> None:
+    curve = curves.Curve("Memory", "heads 1, 1 thread", [1, 2], {"saccade": [1.0, 2.0], "JAX": [None, 3.0]}, [])
+    assert curves.read_curves("\n".join(curves.tables([curve]))) == [curve]
+    with_peaks = curve._replace(kind="Speed", peaks=[4.0, 4.0])
+    assert with_peaks.best_others() == [None, 0.75]
 
 
 def run_of_saccade_alone(folder: pathlib.Path, *options: str) -> subprocess.CompletedProcess[str]:
