@@ -130,7 +130,7 @@ Section backward_options_section() {
 }
 
 Section backward_long_section() {
-  Section section{"backward-long", "backward of one long head, f32", {"MiB beside the tensors"}, {}};
+  Section section{"backward-long", "backward of one long head, f32", {"extra memory, MiB"}, {}};
   section.items.push_back([](const Conditions& conditions) {
     const BackwardSize size{1, 65536, 64, false};
     TimedGradients timed(size);

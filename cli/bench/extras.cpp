@@ -159,7 +159,7 @@ std::vector<Line> measure_bias(const std::string& name, DistanceBias bias, const
 }
 
 std::vector<Line> measure_relative_bias(const Conditions& conditions) {
-  return measure_bias("relative-position bias, beside a float mask",
+  return measure_bias("relative-position bias, compared with a float mask",
                       DistanceBias([](std::int64_t head, std::int64_t distance) {
                         return static_cast<float>(std::sin(0.01 * static_cast<double>((head + 1) * distance)));
                       }),
@@ -168,7 +168,7 @@ std::vector<Line> measure_relative_bias(const Conditions& conditions) {
 
 std::vector<Line> measure_t5(const Conditions& conditions) {
   const Tensor table = draw({kExtrasHeads, 32}, 4);
-  return measure_bias("T5 buckets, beside a float mask",
+  return measure_bias("T5 buckets, compared with a float mask",
                       DistanceBias([&](std::int64_t head, std::int64_t distance) {
                         return table.at<float>(head, t5_bucket(distance));
                       }),
@@ -182,7 +182,7 @@ std::vector<Line> measure_documents(const Conditions& conditions) {
   const TensorView cu_seqlens(begins.data(), {static_cast<std::int64_t>(begins.size())});
   Tensor o(DType::f32, {kExtrasSeqlen, kExtrasHeads, kExtrasHeadDim});
   return measure_modifier(
-      "mask of 7 documents, beside a packed batch",
+      "mask of 7 documents, compared with a packed batch",
       {.score_modifier = Documents::hide_others, .score_block_effect = Documents::effect},
       [&](const Tensor& q, const Tensor& k, const Tensor& v, int threads) {
         const auto packed = [](const Tensor& tensor) { return tensor.view().select(0, 0).transposed(0, 1); };

@@ -155,6 +155,6 @@ Section window_section() {
 
 Section packed_section() { return {"packed", "packed batch, f32", {"times one by one"}, {measure_packed}}; }
 
-Section long_section() { return {"long", "a million tokens, f32", {"MiB beside the tensors"}, {measure_long}}; }
+Section long_section() { return {"long", "a million tokens, f32", {"extra memory, MiB"}, {measure_long}}; }
 
 }  // namespace saccade::cli::bench

@@ -44,7 +44,7 @@ double published_loop() {
 }  // namespace
 
 Section loop_section() {
-  Section section{"loop", "published loop, f32", {"ns a turn"}, {}};
+  Section section{"loop", "published loop, f32", {"ns per iteration"}, {}};
   section.items.push_back([](const Conditions&) -> std::vector<Line> {
     const double seconds = published_loop();
     return {{"6 x 3 input, three 3 x 4 projections, attention", 1, seconds, {{"ns", seconds * 1e9, 0}}}};

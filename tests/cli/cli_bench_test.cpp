@@ -52,7 +52,7 @@ TEST_F(BenchTest, TimesTheProblemsOfAFile) {
 TEST_F(BenchTest, TakesTheSectionsThatAreNamed) {
   const Outcome text = run({"bench", "--only", "loop", "--threads", "1"});
   EXPECT_EQ(text.exit_code, 0) << text.err;
-  EXPECT_THAT(text.out, HasSubstr("ns a turn"));
+  EXPECT_THAT(text.out, HasSubstr("ns per iteration"));
   EXPECT_THAT(text.out, HasSubstr("GFLOP/s of f32 multiply-adds"));
   EXPECT_EQ(text.out.find("decode"), std::string::npos);
   EXPECT_EQ(text.err, "");  // no progress bar without a terminal

@@ -1,4 +1,4 @@
-// The two products of decode: few rows times keys and values that are read in place. docs/performance.md lists the
+// The two products of decode: few rows times keys and values that are read in place. docs/performance/optimizations.md lists the
 // gain of each detail.
 #pragma once
 
