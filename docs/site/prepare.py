@@ -20,7 +20,7 @@ GROUPS = {  # of the pages in docs/; a page that is in none ends the run
     "Guides": "install options decoding inspection heatmaps page models tokenizer training layers attention-modules "
     "distributed files",
     "Languages and frameworks": "python torch transformers jax onnx onnxruntime c command-line environment errors",
-    "Behind it": "faq comparison glossary design performance/README performance/method performance/optimizations random versioning",
+    "Behind it": "contract faq comparison glossary design performance/README performance/method performance/optimizations random versioning",
 }
 
 

@@ -279,7 +279,7 @@ Tree sources_of_the_project(const char* names = "\\.(h|hpp|cpp)(\\.in)?$") {
 /// The table of design.md, "Source layout".
 std::string layout_table() {
   const std::string page = text_of(std::filesystem::path(SACCADE_SOURCE_DIR) / "docs/design.md");
-  const std::size_t begin = page.find("```text", page.find("## 2. Source layout"));
+  const std::size_t begin = page.find("```text", page.find("## Source layout"));
   return page.substr(begin, page.find("```\n", begin + 1) - begin);
 }
 
