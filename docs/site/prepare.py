@@ -16,11 +16,10 @@ ROOT = Path(__file__).parents[2]
 GROUPS = {  # of the pages in docs/; a page that is in none ends the run
     "Quick starts": "quickstart/cpp quickstart/pytorch quickstart/transformers quickstart/numpy "
     "quickstart/command-line quickstart/look quickstart/distributed",
-    "How-to": "howto/migrate howto/padding howto/serving howto/profiling",
-    "Guides": "install options decoding inspection heatmaps page models tokenizer training layers attention-modules "
-    "distributed files",
-    "Languages and frameworks": "python torch transformers jax onnx onnxruntime c command-line environment errors",
-    "Behind it": "contract faq comparison glossary design performance/README performance/method performance/optimizations random versioning",
+    "How-to": "howto/migrate howto/padding howto/serving howto/training howto/profiling install",
+    "Reference": "contract options python torch transformers jax onnx onnxruntime c command-line page attention-modules "
+    "layers decoding models tokenizer distributed inspection heatmaps random files errors environment versioning glossary",
+    "Explanation": "faq comparison performance/README performance/method performance/optimizations design training",
 }
 
 
@@ -114,7 +113,7 @@ def main() -> None:
 
     benchmarks = sorted(str(page.with_suffix("")) for page in found if page.parts[:2] == ("docs", "benchmarks"))
     groups = {caption: [f"docs/{name}" for name in names.split()] for caption, names in GROUPS.items()}
-    groups["Behind it"] += ["CHANGELOG", "CONTRIBUTING", "SECURITY", "CODE_OF_CONDUCT"]
+    groups["The project"] = ["CHANGELOG", "CONTRIBUTING", "SECURITY", "CODE_OF_CONDUCT"]
     groups["Measurements"] = benchmarks
     missing = {str(page.with_suffix("")) for page in found} - {name for names in groups.values() for name in names}
     missing -= {"README", "README.zh-CN", "docs/README"}
