@@ -55,7 +55,7 @@ class AttentionState {
 
   /// Writes o, the output over all keys so far, with the shape of q but v's last dimension, and options.lse. A row
   /// that has seen no key gives 0 and -inf. Only the options lse, sinks and num_threads are read; the others are
-  /// those of add(). More keys may be added afterwards.
+  /// those of add(). More keys may be added afterward.
   ///
   /// Level avx512amx: where a row meets a key or value that tiles cannot hold (not finite, or below 2^-100 or so
   /// in magnitude) only after its first block, its last bits may differ from those of attention().

@@ -12,7 +12,7 @@
 namespace saccade {
 namespace [[gnu::visibility("default")]] distributed {
 
-/// A rank could not be reached, or did not answer in time. The communicator is unusable afterwards.
+/// A rank could not be reached, or did not answer in time. The communicator is unusable afterward.
 class CommunicationError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
