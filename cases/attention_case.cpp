@@ -100,7 +100,7 @@ std::vector<Finding> CheckedCase::compare_last(const std::string& function) {
   std::vector<Finding> findings;
   AttentionCase& c = case_;
   const Naive& naive = naive_of_active_isa();
-  if (c.o.written() > c.o.view().size()) throw std::runtime_error(function + "() wrote beside the elements of o");
+  if (c.o.written() > c.o.view().size()) throw std::runtime_error(function + "() wrote outside the elements of o");
   const auto compared = [&](const char* result, const TensorView& out, const Expected& expected) {
     findings.push_back({std::string(result) + " of " + function + "()", compare(out, expected)});
   };

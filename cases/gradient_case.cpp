@@ -109,7 +109,7 @@ std::vector<Finding> CheckedGradients::compare() {
                                                {"dk", &dk, &reference::AttentionGradients::dk},
                                                {"dv", &dv, &reference::AttentionGradients::dv}}) {
     if (tensor->written() > tensor->view().size())
-      throw std::runtime_error(std::string("attention_backward() wrote beside the elements of ") + name);
+      throw std::runtime_error(std::string("attention_backward() wrote outside the elements of ") + name);
     compared(name, tensor->view(), gradient);
   }
   for (std::size_t i = 0; i < of_options.size(); ++i) {

@@ -38,7 +38,7 @@ Form form_of(const NamedPath& output) {
   if (!output.path) return Form::text;
   if (output.path->ends_with(".npz")) return Form::npz;
   if (output.path->ends_with(".svg") || output.path->ends_with(".png")) return Form::picture;
-  refuse("--output wants a name that ends in .npz, .svg or .png, not '{}'", *output.path);
+  refuse("--output needs a name that ends in .npz, .svg or .png, not '{}'", *output.path);
 }
 
 std::vector<std::int64_t> parse_rows(const std::string& text) {
@@ -318,7 +318,7 @@ ExitCode inspect(const InspectArguments& arguments) {
   const bool shows_map = form == Form::picture || (form == Form::text && wanted.pool_rows > 0);
   if (shows_map && axes.batch != 1) refuse("--q holds a batch of {}: a picture shows one entry", axes.batch);
   if (axes.seqlen_q == 0 || axes.seqlen_k == 0 || axes.batch * axes.num_heads == 0)
-    refuse("--q and --k have shapes {} and {}: there is nothing to inspect", to_string(call->q.dims()),
+    refuse("--q and --k have shapes {} and {}: no pairs to inspect", to_string(call->q.dims()),
            to_string(call->k.dims()));
 
   const InspectResults results = compute(*call, wanted, arguments.lse);

@@ -50,7 +50,7 @@ std::vector<bench::Section> sections_of(const BenchArguments& arguments) {
   for (const bench::Section& section : sections) names.push_back(section.name);
   for (const std::string& name : arguments.only) {
     if (std::ranges::count(names, name) == 0)
-      refuse("--only: {} is none of the sections {}", name, fmt::join(names, ", "));
+      refuse("--only: there is no section {}; sections are {}", name, fmt::join(names, ", "));
   }
   std::erase_if(sections,
                 [&](const auto& section) { return std::ranges::count(arguments.only, section.name) == 0; });
@@ -100,7 +100,7 @@ ExitCode run_bench(const BenchArguments& arguments) {
 
 void add_bench(Command app, Action& action) {
   const Command command =
-      app.add_subcommand("bench", "The speed tables, beside this machine's own measured limits");
+      app.add_subcommand("bench", "The speed tables, compared with this machine's measured limits");
   const auto arguments = std::make_shared<BenchArguments>();
   command
       .add_option("--threads", arguments->threads,

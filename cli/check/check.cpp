@@ -176,7 +176,7 @@ std::vector<Isa> isas_of(const CheckArguments& arguments) {
   for (const Isa isa : available_isas()) names.push_back(name_of(isa));
   for (const std::string& name : arguments.isas) {
     const auto found = std::ranges::find(names, name);
-    if (found == names.end()) refuse("--isa: {} is none of this machine's, {}", name, fmt::join(names, ", "));
+    if (found == names.end()) refuse("--isa: this machine has no {}; it has {}", name, fmt::join(names, ", "));
     isas.push_back(available_isas()[static_cast<std::size_t>(found - names.begin())]);
   }
   return isas;

@@ -104,9 +104,9 @@ class DividedCheck {
 }  // namespace
 
 ExitCode check_distributed(const CheckArguments& arguments) {
-  if (arguments.shapes) refuse("--shapes cannot be had with --distributed");
-  if (!arguments.backend.empty()) refuse("--backend cannot be had with --distributed");
-  if (arguments.threads) refuse("--threads cannot be had with --distributed: cases say how many");
+  if (arguments.shapes) refuse("--shapes cannot be combined with --distributed");
+  if (!arguments.backend.empty()) refuse("--backend cannot be combined with --distributed");
+  if (arguments.threads) refuse("--threads cannot be combined with --distributed: cases say how many");
   return with_ranks("check", arguments.ranks, [&](Ranks& ranks) { return DividedCheck(arguments, ranks).run(); });
 }
 

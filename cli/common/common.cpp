@@ -68,8 +68,8 @@ fs::path resolved(const std::string& path) {
 void require_writable_file(const NamedPath& output) {
   const fs::path path = *output.path;
   std::error_code ignored;
-  if (path.empty()) refuse("{} wants a file name", output.option);
-  if (path == "-") refuse("{} wants a file; standard output is not free for it", output.option);
+  if (path.empty()) refuse("{} needs a file name", output.option);
+  if (path == "-") refuse("{} needs a file: standard output is already used", output.option);
   if (fs::is_directory(path, ignored)) refuse("{}: {} is a folder", output.option, path.string());
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   if (!fs::is_directory(folder, ignored)) refuse("{}: there is no folder {}", output.option, folder.string());
@@ -185,7 +185,7 @@ bool is_png(const NamedPath& picture) {
   std::string ending = fs::path(*picture.path).extension().string();
   std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return std::tolower(c); });
   if (ending != ".png" && ending != ".svg") {
-    refuse("{} wants a name that ends in .svg or .png, not '{}'", picture.option, *picture.path);
+    refuse("{} needs a name that ends in .svg or .png, not '{}'", picture.option, *picture.path);
   }
   return ending == ".png";
 }

@@ -272,7 +272,7 @@ ExitCode train(const TrainArguments& arguments) {
   if (const auto* text = dynamic_cast<const TextTask*>(task.get())) text->held_out(run.model.context_length);
   if (arguments.resume && fs::exists(folder.checkpoint())) {
     load_checkpoint(folder, trainer);
-    note("train", fmt::format("goes on after step {} of {}", trainer.steps(), run.training.steps));
+    note("train", fmt::format("resuming after step {} of {}", trainer.steps(), run.training.steps));
   }
   if (!arguments.resume) {
     folder.create();

@@ -41,7 +41,7 @@ bool attend() {
   const bool is_same = same_bits(o, rows_of(saccade::attention(q, k, v, options), sharding, ranks.rank()));
   std::printf("rank %d of %d: %lld rows, %s\n", ranks.rank(), ranks.size(),
               static_cast<long long>(sharding.rows(ranks.rank())),
-              is_same ? "the bits of one process" : "OTHER BITS than one process");
+              is_same ? "bit-identical to one process" : "NOT bit-identical to one process");
   return is_same;
 }
 

@@ -56,7 +56,7 @@ def operands(
     except (BufferError, RuntimeError, ValueError):
         shapes = f"query {list(q_shape)}, key {list(k_shape)}, value {list(v_shape)}"
         hint = "" if enable_gqa else "; heads that share keys and values want enable_gqa=True"
-        raise ValueError(f"key: batch and heads do not go together: {shapes}{hint}") from None
+        raise ValueError(f"key: batch and heads do not match: {shapes}{hint}") from None
     if len(lead_q) > 2:
         if attn_mask is not None and len(attn_mask.shape) > 3:
             attn_mask = _of_rank_4(_expanded_mask(attn_mask, lead_q, expand))

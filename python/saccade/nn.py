@@ -98,7 +98,7 @@ class Module(_core.Module):
         :raises ValueError: for arguments that do not fit; names the argument.
         """
         if (key is None) != (value is None):
-            raise ValueError("value: key and value go together; one of them was not given")
+            raise ValueError("value: key and value must be given together")
         kind = _kind_of(return_weights)
         output, weights, _ = self._forward(
             *_inputs(query, key, value), mask, key_mask, causal, kind, weights_after_dropout, False

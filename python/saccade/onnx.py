@@ -259,6 +259,6 @@ def _check_caches(inputs: Inputs, outputs: Outputs) -> None:
     inside.update((name, getattr(outputs, name)) for name in ("present_key", "present_value"))
     missing = [name for name, value in inside.items() if not value]
     if 0 < len(missing) < len(inside):
-        raise ValueError(f"{missing[0]}: past and present keys and values go together, but it is left out")
+        raise ValueError(f"{missing[0]}: past and present keys and values must all be given, but it is missing")
     if not missing and inputs.nonpad_kv_seqlen:
         raise ValueError("nonpad_kv_seqlen: expected without past and present keys and values, got both")

@@ -50,7 +50,7 @@ REFUSED_MODELS = {
     ),
     "past_key alone": (
         model_of({**operands(), "past_key": past()["past_key"]}, OUTPUTS[:3]),
-        "past_value: past and present keys and values go together, but it is left out",
+        "past_value: past and present keys and values must all be given, but it is missing",
     ),
     "past without present": (model_of({**operands(), **past()}), "present_key: past and present"),
     "present without past": (model_of(operands(), OUTPUTS[:3]), "past_key: past and present"),

@@ -348,7 +348,7 @@ def operands(**change):
         ({"value": torch.ones(2, 3, 7, 8, dtype=torch.float64)}, "query, key, value and o must all be f64 or none"),
         ({"key": torch.randn(2, 3, 7, 9)}, "key has head_dim 9 but query has 8"),
         ({"value": torch.randn(2, 3, 6, 8)}, "value has seqlen 6|value .*6"),
-        ({"key": torch.randn(3, 3, 7, 8)}, "key: batch and heads do not go together"),
+        ({"key": torch.randn(3, 3, 7, 8)}, "key: batch and heads do not match"),
         ({"key": torch.randn(2, 1, 7, 8), "value": torch.randn(2, 2, 7, 8)}, "key: batch and heads .* enable_gqa=True"),
         ({"query": torch.randn(2, 4, 5, 8), "enable_gqa": True}, "4 .*3|3 .*4"),
         ({"attn_mask": torch.ones(5, 7, dtype=torch.int64)}, "attn_mask: expected bool"),

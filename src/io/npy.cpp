@@ -131,7 +131,7 @@ class HeaderParser {
   void parse_type() {
     skip_space();
     if (at_ < text_.size() && text_[at_] == '[') {
-      refuse("structured arrays are not read; save each field by itself,");
+      refuse("structured arrays are not read; save each field separately,");
     }
     const std::string_view descr = parse_string();
     const bool has_byte_order = !descr.empty() && "<>=|"sv.find(descr[0]) != std::string_view::npos;

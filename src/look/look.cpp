@@ -41,7 +41,7 @@ AttentionPage look(const PretrainedModel& pretrained, const LookInput& input, co
 }
 
 AttentionPage look(std::span<const LookReading> readings, const LookOptions& options) {
-  if (readings.empty()) refuse(kLook, "there is nothing to read");
+  if (readings.empty()) refuse(kLook, "no text, image or sound was given");
   std::vector<std::unique_ptr<Reading>> read;
   std::int64_t layers = 0, done = 0;
   bool several_models = false;

@@ -53,7 +53,7 @@ TEST_F(CheckTest, ChecksTheInstructionSetsThatAreNamed) {
   const json forced =
       run({"check", "--cases", "2", "--json"}, {.environment = {{"SACCADE_ISA", "scalar"}}}).json();
   EXPECT_EQ(forced.at("isas"), json::parse(R"(["scalar"])"));
-  refused({"--isa", "abacus"}, "saccade check: --isa: abacus is none of this machine's, scalar");
+  refused({"--isa", "abacus"}, "saccade check: --isa: this machine has no abacus; it has scalar");
 }
 
 TEST_F(CheckTest, ChecksTheProblemsOfAFile) {

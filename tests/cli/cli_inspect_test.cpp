@@ -115,7 +115,7 @@ TEST_F(InspectCommand, RefusesWhatDoesNotFit) {
     more.insert(more.begin(), {"inspect", "--q", "q.npy", "--k", "k.npy"});
     return more;
   };
-  refused(with({"-o", "out.txt"}), "--output wants a name that ends in .npz, .svg or .png, not 'out.txt'");
+  refused(with({"-o", "out.txt"}), "--output needs a name that ends in .npz, .svg or .png, not 'out.txt'");
   refused(with({"--rows", "1,x"}), "--rows: expected whole numbers from 0 on, as in 0,5,17, got '1,x'");
   refused(with({"--rows", "70"}), "rows contains 70 but q has 70 rows");
   refused(with({"--top-k", "0"}), "--top-k: expected a whole number of at least 1, got '0'");

@@ -161,7 +161,7 @@ TEST_F(RefusalTest, OutputsOfRun) {
   expect_refusal(run_with({{"--out", "folder"}}), "--out: folder is a folder");
   expect_refusal(run_with({{"--out", "folder/../q.npy"}}), "--q and --out name the same file");
   expect_refusal(run_with({{"--lse", "o.npy"}}), "--out and --lse name the same file");
-  expect_refusal(run_with({{"--out", "-"}}), "--out wants a file");
+  expect_refusal(run_with({{"--out", "-"}}), "--out needs a file");
   expect_refusal(run_with({{"--weights", "nowhere/w.npy"}}), "--weights: there is no folder nowhere");
 }
 
@@ -197,7 +197,7 @@ TEST_F(RefusalTest, OptionsOfExplain) {
   expect_refusal(explain_with({"six.json", "--d-out", "2", "--params", "plain.safetensors"}), "excludes");
   expect_refusal(explain_with({"-", "--keys", "-"}), "cannot both be read from standard input");
   expect_refusal({"explain", "six.json", "--heatmap", "map.jpg"},
-                 "--heatmap wants a name that ends in .svg or .png");
+                 "--heatmap needs a name that ends in .svg or .png");
   expect_refusal({"explain", "six.json", "--heatmap", "m.svg", "--lines", "m.svg"}, "name the same file, m.svg");
   expect_refusal({"explain", "six.json", "--heatmap", "six.svg/x.svg"}, "there is no folder six.svg");
 }
@@ -221,7 +221,7 @@ TEST_F(RefusalTest, HeatmapsThatCannotBe) {
   expect_refusal({"heatmap", "negative.npy", "--style", "lines", "-o", "w.svg"}, "negative");
   expect_refusal({"heatmap", "negative.npy", "--style", "dots"}, "--style: dots not in {cells,lines}");
   expect_refusal({"heatmap", "negative.npy", "--tokens", "a", "-o", "w.svg"}, "--tokens names 1 tokens");
-  expect_refusal({"heatmap", "negative.npy", "-o", "w.gif"}, "--output wants a name that ends in .svg or .png");
+  expect_refusal({"heatmap", "negative.npy", "-o", "w.gif"}, "--output needs a name that ends in .svg or .png");
   expect_refusal({"heatmap", "row.npy", "-o", "w.svg"}, "row.npy has shape [9]");
   expect_refusal({"heatmap", "batch.npy", "-o", "w.svg"}, "batch of 2");
   expect_refusal({"heatmap", "long.npy", "--style", "lines", "-o", "w.svg"}, "128");

@@ -158,7 +158,7 @@ TEST(Look, RefusesWhatDoesNotFit) {
               StartsWith("[look] tiles are for texts of over 4096 tokens"));
   EXPECT_THAT(refusal([] { look(decoder(), {.text = std::string(200, 'x')}); }),
               HasSubstr("tokens, but this model takes 40"));
-  EXPECT_EQ(refusal([] { look(std::span<const LookReading>()); }), "[look] there is nothing to read");
+  EXPECT_EQ(refusal([] { look(std::span<const LookReading>()); }), "[look] no text, image or sound was given");
   EXPECT_EQ(refusal([] { look(std::vector<LookReading>(1)); }), "[look] a reading has no model");
 }
 

@@ -125,7 +125,7 @@ TEST_F(MpiCommandTest, RefusesWhatItCannotDoAndLeavesNothing) {
       {{"--out", "q.npy"}, "--q and --out name the same file"},
       {{"--out", "o.npy", "--v", "short.npy"}, "516"},
       {{"--out", "o.npy", "--k", "-"}, "--k: with --distributed every process reads the file"},
-      {{"--out", "o.npy", "--weights", "w.npy"}, "--weights cannot be had with --distributed"},
+      {{"--out", "o.npy", "--weights", "w.npy"}, "--weights cannot be combined with --distributed"},
       {{"--out", "o.npy", "--method", "heads"}, "method heads needs a kv head for each of the 3 ranks"},
       {{"--out", "o.npy", "--method", "grid"}, "--head-groups belongs to --method grid"},
       {{"--out", "o.npy", "--timeout", "-1"}, "--timeout: expected more than 0"},

@@ -112,7 +112,7 @@ void AttentionNode::check_inputs(const OrtKernelInfo* info) const {
   if (given != 0 && given != 4) {
     const auto missing = std::ranges::find(cache, false, &std::pair<const char*, bool>::second);
     throw std::invalid_argument(std::string(missing->first) +
-                                ": past and present keys and values go together, but it is left out");
+                                ": past and present keys and values must all be given, but it is missing");
   }
   if (given != 0 && has_input_[kNonpadKvSeqlen])
     refuse("nonpad_kv_seqlen", "without past and present keys and values", "both");

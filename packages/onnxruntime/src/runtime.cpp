@@ -45,7 +45,7 @@ DType dtype_of_element(int type, const std::string& name) {
     case kInt64:
       return DType::i64;
     default:
-      throw std::invalid_argument(name + ": no tensor of " + element_name(type) + " is wanted");
+      throw std::invalid_argument(name + ": a tensor of " + element_name(type) + " is not accepted");
   }
 }
 

@@ -161,7 +161,7 @@ def _require_lengths(given: Mask, query: Tensor, key: Tensor) -> None:
 def _given_documents(cu_seqlens_q: Tensor, cu_seqlens_k: Tensor | None, options: dict[str, Any]) -> Documents:
     """Those of FlashAttention's arguments. Their positions count from the last key of each, not from the mask's."""
     if "kv_starts" in options:
-        raise ValueError("cu_seq_lens_q: expected no padding beside packed sequences")
+        raise ValueError("cu_seq_lens_q: packed sequences cannot have padding")
     if options.pop("query_offset", None) is not None and "causal" in options:
         options["causal"] = "bottom_right"
     return Documents(cu_seqlens_q, cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k, {})
