@@ -126,7 +126,7 @@ def summary(run: Run) -> str:
     """How many lines saccade leads, and the lines where it does not."""
     compared = [line for line in table_lines(run) if line.ratio() is not None]
     behind = [line for line in compared if line.ratio() < 1]
-    text = f"saccade takes least on {len(compared) - len(behind)} of {len(compared)} lines"
+    text = f"saccade takes the least on {len(compared) - len(behind)} of {len(compared)} lines"
     if not behind:
         return text + "."
     listed = [f"{_where(line)} ({run.titles[line.best_rival()]}, {line.ratio():.2f})" for line in behind]
@@ -181,7 +181,7 @@ def loop_note(run: Run, line: Line) -> str:
     text = f"The loop in each way: {'; '.join(ways)}. " if ways else ""
     if line.limits:
         seconds = 1 / line.limits["loops_per_second"]
-        text += f"In C++ a turn of saccade's loop takes {time_text(seconds)} (`saccade bench --only loop`)."
+        text += f"In C++ an iteration of saccade's loop takes {time_text(seconds)} (`saccade bench --only loop`)."
     return text
 
 
@@ -208,7 +208,7 @@ def pictures(made: Iterable[str]) -> list[str]:
 def markdown(run: Run, made: Iterable[str]) -> str:
     """The whole page. Its pictures, ``made``, are beside it."""
     versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
-    lines = [f"# Beside other libraries: {run.processor}", "", _INTRODUCTION, ""]
+    lines = [f"# Compared with other libraries: {run.processor}", "", _INTRODUCTION, ""]
     lines += [f"**Processor:** {run.processor}, instruction set level {run.isa or 'unknown'}.", ""]
     lines += [f"**Machine:** {run.machine}. {_peaks(run)}", ""]
     lines += [f"**Versions:** {versions}.", ""]
@@ -258,7 +258,7 @@ def _peaks(run: Run) -> str:
         if all(of.get("bf16_peak_gflops") for of in limits):
             text += f", {_range(limits, 'bf16_peak_gflops')} of bf16 pairs"
         texts.append(f"{text}, {_range(limits, 'read_gbytes')} GB/s read from memory")
-    return f"Measured beside each line, lowest to highest: {'; '.join(texts)}." if texts else ""
+    return f"Measured with each line, lowest to highest: {'; '.join(texts)}." if texts else ""
 
 
 def _range(limits: Sequence[Mapping[str, float]], name: str) -> str:
@@ -293,9 +293,9 @@ def _spread(of: Sequence[float]) -> tuple[float, float, float]:
 
 _INTRODUCTION = f"""\
 `script/bench --peers` made this page, one of [several](README.md): every library below on the same inputs, the same
-cores and the same number of threads, in turns in one run, each result checked first. Times are medians of a call from
+cores and the same number of threads, alternating in one run, each result checked first. Times are medians of a call from
 Python. The last two columns: the time of the fastest other library divided by saccade's, and whether that is 1 or more
-({AHEAD}) or less ({BEHIND}); at ratios within some hundredths of 1, another run may say the opposite."""
+({AHEAD}) or less ({BEHIND}); at ratios within a few hundredths of 1, another run may show the opposite."""
 
 _NOTES = {
     SECTIONS[1]: """\
@@ -311,8 +311,8 @@ gradients.""",
 The peak memory of a process during one call, less its memory before the call, which includes inputs, libraries and
 compiled code (VmHWM and VmRSS of Linux), with the most threads.""",
     SECTIONS[6]: """\
-saccade called by the other library's programs ([JAX](../jax.md), [ONNX Runtime](../onnxruntime.md)), beside what that
-library has itself.""",
+saccade called from the other library's programs ([JAX](../jax.md), [ONNX Runtime](../onnxruntime.md)), compared with
+that library's own function.""",
 }
 
 _CURVES = "The figures of the pictures above."
@@ -326,7 +326,7 @@ _METHOD = """\
   written in NumPy ([reference.py](../../bench/peers/reference.py)) by the rule that saccade's own tests use
   ([compare.h](../../include/saccade/compare.h)). Calls whose results fail are not timed. Results with dropout are
   compared without it, because every library draws differently.
-- **In turns.** Each library runs for at least 50 ms per turn, and the next turn begins when its process is idle:
+- **Alternating.** Each library runs for at least 50 ms per turn, and the next turn begins when its process is idle:
   waiting threads have gone to sleep, and memory has been freed. At least five turns and 0.6 s each (`--quick`: three,
   0.15 s). Short calls are repeated within a turn, after one warm-up call.
 - **Undisturbed.** Before and after each turn, a loop of a fixed number of multiply-adds is timed on each of the

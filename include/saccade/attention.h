@@ -156,7 +156,7 @@ struct AttentionOptions {
   std::uint32_t dropout_offset = 0;
 
   /// Receives the natural logarithm of each row's softmax denominator: [batch, num_heads, seqlen_q], packed
-  /// [num_heads, total_q] (bhld order whatever the layout; without batch or heads where q has none), f32, or f64
+  /// [num_heads, total_q] (bhld order for any layout; without batch or heads where q has none), f32, or f64
   /// for f64 inputs. -inf for a row that sees nothing.
   MutableTensorView lse{};
   /// Receives the attention weights: [batch, num_heads, seqlen_q, seqlen_k], packed [num_heads, total_q, seqlen_k]

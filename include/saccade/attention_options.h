@@ -83,7 +83,7 @@ struct OptionDraw {
   }
 };
 
-/// One row: an option (or two that go together) and its names. An empty name means the same name as in C++, and
+/// One row: an option (or two that belong together) and its names. An empty name means the same name as in C++, and
 /// "-" means that the option cannot be given there.
 struct AttentionOption {
   using O = AttentionOptions;

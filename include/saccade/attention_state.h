@@ -24,7 +24,7 @@ namespace [[gnu::visibility("default")]] saccade {
 /// the same up to rounding, within the rule of compare.h.
 ///
 /// Memory for each row and query head, in f32 numbers (f64 for f64): head_dim_v, rounded up to a multiple of at
-/// most 32, plus 2 to 32, whatever the number of keys; about twice that on level avx512amx.
+/// most 32, plus 2 to 32, for any number of keys; about twice that on level avx512amx.
 ///
 /// Objects may be moved but not copied, and are used by one thread at a time.
 ///

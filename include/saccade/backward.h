@@ -55,7 +55,7 @@ inline constexpr OptionGradient<Array> kOptionGradients[] = {
 };
 
 /// dk and dv are summed over blocks of rows that begin at multiples of this number in each batch entry or
-/// document, whatever the instruction set and types. See attention_backward().
+/// document, for every instruction set and type. See attention_backward().
 inline constexpr std::int64_t kRowAlignment = 8448;
 
 /// The backward pass of attention(q, k, v, o, options). Pass the options of that call; lse, weights and scores are
@@ -64,14 +64,14 @@ inline constexpr std::int64_t kRowAlignment = 8448;
 /// Only o and lse are kept from the forward pass: scores are recomputed tile by tile, and tiles that no row sees
 /// are skipped here too. Sums are in f32 (f64 for f64), also for bf16 and f16. Where q, k, v, o and dout are all
 /// bf16, level avx512amx rounds the weights and the gradients of scores to bf16 before their products. dk and dv
-/// are summed over the query heads that share them. Memory besides the tensors: about 1 MiB per thread (f32,
+/// are summed over the query heads that share them. Memory in addition to the tensors: about 1 MiB per thread (f32,
 /// head_dim 64), up to 8 MiB more per thread where threads share a head, and dq in f32 for as many kv heads as fit
 /// in 24 MiB, but at least one; nothing grows with seqlen_q * seqlen_k.
 ///
-/// A hidden key or row has no influence, whatever it contains, and gradient 0. A row that sees no key contributes
+/// A hidden key or row has no influence, regardless of what it contains, and gradient 0. A row that sees no key contributes
 /// nothing and has gradient 0. The bits do not depend on threads.
 ///
-/// A part of a problem gives the bits of the whole, given the lse, o and dout of its rows. dq: any rows, with all
+/// A part of a problem is bit-identical to that part of the whole, given the lse, o and dout of its rows. dq: any rows, with all
 /// keys that they see, as in Origin. dk and dv: any keys (with dropout from a multiple of 64 on, as in Origin),
 /// with all rows that see them, from a multiple of kRowAlignment on and without gaps. A row that sees none of the
 /// keys may hold anything, in o and lse too: only dsinks counts every row. (Zeros are best: if rows that are

@@ -182,7 +182,7 @@ SACCADE_C_API saccade_status saccade_alibi_slopes(int64_t num_heads, float* slop
 /* ---- Keys in parts ------------------------------------------------------------------------------------------ */
 
 enum {
-  SACCADE_ORIGIN_ALIGNMENT = 4096,  /* parts that begin at multiples of it give the bits of one call */
+  SACCADE_ORIGIN_ALIGNMENT = 4096,  /* parts that begin at multiples of it are bit-identical to one call */
   SACCADE_DECODE_SPLIT_KEYS = 4096, /* the same for decoding */
   SACCADE_DECODE_PIECE_KEYS = SACCADE_DECODE_SPLIT_KEYS /* its name in 0.1 */
 };

@@ -41,7 +41,7 @@ inline constexpr std::int64_t kDecodeSplitKeys = 4096;
 
 /// decode() in two steps, for a cache that several processes share: decode_states() computes the state of each
 /// split of the keys, as decode() does before it merges them, and merge_decode_states() merges the splits in
-/// ascending order. Together they give the bits of one call of decode() over all keys; on the reference back end,
+/// ascending order. Together they are bit-identical to one call of decode() over all keys; on the reference back end,
 /// which computes in f64, the states are rounded once more.
 ///
 /// k and v are a part of the cache: the keys from options.origin.key on, which is a multiple of kDecodeSplitKeys;

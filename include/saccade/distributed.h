@@ -1,4 +1,4 @@
-// Attention across several processes or machines. Each function says which results have the bits of one process.
+// Attention across several processes or machines. Each function says which results are bit-identical to one process.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ class Sharding {
   /// 2 * ranks runs, as equal as possible; rank r gets the r-th from either end. With a causal mask every rank has
   /// nearly the same work.
   static Sharding zigzag(std::int64_t length, int ranks);
-  /// Runs of `stripe` rows, dealt out in turn. (Striped Attention, arXiv:2311.09431, has stripes of one row; long
+  /// Runs of `stripe` rows, assigned to the ranks in turn. (Striped Attention, arXiv:2311.09431, has stripes of one row; long
   /// ones are faster.)
   static Sharding striped(std::int64_t length, int ranks, std::int64_t stripe = 512);
   /// One run for each rank, cut so that all ranks have the same number of pairs of a row and a key that it sees by
@@ -65,7 +65,7 @@ class Sharding {
 /// How ranks divide the work. Only what some row of the receiver sees by position and length is sent.
 enum class Method : std::uint8_t {
   /// The fastest of gather, heads and grid by the cost model (cost_model.h); stream if gather would take more than
-  /// ParallelConfig::memory. All of them give o the bits of one process. Plan::division() tells which was chosen.
+  /// ParallelConfig::memory. With all of them o is bit-identical to one process. Plan::division() tells which was chosen.
   automatic,
   gather,  ///< each rank computes its own rows. Keys and values arrive a kv head at a time, during the one before
   heads,   ///< each rank computes some kv heads for all rows: rows travel, and results return
@@ -101,7 +101,7 @@ struct ParallelConfig {
   Method method = Method::automatic;
   int head_groups = 0;         ///< grid: ranks per group; divides the number of ranks and of kv heads
   std::int64_t chunk = 16384;  ///< stream: keys that arrive together, a multiple of kOriginAlignment
-  /// dk and dv have the bits of one process: the owners of the keys compute them from all rows that see them,
+  /// dk and dv are bit-identical to one process: the owners of the keys compute them from all rows that see them,
   /// which takes 7 matrix products instead of 5. false: partial dk and dv are sent to the owners and added up in
   /// the order of the ranks, with the same bits in every run.
   bool exact = false;
@@ -180,7 +180,7 @@ class Plan {
   /// multiple of kOriginAlignment, with keys that no row sees.
   Run keys_of_call(const Piece& piece, Run keys) const;
 
-  /// The number of batch entries, which are computed in turn: 1 in a packed batch.
+  /// The number of batch entries, which are computed one after the other: 1 in a packed batch.
   std::int64_t entries() const;
   /// Whether two steps differ in their heads only: every rank works on the same rows and keys.
   bool are_alike(std::int64_t a, std::int64_t b) const;
@@ -204,11 +204,11 @@ class Plan {
 /// count the whole sequences. Only lse, num_threads and the layout are the rank's own. block_table, weights,
 /// scores and origin are refused.
 ///
-/// Results have the bits of attention() in one process, with these exceptions: ring adds in another order (the
-/// same in every run); pass_q has the bits of decode() if keys are cut at multiples of kOriginAlignment; and
+/// Results are bit-identical to attention() in one process, with these exceptions: ring adds in another order (the
+/// same in every run); pass_q is bit-identical to decode() if keys are cut at multiples of kOriginAlignment; and
 /// stream on level avx512amx has the exception described at AttentionState::finish().
 ///
-/// Memory besides the tensors: gather holds the keys and values of two kv heads, as far as the rank's rows see
+/// Memory in addition to the tensors: gather holds the keys and values of two kv heads, as far as the rank's rows see
 /// them; heads also the rows; stream and ring hold two chunks and the unfinished rows of one kv head, in f32.
 ///
 /// Throws the same exception on every rank: std::invalid_argument for an invalid argument on any rank, or
@@ -223,8 +223,8 @@ void attention(Communicator& communicator, const TensorView& q, const TensorView
 /// those of the whole problem, on every rank: the ranks' parts are added up in f32 (f64 for f64), in the order of
 /// the ranks.
 ///
-/// dq has the bits of one process. Unless ParallelConfig::exact is set, dk and dv are sums over ranks of partial
-/// sums in f32 (f64), the same in every run; Method::heads always has the bits of one process, except for
+/// dq is bit-identical to one process. Unless ParallelConfig::exact is set, dk and dv are sums over ranks of partial
+/// sums in f32 (f64), the same in every run; Method::heads is always bit-identical to one process, except for
 /// gradients of options that heads share. Method::stream, ring and pass_q compute as gather does.
 ///
 /// Throws as attention() does.
@@ -235,7 +235,7 @@ void attention_backward(Communicator& communicator, const TensorView& q, const T
 
 /// decode() over a cache whose keys are divided among the ranks. q and o are whole and the same on every rank, as
 /// are the options; k and v hold the rank's keys by division.keys (its rows are not read). Every rank computes
-/// what its keys contribute, sends it to all others and merges: o has the bits of decode() in one process if keys
+/// what its keys contribute, sends it to all others and merges: o is bit-identical to decode() in one process if keys
 /// are cut at multiples of kOriginAlignment, and otherwise agrees with it up to rounding, with the same bits on
 /// every rank.
 ///

@@ -95,7 +95,7 @@ TerminalColor terminal_color(bool is_terminal, const char* no_color, const char*
 /// A heat map as lines of text, each ending in a newline and at most `width` columns wide.
 ///
 /// Arguments and rules are those of heatmap_svg. With colors the cells have a background (darker = larger). With
-/// `none` there are no escape sequences: each number has a bar of one of eight heights beside it, and cells
+/// `none` there are no escape sequences: each number has a bar of one of eight heights next to it, and cells
 /// without numbers are shaded. If the picture is too wide it first drops the numbers, then shrinks the cells, then
 /// pools the matrix. Panels are placed side by side if `width` allows. Labels in any script align in a terminal
 /// that follows the Unicode widths.

@@ -44,7 +44,7 @@ struct LinearGradients {
 ///     dx = dout W^T,  dW = x^T dout,  db = the sum of dout over its rows.
 ///
 /// x, weight and dout have the form of x, weight and y of linear(). Only the options weight_layout and num_threads
-/// have an effect. A row of dx has the same bits whatever the other rows. Every element of dweight and dbias is a
+/// have an effect. A row of dx has the same bits for any other rows. Every element of dweight and dbias is a
 /// sum in f32 over the rows in a fixed order, starting from 0 or, with accumulate, from the old value; without
 /// rows it becomes 0 or stays unchanged. Throws std::invalid_argument as linear() does, and when a gradient has
 /// another shape than its tensor.

@@ -72,7 +72,7 @@ Tensor context_vectors(const TensorView& weights, const TensorView& values);
 /// head_dim_v], lse [num_heads, total_q], the rest [num_heads, total_q, seqlen_k].
 ///
 /// Keys that do not exist (beyond a document's end, or in a page beyond the length) have a score of -inf at every
-/// stage and a weight of 0. Other hidden keys keep their raw and softcapped scores, whatever they contain. Pages
+/// stage and a weight of 0. Other hidden keys keep their raw and softcapped scores, regardless of what they contain. Pages
 /// to the left of every row's window are read for these scores only where options.scores is given.
 struct AttentionResult {
   Tensor o;        ///< the context vectors, in q's layout with head_dim_v

@@ -274,7 +274,7 @@ class Tensor {
 /// boolean: "not zero". Throws std::invalid_argument when the shapes differ. The two must not overlap.
 void copy(const TensorView& from, const MutableTensorView& to);
 
-/// One number of a view, whatever its element type, as a double (64-bit integers may round). `index` has one entry
+/// One number of a view of any element type, as a double (64-bit integers may round). `index` has one entry
 /// per dimension. Throws std::out_of_range.
 double value_at(const TensorView& view, std::span<const std::int64_t> index);
 

@@ -290,14 +290,14 @@ def test_the_page_has_a_line_for_each_problem_and_names_where_saccade_is_behind(
         in page
     )
     assert "1 thread: 100 GFLOP/s of f32 multiply-adds, 200 of bf16 pairs, 30 GB/s read" in page
-    assert f"saccade takes least on {len(report.table_lines(run)) - 1} of {len(report.table_lines(run))} lines" in page
+    assert f"saccade takes the least on {len(report.table_lines(run)) - 1} of {len(report.table_lines(run))} lines" in page
     assert f"It does not on: {first.title()}, 1 thread (PyTorch, 0.50)" in page
     assert f"| {first.title()} | 1 | 23.9 ms | 0.900 | 11.9 ms | 0.50 | **behind** |" in page
     second = run.lines[1].problem
     assert f"| {second.title()} | 1 | 382 ms | 0.900 | 764 ms ~ | 2.00 | ahead |" in page
     assert "dropout 0.1, forward and backward, called once | 1 | 1.00 MiB | 1.00 GiB | 1024.00 | ahead |" in page
     assert "![" in page and "(amd-zen-9-speed.svg)" in page and "*no reason*" in page
-    assert "(3.0 times saccade's). In C++ a turn of saccade's loop takes 250 ns" in page
+    assert "(3.0 times saccade's). In C++ an iteration of saccade's loop takes 250 ns" in page
     for problem in problems():
         assert problem.curve or f"| {problem.title()} |" in page
 
