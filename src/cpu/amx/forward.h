@@ -110,6 +110,9 @@ class AmxBlock : public AmxRows<T> {
   struct Stream {
     static constexpr bool kHasSums = kSums;
     static constexpr ScoreChange kChanges = kChange;
+    /// Whether scores stay as they are and the conversion of weights leaves out hidden ones: a boolean mask takes
+    /// 0.95 of the time that it takes to hide scores (Granite Rapids).
+    static constexpr bool kHidesWeights = kRounds && !kSums && ScoreChanger::kHides<kChange>;
     TileStream tiles;
     WeightsOf<T, kSums> weights;
     Mask fit;  // no changed score of these lanes is too large
@@ -126,16 +129,29 @@ class AmxBlock : public AmxRows<T> {
   };
   template <int kFirst, int kRows, class S>
   SACCADE_INLINE void weigh(S& s, const Overlap& b) {
-    if constexpr (S::kChanges != ScoreChange::none)
+    if constexpr (S::kHidesWeights) {
+      if (b.is_changed) return weigh_visible<kFirst, kRows>(s, b);
+    } else if constexpr (S::kChanges != ScoreChange::none) {
       if (b.is_changed) {
         SACCADE_UNROLL
         for (int i = kFirst; i < kFirst + kRows; ++i)
           changer_.template apply<S::kChanges, kScales>(b.changed, i, b.scores + i * 32, broadcast(limit()),
                                                         s.fit);
       }
+    }
     SACCADE_UNROLL
     for (int i = kFirst; i < kFirst + kRows; ++i)
       s.weights.of_row(b.scores + i * 32, b.offsets[i], b.weights + i * 16, kPartWords, b.sums + i * 16);
+  }
+
+  template <int kFirst, int kRows, class S>
+  SACCADE_INLINE void weigh_visible(S& s, const Overlap& b) {
+    constexpr bool kIsScaled = kScales && S::kChanges == ScoreChange::boolean_mask;
+    SACCADE_UNROLL
+    for (int i = kFirst; i < kFirst + kRows; ++i)
+      s.weights.template of_visible<kIsScaled>(b.scores + i * 32, changer_.scale(),
+                                               changer_.template visible_of_row<S::kChanges>(b.changed, i),
+                                               b.offsets[i], b.weights + i * 16);
   }
 
   /// Products of 32 x 32 numbers, 32 deep: see TileStream. kRows rows of weights are spread over the first of
@@ -284,7 +300,8 @@ class AmxBlock : public AmxRows<T> {
     }
     if (unseen_[s.group]) {
       stream.tiles.leave_all();
-      if (is_edge) changer_.hide(changer_.tile(row, first_key), scores(place));
+      if (is_edge)
+        changer_.template hide<ScoreChange::position, false>(changer_.tile(row, first_key), scores(place));
       find_offsets(s, first_key, scores(place));
     }
   }
@@ -373,6 +390,10 @@ class AmxBlock : public AmxRows<T> {
     }
     if (stream.weights.overflowed()) [[unlikely]] {
       if (o) stream.tiles.leave_all();
+      if constexpr (S::kHidesWeights) {
+        const Overlap weighed = overlap(s, place);
+        if (weighed.is_changed) changer_.template hide<S::kChanges, kScales>(weighed.changed, weighed.scores);
+      }
       make_room<S::kHasSums>(s, place, o != nullptr);
       stream.weights.reset();
       if (o) stream.tiles.enter_all(o);

@@ -1,7 +1,7 @@
-// Masks, ALiBi, softcap and the bounds of causal masks and windows for 32 scores at a time, applied in place between products, right before the weights of
-// the scores are computed (amx/forward.h). Masks have the same bits as those of ScoreFinisher
-// (attention/scores.h), which does all the rest: several changes at once, the caller's functions, saved scores,
-// the last keys of a mask.
+// Masks, ALiBi, softcap and the bounds of causal masks and windows for 32 scores at a time, applied in place
+// between products, right before the weights of the scores are computed (amx/forward.h). Masks have the same bits
+// as those of ScoreFinisher (attention/scores.h), which does all the rest: several changes at once, the caller's
+// functions, saved scores, the last keys of a mask.
 #pragma once
 
 #include "cpu/amx/packing.h"
@@ -11,9 +11,10 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 enum class ScoreChange : std::uint8_t { none, position, boolean_mask, float_mask, alibi, softcap };
 
-/// The only change of the scores of a query head; `none` if there are none, several, or others. What position hides is a
-/// change in windows, where many tiles of keys are at an edge: a window of 257 keys takes 0.94 of the time that
-/// ScoreFinisher takes, one of 513 keys 0.97; a causal mask alone of 2048 keys would take 1.03 (Granite Rapids).
+/// The only change of the scores of a query head; `none` if there are none, several, or others. What position
+/// hides is a change in windows, where many tiles of keys are at an edge: a window of 257 keys takes 0.94 of the
+/// time that ScoreFinisher takes, one of 513 keys 0.97; a causal mask alone of 2048 keys would take 1.03 (Granite
+/// Rapids).
 inline ScoreChange only_change(const AttentionParams& p, std::int64_t batch, std::int64_t head) {
   if (p.score_modifier || p.saves_scores() || p.block_mask.data) return ScoreChange::none;
   const bool has_mask = p.mask.type != MaskType::none, has_alibi = p.alibi_slopes.data,
@@ -73,10 +74,8 @@ class ScoreChanger {
   float slope() const { return slope_; }
 
   ChangedTile tile(std::int64_t row, std::int64_t key) const {
-    ChangedTile tile{.mask = nullptr,
-                     .distance = static_cast<float>(row + visibility_.offset - key),
-                     .row = row,
-                     .key = key};
+    ChangedTile tile{
+        .mask = nullptr, .distance = static_cast<float>(row + visibility_.offset - key), .row = row, .key = key};
     if (change_ == ScoreChange::boolean_mask) tile.mask = mask_at<std::uint8_t>(row, key);
     if (change_ == ScoreChange::float_mask) tile.mask = mask_at<float>(row, key);
     return tile;
@@ -96,10 +95,11 @@ class ScoreChanger {
     return false;
   }
 
-  /// Hides the keys of a tile that its rows do not see by position.
+  /// Hides keys of a whole tile.
+  template <ScoreChange kChange, bool kScales>
   __attribute__((noinline)) void hide(const ChangedTile& tile, float* block) const {
     Mask fit = equal(zero(), zero());
-    for (int i = 0; i < 32; ++i) apply<ScoreChange::position, false>(tile, i, block + i * 32, zero(), fit);
+    for (int i = 0; i < 32; ++i) apply<kChange, kScales>(tile, i, block + i * 32, zero(), fit);
   }
 
   /// Changes all rows of a tile, unless it has a mask. Returns whether it has.
@@ -119,20 +119,30 @@ class ScoreChanger {
     return true;
   }
 
+  /// Changes that only hide keys.
+  template <ScoreChange kChange>
+  static constexpr bool kHides = kChange == ScoreChange::boolean_mask || kChange == ScoreChange::position;
+
+  /// A bit for each of 32 keys that row i of a tile sees.
+  template <ScoreChange kChange>
+  SACCADE_INLINE std::uint32_t visible_of_row(const ChangedTile& tile, int i) const {
+    if constexpr (kChange == ScoreChange::boolean_mask)
+      return bits_of_32(row_of<std::uint8_t>(tile, i));
+    else
+      return visible_of_32(tile.row + i, tile.key);
+  }
+
   /// Changes the scores of row i of a tile. Where they may grow, clears lanes of `fit` whose score is not less
   /// than `limit`.
   template <ScoreChange kChange, bool kScales>
   SACCADE_INLINE void apply(const ChangedTile& tile, int i, float* scores, Vec limit, Mask& fit) const {
-    constexpr bool kHides = kChange == ScoreChange::boolean_mask || kChange == ScoreChange::position;
     std::uint32_t visible = 0;
-    if constexpr (kChange == ScoreChange::boolean_mask) visible = bits_of_32(row_of<std::uint8_t>(tile, i));
-    if constexpr (kChange == ScoreChange::position) visible = visible_of_32(tile.row + i, tile.key);
+    if constexpr (kHides<kChange>) visible = visible_of_row<kChange>(tile, i);
     SACCADE_UNROLL
     for (int j = 0; j < 32; j += kWidth) {
       Vec x = load(scores + j);
       if constexpr (kScales && kChange != ScoreChange::position) x = mul(x, broadcast_from(&scale_));
-      if constexpr (kHides)
-        x = select(mask_of_bits(visible >> j & kAll), x, broadcast(-kInfinity));
+      if constexpr (kHides<kChange>) x = select(mask_of_bits(visible >> j & kAll), x, broadcast(-kInfinity));
       if constexpr (kChange == ScoreChange::float_mask) {
         // In a register of its own: compilers would fuse the product and the sum, and ScoreFinisher does not. -inf
         // hides x, which is finite.

@@ -71,13 +71,19 @@ class Weights {
   /// The weights of 32 scores, in the order of key_of_word().
   SACCADE_INLINE void of_row(const float* scores, float offset, std::uint32_t* to) {
     const Vec b = broadcast(offset);
-    const __m512i low = _mm512_cvtps_epi32(_mm512_fmadd_ps(load(scores), factor_, b));
-    const __m512i high = _mm512_cvtps_epi32(_mm512_fmadd_ps(load(scores + 16), factor_, b));
-    const __m512i y = _mm512_packus_epi32(low, high);
-    all_ = _mm512_or_si512(all_, y);
-    const __m512i index = _mm512_multishift_epi64_epi8(fraction_, y);
-    const __m512i correction = _mm512_maskz_permutexvar_epi8(0x5555555555555555, index, correction_);
-    _mm512_store_si512(to, _mm512_avg_epu16(y, correction));
+    put(_mm512_cvtps_epi32(_mm512_fmadd_ps(load(scores), factor_, b)),
+        _mm512_cvtps_epi32(_mm512_fmadd_ps(load(scores + 16), factor_, b)), to);
+  }
+  /// The same for the scores, times `scale` if kScales, of which `visible` has a bit; the weights of others are
+  /// those of -inf.
+  template <bool kScales>
+  SACCADE_INLINE void of_visible(const float* scores, float scale, std::uint32_t visible, float offset,
+                                 std::uint32_t* to) {
+    const Vec b = broadcast(offset);
+    const auto scaled = [scale](Vec x) { return kScales ? mul(x, broadcast(scale)) : x; };
+    const auto low = static_cast<__mmask16>(visible), high = static_cast<__mmask16>(visible >> 16);
+    put(_mm512_maskz_cvtps_epi32(low, _mm512_fmadd_ps(scaled(load(scores)), factor_, b)),
+        _mm512_maskz_cvtps_epi32(high, _mm512_fmadd_ps(scaled(load(scores + 16)), factor_, b)), to);
   }
 
   /// The sums over keys modulo 16 of the unrounded weights 2^(score * factor / 256 + exponent). The two ports that
@@ -89,6 +95,13 @@ class Weights {
   }
 
  private:
+  SACCADE_INLINE void put(__m512i low, __m512i high, std::uint32_t* to) {
+    const __m512i y = _mm512_packus_epi32(low, high);
+    all_ = _mm512_or_si512(all_, y);
+    const __m512i index = _mm512_multishift_epi64_epi8(fraction_, y);
+    const __m512i correction = _mm512_maskz_permutexvar_epi8(0x5555555555555555, index, correction_);
+    _mm512_store_si512(to, _mm512_avg_epu16(y, correction));
+  }
   static SACCADE_INLINE Vec power_of_2(Vec x) {
     const Vec rounded = add(x, broadcast(PowersOf32nds::kRound)),
               n = sub(rounded, broadcast(PowersOf32nds::kRound));

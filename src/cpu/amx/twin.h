@@ -106,6 +106,16 @@ class Weights {
     all_ |= all;
   }
 
+  template <bool kScales>
+  void of_visible(const float* scores, float scale, std::uint32_t visible, float offset, std::uint32_t* to) {
+    float shown[32];
+    for (int j = 0; j < 32; ++j) {
+      const float score = kScales ? scores[j] * scale : scores[j];
+      shown[j] = (visible >> j & 1U) != 0 ? score : -std::numeric_limits<float>::infinity();
+    }
+    of_row(shown, offset, to);
+  }
+
   void sums_of_row(const float* scores, float exponent, float* sums) const {
     const float factor = factor_ * (1.0F / 256);
     const auto power = [&](int j) { return power_of_2(__builtin_fmaf(scores[j], factor, exponent)); };

@@ -158,8 +158,7 @@ class InspectBlock {
     for (std::int64_t first_key = range.begin / kFoldColumns * kFoldColumns; first_key < range.end;
          first_key += kFoldColumns) {
       for (int tile = 0; tile < tiles_; ++tile) {
-        InspectStep step{tile, tile_rows(tile), tile_row(tile), first_key,
-                         scratch_.scores + place * kStepScores};
+        InspectStep step{tile, tile_rows(tile), tile_row(tile), first_key, scratch_.scores + place * kStepScores};
         alignas(64) Scalar row_max[kTileRows * kWidth];
         for (int i = 0; i < kTileRows * kWidth; i += kWidth) store(row_max + i, broadcast(-kInfinity));
         if (!is_kept) scratch_.subtiles[place] = scores_.compute(step, range, step.scores, row_max, with_maxima);

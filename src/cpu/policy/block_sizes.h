@@ -59,9 +59,9 @@ static_assert(kBlockK % kTileColumns == 0);
 inline constexpr int kFoldColumns = kAmx ? 128 : kBlockK;
 static_assert(kFoldColumns % kBlockK == 0);
 
-/// Inspection keeps the scores of a block of rows, up to these bytes, instead of computing them twice: 0.60 to 0.86
-/// of the time of all statistics, from the third-level cache too, which more bytes would leave. With fewer rows to a
-/// block the packed keys are read more often (32,768 keys, 32 rows: 0.85, 64: 0.80; Granite Rapids).
+/// Inspection keeps the scores of a block of rows, up to these bytes, instead of computing them twice: 0.60 to
+/// 0.86 of the time of all statistics, from the third-level cache too, which more bytes would leave. With fewer
+/// rows to a block the packed keys are read more often (32,768 keys, 32 rows: 0.85, 64: 0.80; Granite Rapids).
 inline constexpr std::int64_t kKeptScores = std::int64_t{4} << 20, kFewestKeptRows = 24;
 
 /// Up to this many dimensions, the product of a query and a key is one chain of multiply-adds; beyond, it is a sum

@@ -95,6 +95,36 @@ inline void check_weights(Findings& findings) {
   }
 }
 
+/// The same with scores of hidden keys, which have the weights of -inf and do not overflow.
+template <bool kScales>
+void compare_visible_weights(Findings& findings) {
+  alignas(64) float scores[32];
+  alignas(64) std::uint32_t found[16];
+  std::uint32_t expected[16];
+  for (int round = 0; round < 500; ++round) {
+    const float factor = 369.0F, scale = 0.3F,
+                offset = kWeightBias - 256.0F * static_cast<float>(findings.below(20));
+    findings.draw_near_one(scores, 32);
+    std::uint32_t visible = 0;
+    for (int i = 0; i < 32; ++i) {
+      scores[i] *= static_cast<float>(1 << findings.below(8));
+      visible |= static_cast<std::uint32_t>(findings.below(2)) << i;
+    }
+    Weights weights(factor);
+    weights.of_visible<kScales>(scores, scale, visible, offset, found);
+    for (int i = 0; i < 32; ++i) {
+      if constexpr (kScales) scores[i] *= scale;
+      if ((visible >> i & 1U) == 0) scores[i] = -kInfinity;
+    }
+    findings.equal(weights.overflowed(), test::weights_of_row(scores, factor, offset, expected));
+    findings.same_bits(found, expected, 4, 16);
+  }
+}
+inline void check_visible_weights(Findings& findings) {
+  compare_visible_weights<false>(findings);
+  compare_visible_weights<true>(findings);
+}
+
 /// The words of one part, [2][16] numbers, and what is left of them.
 template <int kParts>
 void expected_split(float (&low)[16], float (&high)[16], std::uint32_t* words) {
@@ -207,12 +237,10 @@ inline void check_transpose_words(Findings& findings) {
   findings.same_bits(found.x, expected.x, 4, kTileWords);
 }
 
-inline constexpr test::Check kTileChecks[] = {{"tile_moves", check_tile_moves},
-                                              {"tile_product", check_tile_product},
-                                              {"weights", check_weights},
-                                              {"bf16_split", check_bf16_split},
-                                              {"split_weights", check_split_weights},
-                                              {"put_halves", check_put_halves},
-                                              {"transpose_words", check_transpose_words}};
+inline constexpr test::Check kTileChecks[] = {
+    {"tile_moves", check_tile_moves}, {"tile_product", check_tile_product},
+    {"weights", check_weights},       {"visible_weights", check_visible_weights},
+    {"bf16_split", check_bf16_split}, {"split_weights", check_split_weights},
+    {"put_halves", check_put_halves}, {"transpose_words", check_transpose_words}};
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE
