@@ -84,6 +84,18 @@ TEST_F(Amx, MakesRoomForScoresThatGrow) {
   }
 }
 
+TEST_F(Amx, MakesRoomForVisibleScoresOnly) {
+  for (const DType dtype : kTypes) {
+    cases::AttentionCase c =
+        cases::draw_case(cases::parse_problem("h=2 s=320 d=64 mask=bool dtype=" + std::string(name_of(dtype))), 1);
+    for (std::int64_t i = 0; i < 320; ++i)
+      for (std::int64_t j = 0; j < 320; ++j) c.mask.at<bool>(i, j) = j < 64 || j % 2 == 0;
+    // Hidden scores beside the visible ones that need room, and far above them.
+    scale_keys(c, [](std::int64_t j) { return j < 64 ? 0.01 : j % 2 == 0 ? 60.0 : 1000.0; });
+    expect_agreement(c);
+  }
+}
+
 TEST_F(Amx, KeepsRowsWithoutAKeyInTheirFirstTiles) {
   for (const std::string dtype : {"bf16", "f16", "f32"}) {
     cases::AttentionCase c =
