@@ -290,7 +290,9 @@ def test_the_page_has_a_line_for_each_problem_and_names_where_saccade_is_behind(
         in page
     )
     assert "1 thread: 100 GFLOP/s of f32 multiply-adds, 200 of bf16 pairs, 30 GB/s read" in page
-    assert f"saccade takes the least on {len(report.table_lines(run)) - 1} of {len(report.table_lines(run))} lines" in page
+    assert (
+        f"saccade takes the least on {len(report.table_lines(run)) - 1} of {len(report.table_lines(run))} lines" in page
+    )
     assert f"It does not on: {first.title()}, 1 thread (PyTorch, 0.50)" in page
     assert f"| {first.title()} | 1 | 23.9 ms | 0.900 | 11.9 ms | 0.50 | **behind** |" in page
     second = run.lines[1].problem

@@ -21,13 +21,19 @@ def blocks():
         text = path.read_text(encoding="utf-8")
         for match in BLOCK.finditer(text):
             line = text.count("\n", 0, match.start()) + 1
-            yield pytest.param(*match.groups(), id=f"{path.relative_to(ROOT)}:{line}")
+            needs = "".join(f"-needs-{library}" for library in libraries_of(match[1]))
+            yield pytest.param(*match.groups(), id=f"{path.relative_to(ROOT)}:{line}{needs}")
+
+
+def libraries_of(program):
+    """The optional libraries that a block names; script/snippets runs the blocks that have one."""
+    return [library for library in OPTIONAL if re.search(rf"\b{library}\b", program)]
 
 
 @pytest.mark.parametrize("program, output", list(blocks()))
 def test_block_runs(program, output, tmp_path):
-    for library in OPTIONAL:
-        if re.search(rf"\b{library}\b", program) and importlib.util.find_spec(library) is None:
+    for library in libraries_of(program):
+        if importlib.util.find_spec(library) is None:
             pytest.skip(f"{library} is not installed")
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     result = subprocess.run(
