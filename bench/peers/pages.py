@@ -217,10 +217,10 @@ def index(pages: Sequence[Page]) -> str:
 _INDEX = """\
 # Comparison with other libraries
 
-saccade from Python compared with PyTorch, ONNX Runtime, OpenVINO, JAX and NumPy: one page for each processor, made on it by
-`script/bench --peers --update`, which also writes this list and the tables of both READMEs. Each page says how it was
-measured, and names the lines on which saccade is behind. 64-bit Arm has no page: its kernels have run under emulation
-only."""
+saccade from Python compared with PyTorch, ONNX Runtime, OpenVINO, JAX and NumPy: one page for each processor, made on
+it by `script/bench --peers --update`, which also writes this list and the tables of both READMEs. Each page says how it
+was measured, and names the lines on which saccade is behind. 64-bit Arm has no page: its kernels have run under
+emulation only."""
 
 _TABLE = """\
 One thread: the time of saccade, then that of the fastest other library."""

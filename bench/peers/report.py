@@ -293,9 +293,9 @@ def _spread(of: Sequence[float]) -> tuple[float, float, float]:
 
 _INTRODUCTION = f"""\
 `script/bench --peers` made this page, one of [several](README.md): every library below on the same inputs, the same
-cores and the same number of threads, alternating in one run, each result checked first. Times are medians of a call from
-Python. The last two columns: the time of the fastest other library divided by saccade's, and whether that is 1 or more
-({AHEAD}) or less ({BEHIND}); at ratios within a few hundredths of 1, another run may show the opposite."""
+cores and the same number of threads, alternating in one run, each result checked first. Times are medians of a call
+from Python. The last two columns: the time of the fastest other library divided by saccade's, and whether that is 1 or
+more ({AHEAD}) or less ({BEHIND}); at ratios within a few hundredths of 1, another run may show the opposite."""
 
 _NOTES = {
     SECTIONS[1]: """\
