@@ -29,7 +29,7 @@ Tensor load_weights(const std::string& path) {
   if (shape.size() == 4)
     refuse("{} holds a batch of {}: a picture shows one entry, [heads, queries, keys]", path, shape[0]);
   if (shape.size() != 2 && shape.size() != 3) {
-    refuse("{} has shape {}: a picture wants [queries, keys] or [heads, queries, keys]", path, to_string(shape));
+    refuse("{} has shape {}: a picture needs [queries, keys] or [heads, queries, keys]", path, to_string(shape));
   }
   return weights;
 }
@@ -37,7 +37,7 @@ Tensor load_weights(const std::string& path) {
 ExitCode heatmap(const HeatmapArguments& arguments) {
   const bool lines = arguments.style == "lines";
   if (lines && !arguments.output.path)
-    refuse("--style lines wants -o OUT.svg or OUT.png: a terminal cannot show lines");
+    refuse("--style lines needs -o OUT.svg or OUT.png: a terminal cannot show lines");
   if (arguments.output.path) is_png(arguments.output);
   const std::vector<NamedPath> inputs{{"W.npy", arguments.weights},
                                       {"--tokens-file", arguments.query_tokens.file},

@@ -167,9 +167,9 @@ class Loader {
   // Checks what determines the shapes of results; attention() checks the rest.
   void check_sequences() const {
     const AttentionOptions& options = call_.options;
-    if (options.cu_seqlens_k && !options.cu_seqlens_q) refuse("--cu-seqlens-k wants --cu-seqlens-q");
+    if (options.cu_seqlens_k && !options.cu_seqlens_q) refuse("--cu-seqlens-k needs --cu-seqlens-q");
     if (options.cu_seqlens_q && !options.cu_seqlens_k && !options.block_table)
-      refuse("--cu-seqlens-q wants --cu-seqlens-k or --block-table");
+      refuse("--cu-seqlens-q needs --cu-seqlens-k or --block-table");
     if (options.cu_seqlens_q && call_.q.rank != 3)
       refuse("--q has {} dimensions: [total, heads, dim] expected with --cu-seqlens-q", call_.q.rank);
     for (const auto& [name, begins] :
@@ -203,7 +203,7 @@ void check_companions(const CallArguments& arguments) {
   for (const auto& [option, file] : arguments.given) {
     if (option->needs.empty() || arguments.find(option->needs)) continue;
     const auto* const needed = std::ranges::find(kAttentionOptions, option->needs, &AttentionOption::name);
-    refuse("{} wants {}", option->command_name(), needed->command_name());
+    refuse("{} needs {}", option->command_name(), needed->command_name());
   }
 }
 

@@ -101,9 +101,9 @@ std::shared_ptr<AttentionModule> draw_module(const ExplainArguments& arguments, 
 }
 
 void check_combinations(const ExplainArguments& arguments) {
-  if (arguments.heads && !arguments.params && !arguments.d_out) refuse("--heads wants --params or --d-out");
-  if (arguments.seed && !arguments.d_out && !arguments.dropout) refuse("--seed wants --d-out or --dropout");
-  if (arguments.key_tokens.given() && !arguments.keys) refuse("--key-tokens wants --keys");
+  if (arguments.heads && !arguments.params && !arguments.d_out) refuse("--heads needs --params or --d-out");
+  if (arguments.seed && !arguments.d_out && !arguments.dropout) refuse("--seed needs --d-out or --dropout");
+  if (arguments.key_tokens.given() && !arguments.keys) refuse("--key-tokens needs --keys");
   if (arguments.dropout && (*arguments.dropout < 0.0 || *arguments.dropout >= 1.0)) {
     refuse("--dropout: expected a probability of at least 0 and below 1, got {}", *arguments.dropout);
   }

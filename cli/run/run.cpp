@@ -145,7 +145,7 @@ void save_output(const NamedPath& path, const Tensor& o, Call& call) {
 }
 
 ExitCode run(const RunArguments& arguments) {
-  if (arguments.call.find("score_stage") && !arguments.scores.path) refuse("--score-stage wants --scores");
+  if (arguments.call.find("score_stage") && !arguments.scores.path) refuse("--score-stage needs --scores");
   if (arguments.ranks.distributed) return run_distributed(arguments);
   const std::vector<NamedPath> inputs = arguments.call.inputs();
   require_one_standard_input(inputs);

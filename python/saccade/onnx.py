@@ -73,7 +73,7 @@ class BackendRep(base.BackendRep):
             inputs = dict(zip(names, listed))
         for name in required:
             if name not in inputs:
-                raise ValueError(f"inputs: {name} is missing; the model wants {', '.join(required)}")
+                raise ValueError(f"inputs: {name} is missing; the model needs {', '.join(required)}")
         return {name: self._checked(name, value) for name, value in inputs.items()}
 
     def _checked(self, name: str, value: Any) -> np.ndarray:

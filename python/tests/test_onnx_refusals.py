@@ -178,7 +178,7 @@ def test_inputs_that_the_model_does_not_declare():
     q, k, v = inputs.values()
     for given, text in (
         ([q, k], r"inputs: expected 3 \(Q, K, V\), got 2"),
-        ({"Q": q, "K": k}, "inputs: V is missing; the model wants Q, K, V"),
+        ({"Q": q, "K": k}, "inputs: V is missing; the model needs Q, K, V"),
         ({**inputs, "mask": q}, "inputs: mask is no input of the model, which has Q, K, V"),
         ([q, k, v.astype(np.float64)], "V: the model declares float32, got float64"),
         ([q, k, v[0]], r"V: the model declares shape \[2, 3, 7, 4\], got \[3, 7, 4\]"),

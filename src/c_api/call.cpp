@@ -71,7 +71,7 @@ saccade_status noted_error() noexcept {
     last_error.set(error.what());
     return SACCADE_INVALID_ARGUMENT;
   } catch (const Interrupted&) {
-    last_error.set("[saccade] the progress hook asked for the end of the call");
+    last_error.set("[saccade] the progress hook ended the call");
     return SACCADE_INTERRUPTED;
   } catch (const std::bad_alloc&) {
     last_error.set("out of memory");

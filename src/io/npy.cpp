@@ -60,7 +60,7 @@ class HeaderParser {
       break;
     }
     skip_space();
-    if (at_ != text_.size()) refuse("the header goes on behind its closing brace");
+    if (at_ != text_.size()) refuse("the header continues after its closing brace");
     if (!has_type_ || !has_order_ || !has_shape_) {
       refuse("the header lacks "s + (!has_type_ ? "'descr'" : !has_order_ ? "'fortran_order'" : "'shape'"));
     }

@@ -269,7 +269,7 @@ std::vector<ZipMember> zip_members(const Origin& origin, std::span<const std::by
   std::uint64_t at = directory.begin;
   while (members.size() < directory.count) members.push_back(read_entry(origin, archive, directory, at));
   if (at != directory.end) {
-    origin.refuse("the archive's directory goes on behind its " + std::to_string(directory.count) + " entries" +
+    origin.refuse("the archive's directory continues after its " + std::to_string(directory.count) + " entries" +
                   at_byte(at));
   }
   std::sort(members.begin(), members.end(),

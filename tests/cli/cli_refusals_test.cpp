@@ -129,21 +129,21 @@ TEST_F(RefusalTest, OptionsOfRunThatWantTensors) {
   expect_refusal(run_with({{"--dtype", "f8"}}), "--dtype: f8 not in {f32,f64,bf16,f16}");
   expect_refusal(run_with({{"--dropout", "often"}}), "--dropout: expected a probability below 1, got 'often'");
   expect_refusal(run_with({{"--dropout", "1"}}), "--dropout: expected a probability below 1");
-  expect_refusal(run_with({{"--seed", "1"}}), "--seed wants --dropout");
+  expect_refusal(run_with({{"--seed", "1"}}), "--seed needs --dropout");
   expect_refusal(run_with({{"--alibi", "row.npy"}}), "alibi_slopes");
   expect_refusal(run_with({{"--sinks", "row.npy"}}), "sinks");
-  expect_refusal(run_with({{"--block-size", "8x8"}}), "--block-size wants --block-mask");
+  expect_refusal(run_with({{"--block-size", "8x8"}}), "--block-size needs --block-mask");
   expect_refusal(run_with({{"--block-mask", "mask.npy"}, {"--block-size", "8"}}),
                  "--block-size: expected two whole numbers from 1 on with x");
   expect_refusal(run_with({{"--block-mask", "mask.npy"}}), "block_mask must be bool");
-  expect_refusal(run_with({{"--score-stage", "raw"}}), "--score-stage wants --scores");
+  expect_refusal(run_with({{"--score-stage", "raw"}}), "--score-stage needs --scores");
   expect_refusal(run_with({{"--scores", "w.npy"}}), "name the same file");
 }
 
 TEST_F(RefusalTest, PackedBatchesAndPagesOfRun) {
   expect_refusal(run_with({{"--cu-seqlens-q", "lengths.npy"}}),
-                 "--cu-seqlens-q wants --cu-seqlens-k or --block-table");
-  expect_refusal(run_with({{"--cu-seqlens-k", "lengths.npy"}}), "--cu-seqlens-k wants --cu-seqlens-q");
+                 "--cu-seqlens-q needs --cu-seqlens-k or --block-table");
+  expect_refusal(run_with({{"--cu-seqlens-k", "lengths.npy"}}), "--cu-seqlens-k needs --cu-seqlens-q");
   expect_refusal(run_with({{"--cu-seqlens-q", "row.npy"}}),
                  "--cu-seqlens-q: row.npy holds f32, expected integers");
   expect_refusal(run_with({{"--cu-seqlens-q", "ints.npy"}, {"--cu-seqlens-k", "ints.npy"}}),
@@ -185,12 +185,12 @@ TEST_F(RefusalTest, OptionsOfExplain) {
   expect_refusal(explain_with({"six.json", "--tokens-file", "names.txt"}), "--tokens-file names 2 tokens");
   expect_refusal(explain_with({"six.json", "--tokens", "a,b,c", "--tokens-file", "names.txt"}),
                  "excludes --tokens");
-  expect_refusal(explain_with({"six.json", "--key-tokens", "a,b,c"}), "--key-tokens wants --keys");
+  expect_refusal(explain_with({"six.json", "--key-tokens", "a,b,c"}), "--key-tokens needs --keys");
   expect_refusal(explain_with({"six.json", "--normalize", "max"}), "--normalize: max not in {softmax,sum}");
   expect_refusal(explain_with({"six.json", "--scale", "big"}),
                  "--scale: expected none, auto or a number, got 'big'");
-  expect_refusal(explain_with({"six.json", "--heads", "2"}), "--heads wants --params or --d-out");
-  expect_refusal(explain_with({"six.json", "--seed", "1"}), "--seed wants --d-out or --dropout");
+  expect_refusal(explain_with({"six.json", "--heads", "2"}), "--heads needs --params or --d-out");
+  expect_refusal(explain_with({"six.json", "--seed", "1"}), "--seed needs --d-out or --dropout");
   expect_refusal(explain_with({"six.json", "--dropout", "1"}), "--dropout: expected a probability");
   expect_refusal(explain_with({"six.json", "--d-out", "0"}), "--d-out: expected a whole number of at least 1");
   expect_refusal(explain_with({"six.json", "--d-out", "3", "--heads", "2"}), "d_out 3 and num_heads 2");
@@ -217,7 +217,7 @@ TEST_F(RefusalTest, InputsOfExplain) {
 }
 
 TEST_F(RefusalTest, HeatmapsThatCannotBe) {
-  expect_refusal({"heatmap", "negative.npy", "--style", "lines"}, "--style lines wants -o");
+  expect_refusal({"heatmap", "negative.npy", "--style", "lines"}, "--style lines needs -o");
   expect_refusal({"heatmap", "negative.npy", "--style", "lines", "-o", "w.svg"}, "negative");
   expect_refusal({"heatmap", "negative.npy", "--style", "dots"}, "--style: dots not in {cells,lines}");
   expect_refusal({"heatmap", "negative.npy", "--tokens", "a", "-o", "w.svg"}, "--tokens names 1 tokens");

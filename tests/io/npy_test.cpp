@@ -161,7 +161,7 @@ TEST(Npy, RefusesDamagedHeaders) {
                             {npy("{'descr"), "string without an end"},
                             {npy("{descr: '<f4'}"), "no string where one was expected at byte 11"},
                             {npy("{'descr' '<f4'}"), "where ':' was expected"},
-                            {npy(header_with_shape("(2, 3)") + "x"), "goes on behind its closing brace"},
+                            {npy(header_with_shape("(2, 3)") + "x"), "continues after its closing brace"},
                             {npy("{'fortran_order': false}"), "neither True nor False at byte 28"},
                             {npy("{'descr\x1b[31m\n': 1}"), "unknown key 'descr\\x1b[31m\\x0a'"},
                         });

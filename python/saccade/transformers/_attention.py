@@ -85,7 +85,7 @@ def attention(
         options["mask"] = attention_mask[..., : key.shape[2]]
     elif cu_seq_lens_q is not None and (documents is None or documents.are_chunks):
         if documents is not None:
-            raise ValueError("cu_seq_lens_q: chunked attention wants packed sequences by position_ids, without a cache")
+            raise ValueError("cu_seq_lens_q: chunked attention needs packed sequences by position_ids, without a cache")
         documents = _given_documents(cu_seq_lens_q, cu_seq_lens_k, options)
         if attention_mask is None and is_causal:
             options["causal"] = "bottom_right"

@@ -47,7 +47,7 @@ Matrix projections(const StateDict& state, const std::string& prefix, const std:
 void require_single_head_options(const std::string& module, const CheckpointOptions& options,
                                  std::int64_t num_heads) {
   if (options.num_heads != 0 && options.num_heads != num_heads) {
-    refuse(kWhere, "num_heads ", options.num_heads, " was asked for, but this ", module, " has ", num_heads);
+    refuse(kWhere, "num_heads ", options.num_heads, " was requested, but this ", module, " has ", num_heads);
   }
   if (options.add_zero_attn || !options.batch_first) {
     refuse(kWhere, "add_zero_attn and batch_first are MultiHeadAttention's, but the checkpoint is a ", module,

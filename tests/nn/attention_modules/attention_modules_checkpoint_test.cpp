@@ -255,7 +255,7 @@ TEST(ModulesCheckpoint, CheckpointsOfNoModuleAreRefused) {
   EXPECT_THAT(refused(linear, {}, "W_key.weight", matrix(4, 2)),
               HasSubstr("W_key.weight has 2 columns, expected 3"));
   EXPECT_THAT(refused(linear, {.num_heads = 2}),
-              HasSubstr("num_heads 2 was asked for, but this SelfAttention has 1"));
+              HasSubstr("num_heads 2 was requested, but this SelfAttention has 1"));
   EXPECT_THAT(refused(linear, {.dropout = 0.5}), HasSubstr("not SelfAttention's"));
   EXPECT_THAT(refused(linear, {.add_zero_attn = true}), HasSubstr("MultiHeadAttention's"));
   EXPECT_THAT(refused(plain, {.causal = true}), HasSubstr("not SelfAttention's"));
