@@ -24,7 +24,6 @@ void add_check(Command app, Action& action);
 void add_completion(const CommandLine& command_line, Action& action);
 void add_embed(Command app, Action& action);
 void add_explain(Command app, Action& action);
-void add_explain_model(Command app, Action& action);
 void add_generate(Command app, Action& action);
 void add_heatmap(Command app, Action& action);
 void add_info(Command app, Action& action);

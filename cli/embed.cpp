@@ -91,7 +91,7 @@ ExitCode embed(const EmbedArguments& arguments) {
 void add_embed(Command app, Action& action) {
   const Command command = app.add_subcommand("embed", "Sentences as vectors, by a model of a Hugging Face folder");
   const auto arguments = std::make_shared<EmbedArguments>();
-  command.add_option("--model", arguments->model, "The folder: config.json, model.safetensors, tokenizer.json")
+  command.add_option("-m,--model", arguments->model, "The folder: config.json, model.safetensors, tokenizer.json")
       .type_name("DIR")
       .required();
   command
@@ -107,8 +107,8 @@ void add_embed(Command app, Action& action) {
       "Longer\n"
       "texts than the model takes are cut. Without --json and -o, a line of numbers for each sentence.\n\n"
       "Examples:\n"
-      "  saccade embed --model all-MiniLM-L6-v2 --text 'A cat sits.' --text 'A dog stands.' --json\n"
-      "  saccade embed --model all-MiniLM-L6-v2 -o embeddings.npy < sentences.txt");
+      "  saccade embed -m all-MiniLM-L6-v2 --text 'A cat sits.' --text 'A dog stands.' --json\n"
+      "  saccade embed -m all-MiniLM-L6-v2 -o embeddings.npy < sentences.txt");
   command.callback([=, &action] { action = [=] { return embed(*arguments); }; });
 }
 

@@ -14,8 +14,8 @@ namespace {
 
 struct HeatmapArguments {
   std::string weights;
-  TokenOptions query_tokens;
-  TokenOptions key_tokens;
+  TokenOptions query_labels;
+  TokenOptions key_labels;
   std::string title;
   std::string style = "cells";
   NamedPath output{"--output", {}};
@@ -40,14 +40,14 @@ ExitCode heatmap(const HeatmapArguments& arguments) {
     refuse("--style lines needs -o OUT.svg or OUT.png: a terminal cannot show lines");
   if (arguments.output.path) is_png(arguments.output);
   const std::vector<NamedPath> inputs{{"W.npy", arguments.weights},
-                                      {"--tokens-file", arguments.query_tokens.file},
-                                      {"--key-tokens-file", arguments.key_tokens.file}};
+                                      {"--labels-file", arguments.query_labels.file},
+                                      {"--key-labels-file", arguments.key_labels.file}};
   require_one_standard_input(inputs);
   if (arguments.output.path != "-") require_writable({arguments.output}, inputs);
 
   const Tensor weights = load_weights(arguments.weights);
-  const HeatmapOptions options{.query_tokens = arguments.query_tokens.read(weights.shape(-2)),
-                               .key_tokens = arguments.key_tokens.read(weights.shape(-1)),
+  const HeatmapOptions options{.query_tokens = arguments.query_labels.read(weights.shape(-2)),
+                               .key_tokens = arguments.key_labels.read(weights.shape(-1)),
                                .title = arguments.title};
   if (arguments.output.path) {
     RenderedPicture(arguments.output,
@@ -70,8 +70,9 @@ void add_heatmap(Command app, Action& action) {
                   "[queries, keys] or [heads, queries, keys]; - reads standard input")
       .type_name("W.npy")
       .required();
-  arguments->query_tokens.add_to(command, "", "the rows");
-  arguments->key_tokens.add_to(command, "key-", "the columns (without: as the rows of a square matrix)");
+  arguments->query_labels.add_to(command, "--labels", "the rows", "--tokens");
+  arguments->key_labels.add_to(command, "--key-labels", "the columns (without: as the rows of a square matrix)",
+                               "--key-tokens");
   command.add_option("--title", arguments->title, "Above the picture").type_name("T");
   command.add_option("--style", arguments->style, "cells: a heat map; lines: tokens joined by lines")
       .one_of({"cells", "lines"})
@@ -83,9 +84,9 @@ void add_heatmap(Command app, Action& action) {
       "Darker is larger. Rows are queries, columns are keys.\n\n"
       "Examples:\n"
       "  saccade heatmap W.npy\n"
-      "  saccade heatmap W.npy --tokens Your,journey,starts -o weights.png\n"
-      "  saccade heatmap W.npy --tokens-file tokens.txt --style lines -o weights.svg\n"
-      "  saccade run --q Q.npy --k K.npy --v V.npy --out O.npy --weights W.npy && saccade heatmap W.npy");
+      "  saccade heatmap W.npy --labels Your,journey,starts -o weights.png\n"
+      "  saccade heatmap W.npy --labels-file tokens.txt --style lines -o weights.svg\n"
+      "  saccade run --q Q.npy --k K.npy --v V.npy -o O.npy --weights W.npy && saccade heatmap W.npy");
   command.callback([=, &action] { action = [=] { return heatmap(*arguments); }; });
 }
 

@@ -355,8 +355,7 @@ void add_statistics(Command command, InspectArguments& arguments) {
 }  // namespace
 
 void add_inspect(Command app, Action& action) {
-  const Command command =
-      app.add_subcommand("inspect", "What attention looks at, however long: statistics and a map");
+  const Command command = app.add_subcommand("inspect", "Statistics and a map of your own q and k, however long");
   const auto arguments = std::make_shared<InspectArguments>();
   arguments->call.add_tensors(command, false);
   command
@@ -367,6 +366,9 @@ void add_inspect(Command app, Action& action) {
   arguments->call.add_options(command, false);
   command.add_flag("--json", arguments->json, "Print the summary as JSON");
   command.footer(
+      "inspect takes tensors q and k of any length; explain shows each step for a few vectors, tour for the "
+      "published\n"
+      "ones, look shows a trained model.\n\n"
       "The matrix of weights is never made: memory is that of the results. Without a statistic: entropy, largest\n"
       "weight, attention received and distance; for a picture, as many cells as it holds. With --v the output is\n"
       "computed too, and written as o into OUT.npz.\n\n"

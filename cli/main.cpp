@@ -62,7 +62,6 @@ int main(int argc, char** argv) {
   add_embed(app, action);
 #endif
   add_look(app, action);
-  add_explain_model(app, action);
   add_bench(app, action);
   add_check(app, action);
   add_info(app, action);

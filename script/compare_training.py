@@ -77,7 +77,7 @@ def saccade_tokens_per_second(command, sizes):
                 command,
                 "train",
                 f"--text={text}",
-                f"--out={folder}/run",
+                f"--output={folder}/run",
                 "--heatmaps-at=none",
                 "--json",
                 f"--checkpoint-every={sizes.steps}",

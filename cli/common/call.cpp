@@ -308,9 +308,11 @@ void CallArguments::add_options(Command command, bool for_run) {
     if (flag.empty() || (!for_run && option.is_of_run)) continue;
     const bool is_tensor = std::holds_alternative<TensorView AttentionOptions::*>(option.member);
     const bool is_alibi = option.name == "alibi_slopes";
-    const auto read = [this, is_tensor, is_alibi, flag, &option](const std::string& value) {
+    const bool is_causal = option.name == "causal";
+    const auto read = [this, is_tensor, is_alibi, is_causal, flag, &option](const std::string& value) {
       given.push_back({&option, NamedPath{flag, {}}});
       Given& one = given.back();
+      if (is_causal && value.empty()) refuse("{} needs one of two values; {}", flag, kCausalChoices);
       if (is_alibi && value.empty()) {
         standard_alibi = true;
       } else if (is_tensor) {
@@ -327,6 +329,8 @@ void CallArguments::add_options(Command command, bool for_run) {
     const std::vector<std::string> names = names_of(option);
     if (names.empty())
       added.type_name(std::string(option.placeholder));
+    else if (is_causal)  // without a value, read() refuses it
+      added.type_name("TEXT").one_of(names, kCausalChoices).expected(0, 1);
     else
       added.type_name("TEXT").one_of(names).default_str(names.front());
   }

@@ -18,8 +18,6 @@ namespace saccade::cli {
 /// An option of a command. Every function returns the option.
 class Option {
  public:
-  explicit Option(CLI::Option* option) : option_(option) {}
-
   /// Sets the placeholder for the value in the help text.
   Option type_name(const std::string& name) const;
   Option required() const;
@@ -29,16 +27,22 @@ class Option {
   Option expected(int min, int max) const;
   /// One argument may hold several values, with `delimiter` between them.
   Option delimiter(char delimiter) const;
-  /// Refuses any other value.
-  Option one_of(const std::vector<std::string>& values) const;
+  /// Refuses any other value; the message then ends with `hint`.
+  Option one_of(const std::vector<std::string>& values, const std::string& hint = "") const;
   /// Refuses numbers outside [min, max].
   Option between(int min, int max) const;
   /// Shows the variable's current value, or `text`, as the default in the help text.
   Option capture_default_str() const;
   Option default_str(const std::string& text) const;
+  /// Accepts one value by an old name too, "--out", and prints a line on standard error that names this option.
+  /// Neither the help text nor shell completion shows the old name.
+  Option deprecated(const std::string& old_name) const;
 
  private:
+  friend class Command;
+  Option(CLI::Option* option, CLI::App* app) : option_(option), app_(app) {}
   CLI::Option* option_;
+  CLI::App* app_;
 };
 
 /// The program or one of its subcommands, to which options are added. The variables for their values must live
@@ -48,6 +52,8 @@ class Command {
   explicit Command(CLI::App* app) : app_(app) {}
 
   Command add_subcommand(const std::string& name, const std::string& description) const;
+  /// A subcommand under its old name, which neither the help text nor shell completion shows.
+  Command add_deprecated_subcommand(const std::string& old_name, const std::string& description) const;
 
   /// Adds the option `names`, as in "-o,--output"; a name without dashes is a positional argument.
   Option add_option(const std::string& names, std::string& value, const std::string& help) const;
@@ -59,9 +65,13 @@ class Command {
                     const std::string& help) const;
 
   Option add_flag(const std::string& names, bool& value, const std::string& help) const;
+  /// A flag that may have a value, which --name=VALUE gives; alone it is "true".
+  Option add_flag(const std::string& names, std::string& value, const std::string& help) const;
   Option add_flag_callback(const std::string& names, const std::function<void()>& found,
                            const std::string& help) const;
 
+  /// The name of the program or subcommand.
+  std::string name() const;
   /// Sets the end of the help text.
   void footer(const std::string& text) const;
   /// Sets a function to call when the command was parsed.

@@ -17,13 +17,14 @@ namespace saccade::cli {
 namespace fs = std::filesystem;
 namespace {
 
-// Adds the option `name` with one value, which `parse` converts to a number or refuses.
+// Adds the option `name`, as in "-n,--number", with one value, which `parse` converts to a number or refuses.
 template <class T, class Parse>
 Option add_parsed(Command app, const std::string& name, std::optional<T>& value, const std::string& help,
                   const std::string& wanted, Parse parse) {
-  const auto read = [&value, name, wanted, parse](const std::string& argument) {
+  const std::string last = name.substr(name.rfind(',') + 1);
+  const auto read = [&value, last, wanted, parse](const std::string& argument) {
     value = parse(argument);
-    if (!value) refuse("{}: expected {}, got '{}'", name, wanted, argument);
+    if (!value) refuse("{}: expected {}, got '{}'", last, wanted, argument);
   };
   return app.add_option(name, read, help);
 }
@@ -116,13 +117,18 @@ Option add_integer(Command app, const std::string& name, std::optional<std::int6
   return add_parsed(app, name, value, help, wanted, parse).type_name("N");
 }
 
-void TokenOptions::add_to(Command app, const std::string& prefix, const std::string& whose) {
-  name_ = "--" + prefix + "tokens";
+void TokenOptions::add_to(Command app, const std::string& name, const std::string& whose,
+                          const std::string& old_name) {
+  name_ = name;
   const Option as_list =
       app.add_option(name_, list, "Names of " + whose + ", separated by commas").type_name("A,B,C");
-  app.add_option(name_ + "-file", file, "The same from a file, one name a line (for names with commas)")
-      .type_name("FILE")
-      .excludes(as_list);
+  const Option as_file =
+      app.add_option(name_ + "-file", file, "The same from a file, one name a line (for names with commas)")
+          .type_name("FILE")
+          .excludes(as_list);
+  if (old_name.empty()) return;
+  as_list.deprecated(old_name);
+  as_file.deprecated(old_name + "-file");
 }
 
 std::vector<std::string> TokenOptions::read(std::int64_t count) const {

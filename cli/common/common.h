@@ -29,6 +29,12 @@ template <class... Args>
 /// file name may hold any bytes).
 std::string message_line(std::string_view text);
 
+/// The two alignments of causal, for messages about `--causal` without one.
+inline constexpr const char* kCausalChoices =
+    "top-left: row 0 sees key 0 only, as PyTorch's is_causal and JAX; bottom-right: the last row sees all keys, "
+    "as "
+    "flash-attn from 2.1 on";
+
 /// A remark of a subcommand on standard error.
 void note(std::string_view command, std::string_view text);
 
@@ -50,9 +56,9 @@ struct TokenOptions {
   std::optional<std::string> list;
   std::optional<std::string> file;
 
-  /// Adds `--PREFIXtokens` and `--PREFIXtokens-file`, which exclude each other. `whose` is the end of their help
-  /// texts.
-  void add_to(Command app, const std::string& prefix, const std::string& whose);
+  /// Adds the option `name`, "--tokens", and `name`-file, which exclude each other. `whose` is the end of their
+  /// help texts. `old_name`, if there is one, and `old_name`-file are deprecated names of them.
+  void add_to(Command app, const std::string& name, const std::string& whose, const std::string& old_name = "");
 
   bool given() const { return list.has_value() || file.has_value(); }
 

@@ -5,6 +5,7 @@
 #include <saccade/io.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -25,11 +26,11 @@ struct ExplainArguments {
   std::optional<std::string> query;
   std::string normalize = "softmax";
   std::optional<std::string> scale;
-  bool causal = false;
+  std::string causal;  // empty, "true", "top-left" or "bottom-right"
   std::optional<std::string> params;
   std::optional<std::int64_t> d_out, seed, heads;
   std::optional<double> dropout;
-  NamedPath heatmap{"--heatmap", {}};
+  NamedPath heatmap{"--output", {}};
   NamedPath lines{"--lines", {}};
   bool json = false;
 };
@@ -71,6 +72,16 @@ std::optional<double> parse_scale(const std::optional<std::string>& text, std::i
   return number;
 }
 
+/// How --causal aligns queries and keys; if it does not say, there must be as many of both.
+Causal alignment_of(const std::string& causal, const ExplainRequest& request) {
+  const std::int64_t queries = request.queries.vectors.shape(0);
+  const std::int64_t keys = request.keys ? request.keys->vectors.shape(0) : queries;
+  if (causal == "true" && queries != keys)
+    refuse("--causal: {} queries and {} keys; say --causal=top-left or --causal=bottom-right ({})", queries, keys,
+           kCausalChoices);
+  return causal == "bottom-right" ? Causal::bottom_right : Causal::top_left;
+}
+
 std::shared_ptr<AttentionModule> load_module(const ExplainArguments& arguments) {
   const Safetensors checkpoint = load_safetensors(*arguments.params);
   if (checkpoint.tensors.contains("out_proj.weight") && !arguments.heads) {
@@ -84,7 +95,7 @@ std::shared_ptr<AttentionModule> draw_module(const ExplainArguments& arguments, 
                                              TorchGenerator& generator) {
   const std::int64_t d_in = request.queries.vectors.shape(1);
   const std::int64_t d_out = *arguments.d_out;
-  if (!arguments.heads && arguments.causal) {
+  if (!arguments.heads && !arguments.causal.empty()) {
     return std::make_shared<CausalAttention>(CausalAttentionOptions{.d_in = d_in, .d_out = d_out}, generator);
   }
   if (!arguments.heads) {
@@ -96,7 +107,7 @@ std::shared_ptr<AttentionModule> draw_module(const ExplainArguments& arguments, 
                                           .num_heads = *arguments.heads,
                                           .key_width = key_width,
                                           .value_width = key_width,
-                                          .causal = arguments.causal};
+                                          .causal = !arguments.causal.empty()};
   return std::make_shared<MultiHeadAttention>(options, generator);
 }
 
@@ -107,6 +118,8 @@ void check_combinations(const ExplainArguments& arguments) {
   if (arguments.dropout && (*arguments.dropout < 0.0 || *arguments.dropout >= 1.0)) {
     refuse("--dropout: expected a probability of at least 0 and below 1, got {}", *arguments.dropout);
   }
+  if (!std::ranges::count(std::array{"", "true", "top-left", "bottom-right"}, arguments.causal))
+    refuse("--causal: expected top-left or bottom-right, got '{}'; {}", arguments.causal, kCausalChoices);
   if (arguments.heatmap.path) is_png(arguments.heatmap);
   if (arguments.lines.path) is_png(arguments.lines);
   const std::vector<NamedPath> inputs{{"FILE", arguments.file},
@@ -123,7 +136,8 @@ ExplainRequest make_request(const ExplainArguments& arguments) {
   request.queries = load_tokens(arguments.file, arguments.tokens);
   if (arguments.keys) request.keys = load_tokens(*arguments.keys, arguments.key_tokens);
   request.normalization = arguments.normalize == "sum" ? Normalization::sum : Normalization::softmax;
-  request.causal = arguments.causal;
+  request.causal = !arguments.causal.empty();
+  request.alignment = alignment_of(arguments.causal, request);
   request.dropout = arguments.dropout.value_or(0.0);
   // One generator draws the weights and then the dropout, as in a PyTorch program.
   const std::int64_t seed = arguments.seed.value_or(0);
@@ -181,14 +195,14 @@ void add_module_options(Command command, ExplainArguments& arguments) {
 
 void add_explain(Command app, Action& action) {
   const Command command =
-      app.add_subcommand("explain", "Attention on your own vectors, step by step, with a heat map");
+      app.add_subcommand("explain", "Attention by hand on your own few vectors, step by step, with a heat map");
   const auto arguments = std::make_shared<ExplainArguments>();
   command.add_option("file", arguments->file, "Tokens and vectors: JSON, npy or CSV; - reads standard input")
       .type_name("FILE")
       .required();
   command.add_option("--keys", arguments->keys, "Attend from FILE's tokens to these").type_name("FILE");
-  arguments->tokens.add_to(command, "", "FILE's rows");
-  arguments->key_tokens.add_to(command, "key-", "the rows of --keys");
+  arguments->tokens.add_to(command, "--tokens", "FILE's rows");
+  arguments->key_tokens.add_to(command, "--key-tokens", "the rows of --keys");
   command.add_option("--query", arguments->query, "Follow one query only: a token, or its position from 0")
       .type_name("TOKEN|N");
   command.add_option("--normalize", arguments->normalize, "How scores become weights")
@@ -198,17 +212,25 @@ void add_explain(Command app, Action& action) {
       .add_option("--scale", arguments->scale,
                   "Factor of the scores; auto: 1/sqrt(head_dim). Without: none, or auto with projections")
       .type_name("none|auto|X");
-  command.add_flag("--causal", arguments->causal, "Hide the keys after the query's position");
+  command.add_flag(
+      "--causal", arguments->causal,
+      "Hide the keys after the query's position; --causal=top-left or --causal=bottom-right says where "
+      "the queries stand where there are fewer or more keys");
   add_module_options(command, *arguments);
-  command.add_option("--heatmap", arguments->heatmap.path, "Write the heat map").type_name("OUT.svg|OUT.png");
+  command.add_option("-o,--output", arguments->heatmap.path, "Write the heat map")
+      .type_name("OUT.svg|OUT.png")
+      .deprecated("--heatmap");
   command.add_option("--lines", arguments->lines.path, "Write the tokens joined by lines")
       .type_name("OUT.svg|OUT.png");
   command.add_flag("--json", arguments->json, "Print JSON");
   command.footer(
+      "explain shows every step for your own vectors; tour for the published ones. inspect gives statistics of q "
+      "and\n"
+      "k of any length, look shows a trained model.\n\n"
       "Without --params and --d-out queries, keys and values are the vectors themselves.\n\n"
       "Examples:\n"
       "  saccade explain tokens.json --query journey\n"
-      "  saccade explain tokens.json --d-out 2 --seed 123 --heads 2 --causal --heatmap weights.png\n"
+      "  saccade explain tokens.json --d-out 2 --seed 123 --heads 2 --causal -o weights.png\n"
       "  saccade explain vectors.csv --params W.safetensors --json\n"
       "  saccade explain english.json --keys french.json --scale auto --lines alignment.svg");
   command.callback([=, &action] { action = [=] { return run_explain(*arguments); }; });

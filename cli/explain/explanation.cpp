@@ -49,7 +49,9 @@ Tensor visible_keys(const Explanation& explanation, std::int64_t queries, std::i
   Tensor mask(DType::boolean, {queries, keys});
   std::ranges::fill(mask.values<bool>(), true);
   const auto own_keys = static_cast<std::int64_t>(explanation.keys().names.size());
-  if (causal) copy(reference::causal_mask(queries, own_keys), mask.mutable_view().slice(1, 0, own_keys));
+  if (causal)
+    copy(reference::causal_mask(queries, own_keys, explanation.request.alignment),
+         mask.mutable_view().slice(1, 0, own_keys));
   return mask;
 }
 

@@ -32,6 +32,7 @@ struct ExplainRequest {
   Normalization normalization = Normalization::softmax;
   std::optional<double> scale;  ///< not given: 1 without a module, 1 / sqrt(head_dim) with one
   bool causal = false;
+  Causal alignment = Causal::top_left;  ///< of the queries and the keys, if causal
   double dropout = 0.0;
   std::shared_ptr<AttentionModule> module;  ///< null: queries, keys and values are the vectors themselves
   std::string module_origin;                ///< "from W.safetensors", "drawn by PyTorch's seed 123"

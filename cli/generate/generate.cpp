@@ -15,9 +15,9 @@ namespace {
 
 struct GenerateArguments {
   std::string model;
-  std::optional<std::string> prompt, sound;
+  std::optional<std::string> prompt, audio;
   std::optional<std::int64_t> count, top_k, seed;
-  std::optional<double> temperature;
+  std::optional<double> temperature, top_p;
 };
 
 void print(const std::string& text) {
@@ -27,22 +27,23 @@ void print(const std::string& text) {
 }
 
 ExitCode generate(const GenerateArguments& arguments) {
-  if (!arguments.prompt && !arguments.sound) refuse("give --prompt, or --sound for a model of speech");
+  if (!arguments.prompt && !arguments.audio) refuse("give --prompt, or --audio for a model of speech");
   const std::string prompt = arguments.prompt ? text_or_standard_input(*arguments.prompt) : "";
   TokenSampler sampler({.temperature = arguments.temperature.value_or(1.0),
                         .top_k = arguments.top_k.value_or(0),
+                        .top_p = arguments.top_p.value_or(1.0),
                         .seed = static_cast<std::uint64_t>(arguments.seed.value_or(0))});
   const std::int64_t count = arguments.count.value_or(200);
   if (is_hugging_face_folder(arguments.model)) {
 #ifdef SACCADE_HAS_TOKENIZER
-    generate_pretrained({arguments.model, prompt, arguments.sound}, count, sampler, print);
+    generate_pretrained({arguments.model, prompt, arguments.audio}, count, sampler, print);
     print("\n");
     return kGood;
 #else
     refuse("this saccade was built without saccade::tokenizer, which models of Hugging Face folders need");
 #endif
   }
-  if (arguments.sound) refuse("--sound is for models of speech in Hugging Face folders");
+  if (arguments.audio) refuse("--audio is for models of speech in Hugging Face folders");
   const SavedModel saved = load_model(arguments.model);
   std::vector<std::int64_t> tokens = saved.tokens_of(prompt, "--prompt");
   for (const std::int64_t token : tokens) print(saved.text_of(token));
@@ -61,15 +62,19 @@ void add_generate(Command app, Action& action) {
   const auto arguments = std::make_shared<GenerateArguments>();
   add_model_option(command, arguments->model);
   command
-      .add_option("--prompt", arguments->prompt,
+      .add_option("-p,--prompt", arguments->prompt,
                   "What to continue; - reads standard input. For a model of the induction task: numbers")
       .type_name("TEXT");
-  command.add_option("--sound", arguments->sound, "Speech to write down: 16,000 samples a second")
-      .type_name("FILE.wav");
-  add_integer(command, "--tokens", arguments->count, "How many tokens to add [200]", 0);
-  add_number(command, "--temperature", arguments->temperature,
+  command.add_option("--audio", arguments->audio, "Speech to write down: 16,000 samples a second")
+      .type_name("FILE.wav")
+      .deprecated("--sound");
+  add_integer(command, "-n,--max-new-tokens", arguments->count, "How many tokens to add at most [200]", 0)
+      .deprecated("--tokens");
+  add_number(command, "--temp,--temperature", arguments->temperature,
              "0: always the most likely token; 1: as the model has learnt [1]");
   add_integer(command, "--top-k", arguments->top_k, "Draw from the k most likely tokens only; 0: from all [0]", 0);
+  add_number(command, "--top-p", arguments->top_p,
+             "Draw from the most likely tokens that together have this probability; 1: from all [1]");
   add_integer(command, "--seed", arguments->seed, "Another seed draws other tokens [0]", 0);
   command.footer(
       "Prompt and continuation go to standard output as the model makes them.\n\n"
@@ -78,10 +83,10 @@ void add_generate(Command app, Action& action) {
       "Llama, Mistral, Qwen, Gemma; T5, which answers the prompt; Whisper, which writes down English speech. It\n"
       "ends when the model ends the text.\n\n"
       "Examples:\n"
-      "  saccade generate --model licences --prompt 'You may ' --temperature 0.7\n"
-      "  saccade generate --model induction --prompt '5 17 99 3 42 17 99' --tokens 2 --temperature 0\n"
-      "  saccade generate --model SmolLM2-135M --prompt 'The capital of Germany is' --tokens 20 --temperature 0\n"
-      "  saccade generate --model whisper-base --sound speech.wav --temperature 0");
+      "  saccade generate -m licences -p 'You may ' --temp 0.7 --top-p 0.9\n"
+      "  saccade generate -m induction -p '5 17 99 3 42 17 99' -n 2 --temp 0\n"
+      "  saccade generate -m SmolLM2-135M -p 'The capital of Germany is' -n 20 --temp 0\n"
+      "  saccade generate -m whisper-base --audio speech.wav --temp 0");
   command.callback([=, &action] { action = [=] { return generate(*arguments); }; });
 }
 

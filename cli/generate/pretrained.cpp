@@ -41,9 +41,9 @@ class TextOfTokens {
 Tensor encoded(const PretrainedModel& pretrained, const GenerateInput& input) {
   const Model& model = pretrained.model();
   if (model.sizes().num_mel_bins == 0) return model.encode({.tokens = pretrained.ids_of(input.prompt)});
-  if (!input.sound) refuse("--model is a {}, which hears: give --sound", model.sizes().family);
+  if (!input.audio) refuse("--model is a {}, which hears: give --audio", model.sizes().family);
   const Tensor features = log_mel(
-      read_sound(*input.sound), {.num_bins = model.sizes().num_mel_bins, .num_frames = model.sizes().max_frames});
+      read_sound(*input.audio), {.num_bins = model.sizes().num_mel_bins, .num_frames = model.sizes().max_frames});
   return model.encode({.features = features.view().reshaped({1, features.shape(0), features.shape(1)})});
 }
 
@@ -56,7 +56,7 @@ void generate_pretrained(const GenerateInput& input, std::int64_t count, TokenSa
   if (!sizes.is_causal || !sizes.has_logits)
     refuse("--model is a {} without next tokens: only decoders with logits generate text", sizes.family);
   const bool has_encoder = sizes.num_encoder_layers > 0;
-  if (input.sound && sizes.num_mel_bins == 0) refuse("--model is a {}, which does not hear", sizes.family);
+  if (input.audio && sizes.num_mel_bins == 0) refuse("--model is a {}, which does not hear", sizes.family);
   const Tensor source = has_encoder ? encoded(pretrained, input) : Tensor();
   const std::vector<std::int64_t> tokens =
       has_encoder ? pretrained.first_tokens() : pretrained.ids_of(input.prompt);

@@ -13,7 +13,7 @@ namespace saccade::cli {
 struct GenerateInput {
   std::string folder;
   std::string prompt;
-  std::optional<std::string> sound;  ///< a file, for models of speech
+  std::optional<std::string> audio;  ///< a file, for models of speech
 };
 
 /// Prints the prompt and up to `count` tokens after it as they are generated; fewer if the model ends the text

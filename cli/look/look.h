@@ -8,11 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "cli/models/model_file.h"
+
 namespace saccade::cli {
 
 struct LookArguments {
   std::string model;
-  std::optional<std::string> text, pair, image, sound, target;
+  std::optional<std::string> text, pair, image, audio, target;
   std::optional<std::string> other_model, other_text;
   std::optional<std::string> output, title;
   std::optional<double> max_size;
@@ -25,11 +27,21 @@ struct LookArguments {
   int num_threads() const { return static_cast<int>(threads.value_or(0)); }
 };
 
+/// The form of `arguments.output`: a page, or pictures of the heads. Throws std::invalid_argument for another
+/// ending.
+bool wants_page(const LookArguments& arguments);
+
+/// The tokens of --text, of which the model sees the first; a note on standard error says if there are more.
+std::vector<std::int64_t> tokens_of_saved(const SavedModel& saved, const LookArguments& arguments);
+
 /// "L17H4"; `option` for messages. Throws std::invalid_argument.
 HeadPlace head_place(const std::string& name, const std::string& option);
 
 /// Writes the page of a training run: its final model, or all saved models with a slider.
 void look_at_saved(const LookArguments& arguments);
+
+/// Prints what each head of a training run's final model does, and shows or writes heat maps of all heads.
+void print_heads_of_saved(const LookArguments& arguments);
 
 /// Writes the page of a Hugging Face folder's model.
 void look_at_pretrained(const LookArguments& arguments);

@@ -57,7 +57,7 @@ void look_at_pretrained(const LookArguments& arguments) {
     picture = read_png(*arguments.image);
     input.rgb = picture->pixels, input.png = picture->png;
   }
-  if (arguments.sound) input.sound = read_sound(*arguments.sound);
+  if (arguments.audio) input.sound = read_sound(*arguments.audio);
   std::vector<LookReading> readings{{.pretrained = &first, .input = input}};
   if (arguments.other_model || arguments.other_text) {
     readings.push_back({.pretrained = second ? &*second : &first, .input = input});

@@ -44,17 +44,28 @@ void add_model(AttentionPage& page, const SavedModel& saved, const std::string& 
 
 }  // namespace
 
+std::vector<std::int64_t> tokens_of_saved(const SavedModel& saved, const LookArguments& arguments) {
+  std::vector<std::int64_t> tokens = saved.tokens_of(text_or_standard_input(*arguments.text), "--text");
+  const std::int64_t most = std::min(saved.model->options().context_length, kLookMaxMapTokens);
+  if (std::ssize(tokens) > most) {
+    note("look", fmt::format("the text has {} tokens; the model sees {}, so these are its first {}", tokens.size(),
+                             most, most));
+    tokens.resize(static_cast<std::size_t>(most));
+  }
+  return tokens;
+}
+
 void look_at_saved(const LookArguments& arguments) {
-  if (arguments.pair || arguments.image || arguments.sound || arguments.target || arguments.other_model ||
+  if (arguments.pair || arguments.image || arguments.audio || arguments.target || arguments.other_model ||
       arguments.other_text || !arguments.details.empty() || !arguments.tiles.empty() ||
       !arguments.ablated.empty() || arguments.gradient)
-    refuse("of a model of saccade train only --text and the options of the page can be given");
+    refuse("of a model of saccade train only --text, -o, --title, --max-size and --json can be given");
   if (!arguments.text) refuse("give --text, which the model reads");
+  if (!wants_page(arguments)) return print_heads_of_saved(arguments);
   const SavedModel last = load_model(arguments.model);
-  const std::vector<std::int64_t> tokens = last.tokens_of(text_or_standard_input(*arguments.text), "--text");
+  const std::vector<std::int64_t> tokens = tokens_of_saved(last, arguments);
   const GPTModelOptions& model = last.model->options();
-  const std::int64_t count = std::ssize(tokens), most = std::min(model.context_length, kLookMaxMapTokens);
-  if (count > most) refuse("--text has {} tokens, but this model takes {}", count, most);
+  const std::int64_t count = std::ssize(tokens);
   const std::map<std::int64_t, std::string> models = models_of(arguments.model);
   AttentionPage page(
       {.title = arguments.title.value_or(name_of_file(arguments.model)),

@@ -129,7 +129,7 @@ SavedModel load_model(const std::string& file_or_folder) {
 }
 
 void add_model_option(Command app, std::string& file_or_folder) {
-  app.add_option("--model", file_or_folder, "The folder of a training run, or its model.safetensors")
+  app.add_option("-m,--model", file_or_folder, "The folder of a training run, or its model.safetensors")
       .type_name("DIR|FILE")
       .required();
 }

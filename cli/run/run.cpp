@@ -170,9 +170,10 @@ void add_run(Command app, Action& action) {
   const Command command = app.add_subcommand("run", "Fast attention on your tensors: npy in, npy out");
   const auto arguments = std::make_shared<RunArguments>();
   arguments->call.add_tensors(command, true);
-  command.add_option(arguments->out.option, arguments->out.path, "The result, of q's type; bf16 is written as f32")
+  command.add_option("-o,--output", arguments->out.path, "The result, of q's type; bf16 is written as f32")
       .type_name("O.npy")
-      .required();
+      .required()
+      .deprecated("--out");
   arguments->call.add_options(command, true);
   command.add_flag("--decode", arguments->decode, "The way for few queries and many keys: each key is read once");
   add_file(command, arguments->lse, "Write the logarithm of each row's softmax denominator", "L.npy");
@@ -194,14 +195,14 @@ void add_run(Command app, Action& action) {
       "few calls where one is quick. GFLOP/s count 2 (dim + dim_v) operations for each pair of a query and a key\n"
       "that it sees by causal, window, offset and lengths; masks make a call faster, not its count smaller.\n\n"
       "Examples:\n"
-      "  saccade run --q Q.npy --k K.npy --v V.npy --out O.npy --causal bottom-right\n"
-      "  saccade run --q Q.npy --k K.npy --v V.npy --out O.npy --window 256,0 --threads 2 --check\n"
-      "  saccade run --q Q.npy --k K.npy --v V.npy --out O.npy --mask M.npy --lse L.npy --weights W.npy\n"
-      "  saccade run --q t.safetensors:q --k t.safetensors:k --v t.safetensors:v --out O.npy --alibi --dtype "
+      "  saccade run --q Q.npy --k K.npy --v V.npy -o O.npy --causal bottom-right\n"
+      "  saccade run --q Q.npy --k K.npy --v V.npy -o O.npy --window 256,0 --threads 2 --check\n"
+      "  saccade run --q Q.npy --k K.npy --v V.npy -o O.npy --mask M.npy --lse L.npy --weights W.npy\n"
+      "  saccade run --q t.safetensors:q --k t.safetensors:k --v t.safetensors:v -o O.npy --alibi --dtype "
       "bf16\n"
-      "  saccade run --q Q.npy --k POOL_K.npy --v POOL_V.npy --out O.npy --block-table T.npy --kv-lengths N.npy "
+      "  saccade run --q Q.npy --k POOL_K.npy --v POOL_V.npy -o O.npy --block-table T.npy --kv-lengths N.npy "
       "--decode\n"
-      "  mpirun -n 4 saccade run --distributed --q Q.npy --k K.npy --v V.npy --out O.npy --causal top-left\n"
+      "  mpirun -n 4 saccade run --distributed --q Q.npy --k K.npy --v V.npy -o O.npy --causal top-left\n"
       "The last one divides the rows among four processes, on one machine or several: each maps its part of the\n"
       "files, which every machine must have, and the first one writes the result.");
   command.callback([=, &action] { action = [=] { return run(*arguments); }; });

@@ -12,7 +12,7 @@ namespace saccade::cli {
 
 struct RunArguments {
   CallArguments call;
-  NamedPath out{"--out", {}}, lse{"--lse", {}}, weights{"--weights", {}}, scores{"--scores", {}};
+  NamedPath out{"--output", {}}, lse{"--lse", {}}, weights{"--weights", {}}, scores{"--scores", {}};
   RankArguments ranks;
   std::string sharding = "balanced", method = "automatic";  // of a distributed run
   std::optional<std::int64_t> head_groups{};                // of method grid

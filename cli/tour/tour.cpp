@@ -51,13 +51,16 @@ Tour make_tour(Language language) {
 
 void add_tour(Command app, Action& action) {
   const Command command =
-      app.add_subcommand("tour", "Attention by hand: every published number beside the computed one");
+      app.add_subcommand("tour", "Attention by hand, no input: every published number beside the computed one");
   const auto arguments = std::make_shared<TourArguments>();
   command.add_option("--lang", arguments->language, "Language: en or zh")
       .one_of({"en", "zh"})
       .capture_default_str();
   command.add_flag("--json", arguments->json, "Print JSON");
   command.footer(
+      "tour explains the published examples; explain does the same for your own vectors, look shows a trained "
+      "model,\n"
+      "inspect gives statistics of your own q and k.\n\n"
       "Exit code 1 when a number is farther from the printed one than the tolerance given with it.\n\n"
       "Examples:\n"
       "  saccade tour\n"

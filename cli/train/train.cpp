@@ -54,7 +54,7 @@ class RunFolder {
   void create() const {
     std::error_code error;
     fs::create_directories(folder_, error);
-    if (error) throw std::runtime_error(fmt::format("--out: {}: {}", folder_.string(), error.message()));
+    if (error) throw std::runtime_error(fmt::format("--output: {}: {}", folder_.string(), error.message()));
   }
 
  private:
@@ -261,7 +261,7 @@ ExitCode train(const TrainArguments& arguments) {
   const RunFolder folder(arguments.out);
   if (arguments.resume && !folder.holds_run()) refuse("--resume: {} holds no run", folder.name());
   if (!arguments.resume && folder.holds_run())
-    refuse("--out: {} holds a run already; --resume goes on with it", folder.name());
+    refuse("--output: {} holds a run already; --resume goes on with it", folder.name());
   const RunOptions run = arguments.resume ? load_run_options(folder.options()) : arguments.run.fresh();
   if (arguments.resume) arguments.run.require_same(run, folder.name());
   heatmap_steps(arguments.heatmaps_at, run.training.steps);
@@ -305,9 +305,10 @@ void add_train(Command app, Action& action) {
   const Command command = app.add_subcommand("train", "Train a small language model and watch its heads form");
   const auto arguments = std::make_shared<TrainArguments>();
   arguments->run.add_to(command);
-  command.add_option("--out", arguments->out, "Folder of the run: model, checkpoint, loss curve, heat maps")
+  command.add_option("-o,--output", arguments->out, "Folder of the run: model, checkpoint, loss curve, heat maps")
       .type_name("DIR")
-      .required();
+      .required()
+      .deprecated("--out");
   command.add_flag("--resume", arguments->resume,
                    "Go on with the run in DIR from its last checkpoint; other options may be left out");
   add_integer(command, "--checkpoint-every", arguments->checkpoint_every, "Steps between checkpoints [100]", 1);
@@ -322,10 +323,10 @@ void add_train(Command app, Action& action) {
       "The same options give the same model to the bit on one machine, also when the run was killed and "
       "resumed.\n\n"
       "Examples:\n"
-      "  saccade train --task induction --out induction\n"
-      "  saccade train --text /usr/share/common-licenses/* --context 128 --d-model 128 --layers 4 --heads 4 --out "
+      "  saccade train --task induction -o induction\n"
+      "  saccade train --text /usr/share/common-licenses/* --context 128 --d-model 128 --layers 4 --heads 4 -o "
       "licences\n"
-      "  saccade train --resume --out licences");
+      "  saccade train --resume -o licences");
   command.callback([=, &action] { action = [=] { return train(*arguments); }; });
 }
 

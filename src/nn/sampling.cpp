@@ -19,6 +19,8 @@ TokenSampler::TokenSampler(const SamplingOptions& options)
   if (!(options.temperature >= 0.0 && std::isfinite(options.temperature)))
     refuse(kSamplerName, "temperature must be a number of at least 0, got ", options.temperature);
   if (options.top_k < 0) refuse(kSamplerName, "top_k must not be negative, got ", options.top_k);
+  if (!(options.top_p > 0.0 && options.top_p <= 1.0))
+    refuse(kSamplerName, "top_p must be above 0 and at most 1, got ", options.top_p);
 }
 
 std::int64_t TokenSampler::next(std::span<const float> logits) {
@@ -44,9 +46,14 @@ std::int64_t TokenSampler::next(std::span<const float> logits) {
   const double largest = logit(order.front());
   for (const std::int64_t token : order)
     sums.push_back(sum += std::exp((logit(token) - largest) / options_.temperature));
+  if (options_.top_p < 1.0) {
+    const auto last = std::ranges::lower_bound(sums, options_.top_p * sum);
+    if (last != sums.end()) sums.erase(last + 1, sums.end());
+    sum = sums.back();
+  }
   const double draw = static_cast<double>(generator_.next64() >> 11) * 0x1p-53 * sum;
   const auto at = std::ranges::upper_bound(sums, draw) - sums.begin();
-  return order[std::min(static_cast<std::size_t>(at), order.size() - 1)];
+  return order[std::min(static_cast<std::size_t>(at), sums.size() - 1)];
 }
 
 }  // namespace saccade

@@ -38,7 +38,7 @@ class CompletionTest : public CommandTest {
 
 TEST_F(CompletionTest, OffersSubcommandsOptionsAndValuesInBash) {
   EXPECT_THAT(offered({"saccade", ""}), IsSupersetOf({"tour", "run", "look", "info", "--version"}));
-  EXPECT_THAT(offered({"saccade", "exp"}), UnorderedElementsAre("explain", "explain-model"));
+  EXPECT_THAT(offered({"saccade", "exp"}), UnorderedElementsAre("explain"));
   EXPECT_THAT(offered({"saccade", "heatmap", "--sty"}), UnorderedElementsAre("--style"));
   EXPECT_THAT(offered({"saccade", "heatmap", "--style", ""}), UnorderedElementsAre("cells", "lines"));
   EXPECT_THAT(offered({"saccade", "run", "--dtype", "b"}), UnorderedElementsAre("bf16"));

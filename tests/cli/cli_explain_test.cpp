@@ -242,7 +242,7 @@ TEST_F(ExplainTest, ControlCharactersInTokensDoNotReachTheTerminal) {
 }
 
 TEST_F(ExplainTest, WritesBothPictures) {
-  const Outcome outcome = run({"explain", "six.json", "--heatmap", "map.svg", "--lines", "lines.png"});
+  const Outcome outcome = run({"explain", "six.json", "-o", "map.svg", "--lines", "lines.png"});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_THAT(read("map.svg"), HasSubstr("<svg"));
   EXPECT_THAT(read("map.svg"), HasSubstr("journey"));

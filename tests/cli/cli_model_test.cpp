@@ -71,7 +71,7 @@ TEST_F(CliModel, EmbedsLinesOfStandardInputIntoAnArray) {
 TEST_F(CliModel, GeneratesTheMostLikelyTokens) {
   const json expected = expected_of(decoder);
   const Outcome outcome = run({"generate", "--model", decoder, "--prompt", expected["texts"][0].get<std::string>(),
-                               "--tokens", "12", "--temperature", "0"});
+                               "--max-new-tokens", "12", "--temperature", "0"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_EQ(outcome.out, expected["continuation"].get<std::string>() + "\n");
 }
@@ -125,7 +125,7 @@ TEST_F(CliModel, ShowsEncoderDecoders) {
   ASSERT_EQ(given.exit_code, 0) << given.err;
   EXPECT_THAT(read("given.html"), HasSubstr("t5: 3 layers of 4 heads, 3 tokens"));  // the start token, w5, w6
   const Outcome answer =
-      run({"generate", "--model", t5, "--prompt", "w7 w8 w9", "--tokens", "5", "--temperature", "0"});
+      run({"generate", "--model", t5, "--prompt", "w7 w8 w9", "--max-new-tokens", "5", "--temperature", "0"});
   ASSERT_EQ(answer.exit_code, 0) << answer.err;
   EXPECT_THAT(answer.out, ::testing::ContainsRegex("^w[0-9]+ w[0-9]+"));
 }
@@ -166,7 +166,7 @@ std::string tone(int rate, int samples) {
 TEST_F(CliModel, ShowsWhatIsHeard) {
   const std::string whisper = with_words("whisper", path("whisper"));
   write("tone.wav", tone(16000, 1600));
-  const std::vector<std::string> look{"look",     "--model",  whisper, "--sound",  "tone.wav",
+  const std::vector<std::string> look{"look",     "--model",  whisper, "--audio",  "tone.wav",
                                       "--target", "w5 w6 w7", "-o",    "page.html"};
   const Outcome outcome = run(look);
   if (outcome.err.find("without libsndfile") != std::string::npos) GTEST_SKIP() << "this saccade reads no sound";
@@ -174,13 +174,13 @@ TEST_F(CliModel, ShowsWhatIsHeard) {
   EXPECT_THAT(read("page.html"),
               AllOf(HasSubstr("id=\"head-0-8\""), HasSubstr("id=\"head-1-7\""), HasSubstr("4 tokens")));
   const Outcome text =
-      run({"generate", "--model", whisper, "--sound", "tone.wav", "--tokens", "4", "--temperature", "0"});
+      run({"generate", "--model", whisper, "--audio", "tone.wav", "--max-new-tokens", "4", "--temperature", "0"});
   EXPECT_EQ(text.exit_code, 0) << text.err;
   write("tone.wav", tone(44100, 1600));
   EXPECT_THAT(run(look).err, HasSubstr("tone.wav has 44100 samples a second, but models of speech take 16000"));
   write("tone.wav", "no sound");
   EXPECT_EQ(run(look).exit_code, 2);
-  EXPECT_THAT(run({"generate", "--model", whisper, "--prompt", "w1"}).err, HasSubstr("which hears: give --sound"));
+  EXPECT_THAT(run({"generate", "--model", whisper, "--prompt", "w1"}).err, HasSubstr("which hears: give --audio"));
 }
 
 TEST_F(CliModel, ShowsWhatIsSeen) {

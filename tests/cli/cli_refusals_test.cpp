@@ -63,8 +63,8 @@ class RefusalTest : public CommandTest {
 
   /// `saccade run` on valid tensors, with options changed or added, and with every output.
   static Arguments run_with(const std::map<std::string, std::string>& options) {
-    std::map<std::string, std::string> all{{"--q", "q.npy"},   {"--k", "k.npy"},   {"--v", "k.npy"},
-                                           {"--out", "o.npy"}, {"--lse", "l.npy"}, {"--weights", "w.npy"}};
+    std::map<std::string, std::string> all{{"--q", "q.npy"},      {"--k", "k.npy"},   {"--v", "k.npy"},
+                                           {"--output", "o.npy"}, {"--lse", "l.npy"}, {"--weights", "w.npy"}};
     for (const auto& [name, value] : options) all[name] = value;
     Arguments arguments{"run"};
     for (const auto& [name, value] : all) arguments.push_back(name + "=" + value);
@@ -72,7 +72,7 @@ class RefusalTest : public CommandTest {
   }
 
   static Arguments explain_with(Arguments more) {
-    Arguments arguments{"explain", "--heatmap", "map.svg", "--lines", "lines.png"};
+    Arguments arguments{"explain", "-o", "map.svg", "--lines", "lines.png"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return arguments;
   }
@@ -121,8 +121,8 @@ TEST_F(RefusalTest, TensorsOfSafetensorsFiles) {
   expect_refusal(run_with({{"--q", "plain.safetensors"}}), "--q: plain.safetensors:NAME expected; it holds W_key");
   expect_refusal(run_with({{"--q", "plain.safetensors:q"}}), "--q: plain.safetensors has no tensor 'q'; it holds");
   expect_refusal(run_with({{"--q", "nowhere.safetensors:q"}}), "nowhere.safetensors");
-  expect_refusal(run_with({{"--q", "other.safetensors:lm_head"}, {"--out", "other.safetensors"}}),
-                 "--q and --out name the same file");
+  expect_refusal(run_with({{"--q", "other.safetensors:lm_head"}, {"--output", "other.safetensors"}}),
+                 "--q and --output name the same file");
 }
 
 TEST_F(RefusalTest, OptionsOfRunThatWantTensors) {
@@ -157,11 +157,11 @@ TEST_F(RefusalTest, PackedBatchesAndPagesOfRun) {
 }
 
 TEST_F(RefusalTest, OutputsOfRun) {
-  expect_refusal(run_with({{"--out", "nowhere/o.npy"}}), "--out: there is no folder nowhere");
-  expect_refusal(run_with({{"--out", "folder"}}), "--out: folder is a folder");
-  expect_refusal(run_with({{"--out", "folder/../q.npy"}}), "--q and --out name the same file");
-  expect_refusal(run_with({{"--lse", "o.npy"}}), "--out and --lse name the same file");
-  expect_refusal(run_with({{"--out", "-"}}), "--out needs a file");
+  expect_refusal(run_with({{"--output", "nowhere/o.npy"}}), "--output: there is no folder nowhere");
+  expect_refusal(run_with({{"--output", "folder"}}), "--output: folder is a folder");
+  expect_refusal(run_with({{"--output", "folder/../q.npy"}}), "--q and --output name the same file");
+  expect_refusal(run_with({{"--lse", "o.npy"}}), "--output and --lse name the same file");
+  expect_refusal(run_with({{"--output", "-"}}), "--output needs a file");
   expect_refusal(run_with({{"--weights", "nowhere/w.npy"}}), "--weights: there is no folder nowhere");
 }
 
@@ -196,10 +196,9 @@ TEST_F(RefusalTest, OptionsOfExplain) {
   expect_refusal(explain_with({"six.json", "--d-out", "3", "--heads", "2"}), "d_out 3 and num_heads 2");
   expect_refusal(explain_with({"six.json", "--d-out", "2", "--params", "plain.safetensors"}), "excludes");
   expect_refusal(explain_with({"-", "--keys", "-"}), "cannot both be read from standard input");
-  expect_refusal({"explain", "six.json", "--heatmap", "map.jpg"},
-                 "--heatmap needs a name that ends in .svg or .png");
-  expect_refusal({"explain", "six.json", "--heatmap", "m.svg", "--lines", "m.svg"}, "name the same file, m.svg");
-  expect_refusal({"explain", "six.json", "--heatmap", "six.svg/x.svg"}, "there is no folder six.svg");
+  expect_refusal({"explain", "six.json", "-o", "map.jpg"}, "--output needs a name that ends in .svg or .png");
+  expect_refusal({"explain", "six.json", "-o", "m.svg", "--lines", "m.svg"}, "name the same file, m.svg");
+  expect_refusal({"explain", "six.json", "-o", "six.svg/x.svg"}, "there is no folder six.svg");
 }
 
 TEST_F(RefusalTest, InputsOfExplain) {
@@ -213,19 +212,19 @@ TEST_F(RefusalTest, InputsOfExplain) {
   expect_refusal(explain_with({"six.json", "--params", "heads.safetensors", "--heads", "3"}), "num_heads 3");
   expect_refusal(explain_with({"six.json", "--params", "other.safetensors"}), "no attention module");
   // If one picture cannot be drawn, the other is not written either.
-  expect_refusal({"explain", "long.npy", "--heatmap", "map.svg", "--lines", "lines.svg"}, "128");
+  expect_refusal({"explain", "long.npy", "-o", "map.svg", "--lines", "lines.svg"}, "128");
 }
 
 TEST_F(RefusalTest, HeatmapsThatCannotBe) {
   expect_refusal({"heatmap", "negative.npy", "--style", "lines"}, "--style lines needs -o");
   expect_refusal({"heatmap", "negative.npy", "--style", "lines", "-o", "w.svg"}, "negative");
   expect_refusal({"heatmap", "negative.npy", "--style", "dots"}, "--style: dots not in {cells,lines}");
-  expect_refusal({"heatmap", "negative.npy", "--tokens", "a", "-o", "w.svg"}, "--tokens names 1 tokens");
+  expect_refusal({"heatmap", "negative.npy", "--labels", "a", "-o", "w.svg"}, "--labels names 1 tokens");
   expect_refusal({"heatmap", "negative.npy", "-o", "w.gif"}, "--output needs a name that ends in .svg or .png");
   expect_refusal({"heatmap", "row.npy", "-o", "w.svg"}, "row.npy has shape [9]");
   expect_refusal({"heatmap", "batch.npy", "-o", "w.svg"}, "batch of 2");
   expect_refusal({"heatmap", "long.npy", "--style", "lines", "-o", "w.svg"}, "128");
-  expect_refusal({"heatmap", "-", "--tokens-file", "-", "-o", "w.svg"}, "cannot both be read from standard input");
+  expect_refusal({"heatmap", "-", "--labels-file", "-", "-o", "w.svg"}, "cannot both be read from standard input");
 }
 
 // A .npy file, version 1.0, with this header and `bytes` bytes of numbers.
@@ -280,7 +279,7 @@ TEST_F(RefusalTest, DamagedNpyFiles) {
     write("bad.npy", file.contents);
     expect_refusal(run_with({{"--q", "bad.npy"}}), file.fault);
     expect_refusal({"heatmap", "bad.npy", "-o", "w.svg"}, file.fault);
-    expect_refusal({"explain", "bad.npy", "--heatmap", "map.png"}, file.fault);
+    expect_refusal({"explain", "bad.npy", "-o", "map.png"}, file.fault);
   }
 }
 

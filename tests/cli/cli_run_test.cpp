@@ -36,7 +36,7 @@ class CliRunTest : public CommandTest {
 
   /// Runs with a check of every result, which must pass.
   json run_checked(std::vector<std::string> more) {
-    std::vector<std::string> arguments{"run", "--out", "o.npy", "--check", "--json", "--threads", "2"};
+    std::vector<std::string> arguments{"run", "-o", "o.npy", "--check", "--json", "--threads", "2"};
     for (const char* name : {"q", "k", "v"}) {
       if (std::ranges::count(more, std::string("--") + name) > 0) continue;
       arguments.insert(arguments.end(), {std::string("--") + name, std::string(name) + ".npy"});

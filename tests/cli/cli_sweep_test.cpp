@@ -129,8 +129,8 @@ class SweepTest : public CommandTest {
     Problem problem(seed);
     SCOPED_TRACE("seed " + std::to_string(seed) + " on " + isa + ", " + problem.description());
     problem.write(path("."));
-    std::vector<std::string> arguments{"run",   "--q",   "q.npy", "--k",     "k.npy", "--v",
-                                       "v.npy", "--out", "o.npy", "--check", "--json"};
+    std::vector<std::string> arguments{"run",   "--q", "q.npy", "--k",     "k.npy", "--v",
+                                       "v.npy", "-o",  "o.npy", "--check", "--json"};
     arguments.insert(arguments.end(), problem.arguments().begin(), problem.arguments().end());
     const Outcome outcome = run(arguments, {.environment = {{"SACCADE_ISA", isa}}});
     ASSERT_EQ(outcome.exit_code, 0) << outcome.err;

@@ -31,7 +31,7 @@ class CliTest : public CommandTest {
   }
 
   Outcome run_attention(std::vector<std::string> more, const Surroundings& surroundings = {}) {
-    std::vector<std::string> arguments{"run", "--q", "q.npy", "--k", "k.npy", "--v", "v.npy", "--out", "o.npy"};
+    std::vector<std::string> arguments{"run", "--q", "q.npy", "--k", "k.npy", "--v", "v.npy", "-o", "o.npy"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return run(arguments, surroundings);
   }
@@ -97,7 +97,7 @@ TEST_F(CliTest, AFullDiskIsNoSuccess) {
 
 TEST_F(CliTest, HeatmapInTheTerminal) {
   save_npy(path("w.npy"), Tensor::of<float>({{0.75f, 0.25f}, {0.5f, 0.5f}}));
-  const Outcome outcome = run({"heatmap", "w.npy", "--tokens", "你好,sun", "--title", "Two words"});
+  const Outcome outcome = run({"heatmap", "w.npy", "--labels", "你好,sun", "--title", "Two words"});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   for (const char* part : {"你好", "sun", "0.75", "Two words"}) EXPECT_THAT(outcome.out, HasSubstr(part));
   EXPECT_EQ(outcome.out.find('\x1b'), std::string::npos);
@@ -107,12 +107,12 @@ TEST_F(CliTest, HeatmapAsAFile) {
   Tensor heads(DType::f64, {1, 2, 3, 4});  // a batch of one, two heads
   std::ranges::fill(heads.values<double>(), 0.25);
   save_npy(path("w.npy"), heads);
-  EXPECT_EQ(run({"heatmap", "w.npy", "--tokens", "a,b,c", "--key-tokens", "w,x,y,z", "-o", "w.svg"}).exit_code, 0);
+  EXPECT_EQ(run({"heatmap", "w.npy", "--labels", "a,b,c", "--key-labels", "w,x,y,z", "-o", "w.svg"}).exit_code, 0);
   EXPECT_THAT(read("w.svg"), HasSubstr("head 1"));
   EXPECT_EQ(run({"heatmap", "w.npy", "--style", "lines", "-o", "w.png"}).exit_code, 0);
   EXPECT_THAT(read("w.png"), StartsWith("\x89PNG"));
 
-  const Outcome printed = run({"heatmap", "-", "--tokens", "a,b,c", "--key-tokens", "w,x,y,z", "-o", "-"},
+  const Outcome printed = run({"heatmap", "-", "--labels", "a,b,c", "--key-labels", "w,x,y,z", "-o", "-"},
                               {.standard_input = read("w.npy")});
   EXPECT_EQ(printed.out, read("w.svg"));
 }
@@ -159,8 +159,8 @@ TEST_F(CliTest, RunTakesMasksLengthsOffsetsAndTheOtherLayout) {
 
 TEST_F(CliTest, RunReadsEveryRankAndStandardInput) {
   write_tensors({5, 8}, {9, 8});
-  const Outcome outcome = run({"run", "--q", "-", "--k", "k.npy", "--v", "v.npy", "--out", "o.npy"},
-                              {.standard_input = read("q.npy")});
+  const Outcome outcome =
+      run({"run", "--q", "-", "--k", "k.npy", "--v", "v.npy", "-o", "o.npy"}, {.standard_input = read("q.npy")});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   expect_same_bits("o.npy", attention(q_, k_, v_));
   write_tensors({3, 5, 8}, {1, 9, 8});

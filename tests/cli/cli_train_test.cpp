@@ -1,4 +1,4 @@
-// saccade train, generate and explain-model as a user runs them.
+// saccade train, generate and look as a user runs them.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -40,7 +40,7 @@ class TrainCommand : public CommandTest {
   }
 
   /// Trains once without interruption and once with repeated kills, and compares the files of both. The arguments
-  /// end with --out.
+  /// end with -o.
   void expect_killed_ends_as_whole(const std::vector<std::string>& arguments) {
     std::vector<std::string> whole = arguments, killed = arguments;
     whole.push_back("whole");
@@ -72,7 +72,7 @@ class TrainCommand : public CommandTest {
 };
 
 TEST_F(TrainCommand, LeavesAModelACurveAndPictures) {
-  const Outcome outcome = run(tiny_induction({"--out", "run", "--heatmaps-at", "0,12", "--json"}));
+  const Outcome outcome = run(tiny_induction({"-o", "run", "--heatmaps-at", "0,12", "--json"}));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   const json learnt = outcome.json();
   EXPECT_EQ(learnt.at("steps"), 12);
@@ -96,7 +96,7 @@ TEST_F(TrainCommand, LeavesAModelACurveAndPictures) {
 }
 
 TEST_F(TrainCommand, TellsHowFarItIsInPlainLinesWhereThereIsNoTerminal) {
-  const Outcome outcome = run(tiny_induction({"--out", "run"}));
+  const Outcome outcome = run(tiny_induction({"-o", "run"}));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_THAT(outcome.err, HasSubstr("saccade train: 6 of 12, "));
   EXPECT_THAT(outcome.err,
@@ -105,11 +105,11 @@ TEST_F(TrainCommand, TellsHowFarItIsInPlainLinesWhereThereIsNoTerminal) {
 }
 
 TEST_F(TrainCommand, TheSameOptionsGiveTheSameFiles) {
-  ASSERT_EQ(run(tiny_induction({"--out", "a", "--dropout", "0.1"})).exit_code, 0);
-  ASSERT_EQ(run(tiny_induction({"--out", "b", "--dropout", "0.1"}), {.environment = {{"OMP_NUM_THREADS", "1"}}})
-                .exit_code,
-            0);
-  ASSERT_EQ(run(tiny_induction({"--out", "c", "--dropout", "0.1", "--seed", "1"})).exit_code, 0);
+  ASSERT_EQ(run(tiny_induction({"-o", "a", "--dropout", "0.1"})).exit_code, 0);
+  ASSERT_EQ(
+      run(tiny_induction({"-o", "b", "--dropout", "0.1"}), {.environment = {{"OMP_NUM_THREADS", "1"}}}).exit_code,
+      0);
+  ASSERT_EQ(run(tiny_induction({"-o", "c", "--dropout", "0.1", "--seed", "1"})).exit_code, 0);
   for (const char* file : {"/checkpoint.safetensors", "/model.safetensors", "/loss.csv", "/loss.svg",
                            "/heads_step_000012.svg", "/config.json"}) {
     EXPECT_TRUE(read(std::string("a") + file) == read(std::string("b") + file)) << file;
@@ -119,7 +119,7 @@ TEST_F(TrainCommand, TheSameOptionsGiveTheSameFiles) {
 
 TEST_F(TrainCommand, AKilledRunEndsAsAnUninterruptedOne) {
   std::vector<std::string> arguments =
-      tiny_induction({"--steps", "400", "--checkpoint-every", "7", "--dropout", "0.1", "--out"});
+      tiny_induction({"--steps", "400", "--checkpoint-every", "7", "--dropout", "0.1", "-o"});
   arguments.erase(std::ranges::find(arguments, "--steps"), std::ranges::find(arguments, "--steps") + 2);
   expect_killed_ends_as_whole(arguments);
 }
@@ -130,13 +130,13 @@ TEST_F(TrainCommand, AKilledRunOnATextEndsAsAnUninterruptedOne) {
   write("fox.txt", text);
   expect_killed_ends_as_whole({"train", "--text", "fox.txt", "--layers", "1", "--heads", "2", "--d-model", "16",
                                "--context", "16", "--steps", "1500", "--batch", "4", "--checkpoint-every", "7",
-                               "--out"});
+                               "-o"});
 }
 
 TEST_F(TrainCommand, AFinishedRunIsOnlyLookedAtAgain) {
-  ASSERT_EQ(run(tiny_induction({"--out", "run"})).exit_code, 0);
+  ASSERT_EQ(run(tiny_induction({"-o", "run"})).exit_code, 0);
   const auto before = files();
-  const Outcome outcome = run({"train", "--resume", "--out", "run"});
+  const Outcome outcome = run({"train", "--resume", "-o", "run"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("12 steps made before"));
   EXPECT_EQ(files(), before);
@@ -148,29 +148,28 @@ TEST_F(TrainCommand, LearnsABytewiseText) {
   write("fox.txt", text);
   const Outcome outcome = run({"train", "--text",    "fox.txt", "--layers", "1",   "--heads", "2", "--d-model",
                                "32",    "--context", "24",      "--steps",  "150", "--batch", "8", "--lr",
-                               "0.003", "--warmup",  "10",      "--out",    "fox", "--json"});
+                               "0.003", "--warmup",  "10",      "-o",       "fox", "--json"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   const json learnt = outcome.json();
   EXPECT_GT(learnt.at("unigram_bits_per_byte"), 3.5);
   EXPECT_LT(learnt.at("bits_per_byte"), 1.5);
 
   const Outcome generated =
-      run({"generate", "--model", "fox", "--prompt", "the quick brown ", "--tokens", "10", "--temperature", "0"});
+      run({"generate", "--model", "fox", "--prompt", "the quick brown ", "-n", "10", "--temp", "0"});
   ASSERT_EQ(generated.exit_code, 0) << generated.err;
   EXPECT_EQ(generated.out, "the quick brown fox jumps.\n");
-  const Outcome piped =
-      run({"generate", "--model", "fox/model.safetensors", "--prompt", "-", "--tokens", "4", "--temperature", "0"},
-          {.standard_input = "the quick brown fox "});
+  const Outcome piped = run({"generate", "--model", "fox/model.safetensors", "-p", "-", "-n", "4", "--temp", "0"},
+                            {.standard_input = "the quick brown fox "});
   EXPECT_EQ(piped.out, "the quick brown fox jump\n");
 
-  const Outcome explained = run({"explain-model", "--model", "fox", "--text", "the quick", "-o", "heads.svg"});
+  const Outcome explained = run({"look", "--model", "fox", "--text", "the quick", "-o", "heads.svg"});
   ASSERT_EQ(explained.exit_code, 0) << explained.err;
   EXPECT_THAT(explained.out, AllOf(HasSubstr("previous token"), HasSubstr("induction")));
   EXPECT_THAT(read("heads.svg"), AllOf(HasSubstr("layer 0, head 1"), HasSubstr(">q<")));
 }
 
 TEST_F(TrainCommand, GenerationFollowsFromItsSeed) {
-  ASSERT_EQ(run(tiny_induction({"--out", "run"})).exit_code, 0);
+  ASSERT_EQ(run(tiny_induction({"-o", "run"})).exit_code, 0);
   const auto generated = [&](const std::string& seed, std::vector<std::string> more = {}) {
     more.insert(more.begin(), {"generate", "--model", "run", "--prompt", "1 2 3", "--seed", seed});
     const Outcome outcome = run(more);
@@ -184,8 +183,8 @@ TEST_F(TrainCommand, GenerationFollowsFromItsSeed) {
 }
 
 TEST_F(TrainCommand, ExplainsNumbersAsJsonToo) {
-  ASSERT_EQ(run(tiny_induction({"--out", "run"})).exit_code, 0);
-  const Outcome outcome = run({"explain-model", "--model", "run", "--text", "4 5 6 4 5", "--json"});
+  ASSERT_EQ(run(tiny_induction({"-o", "run"})).exit_code, 0);
+  const Outcome outcome = run({"look", "--model", "run", "--text", "4 5 6 4 5", "--json"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   const json explained = outcome.json();
   EXPECT_EQ(explained.at("tokens"), json({4, 5, 6, 4, 5}));
@@ -200,37 +199,37 @@ TEST_F(TrainCommand, ExplainsNumbersAsJsonToo) {
 
 TEST_F(TrainCommand, RefusesArgumentsThatDoNotFit) {
   write("short.txt", "A text of thirty-two characters.");
-  expect_refused(run({"train", "--out", "run"}), "--task induction or --text FILE... is needed");
-  expect_refused(run({"train", "--text", "nowhere.txt", "--out", "run"}), "nowhere.txt");
-  expect_refused(run({"train", "--text", "short.txt", "--out", "run"}), "the text has 32 bytes");
-  expect_refused(run(tiny_induction({"--heads", "3", "--out", "run"})), "");
-  expect_refused(run(tiny({"--task", "induction", "--vocab", "20"}, {"--out", "run"})),
+  expect_refused(run({"train", "-o", "run"}), "--task induction or --text FILE... is needed");
+  expect_refused(run({"train", "--text", "nowhere.txt", "-o", "run"}), "nowhere.txt");
+  expect_refused(run({"train", "--text", "short.txt", "-o", "run"}), "the text has 32 bytes");
+  expect_refused(run(tiny_induction({"--heads", "3", "-o", "run"})), "");
+  expect_refused(run(tiny({"--task", "induction", "--vocab", "20"}, {"-o", "run"})),
                  "seqlen must be from 7 to vocab_size / 2 = 10, got 15");
-  expect_refused(run(tiny_induction({"--dropout", "1", "--out", "run"})), "dropout");
-  expect_refused(run(tiny_induction({"--lr", "-1", "--out", "run"})), "lr");
-  expect_refused(run(tiny_induction({"--heatmaps-at", "1,x", "--out", "run"})), "--heatmaps-at");
-  expect_refused(run(tiny_induction({"--out", "short.txt/run"})), "short.txt/run");
+  expect_refused(run(tiny_induction({"--dropout", "1", "-o", "run"})), "dropout");
+  expect_refused(run(tiny_induction({"--lr", "-1", "-o", "run"})), "lr");
+  expect_refused(run(tiny_induction({"--heatmaps-at", "1,x", "-o", "run"})), "--heatmaps-at");
+  expect_refused(run(tiny_induction({"-o", "short.txt/run"})), "short.txt/run");
   EXPECT_THAT(files(), testing::SizeIs(1));  // short.txt
 }
 
 TEST_F(TrainCommand, RefusesToMixRuns) {
-  expect_refused(run({"train", "--resume", "--out", "run"}), "run holds no run");
-  ASSERT_EQ(run(tiny_induction({"--out", "run"})).exit_code, 0);
+  expect_refused(run({"train", "--resume", "-o", "run"}), "run holds no run");
+  ASSERT_EQ(run(tiny_induction({"-o", "run"})).exit_code, 0);
   const auto before = files();
-  expect_refused(run(tiny_induction({"--out", "run"})), "run holds a run already; --resume goes on with it");
-  expect_refused(run({"train", "--resume", "--d-model", "32", "--out", "run"}),
+  expect_refused(run(tiny_induction({"-o", "run"})), "run holds a run already; --resume goes on with it");
+  expect_refused(run({"train", "--resume", "--d-model", "32", "-o", "run"}),
                  "--d-model is 32, but the run in run has 16");
-  expect_refused(run({"train", "--resume", "--lr", "0.5", "--out", "run"}), "--lr is 0.5");
+  expect_refused(run({"train", "--resume", "--lr", "0.5", "-o", "run"}), "--lr is 0.5");
   EXPECT_EQ(files(), before);
 }
 
 TEST_F(TrainCommand, RefusesDamagedCheckpoints) {
-  ASSERT_EQ(run(tiny_induction({"--out", "run"})).exit_code, 0);
+  ASSERT_EQ(run(tiny_induction({"-o", "run"})).exit_code, 0);
   const std::string checkpoint = read("run/checkpoint.safetensors"), config = read("run/config.json");
   const auto refused = [&](const std::string& file, const std::string& contents, const std::string& message) {
     write(file, contents);
     const auto before = files();
-    expect_refused(run({"train", "--resume", "--out", "run"}), message);
+    expect_refused(run({"train", "--resume", "-o", "run"}), message);
     EXPECT_EQ(files(), before);
   };
   refused("run/checkpoint.safetensors", checkpoint.substr(0, checkpoint.size() / 2), "checkpoint.safetensors");
@@ -243,29 +242,29 @@ TEST_F(TrainCommand, RefusesDamagedCheckpoints) {
   other.replace(other.find("\"d-model\": 16"), 13, "\"d-model\": 32");
   refused("run/config.json", other, "is of another run");
   write("run/config.json", config);
-  EXPECT_EQ(run({"train", "--resume", "--out", "run"}).exit_code, 0);
+  EXPECT_EQ(run({"train", "--resume", "-o", "run"}).exit_code, 0);
 }
 
 TEST_F(TrainCommand, AFullDiskLeavesNoHalfOfACheckpoint) {
-  const Outcome first = run_with_small_files(16, tiny_induction({"--out", "run", "--heatmaps-at", "none"}));
+  const Outcome first = run_with_small_files(16, tiny_induction({"-o", "run", "--heatmaps-at", "none"}));
   EXPECT_EQ(first.exit_code, 2);
   EXPECT_THAT(first.err, HasSubstr("checkpoint.safetensors"));
   for (const auto& [name, contents] : files())
     EXPECT_THAT(name, AllOf(Not(HasSubstr("checkpoint")), Not(HasSubstr("tmp")))) << contents.size();
 
-  ASSERT_EQ(run({"train", "--resume", "--checkpoint-every", "5", "--out", "run"}).exit_code, 0);
+  ASSERT_EQ(run({"train", "--resume", "--checkpoint-every", "5", "-o", "run"}).exit_code, 0);
   const std::string before = read("run/checkpoint.safetensors");
-  ASSERT_EQ(run(tiny_induction({"--out", "other"})).exit_code, 0);
+  ASSERT_EQ(run(tiny_induction({"-o", "other"})).exit_code, 0);
   EXPECT_TRUE(read("other/checkpoint.safetensors") == before);
 }
 
 TEST_F(TrainCommand, ModelsThatAreNoneAreRefused) {
-  ASSERT_EQ(run(tiny_induction({"--out", "run"})).exit_code, 0);
+  ASSERT_EQ(run(tiny_induction({"-o", "run"})).exit_code, 0);
   write("damaged.safetensors", read("run/model.safetensors").substr(0, 3000));
   save_safetensors(path("other.safetensors"), {{{"W_query", TorchGenerator(1).rand({3, 3})}}, {}});
   save_safetensors(path("heads.safetensors"), {load_safetensors(path("run/model.safetensors")).tensors,
                                                {{"num_heads", "5"}, {"tokens", "bytes"}}});
-  for (const std::string command : {"generate", "explain-model"}) {
+  for (const std::string command : {"generate", "look"}) {
     const std::string text = command == "generate" ? "--prompt" : "--text";
     const auto with = [&](const std::string& model, const std::string& value) {
       return run({command, "--model", model, text, value});
@@ -279,7 +278,7 @@ TEST_F(TrainCommand, ModelsThatAreNoneAreRefused) {
     expect_refused(with("run", " "), text + " has no token in it");
   }
   expect_refused(run({"generate", "--model", "run", "--prompt", "1", "--temperature", "-1"}), "temperature");
-  expect_refused(run({"explain-model", "--model", "run", "--text", "1", "-o", "heads.jpg"}), ".svg or .png");
+  expect_refused(run({"look", "--model", "run", "--text", "1", "-o", "heads.jpg"}), ".svg or .png");
 }
 
 }  // namespace

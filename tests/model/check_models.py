@@ -48,7 +48,7 @@ def check_greedy():
             wanted = model.generate(
                 ids, attention_mask=torch.ones_like(ids), max_new_tokens=100, do_sample=False, repetition_penalty=1.0
             )[0]
-        got = saccade("generate", "--model", SMOLLM2, "--prompt", prompt, "--tokens", 100, "--temperature", 0)
+        got = saccade("generate", "--model", SMOLLM2, "--prompt", prompt, "--max-new-tokens", 100, "--temp", 0)
         text = tokenizer.decode(wanted, skip_special_tokens=True)
         check(got.rstrip("\n") == text.rstrip("\n"), f"{len(wanted) - ids.shape[1]} tokens after {prompt!r}")
 

@@ -50,12 +50,12 @@ class MpiCommandTest : public CommandTest {
   /// The same in one process and in several: the same files.
   void expect_same_files(int ranks, std::vector<std::string> options,
                          const std::vector<std::string>& divided = {}) {
-    std::vector<std::string> alone{"run",   "--q",   "q.npy",   "--k",   "k.npy",      "--v",
-                                   "v.npy", "--out", "one.npy", "--lse", "one_lse.npy"};
+    std::vector<std::string> alone{"run",   "--q", "q.npy",   "--k",   "k.npy",      "--v",
+                                   "v.npy", "-o",  "one.npy", "--lse", "one_lse.npy"};
     alone.insert(alone.end(), options.begin(), options.end());
     const Outcome one = run(alone);
     ASSERT_EQ(one.exit_code, 0) << one.err;
-    options.insert(options.end(), {"--out", "all.npy", "--lse", "all_lse.npy"});
+    options.insert(options.end(), {"-o", "all.npy", "--lse", "all_lse.npy"});
     options.insert(options.end(), divided.begin(), divided.end());
     const Outcome all = run_divided(ranks, options);
     ASSERT_EQ(all.exit_code, 0) << all.err;
@@ -86,7 +86,7 @@ TEST_F(MpiCommandTest, TakesLayoutsPackedBatchesAndSafetensors) {
     const Outcome outcome =
         run_ranks(ranks, SACCADE_COMMAND,
                   {"run", "--distributed", "--q", "t.safetensors:q", "--k", "t.safetensors:k", "--v",
-                   "t.safetensors:v", "--layout", "blhd", "--out", "o" + std::to_string(ranks) + ".npy"});
+                   "t.safetensors:v", "--layout", "blhd", "-o", "o" + std::to_string(ranks) + ".npy"});
     ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   }
   EXPECT_TRUE(read("o1.npy") == read("o3.npy"));
@@ -106,7 +106,7 @@ TEST_F(MpiCommandTest, DecodesOverADividedCache) {
 
 TEST_F(MpiCommandTest, SaysWhatItComputed) {
   draw_problem();
-  const Outcome outcome = run_divided(3, {"--out", "o.npy", "--json"});
+  const Outcome outcome = run_divided(3, {"-o", "o.npy", "--json"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_THAT(outcome.err, HasSubstr("3 ranks of 1 thread"));
   EXPECT_EQ(outcome.json().at("ranks"), 3);
@@ -119,16 +119,16 @@ TEST_F(MpiCommandTest, RefusesWhatItCannotDoAndLeavesNothing) {
   draw("short.npy", {2, 2, 516, 24});
   const auto before = files();
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases{
-      {{"--out", "o.npy", "--mask", "nix.npy"}, "nix.npy: cannot be opened"},
-      {{"--out", "/dev/full"}, "/dev/full: cannot be written: No space left on device"},
-      {{"--out", "nix/o.npy"}, "--out: there is no folder nix"},
-      {{"--out", "q.npy"}, "--q and --out name the same file"},
-      {{"--out", "o.npy", "--v", "short.npy"}, "516"},
-      {{"--out", "o.npy", "--k", "-"}, "--k: with --distributed every process reads the file"},
-      {{"--out", "o.npy", "--weights", "w.npy"}, "--weights cannot be combined with --distributed"},
-      {{"--out", "o.npy", "--method", "heads"}, "method heads needs a kv head for each of the 3 ranks"},
-      {{"--out", "o.npy", "--method", "grid"}, "--head-groups belongs to --method grid"},
-      {{"--out", "o.npy", "--timeout", "-1"}, "--timeout: expected more than 0"},
+      {{"-o", "o.npy", "--mask", "nix.npy"}, "nix.npy: cannot be opened"},
+      {{"-o", "/dev/full"}, "/dev/full: cannot be written: No space left on device"},
+      {{"-o", "nix/o.npy"}, "--output: there is no folder nix"},
+      {{"-o", "q.npy"}, "--q and --output name the same file"},
+      {{"-o", "o.npy", "--v", "short.npy"}, "516"},
+      {{"-o", "o.npy", "--k", "-"}, "--k: with --distributed every process reads the file"},
+      {{"-o", "o.npy", "--weights", "w.npy"}, "--weights cannot be combined with --distributed"},
+      {{"-o", "o.npy", "--method", "heads"}, "method heads needs a kv head for each of the 3 ranks"},
+      {{"-o", "o.npy", "--method", "grid"}, "--head-groups belongs to --method grid"},
+      {{"-o", "o.npy", "--timeout", "-1"}, "--timeout: expected more than 0"},
   };
   for (const auto& [more, message] : cases) {
     SCOPED_TRACE(message);
