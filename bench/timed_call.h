@@ -110,7 +110,8 @@ struct Call {
     k = draw(key_shape(dim), kv_type, 2);
     v = draw(key_shape(dim_v), kv_type, 3);
     o = Tensor(q_type, shape(heads, seqlen_q, dim_v));
-    if (words.has("blhd")) options.layout = Layout::blhd;
+    // bshd, by its number: older revisions, with whose headers this is compiled too, call it blhd.
+    if (words.has("blhd")) options.layout = static_cast<Layout>(1);
     set_positions(words);
     set_masks(words, {batch, heads, seqlen_q, seqlen_k});
     if (page > 0) set_pages(batch, seqlen_k / page);

@@ -71,7 +71,7 @@ Tensor CheckedCase::rows_of_o() const {
   for (std::size_t i = 0; i < rows_.size(); ++i) {
     const auto [batch, head, row] = rows_[i];
     const TensorView entry = is_packed() ? o : o.select(0, batch);
-    const bool rows_go_first = is_packed() || case_.options.layout == Layout::blhd;
+    const bool rows_go_first = is_packed() || case_.options.layout == Layout::bshd;
     const TensorView heads = rows_go_first ? entry.transposed(0, 1) : entry;
     copy(heads.select(0, head).select(0, first_row_of(batch) + row),
          rows.mutable_view().select(0, static_cast<std::int64_t>(i)));

@@ -47,7 +47,7 @@ bool takes_parts(const AttentionCase& c) {
 
 /// The keys of a view of rank 2 to 4.
 TensorView keys(const TensorView& view, Layout layout, std::int64_t begin, std::int64_t end) {
-  return view.slice(layout == Layout::blhd && view.rank > 2 ? -3 : -2, begin, end);
+  return view.slice(layout == Layout::bshd && view.rank > 2 ? -3 : -2, begin, end);
 }
 
 /// Counts of keys, at most `most`.
@@ -85,7 +85,7 @@ void attend_in_parts(AttentionCase& c) {
   const AttentionOptions options = without_weights(c);
   const Layout layout = options.layout;
   const TensorView q = std::as_const(c.q).view(), k = std::as_const(c.k).view(), v = std::as_const(c.v).view();
-  const std::int64_t seqlen = k.shape[layout == Layout::blhd && k.rank > 2 ? k.rank - 3U : k.rank - 2U];
+  const std::int64_t seqlen = k.shape[layout == Layout::bshd && k.rank > 2 ? k.rank - 3U : k.rank - 2U];
   const std::int64_t middle = seqlen / 2 / 64 * 64;  // where a call with dropout may begin
   AttentionState state(c.o.view().dtype);
   if (middle > 0) {

@@ -25,7 +25,7 @@ using distributed::Sharding;
 /// The dimension of q, k, v or o that is divided among the ranks.
 int divided_dim(const TensorView& view, const AttentionOptions& options) {
   if (options.cu_seqlens_q || view.rank == 2) return 0;
-  return options.layout == Layout::blhd ? view.rank - 3 : view.rank - 2;
+  return options.layout == Layout::bshd ? view.rank - 3 : view.rank - 2;
 }
 
 /// The rows of a rank, one run after the other, in new memory.
@@ -142,7 +142,7 @@ class Comparison {
     const TensorView q = case_.q.view(), k = case_.k.view();
     dim_ = divided_dim(q, case_.options);
     const auto length = [&](const TensorView& view) { return view.shape[static_cast<std::size_t>(dim_)]; };
-    const bool heads_last = case_.options.cu_seqlens_q || case_.options.layout == Layout::blhd;
+    const bool heads_last = case_.options.cu_seqlens_q || case_.options.layout == Layout::bshd;
     const std::int64_t kv_heads =
         q.rank == 2 ? 1 : k.shape[static_cast<std::size_t>(q.rank - (heads_last ? 2 : 3))];
     division_ = Drawing(seed, communicator.size()).division(length(q), length(k), kv_heads, case_.options);
@@ -177,7 +177,7 @@ class Comparison {
   void solve() {
     const TensorView q = case_.q.view();
     Shape rows(q.dims().begin(), q.dims().end() - 1);
-    if (case_.options.cu_seqlens_q || case_.options.layout == Layout::blhd)
+    if (case_.options.cu_seqlens_q || case_.options.layout == Layout::bshd)
       if (rows.size() > 1) std::swap(rows[rows.size() - 1], rows[rows.size() - 2]);
     lse_ = Tensor(q.dtype == DType::f64 ? DType::f64 : DType::f32, rows);
     case_.options.lse = lse_;

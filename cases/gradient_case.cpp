@@ -45,7 +45,7 @@ CheckedGradients::CheckedGradients(AttentionCase& checked, std::uint64_t seed)
   // The shape of lse in attention(): without the axes that q does not have, packed [num_heads, total_q].
   Shape rows = shape_of(c.q.view());
   rows.pop_back();
-  if ((options_.cu_seqlens_q || options_.layout == Layout::blhd) && rows.size() > 1)
+  if ((options_.cu_seqlens_q || options_.layout == Layout::bshd) && rows.size() > 1)
     std::swap(rows[rows.size() - 1], rows[rows.size() - 2]);
   lse_ = Tensor(dtype, rows);
   options_.lse = lse_;

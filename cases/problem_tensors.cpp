@@ -79,7 +79,7 @@ class ProblemDrawing {
                             std::int64_t dim) {
       Shape shape{batch, heads, seqlen, dim};
       if (p_.documents > 0) shape = {seqlen, heads, dim};
-      if (p_.documents == 0 && p_.options.layout == Layout::blhd) std::swap(shape[1], shape[2]);
+      if (p_.documents == 0 && p_.options.layout == Layout::bshd) std::swap(shape[1], shape[2]);
       std::vector<int> order(shape.size() - 1);
       std::iota(order.begin(), order.end(), 0);
       return ScatteredTensor(dtype, shape, order, 0);

@@ -120,7 +120,7 @@ class RandomDrawing {
 
   void draw_memory() {
     Sizes& s = sizes_;
-    c_.options.layout = random_.pick({Layout::bhld, Layout::blhd});
+    c_.options.layout = random_.pick({Layout::bhsd, Layout::bshd});
     c_.options.num_threads = static_cast<int>(uniform(1, 3));
     rank_ = static_cast<int>(uniform(2, 4));
     const double kind = is_plain_ ? 0.0 : random_.unit();
@@ -343,7 +343,7 @@ class RandomDrawing {
     if (memory_ == Memory::packed) {
       shape = {total, heads};
     } else {
-      if (c_.options.layout == Layout::blhd && rank_ > 2) std::swap(shape[1], shape[2]);
+      if (c_.options.layout == Layout::bshd && rank_ > 2) std::swap(shape[1], shape[2]);
       shape.erase(shape.begin(), shape.begin() + (4 - rank_));
     }
     std::vector<int> order(shape.size());
@@ -365,7 +365,7 @@ class RandomDrawing {
         continue;
       }
       if (rank_ == 4) view = view.select(0, static_cast<std::int64_t>(b));
-      const bool keys_go_first = rank_ == 2 || c_.options.layout == Layout::blhd;
+      const bool keys_go_first = rank_ == 2 || c_.options.layout == Layout::bshd;
       fill(view.slice(keys_go_first ? 0 : 1, begin, end), kNan);
     }
   }
@@ -378,7 +378,7 @@ class RandomDrawing {
     c_.k = pool(k_type_, sizes_.head_dim);
     c_.v = pool(v_type_, sizes_.head_dim_v);
     const double k_scale = random_scale(), v_scale = random_scale();
-    const int rows = c_.options.layout == Layout::blhd ? 0 : 1;  // of a page: its keys
+    const int rows = c_.options.layout == Layout::bshd ? 0 : 1;  // of a page: its keys
     for (std::int64_t b = 0; b < sizes_.batch; ++b) {
       const std::int64_t length = kv_lengths_[static_cast<std::size_t>(b)];
       for (std::int64_t page = 0; page * page_size_ < length; ++page) {

@@ -62,7 +62,7 @@ class Problem:
         return dataclasses.replace(self, **changes)
 
     def flops(self) -> float:
-        """Operations as :func:`saccade.attention_operations` counts them, 2.5 times as many for gradients. A module's
+        """Operations as :func:`saccade.attention_flops` counts them, 2.5 times as many for gradients. A module's
         projections add 2 width^2 for each token and matrix, twice that for gradients."""
         linear = 8.0 * self.batch * self.seqlen_q * self.width**2 if self.module else 0.0
         factors = {"forward": (1, 1), "backward": (2.5, 2), "train": (3.5, 3), "loop": (1, 1)}[self.kind]
@@ -81,7 +81,7 @@ class Problem:
             options.update(cu_seqlens_q=self.document_begins(), cu_seqlens_k=self.document_begins())
         else:
             options["kv_lengths"] = self.key_counts()
-        return saccade.attention_operations(q, k, k, **options)
+        return saccade.attention_flops(q, k, k, **options)
 
     def document_begins(self) -> np.ndarray:
         """Where each document begins, and where the last one ends: int32 [documents + 1]."""

@@ -340,7 +340,7 @@ _METHOD = """\
   outputs bound beforehand if it supports that.
 - **saccade** is called as its users call it, with NumPy arrays or, where that is faster, PyTorch tensors, and allocates
   its results. The share of the peak is that of multiply-adds, which `saccade bench` measures right before and after
-  each problem; the larger of the two counts. Operations are those of `saccade.attention_operations`: a pair of query
+  each problem; the larger of the two counts. Operations are those of `saccade.attention_flops`: a pair of query
   and key counts where the query sees the key by causal, window, lengths and documents, whatever a mask says."""
 
 _WAYS = """\

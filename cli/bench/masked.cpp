@@ -95,7 +95,7 @@ std::vector<Line> measure_packed(const Conditions& conditions) {
       const std::int64_t begin = begins.values<std::int64_t>()[i], end = begin + kLengths[i];
       const auto part = [&](const Tensor& tensor) { return tensor.view().slice(0, begin, end); };
       attention(part(alone.q), part(alone.k), part(alone.v), alone.o.mutable_view().slice(0, begin, end),
-                {.layout = Layout::blhd, .num_threads = threads});
+                {.layout = Layout::bshd, .num_threads = threads});
     }
   };
   const auto run_packed = [&](int threads) {

@@ -219,11 +219,11 @@ std::unique_ptr<Call> load_call(const CallArguments& arguments, Loading loading)
 
 int Call::sequence_axis() const {
   if (options.cu_seqlens_q) return 0;
-  return q.rank - (options.layout == Layout::blhd && q.rank > 2 ? 3 : 2);
+  return q.rank - (options.layout == Layout::bshd && q.rank > 2 ? 3 : 2);
 }
 
 Axes Call::axes() const {
-  const bool sequence_first = options.layout == Layout::blhd && q.rank > 2;
+  const bool sequence_first = options.layout == Layout::bshd && q.rank > 2;
   const int sequence_axis = sequence_first ? 3 : 2;  // from the end
   Axes axes{.seqlen_q = q.shape[q.rank - sequence_axis], .seqlen_k = k.shape[k.rank - sequence_axis]};
   if (q.rank > 2) axes.num_heads = q.shape[q.rank - (sequence_first ? 2 : 3)];
@@ -235,7 +235,7 @@ Axes Call::axes() const {
   }
   if (options.cu_seqlens_k) axes.seqlen_k = longest_sequence(options.cu_seqlens_k, k.shape[0]);
   if (options.block_table)
-    axes.seqlen_k = options.block_table.shape[1] * k.shape[options.layout == Layout::blhd ? 1 : 2];
+    axes.seqlen_k = options.block_table.shape[1] * k.shape[options.layout == Layout::bshd ? 1 : 2];
   return axes;
 }
 
@@ -300,6 +300,14 @@ std::vector<std::string> names_of(const AttentionOption& option) {
   return names;
 }
 
+/// The old names of these values.
+std::vector<std::string> old_names_of(const std::vector<std::string>& names) {
+  std::vector<std::string> old_names;
+  for (const DeprecatedName& deprecated : kDeprecatedOptionNames)
+    if (std::ranges::count(names, deprecated.name)) old_names.emplace_back(deprecated.old_name);
+  return old_names;
+}
+
 }  // namespace
 
 void CallArguments::add_options(Command command, bool for_run) {
@@ -309,10 +317,12 @@ void CallArguments::add_options(Command command, bool for_run) {
     const bool is_tensor = std::holds_alternative<TensorView AttentionOptions::*>(option.member);
     const bool is_alibi = option.name == "alibi_slopes";
     const bool is_causal = option.name == "causal";
-    const auto read = [this, is_tensor, is_alibi, is_causal, flag, &option](const std::string& value) {
+    const auto read = [this, command, is_tensor, is_alibi, is_causal, flag, &option](const std::string& value) {
       given.push_back({&option, NamedPath{flag, {}}});
       Given& one = given.back();
       if (is_causal && value.empty()) refuse("{} needs one of two values; {}", flag, kCausalChoices);
+      if (const std::string_view name = current_option_name(value); name != value)
+        note(command.name(), fmt::format("{} {} is deprecated; use {}", flag, value, name));
       if (is_alibi && value.empty()) {
         standard_alibi = true;
       } else if (is_tensor) {
@@ -332,7 +342,7 @@ void CallArguments::add_options(Command command, bool for_run) {
     else if (is_causal)  // without a value, read() refuses it
       added.type_name("TEXT").one_of(names, kCausalChoices).expected(0, 1);
     else
-      added.type_name("TEXT").one_of(names).default_str(names.front());
+      added.type_name("TEXT").one_of(names, "", old_names_of(names)).default_str(names.front());
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cstdio>
 
 namespace saccade::cli {
@@ -42,9 +43,11 @@ Option Option::expected(int min, int max) const { return {option_->expected(min,
 
 Option Option::delimiter(char delimiter) const { return {option_->delimiter(delimiter), app_}; }
 
-Option Option::one_of(const std::vector<std::string>& values, const std::string& hint) const {
+Option Option::one_of(const std::vector<std::string>& values, const std::string& hint,
+                      const std::vector<std::string>& hidden) const {
   const CLI::IsMember member(values);
-  const auto check = [member, hint](std::string& value) {
+  const auto check = [member, hint, hidden](std::string& value) {
+    if (std::ranges::find(hidden, value) != hidden.end()) return std::string();
     const std::string wrong = member(value);
     return wrong.empty() || hint.empty() ? wrong : wrong + "; " + hint;
   };

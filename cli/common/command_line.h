@@ -27,8 +27,10 @@ class Option {
   Option expected(int min, int max) const;
   /// One argument may hold several values, with `delimiter` between them.
   Option delimiter(char delimiter) const;
-  /// Refuses any other value; the message then ends with `hint`.
-  Option one_of(const std::vector<std::string>& values, const std::string& hint = "") const;
+  /// Refuses any other value; the message then ends with `hint`. The values of `hidden` are accepted too, but
+  /// shown nowhere.
+  Option one_of(const std::vector<std::string>& values, const std::string& hint = "",
+                const std::vector<std::string>& hidden = {}) const;
   /// Refuses numbers outside [min, max].
   Option between(int min, int max) const;
   /// Shows the variable's current value, or `text`, as the default in the help text.

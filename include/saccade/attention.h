@@ -14,9 +14,15 @@ namespace [[gnu::visibility("default")]] saccade {
 /// (kv_lengths[b] or seqlen_k) - seqlen_q. A given query offset overrides either.
 enum class Causal : std::uint8_t { none, top_left, bottom_right };
 
-/// The order of the axes of q, k, v and o. Rank 4: bhld is [batch, heads, seqlen, dim], blhd is
-/// [batch, seqlen, heads, dim]. Rank 3 is the same without batch; rank 2 is [seqlen, dim] in both.
-enum class Layout : std::uint8_t { bhld, blhd };
+/// The order of the axes of q, k, v and o. Rank 4: bhsd is [batch, heads, seqlen, dim], bshd is
+/// [batch, seqlen, heads, dim]. Rank 3 is the same without batch; rank 2 is [seqlen, dim] in both. The other two
+/// are their old names.
+enum class Layout : std::uint8_t {
+  bhsd,
+  bshd,
+  bhld [[deprecated("use bhsd")]] = bhsd,
+  blhd [[deprecated("use bshd")]] = bshd
+};
 
 /// A rectangle of scores of one head: rows and keys are indices into the batch entry (in a packed batch, into the
 /// document), and row i has position i + offset. With an origin, all indices are those of the whole problem.
@@ -137,7 +143,7 @@ struct AttentionOptions {
   /// seqlen_k, the sizes of masks, weights and scores, are those of the longest document.
   TensorView cu_seqlens_q{}, cu_seqlens_k{};
   /// Keys and values in pages of a pool: i32 [batch, max_pages]; key j of a batch entry is row j % page_size of
-  /// page block_table[batch, j / page_size]. k and v are then [num_pages, num_kv_heads, page_size, dim] (blhd:
+  /// page block_table[batch, j / page_size]. k and v are then [num_pages, num_kv_heads, page_size, dim] (bshd:
   /// [num_pages, page_size, num_kv_heads, dim]), rank 4; kv_lengths is required, and seqlen_k is max_pages *
   /// page_size. Entries are not read if kv_starts, kv_lengths or window_left hides their keys from all rows.
   /// (Paged attention, arXiv:2309.06180.) Excludes cu_seqlens_k.
@@ -156,7 +162,7 @@ struct AttentionOptions {
   std::uint32_t dropout_offset = 0;
 
   /// Receives the natural logarithm of each row's softmax denominator: [batch, num_heads, seqlen_q], packed
-  /// [num_heads, total_q] (bhld order for any layout; without batch or heads where q has none), f32, or f64
+  /// [num_heads, total_q] (bhsd order for any layout; without batch or heads where q has none), f32, or f64
   /// for f64 inputs. -inf for a row that sees nothing.
   MutableTensorView lse{};
   /// Receives the attention weights: [batch, num_heads, seqlen_q, seqlen_k], packed [num_heads, total_q, seqlen_k]
@@ -174,7 +180,7 @@ struct AttentionOptions {
   /// query offset, and kv_starts and kv_lengths may be up to key + seqlen_k. A key excludes block_table.
   Origin origin{};
 
-  Layout layout = Layout::bhld;
+  Layout layout = Layout::bhsd;
   /// The back end of this call: "reference", or a list such as "reference,cpu". Default: that of the BackendScope,
   /// the process, or SACCADE_BACKEND; see backend.h.
   BackendChoice backend{};
@@ -187,7 +193,7 @@ inline constexpr AttentionOptions kDefaultAttentionOptions{};
 
 /// o = softmax(scale * q k^T + ...) v for every batch entry and head.
 ///
-/// Shapes (bhld): q [batch, num_heads, seqlen_q, head_dim], k [batch, num_kv_heads, seqlen_k, head_dim],
+/// Shapes (bhsd): q [batch, num_heads, seqlen_q, head_dim], k [batch, num_kv_heads, seqlen_k, head_dim],
 /// v [batch, num_kv_heads, seqlen_k, head_dim_v], o [batch, num_heads, seqlen_q, head_dim_v]; all of one rank
 /// (2, 3 or 4). The innermost dimension is contiguous, the others have any strides. num_heads
 /// is a multiple of num_kv_heads, and query head h reads key head h / (num_heads / num_kv_heads).

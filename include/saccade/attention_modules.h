@@ -55,6 +55,8 @@ struct ForwardOptions {
   TensorView key_mask{};
   /// Hide later keys in this call, also in a module that is not causal (PyTorch's is_causal).
   bool causal = false;
+  /// How causal, also that of the module, aligns rows and keys if their numbers differ; `none` counts as top_left.
+  Causal alignment = Causal::top_left;
 
   HeadWeights weights = HeadWeights::none;
   /// Return the weights after dropout instead of straight after the softmax.

@@ -27,23 +27,37 @@ struct OptionNames<Causal> {
 };
 template <>
 struct OptionNames<Layout> {
-  static constexpr std::array<std::string_view, 2> names{"bhld", "blhd"};
+  static constexpr std::array<std::string_view, 2> names{"bhsd", "bshd"};
 };
 template <>
 struct OptionNames<ScoreStage> {
   static constexpr std::array<std::string_view, 4> names{"raw", "softcapped", "biased", "probabilities"};
 };
 
+/// A name that is accepted for one more version, and the one that takes its place.
+struct DeprecatedName {
+  std::string_view old_name, name;
+};
+inline constexpr DeprecatedName kDeprecatedOptionNames[] = {{"bhld", "bhsd"}, {"blhd", "bshd"}};
+
+/// The current name for an old one; any other name itself.
+constexpr std::string_view current_option_name(std::string_view name) {
+  for (const DeprecatedName& deprecated : kDeprecatedOptionNames)
+    if (deprecated.old_name == name) return deprecated.name;
+  return name;
+}
+
+/// The name of an enum's value.
 template <class Enum>
 constexpr std::string_view option_name(Enum value) {
   return OptionNames<Enum>::names[static_cast<std::size_t>(value)];
 }
 
-/// The value with this name, or nullopt.
+/// The value with this name, which may be an old one, or nullopt.
 template <class Enum>
 constexpr std::optional<Enum> option_value(std::string_view name) {
   for (std::size_t i = 0; i < OptionNames<Enum>::names.size(); ++i)
-    if (OptionNames<Enum>::names[i] == name) return static_cast<Enum>(i);
+    if (OptionNames<Enum>::names[i] == current_option_name(name)) return static_cast<Enum>(i);
   return std::nullopt;
 }
 

@@ -93,7 +93,7 @@ enum {
    * Numbers: scale, softcap, query_offset, window_left, window_right, block_mask_q, block_mask_k, dropout_p,
    * dropout_seed (the bits of a 64-bit number), dropout_offset, weights_after_dropout (0 or 1), num_threads,
    * origin_batch, origin_head, origin_num_heads, origin_row, origin_key. Texts: causal ("none", "top_left",
-   * "bottom_right"), layout ("bhld", "blhd"), score_stage ("raw", "softcapped", "biased", "probabilities").
+   * "bottom_right"), layout ("bhsd", "bshd"), score_stage ("raw", "softcapped", "biased", "probabilities").
    * Tensors: query_offsets, mask, block_mask, block_table, cu_seqlens_q, cu_seqlens_k, kv_lengths, kv_starts,
    * alibi_slopes, sinks, and as results lse, weights, scores. Of gradients also dlse, and as results dmask,
    * dsinks, dalibi_slopes. */
@@ -227,7 +227,7 @@ typedef struct saccade_rope saccade_rope;
 SACCADE_C_API saccade_status saccade_rope_create(int64_t dim, const saccade_options* options, saccade_rope** rope);
 SACCADE_C_API void saccade_rope_destroy(saccade_rope* rope);
 /* Writes x, rotated, to y, which may be x. positions: i32 or i64, [seqlen] or [batch, seqlen]; NULL: token i has
- * position start + i. layout: "bhld" or "blhd"; NULL: "bhld". */
+ * position start + i. layout: "bhsd" or "bshd"; NULL: "bhsd". */
 SACCADE_C_API saccade_status saccade_rope_rotate(const saccade_rope* rope, const saccade_tensor* x,
                                                  const saccade_tensor* y, const saccade_tensor* positions,
                                                  int64_t start, const char* layout);

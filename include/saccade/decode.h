@@ -74,7 +74,7 @@ void merge_decode_states(const TensorView& q, const TensorView& k, const TensorV
 /// only one of the parts. Throws std::invalid_argument where shapes or types do not fit. (FlashInfer,
 /// arXiv:2501.01005, section 2.2.) Sums are f32, or f64 if one of the o is.
 void merge_states(const TensorView& o_a, const TensorView& lse_a, const TensorView& o_b, const TensorView& lse_b,
-                  const MutableTensorView& o, const MutableTensorView& lse, Layout layout = Layout::bhld);
+                  const MutableTensorView& o, const MutableTensorView& lse, Layout layout = Layout::bhsd);
 
 /// The result of a call over some of the keys.
 struct PartialResult {
@@ -84,6 +84,6 @@ struct PartialResult {
 
 /// The same for any number of parts, read once; none: o is 0 and lse -inf.
 void merge_states(std::span<const PartialResult> parts, const MutableTensorView& o, const MutableTensorView& lse,
-                  Layout layout = Layout::bhld);
+                  Layout layout = Layout::bhsd);
 
 }  // namespace saccade

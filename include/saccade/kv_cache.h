@@ -65,13 +65,13 @@ class KvCache {
   const KvCacheOptions& config() const;
 
   /// Adds n tokens to every sequence: k [batch, num_kv_heads, n, head_dim], v [batch, num_kv_heads, n, head_dim_v]
-  /// (Layout::blhd: [batch, n, num_kv_heads, ...]; rank 3 where batch is 1). Any floating-point type, any strides;
+  /// (Layout::bshd: [batch, n, num_kv_heads, ...]; rank 3 where batch is 1). Any floating-point type, any strides;
   /// numbers are rounded to nearest even where the cache's type is narrower. k and v must not be views of the
   /// cache itself.
-  void append(const TensorView& k, const TensorView& v, Layout layout = Layout::bhld);
+  void append(const TensorView& k, const TensorView& v, Layout layout = Layout::bhsd);
 
-  /// Adds n tokens to one sequence: rank 3, [num_kv_heads, n, ...] (blhd: [n, num_kv_heads, ...]).
-  void append(std::int64_t sequence, const TensorView& k, const TensorView& v, Layout layout = Layout::bhld);
+  /// Adds n tokens to one sequence: rank 3, [num_kv_heads, n, ...] (bshd: [n, num_kv_heads, ...]).
+  void append(std::int64_t sequence, const TensorView& k, const TensorView& v, Layout layout = Layout::bhsd);
 
   /// The number of tokens that one sequence, or each of them, has seen.
   std::int64_t length(std::int64_t sequence) const;
@@ -105,11 +105,11 @@ class KvCache {
   /// page copies it first. Without pages the tokens are copied. Throws like truncate.
   void share_prefix(std::int64_t from, std::int64_t to, std::int64_t length);
 
-  /// Keys and values for attention() and decode() with options(): [batch, num_kv_heads, longest, dim] (blhd:
+  /// Keys and values for attention() and decode() with options(): [batch, num_kv_heads, longest, dim] (bshd:
   /// [batch, longest, num_kv_heads, dim]), where options().kv_lengths gives the valid lengths. With pages: the
-  /// pool, [num_pages, num_kv_heads, page_size, dim] (blhd: [num_pages, page_size, num_kv_heads, dim]).
-  TensorView k(Layout layout = Layout::bhld) const;
-  TensorView v(Layout layout = Layout::bhld) const;
+  /// pool, [num_pages, num_kv_heads, page_size, dim] (bshd: [num_pages, page_size, num_kv_heads, dim]).
+  TensorView k(Layout layout = Layout::bhsd) const;
+  TensorView v(Layout layout = Layout::bhsd) const;
 
   /// `rest` plus the cache's options: kv_lengths, kv_starts, block_table, causal (bottom_right, if the cache is
   /// causal) and window_left (the cache's, where `rest` has none). Throws std::invalid_argument when `rest` has

@@ -51,7 +51,7 @@ class Rope {
   std::int64_t dim() const { return dim_; }
 
   /// Writes x, rotated, to y: token i of every batch entry and head has position start + i. Shapes: both
-  /// [batch, heads, seqlen, dim] (Layout::blhd: [batch, seqlen, heads, dim]); rank 3 has no batch, rank 2 neither
+  /// [batch, heads, seqlen, dim] (Layout::bshd: [batch, seqlen, heads, dim]); rank 3 has no batch, rank 2 neither
   /// batch nor heads. y may be x; otherwise they must not overlap. Any strides.
   ///
   /// Element types: any floating ones. Rotates in f32 (in f64 where x is f64) and rounds once, to y's type. A
@@ -60,11 +60,11 @@ class Rope {
   ///
   /// Throws std::invalid_argument when shapes or types do not fit, or a position is beyond 2^40.
   void rotate(const TensorView& x, const MutableTensorView& y, std::int64_t start = 0,
-              Layout layout = Layout::bhld) const;
+              Layout layout = Layout::bhsd) const;
 
   /// The same with the position of each token: i32 or i64, [seqlen] or [batch, seqlen].
   void rotate(const TensorView& x, const MutableTensorView& y, const TensorView& positions,
-              Layout layout = Layout::bhld) const;
+              Layout layout = Layout::bhsd) const;
 
  private:
   std::int64_t dim_;

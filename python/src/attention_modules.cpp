@@ -11,6 +11,7 @@
 #include "array.h"
 #include "bind.h"
 #include "numpy.h"
+#include "options.h"
 
 namespace saccade::python {
 namespace {
@@ -135,9 +136,11 @@ nb::tuple forward(SharedModule& self, nb::handle query, nb::handle key, nb::hand
   query_array.make_rows_contiguous();
   const Array key_array = rows_of(key, "key"), value_array = rows_of(value, "value"),
               mask_array = Array::optional(mask, "mask"), key_mask_array = Array::optional(key_mask, "key_mask");
+  const bool is_aligned = nb::isinstance<nb::str>(causal);
   const ForwardOptions options{.mask = mask_array.view(),
                                .key_mask = key_mask_array.view(),
-                               .causal = boolean(causal, "causal"),
+                               .causal = is_aligned || boolean(causal, "causal"),
+                               .alignment = is_aligned ? causal_named(causal) : Causal::top_left,
                                .weights = weights_named(weights),
                                .weights_after_dropout = boolean(weights_after_dropout, "weights_after_dropout"),
                                .steps = steps};

@@ -25,13 +25,6 @@ Enum value_named(nb::handle object, std::string_view argument, const std::string
   refuse(argument, "expected " + wanted + ", got " + shown(object));
 }
 
-Causal causal_named(nb::handle object) {
-  if (PyBool_Check(object.ptr()))
-    refuse("causal", "expected None, 'top_left' or 'bottom_right', got " + shown(object) +
-                         ", which does not say where the first row stands");
-  return value_named<Causal>(object, "causal", "None");
-}
-
 bool is_integer(nb::handle object) {
   const nb::object index = nb::steal(PyNumber_Index(object.ptr()));
   PyErr_Clear();
@@ -246,6 +239,12 @@ void Options::set_locked(const void* object) {
 void Options::rethrow() const {
   if (modifier_) modifier_->rethrow();
   if (program_) nb::cast<ScoreProgram&>(program_).rethrow();
+}
+
+Causal causal_named(nb::handle object) {
+  if (PyBool_Check(object.ptr()))
+    refuse("causal", "expected None, 'top_left' or 'bottom_right', got " + shown(object) + "; " + kCausalChoices);
+  return value_named<Causal>(object, "causal", "None");
 }
 
 Layout layout_named(nb::handle object) { return value_named<Layout>(object, "layout"); }

@@ -53,7 +53,16 @@ class Options {
   nb::object program_;  // a ScoreProgram, or nothing
 };
 
-/// "bhld" or "blhd".
+/// Which alignment is which, for messages about causal=True.
+inline constexpr const char* kCausalChoices =
+    "'top_left' aligns row 0 with key 0, as PyTorch's is_causal and JAX do, 'bottom_right' the last row with the "
+    "last "
+    "key, as flash-attn does from 2.1 on";
+
+/// None, "top_left" or "bottom_right". Refuses a bool, and says what each name means.
+Causal causal_named(nb::handle object);
+
+/// "bhsd" or "bshd".
 Layout layout_named(nb::handle name);
 
 /// The rows of kAttentionOptions: the names in C++, in Python, on the command line and in problem text, "" for

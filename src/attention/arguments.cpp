@@ -17,11 +17,11 @@ struct AxisNumbers {
   int batch, heads, seqlen, dim;
 };
 
-/// `blhd`: true also for a packed batch, whatever the layout option.
-AxisNumbers axes_of(const TensorView& view, bool blhd) {
+/// `bshd`: true also for a packed batch, whatever the layout option.
+AxisNumbers axes_of(const TensorView& view, bool bshd) {
   if (view.rank == 2) return {-1, -1, 0, 1};
   const int outer = view.rank - 3;  // heads and seqlen
-  return {outer - 1, blhd ? outer + 1 : outer, blhd ? outer : outer + 1, outer + 2};
+  return {outer - 1, bshd ? outer + 1 : outer, bshd ? outer : outer + 1, outer + 2};
 }
 
 std::int64_t length(const TensorView& view, int axis) { return axis < 0 ? 1 : view.shape[axis]; }
@@ -330,8 +330,8 @@ AttentionOperands check_operands(const TensorView& q, const TensorView& k, const
     check_tensor(function, "v", v, packed_k, true);
     check_tensor(function, "o", o, packed_q, false);
   }
-  const bool blhd = options.layout == Layout::blhd;
-  const AxisNumbers q_axes = axes_of(q, blhd || packed_q), k_axes = axes_of(k, blhd || packed_k);
+  const bool bshd = options.layout == Layout::bshd;
+  const AxisNumbers q_axes = axes_of(q, bshd || packed_q), k_axes = axes_of(k, bshd || packed_k);
   AttentionOperands p;
   p.batch = length(q, q_axes.batch);
   p.num_heads = length(q, q_axes.heads);

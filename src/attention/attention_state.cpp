@@ -175,7 +175,7 @@ class AttentionState::Rows {
   TensorView q_, k_, v_;
   Tensor cu_seqlens_q_, cu_seqlens_k_;
   bool is_packed_ = false;
-  Layout layout_ = Layout::bhld;
+  Layout layout_ = Layout::bhsd;
   Isa isa_ = Isa::scalar;
   std::unique_ptr<ForwardState> state_;  // nullptr: there are no rows
 };

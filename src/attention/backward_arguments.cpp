@@ -23,7 +23,7 @@ StridedHeads<Void> matrix_of(std::string_view name, const TensorView& view, Void
     refuse(kAttentionBackward, name, " must be ", dtype_of_q == DType::f64 ? "f64" : "f32, bf16 or f16",
            ", but it is ", name_of(view.dtype));
   check_memory(kAttentionBackward, name, view);
-  const TensorView ordered = as_bhld(view, options.cu_seqlens_q ? Layout::blhd : options.layout);
+  const TensorView ordered = as_bhsd(view, options.cu_seqlens_q ? Layout::bshd : options.layout);
   return {data, view.dtype, ordered.strides[0], ordered.strides[1], ordered.strides[2]};
 }
 

@@ -44,7 +44,7 @@ void check_states(std::span<const NamedView> os, std::span<const NamedView> lses
   if (o.rank < 2 || o.rank > 4)
     refuse(kName, "o must have rank 2, 3 or 4, but it has shape ", to_string(o.dims()));
   Shape rows(o.dims().begin(), o.dims().end() - 1);
-  if (layout == Layout::blhd && o.rank > 2) std::swap(rows[rows.size() - 1], rows[rows.size() - 2]);
+  if (layout == Layout::bshd && o.rank > 2) std::swap(rows[rows.size() - 1], rows[rows.size() - 2]);
   for (const NamedView& tensor : os) check_shape(tensor, o.dims());
   for (const NamedView& tensor : lses) check_lse(tensor, rows);
 }
@@ -66,12 +66,12 @@ void merge_checked(std::span<const NamedView> os, std::span<const NamedView> lse
   std::deque<Tensor> copies;  // of tensors that kernels do not accept
   std::vector<MergePart> parts;
   for (std::size_t i = 0; i + 1 < os.size(); ++i) {
-    TensorView from = as_bhld(os[i].view, layout);
+    TensorView from = as_bhsd(os[i].view, layout);
     if (!is_ready(from)) from = copies.emplace_back(Tensor::copy_of(from, is_double ? DType::f64 : from.dtype));
     const TensorView of_rows = with_rank(lses[i].view, 3);
     parts.push_back({matrix_of<const void>(from, from.data), {matrix_of<const void>(of_rows, of_rows.data)}});
   }
-  const MutableTensorView to = as_bhld(o, layout), lse_to = with_rank(lse, 3);
+  const MutableTensorView to = as_bhsd(o, layout), lse_to = with_rank(lse, 3);
   MutableTensorView out = to;
   if (!is_ready(to)) {
     Tensor& copy =

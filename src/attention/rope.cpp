@@ -120,7 +120,7 @@ void turn(RopePairs pairs, std::int64_t count, const T* cosines, const T* sines,
   }
 }
 
-/// One call in bhld order. `positions` is [batch, seqlen] with batch_stride between entries: 0 if they share
+/// One call in bhsd order. `positions` is [batch, seqlen] with batch_stride between entries: 0 if they share
 /// positions.
 template <class T>
 void rotate_all(const RopeTable& table, const TensorView& x, const MutableTensorView& y,
@@ -170,7 +170,7 @@ void rotate_any(const RopeTable& table, const TensorView& x, const MutableTensor
                 const std::vector<std::int64_t>& positions, std::int64_t batch_stride) {
   if (x.size() == 0) return;
   const auto rotate = x.dtype == DType::f64 ? rotate_all<double> : rotate_all<float>;
-  rotate(table, as_bhld(x, layout), as_bhld(y, layout), positions.data(), batch_stride);
+  rotate(table, as_bhsd(x, layout), as_bhsd(y, layout), positions.data(), batch_stride);
 }
 
 }  // namespace
@@ -180,7 +180,7 @@ Rope::Rope(std::int64_t dim, const RopeOptions& options)
 
 void Rope::rotate(const TensorView& x, const MutableTensorView& y, std::int64_t start, Layout layout) const {
   check_both(x, y, dim_);
-  const std::int64_t seqlen = as_bhld(x, layout).shape[2];
+  const std::int64_t seqlen = as_bhsd(x, layout).shape[2];
   check_position(start);
   check_position(start + seqlen);
   std::vector<std::int64_t> positions(static_cast<std::size_t>(seqlen));
@@ -193,7 +193,7 @@ void Rope::rotate(const TensorView& x, const MutableTensorView& y, const TensorV
   check_both(x, y, dim_);
   if (positions.dtype != DType::i32 && positions.dtype != DType::i64)
     refuse(kRotate, "positions must be i32 or i64, but they are ", name_of(positions.dtype));
-  const TensorView tokens = as_bhld(x, layout);
+  const TensorView tokens = as_bhsd(x, layout);
   if (positions.rank == 2)
     check_shape(kRotate, "positions", positions, {tokens.shape[0], tokens.shape[2]});
   else

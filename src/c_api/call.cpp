@@ -122,9 +122,9 @@ std::string_view text_of(std::string_view function, std::string_view name, const
 }
 
 Layout layout_of(std::string_view function, const char* text) {
-  if (text == nullptr) return Layout::bhld;
+  if (text == nullptr) return Layout::bhsd;
   if (const std::optional<Layout> layout = option_value<Layout>(text)) return *layout;
-  refuse(function, "layout must be bhld or blhd, but it is '", std::string(text), "'");
+  refuse(function, "layout must be bhsd or bshd, but it is '", std::string(text), "'");
 }
 
 }  // namespace saccade::c_api

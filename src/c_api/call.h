@@ -45,7 +45,7 @@ MutableTensorView optional_view_of(std::string_view function, std::string_view n
 /// A string of the caller. Throws if it is NULL.
 std::string_view text_of(std::string_view function, std::string_view name, const char* text);
 
-/// "bhld" or "blhd"; NULL: bhld.
+/// "bhsd" or "bshd"; NULL: bhsd.
 Layout layout_of(std::string_view function, const char* text);
 
 }  // namespace saccade::c_api

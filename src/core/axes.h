@@ -22,8 +22,8 @@ View with_rank(View view, int rank) {
 
 /// The view as [batch, heads, seqlen, dim]; missing axes get length 1. Its rank is 2, 3 or 4.
 template <class View>
-View as_bhld(View view, Layout layout) {
-  if (layout == Layout::blhd && view.rank > 2) view = view.transposed(-3, -2);
+View as_bhsd(View view, Layout layout) {
+  if (layout == Layout::bshd && view.rank > 2) view = view.transposed(-3, -2);
   return with_rank(view, 4);
 }
 

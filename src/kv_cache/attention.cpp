@@ -11,7 +11,7 @@ namespace {
 /// Query rows of a sequence; 0 if the arguments do not fit together, which attention() will report.
 std::int64_t rows_of(const TensorView& q, const AttentionOptions& options, std::int64_t sequence) {
   const TensorView& begins = options.cu_seqlens_q;
-  if (!begins) return q.rank < 2 || q.rank > 4 ? 0 : as_bhld(q, options.layout).shape[2];
+  if (!begins) return q.rank < 2 || q.rank > 4 ? 0 : as_bhsd(q, options.layout).shape[2];
   if (begins.rank != 1 || begins.data == nullptr || sequence + 1 >= begins.shape[0]) return 0;
   const auto begin = [&](std::int64_t at) { return static_cast<std::int64_t>(value_at(begins, std::array{at})); };
   return begin(sequence + 1) - begin(sequence);

@@ -44,11 +44,11 @@ TensorView checked_tokens(std::string_view name, const TensorView& tokens, Layou
   if (!is_floating(tokens.dtype))
     refuse(kName, name, " must be of a floating-point type, but it is ", name_of(tokens.dtype));
   const bool rank_fits = has_batch ? tokens.rank == 4 || (tokens.rank == 3 && sequences == 1) : tokens.rank == 3;
-  const TensorView view = rank_fits ? as_bhld(tokens, layout) : tokens;
+  const TensorView view = rank_fits ? as_bhsd(tokens, layout) : tokens;
   if (!rank_fits || view.shape[0] != sequences || view.shape[1] != heads || view.shape[3] != dim) {
     const std::string batch = has_batch ? std::to_string(sequences) + ", " : "";
     const std::string n_and_heads =
-        layout == Layout::blhd ? "n, " + std::to_string(heads) : std::to_string(heads) + ", n";
+        layout == Layout::bshd ? "n, " + std::to_string(heads) : std::to_string(heads) + ", n";
     refuse(kName, name, " must have shape [", batch, n_and_heads, ", ", dim, "], but it has shape ",
            to_string(tokens.dims()));
   }
@@ -181,11 +181,11 @@ void KvCache::share_prefix(std::int64_t from, std::int64_t to, std::int64_t leng
 // ---- Reading -------------------------------------------------------------------------------------------------
 
 TensorView KvCache::k(Layout layout) const {
-  return layout == Layout::blhd ? storage_->keys().transposed(1, 2) : storage_->keys();
+  return layout == Layout::bshd ? storage_->keys().transposed(1, 2) : storage_->keys();
 }
 
 TensorView KvCache::v(Layout layout) const {
-  return layout == Layout::blhd ? storage_->values().transposed(1, 2) : storage_->values();
+  return layout == Layout::bshd ? storage_->values().transposed(1, 2) : storage_->values();
 }
 
 std::size_t KvCache::bytes() const { return storage_->bytes(); }

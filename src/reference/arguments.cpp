@@ -23,11 +23,11 @@ void check_same(const char* what, const char* name, std::int64_t length, const c
 }
 
 /// q, k or v as [batch, heads, seqlen, dim].
-TensorView in_bhld(const TensorView& view, const char* name, Layout layout) {
+TensorView in_bhsd(const TensorView& view, const char* name, Layout layout) {
   if (view.rank < 2 || view.rank > 4)
     refuse_argument(std::string(name) + " has rank " + std::to_string(view.rank) + ", not 2, 3 or 4");
-  const bool is_blhd = layout == Layout::blhd && view.rank >= 3;
-  const TensorView ordered = is_blhd ? view.transposed(-3, -2) : view;
+  const bool is_bshd = layout == Layout::bshd && view.rank >= 3;
+  const TensorView ordered = is_bshd ? view.transposed(-3, -2) : view;
   std::array<std::int64_t, 4> lengths{1, 1, 1, 1};
   std::array<std::int64_t, 4> strides{};
   const std::size_t missing = 4U - view.rank;
@@ -39,10 +39,10 @@ TensorView in_bhld(const TensorView& view, const char* name, Layout layout) {
 }
 
 /// q, k or v of a packed batch, [total, heads, dim], as [1, heads, total, dim].
-TensorView in_bhld_packed(const TensorView& view, const char* name) {
+TensorView in_bhsd_packed(const TensorView& view, const char* name) {
   if (view.rank != 3)
     refuse_argument(std::string(name) + " of a packed batch has rank " + std::to_string(view.rank) + ", not 3");
-  return in_bhld(view, name, Layout::blhd);
+  return in_bhsd(view, name, Layout::bshd);
 }
 
 void check_shapes(const TensorView& q, const TensorView& k, const TensorView& v, const Arguments& a) {
@@ -281,7 +281,7 @@ Arguments checked_arguments(const TensorView& q, const TensorView& k, const Tens
   a.is_packed = options.cu_seqlens_q || options.cu_seqlens_k;
   a.is_paged = static_cast<bool>(options.block_table);
   const auto ordered = [&](const TensorView& view, const char* name) {
-    return a.is_packed ? in_bhld_packed(view, name) : in_bhld(view, name, options.layout);
+    return a.is_packed ? in_bhsd_packed(view, name) : in_bhsd(view, name, options.layout);
   };
   a.q = ordered(q, "q");
   a.k = ordered(k, "k");

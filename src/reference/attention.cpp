@@ -129,7 +129,7 @@ AttentionResult in_shape_of(const TensorView& q, const Arguments& a, const Atten
   for (Tensor* output : {&result.o, &result.bound}) {
     if (output->rank() == 0) continue;
     *output = std::move(*output).reshaped(with(in_order, a.head_dim_v));
-    const bool rows_go_first = a.is_packed || options.layout == Layout::blhd;
+    const bool rows_go_first = a.is_packed || options.layout == Layout::bshd;
     if (rows_go_first) *output = Tensor::copy_of(output->view().transposed(-2, -3));
     *output = std::move(*output).reshaped(with(Shape(q.dims().begin(), q.dims().end() - 1), a.head_dim_v));
   }
@@ -144,7 +144,7 @@ AttentionResult in_shape_of(const TensorView& q, const Arguments& a, const Atten
 /// The inverse: the o, lse, weights and scores of such a result, as results of all rows.
 AttentionResult as_rows(const AttentionResult& result, const Arguments& a, const AttentionOptions& options) {
   const auto rows = static_cast<std::int64_t>(result.lse.size());
-  const bool is_rank_2 = result.lse.rank() == 1, is_swapped = a.is_packed || options.layout == Layout::blhd;
+  const bool is_rank_2 = result.lse.rank() == 1, is_swapped = a.is_packed || options.layout == Layout::bshd;
   AttentionResult flat;
   flat.o = is_swapped && !is_rank_2 ? Tensor::copy_of(result.o.view().transposed(-2, -3)) : result.o;
   flat.o = std::move(flat.o).reshaped({rows, a.head_dim_v});

@@ -53,8 +53,8 @@ class Pass {
        const TensorView& dlse, const Arguments& a, const AttentionOptions& options)
       : a_(a), options_(options) {
     if (dlse) dlse_ = Tensor::copy_of(dlse, DType::f64);
-    const Layout layout = a.is_packed ? Layout::blhd : options.layout;
-    const auto in_order = [layout](const TensorView& view) { return as_bhld(view, layout); };
+    const Layout layout = a.is_packed ? Layout::bshd : options.layout;
+    const auto in_order = [layout](const TensorView& view) { return as_bhsd(view, layout); };
     dout_ = in_order(dout);
     Sums<T> zero;
     zero.dq = {q, in_order};

@@ -93,7 +93,7 @@ class Problem {
       options.*found->second.first = found->second.second;
     } else if (!set_other(name, options)) {
       const auto option = std::ranges::find(kAttentionOptions, name, &AttentionOption::name);
-      for (const char* text : {"0.25", "1", "2x2", "1,1", "top_left", "blhd", "biased"})
+      for (const char* text : {"0.25", "1", "2x2", "1,1", "top_left", "bshd", "biased"})
         if (cases::set_from_text(*option, text, options).empty()) return;
       FAIL() << name << " has no value here: give it one";
     }
@@ -103,7 +103,7 @@ class Problem {
     const bool is_packed = bool(options.cu_seqlens_q), is_paged = bool(options.block_table);
     const auto tensor = [&](bool packed, std::int64_t batch, std::int64_t length) {
       if (packed) return Tensor(DType::f32, {batch * length, kHeads, kDim});
-      return options.layout == Layout::blhd ? Tensor(DType::f32, {batch, length, kHeads, kDim})
+      return options.layout == Layout::bshd ? Tensor(DType::f32, {batch, length, kHeads, kDim})
                                             : Tensor(DType::f32, {batch, kHeads, length, kDim});
     };
     q = tensor(is_packed, kBatch, kRows);

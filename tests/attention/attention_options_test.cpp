@@ -63,7 +63,7 @@ TEST(AttentionOptionsTable, KnowsDefaultsAndSetsWhatTextSays) {
     EXPECT_THAT(cases::set_from_text(option, "nonsense", options), ::testing::Not(IsEmpty()));
     EXPECT_FALSE(cases::is_set(option, options));
     int taken = 0;  // some text of these is one of its values
-    for (const char* text : {"0.25", "3", "3,4", "3x4", "bottom_right", "blhd", "biased", "reference"}) {
+    for (const char* text : {"0.25", "3", "3,4", "3x4", "bottom_right", "bshd", "biased", "reference"}) {
       AttentionOptions tried;
       if (!cases::set_from_text(option, text, tried).empty()) continue;
       EXPECT_TRUE(cases::is_set(option, tried)) << text;

@@ -136,8 +136,8 @@ TEST_P(InspectOnIsa, AgreesWithTheReferenceOnRandomProblems) {
     c.options.weights = c.options.scores = {};
     const TensorView q = c.q.view();
     const bool rows_first = q.rank == 3 && c.options.cu_seqlens_q;
-    const bool blhd = c.options.layout == Layout::blhd && q.rank > 2;
-    const std::int64_t rows = rows_first ? q.shape[0] : q.shape[q.rank - (blhd ? 3U : 2U)];
+    const bool bshd = c.options.layout == Layout::bshd && q.rank > 2;
+    const std::int64_t rows = rows_first ? q.shape[0] : q.shape[q.rank - (bshd ? 3U : 2U)];
     check(q, c.k.view(), everything(i, rows), c.options);
   }
 }
@@ -403,7 +403,7 @@ TEST_P(InspectOnIsa, FindsInAPackedBatchWhatItFindsInItsDocuments) {
     const std::int64_t key = begins_k.at<std::int64_t>(document),
                        keys_end = begins_k.at<std::int64_t>(document + 1);
     const Inspection one =
-        inspect(q.view().slice(0, row, end), k.view().slice(0, key, keys_end), wanted, {.layout = Layout::blhd});
+        inspect(q.view().slice(0, row, end), k.view().slice(0, key, keys_end), wanted, {.layout = Layout::bshd});
     EXPECT_TRUE(same_bits(Tensor::copy_of(all.top_keys.view().slice(1, row, end)), one.top_keys));
     EXPECT_TRUE(same_bits(Tensor::copy_of(all.entropy.view().slice(1, row, end)), one.entropy));
     EXPECT_TRUE(same_bits(Tensor::copy_of(all.received.view().slice(1, key, keys_end)), one.received));

@@ -17,7 +17,7 @@ namespace saccade::test {
 inline int key_dim(const cases::AttentionCase& c) {
   const int rank = c.k.view().rank;
   if (c.options.cu_seqlens_k || rank == 2) return 0;
-  return c.options.layout == Layout::blhd ? rank - 3 : rank - 2;
+  return c.options.layout == Layout::bshd ? rank - 3 : rank - 2;
 }
 
 inline std::vector<std::int64_t> integers_of(const TensorView& view) {
@@ -52,7 +52,7 @@ inline Tensor make_divisible(cases::AttentionCase& c) {
   std::vector<std::int64_t> offsets = numbers_of_keys(c);
   if (o.kv_lengths) offsets = integers_of(o.kv_lengths);
   const TensorView q = c.q.view();
-  const int dim = o.cu_seqlens_q || q.rank == 2 ? 0 : o.layout == Layout::blhd ? q.rank - 3 : q.rank - 2;
+  const int dim = o.cu_seqlens_q || q.rank == 2 ? 0 : o.layout == Layout::bshd ? q.rank - 3 : q.rank - 2;
   for (std::size_t b = 0; b < offsets.size(); ++b) {
     std::int64_t rows = q.shape[static_cast<std::size_t>(dim)];
     if (o.cu_seqlens_q) {

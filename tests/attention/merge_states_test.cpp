@@ -108,7 +108,7 @@ TEST_P(MergeOnIsa, TakesAnyStridesAndTypes) {
 
   const auto by_rows = [](const Tensor& x) { return Tensor::copy_of(x.view().transposed(1, 2)); };
   Tensor of_rows = by_rows(o);
-  merge_states(by_rows(o_a), parts.lse[0], by_rows(o_b), parts.lse[1], of_rows, lse, Layout::blhd);
+  merge_states(by_rows(o_a), parts.lse[0], by_rows(o_b), parts.lse[1], of_rows, lse, Layout::bshd);
   EXPECT_TRUE(same_bits(of_rows, by_rows(o)));
 
   const auto as_double = [](const Tensor& x) { return Tensor::copy_of(x, DType::f64); };
@@ -169,10 +169,10 @@ TEST_P(MergeOnIsa, NoPartsAreRowsWithoutKeys) {
 }
 
 TEST_P(MergeOnIsa, PutsTwoHalvesTogether) {
-  for (Layout layout : {Layout::bhld, Layout::blhd}) {
-    const Shape rows = layout == Layout::bhld ? Shape{2, 3, 5, 16} : Shape{2, 5, 3, 16};
-    const Shape keys = layout == Layout::bhld ? Shape{2, 3, 40, 16} : Shape{2, 40, 3, 16};
-    const int axis = layout == Layout::bhld ? 2 : 1;
+  for (Layout layout : {Layout::bhsd, Layout::bshd}) {
+    const Shape rows = layout == Layout::bhsd ? Shape{2, 3, 5, 16} : Shape{2, 5, 3, 16};
+    const Shape keys = layout == Layout::bhsd ? Shape{2, 3, 40, 16} : Shape{2, 40, 3, 16};
+    const int axis = layout == Layout::bhsd ? 2 : 1;
     const Tensor q = random_tensor(rows, 1), k = random_tensor(keys, 2), v = random_tensor(keys, 3);
     Tensor lse_a(DType::f32, {2, 3, 5}), lse_b(DType::f32, {2, 3, 5});
     const auto part = [&](const Tensor& x, std::int64_t begin, std::int64_t end) {

@@ -32,7 +32,7 @@ void expect_same_bits(const Tensor& a, const Tensor& b) {
   EXPECT_EQ(std::memcmp(a.data(), b.data(), a.bytes()), 0);
 }
 
-Tensor rotated(const Rope& rope, const TensorView& x, std::int64_t start = 0, Layout layout = Layout::bhld) {
+Tensor rotated(const Rope& rope, const TensorView& x, std::int64_t start = 0, Layout layout = Layout::bhsd) {
   Tensor y(x.dtype, Shape(x.dims().begin(), x.dims().end()));
   rope.rotate(x, y, start, layout);
   return y;
@@ -173,12 +173,12 @@ TEST(Rope, TakesAnyLayoutRankAndStrides) {
   const Tensor x = random_tensor({2, 3, 70, 8}, 1);
   const Rope rope(8);
   const Tensor y = rotated(rope, x, 9);
-  const Tensor blhd = Tensor::copy_of(x.view().transposed(1, 2));
-  expect_same_bits(Tensor::copy_of(rotated(rope, blhd, 9, Layout::blhd).view().transposed(1, 2)), y);
+  const Tensor bshd = Tensor::copy_of(x.view().transposed(1, 2));
+  expect_same_bits(Tensor::copy_of(rotated(rope, bshd, 9, Layout::bshd).view().transposed(1, 2)), y);
   const Tensor entry = Tensor::copy_of(y.view().select(0, 1)), head = Tensor::copy_of(entry.view().select(0, 2));
   expect_same_bits(rotated(rope, x.view().select(0, 1), 9), entry);
   expect_same_bits(rotated(rope, x.view().select(0, 1).select(0, 2), 9), head);
-  expect_same_bits(rotated(rope, x.view().select(0, 1).select(0, 2), 9, Layout::blhd), head);
+  expect_same_bits(rotated(rope, x.view().select(0, 1).select(0, 2), 9, Layout::bshd), head);
   // Strided numbers of a vector, and in place.
   Tensor scattered = Tensor::copy_of(x.view().transposed(2, 3));
   const MutableTensorView view = scattered.mutable_view().transposed(2, 3);

@@ -189,7 +189,7 @@ TEST(CApi, KeepsCaches) {
     expect_ok(saccade_kv_cache_share_prefix(c_cache, 0, 1, 5));
     expect_ok(saccade_kv_cache_truncate(c_cache, 1, 0));
     const Tensor new_k = random_tensor({2, 3, 8}, 4), new_v = random_tensor({2, 3, 8}, 5);
-    expect_ok(saccade_kv_cache_append(c_cache, 1, views(new_k), views(new_v), "bhld"));
+    expect_ok(saccade_kv_cache_append(c_cache, 1, views(new_k), views(new_v), "bhsd"));
     Tensor o(DType::f32, {2, 4, 1, 8});
     expect_ok(saccade_decode_over_cache(views(q), c_cache, views(o), options));
     EXPECT_TRUE(same_bits(o, wanted));

@@ -26,7 +26,7 @@ using ::testing::ThrowsMessage;
 
 TEST(ProblemText, EverythingCanBeSaid) {
   const std::string line =
-      "b=2 h=32 hkv=8 sq=1 sk=32768 d=128 dv=64 dtype=bf16,f16,f16,f32 layout=blhd scale=0.5 softcap=30 "
+      "b=2 h=32 hkv=8 sq=1 sk=32768 d=128 dv=64 dtype=bf16,f16,f16,f32 layout=bshd scale=0.5 softcap=30 "
       "causal=bottom_right offset=-7 window=256,0 mask=bool block_mask=64x32 page=16 lengths alibi sinks lse "
       "dropout=0.1 threads=2 decode";
   const Problem p = parse_problem(line);

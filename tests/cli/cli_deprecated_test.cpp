@@ -59,6 +59,15 @@ TEST_F(DeprecatedNames, OfOutputs) {
   EXPECT_THAT(resumed.err, HasSubstr("saccade train: --out is deprecated; use --output\n"));
 }
 
+TEST_F(DeprecatedNames, OfLayouts) {
+  const std::vector<std::string> inspect{"inspect", "--q", "x.npy", "--k", "x.npy", "--layout"};
+  std::vector<std::string> old = inspect, current = inspect;
+  old.emplace_back("blhd");
+  current.emplace_back("bshd");
+  expect_same(old, current, "saccade inspect: --layout blhd is deprecated; use bshd");
+  EXPECT_THAT(run({"run", "--help"}).out, Not(HasSubstr("blhd")));
+}
+
 TEST_F(DeprecatedNames, OfLabels) {
   expect_same({"heatmap", "x.npy", "--tokens", "a,b"}, {"heatmap", "x.npy", "--labels", "a,b"},
               "saccade heatmap: --tokens is deprecated; use --labels");

@@ -25,7 +25,7 @@ class Problem {
     batch_ = rank_ == 4 ? between(1, 3) : 1;
     kv_heads_ = rank_ > 2 ? between(1, 3) : 1;
     heads_ = rank_ > 2 ? kv_heads_ * between(1, 3) : 1;
-    blhd_ = chance(0.4);
+    bshd_ = chance(0.4);
     // With the two longest lengths the reference, not the command, would take most of the time.
     seqlen_q_ = kSeqlens[index_below(kSeqlens.size() - 2)];
     seqlen_k_ = kSeqlens[index_below(kSeqlens.size() - 1)];
@@ -65,7 +65,7 @@ class Problem {
   std::string to_string(const Shape& lengths) const { return saccade::to_string(std::span(lengths)); }
 
   Shape shape(std::int64_t heads, std::int64_t seqlen, std::int64_t dim) const {
-    Shape all = blhd_ ? Shape{batch_, seqlen, heads, dim} : Shape{batch_, heads, seqlen, dim};
+    Shape all = bshd_ ? Shape{batch_, seqlen, heads, dim} : Shape{batch_, heads, seqlen, dim};
     if (rank_ == 2) return {seqlen, dim};
     return {all.begin() + (4 - rank_), all.end()};
   }
@@ -76,7 +76,7 @@ class Problem {
   }
 
   void draw_options() {
-    if (blhd_) add("--layout", "blhd");
+    if (bshd_) add("--layout", "bshd");
     add("--threads", std::to_string(between(1, 3)));
     if (chance(0.5)) add("--causal", one_of({"none", "top-left", "bottom-right"}));
     if (chance(0.3)) add("--query-offset", std::to_string(between(-40, 200)));
@@ -118,7 +118,7 @@ class Problem {
   TorchGenerator numbers_;
   int rank_ = 4;
   std::int64_t batch_ = 1, heads_ = 1, kv_heads_ = 1, seqlen_q_ = 1, seqlen_k_ = 1, head_dim_ = 1, head_dim_v_ = 1;
-  bool blhd_ = false;
+  bool bshd_ = false;
   Tensor mask_, lengths_;
   std::vector<std::string> arguments_;
 };

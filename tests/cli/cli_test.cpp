@@ -147,14 +147,14 @@ TEST_F(CliTest, RunTakesMasksLengthsOffsetsAndTheOtherLayout) {
   save_npy(path("mask.npy"), mask);
   save_npy(path("lengths.npy"), Tensor::copy_of(lengths, DType::u8));
   const Outcome outcome = run_attention({"--mask", "mask.npy", "--kv-lengths", "lengths.npy", "--query-offset",
-                                         "-1", "--causal", "top-left", "--layout", "blhd"});
+                                         "-1", "--causal", "top-left", "--layout", "bshd"});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   expect_same_bits("o.npy", attention(q_, k_, v_,
                                       {.causal = Causal::top_left,
                                        .query_offset = -1,
                                        .mask = mask,
                                        .kv_lengths = lengths,
-                                       .layout = Layout::blhd}));
+                                       .layout = Layout::bshd}));
 }
 
 TEST_F(CliTest, RunReadsEveryRankAndStandardInput) {

@@ -38,7 +38,7 @@ TEST_F(AmxDecode, AgreesWithTheReference) {
         "h=16 hkv=1 sq=1 sk=4096 d=128", "h=17 hkv=1 sq=1 sk=4097 d=128 dv=160",
         "b=2 h=8 hkv=2 sq=10 sk=4500 d=64 causal=bottom_right page=16",
         "h=4 hkv=4 sq=3 sk=300 d=96 page=7 lengths", "h=4 hkv=2 sq=4 sk=500 d=64 page=48 causal=bottom_right",
-        "h=4 hkv=2 sq=2 sk=800 d=64 layout=blhd sinks",
+        "h=4 hkv=2 sq=2 sk=800 d=64 layout=bshd sinks",
         "b=2 h=4 hkv=2 sq=3 sk=9000 d=64 starts causal=bottom_right",
         "h=6 hkv=2 sq=11 sk=5000 d=72 dv=40 window=300,0 causal=bottom_right lse",
         "h=5 hkv=1 sq=8 sk=4300 d=64 dropout=0.3 window=40,0 causal=bottom_right",
@@ -114,11 +114,11 @@ TEST_F(AmxDecode, ARowHasTheSameBitsHowManyKeysOthersSee) {
 }
 
 TEST_F(AmxDecode, HeadsByTurnsHaveTheirOwnBits) {
-  for (const char* const shape : {"h=6 hkv=3 sq=2 sk=4500 d=64 layout=blhd causal=bottom_right window=700,0",
-                                  "h=40 hkv=2 sq=1 sk=500 d=40 dv=64 layout=blhd"}) {
+  for (const char* const shape : {"h=6 hkv=3 sq=2 sk=4500 d=64 layout=bshd causal=bottom_right window=700,0",
+                                  "h=40 hkv=2 sq=1 sk=500 d=40 dv=64 layout=bshd"}) {
     cases::AttentionCase c = problem(shape);
     const Tensor together = decode_of(c);  // the keys of all heads lie side by side
-    c.options.layout = Layout::bhld;
+    c.options.layout = Layout::bhsd;
     const auto by_heads = [](const TensorView& x) { return Tensor::copy_of(x.transposed(1, 2)); };
     const Tensor apart = decode(by_heads(c.q.view()), by_heads(c.k.view()), by_heads(c.v.view()), c.options);
     EXPECT_TRUE(same_bits(by_heads(together), apart)) << shape;
@@ -195,14 +195,14 @@ TEST_F(AmxDecode, AnInfiniteValueReachesOnlyItsColumn) {
 /// Every second row of the mask hides every bad key, in both splits.
 TEST_F(AmxDecode, MasksHideBadKeys) {
   for (const char* const text :
-       {"h=3 hkv=1 sq=12 sk=4300 d=64 mask=bool lse", "h=4 hkv=2 sq=1 sk=4300 d=80 mask=bool layout=blhd"}) {
+       {"h=3 hkv=1 sq=12 sk=4300 d=64 mask=bool lse", "h=4 hkv=2 sq=1 sk=4300 d=80 mask=bool layout=bshd"}) {
     cases::AttentionCase c = problem(text);
     const std::int64_t rows = c.mask.shape(0);
     for (std::int64_t i = 0; i < rows; ++i)
       for (const std::int64_t j : {0, 5, 40, 4100, 4299}) c.mask.at<bool>(i, j) = i % 2 == 1 && j != 40;
     for (const bool is_value : {false, true}) {
       Tensor bad = Tensor::copy_of((is_value ? c.v : c.k).view());
-      const bool keys_go_first = c.options.layout == Layout::blhd;
+      const bool keys_go_first = c.options.layout == Layout::bshd;
       for (const std::int64_t j : {0, 5, 40, 4100, 4299}) {
         const MutableTensorView key = bad.mutable_view().slice(keys_go_first ? 1 : 2, j, j + 1).slice(3, 3, 4);
         cases::fill(

@@ -37,7 +37,7 @@ struct Problem {
         v(random_tensor({1, keys, 4, 64}, 3, dtype)),
         o(dtype, q.shape()) {}
 
-  AttentionOptions options() const { return {.layout = Layout::blhd, .num_threads = 1}; }
+  AttentionOptions options() const { return {.layout = Layout::bshd, .num_threads = 1}; }
 
   Tensor q, k, v, o;
 };

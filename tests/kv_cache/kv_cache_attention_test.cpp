@@ -27,7 +27,7 @@ constexpr Kernel kDecode{.over_tensors = decode, .over_cache = decode};
 
 /// Queries, keys and values of whole sequences, and their attention over a cache, chunk by chunk.
 struct Sequences {
-  Tensor q, k, v;  // bhld
+  Tensor q, k, v;  // bhsd
   AttentionOptions options{};
   Kernel kernel = kAttention;
 
@@ -337,9 +337,9 @@ TEST_P(KvCacheAttention, TakesTheCallersLayoutAndOptions) {
     KvCache cache(options_for(sequences, page_size));
     cache.append(sequences.k, sequences.v);
     EXPECT_TRUE(have_same_bits(attention(q, cache, given), expected));
-    AttentionOptions blhd = given;
-    blhd.layout = Layout::blhd;
-    const Tensor o = attention(Tensor::copy_of(q.view().transposed(1, 2)), cache, blhd);
+    AttentionOptions bshd = given;
+    bshd.layout = Layout::bshd;
+    const Tensor o = attention(Tensor::copy_of(q.view().transposed(1, 2)), cache, bshd);
     EXPECT_TRUE(have_same_bits(Tensor::copy_of(o.view().transposed(1, 2)), expected));
   }
 }

@@ -56,7 +56,7 @@ class Model {
       copy(numbers_of(ids, true), v.mutable_view().select(0, b));
       add(b, ids);
     }
-    if (layout == Layout::bhld) return cache_.append(k, v);
+    if (layout == Layout::bhsd) return cache_.append(k, v);
     cache_.append(Tensor::copy_of(k.view().transposed(1, 2)), v.view().transposed(1, 2), layout);
   }
 
@@ -64,7 +64,7 @@ class Model {
     const std::vector<int> ids = new_tokens(count);
     const Tensor k = numbers_of(ids, false), v = numbers_of(ids, true);
     add(sequence, ids);
-    if (layout == Layout::bhld) return cache_.append(sequence, k, v);
+    if (layout == Layout::bhsd) return cache_.append(sequence, k, v);
     cache_.append(sequence, k.view().transposed(0, 1), Tensor::copy_of(v.view().transposed(0, 1)), layout);
   }
 
@@ -190,7 +190,7 @@ TEST_P(KvCacheStorage, HoldsWhatAModelHoldsThroughAnyCalls) {
   int done = 0, refused = 0;
   for (int step = 0; step < 400; ++step) {
     const std::int64_t sequence = draw(0, 2), other = draw(0, 2), length = model.length(sequence);
-    const Layout layout = draw(0, 1) ? Layout::bhld : Layout::blhd;
+    const Layout layout = draw(0, 1) ? Layout::bhsd : Layout::bshd;
     // Mostly a few tokens; sometimes thousands, so that many keys leave the window.
     const std::int64_t count = draw(0, 30) ? draw(0, 20) : draw(0, 3000);
     bool did = true;
@@ -348,7 +348,7 @@ TEST(KvCache, ARefusedCallLeavesItAsItWas) {
     };
     EXPECT_EQ(says([&] { cache.append(k.view().select(0, 0), v.view().select(0, 0)); }),
               "[KvCache::append] k must have shape [2, 2, n, 4], but it has shape [2, 5, 4]");
-    EXPECT_EQ(says([&] { cache.append(k, v, Layout::blhd); }),
+    EXPECT_EQ(says([&] { cache.append(k, v, Layout::bshd); }),
               "[KvCache::append] k must have shape [2, n, 2, 4], but it has shape [2, 2, 5, 4]");
     EXPECT_EQ(says([&] { cache.append(k, k); }),
               "[KvCache::append] v must have shape [2, 2, n, 3], but it has shape [2, 2, 5, 4]");

@@ -78,7 +78,7 @@ TEST_F(MpiCommandTest, WritesTheFileOfOneProcess) {
 TEST_F(MpiCommandTest, TakesLayoutsPackedBatchesAndSafetensors) {
   const Tensor q = draw("q.npy", {2, 40, 4, 8}), k = draw("k.npy", {2, 61, 2, 8}),
                v = draw("v.npy", {2, 61, 2, 8});
-  expect_same_files(3, {"--layout", "blhd"});
+  expect_same_files(3, {"--layout", "bshd"});
   save_safetensors(path("t.safetensors"), {.tensors = {{"q", Tensor::copy_of(q, DType::bf16)},
                                                        {"k", Tensor::copy_of(k, DType::bf16)},
                                                        {"v", Tensor::copy_of(v, DType::bf16)}}});
@@ -86,7 +86,7 @@ TEST_F(MpiCommandTest, TakesLayoutsPackedBatchesAndSafetensors) {
     const Outcome outcome =
         run_ranks(ranks, SACCADE_COMMAND,
                   {"run", "--distributed", "--q", "t.safetensors:q", "--k", "t.safetensors:k", "--v",
-                   "t.safetensors:v", "--layout", "blhd", "-o", "o" + std::to_string(ranks) + ".npy"});
+                   "t.safetensors:v", "--layout", "bshd", "-o", "o" + std::to_string(ranks) + ".npy"});
     ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   }
   EXPECT_TRUE(read("o1.npy") == read("o3.npy"));

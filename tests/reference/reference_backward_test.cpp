@@ -151,13 +151,13 @@ const std::map<std::string, std::function<void(Problem&)>>& problems() {
          p.options.score_modifier_backward = bend_backward;
        }},
       {"adding_modifier", [](Problem& p) { p.options.score_modifier = add_distance; }},
-      {"blhd",
+      {"bshd",
        [](Problem& p) {
          p.q = draw({2, 3, 4, 4}, 1);
          p.k = draw({2, 5, 2, 4}, 2);
          p.v = draw({2, 5, 2, 3}, 3);
          p.dout = draw({2, 3, 4, 3}, 4);
-         p.options.layout = Layout::blhd;
+         p.options.layout = Layout::bshd;
        }},
       {"rank_2",
        [](Problem& p) {

@@ -52,7 +52,7 @@ TEST(PackedBatch, IsItsDocumentsOneByOne) {
                                  .window_left = 3,
                                  .mask = mask.view().slice(1, 0, seqlen_q).slice(2, 0, seqlen_k),
                                  .alibi_slopes = slopes.view().select(0, static_cast<std::int64_t>(b)),
-                                 .layout = Layout::blhd};
+                                 .layout = Layout::bshd};
     const AttentionResult one = reference::attention(packed.q.view().slice(0, rows[b], rows[b + 1]),
                                                      packed.k.view().slice(0, keys[b], keys[b + 1]),
                                                      packed.v.view().slice(0, keys[b], keys[b + 1]), alone);
@@ -100,7 +100,7 @@ TEST(PackedBatch, DropsByDocumentAndItsRows) {
   copy(packed.k.view().slice(0, 4, 9), k.mutable_view().select(0, 2));
   copy(packed.v.view().slice(0, 4, 9), v.mutable_view().select(0, 2));
   const AttentionResult batch =
-      reference::attention(q, k, v, {.dropout_p = 0.5, .weights_after_dropout = true, .layout = Layout::blhd});
+      reference::attention(q, k, v, {.dropout_p = 0.5, .weights_after_dropout = true, .layout = Layout::bshd});
   expect_same(packed_result.o.view().slice(0, 3, 7), batch.o.view().select(0, 2));
   expect_same(packed_result.weights.view().slice(1, 3, 7), batch.weights.view().select(0, 2));
 }
@@ -170,9 +170,9 @@ TEST(Pages, AreTheKeysThatTheTableNames) {
   expect_same(shorter.slice(2, 0, 3), wanted.scores.view().select(0, 1).slice(2, 0, 3));
   EXPECT_THAT(numbers_of(shorter.slice(2, 3, 6)), Each(-kInf));
 
-  const auto blhd = [](const Tensor& pool) { return Tensor::copy_of(pool.view().transposed(1, 2)); };
-  options.layout = Layout::blhd;
-  expect_same(reference::attention(blhd(paged.q), blhd(paged.k), blhd(paged.v), options).o, blhd(wanted.o));
+  const auto bshd = [](const Tensor& pool) { return Tensor::copy_of(pool.view().transposed(1, 2)); };
+  options.layout = Layout::bshd;
+  expect_same(reference::attention(bshd(paged.q), bshd(paged.k), bshd(paged.v), options).o, bshd(wanted.o));
 }
 
 TEST(Pages, BeforeTheWindowAreNotRead) {

@@ -269,21 +269,21 @@ TEST(Shapes, LayoutsDifferInTheOrderOfAxesOnly) {
   const Tensor q = random({2, 3, 4, 5}, 1);
   const Tensor k = random({2, 3, 6, 5}, 2);
   const Tensor v = random({2, 3, 6, 7}, 3);
-  const AttentionResult bhld = reference::attention(q, k, v, {.causal = Causal::bottom_right});
+  const AttentionResult bhsd = reference::attention(q, k, v, {.causal = Causal::bottom_right});
   const auto swapped = [](const Tensor& tensor) { return Tensor::copy_of(tensor.view().transposed(1, 2)); };
-  const AttentionOptions options{.causal = Causal::bottom_right, .layout = Layout::blhd};
-  const AttentionResult blhd = reference::attention(swapped(q), swapped(k), swapped(v), options);
-  expect_same(blhd.o, swapped(bhld.o));
-  expect_same(blhd.bound, swapped(bhld.bound));
-  expect_same(blhd.lse, bhld.lse);
-  expect_same(blhd.weights, bhld.weights);
+  const AttentionOptions options{.causal = Causal::bottom_right, .layout = Layout::bshd};
+  const AttentionResult bshd = reference::attention(swapped(q), swapped(k), swapped(v), options);
+  expect_same(bshd.o, swapped(bhsd.o));
+  expect_same(bshd.bound, swapped(bhsd.bound));
+  expect_same(bshd.lse, bhsd.lse);
+  expect_same(bshd.weights, bhsd.weights);
 
   const Tensor q3 = swapped(q);
   const AttentionResult rank3 = reference::attention(q3.view().select(0, 1), swapped(k).view().select(0, 1),
                                                      swapped(v).view().select(0, 1), options);
-  expect_same(rank3.o, swapped(bhld.o).view().select(0, 1));
+  expect_same(rank3.o, swapped(bhsd.o).view().select(0, 1));
   const auto head = [](const Tensor& tensor) { return tensor.view().select(0, 1).select(0, 2); };
-  expect_same(reference::attention(head(q), head(k), head(v), options).o, head(bhld.o));
+  expect_same(reference::attention(head(q), head(k), head(v), options).o, head(bhsd.o));
 }
 
 TEST(Shapes, StridesDoNotMatter) {

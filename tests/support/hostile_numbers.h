@@ -82,7 +82,7 @@ inline cases::AttentionCase plain_problem(Types types, const Sizes& sizes, bool 
   c.lse = Tensor(types.q == DType::f64 ? DType::f64 : DType::f32,
                  is_paged ? Shape{1, kHeads, sizes.rows} : Shape{kHeads, sizes.rows});
   c.options.lse = c.lse;
-  c.options.layout = Layout::blhd;
+  c.options.layout = Layout::bshd;
   c.options.num_threads = 1;
   c.has_few_rows = true;
   if (is_paged) {

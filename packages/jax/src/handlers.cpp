@@ -32,8 +32,8 @@ ffi::Error guarded(Run run) {
 }
 
 bool suits_decode(const TensorView& q, const TensorView& k, Layout layout) {
-  const bool blhd = layout == Layout::blhd;
-  const std::size_t heads = blhd ? 2 : 1, rows = blhd ? 1 : 2;
+  const bool bshd = layout == Layout::bshd;
+  const std::size_t heads = bshd ? 2 : 1, rows = bshd ? 1 : 2;
   return k.shape[heads] > 0 && is_decode_faster(q.shape[rows], k.shape[rows], q.shape[heads] / k.shape[heads]);
 }
 

@@ -37,7 +37,7 @@ void check_tensors(std::string_view function, const TensorView& q, const TensorV
 
 AttentionOptions own_options(const AttentionOptions& options) {
   return {.scale = options.scale,
-          .layout = options.cu_seqlens_q ? Layout::blhd : options.layout,
+          .layout = options.cu_seqlens_q ? Layout::bshd : options.layout,
           .num_threads = options.num_threads};
 }
 

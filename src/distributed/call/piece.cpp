@@ -11,7 +11,7 @@ namespace {
 
 template <class View>
 View headed(const View& view, const AttentionOptions& options) {
-  if (!options.cu_seqlens_q) return as_bhld(view, options.layout);
+  if (!options.cu_seqlens_q) return as_bhsd(view, options.layout);
   return with_rank(view.transposed(0, 1), 4);
 }
 
@@ -31,7 +31,7 @@ PieceOptions::PieceOptions(const AttentionOptions& whole, const AttentionParams&
     : options(whole), batch_{piece.batch, piece.batch + piece.entries}, heads_(heads) {
   const bool is_packed = params.cu_seqlens_q != nullptr;
   options.lse = {};
-  options.layout = Layout::bhld;
+  options.layout = Layout::bhsd;
   const std::int64_t entry_key = held.begin - params.first_key(piece.batch);
   options.origin = {.batch = piece.batch,
                     .head = heads.begin,

@@ -18,7 +18,7 @@ AttentionOptions checked_options(const AttentionOptions& options, std::string_vi
   check_options_of(AttentionCall::distributed, function, options);
   AttentionOptions whole = options;
   whole.lse = {};
-  whole.layout = Layout::bhld;
+  whole.layout = Layout::bhsd;
   return whole;
 }
 

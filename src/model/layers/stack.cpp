@@ -126,8 +126,8 @@ void Stack::prepare(std::size_t layer, const Run& run, const MutableTensorView& 
   if (block.key_norm) block.key_norm(k, k);
   if (const int index = table_.layers[layer].rope; index >= 0) {
     const Rope& rope = ropes_[static_cast<std::size_t>(index)];
-    rope.rotate(q, q, run.sequences.positions, Layout::blhd);
-    rope.rotate(k, k, run.sequences.positions, Layout::blhd);
+    rope.rotate(q, q, run.sequences.positions, Layout::bshd);
+    rope.rotate(k, k, run.sequences.positions, Layout::bshd);
   }
 }
 
@@ -137,7 +137,7 @@ AttentionOptions Stack::options_of(std::size_t layer, const Run& run) const {
                            .softcap = table_.softcap,
                            .window_left = own.window_left,
                            .window_right = own.window_right,
-                           .layout = Layout::blhd,
+                           .layout = Layout::bshd,
                            .num_threads = run.num_threads};
   distance_bias_.add_to(options);
   if (!run.caches.empty()) return options;  // new tokens are the last ones: attention over a cache is causal
@@ -148,7 +148,7 @@ AttentionOptions Stack::options_of(std::size_t layer, const Run& run) const {
 
 AttentionOptions Stack::cross_options_of(std::size_t layer, const Run& run) const {
   AttentionOptions options{
-      .scale = table_.layers[layer].scale, .layout = Layout::blhd, .num_threads = run.num_threads};
+      .scale = table_.layers[layer].scale, .layout = Layout::bshd, .num_threads = run.num_threads};
   if (run.source.begins.rank() != 0) {
     options.cu_seqlens_q = run.sequences.begins;
     options.cu_seqlens_k = run.source.begins;
@@ -168,7 +168,7 @@ void Stack::attend(std::size_t layer, const Block& block, const Run& run, Buffer
   const AttentionOptions options = options_of(layer, run);
   if (!run.caches.empty()) {
     KvCache& cache = run.caches[layer];
-    cache.append(k, v, Layout::blhd);
+    cache.append(k, v, Layout::bshd);
     const MutableTensorView rows = as_batch(q), results = as_batch(o);
     return tokens == 1 ? decode(rows, cache, results, options) : attention(rows, cache, results, options);
   }

@@ -187,8 +187,8 @@ void Stack::attention_backward(std::size_t layer, const Run& run, const Steps& s
     Tensor back = run.sequences.positions;
     for (std::int64_t& position : back.values<std::int64_t>()) position = -position;
     const Rope& rope = ropes_[static_cast<std::size_t>(index)];
-    rope.rotate(dq, dq, back, Layout::blhd);
-    rope.rotate(dk, dk, back, Layout::blhd);
+    rope.rotate(dq, dq, back, Layout::bshd);
+    rope.rotate(dk, dk, back, Layout::bshd);
   }
   Tensor projected = steps.projected;
   const MutableTensorView before = by_heads(projected, table_.head_dim);

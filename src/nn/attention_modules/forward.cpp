@@ -157,7 +157,7 @@ void AttentionModule::add_fresh_dropout(AttentionOptions& call) {
 AttentionOptions AttentionModule::plain_options(bool causal, int num_threads) const {
   return {.scale = 1.0 / std::sqrt(static_cast<double>(config_.head_dim)),
           .causal = config_.causal || causal ? Causal::top_left : Causal::none,
-          .layout = Layout::blhd,
+          .layout = Layout::bshd,
           .num_threads = num_threads};
 }
 
@@ -171,6 +171,8 @@ void AttentionModule::attend(const Projections& projections, ForwardCall& call, 
 
   AttentionOptions& to = call.options;
   to = plain_options(options.causal, options.num_threads);
+  if (options.alignment == Causal::bottom_right)  // not by `causal`, which counts from kv_lengths
+    to.query_offset = seqlen_k - projections.q.shape[1];
   to.mask = mask.mask();
   to.kv_lengths = mask.kv_lengths;
   to.weights_after_dropout = options.weights_after_dropout;
@@ -332,7 +334,7 @@ AttentionAndWeights scaled_dot_product_attention(const TensorView& q, const Tens
            to_string(k.dims()));
   }
   const auto lengths_first = [&](const TensorView& x) {
-    return options.layout == Layout::blhd && x.rank > 2 ? x.transposed(-2, -3) : x;
+    return options.layout == Layout::bshd && x.rank > 2 ? x.transposed(-2, -3) : x;
   };
   const TensorView rows = lengths_first(q);
   Shape shape(rows.dims().begin(), rows.dims().end());

@@ -37,7 +37,7 @@ class Forward {
     precision_ = c.q.view().dtype == DType::f64 ? DType::f64 : DType::f32;
     Shape rows = shape_of(o);
     rows.pop_back();
-    if ((options_.cu_seqlens_q || options_.layout == Layout::blhd) && rows.size() > 1)
+    if ((options_.cu_seqlens_q || options_.layout == Layout::bshd) && rows.size() > 1)
       std::swap(rows[rows.size() - 1], rows[rows.size() - 2]);
     lse_ = Tensor(precision_, rows);
     if (seed % 2 == 1) dlse_ = random_tensor(rows, seed + 1, precision_);

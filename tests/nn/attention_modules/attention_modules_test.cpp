@@ -54,7 +54,7 @@ TEST(Modules, SharedKeyHeadsGiveWhatTheReferenceGives) {
     const ModuleOutput result = module.forward(randn(7, {2, 19, 10}), {.steps = true});
     EXPECT_EQ(result.k.shape(), (Shape{2, 19, num_kv_heads * 4}));
     const auto heads = [](const Tensor& x) { return x.reshaped({2, 19, x.shape(2) / 4, 4}); };
-    const AttentionOptions options{.causal = Causal::top_left, .layout = Layout::blhd};
+    const AttentionOptions options{.causal = Causal::top_left, .layout = Layout::bshd};
     const auto in_double = reference::attention(heads(result.q), heads(result.k), heads(result.v), options);
     const auto in_float =
         reference::attention(heads(result.q), heads(result.k), heads(result.v), options, DType::f32);
@@ -205,12 +205,12 @@ TEST(ModuleAppendedKeys, AreSeenByAllRowsWhateverIsMasked) {
 
 TEST(ScaledDotProductAttention, ReturnsOutputAndWeightsInEveryRankAndLayout) {
   const std::vector<Shape> shapes{{5, 4}, {2, 5, 4}, {3, 2, 5, 4}};
-  for (const Layout layout : {Layout::bhld, Layout::blhd}) {
+  for (const Layout layout : {Layout::bhsd, Layout::bshd}) {
     for (Shape q_shape : shapes) {
       SCOPED_TRACE(to_string(q_shape));
       Shape k_shape = q_shape;
       k_shape[q_shape.size() - 2] = 7;
-      if (layout == Layout::blhd && q_shape.size() > 2) {
+      if (layout == Layout::bshd && q_shape.size() > 2) {
         std::swap(q_shape[q_shape.size() - 2], q_shape[q_shape.size() - 3]);
         std::swap(k_shape[k_shape.size() - 2], k_shape[k_shape.size() - 3]);
       }
