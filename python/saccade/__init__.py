@@ -27,7 +27,8 @@ from ._attention import (
     alibi_slopes,
     attention,
     attention_backward,
-    attention_operations,
+    attention_flops,
+    attention_operations,  # noqa: F401 (deprecated)
     attention_varlen,
     decode,
     merge_states,
@@ -40,7 +41,14 @@ from ._kv_cache import KvCache, Rope
 from ._look import look
 from ._options import AttentionOptions, BackwardOptions
 from ._random import manual_seed
-from ._runtime import backend, info, num_threads, release_workspaces, set_num_threads
+from ._runtime import (
+    backend,
+    get_num_threads,
+    info,
+    num_threads,  # noqa: F401 (deprecated)
+    release_workspaces,
+    set_num_threads,
+)
 
 if TYPE_CHECKING:
     from . import distributed as distributed
@@ -90,11 +98,12 @@ __all__ = [
     "alibi_slopes",
     "attention",
     "attention_backward",
+    "attention_flops",
     "attention_lines",
-    "attention_operations",
     "attention_varlen",
     "backend",
     "decode",
+    "get_num_threads",
     "heatmap",
     "info",
     "inspect",
@@ -102,7 +111,6 @@ __all__ = [
     "manual_seed",
     "merge_states",
     "nn",
-    "num_threads",
     "page",
     "release_workspaces",
     "scaled_dot_product_attention",
@@ -111,5 +119,6 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
+    """The public names, and the modules whose packages are installed."""
     there = {name for name, packages in _MODULES.items() if all(map(_is_installed, packages))}
-    return sorted({*globals(), *there, *(name for name, module in _NAMES.items() if module in there)})
+    return sorted({*__all__, "__version__", *there, *(name for name, module in _NAMES.items() if module in there)})

@@ -11,7 +11,15 @@ import numpy as np
 from . import _core
 from ._arguments import drops, flag, shown
 from ._arrays import as_array, empty, is_torch, precision
-from ._options import AttentionOptions, BackwardOptions, names_of, require_known, takes
+from ._options import (
+    AttentionOptions,
+    BackwardOptions,
+    current_layout,
+    names_of,
+    require_known,
+    takes,
+    warn_deprecated,
+)
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -34,13 +42,13 @@ def attention(
 ) -> Any:
     """softmax(scale * q @ k.T + ...) @ v for every batch entry and head, without storing the matrix of weights.
 
-    Shapes (``layout="bhld"``): q [batch, heads, seqlen_q, head_dim], k [batch, kv_heads, seqlen_k, head_dim], v [batch,
-    kv_heads, seqlen_k, head_dim_v]; without batch rank 3, without heads too rank 2. heads is a multiple of kv_heads.
-    Each of q, k and v is float32, bfloat16 or float16, or all are float64; products and softmax are computed in f32
-    (f64).
-
+    Shapes are those of ``layout="bhsd"``; without batch rank 3, without heads too rank 2. Each of q, k and v is
+    float32, bfloat16 or float16, or all are float64; products and softmax are computed in f32 (f64).
     :class:`saccade.AttentionOptions` describes the options and the order in which they apply.
 
+    :param q: queries, [batch, heads, seqlen_q, head_dim]; heads is a multiple of kv_heads.
+    :param k: keys, [batch, kv_heads, seqlen_k, head_dim].
+    :param v: values, [batch, kv_heads, seqlen_k, head_dim_v].
     :param return_lse: also return the natural logarithm of each row's softmax denominator, [batch, heads, seqlen_q],
         f32 (f64): what :func:`attention_backward` and :func:`merge_states` need.
     :param return_weights: also return the weights, [batch, heads, seqlen_q, seqlen_k].
@@ -67,6 +75,15 @@ def decode(
     """:func:`attention` for few query rows and many keys, at the speed of reading k and v once.
 
     Arguments and results are the same. Sums have another order, so the last bits differ from :func:`attention`'s.
+
+    :param q: queries, [batch, heads, seqlen_q, head_dim]; seqlen_q is typically 1.
+    :param k: keys, [batch, kv_heads, seqlen_k, head_dim].
+    :param v: values, [batch, kv_heads, seqlen_k, head_dim_v].
+    :param return_lse: also return the natural logarithm of each row's softmax denominator, [batch, heads, seqlen_q].
+    :param return_weights: also return the weights, [batch, heads, seqlen_q, seqlen_k].
+    :param out: an array for the output, [batch, heads, seqlen_q, head_dim_v].
+    :returns: the output, like q; or a tuple of the output and those of lse and weights that were requested.
+    :raises ValueError: as :func:`attention` does.
     """
     require_known(options, "decode")
     return _attend(_core.decode, q, k, v, out, return_lse, return_weights, options)
@@ -87,13 +104,17 @@ def attention_varlen(
 ) -> Any:
     """Attention over documents of different lengths packed one after the other; each sees only its own keys.
 
-    Shapes: q [total_q, heads, head_dim], k [total_k, kv_heads, head_dim], v [total_k, kv_heads, head_dim_v]; the output
-    is like q, lse [heads, total_q], weights [heads, total_q, longest document of k].
-
+    :param q: queries, [total_q, heads, head_dim].
+    :param k: keys, [total_k, kv_heads, head_dim].
+    :param v: values, [total_k, kv_heads, head_dim_v].
     :param cu_seqlens_q: where each document begins in q: int32 or int64 [documents + 1], from 0 to total_q.
     :param cu_seqlens_k: the same in k and v; default: cu_seqlens_q.
+    :param return_lse: also return the natural logarithm of each row's softmax denominator, [heads, total_q].
+    :param return_weights: also return the weights, [heads, total_q, longest document of k].
+    :param out: an array for the output, [total_q, heads, head_dim_v].
     :param options: those of :class:`saccade.AttentionOptions`. Rows, keys and positions count from the beginning
         of the document.
+    :returns: the output, like q; or a tuple of the output and those of lse and weights that were requested.
     :raises ValueError: as :func:`attention` does.
     """
     require_known(options, "attention_varlen")
@@ -107,11 +128,17 @@ class Gradients(NamedTuple):
     """The gradients of a loss; those that were not requested are None."""
 
     dq: Any
+    """With respect to q, like it."""
     dk: Any
+    """With respect to k, like it."""
     dv: Any
+    """With respect to v, like it."""
     dmask: Any = None
+    """With respect to a floating mask, in the shape of the mask, f32 (f64)."""
     dsinks: Any = None
+    """With respect to the sinks, f32 (f64) [heads]."""
     dalibi_slopes: Any = None
+    """With respect to the slopes, f32 (f64), in their shape."""
 
 
 @takes(BackwardOptions)
@@ -133,6 +160,9 @@ def attention_backward(
 ) -> Gradients:
     """The gradients of ``o, lse = attention(q, k, v, return_lse=True, **options)``, also in linear memory.
 
+    :param q, k, v: those of the forward call.
+    :param o: its output.
+    :param lse: its lse, f32 (f64).
     :param dout: the gradient of the loss with respect to o, shaped like it.
     :param dlse: that with respect to lse, shaped like it, for a loss that reads lse.
     :param return_dq: with False, do not compute dq: of the five matrix products that takes four.
@@ -172,18 +202,28 @@ def gradient_of(q: Any, options: Mapping[str, Any], name: str, wanted: bool) -> 
 
 
 @takes(BackwardOptions)
-def attention_operations(q: Any, k: Any, v: Any, **options: Unpack[BackwardOptions]) -> float:
+def attention_flops(q: Any, k: Any, v: Any, **options: Unpack[BackwardOptions]) -> float:
     """The floating-point operations of ``attention(q, k, v, **options)``: divide them by its time for FLOP/s.
 
     They are 2 (head_dim + head_dim_v) for each pair of a query row and a key that the row sees by ``causal``,
     ``window``, ``query_offset``, ``kv_starts``, ``kv_lengths`` and ``cu_seqlens_q``; a multiply-add counts as two.
-    Masks and ``score_mod`` do not reduce the count. A backward pass counts as 2.5 times this. Only the shapes of q, k
-    and v matter.
+    Masks and ``score_mod`` do not reduce the count. A backward pass counts as 2.5 times this.
 
+    :param q, k, v: arrays of the shapes of the call; their values do not matter.
+    :returns: the number of operations.
     :raises ValueError: as :func:`attention` does.
     """
-    require_known(options, "attention_operations")
-    return _core.attention_operations(q, k, v, {**options})
+    require_known(options, "attention_flops")
+    try:
+        return _core.attention_operations(q, k, v, {**options})
+    except ValueError as error:
+        raise ValueError(str(error).replace("[attention_operations]", "[attention_flops]")) from None
+
+
+def attention_operations(q: Any, k: Any, v: Any, **options: Unpack[BackwardOptions]) -> float:
+    """The old name of :func:`attention_flops`."""
+    warn_deprecated("saccade.attention_operations is deprecated; use attention_flops")
+    return attention_flops(q, k, v, **options)
 
 
 def merge_states(
@@ -192,23 +232,35 @@ def merge_states(
     o_b: Any,
     lse_b: Any,
     *,
-    layout: Literal["bhld", "blhd"] = "bhld",
+    layout: Literal["bhsd", "bshd"] = "bhsd",
 ) -> tuple[Any, Any]:
     """Merges attention of the same queries over two sets of keys into that over both: (output, lse).
 
     lse = log(exp(lse_a) + exp(lse_b)), o = exp(lse_a - lse) o_a + exp(lse_b - lse) o_b (arXiv:2501.01005, section 2.2).
-    Shapes are those that :func:`attention` returns. A part without keys has lse -inf and does not count.
+    A part without keys has lse -inf and does not count.
 
+    :param o_a: the output over the first set, as :func:`attention` returns it.
+    :param lse_a: its lse, [batch, heads, seqlen_q], f32 (f64).
+    :param o_b: the output over the second set, in the shape of o_a.
+    :param lse_b: its lse, in the shape of lse_a.
+    :param layout: of o_a, o_b and the result: "bhsd" is [batch, heads, seqlen, dim], "bshd" [batch, seqlen, heads,
+        dim].
+    :returns: the output, of o_a's dtype, and its lse.
     :raises ValueError: where shapes or types do not fit.
     """
     o_a, lse_a = as_array(o_a, "o_a"), as_array(lse_a, "lse_a")
     o, lse = empty(o_a, o_a.shape), empty(o_a, lse_a.shape, precision(lse_a))
-    _core.merge_states(o_a, lse_a, o_b, lse_b, o, lse, layout)
+    _core.merge_states(o_a, lse_a, o_b, lse_b, o, lse, current_layout(layout))
     return o, lse
 
 
 def alibi_slopes(num_heads: int) -> Any:
-    """The standard slopes of ALiBi (arXiv:2108.12409): float32 [num_heads], for any number of heads."""
+    """The standard slopes of ALiBi (arXiv:2108.12409), for any number of heads.
+
+    :param num_heads: how many slopes, at least 1.
+    :returns: float32 [num_heads].
+    :raises ValueError: for a number below 1.
+    """
     return _core.alibi_slopes(num_heads)
 
 
@@ -224,16 +276,21 @@ def scaled_dot_product_attention(
 ) -> Any:
     """PyTorch's ``torch.nn.functional.scaled_dot_product_attention``: the same arguments and the same meaning.
 
-    Shapes: query [..., heads, L, E], key [..., kv_heads, S, E], value [..., kv_heads, S, Ev], with any number of
-    leading dimensions, over which key and value may be broadcast; the result is [..., heads, L, Ev]. ``is_causal``
-    aligns row 0 with key 0 and cannot be combined with attn_mask; a boolean mask is True where a key takes part.
-    As in PyTorch, dropout applies whenever dropout_p > 0.
-
     PyTorch tensors are passed to :func:`saccade.torch.scaled_dot_product_attention`, which has gradients.
 
     Differences from PyTorch: a row whose keys are all hidden is 0 for any inputs, and no case falls back to a
     matrix of L x S. Few query rows over many keys are computed as :func:`decode` does.
 
+    :param query: [..., heads, L, E], with any number of leading dimensions.
+    :param key: [..., kv_heads, S, E]; its leading dimensions may be broadcast.
+    :param value: [..., kv_heads, S, Ev]; likewise.
+    :param attn_mask: bool, True where a key takes part, or floating, which is added; broadcast to [..., heads, L, S].
+    :param dropout_p: the probability of dropping a weight, 0 <= p <= 1; as in PyTorch, weights are dropped whenever it
+        is above 0.
+    :param is_causal: row i sees keys 0 to i (aligned top left); cannot be combined with attn_mask.
+    :param scale: factor of the dot products; default 1 / sqrt(E).
+    :param enable_gqa: heads may be a multiple of kv_heads.
+    :returns: [..., heads, L, Ev], of query's dtype.
     :raises ValueError: for arguments that do not fit; names the argument.
     """
     if is_torch(query):
@@ -282,13 +339,13 @@ def _attend(
 def rows_shape(q: Any, options: dict[str, Any]) -> tuple[int, ...]:
     """[batch, heads, seqlen_q], without the axes that q does not have."""
     shape = tuple(q.shape[:-1])
-    blhd = _is_blhd(options) or options.get("cu_seqlens_q") is not None
-    return (*shape[:-2], shape[-1], shape[-2]) if blhd and len(shape) >= 2 else shape
+    bshd = _is_bshd(options) or options.get("cu_seqlens_q") is not None
+    return (*shape[:-2], shape[-1], shape[-2]) if bshd and len(shape) >= 2 else shape
 
 
-def _is_blhd(options: dict[str, Any]) -> bool:
+def _is_bshd(options: dict[str, Any]) -> bool:
     layout = options.get("layout")
-    return isinstance(layout, str) and layout == "blhd"
+    return isinstance(layout, str) and layout == "bshd"
 
 
 def _seqlen_k(k: Any, options: dict[str, Any]) -> int:
@@ -301,7 +358,7 @@ def _seqlen_k(k: Any, options: dict[str, Any]) -> int:
                 f"cu_seqlens_k: expected integers [documents + 1], got {starts.dtype} {list(starts.shape)}"
             )
         return min(int(np.diff(starts).max(initial=0)), k.shape[0] if k.shape else 0)
-    length = k.shape[-3 if _is_blhd(options) and len(k.shape) >= 3 else -2] if len(k.shape) >= 2 else 0
+    length = k.shape[-3 if _is_bshd(options) and len(k.shape) >= 3 else -2] if len(k.shape) >= 2 else 0
     if options.get("block_table") is not None:
         pages = as_array(options["block_table"], "block_table").shape
         return pages[-1] * length if pages else 0

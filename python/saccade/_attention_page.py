@@ -105,7 +105,11 @@ class Page:
         return self._html
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the file."""
+        """Writes the file.
+
+        :param path: its name, "page.html" for example; a file of that name is replaced.
+        :raises OSError: if it cannot be written.
+        """
         with open(path, "w", encoding="utf-8", newline="\n") as file:
             file.write(self.html())
 
@@ -135,7 +139,17 @@ def page(
         outputs = model(**tokenizer(text, return_tensors="pt"), output_attentions=True)
         saccade.page(outputs.attentions, tokens).save("page.html")
 
-    Arguments are those of :class:`Page` and, also in ``options``, of :meth:`Page.add`.
+    :param weights: a list of layers, each [heads, seqlen_q, seqlen_k] or [1, heads, seqlen_q, seqlen_k], or one array
+        with the layers first; see :meth:`Page.add`.
+    :param tokens: the text of each query; default: positions.
+    :param key_tokens: that of each key, where keys are of another sequence; default: ``tokens``, if there are as many
+        keys as queries.
+    :param title, subtitle: the page's heading, and a line below it.
+    :param max_size: the most bytes of the file, as in :class:`Page`.
+    :param options: the other arguments of :meth:`Page.add`.
+    :returns: a :class:`Page`, which Jupyter displays, and to which parts may be added.
+    :raises ValueError: for shapes and labels that do not fit; names the argument.
+    :raises RuntimeError: if this build has no pages.
     """
     return Page(title, subtitle, max_size=max_size).add(weights, tokens, key_tokens, **options)
 

@@ -34,15 +34,27 @@ class Transport(Protocol):
         """The number of ranks."""
 
     def send(self, to: int, data: memoryview) -> Any:
-        """Begins to send all bytes (1 to 64 MiB) and returns a request at once. Does not change them. They stay valid
-        until the request is finished."""
+        """Begins to send all bytes and returns a request at once. Does not change them.
+
+        :param to: the number of the rank to send to.
+        :param data: the bytes, 1 to 64 MiB; they stay valid until the request is finished.
+        :returns: any object, which :meth:`is_finished` gets.
+        """
 
     def receive(self, source: int, data: memoryview) -> Any:
-        """Begins to receive as many bytes into that memory, and returns a request at once."""
+        """Begins to receive bytes, and returns a request at once.
+
+        :param source: the number of the rank that sends them.
+        :param data: where they go; as many are received as it has.
+        :returns: any object, which :meth:`is_finished` gets.
+        """
 
     def is_finished(self, request: Any) -> bool:
         """Whether a request is finished; it is then not asked for again. May block until it is, if all other messages
-        travel meanwhile."""
+        travel meanwhile.
+
+        :param request: what :meth:`send` or :meth:`receive` returned.
+        """
 
 
 class Communicator:
@@ -108,6 +120,8 @@ class Communicator:
 def local_communicators(ranks: int, *, timeout: float = 300.0) -> list[Communicator]:
     """Communicators of as many threads of this process, in the order of their ranks: to try out a division.
 
+    :param ranks: how many.
+    :param timeout: seconds that a call waits for another rank.
     :raises ValueError: unless ranks is positive.
     """
     result = []

@@ -33,8 +33,11 @@ _PAGE = """<!DOCTYPE html>
 
 class Picture:
     """A finished picture: later changes of the weights do not change it. Jupyter displays it; ``print(picture)``
-    shows a heat map in a terminal.
+    shows a heat map in a terminal. :func:`heatmap` and :func:`attention_lines` make pictures.
 
+    :param svg: the picture as an SVG document.
+    :param title: its title; "": none.
+    :param terminal: a function that returns the picture as text for a terminal; default: none.
     :ivar svg: the picture as an SVG document.
     """
 
@@ -53,8 +56,9 @@ class Picture:
         return f"<saccade.Picture: {self._title or 'untitled'}; .save('x.svg'), .save('x.png') or .save('x.html')>"
 
     def png(self, zoom: float = 2.0) -> bytes:
-        """The picture as PNG, ``zoom`` pixels for each unit of the SVG document.
+        """The picture as PNG.
 
+        :param zoom: pixels for each unit of the SVG document.
         :raises RuntimeError: if this build has no PNG.
         """
         try:
@@ -78,6 +82,7 @@ class Picture:
     def save(self, path: str | os.PathLike[str], *, zoom: float = 2.0) -> None:
         """Writes the picture in the format of the extension: .svg, .png or .html.
 
+        :param path: the file's name; a file of that name is replaced.
         :param zoom: pixels of a PNG for each unit of the SVG document.
         :raises ValueError: for another extension.
         """
@@ -129,7 +134,8 @@ def heatmap(
     :param queries, keys: if the matrix is a map of a larger one (``inspect(...).pooled``): the size of that one.
     :param low, high: the values of the lightest and the darkest colour; default: 0 and the largest value.
     :param scale: how values are mapped to colours; "automatic" is logarithmic if a long sequence needs it.
-    :param show_values: write numbers into the cells where they fit, with ``decimals`` digits after the point.
+    :param show_values: write numbers into the cells where they fit.
+    :param decimals: digits after the point, 0 to 12; default: by the largest value (0.24, 1.50, 12.3, 123).
     :raises ValueError: for shapes, labels or numbers that do not fit; names the argument.
     """
     options = {
@@ -166,7 +172,14 @@ def attention_lines(
 ) -> Picture:
     """Query tokens on the left, key tokens on the right, joined by lines whose width is the weight.
 
-    Arguments as for :func:`heatmap`; at most 128 rows and columns, and no negative weights.
+    :param weights: [seqlen_q, seqlen_k], or [heads, seqlen_q, seqlen_k] for a panel each; at most 128 rows and columns,
+        and no negative weights.
+    :param tokens: the text of each query; default: positions.
+    :param key_tokens: that of each key; default: ``tokens`` where the matrix is square, else positions.
+    :param title, caption: text above and below the picture.
+    :param panel_titles: one for each head; default "head 0", "head 1", ...
+    :param high: the weight of the widest line; default: the largest weight.
+    :raises ValueError: for shapes, labels or numbers that do not fit; names the argument.
     """
     options = {
         "tokens": _labels(tokens, "tokens"),

@@ -65,9 +65,10 @@ def inspect(
     """Statistics of the weights that :func:`saccade.attention` would use, at its speed and in memory proportional to
     the results: also for sequences whose matrix would not fit in memory.
 
-    Shapes of q and k as for :func:`saccade.attention`. In the results, batch comes before heads for every layout,
-    and axes that q does not have are left out.
+    In the results, batch comes before heads for every layout, and axes that q does not have are left out.
 
+    :param q: queries, [batch, heads, seqlen_q, head_dim], as for :func:`saccade.attention`.
+    :param k: keys, [batch, kv_heads, seqlen_k, head_dim].
     :param rows: query rows whose weights are wanted in full.
     :param top_k: the number of keys with the largest weights to return for each row.
     :param entropy, max_weight, received, distance: whether these are wanted; see :class:`Inspection`.

@@ -8,17 +8,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import _core
-from ._arguments import shown
+from ._arguments import flag, shown
 from ._arrays import as_array, empty
 from ._attention import _attend
-from ._options import AttentionOptions, require_known, takes
+from ._options import CAUSAL_CHOICES, AttentionOptions, current_layout, require_known, takes, warn_deprecated
+from ._sdpa import renamed
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
 elif TYPE_CHECKING:
     from typing_extensions import Unpack
 
-Layout = Literal["bhld", "blhd"]
+Layout = Literal["bhsd", "bshd"]
 
 _DTYPES = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16"}
 
@@ -26,12 +27,14 @@ _DTYPES = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf
 class Rope:
     """A rotary position embedding (RoFormer, arXiv:2104.09864) for vectors of ``dim`` numbers.
 
-    :param base: pair i is rotated by base^(-2 i / rotary_dim) radians per position.
+    :param dim: the numbers of a vector, an even number unless rotary_dim says how many are rotated.
+    :param theta: pair i is rotated by theta^(-2 i / rotary_dim) radians per position: ``rope_theta`` in Hugging Face's
+        configurations.
     :param scaling_factor: positions are divided by it (arXiv:2306.15595).
     :param rotary_dim: how many of a vector's numbers are rotated; 0: all.
     :param pairs: "half": numbers i and i + rotary_dim / 2 (GPT-NeoX, Llama in Hugging Face's order); "interleaved":
         2 i and 2 i + 1 (GPT-J, Llama in Meta's order).
-    :param frequencies: radians per position of each pair, instead of those from base (YaRN, Llama 3.1).
+    :param frequencies: radians per position of each pair, instead of those from theta (YaRN, Llama 3.1).
     :raises ValueError: for numbers out of their range.
     """
 
@@ -39,20 +42,37 @@ class Rope:
         self,
         dim: int,
         *,
-        base: float = 10000.0,
+        theta: float = 10000.0,
         scaling_factor: float = 1.0,
         rotary_dim: int = 0,
         pairs: Literal["half", "interleaved"] = "half",
         frequencies: Sequence[float] | None = None,
+        **deprecated: float,
     ) -> None:
-        self._core = _core.Rope(dim, base, scaling_factor, rotary_dim, pairs, frequencies)
+        if "base" in deprecated:
+            warn_deprecated("Rope(base=) is deprecated; use theta")
+            theta = deprecated.pop("base")
+        if deprecated:
+            raise TypeError(f"Rope() got an unexpected keyword argument '{next(iter(deprecated))}'")
+        try:
+            self._core = _core.Rope(dim, theta, scaling_factor, rotary_dim, pairs, frequencies)
+        except ValueError as error:
+            raise renamed(error, {"base": "theta"}) from None
 
-    def rotate(self, x: Any, *, start: int = 0, positions: Any = None, layout: Layout = "bhld", out: Any = None) -> Any:
-        """x [batch, heads, seqlen, dim], rotated by each token's position: start, start + 1, ..., or
-        ``positions``, integers [seqlen] or [batch, seqlen]. ``out`` may be x."""
+    def rotate(self, x: Any, *, start: int = 0, positions: Any = None, layout: Layout = "bhsd", out: Any = None) -> Any:
+        """Vectors rotated by each token's position.
+
+        :param x: [batch, heads, seqlen, dim], or without batch, of any floating dtype.
+        :param start: the position of the first token; the next ones follow.
+        :param positions: the positions instead: integers [seqlen] or [batch, seqlen].
+        :param layout: the order of x's axes: "bhsd" or "bshd", which is [batch, seqlen, heads, dim].
+        :param out: an array for the result, which may be x.
+        :returns: an array like x.
+        :raises ValueError: for arguments that do not fit; names the argument.
+        """
         x = as_array(x, "x")
         y = empty(x, x.shape) if out is None else out
-        self._core.rotate(x, y, positions, start, layout)
+        self._core.rotate(x, y, positions, start, current_layout(layout))
         return y
 
 
@@ -63,13 +83,16 @@ class KvCache:
         cache.append(k, v)        # of the new tokens
         o = cache.decode(q)       # q of the same tokens
 
+    :param num_kv_heads: heads of k and v.
+    :param head_dim: numbers of a key.
     :param batch: number of sequences; each has its own length.
-    :param head_dim_v: head_dim of v; default: head_dim.
+    :param head_dim_v: numbers of a value; 0: head_dim.
     :param dtype: of the stored numbers: "float32", "bfloat16", "float16" or "float64".
     :param page_size: tokens per page; sequences can then share pages and store a common prefix once. 0: no pages.
     :param window: the query at position p sees keys p - window to p, and older ones need not be kept; -1: all.
-    :param causal: each query sees the keys up to its own. False: each sees all, and queries have the positions 0, 1,
-        ..., which ALiBi counts from, unless ``query_offset`` says otherwise; cannot be combined with a window.
+    :param causal: "bottom_right", which True means here too: the last query stands at the last key, and each sees the
+        keys up to its own. None or False: each sees all, and queries have the positions 0, 1, ..., which ALiBi counts
+        from, unless ``query_offset`` says otherwise; cannot be combined with a window. "top_left" is refused.
     :param rope: rotates keys by their position when they are appended. The caller rotates the queries: see
         :meth:`positions`.
     :param capacity: tokens per sequence to allocate at once.
@@ -89,7 +112,7 @@ class KvCache:
         dtype: Any = "float32",
         page_size: int = 0,
         window: int = -1,
-        causal: bool = True,
+        causal: Literal["bottom_right"] | bool | None = "bottom_right",
         rope: Rope | None = None,
         capacity: int = 0,
     ) -> None:
@@ -106,30 +129,51 @@ class KvCache:
             _DTYPES[name],
             page_size,
             window,
-            causal,
+            _is_causal(causal),
             rope._core if rope is not None else None,
             capacity,
         )
         self._head_dim_v = operator.index(head_dim_v) or operator.index(head_dim)
 
-    def append(self, k: Any, v: Any, *, sequence: int | None = None, layout: Layout = "bhld") -> None:
-        """Adds n tokens to every sequence, k [batch, kv_heads, n, head_dim] and v [batch, kv_heads, n, head_dim_v], or
-        to one sequence, k [kv_heads, n, head_dim] and v likewise. Numbers are rounded to the cache's dtype."""
-        self._core.append(k, v, sequence, layout)
+    def append(self, k: Any, v: Any, *, sequence: int | None = None, layout: Layout = "bhsd") -> None:
+        """Adds n tokens to every sequence, or to one. Numbers are rounded to the cache's dtype.
+
+        :param k: keys, [batch, kv_heads, n, head_dim], for one sequence [kv_heads, n, head_dim].
+        :param v: values, [batch, kv_heads, n, head_dim_v], for one sequence [kv_heads, n, head_dim_v].
+        :param sequence: the number of that sequence; default: every sequence.
+        :param layout: of k and v: "bhsd" or "bshd", which is [batch, n, kv_heads, dim].
+        :raises ValueError: for arguments that do not fit; the cache is then unchanged.
+        """
+        self._core.append(k, v, sequence, current_layout(layout))
 
     @takes(AttentionOptions)
     def attention(
         self, q: Any, *, return_lse: bool = False, out: Any = None, **options: Unpack[AttentionOptions]
     ) -> Any:
-        """:func:`saccade.attention` of the last tokens of each sequence, q [batch, heads, seqlen_q, head_dim], whose
-        keys and values are in the cache already. The cache adds kv_lengths, kv_starts, block_table, causal and window
-        to the options."""
+        """:func:`saccade.attention` of the last tokens of each sequence, whose keys and values are in the cache
+        already. The cache adds kv_lengths, kv_starts, block_table, causal and window to the options.
+
+        :param q: queries of the last tokens, [batch, heads, seqlen_q, head_dim].
+        :param return_lse: also return the natural logarithm of each row's softmax denominator, [batch, heads,
+            seqlen_q].
+        :param out: an array for the output, [batch, heads, seqlen_q, head_dim_v].
+        :returns: the output, like q; with return_lse a tuple of it and lse.
+        :raises ValueError: for arguments that do not fit, and for options that the cache sets.
+        """
         require_known(options, "KvCache.attention")
         return self._attend(self._core.attention, q, return_lse, out, options)
 
     @takes(AttentionOptions)
     def decode(self, q: Any, *, return_lse: bool = False, out: Any = None, **options: Unpack[AttentionOptions]) -> Any:
-        """:func:`saccade.decode` over the cache: as :meth:`attention`, at the speed of reading it once."""
+        """:func:`saccade.decode` over the cache: as :meth:`attention`, at the speed of reading it once.
+
+        :param q: queries of the last tokens, [batch, heads, seqlen_q, head_dim]; seqlen_q is typically 1.
+        :param return_lse: also return the natural logarithm of each row's softmax denominator, [batch, heads,
+            seqlen_q].
+        :param out: an array for the output, [batch, heads, seqlen_q, head_dim_v].
+        :returns: the output, like q; with return_lse a tuple of it and lse.
+        :raises ValueError: as :meth:`attention` does.
+        """
         require_known(options, "KvCache.decode")
         return self._attend(self._core.decode, q, return_lse, out, options)
 
@@ -145,11 +189,20 @@ class KvCache:
         return self._core.lengths()
 
     def first_kept(self, sequence: int = 0) -> int:
-        """The first position whose key is still kept: 0 without a window."""
+        """The first position whose key is still kept: 0 without a window.
+
+        :param sequence: the number of the sequence.
+        :raises ValueError: for a sequence that does not exist.
+        """
         return self._core.first_kept(sequence)
 
     def set_start(self, sequence: int, start: int) -> None:
-        """Hides the keys before position ``start`` of a sequence from all queries: padding on the left. 0: none."""
+        """Hides the first keys of a sequence from all queries: padding on the left.
+
+        :param sequence: the number of the sequence.
+        :param start: the first position that is seen; 0 hides none.
+        :raises ValueError: for a sequence or a position that does not exist.
+        """
         self._core.set_start(sequence, start)
 
     @property
@@ -158,20 +211,40 @@ class KvCache:
         return self._core.starts()
 
     def positions(self, count: int) -> Any:
-        """The positions of the last ``count`` tokens of each sequence, int64 [batch, count]: for
-        :meth:`Rope.rotate`."""
+        """The positions of the last tokens of each sequence, for :meth:`Rope.rotate`.
+
+        :param count: how many tokens.
+        :returns: int64 [batch, count].
+        :raises ValueError: if a sequence has fewer tokens.
+        """
         return self._core.positions(count)
 
     def truncate(self, sequence: int, length: int) -> None:
-        """Removes the tokens from position ``length`` on, as if they had never been appended."""
+        """Removes the last tokens of a sequence, as if they had never been appended.
+
+        :param sequence: the number of the sequence.
+        :param length: how many tokens remain.
+        :raises ValueError: for a sequence that does not exist, and for a length that it does not have or whose keys a
+            window has dropped.
+        """
         self._core.truncate(sequence, length)
 
     def clear(self, sequence: int) -> None:
-        """Empties a sequence."""
+        """Empties a sequence.
+
+        :param sequence: the number of the sequence.
+        :raises ValueError: for a sequence that does not exist.
+        """
         self._core.clear(sequence)
 
     def share_prefix(self, from_sequence: int, to_sequence: int, length: int) -> None:
-        """Makes a sequence a copy of the first ``length`` tokens of another; pages are shared."""
+        """Makes a sequence a copy of the first tokens of another; pages are shared.
+
+        :param from_sequence: the number of the sequence to copy.
+        :param to_sequence: the number of the sequence to replace.
+        :param length: how many tokens are copied.
+        :raises ValueError: for sequences that do not exist and a length that the first does not have.
+        """
         self._core.share_prefix(from_sequence, to_sequence, length)
 
     @property
@@ -183,3 +256,10 @@ class KvCache:
     def pages_in_use(self) -> int:
         """Pages that sequences use; a shared page counts once; 0 without pages."""
         return self._core.pages_in_use()
+
+
+def _is_causal(causal: Any) -> bool:
+    if isinstance(causal, str) and causal != "bottom_right":
+        wanted = "None or 'bottom_right', as the queries of a cache are its last tokens"
+        raise ValueError(f"causal: expected {wanted}, got {shown(causal)}; {CAUSAL_CHOICES}")
+    return causal is not None and flag(causal, "causal")

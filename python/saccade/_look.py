@@ -13,6 +13,7 @@ import numpy as np
 from . import _core
 from ._arrays import as_array
 from ._attention_page import Page
+from ._options import warn_deprecated
 
 
 def look(
@@ -22,7 +23,7 @@ def look(
     pair: str | None = None,
     target: str | None = None,
     image: Any = None,
-    sound: Any = None,
+    audio: Any = None,
     other_model: str | os.PathLike[str] | None = None,
     other_text: str | None = None,
     title: str = "",
@@ -31,6 +32,7 @@ def look(
     tiles: Sequence[tuple[int, int, range, range]] = (),
     gradient: bool = False,
     num_threads: int = 0,
+    **deprecated: Any,
 ) -> Page:
     """Every head of a model over a text, a picture or a sound in one HTML file, as ``saccade look`` writes it.
 
@@ -47,7 +49,7 @@ def look(
     :param pair: a second text, for models that take two.
     :param target: what an encoder-decoder's decoder reads; default: what the model itself makes of the source.
     :param image: what a model of images sees: a picture of Pillow, or uint8 [height, width, 3].
-    :param sound: what a model of speech hears: one channel, 16,000 samples a second, from -1 to 1.
+    :param audio: what a model of speech hears: one channel, 16,000 samples a second, from -1 to 1.
     :param other_model, other_text: a second folder or text, to compare with: the page has a part for each.
     :param title: default: the folder's name.
     :param max_size: the most bytes of the file, as in :class:`Page`.
@@ -61,6 +63,11 @@ def look(
         reads models.
     :raises ValueError: for what the model does not read, and for heads and tiles that do not exist.
     """
+    if "sound" in deprecated:
+        warn_deprecated("look(sound=) is deprecated; use audio")
+        audio = deprecated.pop("sound")
+    if deprecated:
+        raise TypeError(f"look() got an unexpected keyword argument '{next(iter(deprecated))}'")
     if not hasattr(_core, "look"):
         raise RuntimeError(
             "this saccade was built without look(), which needs zlib, nlohmann-json, Oniguruma and utf8proc; "
@@ -76,7 +83,7 @@ def look(
         target=_optional_text(target, "target"),
         rgb=pixels,
         png=b"" if pixels is None else _png(pixels),
-        sound=None if sound is None else _samples(sound),
+        sound=None if audio is None else _samples(audio),
         other_model=None if other_model is None else _folder(other_model, "other_model"),
         other_text=_optional_text(other_text, "other_text"),
         title=_optional_text(title, "title") or "",
@@ -146,11 +153,11 @@ def _png(pixels: np.ndarray) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
-def _samples(sound: Any) -> np.ndarray:
+def _samples(audio: Any) -> np.ndarray:
     try:
-        samples = np.ascontiguousarray(as_array(sound, "sound"), dtype=np.float32)
+        samples = np.ascontiguousarray(as_array(audio, "audio"), dtype=np.float32)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"sound: expected numbers, got {type(sound).__name__} ({error})") from None
+        raise ValueError(f"audio: expected numbers, got {type(audio).__name__} ({error})") from None
     if samples.ndim != 1:
-        raise ValueError(f"sound: expected one channel, [samples], got {list(samples.shape)}")
+        raise ValueError(f"audio: expected one channel, [samples], got {list(samples.shape)}")
     return samples

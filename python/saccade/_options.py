@@ -6,6 +6,8 @@ The table of the library, include/saccade/attention_options.h, has the same opti
 
 import ast
 import inspect
+import sys
+import warnings
 from collections.abc import Collection, Sequence
 from functools import cache
 from pathlib import Path
@@ -19,7 +21,8 @@ class ScoreOptions(TypedDict, total=False):
     """The options that every function takes."""
 
     causal: Optional[Literal["top_left", "bottom_right"]]
-    """Key j is visible iff j <= p. "top_left": row 0 is at key 0; "bottom_right": the last row at the last key."""
+    """Key j is visible iff j <= p. "top_left": row 0 is at key 0, as with PyTorch's is_causal and JAX; "bottom_right":
+    the last row at the last key, as with flash-attn from 2.1 on. True is refused, because it says neither."""
     window: IntPair
     """Keys seen to the left and to the right of the row's position, inclusive: (left, right); -1 leaves a side open."""
     scale: Optional[float]
@@ -57,8 +60,8 @@ class BlockOptions(TypedDict, total=False):
     right to [batch, heads, blocks of rows, blocks of keys]."""
     block_mask_size: IntPair
     """Rows and keys of a block of ``block_mask``; default (128, 128)."""
-    layout: Literal["bhld", "blhd"]
-    """The order of the axes of q, k, v and the output: "bhld" is [batch, heads, seqlen, dim], "blhd" [batch, seqlen,
+    layout: Literal["bhsd", "bshd"]
+    """The order of the axes of q, k, v and the output: "bhsd" is [batch, heads, seqlen, dim], "bshd" [batch, seqlen,
     heads, dim]. Without batch they have rank 3; rank 2 is [seqlen, dim] in both."""
 
 
@@ -148,7 +151,7 @@ DEFAULTS: dict[str, Any] = {
     "softcap": 0.0,
     "dropout_p": 0.0,
     "block_mask_size": (128, 128),
-    "layout": "bhld",
+    "layout": "bhsd",
     "num_threads": 0,
     "weights_after_dropout": False,
 }
@@ -213,7 +216,36 @@ _ALL = names_of(BackwardOptions)
 
 
 def require_known(options: Any, function: str, known: Collection[str] = _ALL) -> None:
-    """Refuses unknown keyword arguments, as Python does for a function without ``**options``."""
+    """Refuses unknown keyword arguments, as Python does for a function without ``**options``; and gives a deprecated
+    ``layout`` its present name."""
     for name in options:
         if name not in known:
             raise TypeError(f"{function}() got an unexpected keyword argument '{name}'")
+    if "layout" in options:
+        options["layout"] = current_layout(options["layout"])
+
+
+# What the values of `causal` mean in other libraries, for messages about causal=True.
+CAUSAL_CHOICES = (
+    "'top_left' aligns row 0 with key 0, as PyTorch's is_causal and JAX do, 'bottom_right' the last row with the last "
+    "key, as flash-attn does from 2.1 on"
+)
+_OLD_LAYOUTS = {"bhld": "bhsd", "blhd": "bshd"}
+
+
+def current_layout(layout: Any) -> Any:
+    """The present name of a layout; anything else itself."""
+    name = _OLD_LAYOUTS.get(layout) if isinstance(layout, str) else None
+    if name is None:
+        return layout
+    warn_deprecated(f'layout="{layout}" is deprecated; use "{name}"')
+    return name
+
+
+def warn_deprecated(text: str) -> None:
+    """A DeprecationWarning at the line that called this package."""
+    package = __name__.partition(".")[0]
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == package:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, DeprecationWarning, stacklevel=level)

@@ -9,13 +9,14 @@ from ._core import info as _info
 from ._core import num_threads as _num_threads
 from ._core import release_workspaces as _release_workspaces
 from ._core import set_num_threads as _set_num_threads
+from ._options import warn_deprecated
 
 
 def info() -> dict[str, Any]:
     """The version and the machine: ``version``; ``cpu``, the processor's name, "" if it is unknown; the
     instruction sets ``built_isas``, ``available_isas`` (both slowest first) and ``active_isa``, of "scalar", "avx2",
     "avx512", "avx512bf16" and "avx512amx", on 64-bit Arm "scalar", "neon" and "neonbf16"; ``available_backends`` and
-    ``active_backend``, which :class:`backend` chooses; and ``num_threads``, as from :func:`num_threads`."""
+    ``active_backend``, which :class:`backend` chooses; and ``num_threads``, as from :func:`get_num_threads`."""
     return _info()
 
 
@@ -42,10 +43,16 @@ class backend:  # noqa: N801 (a context manager with a small name, as torch.no_g
         self._scope.__exit__(*exception)
 
 
-def num_threads() -> int:
+def get_num_threads() -> int:
     """The default number of threads of a call: that of the last :func:`set_num_threads`, initially OpenMP's
     (``OMP_NUM_THREADS``, or one per core)."""
     return _num_threads()
+
+
+def num_threads() -> int:
+    """The old name of :func:`get_num_threads`."""
+    warn_deprecated("saccade.num_threads is deprecated; use get_num_threads")
+    return get_num_threads()
 
 
 def set_num_threads(num_threads: int) -> None:

@@ -38,24 +38,43 @@ class Sharding:
 
     @classmethod
     def contiguous(cls, length: int, ranks: int) -> Sharding:
-        """One run for each rank, as equal as possible."""
+        """One run for each rank, as equal as possible.
+
+        :param length: rows of the sequence.
+        :param ranks: how many ranks.
+        :raises ValueError: for a negative length and less than one rank.
+        """
         return cls._of(_core.Sharding.contiguous(length, ranks))
 
     @classmethod
     def zigzag(cls, length: int, ranks: int) -> Sharding:
         """2 * ranks runs, as equal as possible; rank r has the r-th and the r-th from the end. With a causal mask every
-        rank has nearly the same work. PyTorch calls it head-tail."""
+        rank has nearly the same work. PyTorch calls it head-tail.
+
+        :param length: rows of the sequence.
+        :param ranks: how many ranks.
+        :raises ValueError: for a negative length and less than one rank.
+        """
         return cls._of(_core.Sharding.zigzag(length, ranks))
 
     @classmethod
     def striped(cls, length: int, ranks: int, stripe: int = 512) -> Sharding:
-        """Runs of ``stripe`` rows, dealt out in turn."""
+        """Runs of as many rows, dealt out in turn.
+
+        :param length: rows of the sequence.
+        :param ranks: how many ranks.
+        :param stripe: rows of a run, at least 1.
+        :raises ValueError: for numbers out of their range.
+        """
         return cls._of(_core.Sharding.striped(length, ranks, stripe))
 
     @classmethod
     def balanced(cls, seqlen_q: int, seqlen_k: int, ranks: int, **options: Any) -> Sharding:
         """One run for each rank, cut so that all have the same number of pairs of a row and a key that it sees.
 
+        :param seqlen_q: rows of the whole problem.
+        :param seqlen_k: its keys.
+        :param ranks: how many ranks.
         :param options: those of the whole problem that hide keys: ``causal``, ``window``, ``query_offset``,
             ``kv_lengths``, ``kv_starts``, ``cu_seqlens_q`` and ``cu_seqlens_k``.
         """
@@ -64,7 +83,10 @@ class Sharding:
 
     @classmethod
     def of_runs(cls, runs: Sequence[Sequence[tuple[int, int]]]) -> Sharding:
-        """The same as ``Sharding(runs)``."""
+        """The same as ``Sharding(runs)``.
+
+        :param runs: for each rank a list of runs ``(begin, end)`` in ascending order.
+        """
         return cls(runs)
 
     @property
@@ -83,12 +105,19 @@ class Sharding:
         return self._core.runs()
 
     def rows(self, rank: int) -> int:
-        """The number of rows of a rank."""
+        """The number of rows of a rank.
+
+        :param rank: its number, from 0 on.
+        """
         return sum(end - begin for begin, end in self.runs[rank])
 
     def indices(self, rank: int) -> np.ndarray:
         """The rows of a rank in the order in which its array has them: ``x[..., sharding.indices(rank), :]`` is its
-        part of x."""
+        part of x.
+
+        :param rank: its number, from 0 on.
+        :returns: int64 [rows].
+        """
         return np.concatenate([np.arange(0), *(np.arange(begin, end) for begin, end in self.runs[rank])])
 
     def __eq__(self, other: object) -> bool:

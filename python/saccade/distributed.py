@@ -70,12 +70,14 @@ def attention(
 ) -> Any:
     """:func:`saccade.attention` of a problem whose sequences are divided among the ranks of a communicator.
 
-    q, k and v hold the rank's rows and keys, in the shapes that :func:`saccade.attention` takes; with ``cu_seqlens_q``
-    those of :func:`saccade.attention_varlen`. The options are those of the whole problem, the same on every rank:
+    The options are those of the whole problem, the same on every rank:
     masks, lengths, documents and positions count the whole sequences. ``block_table`` is an error; ``num_threads`` and
     ``layout`` are the rank's own. Results have the bits that :func:`saccade.attention` gives in one process, except
     with method "ring", whose sums have another order, and "pass_q", which has the bits of :func:`decode`.
 
+    :param q: the rank's rows, [batch, heads, rows, head_dim]; with ``cu_seqlens_q`` [rows, heads, head_dim].
+    :param k: its keys, [batch, kv_heads, keys, head_dim]; with ``cu_seqlens_q`` [keys, kv_heads, head_dim].
+    :param v: their values, [batch, kv_heads, keys, head_dim_v]; likewise.
     :param comm: an ``mpi4py.MPI.Intracomm``, of which a duplicate is made at the first call and kept, or a
         :class:`Communicator`.
     :param sharding: which rows of the sequence each rank holds, a :class:`Sharding`; or "contiguous" (rank 0 has the
@@ -85,7 +87,10 @@ def attention(
         one before; "heads": each computes some heads; "grid": both, in groups of ``head_groups`` ranks; "stream":
         gather with ``chunk`` keys at a time, in the least memory; "ring": the same, beginning with the rank's own
         keys; "pass_q": rows travel, for few rows over many keys. "automatic" decides by sizes.
+    :param head_groups: with method "grid": ranks of a group, a divisor of their number; 0 otherwise.
+    :param chunk: with methods "stream" and "ring": keys that travel at a time, at least 1.
     :param timeout: seconds to wait for another rank, from now on; at first 300.
+    :param return_lse: also return the natural logarithm of each row's softmax denominator, [batch, heads, rows].
     :param out: an array for the rank's output.
     :returns: the rank's rows of the output, like q; with return_lse a tuple of it and lse.
     :raises ValueError: on every rank, for a bad argument of any rank, or arguments that differ; names the rank.
@@ -111,12 +116,22 @@ def decode(
     out: Any = None,
     **options: Unpack[AttentionOptions],
 ) -> Any:
-    """:func:`saccade.decode` over a cache whose keys are divided among the ranks: q is whole and the same on every
-    rank, k and v hold the rank's keys, and every rank gets the whole output.
+    """:func:`saccade.decode` over a cache whose keys are divided among the ranks; every rank gets the whole output.
 
     It has the bits of :func:`saccade.decode` in one process if keys are cut at multiples of 4096, and otherwise agrees
-    with it up to rounding, with the same bits on every rank. The other arguments and errors are those of
-    :func:`attention`.
+    with it up to rounding, with the same bits on every rank.
+
+    :param q: all queries, the same on every rank, [batch, heads, seqlen_q, head_dim].
+    :param k: the rank's keys, [batch, kv_heads, keys, head_dim].
+    :param v: their values, [batch, kv_heads, keys, head_dim_v].
+    :param comm: an ``mpi4py.MPI.Intracomm`` or a :class:`Communicator`, as for :func:`attention`.
+    :param kv_sharding: which keys each rank holds: a :class:`Sharding`, "contiguous" or "zigzag".
+    :param timeout: seconds to wait for another rank, from now on; at first 300.
+    :param return_lse: also return the natural logarithm of each row's softmax denominator, [batch, heads, seqlen_q].
+    :param out: an array for the output, [batch, heads, seqlen_q, head_dim_v].
+    :returns: the whole output, like q; with return_lse a tuple of it and lse.
+    :raises ValueError: as :func:`attention` does.
+    :raises CommunicationError: if a rank is gone, or does not answer in time.
     """
     division = ParallelConfig(kv_sharding, kv_sharding)
     return _forward("decode", q, k, v, communicator_of(comm, timeout), division, return_lse, out, options)
@@ -178,11 +193,27 @@ def attention_backward(
     """:func:`saccade.attention_backward` of a problem that :func:`attention` divided, with the same division and
     options: dq of the rank's rows, dk and dv of its keys, and on every rank the whole gradients of options.
 
+    :param q, k, v: the rank's rows, keys and values, as in the forward call.
+    :param o: the rank's output of the forward call.
+    :param lse: its lse.
+    :param dout: the gradient of the loss with respect to o, shaped like it.
+    :param comm: the communicator of the forward call.
+    :param sharding: which rows each rank holds, as in the forward call.
+    :param kv_sharding: the same for keys; default: as the rows.
+    :param method: how ranks divide the work; see :func:`attention`.
+    :param head_groups: with method "grid": ranks of a group, a divisor of their number; 0 otherwise.
+    :param chunk: with methods "stream" and "ring": keys that travel at a time, at least 1.
     :param exact: dk and dv have the bits of one process: they are computed where the keys are, from all rows that see
         them, in 7 products of matrices instead of 5. Otherwise they are sums over ranks of sums in f32 (f64), the
         same in every run.
-
-    The other arguments and errors are those of :func:`attention` and :func:`saccade.attention_backward`.
+    :param timeout: seconds to wait for another rank, from now on; at first 300.
+    :param dlse: the gradient with respect to lse, shaped like it, for a loss that reads lse.
+    :param return_dmask: also return that of a floating ``mask``, in its shape.
+    :param return_dsinks: also return that of ``sinks``.
+    :param return_dalibi_slopes: also return that of ``alibi_slopes``.
+    :returns: dq of the rank's rows, dk and dv of its keys, and the whole gradients of options, in f32 (f64).
+    :raises ValueError: as :func:`attention` and :func:`saccade.attention_backward` do.
+    :raises CommunicationError: if a rank is gone, or does not answer in time.
     """
     found: list[Gradients] = []
 
@@ -218,7 +249,7 @@ def prepared(arguments: Any, q: Any, k: Any, given: dict[str, Any], draws: bool 
     is_packed, layout = given.get("cu_seqlens_q") is not None, given.get("layout")
 
     def length(shape: tuple[int, ...]) -> int:
-        axis = -3 if len(shape) > 2 and (is_packed or layout == "blhd") else -2
+        axis = -3 if len(shape) > 2 and (is_packed or layout == "bshd") else -2
         return shape[axis] if len(shape) >= 2 else 0
 
     return Prepared(

@@ -22,6 +22,7 @@ import numpy as np
 from . import _core
 from ._arguments import flag, shown
 from ._arrays import as_array, returned
+from ._options import CAUSAL_CHOICES
 
 __all__ = [
     "CausalAttention",
@@ -37,8 +38,11 @@ class InputGradients(NamedTuple):
     """The gradients of a loss with respect to query, key and value."""
 
     query: Any
+    """float32, in the shape of query."""
     key: Any
+    """float32, in the shape of key."""
     value: Any
+    """float32, in the shape of value."""
 
 
 class Module(_core.Module):
@@ -47,9 +51,12 @@ class Module(_core.Module):
 
     ``copy`` and ``pickle`` keep the parameters and the mode, but not the gradients or the position in the sequence
     of dropout: see :meth:`seed_dropout`.
+
+    :param options: the arguments of the derived class, by name.
     """
 
     _make: ClassVar[Callable[..., None]]  # makes the compiled module from the arguments
+    _is_causal: ClassVar[bool] = False  # whatever the arguments
     _pickled: ClassVar[tuple[str, ...]]  # names of the arguments, which pickles of 0.1.0 store by position
 
     def __init__(self, **options: Any) -> None:
@@ -80,17 +87,21 @@ class Module(_core.Module):
         *,
         mask: Any = None,
         key_mask: Any = None,
-        causal: bool = False,
+        causal: Literal["top_left", "bottom_right"] | bool = False,
         return_weights: Literal["per_head", "averaged"] | bool = False,
         weights_after_dropout: bool = False,
     ) -> Any:
-        """Attention of query [batch, seqlen_q, d_in] to key and value [batch, seqlen_k, ...], or to itself if they
-        are not given; without batch, rank 2. Arrays must be float32, here and in :meth:`backward`; lists of
-        numbers are converted.
+        """Attention of query to key and value, or to itself if they are not given. Arrays must be float32, here and in
+        :meth:`backward`; lists of numbers are converted.
 
+        :param query: float32 [batch, seqlen_q, d_in], or without batch [seqlen_q, d_in].
+        :param key: float32 [batch, seqlen_k, key_width]; default: query.
+        :param value: float32 [batch, seqlen_k, value_width]; goes together with key.
         :param mask: bool (True = attend) or floating (added), broadcast to [batch, heads, seqlen_q, seqlen_k].
         :param key_mask: the keys that count in each batch entry: bool (True = attend) or floating, [batch, seqlen_k].
-        :param causal: hide later keys, also in a module that is not causal by itself.
+        :param causal: hide later keys, also in a module that is not causal by itself. Where there are other numbers of
+            queries and keys, it must be "top_left" (row 0 stands at key 0, as with PyTorch's is_causal) or
+            "bottom_right" (the last row stands at the last key), in a causal module too.
         :param return_weights: also return the weights: True or "per_head" [batch, heads, seqlen_q, seqlen_k],
             "averaged" [batch, seqlen_q, seqlen_k].
         :param weights_after_dropout: return the weights after dropout instead of those before it.
@@ -100,21 +111,48 @@ class Module(_core.Module):
         if (key is None) != (value is None):
             raise ValueError("value: key and value must be given together")
         kind = _kind_of(return_weights)
+        inputs = _inputs(query, key, value)
         output, weights, _ = self._forward(
-            *_inputs(query, key, value), mask, key_mask, causal, kind, weights_after_dropout, False
+            *inputs, mask, key_mask, self._alignment(causal, *inputs[:2]), kind, weights_after_dropout, False
         )
         output = returned(query, output)
         return output if weights is None else (output, returned(query, weights))
 
+    def _alignment(self, causal: Any, query: Any, key: Any) -> Any:
+        """``causal``, where it is not ambiguous."""
+        if isinstance(causal, str):
+            if causal not in ("top_left", "bottom_right"):
+                wanted = "True, False, 'top_left' or 'bottom_right'"
+                raise ValueError(f"causal: expected {wanted}, got {shown(causal)}; {CAUSAL_CHOICES}")
+            return causal
+        hides = flag(causal, "causal") or self._is_causal or bool(self._arguments.get("causal"))
+        rank = len(query.shape)
+        if hides and key is not None and rank == len(key.shape) and rank in (2, 3):
+            axis = 1 if rank == 3 and self._arguments.get("batch_first", True) else 0
+            rows, keys = query.shape[axis], key.shape[axis]
+            if rows != keys:
+                given = f"{rows} queries and {keys} keys may be aligned in two ways: {CAUSAL_CHOICES}"
+                raise ValueError(f"causal: expected 'top_left' or 'bottom_right', because {given}")
+        return causal
+
     def steps(self, query: Any, key: Any = None, value: Any = None, **options: Any) -> dict[str, Any]:
-        """The steps of a forward call by name: q, k, v [batch, seqlen, heads * head_dim], context (what the output
-        projection receives), weights [batch, heads, seqlen_q, seqlen_k] and output."""
+        """The steps of a forward call.
+
+        :param query: float32 [batch, seqlen_q, d_in], or without batch [seqlen_q, d_in].
+        :param key: float32 [batch, seqlen_k, key_width]; default: query.
+        :param value: float32 [batch, seqlen_k, value_width]; goes together with key.
+        :param options: ``mask``, ``key_mask``, ``causal`` and ``weights_after_dropout`` of :meth:`forward`.
+        :returns: arrays by name: q, k, v [batch, seqlen, heads * head_dim], context (what the output projection
+            receives), weights [batch, heads, seqlen_q, seqlen_k] and output.
+        :raises ValueError: as :meth:`forward` does.
+        """
         mask, key_mask = options.pop("mask", None), options.pop("key_mask", None)
         causal, after = options.pop("causal", False), options.pop("weights_after_dropout", False)
         if options:
             raise TypeError(f"steps() got an unexpected keyword argument '{next(iter(options))}'")
+        inputs = _inputs(query, key, value)
         output, weights, steps = self._forward(
-            *_inputs(query, key, value), mask, key_mask, causal, "per_head", after, True
+            *inputs, mask, key_mask, self._alignment(causal, *inputs[:2]), "per_head", after, True
         )
         steps = {**steps, "weights": weights, "output": output}
         return {name: returned(query, array) for name, array in steps.items()}
@@ -123,6 +161,7 @@ class Module(_core.Module):
         """The gradients of a loss with respect to the inputs of the last call, from those with respect to its
         output; adds those of the parameters to :attr:`grad`.
 
+        :param dout: the gradient with respect to the output, float32 in its shape.
         :returns: that of x, or :class:`InputGradients` if the call had key and value.
         :raises RuntimeError: if there was no call in training mode.
         """
@@ -152,6 +191,7 @@ class Module(_core.Module):
         """Replaces all parameters. Accepts PyTorch's state dicts of the same class and of
         ``torch.nn.MultiheadAttention``.
 
+        :param state_dict: the parameters by name, arrays or PyTorch tensors of any floating dtype.
         :raises ValueError: lists what is missing, unexpected or of a wrong shape; the module is then unchanged.
         """
         if not isinstance(state_dict, Mapping):
@@ -159,7 +199,11 @@ class Module(_core.Module):
         self._load_state_dict({name: as_array(_detached(value), name) for name, value in state_dict.items()})
 
     def train(self, mode: bool = True) -> Module:
-        """Training mode: dropout is active and :meth:`backward` can be called."""
+        """Training mode: dropout is active and :meth:`backward` can be called.
+
+        :param mode: False: evaluation mode.
+        :returns: the module itself.
+        """
         self._train(flag(mode, "mode"))
         return self
 
@@ -173,7 +217,10 @@ class Module(_core.Module):
         return self._training()
 
     def seed_dropout(self, seed: int) -> None:
-        """Makes dropout reproducible: the n-th training call after this one drops the same in every run."""
+        """Makes dropout reproducible: the n-th training call after this one drops the same in every run.
+
+        :param seed: an integer of 64 bits, -2^63 <= seed < 2^64.
+        """
         self._seed_dropout(seed)
 
     def __repr__(self) -> str:
@@ -184,6 +231,8 @@ class Module(_core.Module):
 class SelfAttention(Module):
     """One head over a whole sequence: softmax(q k^T / sqrt(d_out)) v.
 
+    :param d_in: width of the input.
+    :param d_out: width of queries, keys, values and the output.
     :param weight_layout: "out_in": linear layers ``W_query.weight`` [d_out, d_in] and so on; "in_out": plain parameters
         ``W_query`` [d_in, d_out].
     :param qkv_bias: linear layers have a bias.
@@ -209,11 +258,16 @@ class SelfAttention(Module):
 class CausalAttention(Module):
     """One causal head with dropout.
 
+    :param d_in: width of the input.
+    :param d_out: width of queries, keys, values and the output.
     :param context_length: the longest sequence allowed; 0: any.
+    :param dropout: the probability of dropping a weight in training mode, 0 <= p < 1.
+    :param qkv_bias: the projections have a bias.
     :param seed: as for :class:`SelfAttention`.
     """
 
     _make = _core.Module._make_causal_attention
+    _is_causal = True
     _pickled = ("d_in", "d_out", "context_length", "dropout", "qkv_bias", "seed")
 
     def __init__(
@@ -232,13 +286,19 @@ class CausalAttention(Module):
 
 
 class MultiHeadAttentionWrapper(Module):
-    """Independent causal heads whose outputs are concatenated; d_out is that of one head.
+    """Independent causal heads whose outputs are concatenated.
 
+    :param d_in: width of the input.
+    :param d_out: width of one head; the output is num_heads * d_out wide.
     :param context_length: the longest sequence allowed; 0: any.
+    :param dropout: the probability of dropping a weight in training mode, 0 <= p < 1.
+    :param num_heads: how many heads.
+    :param qkv_bias: the projections have a bias.
     :param seed: as for :class:`SelfAttention`.
     """
 
     _make = _core.Module._make_multi_head_attention_wrapper
+    _is_causal = True
     _pickled = ("d_in", "d_out", "num_heads", "context_length", "dropout", "qkv_bias", "seed")
 
     def __init__(
@@ -272,9 +332,19 @@ class MultiHeadAttention(Module):
     initialization="torch_multihead")``, and its state dict loads. The reverse does not work: this class has
     separate parameters for queries, keys and values (``W_query.weight``), PyTorch's has one ``in_proj_weight``.
 
+    :param d_in: width of the input.
+    :param d_out: width of the output, a multiple of num_heads; each head has d_out / num_heads.
+    :param context_length: the longest sequence allowed; 0: any.
+    :param dropout: the probability of dropping a weight in training mode, 0 <= p < 1.
+    :param num_heads: how many heads of queries.
+    :param qkv_bias: the projections of queries, keys and values have a bias.
     :param num_kv_heads: key and value heads; if fewer than num_heads, query heads share them (GQA); 0: num_heads.
     :param key_width, value_width: width of the key and value inputs (PyTorch's kdim, vdim); 0: d_in.
-    :param add_bias_kv: append a trained key and value; add_zero_attn: a key and value of zeros.
+    :param causal: query i sees keys 0 to i. Where there are other numbers of queries and keys, the call has to say how
+        they are aligned, "top_left" or "bottom_right": see :meth:`Module.forward`.
+    :param out_bias: ``out_proj`` has a bias.
+    :param add_bias_kv: append a trained key and value, which every query sees.
+    :param add_zero_attn: append a key and value of zeros, which every query sees.
     :param batch_first: rank 3 is [batch, seqlen, width]; else [seqlen, batch, width].
     :param initialization: "linear_layers": four ``nn.Linear``; "torch_multihead": as torch.nn.MultiheadAttention.
     :param seed: as for :class:`SelfAttention`.

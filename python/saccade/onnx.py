@@ -35,6 +35,7 @@ _OPSET_OF = {"nonpad_kv_seqlen": 24, "left_window_size": 25, "right_window_size"
 class BackendRep(base.BackendRep):
     """A prepared model. It can run any number of times, from several threads at once.
 
+    :param model: an ``onnx.ModelProto`` whose nodes are ``Attention``.
     :param num_threads: threads of each run; 0: those of :func:`saccade.set_num_threads`.
     :raises ValueError: for a model that :func:`is_compatible` rejects; names the node and what is wrong with it.
     """
@@ -54,6 +55,7 @@ class BackendRep(base.BackendRep):
 
         :param inputs: a dict by name, or a list in the order of the graph's inputs. Those with an initializer may be
             left out; a list leaves out all of them or none.
+        :param kwargs: not used.
         :raises ValueError: for missing or unknown inputs, and for types and shapes that do not fit the model or
             the operator; names node and input.
         """
@@ -100,6 +102,9 @@ class Backend(base.Backend):
     def is_compatible(cls, model: ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
         """Whether :meth:`prepare` accepts the model: whether every node is a valid ``Attention`` of a known opset.
 
+        :param model: an ``onnx.ModelProto``.
+        :param device: "CPU", or "CPU:0" with any number.
+        :param kwargs: not used.
         :raises ValueError: if it is not a model.
         """
         _require(model, ModelProto, "model")
@@ -113,6 +118,8 @@ class Backend(base.Backend):
     def prepare(cls, model: ModelProto, device: str = "CPU", *, num_threads: int = 0, **kwargs: Any) -> BackendRep:
         """Prepares a model.
 
+        :param model: an ``onnx.ModelProto`` whose nodes are ``Attention``.
+        :param device: "CPU", or "CPU:0" with any number.
         :param num_threads: threads of each run; 0: those of :func:`saccade.set_num_threads`.
         :param kwargs: not used; onnx's tests pass their tolerances here.
         :raises ValueError: for a model that :meth:`is_compatible` rejects; names the node and its fault.
@@ -129,7 +136,10 @@ class Backend(base.Backend):
     ) -> Any:
         """The outputs of one node: a tuple that can be indexed by name too. Outputs without a name are left out.
 
+        :param node: an ``onnx.NodeProto``, an ``Attention``.
         :param inputs: those that the node names, in its order; or all, with None for those without a name.
+        :param device: "CPU", or "CPU:0" with any number.
+        :param outputs_info: not used.
         :param kwargs: ``opset_version``, by default the last in which ``Attention`` changed (25, or the last one
             that the installed onnx knows); ``num_threads`` as for :meth:`prepare`.
         :raises ValueError: for a node or for inputs that do not fit.
@@ -155,7 +165,11 @@ class Backend(base.Backend):
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Whether the device is the CPU: "CPU", or "CPU:0" with any number."""
+        """Whether the device is the CPU.
+
+        :param device: "CPU", or "CPU:0" with any number, are.
+        :raises ValueError: if it is not a str.
+        """
         _require(device, str, "device")
         return device.split(":")[0] == "CPU"
 

@@ -25,7 +25,7 @@ class Divided:
         problem = Problem(self.values)
         self.precision, self.options = problem.precision, {**problem.options}
         self.q, self.k, self.v = (problem.shaped(x) for x in (problem.q, problem.k, problem.v))
-        self.axis = self.k.ndim - 3 if problem.blhd and problem.rank > 2 else self.k.ndim - 2
+        self.axis = self.k.ndim - 3 if problem.bshd and problem.rank > 2 else self.k.ndim - 2
         if "score_mod" in self.options:
             self.options.pop("num_threads", None)
         if self.values.chance(0.15) and problem.rank == 4 and problem.batch:

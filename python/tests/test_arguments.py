@@ -88,7 +88,7 @@ def read_only(shape):
         ({"block_mask": np.ones((1, 1), bool), "block_mask_size": (0, 128)}, "block_mask"),
         ({"block_table": np.zeros((2, 1), np.int32)}, "kv_lengths|block_table"),
         ({"block_table": np.full((2, 1), 7, np.int32), "kv_lengths": [9, 9]}, "block_table"),
-        ({"layout": "bshd"}, "layout: expected 'bhld' or 'blhd'"),
+        ({"layout": "bsdh"}, "layout: expected 'bhsd' or 'bshd'"),
         ({"layout": 4}, "layout: expected a str"),
         ({"num_threads": -1}, "num_threads"),
         ({"num_threads": 1.5}, "num_threads: expected an integer"),
@@ -103,7 +103,7 @@ def read_only(shape):
         ({"window": (0, BEYOND_TEXT)}, "window: expected an integer of 64 bits"),
         ({"window": [BEYOND_TEXT]}, "window: expected two integers, got a list"),
         ({"window": memoryview(np.zeros((2, 2)))}, "window: expected two integers, got <memory"),
-        ({"layout": "\ud800"}, r"layout: expected 'bhld' or 'blhd', got '\\ud800'"),
+        ({"layout": "\ud800"}, r"layout: expected 'bhsd' or 'bshd', got '\\ud800'"),
         ({"causal": "\ud800"}, "causal: expected"),
         ({"dropout_p": np.array([0.1, 0.2])}, "dropout_p: expected a number"),
         ({"weights_after_dropout": np.zeros(2)}, "weights_after_dropout: expected True or False"),
@@ -342,7 +342,7 @@ def test_threads():
     for wrong in (-1, "two", 1.5):
         with pytest.raises(ValueError, match="num_threads|threads"):
             saccade.set_num_threads(wrong)
-    before = saccade.num_threads()
+    before = saccade.get_num_threads()
     saccade.set_num_threads(100_000)  # more than any machine has; only as many as useful are started
     x = np.ones((3000, 2, 3, 8), np.float32)
     np.testing.assert_array_equal(saccade.attention(x, x, x), x)

@@ -34,18 +34,18 @@ def operands(seed=0, batch=2, heads=4, kv_heads=2, seqlen_q=20, seqlen_k=30, dim
 
 def test_operations_are_those_of_the_pairs_that_are_seen():
     q, k, v = operands(dim=16)
-    assert saccade.attention_operations(q, k, v) == 2 * 4 * 20 * 30 * 2 * (16 + 16)
+    assert saccade.attention_flops(q, k, v) == 2 * 4 * 20 * 30 * 2 * (16 + 16)
     lengths, mask = np.array([30, 7]), np.zeros((20, 30), bool)
     options = {"causal": "bottom_right", "window": (5, -1), "kv_lengths": lengths, "mask": mask, "dropout_p": 0.5}
     pairs = sum(visible(20, n, causal="bottom_right", window=(5, -1)).sum() for n in lengths)
-    assert saccade.attention_operations(q, k, v, **options) == 4 * pairs * 2 * (16 + 16)
+    assert saccade.attention_flops(q, k, v, **options) == 4 * pairs * 2 * (16 + 16)
     x = q[0].swapaxes(0, 1)  # [20, 4, 16]
     documents = {"cu_seqlens_q": [0, 5, 20], "cu_seqlens_k": [0, 5, 20], "causal": "top_left"}
-    assert saccade.attention_operations(x, x, x, **documents) == 4 * (15 + 120) * 2 * (16 + 16)
-    with pytest.raises(ValueError, match=r"\[attention_operations\] k has head_dim 8"):
-        saccade.attention_operations(q, k[..., :8], v)
+    assert saccade.attention_flops(x, x, x, **documents) == 4 * (15 + 120) * 2 * (16 + 16)
+    with pytest.raises(ValueError, match=r"\[attention_flops\] k has head_dim 8"):
+        saccade.attention_flops(q, k[..., :8], v)
     with pytest.raises(TypeError, match="causual"):
-        saccade.attention_operations(q, k, v, causual="top_left")
+        saccade.attention_flops(q, k, v, causual="top_left")
 
 
 def test_options_mean_what_they_say():
@@ -81,9 +81,9 @@ def test_options_mean_what_they_say():
 def test_layouts_and_ranks_are_the_same_numbers():
     q, k, v = operands()
     o = saccade.attention(q, k, v)
-    blhd = [x.swapaxes(1, 2) for x in (q, k, v)]
-    for views in (blhd, [np.ascontiguousarray(x) for x in blhd]):
-        np.testing.assert_array_equal(saccade.attention(*views, layout="blhd").swapaxes(1, 2), o)
+    bshd = [x.swapaxes(1, 2) for x in (q, k, v)]
+    for views in (bshd, [np.ascontiguousarray(x) for x in bshd]):
+        np.testing.assert_array_equal(saccade.attention(*views, layout="bshd").swapaxes(1, 2), o)
     np.testing.assert_array_equal(saccade.attention(q[1], k[1], v[1]), o[1])
     np.testing.assert_array_equal(saccade.attention(q[1, 3], k[1, 1], v[1, 1]), o[1, 3])
 
@@ -109,8 +109,8 @@ def test_returns_what_is_asked_for():
     np.testing.assert_allclose(got_lse, lse, atol=8 * eps * np.abs(lse).max())
     np.testing.assert_allclose(got_weights, weights, atol=16 * eps)
     assert saccade.attention(q, k, v, return_weights=True)[1].shape == (2, 4, 20, 30)
-    blhd = [x.swapaxes(1, 2) for x in (q, k, v)]
-    o, got_lse = saccade.attention(*blhd, causal="top_left", layout="blhd", return_lse=True)
+    bshd = [x.swapaxes(1, 2) for x in (q, k, v)]
+    o, got_lse = saccade.attention(*bshd, causal="top_left", layout="bshd", return_lse=True)
     np.testing.assert_allclose(got_lse, lse, atol=8 * eps * np.abs(lse).max())
     out = np.empty((2, 4, 20, 16), np.float16)
     assert saccade.attention(q, k, v, causal="top_left", out=out) is out
@@ -186,10 +186,10 @@ def test_varlen_is_document_after_document():
     assert o.shape == (40, 4, 8) and lse.shape == (4, 40) and weights.shape == (4, 40, 34)
     for d in range(3):
         rows, keys = slice(*starts_q[d : d + 2]), slice(*starts_k[d : d + 2])
-        alone = saccade.attention(q[rows], k[keys], v[keys], causal="bottom_right", layout="blhd")
+        alone = saccade.attention(q[rows], k[keys], v[keys], causal="bottom_right", layout="bshd")
         np.testing.assert_array_equal(o[rows], alone)
     same = saccade.attention_varlen(k, k, v, np.int32(starts_k))
-    np.testing.assert_array_equal(same[20:30], saccade.attention(k[20:30], k[20:30], v[20:30], layout="blhd"))
+    np.testing.assert_array_equal(same[20:30], saccade.attention(k[20:30], k[20:30], v[20:30], layout="bshd"))
 
 
 def test_pages():
@@ -230,8 +230,8 @@ def test_results_do_not_depend_on_threads():
     q, k, v = operands(seqlen_q=300, seqlen_k=300, dim=64)
     one, many = (saccade.attention(q, k, v, num_threads=n) for n in (1, 5))
     np.testing.assert_array_equal(one, many)
-    before = saccade.num_threads()
+    before = saccade.get_num_threads()
     saccade.set_num_threads(1)
-    assert saccade.num_threads() == 1 == saccade.info()["num_threads"]
+    assert saccade.get_num_threads() == 1 == saccade.info()["num_threads"]
     saccade.set_num_threads(0)
-    assert saccade.num_threads() == before
+    assert saccade.get_num_threads() == before

@@ -135,7 +135,7 @@ def test_packed_documents():
         q, k, v, o, lse, dout, causal="top_left", cu_seqlens_q=starts, cu_seqlens_k=starts
     )
     for rows in (slice(0, 12), slice(12, 30)):
-        one = {"causal": "top_left", "layout": "blhd"}
+        one = {"causal": "top_left", "layout": "bshd"}
         alone = saccade.attention_backward(
             q[rows], k[rows], v[rows], o[rows], np.ascontiguousarray(lse[:, rows]), dout[rows], **one
         )

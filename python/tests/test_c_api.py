@@ -37,19 +37,19 @@ class Problem:
         self.heads = self.kv_heads * pick([1, 3])
         self.seqlen_q, self.seqlen_k = pick([1, 5, 17, 64]), pick([1, 7, 33, 130])
         self.dim, self.dim_v = pick([1, 8, 33, 64]), pick([3, 16, 64])
-        self.is_blhd = pick([False, True])
+        self.is_bshd = pick([False, True])
         self.dtype = pick([np.float32, np.float32, np.float64, np.float16])
         self.q = self.tensor(self.heads, self.seqlen_q, self.dim)
         self.k = self.tensor(self.kv_heads, self.seqlen_k, self.dim)
         self.v = self.tensor(self.kv_heads, self.seqlen_k, self.dim_v)
         self.python, self.c = {}, {}
-        self.both(layout="blhd" if self.is_blhd else "bhld")
+        self.both(layout="bshd" if self.is_bshd else "bhsd")
         for option in (self.positions, self.scores, self.masks, self.head_numbers, self.lengths, self.dropout):
             if pick([False, True]):
                 option()
 
     def tensor(self, heads: int, seqlen: int, dim: int) -> np.ndarray:
-        shape = (self.batch, seqlen, heads, 2 * dim) if self.is_blhd else (self.batch, heads, seqlen, 2 * dim)
+        shape = (self.batch, seqlen, heads, 2 * dim) if self.is_bshd else (self.batch, heads, seqlen, 2 * dim)
         array = self.numbers.normal(size=shape).astype(self.dtype)
         return array[..., :dim] if self.draw.random() < 0.5 else np.ascontiguousarray(array[..., :dim])
 

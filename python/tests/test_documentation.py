@@ -33,6 +33,6 @@ def test_has_types(name, thing):
     assert {*inspect.signature(thing).parameters, "return"} - {"self"} == set(hints), name
 
 
-@pytest.mark.parametrize("name", ["info", "manual_seed", "num_threads", "release_workspaces", "set_num_threads"])
+@pytest.mark.parametrize("name", ["info", "manual_seed", "get_num_threads", "release_workspaces", "set_num_threads"])
 def test_functions_of_the_machine_are_functions(name):
     assert inspect.isfunction(getattr(saccade, name))

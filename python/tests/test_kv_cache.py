@@ -42,7 +42,7 @@ def test_sequences_of_their_own():
     cache.truncate(0, 4)
     cache.clear(1)
     assert cache.lengths == [4, 0]
-    cache.append(k[1, :, :2].swapaxes(0, 1), v[1, :, :2].swapaxes(0, 1), sequence=1, layout="blhd")
+    cache.append(k[1, :, :2].swapaxes(0, 1), v[1, :, :2].swapaxes(0, 1), sequence=1, layout="bshd")
     assert cache.lengths == [4, 2] and cache.first_kept(0) == 0
 
 
@@ -86,7 +86,7 @@ def test_values_of_another_width():
 
 def test_windows_and_rope():
     k, v, q = tokens(40)
-    rope = saccade.Rope(16, base=500.0)
+    rope = saccade.Rope(16, theta=500.0)
     cache = saccade.KvCache(num_kv_heads=2, head_dim=16, batch=2, window=6, rope=rope)
     for i in range(40):
         cache.append(k[:, :, i : i + 1], v[:, :, i : i + 1])

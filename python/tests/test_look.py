@@ -71,7 +71,7 @@ def test_hears(tmp_path):
         "model": {"type": "WordLevel", "vocab": {f"w{i}": i for i in range(60)}, "unk_token": "w0"},
     }
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    parts = index(saccade.look(folder, sound=np.sin(np.arange(1600) * 0.2), target="w5 w6"))["parts"]
+    parts = index(saccade.look(folder, audio=np.sin(np.arange(1600) * 0.2), target="w5 w6"))["parts"]
     assert [own["name"] for own in parts] == ["cross-attention", "encoder", "decoder"]
     assert parts[0]["keys"]["seconds"] == 0.02 and len(parts[0]["keys"]["tokens"]) == 5
 
@@ -83,8 +83,8 @@ def test_hears(tmp_path):
         ({"text": 3}, "text: expected a str, got int"),
         ({"text": ""}, None),
         ({"text": "a", "target": "b"}, "which does not read a target"),
-        ({"text": "a", "sound": [0.0] * 400}, "which does not read sound"),
-        ({"text": "a", "sound": [[0.0]]}, r"sound: expected one channel, \[samples\], got \[1, 1\]"),
+        ({"text": "a", "audio": [0.0] * 400}, "which does not read sound"),
+        ({"text": "a", "audio": [[0.0]]}, r"audio: expected one channel, \[samples\], got \[1, 1\]"),
         ({"text": "a", "image": np.zeros((2, 2))}, r"image: expected uint8 \[height, width, 3\], got float64 \[2, 2\]"),
         ({"text": "a", "details": [(2, 0)]}, "L2H0: the model has 2 layers of 4 heads"),
         ({"text": "a", "details": [3]}, r"details: expected \(layer, head\), got 3"),

@@ -27,7 +27,7 @@ def test_contiguous_inputs_are_not_copied():
     assert peak_of(setup, "saccade.decode(q, k, v, out=o)") < 32
     # The same in the layout [batch, seqlen, heads, dim] and as slices of a larger array.
     setup = "kv = np.ones((1, 49152, 8, 128), np.float32); q = kv[:, :1, :, :64].copy(); o = q.copy()"
-    call = "saccade.decode(q, kv[..., :64], kv[..., 64:], out=o, layout='blhd')"
+    call = "saccade.decode(q, kv[..., :64], kv[..., 64:], out=o, layout='bshd')"
     assert peak_of(setup, call) < 32
 
 

@@ -18,7 +18,7 @@ PACKED = {"cu_seqlens_q", "cu_seqlens_k"}
 
 FORWARD = (saccade.attention, saccade.decode, saccade.attention_varlen, saccade.inspect, distributed.decode)
 METHODS = (saccade.KvCache.attention, saccade.KvCache.decode)
-BACKWARD = (saccade.attention_backward, saccade.attention_operations, distributed.attention)
+BACKWARD = (saccade.attention_backward, saccade.attention_flops, distributed.attention)
 
 
 def keywords_of(function) -> set[str]:

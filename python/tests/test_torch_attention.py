@@ -69,11 +69,11 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-@pytest.mark.parametrize("layout", ["bhld", "blhd"])
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
 def test_gradcheck(name, layout):
     """Of o and of lse, where rows see something."""
     tensors = operands()
-    if layout == "blhd":
+    if layout == "bshd":
         tensors = [x.detach().transpose(1, 2).contiguous().requires_grad_() for x in tensors]
     options = {**OPTIONS[name], "layout": layout}
 
@@ -142,7 +142,7 @@ def test_documents_are_alone():
     gradients = torch.autograd.grad(o.sum() + lse.sum(), (q, k, v))
     for rows in (slice(0, 5), slice(5, 12)):
         parts = [x.detach()[rows].requires_grad_() for x in (q, k, v)]
-        one, one_lse = attention(*parts, causal="top_left", window=(3, 0), layout="blhd", return_lse=True)
+        one, one_lse = attention(*parts, causal="top_left", window=(3, 0), layout="bshd", return_lse=True)
         torch.testing.assert_close(o[rows], one)
         for a, b in zip(gradients, torch.autograd.grad(one.sum() + one_lse.sum(), parts)):
             torch.testing.assert_close(a[rows], b)
@@ -214,7 +214,7 @@ def test_the_operator_declares_what_it_does():
     q, k, v = operands(dtype=torch.float32)
     tensors = [None] * 10
     tensors[0] = torch.randn(5, 7, requires_grad=True)
-    call = ("top_left", None, -1, 3, None, 2.0, 0.0, 128, 128, "bhld", False, True)
+    call = ("top_left", None, -1, 3, None, 2.0, 0.0, 128, 128, "bhsd", False, True)
     torch.library.opcheck(torch.ops.saccade.attention_with_options.default, (q, k, v, *tensors, None, *call))
 
 
@@ -308,3 +308,16 @@ def test_autocast_in_compiled_functions():
     with torch.autocast("cpu", torch.bfloat16):
         compiled = torch.compile(attention, fullgraph=True, backend="aot_eager")(q, k, v)
         assert compiled.dtype is torch.bfloat16 and torch.equal(compiled, attention(q, k, v))
+
+
+def test_old_names_of_layouts_warn():
+    x = torch.randn(2, 4, 3, 8, requires_grad=True)
+    with pytest.warns(DeprecationWarning, match='layout="blhd" is deprecated; use "bshd"'):
+        o = saccade.torch.attention(x, x, x, layout="blhd")
+    assert torch.equal(o, saccade.torch.attention(x, x, x, layout="bshd"))
+
+
+def test_causal_true_is_refused():
+    x = torch.randn(2, 3, 4, 8)
+    with pytest.raises(ValueError, match="causal: .*'top_left'.*PyTorch.*'bottom_right'.*flash-attn"):
+        saccade.torch.attention(x, x, x, causal=True)

@@ -67,10 +67,10 @@ def test_every_option_has_a_case():
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-@pytest.mark.parametrize("layout", ["bhld", "blhd"])
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
 def test_every_option(name, layout):
     tensors = operands()
-    if layout == "blhd":
+    if layout == "bshd":
         tensors = [x.detach().transpose(1, 2).contiguous().requires_grad_() for x in tensors]
     check_both(lambda *x: finite(*attention(*x, return_lse=True, layout=layout, **OPTIONS[name])), tensors)
 

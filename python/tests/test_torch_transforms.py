@@ -22,13 +22,13 @@ class RandomCalls:
         torch.manual_seed(seed)
         pick, chance = self.random.choice, self.chance
         self.count, self.rank = pick((1, 2, 3)), pick((2, 3, 4))
-        blhd = self.rank > 2 and chance(0.4)
+        bshd = self.rank > 2 and chance(0.4)
         heads, kv_heads = (1, 1) if self.rank == 2 else (4, pick((1, 2, 4)))
         batch, rows, keys = pick((1, 2)) if self.rank == 4 else 1, pick((1, 3, 6)), pick((1, 5, 9))
         self.names, self.tensors, self.dims = [], [], []
 
         def shape(heads, length, width):
-            full = (batch, length, heads, width) if blhd else (batch, heads, length, width)
+            full = (batch, length, heads, width) if bshd else (batch, heads, length, width)
             return full[1:] if self.rank == 3 else (length, width) if self.rank == 2 else full
 
         width = pick((2, 8))
@@ -48,7 +48,7 @@ class RandomCalls:
         if all(dim is None for dim in self.dims):  # vmap wants one at least
             self.tensors[0] = torch.stack([self.tensors[0]] * self.count)
             self.dims[0] = 0
-        self.options = {"layout": "blhd" if blhd else "bhld", "softcap": pick((0.0, 2.0))}
+        self.options = {"layout": "bshd" if bshd else "bhsd", "softcap": pick((0.0, 2.0))}
         if chance(0.5):
             self.options["causal"] = "top_left" if "query_offset" in self.names else pick(("top_left", "bottom_right"))
         if chance(0.3):
@@ -109,7 +109,7 @@ def test_documents_and_dropout_are_called_one_by_one():
     torch.testing.assert_close(got, torch.stack([attention_varlen(*one) for one in zip(q, k, v, starts)]))
 
     def dropped(q, k, v):
-        return attention(q, k, v, layout="blhd", dropout_p=0.5, seed=3)
+        return attention(q, k, v, layout="bshd", dropout_p=0.5, seed=3)
 
     torch.testing.assert_close(torch.func.vmap(dropped)(q, k, v), torch.stack([dropped(*x) for x in zip(q, k, v)]))
 

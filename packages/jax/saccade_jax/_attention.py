@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from ._call import Call, Operands, attend
-from ._options import JaxOptions, JaxPackedOptions, names_of, require_known, takes, with_defaults
+from ._options import CAUSAL_CHOICES, JaxOptions, JaxPackedOptions, names_of, require_known, takes, with_defaults
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -22,7 +22,7 @@ elif TYPE_CHECKING:
 _NAMES, _PACKED_NAMES = names_of(JaxOptions), names_of(JaxPackedOptions)
 # The options that are arrays, names, two integers and integers, the latter with the least; the others are numbers.
 _ARRAYS = ("mask", "block_mask", "alibi_slopes", "sinks", "kv_lengths", "kv_starts")
-_CHOICES = {"causal": (None, "top_left", "bottom_right"), "layout": ("bhld", "blhd")}
+_CHOICES = {"causal": (None, "top_left", "bottom_right"), "layout": ("bhsd", "bshd")}
 _PAIRS = {"window": (-1, ("window_left", "window_right")), "block_mask_size": (1, ("block_mask_q", "block_mask_k"))}
 _INTEGERS = {"query_offset": None, "num_threads": 0}
 _FLOATS = ("float32", "bfloat16", "float16", "float64")
@@ -40,14 +40,16 @@ def attention(
 ) -> Any:
     """softmax(scale * q @ k.T + ...) @ v for every batch entry and head, without storing the matrix of weights.
 
-    Shapes (``layout="bhld"``): q [batch, heads, seqlen_q, head_dim], k [batch, kv_heads, seqlen_k, head_dim], v [batch,
-    kv_heads, seqlen_k, head_dim_v]; without batch rank 3, without heads too rank 2. heads is a multiple of kv_heads.
-    Each of q, k and v is float32, bfloat16 or float16, or all are float64; products and softmax are computed in f32
-    (f64). A row that sees no key gives 0.
+    Shapes are those of ``layout="bhsd"``; without batch rank 3, without heads too rank 2. Each of q, k and v is
+    float32, bfloat16 or float16, or all are float64; products and softmax are computed in f32 (f64). A row that sees no
+    key gives 0.
 
     Numbers, names and flags are part of the compiled program; arrays may be traced. q, k, v, a floating mask, ``sinks``
     and ``alibi_slopes`` have gradients.
 
+    :param q: queries, [batch, heads, seqlen_q, head_dim]; heads is a multiple of kv_heads.
+    :param k: keys, [batch, kv_heads, seqlen_k, head_dim].
+    :param v: values, [batch, kv_heads, seqlen_k, head_dim_v].
     :param query_offset: the position of row 0: an int, or an integer array [batch] or []. Overrides that of ``causal``.
     :param dropout_key: a key of ``jax.random``, which dropout needs. The weights dropped are saccade's, not JAX's.
     :param num_threads: threads of the call; 0: the library's default, one for each core or ``OMP_NUM_THREADS``.
@@ -69,7 +71,7 @@ def attention(
     four = [_rank_4(x, layout) for x in (q, k, v)]
     batch, heads = _check_shapes(function, four[0], four[1], four[2], layout)
     operands: Operands = dict(zip("qkv", four))
-    axis = 1 if layout == "blhd" else 2
+    axis = 1 if layout == "bshd" else 2
     lengths = (four[0].shape[axis], four[1].shape[axis])
     _add_options(function, operands, given, (batch, heads, *lengths))
     call = _call_of(function, operands, given, dropout_key, return_lse)
@@ -92,23 +94,27 @@ def attention_varlen(
 ) -> Any:
     """Attention over documents of different lengths packed one after the other; each sees only its own keys.
 
-    Shapes: q [total_q, heads, head_dim], k [total_k, kv_heads, head_dim], v [total_k, kv_heads, head_dim_v]; o is like
-    q, lse [heads, total_q]. Positions count from the beginning of the document.
+    Positions count from the beginning of the document.
 
+    :param q: queries, [total_q, heads, head_dim].
+    :param k: keys, [total_k, kv_heads, head_dim].
+    :param v: values, [total_k, kv_heads, head_dim_v].
     :param cu_seqlens_q: where each document begins in q: integers [documents + 1], from 0 to total_q.
     :param cu_seqlens_k: the same in k and v; default: cu_seqlens_q.
     :param dropout_key: a key of ``jax.random``, which dropout needs.
     :param num_threads: threads of the call; 0: the library's default, one for each core or ``OMP_NUM_THREADS``.
-    :param return_lse: also return lse.
+    :param return_lse: also return the natural logarithm of each row's softmax denominator, [heads, total_q], f32 (f64).
+    :returns: o like q, or (o, lse).
+    :raises ValueError: as :func:`attention` does.
 
-    The errors are those of :func:`attention`; slopes are [heads] or [documents, heads].
+    Slopes are [heads] or [documents, heads].
     """
     function = "attention_varlen"
     require_known(options, function, _PACKED_NAMES)
     q, k, v = _operands(function, q, k, v)
     if not q.ndim == k.ndim == v.ndim == 3:
         _refuse(function, "q, k and v", "[total, heads, dim]", f"shapes {q.shape}, {k.shape} and {v.shape}")
-    _check_shapes(function, q[None], k[None], v[None], "blhd")
+    _check_shapes(function, q[None], k[None], v[None], "bshd")
     begins = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k}
     operands: Operands = {"q": q, "k": k, "v": v}
     for name, numbers in begins.items():
@@ -130,7 +136,8 @@ def _refuse(function: str, name: str, wanted: str, got: str) -> None:
 
 def _one_of(function: str, name: str, value: Any, names: tuple[Any, ...]) -> None:
     if not any(value is known or (isinstance(value, str) and value == known) for known in names):
-        _refuse(function, name, " or ".join(repr(known) for known in names), repr(value))
+        hint = f"; {CAUSAL_CHOICES}" if name == "causal" else ""
+        _refuse(function, name, " or ".join(repr(known) for known in names), repr(value) + hint)
 
 
 def _operands(function: str, q: Any, k: Any, v: Any) -> tuple[Any, Any, Any]:
@@ -147,13 +154,13 @@ def _operands(function: str, q: Any, k: Any, v: Any) -> tuple[Any, Any, Any]:
 
 def _rank_4(array: Any, layout: str) -> Any:
     if array.ndim == 2:
-        array = array[:, None] if layout == "blhd" else array[None]
+        array = array[:, None] if layout == "bshd" else array[None]
     return array[None] if array.ndim == 3 else array
 
 
 def _check_shapes(function: str, q: Any, k: Any, v: Any, layout: str) -> tuple[int, int]:
     """The batch and the heads of q."""
-    seqlen, heads = (1, 2) if layout == "blhd" else (2, 1)
+    seqlen, heads = (1, 2) if layout == "bshd" else (2, 1)
     for name, array, what, axis, other_name, other in (
         ("k", k, "head_dim", 3, "q", q),
         ("v", v, "seqlen", seqlen, "k", k),
@@ -283,7 +290,7 @@ def _call_of(function: str, operands: Operands, options: Mapping[str, Any], drop
             raise ValueError(f"[{function}] dropout_key: dropout_p was given without a key of jax.random")
         operands["dropout_seed"] = _seed(function, dropout_key)
     numbers["num_threads"] = min(numbers["num_threads"], 1 << 16)
-    return Call(tuple(sorted(numbers.items())), numbers.get("layout", "bhld"), bool(return_lse))
+    return Call(tuple(sorted(numbers.items())), numbers.get("layout", "bhsd"), bool(return_lse))
 
 
 def _check_numbers(function: str, numbers: Mapping[str, Any]) -> None:

@@ -62,7 +62,7 @@ def _forward(call: Call, operands: Operands, with_lse: bool, may_decode: bool) -
 def _rows(call: Call, operands: Operands) -> tuple[int, ...]:
     """The shape of lse: [batch, heads, seqlen_q], packed [heads, total_q]."""
     *batch, a, b, _ = operands["q"].shape
-    return (*batch, b, a) if call.layout == "blhd" or "cu_seqlens_q" in operands else (*batch, a, b)
+    return (*batch, b, a) if call.layout == "bshd" or "cu_seqlens_q" in operands else (*batch, a, b)
 
 
 def _attend_forward(call: Call, given: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -26,16 +26,23 @@ def dot_product_attention(
 ) -> Any:
     """``jax.nn.dot_product_attention``: the same arguments and the same meaning, in linear memory.
 
-    Shapes: query [batch, T, heads, dim], key and value [batch, S, kv_heads, dim], or all without batch. ``bias`` and
-    ``mask`` broadcast to [batch, heads, T, S]; a mask is True where a key takes part. ``is_causal`` aligns the first
-    row with the first key. Rows beyond ``query_seq_lengths`` are 0.
-
     Differences from JAX: a row that sees no key is 0, and its residual -inf; hidden keys have no influence, whatever
     their values; the dimension of values may be another than that of keys. ``bias`` together with ``mask`` is put
     together in one array of their common shape first.
 
+    :param query: [batch, T, heads, dim], or without batch.
+    :param key: [batch, S, kv_heads, dim]; heads is a multiple of kv_heads.
+    :param value: [batch, S, kv_heads, dim].
+    :param bias: added to the scores, broadcast to [batch, heads, T, S].
+    :param mask: bool, True where a key takes part, broadcast to [batch, heads, T, S].
+    :param scale: factor of the dot products; default: 1 / sqrt(dim).
+    :param is_causal: row i sees keys 0 to i (aligned top left).
+    :param query_seq_lengths: rows that count in each batch entry, integers [batch]; the others are 0.
+    :param key_value_seq_lengths: keys that count in each batch entry, integers [batch].
+    :param local_window_size: keys seen to the left and to the right of a row, two integers or one for both.
     :param implementation: None only; this is the implementation.
     :param return_residual: also return the logarithm of each row's softmax denominator, [batch, T, heads], f32 (f64).
+    :returns: [batch, T, heads, dim], of query's dtype; with return_residual a tuple of it and that logarithm.
     :raises ValueError: for arguments that do not fit; names the argument.
     """
     if implementation is not None:
@@ -52,7 +59,7 @@ def dot_product_attention(
         mask=_mask_of(bias, mask),
         scale=scale,
         kv_lengths=key_value_seq_lengths,
-        layout="blhd",
+        layout="bshd",
         return_lse=True,
     )
     residual = jnp.swapaxes(lse, -1, -2)

@@ -60,7 +60,7 @@ def seen(rules: Rules, batch: int, heads: int, rows: int, keys: int) -> Any:
 def outcome(arrays: Arrays, rules: Rules, dout: Any, dlse: Any, dtype: Any, absolute: bool = False) -> Arrays:
     """o, lse and the gradients of every array, computed in ``dtype``.
 
-    :param arrays: q, k, v of rank 4 (bhld), and mask, sinks, alibi_slopes if there are any.
+    :param arrays: q, k, v of rank 4 (bhsd), and mask, sinks, alibi_slopes if there are any.
     :param absolute: with absolute values under every sum: the bounds.
     """
     wide = {name: np.asarray(x) if x.dtype == bool else np.asarray(x).astype(dtype) for name, x in arrays.items()}

@@ -117,7 +117,7 @@ def test_ranks_and_layouts():
     assert all(np.array_equal(a, b[0]) for a, b in zip(three, (o, lse)))
     two = attention(q[0, 1], k[0, 0], v[0, 0], return_lse=True)
     assert all(np.array_equal(a, b[0, 1]) for a, b in zip(two, (o, lse)))
-    other = attention(*tokens(q, k, v), layout="blhd")
+    other = attention(*tokens(q, k, v), layout="bshd")
     assert np.array_equal(*tokens(o, jnp.swapaxes(other, 1, 2)))
 
 
@@ -230,7 +230,7 @@ REFUSED = {
     "rank": (lambda q, k, v: attention(q[0], k, v), "q, k and v: expected the same rank, 2, 3 or 4, got shapes"),
     "type": (lambda q, k, v: attention(q.astype(int), k, v), "q: expected float32, .*, got int32"),
     "causal": (lambda q, k, v: attention(q, k, v, causal=True), "causal: expected None or 'top_left' or .*, got True"),
-    "layout": (lambda q, k, v: attention(q, k, v, layout="bshd"), "layout: expected 'bhld' or 'blhd', got 'bshd'"),
+    "layout": (lambda q, k, v: attention(q, k, v, layout="bshd"), "layout: expected 'bhsd' or 'bshd', got 'bshd'"),
     "mask": (
         lambda q, k, v: attention(q, k, v, mask=jnp.zeros((3, 30))),
         "mask: expected rank 1 to 4 and a shape that",

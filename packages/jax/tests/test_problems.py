@@ -19,7 +19,7 @@ TYPES = ("float32", "float32", "bfloat16", "float16", "float64")
 
 
 class Problem(NamedTuple):
-    arrays: dict[str, Any]  # q, k, v of rank 4 (bhld), with a dimension in front if mapped
+    arrays: dict[str, Any]  # q, k, v of rank 4 (bhsd), with a dimension in front if mapped
     rules: Rules
     dtype: Any
     mapped: dict[str, bool]  # the arrays that vmap maps; empty: no vmap
@@ -68,7 +68,7 @@ def problem_of(seed: int) -> Problem:
     for name in ("sinks", "alibi_slopes"):
         if name in arrays:
             arrays[name] = np.abs(arrays[name]).astype(np.float32)
-    layout = str(rng.choice(["bhld", "blhd"]))
+    layout = str(rng.choice(["bhsd", "bshd"]))
     return Problem(arrays, rules_of(rng, *full), dtype, mapped, layout, count, bool(rng.random() < 0.9))
 
 
@@ -105,7 +105,7 @@ def got_of(problem: Problem, dout: Any, dlse: Any) -> dict[str, Any]:
     """o, lse and the gradients, computed by saccade_jax."""
 
     def swapped(x: Any) -> Any:
-        return jnp.swapaxes(x, 1, 2) if problem.layout == "blhd" else x
+        return jnp.swapaxes(x, 1, 2) if problem.layout == "bshd" else x
 
     def call(arrays: dict[str, Any]) -> Any:
         q, k, v, options = *(swapped(arrays[name]) for name in "qkv"), {**arrays}
@@ -196,7 +196,7 @@ def test_documents_are_computed_alone(seed):
         parts = []
         for i in range(4):
             rows, keys = (slice(begin[i], begin[i + 1]) for begin in begins)
-            parts.append(attention(q[rows], k[keys], v[keys], sinks=sinks, layout="blhd", **options))
+            parts.append(attention(q[rows], k[keys], v[keys], sinks=sinks, layout="bshd", **options))
         return jnp.concatenate([o for o, _ in parts]), jnp.concatenate([lse for _, lse in parts], 1)
 
     cotangents = tuple(jnp.asarray(rng.standard_normal(x.shape), x.dtype) for x in packed(q, k, v, sinks))

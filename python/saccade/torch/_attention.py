@@ -46,6 +46,9 @@ def attention(
     and dispatch modes record the call as one operator, and ``torch.func``'s ``vmap`` and ``grad`` transform it.
     Within ``torch.autocast("cpu")`` q, k and v are cast, unless they are f64; the other tensors keep their types.
 
+    :param q: queries, [batch, heads, seqlen_q, head_dim]; heads is a multiple of kv_heads.
+    :param k: keys, [batch, kv_heads, seqlen_k, head_dim].
+    :param v: values, [batch, kv_heads, seqlen_k, head_dim_v].
     :param return_lse: also return the natural logarithm of each row's softmax denominator, [batch, heads, seqlen_q],
         in f32 (f64). A row that sees nothing has -inf.
     :param return_weights: also return the weights, [batch, heads, seqlen_q, seqlen_k]; they have no gradient.
@@ -71,19 +74,23 @@ def attention_varlen(
     return_lse: bool = False,
     **options: Unpack[TensorPackedOptions],
 ) -> Any:
-    """:func:`saccade.attention_varlen` with gradients: documents of different lengths one after the other, q
-    [total_q, heads, head_dim], k [total_k, kv_heads, head_dim] and v [total_k, kv_heads, head_dim_v]; each sees only
-    its own keys.
+    """:func:`saccade.attention_varlen` with gradients: documents of different lengths one after the other; each
+    sees only its own keys.
 
+    :param q: queries, [total_q, heads, head_dim].
+    :param k: keys, [total_k, kv_heads, head_dim].
+    :param v: values, [total_k, kv_heads, head_dim_v].
     :param cu_seqlens_q: where each document begins in q, from 0 on, then the total: integers [documents + 1].
     :param cu_seqlens_k: the same for k and v; default: cu_seqlens_q.
-    :returns: the output, like q; with return_lse a tuple of it and lse, [heads, total_q].
+    :param return_lse: also return the natural logarithm of each row's softmax denominator, [heads, total_q].
+    :returns: the output, like q; with return_lse a tuple of it and lse.
+    :raises ValueError: as :func:`attention` does.
 
     The other options are those of :func:`attention`.
     """
     require_known(options, "attention_varlen", _PACKED_NAMES)
     documents = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k}
-    return _attend(q, k, v, {**options, **documents, "layout": "blhd"}, return_lse)
+    return _attend(q, k, v, {**options, **documents, "layout": "bshd"}, return_lse)
 
 
 def arguments_of(options: Any, return_weights: bool = False) -> tuple[list[Tensor | None], Call, Any]:

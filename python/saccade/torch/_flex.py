@@ -59,8 +59,9 @@ def flex_attention(
     PyTorch's ``vmap`` for each tile instead, which takes much longer. No matrix of all scores exists, forward or
     backward.
 
-    :param query: [batch, heads, seqlen_q, head_dim]; key [batch, kv_heads, seqlen_k, head_dim]; value [batch, kv_heads,
-        seqlen_k, head_dim_v]. A batch of 1 in key and value stands for all. Types as in :func:`attention`.
+    :param query: [batch, heads, seqlen_q, head_dim], of a type that :func:`attention` takes.
+    :param key: [batch, kv_heads, seqlen_k, head_dim]. A batch of 1 in key and value stands for all.
+    :param value: [batch, kv_heads, seqlen_k, head_dim_v].
     :param score_mod: ``score_mod(score, batch, head, q_idx, kv_idx)`` returns the new score. Its arguments are tensors
         without dimensions. Tensors that it indexes may require grad.
     :param block_mask: a ``BlockMask``, as ``create_block_mask`` makes it: blocks of keys that no row of a block sees

@@ -34,12 +34,13 @@ def scaled_dot_product_attention(
     """``torch.nn.functional.scaled_dot_product_attention`` on the CPU, with gradients, in linear memory for all
     arguments: ``softmax(scale * query @ key.mT + attn_mask) @ value``.
 
-    Shapes: query [..., heads, L, E], key [..., kv_heads, S, E], value [..., kv_heads, S, Ev], with any number of
-    leading dimensions, which are broadcast; the result is [..., heads, L, Ev], of query's dtype. Each is float32,
-    bfloat16 or float16, or all are float64. A tensor is not copied if its last dimension is contiguous and, with
-    more than two leading dimensions, these can be viewed as two. Nested tensors [batch, heads, lengths, dim] are packed
-    batches, without a mask.
+    Each of query, key and value is float32, bfloat16 or float16, or all are float64. A tensor is not copied if its last
+    dimension is contiguous and, with more than two leading dimensions, these can be viewed as two. Nested tensors
+    [batch, heads, lengths, dim] are packed batches, without a mask.
 
+    :param query: [..., heads, L, E], with any number of leading dimensions, which are broadcast.
+    :param key: [..., kv_heads, S, E].
+    :param value: [..., kv_heads, S, Ev].
     :param attn_mask: bool, True where a key is attended to, or floating, which is added and may require grad;
         broadcast to [..., heads, L, S], of any rank up to that. A ``torch.nn.attention.bias.CausalBias`` needs no
         matrix.
@@ -48,6 +49,7 @@ def scaled_dot_product_attention(
     :param is_causal: row i sees keys 0 to i. Excludes attn_mask.
     :param scale: default 1 / sqrt(E).
     :param enable_gqa: heads may be a multiple of kv_heads.
+    :returns: [..., heads, L, Ev], of query's dtype.
     :raises ValueError: for invalid arguments, and for tensors that are sparse or not on the CPU; names the
         argument, what was expected and what was given. It is a RuntimeError too, PyTorch's type of error.
 

@@ -20,12 +20,24 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     """``torch.nn.MultiheadAttention`` on the CPU: the same arguments, parameters, state dict and results, in linear
     memory unless weights are requested, and without a slower path for weights.
 
-    The arguments are those of PyTorch's class, and the same seed gives the same parameters. What differs:
+    The same seed gives the same parameters as PyTorch's class. What differs:
 
     - a row that sees no key has weights and output 0 (before the output projection), where PyTorch may have NaN;
     - ``is_causal=True`` is causal without an ``attn_mask``, and one that is given is not read;
     - which weights dropout drops;
     - ``nn.TransformerEncoderLayer`` calls this module in evaluation too, while it bypasses PyTorch's there.
+
+    :param embed_dim: width of the queries and the output, a multiple of num_heads.
+    :param num_heads: how many heads, each embed_dim / num_heads wide.
+    :param dropout: the probability of dropping a weight in training mode.
+    :param bias: the projections have a bias.
+    :param add_bias_kv: append a trained key and value, which every query sees.
+    :param add_zero_attn: append a key and value of zeros, which every query sees.
+    :param kdim: width of the keys; default: embed_dim.
+    :param vdim: width of the values; default: embed_dim.
+    :param batch_first: inputs and output are [batch, seqlen, width]; else [seqlen, batch, width].
+    :param device: where the parameters are made; default: PyTorch's, and it must be the CPU to compute.
+    :param dtype: of the parameters; default: PyTorch's.
     """
 
     def __init__(
@@ -63,10 +75,13 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Attention of query [L, N, embed_dim] to key [S, N, kdim] and value [S, N, vdim]; with batch_first the first
-        two dimensions are swapped; without batch all have rank 2. In evaluation, self-attention without weights and
+        """Attention of query to key and value. With batch_first the first two dimensions are swapped; without batch all
+        have rank 2. In evaluation, self-attention without weights and
         masks also takes nested tensors [N, lengths, embed_dim] (torch.strided), without copies.
 
+        :param query: [L, N, embed_dim].
+        :param key: [S, N, kdim].
+        :param value: [S, N, vdim].
         :param key_padding_mask: bool, True where a key is hidden, or floating, which is added: [N, S]; without batch
             [S].
         :param need_weights: also return the weights after dropout. Gradients flow through them.

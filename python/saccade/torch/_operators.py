@@ -34,7 +34,7 @@ class Call(NamedTuple):
     dropout_p: float = 0.0
     block_mask_q: int = 128
     block_mask_k: int = 128
-    layout: str = "bhld"
+    layout: str = "bhsd"
     weights_after_dropout: bool = False
     return_weights: bool = False
 
@@ -58,7 +58,7 @@ def forward(
         weights = q.new_empty((*rows_of(q, call, tensors), _keys(k, call, tensors)), dtype=precision(q))
     compute = _core.attention
     if weights is None and not is_packed(tensors) and len(q.shape) > 1:
-        heads = -2 if call.layout == "blhd" else -3
+        heads = -2 if call.layout == "bshd" else -3
         compute = kernel(rows_of(q, call, tensors)[-1], _keys(k, call, tensors), group_of(q, k, heads))
     compute(readable(q), readable(k), readable(v), o, lse, weights, options_of(tensors, seed, call))
     return o, lse, weights
@@ -144,14 +144,14 @@ def is_packed(tensors: Any) -> bool:
 def rows_of(q: Tensor, call: Call, tensors: Any) -> tuple[Any, ...]:
     """The shape of lse: [batch, heads, seqlen_q] as far as q has these, packed [heads, total_q]."""
     shape = q.shape[:-1]
-    if len(shape) > 1 and (is_packed(tensors) or call.layout == "blhd"):
+    if len(shape) > 1 and (is_packed(tensors) or call.layout == "bshd"):
         return (*shape[:-2], shape[-1], shape[-2])
     return tuple(shape)
 
 
 def _keys(k: Tensor, call: Call, tensors: Any) -> Any:
     """seqlen_k, the last dimension of the weights."""
-    axis = -3 if call.layout == "blhd" and k.dim() > 2 else -2
+    axis = -3 if call.layout == "bshd" and k.dim() > 2 else -2
     table = tensors[TENSORS.index("block_table")]
     return k.shape[axis] if table is None else table.shape[-1] * k.shape[axis]
 

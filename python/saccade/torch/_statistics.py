@@ -17,9 +17,12 @@ from torch.utils import _device
 class CallSite(NamedTuple):
     """Where a function of PyTorch was called."""
 
-    function: str  #: the function of PyTorch, such as ``scaled_dot_product_attention``
+    function: str
+    """The function of PyTorch, such as ``scaled_dot_product_attention``."""
     file: str
+    """The file of the caller."""
     line: int
+    """The line of the call in that file."""
 
     def __str__(self) -> str:
         return f"{self.function} at {self.file}:{self.line}"
@@ -28,11 +31,16 @@ class CallSite(NamedTuple):
 class Statistics(NamedTuple):
     """How often what happened. ``print()`` shows it as a table."""
 
-    taken: dict[CallSite, int]  #: calls that saccade computed
-    passed_on: dict[tuple[CallSite, str], int]  #: calls that went to PyTorch, with the reason
+    taken: dict[CallSite, int]
+    """How many calls saccade computed, by where they were made."""
+    passed_on: dict[tuple[CallSite, str], int]
+    """How many calls went to PyTorch, by where they were made and the reason."""
 
     def since(self, earlier: Statistics) -> Statistics:
-        """What is in these statistics and not in earlier ones."""
+        """What is in these statistics and not in earlier ones.
+
+        :param earlier: what :func:`statistics` returned before.
+        """
         return Statistics(_difference(self.taken, earlier.taken), _difference(self.passed_on, earlier.passed_on))
 
     def __str__(self) -> str:

@@ -60,11 +60,11 @@ def differentiate(given: Tensors, moves: Tensors, call: Any, seed: Tensor | None
 
 def _shapes(given: Tensors, call: Any) -> dict[str, Any]:
     q, k, v = given["q"], given["k"], given["v"]
-    is_packed, is_blhd = "cu_seqlens_q" in given, call.layout == "blhd"
+    is_packed, is_bshd = "cu_seqlens_q" in given, call.layout == "bshd"
     rows = q.shape[:-1]
-    if is_blhd and q.dim() > 2:
+    if is_bshd and q.dim() > 2:
         rows = (*rows[:-2], rows[-1], rows[-2])
-    keys = k.shape[-3 if is_blhd and k.dim() > 2 else -2]
+    keys = k.shape[-3 if is_bshd and k.dim() > 2 else -2]
     shapes = {"o": (*q.shape[:-1], v.shape[-1]), "lse": rows}
     if not is_packed:
         shapes["weights"] = (*rows, keys) if call.return_weights else None
@@ -79,20 +79,20 @@ class _Sequences:
     kv_heads, group of heads, ...]."""
 
     def __init__(
-        self, kv_heads: int, is_blhd: bool, document: int | None = None, rows: Any = None, keys: Any = None
+        self, kv_heads: int, is_bshd: bool, document: int | None = None, rows: Any = None, keys: Any = None
     ) -> None:
-        self.kv_heads, self.is_blhd = kv_heads, is_blhd
+        self.kv_heads, self.is_bshd = kv_heads, is_bshd
         self.document, self.rows, self.keys = document, rows, keys
 
     def views(self, tensors: Tensors) -> Tensors:
         return {name: getattr(self, _KINDS[name])(x) for name, x in tensors.items() if name in _KINDS}
 
     def of_rows(self, x: Tensor) -> Tensor:
-        return self._grouped(self._bhld(x if self.rows is None else x[self.rows]))
+        return self._grouped(self._bhsd(x if self.rows is None else x[self.rows]))
 
     def of_keys(self, x: Tensor) -> Tensor:
         """[batch, kv_heads, seqlen_k, dim]."""
-        return self._bhld(x if self.keys is None else x[self.keys])
+        return self._bhsd(x if self.keys is None else x[self.keys])
 
     def one_each_row(self, x: Tensor) -> Tensor:
         x = x if self.rows is None else x[:, self.rows]
@@ -114,8 +114,8 @@ class _Sequences:
         """The document's entry."""
         return x if self.document is None or len(x) == 1 else x[self.document : self.document + 1]
 
-    def _bhld(self, x: Tensor) -> Tensor:
-        x = _of_rank(x, 3) if x.dim() == 2 or not self.is_blhd else x.transpose(-2, -3)
+    def _bhsd(self, x: Tensor) -> Tensor:
+        x = _of_rank(x, 3) if x.dim() == 2 or not self.is_bshd else x.transpose(-2, -3)
         return x if x.dim() == 4 else x[None]
 
     def _grouped(self, x: Tensor) -> Tensor:
@@ -128,17 +128,17 @@ def _of_rank(x: Tensor, rank: int) -> Tensor:
 
 def _sequences(given: Tensors, call: Any) -> Iterator[_Sequences]:
     k = given["k"]
-    is_blhd = call.layout == "blhd"
-    kv_heads = 1 if k.dim() == 2 else k.shape[-2 if is_blhd else -3]
+    is_bshd = call.layout == "bshd"
+    kv_heads = 1 if k.dim() == 2 else k.shape[-2 if is_bshd else -3]
     if "cu_seqlens_q" not in given:
-        yield _Sequences(kv_heads, is_blhd)
+        yield _Sequences(kv_heads, is_bshd)
         return
     starts = zip(given["cu_seqlens_q"].tolist(), given["cu_seqlens_k"].tolist())
     first = next(starts)
     for i, last in enumerate(starts):
         rows, keys = (slice(*ends) for ends in zip(first, last))
         if rows.start < rows.stop:
-            yield _Sequences(kv_heads, is_blhd, i, rows, keys)
+            yield _Sequences(kv_heads, is_bshd, i, rows, keys)
         first = last
 
 

@@ -165,7 +165,7 @@ class _Many:
         sinks_differ = self.is_many[first_option + TENSORS.index("sinks")]
         if call.dropout_p or sinks_differ or is_packed(tensors) or of["block_table"] is not None or self.rank > 4:
             return None
-        heads_go_last = call.layout == "blhd"
+        heads_go_last = call.layout == "bshd"
         result = []
         for i, x in enumerate(self.arguments[:first_option]):
             if isinstance(x, Tensor):
@@ -197,7 +197,7 @@ class _Many:
         if self.rank == 3:
             return x
         call = split(tuple(self.arguments[-(len(TENSORS) + 1 + len(Call._fields)) :]))[2]
-        return x.squeeze(1 if head_axis or call.layout == "bhld" else -2)
+        return x.squeeze(1 if head_axis or call.layout == "bhsd" else -2)
 
 
 @operator_tangents.register_vmap

@@ -72,19 +72,23 @@ def scaled_dot_product_attention(
     """:func:`saccade.torch.attention` of a problem whose sequences are divided among the ranks of a process group, on
     the CPU, with gradients.
 
-    q, k and v hold the rank's rows and keys, in the shapes that :func:`saccade.torch.attention` takes; with
-    ``cu_seqlens_q`` those of :func:`saccade.torch.attention_varlen`. The options are those of the whole problem, the
+    The options are those of the whole problem, the
     same on every rank: masks, lengths, documents and positions count the whole sequences. The output and the gradient
     of q have the bits of :func:`saccade.torch.attention` in one process (the output not with method "ring" and
     "pass_q").
 
+    :param q: the rank's rows, [batch, heads, rows, head_dim]; with ``cu_seqlens_q`` [rows, heads, head_dim].
+    :param k: its keys, [batch, kv_heads, keys, head_dim]; with ``cu_seqlens_q`` [keys, kv_heads, head_dim].
+    :param v: their values, [batch, kv_heads, keys, head_dim_v]; likewise.
     :param group: a process group of any backend, or a ``DeviceMesh`` of one dimension; default: all processes.
         Messages travel in a gloo group of the same ranks, which is made at the first call and kept.
     :param sharding: which rows of the sequence each rank holds, a :class:`Sharding`; or "contiguous" (rank 0 has the
         first rows, rank 1 the next, as many as each gives) or "zigzag" (:meth:`Sharding.zigzag`), which PyTorch's
         ``context_parallel()`` calls load balancing.
     :param kv_sharding: the same for keys; default: as the rows.
-    :param method: how ranks divide the work, like head_groups and chunk: see :func:`saccade.distributed.attention`.
+    :param method: how ranks divide the work: see :func:`saccade.distributed.attention`.
+    :param head_groups: with method "grid": ranks of a group, a divisor of their number; 0 otherwise.
+    :param chunk: with methods "stream" and "ring": keys that travel at a time, at least 1.
     :param exact: the gradients of k and v have the bits of one process, for 7 products of matrices instead of 5.
         Otherwise they are sums over ranks of sums in f32 (f64), the same in every run.
     :param timeout: seconds to wait for another rank, from now on; at first 300.
@@ -105,7 +109,7 @@ def scaled_dot_product_attention(
         require_known(options, "scaled_dot_product_attention", _NAMES)
         given: dict[str, Any] = {**options}
         if given.get("cu_seqlens_q") is not None:
-            given["layout"] = "blhd"
+            given["layout"] = "bshd"
             if given.get("cu_seqlens_k") is None:
                 given["cu_seqlens_k"] = given["cu_seqlens_q"]
         return Arguments(q, k, v, *arguments_of(given))

@@ -41,15 +41,25 @@ def attention(
 ) -> tuple[Tensor, Tensor | None]:
     """What a model of transformers calls as its attention: with the arguments of its "sdpa" and "flash_attention_2".
 
-    :param query: [batch, heads, queries, head_dim]; key and value have as many heads or fewer, and `keys` rows.
+    :param module: the module of the model that calls, of which the configuration and ``is_causal`` are read.
+    :param query: [batch, heads, queries, head_dim].
+    :param key: [batch, kv_heads, keys, head_dim], with as many heads as query or a divisor.
+    :param value: [batch, kv_heads, keys, head_dim_v].
     :param attention_mask: what :func:`mask` returned; or a tensor that is broadcast to [batch, heads, queries, keys],
         bool (True: seen) or added; or None, which hides later keys if `is_causal` says so.
+    :param dropout: the probability of dropping a weight.
+    :param scaling: factor of the dot products; default: 1 / sqrt(head_dim).
+    :param softcap: bound of the logits; default: none.
     :param is_causal: counts without a mask and with more than one query only. Default: False if the model's masks are
         those of :func:`mask`, which is never None where a key is hidden; else that of the module, as for "sdpa".
-    :param s_aux: a logit of each head that takes part in the denominator only; sinks: one of each query,
-        [batch, heads, queries, 1].
+    :param s_aux: a logit of each head that takes part in the denominator only, [heads].
+    :param sinks: a logit of each query that does so, [batch, heads, queries, 1].
     :param position_bias: added to the scores, broadcast to [batch, heads, queries, keys]; may require grad.
+    :param output_attentions: also return the weights; default: if transformers collects them.
     :param cu_seq_lens_q: where packed sequences begin in a batch of one, and the total, as for FlashAttention.
+    :param cu_seq_lens_k: the same for keys; default: cu_seq_lens_q.
+    :param cache: of continuous batching, which is refused.
+    :param others: what else a model passes: positions have no influence, numbers and bool masks are refused.
     :returns: the output, [batch, queries, heads, head_dim of value]; with `output_attentions`, or where transformers
         collects them, the weights after dropout, [batch, heads, queries, keys], else None.
     :raises ValueError: for what saccade does not compute; nothing is passed on.

@@ -21,12 +21,23 @@ class Mask:
     """What :func:`mask` returns to a model, which hands it on to :func:`attention`: which keys each query sees.
 
     It is no tensor: a model that computes with it gets a TypeError or an AttributeError that says so.
+
+    :param shape: [batch, 1, queries, keys].
+    :param options: what hides keys, as :func:`saccade.torch.attention` takes it.
+    :param documents: packed sequences or chunks, with which the options are those of
+        :func:`saccade.torch.attention_varlen`; None: there are none.
+    :param arguments: those of :func:`mask`, from which :meth:`dense` computes the numbers.
+    :param is_by_position: whether queries see different keys.
+    :param model: the name of the model, for messages.
     """
 
     ndim, dtype, device = 4, torch.bool, torch.device("cpu")
-    options: dict[str, Any]  #: for saccade.torch.attention
-    documents: Documents | None  #: the options are then those of attention_varlen
-    is_by_position: bool  #: whether queries see different keys
+    options: dict[str, Any]
+    """What hides keys, as :func:`saccade.torch.attention` takes it."""
+    documents: Documents | None
+    """Packed sequences or chunks; the options are then those of :func:`saccade.torch.attention_varlen`."""
+    is_by_position: bool
+    """Whether queries see different keys."""
 
     def __init__(
         self,
@@ -59,6 +70,10 @@ class Mask:
         return self.ndim
 
     def size(self, axis: int | None = None) -> Any:
+        """The shape, as a tensor's ``size()`` gives it.
+
+        :param axis: give the length of this axis only; default: all of them.
+        """
         return self._shape if axis is None else self._shape[axis]
 
     def numel(self) -> int:
@@ -128,7 +143,20 @@ def mask(
 ) -> Any:
     """What transformers calls to make a mask: the arguments are those of its ``sdpa_mask``.
 
+    :param batch_size: entries of the batch.
+    :param q_length: how many queries.
+    :param kv_length: how many keys.
+    :param q_offset: the position of the first query.
+    :param kv_offset: the position of the first key.
+    :param mask_function: ``mask_function(batch, head, q_idx, kv_idx)``, True where the query sees the key, made by the
+        functions of ``transformers.masking_utils``.
     :param attention_mask: the padding, bool [batch, keys], False where a key counts for no query.
+    :param local_size: not used: the window is read from mask_function.
+    :param allow_is_causal_skip: not used: a causal mask is never None.
+    :param allow_is_bidirectional_skip: whether the result may be None where no key is hidden.
+    :param use_vmap: how ``sdpa_mask`` computes a mask that is a tensor.
+    :param config: the configuration of the model, by which models are found that compute with their mask.
+    :param others: other arguments of ``sdpa_mask``, of which ``cache_position`` has the positions of the queries.
     :returns: a :class:`Mask`; None where ``sdpa_mask`` may return it and no key is hidden, so never for a causal
         mask; a bool tensor [batch, 1, queries, keys] if ``mask_function`` is not one of causality, windows, chunks and
         packed sequences, such as for tokens of images that see each other, and for models that compute with it.

@@ -6,7 +6,7 @@ CASES = (
     *(attention.attention,) * 6,
     *(attention.attention_varlen,) * 2,
     *(attention.attention_backward,) * 3,
-    attention.attention_operations,
+    attention.attention_flops,
     attention.merge_states,
     *(attention.scaled_dot_product_attention,) * 2,
     *(attention.inspect,) * 2,

@@ -161,13 +161,13 @@ def attention_backward(values: Values) -> Case:
     yield with_bad_modifier(values, call) if values.chance(0.1) else call
 
 
-def attention_operations(values: Values) -> Case:
+def attention_flops(values: Values) -> Case:
     problem = Problem(values, ("kv_lengths", "kv_starts", "query_offset", "causal", "window"), paged=values.chance(0.2))
 
     def check(result: Any) -> None:
         assert result == 2.0 * problem.heads * problem.seen.sum() * (problem.dim + problem.dim_v), result
 
-    call = Call("saccade.attention_operations", saccade.attention_operations, problem.arguments(), check=check)
+    call = Call("saccade.attention_flops", saccade.attention_flops, problem.arguments(), check=check)
     yield spoiled(values, call)
 
 
@@ -177,8 +177,8 @@ def merge_states(values: Values) -> Case:
     both = [saccade.attention(**arguments, return_lse=True) for _ in range(2)]
     (o_a, lse_a), (o_b, lse_b) = both
     given = dict(zip(("o_a", "lse_a", "o_b", "lse_b"), map(values.laid_out, (o_a, lse_a, o_b, lse_b))))
-    if problem.blhd:
-        given["layout"] = "blhd"
+    if problem.bshd:
+        given["layout"] = "bshd"
 
     def check(result: tuple[np.ndarray, np.ndarray]) -> None:
         o, lse = result

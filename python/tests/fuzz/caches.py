@@ -19,7 +19,7 @@ def rope(values: Values) -> Case:
     dim = values.pick(1, 2, 3, 8, 64)
     rotary_dim = values.pick(0, 2) if dim > 1 and dim % 2 == 0 else 0
     given = {"dim": dim, "rotary_dim": rotary_dim, "pairs": values.pick("half", "interleaved")}
-    given.update(base=values.pick(10000.0, 500), scaling_factor=values.pick(1, 4.0))
+    given.update(theta=values.pick(10000.0, 500), scaling_factor=values.pick(1, 4.0))
     if values.chance(0.2):
         given["frequencies"] = values.numbers.random((rotary_dim or dim) // 2).tolist()
     call = spoiled(values, Call("saccade.Rope", saccade.Rope, given, fits=dim % 2 == 0))
@@ -28,8 +28,8 @@ def rope(values: Values) -> Case:
         return
     shape = tuple(values.length(17) for _ in range(values.pick(0, 1, 2))) + (values.length(), dim)
     x = values.normal(*shape, dtype=values.pick(*FLOATS))
-    arguments: dict[str, Any] = {"x": x, "layout": values.pick("bhld", "blhd")}
-    seqlen = shape[-3] if arguments["layout"] == "blhd" and len(shape) > 2 else shape[-2]
+    arguments: dict[str, Any] = {"x": x, "layout": values.pick("bhsd", "bshd")}
+    seqlen = shape[-3] if arguments["layout"] == "bshd" and len(shape) > 2 else shape[-2]
     guards = ()
     if values.chance(0.3):
         arguments["start"] = values.pick(0, -5, 1000, 2**39)
@@ -100,8 +100,8 @@ Step = tuple[Call, Callable[[], None]]  # a call, and its effect on the model
 def _append(values: Values, cache: saccade.KvCache, model: CacheModel) -> Step:
     count, b = values.length(33), values.random.randrange(len(model.k))
     kv_heads, dim, dim_v = model.k[0].shape[0], model.k[0].shape[2], model.v[0].shape[2]
-    blhd = values.chance(0.3)
-    arguments: dict[str, Any] = {"layout": "blhd"} if blhd else {}
+    bshd = values.chance(0.3)
+    arguments: dict[str, Any] = {"layout": "bshd"} if bshd else {}
     if values.chance(0.5):
         k, v = values.normal(kv_heads, count, dim), values.normal(kv_heads, count, dim_v)
         arguments.update(k=k, v=v, sequence=b)
@@ -113,7 +113,7 @@ def _append(values: Values, cache: saccade.KvCache, model: CacheModel) -> Step:
         for i in [b] if k.ndim == 3 else range(len(model.k)):
             model.append(i, k if k.ndim == 3 else k[i], v if v.ndim == 3 else v[i])
 
-    if blhd:
+    if bshd:
         arguments.update(k=np.ascontiguousarray(k.swapaxes(-2, -3)), v=v.swapaxes(-2, -3))
     arguments.update({name: values.laid_out(arguments[name]) for name in "kv"})
     return Call("KvCache.append", cache.append, arguments), follow

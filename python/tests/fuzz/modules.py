@@ -54,7 +54,7 @@ def _inputs(values: Values, config: dict[str, int]) -> dict[str, Any]:
         key = values.normal(*shape)
         arguments.update(key=key, value=values.pick(key, key + 1))
     if values.chance(0.2):
-        arguments["causal"] = values.chance(0.5)
+        arguments["causal"] = values.pick(True, False, "top_left", "bottom_right")
     return arguments
 
 

@@ -43,7 +43,7 @@ class Problem:
     def __init__(self, values: Values, options: tuple[str, ...] | None = None, paged: bool = False) -> None:
         self.values = values
         self.rank = 4 if paged else values.pick(2, 3, 4, 4)
-        self.blhd = values.chance(0.3)
+        self.bshd = values.chance(0.3)
         self.kv_heads = 1 if self.rank == 2 else values.pick(0, 1, 2, 2)
         self.heads = self.kv_heads * (1 if self.rank == 2 else values.pick(1, 2, 3))
         self.batch = 1 if self.rank < 4 else values.pick(0, 1, 2, 3)
@@ -56,7 +56,7 @@ class Problem:
         self.k = values.normal(self.batch, self.kv_heads, self.seqlen_k, self.dim, dtype=types[0])
         self.v = values.normal(self.batch, self.kv_heads, self.seqlen_k, self.dim_v, dtype=types[1])
         self.dtype = dtype
-        self.options: dict[str, Any] = {"layout": "blhd"} if self.blhd else {}
+        self.options: dict[str, Any] = {"layout": "bshd"} if self.bshd else {}
         self.meaning: dict[str, Any] = {}
         self.seen = np.ones((self.batch, 1, self.seqlen_q, self.seqlen_k), bool)
         self.bias: Any = np.zeros((1, 1, 1, 1))
@@ -76,14 +76,14 @@ class Problem:
 
     def shaped(self, array: np.ndarray) -> np.ndarray:
         """[batch, heads, seqlen, dim] in the rank and layout of the call."""
-        if self.blhd:
+        if self.bshd:
             array = array.swapaxes(1, 2)
         return array if self.rank == 4 else array[0] if self.rank == 3 else array[0].reshape(-1, array.shape[-1])
 
     def unshaped(self, array: np.ndarray) -> np.ndarray:
         """The inverse of shaped()."""
         array = array.reshape((1,) * (4 - self.rank) + array.shape) if self.rank > 2 else array[None, None]
-        return array.swapaxes(1, 2) if self.blhd and self.rank > 2 else array
+        return array.swapaxes(1, 2) if self.bshd and self.rank > 2 else array
 
     def per_row(self, *last: int) -> tuple[int, ...]:
         """The shape of lse, and with seqlen_k that of the weights."""
@@ -200,7 +200,7 @@ class Problem:
             pages = self.values.normal(used + 2, self.kv_heads, self.page_size, array.shape[-1], dtype=array.dtype)
             for b, i in np.ndindex(self.batch, self.pages):
                 pages[table[b, i]] = array[b, :, i * self.page_size : (i + 1) * self.page_size]
-            return pages.swapaxes(1, 2) if self.blhd else pages
+            return pages.swapaxes(1, 2) if self.bshd else pages
 
         self.k, self.v, self.table = pooled(self.k), pooled(self.v), table.copy()
         for b, i in np.ndindex(self.batch, self.pages):
@@ -210,5 +210,5 @@ class Problem:
 
     def gathered(self, pages: np.ndarray) -> np.ndarray:
         """The pages of each batch entry in order: [batch, heads, seqlen, dim]."""
-        found = (pages.swapaxes(1, 2) if self.blhd else pages)[self.table]
+        found = (pages.swapaxes(1, 2) if self.bshd else pages)[self.table]
         return found.swapaxes(1, 2).reshape(self.batch, self.kv_heads, self.seqlen_k, pages.shape[-1])
