@@ -27,32 +27,33 @@ enum class Ablation : std::uint8_t {
 /// Which heads to ablate; fill it with designated initializers.
 struct AblationOptions {
   std::vector<HeadPlace> heads{};
-  Ablation replaced_by = Ablation::zero;
-  std::int64_t num_next = 5;  ///< how many of the most likely next tokens to return
-  int num_threads = 0;        ///< 0: num_threads() of runtime.h; the results do not depend on it
+  Ablation replaced_by = Ablation::zero;  ///< what replaces the output of these heads
+  std::int64_t num_next = 5;              ///< how many of the most likely next tokens to return
+  int num_threads = 0;                    ///< 0: num_threads() of runtime.h; the results do not depend on it
 };
 
+/// A candidate for the next token.
 struct NextToken {
-  std::int64_t id = 0;
-  std::string text{};
-  double probability = 0.0;
+  std::int64_t id = 0;       ///< in the vocabulary
+  std::string text{};        ///< of this token alone
+  double probability = 0.0;  ///< that it comes next
 };
 
 /// How well a decoder predicts a text, and what it expects next.
 struct TextExpectation {
-  std::int64_t num_tokens = 0;
+  std::int64_t num_tokens = 0;  ///< of the text
   /// The mean cross-entropy of each token given those before it, in nats; 0 for a single token.
   double loss = 0.0;
   /// The tokens that an induction head can predict: those whose pair with the token before them has occurred
-  /// earlier in the text. repeated_loss is their mean cross-entropy; NaN if there are none.
+  /// earlier in the text.
   std::int64_t num_repeated = 0;
-  double repeated_loss = 0.0;
+  double repeated_loss = 0.0;     ///< their mean cross-entropy, in nats; NaN if there are none
   std::vector<NextToken> next{};  ///< the candidates for the token after the text, most likely first
 };
 
-/// Runs a decoder over a text with some heads ablated; without `heads`, unchanged. Throws std::invalid_argument
-/// for a model that is not a decoder with logits, a text with no tokens or more than the model takes, and heads
-/// that do not exist.
+/// Runs a decoder, `pretrained`, over a text with some heads ablated; without `heads`, unchanged. Throws
+/// std::invalid_argument for a model that is not a decoder with logits, a text with no tokens or more than the
+/// model takes, and heads that do not exist.
 TextExpectation text_expectation(const PretrainedModel& pretrained, std::string_view text,
                                  const AblationOptions& options = {});
 

@@ -27,10 +27,10 @@ enum class Layout : std::uint8_t {
 /// A rectangle of scores of one head: rows and keys are indices into the batch entry (in a packed batch, into the
 /// document), and row i has position i + offset. With an origin, all indices are those of the whole problem.
 struct ScoreBlock {
-  std::int64_t batch = 0, head = 0;  ///< batch entry (or document) and query head
-  std::int64_t first_row = 0, first_key = 0;
-  std::int64_t rows = 0, keys = 0;
-  std::int64_t offset = 0;  ///< position of a row minus its index
+  std::int64_t batch = 0, head = 0;           ///< batch entry (or document) and query head
+  std::int64_t first_row = 0, first_key = 0;  ///< the indices of its first row and key
+  std::int64_t rows = 0, keys = 0;            ///< how many rows and keys it has
+  std::int64_t offset = 0;                    ///< position of a row minus its index
 };
 
 /// A ScoreBlock with its scores: key j of row i is at scores[i * stride + j], counted from first_row and
@@ -40,6 +40,7 @@ struct ScoreTile : ScoreBlock {
   DType dtype = DType::f32;  ///< f32 or f64
   std::int64_t stride = 0;   ///< elements from one row to the next
 
+  /// The scores of row i, from first_key on; T is float or double, as dtype says.
   template <class T>
   T* row(std::int64_t i) const {
     return static_cast<T*>(scores) + i * stride;
@@ -112,8 +113,7 @@ struct AttentionOptions {
   TensorView query_offsets{};
   /// Keys visible to the left and right of the row's position, inclusive: p - left <= j <= p + right;
   /// -1 leaves the side open.
-  std::int64_t window_left = -1;
-  std::int64_t window_right = -1;
+  std::int64_t window_left = -1, window_right = -1;
 
   /// bool (true = attend) or f32/f64 (added; -inf hides), broadcast from the right against
   /// [batch, num_heads, seqlen_q, seqlen_k]: rank 1 is [seqlen_k]; lengths of 1 broadcast; any strides.
@@ -123,13 +123,13 @@ struct AttentionOptions {
   /// right like mask. Blocks that hide everything cost nothing. With an origin they are the blocks from row 0 and
   /// key 0 of the whole to the last row and key of the call.
   TensorView block_mask{};
-  std::int64_t block_mask_q = 128, block_mask_k = 128;
+  std::int64_t block_mask_q = 128, block_mask_k = 128;  ///< rows and keys of a block of block_mask, at least 1
   /// A function that changes scores; see ScoreModifier.
   ScoreModifier score_modifier = nullptr;
   /// For attention_backward() only. Without it, the modifier may only add values that do not depend on the score.
   ScoreModifierBackward score_modifier_backward = nullptr;
-  ScoreBlockEffect score_block_effect = nullptr;
-  void* score_context = nullptr;
+  ScoreBlockEffect score_block_effect = nullptr;  ///< for which blocks score_modifier need not be called
+  void* score_context = nullptr;                  ///< what these functions are called with
   /// Number of keys in each batch entry: i32 or i64 [batch], 0 <= length <= seqlen_k.
   TensorView kv_lengths{};
   /// The first key of each batch entry; those before it are padding, which no row sees: i32 or i64 [batch], 0 <=
@@ -158,8 +158,8 @@ struct AttentionOptions {
   /// by Philox4x32-10 (see dropout_keeps in random.h) and depends only on seed, offset, batch entry, head, row and
   /// column.
   double dropout_p = 0.0;
-  std::uint64_t dropout_seed = 0;
-  std::uint32_t dropout_offset = 0;
+  std::uint64_t dropout_seed = 0;    ///< determines which weights are dropped
+  std::uint32_t dropout_offset = 0;  ///< so does this number, which counts calls with one seed, for example
 
   /// Receives the natural logarithm of each row's softmax denominator: [batch, num_heads, seqlen_q], packed
   /// [num_heads, total_q] (bhsd order for any layout; without batch or heads where q has none), f32, or f64
@@ -174,13 +174,13 @@ struct AttentionOptions {
   /// Receives the scores of the stage below; shape and dtype as for weights. Keys beyond a document's end or a
   /// paged sequence's length get -inf (probabilities: 0).
   MutableTensorView scores{};
-  ScoreStage score_stage = ScoreStage::raw;
+  ScoreStage score_stage = ScoreStage::raw;  ///< of scores
 
   /// Where this call begins in a larger problem. With a row or key other than 0, Causal::bottom_right needs a
   /// query offset, and kv_starts and kv_lengths may be up to key + seqlen_k. A key excludes block_table.
   Origin origin{};
 
-  Layout layout = Layout::bhsd;
+  Layout layout = Layout::bhsd;  ///< of q, k, v and o
   /// The back end of this call: "reference", or a list such as "reference,cpu". Default: that of the BackendScope,
   /// the process, or SACCADE_BACKEND; see backend.h.
   BackendChoice backend{};

@@ -17,7 +17,7 @@ struct OptionUse {
   bool (*is_given)(const AttentionOptions&);  ///< whether the options have it
 };
 
-/// Whether an option that is a tensor or a function is given.
+/// Whether an option that is a tensor or a function, with this name, is given.
 template <auto member>
 constexpr OptionUse option_use(std::string_view name) {
   return {name, [](const AttentionOptions& options) { return bool(options.*member); }};
@@ -40,8 +40,8 @@ inline constexpr OptionUse kNoOption{"", [](const AttentionOptions&) { return fa
 
 /// Two options that exclude each other in every call.
 struct OptionConflict {
-  OptionUse first, second;
-  std::string_view why;
+  OptionUse first, second;  ///< those that exclude each other
+  std::string_view why;     ///< for people: what would contradict
 };
 
 inline constexpr std::array kOptionConflicts{
@@ -52,7 +52,9 @@ inline constexpr std::array kOptionConflicts{
 
 /// An option that requires another one, or either of two.
 struct OptionNeed {
-  OptionUse option, needed, or_else;
+  OptionUse option;   ///< the one that requires another
+  OptionUse needed;   ///< the one that it requires
+  OptionUse or_else;  ///< one that will do as well; kNoOption: there is none
 };
 
 inline constexpr std::array kOptionNeeds{
@@ -86,9 +88,9 @@ inline constexpr std::array<std::string_view, 7> kAttentionCallNames{
 
 /// An option that a call refuses.
 struct RefusedOption {
-  AttentionCall call;
-  OptionUse option;
-  std::string_view why;
+  AttentionCall call;    ///< what refuses it
+  OptionUse option;      ///< what is refused
+  std::string_view why;  ///< for people: the reason
 };
 
 inline constexpr std::array kRefusedOptions{

@@ -25,7 +25,7 @@ struct ModuleConfig {
   std::int64_t key_width = 0;    ///< width of the inputs that become keys
   std::int64_t value_width = 0;  ///< width of the inputs that become values
   std::int64_t d_out = 0;        ///< width of the output
-  std::int64_t num_heads = 1;
+  std::int64_t num_heads = 1;    ///< query heads
   std::int64_t num_kv_heads = 1;    ///< query head h reads key head h / (num_heads / num_kv_heads)
   std::int64_t head_dim = 0;        ///< width of one head's q, k and v; the scale is 1 / sqrt(head_dim)
   std::int64_t context_length = 0;  ///< the longest sequence allowed; 0: any
@@ -58,7 +58,7 @@ struct ForwardOptions {
   /// How causal, also that of the module, aligns rows and keys if their numbers differ; `none` counts as top_left.
   Causal alignment = Causal::top_left;
 
-  HeadWeights weights = HeadWeights::none;
+  HeadWeights weights = HeadWeights::none;  ///< which weights to return
   /// Return the weights after dropout instead of straight after the softmax.
   bool weights_after_dropout = false;
   /// Also return q, k, v and context, to show each step.
@@ -117,7 +117,8 @@ class AttentionModule : public Module {
                        const ForwardOptions& options = {});
 
   /// forward(x) with its output in the caller's memory: f32, contiguous, shaped as x with d_out last, and apart
-  /// from x. For six tokens of three numbers it takes half as long as forward(x), which allocates its results.
+  /// from x. `num_threads`: as in ForwardOptions. For six tokens of three numbers it takes half as long as
+  /// forward(x), which allocates its results.
   void forward_into(const TensorView& x, const MutableTensorView& output, int num_threads = 0);
 
   /// The backward pass of the last forward call, which must have run in training mode. dout is f32 with the shape
@@ -204,8 +205,8 @@ class AttentionModule : public Module {
 };
 
 struct SelfAttentionOptions {
-  std::int64_t d_in = 0;
-  std::int64_t d_out = 0;
+  std::int64_t d_in = 0;   ///< width of the input
+  std::int64_t d_out = 0;  ///< width of q, k, v and the output
   /// out_in: linear layers, W_query.weight [d_out, d_in]; in_out: plain parameters, W_query [d_in, d_out].
   WeightLayout weight_layout = WeightLayout::out_in;
   /// Give the linear layers a bias; plain parameters have none.
@@ -218,17 +219,17 @@ class SelfAttention final : public AttentionModule {
   /// Parameters of zeros, for load_state_dict. Throws std::invalid_argument for widths below 1, and for
   /// qkv_bias with plain parameters.
   explicit SelfAttention(const SelfAttentionOptions& options);
-  /// Parameters as PyTorch makes them after torch.manual_seed: plain ones by torch.rand, linear layers by
-  /// nn.Linear, in the order query, key, value.
+  /// Parameters as PyTorch makes them after torch.manual_seed, drawn from `generator`: plain ones by torch.rand,
+  /// linear layers by nn.Linear, in the order query, key, value.
   SelfAttention(const SelfAttentionOptions& options, TorchGenerator& generator);
 };
 
 struct CausalAttentionOptions {
-  std::int64_t d_in = 0;
-  std::int64_t d_out = 0;
+  std::int64_t d_in = 0;            ///< width of the input
+  std::int64_t d_out = 0;           ///< width of q, k, v and the output
   std::int64_t context_length = 0;  ///< the longest sequence allowed; 0: any
   double dropout = 0.0;             ///< 0 <= dropout < 1
-  bool qkv_bias = false;
+  bool qkv_bias = false;            ///< give the linear layers a bias
 };
 
 /// One causal head with dropout: the published CausalAttention. Accepts any sequence up to context_length.
@@ -237,17 +238,18 @@ class CausalAttention final : public AttentionModule {
   /// Parameters of zeros, for load_state_dict. Throws std::invalid_argument for widths below 1, a negative
   /// context_length, or a dropout outside [0, 1).
   explicit CausalAttention(const CausalAttentionOptions& options);
-  /// Linear layers as PyTorch makes them after torch.manual_seed, in the order query, key, value.
+  /// Linear layers as PyTorch makes them after torch.manual_seed, drawn from `generator` in the order query, key,
+  /// value.
   CausalAttention(const CausalAttentionOptions& options, TorchGenerator& generator);
 };
 
 struct MultiHeadAttentionWrapperOptions {
-  std::int64_t d_in = 0;
-  std::int64_t d_out = 0;  ///< of one head; the module's output is num_heads * d_out wide
-  std::int64_t num_heads = 1;
+  std::int64_t d_in = 0;            ///< width of the input
+  std::int64_t d_out = 0;           ///< of one head; the module's output is num_heads * d_out wide
+  std::int64_t num_heads = 1;       ///< independent heads
   std::int64_t context_length = 0;  ///< the longest sequence allowed; 0: any
   double dropout = 0.0;             ///< 0 <= dropout < 1
-  bool qkv_bias = false;
+  bool qkv_bias = false;            ///< give the linear layers a bias
 };
 
 /// Independent CausalAttention heads whose outputs are concatenated: the published MultiHeadAttentionWrapper. Its
@@ -257,7 +259,7 @@ class MultiHeadAttentionWrapper final : public AttentionModule {
   /// Parameters of zeros, for load_state_dict. Throws std::invalid_argument as CausalAttention does, and for
   /// num_heads below 1.
   explicit MultiHeadAttentionWrapper(const MultiHeadAttentionWrapperOptions& options);
-  /// Heads as PyTorch makes them after torch.manual_seed, one by one.
+  /// Heads as PyTorch makes them after torch.manual_seed, drawn from `generator` one by one.
   MultiHeadAttentionWrapper(const MultiHeadAttentionWrapperOptions& options, TorchGenerator& generator);
 };
 
@@ -302,7 +304,7 @@ class MultiHeadAttention final : public AttentionModule {
   /// d_out that num_heads does not divide, num_heads that num_kv_heads does not divide, a negative
   /// context_length, or a dropout outside [0, 1).
   explicit MultiHeadAttention(const MultiHeadAttentionOptions& options);
-  /// Parameters as PyTorch makes them after torch.manual_seed, by options.init.
+  /// Parameters as PyTorch makes them after torch.manual_seed, drawn from `generator` by options.init.
   MultiHeadAttention(const MultiHeadAttentionOptions& options, TorchGenerator& generator);
 
  private:
@@ -318,12 +320,12 @@ struct CheckpointOptions {
   std::optional<bool> causal{};
   /// The longest sequence allowed. 0: the size of the buffer `mask`; without this buffer, any length.
   std::int64_t context_length = 0;
-  double dropout = 0.0;  ///< 0 <= dropout < 1
-  bool add_zero_attn = false;
-  bool batch_first = true;
+  double dropout = 0.0;        ///< 0 <= dropout < 1
+  bool add_zero_attn = false;  ///< every row also sees a key and value of zeros
+  bool batch_first = true;     ///< rank-3 inputs are [batch, seqlen, width]; else [seqlen, batch, width]
 };
 
-/// The module that a checkpoint was saved from, with its parameters and in evaluation mode:
+/// The module that a checkpoint, `state`, was saved from, with its parameters and in evaluation mode:
 ///
 /// | the checkpoint has                             | module                                              |
 /// | W_query                                        | SelfAttention, plain parameters                     |
@@ -350,8 +352,8 @@ struct AttentionAndWeights {
 };
 
 /// The classic function with a mask (true = attend, or added) that returns output and weights: attention() with
-/// its arguments. Throws std::invalid_argument as attention() does, and when `options` also has a mask, or a view
-/// for weights.
+/// its arguments q, k and v. Throws std::invalid_argument as attention() does, and when `options` also has a mask,
+/// or a view for weights.
 AttentionAndWeights scaled_dot_product_attention(const TensorView& q, const TensorView& k, const TensorView& v,
                                                  const TensorView& mask = {}, AttentionOptions options = {});
 

@@ -21,14 +21,17 @@ namespace [[gnu::visibility("default")]] saccade {
 /// The names of an enum's values, in order: `OptionNames<Layout>::names`. The command line writes - for _.
 template <class Enum>
 struct OptionNames;
+/// names: by value.
 template <>
 struct OptionNames<Causal> {
   static constexpr std::array<std::string_view, 3> names{"none", "top_left", "bottom_right"};
 };
+/// names: by value.
 template <>
 struct OptionNames<Layout> {
   static constexpr std::array<std::string_view, 2> names{"bhsd", "bshd"};
 };
+/// names: by value.
 template <>
 struct OptionNames<ScoreStage> {
   static constexpr std::array<std::string_view, 4> names{"raw", "softcapped", "biased", "probabilities"};
@@ -36,7 +39,7 @@ struct OptionNames<ScoreStage> {
 
 /// A name that is accepted for one more version, and the one that takes its place.
 struct DeprecatedName {
-  std::string_view old_name, name;
+  std::string_view old_name, name;  ///< the one accepted, and the one to use
 };
 inline constexpr DeprecatedName kDeprecatedOptionNames[] = {{"bhld", "bhsd"}, {"blhd", "bshd"}};
 
@@ -69,35 +72,37 @@ enum class OptionRole : std::uint8_t { unset, visibility, score, weight, result,
 /// What an option's tensor holds; `mask`: bool, or numbers to add.
 enum class OptionElements : std::uint8_t { none, numbers, i32, integers, boolean, mask };
 
-/// Two options that are given together, each at least `least`: "256,0" with a separator of ','.
+/// Two options that are given together, each at least `minimum`: "256,0" with a separator of ','.
 struct OptionPair {
-  std::int64_t AttentionOptions::*first;
-  std::int64_t AttentionOptions::*second;
-  char separator;
-  std::int64_t minimum;
+  std::int64_t AttentionOptions::*first;   ///< the option that is written first
+  std::int64_t AttentionOptions::*second;  ///< the other one
+  char separator;                          ///< between them
+  std::int64_t minimum;                    ///< the least value of each
 };
 
 /// The numbers accepted in text. attention() makes its own checks.
 struct OptionRange {
-  double minimum = std::numeric_limits<double>::lowest(),
-         exclusive_maximum = std::numeric_limits<double>::infinity();
+  double minimum = std::numeric_limits<double>::lowest();              ///< the least number
+  double exclusive_maximum = std::numeric_limits<double>::infinity();  ///< numbers are below it
 };
 
 /// How random problems draw an option: with this probability, one of the values; for a tensor, numbers around 0
 /// with one of them as the standard deviation; for a flag or an enum, any value but the default.
 struct OptionDraw {
-  double probability = 0.0;  ///< 0: cases/random_case.cpp draws it
-  std::array<double, 4> values{};
-  std::size_t count = 0;
+  double probability = 0.0;        ///< 0: cases/random_case.cpp draws it
+  std::array<double, 4> values{};  ///< the values to draw from
+  std::size_t count = 0;           ///< how many of them there are
 
   constexpr OptionDraw() = default;
+  /// Draws one of `list` with the probability `chance`.
   constexpr explicit OptionDraw(double chance, std::initializer_list<double> list = {})
       : probability(chance), count(list.size()) {
     for (std::size_t i = 0; i < count; ++i) values[i] = list.begin()[i];
   }
 };
 
-/// One row: an option (or two that belong together) and its names. An empty name means the same name as in C++, and
+/// One row: an option (or two that belong together) and its names. An empty name means the same name as in C++,
+/// and
 /// "-" means that the option cannot be given there.
 struct AttentionOption {
   using O = AttentionOptions;
@@ -107,21 +112,22 @@ struct AttentionOption {
                               ScoreStage O::*, OptionPair, TensorView O::*, MutableTensorView O::*,
                               ScoreModifier O::*, ScoreModifierBackward O::*, ScoreBlockEffect O::*, void * O::*,
                               Origin O::*, BackendChoice O::*>;
+  /// The axes of a tensor with one number for each head.
   static constexpr std::string_view kPerHead = "[num_heads]";
 
-  std::string_view name;  ///< in C++
-  Member member;
-  OptionRole role = OptionRole::unset;
-  std::string_view help;    ///< a line
-  std::string_view axes{};  ///< of a tensor
-  OptionElements elements = OptionElements::none;
-  OptionRange range{};
-  OptionDraw draw{};
-  std::string_view python{}, command{}, word{};  ///< Python's keyword, "--alibi", the word in a problem's text
-  std::string_view placeholder{};                ///< on the command line: "L,R"
-  bool is_of_run{};                              ///< of `saccade run`, but not of `saccade inspect`
-  std::string_view needs{};                      ///< the option that must be given with it on the command line
-  std::string_view why{};                        ///< why the names differ or one is missing
+  std::string_view name;                           ///< in C++
+  Member member;                                   ///< in AttentionOptions
+  OptionRole role = OptionRole::unset;             ///< what it affects
+  std::string_view help;                           ///< a line
+  std::string_view axes{};                         ///< of a tensor
+  OptionElements elements = OptionElements::none;  ///< of a tensor
+  OptionRange range{};                             ///< of a number in text
+  OptionDraw draw{};                               ///< for random problems
+  std::string_view python{}, command{}, word{};    ///< Python's keyword, "--alibi", the word in a problem's text
+  std::string_view placeholder{};                  ///< on the command line: "L,R"
+  bool is_of_run{};                                ///< of `saccade run`, but not of `saccade inspect`
+  std::string_view needs{};                        ///< the option that must be given with it on the command line
+  std::string_view why{};                          ///< why the names differ or one is missing
 
   /// The names; empty where the option cannot be given.
   constexpr std::string_view python_name() const { return name_or(python); }
@@ -132,6 +138,7 @@ struct AttentionOption {
     for (char& c : flag) c = c == '_' ? '-' : c;
     return flag;
   }
+  /// The name that a field says: `given`, or else `name`.
   constexpr std::string_view name_or(std::string_view given) const {
     return given.empty() ? name : given == "-" ? std::string_view() : given;
   }

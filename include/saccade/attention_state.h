@@ -38,8 +38,8 @@ class AttentionState {
   AttentionState(AttentionState&&) noexcept;
   AttentionState& operator=(AttentionState&&) noexcept;
 
-  /// Adds keys: every row of q attends to those of k that it sees. Shapes, element types and options are those of
-  /// attention(). k may have no keys. `q` must be the same in all calls, values included.
+  /// Adds keys and their values v: every row of q attends to those of k that it sees. Shapes, element types and
+  /// options are those of attention(). k may have no keys. `q` must be the same in all calls, values included.
   ///
   /// `options` must be the same too, except for what belongs to the keys of the call: origin.key, the index of its
   /// first key among all keys, from which positions, dropout, block masks and score modifiers count; `mask`, whose

@@ -19,7 +19,8 @@ class Backend;
 
 /// A back end of this build.
 struct BackendInfo {
-  std::string_view name, description;
+  std::string_view name;         ///< as set_active_backend() takes it: "cpu"
+  std::string_view description;  ///< a few words
 };
 
 /// Every back end of this build, "cpu" first.

@@ -34,9 +34,11 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;  ///< the number of ranks
 
-  /// Starts a send or receive and returns at once. The memory must stay valid until the request is finished. Ranks
-  /// do not send to themselves. bytes is at least 1 and at most most_bytes(). Throws CommunicationError.
+  /// Starts to send `bytes` bytes of `data` to rank `to`, and returns at once. The memory must stay valid until
+  /// the request is finished. Ranks do not send to themselves. bytes is at least 1 and at most most_bytes().
+  /// Throws CommunicationError.
   virtual Request send(int to, const void* data, std::size_t bytes) = 0;
+  /// See send(): receives `bytes` bytes from rank `from` into `data`.
   virtual Request receive(int from, void* data, std::size_t bytes) = 0;
 
   /// Whether a request is finished; it then no longer exists. Lets all other requests make progress too. Throws
@@ -47,7 +49,7 @@ class Communicator {
   /// apart while kernels compute.
   virtual void make_progress() {}
 
-  /// Every rank contributes `bytes` bytes, and `all` receives those of all ranks in order. Throws
+  /// Every rank contributes `bytes` bytes, `own`, and `all` receives those of all ranks in order. Throws
   /// CommunicationError after `until`. The default implementation sends to and receives from every other rank.
   virtual void all_gather(const void* own, void* all, std::size_t bytes,
                           std::chrono::steady_clock::time_point until);
@@ -57,15 +59,15 @@ class Communicator {
 
   /// How long a call waits for another rank before it throws CommunicationError; 300 s unless set.
   std::chrono::nanoseconds timeout() const { return timeout_; }
-  /// Throws std::invalid_argument unless it is positive.
+  /// Sets this time. Throws std::invalid_argument for a `timeout` that is not positive.
   void set_timeout(std::chrono::nanoseconds timeout);
 
   /// Why this communicator is unusable; empty: it is usable. Every later call throws CommunicationError with this
   /// text.
   const std::string& failure() const { return failure_; }
 
-  /// For the functions of distributed.h: marks the communicator as unusable. Keeps `memory`, which unfinished
-  /// requests may still read or write, until the communicator is destroyed.
+  /// For the functions of distributed.h: marks the communicator as unusable; failure() is then `why`. Keeps
+  /// `memory`, which unfinished requests may still read or write, until the communicator is destroyed.
   void fail(const std::string& why, std::vector<std::shared_ptr<void>> memory);
 
  protected:
@@ -83,7 +85,7 @@ class Communicator {
 /// try a division of work without MPI. Throws std::invalid_argument unless ranks is positive.
 std::vector<std::unique_ptr<Communicator>> local_communicators(int ranks);
 
-/// Waits until the requests are finished; throws CommunicationError at the time `until`.
+/// Waits until the requests of a communicator are finished; throws CommunicationError at the time `until`.
 void wait(Communicator& communicator, const std::vector<Communicator::Request>& requests,
           std::chrono::steady_clock::time_point until);
 

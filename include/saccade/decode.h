@@ -9,13 +9,13 @@
 
 namespace [[gnu::visibility("default")]] saccade {
 
-/// attention() for few query rows and many keys: the same arguments, options and result, but computed in an order
-/// that reads every key and value once, in place, for all query heads and rows that share them. The keys are
-/// divided into splits of a fixed size, which are merged in ascending order. A row's bits therefore depend on its
-/// q row, the keys it sees, the options and the instruction set; not on threads, batch, the other new tokens or
-/// paging. They differ from those of attention() in the last bits, because sums over head_dim run in another
-/// order. Where both must agree bit for bit, call attention() for new tokens too, which takes 1.3 to 4.5 times as
-/// long (one row, Granite Rapids).
+/// attention() for few query rows and many keys: the same arguments q, k and v, options and result o, but computed
+/// in an order that reads every key and value once, in place, for all query heads and rows that share them. The
+/// keys are divided into splits of a fixed size, which are merged in ascending order. A row's bits therefore
+/// depend on its q row, the keys it sees, the options and the instruction set; not on threads, batch, the other
+/// new tokens or paging. They differ from those of attention() in the last bits, because sums over head_dim run in
+/// another order. Where both must agree bit for bit, call attention() for new tokens too, which takes 1.3 to 4.5
+/// times as long (one row, Granite Rapids).
 ///
 /// Typical options for a cache: {.causal = Causal::bottom_right, .kv_lengths = lengths, .block_table = pages}.
 void decode(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& o,
@@ -25,10 +25,11 @@ void decode(const TensorView& q, const TensorView& k, const TensorView& v, const
 Tensor decode(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionOptions& options = {});
 
 /// Whether decode() is usually faster than attention(). With few rows and many keys, reading k and v takes longer
-/// than computing with them, and decode() reads them in place. `group`: query heads that share a kv head, whose
-/// rows count together. For 4096 keys of 128 numbers decode() takes 0.2 to 0.85 of attention()'s time with up to 8
-/// rows, 0.6 to 1.0 with 16, and 1.0 to 1.3 with 32; for 512 keys from 0.35 (f32, one row) to 1.65 times as long
-/// (bf16, 16 rows): f32 and bf16, with AMX tiles and without (Granite Rapids).
+/// than computing with them, and decode() reads them in place. `seqlen_q`, `seqlen_k`: rows and keys. `group`:
+/// query heads that share a kv head, whose rows count together. For 4096 keys of 128 numbers decode() takes 0.2 to
+/// 0.85 of attention()'s time with up to 8 rows, 0.6 to 1.0 with 16, and 1.0 to 1.3 with 32; for 512 keys from
+/// 0.35 (f32, one row) to 1.65 times as long (bf16, 16 rows): f32 and bf16, with AMX tiles and without (Granite
+/// Rapids).
 inline constexpr bool is_decode_faster(std::int64_t seqlen_q, std::int64_t seqlen_k, std::int64_t group) {
   constexpr std::int64_t kMaxRows = 16, kLeastKeys = 512, kKeysOfARow = 128;
   const std::int64_t rows = seqlen_q * group;
@@ -41,8 +42,8 @@ inline constexpr std::int64_t kDecodeSplitKeys = 4096;
 
 /// decode() in two steps, for a cache that several processes share: decode_states() computes the state of each
 /// split of the keys, as decode() does before it merges them, and merge_decode_states() merges the splits in
-/// ascending order. Together they are bit-identical to one call of decode() over all keys; on the reference back end,
-/// which computes in f64, the states are rounded once more.
+/// ascending order. Together they are bit-identical to one call of decode() over all keys; on the reference back
+/// end, which computes in f64, the states are rounded once more.
 ///
 /// k and v are a part of the cache: the keys from options.origin.key on, which is a multiple of kDecodeSplitKeys;
 /// options count from there as in attention(). Options without effect on states, such as sinks and lse, are

@@ -1,4 +1,5 @@
-// Attention across several processes or machines. Each function says which results are bit-identical to one process.
+// Attention across several processes or machines. Each function says which results are bit-identical to one
+// process.
 #pragma once
 
 #include <cstdint>
@@ -30,16 +31,16 @@ class Sharding {
   /// An empty sharding.
   Sharding() = default;
 
-  /// One run for each rank, as equal as possible.
+  /// Of `length` rows, one run for each of as many `ranks`, as equal as possible.
   static Sharding contiguous(std::int64_t length, int ranks);
-  /// 2 * ranks runs, as equal as possible; rank r gets the r-th from either end. With a causal mask every rank has
-  /// nearly the same work.
+  /// Of `length` rows, 2 * ranks runs, as equal as possible; rank r gets the r-th from either end. With a causal
+  /// mask every rank has nearly the same work.
   static Sharding zigzag(std::int64_t length, int ranks);
-  /// Runs of `stripe` rows, assigned to the ranks in turn. (Striped Attention, arXiv:2311.09431, has stripes of one row; long
-  /// ones are faster.)
+  /// Of `length` rows, runs of `stripe` rows, assigned to the `ranks` in turn. (Striped Attention,
+  /// arXiv:2311.09431, has stripes of one row; long ones are faster.)
   static Sharding striped(std::int64_t length, int ranks, std::int64_t stripe = 512);
   /// One run for each rank, cut so that all ranks have the same number of pairs of a row and a key that it sees by
-  /// position and length. `options` are those of the whole problem.
+  /// position and length. seqlen_q, seqlen_k and the options are those of the whole problem.
   static Sharding balanced(std::int64_t seqlen_q, std::int64_t seqlen_k, int ranks,
                            const AttentionOptions& options);
   /// Any division: the runs of each rank, in ascending order. Every row must be in one run.
@@ -49,6 +50,7 @@ class Sharding {
 
   int ranks() const { return static_cast<int>(runs_.size()); }
   std::int64_t length() const { return length_; }
+  /// The runs of a rank, in ascending order.
   const std::vector<Run>& runs(int rank) const { return runs_[static_cast<std::size_t>(rank)]; }
   /// The number of rows of a rank.
   std::int64_t rows(int rank) const;
@@ -65,7 +67,8 @@ class Sharding {
 /// How ranks divide the work. Only what some row of the receiver sees by position and length is sent.
 enum class Method : std::uint8_t {
   /// The fastest of gather, heads and grid by the cost model (cost_model.h); stream if gather would take more than
-  /// ParallelConfig::memory. With all of them o is bit-identical to one process. Plan::division() tells which was chosen.
+  /// ParallelConfig::memory. With all of them o is bit-identical to one process. Plan::division() tells which was
+  /// chosen.
   automatic,
   gather,  ///< each rank computes its own rows. Keys and values arrive a kv head at a time, during the one before
   heads,   ///< each rank computes some kv heads for all rows: rows travel, and results return
@@ -75,7 +78,7 @@ enum class Method : std::uint8_t {
   pass_q,  ///< rows travel instead of keys: for few rows over many keys
 };
 
-/// "automatic", "gather", ...
+/// The name of a method: "automatic", "gather", ...
 std::string_view name_of(Method method);
 
 /// What a rank and the network can do, for the cost model (cost_model.h). docs/distributed.md describes how the
@@ -96,11 +99,11 @@ using Machine [[deprecated("renamed CostParameters")]] = CostParameters;
 
 /// How a call is divided. It must be the same on all ranks.
 struct ParallelConfig {
-  Sharding rows{};  ///< of q and o
-  Sharding keys{};  ///< of k and v; default: that of the rows
-  Method method = Method::automatic;
-  int head_groups = 0;         ///< grid: ranks per group; divides the number of ranks and of kv heads
-  std::int64_t chunk = 16384;  ///< stream: keys that arrive together, a multiple of kOriginAlignment
+  Sharding rows{};                    ///< of q and o
+  Sharding keys{};                    ///< of k and v; default: that of the rows
+  Method method = Method::automatic;  ///< what travels, and when
+  int head_groups = 0;                ///< grid: ranks per group; divides the number of ranks and of kv heads
+  std::int64_t chunk = 16384;         ///< stream: keys that arrive together, a multiple of kOriginAlignment
   /// dk and dv are bit-identical to one process: the owners of the keys compute them from all rows that see them,
   /// which takes 7 matrix products instead of 5. false: partial dk and dv are sent to the owners and added up in
   /// the order of the ranks, with the same bits in every run.
@@ -116,13 +119,14 @@ using Division [[deprecated("renamed ParallelConfig")]] = ParallelConfig;
 
 /// The sizes of a whole problem that a plan depends on; the sequence lengths come from the division.
 struct Sizes {
-  std::int64_t batch = 1;  ///< ignored in a packed batch
-  std::int64_t num_heads = 1, num_kv_heads = 1;
+  std::int64_t batch = 1;                         ///< ignored in a packed batch
+  std::int64_t num_heads = 1, num_kv_heads = 1;   ///< heads of q, and of k and v
   std::int64_t head_dim = 128, head_dim_v = 128;  ///< for the cost model
   std::int64_t element_bytes = 4;                 ///< the size of a number of k, v, q and o; for the cost model
 };
 
-/// The sizes of a call, from the shapes of its tensors, whole or of one rank. `function`: the name in errors.
+/// The sizes of a call, from the shapes of its tensors q, k and v, whole or of one rank. `function`: the name in
+/// errors.
 Sizes sizes_of(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionOptions& options = {},
                std::string_view function = "distributed::sizes_of");
 
@@ -132,8 +136,8 @@ class Plan {
  public:
   /// What a rank computes in a step.
   struct Unit {
-    bool exists = false;  ///< ranks with fewer heads than others have fewer units
-    std::int64_t batch = 0, kv_head = 0;
+    bool exists = false;                  ///< ranks with fewer heads than others have fewer units
+    std::int64_t batch = 0, kv_head = 0;  ///< the batch entry and its head of k and v
     std::int64_t part = 0;  ///< of the head's keys, from 0 on: stream and ring compute them in several steps
     bool is_last = true;    ///< whether it is the last part
   };
@@ -142,7 +146,7 @@ class Plan {
   /// of a packed batch. Rows and keys count in the sequence, through all documents.
   struct Piece {
     std::int64_t batch = 0, entries = 1;
-    Run rows{};
+    Run rows{};            ///< its rows
     Run keys{};            ///< from the first to the last that the rows see; begins at a multiple of
                            ///< kOriginAlignment of the entry
     std::int64_t row = 0;  ///< the index of its first row in the batch entry or document
@@ -162,6 +166,7 @@ class Plan {
   const Sizes& sizes() const;
   int ranks() const;
   std::int64_t steps() const;  ///< the same for all ranks
+  /// What a rank computes in a step.
   Unit unit(int rank, std::int64_t step) const;
   /// Whether ranks compute rows of other ranks: those of their group, for some of the heads.
   bool shares_rows() const;
@@ -182,12 +187,12 @@ class Plan {
 
   /// The number of batch entries, which are computed one after the other: 1 in a packed batch.
   std::int64_t entries() const;
-  /// Whether two steps differ in their heads only: every rank works on the same rows and keys.
+  /// Whether two steps, a and b, differ in their heads only: every rank works on the same rows and keys.
   bool are_alike(std::int64_t a, std::int64_t b) const;
   /// How many pairs of a row and a key that it sees by position and length a rank computes in a step, for one
   /// query head.
   double pairs(int rank, std::int64_t step) const;
-  /// The same for pieces_of_keys().
+  /// The same for pieces_of_keys() of a rank in a batch entry.
   double pairs_of_keys(int rank, std::int64_t batch) const;
 
  private:
@@ -196,7 +201,7 @@ class Plan {
 };
 
 /// attention() of a problem whose sequences are divided among the ranks of a communicator. All ranks call it
-/// together.
+/// together. `division`: how, the same on every rank.
 ///
 /// q, k, v and o hold the rank's rows and keys: [batch, num_heads, rows, head_dim] and so on, with the ranks,
 /// layouts, element types and head counts that attention() takes; in a packed batch [rows, num_heads, head_dim].
@@ -208,8 +213,8 @@ class Plan {
 /// same in every run); pass_q is bit-identical to decode() if keys are cut at multiples of kOriginAlignment; and
 /// stream on level avx512amx has the exception described at AttentionState::finish().
 ///
-/// Memory in addition to the tensors: gather holds the keys and values of two kv heads, as far as the rank's rows see
-/// them; heads also the rows; stream and ring hold two chunks and the unfinished rows of one kv head, in f32.
+/// Memory in addition to the tensors: gather holds the keys and values of two kv heads, as far as the rank's rows
+/// see them; heads also the rows; stream and ring hold two chunks and the unfinished rows of one kv head, in f32.
 ///
 /// Throws the same exception on every rank: std::invalid_argument for an invalid argument on any rank, or
 /// arguments that differ between ranks; std::runtime_error for what a score modifier of any rank throws; each
@@ -218,14 +223,14 @@ void attention(Communicator& communicator, const TensorView& q, const TensorView
                const MutableTensorView& o, const ParallelConfig& division,
                const AttentionOptions& options = kDefaultAttentionOptions);
 
-/// attention_backward() of a problem that attention() above divided: with the same division and options, and the
-/// rank's rows and keys of all tensors. dq belongs to its rows, dk and dv to its keys. Gradients of options are
-/// those of the whole problem, on every rank: the ranks' parts are added up in f32 (f64 for f64), in the order of
-/// the ranks.
+/// attention_backward() of a problem that attention() above divided: with the same communicator, division and
+/// options, and the rank's rows and keys of all tensors, q, k, v and those of `outcome`. dq belongs to its rows,
+/// dk and dv to its keys. Gradients of options are those of the whole problem, on every rank: the ranks' parts are
+/// added up in f32 (f64 for f64), in the order of the ranks.
 ///
-/// dq is bit-identical to one process. Unless ParallelConfig::exact is set, dk and dv are sums over ranks of partial
-/// sums in f32 (f64), the same in every run; Method::heads is always bit-identical to one process, except for
-/// gradients of options that heads share. Method::stream, ring and pass_q compute as gather does.
+/// dq is bit-identical to one process. Unless ParallelConfig::exact is set, dk and dv are sums over ranks of
+/// partial sums in f32 (f64), the same in every run; Method::heads is always bit-identical to one process, except
+/// for gradients of options that heads share. Method::stream, ring and pass_q compute as gather does.
 ///
 /// Throws as attention() does.
 void attention_backward(Communicator& communicator, const TensorView& q, const TensorView& k, const TensorView& v,
@@ -233,11 +238,11 @@ void attention_backward(Communicator& communicator, const TensorView& q, const T
                         const ParallelConfig& division,
                         const AttentionOptions& options = kDefaultAttentionOptions);
 
-/// decode() over a cache whose keys are divided among the ranks. q and o are whole and the same on every rank, as
-/// are the options; k and v hold the rank's keys by division.keys (its rows are not read). Every rank computes
-/// what its keys contribute, sends it to all others and merges: o is bit-identical to decode() in one process if keys
-/// are cut at multiples of kOriginAlignment, and otherwise agrees with it up to rounding, with the same bits on
-/// every rank.
+/// decode() over a cache whose keys are divided among the ranks of a communicator. q and o are whole and the same
+/// on every rank, as are the options; k and v hold the rank's keys by division.keys (its rows are not read). Every
+/// rank computes what its keys contribute, sends it to all others and merges: o is bit-identical to decode() in
+/// one process if keys are cut at multiples of kOriginAlignment, and otherwise agrees with it up to rounding, with
+/// the same bits on every rank.
 ///
 /// Each rank sends head_dim_v + 3 numbers in f32 (f64) for each row, query head and split of 4096 keys. Refuses
 /// cu_seqlens. Throws as attention() does.

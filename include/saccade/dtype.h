@@ -15,11 +15,12 @@ enum class DType : std::uint8_t { f32, f64, f16, bf16, boolean, i8, i16, i32, i6
 
 /// IEEE 754 binary16 as storage: converts to and from float (round to nearest even), computes nothing.
 struct float16 {
-  std::uint16_t bits = 0;
+  std::uint16_t bits = 0;  ///< sign, exponent and fraction
 
   float16() = default;
-  explicit float16(float value);
-  operator float() const;  // NOLINT: widening is exact, so it is implicit
+  explicit float16(float value);  ///< the nearest number to `value`
+  operator float() const;         // NOLINT: widening is exact, so it is implicit
+  /// The number with these bits.
   static constexpr float16 from_bits(std::uint16_t bits) {
     float16 value;
     value.bits = bits;
@@ -29,13 +30,14 @@ struct float16 {
 
 /// bfloat16 as storage: the sign, exponent and first 7 fraction bits of a float (round to nearest even).
 struct bfloat16 {
-  std::uint16_t bits = 0;
+  std::uint16_t bits = 0;  ///< sign, exponent and fraction
 
   bfloat16() = default;
-  explicit bfloat16(float value);
-  operator float() const {  // NOLINT: widening is exact, so it is implicit
+  explicit bfloat16(float value);  ///< the nearest number to `value`
+  operator float() const {         // NOLINT: widening is exact, so it is implicit
     return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
   }
+  /// The number with these bits.
   static constexpr bfloat16 from_bits(std::uint16_t bits) {
     bfloat16 value;
     value.bits = bits;
@@ -43,7 +45,7 @@ struct bfloat16 {
   }
 };
 
-/// Bytes of one element.
+/// Bytes of one element of type `dtype`.
 constexpr std::size_t size_of(DType dtype) {
   switch (dtype) {
     case DType::boolean:
@@ -67,12 +69,13 @@ constexpr std::size_t size_of(DType dtype) {
   return 0;
 }
 
-/// "f32", "bf16", "bool", "i64", ...: the name used in messages, on the command line and in docs.
+/// "f32", "bf16", "bool", "i64", ...: the name of `dtype` in messages, on the command line and in docs.
 std::string_view name_of(DType dtype);
 
 /// The inverse of name_of. Throws std::invalid_argument for an unknown name.
 DType dtype_from_name(std::string_view name);
 
+/// Whether `dtype` is f16, bf16, f32 or f64.
 constexpr bool is_floating(DType dtype) {
   return dtype == DType::f32 || dtype == DType::f64 || dtype == DType::f16 || dtype == DType::bf16;
 }

@@ -23,15 +23,15 @@ enum class Activation : std::uint8_t {
   tanh,
 };
 
-/// y = f(x).
+/// y = f(x), with f the activation.
 void activate(Activation activation, const TensorView& x, const MutableTensorView& y);
 
-/// dx = f'(x) dout: the gradient of the loss with respect to x, from dout, the gradient with respect to f(x). dx
-/// may be x or dout.
+/// dx = f'(x) dout, with f the activation: the gradient of the loss with respect to x, from dout, the gradient
+/// with respect to f(x). dx may be x or dout.
 void activate_backward(Activation activation, const TensorView& x, const TensorView& dout,
                        const MutableTensorView& dx);
 
-/// y = f(gate) * x: a gated linear unit (arXiv:2002.05202). y may be gate or x.
+/// y = f(gate) * x, with f the activation: a gated linear unit (arXiv:2002.05202). y may be gate or x.
 void activate_gated(Activation activation, const TensorView& gate, const TensorView& x,
                     const MutableTensorView& y);
 

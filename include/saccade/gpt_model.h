@@ -25,18 +25,18 @@ enum class GPTInitialization : std::uint8_t {
 };
 
 struct GPTModelOptions {
-  std::int64_t vocab_size = 0;
+  std::int64_t vocab_size = 0;      ///< tokens are 0 to vocab_size - 1
   std::int64_t context_length = 0;  ///< the longest sequence allowed
-  std::int64_t d_model = 0;
-  std::int64_t num_layers = 1;
-  std::int64_t num_heads = 1;  ///< a divisor of d_model
-  std::int64_t d_hidden = 0;   ///< of the feed-forward layers; 0: 4 * d_model
+  std::int64_t d_model = 0;         ///< width of the states
+  std::int64_t num_layers = 1;      ///< transformer blocks
+  std::int64_t num_heads = 1;       ///< a divisor of d_model
+  std::int64_t d_hidden = 0;        ///< of the feed-forward layers; 0: 4 * d_model
   /// Blocks without feed-forward layers, so that only attention can compute anything (Elhage et al.: A
   /// mathematical framework for transformer circuits. 2021).
   bool attention_only = false;
-  double dropout = 0.0;  ///< of embeddings, attention weights and everything added to the residual stream
-  bool qkv_bias = false;
-  GPTInitialization init = GPTInitialization::torch;
+  double dropout = 0.0;   ///< of embeddings, attention weights and everything added to the residual stream
+  bool qkv_bias = false;  ///< the projections of q, k and v have a bias
+  GPTInitialization init = GPTInitialization::torch;  ///< how parameters are drawn
 };
 
 /// x + dropout(att(norm1(x))), and then x + dropout(ff(norm2(x))): the published TransformerBlock, with parameters
@@ -46,13 +46,14 @@ class TransformerBlock final : public Module {
  public:
   /// Parameters of zeros, scales of ones. Throws std::invalid_argument as the layers do.
   explicit TransformerBlock(const GPTModelOptions& options);
-  /// Parameters as PyTorch draws them after torch.manual_seed.
+  /// Parameters as PyTorch draws them after torch.manual_seed, from `generator`.
   TransformerBlock(const GPTModelOptions& options, TorchGenerator& generator);
 
   /// x is f32 [batch, seqlen, d_model]; the result has the same shape.
   Tensor forward(const TensorView& x);
   /// The same, also returning the attention weights, [batch, num_heads, seqlen, seqlen].
   Tensor forward(const TensorView& x, Tensor& weights);
+  /// dout has the shape of x; returns the gradient of x.
   Tensor backward(const TensorView& dout);
 
  private:
@@ -77,7 +78,7 @@ class GPTModel final : public Module {
   /// Parameters of zeros, scales of ones, for load_state_dict. Throws std::invalid_argument for sizes below 1, for
   /// num_heads that does not divide d_model and for a dropout outside [0, 1).
   explicit GPTModel(const GPTModelOptions& options);
-  /// Parameters as defined by options.init.
+  /// Parameters drawn from `generator` as options.init says.
   GPTModel(const GPTModelOptions& options, TorchGenerator& generator);
 
   const GPTModelOptions& options() const { return options_; }
@@ -93,8 +94,8 @@ class GPTModel final : public Module {
   /// Adds the gradients of all parameters; dlogits has the shape of the logits of the last forward call.
   void backward(const TensorView& dlogits);
 
-  /// The attention weights of every head: [batch, num_heads, seqlen, seqlen] for each layer, first layer first.
-  /// Memory is quadratic in seqlen. No dropout, also in training mode.
+  /// The attention weights of every head on tokens, i64 [batch, seqlen]: [batch, num_heads, seqlen, seqlen] for
+  /// each layer, first layer first. Memory is quadratic in seqlen. No dropout, also in training mode.
   std::vector<Tensor> attention_weights(const TensorView& tokens);
 
  private:
@@ -110,8 +111,8 @@ class GPTModel final : public Module {
   Linear out_head_;
 };
 
-/// The model that a checkpoint was saved from, in evaluation mode. All sizes except num_heads follow from the
-/// tensors. Throws std::invalid_argument for a checkpoint that is not a GPTModel's.
+/// The model that a checkpoint, `state`, was saved from, in evaluation mode. All sizes except num_heads follow
+/// from the tensors. Throws std::invalid_argument for a checkpoint that is not a GPTModel's.
 std::unique_ptr<GPTModel> gpt_model_from_state_dict(const StateDict& state, std::int64_t num_heads);
 
 }  // namespace saccade

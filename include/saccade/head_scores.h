@@ -18,8 +18,9 @@ namespace [[gnu::visibility("default")]] saccade {
 /// shapes or types do not fit. (Olsson et al. 2022, arXiv:2209.11895: "prefix matching score".)
 Tensor induction_scores(const TensorView& weights, const TensorView& tokens);
 
-/// For each head the mean weight that queries give to the key before them, without the first query: near 1 for a
-/// head that looks at the previous token; f64 [num_heads], NaN where seqlen is 1.
+/// For each head of weights [batch, num_heads, seqlen, seqlen] the mean weight that queries give to the key before
+/// them, without the first query: near 1 for a head that looks at the previous token; f64 [num_heads], NaN where
+/// seqlen is 1.
 Tensor previous_token_scores(const TensorView& weights);
 
 /// What one head does over one sequence, each number a mean over its queries. NaN: not defined.

@@ -29,23 +29,19 @@ struct HeatmapOptions {
   /// Above each panel, one for each head; empty: "head 0", "head 1", ... if there is more than one head.
   std::vector<std::string> panel_titles{};
 
-  /// Names of the two axes and of the value, in words; empty: none. (Terminal pictures show the name of the value
-  /// only.)
-  std::string query_axis = "query";
-  std::string key_axis = "key";
-  std::string value_name = "weight";
+  std::string query_axis = "query";   ///< the name of the rows' axis, in words; empty: none
+  std::string key_axis = "key";       ///< that of the columns' axis
+  std::string value_name = "weight";  ///< that of the value; terminal pictures show this one only
 
   /// The numbers of queries and keys behind the rows and columns, where the matrix is a pooled map from inspect();
   /// the axes then show these positions. 0: as many as rows and columns. A map is drawn with up to 512 x 512
   /// cells.
-  std::int64_t queries = 0;
-  std::int64_t keys = 0;
+  std::int64_t queries = 0, keys = 0;
 
   /// The values of the palest and of the darkest color, for all panels; values outside get the color of the
   /// nearer end. Not given: 0 (the smallest value if any is negative) and the largest value.
-  std::optional<double> low{};
-  std::optional<double> high{};
-  ColorScale scale = ColorScale::automatic;
+  std::optional<double> low{}, high{};
+  ColorScale scale = ColorScale::automatic;  ///< how values between them are mapped to colors
 
   /// Write the values into the cells where they fit.
   bool show_values = true;
@@ -87,37 +83,37 @@ enum class TerminalColor : std::uint8_t { none, ansi256, truecolor };
 ///
 ///     terminal_color(isatty(1), std::getenv("NO_COLOR"), std::getenv("COLORTERM"), std::getenv("TERM"))
 ///
-/// `none` when the output is not a terminal, NO_COLOR is set and not empty (no-color.org), or TERM is missing,
-/// empty or "dumb"; `truecolor` when COLORTERM is "truecolor" or "24bit" or TERM names a terminal known to support
-/// it; `ansi256` when TERM contains "256color"; else `none`. A null pointer is a variable that is not set.
+/// `none` unless is_terminal, when no_color is not empty (no-color.org), or `term` is missing, empty or "dumb";
+/// `truecolor` when `colorterm` is "truecolor" or "24bit" or `term` names a terminal known to support it;
+/// `ansi256` when `term` contains "256color"; else `none`. A null pointer is a variable that is not set.
 TerminalColor terminal_color(bool is_terminal, const char* no_color, const char* colorterm, const char* term);
 
 /// A heat map as lines of text, each ending in a newline and at most `width` columns wide.
 ///
-/// Arguments and rules are those of heatmap_svg. With colors the cells have a background (darker = larger). With
-/// `none` there are no escape sequences: each number has a bar of one of eight heights next to it, and cells
-/// without numbers are shaded. If the picture is too wide it first drops the numbers, then shrinks the cells, then
-/// pools the matrix. Panels are placed side by side if `width` allows. Labels in any script align in a terminal
-/// that follows the Unicode widths.
+/// weights, options and rules are those of heatmap_svg. `color`: what the terminal can show. With colors the cells
+/// have a background (darker = larger). With `none` there are no escape sequences: each number has a bar of one of
+/// eight heights next to it, and cells without numbers are shaded. If the picture is too wide it first drops the
+/// numbers, then shrinks the cells, then pools the matrix. Panels are placed side by side if `width` allows.
+/// Labels in any script align in a terminal that follows the Unicode widths.
 ///
 /// Throws std::invalid_argument as heatmap_svg does, and for a width below 20.
 std::string heatmap_terminal(const TensorView& weights, const HeatmapOptions& options, TerminalColor color,
                              int width);
 
-/// Renders an SVG document to a PNG file in memory, with `zoom` pixels for each unit of the document, by librsvg
-/// with the fonts of this machine; ignores references to other files.
+/// Renders an SVG document, `svg`, to a PNG file in memory, with `zoom` pixels for each unit of the document, by
+/// librsvg with the fonts of this machine; ignores references to other files.
 ///
 /// Throws std::invalid_argument when librsvg cannot read the document (with its reason) or the document has no
 /// size, when zoom is not a positive number, and when the picture would be wider or higher than 16384 pixels.
 std::vector<std::byte> png_of_svg(std::string_view svg, double zoom = 2.0);
 
-/// The pixels of a PNG file's bytes: u8 [height, width, 3], on white where they are transparent. Throws
-/// std::invalid_argument for anything else and for sides of over 16384 pixels.
+/// The pixels of `png`, the bytes of a PNG file: u8 [height, width, 3], on white where they are transparent.
+/// Throws std::invalid_argument for anything else and for sides of over 16384 pixels.
 Tensor pixels_of_png(std::span<const std::byte> png);
 
-/// The width of a text in terminal columns: East Asian wide and fullwidth characters and emoji 2, combining marks
-/// and joiners 0, the rest 1 (Unicode Standard Annex 11; ambiguous characters count as narrow). Control characters
-/// and invalid UTF-8 count as the pictures show them: "\n" 2, "\x1b" 4, each invalid byte 1.
+/// The width of a text, `utf8`, in terminal columns: East Asian wide and fullwidth characters and emoji 2,
+/// combining marks and joiners 0, the rest 1 (Unicode Standard Annex 11; ambiguous characters count as narrow).
+/// Control characters and invalid UTF-8 count as the pictures show them: "\n" 2, "\x1b" 4, each invalid byte 1.
 int display_width(std::string_view utf8);
 
 }  // namespace saccade

@@ -39,7 +39,7 @@ struct InspectOptions {
   /// seqlen_k)) pools the weight of row i and key j. The mean counts hidden keys as 0. A cell without weights (in
   /// a map larger than the matrix) is 0. In a packed batch each document has its own map, scaled to its lengths.
   std::int64_t pool_rows = 0, pool_keys = 0;
-  Pooling pooling = Pooling::mean;
+  Pooling pooling = Pooling::mean;  ///< how a cell of the map follows from its weights
   /// The lse of attention() or decode() for the same q, k and options. Without it inspect() computes the
   /// denominators itself, which is half of its work. Weights are exp(s - lse), so they inherit lse's rounding, a
   /// relative error of up to |lse| times its eps / 2.

@@ -65,9 +65,9 @@ class KvCache {
   const KvCacheOptions& config() const;
 
   /// Adds n tokens to every sequence: k [batch, num_kv_heads, n, head_dim], v [batch, num_kv_heads, n, head_dim_v]
-  /// (Layout::bshd: [batch, n, num_kv_heads, ...]; rank 3 where batch is 1). Any floating-point type, any strides;
-  /// numbers are rounded to nearest even where the cache's type is narrower. k and v must not be views of the
-  /// cache itself.
+  /// (`layout` bshd: [batch, n, num_kv_heads, ...]; rank 3 where batch is 1). Any floating-point type, any
+  /// strides; numbers are rounded to nearest even where the cache's type is narrower. k and v must not be views of
+  /// the cache itself.
   void append(const TensorView& k, const TensorView& v, Layout layout = Layout::bhsd);
 
   /// Adds n tokens to one sequence: rank 3, [num_kv_heads, n, ...] (bshd: [n, num_kv_heads, ...]).
@@ -77,7 +77,7 @@ class KvCache {
   std::int64_t length(std::int64_t sequence) const;
   std::span<const std::int64_t> lengths() const;
 
-  /// The first position whose key is still kept: 0 without a window.
+  /// The first position of a sequence whose key is still kept: 0 without a window.
   std::int64_t first_kept(std::int64_t sequence) const;
 
   /// Hides the keys before position `start` of a sequence from all queries, as AttentionOptions::kv_starts does:
@@ -92,9 +92,9 @@ class KvCache {
   /// Rope::rotate. Negative where a sequence has fewer tokens.
   Tensor positions(std::int64_t count) const;
 
-  /// Drops the tokens from position `length` on, as if they had never been appended (rejected guesses of
-  /// speculative decoding). With a window, throws if keys that the token at `length` would see have been dropped;
-  /// this cannot happen back to the start of the last append.
+  /// Drops the tokens of a sequence from position `length` on, as if they had never been appended (rejected
+  /// guesses of speculative decoding). With a window, throws if keys that the token at `length` would see have
+  /// been dropped; this cannot happen back to the start of the last append.
   void truncate(std::int64_t sequence, std::int64_t length);
 
   /// Empties a sequence.
@@ -105,10 +105,12 @@ class KvCache {
   /// page copies it first. Without pages the tokens are copied. Throws like truncate.
   void share_prefix(std::int64_t from, std::int64_t to, std::int64_t length);
 
-  /// Keys and values for attention() and decode() with options(): [batch, num_kv_heads, longest, dim] (bshd:
-  /// [batch, longest, num_kv_heads, dim]), where options().kv_lengths gives the valid lengths. With pages: the
-  /// pool, [num_pages, num_kv_heads, page_size, dim] (bshd: [num_pages, page_size, num_kv_heads, dim]).
+  /// The keys, and the values, for attention() and decode() with options(): [batch, num_kv_heads, longest, dim]
+  /// (`layout` bshd: [batch, longest, num_kv_heads, dim]), where options().kv_lengths gives the valid lengths.
+  /// With pages: the pool, [num_pages, num_kv_heads, page_size, dim] (bshd: [num_pages, page_size, num_kv_heads,
+  /// dim]).
   TensorView k(Layout layout = Layout::bhsd) const;
+  /// See k(): the values, in this layout.
   TensorView v(Layout layout = Layout::bhsd) const;
 
   /// `rest` plus the cache's options: kv_lengths, kv_starts, block_table, causal (bottom_right, if the cache is

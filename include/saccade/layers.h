@@ -23,7 +23,7 @@ class Linear : public Module {
  public:
   /// Parameters of zeros, for load_state_dict. Throws std::invalid_argument for widths below 1.
   Linear(std::int64_t d_in, std::int64_t d_out, bool bias = true);
-  /// Parameters as PyTorch draws them: weight, then bias, uniform in +-1/sqrt(d_in).
+  /// Parameters as PyTorch draws them from `generator`: weight, then bias, uniform in +-1/sqrt(d_in).
   Linear(std::int64_t d_in, std::int64_t d_out, TorchGenerator& generator, bool bias = true);
 
   std::int64_t d_in() const { return weight_.value.shape(1); }
@@ -50,7 +50,7 @@ class Embedding : public Module {
  public:
   /// A table of zeros, for load_state_dict. Throws std::invalid_argument for sizes below 1.
   Embedding(std::int64_t num_embeddings, std::int64_t dim);
-  /// A table as PyTorch draws it: normal numbers of mean 0 and standard deviation 1.
+  /// A table as PyTorch draws it from `generator`: normal numbers of mean 0 and standard deviation 1.
   Embedding(std::int64_t num_embeddings, std::int64_t dim, TorchGenerator& generator);
 
   std::int64_t num_embeddings() const { return weight_.value.shape(0); }
@@ -83,6 +83,7 @@ class LayerNorm : public Module {
 
   /// x [..., dim] -> the same shape.
   Tensor forward(const TensorView& x);
+  /// dout [..., dim] -> the gradient of x.
   Tensor backward(const TensorView& dout);
 
  protected:
@@ -101,8 +102,10 @@ class Gelu : public Module {
  public:
   Gelu();
 
+  /// x of any shape -> the same shape.
   Tensor forward(const TensorView& x);
   Tensor forward(Tensor&& x);
+  /// dout in that shape -> the gradient of x.
   Tensor backward(const TensorView& dout);
 
  protected:
@@ -128,7 +131,7 @@ class Dropout : public Module {
 
   /// x [..., dim] -> the same shape.
   Tensor forward(const TensorView& x);
-  /// Draws the same mask again.
+  /// dout [..., dim] -> the gradient of x. Draws the same mask again.
   Tensor backward(const TensorView& dout);
 
  protected:
@@ -149,7 +152,7 @@ class FeedForward : public Module {
  public:
   /// Parameters of zeros, for load_state_dict. Throws std::invalid_argument for widths below 1.
   FeedForward(std::int64_t dim, std::int64_t hidden);
-  /// Parameters as PyTorch draws them, layer by layer.
+  /// Parameters as PyTorch draws them from `generator`, layer by layer.
   FeedForward(std::int64_t dim, std::int64_t hidden, TorchGenerator& generator);
 
   std::int64_t dim() const { return first_.d_in(); }
@@ -158,6 +161,7 @@ class FeedForward : public Module {
   /// x [..., dim] -> the same shape.
   Tensor forward(const TensorView& x);
   Tensor forward(Tensor&& x);
+  /// dout [..., dim] -> the gradient of x.
   Tensor backward(const TensorView& dout);
 
  protected:

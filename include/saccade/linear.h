@@ -12,7 +12,7 @@ namespace [[gnu::visibility("default")]] saccade {
 enum class WeightLayout : std::uint8_t { in_out, out_in };
 
 struct LinearOptions {
-  WeightLayout weight_layout = WeightLayout::out_in;
+  WeightLayout weight_layout = WeightLayout::out_in;  ///< of the weight
   /// Added to every row: [d_out], f32 or of the type of x; default: none.
   TensorView bias{};
   /// Threads of this call; 0: num_threads() of runtime.h. Results do not depend on it.
@@ -39,7 +39,8 @@ struct LinearGradients {
   bool accumulate = false;
 };
 
-/// The backward pass of y = x W (+ b): from dout [..., d_out], the gradient of the loss with respect to y,
+/// The backward pass of y = x W (+ b), to `gradients`: from dout [..., d_out], the gradient of the loss with
+/// respect to y,
 ///
 ///     dx = dout W^T,  dW = x^T dout,  db = the sum of dout over its rows.
 ///

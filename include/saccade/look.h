@@ -32,7 +32,7 @@ struct LookInput {
   /// For models of images: u8 [height, width, 3], and the bytes of a PNG file of the same picture, which the page
   /// shows; empty: the page shows none. The view is read during the call.
   TensorView rgb{};
-  std::string png{};
+  std::string png{};  ///< see rgb
   /// For models of speech: one channel, kLogMelRate samples a second (log_mel.h), from -1 to 1.
   std::vector<float> sound{};
   /// What the decoder of an encoder-decoder reads after its first tokens; default: the model's own greedy output
@@ -42,9 +42,9 @@ struct LookInput {
 
 /// A region of a head over a long text, kept exactly. Indices count from 0; both ends are included.
 struct LookTile {
-  HeadPlace place{};
-  std::int64_t first_query = 0, last_query = 0;
-  std::int64_t first_key = 0, last_key = 0;
+  HeadPlace place{};                             ///< the head
+  std::int64_t first_query = 0, last_query = 0;  ///< its rows
+  std::int64_t first_key = 0, last_key = 0;      ///< its columns
 };
 
 /// What a page shows; fill it with designated initializers.
@@ -69,16 +69,16 @@ struct LookOptions {
 
 /// One of several readings that a page compares.
 struct LookReading {
-  const PretrainedModel* pretrained = nullptr;
-  LookInput input{};
+  const PretrainedModel* pretrained = nullptr;  ///< the model; must be given
+  LookInput input{};                            ///< what it reads
   /// Precedes the names of its parts. Default: the name of the model's folder if there are several models,
   /// otherwise the beginning of the text, in quotation marks.
   std::string name{};
 };
 
-/// Runs a model over an input and collects each of its heads. More parts may be added to the page. Throws
-/// std::invalid_argument for inputs that the model does not read or that are too long for it, and for heads and
-/// tiles that do not exist.
+/// Runs a model, `pretrained`, over an input and collects each of its heads. More parts may be added to the page.
+/// Throws std::invalid_argument for inputs that the model does not read or that are too long for it, and for heads
+/// and tiles that do not exist.
 AttentionPage look(const PretrainedModel& pretrained, const LookInput& input, const LookOptions& options = {});
 
 /// The same for several readings, of one model over several texts or of several models: each attention of each

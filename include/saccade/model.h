@@ -22,20 +22,20 @@ namespace [[gnu::visibility("default")]] saccade {
 
 /// The sizes of a model.
 struct ModelSizes {
-  std::string family{};         ///< model_type of config.json: "bert", "llama"
-  std::int64_t vocab_size = 0;  ///< rows of the token embedding; for images: classes
-  std::int64_t max_length = 0;  ///< the longest sequence, for learned positions; 0: no limit
-  std::int64_t d_model = 0;     ///< the width of a hidden state
-  std::int64_t num_layers = 0;
-  std::int64_t num_heads = 0;  ///< query heads of each layer
-  std::int64_t num_kv_heads = 0;
-  std::int64_t head_dim = 0;
-  bool is_causal = false;  ///< a decoder: each token sees those before it
-  bool has_logits = false;
+  std::string family{};                    ///< model_type of config.json: "bert", "llama"
+  std::int64_t vocab_size = 0;             ///< rows of the token embedding; for images: classes
+  std::int64_t max_length = 0;             ///< the longest sequence, for learned positions; 0: no limit
+  std::int64_t d_model = 0;                ///< the width of a hidden state
+  std::int64_t num_layers = 0;             ///< transformer blocks
+  std::int64_t num_heads = 0;              ///< query heads of each layer
+  std::int64_t num_kv_heads = 0;           ///< key and value heads of each layer, which query heads share
+  std::int64_t head_dim = 0;               ///< numbers of a head
+  bool is_causal = false;                  ///< a decoder: each token sees those before it
+  bool has_logits = false;                 ///< whether logits() works
   std::vector<std::int64_t> end_tokens{};  ///< tokens that end a text: eos_token_id of config.json
 
   // An encoder-decoder's encoder; num_layers and the others above are its decoder's. 0: the model is not one.
-  std::int64_t num_encoder_layers = 0, num_encoder_heads = 0;
+  std::int64_t num_encoder_layers = 0, num_encoder_heads = 0;  ///< as num_layers and num_heads
   std::int64_t start_token = -1;  ///< the first token of its decoder; -1: not in config.json
 
   std::int64_t image_size = 0, patch_size = 0, num_channels = 0;  ///< pixels; 0: the model does not read images
@@ -44,7 +44,7 @@ struct ModelSizes {
 
 /// Tokens of one or more sequences, one sequence after the other.
 struct ModelInput {
-  std::vector<std::int64_t> tokens{};
+  std::vector<std::int64_t> tokens{};  ///< their ids
   /// The tokens of each sequence, at least 1 each; empty: all tokens are one sequence.
   std::vector<std::int64_t> lengths{};
   /// The type of each token, where a model has types (the second text of a pair: 1); empty: 0.
@@ -65,8 +65,8 @@ enum class AttentionKind : std::uint8_t { encoder, decoder, cross };
 
 /// The attention of one layer in a forward pass, before the output projection.
 struct LayerAttention {
-  AttentionKind kind = AttentionKind::encoder;
-  std::int64_t layer = 0;  ///< of the encoder or of the decoder
+  AttentionKind kind = AttentionKind::encoder;  ///< which of the model's
+  std::int64_t layer = 0;                       ///< of the encoder or of the decoder
   /// [tokens, heads, head_dim], as attention() gets them: after the norms and rotations of the family.
   TensorView q{}, k{}, v{};
   /// With these, attention(q, k, v, options) gives o. More may be set in a copy, weights for example. What they
@@ -136,28 +136,30 @@ class Model {
   /// hidden_states() does, and for other models.
   Tensor encode(const ModelInput& source, const ModelOptions& options = {}) const;
 
-  /// The state of each token after the last layer and its norm: f32 [tokens, d_model]; of an encoder-decoder, of
-  /// the decoder. A token's bits do not depend on other sequences. Throws std::invalid_argument for tokens outside
-  /// the vocabulary, types outside their table, lengths that do not fit, sequences that are too long, and for
-  /// features and encoder_states of another shape.
+  /// The state of each token of an input after the last layer and its norm: f32 [tokens, d_model]; of an
+  /// encoder-decoder, of the decoder. A token's bits do not depend on other sequences. Throws
+  /// std::invalid_argument for tokens outside the vocabulary, types outside their table, lengths that do not fit,
+  /// sequences that are too long, and for features and encoder_states of another shape.
   Tensor hidden_states(const ModelInput& input, const ModelOptions& options = {}) const;
 
-  /// The logits of hidden states [..., d_model]: f32 [..., vocab_size], of the next token for decoders, of the
-  /// token itself for encoders, and of an image's classes for its class token. Throws std::invalid_argument if the
-  /// model has none.
+  /// The logits of hidden_states [..., d_model], on num_threads threads (0: num_threads() of runtime.h): f32 [...,
+  /// vocab_size], of the next token for decoders, of the token itself for encoders, and of an image's classes for
+  /// its class token. Throws std::invalid_argument if the model has none.
   Tensor logits(const TensorView& hidden_states, int num_threads = 0) const;
 
   /// The backward pass of hidden_states(input): from dstates [tokens, d_model], the gradient of a loss with
   /// respect to its result, calls on_gradient for each attention, last layer first. Returns the gradient with
   /// respect to encoder_states, or an empty tensor (rank 0) without them. Weights get no gradients. The forward
-  /// pass runs again and keeps only the input of each layer. Throws std::invalid_argument as hidden_states() does.
+  /// pass runs again and keeps only the input of each layer. `num_threads`: as in ModelOptions. Throws
+  /// std::invalid_argument as hidden_states() does.
   Tensor backward(const ModelInput& input, const TensorView& dstates, const OnAttentionGradient& on_gradient,
                   int num_threads = 0) const;
-  /// The same for encode(source).
+  /// The same for encode(source): dstates, on_gradient and num_threads are those of backward().
   void encode_backward(const ModelInput& source, const TensorView& dstates, const OnAttentionGradient& on_gradient,
                        int num_threads = 0) const;
-  /// The gradient of a loss with respect to hidden states [..., d_model], from dlogits, the gradient with respect
-  /// to their logits. Throws std::invalid_argument as logits() does, and for dlogits of another shape.
+  /// The gradient of a loss with respect to hidden_states [..., d_model], from dlogits, the gradient with respect
+  /// to their logits. `num_threads`: as in ModelOptions. Throws std::invalid_argument as logits() does, and for
+  /// dlogits of another shape.
   Tensor logits_backward(const TensorView& hidden_states, const TensorView& dlogits, int num_threads = 0) const;
 
   /// An empty cache for hidden_states(). dtype: of keys and values; capacity: tokens to allocate memory for at the

@@ -17,7 +17,7 @@ using StateDict = std::map<std::string, Tensor>;
 
 /// A trainable f32 tensor, and the gradient of the loss with respect to it.
 struct Parameter {
-  Tensor value;
+  Tensor value;     ///< the tensor
   Tensor gradient;  ///< empty until a backward pass or zero_grad() allocates it
 
   /// The gradient, for a backward pass to add to; zeros at first.
@@ -26,8 +26,8 @@ struct Parameter {
 
 /// One parameter of a module by name, to read or change in place. The views live as long as the module.
 struct NamedParameter {
-  std::string name;
-  MutableTensorView value;
+  std::string name;            ///< with those of the submodules around it: "att.W_query.weight"
+  MutableTensorView value;     ///< the parameter
   MutableTensorView gradient;  ///< of value's shape; empty until zero_grad() or a backward pass allocates it
 };
 
@@ -59,15 +59,16 @@ class Module {
   void eval() { train(false); }
   bool training() const { return training_; }
 
-  /// Makes dropout reproducible: the n-th training call after this one drops the same elements in every run.
-  /// Submodules get seeds derived from this one.
+  /// Makes dropout reproducible: the n-th training call after this one drops the same elements in every run with
+  /// this seed. Submodules get seeds derived from this one.
   virtual void seed_dropout(std::uint64_t seed);
 
   /// Copies of all parameters by name.
   StateDict state_dict() const;
 
-  /// Replaces all parameters; converts f16, bf16 and f64 to f32. Throws std::invalid_argument that lists by name
-  /// what is missing, what is unexpected and what has a wrong shape or type; the module is then unchanged.
+  /// Replaces all parameters by those of `state`; converts f16, bf16 and f64 to f32. Throws std::invalid_argument
+  /// that lists by name what is missing, what is unexpected and what has a wrong shape or type; the module is then
+  /// unchanged.
   void load_state_dict(const StateDict& state);
 
  protected:

@@ -21,15 +21,15 @@ class Optimizer {
   std::int64_t steps() const { return steps_; }
 
   double lr() const { return lr_; }
-  /// Throws std::invalid_argument for a rate that is negative or NaN.
+  /// Makes `lr` the learning rate of later steps. Throws std::invalid_argument if it is negative or NaN.
   void set_lr(double lr);
 
   /// The optimizer's state, so that a run that loads it continues bit for bit: the number of steps as `step`, i64
   /// [1], and for each parameter that had a gradient "NAME.exp_avg" and so on (see the classes). Does not contain
   /// the options and the learning rate.
   StateDict state_dict() const;
-  /// Throws std::invalid_argument that names the first entry that is missing, unexpected, or of a wrong shape or
-  /// type; the optimizer is then unchanged.
+  /// Continues from `state`. Throws std::invalid_argument that names the first entry that is missing, unexpected,
+  /// or of a wrong shape or type; the optimizer is then unchanged.
   void load_state_dict(const StateDict& state);
 
  protected:
@@ -63,11 +63,12 @@ class Optimizer {
   std::map<std::string, Moments> moments_;  ///< by the parameter's name
 };
 
+/// The numbers in AdamW's formulas.
 struct AdamWOptions {
-  double lr = 1e-3;
-  double beta1 = 0.9, beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 0.01;
+  double lr = 1e-3;                   ///< learning rate
+  double beta1 = 0.9, beta2 = 0.999;  ///< decay of the means of gradients and of their squares
+  double eps = 1e-8;                  ///< added to the denominator
+  double weight_decay = 0.01;         ///< times lr: the share of a parameter that a step takes away
   /// Whether weight decay also applies to parameters of rank 1 (biases, scales and shifts), as in PyTorch.
   bool decay_vectors = true;
 };
@@ -83,7 +84,8 @@ struct AdamWOptions {
 /// i64 [1].
 class AdamW : public Optimizer {
  public:
-  /// Throws std::invalid_argument for a negative lr, eps or weight_decay, and for a beta outside [0, 1).
+  /// For the parameters of `module`, which must outlive the optimizer. Throws std::invalid_argument for a negative
+  /// lr, eps or weight_decay, and for a beta outside [0, 1).
   explicit AdamW(Module& module, const AdamWOptions& options = {});
 
  protected:
@@ -94,12 +96,13 @@ class AdamW : public Optimizer {
   AdamWOptions options_;
 };
 
+/// The numbers in Sgd's formulas.
 struct SgdOptions {
-  double lr = 1e-3;
-  double momentum = 0.0;
-  double dampening = 0.0;  ///< momentum adds gradients after the first times 1 - dampening
-  double weight_decay = 0.0;
-  bool nesterov = false;
+  double lr = 1e-3;           ///< learning rate
+  double momentum = 0.0;      ///< the share of the last step's b that stays; 0: none
+  double dampening = 0.0;     ///< momentum adds gradients after the first times 1 - dampening
+  double weight_decay = 0.0;  ///< times the parameter: added to its gradient
+  bool nesterov = false;      ///< looks one step of momentum ahead
 };
 
 /// torch.optim.SGD, with its operations in the same order. For a parameter w with gradient g:
@@ -112,8 +115,8 @@ struct SgdOptions {
 /// state_dict(): "NAME.momentum_buffer" (b), only with momentum.
 class Sgd : public Optimizer {
  public:
-  /// Throws std::invalid_argument for a negative lr, momentum or weight_decay, and for nesterov without momentum
-  /// or with dampening.
+  /// For the parameters of `module`, which must outlive the optimizer. Throws std::invalid_argument for a negative
+  /// lr, momentum or weight_decay, and for nesterov without momentum or with dampening.
   explicit Sgd(Module& module, const SgdOptions& options = {});
 
  protected:

@@ -16,7 +16,7 @@ class PackedProduct;
 
 /// Options of a PackedLinear; fill it with designated initializers.
 struct PackedLinearOptions {
-  WeightLayout weight_layout = WeightLayout::out_in;
+  WeightLayout weight_layout = WeightLayout::out_in;  ///< of the weight
   /// Added to every row: [d_out], f32, bf16 or f16; default: none.
   TensorView bias{};
   /// Applied to the result.
@@ -51,11 +51,11 @@ class PackedLinear {
   /// may have any strides. num_threads as in LinearOptions. Throws std::invalid_argument.
   void forward(const TensorView& x, const MutableTensorView& y, int num_threads = 0) const;
   Tensor forward(const TensorView& x, int num_threads = 0) const;
-  /// y += x W + b. Also throws if there is an activation.
+  /// y += x W + b, on num_threads threads. Also throws if there is an activation.
   void add_to(const TensorView& x, const MutableTensorView& y, int num_threads = 0) const;
   /// The gradient of the loss with respect to x, [..., d_in], from dout, the gradient with respect to y. x is read
   /// only if there is an activation. Each call unpacks the weights, d_in * d_out floats: meant for inspecting a
-  /// model now and then, not for training. Throws std::invalid_argument.
+  /// model now and then, not for training. num_threads as in LinearOptions. Throws std::invalid_argument.
   Tensor backward(const TensorView& x, const TensorView& dout, int num_threads = 0) const;
 
  private:

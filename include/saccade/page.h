@@ -22,7 +22,7 @@ namespace [[gnu::visibility("default")]] saccade {
 
 /// Options of a page; fill it with designated initializers.
 struct PageOptions {
-  std::string title{};
+  std::string title{};  ///< the heading
   /// One line below the title: the model, its file, the command.
   std::string subtitle{};
   /// The maximum size of the file in bytes. The most informative heads are kept whole, the others as thumbnails;
@@ -54,19 +54,19 @@ struct PageSequence {
   std::vector<std::int64_t> words{};
   /// The tokens that are not part of the text, such as [CLS], so that they can be hidden; empty: none.
   std::vector<bool> special{};
-  PageImage image{};
+  PageImage image{};     ///< the picture that tokens are patches of
   double seconds = 0.0;  ///< for sound: the duration of a token; 0: no sound
 };
 
 /// Heads that attend from one sequence to another: those of a model, of its encoder, or of one of two models being
 /// compared.
 struct PagePart {
-  std::string name{};  ///< required if there are several
-  PageSequence queries{};
-  PageSequence keys{};  ///< without tokens: self-attention over `queries`
-  std::int64_t num_layers = 0, num_heads = 0;
-  std::int64_t num_kv_heads = 0;  ///< 0: num_heads
-  bool is_causal = false;         ///< keys after the query are not stored; only without `keys`
+  std::string name{};                          ///< required if there are several
+  PageSequence queries{};                      ///< the sequence that attends
+  PageSequence keys{};                         ///< without tokens: self-attention over `queries`
+  std::int64_t num_layers = 0, num_heads = 0;  ///< heads: of each layer
+  std::int64_t num_kv_heads = 0;               ///< 0: num_heads
+  bool is_causal = false;                      ///< keys after the query are not stored; only without `keys`
 };
 
 /// What a page needs to show how a head computes its weights; fill it with designated initializers. Views are read
@@ -75,9 +75,9 @@ struct HeadDetails {
   /// f32 [queries, head_dim] and [keys, head_dim], as they were multiplied, to show the arithmetic of a cell. Give
   /// both, and `lse`, or neither.
   TensorView q{}, k{};
-  TensorView lse{};  ///< f32 [queries]: AttentionOptions::lse
-  double scale = 1.0, softcap = 0.0;
-  TensorView bias{};  ///< f32 [queries, keys]: what was added to the scores; default: nothing
+  TensorView lse{};                   ///< f32 [queries]: AttentionOptions::lse
+  double scale = 1.0, softcap = 0.0;  ///< as in AttentionOptions
+  TensorView bias{};                  ///< f32 [queries, keys]: what was added to the scores; default: nothing
   /// f32 [keys]: the norm of each key's contribution to the states, |v W_O|, for norm-based weights
   /// (arXiv:2004.10102). Give it for all heads of a part or for none.
   TensorView value_norms{};
@@ -87,18 +87,18 @@ struct HeadDetails {
 
 /// Exact weights of a region of a head whose sequences are long.
 struct PageTile {
-  std::int64_t first_query = 0, first_key = 0;
-  TensorView weights{};  ///< f32 [rows, keys]
+  std::int64_t first_query = 0, first_key = 0;  ///< where it begins
+  TensorView weights{};                         ///< f32 [rows, keys]
 };
 
 /// A head over sequences that are too long for a matrix (see inspect.h); fill it with designated initializers.
 /// Views are read during the call.
 struct PooledHead {
-  TensorView pooled{};       ///< f32 [rows, columns]: the largest weight of each cell of a map of the whole
-  TensorView top_keys{};     ///< i64 [queries, n]: the keys with the largest weights; -1: none
-  TensorView top_weights{};  ///< f32 [queries, n]
-  HeadStatistics statistics{};
-  std::vector<PageTile> tiles{};
+  TensorView pooled{};            ///< f32 [rows, columns]: the largest weight of each cell of a map of the whole
+  TensorView top_keys{};          ///< i64 [queries, n]: the keys with the largest weights; -1: none
+  TensorView top_weights{};       ///< f32 [queries, n]
+  HeadStatistics statistics{};    ///< head_statistics() of the head
+  std::vector<PageTile> tiles{};  ///< regions to keep exactly
 };
 
 /// Collects the heads of a page. Takes about as much memory as the file.
@@ -113,17 +113,19 @@ class AttentionPage {
   /// heads, and for lists whose length differs from tokens.
   std::int64_t add_part(const PagePart& part);
 
-  /// Adds the weights of a head, f32 [queries, keys]. Returns head_statistics() of them. Throws
-  /// std::invalid_argument for another shape or type, and for a head that does not exist or was added before.
+  /// Adds the weights of a head of a part and a layer, all by index from 0: f32 [queries, keys]. `details`: what
+  /// shows how they follow from q and k. Returns head_statistics() of them. Throws std::invalid_argument for
+  /// another shape or type, and for a head that does not exist or was added before.
   HeadStatistics add(std::int64_t part, std::int64_t layer, std::int64_t head, const TensorView& weights,
                      const HeadDetails& details = {});
 
-  /// Adds a head of a part whose sequences are long; all heads of a part are added in the same way, and their maps
-  /// have the same shape. Throws std::invalid_argument as add() does.
+  /// Adds a head of a layer of a part whose sequences are long, as `pooled` describes it; all heads of a part are
+  /// added in the same way, and their maps have the same shape. Throws std::invalid_argument as add() does.
   void add_pooled(std::int64_t part, std::int64_t layer, std::int64_t head, const PooledHead& pooled);
 
-  /// Adds a map over all heads, f32 [queries, keys], such as rollout() or gradient times attention. Throws
-  /// std::invalid_argument for another shape or type, and for a part whose heads are pooled.
+  /// Adds a map over all heads of a part under a name: `weights`, f32 [queries, keys], such as rollout() or
+  /// gradient times attention. Throws std::invalid_argument for another shape or type, and for a part whose heads
+  /// are pooled.
   void add_map(std::int64_t part, const std::string& name, const TensorView& weights);
 
   /// The file: the same bytes for the same input. Throws std::invalid_argument if there are no parts or heads are

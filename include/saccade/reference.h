@@ -20,39 +20,40 @@
 namespace saccade {
 namespace [[gnu::visibility("default")]] reference {
 
-/// The dot product: a_0 b_0 + a_1 b_1 + ...
+/// The dot product of a and b: a_0 b_0 + a_1 b_1 + ...
 double dot(std::span<const double> a, std::span<const double> b);
 
 /// The matrix product of a [m, k] and b [k, n]: [m, n].
 Tensor matmul(const TensorView& a, const TensorView& b);
 
-/// Rows become columns: [m, n] to [n, m].
+/// Rows become columns: a [m, n] to [n, m].
 Tensor transpose(const TensorView& a);
 
 /// The dot products of one query [head_dim] with each of keys [seqlen_k, head_dim]: [seqlen_k].
 Tensor scores_of_query(const TensorView& query, const TensorView& keys);
 
-/// The dot products of each query [seqlen_q, head_dim] with each key [seqlen_k, head_dim], one pair at a time:
-/// [seqlen_q, seqlen_k].
+/// The dot products of each of queries [seqlen_q, head_dim] with each of keys [seqlen_k, head_dim], one pair at a
+/// time: [seqlen_q, seqlen_k].
 Tensor scores_by_loop(const TensorView& queries, const TensorView& keys);
 
 /// The same as a matrix product: queries keys^T.
 Tensor scores(const TensorView& queries, const TensorView& keys);
 
-/// Every number times `factor`. Scores grow with head_dim, so attention divides them by its square root.
+/// Every number of x times `factor`. Scores grow with head_dim, so attention divides them by its square root.
 Tensor scaled(const TensorView& x, double factor);
 
-/// Every number divided by the sum along dimension `dim` (negative ones count from the end).
+/// Every number of x divided by the sum along dimension `dim` (negative ones count from the end).
 Tensor normalized_by_sum(const TensorView& x, int dim = -1);
 
 /// exp(x) divided by its sum along `dim`, as the formula says: from x = 710 on exp overflows and gives NaN.
 Tensor softmax_naive(const TensorView& x, int dim = -1);
 
-/// The same without overflow: subtracts the largest number of each line first, which does not change the result. A
-/// line of only -inf gives zeros.
+/// The same without overflow: subtracts the largest number of each line of x along `dim` first, which does not
+/// change the result. A line of only -inf gives zeros.
 Tensor softmax(const TensorView& x, int dim = -1);
 
-/// Which keys a query may see when no query may look ahead: bool [seqlen_q, seqlen_k], true = attend.
+/// Which keys a query may see when no query may look ahead, with rows and keys aligned as `causal` says: bool
+/// [seqlen_q, seqlen_k], true = attend.
 Tensor causal_mask(std::int64_t seqlen_q, std::int64_t seqlen_k, Causal causal = Causal::top_left);
 
 /// The scores where the mask (bool, true = attend, broadcast from the right) is true, -inf elsewhere. It selects,
@@ -72,8 +73,8 @@ Tensor context_vectors(const TensorView& weights, const TensorView& values);
 /// head_dim_v], lse [num_heads, total_q], the rest [num_heads, total_q, seqlen_k].
 ///
 /// Keys that do not exist (beyond a document's end, or in a page beyond the length) have a score of -inf at every
-/// stage and a weight of 0. Other hidden keys keep their raw and softcapped scores, regardless of what they contain. Pages
-/// to the left of every row's window are read for these scores only where options.scores is given.
+/// stage and a weight of 0. Other hidden keys keep their raw and softcapped scores, regardless of what they
+/// contain. Pages to the left of every row's window are read for these scores only where options.scores is given.
 struct AttentionResult {
   Tensor o;        ///< the context vectors, in q's layout with head_dim_v
   Tensor lse;      ///< [..., seqlen_q]: natural logarithm of each softmax denominator, -inf where it is empty
@@ -103,9 +104,9 @@ struct RowIndex {
 AttentionResult attention(const TensorView& q, const TensorView& k, const TensorView& v,
                           const AttentionOptions& options = {}, std::optional<DType> precision = {});
 
-/// The same for some rows only, in the order of the list, for problems where all rows would need too much time or
-/// memory. o and bound are [rows, head_dim_v], lse is [rows], the rest [rows, seqlen_k]. Throws
-/// std::invalid_argument for a row that does not exist.
+/// The same attention of q to k and v, with these options and this precision, for some rows only, in the order of
+/// the list, for problems where all rows would need too much time or memory. o and bound are [rows, head_dim_v],
+/// lse is [rows], the rest [rows, seqlen_k]. Throws std::invalid_argument for a row that does not exist.
 AttentionResult attention_of_rows(const TensorView& q, const TensorView& k, const TensorView& v,
                                   const AttentionOptions& options, std::span<const RowIndex> rows,
                                   std::optional<DType> precision = {});
@@ -128,8 +129,8 @@ struct NaiveRounding {
 /// The worst result of unfused code for the same problem, the `naive` of compare(): attention() in f32 (f64 where
 /// q, k or v is f64), with the head dimension summed in several orders, and with the scale applied to the queries
 /// or to the scores. For each element it returns the result farthest from `exact`. With few rows, the error of a
-/// single order depends on luck: in one of ten cases its largest error is below half of the usual one. Does not
-/// compute logits and bound.
+/// single order depends on luck: in one of ten cases its largest error is below half of the usual one. `rounding`:
+/// what else is rounded. Does not compute logits and bound.
 AttentionResult naive_attention(const TensorView& q, const TensorView& k, const TensorView& v,
                                 const AttentionOptions& options, const AttentionResult& exact,
                                 const NaiveRounding& rounding = {});
@@ -143,16 +144,16 @@ struct AttentionBackwardResult {
   AttentionGradients gradients, bound;
 };
 
-/// The gradients for `dout` and `dlse`, the gradients of a number with respect to o and lse (in their shapes, any
-/// element type; without dlse: 0). Step by step, from the end, with w the weights, z the factor of dropout and p
-/// the softmax:
+/// The gradients of attention(q, k, v, options) for `dout` and `dlse`, the gradients of a number with respect to o
+/// and lse (in their shapes, any element type; without dlse: 0). Step by step, from the end, with w the weights, z
+/// the factor of dropout and p the softmax:
 ///
 ///     dv_j = sum_i w_ij dout_i              dw_ij = dout_i . v_j            dp_ij = z_ij dw_ij
 ///     dlogit_ij = p_ij (dp_ij - sum_l p_il dp_il + dlse_i)                 dmask_ij = dlogit_ij
 ///     dscore_ij = dlogit_ij times the derivatives of score modifier and softcap
 ///     dq_i = scale sum_j dscore_ij k_j      dk_j = scale sum_i dscore_ij q_i
 ///
-/// A hidden key is in no sum. Precision and errors are those of attention(), but block_table is an error.
+/// A hidden key is in no sum. `precision` and errors are those of attention(), but block_table is an error.
 AttentionBackwardResult attention_backward(const TensorView& q, const TensorView& k, const TensorView& v,
                                            const TensorView& dout, const AttentionOptions& options = {},
                                            std::optional<DType> precision = {}, const TensorView& dlse = {});
@@ -160,11 +161,12 @@ AttentionBackwardResult attention_backward(const TensorView& q, const TensorView
 /// Roundings that naive code does for gradients in addition to its arithmetic: each gradient is rounded to its
 /// type at the end.
 struct GradientRounding {
-  std::optional<DType> dq{}, dk{}, dv{};
-  NaiveRounding forward{};  ///< of the forward pass's o, which dout . o reads
+  std::optional<DType> dq{}, dk{}, dv{};  ///< their types; default: that of the arithmetic
+  NaiveRounding forward{};                ///< of the forward pass's o, which dout . o reads
 };
 /// The worst gradients of unfused f32 code (f64 where q, k or v is f64) over several orders of summing the head
-/// dimension: the `naive` of compare().
+/// dimension, and `rounding`: the `naive` of compare(). For each element it returns the one farthest from `exact`.
+/// dout and dlse are those of attention_backward().
 AttentionGradients naive_attention_backward(const TensorView& q, const TensorView& k, const TensorView& v,
                                             const TensorView& dout, const AttentionOptions& options,
                                             const AttentionGradients& exact, const GradientRounding& rounding = {},

@@ -28,7 +28,7 @@ struct RopeOptions {
   double scaling_factor = 1.0;
   /// How many numbers of a vector are rotated, counted from the first; even. The others do not change. 0: all.
   std::int64_t rotary_dim = 0;
-  RopePairs pairs = RopePairs::half;
+  RopePairs pairs = RopePairs::half;  ///< which two numbers rotate together
   /// Radians per position of each pair, rotary_dim / 2 numbers, used instead of those from base: for YaRN or Llama
   /// 3.1, for example.
   std::vector<double> frequencies{};
@@ -50,9 +50,9 @@ class Rope {
 
   std::int64_t dim() const { return dim_; }
 
-  /// Writes x, rotated, to y: token i of every batch entry and head has position start + i. Shapes: both
-  /// [batch, heads, seqlen, dim] (Layout::bshd: [batch, seqlen, heads, dim]); rank 3 has no batch, rank 2 neither
-  /// batch nor heads. y may be x; otherwise they must not overlap. Any strides.
+  /// Writes x, rotated, to y: token i of every batch entry and head has position start + i. Shapes: both [batch,
+  /// heads, seqlen, dim] (`layout` bshd: [batch, seqlen, heads, dim]); rank 3 has no batch, rank 2 neither batch
+  /// nor heads. y may be x; otherwise they must not overlap. Any strides.
   ///
   /// Element types: any floating ones. Rotates in f32 (in f64 where x is f64) and rounds once, to y's type. A
   /// vector's bits depend only on the vector and its position. Uses num_threads() threads where there is enough
@@ -62,7 +62,7 @@ class Rope {
   void rotate(const TensorView& x, const MutableTensorView& y, std::int64_t start = 0,
               Layout layout = Layout::bhsd) const;
 
-  /// The same with the position of each token: i32 or i64, [seqlen] or [batch, seqlen].
+  /// The same with `positions`, that of each token: i32 or i64, [seqlen] or [batch, seqlen].
   void rotate(const TensorView& x, const MutableTensorView& y, const TensorView& positions,
               Layout layout = Layout::bhsd) const;
 

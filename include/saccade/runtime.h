@@ -24,10 +24,10 @@ enum class Isa : std::uint8_t {
   neonbf16,    ///< NEON and products of bf16 pairs (FEAT_BF16)
 };
 
-/// "scalar", "avx2", "avx512", "avx512bf16", "avx512amx", "neon", "neonbf16".
+/// The name of `isa`: "scalar", "avx2", "avx512", "avx512bf16", "avx512amx", "neon", "neonbf16".
 std::string_view name_of(Isa isa);
 
-/// Whether the level multiplies pairs of bf16 directly, with the weights of a softmax rounded to bf16 (see
+/// Whether the level `isa` multiplies pairs of bf16 directly, with the weights of a softmax rounded to bf16 (see
 /// attention()).
 bool multiplies_bf16(Isa isa);
 
@@ -38,8 +38,8 @@ std::vector<Isa> built_isas();
 /// `SACCADE_ISA` names it.
 std::vector<Isa> available_isas();
 
-/// Whether this machine only emulates the level in software, for tests: slowly, with the same bits in forward
-/// attention of bf16. So far only avx512amx, on machines with AVX2. It is used if `SACCADE_ISA` or
+/// Whether this machine only emulates the level `isa` in software, for tests: slowly, with the same bits in
+/// forward attention of bf16. So far only avx512amx, on machines with AVX2. It is used if `SACCADE_ISA` or
 /// set_active_isa() names it. A machine with AMX emulates it if the environment variable `SACCADE_EMULATE` is set
 /// when the program starts.
 bool is_emulated(Isa isa);
@@ -49,7 +49,7 @@ bool is_emulated(Isa isa);
 /// exist or that this machine lacks; every call that computes then throws too.
 Isa active_isa();
 
-/// Makes all further calls, in every thread, use this level. Throws std::invalid_argument when this machine
+/// Makes all further calls, in every thread, use the level `isa`. Throws std::invalid_argument when this machine
 /// lacks it. Meant for tests and measurements: results differ between levels in the last bits.
 void set_active_isa(Isa isa);
 
@@ -60,8 +60,8 @@ std::string cpu_name();
 /// one per core).
 int num_threads();
 
-/// Sets the default for later calls in every thread; 0 restores OpenMP's. Throws std::invalid_argument for a
-/// negative number. Results do not depend on it.
+/// Makes `threads` the default for later calls in every thread; 0 restores OpenMP's. Throws std::invalid_argument
+/// for a negative number. Results do not depend on it.
 void set_num_threads(int threads);
 
 /// During its lifetime, calls that this thread makes (attention(), attention_backward(), decode(), inspect(),

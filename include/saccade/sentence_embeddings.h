@@ -20,8 +20,8 @@ enum class SentencePooling : std::uint8_t {
 };
 
 struct SentenceEmbeddingOptions {
-  SentencePooling pooling = SentencePooling::mean;
-  bool normalize = false;       ///< to length 1
+  SentencePooling pooling = SentencePooling::mean;  ///< of the hidden states
+  bool normalize = false;                           ///< to length 1
   std::int64_t max_length = 0;  ///< the length in tokens to which texts should be truncated; 0: the model's limit
 };
 
@@ -32,8 +32,8 @@ SentenceEmbeddingOptions load_sentence_embedding_options(const std::filesystem::
 
 /// The embeddings of sentences, f32 [sentences, d_model], from their tokens. Sentences longer than the model's
 /// limit are refused, not truncated: max_length has no effect here. Computes a few thousand tokens at a time,
-/// without padding; a sentence's bits do not depend on the others. Throws std::invalid_argument as
-/// Model::hidden_states does.
+/// without padding; a sentence's bits do not depend on the others, or on num_threads (0: num_threads() of
+/// runtime.h). Throws std::invalid_argument as Model::hidden_states does.
 Tensor sentence_embeddings(const Model& model, std::span<const std::vector<std::int64_t>> sentences,
                            const SentenceEmbeddingOptions& options = {}, int num_threads = 0);
 

@@ -28,8 +28,8 @@ class TrainingTask {
   virtual std::int64_t vocab_size() const = 0;
   /// One line, equal for tasks that give the same batches.
   virtual std::string description() const = 0;
-  /// A batch of the training part. Throws std::invalid_argument for sizes below 1 and a seqlen that the task
-  /// cannot fill.
+  /// A batch of the training part: batch_size sequences of seqlen tokens, drawn by `seed`. Throws
+  /// std::invalid_argument for sizes below 1 and a seqlen that the task cannot fill.
   virtual TokenBatch batch(std::uint64_t seed, std::int64_t batch_size, std::int64_t seqlen) const = 0;
 };
 

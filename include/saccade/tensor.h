@@ -28,10 +28,11 @@ enum class Device : std::uint8_t { cpu };
 using Shape = std::vector<std::int64_t>;
 
 /// The element count of a shape; 1 for rank 0. Throws std::invalid_argument when a length is negative, the rank is
-/// above kMaxRank, or the bytes of the array do not fit in 63 bits (also when another length is 0).
+/// above kMaxRank, or the bytes of the array, bytes_per_element for each element, do not fit in 63 bits (also when
+/// another length is 0).
 std::int64_t element_count(std::span<const std::int64_t> shape, std::size_t bytes_per_element = 1);
 
-/// "[2, 6, 3]", the form that messages use.
+/// A shape as "[2, 6, 3]", the form that messages use.
 std::string to_string(std::span<const std::int64_t> shape);
 
 namespace detail {
@@ -45,16 +46,17 @@ namespace detail {
 /// Strides count elements, not bytes; they may be 0 (broadcast) or negative. A default view is empty:
 /// `if (view)` is false, and as an optional argument it means "not given". Copying a view copies no numbers.
 struct TensorView {
-  const void* data = nullptr;
-  DType dtype = DType::f32;
-  std::uint8_t rank = 0;
-  Device device = Device::cpu;
-  std::array<std::int64_t, kMaxRank> shape{};
-  std::array<std::int64_t, kMaxRank> strides{};
+  const void* data = nullptr;                    ///< the element at index 0, 0, ...
+  DType dtype = DType::f32;                      ///< of the elements
+  std::uint8_t rank = 0;                         ///< how many dimensions
+  Device device = Device::cpu;                   ///< where the memory is
+  std::array<std::int64_t, kMaxRank> shape{};    ///< lengths of the first `rank` dimensions
+  std::array<std::int64_t, kMaxRank> strides{};  ///< elements from one index to the next
 
   TensorView() = default;
 
-  /// Contiguous (C order) numbers of the given shape. Throws std::invalid_argument as element_count does.
+  /// Contiguous (C order) numbers of the given type and lengths. Throws std::invalid_argument as element_count
+  /// does.
   TensorView(const void* numbers, DType type, std::span<const std::int64_t> lengths)
       : TensorView(lengths, numbers, type) {
     std::int64_t stride = 1;
@@ -65,8 +67,8 @@ struct TensorView {
     }
   }
 
-  /// Numbers of the given shape and strides. Throws std::invalid_argument as element_count does, and when the
-  /// number of strides differs from the rank.
+  /// Numbers of the given type, lengths and strides, `steps`. Throws std::invalid_argument as element_count does,
+  /// and when the number of strides differs from the rank.
   TensorView(const void* numbers, DType type, std::span<const std::int64_t> lengths,
              std::span<const std::int64_t> steps)
       : TensorView(lengths, numbers, type) {
@@ -113,14 +115,14 @@ struct TensorView {
   /// The view with dimensions a and b exchanged; copies nothing. Negative dimensions count from the end.
   TensorView transposed(int a, int b) const;
 
-  /// The view at one index of a dimension, without that dimension. Throws std::out_of_range.
+  /// The view at one index of dimension `dim`, without that dimension. Throws std::out_of_range.
   TensorView select(int dim, std::int64_t index) const;
 
-  /// The view of indices [begin, end) of a dimension. Throws std::out_of_range.
+  /// The view of indices [begin, end) of dimension `dim`. Throws std::out_of_range.
   TensorView slice(int dim, std::int64_t begin, std::int64_t end) const;
 
-  /// The view of the same numbers in another shape. Throws std::invalid_argument when the element counts
-  /// differ or the view is not contiguous.
+  /// The view of the same numbers with other lengths. Throws std::invalid_argument when the element counts differ
+  /// or the view is not contiguous.
   TensorView reshaped(std::span<const std::int64_t> lengths) const;
   TensorView reshaped(std::initializer_list<std::int64_t> lengths) const {
     return reshaped(std::span(lengths.begin(), lengths.size()));
@@ -142,7 +144,8 @@ struct TensorView {
   }
 };
 
-/// A TensorView that can be written to: the type of result arguments.
+/// A TensorView that can be written to: the type of result arguments. Its constructors and functions are those of
+/// TensorView: from numbers, their type, lengths and steps.
 struct MutableTensorView : TensorView {
   MutableTensorView() = default;
   MutableTensorView(void* numbers, DType type, std::span<const std::int64_t> lengths)
@@ -168,13 +171,17 @@ struct MutableTensorView : TensorView {
     return static_cast<T*>(mutable_data());
   }
 
+  /// As TensorView's: dimensions a and b exchanged.
   MutableTensorView transposed(int a, int b) const { return MutableTensorView(TensorView::transposed(a, b)); }
+  /// As TensorView's: at one index of dimension `dim`.
   MutableTensorView select(int dim, std::int64_t index) const {
     return MutableTensorView(TensorView::select(dim, index));
   }
+  /// As TensorView's: the indices [begin, end) of dimension `dim`.
   MutableTensorView slice(int dim, std::int64_t begin, std::int64_t end) const {
     return MutableTensorView(TensorView::slice(dim, begin, end));
   }
+  /// As TensorView's: with other lengths.
   MutableTensorView reshaped(std::span<const std::int64_t> lengths) const {
     return MutableTensorView(TensorView::reshaped(lengths));
   }
@@ -193,12 +200,12 @@ class Tensor {
   /// An empty tensor of rank 0 without numbers; as a view it means "not given".
   Tensor() = default;
 
-  /// Zeros. Throws std::invalid_argument for a shape that element_count rejects, std::bad_alloc if memory runs
-  /// out.
+  /// Zeros of type `dtype`. Throws std::invalid_argument for a shape that element_count rejects, std::bad_alloc if
+  /// memory runs out.
   Tensor(DType dtype, Shape shape);
 
-  /// The same with uninitialized memory, for results that will be overwritten completely: zeroing them first took
-  /// a tenth of a training step.
+  /// A tensor of that dtype and shape with uninitialized memory, for results that will be overwritten completely:
+  /// zeroing them first took a tenth of a training step.
   static Tensor uninitialized(DType dtype, Shape shape);
 
   Tensor(const Tensor& other);
@@ -206,21 +213,21 @@ class Tensor {
   Tensor(Tensor&& other) noexcept;
   Tensor& operator=(Tensor&& other) noexcept;
 
-  /// A rank-1 or rank-2 tensor of the given numbers: `Tensor::of<float>({{1, 2}, {3, 4}})`. Throws
+  /// A rank-1 or rank-2 tensor of the given values or rows: `Tensor::of<float>({{1, 2}, {3, 4}})`. Throws
   /// std::invalid_argument when rows have different lengths.
   template <class T>
   static Tensor of(std::initializer_list<T> values);
   template <class T>
   static Tensor of(std::initializer_list<std::initializer_list<T>> rows);
 
-  /// A copy of the viewed numbers, converted to `dtype` where that differs.
+  /// A copy of the numbers of `view`, converted to `dtype` where that differs.
   static Tensor copy_of(const TensorView& view);
   static Tensor copy_of(const TensorView& view, DType dtype);
 
   DType dtype() const { return dtype_; }
   int rank() const { return static_cast<int>(shape_.size()); }
   const Shape& shape() const { return shape_; }
-  std::int64_t shape(int dim) const;  ///< one length; negative dimensions count from the end
+  std::int64_t shape(int dim) const;  ///< the length of dimension `dim`; negative ones count from the end
   std::int64_t size() const { return size_; }
   std::size_t bytes() const { return static_cast<std::size_t>(size_) * size_of(dtype_); }
 
@@ -242,7 +249,7 @@ class Tensor {
     return {mutable_view().as<T>(), static_cast<std::size_t>(size_)};
   }
 
-  /// One number, by a full set of indices. Throws std::out_of_range, std::invalid_argument for another T.
+  /// One number, by a full set of indices, `index`. Throws std::out_of_range, std::invalid_argument for another T.
   template <class T, std::integral... Index>
   T& at(Index... index) {
     return values<T>()[offset_of({static_cast<std::int64_t>(index)...})];
@@ -285,7 +292,8 @@ struct PrintOptions {
   std::int64_t threshold = 1000;  ///< tensors with more elements are shortened with "..."
 };
 
-/// The numbers as nested brackets, aligned in columns, one row per line, with an empty line between matrices:
+/// The numbers of `view` as nested brackets, aligned in columns, one row per line, with an empty line between
+/// matrices:
 ///
 ///     [[0.4300, 0.1500, 0.8900],
 ///      [0.5500, 0.8700, 0.6600]]
@@ -294,11 +302,13 @@ struct PrintOptions {
 /// print as zeros. Independent of the locale.
 std::string to_string(const TensorView& view, const PrintOptions& options = {});
 
+/// From values.
 template <class T>
 Tensor Tensor::of(std::initializer_list<T> values) {
   return copy_of(TensorView(values.begin(), {static_cast<std::int64_t>(values.size())}));
 }
 
+/// From rows.
 template <class T>
 Tensor Tensor::of(std::initializer_list<std::initializer_list<T>> rows) {
   const std::size_t columns = rows.size() == 0 ? 0 : rows.begin()->size();

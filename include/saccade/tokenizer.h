@@ -14,13 +14,13 @@ namespace [[gnu::visibility("default")]] saccade {
 
 /// A range of a text, in bytes of its UTF-8.
 struct TextRange {
-  std::size_t begin = 0, end = 0;
+  std::size_t begin = 0, end = 0;  ///< the first byte, and the one after the last
   bool operator==(const TextRange&) const = default;
 };
 
 /// One token of a text.
 struct Token {
-  std::int64_t id = 0;
+  std::int64_t id = 0;    ///< in the vocabulary
   std::string text;       ///< as the vocabulary spells it, "##ing", "Ġthe"; the original text if added or unknown
   TextRange range{};      ///< in the original text; empty at 0 for tokens that a template adds
   std::int64_t type = 0;  ///< 1 for tokens of the second text of a pair, if the model distinguishes them
@@ -37,8 +37,8 @@ void truncate(std::vector<Token>& tokens, std::size_t most);
 /// and `padding` are not applied. Format: https://huggingface.co/docs/tokenizers. Link saccade::tokenizer.
 class Tokenizer {
  public:
-  /// From a folder: tokenizer.json, or vocab.txt (BERT; tokenizer_config.json says whether it is cased), or
-  /// vocab.json and merges.txt (GPT-2; RoBERTa if config.json says so). From a file: a tokenizer.json. Throws
+  /// From the folder `path`: tokenizer.json, or vocab.txt (BERT; tokenizer_config.json says whether it is cased),
+  /// or vocab.json and merges.txt (GPT-2; RoBERTa if config.json says so). From a file: a tokenizer.json. Throws
   /// std::runtime_error, one line with the file and the part, for anything missing, malformed or unknown.
   static Tokenizer load(const std::filesystem::path& path);
   /// From the text of a tokenizer.json; messages call it `name`.
@@ -55,8 +55,8 @@ class Tokenizer {
   /// The tokens of a pair of texts, such as a question and an answer.
   std::vector<Token> encode(std::string_view text, std::string_view pair, bool add_special = true) const;
 
-  /// The text of tokens. `skip_special`: leaves out special tokens. Ids that are not in the vocabulary are left
-  /// out.
+  /// The text of tokens, given by their ids. `skip_special`: leaves out special tokens. Ids that are not in the
+  /// vocabulary are left out.
   std::string decode(std::span<const std::int64_t> ids, bool skip_special = true) const;
 
   /// The size of the vocabulary, including added tokens.
@@ -65,7 +65,7 @@ class Tokenizer {
   std::optional<std::int64_t> id_of(std::string_view token) const;
   /// The token of an id, as the vocabulary spells it; empty if there is none.
   std::string text_of(std::int64_t id) const;
-  /// Whether a token is special: `[SEP]`, `</s>`.
+  /// Whether the token of an id is special: `[SEP]`, `</s>`.
   bool is_special(std::int64_t id) const;
 
  private:

@@ -16,9 +16,9 @@ namespace [[gnu::visibility("default")]] saccade {
 enum class OptimizerKind : std::uint8_t { adamw, sgd };
 
 struct TrainingOptions {
-  std::int64_t steps = 1000;
-  std::int64_t batch_size = 32;
-  OptimizerKind optimizer = OptimizerKind::adamw;
+  std::int64_t steps = 1000;                       ///< of the whole run
+  std::int64_t batch_size = 32;                    ///< sequences of a step
+  OptimizerKind optimizer = OptimizerKind::adamw;  ///< what updates the parameters
   double lr = 1e-3;  ///< the peak rate, reached after warmup_steps; then half a cosine down to a tenth
   std::int64_t warmup_steps = 100;  ///< capped at the number of steps
   double weight_decay = 0.01;       ///< of matrices; not applied to biases, scales and shifts
@@ -77,14 +77,15 @@ class Trainer {
   std::vector<TrainingStep> history_;
 };
 
-/// The mean cross-entropy of a batch in nats, in evaluation mode, a few sequences at a time.
+/// The mean cross-entropy of a model on a batch in nats, in evaluation mode, a few sequences at a time.
 double evaluate(GPTModel& model, const TokenBatch& batch);
 
-/// The mean cross-entropy of a batch's targets that follow from earlier tokens, and of those that are random; NaN
-/// where there are none.
+/// Losses of the targets of a batch of InductionTask, in nats; NaN where there are none.
 struct InductionLosses {
-  double repeated = 0, unseen = 0;
+  double repeated = 0;  ///< the mean cross-entropy of those that follow from earlier tokens
+  double unseen = 0;    ///< of those that are random
 };
+/// The losses of a model on a batch, in evaluation mode.
 InductionLosses induction_losses(GPTModel& model, const TokenBatch& batch);
 
 }  // namespace saccade
