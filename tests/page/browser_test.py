@@ -2,34 +2,16 @@
 """Usage: browser_test.py FIXTURE [CHROMIUM]
 
 Opens pages of AttentionPage in a real browser, and checks what it shows: numbers, keys, names for screen readers,
-hostile and damaged files, and how long it takes. FIXTURE is the program page_fixture."""
+hostile and damaged files, how it meets a reader, and how long it takes. FIXTURE is the program page_fixture."""
 
 import base64
-import pathlib
 import random
 import struct
-import subprocess
 import sys
-import tempfile
 
+import design
 from browser import Browser
-
-READY = "document.documentElement.dataset.ready === 'yes'"
-FIXTURE = sys.argv[1]
-folder = pathlib.Path(tempfile.mkdtemp())
-failures = []
-
-
-def check(condition, text):
-    print(("  good  " if condition else "  WRONG ") + text)
-    if not condition:
-        failures.append(text)
-
-
-def fixture(name, *arguments):
-    out = folder / name
-    subprocess.run([FIXTURE, *map(str, arguments), str(out)], check=True)
-    return out.with_suffix(".html"), out.with_suffix(".npy")
+from support import READY, check, failures, fixture, folder, open_page
 
 
 def reference(path, shape, place):
@@ -42,11 +24,6 @@ def reference(path, shape, place):
         header = struct.unpack("<H", file.read(2))[0]
         file.seek(10 + header + 4 * index)
         return struct.unpack("<f", file.read(4))[0]
-
-
-def open_page(browser, path, fragment=""):
-    browser.open(path.as_uri() + fragment)
-    browser.wait(READY)
 
 
 def test_numbers(browser):
@@ -66,6 +43,7 @@ def test_numbers(browser):
 def test_keys(browser):
     page, _ = fixture("keys", 3, 4, 30, "causal")
     open_page(browser, page)
+    browser.evaluate("choose({ l: 0, h: 0 })")
     # By the Tab key alone from the beginning of the page to the thumbnails.
     for _ in range(40):
         browser.press("Tab")
@@ -101,7 +79,7 @@ def test_keys(browser):
     open_page(browser, page, "#sort=none&scale=7&dir=up&l=99&q=1000&of=map3&view=no&lang=xx")
     check(
         browser.evaluate("[state.view, state.sort, state.scale, state.dir, state.l, state.of].join()")
-        == "model,place,log,from,2,head",
+        == "model,place,sqrt,from,2,head",
         "a link with choices that are none opens the page",
     )
     # Of a long list of heads the canvas shows what is in sight.
@@ -144,7 +122,7 @@ def test_looks(browser):
         pictures[scheme] = browser.evaluate("getComputedStyle(document.body).backgroundColor")
     check(pictures["light"] != pictures["dark"], f"light and dark: {pictures}")
     browser.call("Emulation.setEmulatedMedia", features=[])
-    light = [browser.evaluate(f"colourOf({x / 20})") for x in range(21)]
+    light = [browser.evaluate(f"colorOf({x / 20})") for x in range(21)]
     luminance = [0.2126 * r + 0.7152 * g + 0.0722 * b for r, g, b in light]
     check(all(a > b for a, b in zip(luminance, luminance[1:])), "colours only get darker, so no hue is needed")
     for deficiency in ("protanopia", "deuteranopia", "tritanopia", "achromatopsia", "none"):
@@ -180,7 +158,7 @@ def test_damage(browser):
         ):
             damaged = folder / f"{part}-{kind}.html"
             damaged.write_text(changed)
-            browser.open(damaged.as_uri() + "#view=map")
+            browser.open(damaged.as_uri() + "#view=map&l=0&h=0")
             browser.wait(READY + " || $('status').textContent !== ''")
             text = browser.evaluate("$('status').textContent")
             check("could not be shown" in text, f"{part} {kind}: {text!r}")
@@ -269,8 +247,9 @@ def test_steps(browser):
     open_page(browser, page)
     slider = "document.querySelector('#controls input[type=range]')"
     check(browser.evaluate(f"{slider}.max") == "2", "states of a model are along a slider")
+    check(browser.evaluate("state.p") == 2, "the page opens on the last state")
     browser.evaluate(f"{slider}.focus()")
-    browser.press("ArrowRight")
+    browser.press("ArrowLeft")
     browser.wait("state.p === 1 && $('controls').querySelector('output').textContent === 'step 100'")
     check(browser.evaluate(f"{slider}.getAttribute('aria-valuetext')") == "step 100", "it says where it is")
 
@@ -288,13 +267,13 @@ def test_long(browser):
         "the text is there",
     )
     tops = browser.evaluate(
-        "[...$('detail').querySelectorAll('table')[1].querySelectorAll('tr')].map((r) => r.cells[1].textContent)"
+        "[...$('detail').querySelectorAll('table')[0].querySelectorAll('tbody tr')].map((r) => r.cells[1].textContent)"
     )
     check(tops[:2] == ["79999", "60000"], f"the largest keys of a token: {tops[:3]}")
     browser.evaluate("choose({ view: 'text', q: [60000], dir: 'to' })")
     browser.wait("$('detail').querySelectorAll('table').length === 2")
     tops = browser.evaluate(
-        "[...$('detail').querySelectorAll('table')[1].querySelectorAll('tr')].map((r) => r.cells[1].textContent)"
+        "[...$('detail').querySelectorAll('table')[0].querySelectorAll('tbody tr')].map((r) => r.cells[1].textContent)"
     )
     check("60001" in tops[:1] and "80000" in tops[:3], f"who looks at it: {tops[:3]}")
     browser.evaluate("choose({ view: 'map', dir: 'from', q: [50010], k: 49910 })")
@@ -344,6 +323,7 @@ def main():
         test_views,
         test_steps,
         test_long,
+        *design.TESTS,
         test_size_and_time,
     ):
         print(test.__name__)

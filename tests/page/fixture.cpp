@@ -5,6 +5,7 @@
 //                                                               heads, tokens, tokens]
 //     page_fixture views OUT      parts of every kind, of small heads: two of a text, of sound, of a picture
 //     page_fixture steps OUT      states of one model
+//     page_fixture telling OUT    heads that do one thing each: the token before, the first, what followed, everything
 //     page_fixture long OUT       one head of 100,000 tokens
 #include <saccade/io.h>
 #include <saccade/page.h>
@@ -155,6 +156,28 @@ void write_steps(const std::string& out) {
   write_file(out + ".html", std::string_view(page.html()));
 }
 
+/// Causal heads over a text that comes twice. Each gives 0.6 of its weight to one key and the rest to all alike: to the
+/// token before, to the first one, to what followed last time; the fourth has no such key.
+void write_telling(const std::string& out) {
+  const std::int64_t half = 10, n = 2 * half;
+  PageSequence text;
+  for (std::int64_t i = 0; i < n; ++i)
+    text.tokens.push_back(token(i % half, false)), text.gaps.push_back(i > 0 ? " " : "");
+  AttentionPage page({.title = "telling"});
+  page.add_part({.queries = text, .num_layers = 2, .num_heads = 2, .is_causal = true});
+  for (std::int64_t head = 0; head < 4; ++head) {
+    Tensor weights(DType::f32, {n, n});
+    for (std::int64_t i = 0; i < n; ++i) {
+      const std::int64_t keys[]{std::max<std::int64_t>(i - 1, 0), 0, i < half ? -1 : i - half + 1, -1}, key = keys[head];
+      for (std::int64_t j = 0; j <= i; ++j)
+        weights.at<float>(i, j) = (key < 0 ? 1.0f : 0.4f) / static_cast<float>(i + 1);
+      if (key >= 0) weights.at<float>(i, key) += 0.6f;
+    }
+    page.add(0, head / 2, head % 2, weights);
+  }
+  write_file(out + ".html", std::string_view(page.html()));
+}
+
 /// A head that looks at the token before, and at token 3 n / 4 of the whole.
 void write_long(const std::string& out) {
   const std::int64_t n = 100'000, side = 512, top = 8;
@@ -193,13 +216,16 @@ int main(int argc, char** argv) {
     write_views(argv[2]);
   else if (kind == "steps")
     write_steps(argv[2]);
+  else if (kind == "telling")
+    write_telling(argv[2]);
   else if (kind == "long")
     write_long(argv[2]);
   else if (argc >= 5)
     write_weights(argc, argv);
   else
     return std::fputs(
-               "page_fixture LAYERS HEADS TOKENS [causal] [hostile] OUT | views OUT | steps OUT | long OUT\n",
+               "page_fixture LAYERS HEADS TOKENS [causal] [hostile] OUT | views OUT | steps OUT | telling OUT | "
+               "long OUT\n",
                stderr),
            2;
   return 0;

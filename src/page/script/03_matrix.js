@@ -89,6 +89,15 @@ function grouped(own, source, rows, columns) {
   if (state.first) for (let i = 0; i < n; ++i) weights[i * m] = 0;
   return state.first || state.special ? normalised(weights, m) : weights;
 }
+// Which cells of a map a causal mask hides: those whose first key comes after their last query.
+function hiddenBy(own, rowEnds, columnBegins) {
+  return own.causal ? (i, j) => columnBegins[j] > rowEnds[i] : null;
+}
+// The same for a map of n x m blocks, such as a thumbnail.
+function hiddenBlocks(own, n, m) {
+  const rows = own.queries.tokens.length, columns = own.keys.tokens.length;
+  return hiddenBy(own, Array.from({ length: n }, (_, i) => Math.ceil(((i + 1) * rows) / n) - 1), Array.from({ length: m }, (_, j) => Math.ceil((j * columns) / m)));
+}
 const hidesNothing = (groups, sequence) => groups.length === sequence.tokens.length;
 
 // What the views show: {rows, columns} groups of tokens with their labels, and weights [n][m]; of a long sequence
@@ -105,7 +114,7 @@ async function shownMatrix() {
   if (own.pooled) {
     const { rows: n, columns: m } = own.pooled, single = (sequence) => sequence.tokens.map((_, i) => [i]);
     own.rows = own.rows || single(own.queries), own.columns = own.columns || single(own.keys);
-    return (shown = { rows: own.rows, columns: own.columns, rowLabels: own.queries.labels, columnLabels: own.keys.labels, n, m, weights: source, isPooled: true });
+    return (shown = { rows: own.rows, columns: own.columns, rowLabels: own.queries.labels, columnLabels: own.keys.labels, n, m, weights: source, isPooled: true, isHidden: hiddenBlocks(own, n, m) });
   }
   const rows = groupsOf(own.queries), columns = own.isSquare ? rows : groupsOf(own.keys);
   const isPlain = hidesNothing(rows, own.queries) && hidesNothing(columns, own.keys) && !state.first;
@@ -115,7 +124,7 @@ async function shownMatrix() {
     weights = weights.map((weight, i) => weight - second[i]);
   }
   const labels = (sequence, groups) => groups.map((group) => textOfGroup(sequence, group));
-  return (shown = { rows, columns, rowLabels: labels(own.queries, rows), columnLabels: labels(own.keys, columns), n: rows.length, m: columns.length, weights, isSigned: Boolean(other) });
+  return (shown = { rows, columns, rowLabels: labels(own.queries, rows), columnLabels: labels(own.keys, columns), n: rows.length, m: columns.length, weights, isSigned: Boolean(other), isHidden: hiddenBy(own, rows.map((group) => group[group.length - 1]), columns.map((group) => group[0])) });
 }
 const placeOf = (groups, token) => (token === undefined || token < 0 ? -1 : groups[token] && groups[token][0] === token ? token : groups.findIndex((group) => group.includes(token)));
 const rowOfToken = (matrix, token) => placeOf(matrix.rows, token);
@@ -135,29 +144,3 @@ async function reachOf(matrix, tokens) {
     for (let i = 0; i < sum.length; ++i) sum[i] += (isFrom ? weights[place * m + i] : weights[i * m + place]) / places.length;
   return { places, reach: sum };
 }
-
-// Perceived lightness changes evenly, and no hue carries meaning alone.
-const RAMP = [[255, 255, 255], [253, 231, 186], [246, 186, 110], [226, 126, 66], [178, 66, 51], [110, 28, 60], [42, 8, 48]];
-const BLUES = [[255, 255, 255], [205, 224, 244], [146, 190, 228], [86, 147, 203], [44, 102, 166], [22, 60, 116], [8, 26, 66]];
-function colourOf(share) {
-  const ramp = share < 0 ? BLUES : RAMP, at = Math.min(Math.abs(share), 1) * (ramp.length - 1), i = Math.min(Math.floor(at), ramp.length - 2), t = at - i;
-  return ramp[i].map((c, d) => Math.round(c + (ramp[i + 1][d] - c) * t));
-}
-const styleOf = (share) => { const [r, g, b] = colourOf(share); return "rgb(" + r + " " + g + " " + b + ")"; };
-// The same for many weights, from tables of 1024 shades to each side.
-const SHADES = Uint8Array.from({ length: 3 * 2047 }, (_, i) => colourOf((Math.floor(i / 3) - 1023) / 1023)[i % 3]);
-function paint(pixels, weights) {
-  for (let i = 0; i < weights.length; ++i) {
-    const shade = 3 * (1023 + Math.round(1023 * Math.max(-1, Math.min(1, shareOf(weights[i])))));
-    pixels[4 * i] = SHADES[shade], pixels[4 * i + 1] = SHADES[shade + 1], pixels[4 * i + 2] = SHADES[shade + 2], pixels[4 * i + 3] = 255;
-  }
-}
-// A weight, or a difference of two, as a share of the scale.
-function shareOf(weight) {
-  const size = Math.abs(weight);
-  if (size === 0 || size < state.min) return 0;
-  const share = state.scale === "linear" ? size : Math.max(0, 1 + Math.log2(size) / 12);
-  return weight < 0 ? -share : share;
-}
-const percent = (weight) => (Math.abs(weight) >= 0.1 ? (100 * weight).toFixed(1) : (100 * weight).toPrecision(2)) + " %";
-const inkOf = (name) => getComputedStyle(document.documentElement).getPropertyValue(name);

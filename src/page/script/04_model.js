@@ -1,6 +1,6 @@
 // All heads as thumbnails.
-const CELL = { size: 40, gap: 6, label: 44, top: 22, caption: 0 };
-const grid = { order: [], columns: 1, width: 0, height: 0, key: "", isWhole: false, painted: {} };
+const CELL = { size: 40, gap: 4, label: 30, top: 22, caption: 0 };
+const grid = { order: [], columns: 1, rows: 1, width: 0, height: 0, key: "", isWhole: false, painted: {} };
 
 // What the reader orders by: a number of a head, or a difference of two parts.
 function measured(head) {
@@ -27,39 +27,64 @@ function similarity(a, b) {
   return dot / Math.sqrt(aa * bb || 1);
 }
 
+// In their places the thumbnails are rows of layers, in as many blocks beside each other as fill the window best; in
+// another order they run from left to right. All are seen at once if they can be large enough; on a phone the page
+// scrolls instead.
+const SMALLEST = { place: 24, sorted: 64 }, LARGEST = 400;
 function layOutModel() {
-  const { layers, heads } = part(), byPlace = state.sort === "place";
+  const { layers, heads } = part(), byPlace = state.sort === "place", sheet = $("sheet"), count = layers * heads;
   const key = [state.p, state.b, state.sort, state.sort === "similar" ? currentHead() : ""].join();
   if (grid.key !== key) grid.order = orderedHeads(), grid.key = key;
-  const room = $("sheet").clientWidth - CELL.label - 20;
-  CELL.caption = byPlace ? 0 : 15;
-  CELL.size = byPlace ? Math.max(28, Math.min(64, Math.floor(room / heads) - CELL.gap)) : 72;
-  const step = CELL.size + CELL.gap;
-  grid.columns = byPlace ? heads : Math.max(1, Math.floor(room / step));
-  const rows = byPlace ? layers : Math.ceil((layers * heads) / grid.columns);
-  grid.width = CELL.label + grid.columns * step, grid.height = CELL.top + rows * (step + CELL.caption);
+  CELL.caption = byPlace ? 0 : 16;
+  const width = sheet.clientWidth - 4, height = isNarrow() ? Infinity : sheet.clientHeight - 4;
+  let best = { size: 0 };
+  for (let blocks = 1; blocks <= (byPlace ? layers : count); ++blocks) {
+    const columns = byPlace ? blocks * heads : blocks, rows = byPlace ? Math.ceil(layers / blocks) : Math.ceil(count / columns);
+    const room = byPlace ? width - blocks * CELL.label : width, size = Math.floor(Math.min(room / columns - CELL.gap, (height - CELL.top) / rows - CELL.gap - CELL.caption, LARGEST));
+    if (size > best.size) best = { size, blocks, columns, rows };
+  }
+  const least = byPlace ? SMALLEST.place : SMALLEST.sorted;
+  if (best.size < least || (isNarrow() && !byPlace)) {
+    const columns = byPlace ? heads : Math.max(1, Math.floor(width / (least + CELL.gap)));
+    best = { size: least, blocks: byPlace ? 1 : columns, columns, rows: byPlace ? layers : Math.ceil(count / columns) };
+  }
+  CELL.size = best.size;
+  grid.columns = byPlace ? heads : best.columns, grid.rows = best.rows;
+  const step = CELL.size + CELL.gap, blocks = byPlace ? Math.ceil(layers / best.rows) : 1;
+  grid.width = blocks * (leftOf() + grid.columns * step), grid.height = CELL.top + best.rows * (step + CELL.caption);
 }
+const isNarrow = () => innerWidth <= 760;  // as in the style
+const leftOf = () => (state.sort === "place" ? CELL.label : 2);
 function cornerOf(place) {
-  const step = CELL.size + CELL.gap;
-  return [CELL.label + (place % grid.columns) * step, CELL.top + Math.floor(place / grid.columns) * (step + CELL.caption)];
+  const step = CELL.size + CELL.gap, row = Math.floor(place / grid.columns), block = Math.floor(row / grid.rows);
+  return [block * (leftOf() + grid.columns * step) + leftOf() + (place % grid.columns) * step, CELL.top + (row % grid.rows) * (step + CELL.caption)];
 }
 // The layers and heads around thumbnails in their places. Query heads that share a key head are bracketed.
 function drawPlaces(context) {
-  const { layers, heads, kvHeads } = part(), step = CELL.size + CELL.gap;
-  for (let l = 0; l < layers; ++l) context.fillText("L" + l, 6, CELL.top + l * step + CELL.size / 2 + 4);
-  for (let h = 0; h < heads; ++h) context.fillText("H" + h, CELL.label + h * step + 8, 12);
-  if (kvHeads === heads) return;
-  context.strokeStyle = context.fillStyle;
-  for (let g = 0, count = heads / kvHeads; g < kvHeads; ++g) {
-    context.beginPath();
-    context.moveTo(CELL.label + g * count * step, CELL.top - 5);
-    context.lineTo(CELL.label + (g + 1) * count * step - CELL.gap, CELL.top - 5);
-    context.stroke();
+  const { layers, heads, kvHeads } = part(), step = CELL.size + CELL.gap, every = step < 22 ? 2 : 1;
+  context.fillStyle = inkOf("--quiet");
+  context.font = fontOf(11);
+  for (let l = 0; l < layers; ++l) {
+    const [x, y] = cornerOf(l * heads);
+    context.textAlign = "right";
+    context.fillText("L" + l, x - 6, y + CELL.size / 2 + 4);
+    if (l % grid.rows > 0) continue;
+    context.textAlign = "center";
+    for (let h = 0; h < heads; h += every) context.fillText("H" + h, x + h * step + CELL.size / 2, 11);
+    if (kvHeads === heads) continue;
+    context.strokeStyle = inkOf("--line");
+    for (let g = 0, count = heads / kvHeads; g < kvHeads; ++g) {
+      context.beginPath();
+      context.moveTo(x + g * count * step, CELL.top - 5);
+      context.lineTo(x + (g + 1) * count * step - CELL.gap, CELL.top - 5);
+      context.stroke();
+    }
   }
+  context.textAlign = "left";
 }
 
 // A canvas with the thumbnails of these heads, each in the place of its head: painted when it is first seen, and
-// again for other colours.
+// again for other colors.
 function paintedThumbnails(seen) {
   const { layers, heads, thumbnail, thumbnails } = part(), [rows, columns] = thumbnail, size = rows * columns;
   const key = [state.p, state.b, state.scale, state.min, isDark()].join();
@@ -67,11 +92,11 @@ function paintedThumbnails(seen) {
     const canvas = make("canvas", { width: heads * columns, height: layers * rows });
     grid.painted = { key, canvas, heads: new Set(), context: canvas.getContext("2d"), pixels: new ImageData(columns, rows) };
   }
-  const other = state.b >= 0 ? data.index.parts[state.b].thumbnails : null, { painted } = grid, weights = new Float32Array(size);
+  const other = state.b >= 0 ? data.index.parts[state.b].thumbnails : null, { painted } = grid, weights = new Float32Array(size), isHidden = hiddenBlocks(part(), rows, columns);
   for (const head of seen) {
     if (painted.heads.has(head)) continue;
     for (let i = 0; i < size; ++i) weights[i] = WEIGHTS[thumbnails[head * size + i]] - (other ? WEIGHTS[other[head * size + i]] : 0);
-    paint(painted.pixels.data, weights);
+    paint(painted.pixels.data, weights, columns, Boolean(other), isHidden);
     painted.context.putImageData(painted.pixels, headInLayer(head) * columns, layerOf(head) * rows);
     painted.heads.add(head);
   }
@@ -82,19 +107,22 @@ function drawThumbnails(context, left, right, top, bottom) {
   const [rows, columns] = part().thumbnail, places = grid.order.map((head, place) => [head, ...cornerOf(place)]);
   const seen = places.filter(([, x, y]) => y < bottom && y + CELL.size + CELL.caption >= top && x < right && x + CELL.size >= left);
   const painted = paintedThumbnails(seen.map(([head]) => head));
+  context.font = fontOf(11);
   for (const [head, x, y] of seen) {
+    context.fillStyle = inkOf("--nothing");
+    context.fillRect(x, y, CELL.size, CELL.size);
     context.drawImage(painted, headInLayer(head) * columns, layerOf(head) * rows, columns, rows, x, y, CELL.size, CELL.size);
-    context.strokeRect(x - 1, y - 1, CELL.size + 2, CELL.size + 2);
     if (state.sort === "place") continue;
     const value = measured(head);
-    context.fillText(nameOf(head) + " " + (value === null ? "–" : value.toFixed(2)), x, y + CELL.size + 11, CELL.size + CELL.gap);
+    context.fillStyle = inkOf("--ink");
+    context.fillText(nameOf(head) + " " + (value === null ? "–" : value.toFixed(2)), x, y + CELL.size + 12, CELL.size + CELL.gap);
   }
   if (state.sort === "place") drawPlaces(context);
 }
 
-function outline(context, head, colour, width) {
+function outline(context, head, color, width) {
   const [x, y] = cornerOf(grid.order.indexOf(head));
-  context.strokeStyle = colour;
+  context.strokeStyle = color;
   context.lineWidth = width;
   context.strokeRect(x - 2, y - 2, CELL.size + 4, CELL.size + 4);
 }
@@ -106,11 +134,9 @@ function drawSheet(canvas, width, height, left, top) {
   canvas.style.width = width + "px", canvas.style.height = height + "px";
   context.setTransform(ratio, 0, 0, ratio, -left * ratio, -top * ratio);
   context.imageSmoothingEnabled = false;
-  context.font = "11px system-ui, sans-serif";
-  context.strokeStyle = inkOf("--edge");
-  context.fillStyle = inkOf("--ink");
   drawThumbnails(context, left, left + width, top, top + height);
   for (const head of state.set) outline(context, head, inkOf("--ink"), 2);
+  outline(context, currentHead(), inkOf("--paper"), 6);
   outline(context, currentHead(), inkOf("--accent"), 3);
   return canvas;
 }
@@ -121,7 +147,7 @@ function drawModel() {
   whole.style.width = grid.width + "px", whole.style.height = grid.height + "px";
   if (grid.isWhole) drawSheet(canvas, grid.width, grid.height, 0, 0);
   else drawSheet(canvas, Math.min(grid.width, sheet.clientWidth), Math.min(grid.height, sheet.clientHeight), sheet.scrollLeft, sheet.scrollTop);
-  canvas.setAttribute("aria-label", say("model") + ": " + nameOf(currentHead()) + ". " + say("gridKeys"));
+  canvas.setAttribute("aria-label", say("model") + ": " + nameOf(currentHead()) + sentenceOf(part(), currentHead()) + ". " + say("gridKeys"));
 }
 const wholeModel = () => drawSheet(document.createElement("canvas"), grid.width, grid.height, 0, 0);
 
@@ -129,20 +155,21 @@ const wholeModel = () => drawSheet(document.createElement("canvas"), grid.width,
 function showChosenHead() {
   const sheet = $("sheet"), [x, y] = cornerOf(grid.order.indexOf(currentHead())), edge = CELL.size + CELL.caption + CELL.gap;
   const fit = (at, from, room, begin) => (at - begin < from ? at - begin : at + edge > from + room ? at + edge - room : from);
-  sheet.scrollLeft = fit(x, sheet.scrollLeft, sheet.clientWidth, CELL.label);
+  sheet.scrollLeft = fit(x, sheet.scrollLeft, sheet.clientWidth, leftOf());
   sheet.scrollTop = fit(y, sheet.scrollTop, sheet.clientHeight, CELL.top);
 }
 
 function headAt(event) {
-  const box = $("grid").parentElement.getBoundingClientRect(), step = CELL.size + CELL.gap;
-  const column = Math.floor((event.clientX - box.left - CELL.label) / step), row = Math.floor((event.clientY - box.top - CELL.top) / (step + CELL.caption));
-  return column < 0 || column >= grid.columns || row < 0 ? undefined : grid.order[row * grid.columns + column];
+  const box = $("grid").parentElement.getBoundingClientRect(), step = CELL.size + CELL.gap, wide = leftOf() + grid.columns * step;
+  const x = event.clientX - box.left, block = Math.floor(x / wide), column = Math.floor((x - block * wide - leftOf()) / step);
+  const row = Math.floor((event.clientY - box.top - CELL.top) / (step + CELL.caption));
+  return column < 0 || column >= grid.columns || row < 0 || row >= grid.rows ? undefined : grid.order[(block * grid.rows + row) * grid.columns + column];
 }
 const toggled = (list, item) => (list.includes(item) ? list.filter((other) => other !== item) : [...list, item]);
 
 function describeHead(head) {
   const values = part().statistics[head];
-  return nameOf(head) + ": " + MEASURES.map((m, i) => say(m === "first" ? "firstKey" : m) + " " + (values[i] === null ? "–" : values[i].toFixed(3))).join(", ");
+  return nameOf(head) + ": " + MEASURES.map((m, i) => nameOfMeasure(m) + " " + (values[i] === null ? "–" : values[i].toFixed(2))).join(", ");
 }
 
 function listenModel() {

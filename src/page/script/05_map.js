@@ -1,27 +1,9 @@
 // One matrix, cell by cell. Positions count tokens, or words where these are merged, from the top left corner.
-const map = { sx: 0, sy: 0, x: 0, y: 0, image: null, key: "", size: "" };
-const MARGIN = { left: 110, top: 84 };
+const map = { sx: 0, sy: 0, x: 0, y: 0, frame: null, size: "" };
 
-function imageOf(weights, n, m) {
-  const canvas = document.createElement("canvas"), context = canvas.getContext("2d");
-  canvas.width = m, canvas.height = n;
-  const image = context.createImageData(m, n);
-  paint(image.data, weights);
-  context.putImageData(image, 0, 0);
-  return canvas;
-}
-function imageOfMap(matrix) {
-  const key = [shownKey, state.scale, state.min].join();
-  if (map.key !== key) map.image = imageOf(matrix.weights, matrix.n, matrix.m), map.key = key;
-  return map.image;
-}
-
-// Equal scales for queries that attend to themselves.
 function fitMap(matrix) {
   const box = $("map").getBoundingClientRect();
-  map.sx = Math.max(1e-3, (box.width - MARGIN.left - 8) / matrix.columns.length), map.sy = Math.max(1e-3, (box.height - MARGIN.top - 8) / matrix.rows.length);
-  if (part().isSquare) map.sx = map.sy = Math.min(map.sx, map.sy);
-  map.x = map.y = 0;
+  Object.assign(map, fitted(matrix, frameOf($("map").getContext("2d"), box, matrix, 13, Math.min(110, box.width / 4)), part().isSquare));
   map.size = matrix.rows.length + "," + matrix.columns.length;
 }
 
@@ -31,60 +13,17 @@ function tileWeights(tile) {
   const id = "tile-" + state.p + "-" + tile.index;
   return remembered(id, () => matrixOf(id, tile.n, tile.m, false));
 }
-const tileImages = () => Promise.all(tilesOf(part(), currentHead()).map(async (tile) => ({ tile, image: imageOf(await tileWeights(tile), tile.n, tile.m) })));
-
-function drawLabels(context, box, matrix) {
-  context.fillStyle = inkOf("--ink");
-  const font = (scale) => { context.font = Math.min(13, Math.max(9, scale - 2)) + "px system-ui, sans-serif"; };
-  // At every row if they fit, or else at some.
-  const stepY = Math.max(1, Math.ceil(11 / map.sy)), stepX = Math.max(1, Math.ceil(11 / map.sx));
-  font(map.sy);
-  context.textAlign = "right";
-  for (let i = Math.ceil(map.y / stepY) * stepY; i < Math.min(matrix.rows.length, map.y + (box.height - MARGIN.top) / map.sy); i += stepY)
-    if (i >= 0) context.fillText(clipped(matrix.rowLabels[i]), MARGIN.left - 6, MARGIN.top + (i - map.y + 0.5) * map.sy + 4, MARGIN.left - 10);
-  font(map.sx);
-  context.textAlign = "left";
-  for (let j = Math.ceil(map.x / stepX) * stepX; j < Math.min(matrix.columns.length, map.x + (box.width - MARGIN.left) / map.sx); j += stepX) {
-    if (j < 0) continue;
-    context.save();
-    context.translate(MARGIN.left + (j - map.x + 0.5) * map.sx + 3, MARGIN.top - 6);
-    context.rotate(-Math.PI / 3);
-    context.fillText(clipped(matrix.columnLabels[j]), 0, 0, MARGIN.top);
-    context.restore();
-  }
-}
+const tileImages = () => Promise.all(tilesOf(part(), currentHead()).map(async (tile) => ({ tile, image: imageOf({}, await tileWeights(tile), tile.n, tile.m) })));
 
 async function drawMap() {
-  const canvas = $("map"), box = canvas.getBoundingClientRect(), ratio = devicePixelRatio || 1, matrix = await shownMatrix();
-  const tiles = matrix && matrix.isPooled ? await tileImages() : [];
-  canvas.width = box.width * ratio, canvas.height = box.height * ratio;
-  const context = canvas.getContext("2d");
-  context.scale(ratio, ratio);
+  const canvas = $("map"), box = canvas.getBoundingClientRect(), matrix = await shownMatrix();
+  const tiles = matrix && matrix.isPooled ? await tileImages() : [], context = sized(canvas, box.width, box.height);
+  canvas.setAttribute("aria-label", say("map") + ": " + $("sentence").textContent + ". " + say("queryAxis") + ", " + say("keyAxis") + ". " + say("mapKeys"));
   context.fillStyle = inkOf("--ink");
-  context.font = "14px system-ui, sans-serif";
-  canvas.setAttribute("aria-label", say("map") + ": " + sourceName() + ". " + say("mapKeys"));
-  if (!matrix) return context.fillText(reasonOfNothing(), 16, 40, box.width - 32);
-  const rows = matrix.rows.length, columns = matrix.columns.length;
-  if (map.sx === 0 || map.size !== rows + "," + columns) fitMap(matrix);
-  const { sx, sy } = map, left = (j) => MARGIN.left + (j - map.x) * sx, top = (i) => MARGIN.top + (i - map.y) * sy;
-  context.save();
-  context.beginPath();
-  context.rect(MARGIN.left, MARGIN.top, box.width, box.height);
-  context.clip();
-  context.imageSmoothingEnabled = Math.min(sx * columns / matrix.m, sy * rows / matrix.n) < 1;
-  context.drawImage(imageOfMap(matrix), left(0), top(0), columns * sx, rows * sy);
-  context.strokeStyle = inkOf("--accent");
-  context.imageSmoothingEnabled = false;
-  for (const { tile, image } of tiles) {
-    context.drawImage(image, left(tile.j), top(tile.i), tile.m * sx, tile.n * sy);
-    context.strokeRect(left(tile.j), top(tile.i), tile.m * sx, tile.n * sy);
-  }
-  const q = rowOfToken(matrix, chosenQuery()), k = columnOfToken(matrix, chosenKey());
-  context.lineWidth = 2;
-  if (q >= 0) context.strokeRect(MARGIN.left - 2, top(q), columns * sx + 4, sy);
-  if (k >= 0) context.strokeRect(left(k), MARGIN.top - 2, sx, rows * sy + 4);
-  context.restore();
-  drawLabels(context, box, matrix);
+  context.font = fontOf(14);
+  if (!matrix) return writeLines(context, reasonOfNothing(), 4, 30, box.width - 8);
+  if (map.sx === 0 || map.size !== matrix.rows.length + "," + matrix.columns.length) fitMap(matrix);
+  drawMatrix(context, matrix, map, { tiles, q: rowOfToken(matrix, chosenQuery()), k: columnOfToken(matrix, chosenKey()) });
 }
 
 // The query and the key that are chosen, whichever way the reader looks.
@@ -94,17 +33,20 @@ const choiceOf = (query, key) => (state.dir === "from" ? { q: [query], k: key } 
 const reasonOfNothing = () => say(state.of === "head" ? "noWeights" : "noMap");
 
 function cellAt(event, matrix) {
+  if (!map.frame) return null;
   const box = $("map").getBoundingClientRect();
-  const j = Math.floor((event.clientX - box.left - MARGIN.left) / map.sx + map.x), i = Math.floor((event.clientY - box.top - MARGIN.top) / map.sy + map.y);
+  const j = Math.floor((event.clientX - box.left - map.frame.left) / map.sx + map.x), i = Math.floor((event.clientY - box.top - map.frame.top) / map.sy + map.y);
   return i >= 0 && j >= 0 && i < matrix.rows.length && j < matrix.columns.length ? [i, j] : null;
 }
 async function describeCell(matrix, i, j) {
   const name = visible(matrix.rowLabels[i]) + " (" + i + ") → " + visible(matrix.columnLabels[j]) + " (" + j + "): ";
   const exact = (weight) => percent(weight) + " (" + weight.toPrecision(3) + ")";
+  if (!matrix.isPooled && matrix.isHidden && matrix.isHidden(i, j)) return name + say("masked");
   if (!matrix.isPooled) return name + exact(matrix.weights[i * matrix.m + j]);
   const tile = tilesOf(part(), currentHead()).find((t) => i >= t.i && i < t.i + t.n && j >= t.j && j < t.j + t.m);
   if (tile) return name + exact((await tileWeights(tile))[(i - tile.i) * tile.m + j - tile.j]);
   const row = Math.floor(i * matrix.n / matrix.rows.length), column = Math.floor(j * matrix.m / matrix.columns.length);
+  if (matrix.isHidden && matrix.isHidden(row, column)) return name + say("masked");
   return name + "≤ " + exact(matrix.weights[row * matrix.m + column]);
 }
 function zoomMap(factor, atX, atY) {
@@ -119,8 +61,9 @@ function listenMap() {
   let drag = null;
   canvas.addEventListener("wheel", (event) => {
     event.preventDefault();
+    if (!map.frame) return;
     const box = canvas.getBoundingClientRect();
-    zoomMap(event.deltaY < 0 ? 1.2 : 1 / 1.2, event.clientX - box.left - MARGIN.left, event.clientY - box.top - MARGIN.top);
+    zoomMap(event.deltaY < 0 ? 1.2 : 1 / 1.2, event.clientX - box.left - map.frame.left, event.clientY - box.top - map.frame.top);
   }, { passive: false });
   canvas.addEventListener("pointerdown", (event) => { drag = { x: event.clientX, y: event.clientY, moved: false }; canvas.setPointerCapture(event.pointerId); });
   canvas.addEventListener("pointermove", async (event) => {

@@ -1,6 +1,11 @@
 // The sequences themselves: what the chosen tokens look at, or who looks at them, in the text, in the picture or along
 // the sound. Of queries that attend to themselves there is one sequence, of others there are two.
 let hovered = -1;
+function hoverToken(token) {
+  if (token === hovered) return;
+  hovered = token;
+  redraw();
+}
 const MOST_SPANS = 1000, SHOWN_SPANS = 400;  // of a longer text than that a stretch around the choice
 const SIDES = ["queries", "keys"];
 
@@ -20,8 +25,9 @@ async function drawText() {
     box.hidden = side === "keys" && part().isSquare;
     if (box.hidden) continue;
     const sequence = part()[side], groups = groupsOfSide(matrix, side);
-    const look = { side, sequence, groups, places: side === chosenSide() ? places : [], shares: side === paintedSide() ? shares : null };
+    const look = { side, sequence, groups, places: side === chosenSide() ? places : [], shares: side === paintedSide() ? shares : null, isSigned: state.b >= 0 };
     box.setAttribute("aria-label", say(part().isSquare ? "text" : side) + ": " + sourceName());
+    box.dataset.title = part().isSquare ? "" : say(side === "queries" ? "queryAxis" : "keyAxis");
     (sequence.image ? paintImage : sequence.seconds > 0 ? paintSound : paintTokens)(box, look);
   }
   drawDetail(matrix);
@@ -37,9 +43,9 @@ function paintTokens(box, look) {
   if (box.dataset.key !== key) box.dataset.key = key, box.replaceChildren(...spansOf(look, begin, begin + count));
   const spans = box.querySelectorAll("span");
   for (let at = 0; at < spans.length; ++at) {
-    const span = spans[at], share = shares ? shares[begin + at] : 0, isPainted = Math.abs(share) > 0.02;
-    span.style.background = isPainted ? styleOf(share) : "";
-    span.style.color = isPainted ? (Math.abs(share) > 0.5 ? "#fff" : "#1b1f24") : "";
+    const span = spans[at], share = shares ? shares[begin + at] : 0, isPainted = Math.abs(share) > 0.02, color = isPainted ? colorOf(share, look.isSigned) : null;
+    span.style.background = color ? cssOf(color) : "";
+    span.style.color = color ? inkOn(color) : "";
     span.classList.toggle("chosen", places.includes(begin + at));
     span.classList.toggle("found", wanted !== "" && span.textContent.toLowerCase().includes(wanted));
   }
@@ -74,8 +80,10 @@ async function pictureOf(sequence) {
   }
   return sequence.picture;
 }
+// Over a darkened picture more weight is brighter.
+const overPicture = (share) => "rgb(" + (share < 0 ? "255 190 120" : "190 228 255") + " / " + Math.min(0.9, Math.abs(share)) + ")";
 async function paintImage(box, { sequence, places, shares, side }) {
-  const picture = await pictureOf(sequence), { rows, columns, first } = sequence.image, width = 448, height = (448 * rows) / columns;
+  const picture = await pictureOf(sequence), { rows, columns, first } = sequence.image, width = Math.min(448, box.clientWidth - 32), height = (width * rows) / columns;
   const context = canvasOf(box, "image" + state.p, width, height);
   context.drawImage(picture, 0, 0, width, height);
   const corner = (patch) => [((patch % columns) * width) / columns, (Math.floor(patch / columns) * height) / rows];
@@ -83,8 +91,7 @@ async function paintImage(box, { sequence, places, shares, side }) {
     const [x, y] = corner(patch), share = shares ? shares[patch + first] : 0;
     if (shares) context.fillStyle = "rgb(0 0 0 / 55%)", context.fillRect(x, y, width / columns + 0.5, height / rows + 0.5);
     if (Math.abs(share) > 0.02) {
-      const [r, g, b] = share < 0 ? [90, 160, 255] : [255, 190, 80];
-      context.fillStyle = "rgb(" + r + " " + g + " " + b + " / " + Math.min(0.9, Math.abs(share)) + ")";
+      context.fillStyle = overPicture(share);
       context.fillRect(x, y, width / columns + 0.5, height / rows + 0.5);
     }
   }
@@ -98,17 +105,17 @@ async function paintImage(box, { sequence, places, shares, side }) {
 // ---- Sound: weights along the time ----
 
 function paintSound(box, { sequence, places, shares, side }) {
-  const n = sequence.tokens.length, width = Math.max(300, box.clientWidth - 28), height = 110, base = height - 20;
+  const n = sequence.tokens.length, width = Math.max(240, box.clientWidth - 32), height = 110, base = height - 20;
   const context = canvasOf(box, "sound" + state.p, width, height);
   context.fillStyle = inkOf("--soft");
   context.fillRect(0, 0, width, base);
   for (let i = 0; shares && i < n; ++i) {
     const size = Math.abs(shares[i]) * base;
-    context.fillStyle = shares[i] < 0 ? "#2c66a6" : "#b3430f";
+    context.fillStyle = inkOf(shares[i] < 0 ? "--less" : "--mark");
     context.fillRect((i * width) / n, base - size, Math.max(1, width / n), size);
   }
   context.fillStyle = inkOf("--ink");
-  context.font = "11px system-ui, sans-serif";
+  context.font = fontOf(11);
   const step = [0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60].find((s) => (s * width) / (n * sequence.seconds) > 40) || 300;
   for (let t = 0; t < n * sequence.seconds; t += step) context.fillText(+t.toFixed(1) + " s", (t * width) / (n * sequence.seconds), height - 4);
   context.strokeStyle = inkOf("--accent");
@@ -132,11 +139,9 @@ function listenText() {
     const box = $("text-" + side);
     box.addEventListener("mousemove", (event) => {
       const found = tokenAt(event), token = found && found.side === chosenSide() ? found.token : -1;
-      if (token === hovered) return;
-      hovered = token;
-      redraw();
+      hoverToken(token);
     });
-    box.addEventListener("mouseleave", () => { hovered = -1; redraw(); });
+    box.addEventListener("mouseleave", () => hoverToken(-1));
     box.addEventListener("click", (event) => {
       const found = tokenAt(event);
       if (!found) return;

@@ -7,26 +7,33 @@ function svgElement(name, attributes, text) {
   return element;
 }
 const canDrawLines = (matrix) => matrix.rows.length <= 120 && matrix.columns.length <= 120;
+const LEAST_LINE = 0.01;
+const lineLook = (weight) => ({ stroke: inkOf(weight < 0 ? "--less" : "--mark"), "stroke-width": 0.8 + 5 * Math.abs(weight), "stroke-opacity": Math.min(1, 0.2 + 0.8 * Math.sqrt(Math.abs(weight))) });
 
 async function drawLines() {
   const box = $("lines"), matrix = await shownMatrix();
   if (!matrix) return void (box.textContent = reasonOfNothing());
   if (!canDrawLines(matrix)) return void (box.textContent = say("tooMany"));
-  const step = 20, width = 560, left = 190, right = width - 190, { n, m, weights } = matrix, { places } = await reachOf(matrix, chosenTokens());
-  const svg = svgElement("svg", { xmlns: SVG, width, height: (Math.max(n, m) + 1) * step, role: "img", "aria-label": say("lines") + ": " + sourceName() });
-  const y = (i) => (i + 0.8) * step;
+  const step = 20, width = Math.max(300, Math.min(720, box.clientWidth - 8)), side = Math.min(190, width * 0.31), top = 24, { n, m, weights } = matrix, { places } = await reachOf(matrix, chosenTokens());
+  const svg = svgElement("svg", { xmlns: SVG, width, height: (Math.max(n, m) + 1) * step + top, fill: inkOf("--ink"), "font-family": FONT, "font-size": 13, role: "img", "aria-label": say("lines") + ": " + $("sentence").textContent });
+  const y = (i) => top + (i + 0.8) * step, left = side, right = width - side, middle = (left + right) / 2;
   for (let i = 0; i < n; ++i)
     for (let j = 0; j < m; ++j) {
-      const weight = weights[i * m + j], size = Math.abs(weight), isShown = places.length === 0 || places.includes(state.dir === "from" ? i : j);
-      if (!isShown || size < Math.max(state.min, 0.01)) continue;
-      svg.append(svgElement("line", { x1: left, y1: y(i), x2: right, y2: y(j), stroke: weight < 0 ? "#2c66a6" : "#b3430f", "stroke-width": 0.5 + 3 * size, "stroke-opacity": Math.min(1, 0.15 + size) }));
+      const weight = weights[i * m + j], isShown = places.length === 0 || places.includes(state.dir === "from" ? i : j);
+      if (!isShown || Math.abs(weight) < Math.max(state.min, LEAST_LINE)) continue;
+      svg.append(svgElement("path", { d: "M" + left + " " + y(i) + "C" + middle + " " + y(i) + " " + middle + " " + y(j) + " " + right + " " + y(j), fill: "none", ...lineLook(weight) }));
     }
-  for (const [side, labels, groups, x, anchor] of [["queries", matrix.rowLabels, matrix.rows, left - 8, "end"], ["keys", matrix.columnLabels, matrix.columns, right + 8, "start"]])
+  for (const [name, labels, groups, x, anchor, dir] of [["queryAxis", matrix.rowLabels, matrix.rows, left - 8, "end", "from"], ["keyAxis", matrix.columnLabels, matrix.columns, right + 8, "start", "to"]]) {
+    svg.append(svgElement("text", { x, y: 14, "text-anchor": anchor, class: "quiet" }, say(name)));
     labels.forEach((text, i) => {
-      const isChosen = places.includes(i) && (part().isSquare || side === chosenSide());
+      const isChosen = dir === state.dir && places.includes(i);
       const label = svgElement("text", { x, y: y(i) + 4, "text-anchor": anchor, "font-weight": isChosen ? "bold" : "normal", cursor: "pointer" }, clipped(text));
-      label.addEventListener("click", () => choose({ dir: directionOf(side), k: -1, q: isChosen ? [] : [groups[i][0]] }));
+      if (isChosen) label.style.fill = "var(--accent)";
+      label.addEventListener("click", () => choose({ dir, k: -1, q: dir === state.dir && state.q.includes(groups[i][0]) ? [] : [groups[i][0]] }));
+      label.addEventListener("mouseenter", () => dir === state.dir && hoverToken(groups[i][0]));
       svg.append(label);
     });
+  }
+  svg.addEventListener("mouseleave", () => hoverToken(-1));
   box.replaceChildren(svg);
 }

@@ -5,12 +5,15 @@ async function draw() {
   for (const view of VIEWS) $("view-" + view).hidden = view !== state.view;
   drawControls();
   drawNotes();
+  drawLegend();
+  const matrix = await shownMatrix();
+  drawSentence(matrix);
   if (state.view === "model") drawModel();
   if (state.view === "map") await drawMap();
   if (state.view === "text") await drawText();
   if (state.view === "lines") await drawLines();
   if (state.view === "cell") await drawCell();
-  if (state.view !== "text") await drawDetail(await shownMatrix());
+  if (state.view !== "text") await drawDetail(matrix);
 }
 
 // One drawing at a time: what changes meanwhile is drawn after it.
@@ -40,13 +43,16 @@ function complain(error) {
 async function begin() {
   if (typeof DecompressionStream === "undefined") throw new Error("this browser has no DecompressionStream; browsers since 2023 have it");
   await loadIndex();
+  const isPlain = location.hash.length < 2;
+  Object.assign(DEFAULTS, openingChoice());
   readAddress();
-  listenModel(), listenMap(), listenText();
-  listeners.push(redraw);
+  listenModel(), listenMap(), listenText(), listenKeys();
+  listeners.push((changes) => { if (!("q" in changes || "k" in changes)) $("status").textContent = ""; redraw(); });
   addEventListener("hashchange", () => { readAddress(); redraw(); });
   addEventListener("resize", () => { map.sx = 0; redraw(); });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   await draw();
+  if (isPlain) showTourOnce();
   document.documentElement.dataset.ready = "yes";
 }
 // The weights of heads follow this script in the file.
