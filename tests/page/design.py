@@ -175,6 +175,7 @@ def test_widths(browser):
             resize(browser, width)
             open_page(browser, page)
             for view in VIEWS:
+                browser.press("o")
                 show(browser, {"view": view})
                 if browser.evaluate("document.documentElement.scrollWidth > innerWidth"):
                     wide.append((width, view))

@@ -125,7 +125,7 @@ void write_views(const std::string& out) {
   AttentionPage page({.title = "views"});
   PageSequence text = words(10);
   for (std::int64_t i = 0; i < 10; ++i) text.words.push_back(i / 2), text.special.push_back(i == 0);
-  for (const char* const name : {"first", "second"})
+  for (const char* const name : {"“She gave the book to him.”", "“He gave the book to her.”"})
     add_heads(page, {.name = name, .queries = text, .num_layers = 2, .num_heads = 2}, random);
   Tensor map(DType::f32, {10, 10});
   for (std::int64_t i = 0; i < 10; ++i) map.at<float>(i, 9 - i) = 0.5f;

@@ -30,12 +30,12 @@ function similarity(a, b) {
 // In their places the thumbnails are rows of layers, in as many blocks beside each other as fill the window best; in
 // another order they run from left to right. All are seen at once if they can be large enough; on a phone the page
 // scrolls instead.
-const SMALLEST = { place: 24, sorted: 64 }, LARGEST = 400;
+const SMALLEST = { place: 24, sorted: 64 }, LARGEST = 400, SCROLLBAR = 16;
 function layOutModel() {
   const { layers, heads } = part(), byPlace = state.sort === "place", sheet = $("sheet"), count = layers * heads;
   const key = [state.p, state.b, state.sort, state.sort === "similar" ? currentHead() : ""].join();
   if (grid.key !== key) grid.order = orderedHeads(), grid.key = key;
-  CELL.caption = byPlace ? 0 : 16;
+  CELL.caption = byPlace ? 0 : 16, CELL.top = byPlace ? 22 : 4;
   const width = sheet.clientWidth - 4, height = isNarrow() ? Infinity : sheet.clientHeight - 4;
   let best = { size: 0 };
   for (let blocks = 1; blocks <= (byPlace ? layers : count); ++blocks) {
@@ -45,7 +45,7 @@ function layOutModel() {
   }
   const least = byPlace ? SMALLEST.place : SMALLEST.sorted;
   if (best.size < least || (isNarrow() && !byPlace)) {
-    const columns = byPlace ? heads : Math.max(1, Math.floor(width / (least + CELL.gap)));
+    const columns = byPlace ? heads : Math.max(1, Math.floor((width - SCROLLBAR) / (least + CELL.gap)));
     best = { size: least, blocks: byPlace ? 1 : columns, columns, rows: byPlace ? layers : Math.ceil(count / columns) };
   }
   CELL.size = best.size;
