@@ -94,7 +94,11 @@ def test_legends(browser):
     check(browser.evaluate("$('panel').querySelector('output').textContent") == "12 %", "and shows its value")
     color = browser.evaluate("(state.min = 0, colorOf(shareOf(1 / 25)))")
     check(min(color) > 140, f"an even row of 25 keys stays pale: {color}")
-    show(browser, {"scale": "log"})
+    for view in VIEWS:
+        show(browser, {"view": view})
+        size = browser.evaluate("shownMatrix().then((m) => pictureToSave(m)).then((c) => [c.width, c.height])")
+        check(min(size) > 300, f"{view} is saved as a picture: {size}")
+    show(browser, {"view": "model", "scale": "log"})
     check("0.1" in browser.evaluate("$('legend').textContent"), "the legend follows the scale")
 
 

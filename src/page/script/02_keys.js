@@ -67,6 +67,12 @@ function showKeys() {
 }
 
 function listenKeys() {
+  $("views").addEventListener("keydown", (event) => {
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!by) return;
+    choose({ view: turned(VIEWS, state.view, by) });
+    $("views").children[VIEWS.indexOf(state.view)].focus();
+  });
   addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || $("keys").open) return;
     if (event.key === "Escape") return ui.tour ? showTour(-1) : showPanel(false);

@@ -55,9 +55,10 @@ function placeOnScale(size) {
 // The weight at a share of the scale.
 const weightAt = (share) => (state.scale === "linear" ? share : state.scale === "log" ? 2 ** ((share - 1) * LOG_RANGE) : share * share);
 
-const percent = (weight) => (Math.abs(weight) >= 0.1 ? (100 * weight).toFixed(1) : (100 * weight).toPrecision(2)) + " %";
+const signOf = (weight) => (weight < 0 ? "−" : "");
+const percent = (weight) => signOf(weight) + (Math.abs(weight) >= 0.1 ? (100 * Math.abs(weight)).toFixed(1) : (100 * Math.abs(weight)).toPrecision(2)) + " %";
 // With as many digits in each row, so that columns line up.
-const aligned = (weight) => (weight !== 0 && Math.abs(weight) < 5e-5 ? "< 0.01" : (100 * weight).toFixed(2)) + " %";
+const aligned = (weight) => (weight !== 0 && Math.abs(weight) < 5e-5 ? "< 0.01" : signOf(weight) + (100 * Math.abs(weight)).toFixed(2)) + " %";
 const inkOf = (name) => getComputedStyle(document.documentElement).getPropertyValue(name);
 const FONT = 'Inter, "Helvetica Neue", Arial, "Noto Sans", "Noto Sans CJK SC", sans-serif';
 const fontOf = (size) => size + "px " + FONT;

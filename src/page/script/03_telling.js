@@ -57,7 +57,7 @@ function sentenceOfDifference(matrix) {
   const [at] = largestOf(matrix.weights, 1);
   if (at === undefined) return say("isEqual");
   const i = Math.floor(at / matrix.m), j = at % matrix.m, weight = matrix.weights[at];
-  return say("isDifferent", { query: visible(matrix.rowLabels[i]), key: visible(matrix.columnLabels[j]), value: (weight > 0 ? "+" : "−") + percent(Math.abs(weight)) });
+  return say("isDifferent", { query: visible(matrix.rowLabels[i]), key: visible(matrix.columnLabels[j]), value: (weight > 0 ? "+" : "") + percent(weight) });
 }
 function drawSentence(matrix) {
   const isPlain = state.of === "head" && state.b < 0, name = state.of === "head" ? nameOf(currentHead()) : sourceName();

@@ -81,7 +81,10 @@ async function pictureOf(sequence) {
   return sequence.picture;
 }
 // Over a darkened picture more weight is brighter.
-const overPicture = (share) => "rgb(" + (share < 0 ? "255 190 120" : "190 228 255") + " / " + Math.min(0.9, Math.abs(share)) + ")";
+const DARKENED = [60, 60, 60];  // about a picture's mean
+const overPicture = (share) => ({ color: share < 0 ? [255, 190, 120] : [190, 228, 255], opacity: Math.min(0.9, Math.abs(share)) });
+const cssOver = ({ color, opacity }) => "rgb(" + color.join(" ") + " / " + opacity + ")";
+const seenOver = ({ color, opacity }) => cssOf(color.map((c, d) => Math.round(c * opacity + DARKENED[d] * (1 - opacity))));
 async function paintImage(box, { sequence, places, shares, side }) {
   const picture = await pictureOf(sequence), { rows, columns, first } = sequence.image, width = Math.min(448, box.clientWidth - 32), height = (width * rows) / columns;
   const context = canvasOf(box, "image" + state.p, width, height);
@@ -91,13 +94,14 @@ async function paintImage(box, { sequence, places, shares, side }) {
     const [x, y] = corner(patch), share = shares ? shares[patch + first] : 0;
     if (shares) context.fillStyle = "rgb(0 0 0 / 55%)", context.fillRect(x, y, width / columns + 0.5, height / rows + 0.5);
     if (Math.abs(share) > 0.02) {
-      context.fillStyle = overPicture(share);
+      context.fillStyle = cssOver(overPicture(share));
       context.fillRect(x, y, width / columns + 0.5, height / rows + 0.5);
     }
   }
-  context.strokeStyle = "#fff";
-  context.lineWidth = 2;
-  for (const place of places) if (place >= first) context.strokeRect(...corner(place - first), width / columns, height / rows);
+  for (const [color, wide] of [["#fff", 5], [inkOf("--accent"), 3]]) {
+    context.strokeStyle = color, context.lineWidth = wide;
+    for (const place of places) if (place >= first) context.strokeRect(...corner(place - first), width / columns, height / rows);
+  }
   box.tokenAt = (x, y) => first + Math.floor((y / height) * rows) * columns + Math.floor((x / width) * columns);
   box.dataset.side = side;
 }

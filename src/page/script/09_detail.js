@@ -15,7 +15,7 @@ function statisticsTable() {
     if (unit) label.append(make("span", { className: "unit", textContent: " " + say(unit) }));
     return make("tr", {}, label, cellOf(shown(currentHead()), "number"), ...(most === undefined ? [cellOf(""), cellOf("")] : [make("td", { className: "number" }, headButton(most)), cellOf(shown(most), "number")]));
   });
-  return tableOf(headerOf([say("statistics")], [nameOf(currentHead()), "number"], [say("mostOf"), "number", 2]), rows);
+  return tableOf(headerOf([say("statisticColumn")], [nameOf(currentHead()), "number"], [say("mostOf"), "number", 2]), rows, say("statistics"));
 }
 function differencesTable() {
   const rows = differingHeads(6).map(({ head, difference }) => make("tr", {}, make("td", {}, headButton(head)), cellOf(aligned(difference), "number")));
@@ -29,8 +29,8 @@ function topTable(matrix, { places, reach }) {
     meter.style.width = Math.round((60 * Math.abs(reach[j])) / most) + "px";
     return make("tr", {}, make("td", {}, make("bdi", { textContent: visible(labels[j]) })), cellOf(j, "number"), cellOf(aligned(reach[j]), "number"), make("td", {}, meter));
   });
-  const title = say(isFrom ? "topKeys" : "topQueries") + " " + places.map((i) => visible(own[i])).join(" ");
-  return tableOf(headerOf([say("tokenColumn")], [say("placeColumn"), "number"], [say("weightColumn"), "number"], [""]), rows, title);
+  const names = matrix.isSigned ? ["topDifferences", "topQueryDifferences"] : ["topKeys", "topQueries"], title = say(names[isFrom ? 0 : 1]) + " " + places.map((i) => visible(own[i])).join(" ");
+  return tableOf(headerOf([say("tokenColumn")], [say("placeColumn"), "number"], [say(matrix.isSigned ? "differenceShort" : "weightColumn"), "number"], [""]), rows, title);
 }
 
 // The chosen head beside the thumbnails: a map that opens in full.
@@ -49,14 +49,11 @@ function preview(matrix, width) {
 }
 
 async function drawDetail(matrix) {
-  const box = $("detail"), parts = [], chosen = matrix ? await reachOf(matrix, chosenTokens()) : { places: [] };
-  if (state.view === "model" && matrix) parts.push(preview(matrix, Math.max(200, box.clientWidth - 18)));
-  if (state.b >= 0) parts.push(differencesTable());
-  if (state.of === "head") parts.push(statisticsTable());
-  if (!matrix) parts.push(make("p", { className: "hint", textContent: reasonOfNothing() }));
-  else if (chosen.places.length > 0) parts.push(topTable(matrix, chosen));
-  else parts.push(make("p", { className: "hint", textContent: say("pick") }));
-  box.replaceChildren(...(state.view === "model" ? parts : parts.reverse()));
+  const box = $("detail"), chosen = matrix ? await reachOf(matrix, chosenTokens()) : { places: [] };
+  const hint = (text) => make("p", { className: "hint", textContent: text }), numbers = [...(state.b >= 0 ? [differencesTable()] : []), ...(state.of === "head" ? [statisticsTable()] : [])];
+  const top = !matrix ? hint(reasonOfNothing()) : chosen.places.length > 0 ? topTable(matrix, chosen) : hint(say("pick"));
+  if (state.view !== "model") box.replaceChildren(top, ...numbers);
+  else box.replaceChildren(...(matrix ? [preview(matrix, Math.max(200, box.clientWidth - 18))] : []), ...numbers, top);
 }
 
 function drawNotes() {

@@ -14,11 +14,46 @@ async function save(kind) {
     for (let i = 0; i < n; ++i) lines.push([field(rows[i]), ...Array.from(matrix.weights.subarray(i * m, (i + 1) * m), (w) => w.toPrecision(4))].join(","));
     download(name, new Blob([lines.join("\n") + "\n"], { type: "text/csv" }));
   }
-  if (kind === "png") (state.view === "model" ? wholeModel() : $("view-" + state.view).querySelector("canvas") || $("map")).toBlob((blob) => blob && download(name, blob));
+  if (kind === "png") pictureToSave(matrix).toBlob((blob) => blob && download(name, blob));
   if (kind === "svg") {
     const drawn = ["lines", "cell"].includes(state.view) ? $("view-" + state.view).querySelector("svg") : null;
     if (drawn || matrix) download(name, new Blob([drawn ? new XMLSerializer().serializeToString(drawn) : svgOfMap(matrix)], { type: "image/svg+xml" }));
   }
+}
+// The view's picture, or the map of a view that has none, below its sentence and the scale of its colors.
+function pictureToSave(matrix) {
+  const seen = state.view === "model" ? wholeModel() : $("view-" + state.view).querySelector("canvas") || wholeMap(matrix), ratio = devicePixelRatio || 1;
+  const canvas = make("canvas", {}), context = canvas.getContext("2d"), margin = 12, head = 74;
+  canvas.width = Math.max(seen.width, 420 * ratio) + 2 * margin * ratio, canvas.height = seen.height + (head + margin) * ratio;
+  context.fillStyle = inkOf("--paper");
+  context.fillRect(0, 0, canvas.width, canvas.height);
+  context.drawImage(seen, margin * ratio, head * ratio);
+  context.scale(ratio, ratio);
+  context.fillStyle = inkOf("--ink");
+  context.font = "600 " + fontOf(15);
+  context.fillText($("sentence").textContent, margin, 22, canvas.width / ratio - 2 * margin);
+  if (state.view !== "text" || !$("view-text").querySelector("canvas")) drawScale(context, margin);
+  return canvas;
+}
+function drawScale(context, margin) {
+  const isSigned = state.b >= 0, from = isSigned ? -1 : 0, width = 240;
+  context.font = fontOf(11);
+  for (let x = 0; x < width; ++x) {
+    context.fillStyle = cssOf(colorOf(shareOf(weightAt(Math.abs(from + ((1 - from) * x) / width))) * (isSigned && x < width / 2 ? -1 : 1), isSigned));
+    context.fillRect(margin + x, 36, 1.5, 12);
+  }
+  context.fillStyle = inkOf("--quiet");
+  for (const weight of ticksOf(isSigned)) {
+    context.textAlign = weight === 1 ? "right" : Math.abs(weight) === 1 || (weight === 0 && !isSigned) ? "left" : "center";
+    context.fillText(textOfTick(weight), margin + ((placeOfTick(weight) - from) / (1 - from)) * width, 61);
+  }
+  context.textAlign = "left";
+  context.fillText(say(isSigned ? "differenceTitle" : "weightTitle"), margin + width + 10, 46);
+}
+function wholeMap(matrix) {
+  const canvas = make("canvas", {}), side = 900, context = sized(canvas, side, side);
+  if (matrix) drawMatrix(context, matrix, fitted(matrix, frameOf(context, { width: side, height: side }, matrix, 13, 110), part().isSquare));
+  return canvas;
 }
 // The map as rectangles; of a pooled one its blocks.
 function svgOfMap(matrix) {

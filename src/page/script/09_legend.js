@@ -2,15 +2,18 @@
 const TICKS = { sqrt: [0, 0.01, 0.05, 0.2, 0.5, 1], log: [0.001, 0.01, 0.1, 1], linear: [0, 0.25, 0.5, 0.75, 1] };
 const SIGNED_TICKS = { sqrt: [0.05, 0.25, 1], log: [0.01, 0.1, 1], linear: [0.5, 1] };
 
+const ticksOf = (isSigned) => (isSigned ? [...SIGNED_TICKS[state.scale].toReversed().map((weight) => -weight), 0, ...SIGNED_TICKS[state.scale]] : TICKS[state.scale]);
+const textOfTick = (weight) => signOf(weight) + +(100 * Math.abs(weight)).toFixed(1) + (weight === 1 ? " %" : "");
+const placeOfTick = (weight) => placeOnScale(Math.abs(weight)) * Math.sign(weight);
+
 // A bar of the scale; of a difference it runs to both sides.
 function scaleBar(title, fill, isSigned) {
   const from = isSigned ? -1 : 0, steps = 48, at = (share) => ((share - from) / (1 - from)) * 100;
   const shareAt = (share) => shareOf(weightAt(Math.abs(share))) * (share < 0 ? -1 : 1);
   const stops = Array.from({ length: steps + 1 }, (_, i) => fill(shareAt(from + ((1 - from) * i) / steps)) + " " + (100 * i) / steps + "%");
-  const sides = SIGNED_TICKS[state.scale], values = isSigned ? [...sides.toReversed().map((weight) => -weight), 0, ...sides] : TICKS[state.scale];
-  const ticks = values.map((weight) => {
-    const tick = make("span", { textContent: (weight < 0 ? "−" : "") + +(100 * Math.abs(weight)).toFixed(1) + (weight === 1 ? " %" : "") });
-    tick.style.left = at(placeOnScale(Math.abs(weight)) * Math.sign(weight)) + "%";
+  const ticks = ticksOf(isSigned).map((weight) => {
+    const tick = make("span", { textContent: textOfTick(weight) });
+    tick.style.left = at(placeOfTick(weight)) + "%";
     return tick;
   });
   const bar = make("i", {});
@@ -33,15 +36,19 @@ function lineSwatch(weight) {
 function legendOf(view) {
   const isSigned = state.b >= 0, title = say(isSigned ? "differenceTitle" : "weightTitle"), plain = (share) => cssOf(colorOf(share, isSigned));
   const outlined = (color) => ({ border: "2px solid " + inkOf(color) }), swatches = (...list) => make("div", { className: "swatches" }, ...list);
+  const sides = isSigned ? [swatch(say("moreFirst"), { background: inkOf("--mark") }), swatch(say("moreSecond"), { background: inkOf("--less") })] : [];
   const hidden = part().causal ? [swatch(say("maskedKey"), {}, "masked")] : [];
   if (view === "model") return [scaleBar(title, plain, isSigned), swatches(...hidden, swatch(say("chosenHead"), outlined("--accent")), ...(state.set.length > 0 ? [swatch(say("addedHead"), outlined("--ink"))] : []))];
   if (view === "map") return [scaleBar(title, plain, isSigned), swatches(...hidden, swatch(say("chosenCell"), outlined("--accent")))];
+  if (view === "text" && part()[paintedSide()].seconds > 0) {
+    return [make("span", { textContent: say(state.scale === "linear" ? "barOfLargest" : "barTitle") }), swatches(...sides, swatch(say("chosenToken"), outlined("--accent")))];
+  }
   if (view === "text") {
-    const isPicture = part()[paintedSide()].image, over = (share) => "color-mix(in srgb, " + overPicture(share) + ", rgb(70 70 70))";
+    const isPicture = part()[paintedSide()].image, over = (share) => seenOver(overPicture(share));
     return [scaleBar(state.scale === "linear" ? say("ofLargest") : title, isPicture ? over : plain, isSigned), swatches(swatch(say("chosenToken"), outlined("--accent")))];
   }
   if (view === "lines") {
-    const least = Math.max(state.min, LEAST_LINE), sides = isSigned ? [swatch(say("moreFirst"), { background: inkOf("--mark") }), swatch(say("moreSecond"), { background: inkOf("--less") })] : [];
+    const least = Math.max(state.min, LEAST_LINE);
     return [make("div", {}, make("div", { textContent: say("lineTitle") }), make("div", { className: "ends" }, ...[0.05, 0.25, 1].map(lineSwatch)), make("div", { textContent: say("linesFrom") + Math.round(100 * least) + " %" })), ...(isSigned ? [swatches(...sides)] : [])];
   }
   return [swatches(swatch(say("adds"), { background: inkOf("--mark") }), swatch(say("takes"), { background: inkOf("--less") }))];
