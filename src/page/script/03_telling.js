@@ -52,12 +52,13 @@ function sentenceOf(own, head) {
   if (distance === null) return say("isPicking", values);
   return say(distance < Math.max(2, own.queries.tokens.length / 8) ? "isNear" : "isFar", values);
 }
+const trimmed = (label) => label.trim() || visible(label);
 // Where two parts differ most.
 function sentenceOfDifference(matrix) {
   const [at] = largestOf(matrix.weights, 1);
   if (at === undefined) return say("isEqual");
   const i = Math.floor(at / matrix.m), j = at % matrix.m, weight = matrix.weights[at];
-  return say("isDifferent", { query: visible(matrix.rowLabels[i]), key: visible(matrix.columnLabels[j]), value: (weight > 0 ? "+" : "") + percent(weight) });
+  return say("isDifferent", { query: trimmed(matrix.rowLabels[i]), key: trimmed(matrix.columnLabels[j]), value: (weight > 0 ? "+" : "") + percent(weight) });
 }
 function drawSentence(matrix) {
   const isPlain = state.of === "head" && state.b < 0, name = state.of === "head" ? nameOf(currentHead()) : sourceName();
