@@ -44,7 +44,9 @@ def show(browser, changes):
 def test_opening(browser):
     page = fixture("telling", "telling")[0]
     open_page(browser, page)
-    check(browser.evaluate("state.view + ' ' + nameOf(currentHead())") == "model L1H0", "it opens on the induction head")
+    check(
+        browser.evaluate("state.view + ' ' + nameOf(currentHead())") == "model L1H0", "it opens on the induction head"
+    )
     value = browser.evaluate("part().statistics[2][MEASURES.indexOf('induction')].toFixed(2)")
     sentence = browser.evaluate("$('sentence').textContent")
     check(sentence == f"L1H0 looks back to what followed last time (induction {value})", sentence)
@@ -208,8 +210,7 @@ def test_contrast(browser):
         browser.evaluate("$('keys').close(), showTour(-1)")
         check(worst[0] >= 4.5, f"{theme}: contrast of at least 4.5 everywhere: {worst}")
     luminance = [
-        0.2126 * r + 0.7152 * g + 0.0722 * b
-        for r, g, b in (browser.evaluate(f"colorOf({x / 20})") for x in range(21))
+        0.2126 * r + 0.7152 * g + 0.0722 * b for r, g, b in (browser.evaluate(f"colorOf({x / 20})") for x in range(21))
     ]
     check(all(a < b for a, b in zip(luminance, luminance[1:])), "on a dark page colors only get lighter")
     browser.press("m")

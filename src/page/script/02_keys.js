@@ -27,8 +27,10 @@ const KEYS = {
   dir: ["d", ["what the chosen token looks at, or who looks at it", "所选的词看向什么，或谁在看它"], cycled("dir", () => CHOICES.dir)],
   find: ["/", ["underline tokens that contain this text", "给包含此文字的词加下划线"], () => { showPanel(true); $("find").focus(); }],
   sort: ["r", ["the order of the thumbnails", "缩略图的排序"], cycled("sort", () => CHOICES.sort)],
-  scale: ["c", ["how weights become colors: the square root shows small ones, the logarithm the smallest", "权重如何变成颜色：平方根显示小权重，对数显示极小权重"], cycled("scale", () => CHOICES.scale)],
-  min: ["t", ["leave out smaller weights; Shift: show more", "略去更小的权重；Shift：显示更多"], (by) => choose({ min: Math.min(0.5, Math.max(0, Math.round(100 * state.min + by) / 100)) })],
+  scale: ["c", ["how weights become colors: the square root shows small ones, the logarithm the smallest", "权重如何变成颜色：平方根显示小权重，对数显示极小权重"],
+    cycled("scale", () => CHOICES.scale)],
+  min: ["t", ["leave out smaller weights; Shift: show more", "略去更小的权重；Shift：显示更多"],
+    (by) => choose({ min: Math.min(0.5, Math.max(0, Math.round(100 * state.min + by) / 100)) })],
   norm: ["v", ["multiply each weight by the length of what its key adds", "每个权重乘以其键所加向量的长度"], switched("norm", CAN.norm)],
   words: ["w", ["put the pieces of a word together", "把一个词的各部分合在一起"], switched("words", CAN.words)],
   special: ["x", ["leave out tokens such as [CLS]", "略去 [CLS] 等符号"], switched("special", CAN.special)],
@@ -44,8 +46,13 @@ const KEYS = {
 };
 const GROUPS = [["views", ["viewmodel", "viewmap", "viewtext", "viewlines", "viewcell"]], ["looking", ["l", "h", "of", "telling", "set", "p", "b"]], ["reading", ["dir", "find", "sort"]],
   ["colors", ["scale", "min"]], ["weights", ["norm", "words", "special", "first"]], ["saving", ["csv", "png", "svg"]], ["thePage", ["options", "theme", "lang", "tour", "keyList"]]];
-const ON_CANVAS = [["← → ↑ ↓", ["choose a head, a cell or a token", "选择头、格或词"]], ["Enter", ["open the head; in the map: the arithmetic", "打开此头；在矩阵中：显示计算"]],
-  ["Space", ["add the head to the chosen ones", "将此头加入所选"]], ["+ − 0", ["zoom the map; 0 shows all", "缩放矩阵；0 显示全部"]], ["Esc", ["close what is open", "关闭已打开的面板"]]];
+const ON_CANVAS = [
+  ["← → ↑ ↓", ["choose a head, a cell or a token", "选择头、格或词"]],
+  ["Enter", ["open the head; in the map: the arithmetic", "打开此头；在矩阵中：显示计算"]],
+  ["Space", ["add the head to the chosen ones", "将此头加入所选"]],
+  ["+ − 0", ["zoom the map; 0 shows all", "缩放矩阵；0 显示全部"]],
+  ["Esc", ["close what is open", "关闭已打开的面板"]],
+];
 const inLanguage = (texts) => texts[language() === "zh" ? 1 : 0];
 
 // Gives a control its tooltip and its key.
@@ -62,7 +69,8 @@ function showKeys() {
   const groups = GROUPS.map(([title, names]) => table(title, names.map((name) => row(KEYS[name][0], KEYS[name][1]))));
   dialog.setAttribute("aria-label", say("keyList"));
   const close = make("button", { type: "button", textContent: say("close"), onclick: () => dialog.close() });
-  dialog.replaceChildren(make("div", { className: "titled" }, make("h2", { textContent: say("keyList") }), close), make("div", { className: "columns" }, ...groups, table("inMap", ON_CANVAS.map(([key, texts]) => row(key, texts)))));
+  groups.push(table("inMap", ON_CANVAS.map(([key, texts]) => row(key, texts))));
+  dialog.replaceChildren(make("div", { className: "titled" }, make("h2", { textContent: say("keyList") }), close), make("div", { className: "columns" }, ...groups));
   if (!dialog.open) dialog.showModal();
 }
 

@@ -124,7 +124,8 @@ async function shownMatrix() {
     weights = weights.map((weight, i) => weight - second[i]);
   }
   const labels = (sequence, groups) => groups.map((group) => textOfGroup(sequence, group));
-  return (shown = { rows, columns, rowLabels: labels(own.queries, rows), columnLabels: labels(own.keys, columns), n: rows.length, m: columns.length, weights, isSigned: Boolean(other), isHidden: hiddenBy(own, rows.map((group) => group[group.length - 1]), columns.map((group) => group[0])) });
+  const isHidden = hiddenBy(own, rows.map((group) => group[group.length - 1]), columns.map((group) => group[0]));
+  return (shown = { rows, columns, rowLabels: labels(own.queries, rows), columnLabels: labels(own.keys, columns), n: rows.length, m: columns.length, weights, isSigned: Boolean(other), isHidden });
 }
 const placeOf = (groups, token) => (token === undefined || token < 0 ? -1 : groups[token] && groups[token][0] === token ? token : groups.findIndex((group) => group.includes(token)));
 const rowOfToken = (matrix, token) => placeOf(matrix.rows, token);

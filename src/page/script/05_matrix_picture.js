@@ -43,7 +43,8 @@ function drawLabels(context, matrix, look) {
     context.fillText(clipped(matrix.rowLabels[i]), frame.left - 7, frame.top + (i - y + 0.5) * sy + 4, frame.left - 9);
   context.font = font(sx);
   const labels = [];
-  for (let j = Math.ceil(Math.max(0, x) / stepX) * stepX; j < Math.min(matrix.columns.length, x + (right - frame.left) / sx); j += stepX) labels.push([clipped(matrix.columnLabels[j]), frame.left + (j - x + 0.5) * sx]);
+  for (let j = Math.ceil(Math.max(0, x) / stepX) * stepX; j < Math.min(matrix.columns.length, x + (right - frame.left) / sx); j += stepX)
+    labels.push([clipped(matrix.columnLabels[j]), frame.left + (j - x + 0.5) * sx]);
   const widest = labels.reduce((wide, [text]) => Math.max(wide, context.measureText(text).width), 0), room = sx * stepX;
   const turn = widest <= room - 6 ? 0 : room >= 18 ? -Math.PI / 4 : -Math.PI / 2;
   context.textAlign = turn === 0 ? "center" : "right";

@@ -6,6 +6,11 @@ function svgElement(name, attributes, text) {
   if (text !== undefined) element.textContent = text;
   return element;
 }
+// A drawing that keeps its looks in a file.
+function svgDrawing(width, height, size, label) {
+  const looks = { fill: inkOf("--ink"), "font-family": FONT, "font-size": size };
+  return svgElement("svg", { xmlns: SVG, viewBox: "0 0 " + width + " " + height, width, height, ...looks, role: "img", "aria-label": label });
+}
 const canDrawLines = (matrix) => matrix.rows.length <= 120 && matrix.columns.length <= 120;
 const LEAST_LINE = 0.01;
 const lineLook = (weight) => ({ stroke: inkOf(weight < 0 ? "--less" : "--mark"), "stroke-width": 0.8 + 5 * Math.abs(weight), "stroke-opacity": Math.min(1, 0.2 + 0.8 * Math.sqrt(Math.abs(weight))) });
@@ -14,8 +19,9 @@ async function drawLines() {
   const box = $("lines"), matrix = await shownMatrix();
   if (!matrix) return void (box.textContent = reasonOfNothing());
   if (!canDrawLines(matrix)) return void (box.textContent = say("tooMany"));
-  const step = 20, width = Math.max(300, Math.min(720, box.clientWidth - 8)), side = Math.min(190, width * 0.31), top = 24, { n, m, weights } = matrix, { places } = await reachOf(matrix, chosenTokens());
-  const svg = svgElement("svg", { xmlns: SVG, width, height: (Math.max(n, m) + 1) * step + top, fill: inkOf("--ink"), "font-family": FONT, "font-size": 13, role: "img", "aria-label": say("lines") + ": " + $("sentence").textContent });
+  const step = 20, width = Math.max(300, Math.min(720, box.clientWidth - 8)), side = Math.min(190, width * 0.31), top = 24;
+  const { n, m, weights } = matrix, { places } = await reachOf(matrix, chosenTokens()), height = (Math.max(n, m) + 1) * step + top;
+  const svg = svgDrawing(width, height, 13, say("lines") + ": " + $("sentence").textContent);
   const y = (i) => top + (i + 0.8) * step, left = side, right = width - side, middle = (left + right) / 2;
   for (let i = 0; i < n; ++i)
     for (let j = 0; j < m; ++j) {
@@ -23,7 +29,8 @@ async function drawLines() {
       if (!isShown || Math.abs(weight) < Math.max(state.min, LEAST_LINE)) continue;
       svg.append(svgElement("path", { d: "M" + left + " " + y(i) + "C" + middle + " " + y(i) + " " + middle + " " + y(j) + " " + right + " " + y(j), fill: "none", ...lineLook(weight) }));
     }
-  for (const [name, labels, groups, x, anchor, dir] of [["queryAxis", matrix.rowLabels, matrix.rows, left - 8, "end", "from"], ["keyAxis", matrix.columnLabels, matrix.columns, right + 8, "start", "to"]]) {
+  const sides = [["queryAxis", matrix.rowLabels, matrix.rows, left - 8, "end", "from"], ["keyAxis", matrix.columnLabels, matrix.columns, right + 8, "start", "to"]];
+  for (const [name, labels, groups, x, anchor, dir] of sides) {
     svg.append(svgElement("text", { x, y: 14, "text-anchor": anchor, class: "quiet" }, say(name)));
     labels.forEach((text, i) => {
       const isChosen = dir === state.dir && places.includes(i);

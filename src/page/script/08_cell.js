@@ -16,8 +16,8 @@ async function drawCell() {
   if (isHidden) rows.push([say("masked"), -Infinity]);
   rows.push([say("denominator"), details.lse[query]], [say("weight"), isHidden ? 0 : steps.weight]);
   if (own.normCodes && weights) rows.push([say("share"), shareOfOutput(weights, head, query, key)]);
-  const header = make("thead", {}, make("tr", {}, make("th", { scope: "col", textContent: say("step") }), make("th", { scope: "col", className: "number", textContent: say("value") })));
-  const table = make("table", {}, header, make("tbody", {}, ...rows.map(([label, value]) => make("tr", {}, make("th", { scope: "row", textContent: label }), make("td", { className: "number", textContent: exactly(value) })))));
+  const row = ([label, value]) => make("tr", {}, make("th", { scope: "row", textContent: label }), cellOf(exactly(value), "number"));
+  const table = tableOf(headerOf([say("step")], [say("value"), "number"]), rows.map(row));
   box.replaceChildren(make("h2", { textContent: name }), table, make("h2", { textContent: say("product") + ", " + say("byDimension") }), barsOf(details, query, key, box.clientWidth - 8));
 }
 // The chosen cell; where a query or a key is missing, the last query, and its largest weight after the first key.
@@ -47,7 +47,7 @@ function shareOfOutput(weights, head, query, key) {
 function barsOf({ q, k, dim }, query, key, room) {
   const products = Array.from({ length: dim }, (_, d) => q[query * dim + d] * k[key * dim + d]), most = Math.max(1e-9, ...products.map(Math.abs));
   const margin = 48, width = Math.max(4, Math.min(16, Math.floor((room - margin) / dim))), height = 150, middle = height / 2, end = margin + dim * width;
-  const svg = svgElement("svg", { xmlns: SVG, viewBox: "0 0 " + (end + 4) + " " + (height + 36), width: end + 4, fill: inkOf("--ink"), "font-family": FONT, "font-size": 12, role: "img", "aria-label": say("product") + ", " + say("byDimension") });
+  const svg = svgDrawing(end + 4, height + 36, 12, say("product") + ", " + say("byDimension"));
   svg.append(svgElement("line", { x1: margin, x2: end, y1: middle, y2: middle, stroke: inkOf("--edge") }));
   products.forEach((product, d) => {
     const size = (Math.abs(product) / most) * (middle - 4);
@@ -56,7 +56,8 @@ function barsOf({ q, k, dim }, query, key, room) {
     svg.append(bar);
     if (d % 8 === 0) svg.append(svgElement("text", { x: margin + (d + 0.5) * width, y: height + 14, "text-anchor": "middle", class: "quiet" }, String(d)));
   });
-  for (const [value, y] of [["+" + most.toPrecision(2), 12], ["0", middle + 4], ["−" + most.toPrecision(2), height]]) svg.append(svgElement("text", { x: margin - 8, y, "text-anchor": "end", class: "quiet" }, value));
+  for (const [value, y] of [["+" + most.toPrecision(2), 12], ["0", middle + 4], ["−" + most.toPrecision(2), height]])
+    svg.append(svgElement("text", { x: margin - 8, y, "text-anchor": "end", class: "quiet" }, value));
   svg.append(svgElement("text", { x: margin + (dim * width) / 2, y: height + 32, "text-anchor": "middle", class: "quiet" }, say("dimension")));
   return svg;
 }

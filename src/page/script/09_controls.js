@@ -77,8 +77,8 @@ function tabOf(view) {
 function fillPanel() {
   const group = (title, ...elements) => make("fieldset", {}, make("legend", { textContent: say(title) }), ...elements);
   const nameOfOrder = (order) => (MEASURES.includes(order) ? nameOfMeasure(order) : say(order)), there = ["norm", "words", "special", "first"].filter((key) => CAN[key]());
-  $("panel").replaceChildren(group("heads", buttonOf("telling", say("telling")), switchOf("set", () => state.set.includes(currentHead())), selectOf("sort", CHOICES.sort, nameOfOrder)), group("reading", selectOf("dir", CHOICES.dir), findField()),
-    group("colors", selectOf("scale", CHOICES.scale), thresholdOf()), ...(there.length > 0 ? [group("weights", ...there.map((key) => switchOf(key)))] : []),
+  const heads = [buttonOf("telling"), switchOf("set", () => state.set.includes(currentHead())), selectOf("sort", CHOICES.sort, nameOfOrder)];
+  $("panel").replaceChildren(group("heads", ...heads), group("reading", selectOf("dir", CHOICES.dir), findField()), group("colors", selectOf("scale", CHOICES.scale), thresholdOf()), ...(there.length > 0 ? [group("weights", ...there.map((key) => switchOf(key)))] : []),
     group("saving", ...["csv", "png", "svg"].map((kind) => buttonOf(kind))), make("button", { type: "button", textContent: say("close"), onclick: () => showPanel(false) }));
 }
 function showPanel(isOpen) {
@@ -98,7 +98,8 @@ function makeControls() {
   const own = part(), options = buttonOf("options");
   options.id = "options";
   options.setAttribute("aria-expanded", String(ui.panel)), options.setAttribute("aria-controls", "panel");
-  $("controls").replaceChildren(...partControls(), placeSelect("l", own.layers, () => true), placeSelect("h", own.heads, (h) => own.keptHeads.has(state.l * own.heads + h)), selectOf("of", sourcesOf(own), nameOfSource), options);
+  const place = [placeSelect("l", own.layers, () => true), placeSelect("h", own.heads, (h) => own.keptHeads.has(state.l * own.heads + h))];
+  $("controls").replaceChildren(...partControls(), ...place, selectOf("of", sourcesOf(own), nameOfSource), options);
   $("tools").replaceChildren(...["tour", "keyList", "lang", "theme"].map((name) => buttonOf(name)));
   fillPanel();
 }

@@ -13,7 +13,8 @@ function statisticsTable() {
     const shown = (head) => (own.statistics[head][m] === null ? "–" : own.statistics[head][m].toFixed(DIGITS[measure] ?? 2)), unit = UNITS[measure];
     const [most] = largestOf(all.map((head) => own.statistics[head][m] ?? 0), 1), label = make("th", { scope: "row", textContent: nameOfMeasure(measure) });
     if (unit) label.append(make("span", { className: "unit", textContent: " " + say(unit) }));
-    return make("tr", {}, label, cellOf(shown(currentHead()), "number"), ...(most === undefined ? [cellOf(""), cellOf("")] : [make("td", { className: "number" }, headButton(most)), cellOf(shown(most), "number")]));
+    const best = most === undefined ? [cellOf(""), cellOf("")] : [make("td", { className: "number" }, headButton(most)), cellOf(shown(most), "number")];
+    return make("tr", {}, label, cellOf(shown(currentHead()), "number"), ...best);
   });
   return tableOf(headerOf([say("statisticColumn")], [nameOf(currentHead()), "number"], [say("mostOf"), "number", 2]), rows, say("statistics"));
 }

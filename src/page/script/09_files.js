@@ -58,15 +58,17 @@ function wholeMap(matrix) {
 // The map as rectangles; of a pooled one its blocks.
 function svgOfMap(matrix) {
   const { n, m, isPooled, isHidden, isSigned } = matrix, size = 16, left = 124, top = 30, height = top + n * size + 130, width = left + m * size + 20;
-  const svg = svgElement("svg", { xmlns: SVG, width, height, "font-family": FONT, "font-size": 11, fill: inkOf("--ink") }), below = top + n * size;
+  const svg = svgElement("svg", { xmlns: SVG, width, height, "font-family": FONT, "font-size": 11, fill: inkOf("--ink") }), nothing = inkOf("--nothing");
   svg.append(svgElement("rect", { width, height, fill: inkOf("--paper") }), svgElement("rect", { x: left, y: top, width: m * size, height: n * size, fill: cssOf(colorOf(0, isSigned)) }));
   svg.append(svgElement("text", { x: left - 4, y: top - 10, "text-anchor": "end" }, say("queryAxis")), svgElement("text", { x: left, y: height - 8 }, say("keyAxis")));
   for (let i = 0; i < n && !isPooled; ++i) svg.append(svgElement("text", { x: left - 4, y: top + (i + 0.7) * size, "text-anchor": "end" }, clipped(matrix.rowLabels[i])));
-  for (let j = 0; j < m && !isPooled; ++j) svg.append(svgElement("text", { "text-anchor": "end", transform: "translate(" + (left + (j + 0.7) * size) + " " + (below + 10) + ") rotate(-60)" }, clipped(matrix.columnLabels[j])));
+  const below = top + n * size, slanted = (j) => "translate(" + (left + (j + 0.7) * size) + " " + (below + 10) + ") rotate(-60)";
+  for (let j = 0; j < m && !isPooled; ++j) svg.append(svgElement("text", { "text-anchor": "end", transform: slanted(j) }, clipped(matrix.columnLabels[j])));
   for (let i = 0; i < n; ++i)
     for (let j = 0; j < m; ++j) {
       const share = shareOf(matrix.weights[i * m + j]), isMasked = isHidden && isHidden(i, j);
-      if (share !== 0 || isMasked) svg.append(svgElement("rect", { x: left + j * size, y: top + i * size, width: size, height: size, fill: isMasked ? inkOf("--nothing") : cssOf(colorOf(share, isSigned)) }));
+      const fill = isMasked ? nothing : cssOf(colorOf(share, isSigned));
+      if (share !== 0 || isMasked) svg.append(svgElement("rect", { x: left + j * size, y: top + i * size, width: size, height: size, fill }));
     }
   return new XMLSerializer().serializeToString(svg);
 }

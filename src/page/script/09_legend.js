@@ -38,7 +38,8 @@ function legendOf(view) {
   const outlined = (color) => ({ border: "2px solid " + inkOf(color) }), swatches = (...list) => make("div", { className: "swatches" }, ...list);
   const sides = isSigned ? [swatch(say("moreFirst"), { background: inkOf("--mark") }), swatch(say("moreSecond"), { background: inkOf("--less") })] : [];
   const hidden = part().causal ? [swatch(say("maskedKey"), {}, "masked")] : [];
-  if (view === "model") return [scaleBar(title, plain, isSigned), swatches(...hidden, swatch(say("chosenHead"), outlined("--accent")), ...(state.set.length > 0 ? [swatch(say("addedHead"), outlined("--ink"))] : []))];
+  const added = state.set.length > 0 ? [swatch(say("addedHead"), outlined("--ink"))] : [];
+  if (view === "model") return [scaleBar(title, plain, isSigned), swatches(...hidden, swatch(say("chosenHead"), outlined("--accent")), ...added)];
   if (view === "map") return [scaleBar(title, plain, isSigned), swatches(...hidden, swatch(say("chosenCell"), outlined("--accent")))];
   if (view === "text" && part()[paintedSide()].seconds > 0) {
     return [make("span", { textContent: say(state.scale === "linear" ? "barOfLargest" : "barTitle") }), swatches(...sides, swatch(say("chosenToken"), outlined("--accent")))];
@@ -49,7 +50,8 @@ function legendOf(view) {
   }
   if (view === "lines") {
     const least = Math.max(state.min, LEAST_LINE);
-    return [make("div", {}, make("div", { textContent: say("lineTitle") }), make("div", { className: "ends" }, ...[0.05, 0.25, 1].map(lineSwatch)), make("div", { textContent: say("linesFrom") + Math.round(100 * least) + " %" })), ...(isSigned ? [swatches(...sides)] : [])];
+    const text = (textContent) => make("div", { textContent }), widths = make("div", { className: "ends" }, ...[0.05, 0.25, 1].map(lineSwatch));
+    return [make("div", {}, text(say("lineTitle")), widths, text(say("linesFrom") + Math.round(100 * least) + " %")), ...(isSigned ? [swatches(...sides)] : [])];
   }
   return [swatches(swatch(say("adds"), { background: inkOf("--mark") }), swatch(say("takes"), { background: inkOf("--less") }))];
 }
