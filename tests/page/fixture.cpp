@@ -5,7 +5,7 @@
 //                                                               heads, tokens, tokens]
 //     page_fixture views OUT      parts of every kind, of small heads: two of a text, of sound, of a picture
 //     page_fixture steps OUT      states of one model
-//     page_fixture telling OUT    heads that do one thing each: the token before, the first, what followed, everything
+//     page_fixture telling OUT    heads of four kinds: the token before, the first, what followed, everything
 //     page_fixture long OUT       one head of 100,000 tokens
 #include <saccade/io.h>
 #include <saccade/page.h>
@@ -156,8 +156,8 @@ void write_steps(const std::string& out) {
   write_file(out + ".html", std::string_view(page.html()));
 }
 
-/// Causal heads over a text that comes twice. Each gives 0.6 of its weight to one key and the rest to all alike: to the
-/// token before, to the first one, to what followed last time; the fourth has no such key.
+/// Causal heads over a text that comes twice. Each gives 0.6 of its weight to one key and the rest to all alike:
+/// to the token before, to the first one, to what followed last time; the fourth has no such key.
 void write_telling(const std::string& out) {
   const std::int64_t half = 10, n = 2 * half;
   PageSequence text;
@@ -168,7 +168,8 @@ void write_telling(const std::string& out) {
   for (std::int64_t head = 0; head < 4; ++head) {
     Tensor weights(DType::f32, {n, n});
     for (std::int64_t i = 0; i < n; ++i) {
-      const std::int64_t keys[]{std::max<std::int64_t>(i - 1, 0), 0, i < half ? -1 : i - half + 1, -1}, key = keys[head];
+      const std::int64_t keys[]{std::max<std::int64_t>(i - 1, 0), 0, i < half ? -1 : i - half + 1, -1},
+          key = keys[head];
       for (std::int64_t j = 0; j <= i; ++j)
         weights.at<float>(i, j) = (key < 0 ? 1.0f : 0.4f) / static_cast<float>(i + 1);
       if (key >= 0) weights.at<float>(i, key) += 0.6f;
