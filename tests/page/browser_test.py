@@ -110,6 +110,7 @@ def test_names(browser):
     for view in ("Model", "Map", "Text", "Lines", "Arithmetic"):
         check(("tab", view) in named, f"screen readers find the tab {view}")
     check(any(role == "application" and "Arrow keys" in name for role, name in named), "thumbnails say their keys")
+    check(any(name == "Legend" for _, name in named), "and the legend")
     check(any(role == "combobox" and name.startswith("Head") for role, name in named), "choices have names")
 
 

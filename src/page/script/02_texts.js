@@ -15,7 +15,7 @@ const TEXTS = {
   csv: ["CSV", "CSV"], png: ["PNG", "PNG"], svg: ["SVG", "SVG"], head1: ["Head", "头"], layer: ["Layer", "层"], queries: ["Queries", "查询"], keys: ["Keys", "键"],
   telling: ["clearest head", "最清楚的头"], options: ["Options", "选项"], keyList: ["Keys", "按键"], tour: ["Tour", "导览"], close: ["Close", "关闭"], back: ["Back", "上一步"], next: ["Next", "下一步"], done: ["Done", "完成"],
   reading: ["Reading", "阅读"], colors: ["Colors", "颜色"], weights: ["Weights", "权重"], heads: ["Heads", "头"], saving: ["Save this view", "保存此视图"], looking: ["What to look at", "看什么"], thePage: ["The page", "页面"], inMap: ["In the map and the model", "在矩阵与模型视图中"],
-  queryAxis: ["query: who looks", "查询：谁在看"], keyAxis: ["key: at what", "键：看什么"],
+  legend: ["Legend", "图例"], queryAxis: ["query: who looks", "查询：谁在看"], keyAxis: ["key: at what", "键：看什么"],
   weightTitle: ["weight", "权重"], differenceTitle: ["difference of two weights", "两个权重之差"], barTitle: ["weight: height of a bar, 100 % at the top", "权重：条的高度，顶端为 100 %"], barOfLargest: ["weight: height of a bar, the largest at the top", "权重：条的高度，顶端为最大值"],
   ofLargest: ["weight, of the largest here", "权重，相对此处最大值"],
   maskedKey: ["masked: after the query", "被掩码：在查询之后"], chosenToken: ["chosen token", "所选的词"], chosenHead: ["this head", "此头"], chosenCell: ["chosen query and key", "所选的查询与键"], addedHead: ["chosen heads", "所选的头"], belowMin: ["below the threshold: as 0", "低于阈值：按 0"],

@@ -1,4 +1,4 @@
-// What colors and lines mean in each view, as a picture with numbers and as one sentence for screen readers.
+// What colors and lines mean in each view.
 const TICKS = { sqrt: [0, 0.01, 0.05, 0.2, 0.5, 1], log: [0.001, 0.01, 0.1, 1], linear: [0, 0.25, 0.5, 0.75, 1] };
 const SIGNED_TICKS = { sqrt: [0.05, 0.25, 1], log: [0.01, 0.1, 1], linear: [0.5, 1] };
 
@@ -56,5 +56,6 @@ function legendOf(view) {
   return [swatches(swatch(say("adds"), { background: inkOf("--mark") }), swatch(say("takes"), { background: inkOf("--less") }))];
 }
 function drawLegend() {
+  $("legend").setAttribute("aria-label", say("legend"));
   $("legend").replaceChildren(...legendOf(state.view));
 }

@@ -28,12 +28,12 @@ async function showTour(step) {
   card.focus();
   place(card, $(at).getBoundingClientRect());
 }
-// Below what it speaks of, or above, or else in its lower corner.
+// Below what it speaks of, or above, or beside it, or else in its lower corner.
 function place(card, box) {
   const { width, height } = card.getBoundingClientRect(), gap = 12, within = (x, most) => Math.max(gap, Math.min(x, most - gap));
-  const below = box.bottom + gap, above = box.top - gap - height;
-  card.style.left = within(box.left, innerWidth - width) + "px";
-  card.style.top = within(below + height < innerHeight ? below : above > 0 ? above : box.bottom - height - gap, innerHeight - height) + "px";
+  const below = box.bottom + gap, above = box.top - gap - height, beside = box.left - gap - width, fits = below + height < innerHeight || above > 0;
+  card.style.left = within(fits || beside < gap ? box.left : beside, innerWidth - width) + "px";
+  card.style.top = within(below + height < innerHeight ? below : fits ? above : box.bottom - height - gap, innerHeight - height) + "px";
 }
 function remember() {
   try {
