@@ -125,7 +125,7 @@ def test_looks(browser):
     browser.call("Emulation.setEmulatedMedia", features=[])
     light = [browser.evaluate(f"colorOf({x / 20})") for x in range(21)]
     luminance = [0.2126 * r + 0.7152 * g + 0.0722 * b for r, g, b in light]
-    check(all(a > b for a, b in zip(luminance, luminance[1:])), "colours only get darker, so no hue is needed")
+    check(all(a > b for a, b in zip(luminance, luminance[1:])), "colors only get darker, so no hue is needed")
     for deficiency in ("protanopia", "deuteranopia", "tritanopia", "achromatopsia", "none"):
         browser.call("Emulation.setEmulatedVisionDeficiency", type=deficiency)
     pdf = base64.b64decode(browser.call("Page.printToPDF")["data"])
