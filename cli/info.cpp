@@ -66,6 +66,7 @@ ExitCode info(bool json) {
   const Active isa = find_active([] { return name_of(active_isa()); });
   const Active backend = find_active([] { return active_backend_name(); });
   const bool emulated = isa.name && is_emulated(active_isa());
+  const bool has_f16 = isa.name && multiplies_f16(active_isa());
   const std::vector<std::string> built = names_of(built_isas());
   const std::vector<std::string> available = names_of(available_isas());
   if (json) {
@@ -75,6 +76,7 @@ ExitCode info(bool json) {
                 {"available_isas", available},
                 {"active_isa", json_of(isa)},
                 {"emulated", emulated},
+                {"multiplies_f16", has_f16},
                 {"available_backends", names_of_backends()},
                 {"active_backend", json_of(backend)},
                 {"threads", num_threads()},
@@ -84,7 +86,8 @@ ExitCode info(bool json) {
     fmt::print("processor          {}\n", cpu_name().empty() ? "unknown" : cpu_name());
     fmt::print("instruction sets   built      {}\n", fmt::join(built, ", "));
     fmt::print("                   available  {}\n", fmt::join(available, ", "));
-    fmt::print("                   active     {}{}\n", isa.name.value_or("none"), emulated ? " (emulated)" : "");
+    fmt::print("                   active     {}{}{}\n", isa.name.value_or("none"),
+               has_f16 ? " with AMX-FP16" : "", emulated ? " (emulated)" : "");
     print_backends(backend);
     fmt::print("threads            {}\n", num_threads());
     fmt::print("compiler           {}\n", compiler());

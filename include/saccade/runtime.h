@@ -19,7 +19,7 @@ enum class Isa : std::uint8_t {
   avx2,        ///< AVX2, FMA, F16C
   avx512,      ///< AVX-512 F, BW, DQ, VL
   avx512bf16,  ///< AVX-512 and products of bf16 pairs
-  avx512amx,   ///< AVX-512 with VBMI, products of bf16 pairs, and AMX tiles of bf16
+  avx512amx,   ///< AVX-512 with VBMI, products of bf16 pairs, and AMX tiles of bf16; of f16 too if it has AMX-FP16
   neon,        ///< NEON of 64-bit Arm
   neonbf16,    ///< NEON and products of bf16 pairs (FEAT_BF16)
 };
@@ -31,6 +31,11 @@ std::string_view name_of(Isa isa);
 /// attention()).
 bool multiplies_bf16(Isa isa);
 
+/// Whether the level, on this machine, multiplies pairs of f16 directly: avx512amx on a processor that reports
+/// AMX-FP16, or emulated with `SACCADE_EMULATE=amx_fp16`. Its last bits of f16 then differ from those of a machine
+/// without.
+bool multiplies_f16(Isa isa);
+
 /// The levels this library was built with, slowest first.
 std::vector<Isa> built_isas();
 
@@ -41,7 +46,7 @@ std::vector<Isa> available_isas();
 /// Whether this machine only emulates the level `isa` in software, for tests: slowly, with the same bits in
 /// forward attention of bf16. So far only avx512amx, on machines with AVX2. It is used if `SACCADE_ISA` or
 /// set_active_isa() names it. A machine with AMX emulates it if the environment variable `SACCADE_EMULATE` is set
-/// when the program starts.
+/// when the program starts; if it is `amx_fp16`, AMX-FP16 is emulated too.
 bool is_emulated(Isa isa);
 
 /// The level that calls use: the last argument of set_active_isa, else the environment variable `SACCADE_ISA`,

@@ -281,9 +281,10 @@ extern const AttentionKernels kAvx512KernelsF64;
 extern const KernelSet kAvx512Bf16Kernels;
 extern const PairKernels kAvx512PairKernels;
 extern const KernelSet kAvx512AmxKernels;
-extern const AmxKernels kAmxKernels;
-extern const AmxKernels kAmxTwinKernels;  // the same in software, for a machine with AVX2
-/// The best kernels of this machine with kAmxTwinKernels: level avx512amx on a machine without AMX.
+extern const KernelSet kAvx512AmxFp16Kernels;  // the same level on a processor with AMX-FP16
+extern const AmxKernels kAmxKernels, kAmxFp16Kernels;
+extern const AmxKernels kAmxTwinKernels, kAmxFp16TwinKernels;  // the same in software, for a machine with AVX2
+/// The best kernels of this machine with those of the twin: level avx512amx on a machine without AMX.
 const KernelSet& emulated_amx_kernels();
 #endif
 #ifdef SACCADE_ARM64

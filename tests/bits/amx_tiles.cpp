@@ -20,7 +20,7 @@ namespace {
 using Numbers = std::mt19937_64;
 
 struct Inputs {
-  alignas(64) std::uint16_t a[512], b[512];
+  alignas(64) std::uint16_t a[512], b[512], a_f16[512], b_f16[512];
   alignas(64) float c[256], scores[512];
   float factor, offset, term_offset;
 };
@@ -35,6 +35,13 @@ void draw(Inputs& in, Numbers& numbers) {
   };
   for (std::uint16_t& x : in.a) x = bfloat();
   for (std::uint16_t& x : in.b) x = bfloat();
+  const auto half = [&] {
+    const std::uint64_t bits = numbers();
+    const std::uint64_t exponent = bits % 16 == 0 ? 0 : similar ? 10 + bits / 16 % 10 : bits / 16 % 31;
+    return static_cast<std::uint16_t>((bits >> 40 & 0x83ff) | exponent << 10);
+  };
+  for (std::uint16_t& x : in.a_f16) x = half();
+  for (std::uint16_t& x : in.b_f16) x = half();
   for (float& x : in.c)
     x = std::bit_cast<float>(static_cast<std::uint32_t>(bfloat() << 16 | (numbers() & 0xffff)));
   std::normal_distribution<float> normal(0.0F, similar ? 10.0F : 1000.0F);
@@ -44,13 +51,13 @@ void draw(Inputs& in, Numbers& numbers) {
   in.offset = kWeightBias - 256.0F * exponent, in.term_offset = -exponent;
 }
 
-template <class Tiles>
+template <class Tiles, DType kType>
 __attribute__((noinline)) void multiply(const Inputs& in, float* c) {
   Tiles tiles;
   tiles.template load<0>(in.c, 64);
-  tiles.template load<4>(in.a, 64);
-  tiles.template load<6>(in.b, 64);
-  tiles.template multiply<0, 4, 6>();
+  tiles.template load<4>(kType == DType::f16 ? in.a_f16 : in.a, 64);
+  tiles.template load<6>(kType == DType::f16 ? in.b_f16 : in.b, 64);
+  tiles.template multiply<0, 4, 6, kType>();
   tiles.template store<0>(c, 64);
 }
 
@@ -83,10 +90,11 @@ __attribute__((noinline)) void weigh(const Inputs& in, Words& to) {
   to.overflowed = weights.overflowed() + 2U * term_weights.overflowed();
 }
 
+template <DType kType>
 bool are_equal_products(const Inputs& in) {
   alignas(64) float c[2][256];
-  multiply<instructions::Tiles>(in, c[0]);
-  multiply<twin::Tiles>(in, c[1]);
+  multiply<instructions::Tiles, kType>(in, c[0]);
+  multiply<twin::Tiles, kType>(in, c[1]);
   return std::memcmp(c[0], c[1], sizeof c[0]) == 0;
 }
 
@@ -109,17 +117,20 @@ int main(int count, char** arguments) {
   using namespace saccade::cpu;
   const bool has_amx = !saccade::is_emulated(saccade::Isa::avx512amx);
   if (!has_amx && !__builtin_cpu_supports("avx512vbmi")) return 2;
+  const bool has_f16 = has_amx && saccade::multiplies_f16(saccade::Isa::avx512amx);
   const long tiles = saccade::bits::count_of(count, arguments, 1000);
   Numbers numbers(1);
-  long products = 0, weights = 0;  // that differ
+  long products = 0, products_of_f16 = 0, weights = 0;  // that differ
   Inputs in;
   for (long i = 0; i < tiles; ++i) {
     draw(in, numbers);
-    products += has_amx && !are_equal_products(in);
+    products += has_amx && !are_equal_products<saccade::DType::bf16>(in);
+    products_of_f16 += has_f16 && !are_equal_products<saccade::DType::f16>(in);
     weights += !are_equal_weights(in);
   }
   if (has_amx) std::printf("%ld products of tiles: %ld differ\n", tiles, products);
+  if (has_f16) std::printf("%ld products of tiles of f16: %ld differ\n", tiles, products_of_f16);
   std::printf("%ld tiles of weights: %ld differ\n", tiles, weights);
   if (!has_amx) std::puts("this processor has no AMX: no products of tiles were compared");
-  return products + weights > 0 ? 1 : has_amx ? 0 : 2;
+  return products + products_of_f16 + weights > 0 ? 1 : has_amx ? 0 : 2;
 }

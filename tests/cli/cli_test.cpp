@@ -69,6 +69,7 @@ TEST_F(CliTest, InfoTellsWhatTheLibraryTells) {
   EXPECT_EQ(info.at("available_isas").size(), available_isas().size());
   EXPECT_EQ(info.at("active_isa"), name_of(active_isa()));
   EXPECT_EQ(info.at("emulated"), is_emulated(active_isa()));
+  EXPECT_EQ(info.at("multiplies_f16"), multiplies_f16(active_isa()));
   EXPECT_NE(info.at("compiler"), "");
   EXPECT_THAT(run({"info"}).out, HasSubstr(std::string(version())));
 }

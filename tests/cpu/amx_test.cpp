@@ -2,6 +2,9 @@
 // tested on every instruction set.
 #include <gtest/gtest.h>
 
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
 #if defined(__x86_64__) && defined(__linux__)
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -17,6 +20,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <iterator>
 #include <limits>
@@ -30,8 +34,10 @@
 
 #include "cases/attention_case.h"
 #include "cases/problem.h"
+#include "cases/random_case.h"
 #include "saccade/attention.h"
 #include "saccade/inspect.h"
+#include "saccade/linear.h"
 #include "saccade/runtime.h"
 #include "support/each_isa.h"
 #include "support/tensors.h"
@@ -250,6 +256,63 @@ TEST_F(Amx, GivesTheSameBitsInManyThreadsAtOnce) {
     threads.emplace_back([&] { o = attention(c.q.view(), c.k.view(), c.v.view(), c.options); });
   for (std::thread& thread : threads) thread.join();
   for (const Tensor& o : found) EXPECT_TRUE(same_bits(o, expected));
+}
+
+// ---- Products of f16 -------------------------------------------------------------------------------------------
+
+/// Whether CPUID reports AMX-FP16: leaf 7, subleaf 1, EAX bit 21.
+bool has_amx_fp16() {
+#ifdef __x86_64__
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax >> 21 & 1) != 0;
+#else
+  return false;
+#endif
+}
+
+/// The products of the rows of a and b, as TDPFP16PS adds up 32 numbers at a time: a chain of multiply-adds over
+/// the even ones and one over the odd ones.
+Tensor products_of_f16(const Tensor& narrow_a, const Tensor& narrow_b) {
+  const Tensor a = Tensor::copy_of(narrow_a, DType::f32), b = Tensor::copy_of(narrow_b, DType::f32);
+  Tensor products(DType::f32, {a.shape(0), b.shape(0)});
+  for (std::int64_t i = 0; i < a.shape(0); ++i) {
+    for (std::int64_t j = 0; j < b.shape(0); ++j) {
+      for (std::int64_t d = 0; d < a.shape(1); d += 32) {
+        float chains[2] = {};
+        for (std::int64_t n = d; n < d + 32; ++n)
+          chains[n % 2] = std::fmaf(a.at<float>(i, n), b.at<float>(j, n), chains[n % 2]);
+        products.at<float>(i, j) += chains[0] + chains[1];
+      }
+    }
+  }
+  return products;
+}
+
+TEST_F(Amx, MultipliesF16AsItIsOnlyWhereThatIsReportedOrEmulated) {
+  const char* const emulated = std::getenv("SACCADE_EMULATE");
+  const bool expected = has_amx_fp16() || (emulated && std::string_view(emulated) == "amx_fp16");
+  EXPECT_EQ(multiplies_f16(Isa::avx512amx), expected);
+  EXPECT_FALSE(multiplies_f16(Isa::avx512bf16));
+
+  const Tensor x = Tensor::copy_of(random_tensor({40, 96}, 1), DType::f16),
+               weight = Tensor::copy_of(random_tensor({36, 96}, 2), DType::f16);
+  const Tensor products = products_of_f16(x, weight);
+  Tensor y(DType::f32, {40, 36}), scores(DType::f32, {40, 36});
+  linear(x, weight, y);
+  EXPECT_EQ(same_bits(y, products), expected);
+  attention(x, weight, weight, {.scale = 1, .scores = scores});
+  EXPECT_EQ(same_bits(scores, products), expected);
+}
+
+TEST_F(Amx, RandomProblemsOfF16Agree) {
+  int compared = 0;
+  for (std::uint64_t i = 0; compared < 60; ++i) {
+    cases::AttentionCase c = cases::draw_case(i);
+    if (c.q.view().dtype != DType::f16 || c.k.view().dtype != DType::f16 || c.v.view().dtype != DType::f16)
+      continue;
+    expect_agreement(c);
+    ++compared;
+  }
 }
 
 // ---- The same bits by instructions and by their twin ---------------------------------------------------------

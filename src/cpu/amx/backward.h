@@ -150,8 +150,8 @@ class AmxBackwardBlock {
  private:
   using Scratch = AmxBackwardScratch<T>;
   static constexpr int kParts = kPartsOf<T>, kTiles = kKeyTilesOfAmx;
-  static constexpr const auto& kOfScores = SplitPairs<kParts>::kExact;
-  static constexpr const auto& kOfGradients = SplitPairs<kParts>::kRounded;
+  static constexpr const auto& kOfScores = PairsOf<T>::kExact;
+  static constexpr const auto& kOfGradients = PairsOf<T>::kRounded;
   static constexpr std::int64_t kWords = kWordsOf<T>;
 
   int groups() const { return (rows_ + 31) / 32; }

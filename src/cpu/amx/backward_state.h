@@ -58,7 +58,8 @@ void pack_query_pairs(const Rows32<T>& rows, std::uint32_t* to) {
   rows.for_each_32([&](StridedRows<T> some) {
     alignas(64) std::uint32_t pairs[kWordsOf<T>];
     SACCADE_UNROLL
-    for (int pair = 0; pair < 16; ++pair) put_pair(some[2 * pair], some[2 * pair + 1], pairs + pair * 16, scan);
+    for (int pair = 0; pair < 16; ++pair)
+      put_pair<kPartsOf<T>>(some[2 * pair], some[2 * pair + 1], pairs + pair * 16, scan);
     transpose_parts<kPartsOf<T>>(pairs, to);
     to += kWordsOf<T>;
   });

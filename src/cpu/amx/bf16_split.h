@@ -1,6 +1,7 @@
 // Products of 32 x 32 numbers on AMX tiles. Numbers are sums of bf16 parts: bf16 itself is one, f16 is two and f32
 // three, of eight bits each. A product of two sums takes the products of their parts, except those below the last
-// bits of the largest: six instead of nine for f32.
+// bits of the largest: six instead of nine for f32. With TDPFP16PS a number of f16 is a single part instead, and a
+// product is exact in f32.
 //
 // Operands lie in pairs of tiles of 16 rows of 16 words, a word being two numbers that are multiplied at the same
 // step: a has 32 rows in two tiles, b has 32 columns in two tiles of 16 words. The pairs of tiles of an operand's
@@ -17,12 +18,13 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 /// loses least. Where possible, consecutive pairs share the tiles of one operand.
 struct SplitPair {
   int a, b;
+  DType type = DType::bf16;  // of both
 };
-template <int kParts>
+template <int kParts, DType kWhole = DType::bf16>
 struct SplitPairs;
-template <>
-struct SplitPairs<1> {
-  static constexpr std::array<SplitPair, 1> kExact = {{{0, 0}}}, kRounded = kExact;
+template <DType kWhole>
+struct SplitPairs<1, kWhole> {
+  static constexpr std::array<SplitPair, 1> kExact = {{{0, 0, kWhole}}}, kRounded = kExact;
 };
 template <>
 struct SplitPairs<2> {
@@ -34,6 +36,10 @@ struct SplitPairs<3> {
   static constexpr std::array<SplitPair, 6> kExact = {{{2, 0}, {1, 0}, {1, 1}, {0, 1}, {0, 2}, {0, 0}}};
   static constexpr std::array<SplitPair, 6> kRounded = kExact;
 };
+
+/// Those of numbers of type T in kParts parts.
+template <class T, int kParts = kPartsOf<T>>
+using PairsOf = SplitPairs<kParts, kParts == 1 ? dtype_of<T> : DType::bf16>;
 
 /// The number of parts of an operand of these products.
 template <std::size_t kCount>
@@ -118,18 +124,18 @@ class TileStream {
     if constexpr (kNew) enter<0>(from);
     if constexpr (kLoadsB) tiles.load_streamed<6>(b, kOperandStride);
     if constexpr (kLoadsA) tiles.load<4>(a, kOperandStride);
-    tiles.multiply<0, 4, 6>();
+    tiles.multiply<0, 4, 6, kPartsNow.type>();
     overlap(std::integral_constant<int, kFirst>{});
     if constexpr (kNew) enter<2>(from);
     if constexpr (kLoadsA) tiles.load<5>(a + 256, kOperandStride);
-    tiles.multiply<2, 5, 6>();
+    tiles.multiply<2, 5, 6, kPartsNow.type>();
     overlap(std::integral_constant<int, kFirst + 1>{});
     if constexpr (kNew) enter<1>(from);
     if constexpr (kLoadsB) tiles.load_streamed<7>(b + 256, kOperandStride);
-    tiles.multiply<1, 4, 7>();
+    tiles.multiply<1, 4, 7, kPartsNow.type>();
     overlap(std::integral_constant<int, kFirst + 2>{});
     if constexpr (kNew) enter<3>(from);
-    tiles.multiply<3, 5, 7>();
+    tiles.multiply<3, 5, 7, kPartsNow.type>();
     overlap(std::integral_constant<int, kFirst + 3>{});
     if constexpr (kPair + 1 < kEnd)
       multiply_pairs<kPairs, kPair + 1, kEnd, false, false, kFirst + 4>(all_a, all_b, nullptr, overlap);

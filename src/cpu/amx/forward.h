@@ -1,5 +1,6 @@
 // Attention of one block of query rows on AMX tiles, for q, k and v of one type: bf16, or the two or three bf16
-// parts of f16 or f32 (amx/bf16_split.h). 32 rows meet 32 keys at a time:
+// parts of f16 or f32 (amx/bf16_split.h). With TDPFP16PS, q and k of f16 are one part. Its weights and v stay two:
+// f16 has too little range for weights. 32 rows meet 32 keys at a time:
 //
 //   for every step of kStepTiles<T> * 32 keys
 //     for every 32 rows of the block
@@ -26,12 +27,13 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 // ---- One block of query rows ---------------------------------------------------------------------------------
 
-template <class T>
-class AmxBlock : public AmxRows<T> {
+/// kScoreParts: the parts of q and k.
+template <class T, int kScoreParts>
+class AmxBlock : public AmxRows<T, kScoreParts> {
  public:
   AmxBlock(const AttentionParams& params, const QueryRows& work, const PackedKeys& packed, void* memory,
            const AmxStates& states = {})
-      : AmxRows<T>(params, work, memory, states),
+      : AmxRows<T, kScoreParts>(params, work, memory, states),
         packed_(packed),
         changer_(params, visibility_, work.batch, work.head) {}
 
@@ -57,16 +59,16 @@ class AmxBlock : public AmxRows<T> {
   }
 
  private:
-  using Rows = AmxRows<T>;
+  using Rows = AmxRows<T, kScoreParts>;
   using Rows::group_rows, Rows::group_row, Rows::outputs, Rows::sums, Rows::rounded_sums, Rows::offsets,
       Rows::limit;
-  using Rows::kParts, Rows::kRounds, Rows::kWords;
+  using Rows::kParts, Rows::kRounds, Rows::kWords, Rows::kScoreWords;
   using Rows::largest_query_, Rows::fallback_rows_;
   using Rows::p_, Rows::batch_, Rows::head_, Rows::kv_head_, Rows::row_, Rows::rows_, Rows::groups_;
   using Rows::scratch_, Rows::states_, Rows::tiles_, Rows::started_, Rows::unseen_, Rows::low_;
   using Rows::visibility_, Rows::finisher_, Rows::dropout_, Rows::unit_, Rows::wants_exact_sums_;
-  static constexpr const auto& kOfScores = SplitPairs<kParts>::kExact;
-  static constexpr const auto& kOfValues = SplitPairs<kParts>::kRounded;
+  static constexpr const auto& kOfScores = PairsOf<T, kScoreParts>::kExact;
+  static constexpr const auto& kOfValues = PairsOf<T>::kRounded;
   static constexpr bool kScales = kParts != 3;  // queries of f32 are scaled
 
   bool drops() const { return p_.dropout_p > 0.0; }
@@ -88,8 +90,11 @@ class AmxBlock : public AmxRows<T> {
     return {tile, std::min({end, origin + kTiles, (range.end + 31) / 32})};
   }
 
-  PackedTile<T, const std::byte> tile_at(std::int64_t tile) const {
-    const std::int64_t size = PackedTile<T, std::byte>::size(p_);
+  template <class Byte>
+  using Tile = PackedTile<T, Byte, kScoreParts>;
+
+  Tile<const std::byte> tile_at(std::int64_t tile) const {
+    const std::int64_t size = Tile<std::byte>::size(p_);
     if (!packed_.blocks) return {p_, scratch_.packed + tile % kStepTiles<T> * size};
     return {p_, static_cast<const std::byte*>(packed_.blocks) + (tile - packed_.first_block) * size};
   }
@@ -98,8 +103,8 @@ class AmxBlock : public AmxRows<T> {
     const KvRows<T> k(p_.key_source(batch_, kv_head_));
     const KvRows<T> v(p_.value_source(batch_, kv_head_));
     for (std::int64_t t = tiles.begin; t < tiles.end; ++t)
-      pack_tile<T>(p_, k, v, t * 32, range,
-                   {p_, scratch_.packed + t % kStepTiles<T> * PackedTile<T, std::byte>::size(p_)});
+      pack_tile<T, kScoreParts>(p_, k, v, t * 32, range,
+                                {p_, scratch_.packed + t % kStepTiles<T> * Tile<std::byte>::size(p_)});
   }
 
   // ---- The stream of products
@@ -159,7 +164,7 @@ class AmxBlock : public AmxRows<T> {
   template <const auto& kPairs, SplitProducts kPart, bool kNew, int kFirst, int kRows, class S>
   SACCADE_INLINE void products(S& s, const std::uint32_t* a, const std::uint32_t* b, const float* from, float* to,
                                const Overlap& overlap) {
-    constexpr int kSpread = kParts == 1 ? 4 : kParts == 2 ? 8 : 16;  // products
+    constexpr int kSpread = kPairs.size() == 1 ? 4 : kPairs.size() < 6 ? 8 : 16;  // products
     constexpr int kAtOnce = std::max(1, kRows / kSpread);
     s.tiles.template multiply<kPairs, kPart, kNew>(
         a, b, from, to, [&](auto n) __attribute__((always_inline)) {
@@ -178,28 +183,30 @@ class AmxBlock : public AmxRows<T> {
   template <bool kWeighs, class S>
   SACCADE_INLINE void score_tile(S& s, const std::uint32_t* q, const std::uint32_t* k, float* to,
                                  const Overlap& overlap) {
-    constexpr SplitProducts kPart = kParts == 1 ? SplitProducts::all : SplitProducts::small;
+    constexpr SplitProducts kPart = kScoreParts == 1 ? SplitProducts::all : SplitProducts::small;
     constexpr int kHalf = kWeighs ? 16 : 0, kQuarter = kWeighs ? 8 : 0;
     std::int64_t d = 1;
     if (scratch_.depth == 1) {
       products<kOfScores, kPart, true, 0, 2 * kHalf>(s, q, k, nullptr, to, overlap);
     } else if (scratch_.depth < 4) {
       products<kOfScores, kPart, true, 0, kHalf>(s, q, k, nullptr, to, overlap);
-      products<kOfScores, kPart, false, kHalf, kHalf>(s, q + kWords, k + kWords, nullptr, nullptr, overlap);
+      products<kOfScores, kPart, false, kHalf, kHalf>(s, q + kScoreWords, k + kScoreWords, nullptr, nullptr,
+                                                      overlap);
       d = 2;
     } else {
       products<kOfScores, kPart, true, 0, kQuarter>(s, q, k, nullptr, to, overlap);
-      products<kOfScores, kPart, false, kQuarter, kQuarter>(s, q + kWords, k + kWords, nullptr, nullptr, overlap);
-      products<kOfScores, kPart, false, 2 * kQuarter, kQuarter>(s, q + 2 * kWords, k + 2 * kWords, nullptr,
-                                                                nullptr, overlap);
-      products<kOfScores, kPart, false, 3 * kQuarter, kQuarter>(s, q + 3 * kWords, k + 3 * kWords, nullptr,
-                                                                nullptr, overlap);
+      products<kOfScores, kPart, false, kQuarter, kQuarter>(s, q + kScoreWords, k + kScoreWords, nullptr, nullptr,
+                                                            overlap);
+      products<kOfScores, kPart, false, 2 * kQuarter, kQuarter>(s, q + 2 * kScoreWords, k + 2 * kScoreWords,
+                                                                nullptr, nullptr, overlap);
+      products<kOfScores, kPart, false, 3 * kQuarter, kQuarter>(s, q + 3 * kScoreWords, k + 3 * kScoreWords,
+                                                                nullptr, nullptr, overlap);
       d = 4;
     }
-    for (; d < scratch_.depth; ++d) products<kOfScores, kPart, false>(s, q + d * kWords, k + d * kWords);
-    if constexpr (kParts > 1)
+    for (; d < scratch_.depth; ++d) products<kOfScores, kPart, false>(s, q + d * kScoreWords, k + d * kScoreWords);
+    if constexpr (kScoreParts > 1)
       for (d = 0; d < scratch_.depth; ++d)
-        products<kOfScores, SplitProducts::large, false>(s, q + d * kWords, k + d * kWords);
+        products<kOfScores, SplitProducts::large, false>(s, q + d * kScoreWords, k + d * kScoreWords);
   }
 
   // ---- One group of rows and the keys of one step
@@ -244,7 +251,7 @@ class AmxBlock : public AmxRows<T> {
                                   .weights = WeightsOf<T, kSums>(WeightsOf<T>::kUnit * unit_.exp_factor),
                                   .fit = equal(zero(), zero())};
     Step s{.group = g, .count = 0, .tile = {}, .is_changed = {}};
-    const std::uint32_t* const q = scratch_.queries + g * scratch_.depth * kWords;
+    const std::uint32_t* const q = scratch_.queries + g * scratch_.depth * kScoreWords;
     const KeyRange seen = kChange == ScoreChange::none ? finisher_.taken_by_all(group_row(g), group_rows(g))
                                                        : visibility_.visible_to_all(group_row(g), group_rows(g));
     const PlainKeys plain{.seen = seen, .largest = largest_plain(g)};
@@ -261,7 +268,7 @@ class AmxBlock : public AmxRows<T> {
                                  const PlainKeys& plain_keys) {
     const std::int64_t row = group_row(s.group), first_key = tile * 32;
     const int rows = group_rows(s.group);
-    const PackedTile<T, const std::byte> keys = tile_at(tile);
+    const Tile<const std::byte> keys = tile_at(tile);
     Subtiles subtiles;
     const bool is_inside = plain_keys.seen.begin <= first_key && first_key + 32 <= plain_keys.seen.end;
     const bool fits = keys.stats->bad == 0 && keys.stats->largest < plain_keys.largest;

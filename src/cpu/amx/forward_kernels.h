@@ -37,9 +37,9 @@ inline void write_lse(const AttentionParams& params, const QueryRows& rows, void
   fallback_kernels().attend(of_lse, rows, {}, static_cast<std::byte*>(scratch) + row_bytes(params));
 }
 
-template <class T>
+template <class T, int kScoreParts>
 void forward(const AttentionParams& params, const QueryRows& work, const PackedKeys& packed, void* scratch) {
-  AmxBlock<T> block(params, work, packed, scratch);
+  AmxBlock<T, kScoreParts> block(params, work, packed, scratch);
   block.run();
   for (int g = 0; g < block.groups(); ++g) {
     for_each_run(work, g, block.fallback_rows(g),
@@ -48,11 +48,11 @@ void forward(const AttentionParams& params, const QueryRows& work, const PackedK
   }
 }
 
-template <class T>
+template <class T, int kScoreParts>
 void resume_forward(const AttentionParams& params, const QueryRows& work, const PackedKeys& packed,
                     const HeadState& head, void* scratch) {
   const AmxStates states(params, params.rows(work.batch), head);
-  AmxBlock<T> block(params, work, packed, scratch, states);
+  AmxBlock<T, kScoreParts> block(params, work, packed, scratch, states);
   if (!block.sees_keys()) return;
   block.run();
   for (int g = 0; g < block.groups(); ++g)
@@ -61,10 +61,10 @@ void resume_forward(const AttentionParams& params, const QueryRows& work, const 
     });
 }
 
-template <class T>
+template <class T, int kScoreParts>
 void finish_forward(const AttentionParams& params, const QueryRows& work, const HeadState& head, void* scratch) {
   const AmxStates states(params, params.rows(work.batch), head);
-  AmxBlock<T> block(params, work, {}, scratch, states);
+  AmxBlock<T, kScoreParts> block(params, work, {}, scratch, states);
   block.finish();
   for (int g = 0; g < block.groups(); ++g)
     for_each_row(work, g, block.fallback_rows(g), [&](const QueryRows& rows) {
@@ -72,11 +72,11 @@ void finish_forward(const AttentionParams& params, const QueryRows& work, const 
     });
 }
 
-template <class T>
+template <class T, int kScoreParts>
 void pack_block(const AttentionParams& p, std::int64_t batch, std::int64_t kv_head, std::int64_t block,
                 KeyRange readable, void* packed) {
   const KvRows<T> k(p.key_source(batch, kv_head)), v(p.value_source(batch, kv_head));
-  pack_tile<T>(p, k, v, block * 32, readable, {p, static_cast<std::byte*>(packed)});
+  pack_tile<T, kScoreParts>(p, k, v, block * 32, readable, {p, static_cast<std::byte*>(packed)});
 }
 
 /// With a narrow window, a block of rows packs little more than the keys that are its own, and finds them in the
@@ -92,29 +92,29 @@ std::size_t most_packed(const AttentionParams& p) {
   return kPartsOf<T> == 3 && is_narrow && is_needed_once ? kInCache : 0;
 }
 
-template <class T>
+template <class T, int kScoreParts>
 ForwardPlan plan_forward(const AttentionParams& p) {
   const std::size_t of_fallback = fallback_kernels().plan(p).scratch + row_bytes(p);
   const auto scratch = [&](std::int64_t rows) {
-    return std::max(of_fallback, AmxScratch<T>(p, rows / 32, nullptr).bytes());
+    return std::max(of_fallback, AmxScratch<T, kScoreParts>(p, rows / 32, nullptr).bytes());
   };
   return {.tile_q = kTileRows,
           .block_q = kBlockQ,
           .block_q_alone = kBlockQAlone,
           .block_k = kBlockK,
-          .packed_block = static_cast<std::size_t>(PackedTile<T, std::byte>::size(p)),
+          .packed_block = static_cast<std::size_t>(PackedTile<T, std::byte, kScoreParts>::size(p)),
           .most_packed = most_packed<T>(p),
           .scratch = scratch(kBlockQ),
           .scratch_alone = scratch(kBlockQAlone)};
 }
 
-/// The kernels for q, k and v of type T.
-template <class T>
-inline constexpr ForwardKernels kAmxForwardOf{.plan = plan_forward<T>,
-                                              .pack_block = pack_block<T>,
-                                              .attend = forward<T>,
+/// The kernels for q, k and v of type T, with kScoreParts parts of q and k.
+template <class T, int kScoreParts>
+inline constexpr ForwardKernels kAmxForwardOf{.plan = plan_forward<T, kScoreParts>,
+                                              .pack_block = pack_block<T, kScoreParts>,
+                                              .attend = forward<T, kScoreParts>,
                                               .state_bytes = AmxStates::bytes,
-                                              .resume = resume_forward<T>,
-                                              .finish = finish_forward<T>};
+                                              .resume = resume_forward<T, kScoreParts>,
+                                              .finish = finish_forward<T, kScoreParts>};
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

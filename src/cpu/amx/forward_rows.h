@@ -7,7 +7,7 @@
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 /// The rows of a block, in groups of 32, and their results.
-template <class T>
+template <class T, int kScoreParts>
 class AmxRows {
  public:
   AmxRows(const AttentionParams& params, const QueryRows& work, void* memory, const AmxStates& states)
@@ -53,9 +53,9 @@ class AmxRows {
     return rows & static_cast<std::uint32_t>((std::uint64_t{1} << group_rows(g)) - 1);
   }
 
-  using Scratch = AmxScratch<T>;
+  using Scratch = AmxScratch<T, kScoreParts>;
   static constexpr int kParts = kPartsOf<T>;
-  static constexpr std::int64_t kWords = Scratch::kWords;
+  static constexpr std::int64_t kWords = Scratch::kWords, kScoreWords = Scratch::kScoreWords;
   /// Whether weights are rounded; then the sums of the rounded weights are products.
   static constexpr bool kRounds = kParts == 1;
 
@@ -105,9 +105,9 @@ class AmxRows {
   }
 
   void pack_queries_of(int g) {
-    const QueryTileStats stats = pack_query_tile<T>(p_, {batch_, head_, group_row(g), group_rows(g)},
-                                                    factor_of_queries<T>(unit_.query_factor),
-                                                    scratch_.queries + g * scratch_.depth * kWords);
+    const QueryTileStats stats = pack_query_tile<T, kScoreParts>(
+        p_, {batch_, head_, group_row(g), group_rows(g)}, factor_of_queries<T>(unit_.query_factor),
+        scratch_.queries + g * scratch_.depth * kScoreWords);
     largest_query_[g] = stats.largest;
     fallback_rows_[g] |=
         256 * unit_.exp_factor <= std::numeric_limits<float>::max() ? stats.bad : ~std::uint32_t{0};

@@ -45,25 +45,26 @@ struct AmxGroup {
   float *outputs, *sums, *rounded_sums, *offsets;
 };
 
-/// The memory of one thread's work on a query block of `groups` groups of 32 rows.
-template <class T>
+/// The memory of one thread's work on a query block of `groups` groups of 32 rows. kScoreParts: the parts of
+/// queries and keys.
+template <class T, int kScoreParts = kPartsOf<T>>
 class AmxScratch : public ScratchSlices {
  public:
   AmxScratch(const AttentionParams& p, std::int64_t groups, void* memory) : ScratchSlices(memory) {
     depth = depth_tiles(p.head_dim), width = depth_tiles(p.head_dim_v);
     scores = take<float>(kLag * 1024);
     weights = take<std::uint32_t>(kStepTiles<T> * kWords);
-    queries = take<std::uint32_t>(groups * depth * kWords);
+    queries = take<std::uint32_t>(groups * depth * kScoreWords);
     outputs = take<float>(groups * width * 1024);
     sums = take<float>(groups * 512);
     tile_sums = take<float>(512);
     rounded_sums = take<float>(groups * 512);
     offsets = take<float>(groups * 32);
     mask = take<float>(1024);
-    packed = take<std::byte>(kStepTiles<T> * PackedTile<T, std::byte>::size(p));
+    packed = take<std::byte>(kStepTiles<T> * PackedTile<T, std::byte, kScoreParts>::size(p));
   }
 
-  static constexpr std::int64_t kWords = kPartsOf<T> * kPartWords;
+  static constexpr std::int64_t kWords = kWordsOf<T>, kScoreWords = kWordsOf<T, kScoreParts>;
 
   std::int64_t depth, width;  // in tiles
   float* scores;              // [kLag][32][32]

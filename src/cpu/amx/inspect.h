@@ -8,17 +8,20 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-template <class T>
+/// kParts: of q and k.
+template <class T, int kParts>
 class TileScores {
   static constexpr int kTiles = kFoldColumns / 32;  // of a step's keys
-  static constexpr std::int64_t kWords = kPartsOf<T> * kPartWords;
+  static constexpr std::int64_t kWords = kWordsOf<T, kParts>;
+  template <class Byte>
+  using Tile = PackedTile<T, Byte, kParts>;
 
  public:
   class Scratch : public ScratchSlices {
    public:
     Scratch(const AttentionParams& p, std::int64_t tiles, void* memory) : ScratchSlices(memory) {
       queries = take<std::uint32_t>(tiles * depth_tiles(p.head_dim) * kWords);
-      packed = take<std::byte>(kTiles * PackedTile<T, std::byte>::size(p));
+      packed = take<std::byte>(kTiles * Tile<std::byte>::size(p));
       mask = take<float>(kTiles * 1024);
     }
 
@@ -39,7 +42,7 @@ class TileScores {
         scratch_(scratch) {}
 
   void pack_queries(int tile, std::int64_t row, int rows) {
-    queries_[tile] = pack_query_tile<T>(p_, {batch_, head_, row, rows}, factor_, queries(tile));
+    queries_[tile] = pack_query_tile<T, kParts>(p_, {batch_, head_, row, rows}, factor_, queries(tile));
   }
 
   /// As ProductScores::compute().
@@ -74,8 +77,8 @@ class TileScores {
  private:
   std::uint32_t* queries(int tile) const { return scratch_.queries + tile * depth_tiles(p_.head_dim) * kWords; }
 
-  PackedTile<T, const std::byte> keys_at(std::int64_t first_key) const {
-    const std::int64_t tile = first_key / 32, size = PackedTile<T, std::byte>::size(p_);
+  Tile<const std::byte> keys_at(std::int64_t first_key) const {
+    const std::int64_t tile = first_key / 32, size = Tile<std::byte>::size(p_);
     if (!packed_.blocks) return {p_, scratch_.packed + tile % kTiles * size};
     return {p_, static_cast<const std::byte*>(packed_.blocks) + (tile - packed_.first_block) * size};
   }
@@ -84,17 +87,16 @@ class TileScores {
     packed_key_ = first_key;
     const KvRows<T> k(p_.key_source(batch_, kv_head_));
     for (std::int64_t t = 0; t < kTiles; ++t)
-      pack_tile<T>(p_, k, k, first_key + t * 32, range,
-                   {p_, scratch_.packed + t * PackedTile<T, std::byte>::size(p_)});
+      pack_tile<T, kParts>(p_, k, k, first_key + t * 32, range,
+                           {p_, scratch_.packed + t * Tile<std::byte>::size(p_)});
   }
 
   void multiply(const InspectStep& step, unsigned computed, float* scores) {
     TileStream stream(tiles_);
     for (unsigned left = computed; left != 0; left &= left - 1) {
       const int t = std::countr_zero(left);
-      multiply_rows<SplitPairs<kPartsOf<T>>::kExact>(stream, queries(step.tile),
-                                                     keys_at(step.first_key + t * 32).keys,
-                                                     depth_tiles(p_.head_dim), scores + t * 1024, NoOverlap{});
+      multiply_rows<PairsOf<T, kParts>::kExact>(stream, queries(step.tile), keys_at(step.first_key + t * 32).keys,
+                                                depth_tiles(p_.head_dim), scores + t * 1024, NoOverlap{});
     }
     stream.leave_all();
   }

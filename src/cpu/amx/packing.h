@@ -23,8 +23,8 @@ void copy_32(const T* row, std::int64_t begin, std::int64_t length, void* to) {
   if (n > 0) std::memcpy(to, row + begin, static_cast<std::size_t>(n) * sizeof(T));
 }
 
-/// 32 rows of `dim` numbers, some of which may be left out: they are packed as zeros.
-template <class T>
+/// 32 rows of `dim` numbers, to be packed as kParts parts. Some rows may be left out: they are packed as zeros.
+template <class T, int kParts = kPartsOf<T>>
 class Rows32 {
  public:
   /// `count` rows, `stride` numbers apart.
@@ -83,47 +83,47 @@ class Rows32 {
   const T* rows_[32];
 };
 
-template <class T>
-using ScoreScan = MagnitudeScan<T, kLeastOfScores<T>>;
+template <class T, int kParts = kPartsOf<T>>
+using ScoreScan = MagnitudeScan<T, kLeastOfScores<T>, 1, kParts>;
 /// Products of bf16 pairs treat denormals as 0.
 template <class T>
 using ValueScan = MagnitudeScan<T, kLeastOfValues<T>, std::is_same_v<T, bfloat16> ? 0x0080 : 1>;
 
-template <class T>
-inline constexpr std::int64_t kWordsOf = kPartsOf<T>* kPartWords;  // of 32 x 32 numbers
+template <class T, int kParts = kPartsOf<T>>
+inline constexpr std::int64_t kWordsOf = kParts* kPartWords;  // of 32 x 32 numbers
 
 /// The left operand of products over the numbers of a row: [32 numbers of each row][part][32 rows][16 words].
-template <class T, class Scan>
-void pack_rows(const Rows32<T>& rows, float factor, std::uint32_t* to, Scan& scan) {
+template <class T, int kParts, class Scan>
+void pack_rows(const Rows32<T, kParts>& rows, float factor, std::uint32_t* to, Scan& scan) {
   Scan found = scan;  // in registers
   rows.for_each_32([&](StridedRows<T> some) {
-    put_rows(some, factor, to, found);
-    to += kWordsOf<T>;
+    put_rows<kParts>(some, factor, to, found);
+    to += kWordsOf<T, kParts>;
   });
   scan = found;
 }
 
 /// The right operand of the same products: [32 numbers of each row][part][2 tiles][16 words][16 rows].
-template <class T, class Scan>
-void pack_columns(const Rows32<T>& rows, std::uint32_t* to, Scan& scan) {
+template <class T, int kParts, class Scan>
+void pack_columns(const Rows32<T, kParts>& rows, std::uint32_t* to, Scan& scan) {
   Scan found = scan;
   rows.for_each_32([&](StridedRows<T> some) {
-    put_columns(some, to, found);
-    to += kWordsOf<T>;
+    put_columns<kParts>(some, to, found);
+    to += kWordsOf<T, kParts>;
   });
   scan = found;
 }
 
 /// The right operand of products over rows: [32 numbers of each row][part][2 tiles][16 pairs of rows][16 columns].
 /// Number n of the 32 that a product adds up is row kRowOf(n); numbers 2 i and 2 i + 1 are a pair.
-template <auto kRowOf, class T, class Scan>
-void pack_pairs(const Rows32<T>& rows, std::uint32_t* to, Scan& scan) {
+template <auto kRowOf, class T, int kParts, class Scan>
+void pack_pairs(const Rows32<T, kParts>& rows, std::uint32_t* to, Scan& scan) {
   Scan found = scan;
   rows.for_each_32([&](StridedRows<T> some) {
     SACCADE_UNROLL
     for (int pair = 0; pair < 16; ++pair)
-      put_pair(some[kRowOf(2 * pair)], some[kRowOf(2 * pair + 1)], to + pair * 16, found);
-    to += kWordsOf<T>;
+      put_pair<kParts>(some[kRowOf(2 * pair)], some[kRowOf(2 * pair + 1)], to + pair * 16, found);
+    to += kWordsOf<T, kParts>;
   });
   scan = found;
 }
@@ -143,17 +143,17 @@ struct QueryTileStats {
 };
 
 /// Packs up to 32 rows of q as pack_rows() does; missing rows are zeros.
-template <class T>
+template <class T, int kParts = kPartsOf<T>>
 QueryTileStats pack_query_tile(const AttentionParams& p, const QueryRows& rows, float factor, std::uint32_t* to) {
-  Rows32<T> queries(p.template row_of<T>(p.q, rows.batch, rows.head, rows.row), p.q.row_stride,
-                    static_cast<int>(rows.rows), p.head_dim);
-  ScoreScan<T> scan;
+  Rows32<T, kParts> queries(p.template row_of<T>(p.q, rows.batch, rows.head, rows.row), p.q.row_stride,
+                            static_cast<int>(rows.rows), p.head_dim);
+  ScoreScan<T, kParts> scan;
   pack_rows(queries, factor, to, scan);
   if (scan.all_fit()) [[likely]]
     return {.largest = scan.largest(), .bad = 0};
   QueryTileStats stats;
   stats.bad = queries.keep_if([&](int i) {
-    ScoreScan<T> of_row;
+    ScoreScan<T, kParts> of_row;
     of_row.add_row(queries[i], p.head_dim, factor);
     if (of_row.all_fit()) stats.largest = std::max(stats.largest, of_row.largest());
     return of_row.all_fit();
@@ -175,8 +175,8 @@ void transpose_parts(const std::uint32_t* rows, std::uint32_t* to) {
 
 /// 32 keys as the products read them: for every 32 dimensions two tiles [16 pairs of dimensions][16 keys] of each
 /// part, for every 32 columns of values two tiles [16 pairs of keys, in the order of their weights][16 columns].
-/// Byte is std::byte or const std::byte.
-template <class T, class Byte>
+/// Byte is std::byte or const std::byte. kKeyParts: the parts of keys.
+template <class T, class Byte, int kKeyParts = kPartsOf<T>>
 class PackedTile {
  public:
   struct Facts {
@@ -187,13 +187,14 @@ class PackedTile {
   using Same = std::conditional_t<std::is_const_v<Byte>, const U, U>;
 
   static std::int64_t size(const AttentionParams& p) {
-    return 64 + (depth_tiles(p.head_dim) + depth_tiles(p.head_dim_v)) * kWordsOf<T> * 4;
+    return 64 + (depth_tiles(p.head_dim) * kKeyParts + depth_tiles(p.head_dim_v) * kPartsOf<T>)*kPartWords * 4;
   }
 
   PackedTile(const AttentionParams& p, Byte* memory)
       : stats(reinterpret_cast<Same<Facts>*>(memory)),
         keys(reinterpret_cast<Same<std::uint32_t>*>(memory + 64)),
-        values(reinterpret_cast<Same<std::uint32_t>*>(memory + 64 + depth_tiles(p.head_dim) * kWordsOf<T> * 4)) {}
+        values(reinterpret_cast<Same<std::uint32_t>*>(memory + 64 +
+                                                      depth_tiles(p.head_dim) * kWordsOf<T, kKeyParts> * 4)) {}
 
   Same<Facts>* stats;
   Same<std::uint32_t>* keys;
@@ -207,11 +208,12 @@ constexpr int key_of_weight(int n) {
 }
 
 /// Packs keys [first_key, first_key + 32), of which only those in `readable` may be read.
-template <class T>
+template <class T, int kKeyParts = kPartsOf<T>>
 void pack_tile(const AttentionParams& p, const KvRows<T>& k, const KvRows<T>& v, std::int64_t first_key,
-               KeyRange readable, PackedTile<T, std::byte> to) {
-  Rows32<T> keys(k, first_key, readable, p.head_dim), values(v, first_key, readable, p.head_dim_v);
-  ScoreScan<T> of_keys;
+               KeyRange readable, PackedTile<T, std::byte, kKeyParts> to) {
+  Rows32<T, kKeyParts> keys(k, first_key, readable, p.head_dim);
+  Rows32<T> values(v, first_key, readable, p.head_dim_v);
+  ScoreScan<T, kKeyParts> of_keys;
   ValueScan<T> of_values;
   const auto pack = [&] {
     pack_columns(keys, to.keys, of_keys);
@@ -223,7 +225,7 @@ void pack_tile(const AttentionParams& p, const KvRows<T>& k, const KvRows<T>& v,
     return;
   to.stats->largest = 0;
   to.stats->bad = keys.keep_if([&](int j) {
-    ScoreScan<T> of_key;
+    ScoreScan<T, kKeyParts> of_key;
     ValueScan<T> of_value;
     of_key.add_row(keys[j], p.head_dim), of_value.add_row(values[j], p.head_dim_v);
     if (!of_key.all_fit() || !of_value.all_fit()) return false;

@@ -5,7 +5,8 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-/// bf16 is one part, f16 the sum of two and f32 of three.
+/// The bf16 parts of a number: bf16 is one, f16 the sum of two and f32 of three. With TDPFP16PS a number of f16 is
+/// one part of its own type.
 template <class T>
 inline constexpr int kPartsOf = std::is_same_v<T, float>     ? 3
                                 : std::is_same_v<T, float16> ? 2

@@ -1,13 +1,14 @@
-// Matrix products on AMX tiles, of bf16, or of the bf16 parts of f16 or f32 (amx/bf16_split.h). Each number of c
-// is one chain of products in a fixed order, so its bits depend only on its row of a and its column of b.
+// Matrix products on AMX tiles, of bf16, of the bf16 parts of f16 or f32, or of f16 as it is (amx/bf16_split.h).
+// Each number of c is one chain of products in a fixed order, so its bits depend only on its row of a and its
+// column of b.
 //
 // A block of b, kDepth deep, is packed into panels of 32 columns and stays in the L2 cache; 32 rows of a are
 // packed and multiplied by one panel after the other. Rows and columns with numbers that tiles cannot hold are
 // left out; the multiply-add kernels compute them.
 //
-// Few rows of bf16 by columns that are contiguous in memory, as the weights of torch.nn.Linear, are multiplied
-// with the operands exchanged: tiles read b where it lies, and the packed rows of a are the right operand. The
-// even and the odd products of a number have the same order then, and so its bits are the same.
+// Few rows of numbers of one part by columns that are contiguous in memory, as the weights of torch.nn.Linear, are
+// multiplied with the operands exchanged: tiles read b where it lies, and the packed rows of a are the right
+// operand. The even and the odd products of a number have the same order then, and so its bits are the same.
 #pragma once
 
 #include "cpu/amx/packing.h"
@@ -18,10 +19,11 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 /// The products of the same level by multiply-adds.
 const ProductKernels& fallback_products();
 
-template <class T>
+/// kParts: of the numbers of a and b.
+template <class T, int kParts>
 class AmxProduct {
  public:
-  static constexpr int kParts = kPartsOf<T>;
+  using Pairs = PairsOf<T, kParts>;
   static constexpr std::int64_t kWords = kParts * kPartWords;
   /// b's block: 1 MiB, half of the L2 cache of Sapphire Rapids. f32 takes more columns, because packing a takes
   /// longest.
@@ -68,7 +70,7 @@ class AmxProduct {
 
   // ---- Numbers that tiles cannot hold
 
-  using Scan = MagnitudeScan<T, kLeastOfProducts<T>>;
+  using Scan = MagnitudeScan<T, kLeastOfProducts<T>, 1, kParts>;
 
   /// A bit for each of up to 32 lines, of the whole depth, that has such a number. The numbers of a line are
   /// `stride` apart, adjacent lines `line_stride`.
@@ -105,14 +107,14 @@ class AmxProduct {
   // ---- Packing
 
   /// The step of depth, of 32, whose number is number n of a row of words.
-  static constexpr int step_of(int n) { return std::is_same_v<T, bfloat16> ? n : n / 2 + n % 2 * 16; }
+  static constexpr int step_of(int n) { return kParts == 1 ? n : n / 2 + n % 2 * 16; }
 
   /// Packs up to 32 lines: lines of a as rows of words, lines of b transposed.
   void pack(const T* x, std::int64_t stride, std::int64_t line_stride, std::uint32_t bad, int count,
             bool transposed, std::uint32_t* to) {
     Scan scan;  // of numbers that have been scanned
     if (stride == 1) {
-      Rows32<T> lines(x + begin_, line_stride, count, end_ - begin_);
+      Rows32<T, kParts> lines(x + begin_, line_stride, count, end_ - begin_);
       lines.keep_if([&](int i) { return (bad >> i & 1U) == 0; });
       return transposed ? pack_columns(lines, to, scan) : pack_rows(lines, 1, to, scan);
     }
@@ -120,7 +122,7 @@ class AmxProduct {
       alignas(64) std::uint32_t words[kWords];
       std::uint32_t* const pairs = transposed ? to : words;
       const auto in_reach = static_cast<int>(std::min<std::int64_t>(32, end_ - d));
-      pack_pairs<step_of>(Rows32<T>(x + d * stride, stride, in_reach, count), pairs, scan);
+      pack_pairs<step_of>(Rows32<T, kParts>(x + d * stride, stride, in_reach, count), pairs, scan);
       for (std::uint32_t rest = bad; rest != 0; rest &= rest - 1) clear_line(pairs, std::countr_zero(rest));
       if (!transposed) transpose_parts<kParts>(words, to);
     }
@@ -167,7 +169,7 @@ class AmxProduct {
   };
 
   SACCADE_INLINE void multiply_tile(TileStream& tiles, const Place& place, const std::uint32_t* b) {
-    constexpr const auto& kOfProduct = SplitPairs<kParts>::kExact;
+    constexpr const auto& kOfProduct = Pairs::kExact;
     constexpr SplitProducts kFirst = kParts == 1 ? SplitProducts::all : SplitProducts::small;
     const float* const from = start(place);
     tiles.template multiply<kOfProduct, kFirst, true>(packed_a_, b, from, place.results);
@@ -300,17 +302,18 @@ class AmxProduct {
   template <bool kWide>
   SACCADE_INLINE void add_steps(const void* lines, std::int64_t stride, std::int64_t step, std::int64_t count,
                                 const std::uint32_t* rows, const std::byte* ahead) {
+    constexpr DType kType = Pairs::kExact[0].type;
     const auto* from = static_cast<const std::byte*>(lines);
     for (std::int64_t s = 0; s < count; ++s, from += step, rows += kWords) {
       tiles_.template load<6>(rows, 64);
       tiles_.template load_streamed<4>(from, stride);
-      tiles_.template multiply<0, 4, 6>();
+      tiles_.template multiply<0, 4, 6, kType>();
       tiles_.template load_streamed<5>(from + 16 * stride, stride);
-      tiles_.template multiply<1, 5, 6>();
+      tiles_.template multiply<1, 5, 6, kType>();
       if constexpr (kWide) {
         tiles_.template load<7>(rows + 256, 64);
-        tiles_.template multiply<2, 4, 7>();
-        tiles_.template multiply<3, 5, 7>();
+        tiles_.template multiply<2, 4, 7, kType>();
+        tiles_.template multiply<3, 5, 7, kType>();
       }
       for (int i = 0; ahead && i < 32; ++i) __builtin_prefetch(ahead + s * 2048 + i * 64, 0, 2);
     }
@@ -377,10 +380,10 @@ class AmxProduct {
 };
 
 /// Columns [column, column + columns) of a row of c by multiply-adds.
-template <class T>
+template <class T, int kParts>
 void fallback_product(const ProductParams& p, std::int64_t row, std::int64_t column, std::int64_t columns,
                       float* scratch) {
-  alignas(64) float exact[AmxProduct<T>::kColumns];
+  alignas(64) float exact[AmxProduct<T, kParts>::kColumns];
   const std::int64_t at = row * p.c_stride + column;
   if (p.adds) std::copy_n(static_cast<const float*>(p.c) + at, columns, exact);
   ProductParams part = p;
@@ -398,27 +401,27 @@ void fallback_product(const ProductParams& p, std::int64_t row, std::int64_t col
   }
 }
 
-template <class T>
+template <class T, int kParts>
 void product(const ProductParams& p, const ProductBlock& block, float* scratch) {
-  AmxProduct<T> tiles(p, block, scratch);
+  AmxProduct<T, kParts> tiles(p, block, scratch);
   tiles.run();
   if (!tiles.has_fallback_rows()) return;
   for (std::int64_t row = block.row; row < block.row_end; ++row) {
     if (tiles.is_other_row(row)) {
-      fallback_product<T>(p, row, block.column, block.column_end - block.column, scratch);
+      fallback_product<T, kParts>(p, row, block.column, block.column_end - block.column, scratch);
       continue;
     }
     for (std::int64_t column = block.column; column < block.column_end; ++column)
-      if (tiles.is_other_column(column)) fallback_product<T>(p, row, column, 1, scratch);
+      if (tiles.is_other_column(column)) fallback_product<T, kParts>(p, row, column, 1, scratch);
   }
 }
 
-template <class T>
-inline constexpr ProductKernels kAmxProductOf{.block = product<T>,
+template <class T, int kParts = kPartsOf<T>>
+inline constexpr ProductKernels kAmxProductOf{.block = product<T, kParts>,
                                               .rows = 32,
-                                              .columns = AmxProduct<T>::kColumns,
-                                              .scratch = AmxProduct<T>::kScratch,
+                                              .columns = AmxProduct<T, kParts>::kColumns,
+                                              .scratch = AmxProduct<T, kParts>::kScratch,
                                               .panel = 32,
-                                              .narrow_depth = kPartsOf<T> == 3 ? 0 : AmxProduct<T>::kDepth};
+                                              .narrow_depth = kParts == 3 ? 0 : AmxProduct<T, kParts>::kDepth};
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

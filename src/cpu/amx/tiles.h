@@ -10,6 +10,13 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
+/// The third and the fifth byte of TDPFP16PS of tiles c, a and b, VEX.128.F2.0F38.W0 5C /r: assemblers before
+/// binutils 2.40 and LLVM 16 do not know it.
+constexpr int vex_of_tdpfp16ps(int b) { return (15 - b) << 3 | 3; }
+constexpr int modrm_of_tdpfp16ps(int c, int a) { return 0xc0 | c << 3 | a; }
+static_assert(vex_of_tdpfp16ps(5) == 0x53 && modrm_of_tdpfp16ps(3, 4) == 0xdc,
+              "c4 e2 53 5c dc is tdpfp16ps %tmm5,%tmm4,%tmm3");
+
 /// The tile registers of this thread, configured while the object lives. Releases them afterwards: other code may
 /// use them too, and a context switch saves all 8 KiB.
 class Tiles {
@@ -48,10 +55,15 @@ class Tiles {
   SACCADE_INLINE void clear() {
     asm volatile("tilezero %%tmm%c0" ::"i"(kTile));
   }
-  /// Tile c (16 x 16 floats) += tile a (16 rows of 16 pairs of bf16) * tile b (16 pairs of rows, 16 columns).
-  template <int kC, int kA, int kB>
+  /// Tile c (16 x 16 floats) += tile a (16 rows of 16 pairs of bf16 or f16) * tile b (16 pairs of rows, 16
+  /// columns). f16 needs AMX-FP16.
+  template <int kC, int kA, int kB, DType kType = DType::bf16>
   SACCADE_INLINE void multiply() {
-    asm volatile("tdpbf16ps %%tmm%c2,%%tmm%c1,%%tmm%c0" ::"i"(kC), "i"(kA), "i"(kB));
+    if constexpr (kType == DType::f16)
+      asm volatile(".byte 0xc4, 0xe2, %c0, 0x5c, %c1" ::"i"(vex_of_tdpfp16ps(kB)),
+                   "i"(modrm_of_tdpfp16ps(kC, kA)));
+    else
+      asm volatile("tdpbf16ps %%tmm%c2,%%tmm%c1,%%tmm%c0" ::"i"(kC), "i"(kA), "i"(kB));
   }
 };
 

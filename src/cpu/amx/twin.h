@@ -42,21 +42,19 @@ class Tiles {
   }
 
   /// Each number of c has a chain of multiply-adds over the even products and one over the odd ones, both from +0;
-  /// then c + (even + odd). Denormal numbers count as 0 and become 0 (Intel, Intrinsics Guide, _tile_dpbf16ps, and
-  /// a comparison with a processor that has it).
-  template <int kC, int kA, int kB>
+  /// then c + (even + odd). Denormal floats count as 0 and become 0, as do denormal bf16; denormal f16 count. Of
+  /// bf16: Intel, Intrinsics Guide, _tile_dpbf16ps, and a comparison with a processor that has it. Of f16: Intel,
+  /// Software Developer's Manual, volume 2, TDPFP16PS; not seen on a processor.
+  template <int kC, int kA, int kB, DType kType = DType::bf16>
   __attribute__((noinline)) void multiply() {
     check();
+    const Numbers a = numbers_of<kType>(rows_[kA]), b = numbers_of<kType>(rows_[kB]);
     for (int i = 0; i < 16; ++i) {
       float even[16] = {}, odd[16] = {};
       for (int k = 0; k < 16; ++k) {
-        const std::uint32_t a = rows_[kA][i][k];
-        const float a_even = flushed(std::bit_cast<float>(a << 16));
-        const float a_odd = flushed(std::bit_cast<float>(a & 0xffff0000u));
         for (int j = 0; j < 16; ++j) {
-          const std::uint32_t b = rows_[kB][k][j];
-          even[j] = flushed(__builtin_fmaf(a_even, flushed(std::bit_cast<float>(b << 16)), even[j]));
-          odd[j] = flushed(__builtin_fmaf(a_odd, flushed(std::bit_cast<float>(b & 0xffff0000u)), odd[j]));
+          even[j] = flushed(__builtin_fmaf(a.even[i][k], b.even[k][j], even[j]));
+          odd[j] = flushed(__builtin_fmaf(a.odd[i][k], b.odd[k][j], odd[j]));
         }
       }
       for (int j = 0; j < 16; ++j) {
@@ -73,6 +71,26 @@ class Tiles {
   static float flushed(float x) {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
     return std::bit_cast<float>((bits & 0x7f800000u) == 0 ? bits & 0x80000000u : bits);
+  }
+
+  /// The lower and the upper halves of a tile's words as floats.
+  struct Numbers {
+    float even[16][16], odd[16][16];
+  };
+  template <DType kType>
+  static Numbers numbers_of(const std::uint32_t (&words)[16][16]) {
+    const auto number = [](std::uint32_t half) {
+      const auto bits = static_cast<std::uint16_t>(half);
+      if constexpr (kType == DType::f16)
+        return static_cast<float>(float16::from_bits(bits));
+      else
+        return flushed(bfloat16::from_bits(bits));
+    };
+    Numbers numbers;
+    for (int i = 0; i < 16; ++i)
+      for (int k = 0; k < 16; ++k)
+        numbers.even[i][k] = number(words[i][k]), numbers.odd[i][k] = number(words[i][k] >> 16);
+    return numbers;
   }
 
   alignas(64) std::uint32_t rows_[8][16][16];

@@ -1,5 +1,5 @@
 // Numbers as words of tiles, and scores as vectors, in AVX-512: 32 rows of 32 numbers are packed at a time, and
-// their magnitudes are found on the way. Numbers are scanned as vectors, 32 of bf16, or 16 of other types as
+// their magnitudes are found on the way. Numbers are scanned as vectors, 32 where they are one part, else 16 as
 // floats. amx/words_twin.h has the same in plain C++.
 #pragma once
 
@@ -10,7 +10,7 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 /// The largest magnitude of the numbers that were added, and whether tiles can hold all of them: finite ones with
 /// a magnitude of at least kLeast, or below kSmallest, which count as 0. Both are bits of T.
-template <class T, BitsOf<T> kLeast, BitsOf<T> kSmallest = 1>
+template <class T, BitsOf<T> kLeast, BitsOf<T> kSmallest = 1, int kParts = kPartsOf<T>>
 class MagnitudeScan {
  public:
   MagnitudeScan() : largest_(_mm512_setzero_si512()), smallest_(_mm512_set1_epi32(-1)) {}
@@ -43,16 +43,19 @@ class MagnitudeScan {
     if constexpr (kIsWide) return std::bit_cast<float>(_mm512_reduce_max_epu32(largest_));
     const __m512i low = _mm512_slli_epi32(largest_, 16),
                   high = _mm512_and_si512(largest_, all_of_words(0xffff0000U));
-    return std::bit_cast<float>(_mm512_reduce_max_epu32(_mm512_max_epu32(low, high)));
+    const std::uint32_t bits = _mm512_reduce_max_epu32(_mm512_max_epu32(low, high));
+    if constexpr (std::is_same_v<T, float16>)
+      return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(static_cast<int>(bits >> 16))));
+    return std::bit_cast<float>(bits);
   }
   SACCADE_INLINE bool all_fit() const {
     return largest() < std::numeric_limits<float>::infinity() && !(kFindsSmall && has_small());
   }
 
  private:
-  static constexpr bool kIsWide = !std::is_same_v<T, bfloat16>, kFindsSmall = kLeast > kSmallest;
+  static constexpr bool kIsWide = kParts > 1, kFindsSmall = kLeast > kSmallest;
   static constexpr int kLanes = kIsWide ? 16 : 32;
-  static_assert(sizeof(T) == 4 || !kIsWide || !kFindsSmall, "f16 is scanned as floats");
+  static_assert(sizeof(T) == 4 || !kIsWide || !kFindsSmall, "parts of f16 are scanned as floats");
 
   static SACCADE_INLINE __m512i all_of_words(std::uint32_t x) { return _mm512_set1_epi32(static_cast<int>(x)); }
   static SACCADE_INLINE __m512i all_of(BitsOf<T> x) {
@@ -66,11 +69,12 @@ class MagnitudeScan {
   __m512i largest_, smallest_;  // magnitudes; smallest_ less kSmallest
 };
 
-// ---- bf16
+// ---- Numbers of one part: bf16, or f16 as it is
 
 /// Copies 32 rows, to [32 rows][16 words]. Only the sign of `factor` counts.
-template <class Scan>
-SACCADE_INLINE void put_rows(StridedRows<bfloat16> rows, float factor, std::uint32_t* to, Scan& scan) {
+template <int kParts, class T, class Scan>
+requires(kParts == 1) SACCADE_INLINE
+    void put_rows(StridedRows<T> rows, float factor, std::uint32_t* to, Scan& scan) {
   const __m512i sign = _mm512_set1_epi32(factor < 0 ? static_cast<int>(0x80008000) : 0);
   SACCADE_UNROLL
   for (int i = 0; i < 32; ++i) {
@@ -82,8 +86,8 @@ SACCADE_INLINE void put_rows(StridedRows<bfloat16> rows, float factor, std::uint
 
 /// Transposes 16 rows of 16 words: 128-bit lanes of rows 0, 4, 8 and 12 are loaded into one vector, so that all
 /// that is left is to transpose within lanes.
-template <class Scan>
-SACCADE_INLINE void put_16_columns(StridedRows<bfloat16> rows, std::uint32_t* to, Scan& scan) {
+template <class T, class Scan>
+SACCADE_INLINE void put_16_columns(StridedRows<T> rows, std::uint32_t* to, Scan& scan) {
   SACCADE_UNROLL
   for (int lane = 0; lane < 4; ++lane) {
     Vec r[4];
@@ -105,15 +109,15 @@ SACCADE_INLINE void put_16_columns(StridedRows<bfloat16> rows, std::uint32_t* to
 }
 
 /// The transpose of 32 rows: two tiles of [16 pairs of columns][16 rows].
-template <class Scan>
-SACCADE_INLINE void put_columns(StridedRows<bfloat16> rows, std::uint32_t* to, Scan& scan) {
+template <int kParts, class T, class Scan>
+requires(kParts == 1) SACCADE_INLINE void put_columns(StridedRows<T> rows, std::uint32_t* to, Scan& scan) {
   put_16_columns(rows, to, scan);
   put_16_columns(rows + 16, to + 256, scan);
 }
 
 /// Two rows of 32 numbers as words of both: columns 0 to 15, and, 256 words further on, columns 16 to 31.
-template <class Scan>
-SACCADE_INLINE void put_pair(const bfloat16* even, const bfloat16* odd, std::uint32_t* to, Scan& scan) {
+template <int kParts, class T, class Scan>
+requires(kParts == 1) SACCADE_INLINE void put_pair(const T* even, const T* odd, std::uint32_t* to, Scan& scan) {
   const __m512i a = _mm512_loadu_si512(even), b = _mm512_loadu_si512(odd);
   scan.add(a), scan.add(b);
   const __m512i low = _mm512_unpacklo_epi16(a, b), high = _mm512_unpackhi_epi16(a, b);
@@ -144,11 +148,12 @@ SACCADE_INLINE void put_halves(const float* from, std::uint32_t* to) {
   _mm512_store_si512(to + 16, _mm512_and_si512(bits, _mm512_set1_epi32(static_cast<int>(0xffff0000))));
 }
 
-// ---- f16 and f32: the same for each part, kPartWords apart; a word has columns (or pairs of rows) i and 16 + i
+// ---- Numbers of several parts: the same for each part, kPartWords apart; a word has columns (or pairs of rows) i
+// and 16 + i
 
-template <class T, class Scan>
+template <int kParts, class T, class Scan>
 SACCADE_INLINE void put_rows(StridedRows<T> rows, float factor, std::uint32_t* to, Scan& scan) {
-  const Bf16Split<kPartsOf<T>> parts;
+  const Bf16Split<kParts> parts;
   const Vec times = broadcast(factor);
   for (int i = 0; i < 32; ++i) {
     const Vec low = mul(times, loadu(rows[i])), high = mul(times, loadu(rows[i] + 16));
@@ -164,9 +169,9 @@ SACCADE_INLINE void load_transposed(StridedRows<T> rows, Vec (&columns)[16]) {
   transpose(columns);
 }
 /// Transposed before they are split: a third of the shuffles.
-template <class T, class Scan>
+template <int kParts, class T, class Scan>
 SACCADE_INLINE void put_columns(StridedRows<T> rows, std::uint32_t* to, Scan& scan) {
-  const Bf16Split<kPartsOf<T>> parts;
+  const Bf16Split<kParts> parts;
   for (int half = 0; half < 2; ++half, rows = rows + 16, to += 256) {
     alignas(64) Vec low[16], high[16];
     load_transposed(rows, low);
@@ -178,9 +183,9 @@ SACCADE_INLINE void put_columns(StridedRows<T> rows, std::uint32_t* to, Scan& sc
   }
 }
 
-template <class T, class Scan>
+template <int kParts, class T, class Scan>
 SACCADE_INLINE void put_pair(const T* even, const T* odd, std::uint32_t* to, Scan& scan) {
-  const Bf16Split<kPartsOf<T>> parts;
+  const Bf16Split<kParts> parts;
   SACCADE_UNROLL
   for (int half = 0; half < 2; ++half) {
     const Vec a = loadu(even + half * 16), b = loadu(odd + half * 16);

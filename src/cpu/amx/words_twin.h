@@ -6,7 +6,7 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-template <class T, BitsOf<T> kLeast, BitsOf<T> kSmallest = 1>
+template <class T, BitsOf<T> kLeast, BitsOf<T> kSmallest = 1, int kParts = kPartsOf<T>>
 class MagnitudeScan {
  public:
   void add(T x) {
@@ -31,30 +31,31 @@ class MagnitudeScan {
   bool has_small_ = false;
 };
 
-inline std::uint32_t word_of(bfloat16 low, bfloat16 high) {
+template <class T>
+std::uint32_t word_of(T low, T high) {
   return low.bits | static_cast<std::uint32_t>(high.bits) << 16;
 }
 
-template <class Scan>
-void put_rows(StridedRows<bfloat16> rows, float factor, std::uint32_t* to, Scan& scan) {
+template <int kParts, class T, class Scan>
+requires(kParts == 1) void put_rows(StridedRows<T> rows, float factor, std::uint32_t* to, Scan& scan) {
   for (int i = 0; i < 32; ++i)
     for (int w = 0; w < 16; ++w) {
-      const bfloat16 low = rows[i][2 * w], high = rows[i][2 * w + 1];
+      const T low = rows[i][2 * w], high = rows[i][2 * w + 1];
       scan.add(low), scan.add(high);
       to[i * 16 + w] = word_of(low, high) ^ (factor < 0 ? 0x80008000U : 0U);
     }
 }
-template <class Scan>
-void put_columns(StridedRows<bfloat16> rows, std::uint32_t* to, Scan& scan) {
+template <int kParts, class T, class Scan>
+requires(kParts == 1) void put_columns(StridedRows<T> rows, std::uint32_t* to, Scan& scan) {
   for (int i = 0; i < 32; ++i)
     for (int w = 0; w < 16; ++w) {
-      const bfloat16 low = rows[i][2 * w], high = rows[i][2 * w + 1];
+      const T low = rows[i][2 * w], high = rows[i][2 * w + 1];
       scan.add(low), scan.add(high);
       to[i / 16 * 256 + w * 16 + i % 16] = word_of(low, high);
     }
 }
-template <class Scan>
-void put_pair(const bfloat16* even, const bfloat16* odd, std::uint32_t* to, Scan& scan) {
+template <int kParts, class T, class Scan>
+requires(kParts == 1) void put_pair(const T* even, const T* odd, std::uint32_t* to, Scan& scan) {
   for (int j = 0; j < 32; ++j) {
     scan.add(even[j]), scan.add(odd[j]);
     to[j / 16 * 256 + j % 16] = word_of(even[j], odd[j]);
@@ -70,9 +71,9 @@ inline Vec write_32(const float* from, Vec factor, bfloat16* to, Vec finite) {
   return finite;
 }
 
-template <class T, class Scan>
+template <int kParts, class T, class Scan>
 void put_rows(StridedRows<T> rows, float factor, std::uint32_t* to, Scan& scan) {
-  const Bf16Split<kPartsOf<T>> parts;
+  const Bf16Split<kParts> parts;
   for (int i = 0; i < 32; ++i) {
     float numbers[32];
     for (int j = 0; j < 32; ++j) {
@@ -82,9 +83,9 @@ void put_rows(StridedRows<T> rows, float factor, std::uint32_t* to, Scan& scan) 
     parts.split(numbers, numbers + 16, to + i * 16, kPartWords);
   }
 }
-template <class T, class Scan>
+template <int kParts, class T, class Scan>
 void put_columns(StridedRows<T> rows, std::uint32_t* to, Scan& scan) {
-  const Bf16Split<kPartsOf<T>> parts;
+  const Bf16Split<kParts> parts;
   for (int i = 0; i < 16; ++i) {
     float low[32], high[32];
     for (int j = 0; j < 32; ++j) {
@@ -95,9 +96,9 @@ void put_columns(StridedRows<T> rows, std::uint32_t* to, Scan& scan) {
     parts.split(low + 16, high + 16, to + 256 + i * 16, kPartWords);
   }
 }
-template <class T, class Scan>
+template <int kParts, class T, class Scan>
 void put_pair(const T* even, const T* odd, std::uint32_t* to, Scan& scan) {
-  const Bf16Split<kPartsOf<T>> parts;
+  const Bf16Split<kParts> parts;
   float a[32], b[32];
   for (int j = 0; j < 32; ++j) {
     scan.add(even[j]), scan.add(odd[j]);

@@ -10,15 +10,15 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-template <class T>
+template <class T, int kScoreParts = kPartsOf<T>>
 inline constexpr AmxAttention kAmxAttentionOf{.short_row = kShortRow<T>.keys,
                                               .short_causal_row = kShortRow<T>.keys_of_causal,
-                                              .forward = kAmxForwardOf<T>,
+                                              .forward = kAmxForwardOf<T, kScoreParts>,
                                               .backward = kAmxBackwardOf<T>,
-                                              .inspect = {.plan = plan_inspect<plan_forward<T>>,
-                                                          .pack_block = pack_block<T>,
-                                                          .inspect = inspect<TileScores<T>>,
-                                                          .scratch = inspect_scratch<TileScores<T>>}};
+                                              .inspect = {.plan = plan_inspect<plan_forward<T, kScoreParts>>,
+                                                          .pack_block = pack_block<T, kScoreParts>,
+                                                          .inspect = inspect<TileScores<T, kScoreParts>>,
+                                                          .scratch = inspect_scratch<TileScores<T, kScoreParts>>}};
 
 constexpr AmxKernels amx_table() {
   return {.bf16 = kAmxAttentionOf<bfloat16>,
@@ -30,6 +30,14 @@ constexpr AmxKernels amx_table() {
           .product_f32 = kAmxProductOf<float>,
           .chains = tile_chains,
           .chain_flops = kTileChainFlops};
+}
+
+/// The same with products of f16 as it is, which need AMX-FP16.
+constexpr AmxKernels amx_fp16_table() {
+  AmxKernels kernels = amx_table();
+  kernels.f16 = kAmxAttentionOf<float16, 1>;
+  kernels.product_f16 = kAmxProductOf<float16, 1>;
+  return kernels;
 }
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

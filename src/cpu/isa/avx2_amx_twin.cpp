@@ -35,6 +35,7 @@ const ProductKernels& fallback_products() { return emulated_amx_kernels().produc
 }  // namespace avx2_amx_twin
 
 const AmxKernels kAmxTwinKernels = avx2_amx_twin::amx_table();
+const AmxKernels kAmxFp16TwinKernels = avx2_amx_twin::amx_fp16_table();
 }  // namespace saccade::cpu
 
 #endif

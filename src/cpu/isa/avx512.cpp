@@ -20,6 +20,8 @@ const KernelSet kAvx512Kernels = avx512::kernel_table(Isa::avx512, kAvx512Kernel
 const KernelSet kAvx512Bf16Kernels = avx512::kernel_table(Isa::avx512bf16, kAvx512KernelsF64, &kAvx512PairKernels);
 const KernelSet kAvx512AmxKernels =
     avx512::kernel_table(Isa::avx512amx, kAvx512KernelsF64, &kAvx512PairKernels, &kAmxKernels);
+const KernelSet kAvx512AmxFp16Kernels =
+    avx512::kernel_table(Isa::avx512amx, kAvx512KernelsF64, &kAvx512PairKernels, &kAmxFp16Kernels);
 }  // namespace saccade::cpu
 
 #endif

@@ -26,6 +26,7 @@ const ProductKernels& fallback_products() { return kAvx512Kernels.product; }
 }  // namespace avx512amx
 
 const AmxKernels kAmxKernels = avx512amx::amx_table();
+const AmxKernels kAmxFp16Kernels = avx512amx::amx_fp16_table();
 }  // namespace saccade::cpu
 
 #endif

@@ -48,6 +48,12 @@ bool has_avx512bf16() {
   return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & kAvx512Bf16) != 0;
 }
 
+bool has_amx_fp16() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  constexpr unsigned kAmxFp16 = 1u << 21;  // leaf 7, subleaf 1, EAX
+  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & kAmxFp16) != 0;
+}
+
 // A process must ask the operating system for the tiles, 8 KiB of registers, once for all of its threads. It
 // refuses if an alternate signal stack is too small for them (Linux, Documentation/arch/x86/xstate.rst).
 bool may_use_amx() {
@@ -104,8 +110,19 @@ bool machine_has(Isa isa) {
   return false;
 }
 
+#ifdef SACCADE_X86
+/// Emulated tiles multiply f16 if the processor's do, so that both have the same bits, or if they are told to.
+bool emulates_amx_fp16() {
+  const char* const wanted = std::getenv("SACCADE_EMULATE");
+  return has_amx_fp16() || (wanted && std::string_view(wanted) == "amx_fp16");
+}
+#endif
+
 /// The kernels that run a level on this machine, emulated if need be; nullptr if it cannot run.
 const KernelSet* kernels_of(Isa isa) {
+#ifdef SACCADE_X86
+  if (isa == Isa::avx512amx && machine_has(isa) && has_amx_fp16()) return &kAvx512AmxFp16Kernels;
+#endif
   for (const KernelSet* kernels : kKernels)
     if (kernels->isa == isa && machine_has(isa)) return kernels;
 #ifdef SACCADE_X86
@@ -140,7 +157,7 @@ const KernelSet& emulated_amx_kernels() {
     for (const KernelSet* level : {&kAvx512Kernels, &kAvx512Bf16Kernels})
       if (machine_has(level->isa)) kernels = *level;
     kernels.isa = Isa::avx512amx;
-    kernels.amx = &kAmxTwinKernels;
+    kernels.amx = emulates_amx_fp16() ? &kAmxFp16TwinKernels : &kAmxTwinKernels;
     return kernels;
   }();
   return emulated;
@@ -196,6 +213,15 @@ bool multiplies_bf16(Isa isa) {
   return std::ranges::any_of(cpu::all_kernels(), [isa](const cpu::KernelSet* kernels) {
     return kernels->isa == isa && (kernels->pairs || kernels->amx);
   });
+}
+
+bool multiplies_f16(Isa isa) {
+#ifdef SACCADE_X86
+  const cpu::KernelSet* const kernels = cpu::kernels_of(isa);
+  return kernels && (kernels->amx == &cpu::kAmxFp16Kernels || kernels->amx == &cpu::kAmxFp16TwinKernels);
+#else
+  return static_cast<void>(isa), false;
+#endif
 }
 
 std::vector<Isa> built_isas() {

@@ -95,20 +95,21 @@ namespace {
 float flushed(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0F, x) : x; }
 
 /// One half of a word of two bf16 numbers.
-float half_of(std::uint32_t word, int half) {
-  return flushed(bfloat16::from_bits(static_cast<std::uint16_t>(word >> 16 * half)));
+float half_of(std::uint32_t word, int half, DType type) {
+  const auto bits = static_cast<std::uint16_t>(word >> 16 * half);
+  return flushed(type == DType::f16 ? float16::from_bits(bits) : bfloat16::from_bits(bits));
 }
 
 }  // namespace
 
-void add_tile_product(const std::uint32_t* a, const std::uint32_t* b, float* c) {
+void add_tile_product(const std::uint32_t* a, const std::uint32_t* b, DType type, float* c) {
   for (int row = 0; row < 16; ++row) {
     for (int column = 0; column < 16; ++column) {
       float chains[2] = {0.0F, 0.0F};
       for (int half = 0; half < 2; ++half)
         for (int k = 0; k < 16; ++k)
-          chains[half] =
-              flushed(std::fma(half_of(a[16 * row + k], half), half_of(b[16 * k + column], half), chains[half]));
+          chains[half] = flushed(std::fma(half_of(a[16 * row + k], half, type),
+                                          half_of(b[16 * k + column], half, type), chains[half]));
       float& sum = c[16 * row + column];
       sum = flushed(flushed(sum) + flushed(chains[0] + chains[1]));
     }

@@ -40,10 +40,10 @@ float number_of(DType dtype, const void* data, std::int64_t index);
 float product_number(const ProductParams& p, std::int64_t row, std::int64_t column, std::int64_t part,
                      float before, bool fused);
 
-/// c += a b for tiles of AMX: a has 16 rows of 16 words of two bf16 numbers, b has 16 such words of each column in
-/// its rows. The even halves are one chain of multiply-adds from 0, the odd ones another; their sum is added to c.
-/// Denormal numbers count as 0 and become 0.
-void add_tile_product(const std::uint32_t* a, const std::uint32_t* b, float* c);
+/// c += a b for tiles of AMX: a has 16 rows of 16 words of two bf16 or f16 numbers, b has 16 such words of each
+/// column in its rows. The even halves are one chain of multiply-adds from 0, the odd ones another; their sum is
+/// added to c. Denormal numbers count as 0 and become 0, but for those of f16.
+void add_tile_product(const std::uint32_t* a, const std::uint32_t* b, DType type, float* c);
 
 /// The weights of 32 scores in 16-bit fixed point, as cpu/amx/tables.h describes them, in the order of
 /// key_of_word(). Returns whether one of them was too large.

@@ -22,17 +22,15 @@ struct PlainRows {
   }
 };
 
-template <class T>
-inline constexpr std::int64_t kPartsWords = kPartsOf<T>* kPartWords;  // of 32 rows and 32 columns
-
 /// Compares the words of each 32 columns.
-template <class T, class HalvesOf>
+template <int kParts, class T, class HalvesOf>
 void compare_packed(Findings& findings, const std::uint32_t* found, const PlainRows<T>& rows, std::int64_t dim,
                     float factor, const HalvesOf& halves_of) {
-  std::uint32_t expected[kPartsWords<T>];
-  for (std::int64_t d = 0; d < dim; d += 32, found += kPartsWords<T>) {
-    expect_words(&rows.x[0][d], kMostTileDims, factor, halves_of, expected);
-    findings.same_bits(found, expected, 4, kPartsWords<T>);
+  constexpr std::int64_t kAllWords = kParts * kPartWords;
+  std::uint32_t expected[kAllWords];
+  for (std::int64_t d = 0; d < dim; d += 32, found += kAllWords) {
+    expect_words<kParts>(&rows.x[0][d], kMostTileDims, factor, halves_of, expected);
+    findings.same_bits(found, expected, 4, kAllWords);
   }
 }
 
@@ -44,34 +42,30 @@ inline Halves halves_in_shuffled_pairs(int word) {
 }
 
 /// Words and magnitudes of rows in each layout. The scans have seen a number before.
-template <class T>
-void compare_rows(Findings& findings, const Rows32<T>& rows, const PlainRows<T>& expected, std::int64_t dim) {
-  alignas(64) static std::uint32_t words[kMostDepth * kPartsWords<T>];
+template <class T, int kParts>
+void compare_rows(Findings& findings, const Rows32<T, kParts>& rows, const PlainRows<T>& expected,
+                  std::int64_t dim) {
+  alignas(64) static std::uint32_t words[kMostDepth * kParts * kPartWords];
   for (const float before : {0.5F, 1000.0F}) {
     const T number(before);
     const auto compare = [&](float factor, const auto& pack, const auto& halves_of) {
-      ScoreScan<T> scan;
+      ScoreScan<T, kParts> scan;
       PlainScan<T, kLeastOfScores<T>, 1> expected_scan;
       scan.add_row(&number, 1), expected_scan.add(before);
       for (const auto& row : expected.x)
         for (std::int64_t d = 0; d < dim; ++d)
           expected_scan.add(PlainFloat::mul(factor, static_cast<float>(row[d])));
       pack(factor, scan);
-      compare_packed(findings, words, expected, dim, factor, halves_of);
+      compare_packed<kParts>(findings, words, expected, dim, factor, halves_of);
       compare_scans(findings, scan, expected_scan);
     };
     compare(
-        -1.0F, [&](float factor, auto& scan) { pack_rows(rows, factor, words, scan); }, halves_in_rows<T>);
+        -1.0F, [&](float factor, auto& scan) { pack_rows(rows, factor, words, scan); }, halves_in_rows<kParts>);
     compare(
-        1.0F, [&](float, auto& scan) { pack_columns(rows, words, scan); }, halves_in_columns<T>);
+        1.0F, [&](float, auto& scan) { pack_columns(rows, words, scan); }, halves_in_columns<kParts>);
     compare(
         1.0F, [&](float, auto& scan) { pack_pairs<shuffled_row>(rows, words, scan); }, halves_in_shuffled_pairs);
   }
-}
-
-template <class F>
-void for_tile_types(const F& f) {
-  f(bfloat16{}), f(float16{}), f(float{});
 }
 
 /// Numbers before a guard, all of them NaN.
@@ -84,9 +78,9 @@ T* poisoned(const test::GuardedMemory& memory, std::int64_t count) {
 }
 
 /// All or the first of 32 rows, and some of them left out.
-template <class T>
+template <class T, int kParts>
 void compare_rows_in_memory(Findings& findings, std::int64_t dim, std::int64_t stride, int count) {
-  findings.with("bytes of a number, dim, stride, count", sizeof(T), dim, stride, count);
+  findings.with("bytes and parts of a number, dim, stride, count", sizeof(T) * 10 + kParts, dim, stride, count);
   const test::GuardedMemory memory;
   T* const numbers = poisoned<T>(memory, (count - 1) * stride + dim);
   PlainRows<T> expected;
@@ -94,7 +88,7 @@ void compare_rows_in_memory(Findings& findings, std::int64_t dim, std::int64_t s
     findings.draw_near_one(numbers + i * stride, dim);
     expected.set(i, numbers + i * stride, dim);
   }
-  Rows32<T> rows(numbers, stride, count, dim);
+  Rows32<T, kParts> rows(numbers, stride, count, dim);
   findings.equal(rows.dim(), dim);
   compare_rows(findings, rows, expected, dim);
 
@@ -115,13 +109,13 @@ void compare_rows_in_memory(Findings& findings, std::int64_t dim, std::int64_t s
 }
 
 inline void check_rows_32(Findings& findings) {
-  for_tile_types([&](auto number) {
+  for_tile_types([&](auto number, auto parts) {
     using T = decltype(number);
     for (const std::int64_t dim : kTileDims) {
-      compare_rows_in_memory<T>(findings, dim, dim, 32);
-      compare_rows_in_memory<T>(findings, dim, dim + 5, 32);
-      compare_rows_in_memory<T>(findings, dim, dim + 5, 31);
-      compare_rows_in_memory<T>(findings, dim, dim, 1 + findings.below(31));
+      compare_rows_in_memory<T, parts>(findings, dim, dim, 32);
+      compare_rows_in_memory<T, parts>(findings, dim, dim + 5, 32);
+      compare_rows_in_memory<T, parts>(findings, dim, dim + 5, 31);
+      compare_rows_in_memory<T, parts>(findings, dim, dim, 1 + findings.below(31));
     }
   });
 }
@@ -186,13 +180,13 @@ void for_readable(Findings& findings, const F& f) {
 }
 
 inline void check_rows_32_of_keys(Findings& findings) {
-  for_tile_types([&](auto number) {
+  for_tile_types([&](auto number, auto parts) {
     using T = decltype(number);
     for (const std::int64_t dim : {31, 32, 70}) {
       for_readable(findings, [&](std::int64_t page_size, std::int64_t first, KeyRange readable) {
         findings.with("dim, page_size, begin, end", dim, page_size, readable.begin, readable.end);
         const StoredRows<T> stored(findings, dim, page_size, readable);
-        const Rows32<T> rows(stored.rows(), first, readable, dim);
+        const Rows32<T, parts> rows(stored.rows(), first, readable, dim);
         PlainRows<T> expected;
         for (int i = 0; i < 32; ++i) {
           const bool is_there = first + i >= readable.begin && first + i < readable.end;
@@ -208,7 +202,7 @@ inline void check_rows_32_of_keys(Findings& findings) {
 /// Overwrites a number of a row: too small, infinite, NaN, denormal or large.
 template <class T>
 void draw_special(Findings& findings, T* row, std::int64_t dim) {
-  using Case = ScanCase<T, kLeastOfValues<T>, std::is_same_v<T, bfloat16> ? 0x0080 : 1>;
+  using Case = ScanCase<T, kPartsOf<T>, kLeastOfValues<T>, std::is_same_v<T, bfloat16> ? 0x0080 : 1>;
   row[findings.below(static_cast<int>(dim))] = Case::special(findings.below(Case::kSpecials));
 }
 
@@ -220,10 +214,11 @@ Halves halves_in_values(int word) {
   return {{key(halves.rows[0]), key(halves.rows[1])}, {halves.columns[0], halves.columns[1]}};
 }
 
-template <class T>
+template <class T, int kKeyParts>
 void compare_pack_tile(Findings& findings, std::int64_t dim, std::int64_t dim_v, std::int64_t page_size,
                        std::int64_t first, KeyRange readable, int specials) {
-  alignas(64) static std::byte memory[64 + 2 * kMostDepth * kPartsWords<T> * 4];
+  constexpr std::int64_t kKeyBytes = kKeyParts * kPartWords * 4, kValueBytes = kPartsOf<T> * kPartWords * 4;
+  alignas(64) static std::byte memory[64 + kMostDepth * (kKeyBytes + kValueBytes)];
   AttentionParams p{};
   p.head_dim = dim, p.head_dim_v = dim_v;
   const StoredRows<T> k(findings, dim, page_size, readable), v(findings, dim_v, page_size, readable);
@@ -247,36 +242,35 @@ void compare_pack_tile(Findings& findings, std::int64_t dim, std::int64_t dim_v,
     }
   }
   std::memset(memory, 0x55, sizeof memory);
-  const PackedTile<T, std::byte> to(p, memory);
+  const PackedTile<T, std::byte, kKeyParts> to(p, memory);
   pack_tile(p, k.rows(), v.rows(), first, readable, to);
-  findings.equal(PackedTile<T, std::byte>::size(p),
-                 64 + ((dim + 31) / 32 + (dim_v + 31) / 32) * kPartsWords<T> * 4);
+  findings.equal(to.size(p), 64 + (dim + 31) / 32 * kKeyBytes + (dim_v + 31) / 32 * kValueBytes);
   findings.equal(to.stats->bad, bad);
   findings.equal(&to.stats->largest, &largest, 1);
-  compare_packed(findings, to.keys, keys, dim, 1.0F, halves_in_columns<T>);
-  compare_packed(findings, to.values, values, dim_v, 1.0F, halves_in_values<T>);
+  compare_packed<kKeyParts>(findings, to.keys, keys, dim, 1.0F, halves_in_columns<kKeyParts>);
+  compare_packed<kPartsOf<T>>(findings, to.values, values, dim_v, 1.0F, halves_in_values<T>);
 }
 
 /// Keys of every kind; those with a number that tiles cannot hold, in a key or its value, are zeros.
 inline void check_pack_tile(Findings& findings) {
-  for_tile_types([&](auto number) {
+  for_tile_types([&](auto number, auto parts) {
     using T = decltype(number);
     for_readable(findings, [&](std::int64_t page_size, std::int64_t first, KeyRange readable) {
       for (const int specials : {0, 1, 8}) {
         const std::int64_t dim = kTileDims[findings.below(std::size(kTileDims))];
         const std::int64_t dim_v = kTileDims[findings.below(std::size(kTileDims))];
         findings.with("dim, dim_v, begin, end", dim, dim_v, readable.begin, readable.end);
-        compare_pack_tile<T>(findings, dim, dim_v, page_size, first, readable, specials);
+        compare_pack_tile<T, parts>(findings, dim, dim_v, page_size, first, readable, specials);
       }
     });
   });
 }
 
 /// Rows of queries times `factor`; those of which a product does not fit are zeros, as are missing rows.
-template <class T>
+template <class T, int kParts>
 void compare_pack_query_tile(Findings& findings, std::int64_t dim, int rows, float factor, int specials) {
   constexpr std::int64_t kBatch = 2, kHead = 3, kRow = 5;
-  alignas(64) static std::uint32_t words[kMostDepth * kPartsWords<T>];
+  alignas(64) static std::uint32_t words[kMostDepth * kParts * kPartWords];
   const test::GuardedMemory memory;
   AttentionParams p{};
   p.head_dim = dim;
@@ -301,15 +295,15 @@ void compare_pack_query_tile(Findings& findings, std::int64_t dim, int rows, flo
     largest = PlainFloat::max(largest, scan.largest());
   }
   std::memset(words, 0x55, sizeof words);
-  const QueryTileStats stats = pack_query_tile<T>(p, {kBatch, kHead, kRow, rows}, factor, words);
+  const QueryTileStats stats = pack_query_tile<T, kParts>(p, {kBatch, kHead, kRow, rows}, factor, words);
   findings.equal(stats.bad, bad);
   findings.equal(&stats.largest, &largest, 1);
-  compare_packed(findings, words, expected, dim, PlainFloat::abs(factor) < kInfinity ? factor : 1.0F,
-                 halves_in_rows<T>);
+  compare_packed<kParts>(findings, words, expected, dim, PlainFloat::abs(factor) < kInfinity ? factor : 1.0F,
+                         halves_in_rows<kParts>);
 }
 
 inline void check_pack_query_tile(Findings& findings) {
-  for_tile_types([&](auto number) {
+  for_tile_types([&](auto number, auto parts) {
     using T = decltype(number);
     constexpr bool kScales = std::is_same_v<T, float>;
     for (const std::int64_t dim : kTileDims) {
@@ -319,8 +313,9 @@ inline void check_pack_query_tile(Findings& findings) {
         if (kScales || !PlainFloat::is_nan(factor)) findings.equal(&found, &packed, 1);
         for (const int rows : {32, 1 + findings.below(32)}) {
           for (const int specials : {0, 1, 8}) {
-            findings.with("bytes of a number, dim, rows, specials", sizeof(T), dim, rows, specials);
-            compare_pack_query_tile<T>(findings, dim, rows, packed, specials);
+            findings.with("bytes and parts of a number, dim, rows, specials", sizeof(T) * 10 + parts, dim, rows,
+                          specials);
+            compare_pack_query_tile<T, parts>(findings, dim, rows, packed, specials);
           }
         }
       }

@@ -41,10 +41,11 @@ class PlainScan {
   bool fits_ = true;
 };
 
-template <class T, BitsOf<T> kLeast, BitsOf<T> kSmallest = 1>
+template <class T, int kTheParts, BitsOf<T> kLeast, BitsOf<T> kSmallest = 1>
 struct ScanCase {
   using Number = T;
-  using Found = MagnitudeScan<T, kLeast, kSmallest>;
+  static constexpr int kParts = kTheParts;
+  using Found = MagnitudeScan<T, kLeast, kSmallest, kParts>;
   using Expected = PlainScan<T, kLeast, kSmallest>;
 
   /// Zero, the smallest and the largest denormal and normal numbers, those next to the limits, infinity and NaN,
@@ -72,18 +73,19 @@ struct ScanCase {
 };
 
 /// Calls f(ScanCase) with the limits of every use.
-template <class T, class F>
+template <class T, int kParts = kPartsOf<T>, class F>
 void for_scan_cases_of(const F& f) {
-  f(ScanCase<T, 1>{});
-  f(ScanCase<T, kLeastOfScores<T>>{});
-  f(ScanCase<T, kLeastOfValues<T>>{});
-  f(ScanCase<T, kLeastOfProducts<T>>{});
-  if constexpr (std::is_same_v<T, bfloat16>) f(ScanCase<T, kLeastOfValues<T>, 0x0080>{});
+  f(ScanCase<T, kParts, 1>{});
+  f(ScanCase<T, kParts, kLeastOfScores<T>>{});
+  f(ScanCase<T, kParts, kLeastOfValues<T>>{});
+  f(ScanCase<T, kParts, kLeastOfProducts<T>>{});
+  if constexpr (std::is_same_v<T, bfloat16>) f(ScanCase<T, kParts, kLeastOfValues<T>, 0x0080>{});
 }
 template <class F>
 void for_scan_cases(const F& f) {
   for_scan_cases_of<bfloat16>(f);
   for_scan_cases_of<float16>(f);
+  for_scan_cases_of<float16, 1>(f);
   for_scan_cases_of<float>(f);
 }
 
@@ -145,20 +147,19 @@ struct Halves {
   int rows[2], columns[2];
 };
 /// Columns of a row's word: neighbours in one part, 16 apart in several.
-template <class T>
+template <int kParts>
 Halves halves_of_row(int row, int word) {
-  return std::is_same_v<T, bfloat16> ? Halves{{row, row}, {2 * word, 2 * word + 1}}
-                                     : Halves{{row, row}, {word, 16 + word}};
+  return kParts == 1 ? Halves{{row, row}, {2 * word, 2 * word + 1}} : Halves{{row, row}, {word, 16 + word}};
 }
 /// [32 rows][16 words]
-template <class T>
+template <int kParts>
 Halves halves_in_rows(int word) {
-  return halves_of_row<T>(word / 16, word % 16);
+  return halves_of_row<kParts>(word / 16, word % 16);
 }
 /// [2 tiles][16 words][16 rows]
-template <class T>
+template <int kParts>
 Halves halves_in_columns(int word) {
-  return halves_of_row<T>(word / 256 * 16 + word % 16, word % 256 / 16);
+  return halves_of_row<kParts>(word / 256 * 16 + word % 16, word % 256 / 16);
 }
 /// [2 tiles][16 pairs of rows][16 columns]
 inline Halves halves_in_pairs(int word) {
@@ -166,55 +167,55 @@ inline Halves halves_in_pairs(int word) {
   return {{2 * pair, 2 * pair + 1}, {column, column}};
 }
 
-/// The words of each part of numbers times `factor`; of bf16 numbers only its sign counts.
-template <class T, class HalvesOf>
+/// The words of each part of numbers times `factor`; of single parts only its sign counts.
+template <int kParts, class T, class HalvesOf>
 void expect_words(const T* numbers, std::int64_t stride, float factor, const HalvesOf& halves_of,
                   std::uint32_t* to) {
   for (int word = 0; word < kPartWords; ++word) {
     const Halves halves = halves_of(word);
-    std::uint32_t parts[kPartsOf<T>] = {};
+    std::uint32_t parts[kParts] = {};
     for (int half = 0; half < 2; ++half) {
       const T number = numbers[halves.rows[half] * stride + halves.columns[half]];
-      if constexpr (std::is_same_v<T, bfloat16>) {
+      if constexpr (kParts == 1) {
         parts[0] |= (number.bits ^ (factor < 0 ? 0x8000U : 0U)) << 16 * half;
       } else {
         float rest = PlainFloat::mul(factor, static_cast<float>(number));
         for (std::uint32_t& part : parts) part |= test::take_part(rest, false) << 16 * half;
       }
     }
-    for (int t = 0; t < kPartsOf<T>; ++t) to[t * kPartWords + word] = parts[t];
+    for (int t = 0; t < kParts; ++t) to[t * kPartWords + word] = parts[t];
   }
 }
 
-/// Numbers of any bits for bf16; finite ones, of which multiples are finite, where numbers are split into parts.
-template <class T>
+/// Numbers of any bits for single parts; finite ones, of which multiples are finite, where numbers are split.
+template <int kParts, class T>
 void draw_for_words(Findings& findings, T* numbers, std::int64_t count) {
   findings.draw(numbers, count);
-  if constexpr (!std::is_same_v<T, bfloat16>)
+  if constexpr (kParts > 1)
     for (std::int64_t i = 0; i < count; ++i)
       if (!(PlainFloat::abs(static_cast<float>(numbers[i])) < 1e38F)) findings.draw_near_one(numbers + i, 1);
 }
 
 /// Words and magnitudes that put(rows, factor, to, scan) makes of rows of any stride, whose last number is
 /// followed by memory that must not be read.
-template <class T, class Put, class HalvesOf>
+template <class T, int kParts, class Put, class HalvesOf>
 void compare_put(Findings& findings, float factor, const Put& put, const HalvesOf& halves_of) {
-  constexpr std::int64_t kAllWords = kPartsOf<T> * kPartWords;
+  constexpr std::int64_t kAllWords = kParts * kPartWords;
   const test::GuardedMemory memory;
   alignas(64) static std::uint32_t found[kAllWords], expected[kAllWords];
   for (const std::int64_t stride : {32, 33, 47}) {
-    findings.with("bytes of a number, stride", sizeof(T), stride);
+    findings.with("bytes of a number, parts, stride", sizeof(T), kParts, stride);
     const std::int64_t count = 31 * stride + 32;
     T* const numbers = static_cast<T*>(memory.last(static_cast<std::size_t>(count) * sizeof(T)));
     for (int round = 0; round < 5; ++round) {
-      draw_for_words(findings, numbers, count);
-      MagnitudeScan<T, 1> scan;
+      draw_for_words<kParts>(findings, numbers, count);
+      MagnitudeScan<T, 1, 1, kParts> scan;
       PlainScan<T, 1, 1> expected_scan;
       for (int row = 0; row < 32; ++row)
         for (int column = 0; column < 32; ++column)
           expected_scan.add(PlainFloat::mul(factor, static_cast<float>(numbers[row * stride + column])));
       put(StridedRows<T>{numbers, stride}, factor, found, scan);
-      expect_words(numbers, stride, factor, halves_of, expected);
+      expect_words<kParts>(numbers, stride, factor, halves_of, expected);
       findings.same_bits(found, expected, 4, kAllWords);
       compare_scans(findings, scan, expected_scan);
     }
@@ -225,12 +226,12 @@ void compare_put(Findings& findings, float factor, const Put& put, const HalvesO
 template <class Case, class Put>
 void compare_scan_of_put(Findings& findings, const Put& put) {
   using T = typename Case::Number;
-  alignas(64) static std::uint32_t words[kPartsOf<T> * kPartWords];
+  alignas(64) static std::uint32_t words[Case::kParts * kPartWords];
   T numbers[1024];
   for (T& number : numbers) number = T(1.0F);
   for (int place = 0; place < 1024; ++place) {
     const int kind = findings.below(Case::kSpecials);
-    findings.with("bytes of a number, place, kind", sizeof(T), place, kind);
+    findings.with("bytes of a number, parts, place, kind", sizeof(T), Case::kParts, place, kind);
     numbers[place] = Case::special(kind);
     typename Case::Found found;
     typename Case::Expected expected;
@@ -241,38 +242,51 @@ void compare_scan_of_put(Findings& findings, const Put& put) {
   }
 }
 
-inline constexpr auto kPutRows = [](auto rows, float factor, std::uint32_t* to, auto& scan) {
-  put_rows(rows, factor, to, scan);
-};
-inline constexpr auto kPutColumns = [](auto rows, float, std::uint32_t* to, auto& scan) {
-  put_columns(rows, to, scan);
-};
+template <int kParts>
+inline constexpr auto kPutRows =
+    [](auto rows, float factor, std::uint32_t* to, auto& scan) { put_rows<kParts>(rows, factor, to, scan); };
+template <int kParts>
+inline constexpr auto kPutColumns =
+    [](auto rows, float, std::uint32_t* to, auto& scan) { put_columns<kParts>(rows, to, scan); };
+template <int kParts>
 inline constexpr auto kPutPairs = [](auto rows, float, std::uint32_t* to, auto& scan) {
-  for (int pair = 0; pair < 16; ++pair) put_pair(rows[2 * pair], rows[2 * pair + 1], to + 16 * pair, scan);
+  for (int pair = 0; pair < 16; ++pair) put_pair<kParts>(rows[2 * pair], rows[2 * pair + 1], to + 16 * pair, scan);
 };
 
+/// Calls f(T, parts), with the parts as an integral constant, for all numbers on tiles.
+template <class F>
+void for_tile_types(const F& f) {
+  f(bfloat16{}, std::integral_constant<int, 1>{});
+  f(float16{}, std::integral_constant<int, 2>{});
+  f(float16{}, std::integral_constant<int, 1>{});
+  f(float{}, std::integral_constant<int, 3>{});
+}
+
 inline void check_put_rows(Findings& findings) {
-  for (const float factor : {1.0F, -1.0F}) {
-    compare_put<bfloat16>(findings, factor, kPutRows, halves_in_rows<bfloat16>);
-    compare_put<float16>(findings, factor, kPutRows, halves_in_rows<float16>);
-  }
-  for (const float factor : {1.0F, -1.0F, 0.3F, -1.7F})
-    compare_put<float>(findings, factor, kPutRows, halves_in_rows<float>);
-  for_scan_cases([&](auto some) { compare_scan_of_put<decltype(some)>(findings, kPutRows); });
+  for_tile_types([&](auto number, auto parts) {
+    using T = decltype(number);
+    for (const float factor : {1.0F, -1.0F, 0.3F, -1.7F})
+      if (sizeof(T) == 4 || PlainFloat::abs(factor) == 1.0F)
+        compare_put<T, parts>(findings, factor, kPutRows<parts>, halves_in_rows<parts>);
+  });
+  for_scan_cases(
+      [&](auto some) { compare_scan_of_put<decltype(some)>(findings, kPutRows<decltype(some)::kParts>); });
 }
 
 inline void check_put_columns(Findings& findings) {
-  compare_put<bfloat16>(findings, 1.0F, kPutColumns, halves_in_columns<bfloat16>);
-  compare_put<float16>(findings, 1.0F, kPutColumns, halves_in_columns<float16>);
-  compare_put<float>(findings, 1.0F, kPutColumns, halves_in_columns<float>);
-  for_scan_cases([&](auto some) { compare_scan_of_put<decltype(some)>(findings, kPutColumns); });
+  for_tile_types([&](auto number, auto parts) {
+    compare_put<decltype(number), parts>(findings, 1.0F, kPutColumns<parts>, halves_in_columns<parts>);
+  });
+  for_scan_cases(
+      [&](auto some) { compare_scan_of_put<decltype(some)>(findings, kPutColumns<decltype(some)::kParts>); });
 }
 
 inline void check_put_pair(Findings& findings) {
-  compare_put<bfloat16>(findings, 1.0F, kPutPairs, halves_in_pairs);
-  compare_put<float16>(findings, 1.0F, kPutPairs, halves_in_pairs);
-  compare_put<float>(findings, 1.0F, kPutPairs, halves_in_pairs);
-  for_scan_cases([&](auto some) { compare_scan_of_put<decltype(some)>(findings, kPutPairs); });
+  for_tile_types([&](auto number, auto parts) {
+    compare_put<decltype(number), parts>(findings, 1.0F, kPutPairs<parts>, halves_in_pairs);
+  });
+  for_scan_cases(
+      [&](auto some) { compare_scan_of_put<decltype(some)>(findings, kPutPairs<decltype(some)::kParts>); });
 }
 
 inline constexpr test::Check kTileWordChecks[] = {{"magnitude_scan", check_magnitude_scan},

@@ -15,13 +15,13 @@ struct alignas(64) TileWords {
   std::uint32_t x[kTileWords];
 };
 
-/// Words of two bf16 numbers of similar magnitude, whose products and sums are rounded; some are zeros or
-/// denormal.
-inline void draw_tile(Findings& findings, TileWords& tile) {
-  alignas(64) bfloat16 numbers[2 * kTileWords];
+/// Words of two numbers of similar magnitude, whose products and sums are rounded; some are zeros or denormal.
+template <class T>
+void draw_tile(Findings& findings, TileWords& tile) {
+  alignas(64) T numbers[2 * kTileWords];
   findings.draw_near_one(numbers, 2 * kTileWords);
-  for (bfloat16& number : numbers)
-    if (const int kind = findings.below(32); kind < 2) number = bfloat16::from_bits(kind == 0 ? 0x8000 : 0x0003);
+  for (T& number : numbers)
+    if (const int kind = findings.below(32); kind < 2) number = T::from_bits(kind == 0 ? 0x8000 : 0x0003);
   std::memcpy(tile.x, numbers, sizeof numbers);
 }
 
@@ -56,21 +56,22 @@ inline void check_tile_moves(Findings& findings) {
   compare_tile_moves<7>(findings, tiles);
 }
 
-inline void check_tile_product(Findings& findings) {
+template <class T>
+void check_tile_product(Findings& findings) {
   Tiles tiles;
   TileWords a, b;
   alignas(64) float c[kTileWords], found[kTileWords], expected[kTileWords];
   for (int round = 0; round < 200; ++round) {
-    draw_tile(findings, a);
-    draw_tile(findings, b);
+    draw_tile<T>(findings, a);
+    draw_tile<T>(findings, b);
     findings.draw_near_one(c, kTileWords);
     tiles.load<0>(c, 64);
     tiles.load<4>(a.x, 64);
     tiles.load<6>(b.x, 64);
-    tiles.multiply<0, 4, 6>();
+    tiles.multiply<0, 4, 6, dtype_of<T>>();
     tiles.store<0>(found, 64);
     std::memcpy(expected, c, sizeof c);
-    test::add_tile_product(a.x, b.x, expected);
+    test::add_tile_product(a.x, b.x, dtype_of<T>, expected);
     findings.equal(found, expected, kTileWords, c);
   }
 }
@@ -238,9 +239,12 @@ inline void check_transpose_words(Findings& findings) {
 }
 
 inline constexpr test::Check kTileChecks[] = {
-    {"tile_moves", check_tile_moves}, {"tile_product", check_tile_product},
+    {"tile_moves", check_tile_moves}, {"tile_product", check_tile_product<bfloat16>},
     {"weights", check_weights},       {"visible_weights", check_visible_weights},
     {"bf16_split", check_bf16_split}, {"split_weights", check_split_weights},
     {"put_halves", check_put_halves}, {"transpose_words", check_transpose_words}};
+
+/// Needs AMX-FP16, or the twin.
+inline constexpr test::Check kTileF16Checks[] = {{"tile_product_f16", check_tile_product<float16>}};
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

@@ -30,7 +30,7 @@ namespace saccade::test {
 
 std::vector<Check> checks_of_avx2_amx_twin() {
   using namespace cpu::checks_avx2_amx_twin;
-  return join({kTileChecks, kTileWordChecks, kTileVectorChecks, kTilePackingChecks});
+  return join({kTileChecks, kTileF16Checks, kTileWordChecks, kTileVectorChecks, kTilePackingChecks});
 }
 
 }  // namespace saccade::test

@@ -2,6 +2,7 @@
 #include "cpu/checks/findings.h"
 #include "cpu/checks/plain.h"
 #include "cpu/simd/prelude.h"
+#include "saccade/runtime.h"
 
 #ifdef SACCADE_X86
 
@@ -28,7 +29,9 @@ namespace saccade::test {
 
 std::vector<Check> checks_of_avx512amx() {
   using namespace cpu::checks_avx512amx;
-  return join({kTileChecks, kTileWordChecks, kTileVectorChecks, kTilePackingChecks});
+  return join({kTileChecks,
+               multiplies_f16(Isa::avx512amx) ? std::span<const Check>(kTileF16Checks) : std::span<const Check>(),
+               kTileWordChecks, kTileVectorChecks, kTilePackingChecks});
 }
 
 }  // namespace saccade::test
