@@ -5,6 +5,7 @@
 
 #include "cases/divided_case.h"
 #include "support/each_isa.h"
+#include "support/environment.h"
 
 namespace saccade::test {
 namespace {
@@ -14,7 +15,9 @@ using ::testing::IsEmpty;
 class DistributedSweep : public EachIsa {};
 
 TEST_P(DistributedSweep, HasTheBitsOfOneProcess) {
-  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+  // Each instruction set has problems of its own.
+  const ProblemRange problems = problems_of_test(19'000'000 + 1000 * static_cast<std::uint64_t>(GetParam()), 100);
+  for (std::uint64_t seed = problems.begin; seed < problems.end; ++seed) {
     const int ranks = static_cast<int>(2 + seed % 7);
     const auto communicators = distributed::local_communicators(ranks);
     std::vector<std::thread> threads;
@@ -25,7 +28,7 @@ TEST_P(DistributedSweep, HasTheBitsOfOneProcess) {
       threads.emplace_back([&, rank] {
         std::string text;
         try {
-          lines[rank] = cases::compare_divided(*communicators[rank], 19'000'000 + seed, text);
+          lines[rank] = cases::compare_divided(*communicators[rank], seed, text);
         } catch (const std::exception& error) {
           lines[rank] = {error.what()};
         }
