@@ -4,6 +4,9 @@ import os
 import re
 from pathlib import Path
 
+import latex2mathml.converter
+from docutils import nodes
+
 SOURCES = Path(os.environ["SACCADE_SITE_SOURCES"])
 
 project = "saccade"
@@ -20,6 +23,8 @@ html_show_search_summary = False  # summaries are fetched, which a page from a d
 html_copy_source = False
 
 myst_heading_anchors = 3
+myst_fence_as_directive = ["math"]  # the form that GitHub shows
+html_math_renderer = "mathml"  # browsers show it without a script
 suppress_warnings = ["autoapi.python_import_resolution", "duplicate_declaration"]
 
 breathe_projects = {"saccade": str(SOURCES.parent / "site-doxygen" / "xml")}
@@ -40,5 +45,13 @@ def autoapi_skip(app, what, name, obj, skip, options):
     return skip or any(part.startswith("_") for part in name.split(".")[1:])
 
 
+def visit_formula(translator, node):
+    is_block = node.tagname == "math_block"
+    formula = latex2mathml.converter.convert(node.astext(), display="block" if is_block else "inline")
+    translator.body.append(f"<p>{formula}</p>" if is_block else formula)
+    raise nodes.SkipNode
+
+
 def setup(app):
     app.connect("autoapi-skip-member", autoapi_skip)
+    app.add_html_math_renderer("mathml", inline_renderers=(visit_formula, None), block_renderers=(visit_formula, None))

@@ -14,6 +14,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 GROUPS = {  # of the pages in docs/; a page that is in none ends the run
+    "Tutorial": "tutorial/README tutorial/1-simple-self-attention",
+    "教程": "tutorial/zh-CN/README tutorial/zh-CN/1-simple-self-attention",
     "Quick starts": "quickstart/cpp quickstart/pytorch quickstart/transformers quickstart/numpy "
     "quickstart/command-line quickstart/look quickstart/distributed",
     "How-to": "howto/migrate howto/padding howto/serving howto/training howto/profiling install",

@@ -1,5 +1,6 @@
 """Checks the documentation: every ```python block of README*.md and docs/ runs and, if a ```text block follows
-directly, prints exactly that. Blocks that import a library which is not installed are skipped."""
+directly, prints exactly that. Blocks that import a library which is not installed are skipped;
+those of docs/tutorial are parts of larger programs, which test_tutorial.py runs."""
 
 import importlib.util
 import os
@@ -18,6 +19,8 @@ OPTIONAL = ("torch", "transformers", "onnx", "saccade_jax", "saccade_onnxruntime
 def blocks():
     readmes = [*sorted(ROOT.glob("README*.md")), ROOT / "packaging/wheel/README.md"]
     for path in [*readmes, *sorted((ROOT / "docs").rglob("*.md"))]:
+        if path.is_relative_to(ROOT / "docs/tutorial"):
+            continue
         text = path.read_text(encoding="utf-8")
         for match in BLOCK.finditer(text):
             line = text.count("\n", 0, match.start()) + 1

@@ -1,6 +1,7 @@
 // Tests the documentation. In README*.md, the other pages of the root and docs/:
 // - every ```cpp block is a program that compiles and runs, and so is every ```c block, in C99; if a ```text block
-//   follows directly, the program prints exactly that. A block marked ```cpp sketch is skipped.
+//   follows directly, the program prints exactly that. A block marked ```cpp sketch is skipped, and so are those of
+//   docs/tutorial, which are parts of larger programs: python/tests/test_tutorial.py runs them.
 // - every line of a ```sh block that begins with `saccade` runs and exits with 0, in a folder that has examples/
 //   (except `saccade bench`, which takes minutes); every script/X that a block calls exists.
 // - every relative link leads to a file, and one to a section leads to its heading.
@@ -84,7 +85,8 @@ std::vector<Block> blocks_in(const std::string& language) {
   std::vector<Block> result;
   for (const std::string& file : documents()) {
     for (Block& block : blocks_of(file, contents_of(kRoot / file))) {
-      if (block.language == language) result.push_back(std::move(block));
+      const bool is_part = language == "cpp" && file.starts_with("docs/tutorial/");
+      if (block.language == language && !is_part) result.push_back(std::move(block));
     }
   }
   return result;
