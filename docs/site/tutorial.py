@@ -161,7 +161,7 @@ def published(path: str, examples: dict) -> tuple[list[list], float, float]:
     """Numbers that an author printed as rows, and their tolerances: absolute, and as a share of each number."""
     value, absolute, relative = examples, None, 0.0
     for name in path.split("/"):
-        value = value[name]
+        value = value[int(name) if isinstance(value, list) else name]
         if isinstance(value, dict) and "tolerance" in value:
             absolute, relative = value["tolerance"], 0.0
         elif isinstance(value, dict) and "relative_tolerance" in value:
