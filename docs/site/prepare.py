@@ -13,9 +13,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+CHAPTERS = ["README", *sorted(path.stem for path in ROOT.glob("docs/tutorial/[0-9]-*.md"))]
 GROUPS = {  # of the pages in docs/; a page that is in none ends the run
-    "Tutorial": "tutorial/README tutorial/1-simple-self-attention",
-    "教程": "tutorial/zh-CN/README tutorial/zh-CN/1-simple-self-attention",
+    "Tutorial": " ".join(f"tutorial/{name}" for name in CHAPTERS),
+    "教程": " ".join(f"tutorial/zh-CN/{name}" for name in CHAPTERS),
     "Quick starts": "quickstart/cpp quickstart/pytorch quickstart/transformers quickstart/numpy "
     "quickstart/command-line quickstart/look quickstart/distributed",
     "How-to": "howto/migrate howto/padding howto/serving howto/training howto/profiling install",
