@@ -13,7 +13,7 @@ namespace {
 
 struct Words {
   const char *introduction, *printed, *computed, *numbers, *one_number, *many_numbers, *exact, *absolute,
-      *relative, *all_hold, *some_fail;
+      *relative, *all_hold, *some_fail, *tutorial;
 };
 
 constexpr Words kEnglish{
@@ -30,6 +30,7 @@ constexpr Words kEnglish{
     .relative = "tolerance {:.0e} of each number",
     .all_hold = "{} {} numbers, all within tolerance; {} further claims, all hold.",
     .some_fail = "{} {} of {} numbers beyond their tolerance; {} of {} further claims do not hold.",
+    .tutorial = "The same with code, pictures and exercises: docs/tutorial in saccade's repository.",
 };
 
 constexpr Words kChinese{
@@ -46,6 +47,7 @@ constexpr Words kChinese{
     .relative = "容差为各数的 {:.0e}",
     .all_hold = "{} 共 {} 个数，全部在容差之内；另有 {} 条断言，全部成立。",
     .some_fail = "{} {}/{} 个数超出容差；另有 {}/{} 条断言不成立。",
+    .tutorial = "配有代码、图和练习的教程：saccade 仓库中的 docs/tutorial/zh-CN。",
 };
 
 class StoryPrinter {
@@ -144,7 +146,7 @@ class StoryPrinter {
       text_ += fmt::format(fmt::runtime(words_.some_fail), mark(false), tour.count_wrong(), tour.count(),
                            tour.count_failed_claims(), claims);
     }
-    text_ += "\n";
+    text_ += fmt::format("\n{}\n", words_.tutorial);
   }
 
   const Words& words_;

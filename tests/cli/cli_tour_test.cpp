@@ -52,11 +52,13 @@ TEST_F(TourTest, HoldsInBothLanguages) {
   EXPECT_THAT(english.out, HasSubstr("numbers, all within tolerance"));
   EXPECT_THAT(english.out, HasSubstr("printed  0.9544     1.4950"));
   EXPECT_THAT(english.out, HasSubstr("saccade  0.954400   1.495000"));
+  EXPECT_THAT(english.out, HasSubstr("docs/tutorial"));
 
   const Outcome chinese = run({"tour", "--lang", "zh"});
   EXPECT_EQ(chinese.exit_code, 0);
   EXPECT_THAT(chinese.out, HasSubstr("全部在容差之内"));
   EXPECT_THAT(chinese.out, HasSubstr("算得  0.954400   1.495000"));
+  EXPECT_THAT(chinese.out, HasSubstr("docs/tutorial/zh-CN"));
 }
 
 TEST_F(TourTest, HasNoColourOutsideOfATerminal) { EXPECT_EQ(run({"tour"}).out.find('\x1b'), std::string::npos); }

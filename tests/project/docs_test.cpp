@@ -156,10 +156,23 @@ TEST_P(Commands, Run) {
 
 INSTANTIATE_TEST_SUITE_P(Docs, Commands, testing::ValuesIn(blocks_in("sh")), test_name);
 
+/// A page without its blocks of code, in which `[&](int i)` is no link.
+std::string without_blocks(const std::string& document) {
+  std::string prose;
+  std::istringstream lines(document);
+  bool is_code = false;
+  for (std::string line; std::getline(lines, line);) {
+    const bool is_fence = line.starts_with("```");
+    if (!is_code && !is_fence) prose += line + "\n";
+    is_code = is_code != is_fence;
+  }
+  return prose;
+}
+
 TEST(Docs, LinksLeadToFiles) {
   static const std::regex link(R"(\]\(([^)#]+)(#[^)]*)?\)|<img [^>]*src="([^"]+)\")");
   for (const std::string& file : documents()) {
-    const std::string text = contents_of(kRoot / file);
+    const std::string text = without_blocks(contents_of(kRoot / file));
     ASSERT_FALSE(text.empty()) << file;
     for (std::sregex_iterator found(text.begin(), text.end(), link), end; found != end; ++found) {
       const std::string target = (*found)[1].matched ? (*found)[1] : (*found)[3];
