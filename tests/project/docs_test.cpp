@@ -1,7 +1,7 @@
 // Tests the documentation. In README*.md, the other pages of the root and docs/:
 // - every ```cpp block is a program that compiles and runs, and so is every ```c block, in C99; if a ```text block
-//   follows directly, the program prints exactly that. A block marked ```cpp sketch is skipped, and so are those of
-//   docs/tutorial, which are parts of larger programs: python/tests/test_tutorial.py runs them.
+//   follows directly, the program prints exactly that. A block marked ```cpp sketch is skipped, and so are those
+//   of docs/tutorial, which are parts of larger programs: python/tests/test_tutorial.py runs them.
 // - every line of a ```sh block that begins with `saccade` runs and exits with 0, in a folder that has examples/
 //   (except `saccade bench`, which takes minutes); every script/X that a block calls exists.
 // - every relative link leads to a file, and one to a section leads to its heading.
