@@ -212,7 +212,7 @@ def beside(output: str, step: Step, examples: dict, heads: tuple[str, str], plac
         for number, ours in zip(row, computed):
             if not abs(ours - number) <= absolute + relative * abs(number) + 1e-12:
                 raise Wrong(f"{place}: {path} was printed as {number}, computed is {ours}")
-        texts.append("  ".join(form.format(number) for number in row))
+        texts.append(" ".join(form.format(number) for number in row))
     if rows:
         raise Wrong(f"{place}: the output has no row for {rows[0][0]}")
     left = max(width(line) for line in [*lines, heads[0]])

@@ -43,7 +43,7 @@ def beside(tmp_path, printed):
 
 
 def test_printed_numbers_are_put_beside_computed_ones(tmp_path):
-    assert beside(tmp_path, [0.25, 1.0]) == "computed  | printed\n[0.25, 1] | 0.25  1.00\n"
+    assert beside(tmp_path, [0.25, 1.0]) == "computed  | printed\n[0.25, 1] | 0.25 1.00\n"
 
 
 @pytest.mark.parametrize("printed", [[0.26, 1.0], [0.25, 1.01], [0.25, 1.0, 1.0], [[0.25, 1.0], [0.25, 1.0]]])
