@@ -281,9 +281,9 @@ void tell_dropout(Guide& guide) {
 
   guide.step(
       {"A trap: with the same seed, builds of PyTorch draw different masks. The printed ones come from a build "
-       "without MKL (macOS, ARM); PyTorch for Linux on x86 prints others. Both are right.",
+       "without MKL (macOS, ARM); earlier PyTorch for Linux on x86 prints others. Both are right.",
        "陷阱：种子相同，不同构建的 PyTorch 抽到的掩码却不同。印出的数来自不带 MKL 的构建（macOS、ARM）；"
-       "x86 上的 Linux 版会印出别的数。两者都对。"});
+       "较早的 x86 Linux 版会印出别的数。两者都对。"});
   const Tensor linux_keep = TorchGenerator(123).dropout_mask({6, 6}, 0.5, TorchBuild::mkl);
   int different = 0;
   for (std::size_t i = 0; i < 36; ++i) different += keep.values<bool>()[i] != linux_keep.values<bool>()[i] ? 1 : 0;
