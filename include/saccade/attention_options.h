@@ -41,7 +41,8 @@ struct OptionNames<ScoreStage> {
 struct DeprecatedName {
   std::string_view old_name, name;  ///< the one accepted, and the one to use
 };
-inline constexpr DeprecatedName kDeprecatedOptionNames[] = {{"bhld", "bhsd"}, {"blhd", "bshd"}};
+[[gnu::visibility("hidden")]] inline constexpr DeprecatedName kDeprecatedOptionNames[] = {{"bhld", "bhsd"},
+                                                                                          {"blhd", "bshd"}};
 
 /// The current name for an old one; any other name itself.
 constexpr std::string_view current_option_name(std::string_view name) {
