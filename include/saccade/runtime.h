@@ -31,9 +31,9 @@ std::string_view name_of(Isa isa);
 /// attention()).
 bool multiplies_bf16(Isa isa);
 
-/// Whether the level, on this machine, multiplies pairs of f16 directly: avx512amx on a processor that reports
-/// AMX-FP16, or emulated with `SACCADE_EMULATE=amx_fp16`. Its last bits of f16 then differ from those of a machine
-/// without.
+/// Whether the level `isa`, on this machine, multiplies pairs of f16 directly: avx512amx on a processor that
+/// reports AMX-FP16, or emulated with `SACCADE_EMULATE=amx_fp16`. Its last bits of f16 then differ from those of a
+/// machine without.
 bool multiplies_f16(Isa isa);
 
 /// The levels this library was built with, slowest first.

@@ -13,8 +13,8 @@ enum class ScoreChange : std::uint8_t { none, position, boolean_mask, float_mask
 
 /// The only change of the scores of a query head; `none` if there are none, several, or others. What position
 /// hides is a change in windows, where many tiles of keys are at an edge: a window of 257 keys takes 0.94 of the
-/// time that ScoreFinisher takes, one of 513 keys 0.97; a causal mask alone of 2048 keys would take 1.03 (Granite
-/// Rapids).
+/// time that it takes with ScoreFinisher, one of 513 keys 0.97. A causal mask alone is not: 2048 keys would
+/// take 1.03 (Granite Rapids).
 inline ScoreChange only_change(const AttentionParams& p, std::int64_t batch, std::int64_t head) {
   if (p.score_modifier || p.saves_scores() || p.block_mask.data) return ScoreChange::none;
   const bool has_mask = p.mask.type != MaskType::none, has_alibi = p.alibi_slopes.data,

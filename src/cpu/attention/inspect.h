@@ -57,7 +57,8 @@ ForwardPlan plan_inspect(const AttentionParams& p) {
   return result;
 }
 
-/// The memory of one thread's work on a block of rows. Scores: where they come from.
+/// The memory of one thread's work on a block of rows. Scores: where they come from. `rows`: those that the memory
+/// was sized for, also for a shorter last block, for fewer rows could keep scores where more could not.
 template <class Scores>
 class InspectScratch : public Scores::Scratch {
  public:
