@@ -297,7 +297,8 @@ class DistributedRun {
 ExitCode run_distributed(const RunArguments& arguments) {
   for (const NamedPath* output : {&arguments.weights, &arguments.scores})
     if (output->path) refuse("{} cannot be combined with --distributed", output->option);
-  if (arguments.check) refuse("--check cannot be combined with --distributed; saccade check --distributed compares");
+  if (arguments.check)
+    refuse("--check cannot be combined with --distributed; saccade check --distributed compares");
   return with_ranks("run", arguments.ranks, [&](Ranks& ranks) { return DistributedRun(arguments, ranks).run(); });
 }
 

@@ -78,7 +78,8 @@ TEST_F(BenchTest, AWrongResultIsExitCodeOne) {
 
 TEST_F(BenchTest, RefusesWhatItCannotDo) {
   write("shapes.txt", "h=2 s=3\nh=2 s=x\n");
-  refused({"--only", "speed"}, "saccade bench: --only: there is no section speed; sections are f32, bf16, f16, backward");
+  refused({"--only", "speed"},
+          "saccade bench: --only: there is no section speed; sections are f32, bf16, f16, backward");
   refused({"--shapes", "shapes.txt"}, "saccade bench: shapes.txt:2: s=x: expected a whole number from 0 on");
   refused({"--shapes", "nowhere.txt"}, "saccade bench: --shapes: nowhere.txt cannot be read");
   refused({"--shapes", "shapes.txt", "--only", "f32"}, "excludes");

@@ -1,5 +1,5 @@
-// The two products of decode: few rows times keys and values that are read in place. docs/performance/optimizations.md lists the
-// gain of each detail.
+// The two products of decode: few rows times keys and values that are read in place.
+// docs/performance/optimizations.md lists the gain of each detail.
 #pragma once
 
 #include "cpu/attention/packing.h"

@@ -5,8 +5,8 @@
 
 #include "cpu/amx/tables.h"
 
-// The twin is for bits, not for speed: with the kernels' unrolled loops and forced inlining, this file took GCC 12 five
-// times as long (165 s instead of 33).
+// The twin is for bits, not for speed: with the kernels' unrolled loops and forced inlining, this file took GCC 12
+// five times as long (165 s instead of 33).
 #undef SACCADE_UNROLL
 #undef SACCADE_INLINE
 #define SACCADE_UNROLL
