@@ -192,8 +192,13 @@ def test_views(browser):
         check(abs(steps - weight) <= 0.023 * weight, f"the arithmetic of {query}, {key}: {steps:.4f} and {weight:.4f}")
     browser.evaluate("choose({ view: 'cell', q: [3], k: 7 })")
     browser.wait("$('cell').querySelectorAll('rect').length === 6")
-    rows = browser.evaluate("[...$('cell').querySelectorAll('td.number')].map((td) => Number(td.textContent))")
-    check(len(rows) == 7 and 0 < rows[5] < 1 and 0 < rows[6] < 1, f"the cell is explained in a table: {rows}")
+    rows = browser.evaluate("[...$('cell').querySelectorAll('td.number')].map((td) => td.textContent)")
+    exact, shown, share = map(float, rows[5:])
+    check(0 < exact < 1 and 0 < share < 1, f"the cell is explained in a table: {rows}")
+    stored = browser.evaluate("headWeights(0, 2).then((w) => [w[37], shareOfOutput(w, 2, 3, 7)])")
+    check(abs(shown - stored[0]) <= 0.05 * stored[0], f"beside the weight is what the map shows: {shown}, {stored[0]:.4f}")
+    said = browser.evaluate("[0.8052, 0.0923, 0.00284, 1, -0.5, 0, 0.0995].map(percent)")
+    check(said == ["81 %", "9.2 %", "0.28 %", "100 %", "−50 %", "0 %", "10 %"], f"weights have two digits: {said}")
     # Summaries.
     for of in ("layerMean", "layerMax", "allMean", "rollout", "map0"):
         browser.evaluate(f"choose({{ view: 'map', of: '{of}' }})")
@@ -206,8 +211,11 @@ def test_views(browser):
     check(shown == means, "the chosen heads' mean")
     browser.evaluate("choose({ of: 'head', norm: 1 })")
     shares = browser.evaluate("shownMatrix().then((m) => m.weights.subarray(30, 40).reduce((a, b) => a + b, 0))")
-    share = browser.evaluate("shownMatrix().then((m) => m.weights[37])")
-    check(abs(shares - 1) < 1e-3 and abs(share - rows[6]) < 1e-3, f"weights by values: {share:.4f}, {rows[6]:.4f}")
+    of_output = browser.evaluate("shownMatrix().then((m) => m.weights[37])")
+    check(
+        abs(shares - 1) < 1e-3 and abs(of_output - stored[1]) < 1e-3 and abs(of_output - share) <= 0.05 * share,
+        f"weights by values: {of_output:.4f}, {stored[1]:.4f}, {share}",
+    )
     # One part against the other.
     browser.evaluate("choose({ norm: 0, b: 1 })")
     signed = numbers_of(browser, "(await shownMatrix()).weights")
@@ -251,8 +259,9 @@ def test_steps(browser):
     check(browser.evaluate("state.p") == 2, "the page opens on the last state")
     browser.evaluate(f"{slider}.focus()")
     browser.press("ArrowLeft")
-    browser.wait("state.p === 1 && $('controls').querySelector('output').textContent === 'step 100'")
+    browser.wait("state.p === 1 && $('controls').querySelector('output').textContent === '100'")
     check(browser.evaluate(f"{slider}.getAttribute('aria-valuetext')") == "step 100", "it says where it is")
+    check(browser.evaluate(f"{slider}.parentElement.textContent") == "Training step 100", "in training steps")
 
 
 def test_long(browser):

@@ -101,6 +101,8 @@ def test_legends(browser):
         show(browser, {"view": view})
         size = browser.evaluate("shownMatrix().then((m) => pictureToSave(m)).then((c) => [c.width, c.height])")
         check(min(size) > 300, f"{view} is saved as a picture: {size}")
+    title = "$('legend').querySelector('.scale > span').textContent"
+    check(browser.evaluate(title) == "weight (square-root scale)", "the legend names the scale")
     show(browser, {"view": "model", "scale": "log"})
     check("0.1" in browser.evaluate("$('legend').textContent"), "the legend follows the scale")
 
@@ -141,7 +143,8 @@ def test_controls(browser):
     closed = "$('panel').hidden && document.activeElement.id === 'options'"
     check(browser.evaluate(closed), "Escape closes it, and the button has the focus again")
     show(browser, {"view": "map", "find": "", "b": 1})
-    check("differs most in" in browser.evaluate("$('sentence').textContent"), "two parts: where they differ most")
+    sentence = browser.evaluate("$('sentence').textContent")
+    check("differs most where" in sentence and "points more in the" in sentence, f"two parts: {sentence}")
     caption = "[...$('detail').querySelectorAll('caption')].map((c) => c.textContent)"
     check("Heads that differ most" in browser.evaluate(caption), "and in which heads")
 
@@ -196,6 +199,27 @@ def test_widths(browser):
     browser.call("Emulation.clearDeviceMetricsOverride")
 
 
+def test_touch(browser):
+    page = fixture("telling", "telling")[0]
+    resize(browser, 390)
+    browser.call("Emulation.setTouchEmulationEnabled", enabled=True)
+    open_page(browser, page)
+    for view in VIEWS[:4]:
+        show(browser, {"view": view})
+        hint = browser.evaluate("$('hint').textContent")
+        check("Tap" in hint, f"without a mouse: {hint}")
+    show(browser, {"view": "model", "l": 1, "h": 0})
+    above = "$('preview').getBoundingClientRect().bottom <= $('sheet').getBoundingClientRect().top"
+    check(browser.evaluate(above), "the head is shown above the thumbnails")
+    tap = "(({ left, top }) => $('grid').dispatchEvent(new MouseEvent('click', { clientX: left + x, clientY: top + y })))"
+    place = "const [x, y] = cornerOf(grid.order.indexOf(1)).map((at) => at + 5);"
+    for wanted in ("model L0H1", "map L0H1"):
+        browser.evaluate(f"(() => {{ {place} {tap}($('grid').getBoundingClientRect()); return redraw(); }})()")
+        check(browser.evaluate("state.view + ' ' + nameOf(currentHead())") == wanted, f"a tap leads to {wanted}")
+    browser.call("Emulation.setTouchEmulationEnabled", enabled=False)
+    browser.call("Emulation.clearDeviceMetricsOverride")
+
+
 def test_contrast(browser):
     page = fixture("views", "views")[0]
     open_page(browser, page)
@@ -218,4 +242,4 @@ def test_contrast(browser):
     check(browser.evaluate("state.theme") == "light", "m turns it around")
 
 
-TESTS = (test_opening, test_legends, test_controls, test_tour, test_widths, test_contrast)
+TESTS = (test_opening, test_legends, test_controls, test_tour, test_widths, test_touch, test_contrast)

@@ -42,7 +42,7 @@ const KEYS = {
   theme: ["m", ["light or dark", "明亮或黑暗"], () => choose({ theme: isDark() ? "light" : "dark" })],
   lang: ["y", ["English or Chinese", "英文或中文"], () => choose({ lang: language() === "zh" ? "en" : "zh" })],
   tour: ["q", ["six steps through this page", "六步认识本页"], () => showTour(0)],
-  keyList: ["?", ["this list of keys", "按键列表"], () => showKeys()],
+  keyList: ["?", ["this list of shortcuts", "快捷键列表"], () => showKeys()],
 };
 const GROUPS = [["views", ["viewmodel", "viewmap", "viewtext", "viewlines", "viewcell"]], ["looking", ["l", "h", "of", "telling", "set", "p", "b"]], ["reading", ["dir", "find", "sort"]],
   ["colors", ["scale", "min"]], ["weights", ["norm", "words", "special", "first"]], ["saving", ["csv", "png", "svg"]], ["thePage", ["options", "theme", "lang", "tour", "keyList"]]];

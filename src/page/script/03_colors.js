@@ -56,9 +56,9 @@ function placeOnScale(size) {
 const weightAt = (share) => (state.scale === "linear" ? share : state.scale === "log" ? 2 ** ((share - 1) * LOG_RANGE) : share * share);
 
 const signOf = (weight) => (weight < 0 ? "−" : "");
-const percent = (weight) => signOf(weight) + (Math.abs(weight) >= 0.1 ? (100 * Math.abs(weight)).toFixed(1) : (100 * Math.abs(weight)).toPrecision(2)) + " %";
-// With as many digits in each row, so that columns line up.
-const aligned = (weight) => (weight !== 0 && Math.abs(weight) < 5e-5 ? "< 0.01" : signOf(weight) + (100 * Math.abs(weight)).toFixed(2)) + " %";
+// Two digits, since weights are stored within 2.2 %.
+const twoDigits = (size) => (size === 0 ? "0" : size >= 9.95 ? String(Math.round(size)) : size < 0.001 ? "< 0.001" : size.toPrecision(2));
+const percent = (weight) => signOf(weight) + twoDigits(100 * Math.abs(weight)) + " %";
 const inkOf = (name) => getComputedStyle(document.documentElement).getPropertyValue(name);
 const FONT = 'Inter, "Helvetica Neue", Arial, "Noto Sans", "Noto Sans CJK SC", sans-serif';
 const fontOf = (size) => size + "px " + FONT;

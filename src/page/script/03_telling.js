@@ -58,7 +58,7 @@ function sentenceOfDifference(matrix) {
   const [at] = largestOf(matrix.weights, 1);
   if (at === undefined) return say("isEqual");
   const i = Math.floor(at / matrix.m), j = at % matrix.m, weight = matrix.weights[at];
-  return say("isDifferent", { query: trimmed(matrix.rowLabels[i]), key: trimmed(matrix.columnLabels[j]), value: (weight > 0 ? "+" : "") + percent(weight) });
+  return say(weight > 0 ? "moreInFirst" : "moreInSecond", { query: trimmed(matrix.rowLabels[i]), key: trimmed(matrix.columnLabels[j]), value: twoDigits(100 * Math.abs(weight)) });
 }
 function drawSentence(matrix) {
   const isPlain = state.of === "head" && state.b < 0, name = state.of === "head" ? nameOf(currentHead()) : sourceName();

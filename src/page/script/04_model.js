@@ -54,6 +54,7 @@ function layOutModel() {
   grid.width = blocks * (leftOf() + grid.columns * step), grid.height = CELL.top + best.rows * (step + CELL.caption);
 }
 const isNarrow = () => innerWidth <= 760;  // as in the style
+const isTouch = () => matchMedia("(hover: none)").matches;
 const leftOf = () => (state.sort === "place" ? CELL.label : 2);
 function cornerOf(place) {
   const step = CELL.size + CELL.gap, row = Math.floor(place / grid.columns), block = Math.floor(row / grid.rows);
@@ -181,6 +182,7 @@ function listenModel() {
     const head = headAt(event);
     if (head === undefined) return;
     const several = event.ctrlKey || event.metaKey || event.shiftKey;
+    if (isTouch() && head === currentHead()) return choose({ view: "map", of: "head" });
     choose({ l: layerOf(head), h: headInLayer(head), ...(several ? { set: toggled(state.set, head) } : {}) });
   });
   canvas.addEventListener("dblclick", (event) => headAt(event) !== undefined && choose({ view: "map", of: "head" }));

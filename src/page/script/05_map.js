@@ -40,17 +40,16 @@ function cellAt(event, matrix) {
 }
 async function describeCell(matrix, i, j) {
   const name = visible(matrix.rowLabels[i]) + " (" + i + ") → " + visible(matrix.columnLabels[j]) + " (" + j + "): ";
-  const exact = (weight) => percent(weight) + " (" + weight.toPrecision(3) + ")";
   if (!matrix.isPooled && matrix.isHidden && matrix.isHidden(i, j)) return name + say("masked");
-  if (!matrix.isPooled) return name + exact(matrix.weights[i * matrix.m + j]);
+  if (!matrix.isPooled) return name + percent(matrix.weights[i * matrix.m + j]);
   const tile = tilesOf(part(), currentHead()).find((t) => i >= t.i && i < t.i + t.n && j >= t.j && j < t.j + t.m);
-  if (tile) return name + exact((await tileWeights(tile))[(i - tile.i) * tile.m + j - tile.j]);
+  if (tile) return name + percent((await tileWeights(tile))[(i - tile.i) * tile.m + j - tile.j]);
   const row = Math.floor(i * matrix.n / matrix.rows.length), column = Math.floor(j * matrix.m / matrix.columns.length);
   if (matrix.isHidden && matrix.isHidden(row, column)) return name + say("masked");
-  return name + "≤ " + exact(matrix.weights[row * matrix.m + column]);
+  return name + "≤ " + percent(matrix.weights[row * matrix.m + column]);
 }
 function zoomMap(factor, atX, atY) {
-  const x = map.x + atX / map.sx, y = map.y + atY / map.sy, within = (scale) => Math.min(80, Math.max(1e-3, scale * factor));
+  const x = map.x + atX / map.sx, y = map.y + atY / map.sy, within = (scale) => Math.min(MOST_CELL, Math.max(1e-3, scale * factor));
   map.sx = within(map.sx), map.sy = within(map.sy);
   map.x = x - atX / map.sx, map.y = y - atY / map.sy;
   redraw();
@@ -79,7 +78,9 @@ function listenMap() {
     const wasDrag = drag && drag.moved, matrix = await shownMatrix();
     drag = null;
     const cell = !wasDrag && matrix && cellAt(event, matrix);
-    if (cell) choose(choiceOf(matrix.rows[cell[0]][0], matrix.columns[cell[1]][0]));
+    if (!cell) return;
+    choose(choiceOf(matrix.rows[cell[0]][0], matrix.columns[cell[1]][0]));
+    $("status").textContent = await describeCell(matrix, ...cell);
   });
   canvas.addEventListener("dblclick", () => chosenKey() >= 0 && choose({ view: "cell" }));
   canvas.addEventListener("keydown", async (event) => {

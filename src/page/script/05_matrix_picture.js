@@ -21,11 +21,12 @@ function frameOf(context, box, matrix, size, most) {
   const left = Math.ceil(Math.min(most, Math.max(28, widest(matrix.rowLabels))) + 12), below = Math.ceil(Math.min(most, Math.max(16, widest(matrix.columnLabels))) + 34);
   return { left, top: 26, right: box.width - 6, bottom: Math.max(60, box.height - below), size };
 }
+const MOST_CELL = 120;
 // The whole matrix, with equal scales for queries that attend to themselves.
 function fitted(matrix, frame, isSquare) {
   let sx = Math.max(1e-3, (frame.right - frame.left) / matrix.columns.length), sy = Math.max(1e-3, (frame.bottom - frame.top) / matrix.rows.length);
   if (isSquare) sx = sy = Math.min(sx, sy);
-  return { sx: Math.min(sx, 72), sy: Math.min(sy, 72), x: 0, y: 0, frame };
+  return { sx: Math.min(sx, MOST_CELL), sy: Math.min(sy, MOST_CELL), x: 0, y: 0, frame };
 }
 
 // Where the labels and names of the axes stand: at the picture's end, if it ends before the frame does.

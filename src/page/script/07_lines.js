@@ -19,8 +19,8 @@ async function drawLines() {
   const box = $("lines"), matrix = await shownMatrix();
   if (!matrix) return void (box.textContent = reasonOfNothing());
   if (!canDrawLines(matrix)) return void (box.textContent = say("tooMany"));
-  const most = Math.max(matrix.n, matrix.m) + 2, step = isNarrow() ? 20 : Math.max(20, Math.min(30, Math.floor(box.clientHeight / most)));
-  const width = Math.max(300, Math.min(30 * step, box.clientWidth - 8)), side = Math.min(190, width * 0.31), top = 24;
+  const most = Math.max(matrix.n, matrix.m) + 2, step = isNarrow() ? 20 : Math.max(20, Math.min(40, Math.floor(box.clientHeight / most)));
+  const width = Math.max(300, Math.min(Math.max(30 * step, box.clientHeight), box.clientWidth - 8)), side = Math.min(190, width * 0.31), top = 24;
   const { n, m, weights } = matrix, { places } = await reachOf(matrix, chosenTokens()), height = (Math.max(n, m) + 1) * step + top;
   const svg = svgDrawing(width, height, 13, say("lines") + ": " + $("sentence").textContent);
   const y = (i) => top + (i + 0.8) * step, left = side, right = width - side, middle = (left + right) / 2;

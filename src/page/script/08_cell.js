@@ -15,8 +15,9 @@ async function drawCell() {
   const isHidden = own.causal ? key > query : weights && weights[query * own.keys.tokens.length + key] === 0 && steps.weight > 2e-4;
   if (isHidden) rows.push([say("masked"), -Infinity]);
   rows.push([say("denominator"), details.lse[query]], [say("weight"), isHidden ? 0 : steps.weight]);
-  if (own.normCodes && weights) rows.push([say("share"), shareOfOutput(weights, head, query, key)]);
-  const row = ([label, value]) => make("tr", {}, make("th", { scope: "row", textContent: label }), cellOf(exactly(value), "number"));
+  if (weights) rows.push([say("inMapRounded"), rounded(weights[query * own.keys.tokens.length + key])]);
+  if (own.normCodes && weights) rows.push([say("share"), rounded(shareOfOutput(weights, head, query, key))]);
+  const row = ([label, value]) => make("tr", {}, make("th", { scope: "row", textContent: label }), cellOf(typeof value === "string" ? value : exactly(value), "number"));
   const table = tableOf(headerOf([say("step")], [say("value"), "number"]), rows.map(row));
   box.replaceChildren(make("h2", { textContent: name }), table, make("h2", { textContent: say("product") + ", " + say("byDimension") }), barsOf(details, query, key, box.clientWidth - 8));
 }
@@ -27,6 +28,7 @@ function cellToExplain(own, weights) {
   return [query, (largestOf(weights.subarray(query * m + 1, (query + 1) * m), 1)[0] ?? -1) + 1];
 }
 const exactly = (value) => (Number.isFinite(value) ? value.toFixed(6) : value < 0 ? "−∞" : String(value));
+const rounded = (value) => (value === 0 ? "0" : value.toPrecision(2));
 
 function arithmeticOf({ q, k, lse, bias, dim, scale, softcap }, query, key) {
   let product = 0;

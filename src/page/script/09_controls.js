@@ -47,10 +47,11 @@ function partControls() {
     return element;
   };
   const others = partNumbers().filter(comparable), second = others.length > 0 ? [labelled("against", select("b", [-1, ...others]))] : [];
+  const isTraining = parts.every(({ name }) => /^step \d+$/.test(name));
   if (!sequence) return [labelled("part", select("p", partNumbers())), ...second];
   const slider = tipped(make("input", { type: "range", min: 0, max: parts.length - 1, step: 1, oninput: () => choose({ p: Number(slider.value) }) }), "p"), name = make("output", {});
-  shows(() => { slider.value = state.p, name.textContent = part().name, slider.setAttribute("aria-valuetext", part().name); });
-  return [labelled("part", slider, name), ...second];
+  shows(() => { slider.value = state.p, name.textContent = isTraining ? part().name.slice(5) : part().name, slider.setAttribute("aria-valuetext", part().name); });
+  return [labelled(isTraining ? "trainingStep" : "part", slider, name), ...second];
 }
 function thresholdOf() {
   const slider = tipped(make("input", { type: "range", min: 0, max: 0.5, step: 0.01, oninput: () => choose({ min: Number(slider.value) }) }), "min"), output = make("output", {});

@@ -3,7 +3,7 @@ const cellOf = (text, className = "") => make("td", { className, textContent: te
 const headerOf = (...texts) => make("thead", {}, make("tr", {}, ...texts.map(([text, className = "", colSpan = 1]) => make("th", { scope: "col", className, colSpan, textContent: text }))));
 const tableOf = (header, rows, title) => make("table", {}, ...(title ? [make("caption", { textContent: title })] : []), header, make("tbody", {}, ...rows));
 const headButton = (head) => make("button", { type: "button", textContent: nameOf(head), onclick: () => choose({ of: "head", l: layerOf(head), h: headInLayer(head) }) });
-const UNITS = { entropy: "nats", distance: "tokensUnit" };
+const UNITS = { induction: "repeated", entropy: "nats", distance: "tokensUnit" };
 const DIGITS = { entropy: 2, distance: 1 };
 
 // The head's statistics, and for each the head of this part that has most of it.
@@ -19,7 +19,7 @@ function statisticsTable() {
   return tableOf(headerOf([say("statisticColumn")], [nameOf(currentHead()), "number"], [say("mostOf"), "number", 2]), rows, say("statistics"));
 }
 function differencesTable() {
-  const rows = differingHeads(6).map(({ head, difference }) => make("tr", {}, make("td", {}, headButton(head)), cellOf(aligned(difference), "number")));
+  const rows = differingHeads(6).map(({ head, difference }) => make("tr", {}, make("td", {}, headButton(head)), cellOf(percent(difference), "number")));
   return tableOf(headerOf([say("headColumn")], [say("differenceColumn"), "number"]), rows, say("differs"));
 }
 function topTable(matrix, { places, reach }) {
@@ -28,7 +28,7 @@ function topTable(matrix, { places, reach }) {
   const rows = order.map((j) => {
     const meter = make("span", { className: "meter" + (reach[j] < 0 ? " less" : "") });
     meter.style.width = Math.round((60 * Math.abs(reach[j])) / most) + "px";
-    return make("tr", {}, make("td", {}, make("bdi", { textContent: visible(labels[j]) })), cellOf(j, "number"), cellOf(aligned(reach[j]), "number"), make("td", {}, meter));
+    return make("tr", {}, make("td", {}, make("bdi", { textContent: visible(labels[j]) })), cellOf(j, "number"), cellOf(percent(reach[j]), "number"), make("td", {}, meter));
   });
   const names = matrix.isSigned ? ["topDifferences", "topQueryDifferences"] : ["topKeys", "topQueries"], title = say(names[isFrom ? 0 : 1]) + " " + places.map((i) => visible(own[i])).join(" ");
   return tableOf(headerOf([say("tokenColumn")], [say("placeColumn"), "number"], [say(matrix.isSigned ? "differenceShort" : "weightColumn"), "number"], [""]), rows, title);
@@ -36,7 +36,7 @@ function topTable(matrix, { places, reach }) {
 
 // The chosen head beside the thumbnails: a map that opens in full.
 function preview(matrix, width) {
-  const canvas = make("canvas", { id: "preview", onclick: () => choose({ view: "map" }), title: say("map") }), height = Math.round(Math.min(width * 1.02, innerHeight * 0.5));
+  const canvas = make("canvas", { id: "preview", onclick: () => choose({ view: "map" }), title: say("map") }), height = Math.round(Math.min(width * 1.02, innerHeight * (isNarrow() ? 0.4 : 0.5)));
   canvas.setAttribute("role", "img");
   canvas.setAttribute("aria-label", say("map") + ": " + $("sentence").textContent + ". " + say("queryAxis") + ", " + say("keyAxis"));
   canvas.style.height = height + "px";
@@ -53,8 +53,11 @@ async function drawDetail(matrix) {
   const box = $("detail"), chosen = matrix ? await reachOf(matrix, chosenTokens()) : { places: [] };
   const hint = (text) => make("p", { className: "hint", textContent: text }), numbers = [...(state.b >= 0 ? [differencesTable()] : []), ...(state.of === "head" ? [statisticsTable()] : [])];
   const top = !matrix ? hint(reasonOfNothing()) : chosen.places.length > 0 ? topTable(matrix, chosen) : hint(say("pick"));
-  if (state.view !== "model") box.replaceChildren(top, ...numbers);
-  else box.replaceChildren(...(matrix ? [preview(matrix, Math.max(200, box.clientWidth - 18))] : []), ...numbers, top);
+  $("preview")?.remove();
+  if (state.view !== "model") return box.replaceChildren(top, ...numbers);
+  box.replaceChildren(...numbers, top);
+  // On a phone it stays in sight above the thumbnails.
+  if (matrix) (isNarrow() ? $("view-model") : box).prepend(preview(matrix, Math.max(200, box.clientWidth - 18)));
 }
 
 function drawNotes() {
@@ -66,6 +69,6 @@ function drawNotes() {
   if (state.norm) notes.push(say("normed"));
   if (state.b >= 0) notes.push(say("signed"));
   $("notes").textContent = notes.join(" ");
-  const hint = state.view === "text" && state.dir === "to" ? "textHintTo" : state.view + "Hint";
-  $("hint").textContent = say(hint);
+  const hint = state.view + (isTouch() && state.view !== "cell" ? "Touch" : "Hint");
+  $("hint").textContent = say(state.view === "text" && state.dir === "to" ? hint + "To" : hint);
 }

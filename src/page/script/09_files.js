@@ -48,7 +48,7 @@ function drawScale(context, margin) {
     context.fillText(textOfTick(weight), margin + ((placeOfTick(weight) - from) / (1 - from)) * width, 61);
   }
   context.textAlign = "left";
-  context.fillText(say(isSigned ? "differenceTitle" : "weightTitle"), margin + width + 10, 46);
+  context.fillText(titleOfScale(isSigned), margin + width + 10, 46);
 }
 function wholeMap(matrix) {
   const canvas = make("canvas", {}), side = 900, context = sized(canvas, side, side);

@@ -4,6 +4,7 @@ const SIGNED_TICKS = { sqrt: [0.05, 0.25, 1], log: [0.01, 0.1, 1], linear: [0.5,
 
 const ticksOf = (isSigned) => (isSigned ? [...SIGNED_TICKS[state.scale].toReversed().map((weight) => -weight), 0, ...SIGNED_TICKS[state.scale]] : TICKS[state.scale]);
 const textOfTick = (weight) => signOf(weight) + +(100 * Math.abs(weight)).toFixed(1) + (weight === 1 ? " %" : "");
+const titleOfScale = (isSigned) => say(isSigned ? "differenceTitle" : "weightTitle") + say(state.scale + "Scale");
 const placeOfTick = (weight) => placeOnScale(Math.abs(weight)) * Math.sign(weight);
 
 // A bar of the scale; of a difference it runs to both sides.
@@ -34,7 +35,7 @@ function lineSwatch(weight) {
 }
 
 function legendOf(view) {
-  const isSigned = state.b >= 0, title = say(isSigned ? "differenceTitle" : "weightTitle"), plain = (share) => cssOf(colorOf(share, isSigned));
+  const isSigned = state.b >= 0, title = titleOfScale(isSigned), plain = (share) => cssOf(colorOf(share, isSigned));
   const outlined = (color) => ({ border: "2px solid " + inkOf(color) }), swatches = (...list) => make("div", { className: "swatches" }, ...list);
   const sides = isSigned ? [swatch(say("moreFirst"), { background: inkOf("--mark") }), swatch(say("moreSecond"), { background: inkOf("--less") })] : [];
   const hidden = part().causal ? [swatch(say("maskedKey"), {}, "masked")] : [];

@@ -1,11 +1,11 @@
 // Six steps through the page: on the first visit, and whenever the reader asks.
 const STEPS = [
-  { at: "lead", view: "model", texts: ["The page opens on the head with the clearest pattern, and says in one sentence what this head does. The number is a mean over the whole text.", "本页打开时显示模式最清楚的头，并用一句话说明它做什么。数字是整段文本的平均。"] },
+  { at: "lead", view: "model", texts: ["The page opens on the head with the clearest pattern, and says in one sentence what this head does. The number is a mean over the tokens that it applies to: for induction, those that occurred exactly once before.", "本页打开时显示模式最清楚的头，并用一句话说明它做什么。数字是相关词的平均；归纳只计此前恰好出现过一次的词。"] },
   { at: "sheet", view: "model", texts: ["Every square is a head: a row for each token that looks, a column for each that is looked at. Darker is more, on a dark page brighter. Click a square to see it beside; double-click opens it.", "每个方格是一个头：每行是一个在看的词，每列是一个被看的词。颜色越深权重越大（黑暗模式下越亮）。单击在旁边显示，双击打开。"] },
   { at: "detail", view: "model", texts: ["The same head in numbers. The last column names the head that has most of each: the induction head, the one that looks at the previous token, and so on. Click its name.", "同一个头的数字。最后一列是各项最大的头：归纳头、看前一个词的头等。单击其名称即可。"] },
   { at: "map", view: "map", texts: ["The map shows each weight. Point at a cell to read it, click to keep it, and open Arithmetic to see how it came about.", "矩阵显示每个权重。指向一格即可读出，单击选定，再打开“计算”看它如何得出。"] },
   { at: "text-queries", view: "text", choosesToken: true, texts: ["In the text a token is chosen: the shades show what it looks at, and the list gives the largest weights. Point at another one. Options turns the direction around.", "文本中选定了一个词：底色显示它看向什么，列表给出最大的权重。可指向另一个词。“选项”可反转方向。"] },
-  { at: "options", view: "text", texts: ["Everything else is here: order, colors, threshold, files. Press ? for all keys. Where such heads come from is told in the last chapter of saccade's tutorial, chapter 5 in docs/tutorial.", "其余都在这里：排序、颜色、阈值、保存。按 ? 列出所有按键。这些头从何而来，见 saccade 教程的最后一章：docs/tutorial 第 5 章。"] },
+  { at: "options", view: "text", texts: ["Everything else is here: order, colors, threshold, files. Press ? for all shortcuts. Where such heads come from is told in the last chapter of saccade's tutorial, chapter 5 in docs/tutorial.", "其余都在这里：排序、颜色、阈值、保存。按 ? 列出所有快捷键。这些头从何而来，见 saccade 教程的最后一章：docs/tutorial 第 5 章。"] },
 ];
 ui.tour = false;
 const VISITED = "saccade-tour";
