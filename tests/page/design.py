@@ -101,6 +101,7 @@ def test_legends(browser):
         show(browser, {"view": view})
         size = browser.evaluate("shownMatrix().then((m) => pictureToSave(m)).then((c) => [c.width, c.height])")
         check(min(size) > 300, f"{view} is saved as a picture: {size}")
+    show(browser, {"view": "model"})
     title = "$('legend').querySelector('.scale > span').textContent"
     check(browser.evaluate(title) == "weight (square-root scale)", "the legend names the scale")
     show(browser, {"view": "model", "scale": "log"})
