@@ -196,7 +196,9 @@ def test_views(browser):
     exact, shown, share = map(float, rows[5:])
     check(0 < exact < 1 and 0 < share < 1, f"the cell is explained in a table: {rows}")
     stored = browser.evaluate("headWeights(0, 2).then((w) => [w[37], shareOfOutput(w, 2, 3, 7)])")
-    check(abs(shown - stored[0]) <= 0.05 * stored[0], f"beside the weight is what the map shows: {shown}, {stored[0]:.4f}")
+    check(
+        abs(shown - stored[0]) <= 0.05 * stored[0], f"beside the weight is what the map shows: {shown}, {stored[0]:.4f}"
+    )
     said = browser.evaluate("[0.8052, 0.0923, 0.00284, 1, -0.5, 0, 0.0995].map(percent)")
     check(said == ["81 %", "9.2 %", "0.28 %", "100 %", "−50 %", "0 %", "10 %"], f"weights have two digits: {said}")
     # Summaries.

@@ -202,6 +202,9 @@ def test_widths(browser):
 
 def test_touch(browser):
     page = fixture("telling", "telling")[0]
+    open_page(browser, page)
+    hint = browser.evaluate("$('hint').textContent")
+    check("Double-click" in hint, f"with a mouse: {hint}")
     resize(browser, 390)
     browser.call("Emulation.setTouchEmulationEnabled", enabled=True)
     open_page(browser, page)
@@ -212,10 +215,10 @@ def test_touch(browser):
     show(browser, {"view": "model", "l": 1, "h": 0})
     above = "$('preview').getBoundingClientRect().bottom <= $('sheet').getBoundingClientRect().top"
     check(browser.evaluate(above), "the head is shown above the thumbnails")
-    tap = "(({ left, top }) => $('grid').dispatchEvent(new MouseEvent('click', { clientX: left + x, clientY: top + y })))"
-    place = "const [x, y] = cornerOf(grid.order.indexOf(1)).map((at) => at + 5);"
+    place = "const { left, top } = $('grid').getBoundingClientRect(), [x, y] = cornerOf(grid.order.indexOf(1));"
+    tap = "$('grid').dispatchEvent(new MouseEvent('click', { clientX: left + x + 5, clientY: top + y + 5 }))"
     for wanted in ("model L0H1", "map L0H1"):
-        browser.evaluate(f"(() => {{ {place} {tap}($('grid').getBoundingClientRect()); return redraw(); }})()")
+        browser.evaluate(f"(() => {{ {place} {tap}; return redraw(); }})()")
         check(browser.evaluate("state.view + ' ' + nameOf(currentHead())") == wanted, f"a tap leads to {wanted}")
     browser.call("Emulation.setTouchEmulationEnabled", enabled=False)
     browser.call("Emulation.clearDeviceMetricsOverride")

@@ -44,7 +44,7 @@ const TEXTS = {
   tooMany: ["Lines are for texts of up to 120 tokens; choose tokens in the text first.", "连线适用于 120 个词以内；请先在文本中选择词。"],
   noDetails: ["This file has no queries and keys of this head: --details L0H0 keeps them. Heads that have them:", "此文件没有该头的查询与键：用 --details L0H0 保存。已保存的头："],
   product: ["query · key", "查询 · 键"], byDimension: ["by dimension", "逐维"], dimension: ["dimension of the head", "头的维度"], step: ["step", "步骤"], value: ["value", "值"], scaled: ["times the scale", "乘以缩放"], capped: ["softcap", "软上限"], biased: ["plus the bias", "加偏置"],
-  masked: ["hidden by the mask", "被掩码隐藏"], denominator: ["logarithm of the row's sum of exponentials", "该行指数和的对数"], weight: ["weight = exp(score - logarithm)", "权重 = exp(分数 - 对数)"], inMapRounded: ["shown in the map, rounded", "矩阵中显示的（已取整）"],
+  masked: ["hidden by the mask", "被掩码隐藏"], denominator: ["logarithm of the row's sum of exponentials", "该行指数和的对数"], weight: ["weight = exp(score - logarithm)", "权重 = exp(分数 - 对数)"], inMapRounded: ["shown in the map, rounded", "矩阵中显示的值（舍入后）"],
   share: ["share of what the head adds", "占该头输出的份额"],
   // Sentences about a head, after its name, with what the statistics say.
   isInduction: [" looks back to what followed last time (induction {value})", " 回看上一次出现之后的词（归纳 {value}）"],

@@ -54,7 +54,7 @@ function layOutModel() {
   grid.width = blocks * (leftOf() + grid.columns * step), grid.height = CELL.top + best.rows * (step + CELL.caption);
 }
 const isNarrow = () => innerWidth <= 760;  // as in the style
-const isTouch = () => matchMedia("(hover: none)").matches;
+const isTouch = () => matchMedia("(hover: none) and (pointer: coarse)").matches;
 const leftOf = () => (state.sort === "place" ? CELL.label : 2);
 function cornerOf(place) {
   const step = CELL.size + CELL.gap, row = Math.floor(place / grid.columns), block = Math.floor(row / grid.rows);
