@@ -1,7 +1,7 @@
-// Masks, ALiBi, softcap and the bounds of causal masks and windows for 32 scores at a time, applied in place
-// between products, right before the weights of the scores are computed (amx/forward.h). Masks have the same bits
-// as those of ScoreFinisher (attention/scores.h), which does all the rest: several changes at once, the caller's
-// functions, saved scores, the last keys of a mask.
+// Masks, ALiBi, softcap and the edges of windows for 32 scores at a time, applied between products, right before
+// the weights of the scores are computed (amx/forward.h). Masks and edges have the same bits as those of
+// ScoreFinisher (attention/scores.h), which does all the rest: several changes at once, causal masks alone, the
+// caller's functions, saved scores, the last keys of a mask.
 #pragma once
 
 #include "cpu/amx/packing.h"
