@@ -118,11 +118,12 @@ std::vector<Token> PostProcessor::filled(const Template& parts,
   return result;
 }
 
-std::vector<Token> PostProcessor::single(std::vector<Token> a, bool add_special) const {
+std::vector<Token> PostProcessor::single(const std::vector<Token>& a, bool add_special) const {
   return filled(single_, {&a}, add_special);
 }
 
-std::vector<Token> PostProcessor::pair(std::vector<Token> a, std::vector<Token> b, bool add_special) const {
+std::vector<Token> PostProcessor::pair(const std::vector<Token>& a, const std::vector<Token>& b,
+                                       bool add_special) const {
   return filled(pair_, {&a, &b}, add_special);
 }
 

@@ -16,8 +16,8 @@ class PostProcessor {
   /// Trims spaces at both ends from the ranges of byte-level tokens, if the description says so; `text` is the
   /// text that was tokenized.
   void trim(std::vector<Token>& tokens, const Characters& text) const;
-  std::vector<Token> single(std::vector<Token> a, bool add_special) const;
-  std::vector<Token> pair(std::vector<Token> a, std::vector<Token> b, bool add_special) const;
+  std::vector<Token> single(const std::vector<Token>& a, bool add_special) const;
+  std::vector<Token> pair(const std::vector<Token>& a, const std::vector<Token>& b, bool add_special) const;
 
  private:
   /// A text, or added tokens.

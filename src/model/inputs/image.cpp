@@ -23,8 +23,9 @@ std::vector<Cover> covers(std::int64_t from, std::int64_t to) {
   std::vector<Cover> result;
   for (std::int64_t i = 0; i < to; ++i) {
     const double centre = (static_cast<double>(i) + 0.5) * step;
-    Cover cover{.begin = std::max<std::int64_t>(0, static_cast<std::int64_t>(centre - radius + 0.5))};
-    const std::int64_t end = std::min(from, static_cast<std::int64_t>(centre + radius + 0.5));
+    const double first = centre - radius + 0.5, last = centre + radius + 0.5;  // cut to whole numbers, as PIL does
+    Cover cover{.begin = std::max<std::int64_t>(0, static_cast<std::int64_t>(first))};
+    const std::int64_t end = std::min(from, static_cast<std::int64_t>(last));
     double sum = 0.0;
     for (std::int64_t j = cover.begin; j < end; ++j) {
       const double distance = std::abs(static_cast<double>(j) + 0.5 - centre) / radius;

@@ -29,7 +29,8 @@ class BytePairEncoding {
       : vocabulary_(std::move(vocabulary)) {
     for (const char* const name : {"continuing_subword_prefix", "end_of_word_suffix"}) {
       const Json affix = description.value(name, Json());
-      if (!affix.is_null() && affix != "")
+      const bool is_empty = affix.is_string() && affix.get_ref<const std::string&>().empty();
+      if (!affix.is_null() && !is_empty)
         throw std::runtime_error(std::string("BPE with ") + name + " is not supported");
     }
     if (const Json unknown = description.value("unk_token", Json()); !unknown.is_null())
