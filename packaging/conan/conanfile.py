@@ -66,6 +66,7 @@ class SaccadeConan(ConanFile):
             toolchain.cache_variables[f"SACCADE_BUILD_{name.upper()}"] = bool(self.options.get_safe(name))
         toolchain.cache_variables["SACCADE_TOKENIZER"] = "ON" if self.options.tokenizer else "OFF"
         toolchain.cache_variables["SACCADE_MPI"] = "OFF"
+        toolchain.cache_variables["SACCADE_EMULATE_AMX"] = "OFF"
         toolchain.generate()
         CMakeDeps(self).generate()
         PkgConfigDeps(self).generate()  # saccade::tokenizer finds its libraries by pkg-config

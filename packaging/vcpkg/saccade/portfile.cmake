@@ -11,7 +11,7 @@ if("tokenizer" IN_LIST FEATURES)
   list(APPEND feature_options "-DPKG_CONFIG_EXECUTABLE=${PKGCONFIG}")
 endif()
 vcpkg_cmake_configure(SOURCE_PATH "${SOURCE_PATH}" OPTIONS ${feature_options}
-  -DSACCADE_BUILD_CLI=OFF -DSACCADE_BUILD_TESTS=OFF -DSACCADE_BUILD_HEATMAP=OFF -DSACCADE_MPI=OFF)
+  -DSACCADE_BUILD_CLI=OFF -DSACCADE_BUILD_TESTS=OFF -DSACCADE_BUILD_HEATMAP=OFF -DSACCADE_MPI=OFF -DSACCADE_EMULATE_AMX=OFF)
 vcpkg_cmake_install()
 vcpkg_cmake_config_fixup(CONFIG_PATH lib/cmake/saccade)
 vcpkg_fixup_pkgconfig()

@@ -110,7 +110,7 @@ bool machine_has(Isa isa) {
   return false;
 }
 
-#ifdef SACCADE_X86
+#ifdef SACCADE_EMULATE_AMX
 /// Emulated tiles multiply f16 if the processor's do, so that both have the same bits, or if they are told to.
 bool emulates_amx_fp16() {
   const char* const wanted = std::getenv("SACCADE_EMULATE");
@@ -125,7 +125,7 @@ const KernelSet* kernels_of(Isa isa) {
 #endif
   for (const KernelSet* kernels : kKernels)
     if (kernels->isa == isa && machine_has(isa)) return kernels;
-#ifdef SACCADE_X86
+#ifdef SACCADE_EMULATE_AMX
   if (isa == Isa::avx512amx && machine_has(Isa::avx2)) return &emulated_amx_kernels();
 #endif
   return nullptr;
@@ -150,7 +150,7 @@ const KernelSet& kernels_named(std::string_view name) {
 
 }  // namespace
 
-#ifdef SACCADE_X86
+#ifdef SACCADE_EMULATE_AMX
 const KernelSet& emulated_amx_kernels() {
   static const KernelSet emulated = [] {
     KernelSet kernels = kAvx2Kernels;
@@ -218,7 +218,10 @@ bool multiplies_bf16(Isa isa) {
 bool multiplies_f16(Isa isa) {
 #ifdef SACCADE_X86
   const cpu::KernelSet* const kernels = cpu::kernels_of(isa);
-  return kernels && (kernels->amx == &cpu::kAmxFp16Kernels || kernels->amx == &cpu::kAmxFp16TwinKernels);
+#ifdef SACCADE_EMULATE_AMX
+  if (kernels && kernels->amx == &cpu::kAmxFp16TwinKernels) return true;
+#endif
+  return kernels && kernels->amx == &cpu::kAmxFp16Kernels;
 #else
   return static_cast<void>(isa), false;
 #endif
