@@ -21,7 +21,7 @@ void clear(AttentionCase& c) {
 }
 
 std::string shape_text(const char* name, const ScatteredTensor& tensor) {
-  return std::string(name) + " " + std::string(name_of(tensor.memory().dtype())) + " " +
+  return std::string(name) + " " + std::string(name_of(tensor.view().dtype)) + " " +
          to_string(tensor.view().dims()) + ", ";
 }
 
@@ -33,6 +33,11 @@ reference::NaiveRounding naive_rounding(const TensorView& q, const TensorView& k
   reference::NaiveRounding rounding{.o = o.dtype, .exponentials = {}, .rows = {}};
   if (are_bf16 && multiplies_bf16(active_isa())) rounding.exponentials = DType::bf16;
   return rounding;
+}
+
+bool has_plain_keys(const AttentionCase& c) {
+  return !is_quantized(c.k.view().dtype) && !is_quantized(c.v.view().dtype) && !c.options.k_rotated &&
+         !c.options.v_rotated;
 }
 
 std::string describe(const AttentionCase& c) {

@@ -5,6 +5,7 @@
 #include <saccade/compare.h>
 #include <saccade/reference.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -21,10 +22,15 @@ struct AttentionCase {
   Tensor mask, block_mask, kv_lengths, kv_starts, query_offsets, cu_seqlens_q, cu_seqlens_k, block_table;
   Tensor lse, weights, scores;
   std::vector<Tensor> head_numbers;  // of each option with one number per head, such as alibi_slopes
+  std::array<Tensor, 4> scales;      // k_scale, v_scale, k_multipliers, v_multipliers
   std::unique_ptr<ScoreFunction> score_function;
   AttentionOptions options;
   bool has_few_rows = false;  ///< also calls decode()
 };
+
+/// Whether k and v are plain numbers, which gradients, states and distributed calls need: not quantized or
+/// rotated.
+bool has_plain_keys(const AttentionCase& c);
 
 /// Types, shapes and options in one line.
 std::string describe(const AttentionCase& c);

@@ -42,7 +42,7 @@ std::vector<Finding> compare_results(AttentionCase& c, CheckedCase& checked, con
 bool takes_parts(const AttentionCase& c) {
   const AttentionOptions& o = c.options;
   const bool knows_positions = o.causal != Causal::bottom_right || o.query_offset || o.query_offsets;
-  return !o.block_table && !o.cu_seqlens_k && o.origin == Origin{} && knows_positions;
+  return has_plain_keys(c) && !o.block_table && !o.cu_seqlens_k && o.origin == Origin{} && knows_positions;
 }
 
 /// The keys of a view of rank 2 to 4.

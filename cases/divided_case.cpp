@@ -116,7 +116,7 @@ std::int64_t count_differences(const Tensor& a, const Tensor& b) {
 AttentionCase draw_divisible(std::uint64_t seed) {
   for (;; seed += 1'000'003) {
     AttentionCase c = draw_case(seed);
-    if (c.options.block_table) continue;
+    if (c.options.block_table || !has_plain_keys(c)) continue;
     c.options.weights = c.options.scores = {};
     return c;
   }

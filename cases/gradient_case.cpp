@@ -24,7 +24,7 @@ DType coarser(DType a, std::optional<DType> b) {
 
 }  // namespace
 
-bool has_gradients(const AttentionCase& c) { return !c.options.block_table; }
+bool has_gradients(const AttentionCase& c) { return !c.options.block_table && has_plain_keys(c); }
 
 CheckedGradients::CheckedGradients(AttentionCase& checked, std::uint64_t seed)
     : case_(checked), options_(checked.options) {

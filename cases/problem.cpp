@@ -45,6 +45,8 @@ struct Word {
   }
 };
 
+const std::vector<std::pair<std::string, DType>> kQuantized = {
+    {"i8", DType::i8}, {"i4", DType::i4}, {"f8e4m3", DType::f8e4m3}};
 const std::vector<std::pair<std::string, DType>> kFloats = {
     {"f32", DType::f32}, {"bf16", DType::bf16}, {"f16", DType::f16}, {"f64", DType::f64}};
 const std::vector<std::pair<std::string, DType>> kMasks = {
@@ -71,12 +73,15 @@ void read_types(const Word& word, Problem& p) {
   std::size_t count = 0;
   for (std::string name; std::getline(list, name, ','); ++count) {
     const auto found = std::ranges::find(kFloats, name, &std::pair<std::string, DType>::first);
-    if (count == 4 || found == kFloats.end()) count = 5;
+    const auto quantized = std::ranges::find(kQuantized, name, &std::pair<std::string, DType>::first);
+    const bool is_kv = count == 1 || count == 2;
+    if (count == 4 || (found == kFloats.end() && !(is_kv && quantized != kQuantized.end()))) count = 5;
     if (count == 5) break;
-    *types[count] = found->second;
+    *types[count] = found != kFloats.end() ? found->second : quantized->second;
   }
   if (count == 1) p.k_type = p.v_type = p.o_type = p.q_type;
-  if (count != 1 && count != 4) word.refuse("one of f32, bf16, f16, f64, or four of them (q,k,v,o)");
+  if (count != 1 && count != 4)
+    word.refuse("one of f32, bf16, f16, f64, or four types (q,k,v,o), of which k and v may be i8, i4 or f8e4m3");
   const auto wide = std::ranges::count_if(types, [](const DType* type) { return *type == DType::f64; });
   if (wide != 0 && wide != 4) word.refuse("f64 for all four or for none");
 }
@@ -232,8 +237,13 @@ std::string Problem::name() const {
 
 double Problem::kv_bytes() const {
   const double rows = static_cast<double>(batch * num_kv_heads) * static_cast<double>(seqlen_k);
-  return rows * static_cast<double>(head_dim * static_cast<std::int64_t>(size_of(k_type)) +
-                                    head_dim_v * static_cast<std::int64_t>(size_of(v_type)));
+  const auto row_bytes = [](DType dtype, std::int64_t dim) {
+    if (!is_quantized(dtype)) return dim * static_cast<std::int64_t>(size_of(dtype));
+    constexpr std::int64_t kScale = 4;
+    return dtype == DType::i4 ? (dim + 31) / 32 * (16 + 2) + kScale
+                              : dim + kScale;  // two multipliers for 32 numbers
+  };
+  return rows * static_cast<double>(row_bytes(k_type, head_dim) + row_bytes(v_type, head_dim_v));
 }
 
 }  // namespace saccade::cases

@@ -88,10 +88,26 @@ class ProblemDrawing {
     const std::int64_t entries = is_paged ? c_.block_table.size() : p_.batch;
     const std::int64_t keys = is_paged ? p_.page_size : p_.seqlen_k;
     c_.q = tensor(p_.q_type, p_.batch, p_.num_heads, p_.seqlen_q, p_.head_dim);
-    c_.k = tensor(p_.k_type, entries, p_.num_kv_heads, keys, p_.head_dim);
-    c_.v = tensor(p_.v_type, entries, p_.num_kv_heads, keys, p_.head_dim_v);
+    const auto drawn_as = [](DType dtype) { return is_quantized(dtype) ? DType::f32 : dtype; };
+    c_.k = tensor(drawn_as(p_.k_type), entries, p_.num_kv_heads, keys, p_.head_dim);
+    c_.v = tensor(drawn_as(p_.v_type), entries, p_.num_kv_heads, keys, p_.head_dim_v);
     c_.o = tensor(p_.o_type, p_.batch, p_.num_heads, p_.seqlen_q, p_.head_dim_v);
     for (ScatteredTensor* input : {&c_.q, &c_.k, &c_.v}) draw_numbers(input->view(), 1.0, random_);
+    quantize_tensor(p_.k_type, c_.k, 0, c_.options.k_scale, c_.options.k_multipliers);
+    quantize_tensor(p_.v_type, c_.v, 1, c_.options.v_scale, c_.options.v_multipliers);
+  }
+
+  void quantize_tensor(DType dtype, ScatteredTensor& tensor, std::size_t index, TensorView& scale,
+                       TensorView& multipliers) {
+    if (!is_quantized(dtype)) return;
+    const QuantizedTensor quantized = quantize(std::as_const(tensor).view(), dtype);
+    const bool rows_go_first = p_.documents > 0 || p_.options.layout == Layout::bshd;
+    const auto in_bhsd = [&](const TensorView& view) {
+      return Tensor::copy_of(rows_go_first ? view.transposed(-3, -2) : view);
+    };
+    scale = c_.scales[index] = in_bhsd(quantized.scale);
+    if (dtype == DType::i4) multipliers = c_.scales[index + 2] = in_bhsd(quantized.multipliers);
+    tensor = ScatteredTensor(quantized);
   }
 
   /// The rows and keys that masks extend to: those of the longest document.

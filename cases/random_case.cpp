@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <numeric>
 
@@ -25,7 +26,7 @@ enum class Memory : std::uint8_t { entries, packed, paged };
 
 class RandomDrawing {
  public:
-  explicit RandomDrawing(std::uint64_t seed) : random_(seed) {}
+  explicit RandomDrawing(std::uint64_t seed) : random_(seed), of_scales_(seed ^ 0x5ca1e5) {}
 
   AttentionCase draw() {
     draw_types();
@@ -40,6 +41,7 @@ class RandomDrawing {
       draw_outputs();
     }
     draw_tensors();
+    if (q_type_ != DType::f64) draw_quantized();
     c_.has_few_rows = sizes_.seqlen_q <= 8;
     return std::move(c_);
   }
@@ -416,6 +418,65 @@ class RandomDrawing {
     return std::max(position - o.window_left, start);
   }
 
+  // ---- Quantized keys and values -----------------------------------------------------------------------------
+  // Drawn last and by a generator of their own, so that the other problems stay as they are.
+
+  void draw_quantized() {
+    AttentionOptions& o = c_.options;
+    const bool keys = of_scales_.chance(0.2), values = of_scales_.chance(keys ? 0.8 : 0.05);
+    if (keys) quantize_tensor(c_.k, 0, o.k_scale, o.k_multipliers);
+    if (values) quantize_tensor(c_.v, 1, o.v_scale, o.v_multipliers);
+    o.k_rotated = of_scales_.chance(keys ? 0.3 : 0.02);
+    o.v_rotated = of_scales_.chance(values ? 0.3 : 0.02);
+  }
+
+  void quantize_tensor(ScatteredTensor& tensor, std::size_t index, TensorView& scale, TensorView& multipliers) {
+    const DType dtype = of_scales_.pick({DType::i8, DType::i8, DType::i4, DType::f8e4m3});
+    if (dtype != DType::i4 && of_scales_.chance(0.3)) return draw_static_scales(tensor, dtype, index, scale);
+    const QuantizedTensor quantized = quantize(std::as_const(tensor).view(), dtype);
+    if (dtype == DType::i4)
+      tensor = ScatteredTensor(quantized);
+    else
+      scatter(tensor, dtype, quantized.numbers);
+    scale = c_.scales[index] = in_bhsd(quantized.scale);
+    if (dtype == DType::i4) multipliers = c_.scales[index + 2] = in_bhsd(quantized.multipliers);
+  }
+
+  /// Numbers of the type itself, with scales that broadcast.
+  void draw_static_scales(ScatteredTensor& tensor, DType dtype, std::size_t index, TensorView& scale) {
+    const double step = 0.03;
+    Tensor numbers = Tensor::copy_of(std::as_const(tensor).view(), DType::f32);
+    for (float& x : numbers.values<float>()) x = static_cast<float>(std::rint(static_cast<double>(x) / step));
+    scatter(tensor, dtype, numbers);
+    if (dtype == DType::f8e4m3 && of_scales_.chance(0.3)) return;
+    const TensorView view = in_bhsd_view(std::as_const(tensor).view());
+    Shape shape(view.dims().begin(), view.dims().end());
+    const std::size_t rows = shape.size() - 2, dims = shape.size() - 1;
+    shape[of_scales_.chance(0.5) ? rows : dims] = 1;
+    for (std::int64_t& length : shape)
+      if (of_scales_.chance(0.5)) length = 1;
+    Tensor& scales = c_.scales[index] = Tensor(DType::f32, shape);
+    for (float& x : scales.values<float>()) x = static_cast<float>(step * (0.5 + of_scales_.unit()));
+    scale = scales;
+  }
+
+  /// Replaces a tensor by one of another type with the same shape, in another order of memory.
+  void scatter(ScatteredTensor& tensor, DType dtype, const TensorView& numbers) {
+    const std::span<const std::int64_t> dims = numbers.dims();
+    std::vector<int> order(dims.size() - 1);
+    std::iota(order.begin(), order.end(), 0);
+    if (of_scales_.chance(0.5)) of_scales_.shuffle(order);
+    ScatteredTensor to(dtype, Shape(dims.begin(), dims.end()), order, of_scales_.chance(0.5) ? 0 : 3);
+    copy(numbers, to.view());
+    tensor = std::move(to);
+  }
+
+  TensorView in_bhsd_view(const TensorView& view) const {
+    const bool rows_go_first = memory_ == Memory::packed || c_.options.layout == Layout::bshd;
+    return rows_go_first && view.rank > 2 ? view.transposed(-3, -2) : view;
+  }
+  Tensor in_bhsd(const TensorView& view) const { return Tensor::copy_of(in_bhsd_view(view)); }
+
   // ---- Small things ------------------------------------------------------------------------------------------
 
   Tensor integers(std::int64_t count) { return Tensor(random_.pick({DType::i32, DType::i64}), {count}); }
@@ -432,7 +493,7 @@ class RandomDrawing {
     return std::accumulate(numbers.begin(), numbers.end(), std::int64_t{0});
   }
 
-  Random random_;
+  Random random_, of_scales_;
   AttentionCase c_;
   DType q_type_ = DType::f32, k_type_ = DType::f32, v_type_ = DType::f32, o_type_ = DType::f32;
   Sizes sizes_;

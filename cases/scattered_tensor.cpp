@@ -11,7 +11,7 @@ constexpr int kUnwritten = 0xFF;  // value of each byte: a NaN in every floating
 }  // namespace
 
 ScatteredTensor::ScatteredTensor(DType dtype, Shape shape, const std::vector<int>& order, std::int64_t gap)
-    : shape_(std::move(shape)), strides_(shape_.size(), 1) {
+    : shape_(std::move(shape)), strides_(shape_.size(), 1), dtype_(dtype) {
   std::int64_t stride = shape_.back() + gap;
   for (std::size_t i = order.size(); i-- > 0;) {
     const auto dim = static_cast<std::size_t>(order[i]);
@@ -21,6 +21,12 @@ ScatteredTensor::ScatteredTensor(DType dtype, Shape shape, const std::vector<int
   }
   memory_ = Tensor(dtype, {stride + 64});
   clear();
+}
+
+ScatteredTensor::ScatteredTensor(const QuantizedTensor& numbers)
+    : shape_(numbers.shape), dtype_(numbers.dtype), memory_(numbers.numbers) {
+  const TensorView view = numbers.view();
+  strides_.assign(view.strides.begin(), view.strides.begin() + view.rank);
 }
 
 void ScatteredTensor::clear() { std::memset(memory_.data(), kUnwritten, memory_.bytes()); }

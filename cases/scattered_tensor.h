@@ -1,6 +1,7 @@
 // A tensor with gaps in its memory.
 #pragma once
 
+#include <saccade/quantize.h>
 #include <saccade/tensor.h>
 
 #include <cstdint>
@@ -19,8 +20,11 @@ class ScatteredTensor {
   /// `order` lists the outer dimensions from the slowest to the fastest; the last dimension stays innermost.
   ScatteredTensor(DType dtype, Shape shape, const std::vector<int>& order, std::int64_t gap);
 
-  TensorView view() const { return {memory_.data(), memory_.dtype(), shape_, strides_}; }
-  MutableTensorView view() { return {memory_.data(), memory_.dtype(), shape_, strides_}; }
+  /// Quantized numbers, without gaps.
+  explicit ScatteredTensor(const QuantizedTensor& numbers);
+
+  TensorView view() const { return {memory_.data(), dtype_, shape_, strides_}; }
+  MutableTensorView view() { return {memory_.data(), dtype_, shape_, strides_}; }
 
   /// Sets all elements to NaN, in the tensor and in the gaps.
   void clear();
@@ -34,6 +38,7 @@ class ScatteredTensor {
  private:
   Shape shape_;
   std::vector<std::int64_t> strides_;
+  DType dtype_ = DType::f32;
   Tensor memory_;
 };
 

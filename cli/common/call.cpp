@@ -141,7 +141,11 @@ class Loader {
         if (dtype == DType::f16 || dtype == DType::bf16)
           return converted(std::move(tensor), DType::f32, given.file);
         return tensor;
+      case OptionElements::f32:
+        if (is_floating(dtype) && dtype != DType::f32) return converted(std::move(tensor), DType::f32, given.file);
+        return tensor;
       case OptionElements::boolean:
+      case OptionElements::i8:
       case OptionElements::none:
         break;
     }

@@ -3,6 +3,7 @@
 #include <saccade/sampling.h>
 
 #include <cstdio>
+#include <map>
 #include <memory>
 
 #include "cli/commands.h"
@@ -15,7 +16,7 @@ namespace {
 
 struct GenerateArguments {
   std::string model;
-  std::optional<std::string> prompt, audio;
+  std::optional<std::string> prompt, audio, cache_dtype;
   std::optional<std::int64_t> count, top_k, seed;
   std::optional<double> temperature, top_p;
 };
@@ -26,6 +27,27 @@ void print(const std::string& text) {
   std::fflush(stdout);
 }
 
+/// The element type of a cache, by saccade's name or by that of Python.
+DType cache_dtype_named(const std::string& name) {
+  static const std::map<std::string, DType> kTypes = {{"f32", DType::f32},
+                                                      {"float32", DType::f32},
+                                                      {"bf16", DType::bf16},
+                                                      {"bfloat16", DType::bf16},
+                                                      {"f16", DType::f16},
+                                                      {"float16", DType::f16},
+                                                      {"i8", DType::i8},
+                                                      {"int8", DType::i8},
+                                                      {"i4", DType::i4},
+                                                      {"int4", DType::i4},
+                                                      {"f8e4m3", DType::f8e4m3},
+                                                      {"fp8", DType::f8e4m3},
+                                                      {"float8_e4m3fn", DType::f8e4m3}};
+  const auto found = kTypes.find(name);
+  if (found == kTypes.end())
+    refuse("--kv-cache-dtype: expected float32, bfloat16, float16, int8, int4 or float8_e4m3fn, got '{}'", name);
+  return found->second;
+}
+
 ExitCode generate(const GenerateArguments& arguments) {
   if (!arguments.prompt && !arguments.audio) refuse("give --prompt, or --audio for a model of speech");
   const std::string prompt = arguments.prompt ? text_or_standard_input(*arguments.prompt) : "";
@@ -34,15 +56,17 @@ ExitCode generate(const GenerateArguments& arguments) {
                         .top_p = arguments.top_p.value_or(1.0),
                         .seed = static_cast<std::uint64_t>(arguments.seed.value_or(0))});
   const std::int64_t count = arguments.count.value_or(200);
+  [[maybe_unused]] const DType cache_dtype = cache_dtype_named(arguments.cache_dtype.value_or("f32"));
   if (is_hugging_face_folder(arguments.model)) {
 #ifdef SACCADE_HAS_TOKENIZER
-    generate_pretrained({arguments.model, prompt, arguments.audio}, count, sampler, print);
+    generate_pretrained({arguments.model, prompt, arguments.audio, cache_dtype}, count, sampler, print);
     print("\n");
     return kGood;
 #else
     refuse("this saccade was built without saccade::tokenizer, which models of Hugging Face folders need");
 #endif
   }
+  if (arguments.cache_dtype) refuse("--kv-cache-dtype is for models in Hugging Face folders, which have a cache");
   if (arguments.audio) refuse("--audio is for models of speech in Hugging Face folders");
   const SavedModel saved = load_model(arguments.model);
   std::vector<std::int64_t> tokens = saved.tokens_of(prompt, "--prompt");
@@ -76,6 +100,11 @@ void add_generate(Command app, Action& action) {
   add_number(command, "--top-p", arguments->top_p,
              "Draw from the most likely tokens that together have this probability; 1: from all [1]");
   add_integer(command, "--seed", arguments->seed, "Another seed draws other tokens [0]", 0);
+  command
+      .add_option(
+          "--kv-cache-dtype", arguments->cache_dtype,
+          "Type of the cached keys and values: float32, bfloat16, float16, int8, int4, float8_e4m3fn [float32]")
+      .type_name("TYPE");
   command.footer(
       "Prompt and continuation go to standard output as the model makes them.\n\n"
       "A folder with config.json, model.safetensors and tokenizer.json is read as Hugging Face's: GPT-2, "

@@ -148,6 +148,18 @@ struct AttentionOptions {
   /// page_size. Entries are not read if kv_starts, kv_lengths or window_left hides their keys from all rows.
   /// (Paged attention, arXiv:2309.06180.) Excludes cu_seqlens_k.
   TensorView block_table{};
+  /// The scales of quantized k and v (i8, i4 or f8e4m3; see quantize.h): a number of k is its scale times the
+  /// stored number. f32, broadcast from the right against [batch, num_kv_heads, seqlen_k, head_dim] of k or v,
+  /// packed [num_kv_heads, total_k, head_dim], with pages [num_pages, num_kv_heads, page_size, head_dim] (bhsd
+  /// order for any layout): one scale for the tensor, or for each head, token, head and token, or head and
+  /// channel; not for each token and channel. Required for i8 and i4; default for f8e4m3: 1.
+  TensorView k_scale{}, v_scale{};
+  /// The multipliers of groups of 16 numbers of i4: i8 [..., groups], with the other axes as for k_scale, all of
+  /// them. KvCache::options() sets them.
+  TensorView k_multipliers{}, v_multipliers{};
+  /// k holds Hadamard transforms of keys (hadamard() in quantize.h): the queries are transformed likewise, which
+  /// leaves the scores as they are. v_rotated: v holds transforms of values, and o is transformed back.
+  bool k_rotated = false, v_rotated = false;
   /// Attention with linear biases (arXiv:2108.12409): f32 or f64 [num_heads] or [batch, num_heads]; alibi_slopes()
   /// returns the standard ones.
   TensorView alibi_slopes{};
@@ -198,10 +210,11 @@ inline constexpr AttentionOptions kDefaultAttentionOptions{};
 /// (2, 3 or 4). The innermost dimension is contiguous, the others have any strides. num_heads
 /// is a multiple of num_kv_heads, and query head h reads key head h / (num_heads / num_kv_heads).
 ///
-/// Element types: each of q, k, v and o is f32, bf16 or f16, in any combination, or all are f64. Products and
-/// softmax are computed in f32 (f64 for f64); k and v widen exactly and o is rounded once. Where q, k and v are
-/// all bf16 and the machine multiplies bf16 (levels avx512bf16, avx512amx and neonbf16), the weights are rounded
-/// to bf16 before the product with v, and bf16 denormals count as 0.
+/// Element types: each of q, k, v and o is f32, bf16 or f16, in any combination, or all are f64. k and v may also
+/// be quantized, with k_scale and v_scale, unless q is f64: i8, i4 or f8e4m3. Products and softmax are computed in
+/// f32 (f64 for f64); k and v widen exactly and o is rounded once. Where q, k and v are all bf16 and the machine
+/// multiplies bf16 (levels avx512bf16, avx512amx and neonbf16), the weights are rounded to bf16 before the product
+/// with v, and bf16 denormals count as 0.
 ///
 /// A hidden key has no influence, even if it holds NaN or Inf. A row that sees no key gives output 0 and lse -inf.
 /// An empty batch, head or sequence gives an empty or zero output. A row's bits depend only on its q row, the keys

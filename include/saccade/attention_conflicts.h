@@ -35,6 +35,14 @@ inline constexpr OptionUse kNoOption{"", [](const AttentionOptions&) { return fa
     kUsesScoreBlockEffect = option_use<&AttentionOptions::score_block_effect>("score_block_effect"),
     kUsesScores = option_use<&AttentionOptions::scores>("scores"),
     kUsesWeights = option_use<&AttentionOptions::weights>("weights"),
+    kUsesKScale = option_use<&AttentionOptions::k_scale>("k_scale"),
+    kUsesVScale = option_use<&AttentionOptions::v_scale>("v_scale"),
+    kUsesKMultipliers = option_use<&AttentionOptions::k_multipliers>("k_multipliers"),
+    kUsesVMultipliers = option_use<&AttentionOptions::v_multipliers>("v_multipliers"),
+    kUsesScales{"k_scale or v_scale",
+                [](const AttentionOptions&options) { return options.k_scale || options.v_scale; }},
+    kUsesRotation{"k_rotated or v_rotated",
+                  [](const AttentionOptions&options) { return options.k_rotated || options.v_rotated; }},
     kUsesOrigin{"origin", [](const AttentionOptions&options) { return !(options.origin == Origin{}); }},
     kUsesOriginKey{"origin.key", [](const AttentionOptions&options) { return options.origin.key != 0; }};
 
@@ -61,6 +69,8 @@ inline constexpr std::array kOptionNeeds{
     OptionNeed{kUsesCuSeqlensQ, kUsesCuSeqlensK, kUsesBlockTable},
     OptionNeed{kUsesCuSeqlensK, kUsesCuSeqlensQ, kNoOption},
     OptionNeed{kUsesBlockTable, kUsesKvLengths, kNoOption},
+    OptionNeed{kUsesKMultipliers, kUsesKScale, kNoOption},
+    OptionNeed{kUsesVMultipliers, kUsesVScale, kNoOption},
     OptionNeed{kUsesScoreBlockEffect, kUsesScoreModifier, kNoOption},
 };
 
@@ -93,8 +103,15 @@ struct RefusedOption {
   std::string_view why;  ///< for people: the reason
 };
 
+inline constexpr std::string_view kNoQuantizedGradients = "quantized keys and values have no gradients",
+                                  kNoQuantizedStates = "a state takes numbers without scales",
+                                  kCacheSets = "the cache sets it",
+                                  kNoQuantizedExchange = "ranks exchange numbers without scales";
+
 inline constexpr std::array kRefusedOptions{
     RefusedOption{AttentionCall::attention_backward, kUsesBlockTable, "pages have no gradients"},
+    RefusedOption{AttentionCall::attention_backward, kUsesScales, kNoQuantizedGradients},
+    RefusedOption{AttentionCall::attention_backward, kUsesRotation, kNoQuantizedGradients},
     RefusedOption{AttentionCall::inspect, kUsesWeights, "attention() writes them"},
     RefusedOption{AttentionCall::inspect, kUsesScores, "attention() writes them"},
     RefusedOption{AttentionCall::decode_states, kUsesCuSeqlensQ, "a part of a cache is no packed batch"},
@@ -103,14 +120,20 @@ inline constexpr std::array kRefusedOptions{
     RefusedOption{AttentionCall::attention_state, kUsesBlockTable, "keys arrive in parts"},
     RefusedOption{AttentionCall::attention_state, kUsesWeights, "keys arrive in parts"},
     RefusedOption{AttentionCall::attention_state, kUsesScores, "keys arrive in parts"},
+    RefusedOption{AttentionCall::attention_state, kUsesScales, kNoQuantizedStates},
+    RefusedOption{AttentionCall::attention_state, kUsesRotation, kNoQuantizedStates},
     RefusedOption{AttentionCall::kv_cache, kUsesBlockTable, "the cache sets it"},
     RefusedOption{AttentionCall::kv_cache, kUsesKvLengths, "the cache sets it"},
     RefusedOption{AttentionCall::kv_cache, kUsesKvStarts, "the cache sets it: see KvCache::set_start"},
     RefusedOption{AttentionCall::kv_cache, kUsesCuSeqlensK, "only the queries of a paged cache may be packed"},
+    RefusedOption{AttentionCall::kv_cache, kUsesScales, kCacheSets},
+    RefusedOption{AttentionCall::kv_cache, kUsesRotation, kCacheSets},
     RefusedOption{AttentionCall::distributed, kUsesBlockTable, "pages cannot be divided among ranks"},
     RefusedOption{AttentionCall::distributed, kUsesWeights, "a distributed call does not report them"},
     RefusedOption{AttentionCall::distributed, kUsesScores, "a distributed call does not report them"},
     RefusedOption{AttentionCall::distributed, kUsesOrigin, "the options are those of the whole problem"},
+    RefusedOption{AttentionCall::distributed, kUsesScales, kNoQuantizedExchange},
+    RefusedOption{AttentionCall::distributed, kUsesRotation, kNoQuantizedExchange},
     RefusedOption{AttentionCall::distributed_decode, kUsesCuSeqlensQ, "a packed batch has no cache to decode"},
 };
 

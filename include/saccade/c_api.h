@@ -62,7 +62,8 @@ enum {
   SACCADE_U8 = 9,
   SACCADE_U16 = 10,
   SACCADE_U32 = 11,
-  SACCADE_U64 = 12
+  SACCADE_U64 = 12,
+  SACCADE_F8E4M3 = 13 /* e4m3 of the OCP 8-bit formats; quantized keys and values only, as SACCADE_I8 */
 };
 
 enum { SACCADE_MAX_RANK = 6 };
@@ -91,16 +92,16 @@ typedef int32_t saccade_options_kind;
 enum {
   /* Of attention, decoding and gradients: the members of AttentionOptions in saccade/attention.h, by their names.
    * Numbers: scale, softcap, query_offset, window_left, window_right, block_mask_q, block_mask_k, dropout_p,
-   * dropout_seed (the bits of a 64-bit number), dropout_offset, weights_after_dropout (0 or 1), num_threads,
-   * origin_batch, origin_head, origin_num_heads, origin_row, origin_key. Texts: causal ("none", "top_left",
-   * "bottom_right"), layout ("bhsd", "bshd"), score_stage ("raw", "softcapped", "biased", "probabilities").
-   * Tensors: query_offsets, mask, block_mask, block_table, cu_seqlens_q, cu_seqlens_k, kv_lengths, kv_starts,
-   * alibi_slopes, sinks, and as results lse, weights, scores. Of gradients also dlse, and as results dmask,
-   * dsinks, dalibi_slopes. */
+   * dropout_seed (the bits of a 64-bit number), dropout_offset, weights_after_dropout, k_rotated, v_rotated (0 or
+   * 1), num_threads, origin_batch, origin_head, origin_num_heads, origin_row, origin_key. Texts: causal ("none",
+   * "top_left", "bottom_right"), layout ("bhsd", "bshd"), score_stage ("raw", "softcapped", "biased",
+   * "probabilities"). Tensors: query_offsets, mask, block_mask, block_table, cu_seqlens_q, cu_seqlens_k,
+   * kv_lengths, kv_starts, k_scale, v_scale, k_multipliers, v_multipliers, alibi_slopes, sinks, and as results
+   * lse, weights, scores. Of gradients also dlse, and as results dmask, dsinks, dalibi_slopes. */
   SACCADE_ATTENTION_OPTIONS = 0,
   /* Of a cache: the members of KvCacheOptions in saccade/kv_cache.h. Numbers: batch, num_kv_heads, head_dim (must
-   * be set), head_dim_v, page_size, window, causal (0 or 1), capacity. Text: dtype ("f32", "bf16", "f16", "f64").
-   */
+   * be set), head_dim_v, page_size, window, causal (0 or 1), capacity, rotate (0 or 1). Texts: dtype and dtype_v
+   * ("f32", "bf16", "f16", "f64", "i8", "i4", "f8e4m3"). */
   SACCADE_KV_CACHE_OPTIONS = 1,
   /* Of inspection: the members of InspectOptions in saccade/inspect.h. Numbers: top_k, entropy, max_weight,
    * received, distance (0 or 1), pool_rows, pool_keys. Texts: pooling ("mean", "max"), index_dtype ("i32", "i64").

@@ -21,7 +21,13 @@ struct KvCacheOptions {
   std::int64_t num_kv_heads = 1;  ///< heads of k and v
   std::int64_t head_dim = 0;      ///< of k; must be given
   std::int64_t head_dim_v = 0;    ///< of v; 0: head_dim
-  DType dtype = DType::f32;       ///< element type of the cache: f32, bf16, f16 or f64
+  /// Element type of the cache: f32, bf16, f16 or f64, or quantized (quantize.h), i8, i4 or f8e4m3: keys and
+  /// values are then stored with a scale for each token and head, and attention is exact over what is stored.
+  DType dtype = DType::f32;
+  std::optional<DType> dtype_v{};  ///< element type of the values; default: dtype
+  /// Stores Hadamard transforms (quantize.h) of quantized keys, after rope, and of values of i4. Queries and
+  /// results are transformed by attention() and decode(). Default: true if keys or values are i4.
+  std::optional<bool> rotate{};
 
   /// Tokens per page. Sequences then share pages of a pool, and a common prefix is stored once. 0: no pages; every
   /// head of every sequence has one contiguous block as large as the longest sequence needs.
@@ -61,7 +67,7 @@ class KvCache {
   KvCache(KvCache&& other) noexcept;
   KvCache& operator=(KvCache&& other) noexcept;
 
-  /// The options it was constructed with, with head_dim_v filled in.
+  /// The options it was constructed with, with head_dim_v, dtype_v and rotate filled in.
   const KvCacheOptions& config() const;
 
   /// Adds n tokens to every sequence: k [batch, num_kv_heads, n, head_dim], v [batch, num_kv_heads, n, head_dim_v]
@@ -113,17 +119,24 @@ class KvCache {
   /// See k(): the values, in this layout.
   TensorView v(Layout layout = Layout::bhsd) const;
 
-  /// `rest` plus the cache's options: kv_lengths, kv_starts, block_table, causal (bottom_right, if the cache is
-  /// causal) and window_left (the cache's, where `rest` has none). Throws std::invalid_argument when `rest` has
-  /// kv_lengths, kv_starts, block_table or cu_seqlens_k, or, for a causal cache, causal top_left, a query offset
-  /// or a wider window.
+  /// The keys, and the values, that attention reads, as f32 [batch, num_kv_heads, longest, dim], with or without
+  /// pages: dequantized, and transformed back. Index j holds position first_kept + j (with pages: position j).
+  /// Zeros where a sequence has no token.
+  Tensor dequantize_k() const;
+  /// See dequantize_k(): the values.
+  Tensor dequantize_v() const;
+
+  /// `rest` plus the cache's options: kv_lengths, kv_starts, block_table, k_scale and the other
+  /// options of quantized tensors, causal (bottom_right, if the cache is causal) and window_left (the cache's,
+  /// where `rest` has none). Throws std::invalid_argument when `rest` has an option that the cache sets, or
+  /// cu_seqlens_k, or, for a causal cache, causal top_left, a query offset or a wider window.
   ///
   /// Without pages, the cache frees keys that have left the window, in multiples of 4096. Index j of a mask, score
   /// modifier, weights or scores then means position first_kept + j. Causal masks, windows and ALiBi depend on
   /// relative positions only, so they stay correct.
   AttentionOptions options(const AttentionOptions& rest = {}) const;
 
-  /// Bytes allocated for keys and values, used or not.
+  /// Bytes allocated for keys and values and their scales, used or not.
   std::size_t bytes() const;
 
   /// The number of pages that sequences hold, shared ones counted once; 0 without pages.
@@ -138,6 +151,7 @@ class KvCache {
   void append_checked(std::int64_t begin, const TensorView& k, const TensorView& v);
   void check_prefix(std::string_view function, std::int64_t sequence, std::int64_t length) const;
   void truncate_checked(std::int64_t sequence, std::int64_t length);
+  [[gnu::visibility("hidden")]] Tensor dequantized(std::size_t which) const;
 
   std::unique_ptr<Storage> storage_;
 };

@@ -23,6 +23,7 @@
 #include "saccade/operations.h"
 #include "saccade/optim.h"
 #include "saccade/packed_linear.h"
+#include "saccade/quantize.h"
 #include "saccade/random.h"
 #include "saccade/reference.h"
 #include "saccade/rope.h"

@@ -21,7 +21,16 @@ elif TYPE_CHECKING:
 
 Layout = Literal["bhsd", "bshd"]
 
-_DTYPES = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16"}
+_DTYPES = {
+    "float32": "f32",
+    "float64": "f64",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "int8": "i8",
+    "int4": "i4",
+    "float8_e4m3fn": "f8e4m3",
+}
+_ALIASES = {"fp8": "float8_e4m3fn", "fp8_e4m3": "float8_e4m3fn"}
 
 
 class Rope:
@@ -87,7 +96,11 @@ class KvCache:
     :param head_dim: numbers of a key.
     :param batch: number of sequences; each has its own length.
     :param head_dim_v: numbers of a value; 0: head_dim.
-    :param dtype: of the stored numbers: "float32", "bfloat16", "float16" or "float64".
+    :param dtype: of the stored numbers: "float32", "bfloat16", "float16" or "float64"; or quantized, with a scale for
+        each token and head: "int8", "int4" or "float8_e4m3fn" ("fp8").
+    :param dtype_v: of the values; default: dtype.
+    :param rotate: store Hadamard transforms of quantized keys, and of values of "int4", which keeps outliers from
+        coarsening a row; queries and results are transformed likewise. Default: True if either is "int4".
     :param page_size: tokens per page; sequences can then share pages and store a common prefix once. 0: no pages.
     :param window: the query at position p sees keys p - window to p, and older ones need not be kept; -1: all.
     :param causal: "bottom_right", which True means here too: the last query stands at the last key, and each sees the
@@ -110,15 +123,14 @@ class KvCache:
         batch: int = 1,
         head_dim_v: int = 0,
         dtype: Any = "float32",
+        dtype_v: Any = None,
+        rotate: bool | None = None,
         page_size: int = 0,
         window: int = -1,
         causal: Literal["bottom_right"] | bool | None = "bottom_right",
         rope: Rope | None = None,
         capacity: int = 0,
     ) -> None:
-        name = shown(getattr(dtype, "__name__", dtype), str).rpartition(".")[2]
-        if name not in _DTYPES:
-            raise ValueError(f"dtype: expected {', '.join(_DTYPES)}, got {shown(dtype)}")
         if rope is not None and not isinstance(rope, Rope):
             raise ValueError(f"rope: expected a saccade.Rope, got {type(rope).__name__}")
         self._core = _core.KvCache(
@@ -126,7 +138,9 @@ class KvCache:
             num_kv_heads,
             head_dim,
             head_dim_v,
-            _DTYPES[name],
+            _name_of_dtype(dtype, "dtype"),
+            None if dtype_v is None else _name_of_dtype(dtype_v, "dtype_v"),
+            rotate,
             page_size,
             window,
             _is_causal(causal),
@@ -247,15 +261,38 @@ class KvCache:
         """
         self._core.share_prefix(from_sequence, to_sequence, length)
 
+    def dequantize_k(self) -> Any:
+        """The keys that attention reads: dequantized, and transformed back.
+
+        :returns: float32 [batch, num_kv_heads, longest, head_dim]; index j holds position first_kept + j, with pages
+            position j; zeros where a sequence has no token.
+        """
+        return self._core.dequantize_k()
+
+    def dequantize_v(self) -> Any:
+        """The values that attention reads, as :meth:`dequantize_k`.
+
+        :returns: float32 [batch, num_kv_heads, longest, head_dim_v].
+        """
+        return self._core.dequantize_v()
+
     @property
     def nbytes(self) -> int:
-        """Bytes allocated for keys and values, used or not."""
+        """Bytes allocated for keys and values and their scales, used or not."""
         return self._core.nbytes()
 
     @property
     def pages_in_use(self) -> int:
         """Pages that sequences use; a shared page counts once; 0 without pages."""
         return self._core.pages_in_use()
+
+
+def _name_of_dtype(dtype: Any, argument: str) -> str:
+    name = shown(getattr(dtype, "__name__", dtype), str).rpartition(".")[2]
+    name = _ALIASES.get(name, name)
+    if name not in _DTYPES:
+        raise ValueError(f"{argument}: expected {', '.join(_DTYPES)}, got {shown(dtype)}")
+    return _DTYPES[name]
 
 
 def _is_causal(causal: Any) -> bool:

@@ -134,6 +134,18 @@ class AttentionOptions(TensorOptions, ThreadOptions, total=False):
     """``score_mod(scores, batch, head, q_idx, kv_idx)`` gets a tile of scores as a NumPy array [rows, keys], batch
     and head as ints, and the indices as arrays [rows, 1] and [1, keys]. It returns the new scores; -inf hides a
     key. It is called for many tiles, from several threads, but never by two at the same time."""
+    k_scale: Any
+    """The scales of keys of int8 or float8_e4m3fn: a number of k is its scale times the stored number. Floating numbers
+    for the tensor, each head, token or channel (not for each token and channel), broadcast from the right to [batch,
+    kv_heads, seqlen_k, head_dim], with pages [pages, kv_heads, page_size, head_dim], in this order for any layout.
+    int8 needs them; float8_e4m3fn has 1 by default."""
+    v_scale: Any
+    """The scales of values, as ``k_scale``."""
+    k_rotated: bool
+    """k holds Hadamard transforms, as a :class:`saccade.KvCache` with ``rotate=True`` stores them: queries are
+    transformed likewise."""
+    v_rotated: bool
+    """v holds Hadamard transforms: the output is transformed back."""
 
 
 class BackwardOptions(AttentionOptions, PackedOptions, total=False):
@@ -154,6 +166,8 @@ DEFAULTS: dict[str, Any] = {
     "layout": "bhsd",
     "num_threads": 0,
     "weights_after_dropout": False,
+    "k_rotated": False,
+    "v_rotated": False,
 }
 
 

@@ -232,9 +232,9 @@ Array::Array(nb::handle object, std::string_view name) {
     return;
   }
   if (has(object, "dtype") || has(object, "__dlpack__")) {
-    if (import_bfloat16(object)) {
+    if (const std::optional<DType> dtype = import_bits(object)) {
       take(described(owner_), name);
-      view_.dtype = DType::bf16;
+      view_.dtype = *dtype;
       return;
     }
     refuse_unreadable(object, name);
@@ -251,14 +251,26 @@ Array::Array(nb::handle object, std::string_view name) {
 
 bool Array::import(nb::handle object) { return nb::try_cast(object, owner_, false); }
 
-// NumPy cannot export arrays of ml_dtypes' bfloat16, but it can view the same bits as integers.
-bool Array::import_bfloat16(nb::handle object) {
-  if (!has(object, "view") || dtype_text(object) != "bfloat16") return false;
-  try {
-    return import(object.attr("view")("uint16"));
-  } catch (const nb::python_error&) {
-    return false;
+// NumPy cannot export arrays of ml_dtypes' types, but it can view the same bits as integers.
+std::optional<DType> Array::import_bits(nb::handle object) {
+  struct Type {
+    std::string_view name;
+    const char* bits;
+    DType dtype;
+  };
+  static constexpr Type kTypes[] = {{"bfloat16", "uint16", DType::bf16},
+                                    {"float8_e4m3fn", "uint8", DType::f8e4m3}};
+  if (!has(object, "view")) return std::nullopt;
+  const std::string text = dtype_text(object);
+  for (const Type& type : kTypes) {
+    if (text != type.name) continue;
+    try {
+      if (import(object.attr("view")(type.bits))) return type.dtype;
+    } catch (const nb::python_error&) {
+      return std::nullopt;
+    }
   }
+  return std::nullopt;
 }
 
 void Array::take(const nb::dlpack::dltensor& array, std::string_view name) {

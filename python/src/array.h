@@ -53,7 +53,7 @@ class Array {
 
  private:
   bool import(nb::handle object);
-  bool import_bfloat16(nb::handle object);
+  std::optional<DType> import_bits(nb::handle object);
   void take(const nb::dlpack::dltensor& array, std::string_view name);
   void look_at(Tensor copy);
 

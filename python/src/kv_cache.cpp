@@ -133,8 +133,8 @@ void bind_kv_cache(nb::module_& module) {
       .def(
           "__init__",
           [](SharedKvCache* self, nb::handle batch, nb::handle num_kv_heads, nb::handle head_dim,
-             nb::handle head_dim_v, nb::handle dtype, nb::handle page_size, nb::handle window, nb::handle causal,
-             const Rope* rope, nb::handle capacity) {
+             nb::handle head_dim_v, nb::handle dtype, nb::handle dtype_v, nb::handle rotate, nb::handle page_size,
+             nb::handle window, nb::handle causal, const Rope* rope, nb::handle capacity) {
             KvCacheOptions options{.batch = integer(batch, "batch"),
                                    .num_kv_heads = integer(num_kv_heads, "num_kv_heads"),
                                    .head_dim = integer(head_dim, "head_dim"),
@@ -144,11 +144,14 @@ void bind_kv_cache(nb::module_& module) {
                                    .window = integer(window, "window"),
                                    .causal = boolean(causal, "causal"),
                                    .capacity = integer(capacity, "capacity")};
+            if (!dtype_v.is_none()) options.dtype_v = dtype_named(dtype_v);
+            if (!rotate.is_none()) options.rotate = boolean(rotate, "rotate");
             if (rope) options.rope = *rope;
             new (self) SharedKvCache(options);
           },
           "batch"_a.none(), "num_kv_heads"_a.none(), "head_dim"_a.none(), "head_dim_v"_a.none(), "dtype"_a.none(),
-          "page_size"_a.none(), "window"_a.none(), "causal"_a.none(), "rope"_a.none(), "capacity"_a.none())
+          "dtype_v"_a.none(), "rotate"_a.none(), "page_size"_a.none(), "window"_a.none(), "causal"_a.none(),
+          "rope"_a.none(), "capacity"_a.none())
       .def("append", &append, "k"_a.none(), "v"_a.none(), "sequence"_a.none(), "layout"_a.none())
       .def("attention", &attend<&attention>, "q"_a.none(), "out"_a, "lse"_a.none(), "weights"_a.none(),
            "options"_a)
@@ -210,6 +213,14 @@ void bind_kv_cache(nb::module_& module) {
             cache.change([&](KvCache& of) { of.share_prefix(source, target, tokens); });
           },
           "from_sequence"_a.none(), "to_sequence"_a.none(), "length"_a.none())
+      .def("dequantize_k",
+           [](const SharedKvCache& cache) {
+             return numpy_array(cache.read([](const KvCache& from) { return from.dequantize_k(); }));
+           })
+      .def("dequantize_v",
+           [](const SharedKvCache& cache) {
+             return numpy_array(cache.read([](const KvCache& from) { return from.dequantize_v(); }));
+           })
       .def("nbytes",
            [](const SharedKvCache& cache) { return cache.read([](const KvCache& of) { return of.bytes(); }); })
       .def("pages_in_use", [](const SharedKvCache& cache) {

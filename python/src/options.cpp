@@ -79,6 +79,11 @@ Array mask(nb::handle object, std::string_view name) {
 Array tensor(nb::handle object, std::string_view name, OptionElements elements) {
   if (elements == OptionElements::numbers) return numbers(object, name);
   if (elements == OptionElements::mask) return mask(object, name);
+  if (elements == OptionElements::f32) {
+    Array array = numbers(object, name);
+    array.convert_to(DType::f32);
+    return array;
+  }
   return Array(object, name);
 }
 

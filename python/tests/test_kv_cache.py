@@ -140,7 +140,10 @@ def test_outputs_of_any_strides():
     "call, text",
     [
         (lambda c, k: saccade.KvCache(num_kv_heads=2, head_dim=0), "head_dim"),
-        (lambda c, k: saccade.KvCache(num_kv_heads=2, head_dim=8, dtype="int8"), "dtype"),
+        (lambda c, k: saccade.KvCache(num_kv_heads=2, head_dim=8, dtype="int16"), "dtype"),
+        (lambda c, k: saccade.KvCache(num_kv_heads=2, head_dim=8, dtype_v="int2"), "dtype_v"),
+        (lambda c, k: saccade.KvCache(num_kv_heads=2, head_dim=8, rotate=True), "rotate"),
+        (lambda c, k: c.decode(k, k_scale=np.ones(1, np.float32)), "k_scale"),
         (lambda c, k: c.append(k, k[..., :3]), "v"),
         (lambda c, k: c.append(k, k, sequence=7), "sequence"),
         (lambda c, k: c.truncate(0, -1), "length"),
@@ -162,3 +165,57 @@ def test_refusals_name_the_argument(call, text):
     with pytest.raises(ValueError, match=text):
         call(cache, k)
     assert cache.lengths == [3, 3]
+
+
+QUANTIZED = [("int8", None), ("int4", None), ("fp8", None), ("int8", "int4"), ("float8_e4m3fn", "bfloat16")]
+
+
+@pytest.mark.parametrize("dtype, dtype_v", QUANTIZED)
+@pytest.mark.parametrize("page_size", [0, 4])
+def test_quantized_caches_are_exact_over_what_they_store(dtype, dtype_v, page_size):
+    k, v, q = tokens(40)
+    cache = saccade.KvCache(num_kv_heads=2, head_dim=16, batch=2, dtype=dtype, dtype_v=dtype_v, page_size=page_size)
+    whole = saccade.KvCache(num_kv_heads=2, head_dim=16, batch=2, dtype=dtype, dtype_v=dtype_v)
+    for i in range(0, 40, 8):
+        cache.append(k[:, :, i : i + 8], v[:, :, i : i + 8])
+    whole.append(k, v)
+    kept_k, kept_v = cache.dequantize_k(), cache.dequantize_v()
+    assert kept_k.shape == k.shape and kept_k.dtype == np.float32
+    np.testing.assert_array_equal(kept_k, whole.dequantize_k())
+    np.testing.assert_array_equal(kept_v, whole.dequantize_v())
+    assert 0 < np.abs(kept_k - k).max() < 0.5
+    q = q[:, :, -3:]
+    wanted = saccade.attention(q, kept_k, kept_v, causal="bottom_right")
+    np.testing.assert_allclose(cache.attention(q), wanted, atol=2e-6)
+    np.testing.assert_allclose(cache.decode(q), wanted, atol=2e-6)
+
+
+def test_quantized_caches_are_small():
+    def size(dtype):
+        return saccade.KvCache(num_kv_heads=8, head_dim=128, dtype=dtype, capacity=1024).nbytes
+
+    assert size("int8") <= 0.52 * size("bfloat16") and size("fp8") <= 0.52 * size("bfloat16")
+    assert size("int4") <= 0.30 * size("bfloat16")
+
+
+def test_plain_tensors_with_scales():
+    rng = np.random.default_rng(3)
+    k, v = (rng.integers(-127, 128, (2, 2, 30, 16), dtype=np.int8) for _ in range(2))
+    q = random(rng, 2, 4, 3, 16)
+    for shape in [(1,), (2, 1, 1), (2, 30, 1), (2, 1, 16)]:
+        scale = rng.uniform(0.01, 0.02, shape)
+        wanted = saccade.attention(q, (k * scale).astype(np.float32), (v * scale).astype(np.float32))
+        for call in (saccade.attention, saccade.decode):
+            np.testing.assert_allclose(call(q, k, v, k_scale=scale, v_scale=scale), wanted, atol=1e-5)
+    with pytest.raises(ValueError, match="k is i8, which needs k_scale"):
+        saccade.attention(q, k, v)
+
+
+def test_e4m3_of_ml_dtypes():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    rng = np.random.default_rng(4)
+    k, v = (random(rng, 2, 30, 16).astype(ml_dtypes.float8_e4m3fn) for _ in range(2))
+    q = random(rng, 4, 3, 16)
+    wanted = saccade.attention(q, k.astype(np.float32), v.astype(np.float32))
+    np.testing.assert_allclose(saccade.attention(q, k, v), wanted, atol=1e-6)
+    np.testing.assert_allclose(saccade.decode(q, k, v), wanted, atol=1e-6)

@@ -86,4 +86,5 @@ def test_what_is_no_option_of_attention_is_refused(name):
 def test_the_fuzzer_draws_every_option():
     drawn = {*Problem.FIRST, *Problem.OTHERS}
     beside = {"block_mask_size", "block_table", "layout", "seed", "score_mod_backward", "weights_after_dropout"}
+    beside |= {"k_scale", "v_scale", "k_rotated", "v_rotated"}  # of quantized keys and values
     assert drawn | beside == KEYWORDS - RESULTS - PACKED

@@ -6,8 +6,10 @@
 
 #include "backend/backend.h"
 #include "backend/visibility.h"
+#include "core/axes.h"
 #include "core/check.h"
 #include "core/conflicts.h"
+#include "core/quantized/rows.h"
 
 namespace saccade {
 namespace {
@@ -264,6 +266,79 @@ void check_head_numbers(std::string_view function, std::string_view name, const 
     refuse(function, name, " must be f32 or f64, but it is ", name_of(view.dtype));
 }
 
+/// A tensor over the keys or values of a call, in bhsd order, with a stride of 0 where it broadcasts.
+struct OverKeys {
+  StridedHeads<const void> rows{};
+  std::int64_t dim_stride = 0;
+};
+
+/// `tensor`: k or v, with `dims` in its last axis; `broadcasts`: whether lengths of 1 stand for any length.
+OverKeys over_keys(std::string_view function, std::string_view name, const TensorView& view, DType dtype,
+                   const TensorView& tensor, std::int64_t dims, bool broadcasts, const AttentionOptions& options) {
+  check_dtype(function, name, view, dtype);
+  const bool packed = bool(options.cu_seqlens_k);
+  const TensorView like = as_bhsd(tensor, packed ? Layout::bshd : options.layout);
+  const std::array<std::int64_t, 4> full{like.shape[0], like.shape[1], like.shape[2], dims};
+  const int rank = broadcasts ? view.rank : tensor.rank;
+  if (view.rank > tensor.rank || view.rank < 1 || view.rank != rank)
+    refuse(function, name, " must have the axes of its tensor, but it has shape ", to_string(view.dims()));
+  OverKeys result{.rows = {view.data, dtype, 0, 0, 0}};
+  std::int64_t* const strides[] = {&result.rows.batch_stride, &result.rows.head_stride, &result.rows.row_stride,
+                                   &result.dim_stride};
+  for (int i = 0; i < view.rank; ++i) {
+    const int axis = 4 - view.rank + i;
+    const auto at = static_cast<std::size_t>(axis);
+    if (view.shape[i] != full[at] && !(broadcasts && view.shape[i] == 1))
+      refuse(function, name, broadcasts ? " must broadcast to " : " must have shape ",
+             to_string(std::span(full).last(static_cast<std::size_t>(tensor.rank))), ", but it has shape ",
+             to_string(view.dims()));
+    *strides[axis] = view.shape[i] == 1 ? 0 : view.strides[i];
+  }
+  if (view.data == nullptr && view.size() > 0) refuse(function, name, " has no data (null pointer)");
+  return result;
+}
+
+/// The names of the options of a quantized tensor, for messages.
+struct ScaleNames {
+  std::string_view tensor, scale, multipliers;
+};
+
+/// The scales of k or v; those of channels go to `channels`.
+KvScales read_scales(std::string_view function, const ScaleNames& names, const TensorView& tensor,
+                     const TensorView& scale, const TensorView& multipliers, const AttentionOptions& options,
+                     ChannelScales& channels) {
+  if (!is_quantized(tensor.dtype)) {
+    if (scale || multipliers)
+      refuse(function, scale ? names.scale : names.multipliers, " was given, but ", names.tensor, " is ",
+             name_of(tensor.dtype), ", which has no scales");
+    return {};
+  }
+  if (tensor.dtype != DType::f8e4m3 && !scale)
+    refuse(function, names.tensor, " is ", name_of(tensor.dtype), ", which needs ", names.scale);
+  if ((tensor.dtype == DType::i4) != bool(multipliers))
+    refuse(function, names.tensor, " is ", name_of(tensor.dtype), ", which ", multipliers ? "has no " : "needs ",
+           names.multipliers);
+  const std::int64_t dim = tensor.shape[static_cast<std::size_t>(tensor.rank - 1)];
+  KvScales result;
+  if (scale) {
+    const OverKeys all = over_keys(function, names.scale, scale, DType::f32, tensor, dim, true, options);
+    if (all.dim_stride != 0 && all.rows.row_stride != 0)
+      refuse(function, names.scale,
+             " must have one scale for each token or for each channel, not for both, but it "
+             "has shape ",
+             to_string(scale.dims()));
+    if (all.dim_stride != 0)
+      channels = {all.rows, all.dim_stride};
+    else
+      result.scales = all.rows;
+  }
+  if (multipliers)
+    result.multipliers = over_keys(function, names.multipliers, multipliers, DType::i8, tensor,
+                                   quantized_groups(dim), false, options)
+                             .rows;
+  return result;
+}
+
 void fill_head_numbers(std::string_view function, const AttentionOptions& options, AttentionParams& p) {
   if (const TensorView& slopes = options.alibi_slopes) {
     check_head_numbers(function, "alibi_slopes", slopes);
@@ -378,18 +453,19 @@ bool has_operands_only(const AttentionOptions& options) {
   // Lists every option, so that the compiler reports a new option that is missing here.
   const auto& [scale, softcap, causal, query_offset, query_offsets, window_left, window_right, mask, block_mask,
                block_mask_q, block_mask_k, score_modifier, score_modifier_backward, score_block_effect,
-               score_context, kv_lengths, kv_starts, cu_seqlens_q, cu_seqlens_k, block_table, alibi_slopes, sinks,
-               dropout_p, dropout_seed, dropout_offset, lse, weights, weights_after_dropout, scores, score_stage,
-               origin, layout, backend, num_threads] = options;
+               score_context, kv_lengths, kv_starts, cu_seqlens_q, cu_seqlens_k, block_table, k_scale, v_scale,
+               k_multipliers, v_multipliers, k_rotated, v_rotated, alibi_slopes, sinks, dropout_p, dropout_seed,
+               dropout_offset, lse, weights, weights_after_dropout, scores, score_stage, origin, layout, backend,
+               num_threads] = options;
   // Read by check_operands() or attention(), or without effect unless another option is set.
   static_cast<void>(std::tie(scale, layout, backend, num_threads, origin, block_mask_q, block_mask_k,
                              score_modifier_backward, score_context, dropout_seed, dropout_offset,
                              weights_after_dropout, score_stage));
   return causal == Causal::none && window_left == -1 && window_right == -1 && softcap == 0.0 && dropout_p == 0.0 &&
-         !score_modifier && !score_block_effect && !query_offset &&
-         (mask.rank | block_mask.rank | query_offsets.rank | kv_lengths.rank | kv_starts.rank | cu_seqlens_q.rank |
-          cu_seqlens_k.rank | block_table.rank | alibi_slopes.rank | sinks.rank | lse.rank | weights.rank |
-          scores.rank) == 0;
+         !score_modifier && !score_block_effect && !query_offset && !k_rotated && !v_rotated &&
+         (k_scale.rank | v_scale.rank | k_multipliers.rank | v_multipliers.rank | mask.rank | block_mask.rank |
+          query_offsets.rank | kv_lengths.rank | kv_starts.rank | cu_seqlens_q.rank | cu_seqlens_k.rank |
+          block_table.rank | alibi_slopes.rank | sinks.rank | lse.rank | weights.rank | scores.rank) == 0;
 }
 
 void check_per_head(std::string_view function, std::string_view name, const TensorView& view, const TensorView& q,
@@ -408,10 +484,13 @@ void check_per_head(std::string_view function, std::string_view name, const Tens
 }
 
 AttentionArguments::AttentionArguments(const AttentionOperands& operands, const TensorView& q, const TensorView& k,
-                                       const AttentionOptions& options, std::string_view function, Outputs outputs)
-    : params{operands, ScoreChanges{}} {
+                                       const TensorView& v, const AttentionOptions& options,
+                                       std::string_view function, Outputs outputs)
+    : params{operands, ScoreChanges{}}, k_rotated(options.k_rotated), v_rotated(options.v_rotated && v) {
   AttentionParams& p = params;
   check_combination(function, options);
+  if ((k_rotated || v_rotated) && q.dtype == DType::f64)
+    refuse(function, k_rotated ? "k" : "v", "_rotated was given, but q is f64: transforms are computed in f32");
   fill_numbers(function, options, p);
   fill_documents(function, options, cu_seqlens_q_, cu_seqlens_k_, p);
   fill_pages(function, options, p);
@@ -422,6 +501,12 @@ AttentionArguments::AttentionArguments(const AttentionOperands& operands, const 
   if (options.mask) fill_mask(function, options.mask, p);
   if (options.block_mask) fill_block_mask(function, options, p);
   fill_head_numbers(function, options, p);
+  p.k_scales = read_scales(function, {"k", "k_scale", "k_multipliers"}, k, options.k_scale, options.k_multipliers,
+                           options, k_channels);
+  p.v_scales = p.k_scales;  // k stands in for v
+  if (v)
+    p.v_scales = read_scales(function, {"v", "v_scale", "v_multipliers"}, v, options.v_scale,
+                             options.v_multipliers, options, v_channels);
   if (outputs == Outputs::written) fill_outputs(function, options, q, p);
   if (options.block_table) check_pages(function, k.shape[0], p);
 }

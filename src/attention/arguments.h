@@ -34,6 +34,12 @@ StridedHeads<Void> matrix_per_head(const TensorView& view, Void* data, const Ten
           view.strides[static_cast<std::size_t>(row)]};
 }
 
+/// Scales of the channels of k or v, for each batch entry (page) and kv head; rows.data == nullptr: none.
+struct ChannelScales {
+  StridedHeads<const void> rows{};
+  std::int64_t dim_stride = 0;
+};
+
 /// Whether a call writes the outputs of its options (lse, weights and scores). A backward pass does not.
 enum class Outputs : std::uint8_t { written, ignored };
 
@@ -41,14 +47,17 @@ enum class Outputs : std::uint8_t { written, ignored };
 /// caller's tensors and into this object.
 class AttentionArguments {
  public:
-  /// `operands`: those of a call with q and k.
+  /// `operands`: those of a call with q, k and v; v is empty if the call has none.
   AttentionArguments(const AttentionOperands& operands, const TensorView& q, const TensorView& k,
-                     const AttentionOptions& options, std::string_view function,
+                     const TensorView& v, const AttentionOptions& options, std::string_view function,
                      Outputs outputs = Outputs::written);
   AttentionArguments(const AttentionArguments&) = delete;
   AttentionArguments& operator=(const AttentionArguments&) = delete;
 
   AttentionParams params;
+  /// What the call must do to q and o before and after the kernels, which know nothing of it: see transforms.h.
+  ChannelScales k_channels, v_channels;
+  bool k_rotated = false, v_rotated = false;
 
  private:
   std::vector<std::int64_t> query_offsets_, kv_lengths_, kv_starts_;  // [batch], as 64-bit integers

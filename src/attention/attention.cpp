@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "attention/arguments.h"
+#include "attention/transforms.h"
 #include "backend/backend.h"
 #include "core/check.h"
 #include "core/parallel.h"
@@ -18,9 +19,9 @@ void attention(const TensorView& q, const TensorView& k, const TensorView& v, co
   const Backend& backend = active_backend();
   // A small call should not spend time on checking options one by one.
   if (has_operands_only(options) && backend.try_small_attention(operands)) return;
-  const AttentionArguments arguments(operands, q, k, options, "attention");
+  const AttentionArguments arguments(operands, q, k, v, options, "attention");
   if (!arguments.params.has_rows()) return;
-  backend.attention(arguments.params);
+  with_transforms(arguments, [&](const AttentionParams& p) { backend.attention(p); });
 }
 
 Tensor attention(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionOptions& options) {

@@ -93,7 +93,7 @@ class AttentionState::Rows {
         check_operands(q, k, v, shape_of_output(q, v, output), nullptr, options, kAdd);
     const ThreadLimit limit(options.num_threads);
     const BackendScope scope(options.backend);
-    AttentionArguments arguments(operands, q, k, options, kAdd, Outputs::ignored);
+    AttentionArguments arguments(operands, q, k, v, options, kAdd, Outputs::ignored);
     AttentionParams& p = arguments.params;
     p.sinks = {};
     if (!has_begun_)
@@ -122,7 +122,7 @@ class AttentionState::Rows {
     const AttentionOperands operands = check_operands(q_, k_, v_, o, o.mutable_data(), of_call, kFinish);
     const ThreadLimit limit(options.num_threads);
     const BackendScope scope(options.backend);
-    AttentionArguments arguments(operands, q_, k_, of_call, kFinish);
+    AttentionArguments arguments(operands, q_, k_, v_, of_call, kFinish);
     AttentionParams& p = arguments.params;
     static_cast<ScoreChanges&>(p) = first_;
     p.score_modifier = first_.score_modifier;

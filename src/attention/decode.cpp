@@ -3,6 +3,7 @@
 #include <array>
 
 #include "attention/arguments.h"
+#include "attention/transforms.h"
 #include "backend/backend.h"
 #include "core/ceil_div.h"
 #include "core/check.h"
@@ -52,10 +53,10 @@ void decode(const TensorView& q, const TensorView& k, const TensorView& v, const
             const AttentionOptions& options) {
   const BackendScope scope(options.backend);
   const AttentionOperands operands = check_operands(q, k, v, o, o.mutable_data(), options, "decode");
-  const AttentionArguments arguments(operands, q, k, options, "decode");
+  const AttentionArguments arguments(operands, q, k, v, options, "decode");
   if (!arguments.params.has_rows()) return;
   const ThreadLimit limit(options.num_threads);
-  active_backend().decode(arguments.params);
+  with_transforms(arguments, [](const AttentionParams& p) { active_backend().decode(p); });
 }
 
 Tensor decode(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionOptions& options) {
@@ -72,7 +73,8 @@ void write_states(const AttentionArguments& arguments, const MutableTensorView& 
   const DecodeStates to = checked_states(states, states.mutable_data(), p, splits_of(p), "decode_states");
   if (!p.has_rows() || to.splits == 0) return;
   const ThreadLimit limit(options.num_threads);
-  active_backend().decode_states(p, to);
+  with_transforms(arguments,
+                  [&](const AttentionParams& transformed) { active_backend().decode_states(transformed, to); });
 }
 
 }  // namespace
@@ -82,7 +84,7 @@ void decode_states(const TensorView& q, const TensorView& k, const TensorView& v
   const BackendScope scope(options.backend);
   check_options_of_states(options, "decode_states");
   const AttentionOperands operands = check_operands(q, k, v, shape_of_o(q, v), nullptr, options, "decode_states");
-  write_states(AttentionArguments(operands, q, k, options, "decode_states", Outputs::ignored), states, options);
+  write_states(AttentionArguments(operands, q, k, v, options, "decode_states", Outputs::ignored), states, options);
 }
 
 Tensor decode_states(const TensorView& q, const TensorView& k, const TensorView& v,
@@ -90,7 +92,7 @@ Tensor decode_states(const TensorView& q, const TensorView& k, const TensorView&
   const BackendScope scope(options.backend);
   check_options_of_states(options, "decode_states");
   const AttentionOperands operands = check_operands(q, k, v, shape_of_o(q, v), nullptr, options, "decode_states");
-  const AttentionArguments arguments(operands, q, k, options, "decode_states", Outputs::ignored);
+  const AttentionArguments arguments(operands, q, k, v, options, "decode_states", Outputs::ignored);
   const AttentionParams& p = arguments.params;
   Tensor states(q.dtype == DType::f64 ? DType::f64 : DType::f32,
                 {splits_of(p), p.batch, p.num_heads, p.seqlen_q, DecodeStates::row_size(p.head_dim_v)});
@@ -104,12 +106,14 @@ void merge_decode_states(const TensorView& q, const TensorView& k, const TensorV
   const BackendScope scope(options.backend);
   check_options_of_states(options, kName);
   const AttentionOperands operands = check_operands(q, k, v, o, o.mutable_data(), options, kName);
-  const AttentionArguments arguments(operands, q, k, options, kName);
+  const AttentionArguments arguments(operands, q, k, v, options, kName);
   const AttentionParams& p = arguments.params;
   const DecodeStates from = checked_states(states, const_cast<void*>(states.data), p, -1, kName);
   if (!p.has_rows()) return;
   const ThreadLimit limit(options.num_threads);
-  active_backend().merge_decode_states(p, from);
+  with_transforms(
+      arguments,
+      [&](const AttentionParams& transformed) { active_backend().merge_decode_states(transformed, from); }, false);
 }
 
 }  // namespace saccade

@@ -4,6 +4,7 @@
 
 #include "attention/arguments.h"
 #include "attention/inspect_results.h"
+#include "attention/transforms.h"
 #include "backend/backend.h"
 #include "core/check.h"
 #include "core/conflicts.h"
@@ -20,10 +21,14 @@ Inspection inspect(const TensorView& q, const TensorView& k, const InspectOption
            to_string(k.dims()));
   // Values and output are not used: k stands in for v, and q for o, because their shapes are valid.
   const AttentionOperands operands = check_operands(q, k, k, q, nullptr, options, kInspect);
-  const AttentionArguments arguments(operands, q, k, options, kInspect);
+  const AttentionArguments arguments(operands, q, k, {}, options, kInspect);
   InspectResults results(q, k, wanted, options, arguments.params);
+  if (!arguments.params.has_rows()) return std::move(results.inspection);
   const ThreadLimit limit(options.num_threads);
-  if (arguments.params.has_rows()) active_backend().inspect(results.params);
+  with_transforms(arguments, [&](const AttentionParams& p) {
+    results.params.attention.q = p.q;
+    active_backend().inspect(results.params);
+  });
   return std::move(results.inspection);
 }
 

@@ -32,7 +32,7 @@ double attention_operations(const TensorView& q, const TensorView& k, const Tens
                             const AttentionOptions& options) {
   constexpr std::string_view kName = "attention_operations";
   const AttentionOperands operands = check_operands(q, k, v, like_output(q, v), nullptr, options, kName);
-  const AttentionArguments arguments(operands, q, k, options, kName, Outputs::ignored);
+  const AttentionArguments arguments(operands, q, k, v, options, kName, Outputs::ignored);
   const AttentionParams& p = arguments.params;
   double pairs = 0.0;
   for (std::int64_t b = 0; b < p.batch; ++b) pairs += visible_pairs(p, b);

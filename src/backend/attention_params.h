@@ -29,7 +29,7 @@ struct StridedHeads {
   /// The same, whatever the element type is.
   Void* address(std::int64_t batch, std::int64_t head, std::int64_t index) const {
     using Byte = std::conditional_t<std::is_const_v<Void>, const std::byte, std::byte>;
-    return static_cast<Byte*>(data) + offset(batch, head, index) * static_cast<std::int64_t>(size_of(dtype));
+    return static_cast<Byte*>(data) + bytes_of(dtype, offset(batch, head, index));
   }
 
  private:
@@ -51,6 +51,11 @@ struct PerHeadScalars : StridedHeads<const void> {
   double at(std::int64_t batch, std::int64_t head) const {
     return with_f32_or_f64(dtype, [&](auto number) { return double{*row<decltype(number)>(batch, head, 0)}; });
   }
+};
+
+/// The scales of quantized keys or values, one for each row, and the multipliers of rows of i4; nullptr: none.
+struct KvScales {
+  StridedHeads<const void> scales{}, multipliers{};  // f32, i8
 };
 
 enum class MaskType : std::uint8_t { none, boolean, f32, f64 };
@@ -95,6 +100,7 @@ struct ScoreChanges {
 };
 
 struct AttentionParams : AttentionOperands, ScoreChanges {
+  KvScales k_scales{}, v_scales{};
   bool causal = false;
   bool bottom_right = false;  // the offset follows from the lengths unless given
   std::int64_t query_offset = 0;
@@ -159,8 +165,12 @@ struct AttentionParams : AttentionOperands, ScoreChanges {
   }
 
   /// The keys and the values of a batch entry and kv head.
-  KvSource key_source(std::int64_t b, std::int64_t kv_head) const { return source_of(k, b, kv_head); }
-  KvSource value_source(std::int64_t b, std::int64_t kv_head) const { return source_of(v, b, kv_head); }
+  KvSource key_source(std::int64_t b, std::int64_t kv_head) const {
+    return source_of(k, k_scales, head_dim, b, kv_head);
+  }
+  KvSource value_source(std::int64_t b, std::int64_t kv_head) const {
+    return source_of(v, v_scales, head_dim_v, b, kv_head);
+  }
 
   /// Whether a row's position decides which keys it sees.
   bool hides_by_position() const { return causal || window_left >= 0 || window_right >= 0; }
@@ -178,14 +188,28 @@ struct AttentionParams : AttentionOperands, ScoreChanges {
   }
 
  private:
-  KvSource source_of(const StridedHeads<const void>& matrix, std::int64_t b, std::int64_t kv_head) const {
-    KvSource source{.data = matrix.address(block_table ? 0 : b, kv_head, first_key(b)),
-                    .dtype = matrix.dtype,
-                    .row_stride = matrix.row_stride};
-    if (!block_table) return source;
-    source.pages = block_table + b * block_table_stride;
-    source.page_size = page_size;
-    source.page_stride = matrix.batch_stride;
+  KvSource source_of(const StridedHeads<const void>& matrix, const KvScales& of, std::int64_t dim, std::int64_t b,
+                     std::int64_t kv_head) const {
+    const std::int64_t entry = block_table ? 0 : b, first = first_key(b);
+    KvSource source{
+        .data = matrix.address(entry, kv_head, first), .dtype = matrix.dtype, .row_stride = matrix.row_stride};
+    if (block_table) {
+      source.pages = block_table + b * block_table_stride;
+      source.page_size = page_size;
+      source.page_stride = matrix.batch_stride;
+    }
+    if (!is_quantized(matrix.dtype)) return source;
+    source.dim = dim;
+    if (of.scales.data) {
+      source.scales = of.scales.row<float>(entry, kv_head, first);
+      source.scale_stride = of.scales.row_stride;
+      source.scale_page_stride = of.scales.batch_stride;
+    }
+    if (of.multipliers.data) {
+      source.multipliers = of.multipliers.row<std::int8_t>(entry, kv_head, first);
+      source.multiplier_stride = of.multipliers.row_stride;
+      source.multiplier_page_stride = of.multipliers.batch_stride;
+    }
     return source;
   }
 };

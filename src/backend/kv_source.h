@@ -11,10 +11,8 @@ namespace saccade {
 /// distance apart or in pages. A kernel asks for them as rows of a type that it can load (on the CPU by
 /// cpu/attention/kv_source.h) and never computes an address itself.
 ///
-/// A format that multiplies elements by scales keeps the scales in a plane of their own: one for each row, or for
-/// each group of a row's elements. The plane's pointer, element type and strides of a row and of a page belong
-/// here, as those of the elements do; `pages` and `page_size` serve both. Code that reads a row also reads its
-/// scale.
+/// Rows of a quantized type (saccade/quantize.h) have a scale each, and rows of i4 a multiplier for each group of
+/// numbers, in planes of their own; `pages` and `page_size` serve all planes.
 struct KvSource {
   const void* data = nullptr;  // row 0; paged: row 0 of page 0
   DType dtype = DType::f32;
@@ -23,6 +21,13 @@ struct KvSource {
   // Row j is row j % page_size of page pages[j / page_size]; nullptr: not paged.
   const std::int32_t* pages = nullptr;
   std::int64_t page_size = 0, page_stride = 0;  // in rows, in elements
+
+  // Of a quantized type only.
+  std::int64_t dim = 0;           // numbers of a row
+  const float* scales = nullptr;  // of rows; nullptr: 1
+  std::int64_t scale_stride = 0, scale_page_stride = 0;
+  const std::int8_t* multipliers = nullptr;  // of i4: the groups of a row are contiguous
+  std::int64_t multiplier_stride = 0, multiplier_page_stride = 0;
 };
 
 }  // namespace saccade

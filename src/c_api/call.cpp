@@ -16,6 +16,7 @@ static_assert(static_cast<int>(DType::i16) == SACCADE_I16 && static_cast<int>(DT
 static_assert(static_cast<int>(DType::i64) == SACCADE_I64 && static_cast<int>(DType::u8) == SACCADE_U8);
 static_assert(static_cast<int>(DType::u16) == SACCADE_U16 && static_cast<int>(DType::u32) == SACCADE_U32);
 static_assert(static_cast<int>(DType::u64) == SACCADE_U64 && kMaxRank == SACCADE_MAX_RANK);
+static_assert(static_cast<int>(DType::f8e4m3) == SACCADE_F8E4M3);
 
 namespace {
 
@@ -42,17 +43,17 @@ struct DlTensor {
 };
 
 DType dtype_of_dlpack(const DlTensor& from) {
-  enum Code : std::uint8_t { integer = 0, natural = 1, floating = 2, brain = 4, boolean = 6 };
+  enum Code : std::uint8_t { integer = 0, natural = 1, floating = 2, brain = 4, boolean = 6, e4m3 = 10 };
   struct Known {
     std::uint8_t code, bits;
     DType dtype;
   };
   static constexpr Known kKnown[] = {
-      {integer, 8, DType::i8},     {integer, 16, DType::i16},  {integer, 32, DType::i32},
-      {integer, 64, DType::i64},   {natural, 8, DType::u8},    {natural, 16, DType::u16},
-      {natural, 32, DType::u32},   {natural, 64, DType::u64},  {floating, 16, DType::f16},
-      {floating, 32, DType::f32},  {floating, 64, DType::f64}, {brain, 16, DType::bf16},
-      {boolean, 8, DType::boolean}};
+      {integer, 8, DType::i8},      {integer, 16, DType::i16},  {integer, 32, DType::i32},
+      {integer, 64, DType::i64},    {natural, 8, DType::u8},    {natural, 16, DType::u16},
+      {natural, 32, DType::u32},    {natural, 64, DType::u64},  {floating, 16, DType::f16},
+      {floating, 32, DType::f32},   {floating, 64, DType::f64}, {brain, 16, DType::bf16},
+      {boolean, 8, DType::boolean}, {e4m3, 8, DType::f8e4m3}};
   for (const Known& known : kKnown)
     if (known.code == from.code && known.bits == from.bits && from.lanes == 1) return known.dtype;
   refuse("saccade_tensor_from_dlpack", "the element type has code ", int{from.code}, ", ", int{from.bits},
@@ -89,8 +90,8 @@ saccade_status noted_error() noexcept {
 }
 
 DType known_dtype(std::string_view function, std::string_view name, saccade_dtype dtype) {
-  if (dtype < SACCADE_F32 || dtype > SACCADE_U64)
-    refuse(function, name, " has element type ", dtype, ", but types are from 0 to ", SACCADE_U64);
+  if (dtype < SACCADE_F32 || dtype > SACCADE_F8E4M3)
+    refuse(function, name, " has element type ", dtype, ", but types are from 0 to ", SACCADE_F8E4M3);
   return static_cast<DType>(dtype);
 }
 

@@ -256,7 +256,8 @@ void KvCacheOptionSet::set(std::string_view name, const Value& value) {
       named<&O::head_dim, O>("head_dim"), named<&O::head_dim_v, O>("head_dim_v"),
       named<&O::dtype, O>("dtype"),       named<&O::page_size, O>("page_size"),
       named<&O::window, O>("window"),     named<&O::causal, O>("causal"),
-      named<&O::capacity, O>("capacity")};
+      named<&O::capacity, O>("capacity"), named<&O::dtype_v, O>("dtype_v"),
+      named<&O::rotate, O>("rotate")};
   set_named(options, "a cache", kMembers, {name, value});
 }
 

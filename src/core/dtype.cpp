@@ -8,7 +8,7 @@
 namespace saccade {
 namespace {
 
-constexpr std::array<std::pair<DType, std::string_view>, 13> kNames = {{
+constexpr std::array<std::pair<DType, std::string_view>, 15> kNames = {{
     {DType::f32, "f32"},
     {DType::f64, "f64"},
     {DType::f16, "f16"},
@@ -22,6 +22,8 @@ constexpr std::array<std::pair<DType, std::string_view>, 13> kNames = {{
     {DType::u16, "u16"},
     {DType::u32, "u32"},
     {DType::u64, "u64"},
+    {DType::f8e4m3, "f8e4m3"},
+    {DType::i4, "i4"},
 }};
 
 // binary32: 1 sign, 8 exponent (bias 127), 23 fraction bits. binary16: 1, 5 (bias 15), 10.
@@ -55,6 +57,26 @@ float binary16_to_magnitude(std::uint16_t magnitude) {
   return std::bit_cast<float>(shifted + kRebias);
 }
 
+// e4m3: 1 sign, 4 exponent (bias 7), 3 fraction bits.
+constexpr int kDroppedBits8 = 23 - 3;
+constexpr std::uint32_t kRebias8 = (127 - 7) << 23;
+constexpr std::uint32_t kSmallestNormal8 = (127 - 6) << 23;  // 2^-6 as binary32
+constexpr float kBeyond8 = 464;                              // a tie between 448 and the number that NaN replaces
+constexpr std::uint8_t kNan8 = 0x7F;
+
+std::uint8_t magnitude_to_e4m3(std::uint32_t magnitude) {
+  const auto value = std::bit_cast<float>(magnitude);
+  if (!(value <= kBeyond8)) return kNan8;
+  if (magnitude < kSmallestNormal8) {
+    // The last place of 2^14 is 2^-9, as is that of e4m3's denormals, so the addition itself rounds.
+    const float sum = value + 0x1p14f;
+    return static_cast<std::uint8_t>(std::bit_cast<std::uint32_t>(sum) - std::bit_cast<std::uint32_t>(0x1p14f));
+  }
+  const std::uint32_t is_odd = (magnitude >> kDroppedBits8) & 1;
+  const std::uint32_t half_minus_one = (1U << (kDroppedBits8 - 1)) - 1;
+  return static_cast<std::uint8_t>((magnitude - kRebias8 + half_minus_one + is_odd) >> kDroppedBits8);
+}
+
 }  // namespace
 
 float16::float16(float value) {
@@ -74,6 +96,19 @@ bfloat16::bfloat16(float value) {
   const bool is_nan = (bits32 & 0x7FFFFFFF) > kInfinity32;
   const std::uint32_t is_odd = (bits32 >> 16) & 1;
   bits = static_cast<std::uint16_t>(is_nan ? (bits32 >> 16) | 0x0040 : (bits32 + 0x7FFF + is_odd) >> 16);
+}
+
+float8_e4m3::float8_e4m3(float value) {
+  const auto bits32 = std::bit_cast<std::uint32_t>(value);
+  bits = static_cast<std::uint8_t>((bits32 >> 24 & 0x80) | magnitude_to_e4m3(bits32 & 0x7FFFFFFF));
+}
+
+float8_e4m3::operator float() const {
+  const std::uint32_t magnitude = bits & 0x7FU, sign = static_cast<std::uint32_t>(bits & 0x80) << 24;
+  if (magnitude == kNan8) return std::bit_cast<float>(sign | kInfinity32 | 0x00400000U);
+  const float number = magnitude < 8 ? static_cast<float>(magnitude) * 0x1p-9f
+                                     : std::bit_cast<float>((magnitude << kDroppedBits8) + kRebias8);
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(number) | sign);
 }
 
 std::string_view name_of(DType dtype) {

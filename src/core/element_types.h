@@ -12,13 +12,17 @@ namespace saccade {
 template <class... T>
 struct TypeList {};
 
-/// The C++ types of all elements.
+/// The C++ types of all elements that are numbers by themselves: all but int4.
 using Elements = TypeList<float, double, float16, bfloat16, bool, std::int8_t, std::int16_t, std::int32_t,
-                          std::int64_t, std::uint8_t, std::uint16_t, std::uint32_t, std::uint64_t>;
+                          std::int64_t, std::uint8_t, std::uint16_t, std::uint32_t, std::uint64_t, float8_e4m3>;
 
-/// The types that k and v may have; q and o have the is_floating() ones. A new type is a row here and a file with
+/// The types that q and o may have: the is_floating() ones.
+using FloatElements = TypeList<float, bfloat16, float16, double>;
+
+/// The types that k and v may have. A new type is a row here and a file with
 /// its loads on the CPU: see CONTRIBUTING.md, "Adding an element type".
-using KvElements = TypeList<float, bfloat16, float16, double>;
+using KvElements = TypeList<float, bfloat16, float16, double, std::int8_t, float8_e4m3, int4>;
+using QuantizedElements = TypeList<std::int8_t, float8_e4m3, int4>;
 
 /// The same at run time.
 inline constexpr auto kKvTypes = []<class... T>(TypeList<T...>) {

@@ -28,8 +28,8 @@ int resolved_dim(int dim, int rank, const char* function) {
 }
 
 const std::byte* advanced(const TensorView& view, const void* from, int dim, std::int64_t index) {
-  const auto element_bytes = static_cast<std::int64_t>(size_of(view.dtype));
-  return static_cast<const std::byte*>(from) + index * view.strides[static_cast<std::size_t>(dim)] * element_bytes;
+  return static_cast<const std::byte*>(from) +
+         bytes_of(view.dtype, index * view.strides[static_cast<std::size_t>(dim)]);
 }
 
 // Aligns by hand and stores the pointer to free in front of the elements. malloc caches small blocks, but aligned

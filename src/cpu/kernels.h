@@ -11,6 +11,7 @@
 #include "backend/layer_kernels.h"
 #include "backend/visibility.h"
 #include "core/conversions.h"
+#include "core/quantized/rows.h"
 #include "saccade/runtime.h"
 
 namespace saccade::cpu {
@@ -223,6 +224,7 @@ struct AmxAttention {
 struct AmxKernels {
   AmxAttention bf16, f16, f32;
   DecodeKernels decode_bf16;
+  DecodeKernels decode_int;  // of k and v of i8 or i4
   ProductKernels product_bf16, product_f16, product_f32;
   float (*chains)(std::int64_t steps);  // as KernelSet::multiply_add_chains
   std::int64_t chain_flops = 0;
@@ -250,6 +252,7 @@ struct KernelSet {
   LayerKernels layers;
 
   Conversions conversions;
+  QuantizeKernels quantize;
 
   /// Peak measurements: `steps` times chain_flops floating-point operations on registers, and reading `floats`
   /// floats (a multiple of 1024) in order. The results only keep the compiler from removing the work.

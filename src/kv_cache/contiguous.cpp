@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstring>
 
 #include "kv_cache/storage.h"
 
@@ -44,19 +43,12 @@ void KvCache::Contiguous::reserve(std::int64_t begin, std::int64_t end, std::int
   std::int64_t length = grown_length(capacity(), needed);
   // With this capacity every move frees room for 4096 tokens.
   if (config_.window >= 0) length = std::min(length, std::max(needed, config_.window + 2 * kEvicted));
-  grow(2, length);
+  grow(stores_[0].layout().blocks, length);
 }
 
 void KvCache::Contiguous::evict(std::int64_t sequence) {
   const std::int64_t gone = evictable(sequence), kept = length(sequence) - first_kept(sequence) - gone;
-  for (const KvBuffer& numbers : numbers_) {
-    const std::size_t row_bytes = static_cast<std::size_t>(numbers.shape(3)) * size_of(config_.dtype);
-    for (std::int64_t head = 0; head < config_.num_kv_heads; ++head) {
-      auto* const first = static_cast<std::byte*>(numbers.head(sequence, head).mutable_data());
-      std::memmove(first, first + static_cast<std::size_t>(gone) * row_bytes,
-                   static_cast<std::size_t>(kept) * row_bytes);
-    }
-  }
+  for (KvStore& store : stores_) store.copy_rows(sequence, gone, sequence, 0, kept);
   set_range(sequence, first_kept(sequence) + gone, length(sequence));
 }
 
@@ -64,8 +56,8 @@ void KvCache::Contiguous::append(std::int64_t sequence, const TensorView& k, con
   const std::int64_t count = k.shape[1];
   if (length(sequence) - first_kept(sequence) + count > capacity()) evict(sequence);
   const std::int64_t at = length(sequence) - first_kept(sequence);
-  copy(k, numbers_[0].view().select(0, sequence).slice(1, at, at + count));
-  copy(v, numbers_[1].view().select(0, sequence).slice(1, at, at + count));
+  stores_[0].write(sequence, at, k);
+  stores_[1].write(sequence, at, v);
   set_range(sequence, first_kept(sequence), length(sequence) + count);
 }
 
@@ -75,19 +67,21 @@ void KvCache::Contiguous::truncate(std::int64_t sequence, std::int64_t length) {
 
 void KvCache::Contiguous::share_prefix(std::int64_t from, std::int64_t to, std::int64_t length) {
   const std::int64_t kept = std::max<std::int64_t>(0, length - first_kept(from));
-  for (const KvBuffer& numbers : numbers_)
-    for (std::int64_t head = 0; kept > 0 && head < config_.num_kv_heads; ++head)
-      copy(numbers.head(from, head).slice(0, 0, kept), numbers.head(to, head).slice(0, 0, kept));
+  for (KvStore& store : stores_) store.copy_rows(from, 0, to, 0, kept);
   set_range(to, length == 0 ? 0 : first_kept(from), length);
 }
 
 TensorView KvCache::Contiguous::tokens(std::size_t which) const {
-  return numbers_[which].view().slice(2, 0, *std::max_element(kept_.begin(), kept_.end()));
+  return stores_[which].numbers().slice(2, 0, *std::max_element(kept_.begin(), kept_.end()));
 }
 
 void KvCache::Contiguous::describe(AttentionOptions& options) const {
   options.kv_lengths = TensorView(kept_.data(), {config_.batch});
   options.kv_starts = TensorView(kept_starts_.data(), {config_.batch});
+  describe_scales(options);
+  const std::int64_t longest = *std::max_element(kept_.begin(), kept_.end());
+  for (TensorView* plane : {&options.k_scale, &options.v_scale, &options.k_multipliers, &options.v_multipliers})
+    if (*plane) *plane = plane->slice(2, 0, longest);
 }
 
 }  // namespace saccade

@@ -6,6 +6,7 @@
 #include "core/check.h"
 #include "core/conflicts.h"
 #include "kv_cache/storage.h"
+#include "saccade/quantize.h"
 
 namespace saccade {
 namespace {
@@ -31,6 +32,17 @@ KvCacheOptions checked(KvCacheOptions options) {
     refuse(kName, "window must be -1 (all keys are kept) or at least 0, got ", options.window);
   if (options.window >= 0 && !options.causal) refuse(kName, "window needs a causal cache");
   check_kv_type(kName, "dtype", options.dtype);
+  if (!options.dtype_v) options.dtype_v = options.dtype;
+  check_kv_type(kName, "dtype_v", *options.dtype_v);
+  const bool has_f64 = options.dtype == DType::f64;
+  if (has_f64 != (*options.dtype_v == DType::f64))
+    refuse(kName, "dtype and dtype_v must both be f64 or neither, but they are ", name_of(options.dtype), " and ",
+           name_of(*options.dtype_v));
+  const bool has_i4 = options.dtype == DType::i4 || *options.dtype_v == DType::i4;
+  if (options.rotate.value_or(false) && !has_i4 && !is_quantized(options.dtype))
+    refuse(kName, "rotate needs quantized keys or values of i4, but dtype is ", name_of(options.dtype),
+           " and dtype_v ", name_of(*options.dtype_v));
+  if (!options.rotate) options.rotate = has_i4;
   if (options.rope && options.rope->dim() != options.head_dim)
     refuse(kName, "rope is for dim ", options.rope->dim(), " but head_dim is ", options.head_dim);
   if (options.head_dim_v == 0) options.head_dim_v = options.head_dim;
@@ -100,7 +112,8 @@ void KvCache::append_checked(std::int64_t begin, const TensorView& k, const Tens
     Tensor positions(DType::i64, {end - begin, count});
     for (std::int64_t b = begin; b < end; ++b)
       for (std::int64_t i = 0; i < count; ++i) positions.at<std::int64_t>(b - begin, i) = length(b) + i;
-    rotated = Tensor(config().dtype, Shape(k.dims().begin(), k.dims().end()));
+    rotated = Tensor(is_quantized(config().dtype) ? DType::f32 : config().dtype,
+                     Shape(k.dims().begin(), k.dims().end()));
     rope->rotate(k, rotated, positions);
     keys = rotated;
   }
@@ -187,6 +200,32 @@ TensorView KvCache::k(Layout layout) const {
 TensorView KvCache::v(Layout layout) const {
   return layout == Layout::bshd ? storage_->values().transposed(1, 2) : storage_->values();
 }
+
+Tensor KvCache::dequantized(std::size_t which) const {
+  const KvStore& store = storage_->store(which);
+  const auto& [dtype, rotated, blocks, heads, rows, dim] = store.layout();
+  std::int64_t longest = 0;
+  for (std::int64_t b = 0; b < config().batch; ++b) longest = std::max(longest, storage_->end_row(b));
+  Tensor result(DType::f32, {config().batch, heads, longest, dim});
+  for (std::int64_t b = 0; b < config().batch; ++b) {
+    for (std::int64_t j = storage_->begin_row(b); j < storage_->end_row(b); ++j) {
+      const auto [block, row] = storage_->place(b, j);
+      const auto rows_of = [block = block, row = row](const TensorView& plane) {
+        return plane ? plane.select(0, block).slice(1, row, row + 1) : TensorView();
+      };
+      const TensorView stored = rows_of(store.numbers());
+      Tensor token = is_quantized(dtype)
+                         ? dequantize(stored, rows_of(store.scales()), rows_of(store.multipliers()))
+                         : Tensor::copy_of(stored, DType::f32);
+      if (rotated) token = hadamard(token);
+      copy(token, result.mutable_view().select(0, b).slice(1, j, j + 1));
+    }
+  }
+  return result;
+}
+
+Tensor KvCache::dequantize_k() const { return dequantized(0); }
+Tensor KvCache::dequantize_v() const { return dequantized(1); }
 
 std::size_t KvCache::bytes() const { return storage_->bytes(); }
 

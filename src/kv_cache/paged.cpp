@@ -16,12 +16,12 @@ KvCache::Paged::Paged(const KvCacheOptions& options) : Storage(options, 0, optio
 // ---- Pages ---------------------------------------------------------------------------------------------------
 
 void KvCache::Paged::add_pages(std::int64_t pages) {
-  const std::int64_t before = numbers_[0].shape(0);
+  const std::int64_t before = stores_[0].layout().blocks;
   if (pages <= before) return;
   if (pages > std::numeric_limits<std::int32_t>::max()) throw std::bad_alloc();
   free_.reserve(static_cast<std::size_t>(pages));  // all of them, so that freeing a page never allocates
   references_.reserve(static_cast<std::size_t>(pages));
-  grow(0, pages);
+  grow(pages, config_.page_size);
   references_.resize(static_cast<std::size_t>(pages));
   for (std::int64_t page = before; page < pages; ++page) free_.push_back(static_cast<std::int32_t>(page));
   std::sort(free_.begin(), free_.end(), std::greater<>());  // runs of adjacent pages are faster to read
@@ -64,7 +64,7 @@ void KvCache::Paged::reserve(std::int64_t begin, std::int64_t end, std::int64_t 
     needed += pages_for(length(b) + count) - pages_for(length(b)) + (shares_last_page(b) ? 1 : 0);
   }
   const auto missing = needed - static_cast<std::int64_t>(free_.size());
-  if (missing > 0) add_pages(grown_length(numbers_[0].shape(0), numbers_[0].shape(0) + missing));
+  if (missing > 0) add_pages(grown_length(stores_[0].layout().blocks, stores_[0].layout().blocks + missing));
   if (width > table_width_) widen_table(grown_length(table_width_, width));
 }
 
@@ -89,9 +89,7 @@ void KvCache::Paged::own_last_page(std::int64_t sequence) {
   const std::int32_t shared = entry;
   release(entry);
   entry = take_page();
-  for (const KvBuffer& numbers : numbers_)
-    for (std::int64_t head = 0; head < config_.num_kv_heads; ++head)
-      copy(numbers.head(shared, head).slice(0, 0, rows), numbers.head(entry, head).slice(0, 0, rows));
+  for (KvStore& store : stores_) store.copy_rows(shared, 0, entry, 0, rows);
 }
 
 void KvCache::Paged::append(std::int64_t sequence, const TensorView& k, const TensorView& v) {
@@ -105,9 +103,14 @@ void KvCache::Paged::append(std::int64_t sequence, const TensorView& k, const Te
     rows = std::min(page_size - at, count - i);
     std::int32_t& page = row(sequence)[length / page_size];
     if (at == 0) page = take_page();
-    copy(k.slice(1, i, i + rows), numbers_[0].view().select(0, page).slice(1, at, at + rows));
-    copy(v.slice(1, i, i + rows), numbers_[1].view().select(0, page).slice(1, at, at + rows));
+    stores_[0].write(page, at, k.slice(1, i, i + rows));
+    stores_[1].write(page, at, v.slice(1, i, i + rows));
   }
+}
+
+KvCache::Storage::Place KvCache::Paged::place(std::int64_t sequence, std::int64_t j) const {
+  const std::int64_t page = table_[static_cast<std::size_t>(sequence * table_width_ + j / config_.page_size)];
+  return {page, j % config_.page_size};
 }
 
 void KvCache::Paged::truncate(std::int64_t sequence, std::int64_t length) {
@@ -132,6 +135,7 @@ void KvCache::Paged::describe(AttentionOptions& options) const {
   options.kv_starts = TensorView(starts_.data(), {config_.batch});
   const std::int64_t pages = pages_for(*std::max_element(lengths_.begin(), lengths_.end()));
   options.block_table = TensorView(table_.data(), {config_.batch, pages}, {table_width_, 1});
+  describe_scales(options);
 }
 
 }  // namespace saccade

@@ -10,31 +10,53 @@
 
 #include "core/ceil_div.h"
 #include "core/memory.h"
+#include "core/quantized/rows.h"
 #include "saccade/kv_cache.h"
 
 namespace saccade {
 
-/// An uninitialized buffer [blocks, num_kv_heads, rows, dim] that owns its memory.
-class KvBuffer {
+/// The keys or the values of a cache: planes [blocks, num_kv_heads, rows, bytes of a row] of numbers and, if they
+/// are quantized, of scales and multipliers. Not initialized.
+class KvStore {
  public:
-  KvBuffer(DType dtype, const Shape& shape);
+  struct Layout {
+    DType dtype = DType::f32;
+    bool rotated = false;  // holds Hadamard transforms
+    std::int64_t blocks = 0, heads = 0, rows = 0, dim = 0;
+  };
+  explicit KvStore(const Layout& layout);
 
-  MutableTensorView view() const { return {memory_.data(), dtype_, shape_}; }
-  std::int64_t shape(std::size_t dim) const { return shape_[dim]; }
-  std::size_t bytes() const { return memory_.bytes(); }
+  const Layout& layout() const { return layout_; }
+  std::size_t bytes() const;
 
-  /// The [rows, dim] of one head in one block.
-  MutableTensorView head(std::int64_t block, std::int64_t head) const {
-    return view().select(0, block).select(0, head);
-  }
+  TensorView numbers() const;      // [blocks, heads, rows, dim]
+  TensorView scales() const;       // [blocks, heads, rows, 1]; empty: none
+  TensorView multipliers() const;  // [blocks, heads, rows, groups]; empty: none
 
-  /// A copy with one dimension longer.
-  KvBuffer grown(std::size_t dim, std::int64_t length) const;
+  /// Stores tokens [heads, count, dim] in a block, from `row` on. Does not throw.
+  void write(std::int64_t block, std::int64_t row, const TensorView& tokens);
+  /// Copies `count` rows of all heads; source and target may overlap.
+  void copy_rows(std::int64_t from_block, std::int64_t from_row, std::int64_t to_block, std::int64_t to_row,
+                 std::int64_t count);
+  /// A copy with more blocks or rows.
+  KvStore grown(std::int64_t blocks, std::int64_t rows) const;
 
  private:
-  DType dtype_;
-  Shape shape_;
-  Memory memory_;
+  /// Planes of one kind; `row_bytes` 0: there is none.
+  struct Plane {
+    std::size_t row_bytes;
+    Memory memory;
+    std::byte* row(const Layout& layout, std::int64_t block, std::int64_t head, std::int64_t index) const {
+      const std::int64_t rows = (block * layout.heads + head) * layout.rows + index;
+      return static_cast<std::byte*>(memory.data()) + static_cast<std::size_t>(rows) * row_bytes;
+    }
+  };
+  static Plane plane_of(const Layout& layout, std::int64_t row_bytes);
+  void write_quantized(std::int64_t block, std::int64_t row, const TensorView& tokens);
+
+  Layout layout_;
+  std::array<Plane, 3> planes_;  // numbers, scales, multipliers
+  std::vector<float> scratch_;   // two rows
 };
 
 /// The new length of a buffer of length `current` when `needed` do not fit: it grows by half, so that growing
@@ -69,10 +91,21 @@ class KvCache::Storage {
 
   virtual TensorView keys() const = 0;
   virtual TensorView values() const = 0;
+  /// Sets the options of quantized tensors.
+  void describe_scales(AttentionOptions& options) const;
   /// Sets kv_lengths, kv_starts and block_table.
   virtual void describe(AttentionOptions& options) const = 0;
   virtual std::int64_t pages_in_use() const = 0;
-  std::size_t bytes() const { return numbers_[0].bytes() + numbers_[1].bytes(); }
+  std::size_t bytes() const { return stores_[0].bytes() + stores_[1].bytes(); }
+  /// The row of a store that holds position first_kept + j of a sequence, or with pages position j.
+  struct Place {
+    std::int64_t block, row;
+  };
+  virtual Place place(std::int64_t sequence, std::int64_t j) const = 0;
+  /// The rows that place() knows: from the first to the last.
+  virtual std::int64_t begin_row(std::int64_t sequence) const = 0;
+  virtual std::int64_t end_row(std::int64_t sequence) const = 0;
+  const KvStore& store(std::size_t which) const { return stores_[which]; }
 
   /// The first key that the token at `position` sees.
   std::int64_t first_seen(std::int64_t position) const {
@@ -83,12 +116,12 @@ class KvCache::Storage {
   /// `blocks` times `rows` tokens.
   Storage(const KvCacheOptions& options, std::int64_t blocks, std::int64_t rows);
 
-  /// Makes one dimension of numbers_ longer.
-  void grow(std::size_t dim, std::int64_t length);
+  /// Makes room for more blocks, or more rows of each.
+  void grow(std::int64_t blocks, std::int64_t rows);
 
   KvCacheOptions config_;
   std::vector<std::int64_t> lengths_, first_kept_, starts_;  // [batch]
-  std::array<KvBuffer, 2> numbers_;                          // of k and of v
+  std::array<KvStore, 2> stores_;                            // of k and of v
 };
 
 /// One contiguous block for each head of each sequence: index j holds position first_kept + j.
@@ -103,11 +136,14 @@ class KvCache::Contiguous final : public Storage {
   void set_start(std::int64_t sequence, std::int64_t start) override;
   TensorView keys() const override { return tokens(0); }
   TensorView values() const override { return tokens(1); }
+  Place place(std::int64_t sequence, std::int64_t j) const override { return {sequence, j}; }
+  std::int64_t begin_row(std::int64_t) const override { return 0; }
+  std::int64_t end_row(std::int64_t sequence) const override { return length(sequence) - first_kept(sequence); }
   void describe(AttentionOptions& options) const override;
   std::int64_t pages_in_use() const override { return 0; }
 
  private:
-  std::int64_t capacity() const { return numbers_[0].shape(2); }
+  std::int64_t capacity() const { return stores_[0].layout().rows; }
   std::int64_t evictable(std::int64_t sequence) const;
   void evict(std::int64_t sequence);
   void set_range(std::int64_t sequence, std::int64_t first_kept, std::int64_t length);
@@ -126,8 +162,11 @@ class KvCache::Paged final : public Storage {
   void append(std::int64_t sequence, const TensorView& k, const TensorView& v) override;
   void truncate(std::int64_t sequence, std::int64_t length) override;
   void share_prefix(std::int64_t from, std::int64_t to, std::int64_t length) override;
-  TensorView keys() const override { return numbers_[0].view(); }
-  TensorView values() const override { return numbers_[1].view(); }
+  TensorView keys() const override { return stores_[0].numbers(); }
+  TensorView values() const override { return stores_[1].numbers(); }
+  Place place(std::int64_t sequence, std::int64_t j) const override;
+  std::int64_t begin_row(std::int64_t sequence) const override { return first_kept(sequence); }
+  std::int64_t end_row(std::int64_t sequence) const override { return length(sequence); }
   void describe(AttentionOptions& options) const override;
   std::int64_t pages_in_use() const override;
 

@@ -5,6 +5,9 @@
 #include <cmath>
 #include <stdexcept>
 #include <string>
+#include <utility>
+
+#include "saccade/quantize.h"
 
 namespace saccade::reference {
 namespace {
@@ -275,6 +278,14 @@ Tensor keys_of(const Arguments& a, const TensorView& view, std::int64_t batch, s
   return keys;
 }
 
+std::shared_ptr<const Tensor> dequantized(const TensorView& view, const TensorView& scale,
+                                          const TensorView& multipliers, bool rotated) {
+  const bool has_scales = is_quantized(view.dtype);
+  if (!has_scales && !rotated) return nullptr;
+  Tensor numbers = has_scales ? dequantize(view, scale, multipliers) : Tensor::copy_of(view);
+  return std::make_shared<const Tensor>(rotated ? hadamard(numbers) : std::move(numbers));
+}
+
 Arguments checked_arguments(const TensorView& q, const TensorView& k, const TensorView& v,
                             const AttentionOptions& options) {
   Arguments a{};
@@ -300,6 +311,10 @@ Arguments checked_arguments(const TensorView& q, const TensorView& k, const Tens
   } else {
     find_entries(options, a);
   }
+  a.dequantized = {dequantized(a.k, options.k_scale, options.k_multipliers, options.k_rotated),
+                   dequantized(a.v, options.v_scale, options.v_multipliers, options.v_rotated)};
+  if (a.dequantized[0]) a.k = *a.dequantized[0];
+  if (a.dequantized[1]) a.v = *a.dequantized[1];
   find_lengths(options, a);
   find_positions(options, a);
   find_readable_keys(options, a);

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -27,6 +28,9 @@ struct Arguments {
   TensorView q;  // [batch, num_heads, seqlen_q, head_dim]; packed: [1, num_heads, total_q, head_dim]
   TensorView k;  // [batch, num_kv_heads, seqlen_k, head_dim]; in pages: [num_pages, num_kv_heads, page_size, ...]
   TensorView v;  // as k, with head_dim_v
+
+  /// The numbers of k and v where these are quantized or transformed.
+  std::array<std::shared_ptr<const Tensor>, 2> dequantized;
 
   std::int64_t batch, num_heads, num_kv_heads;
   std::int64_t seqlen_q, seqlen_k;  // of the longest sequence
@@ -58,6 +62,10 @@ Arguments checked_arguments(const TensorView& q, const TensorView& k, const Tens
 
 /// The keys of a sequence that may be read, or their values: f64 [end_key - begin_key, dim]. `view` is a.k or a.v.
 Tensor keys_of(const Arguments& a, const TensorView& view, std::int64_t batch, std::int64_t kv_head);
+
+/// The numbers that a view of k or v [entries, heads, rows, dim] stands for; nullptr: its own.
+std::shared_ptr<const Tensor> dequantized(const TensorView& view, const TensorView& scale,
+                                          const TensorView& multipliers, bool rotated);
 
 /// The view expanded to `shape`: dimensions of length 1, and missing ones on the left, get stride 0. Throws
 /// std::invalid_argument with `function` and `name` if that is impossible.

@@ -20,6 +20,7 @@
 #include "saccade/distributed.h"
 #include "saccade/inspect.h"
 #include "saccade/kv_cache.h"
+#include "saccade/quantize.h"
 #include "support/refusal.h"
 
 namespace saccade::test {
@@ -41,6 +42,10 @@ const std::map<std::string_view, std::pair<TensorView AttentionOptions::*, Tenso
       {"cu_seqlens_k", {&O::cu_seqlens_k, Tensor::of<std::int64_t>({0, kKeys, kBatch * kKeys})}},
       {"kv_lengths", {&O::kv_lengths, Tensor::of<std::int64_t>({4, 3})}},
       {"kv_starts", {&O::kv_starts, Tensor::of<std::int64_t>({0, 1})}},
+      {"k_scale", {&O::k_scale, Tensor(DType::f32, {1})}},
+      {"v_scale", {&O::v_scale, Tensor(DType::f32, {1})}},
+      {"k_multipliers", {&O::k_multipliers, Tensor(DType::i8, {1})}},  // of another shape later
+      {"v_multipliers", {&O::v_multipliers, Tensor(DType::i8, {1})}},
       {"alibi_slopes", {&O::alibi_slopes, Tensor(DType::f32, {kHeads})}},
       {"sinks", {&O::sinks, Tensor(DType::f32, {kHeads})}}};
   return values;
@@ -56,10 +61,12 @@ bool set_other(std::string_view name, AttentionOptions& options) {
     options.score_block_effect = [](void*, const ScoreBlock&) { return BlockEffect::partial; };
   if (name == "score_context") options.score_context = &context;
   if (name == "weights_after_dropout") options.weights_after_dropout = true;
+  if (name == "k_rotated") options.k_rotated = true;
+  if (name == "v_rotated") options.v_rotated = true;
   if (name == "origin") options.origin = {.key = 4096};
   if (name == "backend") options.backend = BackendChoice("reference");
   if (name.starts_with("score_")) return name != "score_stage";
-  return name == "weights_after_dropout" || name == "origin" || name == "backend";
+  return name == "weights_after_dropout" || name.ends_with("_rotated") || name == "origin" || name == "backend";
 }
 
 /// A small problem with some options, of the shapes that these ask for.
@@ -83,9 +90,16 @@ class Problem {
   }
 
   AttentionOptions options;
-  Tensor q, k, v, o, lse;
+  Tensor q, o, lse;
+  TensorView k, v;
 
  private:
+  /// What k or v is a view of.
+  struct Memory {
+    Tensor plain, multipliers;
+    QuantizedTensor quantized;
+  };
+
   void set(std::string_view name) {
     if (name == "lse" || name == "weights" || name == "scores") {
       outputs_.insert(name);
@@ -108,8 +122,9 @@ class Problem {
     };
     q = tensor(is_packed, kBatch, kRows);
     o = tensor(is_packed, kBatch, kRows);
-    k = is_paged ? tensor(false, 1, kPage) : tensor(bool(options.cu_seqlens_k), kBatch, kKeys);
-    v = Tensor::copy_of(k);
+    const Tensor tokens = is_paged ? tensor(false, 1, kPage) : tensor(bool(options.cu_seqlens_k), kBatch, kKeys);
+    set_tokens(tokens, options.k_scale, options.k_multipliers, keys_, k);
+    set_tokens(tokens, options.v_scale, options.v_multipliers, values_, v);
     Shape rows{kBatch, kHeads, kRows};
     if (is_packed) rows = {kHeads, kBatch * kRows};
     lse = Tensor(DType::f32, rows);
@@ -118,8 +133,23 @@ class Problem {
     scores_ = Tensor(DType::f32, rows);
   }
 
+  /// Keys or values of the type that the options ask for.
+  void set_tokens(const Tensor& tokens, const TensorView& scale, TensorView& multipliers, Memory& memory,
+                  TensorView& view) const {
+    memory.plain = scale && !multipliers ? Tensor(DType::i8, tokens.shape()) : tokens;
+    view = memory.plain;
+    if (!multipliers) return;
+    memory.quantized = quantize(tokens, DType::i4);
+    view = memory.quantized.view();
+    const bool rows_go_first = options.cu_seqlens_k || options.layout == Layout::bshd;
+    const TensorView given = memory.quantized.multipliers;
+    memory.multipliers = Tensor::copy_of(rows_go_first ? given.transposed(-3, -2) : given);
+    multipliers = memory.multipliers;
+  }
+
   std::set<std::string_view> outputs_;
   Tensor weights_, scores_;
+  Memory keys_, values_;
 };
 
 distributed::ParallelConfig division_of(const Problem& p, distributed::Method method) {
@@ -130,7 +160,10 @@ distributed::ParallelConfig division_of(const Problem& p, distributed::Method me
 }
 
 void differentiate(const Problem& p, distributed::Communicator* rank) {
-  Tensor dq(DType::f32, p.q.shape()), dk(DType::f32, p.k.shape()), dv(DType::f32, p.v.shape());
+  const auto like = [](const TensorView& view) {
+    return Tensor(DType::f32, Shape(view.dims().begin(), view.dims().end()));
+  };
+  Tensor dq = like(p.q), dk = like(p.k), dv = like(p.v);
   const AttentionOutcome outcome{.o = p.o, .lse = p.lse, .dout = p.o};
   const AttentionGradients gradients{.dq = dq, .dk = dk, .dv = dv};
   if (rank)

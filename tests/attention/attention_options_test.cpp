@@ -20,9 +20,9 @@ using ::testing::IsEmpty;
 /// Every member of the struct. A new one does not compile until it stands here, and then the table has to have it.
 std::vector<const void*> members_of(const AttentionOptions& options) {
   const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, aa, bb, cc, dd, ee,
-               ff, gg, hh] = options;
-  return {&a, &b, &c, &d, &e, &f, &g, &h, &i, &j,  &k,  &l,  &m,  &n,  &o,  &p,  &q,
-          &r, &s, &t, &u, &v, &w, &x, &y, &z, &aa, &bb, &cc, &dd, &ee, &ff, &gg, &hh};
+               ff, gg, hh, ii, jj, kk, ll, mm, nn] = options;
+  return {&a, &b, &c, &d, &e, &f, &g,  &h,  &i,  &j,  &k,  &l,  &m,  &n,  &o,  &p,  &q,  &r,  &s,  &t,
+          &u, &v, &w, &x, &y, &z, &aa, &bb, &cc, &dd, &ee, &ff, &gg, &hh, &ii, &jj, &kk, &ll, &mm, &nn};
 }
 
 TEST(AttentionOptionsTable, HasEveryMemberOnce) {

@@ -134,6 +134,9 @@ TEST_P(InspectOnIsa, AgreesWithTheReferenceOnRandomProblems) {
     cases::AttentionCase c = cases::draw_case(i);
     SCOPED_TRACE("SACCADE_TEST_SEED=" + std::to_string(i) + " SACCADE_TEST_CASES=1: " + cases::describe(c));
     c.options.weights = c.options.scores = {};
+    c.options.v_scale = c.options.k_scale;  // keys stand in for values in the reference's call
+    c.options.v_multipliers = c.options.k_multipliers;
+    c.options.v_rotated = c.options.k_rotated;
     const TensorView q = c.q.view();
     const bool rows_first = q.rank == 3 && c.options.cu_seqlens_q;
     const bool bshd = c.options.layout == Layout::bshd && q.rank > 2;

@@ -190,7 +190,7 @@ saccade_status damaged_call(const CallOfTensors& which, Random& random) {
       damaged.data = static_cast<std::byte*>(damaged.data) + 1 + random() % 3;
       break;
     case 2:
-      damaged.dtype = one_of(random, {-1, 13, 100, INT32_MAX, INT32_MIN});
+      damaged.dtype = one_of(random, {-1, 14, 100, INT32_MAX, INT32_MIN});
       break;
     case 3:
       damaged.rank = one_of(random, {-1, 0, 7, 100, INT32_MAX, INT32_MIN});

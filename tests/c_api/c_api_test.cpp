@@ -101,6 +101,7 @@ TEST(CApi, HasTheBitsOfCPlusPlus) {
     SCOPED_TRACE(seed);
     cases::AttentionCase c = cases::draw_case(seed);
     SCOPED_TRACE(cases::describe(c));
+    if (c.k.view().dtype == DType::i4 || c.v.view().dtype == DType::i4) continue;  // C has caches of it only
     CViews views;
     COptions options;
     Forwarded forwarded;

@@ -65,8 +65,8 @@ TEST(ProblemText, SaysWhatIsWrong) {
   refused("heads=4", "heads=4: expected one of the keys b, h, hkv, ");
   refused("paged", "paged: expected KEY=VALUE or one of the flags lengths, starts, lse, decode, alibi, sinks");
   refused("causal=yes", "causal=yes: expected one of none, top_left, bottom_right");
-  refused("dtype=f32,bf16", "dtype=f32,bf16: expected one of f32, bf16, f16, f64, or four of them (q,k,v,o)");
-  refused("dtype=i8", "dtype=i8: expected one of f32, bf16, f16, f64, or four of them");
+  refused("dtype=f32,bf16", "dtype=f32,bf16: expected one of f32, bf16, f16, f64, or four types (q,k,v,o)");
+  refused("dtype=i8", "dtype=i8: expected one of f32, bf16, f16, f64, or four types");
   refused("dtype=f32,f32,f32,f64", "expected f64 for all four or for none");
   refused("window=3", "window=3: expected two whole numbers from -1 on with , between them");
   refused("window=3,-2", "two whole numbers from -1 on");

@@ -16,9 +16,9 @@ using ::testing::ThrowsMessage;
 constexpr std::uint16_t kInfinity16 = 0x7C00;
 constexpr std::uint16_t kInfinityB16 = 0x7F80;
 
-const std::vector<DType> kAll = {DType::f32, DType::f64, DType::f16, DType::bf16, DType::boolean,
-                                 DType::i8,  DType::i16, DType::i32, DType::i64,  DType::u8,
-                                 DType::u16, DType::u32, DType::u64};
+const std::vector<DType> kAll = {DType::f32, DType::f64, DType::f16, DType::bf16,   DType::boolean,
+                                 DType::i8,  DType::i16, DType::i32, DType::i64,    DType::u8,
+                                 DType::u16, DType::u32, DType::u64, DType::f8e4m3, DType::i4};
 
 TEST(DTypeName, ReadsBackAsTheType) {
   for (const DType dtype : kAll) EXPECT_EQ(dtype_from_name(name_of(dtype)), dtype) << name_of(dtype);
@@ -47,6 +47,41 @@ double meaning_of_binary16(std::uint16_t bits) {
   const int fraction = bits & 0x03FF;
   const double magnitude = exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
   return (bits & 0x8000) != 0 ? -magnitude : magnitude;
+}
+
+/// The value of the bits of e4m3, from its definition.
+double meaning_of_e4m3(std::uint8_t bits) {
+  const int exponent = (bits >> 3) & 0x0F, fraction = bits & 0x07;
+  const double magnitude = exponent == 0 ? std::ldexp(fraction, -9) : std::ldexp(8 + fraction, exponent - 10);
+  return (bits & 0x80) != 0 ? -magnitude : magnitude;
+}
+
+TEST(Float8E4m3, WidensEveryValueExactly) {
+  for (int bits = 0; bits <= 0xFF; ++bits) {
+    const auto value = static_cast<float>(float8_e4m3::from_bits(static_cast<std::uint8_t>(bits)));
+    if ((bits & 0x7F) == 0x7F)
+      EXPECT_TRUE(std::isnan(value)) << bits;
+    else
+      EXPECT_EQ(static_cast<double>(value), meaning_of_e4m3(static_cast<std::uint8_t>(bits))) << bits;
+  }
+}
+
+TEST(Float8E4m3, RoundsToTheNearestNumberAndTiesToEven) {
+  for (int bits = 0; bits < 0x7E; ++bits) {  // each interval between two neighbors
+    const auto low = static_cast<std::uint8_t>(bits), high = static_cast<std::uint8_t>(bits + 1);
+    const double a = meaning_of_e4m3(low), b = meaning_of_e4m3(high), middle = (a + b) / 2;
+    const std::uint8_t even = bits % 2 == 0 ? low : high;
+    EXPECT_EQ(float8_e4m3(static_cast<float>(a)).bits, low);
+    EXPECT_EQ(float8_e4m3(static_cast<float>(middle)).bits, even) << bits;
+    EXPECT_EQ(float8_e4m3(std::nextafter(static_cast<float>(middle), 0.0F)).bits, low) << bits;
+    EXPECT_EQ(float8_e4m3(std::nextafter(static_cast<float>(middle), 1e9F)).bits, high) << bits;
+    EXPECT_EQ(float8_e4m3(-static_cast<float>(b)).bits, high | 0x80);
+  }
+  EXPECT_EQ(float8_e4m3(464.0F).bits, 0x7E);  // a tie with the number that NaN replaces
+  EXPECT_EQ(float8_e4m3(std::nextafter(464.0F, 1e9F)).bits, 0x7F);
+  EXPECT_EQ(float8_e4m3(-std::numeric_limits<float>::infinity()).bits, 0xFF);
+  EXPECT_EQ(float8_e4m3(std::numeric_limits<float>::quiet_NaN()).bits & 0x7F, 0x7F);
+  EXPECT_EQ(float8_e4m3(-0.0F).bits, 0x80);
 }
 
 TEST(Float16, WidensEveryValueExactly) {

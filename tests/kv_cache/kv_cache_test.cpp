@@ -323,8 +323,8 @@ TEST(KvCache, RefusesOptionsOutOfRange) {
   EXPECT_EQ(of({.head_dim = 4, .window = -2}),
             "[KvCache] window must be -1 (all keys are kept) or at least 0, got -2");
   EXPECT_EQ(of({.head_dim = 4, .window = 8, .causal = false}), "[KvCache] window needs a causal cache");
-  EXPECT_EQ(of({.head_dim = 4, .dtype = DType::i8}),
-            "[KvCache] dtype must be f32, bf16, f16 or f64, but it is i8");
+  EXPECT_EQ(of({.head_dim = 4, .dtype = DType::i16}),
+            "[KvCache] dtype must be f32, bf16, f16, f64, i8, f8e4m3 or i4, but it is i16");
   EXPECT_EQ(of({.head_dim = 4, .rope = Rope(8)}), "[KvCache] rope is for dim 8 but head_dim is 4");
   EXPECT_EQ(of({.head_dim = 4, .capacity = std::int64_t{1} << 41}),
             "[KvCache] capacity must be at most 2^40, got 2199023255552");

@@ -180,7 +180,8 @@ class AmxBackwardBlock {
   // ---- Packing
 
   void pack_keys_of(int t) {
-    Rows32<T> keys(k_, first_key(t), readable_, p_.head_dim), values(v_, first_key(t), readable_, p_.head_dim_v);
+    Rows32<T> keys(p_.key_source(batch_, kv_head_), first_key(t), readable_, p_.head_dim);
+    Rows32<T> values(p_.value_source(batch_, kv_head_), first_key(t), readable_, p_.head_dim_v);
     BackwardScan<T> scan;
     stats_.bad_keys[t] = pack_fitting(
         keys, values, scan, true, [](int) { return true; },

@@ -100,8 +100,7 @@ class AmxBlock : public AmxRows<T, kScoreParts> {
   }
 
   void pack_step(const TileRange& tiles, KeyRange range) {
-    const KvRows<T> k(p_.key_source(batch_, kv_head_));
-    const KvRows<T> v(p_.value_source(batch_, kv_head_));
+    const KvSource k = p_.key_source(batch_, kv_head_), v = p_.value_source(batch_, kv_head_);
     for (std::int64_t t = tiles.begin; t < tiles.end; ++t)
       pack_tile<T, kScoreParts>(p_, k, v, t * 32, range,
                                 {p_, scratch_.packed + t % kStepTiles<T> * Tile<std::byte>::size(p_)});

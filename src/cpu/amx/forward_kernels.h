@@ -75,7 +75,7 @@ void finish_forward(const AttentionParams& params, const QueryRows& work, const 
 template <class T, int kScoreParts>
 void pack_block(const AttentionParams& p, std::int64_t batch, std::int64_t kv_head, std::int64_t block,
                 KeyRange readable, void* packed) {
-  const KvRows<T> k(p.key_source(batch, kv_head)), v(p.value_source(batch, kv_head));
+  const KvSource k = p.key_source(batch, kv_head), v = p.value_source(batch, kv_head);
   pack_tile<T, kScoreParts>(p, k, v, block * 32, readable, {p, static_cast<std::byte*>(packed)});
 }
 

@@ -85,7 +85,7 @@ class TileScores {
 
   void pack_step(std::int64_t first_key, KeyRange range) {
     packed_key_ = first_key;
-    const KvRows<T> k(p_.key_source(batch_, kv_head_));
+    const KvSource k = p_.key_source(batch_, kv_head_);
     for (std::int64_t t = 0; t < kTiles; ++t)
       pack_tile<T, kParts>(p_, k, k, first_key + t * 32, range,
                            {p_, scratch_.packed + t * Tile<std::byte>::size(p_)});
@@ -110,18 +110,20 @@ class TileScores {
     const bool fits = rows.largest * keys.largest * static_cast<float>(p_.head_dim) < kMost;
     if (fits && rows.bad == 0 && keys.bad == 0) [[likely]]
       return;
-    const KvRows<T> k(p_.key_source(batch_, kv_head_));
     const int begin = static_cast<int>(std::max<std::int64_t>(range.begin - first_key, 0));
     const int end = static_cast<int>(std::min<std::int64_t>(range.end - first_key, 32));
-    for (int i = 0; i < step.rows; ++i) {
-      const T* const query = p_.template row_of<T>(p_.q, batch_, head_, step.row + i);
-      for (int j = begin; j < end; ++j)
-        if (((rows.bad >> i | keys.bad >> j) & 1U) != 0 || !(std::abs(block[i * 32 + j]) < kMost))
-          block[i * 32 + j] = dot(query, k[first_key + j]);
-    }
+    with_rows<T>(p_.key_source(batch_, kv_head_), [&](const auto& k) {
+      for (int i = 0; i < step.rows; ++i) {
+        const T* const query = p_.template row_of<T>(p_.q, batch_, head_, step.row + i);
+        for (int j = begin; j < end; ++j)
+          if (((rows.bad >> i | keys.bad >> j) & 1U) != 0 || !(std::abs(block[i * 32 + j]) < kMost))
+            block[i * 32 + j] = dot(query, k[first_key + j]);
+      }
+    });
   }
 
-  float dot(const T* query, const T* key) const {
+  template <class Row>
+  float dot(const T* query, Row key) const {
     LaneSum sum;
     for (std::int64_t d = 0; d < p_.head_dim; d += kWidth) {
       const int n = static_cast<int>(std::min<std::int64_t>(kWidth, p_.head_dim - d));

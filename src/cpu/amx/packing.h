@@ -23,40 +23,65 @@ void copy_32(const T* row, std::int64_t begin, std::int64_t length, void* to) {
   if (n > 0) std::memcpy(to, row + begin, static_cast<std::size_t>(n) * sizeof(T));
 }
 
+/// Calls f(rows) with the rows of a source: of T, or of a quantized type that is read as T.
+template <class T, class F>
+void with_rows(const KvSource& source, const F& f) {
+  if (is_quantized(source.dtype)) return with_elements(source, f, QuantizedElements{});
+  f(KvRows<T>(source));
+}
+
 /// 32 rows of `dim` numbers, to be packed as kParts parts. Some rows may be left out: they are packed as zeros.
 template <class T, int kParts = kPartsOf<T>>
 class Rows32 {
  public:
   /// `count` rows, `stride` numbers apart.
   Rows32(const T* first, std::int64_t stride, int count, std::int64_t dim)
-      : dim_(dim), stride_(stride), in_place_(count == 32) {
-    for (int i = 0; i < 32; ++i) rows_[i] = i < count ? first + i * stride : nullptr;
+      : dim_(dim), stride_(stride), in_place_(count == 32), rows_{} {
+    for (int i = 0; i < count; ++i) take(i, first + i * stride);
   }
-  /// Rows [first, first + 32), of which only those in `readable` may be read.
-  Rows32(const KvRows<T>& all, std::int64_t first, KeyRange readable, std::int64_t dim)
-      : dim_(dim), stride_(all.row_stride()), in_place_(false), rows_{} {
-    const std::int64_t end = std::min(first + 32, readable.end);
-    for (std::int64_t from = std::max(first, readable.begin), to; from < end; from = to) {
+  /// Rows [first, first + 32) of a source, of which only those in `readable` may be read.
+  Rows32(const KvSource& source, std::int64_t first, KeyRange readable, std::int64_t dim)
+      : dim_(dim), stride_(source.row_stride), in_place_(false), rows_{} {
+    const std::int64_t begin = std::max(first, readable.begin), end = std::min(first + 32, readable.end);
+    if (is_quantized(source.dtype)) {
+      quantized_ = &source, first_ = first;
+      for (std::int64_t i = begin; i < end; ++i) take(static_cast<int>(i - first), nullptr);
+      return;
+    }
+    const KvRows<T> all(source);
+    for (std::int64_t from = begin, to; from < end; from = to) {
       const typename KvRows<T>::Run run = all.run(from);
       to = std::min(end, from + run.count);
-      for (std::int64_t i = from; i < to; ++i) rows_[i - first] = run.rows[i - from];
+      for (std::int64_t i = from; i < to; ++i) take(static_cast<int>(i - first), run.rows[i - from]);
       in_place_ = to - from == 32;
     }
   }
 
-  const T* operator[](int i) const { return rows_[i]; }
+  /// A row that is not quantized; nullptr if it is left out.
+  const T* operator[](int i) const { return keeps(i) ? rows_[i] : nullptr; }
   std::int64_t dim() const { return dim_; }
-  void leave_out(int i) { rows_[i] = nullptr, in_place_ = false; }
+  void leave_out(int i) { kept_ &= ~(std::uint32_t{1} << i), in_place_ = false; }
   /// Leaves out the rows that `fits` rejects. Returns them, one bit each.
   template <class F>
   std::uint32_t keep_if(const F& fits) {
     std::uint32_t bad = 0;
     for (int i = 0; i < 32; ++i) {
-      if (!rows_[i] || fits(i)) continue;
+      if (!keeps(i) || fits(i)) continue;
       leave_out(i);
       bad |= std::uint32_t{1} << i;
     }
     return bad;
+  }
+
+  /// Adds a row to `scan`.
+  template <class Scan>
+  void scan_row(int i, Scan& scan) const {
+    if (!quantized_) return scan.add_row(rows_[i], dim_);
+    alignas(64) T copy[32];
+    for (std::int64_t d = 0; d < dim_; d += 32) {
+      with_rows<T>(*quantized_, [&](const auto& rows) { read_32(rows[first_ + i], d, copy); });
+      scan.add_row(copy, std::min<std::int64_t>(32, dim_ - d));
+    }
   }
 
   /// Calls f with 32 numbers of each row at a time, in place where all of them are.
@@ -74,12 +99,42 @@ class Rows32 {
   }
 
  private:
+  void take(int i, const T* row) { rows_[i] = row, kept_ |= std::uint32_t{1} << i; }
+  bool keeps(int i) const { return (kept_ >> i & 1U) != 0; }
+
   __attribute__((noinline)) void copy_numbers(std::int64_t d, T* to) const {
-    for (int i = 0; i < 32; ++i, to += 32) copy_32(rows_[i], d, dim_, to);
+    if (!quantized_) {
+      for (int i = 0; i < 32; ++i) copy_32((*this)[i], d, dim_, to + i * 32);
+      return;
+    }
+    with_rows<T>(*quantized_, [&](const auto& rows) {
+      for (int i = 0; i < 32; ++i) {
+        if (keeps(i))
+          read_32(rows[first_ + i], d, to + i * 32);
+        else
+          std::memset(static_cast<void*>(to + i * 32), 0, 32 * sizeof(T));
+      }
+    });
+  }
+
+  /// 32 numbers of a row, rounded to T, and zeros beyond its end.
+  template <class Row>
+  SACCADE_INLINE void read_32(Row row, std::int64_t d, T* to) const {
+    if (d + 32 <= dim_) {
+      SACCADE_UNROLL
+      for (int c = 0; c < 32; c += kWidth) storeu(to + c, loadu(row + (d + c)));
+    } else {
+      for (int c = 0; c < 32; c += kWidth)
+        storeu(to + c,
+               load_first(row + (d + c), static_cast<int>(std::clamp<std::int64_t>(dim_ - d - c, 0, kWidth))));
+    }
   }
 
   std::int64_t dim_, stride_;
-  bool in_place_;  // all 32 rows exist, stride_ apart
+  bool in_place_;                        // all 32 rows exist, stride_ apart
+  std::uint32_t kept_ = 0;               // a bit for each row
+  const KvSource* quantized_ = nullptr;  // rows from first_ on, in place of rows_
+  std::int64_t first_ = 0;
   const T* rows_[32];
 };
 
@@ -209,7 +264,7 @@ constexpr int key_of_weight(int n) {
 
 /// Packs keys [first_key, first_key + 32), of which only those in `readable` may be read.
 template <class T, int kKeyParts = kPartsOf<T>>
-void pack_tile(const AttentionParams& p, const KvRows<T>& k, const KvRows<T>& v, std::int64_t first_key,
+void pack_tile(const AttentionParams& p, const KvSource& k, const KvSource& v, std::int64_t first_key,
                KeyRange readable, PackedTile<T, std::byte, kKeyParts> to) {
   Rows32<T, kKeyParts> keys(k, first_key, readable, p.head_dim);
   Rows32<T> values(v, first_key, readable, p.head_dim_v);
@@ -227,7 +282,7 @@ void pack_tile(const AttentionParams& p, const KvRows<T>& k, const KvRows<T>& v,
   to.stats->bad = keys.keep_if([&](int j) {
     ScoreScan<T, kKeyParts> of_key;
     ValueScan<T> of_value;
-    of_key.add_row(keys[j], p.head_dim), of_value.add_row(values[j], p.head_dim_v);
+    keys.scan_row(j, of_key), values.scan_row(j, of_value);
     if (!of_key.all_fit() || !of_value.all_fit()) return false;
     to.stats->largest = std::max(to.stats->largest, of_key.largest());
     return true;

@@ -74,6 +74,10 @@ struct OnesTile {
 };
 inline constexpr OnesTile kOnesTile;
 
+/// The column, of 64, of word i of tile t of interleaved rows of bytes: the order in which AVX-512 unpacks
+/// vectors.
+constexpr int column_of_word(int t, int i) { return i / 4 * 16 + t * 4 + i % 4; }
+
 /// The key, of the 32 of a row, whose weight is in word w: the order in which AVX-512 packs two vectors.
 constexpr int key_of_word(int w) { return w % 8 < 4 ? w / 8 * 4 + w % 8 : 16 + w / 8 * 4 + w % 8 - 4; }
 

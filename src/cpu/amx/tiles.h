@@ -56,12 +56,17 @@ class Tiles {
     asm volatile("tilezero %%tmm%c0" ::"i"(kTile));
   }
   /// Tile c (16 x 16 floats) += tile a (16 rows of 16 pairs of bf16 or f16) * tile b (16 pairs of rows, 16
-  /// columns). f16 needs AMX-FP16.
+  /// columns). f16 needs AMX-FP16. kType i8 or u8: c has 32-bit integers, a 16 rows of 16 times four signed or
+  /// unsigned bytes, and b fours of signed ones.
   template <int kC, int kA, int kB, DType kType = DType::bf16>
   SACCADE_INLINE void multiply() {
     if constexpr (kType == DType::f16)
       asm volatile(".byte 0xc4, 0xe2, %c0, 0x5c, %c1" ::"i"(vex_of_tdpfp16ps(kB)),
                    "i"(modrm_of_tdpfp16ps(kC, kA)));
+    else if constexpr (kType == DType::i8)
+      asm volatile("tdpbssd %%tmm%c2,%%tmm%c1,%%tmm%c0" ::"i"(kC), "i"(kA), "i"(kB));
+    else if constexpr (kType == DType::u8)
+      asm volatile("tdpbusd %%tmm%c2,%%tmm%c1,%%tmm%c0" ::"i"(kC), "i"(kA), "i"(kB));
     else
       asm volatile("tdpbf16ps %%tmm%c2,%%tmm%c1,%%tmm%c0" ::"i"(kC), "i"(kA), "i"(kB));
   }

@@ -48,6 +48,8 @@ class Tiles {
   template <int kC, int kA, int kB, DType kType = DType::bf16>
   __attribute__((noinline)) void multiply() {
     check();
+    if constexpr (kType == DType::i8 || kType == DType::u8)
+      return multiply_bytes<kC, kA, kB, kType == DType::i8>();
     const Numbers a = numbers_of<kType>(rows_[kA]), b = numbers_of<kType>(rows_[kB]);
     for (int i = 0; i < 16; ++i) {
       float even[16] = {}, odd[16] = {};
@@ -65,6 +67,18 @@ class Tiles {
   }
 
  private:
+  template <int kC, int kA, int kB, bool kSigned>
+  void multiply_bytes() {
+    for (int i = 0; i < 16; ++i)
+      for (int j = 0; j < 16; ++j)
+        for (int k = 0; k < 64; ++k) {
+          const std::uint32_t x = rows_[kA][i][k / 4] >> k % 4 * 8 & 255U;
+          const auto a = kSigned ? static_cast<std::int8_t>(x) : static_cast<std::int32_t>(x);
+          const auto b = static_cast<std::int8_t>(rows_[kB][k / 4][j] >> k % 4 * 8 & 255U);
+          rows_[kC][i][j] += static_cast<std::uint32_t>(a * b);
+        }
+  }
+
   void check() const {
     if (owner_ != this) __builtin_trap();
   }

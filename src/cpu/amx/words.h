@@ -230,4 +230,113 @@ SACCADE_INLINE void maxima_of_32_rows(const float* rows, float* maxima) {
   }
 }
 
+// ---- Digits of integers (amx/integers/decode.h)
+
+/// The bytes of 64 weights, times `reciprocal` below 2^32, rounded: [digit][64 weights], the lowest first.
+SACCADE_INLINE void put_digits(const float* weights, float reciprocal, std::uint8_t* to) {
+  const __m512i by_digit = _mm512_set_epi8(63, 59, 55, 51, 47, 43, 39, 35, 31, 27, 23, 19, 15, 11, 7, 3,  //
+                                           62, 58, 54, 50, 46, 42, 38, 34, 30, 26, 22, 18, 14, 10, 6, 2,  //
+                                           61, 57, 53, 49, 45, 41, 37, 33, 29, 25, 21, 17, 13, 9, 5, 1,   //
+                                           60, 56, 52, 48, 44, 40, 36, 32, 28, 24, 20, 16, 12, 8, 4, 0);
+  __m512i x[4];
+  SACCADE_UNROLL
+  for (int i = 0; i < 4; ++i)
+    x[i] =
+        _mm512_permutexvar_epi8(by_digit, _mm512_cvtps_epu32(mul(load(weights + i * 16), broadcast(reciprocal))));
+  const __m512i a = _mm512_shuffle_i32x4(x[0], x[1], 0x44), b = _mm512_shuffle_i32x4(x[0], x[1], 0xee);
+  const __m512i c = _mm512_shuffle_i32x4(x[2], x[3], 0x44), d = _mm512_shuffle_i32x4(x[2], x[3], 0xee);
+  _mm512_store_si512(to, _mm512_shuffle_i32x4(a, c, 0x88));
+  _mm512_store_si512(to + 64, _mm512_shuffle_i32x4(a, c, 0xdd));
+  _mm512_store_si512(to + 128, _mm512_shuffle_i32x4(b, d, 0x88));
+  _mm512_store_si512(to + 192, _mm512_shuffle_i32x4(b, d, 0xdd));
+}
+
+/// 64 columns of four rows, `stride` bytes apart, as four rows of 16 words, kTile bytes apart: each word is a
+/// column of the four rows, in the order of column_of_word().
+SACCADE_INLINE void interleave_rows(const std::int8_t* rows, std::int64_t stride, std::int8_t* to) {
+  constexpr std::int64_t kTile = 1024;
+  const __m512i r0 = _mm512_loadu_si512(rows), r1 = _mm512_loadu_si512(rows + stride);
+  const __m512i r2 = _mm512_loadu_si512(rows + 2 * stride), r3 = _mm512_loadu_si512(rows + 3 * stride);
+  const __m512i low01 = _mm512_unpacklo_epi8(r0, r1), high01 = _mm512_unpackhi_epi8(r0, r1);
+  const __m512i low23 = _mm512_unpacklo_epi8(r2, r3), high23 = _mm512_unpackhi_epi8(r2, r3);
+  _mm512_store_si512(to, _mm512_unpacklo_epi16(low01, low23));
+  _mm512_store_si512(to + kTile, _mm512_unpackhi_epi16(low01, low23));
+  _mm512_store_si512(to + 2 * kTile, _mm512_unpacklo_epi16(high01, high23));
+  _mm512_store_si512(to + 3 * kTile, _mm512_unpackhi_epi16(high01, high23));
+}
+
+/// Sums of products with the digits of weights, [digit][16 columns] of tile `t`, times `unit`, to their places
+/// among 64 columns.
+SACCADE_INLINE void join_columns(const std::int32_t* sums, float unit, int t, float* to) {
+  Vec x = zero();
+  SACCADE_UNROLL
+  for (int d = 0; d < 4; ++d)
+    x = fma(_mm512_cvtepi32_ps(_mm512_load_si512(sums + d * 16)), broadcast(static_cast<float>(1 << 8 * d)), x);
+  alignas(64) float columns[16];
+  store(columns, mul(x, broadcast(unit)));
+  for (int i = 0; i < 16; ++i) to[column_of_word(t, i)] = columns[i];
+}
+
+/// The scores of 16 keys and 4 rows from their products [key][digit][row], in four rows `stride` apart. `factors`:
+/// of the last digit of each row; a digit before another has 2^7 times its value.
+SACCADE_INLINE void join_digits(const std::int32_t* products, const float* factors, float* to,
+                                std::int64_t stride) {
+  const Vec last = _mm512_broadcast_f32x4(_mm_loadu_ps(factors));
+  const Vec values = mul(last, _mm512_setr_ps(0x1p21F, 0x1p21F, 0x1p21F, 0x1p21F, 0x1p14F, 0x1p14F, 0x1p14F,
+                                              0x1p14F, 0x1p7F, 0x1p7F, 0x1p7F, 0x1p7F, 1, 1, 1, 1));
+  Vec keys[4];  // quarter i of keys[q] has the four rows of key 4 i + q
+  SACCADE_UNROLL
+  for (int q = 0; q < 4; ++q) {
+    Vec x[4];
+    SACCADE_UNROLL
+    for (int i = 0; i < 4; ++i)
+      x[i] = mul(_mm512_cvtepi32_ps(_mm512_load_si512(products + (4 * i + q) * 16)), values);
+    const Vec a = _mm512_shuffle_f32x4(x[0], x[1], 0x44), b = _mm512_shuffle_f32x4(x[0], x[1], 0xee);
+    const Vec c = _mm512_shuffle_f32x4(x[2], x[3], 0x44), d = _mm512_shuffle_f32x4(x[2], x[3], 0xee);
+    keys[q] = add(add(_mm512_shuffle_f32x4(b, d, 0xdd), _mm512_shuffle_f32x4(b, d, 0x88)),
+                  add(_mm512_shuffle_f32x4(a, c, 0xdd), _mm512_shuffle_f32x4(a, c, 0x88)));
+  }
+  transpose_quarters(keys);
+  SACCADE_UNROLL
+  for (int r = 0; r < 4; ++r) store(to + r * stride, keys[r]);
+}
+
+/// The tables of four groups' multipliers, a group to each quarter.
+SACCADE_INLINE __m512i tables_of(const std::int8_t* multipliers) {
+  const auto table = [&](int i) __attribute__((always_inline)) {
+    const auto* const from = kMultiples[static_cast<std::uint8_t>(multipliers[i])].data();
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  };
+  __m512i all = _mm512_castsi128_si512(table(0));
+  all = _mm512_mask_broadcast_i32x4(all, 0x00f0, table(1));
+  all = _mm512_mask_broadcast_i32x4(all, 0x0f00, table(2));
+  return _mm512_mask_broadcast_i32x4(all, 0xf000, table(3));
+}
+
+/// A row of i4 as `tiles` times 64 numbers of i8.
+SACCADE_INLINE void put_int4_row(Int4Row row, std::int64_t tiles, std::int8_t* to) {
+  const __m512i low = _mm512_set1_epi8(15);
+  if (row.half % 64 == 0) {
+    for (std::int64_t d = 0; d < row.half; d += 64) {
+      const __m512i bytes = _mm512_loadu_si512(row.bytes + d);
+      const __m512i lower = _mm512_and_si512(bytes, low),
+                    upper = _mm512_and_si512(_mm512_srli_epi16(bytes, 4), low);
+      const std::int8_t* const of_upper = row.multipliers + (row.half + d) / 16;
+      _mm512_store_si512(to + d, _mm512_shuffle_epi8(tables_of(row.multipliers + d / 16), lower));
+      _mm512_store_si512(to + row.half + d, _mm512_shuffle_epi8(tables_of(of_upper), upper));
+    }
+    return;
+  }
+  std::memset(to + 2 * row.half, 0, static_cast<std::size_t>(tiles * 64 - 2 * row.half));
+  for (std::int64_t d = 0; d < 2 * row.half; d += 16) {
+    const bool is_upper = d >= row.half;
+    const __m128i bytes =
+        _mm_loadu_si128(reinterpret_cast<const __m128i*>(row.bytes + d - (is_upper ? row.half : 0)));
+    const __m128i nibbles = _mm_and_si128(is_upper ? _mm_srli_epi16(bytes, 4) : bytes, _mm_set1_epi8(15));
+    const auto* const table = kMultiples[static_cast<std::uint8_t>(row.multipliers[d / 16])].data();
+    _mm_store_si128(reinterpret_cast<__m128i*>(to + d),
+                    _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)), nibbles));
+  }
+}
+
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

@@ -149,4 +149,49 @@ inline void maxima_of_32_rows(const float* rows, float* maxima) {
   for (int i = 0; i < 32; ++i) maxima[i] = *std::max_element(rows + i * 32, rows + i * 32 + 32);
 }
 
+// ---- Digits of integers (amx/integers/decode.h)
+
+inline void put_digits(const float* weights, float reciprocal, std::uint8_t* to) {
+  for (int i = 0; i < 64; ++i) {
+    const auto x = static_cast<std::uint32_t>(std::nearbyint(double{weights[i] * reciprocal}));
+    for (int d = 0; d < 4; ++d) to[d * 64 + i] = static_cast<std::uint8_t>(x >> 8 * d);
+  }
+}
+
+inline void interleave_rows(const std::int8_t* rows, std::int64_t stride, std::int8_t* to) {
+  for (int t = 0; t < 4; ++t)
+    for (int i = 0; i < 16; ++i)
+      for (int row = 0; row < 4; ++row) to[t * 1024 + i * 4 + row] = rows[row * stride + column_of_word(t, i)];
+}
+
+inline void join_columns(const std::int32_t* sums, float unit, int t, float* to) {
+  for (int i = 0; i < 16; ++i) {
+    float x = 0;
+    for (int d = 0; d < 4; ++d)
+      x = __builtin_fmaf(static_cast<float>(sums[d * 16 + i]), static_cast<float>(1 << 8 * d), x);
+    to[column_of_word(t, i)] = x * unit;
+  }
+}
+
+inline void join_digits(const std::int32_t* products, const float* factors, float* to, std::int64_t stride) {
+  constexpr float kValues[] = {0x1p21F, 0x1p14F, 0x1p7F, 1};
+  for (int key = 0; key < 16; ++key)
+    for (int r = 0; r < 4; ++r) {
+      float x[4];
+      for (int d = 0; d < 4; ++d)
+        x[d] = static_cast<float>(products[key * 16 + d * 4 + r]) * (factors[r] * kValues[d]);
+      to[r * stride + key] = (x[3] + x[2]) + (x[1] + x[0]);
+    }
+}
+
+inline void put_int4_row(Int4Row row, std::int64_t tiles, std::int8_t* to) {
+  for (std::int64_t d = 0; d < tiles * 64; ++d) {
+    const bool upper = d >= row.half;
+    const int nibble = d >= 2 * row.half ? 8 : row.bytes[d - (upper ? row.half : 0)] >> (upper ? 4 : 0) & 15;
+    to[d] = d >= 2 * row.half
+                ? std::int8_t{0}
+                : kMultiples[static_cast<std::uint8_t>(row.multipliers[d / 16])][static_cast<std::size_t>(nibble)];
+  }
+}
+
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

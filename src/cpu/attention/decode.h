@@ -19,7 +19,7 @@ class DecodeScratch {
  public:
   static std::int64_t size(const AttentionParams& p, std::int64_t rows) {
     return padded(rows) * (query_stride(p) + 2 * kDecodeSplit) + kDecodeMaxRows * decode_output_stride(p) +
-           kDecodeBlock;
+           kDecodeBlock + number_of_scales(p);
   }
   static constexpr std::int64_t kScoreStride = kDecodeSplit;
   DecodeScratch(const AttentionParams& p, std::int64_t rows, Scalar* memory) {
@@ -29,6 +29,7 @@ class DecodeScratch {
     probabilities = take(padded(rows) * kDecodeSplit);
     o = take(kDecodeMaxRows * decode_output_stride(p));
     mask = take(kDecodeBlock);
+    scales = take(number_of_scales(p));
   }
   /// Rows, padded for both products, which process up to four at a time.
   static std::int64_t padded(std::int64_t rows) { return round_up(rows, 4); }
@@ -39,6 +40,12 @@ class DecodeScratch {
   Scalar* probabilities;  // the same, for the masked_safe path
   Scalar* o;              // in the order of chunk_offset()
   Scalar* mask;           // [kDecodeBlock]
+  Scalar* scales;         // [kDecodeSplit]: of quantized keys or values
+
+ private:
+  static std::int64_t number_of_scales(const AttentionParams& p) {
+    return is_quantized(p.k.dtype) || is_quantized(p.v.dtype) ? kDecodeSplit : 0;
+  }
 };
 
 /// The rows of one kv head over one split of its keys: start(), score(), soften(), add_values(), keep_output().
@@ -63,7 +70,7 @@ class DecodeHead : public DecodeScores<DecodeScratch> {
 
   /// Computes the requested products of keys [key, key + count), multiples of kDecodeKeys.
   void score(Registers&, std::int64_t key, std::int64_t count) {
-    with_elements(p_.key_source(rows_.batch, kv_head_), [&](const auto& keys) {
+    with_stored_elements(p_.key_source(rows_.batch, kv_head_), [&](const auto& keys) {
       for_each_run(keys, key, key + count, kDecodeKeys,
                    [&](const auto& rows, std::int64_t from, std::int64_t to) { multiply(rows, from, to); });
     });
@@ -71,7 +78,12 @@ class DecodeHead : public DecodeScores<DecodeScratch> {
 
   /// Turns the products into scores, and the scores into weights relative to the split's maximum.
   void soften() {
+    if (is_quantized(p_.k.dtype)) {
+      read_scales(p_.key_source(rows_.batch, kv_head_));
+      for (int r = 0; r < count_; ++r) multiply_by_scales(scores(r), kDecodeSplit);
+    }
     finish();
+    if (is_quantized(p_.v.dtype)) read_scales(p_.value_source(rows_.batch, kv_head_));
     with_scaling(unit_.exp_factor, [&](auto scaled) {
       for (int r = 0; r < count_; ++r) soften<decltype(scaled)::value>(r);
     });
@@ -82,7 +94,7 @@ class DecodeHead : public DecodeScores<DecodeScratch> {
   void add_values(Registers&, std::int64_t key, std::int64_t count) {
     const std::int64_t begin = std::max(key, readable_.begin / kStepNumbers * kStepNumbers);
     const std::int64_t end = std::min(key + count, round_up(readable_.end, kStepNumbers));
-    with_elements(p_.value_source(rows_.batch, kv_head_), [&]<class V>(const KvRows<V>& values) {
+    with_stored_elements(p_.value_source(rows_.batch, kv_head_), [&]<class V>(const KvRows<V>& values) {
       for_each_run(values, begin, end, kStepNumbers, [&](const auto& rows, std::int64_t from, std::int64_t to) {
         const std::int64_t column = from - begin_;
         if (masked_safe_)
@@ -188,6 +200,19 @@ class DecodeHead : public DecodeScores<DecodeScratch> {
     state(r)[decode_output_stride(p_)] = m;
     state(r)[decode_output_stride(p_) + 1] = reduce_add(add(sum[0], sum[1]));
     if (p_.dropout_p > 0.0) drop(r);
+    if (is_quantized(p_.v.dtype)) multiply_by_scales(probabilities(r), kDecodeSplit);
+  }
+
+  /// Reads the scales of the split's keys.
+  void read_scales(const KvSource& source) {
+    std::fill_n(scratch_.scales, kDecodeSplit, Scalar{1});
+    const std::int64_t end = std::min(readable_.end, begin_ + kDecodeSplit);
+    for (std::int64_t key = std::max(readable_.begin, begin_); key < end; ++key)
+      scratch_.scales[key - begin_] = scale_of(source, key);
+  }
+  void multiply_by_scales(Scalar* numbers, std::int64_t count) const {
+    for (std::int64_t j = 0; j < count; j += kWidth)
+      store(numbers + j, mul(load(numbers + j), load(scratch_.scales + j)));
   }
 
   void drop(int r) {

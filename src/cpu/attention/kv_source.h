@@ -8,13 +8,13 @@
 //   loadu_steps(row, step), load_steps(row, step, n)  the same in steps of the product
 //   stored_steps(row)                                 the steps in memory, where KvRows::kStoredAsSteps
 //   prefetch_line<kLocality>(row, ahead)              prefetches the cache line `ahead` bytes further on
-// and where pairs are multiplied load_first_pairs() and interleave_first(). The row of a plain element type is a
-// pointer; simd/ has loadu() and load_first() for each type. A format with scales specializes KvRows and
-// StridedRows: its row is a pointer and a scale, with these functions.
+// and where pairs are multiplied load_first_pairs() and interleave_first(). The row of an element type is a
+// pointer, of i4 an Int4Row; simd/ has loadu() and load_first() for each type. These rows of quantized types lack
+// their scales, which decode() applies to scores and weights; with_elements() gives rows with them (ScaledRow).
 #pragma once
 
 #include "cpu/policy/block_sizes.h"
-#include "cpu/simd/math.h"
+#include "cpu/simd/quantized.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
@@ -28,21 +28,25 @@ struct StridedRows {
   const T* operator[](std::integral auto j) const { return first + j * stride; }
   StridedRows operator+(int j) const { return {first + j * stride, stride}; }
 };
+template <>
+struct StridedRows<int4> {
+  Int4Row first;
+  std::int64_t stride, multiplier_stride;  // bytes
+  SACCADE_INLINE Int4Row operator[](std::integral auto j) const {
+    return {first.bytes + j * stride, first.multipliers + j * multiplier_stride, first.half};
+  }
+  StridedRows operator+(int j) const { return {(*this)[j], stride, multiplier_stride}; }
+};
 
-/// The rows of a source whose elements are T.
+/// The rows of a source whose elements are T, without scales.
 template <class T>
 class KvRows {
  public:
-  using Row = const T*;
+  using Row = decltype(std::declval<StridedRows<T>>()[0]);
   /// Whether memory holds the steps of a product as the product takes them.
-  static constexpr bool kStoredAsSteps = kPairs || std::is_same_v<T, Scalar>;
+  static constexpr bool kStoredAsSteps = kPairs ? std::is_same_v<T, bfloat16> : std::is_same_v<T, Scalar>;
 
-  explicit KvRows(const KvSource& source)
-      : data_(static_cast<const T*>(source.data)),
-        row_stride_(source.row_stride),
-        pages_(source.pages),
-        page_size_(source.page_size),
-        page_stride_(source.page_stride) {}
+  explicit KvRows(const KvSource& source) : source_(source) {}
 
   Row operator[](std::int64_t key) const { return run(key).rows[0]; }
 
@@ -52,30 +56,70 @@ class KvRows {
     std::int64_t count;
   };
   Run run(std::int64_t key) const {
-    if (!pages_) return {{data_ + key * row_stride_, row_stride_}, std::int64_t{1} << 62};
-    const std::int64_t page = key / page_size_, row = key % page_size_;
-    return {{data_ + pages_[page] * page_stride_ + row * row_stride_, row_stride_}, page_size_ - row};
+    if (!source_.pages) return {rows_at(0, key), std::int64_t{1} << 62};
+    const std::int64_t row = key % source_.page_size;
+    return {rows_at(source_.pages[key / source_.page_size], row), source_.page_size - row};
   }
-  std::int64_t row_stride() const { return row_stride_; }
+  std::int64_t row_stride() const { return source_.row_stride; }
 
  private:
-  const T* data_;
-  std::int64_t row_stride_;
-  const std::int32_t* pages_;
-  std::int64_t page_size_, page_stride_;
+  StridedRows<T> rows_at(std::int64_t page, std::int64_t row) const {
+    const std::int64_t at = page * source_.page_stride + row * source_.row_stride;
+    if constexpr (std::is_same_v<T, int4>) {
+      const std::int64_t group = page * source_.multiplier_page_stride + row * source_.multiplier_stride;
+      return {{static_cast<const std::uint8_t*>(source_.data) + at / 2, source_.multipliers + group,
+               stored_dim(DType::i4, source_.dim) / 2},
+              source_.row_stride / 2,
+              source_.multiplier_stride};
+    } else {
+      return {static_cast<const T*>(source_.data) + at, source_.row_stride};
+    }
+  }
+
+  KvSource source_;
 };
 
-/// Whether these kernels load rows of T: kernels for f64 load only f64, kernels for pairs only bf16.
+/// Where the scale of a row is; nullptr: it is 1.
+inline const float* scale_address(const KvSource& source, std::int64_t key) {
+  if (!source.scales || !source.pages) return source.scales ? source.scales + key * source.scale_stride : nullptr;
+  return source.scales + source.pages[key / source.page_size] * source.scale_page_stride +
+         key % source.page_size * source.scale_stride;
+}
+inline float scale_of(const KvSource& source, std::int64_t key) {
+  const float* const scale = scale_address(source, key);
+  return scale ? *scale : 1;
+}
+
+/// The rows of a quantized source, with scales.
+template <class T>
+class ScaledKvRows {
+ public:
+  using Row = ScaledRow<typename KvRows<T>::Row>;
+  static constexpr bool kStoredAsSteps = false;
+
+  explicit ScaledKvRows(const KvSource& source) : source_(source), rows_(source) {}
+  Row operator[](std::int64_t key) const { return {rows_[key], scale_of(source_, key)}; }
+
+ private:
+  KvSource source_;
+  KvRows<T> rows_;
+};
+
+/// Whether these kernels load rows of T: kernels for f64 load only f64, kernels for pairs only bf16. Tiles of f32
+/// take quantized rows.
 template <class T>
 inline constexpr bool kLoads = kIsDouble ? std::is_same_v<T, double>
-                               : kPairs  ? std::is_same_v<T, bfloat16>
+                               : kPairs  ? std::is_same_v<T, bfloat16> || (kAmx && is_quantized(dtype_of<T>))
                                          : !std::is_same_v<T, double>;
 
-/// Calls f(rows) with the KvRows of a source's element type, which these kernels must be able to load.
+/// Calls f(rows) with the rows of a source, with their scales if it has any. These kernels must be able to load
+/// them.
 template <class F, class First, class... Others>
 void with_elements(const KvSource& source, const F& f, TypeList<First, Others...>) {
-  if constexpr (kLoads<First>)
-    if (source.dtype == dtype_of<First>) return f(KvRows<First>(source));
+  if constexpr (kLoads<First>) {
+    using Rows = std::conditional_t<is_quantized(dtype_of<First>), ScaledKvRows<First>, KvRows<First>>;
+    if (source.dtype == dtype_of<First>) return f(Rows(source));
+  }
   if constexpr (sizeof...(Others) > 0)
     with_elements(source, f, TypeList<Others...>{});
   else
@@ -84,6 +128,21 @@ void with_elements(const KvSource& source, const F& f, TypeList<First, Others...
 template <class F>
 void with_elements(const KvSource& source, const F& f) {
   with_elements(source, f, KvElements{});
+}
+
+/// The same without scales.
+template <class F, class First, class... Others>
+void with_stored_elements(const KvSource& source, const F& f, TypeList<First, Others...>) {
+  if constexpr (kLoads<First>)
+    if (source.dtype == dtype_of<First>) return f(KvRows<First>(source));
+  if constexpr (sizeof...(Others) > 0)
+    with_stored_elements(source, f, TypeList<Others...>{});
+  else
+    __builtin_trap();
+}
+template <class F>
+void with_stored_elements(const KvSource& source, const F& f) {
+  with_stored_elements(source, f, KvElements{});
 }
 
 /// Whether multiply-adds can read the numbers of a source in place, in rows a constant distance apart.
@@ -125,6 +184,12 @@ template <int kLocality, class T>
 SACCADE_INLINE void prefetch_line(const T* row, std::int64_t ahead = 0) {
   __builtin_prefetch(reinterpret_cast<const char*>(row) + ahead, 0, kLocality);
 }
+template <int kLocality>
+SACCADE_INLINE void prefetch_line(Int4Row row, std::int64_t ahead = 0) {
+  prefetch_line<kLocality>(row.bytes + row.at / 2, ahead);
+}
+using cpu::as_computed;
+SACCADE_INLINE Int4Row as_computed(Int4Row row) { return row; }
 
 /// The same for each of `kRows` rows. The packing loops read more rows at once than the hardware prefetchers
 /// follow: 1.5% of a forward at seqlen 1024 was spent waiting for them (Zen 4).

@@ -50,6 +50,8 @@ decltype(auto) with_storage(DType dtype, const F& f) {
       case DType::u16:
       case DType::u32:
       case DType::u64:
+      case DType::f8e4m3:
+      case DType::i4:
         break;
     }
   }
@@ -222,27 +224,33 @@ SACCADE_INLINE void make_nan_canonical(Scalar* packed) {
 template <class Rows>
 void pack_keys(const Rows& k, std::int64_t key, KeyRange readable, std::int64_t head_dim, Scalar* packed) {
   const std::int64_t steps = padded_steps(steps_of(head_dim));
-  const bool all = key >= readable.begin && key + kWidth <= readable.end && k.run(key).count >= kWidth;
-  const bool direct = Rows::kStoredAsSteps && all && k.row_stride() % kStepNumbers == 0;
-  const bool prefetches = direct && key + 2 * kWidth <= readable.end && k.run(key).count >= 2 * kWidth;
   if (key >= readable.end || key + kWidth <= readable.begin) {
     for (std::int64_t step = 0; step < steps; ++step) store(packed + step * kTileColumns, zero());
     return;
   }
-  alignas(64) Scalar edge[kWidth * kWidth];
-  for (std::int64_t step = 0; step < steps; step += kWidth) {
-    Scalar* to = packed + step * kTileColumns;
-    if (direct && (step + kWidth) * kStepNumbers <= head_dim) {
-      const auto from = k[key] + step * kStepNumbers;
-      if (prefetches) prefetch_rows<kWidth>(from + kWidth * k.row_stride(), k.row_stride());
-      transpose_tile(stored_steps(from), k.row_stride() / kStepNumbers, to, kTileColumns);
-    } else {
-      for (int i = 0; i < kWidth; ++i) {
-        const bool is_there = key + i >= readable.begin && key + i < readable.end;
-        store(edge + i * kWidth, is_there ? load_steps(k[key + i], step, head_dim) : zero());
+  std::int64_t in_place = 0;  // numbers of each row that are read in place
+  if constexpr (Rows::kStoredAsSteps) {
+    const bool all = key >= readable.begin && key + kWidth <= readable.end && k.run(key).count >= kWidth;
+    if (all && k.row_stride() % kStepNumbers == 0) {
+      in_place = head_dim / (kWidth * kStepNumbers) * kWidth * kStepNumbers;
+      const bool prefetches = key + 2 * kWidth <= readable.end && k.run(key).count >= 2 * kWidth;
+      for (std::int64_t d = 0; d < in_place; d += kWidth * kStepNumbers) {
+        const auto from = k[key] + d;
+        if (prefetches) prefetch_rows<kWidth>(from + kWidth * k.row_stride(), k.row_stride());
+        Scalar* to = packed + d / kStepNumbers * kTileColumns;
+        transpose_tile(stored_steps(from), k.row_stride() / kStepNumbers, to, kTileColumns);
+        if constexpr (!kPairs) make_nan_canonical(to);
       }
-      transpose_tile(edge, kWidth, to, kTileColumns);
     }
+  }
+  alignas(64) Scalar edge[kWidth * kWidth];
+  for (std::int64_t step = in_place / kStepNumbers; step < steps; step += kWidth) {
+    Scalar* to = packed + step * kTileColumns;
+    for (int i = 0; i < kWidth; ++i) {
+      const bool is_there = key + i >= readable.begin && key + i < readable.end;
+      store(edge + i * kWidth, is_there ? load_steps(k[key + i], step, head_dim) : zero());
+    }
+    transpose_tile(edge, kWidth, to, kTileColumns);
     if constexpr (!kPairs) make_nan_canonical(to);
   }
 }

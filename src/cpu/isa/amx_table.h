@@ -5,6 +5,7 @@
 #include "cpu/amx/decode.h"
 #include "cpu/amx/forward_kernels.h"
 #include "cpu/amx/inspect.h"
+#include "cpu/amx/integers/decode.h"
 #include "cpu/amx/limits.h"
 #include "cpu/amx/product.h"
 
@@ -25,6 +26,7 @@ constexpr AmxKernels amx_table() {
           .f16 = kAmxAttentionOf<float16>,
           .f32 = kAmxAttentionOf<float>,
           .decode_bf16 = kDecodeOf<AmxDecodeHead>,
+          .decode_int = kDecodeOf<IntDecodeHead>,
           .product_bf16 = kAmxProductOf<bfloat16>,
           .product_f16 = kAmxProductOf<float16>,
           .product_f32 = kAmxProductOf<float>,

@@ -59,10 +59,10 @@ bool has_amx_fp16() {
 bool may_use_amx() {
   if (std::getenv("SACCADE_EMULATE") != nullptr) return false;
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  constexpr unsigned kXsave = 1u << 27, kAmxBf16 = 1u << 22, kAmxTile = 1u << 24, kVbmi = 1u << 1;
+  constexpr unsigned kXsave = 1u << 27, kAmxBf16 = 1u << 22, kAmxTile = 1u << 24, kAmxInt8 = 1u << 25, kVbmi = 1u << 1;
   if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0 || (ecx & kXsave) == 0) return false;
   if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 || (ecx & kVbmi) == 0 || (edx & kAmxBf16) == 0 ||
-      (edx & kAmxTile) == 0)
+      (edx & kAmxTile) == 0 || (edx & kAmxInt8) == 0)
     return false;
   unsigned low = 0, high = 0;
   asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
@@ -186,6 +186,14 @@ const Conversions& conversions() noexcept {
     return cpu::active_kernels().conversions;
   } catch (...) {
     return cpu::kScalarKernels.conversions;
+  }
+}
+
+const QuantizeKernels& quantize_kernels() noexcept {
+  try {
+    return cpu::active_kernels().quantize;
+  } catch (...) {
+    return cpu::kScalarKernels.quantize;
   }
 }
 

@@ -6,6 +6,7 @@
 #include "cpu/elementwise/convert.h"
 #include "cpu/elementwise/layers.h"
 #include "cpu/elementwise/optim.h"
+#include "cpu/elementwise/quantize.h"
 #include "cpu/gemm/packed_product.h"
 #include "cpu/isa/attention_table.h"
 #include "cpu/isa/limits.h"
@@ -47,6 +48,11 @@ constexpr KernelSet kernel_table(Isa isa, const AttentionKernels& f64, const Pai
                           .narrow_to_f16 = narrow_all<float16>,
                           .widen_bf16 = widen_all<bfloat16>,
                           .widen_f16 = widen_all<float16>},
+          .quantize = {.i8 = quantize_i8,
+                       .i4 = quantize_i4,
+                       .f8e4m3 = quantize_f8e4m3,
+                       .read = read_quantized,
+                       .hadamard = hadamard_row},
           .multiply_add_chains = multiply_add_chains,
           .chain_flops = kChainFlops,
           .read_all = read_all};

@@ -23,11 +23,15 @@ inline bool is_worth_split(const AttentionOperands& p, std::int64_t products) {
 /// Whether f32 is faster as a split into three bf16 numbers: six products.
 inline bool tiles_take_f32(const AttentionOperands& p) { return is_worth_split(p, 6); }
 
+/// The type in which kernels compute with keys or values of a stored type: quantized ones are read as f32.
+inline DType computed_type(DType stored) { return is_quantized(stored) ? DType::f32 : stored; }
+
 /// The kernels on tiles for q, k and v and an output of type `o`; nullptr if multiply-adds are faster or required.
 inline const AmxAttention* on_tiles(const KernelSet& level, const AttentionParams& p, DType o) {
   if (!level.amx) return nullptr;
   // A hidden key's score of -inf, scaled after the product, must not become NaN.
-  if (p.k.dtype != p.q.dtype || p.v.dtype != p.q.dtype || static_cast<float>(p.scale) == 0) return nullptr;
+  const DType k = computed_type(p.k.dtype), v = computed_type(p.v.dtype);
+  if (k != p.q.dtype || v != p.q.dtype || static_cast<float>(p.scale) == 0) return nullptr;
   if (p.q.dtype == DType::bf16) return &level.amx->bf16;
   // A weight is split into two parts, as f16 is: too few for an o of f32.
   if (p.q.dtype == DType::f16) return o == DType::f16 && is_worth_split(p, 4) ? &level.amx->f16 : nullptr;
@@ -77,7 +81,18 @@ inline const ForwardKernels& state_kernels(const KernelSet& level, const Attenti
   return tiles ? tiles->forward : on_vectors(level, p).forward;
 }
 
+/// Whether tiles of integers take decode(): sums of products of two bytes must fit into 32 bits.
+inline bool tiles_take_integers(const AttentionParams& p) {
+  constexpr std::int64_t kMostDims = std::int64_t{1} << 16;
+  const auto is_integer = [](DType dtype) { return dtype == DType::i8 || dtype == DType::i4; };
+  return p.q.dtype == DType::f32 && is_integer(p.k.dtype) && is_integer(p.v.dtype) &&
+         std::max(p.head_dim, p.head_dim_v) <= kMostDims;
+}
+
+/// Quantized keys and values are multiplied as they are stored, and scales follow.
 inline const DecodeKernels& decode_kernels(const KernelSet& level, const AttentionParams& p) {
+  if (is_quantized(p.k.dtype) || is_quantized(p.v.dtype))
+    return level.amx && tiles_take_integers(p) ? level.amx->decode_int : multiply_adds(level, p).decode;
   const AmxAttention* const tiles = on_tiles(level, p, p.o.dtype);
   return tiles && tiles == &level.amx->bf16 ? level.amx->decode_bf16 : on_vectors(level, p).decode;
 }

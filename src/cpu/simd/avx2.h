@@ -71,6 +71,34 @@ requires(sizeof(T) == 2) SACCADE_INLINE void store_first(T* p, int n, Vec x) {
   for (int i = 0; i < n; ++i) p[i].bits = bits[i];
 }
 
+SACCADE_INLINE Vec widen_bytes(__m128i x, std::int8_t) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(x)); }
+SACCADE_INLINE Vec widen_bytes(__m128i x, float8_e4m3) {
+  const __m128i shifted = _mm_slli_epi16(_mm_cvtepi8_epi16(x), 7);
+  const __m128i bits = _mm_and_si128(shifted, _mm_set1_epi16(static_cast<short>(0xbfff)));
+  const Vec y = _mm256_mul_ps(_mm256_cvtph_ps(bits), broadcast(256));
+  const Vec magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), y);
+  const Vec nan = _mm256_cmp_ps(magnitude, broadcast(480), _CMP_EQ_OQ);
+  return _mm256_blendv_ps(y, broadcast(std::numeric_limits<float>::quiet_NaN()), nan);
+}
+template <class T>
+requires(sizeof(T) == 1) SACCADE_INLINE Vec loadu(const T* p) {
+  return widen_bytes(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)), T{});
+}
+template <class T>
+requires(sizeof(T) == 1) SACCADE_INLINE Vec load_first(const T* p, int n) {
+  if (n >= 8) return loadu(p);
+  alignas(16) T numbers[16] = {};
+  for (int i = 0; i < n; ++i) numbers[i] = p[i];
+  return loadu(numbers);
+}
+SACCADE_INLINE Vec load_nibbles(const std::uint8_t* p, bool upper, std::int8_t multiplier) {
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+  const __m128i nibbles = _mm_and_si128(upper ? _mm_srli_epi16(bytes, 4) : bytes, _mm_set1_epi8(15));
+  const auto* const table = kMultiples[static_cast<std::uint8_t>(multiplier)].data();
+  const __m128i numbers = _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)), nibbles);
+  return widen_bytes(numbers, std::int8_t{});
+}
+
 SACCADE_INLINE Vec add(Vec a, Vec b) { return _mm256_add_ps(a, b); }
 SACCADE_INLINE Vec sub(Vec a, Vec b) { return _mm256_sub_ps(a, b); }
 SACCADE_INLINE Vec mul(Vec a, Vec b) { return _mm256_mul_ps(a, b); }

@@ -72,6 +72,32 @@ requires(sizeof(T) == 2) SACCADE_INLINE void store_first(T* p, int n, Vec x) {
   _mm256_mask_storeu_epi16(p, first(n), narrow(x, T{}));
 }
 
+/// Loads of quantized numbers: see simd/quantized.h.
+SACCADE_INLINE Vec widen_bytes(__m128i x, std::int8_t) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(x)); }
+/// f16 has one more bit of exponent, with twice the bias: the same bits are 2^-8 of the number. 480 is NaN.
+SACCADE_INLINE Vec widen_bytes(__m128i x, float8_e4m3) {
+  const __m256i shifted = _mm256_slli_epi16(_mm256_cvtepi8_epi16(x), 7);
+  const __m256i bits = _mm256_and_si256(shifted, _mm256_set1_epi16(static_cast<short>(0xbfff)));
+  const Vec y = _mm512_mul_ps(_mm512_cvtph_ps(bits), broadcast(256));
+  const Mask nan = _mm512_cmp_ps_mask(_mm512_abs_ps(y), broadcast(480), _CMP_EQ_OQ);
+  return _mm512_mask_blend_ps(nan, y, broadcast(std::numeric_limits<float>::quiet_NaN()));
+}
+template <class T>
+requires(sizeof(T) == 1) SACCADE_INLINE Vec loadu(const T* p) {
+  return widen_bytes(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)), T{});
+}
+template <class T>
+requires(sizeof(T) == 1) SACCADE_INLINE Vec load_first(const T* p, int n) {
+  return widen_bytes(_mm_maskz_loadu_epi8(first(n), p), T{});
+}
+SACCADE_INLINE Vec load_nibbles(const std::uint8_t* p, bool upper, std::int8_t multiplier) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  const __m128i nibbles = _mm_and_si128(_mm_srli_epi16(bytes, upper ? 4 : 0), _mm_set1_epi8(15));
+  const auto* const table = kMultiples[static_cast<std::uint8_t>(multiplier)].data();
+  const __m128i numbers = _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)), nibbles);
+  return widen_bytes(numbers, std::int8_t{});
+}
+
 SACCADE_INLINE Vec add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
 SACCADE_INLINE Vec sub(Vec a, Vec b) { return _mm512_sub_ps(a, b); }
 SACCADE_INLINE Vec mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }

@@ -94,6 +94,37 @@ requires(sizeof(T) == 2) SACCADE_INLINE void store_first(T* p, int n, Vec x) {
   for (int i = 0; i < n; ++i) p[i].bits = bits[i];
 }
 
+SACCADE_INLINE Vec widen_bytes(int8x8_t x, std::int8_t) {
+  return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(x))));
+}
+SACCADE_INLINE Vec widen_bytes(int8x8_t x, float8_e4m3) {
+  const uint16x4_t shifted = vshl_n_u16(vreinterpret_u16_s16(vget_low_s16(vmovl_s8(x))), 7);
+  const Vec y = vmulq_n_f32(vcvt_f32_f16(vreinterpret_f16_u16(vand_u16(shifted, vdup_n_u16(0xbfff)))), 256);
+  return vbslq_f32(vceqq_f32(vabsq_f32(y), vdupq_n_f32(480)), broadcast(std::numeric_limits<float>::quiet_NaN()),
+                   y);
+}
+/// The 4 bytes at p, and zeros after them.
+SACCADE_INLINE int8x8_t load_bytes(const void* p) {
+  std::uint32_t bytes;
+  std::memcpy(&bytes, p, sizeof bytes);
+  return vreinterpret_s8_u32(vset_lane_u32(bytes, vdup_n_u32(0), 0));
+}
+template <class T>
+requires(sizeof(T) == 1) SACCADE_INLINE Vec loadu(const T* p) { return widen_bytes(load_bytes(p), T{}); }
+template <class T>
+requires(sizeof(T) == 1) SACCADE_INLINE Vec load_first(const T* p, int n) {
+  if (n >= 4) return loadu(p);
+  T numbers[4] = {};
+  for (int i = 0; i < n; ++i) numbers[i] = p[i];
+  return loadu(numbers);
+}
+SACCADE_INLINE Vec load_nibbles(const std::uint8_t* p, bool upper, std::int8_t multiplier) {
+  const uint8x8_t bytes = vreinterpret_u8_s8(load_bytes(p));
+  const uint8x8_t nibbles = upper ? vshr_n_u8(bytes, 4) : vand_u8(bytes, vdup_n_u8(15));
+  const auto* const table = kMultiples[static_cast<std::uint8_t>(multiplier)].data();
+  return widen_bytes(vqtbl1_s8(vld1q_s8(table), nibbles), std::int8_t{});
+}
+
 SACCADE_INLINE Vec add(Vec a, Vec b) { return vaddq_f32(a, b); }
 SACCADE_INLINE Vec sub(Vec a, Vec b) { return vsubq_f32(a, b); }
 SACCADE_INLINE Vec mul(Vec a, Vec b) { return vmulq_f32(a, b); }

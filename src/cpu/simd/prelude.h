@@ -20,6 +20,7 @@
 #include "backend/visibility.h"
 #include "core/element_types.h"
 #include "core/progress.h"
+#include "core/quantized/rows.h"
 #include "cpu/kernels.h"
 #include "saccade/dtype.h"
 

@@ -40,6 +40,14 @@ requires(sizeof(T) == 2) SACCADE_INLINE void store_first(T* p, int n, Vec x) {
   if (n > 0) *p = T(static_cast<float>(x));
 }
 
+template <class T>
+requires(sizeof(T) == 1) SACCADE_INLINE Vec loadu(const T* p) { return static_cast<float>(*p); }
+template <class T>
+requires(sizeof(T) == 1) SACCADE_INLINE Vec load_first(const T* p, int n) { return n > 0 ? loadu(p) : Vec{0}; }
+SACCADE_INLINE Vec load_nibbles(const std::uint8_t* p, bool upper, std::int8_t multiplier) {
+  return kMultiples[static_cast<std::uint8_t>(multiplier)][upper ? *p >> 4 : *p & 15];
+}
+
 SACCADE_INLINE Vec add(Vec a, Vec b) { return a + b; }
 SACCADE_INLINE Vec sub(Vec a, Vec b) { return a - b; }
 SACCADE_INLINE Vec mul(Vec a, Vec b) { return a * b; }

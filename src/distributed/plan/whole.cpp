@@ -46,7 +46,7 @@ WholeProblem::WholeProblem(const Sizes& sizes, std::int64_t seqlen_q, std::int64
                              shape_only(options, sizes.batch, sizes.num_kv_heads, seqlen_k),
                              checked_options(options, function), function),
                  shape_only(options, sizes.batch, sizes.num_heads, seqlen_q),
-                 shape_only(options, sizes.batch, sizes.num_kv_heads, seqlen_k),
+                 shape_only(options, sizes.batch, sizes.num_kv_heads, seqlen_k), {},
                  checked_options(options, function), function) {}
 
 }  // namespace saccade::distributed

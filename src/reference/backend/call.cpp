@@ -4,6 +4,8 @@
 #include <array>
 #include <tuple>
 
+#include "core/quantized/rows.h"
+
 namespace saccade::reference {
 namespace {
 
@@ -68,6 +70,13 @@ void read_pages(const AttentionParams& p, Arguments& a) {
   a.v = view_of(p.v, pages, p.num_kv_heads, p.page_size, p.head_dim_v);
 }
 
+std::shared_ptr<const Tensor> dequantized_by(const TensorView& view, const KvScales& of) {
+  const auto plane = [&](const StridedHeads<const void>& heads, std::int64_t columns) {
+    return heads.data ? view_of(heads, view.shape[0], view.shape[1], view.shape[2], columns) : TensorView();
+  };
+  return dequantized(view, plane(of.scales, 1), plane(of.multipliers, quantized_groups(view.shape[3])), false);
+}
+
 Arguments arguments_of(const AttentionParams& p) {
   Arguments a{};
   a.batch = p.batch;
@@ -89,6 +98,9 @@ Arguments arguments_of(const AttentionParams& p) {
   a.k = view_of(p.k, entries, p.num_kv_heads, keys, p.head_dim);
   a.v = view_of(p.v, entries, p.num_kv_heads, keys, p.head_dim_v);
   if (a.is_paged) read_pages(p, a);
+  a.dequantized = {dequantized_by(a.k, p.k_scales), dequantized_by(a.v, p.v_scales)};
+  if (a.dequantized[0]) a.k = *a.dequantized[0];
+  if (a.dequantized[1]) a.v = *a.dequantized[1];
   a.mask = view_of(p.mask, {p.batch, p.num_heads, p.seqlen_q, p.seqlen_k});
   const auto blocks = [](std::int64_t n, std::int64_t size) { return n / size + (n % size != 0); };
   a.block_mask = view_of(p.block_mask, {p.batch, p.num_heads, blocks(p.origin.row + p.seqlen_q, p.block_mask_q),

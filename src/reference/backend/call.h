@@ -65,7 +65,7 @@ void attend_each_row(const AttentionParams& p, const Body& body) {
 template <class F>
 auto with_element(DType dtype, const F& f) {
   return with_type_of(
-      KvElements{}, dtype, [&]<class T>(std::type_identity<T>) { return f(T()); },
+      FloatElements{}, dtype, [&]<class T>(std::type_identity<T>) { return f(T()); },
       [] { throw std::logic_error("the reference back end was given an element type that attention() refuses"); });
 }
 

@@ -44,6 +44,54 @@ void compare_load_first_of_16_bits(Findings& findings) {
 inline void check_load_first_bf16(Findings& findings) { compare_load_first_of_16_bits<bfloat16>(findings); }
 inline void check_load_first_f16(Findings& findings) { compare_load_first_of_16_bits<float16>(findings); }
 
+/// Every byte, and the first n bytes before memory that must not be read.
+template <class T>
+void check_load_bytes(Findings& findings) {
+  const test::GuardedMemory memory;
+  Lanes found, expected;
+  for (int first = 0; first < 256; first += kWidth) {
+    T* const from = static_cast<T*>(memory.last(kWidth));
+    for (int i = 0; i < kWidth; ++i) {
+      const auto byte = static_cast<std::uint8_t>(first + i);
+      std::memcpy(from + i, &byte, 1);
+      expected.x[i] = static_cast<float>(from[i]);
+    }
+    findings.with("from byte", first);
+    store(found.x, loadu(from));
+    findings.equal(found.x, expected.x, kWidth);
+    for (int n = 0; n <= kWidth; ++n) {
+      T* const last = static_cast<T*>(memory.last(static_cast<std::size_t>(n)));
+      for (int i = 0; i < n; ++i) std::memcpy(last + i, "\x70", 1);
+      for (int i = 0; i < kWidth; ++i) expected.x[i] = i < n ? static_cast<float>(last[i]) : 0.0F;
+      store(found.x, load_first(last, n));
+      findings.equal(found.x, expected.x, kWidth);
+      for (int i = 0; i < kWidth; ++i) {
+        const auto byte = static_cast<std::uint8_t>(first + i);
+        std::memcpy(from + i, &byte, 1);
+        expected.x[i] = static_cast<float>(from[i]);
+      }
+    }
+  }
+}
+
+inline void check_load_nibbles(Findings& findings) {
+  const test::GuardedMemory memory;
+  Lanes found, expected;
+  for (int multiplier = -128; multiplier < 128; ++multiplier) {
+    for (const bool upper : {false, true}) {
+      auto* const from = static_cast<std::uint8_t*>(memory.last(kWidth));
+      for (int i = 0; i < kWidth; ++i) {
+        from[i] = static_cast<std::uint8_t>(findings.word());
+        const int number = multiplier * ((upper ? from[i] >> 4 : from[i] & 15) - 8);
+        expected.x[i] = static_cast<float>(static_cast<std::int8_t>(number));
+      }
+      findings.with("multiplier, upper", multiplier, upper);
+      store(found.x, load_nibbles(from, upper, static_cast<std::int8_t>(multiplier)));
+      findings.equal(found.x, expected.x, kWidth);
+    }
+  }
+}
+
 /// Narrows every 16-bit number, the number halfway to the next, and the floats next to both; then floats of any
 /// bits.
 template <class T>
@@ -136,6 +184,9 @@ inline constexpr test::Check kConversionChecks[] = {{"widen_bf16", check_widen_b
                                                     {"widen_f16", check_widen_f16},
                                                     {"load_first_bf16", check_load_first_bf16},
                                                     {"load_first_f16", check_load_first_f16},
+                                                    {"load_i8", check_load_bytes<std::int8_t>},
+                                                    {"load_f8e4m3", check_load_bytes<float8_e4m3>},
+                                                    {"load_nibbles", check_load_nibbles},
                                                     {"narrow_bf16", check_narrow_bf16},
                                                     {"narrow_f16", check_narrow_f16},
                                                     {"store_first_bf16", check_store_first_bf16},

@@ -144,13 +144,13 @@ class StoredRows {
     for (std::int64_t i = readable.begin; i < readable.end; ++i) findings.draw_near_one((*this)[i], dim);
   }
 
-  KvRows<T> rows() const {
-    return KvRows<T>(KvSource{.data = first_,
-                              .dtype = dtype_of<T>,
-                              .row_stride = stride_,
-                              .pages = pages_,
-                              .page_size = page_size_,
-                              .page_stride = page_size_ * stride_});
+  KvSource source() const {
+    return KvSource{.data = first_,
+                    .dtype = dtype_of<T>,
+                    .row_stride = stride_,
+                    .pages = pages_,
+                    .page_size = page_size_,
+                    .page_stride = page_size_ * stride_};
   }
   T* operator[](std::int64_t i) const {
     if (page_size_ == 0) return first_ + i * stride_;
@@ -186,7 +186,7 @@ inline void check_rows_32_of_keys(Findings& findings) {
       for_readable(findings, [&](std::int64_t page_size, std::int64_t first, KeyRange readable) {
         findings.with("dim, page_size, begin, end", dim, page_size, readable.begin, readable.end);
         const StoredRows<T> stored(findings, dim, page_size, readable);
-        const Rows32<T, parts> rows(stored.rows(), first, readable, dim);
+        const Rows32<T, parts> rows(stored.source(), first, readable, dim);
         PlainRows<T> expected;
         for (int i = 0; i < 32; ++i) {
           const bool is_there = first + i >= readable.begin && first + i < readable.end;
@@ -243,7 +243,7 @@ void compare_pack_tile(Findings& findings, std::int64_t dim, std::int64_t dim_v,
   }
   std::memset(memory, 0x55, sizeof memory);
   const PackedTile<T, std::byte, kKeyParts> to(p, memory);
-  pack_tile(p, k.rows(), v.rows(), first, readable, to);
+  pack_tile(p, k.source(), v.source(), first, readable, to);
   findings.equal(to.size(p), 64 + (dim + 31) / 32 * kKeyBytes + (dim_v + 31) / 32 * kValueBytes);
   findings.equal(to.stats->bad, bad);
   findings.equal(&to.stats->largest, &largest, 1);

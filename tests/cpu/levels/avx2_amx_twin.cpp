@@ -19,6 +19,7 @@ SACCADE_TARGET_BEGIN("avx2,fma,f16c")
 
 #include "cpu/amx/words_twin.h"
 
+#include "cpu/checks/tile_bytes.h"
 #include "cpu/checks/tile_packing.h"
 #include "cpu/checks/tile_vectors.h"
 #include "cpu/checks/tile_words.h"
@@ -30,7 +31,7 @@ namespace saccade::test {
 
 std::vector<Check> checks_of_avx2_amx_twin() {
   using namespace cpu::checks_avx2_amx_twin;
-  return join({kTileChecks, kTileF16Checks, kTileWordChecks, kTileVectorChecks, kTilePackingChecks});
+  return join({kTileChecks, kTileF16Checks, kTileWordChecks, kTileVectorChecks, kTilePackingChecks, kTileByteChecks});
 }
 
 }  // namespace saccade::test

@@ -18,6 +18,7 @@ SACCADE_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx2,fma,f16
 
 #include "cpu/amx/words.h"
 
+#include "cpu/checks/tile_bytes.h"
 #include "cpu/checks/tile_packing.h"
 #include "cpu/checks/tile_vectors.h"
 #include "cpu/checks/tile_words.h"
@@ -31,7 +32,7 @@ std::vector<Check> checks_of_avx512amx() {
   using namespace cpu::checks_avx512amx;
   return join({kTileChecks,
                multiplies_f16(Isa::avx512amx) ? std::span<const Check>(kTileF16Checks) : std::span<const Check>(),
-               kTileWordChecks, kTileVectorChecks, kTilePackingChecks});
+               kTileWordChecks, kTileVectorChecks, kTilePackingChecks, kTileByteChecks});
 }
 
 }  // namespace saccade::test

@@ -1,0 +1,278 @@
+// Rows of f32 to quantized numbers and back, and Hadamard transforms (saccade/quantize.h). A row's bytes depend on
+// the row alone.
+#pragma once
+
+#include "cpu/simd/elements.h"
+#include "cpu/simd/quantized.h"
+
+namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
+
+// ---- Scales --------------------------------------------------------------------------------------------------
+
+/// Rows whose numbers are all smaller are quantized number by number: reciprocals of their scales may overflow.
+inline constexpr float kSmallRow = 0x1p-100F;
+
+/// The largest magnitude of a row; NaN if a number is not finite.
+inline float largest_magnitude(const float* row, std::int64_t dim) {
+  Vec largest = zero(), finite = zero();
+  for (std::int64_t d = 0; d < dim; d += kWidth) {
+    const Vec x = load_part(row + d, dim - d);
+    largest = max(abs(x), largest);
+    finite = fma(x, zero(), finite);
+  }
+  return any(is_nan(finite)) ? std::numeric_limits<float>::quiet_NaN() : reduce_max(largest);
+}
+
+/// The scale with which `most` stands for a largest magnitude of `largest`, and not for less unless that
+/// overflows.
+inline float scale_for(float largest, float most) {
+  const double exact = double{largest} / double{most};
+  float scale = static_cast<float>(exact);
+  if (largest < kSmallRow && double{scale} < exact)
+    scale = std::bit_cast<float>(std::bit_cast<std::uint32_t>(scale) + 1);
+  if (double{scale} * double{most} > double{std::numeric_limits<float>::max()})
+    scale = std::bit_cast<float>(std::bit_cast<std::uint32_t>(scale) - 1);
+  return scale;
+}
+
+/// Rounds to the nearest whole number, ties to even; below 2^22 in magnitude.
+SACCADE_INLINE Vec round_to_whole(Vec x) {
+  const Vec magic = broadcast(0x1.8p23F);
+  return sub(add(x, magic), magic);
+}
+
+/// x / scale, rounded to the nearest whole number: the product with the reciprocal, corrected by the remainder.
+SACCADE_INLINE Vec divide_to_whole(Vec x, Vec reciprocal, Vec scale) {
+  const Vec near = round_to_whole(mul(x, reciprocal));
+  const Vec rest = fma(sub(zero(), near), scale, x), half = mul(scale, broadcast(0.5F));
+  const Vec up = select(less(half, rest), broadcast(1), zero());
+  const Vec down = select(less(rest, sub(zero(), half)), broadcast(1), zero());
+  return add(near, sub(up, down));
+}
+
+/// Writes `count` whole numbers, at most kWidth.
+template <class T>
+SACCADE_INLINE void store_whole(T* to, int count, Vec x) {
+  alignas(64) float numbers[kWidth];
+  store(numbers, x);
+  if (count >= kWidth) {
+    for (int i = 0; i < kWidth; ++i) to[i] = static_cast<T>(static_cast<std::int32_t>(numbers[i]));
+  } else {
+    for (int i = 0; i < count; ++i) to[i] = static_cast<T>(static_cast<std::int32_t>(numbers[i]));
+  }
+}
+
+// ---- Rows ----------------------------------------------------------------------------------------------------
+
+inline void quantize_i8(const float* from, std::int64_t dim, const QuantizedRow& to) {
+  constexpr float kMost = 127;
+  auto* const numbers = static_cast<std::int8_t*>(to.numbers);
+  const float largest = largest_magnitude(from, dim);
+  *to.scale = largest;
+  if (!(largest > 0)) {
+    std::memset(numbers, 0, static_cast<std::size_t>(dim));
+    return;
+  }
+  const float scale = *to.scale = scale_for(largest, kMost);
+  if (largest < kSmallRow) {
+    for (std::int64_t d = 0; d < dim; ++d)
+      numbers[d] = static_cast<std::int8_t>(std::lrint(double{from[d]} / double{scale}));
+    return;
+  }
+  const Vec reciprocal = broadcast(1 / scale), factor = broadcast(scale), most = broadcast(kMost);
+  for (std::int64_t d = 0; d < dim; d += kWidth) {
+    const Vec x = divide_to_whole(load_part(from + d, dim - d), reciprocal, factor);
+    store_whole(numbers + d, static_cast<int>(std::min<std::int64_t>(kWidth, dim - d)),
+                max(min(x, most), broadcast(-kMost)));
+  }
+}
+
+/// The bits of float8_e4m3 for a number of at most 448.
+SACCADE_INLINE std::uint8_t e4m3_bits(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x), magnitude = bits & 0x7fffffffU;
+  const std::uint32_t normal = (magnitude - (120U << 23) + 0x7ffffU + (magnitude >> 20 & 1U)) >> 20;
+  const auto denormal = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0x1p14F) -
+                        std::bit_cast<std::uint32_t>(0x1p14F);
+  return static_cast<std::uint8_t>((bits >> 24 & 0x80U) | (magnitude < 121U << 23 ? denormal : normal));
+}
+
+inline void quantize_f8e4m3(const float* from, std::int64_t dim, const QuantizedRow& to) {
+  constexpr float kMost = 448;
+  auto* const numbers = static_cast<std::uint8_t*>(to.numbers);
+  const float largest = largest_magnitude(from, dim);
+  *to.scale = largest;
+  if (!(largest > 0)) {
+    std::memset(numbers, 0, static_cast<std::size_t>(dim));
+    return;
+  }
+  const float scale = *to.scale = scale_for(largest, kMost);
+  if (largest < kSmallRow) {
+    for (std::int64_t d = 0; d < dim; ++d)
+      numbers[d] = e4m3_bits(std::min(static_cast<float>(double{from[d]} / double{scale}), kMost));
+    return;
+  }
+  const float reciprocal = 1 / scale;
+  for (std::int64_t d = 0; d < dim; ++d) {
+    const float x = from[d] * reciprocal;
+    numbers[d] = e4m3_bits(x > kMost ? kMost : x < -kMost ? -kMost : x);
+  }
+}
+
+// ---- Rows of i4 ----------------------------------------------------------------------------------------------
+
+/// The numbers of a group with one multiplier, as whole numbers from -8 to 7, and their squared error.
+struct GroupFit {
+  float error = 0;
+  int multiplier = 0;
+  alignas(64) float numbers[kQuantizedGroup];
+};
+
+/// Numbers are in units of the row's scale.
+SACCADE_INLINE void fit_group(const float* group, int multiplier, GroupFit& fit) {
+  const Vec step = broadcast(static_cast<float>(multiplier)),
+            reciprocal = broadcast(1 / static_cast<float>(multiplier));
+  Vec error = zero();
+  for (int i = 0; i < kQuantizedGroup; i += kWidth) {
+    const Vec x = load(group + i);
+    const Vec n = max(min(divide_to_whole(x, reciprocal, step), broadcast(7)), broadcast(-8));
+    const Vec rest = sub(x, mul(n, step));
+    error = add(error, mul(rest, rest));
+    store(fit.numbers + i, n);
+  }
+  fit.error = reduce_add(error);
+  fit.multiplier = multiplier;
+}
+
+/// The best of three multipliers: the one with which the largest number of the group is about -8, and the next
+/// smaller ones, which clip it.
+inline void fit_group(const float* group, GroupFit& best) {
+  float lowest = 0, highest = 0;
+  Vec low = zero(), high = zero();
+  for (int i = 0; i < kQuantizedGroup; i += kWidth) {
+    low = max(low, sub(zero(), load(group + i)));
+    high = max(high, load(group + i));
+  }
+  lowest = reduce_max(low), highest = reduce_max(high);
+  const int sign = highest > lowest ? -1 : 1;
+  const int first = std::clamp(static_cast<int>(std::max(lowest, highest) * 0.125F + 0.5F), 1, kMostMultiplier);
+  fit_group(group, sign * first, best);
+  for (int m = first - 1; m >= std::max(1, first - 2); --m) {
+    GroupFit fit;
+    fit_group(group, sign * m, fit);
+    if (fit.error < best.error) best = fit;
+  }
+}
+
+inline void quantize_i4(const float* from, std::int64_t dim, const QuantizedRow& to) {
+  constexpr float kMost = 8 * (kMostMultiplier + 0.5F);
+  auto* const numbers = static_cast<std::uint8_t*>(to.numbers);
+  const std::int64_t half = stored_dim(DType::i4, dim) / 2;
+  const float largest = largest_magnitude(from, dim);
+  *to.scale = largest;
+  if (!(largest > 0)) {
+    std::memset(numbers, 0x88, static_cast<std::size_t>(half));
+    std::memset(to.multipliers, 0, static_cast<std::size_t>(quantized_groups(dim)));
+    return;
+  }
+  const float scale = *to.scale = scale_for(largest, kMost);
+  for (std::int64_t d = 0; d < 2 * half; d += kQuantizedGroup) {
+    alignas(64) float group[kQuantizedGroup];
+    for (std::int64_t i = 0; i < kQuantizedGroup; ++i) {
+      const float x = d + i < dim ? from[d + i] : 0;
+      group[i] = largest < kSmallRow ? static_cast<float>(double{x} / double{scale}) : x / scale;
+    }
+    GroupFit fit;
+    fit_group(group, fit);
+    to.multipliers[d / kQuantizedGroup] = static_cast<std::int8_t>(fit.multiplier);
+    std::uint8_t nibbles[kQuantizedGroup];
+    for (std::int64_t i = 0; i < kQuantizedGroup; ++i)
+      nibbles[i] = static_cast<std::uint8_t>(static_cast<std::int32_t>(fit.numbers[i]) + 8);
+    for (std::int64_t i = 0; i < kQuantizedGroup; ++i) {
+      if (d < half)
+        numbers[d + i] = nibbles[i];
+      else
+        numbers[d - half + i] = static_cast<std::uint8_t>(numbers[d - half + i] | nibbles[i] << 4);
+    }
+  }
+}
+
+// ---- Back ----------------------------------------------------------------------------------------------------
+
+template <class Row>
+void read_row(Row row, std::int64_t dim, float* to) {
+  std::int64_t d = 0;
+  for (; d + kWidth <= dim; d += kWidth) storeu(to + d, loadu(row + d));
+  const int rest = static_cast<int>(dim - d);
+  if (rest > 0) store_first(to + d, rest, load_first(row + d, rest));
+}
+
+inline void read_quantized(DType dtype, const ConstQuantizedRow& from, std::int64_t dim, float* to) {
+  if (dtype == DType::i8)
+    return read_row(ScaledRow<const std::int8_t*>{static_cast<const std::int8_t*>(from.numbers), from.scale}, dim,
+                    to);
+  if (dtype == DType::f8e4m3)
+    return read_row(ScaledRow<const float8_e4m3*>{static_cast<const float8_e4m3*>(from.numbers), from.scale}, dim,
+                    to);
+  const Int4Row row{static_cast<const std::uint8_t*>(from.numbers), from.multipliers,
+                    stored_dim(DType::i4, dim) / 2};
+  read_row(ScaledRow<Int4Row>{row, from.scale}, dim, to);
+}
+
+// ---- Hadamard transforms -------------------------------------------------------------------------------------
+
+/// The matrix of kWidth numbers: the sign of [i][j] is the parity of i & j.
+inline constexpr auto kHadamard = [] {
+  struct {
+    alignas(64) float signs[kWidth][kWidth];
+  } table{};
+  for (int i = 0; i < kWidth; ++i)
+    for (int j = 0; j < kWidth; ++j)
+      table.signs[i][j] = std::popcount(static_cast<unsigned>(i & j)) % 2 == 0 ? 1.0F : -1.0F;
+  return table;
+}();
+
+/// Of `size` numbers, a power of two of at least kWidth. The transform is that of vectors with each other, and
+/// then within each.
+inline void transform_block(float* x, std::int64_t size, float norm) {
+  for (std::int64_t h = kWidth; h < size; h *= 2) {
+    for (std::int64_t i = 0; i < size; i += 2 * h) {
+      for (std::int64_t j = i; j < i + h; j += kWidth) {
+        const Vec a = loadu(x + j), b = loadu(x + j + h);
+        storeu(x + j, add(a, b));
+        storeu(x + j + h, sub(a, b));
+      }
+    }
+  }
+  for (std::int64_t i = 0; i < size; i += kWidth) {
+    Vec sums[2] = {zero(), zero()};
+    SACCADE_UNROLL
+    for (int j = 0; j < kWidth; ++j) sums[j % 2] = fma_broadcast(x + i + j, load(kHadamard.signs[j]), sums[j % 2]);
+    storeu(x + i, mul(add(sums[0], sums[1]), broadcast(norm)));
+  }
+}
+
+/// The same of any power of two.
+inline void transform_small_block(float* x, std::int64_t size, float norm) {
+  for (std::int64_t h = 1; h < size; h *= 2) {
+    for (std::int64_t i = 0; i < size; i += 2 * h) {
+      for (std::int64_t j = i; j < i + h; ++j) {
+        const float a = x[j], b = x[j + h];
+        x[j] = a + b, x[j + h] = a - b;
+      }
+    }
+  }
+  for (std::int64_t i = 0; i < size; ++i) x[i] *= norm;
+}
+
+inline void hadamard_row(float* numbers, std::int64_t dim) {
+  const std::int64_t size = dim & -dim;
+  const float norm = 1 / std::sqrt(static_cast<float>(size));
+  for (std::int64_t i = 0; i < dim; i += size) {
+    if (size >= kWidth)
+      transform_block(numbers + i, size, norm);
+    else
+      transform_small_block(numbers + i, size, norm);
+  }
+}
+
+}  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE
