@@ -152,7 +152,8 @@ struct AttentionOptions {
   /// stored number. f32, broadcast from the right against [batch, num_kv_heads, seqlen_k, head_dim] of k or v,
   /// packed [num_kv_heads, total_k, head_dim], with pages [num_pages, num_kv_heads, page_size, head_dim] (bhsd
   /// order for any layout): one scale for the tensor, or for each head, token, head and token, or head and
-  /// channel; not for each token and channel. Required for i8 and i4; default for f8e4m3: 1.
+  /// channel (with pages the same for all pages); not for each token and channel. Required for i8 and i4; default
+  /// for f8e4m3: 1.
   TensorView k_scale{}, v_scale{};
   /// The multipliers of groups of 16 numbers of i4: i8 [..., groups], with the other axes as for k_scale, all of
   /// them. KvCache::options() sets them.

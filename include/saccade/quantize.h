@@ -5,7 +5,8 @@
 
 namespace [[gnu::visibility("default")]] saccade {
 
-/// A tensor [..., rows, dim] of a quantized type. Each row depends on its own numbers only.
+/// A tensor [..., rows, dim] of a quantized type. A row depends on its own numbers and the instruction
+/// set only.
 ///
 /// | type | a number | least scale with which the row fits |
 /// |---|---|---|
@@ -17,10 +18,11 @@ namespace [[gnu::visibility("default")]] saccade {
 /// zeros to a multiple of 32 numbers; byte j holds number j in its lower half and number j + dim / 2 in its upper
 /// one.
 ///
-/// A number differs from the stored one by at most half a step: i8 scale / 2; i4 scale x |multiplier| / 2, except
-/// that a number of the sign opposite to that of the largest of its group is clipped to 7 steps, and the largest
-/// to 8; f8e4m3 half a unit in the last place of e4m3, times the scale. A row of zeros has scale 0. A row with a
-/// NaN or an infinity has scale NaN, so that all of its numbers read as NaN.
+/// A number is rounded to the nearest stored one: with i8 it differs by at most scale / 2; with i4 by at most
+/// scale x |multiplier| / 2, unless it lies beyond the 7 steps of one sign or the 8 of the other, to which it is
+/// clipped where that makes the group's squared error smaller; with f8e4m3 by about half a unit in the last place
+/// of e4m3, times the scale. A row of zeros has scale 0. A row with a NaN or an infinity has scale NaN, so that
+/// all of its numbers read as NaN.
 struct QuantizedTensor {
   DType dtype = DType::i8;  ///< i8, i4 or f8e4m3
   Shape shape;              ///< of the numbers: [..., rows, dim]

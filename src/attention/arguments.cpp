@@ -39,6 +39,8 @@ bool is_usual(const TensorView& view, bool has_right_type) {
   return view.rank >= 2 && view.rank <= 4 && has_right_type && has_usual_memory(view);
 }
 
+bool is_usual_kv_type(DType dtype) { return is_kv_type(dtype) && dtype != DType::i4; }
+
 /// `packed`: [total, heads, dim], whatever the layout option. `is_kv`: k or v.
 [[gnu::cold, gnu::noinline]] void check_tensor(std::string_view function, std::string_view name,
                                                const TensorView& view, bool packed, bool is_kv) {
@@ -50,6 +52,7 @@ bool is_usual(const TensorView& view, bool has_right_type) {
   else if (!is_floating(view.dtype))
     refuse(function, name, " must be f32, bf16, f16 or f64, but it is ", name_of(view.dtype));
   check_memory(function, name, view);
+  if (is_kv) check_int4_strides(function, name, view);
 }
 
 void expect_equal(std::string_view function, const char* name, const char* what, std::int64_t got,
@@ -281,7 +284,8 @@ OverKeys over_keys(std::string_view function, std::string_view name, const Tenso
   const std::array<std::int64_t, 4> full{like.shape[0], like.shape[1], like.shape[2], dims};
   const int rank = broadcasts ? view.rank : tensor.rank;
   if (view.rank > tensor.rank || view.rank < 1 || view.rank != rank)
-    refuse(function, name, " must have the axes of its tensor, but it has shape ", to_string(view.dims()));
+    refuse(function, name, " must have ", broadcasts ? "1 to " : "", tensor.rank, " axes, but it has shape ",
+           to_string(view.dims()));
   OverKeys result{.rows = {view.data, dtype, 0, 0, 0}};
   std::int64_t* const strides[] = {&result.rows.batch_stride, &result.rows.head_stride, &result.rows.row_stride,
                                    &result.dim_stride};
@@ -327,15 +331,20 @@ KvScales read_scales(std::string_view function, const ScaleNames& names, const T
              " must have one scale for each token or for each channel, not for both, but it "
              "has shape ",
              to_string(scale.dims()));
+    if (all.dim_stride != 0 && options.block_table && all.rows.batch_stride != 0)
+      refuse(function, names.scale, " must have the same scales of channels for all pages, but it has shape ",
+             to_string(scale.dims()));
     if (all.dim_stride != 0)
       channels = {all.rows, all.dim_stride};
     else
       result.scales = all.rows;
   }
-  if (multipliers)
+  if (multipliers) {
+    check_memory(function, names.multipliers, multipliers);
     result.multipliers = over_keys(function, names.multipliers, multipliers, DType::i8, tensor,
                                    quantized_groups(dim), false, options)
                              .rows;
+  }
   return result;
 }
 
@@ -398,8 +407,8 @@ AttentionOperands check_operands(const TensorView& q, const TensorView& k, const
   if (paged && (k.rank != 4 || v.rank != 4))
     refuse(function, "k and v must be pages of rank 4 with a block_table, but they have shapes ",
            to_string(k.dims()), " and ", to_string(v.dims()));
-  if (packed_q || packed_k || !is_usual(q, is_floating(q.dtype)) || !is_usual(k, is_kv_type(k.dtype)) ||
-      !is_usual(v, is_kv_type(v.dtype)) || !is_usual(o, is_floating(o.dtype))) {
+  if (packed_q || packed_k || !is_usual(q, is_floating(q.dtype)) || !is_usual(k, is_usual_kv_type(k.dtype)) ||
+      !is_usual(v, is_usual_kv_type(v.dtype)) || !is_usual(o, is_floating(o.dtype))) {
     check_tensor(function, "q", q, packed_q, false);
     check_tensor(function, "k", k, packed_k, true);
     check_tensor(function, "v", v, packed_k, true);

@@ -88,6 +88,8 @@ class AttentionState::Rows {
   void add(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionOptions& options) {
     check_complete(kAdd);
     check_options(options);
+    check_not_quantized(kAdd, "k", k);
+    check_not_quantized(kAdd, "v", v);
     const DType output = output_.value_or(q.dtype);
     const AttentionOperands operands =
         check_operands(q, k, v, shape_of_output(q, v, output), nullptr, options, kAdd);

@@ -43,8 +43,9 @@ void check_gradient(std::string_view name, const MutableTensorView& view, std::s
 BackwardArguments::BackwardArguments(const TensorView& q, const TensorView& k, const TensorView& v,
                                      const AttentionOutcome& outcome, const AttentionGradients& gradients,
                                      const AttentionOptions& options)
-    : forward_(check_operands(q, k, v, outcome.o, nullptr, options, kAttentionBackward), q, k, v, options,
-               kAttentionBackward, Outputs::ignored) {
+    : forward_((check_not_quantized(kAttentionBackward, "k", k), check_not_quantized(kAttentionBackward, "v", v),
+                check_operands(q, k, v, outcome.o, nullptr, options, kAttentionBackward)),
+               q, k, v, options, kAttentionBackward, Outputs::ignored) {
   if (!outcome.lse) refuse(kAttentionBackward, "lse must be given: attention() writes it");
   params.attention = forward_.params;
   check_per_head(kAttentionBackward, "lse", outcome.lse, q, false, forward_.params);

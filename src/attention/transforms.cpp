@@ -1,5 +1,6 @@
 #include "attention/transforms.h"
 
+#include <algorithm>
 #include <array>
 
 #include "core/parallel.h"
@@ -52,6 +53,7 @@ TransformedCall::TransformedCall(const AttentionArguments& arguments, bool reads
   const std::int64_t group = given.num_kv_heads > 0 ? given.num_heads / given.num_kv_heads : 1;
   const std::int64_t dim = given.head_dim;
   const bool copies_q = given.q.dtype != DType::f32 || arguments.k_rotated || arguments.k_channels.rows.data;
+  if (copies_q) params.q.dtype = DType::f32;  // also where nothing reads q: kernels and score units depend on it
   if (copies_q && reads_q) {
     q_ = rows_for(given, DType::f32, dim);
     params.q = heads_of<const void>(q_, dim);
@@ -77,7 +79,9 @@ void TransformedCall::write_o() const {
   for_rows(given, dim, [&](std::int64_t batch, std::int64_t head, std::int64_t i) {
     const std::int64_t at = given.first_row(batch) + i;
     auto* const row = static_cast<float*>(params.o.address(batch, head, at));
-    multiply_channels(arguments_.v_channels, batch, head / group, row, dim);
+    // A row that sees no key stays 0, whatever the scales.
+    if (std::any_of(row, row + dim, [](float x) { return x != 0; }))
+      multiply_channels(arguments_.v_channels, batch, head / group, row, dim);
     if (arguments_.v_rotated) quantize_kernels().hadamard(row, dim);
     copy(row_view(row, DType::f32, dim),
          MutableTensorView(given.o.address(batch, head, at), given.o.dtype, std::array{dim}));

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "core/element_types.h"
+#include "core/quantized/rows.h"
 #include "saccade/tensor.h"
 
 namespace saccade {
@@ -38,6 +39,25 @@ inline void check_dtype(std::string_view function, std::string_view name, const 
     types += name_of(kKvTypes[i]);
   }
   refuse(function, name, " must be ", types, ", but it is ", name_of(dtype));
+}
+
+/// Throws if k or v is quantized, in a call that reads numbers without scales.
+inline void check_not_quantized(std::string_view function, std::string_view name, const TensorView& view) {
+  if (is_quantized(view.dtype))
+    refuse(function, name, " is ", name_of(view.dtype), ", but ", function,
+           " has no quantized keys and values: dequantize() them");
+}
+
+/// Throws unless rows of i4 begin at whole bytes and hold the numbers that fill them up.
+inline void check_int4_strides(std::string_view function, std::string_view name, const TensorView& view) {
+  if (view.dtype != DType::i4) return;
+  for (int i = 0; i + 1 < view.rank; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    const std::int64_t stride = view.strides[at], least = stored_dim(DType::i4, view.shape[view.rank - 1]);
+    if (view.shape[at] < 2 || stride == 0 || (stride % 2 == 0 && (stride >= least || stride <= -least))) continue;
+    refuse(function, name, " of i4 must have rows of ", least, " numbers and even strides, but a stride is ",
+           stride);
+  }
 }
 
 /// Throws unless a view has the shape `wanted`.

@@ -2,12 +2,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <vector>
 
 #include "kv_cache/kv_cache_checks.h"
+#include "saccade/attention_state.h"
+#include "saccade/backward.h"
 #include "saccade/compare.h"
 #include "saccade/inspect.h"
 #include "saccade/kv_cache.h"
@@ -281,16 +284,53 @@ TEST_P(QuantizedKvCacheOfEachIsa, InspectsWhatIsStored) {
   }
 }
 
-TEST(QuantizedKvCacheStates, AreThoseOfDecode) {
+TEST_P(QuantizedKvCacheOfEachIsa, TakesScalesOfAnySign) {
   const Tensor q = random_tensor({1, kHeads, 2, kDim}, 3);
-  for (const Format& format : formats()) {
-    const KvCache cache = filled(options_of(format), keys(6000), values(6000), 1000);
-    const AttentionOptions options = cache.options();
-    const Tensor states = decode_states(q, cache.k(), cache.v(), options);
-    Tensor o(DType::f32, {1, kHeads, 2, kDimV});
-    merge_decode_states(q, cache.k(), cache.v(), states, o, options);
-    EXPECT_TRUE(have_same_bits(o, decode(q, cache))) << text_of(format);
-  }
+  const KvCache cache = filled(options_of({DType::i8, DType::i8}), keys(600), values(600), 600);
+  Tensor v_scale = random_tensor({kKvHeads, 600, 1}, 8);
+  AttentionOptions options = cache.options();
+  options.v_scale = v_scale;
+  const auto expect_reference = [&] {
+    const Tensor wanted = reference::attention(q, cache.k(), cache.v(), options).o;
+    for (const Tensor& o : {attention(q, cache.k(), cache.v(), options), decode(q, cache.k(), cache.v(), options)})
+      for (std::int64_t i = 0; i < o.size(); ++i)
+        EXPECT_NEAR(o.values<float>()[static_cast<std::size_t>(i)],
+                    wanted.values<double>()[static_cast<std::size_t>(i)], 1e-4);
+  };
+  expect_reference();
+  for (float& x : v_scale.values<float>()) x = -0.01F;
+  expect_reference();
+  v_scale.values<float>()[7] = std::numeric_limits<float>::infinity();
+  for (const Tensor& o : {attention(q, cache.k(), cache.v(), options), decode(q, cache.k(), cache.v(), options)})
+    for (std::int64_t d = 0; d < kDimV; ++d) {
+      EXPECT_FALSE(std::isfinite(o.at<float>(0, 0, 0, d)));
+      EXPECT_TRUE(std::isfinite(o.at<float>(0, kHeads - 1, 0, d)));
+    }
+}
+
+TEST_P(QuantizedKvCacheOfEachIsa, ARowThatSeesNothingIsZeroWhateverTheScales) {
+  const Tensor q = random_tensor({1, kHeads, 2, kDim}, 3), lengths(DType::i32, {1});
+  const KvCache cache = filled(options_of({DType::i8, DType::i8}), keys(40), values(40), 40);
+  Tensor of_channels(DType::f32, {kDimV});
+  for (float& x : of_channels.values<float>()) x = std::numeric_limits<float>::infinity();
+  AttentionOptions options = cache.options();
+  options.kv_lengths = lengths;
+  options.v_scale = of_channels;
+  for (const Tensor& o : {attention(q, cache.k(), cache.v(), options), decode(q, cache.k(), cache.v(), options)})
+    for (const float x : o.values<float>()) EXPECT_EQ(x, 0.0F);
+}
+
+TEST(QuantizedKvCacheStates, AreThoseOfDecode) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+    for (const Format& format : formats()) {
+      const Tensor q = random_tensor({1, kHeads, 2, kDim}, 3, dtype);
+      const KvCache cache = filled(options_of(format), keys(6000), values(6000), 1000);
+      const AttentionOptions options = cache.options();
+      const Tensor states = decode_states(q, cache.k(), cache.v(), options);
+      Tensor o(dtype, {1, kHeads, 2, kDimV});
+      merge_decode_states(q, cache.k(), cache.v(), states, o, options);
+      EXPECT_TRUE(have_same_bits(o, decode(q, cache))) << text_of(format);
+    }
 }
 
 TEST(QuantizedKvCacheOptions, AreRefusedWithAReason) {
@@ -310,6 +350,57 @@ TEST(QuantizedKvCacheOptions, AreRefusedWithAReason) {
   const Tensor per_both(DType::f32, {5, kDim});
   EXPECT_THAT(refusal([&] { attention(q, cache.k(), cache.v(), {.k_scale = per_both, .v_scale = scale}); }),
               HasSubstr("one scale for each token or for each channel, not for both"));
+}
+
+TEST(QuantizedTensors, AreRefusedWithAReason) {
+  const Tensor q(DType::f32, {1, 1, 1, 64}), k(DType::i8, {2, 1, 16, 64}), table(DType::i32, {1, 2});
+  const Tensor lengths(DType::i32, {1}), scale(DType::f32, {1}), of_pages(DType::f32, {2, 1, 1, 64});
+  EXPECT_THAT(refusal([&] {
+                decode(q, k, k,
+                       {.kv_lengths = lengths, .block_table = table, .k_scale = of_pages, .v_scale = scale});
+              }),
+              HasSubstr("k_scale must have the same scales of channels for all pages"));
+  const Tensor bytes(DType::u8, {4, 64}), multipliers(DType::i8, {4, 8});
+  const auto of_i4 = [&](std::int64_t dim, std::int64_t stride) {
+    return TensorView(bytes.data(), DType::i4, std::array<std::int64_t, 2>{4, dim},
+                      std::array{stride, std::int64_t{1}});
+  };
+  const auto refused = [&](const TensorView& rows, const TensorView& of_groups) {
+    return refusal([&] {
+      attention(Tensor(DType::f32, {1, rows.shape[1]}), rows, rows,
+                {.k_scale = scale, .v_scale = scale, .k_multipliers = of_groups, .v_multipliers = of_groups});
+    });
+  };
+  EXPECT_THAT(refused(of_i4(16, 16), multipliers.view().slice(1, 0, 2)),
+              HasSubstr("k of i4 must have rows of 32 numbers and even strides, but a stride is 16"));
+  EXPECT_THAT(refused(of_i4(64, 67), multipliers.view().slice(1, 0, 4)), HasSubstr("but a stride is 67"));
+  EXPECT_EQ(refused(of_i4(64, 64), multipliers.view().slice(1, 0, 4)), "");
+  const TensorView every_other(multipliers.data(), DType::i8, std::array<std::int64_t, 2>{4, 4},
+                               std::array<std::int64_t, 2>{8, 2});
+  EXPECT_THAT(refused(of_i4(64, 64), every_other), HasSubstr("k_multipliers must have a contiguous"));
+  EXPECT_THAT(refusal([&] {
+                dequantize(of_i4(64, 64), scale, Tensor(DType::i8, {4, 1}));
+              }),
+              HasSubstr("multipliers has shape [4, 1]"));
+  EXPECT_THAT(refusal([&] { dequantize(of_i4(64, 64), scale, every_other); }), HasSubstr("contiguous"));
+  EXPECT_THAT(refusal([&] { dequantize(of_i4(16, 16), scale, multipliers.view().slice(1, 0, 2)); }),
+              HasSubstr("x of i4 must have rows of 32 numbers"));
+  EXPECT_THAT(refusal([&] { dequantize(k.view().transposed(2, 3), scale); }),
+              HasSubstr("x must have a contiguous"));
+}
+
+TEST(QuantizedTensors, AreRefusedByCallsThatReadNoScales) {
+  const Tensor q(DType::f32, {1, 1, 4, 64}), k(DType::f8e4m3, {1, 1, 4, 64});
+  Tensor dq(DType::f32, {1, 1, 4, 64});
+  EXPECT_THAT(refusal([&] {
+                attention_backward(q, k, q, {.o = q, .lse = Tensor(DType::f32, {1, 1, 4}), .dout = q}, {.dq = dq});
+              }),
+              HasSubstr("k is f8e4m3, but attention_backward has no quantized keys and values"));
+  EXPECT_THAT(refusal([&] {
+                AttentionState state;
+                state.add(q, q, k);
+              }),
+              HasSubstr("v is f8e4m3, but AttentionState::add has no quantized"));
 }
 
 }  // namespace

@@ -109,7 +109,8 @@ Tensor dequantize(const TensorView& x, const TensorView& scale, const TensorView
   if (x.dtype != DType::f8e4m3 && !scale) refuse(kName, "x is ", name_of(x.dtype), ", which needs scale");
   if ((x.dtype == DType::i4) != bool(multipliers))
     refuse(kName, "x is ", name_of(x.dtype), ", which ", multipliers ? "has no" : "needs", " multipliers");
-  const auto check_plane = [&](std::string_view name, const TensorView& plane, DType dtype, std::int64_t columns) {
+  const auto check_plane = [&](std::string_view name, const TensorView& plane, DType dtype, std::int64_t columns,
+                               bool is_scale) {
     if (!plane) return;
     check_dtype(kName, name, plane, dtype);
     bool fits = plane.rank <= x.rank;
@@ -117,15 +118,18 @@ Tensor dequantize(const TensorView& x, const TensorView& scale, const TensorView
       const auto of_x = static_cast<std::size_t>(x.rank - plane.rank + i);
       const std::int64_t wanted = of_x == last ? columns : x.shape[of_x],
                          length = plane.shape[static_cast<std::size_t>(i)];
-      fits = length == wanted || length == 1;
+      fits = length == wanted || (length == 1 && (of_x != last || is_scale));
     }
     if (!fits)
       refuse(kName, name, " has shape ", to_string(plane.dims()), ", which does not fit x of shape ",
              to_string(x.dims()));
     if (plane.data == nullptr && plane.size() > 0) refuse(kName, name, " has no data (null pointer)");
+    if (!is_scale) check_memory(kName, name, plane);
   };
-  check_plane("scale", scale, DType::f32, dim);
-  check_plane("multipliers", multipliers, DType::i8, quantized_groups(dim));
+  check_memory(kName, "x", x);
+  check_int4_strides(kName, "x", x);
+  check_plane("scale", scale, DType::f32, dim, true);
+  check_plane("multipliers", multipliers, DType::i8, quantized_groups(dim), false);
   const RowIndex index(x);
   Tensor result = Tensor::uninitialized(DType::f32, Shape(x.dims().begin(), x.dims().end()));
   const auto scales = scale ? static_cast<std::size_t>(scale.rank - 1) : 0;

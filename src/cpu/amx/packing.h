@@ -44,7 +44,7 @@ class Rows32 {
       : dim_(dim), stride_(source.row_stride), in_place_(false), rows_{} {
     const std::int64_t begin = std::max(first, readable.begin), end = std::min(first + 32, readable.end);
     if (is_quantized(source.dtype)) {
-      quantized_ = &source, first_ = first;
+      quantized_ = source, first_ = first;
       for (std::int64_t i = begin; i < end; ++i) take(static_cast<int>(i - first), nullptr);
       return;
     }
@@ -76,10 +76,10 @@ class Rows32 {
   /// Adds a row to `scan`.
   template <class Scan>
   void scan_row(int i, Scan& scan) const {
-    if (!quantized_) return scan.add_row(rows_[i], dim_);
+    if (!quantized_.data) return scan.add_row(rows_[i], dim_);
     alignas(64) T copy[32];
     for (std::int64_t d = 0; d < dim_; d += 32) {
-      with_rows<T>(*quantized_, [&](const auto& rows) { read_32(rows[first_ + i], d, copy); });
+      with_rows<T>(quantized_, [&](const auto& rows) { read_32(rows[first_ + i], d, copy); });
       scan.add_row(copy, std::min<std::int64_t>(32, dim_ - d));
     }
   }
@@ -103,11 +103,11 @@ class Rows32 {
   bool keeps(int i) const { return (kept_ >> i & 1U) != 0; }
 
   __attribute__((noinline)) void copy_numbers(std::int64_t d, T* to) const {
-    if (!quantized_) {
+    if (!quantized_.data) {
       for (int i = 0; i < 32; ++i) copy_32((*this)[i], d, dim_, to + i * 32);
       return;
     }
-    with_rows<T>(*quantized_, [&](const auto& rows) {
+    with_rows<T>(quantized_, [&](const auto& rows) {
       for (int i = 0; i < 32; ++i) {
         if (keeps(i))
           read_32(rows[first_ + i], d, to + i * 32);
@@ -131,9 +131,9 @@ class Rows32 {
   }
 
   std::int64_t dim_, stride_;
-  bool in_place_;                        // all 32 rows exist, stride_ apart
-  std::uint32_t kept_ = 0;               // a bit for each row
-  const KvSource* quantized_ = nullptr;  // rows from first_ on, in place of rows_
+  bool in_place_;           // all 32 rows exist, stride_ apart
+  std::uint32_t kept_ = 0;  // a bit for each row
+  KvSource quantized_{};    // rows from first_ on, in place of rows_
   std::int64_t first_ = 0;
   const T* rows_[32];
 };

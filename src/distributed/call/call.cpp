@@ -24,6 +24,8 @@ void check_rows(std::string_view function, std::string_view name, const TensorVi
 
 void check_tensors(std::string_view function, const TensorView& q, const TensorView& k, const TensorView& v,
                    const TensorView& o, const AttentionOptions& options) {
+  check_not_quantized(function, "k", k);
+  check_not_quantized(function, "v", v);
   check_operands(q, k, v, o, nullptr, own_options(options), function);
   if (!options.lse) return;
   check_dtype(function, "lse", options.lse, q.dtype == DType::f64 ? DType::f64 : DType::f32);

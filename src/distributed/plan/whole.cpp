@@ -1,5 +1,6 @@
 #include "distributed/plan/whole.h"
 
+#include "core/check.h"
 #include "core/conflicts.h"
 #include "saccade/attention_options.h"
 
@@ -24,6 +25,7 @@ AttentionOptions checked_options(const AttentionOptions& options, std::string_vi
 
 AttentionOperands operands_of(const TensorView& q, const TensorView& k, const AttentionOptions& options,
                               std::string_view function) {
+  check_not_quantized(function, "k", k);
   return check_operands(q, k, k, q, nullptr, options, function);
 }
 

@@ -11,7 +11,9 @@
 // A word of a tile of values has one column of four keys, interleaved for 64 keys at a time.
 //
 // Scales of keys multiply scores, and those of values the weights. A scale is NaN where a row was not finite, and
-// the masked-safe path keeps it from rows that do not see it.
+// the masked-safe path keeps it from rows that do not see it. Digits of weights have no sign: a row with a
+// negative or an infinite weight, or NaN, adds its values without tiles. Scales of quantize() make no negative
+// ones.
 #pragma once
 
 #include "cpu/amx/packing.h"
@@ -62,7 +64,7 @@ class IntDecodeScratch : public ScratchSlices {
   std::int8_t* values;        // [width][4 tiles][16 times 4 keys][16 columns][4 keys]
   std::int8_t* zeros;         // a row of zeros
   std::int32_t* outputs;      // [group][width][4 tiles][row][digit][16 columns]
-  Scalar* units;              // [rows]: the value of the last digit of a weight
+  Scalar* units;              // [rows]: the value of the last digit of a weight; 0: the row has no digits
   Scalar* scales;             // [kDecodeSplit]
   Scalar* mask;               // [kDecodeBlock]
 };
@@ -130,6 +132,7 @@ class IntDecodeHead : public DecodeScores<IntDecodeScratch> {
         const std::int64_t n = std::min<std::int64_t>(64, p_.head_dim_v - w * 64);
         std::copy_n(columns, n, state(r) + w * 64);
       }
+      if (!has_digits(r)) add_values_without_digits(r);
       std::fill(state(r) + p_.head_dim_v, state(r) + decode_output_stride(p_), Scalar{0});
     }
   }
@@ -141,6 +144,7 @@ class IntDecodeHead : public DecodeScores<IntDecodeScratch> {
   Scalar* weights(int r) const {
     return masked_safe_ ? scratch_.weights + r * IntDecodeScratch::kScoreStride : scores(r);
   }
+  bool has_digits(int r) const { return scratch_.units[r] > 0; }
   std::int32_t* outputs(std::int64_t group, std::int64_t w) const {
     return scratch_.outputs + (group * scratch_.width + w) * kTileBytes;
   }
@@ -198,6 +202,28 @@ class IntDecodeHead : public DecodeScores<IntDecodeScratch> {
               for (int i = 0; i < n; ++i) sum += row[d + i] * unit_.query_factor * numbers[i];
             }
             scores(r)[key - begin_] = sum;
+          }
+        },
+        QuantizedElements{});
+  }
+  /// Adds the values to a row with weights that no digits hold.
+  __attribute__((noinline)) void add_values_without_digits(int r) {
+    Scalar* const sums = state(r);
+    std::fill_n(sums, p_.head_dim_v, Scalar{0});
+    with_elements(
+        unscaled(p_.value_source(rows_.batch, kv_head_)),
+        [&](const auto& values) {
+          const std::int64_t end = std::min(begin_ + kDecodeSplit, readable_.end);
+          for (std::int64_t key = std::max(begin_, readable_.begin); key < end; ++key) {
+            if (!is_wanted(key)) continue;
+            const Vec w = broadcast(weights(r)[key - begin_]);
+            for (std::int64_t d = 0; d < p_.head_dim_v; d += kWidth) {
+              const int n = static_cast<int>(std::min<std::int64_t>(kWidth, p_.head_dim_v - d));
+              alignas(64) Scalar some[kWidth] = {};
+              std::copy_n(sums + d, n, some);
+              store(some, fma(w, load_first(values[key] + d, n), load(some)));
+              std::copy_n(some, n, sums + d);
+            }
           }
         },
         QuantizedElements{});
@@ -332,20 +358,16 @@ class IntDecodeHead : public DecodeScores<IntDecodeScratch> {
     Vec sums[32 / kWidth];
     SACCADE_UNROLL
     for (Vec& x : sums) x = zero();
-    Vec most = zero(), finite = zero();
+    Vec most = zero(), least = zero(), finite = zero();
     for (int column = 0; column < kDecodeSplit; column += kDrawn) {
       for (int j = column; j < column + kDrawn; j += 32) weigh(r, j, m, sums);
       if (p_.dropout_p > 0.0) drop(r, column);
-      for (int j = column; j < column + kDrawn; j += kWidth) scale_weights(r, j, most, finite);
+      for (int j = column; j < column + kDrawn; j += kWidth) scale_weights(r, j, most, least, finite);
     }
     state(r)[decode_output_stride(p_)] = m;
     state(r)[decode_output_stride(p_) + 1] = sum_of(sums);
-    if (any(is_nan(finite))) {
-      scratch_.units[r] = std::numeric_limits<float>::quiet_NaN();
-      std::fill_n(weights(r), kDecodeSplit, Scalar{0});
-      return;
-    }
-    scratch_.units[r] = unit_for(reduce_max(most));
+    const bool fits = !any(is_nan(finite)) && !any(less(least, zero()));
+    scratch_.units[r] = fits ? unit_for(reduce_max(most)) : Scalar{0};
   }
 
   /// The weights of 32 keys; adds to the sums over keys modulo 32.
@@ -369,12 +391,13 @@ class IntDecodeHead : public DecodeScores<IntDecodeScratch> {
                    begin_ + column);
   }
 
-  /// Multiplies weights by the scales of their values; finds the largest product, and whether one is NaN.
-  SACCADE_INLINE void scale_weights(int r, int column, Vec& most, Vec& finite) {
+  /// Multiplies weights by the scales of their values; finds the largest and the least product, and whether all
+  /// are finite.
+  SACCADE_INLINE void scale_weights(int r, int column, Vec& most, Vec& least, Vec& finite) {
     Scalar* const to = weights(r) + column;
     Vec w = mul(load(to), load(scratch_.scales + column));
     if (masked_safe_) w = select(equal(load(scores(r) + column), broadcast(-kInfinity)), zero(), w);
-    most = max(most, w);
+    most = max(most, w), least = min(least, w);
     finite = fma(w, zero(), finite);
     store(to, w);
   }
@@ -419,11 +442,12 @@ class IntDecodeHead : public DecodeScores<IntDecodeScratch> {
       const Scalar unit = scratch_.units[r];
       const Scalar* from = weights(r) + column;
       alignas(64) Scalar some[64];
-      if (begin > first || end < first + 64) {
-        for (std::int64_t j = 0; j < 64; ++j) some[j] = first + j >= begin && first + j < end ? from[j] : 0;
+      if (begin > first || end < first + 64 || !has_digits(r)) {
+        for (std::int64_t j = 0; j < 64; ++j)
+          some[j] = has_digits(r) && first + j >= begin && first + j < end ? from[j] : 0;
         from = some;
       }
-      put_digits(from, unit == unit ? 1 / unit : 0,
+      put_digits(from, has_digits(r) ? 1 / unit : 0,
                  scratch_.digits + r / kDigitRows * kTileBytes + r % kDigitRows * kDigits * 64);
     }
   }
