@@ -74,7 +74,11 @@ std::shared_ptr<const Tensor> dequantized_by(const TensorView& view, const KvSca
   const auto plane = [&](const StridedHeads<const void>& heads, std::int64_t columns) {
     return heads.data ? view_of(heads, view.shape[0], view.shape[1], view.shape[2], columns) : TensorView();
   };
-  return dequantized(view, plane(of.scales, 1), plane(of.multipliers, quantized_groups(view.shape[3])), false);
+  if (view.dtype == DType::i4 && !of.multipliers.data) return nullptr;  // k in place of v, which inspect() lacks
+  static constexpr float kOne = 1;  // the scales of channels are not the call's
+  const TensorView one(&kOne, DType::f32, std::array<std::int64_t, 1>{1});
+  return dequantized(view, of.scales.data ? plane(of.scales, 1) : one,
+                     plane(of.multipliers, quantized_groups(view.shape[3])), false);
 }
 
 Arguments arguments_of(const AttentionParams& p) {
