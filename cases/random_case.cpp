@@ -455,6 +455,7 @@ class RandomDrawing {
     shape[of_scales_.chance(0.5) ? rows : dims] = 1;
     for (std::int64_t& length : shape)
       if (of_scales_.chance(0.5)) length = 1;
+    if (c_.options.block_table && shape[dims] > 1) shape[0] = 1;  // all pages have the same scales of channels
     Tensor& scales = c_.scales[index] = Tensor(DType::f32, shape);
     for (float& x : scales.values<float>()) x = static_cast<float>(step * (0.5 + of_scales_.unit()));
     scale = scales;
