@@ -270,7 +270,8 @@ TEST(ProgressHook, ExceptionLeavesTheCallOnceItsThreadsAreDone) {
     EXPECT_THROW(call(), std::runtime_error);
     EXPECT_EQ(calls, 1);
     throws = false;
-    EXPECT_NO_THROW(call());
+    // The other thread may do nearly all the work of a call, which then ends before the hook is due again.
+    for (int repeat = 0; repeat < 100 && calls == 1; ++repeat) EXPECT_NO_THROW(call());
     EXPECT_GT(calls, 1);
   }
 }
