@@ -81,7 +81,9 @@ struct AttentionResult {
   Tensor weights;  ///< [..., seqlen_q, seqlen_k]: the softmax; after dropout if options.weights_after_dropout
   Tensor scores;   ///< [..., seqlen_q, seqlen_k]: at the stage options.score_stage; raw by default
   Tensor logits;   ///< [..., seqlen_q, seqlen_k]: the input of the softmax, -inf where hidden
-  Tensor bound;    ///< as o: the weights times |v|; rounding errors of o are proportional to it, not to o
+  /// As o: the weights times |v|, or with options.v_rotated times the norm of v's block. Rounding errors of o are
+  /// proportional to it, not to o.
+  Tensor bound;
 };
 
 /// One row of q by its indices: the batch entry (or document), the head and the row of that sequence.

@@ -186,10 +186,9 @@ class RowOfAttention {
     for (T& number : o) number = rounded(number, rounding_.o);
   }
 
-  /// The mixture of the absolute values, after attend().
+  /// The mixture of the values' magnitudes, after attend().
   void find_bound() {
-    mix(
-        bound, values_, [&](std::size_t j) { return weights[j]; }, [](T value) { return std::abs(value); });
+    mix(bound, magnitudes_, [&](std::size_t j) { return weights[j]; });
   }
 
   /// Backpropagates from the gradients of o and lse, after attend(). `rounded_o`: the o for computing delta;
@@ -262,8 +261,23 @@ class RowOfAttention {
     queries_ = Matrix<T>(a_.q.select(0, sequence_->index_in_q).select(0, index_.head));
     keys_ = Matrix<T>(keys_of(a_, a_.k, index_.batch, kv_head).view().transposed(0, 1));
     values_ = Matrix<T>(keys_of(a_, a_.v, index_.batch, kv_head));
+    load_magnitudes();
     if (a_.alibi_slopes) slope_ = static_cast<T>(value_at(a_.alibi_slopes, std::array{index_.batch, index_.head}));
     if (const auto sink = a_.sink(index_.head)) sink_ = static_cast<T>(*sink);
+  }
+
+  /// Of a rotated value, every number is a sum over a block of the stored ones. Divided by the square root of its
+  /// length, the sum of their absolute values is at most the block's Euclidean norm.
+  void load_magnitudes() {
+    magnitudes_ = values_;
+    const std::int64_t block = options_.v_rotated ? a_.head_dim_v & -a_.head_dim_v : 1;
+    const auto norm = [](std::span<T> numbers) {
+      return std::sqrt(std::inner_product(numbers.begin(), numbers.end(), numbers.begin(), T(0)));
+    };
+    for (std::span<T> rest = magnitudes_.numbers; !rest.empty(); rest = rest.subspan(columns(block))) {
+      const std::span<T> numbers = rest.first(columns(block));
+      std::ranges::fill(numbers, block > 1 ? norm(numbers) : std::abs(numbers.front()));
+    }
   }
 
   void load_row() {
@@ -367,16 +381,16 @@ class RowOfAttention {
     return is_added ? score + mask_[key] : score;
   }
 
-  /// The sum of weight(j) times part(value j) over the keys that the row sees.
-  template <class Weight, class Part = std::identity>
-  void mix(std::vector<T>& sum, const Matrix<T>& values, const Weight& weight, const Part& part = {}) const {
+  /// The sum of weight(j) times value j over the keys that the row sees.
+  template <class Weight>
+  void mix(std::vector<T>& sum, const Matrix<T>& values, const Weight& weight) const {
     sum.assign(columns(a_.head_dim_v), 0);
     const auto begin = columns(sequence_->begin_key), end = columns(sequence_->end_key);
     for (std::size_t j = begin; j < end; ++j) {
       if (logits[j] == kMinusInfinity<T>) continue;
       const T factor = weight(j);
       const std::span<const T> value = values.row(j - begin);
-      for (std::size_t d = 0; d < sum.size(); ++d) sum[d] += factor * part(value[d]);
+      for (std::size_t d = 0; d < sum.size(); ++d) sum[d] += factor * value[d];
     }
   }
 
@@ -390,6 +404,7 @@ class RowOfAttention {
   Matrix<T> queries_;          // [rows, head_dim] of that batch entry and head
   Matrix<T> keys_;             // [head_dim, existing keys]
   Matrix<T> values_;           // [existing keys, head_dim_v]
+  Matrix<T> magnitudes_;       // the same: what rounding errors of a value are proportional to
   T slope_ = 0;
   T sink_ = kMinusInfinity<T>;
   std::span<const T> query_;                // [head_dim] of that row

@@ -17,6 +17,7 @@ namespace saccade::test {
 namespace {
 
 using reference::AttentionResult;
+using ::testing::DoubleEq;
 using ::testing::Each;
 using ::testing::ElementsAre;
 
@@ -372,6 +373,18 @@ TEST(Precision, BoundIsTheOutputOfTheValuesMagnitudes) {
   for (float& number : magnitudes.values<float>()) number = std::abs(number);
   const AttentionOptions options{.causal = Causal::bottom_right, .dropout_p = 0.25};
   expect_same(reference::attention(q, k, v, options).bound, reference::attention(q, k, magnitudes, options).o);
+}
+
+TEST(Reference, BoundOfARotatedOIsThatOfItsBlock) {
+  const Tensor q = zeros({1, 2}), k = zeros({2, 2});
+  // Transforms of {2, 0, 0, 0, 1, -1, ...} and of {0, 0, 0, 0, 0, 6, ...}: blocks of four numbers.
+  const Tensor v =
+      Tensor::of<float>({{1, 1, 1, 1, 0, 1, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 3, -3, 3, -3, 0, 0, 0, 0}});
+  const AttentionResult result = reference::attention(q, k, v, {.v_rotated = true});
+  EXPECT_THAT(result.o.values<double>(), ElementsAre(1, 0, 0, 0, 0.5, 2.5, 0, 0, 0, 0, 0, 0));
+  const double second = (std::sqrt(2.0) + 6) / 2;
+  EXPECT_THAT(result.bound.values<double>(), ElementsAre(1, 1, 1, 1, DoubleEq(second), DoubleEq(second),
+                                                         DoubleEq(second), DoubleEq(second), 0, 0, 0, 0));
 }
 
 TEST(Precision, FloatDiffersFromDoubleByRoundingOnly) {
