@@ -70,7 +70,7 @@ if(TARGET saccade_io)
   saccade_install(saccade_io NAME io PC_NAME saccade-io
     DESCRIPTION "Tensor files for saccade: npy, npz, safetensors, JSON, CSV" PUBLIC_REQUIRES saccade REQUIRES zlib)
 else()
-  list(APPEND left_out_headers PATTERN io.h EXCLUDE)
+  list(APPEND left_out_headers PATTERN io.h EXCLUDE PATTERN kv_cache_file.h EXCLUDE)
 endif()
 if(TARGET saccade_page)
   saccade_install(saccade_page NAME page PC_NAME saccade-page DESCRIPTION "Attention heads as an HTML file"

@@ -77,9 +77,9 @@ struct Safetensors {
   std::map<std::string, std::string> metadata{};  ///< "__metadata__" of the file's header
 };
 
-/// The contents of a safetensors file at `path`: F64, F32, F16, BF16, BOOL, I8 to I64, U8 to U64. As in the
-/// official implementation the tensors must fill the file without gaps or overlaps, and the header may have at
-/// most 100 MB. Throws std::runtime_error. Format: https://github.com/huggingface/safetensors
+/// The contents of a safetensors file at `path`: F64, F32, F16, BF16, F8_E4M3, BOOL, I8 to I64, U8 to U64.
+/// As in the official implementation the tensors must fill the file without gaps or overlaps, and the header may
+/// have at most 100 MB. Throws std::runtime_error. Format: https://github.com/huggingface/safetensors
 Safetensors load_safetensors(const std::filesystem::path& path);
 /// The same from the bytes of such a file, which messages call `name`.
 Safetensors parse_safetensors(std::span<const std::byte> bytes, std::string_view name = "safetensors");

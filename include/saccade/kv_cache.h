@@ -3,9 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "saccade/attention.h"
@@ -44,6 +46,13 @@ struct KvCacheOptions {
   std::optional<Rope> rope{};
   /// Tokens per sequence to allocate at the start. When the cache is full it grows by half.
   std::int64_t capacity = 0;
+};
+
+/// What a KvCache holds, by name: for a file (kv_cache_file.h), another process, or another cache. docs/files.md
+/// lists the names.
+struct KvCacheState {
+  std::map<std::string, Tensor> tensors{};        ///< rows, scales, lengths: what is in use, without spare room
+  std::map<std::string, std::string> metadata{};  ///< the options of the cache
 };
 
 /// Keys and values of a batch of sequences for one layer of a model.
@@ -135,6 +144,15 @@ class KvCache {
   /// modifier, weights or scores then means position first_kept + j. Causal masks, windows and ALiBi depend on
   /// relative positions only, so they stay correct.
   AttentionOptions options(const AttentionOptions& rest = {}) const;
+
+  /// A copy of what the cache holds. Pages that sequences share are in it once.
+  KvCacheState state() const;
+
+  /// The cache that `state` was taken of: the same rows, scales, lengths, starts, pages and options, so that all
+  /// calls give the same bits. Only the capacity is that of the rows; the cache grows with the next tokens. Throws
+  /// std::invalid_argument, with the name of the tensor or option, for a state that no cache has: each is checked
+  /// before memory is allocated for it.
+  static KvCache from_state(const KvCacheState& state);
 
   /// Bytes allocated for keys and values and their scales, used or not.
   std::size_t bytes() const;

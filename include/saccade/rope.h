@@ -50,6 +50,9 @@ class Rope {
 
   std::int64_t dim() const { return dim_; }
 
+  /// Options that make an equal embedding: rotary_dim, pairs and frequencies, already divided by scaling_factor.
+  RopeOptions options() const;
+
   /// Writes x, rotated, to y: token i of every batch entry and head has position start + i. Shapes: both [batch,
   /// heads, seqlen, dim] (`layout` bshd: [batch, seqlen, heads, dim]); rank 3 has no batch, rank 2 neither batch
   /// nor heads. y may be x; otherwise they must not overlap. Any strides.

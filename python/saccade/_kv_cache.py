@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,9 +16,9 @@ from ._options import CAUSAL_CHOICES, AttentionOptions, current_layout, require_
 from ._sdpa import renamed
 
 if sys.version_info >= (3, 11):
-    from typing import Unpack
+    from typing import Self, Unpack
 elif TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import Self, Unpack
 
 Layout = Literal["bhsd", "bshd"]
 
@@ -111,8 +112,8 @@ class KvCache:
     :param capacity: tokens per sequence to allocate at once.
     :raises ValueError: for options out of their range. The methods raise it too; the cache is then unchanged.
 
-    A cache can be neither copied nor pickled. Threads may share one: calls that change it wait for the others. A
-    ``score_mod`` cannot change the cache that its call reads: it gets a RuntimeError.
+    A cache can be neither copied nor pickled, but :meth:`save` writes it to a file. Threads may share one: calls that
+    change it wait for the others. A ``score_mod`` cannot change the cache that its call reads: it gets a RuntimeError.
     """
 
     def __init__(
@@ -276,6 +277,29 @@ class KvCache:
         """
         return self._core.dequantize_v()
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes what the cache holds to a safetensors file, which docs/files.md describes.
+
+        :param path: the file's name; a file of that name is replaced, once all is written.
+        :raises RuntimeError: for a file that cannot be written, and if this build lacks what writes files.
+        """
+        _require_files()
+        self._core.save(_file_name(path))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """The cache that :meth:`save` wrote. Its results have the same bits, and more tokens can be appended.
+
+        :param path: the file's name.
+        :returns: a cache with the options of the one that was saved.
+        :raises RuntimeError: for a file that cannot be read or does not hold a cache; says what is wrong in it.
+        """
+        _require_files()
+        cache = cls.__new__(cls)
+        cache._core = _core.KvCache.load(_file_name(path))
+        cache._head_dim_v = cache._core.head_dim_v()
+        return cache
+
     @property
     def nbytes(self) -> int:
         """Bytes allocated for keys and values and their scales, used or not."""
@@ -293,6 +317,18 @@ def _name_of_dtype(dtype: Any, argument: str) -> str:
     if name not in _DTYPES:
         raise ValueError(f"{argument}: expected {', '.join(_DTYPES)}, got {shown(dtype)}")
     return _DTYPES[name]
+
+
+def _require_files() -> None:
+    if not hasattr(_core.KvCache, "load"):
+        raise RuntimeError("this saccade was built without files of caches, which need zlib and nlohmann-json")
+
+
+def _file_name(path: Any) -> bytes:
+    try:
+        return os.fsencode(path)
+    except TypeError:
+        raise ValueError(f"path: expected a file name, got {type(path).__name__}") from None
 
 
 def _is_causal(causal: Any) -> bool:

@@ -11,6 +11,9 @@
 #include "bind.h"
 #include "options.h"
 #include "saccade/rope.h"
+#ifdef SACCADE_HAS_IO
+#include "saccade/kv_cache_file.h"
+#endif
 
 namespace saccade::python {
 namespace {
@@ -20,7 +23,7 @@ namespace {
 /// reads the cache: it may read the cache too, but would deadlock if it changed it.
 class SharedKvCache {
  public:
-  explicit SharedKvCache(const KvCacheOptions& options) : cache_(options) {}
+  explicit SharedKvCache(KvCache cache) : cache_(std::move(cache)) {}
 
   /// Throws std::runtime_error in a score_mod of a call that reads the cache.
   template <class Call>
@@ -129,7 +132,8 @@ void bind_kv_cache(nb::module_& module) {
           "frequencies"_a.none())
       .def("rotate", &rotate, "x"_a.none(), "out"_a, "positions"_a.none(), "start"_a.none(), "layout"_a.none());
 
-  nb::class_<SharedKvCache>(module, "KvCache")
+  nb::class_<SharedKvCache> bound(module, "KvCache");
+  bound
       .def(
           "__init__",
           [](SharedKvCache* self, nb::handle batch, nb::handle num_kv_heads, nb::handle head_dim,
@@ -147,7 +151,7 @@ void bind_kv_cache(nb::module_& module) {
             if (!dtype_v.is_none()) options.dtype_v = dtype_named(dtype_v);
             if (!rotate.is_none()) options.rotate = boolean(rotate, "rotate");
             if (rope) options.rope = *rope;
-            new (self) SharedKvCache(options);
+            new (self) SharedKvCache(KvCache(options));
           },
           "batch"_a.none(), "num_kv_heads"_a.none(), "head_dim"_a.none(), "head_dim_v"_a.none(), "dtype"_a.none(),
           "dtype_v"_a.none(), "rotate"_a.none(), "page_size"_a.none(), "window"_a.none(), "causal"_a.none(),
@@ -221,11 +225,33 @@ void bind_kv_cache(nb::module_& module) {
            [](const SharedKvCache& cache) {
              return numpy_array(cache.read([](const KvCache& from) { return from.dequantize_v(); }));
            })
+      .def("head_dim_v",
+           [](const SharedKvCache& cache) {
+             return cache.read([](const KvCache& from) { return from.config().head_dim_v; });
+           })
       .def("nbytes",
            [](const SharedKvCache& cache) { return cache.read([](const KvCache& of) { return of.bytes(); }); })
       .def("pages_in_use", [](const SharedKvCache& cache) {
         return cache.read([](const KvCache& of) { return of.pages_in_use(); });
       });
+#ifdef SACCADE_HAS_IO
+  bound
+      .def(
+          "save",
+          [](const SharedKvCache& self, const nb::bytes& path) {
+            const std::string name(path.c_str(), path.size());
+            self.read([&](const KvCache& from) { save_kv_cache(name, from); });
+          },
+          "path"_a)
+      .def_static(
+          "load",
+          [](const nb::bytes& path) {
+            const std::string name(path.c_str(), path.size());
+            const nb::gil_scoped_release unlocked;
+            return new SharedKvCache(load_kv_cache(name));
+          },
+          "path"_a, nb::rv_policy::take_ownership);
+#endif
 }
 
 }  // namespace saccade::python

@@ -219,3 +219,66 @@ def test_e4m3_of_ml_dtypes():
     wanted = saccade.attention(q, k.astype(np.float32), v.astype(np.float32))
     np.testing.assert_allclose(saccade.attention(q, k, v), wanted, atol=1e-6)
     np.testing.assert_allclose(saccade.decode(q, k, v), wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["int8", "int4", "fp8", "bfloat16"])
+def test_tensors_of_pytorch(dtype, name):
+    torch = pytest.importorskip("torch")
+    k, v, q = (torch.from_numpy(x).to(getattr(torch, name)) for x in tokens(9))
+    cache = saccade.KvCache(num_kv_heads=2, head_dim=16, batch=2, dtype=dtype)
+    assert isinstance(cache.dequantize_k(), np.ndarray)
+    cache.append(k, v)
+    kept = cache.dequantize_k(), cache.dequantize_v()
+    assert all(isinstance(x, torch.Tensor) and x.dtype == torch.float32 and x.shape == k.shape for x in kept)
+    wanted = saccade.attention(q.float(), *kept, causal="bottom_right")
+    for call in (cache.attention, cache.decode):
+        o, lse = call(q, return_lse=True)
+        assert o.dtype == q.dtype and lse.dtype == torch.float32
+        np.testing.assert_allclose(o.float(), wanted, atol=0.02 if name == "bfloat16" else 5e-6)
+    cache.append(*(x.float().numpy() for x in (k, v)))
+    assert isinstance(cache.dequantize_v(), np.ndarray)
+
+
+def grown(cache, seed, dtype):
+    for count in (5, 1):
+        k, v, q = tokens(count, seed)
+        cache.append(k, v)
+    return cache.decode(q.astype(dtype))
+
+
+@pytest.mark.parametrize("page_size", [0, 4])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16", "int8", "int4", "fp8"])
+def test_files(tmp_path, dtype, page_size):
+    rope = saccade.Rope(16, theta=500.0, pairs="interleaved")
+    cache = saccade.KvCache(num_kv_heads=2, head_dim=16, batch=2, dtype=dtype, page_size=page_size, window=8, rope=rope)
+    of_rows = np.float64 if dtype == "float64" else np.float32
+    grown(cache, 1, of_rows)
+    cache.truncate(1, 5)
+    cache.set_start(1, 2)
+    path = tmp_path / "cache.safetensors"
+    cache.save(path)
+    loaded = saccade.KvCache.load(str(path))
+    assert loaded.lengths == cache.lengths == [6, 5] and loaded.starts == [0, 2]
+    assert loaded.pages_in_use == cache.pages_in_use
+    np.testing.assert_array_equal(loaded.dequantize_k(), cache.dequantize_k())
+    assert [file.name for file in tmp_path.iterdir()] == ["cache.safetensors"]
+    np.testing.assert_array_equal(grown(loaded, 2, of_rows), grown(cache, 2, of_rows))
+
+
+def test_files_that_hold_no_cache(tmp_path):
+    path = tmp_path / "cache.safetensors"
+    with pytest.raises(RuntimeError, match="cache.safetensors"):
+        saccade.KvCache.load(path)
+    path.write_bytes(b"\2\0\0\0\0\0\0\0{}")
+    with pytest.raises(RuntimeError, match="cache.safetensors: this is not the state of a cache"):
+        saccade.KvCache.load(path)
+    cache = saccade.KvCache(num_kv_heads=2, head_dim=16)
+    cache.save(path)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(RuntimeError, match="cache.safetensors"):
+        saccade.KvCache.load(path)
+    with pytest.raises(RuntimeError, match="nowhere"):
+        cache.save(tmp_path / "nowhere" / "cache.safetensors")
+    with pytest.raises(ValueError, match="path: expected a file name, got int"):
+        cache.save(7)

@@ -178,6 +178,12 @@ void rotate_any(const RopeTable& table, const TensorView& x, const MutableTensor
 Rope::Rope(std::int64_t dim, const RopeOptions& options)
     : dim_(dim), table_(std::make_shared<const RopeTable>(options.pairs, frequencies_of(dim, options))) {}
 
+RopeOptions Rope::options() const {
+  return {.rotary_dim = 2 * static_cast<std::int64_t>(table_->frequencies.size()),
+          .pairs = table_->pairs,
+          .frequencies = table_->frequencies};
+}
+
 void Rope::rotate(const TensorView& x, const MutableTensorView& y, std::int64_t start, Layout layout) const {
   check_both(x, y, dim_);
   const std::int64_t seqlen = as_bhsd(x, layout).shape[2];

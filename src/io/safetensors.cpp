@@ -20,7 +20,7 @@ constexpr std::size_t kLengthSize = 8;
 constexpr std::uint64_t kLongestHeader = 100'000'000;  // the official implementation's limit
 
 // In the official implementation's order of tensors: wide elements first, so that all are aligned.
-constexpr std::array<std::pair<std::string_view, DType>, 13> kTypes{{
+constexpr std::array<std::pair<std::string_view, DType>, 14> kTypes{{
     {"U64", DType::u64},
     {"I64", DType::i64},
     {"F64", DType::f64},
@@ -31,13 +31,15 @@ constexpr std::array<std::pair<std::string_view, DType>, 13> kTypes{{
     {"F16", DType::f16},
     {"U16", DType::u16},
     {"I16", DType::i16},
+    {"F8_E4M3", DType::f8e4m3},
     {"I8", DType::i8},
     {"U8", DType::u8},
     {"BOOL", DType::boolean},
 }};
 
-const auto& type_entry(DType dtype) {
-  return *std::find_if(kTypes.begin(), kTypes.end(), [&](const auto& type) { return type.second == dtype; });
+/// The end of kTypes for a type that has no name in files.
+auto type_entry(DType dtype) {
+  return std::find_if(kTypes.begin(), kTypes.end(), [&](const auto& type) { return type.second == dtype; });
 }
 
 /// The header's entry for one tensor.
@@ -159,7 +161,7 @@ class HeaderEvents : public io::JsonEvents {
         std::find_if(kTypes.begin(), kTypes.end(), [&](const auto& t) { return t.first == name; });
     if (type != kTypes.end()) return type->second;
     refuse_in_entry("the dtype " + in_quotes(name) +
-                    ", which is none of F64, F32, F16, BF16, BOOL, I8 to I64, U8 to U64,");
+                    ", which is none of F64, F32, F16, BF16, F8_E4M3, BOOL, I8 to I64, U8 to U64,");
   }
 
   Place place_ = Place::document;
@@ -253,10 +255,13 @@ std::vector<const NamedTensor*> in_file_order(const Origin& origin, const Safete
     const std::string tensor = "tensor " + in_quotes(named.first);
     if (named.first == kMetadataKey) origin.refuse_argument(tensor + " has a name that the format reserves");
     if (io::is_absent(named.second)) origin.refuse_argument(tensor + " holds nothing, not even a scalar");
+    if (type_entry(named.second.dtype()) == kTypes.end())
+      origin.refuse_argument(tensor + " is " + std::string(name_of(named.second.dtype())) +
+                             ", a type that the format has no name for");
     tensors.push_back(&named);
   }
   std::stable_sort(tensors.begin(), tensors.end(), [](const NamedTensor* a, const NamedTensor* b) {
-    return &type_entry(a->second.dtype()) < &type_entry(b->second.dtype());
+    return type_entry(a->second.dtype()) < type_entry(b->second.dtype());
   });
   return tensors;
 }
@@ -278,7 +283,7 @@ std::string header_of(const Origin& origin, const Safetensors& contents,
   for (const NamedTensor* named : tensors) {
     const Tensor& tensor = named->second;
     entries += (entries.empty() ? "" : ",") + json_string(origin, named->first) + ":{\"dtype\":\"" +
-               std::string(type_entry(tensor.dtype()).first) +
+               std::string(type_entry(tensor.dtype())->first) +
                "\",\"shape\":" + nlohmann::json(tensor.shape()).dump() + ",\"data_offsets\":[" +
                std::to_string(offset) + "," + std::to_string(offset + tensor.bytes()) + "]}";
     offset += tensor.bytes();

@@ -1,15 +1,9 @@
 #include <algorithm>
 
+#include "kv_cache/state.h"
 #include "kv_cache/storage.h"
 
 namespace saccade {
-namespace {
-
-/// Keys are dropped in multiples of this, so that index and position are equal modulo every block size of the
-/// kernels: the last bits depend on where blocks begin.
-constexpr std::int64_t kEvicted = 4096;
-
-}  // namespace
 
 KvCache::Contiguous::Contiguous(const KvCacheOptions& options)
     : Storage(options, options.batch, options.capacity),
@@ -82,6 +76,32 @@ void KvCache::Contiguous::describe(AttentionOptions& options) const {
   const std::int64_t longest = *std::max_element(kept_.begin(), kept_.end());
   for (TensorView* plane : {&options.k_scale, &options.v_scale, &options.k_multipliers, &options.v_multipliers})
     if (*plane) *plane = plane->slice(2, 0, longest);
+}
+
+void KvCache::Contiguous::write_rows(KvCacheState& state) const {
+  for_planes([&](const std::string& name, const MutableTensorView& rows) {
+    for (std::int64_t b = 0; b < config_.batch; ++b)
+      state.tensors[std::to_string(b) + "." + name] =
+          Tensor::copy_of(rows.select(0, b).slice(1, 0, kept_[static_cast<std::size_t>(b)]));
+  });
+}
+
+void KvCache::Contiguous::read_rows(StateReader& state) {
+  for (std::int64_t b = 0; b < config_.batch; ++b) set_range(b, first_kept(b), length(b));
+  const auto for_sequences = [&](const auto& f) {
+    for_planes([&](const std::string& name, const MutableTensorView& rows) {
+      for (std::int64_t b = 0; b < config_.batch; ++b) {
+        const std::int64_t kept = kept_[static_cast<std::size_t>(b)];
+        f(b, state.tensor(std::to_string(b) + "." + name, rows.dtype, {rows.shape[1], kept, rows.shape[3]}), rows);
+      }
+    });
+  };
+  // Before memory is allocated, the tensors show that they have as many rows as the lengths say.
+  for_sequences([](std::int64_t, const Tensor&, const MutableTensorView&) {});
+  grow(config_.batch, std::max(capacity(), *std::max_element(kept_.begin(), kept_.end())));
+  for_sequences([](std::int64_t b, const Tensor& from, const MutableTensorView& rows) {
+    copy(from, rows.select(0, b).slice(1, 0, from.shape(1)));
+  });
 }
 
 }  // namespace saccade

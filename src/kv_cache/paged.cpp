@@ -3,6 +3,8 @@
 #include <limits>
 #include <new>
 
+#include "core/check.h"
+#include "kv_cache/state.h"
 #include "kv_cache/storage.h"
 
 namespace saccade {
@@ -136,6 +138,77 @@ void KvCache::Paged::describe(AttentionOptions& options) const {
   const std::int64_t pages = pages_for(*std::max_element(lengths_.begin(), lengths_.end()));
   options.block_table = TensorView(table_.data(), {config_.batch, pages}, {table_width_, 1});
   describe_scales(options);
+}
+
+// ---- State ---------------------------------------------------------------------------------------------------
+
+void KvCache::Paged::write_rows(KvCacheState& state) const {
+  const std::int64_t page_size = config_.page_size, width = pages_for(*std::ranges::max_element(lengths_));
+  Tensor table(DType::i32, {config_.batch, width});
+  std::ranges::fill(table.values<std::int32_t>(), -1);
+  // Pages in the order in which sequences come to them, with the rows that the longest of these uses.
+  std::vector<std::int32_t> numbers(references_.size(), -1), pages;
+  std::vector<std::int64_t> used;
+  for (std::int64_t b = 0; b < config_.batch; ++b) {
+    for (std::int64_t i = first_kept(b) / page_size; i < pages_for(length(b)); ++i) {
+      const std::int32_t page = row(b)[i];
+      std::int32_t& number = numbers[static_cast<std::size_t>(page)];
+      if (number < 0) {
+        number = static_cast<std::int32_t>(pages.size());
+        pages.push_back(page);
+        used.push_back(0);
+      }
+      std::int64_t& rows = used[static_cast<std::size_t>(number)];
+      rows = std::max(rows, std::min(page_size, length(b) - i * page_size));
+      table.at<std::int32_t>(b, i) = number;
+    }
+  }
+  state.tensors["block_table"] = std::move(table);
+  for_planes([&](const std::string& name, const MutableTensorView& rows) {
+    Tensor kept(rows.dtype, {static_cast<std::int64_t>(pages.size()), rows.shape[1], page_size, rows.shape[3]});
+    for (std::size_t i = 0; i < pages.size(); ++i)
+      copy(rows.select(0, pages[i]).slice(1, 0, used[i]),
+           kept.mutable_view().select(0, static_cast<std::int64_t>(i)).slice(1, 0, used[i]));
+    state.tensors[name] = std::move(kept);
+  });
+}
+
+void KvCache::Paged::read_rows(StateReader& state) {
+  const Tensor& table = state.tensor("block_table", DType::i32, {config_.batch, std::nullopt});
+  if (const std::int64_t width = pages_for(*std::ranges::max_element(lengths_)); table.shape(1) < width)
+    refuse(kFromState, "block_table has shape ", to_string(table.shape()), ", but the longest sequence has ",
+           width, " pages");
+  std::int64_t pages = 0;
+  for_planes([&](const std::string& name, const MutableTensorView& rows) {
+    const auto wanted = name == "k" ? std::nullopt : std::optional(pages);
+    pages = state.tensor(name, rows.dtype, {wanted, rows.shape[1], config_.page_size, rows.shape[3]}).shape(0);
+  });
+  widen_table(table.shape(1));
+  add_pages(pages);
+  take_table(table, pages);
+  for_planes([&](const std::string& name, const MutableTensorView& rows) {
+    copy(state.tensor(name, rows.dtype, {pages, rows.shape[1], config_.page_size, rows.shape[3]}),
+         rows.slice(0, 0, pages));
+  });
+}
+
+/// Copies a state's table, in which each page has a place.
+void KvCache::Paged::take_table(const TensorView& table, std::int64_t pages) {
+  const auto* from = table.as<std::int32_t>();
+  for (std::int64_t b = 0; b < config_.batch; ++b) {
+    for (std::int64_t i = 0; i < table.shape[1]; ++i, ++from) {
+      const bool holds = i >= first_kept(b) / config_.page_size && i < pages_for(length(b));
+      if (holds ? *from < 0 || *from >= pages : *from != -1)
+        refuse(kFromState, "block_table[", b, ", ", i, "] must be ",
+               holds ? "a page from 0 to " + std::to_string(pages - 1) : "-1", ", but it is ", *from);
+      row(b)[i] = *from;
+      if (holds) ++references(*from);
+    }
+  }
+  for (std::int64_t page = 0; page < pages; ++page)
+    if (references(static_cast<std::int32_t>(page)) == 0)
+      refuse(kFromState, "page ", page, " of k belongs to no sequence in block_table");
+  std::erase_if(free_, [&](std::int32_t page) { return page < pages; });
 }
 
 }  // namespace saccade

@@ -16,7 +16,9 @@ KvStore::KvStore(const Layout& layout)
       planes_{plane_of(layout, bytes_of(layout.dtype, stored_dim(layout.dtype, layout.dim))),
               plane_of(layout, is_quantized(layout.dtype) ? sizeof(float) : 0),
               plane_of(layout, layout.dtype == DType::i4 ? quantized_groups(layout.dim) : 0)},
-      scratch_(is_quantized(layout.dtype) ? static_cast<std::size_t>(2 * layout.dim) : 0) {}
+      scratch_(is_quantized(layout.dtype) && layout.blocks * layout.rows > 0
+                   ? static_cast<std::size_t>(2 * layout.dim)
+                   : 0) {}
 
 std::size_t KvStore::bytes() const {
   std::size_t bytes = 0;
@@ -41,6 +43,21 @@ TensorView KvStore::multipliers() const {
   if (layout_.dtype != DType::i4) return {};
   return TensorView(planes_[2].memory.data(), DType::i8,
                     std::array{layout_.blocks, layout_.heads, layout_.rows, quantized_groups(layout_.dim)});
+}
+
+std::vector<KvStore::NamedPlane> KvStore::planes() const {
+  const auto& [dtype, rotated, blocks, heads, rows, dim] = layout_;
+  const std::int64_t columns[] = {
+      bytes_of(dtype, stored_dim(dtype, dim)) / static_cast<std::int64_t>(size_of(dtype)), 1,
+      quantized_groups(dim)};
+  const DType types[] = {dtype == DType::i4 ? DType::u8 : dtype, DType::f32, DType::i8};
+  constexpr std::string_view kSuffixes[] = {"", "_scale", "_multipliers"};
+  std::vector<NamedPlane> named;
+  for (std::size_t i = 0; i < planes_.size(); ++i)
+    if (planes_[i].row_bytes > 0)
+      named.push_back({kSuffixes[i], MutableTensorView(planes_[i].memory.data(), types[i],
+                                                       std::array{blocks, heads, rows, columns[i]})});
+  return named;
 }
 
 void KvStore::write(std::int64_t block, std::int64_t row, const TensorView& tokens) {

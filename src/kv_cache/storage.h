@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -32,6 +33,13 @@ class KvStore {
   TensorView numbers() const;      // [blocks, heads, rows, dim]
   TensorView scales() const;       // [blocks, heads, rows, 1]; empty: none
   TensorView multipliers() const;  // [blocks, heads, rows, groups]; empty: none
+
+  /// A plane as a tensor of a type that files have: rows of i4 are bytes.
+  struct NamedPlane {
+    std::string_view suffix;  // of its name: "", "_scale" or "_multipliers"
+    MutableTensorView rows;   // [blocks, heads, rows, columns]
+  };
+  std::vector<NamedPlane> planes() const;
 
   /// Stores tokens [heads, count, dim] in a block, from `row` on. Does not throw.
   void write(std::int64_t block, std::int64_t row, const TensorView& tokens);
@@ -64,6 +72,8 @@ class KvStore {
 inline std::int64_t grown_length(std::int64_t current, std::int64_t needed) {
   return std::max(needed, current + current / 2);
 }
+
+class StateReader;
 
 /// KvCache checks state and arguments. Functions that throw leave everything unchanged; the others do not throw.
 class KvCache::Storage {
@@ -105,6 +115,12 @@ class KvCache::Storage {
   /// The rows that place() knows: from the first to the last.
   virtual std::int64_t begin_row(std::int64_t sequence) const = 0;
   virtual std::int64_t end_row(std::int64_t sequence) const = 0;
+
+  /// Adds lengths and rows to a state.
+  void write(KvCacheState& state) const;
+  /// Takes those of a state into empty sequences. Throws std::invalid_argument if they do not fit together.
+  void read(StateReader& state);
+
   const KvStore& store(std::size_t which) const { return stores_[which]; }
 
   /// The first key that the token at `position` sees.
@@ -118,6 +134,18 @@ class KvCache::Storage {
 
   /// Makes room for more blocks, or more rows of each.
   void grow(std::int64_t blocks, std::int64_t rows);
+
+  virtual void write_rows(KvCacheState& state) const = 0;
+  virtual void read_rows(StateReader& state) = 0;
+  /// Keys are dropped in multiples of this.
+  virtual std::int64_t dropped_together() const = 0;
+  /// Calls f(name, rows) for each plane of keys and values: "k", "k_scale" and so on.
+  template <class F>
+  void for_planes(const F& f) const {
+    for (const std::size_t which : {0U, 1U})
+      for (const KvStore::NamedPlane& plane : stores_[which].planes())
+        f((which == 0 ? "k" : "v") + std::string(plane.suffix), plane.rows);
+  }
 
   KvCacheOptions config_;
   std::vector<std::int64_t> lengths_, first_kept_, starts_;  // [batch]
@@ -148,6 +176,13 @@ class KvCache::Contiguous final : public Storage {
   void evict(std::int64_t sequence);
   void set_range(std::int64_t sequence, std::int64_t first_kept, std::int64_t length);
   TensorView tokens(std::size_t which) const;
+  void write_rows(KvCacheState& state) const override;
+  void read_rows(StateReader& state) override;
+  std::int64_t dropped_together() const override { return kEvicted; }
+
+  /// Keys are dropped in multiples of this, so that index and position are equal modulo every block size of the
+  /// kernels: the last bits depend on where blocks begin.
+  static constexpr std::int64_t kEvicted = 4096;
 
   std::vector<std::int64_t> kept_, kept_starts_;  // [batch], tokens in memory and the first that is not hidden
 };
@@ -173,6 +208,7 @@ class KvCache::Paged final : public Storage {
  private:
   std::int64_t pages_for(std::int64_t tokens) const { return ceil_div(tokens, config_.page_size); }
   std::int32_t* row(std::int64_t sequence) { return table_.data() + sequence * table_width_; }
+  const std::int32_t* row(std::int64_t sequence) const { return table_.data() + sequence * table_width_; }
   std::int32_t& references(std::int32_t page) { return references_[static_cast<std::size_t>(page)]; }
   void add_pages(std::int64_t pages);
   void widen_table(std::int64_t width);
@@ -182,6 +218,10 @@ class KvCache::Paged final : public Storage {
   void evict(std::int64_t sequence);
   bool shares_last_page(std::int64_t sequence);
   void own_last_page(std::int64_t sequence);
+  void write_rows(KvCacheState& state) const override;
+  void read_rows(StateReader& state) override;
+  std::int64_t dropped_together() const override { return config_.page_size; }
+  void take_table(const TensorView& table, std::int64_t pages);
 
   std::vector<std::int32_t> table_;  // [batch, table_width_], -1 where there is no page
   std::int64_t table_width_ = 0;

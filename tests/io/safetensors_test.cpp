@@ -83,6 +83,17 @@ TEST(Safetensors, RoundTripsEveryTypeAndRank) {
   EXPECT_EQ(loaded.metadata, contents.metadata);
 }
 
+TEST(Safetensors, ReadsAndWritesE4m3) {
+  const TemporaryFolder folder;
+  Tensor all(DType::f8e4m3, {2, 128});
+  for (std::size_t i = 0; i < 256; ++i)
+    all.values<float8_e4m3>()[i] = float8_e4m3::from_bits(static_cast<std::uint8_t>(i));
+  save_safetensors(folder / "t.safetensors", {{{"w", all}, {"x", Tensor(DType::i16, {1})}}});
+  EXPECT_THAT(as_string(read_file(folder / "t.safetensors")),
+              HasSubstr(R"("w":{"dtype":"F8_E4M3","shape":[2,128],"data_offsets":[2,258]})"));
+  expect_same(load_safetensors(folder / "t.safetensors").tensors.at("w"), all);
+}
+
 TEST(Safetensors, AcceptsAnyOrderOfKeysAndTensors) {
   const std::string header =
       R"({ "b": {"data_offsets": [0, 2], "shape": [2], "dtype": "U8"}, "a": {"shape": [], "dtype": "U8", )"
@@ -153,7 +164,7 @@ TEST(Safetensors, RefusesDamagedEntries) {
           {one_tensor(kGood + "," + shape), "two shapes for tensor 'w'"},
           {one_tensor(kGood + "," + offsets), "two data_offsets for tensor 'w'"},
           {one_tensor(kGood + ",\"strides\":[3,1]"), "unknown key 'strides' for tensor 'w'"},
-          {with_dtype("\"F8_E4M3\""), "the dtype 'F8_E4M3', which is none of F64"},
+          {with_dtype("\"F8_E5M2\""), "the dtype 'F8_E5M2', which is none of F64"},
           {with_dtype("\"f32\""), "the dtype 'f32', which is none of"},
           {with_dtype("4"), "4 as 'dtype' for tensor 'w'"},
           {with_dtype("[\"F32\"]"), "an array as 'dtype' for tensor 'w'"},
@@ -222,6 +233,9 @@ TEST(Safetensors, RefusesToWriteWhatTheFormatCannotHold) {
   const Tensor tensor(DType::f32, {2});
   EXPECT_THAT(save("__metadata__", tensor), ThrowsMessage<std::invalid_argument>(HasSubstr("format reserves")));
   EXPECT_THAT(save("w\xff", tensor), ThrowsMessage<std::invalid_argument>(HasSubstr("'w\\xff' is not UTF-8")));
+  EXPECT_THAT(
+      save("w", Tensor(DType::i4, {2})),
+      ThrowsMessage<std::invalid_argument>(HasSubstr("tensor 'w' is i4, a type that the format has no name")));
   EXPECT_THAT(save("w", Tensor()), ThrowsMessage<std::invalid_argument>(HasSubstr("tensor 'w' holds nothing")));
   EXPECT_THAT(
       [&] {
