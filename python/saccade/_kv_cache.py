@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from . import _core
 from ._arguments import flag, shown
-from ._arrays import as_array, empty
+from ._arrays import as_array, empty, is_torch, returned
 from ._attention import _attend
 from ._options import CAUSAL_CHOICES, AttentionOptions, current_layout, require_known, takes, warn_deprecated
 from ._sdpa import renamed
@@ -32,6 +32,7 @@ _DTYPES = {
     "float8_e4m3fn": "f8e4m3",
 }
 _ALIASES = {"fp8": "float8_e4m3fn", "fp8_e4m3": "float8_e4m3fn"}
+QUANTIZED = ("int8", "int4", "float8_e4m3fn")
 
 
 class Rope:
@@ -149,6 +150,7 @@ class KvCache:
             capacity,
         )
         self._head_dim_v = operator.index(head_dim_v) or operator.index(head_dim)
+        self._like: Any = None  #: an array of the library that append() was given last, without numbers
 
     def append(self, k: Any, v: Any, *, sequence: int | None = None, layout: Layout = "bhsd") -> None:
         """Adds n tokens to every sequence, or to one. Numbers are rounded to the cache's dtype.
@@ -160,6 +162,7 @@ class KvCache:
         :raises ValueError: for arguments that do not fit; the cache is then unchanged.
         """
         self._core.append(k, v, sequence, current_layout(layout))
+        self._like = empty(k, (0,)) if is_torch(k) else None
 
     @takes(AttentionOptions)
     def attention(
@@ -266,16 +269,17 @@ class KvCache:
         """The keys that attention reads: dequantized, and transformed back.
 
         :returns: float32 [batch, num_kv_heads, longest, head_dim]; index j holds position first_kept + j, with pages
-            position j; zeros where a sequence has no token.
+            position j; zeros where a sequence has no token. A PyTorch tensor if the keys appended last were one, else
+            a NumPy array.
         """
-        return self._core.dequantize_k()
+        return returned(self._like, self._core.dequantize_k())
 
     def dequantize_v(self) -> Any:
         """The values that attention reads, as :meth:`dequantize_k`.
 
         :returns: float32 [batch, num_kv_heads, longest, head_dim_v].
         """
-        return self._core.dequantize_v()
+        return returned(self._like, self._core.dequantize_v())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes what the cache holds to a safetensors file, which docs/files.md describes.
@@ -298,6 +302,7 @@ class KvCache:
         cache = cls.__new__(cls)
         cache._core = _core.KvCache.load(_file_name(path))
         cache._head_dim_v = cache._core.head_dim_v()
+        cache._like = None
         return cache
 
     @property
@@ -317,6 +322,11 @@ def _name_of_dtype(dtype: Any, argument: str) -> str:
     if name not in _DTYPES:
         raise ValueError(f"{argument}: expected {', '.join(_DTYPES)}, got {shown(dtype)}")
     return _DTYPES[name]
+
+
+def is_quantized(dtype: Any) -> bool:
+    """Whether a cache of this dtype stores scales."""
+    return _name_of_dtype(dtype, "dtype") in [_DTYPES[name] for name in QUANTIZED]
 
 
 def _require_files() -> None:

@@ -1,6 +1,7 @@
 """saccade for Hugging Face transformers: attention of its models, on the CPU, with gradients.
 
 - :func:`register`: makes ``attn_implementation="saccade"`` known.
+- :class:`QuantizedCache`: keeps the keys and values of ``generate()`` in 8 or 4 bits.
 - :func:`attention`, :func:`mask`: the two functions that it registers, for an implementation of your own.
 
 Needs transformers 5 or newer and PyTorch, which saccade does not install by itself: run ``pip install
@@ -27,10 +28,11 @@ if int(_transformers.__version__.split(".")[0]) < 5:
     )
 
 from ._attention import attention
+from ._cache import QuantizedCache
 from ._mask import Mask, mask
 from ._models import extend_models
 
-__all__ = ["Mask", "attention", "mask", "register"]
+__all__ = ["Mask", "QuantizedCache", "attention", "mask", "register"]
 
 
 def register(name: str = "saccade") -> None:

@@ -13,6 +13,7 @@ from ..torch import attention_varlen, scaled_dot_product_attention
 from ..torch._tensors import autocast
 from ._documents import Documents
 from ._mask import Mask, mask
+from ._stored import StoredRows
 
 try:  # what output_attentions=True asks for, by the hooks of transformers 5.2 and newer
     from transformers.utils.output_capturing import _active_collector as _collector
@@ -43,7 +44,8 @@ def attention(
 
     :param module: the module of the model that calls, of which the configuration and ``is_causal`` are read.
     :param query: [batch, heads, queries, head_dim].
-    :param key: [batch, kv_heads, keys, head_dim], with as many heads as query or a divisor.
+    :param key: [batch, kv_heads, keys, head_dim], with as many heads as query or a divisor; or what
+        :class:`QuantizedCache` returned, and value too.
     :param value: [batch, kv_heads, keys, head_dim_v].
     :param attention_mask: what :func:`mask` returned; or a tensor that is broadcast to [batch, heads, queries, keys],
         bool (True: seen) or added; or None, which hides later keys if `is_causal` says so.
@@ -75,10 +77,16 @@ def attention(
         _require_lengths(attention_mask, query, key)
         if attention_mask.documents is None and attention_mask.options.keys() <= {"causal"}:  # no mask is needed
             attention_mask, is_causal = None, "causal" in attention_mask.options
+    is_stored = isinstance(key, StoredRows)
+    if is_stored:
+        _require_for_stored(dropout, output_attentions, attention_mask, cu_seq_lens_q)
     is_plain = attention_mask is None and softcap is None and s_aux is None and sinks is None and position_bias is None
-    if is_plain and cu_seq_lens_q is None and not output_attentions:
+    if is_plain and cu_seq_lens_q is None and not output_attentions and not is_stored:
         return _as_pytorch(query, key, value, None, dropout, is_causal and query.shape[2] > 1, scale), None
-    query, key, value = autocast(query, key, value)
+    if is_stored:
+        (query,) = autocast(query)
+    else:
+        query, key, value = autocast(query, key, value)
     options: dict[str, Any] = {}
     if softcap is not None:
         options["softcap"] = softcap
@@ -112,6 +120,8 @@ def attention(
     if output_attentions or sinks is not None:
         options.update(scale=scale, dropout_p=dropout, weights_after_dropout=bool(output_attentions))
         return _with_weights(query, key, value, sinks, bool(output_attentions), options)
+    if is_stored:
+        return key.attention(query, value, {**options, "scale": scale}).transpose(1, 2).contiguous(), None
     if options.keys() <= _OF_PYTORCH and not ("causal" in options and "mask" in options):
         return _as_pytorch(query, key, value, options.get("mask"), dropout, "causal" in options, scale), None
     o = torch_attention(query, key, value, scale=scale, dropout_p=dropout, **options)
@@ -126,14 +136,28 @@ def _as_pytorch(q: Tensor, k: Tensor, v: Tensor, mask: Any, dropout: float, is_c
 def _with_weights(
     q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, are_returned: bool, options: dict[str, Any]
 ) -> tuple[Tensor, Tensor | None]:
-    o, lse, *rest = torch_attention(q, k, v, return_lse=True, return_weights=are_returned, **options)
-    weights = rest[0] if are_returned else None
+    if isinstance(k, StoredRows):
+        o, lse = k.attention(q, v, options, return_lse=True)
+        weights = None
+    else:
+        o, lse, *rest = torch_attention(q, k, v, return_lse=True, return_weights=are_returned, **options)
+        weights = rest[0] if are_returned else None
     if sinks is not None:  # a further logit of each query is a factor of its row
         if sinks.shape != (*lse.shape, 1):
             raise ValueError(f"sinks: expected {[*lse.shape, 1]}, got {list(sinks.shape)}")
         share = (lse[..., None] - sinks.to(lse.dtype)).sigmoid()
         o, weights = o * share.to(o.dtype), None if weights is None else weights * share
     return o.transpose(1, 2).contiguous(), None if weights is None else weights.to(q.dtype)
+
+
+def _require_for_stored(dropout: float, output_attentions: Any, attention_mask: Any, cu_seq_lens_q: Any) -> None:
+    """Refuses what attention over a QuantizedCache does not compute."""
+    if dropout:
+        raise ValueError(f"dropout: expected 0 with a QuantizedCache, got {dropout}; call the model's eval()")
+    if output_attentions:
+        raise ValueError("output_attentions: expected False with a QuantizedCache; a DynamicCache gives weights")
+    if cu_seq_lens_q is not None or (isinstance(attention_mask, Mask) and attention_mask.documents is not None):
+        raise ValueError("attention_mask: packed sequences and chunks cannot be combined with a QuantizedCache")
 
 
 def _refuse_numbers(others: dict[str, Any]) -> None:

@@ -13,11 +13,12 @@ from transformers.utils import logging
 
 from ._documents import Documents, documents_of_chunks, documents_of_sequences
 from ._patterns import Pattern, pattern_of
+from ._placeholder import Placeholder
 
 _logger = logging.get_logger(__name__)
 
 
-class Mask:
+class Mask(Placeholder):
     """What :func:`mask` returns to a model, which hands it on to :func:`attention`: which keys each query sees.
 
     It is no tensor: a model that computes with it gets a TypeError or an AttributeError that says so.
@@ -31,7 +32,7 @@ class Mask:
     :param model: the name of the model, for messages.
     """
 
-    ndim, dtype, device = 4, torch.bool, torch.device("cpu")
+    dtype = torch.bool
     options: dict[str, Any]
     """What hides keys, as :func:`saccade.torch.attention` takes it."""
     documents: Documents | None
@@ -48,76 +49,24 @@ class Mask:
         is_by_position: bool = True,
         model: str = "a model",
     ) -> None:
-        self._shape, self._arguments, self._model = shape, arguments, model
+        super().__init__(shape)
+        self._arguments, self._model = arguments, model
         self.options, self.documents, self.is_by_position = options, documents, is_by_position
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """[batch, 1, queries, keys]"""
-        return self._shape
 
     def dense(self) -> Tensor:
         """The same as numbers, True where a key is seen: [batch, 1, queries, keys]."""
         return _dense(self._arguments)
-
-    def contiguous(self) -> Mask:
-        return self
-
-    def to(self, *_: Any, **__: Any) -> Mask:
-        return self
-
-    def dim(self) -> int:
-        return self.ndim
-
-    def size(self, axis: int | None = None) -> Any:
-        """The shape, as a tensor's ``size()`` gives it.
-
-        :param axis: give the length of this axis only; default: all of them.
-        """
-        return self._shape if axis is None else self._shape[axis]
-
-    def numel(self) -> int:
-        batch, heads, queries, keys = self._shape
-        return batch * heads * queries * keys
 
     def __repr__(self) -> str:
         return f"Mask({list(self._shape)}, {'documents' if self.documents else ', '.join(self.options)})"
 
     __str__ = __repr__
 
-    # What a model may do with a tensor.
-
-    def _refuse(self, *_: Any, **__: Any) -> Any:
-        raise TypeError(_refusal(self._model))
-
-    __getitem__ = __setitem__ = __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _refuse
-    __neg__ = __invert__ = __and__ = __rand__ = __or__ = __ror__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, (Tensor, bool, int, float)):
-            self._refuse()
-        return self is other
-
-    __hash__ = object.__hash__
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        raise AttributeError(f"{name}: {_refusal(self._model)}")
-
-    @classmethod
-    def __torch_function__(cls, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
-        given = [*arguments, *(options or {}).values()]
-        given += [x for some in given if isinstance(some, (list, tuple)) for x in some]  # as torch.cat takes them
-        found = [x for x in given if isinstance(x, Mask)]
-        raise TypeError(_refusal(found[0]._model if found else "a model"))
-
-
-def _refusal(model: str) -> str:
-    return (
-        f"saccade.transformers: {model} computes with its attention mask, which is no tensor here; choose another "
-        "attn_implementation"
-    )
+    def _refusal(self) -> str:
+        return (
+            f"saccade.transformers: {self._model} computes with its attention mask, which is no tensor here; choose "
+            "another attn_implementation"
+        )
 
 
 class MaskOfModel(Mask):
