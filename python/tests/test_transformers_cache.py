@@ -229,8 +229,8 @@ def test_compiled_with_breaks():
         (lambda c: QuantizedCache(c, "bfloat16"), "dtype: expected int8, int4, float8_e4m3fn .*, got 'bfloat16'"),
         (lambda c: QuantizedCache(c, "bfloat16", dtype_v="int8", rotate=True), "rotate needs quantized keys"),
         (lambda c: QuantizedCache(c, capacity=-1), "capacity: expected .* 0 or more, got -1"),
-        (lambda c: QuantizedCache(make("llama4", "eager").config), "chunked attention"),
-        (lambda c: QuantizedCache(transformers.Qwen3NextConfig()), "got one that .* caches in a LinearAttentionLayer"),
+        (lambda c: QuantizedCache(make("llama4", "eager").config), "got chunked_attention"),
+        (lambda c: QuantizedCache(transformers.Qwen3NextConfig()), "got linear_attention"),
         (lambda c: QuantizedCache(c).batch_select_indices(torch.tensor([0])), "batch of a QuantizedCache cannot"),
         (lambda c: QuantizedCache(c).batch_repeat_interleave(2), "batch of a QuantizedCache cannot"),
     ],
@@ -269,6 +269,9 @@ def test_keys_are_no_tensors():
         keys.transpose(1, 2)
     with pytest.raises(ValueError, match="value: expected the values that QuantizedCache.update"):
         saccade.transformers.attention(None, q, keys, k, None)
+    first = saccade.transformers.mask(1, q_length=2, kv_length=5, q_offset=1)
+    with pytest.raises(ValueError, match=r"expected a first query at position 3 of 5 keys, got one at \[1\]"):
+        saccade.transformers.attention(None, q[:, :, 1:3], keys, values, first)
     cache.update(k, k, 0)
     with pytest.raises(ValueError, match="key: expected that of the last update.*, got one of 5 tokens .* has 10"):
         saccade.transformers.attention(None, q, keys, values, None)

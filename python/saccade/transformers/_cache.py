@@ -16,6 +16,7 @@ from ._attention import attention
 from ._stored import Store
 
 _logger = logging.get_logger(__name__)
+_KINDS = ("full_attention", "sliding_attention", "moe", "mlp")  #: of layers; the last two keep nothing
 
 
 class QuantizedCache(Cache):
@@ -124,8 +125,12 @@ class QuantizedLayer(theirs.CacheLayerMixin):
     def get_seq_length(self) -> int:
         return 0 if self._store is None else self._store.length
 
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """How many keys the next `query_length` tokens may see, and the position of the first."""
+    def get_mask_sizes(self, query_length: Any) -> tuple[int, int]:
+        """How many keys the next tokens may see, and the position of the first.
+
+        :param query_length: how many tokens; or, as up to transformers 5.2, their positions.
+        """
+        query_length = query_length.shape[0] if isinstance(query_length, Tensor) else query_length
         length = self.get_seq_length()
         seen = length if self.sliding_window is None else min(length, self.sliding_window - 1)
         return seen + query_length, length - seen
@@ -180,17 +185,17 @@ def _require_options(options: dict[str, Any]) -> None:
 
 def _their_layers(decoder: PreTrainedConfig) -> list[Any]:
     """The layers that transformers' own cache has for a model, which know its windows."""
-    try:
-        layers = DynamicCache(config=decoder).layers
-    except KeyError as error:
-        raise ValueError(f"config: layers of type {error} are not known") from None
     kinds = getattr(decoder, "layer_types", None) or ()
-    has_windows = getattr(decoder, "sliding_window", None) is not None
-    if "chunked_attention" in kinds or (
-        not kinds and not has_windows and getattr(decoder, "attention_chunk_size", None) is not None
+    if (
+        not kinds
+        and getattr(decoder, "sliding_window", None) is None
+        and getattr(decoder, "attention_chunk_size", None)
     ):
-        raise ValueError("config: QuantizedCache has no layers with chunked attention; use a DynamicCache")
-    return layers
+        kinds = ("chunked_attention",)
+    for kind in kinds:
+        if kind not in _KINDS:
+            raise ValueError(f"config: expected layers with full or sliding attention, got {kind}; use a DynamicCache")
+    return DynamicCache(config=decoder).layers
 
 
 def _layer(layer: Any, decoder: PreTrainedConfig, options: dict[str, Any]) -> Any:
@@ -200,7 +205,4 @@ def _layer(layer: Any, decoder: PreTrainedConfig, options: dict[str, Any]) -> An
         return QuantizedLayer(decoder, options, layer.sliding_window)
     if type(layer).__name__ == "DummyLayer":  # which keeps nothing; not every version has it
         return layer
-    raise ValueError(
-        "config: expected layers with full attention or a sliding window, got one that transformers caches in a "
-        f"{type(layer).__name__}"
-    )
+    raise ValueError(f"config: expected layers with full or sliding attention, got one of a {type(layer).__name__}")

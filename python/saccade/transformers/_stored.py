@@ -179,10 +179,11 @@ class StoredRows(Placeholder):
 
 def _causal(causal: str | None, offset: Any, queries: int, keys: int) -> str | None:
     """The queries are the last tokens, so "top_left" with the position of the first is "bottom_right"."""
-    if causal == "top_left" and int(offset) != keys - queries:
+    positions = torch.as_tensor(offset).flatten().tolist()  # one, or that of each batch entry
+    if causal is not None and any(position != keys - queries for position in positions):
         raise ValueError(
             f"attention_mask: expected a first query at position {keys - queries} of {keys} keys, got one at "
-            f"{int(offset)}; the queries have to be the last tokens of a QuantizedCache"
+            f"{positions}; the queries have to be the last tokens of a QuantizedCache"
         )
     return None if causal is None else "bottom_right"
 
