@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "cases/gradient_case.h"
+#include "cases/key_rows.h"
 
 namespace saccade::cases {
 namespace {
@@ -42,7 +43,7 @@ std::vector<Finding> compare_results(AttentionCase& c, CheckedCase& checked, con
 bool takes_parts(const AttentionCase& c) {
   const AttentionOptions& o = c.options;
   const bool knows_positions = o.causal != Causal::bottom_right || o.query_offset || o.query_offsets;
-  return has_plain_keys(c) && !o.block_table && !o.cu_seqlens_k && o.origin == Origin{} && knows_positions;
+  return !o.block_table && !o.cu_seqlens_k && o.origin == Origin{} && knows_positions;
 }
 
 /// The keys of a view of rank 2 to 4.
@@ -65,6 +66,8 @@ class OptionsOfPart {
 
   OptionsOfPart(const AttentionOptions& whole, std::int64_t seqlen, std::int64_t begin, std::int64_t end)
       : options(whole), lengths_(clamped(whole.kv_lengths, end)), starts_(clamped(whole.kv_starts, end)) {
+    const std::pair run{begin, end};
+    scales_ = ScalesOfRows(options, {&run, 1});
     options.lse = {};
     options.origin.key = begin;
     options.kv_lengths = lengths_.view();
@@ -78,6 +81,7 @@ class OptionsOfPart {
 
  private:
   Tensor lengths_, starts_;
+  ScalesOfRows scales_;
 };
 
 /// Adds some of the keys to a state, then the others.

@@ -11,6 +11,7 @@
 #include <saccade/decode.h>
 
 #include "cases/gradient_case.h"
+#include "cases/key_rows.h"
 #include "cases/random.h"
 #include "cases/random_case.h"
 
@@ -28,18 +29,31 @@ int divided_dim(const TensorView& view, const AttentionOptions& options) {
   return options.layout == Layout::bshd ? view.rank - 3 : view.rank - 2;
 }
 
+std::vector<std::pair<std::int64_t, std::int64_t>> runs_of_rank(const Sharding& sharding, int rank) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> runs;
+  for (const Run& run : sharding.runs(rank)) runs.emplace_back(run.begin, run.end);
+  return runs;
+}
+
 /// The rows of a rank, one run after the other, in new memory.
 Tensor rows_of_rank(const TensorView& whole, int dim, const Sharding& sharding, int rank) {
-  Shape shape(whole.dims().begin(), whole.dims().end());
-  shape[static_cast<std::size_t>(dim)] = sharding.rows(rank);
-  Tensor rows(whole.dtype, shape);
-  std::int64_t at = 0;
-  for (const Run& run : sharding.runs(rank)) {
-    copy(whole.slice(dim, run.begin, run.end), rows.mutable_view().slice(dim, at, at + run.size()));
-    at += run.size();
-  }
-  return rows;
+  return rows_along(whole, dim, runs_of_rank(sharding, rank));
 }
+
+/// The keys and values of a rank, and the options of a problem with their scales.
+struct KeysOfRank {
+  KeysOfRank(const AttentionCase& c, const AttentionOptions& whole, int dim, const Sharding& sharding, int rank)
+      : runs(runs_of_rank(sharding, rank)),
+        k(c.k.view(), dim, runs),
+        v(c.v.view(), dim, runs),
+        options(whole),
+        scales(options, runs) {}
+
+  std::vector<std::pair<std::int64_t, std::int64_t>> runs;
+  KeyRows k, v;
+  AttentionOptions options;
+  ScalesOfRows scales;
+};
 
 class Drawing {
  public:
@@ -116,7 +130,7 @@ std::int64_t count_differences(const Tensor& a, const Tensor& b) {
 AttentionCase draw_divisible(std::uint64_t seed) {
   for (;; seed += 1'000'003) {
     AttentionCase c = draw_case(seed);
-    if (c.options.block_table || !has_plain_keys(c)) continue;
+    if (c.options.block_table) continue;
     c.options.weights = c.options.scores = {};
     return c;
   }
@@ -190,8 +204,9 @@ class Comparison {
     AttentionOptions options = case_.options;
     options.lse = {};
     if (seed_ % 3 != 0) options.lse = lse;
-    distributed::attention(communicator_, own_rows(case_.q.view()), own_keys(case_.k.view()),
-                           own_keys(case_.v.view()), o, division_, options);
+    const KeysOfRank own(case_, options, dim_, keys_, rank_);
+    distributed::attention(communicator_, own_rows(case_.q.view()), own.k.view(), own.v.view(), o, division_,
+                           own.options);
     const bool is_exact = division_.method != Method::ring;
     is_exact ? compare("o", o, wanted) : compare_closely("o", o, wanted);
     if (options.lse) is_exact ? compare("lse", lse, wanted_lse) : compare_closely("lse", lse, wanted_lse);
@@ -207,21 +222,21 @@ class Comparison {
       ParallelConfig division = division_;
       if (is_aligned) division.keys = Sharding::striped(keys_.length(), communicator_.size(), kDecodeSplitKeys);
       const Sharding& keys = division.keys.ranks() > 0 ? division.keys : division.rows;
-      const Tensor own_k = rows_of_rank(k, dim_, keys, rank_), own_v = rows_of_rank(v, dim_, keys, rank_);
+      KeysOfRank own(case_, options, dim_, keys, rank_);
       const auto check = [&](const char* name, const Tensor& got, const Tensor& expected) {
         is_aligned ? compare(name, got, expected) : compare_closely(name, got, expected);
       };
       Tensor o(whole.dtype(), whole.shape()), lse(lse_.dtype(), lse_.shape());
-      options.lse = lse;
-      distributed::decode(communicator_, q, own_k, own_v, o, division, options);
+      own.options.lse = lse;
+      distributed::decode(communicator_, q, own.k.view(), own.v.view(), o, division, own.options);
       check("o of decode", o, whole);
       check("lse of decode", lse, whole_lse);
       division.method = Method::pass_q;
       const Tensor own_q = own_rows(q);
       const Tensor wanted = own_rows(whole), wanted_lse = own_lse(whole_lse);
       Tensor own_o(wanted.dtype(), wanted.shape()), lse_of_rank(wanted_lse.dtype(), wanted_lse.shape());
-      options.lse = lse_of_rank;
-      distributed::attention(communicator_, own_q, own_k, own_v, own_o, division, options);
+      own.options.lse = lse_of_rank;
+      distributed::attention(communicator_, own_q, own.k.view(), own.v.view(), own_o, division, own.options);
       check("o by pass_q", own_o, wanted);
       check("lse by pass_q", lse_of_rank, wanted_lse);
     }

@@ -85,9 +85,9 @@ class Loader {
       : arguments_(arguments), loading_(loading), call_(call) {}
 
   void load() {
-    call_.q = load_floating(arguments_.q);
-    call_.k = load_floating(arguments_.k);
-    if (arguments_.v.path) call_.v = load_floating(arguments_.v);
+    call_.q = load_operand(arguments_.q, false);
+    call_.k = load_operand(arguments_.k, true);
+    if (arguments_.v.path) call_.v = load_operand(arguments_.v, true);
     check_ranks();
     for (const CallArguments::Given& given : arguments_.given) {
       if (const auto* const member = std::get_if<TensorView AttentionOptions::*>(&given.option->member))
@@ -106,21 +106,24 @@ class Loader {
     return Tensor::copy_of(tensor, dtype);
   }
 
-  TensorView load_floating(const NamedPath& input) {
+  /// `may_be_quantized`: of k and v, which stay as they are.
+  TensorView load_operand(const NamedPath& input, bool may_be_quantized) {
     if (loading_ == Loading::mapped) {
       const TensorView view = mapped(input, call_.files.emplace_back(Place(*input.path).file));
-      check_floating(input, view);
+      check_operand(input, view, may_be_quantized);
       return view;
     }
     Tensor tensor = files_.load(input);
-    check_floating(input, tensor);
-    if (arguments_.dtype) tensor = converted(std::move(tensor), dtype_from_name(*arguments_.dtype), input);
+    check_operand(input, tensor, may_be_quantized);
+    if (arguments_.dtype && is_floating(tensor.dtype()))
+      tensor = converted(std::move(tensor), dtype_from_name(*arguments_.dtype), input);
     return call_.tensors.emplace_back(std::move(tensor));
   }
 
-  static void check_floating(const NamedPath& input, const TensorView& tensor) {
-    if (!is_floating(tensor.dtype))
-      refuse("{}: {} holds {}, expected floating-point numbers", input.option, *input.path, name_of(tensor.dtype));
+  static void check_operand(const NamedPath& input, const TensorView& tensor, bool may_be_quantized) {
+    if (!is_floating(tensor.dtype) && !(may_be_quantized && is_quantized(tensor.dtype)))
+      refuse("{}: {} holds {}, expected floating-point numbers{}", input.option, *input.path,
+             name_of(tensor.dtype), may_be_quantized ? ", i8 or f8e4m3" : "");
     if (tensor.rank < 2 || tensor.rank > 4)
       refuse("{}: {} has shape {}, expected 2, 3 or 4 dimensions", input.option, *input.path,
              to_string(tensor.dims()));

@@ -11,6 +11,7 @@
 #include <deque>
 #include <nlohmann/json.hpp>
 
+#include "cases/key_rows.h"
 #include "cli/output/json.h"
 #include "cli/output/progress.h"
 #include "run.h"
@@ -194,7 +195,8 @@ class DistributedRun {
   /// Some rows of a file: a view of the mapped file if they are contiguous and keep their type.
   TensorView part(const TensorView& whole, const NamedPath& input, const std::vector<Run>& runs) {
     const int axis = call_->sequence_axis();
-    const DType dtype = arguments_.call.dtype ? dtype_from_name(*arguments_.call.dtype) : whole.dtype;
+    const bool converts = arguments_.call.dtype && is_floating(whole.dtype);
+    const DType dtype = converts ? dtype_from_name(*arguments_.call.dtype) : whole.dtype;
     if (dtype == whole.dtype && runs.size() == 1) return whole.slice(axis, runs[0].begin, runs[0].end);
     if (dtype != whole.dtype)
       call_->notes.push_back(
@@ -218,11 +220,15 @@ class DistributedRun {
         if (!progress) progress.emplace(steps);
         progress->show(done, "computing");
       };
+    std::vector<std::pair<std::int64_t, std::int64_t>> keys;
+    for (const Run& run : division_.keys.runs(ranks_.rank())) keys.emplace_back(run.begin, run.end);
+    AttentionOptions options = call_->options;
+    const cases::ScalesOfRows scales(options, keys);
     const auto start = std::chrono::steady_clock::now();
     if (arguments_.decode)
-      distributed::decode(ranks_.communicator, q_, k_, v_, o_, division_, call_->options);
+      distributed::decode(ranks_.communicator, q_, k_, v_, o_, division_, options);
     else
-      distributed::attention(ranks_.communicator, q_, k_, v_, o_, division_, call_->options);
+      distributed::attention(ranks_.communicator, q_, k_, v_, o_, division_, options);
     division_.on_step = {};
     seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }

@@ -104,9 +104,7 @@ struct RefusedOption {
 };
 
 inline constexpr std::string_view kNoQuantizedGradients = "quantized keys and values have no gradients",
-                                  kNoQuantizedStates = "a state takes numbers without scales",
-                                  kCacheSets = "the cache sets it",
-                                  kNoQuantizedExchange = "ranks exchange numbers without scales";
+                                  kCacheSets = "the cache sets it";
 
 inline constexpr std::array kRefusedOptions{
     RefusedOption{AttentionCall::attention_backward, kUsesBlockTable, "pages have no gradients"},
@@ -120,8 +118,6 @@ inline constexpr std::array kRefusedOptions{
     RefusedOption{AttentionCall::attention_state, kUsesBlockTable, "keys arrive in parts"},
     RefusedOption{AttentionCall::attention_state, kUsesWeights, "keys arrive in parts"},
     RefusedOption{AttentionCall::attention_state, kUsesScores, "keys arrive in parts"},
-    RefusedOption{AttentionCall::attention_state, kUsesScales, kNoQuantizedStates},
-    RefusedOption{AttentionCall::attention_state, kUsesRotation, kNoQuantizedStates},
     RefusedOption{AttentionCall::kv_cache, kUsesBlockTable, "the cache sets it"},
     RefusedOption{AttentionCall::kv_cache, kUsesKvLengths, "the cache sets it"},
     RefusedOption{AttentionCall::kv_cache, kUsesKvStarts, "the cache sets it: see KvCache::set_start"},
@@ -132,8 +128,6 @@ inline constexpr std::array kRefusedOptions{
     RefusedOption{AttentionCall::distributed, kUsesWeights, "a distributed call does not report them"},
     RefusedOption{AttentionCall::distributed, kUsesScores, "a distributed call does not report them"},
     RefusedOption{AttentionCall::distributed, kUsesOrigin, "the options are those of the whole problem"},
-    RefusedOption{AttentionCall::distributed, kUsesScales, kNoQuantizedExchange},
-    RefusedOption{AttentionCall::distributed, kUsesRotation, kNoQuantizedExchange},
     RefusedOption{AttentionCall::distributed_decode, kUsesCuSeqlensQ, "a packed batch has no cache to decode"},
 };
 

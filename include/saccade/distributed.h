@@ -206,8 +206,9 @@ class Plan {
 /// q, k, v and o hold the rank's rows and keys: [batch, num_heads, rows, head_dim] and so on, with the ranks,
 /// layouts, element types and head counts that attention() takes; in a packed batch [rows, num_heads, head_dim].
 /// `options` are those of the whole problem, the same on every rank: masks, lengths, cu_seqlens and positions
-/// count the whole sequences. Only lse, num_threads and the layout are the rank's own. block_table, weights,
-/// scores and origin are refused.
+/// count the whole sequences. Only lse, num_threads and the layout are the rank's own, and of quantized keys and
+/// values the multipliers and scales, of the rank's keys; scales of channels are the same on every rank.
+/// block_table, weights, scores and origin are refused.
 ///
 /// Results are bit-identical to attention() in one process, with these exceptions: ring adds in another order (the
 /// same in every run); pass_q is bit-identical to decode() if keys are cut at multiples of kOriginAlignment; and
@@ -223,10 +224,10 @@ void attention(Communicator& communicator, const TensorView& q, const TensorView
                const MutableTensorView& o, const ParallelConfig& division,
                const AttentionOptions& options = kDefaultAttentionOptions);
 
-/// attention_backward() of a problem that attention() above divided: with the same communicator, division and
-/// options, and the rank's rows and keys of all tensors, q, k, v and those of `outcome`. dq belongs to its rows,
-/// dk and dv to its keys. Gradients of options are those of the whole problem, on every rank: the ranks' parts are
-/// added up in f32 (f64 for f64), in the order of the ranks.
+/// attention_backward() of a problem that attention() above divided, but for quantized keys and values: with the
+/// same communicator, division and options, and the rank's rows and keys of all tensors, q, k, v and those of
+/// `outcome`. dq belongs to its rows, dk and dv to its keys. Gradients of options are those of the whole problem,
+/// on every rank: the ranks' parts are added up in f32 (f64 for f64), in the order of the ranks.
 ///
 /// dq is bit-identical to one process. Unless ParallelConfig::exact is set, dk and dv are sums over ranks of
 /// partial sums in f32 (f64), the same in every run; Method::heads is always bit-identical to one process, except
@@ -239,10 +240,10 @@ void attention_backward(Communicator& communicator, const TensorView& q, const T
                         const AttentionOptions& options = kDefaultAttentionOptions);
 
 /// decode() over a cache whose keys are divided among the ranks of a communicator. q and o are whole and the same
-/// on every rank, as are the options; k and v hold the rank's keys by division.keys (its rows are not read). Every
-/// rank computes what its keys contribute, sends it to all others and merges: o is bit-identical to decode() in
-/// one process if keys are cut at multiples of kOriginAlignment, and otherwise agrees with it up to rounding, with
-/// the same bits on every rank.
+/// on every rank, as are the options, but for scales and multipliers, as in attention(); k and v hold the rank's
+/// keys by division.keys (its rows are not read). Every rank computes what its keys contribute, sends it to all
+/// others and merges: o is bit-identical to decode() in one process if keys are cut at multiples of
+/// kOriginAlignment, and otherwise agrees with it up to rounding, with the same bits on every rank.
 ///
 /// Each rank sends head_dim_v + 3 numbers in f32 (f64) for each row, query head and split of 4096 keys. Refuses
 /// cu_seqlens. Throws as attention() does.

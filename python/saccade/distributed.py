@@ -72,7 +72,8 @@ def attention(
 
     The options are those of the whole problem, the same on every rank:
     masks, lengths, documents and positions count the whole sequences. ``block_table`` is an error; ``num_threads`` and
-    ``layout`` are the rank's own. Results have the bits that :func:`saccade.attention` gives in one process, except
+    ``layout`` are the rank's own, and so are ``k_scale`` and ``v_scale``, those of its keys, unless they are scales of
+    channels. Results have the bits that :func:`saccade.attention` gives in one process, except
     with method "ring", whose sums have another order, and "pass_q", which has the bits of :func:`decode`.
 
     :param q: the rank's rows, [batch, heads, rows, head_dim]; with ``cu_seqlens_q`` [rows, heads, head_dim].
@@ -119,7 +120,7 @@ def decode(
     """:func:`saccade.decode` over a cache whose keys are divided among the ranks; every rank gets the whole output.
 
     It has the bits of :func:`saccade.decode` in one process if keys are cut at multiples of 4096, and otherwise agrees
-    with it up to rounding, with the same bits on every rank.
+    with it up to rounding, with the same bits on every rank. ``k_scale`` and ``v_scale`` are those of the rank's keys.
 
     :param q: all queries, the same on every rank, [batch, heads, seqlen_q, head_dim].
     :param k: the rank's keys, [batch, kv_heads, keys, head_dim].

@@ -363,3 +363,25 @@ copy.Free()
     lines = sorted(done.stdout.splitlines())
     text = "[distributed::attention] rank 1: causal: expected None, 'top_left' or 'bottom_right', got 'up'"
     assert lines == sorted([f"{rank} {words}" for rank in (0, 1) for words in ("fine", "fine", text)])
+
+
+@pytest.mark.parametrize("function", [attention, decode])
+def test_quantized_keys_of_ranks(function):
+    rng = np.random.default_rng(1)
+    k, v = (rng.integers(-127, 128, (2, 30, 8), dtype=np.int8) for _ in range(2))
+    k_scale, of_channels = (rng.random(shape, dtype=np.float32) / 50 for shape in ((2, 30, 1), (8,)))
+    q = rng.standard_normal((4, 30, 8), dtype=np.float32)
+    one = {"attention": saccade.attention, "decode": saccade.decode}[function.__name__]
+    wanted = one(q, k, v, causal="top_left", k_scale=k_scale, v_scale=of_channels, k_rotated=True)
+
+    def rank(comm):
+        sharding = Sharding.contiguous(30, comm.size)
+        rows = sharding.indices(comm.rank)
+        given = {"causal": "top_left", "k_scale": k_scale[:, rows], "v_scale": of_channels, "k_rotated": True}
+        if function is attention:
+            o = attention(q[:, rows], k[:, rows], v[:, rows], comm=comm, sharding=sharding, **given)
+            return np.array_equal(o, wanted[:, rows])
+        o = decode(q, k[:, rows], v[:, rows], comm=comm, kv_sharding=sharding, **given)
+        return np.abs(o - wanted).max() < 1e-5
+
+    assert run(local_communicators(3), rank) == [True] * 3

@@ -1,10 +1,13 @@
 #include "saccade/attention_state.h"
 
+#include <algorithm>
 #include <array>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "attention/arguments.h"
+#include "attention/transforms.h"
 #include "backend/backend.h"
 #include "core/check.h"
 #include "core/conflicts.h"
@@ -76,6 +79,24 @@ void check_same_options(const AttentionParams& now, const AttentionParams& befor
     expect_same(name, of_now, of_before);
 }
 
+/// The scales of the channels of v, [batch, num_kv_heads, head_dim_v]; empty: none.
+std::vector<float> channels_of_v(const AttentionArguments& arguments) {
+  const ChannelScales& scales = arguments.v_channels;
+  const AttentionParams& p = arguments.params;
+  std::vector<float> all;
+  for (std::int64_t b = 0; b < p.batch && scales.rows.data; ++b)
+    for (std::int64_t head = 0; head < p.num_kv_heads; ++head)
+      for (std::int64_t d = 0; d < p.head_dim_v; ++d)
+        all.push_back(scales.rows.row<float>(b, head, 0)[d * scales.dim_stride]);
+  return all;
+}
+
+/// The same shape, of a type without scales.
+TensorView without_scales(TensorView view) {
+  if (is_quantized(view.dtype)) view.dtype = DType::f32;
+  return view;
+}
+
 }  // namespace
 
 class AttentionState::Rows {
@@ -88,8 +109,6 @@ class AttentionState::Rows {
   void add(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionOptions& options) {
     check_complete(kAdd);
     check_options(options);
-    check_not_quantized(kAdd, "k", k);
-    check_not_quantized(kAdd, "v", v);
     const DType output = output_.value_or(q.dtype);
     const AttentionOperands operands =
         check_operands(q, k, v, shape_of_output(q, v, output), nullptr, options, kAdd);
@@ -99,11 +118,12 @@ class AttentionState::Rows {
     AttentionParams& p = arguments.params;
     p.sinks = {};
     if (!has_begun_)
-      begin(q, k, v, p, options);
+      begin(q, k, v, arguments, options);
     else
-      check_same(q, p, options);
+      check_same(q, arguments, options);
     is_complete_ = false;  // if a score modifier throws
-    if (p.has_rows()) state_->add(p);
+    if (p.has_rows())
+      with_transforms(arguments, [&](const AttentionParams& transformed) { state_->add(transformed); });
     is_complete_ = true;
   }
 
@@ -129,7 +149,10 @@ class AttentionState::Rows {
     static_cast<ScoreChanges&>(p) = first_;
     p.score_modifier = first_.score_modifier;
     p.dropout_p = first_.dropout_p;
-    if (p.has_rows()) state_->finish(p);
+    restore_transforms(arguments);
+    if (p.has_rows())
+      with_transforms(
+          arguments, [&](const AttentionParams& transformed) { state_->finish(transformed); }, false);
   }
 
   std::size_t bytes() const { return state_ ? state_->bytes() : 0; }
@@ -139,9 +162,16 @@ class AttentionState::Rows {
     if (!is_complete_) refuse(function, "the state is incomplete, for an earlier call of add() failed");
   }
 
-  void begin(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionParams& p,
+  void begin(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionArguments& arguments,
              const AttentionOptions& options) {
-    if (p.has_rows()) state_ = active_backend().attention_state(p);
+    const AttentionParams& p = arguments.params;
+    if (p.has_rows())
+      with_transforms(
+          arguments,
+          [&](const AttentionParams& transformed) { state_ = active_backend().attention_state(transformed); },
+          false);
+    k_rotated_ = arguments.k_rotated, v_rotated_ = arguments.v_rotated;
+    v_channels_ = channels_of_v(arguments);
     is_packed_ = bool(options.cu_seqlens_q);
     if (is_packed_) {
       cu_seqlens_q_ = Tensor::copy_of(options.cu_seqlens_q);
@@ -150,11 +180,24 @@ class AttentionState::Rows {
     isa_ = active_isa();
     layout_ = options.layout;
     first_ = p;
-    q_ = q, k_ = k, v_ = v;
+    q_ = q, k_ = without_scales(k), v_ = without_scales(v);
     has_begun_ = true;
   }
 
-  void check_same(const TensorView& q, const AttentionParams& p, const AttentionOptions& options) const {
+  /// What finish() must know of quantized keys and values, without their scales.
+  void restore_transforms(AttentionArguments& arguments) const {
+    AttentionParams& p = arguments.params;
+    p.k.dtype = first_.k.dtype, p.v.dtype = first_.v.dtype;
+    arguments.k_rotated = k_rotated_, arguments.v_rotated = v_rotated_;
+    if (v_channels_.empty()) return;
+    const std::int64_t dim = p.head_dim_v;
+    arguments.v_channels = {.rows = {v_channels_.data(), DType::f32, p.num_kv_heads * dim, dim, 0},
+                            .dim_stride = 1};
+  }
+
+  void check_same(const TensorView& q, const AttentionArguments& arguments,
+                  const AttentionOptions& options) const {
+    const AttentionParams& p = arguments.params;
     if (const Isa isa = active_isa(); isa != isa_)
       refuse(kAdd, "the instruction set is ", name_of(isa), ", but it was ", name_of(isa_), " in the first call");
     if (q.rank != q_.rank)
@@ -168,6 +211,13 @@ class AttentionState::Rows {
         refuse(kAdd, "cu_seqlens_q[", b, "] is ", p.cu_seqlens_q[b],
                ", which is another one than in the first call");
     check_same_options(p, first_);
+    expect_given("k_rotated", arguments.k_rotated, k_rotated_);
+    expect_given("v_rotated", arguments.v_rotated, v_rotated_);
+    const auto equal = [](float a, float b) {
+      return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
+    };
+    if (!std::ranges::equal(channels_of_v(arguments), v_channels_, equal))
+      refuse(kAdd, "v_scale has other scales of channels than in the first call");
   }
 
   std::optional<DType> output_;
@@ -176,7 +226,8 @@ class AttentionState::Rows {
   AttentionParams first_{};
   TensorView q_, k_, v_;
   Tensor cu_seqlens_q_, cu_seqlens_k_;
-  bool is_packed_ = false;
+  bool is_packed_ = false, k_rotated_ = false, v_rotated_ = false;
+  std::vector<float> v_channels_;  // [batch, num_kv_heads, head_dim_v]; empty: none
   Layout layout_ = Layout::bhsd;
   Isa isa_ = Isa::scalar;
   std::unique_ptr<ForwardState> state_;  // nullptr: there are no rows

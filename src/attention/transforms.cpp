@@ -66,10 +66,11 @@ TransformedCall::TransformedCall(const AttentionArguments& arguments, bool reads
       multiply_channels(arguments.k_channels, batch, head / group, row, dim);
     });
   }
-  if ((arguments.v_rotated || arguments.v_channels.rows.data) && given.o.data) {
-    o_ = rows_for(given, DType::f32, given.head_dim_v);
-    params.o = heads_of<void>(o_, given.head_dim_v);
-  }
+  if (!arguments.v_rotated && !arguments.v_channels.rows.data) return;
+  params.o.dtype = DType::f32;  // also where nothing writes o: the choice of kernels depends on it
+  if (!given.o.data) return;
+  o_ = rows_for(given, DType::f32, given.head_dim_v);
+  params.o = heads_of<void>(o_, given.head_dim_v);
 }
 
 void TransformedCall::write_o() const {

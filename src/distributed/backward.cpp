@@ -6,6 +6,7 @@
 
 #include "attention/backward_arguments.h"
 #include "core/check.h"
+#include "core/conflicts.h"
 #include "saccade/runtime.h"
 
 namespace saccade::distributed {
@@ -64,6 +65,7 @@ void attention_backward(Communicator& communicator, const TensorView& q, const T
     whole_keys.method = Method::gather;
   whole_keys.memory = std::numeric_limits<std::int64_t>::max();  // automatic must not choose stream either
   Call call(communicator, kBackward, q, k, v, outcome.o, whole_keys, options, [&] {
+    check_options_of(AttentionCall::attention_backward, kBackward, options);
     const BackwardArguments own(q, k, v, outcome,
                                 {.dq = gradients.dq,
                                  .dk = gradients.dk,

@@ -73,7 +73,7 @@ class PassQ {
   int rank() const { return call_.messages.rank(); }
   DType type_of_states() const { return call_.q.dtype == DType::f64 ? DType::f64 : DType::f32; }
   Shape shape_of_states(std::int64_t pieces, std::int64_t rows) const {
-    return {pieces, call_.q.shape[0], call_.q.shape[1], rows, DecodeStates::row_size(call_.v.shape[3])};
+    return {pieces, call_.q.shape[0], call_.q.shape[1], rows, DecodeStates::row_size(call_.v.dim)};
   }
 
   /// Gathers the rows of all ranks in the order of the sequence.
@@ -141,21 +141,40 @@ class PassQ {
 
   void compute(const Segment& segment, Tensor& states) {
     const Run held{segment.first_piece() * kDecodeSplitKeys, segment.keys.end};
-    const PieceOptions options(call_.options, call_.params, piece_of({0, all_rows_.shape[2]}, held), held,
-                               segment.keys, heads_);
-    Tensor k, v;
-    decode_states(all_rows_, keys_of(call_.k, segment.keys, held, k), keys_of(call_.v, segment.keys, held, v),
-                  states, options.options);
+    PieceOptions options(call_.options, call_.params, piece_of({0, all_rows_.shape[2]}, held), held, segment.keys,
+                         heads_);
+    std::vector<Tensor> memory;
+    const std::vector<TensorView> k = keys_of(call_.k, segment.keys, held, memory),
+                                  v = keys_of(call_.v, segment.keys, held, memory);
+    describe(k, v, options.options);
+    decode_states(all_rows_, call_.k.numbers_of(k[0]), call_.v.numbers_of(v[0]), states, options.options);
   }
 
   /// This rank's keys, with room in front for the first keys of the split, which other ranks hold.
-  TensorView keys_of(const TensorView& tensor, Run keys, Run held, Tensor& memory) const {
+  std::vector<TensorView> keys_of(const KeyRows& all, Run keys, Run held, std::vector<Tensor>& memory) const {
     const std::int64_t key = call_.keys.local_row(rank(), keys.begin);
-    const TensorView own = tensor.slice(2, key, key + keys.size());
-    if (keys.begin == held.begin) return own;
-    memory = Tensor(tensor.dtype, {own.shape[0], own.shape[1], held.size(), own.shape[3]});
-    copy(own, memory.mutable_view().slice(2, held.size() - keys.size(), held.size()));
-    return memory;
+    std::vector<TensorView> result;
+    for (const TensorView& tensor : all.tensors) {
+      const TensorView own = tensor.slice(2, key, key + keys.size());
+      result.push_back(own);
+      if (keys.begin == held.begin) continue;
+      Tensor& room =
+          memory.emplace_back(tensor.dtype, Shape{own.shape[0], own.shape[1], held.size(), own.shape[3]});
+      copy(own, room.mutable_view().slice(2, held.size() - keys.size(), held.size()));
+      result.back() = room;
+    }
+    return result;
+  }
+  static std::vector<TensorView> no_keys_of(const KeyRows& all) {
+    std::vector<TensorView> result;
+    for (const TensorView& tensor : all.tensors) result.push_back(tensor.slice(2, 0, 0));
+    return result;
+  }
+  /// Sets the options that belong to these rows of k and v.
+  void describe(const std::vector<TensorView>& k, const std::vector<TensorView>& v,
+                AttentionOptions& options) const {
+    call_.k.describe(k, call_.k.channels, options.k_scale, options.k_multipliers);
+    call_.v.describe(v, call_.v.channels, options.v_scale, options.v_multipliers);
   }
 
   void exchange_states() {
@@ -197,7 +216,9 @@ class PassQ {
       }
       PieceOptions options(call_.options, call_.params, piece_of(runs[r], {}), {}, {}, heads_);
       if (call_.lse) options.options.lse = call_.lse.slice(2, own_row(runs[r]), own_row(runs[r]) + runs[r].size());
-      merge_decode_states(own_rows(call_.q, runs[r]), call_.k.slice(2, 0, 0), call_.v.slice(2, 0, 0), all,
+      const std::vector<TensorView> k = no_keys_of(call_.k), v = no_keys_of(call_.v);
+      describe(k, v, options.options);
+      merge_decode_states(own_rows(call_.q, runs[r]), call_.k.numbers_of(k[0]), call_.v.numbers_of(v[0]), all,
                           own_rows(call_.o, runs[r]), options.options);
     }
   }
@@ -245,14 +266,16 @@ void decode(Communicator& communicator, const TensorView& q, const TensorView& k
                                            options, kName);
   });
   if (communicator.size() == 1) return saccade::decode(q, k, v, o, options);
+  const KeyRows keys(as_headed(k, options), options.k_scale, options.k_multipliers),
+      values(as_headed(v, options), options.v_scale, options.v_multipliers);
   PassQCall call{.messages = messages,
                  .options = options,
                  .params = whole->params,
                  .keys = of_keys.keys,
                  .rows = nullptr,
                  .q = as_headed(q, options),
-                 .k = as_headed(k, options),
-                 .v = as_headed(v, options),
+                 .k = keys,
+                 .v = values,
                  .o = as_headed(o, options),
                  .lse = options.lse ? with_rank(options.lse, 3) : MutableTensorView()};
   end_call(messages, kName, options, run_pass_q(call));

@@ -73,6 +73,7 @@ class Forward {
   void compute(std::int64_t step, const Plan::Unit& unit, const Plan::Piece& piece) {
     const bool is_packed = call_.is_packed();
     PieceOptions options(call_.options, call_.params(), piece, piece.keys, piece.keys, call_.query_heads(unit));
+    keys_.describe(step, piece.keys, options.options);
     if (has_lse_) options.options.lse = lse_as_call(results_.rows(1, step, piece.rows).select(2, 0), is_packed);
     saccade::attention(as_call(queries_.rows(0, step, piece.rows), is_packed), keys_.k(step, piece.keys),
                        keys_.v(step, piece.keys), as_call(results_.rows(0, step, piece.rows), is_packed),
@@ -86,7 +87,8 @@ class Forward {
     const bool is_packed = call_.is_packed();
     const TensorView q = as_call(queries_.rows(0, step, piece.rows), is_packed);
     const auto add_keys = [&](Run held, Run seen) {
-      const PieceOptions options(call_.options, call_.params(), piece, held, seen, call_.query_heads(unit));
+      PieceOptions options(call_.options, call_.params(), piece, held, seen, call_.query_heads(unit));
+      keys_.describe(step, held, options.options);
       state.add(q, keys_.k(step, held), keys_.v(step, held), options.options);
     };
     const Run none{piece.keys.begin, piece.keys.begin};
@@ -125,8 +127,8 @@ void attention(Communicator& communicator, const TensorView& q, const TensorView
                                 .keys = call.plan->division().keys,
                                 .rows = &call.plan->division().rows,
                                 .q = call.local.q,
-                                .k = call.local.k,
-                                .v = call.local.v,
+                                .k = call.local.key_rows,
+                                .v = call.local.value_rows,
                                 .o = as_headed(o, options),
                                 .lse = options.lse ? with_rank(options.lse, 3) : MutableTensorView()}));
   std::vector<MutableTensorView> outputs{as_headed(o, options)};

@@ -14,7 +14,8 @@ struct PassQCall {
   const AttentionParams& params;  ///< of the whole problem
   const Sharding& keys;
   const Sharding* rows;  ///< nullptr: every rank has all rows of q, and gets all of o
-  TensorView q, k, v;
+  TensorView q;
+  const KeyRows &k, &v;
   MutableTensorView o, lse;  ///< lse may be empty
 };
 

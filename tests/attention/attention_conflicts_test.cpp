@@ -215,7 +215,7 @@ std::vector<Call> calls() {
       {"distributed::attention", {AttentionCall::distributed}, divided(Method::gather)},
       {"distributed::attention, pass_q", divided_decode, divided(Method::pass_q)},
       {"distributed::attention_backward",
-       {AttentionCall::distributed},
+       {AttentionCall::distributed, AttentionCall::attention_backward},
        [](Problem& p) { differentiate(p, rank[0].get()); }},
       {"distributed::decode", divided_decode,
        [](Problem& p) {

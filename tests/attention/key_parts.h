@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cases/attention_case.h"
+#include "cases/key_rows.h"
 
 namespace saccade::test {
 
@@ -78,19 +79,15 @@ struct KeyPart {
       longest = std::max(longest, kept[b]);
       begins.push_back(begins.back() + kept[b]);
     }
-    const auto cut = [&](const TensorView& whole) {
-      const int dim = key_dim(c);
-      if (!options.cu_seqlens_k) return Tensor::copy_of(whole.slice(dim, first[0], first[0] + kept[0]));
-      Shape shape(whole.dims().begin(), whole.dims().end());
-      shape[0] = begins.back();
-      Tensor result(whole.dtype, shape);
+    std::vector<std::pair<std::int64_t, std::int64_t>> runs{{first[0], first[0] + kept[0]}};
+    if (options.cu_seqlens_k) {
+      runs.clear();
       const auto documents = integers_of(options.cu_seqlens_k);
       for (std::size_t b = 0; b < numbers.size(); ++b)
-        copy(whole.slice(0, documents[b] + first[b], documents[b] + first[b] + kept[b]),
-             result.mutable_view().slice(0, begins[b], begins[b + 1]));
-      return result;
-    };
-    k = cut(c.k.view()), v = cut(c.v.view());
+        runs.emplace_back(documents[b] + first[b], documents[b] + first[b] + kept[b]);
+    }
+    k = cases::KeyRows(c.k.view(), key_dim(c), runs), v = cases::KeyRows(c.v.view(), key_dim(c), runs);
+    scales = cases::ScalesOfRows(options, runs);
     options.origin.key = begin;
     if (options.cu_seqlens_k) options.cu_seqlens_k = cu_seqlens_k = tensor_of(begins);
     const auto limit = [&](TensorView& view, Tensor& own) {
@@ -111,7 +108,9 @@ struct KeyPart {
     }
   }
 
-  Tensor k, v, cu_seqlens_k, kv_lengths, kv_starts;
+  cases::KeyRows k, v;
+  cases::ScalesOfRows scales;
+  Tensor cu_seqlens_k, kv_lengths, kv_starts;
   AttentionOptions options;
 };
 
@@ -121,7 +120,7 @@ inline void attend_in_parts(cases::AttentionCase& c, const std::vector<std::int6
   AttentionState state(c.o.view().dtype);
   for (const std::size_t i : order) {
     const KeyPart part(c, cuts[i], cuts[i + 1]);
-    state.add(c.q.view(), part.k, part.v, part.options);
+    state.add(c.q.view(), part.k.view(), part.v.view(), part.options);
   }
   state.finish(c.o.view(), c.options);
 }

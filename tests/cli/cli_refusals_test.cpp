@@ -107,6 +107,8 @@ TEST_F(RefusalTest, TensorsOfRun) {
   expect_refusal(run_with({{"--q", "nowhere.npy"}}), "nowhere.npy");
   expect_refusal(run_with({{"--q", "folder"}}), "folder");
   expect_refusal(run_with({{"--q", "ints.npy"}}), "--q: ints.npy holds i32, expected floating-point numbers");
+  expect_refusal(run_with({{"--k", "ints.npy"}}),
+                 "--k: ints.npy holds i32, expected floating-point numbers, i8 or f8e4m3");
   expect_refusal(run_with({{"--q", "row.npy"}}), "--q: row.npy has shape [9]");
   expect_refusal(run_with({{"--k", "k4.npy"}}), "3, 4 and 3 dimensions");
   expect_refusal(run_with({{"--k", "k7.npy"}}), "k has head_dim 7 but q has 8");

@@ -67,6 +67,15 @@ TEST_F(CliRunTest, HelpHasEveryOptionOfTheTable) {
     EXPECT_THAT(help, HasSubstr("\n  " + option.command_name()));
 }
 
+TEST_F(CliRunTest, TakesQuantizedKeysAndValues) {
+  const Tensor q = draw("q", {4, 5, 8}), of_tokens = draw("ks", {2, 9, 1}), of_channels = draw("vs", {8});
+  Tensor k(DType::i8, {2, 9, 8});
+  std::iota(k.values<std::int8_t>().begin(), k.values<std::int8_t>().end(), std::int8_t{-70});
+  save("k", k), save("v", k);
+  run_checked({"--k-scale", "ks.npy", "--v-scale", "vs.npy", "--dtype", "f32"});
+  expect_same_bits("o", attention(q, k, k, {.k_scale = of_tokens, .v_scale = of_channels}));
+}
+
 TEST_F(CliRunTest, TakesInputsAsTheyAreStored) {
   for (const DType dtype : {DType::f32, DType::f16, DType::f64}) {
     SCOPED_TRACE(name_of(dtype));

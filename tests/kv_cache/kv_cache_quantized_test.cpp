@@ -389,18 +389,38 @@ TEST(QuantizedTensors, AreRefusedWithAReason) {
               HasSubstr("x must have a contiguous"));
 }
 
-TEST(QuantizedTensors, AreRefusedByCallsThatReadNoScales) {
+TEST(QuantizedTensors, HaveNoGradients) {
   const Tensor q(DType::f32, {1, 1, 4, 64}), k(DType::f8e4m3, {1, 1, 4, 64});
   Tensor dq(DType::f32, {1, 1, 4, 64});
   EXPECT_THAT(refusal([&] {
                 attention_backward(q, k, q, {.o = q, .lse = Tensor(DType::f32, {1, 1, 4}), .dout = q}, {.dq = dq});
               }),
               HasSubstr("k is f8e4m3, but attention_backward has no quantized keys and values"));
-  EXPECT_THAT(refusal([&] {
-                AttentionState state;
-                state.add(q, q, k);
-              }),
-              HasSubstr("v is f8e4m3, but AttentionState::add has no quantized"));
+}
+
+TEST(QuantizedTensors, OfAStateMustAgree) {
+  const Tensor q = random_tensor({4, 64}, 1), k(DType::i8, {4, 64}), of_tokens(DType::f32, {4, 1});
+  Tensor of_channels = random_tensor({64}, 2);
+  const AttentionOptions options{.k_scale = of_tokens, .v_scale = of_channels, .k_rotated = true};
+  const auto refused = [&](const TensorView& v, const AttentionOptions& changed) {
+    return refusal([&] {
+      AttentionState state;
+      state.add(q, k, k, options);
+      of_channels.at<float>(5) += 1;
+      state.add(q, k, v, changed);
+    });
+  };
+  const Tensor same = of_channels;
+  AttentionOptions other = options;
+  other.v_scale = same;
+  EXPECT_EQ(refused(k, other), "");  // numbers of the first call may be gone
+  EXPECT_THAT(refused(k, other), HasSubstr("v_scale has other scales of channels than in the first call"));
+  other.k_rotated = false;
+  EXPECT_THAT(refused(k, other), HasSubstr("k_rotated was not given, but in the first call it was"));
+  other = options;
+  other.v_scale = {};
+  EXPECT_THAT(refused(q, other), HasSubstr("v is f32, but it was i8 in the first call"));
+  EXPECT_THAT(refused(k, other), HasSubstr("v is i8, which needs v_scale"));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "core/check.h"
+#include "distributed/call/key_rows.h"
 #include "saccade/attention_options.h"
 #include "saccade/runtime.h"
 
@@ -95,6 +96,10 @@ std::uint64_t hash_of(const AttentionOption& option, const AttentionOptions& opt
     if constexpr (std::is_same_v<decltype(member), OptionPair>) {
       add(hash, options.*member.first);
       add(hash, options.*member.second);
+    } else if constexpr (std::is_same_v<decltype(member), TensorView AttentionOptions::*>) {
+      // What belongs to a rank's keys is its own, but every rank must have it.
+      const TensorView& view = options.*member;
+      is_of_keys(member, view) ? add(hash, static_cast<bool>(view)) : add(hash, view);
     } else {
       add(hash, options.*member);
     }

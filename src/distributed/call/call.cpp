@@ -7,6 +7,20 @@
 namespace saccade::distributed {
 namespace {
 
+/// Throws unless scales and multipliers fit k and v, and scales of channels are there without keys too.
+void check_scales(std::string_view function, const AttentionOperands& operands, const TensorView& q,
+                  const TensorView& k, const TensorView& v, const AttentionOptions& options) {
+  AttentionOptions own = own_options(options);
+  own.k_scale = options.k_scale, own.v_scale = options.v_scale;
+  own.k_multipliers = options.k_multipliers, own.v_multipliers = options.v_multipliers;
+  own.k_rotated = options.k_rotated, own.v_rotated = options.v_rotated;
+  const AttentionArguments checked(operands, q, k, v, own, function, Outputs::ignored);
+  for (const auto& [name, scale] : {std::pair{"k_scale", &own.k_scale}, {"v_scale", &own.v_scale}})
+    if (is_of_channels(*scale) && scale->rank > 1 && scale->shape[scale->rank - 2U] != 1)
+      refuse(function, name, " of channels must be the same for all tokens, but it has shape ",
+             to_string(scale->dims()));
+}
+
 /// Whether the caller's functions may throw in the middle of a call.
 bool may_throw(const AttentionOptions& options) {
   return options.score_modifier || options.score_modifier_backward || options.score_block_effect;
@@ -24,9 +38,7 @@ void check_rows(std::string_view function, std::string_view name, const TensorVi
 
 void check_tensors(std::string_view function, const TensorView& q, const TensorView& k, const TensorView& v,
                    const TensorView& o, const AttentionOptions& options) {
-  check_not_quantized(function, "k", k);
-  check_not_quantized(function, "v", v);
-  check_operands(q, k, v, o, nullptr, own_options(options), function);
+  check_scales(function, check_operands(q, k, v, o, nullptr, own_options(options), function), q, k, v, options);
   if (!options.lse) return;
   check_dtype(function, "lse", options.lse, q.dtype == DType::f64 ? DType::f64 : DType::f32);
   const TensorView headed = as_headed(q, options);
@@ -80,6 +92,8 @@ Call::Call(Communicator& communicator, std::string_view name, const TensorView& 
   });
   local.q = as_headed(q, options), local.k = as_headed(k, options), local.v = as_headed(v, options);
   local.o = as_headed(o, options);
+  local.key_rows = KeyRows(local.k, options.k_scale, options.k_multipliers);
+  local.value_rows = KeyRows(local.v, options.v_scale, options.v_multipliers);
 }
 
 void end_call(Messages& messages, std::string_view function, const AttentionOptions& options,

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "distributed/call/agreement.h"
+#include "distributed/call/key_rows.h"
 #include "distributed/call/piece.h"
 
 namespace saccade::distributed {
@@ -13,6 +14,7 @@ namespace saccade::distributed {
 /// The tensors of one rank, [batch, heads, rows, dim]; a packed batch is one entry.
 struct LocalTensors {
   TensorView q, k, v, o;
+  KeyRows key_rows, value_rows;  // k and v again, with their scales
 };
 
 /// The options under which a rank's tensors alone form a valid call: scale, layout and threads.

@@ -5,8 +5,8 @@
 
 namespace saccade::distributed {
 
-/// k and v, [batch, num_kv_heads, keys, dim], fetched one step ahead. Every rank calls every function for every
-/// step.
+/// k and v, [batch, num_kv_heads, keys, dim], and what belongs to them, fetched one step ahead. Every rank calls
+/// every function for every step.
 class Keys {
  public:
   explicit Keys(Call& call);
@@ -17,9 +17,15 @@ class Keys {
   /// Keys of the sequence, in the form that a call of attention() takes.
   TensorView k(std::int64_t step, Run keys) const;
   TensorView v(std::int64_t step, Run keys) const;
+  /// Sets the options of such a call that belong to its keys and values: scales and multipliers.
+  void describe(std::int64_t step, Run keys, AttentionOptions& options) const;
   std::array<Batch*, 4> open() { return fetch_.open(); }
 
  private:
+  /// The rows of tensors [begin, end) of fetch_, in the form that a call takes, and of channels.
+  std::vector<TensorView> rows(std::int64_t step, Run keys, std::size_t begin, std::size_t end) const;
+  TensorView channels_of(const KeyRows& of, std::int64_t step) const;
+
   Call& call_;
   Gather fetch_;
 };

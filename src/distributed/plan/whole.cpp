@@ -14,18 +14,19 @@ TensorView shape_only(const AttentionOptions& options, std::int64_t batch, std::
   return {&kNumber, {batch, heads, rows, 1}, {0, 0, 0, 1}};
 }
 
-/// The options without the rank's own outputs.
+/// The options without the rank's own outputs and without what belongs to its keys.
 AttentionOptions checked_options(const AttentionOptions& options, std::string_view function) {
   check_options_of(AttentionCall::distributed, function, options);
   AttentionOptions whole = options;
   whole.lse = {};
+  whole.k_scale = whole.v_scale = whole.k_multipliers = whole.v_multipliers = {};
+  whole.k_rotated = whole.v_rotated = false;
   whole.layout = Layout::bhsd;
   return whole;
 }
 
 AttentionOperands operands_of(const TensorView& q, const TensorView& k, const AttentionOptions& options,
                               std::string_view function) {
-  check_not_quantized(function, "k", k);
   return check_operands(q, k, k, q, nullptr, options, function);
 }
 
