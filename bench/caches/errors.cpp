@@ -5,7 +5,7 @@
 //                                           tokens of each text
 //     cache_errors loss MODEL FILE...       its loss over these tokens
 //     cache_errors speech MODEL SAMPLES     the error of o in the layers of Whisper; SAMPLES: 16 bits each, 16 kHz
-//     cache_errors generate MODEL FILE      text, memory and time of 64 tokens after 4,000, on one thread
+//     cache_errors generate MODEL FILE      text, memory and time of 96 tokens after 4,000, on one thread
 #include <algorithm>
 #include <cstdio>
 #include <exception>
