@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <saccade/kv_cache.h>
 #include <saccade/limits.h>
+#include <saccade/quantize.h>
 #include <saccade/random.h>
 
 #include <cstring>
@@ -18,6 +19,14 @@ std::string layout_name(std::int64_t page_size) {
   return page_size == 0 ? "contiguous" : fmt::format("pages of {}", page_size);
 }
 
+/// The bytes of a token's keys, or values, with their scales.
+double token_bytes(DType type) {
+  if (!is_quantized(type)) return static_cast<double>(kDecodeKvHeads * bytes_of(type, kDecodeHeadDim));
+  const QuantizedTensor token = quantize(Tensor(DType::f32, {kDecodeKvHeads, kDecodeHeadDim}), type);
+  return static_cast<double>(token.numbers.bytes() + token.scale.bytes() +
+                             (type == DType::i4 ? token.multipliers.bytes() : 0));
+}
+
 struct Cache {
   DType q_type, type;
   std::int64_t length, page_size;
@@ -27,10 +36,7 @@ struct Cache {
         q_type == type ? std::string(name_of(type)) : fmt::format("{}, q {}", name_of(type), name_of(q_type));
     return fmt::format("{}, {} keys, {}", types, length, layout_name(page_size));
   }
-  double bytes() const {
-    return static_cast<double>(2 * kDecodeKvHeads * length * kDecodeHeadDim *
-                               static_cast<std::int64_t>(size_of(type)));
-  }
+  double bytes() const { return 2 * static_cast<double>(length) * token_bytes(type); }
 };
 
 Tensor draw(const Shape& shape, std::uint64_t seed, DType dtype) {
@@ -42,8 +48,8 @@ class Layers {
  public:
   explicit Layers(const Cache& cache) : q_(draw({1, kDecodeHeads, 1, kDecodeHeadDim}, 1, cache.q_type)), o_(q_) {
     constexpr std::int64_t kChunk = 4096;
-    const Tensor k = draw({kDecodeKvHeads, kChunk, kDecodeHeadDim}, 2, cache.type),
-                 v = draw(k.shape(), 3, cache.type);
+    const DType drawn = is_quantized(cache.type) ? DType::f32 : cache.type;
+    const Tensor k = draw({kDecodeKvHeads, kChunk, kDecodeHeadDim}, 2, drawn), v = draw(k.shape(), 3, drawn);
     do {
       layers_.emplace_back(KvCacheOptions{.num_kv_heads = kDecodeKvHeads,
                                           .head_dim = kDecodeHeadDim,
@@ -100,6 +106,13 @@ Tensor last_keys(const KvCache& cache) {
   return Tensor::copy_of(cache.k().select(0, block).select(1, row));
 }
 
+/// What a cache with rotated i4 keys, or any others, stores of k.
+Tensor stored(const Tensor& k, DType type) {
+  const Tensor rows = k.reshaped({kDecodeKvHeads, kDecodeHeadDim});
+  if (!is_quantized(type)) return Tensor::copy_of(rows, type);
+  return quantize(type == DType::i4 ? hadamard(rows) : rows, type).numbers;
+}
+
 /// Appends f32 tokens one by one, as a model does, on one thread. Counts bytes read and written.
 std::vector<Line> measure_append(DType type, std::int64_t page_size, const Conditions& conditions) {
   constexpr std::int64_t kTokens = 4096;
@@ -110,8 +123,7 @@ std::vector<Line> measure_append(DType type, std::int64_t page_size, const Condi
                  .dtype = type,
                  .page_size = page_size,
                  .capacity = kTokens});
-  const double bytes = static_cast<double>(2 * kTokens * element_count(shape)) *
-                       static_cast<double>(size_of(DType::f32) + size_of(type));
+  const double bytes = 2 * static_cast<double>(kTokens) * (token_bytes(DType::f32) + token_bytes(type));
   const Timing timing = measure(
       conditions.effort,
       [&] {
@@ -119,8 +131,7 @@ std::vector<Line> measure_append(DType type, std::int64_t page_size, const Condi
         for (std::int64_t i = 0; i < kTokens; ++i) cache.append(k, v);
       },
       [&] { return bytes / measure_read_bandwidth(1, kUncachedBytes); });
-  const Tensor wanted = Tensor::copy_of(k, type).reshaped({kDecodeKvHeads, kDecodeHeadDim}),
-               kept = last_keys(cache);
+  const Tensor wanted = stored(k, type), kept = last_keys(cache);
   return {{fmt::format("append a token, f32 to {}, {}", name_of(type), layout_name(page_size)),
            1,
            timing.seconds / kTokens,
@@ -133,7 +144,8 @@ std::vector<Line> measure_append(DType type, std::int64_t page_size, const Condi
 Section decode_section() {
   Section section{"decode", "decode, 32 heads, 8 of k and v, head_dim 128", {"GB/s", "of bandwidth"}, {}};
   for (const auto& [q_type, type] : {std::pair(DType::f32, DType::f32), std::pair(DType::bf16, DType::bf16),
-                                     std::pair(DType::f32, DType::f16)}) {
+                                     std::pair(DType::f32, DType::f16), std::pair(DType::f32, DType::i8),
+                                     std::pair(DType::f32, DType::i4), std::pair(DType::f32, DType::f8e4m3)}) {
     for (const std::int64_t length : {4096, 32768}) {
       for (const std::int64_t page_size : {0, 16, 256}) {
         const Cache cache{q_type, type, length, page_size};
@@ -142,7 +154,7 @@ Section decode_section() {
       }
     }
   }
-  for (const DType type : {DType::f32, DType::bf16}) {
+  for (const DType type : {DType::f32, DType::bf16, DType::i8, DType::i4, DType::f8e4m3}) {
     for (const std::int64_t page_size : {0, 256}) {
       section.items.push_back(
           [type, page_size](const Conditions& conditions) { return measure_append(type, page_size, conditions); });

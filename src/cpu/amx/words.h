@@ -277,9 +277,29 @@ SACCADE_INLINE void join_columns(const std::int32_t* sums, float unit, int t, fl
   for (int i = 0; i < 16; ++i) to[column_of_word(t, i)] = columns[i];
 }
 
+/// Digits of 7 bits of up to 16 numbers, n of them, each times `factor` and 2^-exponent and rounded: the digits of
+/// four numbers next to each other, the next digits 16 bytes later, those of the next four numbers 64 bytes later.
+/// The first digit may have 8 bits.
+SACCADE_INLINE void put_query_digits(const float* numbers, int n, float factor, int exponent, std::int8_t* to) {
+  const Vec scale = broadcast(static_cast<float>(-exponent));
+  __m512i rest = _mm512_cvtps_epi32(_mm512_scalef_ps(mul(load_first(numbers, n), broadcast(factor)), scale));
+  alignas(64) std::int8_t digits[4][16];
+  const __m512i half = _mm512_set1_epi32(64), most = _mm512_set1_epi32(127);
+  SACCADE_UNROLL
+  for (int i = 3; i > 0; --i) {
+    const __m512i digit = _mm512_sub_epi32(_mm512_and_si512(_mm512_add_epi32(rest, half), most), half);
+    _mm_store_si128(reinterpret_cast<__m128i*>(digits[i]), _mm512_cvtepi32_epi8(digit));
+    rest = _mm512_srai_epi32(_mm512_sub_epi32(rest, digit), 7);
+  }
+  _mm_store_si128(reinterpret_cast<__m128i*>(digits[0]), _mm512_cvtepi32_epi8(rest));
+  SACCADE_UNROLL
+  for (int i = 0; i < 4; ++i)
+    for (int j = 0; j < 16; j += 4) std::memcpy(to + i * 16 + j * 16, digits[i] + j, 4);
+}
+
 /// The scores of 16 keys and 4 rows from their products [key][digit][row], in four rows `stride` apart. `factors`:
-/// of the last digit of each row; a digit before another has 2^7 times its value.
-SACCADE_INLINE void join_digits(const std::int32_t* products, const float* factors, float* to,
+/// of the last digit of each row; a digit before another has 2^7 times its value. `scales`: of the keys.
+SACCADE_INLINE void join_digits(const std::int32_t* products, const float* factors, const float* scales, float* to,
                                 std::int64_t stride) {
   const Vec last = _mm512_broadcast_f32x4(_mm_loadu_ps(factors));
   const Vec values = mul(last, _mm512_setr_ps(0x1p21F, 0x1p21F, 0x1p21F, 0x1p21F, 0x1p14F, 0x1p14F, 0x1p14F,
@@ -298,19 +318,22 @@ SACCADE_INLINE void join_digits(const std::int32_t* products, const float* facto
   }
   transpose_quarters(keys);
   SACCADE_UNROLL
-  for (int r = 0; r < 4; ++r) store(to + r * stride, keys[r]);
+  for (int r = 0; r < 4; ++r) store(to + r * stride, mul(keys[r], load(scales)));
 }
 
-/// The tables of four groups' multipliers, a group to each quarter.
-SACCADE_INLINE __m512i tables_of(const std::int8_t* multipliers) {
-  const auto table = [&](int i) __attribute__((always_inline)) {
-    const auto* const from = kMultiples[static_cast<std::uint8_t>(multipliers[i])].data();
-    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
-  };
-  __m512i all = _mm512_castsi128_si512(table(0));
-  all = _mm512_mask_broadcast_i32x4(all, 0x00f0, table(1));
-  all = _mm512_mask_broadcast_i32x4(all, 0x0f00, table(2));
-  return _mm512_mask_broadcast_i32x4(all, 0xf000, table(3));
+/// The numbers of 64 nibbles of four groups, a group to each quarter. Two products make the 16 multiples of each
+/// multiplier: those of even nibbles in the lower bytes of words, and of odd ones in the upper bytes.
+SACCADE_INLINE __m512i multiples(__m512i nibbles, const std::int8_t* multipliers) {
+  std::int32_t four;
+  std::memcpy(&four, multipliers, sizeof four);
+  const __m512i quarters = _mm512_set_epi64(0x0303030303030303, 0x0303030303030303, 0x0202020202020202,
+                                            0x0202020202020202, 0x0101010101010101, 0x0101010101010101, 0, 0);
+  const __m512i even = _mm512_set4_epi32(0x00060004, 0x00020000, 0x00fe00fc, 0x00fa00f8);
+  const __m512i m = _mm512_shuffle_epi8(_mm512_set1_epi32(four), quarters);
+  const __m512i odd = _mm512_add_epi8(_mm512_slli_epi16(even, 8), _mm512_set1_epi16(0x0100));
+  const __m512i table =
+      _mm512_mask_blend_epi8(0xaaaaaaaaaaaaaaaa, _mm512_mullo_epi16(m, even), _mm512_mullo_epi16(m, odd));
+  return _mm512_shuffle_epi8(table, nibbles);
 }
 
 /// A row of i4 as `tiles` times 64 numbers of i8.
@@ -318,12 +341,10 @@ SACCADE_INLINE void put_int4_row(Int4Row row, std::int64_t tiles, std::int8_t* t
   const __m512i low = _mm512_set1_epi8(15);
   if (row.half % 64 == 0) {
     for (std::int64_t d = 0; d < row.half; d += 64) {
-      const __m512i bytes = _mm512_loadu_si512(row.bytes + d);
-      const __m512i lower = _mm512_and_si512(bytes, low),
-                    upper = _mm512_and_si512(_mm512_srli_epi16(bytes, 4), low);
+      const __m512i bytes = _mm512_loadu_si512(row.bytes + d), upper = _mm512_srli_epi16(bytes, 4);
       const std::int8_t* const of_upper = row.multipliers + (row.half + d) / 16;
-      _mm512_store_si512(to + d, _mm512_shuffle_epi8(tables_of(row.multipliers + d / 16), lower));
-      _mm512_store_si512(to + row.half + d, _mm512_shuffle_epi8(tables_of(of_upper), upper));
+      _mm512_store_si512(to + d, multiples(_mm512_and_si512(bytes, low), row.multipliers + d / 16));
+      _mm512_store_si512(to + row.half + d, multiples(_mm512_and_si512(upper, low), of_upper));
     }
     return;
   }

@@ -173,14 +173,26 @@ inline void join_columns(const std::int32_t* sums, float unit, int t, float* to)
   }
 }
 
-inline void join_digits(const std::int32_t* products, const float* factors, float* to, std::int64_t stride) {
+inline void put_query_digits(const float* numbers, int n, float factor, int exponent, std::int8_t* to) {
+  for (int i = 0; i < 16; ++i) {
+    auto rest = static_cast<std::int32_t>(i < n ? std::nearbyint(std::ldexp(numbers[i] * factor, -exponent)) : 0);
+    for (int d = 3; d >= 0; --d) {
+      const std::int32_t digit = d == 0 ? rest : ((rest + 64) & 127) - 64;
+      to[i / 4 * 64 + d * 16 + i % 4] = static_cast<std::int8_t>(digit);
+      rest = (rest - digit) >> 7;
+    }
+  }
+}
+
+inline void join_digits(const std::int32_t* products, const float* factors, const float* scales, float* to,
+                        std::int64_t stride) {
   constexpr float kValues[] = {0x1p21F, 0x1p14F, 0x1p7F, 1};
   for (int key = 0; key < 16; ++key)
     for (int r = 0; r < 4; ++r) {
       float x[4];
       for (int d = 0; d < 4; ++d)
         x[d] = static_cast<float>(products[key * 16 + d * 4 + r]) * (factors[r] * kValues[d]);
-      to[r * stride + key] = (x[3] + x[2]) + (x[1] + x[0]);
+      to[r * stride + key] = ((x[3] + x[2]) + (x[1] + x[0])) * scales[key];
     }
 }
 

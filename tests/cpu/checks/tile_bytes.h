@@ -57,13 +57,34 @@ inline void check_put_digits(Findings& findings) {
   }
 }
 
+inline void check_put_query_digits(Findings& findings) {
+  alignas(64) std::int8_t found[256] = {};
+  for (int n = 1; n <= 16; ++n) {
+    float numbers[16];
+    for (float& x : numbers)
+      x = std::ldexp(static_cast<float>(findings.word() >> 8), findings.below(12) - 35) - 0.25F;
+    put_query_digits(numbers, n, -2, -25, found);
+    for (int i = 0; i < 16; ++i) {
+      double sum = 0;
+      for (int d = 0; d < 4; ++d) {
+        const std::int8_t digit = found[i / 4 * 64 + d * 16 + i % 4];
+        findings.equal(d == 0 || std::abs(digit) <= 64, true);
+        sum += std::ldexp(static_cast<double>(digit), 7 * (3 - d));
+      }
+      findings.equal(sum, i < n ? std::nearbyint(-0x1p26 * static_cast<double>(numbers[i])) : 0.0);
+    }
+  }
+}
+
 inline void check_join_digits(Findings& findings) {
   alignas(64) std::int32_t products[256];
   alignas(64) float found[4 * 16];
   for (int round = 0; round < 50; ++round) {
     for (std::int32_t& x : products) x = findings.below(1 << 22) - (1 << 21);
     const float factors[] = {0x1p-30F, 0x1p-20F, 1, 0x1p10F};
-    join_digits(products, factors, found, 16);
+    float scales[16];
+    for (float& x : scales) x = static_cast<float>(1 + findings.below(100)) * 0x1p-7F;
+    join_digits(products, factors, scales, found, 16);
     for (int key = 0; key < 16; ++key)
       for (int r = 0; r < 4; ++r) {
         double sum = 0, most = 0;
@@ -71,7 +92,7 @@ inline void check_join_digits(Findings& findings) {
           const double x = static_cast<double>(products[key * 16 + d * 4 + r]) * std::ldexp(1.0, 7 * (3 - d));
           sum += x, most = std::max(most, std::abs(x));
         }
-        const double factor = static_cast<double>(factors[r]);
+        const double factor = static_cast<double>(factors[r]) * static_cast<double>(scales[key]);
         findings.equal(
             std::abs(static_cast<double>(found[r * 16 + key]) - sum * factor) <= most * factor * 0x1p-21, true);
       }
@@ -111,7 +132,7 @@ inline void check_put_int4_row(Findings& findings) {
     std::uint8_t bytes[128];
     std::int8_t multipliers[16];
     for (std::uint8_t& x : bytes) x = static_cast<std::uint8_t>(findings.word());
-    for (std::int8_t& x : multipliers) x = static_cast<std::int8_t>(findings.below(31) - 15);
+    for (std::int8_t& x : multipliers) x = static_cast<std::int8_t>(findings.word());  // also beyond 15
     const std::int64_t tiles = (2 * half + 63) / 64;
     alignas(64) std::int8_t found[256], expected[256];
     for (std::int64_t d = 0; d < tiles * 64; ++d) {
@@ -127,6 +148,7 @@ inline void check_put_int4_row(Findings& findings) {
 inline constexpr test::Check kTileByteChecks[] = {{"tile_signed_bytes", check_tile_bytes<DType::i8>},
                                                   {"tile_unsigned_bytes", check_tile_bytes<DType::u8>},
                                                   {"put_digits", check_put_digits},
+                                                  {"put_query_digits", check_put_query_digits},
                                                   {"join_digits", check_join_digits},
                                                   {"interleave_rows", check_interleave_rows},
                                                   {"join_columns", check_join_columns},

@@ -1,6 +1,6 @@
 // decode() of keys and values of i8 and i4 on AMX tiles of integers. Like amx/decode.h, with
 //
-//   for each 16 keys         S = K Q^T      K as it lies in memory, Q as four digits of 7 bits
+//   for each 32 keys         S = K Q^T      K as it lies in memory, Q as four digits of 7 bits
 //   for each 64 keys         O += P V       P as four digits of 8 bits, V interleaved
 //
 // Sums of integers are exact, so a digit costs no accuracy, and none of the operands is rounded: four digits of a
@@ -16,6 +16,7 @@
 // ones.
 #pragma once
 
+#include "cpu/amx/integers/tile_rows.h"
 #include "cpu/amx/packing.h"
 #include "cpu/attention/decode_shared.h"
 
@@ -36,7 +37,7 @@ class IntDecodeScratch : public ScratchSlices {
     queries = take<std::int8_t>(groups * depth * kTileBytes);
     factors = take<Scalar>(groups * kDigitRows);
     copies = take<std::int8_t>(4 * std::max(depth, width) * kTileBytes);
-    products = take<std::int32_t>(kTileBytes / 4);
+    products = take<std::int32_t>(kTileBytes / 2);
     scores = take<Scalar>(groups * kDigitRows * kScoreStride);
     weights = take<Scalar>(rows * kScoreStride);
     digits = take<std::uint8_t>(groups * kTileBytes);
@@ -57,7 +58,7 @@ class IntDecodeScratch : public ScratchSlices {
   std::int8_t* queries;       // [group][depth][16 times 4 dimensions][digit][row][4 dimensions]
   Scalar* factors;            // [rows]: the value of the last digit
   std::int8_t* copies;        // [64 keys][depth or width][64]: of rows not read in place
-  std::int32_t* products;     // [16 keys][digit][row]
+  std::int32_t* products;     // [32 keys][digit][row]
   Scalar* scores;             // [rows][kScoreStride], rows a multiple of 4
   Scalar* weights;            // the same, for the masked_safe path, which needs the scores
   std::uint8_t* digits;       // [group][row][digit][64 keys]
@@ -74,6 +75,8 @@ class IntDecodeHead : public DecodeScores<IntDecodeScratch> {
  public:
   using Scratch = IntDecodeScratch;
   using Registers = Tiles;
+  /// With pages of 16 keys, 32 took 1.4 times as long as 128 (Granite Rapids).
+  static constexpr std::int64_t kStep = 128;
   using DecodeScores<IntDecodeScratch>::DecodeScores;
 
   void start() {
@@ -82,26 +85,31 @@ class IntDecodeHead : public DecodeScores<IntDecodeScratch> {
     std::fill_n(scratch_.factors, scratch_.groups * kDigitRows, Scalar{0});
     for (int r = 0; r < count_; ++r) put_query(r, query<float>(r));
     plan();
+    read_scales(p_.key_source(rows_.batch, kv_head_));
   }
 
   /// Computes the requested products of keys [key, key + count), multiples of 32.
   void score(Tiles& tiles, std::int64_t key, std::int64_t count) {
-    const KvSource source = p_.key_source(rows_.batch, kv_head_);
-    const Step step{key, key + count};
-    for (; key < step.end; key += 16) {
-      if (!is_wanted(key)) continue;
-      const RowTile keys = tile_of(source, key, scratch_.depth, 0);
-      const RowTile next = next_tile(source, step, key);
-      for (std::int64_t g = 0; g < scratch_.groups; ++g)
-        multiply_keys(tiles, keys, next, lines_of(source), g, key - begin_);
-    }
+    with_tile_rows(p_.key_source(rows_.batch, kv_head_), scratch_.depth, [&](const auto& keys) {
+      load_queries(tiles, keys);
+      const std::int64_t ahead = keys.rows_of(kKeysAhead);
+      for (std::int64_t at = key; at < key + count; at += 32) {
+        if (!is_wanted(at)) continue;
+        const RowTile rows[2] = {keys.tile(at, 0), keys.tile(at + 16, 1)};
+        const RowTile next[2] = {keys.next(at + ahead), keys.next(at + ahead + 16)};
+        const auto fetch = [&](int quarter) __attribute__((always_inline)) {
+          keys.template fetch<8, kToL1>(next[quarter / 2], quarter % 2 * 8);
+        };
+        multiply_keys(tiles, keys, rows, 0, at - begin_, fetch);
+        for (std::int64_t g = 1; g < scratch_.groups; ++g)
+          multiply_keys(tiles, keys, rows, g, at - begin_, [](int) {});
+      }
+    });
   }
 
   void soften() {
-    read_scales(p_.key_source(rows_.batch, kv_head_));
     for (int r = 0; r < count_; ++r) {
       if (!std::isfinite(scratch_.factors[r])) multiply_bad_query(r);
-      multiply_by_scales(scores(r), scores(r));
     }
     finish();
     read_scales(p_.value_source(rows_.batch, kv_head_));
@@ -111,16 +119,25 @@ class IntDecodeHead : public DecodeScores<IntDecodeScratch> {
 
   /// Adds the values of keys [key, key + count), weighted.
   void add_values(Tiles& tiles, std::int64_t key, std::int64_t count) {
-    const KvSource source = p_.value_source(rows_.batch, kv_head_);
-    const Step step{key / 64 * 64, key + count};
-    for (std::int64_t first = step.begin; first < step.end; first += 64) {
-      const std::int64_t begin = std::max(first, key), end = std::min(first + 64, step.end);
-      if (!is_wanted(first) && !is_wanted(first + 32)) continue;
-      interleave(source, step, first, begin, end);
-      put_weights(first, begin, end);
-      for (std::int64_t g = 0; g < scratch_.groups; ++g)
-        for (std::int64_t w = 0; w < scratch_.width; ++w) multiply_values(tiles, g, w);
-    }
+    with_tile_rows(p_.value_source(rows_.batch, kv_head_), scratch_.width, [&](const auto& values) {
+      for (std::int64_t first = key / 64 * 64; first < key + count; first += 64) {
+        const std::int64_t begin = std::max(first, key), end = std::min(first + 64, key + count);
+        if (!is_wanted(first) && !is_wanted(first + 32)) continue;
+        const RowTile next[4] = {values.next(first + 64), values.next(first + 80), values.next(first + 96),
+                                 values.next(first + 112)};
+        interleave(values, next, first, begin, end);
+        put_weights(first, begin, end);
+        for (std::int64_t w = 0; w < values.tiles(); ++w) {
+          const auto fetch = [&](int quarter) __attribute__((always_inline)) {
+            if (w < 2) values.template fetch<4, kToL2>(next[2 + w], quarter * 4);
+            if (values.tiles() == 1) values.template fetch<4, kToL2>(next[3], quarter * 4);
+          };
+          multiply_values(tiles, 0, w, fetch);
+        }
+        for (std::int64_t g = 1; g < scratch_.groups; ++g)
+          for (std::int64_t w = 0; w < values.tiles(); ++w) multiply_values(tiles, g, w, [](int) {});
+      }
+    });
   }
 
   void keep_output() {
@@ -153,14 +170,15 @@ class IntDecodeHead : public DecodeScores<IntDecodeScratch> {
 
   /// A number is s (2^21 a + 2^14 b + 2^7 c + d), with digits from -64 to 64 and a power of two s.
   void put_query(int r, const float* row) {
-    float largest = 0;
-    bool is_finite = true;
-    for (std::int64_t d = 0; d < p_.head_dim; ++d) {
-      const float x = std::abs(row[d] * unit_.query_factor);
-      largest = x > largest ? x : largest;
-      is_finite = is_finite && x <= std::numeric_limits<float>::max();
+    Vec most = zero(), finite = zero();
+    for (std::int64_t d = 0; d < p_.head_dim; d += kWidth) {
+      const int n = static_cast<int>(std::min<std::int64_t>(kWidth, p_.head_dim - d));
+      const Vec x = mul(load_first(row + d, n), broadcast(unit_.query_factor));
+      most = max(most, abs(x));
+      finite = fma(x, zero(), finite);
     }
-    if (!is_finite) {
+    const Scalar largest = reduce_max(most);
+    if (any(is_nan(finite))) {
       scratch_.factors[r] = std::numeric_limits<float>::quiet_NaN();
       return;
     }
@@ -168,19 +186,11 @@ class IntDecodeHead : public DecodeScores<IntDecodeScratch> {
     constexpr int kBits = 26;  // of the largest number
     const int exponent =
         std::max(static_cast<int>(std::bit_cast<std::uint32_t>(largest) >> 23) - 127 - kBits, -149);
-    const double reciprocal = power(-exponent);
     scratch_.factors[r] = static_cast<float>(power(exponent));
     std::int8_t* const tile = queries(r / kDigitRows) + r % kDigitRows * 4;
-    for (std::int64_t d = 0; d < p_.head_dim; ++d) {
-      const double x = double{row[d] * unit_.query_factor} * reciprocal;
-      auto rest = static_cast<std::int32_t>(x < 0 ? x - 0.5 : x + 0.5);
-      std::int8_t* const to = tile + d / 64 * kTileBytes + d % 64 / 4 * 64 + d % 4;
-      for (int i = kDigits; i-- > 0;) {
-        const std::int32_t digit = i == 0 ? rest : ((rest + 64) & 127) - 64;
-        to[i * kDigitRows * 4] = static_cast<std::int8_t>(digit);
-        rest = (rest - digit) >> 7;
-      }
-    }
+    for (std::int64_t d = 0; d < p_.head_dim; d += 16)
+      put_query_digits(row + d, static_cast<int>(std::min<std::int64_t>(16, p_.head_dim - d)), unit_.query_factor,
+                       exponent, tile + d / 64 * kTileBytes + d % 64 * 16);
   }
   static double power(int exponent) {
     return std::bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52);
@@ -205,6 +215,8 @@ class IntDecodeHead : public DecodeScores<IntDecodeScratch> {
           }
         },
         QuantizedElements{});
+    for (int j = 0; j < kDecodeSplit; j += kWidth)
+      store(scores(r) + j, mul(load(scores(r) + j), load(scratch_.scales + j)));
   }
   /// Adds the values to a row with weights that no digits hold.
   __attribute__((noinline)) void add_values_without_digits(int r) {
@@ -233,78 +245,6 @@ class IntDecodeHead : public DecodeScores<IntDecodeScratch> {
     return source;
   }
 
-  // ---- Rows of keys and values
-
-  /// 16 rows, `stride` bytes apart, as whole tiles.
-  struct RowTile {
-    const std::int8_t* first = nullptr;
-    std::int64_t stride = 0;
-    SACCADE_INLINE const std::int8_t* at(std::int64_t row, std::int64_t d) const {
-      return first + row * stride + d * 64;
-    }
-  };
-  /// Keys that this head reads before the next head reads the same.
-  struct Step {
-    std::int64_t begin, end;
-  };
-
-  /// Where 16 rows lie in memory, whatever their type; nullptr if they are not one after the other, or not all may
-  /// be read.
-  SACCADE_INLINE RowTile stored_tile(const KvSource& source, std::int64_t key) const {
-    if (key < readable_.begin || key + 16 > readable_.end) return {};
-    const bool is_i4 = source.dtype == DType::i4;
-    std::int64_t at = key * source.row_stride;
-    if (source.pages) {
-      const std::int64_t row = key % source.page_size;
-      if (row + 16 > source.page_size) return {};
-      at = source.pages[key / source.page_size] * source.page_stride + row * source.row_stride;
-    }
-    return {static_cast<const std::int8_t*>(source.data) + (is_i4 ? at / 2 : at),
-            is_i4 ? source.row_stride / 2 : source.row_stride};
-  }
-  SACCADE_INLINE RowTile tile_of(const KvSource& source, std::int64_t key, std::int64_t tiles, int place) const {
-    if (source.dtype == DType::i8 && source.dim % 64 == 0)
-      if (const RowTile tile = stored_tile(source, key); tile.first) return tile;
-    return copy_tile(source, key, tiles, place);
-  }
-  __attribute__((noinline)) RowTile copy_tile(const KvSource& source, std::int64_t key, std::int64_t tiles,
-                                              int place) const {
-    std::int8_t* const copy = scratch_.copies + place * tiles * kTileBytes;
-    for (std::int64_t i = 0; i < 16; ++i) {
-      std::int8_t* const to = copy + i * tiles * 64;
-      if (key + i < readable_.begin || key + i >= readable_.end)
-        std::memset(to, 0, static_cast<std::size_t>(tiles * 64));
-      else if (source.dtype == DType::i4)
-        put_int4_row(KvRows<int4>(source)[key + i], tiles, to);
-      else
-        put_int8_row(KvRows<std::int8_t>(source)[key + i], source.dim, tiles, to);
-    }
-    return {copy, tiles * 64};
-  }
-  static void put_int8_row(const std::int8_t* row, std::int64_t dim, std::int64_t tiles, std::int8_t* to) {
-    std::memcpy(to, row, static_cast<std::size_t>(dim));
-    std::memset(to + dim, 0, static_cast<std::size_t>(tiles * 64 - dim));
-  }
-
-  /// Bytes from the rows that are multiplied to those that are prefetched: 4096 took 1.08 times as long (Granite
-  /// Rapids).
-  static constexpr std::int64_t kAhead = 2048;
-  /// The rows to prefetch while those at `key` are multiplied.
-  RowTile next_tile(const KvSource& source, const Step& step, std::int64_t key) const {
-    const std::int64_t row_bytes = std::max<std::int64_t>(bytes_of(source.dtype, source.row_stride), 16);
-    const std::int64_t ahead = key + round_up(kAhead / row_bytes, 16);
-    return ahead < step.end ? stored_tile(source, ahead) : RowTile{};
-  }
-  /// Prefetches quarter n of the rows' cache lines.
-  SACCADE_INLINE void fetch(const RowTile& tile, std::int64_t lines, std::int64_t n) const {
-    if (!tile.first) return;
-    for (std::int64_t i = 4 * n; i < 4 * n + 4; ++i)
-      for (std::int64_t d = 0; d < lines; ++d) __builtin_prefetch(tile.at(i, d), 0, 2);
-  }
-  static std::int64_t lines_of(const KvSource& source) {
-    return (bytes_of(source.dtype, stored_dim(source.dtype, source.dim)) + 63) / 64;
-  }
-
   // ---- Scales
 
   /// Reads the scales of the split's keys.
@@ -324,26 +264,64 @@ class IntDecodeHead : public DecodeScores<IntDecodeScratch> {
         for (std::int64_t i = 0; i < to - key; ++i) out[i] = from[i * source.scale_stride];
     }
   }
-  void multiply_by_scales(const Scalar* from, Scalar* to) const {
-    for (int j = 0; j < kDecodeSplit; j += kWidth) store(to + j, mul(load(from + j), load(scratch_.scales + j)));
-  }
 
   // ---- S = Q K^T
 
-  void multiply_keys(Tiles& tiles, const RowTile& keys, const RowTile& next, std::int64_t lines,
-                     std::int64_t group, std::int64_t column) {
-    const std::int8_t* const q = queries(group);
+  // Prefetches are spread over the work on the rows before. What their distances and caches bring, for 32768 keys
+  // of i8 in memory (Granite Rapids): keys 2 KiB ahead took 1.05 times as long, keys to the L2 cache 1.06 times,
+  // values to the L1 cache 1.08 times, and all prefetches of values while they are interleaved 1.14 times.
+  static constexpr std::int64_t kKeysAhead = 3072;  // bytes; of values, the next 64 rows
+  static constexpr int kToL1 = 3, kToL2 = 2;
+
+  template <class F>
+  void with_tile_rows(const KvSource& source, std::int64_t tiles, const F& f) const {
+    call_with_tile_rows(source, readable_, begin_ + kDecodeSplit, tiles, scratch_.copies, f);
+  }
+
+  /// Whether the queries stay in tiles 6 and 7.
+  template <class Rows>
+  SACCADE_INLINE bool keeps_queries(const Rows& rows) const {
+    return scratch_.groups == 1 && rows.tiles() <= 2;
+  }
+  template <class Rows>
+  SACCADE_INLINE void load_queries(Tiles& tiles, const Rows& rows) const {
+    if (!keeps_queries(rows)) return;
+    tiles.load<6>(queries(0), 64);
+    if (rows.tiles() > 1) tiles.load<7>(queries(0) + kTileBytes, 64);
+  }
+
+  /// The scores of 32 keys. Calls fetch(0) to fetch(3) on the way.
+  template <class Rows, class Fetch>
+  SACCADE_INLINE void multiply_keys(Tiles& tiles, const Rows& keys, const RowTile (&rows)[2], std::int64_t group,
+                                    std::int64_t column, const Fetch& fetch) {
     tiles.clear<0>();
-    for (std::int64_t d = 0; d < scratch_.depth; ++d) {
-      if (group == 0)
-        for (std::int64_t n = d; n < 4; n += scratch_.depth) fetch(next, lines, n);
-      tiles.load<2>(q + d * kTileBytes, 64);
-      tiles.load_streamed<1>(keys.at(0, d), keys.stride);
-      tiles.multiply<0, 1, 2, DType::i8>();
+    tiles.clear<1>();
+    if (keeps_queries(keys)) {
+      multiply_keys_by<6>(tiles, rows, 0);
+      if (keys.tiles() > 1) multiply_keys_by<7>(tiles, rows, 1);
+    } else {
+      for (std::int64_t d = 0; d < keys.tiles(); ++d) {
+        tiles.load<6>(queries(group) + d * kTileBytes, 64);
+        multiply_keys_by<6>(tiles, rows, d);
+      }
     }
+    fetch(0), fetch(1);
     tiles.store<0>(scratch_.products, 64);
-    join_digits(scratch_.products, scratch_.factors + group * kDigitRows,
-                scores(static_cast<int>(group) * kDigitRows) + column, IntDecodeScratch::kScoreStride);
+    tiles.store<1>(scratch_.products + 256, 64);
+    const float* const factors = scratch_.factors + group * kDigitRows;
+    Scalar* const to = scores(static_cast<int>(group) * kDigitRows) + column;
+    for (int t = 0; t < 2; ++t) {
+      join_digits(scratch_.products + t * 256, factors, scratch_.scales + column + t * 16, to + t * 16,
+                  IntDecodeScratch::kScoreStride);
+      fetch(2 + t);
+    }
+  }
+  template <int kQuery>
+  SACCADE_INLINE void multiply_keys_by(Tiles& tiles, const RowTile (&rows)[2], std::int64_t d) const {
+    tiles.load_streamed<2>(rows[0].at(0, d), rows[0].stride);
+    tiles.multiply<0, 2, kQuery, DType::i8>();
+    tiles.load_streamed<3>(rows[1].at(0, d), rows[1].stride);
+    tiles.multiply<1, 3, kQuery, DType::i8>();
   }
 
   // ---- P = exp(S - m), times the scales of values
@@ -420,18 +398,19 @@ class IntDecodeHead : public DecodeScores<IntDecodeScratch> {
 
   // ---- O += P V
 
-  /// The values of keys [first, first + 64), of which those of [begin, end) are taken.
-  void interleave(const KvSource& source, const Step& step, std::int64_t first, std::int64_t begin,
-                  std::int64_t end) {
-    const std::int64_t lines = lines_of(source);
+  /// The values of keys [first, first + 64), of which those of [begin, end) are taken. Prefetches half of the
+  /// next.
+  template <class Rows>
+  SACCADE_INLINE void interleave(const Rows& values, const RowTile (&next)[4], std::int64_t first,
+                                 std::int64_t begin, std::int64_t end) {
     for (int t = 0; t < 4; ++t) {
       const std::int64_t key = first + t * 16;
       RowTile rows{scratch_.zeros, 0};
-      if (key >= begin && key < end && is_wanted(key)) rows = tile_of(source, key, scratch_.width, t);
-      const RowTile next = next_tile(source, step, key);
-      for (std::int64_t i = 0; i < 16; i += 4) {
-        fetch(next, lines, i / 4);
-        for (std::int64_t w = 0; w < scratch_.width; ++w)
+      if (key >= begin && key < end && is_wanted(key)) rows = values.tile(key, t);
+      SACCADE_UNROLL
+      for (int i = 0; i < 16; i += 4) {
+        values.template fetch<2, kToL2>(next[t / 2], t % 2 * 8 + i / 2);
+        for (std::int64_t w = 0; w < values.tiles(); ++w)
           interleave_rows(rows.at(i, w), rows.stride, scratch_.values + w * 4 * kTileBytes + (t * 4 + i / 4) * 64);
       }
     }
@@ -452,22 +431,28 @@ class IntDecodeHead : public DecodeScores<IntDecodeScratch> {
     }
   }
 
-  void multiply_values(Tiles& tiles, std::int64_t g, std::int64_t w) {
+  /// Calls fetch(0) to fetch(3) on the way.
+  template <class Fetch>
+  SACCADE_INLINE void multiply_values(Tiles& tiles, std::int64_t g, std::int64_t w, const Fetch& fetch) {
     std::int32_t* const o = outputs(g, w);
     constexpr std::int64_t kTile = kTileBytes / 4;
-    tiles.load<0>(o, 64), tiles.load<1>(o + kTile, 64);
-    tiles.load<2>(o + 2 * kTile, 64), tiles.load<3>(o + 3 * kTile, 64);
     const std::int8_t* const v = scratch_.values + w * 4 * kTileBytes;
     tiles.load<4>(scratch_.digits + g * kTileBytes, 64);
+    tiles.load<0>(o, 64), tiles.load<1>(o + kTile, 64);
+    fetch(0);
+    tiles.load<2>(o + 2 * kTile, 64), tiles.load<3>(o + 3 * kTile, 64);
     tiles.load<6>(v, 64);
     tiles.multiply<0, 4, 6, DType::u8>();
+    fetch(1);
     tiles.load<7>(v + kTileBytes, 64);
     tiles.multiply<1, 4, 7, DType::u8>();
     tiles.load<6>(v + 2 * kTileBytes, 64);
     tiles.multiply<2, 4, 6, DType::u8>();
+    fetch(2);
     tiles.load<7>(v + 3 * kTileBytes, 64);
     tiles.multiply<3, 4, 7, DType::u8>();
     tiles.store<0>(o, 64), tiles.store<1>(o + kTile, 64);
+    fetch(3);
     tiles.store<2>(o + 2 * kTile, 64), tiles.store<3>(o + 3 * kTile, 64);
   }
 };
