@@ -96,9 +96,11 @@ std::vector<Line> measure_cache(const Cache& cache, const Conditions& conditions
 
 // ---- Appending tokens to a cache -----------------------------------------------------------------------------
 
-/// The last token's keys [num_kv_heads, head_dim] in a cache of one sequence.
+/// The last token's keys [num_kv_heads, head_dim] in a cache of one sequence; dequantized.
 Tensor last_keys(const KvCache& cache) {
   std::int64_t block = 0, row = cache.length(0) - 1;
+  if (is_quantized(cache.config().dtype))
+    return Tensor::copy_of(cache.dequantize_k().view().select(0, 0).select(1, row));
   if (const std::int64_t page_size = cache.config().page_size; page_size > 0) {
     block = cache.options().block_table.as<std::int32_t>()[row / page_size];
     row %= page_size;
@@ -106,11 +108,12 @@ Tensor last_keys(const KvCache& cache) {
   return Tensor::copy_of(cache.k().select(0, block).select(1, row));
 }
 
-/// What a cache with rotated i4 keys, or any others, stores of k.
-Tensor stored(const Tensor& k, DType type) {
-  const Tensor rows = k.reshaped({kDecodeKvHeads, kDecodeHeadDim});
-  if (!is_quantized(type)) return Tensor::copy_of(rows, type);
-  return quantize(type == DType::i4 ? hadamard(rows) : rows, type).numbers;
+/// The same of a token with these keys; those of i4 are rotated.
+Tensor kept_keys(const Tensor& k, DType type) {
+  const Tensor keys = k.reshaped({kDecodeKvHeads, kDecodeHeadDim});
+  if (!is_quantized(type)) return Tensor::copy_of(keys, type);
+  return type == DType::i4 ? hadamard(dequantize(quantize(hadamard(keys), type)))
+                           : dequantize(quantize(keys, type));
 }
 
 /// Appends f32 tokens one by one, as a model does, on one thread. Counts bytes read and written.
@@ -131,7 +134,7 @@ std::vector<Line> measure_append(DType type, std::int64_t page_size, const Condi
         for (std::int64_t i = 0; i < kTokens; ++i) cache.append(k, v);
       },
       [&] { return bytes / measure_read_bandwidth(1, kUncachedBytes); });
-  const Tensor wanted = stored(k, type), kept = last_keys(cache);
+  const Tensor wanted = kept_keys(k, type), kept = last_keys(cache);
   return {{fmt::format("append a token, f32 to {}, {}", name_of(type), layout_name(page_size)),
            1,
            timing.seconds / kTokens,

@@ -89,6 +89,9 @@ To converted(From value) {
 template <class Function>
 decltype(auto) with_type(DType dtype, const Function& function) {
   return with_type_of(Elements{}, dtype, function, [dtype] {
+    if (dtype == DType::i4)
+      throw std::invalid_argument(
+          "[copy] numbers of i4 stand for others by their multipliers and scales: dequantize() them");
     throw std::invalid_argument("[DType] " + std::to_string(static_cast<int>(dtype)) + " is not an element type");
   });
 }
