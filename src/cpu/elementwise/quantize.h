@@ -120,47 +120,72 @@ inline void quantize_f8e4m3(const float* from, std::int64_t dim, const Quantized
 
 // ---- Rows of i4 ----------------------------------------------------------------------------------------------
 
-/// The numbers of a group with one multiplier, as whole numbers from -8 to 7, and their squared error.
-struct GroupFit {
-  float error = 0;
-  int multiplier = 0;
-  alignas(64) float numbers[kQuantizedGroup];
+/// 1 / multiplier.
+inline constexpr auto kReciprocals = [] {
+  std::array<float, kMostMultiplier + 1> table{};
+  for (int m = 1; m <= kMostMultiplier; ++m) table[static_cast<std::size_t>(m)] = 1 / static_cast<float>(m);
+  return table;
+}();
+
+/// A multiplier with its sign, for numbers in units of the row's scale.
+struct GroupStep {
+  Vec step, reciprocal;
+  SACCADE_INLINE GroupStep(float sign, int multiplier)
+      : step(broadcast(sign * static_cast<float>(multiplier))),
+        reciprocal(broadcast(sign * kReciprocals[static_cast<std::size_t>(multiplier)])) {}
+
+  /// Whole numbers from -8 to 7.
+  SACCADE_INLINE Vec whole(Vec x) const {
+    return max(min(round_to_whole(mul(x, reciprocal)), broadcast(7)), broadcast(-8));
+  }
+  SACCADE_INLINE Vec squared_error(Vec x, Vec n) const {
+    const Vec rest = fma(sub(zero(), n), step, x);
+    return mul(rest, rest);
+  }
 };
 
-/// Numbers are in units of the row's scale.
-SACCADE_INLINE void fit_group(const float* group, int multiplier, GroupFit& fit) {
-  const Vec step = broadcast(static_cast<float>(multiplier)),
-            reciprocal = broadcast(1 / static_cast<float>(multiplier));
-  Vec error = zero();
+/// Writes a group's whole numbers with the better of two multipliers, which it returns: the one with which the
+/// largest number is about -8, and the next smaller one, which clips it. Yet smaller ones hardly ever are better.
+SACCADE_INLINE int fit_group(const float* group, float* numbers) {
+  Vec magnitude = zero();
+  for (int i = 0; i < kQuantizedGroup; i += kWidth) magnitude = max(magnitude, abs(load(group + i)));
+  const float largest = reduce_max(magnitude);
+  bool is_negative = false;
+  for (int i = 0; i < kQuantizedGroup; i += kWidth)
+    is_negative = any(equal(load(group + i), broadcast(-largest))) || is_negative;
+  const float sign = is_negative ? 1.0F : -1.0F;
+  const int first = std::clamp(static_cast<int>(largest * 0.125F + 0.5F), 1, kMostMultiplier),
+            second = std::max(first - 1, 1);
+  const GroupStep steps[2] = {{sign, first}, {sign, second}};
+  alignas(64) float fits[2][kQuantizedGroup];
+  Vec gain = zero();
   for (int i = 0; i < kQuantizedGroup; i += kWidth) {
-    const Vec x = load(group + i);
-    const Vec n = max(min(divide_to_whole(x, reciprocal, step), broadcast(7)), broadcast(-8));
-    const Vec rest = sub(x, mul(n, step));
-    error = add(error, mul(rest, rest));
-    store(fit.numbers + i, n);
+    const Vec x = load(group + i), a = steps[0].whole(x), b = steps[1].whole(x);
+    gain = add(gain, sub(steps[0].squared_error(x, a), steps[1].squared_error(x, b)));
+    store(fits[0] + i, a);
+    store(fits[1] + i, b);
   }
-  fit.error = reduce_add(error);
-  fit.multiplier = multiplier;
+  const bool clips = reduce_add(gain) > 0;
+  std::copy_n(fits[clips ? 1 : 0], kQuantizedGroup, numbers);
+  return (is_negative ? 1 : -1) * (clips ? second : first);
 }
 
-/// The best of three multipliers: the one with which the largest number of the group is about -8, and the next
-/// smaller ones, which clip it.
-inline void fit_group(const float* group, GroupFit& best) {
-  float lowest = 0, highest = 0;
-  Vec low = zero(), high = zero();
-  for (int i = 0; i < kQuantizedGroup; i += kWidth) {
-    low = max(low, sub(zero(), load(group + i)));
-    high = max(high, load(group + i));
+/// Writes the nibbles of a group, or of the `count` numbers that are left and zeros. Returns its multiplier.
+inline std::int8_t quantize_group(const float* from, std::int64_t count, float scale, bool is_small,
+                                  std::uint8_t* nibbles) {
+  alignas(64) float group[kQuantizedGroup], whole[kQuantizedGroup];
+  if (is_small) {
+    for (std::int64_t i = 0; i < kQuantizedGroup; ++i)
+      group[i] = i < count ? static_cast<float>(double{from[i]} / double{scale}) : 0;
+  } else {
+    const Vec reciprocal = broadcast(1 / scale);
+    for (std::int64_t i = 0; i < kQuantizedGroup; i += kWidth)
+      store(group + i, mul(load_part(from + i, count - i), reciprocal));
   }
-  lowest = reduce_max(low), highest = reduce_max(high);
-  const int sign = highest > lowest ? -1 : 1;
-  const int first = std::clamp(static_cast<int>(std::max(lowest, highest) * 0.125F + 0.5F), 1, kMostMultiplier);
-  fit_group(group, sign * first, best);
-  for (int m = first - 1; m >= std::max(1, first - 2); --m) {
-    GroupFit fit;
-    fit_group(group, sign * m, fit);
-    if (fit.error < best.error) best = fit;
-  }
+  const int multiplier = fit_group(group, whole);
+  for (std::int64_t i = 0; i < kQuantizedGroup; ++i)
+    nibbles[i] = static_cast<std::uint8_t>(static_cast<std::int32_t>(whole[i]) + 8);
+  return static_cast<std::int8_t>(multiplier);
 }
 
 inline void quantize_i4(const float* from, std::int64_t dim, const QuantizedRow& to) {
@@ -175,24 +200,14 @@ inline void quantize_i4(const float* from, std::int64_t dim, const QuantizedRow&
     return;
   }
   const float scale = *to.scale = scale_for(largest, kMost);
-  for (std::int64_t d = 0; d < 2 * half; d += kQuantizedGroup) {
-    alignas(64) float group[kQuantizedGroup];
-    for (std::int64_t i = 0; i < kQuantizedGroup; ++i) {
-      const float x = d + i < dim ? from[d + i] : 0;
-      group[i] = largest < kSmallRow ? static_cast<float>(double{x} / double{scale}) : x / scale;
-    }
-    GroupFit fit;
-    fit_group(group, fit);
-    to.multipliers[d / kQuantizedGroup] = static_cast<std::int8_t>(fit.multiplier);
-    std::uint8_t nibbles[kQuantizedGroup];
+  const bool is_small = largest < kSmallRow;
+  for (std::int64_t d = 0; d < half; d += kQuantizedGroup) {
+    std::uint8_t lower[kQuantizedGroup], upper[kQuantizedGroup];
+    std::int8_t* const multipliers = to.multipliers + d / kQuantizedGroup;
+    multipliers[0] = quantize_group(from + d, dim - d, scale, is_small, lower);
+    multipliers[half / kQuantizedGroup] = quantize_group(from + half + d, dim - half - d, scale, is_small, upper);
     for (std::int64_t i = 0; i < kQuantizedGroup; ++i)
-      nibbles[i] = static_cast<std::uint8_t>(static_cast<std::int32_t>(fit.numbers[i]) + 8);
-    for (std::int64_t i = 0; i < kQuantizedGroup; ++i) {
-      if (d < half)
-        numbers[d + i] = nibbles[i];
-      else
-        numbers[d - half + i] = static_cast<std::uint8_t>(numbers[d - half + i] | nibbles[i] << 4);
-    }
+      numbers[d + i] = static_cast<std::uint8_t>(lower[i] | upper[i] << 4);
   }
 }
 
