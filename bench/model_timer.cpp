@@ -45,7 +45,7 @@ void run(const Model& model, ModelCache& cache, const std::vector<std::int64_t>&
 
 double prompt(const Model& model, std::int64_t length, int threads) {
   return seconds_of([&] {
-    ModelCache cache = model.make_cache(DType::f32, length);
+    ModelCache cache = model.make_cache({}, length);
     run(model, cache, tokens_of(length, 0), threads);
   });
 }
@@ -54,7 +54,7 @@ double prompt(const Model& model, std::int64_t length, int threads) {
 double token(const Model& model, std::int64_t length, int threads) {
   static std::optional<ModelCache> cache;
   if (!cache || cache->length() != length) {
-    cache = model.make_cache(DType::f32, length + 1);
+    cache = model.make_cache({}, length + 1);
     run(model, *cache, tokens_of(length, 0), threads);
   }
   const double seconds = seconds_of([&] { run(model, *cache, {1000}, threads); });

@@ -233,7 +233,7 @@ void print_generated(const std::string& model, const std::string& file) {
   const std::vector<std::int64_t> prompt = tokens_of(pretrained, file, kPrompt);
   std::vector<Continuation> texts;
   for (const DType dtype : {DType::f32, DType::bf16, DType::i8, DType::i4, DType::f8e4m3}) {
-    texts.push_back({.dtype = dtype, .cache = pretrained.model().make_cache(dtype, kPrompt + kNew)});
+    texts.push_back({.dtype = dtype, .cache = pretrained.model().make_cache({.dtype = dtype}, kPrompt + kNew)});
     step(pretrained.model(), texts.back(), prompt);
   }
   for (std::int64_t i = 0; i < kNew; ++i)  // by turns

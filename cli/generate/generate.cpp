@@ -16,7 +16,8 @@ namespace {
 
 struct GenerateArguments {
   std::string model;
-  std::optional<std::string> prompt, audio, cache_dtype;
+  std::optional<std::string> prompt, audio, dtype, dtype_v;
+  std::optional<bool> rotate;
   std::optional<std::int64_t> count, top_k, seed;
   std::optional<double> temperature, top_p;
 };
@@ -28,7 +29,7 @@ void print(const std::string& text) {
 }
 
 /// The element type of a cache, by saccade's name or by that of Python.
-DType cache_dtype_named(const std::string& name) {
+DType dtype_named(const char* option, const std::string& name) {
   static const std::map<std::string, DType> kTypes = {{"f32", DType::f32},
                                                       {"float32", DType::f32},
                                                       {"bf16", DType::bf16},
@@ -44,8 +45,18 @@ DType cache_dtype_named(const std::string& name) {
                                                       {"float8_e4m3fn", DType::f8e4m3}};
   const auto found = kTypes.find(name);
   if (found == kTypes.end())
-    refuse("--kv-cache-dtype: expected float32, bfloat16, float16, int8, int4 or float8_e4m3fn, got '{}'", name);
+    refuse("{}: expected float32, bfloat16, float16, int8, int4 or float8_e4m3fn, got '{}'", option, name);
   return found->second;
+}
+
+KvCacheFormat format_of(const GenerateArguments& arguments) {
+  KvCacheFormat format;
+  if (arguments.dtype) format.dtype = dtype_named("--kv-cache-dtype", *arguments.dtype);
+  if (arguments.dtype_v) format.dtype_v = dtype_named("--kv-cache-dtype-v", *arguments.dtype_v);
+  format.rotate = arguments.rotate;
+  if (format.rotate == true && !is_quantized(format.dtype) && format.dtype_v != DType::i4)
+    refuse("--kv-cache-rotate is for keys that are quantized, or values of int4: give --kv-cache-dtype too");
+  return format;
 }
 
 ExitCode generate(const GenerateArguments& arguments) {
@@ -56,17 +67,18 @@ ExitCode generate(const GenerateArguments& arguments) {
                         .top_p = arguments.top_p.value_or(1.0),
                         .seed = static_cast<std::uint64_t>(arguments.seed.value_or(0))});
   const std::int64_t count = arguments.count.value_or(200);
-  [[maybe_unused]] const DType cache_dtype = cache_dtype_named(arguments.cache_dtype.value_or("f32"));
+  [[maybe_unused]] const KvCacheFormat format = format_of(arguments);
   if (is_hugging_face_folder(arguments.model)) {
 #ifdef SACCADE_HAS_TOKENIZER
-    generate_pretrained({arguments.model, prompt, arguments.audio, cache_dtype}, count, sampler, print);
+    generate_pretrained({arguments.model, prompt, arguments.audio, format}, count, sampler, print);
     print("\n");
     return kGood;
 #else
     refuse("this saccade was built without saccade::tokenizer, which models of Hugging Face folders need");
 #endif
   }
-  if (arguments.cache_dtype) refuse("--kv-cache-dtype is for models in Hugging Face folders, which have a cache");
+  if (arguments.dtype || arguments.dtype_v || arguments.rotate)
+    refuse("--kv-cache-dtype and the like are for models in Hugging Face folders, which have a cache");
   if (arguments.audio) refuse("--audio is for models of speech in Hugging Face folders");
   const SavedModel saved = load_model(arguments.model);
   std::vector<std::int64_t> tokens = saved.tokens_of(prompt, "--prompt");
@@ -102,9 +114,15 @@ void add_generate(Command app, Action& action) {
   add_integer(command, "--seed", arguments->seed, "Another seed draws other tokens [0]", 0);
   command
       .add_option(
-          "--kv-cache-dtype", arguments->cache_dtype,
+          "--kv-cache-dtype", arguments->dtype,
           "Type of the cached keys and values: float32, bfloat16, float16, int8, int4, float8_e4m3fn [float32]")
       .type_name("TYPE");
+  command.add_option("--kv-cache-dtype-v", arguments->dtype_v, "Another type for the values").type_name("TYPE");
+  command.add_flag_callback(
+      "--kv-cache-rotate", [arguments] { arguments->rotate = true; },
+      "Cache Hadamard transforms of int8, int4 or fp8 keys and of int4 values [if either is int4]");
+  command.add_flag_callback(
+      "--no-kv-cache-rotate", [arguments] { arguments->rotate = false; }, "Do not, whatever their types");
   command.footer(
       "Prompt and continuation go to standard output as the model makes them.\n\n"
       "A folder with config.json, model.safetensors and tokenizer.json is read as Hugging Face's: GPT-2, "

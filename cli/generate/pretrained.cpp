@@ -68,7 +68,7 @@ void generate_pretrained(const GenerateInput& input, std::int64_t count, TokenSa
   continue_tokens(
       pretrained.model(), tokens, has_encoder ? source.view() : TensorView(), count,
       [&](std::span<const float> logits) { return sampler.next(logits); },
-      [&](std::int64_t token) { text.add(token); }, 0, input.cache_dtype);
+      [&](std::int64_t token) { text.add(token); }, 0, input.format);
   text.end();
 }
 

@@ -1,7 +1,7 @@
 // Generating text with a model of a Hugging Face folder.
 #pragma once
 
-#include <saccade/dtype.h>
+#include <saccade/kv_cache.h>
 #include <saccade/sampling.h>
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct GenerateInput {
   std::string folder;
   std::string prompt;
   std::optional<std::string> audio;  ///< a file, for models of speech
-  DType cache_dtype = DType::f32;    ///< of the keys and values of earlier tokens
+  KvCacheFormat format;              ///< of the keys and values of earlier tokens
 };
 
 /// Prints the prompt and up to `count` tokens after it as they are generated; fewer if the model ends the text

@@ -17,6 +17,13 @@
 
 namespace [[gnu::visibility("default")]] saccade {
 
+/// How a cache stores keys and values: KvCacheOptions says what the members mean.
+struct KvCacheFormat {
+  DType dtype = DType::f32;
+  std::optional<DType> dtype_v{};
+  std::optional<bool> rotate{};
+};
+
 /// Options of a KvCache; fill it with designated initializers.
 struct KvCacheOptions {
   std::int64_t batch = 1;         ///< sequences, each with its own length

@@ -60,10 +60,10 @@ class PretrainedModel {
 /// Generates up to `count` tokens after `tokens`, which `next` picks from logits [vocab_size], until the model
 /// emits an end token or reaches its maximum length. encoder_states: for an encoder-decoder, the result of
 /// Model::encode(); otherwise empty. `on_token` is called for each new token, in order. num_threads: 0:
-/// num_threads() of runtime.h. cache_dtype: of the keys and values of earlier tokens (KvCacheOptions::dtype).
+/// num_threads() of runtime.h. format: of the keys and values of earlier tokens.
 void continue_tokens(const Model& model, std::vector<std::int64_t> tokens, const TensorView& encoder_states,
                      std::int64_t count, const std::function<std::int64_t(std::span<const float>)>& next,
                      const std::function<void(std::int64_t)>& on_token, int num_threads = 0,
-                     DType cache_dtype = DType::f32);
+                     const KvCacheFormat& format = {});
 
 }  // namespace saccade

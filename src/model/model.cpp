@@ -396,13 +396,15 @@ Tensor Model::logits_backward(const TensorView& hidden_states, const TensorView&
   return gradient;
 }
 
-ModelCache Model::make_cache(DType dtype, std::int64_t capacity) const {
+ModelCache Model::make_cache(const KvCacheFormat& format, std::int64_t capacity) const {
   if (!sizes().is_causal) refuse(kModel, "an encoder has no cache: each of its tokens sees those after it");
   ModelCache cache;
   for (const LayerTable& layer : state_->table.stack.layers)
     cache.layers_.emplace_back(KvCacheOptions{.num_kv_heads = sizes().num_kv_heads,
                                               .head_dim = sizes().head_dim,
-                                              .dtype = dtype,
+                                              .dtype = format.dtype,
+                                              .dtype_v = format.dtype_v,
+                                              .rotate = format.rotate,
                                               .window = layer.window_left,
                                               .capacity = capacity});
   if (state_->encoder) cache.source_.resize(cache.layers_.size());

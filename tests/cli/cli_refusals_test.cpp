@@ -89,6 +89,19 @@ TEST_F(RefusalTest, CommandLines) {
   expect_refusal(run_with({{"--colour", "red"}}), "--colour=red");
 }
 
+TEST_F(RefusalTest, CachesOfGenerate) {
+  const auto generate = [](Arguments more) {
+    Arguments arguments{"generate", "-m", "folder", "-p", "text"};
+    std::ranges::copy(more, std::back_inserter(arguments));
+    return arguments;
+  };
+  expect_refusal(generate({"--kv-cache-dtype", "int7"}),
+                 "--kv-cache-dtype: expected float32, bfloat16, float16, int8");
+  expect_refusal(generate({"--kv-cache-dtype-v", "i7"}), "--kv-cache-dtype-v: expected float32");
+  expect_refusal(generate({"--kv-cache-rotate"}), "--kv-cache-rotate is for keys that are quantized");
+  expect_refusal(generate({"--no-kv-cache-rotate"}), "are for models in Hugging Face folders");
+}
+
 TEST_F(RefusalTest, OptionsOfRun) {
   expect_refusal(run_with({{"--causal", "diagonal"}}), "--causal: diagonal not in");
   expect_refusal(run_with({{"--layout", "hbld"}}), "--layout: hbld not in");

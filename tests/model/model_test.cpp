@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -277,6 +278,26 @@ TEST_P(ModelOfFolder, ContinuesFromItsCache) {
   cache.truncate(begin - 1);
   begin -= 1;
   feed(1);
+}
+
+TEST_P(ModelOfFolder, KeepsItsCacheInFewerBits) {
+  if (!model.sizes().is_causal) return;
+  const ModelInput first = sequence(0);
+  ModelCache cache = model.make_cache(), small = model.make_cache({.dtype = DType::i8});
+  const auto last_state = [&](ModelCache& of) {
+    const Tensor hidden = model.hidden_states(first, {.cache = &of});
+    return Tensor::copy_of(hidden.view().select(0, hidden.shape(0) - 1));
+  };
+  const Tensor wanted = last_state(cache), state = last_state(small);
+  EXPECT_FALSE(same_bits(state, wanted));
+  double error = 0, norm = 0;
+  for (std::int64_t i = 0; i < wanted.size(); ++i) {
+    error += std::pow(double{state.at<float>(i)} - double{wanted.at<float>(i)}, 2);
+    norm += std::pow(double{wanted.at<float>(i)}, 2);
+  }
+  EXPECT_LT(error, 0.05 * 0.05 * norm);
+  EXPECT_LT(small.bytes(), cache.bytes());
+  EXPECT_THROW(model.make_cache({.rotate = true}), std::invalid_argument);
 }
 
 TEST_P(ModelOfFolder, SwitchesHeadsOff) {
