@@ -21,9 +21,6 @@ inline std::int64_t decode_state_size(const AttentionParams& p) {
 template <class Scratch>
 class DecodeScores {
  public:
-  /// Keys after which the next head takes its turn.
-  static constexpr std::int64_t kStep = kDecodeStep;
-
   DecodeScores(const AttentionParams& params, const DecodeRows& rows, std::int64_t kv_head, std::int64_t begin,
                bool masked_safe, Scalar* memory, Scalar* states)
       : p_(params),
@@ -256,7 +253,7 @@ template <class Head>
 DecodePlan plan_decode(const AttentionParams& p) {
   const std::int64_t rows = std::min(kDecodeMaxRows, p.seqlen_q * (p.num_heads / p.num_kv_heads));
   return {.rows = kDecodeMaxRows,
-          .step = Head::kStep,
+          .step = kDecodeStep,
           .split = kDecodeSplit,
           .number = sizeof(Scalar),
           .natural = static_cast<double>(score_unit(p).natural),

@@ -98,9 +98,10 @@ inline constexpr int kDecodeBlock = 256;
 static_assert(kDecodeSplit % kDecodeBlock == 0);
 
 /// Decode: the maximum number of rows of a kv head that read its keys together (their scores, 1 MiB for 64 rows,
-/// should stay in the L2 cache); and the unit of the keys after which kv heads alternate.
+/// should stay in the L2 cache); and the unit of the keys after which kv heads alternate. On tiles, with pages of
+/// 16, 32 keys take 1.1 times as long as 128 in bf16, and 1.4 times in i8 (Granite Rapids).
 inline constexpr std::int64_t kDecodeMaxRows = kAmx ? 64 : 16;
-inline constexpr std::int64_t kDecodeStep = kAmx ? 32 : 16;
+inline constexpr std::int64_t kDecodeStep = kAmx ? 128 : 16;
 static_assert(kDecodeSplit % kDecodeStep == 0);
 
 /// Decode: accumulated output is padded to a multiple of this many columns.
