@@ -224,7 +224,8 @@ struct AmxAttention {
 struct AmxKernels {
   AmxAttention bf16, f16, f32;
   DecodeKernels decode_bf16;
-  DecodeKernels decode_int;  // of k and v of i8 or i4
+  DecodeKernels decode_integers;  // of k and v of i8 or i4
+  DecodeKernels decode_float8;    // of k and v of e4m3
   ProductKernels product_bf16, product_f16, product_f32;
   float (*chains)(std::int64_t steps);  // as KernelSet::multiply_add_chains
   std::int64_t chain_flops = 0;

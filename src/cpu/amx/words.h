@@ -230,7 +230,7 @@ SACCADE_INLINE void maxima_of_32_rows(const float* rows, float* maxima) {
   }
 }
 
-// ---- Digits of integers (amx/integers/decode.h)
+// ---- Digits of integers (amx/bytes/integers.h)
 
 /// The bytes of 64 weights, times `reciprocal` below 2^32, rounded: [digit][64 weights], the lowest first.
 SACCADE_INLINE void put_digits(const float* weights, float reciprocal, std::uint8_t* to) {
@@ -267,7 +267,7 @@ SACCADE_INLINE void interleave_rows(const std::int8_t* rows, std::int64_t stride
 
 /// Sums of products with the digits of weights, [digit][16 columns] of tile `t`, times `unit`, to their places
 /// among 64 columns.
-SACCADE_INLINE void join_columns(const std::int32_t* sums, float unit, int t, float* to) {
+SACCADE_INLINE void join_digit_columns(const std::int32_t* sums, float unit, int t, float* to) {
   Vec x = zero();
   SACCADE_UNROLL
   for (int d = 0; d < 4; ++d)
@@ -297,6 +297,14 @@ SACCADE_INLINE void put_query_digits(const float* numbers, int n, float factor, 
     for (int j = 0; j < 16; j += 4) std::memcpy(to + i * 16 + j * 16, digits[i] + j, 4);
 }
 
+/// The sums over the quarters of four vectors, one in each quarter: (fourth + third) + (second + first).
+SACCADE_INLINE Vec sums_of_quarters(Vec x, Vec y, Vec z, Vec w) {
+  const Vec a = _mm512_shuffle_f32x4(x, y, 0x44), b = _mm512_shuffle_f32x4(x, y, 0xee);
+  const Vec c = _mm512_shuffle_f32x4(z, w, 0x44), d = _mm512_shuffle_f32x4(z, w, 0xee);
+  return add(add(_mm512_shuffle_f32x4(b, d, 0xdd), _mm512_shuffle_f32x4(b, d, 0x88)),
+             add(_mm512_shuffle_f32x4(a, c, 0xdd), _mm512_shuffle_f32x4(a, c, 0x88)));
+}
+
 /// The scores of 16 keys and 4 rows from their products [key][digit][row], in four rows `stride` apart. `factors`:
 /// of the last digit of each row; a digit before another has 2^7 times its value. `scales`: of the keys.
 SACCADE_INLINE void join_digits(const std::int32_t* products, const float* factors, const float* scales, float* to,
@@ -311,10 +319,7 @@ SACCADE_INLINE void join_digits(const std::int32_t* products, const float* facto
     SACCADE_UNROLL
     for (int i = 0; i < 4; ++i)
       x[i] = mul(_mm512_cvtepi32_ps(_mm512_load_si512(products + (4 * i + q) * 16)), values);
-    const Vec a = _mm512_shuffle_f32x4(x[0], x[1], 0x44), b = _mm512_shuffle_f32x4(x[0], x[1], 0xee);
-    const Vec c = _mm512_shuffle_f32x4(x[2], x[3], 0x44), d = _mm512_shuffle_f32x4(x[2], x[3], 0xee);
-    keys[q] = add(add(_mm512_shuffle_f32x4(b, d, 0xdd), _mm512_shuffle_f32x4(b, d, 0x88)),
-                  add(_mm512_shuffle_f32x4(a, c, 0xdd), _mm512_shuffle_f32x4(a, c, 0x88)));
+    keys[q] = sums_of_quarters(x[0], x[1], x[2], x[3]);
   }
   transpose_quarters(keys);
   SACCADE_UNROLL
@@ -358,6 +363,94 @@ SACCADE_INLINE void put_int4_row(Int4Row row, std::int64_t tiles, std::int8_t* t
     _mm_store_si128(reinterpret_cast<__m128i*>(to + d),
                     _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)), nibbles));
   }
+}
+
+// ---- e4m3 as bf16 (amx/bytes/float8.h)
+
+/// The two bytes of 64 numbers of e4m3 as bf16.
+struct Float8Bytes {
+  __m512i low, high;
+  SACCADE_INLINE explicit Float8Bytes(const std::int8_t* from) {
+    const __m512i x = _mm512_loadu_si512(from);
+    const auto look_up = [x](const auto& table) __attribute__((always_inline)) {
+      return _mm512_permutex2var_epi8(_mm512_load_si512(table.data()), x, _mm512_load_si512(table.data() + 64));
+    };
+    low = look_up(kFloat8Tables.low);
+    const __m512i sign = _mm512_and_si512(x, _mm512_set1_epi8(-128));
+    high = _mm512_or_si512(look_up(kFloat8Tables.high), sign);
+  }
+};
+
+/// 16 rows of 64 numbers as two tiles: of each 16 numbers, the first tile has 8 and the second the others.
+SACCADE_INLINE void put_float8_rows(const std::int8_t* rows, std::int64_t stride, std::int8_t* to) {
+  SACCADE_UNROLL
+  for (int i = 0; i < 16; ++i) {
+    const Float8Bytes x(rows + i * stride);
+    _mm512_store_si512(to + i * 64, _mm512_unpacklo_epi8(x.low, x.high));
+    _mm512_store_si512(to + 1024 + i * 64, _mm512_unpackhi_epi8(x.low, x.high));
+  }
+}
+
+/// 64 columns of two rows as four rows of 16 words, 1024 bytes apart: each word is a column of both, in the order
+/// of column_of_word().
+SACCADE_INLINE void interleave_float8(const std::int8_t* even, const std::int8_t* odd, std::int8_t* to) {
+  const Float8Bytes a(even), b(odd);
+  const __m512i low_a = _mm512_unpacklo_epi8(a.low, a.high), high_a = _mm512_unpackhi_epi8(a.low, a.high);
+  const __m512i low_b = _mm512_unpacklo_epi8(b.low, b.high), high_b = _mm512_unpackhi_epi8(b.low, b.high);
+  _mm512_store_si512(to, _mm512_unpacklo_epi16(low_a, low_b));
+  _mm512_store_si512(to + 1024, _mm512_unpackhi_epi16(low_a, low_b));
+  _mm512_store_si512(to + 2048, _mm512_unpacklo_epi16(high_a, high_b));
+  _mm512_store_si512(to + 3072, _mm512_unpackhi_epi16(high_a, high_b));
+}
+
+/// Three parts of up to 16 numbers, n of them, each times `factor` and 2^-exponent, for the tiles of
+/// put_float8_rows(): the parts of two numbers next to each other, the next part 16 bytes later, the next two
+/// numbers 64 bytes later, and the second 8 numbers 1024 bytes later.
+SACCADE_INLINE void put_query_parts(const float* numbers, int n, float factor, int exponent, std::int8_t* to) {
+  Vec rest =
+      _mm512_scalef_ps(mul(load_first(numbers, n), broadcast(factor)), broadcast(static_cast<float>(-exponent)));
+  SACCADE_UNROLL
+  for (int part = 0; part < 3; ++part) {
+    const Vec high = _mm512_and_ps(rest, _mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(0xffff0000U))));
+    alignas(32) std::uint16_t words[16];
+    _mm256_store_si256(reinterpret_cast<__m256i*>(words),
+                       _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(high), 16)));
+    SACCADE_UNROLL
+    for (int i = 0; i < 16; i += 2) std::memcpy(to + i / 8 * 1024 + i % 8 / 2 * 64 + part * 16, words + i, 4);
+    rest = sub(rest, high);
+  }
+}
+
+/// Three parts of 32 weights, times `reciprocal`: 16 words of weights j and 16 + j, `stride` bytes to the next
+/// part.
+SACCADE_INLINE void put_weight_parts(const float* weights, float reciprocal, std::int8_t* to,
+                                     std::int64_t stride) {
+  const Vec factor = broadcast(reciprocal);
+  Bf16Split<3>().split(mul(load(weights), factor), mul(load(weights + 16), factor),
+                       reinterpret_cast<std::uint32_t*>(to), stride / 4);
+}
+
+/// join_digits() of products with parts, [key][part][row], of which the fourth is 0.
+SACCADE_INLINE void join_parts(const float* products, const float* factors, const float* scales, float* to,
+                               std::int64_t stride) {
+  const Vec factor = _mm512_broadcast_f32x4(_mm_loadu_ps(factors));
+  Vec keys[4];  // quarter i of keys[q] has the four rows of key 4 i + q
+  SACCADE_UNROLL
+  for (int q = 0; q < 4; ++q) {
+    const auto of_key = [&](int i) __attribute__((always_inline)) { return load(products + (4 * i + q) * 16); };
+    keys[q] = mul(factor, sums_of_quarters(of_key(0), of_key(1), of_key(2), of_key(3)));
+  }
+  transpose_quarters(keys);
+  SACCADE_UNROLL
+  for (int r = 0; r < 4; ++r) store(to + r * stride, mul(keys[r], load(scales)));
+}
+
+/// join_digit_columns() of sums of products with three parts, `stride` numbers apart.
+SACCADE_INLINE void join_part_columns(const float* sums, std::int64_t stride, float unit, int t, float* to) {
+  const Vec x = add(add(load(sums + 2 * stride), load(sums + stride)), load(sums));
+  alignas(64) float columns[16];
+  store(columns, mul(x, broadcast(unit)));
+  for (int i = 0; i < 16; ++i) to[column_of_word(t, i)] = columns[i];
 }
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

@@ -149,7 +149,7 @@ inline void maxima_of_32_rows(const float* rows, float* maxima) {
   for (int i = 0; i < 32; ++i) maxima[i] = *std::max_element(rows + i * 32, rows + i * 32 + 32);
 }
 
-// ---- Digits of integers (amx/integers/decode.h)
+// ---- Digits of integers (amx/bytes/integers.h)
 
 inline void put_digits(const float* weights, float reciprocal, std::uint8_t* to) {
   for (int i = 0; i < 64; ++i) {
@@ -164,7 +164,7 @@ inline void interleave_rows(const std::int8_t* rows, std::int64_t stride, std::i
       for (int row = 0; row < 4; ++row) to[t * 1024 + i * 4 + row] = rows[row * stride + column_of_word(t, i)];
 }
 
-inline void join_columns(const std::int32_t* sums, float unit, int t, float* to) {
+inline void join_digit_columns(const std::int32_t* sums, float unit, int t, float* to) {
   for (int i = 0; i < 16; ++i) {
     float x = 0;
     for (int d = 0; d < 4; ++d)
@@ -204,6 +204,72 @@ inline void put_int4_row(Int4Row row, std::int64_t tiles, std::int8_t* to) {
                 ? std::int8_t{0}
                 : kMultiples[static_cast<std::uint8_t>(row.multipliers[d / 16])][static_cast<std::size_t>(nibble)];
   }
+}
+
+// ---- e4m3 as bf16 (amx/bytes/float8.h)
+
+inline std::uint16_t bf16_of_float8(std::int8_t x) {
+  const auto byte = static_cast<std::uint8_t>(x), magnitude = static_cast<std::uint8_t>(byte & 127);
+  return static_cast<std::uint16_t>(kFloat8Tables.low[magnitude] | (kFloat8Tables.high[magnitude] | (byte & 128))
+                                                                       << 8);
+}
+
+inline void put_float8_rows(const std::int8_t* rows, std::int64_t stride, std::int8_t* to) {
+  for (int i = 0; i < 16; ++i)
+    for (int d = 0; d < 64; ++d) {
+      const std::uint16_t x = bf16_of_float8(rows[i * stride + d]);
+      std::memcpy(to + d % 16 / 8 * 1024 + i * 64 + (d / 16 * 8 + d % 8) * 2, &x, 2);
+    }
+}
+
+inline void interleave_float8(const std::int8_t* even, const std::int8_t* odd, std::int8_t* to) {
+  for (int t = 0; t < 4; ++t)
+    for (int i = 0; i < 16; ++i) {
+      const int d = column_of_word(t, i);
+      const std::uint16_t words[] = {bf16_of_float8(even[d]), bf16_of_float8(odd[d])};
+      std::memcpy(to + t * 1024 + i * 4, words, 4);
+    }
+}
+
+/// The leading bits of a number, which it loses.
+inline std::uint16_t take_part(float& x) {
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(x) & 0xffff0000U;
+  x -= std::bit_cast<float>(bits);
+  return static_cast<std::uint16_t>(bits >> 16);
+}
+
+inline void put_query_parts(const float* numbers, int n, float factor, int exponent, std::int8_t* to) {
+  for (int i = 0; i < 16; ++i) {
+    float rest = i < n ? std::ldexp(numbers[i] * factor, -exponent) : 0;
+    for (int part = 0; part < 3; ++part) {
+      const std::uint16_t x = take_part(rest);
+      std::memcpy(to + i / 8 * 1024 + i % 8 / 2 * 64 + part * 16 + i % 2 * 2, &x, 2);
+    }
+  }
+}
+
+inline void put_weight_parts(const float* weights, float reciprocal, std::int8_t* to, std::int64_t stride) {
+  for (int i = 0; i < 32; ++i) {
+    float rest = weights[i] * reciprocal;
+    for (int part = 0; part < 3; ++part) {
+      const std::uint16_t x = take_part(rest);
+      std::memcpy(to + part * stride + i % 16 * 4 + i / 16 * 2, &x, 2);
+    }
+  }
+}
+
+inline void join_parts(const float* products, const float* factors, const float* scales, float* to,
+                       std::int64_t stride) {
+  for (int key = 0; key < 16; ++key)
+    for (int r = 0; r < 4; ++r) {
+      const float* const x = products + key * 16 + r;
+      to[r * stride + key] = factors[r] * ((x[12] + x[8]) + (x[4] + x[0])) * scales[key];
+    }
+}
+
+inline void join_part_columns(const float* sums, std::int64_t stride, float unit, int t, float* to) {
+  for (int i = 0; i < 16; ++i)
+    to[column_of_word(t, i)] = ((sums[2 * stride + i] + sums[stride + i]) + sums[i]) * unit;
 }
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

@@ -2,10 +2,10 @@
 #pragma once
 
 #include "cpu/amx/backward_kernels.h"
+#include "cpu/amx/bytes/decode.h"
 #include "cpu/amx/decode.h"
 #include "cpu/amx/forward_kernels.h"
 #include "cpu/amx/inspect.h"
-#include "cpu/amx/integers/decode.h"
 #include "cpu/amx/limits.h"
 #include "cpu/amx/product.h"
 
@@ -26,7 +26,8 @@ constexpr AmxKernels amx_table() {
           .f16 = kAmxAttentionOf<float16>,
           .f32 = kAmxAttentionOf<float>,
           .decode_bf16 = kDecodeOf<AmxDecodeHead>,
-          .decode_int = kDecodeOf<IntDecodeHead>,
+          .decode_integers = kDecodeOf<ByteDecodeHead<IntegerFormat>>,
+          .decode_float8 = kDecodeOf<ByteDecodeHead<Float8Format>>,
           .product_bf16 = kAmxProductOf<bfloat16>,
           .product_f16 = kAmxProductOf<float16>,
           .product_f32 = kAmxProductOf<float>,

@@ -1,4 +1,4 @@
-// Products of bytes on AMX tiles, and the functions around them (amx/integers/decode.h).
+// Products of bytes on AMX tiles, and the functions around them (amx/bytes).
 #pragma once
 
 #include "cpu/amx/tables.h"
@@ -115,7 +115,7 @@ inline void check_join_columns(Findings& findings) {
   alignas(64) float found[64];
   for (auto& tile : sums)
     for (std::int32_t& x : tile) x = findings.below(1 << 20) - (1 << 19);
-  for (int t = 0; t < 4; ++t) join_columns(sums[t], 0x1p-31F, t, found);
+  for (int t = 0; t < 4; ++t) join_digit_columns(sums[t], 0x1p-31F, t, found);
   for (int t = 0; t < 4; ++t)
     for (int i = 0; i < 16; ++i) {
       double sum = 0, most = 0;
@@ -145,6 +145,97 @@ inline void check_put_int4_row(Findings& findings) {
   }
 }
 
+inline float number_of_bf16(const std::int8_t* word) {
+  std::uint16_t bits;
+  std::memcpy(&bits, word, 2);
+  return std::bit_cast<float>(std::uint32_t{bits} << 16);
+}
+
+/// By the definition of the format (OCP 8-bit floating point, E4M3).
+inline float number_of_float8(std::int8_t byte) {
+  const int exponent = byte >> 3 & 15, fraction = byte & 7;
+  const float magnitude = (byte & 127) == 127 ? std::numeric_limits<float>::quiet_NaN()
+                          : exponent == 0     ? std::ldexp(static_cast<float>(fraction), -9)
+                                              : std::ldexp(static_cast<float>(8 + fraction), exponent - 10);
+  return byte < 0 ? -magnitude : magnitude;
+}
+
+inline void check_put_float8_rows(Findings& findings) {
+  std::int8_t rows[16 * 70];
+  for (std::size_t i = 0; i < std::size(rows); ++i) rows[i] = static_cast<std::int8_t>(i);
+  alignas(64) std::int8_t found[2048];
+  put_float8_rows(rows, 70, found);
+  for (int i = 0; i < 16; ++i)
+    for (int d = 0; d < 64; ++d) {
+      const float x = number_of_bf16(found + d % 16 / 8 * 1024 + i * 64 + (d / 16 * 8 + d % 8) * 2);
+      const float wanted = number_of_float8(rows[i * 70 + d]);
+      findings.equal(std::isnan(wanted) ? std::isnan(x)
+                                        : std::bit_cast<std::uint32_t>(x) == std::bit_cast<std::uint32_t>(wanted),
+                     true);
+    }
+}
+
+inline void check_interleave_float8(Findings& findings) {
+  std::int8_t rows[2][64];
+  for (auto& row : rows)
+    for (std::int8_t& x : row) x = static_cast<std::int8_t>(findings.below(126));
+  alignas(64) std::int8_t found[4096];
+  interleave_float8(rows[0], rows[1], found);
+  for (int t = 0; t < 4; ++t)
+    for (int i = 0; i < 16; ++i)
+      for (int row = 0; row < 2; ++row)
+        findings.equal(number_of_bf16(found + t * 1024 + i * 4 + row * 2),
+                       number_of_float8(rows[row][column_of_word(t, i)]));
+}
+
+inline void check_put_query_parts(Findings& findings) {
+  alignas(64) std::int8_t found[2048] = {};
+  for (int n = 1; n <= 16; ++n) {
+    float numbers[16];
+    for (float& x : numbers)
+      x = std::ldexp(static_cast<float>(findings.word() >> 8), findings.below(40) - 60) - 0.25F;
+    put_query_parts(numbers, n, -2, -5, found);
+    for (int i = 0; i < 16; ++i) {
+      float sum = 0;
+      for (int part = 2; part >= 0; --part)
+        sum += number_of_bf16(found + i / 8 * 1024 + i % 8 / 2 * 64 + part * 16 + i % 2 * 2);
+      findings.equal(sum, i < n ? numbers[i] * -64 : 0.0F);
+    }
+  }
+}
+
+inline void check_put_weight_parts(Findings& findings) {
+  alignas(64) float weights[32];
+  alignas(64) std::int8_t found[3 * 256];
+  for (float& x : weights) x = std::ldexp(static_cast<float>(findings.word() >> 8), findings.below(40) - 60);
+  put_weight_parts(weights, 4, found, 256);
+  for (int i = 0; i < 32; ++i) {
+    float sum = 0;
+    for (int part = 2; part >= 0; --part) sum += number_of_bf16(found + part * 256 + i % 16 * 4 + i / 16 * 2);
+    findings.equal(sum, weights[i] * 4);
+  }
+}
+
+inline void check_join_parts(Findings& findings) {
+  alignas(64) float products[256], found[64], sums[48], columns[64];
+  for (float& x : products) x = static_cast<float>(findings.below(1000));
+  for (float& x : sums) x = static_cast<float>(findings.below(1000));
+  const float factors[] = {0.5F, 1, 2, 4};
+  float scales[16];
+  for (float& x : scales) x = static_cast<float>(findings.below(8));
+  join_parts(products, factors, scales, found, 16);
+  for (int key = 0; key < 16; ++key)
+    for (int r = 0; r < 4; ++r) {
+      const float* const x = products + key * 16 + r;
+      findings.equal(found[r * 16 + key], (x[0] + x[4] + x[8] + x[12]) * factors[r] * scales[key]);
+    }
+  for (int t = 0; t < 4; ++t) {
+    join_part_columns(sums, 16, 0.5F, t, columns);
+    for (int i = 0; i < 16; ++i)
+      findings.equal(columns[column_of_word(t, i)], (sums[i] + sums[16 + i] + sums[32 + i]) * 0.5F);
+  }
+}
+
 inline constexpr test::Check kTileByteChecks[] = {{"tile_signed_bytes", check_tile_bytes<DType::i8>},
                                                   {"tile_unsigned_bytes", check_tile_bytes<DType::u8>},
                                                   {"put_digits", check_put_digits},
@@ -152,6 +243,11 @@ inline constexpr test::Check kTileByteChecks[] = {{"tile_signed_bytes", check_ti
                                                   {"join_digits", check_join_digits},
                                                   {"interleave_rows", check_interleave_rows},
                                                   {"join_columns", check_join_columns},
-                                                  {"put_int4_row", check_put_int4_row}};
+                                                  {"put_int4_row", check_put_int4_row},
+                                                  {"put_float8_rows", check_put_float8_rows},
+                                                  {"interleave_float8", check_interleave_float8},
+                                                  {"put_query_parts", check_put_query_parts},
+                                                  {"put_weight_parts", check_put_weight_parts},
+                                                  {"join_parts", check_join_parts}};
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

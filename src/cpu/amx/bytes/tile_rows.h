@@ -1,10 +1,15 @@
-// Rows of keys or values of i8 and i4 as operands of tiles: in place, or copied.
+// Rows of keys or values of i8, i4 and e4m3 as operands of tiles: in place, or copied.
 #pragma once
 
 #include "cpu/amx/packing.h"
 #include "cpu/attention/kv_source.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
+
+/// Rows of q whose digits share a tile.
+inline constexpr int kDigitRows = 4;
+/// Bytes of a tile.
+inline constexpr std::int64_t kTileBytes = 1024;
 
 /// 16 rows, `stride` bytes apart, as whole tiles.
 struct RowTile {
@@ -15,7 +20,7 @@ struct RowTile {
   }
 };
 
-/// The rows of a source of T, which is int8 or int4, in kTiles (0: `tiles`) tiles of 64 numbers.
+/// The rows of a source of bytes (T is int8_t) or of i4 (int4), in kTiles (0: `tiles`) tiles of 64 numbers.
 template <class T, int kTiles>
 class TileRows {
  public:
@@ -71,7 +76,7 @@ class TileRows {
             kIsInt4 ? source_.row_stride / 2 : source_.row_stride};
   }
 
-  std::int8_t* place_of_copy(int place) const { return copies_ + place * tiles() * 1024; }
+  std::int8_t* place_of_copy(int place) const { return copies_ + place * tiles() * kTileBytes; }
 
   SACCADE_INLINE RowTile unpack(std::int64_t key, int place) const {
     std::int8_t* const to = place_of_copy(place);
@@ -101,8 +106,8 @@ class TileRows {
   std::int8_t* copies_;
 };
 
-/// Calls f(TileRows).
-template <class F>
+/// Calls f(TileRows). kHasInt4: the source may be of i4.
+template <bool kHasInt4, class F>
 void call_with_tile_rows(const KvSource& source, KeyRange readable, std::int64_t end, std::int64_t tiles,
                          std::int8_t* copies, const F& f) {
   const auto call = [&]<class T>(T) {
@@ -110,7 +115,9 @@ void call_with_tile_rows(const KvSource& source, KeyRange readable, std::int64_t
     if (tiles == 2) return f(TileRows<T, 2>(source, readable, end, tiles, copies));
     return f(TileRows<T, 0>(source, readable, end, tiles, copies));
   };
-  source.dtype == DType::i4 ? call(int4{}) : call(std::int8_t{});
+  if constexpr (kHasInt4)
+    if (source.dtype == DType::i4) return call(int4{});
+  call(std::int8_t{});
 }
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

@@ -1,95 +1,94 @@
-// decode() of keys and values of i8 and i4 on AMX tiles of integers. Like amx/decode.h, with
+// decode() of keys and values of i8, i4 and e4m3 on AMX tiles. Like amx/decode.h, with
 //
-//   for each 32 keys         S = K Q^T      K as it lies in memory, Q as four digits of 7 bits
-//   for each 64 keys         O += P V       P as four digits of 8 bits, V interleaved
+//   for each 32 keys         S = K Q^T      Q as a few digits, or parts
+//   for each 64 keys         O += P V       P likewise, V interleaved
 //
-// Sums of integers are exact, so a digit costs no accuracy, and none of the operands is rounded: four digits of a
-// query hold its 24 bits down to 2^-4 of the row's largest number, and those of a weight 32 bits below the largest
-// of the row. They fill the 16 columns of a tile with 4 rows of q, whose three digits would take 12 columns at the
-// same cost. Rows of i4 are read as rows of i8, by a table.
-//
-// A word of a tile of values has one column of four keys, interleaved for 64 keys at a time.
+// and with formats of stored numbers (bytes/integers.h, bytes/float8.h) that say what digits are and how tiles
+// multiply them. None of the operands is rounded: the digits of a number have all of its bits, and fill the 16
+// columns of a tile with 4 rows of q.
 //
 // Scales of keys multiply scores, and those of values the weights. A scale is NaN where a row was not finite, and
-// the masked-safe path keeps it from rows that do not see it. Digits of weights have no sign: a row with a
-// negative or an infinite weight, or NaN, adds its values without tiles. Scales of quantize() make no negative
-// ones.
+// the masked-safe path keeps it from rows that do not see it. A row with weights that no digits hold, infinite
+// ones for example, adds its values without tiles.
 #pragma once
 
-#include "cpu/amx/integers/tile_rows.h"
+#include "cpu/amx/bytes/float8.h"
+#include "cpu/amx/bytes/integers.h"
+#include "cpu/amx/bytes/tile_rows.h"
 #include "cpu/amx/packing.h"
 #include "cpu/attention/decode_shared.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-/// Rows of q whose digits share a tile, and digits of a number of q or a weight.
-inline constexpr int kDigitRows = 4, kDigits = 4;
-
-/// Scratch memory for one kv head.
-class IntDecodeScratch : public ScratchSlices {
+/// Scratch memory for one kv head. A sum of products has 4 bytes in each format.
+template <class Format>
+class ByteDecodeScratch : public ScratchSlices {
  public:
+  using Sum = typename Format::Sum;
   static constexpr std::int64_t kScoreStride = kDecodeSplit + 16;
-  static constexpr std::int64_t kTileBytes = 1024;
 
-  IntDecodeScratch(const AttentionParams& p, std::int64_t rows, void* memory) : ScratchSlices(memory) {
+  ByteDecodeScratch(const AttentionParams& p, std::int64_t rows, void* memory) : ScratchSlices(memory) {
     depth = tiles_of(p.k.dtype, p.head_dim), width = tiles_of(p.v.dtype, p.head_dim_v);
     groups = (rows + kDigitRows - 1) / kDigitRows;
-    queries = take<std::int8_t>(groups * depth * kTileBytes);
+    queries = take<std::int8_t>(groups * depth * Format::kQueryBytes);
     factors = take<Scalar>(groups * kDigitRows);
     copies = take<std::int8_t>(4 * std::max(depth, width) * kTileBytes);
-    products = take<std::int32_t>(kTileBytes / 2);
+    products = take<Sum>(kTileBytes / 2);
     scores = take<Scalar>(groups * kDigitRows * kScoreStride);
     weights = take<Scalar>(rows * kScoreStride);
-    digits = take<std::uint8_t>(groups * kTileBytes);
-    values = take<std::int8_t>(width * 4 * kTileBytes);
+    digits = take<std::int8_t>(groups * Format::kWeightBytes);
+    values = take<std::int8_t>(width * Format::kValueBytes);
     zeros = take<std::int8_t>(width * 64);
-    outputs = take<std::int32_t>(groups * width * kTileBytes);
+    outputs = take<Sum>(groups * width * kTileBytes);
     units = take<Scalar>(rows);
     scales = take<Scalar>(kDecodeSplit);
     mask = take<Scalar>(kDecodeBlock);
   }
   static std::int64_t size(const AttentionParams& p, std::int64_t rows) {
-    return static_cast<std::int64_t>(IntDecodeScratch(p, rows, nullptr).bytes() / sizeof(Scalar));
+    return static_cast<std::int64_t>(ByteDecodeScratch(p, rows, nullptr).bytes() / sizeof(Scalar));
   }
   static std::int64_t tiles_of(DType dtype, std::int64_t dim) { return (stored_dim(dtype, dim) + 63) / 64; }
 
   std::int64_t depth, width;  // in 64 numbers
   std::int64_t groups;        // of kDigitRows rows
-  std::int8_t* queries;       // [group][depth][16 times 4 dimensions][digit][row][4 dimensions]
+  std::int8_t* queries;       // [group][depth][Format::kQueryBytes]
   Scalar* factors;            // [rows]: the value of the last digit
   std::int8_t* copies;        // [64 keys][depth or width][64]: of rows not read in place
-  std::int32_t* products;     // [32 keys][digit][row]
+  Sum* products;              // [32 keys][digit][row]
   Scalar* scores;             // [rows][kScoreStride], rows a multiple of 4
   Scalar* weights;            // the same, for the masked_safe path, which needs the scores
-  std::uint8_t* digits;       // [group][row][digit][64 keys]
-  std::int8_t* values;        // [width][4 tiles][16 times 4 keys][16 columns][4 keys]
+  std::int8_t* digits;        // [group][Format::kWeightBytes]: of the weights of 64 keys
+  std::int8_t* values;        // [width][Format::kValueBytes]: of 64 keys
   std::int8_t* zeros;         // a row of zeros
-  std::int32_t* outputs;      // [group][width][4 tiles][row][digit][16 columns]
+  Sum* outputs;               // [group][width][4 tiles][16 of rows and digits][16 columns]
   Scalar* units;              // [rows]: the value of the last digit of a weight; 0: the row has no digits
   Scalar* scales;             // [kDecodeSplit]
   Scalar* mask;               // [kDecodeBlock]
 };
 
 /// The steps of DecodeHead.
-class IntDecodeHead : public DecodeScores<IntDecodeScratch> {
+template <class Format>
+class ByteDecodeHead : public DecodeScores<ByteDecodeScratch<Format>> {
  public:
-  using Scratch = IntDecodeScratch;
+  using Scratch = ByteDecodeScratch<Format>;
   using Registers = Tiles;
-  using DecodeScores<IntDecodeScratch>::DecodeScores;
+  using DecodeScores<Scratch>::DecodeScores;
 
   void start() {
-    std::memset(scratch_.queries, 0, static_cast<std::size_t>(scratch_.groups * scratch_.depth * kTileBytes));
+    std::memset(scratch_.queries, 0,
+                static_cast<std::size_t>(scratch_.groups * scratch_.depth * Format::kQueryBytes));
+    std::memset(scratch_.digits, 0, static_cast<std::size_t>(scratch_.groups * Format::kWeightBytes));
     std::memset(scratch_.zeros, 0, static_cast<std::size_t>(scratch_.width * 64));
     std::fill_n(scratch_.factors, scratch_.groups * kDigitRows, Scalar{0});
-    for (int r = 0; r < count_; ++r) put_query(r, query<float>(r));
-    plan();
+    for (int r = 0; r < count_; ++r) put_query(r, this->template query<float>(r));
+    this->plan();
     read_scales(p_.key_source(rows_.batch, kv_head_));
   }
 
   /// Computes the requested products of keys [key, key + count), multiples of 32.
   void score(Tiles& tiles, std::int64_t key, std::int64_t count) {
     with_tile_rows(p_.key_source(rows_.batch, kv_head_), scratch_.depth, [&](const auto& keys) {
-      load_queries(tiles, keys);
+      if (keeps_queries(keys)) Format::load_queries(tiles, queries(0), keys.tiles());
       const std::int64_t ahead = keys.rows_of(kKeysAhead);
       for (std::int64_t at = key; at < key + count; at += 32) {
         if (!is_wanted(at)) continue;
@@ -109,7 +108,7 @@ class IntDecodeHead : public DecodeScores<IntDecodeScratch> {
     for (int r = 0; r < count_; ++r) {
       if (!std::isfinite(scratch_.factors[r])) multiply_bad_query(r);
     }
-    finish();
+    this->finish();
     read_scales(p_.value_source(rows_.batch, kv_head_));
     for (int r = 0; r < count_; ++r) soften(r);
     std::memset(scratch_.outputs, 0, static_cast<std::size_t>(scratch_.groups * scratch_.width * 4 * kTileBytes));
@@ -142,8 +141,9 @@ class IntDecodeHead : public DecodeScores<IntDecodeScratch> {
     for (int r = 0; r < count_; ++r) {
       for (std::int64_t w = 0; w < scratch_.width; ++w) {
         alignas(64) Scalar columns[64];
-        const std::int32_t* const tile = outputs(r / kDigitRows, w) + r % kDigitRows * kDigits * 16;
-        for (int t = 0; t < 4; ++t) join_columns(tile + t * (kTileBytes / 4), scratch_.units[r], t, columns);
+        const Sum* const sums = outputs(r / kDigitRows, w);
+        for (int t = 0; t < 4; ++t)
+          Format::join_columns(sums + t * (kTileBytes / 4), r % kDigitRows, scratch_.units[r], t, columns);
         const std::int64_t n = std::min<std::int64_t>(64, p_.head_dim_v - w * 64);
         std::copy_n(columns, n, state(r) + w * 64);
       }
@@ -153,20 +153,24 @@ class IntDecodeHead : public DecodeScores<IntDecodeScratch> {
   }
 
  private:
-  static constexpr std::int64_t kTileBytes = IntDecodeScratch::kTileBytes;
+  using Sum = typename Format::Sum;
+  using DecodeScores<Scratch>::p_, DecodeScores<Scratch>::rows_, DecodeScores<Scratch>::kv_head_,
+      DecodeScores<Scratch>::count_, DecodeScores<Scratch>::masked_safe_, DecodeScores<Scratch>::begin_,
+      DecodeScores<Scratch>::readable_, DecodeScores<Scratch>::dropout_, DecodeScores<Scratch>::unit_,
+      DecodeScores<Scratch>::scratch_, DecodeScores<Scratch>::head, DecodeScores<Scratch>::token,
+      DecodeScores<Scratch>::scores, DecodeScores<Scratch>::state, DecodeScores<Scratch>::is_wanted;
 
-  std::int8_t* queries(std::int64_t group) const { return scratch_.queries + group * scratch_.depth * kTileBytes; }
-  Scalar* weights(int r) const {
-    return masked_safe_ ? scratch_.weights + r * IntDecodeScratch::kScoreStride : scores(r);
+  std::int8_t* queries(std::int64_t group) const {
+    return scratch_.queries + group * scratch_.depth * Format::kQueryBytes;
   }
+  Scalar* weights(int r) const { return masked_safe_ ? scratch_.weights + r * Scratch::kScoreStride : scores(r); }
   bool has_digits(int r) const { return scratch_.units[r] > 0; }
-  std::int32_t* outputs(std::int64_t group, std::int64_t w) const {
+  Sum* outputs(std::int64_t group, std::int64_t w) const {
     return scratch_.outputs + (group * scratch_.width + w) * kTileBytes;
   }
 
   // ---- Queries
 
-  /// A number is s (2^21 a + 2^14 b + 2^7 c + d), with digits from -64 to 64 and a power of two s.
   void put_query(int r, const float* row) {
     Vec most = zero(), finite = zero();
     for (std::int64_t d = 0; d < p_.head_dim; d += kWidth) {
@@ -181,16 +185,14 @@ class IntDecodeHead : public DecodeScores<IntDecodeScratch> {
       return;
     }
     if (largest == 0) return;
-    constexpr int kBits = 26;  // of the largest number
-    const int exponent =
-        std::max(static_cast<int>(std::bit_cast<std::uint32_t>(largest) >> 23) - 127 - kBits, -149);
-    scratch_.factors[r] = static_cast<float>(power(exponent));
-    std::int8_t* const tile = queries(r / kDigitRows) + r % kDigitRows * 4;
+    const int exponent = std::max(exponent_of(largest) - Format::kQueryBits, -149);
+    scratch_.factors[r] = static_cast<float>(power_of_2(exponent));
     for (std::int64_t d = 0; d < p_.head_dim; d += 16)
-      put_query_digits(row + d, static_cast<int>(std::min<std::int64_t>(16, p_.head_dim - d)), unit_.query_factor,
-                       exponent, tile + d / 64 * kTileBytes + d % 64 * 16);
+      Format::put_query(row + d, static_cast<int>(std::min<std::int64_t>(16, p_.head_dim - d)), unit_.query_factor,
+                        exponent, d % 64, r % kDigitRows, queries(r / kDigitRows) + d / 64 * Format::kQueryBytes);
   }
-  static double power(int exponent) {
+  static int exponent_of(float x) { return static_cast<int>(std::bit_cast<std::uint32_t>(x) >> 23) - 127; }
+  static double power_of_2(int exponent) {
     return std::bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52);
   }
 
@@ -199,7 +201,7 @@ class IntDecodeHead : public DecodeScores<IntDecodeScratch> {
     with_elements(
         unscaled(p_.key_source(rows_.batch, kv_head_)),
         [&](const auto& keys) {
-          const float* const row = query<float>(r);
+          const float* const row = this->template query<float>(r);
           const std::int64_t end = std::min(begin_ + kDecodeSplit, readable_.end);
           for (std::int64_t key = std::max(begin_, readable_.begin); key < end; ++key) {
             float sum = 0;
@@ -273,19 +275,13 @@ class IntDecodeHead : public DecodeScores<IntDecodeScratch> {
 
   template <class F>
   void with_tile_rows(const KvSource& source, std::int64_t tiles, const F& f) const {
-    call_with_tile_rows(source, readable_, begin_ + kDecodeSplit, tiles, scratch_.copies, f);
+    call_with_tile_rows<Format::kHasInt4>(source, readable_, begin_ + kDecodeSplit, tiles, scratch_.copies, f);
   }
 
-  /// Whether the queries stay in tiles 6 and 7.
+  /// Whether the queries stay in tiles.
   template <class Rows>
   SACCADE_INLINE bool keeps_queries(const Rows& rows) const {
     return scratch_.groups == 1 && rows.tiles() <= 2;
-  }
-  template <class Rows>
-  SACCADE_INLINE void load_queries(Tiles& tiles, const Rows& rows) const {
-    if (!keeps_queries(rows)) return;
-    tiles.load<6>(queries(0), 64);
-    if (rows.tiles() > 1) tiles.load<7>(queries(0) + kTileBytes, 64);
   }
 
   /// The scores of 32 keys. Calls fetch(0) to fetch(3) on the way.
@@ -295,12 +291,12 @@ class IntDecodeHead : public DecodeScores<IntDecodeScratch> {
     tiles.clear<0>();
     tiles.clear<1>();
     if (keeps_queries(keys)) {
-      multiply_keys_by<6>(tiles, rows, 0);
-      if (keys.tiles() > 1) multiply_keys_by<7>(tiles, rows, 1);
+      Format::template multiply_keys<0>(tiles, rows, 0);
+      if (keys.tiles() > 1) Format::template multiply_keys<1>(tiles, rows, 1);
     } else {
       for (std::int64_t d = 0; d < keys.tiles(); ++d) {
-        tiles.load<6>(queries(group) + d * kTileBytes, 64);
-        multiply_keys_by<6>(tiles, rows, d);
+        Format::load_queries(tiles, queries(group) + d * Format::kQueryBytes, 1);
+        Format::template multiply_keys<0>(tiles, rows, d);
       }
     }
     fetch(0), fetch(1);
@@ -309,17 +305,10 @@ class IntDecodeHead : public DecodeScores<IntDecodeScratch> {
     const float* const factors = scratch_.factors + group * kDigitRows;
     Scalar* const to = scores(static_cast<int>(group) * kDigitRows) + column;
     for (int t = 0; t < 2; ++t) {
-      join_digits(scratch_.products + t * 256, factors, scratch_.scales + column + t * 16, to + t * 16,
-                  IntDecodeScratch::kScoreStride);
+      Format::join_scores(scratch_.products + t * 256, factors, scratch_.scales + column + t * 16, to + t * 16,
+                          Scratch::kScoreStride);
       fetch(2 + t);
     }
-  }
-  template <int kQuery>
-  SACCADE_INLINE void multiply_keys_by(Tiles& tiles, const RowTile (&rows)[2], std::int64_t d) const {
-    tiles.load_streamed<2>(rows[0].at(0, d), rows[0].stride);
-    tiles.multiply<0, 2, kQuery, DType::i8>();
-    tiles.load_streamed<3>(rows[1].at(0, d), rows[1].stride);
-    tiles.multiply<1, 3, kQuery, DType::i8>();
   }
 
   // ---- P = exp(S - m), times the scales of values
@@ -342,7 +331,7 @@ class IntDecodeHead : public DecodeScores<IntDecodeScratch> {
     }
     state(r)[decode_output_stride(p_)] = m;
     state(r)[decode_output_stride(p_) + 1] = sum_of(sums);
-    const bool fits = !any(is_nan(finite)) && !any(less(least, zero()));
+    const bool fits = !any(is_nan(finite)) && (Format::kHasSigns || !any(less(least, zero())));
     scratch_.units[r] = fits ? unit_for(reduce_max(most)) : Scalar{0};
   }
 
@@ -373,16 +362,14 @@ class IntDecodeHead : public DecodeScores<IntDecodeScratch> {
     Scalar* const to = weights(r) + column;
     Vec w = mul(load(to), load(scratch_.scales + column));
     if (masked_safe_) w = select(equal(load(scores(r) + column), broadcast(-kInfinity)), zero(), w);
-    most = max(most, w), least = min(least, w);
+    most = max(most, abs(w)), least = min(least, w);
     finite = fma(w, zero(), finite);
     store(to, w);
   }
 
-  /// The power of two of which the largest weight has 32 bits.
+  /// The power of two of which the largest weight has Format::kWeightBits bits and one more.
   static Scalar unit_for(Scalar largest) {
-    constexpr int kBits = 31;
-    const int exponent = static_cast<int>(std::bit_cast<std::uint32_t>(largest) >> 23) - 127 - kBits;
-    return static_cast<Scalar>(power(std::clamp(exponent, -126, 96)));
+    return static_cast<Scalar>(power_of_2(std::clamp(exponent_of(largest) - Format::kWeightBits, -126, 96)));
   }
 
   /// Adds in the same order for every vector width.
@@ -401,15 +388,18 @@ class IntDecodeHead : public DecodeScores<IntDecodeScratch> {
   template <class Rows>
   SACCADE_INLINE void interleave(const Rows& values, const RowTile (&next)[4], std::int64_t first,
                                  std::int64_t begin, std::int64_t end) {
-    for (int t = 0; t < 4; ++t) {
-      const std::int64_t key = first + t * 16;
-      RowTile rows{scratch_.zeros, 0};
-      if (key >= begin && key < end && is_wanted(key)) rows = values.tile(key, t);
+    for (int half = 0; half < 2; ++half) {
+      RowTile rows[2];
+      for (int t = 0; t < 2; ++t) {
+        const std::int64_t key = first + half * 32 + t * 16;
+        const bool is_read = key >= begin && key < end && is_wanted(key);
+        rows[t] = is_read ? values.tile(key, half * 2 + t) : RowTile{scratch_.zeros, 0};
+      }
       SACCADE_UNROLL
-      for (int i = 0; i < 16; i += 4) {
-        values.template fetch<2, kToL2>(next[t / 2], t % 2 * 8 + i / 2);
+      for (int i = 0; i < 8; ++i) {
+        values.template fetch<2, kToL2>(next[half], i * 2);
         for (std::int64_t w = 0; w < values.tiles(); ++w)
-          interleave_rows(rows.at(i, w), rows.stride, scratch_.values + w * 4 * kTileBytes + (t * 4 + i / 4) * 64);
+          Format::interleave(rows, half, i, w, scratch_.values + w * Format::kValueBytes);
       }
     }
   }
@@ -424,31 +414,21 @@ class IntDecodeHead : public DecodeScores<IntDecodeScratch> {
           some[j] = has_digits(r) && first + j >= begin && first + j < end ? from[j] : 0;
         from = some;
       }
-      put_digits(from, has_digits(r) ? 1 / unit : 0,
-                 scratch_.digits + r / kDigitRows * kTileBytes + r % kDigitRows * kDigits * 64);
+      Format::put_weights(from, has_digits(r) ? 1 / unit : 0, r % kDigitRows,
+                          scratch_.digits + r / kDigitRows * Format::kWeightBytes);
     }
   }
 
   /// Calls fetch(0) to fetch(3) on the way.
   template <class Fetch>
   SACCADE_INLINE void multiply_values(Tiles& tiles, std::int64_t g, std::int64_t w, const Fetch& fetch) {
-    std::int32_t* const o = outputs(g, w);
+    Sum* const o = outputs(g, w);
     constexpr std::int64_t kTile = kTileBytes / 4;
-    const std::int8_t* const v = scratch_.values + w * 4 * kTileBytes;
-    tiles.load<4>(scratch_.digits + g * kTileBytes, 64);
     tiles.load<0>(o, 64), tiles.load<1>(o + kTile, 64);
     fetch(0);
     tiles.load<2>(o + 2 * kTile, 64), tiles.load<3>(o + 3 * kTile, 64);
-    tiles.load<6>(v, 64);
-    tiles.multiply<0, 4, 6, DType::u8>();
-    fetch(1);
-    tiles.load<7>(v + kTileBytes, 64);
-    tiles.multiply<1, 4, 7, DType::u8>();
-    tiles.load<6>(v + 2 * kTileBytes, 64);
-    tiles.multiply<2, 4, 6, DType::u8>();
-    fetch(2);
-    tiles.load<7>(v + 3 * kTileBytes, 64);
-    tiles.multiply<3, 4, 7, DType::u8>();
+    Format::multiply_values(tiles, scratch_.digits + g * Format::kWeightBytes,
+                            scratch_.values + w * Format::kValueBytes, fetch);
     tiles.store<0>(o, 64), tiles.store<1>(o + kTile, 64);
     fetch(3);
     tiles.store<2>(o + 2 * kTile, 64), tiles.store<3>(o + 3 * kTile, 64);
