@@ -17,11 +17,11 @@
 
 namespace [[gnu::visibility("default")]] saccade {
 
-/// How a cache stores keys and values: KvCacheOptions says what the members mean.
+/// How a cache stores keys and values: these options of KvCacheOptions.
 struct KvCacheFormat {
-  DType dtype = DType::f32;
-  std::optional<DType> dtype_v{};
-  std::optional<bool> rotate{};
+  DType dtype = DType::f32;        ///< element type of the keys
+  std::optional<DType> dtype_v{};  ///< element type of the values; default: dtype
+  std::optional<bool> rotate{};    ///< Hadamard transforms; default: if keys or values are i4
 };
 
 /// Options of a KvCache; fill it with designated initializers.
