@@ -162,8 +162,8 @@ class Model {
   /// dlogits of another shape.
   Tensor logits_backward(const TensorView& hidden_states, const TensorView& dlogits, int num_threads = 0) const;
 
-  /// An empty cache for hidden_states(). format: of keys and values; capacity: tokens to allocate memory for at the
-  /// start. Throws std::invalid_argument for encoders, and as KvCache() does.
+  /// An empty cache for hidden_states(). format: of keys and values; capacity: tokens to allocate memory for at
+  /// the start. Throws std::invalid_argument for encoders, and as KvCache() does.
   ModelCache make_cache(const KvCacheFormat& format = {}, std::int64_t capacity = 0) const;
 
  private:
