@@ -160,8 +160,9 @@ std::exception_ptr run_team_of_child(int threads, const std::function<void(int)>
 void run_on_threads(int threads, const std::function<void(int)>& body) {
   if (threads <= 1 && !progress_hook) return body(0);
   const bool is_child = is_forked_child.load(std::memory_order_relaxed);
-  const std::exception_ptr error =
-      threads <= 1 ? run_here(body) : is_child ? run_team_of_child(threads, body) : run_team(threads, body);
+  const std::exception_ptr error = threads <= 1 ? run_here(body)
+                                   : is_child   ? run_team_of_child(threads, body)
+                                                : run_team(threads, body);
   poll_progress();  // on busy cores the others may have done the work before this thread had a turn
   end_work(error);
 }
