@@ -64,7 +64,8 @@ std::vector<std::int64_t> PretrainedModel::first_tokens() const {
 
 void continue_tokens(const Model& model, std::vector<std::int64_t> tokens, const TensorView& encoder_states,
                      std::int64_t count, const std::function<std::int64_t(std::span<const float>)>& next,
-                     const std::function<void(std::int64_t)>& on_token, int num_threads, const KvCacheFormat& format) {
+                     const std::function<void(std::int64_t)>& on_token, int num_threads,
+                     const KvCacheFormat& format) {
   const std::int64_t limit = model.sizes().max_length;
   if (limit > 0) count = std::min(count, limit - std::ssize(tokens));
   ModelCache cache = model.make_cache(format, std::ssize(tokens) + std::max<std::int64_t>(count, 0));
