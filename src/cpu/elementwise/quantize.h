@@ -64,16 +64,21 @@ SACCADE_INLINE void store_whole(T* to, int count, Vec x) {
 
 // ---- Rows ----------------------------------------------------------------------------------------------------
 
+/// Writes the scale of a row of bytes. Returns the row's largest magnitude; 0 for a row of zeros, or with NaN or
+/// an infinity, whose numbers it writes: zeros.
+inline float put_scale(const float* from, std::int64_t dim, float most, const QuantizedRow& to) {
+  const float largest = largest_magnitude(from, dim);
+  *to.scale = largest > 0 ? scale_for(largest, most) : largest;
+  if (largest > 0) return largest;
+  std::memset(to.numbers, 0, static_cast<std::size_t>(dim));
+  return 0;
+}
+
 inline void quantize_i8(const float* from, std::int64_t dim, const QuantizedRow& to) {
   constexpr float kMost = 127;
   auto* const numbers = static_cast<std::int8_t*>(to.numbers);
-  const float largest = largest_magnitude(from, dim);
-  *to.scale = largest;
-  if (!(largest > 0)) {
-    std::memset(numbers, 0, static_cast<std::size_t>(dim));
-    return;
-  }
-  const float scale = *to.scale = scale_for(largest, kMost);
+  const float largest = put_scale(from, dim, kMost, to), scale = *to.scale;
+  if (largest == 0) return;
   if (largest < kSmallRow) {
     for (std::int64_t d = 0; d < dim; ++d)
       numbers[d] = static_cast<std::int8_t>(std::lrint(double{from[d]} / double{scale}));
@@ -99,13 +104,8 @@ SACCADE_INLINE std::uint8_t e4m3_bits(float x) {
 inline void quantize_f8e4m3(const float* from, std::int64_t dim, const QuantizedRow& to) {
   constexpr float kMost = 448;
   auto* const numbers = static_cast<std::uint8_t*>(to.numbers);
-  const float largest = largest_magnitude(from, dim);
-  *to.scale = largest;
-  if (!(largest > 0)) {
-    std::memset(numbers, 0, static_cast<std::size_t>(dim));
-    return;
-  }
-  const float scale = *to.scale = scale_for(largest, kMost);
+  const float largest = put_scale(from, dim, kMost, to), scale = *to.scale;
+  if (largest == 0) return;
   if (largest < kSmallRow) {
     for (std::int64_t d = 0; d < dim; ++d)
       numbers[d] = e4m3_bits(std::min(static_cast<float>(double{from[d]} / double{scale}), kMost));
