@@ -237,7 +237,7 @@ class AmxDecodeHead : public DecodeScores<AmxDecodeScratch> {
     for (Vec& x : sums) x = zero();
     for (int column = 0; column < kDecodeSplit; column += kDrawn) weigh(r, column, m, sums);
     state(r)[decode_output_stride(p_)] = m;
-    state(r)[decode_output_stride(p_) + 1] = sum_of(sums);
+    state(r)[decode_output_stride(p_) + 1] = sum_of_32(sums);
   }
 
   /// Writes the weights of some keys, and adds them to the sums over keys modulo 32.
@@ -273,15 +273,6 @@ class AmxDecodeHead : public DecodeScores<AmxDecodeScratch> {
   void drop(int r, int column, Scalar* weight) {
     dropout_.apply(weight, 0, kDrawn, p_.dropout_head(rows_.batch, head(r)), p_.dropout_row(token(r)),
                    begin_ + column);
-  }
-
-  /// Adds in the same order for every vector width.
-  static Scalar sum_of(const Vec (&sums)[32 / kWidth]) {
-    alignas(64) Scalar all[32];
-    for (int i = 0; i < 32 / kWidth; ++i) store(all + i * kWidth, sums[i]);
-    for (int n = 16; n > 0; n /= 2)
-      for (int i = 0; i < n; ++i) all[i] += all[n + i];
-    return all[0];
   }
 
   // ---- O += P V

@@ -330,7 +330,7 @@ class ByteDecodeHead : public DecodeScores<ByteDecodeScratch<Format>> {
       for (int j = column; j < column + kDrawn; j += kWidth) scale_weights(r, j, most, least, finite);
     }
     state(r)[decode_output_stride(p_)] = m;
-    state(r)[decode_output_stride(p_) + 1] = sum_of(sums);
+    state(r)[decode_output_stride(p_) + 1] = sum_of_32(sums);
     const bool fits = !any(is_nan(finite)) && (Format::kHasSigns || !any(less(least, zero())));
     scratch_.units[r] = fits ? unit_for(reduce_max(most)) : Scalar{0};
   }
@@ -370,15 +370,6 @@ class ByteDecodeHead : public DecodeScores<ByteDecodeScratch<Format>> {
   /// The power of two of which the largest weight has Format::kWeightBits bits and one more.
   static Scalar unit_for(Scalar largest) {
     return static_cast<Scalar>(power_of_2(std::clamp(exponent_of(largest) - Format::kWeightBits, -126, 96)));
-  }
-
-  /// Adds in the same order for every vector width.
-  static Scalar sum_of(const Vec (&sums)[32 / kWidth]) {
-    alignas(64) Scalar all[32];
-    for (int i = 0; i < 32 / kWidth; ++i) store(all + i * kWidth, sums[i]);
-    for (int n = 16; n > 0; n /= 2)
-      for (int i = 0; i < n; ++i) all[i] += all[n + i];
-    return all[0];
   }
 
   // ---- O += P V
