@@ -13,7 +13,6 @@ namespace saccade {
 namespace {
 
 using io::in_quotes;
-using io::Origin;
 
 constexpr std::string_view kMetadataKey = "__metadata__";
 constexpr std::size_t kLengthSize = 8;
@@ -54,7 +53,7 @@ struct Entry {
 /// "text"}}.
 class HeaderEvents : public io::JsonEvents {
  public:
-  explicit HeaderEvents(const Origin& origin) : JsonEvents(origin) {}
+  explicit HeaderEvents(const io::Origin& origin) : JsonEvents(origin) {}
 
   std::vector<Entry> entries;
   std::map<std::string, std::string> metadata;
@@ -170,7 +169,7 @@ class HeaderEvents : public io::JsonEvents {
   std::set<std::string> names_;
 };
 
-std::string_view header_text(const Origin& origin, std::span<const std::byte> bytes) {
+std::string_view header_text(const io::Origin& origin, std::span<const std::byte> bytes) {
   if (bytes.size() < kLengthSize) {
     origin.refuse("is not a safetensors file: it ends within the header's length at byte " +
                   std::to_string(bytes.size()));
@@ -187,7 +186,7 @@ std::string_view header_text(const Origin& origin, std::span<const std::byte> by
 }
 
 /// Checks that the tensors, in the order of their offsets, fill the data exactly.
-void check_layout(const Origin& origin, std::vector<Entry>& entries, std::uint64_t data_size) {
+void check_layout(const io::Origin& origin, std::vector<Entry>& entries, std::uint64_t data_size) {
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.offsets < b.offsets; });
   std::uint64_t end = 0;
   for (const Entry& entry : entries) {
@@ -221,7 +220,7 @@ void check_layout(const Origin& origin, std::vector<Entry>& entries, std::uint64
 
 /// Calls `found(origin, entry, bytes, position in the file)` for every tensor. Returns the metadata.
 template <class Found>
-std::map<std::string, std::string> parse_entries(const Origin& origin, std::span<const std::byte> bytes,
+std::map<std::string, std::string> parse_entries(const io::Origin& origin, std::span<const std::byte> bytes,
                                                  Found found) {
   const std::string_view text = header_text(origin, bytes);
   HeaderEvents header(origin);
@@ -231,17 +230,17 @@ std::map<std::string, std::string> parse_entries(const Origin& origin, std::span
   check_layout(origin, header.entries, data.size());
   for (const Entry& entry : header.entries) {
     const auto elements = data.subspan(entry.offsets[0], entry.offsets[1] - entry.offsets[0]);
-    const Origin inside{origin.function, origin.name + "(" + in_quotes(entry.name) + ")"};
+    const io::Origin inside{origin.function, origin.name + "(" + in_quotes(entry.name) + ")"};
     found(inside, entry, elements, data_at + entry.offsets[0]);
   }
   return std::move(header.metadata);
 }
 
-Safetensors parse_tensors(const Origin& origin, std::span<const std::byte> bytes) {
+Safetensors parse_tensors(const io::Origin& origin, std::span<const std::byte> bytes) {
   Safetensors contents;
   contents.metadata = parse_entries(
       origin, bytes,
-      [&](const Origin& inside, const Entry& entry, std::span<const std::byte> elements, std::size_t at) {
+      [&](const io::Origin& inside, const Entry& entry, std::span<const std::byte> elements, std::size_t at) {
         contents.tensors.emplace(entry.name, io::tensor_of(inside, elements, *entry.dtype, *entry.shape, at));
       });
   return contents;
@@ -249,7 +248,7 @@ Safetensors parse_tensors(const Origin& origin, std::span<const std::byte> bytes
 
 using NamedTensor = std::pair<const std::string, Tensor>;
 
-std::vector<const NamedTensor*> in_file_order(const Origin& origin, const Safetensors& contents) {
+std::vector<const NamedTensor*> in_file_order(const io::Origin& origin, const Safetensors& contents) {
   std::vector<const NamedTensor*> tensors;
   for (const NamedTensor& named : contents.tensors) {
     const std::string tensor = "tensor " + in_quotes(named.first);
@@ -266,13 +265,13 @@ std::vector<const NamedTensor*> in_file_order(const Origin& origin, const Safete
   return tensors;
 }
 
-std::string json_string(const Origin& origin, const std::string& text) {
+std::string json_string(const io::Origin& origin, const std::string& text) {
   if (io::find_invalid_utf8(text)) origin.refuse_argument(in_quotes(text) + " is not UTF-8");
   return nlohmann::json(text).dump();
 }
 
 /// The header's length and the header, padded so that the data after it is aligned.
-std::string header_of(const Origin& origin, const Safetensors& contents,
+std::string header_of(const io::Origin& origin, const Safetensors& contents,
                       std::span<const NamedTensor* const> tensors) {
   std::string entries;
   for (const auto& [key, value] : contents.metadata) {
@@ -298,7 +297,7 @@ std::string header_of(const Origin& origin, const Safetensors& contents,
 }  // namespace
 
 Safetensors load_safetensors(const std::filesystem::path& path) {
-  const Origin origin = io::origin_of("load_safetensors", path);
+  const io::Origin origin = io::origin_of("load_safetensors", path);
   return parse_tensors(origin, io::read_file(origin, path));
 }
 
@@ -310,14 +309,14 @@ std::map<std::string, TensorView> view_safetensors(std::span<const std::byte> by
   std::map<std::string, TensorView> views;
   parse_entries(
       {"view_safetensors", std::string(name)}, bytes,
-      [&](const Origin& inside, const Entry& entry, std::span<const std::byte> elements, std::size_t at) {
+      [&](const io::Origin& inside, const Entry& entry, std::span<const std::byte> elements, std::size_t at) {
         views.emplace(entry.name, io::view_of(inside, elements, *entry.dtype, *entry.shape, at));
       });
   return views;
 }
 
 void save_safetensors(const std::filesystem::path& path, const Safetensors& contents) {
-  const Origin origin = io::origin_of("save_safetensors", path);
+  const io::Origin origin = io::origin_of("save_safetensors", path);
   const std::vector<const NamedTensor*> tensors = in_file_order(origin, contents);
   const std::string header = header_of(origin, contents, tensors);
   io::FileWriter file(origin, path);
