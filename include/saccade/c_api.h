@@ -261,11 +261,38 @@ SACCADE_C_API saccade_status saccade_kv_cache_share_prefix(saccade_kv_cache* cac
 /* The positions of the last `count` tokens of each sequence, into positions[batch * count]. */
 SACCADE_C_API saccade_status saccade_kv_cache_positions(const saccade_kv_cache* cache, int64_t count,
                                                         int64_t* positions);
+/* The shapes of the keys and values that attention reads, into four numbers each: [batch, num_kv_heads, longest,
+ * head_dim], and head_dim_v. longest: the greatest length - first_kept of a sequence; with pages its length.
+ * NULL: not requested. */
+SACCADE_C_API saccade_status saccade_kv_cache_shapes(const saccade_kv_cache* cache, int64_t* k_shape,
+                                                     int64_t* v_shape);
+/* Writes these keys, or values, as f32 to a tensor of this shape with any strides: dequantize_k() and
+ * dequantize_v() of a cache of any type. Index j is position first_kept + j, with pages position j; zeros where a
+ * sequence has no token. */
+SACCADE_C_API saccade_status saccade_kv_cache_dequantize_k(const saccade_kv_cache* cache, const saccade_tensor* k);
+SACCADE_C_API saccade_status saccade_kv_cache_dequantize_v(const saccade_kv_cache* cache, const saccade_tensor* v);
 /* attention() and decode() of the last tokens of each sequence over the cache, which already holds their keys. */
 SACCADE_C_API saccade_status saccade_attention_over_cache(const saccade_tensor* q, const saccade_kv_cache* cache,
                                                           const saccade_tensor* o, const saccade_options* options);
 SACCADE_C_API saccade_status saccade_decode_over_cache(const saccade_tensor* q, const saccade_kv_cache* cache,
                                                        const saccade_tensor* o, const saccade_options* options);
+
+/* ---- Caches in files ---------------------------------------------------------------------------------------- */
+
+/* These three functions are in libsaccade_io, which a program links beside libsaccade: saccade::io of CMake,
+ * saccade-io of pkg-config. A build without saccade::io lacks them. Paths are as for fopen(). The status is
+ * SACCADE_FAILED for a file that cannot be read or written, or that holds no cache. */
+
+/* Writes what a cache holds to a safetensors file: save_kv_cache() of saccade/kv_cache_file.h. If that fails, an
+ * old file stays as it was. */
+SACCADE_C_API saccade_status saccade_kv_cache_save(const saccade_kv_cache* cache, const char* path);
+/* A new cache with the rows, lengths and options of the one that was saved, rope too: load_kv_cache() there. "-"
+ * reads standard input. */
+SACCADE_C_API saccade_status saccade_kv_cache_load(const char* path, saccade_kv_cache** cache);
+/* The same from the `size` bytes of such a file, which may be freed afterwards: parse_kv_cache() there. name: what
+ * messages call them; NULL: "kv_cache". */
+SACCADE_C_API saccade_status saccade_kv_cache_parse(const void* bytes, size_t size, const char* name,
+                                                    saccade_kv_cache** cache);
 
 /* ---- Inspection --------------------------------------------------------------------------------------------- */
 

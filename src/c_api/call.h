@@ -12,8 +12,9 @@ namespace saccade::c_api {
 /// Thrown when the C progress hook ends a call.
 struct Interrupted {};
 
-/// Records the exception being handled as the thread's last error, and returns its status.
-saccade_status noted_error() noexcept;
+/// Records the exception being handled as the thread's last error, and returns its status. Exported for
+/// saccade::io, whose C functions have the same last error.
+[[gnu::visibility("default")]] saccade_status noted_error() noexcept;
 
 /// Runs a function and returns its status.
 template <class Function>

@@ -2,6 +2,7 @@
 #include "c_api/kv_cache.h"
 
 #include <algorithm>
+#include <array>
 
 #include "c_api/call.h"
 #include "c_api/options.h"
@@ -9,6 +10,32 @@
 
 using namespace saccade;
 using namespace saccade::c_api;
+
+namespace {
+
+using ShapeOfRows = std::array<std::int64_t, 4>;
+
+/// The shape of dequantize_k(), or with head_dim_v of dequantize_v(), without dequantizing.
+ShapeOfRows dequantized_shape(const KvCache& cache, std::int64_t dim) {
+  const KvCacheOptions& config = cache.config();
+  std::int64_t longest = 0;
+  for (std::int64_t b = 0; b < config.batch; ++b)
+    longest = std::max(longest, cache.length(b) - (config.page_size > 0 ? 0 : cache.first_kept(b)));
+  return {config.batch, config.num_kv_heads, longest, dim};
+}
+
+/// Writes keys or values to a tensor of the caller, which is checked before they are computed.
+void write_dequantized(std::string_view function, std::string_view name, const saccade_tensor* to,
+                       const KvCache& cache, std::int64_t dim, Tensor (KvCache::*dequantize)() const) {
+  const MutableTensorView result = view_of(function, name, to);
+  check_dtype(function, name, result, DType::f32);
+  const ShapeOfRows shape = dequantized_shape(cache, dim);
+  if (!std::ranges::equal(result.dims(), shape))
+    refuse(function, name, " must have shape ", to_string(shape), ", but it has shape ", to_string(result.dims()));
+  copy((cache.*dequantize)(), result);
+}
+
+}  // namespace
 
 saccade_status saccade_kv_cache_create(const saccade_options* options, const saccade_rope* rope,
                                        saccade_kv_cache** cache) {
@@ -78,6 +105,31 @@ saccade_status saccade_kv_cache_positions(const saccade_kv_cache* cache, std::in
     if (count < 0) refuse(kFunction, "count must be 0 or more, but it is ", count);
     const Tensor result = own.positions(count);
     std::ranges::copy(result.values<std::int64_t>(), &first);
+  });
+}
+
+saccade_status saccade_kv_cache_shapes(const saccade_kv_cache* cache, std::int64_t* k_shape,
+                                       std::int64_t* v_shape) {
+  return guarded([&] {
+    const KvCache& own = required("saccade_kv_cache_shapes", "cache", cache).cache;
+    if (k_shape != nullptr) std::ranges::copy(dequantized_shape(own, own.config().head_dim), k_shape);
+    if (v_shape != nullptr) std::ranges::copy(dequantized_shape(own, own.config().head_dim_v), v_shape);
+  });
+}
+
+saccade_status saccade_kv_cache_dequantize_k(const saccade_kv_cache* cache, const saccade_tensor* k) {
+  return guarded([&] {
+    constexpr std::string_view kFunction = "saccade_kv_cache_dequantize_k";
+    const KvCache& own = required(kFunction, "cache", cache).cache;
+    write_dequantized(kFunction, "k", k, own, own.config().head_dim, &KvCache::dequantize_k);
+  });
+}
+
+saccade_status saccade_kv_cache_dequantize_v(const saccade_kv_cache* cache, const saccade_tensor* v) {
+  return guarded([&] {
+    constexpr std::string_view kFunction = "saccade_kv_cache_dequantize_v";
+    const KvCache& own = required(kFunction, "cache", cache).cache;
+    write_dequantized(kFunction, "v", v, own, own.config().head_dim_v, &KvCache::dequantize_v);
   });
 }
 

@@ -115,7 +115,7 @@ struct CallOfTensors {
 };
 
 std::vector<CallOfTensors> calls_of_tensors(Handles& handles) {
-  const Shape x{2, 3, 8}, lse{2, 3}, states{1, 1, 2, 3, 10}, tokens{2, 2, 1, 8};
+  const Shape x{2, 3, 8}, lse{2, 3}, states{1, 1, 2, 3, 10}, tokens{2, 2, 1, 8}, cached{2, 2, 3, 8};
   return {
       {{x, x, x, x}, [](Views t) { return saccade_attention(t[0], t[1], t[2], t[3], nullptr); }, 4},
       {{x, x, x, x}, [](Views t) { return saccade_decode(t[0], t[1], t[2], t[3], nullptr); }, 4},
@@ -149,6 +149,8 @@ std::vector<CallOfTensors> calls_of_tensors(Handles& handles) {
       {{tokens, tokens},
        [&](Views t) { return saccade_decode_over_cache(t[0], handles.cache, t[1], nullptr); },
        2},
+      {{cached}, [&](Views t) { return saccade_kv_cache_dequantize_k(handles.cache, t[0]); }, 1},
+      {{cached}, [&](Views t) { return saccade_kv_cache_dequantize_v(handles.cache, t[0]); }, 1},
       {{x, x},
        [&](Views t) {
          saccade_inspection* found = nullptr;

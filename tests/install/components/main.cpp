@@ -1,5 +1,7 @@
 // Uses every installed library once, in the folder given: attention written to a file, read back, drawn, shown as
-// a page; a model counted, and one that is not there refused; a text split.
+// a page; a cache refused through the C interface; a model counted, and one that is not there refused; a text
+// split.
+#include <saccade/c_api.h>
 #include <saccade/gpt_model.h>
 #include <saccade/heatmap.h>
 #include <saccade/io.h>
@@ -25,6 +27,9 @@ int main(int argc, char** argv) {
   saccade::attention(x, x, x, {.weights = weights});
   saccade::save_npy(file, weights);
   const std::string svg = saccade::heatmap_svg(saccade::load_npy(file));
+  saccade_kv_cache* cache = nullptr;  // the function and the message are in two libraries
+  if (saccade_kv_cache_load(file.c_str(), &cache) != SACCADE_FAILED || cache != nullptr) return 1;
+  if (std::string(saccade_last_error()).find("weights.npy") == std::string::npos) return 1;
   const saccade::GPTModel model(
       {.vocab_size = 5, .context_length = 4, .d_model = 4, .num_layers = 1, .num_heads = 2});
   if (model.state_dict().empty()) return 1;
