@@ -230,7 +230,7 @@ REFUSED = {
     "rank": (lambda q, k, v: attention(q[0], k, v), "q, k and v: expected the same rank, 2, 3 or 4, got shapes"),
     "type": (lambda q, k, v: attention(q.astype(int), k, v), "q: expected float32, .*, got int32"),
     "causal": (lambda q, k, v: attention(q, k, v, causal=True), "causal: expected None or 'top_left' or .*, got True"),
-    "layout": (lambda q, k, v: attention(q, k, v, layout="bshd"), "layout: expected 'bhsd' or 'bshd', got 'bshd'"),
+    "layout": (lambda q, k, v: attention(q, k, v, layout="sbhd"), "layout: expected 'bhsd' or 'bshd', got 'sbhd'"),
     "mask": (
         lambda q, k, v: attention(q, k, v, mask=jnp.zeros((3, 30))),
         "mask: expected rank 1 to 4 and a shape that",
