@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import pathlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import processors
@@ -16,7 +17,8 @@ from .problem import Problem, read_problems
 from .process import FOLDER, Failed, PeerProcess
 from .timing import QUICK, USUAL, Line, Prepared, Quiet, measured_limits, memory, prepare, take_turns
 
-ORDER = ("saccade", "torch", "onnxruntime", "openvino", "jax", "numpy")  # of the columns; other libraries follow
+# Of the columns; other libraries follow.
+ORDER = ("saccade", "torch", "onnxruntime", "openvino", "llama_cpp", "jax", "numpy")
 
 
 def note(text: str) -> None:
@@ -67,6 +69,13 @@ def thread_counts(text: str) -> list[int]:
     return sorted(set(counts))
 
 
+def groups(problems: Sequence[Problem]) -> Iterator[list[Problem]]:
+    """The problems in their order, those that are timed together in one list: neighbours that differ only in the
+    format of their cache."""
+    for _, of in itertools.groupby(enumerate(problems), lambda item: item[1].but(cache="") if item[1].cache else item):
+        yield [problem for _, problem in of]
+
+
 class Session:
     """One run: its peers and its results, which are saved to a file after each line."""
 
@@ -74,7 +83,7 @@ class Session:
         self.arguments = arguments
         self.names = available_peers(arguments.only)
         self.threads = thread_counts(arguments.threads)
-        files = arguments.shapes or [FOLDER / "shapes.txt"]
+        files = arguments.shapes or [FOLDER / "shapes.txt", FOLDER / "caches.txt"]
         self.problems = [problem for path in files for problem in read_problems(path, note)]
         self.run = report.Run(
             machine.description(),
@@ -114,12 +123,13 @@ class Session:
             peers, quiet = self.start_peers(threads), Quiet(threads)
             for loop in (loop for line in self.run.lines if line.threads == threads for loop in line.loops):
                 quiet.see(loop)
-            for problem in [problem for problem, of in wanted if of == threads]:
-                done += 1
-                line = self.line_of(problem, threads, peers, quiet)
-                self.run.lines.append(line)
+            for together in groups([problem for problem, of in wanted if of == threads]):
+                lines = self.lines_of(together, threads, peers, quiet)
+                self.run.lines += lines
                 self.save()
-                note(f"[{done}/{len(wanted)}] {_progress(line, self.run.titles)}")
+                for line in lines:
+                    done += 1
+                    note(f"[{done}/{len(wanted)}] {_progress(line, self.run.titles)}")
             for peer in peers.values():
                 peer.stop()
         # In the order of the shape file, with all numbers of threads of a problem together.
@@ -156,25 +166,34 @@ class Session:
             raise ValueError("saccade itself does not start")
         return peers
 
-    def line_of(self, problem: Problem, threads: int, peers: Mapping[str, PeerProcess], quiet: Quiet) -> Line:
-        if problem.memory:
-            return Line(problem, threads, memory(problem, peers))
-        return self.timed_line(Line(problem, threads, {}), prepare(problem, peers), peers, quiet)
+    def lines_of(
+        self, problems: Sequence[Problem], threads: int, peers: Mapping[str, PeerProcess], quiet: Quiet
+    ) -> list[Line]:
+        """The lines of problems that are timed together."""
+        if problems[0].memory:
+            return [Line(problem, threads, memory(problem, peers)) for problem in problems]
+        lines = [Line(problem, threads, {}) for problem in problems]
+        prepared = [prepare(problem, peers, beside=i > 0) for i, problem in enumerate(problems)]
+        self.fill_in(lines, prepared, peers, quiet)
+        return lines
 
-    def timed_line(self, line: Line, prepared: Prepared, peers: Mapping[str, PeerProcess], quiet: Quiet) -> Line:
-        """Fills in a line."""
+    def fill_in(
+        self, lines: Sequence[Line], prepared: Sequence[Prepared], peers: Mapping[str, PeerProcess], quiet: Quiet
+    ) -> None:
+        """Times the lines, which have the same number of threads."""
+        threads = lines[0].threads
         own = [peer.process.pid for peer in peers.values() if peer.process]
-        before = self.limits(line.threads)
+        before = self.limits(threads)
         neighbours = machine.Neighbours(own)
         samples = take_turns(prepared, peers, QUICK if self.arguments.quick else USUAL, quiet)
         wall, busy = neighbours.seconds()
-        after = self.limits(line.threads)
+        after = self.limits(threads)
         self.timed, self.busy = self.timed + wall, self.busy + busy
-        # Other programs on the machine can only lower the measured limits.
-        line.limits = before and {name: max(before[name], after[name]) for name in before}
-        line.cells, line.loops = prepared.cells, [float(f"{sample.loop:.4g}") for sample in samples]
-        line.clocks = [float(f"{sample.clock:.4g}") for sample in samples]
-        return line
+        for line, of, taken in zip(lines, prepared, samples):
+            # Other programs on the machine can only lower the measured limits.
+            line.limits = before and {name: max(before[name], after[name]) for name in before}
+            line.cells, line.loops = of.cells, [float(f"{sample.loop:.4g}") for sample in taken]
+            line.clocks = [float(f"{sample.clock:.4g}") for sample in taken]
 
     def limits(self, threads: int) -> dict[str, float] | None:
         return measured_limits(self.arguments.command, threads, machine.processors()[:threads])
@@ -213,6 +232,8 @@ def main() -> None:
         lines = [line for line in report.table_lines(run) if report.section_of(line.problem) == section]
         if lines:
             print(f"\n{section}\n\n" + "\n".join(report.table(run, lines)))
+            if lines[0].problem.cache:
+                print("\n" + "\n".join(report.caches_table(run, lines)))
     print(f"\n{report.summary(run)}\n{page}")
 
 

@@ -25,6 +25,8 @@ def start(threads: int) -> None:
 
 
 def ways(problem: Problem) -> list[Way]:
+    if problem.cache:
+        raise Unsupported("no quantized caches")
     if problem.kind == "loop":
         return [Way("jit of the published operations", _loop)]
     if problem.module:

@@ -10,8 +10,8 @@ import numpy as np
 import onnxruntime
 from onnx import helper
 
-from .inputs import LOOP_SHAPE, LOOP_WIDTH, Inputs, LoopInputs, ModuleInputs
-from .peer import Call, Unsupported, Way, rows_of_group
+from .inputs import LOOP_SHAPE, LOOP_WIDTH, Inputs, LoopInputs, ModuleInputs, aligned
+from .peer import Call, Unsupported, Way, by_turns, cache_count, rows_of_group
 from .problem import Problem
 
 TITLE = "ONNX Runtime"
@@ -31,6 +31,8 @@ def start(threads: int) -> None:
 def ways(problem: Problem) -> list[Way]:
     if problem.needs_gradients:
         raise Unsupported("no gradients")
+    if problem.cache:
+        return _cached_ways(problem)
     if problem.dtype == "bf16":
         raise Unsupported("no kernels of bf16 on the CPU")
     if problem.kind == "loop":
@@ -64,6 +66,18 @@ def _call(
     register: Callable[[onnxruntime.SessionOptions], Any] | None = None,
 ) -> Call:
     """A session that reads ``feeds`` in place and writes to ``outputs``. ``register`` adds operators to its options."""
+    run = _bound(_session(nodes, feeds, outputs, constants, register), feeds, outputs)
+    return Call(run, lambda _: results())
+
+
+def _session(
+    nodes: Sequence[Any],
+    feeds: Mapping[str, np.ndarray],
+    outputs: Mapping[str, np.ndarray],
+    constants: Mapping[str, np.ndarray] | None = None,
+    register: Callable[[onnxruntime.SessionOptions], Any] | None = None,
+) -> onnxruntime.InferenceSession:
+    """A session for inputs and outputs like these."""
 
     def infos(arrays: Mapping[str, np.ndarray]) -> list[Any]:
         return [helper.make_tensor_value_info(n, _element_type(a.dtype), a.shape) for n, a in arrays.items()]
@@ -79,9 +93,15 @@ def _call(
     if register:
         register(options)
     try:
-        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     except Exception as error:
         raise Unsupported(str(error).splitlines()[0]) from None
+
+
+def _bound(
+    session: onnxruntime.InferenceSession, feeds: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]
+) -> Callable[[], None]:
+    """Runs the session on these arrays, in place."""
     binding = session.io_binding()
     for name, array in feeds.items():
         binding.bind_input(name, "cpu", 0, _element_type(array.dtype), array.shape, array.ctypes.data)
@@ -92,7 +112,7 @@ def _call(
     def run(kept: Any = kept) -> None:
         session.run_with_iobinding(binding)
 
-    return Call(run, lambda _: results())
+    return run
 
 
 def _tokens(array: np.ndarray) -> np.ndarray:
@@ -181,6 +201,58 @@ def _group_query(inputs: Inputs) -> Call:
     outputs = {"o": o, "present_k": present_k, "present_v": present_v}
     node = _node("GroupQueryAttention", names, list(outputs), **attributes)
     return _call([node], feeds, outputs, lambda: {"o": _heads(o, p.num_heads)})
+
+
+def _cached_ways(problem: Problem) -> list[Way]:
+    if problem.cache == "bf16":
+        return [Way("GroupQueryAttention, f16", _cached)]
+    return [
+        Way(f"GroupQueryAttention, {problem.cache}, a scale per {of}", functools.partial(_cached, scale_per=of))
+        for of in ("channel", "tensor")
+    ]
+
+
+def _cached(inputs: Inputs, scale_per: str = "") -> Call:
+    """One new token over caches of GroupQueryAttention, whose scales were found beforehand: one for each head and
+    channel, or one for all."""
+    p = inputs.problem
+    numbers = np.dtype(np.float32 if scale_per else np.float16)
+    feeds = {
+        "q": _tokens(inputs.q).astype(numbers),
+        "new_k": _tokens(inputs.k[:, :, -1:]).astype(numbers),
+        "new_v": _tokens(inputs.v[:, :, -1:]).astype(numbers),
+        "last": np.full(p.batch, p.seqlen_k - 1, np.int32),
+        "total": np.array([p.seqlen_k], np.int32),
+    }
+    names = ["q", "new_k", "new_v", "past_k", "past_v", "last", "total"]
+    attributes: dict[str, Any] = {"num_heads": p.num_heads, "kv_num_heads": p.num_kv_heads}
+    k, v = inputs.k.astype(numbers), inputs.v.astype(numbers)
+    if scale_per:
+        bits = {"int8": 8, "int4": 4}[p.cache]
+        kind = f"PER_{scale_per.upper()}"
+        attributes.update(kv_cache_bit_width=bits, k_quant_type=kind, v_quant_type=kind)
+        axes = (0, 2) if scale_per == "channel" else None
+        k, feeds["k_scale"] = _quantized(k, bits, axes)
+        v, feeds["v_scale"] = _quantized(v, bits, axes)
+        names += [""] * 5 + ["k_scale", "v_scale"]
+    o = np.empty_like(feeds["q"])
+    node = _node("GroupQueryAttention", names, ["o", "present_k", "present_v"], **attributes)
+    copies = [(aligned(k), aligned(v)) for _ in range(cache_count(p))]
+    arrays = [({**feeds, "past_k": k, "past_v": v}, {"o": o, "present_k": k, "present_v": v}) for k, v in copies]
+    session = _session([node], *arrays[0])
+    return Call(by_turns([_bound(session, *of) for of in arrays]), lambda _: {"o": _heads(o, p.num_heads)})
+
+
+def _quantized(array: np.ndarray, bits: int, axes: tuple[int, ...] | None) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers as GroupQueryAttention stores them, and their scale, the same along these axes (None: all): int8, or
+    two of 4 bits in a byte, the first in the lower half, with 8 added."""
+    most = 2 ** (bits - 1) - 1
+    scale = np.abs(array).max(axis=axes, keepdims=axes is not None) / np.float32(most)
+    numbers = np.clip(np.rint(array / scale), -most - 1, most).astype(np.int8)
+    if bits == 4:
+        numbers = (numbers + 8).astype(np.uint8)
+        numbers = numbers[..., ::2] | numbers[..., 1::2] << 4
+    return numbers, np.asarray(scale, np.float32).reshape(scale.shape or (1,))
 
 
 def _module(inputs: ModuleInputs) -> Call:

@@ -16,11 +16,16 @@ results) is not timed.
 from __future__ import annotations
 
 import contextlib
+import itertools
+import math
+from collections.abc import Iterable
 from typing import Any, Callable, NamedTuple
 
 import numpy as np
 
 from .inputs import Inputs
+from .machine import last_level_cache
+from .problem import Problem
 
 
 class Unsupported(Exception):
@@ -44,6 +49,22 @@ class Way(NamedTuple):
     name: str
     prepare: Callable[[Any], Call]
     """Takes the inputs from :func:`peers.inputs.draw`; raises Unsupported."""
+
+
+MOST_BYTES = 2**30  # of the caches of one way
+
+
+def cache_count(problem: Problem) -> int:
+    """How many equal caches the calls of a problem with ``cache=`` read by turns, as a model with so many layers
+    does: together at least four times the last-level cache, so that little of a cache is still there at its turn."""
+    size = problem.kv_bytes()
+    return max(2, math.ceil(min(4 * last_level_cache(), MOST_BYTES) / size))
+
+
+def by_turns(runs: Iterable[Callable[[], Any]]) -> Callable[[], Any]:
+    """Calls one of them each time, one after the other, and begins again."""
+    turns = itertools.cycle(runs)
+    return lambda: next(turns)()
 
 
 def rows_of_group(inputs: Inputs) -> np.ndarray:

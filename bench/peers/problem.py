@@ -10,6 +10,7 @@ from typing import Any, Callable
 import numpy as np
 
 DTYPES = ("f32", "bf16", "f16")
+CACHES = ("bf16", "int8", "int4")
 KINDS = ("forward", "backward", "train", "loop")
 INSIDE = {"jax": "JAX", "onnxruntime": "ONNX Runtime"}  # libraries for which saccade has a package, by their peers
 
@@ -35,6 +36,7 @@ class Problem:
     softcap: float = 0.0  # softcap=
     dropout_p: float = 0.0  # dropout=
     decode: bool = False  # "decode": few rows, many keys
+    cache: str | None = None  # cache=: one new token over a cache of 16, 8 or 4 bits a number, in each library's format
     memory: bool = False  # "memory": the peak memory of the call instead of its time
     inside: str | None = None  # inside=jax or onnxruntime: called from that library, and compared with its own
     curve: bool = False  # s=A,B,...: a point of a picture instead of a line of a table
@@ -98,7 +100,10 @@ class Problem:
     def kv_bytes(self) -> float:
         """Bytes of k and v, which decoding reads once."""
         size = 4 if self.dtype == "f32" else 2
-        return 2.0 * self.batch * self.num_kv_heads * self.seqlen_k * self.head_dim * size
+        row = self.head_dim * size
+        if self.cache:  # as docs/quantized-caches.md describes saccade's formats
+            row = {"bf16": 2 * self.head_dim, "int8": self.head_dim + 4, "int4": self.head_dim * 9 / 16 + 4}[self.cache]
+        return 2.0 * self.batch * self.num_kv_heads * self.seqlen_k * row
 
     def title(self) -> str:
         """The problem in words, as the tables print it."""
@@ -133,6 +138,8 @@ class Problem:
             yield f"dropout {self.dropout_p:g}"
         if self.needs_gradients:
             yield "backward" if self.kind == "backward" else "forward and backward"
+        if self.cache:
+            yield f"cache of {self.cache}"
         if self.inside:
             yield f"inside {INSIDE[self.inside]}"
 
@@ -205,6 +212,7 @@ _KEYS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "softcap": ("softcap", _number(float("inf"))),
     "dropout": ("dropout_p", _number(1)),
     "inside": ("inside", _one_of(*INSIDE)),
+    "cache": ("cache", _one_of(*CACHES)),
 }
 _FLAGS = ("module", "lengths", "decode", "memory")
 
@@ -267,6 +275,17 @@ def _completed(fields: dict[str, Any], length: int | None, curve: bool) -> Probl
         head_dim=problem.head_dim,
     ):
         raise ValueError("module goes with b=, h=, s=, d= and train only")
+    if problem.cache and problem != Problem(
+        batch=problem.batch,
+        num_heads=problem.num_heads,
+        num_kv_heads=problem.num_kv_heads,
+        seqlen_k=problem.seqlen_k,
+        head_dim=problem.head_dim,
+        causal="bottom_right",
+        decode=True,
+        cache=problem.cache,
+    ):
+        raise ValueError("cache= goes with b=, h=, hkv=, sq=1, sk=, d=, causal=bottom_right and decode only")
     return problem
 
 

@@ -59,11 +59,14 @@ SECTIONS = (
     "From Python: the published loop and the whole module",
     "Memory",
     "Inside other libraries",
+    "Quantized caches",
 )
 
 
 def section_of(problem: Problem) -> str:
     """The section whose table lists a problem."""
+    if problem.cache:
+        return SECTIONS[7]
     if problem.inside:
         return SECTIONS[6]
     if problem.memory:
@@ -169,6 +172,25 @@ def ways_table(run: Run) -> list[str]:
     return rows
 
 
+def caches_table(run: Run, lines: Sequence[Line]) -> list[str]:
+    """The best time and the median of each library for each format of a cache, and how many times saccade's median
+    that median is."""
+    names = [name for name in run.titles if any(line.amount(name) is not None for line in lines)]
+    heads = ["cache", "threads", *(run.titles[name] for name in names)]
+    rows = ["| " + " | ".join(heads) + " |", "|---|" + "---:|" * (len(heads) - 1)]
+    for line in lines:
+        own, cells = line.amount("saccade"), [str(line.problem.cache), str(line.threads)]
+        for name in names:
+            cell = line.cells.get(name)
+            if cell is None or cell.seconds is None or cell.best is None:
+                cells.append("")
+                continue
+            text = f"{time_text(cell.best)}, {amount_text(line, name)}"
+            cells.append(text + (f": {cell.seconds / own:.2f} times" if own and name != "saccade" else ""))
+        rows.append("| " + " | ".join(cells) + " |")
+    return rows
+
+
 def loop_note(run: Run, line: Line) -> str:
     """The time of the loop for each way of the others, and in C++."""
     own = line.amount("saccade")
@@ -221,6 +243,7 @@ def markdown(run: Run, made: Iterable[str]) -> str:
         if of_section:
             lines += [f"## {section}", "", *table(run, of_section), ""]
             lines += [_NOTES[section], ""] if section in _NOTES else []
+            lines += [*caches_table(run, of_section), ""] if section == SECTIONS[7] else []
             for line in of_section:
                 lines += [loop_note(run, line), ""] if line.problem.kind == "loop" else []
     of_curves = curves.curves_of(run)
@@ -313,6 +336,12 @@ compiled code (VmHWM and VmRSS of Linux), with the most threads.""",
     SECTIONS[6]: """\
 saccade called from the other library's programs ([JAX](../jax.md), [ONNX Runtime](../onnxruntime.md)), compared with
 that library's own function.""",
+    SECTIONS[7]: """\
+One new token over a [cache](../quantized-caches.md) of each library's own format of 16, 8 or 4 bits a number, named
+below. Calls read several equal caches by turns, so that little of a cache is still in the processor's caches when its
+turn comes. All formats of all libraries are timed alternately. Results may differ from attention over the given
+numbers by 3 %, 5 % and 50 % of their root mean square. The second table: the best time, the median, and how many times
+saccade's median that is.""",
 }
 
 _CURVES = "The figures of the pictures above."

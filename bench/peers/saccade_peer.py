@@ -8,8 +8,8 @@ from typing import Any, Callable
 import numpy as np
 import saccade
 
-from .inputs import Inputs, LoopInputs, ModuleInputs
-from .peer import Call, Unsupported, Way
+from .inputs import NUMPY_DTYPES, Inputs, LoopInputs, ModuleInputs
+from .peer import Call, Unsupported, Way, by_turns, cache_count
 from .problem import Problem
 
 TITLE = "saccade"
@@ -36,6 +36,8 @@ def release() -> None:
 def ways(problem: Problem) -> list[Way]:
     if problem.inside:
         return _packages[problem.inside](problem)
+    if problem.cache:
+        return [Way(f"KvCache of {problem.cache}", _cached)]
     if problem.kind == "loop":
         return [Way("nn.SelfAttention", _loop)]
     if problem.module:
@@ -128,6 +130,21 @@ def _attention(inputs: Inputs, function: Callable[..., Any] = saccade.attention)
 
 def _decode(inputs: Inputs) -> Call:
     return _attention(inputs, saccade.decode)
+
+
+def _cached(inputs: Inputs) -> Call:
+    p = inputs.problem
+    dtype = {"bf16": "bfloat16"}.get(p.cache, p.cache)
+    caches = []
+    for _ in range(cache_count(p)):
+        cache = saccade.KvCache(
+            num_kv_heads=p.num_kv_heads, head_dim=p.head_dim, batch=p.batch, dtype=dtype, capacity=p.seqlen_k
+        )
+        numbers = NUMPY_DTYPES.get(p.cache, inputs.k.dtype)
+        cache.append(inputs.k.astype(numbers), inputs.v.astype(numbers))
+        caches.append(cache)
+    q = inputs.q.astype(NUMPY_DTYPES.get(p.cache, inputs.q.dtype))
+    return Call(by_turns([functools.partial(cache.decode, q) for cache in caches]), _forward_results)
 
 
 def _packed(array: np.ndarray) -> np.ndarray:

@@ -83,6 +83,7 @@ class Cell:
     """The results of one peer for one problem."""
 
     seconds: float | None = None  # the median; None: it does not take part
+    best: float | None = None
     low: float | None = None  # the quartiles
     high: float | None = None
     way: str = ""
@@ -141,9 +142,13 @@ class Prepared(NamedTuple):
     ways: dict[tuple[str, str], float]  # by the names of the peer and of the way
 
 
-def take_turns(prepared: Prepared, peers: Mapping[str, PeerProcess], effort: Effort, quiet: Quiet) -> list[Sample]:
-    """Times the peers alternately, fills in their cells and returns the samples."""
-    cells, seconds = prepared
+def take_turns(
+    prepared: Sequence[Prepared], peers: Mapping[str, PeerProcess], effort: Effort, quiet: Quiet
+) -> list[list[Sample]]:
+    """Times the ways of the peers alternately, those of several problems together, fills in their cells and returns
+    the samples of each problem."""
+    cells = {(name, way): of.cells[name] for of in prepared for name, way in of.ways}
+    seconds = {key: estimate for of in prepared for key, estimate in of.ways.items()}
     samples: dict[tuple[str, str], list[Sample]] = {key: [] for key in seconds}
     waiting = list(seconds)
     for turn in range(10_000):
@@ -155,15 +160,15 @@ def take_turns(prepared: Prepared, peers: Mapping[str, PeerProcess], effort: Eff
             try:
                 sample = Sample(calls=calls, **peers[name].ask("time", way=way, calls=calls, warm=estimate < TURN))
             except Failed as error:
-                cells[name].reasons[way] = str(error)
+                cells[name, way].reasons[way] = str(error)
                 del samples[name, way]
                 continue
             samples[name, way].append(sample)
             quiet.see(sample.loop)
         waiting = [key for key in waiting if key in samples and _wants_more(samples[key], effort, quiet)]
     for (name, way), of in samples.items():
-        _fill(cells[name], way, of, quiet.undisturbed(of), effort)
-    return [sample for of in samples.values() for sample in of]
+        _fill(cells[name, way], way, of, quiet.undisturbed(of), effort)
+    return [[sample for key in of.ways for sample in samples.get(key, ())] for of in prepared]
 
 
 def _wants_more(samples: Sequence[Sample], effort: Effort, quiet: Quiet) -> bool:
@@ -180,10 +185,14 @@ def _fill(cell: Cell, way: str, samples: Sequence[Sample], quiet: Sequence[Sampl
     if cell.seconds is None or median < cell.seconds:
         low, _, high = statistics.quantiles(values, n=4)
         cell.seconds, cell.low, cell.high, cell.way, cell.is_noisy = median, low, high, way, is_noisy
+        cell.best = min(values)
 
 
-def prepare(problem: Problem, peers: Mapping[str, PeerProcess]) -> Prepared:
-    """Checks the results of every peer for a problem. Reasons go into the cells of those that are not timed."""
+def prepare(problem: Problem, peers: Mapping[str, PeerProcess], beside: bool = False) -> Prepared:
+    """Checks the results of every peer for a problem. Reasons go into the cells of those that are not timed.
+
+    :param beside: keep what the peers have prepared for earlier problems.
+    """
     cells = {name: Cell() for name in peers}
     worth: dict[tuple[str, str], float] = {}
     expected = list(expected_results(draw(problem.but(dropout_p=0.0))))
@@ -192,14 +201,14 @@ def prepare(problem: Problem, peers: Mapping[str, PeerProcess]) -> Prepared:
         path.write_bytes(pickle.dumps(expected))
         for name, peer in peers.items():
             try:
-                answer = peer.ask("prepare", problem=dataclasses.asdict(problem), expected=str(path))
+                answer = peer.ask("prepare", problem=dataclasses.asdict(problem), expected=str(path), beside=beside)
                 cells[name].reasons.update(answer["left_out"])
                 seconds = {way: _trial(peer, way) for way in answer["ways"]}
                 slowest = CLOSE * min(seconds.values(), default=0)
                 if problem.kind == "loop":  # the page shows every way
                     slowest = math.inf
                 best = {way: value for way, value in seconds.items() if value <= slowest}
-                peer.ask("keep", ways=list(best))
+                peer.ask("forget", ways=[way for way in seconds if way not in best])
                 worth.update({(name, way): value for way, value in best.items()})
             except Failed as error:
                 cells[name].reasons[""] = str(error)

@@ -26,6 +26,8 @@ def start(threads: int) -> None:
 
 
 def ways(problem: Problem) -> list[Way]:
+    if problem.cache:
+        raise Unsupported("no quantized caches")
     if problem.kind == "loop":
         return [
             Way("the published module", _loop_as_published),

@@ -76,12 +76,14 @@ class Worker:
         details = getattr(self.peer, "details", dict)()
         return {"title": self.peer.TITLE, "versions": versions, "details": details}
 
-    def prepare(self, problem: dict[str, Any], expected: str) -> dict[str, Any]:
+    def prepare(self, problem: dict[str, Any], expected: str, beside: bool = False) -> dict[str, Any]:
         """Prepares every way to compute a problem and compares its results with those in the file ``expected``:
-        {"ways": [name, ...], "left_out": {name: reason}}."""
+        {"ways": [name, ...], "left_out": {name: reason}}. ``beside``: keeps those of earlier problems, whose ways
+        have other names."""
         from .inputs import draw
 
-        self.calls.clear()
+        if not beside:
+            self.calls.clear()
         of = _problem(problem)
         inputs = draw(of)
         # Every library drops other weights, so results are compared without dropout.
@@ -89,6 +91,7 @@ class Worker:
         with open(expected, "rb") as file:
             expectations = pickle.load(file)
         ways, left_out = self._ways(of)
+        found = []
         for way in ways:
             try:
                 call = way.prepare(compared)
@@ -97,14 +100,16 @@ class Worker:
                     left_out[way.name] = f"its results are off by {worst:.3g} times what is allowed"
                     continue
                 self.calls[way.name] = way.prepare(inputs) if of.dropout_p else call
+                found.append(way.name)
             except Exception as error:
                 left_out[way.name] = _reason(error)
         _come_to_rest()
-        return {"ways": list(self.calls), "left_out": left_out}
+        return {"ways": found, "left_out": left_out}
 
-    def keep(self, ways: list[str]) -> None:
-        """Forgets the other ways."""
-        self.calls = {name: call for name, call in self.calls.items() if name in ways}
+    def forget(self, ways: list[str]) -> None:
+        """Frees what these ways hold."""
+        for way in ways:
+            del self.calls[way]
 
     def time(self, way: str, calls: int, warm: bool = False) -> dict[str, float]:
         """Mean seconds of ``calls`` consecutive calls; ``warm``: after a warm-up call. Answers when the process is

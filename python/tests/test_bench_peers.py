@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import pathlib
 import pickle
@@ -20,16 +21,17 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
 
 import processors  # noqa: E402
-from peers import curves, machine, pages, plots, process, report, saccade_peer, timing, worker  # noqa: E402
+from peers import curves, machine, pages, peer, plots, process, report, saccade_peer, timing, worker  # noqa: E402
+from peers.__main__ import groups  # noqa: E402
 from peers.inputs import draw  # noqa: E402
 from peers.problem import Problem, parse_problems, read_problems  # noqa: E402
 from peers.reference import difference, expected_results  # noqa: E402
 
-SHAPES = ROOT / "bench" / "peers" / "shapes.txt"
+SHAPES = tuple(ROOT / "bench" / "peers" / name for name in ("shapes.txt", "caches.txt"))
 
 
-def problems(path: pathlib.Path = SHAPES) -> list[Problem]:
-    return read_problems(path, lambda text: None)
+def problems(*paths: pathlib.Path) -> list[Problem]:
+    return [problem for path in paths or SHAPES for problem in read_problems(path, lambda text: None)]
 
 
 def small(problem: Problem) -> Problem:
@@ -59,6 +61,7 @@ def test_every_kind_of_line_is_in_the_shape_file() -> None:
     for field in ("module", "memory", "curve", "decode", "lengths", "documents", "softcap", "dropout_p", "has_window"):
         assert any(getattr(problem, field) for problem in of), field
     assert {problem.mask for problem in of} == {None, "bool", "f32"}
+    assert {problem.cache for problem in of} == {None, "bf16", "int8", "int4"}
 
 
 def test_a_list_of_lengths_is_a_curve() -> None:
@@ -78,6 +81,8 @@ def test_a_list_of_lengths_is_a_curve() -> None:
         ("h=3 hkv=2", "h=3 is no multiple of hkv=2"),
         ("docs=2 b=2 s=8", "docs= makes the batch"),
         ("module h=2 s=8 causal=top_left", "module goes with"),
+        ("sq=1 sk=8 cache=int9", "cache=int9: expected one of bf16, int8, int4"),
+        ("sq=2 sk=8 causal=bottom_right decode cache=int8", "cache= goes with"),
     ],
 )
 def test_wrong_words_are_named(line: str, message: str) -> None:
@@ -129,6 +134,58 @@ def test_saccade_agrees_with_the_reference(problem: Problem) -> None:
             assert difference(wrong, expected, of.dtype, of.needs_gradients) > 1
             compared += 1
     assert compared >= len({name for name, _ in expected_results(inputs)})
+
+
+@pytest.mark.parametrize(("cache", "share"), [("bf16", 0.02), ("int8", 0.04), ("int4", 0.4)])
+def test_results_over_caches_may_be_off_by_the_rounding_of_their_format(cache: str, share: float) -> None:
+    (problem,) = parse_problems(f"h=2 sq=1 sk=40 d=16 causal=bottom_right decode cache={cache}")
+    for _, expected in expected_results(draw(problem)):
+        out = np.zeros((1, 2, 1, 16), np.float32)
+        for factor, agrees in ((1.0, True), (1 + share, True), (1 + 2 * share, False), (np.nan, False)):
+            out[expected.where] = factor * expected.reference
+            assert (difference(out, expected, "f32", False) <= 1) == agrees, factor
+
+
+def test_calls_read_several_caches_by_turns_that_exceed_the_last_level_cache() -> None:
+    called: list[int] = []
+    run = peer.by_turns([functools.partial(called.append, i) for i in range(3)])
+    for _ in range(4):
+        run()
+    assert called == [0, 1, 2, 0]
+    (problem,) = parse_problems("h=2 sq=1 sk=65536 d=128 causal=bottom_right decode cache=int8")
+    assert problem.kv_bytes() == 2 * 2 * 65536 * 132
+    count, most = peer.cache_count(problem), min(4 * machine.last_level_cache(), peer.MOST_BYTES)
+    assert count >= 2 and count * problem.kv_bytes() >= most
+
+
+def test_formats_of_a_cache_are_timed_together() -> None:
+    words = ["cache=bf16", "cache=int8", "", "cache=int4"]
+    of = [parse_problems(f"h=2 sq=1 sk=40 d=16 causal=bottom_right decode {word}")[0] for word in words]
+    longer = of[3].but(seqlen_k=41)
+    assert list(groups([*of, longer, of[2], of[2]])) == [of[:2], [of[2]], [of[3]], [longer], [of[2]], [of[2]]]
+    cells = [{"saccade": timing.Cell(), "torch": timing.Cell()} for _ in "ab"]
+    prepared = [
+        timing.Prepared(cells[0], {("saccade", "a"): 0.2, ("torch", "a"): 0.2}),
+        timing.Prepared(cells[1], {("saccade", "b"): 0.2}),
+    ]
+    made_up = MadeUpPeer(samples_of([1.0, 1.05]))
+    samples = timing.take_turns(prepared, {"saccade": made_up, "torch": made_up}, timing.USUAL, timing.Quiet(1))
+    assert [len(taken) for taken in samples] == [10, 5]
+    assert (cells[0]["saccade"].way, cells[1]["saccade"].way) == ("a", "b")
+    assert cells[0]["saccade"].best == 0.2 and cells[0]["torch"].best == pytest.approx(0.21)
+    assert cells[1]["torch"].seconds is None
+
+
+def test_a_worker_keeps_what_is_timed_together(tmp_path: pathlib.Path) -> None:
+    of = worker.Worker(saccade_peer)
+    for cache in ("bf16", "int8"):
+        (problem,) = parse_problems(f"h=4 hkv=2 sq=1 sk=40 d=16 causal=bottom_right decode cache={cache}")
+        (tmp_path / cache).write_bytes(pickle.dumps(list(expected_results(draw(problem)))))
+        answer = of.prepare(dataclasses.asdict(problem), str(tmp_path / cache), beside=cache == "int8")
+        assert answer == {"ways": [f"KvCache of {cache}"], "left_out": {}}
+    assert list(of.calls) == ["KvCache of bf16", "KvCache of int8"]
+    of.forget(["KvCache of bf16"])
+    assert list(of.calls) == ["KvCache of int8"]
 
 
 def test_a_worker_times_what_agrees_and_says_what_does_not(tmp_path: pathlib.Path) -> None:
@@ -251,7 +308,7 @@ def test_disturbed_samples_are_replaced(
 ) -> None:
     peer, cell = MadeUpPeer(samples_of(loops)), timing.Cell()
     prepared = timing.Prepared({"saccade": cell}, {("saccade", "way"): 0.2})
-    samples = timing.take_turns(prepared, {"saccade": peer}, timing.USUAL, timing.Quiet(1))
+    (samples,) = timing.take_turns([prepared], {"saccade": peer}, timing.USUAL, timing.Quiet(1))
     assert (len(samples), peer.asked, cell.samples) == (asked, asked, asked)
     assert (cell.disturbed, cell.is_noisy, cell.way) == (disturbed, is_noisy, "way")
     assert cell.seconds == pytest.approx(median)
@@ -266,8 +323,10 @@ def made_up_run() -> report.Run:
     for i, problem in enumerate(problems()):
         seconds = problem.flops() / 90e9
         cells = {
-            "saccade": timing.Cell(seconds, bytes=2**20, samples=10, disturbed=2),
-            "torch": timing.Cell(2 * seconds if i else seconds / 2, ways={"this way": 3 * seconds}, bytes=2**30),
+            "saccade": timing.Cell(seconds, 0.9 * seconds, bytes=2**20, samples=10, disturbed=2),
+            "torch": timing.Cell(
+                2 * seconds if i else seconds / 2, 1.5 * seconds, ways={"this way": 3 * seconds}, bytes=2**30
+            ),
             "jax": timing.Cell(reasons={"": "no reason"}),
         }
         run.lines.append(timing.Line(problem, 1, cells, None if problem.memory else limits))
@@ -300,6 +359,8 @@ def test_the_page_has_a_line_for_each_problem_and_names_where_saccade_is_behind(
     assert "dropout 0.1, forward and backward, called once | 1 | 1.00 MiB | 1.00 GiB | 1024.00 | ahead |" in page
     assert "![" in page and "(amd-zen-9-speed.svg)" in page and "*no reason*" in page
     assert "(3.0 times saccade's). In C++ an iteration of saccade's loop takes 250 ns" in page
+    assert "| cache | threads | saccade | PyTorch |" in page
+    assert "| int8 | 1 | 5.37 ms, 5.97 ms | 8.95 ms, 11.9 ms: 2.00 times |" in page
     for problem in problems():
         assert problem.curve or f"| {problem.title()} |" in page
 
