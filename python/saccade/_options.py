@@ -65,6 +65,23 @@ class BlockOptions(TypedDict, total=False):
     heads, dim]. Without batch they have rank 3; rank 2 is [seqlen, dim] in both."""
 
 
+class QuantizedOptions(TypedDict, total=False):
+    """What belongs to keys and values of 8 bits."""
+
+    k_scale: Any
+    """The scales of keys of int8 or float8_e4m3fn: a number of k is its scale times the stored number. Floating numbers
+    for the tensor, each head, token or channel (not for each token and channel), broadcast from the right to [batch,
+    kv_heads, seqlen_k, head_dim], with pages [pages, kv_heads, page_size, head_dim], in this order for any layout.
+    int8 needs them; float8_e4m3fn has 1 by default."""
+    v_scale: Any
+    """The scales of values, as ``k_scale``."""
+    k_rotated: bool
+    """k holds Hadamard transforms, as a :class:`saccade.KvCache` with ``rotate=True`` stores them: queries are
+    transformed likewise."""
+    v_rotated: bool
+    """v holds Hadamard transforms: the output is transformed back."""
+
+
 class PackedOptions(TypedDict, total=False):
     """The documents of a packed batch."""
 
@@ -108,15 +125,15 @@ class TensorOptions(TensorPackedOptions, BlockOptions, total=False):
     """Return the weights after dropout instead of those before it."""
 
 
-class JaxPackedOptions(ScoreOptions, ThreadOptions, total=False):
+class JaxPackedOptions(ScoreOptions, QuantizedOptions, ThreadOptions, total=False):
     """The options of ``saccade_jax.attention_varlen``."""
 
 
-class JaxOptions(ScoreOptions, MaskOptions, BlockOptions, ThreadOptions, total=False):
+class JaxOptions(ScoreOptions, MaskOptions, BlockOptions, QuantizedOptions, ThreadOptions, total=False):
     """The options of ``saccade_jax.attention``."""
 
 
-class AttentionOptions(TensorOptions, ThreadOptions, total=False):
+class AttentionOptions(TensorOptions, QuantizedOptions, ThreadOptions, total=False):
     """The options of attention. ``None`` is the same as leaving an entry out.
 
     The logits of row i, at position p = i + offset, and key j are computed in this order::
@@ -134,18 +151,6 @@ class AttentionOptions(TensorOptions, ThreadOptions, total=False):
     """``score_mod(scores, batch, head, q_idx, kv_idx)`` gets a tile of scores as a NumPy array [rows, keys], batch
     and head as ints, and the indices as arrays [rows, 1] and [1, keys]. It returns the new scores; -inf hides a
     key. It is called for many tiles, from several threads, but never by two at the same time."""
-    k_scale: Any
-    """The scales of keys of int8 or float8_e4m3fn: a number of k is its scale times the stored number. Floating numbers
-    for the tensor, each head, token or channel (not for each token and channel), broadcast from the right to [batch,
-    kv_heads, seqlen_k, head_dim], with pages [pages, kv_heads, page_size, head_dim], in this order for any layout.
-    int8 needs them; float8_e4m3fn has 1 by default."""
-    v_scale: Any
-    """The scales of values, as ``k_scale``."""
-    k_rotated: bool
-    """k holds Hadamard transforms, as a :class:`saccade.KvCache` with ``rotate=True`` stores them: queries are
-    transformed likewise."""
-    v_rotated: bool
-    """v holds Hadamard transforms: the output is transformed back."""
 
 
 class BackwardOptions(AttentionOptions, PackedOptions, total=False):

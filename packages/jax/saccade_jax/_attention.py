@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from ._call import Call, Operands, attend
+from ._call import QUANTIZED, Call, Operands, attend
 from ._options import CAUSAL_CHOICES, JaxOptions, JaxPackedOptions, names_of, require_known, takes, with_defaults
 
 if sys.version_info >= (3, 11):
@@ -20,11 +21,12 @@ elif TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _NAMES, _PACKED_NAMES = names_of(JaxOptions), names_of(JaxPackedOptions)
-# The options that are arrays, names, two integers and integers, the latter with the least; the others are numbers.
-_ARRAYS = ("mask", "block_mask", "alibi_slopes", "sinks", "kv_lengths", "kv_starts")
+# The options that are arrays, names, two integers, integers with the least, and flags; the others are numbers.
+_ARRAYS = ("mask", "block_mask", "alibi_slopes", "sinks", "kv_lengths", "kv_starts", "k_scale", "v_scale")
 _CHOICES = {"causal": (None, "top_left", "bottom_right"), "layout": ("bhsd", "bshd")}
 _PAIRS = {"window": (-1, ("window_left", "window_right")), "block_mask_size": (1, ("block_mask_q", "block_mask_k"))}
 _INTEGERS = {"query_offset": None, "num_threads": 0}
+_FLAGS = ("k_rotated", "v_rotated")
 _FLOATS = ("float32", "bfloat16", "float16", "float64")
 
 
@@ -41,8 +43,9 @@ def attention(
     """softmax(scale * q @ k.T + ...) @ v for every batch entry and head, without storing the matrix of weights.
 
     Shapes are those of ``layout="bhsd"``; without batch rank 3, without heads too rank 2. Each of q, k and v is
-    float32, bfloat16 or float16, or all are float64; products and softmax are computed in f32 (f64). A row that sees no
-    key gives 0.
+    float32, bfloat16 or float16, or all are float64; products and softmax are computed in f32 (f64). k and v may also
+    be int8 or float8_e4m3fn with ``k_scale`` and ``v_scale``, unless q is float64; such a call has no gradients. A row
+    that sees no key gives 0.
 
     Numbers, names and flags are part of the compiled program; arrays may be traced. q, k, v, a floating mask, ``sinks``
     and ``alibi_slopes`` have gradients.
@@ -74,6 +77,8 @@ def attention(
     axis = 1 if layout == "bshd" else 2
     lengths = (four[0].shape[axis], four[1].shape[axis])
     _add_options(function, operands, given, (batch, heads, *lengths))
+    for name, array in zip("kv", four[1:]):
+        _add_scale(function, operands, name, given, (batch, array.shape[3 - axis], lengths[1], array.shape[3]))
     call = _call_of(function, operands, given, dropout_key, return_lse)
     o, *lse = attend(call, operands)
     o = o.reshape(*q.shape[:-1], v.shape[-1])
@@ -107,7 +112,7 @@ def attention_varlen(
     :returns: o like q, or (o, lse).
     :raises ValueError: as :func:`attention` does.
 
-    Slopes are [heads] or [documents, heads].
+    Slopes are [heads] or [documents, heads]; scales broadcast to [kv_heads, total_k, head_dim].
     """
     function = "attention_varlen"
     require_known(options, function, _PACKED_NAMES)
@@ -125,6 +130,8 @@ def attention_varlen(
     documents = operands["cu_seqlens_q"].shape[0] - 1
     given = with_defaults(options, _PACKED_NAMES)
     _add_options(function, operands, given, (documents, q.shape[1], 0, 0))
+    for name, array in (("k", k), ("v", v)):
+        _add_scale(function, operands, name, given, (array.shape[1], array.shape[0], array.shape[2]))
     call = _call_of(function, operands, given, dropout_key, return_lse)
     o, *lse = attend(call, operands)
     return (o, *lse) if lse else o
@@ -143,8 +150,9 @@ def _one_of(function: str, name: str, value: Any, names: tuple[Any, ...]) -> Non
 def _operands(function: str, q: Any, k: Any, v: Any) -> tuple[Any, Any, Any]:
     arrays = tuple(jnp.asarray(x) for x in (q, k, v))
     for name, array in zip("qkv", arrays):
-        if str(array.dtype) not in _FLOATS:
-            _refuse(function, name, ", ".join(_FLOATS), str(array.dtype))
+        known = _FLOATS if name == "q" else (*_FLOATS, *QUANTIZED)
+        if str(array.dtype) not in known:
+            _refuse(function, name, ", ".join(known), str(array.dtype))
     doubles = [array.dtype == jnp.float64 for array in arrays]
     if any(doubles) and not all(doubles):
         types = ", ".join(str(array.dtype) for array in arrays)
@@ -244,6 +252,35 @@ def _integers(function: str, name: str, numbers: Any, batch: int) -> Any:
     return jnp.broadcast_to(array, (batch,))
 
 
+def _add_scale(
+    function: str, operands: Operands, tensor: str, options: Mapping[str, Any], full: tuple[int, ...]
+) -> None:
+    """Adds ``k_scale`` or ``v_scale``, which broadcasts to ``full``, with all its dimensions."""
+    name, dtype = f"{tensor}_scale", str(operands[tensor].dtype)
+    value = options.get(name)
+    if value is None:
+        if dtype == "int8":
+            _refuse(function, name, f"floating numbers, because {tensor} is int8", "None")
+        return
+    if dtype not in QUANTIZED:
+        _refuse(function, name, f"None, because {tensor} is {dtype}, which has no scales", "an array")
+    scale = jnp.asarray(value)
+    if not jnp.issubdtype(scale.dtype, jnp.floating):
+        _refuse(function, name, "floating numbers", str(scale.dtype))
+    lengths = (1,) * (len(full) - scale.ndim) + scale.shape
+    if len(lengths) != len(full) or not all(length in (1, wanted) for length, wanted in zip(lengths, full)):
+        _refuse(function, name, f"a shape that broadcasts to {full}", f"shape {scale.shape}")
+    if lengths[-1] > 1 and lengths[-2] > 1:
+        _refuse(function, name, "a scale for each token or for each channel, not for both", f"shape {scale.shape}")
+    operands[name] = scale.astype(jnp.float32).reshape(lengths)
+
+
+def _flag(function: str, name: str, value: Any) -> int:
+    if not isinstance(value, (bool, np.bool_)):
+        _refuse(function, name, "True or False", repr(value))
+    return int(value)
+
+
 def _integer(function: str, name: str, value: Any, least: int | None) -> int:
     if not _is_integer(value) or (least is not None and value < least):
         _refuse(function, name, "an integer" if least is None else f"{least} or more", repr(value))
@@ -282,6 +319,8 @@ def _call_of(function: str, operands: Operands, options: Mapping[str, Any], drop
             numbers.update(zip(parts, _pair(function, name, value, least)))
         elif name in _INTEGERS:
             numbers[name] = _integer(function, name, value, _INTEGERS[name])
+        elif name in _FLAGS:
+            numbers[name] = _flag(function, name, value)
         else:
             numbers[name] = _number(function, name, value)
     _check_numbers(function, numbers)

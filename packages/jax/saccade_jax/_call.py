@@ -15,6 +15,9 @@ from jax.custom_derivatives import SymbolicZero
 
 Operands = dict[str, Any]
 
+# The types of keys and values that have scales.
+QUANTIZED = ("int8", "float8_e4m3fn")
+
 # The options that have gradients. The gradient of NAME is called dNAME.
 LEARNT = ("mask", "sinks", "alibi_slopes")
 
@@ -67,10 +70,21 @@ def _rows(call: Call, operands: Operands) -> tuple[int, ...]:
 
 def _attend_forward(call: Call, given: Mapping[str, Any]) -> tuple[Any, Any]:
     operands = {name: array.value for name, array in given.items()}
+    _refuse_gradients(call, operands)
     # Names of a dictionary are static, so they tell the backward pass which gradients are wanted.
     wanted = {name: None for name in LEARNT if name in given and given[name].perturbed}
     o, lse = _forward(call, operands, True, False)
     return (o, lse) if call.return_lse else (o,), (operands, wanted, o, lse)
+
+
+def _refuse_gradients(call: Call, operands: Operands) -> None:
+    """Throws where the library has no gradients, while the program is traced."""
+    given = dict(call.options)
+    for name in "kv":
+        if (dtype := str(operands[name].dtype)) in QUANTIZED:
+            raise ValueError(f"[attention] {name} is {dtype}: a call with quantized keys or values has no gradients")
+        if given.get(f"{name}_rotated"):
+            raise ValueError(f"[attention] {name}_rotated: a call with transformed keys or values has no gradients")
 
 
 def _attend_backward(call: Call, residuals: Any, cotangents: Any) -> tuple[Operands]:

@@ -23,6 +23,10 @@ DType dtype_of_buffer(std::string_view name, ffi::DataType type) {
       return DType::bf16;
     case ffi::DataType::PRED:
       return DType::boolean;
+    case ffi::DataType::S8:
+      return DType::i8;
+    case ffi::DataType::F8E4M3FN:
+      return DType::f8e4m3;
     case ffi::DataType::S32:
       return DType::i32;
     case ffi::DataType::S64:
@@ -120,7 +124,8 @@ bool Call::can_merge(const Array& array, std::int64_t batch) const {
   if (is_mapped) return array.lengths[0] == batch;
   if (!is_shared) return false;
   const bool has_gradient = array.name == "mask" && find(results_, "dmask") != nullptr;
-  return batch == 1 || (array.lengths[0] == 1 && is_one_of(array.name, {"mask", "block_mask"}) && !has_gradient);
+  const bool broadcasts = is_one_of(array.name, {"mask", "block_mask", "k_scale", "v_scale"});
+  return batch == 1 || (array.lengths[0] == 1 && broadcasts && !has_gradient);
 }
 
 TensorView Call::merged_view(const Array& array) const {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -193,6 +194,153 @@ def test_threads_do_not_change_results():
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(repeat, range(4)))
+
+
+# Quantized keys and values
+
+
+QUANTIZED = (jnp.int8, jnp.float8_e4m3fn)
+# One scale for the tensor, or for each head, token, channel, or token of a head and batch entry.
+SCALES = ((), (2, 1, 1), (30, 1), (16,), (2, 2, 30, 1))
+
+
+def quantized(dtype, shape=(2, 2, 30, 16), seed=3):
+    rng = np.random.default_rng(seed)
+    if dtype == jnp.int8:
+        return jnp.asarray(rng.integers(-127, 128, shape), jnp.int8)
+    return jnp.asarray(rng.standard_normal(shape) * 50, dtype)
+
+
+def scale_of(shape, seed=4):
+    return jnp.asarray(np.random.default_rng(seed).uniform(0.005, 0.03, shape), jnp.float32)
+
+
+def widened(stored, scale):
+    return stored.astype(jnp.float32) * scale
+
+
+@pytest.mark.parametrize("transform", [lambda f: f, jax.jit])
+@pytest.mark.parametrize("rows", [1, 20])
+@pytest.mark.parametrize("shape", SCALES)
+@pytest.mark.parametrize("dtype", QUANTIZED)
+def test_quantized_keys_and_values(dtype, shape, rows, transform):
+    q = operands(2, 4, rows=rows)[0]
+    k, v, k_scale, v_scale = quantized(dtype), quantized(dtype, seed=5), scale_of(shape), scale_of(shape, seed=6)
+    wanted = jax.nn.dot_product_attention(*tokens(q, widened(k, k_scale), widened(v, v_scale)))
+
+    def call(layout, q, k, v, k_scale, v_scale):
+        return attention(q, k, v, k_scale=k_scale, v_scale=v_scale, layout=layout)
+
+    o = transform(functools.partial(call, "bhsd"))(q, k, v, k_scale, v_scale)
+    np.testing.assert_allclose(tokens(o)[0], wanted, atol=2e-5)
+    other = transform(functools.partial(call, "bshd"))(*tokens(q, k, v), k_scale, v_scale)
+    np.testing.assert_allclose(other, wanted, atol=2e-5)
+
+
+def test_types_of_quantized_calls():
+    """Only values are quantized, q is narrow, e4m3 needs no scale, and lse is that of the stored numbers."""
+    q, k, _ = operands(2, 4, kv_heads=2)
+    v = quantized(jnp.float8_e4m3fn)
+    o, lse = attention(q.astype(jnp.bfloat16), k, v, return_lse=True)
+    assert o.dtype == jnp.bfloat16 and lse.dtype == jnp.float32
+    wanted, other = attention(q.astype(jnp.bfloat16).astype(jnp.float32), k, widened(v, 1.0), return_lse=True)
+    np.testing.assert_allclose(o, wanted, rtol=0.01, atol=0.2)
+    np.testing.assert_allclose(lse, other, atol=1e-5)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("mapped", [("k",), ("k_scale",), ("q", "v_scale"), ("q", "k", "v", "k_scale", "v_scale")])
+@pytest.mark.parametrize("shape", [(16,), (2, 1, 1), "batch"])
+def test_vmap_of_quantized_calls(shape, mapped, batch):
+    shape = (batch, 2, 30, 1) if shape == "batch" else shape
+    dims = {
+        "q": (batch, 4, 20, 16),
+        "k": (batch, 2, 30, 16),
+        "v": (batch, 2, 30, 16),
+        "k_scale": shape,
+        "v_scale": shape,
+    }
+    drawn = {}
+    for seed, (name, dim) in enumerate(dims.items()):
+        full = (3, *dim) if name in mapped else dim
+        if name in ("k", "v"):
+            drawn[name] = quantized(jnp.int8, full, seed)
+        else:
+            drawn[name] = scale_of(full, seed) * (1 if "scale" in name else 50)
+
+    def call(arrays):
+        return attention(**arrays)
+
+    axes = {name: 0 if name in mapped else None for name in drawn}
+    got = jax.jit(jax.vmap(call, (axes,)))(drawn)
+    assert not np.array_equal(got[0], got[1])
+    for i in range(3):
+        one = {name: x[i] if name in mapped else x for name, x in drawn.items()}
+        assert np.array_equal(got[i], call(one))
+
+
+def test_keys_of_8_bits_in_the_function_of_jax():
+    q, *wide = tokens(*operands(2, 4, kv_heads=2))
+    k, v = (x.astype(jnp.float8_e4m3fn) for x in wide)
+    wanted = jax.nn.dot_product_attention(q, widened(k, 1.0), widened(v, 1.0))
+    np.testing.assert_allclose(dot_product_attention(q, k, v), wanted, atol=2e-5)
+    with pytest.raises(ValueError, match="k_scale: expected floating numbers, because k is int8"):
+        dot_product_attention(q, k.astype(jnp.int8), v)
+
+
+def test_transformed_keys_and_values():
+    """Rows that hold Hadamard transforms."""
+    q, k, v = operands(2, 4, kv_heads=2)
+    transform = np.ones((1, 1))
+    while len(transform) < 16:
+        transform = np.block([[transform, transform], [transform, -transform]])
+    transform = jnp.asarray(transform / 4, jnp.float32)
+    turned = [jnp.matmul(x, transform, precision="highest") for x in (k, v)]
+    stored = [jnp.round(x * 25).astype(jnp.int8) for x in turned]
+    seen = [jnp.matmul(widened(x, 0.04), transform, precision="highest") for x in stored]
+    scale = jnp.float32(0.04)
+    o = attention(q, *stored, k_scale=scale, v_scale=scale, k_rotated=True, v_rotated=True)
+    np.testing.assert_allclose(o, attention(q, *seen), atol=2e-5)
+    assert not np.allclose(o, attention(q, *stored, k_scale=scale, v_scale=scale), atol=0.01)
+
+
+def test_quantized_documents():
+    q, k, v = (x.reshape(-1, *x.shape[2:]) for x in tokens(operands(2, 4)[0], *[quantized(jnp.int8)] * 2))
+    scale, begins_q, begins_k = scale_of((2, 60, 1)), jnp.array([0, 7, 40]), jnp.array([0, 22, 60])
+    o = attention_varlen(q, k, v, begins_q, begins_k, k_scale=scale, v_scale=scale, causal="bottom_right")
+    wide = (x.astype(jnp.float32) * jnp.swapaxes(scale, 0, 1) for x in (k, v))
+    wanted = attention_varlen(q, *wide, begins_q, begins_k, causal="bottom_right")
+    np.testing.assert_allclose(o, wanted, atol=2e-5)
+
+
+def test_quantized_calls_have_no_gradients():
+    q, k, v = operands(2, 2)
+    k8, scale = quantized(jnp.int8), jnp.float32(0.02)
+    with pytest.raises(ValueError, match="k is int8: a call with quantized keys or values has no gradients"):
+        jax.grad(lambda q: attention(q, k8, v, k_scale=scale).sum())(q)
+    with pytest.raises(ValueError, match="v is float8_e4m3fn: a call with quantized"):
+        jax.grad(lambda k: attention(q, k, k8.astype(jnp.float8_e4m3fn)).sum())(k)
+    with pytest.raises(ValueError, match="v_rotated: a call with transformed"):
+        jax.grad(lambda k: attention(q, k, v, v_rotated=True).sum())(k)
+
+
+QUANTIZED_REFUSED = {
+    "no scale": ({}, "k_scale: expected floating numbers, because k is int8, got None"),
+    "integers": ({"k_scale": jnp.ones((), int)}, "k_scale: expected floating numbers, got int32"),
+    "heads": ({"k_scale": jnp.ones((3, 1, 1))}, r"k_scale: expected a shape that broadcasts to \(2, 2, 30, 16\)"),
+    "rank": ({"k_scale": jnp.ones((1, 1, 1, 1, 1))}, "k_scale: expected a shape that broadcasts"),
+    "both": ({"k_scale": jnp.ones((30, 16))}, "for each token or for each channel, not for both, got shape"),
+    "floats": ({"k_scale": 0.1, "v_scale": 0.1}, "v_scale: expected None, because v is float32, which has no scales"),
+    "flag": ({"k_scale": 0.1, "k_rotated": 1}, "k_rotated: expected True or False, got 1"),
+}
+
+
+@pytest.mark.parametrize("what", QUANTIZED_REFUSED)
+def test_quantized_calls_refused(what):
+    options, message = QUANTIZED_REFUSED[what]
+    q, _, v = operands(2, 2)
+    with pytest.raises(ValueError, match=message):
+        attention(q, quantized(jnp.int8), v, **options)
 
 
 # Dropout
