@@ -53,6 +53,7 @@ TransformedCall::TransformedCall(const AttentionArguments& arguments, bool reads
   const std::int64_t group = given.num_kv_heads > 0 ? given.num_heads / given.num_kv_heads : 1;
   const std::int64_t dim = given.head_dim;
   const bool copies_q = given.q.dtype != DType::f32 || arguments.k_rotated || arguments.k_channels.rows.data;
+  params.given_o = given.o.dtype;
   if (copies_q) params.q.dtype = DType::f32;  // also where nothing reads q: kernels and score units depend on it
   if (copies_q && reads_q) {
     q_ = rows_for(given, DType::f32, dim);

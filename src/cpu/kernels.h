@@ -117,12 +117,13 @@ struct ForwardKernels {
 
 /// The kernels of decode().
 struct DecodeKernels {
-  DecodePlan (*plan)(const AttentionParams&);
+  DecodePlan (*plan)(const AttentionParams&) = nullptr;
   /// Attention of the rows over one split of keys.
-  void (*split)(const AttentionParams&, const DecodeRows&, std::int64_t split, void* states, void* scratch);
+  void (*split)(const AttentionParams&, const DecodeRows&, std::int64_t split, void* states,
+                void* scratch) = nullptr;
   /// Merges the states of splits [first, first + splits), [splits][kv_heads][rows], and writes the rows' results.
   void (*merge)(const AttentionParams&, const DecodeRows&, const void* states, std::int64_t first,
-                std::int64_t splits, void* scratch);
+                std::int64_t splits, void* scratch) = nullptr;
 };
 
 /// The kernels of merge_states().
@@ -224,11 +225,17 @@ struct AmxAttention {
 struct AmxKernels {
   AmxAttention bf16, f16, f32;
   DecodeKernels decode_bf16;
-  DecodeKernels decode_integers;  // of k and v of i8 or i4
-  DecodeKernels decode_float8;    // of k and v of e4m3
   ProductKernels product_bf16, product_f16, product_f32;
   float (*chains)(std::int64_t steps);  // as KernelSet::multiply_add_chains
   std::int64_t chain_flops = 0;
+};
+
+/// The kernels of decode() over quantized keys and values that multiply them as they are stored. Where `split` is
+/// nullptr, the level has none.
+struct ByteKernels {
+  DecodeKernels integers;               // of k and v of i8 or i4
+  DecodeKernels integers_to_bf16 = {};  // the same, precise enough for results that are rounded to bf16
+  DecodeKernels float8 = {};            // of k and v of e4m3
 };
 
 struct KernelSet {
@@ -238,6 +245,7 @@ struct KernelSet {
   const AttentionKernels* f64 = nullptr;
   const PairKernels* pairs = nullptr;  // nullptr where the level has none
   const AmxKernels* amx = nullptr;     // the same
+  const ByteKernels* bytes = nullptr;  // the same
 
   /// A path for f32 heads of up to kSmallKeys keys of kSmallHeadDim numbers, without options: no packing, no
   /// scratch, no threads. Returns whether o is finite: where a score of -inf hides a key, the weight of 0 may have
@@ -286,7 +294,10 @@ extern const KernelSet kAvx512Bf16Kernels;
 extern const PairKernels kAvx512PairKernels;
 extern const KernelSet kAvx512AmxKernels;
 extern const KernelSet kAvx512AmxFp16Kernels;  // the same level on a processor with AMX-FP16
+extern const KernelSet kAvx512VnniKernels;  // level avx512 on a processor with VNNI and without products of bf16
+extern const ByteKernels kAvx512ByteKernels;
 extern const AmxKernels kAmxKernels, kAmxFp16Kernels;
+extern const ByteKernels kAmxByteKernels, kAmxTwinByteKernels;
 extern const AmxKernels kAmxTwinKernels, kAmxFp16TwinKernels;  // the same in software, for a machine with AVX2
 /// The best kernels of this machine with those of the twin: level avx512amx on a machine without AMX.
 const KernelSet& emulated_amx_kernels();

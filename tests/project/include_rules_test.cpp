@@ -94,10 +94,11 @@ const std::vector<Room> kRooms = {
     {"src/cpu/elementwise", {"src/cpu/simd", "src/cpu/policy"}},
     {"src/cpu/attention", {"src/cpu/simd", "src/cpu/policy", "src/cpu/elementwise"}},
     {"src/cpu/gemm", {"src/cpu/simd", "src/cpu/policy", "src/cpu/elementwise", "src/cpu/attention"}},
-    {"src/cpu/amx", {"src/cpu/simd", "src/cpu/policy", "src/cpu/attention"}},
+    {"src/cpu/bytes", {"src/cpu/simd", "src/cpu/policy", "src/cpu/attention"}},
+    {"src/cpu/amx", {"src/cpu/simd", "src/cpu/policy", "src/cpu/attention", "src/cpu/bytes"}},
     {"src/cpu/isa",
      {"src/cpu/kernels", "src/cpu/simd", "src/cpu/policy", "src/cpu/elementwise", "src/cpu/attention",
-      "src/cpu/gemm", "src/cpu/amx", "src/core"}},
+      "src/cpu/gemm", "src/cpu/bytes", "src/cpu/amx", "src/core"}},
     {"src/cpu/schedule", {"src/cpu/kernels", "src/cpu/policy", "src/backend", "src/core"}},
     {"src/cpu/cpu_backend", {"src/cpu/schedule", "src/cpu/policy", "src/backend"}},
     {"src/reference", {"src/backend", "src/core"}},
@@ -200,7 +201,8 @@ constexpr Rule kOutside[] = {
 };
 
 // Where intrinsics may stand: in the vector types, and in the operations of tiles.
-constexpr const char* kIntrinsics = "^src/cpu/simd/|^src/cpu/amx/(tiles|words|tables)\\.h$|/include_rules_test";
+constexpr const char* kIntrinsics =
+    "^src/cpu/simd/|^src/cpu/amx/(tiles|words|tables)\\.h$|^src/cpu/bytes/\\w+_avx512\\.h$|/include_rules_test";
 
 /// Whether `path` is a test and `target` a header of another room of tests, support/ and data/ excepted.
 bool crosses_rooms(const std::string& path, const std::string& target) {
@@ -249,7 +251,9 @@ std::vector<std::string> broken_rules(const Tree& tree) {
     }
     if (!matches(path, kIntrinsics) &&
         matches(text, R"(\b_mm\d*_|\b__m(128|256|512)|\bv\w+_(b?f|[su])(8|16|32|64)\(|\b(b?float|u?int)\d+x\d)")) {
-      broken.push_back(path + ": intrinsics stand in src/cpu/simd, src/cpu/amx/tiles.h and words.h only");
+      broken.push_back(path +
+                       ": intrinsics stand in src/cpu/simd, src/cpu/amx/tiles.h and words.h, and "
+                       "src/cpu/bytes/*_avx512.h only");
     }
     if (path.starts_with("src/") && !path.starts_with("src/cpu/") && matches(text, R"(\bcpu::)"))
       broken.push_back(path + ": only src/cpu names cpu::");

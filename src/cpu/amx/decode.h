@@ -65,6 +65,7 @@ class AmxDecodeHead : public DecodeScores<AmxDecodeScratch> {
  public:
   using Scratch = AmxDecodeScratch;
   using Registers = Tiles;
+  static constexpr std::int64_t kStep = kDecodeStep;
   using DecodeScores<AmxDecodeScratch>::DecodeScores;
 
   void start() {

@@ -291,13 +291,4 @@ void pack_tile(const AttentionParams& p, const KvSource& k, const KvSource& v, s
   pack();
 }
 
-/// The sum of 32 numbers, added in the same order for every vector width.
-inline Scalar sum_of_32(const Vec (&numbers)[32 / kWidth]) {
-  alignas(64) Scalar all[32];
-  for (int i = 0; i < 32 / kWidth; ++i) store(all + i * kWidth, numbers[i]);
-  for (int n = 16; n > 0; n /= 2)
-    for (int i = 0; i < n; ++i) all[i] += all[n + i];
-  return all[0];
-}
-
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

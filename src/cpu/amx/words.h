@@ -5,6 +5,7 @@
 
 #include "cpu/amx/parts.h"
 #include "cpu/attention/kv_source.h"
+#include "cpu/bytes/rows_avx512.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
@@ -277,12 +278,12 @@ SACCADE_INLINE void join_digit_columns(const std::int32_t* sums, float unit, int
   for (int i = 0; i < 16; ++i) to[column_of_word(t, i)] = columns[i];
 }
 
-/// Digits of 7 bits of up to 16 numbers, n of them, each times `factor` and 2^-exponent and rounded: the digits of
+/// Digits of 7 bits of up to 16 numbers, n of them, each times 2^-exponent and rounded: the digits of
 /// four numbers next to each other, the next digits 16 bytes later, those of the next four numbers 64 bytes later.
 /// The first digit may have 8 bits.
-SACCADE_INLINE void put_query_digits(const float* numbers, int n, float factor, int exponent, std::int8_t* to) {
+SACCADE_INLINE void put_query_digits(const float* numbers, int n, int exponent, std::int8_t* to) {
   const Vec scale = broadcast(static_cast<float>(-exponent));
-  __m512i rest = _mm512_cvtps_epi32(_mm512_scalef_ps(mul(load_first(numbers, n), broadcast(factor)), scale));
+  __m512i rest = _mm512_cvtps_epi32(_mm512_scalef_ps(load_first(numbers, n), scale));
   alignas(64) std::int8_t digits[4][16];
   const __m512i half = _mm512_set1_epi32(64), most = _mm512_set1_epi32(127);
   SACCADE_UNROLL
@@ -326,45 +327,6 @@ SACCADE_INLINE void join_digits(const std::int32_t* products, const float* facto
   for (int r = 0; r < 4; ++r) store(to + r * stride, mul(keys[r], load(scales)));
 }
 
-/// The numbers of 64 nibbles of four groups, a group to each quarter. Two products make the 16 multiples of each
-/// multiplier: those of even nibbles in the lower bytes of words, and of odd ones in the upper bytes.
-SACCADE_INLINE __m512i multiples(__m512i nibbles, const std::int8_t* multipliers) {
-  std::int32_t four;
-  std::memcpy(&four, multipliers, sizeof four);
-  const __m512i quarters = _mm512_set_epi64(0x0303030303030303, 0x0303030303030303, 0x0202020202020202,
-                                            0x0202020202020202, 0x0101010101010101, 0x0101010101010101, 0, 0);
-  const __m512i even = _mm512_set4_epi32(0x00060004, 0x00020000, 0x00fe00fc, 0x00fa00f8);
-  const __m512i m = _mm512_shuffle_epi8(_mm512_set1_epi32(four), quarters);
-  const __m512i odd = _mm512_add_epi8(_mm512_slli_epi16(even, 8), _mm512_set1_epi16(0x0100));
-  const __m512i table =
-      _mm512_mask_blend_epi8(0xaaaaaaaaaaaaaaaa, _mm512_mullo_epi16(m, even), _mm512_mullo_epi16(m, odd));
-  return _mm512_shuffle_epi8(table, nibbles);
-}
-
-/// A row of i4 as `tiles` times 64 numbers of i8.
-SACCADE_INLINE void put_int4_row(Int4Row row, std::int64_t tiles, std::int8_t* to) {
-  const __m512i low = _mm512_set1_epi8(15);
-  if (row.half % 64 == 0) {
-    for (std::int64_t d = 0; d < row.half; d += 64) {
-      const __m512i bytes = _mm512_loadu_si512(row.bytes + d), upper = _mm512_srli_epi16(bytes, 4);
-      const std::int8_t* const of_upper = row.multipliers + (row.half + d) / 16;
-      _mm512_store_si512(to + d, multiples(_mm512_and_si512(bytes, low), row.multipliers + d / 16));
-      _mm512_store_si512(to + row.half + d, multiples(_mm512_and_si512(upper, low), of_upper));
-    }
-    return;
-  }
-  std::memset(to + 2 * row.half, 0, static_cast<std::size_t>(tiles * 64 - 2 * row.half));
-  for (std::int64_t d = 0; d < 2 * row.half; d += 16) {
-    const bool is_upper = d >= row.half;
-    const __m128i bytes =
-        _mm_loadu_si128(reinterpret_cast<const __m128i*>(row.bytes + d - (is_upper ? row.half : 0)));
-    const __m128i nibbles = _mm_and_si128(is_upper ? _mm_srli_epi16(bytes, 4) : bytes, _mm_set1_epi8(15));
-    const auto* const table = kMultiples[static_cast<std::uint8_t>(row.multipliers[d / 16])].data();
-    _mm_store_si128(reinterpret_cast<__m128i*>(to + d),
-                    _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)), nibbles));
-  }
-}
-
 // ---- e4m3 as bf16 (amx/bytes/float8.h)
 
 /// The two bytes of 64 numbers of e4m3 as bf16.
@@ -403,12 +365,11 @@ SACCADE_INLINE void interleave_float8(const std::int8_t* even, const std::int8_t
   _mm512_store_si512(to + 3072, _mm512_unpackhi_epi16(high_a, high_b));
 }
 
-/// Three parts of up to 16 numbers, n of them, each times `factor` and 2^-exponent, for the tiles of
+/// Three parts of up to 16 numbers, n of them, each times 2^-exponent, for the tiles of
 /// put_float8_rows(): the parts of two numbers next to each other, the next part 16 bytes later, the next two
 /// numbers 64 bytes later, and the second 8 numbers 1024 bytes later.
-SACCADE_INLINE void put_query_parts(const float* numbers, int n, float factor, int exponent, std::int8_t* to) {
-  Vec rest =
-      _mm512_scalef_ps(mul(load_first(numbers, n), broadcast(factor)), broadcast(static_cast<float>(-exponent)));
+SACCADE_INLINE void put_query_parts(const float* numbers, int n, int exponent, std::int8_t* to) {
+  Vec rest = _mm512_scalef_ps(load_first(numbers, n), broadcast(static_cast<float>(-exponent)));
   SACCADE_UNROLL
   for (int part = 0; part < 3; ++part) {
     const Vec high = _mm512_and_ps(rest, _mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(0xffff0000U))));

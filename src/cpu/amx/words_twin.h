@@ -173,9 +173,9 @@ inline void join_digit_columns(const std::int32_t* sums, float unit, int t, floa
   }
 }
 
-inline void put_query_digits(const float* numbers, int n, float factor, int exponent, std::int8_t* to) {
+inline void put_query_digits(const float* numbers, int n, int exponent, std::int8_t* to) {
   for (int i = 0; i < 16; ++i) {
-    auto rest = static_cast<std::int32_t>(i < n ? std::nearbyint(std::ldexp(numbers[i] * factor, -exponent)) : 0);
+    auto rest = static_cast<std::int32_t>(i < n ? std::nearbyint(std::ldexp(numbers[i], -exponent)) : 0);
     for (int d = 3; d >= 0; --d) {
       const std::int32_t digit = d == 0 ? rest : ((rest + 64) & 127) - 64;
       to[i / 4 * 64 + d * 16 + i % 4] = static_cast<std::int8_t>(digit);
@@ -238,9 +238,9 @@ inline std::uint16_t take_part(float& x) {
   return static_cast<std::uint16_t>(bits >> 16);
 }
 
-inline void put_query_parts(const float* numbers, int n, float factor, int exponent, std::int8_t* to) {
+inline void put_query_parts(const float* numbers, int n, int exponent, std::int8_t* to) {
   for (int i = 0; i < 16; ++i) {
-    float rest = i < n ? std::ldexp(numbers[i] * factor, -exponent) : 0;
+    float rest = i < n ? std::ldexp(numbers[i], -exponent) : 0;
     for (int part = 0; part < 3; ++part) {
       const std::uint16_t x = take_part(rest);
       std::memcpy(to + i / 8 * 1024 + i % 8 / 2 * 64 + part * 16 + i % 2 * 2, &x, 2);

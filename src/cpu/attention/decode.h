@@ -52,9 +52,8 @@ class DecodeScratch {
 class DecodeHead : public DecodeScores<DecodeScratch> {
  public:
   using Scratch = DecodeScratch;
-  struct Registers {  // the compiler saves all of them
-    void configure() {}
-  };
+  using Registers = NoRegisters;
+  static constexpr std::int64_t kStep = kDecodeStep;
   using DecodeScores<DecodeScratch>::DecodeScores;
 
   /// Packs the queries and decides which subtiles to compute.

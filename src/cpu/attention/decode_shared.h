@@ -6,6 +6,20 @@
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
+/// The registers of heads whose products hold none between calls: the compiler saves all of them.
+struct NoRegisters {
+  void configure() {}
+};
+
+/// The sum of 32 numbers, added in the same order for every vector width.
+inline Scalar sum_of_32(const Vec (&numbers)[32 / kWidth]) {
+  alignas(64) Scalar all[32];
+  for (int i = 0; i < 32 / kWidth; ++i) store(all + i * kWidth, numbers[i]);
+  for (int n = 16; n > 0; n /= 2)
+    for (int i = 0; i < n; ++i) all[i] += all[n + i];
+  return all[0];
+}
+
 // ---- One split -----------------------------------------------------------------------------------------------
 
 /// Size of a row of accumulated output, in numbers.
@@ -253,7 +267,7 @@ template <class Head>
 DecodePlan plan_decode(const AttentionParams& p) {
   const std::int64_t rows = std::min(kDecodeMaxRows, p.seqlen_q * (p.num_heads / p.num_kv_heads));
   return {.rows = kDecodeMaxRows,
-          .step = kDecodeStep,
+          .step = Head::kStep,
           .split = kDecodeSplit,
           .number = sizeof(Scalar),
           .natural = static_cast<double>(score_unit(p).natural),

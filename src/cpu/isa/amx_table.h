@@ -26,8 +26,6 @@ constexpr AmxKernels amx_table() {
           .f16 = kAmxAttentionOf<float16>,
           .f32 = kAmxAttentionOf<float>,
           .decode_bf16 = kDecodeOf<AmxDecodeHead>,
-          .decode_integers = kDecodeOf<ByteDecodeHead<IntegerFormat>>,
-          .decode_float8 = kDecodeOf<ByteDecodeHead<Float8Format>>,
           .product_bf16 = kAmxProductOf<bfloat16>,
           .product_f16 = kAmxProductOf<float16>,
           .product_f32 = kAmxProductOf<float>,
@@ -41,6 +39,11 @@ constexpr AmxKernels amx_fp16_table() {
   kernels.f16 = kAmxAttentionOf<float16, 1>;
   kernels.product_f16 = kAmxProductOf<float16, 1>;
   return kernels;
+}
+
+constexpr ByteKernels byte_table() {
+  constexpr DecodeKernels integers = kDecodeOf<ByteTileHead<IntegerFormat>>;
+  return {.integers = integers, .integers_to_bf16 = integers, .float8 = kDecodeOf<ByteTileHead<Float8Format>>};
 }
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

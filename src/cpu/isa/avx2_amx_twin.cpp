@@ -36,6 +36,7 @@ const ProductKernels& fallback_products() { return emulated_amx_kernels().produc
 
 const AmxKernels kAmxTwinKernels = avx2_amx_twin::amx_table();
 const AmxKernels kAmxFp16TwinKernels = avx2_amx_twin::amx_fp16_table();
+const ByteKernels kAmxTwinByteKernels = avx2_amx_twin::byte_table();
 }  // namespace saccade::cpu
 
 #endif

@@ -17,11 +17,14 @@ SACCADE_TARGET_END
 
 namespace saccade::cpu {
 const KernelSet kAvx512Kernels = avx512::kernel_table(Isa::avx512, kAvx512KernelsF64);
-const KernelSet kAvx512Bf16Kernels = avx512::kernel_table(Isa::avx512bf16, kAvx512KernelsF64, &kAvx512PairKernels);
-const KernelSet kAvx512AmxKernels =
-    avx512::kernel_table(Isa::avx512amx, kAvx512KernelsF64, &kAvx512PairKernels, &kAmxKernels);
-const KernelSet kAvx512AmxFp16Kernels =
-    avx512::kernel_table(Isa::avx512amx, kAvx512KernelsF64, &kAvx512PairKernels, &kAmxFp16Kernels);
+const KernelSet kAvx512VnniKernels =
+    avx512::kernel_table(Isa::avx512, kAvx512KernelsF64, nullptr, nullptr, &kAvx512ByteKernels);
+const KernelSet kAvx512Bf16Kernels =
+    avx512::kernel_table(Isa::avx512bf16, kAvx512KernelsF64, &kAvx512PairKernels, nullptr, &kAvx512ByteKernels);
+const KernelSet kAvx512AmxKernels = avx512::kernel_table(Isa::avx512amx, kAvx512KernelsF64, &kAvx512PairKernels,
+                                                         &kAmxKernels, &kAmxByteKernels);
+const KernelSet kAvx512AmxFp16Kernels = avx512::kernel_table(
+    Isa::avx512amx, kAvx512KernelsF64, &kAvx512PairKernels, &kAmxFp16Kernels, &kAmxByteKernels);
 }  // namespace saccade::cpu
 
 #endif

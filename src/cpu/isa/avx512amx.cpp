@@ -27,6 +27,7 @@ const ProductKernels& fallback_products() { return kAvx512Kernels.product; }
 
 const AmxKernels kAmxKernels = avx512amx::amx_table();
 const AmxKernels kAmxFp16Kernels = avx512amx::amx_fp16_table();
+const ByteKernels kAmxByteKernels = avx512amx::byte_table();
 }  // namespace saccade::cpu
 
 #endif

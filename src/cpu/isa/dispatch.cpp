@@ -42,6 +42,11 @@ bool has_f16c() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
 }
+bool has_avx512vnni() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  constexpr unsigned kAvx512Vnni = 1u << 11;  // leaf 7, subleaf 0, ECX
+  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (ecx & kAvx512Vnni) != 0;
+}
 bool has_avx512bf16() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   constexpr unsigned kAvx512Bf16 = 1u << 5;  // leaf 7, subleaf 1, EAX
@@ -59,7 +64,8 @@ bool has_amx_fp16() {
 bool may_use_amx() {
   if (std::getenv("SACCADE_EMULATE") != nullptr) return false;
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  constexpr unsigned kXsave = 1u << 27, kAmxBf16 = 1u << 22, kAmxTile = 1u << 24, kAmxInt8 = 1u << 25, kVbmi = 1u << 1;
+  constexpr unsigned kXsave = 1u << 27, kAmxBf16 = 1u << 22, kAmxTile = 1u << 24, kAmxInt8 = 1u << 25,
+                     kVbmi = 1u << 1;
   if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0 || (ecx & kXsave) == 0) return false;
   if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 || (ecx & kVbmi) == 0 || (edx & kAmxBf16) == 0 ||
       (edx & kAmxTile) == 0 || (edx & kAmxInt8) == 0)
@@ -91,8 +97,8 @@ bool machine_has(Isa isa) {
     case Isa::avx512:
       return machine_has(Isa::avx2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    case Isa::avx512bf16:
-      return machine_has(Isa::avx512) && has_avx512bf16();
+    case Isa::avx512bf16:  // so far, every processor with products of bf16 has VNNI
+      return machine_has(Isa::avx512) && has_avx512bf16() && has_avx512vnni();
     case Isa::avx512amx: {
       static const bool has_amx = machine_has(Isa::avx512bf16) && may_use_amx();
       return has_amx;
@@ -122,6 +128,7 @@ bool emulates_amx_fp16() {
 const KernelSet* kernels_of(Isa isa) {
 #ifdef SACCADE_X86
   if (isa == Isa::avx512amx && machine_has(isa) && has_amx_fp16()) return &kAvx512AmxFp16Kernels;
+  if (isa == Isa::avx512 && machine_has(isa) && has_avx512vnni() && !has_avx512bf16()) return &kAvx512VnniKernels;
 #endif
   for (const KernelSet* kernels : kKernels)
     if (kernels->isa == isa && machine_has(isa)) return kernels;
@@ -158,6 +165,7 @@ const KernelSet& emulated_amx_kernels() {
       if (machine_has(level->isa)) kernels = *level;
     kernels.isa = Isa::avx512amx;
     kernels.amx = emulates_amx_fp16() ? &kAmxFp16TwinKernels : &kAmxTwinKernels;
+    kernels.bytes = &kAmxTwinByteKernels;
     return kernels;
   }();
   return emulated;

@@ -14,12 +14,13 @@
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 constexpr KernelSet kernel_table(Isa isa, const AttentionKernels& f64, const PairKernels* pairs = nullptr,
-                                 const AmxKernels* amx = nullptr) {
+                                 const AmxKernels* amx = nullptr, const ByteKernels* bytes = nullptr) {
   return {.isa = isa,
           .f32 = attention_table(),
           .f64 = &f64,
           .pairs = pairs,
           .amx = amx,
+          .bytes = bytes,
           .forward_small = forward_small,
           .product = {.block = product,
                       .rows = kTileRows,

@@ -81,20 +81,21 @@ inline const ForwardKernels& state_kernels(const KernelSet& level, const Attenti
   return tiles ? tiles->forward : on_vectors(level, p).forward;
 }
 
-/// The kernels on tiles for decode() over quantized keys and values; nullptr: none.
-inline const DecodeKernels* quantized_decode_on_tiles(const AmxKernels& tiles, const AttentionParams& p) {
+/// The kernels for decode() over quantized keys and values that multiply them as they are stored; nullptr: none.
+inline const DecodeKernels* decode_of_bytes(const ByteKernels& bytes, const AttentionParams& p) {
   constexpr std::int64_t kMostDims = std::int64_t{1} << 16;  // sums of products of two bytes must fit into 32 bits
   const auto is_integer = [](DType dtype) { return dtype == DType::i8 || dtype == DType::i4; };
   if (p.q.dtype != DType::f32 || std::max(p.head_dim, p.head_dim_v) > kMostDims) return nullptr;
-  if (is_integer(p.k.dtype) && is_integer(p.v.dtype)) return &tiles.decode_integers;
-  return p.k.dtype == DType::f8e4m3 && p.v.dtype == DType::f8e4m3 ? &tiles.decode_float8 : nullptr;
+  if (is_integer(p.k.dtype) && is_integer(p.v.dtype))
+    return p.given_o == DType::bf16 ? &bytes.integers_to_bf16 : &bytes.integers;
+  return p.k.dtype == DType::f8e4m3 && p.v.dtype == DType::f8e4m3 ? &bytes.float8 : nullptr;
 }
 
 /// Quantized keys and values are multiplied as they are stored, and scales follow.
 inline const DecodeKernels& decode_kernels(const KernelSet& level, const AttentionParams& p) {
   if (is_quantized(p.k.dtype) || is_quantized(p.v.dtype)) {
-    const DecodeKernels* const tiles = level.amx ? quantized_decode_on_tiles(*level.amx, p) : nullptr;
-    return tiles ? *tiles : multiply_adds(level, p).decode;
+    const DecodeKernels* const bytes = level.bytes ? decode_of_bytes(*level.bytes, p) : nullptr;
+    return bytes && bytes->split ? *bytes : multiply_adds(level, p).decode;
   }
   const AmxAttention* const tiles = on_tiles(level, p, p.o.dtype);
   return tiles && tiles == &level.amx->bf16 ? level.amx->decode_bf16 : on_vectors(level, p).decode;

@@ -3,31 +3,26 @@
 //   for each 32 keys         S = K Q^T      Q as a few digits, or parts
 //   for each 64 keys         O += P V       P likewise, V interleaved
 //
-// and with formats of stored numbers (bytes/integers.h, bytes/float8.h) that say what digits are and how tiles
-// multiply them. None of the operands is rounded: the digits of a number have all of its bits, and fill the 16
-// columns of a tile with 4 rows of q.
-//
-// Scales of keys multiply scores, and those of values the weights. A scale is NaN where a row was not finite, and
-// the masked-safe path keeps it from rows that do not see it. A row with weights that no digits hold, infinite
-// ones for example, adds its values without tiles.
+// and with formats of stored numbers (bytes/integers.h, bytes/float8.h) that say how tiles multiply digits. The
+// digits of a number have all of its bits, and fill the 16 columns of a tile with 4 rows of q. cpu/bytes/decode.h
+// has the rest.
 #pragma once
 
 #include "cpu/amx/bytes/float8.h"
 #include "cpu/amx/bytes/integers.h"
-#include "cpu/amx/bytes/tile_rows.h"
 #include "cpu/amx/packing.h"
-#include "cpu/attention/decode_shared.h"
+#include "cpu/bytes/decode.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 /// Scratch memory for one kv head. A sum of products has 4 bytes in each format.
 template <class Format>
-class ByteDecodeScratch : public ScratchSlices {
+class ByteTileScratch : public ScratchSlices {
  public:
   using Sum = typename Format::Sum;
   static constexpr std::int64_t kScoreStride = kDecodeSplit + 16;
 
-  ByteDecodeScratch(const AttentionParams& p, std::int64_t rows, void* memory) : ScratchSlices(memory) {
+  ByteTileScratch(const AttentionParams& p, std::int64_t rows, void* memory) : ScratchSlices(memory) {
     depth = tiles_of(p.k.dtype, p.head_dim), width = tiles_of(p.v.dtype, p.head_dim_v);
     groups = (rows + kDigitRows - 1) / kDigitRows;
     queries = take<std::int8_t>(groups * depth * Format::kQueryBytes);
@@ -45,7 +40,7 @@ class ByteDecodeScratch : public ScratchSlices {
     mask = take<Scalar>(kDecodeBlock);
   }
   static std::int64_t size(const AttentionParams& p, std::int64_t rows) {
-    return static_cast<std::int64_t>(ByteDecodeScratch(p, rows, nullptr).bytes() / sizeof(Scalar));
+    return static_cast<std::int64_t>(ByteTileScratch(p, rows, nullptr).bytes() / sizeof(Scalar));
   }
   static std::int64_t tiles_of(DType dtype, std::int64_t dim) { return (stored_dim(dtype, dim) + 63) / 64; }
 
@@ -68,11 +63,14 @@ class ByteDecodeScratch : public ScratchSlices {
 
 /// The steps of DecodeHead.
 template <class Format>
-class ByteDecodeHead : public DecodeScores<ByteDecodeScratch<Format>> {
+class ByteTileHead : public ByteDecodeSteps<ByteTileScratch<Format>, Format> {
+  using Steps = ByteDecodeSteps<ByteTileScratch<Format>, Format>;
+
  public:
-  using Scratch = ByteDecodeScratch<Format>;
+  using Scratch = ByteTileScratch<Format>;
   using Registers = Tiles;
-  using DecodeScores<Scratch>::DecodeScores;
+  static constexpr std::int64_t kStep = kDecodeStep;
+  using Steps::Steps;
 
   void start() {
     std::memset(scratch_.queries, 0,
@@ -80,14 +78,14 @@ class ByteDecodeHead : public DecodeScores<ByteDecodeScratch<Format>> {
     std::memset(scratch_.digits, 0, static_cast<std::size_t>(scratch_.groups * Format::kWeightBytes));
     std::memset(scratch_.zeros, 0, static_cast<std::size_t>(scratch_.width * 64));
     std::fill_n(scratch_.factors, scratch_.groups * kDigitRows, Scalar{0});
-    for (int r = 0; r < count_; ++r) put_query(r, this->template query<float>(r));
+    for (int r = 0; r < count_; ++r) put_query(r);
     this->plan();
     read_scales(p_.key_source(rows_.batch, kv_head_));
   }
 
   /// Computes the requested products of keys [key, key + count), multiples of 32.
   void score(Tiles& tiles, std::int64_t key, std::int64_t count) {
-    with_tile_rows(p_.key_source(rows_.batch, kv_head_), scratch_.depth, [&](const auto& keys) {
+    with_rows(p_.key_source(rows_.batch, kv_head_), scratch_.depth, [&](const auto& keys) {
       if (keeps_queries(keys)) Format::load_queries(tiles, queries(0), keys.tiles());
       const std::int64_t ahead = keys.rows_of(kKeysAhead);
       for (std::int64_t at = key; at < key + count; at += 32) {
@@ -105,18 +103,13 @@ class ByteDecodeHead : public DecodeScores<ByteDecodeScratch<Format>> {
   }
 
   void soften() {
-    for (int r = 0; r < count_; ++r) {
-      if (!std::isfinite(scratch_.factors[r])) multiply_bad_query(r);
-    }
-    this->finish();
-    read_scales(p_.value_source(rows_.batch, kv_head_));
-    for (int r = 0; r < count_; ++r) soften(r);
+    Steps::soften();
     std::memset(scratch_.outputs, 0, static_cast<std::size_t>(scratch_.groups * scratch_.width * 4 * kTileBytes));
   }
 
   /// Adds the values of keys [key, key + count), weighted.
   void add_values(Tiles& tiles, std::int64_t key, std::int64_t count) {
-    with_tile_rows(p_.value_source(rows_.batch, kv_head_), scratch_.width, [&](const auto& values) {
+    with_rows(p_.value_source(rows_.batch, kv_head_), scratch_.width, [&](const auto& values) {
       for (std::int64_t first = key / 64 * 64; first < key + count; first += 64) {
         const std::int64_t begin = std::max(first, key), end = std::min(first + 64, key + count);
         if (!is_wanted(first) && !is_wanted(first + 32)) continue;
@@ -143,126 +136,37 @@ class ByteDecodeHead : public DecodeScores<ByteDecodeScratch<Format>> {
         alignas(64) Scalar columns[64];
         const Sum* const sums = outputs(r / kDigitRows, w);
         for (int t = 0; t < 4; ++t)
-          Format::join_columns(sums + t * (kTileBytes / 4), r % kDigitRows, scratch_.units[r], t, columns);
+          Format::join_columns(sums + t * (kTileBytes / 4), r % kDigitRows, unit(r, 0), t, columns);
         const std::int64_t n = std::min<std::int64_t>(64, p_.head_dim_v - w * 64);
         std::copy_n(columns, n, state(r) + w * 64);
       }
-      if (!has_digits(r)) add_values_without_digits(r);
+      if (!has_digits(r)) this->add_values_without_digits(r);
       std::fill(state(r) + p_.head_dim_v, state(r) + decode_output_stride(p_), Scalar{0});
     }
   }
 
  private:
   using Sum = typename Format::Sum;
-  using DecodeScores<Scratch>::p_, DecodeScores<Scratch>::rows_, DecodeScores<Scratch>::kv_head_,
-      DecodeScores<Scratch>::count_, DecodeScores<Scratch>::masked_safe_, DecodeScores<Scratch>::begin_,
-      DecodeScores<Scratch>::readable_, DecodeScores<Scratch>::dropout_, DecodeScores<Scratch>::unit_,
-      DecodeScores<Scratch>::scratch_, DecodeScores<Scratch>::head, DecodeScores<Scratch>::token,
-      DecodeScores<Scratch>::scores, DecodeScores<Scratch>::state, DecodeScores<Scratch>::is_wanted;
+  using Steps::p_, Steps::rows_, Steps::kv_head_, Steps::count_, Steps::begin_, Steps::scratch_, Steps::scores,
+      Steps::state, Steps::is_wanted, Steps::weights, Steps::has_digits, Steps::unit, Steps::with_rows,
+      Steps::read_scales;
 
   std::int8_t* queries(std::int64_t group) const {
     return scratch_.queries + group * scratch_.depth * Format::kQueryBytes;
   }
-  Scalar* weights(int r) const { return masked_safe_ ? scratch_.weights + r * Scratch::kScoreStride : scores(r); }
-  bool has_digits(int r) const { return scratch_.units[r] > 0; }
   Sum* outputs(std::int64_t group, std::int64_t w) const {
     return scratch_.outputs + (group * scratch_.width + w) * kTileBytes;
   }
 
   // ---- Queries
 
-  void put_query(int r, const float* row) {
-    Vec most = zero(), finite = zero();
-    for (std::int64_t d = 0; d < p_.head_dim; d += kWidth) {
-      const int n = static_cast<int>(std::min<std::int64_t>(kWidth, p_.head_dim - d));
-      const Vec x = mul(load_first(row + d, n), broadcast(unit_.query_factor));
-      most = max(most, abs(x));
-      finite = fma(x, zero(), finite);
-    }
-    const Scalar largest = reduce_max(most);
-    if (any(is_nan(finite))) {
-      scratch_.factors[r] = std::numeric_limits<float>::quiet_NaN();
-      return;
-    }
-    if (largest == 0) return;
-    const int exponent = std::max(exponent_of(largest) - Format::kQueryBits, -149);
-    scratch_.factors[r] = static_cast<float>(power_of_2(exponent));
-    for (std::int64_t d = 0; d < p_.head_dim; d += 16)
-      Format::put_query(row + d, static_cast<int>(std::min<std::int64_t>(16, p_.head_dim - d)), unit_.query_factor,
-                        exponent, d % 64, r % kDigitRows, queries(r / kDigitRows) + d / 64 * Format::kQueryBytes);
-  }
-  static int exponent_of(float x) { return static_cast<int>(std::bit_cast<std::uint32_t>(x) >> 23) - 127; }
-  static double power_of_2(int exponent) {
-    return std::bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52);
-  }
-
-  /// The scores of a query with a NaN or an infinity, as multiply-adds would give them.
-  __attribute__((noinline)) void multiply_bad_query(int r) {
-    with_elements(
-        unscaled(p_.key_source(rows_.batch, kv_head_)),
-        [&](const auto& keys) {
-          const float* const row = this->template query<float>(r);
-          const std::int64_t end = std::min(begin_ + kDecodeSplit, readable_.end);
-          for (std::int64_t key = std::max(begin_, readable_.begin); key < end; ++key) {
-            float sum = 0;
-            for (std::int64_t d = 0; d < p_.head_dim; d += kWidth) {
-              const int n = static_cast<int>(std::min<std::int64_t>(kWidth, p_.head_dim - d));
-              alignas(64) float numbers[kWidth];
-              store(numbers, load_first(keys[key] + d, n));
-              for (int i = 0; i < n; ++i) sum += row[d + i] * unit_.query_factor * numbers[i];
-            }
-            scores(r)[key - begin_] = sum;
-          }
-        },
-        QuantizedElements{});
-    for (int j = 0; j < kDecodeSplit; j += kWidth)
-      store(scores(r) + j, mul(load(scores(r) + j), load(scratch_.scales + j)));
-  }
-  /// Adds the values to a row with weights that no digits hold.
-  __attribute__((noinline)) void add_values_without_digits(int r) {
-    Scalar* const sums = state(r);
-    std::fill_n(sums, p_.head_dim_v, Scalar{0});
-    with_elements(
-        unscaled(p_.value_source(rows_.batch, kv_head_)),
-        [&](const auto& values) {
-          const std::int64_t end = std::min(begin_ + kDecodeSplit, readable_.end);
-          for (std::int64_t key = std::max(begin_, readable_.begin); key < end; ++key) {
-            if (!is_wanted(key)) continue;
-            const Vec w = broadcast(weights(r)[key - begin_]);
-            for (std::int64_t d = 0; d < p_.head_dim_v; d += kWidth) {
-              const int n = static_cast<int>(std::min<std::int64_t>(kWidth, p_.head_dim_v - d));
-              alignas(64) Scalar some[kWidth] = {};
-              std::copy_n(sums + d, n, some);
-              store(some, fma(w, load_first(values[key] + d, n), load(some)));
-              std::copy_n(some, n, sums + d);
-            }
-          }
-        },
-        QuantizedElements{});
-  }
-  static KvSource unscaled(KvSource source) {
-    source.scales = nullptr;
-    return source;
-  }
-
-  // ---- Scales
-
-  /// Reads the scales of the split's keys.
-  void read_scales(const KvSource& source) {
-    const std::int64_t begin = std::max(readable_.begin, begin_),
-                       end = std::min(readable_.end, begin_ + kDecodeSplit);
-    if (begin > begin_ || end < begin_ + kDecodeSplit) std::fill_n(scratch_.scales, kDecodeSplit, Scalar{1});
-    for (std::int64_t key = begin, to; key < end; key = to) {
-      to = source.pages ? std::min(end, (key / source.page_size + 1) * source.page_size) : end;
-      const float* const from = scale_address(source, key);
-      Scalar* const out = scratch_.scales + (key - begin_);
-      if (!from)
-        std::fill_n(out, to - key, Scalar{1});
-      else if (source.scale_stride == 1)
-        std::copy_n(from, to - key, out);
-      else
-        for (std::int64_t i = 0; i < to - key; ++i) out[i] = from[i * source.scale_stride];
-    }
+  void put_query(int r) {
+    Steps::put_query(
+        r, [](Scalar largest) { return Steps::exponent_of(largest) - Format::kQueryBits; },
+        [&](const float* numbers, int exponent, std::int64_t d, int n) {
+          Format::put_query(numbers, n, exponent, d % 64, r % kDigitRows,
+                            queries(r / kDigitRows) + d / 64 * Format::kQueryBytes);
+        });
   }
 
   // ---- S = Q K^T
@@ -272,11 +176,6 @@ class ByteDecodeHead : public DecodeScores<ByteDecodeScratch<Format>> {
   // values to the L1 cache 1.08 times, and all prefetches of values while they are interleaved 1.14 times.
   static constexpr std::int64_t kKeysAhead = 3072;  // bytes; of values, the next 64 rows
   static constexpr int kToL1 = 3, kToL2 = 2;
-
-  template <class F>
-  void with_tile_rows(const KvSource& source, std::int64_t tiles, const F& f) const {
-    call_with_tile_rows<Format::kHasInt4>(source, readable_, begin_ + kDecodeSplit, tiles, scratch_.copies, f);
-  }
 
   /// Whether the queries stay in tiles.
   template <class Rows>
@@ -311,67 +210,6 @@ class ByteDecodeHead : public DecodeScores<ByteDecodeScratch<Format>> {
     }
   }
 
-  // ---- P = exp(S - m), times the scales of values
-
-  static constexpr int kDrawn = 128;  // columns that dropout draws at a time
-
-  void soften(int r) {
-    const Scalar* const line = scores(r);
-    Vec largest = broadcast(kNoMaximum);
-    for (int j = 0; j < kDecodeSplit; j += kWidth) largest = max(largest, load(line + j));
-    const Scalar m = reduce_max(largest);
-    Vec sums[32 / kWidth];
-    SACCADE_UNROLL
-    for (Vec& x : sums) x = zero();
-    Vec most = zero(), least = zero(), finite = zero();
-    for (int column = 0; column < kDecodeSplit; column += kDrawn) {
-      for (int j = column; j < column + kDrawn; j += 32) weigh(r, j, m, sums);
-      if (p_.dropout_p > 0.0) drop(r, column);
-      for (int j = column; j < column + kDrawn; j += kWidth) scale_weights(r, j, most, least, finite);
-    }
-    state(r)[decode_output_stride(p_)] = m;
-    state(r)[decode_output_stride(p_) + 1] = sum_of_32(sums);
-    const bool fits = !any(is_nan(finite)) && (Format::kHasSigns || !any(less(least, zero())));
-    scratch_.units[r] = fits ? unit_for(reduce_max(most)) : Scalar{0};
-  }
-
-  /// The weights of 32 keys; adds to the sums over keys modulo 32.
-  SACCADE_INLINE void weigh(int r, int column, Scalar m, Vec (&sums)[32 / kWidth]) {
-    Scalar* const to = weights(r) + column;
-    if (!is_wanted(begin_ + column)) {
-      std::fill_n(to, 32, Scalar{0});
-      return;
-    }
-    SACCADE_UNROLL
-    for (int i = 0; i < 32 / kWidth; ++i) {
-      const Vec s = load(scores(r) + column + i * kWidth);
-      const Vec w = exp2(mul(canonical_nan(sub(s, broadcast(m))), broadcast(unit_.exp_factor)));
-      sums[i] = add(sums[i], w);
-      store(to + i * kWidth, w);
-    }
-  }
-
-  void drop(int r, int column) {
-    dropout_.apply(weights(r) + column, 0, kDrawn, p_.dropout_head(rows_.batch, head(r)), p_.dropout_row(token(r)),
-                   begin_ + column);
-  }
-
-  /// Multiplies weights by the scales of their values; finds the largest and the least product, and whether all
-  /// are finite.
-  SACCADE_INLINE void scale_weights(int r, int column, Vec& most, Vec& least, Vec& finite) {
-    Scalar* const to = weights(r) + column;
-    Vec w = mul(load(to), load(scratch_.scales + column));
-    if (masked_safe_) w = select(equal(load(scores(r) + column), broadcast(-kInfinity)), zero(), w);
-    most = max(most, abs(w)), least = min(least, w);
-    finite = fma(w, zero(), finite);
-    store(to, w);
-  }
-
-  /// The power of two of which the largest weight has Format::kWeightBits bits and one more.
-  static Scalar unit_for(Scalar largest) {
-    return static_cast<Scalar>(power_of_2(std::clamp(exponent_of(largest) - Format::kWeightBits, -126, 96)));
-  }
-
   // ---- O += P V
 
   /// The values of keys [first, first + 64), of which those of [begin, end) are taken. Prefetches half of the
@@ -397,7 +235,6 @@ class ByteDecodeHead : public DecodeScores<ByteDecodeScratch<Format>> {
   void put_weights(std::int64_t first, std::int64_t begin, std::int64_t end) {
     const std::int64_t column = first - begin_;
     for (int r = 0; r < count_; ++r) {
-      const Scalar unit = scratch_.units[r];
       const Scalar* from = weights(r) + column;
       alignas(64) Scalar some[64];
       if (begin > first || end < first + 64 || !has_digits(r)) {
@@ -405,7 +242,7 @@ class ByteDecodeHead : public DecodeScores<ByteDecodeScratch<Format>> {
           some[j] = has_digits(r) && first + j >= begin && first + j < end ? from[j] : 0;
         from = some;
       }
-      Format::put_weights(from, has_digits(r) ? 1 / unit : 0, r % kDigitRows,
+      Format::put_weights(from, has_digits(r) ? 1 / unit(r, column) : 0, r % kDigitRows,
                           scratch_.digits + r / kDigitRows * Format::kWeightBytes);
     }
   }

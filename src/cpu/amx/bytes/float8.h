@@ -3,23 +3,23 @@
 // and their sums rounded to f32.
 #pragma once
 
-#include "cpu/amx/bytes/tile_rows.h"
+#include "cpu/bytes/rows.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 struct Float8Format {
   using Sum = float;
-  static constexpr bool kHasInt4 = false, kHasSigns = true;
-  static constexpr int kQueryBits = 0, kWeightBits = 0;
+  static constexpr bool kHasInt4 = false, kHasSigns = true, kFetchesNextSplit = false;
+  static constexpr int kQueryBits = 0, kWeightBits = 0, kUnitKeys = kDecodeSplit;
   static constexpr std::int64_t kQueryBytes =
       2 * kTileBytes;  // of 64 numbers: [2][16 pairs][part][row][2 numbers]
   static constexpr std::int64_t kWeightBytes = 2 * kTileBytes;  // of 64 weights: [32 of them][part][row][16 pairs]
   static constexpr std::int64_t kValueBytes =
       8 * kTileBytes;  // of 64 keys: [32 of them][tile][16 pairs][16 columns]
 
-  SACCADE_INLINE static void put_query(const float* numbers, int n, float factor, int exponent, std::int64_t at,
-                                       int row, std::int8_t* to) {
-    put_query_parts(numbers, n, factor, exponent, to + at * 16 + row * 4);
+  SACCADE_INLINE static void put_query(const float* numbers, int n, int exponent, std::int64_t at, int row,
+                                       std::int8_t* to) {
+    put_query_parts(numbers, n, exponent, to + at * 16 + row * 4);
   }
   /// Of 64 numbers, or of 128.
   SACCADE_INLINE static void load_queries(Tiles& tiles, const std::int8_t* queries, std::int64_t count) {

@@ -5,23 +5,24 @@
 // no negative ones.
 #pragma once
 
-#include "cpu/amx/bytes/tile_rows.h"
+#include "cpu/bytes/rows.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 struct IntegerFormat {
   using Sum = std::int32_t;
-  static constexpr bool kHasInt4 = true, kHasSigns = false;
-  static constexpr int kQueryBits = 26, kWeightBits = 31;   // behind the first bit of the largest number
+  static constexpr bool kHasInt4 = true, kHasSigns = false, kFetchesNextSplit = false;
+  static constexpr int kQueryBits = 26, kWeightBits = 31;  // behind the first bit of the largest number
+  static constexpr int kUnitKeys = kDecodeSplit;
   static constexpr std::int64_t kQueryBytes = kTileBytes;   // of 64 numbers: [16 times 4][digit][row][4 numbers]
   static constexpr std::int64_t kWeightBytes = kTileBytes;  // of 64 weights: [row][digit][64]
   static constexpr std::int64_t kValueBytes =
       4 * kTileBytes;  // of 64 keys: [tile][16 times 4 keys][16 columns][4]
 
   /// A number is s (2^21 a + 2^14 b + 2^7 c + d), with digits from -64 to 64 and s = 2^exponent.
-  SACCADE_INLINE static void put_query(const float* numbers, int n, float factor, int exponent, std::int64_t at,
-                                       int row, std::int8_t* to) {
-    put_query_digits(numbers, n, factor, exponent, to + at * 16 + row * 4);
+  SACCADE_INLINE static void put_query(const float* numbers, int n, int exponent, std::int64_t at, int row,
+                                       std::int8_t* to) {
+    put_query_digits(numbers, n, exponent, to + at * 16 + row * 4);
   }
   /// Of 64 numbers, or of 128.
   SACCADE_INLINE static void load_queries(Tiles& tiles, const std::int8_t* queries, std::int64_t count) {

@@ -1,17 +1,17 @@
-// Rows of keys or values of i8, i4 and e4m3 as operands of tiles: in place, or copied.
+// Rows of keys or values of i8, i4 and e4m3 as the products of decode() read them, 16 at a time and in whole cache
+// lines: in place, or copied. put_int4_row(), which unpacks a row of i4, is defined next to the products.
 #pragma once
 
-#include "cpu/amx/packing.h"
-#include "cpu/attention/kv_source.h"
+#include "cpu/attention/packing.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
-/// Rows of q whose digits share a tile.
+/// Rows of q that are multiplied together.
 inline constexpr int kDigitRows = 4;
-/// Bytes of a tile.
+/// Bytes of 16 rows of 64 numbers.
 inline constexpr std::int64_t kTileBytes = 1024;
 
-/// 16 rows, `stride` bytes apart, as whole tiles.
+/// 16 rows, `stride` bytes apart, each of whole cache lines.
 struct RowTile {
   const std::int8_t* first = nullptr;
   std::int64_t stride = 0;
@@ -20,12 +20,12 @@ struct RowTile {
   }
 };
 
-/// The rows of a source of bytes (T is int8_t) or of i4 (int4), in kTiles (0: `tiles`) tiles of 64 numbers.
+/// The rows of a source of bytes (T is int8_t) or of i4 (int4), in kTiles (0: `tiles`) times 64 numbers.
 template <class T, int kTiles>
-class TileRows {
+class ByteRows {
  public:
   /// `copies` has space for four times 16 rows. Keys from `end` on are not prefetched.
-  TileRows(const KvSource& source, KeyRange readable, std::int64_t end, std::int64_t tiles, std::int8_t* copies)
+  ByteRows(const KvSource& source, KeyRange readable, std::int64_t end, std::int64_t tiles, std::int8_t* copies)
       : source_(source), readable_(readable), end_(end), tiles_(tiles), copies_(copies) {}
 
   SACCADE_INLINE std::int64_t tiles() const { return kTiles > 0 ? kTiles : tiles_; }
@@ -106,14 +106,14 @@ class TileRows {
   std::int8_t* copies_;
 };
 
-/// Calls f(TileRows). kHasInt4: the source may be of i4.
+/// Calls f(ByteRows). kHasInt4: the source may be of i4.
 template <bool kHasInt4, class F>
-void call_with_tile_rows(const KvSource& source, KeyRange readable, std::int64_t end, std::int64_t tiles,
+void call_with_byte_rows(const KvSource& source, KeyRange readable, std::int64_t end, std::int64_t tiles,
                          std::int8_t* copies, const F& f) {
   const auto call = [&]<class T>(T) {
-    if (tiles == 1) return f(TileRows<T, 1>(source, readable, end, tiles, copies));
-    if (tiles == 2) return f(TileRows<T, 2>(source, readable, end, tiles, copies));
-    return f(TileRows<T, 0>(source, readable, end, tiles, copies));
+    if (tiles == 1) return f(ByteRows<T, 1>(source, readable, end, tiles, copies));
+    if (tiles == 2) return f(ByteRows<T, 2>(source, readable, end, tiles, copies));
+    return f(ByteRows<T, 0>(source, readable, end, tiles, copies));
   };
   if constexpr (kHasInt4)
     if (source.dtype == DType::i4) return call(int4{});

@@ -1,0 +1,23 @@
+// The kernels for AVX-512 that multiply bytes (VNNI); everything else of that level is in avx512.cpp.
+#include "cpu/simd/prelude.h"
+
+#ifdef SACCADE_X86
+
+SACCADE_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")
+
+#define SACCADE_ISA_NAMESPACE avx512vnni
+#include "cpu/simd/avx512.h"
+
+#include "cpu/simd/exp2_table.h"
+
+#include "cpu/bytes/vector_decode.h"
+
+SACCADE_TARGET_END
+
+namespace saccade::cpu {
+const ByteKernels kAvx512ByteKernels{
+    .integers = avx512vnni::kDecodeOf<avx512vnni::ByteVectorHead<avx512vnni::DigitFormat<3>>>,
+    .integers_to_bf16 = avx512vnni::kDecodeOf<avx512vnni::ByteVectorHead<avx512vnni::DigitFormat<2>>>};
+}  // namespace saccade::cpu
+
+#endif
