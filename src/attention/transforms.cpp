@@ -47,13 +47,12 @@ Tensor rows_for(const AttentionParams& p, DType dtype, std::int64_t columns) {
 
 }  // namespace
 
-TransformedCall::TransformedCall(const AttentionArguments& arguments, bool reads_q)
+TransformedCall::TransformedCall(const AttentionArguments& arguments, bool reads_q, Bf16Queries bf16)
     : params(arguments.params), arguments_(arguments) {
   const AttentionParams& given = arguments.params;
   const std::int64_t group = given.num_kv_heads > 0 ? given.num_heads / given.num_kv_heads : 1;
   const std::int64_t dim = given.head_dim;
-  const bool copies_q = given.q.dtype != DType::f32 || arguments.k_rotated || arguments.k_channels.rows.data;
-  params.given_o = given.o.dtype;
+  const bool copies_q = changes_q(arguments, bf16);
   if (copies_q) params.q.dtype = DType::f32;  // also where nothing reads q: kernels and score units depend on it
   if (copies_q && reads_q) {
     q_ = rows_for(given, DType::f32, dim);

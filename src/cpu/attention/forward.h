@@ -25,19 +25,56 @@ inline bool values_in_place(const AttentionParams& p) {
   return is_in_place({.dtype = p.v.dtype, .pages = p.block_table});
 }
 
-/// Size of one packed key block, in numbers: its keys, followed by its values unless these are read in place.
+/// Whether packed keys or values have scales of their own: as pairs of bf16, quantized numbers are exact, and
+/// their products with scales are not.
+inline bool packs_scales(const AttentionParams& p) {
+  return kPairs && !kAmx && (is_quantized(p.k.dtype) || is_quantized(p.v.dtype));
+}
+
+/// Size of one packed key block, in numbers: its keys, followed by its values unless these are read in place, and
+/// by the scales of both.
 inline std::int64_t packed_block_size(const AttentionParams& p) {
   const std::int64_t values = values_in_place(p) ? 0 : packed_value_size(p.head_dim_v);
-  return packed_key_size(p.head_dim) + values;
+  return packed_key_size(p.head_dim) + values + (packs_scales(p) ? 2 * kBlockK : 0);
+}
+
+/// The scales of a packed block, [kBlockK] each; nullptr: none.
+inline const Scalar* packed_key_scales(const AttentionParams& p, const Scalar* block) {
+  return block && packs_scales(p) ? block + packed_block_size(p) - 2 * kBlockK : nullptr;
+}
+inline const Scalar* packed_value_scales(const AttentionParams& p, const Scalar* block) {
+  return block && packs_scales(p) ? block + packed_block_size(p) - kBlockK : nullptr;
+}
+
+/// Calls f(rows) with the rows of a source as they are packed.
+template <class F>
+void with_packed_elements(const AttentionParams& p, const KvSource& source, const F& f) {
+  if constexpr (kPairs && !kAmx)
+    if (packs_scales(p) && is_quantized(source.dtype)) return with_quantized_elements(source, f);
+  with_elements(source, f);
+}
+
+/// The scales of the block at `first_key`; 1 where there is none.
+inline void pack_scales(const KvSource& source, std::int64_t first_key, KeyRange readable, Scalar* scales) {
+  std::fill_n(scales, kBlockK, Scalar{1});
+  const std::int64_t end = std::min<std::int64_t>(readable.end, first_key + kBlockK);
+  for (std::int64_t key = std::max(readable.begin, first_key); key < end; ++key)
+    scales[key - first_key] = scale_of(source, key);
 }
 
 /// Packs the block at `first_key`. Reads only keys and values in `readable`; those next to it become zeros.
 inline void pack_block(const AttentionParams& p, std::int64_t batch, std::int64_t kv_head, std::int64_t first_key,
                        KeyRange readable, Scalar* packed) {
-  with_elements(p.key_source(batch, kv_head),
-                [&](const auto& k) { pack_key_block(k, first_key, readable, p.head_dim, packed); });
+  const KvSource keys = p.key_source(batch, kv_head), values = p.value_source(batch, kv_head);
+  if (packs_scales(p)) {
+    Scalar* const scales = packed + packed_block_size(p) - 2 * kBlockK;
+    pack_scales(keys, first_key, readable, scales);
+    pack_scales(values, first_key, readable, scales + kBlockK);
+  }
+  with_packed_elements(p, keys,
+                       [&](const auto& k) { pack_key_block(k, first_key, readable, p.head_dim, packed); });
   if (values_in_place(p)) return;
-  with_elements(p.value_source(batch, kv_head), [&](const auto& v) {
+  with_packed_elements(p, values, [&](const auto& v) {
     pack_values(v, first_key, readable, p.head_dim_v, packed + packed_key_size(p.head_dim));
   });
 }
@@ -259,10 +296,15 @@ class QueryBlock {
                          .partial = next.subtiles.partial,
                          .scores = scratch_.scores(parity_),
                          .row_max = row_max,
+                         .scales = packed_key_scales(p_, next.block),
                          .ahead = prefetch_mask(next)};
     with_scaling(unit_.exp_factor, [&](auto scaled) {
-      const PendingExp<decltype(scaled)::value> exp{scratch_.scores(parity_ ^ 1), scratch_.probabilities, state.m,
-                                                    state.l, &unit_.exp_factor};
+      const PendingExp<decltype(scaled)::value> exp{.scores = scratch_.scores(parity_ ^ 1),
+                                                    .probabilities = scratch_.probabilities,
+                                                    .maximum = state.m,
+                                                    .row_sum = state.l,
+                                                    .factor = &unit_.exp_factor,
+                                                    .scales = packed_value_scales(p_, last.block)};
       score_tiles_beside(tile_rows(next.tile), work, next.subtiles.count * kTilesOfASubtile, exp,
                          last.subtiles.index.data(), pending_ ? last.subtiles.count * kTilesOfASubtile : 0);
     });

@@ -145,6 +145,14 @@ void with_stored_elements(const KvSource& source, const F& f) {
   with_stored_elements(source, f, KvElements{});
 }
 
+/// The same for a quantized source, whatever these kernels load otherwise.
+template <class F>
+void with_quantized_elements(const KvSource& source, const F& f) {
+  [&]<class... T>(TypeList<T...>) {
+    static_cast<void>(((source.dtype == dtype_of<T> ? (f(KvRows<T>(source)), true) : false) || ...));
+  }(QuantizedElements{});
+}
+
 /// Whether multiply-adds can read the numbers of a source in place, in rows a constant distance apart.
 inline bool is_in_place(const KvSource& source) { return source.dtype == dtype_of<Scalar> && !source.pages; }
 /// A row of such a source.
@@ -153,6 +161,20 @@ inline const Scalar* row_in_place(const KvSource& source, std::int64_t key) {
 }
 
 // ---- Loads ---------------------------------------------------------------------------------------------------
+
+/// Numbers of a quantized row, without its scale, as pairs of bf16, which hold all of them. (See
+/// simd/avx512_bf16.h.)
+template <class Row>
+concept QuantizedNumbers =
+    std::same_as<Row, const std::int8_t*> || std::same_as<Row, const float8_e4m3*> || std::same_as<Row, Int4Row>;
+template <QuantizedNumbers Row>
+SACCADE_INLINE Vec load_first_pairs(Row row, int n) {
+  return round_to_pairs(load_first(row, std::min(n, kWidth)), load_first(row + kWidth, std::max(n - kWidth, 0)));
+}
+template <QuantizedNumbers Row>
+SACCADE_INLINE Vec interleave_first(Row even, Row odd, int n) {
+  return pair_numbers(load_first(even, n), load_first(odd, n));
+}
 
 /// kWidth steps of a row of `length` numbers, from `step` on; zeros beyond its end.
 template <class Row>

@@ -29,9 +29,12 @@ struct PendingExp {
   const Scalar* maximum = nullptr;  // [kTileRows]
   Scalar* row_sum = nullptr;        // [kTileRows][kSumLanes], added to
   const Scalar* factor = nullptr;
+  const Scalar* scales = nullptr;  // [kBlockK], of values, for pairs only: multiply weights after they are summed
 
   SACCADE_INLINE PendingExp from(int column) const {
-    return {scores + column, probabilities + column / kStepNumbers, maximum, row_sum, factor};
+    PendingExp work{scores + column, probabilities + column / kStepNumbers, maximum, row_sum, factor};
+    if (kPairs && scales) work.scales = scales + column;
+    return work;
   }
 
   template <int kVectors>
@@ -59,6 +62,10 @@ struct PendingExp {
       }
       if constexpr (kPairs) {
         static_assert(kVectors % 2 == 0);
+        if (work.scales) {
+          SACCADE_UNROLL
+          for (int v = 0; v < kVectors; ++v) p[v] = mul(p[v], load(work.scales + v * kWidth));
+        }
         SACCADE_UNROLL
         for (int v = 0; v < kVectors; v += 2)
           store(work.probabilities + row * kBlockK + v / 2 * kWidth, round_to_pairs(p[v], p[v + 1]));
@@ -118,14 +125,26 @@ struct ScoreWork {
   const Scalar* keys = nullptr;     // packed, of the whole block
   std::int64_t steps = 0;
   const int* subtiles = nullptr;
-  unsigned partial = 0;       // bit n: the scores of subtiles[n] change later, so row_max ignores them
-  Scalar* scores = nullptr;   // [rows][kBlockK]
-  Scalar* row_max = nullptr;  // [rows][kWidth], raised; may be null
-  PrefetchRows ahead = {};    // kTileRows rows; each tile prefetches one line of each
+  unsigned partial = 0;            // bit n: the scores of subtiles[n] change later, so row_max ignores them
+  Scalar* scores = nullptr;        // [rows][kBlockK]
+  Scalar* row_max = nullptr;       // [rows][kWidth], raised; may be null
+  const Scalar* scales = nullptr;  // [kBlockK], of keys, for pairs and with row_max only
+  PrefetchRows ahead = {};         // kTileRows rows; each tile prefetches one line of each
 };
+
+/// Multiplies row `row` of the scores of tile i by the scales of keys, if there are any.
+SACCADE_INLINE void apply_key_scales(const ScoreWork& work, int i, int row) {
+  if (!kPairs || !work.scales) return;
+  const int column = column_of(work.subtiles, i);
+  Scalar* const scores = work.scores + row * kBlockK + column;
+  SACCADE_UNROLL
+  for (int v = 0; v < kTileVectors; ++v)
+    store(scores + v * kWidth, mul(load(scores + v * kWidth), load(work.scales + column + v * kWidth)));
+}
 
 /// Raises row `row` of row_max to the scores of tile i.
 SACCADE_INLINE void raise_row_max(const ScoreWork& work, int i, int row) {
+  apply_key_scales(work, i, row);
   if (work.partial >> (i / kTilesOfASubtile) & 1u) return;
   const Scalar* scores = work.scores + row * kBlockK + column_of(work.subtiles, i);
   Vec largest = load(work.row_max + row * kWidth);
@@ -461,7 +480,10 @@ inline void value_product_of_visible(const Scalar* scores, const Scalar* p, cons
       const Scalar* v = rows.data + j * rows.stride + column;
       if constexpr (kPairs) {
         const bool even = scores[2 * j] != -kInfinity, odd = scores[2 * j + 1] != -kInfinity;
-        if (even || odd) acc = pair_fma_broadcast(p + j, keep_of_pairs(load_first(v, n), even, odd), acc);
+        if (!even && !odd) continue;
+        alignas(64) Scalar weights[kWidth];  // one of a hidden key is NaN if its value's scale is
+        store(weights, keep_of_pairs(broadcast(p[j]), even, odd));
+        acc = pair_fma_broadcast(weights, keep_of_pairs(load_first(v, n), even, odd), acc);
       } else {
         if (scores[j] != -kInfinity) acc = fma_broadcast(p + j, load_first(v, n), acc);
       }

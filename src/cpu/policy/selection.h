@@ -52,6 +52,14 @@ inline const AttentionKernels& on_vectors(const KernelSet& level, const Attentio
   return level.pairs && takes_pairs ? level.pairs->attention : multiply_adds(level, p);
 }
 
+/// The same for forward passes, which multiply quantized keys and values as pairs and apply their scales later.
+inline const ForwardKernels& forward_on_vectors(const KernelSet& level, const AttentionParams& p) {
+  const auto fits = [](DType dtype) { return dtype == DType::bf16 || is_quantized(dtype); };
+  const bool takes_pairs = p.q.dtype == DType::bf16 && fits(p.k.dtype) && fits(p.v.dtype) &&
+                           p.given_o == DType::bf16 && static_cast<float>(p.scale) != 0;
+  return level.pairs && takes_pairs ? level.pairs->attention.forward : multiply_adds(level, p).forward;
+}
+
 /// Whether no row sees more keys than a short row, so that a call has the bits of multiply-adds from either
 /// kernel.
 inline bool has_short_rows(const AttentionParams& p, const AmxAttention& tiles) {
@@ -72,13 +80,13 @@ inline const AmxAttention* forward_on_tiles(const KernelSet& level, const Attent
 inline const ForwardKernels& forward_kernels(const KernelSet& level, const AttentionParams& p) {
   const AmxAttention* const tiles = forward_on_tiles(level, p);
   if (tiles && has_short_rows(p, *tiles)) return multiply_adds(level, p).forward;
-  return tiles ? tiles->forward : on_vectors(level, p).forward;
+  return tiles ? tiles->forward : forward_on_vectors(level, p);
 }
 
 /// The kernels of states, which do not depend on how many keys a call has.
 inline const ForwardKernels& state_kernels(const KernelSet& level, const AttentionParams& p) {
   const AmxAttention* const tiles = forward_on_tiles(level, p);
-  return tiles ? tiles->forward : on_vectors(level, p).forward;
+  return tiles ? tiles->forward : forward_on_vectors(level, p);
 }
 
 /// The kernels for decode() over quantized keys and values that multiply them as they are stored; nullptr: none.

@@ -38,6 +38,11 @@ SACCADE_INLINE Vec interleave_first(const bfloat16* even, const bfloat16* odd, i
   const __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(first(n), odd));
   return _mm512_castsi512_ps(_mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
 }
+/// Word i holds number i of either vector; bf16 must hold them.
+SACCADE_INLINE Vec pair_numbers(Vec even, Vec odd) {
+  const __m512i low = _mm512_srli_epi32(_mm512_castps_si512(even), 16);
+  return _mm512_castsi512_ps(_mm512_mask_mov_epi16(low, 0xaaaaaaaau, _mm512_castps_si512(odd)));
+}
 /// Words of the numbers of two rows of 32. interleave_low: columns 0 - 3 of every eight, interleave_high: columns
 /// 4 - 7.
 SACCADE_INLINE Vec interleave_low(Vec even, Vec odd) {

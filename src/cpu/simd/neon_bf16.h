@@ -38,6 +38,10 @@ SACCADE_INLINE Vec interleave_first(const bfloat16* even, const bfloat16* odd, i
   const uint16x4_t low = load_first_bits(even, n), high = load_first_bits(odd, n);
   return vreinterpretq_f32_u16(vcombine_u16(vzip1_u16(low, high), vzip2_u16(low, high)));
 }
+/// Word i holds number i of either vector; bf16 must hold them.
+SACCADE_INLINE Vec pair_numbers(Vec even, Vec odd) {
+  return vreinterpretq_f32_u32(vsriq_n_u32(vreinterpretq_u32_f32(odd), vreinterpretq_u32_f32(even), 16));
+}
 /// Words of the numbers of two rows of 8. interleave_low: columns 0 - 3, interleave_high: columns 4 - 7.
 SACCADE_INLINE Vec interleave_low(Vec even, Vec odd) {
   return vreinterpretq_f32_u16(vzip1q_u16(as_halves(even), as_halves(odd)));
