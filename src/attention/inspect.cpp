@@ -25,10 +25,13 @@ Inspection inspect(const TensorView& q, const TensorView& k, const InspectOption
   InspectResults results(q, k, wanted, options, arguments.params);
   if (!arguments.params.has_rows()) return std::move(results.inspection);
   const ThreadLimit limit(options.num_threads);
-  with_transforms(arguments, [&](const AttentionParams& p) {
-    results.params.attention.q = p.q;
-    active_backend().inspect(results.params);
-  });
+  with_transforms(
+      arguments,
+      [&](const AttentionParams& p) {
+        results.params.attention.q = p.q;
+        active_backend().inspect(results.params);
+      },
+      true, Bf16Queries::widened);
   return std::move(results.inspection);
 }
 

@@ -1,6 +1,6 @@
 // What a call does to q and o where k or v are quantized or stored transformed, by Hadamard transforms or with a
 // scale for each channel: the kernels get queries of f32, transformed likewise, and what they write is transformed
-// back. attention() keeps queries of bf16 that are not transformed.
+// back. Queries of bf16 that are not transformed are kept, but for inspect().
 #pragma once
 
 #include "attention/arguments.h"
@@ -42,7 +42,7 @@ class TransformedCall {
 /// Calls compute(params), with transforms where needed.
 template <class F>
 void with_transforms(const AttentionArguments& arguments, const F& compute, bool reads_q = true,
-                     Bf16Queries bf16 = Bf16Queries::widened) {
+                     Bf16Queries bf16 = Bf16Queries::kept) {
   if (!has_transforms(arguments, bf16)) return compute(arguments.params);
   const TransformedCall call(arguments, reads_q, bf16);
   compute(call.params);

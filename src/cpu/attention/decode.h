@@ -33,7 +33,9 @@ class DecodeScratch {
   }
   /// Rows, padded for both products, which process up to four at a time.
   static std::int64_t padded(std::int64_t rows) { return round_up(rows, 4); }
-  static std::int64_t query_stride(const AttentionParams& p) { return round_up(steps_of(p.head_dim), kWidth); }
+  static std::int64_t query_stride(const AttentionParams& p) {
+    return round_up(steps_of(p.head_dim), looks_up(p.k.dtype) ? 2 * kWidth : kWidth);
+  }
 
   Scalar* queries;        // [rows][query_stride]
   Scalar* scores;         // [rows][kDecodeSplit]
@@ -64,7 +66,9 @@ class DecodeHead : public DecodeScores<DecodeScratch> {
       for (int r = 0; r < count_; ++r)
         pack_query(query<T>(r), p_.head_dim, unit_.query_factor, scratch_.queries + r * stride);
     });
+    if (looks_up(p_.k.dtype)) order_query(scratch_.queries, count_ * stride);
     plan();
+    if (is_quantized(p_.k.dtype)) read_scales(p_.key_source(rows_.batch, kv_head_));
   }
 
   /// Computes the requested products of keys [key, key + count), multiples of kDecodeKeys.
@@ -73,14 +77,12 @@ class DecodeHead : public DecodeScores<DecodeScratch> {
       for_each_run(keys, key, key + count, kDecodeKeys,
                    [&](const auto& rows, std::int64_t from, std::int64_t to) { multiply(rows, from, to); });
     });
+    if (!is_quantized(p_.k.dtype)) return;
+    for (int r = 0; r < count_; ++r) multiply_by_scales(scores(r), key - begin_, count);
   }
 
   /// Turns the products into scores, and the scores into weights relative to the split's maximum.
   void soften() {
-    if (is_quantized(p_.k.dtype)) {
-      read_scales(p_.key_source(rows_.batch, kv_head_));
-      for (int r = 0; r < count_; ++r) multiply_by_scales(scores(r), kDecodeSplit);
-    }
     finish();
     if (is_quantized(p_.v.dtype)) read_scales(p_.value_source(rows_.batch, kv_head_));
     with_scaling(unit_.exp_factor, [&](auto scaled) {
@@ -108,6 +110,11 @@ class DecodeHead : public DecodeScores<DecodeScratch> {
   /// Writes o, m and l of each row.
   void keep_output() {
     for (int r = 0; r < count_; ++r) {
+      if (looks_up(p_.v.dtype)) {
+        for (std::int64_t d = 0; d < decode_output_stride(p_); d += 64)
+          order_looked_up(scratch_.o + chunk_offset(r, d), state(r) + d);
+        continue;
+      }
       for (std::int64_t d = 0; d < decode_output_stride(p_); d += 2 * kWidth) {
         const Scalar* const o = scratch_.o + chunk_offset(r, d);
         Vec low = load(o), high = load(o + kWidth);
@@ -179,6 +186,8 @@ class DecodeHead : public DecodeScores<DecodeScratch> {
     Vec largest = broadcast(kNoMaximum);
     for (int j = 0; j < kDecodeSplit; j += kWidth) largest = max(largest, load(line + j));
     const Scalar m = reduce_max(largest);
+    const bool scales_pairs =
+        kPairs && is_quantized(p_.v.dtype);  // their weights are scaled before they are rounded
     Vec sum[2] = {zero(), zero()};
     for (int j = 0; j < kDecodeSplit; j += 2 * kWidth) {
       Vec weight[2];
@@ -188,6 +197,7 @@ class DecodeHead : public DecodeScores<DecodeScratch> {
         if constexpr (kScaled) x = mul(x, broadcast(unit_.exp_factor));
         weight[i] = exp2(x);
         sum[i] = add(sum[i], weight[i]);
+        if (scales_pairs) weight[i] = mul(weight[i], load(scratch_.scales + j + i * kWidth));
       }
       if constexpr (kPairs) {
         store(p + j / 2, round_to_pairs(weight[0], weight[1]));
@@ -199,18 +209,11 @@ class DecodeHead : public DecodeScores<DecodeScratch> {
     state(r)[decode_output_stride(p_)] = m;
     state(r)[decode_output_stride(p_) + 1] = reduce_add(add(sum[0], sum[1]));
     if (p_.dropout_p > 0.0) drop(r);
-    if (is_quantized(p_.v.dtype)) multiply_by_scales(probabilities(r), kDecodeSplit);
+    if (!kPairs && is_quantized(p_.v.dtype)) multiply_by_scales(probabilities(r), 0, kDecodeSplit);
   }
 
-  /// Reads the scales of the split's keys.
-  void read_scales(const KvSource& source) {
-    std::fill_n(scratch_.scales, kDecodeSplit, Scalar{1});
-    const std::int64_t end = std::min(readable_.end, begin_ + kDecodeSplit);
-    for (std::int64_t key = std::max(readable_.begin, begin_); key < end; ++key)
-      scratch_.scales[key - begin_] = scale_of(source, key);
-  }
-  void multiply_by_scales(Scalar* numbers, std::int64_t count) const {
-    for (std::int64_t j = 0; j < count; j += kWidth)
+  void multiply_by_scales(Scalar* numbers, std::int64_t column, std::int64_t count) const {
+    for (std::int64_t j = column; j < column + count; j += kWidth)
       store(numbers + j, mul(load(numbers + j), load(scratch_.scales + j)));
   }
 
@@ -249,13 +252,25 @@ class DecodeHead : public DecodeScores<DecodeScratch> {
     const int first = j / 2 * 2;
     if (j != first && line[first] != -kInfinity) return;
     const bool even = line[first] != -kInfinity, odd = line[first + 1] != -kInfinity;
+    alignas(64) Scalar kept[kWidth];  // the weight of a hidden key is NaN if its value's scale is
+    store(kept, keep_of_pairs(broadcast(weights[first / 2]), even, odd));
+    if constexpr (kLooksUp<std::remove_cvref_t<decltype(rows[0])>>) {
+      for (std::int64_t d = 0; d < p_.head_dim_v; d += 64) {
+        const int n = static_cast<int>(std::min<std::int64_t>(64, p_.head_dim_v - d));
+        Vec x[4];
+        look_up_columns(rows[first] + d, even ? n : 0, rows[first + 1] + d, odd ? n : 0, x);
+        Scalar* const o = scratch_.o + chunk_offset(r, d);
+        for (int c = 0; c < 4; ++c) store(o + c * kWidth, multiply_add(kept, x[c], load(o + c * kWidth)));
+      }
+      return;
+    }
     for (std::int64_t d = 0; d < p_.head_dim_v; d += 2 * kWidth) {
       Scalar* const o = scratch_.o + chunk_offset(r, d);
       const int n = static_cast<int>(std::min<std::int64_t>(2 * kWidth, p_.head_dim_v - d));
       const Vec x = even ? load_first_pairs(rows[first] + d, n) : zero();
       const Vec y = odd ? load_first_pairs(rows[first + 1] + d, n) : zero();
-      store(o, multiply_add(weights + first / 2, interleave_low(x, y), load(o)));
-      store(o + kWidth, multiply_add(weights + first / 2, interleave_high(x, y), load(o + kWidth)));
+      store(o, multiply_add(kept, interleave_low(x, y), load(o)));
+      store(o + kWidth, multiply_add(kept, interleave_high(x, y), load(o + kWidth)));
     }
   }
 };

@@ -39,6 +39,25 @@ class KeySums {
   Vec halves_[2], folded_[kDecodeKeys];
 };
 
+/// Whether the numbers of rows are looked up as pairs of bf16, 64 at a time (simd/avx512_bf16.h).
+template <class Row>
+inline constexpr bool kLooksUp = kLooksUpPairs &&
+                                 (std::same_as<Row, const std::int8_t*> || std::same_as<Row, const float8_e4m3*>);
+inline bool looks_up(DType dtype) { return kLooksUpPairs && (dtype == DType::i8 || dtype == DType::f8e4m3); }
+
+/// Puts a packed query of `steps` steps into the order in which the numbers of keys are looked up.
+inline void order_query(Scalar* query, std::int64_t steps) {
+  Scalar given[32];
+  for (; steps > 0; steps -= 32, query += 32) {
+    std::copy_n(query, 32, given);
+    for (int i = 0; i < 8; ++i) std::copy_n(given + i * 4, 4, query + i % 2 * 16 + i / 2 * 4);
+  }
+}
+/// Puts 64 columns in the order of look_up_columns() into ascending order.
+inline void order_looked_up(const Scalar* o, Scalar* columns) {
+  for (int i = 0; i < 16; ++i) std::copy_n(o + i * 4, 4, columns + i % 4 * 16 + i / 4 * 4);
+}
+
 /// scores[r][j], rows kDecodeSplit apart: the products of kDecodeRows packed queries (`stride` apart, padded with
 /// zeros) and `count` keys, a multiple of kDecodeKeys. kVectors: vectors of a row, 0 for any number. Reads keys
 /// one after the other, from end to end, because interleaving rows halves the bandwidth. Keeps as many queries in
@@ -47,7 +66,10 @@ class KeySums {
 template <int kVectors, class Rows>
 __attribute__((noinline)) void decode_scores(const Scalar* queries, std::int64_t stride, Rows keys, int count,
                                              std::int64_t head_dim, Scalar* scores) {
-  constexpr int kHeld = std::min(kVectors, kRegisters / 8), kEvery = kHeld > 0 ? kVectors / kHeld : 1;
+  using Row = std::remove_cvref_t<decltype(keys[0])>;
+  constexpr int kHeld = std::min(kVectors, kRegisters / (kPairs && QuantizedNumbers<Row> ? 16 : 8));
+  constexpr int kTogether = kLooksUp<Row> ? 2 : 1;
+  constexpr int kEvery = kHeld > 0 ? kVectors / kHeld : 1;
   const std::int64_t q_stride = kVectors > 0 ? kVectors * kWidth : stride;
   const std::int64_t whole = head_dim / kStepNumbers / kWidth * kWidth;
   const bool has_tail = whole < steps_of(head_dim);
@@ -74,22 +96,35 @@ __attribute__((noinline)) void decode_scores(const Scalar* queries, std::int64_t
         before.fold(quarter, (t + kDecodeKeys - 1) % kDecodeKeys);
         if (quarter == 3 && t == 0 && j > 0) before.keep(scores + j - kDecodeKeys);
       };
+      const auto multiply = [&](int c, Vec x) __attribute__((always_inline)) {
+        if (kHeld == 0 || c % kEvery != 0) return step(c * kWidth, x);
+        SACCADE_UNROLL
+        for (int r = 0; r < kDecodeRows; ++r) sums[r] = multiply_add(held[r][c / kEvery], x, sums[r]);
+      };
       if constexpr (kVectors > 0) {
         SACCADE_UNROLL
-        for (int c = 0; c < kVectors; ++c) {
-          const Vec x = loadu_steps(key, c * kWidth);
-          if (c % kEvery == 0) {
-            SACCADE_UNROLL
-            for (int r = 0; r < kDecodeRows; ++r) sums[r] = multiply_add(held[r][c / kEvery], x, sums[r]);
-          } else {
-            step(c * kWidth, x);
-          }
+        for (int c = 0; c < kVectors; c += kTogether) {
+          Vec x[kTogether];
+          if constexpr (kLooksUp<Row>)
+            look_up_pairs(key + c * 2 * kWidth, 64, x);
+          else
+            x[0] = loadu_steps(key, c * kWidth);
           SACCADE_UNROLL
-          for (int quarter = 4 * c / kVectors; quarter < 4 * (c + 1) / kVectors; ++quarter) fold(quarter);
+          for (int i = 0; i < kTogether; ++i) multiply(c + i, x[i]);
+          SACCADE_UNROLL
+          for (int quarter = 4 * c / kVectors; quarter < 4 * (c + kTogether) / kVectors; ++quarter) fold(quarter);
         }
       } else {
-        for (std::int64_t at = 0; at < whole; at += kWidth) step(at, loadu_steps(key, at));
-        if (has_tail) step(whole, load_steps(key, whole, head_dim));
+        if constexpr (kLooksUp<Row>) {
+          for (std::int64_t d = 0; d < head_dim; d += 64) {
+            Vec x[2];
+            look_up_pairs(key + d, static_cast<int>(std::min<std::int64_t>(head_dim - d, 64)), x);
+            step(d / 2, x[0]), step(d / 2 + kWidth, x[1]);
+          }
+        } else {
+          for (std::int64_t at = 0; at < whole; at += kWidth) step(at, loadu_steps(key, at));
+          if (has_tail) step(whole, load_steps(key, whole, head_dim));
+        }
         SACCADE_UNROLL
         for (int quarter = 0; quarter < 4; ++quarter) fold(quarter);
       }
@@ -133,11 +168,11 @@ __attribute__((noinline)) void decode_scores_of_four(const Scalar* queries, std:
 }
 
 /// Keys added in one pass over the accumulated output, and how many rows and vectors of it are in registers.
-/// Values of type Scalar are memory operands of each row's instruction; other types are converted once for several
-/// rows.
+/// Values that memory holds as the product takes them are loaded for each row; others are converted once for
+/// several rows.
 template <class T>
 struct ValueStep {
-  static constexpr bool kConverts = !kPairs && !std::is_same_v<T, Scalar>;
+  static constexpr bool kConverts = !KvRows<T>::kStoredAsSteps;
   static constexpr int kKeys = kConverts ? 32 : (kPairs ? 8 : 4);
   static constexpr int kRows = (kConverts ? 4 : 2) / (kRegisters == 32 ? 1 : 2);
   static constexpr int kVectors = kConverts ? 4 : 8;
@@ -179,7 +214,16 @@ SACCADE_INLINE void add_step(const Scalar* p, const Rows& v, int count, std::int
     Vec weight[kRows];
     SACCADE_UNROLL
     for (int r = 0; r < kRows; ++r) weight[r] = broadcast_from(p + r * kDecodeSplit + j / kStepNumbers);
-    if constexpr (kPairs) {
+    if constexpr (kLooksUp<const T*>) {
+      Vec x[4];
+      const int n = kTail ? columns : 64;
+      look_up_columns(row, n, next, n, x);
+      SACCADE_UNROLL
+      for (int c = 0; c < 4; ++c) {
+        SACCADE_UNROLL
+        for (int r = 0; r < kRows; ++r) acc[r][c] = multiply_add(weight[r], x[c], acc[r][c]);
+      }
+    } else if constexpr (kPairs) {
       SACCADE_UNROLL
       for (int c = 0; c < kVectors; c += 2) {
         const int at = c * kWidth, n = kTail ? std::clamp(columns - at, 0, 2 * kWidth) : 2 * kWidth;
@@ -232,7 +276,7 @@ __attribute__((noinline)) void decode_values(const Scalar* p, Rows v, int count,
           add_step<T, 0, true, false>(weights, v + from, n, c, columns, out);
         else if (n < Step::kKeys)
           add_step<T, 0, false, false>(weights, v + from, n, c, columns, out);
-        else if (r > 0 && r + Step::kRows >= rows)
+        else if ((r > 0 || kLooksUp<const T*>)&&r + Step::kRows >= rows)
           add_step<T, Step::kKeys, false, true>(weights, v + from, n, c, columns, out);
         else
           add_step<T, Step::kKeys, false, false>(weights, v + from, n, c, columns, out);

@@ -94,6 +94,24 @@ class DecodeScores {
     return wanted_[column / kDecodeBlock] >> (column % kDecodeBlock / kKeySubtile) & 1u;
   }
 
+  /// Reads the scales of the split's keys.
+  void read_scales(const KvSource& source) {
+    const std::int64_t begin = std::max(readable_.begin, begin_),
+                       end = std::min(readable_.end, begin_ + kDecodeSplit);
+    if (begin > begin_ || end < begin_ + kDecodeSplit) std::fill_n(scratch_.scales, kDecodeSplit, Scalar{1});
+    for (std::int64_t key = begin, to; key < end; key = to) {
+      to = source.pages ? std::min(end, (key / source.page_size + 1) * source.page_size) : end;
+      const float* const from = scale_address(source, key);
+      Scalar* const out = scratch_.scales + (key - begin_);
+      if (!from)
+        std::fill_n(out, to - key, Scalar{1});
+      else if (source.scale_stride == 1)
+        std::copy_n(from, to - key, out);
+      else
+        for (std::int64_t i = 0; i < to - key; ++i) out[i] = from[i * source.scale_stride];
+    }
+  }
+
   const AttentionParams& p_;
   DecodeRows rows_;
   std::int64_t kv_head_;

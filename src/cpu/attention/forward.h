@@ -50,7 +50,7 @@ inline const Scalar* packed_value_scales(const AttentionParams& p, const Scalar*
 template <class F>
 void with_packed_elements(const AttentionParams& p, const KvSource& source, const F& f) {
   if constexpr (kPairs && !kAmx)
-    if (packs_scales(p) && is_quantized(source.dtype)) return with_quantized_elements(source, f);
+    if (packs_scales(p) && is_quantized(source.dtype)) return with_stored_elements(source, f);
   with_elements(source, f);
 }
 

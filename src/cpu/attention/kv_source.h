@@ -130,10 +130,10 @@ void with_elements(const KvSource& source, const F& f) {
   with_elements(source, f, KvElements{});
 }
 
-/// The same without scales.
+/// The same without scales, also as pairs.
 template <class F, class First, class... Others>
 void with_stored_elements(const KvSource& source, const F& f, TypeList<First, Others...>) {
-  if constexpr (kLoads<First>)
+  if constexpr (kLoads<First> || (kPairs && is_quantized(dtype_of<First>)))
     if (source.dtype == dtype_of<First>) return f(KvRows<First>(source));
   if constexpr (sizeof...(Others) > 0)
     with_stored_elements(source, f, TypeList<Others...>{});
@@ -143,14 +143,6 @@ void with_stored_elements(const KvSource& source, const F& f, TypeList<First, Ot
 template <class F>
 void with_stored_elements(const KvSource& source, const F& f) {
   with_stored_elements(source, f, KvElements{});
-}
-
-/// The same for a quantized source, whatever these kernels load otherwise.
-template <class F>
-void with_quantized_elements(const KvSource& source, const F& f) {
-  [&]<class... T>(TypeList<T...>) {
-    static_cast<void>(((source.dtype == dtype_of<T> ? (f(KvRows<T>(source)), true) : false) || ...));
-  }(QuantizedElements{});
 }
 
 /// Whether multiply-adds can read the numbers of a source in place, in rows a constant distance apart.
@@ -167,6 +159,10 @@ inline const Scalar* row_in_place(const KvSource& source, std::int64_t key) {
 template <class Row>
 concept QuantizedNumbers =
     std::same_as<Row, const std::int8_t*> || std::same_as<Row, const float8_e4m3*> || std::same_as<Row, Int4Row>;
+template <QuantizedNumbers Row>
+SACCADE_INLINE Vec loadu_pairs(Row row) {
+  return round_to_pairs(loadu(row), loadu(row + kWidth));
+}
 template <QuantizedNumbers Row>
 SACCADE_INLINE Vec load_first_pairs(Row row, int n) {
   return round_to_pairs(load_first(row, std::min(n, kWidth)), load_first(row + kWidth, std::max(n - kWidth, 0)));
@@ -195,7 +191,9 @@ SACCADE_INLINE const Scalar* stored_steps(const T* row) {
 /// kWidth steps of a row from `step` on; all must exist.
 template <class Row>
 SACCADE_INLINE Vec loadu_steps(Row row, std::int64_t step) {
-  if constexpr (kPairs)
+  if constexpr (kPairs && QuantizedNumbers<Row>)
+    return loadu_pairs(row + 2 * step);
+  else if constexpr (kPairs)
     return loadu(stored_steps(row) + step);
   else
     return loadu(row + step);

@@ -9,6 +9,7 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 #ifndef SACCADE_BF16_PRODUCT
 // Never called; code for pairs needs the declarations. (AMX multiplies pairs in its own registers.)
+inline constexpr bool kLooksUpPairs = false;
 SACCADE_INLINE Vec pair_fma_broadcast(const Scalar*, Vec, Vec acc) { return acc; }
 template <class A>
 SACCADE_INLINE Vec pair_fma(A, Vec, Vec acc) {

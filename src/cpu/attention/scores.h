@@ -63,8 +63,11 @@ inline bool keeps_natural_scores(const AttentionParams& p) {
   return p.changes_every_score() || p.q.dtype == DType::bf16 || p.q.dtype == DType::f16;
 }
 
-/// Whether queries enter products unscaled except for the sign of the scale: scaling would round them.
-inline bool keeps_queries(const AttentionParams& p) { return kPairs && !(kAmx && p.q.dtype == DType::f32); }
+/// Whether queries enter products unscaled except for the sign of the scale: scaling would round them. (Tiles that
+/// multiply bytes or parts of f32 scale their sums.)
+inline bool keeps_queries(const AttentionParams& p) {
+  return kPairs && !(kAmx && (p.q.dtype == DType::f32 || is_quantized(p.k.dtype)));
+}
 
 inline ScoreUnit score_unit(const AttentionParams& p) {
   const Scalar scale = static_cast<Scalar>(p.scale);

@@ -18,7 +18,8 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 ///   kWeightBits  behind the first bit of the largest weight
 ///   kFetchesNextSplit  whether keys and values of the next split are prefetched
 ///   kUnitKeys    keys whose weights have a common unit, the value of their last digit: a divisor of a split
-/// `Scratch` has scores, weights, units, factors, copies and scales: see ByteTileScratch and ByteVectorScratch.
+/// `Scratch` has query, scores, weights, units, factors, copies and scales: see ByteTileScratch and
+/// ByteVectorScratch.
 template <class Scratch, class Format>
 class ByteDecodeSteps : public DecodeScores<Scratch> {
  public:
@@ -38,7 +39,8 @@ class ByteDecodeSteps : public DecodeScores<Scratch> {
       DecodeScores<Scratch>::count_, DecodeScores<Scratch>::masked_safe_, DecodeScores<Scratch>::begin_,
       DecodeScores<Scratch>::readable_, DecodeScores<Scratch>::dropout_, DecodeScores<Scratch>::unit_,
       DecodeScores<Scratch>::scratch_, DecodeScores<Scratch>::head, DecodeScores<Scratch>::token,
-      DecodeScores<Scratch>::scores, DecodeScores<Scratch>::state, DecodeScores<Scratch>::is_wanted;
+      DecodeScores<Scratch>::scores, DecodeScores<Scratch>::state, DecodeScores<Scratch>::is_wanted,
+      DecodeScores<Scratch>::read_scales;
 
   /// Units of a row.
   static constexpr int kUnits = static_cast<int>(kDecodeSplit) / Format::kUnitKeys;
@@ -52,12 +54,22 @@ class ByteDecodeSteps : public DecodeScores<Scratch> {
     return std::bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52);
   }
 
+  /// A query, which is of f32 or bf16.
+  const float* query_of(int r) const {
+    if (p_.q.dtype == DType::f32) return this->template query<float>(r);
+    const auto* const row = this->template query<bfloat16>(r);
+    for (std::int64_t d = 0; d < p_.head_dim; d += kWidth)
+      store(scratch_.query + d,
+            load_first(row + d, static_cast<int>(std::min<std::int64_t>(kWidth, p_.head_dim - d))));
+    return scratch_.query;
+  }
+
   /// Calls put(exponent, d, n) for each 16 numbers [d, d + n) of a query, which become digits of which the last is
   /// worth 2^exponent; `exponent_for` gives it for the largest number. Sets the row's factor, that of the last
   /// digit times the unit of scores; NaN if a number is not finite.
   template <class ExponentFor, class Put>
   void put_query(int r, const ExponentFor& exponent_for, const Put& put) {
-    const float* const row = this->template query<float>(r);
+    const float* const row = query_of(r);
     Vec most = zero(), finite = zero();
     for (std::int64_t d = 0; d < p_.head_dim; d += kWidth) {
       const int n = static_cast<int>(std::min<std::int64_t>(kWidth, p_.head_dim - d));
@@ -88,7 +100,7 @@ class ByteDecodeSteps : public DecodeScores<Scratch> {
     with_elements(
         unscaled(p_.key_source(rows_.batch, kv_head_)),
         [&](const auto& keys) {
-          const float* const row = this->template query<float>(r);
+          const float* const row = query_of(r);
           const std::int64_t end = std::min(begin_ + kDecodeSplit, readable_.end);
           for (std::int64_t key = std::max(begin_, readable_.begin); key < end; ++key) {
             float sum = 0;
@@ -130,24 +142,6 @@ class ByteDecodeSteps : public DecodeScores<Scratch> {
   static KvSource unscaled(KvSource source) {
     source.scales = nullptr;
     return source;
-  }
-
-  /// Reads the scales of the split's keys.
-  void read_scales(const KvSource& source) {
-    const std::int64_t begin = std::max(readable_.begin, begin_),
-                       end = std::min(readable_.end, begin_ + kDecodeSplit);
-    if (begin > begin_ || end < begin_ + kDecodeSplit) std::fill_n(scratch_.scales, kDecodeSplit, Scalar{1});
-    for (std::int64_t key = begin, to; key < end; key = to) {
-      to = source.pages ? std::min(end, (key / source.page_size + 1) * source.page_size) : end;
-      const float* const from = scale_address(source, key);
-      Scalar* const out = scratch_.scales + (key - begin_);
-      if (!from)
-        std::fill_n(out, to - key, Scalar{1});
-      else if (source.scale_stride == 1)
-        std::copy_n(from, to - key, out);
-      else
-        for (std::int64_t i = 0; i < to - key; ++i) out[i] = from[i * source.scale_stride];
-    }
   }
 
  private:

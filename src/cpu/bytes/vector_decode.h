@@ -40,6 +40,7 @@ class ByteVectorScratch : public ScratchSlices {
     groups = (rows + kDigitRows - 1) / kDigitRows;
     queries = take<std::int8_t>(groups * depth * kQueryBytes);
     biases = take<std::int32_t>(groups * kDigitRows * kQueryDigits * 16);
+    query = take<Scalar>(depth * 64);
     factors = take<Scalar>(groups * kDigitRows);
     copies = take<std::int8_t>(4 * std::max(depth, width) * kTileBytes);
     scores = take<Scalar>(groups * kDigitRows * kScoreStride);
@@ -62,6 +63,7 @@ class ByteVectorScratch : public ScratchSlices {
   std::int64_t groups;        // of kDigitRows rows
   std::int8_t* queries;       // [group][depth][4][row][digit][64]: see load_four_keys()
   std::int32_t* biases;       // [rows][digit][16]: -128 times the sum of the digits of each sum
+  Scalar* query;              // [depth][64]: one of bf16, widened
   Scalar* factors;            // [rows]: the value of the last digit
   std::int8_t* copies;        // [64 keys][depth or width][64]: of rows not read in place
   Scalar* scores;             // [rows][kScoreStride], rows a multiple of 4

@@ -3,7 +3,7 @@
 
 #ifdef SACCADE_X86
 
-SACCADE_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,avx512bf16")
+SACCADE_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,avx512bf16,avx512vbmi")
 
 #define SACCADE_ISA_NAMESPACE avx512bf16
 #define SACCADE_BF16_PRODUCT

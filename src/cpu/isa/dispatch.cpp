@@ -49,8 +49,9 @@ bool has_avx512vnni() {
 }
 bool has_avx512bf16() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  constexpr unsigned kAvx512Bf16 = 1u << 5;  // leaf 7, subleaf 1, EAX
-  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & kAvx512Bf16) != 0;
+  constexpr unsigned kAvx512Vbmi = 1u << 1, kAvx512Bf16 = 1u << 5;  // leaf 7: subleaf 0, ECX; subleaf 1, EAX
+  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (ecx & kAvx512Vbmi) != 0 &&
+         __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & kAvx512Bf16) != 0;
 }
 
 bool has_amx_fp16() {

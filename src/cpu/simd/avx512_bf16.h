@@ -71,4 +71,70 @@ SACCADE_INLINE Vec negate_pairs(Vec words) {
       _mm512_xor_si512(_mm512_castps_si512(words), _mm512_set1_epi32(static_cast<int>(0x80008000u))));
 }
 
+// ---- Quantized bytes -------------------------------------------------------------------------------------------
+// bf16 has all numbers of i8 and e4m3. VPERMI2B looks up the upper and the lower byte of 64 numbers.
+
+inline constexpr bool kLooksUpPairs = true;
+
+/// The bytes of the bf16 numbers for the lower 7 bits of a byte, without a sign.
+struct PairTables {
+  alignas(64) std::uint8_t lower[128], upper[128];
+};
+template <class Number>
+consteval PairTables pair_tables(Number number) {
+  PairTables tables{};
+  for (int i = 0; i < 128; ++i) {
+    const std::uint32_t bits = std::bit_cast<std::uint32_t>(number(i));
+    tables.lower[i] = static_cast<std::uint8_t>(bits >> 16);
+    tables.upper[i] = static_cast<std::uint8_t>(bits >> 24);
+  }
+  return tables;
+}
+/// Of magnitudes: 0 is 128, for -128.
+inline constexpr PairTables kPairsOfInt8 =
+    pair_tables([](int i) { return i == 0 ? 128.0f : static_cast<float>(i); });
+inline constexpr PairTables kPairsOfFloat8 = pair_tables([](int i) {
+  if (i == 127) return std::numeric_limits<float>::quiet_NaN();
+  const int exponent = i / 8;
+  const int mantissa = exponent == 0 ? i : 8 + i % 8;
+  float x = static_cast<float>(mantissa) / 512;
+  for (int e = exponent; e > 1; --e) x *= 2;
+  return x;
+});
+
+/// Word i of x[t] holds pair 8 (i / 4) + 4 t + i % 4 of 64 bytes.
+SACCADE_INLINE void look_up_pairs(const PairTables& tables, __m512i places, __m512i signs, __mmask64 not_zero,
+                                  Vec* x) {
+  const __m512i lower = _mm512_maskz_permutex2var_epi8(not_zero, _mm512_load_si512(tables.lower), places,
+                                                       _mm512_load_si512(tables.lower + 64));
+  __m512i upper = _mm512_maskz_permutex2var_epi8(not_zero, _mm512_load_si512(tables.upper), places,
+                                                 _mm512_load_si512(tables.upper + 64));
+  upper = _mm512_ternarylogic_epi32(upper, signs, _mm512_set1_epi8(-128), 0xf8);
+  x[0] = _mm512_castsi512_ps(_mm512_unpacklo_epi8(lower, upper));
+  x[1] = _mm512_castsi512_ps(_mm512_unpackhi_epi8(lower, upper));
+}
+SACCADE_INLINE void widen_to_pairs(__m512i bytes, float8_e4m3, Vec* x) {
+  look_up_pairs(kPairsOfFloat8, bytes, bytes, ~__mmask64{0}, x);
+}
+SACCADE_INLINE void widen_to_pairs(__m512i bytes, std::int8_t, Vec* x) {
+  look_up_pairs(kPairsOfInt8, _mm512_abs_epi8(bytes), bytes, _mm512_test_epi8_mask(bytes, bytes), x);
+}
+
+template <class T>
+SACCADE_INLINE __m512i load_bytes(const T* p, int n) {
+  return n >= 64 ? _mm512_loadu_si512(p) : _mm512_maskz_loadu_epi8((__mmask64{1} << n) - 1, p);
+}
+/// The first n of 64 numbers, and zeros: word i of x[t] holds numbers 16 (i / 4) + 8 t + 2 (i % 4) and the next.
+template <class T>
+SACCADE_INLINE void look_up_pairs(const T* p, int n, Vec (&x)[2]) {
+  widen_to_pairs(load_bytes(p, n), T{}, x);
+}
+/// The same of two rows: word i of x[t] holds column 16 (i / 4) + 4 t + i % 4 of both.
+template <class T>
+SACCADE_INLINE void look_up_columns(const T* even, int n_even, const T* odd, int n_odd, Vec (&x)[4]) {
+  const __m512i a = load_bytes(even, n_even), b = load_bytes(odd, n_odd);
+  widen_to_pairs(_mm512_unpacklo_epi8(a, b), T{}, x);
+  widen_to_pairs(_mm512_unpackhi_epi8(a, b), T{}, x + 2);
+}
+
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

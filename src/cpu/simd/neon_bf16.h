@@ -14,6 +14,8 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 SACCADE_INLINE bfloat16x8_t as_pairs(Vec x) { return vreinterpretq_bf16_f32(x); }
 SACCADE_INLINE uint16x8_t as_halves(Vec x) { return vreinterpretq_u16_f32(x); }
 
+inline constexpr bool kLooksUpPairs = false;  // see simd/avx512_bf16.h
+
 SACCADE_INLINE Vec pair_fma(Vec a, Vec b, Vec acc) { return vbfdotq_f32(acc, as_pairs(a), as_pairs(b)); }
 /// acc + a b, with the word of the factor and every word of b.
 SACCADE_INLINE Vec pair_fma(Factor a, Vec b, Vec acc) {

@@ -123,6 +123,16 @@ inline void check_interleave(Findings& findings) {
   }
 }
 
+inline void check_pair_numbers(Findings& findings) {
+  Lanes even, odd;
+  Halves expected;
+  for (int round = 0; round < kRounds; ++round) {
+    findings.draw(expected.x, kHalves);
+    for (int i = 0; i < kWidth; ++i) even.x[i] = expected.x[2 * i], odd.x[i] = expected.x[2 * i + 1];
+    same_halves(findings, pair_numbers(load(even.x), load(odd.x)), expected);
+  }
+}
+
 inline void check_keep_of_pairs(Findings& findings) {
   Halves from, expected;
   for (int round = 0; round < kRounds; ++round) {
@@ -150,6 +160,7 @@ inline constexpr test::Check kPairChecks[] = {{"pair_fma", check_pair_fma},
                                               {"load_first_pairs", check_load_first_pairs},
                                               {"interleave_first", check_interleave_first},
                                               {"interleave", check_interleave},
+                                              {"pair_numbers", check_pair_numbers},
                                               {"keep_of_pairs", check_keep_of_pairs},
                                               {"negate_pairs", check_negate_pairs}};
 

@@ -63,7 +63,7 @@ inline void check_put_query_digits(Findings& findings) {
     float numbers[16];
     for (float& x : numbers)
       x = std::ldexp(static_cast<float>(findings.word() >> 8), findings.below(12) - 35) - 0.25F;
-    put_query_digits(numbers, n, -2, -25, found);
+    put_query_digits(numbers, n, -26, found);
     for (int i = 0; i < 16; ++i) {
       double sum = 0;
       for (int d = 0; d < 4; ++d) {
@@ -71,7 +71,7 @@ inline void check_put_query_digits(Findings& findings) {
         findings.equal(d == 0 || std::abs(digit) <= 64, true);
         sum += std::ldexp(static_cast<double>(digit), 7 * (3 - d));
       }
-      findings.equal(sum, i < n ? std::nearbyint(-0x1p26 * static_cast<double>(numbers[i])) : 0.0);
+      findings.equal(sum, i < n ? std::nearbyint(0x1p26 * static_cast<double>(numbers[i])) : 0.0);
     }
   }
 }
@@ -194,12 +194,12 @@ inline void check_put_query_parts(Findings& findings) {
     float numbers[16];
     for (float& x : numbers)
       x = std::ldexp(static_cast<float>(findings.word() >> 8), findings.below(40) - 60) - 0.25F;
-    put_query_parts(numbers, n, -2, -5, found);
+    put_query_parts(numbers, n, -6, found);
     for (int i = 0; i < 16; ++i) {
       float sum = 0;
       for (int part = 2; part >= 0; --part)
         sum += number_of_bf16(found + i / 8 * 1024 + i % 8 / 2 * 64 + part * 16 + i % 2 * 2);
-      findings.equal(sum, i < n ? numbers[i] * -64 : 0.0F);
+      findings.equal(sum, i < n ? numbers[i] * 64 : 0.0F);
     }
   }
 }

@@ -5,7 +5,7 @@
 
 #ifdef SACCADE_X86
 
-SACCADE_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,avx512bf16")
+SACCADE_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,avx512bf16,avx512vbmi")
 
 #define SACCADE_ISA_NAMESPACE checks_avx512bf16
 #define SACCADE_BF16_PRODUCT
@@ -13,6 +13,7 @@ SACCADE_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,avx512bf1
 
 #include "cpu/simd/exp2_table.h"
 
+#include "cpu/checks/look_up.h"
 #include "cpu/checks/packing.h"
 #include "cpu/checks/pairs.h"
 #include "cpu/checks/tile_products.h"
@@ -23,7 +24,7 @@ namespace saccade::test {
 
 std::vector<Check> checks_of_avx512bf16() {
   using namespace cpu::checks_avx512bf16;
-  return join({kPairChecks, kPackingChecks, kTileProductChecks});
+  return join({kPairChecks, kLookUpChecks, kPackingChecks, kTileProductChecks});
 }
 
 }  // namespace saccade::test

@@ -26,6 +26,7 @@ class ByteTileScratch : public ScratchSlices {
     depth = tiles_of(p.k.dtype, p.head_dim), width = tiles_of(p.v.dtype, p.head_dim_v);
     groups = (rows + kDigitRows - 1) / kDigitRows;
     queries = take<std::int8_t>(groups * depth * Format::kQueryBytes);
+    query = take<Scalar>(depth * 64);
     factors = take<Scalar>(groups * kDigitRows);
     copies = take<std::int8_t>(4 * std::max(depth, width) * kTileBytes);
     products = take<Sum>(kTileBytes / 2);
@@ -47,6 +48,7 @@ class ByteTileScratch : public ScratchSlices {
   std::int64_t depth, width;  // in 64 numbers
   std::int64_t groups;        // of kDigitRows rows
   std::int8_t* queries;       // [group][depth][Format::kQueryBytes]
+  Scalar* query;              // [depth][64]: one of bf16, widened
   Scalar* factors;            // [rows]: the value of the last digit
   std::int8_t* copies;        // [64 keys][depth or width][64]: of rows not read in place
   Sum* products;              // [32 keys][digit][row]
