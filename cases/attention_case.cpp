@@ -29,7 +29,8 @@ std::string shape_text(const char* name, const ScatteredTensor& tensor) {
 
 reference::NaiveRounding naive_rounding(const TensorView& q, const TensorView& k, const TensorView& v,
                                         const TensorView& o) {
-  const bool are_bf16 = q.dtype == DType::bf16 && k.dtype == DType::bf16 && v.dtype == DType::bf16;
+  const auto multiplies = [](DType dtype) { return dtype == DType::bf16 || is_quantized(dtype); };
+  const bool are_bf16 = q.dtype == DType::bf16 && multiplies(k.dtype) && multiplies(v.dtype);
   reference::NaiveRounding rounding{.o = o.dtype, .exponentials = {}, .rows = {}};
   if (are_bf16 && multiplies_bf16(active_isa())) rounding.exponentials = DType::bf16;
   return rounding;

@@ -213,9 +213,9 @@ inline constexpr AttentionOptions kDefaultAttentionOptions{};
 ///
 /// Element types: each of q, k, v and o is f32, bf16 or f16, in any combination, or all are f64. k and v may also
 /// be quantized, with k_scale and v_scale, unless q is f64: i8, i4 or f8e4m3. Products and softmax are computed in
-/// f32 (f64 for f64); k and v widen exactly and o is rounded once. Where q, k and v are all bf16 and the machine
-/// multiplies bf16 (levels avx512bf16, avx512amx and neonbf16), the weights are rounded to bf16 before the product
-/// with v, and bf16 denormals count as 0.
+/// f32 (f64 for f64); k and v widen exactly and o is rounded once. Where q is bf16, k and v are bf16 or quantized,
+/// and the machine multiplies bf16 (levels avx512bf16, avx512amx and neonbf16), the weights may be rounded to bf16
+/// before the product with v, and bf16 denormals may count as 0.
 ///
 /// A hidden key has no influence, even if it holds NaN or Inf. A row that sees no key gives output 0 and lse -inf.
 /// An empty batch, head or sequence gives an empty or zero output. A row's bits depend only on its q row, the keys

@@ -18,8 +18,8 @@ enum class Isa : std::uint8_t {
   scalar,
   avx2,        ///< AVX2, FMA, F16C
   avx512,      ///< AVX-512 F, BW, DQ, VL
-  avx512bf16,  ///< AVX-512 and products of bf16 pairs
-  avx512amx,   ///< AVX-512 with VBMI, products of bf16 pairs, and AMX tiles of bf16; of f16 too if it has AMX-FP16
+  avx512bf16,  ///< AVX-512 with VNNI, VBMI and products of bf16 pairs
+  avx512amx,   ///< all of that, and AMX tiles of bf16 and bytes; of f16 too if it has AMX-FP16
   neon,        ///< NEON of 64-bit Arm
   neonbf16,    ///< NEON and products of bf16 pairs (FEAT_BF16)
 };

@@ -497,7 +497,7 @@ AttentionArguments::AttentionArguments(const AttentionOperands& operands, const 
                                        std::string_view function, Outputs outputs)
     : params{operands, ScoreChanges{}}, k_rotated(options.k_rotated), v_rotated(options.v_rotated && v) {
   AttentionParams& p = params;
-  p.given_o = operands.o.dtype;
+  p.given_q = operands.q.dtype;
   check_combination(function, options);
   if ((k_rotated || v_rotated) && q.dtype == DType::f64)
     refuse(function, k_rotated ? "k" : "v", "_rotated was given, but q is f64: transforms are computed in f32");

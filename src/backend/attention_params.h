@@ -101,7 +101,7 @@ struct ScoreChanges {
 
 struct AttentionParams : AttentionOperands, ScoreChanges {
   KvScales k_scales{}, v_scales{};
-  DType given_o = DType::f32;  // the type of the caller's o, where `o` is a transform of it
+  DType given_q = DType::f32;  // the type of the caller's q, where `q` is a transform of it
   bool causal = false;
   bool bottom_right = false;  // the offset follows from the lengths unless given
   std::int64_t query_offset = 0;

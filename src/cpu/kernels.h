@@ -234,7 +234,7 @@ struct AmxKernels {
 /// nullptr, the level has none.
 struct ByteKernels {
   DecodeKernels integers;               // of k and v of i8 or i4
-  DecodeKernels integers_to_bf16 = {};  // the same, precise enough for results that are rounded to bf16
+  DecodeKernels integers_for_bf16 = {};  // the same, as precise as products of bf16
   DecodeKernels float8 = {};            // of k and v of e4m3
 };
 

@@ -17,7 +17,7 @@ SACCADE_TARGET_END
 namespace saccade::cpu {
 const ByteKernels kAvx512ByteKernels{
     .integers = avx512vnni::kDecodeOf<avx512vnni::ByteVectorHead<avx512vnni::DigitFormat<3>>>,
-    .integers_to_bf16 = avx512vnni::kDecodeOf<avx512vnni::ByteVectorHead<avx512vnni::DigitFormat<2>>>};
+    .integers_for_bf16 = avx512vnni::kDecodeOf<avx512vnni::ByteVectorHead<avx512vnni::DigitFormat<2>>>};
 }  // namespace saccade::cpu
 
 #endif

@@ -44,13 +44,10 @@ inline const AttentionKernels& multiply_adds(const KernelSet& level, const Atten
   return p.q.dtype == DType::f64 ? *level.f64 : level.f32;
 }
 
-/// Whether pairs of bf16 are multiplied. Those of quantized keys and values have scales that are applied later,
-/// and weights times scales are rounded, as o is. Pairs are scaled after the product, where a scale of 0 would
-/// turn a hidden key's -inf into NaN.
+/// Whether pairs of bf16 are multiplied; quantized keys and values have scales that are applied later. Pairs are
+/// scaled after the product, where a scale of 0 would turn a hidden key's -inf into NaN.
 inline bool takes_pairs(const AttentionParams& p) {
-  const auto fits = [&](DType dtype) {
-    return dtype == DType::bf16 || (is_quantized(dtype) && p.given_o == DType::bf16);
-  };
+  const auto fits = [](DType dtype) { return dtype == DType::bf16 || is_quantized(dtype); };
   return p.q.dtype == DType::bf16 && fits(p.k.dtype) && fits(p.v.dtype) && static_cast<float>(p.scale) != 0;
 }
 
@@ -88,15 +85,18 @@ inline const ForwardKernels& state_kernels(const KernelSet& level, const Attenti
   return tiles ? tiles->forward : on_vectors(level, p).forward;
 }
 
-/// The kernels for decode() over quantized keys and values that multiply them as they are stored; nullptr: none.
-inline const DecodeKernels* decode_of_bytes(const ByteKernels& bytes, const AttentionParams& p) {
+/// The kernels for decode() over quantized keys and values that multiply bytes; nullptr: none.
+inline const DecodeKernels* decode_of_bytes(const KernelSet& level, const AttentionParams& p) {
   constexpr std::int64_t kMostDims = std::int64_t{1} << 16;  // sums of products of two bytes must fit into 32 bits
   const auto is_integer = [](DType dtype) { return dtype == DType::i8 || dtype == DType::i4; };
-  if ((p.q.dtype != DType::f32 && p.q.dtype != DType::bf16) || std::max(p.head_dim, p.head_dim_v) > kMostDims)
-    return nullptr;
+  const bool fits =
+      (p.q.dtype == DType::f32 || p.q.dtype == DType::bf16) && std::max(p.head_dim, p.head_dim_v) <= kMostDims;
+  if (!level.bytes || !fits) return nullptr;
+  const DecodeKernels* kernels = nullptr;
   if (is_integer(p.k.dtype) && is_integer(p.v.dtype))
-    return p.given_o == DType::bf16 ? &bytes.integers_to_bf16 : &bytes.integers;
-  return p.k.dtype == DType::f8e4m3 && p.v.dtype == DType::f8e4m3 ? &bytes.float8 : nullptr;
+    kernels = level.pairs && p.given_q == DType::bf16 ? &level.bytes->integers_for_bf16 : &level.bytes->integers;
+  if (p.k.dtype == DType::f8e4m3 && p.v.dtype == DType::f8e4m3) kernels = &level.bytes->float8;
+  return kernels && kernels->split ? kernels : nullptr;
 }
 
 /// Quantized keys and values are multiplied as bytes where there are such kernels. On vectors, pairs are faster
@@ -106,8 +106,8 @@ inline const DecodeKernels& decode_kernels(const KernelSet& level, const Attenti
   if (is_quantized(p.k.dtype) || is_quantized(p.v.dtype)) {
     const bool has_int4 = p.k.dtype == DType::i4 || p.v.dtype == DType::i4;
     const bool prefers_pairs = level.pairs && !level.amx && takes_pairs(p) && !has_int4;
-    const DecodeKernels* const bytes = level.bytes && !prefers_pairs ? decode_of_bytes(*level.bytes, p) : nullptr;
-    return bytes && bytes->split ? *bytes : on_vectors(level, p).decode;
+    const DecodeKernels* const bytes = prefers_pairs ? nullptr : decode_of_bytes(level, p);
+    return bytes ? *bytes : on_vectors(level, p).decode;
   }
   const AmxAttention* const tiles = on_tiles(level, p, p.o.dtype);
   return tiles && tiles == &level.amx->bf16 ? level.amx->decode_bf16 : on_vectors(level, p).decode;

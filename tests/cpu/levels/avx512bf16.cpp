@@ -13,7 +13,6 @@ SACCADE_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,avx512bf1
 
 #include "cpu/simd/exp2_table.h"
 
-#include "cpu/checks/look_up.h"
 #include "cpu/checks/packing.h"
 #include "cpu/checks/pairs.h"
 #include "cpu/checks/tile_products.h"
@@ -24,6 +23,8 @@ namespace saccade::test {
 
 std::vector<Check> checks_of_avx512bf16() {
   using namespace cpu::checks_avx512bf16;
+  static constexpr test::Check kLookUpChecks[] = {{"look_up_i8", check_look_up<std::int8_t>},
+                                                  {"look_up_f8e4m3", check_look_up<float8_e4m3>}};
   return join({kPairChecks, kLookUpChecks, kPackingChecks, kTileProductChecks});
 }
 
