@@ -70,12 +70,17 @@ void KvStore::write(std::int64_t block, std::int64_t row, const TensorView& toke
 
 void KvStore::write_quantized(std::int64_t block, std::int64_t row, const TensorView& tokens) {
   float* const numbers = scratch_.data();
+  const bool is_in_place = tokens.dtype == DType::f32 && tokens.strides[2] == 1;
   for (std::int64_t head = 0; head < layout_.heads; ++head) {
+    const TensorView of_head = tokens.select(0, head);
     for (std::int64_t i = 0; i < tokens.shape[1]; ++i) {
-      const TensorView token = tokens.select(0, head).select(0, i);
-      copy(token, MutableTensorView(numbers, {layout_.dim}));
+      const float* token = numbers;
+      if (is_in_place)
+        token = static_cast<const float*>(of_head.data) + i * of_head.strides[0];
+      else
+        copy(of_head.select(0, i), MutableTensorView(numbers, {layout_.dim}));
       const auto at = [&](const Plane& plane) { return plane.row(layout_, block, head, row + i); };
-      quantize_row(layout_.dtype, numbers, layout_.dim, layout_.rotated, numbers + layout_.dim,
+      quantize_row(layout_.dtype, token, layout_.dim, layout_.rotated, numbers + layout_.dim,
                    {.numbers = at(planes_[0]),
                     .scale = reinterpret_cast<float*>(at(planes_[1])),
                     .multipliers = reinterpret_cast<std::int8_t*>(at(planes_[2]))});
