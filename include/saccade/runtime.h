@@ -17,7 +17,7 @@ namespace [[gnu::visibility("default")]] saccade {
 enum class Isa : std::uint8_t {
   scalar,
   avx2,        ///< AVX2, FMA, F16C
-  avx512,      ///< AVX-512 F, BW, DQ, VL
+  avx512,      ///< AVX-512 F, BW, DQ, VL; decode() over i8 and i4 has other bits with VNNI and no bf16 products
   avx512bf16,  ///< AVX-512 with VNNI, VBMI and products of bf16 pairs
   avx512amx,   ///< all of that, and AMX tiles of bf16 and bytes; of f16 too if it has AMX-FP16
   neon,        ///< NEON of 64-bit Arm

@@ -207,8 +207,8 @@ TEST_P(QuantizedKvCacheOfEachIsa, AgreesWithF64OverTheStoredNumbers) {
   }
 }
 
-TEST_P(QuantizedKvCacheOfEachIsa, BitsDependOnTheRowAlone) {
-  const Tensor q = random_tensor({1, kHeads, 4, kDim}, 3), k = keys(5000), v = values(5000);
+void expect_bits_of_the_row_alone(DType dtype) {
+  const Tensor q = random_tensor({1, kHeads, 4, kDim}, 3, dtype), k = keys(5000), v = values(5000);
   for (const Format& format : formats()) {
     SCOPED_TRACE(text_of(format));
     const KvCache cache = filled(options_of(format), k, v, 5000),
@@ -225,12 +225,70 @@ TEST_P(QuantizedKvCacheOfEachIsa, BitsDependOnTheRowAlone) {
     KvCache batch(options_of(format, 2));
     batch.append(0, keys(77, 5).view().select(0, 0), values(77, 6).view().select(0, 0));
     batch.append(1, k.view().select(0, 0), v.view().select(0, 0));
-    Tensor two(DType::f32, {2, kHeads, 4, kDim});
+    Tensor two(dtype, {2, kHeads, 4, kDim});
     copy(q.view().select(0, 0), two.mutable_view().select(0, 1));
     const auto second = [](const Tensor& o) { return Tensor::copy_of(o.view().slice(0, 1, 2)); };
     EXPECT_TRUE(have_same_bits(second(attention(two, batch)), of_attention));
     EXPECT_TRUE(have_same_bits(second(decode(two, batch)), of_decode));
   }
+}
+TEST_P(QuantizedKvCacheOfEachIsa, BitsDependOnTheRowAlone) {
+  for (const DType dtype : {DType::f32, DType::bf16}) expect_bits_of_the_row_alone(dtype);
+}
+
+TEST_P(QuantizedKvCacheOfEachIsa, HiddenNaNReachesNothing) {
+  constexpr std::int64_t kTokens = 300;
+  const auto is_hidden = [](std::int64_t key) { return (key >= 32 && key < 128) || key == 201; };
+  Tensor mask(DType::boolean, {1, kTokens});
+  for (std::int64_t key = 0; key < kTokens; ++key) mask.at<bool>(0, key) = !is_hidden(key);
+  for (const DType stored : {DType::i8, DType::f8e4m3})
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      SCOPED_TRACE(std::string(name_of(stored)) + ", q " + std::string(name_of(dtype)));
+      const Tensor q = random_tensor({1, kHeads, 2, kDim}, 3, dtype);
+      QuantizedTensor k = quantize(keys(kTokens), stored), v = quantize(values(kTokens), stored);
+      const auto results = [&] {
+        const AttentionOptions options{.mask = mask, .k_scale = k.scale, .v_scale = v.scale};
+        return std::array{attention(q, k.view(), v.view(), options), decode(q, k.view(), v.view(), options)};
+      };
+      const auto wanted = results();
+      for (QuantizedTensor* x : {&k, &v}) {
+        const auto row_bytes = x->numbers.size() / (kKvHeads * kTokens);
+        for (std::int64_t row = 0; row < kKvHeads * kTokens; ++row) {
+          if (!is_hidden(row % kTokens)) continue;
+          x->scale.values<float>()[static_cast<std::size_t>(row)] = std::numeric_limits<float>::quiet_NaN();
+          if (stored == DType::f8e4m3)
+            std::memset(static_cast<std::byte*>(x->numbers.data()) + row * row_bytes, 0x7f,
+                        static_cast<std::size_t>(row_bytes));
+        }
+      }
+      const auto found = results();
+      for (std::size_t i = 0; i < 2; ++i)
+        EXPECT_TRUE(have_same_bits(found[i], wanted[i])) << (i == 0 ? "attention" : "decode");
+      if (stored != DType::f8e4m3) continue;
+      static_cast<std::uint8_t*>(v.numbers.data())[5] = 0x7f;  // of key 0 of the first head, which all rows see
+      for (const Tensor& o : results()) {
+        const Tensor of_f32 = Tensor::copy_of(o, DType::f32);
+        EXPECT_TRUE(std::isnan(of_f32.at<float>(0, 0, 1, 5)));
+        EXPECT_TRUE(std::isfinite(of_f32.at<float>(0, 0, 1, 6)));
+        EXPECT_TRUE(std::isfinite(of_f32.at<float>(0, kHeads - 1, 1, 5)));
+      }
+    }
+}
+
+TEST_P(QuantizedKvCacheOfEachIsa, TakesHugeAndTinyValues) {
+  for (const auto& [dtype, factor] :
+       {std::pair{DType::f32, 1e36F}, {DType::bf16, 1e36F}, {DType::f32, 1e-34F}, {DType::bf16, 1e-30F}})
+    for (const Format& format : formats()) {
+      SCOPED_TRACE(text_of(format) + ", q " + std::string(name_of(dtype)) + ", factor " + std::to_string(factor));
+      Tensor v = values(260);
+      for (float& x : v.values<float>()) x *= factor;
+      const KvCache cache = filled(options_of(format), keys(260), v, 260);
+      const Tensor q = random_tensor({1, kHeads, 2, kDim}, 3, dtype);
+      Tensor lse(DType::f32, {1, kHeads, 2});
+      AttentionOptions options{.lse = lse};
+      expect_exact(attention(q, cache, options), lse, q, cache, options);
+      expect_exact(decode(q, cache, options), lse, q, cache, options);
+    }
 }
 
 TEST_P(QuantizedKvCacheOfEachIsa, ABadRowReachesOnlyTheRowsThatSeeIt) {
@@ -327,9 +385,12 @@ TEST(QuantizedKvCacheStates, AreThoseOfDecode) {
       const KvCache cache = filled(options_of(format), keys(6000), values(6000), 1000);
       const AttentionOptions options = cache.options();
       const Tensor states = decode_states(q, cache.k(), cache.v(), options);
-      Tensor o(dtype, {1, kHeads, 2, kDimV});
-      merge_decode_states(q, cache.k(), cache.v(), states, o, options);
-      EXPECT_TRUE(have_same_bits(o, decode(q, cache))) << text_of(format);
+      for (const DType of_o : {dtype, DType::f32}) {
+        Tensor o(of_o, {1, kHeads, 2, kDimV}), wanted(of_o, {1, kHeads, 2, kDimV});
+        merge_decode_states(q, cache.k(), cache.v(), states, o, options);
+        decode(q, cache, wanted);
+        EXPECT_TRUE(have_same_bits(o, wanted)) << text_of(format);
+      }
     }
 }
 

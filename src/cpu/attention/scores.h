@@ -60,7 +60,8 @@ struct ScoreUnit {
 /// Whether scores stay natural logits at the cost of one more multiplication: if the caller sees them, or if q has
 /// so few bits that its products are exact and multiplying q by log2(e) would be the largest error.
 inline bool keeps_natural_scores(const AttentionParams& p) {
-  return p.changes_every_score() || p.q.dtype == DType::bf16 || p.q.dtype == DType::f16;
+  const auto has_few_bits = [](DType dtype) { return dtype == DType::bf16 || dtype == DType::f16; };
+  return p.changes_every_score() || has_few_bits(p.q.dtype) || has_few_bits(p.given_q);
 }
 
 /// Whether queries enter products unscaled except for the sign of the scale: scaling would round them. (Tiles that

@@ -66,7 +66,7 @@ class ByteDecodeSteps : public DecodeScores<Scratch> {
 
   /// Calls put(exponent, d, n) for each 16 numbers [d, d + n) of a query, which become digits of which the last is
   /// worth 2^exponent; `exponent_for` gives it for the largest number. Sets the row's factor, that of the last
-  /// digit times the unit of scores; NaN if a number is not finite.
+  /// digit times the unit of scores; NaN if that is denormal or a number is not finite.
   template <class ExponentFor, class Put>
   void put_query(int r, const ExponentFor& exponent_for, const Put& put) {
     const float* const row = query_of(r);
@@ -84,18 +84,23 @@ class ByteDecodeSteps : public DecodeScores<Scratch> {
     }
     if (largest == 0) return;
     const int exponent = std::max(exponent_for(largest), -149);
-    scratch_.factors[r] = static_cast<float>(power_of_2(exponent) * unit_.query_factor);
+    const auto factor = static_cast<float>(power_of_2(exponent) * unit_.query_factor);
+    if (factor != 0 && std::abs(factor) < std::numeric_limits<float>::min()) {
+      scratch_.factors[r] = std::numeric_limits<float>::quiet_NaN();
+      return;
+    }
+    scratch_.factors[r] = factor;
     for (std::int64_t d = 0; d < p_.head_dim; d += 16)
       put(row + d, exponent, d, static_cast<int>(std::min<std::int64_t>(16, p_.head_dim - d)));
   }
 
   template <class F>
-  void with_rows(const KvSource& source, std::int64_t tiles, const F& f) const {
+  void with_rows(const KvSource& source, std::int64_t tiles, const F& f, bool drops_nan = false) const {
     const std::int64_t end = Format::kFetchesNextSplit ? readable_.end : begin_ + kDecodeSplit;
-    call_with_byte_rows<Format::kHasInt4>(source, readable_, end, tiles, scratch_.copies, f);
+    call_with_byte_rows<Format::kHasInt4>(source, readable_, end, tiles, scratch_.copies, drops_nan, f);
   }
 
-  /// The scores of a query with a NaN or an infinity, as multiply-adds would give them.
+  /// The scores of a query that digits do not hold, as multiply-adds would give them.
   __attribute__((noinline)) void multiply_bad_query(int r) {
     with_elements(
         unscaled(p_.key_source(rows_.batch, kv_head_)),
@@ -126,7 +131,7 @@ class ByteDecodeSteps : public DecodeScores<Scratch> {
         [&](const auto& values) {
           const std::int64_t end = std::min(begin_ + kDecodeSplit, readable_.end);
           for (std::int64_t key = std::max(begin_, readable_.begin); key < end; ++key) {
-            if (!is_wanted(key)) continue;
+            if (!is_wanted(key) || (masked_safe_ && scores(r)[key - begin_] == -kInfinity)) continue;
             const Vec w = broadcast(weights(r)[key - begin_]);
             for (std::int64_t d = 0; d < p_.head_dim_v; d += kWidth) {
               const int n = static_cast<int>(std::min<std::int64_t>(kWidth, p_.head_dim_v - d));
@@ -139,6 +144,16 @@ class ByteDecodeSteps : public DecodeScores<Scratch> {
         },
         QuantizedElements{});
   }
+  /// Adds NaN where values of e4m3 that the row sees were left out.
+  __attribute__((noinline)) void add_dropped_nan(int r) {
+    const KvRows<std::int8_t> values(p_.value_source(rows_.batch, kv_head_));
+    const std::int64_t end = std::min(begin_ + kDecodeSplit, readable_.end);
+    for (std::int64_t key = std::max(begin_, readable_.begin); key < end; ++key) {
+      if (!is_wanted(key) || scores(r)[key - begin_] == -kInfinity) continue;
+      for (std::int64_t d = 0; d < p_.head_dim_v; ++d)
+        if (is_nan_of_float8(values[key][d])) state(r)[d] = std::numeric_limits<float>::quiet_NaN();
+    }
+  }
   static KvSource unscaled(KvSource source) {
     source.scales = nullptr;
     return source;
@@ -147,7 +162,8 @@ class ByteDecodeSteps : public DecodeScores<Scratch> {
  private:
   // ---- P = exp(S - m), times the scales of values
 
-  static constexpr int kDrawn = 128;  // columns that dropout draws at a time
+  static constexpr int kLeastExponent = -126;  // of normal numbers, as a unit and its reciprocal are
+  static constexpr int kDrawn = 128;           // columns that dropout draws at a time
 
   void soften(int r) {
     const Scalar* const line = scores(r);
@@ -159,19 +175,23 @@ class ByteDecodeSteps : public DecodeScores<Scratch> {
     for (Vec& x : sums) x = zero();
     Scalar* const units = scratch_.units + r * kUnits;
     Vec most = zero(), least = zero(), finite = zero();
+    Scalar most_of_all = 0;
     for (int column = 0; column < kDecodeSplit; column += kDrawn) {
       for (int j = column; j < column + kDrawn; j += 32) weigh(r, j, m, sums);
       if (p_.dropout_p > 0.0) drop(r, column);
       for (int j = column; j < column + kDrawn; j += kWidth) {
         scale_weights(r, j, most, least, finite);
         if ((j + kWidth) % Format::kUnitKeys != 0) continue;
-        units[j / Format::kUnitKeys] = unit_for(reduce_max(most));
+        const Scalar most_of_unit = reduce_max(most);
+        units[j / Format::kUnitKeys] = unit_for(most_of_unit);
+        most_of_all = std::max(most_of_all, most_of_unit);
         most = zero();
       }
     }
     state(r)[decode_output_stride(p_)] = m;
     state(r)[decode_output_stride(p_) + 1] = sum_of_32(sums);
-    const bool fits = !any(is_nan(finite)) && (Format::kHasSigns || !any(less(least, zero())));
+    const bool has_all_bits = most_of_all == 0 || exponent_of(most_of_all) - Format::kWeightBits >= kLeastExponent;
+    const bool fits = has_all_bits && !any(is_nan(finite)) && (Format::kHasSigns || !any(less(least, zero())));
     if (!fits) std::fill_n(units, kUnits, Scalar{0});
   }
 
@@ -201,6 +221,7 @@ class ByteDecodeSteps : public DecodeScores<Scratch> {
   SACCADE_INLINE void scale_weights(int r, int column, Vec& most, Vec& least, Vec& finite) {
     Scalar* const to = weights(r) + column;
     Vec w = mul(load(to), load(scratch_.scales + column));
+    if (!is_wanted(begin_ + column)) w = zero();  // a scale of what the row does not see may be NaN
     if (masked_safe_) w = select(equal(load(scores(r) + column), broadcast(-kInfinity)), zero(), w);
     most = max(most, abs(w)), least = min(least, w);
     finite = fma(w, zero(), finite);
@@ -209,7 +230,9 @@ class ByteDecodeSteps : public DecodeScores<Scratch> {
 
   /// The power of two of which the largest weight has Format::kWeightBits bits and one more.
   static Scalar unit_for(Scalar largest) {
-    return static_cast<Scalar>(power_of_2(std::clamp(exponent_of(largest) - Format::kWeightBits, -126, 96)));
+    constexpr int kMostExponent = 127 - std::max(Format::kWeightBits, 1);
+    return static_cast<Scalar>(
+        power_of_2(std::clamp(exponent_of(largest) - Format::kWeightBits, kLeastExponent, kMostExponent)));
   }
 };
 

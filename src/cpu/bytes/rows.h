@@ -11,6 +11,8 @@ inline constexpr int kDigitRows = 4;
 /// Bytes of 16 rows of 64 numbers.
 inline constexpr std::int64_t kTileBytes = 1024;
 
+inline bool is_nan_of_float8(std::int8_t byte) { return (byte & 127) == 127; }
+
 /// 16 rows, `stride` bytes apart, each of whole cache lines.
 struct RowTile {
   const std::int8_t* first = nullptr;
@@ -24,9 +26,11 @@ struct RowTile {
 template <class T, int kTiles>
 class ByteRows {
  public:
-  /// `copies` has space for four times 16 rows. Keys from `end` on are not prefetched.
-  ByteRows(const KvSource& source, KeyRange readable, std::int64_t end, std::int64_t tiles, std::int8_t* copies)
-      : source_(source), readable_(readable), end_(end), tiles_(tiles), copies_(copies) {}
+  /// `copies` has space for four times 16 rows. Keys from `end` on are not prefetched. `drops_nan`: NaN of e4m3
+  /// reads as 0.
+  ByteRows(const KvSource& source, KeyRange readable, std::int64_t end, std::int64_t tiles, std::int8_t* copies,
+           bool drops_nan)
+      : source_(source), readable_(readable), end_(end), tiles_(tiles), copies_(copies), drops_nan_(drops_nan) {}
 
   SACCADE_INLINE std::int64_t tiles() const { return kTiles > 0 ? kTiles : tiles_; }
 
@@ -36,7 +40,7 @@ class ByteRows {
     const RowTile rows = stored(key);
     if (!rows.first) return copy(key, place);
     if constexpr (kIsInt4) return unpack(key, place);
-    return source_.dim == tiles() * 64 ? rows : copy(key, place);
+    return source_.dim == tiles() * 64 && !drops_nan_ ? rows : copy(key, place);
   }
 
   /// What to prefetch of the 16 rows at `key`, in memory.
@@ -95,6 +99,7 @@ class ByteRows {
       } else {
         std::memcpy(to, KvRows<std::int8_t>(source_)[key + i], static_cast<std::size_t>(source_.dim));
         std::memset(to + source_.dim, 0, static_cast<std::size_t>(tiles() * 64 - source_.dim));
+        if (drops_nan_) std::replace_if(to, to + source_.dim, is_nan_of_float8, std::int8_t{0});
       }
     }
     return {all, tiles() * 64};
@@ -104,16 +109,17 @@ class ByteRows {
   KeyRange readable_;
   std::int64_t end_, tiles_;
   std::int8_t* copies_;
+  bool drops_nan_;
 };
 
 /// Calls f(ByteRows). kHasInt4: the source may be of i4.
 template <bool kHasInt4, class F>
 void call_with_byte_rows(const KvSource& source, KeyRange readable, std::int64_t end, std::int64_t tiles,
-                         std::int8_t* copies, const F& f) {
+                         std::int8_t* copies, bool drops_nan, const F& f) {
   const auto call = [&]<class T>(T) {
-    if (tiles == 1) return f(ByteRows<T, 1>(source, readable, end, tiles, copies));
-    if (tiles == 2) return f(ByteRows<T, 2>(source, readable, end, tiles, copies));
-    return f(ByteRows<T, 0>(source, readable, end, tiles, copies));
+    if (tiles == 1) return f(ByteRows<T, 1>(source, readable, end, tiles, copies, drops_nan));
+    if (tiles == 2) return f(ByteRows<T, 2>(source, readable, end, tiles, copies, drops_nan));
+    return f(ByteRows<T, 0>(source, readable, end, tiles, copies, drops_nan));
   };
   if constexpr (kHasInt4)
     if (source.dtype == DType::i4) return call(int4{});

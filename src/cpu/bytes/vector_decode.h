@@ -8,7 +8,7 @@
 // by the sums' first value. bytes/words_avx512.h has the instructions.
 //
 // Queries are three digits of 8 bits, relative to the largest number of a row. Weights are three digits too, or
-// two where results are rounded to bf16, relative to the largest of 64 keys, so that few are too small to count.
+// two with queries of bf16, relative to the largest of 64 keys, so that few are too small to count.
 #pragma once
 
 #include "cpu/bytes/decode.h"

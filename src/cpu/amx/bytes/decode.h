@@ -111,7 +111,7 @@ class ByteTileHead : public ByteDecodeSteps<ByteTileScratch<Format>, Format> {
 
   /// Adds the values of keys [key, key + count), weighted.
   void add_values(Tiles& tiles, std::int64_t key, std::int64_t count) {
-    with_rows(p_.value_source(rows_.batch, kv_head_), scratch_.width, [&](const auto& values) {
+    const auto add = [&](const auto& values) {
       for (std::int64_t first = key / 64 * 64; first < key + count; first += 64) {
         const std::int64_t begin = std::max(first, key), end = std::min(first + 64, key + count);
         if (!is_wanted(first) && !is_wanted(first + 32)) continue;
@@ -129,7 +129,8 @@ class ByteTileHead : public ByteDecodeSteps<ByteTileScratch<Format>, Format> {
         for (std::int64_t g = 1; g < scratch_.groups; ++g)
           for (std::int64_t w = 0; w < values.tiles(); ++w) multiply_values(tiles, g, w, [](int) {});
       }
-    });
+    };
+    with_rows(p_.value_source(rows_.batch, kv_head_), scratch_.width, add, drops_nan());
   }
 
   void keep_output() {
@@ -142,16 +143,22 @@ class ByteTileHead : public ByteDecodeSteps<ByteTileScratch<Format>, Format> {
         const std::int64_t n = std::min<std::int64_t>(64, p_.head_dim_v - w * 64);
         std::copy_n(columns, n, state(r) + w * 64);
       }
-      if (!has_digits(r)) this->add_values_without_digits(r);
+      if (!has_digits(r))
+        this->add_values_without_digits(r);
+      else if (drops_nan())
+        this->add_dropped_nan(r);
       std::fill(state(r) + p_.head_dim_v, state(r) + decode_output_stride(p_), Scalar{0});
     }
   }
 
  private:
   using Sum = typename Format::Sum;
+  /// Whether values that are NaN are left out of products: a weight of 0 would not keep them out.
+  bool drops_nan() const { return Format::kHasNan && masked_safe_; }
+
   using Steps::p_, Steps::rows_, Steps::kv_head_, Steps::count_, Steps::begin_, Steps::scratch_, Steps::scores,
       Steps::state, Steps::is_wanted, Steps::weights, Steps::has_digits, Steps::unit, Steps::with_rows,
-      Steps::read_scales;
+      Steps::read_scales, Steps::masked_safe_;
 
   std::int8_t* queries(std::int64_t group) const {
     return scratch_.queries + group * scratch_.depth * Format::kQueryBytes;

@@ -9,7 +9,7 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 struct Float8Format {
   using Sum = float;
-  static constexpr bool kHasInt4 = false, kHasSigns = true, kFetchesNextSplit = false;
+  static constexpr bool kHasInt4 = false, kHasNan = true, kHasSigns = true, kFetchesNextSplit = false;
   static constexpr int kQueryBits = 0, kWeightBits = 0, kUnitKeys = kDecodeSplit;
   static constexpr std::int64_t kQueryBytes =
       2 * kTileBytes;  // of 64 numbers: [2][16 pairs][part][row][2 numbers]

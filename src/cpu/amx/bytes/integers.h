@@ -11,7 +11,7 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 struct IntegerFormat {
   using Sum = std::int32_t;
-  static constexpr bool kHasInt4 = true, kHasSigns = false, kFetchesNextSplit = false;
+  static constexpr bool kHasInt4 = true, kHasNan = false, kHasSigns = false, kFetchesNextSplit = false;
   static constexpr int kQueryBits = 26, kWeightBits = 31;  // behind the first bit of the largest number
   static constexpr int kUnitKeys = kDecodeSplit;
   static constexpr std::int64_t kQueryBytes = kTileBytes;   // of 64 numbers: [16 times 4][digit][row][4 numbers]
