@@ -123,7 +123,9 @@ class AttentionState::Rows {
       check_same(q, arguments, options);
     is_complete_ = false;  // if a score modifier throws
     if (p.has_rows())
-      with_transforms(arguments, [&](const AttentionParams& transformed) { state_->add(transformed); });
+      with_transforms(
+          arguments, [&](const AttentionParams& transformed) { state_->add(transformed); }, true,
+          queries_of_attention());
     is_complete_ = true;
   }
 
@@ -152,7 +154,8 @@ class AttentionState::Rows {
     restore_transforms(arguments);
     if (p.has_rows())
       with_transforms(
-          arguments, [&](const AttentionParams& transformed) { state_->finish(transformed); }, false);
+          arguments, [&](const AttentionParams& transformed) { state_->finish(transformed); }, false,
+          queries_of_attention());
   }
 
   std::size_t bytes() const { return state_ ? state_->bytes() : 0; }
@@ -169,7 +172,7 @@ class AttentionState::Rows {
       with_transforms(
           arguments,
           [&](const AttentionParams& transformed) { state_ = active_backend().attention_state(transformed); },
-          false);
+          false, queries_of_attention());
     k_rotated_ = arguments.k_rotated, v_rotated_ = arguments.v_rotated;
     v_channels_ = channels_of_v(arguments);
     is_packed_ = bool(options.cu_seqlens_q);
