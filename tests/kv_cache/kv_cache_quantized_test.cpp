@@ -236,9 +236,10 @@ TEST_P(QuantizedKvCacheOfEachIsa, BitsDependOnTheRowAlone) {
   for (const DType dtype : {DType::f32, DType::bf16}) expect_bits_of_the_row_alone(dtype);
 }
 
-TEST_P(QuantizedKvCacheOfEachIsa, HiddenNaNReachesNothing) {
+/// `hidden`: a key that is hidden beside 32 to 127, which no product is computed for.
+void expect_nothing_of_hidden_nan(std::int64_t hidden) {
   constexpr std::int64_t kTokens = 300;
-  const auto is_hidden = [](std::int64_t key) { return (key >= 32 && key < 128) || key == 201; };
+  const auto is_hidden = [&](std::int64_t key) { return (key >= 32 && key < 128) || key == hidden; };
   Tensor mask(DType::boolean, {1, kTokens});
   for (std::int64_t key = 0; key < kTokens; ++key) mask.at<bool>(0, key) = !is_hidden(key);
   for (const DType stored : {DType::i8, DType::f8e4m3})
@@ -273,6 +274,12 @@ TEST_P(QuantizedKvCacheOfEachIsa, HiddenNaNReachesNothing) {
         EXPECT_TRUE(std::isfinite(of_f32.at<float>(0, kHeads - 1, 1, 5)));
       }
     }
+}
+TEST_P(QuantizedKvCacheOfEachIsa, HiddenNaNReachesNothing) {
+  for (const std::int64_t hidden : {40, 201}) {
+    SCOPED_TRACE(hidden);
+    expect_nothing_of_hidden_nan(hidden);
+  }
 }
 
 TEST_P(QuantizedKvCacheOfEachIsa, TakesHugeAndTinyValues) {
