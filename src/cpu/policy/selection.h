@@ -100,7 +100,7 @@ inline const DecodeKernels* decode_of_bytes(const KernelSet& level, const Attent
 }
 
 /// Quantized keys and values are multiplied as bytes where there are such kernels. On vectors, pairs are faster
-/// unless they are of i4 (Zen 4, 32768 keys in memory: 4.6 instead of 5.4 ms with i8, and 7.2 instead of 6.6 with
+/// unless they are of i4 (Zen 4, 32768 keys in memory: 4.7 instead of 5.4 ms with i8, and 7.2 instead of 6.6 with
 /// i4).
 inline const DecodeKernels& decode_kernels(const KernelSet& level, const AttentionParams& p) {
   if (is_quantized(p.k.dtype) || is_quantized(p.v.dtype)) {
