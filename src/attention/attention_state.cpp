@@ -124,8 +124,7 @@ class AttentionState::Rows {
     is_complete_ = false;  // if a score modifier throws
     if (p.has_rows())
       with_transforms(
-          arguments, [&](const AttentionParams& transformed) { state_->add(transformed); }, true,
-          queries_of_attention());
+          arguments, [&](const AttentionParams& transformed) { state_->add(transformed); }, true, queries_);
     is_complete_ = true;
   }
 
@@ -154,8 +153,7 @@ class AttentionState::Rows {
     restore_transforms(arguments);
     if (p.has_rows())
       with_transforms(
-          arguments, [&](const AttentionParams& transformed) { state_->finish(transformed); }, false,
-          queries_of_attention());
+          arguments, [&](const AttentionParams& transformed) { state_->finish(transformed); }, false, queries_);
   }
 
   std::size_t bytes() const { return state_ ? state_->bytes() : 0; }
@@ -168,11 +166,12 @@ class AttentionState::Rows {
   void begin(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionArguments& arguments,
              const AttentionOptions& options) {
     const AttentionParams& p = arguments.params;
+    queries_ = changes_q(arguments, queries_of_attention()) ? Bf16Queries::widened : Bf16Queries::kept;
     if (p.has_rows())
       with_transforms(
           arguments,
           [&](const AttentionParams& transformed) { state_ = active_backend().attention_state(transformed); },
-          false, queries_of_attention());
+          false, queries_);
     k_rotated_ = arguments.k_rotated, v_rotated_ = arguments.v_rotated;
     v_channels_ = channels_of_v(arguments);
     is_packed_ = bool(options.cu_seqlens_q);
@@ -219,6 +218,8 @@ class AttentionState::Rows {
     const auto equal = [](float a, float b) {
       return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
     };
+    if (p.q.dtype == DType::bf16 && queries_ == Bf16Queries::kept && changes_q(arguments, queries_))
+      refuse(kAdd, "k_scale has scales of channels, but it had none in the first call; q is bf16");
     if (!std::ranges::equal(channels_of_v(arguments), v_channels_, equal))
       refuse(kAdd, "v_scale has other scales of channels than in the first call");
   }
@@ -232,6 +233,7 @@ class AttentionState::Rows {
   bool is_packed_ = false, k_rotated_ = false, v_rotated_ = false;
   std::vector<float> v_channels_;  // [batch, num_kv_heads, head_dim_v]; empty: none
   Layout layout_ = Layout::bhsd;
+  Bf16Queries queries_ = Bf16Queries::kept;  // kernels get queries of one type in all calls
   Isa isa_ = Isa::scalar;
   std::unique_ptr<ForwardState> state_;  // nullptr: there are no rows
 };

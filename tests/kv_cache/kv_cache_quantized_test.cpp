@@ -491,5 +491,43 @@ TEST(QuantizedTensors, OfAStateMustAgree) {
   EXPECT_THAT(refused(k, other), HasSubstr("v is i8, which needs v_scale"));
 }
 
+TEST_P(QuantizedKvCacheOfEachIsa, StatesTakeScalesOfChannelsOfKeys) {
+  const Tensor q = random_tensor({4, 64}, 1, DType::bf16);
+  const QuantizedTensor k = quantize(random_tensor({40, 64}, 2), DType::i8),
+                        v = quantize(random_tensor({40, 64}, 3), DType::i8);
+  Tensor of_channels(DType::f32, {64});
+  for (float& x : of_channels.values<float>()) x = 0.02F;
+  const AttentionOptions first{.k_scale = of_channels, .v_scale = v.scale},
+      second{.k_scale = k.scale, .v_scale = v.scale};
+  AttentionState state(DType::f32);
+  state.add(q, k.view(), v.view(), first);
+  state.add(q, k.view(), v.view(), second);
+  Tensor lse(DType::f32, {4}), o(DType::f32, {4, 64});
+  state.finish(o, {.lse = lse});
+  Tensor both_k(DType::f32, {80, 64}), both_v(DType::f32, {80, 64}), wanted_lse(DType::f32, {4});
+  for (std::int64_t i = 0; i < 80; ++i)
+    for (std::int64_t d = 0; d < 64; ++d) {
+      const std::int64_t row = i % 40;
+      const float scale = i < 40 ? 0.02F : k.scale.at<float>(row, 0);
+      both_k.at<float>(i, d) = scale * static_cast<float>(k.numbers.at<std::int8_t>(row, d));
+      both_v.at<float>(i, d) = v.scale.at<float>(row, 0) * static_cast<float>(v.numbers.at<std::int8_t>(row, d));
+    }
+  Tensor wanted(DType::f32, {4, 64});
+  attention(q, both_k, both_v, wanted, {.lse = wanted_lse});
+  for (std::int64_t row = 0; row < 4; ++row) {
+    EXPECT_NEAR(lse.at<float>(row), wanted_lse.at<float>(row), 1e-4);
+    for (std::int64_t d = 0; d < 64; ++d) EXPECT_NEAR(o.at<float>(row, d), wanted.at<float>(row, d), 1e-4);
+  }
+  const auto refused = [&] {
+    AttentionState other(DType::f32);
+    other.add(q, k.view(), v.view(), second);
+    other.add(q, k.view(), v.view(), first);
+  };
+  if (active_isa() == Isa::avx512amx)
+    EXPECT_EQ(refusal(refused), "");
+  else
+    EXPECT_THAT(refusal(refused), HasSubstr("k_scale has scales of channels, but it had none in the first call"));
+}
+
 }  // namespace
 }  // namespace saccade::test
