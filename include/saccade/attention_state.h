@@ -44,9 +44,10 @@ class AttentionState {
   /// `options` must be the same too, except for what belongs to the keys of the call: origin.key, the index of its
   /// first key among all keys, from which positions, dropout, block masks and score modifiers count; `mask`, whose
   /// keys are those of the call; scales and multipliers of quantized keys and values, too, but for scales of the
-  /// channels of v; kv_starts and kv_lengths, which count all keys but may not exceed those of the call;
-  /// block_mask; cu_seqlens_k. Causal::bottom_right needs a query offset, because a state does not know where the
-  /// keys end. lse and sinks take effect in finish().
+  /// channels of v, and with a q of bf16 for scales of the channels of k if the first call had none; kv_starts and
+  /// kv_lengths, which count all keys but may not exceed those of the call; block_mask; cu_seqlens_k.
+  /// Causal::bottom_right needs a query offset, because a state does not know where the keys end. lse and sinks
+  /// take effect in finish().
   ///
   /// Throws std::invalid_argument as attention() does, for a shape, element type, option or instruction set
   /// (active_isa()) that differs from the first call's, and for options.weights, options.scores and
