@@ -10,7 +10,8 @@
 //   prefetch_line<kLocality>(row, ahead)              prefetches the cache line `ahead` bytes further on
 // and where pairs are multiplied load_first_pairs() and interleave_first(). The row of an element type is a
 // pointer, of i4 an Int4Row; simd/ has loadu() and load_first() for each type. These rows of quantized types lack
-// their scales, which decode() applies to scores and weights; with_elements() gives rows with them (ScaledRow).
+// their scales, which decode() and products of pairs apply to scores and weights; with_elements()
+// gives rows with them (ScaledRow).
 #pragma once
 
 #include "cpu/policy/block_sizes.h"

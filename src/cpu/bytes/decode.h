@@ -14,6 +14,7 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 /// The steps of a head that do not depend on how products are computed. `Format` says what digits are:
 ///   kHasInt4     whether keys or values may be of i4
+///   kHasNan      whether values may be NaN (of tiles)
 ///   kHasSigns    whether weights may be negative
 ///   kWeightBits  behind the first bit of the largest weight
 ///   kFetchesNextSplit  whether keys and values of the next split are prefetched
