@@ -98,11 +98,11 @@ class DecodeHead : public DecodeScores<DecodeScratch> {
     with_stored_elements(p_.value_source(rows_.batch, kv_head_), [&]<class V>(const KvRows<V>& values) {
       for_each_run(values, begin, end, kStepNumbers, [&](const auto& rows, std::int64_t from, std::int64_t to) {
         const std::int64_t column = from - begin_;
-        if (masked_safe_)
-          add_visible(rows, column, static_cast<int>(to - from));
-        else
-          decode_values<V>(probabilities(0) + column / kStepNumbers, rows, static_cast<int>(to - from), count_,
-                           p_.head_dim_v, scratch_.o);
+        if (masked_safe_) return add_visible(rows, column, static_cast<int>(to - from));
+        using Rows = std::remove_cvref_t<decltype(rows)>;
+        const auto f = count_ <= 2 ? decode_values<V, 2, Rows> : decode_values<V, 4, Rows>;
+        f(probabilities(0) + column / kStepNumbers, rows, static_cast<int>(to - from), count_, p_.head_dim_v,
+          scratch_.o);
       });
     });
   }
@@ -167,8 +167,8 @@ class DecodeHead : public DecodeScores<DecodeScratch> {
                                        : decode_scores<0, Rows>;
     const std::int64_t stride = DecodeScratch::query_stride(p_);
     int r = 0;
-    if constexpr (kWidth > 1 && kDecodeRows == 1) {
-      for (; r + 1 < count_; r += 4)
+    if constexpr (kWidth > 1 && kDecodeRows < 4) {
+      for (; r + kDecodeRows < count_; r += 4)
         decode_scores_of_four(scratch_.queries + r * stride, stride, rows, static_cast<int>(end - key),
                               p_.head_dim, scores(r) + (key - begin_));
     }

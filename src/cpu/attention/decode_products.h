@@ -137,46 +137,81 @@ __attribute__((noinline)) void decode_scores(const Scalar* queries, std::int64_t
   before.keep(scores + count - kDecodeKeys);
 }
 
-/// decode_scores for four queries where a vector is a single 128-bit lane: each query has its own vectors, so that
-/// keys are read and converted once for all four. The order of additions is the same.
+/// decode_scores for four queries where a vector does not hold the sums of as many: each query has its own
+/// vectors, so that keys are read and converted once for all four, and queries once for several keys if these are
+/// converted. The order of additions is the same.
 template <class Rows>
 __attribute__((noinline)) void decode_scores_of_four(const Scalar* queries, std::int64_t stride, Rows keys,
                                                      int count, std::int64_t head_dim, Scalar* scores) {
-  constexpr int kRows = 4;
-  const std::int64_t whole = head_dim / kStepNumbers / kWidth * kWidth;
-  const bool has_tail = whole < steps_of(head_dim);
+  using Row = std::remove_cvref_t<decltype(keys[0])>;
+  constexpr bool kStored = std::same_as<Row, const Scalar*> || (kPairs && std::same_as<Row, const bfloat16*>);
+  constexpr int kRows = 4, kTogether = kStored ? 1 : kRegisters / 8, kVectors = kVectorsOf16;
+  const std::int64_t whole = head_dim / kStepNumbers / kWidth * kWidth, steps = steps_of(head_dim);
+  const std::int64_t whole_groups = whole / (kVectors * kWidth) * (kVectors * kWidth);
   for (int j = 0; j < count; j += kDecodeKeys) {
     Vec products[kRows][kDecodeKeys];
     SACCADE_UNROLL
-    for (int t = 0; t < kDecodeKeys; ++t) {
-      Vec sums[kRows];
+    for (int t = 0; t < kDecodeKeys; t += kTogether) {
+      Vec sums[kRows][kTogether];
       SACCADE_UNROLL
-      for (Vec& x : sums) x = zero();
-      const auto key = as_computed(keys[j + t]);
-      const auto step = [&](std::int64_t at, Vec x) __attribute__((always_inline)) {
+      for (auto& row : sums) {
         SACCADE_UNROLL
-        for (int r = 0; r < kRows; ++r) sums[r] = multiply_add_from(queries + r * stride + at, x, sums[r]);
+        for (Vec& x : row) x = zero();
+      }
+      Vec x[kTogether][kVectors];
+      const auto add = [&](std::int64_t at, int c) __attribute__((always_inline)) {
+        SACCADE_UNROLL
+        for (int r = 0; r < kRows; ++r) {
+          const Vec q = in_register(load(queries + r * stride + at + c * kWidth));
+          SACCADE_UNROLL
+          for (int i = 0; i < kTogether; ++i) sums[r][i] = multiply_add(q, x[i][c], sums[r][i]);
+        }
       };
-      for (std::int64_t at = 0; at < whole; at += kWidth) step(at, loadu_steps(key, at));
-      if (has_tail) step(whole, load_steps(key, whole, head_dim));
+      std::int64_t at = 0;
+      for (; at < whole_groups; at += kVectors * kWidth) {
+        SACCADE_UNROLL
+        for (int i = 0; i < kTogether; ++i) load_16_steps(keys[j + t + i], at, x[i]);
+        SACCADE_UNROLL
+        for (int c = 0; c < kVectors; ++c) add(at, c);
+      }
+      for (; at < steps; at += kWidth) {
+        SACCADE_UNROLL
+        for (int i = 0; i < kTogether; ++i) x[i][0] = load_steps(keys[j + t + i], at, head_dim);
+        add(at, 0);
+      }
       SACCADE_UNROLL
-      for (int r = 0; r < kRows; ++r) products[r][t] = sums[r];
+      for (int r = 0; r < kRows; ++r) {
+        SACCADE_UNROLL
+        for (int i = 0; i < kTogether; ++i) products[r][t + i] = sums[r][i];
+      }
     }
+    alignas(64) Scalar sums[kWidth];
     SACCADE_UNROLL
-    for (int r = 0; r < kRows; ++r) store(scores + r * kDecodeSplit + j, sum_within_lanes(products[r]));
+    for (int r = 0; r < kRows; r += kDecodeRows) {
+      Vec folded[kDecodeKeys];
+      SACCADE_UNROLL
+      for (int t = 0; t < kDecodeKeys; ++t)
+        folded[t] =
+            kDecodeRows == 1 ? products[r][t] : add_lanes(products[r][t], products[r + kDecodeRows - 1][t]);
+      store(sums, sum_within_lanes(folded));
+      SACCADE_UNROLL
+      for (int i = 0; i < kDecodeRows; ++i)
+        std::memcpy(scores + (r + i) * kDecodeSplit + j, sums + i * kDecodeKeys, kDecodeKeys * sizeof(Scalar));
+    }
   }
 }
 
 /// Keys added in one pass over the accumulated output, and how many rows and vectors of it are in registers.
 /// Values that memory holds as the product takes them are loaded for each row; others are converted once for
-/// several rows. Looked up 32 keys at a time, pages of 16 took 1.25 times as long (Zen 4).
-template <class T>
+/// several rows, up to kMostRows. Looked up 32 keys at a time, pages of 16 took 1.25 times as long (Zen 4).
+template <class T, int kMostRows>
 struct ValueStep {
   static constexpr bool kConverts = !KvRows<T>::kStoredAsSteps;
   static constexpr int kKeys = kLooksUp<const T*> ? 16 : kConverts ? 32 : (kPairs ? 8 : 4);
-  static constexpr int kRows = (kConverts ? 4 : 2) / (kRegisters == 32 ? 1 : 2);
-  static constexpr int kVectors = kConverts ? 4 : 8;
+  static constexpr int kRows = kConverts ? kMostRows : kRegisters == 32 ? 2 : 1;
+  static constexpr int kVectors = kLooksUp<const T*> ? 4 : kConverts ? kRegisters / 2 / kRows : 8;
   static constexpr int kColumns = kVectors * kWidth;
+  static constexpr int kColumnsOfLine = std::max(kColumns, 64 / static_cast<int>(sizeof(T)));
 };
 
 /// Accumulated output of decode: [chunk of kValueChunk columns][kDecodeMaxRows][kValueChunk]. The stride is
@@ -191,10 +226,10 @@ inline constexpr std::int64_t kValuesAhead = 16384;
 /// o[kRows][kVectors vectors] += p v over `count` keys (kCount, where it is not 0): rows of p are kDecodeSplit
 /// apart, and the first `columns` numbers of v[key] are read. For pairs, o's columns are in the order of
 /// interleave_low and interleave_high. kFetches: prefetches the values of a later step.
-template <class T, int kCount, bool kTail, bool kFetches, class Rows>
+template <class T, class Step, int kCount, bool kTail, bool kFetches, class Rows>
 SACCADE_INLINE void add_step(const Scalar* p, const Rows& v, int count, std::int64_t column, int columns,
                              Scalar* o) {
-  constexpr int kRows = ValueStep<T>::kRows, kVectors = ValueStep<T>::kVectors;
+  constexpr int kRows = Step::kRows, kVectors = Step::kVectors;
   Vec acc[kRows][kVectors];
   SACCADE_UNROLL
   for (int r = 0; r < kRows; ++r) {
@@ -206,7 +241,7 @@ SACCADE_INLINE void add_step(const Scalar* p, const Rows& v, int count, std::int
     const auto next = kPairs ? as_computed(v[j + 1] + column) : row;
     if constexpr (kFetches) {
       SACCADE_UNROLL
-      for (int i = 0; i < ValueStep<T>::kColumns; i += 64 / static_cast<int>(sizeof(T))) {
+      for (int i = 0; i < Step::kColumns; i += 64 / static_cast<int>(sizeof(T))) {
         prefetch_line<2>(row + i, kValuesAhead);
         if (kPairs) prefetch_line<2>(next + i, kValuesAhead);
       }
@@ -224,25 +259,41 @@ SACCADE_INLINE void add_step(const Scalar* p, const Rows& v, int count, std::int
         for (int r = 0; r < kRows; ++r) acc[r][c] = multiply_add(weight[r], x[c], acc[r][c]);
       }
     } else if constexpr (kPairs) {
+      constexpr int kTogether = kTail ? 1 : kVectorsOf16;
       SACCADE_UNROLL
-      for (int c = 0; c < kVectors; c += 2) {
-        const int at = c * kWidth, n = kTail ? std::clamp(columns - at, 0, 2 * kWidth) : 2 * kWidth;
-        const Vec even = kTail ? load_first_pairs(row + at, n) : loadu_steps(row, at / 2);
-        const Vec odd = kTail ? load_first_pairs(next + at, n) : loadu_steps(next, at / 2);
-        const Vec low = interleave_low(even, odd), high = interleave_high(even, odd);
+      for (int c = 0; c < kVectors; c += 2 * kTogether) {
+        const int at = c * kWidth;
+        Vec even[kTogether], odd[kTogether];
+        if constexpr (kTail) {
+          const int n = std::clamp(columns - at, 0, 2 * kWidth);
+          even[0] = load_first_pairs(row + at, n), odd[0] = load_first_pairs(next + at, n);
+        } else {
+          load_16_steps(row, at / 2, even), load_16_steps(next, at / 2, odd);
+        }
         SACCADE_UNROLL
-        for (int r = 0; r < kRows; ++r) {
-          acc[r][c] = multiply_add(weight[r], low, acc[r][c]);
-          acc[r][c + 1] = multiply_add(weight[r], high, acc[r][c + 1]);
+        for (int i = 0; i < kTogether; ++i) {
+          const Vec low = interleave_low(even[i], odd[i]), high = interleave_high(even[i], odd[i]);
+          SACCADE_UNROLL
+          for (int r = 0; r < kRows; ++r) {
+            Vec* const sums = acc[r] + c + 2 * i;
+            sums[0] = multiply_add(weight[r], low, sums[0]), sums[1] = multiply_add(weight[r], high, sums[1]);
+          }
         }
       }
     } else {
+      constexpr int kTogether = kTail ? 1 : kVectorsOf16;
       SACCADE_UNROLL
-      for (int c = 0; c < kVectors; ++c) {
-        const auto from = row + c * kWidth;
-        const Vec value = kTail ? load_first(from, std::clamp(columns - c * kWidth, 0, kWidth)) : loadu(from);
+      for (int c = 0; c < kVectors; c += kTogether) {
+        Vec x[kTogether];
+        if constexpr (kTail)
+          x[0] = load_first(row + c * kWidth, std::clamp(columns - c * kWidth, 0, kWidth));
+        else
+          load_16_steps(row, c * kWidth, x);
         SACCADE_UNROLL
-        for (int r = 0; r < kRows; ++r) acc[r][c] = fma(weight[r], value, acc[r][c]);
+        for (int i = 0; i < kTogether; ++i) {
+          SACCADE_UNROLL
+          for (int r = 0; r < kRows; ++r) acc[r][c + i] = fma(weight[r], x[i], acc[r][c + i]);
+        }
       }
     }
   };
@@ -259,12 +310,13 @@ SACCADE_INLINE void add_step(const Scalar* p, const Rows& v, int count, std::int
   }
 }
 
-/// The same for all of `rows` rows and `dim` columns. The last rows of a step find its values in the L1 cache and
-/// prefetch those of a later step: 0.98 of the bandwidth instead of 0.8 (Zen 4).
-template <class T, class Rows>
+/// The same for all of `rows` rows and `dim` columns. The last rows of a step prefetch the values of a later one.
+/// Where several steps read the same values, they find them in the L1 cache: 0.98 of the bandwidth instead of 0.8
+/// (Zen 4).
+template <class T, int kMostRows, class Rows>
 __attribute__((noinline)) void decode_values(const Scalar* p, Rows v, int count, int rows, std::int64_t dim,
                                              Scalar* o) {
-  using Step = ValueStep<T>;
+  using Step = ValueStep<T, kMostRows>;
   for (int from = 0; from < count; from += Step::kKeys) {
     const int n = std::min(count - from, Step::kKeys);
     for (std::int64_t c = 0; c < dim; c += Step::kColumns) {
@@ -273,13 +325,13 @@ __attribute__((noinline)) void decode_values(const Scalar* p, Rows v, int count,
         const Scalar* const weights = p + r * kDecodeSplit + from / kStepNumbers;
         Scalar* const out = o + chunk_offset(r, c);
         if (columns < Step::kColumns)
-          add_step<T, 0, true, false>(weights, v + from, n, c, columns, out);
+          add_step<T, Step, 0, true, false>(weights, v + from, n, c, columns, out);
         else if (n < Step::kKeys)
-          add_step<T, 0, false, false>(weights, v + from, n, c, columns, out);
-        else if ((r > 0 || kLooksUp<const T*>)&&r + Step::kRows >= rows)
-          add_step<T, Step::kKeys, false, true>(weights, v + from, n, c, columns, out);
+          add_step<T, Step, 0, false, false>(weights, v + from, n, c, columns, out);
+        else if (r + Step::kRows >= rows && (r > 0 || Step::kConverts) && c % Step::kColumnsOfLine == 0)
+          add_step<T, Step, Step::kKeys, false, true>(weights, v + from, n, c, columns, out);
         else
-          add_step<T, Step::kKeys, false, false>(weights, v + from, n, c, columns, out);
+          add_step<T, Step, Step::kKeys, false, false>(weights, v + from, n, c, columns, out);
       }
     }
   }

@@ -5,6 +5,7 @@
 // What kernels need of a row:
 //   row + d                                           the row from number d on
 //   loadu(row), load_first(row, n)                    kWidth numbers, or the first n of them and zeros
+//   load_16(row, x)                                   16 numbers
 //   loadu_steps(row, step), load_steps(row, step, n)  the same in steps of the product
 //   stored_steps(row)                                 the steps in memory, where KvRows::kStoredAsSteps
 //   prefetch_line<kLocality>(row, ahead)              prefetches the cache line `ahead` bytes further on
@@ -155,6 +156,13 @@ inline const Scalar* row_in_place(const KvSource& source, std::int64_t key) {
 
 // ---- Loads ---------------------------------------------------------------------------------------------------
 
+/// 16 numbers. (simd/*.h has faster ones for some types.)
+template <class Row>
+SACCADE_INLINE void load_16(Row row, Vec (&x)[16 / kWidth]) {
+  SACCADE_UNROLL
+  for (int i = 0; i < 16 / kWidth; ++i) x[i] = loadu(row + i * kWidth);
+}
+
 /// Numbers of a quantized row, without its scale, as pairs of bf16, which hold all of them. (See
 /// simd/avx512_bf16.h.)
 template <class Row>
@@ -163,6 +171,13 @@ concept QuantizedNumbers =
 template <QuantizedNumbers Row>
 SACCADE_INLINE Vec loadu_pairs(Row row) {
   return round_to_pairs(loadu(row), loadu(row + kWidth));
+}
+/// 16 numbers, where a vector has four. (V is Vec: templates need round_to_pairs() only where there are pairs.)
+template <QuantizedNumbers Row, class V>
+SACCADE_INLINE void load_16_pairs(Row row, V (&x)[2]) {
+  V numbers[4];
+  load_16(row, numbers);
+  x[0] = round_to_pairs(numbers[0], numbers[1]), x[1] = round_to_pairs(numbers[2], numbers[3]);
 }
 template <QuantizedNumbers Row>
 SACCADE_INLINE Vec load_first_pairs(Row row, int n) {
@@ -198,6 +213,21 @@ SACCADE_INLINE Vec loadu_steps(Row row, std::int64_t step) {
     return loadu(stored_steps(row) + step);
   else
     return loadu(row + step);
+}
+
+/// Vectors that hold the steps of 16 numbers, or more.
+inline constexpr int kVectorsOf16 = kWidth == 1 ? 1 : std::max(16 / (kStepNumbers * kWidth), 1);
+/// That many vectors of steps of a row from `step` on; all must exist.
+template <class Row>
+SACCADE_INLINE void load_16_steps(Row row, std::int64_t step, Vec (&x)[kVectorsOf16]) {
+  if constexpr (!kPairs && kVectorsOf16 > 1) {
+    load_16(row + step, x);
+  } else if constexpr (kPairs && kVectorsOf16 == 2 && QuantizedNumbers<Row>) {
+    load_16_pairs(row + 2 * step, x);
+  } else {
+    SACCADE_UNROLL
+    for (int i = 0; i < kVectorsOf16; ++i) x[i] = loadu_steps(row, step + i * kWidth);
+  }
 }
 
 /// Prefetches a cache line of a row, or of one that begins `ahead` bytes later.

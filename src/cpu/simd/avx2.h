@@ -91,12 +91,31 @@ requires(sizeof(T) == 1) SACCADE_INLINE Vec load_first(const T* p, int n) {
   for (int i = 0; i < n; ++i) numbers[i] = p[i];
   return loadu(numbers);
 }
-SACCADE_INLINE Vec load_nibbles(const std::uint8_t* p, bool upper, std::int8_t multiplier) {
-  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+/// `multiplier` times each of the lower or upper halves of bytes, less 8.
+SACCADE_INLINE __m128i multiples_of(__m128i bytes, bool upper, std::int8_t multiplier) {
   const __m128i nibbles = _mm_and_si128(upper ? _mm_srli_epi16(bytes, 4) : bytes, _mm_set1_epi8(15));
   const auto* const table = kMultiples[static_cast<std::uint8_t>(multiplier)].data();
-  const __m128i numbers = _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)), nibbles);
-  return widen_bytes(numbers, std::int8_t{});
+  return _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)), nibbles);
+}
+SACCADE_INLINE Vec load_nibbles(const std::uint8_t* p, bool upper, std::int8_t multiplier) {
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+  return widen_bytes(multiples_of(bytes, upper, multiplier), std::int8_t{});
+}
+
+SACCADE_INLINE void load_16(const float8_e4m3* p, Vec (&x)[2]) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  const __m256i shifted = _mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7);
+  const __m256i most = _mm256_set1_epi16(0x3f80), quiet_nan = _mm256_set1_epi16(0x7e00);
+  const __m256i nan = _mm256_cmpeq_epi16(_mm256_and_si256(shifted, most), most);
+  const __m256i bits = _mm256_and_si256(shifted, _mm256_set1_epi16(static_cast<short>(0xbfff)));
+  const __m256i halves = _mm256_blendv_epi8(bits, quiet_nan, nan);
+  x[0] = _mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(halves)), broadcast(256));
+  x[1] = _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1)), broadcast(256));
+}
+SACCADE_INLINE void load_16_nibbles(const std::uint8_t* p, bool upper, std::int8_t multiplier, Vec (&x)[2]) {
+  const __m128i numbers = multiples_of(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)), upper, multiplier);
+  x[0] = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(numbers));
+  x[1] = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(numbers, 8)));
 }
 
 SACCADE_INLINE Vec add(Vec a, Vec b) { return _mm256_add_ps(a, b); }

@@ -118,11 +118,41 @@ requires(sizeof(T) == 1) SACCADE_INLINE Vec load_first(const T* p, int n) {
   for (int i = 0; i < n; ++i) numbers[i] = p[i];
   return loadu(numbers);
 }
+/// `multiplier` times each of 16 nibbles less 8.
+SACCADE_INLINE int8x16_t multiples_of(uint8x16_t nibbles, std::int8_t multiplier) {
+  return vqtbl1q_s8(vld1q_s8(kMultiples[static_cast<std::uint8_t>(multiplier)].data()), nibbles);
+}
 SACCADE_INLINE Vec load_nibbles(const std::uint8_t* p, bool upper, std::int8_t multiplier) {
   const uint8x8_t bytes = vreinterpret_u8_s8(load_bytes(p));
   const uint8x8_t nibbles = upper ? vshr_n_u8(bytes, 4) : vand_u8(bytes, vdup_n_u8(15));
   const auto* const table = kMultiples[static_cast<std::uint8_t>(multiplier)].data();
   return widen_bytes(vqtbl1_s8(vld1q_s8(table), nibbles), std::int8_t{});
+}
+
+SACCADE_INLINE void widen_halves(int16x8_t x, Vec& low, Vec& high) {
+  low = vcvtq_f32_s32(vmovl_s16(vget_low_s16(x))), high = vcvtq_f32_s32(vmovl_high_s16(x));
+}
+SACCADE_INLINE void widen_16(int8x16_t x, Vec (&to)[4]) {
+  widen_halves(vmovl_s8(vget_low_s8(x)), to[0], to[1]);
+  widen_halves(vmovl_high_s8(x), to[2], to[3]);
+}
+SACCADE_INLINE void load_16(const std::int8_t* p, Vec (&x)[4]) { widen_16(vld1q_s8(p), x); }
+SACCADE_INLINE void load_16_nibbles(const std::uint8_t* p, bool upper, std::int8_t multiplier, Vec (&x)[4]) {
+  const uint8x16_t bytes = vld1q_u8(p);
+  widen_16(multiples_of(upper ? vshrq_n_u8(bytes, 4) : vandq_u8(bytes, vdupq_n_u8(15)), multiplier), x);
+}
+SACCADE_INLINE void load_16(const float8_e4m3* p, Vec (&x)[4]) {
+  const int8x16_t bytes = vreinterpretq_s8_u8(vld1q_u8(&p->bits));
+  const auto widen = [](int16x8_t shifted, Vec & low, Vec & high) __attribute__((always_inline)) {
+    const uint16x8_t bits = vreinterpretq_u16_s16(shifted), most = vdupq_n_u16(0x3f80);
+    const uint16x8_t number = vbicq_u16(bits, vdupq_n_u16(0x4000));
+    const uint16x8_t nan = vceqq_u16(vandq_u16(bits, most), most);
+    const float16x8_t halves = vreinterpretq_f16_u16(vbslq_u16(nan, vdupq_n_u16(0x7e00), number));
+    low = vmulq_n_f32(vcvt_f32_f16(vget_low_f16(halves)), 256);
+    high = vmulq_n_f32(vcvt_high_f32_f16(halves), 256);
+  };
+  widen(vshll_n_s8(vget_low_s8(bytes), 7), x[0], x[1]);
+  widen(vshll_high_n_s8(bytes, 7), x[2], x[3]);
 }
 
 SACCADE_INLINE Vec add(Vec a, Vec b) { return vaddq_f32(a, b); }

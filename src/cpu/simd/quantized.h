@@ -2,6 +2,7 @@
 // simd/*.h defines, for kWidth numbers and for the first n of them,
 //   loadu(p), load_first(p, n)   of int8_t and float8_e4m3
 //   load_nibbles(p, upper, m)    of kWidth bytes: m times (the lower or upper half of each byte, less 8)
+//   load_16_nibbles(p, upper, m, x)  the same of 16 bytes, where kWidth is less
 #pragma once
 
 #include "cpu/simd/math.h"
@@ -31,6 +32,13 @@ template <std::same_as<Int4Row> Row>
 SACCADE_INLINE Vec load_first(Row row, int n) {
   if (n <= 0) return zero();
   return n >= kWidth ? loadu(row) : select(columns_within(0, 0, n), loadu(row), zero());
+}
+
+template <std::same_as<Int4Row> Row>
+SACCADE_INLINE void load_16(Row row, Vec (&x)[16 / kWidth]) {
+  const bool upper = row.at >= row.half;
+  load_16_nibbles(row.bytes + row.at - (upper ? row.half : 0), upper, row.multipliers[row.at / kQuantizedGroup],
+                  x);
 }
 
 /// A row of which every number is multiplied by `scale`.
