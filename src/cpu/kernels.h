@@ -230,12 +230,11 @@ struct AmxKernels {
   std::int64_t chain_flops = 0;
 };
 
-/// The kernels of decode() over quantized keys and values that multiply them as they are stored. Where `split` is
-/// nullptr, the level has none.
+/// The kernels of decode() over k and v of i8 or i4 that multiply them as they are stored.
 struct ByteKernels {
-  DecodeKernels integers;               // of k and v of i8 or i4
-  DecodeKernels integers_for_bf16 = {};  // the same, as precise as products of bf16
-  DecodeKernels float8 = {};            // of k and v of e4m3
+  DecodeKernels integers;
+  DecodeKernels integers_for_bf16;  // the same, as precise as products of bf16
+  bool has_faster_pairs = false;    // whether products of bf16 are faster for i8 and queries of bf16
 };
 
 struct KernelSet {
@@ -243,9 +242,10 @@ struct KernelSet {
 
   AttentionKernels f32;  // f32, bf16, f16
   const AttentionKernels* f64 = nullptr;
-  const PairKernels* pairs = nullptr;  // nullptr where the level has none
-  const AmxKernels* amx = nullptr;     // the same
-  const ByteKernels* bytes = nullptr;  // the same
+  const PairKernels* pairs = nullptr;     // nullptr where the level has none
+  const AmxKernels* amx = nullptr;        // the same
+  const ByteKernels* bytes = nullptr;     // the same
+  const DecodeKernels* float8 = nullptr;  // of decode() over k and v of e4m3; the same
 
   /// A path for f32 heads of up to kSmallKeys keys of kSmallHeadDim numbers, without options: no packing, no
   /// scratch, no threads. Returns whether o is finite: where a score of -inf hides a key, the weight of 0 may have
@@ -296,8 +296,10 @@ extern const KernelSet kAvx512AmxKernels;
 extern const KernelSet kAvx512AmxFp16Kernels;  // the same level on a processor with AMX-FP16
 extern const KernelSet kAvx512VnniKernels;  // level avx512 on a processor with VNNI and without products of bf16
 extern const ByteKernels kAvx512ByteKernels;
+extern const DecodeKernels kAvx512Float8Kernels;
 extern const AmxKernels kAmxKernels, kAmxFp16Kernels;
 extern const ByteKernels kAmxByteKernels, kAmxTwinByteKernels;
+extern const DecodeKernels kAmxFloat8Kernels, kAmxTwinFloat8Kernels;
 extern const AmxKernels kAmxTwinKernels, kAmxFp16TwinKernels;  // the same in software, for a machine with AVX2
 /// The best kernels of this machine with those of the twin: level avx512amx on a machine without AMX.
 const KernelSet& emulated_amx_kernels();
@@ -306,9 +308,11 @@ const KernelSet& emulated_amx_kernels();
 extern const KernelSet kNeonKernels;
 extern const AttentionKernels kNeonKernelsF64;
 #endif
-#ifdef SACCADE_NEON_BF16
+#ifdef SACCADE_NEON_PRODUCTS
 extern const KernelSet kNeonBf16Kernels;
 extern const PairKernels kNeonPairKernels;
+extern const KernelSet kNeonDotKernels;  // level neon on a processor with SDOT and without products of bf16
+extern const ByteKernels kNeonDotByteKernels, kNeonMatrixByteKernels;
 #endif
 
 }  // namespace saccade::cpu

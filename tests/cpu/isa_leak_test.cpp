@@ -19,12 +19,12 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 /// The level that a disassembled instruction needs: 0 baseline, 1 AVX or AVX2, 2 AVX-512; on 64-bit Arm 0
-/// baseline, 1 bf16 and whatever else the target region allows.
+/// baseline, 1 products of bf16 or bytes and whatever else the target region allows.
 int level_of(const std::string& instruction) {
   static const std::regex avx512(R"(%zmm|%k[0-7]\b|%[xy]mm(1[6-9]|2[0-9]|3[01])\b)");
   static const std::regex avx(R"(^v(?!erw|err|mcall|mlaunch|mresume|mread|mwrite)|%ymm)");
   static const std::regex arm(
-      R"(^(bf(dot|mmla|mlal|cvt)|(ld|st)(add|clr|set|eor)(a|l|al)?[bh]?\s|swp|cas|crc32|sqrdml))");
+      R"(^(bf(dot|mmla|mlal|cvt)|[us]+(dot|mmla)\b|(ld|st)(add|clr|set|eor)(a|l|al)?[bh]?\s|swp|cas|crc32|sqrdml))");
   if (std::regex_search(instruction, arm)) return 1;
   if (std::regex_search(instruction, avx512)) return 2;
   return std::regex_search(instruction, avx) ? 1 : 0;
@@ -33,7 +33,7 @@ int level_of(const std::string& instruction) {
 /// The level that a function's namespace permits.
 int allowed_in(const std::string& function) {
   if (function.find("saccade::cpu::avx512") != std::string::npos) return 2;
-  for (const char* name : {"saccade::cpu::avx2", "saccade::cpu::neonbf16"})
+  for (const char* name : {"saccade::cpu::avx2", "saccade::cpu::neonbf16", "saccade::cpu::neondot", "saccade::cpu::neonmatrix"})
     if (function.find(name) != std::string::npos) return 1;
   return 0;
 }

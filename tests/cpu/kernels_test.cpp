@@ -47,7 +47,7 @@ std::vector<CheckOfLevel> checks_of_this_machine() {
 #elif defined(__aarch64__)
   add(all, "neon", checks_of_neon());
   add(all, "neon_f64", checks_of_neon_f64());
-#ifdef SACCADE_NEON_BF16
+#ifdef SACCADE_NEON_PRODUCTS
   if (executes(Isa::neonbf16)) add(all, "neonbf16", checks_of_neonbf16());
 #endif
 #endif

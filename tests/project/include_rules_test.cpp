@@ -202,7 +202,7 @@ constexpr Rule kOutside[] = {
 
 // Where intrinsics may stand: in the vector types, and in the operations of tiles.
 constexpr const char* kIntrinsics =
-    "^src/cpu/simd/|^src/cpu/amx/(tiles|words|tables)\\.h$|^src/cpu/bytes/\\w+_avx512\\.h$|/include_rules_test";
+    "^src/cpu/simd/|^src/cpu/amx/(tiles|words|tables)\\.h$|^src/cpu/bytes/\\w+_(avx512|neon)\\.h$|/include_rules_test";
 
 /// Whether `path` is a test and `target` a header of another room of tests, support/ and data/ excepted.
 bool crosses_rooms(const std::string& path, const std::string& target) {
@@ -253,7 +253,7 @@ std::vector<std::string> broken_rules(const Tree& tree) {
         matches(text, R"(\b_mm\d*_|\b__m(128|256|512)|\bv\w+_(b?f|[su])(8|16|32|64)\(|\b(b?float|u?int)\d+x\d)")) {
       broken.push_back(path +
                        ": intrinsics stand in src/cpu/simd, src/cpu/amx/tiles.h and words.h, and "
-                       "src/cpu/bytes/*_avx512.h only");
+                       "src/cpu/bytes/*_avx512.h and *_neon.h only");
     }
     if (path.starts_with("src/") && !path.starts_with("src/cpu/") && matches(text, R"(\bcpu::)"))
       broken.push_back(path + ": only src/cpu names cpu::");

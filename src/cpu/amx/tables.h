@@ -5,7 +5,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "cpu/simd/exp2_coefficients.h"
+#include "cpu/simd/exp2/coefficients.h"
 
 namespace saccade::cpu {
 
@@ -77,25 +77,6 @@ struct OnesTile {
   }
 };
 inline constexpr OnesTile kOnesTile;
-
-/// The bytes of bf16 of the magnitudes of e4m3: bits 3 to 6 are an exponent with a bias of 7, or 0 for a multiple
-/// of 2^-9; 127 is NaN.
-struct Float8Tables {
-  alignas(64) std::array<std::uint8_t, 128> low, high;
-
-  constexpr Float8Tables() : low(), high() {
-    for (std::uint32_t i = 0; i < 128; ++i) {
-      const auto value =
-          static_cast<float>(i < 8 ? i : 8 + i % 8) * (i < 8 ? 0x1p-9F : power_of_2(i / 8) * 0x1p-10F);
-      const std::uint32_t bits = i == 127 ? 0x7fc0 : std::bit_cast<std::uint32_t>(value) >> 16;
-      low[i] = static_cast<std::uint8_t>(bits), high[i] = static_cast<std::uint8_t>(bits >> 8);
-    }
-  }
-
- private:
-  static constexpr float power_of_2(std::uint32_t n) { return static_cast<float>(1U << n); }
-};
-inline constexpr Float8Tables kFloat8Tables;
 
 /// The column, of 64, of word i of tile t of interleaved rows of bytes: the order in which AVX-512 unpacks
 /// vectors.

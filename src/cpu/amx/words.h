@@ -6,6 +6,7 @@
 #include "cpu/amx/parts.h"
 #include "cpu/attention/kv_source.h"
 #include "cpu/bytes/rows_avx512.h"
+#include "cpu/simd/byte_tables.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
@@ -335,11 +336,11 @@ struct Float8Bytes {
   SACCADE_INLINE explicit Float8Bytes(const std::int8_t* from) {
     const __m512i x = _mm512_loadu_si512(from);
     const auto look_up = [x](const auto& table) __attribute__((always_inline)) {
-      return _mm512_permutex2var_epi8(_mm512_load_si512(table.data()), x, _mm512_load_si512(table.data() + 64));
+      return _mm512_permutex2var_epi8(_mm512_load_si512(table), x, _mm512_load_si512(table + 64));
     };
-    low = look_up(kFloat8Tables.low);
+    low = look_up(kPairsOfFloat8.lower);
     const __m512i sign = _mm512_and_si512(x, _mm512_set1_epi8(-128));
-    high = _mm512_or_si512(look_up(kFloat8Tables.high), sign);
+    high = _mm512_or_si512(look_up(kPairsOfFloat8.upper), sign);
   }
 };
 

@@ -3,6 +3,7 @@
 
 #include "cpu/amx/parts.h"
 #include "cpu/attention/kv_source.h"
+#include "cpu/simd/byte_tables.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
@@ -210,7 +211,7 @@ inline void put_int4_row(Int4Row row, std::int64_t tiles, std::int8_t* to) {
 
 inline std::uint16_t bf16_of_float8(std::int8_t x) {
   const auto byte = static_cast<std::uint8_t>(x), magnitude = static_cast<std::uint8_t>(byte & 127);
-  return static_cast<std::uint16_t>(kFloat8Tables.low[magnitude] | (kFloat8Tables.high[magnitude] | (byte & 128))
+  return static_cast<std::uint16_t>(kPairsOfFloat8.lower[magnitude] | (kPairsOfFloat8.upper[magnitude] | (byte & 128))
                                                                        << 8);
 }
 

@@ -68,11 +68,10 @@ __attribute__((noinline)) void decode_scores(const Scalar* queries, std::int64_t
                                              std::int64_t head_dim, Scalar* scores) {
   using Row = std::remove_cvref_t<decltype(keys[0])>;
   constexpr int kHeld = std::min(kVectors, kRegisters / (kPairs && QuantizedNumbers<Row> ? 16 : 8));
-  constexpr int kTogether = kLooksUp<Row> ? 2 : 1;
+  constexpr int kTogether = kLooksUp<Row> ? 2 : kVectors > 0 ? kLoadedTogether<Row> : 1;
   constexpr int kEvery = kHeld > 0 ? kVectors / kHeld : 1;
   const std::int64_t q_stride = kVectors > 0 ? kVectors * kWidth : stride;
   const std::int64_t whole = head_dim / kStepNumbers / kWidth * kWidth;
-  const bool has_tail = whole < steps_of(head_dim);
   Vec held[kDecodeRows][std::max(kHeld, 1)];
   SACCADE_UNROLL
   for (int r = 0; r < kDecodeRows; ++r) {
@@ -108,7 +107,7 @@ __attribute__((noinline)) void decode_scores(const Scalar* queries, std::int64_t
           if constexpr (kLooksUp<Row>)
             look_up_pairs(key + c * 2 * kWidth, 64, x);
           else
-            x[0] = loadu_steps(key, c * kWidth);
+            load_together(key, c * kWidth, x);
           SACCADE_UNROLL
           for (int i = 0; i < kTogether; ++i) multiply(c + i, x[i]);
           SACCADE_UNROLL
@@ -122,8 +121,15 @@ __attribute__((noinline)) void decode_scores(const Scalar* queries, std::int64_t
             step(d / 2, x[0]), step(d / 2 + kWidth, x[1]);
           }
         } else {
-          for (std::int64_t at = 0; at < whole; at += kWidth) step(at, loadu_steps(key, at));
-          if (has_tail) step(whole, load_steps(key, whole, head_dim));
+          constexpr int kLoaded = kLoadedTogether<Row>;
+          std::int64_t at = 0;
+          for (; at + kLoaded * kWidth <= whole; at += kLoaded * kWidth) {
+            Vec x[kLoaded];
+            load_together(key, at, x);
+            SACCADE_UNROLL
+            for (int i = 0; i < kLoaded; ++i) step(at + i * kWidth, x[i]);
+          }
+          for (; at < steps_of(head_dim); at += kWidth) step(at, load_steps(key, at, head_dim));
         }
         SACCADE_UNROLL
         for (int quarter = 0; quarter < 4; ++quarter) fold(quarter);
@@ -145,7 +151,7 @@ __attribute__((noinline)) void decode_scores_of_four(const Scalar* queries, std:
                                                      int count, std::int64_t head_dim, Scalar* scores) {
   using Row = std::remove_cvref_t<decltype(keys[0])>;
   constexpr bool kStored = std::same_as<Row, const Scalar*> || (kPairs && std::same_as<Row, const bfloat16*>);
-  constexpr int kRows = 4, kTogether = kStored ? 1 : kRegisters / 8, kVectors = kVectorsOf16;
+  constexpr int kRows = 4, kTogether = kStored ? 1 : kRegisters / 8, kVectors = kLoadedTogether<Row>;
   const std::int64_t whole = head_dim / kStepNumbers / kWidth * kWidth, steps = steps_of(head_dim);
   const std::int64_t whole_groups = whole / (kVectors * kWidth) * (kVectors * kWidth);
   for (int j = 0; j < count; j += kDecodeKeys) {
@@ -170,7 +176,7 @@ __attribute__((noinline)) void decode_scores_of_four(const Scalar* queries, std:
       std::int64_t at = 0;
       for (; at < whole_groups; at += kVectors * kWidth) {
         SACCADE_UNROLL
-        for (int i = 0; i < kTogether; ++i) load_16_steps(keys[j + t + i], at, x[i]);
+        for (int i = 0; i < kTogether; ++i) load_together(keys[j + t + i], at, x[i]);
         SACCADE_UNROLL
         for (int c = 0; c < kVectors; ++c) add(at, c);
       }
@@ -259,7 +265,7 @@ SACCADE_INLINE void add_step(const Scalar* p, const Rows& v, int count, std::int
         for (int r = 0; r < kRows; ++r) acc[r][c] = multiply_add(weight[r], x[c], acc[r][c]);
       }
     } else if constexpr (kPairs) {
-      constexpr int kTogether = kTail ? 1 : kVectorsOf16;
+      constexpr int kTogether = kTail ? 1 : kLoadedTogether<std::remove_cvref_t<decltype(v[0])>>;
       SACCADE_UNROLL
       for (int c = 0; c < kVectors; c += 2 * kTogether) {
         const int at = c * kWidth;
@@ -268,7 +274,7 @@ SACCADE_INLINE void add_step(const Scalar* p, const Rows& v, int count, std::int
           const int n = std::clamp(columns - at, 0, 2 * kWidth);
           even[0] = load_first_pairs(row + at, n), odd[0] = load_first_pairs(next + at, n);
         } else {
-          load_16_steps(row, at / 2, even), load_16_steps(next, at / 2, odd);
+          load_together(row, at / 2, even), load_together(next, at / 2, odd);
         }
         SACCADE_UNROLL
         for (int i = 0; i < kTogether; ++i) {
@@ -281,14 +287,14 @@ SACCADE_INLINE void add_step(const Scalar* p, const Rows& v, int count, std::int
         }
       }
     } else {
-      constexpr int kTogether = kTail ? 1 : kVectorsOf16;
+      constexpr int kTogether = kTail ? 1 : kLoadedTogether<std::remove_cvref_t<decltype(v[0])>>;
       SACCADE_UNROLL
       for (int c = 0; c < kVectors; c += kTogether) {
         Vec x[kTogether];
         if constexpr (kTail)
           x[0] = load_first(row + c * kWidth, std::clamp(columns - c * kWidth, 0, kWidth));
         else
-          load_16_steps(row, c * kWidth, x);
+          load_together(row, c * kWidth, x);
         SACCADE_UNROLL
         for (int i = 0; i < kTogether; ++i) {
           SACCADE_UNROLL

@@ -5,7 +5,7 @@
 // What kernels need of a row:
 //   row + d                                           the row from number d on
 //   loadu(row), load_first(row, n)                    kWidth numbers, or the first n of them and zeros
-//   load_16(row, x)                                   16 numbers
+//   load_16(row, x), load_64(row, x)                  16 or 64 numbers: see load_together()
 //   loadu_steps(row, step), load_steps(row, step, n)  the same in steps of the product
 //   stored_steps(row)                                 the steps in memory, where KvRows::kStoredAsSteps
 //   prefetch_line<kLocality>(row, ahead)              prefetches the cache line `ahead` bytes further on
@@ -110,9 +110,10 @@ class ScaledKvRows {
 /// Whether these kernels load rows of T: kernels for f64 load only f64, kernels for pairs only bf16. Tiles of f32
 /// take quantized rows.
 template <class T>
-inline constexpr bool kLoads = kIsDouble ? std::is_same_v<T, double>
-                               : kPairs  ? std::is_same_v<T, bfloat16> || (kAmx && is_quantized(dtype_of<T>))
-                                         : !std::is_same_v<T, double>;
+inline constexpr bool kLoads = kIsDouble     ? std::is_same_v<T, double>
+                               : kOnlyFloat8 ? std::is_same_v<T, float8_e4m3>
+                               : kPairs      ? std::is_same_v<T, bfloat16> || (kAmx && is_quantized(dtype_of<T>))
+                                             : !std::is_same_v<T, double>;
 
 /// Calls f(rows) with the rows of a source, with their scales if it has any. These kernels must be able to load
 /// them.
@@ -215,18 +216,23 @@ SACCADE_INLINE Vec loadu_steps(Row row, std::int64_t step) {
     return loadu(row + step);
 }
 
-/// Vectors that hold the steps of 16 numbers, or more.
-inline constexpr int kVectorsOf16 = kWidth == 1 ? 1 : std::max(16 / (kStepNumbers * kWidth), 1);
+/// Vectors of steps whose numbers are converted together: those of 16 numbers, or more.
+template <class Row>
+inline constexpr int kLoadedTogether = kWidth == 1 || (kPairs && !QuantizedNumbers<Row>) ? 1
+                                       : kOnlyFloat8                                     ? 4
+                                                     : std::max(16 / (kStepNumbers * kWidth), 1);
 /// That many vectors of steps of a row from `step` on; all must exist.
 template <class Row>
-SACCADE_INLINE void load_16_steps(Row row, std::int64_t step, Vec (&x)[kVectorsOf16]) {
-  if constexpr (!kPairs && kVectorsOf16 > 1) {
-    load_16(row + step, x);
-  } else if constexpr (kPairs && kVectorsOf16 == 2 && QuantizedNumbers<Row>) {
+SACCADE_INLINE void load_together(Row row, std::int64_t step, Vec (&x)[kLoadedTogether<Row>]) {
+  constexpr int kVectors = kLoadedTogether<Row>;
+  if constexpr (kPairs && kVectors == 2 && QuantizedNumbers<Row>) {
     load_16_pairs(row + 2 * step, x);
+  } else if constexpr (kVectors == 1) {
+    x[0] = loadu_steps(row, step);
+  } else if constexpr (kOnlyFloat8) {
+    load_64(row + step, x);
   } else {
-    SACCADE_UNROLL
-    for (int i = 0; i < kVectorsOf16; ++i) x[i] = loadu_steps(row, step + i * kWidth);
+    load_16(row + step, x);
   }
 }
 

@@ -17,6 +17,7 @@ namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 ///   kHasNan      whether values may be NaN (of tiles)
 ///   kHasSigns    whether weights may be negative
 ///   kWeightBits  behind the first bit of the largest weight
+///   kMostOfWeights  the largest number that the digits of a weight hold
 ///   kFetchesNextSplit  whether keys and values of the next split are prefetched
 ///   kUnitKeys    keys whose weights have a common unit, the value of their last digit: a divisor of a split
 /// `Scratch` has query, scores, weights, units, factors, copies and scales: see ByteTileScratch and
@@ -165,6 +166,7 @@ class ByteDecodeSteps : public DecodeScores<Scratch> {
 
   static constexpr int kLeastExponent = -126;  // of normal numbers, as a unit and its reciprocal are
   static constexpr int kDrawn = 128;           // columns that dropout draws at a time
+  static constexpr int kScaled = 32;           // columns that are wanted or not
 
   void soften(int r) {
     const Scalar* const line = scores(r);
@@ -178,11 +180,11 @@ class ByteDecodeSteps : public DecodeScores<Scratch> {
     Vec most = zero(), least = zero(), finite = zero();
     Scalar most_of_all = 0;
     for (int column = 0; column < kDecodeSplit; column += kDrawn) {
-      for (int j = column; j < column + kDrawn; j += 32) weigh(r, j, m, sums);
+      weigh(r, column, m, sums);
       if (p_.dropout_p > 0.0) drop(r, column);
-      for (int j = column; j < column + kDrawn; j += kWidth) {
+      for (int j = column; j < column + kDrawn; j += kScaled) {
         scale_weights(r, j, most, least, finite);
-        if ((j + kWidth) % Format::kUnitKeys != 0) continue;
+        if ((j + kScaled) % Format::kUnitKeys != 0) continue;
         const Scalar most_of_unit = reduce_max(most);
         units[j / Format::kUnitKeys] = unit_for(most_of_unit);
         most_of_all = std::max(most_of_all, most_of_unit);
@@ -196,19 +198,23 @@ class ByteDecodeSteps : public DecodeScores<Scratch> {
     if (!fits) std::fill_n(units, kUnits, Scalar{0});
   }
 
-  /// The weights of 32 keys; adds to the sums over keys modulo 32.
-  SACCADE_INLINE void weigh(int r, int column, Scalar m, Vec (&sums)[32 / kWidth]) {
-    Scalar* const to = weights(r) + column;
-    if (!is_wanted(begin_ + column)) {
-      std::fill_n(to, 32, Scalar{0});
-      return;
-    }
-    SACCADE_UNROLL
-    for (int i = 0; i < 32 / kWidth; ++i) {
-      const Vec s = load(scores(r) + column + i * kWidth);
-      const Vec w = exp2(mul(canonical_nan(sub(s, broadcast(m))), broadcast(unit_.exp_factor)));
-      sums[i] = add(sums[i], w);
-      store(to + i * kWidth, w);
+  /// The weights of kDrawn keys; adds to the sums over keys modulo 32. A function, so that the constants of exp2()
+  /// stay in registers.
+  __attribute__((noinline)) void weigh(int r, int column, Scalar m, Vec (&sums)[32 / kWidth]) {
+    const Vec factor = broadcast(unit_.exp_factor), largest = broadcast(m);
+    const Scalar* const from = scores(r);
+    Scalar* const to = weights(r);
+    for (int j = column; j < column + kDrawn; j += 32) {
+      if (!is_wanted(begin_ + j)) {
+        std::fill_n(to + j, 32, Scalar{0});
+        continue;
+      }
+      SACCADE_UNROLL
+      for (int i = 0; i < 32 / kWidth; ++i) {
+        const Vec w = exp2(mul(canonical_nan(sub(load(from + j + i * kWidth), largest)), factor));
+        sums[i] = add(sums[i], w);
+        store(to + j + i * kWidth, w);
+      }
     }
   }
 
@@ -217,23 +223,28 @@ class ByteDecodeSteps : public DecodeScores<Scratch> {
                    begin_ + column);
   }
 
-  /// Multiplies weights by the scales of their values; finds the largest and the least product, and whether all
-  /// are finite.
+  /// Multiplies kScaled weights by the scales of their values; finds the largest and the least product, and
+  /// whether all are finite.
   SACCADE_INLINE void scale_weights(int r, int column, Vec& most, Vec& least, Vec& finite) {
+    const bool wanted = is_wanted(begin_ + column);
     Scalar* const to = weights(r) + column;
-    Vec w = mul(load(to), load(scratch_.scales + column));
-    if (!is_wanted(begin_ + column)) w = zero();  // a scale of what the row does not see may be NaN
-    if (masked_safe_) w = select(equal(load(scores(r) + column), broadcast(-kInfinity)), zero(), w);
-    most = max(most, abs(w)), least = min(least, w);
-    finite = fma(w, zero(), finite);
-    store(to, w);
+    SACCADE_UNROLL
+    for (int j = 0; j < kScaled; j += kWidth) {
+      Vec w = mul(load(to + j), load(scratch_.scales + column + j));
+      if (!wanted) w = zero();  // a scale of what the row does not see may be NaN
+      if (masked_safe_) w = select(equal(load(scores(r) + column + j), broadcast(-kInfinity)), zero(), w);
+      most = max(most, abs(w)), least = min(least, w);
+      finite = fma(w, zero(), finite);
+      store(to + j, w);
+    }
   }
 
-  /// The power of two of which the largest weight has Format::kWeightBits bits and one more.
+  /// The power of two of which the largest weight has Format::kWeightBits bits and one more, if digits hold them.
   static Scalar unit_for(Scalar largest) {
     constexpr int kMostExponent = 127 - std::max(Format::kWeightBits, 1);
-    return static_cast<Scalar>(
-        power_of_2(std::clamp(exponent_of(largest) - Format::kWeightBits, kLeastExponent, kMostExponent)));
+    int exponent = exponent_of(largest) - Format::kWeightBits;
+    if (largest * power_of_2(-exponent) > Format::kMostOfWeights) ++exponent;
+    return static_cast<Scalar>(power_of_2(std::clamp(exponent, kLeastExponent, kMostExponent)));
   }
 };
 

@@ -43,7 +43,8 @@ constexpr AmxKernels amx_fp16_table() {
 
 constexpr ByteKernels byte_table() {
   constexpr DecodeKernels integers = kDecodeOf<ByteTileHead<IntegerFormat>>;
-  return {.integers = integers, .integers_for_bf16 = integers, .float8 = kDecodeOf<ByteTileHead<Float8Format>>};
+  return {.integers = integers, .integers_for_bf16 = integers};
 }
+inline constexpr DecodeKernels kFloat8Kernels = kDecodeOf<ByteTileHead<Float8Format>>;
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

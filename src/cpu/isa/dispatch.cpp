@@ -28,7 +28,7 @@ constexpr std::array kKernels = {
     &kScalarKernels,
 #ifdef SACCADE_X86
     &kAvx2Kernels,   &kAvx512Kernels, &kAvx512Bf16Kernels, &kAvx512AmxKernels,
-#elif defined(SACCADE_NEON_BF16)
+#elif defined(SACCADE_NEON_PRODUCTS)
     &kNeonKernels,
     &kNeonBf16Kernels,
 #elif defined(SACCADE_ARM64)
@@ -85,7 +85,9 @@ bool may_use_amx() {
 #endif
 
 #ifdef SACCADE_ARM64
-constexpr unsigned long kHwcap2Bf16 = 1ul << 14;  // older headers lack HWCAP2_BF16
+// Older headers lack these.
+constexpr unsigned long kHwcapDotProduct = 1ul << 20, kHwcap2I8mm = 1ul << 13, kHwcap2Bf16 = 1ul << 14;
+bool has_dot_product() { return (getauxval(AT_HWCAP) & kHwcapDotProduct) != 0; }
 #endif
 
 bool machine_has(Isa isa) {
@@ -108,8 +110,10 @@ bool machine_has(Isa isa) {
 #ifdef SACCADE_ARM64
     case Isa::neon:
       return (getauxval(AT_HWCAP) & HWCAP_ASIMD) != 0;
-    case Isa::neonbf16:
-      return machine_has(Isa::neon) && (getauxval(AT_HWCAP2) & kHwcap2Bf16) != 0;
+    case Isa::neonbf16: {  // so far, every processor with products of bf16 has those of matrices of bytes
+      constexpr unsigned long kNeeded = kHwcap2Bf16 | kHwcap2I8mm;
+      return machine_has(Isa::neon) && (getauxval(AT_HWCAP2) & kNeeded) == kNeeded;
+    }
 #endif
     default:
       return false;
@@ -130,6 +134,9 @@ const KernelSet* kernels_of(Isa isa) {
 #ifdef SACCADE_X86
   if (isa == Isa::avx512amx && machine_has(isa) && has_amx_fp16()) return &kAvx512AmxFp16Kernels;
   if (isa == Isa::avx512 && machine_has(isa) && has_avx512vnni() && !has_avx512bf16()) return &kAvx512VnniKernels;
+#endif
+#ifdef SACCADE_NEON_PRODUCTS
+  if (isa == Isa::neon && has_dot_product() && !machine_has(Isa::neonbf16)) return &kNeonDotKernels;
 #endif
   for (const KernelSet* kernels : kKernels)
     if (kernels->isa == isa && machine_has(isa)) return kernels;
@@ -167,6 +174,7 @@ const KernelSet& emulated_amx_kernels() {
     kernels.isa = Isa::avx512amx;
     kernels.amx = emulates_amx_fp16() ? &kAmxFp16TwinKernels : &kAmxTwinKernels;
     kernels.bytes = &kAmxTwinByteKernels;
+    kernels.float8 = &kAmxTwinFloat8Kernels;
     return kernels;
   }();
   return emulated;

@@ -14,13 +14,15 @@
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
 constexpr KernelSet kernel_table(Isa isa, const AttentionKernels& f64, const PairKernels* pairs = nullptr,
-                                 const AmxKernels* amx = nullptr, const ByteKernels* bytes = nullptr) {
+                                 const AmxKernels* amx = nullptr, const ByteKernels* bytes = nullptr,
+                                 const DecodeKernels* float8 = nullptr) {
   return {.isa = isa,
           .f32 = attention_table(),
           .f64 = &f64,
           .pairs = pairs,
           .amx = amx,
           .bytes = bytes,
+          .float8 = float8,
           .forward_small = forward_small,
           .product = {.block = product,
                       .rows = kTileRows,

@@ -5,7 +5,7 @@
 #define SACCADE_SCALAR double
 #include "cpu/simd/scalar.h"
 
-#include "cpu/simd/exp2_polynomial.h"
+#include "cpu/simd/exp2/polynomial.h"
 
 #include "cpu/isa/attention_table.h"
 

@@ -29,6 +29,13 @@ inline constexpr bool kPairs = true;
 inline constexpr bool kPairs = kAmx;
 #endif
 
+/// Whether these kernels take keys and values of e4m3 only, which they load 64 at a time (simd/avx512_vbmi.h).
+#ifdef SACCADE_ONLY_FLOAT8
+inline constexpr bool kOnlyFloat8 = true;
+#else
+inline constexpr bool kOnlyFloat8 = false;
+#endif
+
 /// Dimensions of a step, or keys in P V.
 inline constexpr int kStepNumbers = kPairs ? 2 : 1;
 

@@ -85,27 +85,26 @@ inline const ForwardKernels& state_kernels(const KernelSet& level, const Attenti
   return tiles ? tiles->forward : on_vectors(level, p).forward;
 }
 
-/// The kernels for decode() over quantized keys and values that multiply bytes; nullptr: none.
+/// The kernels for decode() over k and v of bytes that are faster than those for all types; nullptr: none.
 inline const DecodeKernels* decode_of_bytes(const KernelSet& level, const AttentionParams& p) {
   constexpr std::int64_t kMostDims = std::int64_t{1} << 16;  // sums of products of two bytes must fit into 32 bits
   const auto is_integer = [](DType dtype) { return dtype == DType::i8 || dtype == DType::i4; };
   const bool fits =
       (p.q.dtype == DType::f32 || p.q.dtype == DType::bf16) && std::max(p.head_dim, p.head_dim_v) <= kMostDims;
-  if (!level.bytes || !fits) return nullptr;
-  const DecodeKernels* kernels = nullptr;
-  if (is_integer(p.k.dtype) && is_integer(p.v.dtype))
-    kernels = level.pairs && p.given_q == DType::bf16 ? &level.bytes->integers_for_bf16 : &level.bytes->integers;
-  if (p.k.dtype == DType::f8e4m3 && p.v.dtype == DType::f8e4m3) kernels = &level.bytes->float8;
-  return kernels && kernels->split ? kernels : nullptr;
+  if (!fits) return nullptr;
+  if (p.k.dtype == DType::f8e4m3 && p.v.dtype == DType::f8e4m3) return level.float8;
+  if (!level.bytes || !is_integer(p.k.dtype) || !is_integer(p.v.dtype)) return nullptr;
+  return level.pairs && p.given_q == DType::bf16 ? &level.bytes->integers_for_bf16 : &level.bytes->integers;
 }
 
-/// Quantized keys and values are multiplied as bytes where there are such kernels. On vectors, pairs are faster
+/// Quantized keys and values are multiplied as bytes where there are such kernels. With AVX-512, pairs are faster
 /// unless they are of i4 (Zen 4, 32768 keys in memory: 4.7 instead of 5.4 ms with i8, and 7.2 instead of 6.6 with
 /// i4).
 inline const DecodeKernels& decode_kernels(const KernelSet& level, const AttentionParams& p) {
   if (is_quantized(p.k.dtype) || is_quantized(p.v.dtype)) {
     const bool has_int4 = p.k.dtype == DType::i4 || p.v.dtype == DType::i4;
-    const bool prefers_pairs = level.pairs && !level.amx && takes_pairs(p) && !has_int4;
+    const bool prefers_pairs =
+        level.bytes && level.bytes->has_faster_pairs && level.pairs && takes_pairs(p) && !has_int4;
     const DecodeKernels* const bytes = prefers_pairs ? nullptr : decode_of_bytes(level, p);
     return bytes ? *bytes : on_vectors(level, p).decode;
   }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cpu/simd/avx512.h"
+#include "cpu/simd/byte_tables.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
@@ -72,35 +73,9 @@ SACCADE_INLINE Vec negate_pairs(Vec words) {
 }
 
 // ---- Quantized bytes -------------------------------------------------------------------------------------------
-// bf16 has all numbers of i8 and e4m3. VPERMI2B looks up the upper and the lower byte of 64 numbers.
+// VPERMI2B looks up the upper and the lower byte of 64 numbers as bf16.
 
 inline constexpr bool kLooksUpPairs = true;
-
-/// The bytes of the bf16 numbers for the lower 7 bits of a byte, without a sign.
-struct PairTables {
-  alignas(64) std::uint8_t lower[128], upper[128];
-};
-template <class Number>
-consteval PairTables pair_tables(Number number) {
-  PairTables tables{};
-  for (int i = 0; i < 128; ++i) {
-    const std::uint32_t bits = std::bit_cast<std::uint32_t>(number(i));
-    tables.lower[i] = static_cast<std::uint8_t>(bits >> 16);
-    tables.upper[i] = static_cast<std::uint8_t>(bits >> 24);
-  }
-  return tables;
-}
-/// Of magnitudes: 0 is 128, for -128.
-inline constexpr PairTables kPairsOfInt8 =
-    pair_tables([](int i) { return i == 0 ? 128.0f : static_cast<float>(i); });
-inline constexpr PairTables kPairsOfFloat8 = pair_tables([](int i) {
-  if (i == 127) return std::numeric_limits<float>::quiet_NaN();
-  const int exponent = i / 8;
-  const int mantissa = exponent == 0 ? i : 8 + i % 8;
-  float x = static_cast<float>(mantissa) / 512;
-  for (int e = exponent; e > 1; --e) x *= 2;
-  return x;
-});
 
 /// Word i of x[t] holds pair 8 (i / 4) + 4 t + i % 4 of 64 bytes.
 SACCADE_INLINE void look_up_pairs(const PairTables& tables, __m512i places, __m512i signs, __mmask64 not_zero,

@@ -15,7 +15,7 @@ SACCADE_INLINE Vec canonical_nan(Vec x) {
   return select(is_nan(x), broadcast(std::numeric_limits<Scalar>::quiet_NaN()), x);
 }
 
-/// 2^x; see exp2_table.h and exp2_polynomial.h.
+/// 2^x; see exp2/table.h and exp2/polynomial.h.
 SACCADE_INLINE Vec exp2(Vec x) { return exp2_end(exp2_begin(x)); }
 
 /// tanh with a small relative error everywhere: up to 0.625 the approximations of Cephes (the polynomial of tanhf,

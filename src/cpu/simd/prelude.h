@@ -33,6 +33,9 @@
 
 /// Accumulators stay in registers only if every loop over them is unrolled.
 #define SACCADE_UNROLL _Pragma("GCC unroll 32")
+/// Where a loop over memory is short, compilers would unroll it too, and more is live then than there are
+/// registers.
+#define SACCADE_ROLLED _Pragma("GCC unroll 1")
 #define SACCADE_INLINE inline __attribute__((always_inline))
 
 /// Only the code between these two is compiled for the given instructions, such as "avx2,fma".
@@ -57,6 +60,11 @@ template <class T>
 SACCADE_INLINE T* as_computed(T* p) {
   asm("" : "+r"(p));
   return p;
+}
+/// The same for a stride, for which the compiler would otherwise compile a loop twice, for 1 and for others.
+SACCADE_INLINE std::int64_t as_computed(std::int64_t stride) {
+  asm("" : "+r"(stride));
+  return stride;
 }
 
 }  // namespace saccade::cpu

@@ -10,7 +10,7 @@ SACCADE_TARGET_BEGIN("avx2,fma,f16c")
 #define SACCADE_ISA_NAMESPACE checks_avx2
 #include "cpu/simd/avx2.h"
 
-#include "cpu/simd/exp2_polynomial.h"
+#include "cpu/simd/exp2/polynomial.h"
 
 #include "cpu/checks/columns.h"
 #include "cpu/checks/conversions.h"

@@ -15,7 +15,7 @@ SACCADE_TARGET_BEGIN("avx2,fma,f16c")
 
 #include "cpu/amx/twin.h"
 
-#include "cpu/simd/exp2_polynomial.h"
+#include "cpu/simd/exp2/polynomial.h"
 
 #include "cpu/amx/words_twin.h"
 

@@ -11,7 +11,7 @@ SACCADE_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")
 #define SACCADE_CHECKS_EXP2_TABLE
 #include "cpu/simd/avx512.h"
 
-#include "cpu/simd/exp2_table.h"
+#include "cpu/simd/exp2/table.h"
 
 #include "cpu/checks/columns.h"
 #include "cpu/checks/conversions.h"

@@ -14,7 +14,7 @@ SACCADE_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx2,fma,f16
 #define SACCADE_AMX
 #include "cpu/amx/tiles.h"
 
-#include "cpu/simd/exp2_polynomial.h"
+#include "cpu/simd/exp2/polynomial.h"
 
 #include "cpu/amx/words.h"
 

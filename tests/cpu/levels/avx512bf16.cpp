@@ -11,7 +11,7 @@ SACCADE_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,avx512bf1
 #define SACCADE_BF16_PRODUCT
 #include "cpu/simd/avx512_bf16.h"
 
-#include "cpu/simd/exp2_table.h"
+#include "cpu/simd/exp2/table.h"
 
 #include "cpu/checks/packing.h"
 #include "cpu/checks/pairs.h"

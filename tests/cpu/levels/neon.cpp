@@ -8,7 +8,7 @@
 #define SACCADE_ISA_NAMESPACE checks_neon
 #include "cpu/simd/neon.h"
 
-#include "cpu/simd/exp2_polynomial.h"
+#include "cpu/simd/exp2/polynomial.h"
 
 #include "cpu/checks/columns.h"
 #include "cpu/checks/conversions.h"

@@ -8,7 +8,7 @@
 #define SACCADE_ISA_NAMESPACE checks_neon_f64
 #include "cpu/simd/neon_f64.h"
 
-#include "cpu/simd/exp2_polynomial.h"
+#include "cpu/simd/exp2/polynomial.h"
 
 #include "cpu/checks/exp2.h"
 #include "cpu/checks/moves.h"

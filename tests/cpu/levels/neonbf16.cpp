@@ -3,7 +3,7 @@
 #include "cpu/checks/plain.h"
 #include "cpu/simd/prelude.h"
 
-#ifdef SACCADE_NEON_BF16
+#ifdef SACCADE_NEON_PRODUCTS
 
 SACCADE_TARGET_BEGIN("arch=armv8.2-a+bf16")
 
@@ -11,7 +11,7 @@ SACCADE_TARGET_BEGIN("arch=armv8.2-a+bf16")
 #define SACCADE_BF16_PRODUCT
 #include "cpu/simd/neon_bf16.h"
 
-#include "cpu/simd/exp2_polynomial.h"
+#include "cpu/simd/exp2/polynomial.h"
 
 #include "cpu/checks/packing.h"
 #include "cpu/checks/pairs.h"

@@ -7,7 +7,7 @@
 #define SACCADE_SCALAR double
 #include "cpu/simd/scalar.h"
 
-#include "cpu/simd/exp2_polynomial.h"
+#include "cpu/simd/exp2/polynomial.h"
 
 #include "cpu/checks/columns.h"
 #include "cpu/checks/exp2.h"

@@ -11,6 +11,7 @@ struct Float8Format {
   using Sum = float;
   static constexpr bool kHasInt4 = false, kHasNan = true, kHasSigns = true, kFetchesNextSplit = false;
   static constexpr int kQueryBits = 0, kWeightBits = 0, kUnitKeys = kDecodeSplit;
+  static constexpr double kMostOfWeights = 2;
   static constexpr std::int64_t kQueryBytes =
       2 * kTileBytes;  // of 64 numbers: [2][16 pairs][part][row][2 numbers]
   static constexpr std::int64_t kWeightBytes = 2 * kTileBytes;  // of 64 weights: [32 of them][part][row][16 pairs]

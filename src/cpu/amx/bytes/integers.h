@@ -13,6 +13,7 @@ struct IntegerFormat {
   using Sum = std::int32_t;
   static constexpr bool kHasInt4 = true, kHasNan = false, kHasSigns = false, kFetchesNextSplit = false;
   static constexpr int kQueryBits = 26, kWeightBits = 31;  // behind the first bit of the largest number
+  static constexpr double kMostOfWeights = 0x1p32 - 1;
   static constexpr int kUnitKeys = kDecodeSplit;
   static constexpr std::int64_t kQueryBytes = kTileBytes;   // of 64 numbers: [16 times 4][digit][row][4 numbers]
   static constexpr std::int64_t kWeightBytes = kTileBytes;  // of 64 weights: [row][digit][64]

@@ -7,14 +7,17 @@
 #define SACCADE_ISA_NAMESPACE neon
 #include "cpu/simd/neon.h"
 
-#include "cpu/simd/exp2_polynomial.h"
+#include "cpu/simd/exp2/polynomial.h"
 
 #include "cpu/isa/kernel_table.h"
 
 namespace saccade::cpu {
 const KernelSet kNeonKernels = neon::kernel_table(Isa::neon, kNeonKernelsF64);
-#ifdef SACCADE_NEON_BF16
-const KernelSet kNeonBf16Kernels = neon::kernel_table(Isa::neonbf16, kNeonKernelsF64, &kNeonPairKernels);
+#ifdef SACCADE_NEON_PRODUCTS
+const KernelSet kNeonDotKernels =
+    neon::kernel_table(Isa::neon, kNeonKernelsF64, nullptr, nullptr, &kNeonDotByteKernels);
+const KernelSet kNeonBf16Kernels =
+    neon::kernel_table(Isa::neonbf16, kNeonKernelsF64, &kNeonPairKernels, nullptr, &kNeonMatrixByteKernels);
 #endif
 }  // namespace saccade::cpu
 

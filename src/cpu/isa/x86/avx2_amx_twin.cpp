@@ -18,7 +18,7 @@ SACCADE_TARGET_BEGIN("avx2,fma,f16c")
 #define SACCADE_AMX
 #include "cpu/simd/avx2.h"
 
-#include "cpu/simd/exp2_polynomial.h"
+#include "cpu/simd/exp2/polynomial.h"
 
 #include "cpu/amx/twin.h"
 
@@ -37,6 +37,7 @@ const ProductKernels& fallback_products() { return emulated_amx_kernels().produc
 const AmxKernels kAmxTwinKernels = avx2_amx_twin::amx_table();
 const AmxKernels kAmxFp16TwinKernels = avx2_amx_twin::amx_fp16_table();
 const ByteKernels kAmxTwinByteKernels = avx2_amx_twin::byte_table();
+const DecodeKernels kAmxTwinFloat8Kernels = avx2_amx_twin::kFloat8Kernels;
 }  // namespace saccade::cpu
 
 #endif

@@ -8,7 +8,7 @@ SACCADE_TARGET_BEGIN("avx2,fma,f16c")
 #define SACCADE_ISA_NAMESPACE avx2_f64
 #include "cpu/simd/avx2_f64.h"
 
-#include "cpu/simd/exp2_polynomial.h"
+#include "cpu/simd/exp2/polynomial.h"
 
 #include "cpu/isa/attention_table.h"
 

@@ -1,7 +1,7 @@
 // exp2 in two parts, by a polynomial, for instruction sets without a table lookup in registers. See exp2_table.h.
 #pragma once
 
-#include "cpu/simd/exp2_coefficients.h"
+#include "cpu/simd/exp2/coefficients.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 

@@ -11,7 +11,7 @@ SACCADE_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx2,fma,f16
 #define SACCADE_AMX
 #include "cpu/amx/tiles.h"
 
-#include "cpu/simd/exp2_polynomial.h"
+#include "cpu/simd/exp2/polynomial.h"
 
 #include "cpu/amx/words.h"
 
@@ -28,6 +28,7 @@ const ProductKernels& fallback_products() { return kAvx512Kernels.product; }
 const AmxKernels kAmxKernels = avx512amx::amx_table();
 const AmxKernels kAmxFp16Kernels = avx512amx::amx_fp16_table();
 const ByteKernels kAmxByteKernels = avx512amx::byte_table();
+const DecodeKernels kAmxFloat8Kernels = avx512amx::kFloat8Kernels;
 }  // namespace saccade::cpu
 
 #endif

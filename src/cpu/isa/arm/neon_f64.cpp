@@ -6,7 +6,7 @@
 #define SACCADE_ISA_NAMESPACE neon_f64
 #include "cpu/simd/neon_f64.h"
 
-#include "cpu/simd/exp2_polynomial.h"
+#include "cpu/simd/exp2/polynomial.h"
 
 #include "cpu/isa/attention_table.h"
 

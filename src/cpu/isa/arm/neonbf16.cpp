@@ -1,7 +1,7 @@
 // The kernels for NEON that multiply bf16 pairs; everything else of that level is in neon.cpp.
 #include "cpu/simd/prelude.h"
 
-#ifdef SACCADE_NEON_BF16
+#ifdef SACCADE_NEON_PRODUCTS
 
 SACCADE_TARGET_BEGIN("arch=armv8.2-a+bf16")
 
@@ -9,7 +9,7 @@ SACCADE_TARGET_BEGIN("arch=armv8.2-a+bf16")
 #define SACCADE_BF16_PRODUCT
 #include "cpu/simd/neon_bf16.h"
 
-#include "cpu/simd/exp2_polynomial.h"
+#include "cpu/simd/exp2/polynomial.h"
 
 #include "cpu/isa/attention_table.h"
 #include "cpu/isa/limits.h"

@@ -9,7 +9,7 @@ SACCADE_TARGET_BEGIN("avx2,fma,f16c")
 #define SACCADE_ISA_NAMESPACE avx2
 #include "cpu/simd/avx2.h"
 
-#include "cpu/simd/exp2_polynomial.h"
+#include "cpu/simd/exp2/polynomial.h"
 
 #include "cpu/isa/kernel_table.h"
 
