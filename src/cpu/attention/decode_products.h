@@ -332,7 +332,7 @@ __attribute__((noinline)) void decode_values(const Scalar* p, Rows v, int count,
         Scalar* const out = o + chunk_offset(r, c);
         if (columns < Step::kColumns)
           add_step<T, Step, 0, true, false>(weights, v + from, n, c, columns, out);
-        else if (n < Step::kKeys)
+        else if (n < Step::kKeys && !Step::kConverts)
           add_step<T, Step, 0, false, false>(weights, v + from, n, c, columns, out);
         else if (r + Step::kRows >= rows && (r > 0 || Step::kConverts) && c % Step::kColumnsOfLine == 0)
           add_step<T, Step, Step::kKeys, false, true>(weights, v + from, n, c, columns, out);
