@@ -20,8 +20,8 @@ enum class Isa : std::uint8_t {
   avx512,      ///< AVX-512 F, BW, DQ, VL; decode() over i8 and i4 has other bits with VNNI and no bf16 products
   avx512bf16,  ///< AVX-512 with VNNI, VBMI and products of bf16 pairs
   avx512amx,   ///< all of that, and AMX tiles of bf16 and bytes; of f16 too if it has AMX-FP16
-  neon,        ///< NEON of 64-bit Arm
-  neonbf16,    ///< NEON and products of bf16 pairs (FEAT_BF16)
+  neon,        ///< NEON of 64-bit Arm; decode() over i8 and i4 has other bits with SDOT and no bf16 products
+  neonbf16,    ///< NEON and products of bf16 pairs (FEAT_BF16) and of matrices of bytes (FEAT_I8MM)
 };
 
 /// The name of `isa`: "scalar", "avx2", "avx512", "avx512bf16", "avx512amx", "neon", "neonbf16".

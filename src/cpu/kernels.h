@@ -294,7 +294,8 @@ extern const KernelSet kAvx512Bf16Kernels;
 extern const PairKernels kAvx512PairKernels;
 extern const KernelSet kAvx512AmxKernels;
 extern const KernelSet kAvx512AmxFp16Kernels;  // the same level on a processor with AMX-FP16
-extern const KernelSet kAvx512VnniKernels;  // level avx512 on a processor with VNNI and without products of bf16
+// Level avx512 on a processor with VNNI, or VNNI and VBMI, that lacks level avx512bf16.
+extern const KernelSet kAvx512VnniKernels, kAvx512VbmiKernels;
 extern const ByteKernels kAvx512ByteKernels;
 extern const DecodeKernels kAvx512Float8Kernels;
 extern const AmxKernels kAmxKernels, kAmxFp16Kernels;

@@ -241,7 +241,7 @@ class ByteDecodeSteps : public DecodeScores<Scratch> {
 
   /// The power of two of which the largest weight has Format::kWeightBits bits and one more, if digits hold them.
   static Scalar unit_for(Scalar largest) {
-    constexpr int kMostExponent = 127 - std::max(Format::kWeightBits, 1);
+    constexpr int kMostExponent = std::min(126, 128 - Format::kWeightBits);  // its reciprocal is normal too
     int exponent = exponent_of(largest) - Format::kWeightBits;
     if (largest * power_of_2(-exponent) > Format::kMostOfWeights) ++exponent;
     return static_cast<Scalar>(power_of_2(std::clamp(exponent, kLeastExponent, kMostExponent)));

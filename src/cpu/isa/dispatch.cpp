@@ -47,11 +47,15 @@ bool has_avx512vnni() {
   constexpr unsigned kAvx512Vnni = 1u << 11;  // leaf 7, subleaf 0, ECX
   return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (ecx & kAvx512Vnni) != 0;
 }
+bool has_avx512vbmi() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  constexpr unsigned kAvx512Vbmi = 1u << 1;  // leaf 7, subleaf 0, ECX
+  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (ecx & kAvx512Vbmi) != 0;
+}
 bool has_avx512bf16() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  constexpr unsigned kAvx512Vbmi = 1u << 1, kAvx512Bf16 = 1u << 5;  // leaf 7: subleaf 0, ECX; subleaf 1, EAX
-  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (ecx & kAvx512Vbmi) != 0 &&
-         __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & kAvx512Bf16) != 0;
+  constexpr unsigned kAvx512Bf16 = 1u << 5;  // leaf 7, subleaf 1, EAX
+  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & kAvx512Bf16) != 0;
 }
 
 bool has_amx_fp16() {
@@ -100,8 +104,8 @@ bool machine_has(Isa isa) {
     case Isa::avx512:
       return machine_has(Isa::avx2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    case Isa::avx512bf16:  // so far, every processor with products of bf16 has VNNI
-      return machine_has(Isa::avx512) && has_avx512bf16() && has_avx512vnni();
+    case Isa::avx512bf16:  // Cooper Lake lacks VBMI
+      return machine_has(Isa::avx512) && has_avx512bf16() && has_avx512vnni() && has_avx512vbmi();
     case Isa::avx512amx: {
       static const bool has_amx = machine_has(Isa::avx512bf16) && may_use_amx();
       return has_amx;
@@ -133,7 +137,8 @@ bool emulates_amx_fp16() {
 const KernelSet* kernels_of(Isa isa) {
 #ifdef SACCADE_X86
   if (isa == Isa::avx512amx && machine_has(isa) && has_amx_fp16()) return &kAvx512AmxFp16Kernels;
-  if (isa == Isa::avx512 && machine_has(isa) && has_avx512vnni() && !has_avx512bf16()) return &kAvx512VnniKernels;
+  if (isa == Isa::avx512 && machine_has(isa) && has_avx512vnni() && !machine_has(Isa::avx512bf16))
+    return has_avx512vbmi() ? &kAvx512VbmiKernels : &kAvx512VnniKernels;
 #endif
 #ifdef SACCADE_NEON_PRODUCTS
   if (isa == Isa::neon && has_dot_product() && !machine_has(Isa::neonbf16)) return &kNeonDotKernels;

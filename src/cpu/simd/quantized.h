@@ -2,7 +2,7 @@
 // simd/*.h defines, for kWidth numbers and for the first n of them,
 //   loadu(p), load_first(p, n)   of int8_t and float8_e4m3
 //   load_nibbles(p, upper, m)    of kWidth bytes: m times (the lower or upper half of each byte, less 8)
-//   load_16_nibbles(p, upper, m, x)  the same of 16 bytes, where kWidth is less
+//   load_16_nibbles(p, upper, m, x)  the same of 16 bytes, where kWidth is 4 or 8
 #pragma once
 
 #include "cpu/simd/math.h"

@@ -19,6 +19,8 @@ namespace saccade::cpu {
 const KernelSet kAvx512Kernels = avx512::kernel_table(Isa::avx512, kAvx512KernelsF64);
 const KernelSet kAvx512VnniKernels =
     avx512::kernel_table(Isa::avx512, kAvx512KernelsF64, nullptr, nullptr, &kAvx512ByteKernels);
+const KernelSet kAvx512VbmiKernels = avx512::kernel_table(Isa::avx512, kAvx512KernelsF64, nullptr, nullptr,
+                                                          &kAvx512ByteKernels, &kAvx512Float8Kernels);
 const KernelSet kAvx512Bf16Kernels = avx512::kernel_table(Isa::avx512bf16, kAvx512KernelsF64, &kAvx512PairKernels,
                                                           nullptr, &kAvx512ByteKernels, &kAvx512Float8Kernels);
 const KernelSet kAvx512AmxKernels = avx512::kernel_table(Isa::avx512amx, kAvx512KernelsF64, &kAvx512PairKernels,

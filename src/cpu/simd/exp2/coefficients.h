@@ -1,4 +1,4 @@
-// The coefficients of exp2 by a polynomial, for exp2_polynomial.h and for AMX kernels and their twin.
+// The coefficients of exp2 by a polynomial, for polynomial.h and for AMX kernels and their twin.
 #pragma once
 
 #include "cpu/simd/prelude.h"

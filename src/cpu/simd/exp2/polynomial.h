@@ -1,4 +1,4 @@
-// exp2 in two parts, by a polynomial, for instruction sets without a table lookup in registers. See exp2_table.h.
+// exp2 in two parts, by a polynomial, for instruction sets without a table lookup in registers. See table.h.
 #pragma once
 
 #include "cpu/simd/exp2/coefficients.h"

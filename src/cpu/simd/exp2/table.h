@@ -1,4 +1,4 @@
-// exp2 in two parts, by a table in two registers. See exp2_polynomial.h.
+// exp2 in two parts, by a table in two registers. See polynomial.h.
 #pragma once
 
 #include "cpu/simd/prelude.h"
