@@ -373,6 +373,17 @@ TEST_P(QuantizedKvCacheOfEachIsa, TakesScalesOfAnySign) {
     }
 }
 
+TEST_P(QuantizedKvCacheOfEachIsa, TakesScalesNearTheLargestFloat) {
+  constexpr float kScale = 3.395e38F;
+  Tensor k(DType::i8, {1, 1, 1, 16}), v(DType::i8, {1, 1, 1, 16}), v_scale(DType::f32, {1});
+  std::fill_n(static_cast<std::int8_t*>(v.data()), 8, std::int8_t{1});
+  std::fill_n(static_cast<std::int8_t*>(v.data()) + 8, 8, std::int8_t{-1});
+  v_scale.values<float>()[0] = kScale;
+  const AttentionOptions options{.k_scale = v_scale, .v_scale = v_scale};  // k is 0
+  const Tensor o = decode(random_tensor({1, 1, 1, 16}, 3), k, v, options);
+  for (std::int64_t d = 0; d < 16; ++d) EXPECT_NEAR(o.at<float>(0, 0, 0, d) / kScale, d < 8 ? 1 : -1, 1e-6) << d;
+}
+
 TEST_P(QuantizedKvCacheOfEachIsa, ARowThatSeesNothingIsZeroWhateverTheScales) {
   const Tensor q = random_tensor({1, kHeads, 2, kDim}, 3), lengths(DType::i32, {1});
   const KvCache cache = filled(options_of({DType::i8, DType::i8}), keys(40), values(40), 40);
