@@ -33,7 +33,8 @@ int level_of(const std::string& instruction) {
 /// The level that a function's namespace permits.
 int allowed_in(const std::string& function) {
   if (function.find("saccade::cpu::avx512") != std::string::npos) return 2;
-  for (const char* name : {"saccade::cpu::avx2", "saccade::cpu::neonbf16", "saccade::cpu::neondot", "saccade::cpu::neonmatrix"})
+  for (const char* name :
+       {"saccade::cpu::avx2", "saccade::cpu::neonbf16", "saccade::cpu::neondot", "saccade::cpu::neonmatrix"})
     if (function.find(name) != std::string::npos) return 1;
   return 0;
 }

@@ -202,7 +202,8 @@ constexpr Rule kOutside[] = {
 
 // Where intrinsics may stand: in the vector types, and in the operations of tiles.
 constexpr const char* kIntrinsics =
-    "^src/cpu/simd/|^src/cpu/amx/(tiles|words|tables)\\.h$|^src/cpu/bytes/\\w+_(avx512|neon)\\.h$|/include_rules_test";
+    "^src/cpu/simd/|^src/cpu/amx/(tiles|words|tables)\\.h$|^src/cpu/bytes/\\w+_(avx512|neon)\\.h$|/"
+    "include_rules_test";
 
 /// Whether `path` is a test and `target` a header of another room of tests, support/ and data/ excepted.
 bool crosses_rooms(const std::string& path, const std::string& target) {

@@ -211,8 +211,8 @@ inline void put_int4_row(Int4Row row, std::int64_t tiles, std::int8_t* to) {
 
 inline std::uint16_t bf16_of_float8(std::int8_t x) {
   const auto byte = static_cast<std::uint8_t>(x), magnitude = static_cast<std::uint8_t>(byte & 127);
-  return static_cast<std::uint16_t>(kPairsOfFloat8.lower[magnitude] | (kPairsOfFloat8.upper[magnitude] | (byte & 128))
-                                                                       << 8);
+  return static_cast<std::uint16_t>(kPairsOfFloat8.lower[magnitude] |
+                                    (kPairsOfFloat8.upper[magnitude] | (byte & 128)) << 8);
 }
 
 inline void put_float8_rows(const std::int8_t* rows, std::int64_t stride, std::int8_t* to) {

@@ -229,9 +229,9 @@ inline std::int64_t chunk_offset(std::int64_t row, std::int64_t column) {
 /// How far ahead values are prefetched, in bytes.
 inline constexpr std::int64_t kValuesAhead = 16384;
 
-/// o[kRows][kVectors vectors] += p v over `count` keys (where kCount is 1 to 8, as many): rows of p are kDecodeSplit
-/// apart, and the first `columns` numbers of v[key] are read. For pairs, o's columns are in the order of
-/// interleave_low and interleave_high. kFetches: prefetches the values of a later step.
+/// o[kRows][kVectors vectors] += p v over `count` keys (where kCount is 1 to 8, as many): rows of p are
+/// kDecodeSplit apart, and the first `columns` numbers of v[key] are read. For pairs, o's columns are in the order
+/// of interleave_low and interleave_high. kFetches: prefetches the values of a later step.
 template <class T, class Step, int kCount, bool kTail, bool kFetches, class Rows>
 SACCADE_INLINE void add_step(const Scalar* p, const Rows& v, int count, std::int64_t column, int columns,
                              Scalar* o) {

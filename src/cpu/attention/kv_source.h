@@ -107,8 +107,8 @@ class ScaledKvRows {
   KvRows<T> rows_;
 };
 
-/// Whether these kernels load rows of T: kernels for f64 load only f64, kernels for pairs only bf16, and those with
-/// kOnlyFloat8 only e4m3. Tiles of f32 take quantized rows.
+/// Whether these kernels load rows of T: kernels for f64 load only f64, kernels for pairs only bf16, and those
+/// with kOnlyFloat8 only e4m3. Tiles of f32 take quantized rows.
 template <class T>
 inline constexpr bool kLoads = kIsDouble     ? std::is_same_v<T, double>
                                : kOnlyFloat8 ? std::is_same_v<T, float8_e4m3>
