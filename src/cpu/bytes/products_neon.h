@@ -52,7 +52,8 @@ SACCADE_INLINE Vec join(const int32x4_t (&sums)[kDigits]) {
   return x;
 }
 
-/// What both kinds of products have.
+/// What both kinds of products have. `Products` is the kind.
+template <class Products>
 struct NeonByteProducts {
   static constexpr bool kHasSigns = true;
   static constexpr int kDigits = 3, kNumbers = kDigitRows * kDigits;
@@ -71,12 +72,28 @@ struct NeonByteProducts {
     for (int i = 0; i < 4; ++i) whole[i] = vcvtnq_s32_f32(vmulq_n_f32(load(weights + i * 4), reciprocal));
     split_integers(whole, digits);
   }
+
+  /// 8 columns at a time.
+  template <class Fetch, class Add>
+  SACCADE_INLINE static void multiply_values(const RowTile (&rows)[4], std::int64_t w, const std::int8_t* digits,
+                                             int count, int /*pass*/, const Fetch& fetch, const Add& add) {
+    SACCADE_ROLLED
+    for (int column = 0; column < 64; column += 8) {
+      fetch(column / 4), fetch(column / 4 + 1);
+      if (count == 1)
+        Products::template multiply_columns<1>(rows, w, column, digits, add);
+      else if (count == 2)
+        Products::template multiply_columns<2>(rows, w, column, digits, add);
+      else
+        Products::template multiply_columns<4>(rows, w, column, digits, add);
+    }
+  }
 };
 
 #ifndef SACCADE_MATRIX_PRODUCT
 
 /// SDOT: each 32-bit sum has four numbers of a key, or of a column of values.
-struct ByteProducts : NeonByteProducts {
+struct ByteProducts : NeonByteProducts<ByteProducts> {
   // Queries: [16 dimensions][number][16]. Weights: [4 keys][number][4].
 
   static void put_query(const std::int8_t (&digits)[kDigits][16], int row, std::int64_t d, std::int8_t* to,
@@ -136,23 +153,6 @@ struct ByteProducts : NeonByteProducts {
     }
   }
 
-  /// 8 columns at a time.
-  template <class Fetch, class Add>
-  SACCADE_INLINE static void multiply_values(const RowTile (&rows)[4], std::int64_t w, const std::int8_t* digits,
-                                             int count, int /*pass*/, const Fetch& fetch, const Add& add) {
-    SACCADE_ROLLED
-    for (int column = 0; column < 64; column += 8) {
-      fetch(column / 4), fetch(column / 4 + 1);
-      if (count == 1)
-        multiply_columns<1>(rows, w, column, digits, add);
-      else if (count == 2)
-        multiply_columns<2>(rows, w, column, digits, add);
-      else
-        multiply_columns<4>(rows, w, column, digits, add);
-    }
-  }
-
- private:
   template <int kRows, class Add>
   SACCADE_INLINE static void multiply_columns(const RowTile (&rows)[4], std::int64_t w, int column,
                                               const std::int8_t* digits, const Add& add) {
@@ -182,6 +182,7 @@ struct ByteProducts : NeonByteProducts {
     for (int r = 0; r < kRows; ++r) add(r, column, join(sums[0][r])), add(r, column + 4, join(sums[1][r]));
   }
 
+ private:
   /// 16 numbers of four rows: word i of x[c] has four numbers, from 4 c on, of row i.
   SACCADE_INLINE static void load_words(const std::int8_t* rows, std::int64_t stride, int8x16_t (&x)[4]) {
     const auto row = [&](int i) __attribute__((always_inline)) {
@@ -215,7 +216,7 @@ struct ByteProducts : NeonByteProducts {
 #else
 
 /// SMMLA: four sums have eight numbers each, of two keys, or columns of values, with two of the group's numbers.
-struct ByteProducts : NeonByteProducts {
+struct ByteProducts : NeonByteProducts<ByteProducts> {
   static constexpr int kPairs = kNumbers / 2;
   // Queries: [8 dimensions][pair of numbers][2][8]. Weights: [8 keys][pair of numbers][2][8].
 
@@ -271,23 +272,6 @@ struct ByteProducts : NeonByteProducts {
     }
   }
 
-  /// 8 columns at a time.
-  template <class Fetch, class Add>
-  SACCADE_INLINE static void multiply_values(const RowTile (&rows)[4], std::int64_t w, const std::int8_t* digits,
-                                             int count, int /*pass*/, const Fetch& fetch, const Add& add) {
-    SACCADE_ROLLED
-    for (int column = 0; column < 64; column += 8) {
-      fetch(column / 4), fetch(column / 4 + 1);
-      if (count == 1)
-        multiply_columns<1>(rows, w, column, digits, add);
-      else if (count == 2)
-        multiply_columns<2>(rows, w, column, digits, add);
-      else
-        multiply_columns<4>(rows, w, column, digits, add);
-    }
-  }
-
- private:
   template <int kRows, class Add>
   SACCADE_INLINE static void multiply_columns(const RowTile (&rows)[4], std::int64_t w, int column,
                                               const std::int8_t* digits, const Add& add) {
@@ -313,6 +297,7 @@ struct ByteProducts : NeonByteProducts {
           sums[2 * half + 1], [&](int r, Vec x) __attribute__((always_inline)) { add(r, column + 4 * half, x); });
   }
 
+ private:
   static void put(const std::int8_t (&digits)[kDigits][16], int row, std::int8_t* to) {
     for (int i = 0; i < kDigits; ++i)
       for (int half = 0; half < 2; ++half)
