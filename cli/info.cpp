@@ -80,6 +80,7 @@ ExitCode info(bool json) {
                 {"available_backends", names_of_backends()},
                 {"active_backend", json_of(backend)},
                 {"threads", num_threads()},
+                {"threading_layer", std::string(threading_layer())},
                 {"compiler", compiler()}});
   } else {
     fmt::print("saccade            {}\n", version());
@@ -89,7 +90,7 @@ ExitCode info(bool json) {
     fmt::print("                   active     {}{}{}\n", isa.name.value_or("none"),
                has_f16 ? " with AMX-FP16" : "", emulated ? " (emulated)" : "");
     print_backends(backend);
-    fmt::print("threads            {}\n", num_threads());
+    fmt::print("threads            {} ({})\n", num_threads(), threading_layer());
     fmt::print("compiler           {}\n", compiler());
   }
   if (!isa.name) note("info", isa.error);

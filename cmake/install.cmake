@@ -1,6 +1,6 @@
 # What `cmake --install` installs: the libraries, their headers, the saccade command, and two ways to find them (a
 # CMake package and pkg-config files). Each library is a separate export set, so that a program that uses only
-# saccade::saccade needs only OpenMP.
+# saccade::saccade needs only OpenMP, or threads, as SACCADE_THREADS says.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -50,7 +50,7 @@ if(SACCADE_BLAS)
   list(JOIN BLAS_LIBRARIES " " blas_libs)
 endif()
 saccade_install(saccade NAME saccade PC_NAME saccade
-  DESCRIPTION "Exact attention on the CPU" LIBS "${OpenMP_CXX_FLAGS} ${blas_libs} ${cxx_libs}")
+  DESCRIPTION "Exact attention on the CPU" LIBS "${SACCADE_THREADS_LIBS} ${blas_libs} ${cxx_libs}")
 if(TARGET saccade_gpt)
   saccade_install(saccade_gpt NAME gpt PC_NAME saccade-gpt
     DESCRIPTION "A small language model on saccade, and its training" PUBLIC_REQUIRES saccade)

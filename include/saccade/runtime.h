@@ -61,13 +61,34 @@ void set_active_isa(Isa isa);
 /// The name that the processor reports, e.g. "AMD EPYC 9354"; empty if it reports none.
 std::string cpu_name();
 
-/// The threads that a call uses by default: the last set_num_threads, else OpenMP's default (`OMP_NUM_THREADS`, or
-/// one per core).
+/// What starts the threads of calls, chosen when the library was built (`SACCADE_THREADS` of CMake):
+///
+/// - "openmp": the compiler's OpenMP, whose threads other libraries of the program may share.
+/// - "std": threads of the standard library. They sleep between calls.
+/// - "none": nothing. The thread that makes a call does all of its work, unless set_parallel_for() names others.
+///
+/// Results do not depend on it.
+std::string_view threading_layer();
+
+/// The threads that a call uses by default: the last set_num_threads, else the number in the environment variable
+/// `OMP_NUM_THREADS`, else one for each processor that the process may use. The threading layer "none" has one.
 int num_threads();
 
-/// Makes `threads` the default for later calls in every thread; 0 restores OpenMP's. Throws std::invalid_argument
-/// for a negative number. Results do not depend on it.
+/// Makes `threads` the default for later calls in every thread; 0 restores the one before the first call. Throws
+/// std::invalid_argument for a negative number. Results do not depend on it.
 void set_num_threads(int threads);
+
+/// A host program's loop: calls task(0), ..., task(tasks - 1), each once, in any order, on any threads, and returns
+/// when all have returned. The tasks throw nothing. They share the items of work: a task that begins late finds less
+/// to do, and one thread that calls them in turn does all of it.
+using ParallelFor = std::function<void(int tasks, const std::function<void(int task)>& task)>;
+
+/// Makes later calls, in every thread, run on the threads of a host program, in place of the library's own; an empty
+/// function restores those. A call with num_threads threads makes that many tasks, so the default, num_threads(),
+/// should be the size of the host's pool. Calls made within a task do not call the function. What it throws, the call
+/// throws; a call throws std::logic_error where fewer or more tasks were run. A ProgressHook is then called
+/// between pieces of work of tasks that run on its own thread only. Results do not depend on the function.
+void set_parallel_for(ParallelFor parallel_for);
 
 /// During its lifetime, calls that this thread makes (attention(), attention_backward(), decode(), inspect(),
 /// linear(), layers, ...) call `function` between pieces of work, for example to poll MPI: always in this thread,

@@ -16,7 +16,8 @@ def info() -> dict[str, Any]:
     """The version and the machine: ``version``; ``cpu``, the processor's name, "" if it is unknown; the
     instruction sets ``built_isas``, ``available_isas`` (both slowest first) and ``active_isa``, of "scalar", "avx2",
     "avx512", "avx512bf16" and "avx512amx", on 64-bit Arm "scalar", "neon" and "neonbf16"; ``available_backends`` and
-    ``active_backend``, which :class:`backend` chooses; and ``num_threads``, as from :func:`get_num_threads`."""
+    ``active_backend``, which :class:`backend` chooses; ``num_threads``, as from :func:`get_num_threads`; and
+    ``threading_layer``, what starts the threads of calls: "openmp", "std" or "none"."""
     return _info()
 
 
@@ -44,8 +45,8 @@ class backend:  # noqa: N801 (a context manager with a small name, as torch.no_g
 
 
 def get_num_threads() -> int:
-    """The default number of threads of a call: that of the last :func:`set_num_threads`, initially OpenMP's
-    (``OMP_NUM_THREADS``, or one per core)."""
+    """The default number of threads of a call: that of the last :func:`set_num_threads`, initially
+    ``OMP_NUM_THREADS``, or one for each processor that the process may use."""
     return _num_threads()
 
 
@@ -58,7 +59,7 @@ def num_threads() -> int:
 def set_num_threads(num_threads: int) -> None:
     """Sets the default number of threads of later calls, in all Python threads. Results do not depend on it.
 
-    :param num_threads: 0: OpenMP's default.
+    :param num_threads: 0: the number before the first call.
     :raises ValueError: for a negative number or a value that is not an integer.
     """
     _set_num_threads(num_threads)

@@ -37,6 +37,7 @@ nb::dict info() {
   result["available_backends"] = backends();
   result["active_backend"] = active_backend_name();
   result["num_threads"] = num_threads();
+  result["threading_layer"] = threading_layer();
   return result;
 }
 

@@ -13,10 +13,23 @@ using namespace saccade::c_api;
 
 const char* saccade_version(void) { return version().data(); }
 
+const char* saccade_threading_layer(void) { return threading_layer().data(); }
+
 std::int32_t saccade_num_threads(void) { return num_threads(); }
 
 saccade_status saccade_set_num_threads(std::int32_t threads) {
   return guarded([&] { set_num_threads(threads); });
+}
+
+saccade_status saccade_set_parallel_for(saccade_parallel_for parallel_for, void* context) {
+  return guarded([&] {
+    if (parallel_for == nullptr) return set_parallel_for(nullptr);
+    set_parallel_for([=](int tasks, const std::function<void(int)>& task) {
+      using Task = std::function<void(int)>;
+      const auto call = [](void* function, std::int32_t i) { (*static_cast<const Task*>(function))(i); };
+      parallel_for(context, tasks, call, const_cast<Task*>(&task));
+    });
+  });
 }
 
 const char* const* saccade_available_isas(void) {

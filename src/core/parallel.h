@@ -1,4 +1,4 @@
-// Threads (team.cpp, which alone starts them, by OpenMP), their work and scratch memory (parallel.cpp).
+// Threads (core/threads, which alone starts them), their work and scratch memory (parallel.cpp).
 #pragma once
 
 #include <array>

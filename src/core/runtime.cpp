@@ -1,17 +1,16 @@
 #include "saccade/runtime.h"
 
-#include <omp.h>
-
 #include <atomic>
 #include <fstream>
 #include <stdexcept>
 
 #include "core/parallel.h"
+#include "core/threads/team.h"
 
 namespace saccade {
 namespace {
 
-std::atomic<int> default_threads = 0;  // 0: OpenMP's
+std::atomic<int> default_threads = 0;  // 0: the threading layer's
 
 }  // namespace
 
@@ -27,7 +26,7 @@ std::string cpu_name() {
 
 int num_threads() {
   const int threads = default_threads.load(std::memory_order_relaxed);
-  return threads > 0 ? threads : omp_get_max_threads();
+  return threads > 0 ? threads : threads::default_threads();
 }
 
 void set_num_threads(int threads) {

@@ -1,24 +1,31 @@
-// How many threads a call uses: its num_threads, else set_num_threads(); and that a call's limit ends with the
-// call.
+// How many threads a call uses: its num_threads, else set_num_threads(); that a call's limit ends with the call; and
+// calls on a host program's threads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #ifdef __linux__
 #include <sched.h>
 #endif
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <ctime>
 #include <filesystem>
+#include <functional>
 #include <iterator>
 #include <mutex>
 #include <set>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "saccade/attention.h"
+#include "saccade/backward.h"
 #include "saccade/layers.h"
 #include "saccade/runtime.h"
+#include "support/tensors.h"
 
 namespace saccade {
 namespace {
@@ -26,6 +33,9 @@ namespace {
 using testing::Eq;
 using testing::Ge;
 using testing::Lt;
+
+using test::random_tensor;
+using test::same_bits;
 
 /// Collects the threads that call a score modifier. Each waits for `wanted` of them for a while, so that a call
 /// shows all of its threads however busy the machine is.
@@ -54,6 +64,9 @@ class Threads {
 class NumThreads : public testing::Test {
  public:
   NumThreads() { set_num_threads(3); }
+  void SetUp() override {
+    if (threading_layer() == "none") GTEST_SKIP() << "this build starts no threads";
+  }
   ~NumThreads() override { set_num_threads(0); }
 
   /// The threads of a call with enough work for eight.
@@ -161,6 +174,117 @@ TEST_F(NumThreads, DoesNotLimitLayersAfterTheCall) {
   }).join();
   EXPECT_THAT(before, Lt(kThreads));
   EXPECT_THAT(after, Ge(kThreads));
+}
+
+/// Restores the library's own threads.
+class HostThreads : public testing::Test {
+ public:
+  ~HostThreads() override { set_parallel_for(nullptr); }
+
+  /// The gradients of two heads. Four threads share them, and wait for each other's turns to add.
+  std::vector<Tensor> gradients() const {
+    Tensor lse(DType::f32, {1, 2, 1500}), dq(DType::f32, x_.shape()), dk(DType::f32, x_.shape()),
+        dv(DType::f32, x_.shape());
+    const AttentionOptions options{.causal = Causal::top_left, .lse = lse, .num_threads = 4};
+    const Tensor o = attention(x_, x_, x_, options);
+    attention_backward(x_, x_, x_, {.o = o, .lse = lse, .dout = x_}, {.dq = dq, .dk = dk, .dv = dv},
+                       {.causal = Causal::top_left, .num_threads = 4});
+    std::vector<Tensor> all;
+    for (Tensor* x : {&dq, &dk, &dv}) all.push_back(std::move(*x));
+    return all;
+  }
+
+  Tensor x_ = random_tensor({1, 2, 1500, 16}, 1);
+};
+
+void run_each_on_a_thread(int tasks, const std::function<void(int)>& task) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < tasks; ++i) threads.emplace_back([&task, i] { task(i); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(HostThreads, GiveTheSameBits) {
+  const std::vector<Tensor> expected = gradients();
+  int calls = 0, most = 0;
+  const ParallelFor loops[] = {run_each_on_a_thread,
+                               [](int tasks, const std::function<void(int)>& task) {
+                                 for (int i = 0; i < tasks; ++i) task(i);
+                               },
+                               [](int tasks, const std::function<void(int)>& task) {
+                                 for (int i = tasks - 1; i >= 0; --i) task(i);
+                               }};
+  for (const ParallelFor& loop : loops) {
+    set_parallel_for([&](int tasks, const std::function<void(int)>& task) {
+      ++calls, most = std::max(most, tasks);
+      loop(tasks, task);
+    });
+    const std::vector<Tensor> found = gradients();
+    for (std::size_t i = 0; i < found.size(); ++i) EXPECT_TRUE(same_bits(found[i], expected[i])) << i;
+  }
+  EXPECT_THAT(calls, Ge(6));
+  EXPECT_THAT(most, Eq(4));
+  set_parallel_for(nullptr);
+  const int before = calls;
+  gradients();
+  EXPECT_THAT(calls, Eq(before));
+}
+
+TEST_F(HostThreads, AreNotCalledWithinATask) {
+  std::atomic<int> calls = 0;
+  set_parallel_for([&](int tasks, const std::function<void(int)>& task) {
+    ++calls;
+    run_each_on_a_thread(tasks, task);
+  });
+  const auto inner = [](void* x, const ScoreTile&) {
+    const Tensor& small = *static_cast<const Tensor*>(x);
+    attention(small, small, small, {.num_threads = 3});
+  };
+  Tensor small = random_tensor({1, 8, 64, 16}, 2);
+  attention(x_, x_, x_, {.score_modifier = inner, .score_context = &small, .num_threads = 2});
+  EXPECT_THAT(calls, Eq(1));
+}
+
+TEST_F(HostThreads, PassOnWhatAModifierThrows) {
+  set_parallel_for(run_each_on_a_thread);
+  const auto throws = [](void*, const ScoreTile&) { throw std::runtime_error("from the modifier"); };
+  EXPECT_THROW(attention(x_, x_, x_, {.score_modifier = throws, .num_threads = 2}), std::runtime_error);
+}
+
+TEST_F(HostThreads, ThatForgetATaskAreReported) {
+  set_parallel_for([](int tasks, const std::function<void(int)>& task) {
+    for (int i = 1; i < tasks; ++i) task(i);
+  });
+  EXPECT_THAT([&] { attention(x_, x_, x_, {.num_threads = 3}); },
+              testing::ThrowsMessage<std::logic_error>(
+                  "[set_parallel_for] the function must run each of its 3 tasks once before it returns, but it ran 2"));
+}
+
+TEST_F(HostThreads, MayRefuse) {
+  set_parallel_for([](int, const std::function<void(int)>&) { throw std::runtime_error("no thread"); });
+  EXPECT_THROW(attention(x_, x_, x_, {.num_threads = 3}), std::runtime_error);
+}
+
+double seconds_of_processors() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
+
+TEST(Threads, SleepBetweenCalls) {
+  if (threading_layer() == "openmp") GTEST_SKIP() << "OpenMP decides how long its threads poll";
+  const Tensor x = random_tensor({1, 8, 256, 16}, 1);
+  attention(x, x, x, {.num_threads = 8});
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const double before = seconds_of_processors();
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  EXPECT_THAT(seconds_of_processors() - before, Lt(0.01));
+}
+
+TEST(Threads, ServeSeveralCallersAtOnce) {
+  const Tensor x = random_tensor({1, 4, 300, 16}, 1);
+  const Tensor expected = attention(x, x, x, {.num_threads = 1});
+  std::atomic<int> wrong = 0;
+  run_each_on_a_thread(6, [&](int caller) {
+    for (int call = 0; call < 50; ++call)
+      wrong += !same_bits(attention(x, x, x, {.num_threads = 1 + (caller + call) % 5}), expected);
+  });
+  EXPECT_THAT(wrong, Eq(0));
 }
 
 }  // namespace

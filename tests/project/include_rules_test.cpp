@@ -188,7 +188,7 @@ constexpr Rule kMustNotReach[] = {
 // External headers, and the only files that may include them.
 constexpr Rule kOutside[] = {
     {"^src/cpu/(simd|amx)/", "^([a-z]*mm|x86|avx.*|arm_neon|cpuid)intrin\\.h$|^arm_neon\\.h$"},
-    {"^src/core/(team|runtime)\\.cpp$|^tests/|^bench/", "^omp\\.h$"},
+    {"^src/core/threads/openmp\\.cpp$|^tests/|^bench/", "^omp\\.h$"},
     {"^src/(io|model|page|tokenizer)/|^cli/|^tests/", "^nlohmann/"},
     {"^src/(io|page)|^cli/|^tests/", "^zlib\\.h"},
     {"^src/tokenizer/", "^(oniguruma|utf8proc)\\.h"},

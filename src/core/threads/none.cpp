@@ -1,0 +1,14 @@
+// The threading layer "none": the thread that makes a call does all of its work.
+#include "core/threads/team.h"
+
+namespace saccade::threads {
+
+std::string_view layer_name() { return "none"; }
+
+int default_threads() { return 1; }
+
+void run_team(Team& team) {
+  for (int thread = 0; thread < team.threads(); ++thread) team.run(thread);
+}
+
+}  // namespace saccade::threads

@@ -1,0 +1,195 @@
+// The threading layer "std": threads of the standard library, which sleep between calls. All callers share them. A
+// caller does itself what no thread has begun by the time it is done with its own part, so a call never waits for a
+// thread that is busy elsewhere or has not woken up.
+#ifdef __linux__
+#include <sched.h>
+#endif
+#ifdef __unix__
+#include <pthread.h>
+#endif
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <optional>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "core/progress.h"
+#include "core/threads/team.h"
+#include "core/threads/wait.h"
+
+namespace saccade::threads {
+namespace {
+
+/// How many processors this process may use.
+int processors() {
+#ifdef __linux__
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return std::max(1, CPU_COUNT(&allowed));
+#endif
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+/// A thread that waits for work, works, and waits again, until the program ends.
+class Worker {
+ public:
+  /// What give() gave: its caller then calls take_back(), and wait() if that fails.
+  using Work = std::uint32_t;
+
+  /// Starts the thread. Throws std::system_error.
+  Worker() { std::thread([this] { work_forever(); }).detach(); }
+
+  /// Gives the thread body number `thread` of the team; nothing if it is not idle. With `polls` it polls for a while
+  /// before it sleeps again.
+  std::optional<Work> give(Team& team, int thread, bool polls) {
+    State state = state_.load(std::memory_order_relaxed);
+    if (phase(state) != kIdle ||
+        !state_.compare_exchange_strong(state, state + kReserved, std::memory_order_acquire))
+      return std::nullopt;
+    team_ = &team, thread_ = thread, polls_ = polls;
+    state_.store(state + kGiven, std::memory_order_release);
+    state_.notify_one();
+    return state + kGiven;
+  }
+
+  /// Takes back what the thread has not begun. Returns whether it had not.
+  bool take_back(Work work) {
+    return state_.compare_exchange_strong(work, work - kGiven, std::memory_order_relaxed);
+  }
+
+  /// Returns when the thread has done the work.
+  void wait(Work work) const {
+    const State running = work - kGiven + kRunning;
+    const auto is_done = [&] { return state_.load(std::memory_order_acquire) != running; };
+    if (progress_hook) return poll_until(is_done);
+    if (!poll_for_a_while(is_done)) state_.wait(running, std::memory_order_acquire);
+  }
+
+ private:
+  // A phase, and four times the number of works that are done, so that a caller which waits for one is not misled by
+  // the next.
+  using State = std::uint32_t;
+  static constexpr State kIdle = 0, kReserved = 1, kGiven = 2, kRunning = 3, kNext = 4;
+  static State phase(State state) { return state % kNext; }
+
+  void work_forever() {
+    for (bool polls = false;;) {
+      State state = wait_for_work(polls);
+      if (!state_.compare_exchange_strong(state, state - kGiven + kRunning, std::memory_order_acquire)) continue;
+      polls = polls_;
+      team_->start().begin(thread_, team_->threads());
+      team_->run(thread_);
+      state_.store(state - kGiven + kNext, std::memory_order_release);
+      state_.notify_all();
+    }
+  }
+
+  State wait_for_work(bool polls) const {
+    State state = kIdle;
+    const auto is_given = [&] { return phase(state = state_.load(std::memory_order_relaxed)) == kGiven; };
+    if (polls && poll_for_a_while(is_given, kSpin)) return state;
+    while (!is_given()) state_.wait(state, std::memory_order_relaxed);
+    return state;
+  }
+
+  /// A program often makes one call after another, and a thread takes some 50 us to wake up.
+  static constexpr std::chrono::microseconds kSpin{100};
+
+  std::atomic<State> state_ = kIdle;
+  Team* team_ = nullptr;
+  int thread_ = 0;
+  bool polls_ = false;
+};
+
+/// The threads of this process. Without a lock, which a fork could leave locked.
+class Pool {
+ public:
+  void run(Team& team) {
+    std::vector<Part> parts;
+    parts.reserve(static_cast<std::size_t>(team.threads()));
+    const bool polls = team.threads() <= processors();
+    give(team, polls, parts);
+    const int given = static_cast<int>(parts.size());
+    team.start().begin(0, polls ? given + 1 : 1);
+    team.run(0);
+    for (int thread = given + 1; thread < team.threads(); ++thread) team.run(thread);
+    for (Part& part : parts) {
+      part.is_taken_back = part.worker->take_back(part.work);
+      if (part.is_taken_back) team.run(part.thread);
+    }
+    for (const Part& part : parts)
+      if (!part.is_taken_back) part.worker->wait(part.work);
+  }
+
+ private:
+  struct Part {
+    Worker* worker;
+    Worker::Work work;
+    int thread;
+    bool is_taken_back = false;
+  };
+
+  /// Gives bodies 1, 2, ... to idle threads. In each call a thread gets the same part, whose data may still be in its
+  /// cache.
+  void give(Team& team, bool polls, std::vector<Part>& parts) {
+    std::size_t next = 0;
+    for (int thread = 1; thread < team.threads(); ++thread) {
+      std::optional<Worker::Work> work;
+      while (!work) {
+        Worker* const worker = find_or_start(next++, team.threads());
+        if (!worker) return;
+        work = worker->give(team, thread, polls);
+        if (work) parts.push_back({worker, *work, thread});
+      }
+    }
+  }
+
+  /// Worker number `index`; nullptr: there is none, and the call, with `threads` threads, has no need of it, or the
+  /// system refuses one.
+  Worker* find_or_start(std::size_t index, int threads) {
+    if (index >= workers_.size()) return nullptr;
+    if (Worker* const worker = workers_[index].load(std::memory_order_acquire)) return worker;
+    if (index + 1 >= static_cast<std::size_t>(std::max(threads, processors()))) return nullptr;
+    if (is_growing_.test_and_set(std::memory_order_acquire)) return nullptr;
+    Worker* worker = workers_[index].load(std::memory_order_acquire);
+    try {
+      if (!worker) workers_[index].store(worker = new Worker, std::memory_order_release);
+    } catch (const std::system_error&) {
+    }
+    is_growing_.clear(std::memory_order_release);
+    return worker;
+  }
+
+  std::array<std::atomic<Worker*>, 1023> workers_{};
+  std::atomic_flag is_growing_ = ATOMIC_FLAG_INIT;
+};
+
+constinit Pool pool;
+
+#ifdef __unix__
+// The child of a fork has none of its parent's threads.
+[[maybe_unused]] const int fork_handler = pthread_atfork(nullptr, nullptr, [] { new (&pool) Pool; });
+#endif
+
+}  // namespace
+
+std::string_view layer_name() { return "std"; }
+
+int default_threads() {
+  if (const char* const text = std::getenv("OMP_NUM_THREADS")) {
+    int threads = 0;
+    const auto [end, error] = std::from_chars(text, text + std::strlen(text), threads);
+    if (error == std::errc() && threads > 0) return threads;
+  }
+  return processors();
+}
+
+void run_team(Team& team) { pool.run(team); }
+
+}  // namespace saccade::threads
