@@ -108,3 +108,16 @@ compile_with() {
     { echo "$2 does not compile with the library in $1" >&2; exit 2; }
   echo "$program"
 }
+
+# compile_with_layer LAYER SOURCE: the same with this tree's library and the threading layer LAYER: openmp, std or none. The
+# program's own layer comes before the library's.
+compile_with_layer() {
+  local folder=build/release/threading/$1
+  mkdir -p "$folder"
+  local program
+  program=$folder/$(basename "$2" .cpp)
+  "${CXX-c++}" -std=c++20 -O2 -fopenmp -I include -I src "$2" "src/core/threads/$1.cpp" -o "$program" \
+    "$(find build/release -path build/release/tests -prune -o -name libsaccade.a -print)" ||
+    { echo "$2 does not compile with the threading layer $1" >&2; exit 2; }
+  echo "$program"
+}

@@ -20,7 +20,7 @@ namespace simulation {
 namespace {
 
 ThreadCosts thread_costs;
-int most_threads = 1;
+int virtual_threads = 1;
 double clock_alone = 0.0;  // of the thread that starts teams
 
 /// The virtual threads of a run_on_threads(). Each has a thread of the system, of which one runs at a time.
@@ -137,7 +137,7 @@ class Team {
 }  // namespace
 
 double simulate(int threads, const ThreadCosts& costs, const std::function<void()>& work) {
-  thread_costs = costs, most_threads = threads, clock_alone = 0.0;
+  thread_costs = costs, virtual_threads = threads, clock_alone = 0.0;
   work();
   return clock_alone;
 }
@@ -165,6 +165,8 @@ void wait_for(const std::atomic<std::int64_t>& number, std::int64_t value) {
   if (number.load() != value) throw std::logic_error("the only thread waits for another");
 }
 
-int num_threads() { return simulation::most_threads; }
+int num_threads() { return simulation::virtual_threads; }
+
+int most_threads() { return simulation::virtual_threads; }
 
 }  // namespace saccade

@@ -68,8 +68,7 @@ void for_blocks(std::int64_t rows, std::int64_t columns,
 constinit thread_local int ThreadLimit::current_ = 0;
 
 int max_threads() {
-  constexpr int kMaxThreads = 1024;  // GNU OpenMP ends the program if the system refuses a thread
-  return std::min(ThreadLimit::current_ > 0 ? ThreadLimit::current_ : num_threads(), kMaxThreads);
+  return std::min(ThreadLimit::current_ > 0 ? ThreadLimit::current_ : num_threads(), most_threads());
 }
 
 int threads_for(std::int64_t items, int most) {

@@ -77,7 +77,10 @@ class ThreadLimit {
   int outer_;                                  // the previous limit, to restore
 };
 
-/// The number of threads that a call may use: its ThreadLimit, or num_threads().
+/// The most threads that a call gets, whatever it asks for.
+int most_threads();
+
+/// The number of threads that a call may use: its ThreadLimit, or num_threads(), but at most most_threads().
 int max_threads();
 
 /// The number of threads for `items` independent items of work.

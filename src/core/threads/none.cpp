@@ -7,6 +7,8 @@ std::string_view layer_name() { return "none"; }
 
 int default_threads() { return 1; }
 
+int most_threads() { return 1; }
+
 void run_team(Team& team) {
   for (int thread = 0; thread < team.threads(); ++thread) team.run(thread);
 }

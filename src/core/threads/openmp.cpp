@@ -52,6 +52,8 @@ std::string_view layer_name() { return "openmp"; }
 
 int default_threads() { return omp_get_max_threads(); }
 
+int most_threads() { return 1024; }  // GNU OpenMP ends the program if the system refuses a thread
+
 void run_team(Team& team) {
   if (is_forked_child.load(std::memory_order_relaxed))
     run_region_of_new_thread(team);

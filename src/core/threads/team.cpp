@@ -119,6 +119,11 @@ void set_parallel_for(ParallelFor parallel_for) {
 
 std::string_view threading_layer() { return threads::layer_name(); }
 
+int most_threads() {
+  constexpr int kMostOfHost = 1024;
+  return threads::host.load(std::memory_order_relaxed) ? kMostOfHost : threads::most_threads();
+}
+
 void run_on_threads(int threads, const std::function<void(int)>& body) {
   using namespace threads;
   if (threads <= 1 && !progress_hook) return body(0);

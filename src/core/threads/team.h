@@ -67,6 +67,9 @@ std::string_view layer_name();
 /// The threads that it gives a call by default.
 int default_threads();
 
+/// The most that it gives a call.
+int most_threads();
+
 /// Calls team.run(thread) for thread = 0 ... team.threads() - 1, on this thread and others, and returns when all
 /// have ended. Where it has fewer threads, one makes several of the calls, in ascending order. Works in the child of
 /// a fork, and from several threads at once.
