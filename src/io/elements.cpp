@@ -34,6 +34,12 @@ void check_booleans(const Origin& origin, std::span<const std::byte> bytes, std:
 
 }  // namespace
 
+void reverse_byte_order(Tensor& tensor) {
+  const std::size_t width = size_of(tensor.dtype());
+  auto* const begin = static_cast<std::byte*>(tensor.data());
+  for (std::size_t at = 0; at < tensor.bytes(); at += width) std::reverse(begin + at, begin + at + width);
+}
+
 TensorView view_of(const Origin& origin, std::span<const std::byte> bytes, DType dtype, const Shape& shape,
                    std::size_t position) {
   if (dtype == DType::boolean) check_booleans(origin, bytes, position);

@@ -1,6 +1,7 @@
 // Converts between the bytes of a file and the elements of a tensor.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstring>
@@ -13,16 +14,28 @@
 
 namespace saccade::io {
 
-// All formats here are little-endian or let the writer choose, so files hold numbers exactly as memory does.
-static_assert(std::endian::native == std::endian::little, "saccade::io is written for little-endian machines");
+// npy lets the writer choose the order of a number's bytes; the other formats are little-endian.
+inline constexpr bool kIsBigEndian = std::endian::native == std::endian::big;
 
 /// The little-endian number at `at`; the caller has checked the bounds.
 template <class T>
 T number_at(std::span<const std::byte> bytes, std::size_t at) {
-  T value;
-  std::memcpy(&value, bytes.data() + at, sizeof value);
-  return value;
+  std::byte own[sizeof(T)];
+  std::memcpy(own, bytes.data() + at, sizeof own);
+  if (kIsBigEndian) std::ranges::reverse(own);
+  return std::bit_cast<T>(own);
 }
+
+/// The bytes of a number, little-endian.
+template <class T>
+std::string little_endian(T number) {
+  std::string bytes(reinterpret_cast<const char*>(&number), sizeof number);
+  if (kIsBigEndian) std::ranges::reverse(bytes);
+  return bytes;
+}
+
+/// Reverses the bytes of each number.
+void reverse_byte_order(Tensor& tensor);
 
 inline std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};

@@ -38,7 +38,7 @@ constexpr std::array<std::pair<std::string_view, DType>, 12> kTypes{{
 
 struct Header {
   DType dtype{};
-  bool is_big_endian = false;
+  bool is_reversed = false;  // the bytes of a number, beside the order of this machine
   bool is_fortran_order = false;
   Shape shape;
 };
@@ -139,7 +139,7 @@ class HeaderParser {
     const auto* const type = std::find_if(kTypes.begin(), kTypes.end(), [&](auto& t) { return t.first == name; });
     if (type == kTypes.end()) refuse_type(descr, name);
     header_.dtype = type->second;
-    header_.is_big_endian = has_byte_order && descr[0] == '>';
+    header_.is_reversed = has_byte_order && descr[0] == (kIsBigEndian ? '<' : '>');
   }
 
   [[noreturn]] void refuse_type(std::string_view descr, std::string_view name) const {
@@ -214,12 +214,6 @@ std::string_view header_text(const Origin& origin, std::span<const std::byte> by
   return as_text(bytes.subspan(begin, length));
 }
 
-void reverse_byte_order(Tensor& tensor) {
-  const std::size_t width = size_of(tensor.dtype());
-  auto* const begin = static_cast<std::byte*>(tensor.data());
-  for (std::size_t at = 0; at < tensor.bytes(); at += width) std::reverse(begin + at, begin + at + width);
-}
-
 /// The tensor of `shape` whose elements are in Fortran order in `columns`, which has the reversed shape.
 TensorView transposed(const TensorView& columns, const Shape& shape) {
   const std::vector<std::int64_t> strides(std::make_reverse_iterator(columns.strides.begin() + columns.rank),
@@ -264,7 +258,7 @@ Tensor parse_npy(const Origin& origin, std::span<const std::byte> bytes) {
   Shape stored = header.shape;
   if (header.is_fortran_order) std::reverse(stored.begin(), stored.end());
   Tensor tensor = tensor_of(origin, elements, header.dtype, stored, begin);
-  if (header.is_big_endian) reverse_byte_order(tensor);
+  if (header.is_reversed) reverse_byte_order(tensor);
   return header.is_fortran_order ? Tensor::copy_of(transposed(tensor, header.shape)) : std::move(tensor);
 }
 
@@ -274,7 +268,7 @@ std::string npy_header(const Origin& origin, DType dtype, std::span<const std::i
     origin.refuse_argument("npy has no " + std::string(name_of(dtype)) +
                            "; convert the tensor to f32, or save it as safetensors");
   }
-  std::string text = "{'descr': '"s + (size_of(dtype) == 1 ? '|' : '<') + std::string(type) +
+  std::string text = "{'descr': '"s + (size_of(dtype) == 1 ? '|' : kIsBigEndian ? '>' : '<') + std::string(type) +
                      "', 'fortran_order': False, 'shape': (";
   for (std::size_t dim = 0; dim < shape.size(); ++dim) text += (dim == 0 ? "" : ", ") + std::to_string(shape[dim]);
   text += shape.size() == 1 ? ",), }" : "), }";
@@ -308,7 +302,9 @@ Tensor parse_npy(std::span<const std::byte> bytes, std::string_view name) {
 TensorView view_npy(std::span<const std::byte> bytes, std::string_view name) {
   const io::Origin origin{"view_npy", std::string(name)};
   const auto [header, elements, begin] = io::parse_contents(origin, bytes);
-  if (header.is_big_endian) origin.refuse("the numbers are big-endian: such a file has to be read whole");
+  if (header.is_reversed)
+    origin.refuse(std::string("the numbers are ") + (io::kIsBigEndian ? "little" : "big") +
+                  "-endian: such a file has to be read whole");
   Shape stored = header.shape;
   if (header.is_fortran_order) std::reverse(stored.begin(), stored.end());
   const TensorView view = io::view_of(origin, elements, header.dtype, stored, begin);

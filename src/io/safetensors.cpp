@@ -241,7 +241,10 @@ Safetensors parse_tensors(const io::Origin& origin, std::span<const std::byte> b
   contents.metadata = parse_entries(
       origin, bytes,
       [&](const io::Origin& inside, const Entry& entry, std::span<const std::byte> elements, std::size_t at) {
-        contents.tensors.emplace(entry.name, io::tensor_of(inside, elements, *entry.dtype, *entry.shape, at));
+        Tensor& tensor =
+            contents.tensors.emplace(entry.name, io::tensor_of(inside, elements, *entry.dtype, *entry.shape, at))
+                .first->second;
+        if (io::kIsBigEndian) io::reverse_byte_order(tensor);
       });
   return contents;
 }
@@ -290,8 +293,14 @@ std::string header_of(const io::Origin& origin, const Safetensors& contents,
   std::string text = "{" + entries + "}";
   text.append((kLengthSize - text.size() % kLengthSize) % kLengthSize, ' ');
   if (text.size() > kLongestHeader) origin.refuse_argument("the names and metadata take more than 100 MB");
-  const std::uint64_t length = text.size();
-  return std::string(reinterpret_cast<const char*>(&length), kLengthSize) + text;
+  return io::little_endian<std::uint64_t>(text.size()) + text;
+}
+
+void write_numbers(io::FileWriter& file, const Tensor& tensor) {
+  if (!io::kIsBigEndian) return file.write(io::bytes_of(tensor));
+  Tensor reversed = Tensor::copy_of(tensor);
+  io::reverse_byte_order(reversed);
+  file.write(io::bytes_of(reversed));
 }
 
 }  // namespace
@@ -310,6 +319,8 @@ std::map<std::string, TensorView> view_safetensors(std::span<const std::byte> by
   parse_entries(
       {"view_safetensors", std::string(name)}, bytes,
       [&](const io::Origin& inside, const Entry& entry, std::span<const std::byte> elements, std::size_t at) {
+        if (io::kIsBigEndian && size_of(*entry.dtype) > 1)
+          inside.refuse("the numbers are little-endian: such a file has to be read whole");
         views.emplace(entry.name, io::view_of(inside, elements, *entry.dtype, *entry.shape, at));
       });
   return views;
@@ -321,7 +332,7 @@ void save_safetensors(const std::filesystem::path& path, const Safetensors& cont
   const std::string header = header_of(origin, contents, tensors);
   io::FileWriter file(origin, path);
   file.write(header);
-  for (const NamedTensor* named : tensors) file.write(io::bytes_of(named->second));
+  for (const NamedTensor* named : tensors) write_numbers(file, named->second);
   file.commit();
 }
 

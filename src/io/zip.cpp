@@ -258,7 +258,7 @@ void inflate_member(const Origin& origin, const ZipMember& member, std::vector<s
 
 template <class T>
 void append(std::string& out, T number) {
-  out.append(reinterpret_cast<const char*>(&number), sizeof number);
+  out += little_endian(number);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "model/checkpoint/checkpoint.h"
 
 #include <algorithm>
+#include <bit>
 #include <set>
 #include <stdexcept>
 
@@ -58,8 +59,13 @@ json json_of(const path& file) {
 Checkpoint::Checkpoint(const path& folder)
     : folder_(folder), config_(config_of(folder), (folder / "config.json").string()) {
   for (const std::string& file : files_of(folder)) {
-    files_.emplace_back(folder / file);
-    tensors_.merge(view_safetensors(files_.back().bytes(), (folder / file).string()));
+    if constexpr (std::endian::native == std::endian::big) {  // the numbers have to be converted
+      const Safetensors& read = read_.emplace_back(load_safetensors(folder / file));
+      for (const auto& [name, tensor] : read.tensors) tensors_.emplace(name, tensor.view());
+    } else {
+      files_.emplace_back(folder / file);
+      tensors_.merge(view_safetensors(files_.back().bytes(), (folder / file).string()));
+    }
   }
 }
 

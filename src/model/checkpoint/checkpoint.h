@@ -41,6 +41,7 @@ class Checkpoint {
   std::filesystem::path folder_;
   Config config_;
   std::vector<MappedFile> files_;
+  std::vector<Safetensors> read_;  // in place of these, on big-endian machines
   std::map<std::string, TensorView> tensors_;
   std::vector<std::string> prefixes_;
 };
