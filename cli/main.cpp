@@ -7,6 +7,7 @@
 
 #include "cli/common/command_line.h"
 #include "cli/common/common.h"
+#include "cli/output/console.h"
 #include "commands.h"
 
 namespace {
@@ -39,6 +40,7 @@ ExitCode run_command_line(CommandLine& command_line, const Action& action, int a
 }  // namespace
 
 int main(int argc, char** argv) {
+  console::prepare();
   CommandLine command_line("saccade", "Exact attention: computed fast, step by step, and as a picture.",
                            fmt::format("saccade {}", saccade::version()));
   const Command app = command_line.program();

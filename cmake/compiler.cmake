@@ -1,4 +1,11 @@
 # Compiler settings of every target of the project.
+if(WIN32 AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  message(FATAL_ERROR "GCC does not align the stack for vectors of 256 and 512 bits on 64-bit Windows (GCC bug 54412), so kernels "
+    "would crash. Build with Clang: preset windows, or Clang for MinGW on Windows itself (docs/install.md)")
+elseif(MSVC)
+  message(FATAL_ERROR "The kernels are compiled for several instruction sets in one program, which needs attributes that only Clang "
+    "and GCC have. Build with Clang for MinGW (docs/install.md); programs of Visual C++ can then call the DLL by saccade/c_api.h")
+endif()
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)

@@ -3,31 +3,14 @@
 #include <saccade/limits.h>
 #include <saccade/runtime.h>
 
-#ifdef __GLIBC__
-#include <malloc.h>
-#endif
-
-#include <time.h>
-
 #include <algorithm>
-#include <fstream>
 #include <iterator>
 #include <limits>
-#include <string>
+
+#include "system/resources.h"
 
 namespace saccade::cli::bench {
 namespace {
-
-/// A line of /proc/self/status in bytes, "VmRSS" (memory held now) or "VmHWM" (the most so far); 0 where the
-/// system does not provide it.
-double memory(const std::string& name) {
-  std::ifstream status("/proc/self/status");
-  for (std::string word; status >> word;) {
-    double kibibytes = 0.0;
-    if (word == name + ":" && status >> kibibytes) return kibibytes * 1024;
-  }
-  return 0.0;
-}
 
 Repetitions repetitions;
 
@@ -36,13 +19,6 @@ struct Repetition {
   double running;  // the share of its time in which the system let it run; 1 with several threads, which may wait
   double loop;     // the longer of the fixed loops before and after
 };
-
-/// The processor time of this thread (CLOCK_THREAD_CPUTIME_ID) or of all threads (CLOCK_PROCESS_CPUTIME_ID).
-double processor_seconds(clockid_t clock) {
-  timespec time{};
-  clock_gettime(clock, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
 
 /// Seconds that 10^9 multiply-adds on registers would take, from a loop of a fixed number, some 0.3 milliseconds.
 double seconds_of_fixed_loop() { return 2e9 / measure_peak_flops(1, 1e-4); }
@@ -67,10 +43,10 @@ Timing measure(const Effort& effort, const std::function<void()>& work, const st
   for (double spent = 0.0; all.size() < effort.fewest || (spent < effort.seconds && all.size() < kMost);) {
     double limit = 0.0;
     spent += seconds_of([&] { limit = yardstick(); });
-    const double own = processor_seconds(CLOCK_THREAD_CPUTIME_ID);
-    const double of_all = processor_seconds(CLOCK_PROCESS_CPUTIME_ID), seconds = seconds_of(work);
-    const bool has_threads = processor_seconds(CLOCK_PROCESS_CPUTIME_ID) - of_all > 1.2 * seconds;
-    const double running = has_threads ? 1.0 : (processor_seconds(CLOCK_THREAD_CPUTIME_ID) - own) / seconds;
+    const double own = thread_seconds();
+    const double of_all = process_seconds(), seconds = seconds_of(work);
+    const bool has_threads = process_seconds() - of_all > 1.2 * seconds;
+    const double running = has_threads ? 1.0 : (thread_seconds() - own) / seconds;
     const double after = seconds_of_fixed_loop();
     spent += seconds;
     all.push_back(
@@ -93,13 +69,10 @@ Repetitions repetitions_so_far() { return repetitions; }
 
 double extra_memory(const std::function<void()>& work) {
   release_workspaces();
-#ifdef __GLIBC__
-  malloc_trim(0);  // memory that is free but still held would not count when it is used
-#endif
-  std::ofstream("/proc/self/clear_refs") << "5";  // resets the peak to the memory held now: proc(5)
-  const double before = memory("VmRSS");
+  reset_most_memory();
+  const double before = memory();
   work();
-  return memory("VmHWM") - before;
+  return most_memory() - before;
 }
 
 double median(std::vector<double> values) {

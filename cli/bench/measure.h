@@ -46,7 +46,7 @@ double seconds_of(const Work& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// The peak memory in bytes of the process during a call, minus its memory before, from /proc/self; 0 where the
+/// The peak memory in bytes of the process during a call, minus its memory before, as the system counts it; 0 where the
 /// system does not provide it. Workspaces of earlier calls are released first.
 double extra_memory(const std::function<void()>& work);
 

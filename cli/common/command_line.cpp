@@ -45,7 +45,7 @@ Option Option::delimiter(char delimiter) const { return {option_->delimiter(deli
 
 Option Option::one_of(const std::vector<std::string>& values, const std::string& hint,
                       const std::vector<std::string>& hidden) const {
-  const CLI::IsMember member(values);
+  const CLI::Validator member = CLI::IsMember(values);  // CLI11 2.1 cannot copy a constant IsMember with libc++
   const auto check = [member, hint, hidden](std::string& value) {
     if (std::ranges::find(hidden, value) != hidden.end()) return std::string();
     const std::string wrong = member(value);

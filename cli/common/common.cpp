@@ -2,7 +2,6 @@
 
 #include <saccade/heatmap.h>
 #include <saccade/io.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
@@ -12,6 +11,7 @@
 #include <fstream>
 
 #include "cli/output/terminal.h"
+#include "writable.h"
 
 namespace saccade::cli {
 namespace fs = std::filesystem;
@@ -74,7 +74,7 @@ void require_writable_file(const NamedPath& output) {
   if (fs::is_directory(path, ignored)) refuse("{}: {} is a folder", output.option, path.string());
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   if (!fs::is_directory(folder, ignored)) refuse("{}: there is no folder {}", output.option, folder.string());
-  if (::access(folder.c_str(), W_OK) != 0)
+  if (!is_writable(folder))
     refuse("{}: folder {} cannot be written to", output.option, folder.string());
 }
 

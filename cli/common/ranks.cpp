@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <saccade/runtime.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -14,6 +13,7 @@
 #include "common.h"
 #ifdef SACCADE_HAS_MPI
 #include <saccade/mpi.h>
+#include <unistd.h>
 #endif
 
 namespace saccade::cli {

@@ -1,10 +1,11 @@
 #include "progress.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+
+#include "console.h"
 
 namespace saccade::cli {
 
@@ -22,7 +23,7 @@ std::string progress_text(const Progress& progress, const std::string& remark) {
 }  // namespace
 
 ProgressBar::ProgressBar(std::int64_t total, std::int64_t done_before)
-    : is_terminal_(::isatty(STDERR_FILENO) != 0), total_(total), done_before_(done_before) {}
+    : is_terminal_(console::is_terminal(console::Stream::error)), total_(total), done_before_(done_before) {}
 
 Progress ProgressBar::progress_at(std::int64_t done) const {
   return {.done = done,

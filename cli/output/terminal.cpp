@@ -1,11 +1,11 @@
 #include "terminal.h"
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
+
+#include "console.h"
 
 namespace saccade::cli {
 namespace {
@@ -30,14 +30,10 @@ std::size_t visible_length(std::string_view text) {
 
 Terminal Terminal::of_standard_output() {
   Terminal terminal;
-  const bool is_terminal = ::isatty(STDOUT_FILENO) != 0;
-  terminal.color =
-      terminal_color(is_terminal, std::getenv("NO_COLOR"), std::getenv("COLORTERM"), std::getenv("TERM"));
-  winsize size{};
   constexpr int kNarrowest = 40;
-  if (is_terminal && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
-    terminal.width = std::max<int>(size.ws_col, kNarrowest);
-  }
+  terminal.color = terminal_color(console::is_terminal(console::Stream::output), std::getenv("NO_COLOR"),
+                                  std::getenv("COLORTERM"), console::terminal_name());
+  if (const std::optional<int> columns = console::columns()) terminal.width = std::max(*columns, kNarrowest);
   return terminal;
 }
 

@@ -105,6 +105,7 @@ std::string heatmap_terminal(const TensorView& weights, const HeatmapOptions& op
 ///
 /// Throws std::invalid_argument when librsvg cannot read the document (with its reason) or the document has no
 /// size, when zoom is not a positive number, and when the picture would be wider or higher than 16384 pixels.
+/// In a build without librsvg it throws std::runtime_error, and so does pixels_of_png().
 std::vector<std::byte> png_of_svg(std::string_view svg, double zoom = 2.0);
 
 /// The pixels of `png`, the bytes of a PNG file: u8 [height, width, 3], on white where they are transparent.

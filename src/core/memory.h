@@ -2,8 +2,9 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdlib>
 #include <memory>
+
+#include "core/system/pages.h"
 
 namespace saccade {
 
@@ -27,7 +28,7 @@ class Memory {
 
  private:
   struct Release {
-    void operator()(std::byte* bytes) const { std::free(bytes); }
+    void operator()(std::byte* bytes) const { pages::release(bytes); }
   };
   std::unique_ptr<std::byte[], Release> data_;
   std::size_t bytes_ = 0;

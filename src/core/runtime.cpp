@@ -1,10 +1,10 @@
 #include "saccade/runtime.h"
 
 #include <atomic>
-#include <fstream>
 #include <stdexcept>
 
 #include "core/parallel.h"
+#include "core/system/processor_name.h"
 #include "core/threads/team.h"
 
 namespace saccade {
@@ -14,15 +14,7 @@ std::atomic<int> default_threads = 0;  // 0: the threading layer's
 
 }  // namespace
 
-std::string cpu_name() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);) {
-    if (!line.starts_with("model name")) continue;
-    const std::size_t value = line.find_first_not_of(" \t", line.find(':') + 1);
-    return value == std::string::npos ? "" : line.substr(value);
-  }
-  return "";
-}
+std::string cpu_name() { return processor_name(); }
 
 int num_threads() {
   const int threads = default_threads.load(std::memory_order_relaxed);

@@ -1,10 +1,5 @@
 #include "io/file.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -14,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "io/system/system_file.h"
 #include "saccade/io.h"
 
 namespace saccade {
@@ -29,52 +25,47 @@ std::string reason(int error) { return std::generic_category().message(error); }
 /// A file opened for reading, or standard input, which stays open.
 class InputFile {
  public:
-  InputFile(const fs::path& path, int flags)
-      : is_owned_(path != "-"),
-        descriptor_(is_owned_ ? ::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags) : STDIN_FILENO) {}
+  explicit InputFile(const fs::path& path)
+      : is_owned_(path != "-"), descriptor_(system_file::open_to_read(path)) {}
   ~InputFile() {
-    if (is_owned_ && descriptor_ >= 0) ::close(descriptor_);
+    if (is_owned_ && is_open()) system_file::close(descriptor_);
   }
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
-  int descriptor() const { return descriptor_; }
+  bool is_open() const { return descriptor_ >= 0; }
+  system_file::Descriptor descriptor() const { return descriptor_; }
 
  private:
   bool is_owned_;
-  int descriptor_;
+  system_file::Descriptor descriptor_;
 };
-
-/// The size of a regular file, to avoid growing the buffer; 0 if unknown.
-std::size_t expected_size(int descriptor) {
-  struct stat status {};
-  if (::fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) return 0;
-  return static_cast<std::size_t>(status.st_size);
-}
 
 /// The counter distinguishes files of one process, the process id those of others.
 std::string temporary_name() {
   static std::atomic<unsigned> count{0};
-  return ".saccade-" + std::to_string(::getpid()) + "-" + std::to_string(count++) + ".tmp";
+  return ".saccade-" + std::to_string(system_file::process_id()) + "-" + std::to_string(count++) + ".tmp";
 }
 
 }  // namespace
 
 Origin origin_of(std::string_view function, const fs::path& path) {
-  return {function, path == "-" ? "standard input" : path.string()};
+  if (path == "-") return {function, "standard input"};
+  const std::u8string name = path.u8string();
+  return {function, std::string(name.begin(), name.end())};
 }
 
 std::vector<std::byte> read_file(const Origin& origin, const fs::path& path) {
-  const InputFile file(path, 0);
-  if (file.descriptor() < 0) origin.refuse("cannot be opened: " + reason(errno));
+  const InputFile file(path);
+  if (!file.is_open()) origin.refuse("cannot be opened: " + reason(errno));
   std::vector<std::byte> bytes;
   try {
     // With one byte more the end of the file is found without growing the buffer.
-    bytes.reserve(expected_size(file.descriptor()) + 1);
+    bytes.reserve(system_file::size_of(file.descriptor()) + 1);
     for (std::size_t length = 0;;) {
       const std::size_t room = bytes.capacity() - length;
       bytes.resize(length + (room == 0 ? kReadAtOnce : std::min(room, kReadAtOnce)));
-      const ssize_t count = ::read(file.descriptor(), bytes.data() + length, bytes.size() - length);
-      if (count < 0 && errno == EINTR) continue;
+      const std::ptrdiff_t count =
+          system_file::read(file.descriptor(), bytes.data() + length, bytes.size() - length);
       if (count < 0) origin.refuse("cannot be read: " + reason(errno));
       length += static_cast<std::size_t>(count);
       bytes.resize(length);
@@ -86,29 +77,29 @@ std::vector<std::byte> read_file(const Origin& origin, const fs::path& path) {
   origin.refuse("does not fit in memory");
 }
 
-FileWriter::FileWriter(const Origin& origin, const fs::path& path) : origin_(origin), target_(path) {
+FileWriter::FileWriter(const Origin& origin, const fs::path& path) : origin_(origin), target_(system_file::usable(path)) {
   if (path == "-") origin.refuse("files are not written to standard output under this name; use /dev/stdout");
   std::error_code error;
-  const fs::file_status status = fs::status(path, error);
+  const fs::file_status status = fs::status(target_, error);
   if (fs::is_directory(status)) origin.refuse("is a folder");
   if (fs::exists(status) && !fs::is_regular_file(status)) {
-    descriptor_ = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    descriptor_ = system_file::open_to_write(path);
     if (descriptor_ < 0) refuse("opened", errno);
     return;
   }
-  if (fs::is_symlink(fs::symlink_status(path, error))) {
-    if (const fs::path real = fs::canonical(path, error); !error) target_ = real;
+  if (fs::is_symlink(fs::symlink_status(target_, error))) {
+    if (const fs::path real = fs::canonical(target_, error); !error) target_ = real;
   }
   // Renaming would replace a file that is protected against writing.
-  if (fs::exists(status) && ::access(target_.c_str(), W_OK) != 0) refuse("written", errno);
+  if (fs::exists(status) && !system_file::may_write(target_)) refuse("written", errno);
   open_temporary();
-  if (fs::exists(status)) ::fchmod(descriptor_, static_cast<mode_t>(status.permissions()));
+  if (fs::exists(status)) fs::permissions(temporary_, status.permissions(), error);
 }
 
 void FileWriter::open_temporary() {
   do {
     temporary_ = target_.parent_path() / temporary_name();
-    descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    descriptor_ = system_file::create(temporary_);
   } while (descriptor_ < 0 && errno == EEXIST);
   if (descriptor_ >= 0) return;
   temporary_.clear();
@@ -116,14 +107,14 @@ void FileWriter::open_temporary() {
 }
 
 FileWriter::~FileWriter() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+  std::error_code ignored;
+  if (descriptor_ >= 0) system_file::close(descriptor_);
+  if (!temporary_.empty()) fs::remove(temporary_, ignored);
 }
 
 void FileWriter::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    const ssize_t count = ::write(descriptor_, bytes.data(), bytes.size());
-    if (count < 0 && errno == EINTR) continue;
+    const std::ptrdiff_t count = system_file::write(descriptor_, bytes.data(), bytes.size());
     if (count <= 0) refuse("written", errno);
     bytes = bytes.subspan(static_cast<std::size_t>(count));
   }
@@ -133,14 +124,16 @@ void FileWriter::write(std::string_view text) { write(std::as_bytes(std::span(te
 
 void FileWriter::commit() {
   // Without this, after a crash of the machine the new name could refer to an empty file.
-  if (!temporary_.empty() && ::fsync(descriptor_) != 0) refuse("written", errno);
-  if (::close(std::exchange(descriptor_, -1)) != 0) refuse("written", errno);
+  if (!temporary_.empty() && !system_file::flush(descriptor_)) refuse("written", errno);
+  if (!system_file::close(std::exchange(descriptor_, -1))) refuse("written", errno);
   if (temporary_.empty()) return;
-  if (::rename(temporary_.c_str(), target_.c_str()) != 0) refuse("replaced", errno);
+  std::error_code error;
+  if (fs::rename(temporary_, target_, error); error)
+    origin_.refuse("cannot be replaced: " + error.default_error_condition().message());
   temporary_.clear();
   // The file is complete under its name. Flushing the folder is best effort.
   const fs::path folder = target_.has_parent_path() ? target_.parent_path() : fs::path(".");
-  if (const InputFile opened(folder, O_DIRECTORY); opened.descriptor() >= 0) ::fsync(opened.descriptor());
+  system_file::flush_folder(folder);
 }
 
 void FileWriter::refuse(std::string_view step, int error) const {
@@ -156,12 +149,12 @@ std::vector<std::byte> read_file(const std::filesystem::path& path) {
 MappedFile::MappedFile(const std::filesystem::path& path) {
   const io::Origin origin = io::origin_of("MappedFile", path);
   if (path != "-") {
-    const io::InputFile file(path, 0);
-    if (file.descriptor() < 0) origin.refuse("cannot be opened: " + io::reason(errno));
-    if (const std::size_t size = io::expected_size(file.descriptor()); size > 0) {
-      void* const begin = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
-      if (begin == MAP_FAILED) origin.refuse("cannot be mapped: " + io::reason(errno));
-      bytes_ = {static_cast<const std::byte*>(begin), size};
+    const io::InputFile file(path);
+    if (!file.is_open()) origin.refuse("cannot be opened: " + io::reason(errno));
+    if (const std::size_t size = io::system_file::size_of(file.descriptor()); size > 0) {
+      const std::byte* const begin = io::system_file::map(file.descriptor(), size);
+      if (begin == nullptr) origin.refuse("cannot be mapped: " + io::reason(errno));
+      bytes_ = {begin, size};
       return;
     }
   }
@@ -173,8 +166,7 @@ MappedFile::MappedFile(MappedFile&& other) noexcept
     : read_(std::move(other.read_)), bytes_(std::exchange(other.bytes_, {})) {}
 
 MappedFile::~MappedFile() {
-  if (!bytes_.empty() && bytes_.data() != read_.data())
-    ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+  if (!bytes_.empty() && bytes_.data() != read_.data()) io::system_file::unmap(bytes_.data(), bytes_.size());
 }
 
 void write_file(const std::filesystem::path& path, std::span<const std::byte> bytes) {

@@ -3,8 +3,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#ifndef _WIN32
 #include <sys/wait.h>
 #include <unistd.h>
+#endif
 
 #include <cmath>
 #include <cstdlib>
@@ -180,6 +182,7 @@ TEST_P(AttentionOnIsa, SixteenThreadsMayCallAtOnce) {
   EXPECT_EQ(wrong, std::vector<int>(16, 0));
 }
 
+#ifndef _WIN32  // which has no fork()
 TEST_P(AttentionOnIsa, WorksInTheChildOfAFork) {
 #ifdef SACCADE_EMULATED
   GTEST_SKIP() << "qemu cannot start threads in the child of a fork";
@@ -198,6 +201,7 @@ TEST_P(AttentionOnIsa, WorksInTheChildOfAFork) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
   EXPECT_TRUE(same_bits(attention(q, k, v, {.num_threads = 2}), expected));
 }
+#endif
 
 TEST(Attention, RefusesWhatDoesNotFitAndSaysWhy) {
   const auto t = [](Shape shape) { return Tensor(DType::f32, std::move(shape)); };

@@ -7,6 +7,7 @@
 
 #include "saccade/tensor.h"
 #include "support/each_isa.h"
+#include "support/system.h"
 #include "support/tensors.h"
 
 namespace saccade::test {
@@ -119,7 +120,7 @@ TEST(Copy, ConvertsWhereTheInstructionSetAskedForIsNotThere) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");  // a process that has not chosen kernels yet
   EXPECT_EXIT(
       {
-        setenv("SACCADE_ISA", "none", 1);
+        set_variable("SACCADE_ISA", "none");
         const Tensor copied = Tensor::copy_of(Tensor::of<float>({1, 2}), DType::bf16);
         std::exit(copied.at<bfloat16>(1).bits == 0x4000 ? 0 : 1);
       },

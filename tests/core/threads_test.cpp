@@ -133,12 +133,6 @@ TEST_F(NumThreads, OfACallInsideACallEndsWithIt) {
   EXPECT_THAT(threads_of_call(0, 3), Eq(given(3)));
 }
 
-std::size_t threads_of_this_process() {
-  using Tasks = std::filesystem::directory_iterator;
-  return static_cast<std::size_t>(std::distance(Tasks("/proc/self/task"), Tasks()));
-}
-
-// A layer has no num_threads of its own: it would use one thread if the limit outlived the call before it.
 #ifdef __linux__
 /// The processors that each thread of a call may use.
 struct Processors {
@@ -165,8 +159,12 @@ TEST_F(NumThreads, StayOnTheirProcessorsAfterARest) {
     for (const cpu_set_t& set : processors.sets) EXPECT_TRUE(CPU_EQUAL(&set, &own));
   }
 }
-#endif
+std::size_t threads_of_this_process() {
+  using Tasks = std::filesystem::directory_iterator;
+  return static_cast<std::size_t>(std::distance(Tasks("/proc/self/task"), Tasks()));
+}
 
+// A layer has no num_threads of its own: it would use one thread if the limit outlived the call before it.
 TEST_F(NumThreads, DoesNotLimitLayersAfterTheCall) {
   if (threading_layer() == "std") GTEST_SKIP() << "its threads stay, and may be as many as processors";
   constexpr int kThreads = 16;  // more than OpenMP keeps from the tests above
@@ -182,6 +180,7 @@ TEST_F(NumThreads, DoesNotLimitLayersAfterTheCall) {
   EXPECT_THAT(before, Lt(kThreads));
   EXPECT_THAT(after, Ge(kThreads));
 }
+#endif
 
 /// Restores the library's own threads.
 class HostThreads : public testing::Test {

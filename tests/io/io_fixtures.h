@@ -2,8 +2,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -20,6 +18,7 @@
 #include <vector>
 
 #include "saccade/io.h"
+#include "support/system.h"
 
 namespace saccade::test {
 
@@ -45,11 +44,7 @@ inline std::string with(std::string text, std::size_t at, std::size_t length, st
 /// A folder that is deleted with its contents at the end.
 class TemporaryFolder {
  public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "saccade-test-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
-    path_ = name;
-  }
+  TemporaryFolder() : path_(new_temporary_folder()) {}
   ~TemporaryFolder() { std::filesystem::remove_all(path_); }
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
@@ -60,7 +55,7 @@ class TemporaryFolder {
   /// The names of its files.
   std::vector<std::string> names() const {
     std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(path_)) names.push_back(entry.path().filename());
+    for (const auto& entry : std::filesystem::directory_iterator(path_)) names.push_back(entry.path().filename().string());
     std::sort(names.begin(), names.end());
     return names;
   }
@@ -72,16 +67,7 @@ class TemporaryFolder {
 /// Bytes at the end of mapped memory: reading past them stops the test, with or without sanitizers.
 class GuardedBytes {
  public:
-  explicit GuardedBytes(std::string_view bytes) : size_(bytes.size()) {
-    const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-    usable_ = (size_ + page - 1) / page * page;
-    memory_ = ::mmap(nullptr, usable_ + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory_ == MAP_FAILED) throw std::bad_alloc();
-    ::mprotect(static_cast<char*>(memory_) + usable_, page, PROT_NONE);
-    mapped_ = usable_ + page;
-    assign(bytes);
-  }
-  ~GuardedBytes() { ::munmap(memory_, mapped_); }
+  explicit GuardedBytes(std::string_view bytes) : pages_(bytes.size()) { assign(bytes); }
   GuardedBytes(const GuardedBytes&) = delete;
   GuardedBytes& operator=(const GuardedBytes&) = delete;
 
@@ -94,10 +80,10 @@ class GuardedBytes {
   std::span<const std::byte> bytes() const { return {begin(), size_}; }
 
  private:
-  std::byte* begin() const { return static_cast<std::byte*>(memory_) + usable_ - size_; }
+  std::byte* begin() const { return pages_.end() - size_; }
 
-  std::size_t size_ = 0, usable_ = 0, mapped_ = 0;
-  void* memory_ = nullptr;
+  GuardedPages pages_;
+  std::size_t size_ = 0;
 };
 
 /// Reads bytes; throws the reader's exceptions.

@@ -198,6 +198,9 @@ constexpr Rule kOutside[] = {
     {"^tests/", "^(gtest|gmock)/"},
     {"^bench/", "^benchmark/"},
     {"^include/saccade/mpi\\.h$", "^mpi\\.h$"},
+    // One file for each operating system, behind a header without them.
+    {"_(posix|linux|macos|windows)\\.cpp$|^src/core/threads/|^cli/common/ranks\\.cpp$|^tests/|^bench/|^python/",
+     "^(windows|psapi|io|process|share|unistd|fcntl|sched|pthread|dlfcn)\\.h$|^sys/"},
 };
 
 // Where intrinsics may stand: in the vector types, and in the operations of tiles.

@@ -3,8 +3,9 @@
 
 #include <atomic>
 #include <cstddef>
-#include <cstdlib>
 #include <new>
+
+#include "support/system.h"
 
 namespace saccade::test {
 
@@ -16,7 +17,7 @@ inline void* allocate(std::size_t bytes, std::size_t alignment) {
   std::size_t largest = largest_allocation.load();
   while (bytes > largest && !largest_allocation.compare_exchange_weak(largest, bytes)) {
   }
-  void* memory = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment + alignment);
+  void* memory = allocate_aligned(alignment, (bytes + alignment - 1) / alignment * alignment + alignment);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
@@ -32,13 +33,13 @@ void* operator new(std::size_t bytes, std::align_val_t alignment) {
 void* operator new[](std::size_t bytes, std::align_val_t alignment) {
   return saccade::test::allocate(bytes, static_cast<std::size_t>(alignment));
 }
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete[](void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { saccade::test::free_aligned(memory); }
+[[gnu::noinline]] void operator delete[](void* memory) noexcept { saccade::test::free_aligned(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { saccade::test::free_aligned(memory); }
+[[gnu::noinline]] void operator delete[](void* memory, std::size_t) noexcept { saccade::test::free_aligned(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept { saccade::test::free_aligned(memory); }
+[[gnu::noinline]] void operator delete[](void* memory, std::align_val_t) noexcept { saccade::test::free_aligned(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { saccade::test::free_aligned(memory); }
 [[gnu::noinline]] void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept {
-  std::free(memory);
+  saccade::test::free_aligned(memory);
 }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -16,6 +15,7 @@
 
 #include "saccade/io.h"
 #include "saccade/tensor.h"
+#include "support/system.h"
 
 namespace saccade::test {
 
@@ -61,45 +61,29 @@ class CommandTest : public ::testing::Test {
   Outcome run_program(const std::string& program, const std::vector<std::string>& arguments,
                       const Surroundings& surroundings = {}) {
     std::ofstream(said_ / "in", std::ios::binary) << surroundings.standard_input;
-    std::string line = "cd " + quoted(folder_.string()) + " && env";
-    for (const auto& [name, value] : surroundings.environment) line += " " + quoted(name + "=" + value);
-    line += " " + quoted(program);
-    for (const std::string& argument : arguments) line += " " + quoted(argument);
-    line += " <" + quoted(said_ / "in") + " >" + quoted(said_ / "out") + " 2>" + quoted(said_ / "err");
-    const int status = std::system(line.c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, contents_of(said_ / "out"), contents_of(said_ / "err")};
+    const int code = exit_code_of({program, arguments, surroundings.environment, folder_, said_ / "in", said_ / "out",
+                                   said_ / "err"});
+    return {code, contents_of(said_ / "out"), contents_of(said_ / "err")};
   }
 
   /// Every file of the folder with its contents.
   std::map<std::string, std::string> files() const {
     std::map<std::string, std::string> found;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_)) {
-      const std::string name = std::filesystem::relative(entry.path(), folder_).string();
+      const std::string name = std::filesystem::relative(entry.path(), folder_).generic_string();
       found[name] = entry.is_directory() ? "a folder" : contents_of(entry.path());
     }
     return found;
   }
 
  private:
-  static std::string quoted(const std::string& text) {
-    std::string result = "'";
-    for (const char c : text) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
-    return result + "'";
-  }
-
   static std::string contents_of(const std::filesystem::path& file) {
     std::ostringstream contents;
     contents << std::ifstream(file, std::ios::binary).rdbuf();
     return contents.str();
   }
 
-  static std::filesystem::path new_folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "saccade-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder can be made");
-    return name;
-  }
-
-  const std::filesystem::path root_ = new_folder();
+  const std::filesystem::path root_ = new_temporary_folder();
   const std::filesystem::path folder_ = root_ / "folder";  // where the command runs
   const std::filesystem::path said_ = root_ / "said";      // its input and output
 };

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest-spi.h>
 
+#include "support/system.h"
+
 namespace saccade::test {
 namespace {
 
@@ -10,11 +12,11 @@ namespace {
 class SweepTest : public ::testing::Test {
  protected:
   ~SweepTest() override {
-    unsetenv("SACCADE_TEST_CASES");
-    unsetenv("SACCADE_TEST_SEED");
+    set_variable("SACCADE_TEST_CASES", nullptr);
+    set_variable("SACCADE_TEST_SEED", nullptr);
   }
-  static void set_cases(const char* text) { setenv("SACCADE_TEST_CASES", text, 1); }
-  static void set_seed(const char* text) { setenv("SACCADE_TEST_SEED", text, 1); }
+  static void set_cases(const char* text) { set_variable("SACCADE_TEST_CASES", text); }
+  static void set_seed(const char* text) { set_variable("SACCADE_TEST_SEED", text); }
 };
 
 void sweep_all() {

@@ -3,10 +3,11 @@
 #include "saccade/tokenizer.h"
 
 #include <gmock/gmock.h>
-#include <unistd.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
+
+#include "support/system.h"
 
 namespace saccade::test {
 namespace {
@@ -43,7 +44,7 @@ std::string error_of(const std::string& json) {
 /// A folder that is removed again.
 class Folder {
  public:
-  Folder() { create_directories(path_); }
+  Folder() = default;
   ~Folder() { remove_all(path_); }
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;
@@ -51,7 +52,7 @@ class Folder {
   operator path() const { return path_; }  // NOLINT(google-explicit-constructor)
 
  private:
-  path path_ = std::filesystem::temp_directory_path() / ("saccade_tokenizer_" + std::to_string(getpid()));
+  path path_ = new_temporary_folder();
 };
 
 class TokenizerOf : public ::testing::TestWithParam<const char*> {};

@@ -6,19 +6,9 @@
 #include <stdexcept>
 #include <string>
 
+#include "cpu/isa/features.h"
 #include "cpu/kernels.h"
 #include "saccade/runtime.h"
-
-#ifdef SACCADE_X86
-#include <cpuid.h>
-#endif
-#ifdef __linux__
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
-#ifdef SACCADE_ARM64
-#include <sys/auxv.h>
-#endif
 
 namespace saccade {
 namespace cpu {
@@ -36,62 +26,11 @@ constexpr std::array kKernels = {
 #endif
 };
 
-#ifdef SACCADE_X86
-// Clang 14's __builtin_cpu_supports does not know these names.
-bool has_f16c() {
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+#if defined(SACCADE_X86) || defined(SACCADE_ARM64)
+const Features& features() {
+  static const Features found = machine_features();
+  return found;
 }
-bool has_avx512vnni() {
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  constexpr unsigned kAvx512Vnni = 1u << 11;  // leaf 7, subleaf 0, ECX
-  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (ecx & kAvx512Vnni) != 0;
-}
-bool has_avx512vbmi() {
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  constexpr unsigned kAvx512Vbmi = 1u << 1;  // leaf 7, subleaf 0, ECX
-  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (ecx & kAvx512Vbmi) != 0;
-}
-bool has_avx512bf16() {
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  constexpr unsigned kAvx512Bf16 = 1u << 5;  // leaf 7, subleaf 1, EAX
-  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & kAvx512Bf16) != 0;
-}
-
-bool has_amx_fp16() {
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  constexpr unsigned kAmxFp16 = 1u << 21;  // leaf 7, subleaf 1, EAX
-  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & kAmxFp16) != 0;
-}
-
-// A process must ask the operating system for the tiles, 8 KiB of registers, once for all of its threads. It
-// refuses if an alternate signal stack is too small for them (Linux, Documentation/arch/x86/xstate.rst).
-bool may_use_amx() {
-  if (std::getenv("SACCADE_EMULATE") != nullptr) return false;
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  constexpr unsigned kXsave = 1u << 27, kAmxBf16 = 1u << 22, kAmxTile = 1u << 24, kAmxInt8 = 1u << 25,
-                     kVbmi = 1u << 1;
-  if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0 || (ecx & kXsave) == 0) return false;
-  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 || (ecx & kVbmi) == 0 || (edx & kAmxBf16) == 0 ||
-      (edx & kAmxTile) == 0 || (edx & kAmxInt8) == 0)
-    return false;
-  unsigned low = 0, high = 0;
-  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-  constexpr unsigned kTileState = 3u << 17;
-  if ((low & kTileState) != kTileState) return false;
-#ifdef __linux__
-  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-#else
-  return false;
-#endif
-}
-#endif
-
-#ifdef SACCADE_ARM64
-// Older headers lack these.
-constexpr unsigned long kHwcapDotProduct = 1ul << 20, kHwcap2I8mm = 1ul << 13, kHwcap2Bf16 = 1ul << 14;
-bool has_dot_product() { return (getauxval(AT_HWCAP) & kHwcapDotProduct) != 0; }
 #endif
 
 bool machine_has(Isa isa) {
@@ -100,24 +39,22 @@ bool machine_has(Isa isa) {
       return true;
 #ifdef SACCADE_X86
     case Isa::avx2:
-      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+      return features().avx2;
     case Isa::avx512:
-      return machine_has(Isa::avx2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+      return features().avx512;
     case Isa::avx512bf16:  // Cooper Lake lacks VBMI
-      return machine_has(Isa::avx512) && has_avx512bf16() && has_avx512vnni() && has_avx512vbmi();
+      return features().avx512bf16 && features().avx512vnni && features().avx512vbmi;
     case Isa::avx512amx: {
-      static const bool has_amx = machine_has(Isa::avx512bf16) && may_use_amx();
+      static const bool has_amx = machine_has(Isa::avx512bf16) && features().amx &&
+                                  std::getenv("SACCADE_EMULATE") == nullptr && may_use_tiles();
       return has_amx;
     }
 #endif
 #ifdef SACCADE_ARM64
     case Isa::neon:
-      return (getauxval(AT_HWCAP) & HWCAP_ASIMD) != 0;
-    case Isa::neonbf16: {  // so far, every processor with products of bf16 has those of matrices of bytes
-      constexpr unsigned long kNeeded = kHwcap2Bf16 | kHwcap2I8mm;
-      return machine_has(Isa::neon) && (getauxval(AT_HWCAP2) & kNeeded) == kNeeded;
-    }
+      return features().neon;
+    case Isa::neonbf16:  // so far, every processor with products of bf16 has those of matrices of bytes
+      return features().neon && features().products_of_bf16 && features().matrices_of_bytes;
 #endif
     default:
       return false;
@@ -129,19 +66,19 @@ bool machine_has(Isa isa) {
 /// Emulated tiles multiply f16 if the processor's do, so that both have the same bits, or if they are told to.
 bool emulates_amx_fp16() {
   const char* const wanted = std::getenv("SACCADE_EMULATE");
-  return has_amx_fp16() || (wanted && std::string_view(wanted) == "amx_fp16");
+  return features().amx_fp16 || (wanted && std::string_view(wanted) == "amx_fp16");
 }
 #endif
 
 /// The kernels that run a level on this machine, emulated if need be; nullptr if it cannot run.
 const KernelSet* kernels_of(Isa isa) {
 #ifdef SACCADE_X86
-  if (isa == Isa::avx512amx && machine_has(isa) && has_amx_fp16()) return &kAvx512AmxFp16Kernels;
-  if (isa == Isa::avx512 && machine_has(isa) && has_avx512vnni() && !machine_has(Isa::avx512bf16))
-    return has_avx512vbmi() ? &kAvx512VbmiKernels : &kAvx512VnniKernels;
+  if (isa == Isa::avx512amx && machine_has(isa) && features().amx_fp16) return &kAvx512AmxFp16Kernels;
+  if (isa == Isa::avx512 && machine_has(isa) && features().avx512vnni && !machine_has(Isa::avx512bf16))
+    return features().avx512vbmi ? &kAvx512VbmiKernels : &kAvx512VnniKernels;
 #endif
 #ifdef SACCADE_NEON_PRODUCTS
-  if (isa == Isa::neon && has_dot_product() && !machine_has(Isa::neonbf16)) return &kNeonDotKernels;
+  if (isa == Isa::neon && features().dot_product && !machine_has(Isa::neonbf16)) return &kNeonDotKernels;
 #endif
   for (const KernelSet* kernels : kKernels)
     if (kernels->isa == isa && machine_has(isa)) return kernels;

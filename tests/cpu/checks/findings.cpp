@@ -1,7 +1,5 @@
 #include "cpu/checks/findings.h"
 
-#include <sys/mman.h>
-
 #include <bit>
 #include <cmath>
 #include <cstdio>
@@ -13,7 +11,7 @@
 namespace saccade::test {
 namespace {
 
-constexpr std::size_t kReadable = 1 << 20, kGuard = 1 << 16;  // multiples of every page size
+constexpr std::size_t kReadable = 1 << 20;
 constexpr std::size_t kShown = 5;
 
 template <class T>
@@ -53,16 +51,9 @@ long double exact_exp2(double x) { return std::exp2(static_cast<long double>(x))
 
 }  // namespace
 
-GuardedMemory::GuardedMemory()
-    : pages_(static_cast<std::byte*>(
-          mmap(nullptr, kReadable + kGuard, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
-  if (pages_ == MAP_FAILED || mprotect(pages_ + kReadable, kGuard, PROT_NONE) != 0)
-    throw std::runtime_error("no memory for a guarded page");
-}
+GuardedMemory::GuardedMemory() : pages_(kReadable) {}
 
-GuardedMemory::~GuardedMemory() { munmap(pages_, kReadable + kGuard); }
-
-void* GuardedMemory::last(std::size_t bytes) const { return pages_ + kReadable - bytes; }
+void* GuardedMemory::last(std::size_t bytes) const { return pages_.end() - bytes; }
 
 Findings::Findings() = default;
 

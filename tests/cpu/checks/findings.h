@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "saccade/dtype.h"
+#include "support/system.h"
 
 namespace saccade::test {
 
@@ -18,15 +19,12 @@ namespace saccade::test {
 class GuardedMemory {
  public:
   GuardedMemory();
-  ~GuardedMemory();
-  GuardedMemory(const GuardedMemory&) = delete;
-  GuardedMemory& operator=(const GuardedMemory&) = delete;
 
   /// The last bytes of it, at most 1 MiB.
   void* last(std::size_t bytes) const;
 
  private:
-  std::byte* pages_;
+  GuardedPages pages_;
 };
 
 class Findings {

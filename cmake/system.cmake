@@ -1,0 +1,11 @@
+# What differs between operating systems has a file for each: X_windows.cpp, and X_posix.cpp or X_linux.cpp and X_macos.cpp.
+if(WIN32)
+  set(SACCADE_SYSTEM windows)
+  set(SACCADE_SYSTEM_FAMILY windows)
+elseif(APPLE)
+  set(SACCADE_SYSTEM macos)
+  set(SACCADE_SYSTEM_FAMILY posix)
+else()
+  set(SACCADE_SYSTEM linux)
+  set(SACCADE_SYSTEM_FAMILY posix)
+endif()
