@@ -1,6 +1,8 @@
 #include "core/memory.h"
 
+#ifdef __linux__
 #include <sys/mman.h>
+#endif
 
 #include <algorithm>
 #include <cstdint>

@@ -25,7 +25,9 @@ namespace cpu {
 namespace {
 
 constexpr std::array kKernels = {
+#ifndef SACCADE_SMALL
     &kScalarKernels,
+#endif
 #ifdef SACCADE_X86
     &kAvx2Kernels,   &kAvx512Kernels, &kAvx512Bf16Kernels, &kAvx512AmxKernels,
 #elif defined(SACCADE_NEON_PRODUCTS)
@@ -33,6 +35,8 @@ constexpr std::array kKernels = {
     &kNeonBf16Kernels,
 #elif defined(SACCADE_ARM64)
     &kNeonKernels,
+#elif defined(SACCADE_WASM)
+    &kWasm128Kernels,
 #endif
 };
 
@@ -119,6 +123,10 @@ bool machine_has(Isa isa) {
       return machine_has(Isa::neon) && (getauxval(AT_HWCAP2) & kNeeded) == kNeeded;
     }
 #endif
+#ifdef SACCADE_WASM
+    case Isa::wasm128:  // else the module would not have been loaded
+      return true;
+#endif
     default:
       return false;
   }
@@ -186,6 +194,10 @@ const KernelSet& emulated_amx_kernels() {
 }
 #endif
 
+#ifdef SACCADE_SMALL
+const AttentionKernels kScalarKernelsF64{};  // saccade.js computes doubles by the reference
+#endif
+
 std::atomic<const KernelSet*> active = nullptr;
 
 std::span<const KernelSet* const> all_kernels() { return kKernels; }
@@ -207,7 +219,7 @@ const Conversions& conversions() noexcept {
   try {
     return cpu::active_kernels().conversions;
   } catch (...) {
-    return cpu::kScalarKernels.conversions;
+    return cpu::all_kernels().front()->conversions;
   }
 }
 
@@ -215,7 +227,7 @@ const QuantizeKernels& quantize_kernels() noexcept {
   try {
     return cpu::active_kernels().quantize;
   } catch (...) {
-    return cpu::kScalarKernels.quantize;
+    return cpu::all_kernels().front()->quantize;
   }
 }
 
@@ -235,6 +247,8 @@ std::string_view name_of(Isa isa) {
       return "neon";
     case Isa::neonbf16:
       return "neonbf16";
+    case Isa::wasm128:
+      return "wasm128";
   }
   return "unknown";
 }
