@@ -9,7 +9,9 @@ endif()
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
-set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+if(NOT CMAKE_SYSTEM_PROCESSOR STREQUAL "wasm32")  # a module has its memory to itself
+  set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+endif()
 # A shared library exports what the public headers declare: these name the visibility of their namespace.
 set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)

@@ -22,9 +22,11 @@ enum class Isa : std::uint8_t {
   avx512amx,   ///< all of that, and AMX tiles of bf16 and bytes; of f16 too if it has AMX-FP16
   neon,        ///< NEON of 64-bit Arm; decode() over i8 and i4 has other bits with SDOT and no bf16 products
   neonbf16,    ///< NEON and products of bf16 pairs (FEAT_BF16) and of matrices of bytes (FEAT_I8MM)
+  wasm128,     ///< the 128-bit vectors of WebAssembly
 };
 
-/// The name of `isa`: "scalar", "avx2", "avx512", "avx512bf16", "avx512amx", "neon", "neonbf16".
+/// The name of `isa`: "scalar", "avx2", "avx512", "avx512bf16", "avx512amx", "neon", "neonbf16",
+/// "wasm128".
 std::string_view name_of(Isa isa);
 
 /// Whether the level `isa` multiplies pairs of bf16 directly, with the weights of a softmax rounded to bf16 (see

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
-#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
+#include "core/threads/platform.h"
 #include "saccade/backend.h"
 
 namespace saccade {
@@ -72,7 +72,7 @@ class BackendList final : public Backend {
 
 /// All state that threads share, behind one lock.
 struct Registry {
-  std::mutex lock;
+  threads::Mutex lock;
   std::vector<const Backend*> backends;
   std::map<std::string, std::unique_ptr<const BackendList>, std::less<>> lists;
   const Backend* of_process = nullptr;  // nullptr: SACCADE_BACKEND has not been read
@@ -134,13 +134,13 @@ const Backend& of_process(Registry& all) {
 const Backend& backend_of_this_call() {
   if (of_scope) return *of_scope;
   Registry& all = registry();
-  const std::lock_guard guard(all.lock);
+  const threads::Lock guard(all.lock);
   return of_process(all);
 }
 
 BackendRegistration::BackendRegistration(const Backend& backend) : backend_(backend) {
   Registry& all = registry();
-  const std::lock_guard guard(all.lock);
+  const threads::Lock guard(all.lock);
   const std::string_view name = backend.name();
   if (name.empty() || name.find(',') != std::string_view::npos)
     throw std::invalid_argument("[BackendRegistration] '" + std::string(name) + "' is no name of a back end");
@@ -151,7 +151,7 @@ BackendRegistration::BackendRegistration(const Backend& backend) : backend_(back
 
 BackendRegistration::~BackendRegistration() {
   Registry& all = registry();
-  const std::lock_guard guard(all.lock);
+  const threads::Lock guard(all.lock);
   std::erase(all.backends, &backend_);
   std::erase_if(all.lists, [this](const auto& list) { return list.second->has(backend_); });
 }
@@ -160,7 +160,7 @@ BackendRegistration::~BackendRegistration() {
 
 std::vector<BackendInfo> available_backends() {
   Registry& all = registry();
-  const std::lock_guard guard(all.lock);
+  const threads::Lock guard(all.lock);
   std::vector<BackendInfo> result;
   for (const Backend* const backend : all.backends) result.push_back({backend->name(), backend->description()});
   return result;
@@ -170,7 +170,7 @@ std::string_view active_backend_name() { return active_backend().name(); }
 
 void set_active_backend(std::string_view names) {
   Registry& all = registry();
-  const std::lock_guard guard(all.lock);
+  const threads::Lock guard(all.lock);
   all.of_process = &find(all, names, "set_active_backend");
   if (all.scopes == 0) backend_of_every_call.store(all.of_process, std::memory_order_release);
 }
@@ -178,7 +178,7 @@ void set_active_backend(std::string_view names) {
 BackendChoice::BackendChoice(std::string_view names) {
   if (names.empty()) return;
   Registry& all = registry();
-  const std::lock_guard guard(all.lock);
+  const threads::Lock guard(all.lock);
   backend_ = &find(all, names, "backend");
 }
 
@@ -186,7 +186,7 @@ std::string_view BackendChoice::names() const { return backend_ ? backend_->name
 
 void BackendScope::enter() {
   Registry& all = registry();
-  const std::lock_guard guard(all.lock);
+  const threads::Lock guard(all.lock);
   ++all.scopes;
   backend_of_every_call.store(nullptr, std::memory_order_release);  // every call looks for its scope now
   outer_ = std::exchange(of_scope, inner_);
@@ -194,7 +194,7 @@ void BackendScope::enter() {
 
 void BackendScope::leave() {
   Registry& all = registry();
-  const std::lock_guard guard(all.lock);
+  const threads::Lock guard(all.lock);
   --all.scopes;
   of_scope = outer_;
 }

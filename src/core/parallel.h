@@ -17,7 +17,7 @@ void run_on_threads(int threads, const std::function<void(int)>& body);
 /// How long wait_for() polls before it sleeps.
 [[gnu::visibility("hidden")]] inline constexpr std::chrono::milliseconds kPolling{1};
 
-/// Waits until another thread of the work has set `number` to `value` and called notify_all().
+/// Waits until another thread of the work has set `number` to `value` and called threads::wake_all().
 void wait_for(const std::atomic<std::int64_t>& number, std::int64_t value);
 
 /// Calls body(item, scratch) for each item. Threads take the next item, in ascending order, when they are free.

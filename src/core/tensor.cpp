@@ -62,6 +62,8 @@ std::int64_t element_count(std::span<const std::int64_t> shape, std::size_t byte
     }
     count *= length;
   }
+  if (static_cast<std::uint64_t>(bytes) > std::numeric_limits<std::size_t>::max())  // of 32 bits in WebAssembly
+    throw std::invalid_argument("[element_count] shape " + to_string(shape) + " does not fit in memory");
   return count;
 }
 

@@ -315,5 +315,8 @@ extern const PairKernels kNeonPairKernels;
 extern const KernelSet kNeonDotKernels;  // level neon on a processor with SDOT and without products of bf16
 extern const ByteKernels kNeonDotByteKernels, kNeonMatrixByteKernels;
 #endif
+#ifdef SACCADE_WASM
+extern const KernelSet kWasm128Kernels;
+#endif
 
 }  // namespace saccade::cpu

@@ -124,6 +124,8 @@ const std::vector<Room> kRooms = {
     // The schedules with kernels and threads that are simulated.
     {"bench/schedules", {"src/cpu/schedule", "src/cpu/policy", "src/cpu/kernels", "src/backend", "src/core"}},
     {"python", {}},
+    // JavaScript calls C's interface, and functions that have its errors.
+    {"web", {"cases", "src/c_api", "src/core"}},
     {"packages", {}},
     {"examples", {}},
     // The bits of AMX tiles are compared below the public functions.
@@ -187,8 +189,11 @@ constexpr Rule kMustNotReach[] = {
 
 // External headers, and the only files that may include them.
 constexpr Rule kOutside[] = {
-    {"^src/cpu/(simd|amx)/", "^([a-z]*mm|x86|avx.*|arm_neon|cpuid)intrin\\.h$|^arm_neon\\.h$"},
+    {"^src/cpu/(simd|amx)/", "^([a-z]*mm|x86|avx.*|arm_neon|cpuid)intrin\\.h$|^(arm_neon|wasm_simd128)\\.h$"},
     {"^src/core/threads/openmp\\.cpp$|^tests/|^bench/", "^omp\\.h$"},
+    // WebAssembly without threads lacks these: core/threads/platform.h has what the other rooms use of them.
+    {"^src/(core/threads|mpi|model|tokenizer)/|^(tests|bench|cli|python|packages|examples)/",
+     "^(mutex|thread|condition_variable|shared_mutex|future)$"},
     {"^src/(io|model|page|tokenizer)/|^cli/|^tests/", "^nlohmann/"},
     {"^src/(io|page)|^cli/|^tests/", "^zlib\\.h"},
     {"^src/tokenizer/", "^(oniguruma|utf8proc)\\.h"},
@@ -254,7 +259,9 @@ std::vector<std::string> broken_rules(const Tree& tree) {
       }
     }
     if (!matches(path, kIntrinsics) &&
-        matches(text, R"(\b_mm\d*_|\b__m(128|256|512)|\bv\w+_(b?f|[su])(8|16|32|64)\(|\b(b?float|u?int)\d+x\d)")) {
+        matches(
+            text,
+            R"(\b_mm\d*_|\bwasm_[a-z]\w*\(|\b__m(128|256|512)|\bv\w+_(b?f|[su])(8|16|32|64)\(|\b(b?float|u?int)\d+x\d)")) {
       broken.push_back(path +
                        ": intrinsics stand in src/cpu/simd, src/cpu/amx/tiles.h and words.h, and "
                        "src/cpu/bytes/*_avx512.h and *_neon.h only");
@@ -275,7 +282,7 @@ Tree sources_of_the_project(const char* names = "\\.(h|hpp|cpp)(\\.in)?$") {
   const std::filesystem::path root = SACCADE_SOURCE_DIR;
   Tree tree;
   for (const char* folder :
-       {"include", "src", "cases", "cli", "bench", "examples", "packages", "python", "tests"}) {
+       {"include", "src", "cases", "cli", "bench", "examples", "packages", "python", "tests", "web"}) {
     if (!std::filesystem::exists(root / folder)) continue;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(root / folder)) {
       if (!matches(entry.path().string(), names)) continue;
@@ -416,6 +423,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Broken{"include/saccade/tensor.h", "#include \"../../src/backend/attention_params.h\"\n"},
                     Broken{"cli/run.cpp", "#include \"cpu/kernels.h\"\n"},
                     Broken{"cli/run.cpp", "#include <CLI/CLI.hpp>\n"},
+                    Broken{"src/core/run.cpp", "#include <mutex>\n"},
+                    Broken{"src/cpu/attention/tile.h", "v128_t x = wasm_f32x4_splat(0);\n"},
+                    Broken{"web/glue.cpp", "#include \"cpu/kernels.h\"\n"},
                     Broken{"tests/a_test.cpp", "#include \"../src/backend/attention_params.h\"\n"},
                     Broken{"tests/a_test.cpp", "#include \"src/backend/attention_params.h\"\n"},
                     Broken{"tests/cpu/a_test.cpp", "#include \"nn/checks.h\"\n"},

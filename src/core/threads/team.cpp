@@ -6,14 +6,13 @@
 #endif
 
 #include <list>
-#include <mutex>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "core/parallel.h"
 #include "core/progress.h"
+#include "core/threads/platform.h"
 #include "core/threads/wait.h"
 #include "saccade/runtime.h"
 
@@ -60,8 +59,7 @@ void TeamStart::begin(int member, int members) {
     return;
   }
   const Clock::time_point latest = Clock::now() + kPatience;
-  while (arrived_.load(std::memory_order_relaxed) < members - 1 && Clock::now() < latest)
-    std::this_thread::yield();
+  while (arrived_.load(std::memory_order_relaxed) < members - 1 && Clock::now() < latest) yield();
 }
 
 void Team::run(int thread) noexcept {
@@ -81,9 +79,9 @@ namespace {
 std::atomic<const ParallelFor*> host = nullptr;
 
 void keep(ParallelFor parallel_for) {
-  static std::mutex mutex;
+  static Mutex mutex;
   static std::list<ParallelFor> kept;
-  const std::lock_guard lock(mutex);
+  const Lock lock(mutex);
   host.store(&kept.emplace_back(std::move(parallel_for)), std::memory_order_release);
 }
 
@@ -143,7 +141,8 @@ void wait_for(const std::atomic<std::int64_t>& number, std::int64_t value) {
   const auto has_come = [&] { return number.load(std::memory_order_acquire) == value; };
   if (progress_hook) return threads::poll_until(has_come);
   if (threads::poll_for_a_while(has_come)) return;
-  for (std::int64_t now; (now = number.load(std::memory_order_acquire)) != value;) number.wait(now);
+  for (std::int64_t now; (now = number.load(std::memory_order_acquire)) != value;)
+    threads::sleep_while(number, now);
 }
 
 }  // namespace saccade

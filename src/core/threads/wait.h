@@ -2,10 +2,10 @@
 #pragma once
 
 #include <chrono>
-#include <thread>
 
 #include "core/parallel.h"
 #include "core/progress.h"
+#include "core/threads/platform.h"
 
 namespace saccade::threads {
 
@@ -18,7 +18,7 @@ bool poll_for_a_while(const Done& done, std::chrono::microseconds longest = kPol
   while (!done()) {
     poll_progress();
     if (Clock::now() - begin >= longest) return false;
-    std::this_thread::yield();
+    yield();
   }
   return true;
 }
@@ -29,7 +29,7 @@ void poll_until(const Done& done) {
   if (poll_for_a_while(done)) return;
   while (!done()) {
     poll_progress();
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
+    sleep_for(std::chrono::microseconds(50));
   }
 }
 

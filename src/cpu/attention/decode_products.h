@@ -215,7 +215,9 @@ struct ValueStep {
   static constexpr bool kConverts = !KvRows<T>::kStoredAsSteps;
   static constexpr int kKeys = kLooksUp<const T*> ? 16 : kConverts ? 32 : (kPairs ? 8 : 4);
   static constexpr int kRows = kConverts ? kMostRows : kRegisters == 32 ? 2 : 1;
-  static constexpr int kVectors = kLooksUp<const T*> ? 4 : kConverts ? kRegisters / 2 / kRows : 8;
+  static constexpr int kVectors = kLooksUp<const T*> ? 4
+                                  : kConverts        ? std::max(kRegisters / 2 / kRows, kLoadedTogether<const T*>)
+                                                     : 8;
   static constexpr int kColumns = kVectors * kWidth;
   static constexpr int kColumnsOfLine = std::max(kColumns, 64 / static_cast<int>(sizeof(T)));
 };

@@ -15,7 +15,9 @@ namespace cpu {
 namespace {
 
 constexpr std::array kKernels = {
+#ifndef SACCADE_SMALL
     &kScalarKernels,
+#endif
 #ifdef SACCADE_X86
     &kAvx2Kernels,   &kAvx512Kernels, &kAvx512Bf16Kernels, &kAvx512AmxKernels,
 #elif defined(SACCADE_NEON_PRODUCTS)
@@ -23,6 +25,8 @@ constexpr std::array kKernels = {
     &kNeonBf16Kernels,
 #elif defined(SACCADE_ARM64)
     &kNeonKernels,
+#elif defined(SACCADE_WASM)
+    &kWasm128Kernels,
 #endif
 };
 
@@ -55,6 +59,10 @@ bool machine_has(Isa isa) {
       return features().neon;
     case Isa::neonbf16:  // so far, every processor with products of bf16 has those of matrices of bytes
       return features().neon && features().products_of_bf16 && features().matrices_of_bytes;
+#endif
+#ifdef SACCADE_WASM
+    case Isa::wasm128:  // else the module would not have been loaded
+      return true;
 #endif
     default:
       return false;
@@ -123,6 +131,10 @@ const KernelSet& emulated_amx_kernels() {
 }
 #endif
 
+#ifdef SACCADE_SMALL
+const AttentionKernels kScalarKernelsF64{};  // saccade.js computes doubles by the reference
+#endif
+
 std::atomic<const KernelSet*> active = nullptr;
 
 std::span<const KernelSet* const> all_kernels() { return kKernels; }
@@ -144,7 +156,7 @@ const Conversions& conversions() noexcept {
   try {
     return cpu::active_kernels().conversions;
   } catch (...) {
-    return cpu::kScalarKernels.conversions;
+    return cpu::all_kernels().front()->conversions;
   }
 }
 
@@ -152,7 +164,7 @@ const QuantizeKernels& quantize_kernels() noexcept {
   try {
     return cpu::active_kernels().quantize;
   } catch (...) {
-    return cpu::kScalarKernels.quantize;
+    return cpu::all_kernels().front()->quantize;
   }
 }
 
@@ -172,6 +184,8 @@ std::string_view name_of(Isa isa) {
       return "neon";
     case Isa::neonbf16:
       return "neonbf16";
+    case Isa::wasm128:
+      return "wasm128";
   }
   return "unknown";
 }

@@ -1,12 +1,12 @@
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "core/ceil_div.h"
 #include "core/parallel.h"
+#include "core/threads/platform.h"
 #include "cpu/policy/threads.h"
 #include "cpu/schedule/schedules.h"
 
@@ -42,7 +42,7 @@ class Totals {
     if (sums.cells) add_cells(sums, to.sums + received_);
     if (is_last) end(batch, head, to);
     to.turn.store(turn + 1, std::memory_order_release);
-    to.turn.notify_all();
+    threads::wake_all(to.turn);
   }
 
  private:
@@ -56,7 +56,7 @@ class Totals {
   std::size_t size_of_head() const { return static_cast<std::size_t>(received_ + cells_ + wanted_.pool_keys); }
 
   double* begin() {
-    const std::lock_guard lock(mutex_);
+    const threads::Lock lock(mutex_);
     double* const sums = idle_.back();
     idle_.pop_back();
     std::fill_n(sums, received_ + cells_, 0.0);
@@ -96,7 +96,7 @@ class Totals {
       if (!wanted_.pool_max) divide_cells(batch, cells, cells + cells_);
       write({cells, static_cast<std::size_t>(cells_)}, wanted_.pooled, batch, head);
     }
-    const std::lock_guard lock(mutex_);
+    const threads::Lock lock(mutex_);
     idle_.push_back(from.sums);
   }
 
@@ -128,7 +128,7 @@ class Totals {
   const AttentionParams& p_;
   std::int64_t received_, cells_;  // numbers of a head
   std::vector<Head> heads_;        // [batch, num_heads]
-  std::mutex mutex_;
+  threads::Mutex mutex_;
   std::vector<double*> idle_;  // sums that no head is using
   Workspace memory_;           // of all sums
 };

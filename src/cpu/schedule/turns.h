@@ -11,6 +11,7 @@
 
 #include "core/parallel.h"
 #include "core/progress.h"
+#include "core/threads/platform.h"
 #include "cpu/kernels.h"
 
 namespace saccade::cpu {
@@ -26,7 +27,7 @@ class TicketSequencer {
   void pass(std::int64_t index) {
     std::atomic<std::int64_t>& now = now_[static_cast<std::size_t>(index)];
     now.fetch_add(1, std::memory_order_acq_rel);
-    now.notify_all();
+    threads::wake_all(now);
   }
 
  private:

@@ -30,6 +30,9 @@
 #ifdef SACCADE_ARM64
 #include <arm_neon.h>
 #endif
+#ifdef SACCADE_WASM
+#include <wasm_simd128.h>
+#endif
 
 /// Accumulators stay in registers only if every loop over them is unrolled.
 #define SACCADE_UNROLL _Pragma("GCC unroll 32")

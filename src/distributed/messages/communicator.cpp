@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
 
 #include "core/check.h"
+#include "core/threads/platform.h"
 
 namespace saccade::distributed {
 
@@ -42,7 +42,7 @@ void wait(Communicator& communicator, const std::vector<Communicator::Request>& 
     while (next < requests.size() && communicator.is_finished(requests[next])) ++next, spins = 0;
     if (next == requests.size()) return;
     if (spins < kSpins) continue;
-    std::this_thread::yield();
+    threads::yield();
     if (Clock::now() >= until)
       throw CommunicationError("no answer within " +
                                std::to_string(std::chrono::duration<double>(communicator.timeout()).count()) +

@@ -2,9 +2,9 @@
 #include <cstring>
 #include <deque>
 #include <map>
-#include <mutex>
 
 #include "core/check.h"
+#include "core/threads/platform.h"
 #include "saccade/communicator.h"
 
 namespace saccade::distributed {
@@ -27,7 +27,7 @@ class Mailbox {
   }
 
   bool is_done(const Message& message) {
-    const std::lock_guard lock(mutex_);
+    const threads::Lock lock(mutex_);
     return message.is_done;
   }
 
@@ -40,7 +40,7 @@ class Mailbox {
 
   /// Adds the bytes of one of `size` ranks to the open round.
   std::shared_ptr<Round> give(int rank, int size, const void* own, std::size_t bytes) {
-    const std::lock_guard lock(mutex_);
+    const threads::Lock lock(mutex_);
     if (!round_) {
       round_ = std::make_shared<Round>();
       round_->bytes.resize(static_cast<std::size_t>(size) * bytes);
@@ -58,7 +58,7 @@ class Mailbox {
 
  private:
   std::shared_ptr<Message> meet(int from, int to, void* data, std::size_t bytes, bool sends) {
-    const std::lock_guard lock(mutex_);
+    const threads::Lock lock(mutex_);
     auto own = std::make_shared<Message>(Message{data, bytes});
     auto& waiting = (sends ? receivers_ : senders_)[{from, to}];
     if (waiting.empty()) {
@@ -73,7 +73,7 @@ class Mailbox {
     return own;
   }
 
-  std::mutex mutex_;
+  threads::Mutex mutex_;
   std::shared_ptr<Round> round_;
   std::map<std::pair<int, int>, std::deque<std::shared_ptr<Message>>> senders_, receivers_;
 };

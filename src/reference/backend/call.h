@@ -38,11 +38,17 @@ void for_each_row(const Call& call, const Body& body) {
   }
 }
 
+#ifdef SACCADE_SMALL
+using WiderThanF64 = double;  // WebAssembly has long double as software, 100 kB of it
+#else
+using WiderThanF64 = long double;
+#endif
+
 /// Calls f(T()) with the type of the call's arithmetic: long double for f64, else double.
 template <class F>
 void in_precision_of(DType q, const F& f) {
   if (q == DType::f64)
-    f(static_cast<long double>(0));
+    f(static_cast<WiderThanF64>(0));
   else
     f(0.0);
 }

@@ -1,0 +1,86 @@
+// Modules, the small GPT and files of tensors in Node.js.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import * as saccade from "../../build/web/package/saccade.js";
+
+const { Tensor, AdamW, CausalAttention, Embedding, FeedForward, GPTModel, LayerNorm, Linear, MultiHeadAttention,
+  SelfAttention } = saccade;
+const six = [[0.43, 0.15, 0.89], [0.55, 0.87, 0.66], [0.57, 0.85, 0.64], [0.22, 0.58, 0.33], [0.77, 0.25, 0.1],
+  [0.05, 0.8, 0.55]];
+const rounded = (rows) => rows.map((row) => row.map((x) => Number(x.toFixed(4))));
+
+test("modules give the published numbers", () => {
+  const plain = new SelfAttention({ dIn: 3, dOut: 2, plain: true, seed: 123 });
+  assert.deepEqual(rounded(plain.forward(six).output.toArray())[1], [0.3061, 0.821]);
+  const linear = new SelfAttention({ dIn: 3, dOut: 2, seed: 789 });
+  assert.deepEqual(rounded(linear.forward(six).output.toArray())[0], [-0.0739, 0.0713]);
+  const heads = new MultiHeadAttention({ dIn: 3, dOut: 2, numHeads: 2, contextLength: 6, causal: true, seed: 123 });
+  const { output, weights, q } = heads.forward([six, six], { weights: "per_head", steps: true });
+  assert.deepEqual(rounded(output.toArray()[1])[0], [0.319, 0.4858]);
+  assert.deepEqual([weights.shape, q.shape], [[2, 2, 6, 6], [2, 6, 2]]);
+  assert.throws(() => heads.forward([...six, six[0]]), /\[MultiHeadAttention\].*7/);
+  assert.throws(() => new CausalAttention({ dIn: 3, dOut: 2, colour: 1 }), /\[CausalAttention\] there is no option/);
+});
+
+test("cross-attention, gradients and state", () => {
+  const module = new MultiHeadAttention({ dIn: 4, dOut: 6, numHeads: 3, keyWidth: 3, valueWidth: 3, seed: 1 });
+  const x = Tensor.of([[1, 2, 3, 4], [0, -1, 0, 1]]);
+  const { output } = module.forward(x, { key: six, causal: false });
+  assert.deepEqual(output.shape, [2, 6]);
+  const { query, key } = module.backward(Tensor.zeros([2, 6]));
+  assert.deepEqual([query.shape, key.shape], [[2, 4], [6, 3]]);
+  assert.throws(() => module.backward(output), /\[MultiHeadAttention\]/);
+  const state = module.stateDict();
+  assert.deepEqual(state["out_proj.weight"].shape, [6, 6]);
+  const other = new MultiHeadAttention({ dIn: 4, dOut: 6, numHeads: 3, keyWidth: 3, valueWidth: 3 });
+  other.loadStateDict(saccade.parseSafetensors(saccade.toSafetensors(state)));
+  assert.deepEqual(other.forward(x, { key: six }).output, output);
+  assert.throws(() => other.loadStateDict({ "W_query.weight": x }), /missing/);
+  other.dispose();
+  assert.throws(() => other.stateDict(), /\[MultiHeadAttention\] it was disposed of/);
+});
+
+test("layers learn", () => {
+  const table = new Embedding({ numEmbeddings: 5, dim: 4, seed: 2 }), norm = new LayerNorm({ dim: 4 });
+  const ff = new FeedForward({ dim: 4, hidden: 8, seed: 3 }), out = new Linear({ dIn: 4, dOut: 5, seed: 4 });
+  const layers = [table, norm, ff, out], optimizers = layers.map((layer) => new AdamW(layer, { lr: 0.05 }));
+  const tokens = [0, 1, 2, 3, 4], targets = [1, 2, 3, 4, 0], losses = [];
+  for (let step = 0; step < 40; ++step) {
+    const { loss, dlogits } = saccade.crossEntropy(layers.reduce((x, layer) => layer.forward(x), tokens), targets);
+    for (const layer of layers) layer.zeroGrad();
+    layers.reduceRight((dout, layer) => layer.backward(dout), dlogits);
+    for (const optimizer of optimizers) optimizer.step();
+    losses.push(loss);
+  }
+  assert.ok(losses[0] > 1 && losses.at(-1) < 0.1, losses.join(" "));
+  assert.deepEqual(out.gradients().weight.shape, [5, 4]);
+});
+
+test("a GPT learns, is saved and generates", () => {
+  const options = { vocabSize: 16, contextLength: 16, dModel: 16, numLayers: 2, numHeads: 2, seed: 5 };
+  const model = new GPTModel(options), optimizer = new AdamW(model, { lr: 0.01 });
+  const tokens = [Array.from({ length: 15 }, (_, i) => (7 * i) % 16)], targets = [tokens[0].map((t) => (t + 7) % 16)];
+  const losses = [];
+  for (let step = 0; step < 60; ++step) {
+    const { loss, dlogits } = saccade.crossEntropy(model.forward(tokens), targets);
+    model.zeroGrad(), model.backward(dlogits), optimizer.step();
+    losses.push(loss);
+  }
+  assert.ok(losses.at(-1) < losses[0] / 4, `${losses[0]} ${losses.at(-1)}`);
+  const saved = GPTModel.fromStateDict(model.stateDict(), 2);
+  assert.deepEqual(saved.generate(tokens[0].slice(0, 6), 9, { temperature: 0 }), tokens[0]);
+  const weights = saved.attentionWeights(tokens);
+  assert.deepEqual([weights.length, weights[0].shape], [2, [1, 2, 15, 15]]);
+  assert.throws(() => saved.forward([[99]]), /99/);
+  const { inputs, repeated } = saccade.inductionBatch({ vocabSize: 64, seqlen: 20, batchSize: 2 });
+  assert.deepEqual([inputs.shape, inputs.dtype, repeated.dtype], [[2, 20], "i64", "bool"]);
+});
+
+test("damaged files are refused", () => {
+  const file = saccade.toSafetensors({ a: Tensor.of([[1, 2]]), b: Tensor.of([1n]) });
+  assert.deepEqual(saccade.parseSafetensors(file).b.data, new BigInt64Array([1n]));
+  assert.deepEqual(saccade.parseSafetensors(file.buffer).a.toArray(), [[1, 2]]);
+  for (const length of [0, 7, 20, file.length - 1])
+    assert.throws(() => saccade.parseSafetensors(file.slice(0, length)), /no safetensors file/);
+});

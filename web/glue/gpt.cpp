@@ -1,0 +1,70 @@
+// The small language model for JavaScript: its checkpoints, weights and texts.
+#include <algorithm>
+#include <memory>
+
+#include "glue.h"
+#include "saccade/gpt_model.h"
+#include "saccade/sampling.h"
+#include "saccade/tasks.h"
+
+using namespace saccade;
+using namespace saccade::web;
+
+/// The model that a checkpoint was saved from.
+SACCADE_WEB_API(web_gpt_from_state)
+saccade_status web_gpt_from_state(const char* names, std::size_t bytes, const saccade_tensor* tensors,
+                                  std::int64_t num_heads, Module** module) {
+  return c_api::guarded([&] {
+    StateDict state;
+    for (const auto& [name, view] : named_tensors("GPTModel", names, bytes, tensors))
+      state.emplace(name, Tensor::copy_of(view));
+    *module = gpt_model_from_state_dict(state, num_heads).release();
+  });
+}
+
+/// The weights of each layer by its number.
+SACCADE_WEB_API(web_gpt_weights)
+saccade_status web_gpt_weights(Module* module, const saccade_tensor* tokens) {
+  return c_api::guarded([&] {
+    std::vector<std::pair<std::string, Tensor>> results;
+    for (Tensor& layer :
+         dynamic_cast<GPTModel&>(*module).attention_weights(c_api::view_of("GPTModel", "tokens", tokens)))
+      results.emplace_back(std::to_string(results.size()), std::move(layer));
+    give_results(std::move(results));
+  });
+}
+
+/// `count` tokens after i64 [length].
+SACCADE_WEB_API(web_gpt_generate)
+saccade_status web_gpt_generate(Module* module, const saccade_tensor* tokens, std::int64_t count,
+                                const char* texts, std::size_t bytes) {
+  return c_api::guarded([&] {
+    auto& model = dynamic_cast<GPTModel&>(*module);
+    Fields fields("generate", texts, bytes);
+    SamplingOptions options;
+    fields.take("temperature", options.temperature), fields.take("top_k", options.top_k);
+    fields.take("top_p", options.top_p), fields.take("seed", options.seed);
+    fields.check_all_taken();
+    const Tensor given = Tensor::copy_of(c_api::view_of("generate", "tokens", tokens));
+    check_dtype("generate", "tokens", given, DType::i64);
+    std::vector<std::int64_t> text(given.values<std::int64_t>().begin(), given.values<std::int64_t>().end());
+    TokenSampler sampler(options);
+    const EvalMode evaluation(model);
+    for (std::int64_t i = 0; i < count; ++i) text.push_back(sampler.next(model.next_logits(text).values<float>()));
+    Tensor result(DType::i64, {static_cast<std::int64_t>(text.size())});
+    std::ranges::copy(text, result.values<std::int64_t>().begin());
+    give_results({{"tokens", std::move(result)}});
+  });
+}
+
+/// A batch of random tokens that repeat themselves.
+SACCADE_WEB_API(web_induction_batch)
+saccade_status web_induction_batch(std::int64_t vocab_size, std::int64_t seed, std::int64_t batch_size,
+                                   std::int64_t seqlen) {
+  return c_api::guarded([&] {
+    TokenBatch batch = InductionTask(vocab_size).batch(static_cast<std::uint64_t>(seed), batch_size, seqlen);
+    give_results({{"inputs", std::move(batch.inputs)},
+                  {"targets", std::move(batch.targets)},
+                  {"repeated", std::move(batch.repeated)}});
+  });
+}

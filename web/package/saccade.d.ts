@@ -1,0 +1,168 @@
+// The types of saccade.js: those of attention.js, and modules, layers and a small language model.
+import { Tensor, TensorLike, Nested } from "./attention.js";
+export * from "./attention.js";
+
+/** Tensors by name, as in checkpoints. */
+export interface StateDict {
+  [name: string]: Tensor;
+}
+
+/** The base of all with parameters. A new one is in training mode: forward() keeps what backward() needs. Its memory is in the
+ * WebAssembly module: dispose() frees it, and so does the garbage collector, at some time. */
+declare abstract class Module {
+  /** Copies of the parameters by their names in PyTorch. */
+  stateDict(): StateDict;
+  /** Copies of their gradients, as far as there are any. */
+  gradients(): StateDict;
+  /** Replaces all parameters; f16, bf16 and f64 become f32. */
+  loadStateDict(tensors: { [name: string]: TensorLike }): void;
+  zeroGrad(): void;
+  train(training?: boolean): void;
+  eval(): void;
+  dispose(): void;
+}
+
+/** `seed`: parameters as PyTorch draws them after torch.manual_seed(seed). Without it they are zeros, for loadStateDict(). */
+export interface Seeded {
+  seed?: number | bigint;
+}
+
+export interface AttentionForwardOptions {
+  /** Inputs to attend to instead of the queries' own: [batch, seqlen_k, width]; value is key unless given. */
+  key?: TensorLike;
+  value?: TensorLike;
+  /** bool (true = attend) or f32 (added), broadcast against [batch, heads, seqlen_q, seqlen_k]. */
+  mask?: TensorLike;
+  /** The keys that count: [batch, seqlen_k]. */
+  keyMask?: TensorLike;
+  causal?: boolean;
+  /** Also return the weights, [batch, heads, seqlen_q, seqlen_k], or their mean over the heads. */
+  weights?: "none" | "per_head" | "averaged";
+  /** Also return q, k, v and context. */
+  steps?: boolean;
+}
+
+export interface AttentionOutput {
+  output: Tensor;
+  weights?: Tensor;
+  q?: Tensor;
+  k?: Tensor;
+  v?: Tensor;
+  context?: Tensor;
+}
+
+/** Projections to q, k and v, attention, and a projection of the result where the module has one. */
+declare abstract class AttentionModule extends Module {
+  /** x is f32 [seqlen, dIn] or [batch, seqlen, dIn]. */
+  forward(x: TensorLike, options?: AttentionForwardOptions): AttentionOutput;
+  /** Adds the gradients of the parameters, and returns those of the inputs: of x, or of query, key and value. */
+  backward(dout: TensorLike): { x?: Tensor; query?: Tensor; key?: Tensor; value?: Tensor };
+}
+
+/** One head over a whole sequence. `plain`: parameters [dIn, dOut] instead of linear layers. */
+export class SelfAttention extends AttentionModule {
+  constructor(options: Seeded & { dIn: number; dOut: number; plain?: boolean; qkvBias?: boolean });
+}
+
+/** One causal head with dropout. */
+export class CausalAttention extends AttentionModule {
+  constructor(
+    options: Seeded & { dIn: number; dOut: number; contextLength?: number; dropout?: number; qkvBias?: boolean },
+  );
+}
+
+/** Several heads and an output projection, as torch.nn.MultiheadAttention with `torchMultihead`. */
+export class MultiHeadAttention extends AttentionModule {
+  constructor(
+    options: Seeded & {
+      dIn: number; dOut: number; numHeads?: number; numKvHeads?: number; keyWidth?: number; valueWidth?: number;
+      contextLength?: number; causal?: boolean; dropout?: number; qkvBias?: boolean; outBias?: boolean;
+      addBiasKv?: boolean; addZeroAttn?: boolean; torchMultihead?: boolean;
+    },
+  );
+}
+
+/** A module that maps one tensor to one. */
+declare abstract class Layer extends Module {
+  forward(x: TensorLike): Tensor;
+  /** Adds the gradients of the parameters, and returns that of x. */
+  backward(dout: TensorLike): Tensor;
+}
+
+/** y = x weight^T + bias. */
+export class Linear extends Layer {
+  constructor(options: Seeded & { dIn: number; dOut: number; bias?: boolean });
+}
+
+/** Rows with mean 0 and variance 1, times a scale, plus a shift. */
+export class LayerNorm extends Layer {
+  constructor(options: { dim: number; eps?: number });
+}
+
+/** Linear, GELU, Linear. */
+export class FeedForward extends Layer {
+  constructor(options: Seeded & { dim: number; hidden: number });
+}
+
+/** Tokens: whole numbers. */
+export type Tokens = TensorLike | Nested[];
+
+/** Rows of a table. backward() returns nothing, because tokens have no gradient. */
+export class Embedding extends Module {
+  constructor(options: Seeded & { numEmbeddings: number; dim: number });
+  forward(tokens: Tokens): Tensor;
+  backward(dout: TensorLike): void;
+}
+
+/** The mean of -log softmax(logits)[target], and its gradient. Targets of `ignoreIndex` (-100) do not count. */
+export function crossEntropy(
+  logits: TensorLike, targets: Tokens, options?: { ignoreIndex?: number },
+): { loss: number; dlogits: Tensor };
+
+/** Updates a module's parameters from their gradients, as torch.optim.AdamW does. */
+export class AdamW {
+  constructor(
+    module: Module,
+    options?: {
+      lr?: number; beta1?: number; beta2?: number; eps?: number; weightDecay?: number; decayVectors?: boolean;
+    },
+  );
+  /** The learning rate of later steps. */
+  lr: number;
+  step(): void;
+  dispose(): void;
+}
+
+/** A small language model with GPT-2's architecture. */
+export class GPTModel extends Module {
+  constructor(
+    options: Seeded & {
+      vocabSize: number; contextLength: number; dModel: number; numLayers?: number; numHeads?: number;
+      dHidden?: number; attentionOnly?: boolean; dropout?: number; qkvBias?: boolean; sinusoidal?: boolean;
+    },
+  );
+  /** The model that a checkpoint was saved from, in evaluation mode. */
+  static fromStateDict(tensors: { [name: string]: TensorLike }, numHeads: number): GPTModel;
+  /** The logits of each next token, [batch, seqlen, vocabulary], of tokens [batch, seqlen]. */
+  forward(tokens: Tokens): Tensor;
+  /** Adds the gradients of the parameters. */
+  backward(dlogits: TensorLike): void;
+  /** The weights of each layer, [batch, heads, seqlen, seqlen]. */
+  attentionWeights(tokens: Tokens): Tensor[];
+  /** The given tokens [length], and `count` more, each from the last `contextLength` ones. */
+  generate(
+    tokens: Tokens, count: number, options?: { temperature?: number; topK?: number; topP?: number; seed?: number },
+  ): number[];
+}
+
+/** Random tokens in which a segment recurs: inputs and targets [batch, seqlen], and which targets follow from earlier
+ * tokens. seqlen is 7 to vocabSize / 2. */
+export function inductionBatch(
+  options?: { vocabSize?: number; seed?: number; batchSize?: number; seqlen?: number },
+): { inputs: Tensor; targets: Tensor; repeated: Tensor };
+
+/** The tensors of a .safetensors file by name, from its bytes. */
+export function parseSafetensors(bytes: Uint8Array | ArrayBuffer): StateDict;
+
+/** The bytes of a .safetensors file with these tensors. */
+export function toSafetensors(tensors: StateDict): Uint8Array;
