@@ -12,10 +12,11 @@ foreach(tool AR RANLIB)
   set(CMAKE_${tool} ${CMAKE_CURRENT_LIST_DIR}/zig/${file} CACHE FILEPATH "Of Zig")
 endforeach()
 # Clang 14 and later of any distribution reads every system's programs.
+find_program(CMAKE_NM NAMES llvm-nm llvm-nm-14 llvm-nm-18)
 find_program(CMAKE_OBJDUMP NAMES llvm-objdump llvm-objdump-14 llvm-objdump-18)
 # The libraries that script/cross_libraries built, and nothing of this machine.
 set(SACCADE_CROSS_LIBRARIES ${CMAKE_CURRENT_LIST_DIR}/../build/libraries/${zig_target} CACHE PATH "Libraries for the system of the programs")
-set(CMAKE_FIND_ROOT_PATH ${SACCADE_CROSS_LIBRARIES})
+list(APPEND CMAKE_FIND_ROOT_PATH ${SACCADE_CROSS_LIBRARIES})
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)

@@ -5,8 +5,6 @@
 #include <saccade/io.h>
 #include <saccade/training.h>
 
-#include <malloc.h>
-
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -14,6 +12,9 @@
 #include <nlohmann/json.hpp>
 #include <numbers>
 #include <set>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include "cli/commands.h"
 #include "cli/models/model_file.h"

@@ -371,7 +371,7 @@ TEST_F(AttentionStateErrors, OfOptions) {
       "[AttentionState::add] causal bottom_right needs query_offset: a state does not know where the keys end");
   EXPECT_EQ(message({.softcap = -1.0}),
             "[AttentionState::add] softcap must be 0 (off) or a positive number, got -1");
-  EXPECT_EQ(refusal([] { AttentionState(DType::i32); }),
+  EXPECT_EQ(refusal([] { AttentionState{DType::i32}; }),
             "[AttentionState] output must be f32, bf16, f16 or f64, but it is i32");
 }
 

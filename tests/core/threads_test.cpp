@@ -10,7 +10,6 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <ctime>
 #include <filesystem>
 #include <functional>
 #include <iterator>
@@ -25,6 +24,7 @@
 #include "saccade/backward.h"
 #include "saccade/layers.h"
 #include "saccade/runtime.h"
+#include "support/system.h"
 #include "support/tensors.h"
 
 namespace saccade {
@@ -270,16 +270,14 @@ TEST_F(HostThreads, MayRefuse) {
   EXPECT_THROW(attention(x_, x_, x_, {.num_threads = 3}), std::runtime_error);
 }
 
-double seconds_of_processors() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
-
 TEST(Threads, SleepBetweenCalls) {
   if (threading_layer() == "openmp") GTEST_SKIP() << "OpenMP decides how long its threads poll";
   const Tensor x = random_tensor({1, 8, 256, 16}, 1);
   attention(x, x, x, {.num_threads = 8});
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  const double before = seconds_of_processors();
+  const double before = test::processor_seconds();
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  EXPECT_THAT(seconds_of_processors() - before, Lt(0.01));
+  EXPECT_THAT(test::processor_seconds() - before, Lt(0.01));
 }
 
 TEST(Threads, ServeSeveralCallersAtOnce) {

@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "support/each_isa.h"
 #include "support/refusal.h"
@@ -33,7 +34,7 @@ double exact(Activation activation, double x) {
     case Activation::gelu:
       return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
     case Activation::gelu_tanh:
-      return x / (1 + std::exp(-2 * std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+      return x / (1 + std::exp(-2 * std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
     case Activation::quick_gelu:
       return x / (1 + std::exp(-1.702 * x));
     case Activation::silu:

@@ -47,6 +47,9 @@ int exit_code_of(const Process& process);
 /// code is not 0.
 std::string output_of(const std::string& command_line);
 
+/// The time that processors have spent on this process, in seconds.
+double processor_seconds();
+
 /// Memory for an operator new that tests have replaced; nullptr if there is none.
 void* allocate_aligned(std::size_t alignment, std::size_t bytes);
 void free_aligned(void* memory);

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <new>
 #include <stdexcept>
 
@@ -65,6 +66,8 @@ std::string output_of(const std::string& command_line) {
   if (::pclose(pipe) != 0) throw std::runtime_error("'" + command_line + "' failed");
   return text;
 }
+
+double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 void* allocate_aligned(std::size_t alignment, std::size_t bytes) { return std::aligned_alloc(alignment, bytes); }
 void free_aligned(void* memory) { std::free(memory); }

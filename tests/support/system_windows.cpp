@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <new>
@@ -118,6 +119,15 @@ std::string output_of(const std::string& command_line) {
   for (std::size_t got = 0; (got = std::fread(chunk.data(), 1, chunk.size(), pipe)) > 0;) text.append(chunk.data(), got);
   if (_pclose(pipe) != 0) throw std::runtime_error("'" + command_line + "' failed");
   return text;
+}
+
+double processor_seconds() {
+  FILETIME created{}, ended{}, kernel{}, user{};
+  GetProcessTimes(GetCurrentProcess(), &created, &ended, &kernel, &user);
+  const auto ticks = [](const FILETIME& time) {
+    return static_cast<double>(std::uint64_t{time.dwHighDateTime} << 32 | time.dwLowDateTime);
+  };
+  return 1e-7 * (ticks(kernel) + ticks(user));
 }
 
 void* allocate_aligned(std::size_t alignment, std::size_t bytes) { return _aligned_malloc(bytes, alignment); }
