@@ -46,8 +46,8 @@ double seconds_of(const Work& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// The peak memory in bytes of the process during a call, minus its memory before, as the system counts it; 0 where the
-/// system does not provide it. Workspaces of earlier calls are released first.
+/// The peak memory in bytes of the process during a call, minus its memory before, as the system counts it; 0
+/// where the system does not provide it. Workspaces of earlier calls are released first.
 double extra_memory(const std::function<void()>& work);
 
 /// The median; for an even number of values, the upper of the middle two. There must be at least one value.

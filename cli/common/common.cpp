@@ -74,8 +74,7 @@ void require_writable_file(const NamedPath& output) {
   if (fs::is_directory(path, ignored)) refuse("{}: {} is a folder", output.option, path.string());
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   if (!fs::is_directory(folder, ignored)) refuse("{}: there is no folder {}", output.option, folder.string());
-  if (!is_writable(folder))
-    refuse("{}: folder {} cannot be written to", output.option, folder.string());
+  if (!is_writable(folder)) refuse("{}: folder {} cannot be written to", output.option, folder.string());
 }
 
 }  // namespace

@@ -8,8 +8,8 @@ namespace saccade::cli::console {
 /// A standard stream of this process.
 enum class Stream { output, error };
 
-/// Called once, before anything is read or written: streams carry bytes as they are, and a terminal shows UTF-8 and
-/// obeys the codes of colors.
+/// Called once, before anything is read or written: streams carry bytes as they are, and a terminal shows UTF-8
+/// and obeys the codes of colors.
 void prepare();
 
 /// Whether a stream goes to a terminal.

@@ -77,7 +77,8 @@ std::vector<std::byte> read_file(const Origin& origin, const fs::path& path) {
   origin.refuse("does not fit in memory");
 }
 
-FileWriter::FileWriter(const Origin& origin, const fs::path& path) : origin_(origin), target_(system_file::usable(path)) {
+FileWriter::FileWriter(const Origin& origin, const fs::path& path)
+    : origin_(origin), target_(system_file::usable(path)) {
   if (path == "-") origin.refuse("files are not written to standard output under this name; use /dev/stdout");
   std::error_code error;
   const fs::file_status status = fs::status(target_, error);

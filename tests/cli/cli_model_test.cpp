@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "saccade/heatmap.h"
 #include "saccade/io.h"
@@ -127,7 +128,7 @@ TEST_F(CliModel, ShowsEncoderDecoders) {
   const Outcome answer =
       run({"generate", "--model", t5, "--prompt", "w7 w8 w9", "--max-new-tokens", "5", "--temperature", "0"});
   ASSERT_EQ(answer.exit_code, 0) << answer.err;
-  EXPECT_THAT(answer.out, ::testing::ContainsRegex("^w[0-9]+ w[0-9]+"));
+  EXPECT_TRUE(std::regex_search(answer.out, std::regex("^w[0-9]+ w[0-9]+"))) << answer.out;
 }
 
 TEST_F(CliModel, ShowsWhatAnAnswerRestsOn) {
@@ -184,6 +185,9 @@ TEST_F(CliModel, ShowsWhatIsHeard) {
 }
 
 TEST_F(CliModel, ShowsWhatIsSeen) {
+#ifndef SACCADE_HAS_PNG
+  GTEST_SKIP() << "this saccade reads no PNG";
+#endif
   const std::vector<std::byte> png = png_of_svg(
       R"(<svg xmlns="http://www.w3.org/2000/svg" width="30" height="20"><rect width="15" height="20" fill="#08f"/></svg>)",
       1);

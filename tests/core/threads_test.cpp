@@ -1,5 +1,5 @@
-// How many threads a call uses: its num_threads, else set_num_threads(); that a call's limit ends with the call; and
-// calls on a host program's threads.
+// How many threads a call uses: its num_threads, else set_num_threads(); that a call's limit ends with the call;
+// and calls on a host program's threads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #ifdef __linux__
@@ -260,9 +260,10 @@ TEST_F(HostThreads, ThatForgetATaskAreReported) {
   set_parallel_for([](int tasks, const std::function<void(int)>& task) {
     for (int i = 1; i < tasks; ++i) task(i);
   });
-  EXPECT_THAT([&] { attention(x_, x_, x_, {.num_threads = 3}); },
-              testing::ThrowsMessage<std::logic_error>(
-                  "[set_parallel_for] the function must run each of its 3 tasks once before it returns, but it ran 2"));
+  EXPECT_THAT(
+      [&] { attention(x_, x_, x_, {.num_threads = 3}); },
+      testing::ThrowsMessage<std::logic_error>(
+          "[set_parallel_for] the function must run each of its 3 tasks once before it returns, but it ran 2"));
 }
 
 TEST_F(HostThreads, MayRefuse) {

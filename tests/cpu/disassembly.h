@@ -10,8 +10,8 @@
 
 namespace saccade::test {
 
-/// The output of `objdump --disassemble --demangle --no-show-raw-insn`; empty if there is no objdump. Where programs run in an
-/// emulator, the build has written it to a file.
+/// The output of `objdump --disassemble --demangle --no-show-raw-insn`; empty if there is no objdump. Where
+/// programs run in an emulator, the build has written it to a file.
 inline std::string disassembly_of_library() {
 #ifdef SACCADE_DISASSEMBLY
   std::ostringstream text;

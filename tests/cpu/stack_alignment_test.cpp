@@ -1,5 +1,6 @@
-// Vectors of 256 and 512 bits that are spilled with aligned instructions need a stack that is aligned for them. Windows aligns
-// it to 16 bytes, and GCC does not align it further there (GCC bug 54412), so a build for Windows needs Clang.
+// Vectors of 256 and 512 bits that are spilled with aligned instructions need a stack that is aligned for them.
+// Windows aligns it to 16 bytes, and GCC does not align it further there (GCC bug 54412), so a build for Windows
+// needs Clang.
 #include <gmock/gmock.h>
 
 #include <regex>
@@ -68,7 +69,8 @@ Frames frames_of(const std::string& disassembly) {
       function = found[1];
     } else if (line.find("\tandq\t$-") != std::string::npos && line.ends_with("%rsp")) {
       aligns = aligns || std::regex_search(line, std::regex(R"(\$-(32|64|128|256|512|1024|2048|4096), %rsp)"));
-    } else if (example.empty() && (line.find("%ymm") != std::string::npos || line.find("%zmm") != std::string::npos) &&
+    } else if (example.empty() &&
+               (line.find("%ymm") != std::string::npos || line.find("%zmm") != std::string::npos) &&
                line.find("(%r") != std::string::npos && std::regex_search(line, aligned_access)) {
       example = line;
     }
@@ -81,8 +83,9 @@ TEST(StackAlignment, FaultsAreFound) {
   const std::string spill = "   4:\tvmovaps\t%ymm6, 64(%rsp)\n";
   EXPECT_EQ(frames_of("00000000 <f()>:\n" + spill).faulty.size(), 1U);
   EXPECT_EQ(frames_of("00000000 <f()>:\n   0:\tandq\t$-16, %rsp\n" + spill).faulty.size(), 1U);
-  const Frames good = frames_of("00000000 <f()>:\n   0:\tandq\t$-32, %rsp\n" + spill +
-                                "00000000 <g()>:\n   4:\tvmovups\t%ymm6, 64(%rsp)\n   4:\tvmovaps\t%xmm6, 64(%rsp)\n");
+  const Frames good =
+      frames_of("00000000 <f()>:\n   0:\tandq\t$-32, %rsp\n" + spill +
+                "00000000 <g()>:\n   4:\tvmovups\t%ymm6, 64(%rsp)\n   4:\tvmovaps\t%xmm6, 64(%rsp)\n");
   EXPECT_THAT(good.faulty, IsEmpty());
   EXPECT_EQ(good.aligned, 1);
 }

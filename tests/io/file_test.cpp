@@ -1,5 +1,5 @@
-// Reading and writing whole files, as every system does it: replacing, names in any script, long paths, mapped files. What
-// Unix alone has is in io_test.cpp.
+// Reading and writing whole files, as every system does it: replacing, names in any script, long paths, mapped
+// files. What Unix alone has is in io_test.cpp.
 #include <gmock/gmock.h>
 
 #include <fstream>
@@ -19,7 +19,8 @@ std::string text_of(const fs::path& path) { return as_string(read_file(path)); }
 
 TEST(File, IsReplaced) {
   const TemporaryFolder folder;
-  for (const std::string& text : {std::string("first"), std::string(), std::string(5'000'000, 'x'), std::string("a\r\n\x1a\0b", 7)}) {
+  for (const std::string& text :
+       {std::string("first"), std::string(), std::string(5'000'000, 'x'), std::string("a\r\n\x1a\0b", 7)}) {
     write_file(folder / "a", text);
     EXPECT_TRUE(text_of(folder / "a") == text);
   }
@@ -34,14 +35,16 @@ TEST(File, HasANameInAnyScript) {
   EXPECT_TRUE(fs::exists(name));
   expect_same(load_npy(name), tensor);
   write_file(name, "damaged");
-  EXPECT_THAT([&] { load_npy(name); }, ThrowsMessage<std::runtime_error>(HasSubstr("\xe6\xb3\xa8\xe6\x84\x8f caf\xc3\xa9")));
+  EXPECT_THAT([&] { load_npy(name); },
+              ThrowsMessage<std::runtime_error>(HasSubstr("\xe6\xb3\xa8\xe6\x84\x8f caf\xc3\xa9")));
 }
 
 TEST(File, HasALongPath) {
   const TemporaryFolder folder;
   fs::path path = folder.path();
 #ifdef _WIN32
-  path = fs::path(LR"(\\?\)" + fs::absolute(path).make_preferred().native());  // so that the test can make the folders
+  path = fs::path(LR"(\\?\)" +
+                  fs::absolute(path).make_preferred().native());  // so that the test can make the folders
 #endif
   for (int depth = 0; depth < 4; ++depth) path /= std::string(90, static_cast<char>('a' + depth));
   fs::create_directories(path);
@@ -59,7 +62,8 @@ TEST(File, IsRefusedWhereItCannotBe) {
   write_file(folder / "file", "old");
   EXPECT_THAT([&] { write_file(folder / "missing/file", "new"); },
               ThrowsMessage<std::runtime_error>(HasSubstr("cannot be created: No such file or directory")));
-  EXPECT_THAT([&] { write_file(folder.path(), "new"); }, ThrowsMessage<std::runtime_error>(HasSubstr("is a folder")));
+  EXPECT_THAT([&] { write_file(folder.path(), "new"); },
+              ThrowsMessage<std::runtime_error>(HasSubstr("is a folder")));
   EXPECT_THAT([&] { read_file(folder.path()); }, ThrowsMessage<std::runtime_error>(HasSubstr("s a directory")));
   EXPECT_THAT([&] { read_file(folder / "none"); },
               ThrowsMessage<std::runtime_error>(HasSubstr("cannot be opened: No such file or directory")));

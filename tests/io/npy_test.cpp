@@ -227,6 +227,7 @@ TEST(Npy, SurvivesFlipsOfEveryBitAndHeaderByte) {
   expect_survives_flips(kRead, fixture_bytes("npy/order/f4_big_endian_fortran.npy"), 0);
 }
 
+#ifndef _WIN32  // where names hold no control characters
 TEST(Npy, NamesTheFileInMessages) {
   const TemporaryFolder folder;
   write_file(folder / "bad\nname.npy", "nothing");
@@ -234,6 +235,7 @@ TEST(Npy, NamesTheFileInMessages) {
               ThrowsMessage<std::runtime_error>(
                   HasSubstr("[load_npy] " + (folder / "bad\\x0aname.npy: is not an npy file").string())));
 }
+#endif
 
 TEST(Npy, RefusesToWriteWhatTheFormatCannotHold) {
   const TemporaryFolder folder;

@@ -156,7 +156,7 @@ class ModelOfFolder : public ::testing::TestWithParam<path> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Folder, ModelOfFolder, ::testing::ValuesIn(folders_of_models()), [](const auto& folder) {
-  std::string name = folder.param.filename();
+  std::string name = folder.param.filename().string();
   std::ranges::replace_if(
       name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
   return name;

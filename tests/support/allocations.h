@@ -36,10 +36,18 @@ void* operator new[](std::size_t bytes, std::align_val_t alignment) {
 [[gnu::noinline]] void operator delete(void* memory) noexcept { saccade::test::free_aligned(memory); }
 [[gnu::noinline]] void operator delete[](void* memory) noexcept { saccade::test::free_aligned(memory); }
 [[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { saccade::test::free_aligned(memory); }
-[[gnu::noinline]] void operator delete[](void* memory, std::size_t) noexcept { saccade::test::free_aligned(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept { saccade::test::free_aligned(memory); }
-[[gnu::noinline]] void operator delete[](void* memory, std::align_val_t) noexcept { saccade::test::free_aligned(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { saccade::test::free_aligned(memory); }
+[[gnu::noinline]] void operator delete[](void* memory, std::size_t) noexcept {
+  saccade::test::free_aligned(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept {
+  saccade::test::free_aligned(memory);
+}
+[[gnu::noinline]] void operator delete[](void* memory, std::align_val_t) noexcept {
+  saccade::test::free_aligned(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
+  saccade::test::free_aligned(memory);
+}
 [[gnu::noinline]] void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept {
   saccade::test::free_aligned(memory);
 }

@@ -61,8 +61,8 @@ class CommandTest : public ::testing::Test {
   Outcome run_program(const std::string& program, const std::vector<std::string>& arguments,
                       const Surroundings& surroundings = {}) {
     std::ofstream(said_ / "in", std::ios::binary) << surroundings.standard_input;
-    const int code = exit_code_of({program, arguments, surroundings.environment, folder_, said_ / "in", said_ / "out",
-                                   said_ / "err"});
+    const int code = exit_code_of(
+        {program, arguments, surroundings.environment, folder_, said_ / "in", said_ / "out", said_ / "err"});
     return {code, contents_of(said_ / "out"), contents_of(said_ / "err")};
   }
 

@@ -42,7 +42,7 @@ inline std::vector<std::uint8_t> part_of(const std::string& html, const std::str
 /// What the page says of its parts.
 inline nlohmann::json index_of(const std::string& html) {
   const std::vector<std::uint8_t> bytes = part_of(html, "index");
-  return nlohmann::json::parse(bytes.begin(), bytes.end());
+  return nlohmann::json::parse(std::string(bytes.begin(), bytes.end()));
 }
 
 /// The weight that a byte of a page stands for.

@@ -43,8 +43,8 @@ struct Process {
 /// Runs a program. Returns its exit code; -1 if it did not exit normally.
 int exit_code_of(const Process& process);
 
-/// Runs a command line of the system's shell. Returns what it writes to standard output; throws std::runtime_error if its exit
-/// code is not 0.
+/// Runs a command line of the system's shell. Returns what it writes to standard output; throws std::runtime_error
+/// if its exit code is not 0.
 std::string output_of(const std::string& command_line);
 
 /// The time that processors have spent on this process, in seconds.

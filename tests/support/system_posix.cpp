@@ -37,7 +37,8 @@ void set_variable(const char* name, const char* value) {
     ::unsetenv(name);
 }
 
-GuardedPages::GuardedPages(std::size_t bytes) : usable_((bytes + guard_bytes() - 1) / guard_bytes() * guard_bytes()) {
+GuardedPages::GuardedPages(std::size_t bytes)
+    : usable_((bytes + guard_bytes() - 1) / guard_bytes() * guard_bytes()) {
   void* const memory =
       ::mmap(nullptr, usable_ + guard_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
@@ -52,7 +53,8 @@ int exit_code_of(const Process& process) {
   for (const auto& [name, value] : process.environment) line += " " + quoted(name + "=" + value);
   line += " " + quoted(process.program);
   for (const std::string& argument : process.arguments) line += " " + quoted(argument);
-  line += " <" + quoted(process.in.string()) + " >" + quoted(process.out.string()) + " 2>" + quoted(process.err.string());
+  line += " <" + quoted(process.in.string()) + " >" + quoted(process.out.string()) + " 2>" +
+          quoted(process.err.string());
   const int status = std::system(line.c_str());
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
@@ -62,7 +64,8 @@ std::string output_of(const std::string& command_line) {
   if (pipe == nullptr) throw std::runtime_error("'" + command_line + "' cannot be run");
   std::string text;
   std::array<char, 1 << 16> chunk;
-  for (std::size_t got = 0; (got = std::fread(chunk.data(), 1, chunk.size(), pipe)) > 0;) text.append(chunk.data(), got);
+  for (std::size_t got = 0; (got = std::fread(chunk.data(), 1, chunk.size(), pipe)) > 0;)
+    text.append(chunk.data(), got);
   if (::pclose(pipe) != 0) throw std::runtime_error("'" + command_line + "' failed");
   return text;
 }

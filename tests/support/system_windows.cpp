@@ -39,8 +39,8 @@ class Stream {
  public:
   Stream(const std::filesystem::path& path, bool writes) {
     SECURITY_ATTRIBUTES inherited{sizeof inherited, nullptr, TRUE};
-    handle_ = CreateFileW(path.c_str(), writes ? GENERIC_WRITE : GENERIC_READ, FILE_SHARE_READ | FILE_SHARE_WRITE, &inherited,
-                          writes ? CREATE_ALWAYS : OPEN_EXISTING, FILE_ATTRIBUTE_NORMAL, nullptr);
+    handle_ = CreateFileW(path.c_str(), writes ? GENERIC_WRITE : GENERIC_READ, FILE_SHARE_READ | FILE_SHARE_WRITE,
+                          &inherited, writes ? CREATE_ALWAYS : OPEN_EXISTING, FILE_ATTRIBUTE_NORMAL, nullptr);
     if (handle_ == INVALID_HANDLE_VALUE) throw std::runtime_error(path.string() + " cannot be opened");
   }
   ~Stream() { CloseHandle(handle_); }
@@ -74,7 +74,8 @@ std::wstring environment_with(const std::map<std::string, std::string>& more) {
 std::filesystem::path new_temporary_folder() {
   static std::atomic<unsigned> count = 0;
   for (;;) {
-    const std::string name = "saccade-test-" + std::to_string(GetCurrentProcessId()) + "-" + std::to_string(count++);
+    const std::string name =
+        "saccade-test-" + std::to_string(GetCurrentProcessId()) + "-" + std::to_string(count++);
     const std::filesystem::path path = std::filesystem::temp_directory_path() / name;
     if (std::filesystem::create_directory(path)) return path;
   }
@@ -100,8 +101,9 @@ int exit_code_of(const Process& process) {
   start.dwFlags = STARTF_USESTDHANDLES;
   start.hStdInput = in.handle(), start.hStdOutput = out.handle(), start.hStdError = err.handle();
   PROCESS_INFORMATION started{};
-  if (CreateProcessW(wide(process.program).c_str(), line.data(), nullptr, nullptr, TRUE, CREATE_UNICODE_ENVIRONMENT,
-                     environment.data(), process.folder.c_str(), &start, &started) == FALSE)
+  if (CreateProcessW(wide(process.program).c_str(), line.data(), nullptr, nullptr, TRUE,
+                     CREATE_UNICODE_ENVIRONMENT, environment.data(), process.folder.c_str(), &start,
+                     &started) == FALSE)
     throw std::runtime_error(process.program + " cannot be started");
   WaitForSingleObject(started.hProcess, INFINITE);
   DWORD code = 0;
@@ -116,7 +118,8 @@ std::string output_of(const std::string& command_line) {
   if (pipe == nullptr) throw std::runtime_error("'" + command_line + "' cannot be run");
   std::string text;
   std::array<char, 1 << 16> chunk;
-  for (std::size_t got = 0; (got = std::fread(chunk.data(), 1, chunk.size(), pipe)) > 0;) text.append(chunk.data(), got);
+  for (std::size_t got = 0; (got = std::fread(chunk.data(), 1, chunk.size(), pipe)) > 0;)
+    text.append(chunk.data(), got);
   if (_pclose(pipe) != 0) throw std::runtime_error("'" + command_line + "' failed");
   return text;
 }

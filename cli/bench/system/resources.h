@@ -12,8 +12,8 @@ double process_seconds();
 double memory();
 double most_memory();
 
-/// Gives memory that is free but still held back to the system, so that it counts again when it is used, and sets the
-/// most memory to that held now, as far as the system can.
+/// Gives memory that is free but still held back to the system, so that it counts again when it is used, and sets
+/// the most memory to that held now, as far as the system can.
 void reset_most_memory();
 
 }  // namespace saccade::cli::bench

@@ -4,7 +4,8 @@
 namespace saccade::cpu {
 
 #ifdef SACCADE_X86
-/// Groups of instructions of x86-64. Each is false if the system does not keep its registers when threads take turns.
+/// Groups of instructions of x86-64. Each is false if the system does not keep its registers when threads take
+/// turns.
 struct Features {
   bool avx2 = false;    ///< with FMA and F16C
   bool avx512 = false;  ///< F, BW, DQ and VL, and `avx2`
@@ -13,8 +14,8 @@ struct Features {
   bool amx_fp16 = false;
 };
 
-/// Asks the operating system for the tiles of AMX, 8 KiB of registers, once for all threads of this process. Returns
-/// whether it grants them.
+/// Asks the operating system for the tiles of AMX, 8 KiB of registers, once for all threads of this process.
+/// Returns whether it grants them.
 bool may_use_tiles();
 #endif
 
@@ -22,9 +23,9 @@ bool may_use_tiles();
 /// Groups of instructions of 64-bit Arm.
 struct Features {
   bool neon = false;
-  bool dot_product = false;                        ///< of bytes
-  bool matrices_of_bytes = false;                  ///< I8MM
-  bool products_of_bf16 = false;                   ///< BF16
+  bool dot_product = false;        ///< of bytes
+  bool matrices_of_bytes = false;  ///< I8MM
+  bool products_of_bf16 = false;   ///< BF16
 };
 #endif
 

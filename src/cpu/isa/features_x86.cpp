@@ -38,12 +38,13 @@ Features machine_features() {
   const Words one = cpuid(1, 0), seven = cpuid(7, 0), seven_one = cpuid(7, 1);
   Features features;
   features.avx2 = saves(kYmm) && has(seven.ebx, 5) && has(one.ecx, 12) && has(one.ecx, 29);  // AVX2, FMA, F16C
-  features.avx512 = features.avx2 && saves(kZmm) && has(seven.ebx, 16) && has(seven.ebx, 17) && has(seven.ebx, 30) &&
-                    has(seven.ebx, 31);  // F, DQ, BW, VL
+  features.avx512 = features.avx2 && saves(kZmm) && has(seven.ebx, 16) && has(seven.ebx, 17) &&
+                    has(seven.ebx, 30) && has(seven.ebx, 31);  // F, DQ, BW, VL
   features.avx512vnni = features.avx512 && has(seven.ecx, 11);
   features.avx512vbmi = features.avx512 && has(seven.ecx, 1);
   features.avx512bf16 = features.avx512 && has(seven_one.eax, 5);
-  features.amx = features.avx512 && saves(kTiles) && has(seven.edx, 22) && has(seven.edx, 24) && has(seven.edx, 25);
+  features.amx =
+      features.avx512 && saves(kTiles) && has(seven.edx, 22) && has(seven.edx, 24) && has(seven.edx, 25);
   features.amx_fp16 = has(seven_one.eax, 21);
   return features;
 }

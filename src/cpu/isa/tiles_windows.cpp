@@ -6,8 +6,8 @@
 
 namespace saccade::cpu {
 
-// Windows 11 and Server 2022 have the function. Without it there is no way to know whether tiles are kept: Wine, for
-// one, runs on a Linux that refuses them to whoever has not asked.
+// Windows 11 and Server 2022 have the function. Without it there is no way to know whether tiles are kept: Wine,
+// for one, runs on a Linux that refuses them to whoever has not asked.
 bool may_use_tiles() {
   using Enable = BOOL(WINAPI*)(DWORD64);
   constexpr DWORD64 kTileData = DWORD64{1} << 18;

@@ -31,7 +31,8 @@ Descriptor open(const fs::path& path, int flags, int permission) {
 
 }  // namespace
 
-// Windows takes paths of more than 260 characters only in this form, unless the program and the system both allow them.
+// Windows takes paths of more than 260 characters only in this form, unless the program and the system both allow
+// them.
 fs::path usable(const fs::path& path) {
   constexpr std::size_t kLong = 240;  // a folder may need 12 characters more
   if (path.native().starts_with(LR"(\\?\)")) return path;
@@ -57,7 +58,9 @@ Descriptor open_to_read(const fs::path& path) {
 
 Descriptor open_to_write(const fs::path& path) { return open(path, _O_WRONLY, 0); }
 
-Descriptor create(const fs::path& path) { return open(path, _O_WRONLY | _O_CREAT | _O_EXCL, _S_IREAD | _S_IWRITE); }
+Descriptor create(const fs::path& path) {
+  return open(path, _O_WRONLY | _O_CREAT | _O_EXCL, _S_IREAD | _S_IWRITE);
+}
 
 bool close(Descriptor file) { return _close(file) == 0; }
 
