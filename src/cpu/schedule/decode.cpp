@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "core/parallel.h"
@@ -12,6 +13,53 @@
 
 namespace saccade::cpu {
 namespace {
+
+// On Windows the x87 unit of threads other than the first computes long double with the 53 bits of double.
+#ifdef _WIN32
+constexpr bool kHasWiderNumbers = false;
+#else
+constexpr bool kHasWiderNumbers = std::numeric_limits<long double>::digits > std::numeric_limits<double>::digits;
+#endif
+
+/// a b - product, exactly, where product is a b, rounded (Dekker, A floating-point technique, 1971).
+[[maybe_unused]] double error_of_product(double a, double b, double product) {
+  const auto upper_half = [](double x) {
+    const double shifted = 134217729.0 * x;  // 2^27 + 1
+    return shifted - (shifted - x);
+  };
+  const double a1 = upper_half(a), b1 = upper_half(b), a2 = a - a1, b2 = b - b1;
+  return a2 * b2 - (((product - a1 * b1) - a2 * b1) - a1 * b2);
+}
+
+/// own * natural as the sum of two numbers.
+template <class T>
+std::pair<T, T> in_natural_units(T own, double natural) {
+  if constexpr (kHasWiderNumbers) {
+    const auto m = static_cast<long double>(own) * static_cast<long double>(natural);
+    const auto high = static_cast<T>(m);
+    return {high, std::isfinite(high) ? static_cast<T>(m - static_cast<long double>(high)) : T(0)};
+  } else {
+    const double product = static_cast<double>(own) * natural;
+    const auto high = static_cast<T>(product);
+    if (!std::isfinite(high)) return {high, T(0)};
+    const double rest = product - static_cast<double>(high);
+    return {high, static_cast<T>(rest + error_of_product(own, natural, product))};
+  }
+}
+
+/// (high + low) / natural: the number that in_natural_units() was given.
+template <class T>
+T in_own_units(T high, T low, double natural) {
+  if constexpr (kHasWiderNumbers) {
+    const auto m = static_cast<long double>(high) + static_cast<long double>(low);
+    return static_cast<T>(m / static_cast<long double>(natural));
+  } else {
+    const double quotient = static_cast<double>(high) / natural, product = quotient * natural;
+    if (!std::isfinite(quotient)) return static_cast<T>(quotient);
+    const double rest = (static_cast<double>(high) - product) - error_of_product(quotient, natural, product);
+    return static_cast<T>(quotient + (rest + static_cast<double>(low)) / natural);
+  }
+}
 
 /// Rows that are processed together over the splits of their keys.
 struct DecodeUnit {
@@ -223,10 +271,8 @@ class DecodeSchedule {
   void write_statistics(T, const std::byte* state, std::byte* row) const {
     T own[2];
     std::memcpy(own, state, sizeof own);
-    const auto m = static_cast<long double>(own[0]) * static_cast<long double>(plan_.natural);
-    const auto high = static_cast<T>(m);
-    const T low = std::isfinite(high) ? static_cast<T>(m - static_cast<long double>(high)) : T(0);
-    const T numbers[] = {high, low, own[1]};
+    const std::pair<T, T> m = in_natural_units(own[0], plan_.natural);
+    const T numbers[] = {m.first, m.second, own[1]};
     const T nothing[] = {std::numeric_limits<T>::lowest(), 0, 0};
     std::memcpy(row, own[1] == 0 ? nothing : numbers, sizeof numbers);
   }
@@ -234,10 +280,9 @@ class DecodeSchedule {
   void read_statistics(T, const std::byte* row, std::byte* state) const {
     T given[3];
     std::memcpy(given, row, sizeof given);
-    const auto m = static_cast<long double>(given[0]) + static_cast<long double>(given[1]);
-    const T own[] = {given[2] == 0 ? std::numeric_limits<T>::lowest()
-                                   : static_cast<T>(m / static_cast<long double>(plan_.natural)),
-                     given[2]};
+    const T own[] = {
+        given[2] == 0 ? std::numeric_limits<T>::lowest() : in_own_units(given[0], given[1], plan_.natural),
+        given[2]};
     std::memcpy(state, own, sizeof own);
   }
 
