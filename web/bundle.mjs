@@ -15,9 +15,9 @@ const scripts = {
       "attentionLinesSvg", "version", "activeIsa"],
   },
   saccade: {
-    sources: ["module", "gpt", "safetensors"],
+    sources: ["module", "gpt", "safetensors", "model"],
     names: ["SelfAttention", "CausalAttention", "MultiHeadAttention", "Linear", "LayerNorm", "FeedForward", "Embedding",
-      "crossEntropy", "AdamW", "GPTModel", "inductionBatch", "parseSafetensors", "toSafetensors"],
+      "crossEntropy", "AdamW", "GPTModel", "inductionBatch", "Model", "parseSafetensors", "toSafetensors"],
   },
 };
 for (const part of ["sources", "names"]) scripts.saccade[part].unshift(...scripts.attention[part]);

@@ -125,7 +125,7 @@ const std::vector<Room> kRooms = {
     {"bench/schedules", {"src/cpu/schedule", "src/cpu/policy", "src/cpu/kernels", "src/backend", "src/core"}},
     {"python", {}},
     // JavaScript calls C's interface, and functions that have its errors.
-    {"web", {"cases", "src/c_api", "src/core"}},
+    {"web", {"cases", "src/c_api", "src/core", "src/io"}},
     {"packages", {}},
     {"examples", {}},
     // The bits of AMX tiles are compared below the public functions.

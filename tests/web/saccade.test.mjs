@@ -111,6 +111,7 @@ test("errors are the library's sentences", () => {
   assert.throws(() => heatmapSvg(x, { colour: 1 }), /\[heatmapSvg\] there is no option 'colour'/);
   assert.throws(() => heatmapSvg(x, { queryTokens: ["a"] }), /1/);
   assert.throws(() => new Tensor(new Float32Array(5), [2, 3]), /has 6 numbers, but data has 5/);
+  assert.throws(() => attention(x, x), /must be given, but it is undefined/);
   assert.throws(() => Tensor.of([[1, 2], [3]]), /different lengths/);
 });
 

@@ -3,9 +3,13 @@
 const FILE_TYPES = { F32: "f32", F64: "f64", F16: "f16", BF16: "bf16", BOOL: "bool", I8: "i8", I16: "i16", I32: "i32",
   I64: "i64", U8: "u8", U16: "u16", U32: "u32", U64: "u64", F8_E4M3: "f8e4m3" };
 
-/// The tensors of a file by name, from its bytes.
-function parseSafetensors(bytes) {
-  const file = new Uint8Array(bytes.buffer ?? bytes, bytes.byteOffset ?? 0, bytes.byteLength);
+/// Bytes of any view or buffer.
+function bytesOf(given) {
+  return new Uint8Array(given.buffer ?? given, given.byteOffset ?? 0, given.byteLength);
+}
+
+/// What a file holds: the name, type, shape and place of each tensor.
+function entriesOf(file) {
   const refuse = (why) => {
     throw new Error(`[parseSafetensors] this is no safetensors file: ${why}`);
   };
@@ -18,17 +22,25 @@ function parseSafetensors(bytes) {
   } catch {
     refuse("its header is not JSON");
   }
-  const tensors = {};
-  for (const [name, about] of Object.entries(header)) {
-    if (name === "__metadata__") continue;
+  delete header.__metadata__;
+  return Object.entries(header).map(([name, about]) => {
     const dtype = FILE_TYPES[about.dtype], [from, to] = about.data_offsets ?? [];
     if (!dtype) refuse(`${name} has the type ${about.dtype}`);
-    const size = sizeOf(about.shape ?? []) * DTYPES[dtype].array.BYTES_PER_ELEMENT;
+    if (!Array.isArray(about.shape) || !about.shape.every((length) => Number.isSafeInteger(length) && length >= 0))
+      refuse(`${name} has no shape`);
+    const size = sizeOf(about.shape) * DTYPES[dtype].array.BYTES_PER_ELEMENT;
     if (!(from >= 0 && to - from === size && begin + to <= file.length)) refuse(`${name} does not lie within it`);
-    const numbers = file.slice(begin + from, begin + to).buffer; // slice() aligns
-    tensors[name] = new Tensor(new DTYPES[dtype].array(numbers), about.shape, dtype);
-  }
-  return tensors;
+    return { name, dtype, shape: about.shape, begin: begin + from, end: begin + to };
+  });
+}
+
+/// The tensors of a file by name, from its bytes.
+function parseSafetensors(bytes) {
+  const file = bytesOf(bytes);
+  return Object.fromEntries(entriesOf(file).map(({ name, dtype, shape, begin, end }) => {
+    const numbers = file.slice(begin, end).buffer; // slice() aligns
+    return [name, new Tensor(new DTYPES[dtype].array(numbers), shape, dtype)];
+  }));
 }
 
 /// The bytes of a file with these tensors.

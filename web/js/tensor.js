@@ -67,6 +67,8 @@ class Tensor {
   static from(given) {
     if (given instanceof Tensor) return given;
     if (given?.shape) return new Tensor(given.data, given.shape, given.dtype); // of another copy of this script
+    if (!Array.isArray(given) && !ArrayBuffer.isView(given))
+      throw new Error(`[Tensor] a tensor, a typed array or nested arrays must be given, but it is ${given}`);
     return Array.isArray(given) ? Tensor.of(given) : new Tensor(given);
   }
 

@@ -161,6 +161,42 @@ export function inductionBatch(
   options?: { vocabSize?: number; seed?: number; batchSize?: number; seqlen?: number },
 ): { inputs: Tensor; targets: Tensor; repeated: Tensor };
 
+/** What a model of a folder is like; 0: not limited. */
+export interface ModelSizes {
+  /** model_type of config.json: "bert", "llama". */
+  family: string;
+  vocabSize: number;
+  maxLength: number;
+  dModel: number;
+  numLayers: number;
+  numHeads: number;
+  numKvHeads: number;
+  headDim: number;
+  isCausal: boolean;
+  hasLogits: boolean;
+  endTokens: number[];
+}
+
+/** A model of a Hugging Face folder: BERT, GPT-2, Llama and their families (docs/models.md). Its files stay in the module's
+ * memory, so it takes about twice their size. */
+export class Model {
+  /** The bytes of the folder's files by name: config.json, and model.safetensors or the files of its index. */
+  constructor(files: { [name: string]: Uint8Array | ArrayBuffer });
+  readonly sizes: ModelSizes;
+  /** The state of each token after the last layer, [tokens, dModel]. Tokens of several sequences, one after the other, have
+   * `lengths`; `types` are those of pairs of texts. `weights: true`: also those of each layer, [heads, tokens, keys]. */
+  hiddenStates(
+    tokens: Tokens, options?: { lengths?: Tokens; types?: Tokens; weights?: boolean },
+  ): { states: Tensor; weights?: Tensor[] };
+  /** The logits of states, [..., vocabSize]. */
+  logits(states: TensorLike): Tensor;
+  /** The given tokens, and up to `count` more, until one of sizes.endTokens. Decoders only. */
+  generate(
+    tokens: Tokens, count: number, options?: { temperature?: number; topK?: number; topP?: number; seed?: number },
+  ): number[];
+  dispose(): void;
+}
+
 /** The tensors of a .safetensors file by name, from its bytes. */
 export function parseSafetensors(bytes: Uint8Array | ArrayBuffer): StateDict;
 

@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
+#include "core/check.h"
 #include "saccade/functional.h"
 
 namespace saccade::model {
@@ -46,10 +46,9 @@ class Config {
   /// Throws std::runtime_error("[Model] FILE: KEY " + parts).
   template <class... Parts>
   [[noreturn]] void refuse(const std::string& key, const Parts&... parts) const {
-    std::ostringstream text;
-    text << "[Model] " << name_ << ": " << path_ << key << ' ';
-    (text << ... << parts);
-    throw std::runtime_error(std::move(text).str());
+    std::string text = "[Model] " + name_ + ": " + path_ + key + " ";
+    (append_to(text, parts), ...);
+    throw std::runtime_error(text);
   }
   /// Throws unless a string has the value that is supported.
   void require(const std::string& key, const std::string& fallback, const std::string& known) const;

@@ -1,0 +1,140 @@
+// Models of Hugging Face folders for JavaScript.
+#include "saccade/model.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <set>
+
+#include "files.h"
+#include "glue.h"
+#include "saccade/sampling.h"
+
+using namespace saccade;
+using namespace saccade::web;
+
+namespace {
+
+struct WebModel {
+  std::unique_ptr<Files> files = std::make_unique<Files>();
+  std::optional<Model> model{};
+};
+
+std::vector<std::int64_t> numbers_of(const char* name, const saccade_tensor* tensor) {
+  if (tensor == nullptr) return {};
+  const TensorView view = c_api::view_of("Model", name, tensor);
+  check_dtype("Model", name, view, DType::i64);
+  const Tensor contiguous = Tensor::copy_of(view);
+  return {contiguous.values<std::int64_t>().begin(), contiguous.values<std::int64_t>().end()};
+}
+
+/// The weights of a layer: [heads, tokens, keys], as attention() of its q, k and v has them.
+Tensor weights_of(const LayerAttention& layer) {
+  const std::int64_t tokens = layer.q.shape[0], heads = layer.q.shape[1];
+  AttentionOptions options = layer.options;
+  std::int64_t keys = layer.k.shape[0];
+  if (const TensorView& begins = options.cu_seqlens_k; begins.rank != 0) {
+    keys = 0;  // of the longest sequence
+    const Tensor at = Tensor::copy_of(begins, DType::i64);
+    for (std::int64_t i = 0; i + 1 < at.size(); ++i)
+      keys = std::max(keys, at.values<std::int64_t>()[static_cast<std::size_t>(i + 1)] -
+                                at.values<std::int64_t>()[static_cast<std::size_t>(i)]);
+  }
+  Tensor weights(DType::f32, {heads, tokens, keys});
+  options.weights = weights;
+  attention(layer.q, layer.k, layer.v, options);
+  return weights;
+}
+
+std::vector<std::int64_t> generated(const Model& model, std::vector<std::int64_t> tokens, std::int64_t count,
+                                    const SamplingOptions& options) {
+  TokenSampler sampler(options);
+  ModelCache cache = model.make_cache();
+  const std::vector<std::int64_t>& ends = model.sizes().end_tokens;
+  std::vector<std::int64_t> next = tokens;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const Tensor states = model.hidden_states({.tokens = next}, {.cache = &cache});
+    const std::int64_t last = states.shape(0) - 1;
+    next = {sampler.next(model.logits(states.view().slice(0, last, last + 1)).values<float>())};
+    tokens.push_back(next.front());
+    if (std::ranges::find(ends, next.front()) != ends.end()) break;
+  }
+  return tokens;
+}
+
+}  // namespace
+
+SACCADE_WEB_API(web_model_create) saccade_status web_model_create(WebModel** model) {
+  return c_api::guarded([&] { *model = std::make_unique<WebModel>().release(); });
+}
+SACCADE_WEB_API(web_model_destroy) void web_model_destroy(WebModel* model) { delete model; }
+/// Takes over the memory of a file, in which its tensors lie.
+SACCADE_WEB_API(web_model_add_file)
+saccade_status web_model_add_file(WebModel* model, const char* name, const std::byte* bytes, std::size_t size,
+                                  const char* names, std::size_t names_bytes, const saccade_tensor* tensors) {
+  return c_api::guarded([&] {
+    model->files->add(name,
+                      {.bytes = {bytes, size}, .tensors = named_tensors("Model", names, names_bytes, tensors)});
+  });
+}
+SACCADE_WEB_API(web_model_load) saccade_status web_model_load(WebModel* model) {
+  return c_api::guarded([&] {
+    const Files::Reading reading(*model->files);
+    model->model.emplace(Model::load(kFolder));
+  });
+}
+
+/// The family as the text, and the numbers of ModelSizes.
+SACCADE_WEB_API(web_model_sizes) saccade_status web_model_sizes(WebModel* model) {
+  return c_api::guarded([&] {
+    const ModelSizes& sizes = model->model->sizes();
+    give_text(sizes.family);
+    const std::int64_t numbers[] = {sizes.vocab_size, sizes.max_length,        sizes.d_model,
+                                    sizes.num_layers, sizes.num_heads,         sizes.num_kv_heads,
+                                    sizes.head_dim,   sizes.is_causal ? 1 : 0, sizes.has_logits ? 1 : 0};
+    Tensor result(DType::i64, {std::ssize(numbers)}), ends(DType::i64, {std::ssize(sizes.end_tokens)});
+    std::ranges::copy(numbers, result.values<std::int64_t>().begin());
+    std::ranges::copy(sizes.end_tokens, ends.values<std::int64_t>().begin());
+    give_results({{"sizes", std::move(result)}, {"ends", std::move(ends)}});
+  });
+}
+
+/// lengths and types may be NULL.
+SACCADE_WEB_API(web_model_states)
+saccade_status web_model_states(WebModel* model, const saccade_tensor* tokens, const saccade_tensor* lengths,
+                                const saccade_tensor* types, std::int32_t wants_weights) {
+  return c_api::guarded([&] {
+    std::vector<std::pair<std::string, Tensor>> results(1);
+    ModelOptions options;
+    if (wants_weights != 0)
+      options.on_attention = [&](const LayerAttention& layer) {
+        results.emplace_back("weights" + std::to_string(layer.layer), weights_of(layer));
+      };
+    const ModelInput input{.tokens = numbers_of("tokens", tokens),
+                           .lengths = numbers_of("lengths", lengths),
+                           .types = numbers_of("types", types)};
+    results.front() = {"states", model->model->hidden_states(input, options)};
+    give_results(std::move(results));
+  });
+}
+SACCADE_WEB_API(web_model_logits)
+saccade_status web_model_logits(WebModel* model, const saccade_tensor* states) {
+  return c_api::guarded([&] {
+    give_results({{"logits", model->model->logits(c_api::view_of("Model", "states", states))}});
+  });
+}
+SACCADE_WEB_API(web_model_generate)
+saccade_status web_model_generate(WebModel* model, const saccade_tensor* tokens, std::int64_t count,
+                                  const char* texts, std::size_t bytes) {
+  return c_api::guarded([&] {
+    Fields fields("generate", texts, bytes);
+    SamplingOptions options;
+    fields.take("temperature", options.temperature), fields.take("top_k", options.top_k);
+    fields.take("top_p", options.top_p), fields.take("seed", options.seed);
+    fields.check_all_taken();
+    const std::vector<std::int64_t> text = generated(*model->model, numbers_of("tokens", tokens), count, options);
+    Tensor result(DType::i64, {std::ssize(text)});
+    std::ranges::copy(text, result.values<std::int64_t>().begin());
+    give_results({{"tokens", std::move(result)}});
+  });
+}
