@@ -115,11 +115,12 @@ class AmxBlock : public AmxRows<T, kScoreParts> {
 
   /// A local variable of step(), into which all of its users are inlined, so that it stays in registers. kSums:
   /// the unrounded weights are summed too. kHasScales: keys and values have ScalesOfTile.
-  template <bool kSums, ScoreChange kChange, bool kHasScales>
+  template <bool kSums, bool kHasScales, ScoreChange kChange>
   struct Stream {
     using Keys = std::conditional_t<kHasScales, KeyScales, NoKeyScales>;
     static constexpr bool kHasSums = kSums, kScaled = kHasScales;
     static constexpr ScoreChange kChanges = kChange;
+    static_assert(!kHasScales || kChange == ScoreChange::none);
     /// Whether scores stay as they are and the conversion of weights leaves out hidden ones: a boolean mask takes
     /// 0.95 of the time that it takes to hide scores (Granite Rapids).
     static constexpr bool kHidesWeights = kRounds && !kSums && ScoreChanger::kHides<kChange>;
@@ -162,7 +163,7 @@ class AmxBlock : public AmxRows<T, kScoreParts> {
     for (int i = kFirst; i < kFirst + kRows; ++i)
       s.weights.template of_visible<kIsScaled>(b.scores + i * 32, changer_.scale(),
                                                changer_.template visible_of_row<S::kChanges>(b.changed, i),
-                                               b.offsets[i], b.weights + i * 16, s.keys);
+                                               b.offsets[i], b.weights + i * 16);
   }
 
   /// Products of 32 x 32 numbers, 32 deep: see TileStream. kRows rows of weights are spread over the first of
@@ -236,36 +237,32 @@ class AmxBlock : public AmxRows<T, kScoreParts> {
 
   template <bool kSums>
   void step(int g, const TileRange& tiles) {
+    // ScoreFinisher changes scores then: beside the products, each change would take 0.2 MB of code.
     if constexpr (kRounds)
-      if (has_scales_) return step_of_change<kSums, true>(g, tiles);
-    step_of_change<kSums, false>(g, tiles);
-  }
-
-  template <bool kSums, bool kScaled>
-  void step_of_change(int g, const TileRange& tiles) {
+      if (has_scales_) return step<kSums, true, ScoreChange::none>(g, tiles);
     switch (changer_.change()) {
       case ScoreChange::none:
-        return step<kSums, kScaled, ScoreChange::none>(g, tiles);
+        return step<kSums, false, ScoreChange::none>(g, tiles);
       case ScoreChange::position:
-        return step<kSums, kScaled, ScoreChange::position>(g, tiles);
+        return step<kSums, false, ScoreChange::position>(g, tiles);
       case ScoreChange::boolean_mask:
-        return step<kSums, kScaled, ScoreChange::boolean_mask>(g, tiles);
+        return step<kSums, false, ScoreChange::boolean_mask>(g, tiles);
       case ScoreChange::float_mask:
-        return step<kSums, kScaled, ScoreChange::float_mask>(g, tiles);
+        return step<kSums, false, ScoreChange::float_mask>(g, tiles);
       case ScoreChange::alibi:
-        return step<kSums, kScaled, ScoreChange::alibi>(g, tiles);
+        return step<kSums, false, ScoreChange::alibi>(g, tiles);
       case ScoreChange::softcap:
-        return step<kSums, kScaled, ScoreChange::softcap>(g, tiles);
+        return step<kSums, false, ScoreChange::softcap>(g, tiles);
     }
   }
 
   template <bool kSums, bool kScaled, ScoreChange kChange>
   void step(int g, const TileRange& tiles) {
-    using S = Stream<kSums, kChange, kScaled>;
+    using S = Stream<kSums, kScaled, kChange>;
     S stream{.tiles = TileStream(tiles_),
              .weights = decltype(S::weights)(WeightsOf<T>::kUnit * unit_.exp_factor),
              .fit = equal(zero(), zero()),
-             .keys = unscaled_keys<S>(kOnesOfKeys.data())};
+             .keys = {}};
     Step s{.group = g, .count = 0, .tile = {}, .is_changed = {}, .is_scaled = {}};
     const std::uint32_t* const q = scratch_.queries + g * scratch_.depth * kScoreWords;
     const KeyRange seen = kChange == ScoreChange::none ? finisher_.taken_by_all(group_row(g), group_rows(g))
@@ -340,30 +337,19 @@ class AmxBlock : public AmxRows<T, kScoreParts> {
     if (s.is_changed[p]) overlap.changed = changer_.tile(group_row(s.group), s.tile[p] * 32);
     return overlap;
   }
-  /// The next weights that are computed are those of a place. Changes of scores read scaled ones.
+  /// The next weights that are computed are those of a place.
   template <class S>
-  SACCADE_INLINE Overlap begin_weights(S& stream, Step& s, int place) {
-    const Overlap result = overlap(s, place);
-    if constexpr (S::kScaled) {
-      if (S::kChanges != ScoreChange::none && !S::kHidesWeights && result.is_changed) scale_scores(s, place);
-      stream.keys = keys_of<S>(s, place);
-    }
-    return result;
+  SACCADE_INLINE Overlap begin_weights(S& stream, const Step& s, int place) {
+    stream.keys = keys_of<typename S::Keys>(s, place);
+    return overlap(s, place);
   }
 
   const ScalesOfTile& scales_of(const Step& s, int place) const {
     return *tile_at(s.tile[static_cast<std::size_t>(place)]).scales;
   }
-  template <class S>
-  static SACCADE_INLINE typename S::Keys unscaled_keys([[maybe_unused]] const float* shifts) {
-    if constexpr (S::kScaled)
-      return {kOnesOfKeys.data(), shifts};
-    else
-      return {};
-  }
-  template <class S>
-  SACCADE_INLINE typename S::Keys keys_of([[maybe_unused]] const Step& s, [[maybe_unused]] int place) const {
-    if constexpr (S::kScaled) {
+  template <class Keys>
+  SACCADE_INLINE Keys keys_of([[maybe_unused]] const Step& s, [[maybe_unused]] int place) const {
+    if constexpr (std::is_same_v<Keys, KeyScales>) {
       const bool is_scaled = s.is_scaled[static_cast<std::size_t>(place)];
       return {is_scaled ? kOnesOfKeys.data() : scales_of(s, place).keys, scales_of(s, place).shifts};
     } else {
@@ -419,7 +405,7 @@ class AmxBlock : public AmxRows<T, kScoreParts> {
     if constexpr (S::kChanges == ScoreChange::float_mask) {
       if (bits(stream.fit) != (1U << kWidth) - 1U) [[unlikely]] {
         if (o) stream.tiles.leave_all();
-        leave_out_rows<S>(s, place);
+        leave_out_rows<S::kHasSums>(s, place);
         stream.fit = equal(zero(), zero());
         if (o) stream.tiles.enter_all(o);
       }
@@ -431,7 +417,7 @@ class AmxBlock : public AmxRows<T, kScoreParts> {
         const Overlap weighed = overlap(s, place);
         if (weighed.is_changed) changer_.template hide<S::kChanges, kScales>(weighed.changed, weighed.scores);
       }
-      make_room<S>(s, place, o != nullptr);
+      make_room<S::kHasSums, typename S::Keys>(s, place, o != nullptr);
       stream.weights.reset();
       if (o) stream.tiles.enter_all(o);
     }
@@ -439,22 +425,21 @@ class AmxBlock : public AmxRows<T, kScoreParts> {
   }
 
   /// Rare: a changed score is too large or NaN. Rows with such a score are left to other kernels.
-  template <class S>
+  template <bool kSums>
   __attribute__((noinline)) void leave_out_rows(const Step& s, int place) {
     find_fallback_rows(s.group, 0, scores(place));
-    decltype(S::weights) again(WeightsOf<T>::kUnit * unit_.exp_factor);
-    const typename S::Keys keys = keys_of<S>(s, place);
+    WeightsOf<T, kSums> again(WeightsOf<T>::kUnit * unit_.exp_factor);
     for (int i = 0; i < 32; ++i)
-      again.of_row(scores(place) + i * 32, offsets(s.group)[i], keys, weights(place) + i * 16,
+      again.of_row(scores(place) + i * 32, offsets(s.group)[i], {}, weights(place) + i * 16,
                    scratch_.tile_sums + i * 16);
   }
 
   /// Rare: rows with a score more than 31 binades above their first keys get a new offset, and all that they have
   /// accumulated is scaled down, including, if `has_first_columns`, the first columns of this step's output.
-  template <class S>
+  template <bool kSums, class Keys>
   __attribute__((noinline)) void make_room(const Step& s, int place, bool has_first_columns) {
-    decltype(S::weights) again(WeightsOf<T>::kUnit * unit_.exp_factor);
-    const typename S::Keys keys = keys_of<S>(s, place);
+    WeightsOf<T, kSums, Keys> again(WeightsOf<T>::kUnit * unit_.exp_factor);
+    const Keys keys = keys_of<Keys>(s, place);
     for (int i = 0; i < 32; ++i) {
       const float* const row = scores(place) + i * 32;
       float top = -kInfinity;

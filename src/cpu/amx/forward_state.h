@@ -17,8 +17,8 @@ inline constexpr int kGroups = static_cast<int>(kBlockQAlone) / kTileRows;
 
 /// The weights of a type: 2^((score * kUnit * exp_factor + offset) / kUnit - kBias), where the offset is kFirst
 /// minus kUnit times a whole exponent. of_row() also finds the sums of weights before they are rounded: of bf16
-/// only if kSums. Keys is KeyScales or NoKeyScales: shifts
-/// multiply the rounded weights, but not these sums, by 2^(shift / kUnit).
+/// only if kSums. Keys is KeyScales or NoKeyScales: shifts multiply the rounded weights, but not these sums, by
+/// 2^(shift / kUnit).
 template <class T, bool kSums = false, class Keys = NoKeyScales>
 class WeightsOf : public SplitWeights<kPartsOf<T>> {
  public:

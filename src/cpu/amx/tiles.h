@@ -73,9 +73,10 @@ class Tiles {
 };
 
 /// What the scores of 32 keys are multiplied by, and what is added to the offsets of their rounded weights, in
-/// registers: loaded for each row, with the scaled scores stored, int8 took 1.10 times as long (Emerald Rapids).
+/// registers.
 class KeyScales {
  public:
+  KeyScales() : scales_{zero(), zero()}, shifts_{zero(), zero()} {}
   KeyScales(const float* scales, const float* shifts)
       : scales_{load(scales), load(scales + 16)}, shifts_{load(shifts), load(shifts + 16)} {}
 
@@ -112,16 +113,14 @@ class Weights {
   }
   /// The same for the scores, times `scale` if kScales, of which `visible` has a bit; the weights of others are
   /// those of -inf.
-  template <bool kScales, class Keys = NoKeyScales>
+  template <bool kScales>
   SACCADE_INLINE void of_visible(const float* scores, float scale, std::uint32_t visible, float offset,
-                                 std::uint32_t* to, const Keys& keys = {}) {
+                                 std::uint32_t* to) {
     const Vec b = broadcast(offset);
-    const auto y = [&](int half) __attribute__((always_inline)) {
-      const Vec x = keys.score(half, load(scores + half * 16));
-      return _mm512_fmadd_ps(kScales ? mul(x, broadcast(scale)) : x, factor_, keys.offset(half, b));
-    };
-    put(_mm512_maskz_cvtps_epi32(static_cast<__mmask16>(visible), y(0)),
-        _mm512_maskz_cvtps_epi32(static_cast<__mmask16>(visible >> 16), y(1)), to);
+    const auto scaled = [scale](Vec x) { return kScales ? mul(x, broadcast(scale)) : x; };
+    const auto low = static_cast<__mmask16>(visible), high = static_cast<__mmask16>(visible >> 16);
+    put(_mm512_maskz_cvtps_epi32(low, _mm512_fmadd_ps(scaled(load(scores)), factor_, b)),
+        _mm512_maskz_cvtps_epi32(high, _mm512_fmadd_ps(scaled(load(scores + 16)), factor_, b)), to);
   }
 
   /// The sums over keys modulo 16 of the unrounded weights 2^(score * factor / 256 + exponent). The two ports that

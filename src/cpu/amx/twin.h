@@ -114,17 +114,16 @@ class Tiles {
 struct NoKeyScales {
   static float score(int, float x) { return x; }
   static float offset(int, float x) { return x; }
-  static NoKeyScales without_scales() { return {}; }
 };
 class KeyScales {
  public:
+  KeyScales() = default;
   KeyScales(const float* scales, const float* shifts) : scales_(scales), shifts_(shifts) {}
-  float score(int j, float x) const { return scales_ ? x * scales_[j] : x; }
+  float score(int j, float x) const { return x * scales_[j]; }
   float offset(int j, float x) const { return x + shifts_[j]; }
-  KeyScales without_scales() const { return {nullptr, shifts_}; }
 
  private:
-  const float *scales_, *shifts_;
+  const float *scales_ = nullptr, *shifts_ = nullptr;
 };
 
 class Weights {
@@ -156,15 +155,14 @@ class Weights {
     all_ |= all;
   }
 
-  template <bool kScales, class Keys = NoKeyScales>
-  void of_visible(const float* scores, float scale, std::uint32_t visible, float offset, std::uint32_t* to,
-                  const Keys& keys = {}) {
+  template <bool kScales>
+  void of_visible(const float* scores, float scale, std::uint32_t visible, float offset, std::uint32_t* to) {
     float shown[32];
     for (int j = 0; j < 32; ++j) {
-      const float x = keys.score(j, scores[j]), score = kScales ? x * scale : x;
+      const float score = kScales ? scores[j] * scale : scores[j];
       shown[j] = (visible >> j & 1U) != 0 ? score : -std::numeric_limits<float>::infinity();
     }
-    of_row(shown, offset, to, keys.without_scales());
+    of_row(shown, offset, to);
   }
 
   template <class Keys = NoKeyScales>

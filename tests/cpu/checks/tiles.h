@@ -98,9 +98,8 @@ inline void check_weights(Findings& findings) {
 
 /// Weights of keys with scales have the bits of scaled scores, each with an offset of its own.
 inline void check_scaled_weights(Findings& findings) {
-  constexpr std::uint32_t kVisible = 0x0ff0f00f;
   alignas(64) float scores[32], scales[32], shifts[32], sums[16], expected_sums[16];
-  alignas(64) std::uint16_t found[32], visible[32];
+  alignas(64) std::uint16_t found[32];
   for (int round = 0; round < 500; ++round) {
     const float factor = 369.0F, offset = kWeightBias - 256.0F * static_cast<float>(findings.below(20));
     findings.draw_near_one(scores, 32), findings.draw_near_one(scales, 32);
@@ -111,7 +110,6 @@ inline void check_scaled_weights(Findings& findings) {
     const KeyScales keys(scales, shifts);
     Weights weights(factor);
     weights.of_row(scores, offset, reinterpret_cast<std::uint32_t*>(found), keys);
-    weights.of_visible<false>(scores, 1, kVisible, offset, reinterpret_cast<std::uint32_t*>(visible), keys);
     weights.sums_of_row(scores, 7.0F, sums, keys);
     for (int i = 0; i < 32; ++i) scores[i] *= scales[i];
     weights.sums_of_row(scores, 7.0F, expected_sums);
@@ -122,7 +120,6 @@ inline void check_scaled_weights(Findings& findings) {
       test::weights_of_row(scores, factor, offset + shifts[key], of_key);
       const std::uint32_t expected = of_key[w / 2] >> w % 2 * 16 & 0xffffU;
       findings.equal(found[w], static_cast<std::int64_t>(expected));
-      if ((kVisible >> key & 1U) != 0) findings.equal(visible[w], static_cast<std::int64_t>(expected));
     }
   }
 }
