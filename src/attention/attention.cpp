@@ -21,8 +21,7 @@ void attention(const TensorView& q, const TensorView& k, const TensorView& v, co
   if (has_operands_only(options) && backend.try_small_attention(operands)) return;
   const AttentionArguments arguments(operands, q, k, v, options, "attention");
   if (!arguments.params.has_rows()) return;
-  with_transforms(
-      arguments, [&](const AttentionParams& p) { backend.attention(p); }, true, queries_of_attention());
+  with_transforms(arguments, [&](const AttentionParams& p) { backend.attention(p); });
 }
 
 Tensor attention(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionOptions& options) {

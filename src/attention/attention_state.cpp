@@ -166,7 +166,7 @@ class AttentionState::Rows {
   void begin(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionArguments& arguments,
              const AttentionOptions& options) {
     const AttentionParams& p = arguments.params;
-    queries_ = changes_q(arguments, queries_of_attention()) ? Bf16Queries::widened : Bf16Queries::kept;
+    queries_ = changes_q(arguments, Bf16Queries::kept) ? Bf16Queries::widened : Bf16Queries::kept;
     if (p.has_rows())
       with_transforms(
           arguments,

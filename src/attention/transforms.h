@@ -4,18 +4,11 @@
 #pragma once
 
 #include "attention/arguments.h"
-#include "saccade/runtime.h"
 
 namespace saccade {
 
-/// Which calls keep queries of bf16 beside quantized keys or values.
+/// Whether a call keeps queries of bf16 beside quantized keys or values.
 enum class Bf16Queries : std::uint8_t { widened, kept };
-
-/// Those of attention(). Tiles multiply numbers of quantized keys and values by queries of f32 only, and are
-/// faster with six products of parts of f32 than vectors with one of bf16.
-inline Bf16Queries queries_of_attention() {
-  return active_isa() == Isa::avx512amx ? Bf16Queries::widened : Bf16Queries::kept;
-}
 
 /// Whether the kernels get other queries than the caller's.
 inline bool changes_q(const AttentionArguments& arguments, Bf16Queries bf16) {

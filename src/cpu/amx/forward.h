@@ -11,6 +11,9 @@
 //       O += P V, l += P 1            for bf16, l sums the rounded P by a tile of ones
 //   o = O / l
 //
+// Quantized k and v beside q of bf16 are packed as bf16 too, with scales that are applied to scores and weights
+// (ScalesOfTile).
+//
 // There is no running maximum: a row's weights are relative to a whole exponent above its first visible keys, with
 // headroom for scores 30 binades larger. Neither O nor l is rescaled between key blocks; only a row that needs
 // more headroom is scaled down, by a power of two.
@@ -35,6 +38,7 @@ class AmxBlock : public AmxRows<T, kScoreParts> {
            const AmxStates& states = {})
       : AmxRows<T, kScoreParts>(params, work, memory, states),
         packed_(packed),
+        has_scales_(Tile<std::byte>::has_scales(params)),
         changer_(params, visibility_, work.batch, work.head) {}
 
   void run() {
@@ -61,7 +65,8 @@ class AmxBlock : public AmxRows<T, kScoreParts> {
  private:
   using Rows = AmxRows<T, kScoreParts>;
   using Rows::group_rows, Rows::group_row, Rows::outputs, Rows::sums, Rows::rounded_sums, Rows::offsets,
-      Rows::limit;
+      Rows::limit, Rows::offset_for, Rows::distance_to, Rows::find_fallback_rows, Rows::scale_numbers,
+      Rows::scale_words;
   using Rows::kParts, Rows::kRounds, Rows::kWords, Rows::kScoreWords;
   using Rows::largest_query_, Rows::fallback_rows_;
   using Rows::p_, Rows::batch_, Rows::head_, Rows::kv_head_, Rows::row_, Rows::rows_, Rows::groups_;
@@ -109,17 +114,20 @@ class AmxBlock : public AmxRows<T, kScoreParts> {
   // ---- The stream of products
 
   /// A local variable of step(), into which all of its users are inlined, so that it stays in registers. kSums:
-  /// the unrounded weights are summed too.
-  template <bool kSums, ScoreChange kChange>
+  /// the unrounded weights are summed too. kHasScales: keys and values have ScalesOfTile.
+  template <bool kSums, bool kHasScales, ScoreChange kChange>
   struct Stream {
-    static constexpr bool kHasSums = kSums;
+    using Keys = std::conditional_t<kHasScales, KeyScales, NoKeyScales>;
+    static constexpr bool kHasSums = kSums, kScaled = kHasScales;
     static constexpr ScoreChange kChanges = kChange;
+    static_assert(!kHasScales || kChange == ScoreChange::none);
     /// Whether scores stay as they are and the conversion of weights leaves out hidden ones: a boolean mask takes
     /// 0.95 of the time that it takes to hide scores (Granite Rapids).
     static constexpr bool kHidesWeights = kRounds && !kSums && ScoreChanger::kHides<kChange>;
     TileStream tiles;
-    WeightsOf<T, kSums> weights;
+    WeightsOf<T, kSums, Keys> weights;
     Mask fit;  // no changed score of these lanes is too large
+    Keys keys;
   };
 
   /// Weights whose computation overlaps products: rows of one place of the step.
@@ -145,7 +153,7 @@ class AmxBlock : public AmxRows<T, kScoreParts> {
     }
     SACCADE_UNROLL
     for (int i = kFirst; i < kFirst + kRows; ++i)
-      s.weights.of_row(b.scores + i * 32, b.offsets[i], b.weights + i * 16, kPartWords, b.sums + i * 16);
+      s.weights.of_row(b.scores + i * 32, b.offsets[i], s.keys, b.weights + i * 16, b.sums + i * 16);
   }
 
   template <int kFirst, int kRows, class S>
@@ -214,6 +222,7 @@ class AmxBlock : public AmxRows<T, kScoreParts> {
     int group = 0, count = 0;                      // of computed tiles of keys
     std::array<std::int64_t, kStepTiles<T>> tile;  // of all keys
     std::array<bool, kStepTiles<T>> is_changed;    // together with the computation of weights
+    std::array<bool, kStepTiles<T>> is_scaled;     // scores in memory, by the scales of keys
   };
 
   /// Keys whose scores are plain products for all rows of a group. Found once a step: 1.5 % (Granite Rapids).
@@ -228,28 +237,33 @@ class AmxBlock : public AmxRows<T, kScoreParts> {
 
   template <bool kSums>
   void step(int g, const TileRange& tiles) {
+    // ScoreFinisher changes scores then: beside the products, each change would take 0.2 MB of code.
+    if constexpr (kRounds)
+      if (has_scales_) return step<kSums, true, ScoreChange::none>(g, tiles);
     switch (changer_.change()) {
       case ScoreChange::none:
-        return step<kSums, ScoreChange::none>(g, tiles);
+        return step<kSums, false, ScoreChange::none>(g, tiles);
       case ScoreChange::position:
-        return step<kSums, ScoreChange::position>(g, tiles);
+        return step<kSums, false, ScoreChange::position>(g, tiles);
       case ScoreChange::boolean_mask:
-        return step<kSums, ScoreChange::boolean_mask>(g, tiles);
+        return step<kSums, false, ScoreChange::boolean_mask>(g, tiles);
       case ScoreChange::float_mask:
-        return step<kSums, ScoreChange::float_mask>(g, tiles);
+        return step<kSums, false, ScoreChange::float_mask>(g, tiles);
       case ScoreChange::alibi:
-        return step<kSums, ScoreChange::alibi>(g, tiles);
+        return step<kSums, false, ScoreChange::alibi>(g, tiles);
       case ScoreChange::softcap:
-        return step<kSums, ScoreChange::softcap>(g, tiles);
+        return step<kSums, false, ScoreChange::softcap>(g, tiles);
     }
   }
 
-  template <bool kSums, ScoreChange kChange>
+  template <bool kSums, bool kScaled, ScoreChange kChange>
   void step(int g, const TileRange& tiles) {
-    Stream<kSums, kChange> stream{.tiles = TileStream(tiles_),
-                                  .weights = WeightsOf<T, kSums>(WeightsOf<T>::kUnit * unit_.exp_factor),
-                                  .fit = equal(zero(), zero())};
-    Step s{.group = g, .count = 0, .tile = {}, .is_changed = {}};
+    using S = Stream<kSums, kScaled, kChange>;
+    S stream{.tiles = TileStream(tiles_),
+             .weights = decltype(S::weights)(WeightsOf<T>::kUnit * unit_.exp_factor),
+             .fit = equal(zero(), zero()),
+             .keys = {}};
+    Step s{.group = g, .count = 0, .tile = {}, .is_changed = {}, .is_scaled = {}};
     const std::uint32_t* const q = scratch_.queries + g * scratch_.depth * kScoreWords;
     const KeyRange seen = kChange == ScoreChange::none ? finisher_.taken_by_all(group_row(g), group_rows(g))
                                                        : visibility_.visible_to_all(group_row(g), group_rows(g));
@@ -293,11 +307,16 @@ class AmxBlock : public AmxRows<T, kScoreParts> {
     s.is_changed[static_cast<std::size_t>(place)] = S::kChanges == ScoreChange::position
                                                         ? is_edge && !unseen_[s.group]
                                                         : plain && S::kChanges != ScoreChange::none;
+    s.is_scaled[static_cast<std::size_t>(place)] = !S::kScaled;
     if (place < kLag) {
       score_tile<false>(stream, q, keys.keys, scores(place), {});
     } else {
-      score_tile<true>(stream, q, keys.keys, scores(place), overlap(s, place - kLag));
+      score_tile<true>(stream, q, keys.keys, scores(place), begin_weights(stream, s, place - kLag));
       after_weights(stream, s, place - kLag, nullptr);
+    }
+    if (S::kScaled && (!plain || unseen_[s.group])) {
+      stream.tiles.leave_all();
+      scale_scores(s, place);
     }
     if (!plain) {
       stream.tiles.leave_all();
@@ -318,9 +337,33 @@ class AmxBlock : public AmxRows<T, kScoreParts> {
     if (s.is_changed[p]) overlap.changed = changer_.tile(group_row(s.group), s.tile[p] * 32);
     return overlap;
   }
-  /// The offset of a row whose weights must be able to hold a score of `top`.
-  float offset_for(float top) const {
-    return WeightsOf<T>::kFirst - WeightsOf<T>::kUnit * std::ceil(top * unit_.exp_factor);
+  /// The next weights that are computed are those of a place.
+  template <class S>
+  SACCADE_INLINE Overlap begin_weights(S& stream, const Step& s, int place) {
+    stream.keys = keys_of<typename S::Keys>(s, place);
+    return overlap(s, place);
+  }
+
+  const ScalesOfTile& scales_of(const Step& s, int place) const {
+    return *tile_at(s.tile[static_cast<std::size_t>(place)]).scales;
+  }
+  template <class Keys>
+  SACCADE_INLINE Keys keys_of([[maybe_unused]] const Step& s, [[maybe_unused]] int place) const {
+    if constexpr (std::is_same_v<Keys, KeyScales>) {
+      const bool is_scaled = s.is_scaled[static_cast<std::size_t>(place)];
+      return {is_scaled ? kOnesOfKeys.data() : scales_of(s, place).keys, scales_of(s, place).shifts};
+    } else {
+      return {};
+    }
+  }
+
+  /// Multiplies the scores of a place by the scales of keys, before other code than Weights reads them. It has the
+  /// same bits with them as with the scores of the products.
+  __attribute__((noinline)) void scale_scores(Step& s, int place) {
+    if (std::exchange(s.is_scaled[static_cast<std::size_t>(place)], true)) return;
+    const float* const scales = scales_of(s, place).keys;
+    for (int i = 0; i < 1024; i += kWidth)
+      store(scores(place) + i, mul(load(scores(place) + i), load(scales + i % 32)));
   }
 
   /// Softcap, biases and masks; then finds the rows that other kernels have to compute.
@@ -335,26 +378,7 @@ class AmxBlock : public AmxRows<T, kScoreParts> {
       std::fill_n(row_max, kTileRows * kWidth, -kInfinity);
       finisher_.finish(row, rows, first_key, subtiles, scratch_.mask, block, row_max);
     }
-    find_fallback_rows(s, bad, block);
-  }
-
-  void find_fallback_rows(const Step& s, std::uint32_t bad, float* block) {
-    const Vec most = broadcast(limit()), least = broadcast(-limit() / 2), hidden = broadcast(-kInfinity);
-    for (int i = 0; i < group_rows(s.group); ++i) {
-      bool other = bad != 0 && p_.saves_hidden();
-      unsigned low = 0;
-      for (int j = 0; j < 32; j += kWidth) {
-        const Vec x = load(block + i * 32 + j);
-        constexpr unsigned kAll = (1U << kWidth) - 1U;
-        const unsigned visible = bits(equal(x, hidden)) ^ kAll;
-        other = other || bits(less(x, most)) != kAll || (visible & bad >> j & kAll) != 0;
-        low |= bits(less(x, least)) & visible;
-      }
-      if (low != 0) low_[s.group] |= std::uint32_t{1} << i;
-      if (!other) continue;
-      fallback_rows_[s.group] |= std::uint32_t{1} << i;
-      std::fill_n(block + i * 32, 32, -kInfinity);  // none of it is used, and nothing may overflow
-    }
+    find_fallback_rows(s.group, bad, block);
   }
 
   /// Gives rows that see their first keys an offset: these keys' weights are at most 2^-kWeightHeadroom. With
@@ -375,17 +399,9 @@ class AmxBlock : public AmxRows<T, kScoreParts> {
     }
   }
 
-  /// The distance of a row to the nearest of 32 keys that it sees; 0 if it sees none.
-  std::int64_t distance_to(std::int64_t row, std::int64_t first_key) const {
-    const KeyRange seen = visibility_.visible(row);
-    const std::int64_t at = row + visibility_.offset;
-    const std::int64_t begin = std::max(seen.begin, first_key), end = std::min(seen.end, first_key + 32);
-    return begin < end ? std::abs(at - std::clamp(at, begin, end - 1)) : 0;
-  }
-
   /// Called when the weights of a place are complete. `o`: the accumulators that registers 0 to 3 hold, if any.
   template <class S>
-  SACCADE_INLINE void after_weights(S& stream, const Step& s, int place, float* o) {
+  SACCADE_INLINE void after_weights(S& stream, Step& s, int place, float* o) {
     if constexpr (S::kChanges == ScoreChange::float_mask) {
       if (bits(stream.fit) != (1U << kWidth) - 1U) [[unlikely]] {
         if (o) stream.tiles.leave_all();
@@ -396,11 +412,12 @@ class AmxBlock : public AmxRows<T, kScoreParts> {
     }
     if (stream.weights.overflowed()) [[unlikely]] {
       if (o) stream.tiles.leave_all();
+      if constexpr (S::kScaled) scale_scores(s, place);
       if constexpr (S::kHidesWeights) {
         const Overlap weighed = overlap(s, place);
         if (weighed.is_changed) changer_.template hide<S::kChanges, kScales>(weighed.changed, weighed.scores);
       }
-      make_room<S::kHasSums>(s, place, o != nullptr);
+      make_room<S::kHasSums, typename S::Keys>(s, place, o != nullptr);
       stream.weights.reset();
       if (o) stream.tiles.enter_all(o);
     }
@@ -410,18 +427,19 @@ class AmxBlock : public AmxRows<T, kScoreParts> {
   /// Rare: a changed score is too large or NaN. Rows with such a score are left to other kernels.
   template <bool kSums>
   __attribute__((noinline)) void leave_out_rows(const Step& s, int place) {
-    find_fallback_rows(s, 0, scores(place));
+    find_fallback_rows(s.group, 0, scores(place));
     WeightsOf<T, kSums> again(WeightsOf<T>::kUnit * unit_.exp_factor);
     for (int i = 0; i < 32; ++i)
-      again.of_row(scores(place) + i * 32, offsets(s.group)[i], weights(place) + i * 16, kPartWords,
+      again.of_row(scores(place) + i * 32, offsets(s.group)[i], {}, weights(place) + i * 16,
                    scratch_.tile_sums + i * 16);
   }
 
   /// Rare: rows with a score more than 31 binades above their first keys get a new offset, and all that they have
   /// accumulated is scaled down, including, if `has_first_columns`, the first columns of this step's output.
-  template <bool kSums>
+  template <bool kSums, class Keys>
   __attribute__((noinline)) void make_room(const Step& s, int place, bool has_first_columns) {
-    WeightsOf<T, kSums> again(WeightsOf<T>::kUnit * unit_.exp_factor);
+    WeightsOf<T, kSums, Keys> again(WeightsOf<T>::kUnit * unit_.exp_factor);
+    const Keys keys = keys_of<Keys>(s, place);
     for (int i = 0; i < 32; ++i) {
       const float* const row = scores(place) + i * 32;
       float top = -kInfinity;
@@ -429,28 +447,20 @@ class AmxBlock : public AmxRows<T, kScoreParts> {
       std::uint32_t* const now = weights(place) + i * 16;
       float* const now_sums = scratch_.tile_sums + i * 16;
       again.reset();
-      again.of_row(row, offsets(s.group)[i], now, kPartWords, now_sums);
+      again.of_row(row, offsets(s.group)[i], keys, now, now_sums);
       if (!again.overflowed()) continue;
       const float offset = offset_for(top);
       const float factor = static_cast<float>(std::exp2((offset - offsets(s.group)[i]) / WeightsOf<T>::kUnit));
       offsets(s.group)[i] = offset;
-      scale(sums(s.group) + i * 16, 16, factor);
-      if (kRounds && started_[s.group]) scale(rounded_sums(s.group) + i * 16, 16, factor);
+      scale_numbers(sums(s.group) + i * 16, 16, factor);
+      if (kRounds && started_[s.group]) scale_numbers(rounded_sums(s.group) + i * 16, 16, factor);
       for (std::int64_t d = 0; d < scratch_.width; ++d)
-        if (started_[s.group] || (has_first_columns && d == 0)) scale(outputs(s.group, d) + i * 32, 32, factor);
+        if (started_[s.group] || (has_first_columns && d == 0))
+          scale_numbers(outputs(s.group, d) + i * 32, 32, factor);
       for (int earlier = 0; earlier < place; ++earlier)
         for (int t = 0; t < kParts; ++t) scale_words(weights(earlier) + t * kPartWords + i * 16, factor);
-      again.of_row(row, offset, now, kPartWords, now_sums);
+      again.of_row(row, offset, keys, now, now_sums);
     }
-  }
-  static void scale(float* numbers, int n, float factor) {
-    for (int j = 0; j < n; ++j) numbers[j] *= factor;
-  }
-  static void scale_words(std::uint32_t* words, float factor) {
-    const auto scaled = [factor](std::uint32_t bits) -> std::uint32_t {
-      return bfloat16(std::bit_cast<float>(bits << 16) * factor).bits;
-    };
-    for (int w = 0; w < 16; ++w) words[w] = scaled(words[w] & 0xffffU) | scaled(words[w] >> 16) << 16;
   }
 
   SACCADE_INLINE void add_tile_sums(int g) {
@@ -459,29 +469,30 @@ class AmxBlock : public AmxRows<T, kScoreParts> {
 
   /// Computes the weights of the last places, O += P V and the sums of weights.
   template <class S>
-  SACCADE_INLINE void add_values(S& stream, const Step& s) {
+  SACCADE_INLINE void add_values(S& stream, Step& s) {
     const int n = s.count;
     std::int64_t d = 0;
     if (n >= (kRounds ? 5 : 4) && !drops()) {  // the last kLag places' weights beside the first columns of values
       float* const o = outputs(s.group, 0);
-      const Overlap last[kLag] = {overlap(s, n - 2), overlap(s, n - 1)};
       int t = 0;
-      add_columns<true, 0, kOverlapRows>(stream, s, t++, started_[s.group] ? o : nullptr, o, last[0]);
-      if constexpr (kRounds) add_columns<false, 16, 16>(stream, s, t++, nullptr, nullptr, last[0]);
+      const Overlap first = begin_weights(stream, s, n - 2);
+      add_columns<true, 0, kOverlapRows>(stream, s, t++, started_[s.group] ? o : nullptr, o, first);
+      if constexpr (kRounds) add_columns<false, 16, 16>(stream, s, t++, nullptr, nullptr, first);
       after_weights(stream, s, n - 2, o);
-      add_columns<false, 0, kOverlapRows>(stream, s, t++, nullptr, nullptr, last[1]);
-      if constexpr (kRounds) add_columns<false, 16, 16>(stream, s, t++, nullptr, nullptr, last[1]);
+      const Overlap last = begin_weights(stream, s, n - 1);
+      add_columns<false, 0, kOverlapRows>(stream, s, t++, nullptr, nullptr, last);
+      if constexpr (kRounds) add_columns<false, 16, 16>(stream, s, t++, nullptr, nullptr, last);
       after_weights(stream, s, n - 1, o);
       for (; t < n; ++t) products<kOfValues, SplitProducts::all, false>(stream, weights(t), values(s, t, 0));
       d = 1;
     } else {
       stream.tiles.leave_all();
       for (int t = std::max(0, n - kLag); t < n; ++t) {
-        weigh<0, 32>(stream, overlap(s, t));
+        weigh<0, 32>(stream, begin_weights(stream, s, t));
         after_weights(stream, s, t, nullptr);
       }
       if (drops()) {
-        if (kRounds) add_rounded_sums(s);
+        if (kRounds) add_rounded_sums<S::kScaled>(s);
         drop(s);
       }
     }
@@ -493,7 +504,7 @@ class AmxBlock : public AmxRows<T, kScoreParts> {
         products<kOfValues, SplitProducts::all, false>(stream, weights(t), values(s, t, d));
     }
     stream.tiles.leave_all();
-    if (kRounds && !drops()) add_rounded_sums(s);
+    if (kRounds && !drops()) add_rounded_sums<S::kScaled>(s);
   }
 
   /// Rows of weights that overlap the products of 32 keys with 32 columns of values: split numbers have more
@@ -510,7 +521,8 @@ class AmxBlock : public AmxRows<T, kScoreParts> {
     return tile_at(s.tile[static_cast<std::size_t>(place)]).values + d * kWords;
   }
 
-  /// l += P 1: 16 equal columns.
+  /// l += P 1, or P times the reciprocals of the scales of values.
+  template <bool kScaled>
   SACCADE_INLINE void add_rounded_sums(const Step& s) {
     constexpr std::int64_t kStride = 64;
     float* const l = rounded_sums(s.group);
@@ -521,6 +533,8 @@ class AmxBlock : public AmxRows<T, kScoreParts> {
     }
     tiles_.template load<7>(kOnesTile.words, kStride);
     for (int t = 0; t < s.count; ++t) {
+      if constexpr (kScaled)
+        tiles_.template load<7>(tile_at(s.tile[static_cast<std::size_t>(t)]).scales->sums, kStride);
       tiles_.template load<4>(weights(t), kStride);
       tiles_.template multiply<0, 4, 7>();
       tiles_.template load<5>(weights(t) + 256, kStride);
@@ -553,7 +567,14 @@ class AmxBlock : public AmxRows<T, kScoreParts> {
     }
   }
 
+  alignas(64) static constexpr std::array<float, 32> kOnesOfKeys = [] {
+    std::array<float, 32> ones{};
+    ones.fill(1);
+    return ones;
+  }();
+
   PackedKeys packed_;
+  bool has_scales_;  // of keys and values, in ScalesOfTile
   ScoreChanger changer_;
   bool is_short_[kGroups];  // groups of short rows only, which need no tiles
 };

@@ -116,6 +116,53 @@ class AmxRows {
   /// The largest score that needs no fallback: 2^21 binades.
   float limit() const { return 0x1p29F / (256 * unit_.exp_factor); }
 
+  // ---- Scores
+
+  /// The offset of a row whose weights must be able to hold a score of `top`.
+  float offset_for(float top) const {
+    return WeightsOf<T>::kFirst - WeightsOf<T>::kUnit * std::ceil(top * unit_.exp_factor);
+  }
+
+  /// The distance of a row to the nearest of 32 keys that it sees; 0 if it sees none.
+  std::int64_t distance_to(std::int64_t row, std::int64_t first_key) const {
+    const KeyRange seen = visibility_.visible(row);
+    const std::int64_t at = row + visibility_.offset;
+    const std::int64_t begin = std::max(seen.begin, first_key), end = std::min(seen.end, first_key + 32);
+    return begin < end ? std::abs(at - std::clamp(at, begin, end - 1)) : 0;
+  }
+
+  /// Finds the rows of a group that other kernels have to compute, from their scores of 32 keys, some of them bad.
+  void find_fallback_rows(int g, std::uint32_t bad, float* block) {
+    const Vec most = broadcast(limit()), least = broadcast(-limit() / 2), hidden = broadcast(-kInfinity);
+    for (int i = 0; i < group_rows(g); ++i) {
+      bool other = bad != 0 && p_.saves_hidden();
+      unsigned low = 0;
+      for (int j = 0; j < 32; j += kWidth) {
+        const Vec x = load(block + i * 32 + j);
+        constexpr unsigned kAll = (1U << kWidth) - 1U;
+        const unsigned visible = bits(equal(x, hidden)) ^ kAll;
+        other = other || bits(less(x, most)) != kAll || (visible & bad >> j & kAll) != 0;
+        low |= bits(less(x, least)) & visible;
+      }
+      if (low != 0) low_[g] |= std::uint32_t{1} << i;
+      if (!other) continue;
+      fallback_rows_[g] |= std::uint32_t{1} << i;
+      std::fill_n(block + i * 32, 32, -kInfinity);  // none of it is used, and nothing may overflow
+    }
+  }
+
+  // ---- Sums and weights times a power of two
+
+  static void scale_numbers(float* numbers, int n, float factor) {
+    for (int j = 0; j < n; ++j) numbers[j] *= factor;
+  }
+  static void scale_words(std::uint32_t* words, float factor) {
+    const auto scaled = [factor](std::uint32_t bits) -> std::uint32_t {
+      return bfloat16(std::bit_cast<float>(bits << 16) * factor).bits;
+    };
+    for (int w = 0; w < 16; ++w) words[w] = scaled(words[w] & 0xffffU) | scaled(words[w] >> 16) << 16;
+  }
+
   // ---- Between calls
 
   void load_state(int g) {
@@ -169,7 +216,7 @@ class AmxRows {
   /// at S 128, D 64 (Granite Rapids).
   std::uint32_t end_plain(int g) {
     alignas(64) float scale[32];
-    for (int i = 0; i < 32; ++i) scale[i] = rounded_sums(g)[i * 16];
+    for (int i = 0; i < 32; ++i) scale[i] = rounded_sum(rounded_sums(g) + i * 16);
     const Vec keep_scale = broadcast(static_cast<float>(1.0 / (1.0 - p_.dropout_p)));
     for (int i = 0; i < 32; i += kWidth) {
       const Vec l = load(scale + i);

@@ -17,21 +17,25 @@ inline constexpr int kGroups = static_cast<int>(kBlockQAlone) / kTileRows;
 
 /// The weights of a type: 2^((score * kUnit * exp_factor + offset) / kUnit - kBias), where the offset is kFirst
 /// minus kUnit times a whole exponent. of_row() also finds the sums of weights before they are rounded: of bf16
-/// only if kSums.
-template <class T, bool kSums = false>
+/// only if kSums. Keys is KeyScales or NoKeyScales: shifts multiply the rounded weights, but not these sums, by
+/// 2^(shift / kUnit).
+template <class T, bool kSums = false, class Keys = NoKeyScales>
 class WeightsOf : public SplitWeights<kPartsOf<T>> {
  public:
   static constexpr float kUnit = 1, kFirst = 0, kBias = kSplitHeadroom;
   using SplitWeights<kPartsOf<T>>::SplitWeights;
+  SACCADE_INLINE void of_row(const float* scores, float offset, const Keys&, std::uint32_t* to, float* sums) {
+    SplitWeights<kPartsOf<T>>::of_row(scores, offset, to, kPartWords, sums);
+  }
 };
-template <bool kSums>
-class WeightsOf<bfloat16, kSums> : public Weights {
+template <bool kSums, class Keys>
+class WeightsOf<bfloat16, kSums, Keys> : public Weights {
  public:
   static constexpr float kUnit = 256, kFirst = kWeightBias, kBias = 127 - kWeightShift / kUnit;
   using Weights::Weights;
-  SACCADE_INLINE void of_row(const float* scores, float offset, std::uint32_t* to, std::int64_t, float* sums) {
-    Weights::of_row(scores, offset, to);
-    if constexpr (kSums) Weights::sums_of_row(scores, exponent_of_sums(offset), sums);
+  SACCADE_INLINE void of_row(const float* scores, float offset, const Keys& keys, std::uint32_t* to, float* sums) {
+    Weights::of_row(scores, offset, to, keys);
+    if constexpr (kSums) Weights::sums_of_row(scores, exponent_of_sums(offset), sums, keys);
   }
   /// The sums are of 2^(score * exp_factor + this): at most 32 after the first keys of a row.
   static SACCADE_INLINE float exponent_of_sums(float offset) { return (offset - kFirst) * (1 / kUnit); }
@@ -44,6 +48,9 @@ inline constexpr float kUnseen = -std::numeric_limits<float>::infinity();
 struct AmxGroup {
   float *outputs, *sums, *rounded_sums, *offsets;
 };
+
+/// The sum of the rounded weights of a row of bf16, from its 16 columns.
+inline float rounded_sum(const float* columns) { return columns[0] + columns[1]; }
 
 /// The memory of one thread's work on a query block of `groups` groups of 32 rows. kScoreParts: the parts of
 /// queries and keys.
@@ -73,7 +80,7 @@ class AmxScratch : public ScratchSlices {
   float* outputs;             // [group][width][32][32]
   float* sums;                // [group][32][16], of the weights, over keys modulo 16
   float* tile_sums;           // [32][16], of 32 keys
-  float* rounded_sums;        // of bf16: [group][32][16], of the rounded weights; the 16 columns are equal
+  float* rounded_sums;        // of bf16: [group][32][16], of the rounded weights: see rounded_sum()
   float* offsets;             // [group][32] of WeightsOf::of_row; -inf: the row has not seen a key
   float* mask;                // [32][32], of ScoreFinisher
   std::byte* packed;
@@ -99,7 +106,7 @@ class GroupSums {
         m_of_o[i] = offset == kUnseen ? static_cast<double>(kNoMaximum)
                                       : static_cast<double>(WeightsOf<T>::kBias - whole[i]) /
                                             static_cast<double>(unit_.exp_factor);
-      l_of_o[i] = kRounds ? group.rounded_sums[i * 16] : sum_of_16(group.sums + i * 16);
+      l_of_o[i] = kRounds ? rounded_sum(group.rounded_sums + i * 16) : sum_of_16(group.sums + i * 16);
       if (kRounds && !exact) continue;
       binades[i] = kRounds ? WeightsOf<bfloat16>::exponent_of_sums(offset) : whole[i] - kSplitHeadroom;
       sums[i] = kRounds ? sum_of_16(group.sums + i * 16) : l_of_o[i];

@@ -30,7 +30,21 @@ void with_rows(const KvSource& source, const F& f) {
   f(KvRows<T>(source));
 }
 
-/// 32 rows of `dim` numbers, to be packed as kParts parts. Some rows may be left out: they are packed as zeros.
+/// A scale as the product of a power of two, with the scale's sign, by which numbers of i8, i4 and e4m3 stay
+/// numbers of bf16, and of a rest from 0.5 to 1. Scales that are 0, denormal or not finite have a rest of 1.
+struct SplitScale {
+  float power, rest = 1;
+
+  explicit SplitScale(float scale) : power(scale) {
+    const std::uint32_t bits = std::bit_cast<std::uint32_t>(scale), exponent = bits & 0x7f800000U;
+    if (exponent == 0 || exponent == 0x7f800000U) return;
+    power = std::bit_cast<float>((bits & 0xff800000U) + 0x00800000U);  // infinite if the scale is very large
+    rest = std::bit_cast<float>((bits & 0x007fffffU) | 0x3f000000U);
+  }
+};
+
+/// 32 rows of `dim` numbers, to be packed as kParts parts. Quantized rows are times their scales; as bf16, times
+/// the powers of two of SplitScale. Some rows may be left out: they are packed as zeros.
 template <class T, int kParts = kPartsOf<T>>
 class Rows32 {
  public:
@@ -120,9 +134,15 @@ class Rows32 {
   /// 32 numbers of a row, rounded to T, and zeros beyond its end.
   template <class Row>
   SACCADE_INLINE void read_32(Row row, std::int64_t d, T* to) const {
+    constexpr bool kIsExact = std::is_same_v<T, bfloat16> && requires { row.scale; };
+    if constexpr (kIsExact) row.scale = SplitScale(row.scale).power;
     if (d + 32 <= dim_) {
+      Vec x[32 / kWidth];
       SACCADE_UNROLL
-      for (int c = 0; c < 32; c += kWidth) storeu(to + c, loadu(row + (d + c)));
+      for (int c = 0; c < 32 / kWidth; ++c) x[c] = loadu(row + (d + c * kWidth));
+      if constexpr (kIsExact) return store_exact(x, to);
+      SACCADE_UNROLL
+      for (int c = 0; c < 32 / kWidth; ++c) storeu(to + c * kWidth, x[c]);
     } else {
       for (int c = 0; c < 32; c += kWidth)
         storeu(to + c,
@@ -228,9 +248,19 @@ void transpose_parts(const std::uint32_t* rows, std::uint32_t* to) {
   }
 }
 
+/// What remains of the scales of 32 keys and values that are packed as bf16. Scores are multiplied by `keys`.
+/// Weights are multiplied by those of values as they are computed, by shifts of their binary logarithms, and sums
+/// of weights divided by them: the first column of `sums`, a tile, has their reciprocals, and the second what bf16
+/// lacks of these.
+struct ScalesOfTile {
+  alignas(64) float keys[32];
+  float shifts[32];  // 256 log2, as Weights adds them
+  std::uint32_t sums[256];
+};
+
 /// 32 keys as the products read them: for every 32 dimensions two tiles [16 pairs of dimensions][16 keys] of each
-/// part, for every 32 columns of values two tiles [16 pairs of keys, in the order of their weights][16 columns].
-/// Byte is std::byte or const std::byte. kKeyParts: the parts of keys.
+/// part, for every 32 columns of values two tiles [16 pairs of keys, in the order of their weights][16 columns];
+/// then their scales, if has_scales(). Byte is std::byte or const std::byte. kKeyParts: the parts of keys.
 template <class T, class Byte, int kKeyParts = kPartsOf<T>>
 class PackedTile {
  public:
@@ -241,19 +271,29 @@ class PackedTile {
   template <class U>
   using Same = std::conditional_t<std::is_const_v<Byte>, const U, U>;
 
+  static bool has_scales(const AttentionParams& p) {
+    return std::is_same_v<T, bfloat16> && (is_quantized(p.k.dtype) || is_quantized(p.v.dtype));
+  }
   static std::int64_t size(const AttentionParams& p) {
-    return 64 + (depth_tiles(p.head_dim) * kKeyParts + depth_tiles(p.head_dim_v) * kPartsOf<T>)*kPartWords * 4;
+    return size_without_scales(p) + (has_scales(p) ? static_cast<std::int64_t>(sizeof(ScalesOfTile)) : 0);
   }
 
   PackedTile(const AttentionParams& p, Byte* memory)
       : stats(reinterpret_cast<Same<Facts>*>(memory)),
         keys(reinterpret_cast<Same<std::uint32_t>*>(memory + 64)),
         values(reinterpret_cast<Same<std::uint32_t>*>(memory + 64 +
-                                                      depth_tiles(p.head_dim) * kWordsOf<T, kKeyParts> * 4)) {}
+                                                      depth_tiles(p.head_dim) * kWordsOf<T, kKeyParts> * 4)),
+        scales(has_scales(p) ? reinterpret_cast<Same<ScalesOfTile>*>(memory + size_without_scales(p)) : nullptr) {}
 
   Same<Facts>* stats;
   Same<std::uint32_t>* keys;
   Same<std::uint32_t>* values;
+  Same<ScalesOfTile>* scales;  // nullptr: none
+
+ private:
+  static std::int64_t size_without_scales(const AttentionParams& p) {
+    return 64 + (depth_tiles(p.head_dim) * kKeyParts + depth_tiles(p.head_dim_v) * kPartsOf<T>)*kPartWords * 4;
+  }
 };
 
 /// The key, of 32, whose weight is number n of a row of weights.
@@ -262,12 +302,36 @@ constexpr int key_of_weight(int n) {
   return std::is_same_v<T, bfloat16> ? key_of_word(n) : n / 2 + n % 2 * 16;
 }
 
+/// What remains of the scale of a row.
+inline float rest_of_scale(const KvSource& source, std::int64_t key) {
+  return is_quantized(source.dtype) ? SplitScale(scale_of(source, key)).rest : 1;
+}
+
+/// The scales of keys [first_key, first_key + 32); of those not in `readable`, 1.
+inline void pack_scales(const KvSource& k, const KvSource& v, std::int64_t first_key, KeyRange readable,
+                        ScalesOfTile& to) {
+  std::memset(to.sums, 0, sizeof to.sums);
+  for (int w = 0; w < 32; ++w) {
+    const int i = key_of_weight<bfloat16>(w);
+    const std::int64_t key = first_key + i;
+    const bool is_there = key >= readable.begin && key < readable.end;
+    to.keys[i] = is_there ? rest_of_scale(k, key) : 1;
+    const float of_value = is_there ? rest_of_scale(v, key) : 1, inverse = 1 / of_value;
+    to.shifts[i] = 256 * std::log2(of_value);
+    const bfloat16 large(inverse), small(inverse - static_cast<float>(large));
+    std::uint32_t* const pair = to.sums + w / 2 * 16;
+    pair[0] |= static_cast<std::uint32_t>(large.bits) << w % 2 * 16;
+    pair[1] |= static_cast<std::uint32_t>(small.bits) << w % 2 * 16;
+  }
+}
+
 /// Packs keys [first_key, first_key + 32), of which only those in `readable` may be read.
 template <class T, int kKeyParts = kPartsOf<T>>
 void pack_tile(const AttentionParams& p, const KvSource& k, const KvSource& v, std::int64_t first_key,
                KeyRange readable, PackedTile<T, std::byte, kKeyParts> to) {
   Rows32<T, kKeyParts> keys(k, first_key, readable, p.head_dim);
   Rows32<T> values(v, first_key, readable, p.head_dim_v);
+  if (to.scales) pack_scales(k, v, first_key, readable, *to.scales);
   ScoreScan<T, kKeyParts> of_keys;
   ValueScan<T> of_values;
   const auto pack = [&] {

@@ -68,12 +68,12 @@ inline constexpr PowersOf32nds kPowersOf32nds;
 /// The bits of 1 / x are about these less the bits of x.
 inline constexpr std::int32_t kReciprocalBits = 0x7ef31000;
 
-/// A tile of bf16 ones.
+/// A tile of bf16 numbers whose first column has ones and whose other columns are 0.
 struct OnesTile {
   alignas(64) std::uint32_t words[256];
 
   constexpr OnesTile() : words() {
-    for (std::uint32_t& word : words) word = 0x3f803f80;
+    for (int pair = 0; pair < 16; ++pair) words[pair * 16] = 0x3f803f80;
   }
 };
 inline constexpr OnesTile kOnesTile;

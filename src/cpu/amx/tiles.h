@@ -72,6 +72,25 @@ class Tiles {
   }
 };
 
+/// What the scores of 32 keys are multiplied by, and what is added to the offsets of their rounded weights, in
+/// registers.
+class KeyScales {
+ public:
+  KeyScales() : scales_{zero(), zero()}, shifts_{zero(), zero()} {}
+  KeyScales(const float* scales, const float* shifts)
+      : scales_{load(scales), load(scales + 16)}, shifts_{load(shifts), load(shifts + 16)} {}
+
+  SACCADE_INLINE Vec score(int half, Vec x) const { return mul(x, scales_[half]); }
+  SACCADE_INLINE Vec offset(int half, Vec x) const { return add(x, shifts_[half]); }
+
+ private:
+  Vec scales_[2], shifts_[2];
+};
+struct NoKeyScales {
+  static SACCADE_INLINE Vec score(int, Vec x) { return x; }
+  static SACCADE_INLINE Vec offset(int, Vec x) { return x; }
+};
+
 /// Turns rows of 32 scores into weights rounded to bf16. Next to tile products, the shuffle port executes only
 /// additions and logic, 4 instructions, and the other port everything else, 5 instructions.
 class Weights {
@@ -86,10 +105,11 @@ class Weights {
   SACCADE_INLINE void reset() { all_ = _mm512_setzero_si512(); }
 
   /// The weights of 32 scores, in the order of key_of_word().
-  SACCADE_INLINE void of_row(const float* scores, float offset, std::uint32_t* to) {
+  template <class Keys = NoKeyScales>
+  SACCADE_INLINE void of_row(const float* scores, float offset, std::uint32_t* to, const Keys& keys = {}) {
     const Vec b = broadcast(offset);
-    put(_mm512_cvtps_epi32(_mm512_fmadd_ps(load(scores), factor_, b)),
-        _mm512_cvtps_epi32(_mm512_fmadd_ps(load(scores + 16), factor_, b)), to);
+    put(_mm512_cvtps_epi32(_mm512_fmadd_ps(keys.score(0, load(scores)), factor_, keys.offset(0, b))),
+        _mm512_cvtps_epi32(_mm512_fmadd_ps(keys.score(1, load(scores + 16)), factor_, keys.offset(1, b))), to);
   }
   /// The same for the scores, times `scale` if kScales, of which `visible` has a bit; the weights of others are
   /// those of -inf.
@@ -106,9 +126,11 @@ class Weights {
   /// The sums over keys modulo 16 of the unrounded weights 2^(score * factor / 256 + exponent). The two ports that
   /// remain beside products execute five instructions each for 16 scores. A score of -inf, or an exponent of -inf,
   /// adds 0.
-  SACCADE_INLINE void sums_of_row(const float* scores, float exponent, float* sums) const {
+  template <class Keys = NoKeyScales>
+  SACCADE_INLINE void sums_of_row(const float* scores, float exponent, float* sums, const Keys& keys = {}) const {
     const Vec factor = mul(factor_, broadcast(1.0F / 256)), e = broadcast(exponent);
-    store(sums, add(power_of_2(fma(load(scores), factor, e)), power_of_2(fma(load(scores + 16), factor, e))));
+    store(sums, add(power_of_2(fma(keys.score(0, load(scores)), factor, e)),
+                    power_of_2(fma(keys.score(1, load(scores + 16)), factor, e))));
   }
 
  private:

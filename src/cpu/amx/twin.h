@@ -111,6 +111,21 @@ class Tiles {
   inline static thread_local const Tiles* owner_ = nullptr;  // of the registers of this thread
 };
 
+struct NoKeyScales {
+  static float score(int, float x) { return x; }
+  static float offset(int, float x) { return x; }
+};
+class KeyScales {
+ public:
+  KeyScales() = default;
+  KeyScales(const float* scales, const float* shifts) : scales_(scales), shifts_(shifts) {}
+  float score(int j, float x) const { return x * scales_[j]; }
+  float offset(int j, float x) const { return x + shifts_[j]; }
+
+ private:
+  const float *scales_ = nullptr, *shifts_ = nullptr;
+};
+
 class Weights {
  public:
   explicit Weights(float factor) : factor_(factor) {}
@@ -118,11 +133,13 @@ class Weights {
   bool overflowed() const { return (all_ & 0x8000u) != 0; }
   void reset() { all_ = 0; }
 
-  void of_row(const float* scores, float offset, std::uint32_t* to) {
+  template <class Keys = NoKeyScales>
+  void of_row(const float* scores, float offset, std::uint32_t* to, const Keys& keys = {}) {
     std::uint16_t words[32];
     unsigned all = 0;
     for (int w = 0; w < 32; ++w) {
-      const float y = __builtin_fmaf(scores[key_of_word(w)], factor_, offset);
+      const int key = key_of_word(w);
+      const float y = __builtin_fmaf(keys.score(key, scores[key]), factor_, keys.offset(key, offset));
       // Like the conversion to integers: numbers out of range and NaN give the smallest integer, which saturates
       // to 0.
       const bool fits = y > 0.0F && y < 0x1p31F;
@@ -148,9 +165,12 @@ class Weights {
     of_row(shown, offset, to);
   }
 
-  void sums_of_row(const float* scores, float exponent, float* sums) const {
+  template <class Keys = NoKeyScales>
+  void sums_of_row(const float* scores, float exponent, float* sums, const Keys& keys = {}) const {
     const float factor = factor_ * (1.0F / 256);
-    const auto power = [&](int j) { return power_of_2(__builtin_fmaf(scores[j], factor, exponent)); };
+    const auto power = [&](int j) {
+      return power_of_2(__builtin_fmaf(keys.score(j, scores[j]), factor, exponent));
+    };
     for (int j = 0; j < 16; ++j) sums[j] = power(j) + power(16 + j);
   }
 

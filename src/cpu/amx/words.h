@@ -142,6 +142,17 @@ SACCADE_INLINE Vec write_32(const float* from, Vec factor, bfloat16* to, Vec fin
   return fma(high, zero(), fma(low, zero(), finite));
 }
 
+/// Writes 32 numbers that bf16 has all bits of.
+SACCADE_INLINE void store_exact(const Vec (&x)[2], bfloat16* to) {
+  alignas(64) static constexpr auto kUpper = [] {
+    std::array<std::uint16_t, 32> places{};
+    for (std::size_t i = 0; i < 32; ++i) places[i] = static_cast<std::uint16_t>(2 * i + 1);
+    return places;
+  }();
+  _mm512_storeu_si512(to, _mm512_permutex2var_epi16(_mm512_castps_si512(x[0]), _mm512_load_si512(kUpper.data()),
+                                                    _mm512_castps_si512(x[1])));
+}
+
 /// 16 numbers rounded to bf16, as the lower halves of 16 words and as the upper halves of the next 16; the other
 /// halves are 0.
 SACCADE_INLINE void put_halves(const float* from, std::uint32_t* to) {

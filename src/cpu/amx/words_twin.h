@@ -109,6 +109,13 @@ void put_pair(const T* even, const T* odd, std::uint32_t* to, Scan& scan) {
   parts.split(a + 16, b + 16, to + 256, kPartWords);
 }
 
+inline void store_exact(const Vec (&x)[32 / kWidth], bfloat16* to) {
+  alignas(64) float numbers[32];
+  for (int i = 0; i < 32 / kWidth; ++i) store(numbers + i * kWidth, x[i]);
+  for (int i = 0; i < 32; ++i)
+    to[i].bits = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(numbers[i]) >> 16);
+}
+
 inline void put_halves(const float* from, std::uint32_t* to) {
   for (int i = 0; i < 16; ++i) to[i] = bfloat16(from[i]).bits, to[16 + i] = to[i] << 16;
 }

@@ -46,7 +46,7 @@ class DecodeScores {
         begin_(begin),
         readable_(readable_keys(params, rows.batch)),
         dropout_(params),
-        unit_(score_unit(params)),
+        unit_(score_unit<kDecodeBlock>(params)),
         scratch_(params, rows.count, memory),
         states_(states) {}
 
@@ -238,7 +238,7 @@ void decode_split(const AttentionParams& p, const DecodeRows& rows, std::int64_t
 /// that a row sees leaves the row as it is, and may be left out.
 inline void merge_splits(const AttentionParams& p, const DecodeRows& rows, const void* states, std::int64_t first,
                          std::int64_t splits, void* scratch) {
-  const ScoreUnit unit = score_unit(p);
+  const ScoreUnit unit = score_unit<kDecodeBlock>(p);
   const std::int64_t size = decode_state_size(p), columns = decode_output_stride(p);
   Scalar* const o = static_cast<Scalar*>(scratch);
   const Visibility visibility(p, rows.batch);
@@ -262,7 +262,7 @@ inline void merge_splits(const AttentionParams& p, const DecodeRows& rows, const
     }
     const std::int64_t kv_head = rows.kv_head + i / rows.count, row = rows.first + i % rows.count;
     const std::int64_t head = kv_head * (p.num_heads / p.num_kv_heads) + row / p.rows(rows.batch);
-    const ScoreFinisher finisher(p, visibility, rows.batch, head);
+    const ScoreFinisherOf<kDecodeBlock> finisher(p, visibility, rows.batch, head);
     finisher.clear_saved(row % p.rows(rows.batch), 0, std::min(first * kDecodeSplit, p.seqlen_k));
     const std::int64_t end = std::min((first + splits) * kDecodeSplit, p.seqlen_k);
     finisher.clear_saved(row % p.rows(rows.batch), end, p.seqlen_k);
@@ -288,7 +288,7 @@ DecodePlan plan_decode(const AttentionParams& p) {
           .step = Head::kStep,
           .split = kDecodeSplit,
           .number = sizeof(Scalar),
-          .natural = static_cast<double>(score_unit(p).natural),
+          .natural = static_cast<double>(score_unit<kDecodeBlock>(p).natural),
           .state = static_cast<std::size_t>(decode_state_size(p)) * sizeof(Scalar),
           .statistics = static_cast<std::size_t>(decode_output_stride(p)) * sizeof(Scalar),
           .scratch = static_cast<std::size_t>(DecodeHeads<Head>::size(p, rows)) * sizeof(Scalar)};

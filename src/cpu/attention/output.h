@@ -49,8 +49,9 @@ struct OutputRows {
 
 /// Writes the requested results of some rows: o = o / l, lse, weights, scores. Bit i of the result is set if row
 /// i's o is not finite: a weight of 0 may have met a hidden NaN.
-inline unsigned end_rows(const AttentionParams& p, const ScoreFinisher& finisher, const Dropout& dropout,
-                         const OutputRows& rows) {
+template <int kBlock>
+unsigned end_rows(const AttentionParams& p, const ScoreFinisherOf<kBlock>& finisher, const Dropout& dropout,
+                  const OutputRows& rows) {
   const Scalar keep_scale = static_cast<Scalar>(1.0 / (1.0 - p.dropout_p));
   alignas(64) Scalar scale[kTileRowsPadded];
   if (p.has_sink() || p.lse.data || p.saves_scores()) {

@@ -65,14 +65,17 @@ inline bool keeps_natural_scores(const AttentionParams& p) {
 }
 
 /// Whether queries enter products unscaled except for the sign of the scale: scaling would round them. (Tiles that
-/// multiply bytes or parts of f32 scale their sums.)
-inline bool keeps_queries(const AttentionParams& p) {
-  return kPairs && !(kAmx && (p.q.dtype == DType::f32 || is_quantized(p.k.dtype)));
+/// multiply parts of f32, or in decode() bytes, scale their sums.) kBlock: see ScoreFinisherOf.
+template <int kBlock = kBlockK>
+bool keeps_queries(const AttentionParams& p) {
+  const bool has_bytes = kBlock == kDecodeBlock && is_quantized(p.k.dtype);
+  return kPairs && !(kAmx && (p.q.dtype == DType::f32 || has_bytes));
 }
 
-inline ScoreUnit score_unit(const AttentionParams& p) {
+template <int kBlock = kBlockK>
+ScoreUnit score_unit(const AttentionParams& p) {
   const Scalar scale = static_cast<Scalar>(p.scale);
-  if (keeps_queries(p)) {
+  if (keeps_queries<kBlock>(p)) {
     // The queries carry the sign, so that a larger score is a larger logit.
     const Scalar natural = p.changes_every_score() ? Scalar{1} : std::abs(scale);
     return {scale, natural * kLog2E, natural};
@@ -93,7 +96,7 @@ SubtilesOf<kBlock> all_subtiles() {
   return kAll;
 }
 
-/// Finishes the scores of one query head and blocks of kBlock keys.
+/// Finishes the scores of one query head and blocks of kBlock keys: kBlockK, or kDecodeBlock in decode().
 template <int kBlock>
 class ScoreFinisherOf {
  public:
@@ -105,9 +108,9 @@ class ScoreFinisherOf {
         batch_(batch),
         head_(head),
         block_mask_(params, batch, head),
-        unit_(score_unit(params)),
+        unit_(score_unit<kBlock>(params)),
         touches_all_(params.changes_every_score()),
-        applies_scale_(keeps_queries(params) && touches_all_ && !are_natural),
+        applies_scale_(keeps_queries<kBlock>(params) && touches_all_ && !are_natural),
         finishes_all_(applies_scale_ || params.ScoreChanges::any() || params.saves_scores()),
         keys_(params.keys(batch)) {}
 

@@ -65,11 +65,13 @@ inline bool has_short_rows(const AttentionParams& p, const AmxAttention& tiles) 
   return most <= (p.hides_by_position() ? tiles.short_causal_row : tiles.short_row);
 }
 
-/// on_tiles() for forward passes. A score modifier takes the work on scores out of the shadow of the products: f32
-/// takes 1.08 of the time of multiply-adds then at head_dim 64, and 0.81 at 128 (Granite Rapids).
+/// on_tiles() for forward passes, where tiles of bf16 take what pairs take. A score modifier takes the work on
+/// scores out of the shadow of the products: f32 takes 1.08 of the time of multiply-adds then at head_dim 64, and
+/// 0.81 at 128 (Granite Rapids).
 inline const AmxAttention* forward_on_tiles(const KernelSet& level, const AttentionParams& p) {
   constexpr std::int64_t kDimsOfModifiers = 192;
   const bool is_small = p.q.dtype == DType::f32 && p.head_dim + p.head_dim_v < kDimsOfModifiers;
+  if (level.amx && takes_pairs(p)) return &level.amx->bf16;
   return p.score_modifier && is_small ? nullptr : on_tiles(level, p, p.o.dtype);
 }
 

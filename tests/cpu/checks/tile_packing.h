@@ -266,6 +266,19 @@ inline void check_pack_tile(Findings& findings) {
   });
 }
 
+/// Powers of two and rests of scales.
+inline void check_split_scales(Findings& findings) {
+  constexpr float kInfinite = std::numeric_limits<float>::infinity();
+  for (const float scale : {1.0F, -3.0F, 0x1.fffffep-30F, 0x1p-126F, -0x1.8p126F, 1e-40F, 0.0F, -kInfinite}) {
+    const SplitScale parts(scale);
+    const float product = parts.power * parts.rest;
+    findings.equal(&product, &scale, 1);
+    findings.equal(parts.rest >= 0.5F && parts.rest <= 1.0F, true);
+  }
+  findings.equal(std::isinf(SplitScale(0x1.8p127F).power), true);
+  findings.equal(std::isnan(SplitScale(std::numeric_limits<float>::quiet_NaN()).power), true);
+}
+
 /// Rows of queries times `factor`; those of which a product does not fit are zeros, as are missing rows.
 template <class T, int kParts>
 void compare_pack_query_tile(Findings& findings, std::int64_t dim, int rows, float factor, int specials) {
@@ -326,6 +339,7 @@ inline void check_pack_query_tile(Findings& findings) {
 inline constexpr test::Check kTilePackingChecks[] = {{"rows_32", check_rows_32},
                                                      {"rows_32_of_keys", check_rows_32_of_keys},
                                                      {"pack_tile", check_pack_tile},
+                                                     {"split_scales", check_split_scales},
                                                      {"pack_query_tile", check_pack_query_tile}};
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

@@ -96,6 +96,34 @@ inline void check_weights(Findings& findings) {
   }
 }
 
+/// Weights of keys with scales have the bits of scaled scores, each with an offset of its own.
+inline void check_scaled_weights(Findings& findings) {
+  alignas(64) float scores[32], scales[32], shifts[32], sums[16], expected_sums[16];
+  alignas(64) std::uint16_t found[32];
+  for (int round = 0; round < 500; ++round) {
+    const float factor = 369.0F, offset = kWeightBias - 256.0F * static_cast<float>(findings.below(20));
+    findings.draw_near_one(scores, 32), findings.draw_near_one(scales, 32);
+    for (int i = 0; i < 32; ++i) {
+      scores[i] *= static_cast<float>(1 << findings.below(8));
+      shifts[i] = -static_cast<float>(findings.below(25600)) / 100;
+    }
+    const KeyScales keys(scales, shifts);
+    Weights weights(factor);
+    weights.of_row(scores, offset, reinterpret_cast<std::uint32_t*>(found), keys);
+    weights.sums_of_row(scores, 7.0F, sums, keys);
+    for (int i = 0; i < 32; ++i) scores[i] *= scales[i];
+    weights.sums_of_row(scores, 7.0F, expected_sums);
+    findings.same_bits(sums, expected_sums, 4, 16);
+    for (int w = 0; w < 32; ++w) {
+      const int key = key_of_word(w);
+      std::uint32_t of_key[16];
+      test::weights_of_row(scores, factor, offset + shifts[key], of_key);
+      const std::uint32_t expected = of_key[w / 2] >> w % 2 * 16 & 0xffffU;
+      findings.equal(found[w], static_cast<std::int64_t>(expected));
+    }
+  }
+}
+
 /// The same with scores of hidden keys, which have the weights of -inf and do not overflow.
 template <bool kScales>
 void compare_visible_weights(Findings& findings) {
@@ -238,11 +266,15 @@ inline void check_transpose_words(Findings& findings) {
   findings.same_bits(found.x, expected.x, 4, kTileWords);
 }
 
-inline constexpr test::Check kTileChecks[] = {
-    {"tile_moves", check_tile_moves}, {"tile_product", check_tile_product<bfloat16>},
-    {"weights", check_weights},       {"visible_weights", check_visible_weights},
-    {"bf16_split", check_bf16_split}, {"split_weights", check_split_weights},
-    {"put_halves", check_put_halves}, {"transpose_words", check_transpose_words}};
+inline constexpr test::Check kTileChecks[] = {{"tile_moves", check_tile_moves},
+                                              {"tile_product", check_tile_product<bfloat16>},
+                                              {"weights", check_weights},
+                                              {"visible_weights", check_visible_weights},
+                                              {"scaled_weights", check_scaled_weights},
+                                              {"bf16_split", check_bf16_split},
+                                              {"split_weights", check_split_weights},
+                                              {"put_halves", check_put_halves},
+                                              {"transpose_words", check_transpose_words}};
 
 /// Needs AMX-FP16, or the twin.
 inline constexpr test::Check kTileF16Checks[] = {{"tile_product_f16", check_tile_product<float16>}};
