@@ -45,7 +45,7 @@ std::vector<NextToken> next_tokens(const Tokenizer& tokenizer, const Tensor& log
   std::vector<std::int64_t> order(row.size());
   std::iota(order.begin(), order.end(), 0);
   const auto logit = [&](std::int64_t token) { return row[static_cast<std::size_t>(token)]; };
-  count = std::min(count, std::ssize(order));
+  count = std::min<std::int64_t>(count, std::ssize(order));
   std::ranges::partial_sort(order, order.begin() + count, std::greater(), logit);
   const double largest = *std::ranges::max_element(row);
   double sum = 0.0;

@@ -67,7 +67,7 @@ void continue_tokens(const Model& model, std::vector<std::int64_t> tokens, const
                      const std::function<void(std::int64_t)>& on_token, int num_threads,
                      const KvCacheFormat& format) {
   const std::int64_t limit = model.sizes().max_length;
-  if (limit > 0) count = std::min(count, limit - std::ssize(tokens));
+  if (limit > 0) count = std::min<std::int64_t>(count, limit - std::ssize(tokens));
   ModelCache cache = model.make_cache(format, std::ssize(tokens) + std::max<std::int64_t>(count, 0));
   for (std::int64_t i = 0; i < count; ++i) {
     const Tensor states = model.hidden_states({.tokens = std::move(tokens), .encoder_states = encoder_states},

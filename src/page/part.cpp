@@ -97,8 +97,8 @@ StoredPart::StoredPart(const PagePart& part, std::size_t number) : part_(part), 
     for (const std::string& token : part.queries.tokens)
       part_.queries.ids.push_back(ids.emplace(token, std::ssize(ids)).first->second);
   }
-  thumbnail_rows_ = std::min(std::ssize(part_.queries.tokens), kThumbnail);
-  thumbnail_columns_ = std::min(std::ssize(keys().tokens), kThumbnail);
+  thumbnail_rows_ = std::min<std::int64_t>(std::ssize(part_.queries.tokens), kThumbnail);
+  thumbnail_columns_ = std::min<std::int64_t>(std::ssize(keys().tokens), kThumbnail);
   heads_.resize(static_cast<std::size_t>(part.num_layers * part.num_heads));
   shape_of_details_.resize(heads_.size());
 }
