@@ -42,7 +42,11 @@ TEST_F(SweepTest, TakesWholeNumbers) {
 }
 
 TEST_F(SweepTest, RefusesOtherText) {
-  for (const char* text : {"x", "", " 3", "3 ", "3x", "-1", "1e3", "0x10", "99999999999999999999"}) {
+#ifndef _WIN32  // where no variable is empty
+  set_cases("");
+  EXPECT_THROW(sweep_all(), std::invalid_argument);
+#endif
+  for (const char* text : {"x", " 3", "3 ", "3x", "-1", "1e3", "0x10", "99999999999999999999"}) {
     set_cases(text);
     EXPECT_THROW(sweep_all(), std::invalid_argument) << "'" << text << "'";
   }
