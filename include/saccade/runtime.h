@@ -86,10 +86,10 @@ void set_num_threads(int threads);
 using ParallelFor = std::function<void(int tasks, const std::function<void(int task)>& task)>;
 
 /// Makes later calls, in every thread, run by `parallel_for`, on the threads of a host program in place of the
-/// library's own; an empty one restores those. A call with num_threads threads makes that many tasks, so the default, num_threads(),
-/// should be the size of the host's pool. Calls made within a task do not call it. What it throws, the call
-/// throws; a call throws std::logic_error where fewer or more tasks were run. A ProgressHook is then called
-/// between pieces of work of tasks that run on its own thread only. Results do not depend on the function.
+/// library's own; an empty one restores those. A call with num_threads threads makes that many tasks, so the
+/// default, num_threads(), should be the size of the host's pool. Calls made within a task do not call it. What it
+/// throws, the call throws; a call throws std::logic_error where fewer or more tasks were run. A ProgressHook is
+/// then called between pieces of work of tasks that run on its own thread only. Results do not depend on it.
 void set_parallel_for(ParallelFor parallel_for);
 
 /// During its lifetime, calls that this thread makes (attention(), attention_backward(), decode(), inspect(),
