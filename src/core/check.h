@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "core/element_types.h"
 #include "core/quantized/rows.h"
@@ -18,6 +19,11 @@ namespace saccade {
 inline void append_to(std::string& text, std::string_view part) { text += part; }
 inline void append_to(std::string& text, char part) { text += part; }
 inline void append_to(std::string& text, std::integral auto part) { text += std::to_string(part); }
+template <class Enumeration>
+  requires std::is_enum_v<Enumeration>
+void append_to(std::string& text, Enumeration part) {
+  text += std::to_string(static_cast<std::underlying_type_t<Enumeration>>(part));
+}
 inline void append_to(std::string& text, std::floating_point auto part) {
   char digits[32];
   std::snprintf(digits, sizeof digits, "%g", static_cast<double>(part));
