@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #ifdef __linux__
 #include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #endif
 
 #include <algorithm>
@@ -147,6 +149,22 @@ struct Processors {
     self.sets.push_back(set);
   }
 };
+
+TEST_F(NumThreads, AreStartedAnewInTheChildOfAFork) {
+#ifdef SACCADE_EMULATED
+  GTEST_SKIP() << "qemu cannot start threads in the child of a fork";
+#endif
+  EXPECT_THAT(threads_of_call(2, 2), Eq(given(2)));
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(60);  // ends a child that hangs, which the parent detects
+    _exit(threads_of_call(2, 2) == given(2) ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
+}
 
 TEST_F(NumThreads, StayOnTheirProcessorsAfterARest) {
   cpu_set_t own;
