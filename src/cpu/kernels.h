@@ -223,7 +223,7 @@ struct AmxAttention {
 
 /// The kernels of AMX tiles, or of their twin, by the type of q, k and v.
 struct AmxKernels {
-  AmxAttention bf16, f16, f32;
+  const AmxAttention *bf16 = nullptr, *f16 = nullptr, *f32 = nullptr;
   DecodeKernels decode_bf16;
   ProductKernels product_bf16, product_f16, product_f32;
   float (*chains)(std::int64_t steps);  // as KernelSet::multiply_add_chains
@@ -299,6 +299,7 @@ extern const KernelSet kAvx512VnniKernels, kAvx512VbmiKernels;
 extern const ByteKernels kAvx512ByteKernels;
 extern const DecodeKernels kAvx512Float8Kernels;
 extern const AmxKernels kAmxKernels, kAmxFp16Kernels;
+extern const AmxAttention kAmxF32, kAmxF16, kAmxFp16;  // of these; kAmxFp16 multiplies f16 as it is
 extern const ByteKernels kAmxByteKernels, kAmxTwinByteKernels;
 extern const DecodeKernels kAmxFloat8Kernels, kAmxTwinFloat8Kernels;
 extern const AmxKernels kAmxTwinKernels, kAmxFp16TwinKernels;  // the same in software, for a machine with AVX2

@@ -21,10 +21,11 @@ inline constexpr AmxAttention kAmxAttentionOf{.short_row = kShortRow<T>.keys,
                                                           .inspect = inspect<TileScores<T, kScoreParts>>,
                                                           .scratch = inspect_scratch<TileScores<T, kScoreParts>>}};
 
-constexpr AmxKernels amx_table() {
-  return {.bf16 = kAmxAttentionOf<bfloat16>,
-          .f16 = kAmxAttentionOf<float16>,
-          .f32 = kAmxAttentionOf<float>,
+/// The kernels with those for attention over f16 and f32 from other sources.
+constexpr AmxKernels amx_table(const AmxAttention& f16, const AmxAttention& f32) {
+  return {.bf16 = &kAmxAttentionOf<bfloat16>,
+          .f16 = &f16,
+          .f32 = &f32,
           .decode_bf16 = kDecodeOf<AmxDecodeHead>,
           .product_bf16 = kAmxProductOf<bfloat16>,
           .product_f16 = kAmxProductOf<float16>,
@@ -34,9 +35,8 @@ constexpr AmxKernels amx_table() {
 }
 
 /// The same with products of f16 as it is, which need AMX-FP16.
-constexpr AmxKernels amx_fp16_table() {
-  AmxKernels kernels = amx_table();
-  kernels.f16 = kAmxAttentionOf<float16, 1>;
+constexpr AmxKernels amx_fp16_table(const AmxAttention& f16, const AmxAttention& f32) {
+  AmxKernels kernels = amx_table(f16, f32);
   kernels.product_f16 = kAmxProductOf<float16, 1>;
   return kernels;
 }
@@ -45,6 +45,6 @@ constexpr ByteKernels byte_table() {
   constexpr DecodeKernels integers = kDecodeOf<ByteTileHead<IntegerFormat>>;
   return {.integers = integers, .integers_for_bf16 = integers};
 }
-inline constexpr DecodeKernels kFloat8Kernels = kDecodeOf<ByteTileHead<Float8Format>>;
+constexpr DecodeKernels float8_table() { return kDecodeOf<ByteTileHead<Float8Format>>; }
 
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE

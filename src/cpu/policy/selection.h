@@ -32,10 +32,10 @@ inline const AmxAttention* on_tiles(const KernelSet& level, const AttentionParam
   // A hidden key's score of -inf, scaled after the product, must not become NaN.
   const DType k = computed_type(p.k.dtype), v = computed_type(p.v.dtype);
   if (k != p.q.dtype || v != p.q.dtype || static_cast<float>(p.scale) == 0) return nullptr;
-  if (p.q.dtype == DType::bf16) return &level.amx->bf16;
+  if (p.q.dtype == DType::bf16) return level.amx->bf16;
   // A weight is split into two parts, as f16 is: too few for an o of f32.
-  if (p.q.dtype == DType::f16) return o == DType::f16 && is_worth_split(p, 4) ? &level.amx->f16 : nullptr;
-  return p.q.dtype == DType::f32 && tiles_take_f32(p) ? &level.amx->f32 : nullptr;
+  if (p.q.dtype == DType::f16) return o == DType::f16 && is_worth_split(p, 4) ? level.amx->f16 : nullptr;
+  return p.q.dtype == DType::f32 && tiles_take_f32(p) ? level.amx->f32 : nullptr;
 }
 
 // ---- Attention -------------------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ inline bool has_short_rows(const AttentionParams& p, const AmxAttention& tiles) 
 inline const AmxAttention* forward_on_tiles(const KernelSet& level, const AttentionParams& p) {
   constexpr std::int64_t kDimsOfModifiers = 192;
   const bool is_small = p.q.dtype == DType::f32 && p.head_dim + p.head_dim_v < kDimsOfModifiers;
-  if (level.amx && takes_pairs(p)) return &level.amx->bf16;
+  if (level.amx && takes_pairs(p)) return level.amx->bf16;
   return p.score_modifier && is_small ? nullptr : on_tiles(level, p, p.o.dtype);
 }
 
@@ -111,7 +111,7 @@ inline const DecodeKernels& decode_kernels(const KernelSet& level, const Attenti
     return bytes ? *bytes : on_vectors(level, p).decode;
   }
   const AmxAttention* const tiles = on_tiles(level, p, p.o.dtype);
-  return tiles && tiles == &level.amx->bf16 ? level.amx->decode_bf16 : on_vectors(level, p).decode;
+  return tiles && tiles == level.amx->bf16 ? level.amx->decode_bf16 : on_vectors(level, p).decode;
 }
 
 inline const MergeKernels& merge_kernels(const KernelSet& level, const MergeParams& p) {

@@ -14,7 +14,7 @@ namespace {
 bool is_small(const KernelSet& kernels, const AttentionOperands& p) {
   if (p.seqlen_k <= 0 || p.seqlen_k > kSmallKeys || p.head_dim > kSmallHeadDim || p.head_dim_v > kSmallHeadDim)
     return false;
-  if (kernels.amx && p.seqlen_k > kernels.amx->f32.short_row && tiles_take_f32(p)) return false;
+  if (kernels.amx && p.seqlen_k > kernels.amx->f32->short_row && tiles_take_f32(p)) return false;
   return p.q.dtype == DType::f32 && p.k.dtype == DType::f32 && p.v.dtype == DType::f32 && p.o.dtype == DType::f32;
 }
 

@@ -1,4 +1,4 @@
-// The kernels of avx512amx.cpp on the software twin of AMX's instructions, for machines without them.
+// The kernels of avx512amx*.cpp on the software twin of AMX's instructions, for machines without them.
 #include "cpu/simd/prelude.h"
 
 #ifdef SACCADE_X86
@@ -34,10 +34,12 @@ const ForwardKernels& fallback_kernels() { return emulated_amx_kernels().f32.for
 const ProductKernels& fallback_products() { return emulated_amx_kernels().product; }
 }  // namespace avx2_amx_twin
 
-const AmxKernels kAmxTwinKernels = avx2_amx_twin::amx_table();
-const AmxKernels kAmxFp16TwinKernels = avx2_amx_twin::amx_fp16_table();
+const AmxKernels kAmxTwinKernels =
+    avx2_amx_twin::amx_table(avx2_amx_twin::kAmxAttentionOf<float16>, avx2_amx_twin::kAmxAttentionOf<float>);
+const AmxKernels kAmxFp16TwinKernels =
+    avx2_amx_twin::amx_fp16_table(avx2_amx_twin::kAmxAttentionOf<float16, 1>, avx2_amx_twin::kAmxAttentionOf<float>);
 const ByteKernels kAmxTwinByteKernels = avx2_amx_twin::byte_table();
-const DecodeKernels kAmxTwinFloat8Kernels = avx2_amx_twin::kFloat8Kernels;
+const DecodeKernels kAmxTwinFloat8Kernels = avx2_amx_twin::float8_table();
 }  // namespace saccade::cpu
 
 #endif

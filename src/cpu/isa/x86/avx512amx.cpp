@@ -1,4 +1,5 @@
-// The kernels on AMX tiles; everything else of that level is in avx512.cpp and avx512bf16.cpp.
+// The kernels on AMX tiles, but for attention over f16 and f32, which have files of their own: together they would take one
+// compiler 8 GB. Everything else of that level is in avx512.cpp and avx512bf16.cpp.
 #include "cpu/simd/prelude.h"
 
 #ifdef SACCADE_X86
@@ -25,10 +26,10 @@ const ForwardKernels& fallback_kernels() { return kAvx512Kernels.f32.forward; }
 const ProductKernels& fallback_products() { return kAvx512Kernels.product; }
 }  // namespace avx512amx
 
-const AmxKernels kAmxKernels = avx512amx::amx_table();
-const AmxKernels kAmxFp16Kernels = avx512amx::amx_fp16_table();
+const AmxKernels kAmxKernels = avx512amx::amx_table(kAmxF16, kAmxF32);
+const AmxKernels kAmxFp16Kernels = avx512amx::amx_fp16_table(kAmxFp16, kAmxF32);
 const ByteKernels kAmxByteKernels = avx512amx::byte_table();
-const DecodeKernels kAmxFloat8Kernels = avx512amx::kFloat8Kernels;
+const DecodeKernels kAmxFloat8Kernels = avx512amx::float8_table();
 }  // namespace saccade::cpu
 
 #endif
