@@ -1,5 +1,5 @@
-// What a threading layer costs beside the work: a call after a rest, and many threads on few processors. Prints one
-// line for each. script/bench --threading links it with each layer.
+// What a threading layer costs beside the work: a call after a rest, and many threads on few processors. Prints
+// one line for each. script/bench --threading links it with each layer.
 #include <saccade/attention.h>
 #include <saccade/backward.h>
 #include <saccade/runtime.h>

@@ -1,6 +1,6 @@
-// Virtual threads in place of those of src/core/threads/team.cpp: a discrete-event simulation of a schedule. Each virtual
-// thread has a clock, and of those that can go on, only the one with the earliest clock runs. So threads take
-// items and wait for each other in the order in which they would if every unit of work took exactly its time.
+// Virtual threads in place of those of src/core/threads/team.cpp: a discrete-event simulation of a schedule. Each
+// virtual thread has a clock, and of those that can go on, only the one with the earliest clock runs. So threads
+// take items and wait for each other in the order in which they would if every unit of work took exactly its time.
 #pragma once
 
 #include <functional>

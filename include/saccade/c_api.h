@@ -328,12 +328,12 @@ SACCADE_C_API saccade_status saccade_set_progress_hook(saccade_progress_hook hoo
 
 /* What starts the threads of calls: "openmp", "std" or "none", chosen when the library was built. */
 SACCADE_C_API const char* saccade_threading_layer(void);
-/* Gets and sets the default number of threads of calls; 0: OMP_NUM_THREADS, or one for each processor. Results do not
- * depend on it. */
+/* Gets and sets the default number of threads of calls; 0: OMP_NUM_THREADS, or one for each processor. Results do
+ * not depend on it. */
 SACCADE_C_API int32_t saccade_num_threads(void);
 SACCADE_C_API saccade_status saccade_set_num_threads(int32_t threads);
-/* A host program's loop: calls task(task_context, i) once for each i from 0 to tasks - 1, in any order, on any threads,
- * and returns when all have returned. */
+/* A host program's loop: calls task(task_context, i) once for each i from 0 to tasks - 1, in any order, on any
+ * threads, and returns when all have returned. */
 typedef void (*saccade_task)(void* task_context, int32_t task);
 typedef void (*saccade_parallel_for)(void* context, int32_t tasks, saccade_task task, void* task_context);
 /* Makes later calls, in all threads, run on the threads of a host program; NULL: on the library's own. See

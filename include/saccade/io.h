@@ -38,8 +38,8 @@ void save_npy(const std::filesystem::path& path, const TensorView& tensor);
 
 /// The array in the bytes of a .npy file, without a copy: for a MappedFile of which a program needs only parts.
 /// `bytes` must outlive the view; messages call them `name`. Arrays in Fortran order get other strides. Throws as
-/// load_npy does, and for data that would have to be converted: numbers in the other byte order than this machine's,
-/// and data not aligned to the size of its elements.
+/// load_npy does, and for data that would have to be converted: numbers in the other byte order than this
+/// machine's, and data not aligned to the size of its elements.
 TensorView view_npy(std::span<const std::byte> bytes, std::string_view name = "npy");
 
 /// Writes a .npy file piece by piece, for arrays that never fit in memory as a whole: the same file as save_npy.

@@ -80,9 +80,9 @@ int num_threads();
 /// std::invalid_argument for a negative number. Results do not depend on it.
 void set_num_threads(int threads);
 
-/// A host program's loop: calls task(0), ..., task(tasks - 1), each once, in any order, on any threads, and returns
-/// when all have returned. The tasks throw nothing. They share the items of work: a task that begins late finds less
-/// to do, and one thread that calls them in turn does all of it.
+/// A host program's loop: calls task(0), ..., task(tasks - 1), each once, in any order, on any threads, and
+/// returns when all have returned. The tasks throw nothing. They share the items of work: a task that begins late
+/// finds less to do, and one thread that calls them in turn does all of it.
 using ParallelFor = std::function<void(int tasks, const std::function<void(int task)>& task)>;
 
 /// Makes later calls, in every thread, run by `parallel_for`, on the threads of a host program in place of the

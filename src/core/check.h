@@ -1,6 +1,7 @@
 // Argument checks of the public functions, and their errors.
 #pragma once
 
+#include <clocale>
 #include <concepts>
 #include <cstdint>
 #include <cstdio>
@@ -20,14 +21,17 @@ inline void append_to(std::string& text, std::string_view part) { text += part; 
 inline void append_to(std::string& text, char part) { text += part; }
 inline void append_to(std::string& text, std::integral auto part) { text += std::to_string(part); }
 template <class Enumeration>
-  requires std::is_enum_v<Enumeration>
+requires std::is_enum_v<Enumeration>
 void append_to(std::string& text, Enumeration part) {
   text += std::to_string(static_cast<std::underlying_type_t<Enumeration>>(part));
 }
 inline void append_to(std::string& text, std::floating_point auto part) {
   char digits[32];
   std::snprintf(digits, sizeof digits, "%g", static_cast<double>(part));
-  text += digits;
+  const std::string_view point = std::localeconv()->decimal_point;  // the C library prints that of its locale
+  std::string number = digits;
+  if (const auto at = number.find(point); at != std::string::npos) number.replace(at, point.size(), ".");
+  text += number;
 }
 
 /// Throws std::invalid_argument("[function] " + all parts in order). By value: references would force values out

@@ -268,8 +268,11 @@ std::string npy_header(const Origin& origin, DType dtype, std::span<const std::i
     origin.refuse_argument("npy has no " + std::string(name_of(dtype)) +
                            "; convert the tensor to f32, or save it as safetensors");
   }
-  std::string text = "{'descr': '"s + (size_of(dtype) == 1 ? '|' : kIsBigEndian ? '>' : '<') + std::string(type) +
-                     "', 'fortran_order': False, 'shape': (";
+  const std::string_view native_order = kIsBigEndian ? ">" : "<";
+  std::string text = "{'descr': '";
+  text += size_of(dtype) == 1 ? "|" : native_order;
+  text += type;
+  text += "', 'fortran_order': False, 'shape': (";
   for (std::size_t dim = 0; dim < shape.size(); ++dim) text += (dim == 0 ? "" : ", ") + std::to_string(shape[dim]);
   text += shape.size() == 1 ? ",), }" : "), }";
   // NumPy leaves room for the first length to grow in place, then pads to a multiple of 64 bytes, including the

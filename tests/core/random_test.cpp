@@ -5,6 +5,7 @@
 
 #include <array>
 #include <bit>
+#include <clocale>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -188,6 +189,16 @@ TEST(TorchGenerator, RefusesBadArguments) {
   expect_refused([&] { generator.dropout_mask({2}, 1.1); }, "[dropout_mask]");
   expect_refused([&] { generator.dropout_mask({2}, std::nan("")); }, "[dropout_mask]");
   EXPECT_EQ(generator.next32(), TorchGenerator(1).next32()) << "a refused call drew numbers";
+}
+
+TEST(TorchGenerator, PrintsADecimalPointInErrorsInEveryLocale) {
+  const std::string before = std::setlocale(LC_NUMERIC, nullptr);
+  const auto takes = [](const char* name) { return std::setlocale(LC_NUMERIC, name) != nullptr; };
+  if (!takes("de_DE.UTF-8") && !takes("fr_FR.UTF-8"))
+    GTEST_SKIP() << "neither de_DE.UTF-8 nor fr_FR.UTF-8 is installed";
+  TorchGenerator generator(1);
+  expect_refused([&] { generator.dropout_mask({2}, 1.5); }, "1.5");
+  std::setlocale(LC_NUMERIC, before.c_str());
 }
 
 // ---- PyTorch's dropout -----------------------------------------------------------------------------------------

@@ -26,7 +26,9 @@ void add(std::vector<CheckOfLevel>& all, const std::string& level, const std::ve
 }
 
 /// Whether this machine executes a level's instructions itself.
-[[maybe_unused]] bool executes(Isa isa) { return std::ranges::count(available_isas(), isa) > 0 && !is_emulated(isa); }
+[[maybe_unused]] bool executes(Isa isa) {
+  return std::ranges::count(available_isas(), isa) > 0 && !is_emulated(isa);
+}
 
 std::vector<CheckOfLevel> checks_of_this_machine() {
   std::vector<CheckOfLevel> all;

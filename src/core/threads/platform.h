@@ -1,4 +1,5 @@
-// What the standard library has for threads, and its stand-ins where the platform has none. WebAssembly without threads
+// What the standard library has for threads, and its stand-ins where the platform has none. WebAssembly without
+// threads
 // (__wasi__) lacks std::mutex, std::this_thread and waiting for atomics; there nothing is ever locked or awaited.
 #pragma once
 

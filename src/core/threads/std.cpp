@@ -1,6 +1,6 @@
-// The threading layer "std": threads of the standard library, which sleep between calls. All callers share them, and
-// there are no more than processors. A caller does itself what no thread has begun by the time it is done with its own
-// part, so a call never waits for a thread that is busy elsewhere or has not woken up.
+// The threading layer "std": threads of the standard library, which sleep between calls. All callers share them,
+// and there are no more than processors. A caller does itself what no thread has begun by the time it is done with
+// its own part, so a call never waits for a thread that is busy elsewhere or has not woken up.
 #ifdef __linux__
 #include <sched.h>
 #endif
@@ -50,7 +50,9 @@ class Worker {
   using Work = std::uint32_t;
 
   /// Starts the thread. Throws std::system_error.
-  Worker() { std::thread([this] { work_forever(); }).detach(); }
+  Worker() {
+    std::thread([this] { work_forever(); }).detach();
+  }
 
   /// Gives the thread body number `thread` of the team; nothing if it is not idle.
   std::optional<Work> give(Team& team, int thread) {
@@ -78,8 +80,8 @@ class Worker {
   }
 
  private:
-  // A phase, and four times the number of works that are done, so that a caller which waits for one is not misled by
-  // the next.
+  // A phase, and four times the number of works that are done, so that a caller which waits for one is not misled
+  // by the next.
   using State = std::uint32_t;
   static constexpr State kIdle = 0, kReserved = 1, kGiven = 2, kRunning = 3, kNext = 4;
   static State phase(State state) { return state % kNext; }
@@ -136,8 +138,8 @@ class Pool {
     bool is_taken_back = false;
   };
 
-  /// Gives bodies 1, 2, ... to idle threads. In each call a thread gets the same part, whose data may still be in its
-  /// cache.
+  /// Gives bodies 1, 2, ... to idle threads. In each call a thread gets the same part, whose data may still be in
+  /// its cache.
   std::vector<Part> give(Team& team) {
     std::vector<Part> parts;
     const int workers = std::min(processors() - 1, static_cast<int>(workers_.size()));
@@ -186,8 +188,8 @@ int default_threads() {
   return processors();
 }
 
-// More threads than processors would only push each other's data out of the caches: a training step with 64 threads
-// took 1.15 times as long as with one, on one processor (Emerald Rapids).
+// More threads than processors would only push each other's data out of the caches: a training step with 64
+// threads took 1.15 times as long as with one, on one processor (Emerald Rapids).
 int most_threads() { return processors(); }
 
 void run_team(Team& team) { pool.run(team); }

@@ -71,8 +71,8 @@ int default_threads();
 int most_threads();
 
 /// Calls team.run(thread) for thread = 0 ... team.threads() - 1, on this thread and others, and returns when all
-/// have ended. Where it has fewer threads, one makes several of the calls, in ascending order. Works in the child of
-/// a fork, and from several threads at once.
+/// have ended. Where it has fewer threads, one makes several of the calls, in ascending order. Works in the child
+/// of a fork, and from several threads at once.
 void run_team(Team& team);
 
 }  // namespace saccade::threads

@@ -9,8 +9,8 @@
 
 namespace saccade::threads {
 
-/// Polls until done() or kPolling has passed; returns whether it is done. Yields: a thread that sleeps goes on 30 to
-/// 50 us after its turn has come (Granite Rapids, a virtual machine).
+/// Polls until done() or kPolling has passed; returns whether it is done. Yields: a thread that sleeps goes on 30
+/// to 50 us after its turn has come (Granite Rapids, a virtual machine).
 template <class Done>
 bool poll_for_a_while(const Done& done, std::chrono::microseconds longest = kPolling) {
   using Clock = std::chrono::steady_clock;

@@ -31,7 +31,8 @@ namespace saccade::test {
 
 std::vector<Check> checks_of_avx2_amx_twin() {
   using namespace cpu::checks_avx2_amx_twin;
-  return join({kTileChecks, kTileF16Checks, kTileWordChecks, kTileVectorChecks, kTilePackingChecks, kTileByteChecks});
+  return join(
+      {kTileChecks, kTileF16Checks, kTileWordChecks, kTileVectorChecks, kTilePackingChecks, kTileByteChecks});
 }
 
 }  // namespace saccade::test

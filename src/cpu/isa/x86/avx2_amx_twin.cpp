@@ -36,8 +36,8 @@ const ProductKernels& fallback_products() { return emulated_amx_kernels().produc
 
 const AmxKernels kAmxTwinKernels =
     avx2_amx_twin::amx_table(avx2_amx_twin::kAmxAttentionOf<float16>, avx2_amx_twin::kAmxAttentionOf<float>);
-const AmxKernels kAmxFp16TwinKernels =
-    avx2_amx_twin::amx_fp16_table(avx2_amx_twin::kAmxAttentionOf<float16, 1>, avx2_amx_twin::kAmxAttentionOf<float>);
+const AmxKernels kAmxFp16TwinKernels = avx2_amx_twin::amx_fp16_table(avx2_amx_twin::kAmxAttentionOf<float16, 1>,
+                                                                     avx2_amx_twin::kAmxAttentionOf<float>);
 const ByteKernels kAmxTwinByteKernels = avx2_amx_twin::byte_table();
 const DecodeKernels kAmxTwinFloat8Kernels = avx2_amx_twin::float8_table();
 }  // namespace saccade::cpu

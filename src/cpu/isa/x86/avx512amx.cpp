@@ -1,5 +1,5 @@
-// The kernels on AMX tiles, but for attention over f16 and f32, which have files of their own: together they would take one
-// compiler 8 GB. Everything else of that level is in avx512.cpp and avx512bf16.cpp.
+// The kernels on AMX tiles, but for attention over f16 and f32, which have files of their own: together they would
+// take one compiler 8 GB. Everything else of that level is in avx512.cpp and avx512bf16.cpp.
 #include "cpu/simd/prelude.h"
 
 #ifdef SACCADE_X86
