@@ -12,7 +12,8 @@ set(CMAKE_CXX_EXTENSIONS OFF)
 if(NOT CMAKE_SYSTEM_PROCESSOR STREQUAL "wasm32")  # a module has its memory to itself
   set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 endif()
-# A shared library exports what the public headers declare: these name the visibility of their namespace.
+# A shared library exports what the public headers declare: a pragma in each makes that visible. An attribute of the namespace
+# would not do: for Clang it ends where a source opens the namespace again.
 set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 

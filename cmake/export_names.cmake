@@ -1,5 +1,5 @@
-# Writes the list of what a DLL exports: our names in its objects, without those of the kernels. Clang hides functions that are
-# defined where their namespace is opened again without its visibility, so visibility does not say it.
+# Writes the list of what a DLL exports: our names in its objects, without those of the kernels. Objects for Windows do not say
+# which names are visible.
 #   cmake -D NM=... -D OBJECTS=FILE -D DLL=NAME -D RESULT=FILE -P export_names.cmake
 file(READ ${OBJECTS} objects)  # a list
 execute_process(COMMAND ${NM} --extern-only --defined-only --format=posix ${objects} COMMAND_ERROR_IS_FATAL ANY

@@ -16,7 +16,8 @@
 #include "saccade/model.h"
 #include "saccade/pretrained.h"
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 /// What replaces the output of an ablated head.
 enum class Ablation : std::uint8_t {
@@ -58,3 +59,4 @@ TextExpectation text_expectation(const PretrainedModel& pretrained, std::string_
                                  const AblationOptions& options = {});
 
 }  // namespace saccade
+#pragma GCC visibility pop

@@ -7,7 +7,8 @@
 #include "saccade/backend.h"
 #include "saccade/tensor.h"
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 /// Which keys a query may see by position. Query row i has position p = i + offset; key j is visible iff j <= p.
 /// `top_left` aligns row 0 with key 0 (offset 0); `bottom_right` aligns the last row with the last key: offset =
@@ -241,3 +242,4 @@ Tensor attention(const TensorView& q, const TensorView& k, const TensorView& v,
 Tensor alibi_slopes(std::int64_t num_heads);
 
 }  // namespace saccade
+#pragma GCC visibility pop

@@ -16,7 +16,8 @@
 #include "saccade/random.h"
 #include "saccade/tensor.h"
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 /// The configuration of an attention module, as the module reports it. It follows from the options that the module
 /// was made with.
@@ -358,3 +359,4 @@ AttentionAndWeights scaled_dot_product_attention(const TensorView& q, const Tens
                                                  const TensorView& mask = {}, AttentionOptions options = {});
 
 }  // namespace saccade
+#pragma GCC visibility pop

@@ -16,7 +16,8 @@
 
 #include "saccade/attention.h"
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 /// The names of an enum's values, in order: `OptionNames<Layout>::names`. The command line writes - for _.
 template <class Enum>
@@ -483,3 +484,4 @@ inline AttentionOptions options_of_role(OptionRole role, const AttentionOptions&
 }
 
 }  // namespace saccade
+#pragma GCC visibility pop

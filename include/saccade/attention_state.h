@@ -8,7 +8,8 @@
 
 #include "saccade/attention.h"
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 /// The softmax of every query row over the keys so far: its running maximum m and sum l, and its output O before
 /// the division by l, unrounded. Keys may be added block by block, as they are read or received, and never need to
@@ -74,3 +75,4 @@ class AttentionState {
 };
 
 }  // namespace saccade
+#pragma GCC visibility pop

@@ -13,7 +13,8 @@
 #include <string_view>
 #include <vector>
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 class Backend;
 
@@ -76,3 +77,4 @@ class BackendScope {
 };
 
 }  // namespace saccade
+#pragma GCC visibility pop

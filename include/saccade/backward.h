@@ -7,7 +7,8 @@
 #include "saccade/attention.h"
 #include "saccade/tensor.h"
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 /// The results of the forward pass, and the gradients of the loss with respect to them.
 struct AttentionOutcome {
@@ -89,3 +90,4 @@ void attention_backward(const TensorView& q, const TensorView& k, const TensorVi
                         const AttentionOptions& options = kDefaultAttentionOptions);
 
 }  // namespace saccade
+#pragma GCC visibility pop

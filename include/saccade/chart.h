@@ -5,7 +5,8 @@
 #include <string>
 #include <vector>
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 /// One line of a chart.
 struct ChartSeries {
@@ -43,3 +44,4 @@ struct ChartOptions {
 std::string chart_svg(std::span<const ChartSeries> series, const ChartOptions& options = {});
 
 }  // namespace saccade
+#pragma GCC visibility pop

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-namespace saccade {
-namespace [[gnu::visibility("default")]] distributed {
+#pragma GCC visibility push(default)
+namespace saccade::distributed {
 
 /// A rank could not be reached, or did not answer in time. The communicator is unusable afterward.
 class CommunicationError : public std::runtime_error {
@@ -89,5 +89,5 @@ std::vector<std::unique_ptr<Communicator>> local_communicators(int ranks);
 void wait(Communicator& communicator, const std::vector<Communicator::Request>& requests,
           std::chrono::steady_clock::time_point until);
 
-}  // namespace distributed
-}  // namespace saccade
+}  // namespace saccade::distributed
+#pragma GCC visibility pop

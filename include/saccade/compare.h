@@ -8,7 +8,8 @@
 
 #include "saccade/tensor.h"
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 /// What a result is compared with; all with the shape of the result, floating-point, any strides.
 struct Expected {
@@ -53,3 +54,4 @@ Comparison compare(const TensorView& out, const Expected& expected, Tolerance to
 std::string to_string(const Comparison& comparison);
 
 }  // namespace saccade
+#pragma GCC visibility pop

@@ -6,8 +6,8 @@
 
 #include "saccade/distributed.h"
 
-namespace saccade {
-namespace [[gnu::visibility("default")]] distributed {
+#pragma GCC visibility push(default)
+namespace saccade::distributed {
 
 /// What the ranks compute as they walk through the steps of a plan.
 enum class Pass : std::uint8_t {
@@ -66,5 +66,5 @@ Estimate estimate(const Plan& plan, Pass pass = Pass::forward, const CostParamet
 /// divided by the longest time that a rank computes in it.
 double needed_bandwidth(const Plan& plan, Pass pass = Pass::forward, const CostParameters& machine = {});
 
-}  // namespace distributed
-}  // namespace saccade
+}  // namespace saccade::distributed
+#pragma GCC visibility pop

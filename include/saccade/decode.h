@@ -7,7 +7,8 @@
 #include "saccade/attention.h"
 #include "saccade/tensor.h"
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 /// attention() for few query rows and many keys: the same arguments q, k and v, options and result o, but computed
 /// in an order that reads every key and value once, in place, for all query heads and rows that share them. The
@@ -88,3 +89,4 @@ void merge_states(std::span<const PartialResult> parts, const MutableTensorView&
                   Layout layout = Layout::bhsd);
 
 }  // namespace saccade
+#pragma GCC visibility pop

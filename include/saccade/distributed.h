@@ -12,8 +12,8 @@
 #include "saccade/backward.h"
 #include "saccade/communicator.h"
 
-namespace saccade {
-namespace [[gnu::visibility("default")]] distributed {
+#pragma GCC visibility push(default)
+namespace saccade::distributed {
 
 /// Consecutive rows or keys [begin, end) of a sequence.
 struct Run {
@@ -251,5 +251,5 @@ void decode(Communicator& communicator, const TensorView& q, const TensorView& k
             const MutableTensorView& o, const ParallelConfig& division,
             const AttentionOptions& options = kDefaultAttentionOptions);
 
-}  // namespace distributed
-}  // namespace saccade
+}  // namespace saccade::distributed
+#pragma GCC visibility pop

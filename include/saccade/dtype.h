@@ -7,7 +7,8 @@
 #include <string_view>
 #include <type_traits>
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 /// The type of a tensor's elements. `f16` is IEEE 754 binary16, `bf16` the upper half of binary32.
 /// Integers and `boolean` (one byte, 0 or 1) serve as masks, lengths and offsets. Keys and values may also be
@@ -135,3 +136,4 @@ constexpr DType dtype_of = [] {
 }();
 
 }  // namespace saccade
+#pragma GCC visibility pop

@@ -10,7 +10,8 @@
 
 #include "saccade/tensor.h"
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 /// An elementwise function of a layer's output.
 enum class Activation : std::uint8_t {
@@ -44,3 +45,4 @@ void layer_norm(const TensorView& x, const TensorView& scale, const TensorView& 
 void rms_norm(const TensorView& x, const TensorView& scale, const MutableTensorView& y, double eps = 1e-6);
 
 }  // namespace saccade
+#pragma GCC visibility pop

@@ -12,7 +12,8 @@
 #include "saccade/random.h"
 #include "saccade/tensor.h"
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 /// How a new GPTModel draws its parameters.
 enum class GPTInitialization : std::uint8_t {
@@ -116,3 +117,4 @@ class GPTModel final : public Module {
 std::unique_ptr<GPTModel> gpt_model_from_state_dict(const StateDict& state, std::int64_t num_heads);
 
 }  // namespace saccade
+#pragma GCC visibility pop

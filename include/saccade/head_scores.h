@@ -7,7 +7,8 @@
 
 #include "saccade/tensor.h"
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 /// For each head, the mean weight that queries give to the key after the earlier occurrence of their own token:
 /// near 1 for an induction head, which looks at what followed last time. Only queries whose token has occurred
@@ -46,3 +47,4 @@ HeadStatistics head_statistics(const std::function<double(std::int64_t query, st
                                std::span<const std::int64_t> tokens);
 
 }  // namespace saccade
+#pragma GCC visibility pop

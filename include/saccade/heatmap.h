@@ -10,7 +10,8 @@
 
 #include "saccade/tensor.h"
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 /// How values become colors; a larger value is never paler. `automatic` is linear, except for more than 64 keys
 /// when over half of the positive values would be in the palest fiftieth of the linear scale (a long sequence has
@@ -118,3 +119,4 @@ Tensor pixels_of_png(std::span<const std::byte> png);
 int display_width(std::string_view utf8);
 
 }  // namespace saccade
+#pragma GCC visibility pop

@@ -7,7 +7,8 @@
 
 #include "saccade/tensor.h"
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 /// How image_pixels() prepares an image; fill it with designated initializers.
 struct ImageOptions {
@@ -27,3 +28,4 @@ struct ImageOptions {
 Tensor image_pixels(const TensorView& rgb, const ImageOptions& options = {});
 
 }  // namespace saccade
+#pragma GCC visibility pop

@@ -8,7 +8,8 @@
 #include "saccade/attention.h"
 #include "saccade/tensor.h"
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 /// How the pooled map reduces the weights of a cell to one number.
 enum class Pooling : std::uint8_t { mean, max };
@@ -81,3 +82,4 @@ Inspection inspect(const TensorView& q, const TensorView& k, const InspectOption
                    const AttentionOptions& options = {});
 
 }  // namespace saccade
+#pragma GCC visibility pop

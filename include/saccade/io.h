@@ -22,7 +22,8 @@
 
 #include "saccade/tensor.h"
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 /// The array of a NumPy .npy file at `path`: versions 1.0 to 3.0 of the format: f2, f4, f8, bool, i1 to i8 and u1
 /// to u8, in either byte order, in C or Fortran order, up to kMaxRank dimensions. Throws std::runtime_error.
@@ -148,3 +149,4 @@ void write_file(const std::filesystem::path& path, std::span<const std::byte> by
 void write_file(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace saccade
+#pragma GCC visibility pop

@@ -15,7 +15,8 @@
 #include "saccade/rope.h"
 #include "saccade/tensor.h"
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 /// How a cache stores keys and values: these options of KvCacheOptions.
 struct KvCacheFormat {
@@ -199,3 +200,4 @@ void decode(const TensorView& q, const KvCache& cache, const MutableTensorView& 
 Tensor decode(const TensorView& q, const KvCache& cache, const AttentionOptions& options = {});
 
 }  // namespace saccade
+#pragma GCC visibility pop

@@ -9,7 +9,8 @@
 
 #include "saccade/kv_cache.h"
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 /// Writes what `cache` holds to a safetensors file at `path`: KvCache::state(), so as many rows as there are
 /// tokens, and not the spare room. Throws std::runtime_error when writing fails; an old file is then unchanged.
@@ -23,3 +24,4 @@ KvCache load_kv_cache(const std::filesystem::path& path);
 KvCache parse_kv_cache(std::span<const std::byte> bytes, std::string_view name = "kv_cache");
 
 }  // namespace saccade
+#pragma GCC visibility pop

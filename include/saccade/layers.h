@@ -9,7 +9,8 @@
 #include "saccade/random.h"
 #include "saccade/tensor.h"
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 // All of these layers share the following, in addition to what module.h describes. Inputs are f32 (tokens i64) of
 // rank 1 to kMaxRank, with any strides of the outer dimensions; each layer treats them as rows of the innermost
@@ -193,3 +194,4 @@ struct CrossEntropyOptions {
 double cross_entropy(const TensorView& logits, const TensorView& targets, const CrossEntropyOptions& options = {});
 
 }  // namespace saccade
+#pragma GCC visibility pop

@@ -5,7 +5,8 @@
 
 #include "saccade/dtype.h"
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 /// Floating-point operations per second (a multiply-add counts as two) of independent multiply-adds on registers,
 /// with the active instruction set, on `threads` threads together. `dtype` bf16: of products of bf16 pairs or
@@ -19,3 +20,4 @@ double measure_peak_flops(int threads, double seconds = 0.02, DType dtype = DTyp
 double measure_read_bandwidth(int threads, std::size_t bytes = std::size_t{256} << 20);
 
 }  // namespace saccade
+#pragma GCC visibility pop

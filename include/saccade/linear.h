@@ -5,7 +5,8 @@
 
 #include "saccade/tensor.h"
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 /// How a weight matrix is stored: `in_out` is [d_in, d_out], for x W as written; `out_in` is [d_out, d_in], as in
 /// torch.nn.Linear.
@@ -53,3 +54,4 @@ void linear_backward(const TensorView& x, const TensorView& weight, const Tensor
                      const LinearGradients& gradients, const LinearOptions& options = {});
 
 }  // namespace saccade
+#pragma GCC visibility pop

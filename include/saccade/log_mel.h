@@ -6,7 +6,8 @@
 
 #include "saccade/tensor.h"
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 /// The sample rate that log_mel() expects, in Hz.
 inline constexpr std::int64_t kLogMelRate = 16000;
@@ -31,3 +32,4 @@ struct LogMelOptions {
 Tensor log_mel(std::span<const float> samples, const LogMelOptions& options = {});
 
 }  // namespace saccade
+#pragma GCC visibility pop

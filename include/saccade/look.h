@@ -20,7 +20,8 @@
 #include "saccade/pretrained.h"
 #include "saccade/tensor.h"
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 /// Sequences up to this length are shown cell by cell, longer ones as pooled maps (page.h).
 inline constexpr std::int64_t kLookMaxMapTokens = 4096;
@@ -86,3 +87,4 @@ AttentionPage look(const PretrainedModel& pretrained, const LookInput& input, co
 AttentionPage look(std::span<const LookReading> readings, const LookOptions& options = {});
 
 }  // namespace saccade
+#pragma GCC visibility pop

@@ -18,7 +18,8 @@
 #include "saccade/kv_cache.h"
 #include "saccade/tensor.h"
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 /// The sizes of a model.
 struct ModelSizes {
@@ -173,3 +174,4 @@ class Model {
 };
 
 }  // namespace saccade
+#pragma GCC visibility pop

@@ -10,7 +10,8 @@
 
 #include "saccade/tensor.h"
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 /// A module's parameters by name: what save_safetensors of io.h writes and load_safetensors reads.
 using StateDict = std::map<std::string, Tensor>;
@@ -121,3 +122,4 @@ class EvalMode {
 using InEvaluation [[deprecated("renamed EvalMode")]] = EvalMode;
 
 }  // namespace saccade
+#pragma GCC visibility pop

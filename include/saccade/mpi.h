@@ -7,8 +7,8 @@
 
 #include "saccade/communicator.h"
 
-namespace saccade {
-namespace [[gnu::visibility("default")]] mpi {
+#pragma GCC visibility push(default)
+namespace saccade::mpi {
 
 /// The ranks of an MPI communicator. It duplicates that communicator, to keep its messages apart from all others,
 /// and needs MPI to be initialized; all ranks construct one together. Between MPI_Init and MPI_Finalize only the
@@ -38,5 +38,5 @@ class Communicator : public distributed::Communicator {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace mpi
-}  // namespace saccade
+}  // namespace saccade::mpi
+#pragma GCC visibility pop

@@ -3,7 +3,8 @@
 
 #include "saccade/attention.h"
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 /// The floating-point operations of attention() with these arguments; a multiply-add counts as two. They are 2
 /// (head_dim + head_dim_v) for each pair of a query row and a key that the row sees by position and length, in
@@ -19,3 +20,4 @@ double attention_operations(const TensorView& q, const TensorView& k, const Tens
                             const AttentionOptions& options = kDefaultAttentionOptions);
 
 }  // namespace saccade
+#pragma GCC visibility pop

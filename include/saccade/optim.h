@@ -7,7 +7,8 @@
 
 #include "saccade/module.h"
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 /// Updates the parameters of a module from their gradients. Results do not depend on the number of threads.
 class Optimizer {
@@ -151,3 +152,4 @@ struct WarmupCosine {
 };
 
 }  // namespace saccade
+#pragma GCC visibility pop

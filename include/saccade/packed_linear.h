@@ -10,7 +10,8 @@
 #include "saccade/linear.h"
 #include "saccade/tensor.h"
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 class PackedProduct;
 
@@ -68,3 +69,4 @@ class PackedLinear {
 };
 
 }  // namespace saccade
+#pragma GCC visibility pop

@@ -18,7 +18,8 @@
 #include "saccade/head_scores.h"
 #include "saccade/tensor.h"
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 /// Options of a page; fill it with designated initializers.
 struct PageOptions {
@@ -138,3 +139,4 @@ class AttentionPage {
 };
 
 }  // namespace saccade
+#pragma GCC visibility pop

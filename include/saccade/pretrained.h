@@ -22,7 +22,8 @@
 #include "saccade/tensor.h"
 #include "saccade/tokenizer.h"
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 /// A model, its tokenizer, and how it reads pictures. Several threads may call its functions at once.
 class PretrainedModel {
@@ -67,3 +68,4 @@ void continue_tokens(const Model& model, std::vector<std::int64_t> tokens, const
                      const KvCacheFormat& format = {});
 
 }  // namespace saccade
+#pragma GCC visibility pop

@@ -3,7 +3,8 @@
 
 #include "saccade/tensor.h"
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 /// A tensor [..., rows, dim] of a quantized type. A row depends on its own numbers and the instruction
 /// set only.
@@ -53,3 +54,4 @@ Tensor dequantize(const QuantizedTensor& x);
 Tensor hadamard(const TensorView& x);
 
 }  // namespace saccade
+#pragma GCC visibility pop

@@ -9,7 +9,8 @@
 
 #include "saccade/tensor.h"
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 /// The two ways in which PyTorch builds draw a dropout mask.
 enum class TorchBuild : std::uint8_t {
@@ -147,3 +148,4 @@ bool dropout_keeps(std::uint64_t seed, std::uint32_t offset, std::uint32_t batch
                    std::uint32_t column, double p);
 
 }  // namespace saccade
+#pragma GCC visibility pop

@@ -17,8 +17,8 @@
 #include "saccade/backward.h"
 #include "saccade/tensor.h"
 
-namespace saccade {
-namespace [[gnu::visibility("default")]] reference {
+#pragma GCC visibility push(default)
+namespace saccade::reference {
 
 /// The dot product of a and b: a_0 b_0 + a_1 b_1 + ...
 double dot(std::span<const double> a, std::span<const double> b);
@@ -174,5 +174,5 @@ AttentionGradients naive_attention_backward(const TensorView& q, const TensorVie
                                             const AttentionGradients& exact, const GradientRounding& rounding = {},
                                             const TensorView& dlse = {});
 
-}  // namespace reference
-}  // namespace saccade
+}  // namespace saccade::reference
+#pragma GCC visibility pop

@@ -8,7 +8,8 @@
 #include "saccade/attention.h"
 #include "saccade/tensor.h"
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 namespace detail {
 struct RopeTable;
@@ -75,3 +76,4 @@ class Rope {
 };
 
 }  // namespace saccade
+#pragma GCC visibility pop

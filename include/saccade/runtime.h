@@ -10,7 +10,8 @@
 #include <string_view>
 #include <vector>
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 /// The instruction sets that kernels are compiled for, slowest first in each processor family. Each level needs
 /// all of the features named with it; `scalar` is plain C++ and runs everywhere.
@@ -126,3 +127,4 @@ void release_workspaces();
 std::string_view version();
 
 }  // namespace saccade
+#pragma GCC visibility pop

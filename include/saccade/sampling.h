@@ -6,7 +6,8 @@
 
 #include "saccade/random.h"
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 struct SamplingOptions {
   double temperature = 1.0;  ///< logits are divided by it; 0: always the most likely token
@@ -32,3 +33,4 @@ class TokenSampler {
 };
 
 }  // namespace saccade
+#pragma GCC visibility pop

@@ -9,7 +9,8 @@
 #include "saccade/model.h"
 #include "saccade/tensor.h"
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 /// How the hidden states of a sentence become one vector.
 enum class SentencePooling : std::uint8_t {
@@ -38,3 +39,4 @@ Tensor sentence_embeddings(const Model& model, std::span<const std::vector<std::
                            const SentenceEmbeddingOptions& options = {}, int num_threads = 0);
 
 }  // namespace saccade
+#pragma GCC visibility pop

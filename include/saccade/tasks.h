@@ -8,7 +8,8 @@
 
 #include "saccade/tensor.h"
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 /// Sequences and the next token at each position.
 struct TokenBatch {
@@ -84,3 +85,4 @@ class TextTask final : public TrainingTask {
 };
 
 }  // namespace saccade
+#pragma GCC visibility pop

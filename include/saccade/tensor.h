@@ -13,7 +13,8 @@
 
 #include "saccade/dtype.h"
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 /// The most dimensions a tensor can have.
 inline constexpr int kMaxRank = 6;
@@ -322,3 +323,4 @@ Tensor Tensor::of(std::initializer_list<std::initializer_list<T>> rows) {
 }
 
 }  // namespace saccade
+#pragma GCC visibility pop

@@ -10,7 +10,8 @@
 #include <string_view>
 #include <vector>
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 /// A range of a text, in bytes of its UTF-8.
 struct TextRange {
@@ -75,3 +76,4 @@ class Tokenizer {
 };
 
 }  // namespace saccade
+#pragma GCC visibility pop

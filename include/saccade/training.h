@@ -10,7 +10,8 @@
 #include "saccade/optim.h"
 #include "saccade/tasks.h"
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 /// Which optimizer a Trainer uses.
 enum class OptimizerKind : std::uint8_t { adamw, sgd };
@@ -89,3 +90,4 @@ struct InductionLosses {
 InductionLosses induction_losses(GPTModel& model, const TokenBatch& batch);
 
 }  // namespace saccade
+#pragma GCC visibility pop

@@ -8,7 +8,8 @@
 #include <cstdint>
 #include <functional>
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 /// Calls body(thread) for thread = 0 ... threads - 1, each on its own thread, and returns when all have finished.
 /// Rethrows the first exception. Works in the child of a fork, and from several threads at once.
@@ -91,3 +92,4 @@ int threads_for(std::int64_t items, int most = max_threads());
 int threads_for_numbers(std::int64_t items, std::int64_t numbers);
 
 }  // namespace saccade
+#pragma GCC visibility pop

@@ -3,7 +3,8 @@
 
 #include "saccade/tensor.h"
 
-namespace [[gnu::visibility("default")]] saccade {
+#pragma GCC visibility push(default)
+namespace saccade {
 
 /// sum += x; both f32 and of equal shapes, sum contiguous.
 void add_to(const MutableTensorView& sum, const TensorView& x);
@@ -15,3 +16,4 @@ void add_to_each_entry(Tensor& x, const TensorView& rows);
 Tensor sum_of_entries(const TensorView& x);
 
 }  // namespace saccade
+#pragma GCC visibility pop
