@@ -5,6 +5,7 @@
 #include <nanobind/ndarray.h>
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <span>
 
@@ -18,11 +19,11 @@ namespace nb = nanobind;
 class Numpy {
  public:
   // Not initialised by its declaration: an import may pass the GIL to another thread, which would then wait for
-  // this initialisation while it holds the GIL.
+  // this initialisation while it holds the GIL. Threads that come at once may each look it up.
   static const Numpy& get() {
-    static const Numpy* numpy = nullptr;
-    if (!numpy) numpy = new Numpy();  // lives as long as the interpreter
-    return *numpy;
+    static std::atomic<const Numpy*> numpy = nullptr;
+    if (!numpy.load()) numpy.store(new Numpy());  // lives as long as the interpreter
+    return *numpy.load();
   }
 
   /// Exactly a NumPy array: the usual case, for which the checks of other types are skipped.

@@ -1,5 +1,7 @@
 #include "torch.h"
 
+#include <atomic>
+
 #include "array.h"
 
 namespace saccade::python {
@@ -41,12 +43,14 @@ Torch::Torch(nb::object module)
 }
 
 const Torch* Torch::of(nb::handle object) {
-  static const Torch* torch = nullptr;
+  static std::atomic<const Torch*> known = nullptr;
+  const Torch* torch = known.load();
   if (torch && torch->is_exact(object)) return torch;
   if (!torch) {
     nb::object loaded = nb::steal(PyImport_GetModule(nb::str("torch").ptr()));
     if (!loaded.is_valid() || !has(loaded, "Tensor") || !has(loaded, "nn")) return nullptr;
     torch = new Torch(std::move(loaded));  // lives as long as the interpreter
+    known.store(torch);
   }
   return PyObject_IsInstance(object.ptr(), torch->tensor_.ptr()) == 1 ? torch : nullptr;
 }
