@@ -34,7 +34,7 @@ if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMP
 endif()
 # Every 64-bit Arm processor has fused multiply-adds, so compilers would fuse products and sums there, each in its own
 # way. The sources decide what is fused, so that what is computed outside the kernels rounds as on x86-64.
-if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64|ARM64")
   target_compile_options(saccade_compiler INTERFACE -ffp-contract=off)
 endif()
 if(SACCADE_WARNINGS_AS_ERRORS)

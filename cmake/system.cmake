@@ -1,4 +1,5 @@
-# What differs between operating systems has a file for each: X_windows.cpp, and X_posix.cpp or X_linux.cpp and X_macos.cpp.
+# What differs between operating systems has a file for each: X_windows.cpp, X_web.cpp, and X_posix.cpp or
+# X_linux.cpp and X_macos.cpp.
 if(WIN32)
   set(SACCADE_SYSTEM windows)
   set(SACCADE_SYSTEM_FAMILY windows)

@@ -1,5 +1,5 @@
-# Cross-compiles with Zig, which is Clang with the headers and libraries of every system (script/bootstrap --windows or --macos
-# installs it into build/ziglang). A toolchain file sets zig_target and includes this one.
+# Cross-compiles with Zig, which is Clang with the headers and libraries of every system (script/bootstrap
+# --windows, --macos or --linux installs it into build/ziglang). A toolchain file sets zig_target and includes this one.
 set(CMAKE_C_COMPILER ${CMAKE_CURRENT_LIST_DIR}/zig/cc)
 set(CMAKE_CXX_COMPILER ${CMAKE_CURRENT_LIST_DIR}/zig/c++)
 set(CMAKE_C_COMPILER_TARGET ${zig_target})

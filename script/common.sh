@@ -41,18 +41,21 @@ quietly() {
 }
 
 # python_environment NAME PACKAGE...: creates the virtual environment build/NAME and installs these packages from
-# PyPI unless they are installed. Uses $PYTHON, or python3.
+# PyPI unless they are installed. Uses $PYTHON, or python3. A last argument may be a file of requirements.
 python_environment() {
-  local folder=build/$1 log=build/$1.log
+  local folder=build/$1 log=build/$1.log wanted=${*:2}
   shift
-  if [[ $(cat "$folder/packages" 2>/dev/null) == "$*" ]]; then
+  if [[ -f ${*: -1} ]]; then
+    wanted+=$'\n'$(<"${*: -1}")
+  fi
+  if [[ $(cat "$folder/packages" 2>/dev/null) == "$wanted" ]]; then
     return
   fi
   echo "making the Python environment $folder with $* (log: $log)" >&2
   rm -rf "$folder" "$log"
   quietly "$log" "${PYTHON-python3}" -m venv "$folder"
   quietly "$log" "$folder/bin/python" -m pip install --disable-pip-version-check "$@"
-  echo "$*" >"$folder/packages"
+  echo "$wanted" >"$folder/packages"
 }
 
 # build PRESET [TARGET...]: configures and builds build/PRESET (all targets by default) with the CMake arguments of

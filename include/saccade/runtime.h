@@ -67,14 +67,16 @@ std::string cpu_name();
 /// What starts the threads of calls, chosen when the library was built (`SACCADE_THREADS` of CMake):
 ///
 /// - "openmp": the compiler's OpenMP, whose threads other libraries of the program may share.
-/// - "std": threads of the standard library. They sleep between calls.
+/// - "std": threads of the standard library. They sleep between calls, and a call gets no more than there are
+///   processors, whatever num_threads() is.
 /// - "none": nothing. The thread that makes a call does all of its work, unless set_parallel_for() names others.
 ///
 /// Results do not depend on it.
 std::string_view threading_layer();
 
 /// The threads that a call uses by default: the last set_num_threads, else the number in the environment variable
-/// `OMP_NUM_THREADS`, else one for each processor that the process may use. The threading layer "none" has one.
+/// `OMP_NUM_THREADS`, else one for each processor that the process may use. The threading layer "std" takes no
+/// more from the variable; "none" ignores it and has one.
 int num_threads();
 
 /// Makes `threads` the default for later calls in every thread; 0 restores the one before the first call. Throws

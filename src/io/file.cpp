@@ -79,7 +79,7 @@ std::vector<std::byte> read_file(const Origin& origin, const fs::path& path) {
 
 FileWriter::FileWriter(const Origin& origin, const fs::path& path)
     : origin_(origin), target_(system_file::usable(path)) {
-  if (path == "-") origin.refuse("files are not written to standard output under this name; use /dev/stdout");
+  if (path == "-") origin.refuse("files are not written to standard output; name a file");
   std::error_code error;
   const fs::file_status status = fs::status(target_, error);
   if (fs::is_directory(status)) origin.refuse("is a folder");

@@ -1,7 +1,6 @@
 // SentencePiece's replacement table: the size of a trie, the trie, and null-terminated replacement texts. The
 // trie is a double array: https://github.com/s-yata/darts-clone
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <stdexcept>
 
@@ -28,13 +27,11 @@ std::string from_base64(const std::string& base64) {
 class CharacterMap {
  public:
   explicit CharacterMap(const std::string& bytes) {
-    std::uint32_t size = 0;
-    if (bytes.size() < sizeof(size)) throw std::runtime_error("precompiled_charsmap is too short");
-    std::memcpy(&size, bytes.data(), sizeof(size));
-    if (size > bytes.size() - sizeof(size)) throw std::runtime_error("precompiled_charsmap is too short");
-    trie_.resize(size / sizeof(std::uint32_t));
-    std::memcpy(trie_.data(), bytes.data() + sizeof(size), trie_.size() * sizeof(std::uint32_t));
-    texts_ = bytes.substr(sizeof(size) + size);
+    if (bytes.size() < kWord) throw std::runtime_error("precompiled_charsmap is too short");
+    const std::uint32_t size = word(bytes, 0);
+    if (size > bytes.size() - kWord) throw std::runtime_error("precompiled_charsmap is too short");
+    for (std::size_t at = kWord; at + kWord <= kWord + size; at += kWord) trie_.push_back(word(bytes, at));
+    texts_ = bytes.substr(kWord + size);
   }
 
   /// The replacement of the shortest prefix of a text that the table contains.
@@ -57,6 +54,15 @@ class CharacterMap {
   }
 
  private:
+  static constexpr std::size_t kWord = 4;
+
+  /// The word that begins at a byte: little-endian, on every machine.
+  static std::uint32_t word(const std::string& bytes, std::size_t begin) {
+    std::uint32_t word = 0;
+    for (std::size_t i = kWord; i-- > 0;) word = word << 8 | static_cast<std::uint8_t>(bytes[begin + i]);
+    return word;
+  }
+
   static std::size_t offset(std::uint32_t unit) { return std::size_t{unit >> 10} << ((unit & 0x200) >> 6); }
   static std::uint32_t label(std::uint32_t unit) { return unit & 0x800000FF; }
 

@@ -274,6 +274,20 @@ TEST_F(HostThreads, PassOnWhatAModifierThrows) {
   EXPECT_THROW(attention(x_, x_, x_, {.score_modifier = throws, .num_threads = 2}), std::runtime_error);
 }
 
+TEST_F(HostThreads, ThatFailLeaveNoErrorOfAHookToTheNextCall) {
+  set_parallel_for([](int tasks, const std::function<void(int)>& task) {
+    for (int i = 0; i + 1 < tasks; ++i) task(i);
+  });
+  bool throws = true;
+  const ProgressHook hook([&] {
+    if (throws) throw std::runtime_error("from the hook");
+  });
+  EXPECT_THROW(attention(x_, x_, x_, {.num_threads = 2}), std::logic_error);
+  throws = false;
+  set_parallel_for(nullptr);
+  EXPECT_NO_THROW(attention(x_, x_, x_, {.num_threads = 2}));
+}
+
 TEST_F(HostThreads, ThatForgetATaskAreReported) {
   set_parallel_for([](int tasks, const std::function<void(int)>& task) {
     for (int i = 1; i < tasks; ++i) task(i);

@@ -121,6 +121,14 @@ test("too large a problem is an error, and the next call works", () => {
   assert.equal(attention(six, six, six).o.size, 18);
 });
 
+test("memory beyond 2 GiB is used", () => {
+  const [keys, dims] = [2 ** 18, 1024];
+  const [k, v] = [Tensor.zeros([keys, dims]), Tensor.zeros([keys, dims])];
+  v.data.fill(2);
+  const { o } = attention(Tensor.zeros([1, dims]), k, v);
+  assert.equal(o.data[dims - 1], 2);
+});
+
 test("memory is freed", () => {
   const x = drawn([1, 256, 64], 20);
   const grown = () => attention(x, x, x, { weights: true }).o.size;

@@ -21,8 +21,11 @@ async function loaded() {
 /// What the module exports: the C interface, and the functions of web/glue.
 const library = await loaded();
 
+/// WebAssembly gives addresses as signed numbers.
+const address = (pointer) => pointer >>> 0;
+
 function textAt(pointer) {
-  const bytes = new Uint8Array(library.memory.buffer, pointer);
+  const bytes = new Uint8Array(library.memory.buffer, address(pointer));
   return new TextDecoder().decode(bytes.slice(0, bytes.indexOf(0)));
 }
 
@@ -55,10 +58,15 @@ class Call {
   }
 
   allocate(bytes) {
-    const block = bytes < 2 ** 32 - 65536 ? library.malloc(Math.max(bytes, 1)) : 0;
+    const block = bytes < 2 ** 32 - 65536 ? address(library.malloc(Math.max(bytes, 1))) : 0;
     if (block === 0) throw outOfMemory();
     this.blocks.push(block);
     return block;
+  }
+
+  /// Gives up a block that the library has taken over.
+  giveUp(block) {
+    this.blocks = this.blocks.filter((other) => other !== block);
   }
 
   /// A copy of some bytes.
@@ -122,7 +130,7 @@ function memory() {
 /// Copies the tensor out that a struct of saccade_tensor describes.
 function tensorAt(pointer) {
   const view = new DataView(library.memory.buffer);
-  const [data, code, rank, shapeAt] = [0, 4, 8, 12].map((offset) => view.getUint32(pointer + offset, true));
+  const [data, code, rank, shapeAt] = [0, 4, 8, 12].map((offset) => view.getUint32(address(pointer) + offset, true));
   const shape = Array.from({ length: rank }, (_, i) => Number(view.getBigInt64(shapeAt + 8 * i, true)));
   const dtype = Object.keys(DTYPES).find((name) => DTYPES[name].code === code);
   return new Tensor(new DTYPES[dtype].array(library.memory.buffer, data, sizeOf(shape)).slice(), shape, dtype);

@@ -20,13 +20,14 @@ class Model extends Handle {
   /// Copies a file into memory that the model keeps, and says where its tensors lie.
   add(name, bytes) {
     const entries = name.endsWith(".safetensors") ? entriesOf(bytes) : [];
-    const at = library.malloc(bytes.length);
-    if (at === 0) throw outOfMemory();
-    memory().set(bytes, at);
     const names = new TextEncoder().encode(entries.map((entry) => `${entry.name}\0`).join(""));
-    this.run((call, model) =>
-      library.web_model_add_file(model, call.text(name), at, bytes.length, call.copy(names), names.length,
-        call.tensors(entries, entries.map(({ begin }) => at + begin))));
+    this.run((call, model) => {
+      const at = call.copy(bytes);
+      const status = library.web_model_add_file(model, call.text(name), at, bytes.length, call.copy(names), names.length,
+        call.tensors(entries, entries.map(({ begin }) => at + begin)));
+      if (status === 0) call.giveUp(at);
+      return status;
+    });
   }
 
   readSizes() {

@@ -1,6 +1,6 @@
-// What the standard library has for threads, and its stand-ins where the platform has none. WebAssembly without
-// threads
-// (__wasi__) lacks std::mutex, std::this_thread and waiting for atomics; there nothing is ever locked or awaited.
+// What the standard library has for threads, and its stand-ins where the platform has none: WebAssembly without
+// threads (__wasi__) lacks std::mutex, std::this_thread and waiting for atomics. There nothing is ever locked or
+// awaited.
 #pragma once
 
 #include <atomic>

@@ -3,8 +3,13 @@
 // its own part, so a call never waits for a thread that is busy elsewhere or has not woken up.
 #ifdef __linux__
 #include <sched.h>
+#include <unistd.h>
 #endif
-#ifdef __unix__
+#ifdef _WIN32
+#define WIN32_LEAN_AND_MEAN
+#define NOMINMAX
+#include <windows.h>
+#else
 #include <pthread.h>
 #endif
 
@@ -14,9 +19,9 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <new>
 #include <optional>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -27,10 +32,18 @@
 namespace saccade::threads {
 namespace {
 
+#ifdef __linux__
+/// The processors that the program's first thread may use, even where the calling thread is kept on fewer.
+std::optional<cpu_set_t> allowed_processors() {
+  cpu_set_t allowed;
+  if (sched_getaffinity(getpid(), sizeof allowed, &allowed) != 0) return std::nullopt;
+  return allowed;
+}
+#endif
+
 int count_processors() {
 #ifdef __linux__
-  cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return std::max(1, CPU_COUNT(&allowed));
+  if (const auto allowed = allowed_processors()) return std::max(1, CPU_COUNT(&*allowed));
 #endif
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
@@ -43,6 +56,18 @@ int processors() {
   return count;
 }
 
+#ifdef _WIN32
+/// Keeps the DLL in memory, because threads sleep in its code.
+void stay_loaded() {
+  static const char place = 0;
+  HMODULE library = nullptr;
+  GetModuleHandleExW(GET_MODULE_HANDLE_EX_FLAG_PIN | GET_MODULE_HANDLE_EX_FLAG_FROM_ADDRESS,
+                     reinterpret_cast<LPCWSTR>(&place), &library);
+}
+#else
+void stay_loaded() {}  // a linker's option does it
+#endif
+
 /// A thread that waits for work, works, and waits again, until the program ends.
 class Worker {
  public:
@@ -51,6 +76,7 @@ class Worker {
 
   /// Starts the thread. Throws std::system_error.
   Worker() {
+    stay_loaded();
     std::thread([this] { work_forever(); }).detach();
   }
 
@@ -87,12 +113,16 @@ class Worker {
   static State phase(State state) { return state % kNext; }
 
   void work_forever() {
+#ifdef __linux__  // else it would stay where the thread is kept that started it
+    if (const auto allowed = allowed_processors()) sched_setaffinity(0, sizeof *allowed, &*allowed);
+#endif
     for (;;) {
       State state = wait_for_work();
       if (!state_.compare_exchange_strong(state, state - kGiven + kRunning, std::memory_order_acquire)) continue;
       team_->start().begin(thread_, team_->threads());
       team_->run(thread_);
-      state_.store(state - kGiven + kNext, std::memory_order_release);
+      // Sequentially consistent: libstdc++ 12 then reads whether somebody waits.
+      state_.store(state - kGiven + kNext);
       state_.notify_all();
     }
   }
@@ -143,6 +173,8 @@ class Pool {
   std::vector<Part> give(Team& team) {
     std::vector<Part> parts;
     const int workers = std::min(processors() - 1, static_cast<int>(workers_.size()));
+    if (workers > 0)  // nothing may throw once a thread has work
+      parts.reserve(static_cast<std::size_t>(std::min(workers, team.threads() - 1)));
     for (int thread = 1, index = 0; thread < team.threads() && index < workers; ++index) {
       Worker* const worker = find_or_start(static_cast<std::size_t>(index));
       if (!worker) break;
@@ -158,7 +190,7 @@ class Pool {
     Worker* worker = workers_[index].load(std::memory_order_acquire);
     try {
       if (!worker) workers_[index].store(worker = new Worker, std::memory_order_release);
-    } catch (const std::system_error&) {
+    } catch (const std::exception&) {
     }
     is_growing_.clear(std::memory_order_release);
     return worker;
@@ -170,7 +202,7 @@ class Pool {
 
 constinit Pool pool;
 
-#ifdef __unix__
+#ifndef _WIN32
 // The child of a fork has none of its parent's threads.
 [[maybe_unused]] const int fork_handler = pthread_atfork(nullptr, nullptr, [] { new (&pool) Pool; });
 #endif

@@ -127,12 +127,16 @@ void run_on_threads(int threads, const std::function<void(int)>& body) {
   if (threads <= 1 && !progress_hook) return body(0);
   Team team(threads, body);
   const ParallelFor* const parallel_for = host.load(std::memory_order_acquire);
-  if (threads <= 1 || is_in_team)
-    run_in_order(team);
-  else if (parallel_for)
-    run_on_host(*parallel_for, team);
-  else
-    run_team(team);
+  try {
+    if (threads <= 1 || is_in_team)
+      run_in_order(team);
+    else if (parallel_for)
+      run_on_host(*parallel_for, team);
+    else
+      run_team(team);
+  } catch (...) {  // from the host program
+    end_work(std::current_exception());
+  }
   poll_progress();  // on busy cores the others may have done the work before this thread had a turn
   end_work(team.error());
 }
