@@ -11,7 +11,8 @@ import sys
 
 import design
 from browser import Browser
-from support import READY, check, failures, fixture, folder, open_page
+from checks import check, failures
+from support import READY, fixture, folder, open_page
 
 
 def reference(path, shape, place):

@@ -2,7 +2,8 @@
 
 import json
 
-from support import check, fixture, open_page
+from checks import check
+from support import fixture, open_page
 
 VIEWS = ("model", "map", "text", "lines", "cell")
 WIDTHS = {390: 844, 1024: 768, 1600: 1000}

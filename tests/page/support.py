@@ -1,4 +1,4 @@
-"""What the tests of pages share: pages by the program page_fixture, checks, and the browser."""
+"""What the tests of pages share: pages by the program page_fixture, and the browser."""
 
 import pathlib
 import subprocess
@@ -8,13 +8,6 @@ import tempfile
 READY = "document.documentElement.dataset.ready === 'yes'"
 FIXTURE = sys.argv[1]
 folder = pathlib.Path(tempfile.mkdtemp())
-failures = []
-
-
-def check(condition, text):
-    print(("  good  " if condition else "  WRONG ") + text)
-    if not condition:
-        failures.append(text)
 
 
 def fixture(name, *arguments):

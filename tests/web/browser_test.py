@@ -12,17 +12,11 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "page"))
 from browser import Browser  # noqa: E402
+from checks import check, failures  # noqa: E402
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 BUILD = pathlib.Path(sys.argv[1])
 folder = pathlib.Path(tempfile.mkdtemp())
-failures = []
-
-
-def check(condition, text):
-    print(("  good  " if condition else "  WRONG ") + text)
-    if not condition:
-        failures.append(text)
 
 
 def page(name, script, wasm="'wasm-unsafe-eval'"):

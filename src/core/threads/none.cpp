@@ -9,8 +9,6 @@ int default_threads() { return 1; }
 
 int most_threads() { return 1; }
 
-void run_team(Team& team) {
-  for (int thread = 0; thread < team.threads(); ++thread) team.run(thread);
-}
+void run_team(Team& team) { team.run_all(); }
 
 }  // namespace saccade::threads

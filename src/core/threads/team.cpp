@@ -93,10 +93,6 @@ void run_on_host(const ParallelFor& parallel_for, Team& team) {
                            std::to_string(ended));
 }
 
-void run_in_order(Team& team) {
-  for (int thread = 0; thread < team.threads(); ++thread) team.run(thread);
-}
-
 /// Ends work that this thread started, once its threads are done: throws `error`, else what a ProgressHook's
 /// function threw.
 void end_work(const std::exception_ptr& error) {
@@ -129,7 +125,7 @@ void run_on_threads(int threads, const std::function<void(int)>& body) {
   const ParallelFor* const parallel_for = host.load(std::memory_order_acquire);
   try {
     if (threads <= 1 || is_in_team)
-      run_in_order(team);
+      team.run_all();
     else if (parallel_for)
       run_on_host(*parallel_for, team);
     else

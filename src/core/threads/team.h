@@ -45,6 +45,11 @@ class Team {
   /// Calls body(thread), and keeps what it throws.
   void run(int thread) noexcept;
 
+  /// Calls all of them on this thread, in ascending order.
+  void run_all() noexcept {
+    for (int thread = 0; thread < threads_; ++thread) run(thread);
+  }
+
   /// How many have ended.
   const std::atomic<std::int64_t>& ended() const { return ended_; }
 
