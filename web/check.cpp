@@ -91,7 +91,7 @@ void time_problem(std::int64_t heads, std::int64_t seqlen, std::int64_t dim, Cau
   const double operations = attention_operations(q, k, v, options);
   for (const Isa isa : available_isas()) {
     set_active_isa(isa);
-    const double peak = measure_peak_flops(1, 0.1);
+    const double peak = measure_peak_flops(1, 0.5);
     AttentionOptions with_lse = options;
     with_lse.lse = lse;
     const double forward = best_time([&] { attention(q, k, v, o, with_lse); });

@@ -5,34 +5,17 @@ Opens pages with saccade.js in a real browser, from files, without network, and 
 page's own script only. BUILD is the folder that script/web builds in."""
 
 import base64
-import hashlib
 import pathlib
 import sys
-import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "page"))
-from browser import Browser  # noqa: E402
-from checks import check, failures  # noqa: E402
+import pages
+from pages import ROOT, Browser, check, failures, folder
 
-ROOT = pathlib.Path(__file__).parent.parent.parent
 BUILD = pathlib.Path(sys.argv[1])
-folder = pathlib.Path(tempfile.mkdtemp())
 
 
-def page(name, script, wasm="'wasm-unsafe-eval'"):
-    """A page whose script is saccade.js, followed by `script`, which sets `results` or throws."""
-    code = (
-        (BUILD / "package/saccade.js").read_text()
-        + "\nglobalThis.results = await (async () => {\n"
-        + script
-        + "\n})().catch((error) => String(error));\n"
-    )
-    digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
-    policy = f"default-src 'none'; script-src 'sha256-{digest}' {wasm}; style-src 'unsafe-inline'"
-    html = f'<!DOCTYPE html><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}">'
-    file = folder / f"{name}.html"
-    file.write_text(f'{html}<body></body><script type="module">{code}</script>')
-    return file
+def page(name, script, **policy):
+    return pages.page(BUILD, name, script, **policy)
 
 
 def results_of(browser, file, seconds=60):

@@ -104,6 +104,14 @@ std::map<std::string, TensorView> named_tensors(std::string_view function, const
   return named;
 }
 
+std::map<std::string, Tensor> state_of(std::string_view function, const char* names, std::size_t bytes,
+                                       const saccade_tensor* tensors) {
+  std::map<std::string, Tensor> state;
+  for (const auto& [name, view] : named_tensors(function, names, bytes, tensors))
+    state.emplace(name, Tensor::copy_of(view));
+  return state;
+}
+
 }  // namespace saccade::web
 
 using namespace saccade::web;

@@ -60,5 +60,8 @@ void give_results(std::vector<std::pair<std::string, Tensor>> results);
 /// The tensors of a call by their names, one for each of `names`, which end with 0.
 std::map<std::string, TensorView> named_tensors(std::string_view function, const char* names, std::size_t bytes,
                                                 const saccade_tensor* tensors);
+/// Copies of them.
+std::map<std::string, Tensor> state_of(std::string_view function, const char* names, std::size_t bytes,
+                                       const saccade_tensor* tensors);
 
 }  // namespace saccade::web

@@ -1,10 +1,9 @@
 // The small language model for JavaScript: its checkpoints, weights and texts.
-#include <algorithm>
 #include <memory>
 
+#include "generate.h"
 #include "glue.h"
 #include "saccade/gpt_model.h"
-#include "saccade/sampling.h"
 #include "saccade/tasks.h"
 
 using namespace saccade;
@@ -15,10 +14,7 @@ SACCADE_WEB_API(web_gpt_from_state)
 saccade_status web_gpt_from_state(const char* names, std::size_t bytes, const saccade_tensor* tensors,
                                   std::int64_t num_heads, Module** module) {
   return c_api::guarded([&] {
-    StateDict state;
-    for (const auto& [name, view] : named_tensors("GPTModel", names, bytes, tensors))
-      state.emplace(name, Tensor::copy_of(view));
-    *module = gpt_model_from_state_dict(state, num_heads).release();
+    *module = gpt_model_from_state_dict(state_of("GPTModel", names, bytes, tensors), num_heads).release();
   });
 }
 
@@ -40,20 +36,11 @@ saccade_status web_gpt_generate(Module* module, const saccade_tensor* tokens, st
                                 const char* texts, std::size_t bytes) {
   return c_api::guarded([&] {
     auto& model = dynamic_cast<GPTModel&>(*module);
-    Fields fields("generate", texts, bytes);
-    SamplingOptions options;
-    fields.take("temperature", options.temperature), fields.take("top_k", options.top_k);
-    fields.take("top_p", options.top_p), fields.take("seed", options.seed);
-    fields.check_all_taken();
-    const Tensor given = Tensor::copy_of(c_api::view_of("generate", "tokens", tokens));
-    check_dtype("generate", "tokens", given, DType::i64);
-    std::vector<std::int64_t> text(given.values<std::int64_t>().begin(), given.values<std::int64_t>().end());
-    TokenSampler sampler(options);
+    TokenSampler sampler(sampling_options(texts, bytes));
+    std::vector<std::int64_t> text = numbers_of("generate", "tokens", tokens);
     const EvalMode evaluation(model);
     for (std::int64_t i = 0; i < count; ++i) text.push_back(sampler.next(model.next_logits(text).values<float>()));
-    Tensor result(DType::i64, {static_cast<std::int64_t>(text.size())});
-    std::ranges::copy(text, result.values<std::int64_t>().begin());
-    give_results({{"tokens", std::move(result)}});
+    give_tokens(text);
   });
 }
 

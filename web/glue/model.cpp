@@ -7,8 +7,8 @@
 #include <set>
 
 #include "files.h"
+#include "generate.h"
 #include "glue.h"
-#include "saccade/sampling.h"
 
 using namespace saccade;
 using namespace saccade::web;
@@ -19,14 +19,6 @@ struct WebModel {
   std::unique_ptr<Files> files = std::make_unique<Files>();
   std::optional<Model> model{};
 };
-
-std::vector<std::int64_t> numbers_of(const char* name, const saccade_tensor* tensor) {
-  if (tensor == nullptr) return {};
-  const TensorView view = c_api::view_of("Model", name, tensor);
-  check_dtype("Model", name, view, DType::i64);
-  const Tensor contiguous = Tensor::copy_of(view);
-  return {contiguous.values<std::int64_t>().begin(), contiguous.values<std::int64_t>().end()};
-}
 
 /// The weights of a layer: [heads, tokens, keys], as attention() of its q, k and v has them.
 Tensor weights_of(const LayerAttention& layer) {
@@ -110,9 +102,9 @@ saccade_status web_model_states(WebModel* model, const saccade_tensor* tokens, c
       options.on_attention = [&](const LayerAttention& layer) {
         results.emplace_back("weights" + std::to_string(layer.layer), weights_of(layer));
       };
-    const ModelInput input{.tokens = numbers_of("tokens", tokens),
-                           .lengths = numbers_of("lengths", lengths),
-                           .types = numbers_of("types", types)};
+    const ModelInput input{.tokens = numbers_of("Model", "tokens", tokens),
+                           .lengths = numbers_of("Model", "lengths", lengths),
+                           .types = numbers_of("Model", "types", types)};
     results.front() = {"states", model->model->hidden_states(input, options)};
     give_results(std::move(results));
   });
@@ -127,14 +119,7 @@ SACCADE_WEB_API(web_model_generate)
 saccade_status web_model_generate(WebModel* model, const saccade_tensor* tokens, std::int64_t count,
                                   const char* texts, std::size_t bytes) {
   return c_api::guarded([&] {
-    Fields fields("generate", texts, bytes);
-    SamplingOptions options;
-    fields.take("temperature", options.temperature), fields.take("top_k", options.top_k);
-    fields.take("top_p", options.top_p), fields.take("seed", options.seed);
-    fields.check_all_taken();
-    const std::vector<std::int64_t> text = generated(*model->model, numbers_of("tokens", tokens), count, options);
-    Tensor result(DType::i64, {std::ssize(text)});
-    std::ranges::copy(text, result.values<std::int64_t>().begin());
-    give_results({{"tokens", std::move(result)}});
+    const SamplingOptions options = sampling_options(texts, bytes);
+    give_tokens(generated(*model->model, numbers_of("generate", "tokens", tokens), count, options));
   });
 }

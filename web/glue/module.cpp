@@ -123,14 +123,6 @@ std::unique_ptr<Module> module_of(const std::string& name, Fields& fields) {
   refuse("Module", "there is no module '", name, "'");
 }
 
-StateDict state_of(std::string_view function, const char* names, std::size_t bytes,
-                   const saccade_tensor* tensors) {
-  StateDict state;
-  for (const auto& [name, view] : named_tensors(function, names, bytes, tensors))
-    state.emplace(name, Tensor::copy_of(view));
-  return state;
-}
-
 /// Calls f(layer) for the layers that map one tensor to one.
 template <class F>
 void with_layer(Module& module, const F& f) {

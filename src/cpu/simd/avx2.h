@@ -1,7 +1,7 @@
 // The Vec interface over AVX2 and FMA: 8 floats. See simd/avx512.h for what each function means.
 #pragma once
 
-#include "cpu/simd/words_avx2.h"
+#include "cpu/simd/words/avx2.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 

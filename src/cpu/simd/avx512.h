@@ -3,7 +3,7 @@
 // rest of the kernels is independent of both.
 #pragma once
 
-#include "cpu/simd/words_avx512.h"
+#include "cpu/simd/words/avx512.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 

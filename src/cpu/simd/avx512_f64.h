@@ -1,7 +1,7 @@
 // The Vec interface over AVX-512: 8 doubles. See simd/avx512.h for what each function means.
 #pragma once
 
-#include "cpu/simd/words_avx512.h"
+#include "cpu/simd/words/avx512.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 

@@ -1,7 +1,7 @@
 // The Vec interface over NEON: 2 doubles. See simd/avx512.h for what each function means.
 #pragma once
 
-#include "cpu/simd/words_neon.h"
+#include "cpu/simd/words/neon.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 

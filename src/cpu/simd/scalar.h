@@ -2,7 +2,7 @@
 // each function means.
 #pragma once
 
-#include "cpu/simd/words_scalar.h"
+#include "cpu/simd/words/scalar.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 

@@ -1,8 +1,7 @@
-// The Vec interface over WebAssembly's 128-bit vectors, 4 floats, and vectors of 32-bit words. See simd/avx512.h
-// and simd/words_avx512.h for what each function means.
+// The Vec interface over WebAssembly's 128-bit vectors: 4 floats. See simd/avx512.h for what each function means.
 #pragma once
 
-#include "cpu/simd/prelude.h"
+#include "cpu/simd/words/wasm.h"
 
 namespace saccade::cpu::SACCADE_ISA_NAMESPACE {
 
@@ -216,74 +215,6 @@ SACCADE_INLINE float reduce_max(Vec a) {
   return wasm_f32x4_extract_lane(max(half, {wasm_i32x4_shuffle(half.lanes, half.lanes, 1, 0, 3, 2)}).lanes, 0);
 }
 
-/// Four rows at a time: transposed, their lanes meet in the order of reduce_max and reduce_add.
-template <int kRows>
-SACCADE_INLINE void row_maxima(const float* rows, float* maxima) {
-  SACCADE_UNROLL
-  for (int i = 0; i + 4 <= kRows; i += 4) {
-    Vec r[4] = {load(rows + 4 * i), load(rows + 4 * i + 4), load(rows + 4 * i + 8), load(rows + 4 * i + 12)};
-    transpose(r);
-    store(maxima + i, max(max(r[0], r[2]), max(r[1], r[3])));
-  }
-  SACCADE_UNROLL
-  for (int i = kRows / 4 * 4; i < kRows; ++i) maxima[i] = reduce_max(load(rows + 4 * i));
-}
-template <int kRows>
-SACCADE_INLINE void row_sums(const float* rows, float* sums) {
-  SACCADE_UNROLL
-  for (int i = 0; i + 4 <= kRows; i += 4) {
-    Vec r[4] = {load(rows + 4 * i), load(rows + 4 * i + 4), load(rows + 4 * i + 8), load(rows + 4 * i + 12)};
-    transpose(r);
-    store(sums + i, add(add(r[0], r[2]), add(r[1], r[3])));
-  }
-  SACCADE_UNROLL
-  for (int i = kRows / 4 * 4; i < kRows; ++i) sums[i] = reduce_add(load(rows + 4 * i));
-}
-
-SACCADE_INLINE void transpose_tile(const float* from, std::int64_t from_stride, float* to,
-                                   std::int64_t to_stride) {
-  Vec r[4];
-  SACCADE_UNROLL
-  for (int i = 0; i < 4; ++i) r[i] = loadu(from + i * from_stride);
-  transpose(r);
-  SACCADE_UNROLL
-  for (int i = 0; i < 4; ++i) store(to + i * to_stride, r[i]);
-}
-
-SACCADE_INLINE void load_columns(const float* from, std::int64_t stride, int rows, int columns, Vec* x) {
-  SACCADE_UNROLL
-  for (int i = 0; i < 4; ++i) x[i] = i < rows ? load_first(from + i * stride, columns) : zero();
-  transpose(x);
-}
-SACCADE_INLINE void store_columns(float* to, std::int64_t stride, int rows, int columns, const Vec* x) {
-  Vec r[4] = {x[0], x[1], x[2], x[3]};
-  transpose(r);
-  SACCADE_UNROLL
-  for (int i = 0; i < 4; ++i)
-    if (i < rows) store_first(to + i * stride, columns, r[i]);
-}
-
-// ---- Words -----------------------------------------------------------------------------------------------------
-
-using Words = v128_t;
-inline constexpr int kWords = 2;
-
-SACCADE_INLINE Words broadcast_word(std::uint32_t x) { return wasm_u64x2_splat(x); }
-SACCADE_INLINE Words every_second_word(std::uint32_t first) {
-  return wasm_i64x2_add(wasm_u64x2_splat(first), wasm_u64x2_const(0, 2));
-}
-SACCADE_INLINE v128_t lower_halves(Words a) { return wasm_i32x4_shuffle(a, a, 0, 2, 0, 2); }
-SACCADE_INLINE Words multiply_words(Words a, Words b) {
-  return wasm_u64x2_extmul_low_u32x4(lower_halves(a), lower_halves(b));
-}
-SACCADE_INLINE Words upper_halves(Words a) { return wasm_u64x2_shr(a, 32); }
-SACCADE_INLINE Words exclusive_or(Words a, Words b) { return wasm_v128_xor(a, b); }
-SACCADE_INLINE Words exclusive_or(Words a, Words b, Words c) { return exclusive_or(exclusive_or(a, b), c); }
-
-SACCADE_INLINE void keep_above(float* numbers, Words even, Words odd, std::uint32_t most) {
-  const v128_t words = wasm_i32x4_shuffle(even, odd, 0, 4, 2, 6);
-  const v128_t kept = wasm_u32x4_gt(words, wasm_u32x4_splat(most));
-  wasm_v128_store(numbers, wasm_v128_and(kept, wasm_v128_load(numbers)));
-}
-
 }  // namespace saccade::cpu::SACCADE_ISA_NAMESPACE
+
+#include "cpu/simd/four_lanes.h"

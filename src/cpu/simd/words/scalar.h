@@ -1,4 +1,4 @@
-// Vectors of one 32-bit word in plain C++. See simd/words_avx512.h for what each function means.
+// Vectors of one 32-bit word in plain C++. See simd/words/avx512.h for what each function means.
 #pragma once
 
 #include "cpu/simd/prelude.h"

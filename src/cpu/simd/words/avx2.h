@@ -1,4 +1,4 @@
-// Vectors of 32-bit words over AVX2. See simd/words_avx512.h for what each function means.
+// Vectors of 32-bit words over AVX2. See simd/words/avx512.h for what each function means.
 #pragma once
 
 #include "cpu/simd/prelude.h"
