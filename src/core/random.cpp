@@ -9,18 +9,16 @@
 #include <stdexcept>
 #include <string>
 
+#include "core/check.h"
+
 // The bits promised here depend on which operations are fused multiply-adds. Those are written as std::fma, and
 // src/CMakeLists.txt keeps the compiler from fusing any other.
 
 namespace saccade {
 namespace {
 
-[[noreturn]] void refuse(const char* function, const std::string& what) {
-  throw std::invalid_argument("[" + std::string(function) + "] " + what);
-}
-
 void require_probability(double p, const char* function) {
-  if (!(p >= 0.0 && p <= 1.0)) refuse(function, "p must lie in [0, 1], got " + std::to_string(p));
+  if (!(p >= 0.0 && p <= 1.0)) refuse(function, "p must lie in [0, 1], got ", p);
 }
 
 /// 53 bits of randomness, taken from a 64-bit word as in PyTorch.
@@ -171,7 +169,7 @@ Tensor TorchGenerator::rand(const Shape& shape) {
 Tensor TorchGenerator::uniform(const Shape& shape, float low, float high) {
   const float range = high - low;
   if (!(low <= high && std::isfinite(low) && std::isfinite(range))) {
-    refuse("uniform", "needs finite low <= high, got " + std::to_string(low) + " and " + std::to_string(high));
+    refuse("uniform", "needs finite low <= high, got ", low, " and ", high);
   }
   Tensor result(DType::f32, shape);
   for (float& value : result.values<float>()) value = std::fma(next_uniform(), range, low);
@@ -181,7 +179,7 @@ Tensor TorchGenerator::uniform(const Shape& shape, float low, float high) {
 Tensor TorchGenerator::randn(const Shape& shape) { return normal(shape, 0.0, 1.0); }
 
 Tensor TorchGenerator::normal(const Shape& shape, double mean, double stddev) {
-  if (!(stddev >= 0.0)) refuse("normal", "stddev must not be negative, got " + std::to_string(stddev));
+  if (!(stddev >= 0.0)) refuse("normal", "stddev must not be negative, got ", stddev);
   constexpr std::size_t kBlock = 16;
   Tensor result(DType::f32, shape);
   const std::span<float> values = result.values<float>();
@@ -228,8 +226,7 @@ Tensor TorchGenerator::xavier_normal(const Shape& shape) {
 
 TorchGenerator::Linear TorchGenerator::linear(std::int64_t d_in, std::int64_t d_out, bool bias) {
   if (d_in <= 0 || d_out <= 0) {
-    refuse("linear",
-           "d_in and d_out must be positive, got " + std::to_string(d_in) + " and " + std::to_string(d_out));
+    refuse("linear", "d_in and d_out must be positive, got ", d_in, " and ", d_out);
   }
   // PyTorch computes this bound by Kaiming's rule with slope sqrt(5). As floats, the two bounds are equal for
   // every d_in below 50 million.
@@ -266,7 +263,7 @@ Tensor NumpyRandomState::randint(std::int64_t high, const Shape& shape) { return
 
 Tensor NumpyRandomState::randint(std::int64_t low, std::int64_t high, const Shape& shape) {
   if (low >= high) {
-    refuse("randint", "needs low < high, got " + std::to_string(low) + " and " + std::to_string(high));
+    refuse("randint", "needs low < high, got ", low, " and ", high);
   }
   Tensor result(DType::i64, shape);
   const std::uint64_t largest = static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low) - 1;
