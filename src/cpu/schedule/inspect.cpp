@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <atomic>
 #include <span>
 #include <utility>
 #include <vector>
@@ -9,6 +8,7 @@
 #include "core/threads/platform.h"
 #include "cpu/policy/threads.h"
 #include "cpu/schedule/schedules.h"
+#include "cpu/schedule/turns.h"
 
 namespace saccade::cpu {
 namespace {
@@ -25,6 +25,7 @@ class Totals {
         received_(wanted.received.data ? p_.seqlen_k : 0),
         cells_(wanted.pool_rows * wanted.pool_keys),
         heads_(static_cast<std::size_t>(p_.batch * p_.num_heads)),
+        turns_(std::ssize(heads_)),
         idle_(std::min(heads_.size(), static_cast<std::size_t>(threads) + 1)),
         memory_(idle_.size() * size_of_head() * sizeof(double)) {
     auto* next = reinterpret_cast<double*>(memory_.data());
@@ -33,21 +34,20 @@ class Totals {
 
   /// Adds the sums of the head's block number `turn`, after those of all lower blocks.
   void add(std::int64_t batch, std::int64_t head, std::int64_t turn, bool is_last, const InspectSums& sums) {
-    Head& to = heads_[static_cast<std::size_t>(batch * p_.num_heads + head)];
-    wait_for(to.turn, turn);
+    const std::int64_t index = batch * p_.num_heads + head;
+    Head& to = heads_[static_cast<std::size_t>(index)];
+    turns_.wait(index, turn);
     if (turn == 0) to.sums = begin();
     to.distance += sums.distance;
     to.rows += sums.rows_with_weight;
     if (sums.received) add_received(sums, to.sums);
     if (sums.cells) add_cells(sums, to.sums + received_);
     if (is_last) end(batch, head, to);
-    to.turn.store(turn + 1, std::memory_order_release);
-    threads::wake_all(to.turn);
+    turns_.pass(index);
   }
 
  private:
   struct Head {
-    std::atomic<std::int64_t> turn = 0;
     double distance = 0.0;
     std::int64_t rows = 0;   // the rows that have a distance
     double* sums = nullptr;  // [received_], [cells_], and space for one number per column of cells
@@ -128,6 +128,7 @@ class Totals {
   const AttentionParams& p_;
   std::int64_t received_, cells_;  // numbers of a head
   std::vector<Head> heads_;        // [batch, num_heads]
+  TicketSequencer turns_;          // of each head
   threads::Mutex mutex_;
   std::vector<double*> idle_;  // sums that no head is using
   Workspace memory_;           // of all sums
