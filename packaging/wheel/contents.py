@@ -1,10 +1,10 @@
 """What a wheel carries besides saccade: the licences, and a list in SPDX 2.3.
 
-    contents.py licences FOLDER       one text for each component, for the wheel
-    contents.py sbom WHEEL... -o OUT  the components, the wheels, and the checksums of their files
+    contents.py licences PLATFORM FOLDER  one text for each component of the wheels for PLATFORM: win_amd64 or another
+    contents.py sbom WHEEL... -o OUT      the components, the wheels, and the checksums of their files
 
-`licences` runs in the environment that builds the wheel, whose nanobind is compiled in; nlohmann-json and the run-time
-library of OpenMP are Debian's. `sbom` reads these texts from the wheels; it fails if a wheel lacks the text of a
+`licences` runs in the environment that builds the wheel, whose nanobind is compiled in; nlohmann-json, zlib and the run-time
+library of OpenMP are Debian's, and the run-time libraries of wheels for Windows are those of Zig in build/ziglang. `sbom` reads these texts from the wheels; it fails if a wheel lacks the text of a
 component, or carries a library that is no component. $SOURCE_DATE_EPOCH is the document's date.
 """
 
@@ -27,8 +27,20 @@ COMPONENTS = {
     "robin-map": ("MIT", "https://github.com/Tessil/robin-map"),
     "nlohmann-json": ("MIT", "https://github.com/nlohmann/json"),
     "libgomp": ("GPL-3.0-or-later WITH GCC-exception-3.1", "https://gcc.gnu.org"),
+    "zlib": ("Zlib", "https://zlib.net"),
+    "libc++": ("Apache-2.0 WITH LLVM-exception", "https://libcxx.llvm.org"),
+    "mingw-w64": ("ZPL-2.1", "https://www.mingw-w64.org"),
 }
-LICENCE_OF_A_WHEEL = " AND ".join(dict.fromkeys(["Apache-2.0", *(licence for licence, _ in COMPONENTS.values())]))
+EVERYWHERE = {"nanobind", "robin-map", "nlohmann-json"}
+
+
+def components_of(platform: str) -> set[str]:
+    return EVERYWHERE | ({"zlib", "libc++", "mingw-w64"} if "win_amd64" in platform else {"libgomp"})
+
+
+def licence_of_a_wheel(platform: str) -> str:
+    licences = (licence for name, (licence, _) in COMPONENTS.items() if name in components_of(platform))
+    return " AND ".join(dict.fromkeys(["Apache-2.0", *licences]))
 
 
 def nanobind_file(pattern: str) -> str:
@@ -46,22 +58,42 @@ def debian_copyright(package: str) -> str:
     return Path("/usr/share/doc", package, "copyright").read_text()
 
 
-def versions_and_texts() -> dict[str, tuple[str, str]]:
-    nanobind = metadata.version("nanobind")
-    robin_map = re.search(r"MIT License.*?(?=\*/)", nanobind_file(r"tsl/robin_map\.h$"), re.DOTALL)[0]
+def gomp() -> tuple[str, str]:
     gcc = re.search(r"GCC RUNTIME LIBRARY EXCEPTION.*?(?=\n\n\n|\Z)", debian_copyright("libgomp1"), re.DOTALL)[0]
     gpl = Path("/usr/share/common-licenses/GPL-3").read_text()
-    return {
-        "nanobind": (nanobind, nanobind_file(r"LICENSE$")),
-        "robin-map": (f"as in nanobind {nanobind}", re.sub(r"^ \* ?", "", robin_map, flags=re.MULTILINE)),
-        "nlohmann-json": (debian_version("nlohmann-json3-dev"), debian_copyright("nlohmann-json3-dev")),
-        "libgomp": (debian_version("libgomp1"), f"{gcc}\n\n{gpl}"),
+    return debian_version("libgomp1"), f"{gcc}\n\n{gpl}"
+
+
+def of_debian(package: str) -> tuple[str, str]:
+    return debian_version(package), debian_copyright(package)
+
+
+def of_zig(licence: str) -> tuple[str, str]:
+    version = next(Path("build/ziglang").resolve().parent.glob("ziglang-*.dist-info")).stem.removeprefix("ziglang-")
+    return f"as in Zig {version}", Path("build/ziglang/lib", licence).read_text()
+
+
+def version_and_text(name: str) -> tuple[str, str]:
+    nanobind = metadata.version("nanobind")
+    if name == "nanobind":
+        return nanobind, nanobind_file(r"LICENSE$")
+    if name == "robin-map":
+        text = re.search(r"MIT License.*?(?=\*/)", nanobind_file(r"tsl/robin_map\.h$"), re.DOTALL)[0]
+        return f"as in nanobind {nanobind}", re.sub(r"^ \* ?", "", text, flags=re.MULTILINE)
+    others = {
+        "nlohmann-json": lambda: of_debian("nlohmann-json3-dev"),
+        "zlib": lambda: of_debian("zlib1g-dev"),
+        "libgomp": gomp,
+        "libc++": lambda: of_zig("libcxx/LICENSE.TXT"),
+        "mingw-w64": lambda: of_zig("libc/mingw/COPYING"),
     }
+    return others[name]()
 
 
-def licences(folder: Path) -> None:
+def licences(platform: str, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for name, (version, text) in versions_and_texts().items():
+    for name in components_of(platform):
+        version, text = version_and_text(name)
         licence, home = COMPONENTS[name]
         (folder / f"{name}.txt").write_text(f"{name} {version}\n{licence}\n{home}\n\n{text}")
 
@@ -69,12 +101,13 @@ def licences(folder: Path) -> None:
 def components_in(wheel: str, contents: dict[str, bytes]) -> list[dict]:
     texts = [contents[name].decode() for name in contents if re.search(r"/licences/[^/]*\.txt$", name)]
     versions = dict(text.split("\n", 1)[0].split(" ", 1) for text in texts)
-    if versions.keys() != COMPONENTS.keys():
-        sys.exit(f"{wheel} has the licences of {sorted(versions)} and needs those of {sorted(COMPONENTS)}")
+    needed = components_of(wheel)
+    if versions.keys() != needed:
+        sys.exit(f"{wheel} has the licences of {sorted(versions)} and needs those of {sorted(needed)}")
     for name in contents:
         library = re.match(r"saccade\.libs/([^/.-]+)", name)
-        if library and library[1] not in COMPONENTS:
-            sys.exit(f"{wheel} carries {name}, which is none of the components {sorted(COMPONENTS)}")
+        if library and library[1] not in needed:
+            sys.exit(f"{wheel} carries {name}, which is none of the components {sorted(needed)}")
     return [
         {
             "SPDXID": "SPDXRef-" + re.sub(r"[^A-Za-z0-9.-]", "-", f"{name}-{version}"),
@@ -115,7 +148,7 @@ def describe(wheel: Path, identity: str) -> tuple[dict, list[dict], list[dict]]:
         "checksums": [digest("SHA256", wheel.read_bytes())],
         "filesAnalyzed": True,
         "packageVerificationCode": {"packageVerificationCodeValue": code},
-        "licenseConcluded": LICENCE_OF_A_WHEEL,
+        "licenseConcluded": licence_of_a_wheel(wheel.name),
         "licenseDeclared": "Apache-2.0",
     }
     return package, components_in(wheel.name, contents), files
@@ -153,13 +186,15 @@ def sbom(wheels: list[Path], out: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("licences").add_argument("folder", type=Path)
+    texts = commands.add_parser("licences")
+    texts.add_argument("platform")
+    texts.add_argument("folder", type=Path)
     listing = commands.add_parser("sbom")
     listing.add_argument("wheels", type=Path, nargs="+")
     listing.add_argument("-o", dest="out", type=Path, required=True)
     arguments = parser.parse_args()
     if arguments.command == "licences":
-        licences(arguments.folder)
+        licences(arguments.platform, arguments.folder)
     else:
         sbom(arguments.wheels, arguments.out)
 

@@ -1,7 +1,5 @@
 #include "array.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -10,6 +8,9 @@
 
 #include "numpy.h"
 #include "torch.h"
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
 
 namespace saccade::python {
 namespace {
@@ -131,7 +132,7 @@ bool can_write(nb::handle object) {
 /// maps those above 32 MiB afresh for each call, and two threads take 1 us for each page: 8 x 16 x 12 heads of 128
 /// rows took 33 ms instead of 23 (Zen 5).
 void request_huge_pages([[maybe_unused]] const TensorView& result) {
-#ifdef MADV_HUGEPAGE
+#ifdef __linux__
   constexpr std::size_t kHugePage = std::size_t{2} << 20;
   const auto [begin, end] = range(result);
   const auto bytes = static_cast<std::size_t>(end - begin);

@@ -74,6 +74,7 @@ def test_threads_may_share_a_module():
         np.testing.assert_array_equal(result, wanted)
 
 
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="this system has no fork")
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_fork_computes_on():
     q, k, v = problem(3)

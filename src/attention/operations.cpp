@@ -30,9 +30,9 @@ double visible_pairs(const AttentionParams& params, std::int64_t batch) {
 
 double attention_operations(const TensorView& q, const TensorView& k, const TensorView& v,
                             const AttentionOptions& options) {
-  constexpr std::string_view kName = "attention_operations";
-  const AttentionOperands operands = check_operands(q, k, v, like_output(q, v), nullptr, options, kName);
-  const AttentionArguments arguments(operands, q, k, v, options, kName, Outputs::ignored);
+  constexpr std::string_view kFunction = "attention_operations";
+  const AttentionOperands operands = check_operands(q, k, v, like_output(q, v), nullptr, options, kFunction);
+  const AttentionArguments arguments(operands, q, k, v, options, kFunction, Outputs::ignored);
   const AttentionParams& p = arguments.params;
   double pairs = 0.0;
   for (std::int64_t b = 0; b < p.batch; ++b) pairs += visible_pairs(p, b);
