@@ -1,11 +1,12 @@
 """What a wheel carries besides saccade: the licences, and a list in SPDX 2.3.
 
-    contents.py licences PLATFORM FOLDER  one text for each component of the wheels for PLATFORM: win_amd64 or another
+    contents.py licences PLATFORM FOLDER  one text for each component, for the wheel of PLATFORM (win_amd64 or another)
     contents.py sbom WHEEL... -o OUT      the components, the wheels, and the checksums of their files
 
-`licences` runs in the environment that builds the wheel, whose nanobind is compiled in; nlohmann-json, zlib and the run-time
-library of OpenMP are Debian's, and the run-time libraries of wheels for Windows are those of Zig in build/ziglang. `sbom` reads these texts from the wheels; it fails if a wheel lacks the text of a
-component, or carries a library that is no component. $SOURCE_DATE_EPOCH is the document's date.
+`licences` runs in the environment that builds the wheel, whose nanobind is compiled in; nlohmann-json and the run-time
+library of OpenMP are Debian's. Wheels for Windows have what script/cross_libraries builds from build/sources, and the
+run-time libraries of Zig in build/ziglang. `sbom` reads these texts from the wheels; it fails if a wheel lacks the text
+of a component, or carries a library that is no component. $SOURCE_DATE_EPOCH is the document's date.
 """
 
 import argparse
@@ -29,13 +30,23 @@ COMPONENTS = {
     "libgomp": ("GPL-3.0-or-later WITH GCC-exception-3.1", "https://gcc.gnu.org"),
     "zlib": ("Zlib", "https://zlib.net"),
     "libc++": ("Apache-2.0 WITH LLVM-exception", "https://libcxx.llvm.org"),
+    "libc++abi": ("Apache-2.0 WITH LLVM-exception", "https://libcxxabi.llvm.org"),
+    "libunwind": ("Apache-2.0 WITH LLVM-exception", "https://github.com/llvm/llvm-project"),
+    "compiler-rt": ("MIT", "https://ziglang.org"),
     "mingw-w64": ("ZPL-2.1", "https://www.mingw-w64.org"),
 }
 EVERYWHERE = {"nanobind", "robin-map", "nlohmann-json"}
+OF_ZIG = {
+    "libc++": "lib/libcxx/LICENSE.TXT",
+    "libc++abi": "lib/libcxxabi/LICENSE.TXT",
+    "libunwind": "lib/libunwind/LICENSE.TXT",
+    "compiler-rt": "LICENSE",
+    "mingw-w64": "lib/libc/mingw/COPYING",
+}
 
 
 def components_of(platform: str) -> set[str]:
-    return EVERYWHERE | ({"zlib", "libc++", "mingw-w64"} if "win_amd64" in platform else {"libgomp"})
+    return EVERYWHERE | ({"zlib", *OF_ZIG} if "win_amd64" in platform else {"libgomp"})
 
 
 def licence_of_a_wheel(platform: str) -> str:
@@ -64,36 +75,39 @@ def gomp() -> tuple[str, str]:
     return debian_version("libgomp1"), f"{gcc}\n\n{gpl}"
 
 
-def of_debian(package: str) -> tuple[str, str]:
-    return debian_version(package), debian_copyright(package)
+def of_sources(package: str, licence: str) -> tuple[str, str]:
+    folder = Path("build/sources", package)
+    description = next(folder.glob("*.dsc")).read_text()
+    return re.search(r"^Version: (.*)$", description, re.MULTILINE)[1], (folder / "unpacked" / licence).read_text()
 
 
 def of_zig(licence: str) -> tuple[str, str]:
     version = next(Path("build/ziglang").resolve().parent.glob("ziglang-*.dist-info")).stem.removeprefix("ziglang-")
-    return f"as in Zig {version}", Path("build/ziglang/lib", licence).read_text()
+    return f"as in Zig {version}", Path("build/ziglang", licence).read_text()
 
 
-def version_and_text(name: str) -> tuple[str, str]:
+def version_and_text(name: str, platform: str) -> tuple[str, str]:
     nanobind = metadata.version("nanobind")
     if name == "nanobind":
         return nanobind, nanobind_file(r"LICENSE$")
     if name == "robin-map":
         text = re.search(r"MIT License.*?(?=\*/)", nanobind_file(r"tsl/robin_map\.h$"), re.DOTALL)[0]
         return f"as in nanobind {nanobind}", re.sub(r"^ \* ?", "", text, flags=re.MULTILINE)
-    others = {
-        "nlohmann-json": lambda: of_debian("nlohmann-json3-dev"),
-        "zlib": lambda: of_debian("zlib1g-dev"),
-        "libgomp": gomp,
-        "libc++": lambda: of_zig("libcxx/LICENSE.TXT"),
-        "mingw-w64": lambda: of_zig("libc/mingw/COPYING"),
-    }
-    return others[name]()
+    if name in OF_ZIG:
+        return of_zig(OF_ZIG[name])
+    if name == "zlib":
+        return of_sources("zlib", "LICENSE")
+    if name == "libgomp":
+        return gomp()
+    if "win_amd64" in platform:
+        return of_sources("nlohmann-json3", "LICENSE.MIT")
+    return debian_version("nlohmann-json3-dev"), debian_copyright("nlohmann-json3-dev")
 
 
 def licences(platform: str, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name in components_of(platform):
-        version, text = version_and_text(name)
+        version, text = version_and_text(name, platform)
         licence, home = COMPONENTS[name]
         (folder / f"{name}.txt").write_text(f"{name} {version}\n{licence}\n{home}\n\n{text}")
 

@@ -6,8 +6,6 @@
 #include <limits>
 #include <numbers>
 #include <span>
-#include <stdexcept>
-#include <string>
 
 #include "core/check.h"
 

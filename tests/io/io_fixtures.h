@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -33,7 +34,9 @@ inline std::string as_string(std::span<const std::byte> bytes) { return std::str
 /// The bytes of a number as a file holds them.
 template <class T>
 std::string little_endian(T number) {
-  return as_string(std::as_bytes(std::span(&number, 1)));
+  std::string bytes = as_string(std::as_bytes(std::span(&number, 1)));
+  if constexpr (std::endian::native == std::endian::big) std::ranges::reverse(bytes);
+  return bytes;
 }
 
 /// `text` with `length` bytes at `at` replaced.

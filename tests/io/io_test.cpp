@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <fstream>
 #include <thread>
 
 #include "io/io_fixtures.h"
@@ -15,6 +16,7 @@ namespace saccade::test {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -106,8 +108,9 @@ TEST(WriteFile, RefusesPlacesThatCannotBeWritten) {
                                                            ": cannot be created: No such file or directory")));
   EXPECT_THAT(write_to(folder / "file/below"), ThrowsMessage<std::runtime_error>(HasSubstr("Not a directory")));
   EXPECT_THAT(write_to(folder.path()), ThrowsMessage<std::runtime_error>(HasSubstr("is a folder")));
-  EXPECT_THAT(write_to(folder / std::string(256, 'n')),
-              ThrowsMessage<std::runtime_error>(HasSubstr("File name too long")));
+  EXPECT_THAT(
+      write_to(folder / std::string(256, 'n')),
+      ThrowsMessage<std::runtime_error>(AnyOf(HasSubstr("File name too long"), HasSubstr("Filename too long"))));
   EXPECT_THAT(write_to(""), ThrowsMessage<std::runtime_error>(HasSubstr("cannot be")));
   EXPECT_THAT(write_to("-"), ThrowsMessage<std::runtime_error>(HasSubstr("name a file")));
   EXPECT_THAT(folder.names(), ElementsAre("file"));
@@ -258,7 +261,9 @@ TEST(ReadFile, ReadsFilesThatDoNotKnowTheirSize) {
 
 TEST(MappedFile, HoldsTheBytesOfFilesThatDoNotKnowTheirSize) {
   const TemporaryFolder folder;
-  EXPECT_EQ(as_text(MappedFile("/proc/self/comm").bytes()).substr(0, 7), "io_test");
+  std::string name;  // of this program, or of its emulator
+  std::getline(std::ifstream("/proc/self/comm"), name);
+  EXPECT_EQ(as_text(MappedFile("/proc/self/comm").bytes()), name + '\n');
   EXPECT_THAT([&] { MappedFile(folder / "nix"); },
               ThrowsMessage<std::runtime_error>(HasSubstr("cannot be opened: No such file")));
   EXPECT_THAT([&] { MappedFile file(folder.path()); },

@@ -63,6 +63,8 @@ TEST(Npy, ReadsWhatNumPyWrites) {
 }
 
 TEST(Npy, WritesTheBytesOfNumPy) {
+  if constexpr (std::endian::native == std::endian::big)
+    GTEST_SKIP() << "the fixtures are little-endian, and numbers are written in this machine's order";
   const TemporaryFolder folder;
   for (const auto& [name, dtype] : {Fixture{"f2", DType::f16},
                                     {"f4", DType::f32},
@@ -255,17 +257,22 @@ TEST(Npy, ViewsAnArrayWithoutACopy) {
   expect_same(Tensor::copy_of(view), tensor);
   EXPECT_EQ(view.data, file.bytes().data() + 128);
 
+  if constexpr (std::endian::native == std::endian::big) return;  // the fixture is little-endian
   const MappedFile columns(fixture("npy/order/f8_fortran.npy"));
   expect_same(Tensor::copy_of(view_npy(columns.bytes())), tensor);
 }
 
 TEST(Npy, RefusesToViewWhatHasToBeConverted) {
-  const MappedFile file(fixture("npy/order/f8_big_endian.npy"));
+  constexpr bool kBig = std::endian::native == std::endian::big;
+  const MappedFile file(fixture(kBig ? "npy/f8.npy" : "npy/order/f8_big_endian.npy"));
   EXPECT_THAT([&] { view_npy(file.bytes(), "q.npy"); },
-              ThrowsMessage<std::runtime_error>(
-                  "[view_npy] q.npy: the numbers are big-endian: such a file has to be read whole"));
+              ThrowsMessage<std::runtime_error>("[view_npy] q.npy: the numbers are " +
+                                                std::string(kBig ? "little" : "big") +
+                                                "-endian: such a file has to be read whole"));
+  const TemporaryFolder folder;
+  save_npy(folder / "a.npy", fixture_matrix(DType::f32));
   std::vector<std::byte> shifted(1);
-  const std::vector<std::byte> bytes = read_file(fixture("npy/f4.npy"));
+  const std::vector<std::byte> bytes = read_file(folder / "a.npy");
   shifted.insert(shifted.end(), bytes.begin(), bytes.end());
   EXPECT_THAT([&] { view_npy(std::span(shifted).subspan(1)); },
               ThrowsMessage<std::runtime_error>(HasSubstr("which is no multiple of 4 in memory")));

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -12,16 +11,6 @@
 #include "saccade/sampling.h"
 
 namespace saccade::web {
-
-/// The numbers of an i64 tensor; none for nullptr.
-inline std::vector<std::int64_t> numbers_of(std::string_view function, const char* name,
-                                            const saccade_tensor* tensor) {
-  if (tensor == nullptr) return {};
-  const TensorView view = c_api::view_of(function, name, tensor);
-  check_dtype(function, name, view, DType::i64);
-  const Tensor contiguous = Tensor::copy_of(view);
-  return {contiguous.values<std::int64_t>().begin(), contiguous.values<std::int64_t>().end()};
-}
 
 inline SamplingOptions sampling_options(const char* texts, std::size_t bytes) {
   Fields fields("generate", texts, bytes);

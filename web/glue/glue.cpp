@@ -112,6 +112,14 @@ std::map<std::string, Tensor> state_of(std::string_view function, const char* na
   return state;
 }
 
+std::vector<std::int64_t> numbers_of(std::string_view function, const char* name, const saccade_tensor* tensor) {
+  if (tensor == nullptr) return {};
+  const TensorView view = c_api::view_of(function, name, tensor);
+  check_dtype(function, name, view, DType::i64);
+  const Tensor contiguous = Tensor::copy_of(view);
+  return {contiguous.values<std::int64_t>().begin(), contiguous.values<std::int64_t>().end()};
+}
+
 }  // namespace saccade::web
 
 using namespace saccade::web;

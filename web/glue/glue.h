@@ -64,4 +64,7 @@ std::map<std::string, TensorView> named_tensors(std::string_view function, const
 std::map<std::string, Tensor> state_of(std::string_view function, const char* names, std::size_t bytes,
                                        const saccade_tensor* tensors);
 
+/// The numbers of an i64 tensor; none for nullptr.
+std::vector<std::int64_t> numbers_of(std::string_view function, const char* name, const saccade_tensor* tensor);
+
 }  // namespace saccade::web

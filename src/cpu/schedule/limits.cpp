@@ -28,15 +28,15 @@ double measure_peak_flops(int threads, double seconds, DType dtype) {
   double best = 0.0;
   for (const double start = now(); now() - start < seconds;) {
     const double begin = now();
-    double sum = 0.0, elapsed = 0.0;
+    double operations = 0.0, elapsed = 0.0;
     do {
       run_on_threads(threads, [&](int) {
         for (int i = 0; i < 10; ++i) chains(steps);
       });
-      sum += static_cast<double>(10 * steps * flops) * threads;
+      operations += static_cast<double>(10 * steps * flops) * threads;
       elapsed = now() - begin;
-    } while (elapsed < seconds / 20);  // many ticks of a browser's clock
-    best = std::max(best, sum / elapsed);
+    } while (elapsed < seconds / 20);  // for clocks of browsers, which tick in 0.1 ms
+    best = std::max(best, operations / elapsed);
   }
   return best;
 }
