@@ -95,5 +95,5 @@ def test_score_mod_from_several_threads():
         return scores
 
     many = saccade.attention(q, k, v, score_mod=note, num_threads=4)
-    assert len(seen) > 1
+    assert len(seen) > 1 or saccade.info()["threading_layer"] == "none"
     np.testing.assert_array_equal(many, saccade.attention(q, k, v, score_mod=note, num_threads=1))

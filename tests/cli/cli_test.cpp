@@ -97,7 +97,8 @@ TEST_F(CliTest, InfoSaysThatAnInstructionSetIsNotToBeHad) {
 TEST_F(CliTest, AFullDiskIsNoSuccess) {
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "this system has no /dev/full";
   const std::string line = std::string(SACCADE_COMMAND) + " info >/dev/full 2>/dev/null";
-  EXPECT_EQ(WEXITSTATUS(std::system(line.c_str())), 2);
+  const int status = std::system(line.c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 2);
 }
 #endif
 
