@@ -115,7 +115,7 @@ TEST(Npy, TransposesFortranOrderOfEveryRank) {
     save_npy(folder / "t.npy", reversed);
     // The bytes of the transposed array in C order are those of the array in Fortran order.
     const Tensor transposed = Tensor::copy_of(reversed);
-    std::string text = "{'descr': '<i2', 'fortran_order': True, 'shape': (";
+    std::string text = "{'descr': '=i2', 'fortran_order': True, 'shape': (";
     for (const std::int64_t length : shape) text += std::to_string(length) + ",";
     const std::string file = npy(text + ")}", 0) + contents(transposed);
     expect_same(parse_npy(as_bytes(file)), tensor);
