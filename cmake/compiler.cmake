@@ -32,6 +32,11 @@ target_compile_options(saccade_compiler INTERFACE
 if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   target_compile_options(saccade_compiler INTERFACE -Wno-stringop-overflow -Wno-array-bounds)
 endif()
+# std::stable_sort of GCC 12's library and older calls a function that the library itself calls deprecated, and Clang says so from
+# version 17 on.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 17)
+  target_compile_options(saccade_compiler INTERFACE -Wno-deprecated-declarations)
+endif()
 # Every 64-bit Arm processor has fused multiply-adds, so compilers would fuse products and sums there, each in its own
 # way. The sources decide what is fused, so that what is computed outside the kernels rounds as on x86-64.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64|ARM64")
