@@ -209,9 +209,9 @@ Tensor KvCache::dequantized(std::size_t which) const {
   Tensor result(DType::f32, {config().batch, heads, longest, dim});
   for (std::int64_t b = 0; b < config().batch; ++b) {
     for (std::int64_t j = storage_->begin_row(b); j < storage_->end_row(b); ++j) {
-      const auto [block, row] = storage_->place(b, j);
-      const auto rows_of = [block = block, row = row](const TensorView& plane) {
-        return plane ? plane.select(0, block).slice(1, row, row + 1) : TensorView();
+      const auto place = storage_->place(b, j);
+      const auto rows_of = [&](const TensorView& plane) {
+        return plane ? plane.select(0, place.block).slice(1, place.row, place.row + 1) : TensorView();
       };
       const TensorView stored = rows_of(store.numbers());
       Tensor token = is_quantized(dtype)
