@@ -3,6 +3,8 @@
 #include <saccade/ablation.h>
 
 #include <cmath>
+#include <span>
+#include <vector>
 #include <nlohmann/json.hpp>
 
 #include "cli/common/common.h"
@@ -29,18 +31,7 @@ Json json_of(const TextExpectation& expected) {
           {"next", list}};
 }
 
-}  // namespace
-
-void print_ablation(const LookArguments& arguments) {
-  if (!arguments.text) refuse("give --text, which the model reads");
-  AblationOptions options{.replaced_by = arguments.mean ? Ablation::mean : Ablation::zero,
-                          .num_threads = arguments.num_threads()};
-  const AblationOptions as_it_is = options;
-  for (const std::string& name : arguments.ablated) options.heads.push_back(head_place(name, "--ablate"));
-  const PretrainedModel pretrained = PretrainedModel::load(arguments.model);
-  const std::string text = text_or_standard_input(*arguments.text);
-  const TextExpectation after = text_expectation(pretrained, text, options),
-                        before = text_expectation(pretrained, text, as_it_is);
+void print_changes(const LookArguments& arguments, const TextExpectation& before, const TextExpectation& after) {
   if (arguments.json)
     return print_json({{"ablated", arguments.ablated},
                        {"replaced_by", arguments.mean ? "mean" : "zero"},
@@ -54,6 +45,49 @@ void print_ablation(const LookArguments& arguments) {
                before.repeated_loss, after.repeated_loss, after.repeated_loss - before.repeated_loss,
                before.num_repeated);
   fmt::print("next    {}\n     -> {}\n", list_of(before), list_of(after));
+}
+
+std::vector<HeadPlace> ablated_heads(const LookArguments& arguments) {
+  std::vector<HeadPlace> heads;
+  for (const std::string& name : arguments.ablated) heads.push_back(head_place(name, "--ablate"));
+  return heads;
+}
+
+}  // namespace
+
+void print_ablation(const LookArguments& arguments) {
+  if (!arguments.text) refuse("give --text, which the model reads");
+  AblationOptions options{.replaced_by = arguments.mean ? Ablation::mean : Ablation::zero,
+                          .num_threads = arguments.num_threads()};
+  const AblationOptions as_it_is = options;
+  options.heads = ablated_heads(arguments);
+  const PretrainedModel pretrained = PretrainedModel::load(arguments.model);
+  const std::string text = text_or_standard_input(*arguments.text);
+  const TextExpectation after = text_expectation(pretrained, text, options),
+                        before = text_expectation(pretrained, text, as_it_is);
+  print_changes(arguments, before, after);
+}
+
+void print_ablation_of_saved(const LookArguments& arguments) {
+  const SavedModel saved = load_model(arguments.model);
+  const std::vector<std::int64_t> tokens = tokens_of_saved(saved, arguments);
+  std::vector<HeadEdit> edits;
+  for (const HeadPlace& place : ablated_heads(arguments)) {
+    const GPTModelOptions& sizes = saved.model->options();
+    if (place.layer >= sizes.num_layers || place.head >= sizes.num_heads)
+      refuse("--ablate L{}H{}: the model has {} layers of {} heads, counted from 0", place.layer, place.head,
+             sizes.num_layers, sizes.num_heads);
+    edits.push_back({.place = place, .replaced_by = arguments.mean ? Ablation::mean : Ablation::zero});
+  }
+  const auto expected = [&](std::span<const HeadEdit> changes) {
+    const Tensor logits =
+        saved.model->forward(TensorView(tokens.data(), {1, std::ssize(tokens)}),
+                             [&](const LayerAttention& layer) { edit_heads(layer, changes); });
+    TextExpectation result = text_expectation(tokens, logits.view().select(0, 0));
+    for (NextToken& next : result.next) next.text = saved.text_of(next.id);
+    return result;
+  };
+  print_changes(arguments, expected({}), expected(edits));
 }
 
 }  // namespace saccade::cli

@@ -46,7 +46,8 @@ void print_heads_of_saved(const LookArguments& arguments);
 /// Writes the page of a Hugging Face folder's model.
 void look_at_pretrained(const LookArguments& arguments);
 
-/// Prints what changes without some heads.
+/// Prints what changes without some heads: of a Hugging Face folder's model, and of a training run's final one.
 void print_ablation(const LookArguments& arguments);
+void print_ablation_of_saved(const LookArguments& arguments);
 
 }  // namespace saccade::cli

@@ -57,10 +57,18 @@ std::vector<std::int64_t> tokens_of_saved(const SavedModel& saved, const LookArg
 
 void look_at_saved(const LookArguments& arguments) {
   if (arguments.pair || arguments.image || arguments.audio || arguments.target || arguments.other_model ||
-      arguments.other_text || !arguments.details.empty() || !arguments.tiles.empty() ||
-      !arguments.ablated.empty() || arguments.gradient)
-    refuse("of a model of saccade train only --text, -o, --title, --max-size and --json can be given");
+      arguments.other_text || !arguments.details.empty() || !arguments.tiles.empty() || arguments.gradient)
+    refuse(
+        "of a model of saccade train only --text, -o, --title, --max-size, --ablate, --mean and --json can be given");
   if (!arguments.text) refuse("give --text, which the model reads");
+  if (!arguments.ablated.empty()) {
+#ifdef SACCADE_HAS_TOKENIZER
+    print_ablation_of_saved(arguments);
+#else
+    refuse("this saccade was built without saccade::tokenizer, which --ablate needs");
+#endif
+    if (!arguments.output) return;
+  }
   if (!wants_page(arguments)) return print_heads_of_saved(arguments);
   const SavedModel last = load_model(arguments.model);
   const std::vector<std::int64_t> tokens = tokens_of_saved(last, arguments);

@@ -21,6 +21,8 @@ html_theme = "furo"
 html_title = f"saccade {version}"
 html_show_search_summary = False  # summaries are fetched, which a page from a disk may not do
 html_copy_source = False
+html_static_path = [str(SOURCES / "_static")]
+exclude_patterns = ["_static"]
 
 myst_heading_anchors = 3
 myst_fence_as_directive = ["math"]  # the form that GitHub shows
@@ -52,6 +54,16 @@ def visit_formula(translator, node):
     raise nodes.SkipNode
 
 
+def forbid_network(app, pagename, templatename, context, doctree):
+    """The chapters, which compute, may load nothing but files of the site."""
+    if re.match(r"docs/tutorial/(.*/)?[0-9]", pagename):
+        own = "'self' file:"
+        policy = f"default-src 'none'; script-src {own} 'unsafe-inline' 'wasm-unsafe-eval'; style-src {own} 'unsafe-inline'; "
+        policy += f"img-src {own} data:; font-src {own}"
+        context["metatags"] += f'\n<meta http-equiv="Content-Security-Policy" content="{policy}">'
+
+
 def setup(app):
+    app.connect("html-page-context", forbid_network)
     app.connect("autoapi-skip-member", autoapi_skip)
     app.add_html_math_renderer("mathml", inline_renderers=(visit_formula, None), block_renderers=(visit_formula, None))

@@ -12,6 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import live
+
 ROOT = Path(__file__).parents[2]
 CHAPTERS = ["README", *sorted(path.stem for path in ROOT.glob("docs/tutorial/[0-9]-*.md"))]
 GROUPS = {  # of the pages in docs/; a page that is in none ends the run
@@ -111,7 +113,11 @@ def main() -> None:
     found = pages()
     for page in found:
         name = "index.md" if page == Path("README.md") else page
-        write(site / name, rewritten(page, (ROOT / page).read_text(), site))
+        text = rewritten(page, (ROOT / page).read_text(), site)
+        if "<!-- live -->\n" in text:
+            text = text.replace("<!-- live -->\n", live.in_chapter(page))
+        write(site / name, text)
+    live.write_for_site(site / "_static")
     # A copy, because a built package holds links.
     shutil.copytree(sys.argv[3], site / "python/saccade", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
 

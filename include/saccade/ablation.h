@@ -9,21 +9,17 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "saccade/model.h"
+#include "saccade/layer_attention.h"
 #include "saccade/pretrained.h"
+#include "saccade/tensor.h"
 
 #pragma GCC visibility push(default)
 namespace saccade {
-
-/// What replaces the output of an ablated head.
-enum class Ablation : std::uint8_t {
-  zero,
-  mean,  ///< the mean of its output over the text, which loses what differs between tokens
-};
 
 /// Which heads to ablate; fill it with designated initializers.
 struct AblationOptions {
@@ -57,6 +53,12 @@ struct TextExpectation {
 /// model takes, and heads that do not exist.
 TextExpectation text_expectation(const PretrainedModel& pretrained, std::string_view text,
                                  const AblationOptions& options = {});
+
+/// The same of logits that a decoder computed in any way, f32 [tokens, vocabulary], for the tokens that it read. The
+/// texts of the `num_next` candidates are empty. Throws std::invalid_argument for no tokens, tokens outside the
+/// vocabulary, logits of another shape or type, and a negative num_next.
+TextExpectation text_expectation(std::span<const std::int64_t> tokens, const TensorView& logits,
+                                 std::int64_t num_next = 5);
 
 }  // namespace saccade
 #pragma GCC visibility pop

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "saccade/attention.h"
+#include "saccade/layer_attention.h"
 #include "saccade/linear.h"
 #include "saccade/module.h"
 #include "saccade/random.h"
@@ -71,6 +72,10 @@ struct ForwardOptions {
   TorchGenerator* dropout_generator = nullptr;
   /// The PyTorch build whose dropout dropout_generator reproduces; published outputs come from the generic build.
   TorchBuild dropout_build = TorchBuild::generic;
+
+  /// Called between attention and the output projection, with layer 0: what it changes in o takes effect. For one
+  /// sequence (batch 1), not in training mode and not in modules with appended keys.
+  OnAttention on_attention{};
 
   /// Threads of this call; 0: num_threads() of runtime.h. Results do not depend on it.
   int num_threads = 0;
@@ -191,6 +196,7 @@ class AttentionModule : public Module {
   void project(const Inputs& inputs, const Projections& projections, int num_threads) const;
   AttentionOptions plain_options(bool causal, int num_threads) const;
   void attend(const Projections& projections, ForwardCall& call, const ForwardOptions& options);
+  void hand_over(const Projections& projections, const ForwardCall& call, const OnAttention& on_attention) const;
   Tensor reported_weights(ForwardCall& call, bool has_batch, const ForwardOptions& options) const;
   void keep(ForwardCall call, const Inputs& inputs);
   ProjectedGradients attend_backward(const ForwardCall& call, const TensorView& dcontext);

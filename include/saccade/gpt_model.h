@@ -54,6 +54,8 @@ class TransformerBlock final : public Module {
   Tensor forward(const TensorView& x);
   /// The same, also returning the attention weights, [batch, num_heads, seqlen, seqlen].
   Tensor forward(const TensorView& x, Tensor& weights);
+  /// The same, calling on_attention as ForwardOptions says.
+  Tensor forward(const TensorView& x, const OnAttention& on_attention);
   /// dout has the shape of x; returns the gradient of x.
   Tensor backward(const TensorView& dout);
 
@@ -61,7 +63,7 @@ class TransformerBlock final : public Module {
   friend class GPTModel;
 
   std::vector<Part> parts() override;
-  Tensor forward(const TensorView& x, Tensor* weights);
+  Tensor forward(const TensorView& x, Tensor* weights, const OnAttention& on_attention);
 
   bool attention_only_;
   MultiHeadAttention att_;
@@ -87,6 +89,9 @@ class GPTModel final : public Module {
   /// The logits of each next token, f32 [batch, seqlen, vocab_size]. tokens: i64 [batch, seqlen], seqlen from 1 to
   /// context_length; throws std::invalid_argument otherwise.
   Tensor forward(const TensorView& tokens);
+  /// The same for one sequence in evaluation mode, i64 [1, seqlen]. Calls on_attention for each layer, between its
+  /// attention and its output projection: what it changes in o takes effect (edit_heads() of layer_attention.h).
+  Tensor forward(const TensorView& tokens, const OnAttention& on_attention);
 
   /// The logits of the token after `tokens`, f32 [vocab_size]; the model sees the last context_length of them.
   /// Throws std::invalid_argument when there are no tokens, and for a token outside the vocabulary.

@@ -16,6 +16,7 @@
 
 #include "saccade/attention.h"
 #include "saccade/kv_cache.h"
+#include "saccade/layer_attention.h"
 #include "saccade/tensor.h"
 
 #pragma GCC visibility push(default)
@@ -61,30 +62,6 @@ struct ModelInput {
   std::vector<std::int64_t> encoder_lengths{};
 };
 
-/// Which attention of a model: encoder self-attention, decoder self-attention, or cross-attention.
-enum class AttentionKind : std::uint8_t { encoder, decoder, cross };
-
-/// The attention of one layer in a forward pass, before the output projection.
-struct LayerAttention {
-  AttentionKind kind = AttentionKind::encoder;  ///< which of the model's
-  std::int64_t layer = 0;                       ///< of the encoder or of the decoder
-  /// [tokens, heads, head_dim], as attention() gets them: after the norms and rotations of the family.
-  TensorView q{}, k{}, v{};
-  /// With these, attention(q, k, v, options) gives o. More may be set in a copy, weights for example. What they
-  /// point to is valid until the model's call returns.
-  AttentionOptions options{};
-  /// [tokens, num_heads, head_dim]. Changes take effect: setting a head's o to 0 ablates it.
-  MutableTensorView o{};
-  /// The projection of o that is added to the states: [num_heads, head_dim, d_model], f32, bf16 or f16.
-  TensorView output_weight{};
-};
-
-/// A query head of a model; of an encoder-decoder, of its decoder.
-struct HeadPlace {
-  std::int64_t layer = 0, head = 0;  ///< from 0 on
-  bool operator==(const HeadPlace&) const = default;
-};
-
 /// Receives the attention of a layer and the gradient of a loss with respect to its o, f32 [tokens, num_heads,
 /// head_dim]. In each head, the gradient with respect to the weight of key j for query i is the dot product of
 /// dout's row i and v's row j.
@@ -113,7 +90,7 @@ struct ModelOptions {
   /// Earlier tokens of the sequence, which must be the only one; the new ones are appended. Decoders only.
   ModelCache* cache = nullptr;
   /// Called for each layer. Cannot be combined with a cache.
-  std::function<void(const LayerAttention&)> on_attention{};
+  OnAttention on_attention{};
   /// Threads of this call; 0: num_threads() of runtime.h. Results do not depend on it.
   int num_threads = 0;
 };

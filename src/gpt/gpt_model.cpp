@@ -80,12 +80,16 @@ std::vector<Module::Part> TransformerBlock::parts() {
           {"drop_att", drop_att_}, {"drop_ff", drop_ff_}};
 }
 
-Tensor TransformerBlock::forward(const TensorView& x) { return forward(x, nullptr); }
-Tensor TransformerBlock::forward(const TensorView& x, Tensor& weights) { return forward(x, &weights); }
+Tensor TransformerBlock::forward(const TensorView& x) { return forward(x, nullptr, {}); }
+Tensor TransformerBlock::forward(const TensorView& x, Tensor& weights) { return forward(x, &weights, {}); }
+Tensor TransformerBlock::forward(const TensorView& x, const OnAttention& on_attention) {
+  return forward(x, nullptr, on_attention);
+}
 
-Tensor TransformerBlock::forward(const TensorView& x, Tensor* weights) {
+Tensor TransformerBlock::forward(const TensorView& x, Tensor* weights, const OnAttention& on_attention) {
   ModuleOutput attended =
-      att_.forward(norm1_.forward(x), {.weights = weights ? HeadWeights::per_head : HeadWeights::none});
+      att_.forward(norm1_.forward(x), {.weights = weights ? HeadWeights::per_head : HeadWeights::none,
+                                       .on_attention = on_attention});
   if (weights) *weights = std::move(attended.weights);
   Tensor stream = drop_att_.forward(attended.output);
   add_to(stream, x);
@@ -176,6 +180,16 @@ Tensor GPTModel::embed(const TensorView& tokens) {
 Tensor GPTModel::forward(const TensorView& tokens) {
   Tensor x = embed(tokens);
   for (TransformerBlock& block : trf_blocks_) x = block.forward(x);
+  return out_head_.forward(final_norm_.forward(x));
+}
+
+Tensor GPTModel::forward(const TensorView& tokens, const OnAttention& on_attention) {
+  Tensor x = embed(tokens);
+  for (std::size_t number = 0; number < trf_blocks_.size(); ++number)
+    x = trf_blocks_[number].forward(x, [&](LayerAttention layer) {
+      layer.layer = static_cast<std::int64_t>(number);
+      on_attention(layer);
+    });
   return out_head_.forward(final_norm_.forward(x));
 }
 

@@ -202,3 +202,38 @@ export function parseSafetensors(bytes: Uint8Array | ArrayBuffer): StateDict;
 
 /** The bytes of a .safetensors file with these tensors. */
 export function toSafetensors(tensors: StateDict): Uint8Array;
+
+/** The matrix product of a [m, k] and b [k, n], f64. */
+export function matmul(a: TensorLike, b: TensorLike): Tensor;
+
+/** Scores as weights along the last dimension, f64. "softmax" (default) subtracts the largest score first; "naive" does not, so
+ * that exp() overflows from 710 on and gives NaN; "sum" divides by the sum. */
+export function softmax(scores: TensorLike, kind?: "softmax" | "naive" | "sum"): Tensor;
+
+/** PyTorch's generator on CPUs after torch.manual_seed(seed): the same calls in the same order draw the same numbers, f32. */
+export class TorchGenerator {
+  constructor(seed: number | bigint);
+  /** torch.rand(shape): in [0, 1). */
+  rand(shape: number[]): Tensor;
+  /** torch.randn(shape): normally distributed. */
+  randn(shape: number[]): Tensor;
+  /** torch.empty(shape).uniform_(low, high). */
+  uniform(shape: number[], low: number, high: number): Tensor;
+  /** The parameters of a new torch.nn.Linear: weight [dOut, dIn], and bias [dOut] unless `bias` is false. */
+  linear(dIn: number, dOut: number, bias?: boolean): { weight: Tensor; bias?: Tensor };
+  /** The elements that torch.nn.functional.dropout keeps, bool; p is the probability of dropping. */
+  dropoutMask(shape: number[], p: number): Tensor;
+  dispose(): void;
+}
+
+/** NumPy's legacy generator after np.random.seed(seed), a number of 32 bits. */
+export class NumpyRandomState {
+  constructor(seed: number);
+  /** np.random.randint(low, high, size=shape): i64 in [low, high). */
+  randint(low: number, high: number, shape: number[]): Tensor;
+  /** np.random.rand: f64 in [0, 1). */
+  randomSample(shape: number[]): Tensor;
+  /** np.random.randn: f64, normally distributed. */
+  standardNormal(shape: number[]): Tensor;
+  dispose(): void;
+}

@@ -211,6 +211,24 @@ void AttentionModule::attend(const Projections& projections, ForwardCall& call, 
   to.kv_lengths = call.kv_lengths;
 }
 
+void AttentionModule::hand_over(const Projections& projections, const ForwardCall& call,
+                                const OnAttention& on_attention) const {
+  if (training()) refuse(name(), "on_attention is not for training mode: gradients would not know what it changes");
+  if (projections.q.shape[0] != 1)
+    refuse(name(), "on_attention is for one sequence, but the batch has ", projections.q.shape[0]);
+  if (appended_keys().count() != 0) refuse(name(), "on_attention is not for modules with appended keys");
+  LayerAttention layer{.kind = config_.causal ? AttentionKind::decoder : AttentionKind::encoder,
+                       .q = split_heads(projections.q, config_.num_heads).select(0, 0),
+                       .k = split_heads(projections.k, config_.num_kv_heads).select(0, 0),
+                       .v = split_heads(projections.v, config_.num_kv_heads).select(0, 0),
+                       .options = call.options,
+                       .o = split_heads(projections.context, config_.num_heads).select(0, 0)};
+  layer.options.lse = {}, layer.options.weights = {};
+  if (const TensorView out = weights_.out.value; out.rank != 0)  // [d_out, num_heads * head_dim]
+    layer.output_weight = out.reshaped({config_.d_out, config_.num_heads, config_.head_dim}).transposed(0, 1).transposed(1, 2);
+  on_attention(layer);
+}
+
 AttentionModule::Inputs AttentionModule::checked_input_of_all(const TensorView& x) const {
   if (config_.key_width != config_.d_in || config_.value_width != config_.d_in) {
     refuse(name(), "one input for query, key and value needs equal widths, but d_in is ", config_.d_in,
@@ -273,6 +291,7 @@ ModuleOutput AttentionModule::forward(const Inputs& inputs, const ForwardOptions
       keeps ? Projections(config_, inputs, call) : Projections(config_, inputs, call.context.mutable_view());
   project(inputs, projections, options.num_threads);
   attend(projections, call, options);
+  if (options.on_attention) hand_over(projections, call, options.on_attention);
 
   const auto with_axes = [&](Tensor x) {
     return with_axes_of_inputs(std::move(x), inputs.has_batch, config_.batch_first);

@@ -1,0 +1,58 @@
+#include "saccade/layer_attention.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "core/check.h"
+
+namespace saccade {
+namespace {
+
+constexpr const char* kFunction = "edit_heads";
+
+float* row_of(const MutableTensorView& o, std::int64_t i) { return o.as<float>() + i * o.strides[0]; }
+
+/// Every row becomes the mean of all, or zeros.
+void ablate(const MutableTensorView& o, Ablation replaced_by) {
+  const std::int64_t tokens = o.shape[0], dim = o.shape[1];
+  std::vector<float> row(static_cast<std::size_t>(dim));
+  for (std::int64_t i = 0; replaced_by == Ablation::mean && i < tokens; ++i)
+    for (std::int64_t d = 0; d < dim; ++d)
+      row[static_cast<std::size_t>(d)] += row_of(o, i)[d * o.strides[1]] / static_cast<float>(tokens);
+  for (std::int64_t i = 0; i < tokens; ++i)
+    for (std::int64_t d = 0; d < dim; ++d) row_of(o, i)[d * o.strides[1]] = row[static_cast<std::size_t>(d)];
+}
+
+/// The rows become sums of values with these weights.
+void mix(const MutableTensorView& o, const TensorView& values, const TensorView& weights) {
+  for (std::int64_t i = 0; i < o.shape[0]; ++i)
+    for (std::int64_t d = 0; d < o.shape[1]; ++d) {
+      double sum = 0.0;
+      for (std::int64_t j = 0; j < values.shape[0]; ++j)
+        sum += value_at(weights, std::array{i, j}) * value_at(values, std::array{j, d});
+      row_of(o, i)[d * o.strides[1]] = static_cast<float>(sum);
+    }
+}
+
+}  // namespace
+
+void edit_heads(const LayerAttention& layer, std::span<const HeadEdit> edits) {
+  const std::int64_t heads = layer.o.shape[1];
+  for (const HeadEdit& edit : edits) {
+    if (edit.place.layer != layer.layer) continue;
+    const std::int64_t head = edit.place.head;
+    if (head < 0 || head >= heads)
+      refuse(kFunction, "head must be below ", heads, ", the heads of layer ", layer.layer, ", but it is ", head);
+    const MutableTensorView o = layer.o.select(1, head);
+    if (edit.weights.rank == 0) {
+      ablate(o, edit.replaced_by);
+      continue;
+    }
+    check_dtype(kFunction, "weights", edit.weights, DType::f32);
+    check_shape(kFunction, "weights", edit.weights, {layer.o.shape[0], layer.v.shape[0]});
+    mix(o, layer.v.select(1, head / (heads / layer.v.shape[1])), edit.weights);
+  }
+}
+
+}  // namespace saccade
