@@ -133,6 +133,9 @@ class AttentionPage {
   /// missing.
   std::string html() const;
 
+  /// The same file within `max_size` bytes instead of PageOptions::max_size, for a place that takes less.
+  std::string html(std::size_t max_size) const;
+
  private:
   struct State;
   std::unique_ptr<State> state_;

@@ -70,7 +70,9 @@ void bind_page(nb::module_& module) {
       .def("add_part", &add_part, "part"_a)
       .def("add_layer", &add_layer, "part"_a, "layer"_a, "weights"_a)
       .def("add_map", &add_map, "part"_a, "name"_a, "weights"_a)
-      .def("html", &AttentionPage::html, nb::call_guard<nb::gil_scoped_release>());
+      .def("html", nb::overload_cast<>(&AttentionPage::html, nb::const_), nb::call_guard<nb::gil_scoped_release>())
+      .def("html", nb::overload_cast<std::size_t>(&AttentionPage::html, nb::const_), "max_size"_a,
+           nb::call_guard<nb::gil_scoped_release>());
 }
 
 }  // namespace saccade::python

@@ -137,7 +137,9 @@ void AttentionPage::add_map(std::int64_t part, const std::string& name, const Te
   state_->part(part).add_map(name, weights);
 }
 
-std::string AttentionPage::html() const {
+std::string AttentionPage::html() const { return html(state_->options.max_size); }
+
+std::string AttentionPage::html(std::size_t max_size) const {
   const State& state = *state_;
   if (state.parts.empty()) refuse(kPage, "there are no parts");
   std::string fixed;
@@ -152,8 +154,7 @@ std::string AttentionPage::html() const {
   const std::size_t without_heads = kPageStyle.size() + kPageScript.size() + kPageBody.size() + fixed.size() +
                                     state.index(all).size() + 64 * 256 +
                                     6 * (2 * state.options.title.size() + state.options.subtitle.size());
-  const Selection selection =
-      state.selected(state.options.max_size - std::min(without_heads, state.options.max_size));
+  const Selection selection = state.selected(max_size - std::min(without_heads, max_size));
 
   std::string html = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n";
   html +=

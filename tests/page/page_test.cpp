@@ -112,6 +112,7 @@ TEST(Page, KeepsTheMostTellingHeadsWithinItsSize) {
     for (std::int64_t head = 0; head < 3; ++head)
       page.add(0, 0, head, random_weights(n, false, 9), {.is_chosen = is_chosen && head == 1});
     page.add(0, 0, 3, previous);
+    EXPECT_EQ(page.html(size), page.html());
     return page.html();
   };
   const auto kept_of = [](const std::string& html) { return index_of(html)["parts"][0]["kept"]; };
@@ -124,6 +125,12 @@ TEST(Page, KeepsTheMostTellingHeadsWithinItsSize) {
   EXPECT_LT(kept_of(part).size(), 4u);
   EXPECT_EQ(kept_of(html_of(less, true))[0], 1);
   EXPECT_EQ(kept_of(html_of(1)).size(), 0u);
+
+  AttentionPage page({.title = "t"});
+  page.add_part({.queries = {.tokens = words(n)}, .num_layers = 1, .num_heads = 1});
+  page.add(0, 0, 0, previous);
+  EXPECT_EQ(kept_of(page.html(1)).size(), 0u);
+  EXPECT_EQ(kept_of(page.html()).size(), 1u);  // a smaller file changes nothing
 }
 
 TEST(Page, NoTextBreaksOutOfIt) {
