@@ -13,9 +13,20 @@ from . import _core
 from ._arguments import shown
 from ._arrays import as_array, is_torch
 
+NOTEBOOK_SIZE = 4_000_000
+# What the element around a page does there: it hides the sentence above it, and tells the page whether the host's text
+# is light or dark, at first and whenever its color changes. A page in a sandbox cannot see its host. (Chromium takes an
+# attribute ontransitionend for another event.)
+_ON_LOAD = (
+    "this.previousElementSibling.hidden = true; (this.ontransitionend = () => { "
+    r"const color = getComputedStyle(this).color.match(/^rgba?\((\d+), (\d+), (\d+)/); "
+    "if (color) this.contentWindow.postMessage"
+    "({ saccadeTheme: +color[1] + +color[2] + +color[3] > 382 ? 'dark' : 'light' }, '*'); })()"
+)
+
 
 class Page:
-    """A page with the attention of a model: one HTML file that needs no network. Jupyter displays it.
+    """A page with the attention of a model: one HTML file that needs no network. Notebooks display it.
 
     :param title, subtitle: its heading, and a line below it.
     :param max_size: the most bytes of the file. The most telling heads are kept whole, the others as thumbnails; the
@@ -30,8 +41,7 @@ class Page:
         if not hasattr(_core, "AttentionPage"):
             raise RuntimeError("this saccade was built without pages, which need zlib and nlohmann-json")
         self._title = _text(title, "title")
-        if isinstance(max_size, bool) or not isinstance(max_size, int) or not 0 < max_size < 2**62:
-            raise ValueError(f"max_size: expected a number of bytes, got {max_size!r}")
+        _check_size(max_size)
         self._page = _core.AttentionPage(self._title, _text(subtitle, "subtitle"), max_size, bool(is_sequence))
         self._html: str | None = None
 
@@ -113,10 +123,36 @@ class Page:
         with open(path, "w", encoding="utf-8", newline="\n") as file:
             file.write(self.html())
 
+    def frame(self, *, height: int = 720, max_size: int = NOTEBOOK_SIZE) -> str:
+        """The page as an element of another page: what notebooks display, with other numbers if need be.
+
+        ::
+
+            IPython.display.HTML(page.frame(height=1000))
+
+        The element is a sandboxed ``iframe`` that contains the page. It can run the page's script and save files; it
+        cannot reach the page around it, its address or its storage, nor any network.
+
+        :param height: in pixels, at least 200.
+        :param max_size: the most bytes of the page, as in :class:`Page`, whose own limit holds too. Notebooks store
+            what they display.
+        """
+        if isinstance(height, bool) or not isinstance(height, int) or not 200 <= height < 2**31:
+            raise ValueError(f"height: expected a number of pixels, at least 200, got {height!r}")
+        _check_size(max_size)
+        page = self.html()
+        if len(page.encode()) > max_size:
+            page = self._page.html(max_size)
+        title = html.escape(self._title)
+        return (
+            f"<div><p>{title}: the heads are shown here when the cell is run, or in a trusted notebook.</p>"
+            f'<iframe sandbox="allow-scripts allow-downloads" title="{title}" onload="{_attribute(_ON_LOAD)}" '
+            f'style="display: block; width: 100%; height: {height}px; border: 0; transition: color 1ms" '
+            f'srcdoc="{_attribute(page)}"></iframe></div>'
+        )
+
     def _repr_html_(self) -> str:
-        content = html.escape(self.html())
-        style = "width: 100%; height: 52rem; border: 0"
-        return f'<iframe srcdoc="{content}" style="{style}" title="{html.escape(self._title)}"></iframe>'
+        return self.frame()
 
     def __repr__(self) -> str:
         return f"<saccade.Page: {self._title}; .save('x.html')>"
@@ -147,11 +183,21 @@ def page(
     :param title, subtitle: the page's heading, and a line below it.
     :param max_size: the most bytes of the file, as in :class:`Page`.
     :param options: the other arguments of :meth:`Page.add`.
-    :returns: a :class:`Page`, which Jupyter displays, and to which parts may be added.
+    :returns: a :class:`Page`, which notebooks display, and to which parts may be added.
     :raises ValueError: for shapes and labels that do not fit; names the argument.
     :raises RuntimeError: if this build has no pages.
     """
     return Page(title, subtitle, max_size=max_size).add(weights, tokens, key_tokens, **options)
+
+
+def _check_size(max_size: Any) -> None:
+    if isinstance(max_size, bool) or not isinstance(max_size, int) or not 0 < max_size < 2**62:
+        raise ValueError(f"max_size: expected a number of bytes, got {max_size!r}")
+
+
+def _attribute(text: str) -> str:
+    """Text between double quotes. Only these two characters mean something there; a page has many others."""
+    return text.replace("&", "&amp;").replace('"', "&quot;")
 
 
 def _text(value: Any, name: str) -> str:

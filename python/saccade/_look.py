@@ -58,7 +58,7 @@ def look(
     :param tiles: regions to keep exactly, of such a text: (layer, head, queries, keys), the last two ranges.
     :param gradient: also show gradient times attention and relevance: the weights on which the model's answer rests.
     :param num_threads: 0: all that saccade uses; the page does not depend on it.
-    :returns: a :class:`Page`, which Jupyter displays, and to which parts may be added.
+    :returns: a :class:`Page`, which notebooks display, and to which parts may be added.
     :raises RuntimeError: for a folder that cannot be read or a model that is not known, and if this build lacks what
         reads models.
     :raises ValueError: for what the model does not read, and for heads and tiles that do not exist.

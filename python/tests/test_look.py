@@ -26,6 +26,7 @@ def test_shows_every_head_over_a_text(tmp_path):
         weights = np.frombuffer(part(page.html(), f"head-0-{head}"), np.uint8).reshape(tokens, tokens)
         sums = np.where(weights > 0, 2.0 ** ((weights - 255.0) / 16), 0).sum(-1)
         np.testing.assert_allclose(sums, 1, atol=0.03)
+    assert 'title="text-encoder"' in page._repr_html_() and 'sandbox="allow-scripts' in page._repr_html_()
     page.save(tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text(encoding="utf-8") == page.html()
     assert saccade.look(str(ENCODER), "A causal mask.", num_threads=1).html() == page.html()

@@ -1,7 +1,9 @@
 """page: every head of a model in one file."""
 
 import base64
+import html.parser
 import json
+import re
 import zlib
 
 import numpy as np
@@ -63,13 +65,74 @@ def test_has_several_parts():
     assert parts[1]["keys"]["seconds"] == 0.02 and len(parts[1]["keys"]["tokens"]) == 7
 
 
-def test_shows_itself_and_is_saved(tmp_path):
+def test_is_saved(tmp_path):
     page = saccade.page(weights(), TOKENS, title='"quoted"')
-    frame = page._repr_html_()
-    assert frame.startswith('<iframe srcdoc="&lt;!DOCTYPE html&gt;') and frame.count('"') % 2 == 0
     page.save(tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text(encoding="utf-8") == page.html()
-    assert "quoted" in repr(page)
+    assert repr(page) == "<saccade.Page: \"quoted\"; .save('x.html')>"
+
+
+def elements(text):
+    """The elements of HTML as a browser reads them, and its text outside them."""
+    found, texts = [], []
+    parser = html.parser.HTMLParser()
+    parser.handle_starttag = lambda name, attributes: found.append((name, dict(attributes)))
+    parser.handle_data = texts.append
+    parser.feed(text)
+    parser.close()
+    return found, "".join(texts)
+
+
+@pytest.mark.parametrize("title", ["two layers", '"><script>alert(1)</script>', "</iframe><b>", "&quot;&lt;b&gt;", "'"])
+def test_notebooks_show_it_in_a_sandbox(title):
+    page = saccade.page(weights(), [title, "a", "</iframe>", "&quot;"], title=title)
+    shown = page._repr_html_()
+    assert shown == page.frame()
+    (outer, paragraph, frame), text = elements(shown)
+    assert (outer[0], paragraph, frame[0]) == ("div", ("p", {}), "iframe")
+    assert frame[1]["srcdoc"] == page.html() and frame[1]["title"] == title
+    assert frame[1]["sandbox"] == "allow-scripts allow-downloads"
+    assert text.startswith(title + ": ")
+    assert set(frame[1]) == {"sandbox", "title", "onload", "style", "srcdoc"}
+    assert index(page)["parts"][0]["queries"]["tokens"] == [title, "a", "</iframe>", "&quot;"]
+
+
+def test_notebooks_fetch_nothing():
+    shown = saccade.page(weights(), TOKENS)._repr_html_()
+    addresses = set(re.findall(r"(?:https?:)?//[a-z][\w.]*\.[a-z]+", shown))
+    assert addresses == {"http://www.w3.org"}  # SVG's name space
+    assert "default-src 'none'" in elements(shown)[0][2][1]["srcdoc"]
+
+
+def test_notebooks_get_less_of_a_large_page():
+    page = saccade.page(weights(heads=6, rows=300, keys=300), title="large")
+    whole = page.html()
+    assert 500_000 < len(whole) < 4_000_000 and elements(page.frame())[0][2][1]["srcdoc"] == whole
+    less = elements(page.frame(max_size=400_000, height=900))[0][2][1]
+    assert len(less["srcdoc"].encode()) <= 400_000 and "height: 900px" in less["style"]
+    assert 0 < less["srcdoc"].count('id="head-') < whole.count('id="head-') == 12
+    assert page.html() == whole
+    small = saccade.page(weights(heads=6, rows=300, keys=300), title="large", max_size=400_000)
+    assert elements(small.frame())[0][2][1]["srcdoc"] == small.html() == less["srcdoc"]
+
+
+def test_notebooks_get_at_most_four_megabytes(monkeypatch):
+    page = saccade.page(weights(), TOKENS)
+    asked = []
+
+    class Large:
+        def html(self, *max_size):
+            asked.append(max_size)
+            return "<b>" if max_size else "\u00e9" * 2_000_001
+
+    monkeypatch.setattr(page, "_page", Large())
+    assert elements(page._repr_html_())[0][2][1]["srcdoc"] == "<b>" and asked == [(), (4_000_000,)]
+
+
+@pytest.mark.parametrize("arguments", [{"height": 0}, {"height": "52rem"}, {"height": True}, {"max_size": 0}])
+def test_a_frame_refuses_what_does_not_fit(arguments):
+    with pytest.raises(ValueError, match=f"^{next(iter(arguments))}: expected a number of "):
+        saccade.page(weights(), TOKENS).frame(**arguments)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ const DEFAULTS = {
   sort: "place", words: 0, special: 0, first: 0, find: "", lang: "", theme: "",
 };
 const state = { ...DEFAULTS };
-const ui = { panel: false };  // what is open, which no link keeps
+const ui = { panel: false, theme: "" };  // what is open, and the theme of a page around this one, which no link keeps
 const listeners = [];
+const shownTheme = () => state.theme || ui.theme;
 const part = () => data.index.parts[state.p];
 // The sequence whose tokens are chosen, and the one that the weights of these go to.
 const chosenSequence = () => (state.dir === "from" ? part().queries : part().keys);

@@ -3,7 +3,7 @@
 const BLUES = [[233, 244, 252], [192, 225, 248], [154, 204, 242], [119, 182, 235], [90, 159, 224], [66, 136, 209], [50, 113, 189], [40, 91, 165], [34, 70, 138], [28, 51, 109], [21, 34, 79]];
 const ORANGES = [[253, 240, 228], [250, 220, 190], [246, 197, 147], [238, 172, 106], [226, 147, 71], [208, 123, 45], [184, 101, 29], [157, 80, 20], [127, 61, 16], [97, 45, 14], [66, 29, 12]];
 const NEUTRAL = { light: [255, 255, 255], dark: [58, 64, 72] };
-const isDark = () => state.theme === "dark" || (state.theme !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
+const isDark = () => shownTheme() === "dark" || (shownTheme() !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
 
 // The color of a share of the scale; of a difference of two weights, from the second's to the first's side.
 function colorOf(share, isSigned = false) {

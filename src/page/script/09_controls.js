@@ -110,5 +110,5 @@ function drawControls() {
   controls.key = key;
   for (const update of controls.update) update();
   document.documentElement.lang = language();
-  document.documentElement.dataset.theme = state.theme;
+  document.documentElement.dataset.theme = shownTheme();
 }

@@ -55,6 +55,18 @@ async function begin() {
   if (isPlain) showTourOnce();
   document.documentElement.dataset.ready = "yes";
 }
+let begun = null;
+function start() {
+  begun = begin();
+  begun.catch(complain);
+}
+// A notebook says whether it is light or dark: the setting of the system, which the page follows elsewhere, may differ.
+addEventListener("message", ({ source, data: sent }) => {
+  if (source !== parent || !sent || !["light", "dark"].includes(sent.saccadeTheme)) return;
+  ui.theme = sent.saccadeTheme;
+  document.documentElement.dataset.theme = shownTheme();
+  if (begun) begun.then(redraw, complain);
+});
 // The weights of heads follow this script in the file.
-if (document.readyState === "loading") addEventListener("DOMContentLoaded", () => begin().catch(complain));
-else begin().catch(complain);
+if (document.readyState === "loading") addEventListener("DOMContentLoaded", start);
+else start();
