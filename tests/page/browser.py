@@ -63,9 +63,9 @@ class Browser:
                 return answer["result"]
             self.events.append(answer)
 
-    def evaluate(self, expression):
+    def evaluate(self, expression, **options):
         """The value of an expression, which may be a promise."""
-        result = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        result = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True, **options)
         if "exceptionDetails" in result:
             raise RuntimeError(f"{expression}: {result['exceptionDetails']}")
         return result["result"].get("value")
