@@ -58,8 +58,8 @@ def forbid_network(app, pagename, templatename, context, doctree):
     """The chapters, which compute, may load nothing but files of the site."""
     if re.match(r"docs/tutorial/(.*/)?[0-9]", pagename):
         own = "'self' file:"
-        policy = f"default-src 'none'; script-src {own} 'unsafe-inline' 'wasm-unsafe-eval'; style-src {own} 'unsafe-inline'; "
-        policy += f"img-src {own} data:; font-src {own}"
+        policy = f"default-src 'none'; script-src {own} 'unsafe-inline' 'wasm-unsafe-eval'; "
+        policy += f"style-src {own} 'unsafe-inline'; img-src {own} data:; font-src {own}"
         context["metatags"] += f'\n<meta http-equiv="Content-Security-Policy" content="{policy}">'
 
 

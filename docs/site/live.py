@@ -1,11 +1,11 @@
-"""Puts the tutorial's instruments together: docs/tutorial/live, with saccade.js and the numbers that the authors printed.
+"""Puts the tutorial's instruments together: docs/tutorial/live, saccade.js and the numbers that the authors printed.
 
-    live.py FOLDER   writes each chapter's instrument as a page of its own, one file in each language, which fetches nothing
+    live.py FOLDER   writes each chapter's instrument as a page of its own, one file in each language
 
-The documentation's site has them in the chapters (prepare.py).
+The documentation's site has them in the chapters (prepare.py). Nothing is fetched.
 
-A place for an instrument is an element of class "live", with data-chapter and data-language. Until its scripts have run, and
-where they cannot, it shows a picture of what the chapter computes.
+A place for an instrument is an element of class "live", with data-chapter and data-language. Until its scripts have
+run, and where they cannot, it shows a picture of what the chapter computes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STILLS = {
     5: ("induction_by_hand.svg", "The weights of an induction head", "归纳头的权重"),
 }
 NOTES = {
-    "en": "With JavaScript, numbers can be changed here, and everything that follows from them is computed in this page.",
+    "en": "With JavaScript, numbers can be changed here, and all that follows from them is computed in this page.",
     "zh": "启用 JavaScript 后，可以在这里改动数字，由此而来的一切都在本页内算出。",
 }
 
@@ -66,14 +66,14 @@ def place(chapter: int, language: str, picture: str) -> str:
 
 
 def in_chapter(page: Path) -> str:
-    """What takes the place of <!-- live --> in a page of the site, below docs/tutorial: a piece of HTML without empty lines."""
+    """What takes the place of <!-- live --> in a page of the site, below docs/tutorial: HTML without empty lines."""
     language = next(name for name, folder in LANGUAGES.items() if page.parent == Path("docs/tutorial", folder))
     chapter = int(page.name[0])
     root = "../" * (len(page.parts) - 1)
     picture = f"{root}_static/live/{STILLS[chapter][0]}"
     return (
         f'<link rel="stylesheet" href="{root}_static/live/live.css">\n'
-        f'{place(chapter, language, picture)}\n'
+        f"{place(chapter, language, picture)}\n"
         f'<script defer src="{root}_static/live/saccade.js"></script>\n'
         f'<script defer src="{root}_static/live/live.js"></script>\n'
     )
@@ -94,7 +94,9 @@ def page(chapter: int, language: str) -> str:
     title = re.match(r"# (.*)", source)[1]
     picture = (ROOT / "docs/tutorial/pictures" / STILLS[chapter][0]).read_bytes()
     address = "data:image/svg+xml;base64," + base64.b64encode(picture).decode()
-    policy = "default-src 'none'; script-src 'unsafe-inline' 'wasm-unsafe-eval'; style-src 'unsafe-inline'; img-src data:"
+    policy = (
+        "default-src 'none'; script-src 'unsafe-inline' 'wasm-unsafe-eval'; style-src 'unsafe-inline'; img-src data:"
+    )
     return f"""<!DOCTYPE html>
 <html lang="{"en" if language == "en" else "zh-CN"}">
 <head>
@@ -103,10 +105,7 @@ def page(chapter: int, language: str) -> str:
 <meta http-equiv="Content-Security-Policy" content="{policy}">
 <title>{title}</title>
 <style>
-:root {{ color-scheme: light dark; }}
-body {{ font-family: Inter, "Helvetica Neue", Arial, "Noto Sans", "Noto Sans CJK SC", sans-serif; margin: 0 auto; max-width: 78rem; padding: 0 0.8rem; }}
-h1 {{ font-size: 1.4rem; }}
-{style()}</style>
+{(LIVE / "page.css").read_text(encoding="utf-8")}{style()}</style>
 </head>
 <body>
 <main>

@@ -23,8 +23,8 @@ GROUPS = {  # of the pages in docs/; a page that is in none ends the run
     "quickstart/command-line quickstart/look quickstart/distributed",
     "How-to": "howto/migrate howto/padding howto/serving howto/training howto/profiling install",
     "Reference": "contract options python torch transformers jax onnx onnxruntime c command-line page "
-    "attention-modules layers decoding models tokenizer distributed inspection heatmaps random files errors "
-    "environment versioning glossary",
+    "web attention-modules layers decoding quantized-caches models tokenizer distributed inspection heatmaps random "
+    "files errors environment versioning glossary",
     "Explanation": "faq comparison performance/README performance/method performance/optimizations design training",
 }
 

@@ -38,6 +38,7 @@ def main() -> None:
         browser.open(f"file://{SITE}/{address}")
         if name == "search":
             browser.wait("document.querySelectorAll('#search-results ul.search li').length > 3")
+        browser.wait("[...document.querySelectorAll('.live')].every(each => each.dataset.ready)")
         text = browser.evaluate("document.querySelector('article').innerText")
         outside.extend(url for url in browser.requests() if not url.startswith(f"file://{SITE}/"))
         if PICTURES:
@@ -54,6 +55,8 @@ def main() -> None:
         for word in wanted:
             assert word in text, f"{address} does not show {word!r}"
         if name.startswith("tutorial"):
+            summaries = browser.evaluate("[...document.querySelectorAll('.live-summary')].map(each => each.textContent)")
+            assert any("as printed" in each or "印出的相同" in each for each in summaries), (address, summaries)
             formulas = browser.evaluate("[...document.querySelectorAll('math')].map(each => each.clientHeight)")
             assert formulas and min(formulas) > 10, f"{address} does not show its formulas: {formulas}"
     text = visit("search", f"search.html?q={quote('window')}")
