@@ -3,9 +3,9 @@
 #include <saccade/ablation.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <vector>
-#include <nlohmann/json.hpp>
 
 #include "cli/common/common.h"
 #include "cli/models/model_file.h"
@@ -47,6 +47,14 @@ void print_changes(const LookArguments& arguments, const TextExpectation& before
   fmt::print("next    {}\n     -> {}\n", list_of(before), list_of(after));
 }
 
+void print_cosine(const LookArguments& arguments, double cosine) {
+  if (arguments.json)
+    return print_json({{"ablated", arguments.ablated},
+                       {"replaced_by", arguments.mean ? "mean" : "zero"},
+                       {"cosine", json_number(cosine)}});
+  fmt::print("embedding  cosine {:.4f} with that of all heads\n", cosine);
+}
+
 std::vector<HeadPlace> ablated_heads(const LookArguments& arguments) {
   std::vector<HeadPlace> heads;
   for (const std::string& name : arguments.ablated) heads.push_back(head_place(name, "--ablate"));
@@ -63,6 +71,8 @@ void print_ablation(const LookArguments& arguments) {
   options.heads = ablated_heads(arguments);
   const PretrainedModel pretrained = PretrainedModel::load(arguments.model);
   const std::string text = text_or_standard_input(*arguments.text);
+  if (!pretrained.model().sizes().is_causal && pretrained.model().sizes().num_encoder_layers == 0)
+    return print_cosine(arguments, embedding_cosine(pretrained, text, options));
   const TextExpectation after = text_expectation(pretrained, text, options),
                         before = text_expectation(pretrained, text, as_it_is);
   print_changes(arguments, before, after);
@@ -80,9 +90,8 @@ void print_ablation_of_saved(const LookArguments& arguments) {
     edits.push_back({.place = place, .replaced_by = arguments.mean ? Ablation::mean : Ablation::zero});
   }
   const auto expected = [&](std::span<const HeadEdit> changes) {
-    const Tensor logits =
-        saved.model->forward(TensorView(tokens.data(), {1, std::ssize(tokens)}),
-                             [&](const LayerAttention& layer) { edit_heads(layer, changes); });
+    const Tensor logits = saved.model->forward(TensorView(tokens.data(), {1, std::ssize(tokens)}),
+                                               [&](const LayerAttention& layer) { edit_heads(layer, changes); });
     TextExpectation result = text_expectation(tokens, logits.view().select(0, 0));
     for (NextToken& next : result.next) next.text = saved.text_of(next.id);
     return result;

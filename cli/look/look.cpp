@@ -68,12 +68,16 @@ void add_options(Command command, LookArguments& arguments) {
   command.add_flag("--gradient", arguments.gradient,
                    "Also show gradient times attention: the weights on which the model's answer rests");
   command
-      .add_option("--ablate", arguments.ablated,
-                  "Switch these heads off, and print loss and next tokens before and after")
+      .add_option(
+          "--ablate", arguments.ablated,
+          "Switch these heads off, and print loss and next tokens before and after; of an encoder how far the "
+          "embedding moves")
       .type_name("L17H4,...")
       .delimiter(',');
   command.add_flag("--mean", arguments.mean,
                    "With --ablate: put the mean of a head's output in its place, not zeros");
+  command.add_flag("--live", arguments.live,
+                   "Put the model into the page: its reader runs it on other texts, and switches heads off");
   add_integer(command, "--threads", arguments.threads, "Threads; 0: all of the machine [0]", 0);
   command.add_flag("--json", arguments.json,
                    "Print the ablation, or what the heads of a training run do, as JSON");

@@ -1,9 +1,12 @@
 // saccade look, for models of `saccade train` and of Hugging Face folders.
 #pragma once
 
+#include <saccade/io.h>
 #include <saccade/model.h>
+#include <saccade/page.h>
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,7 +23,7 @@ struct LookArguments {
   std::optional<double> max_size;
   std::optional<std::int64_t> threads;
   std::vector<std::string> ablated, details, tiles;
-  bool gradient = false, mean = false, json = false;
+  bool gradient = false, mean = false, json = false, live = false;
 
   /// Throws std::invalid_argument for an invalid --max-size.
   std::size_t max_bytes() const;
@@ -36,6 +39,17 @@ std::vector<std::int64_t> tokens_of_saved(const SavedModel& saved, const LookArg
 
 /// "L17H4"; `option` for messages. Throws std::invalid_argument.
 HeadPlace head_place(const std::string& name, const std::string& option);
+
+/// A model's weights as f16, and the largest difference of one from the original, as a share of the largest in its
+/// tensor.
+struct HalfWeights {
+  Safetensors weights{};
+  double error = 0.0;
+};
+HalfWeights half_weights(const std::map<std::string, Tensor>& weights);
+
+/// Writes the page to --output; with --live a note says its size first.
+void write_page(const LookArguments& arguments, const AttentionPage& page);
 
 /// Writes the page of a training run: its final model, or all saved models with a slider.
 void look_at_saved(const LookArguments& arguments);

@@ -2,6 +2,9 @@
 #include <saccade/io.h>
 #include <saccade/look.h>
 
+#include <filesystem>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "cli/common/common.h"
@@ -43,6 +46,48 @@ LookOptions options_of(const LookArguments& arguments) {
   return options;
 }
 
+constexpr double kLargestModel = 200e6;  // bytes of f16 that a page may carry
+
+/// All weights of a folder as they are on disk.
+std::map<std::string, Tensor> weights_of(const std::filesystem::path& folder) {
+  std::map<std::string, Tensor> weights;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (entry.path().extension() == ".safetensors") weights.merge(load_safetensors(entry.path()).tensors);
+  return weights;
+}
+
+/// Makes the page carry the model, if it is an encoder of texts that is small enough.
+void carry_model(AttentionPage& page, const PretrainedModel& pretrained, const std::string& text) {
+  const ModelSizes& sizes = pretrained.model().sizes();
+  if (sizes.is_causal || sizes.num_encoder_layers > 0 || sizes.image_size > 0 || sizes.num_mel_bins > 0)
+    refuse(
+        "--live: the model is a {}; pages carry models of saccade train, and encoders of texts with BERT's "
+        "tokenizer",
+        sizes.family);
+  std::map<std::string, Tensor> weights = weights_of(pretrained.folder());
+  double bytes = 0;
+  for (const auto& [name, tensor] : weights) bytes += 2.0 * static_cast<double>(tensor.size());
+  if (bytes > kLargestModel)
+    refuse(
+        "--live: the model has {:.0f} MB as f16, and a browser opens no page that is much larger than {:.0f} MB",
+        1e-6 * bytes, 1e-6 * kLargestModel);
+  const HalfWeights half = half_weights(weights);
+  const auto file = [&](const char* name) {
+    const std::vector<std::byte> content = read_file(pretrained.folder() / name);
+    return std::string(reinterpret_cast<const char*>(content.data()), content.size());
+  };
+  page.set_model(
+      {.files = {{"config.json", file("config.json")}, {"model.safetensors", safetensors_bytes(half.weights)}},
+       .num_heads = sizes.num_heads,
+       .vocab_size = sizes.vocab_size,
+       .max_length = std::max<std::int64_t>(sizes.max_length, 1),
+       .tokens = PageTokens::word_pieces,
+       .word_pieces = file("tokenizer.json"),
+       .text = text,
+       .weight_type = "f16",
+       .weight_error = half.error});
+}
+
 }  // namespace
 
 void look_at_pretrained(const LookArguments& arguments) {
@@ -68,9 +113,10 @@ void look_at_pretrained(const LookArguments& arguments) {
     if (!bar) bar.emplace(total);
     bar->show(done, "layers");
   };
-  const AttentionPage page = look(readings, options);
+  AttentionPage page = look(readings, options);
   bar.reset();
-  write_file(*arguments.output, std::string_view(page.html()));
+  if (arguments.live) carry_model(page, first, input.text.value_or(""));
+  write_page(arguments, page);
 }
 
 }  // namespace saccade::cli

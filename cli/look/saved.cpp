@@ -42,6 +42,22 @@ void add_model(AttentionPage& page, const SavedModel& saved, const std::string& 
       page.add(part, layer, head, layers[static_cast<std::size_t>(layer)].view().select(0, 0).select(0, head));
 }
 
+/// Makes the page carry the model.
+void carry_model(AttentionPage& page, const SavedModel& saved, const std::vector<std::int64_t>& tokens) {
+  const GPTModelOptions& sizes = saved.model->options();
+  const HalfWeights half = half_weights(saved.model->state_dict());
+  std::string text;
+  for (const std::int64_t token : tokens) text += saved.text_of(token);
+  page.set_model({.files = {{"model.safetensors", safetensors_bytes(half.weights)}},
+                  .num_heads = sizes.num_heads,
+                  .vocab_size = sizes.vocab_size,
+                  .max_length = sizes.context_length,
+                  .tokens = saved.tokens == TokenKind::bytes ? PageTokens::bytes : PageTokens::numbers,
+                  .text = text.substr(0, text.find_last_not_of(' ') + 1),
+                  .weight_type = "f16",
+                  .weight_error = half.error});
+}
+
 }  // namespace
 
 std::vector<std::int64_t> tokens_of_saved(const SavedModel& saved, const LookArguments& arguments) {
@@ -59,7 +75,8 @@ void look_at_saved(const LookArguments& arguments) {
   if (arguments.pair || arguments.image || arguments.audio || arguments.target || arguments.other_model ||
       arguments.other_text || !arguments.details.empty() || !arguments.tiles.empty() || arguments.gradient)
     refuse(
-        "of a model of saccade train only --text, -o, --title, --max-size, --ablate, --mean and --json can be given");
+        "of a model of saccade train only --text, -o, --title, --max-size, --live, --ablate, --mean and --json "
+        "can be given");
   if (!arguments.text) refuse("give --text, which the model reads");
   if (!arguments.ablated.empty()) {
 #ifdef SACCADE_HAS_TOKENIZER
@@ -69,7 +86,10 @@ void look_at_saved(const LookArguments& arguments) {
 #endif
     if (!arguments.output) return;
   }
-  if (!wants_page(arguments)) return print_heads_of_saved(arguments);
+  if (!wants_page(arguments)) {
+    if (arguments.live) refuse("--live needs -o PAGE.html");
+    return print_heads_of_saved(arguments);
+  }
   const SavedModel last = load_model(arguments.model);
   const std::vector<std::int64_t> tokens = tokens_of_saved(last, arguments);
   const GPTModelOptions& model = last.model->options();
@@ -82,7 +102,8 @@ void look_at_saved(const LookArguments& arguments) {
        .is_sequence = models.size() > 1});
   for (const auto& [step, file] : models)
     add_model(page, load_model(file), step < 0 ? "" : fmt::format("step {}", step), tokens);
-  write_file(*arguments.output, std::string_view(page.html()));
+  if (arguments.live) carry_model(page, last, tokens);
+  write_page(arguments, page);
 }
 
 }  // namespace saccade::cli

@@ -54,11 +54,17 @@ struct TextExpectation {
 TextExpectation text_expectation(const PretrainedModel& pretrained, std::string_view text,
                                  const AblationOptions& options = {});
 
-/// The same of logits that a decoder computed in any way, f32 [tokens, vocabulary], for the tokens that it read. The
-/// texts of the `num_next` candidates are empty. Throws std::invalid_argument for no tokens, tokens outside the
-/// vocabulary, logits of another shape or type, and a negative num_next.
+/// The same of logits that a decoder computed in any way, f32 [tokens, vocabulary], for the tokens that it read.
+/// The texts of the `num_next` candidates are empty. Throws std::invalid_argument for no tokens, tokens outside
+/// the vocabulary, logits of another shape or type, and a negative num_next.
 TextExpectation text_expectation(std::span<const std::int64_t> tokens, const TensorView& logits,
                                  std::int64_t num_next = 5);
+
+/// How near the embedding of a text by an encoder, `pretrained`, stays without the heads of `options`: the cosine
+/// of the two embeddings, each the mean of the states of the text's tokens. 1: nothing changed. Throws
+/// std::invalid_argument for a model that is not an encoder of texts, a text with no tokens or more than the model
+/// takes, and heads that do not exist.
+double embedding_cosine(const PretrainedModel& pretrained, std::string_view text, const AblationOptions& options);
 
 }  // namespace saccade
 #pragma GCC visibility pop

@@ -95,6 +95,8 @@ std::map<std::string, TensorView> view_safetensors(std::span<const std::byte> by
 /// std::invalid_argument for a name that the format reserves or that is not UTF-8; std::runtime_error when writing
 /// fails.
 void save_safetensors(const std::filesystem::path& path, const Safetensors& contents);
+/// The bytes of a file with these `contents`. Throws std::invalid_argument as save_safetensors() does.
+std::string safetensors_bytes(const Safetensors& contents);
 
 /// The embeddings of a text: one row of finite numbers for each token.
 struct TokenEmbeddings {

@@ -1,9 +1,10 @@
-// The attention of one layer as a model's hooks see it, and changes of what its heads put out: a model without a head,
-// or with weights of your own in it.
+// The attention of one layer as a model's hooks see it, and changes of what its heads put out: a model without a
+// head, or with weights of your own in it.
 //
 //     const HeadEdit edits[] = {{.place = {17, 5}}, {.place = {18, 6}, .replaced_by = Ablation::mean}};
 //     const Tensor states =
-//         model.hidden_states(input, {.on_attention = [&](const LayerAttention& layer) { edit_heads(layer, edits); }});
+//         model.hidden_states(input, {.on_attention = [&](const LayerAttention& layer) { edit_heads(layer, edits);
+//         }});
 #pragma once
 
 #include <cstdint>
@@ -48,7 +49,7 @@ enum class Ablation : std::uint8_t {
 
 /// A change of one head; fill it with designated initializers.
 struct HeadEdit {
-  HeadPlace place{};
+  HeadPlace place{};                      ///< which head
   Ablation replaced_by = Ablation::zero;  ///< what replaces the output of the head, without `weights`
   /// f32 [tokens, keys] instead of the softmax: the output becomes their product with the head's values. Any
   /// strides; rows need not add up to 1.

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "saccade/head_scores.h"
@@ -102,6 +103,30 @@ struct PooledHead {
   std::vector<PageTile> tiles{};  ///< regions to keep exactly
 };
 
+/// How a page that carries a model makes tokens of a text.
+enum class PageTokens : std::uint8_t {
+  numbers,      ///< numbers with spaces between them
+  bytes,        ///< the bytes of UTF-8
+  word_pieces,  ///< BERT's: PageModel::word_pieces
+};
+
+/// A small model that a page carries, so that its reader can run it: on other texts, without some heads or with
+/// other weights in them. Fill it with designated initializers.
+struct PageModel {
+  /// Files by name: model.safetensors of a GPTModel (gpt_model.h), or the config.json and model.safetensors of a
+  /// Hugging Face folder with an encoder. Weights of f16 take half the room of f32.
+  std::vector<std::pair<std::string, std::string>> files{};
+  std::int64_t num_heads = 0;               ///< of each layer
+  std::int64_t vocab_size = 0;              ///< its tokens are below
+  std::int64_t max_length = 0;              ///< the most tokens that it reads
+  PageTokens tokens = PageTokens::numbers;  ///< how a text becomes tokens
+  std::string word_pieces{};                ///< the tokenizer.json of a WordPiece tokenizer as BERT has it
+  std::string text{};                       ///< the text to begin with
+  std::string weight_type{};                ///< of the checkpoint, for the reader: "f16"
+  /// The largest difference of a weight from the model's own, as a share of the largest weight in its matrix.
+  double weight_error = 0.0;
+};
+
 /// Collects the heads of a page. Takes about as much memory as the file.
 class AttentionPage {
  public:
@@ -128,6 +153,11 @@ class AttentionPage {
   /// gradient times attention. Throws std::invalid_argument for another shape or type, and for a part whose heads
   /// are pooled.
   void add_map(std::int64_t part, const std::string& name, const TensorView& weights);
+
+  /// Makes the page carry a model: the file grows by the model and by saccade.js (0.7 MB), which
+  /// PageOptions::max_size does not count, and runs WebAssembly. Throws std::invalid_argument without files, for
+  /// an empty text, for sizes below 1, and for word_pieces that are not a tokenizer as BERT has it.
+  void set_model(const PageModel& model);
 
   /// The file: the same bytes for the same input. Throws std::invalid_argument if there are no parts or heads are
   /// missing.

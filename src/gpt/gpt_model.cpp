@@ -88,8 +88,8 @@ Tensor TransformerBlock::forward(const TensorView& x, const OnAttention& on_atte
 
 Tensor TransformerBlock::forward(const TensorView& x, Tensor* weights, const OnAttention& on_attention) {
   ModuleOutput attended =
-      att_.forward(norm1_.forward(x), {.weights = weights ? HeadWeights::per_head : HeadWeights::none,
-                                       .on_attention = on_attention});
+      att_.forward(norm1_.forward(x),
+                   {.weights = weights ? HeadWeights::per_head : HeadWeights::none, .on_attention = on_attention});
   if (weights) *weights = std::move(attended.weights);
   Tensor stream = drop_att_.forward(attended.output);
   add_to(stream, x);

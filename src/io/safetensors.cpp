@@ -296,11 +296,21 @@ std::string header_of(const io::Origin& origin, const Safetensors& contents,
   return io::little_endian<std::uint64_t>(text.size()) + text;
 }
 
-void write_numbers(io::FileWriter& file, const Tensor& tensor) {
-  if (!io::kIsBigEndian) return file.write(io::bytes_of(tensor));
-  Tensor reversed = Tensor::copy_of(tensor);
-  io::reverse_byte_order(reversed);
-  file.write(io::bytes_of(reversed));
+/// Calls write(bytes) for the pieces of a file: its header, and each tensor.
+template <class Write>
+void write_pieces(const io::Origin& origin, const Safetensors& contents, const Write& write) {
+  const std::vector<const NamedTensor*> tensors = in_file_order(origin, contents);
+  const std::string header = header_of(origin, contents, tensors);
+  write(std::as_bytes(std::span(header)));
+  for (const NamedTensor* named : tensors) {
+    if (!io::kIsBigEndian) {
+      write(io::bytes_of(named->second));
+      continue;
+    }
+    Tensor reversed = Tensor::copy_of(named->second);
+    io::reverse_byte_order(reversed);
+    write(io::bytes_of(reversed));
+  }
 }
 
 }  // namespace
@@ -328,12 +338,20 @@ std::map<std::string, TensorView> view_safetensors(std::span<const std::byte> by
 
 void save_safetensors(const std::filesystem::path& path, const Safetensors& contents) {
   const io::Origin origin = io::origin_of("save_safetensors", path);
-  const std::vector<const NamedTensor*> tensors = in_file_order(origin, contents);
-  const std::string header = header_of(origin, contents, tensors);
-  io::FileWriter file(origin, path);
-  file.write(header);
-  for (const NamedTensor* named : tensors) write_numbers(file, named->second);
-  file.commit();
+  std::optional<io::FileWriter> file;  // made when the header is known to be good
+  write_pieces(origin, contents, [&](std::span<const std::byte> bytes) {
+    if (!file) file.emplace(origin, path);
+    file->write(bytes);
+  });
+  file->commit();
+}
+
+std::string safetensors_bytes(const Safetensors& contents) {
+  std::string result;
+  write_pieces({"safetensors_bytes", "safetensors"}, contents, [&](std::span<const std::byte> bytes) {
+    result.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  });
+  return result;
 }
 
 }  // namespace saccade

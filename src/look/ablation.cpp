@@ -11,6 +11,7 @@
 #include "look/passage.h"
 #include "look/place.h"
 #include "saccade/layers.h"
+#include "saccade/reference.h"
 
 namespace saccade {
 namespace {
@@ -100,6 +101,29 @@ TextExpectation text_expectation(const PretrainedModel& pretrained, std::string_
       text_expectation(input.tokens, model.logits(states, options.num_threads), options.num_next);
   for (NextToken& next : result.next) next.text = pretrained.tokenizer().decode(std::vector{next.id}, false);
   return result;
+}
+
+double embedding_cosine(const PretrainedModel& pretrained, std::string_view text, const AblationOptions& options) {
+  constexpr const char* kCosine = "embedding_cosine";
+  const Model& model = pretrained.model();
+  const ModelSizes& sizes = model.sizes();
+  if (sizes.is_causal || sizes.num_encoder_layers > 0 || sizes.image_size > 0 || sizes.num_mel_bins > 0)
+    refuse(kCosine, "the model is a ", sizes.family, ", but only encoders of texts have an embedding");
+  for (const HeadPlace& place : options.heads) heads::check_place(kCosine, place, sizes);
+  const ModelInput input =
+      heads::Passage::of(kCosine, pretrained.tokenizer(), std::string(text)).input(kCosine, sizes);
+  const auto embedding = [&](const std::vector<HeadEdit>& edits) {
+    const Tensor states =
+        model.hidden_states(input, {.on_attention = [&](const LayerAttention& layer) { edit_heads(layer, edits); },
+                                    .num_threads = options.num_threads});
+    std::vector<double> sum(static_cast<std::size_t>(states.shape(1)));  // the mean, up to its length
+    for (std::size_t i = 0; i < states.values<float>().size(); ++i)
+      sum[i % sum.size()] += states.values<float>()[i];
+    return sum;
+  };
+  const std::vector<double> before = embedding({}), after = embedding(edits_of(options));
+  const double dot = reference::dot(before, after);
+  return dot / std::sqrt(reference::dot(before, before) * reference::dot(after, after));
 }
 
 }  // namespace saccade

@@ -11,7 +11,6 @@
 namespace saccade::page {
 namespace {
 
-constexpr std::string_view kPage = "AttentionPage";
 constexpr std::int64_t kThumbnail = 32;
 
 void check_sequence(const char* name, const PageSequence& sequence) {

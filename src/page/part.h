@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "saccade/page.h"
@@ -11,6 +12,8 @@
 namespace saccade::page {
 
 using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kPage = "AttentionPage";  // in messages
 
 /// A piece of data that a script of the page unpacks by its name.
 struct Element {

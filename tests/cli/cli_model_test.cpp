@@ -251,6 +251,23 @@ TEST_F(CliModel, MeasuresWhatChangesWithoutHeads) {
   EXPECT_TRUE(repeated_loss("xyz qrk xyz qrk").is_number());
 }
 
+TEST_F(CliModel, MeasuresHowFarAnEmbeddingMovesWithoutHeads) {
+  const auto cosine = [&](std::vector<std::string> heads) {
+    std::vector<std::string> arguments{"look",           "--model", encoder,   "--text",
+                                       "A causal mask.", "--json",  "--ablate"};
+    arguments.insert(arguments.end(), heads.begin(), heads.end());
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return outcome.json()["cosine"].get<double>();
+  };
+  const double one = cosine({"L0H1"}), mean = cosine({"L0H1", "--mean"});
+  EXPECT_LT(one, 0.99999);
+  EXPECT_GT(one, -1.0);
+  EXPECT_NE(mean, one);
+  EXPECT_THAT(run({"look", "--model", encoder, "--text", "A causal mask.", "--ablate", "L0H1"}).out,
+              HasSubstr("embedding  cosine"));
+}
+
 TEST_F(CliModel, RefusesWhatDoesNotFit) {
   const auto error = [&](std::vector<std::string> arguments) {
     const Outcome outcome = run(std::move(arguments));
@@ -269,8 +286,11 @@ TEST_F(CliModel, RefusesWhatDoesNotFit) {
               HasSubstr("L2H0: the model has 2 layers of 4 heads"));
   EXPECT_THAT(error({"look", "--model", decoder, "--text", "a b", "--ablate", "17.4"}),
               HasSubstr("named as in L17H4"));
-  EXPECT_THAT(error({"look", "--model", encoder, "--text", "a b", "--ablate", "L0H0"}),
-              HasSubstr("only decoders have the loss of a text"));
+  EXPECT_THAT(error({"look", "--model", encoder, "--text", "a b", "--ablate", "L9H0"}),
+              HasSubstr("L9H0: the model has"));
+  EXPECT_THAT(error({"look", "--model", decoder, "--text", "a b", "--live", "-o", "p.html"}),
+              HasSubstr("--live: the model is a"));
+  EXPECT_THAT(error({"look", "--model", encoder, "--text", "a b", "--live"}), HasSubstr("give -o PAGE.html"));
   EXPECT_THAT(error({"look", "--model", encoder, "--text", "a", "-o", "p.html", "--max-size", "0"}),
               HasSubstr("--max-size must be a number of megabytes above 0"));
   EXPECT_TRUE(files().empty());

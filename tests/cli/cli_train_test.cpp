@@ -203,6 +203,44 @@ TEST_F(TrainCommand, ExplainsNumbersAsJsonToo) {
 
 // ---- What is refused -----------------------------------------------------------------------------------------
 
+TEST_F(TrainCommand, MeasuresWhatChangesWithoutHeads) {
+  ASSERT_EQ(run(tiny_induction({"-o", "run"})).exit_code, 0);
+  const auto ablate = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments{"look", "--model", "run", "--text", "4 5 6 4 5", "--json", "--ablate"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return outcome.json();
+  };
+  const nlohmann::json one = ablate({"L1H0"}), all = ablate({"L1H0,L0H0,L0H1"}), mean = ablate({"L1H0", "--mean"});
+  EXPECT_EQ(one["before"], all["before"]);
+  EXPECT_NE(one["after"], one["before"]);
+  EXPECT_NE(all["after"], one["after"]);
+  EXPECT_NE(mean["after"], one["after"]);
+  EXPECT_EQ(mean["replaced_by"], "mean");
+  EXPECT_EQ(one["tokens"], 5);
+  EXPECT_EQ(one["before"]["next"].size(), 5u);
+  EXPECT_THAT(run({"look", "--model", "run", "--text", "4 5 6 4 5", "--ablate", "L0H0"}).out,
+              StartsWith("loss    "));
+  expect_refused(run({"look", "--model", "run", "--text", "4 5", "--ablate", "L2H0"}),
+                 "L2H0: the model has 2 layers of 2 heads, counted from 0");
+}
+
+TEST_F(TrainCommand, PutsTheModelIntoAPage) {
+  ASSERT_EQ(run(tiny_induction({"-o", "run"})).exit_code, 0);
+  const Outcome outcome = run({"look", "--model", "run", "--text", "4 5 6 4 5", "--live", "-o", "live.html"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("the page carries the model and what runs it: 0."));
+  const std::string page = read("live.html");
+  EXPECT_THAT(page, HasSubstr("'wasm-unsafe-eval'"));
+  EXPECT_THAT(page, HasSubstr("id=\"model-0\""));
+  ASSERT_EQ(run({"look", "--model", "run", "--text", "4 5 6 4 5", "-o", "still.html"}).exit_code, 0);
+  EXPECT_THAT(read("still.html"), Not(HasSubstr("wasm")));
+  expect_refused(run({"look", "--model", "run", "--text", "4 5", "--live"}), "--live needs -o PAGE.html");
+  expect_refused(run({"look", "--model", "run", "--text", "4 5", "--live", "-o", "a.svg"}),
+                 "--live needs -o PAGE.html");
+}
+
 TEST_F(TrainCommand, RefusesArgumentsThatDoNotFit) {
   write("short.txt", "A text of thirty-two characters.");
   expect_refused(run({"train", "-o", "run"}), "--task induction or --text FILE... is needed");

@@ -318,5 +318,30 @@ TEST(PublishedTrainingStep, LossAndGradientsOfTheSixTokens) {
   }
 }
 
+TEST(GPTModel, TellsAndChangesTheAttentionOfItsLayers) {
+  TorchGenerator generator(123);
+  GPTModel model(kOptions, generator);
+  model.eval();
+  const Tensor tokens = some_tokens({1, 6}), plain = model.forward(tokens);
+  std::vector<std::int64_t> layers;
+  const Tensor same = model.forward(tokens, [&](const LayerAttention& layer) { layers.push_back(layer.layer); });
+  EXPECT_EQ(layers, (std::vector<std::int64_t>{0, 1}));
+  EXPECT_TRUE(std::ranges::equal(same.values<float>(), plain.values<float>()));
+  const HeadEdit edits[] = {{.place = {1, 2}}};
+  const Tensor edited = model.forward(tokens, [&](const LayerAttention& layer) { edit_heads(layer, edits); });
+  StateDict state = model.state_dict();
+  Tensor& out = state.at("trf_blocks.1.att.out_proj.weight");
+  for (std::int64_t row = 0; row < 12; ++row)
+    for (std::int64_t column = 8; column < 12; ++column) out.at<float>(row, column) = 0.0f;
+  model.load_state_dict(state);
+  const Tensor zeroed = model.forward(tokens);
+  for (std::size_t i = 0; i < edited.values<float>().size(); ++i)
+    EXPECT_NEAR(edited.values<float>()[i], zeroed.values<float>()[i], 1e-5) << i;
+  EXPECT_THAT(refusal([&] {
+                model.forward(some_tokens({2, 3}), [](const LayerAttention&) {});
+              }),
+              HasSubstr("on_attention is for one sequence"));
+}
+
 }  // namespace
 }  // namespace saccade::test

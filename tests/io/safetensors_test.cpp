@@ -64,6 +64,7 @@ TEST(Safetensors, WritesTheBytesOfTheOfficialLibrary) {
     const std::string file = "safetensors/" + name + ".safetensors";
     save_safetensors(folder / "out.safetensors", load_safetensors(fixture(file)));
     EXPECT_EQ(as_string(read_file(folder / "out.safetensors")), fixture_bytes(file)) << name;
+    EXPECT_EQ(safetensors_bytes(load_safetensors(fixture(file))), fixture_bytes(file)) << name;
   }
 }
 

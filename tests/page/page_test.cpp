@@ -173,6 +173,42 @@ struct KnownHead {
   HeadDetails details() const { return {.q = q, .k = k, .lse = lse, .scale = 0.5, .value_norms = norms}; }
 };
 
+TEST(Page, CarriesAModelOnlyIfItIsGivenOne) {
+  AttentionPage page = page_of({.queries = {.tokens = words(3)}, .num_layers = 1, .num_heads = 1});
+  page.add(0, 0, 0, random_weights(3, false, 1));
+  EXPECT_THAT(page.html(), Not(HasSubstr("wasm-unsafe-eval")));
+  EXPECT_LT(page.html().size(), 200'000u);
+  const PageModel model{.files = {{"model.safetensors", "the checkpoint"}},
+                        .num_heads = 2,
+                        .vocab_size = 5,
+                        .max_length = 9,
+                        .text = "</script> 1",
+                        .weight_type = "f16",
+                        .weight_error = 0.00041};
+  page.set_model(model);
+  const std::string html = page.html();
+  EXPECT_THAT(html, HasSubstr("script-src 'unsafe-inline' 'wasm-unsafe-eval'; style-src"));
+  EXPECT_THAT(html, HasSubstr("globalThis.saccadeLibrary = (async () => {"));
+  const std::vector<std::uint8_t> stored = part_of(html, "model-0");
+  EXPECT_EQ(std::string(stored.begin(), stored.end()), "the checkpoint");
+  const json about = index_of(html)["model"];
+  EXPECT_EQ(about["heads"], 2);
+  EXPECT_EQ(about["text"], "</script> 1");
+  EXPECT_EQ(about["tokens"], "numbers");
+  EXPECT_EQ(about["weights"]["error"], "0.041 %");
+  const auto refused = [&](void (*change)(PageModel&)) {
+    PageModel wrong = model;
+    change(wrong);
+    return refusal([&] { page.set_model(wrong); });
+  };
+  EXPECT_EQ(refused([](PageModel& wrong) { wrong.files.clear(); }), "[set_model] there are no files");
+  EXPECT_THAT(refused([](PageModel& wrong) { wrong.tokens = PageTokens::word_pieces, wrong.word_pieces = "{}"; }),
+              HasSubstr("word_pieces is not the tokenizer.json of a WordPiece tokenizer"));
+  EXPECT_EQ(refused([](PageModel& wrong) { wrong.text.clear(); }), "[set_model] text must not be empty");
+  EXPECT_THAT(refused([](PageModel& wrong) { wrong.num_heads = 0; }),
+              HasSubstr("must be at least 1, but they are 0, 5 and 9"));
+}
+
 TEST(Page, KeepsTheArithmeticOfItsMostTellingHeads) {
   const KnownHead head;
   AttentionPage page({.title = "t", .max_details_size = 100});

@@ -23,9 +23,24 @@ from checks import check, failures  # noqa: E402
 
 FOLDER = pathlib.Path(sys.argv[1]).resolve()
 AXE = pathlib.Path(sys.argv[3]).read_text(encoding="utf-8") if len(sys.argv) > 3 else None
-NAMES = ["1-simple-self-attention", "2-query-key-value", "3-causal-mask-and-dropout", "4-several-heads", "5-to-the-engine"]
+NAMES = [
+    "1-simple-self-attention",
+    "2-query-key-value",
+    "3-causal-mask-and-dropout",
+    "4-several-heads",
+    "5-to-the-engine",
+]
 TOKENS = ["Your", "journey", "starts", "with", "one", "step"]
-X = np.array([[0.43, 0.15, 0.89], [0.55, 0.87, 0.66], [0.57, 0.85, 0.64], [0.22, 0.58, 0.33], [0.77, 0.25, 0.10], [0.05, 0.80, 0.55]])
+X = np.array(
+    [
+        [0.43, 0.15, 0.89],
+        [0.55, 0.87, 0.66],
+        [0.57, 0.85, 0.64],
+        [0.22, 0.58, 0.33],
+        [0.77, 0.25, 0.10],
+        [0.05, 0.80, 0.55],
+    ]
+)
 WORDS = np.array([[1.0, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 1]])  # of chapter 2, where NumPy draws the matrices
 FIRST_NUMBERS_MS, REDRAW_MS = 300, 16
 # What the tests read in a page.
@@ -59,17 +74,25 @@ class Chapter:
 
     def numbers(self, title, n=0):
         """The numbers of the table with that caption."""
-        rows = self.browser.evaluate(f"JSON.stringify(numbersOf({json.dumps(title)}, {n}).map((row) => row.map(String)))")
+        rows = self.browser.evaluate(
+            f"JSON.stringify(numbersOf({json.dumps(title)}, {n}).map((row) => row.map(String)))"
+        )
         return np.array([[float(value.replace("Infinity", "inf")) for value in row] for row in json.loads(rows)])
 
     def summary(self, title, n=0):
-        return self.browser.evaluate(f"captioned({json.dumps(title)})[{n}].caption.querySelector('.live-summary').textContent")
+        return self.browser.evaluate(
+            f"captioned({json.dumps(title)})[{n}].caption.querySelector('.live-summary').textContent"
+        )
 
     def equal(self, title, wanted, what, digits=4, n=0):
         shown = self.numbers(title, n)
         wanted = np.asarray(wanted, dtype=float)
-        close = shown.shape == wanted.shape and np.allclose(shown, wanted, rtol=0, atol=0.5 * 10.0**-digits + 2e-6, equal_nan=True)
-        apart = np.nanmax(np.abs(shown - wanted)) if shown.shape == wanted.shape else f"{shown.shape} beside {wanted.shape}"
+        close = shown.shape == wanted.shape and np.allclose(
+            shown, wanted, rtol=0, atol=0.5 * 10.0**-digits + 2e-6, equal_nan=True
+        )
+        apart = (
+            np.nanmax(np.abs(shown - wanted)) if shown.shape == wanted.shape else f"{shown.shape} beside {wanted.shape}"
+        )
         check(close, f"{what} ({apart:.1e})" if isinstance(apart, float) else f"{what}: {apart}")
 
     def printed(self, title, count, n=0):
@@ -80,8 +103,10 @@ class Chapter:
         self.browser.click(x, y)
 
     def type(self, name, text):
-        self.browser.evaluate(f"(() => {{ const field = named({json.dumps(name)}); const input = field.querySelector('input') ?? field; "
-                              "input.focus(); input.select(); })()")
+        self.browser.evaluate(
+            f"(() => {{ const field = named({json.dumps(name)}); const input = field.querySelector('input') ?? field; "
+            "input.focus(); input.select(); })()"
+        )
         self.browser.call("Input.insertText", text=text)
 
     def slide(self, name, key, times=1):
@@ -91,8 +116,10 @@ class Chapter:
             self.browser.press(key)
 
     def choose(self, name, value):
-        self.browser.evaluate(f"(() => {{ const list = named({json.dumps(name)}).querySelector('select'); list.value = {json.dumps(str(value))}; "
-                              "list.dispatchEvent(new Event('input')); })()")
+        self.browser.evaluate(
+            f"(() => {{ const list = named({json.dumps(name)}).querySelector('select'); list.value = {json.dumps(str(value))}; "
+            "list.dispatchEvent(new Event('input')); })()"
+        )
 
     def mouse(self, kind, x, y):
         self.browser.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=1, clickCount=1)
@@ -106,24 +133,36 @@ class Chapter:
 
     def cell(self, title, i, j, n=0):
         """Points at a cell and returns what is said about it."""
-        x, y = self.browser.evaluate(f"centre(captioned({json.dumps(title)})[{n}].tBodies[0].rows[{i}].querySelectorAll('td')[{j}])")
+        x, y = self.browser.evaluate(
+            f"centre(captioned({json.dumps(title)})[{n}].tBodies[0].rows[{i}].querySelectorAll('td')[{j}])"
+        )
         self.browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
         return self.browser.evaluate("document.querySelector('.live-detail').textContent")
 
     def solved(self, number, what):
-        marks = self.browser.evaluate("[...document.querySelectorAll('.live-exercises li')].map((each) => each.classList.contains('live-solved'))")
+        marks = self.browser.evaluate(
+            "[...document.querySelectorAll('.live-exercises li')].map((each) => each.classList.contains('live-solved'))"
+        )
         check(marks[number], f"exercise {number + 1} is solved: {what}")
 
     def unsolved(self):
-        marks = self.browser.evaluate("[...document.querySelectorAll('.live-exercises li')].map((each) => each.classList.contains('live-solved'))")
+        marks = self.browser.evaluate(
+            "[...document.querySelectorAll('.live-exercises li')].map((each) => each.classList.contains('live-solved'))"
+        )
         check(len(marks) == 4 and not any(marks), "four exercises, none of them solved at the start")
 
     def end(self):
         milliseconds = float(self.browser.evaluate("document.querySelector('.live').dataset.milliseconds"))
-        problems = [each for each in self.browser.events if each.get("method") in ("Runtime.exceptionThrown", "Runtime.consoleAPICalled")]
+        problems = [
+            each
+            for each in self.browser.events
+            if each.get("method") in ("Runtime.exceptionThrown", "Runtime.consoleAPICalled")
+        ]
         check(not problems, f"no errors in the console: {problems}")
         check(self.browser.requests() == [self.file.as_uri()], f"nothing is fetched: {self.browser.requests()}")
-        check(self.browser.evaluate("document.querySelector('.live-problem').textContent") == "", "no error in the page")
+        check(
+            self.browser.evaluate("document.querySelector('.live-problem').textContent") == "", "no error in the page"
+        )
         print(f"        the last redraw took {milliseconds:.1f} ms")
 
 
@@ -136,7 +175,9 @@ def test_six_tokens(browser):
         weights = softmax(x @ x.T)
         page.equal("Scores", x @ x.T, f"{what}: scores")
         page.equal("Weights", weights, f"{what}: weights")
-        page.equal("Context vectors", saccade.attention(x, x, x, scale=1.0), f"{what}: contexts are the native library's")
+        page.equal(
+            "Context vectors", saccade.attention(x, x, x, scale=1.0), f"{what}: contexts are the native library's"
+        )
 
     x = X.copy()
     page.type("journey, 1", "-1.5")
@@ -151,7 +192,10 @@ def test_six_tokens(browser):
     page.browser.press("Tab")
     page.drag(".live-plane g:nth-of-type(6) circle", 90, -60)
     x = page.numbers("The words' vectors")
-    check(abs(x[5, 0] - 0.05) > 0.2 and abs(x[5, 1] - 0.8) > 0.1 and x[5, 2] == 0.55, f"dragging moves two numbers of step: {x[5]}")
+    check(
+        abs(x[5, 0] - 0.05) > 0.2 and abs(x[5, 1] - 0.8) > 0.1 and x[5, 2] == 0.55,
+        f"dragging moves two numbers of step: {x[5]}",
+    )
     follow(x, "after dragging")
     browser.evaluate("document.querySelector('.live-plane g:nth-of-type(1) circle').focus()")
     page.browser.press("ArrowRight")
@@ -193,7 +237,10 @@ def test_six_tokens(browser):
     check("0.1581" in told and "1.0865" in told, f"a weight's exponential and share: {told}")
     browser.evaluate("captioned('Weights')[0].tBodies[0].rows[0].querySelector('td').focus()")
     page.browser.press("ArrowDown")
-    check(browser.evaluate("document.querySelector('.live-detail').textContent").startswith("journey → Your"), "arrow keys move through the weights")
+    check(
+        browser.evaluate("document.querySelector('.live-detail').textContent").startswith("journey → Your"),
+        "arrow keys move through the weights",
+    )
     page.end()
 
 
@@ -207,12 +254,19 @@ def test_query_key_value(browser):
         out, weights = saccade.attention(q, k, v, scale=scale, return_weights=True)
         page.equal("Weights", weights, f"{what}: weights")
         page.equal("Output", out, f"{what}: output")
-        page.equal("Entropy", -(weights * np.log(np.maximum(weights, 1e-300))).sum(axis=1, keepdims=True), f"{what}: entropy", digits=3)
+        page.equal(
+            "Entropy",
+            -(weights * np.log(np.maximum(weights, 1e-300))).sum(axis=1, keepdims=True),
+            f"{what}: entropy",
+            digits=3,
+        )
 
     def parameters(seed, layout):
         module = saccade.nn.SelfAttention(3, 2, weight_layout=layout, seed=seed).parameters()
         names = ["W_query", "W_key", "W_value"]
-        return [np.float64(module[name]) if layout == "in_out" else np.float64(module[name + ".weight"]).T for name in names]
+        return [
+            np.float64(module[name]) if layout == "in_out" else np.float64(module[name + ".weight"]).T for name in names
+        ]
 
     matrices = parameters(123, "in_out")
     page.type("1, 1", "-2")  # the first field of W_query
@@ -255,7 +309,13 @@ def test_query_key_value(browser):
     wanted = []
     for each in (scores, scores / np.sqrt(128)):
         weights = softmax(each)
-        wanted.append([np.sqrt((each**2).mean()), weights.max(axis=1).mean(), -(weights * np.log(np.maximum(weights, 1e-300))).sum(axis=1).mean()])
+        wanted.append(
+            [
+                np.sqrt((each**2).mean()),
+                weights.max(axis=1).mean(),
+                -(weights * np.log(np.maximum(weights, 1e-300))).sum(axis=1).mean(),
+            ]
+        )
     page.equal("100 random queries, 8 random keys", wanted, "width 128: sizes, largest weights, entropies", digits=2)
     page.solved(3, "one key has it all") if wanted[0][1] > 0.9 else page.slide("Width d of a key", "ArrowLeft")
     page.end()
@@ -264,7 +324,12 @@ def test_query_key_value(browser):
 def test_mask(browser):
     page = Chapter(browser, 3)
     page.unsolved()
-    page.printed("Scores", 21), page.printed("Weights", 36), page.printed("Dropout of ones", 36), page.printed("Dropout of the weights", 36)
+    (
+        page.printed("Scores", 21),
+        page.printed("Weights", 36),
+        page.printed("Dropout of ones", 36),
+        page.printed("Dropout of the weights", 36),
+    )
     steps = saccade.nn.SelfAttention(3, 2, seed=789).steps(np.float32(X))
     q, k, v = (np.float64(steps[name]) for name in "qkv")
 
@@ -301,7 +366,10 @@ def test_mask(browser):
         keep = ((draws[:, 0] << np.uint64(32) | draws[:, 1]) % np.uint64(2**53) / 2**53 < 0.5).reshape(6, 6)
         page.equal("Dropout of the weights", np.where(keep, 2 * weights_of(causal), 0), f"dropout with seed {seed}")
     page.click("Draw again")
-    check(browser.evaluate("named('torch.manual_seed').querySelector('input').value") == "78", "draw again takes the next seed")
+    check(
+        browser.evaluate("named('torch.manual_seed').querySelector('input').value") == "78",
+        "draw again takes the next seed",
+    )
     page.slide("Dropout p", "ArrowRight", 3)
     page.solved(3, "p = 0.8")
     check(np.isin(page.numbers("Dropout of ones"), [0, 5]).all(), "at p = 0.8 what is kept counts five times")
@@ -324,7 +392,10 @@ def test_heads(browser):
         page.equal("Output", wrapper(x), f"{what}: wrapper")
         module = saccade.nn.MultiHeadAttention(3, width, num_heads=heads, causal=True, seed=seed)
         page.equal("Output", module(x), f"{what}: split", n=1)
-        check(browser.evaluate("[...document.querySelectorAll('.live-picture svg')].length") == 3, f"{what}: three heat maps")
+        check(
+            browser.evaluate("[...document.querySelectorAll('.live-picture svg')].length") == 3,
+            f"{what}: three heat maps",
+        )
 
     page.type("torch.manual_seed", "9")
     follow(2, 2, 9, "seed 9")
@@ -335,13 +406,18 @@ def test_heads(browser):
     page.choose("Width of the split module", 6)
     page.slide("Heads", "ArrowLeft", 2)
     said = browser.evaluate("document.querySelector('.live-block [role=alert]').textContent")
-    check(said == "[MultiHeadAttention] d_out must be a multiple of num_heads, got d_out 6 and num_heads 4", f"the library's own sentence: {said}")
+    check(
+        said == "[MultiHeadAttention] d_out must be a multiple of num_heads, got d_out 6 and num_heads 4",
+        f"the library's own sentence: {said}",
+    )
     page.solved(0, "width 6 over four heads")
     page.click("As printed")
     page.printed("Output", 24), page.printed("Output", 12, n=1)
     page.slide("Heads", "Home")
     follow(1, 2, 123, "one head")
-    labels = "[...document.querySelectorAll('.live-picture')[2].querySelectorAll('text')].map((each) => each.textContent)"
+    labels = (
+        "[...document.querySelectorAll('.live-picture')[2].querySelectorAll('text')].map((each) => each.textContent)"
+    )
     page.type("The words that are looked at", "你好，世界")
     check("你好" in browser.evaluate(labels) and "世界" in browser.evaluate(labels), "words in Chinese are words")
     page.solved(2, "another script")
@@ -350,7 +426,10 @@ def test_heads(browser):
     page.type("The words that are looked at", "sun")
     page.solved(3, "a single word")
     page.type("The words that look", "")
-    check(browser.evaluate("document.querySelectorAll('.live-picture')[2].children.length") == 0, "without words there is no picture")
+    check(
+        browser.evaluate("document.querySelectorAll('.live-picture')[2].children.length") == 0,
+        "without words there is no picture",
+    )
     page.end()
 
 
@@ -387,14 +466,19 @@ def test_engine(browser):
     page.solved(0, "m changes last at journey")
 
     note = "[...document.querySelectorAll('.live-note')].at(-1).textContent"
-    check(browser.evaluate(note).startswith("10 of 16 blocks are computed, 38 % are skipped."), f"causal: {browser.evaluate(note)}")
+    check(
+        browser.evaluate(note).startswith("10 of 16 blocks are computed, 38 % are skipped."),
+        f"causal: {browser.evaluate(note)}",
+    )
     check("differs by 0." in browser.evaluate(note), "skipping changes no bit")
     page.click("Nothing")
     check(browser.evaluate(note).startswith("0 of 16"), "without visible cells nothing is computed")
     # Draws the diagonal with the mouse.
     browser.evaluate("document.querySelector('.live-board').scrollIntoView({ block: 'center' })")
-    spots = browser.evaluate("[...document.querySelectorAll('.live-board tr')].map((row, i) => { const box = row.cells[i].getBoundingClientRect();"
-                             " return [box.left + box.width / 2, box.top + box.height / 2]; })")
+    spots = browser.evaluate(
+        "[...document.querySelectorAll('.live-board tr')].map((row, i) => { const box = row.cells[i].getBoundingClientRect();"
+        " return [box.left + box.width / 2, box.top + box.height / 2]; })"
+    )
     page.mouse("mousePressed", *spots[0])
     for spot in spots[1:]:
         page.mouse("mouseMoved", *spot)
@@ -406,7 +490,10 @@ def test_engine(browser):
     page.click("Nothing")
     browser.evaluate("document.querySelector('.live-board td').focus()")
     page.browser.press(" ", code="Space")
-    check(browser.evaluate("document.querySelector('.live-board td').className.includes('live-visible')"), "the space bar draws too")
+    check(
+        browser.evaluate("document.querySelector('.live-board td').className.includes('live-visible')"),
+        "the space bar draws too",
+    )
     page.click("8")
     browser.evaluate("document.querySelector('.live-board td[tabindex=\"0\"]').focus()")
     for key, times in (("ArrowRight", 8), (" ", 1), ("ArrowDown", 8), (" ", 1), ("ArrowLeft", 8), (" ", 1)):
@@ -417,10 +504,15 @@ def test_engine(browser):
     out, lse, weights = saccade.attention(X, X, X, return_lse=True, return_weights=True)
     ds = weights * (out @ X.T - (out * out).sum(axis=1, keepdims=True))
     page.equal("Gradient of each score, × 1000", 1000 * ds, "gradients of the scores", digits=3)
-    page.equal("Gradient of the queries", saccade.attention_backward(X, X, X, out, lse, out).dq, "gradients of the queries")
+    page.equal(
+        "Gradient of the queries", saccade.attention_backward(X, X, X, out, lse, out).dq, "gradients of the queries"
+    )
     i, j = np.unravel_index(ds.argmax(), ds.shape)
     told = page.cell("Gradient of each score, × 1000", int(i), int(j))
-    check(told.startswith(f"{TOKENS[i]} → {TOKENS[j]}: p (do · v − do · o)") and f"{ds[i, j]:.5f}" in told, f"a gradient's products: {told}")
+    check(
+        told.startswith(f"{TOKENS[i]} → {TOKENS[j]}: p (do · v − do · o)") and f"{ds[i, j]:.5f}" in told,
+        f"a gradient's products: {told}",
+    )
     page.click("Back")
     page.solved(3, "the largest gradient")
     page.end()
@@ -437,14 +529,22 @@ def test_speed(browser):
         edit += " const times = []; for (let i = 0; i < 30; ++i) { field.value = i % 3; field.dispatchEvent(new Event('input'));"
         edit += " times.push(Number(document.querySelector('.live').dataset.milliseconds)); } return times; })()"
         times = sorted(browser.evaluate(edit))
-        check(min(ready) <= FIRST_NUMBERS_MS, f"chapter {number}: first numbers after {min(ready):.0f} ms (best), {sorted(ready)[2]:.0f} (median)")
+        check(
+            min(ready) <= FIRST_NUMBERS_MS,
+            f"chapter {number}: first numbers after {min(ready):.0f} ms (best), {sorted(ready)[2]:.0f} (median)",
+        )
         limit = REDRAW_MS if number == 1 else 100
-        check(times[0] <= limit, f"chapter {number}: an edit is drawn after {times[0]:.1f} ms (best), {times[len(times) // 2]:.1f} (median)")
+        check(
+            times[0] <= limit,
+            f"chapter {number}: an edit is drawn after {times[0]:.1f} ms (best), {times[len(times) // 2]:.1f} (median)",
+        )
 
 
 def emulate(browser, width=1300, scheme="light", media=""):
     browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 500)
-    browser.call("Emulation.setEmulatedMedia", media=media, features=[{"name": "prefers-color-scheme", "value": scheme}])
+    browser.call(
+        "Emulation.setEmulatedMedia", media=media, features=[{"name": "prefers-color-scheme", "value": scheme}]
+    )
 
 
 def picture(browser, name):
@@ -474,9 +574,14 @@ def test_layout(browser):
 def faults_of(browser, what):
     """What axe-core finds: rules of WCAG 2.1 A and AA that are broken seriously, names of controls among them."""
     browser.evaluate(AXE + "; 0")
-    found = browser.evaluate("axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'best-practice'] }).then((result) =>"
-                             " result.violations.map((each) => [each.impact, each.id, each.nodes[0].html.slice(0, 200)]))")
-    check(not [each for each in found if each[0] in ("serious", "critical")], f"{what}: axe-core finds no serious fault {found or ''}")
+    found = browser.evaluate(
+        "axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'best-practice'] }).then((result) =>"
+        " result.violations.map((each) => [each.impact, each.id, each.nodes[0].html.slice(0, 200)]))"
+    )
+    check(
+        not [each for each in found if each[0] in ("serious", "critical")],
+        f"{what}: axe-core finds no serious fault {found or ''}",
+    )
 
 
 def test_without_script(browser):
@@ -488,7 +593,10 @@ def test_without_script(browser):
         browser.call("Browser.getVersion", browser=True)  # receives events
     browser.call("Emulation.setScriptExecutionDisabled", value=False)
     check(browser.evaluate("document.querySelector('.live img').naturalWidth > 100"), "the still picture is there")
-    check("With JavaScript" in browser.evaluate("document.querySelector('.live').innerText"), "and a sentence says what is missing")
+    check(
+        "With JavaScript" in browser.evaluate("document.querySelector('.live').innerText"),
+        "and a sentence says what is missing",
+    )
     emulate(browser, media="print")
     page = Chapter(browser, 1)
     check(browser.evaluate("getComputedStyle(named('As printed')).display") == "none", "buttons are not printed")
@@ -500,7 +608,16 @@ def test_without_script(browser):
 def main():
     browser = Browser(sys.argv[2] if len(sys.argv) > 2 else "chromium")
     try:
-        for test in (test_six_tokens, test_query_key_value, test_mask, test_heads, test_engine, test_without_script, test_layout, test_speed):
+        for test in (
+            test_six_tokens,
+            test_query_key_value,
+            test_mask,
+            test_heads,
+            test_engine,
+            test_without_script,
+            test_layout,
+            test_speed,
+        ):
             print(test.__name__)
             test(browser)
     finally:

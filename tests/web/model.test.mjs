@@ -51,6 +51,20 @@ test("a decoder generates by its cache what it computes without", () => {
   assert.deepEqual(text.slice(3), logits.slice(2, -1).map(best).slice(0, text.length - 3));
 });
 
+test("heads of a model are switched off, or given other weights", () => {
+  for (const name of ["bert", "llama"]) {
+    const model = new Model(filesOf(name)), tokens = [5, 6, 7, 8];
+    const { states, weights } = model.hiddenStates(tokens, { weights: true });
+    const edited = (by) => model.hiddenStates(tokens, { edits: [{ layer: 1, head: 1, by }] }).states;
+    assert.ok(relativeError(edited("zero"), states) > 1e-4, name);
+    assert.ok(relativeError(edited("mean"), states) > 1e-4, name);
+    assert.ok(relativeError(edited(weights[1].toArray()[1]), states) < 1e-5, name);
+    assert.ok(relativeError(edited("mean"), edited("zero")) > 1e-4, name);
+    assert.throws(() => edited([[1]]), /\[edit_heads\] weights must have shape \[4, 4\]/);
+    model.dispose();
+  }
+});
+
 test("errors of folders are the library's sentences", () => {
   const files = filesOf("llama");
   assert.throws(() => new Model({}), /model\/config.json: was not given/);

@@ -84,3 +84,36 @@ test("damaged files are refused", () => {
   for (const length of [0, 7, 20, file.length - 1])
     assert.throws(() => saccade.parseSafetensors(file.slice(0, length)), /no safetensors file/);
 });
+
+test("heads of a GPT are switched off, or given other weights", () => {
+  const options = { vocabSize: 11, contextLength: 8, dModel: 12, numLayers: 2, numHeads: 3, seed: 5 };
+  const model = new GPTModel(options), tokens = [[1, 2, 3, 4, 1, 2]];
+  model.eval();
+  const plain = model.look(tokens, { weights: true });
+  assert.deepEqual(plain.logits, model.forward(tokens));
+  assert.deepEqual(plain.weights.map(({ shape }) => shape), [[3, 6, 6], [3, 6, 6]]);
+  const far = (a, b) => Math.max(...a.data.map((x, i) => Math.abs(x - b.data[i])));
+  assert.ok(far(plain.weights[1], model.attentionWeights(tokens)[1]) < 1e-6);
+
+  // Off: as if the output projection had zeros for the head.
+  const without = model.look(tokens, { edits: [{ layer: 0, head: 1, by: "zero" }] }).logits;
+  const state = model.stateDict(), out = state["trf_blocks.0.att.out_proj.weight"];
+  for (let row = 0; row < 12; ++row) out.data.fill(0, 12 * row + 4, 12 * row + 8);
+  const zeroed = new GPTModel({ vocabSize: 11, contextLength: 8, dModel: 12, numLayers: 2, numHeads: 3 });
+  zeroed.loadStateDict(state);
+  zeroed.eval();
+  assert.ok(far(without, zeroed.forward(tokens)) < 1e-5 && far(without, plain.logits) > 1e-3);
+
+  // Its own weights change nothing; others are what is reported.
+  const own = Tensor.of(plain.weights[0].toArray()[1]);
+  assert.ok(far(model.look(tokens, { edits: [{ layer: 0, head: 1, by: own }] }).logits, plain.logits) < 1e-5);
+  const first = Tensor.of(own.toArray().map((row) => row.map((_, j) => Number(j === 0))));
+  const painted = model.look(tokens, { edits: [{ layer: 0, head: 1, by: first }], weights: true });
+  assert.deepEqual(painted.weights[0].toArray()[1], first.toArray());
+  assert.ok(far(painted.logits, plain.logits) > 1e-3);
+  const mean = model.look(tokens, { edits: [{ layer: 1, head: 2, by: "mean" }] }).logits;
+  assert.ok(far(mean, plain.logits) > 1e-3);
+  assert.throws(() => model.look(tokens, { edits: [{ layer: 0, head: 3, by: "zero" }] }), /\[edit_heads\] head must be below 3/);
+  assert.throws(() => model.look(tokens, { edits: [{ layer: 0, head: 0, by: [[1]] }] }), /\[edit_heads\] weights must have shape \[6, 6\]/);
+  assert.throws(() => model.look([[1, 2], [3, 4]]), /one sequence/);
+});

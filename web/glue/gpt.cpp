@@ -3,6 +3,7 @@
 
 #include "generate.h"
 #include "glue.h"
+#include "heads.h"
 #include "saccade/gpt_model.h"
 #include "saccade/tasks.h"
 
@@ -27,6 +28,21 @@ saccade_status web_gpt_weights(Module* module, const saccade_tensor* tokens) {
          dynamic_cast<GPTModel&>(*module).attention_weights(c_api::view_of("GPTModel", "tokens", tokens)))
       results.emplace_back(std::to_string(results.size()), std::move(layer));
     give_results(std::move(results));
+  });
+}
+
+/// The logits of one sequence, i64 [1, length], with edits (heads.h), and the weights of each layer if they are
+/// wanted.
+SACCADE_WEB_API(web_gpt_look)
+saccade_status web_gpt_look(Module* module, const saccade_tensor* tokens, const saccade_tensor* places,
+                            const saccade_tensor* weights, std::int32_t wants_weights) {
+  return c_api::guarded([&] {
+    auto& model = dynamic_cast<GPTModel&>(*module);
+    const EvalMode evaluation(model);
+    HeadCall heads(places, weights, wants_weights != 0);
+    Tensor logits = model.forward(c_api::view_of("GPTModel", "tokens", tokens),
+                                  [&](const LayerAttention& layer) { heads(layer); });
+    give_results(heads.results("logits", std::move(logits)));
   });
 }
 

@@ -9,6 +9,7 @@
 #include "files.h"
 #include "generate.h"
 #include "glue.h"
+#include "heads.h"
 
 using namespace saccade;
 using namespace saccade::web;
@@ -19,24 +20,6 @@ struct WebModel {
   std::unique_ptr<Files> files = std::make_unique<Files>();
   std::optional<Model> model{};
 };
-
-/// The weights of a layer: [heads, tokens, keys], as attention() of its q, k and v has them.
-Tensor weights_of(const LayerAttention& layer) {
-  const std::int64_t tokens = layer.q.shape[0], heads = layer.q.shape[1];
-  AttentionOptions options = layer.options;
-  std::int64_t keys = layer.k.shape[0];
-  if (const TensorView& begins = options.cu_seqlens_k; begins.rank != 0) {
-    keys = 0;  // of the longest sequence
-    const Tensor at = Tensor::copy_of(begins, DType::i64);
-    for (std::int64_t i = 0; i + 1 < at.size(); ++i)
-      keys = std::max(keys, at.values<std::int64_t>()[static_cast<std::size_t>(i + 1)] -
-                                at.values<std::int64_t>()[static_cast<std::size_t>(i)]);
-  }
-  Tensor weights(DType::f32, {heads, tokens, keys});
-  options.weights = weights;
-  attention(layer.q, layer.k, layer.v, options);
-  return weights;
-}
 
 std::vector<std::int64_t> generated(const Model& model, std::vector<std::int64_t> tokens, std::int64_t count,
                                     const SamplingOptions& options) {
@@ -91,22 +74,19 @@ SACCADE_WEB_API(web_model_sizes) saccade_status web_model_sizes(WebModel* model)
   });
 }
 
-/// lengths and types may be NULL.
+/// lengths, types and places may be NULL; places and weights are edits (heads.h).
 SACCADE_WEB_API(web_model_states)
 saccade_status web_model_states(WebModel* model, const saccade_tensor* tokens, const saccade_tensor* lengths,
-                                const saccade_tensor* types, std::int32_t wants_weights) {
+                                const saccade_tensor* types, const saccade_tensor* places,
+                                const saccade_tensor* weights, std::int32_t wants_weights) {
   return c_api::guarded([&] {
-    std::vector<std::pair<std::string, Tensor>> results(1);
+    HeadCall heads(places, weights, wants_weights != 0);
     ModelOptions options;
-    if (wants_weights != 0)
-      options.on_attention = [&](const LayerAttention& layer) {
-        results.emplace_back("weights" + std::to_string(layer.layer), weights_of(layer));
-      };
+    if (heads.is_needed()) options.on_attention = [&](const LayerAttention& layer) { heads(layer); };
     const ModelInput input{.tokens = numbers_of("Model", "tokens", tokens),
                            .lengths = numbers_of("Model", "lengths", lengths),
                            .types = numbers_of("Model", "types", types)};
-    results.front() = {"states", model->model->hidden_states(input, options)};
-    give_results(std::move(results));
+    give_results(heads.results("states", model->model->hidden_states(input, options)));
   });
 }
 SACCADE_WEB_API(web_model_logits)

@@ -1,5 +1,5 @@
-// What walk-throughs of attention are made of, for JavaScript: matrix products, three ways to make weights of scores, and
-// the generators of PyTorch and NumPy.
+// What walk-throughs of attention are made of, for JavaScript: matrix products, three ways to make weights of
+// scores, and the generators of PyTorch and NumPy.
 #include <memory>
 
 #include "glue.h"
@@ -11,16 +11,15 @@ using namespace saccade::web;
 
 namespace {
 
-Shape shape_of(const char* function, const saccade_tensor* shape) {
-  return numbers_of(function, "shape", shape);
-}
+Shape shape_of(const char* function, const saccade_tensor* shape) { return numbers_of(function, "shape", shape); }
 
 }  // namespace
 
 /// The matrix product of a [m, k] and b [k, n], f64.
 SACCADE_WEB_API(web_matmul) saccade_status web_matmul(const saccade_tensor* a, const saccade_tensor* b) {
   return c_api::guarded([&] {
-    give_results({{"product", reference::matmul(c_api::view_of("matmul", "a", a), c_api::view_of("matmul", "b", b))}});
+    give_results(
+        {{"product", reference::matmul(c_api::view_of("matmul", "a", a), c_api::view_of("matmul", "b", b))}});
   });
 }
 
@@ -45,10 +44,11 @@ SACCADE_WEB_API(web_torch_create) saccade_status web_torch_create(std::uint64_t 
   return c_api::guarded([&] { *generator = std::make_unique<TorchGenerator>(seed).release(); });
 }
 SACCADE_WEB_API(web_torch_destroy) void web_torch_destroy(TorchGenerator* generator) { delete generator; }
-/// f32 of a distribution: "rand", "randn", "uniform" between two numbers, or what dropout keeps with probability 1 - a.
+/// f32 of a distribution: "rand", "randn", "uniform" between two numbers, or what dropout keeps with probability 1
+/// - a.
 SACCADE_WEB_API(web_torch_draw)
-saccade_status web_torch_draw(TorchGenerator* generator, const char* distribution, const saccade_tensor* shape, double a,
-                              double b) {
+saccade_status web_torch_draw(TorchGenerator* generator, const char* distribution, const saccade_tensor* shape,
+                              double a, double b) {
   return c_api::guarded([&] {
     const Shape lengths = shape_of("TorchGenerator", shape);
     const std::string_view name = distribution;

@@ -1,5 +1,15 @@
 // A small GPT, its checkpoints and what it is trained on.
 
+/// Edits of heads as the functions of web/glue take them: places and what is to be done, and weights.
+function headEdits(call, edits) {
+  if (edits.length === 0) return [0, 0];
+  const kinds = { zero: 0, mean: 1 };
+  const places = edits.flatMap(({ layer, head, by }) => [layer, head, kinds[by] ?? 2].map(BigInt));
+  const given = edits.map(({ by }) => (by in kinds ? null : Tensor.from(by)));
+  return [call.input(new Tensor(BigInt64Array.from(places), [edits.length, 3])),
+    call.tensors(given, given.map((tensor) => (tensor ? call.copy(tensor.data) : 0)))];
+}
+
 class GPTModel extends Layer {
   /// A new model; GPTModel.fromStateDict() makes one of a checkpoint.
   constructor(options) {
@@ -14,6 +24,14 @@ class GPTModel extends Layer {
   /// The logits of each next token, [batch, seqlen, vocabulary], of tokens [batch, seqlen].
   forward(tokens) {
     return super.forward(tokensFrom(tokens));
+  }
+
+  /// The logits of one sequence, [1, seqlen, vocabulary], without or with other heads, and with `weights: true` the weights of
+  /// each layer, [heads, seqlen, seqlen].
+  look(tokens, { edits = [], weights = false } = {}) {
+    const { logits, ...others } = this.run((call, model) =>
+      library.web_gpt_look(model, call.input(tokensFrom(tokens)), ...headEdits(call, edits), Number(weights)));
+    return weights ? { logits, weights: Object.values(others) } : { logits };
   }
 
   /// The weights of each layer, [batch, heads, seqlen, seqlen].

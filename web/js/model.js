@@ -42,11 +42,12 @@ class Model extends Handle {
       endTokens: Array.from(ends?.data ?? [], Number) };
   }
 
-  /// The state of each token after the last layer, [tokens, dModel], and with `weights: true` those of each layer.
-  hiddenStates(tokens, { lengths, types, weights = false } = {}) {
+  /// The state of each token after the last layer, [tokens, dModel], and with `weights: true` those of each layer; `edits` change heads.
+  hiddenStates(tokens, { lengths, types, edits = [], weights = false } = {}) {
     const { states, ...others } = this.run((call, model) => {
       const lists = [tokens, lengths, types].map((list) => list && call.input(tokensFrom(list)));
-      return library.web_model_states(model, ...lists.map((list) => list ?? 0), Number(weights));
+      return library.web_model_states(model, ...lists.map((list) => list ?? 0), ...headEdits(call, edits),
+        Number(weights));
     });
     return weights ? { states, weights: Object.values(others) } : { states };
   }

@@ -133,6 +133,14 @@ export class AdamW {
   dispose(): void;
 }
 
+/** A change of one head in a forward pass: its output becomes zeros, or its mean over the tokens, or the product of other weights
+ * [tokens, keys] with its values. */
+export interface HeadEdit {
+  layer: number;
+  head: number;
+  by: "zero" | "mean" | TensorLike;
+}
+
 /** A small language model with GPT-2's architecture. */
 export class GPTModel extends Module {
   constructor(
@@ -147,6 +155,9 @@ export class GPTModel extends Module {
   forward(tokens: Tokens): Tensor;
   /** Adds the gradients of the parameters. */
   backward(dlogits: TensorLike): void;
+  /** The logits of one sequence [1, seqlen] with changed heads, [1, seqlen, vocabulary], and with `weights: true` the weights that
+   * the heads of each layer had, [heads, seqlen, seqlen]. */
+  look(tokens: Tokens, options?: { edits?: HeadEdit[]; weights?: boolean }): { logits: Tensor; weights?: Tensor[] };
   /** The weights of each layer, [batch, heads, seqlen, seqlen]. */
   attentionWeights(tokens: Tokens): Tensor[];
   /** The given tokens [length], and `count` more, each from the last `contextLength` ones. */
@@ -184,9 +195,10 @@ export class Model {
   constructor(files: { [name: string]: Uint8Array | ArrayBuffer });
   readonly sizes: ModelSizes;
   /** The state of each token after the last layer, [tokens, dModel]. Tokens of several sequences, one after the other, have
-   * `lengths`; `types` are those of pairs of texts. `weights: true`: also those of each layer, [heads, tokens, keys]. */
+   * `lengths`; `types` are those of pairs of texts; `edits` change heads. `weights: true`: also those of each layer, [heads, tokens,
+   * keys]. */
   hiddenStates(
-    tokens: Tokens, options?: { lengths?: Tokens; types?: Tokens; weights?: boolean },
+    tokens: Tokens, options?: { lengths?: Tokens; types?: Tokens; edits?: HeadEdit[]; weights?: boolean },
   ): { states: Tensor; weights?: Tensor[] };
   /** The logits of states, [..., vocabSize]. */
   logits(states: TensorLike): Tensor;

@@ -213,7 +213,8 @@ void AttentionModule::attend(const Projections& projections, ForwardCall& call, 
 
 void AttentionModule::hand_over(const Projections& projections, const ForwardCall& call,
                                 const OnAttention& on_attention) const {
-  if (training()) refuse(name(), "on_attention is not for training mode: gradients would not know what it changes");
+  if (training())
+    refuse(name(), "on_attention is not for training mode: gradients would not know what it changes");
   if (projections.q.shape[0] != 1)
     refuse(name(), "on_attention is for one sequence, but the batch has ", projections.q.shape[0]);
   if (appended_keys().count() != 0) refuse(name(), "on_attention is not for modules with appended keys");
@@ -225,7 +226,8 @@ void AttentionModule::hand_over(const Projections& projections, const ForwardCal
                        .o = split_heads(projections.context, config_.num_heads).select(0, 0)};
   layer.options.lse = {}, layer.options.weights = {};
   if (const TensorView out = weights_.out.value; out.rank != 0)  // [d_out, num_heads * head_dim]
-    layer.output_weight = out.reshaped({config_.d_out, config_.num_heads, config_.head_dim}).transposed(0, 1).transposed(1, 2);
+    layer.output_weight =
+        out.reshaped({config_.d_out, config_.num_heads, config_.head_dim}).transposed(0, 1).transposed(1, 2);
   on_attention(layer);
 }
 

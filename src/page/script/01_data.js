@@ -5,7 +5,8 @@ const $ = (id) => document.getElementById(id);
 async function unpack(id) {
   const element = $(id);
   if (!element) throw new Error("the part " + id + " of this file is missing");
-  const packed = Uint8Array.from(atob(element.textContent), (c) => c.charCodeAt(0));
+  const text = atob(element.textContent), packed = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; ++i) packed[i] = text.charCodeAt(i);
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
@@ -63,6 +64,7 @@ async function matrixOf(id, n, m, isCausal) {
 function headWeights(p, head) {
   const part = data.index.parts[p], pooled = part.pooled;
   if (!part.keptHeads.has(head)) return null;
+  if (part.exact) return part.exact[head];  // computed in this page
   const n = pooled ? pooled.rows : part.queries.tokens.length, m = pooled ? pooled.columns : part.keys.tokens.length;
   return remembered("head-" + p + "-" + head, () => matrixOf("head-" + p + "-" + head, n, m, part.causal && !pooled));
 }

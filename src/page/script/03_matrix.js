@@ -103,7 +103,7 @@ const hidesNothing = (groups, sequence) => groups.length === sequence.tokens.len
 // What the views show: {rows, columns} groups of tokens with their labels, and weights [n][m]; of a long sequence
 // the weights are a map whose cells are blocks. null without weights.
 let shown = null, shownKey = "";
-const keyOfMatrix = () => [state.p, state.b, state.of, state.of === "allMean" ? "" : state.l, state.of === "head" ? state.h : "", state.of === "chosen" ? state.set : "", state.norm, state.words, state.special, state.first].join();
+const keyOfMatrix = () => [state.p, part().run, state.b, state.of, state.of === "allMean" ? "" : state.l, state.of === "head" ? state.h : "", state.of === "chosen" ? state.set : "", state.norm, state.words, state.special, state.first].join();
 async function shownMatrix() {
   const key = keyOfMatrix();
   if (key === shownKey) return shown;

@@ -61,7 +61,7 @@ async function drawDetail(matrix) {
 }
 
 function drawNotes() {
-  const { kept, layers, heads, pooled } = part(), notes = [say("rounded")];
+  const { kept, layers, heads, pooled } = part(), notes = part().exact ? [] : [say("rounded")];
   if (kept.length < layers * heads) notes.push(kept.length + " " + say("ofHeads") + " " + layers * heads + " " + say("keptHeads") + ". " + say("noWeights"));
   if (pooled) notes.push(say("pooledNote"));
   if (state.first || state.special) notes.push(say("renormalised"));

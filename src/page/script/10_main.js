@@ -54,6 +54,7 @@ async function begin() {
   await draw();
   if (isPlain) showTourOnce();
   document.documentElement.dataset.ready = "yes";
+  if (data.index.model) await beginLive();
 }
 let begun = null;
 function start() {

@@ -1,0 +1,72 @@
+#include "page/live.h"
+
+#include <cstdio>
+
+#include "core/check.h"
+#include "page/encode.h"
+#include "page/state.h"
+
+namespace saccade::page {
+namespace {
+
+constexpr std::string_view kFunction = "set_model";
+
+/// "0.05 %"
+std::string percent(double share) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2g %%", 100.0 * share);
+  return text;
+}
+
+/// What a script needs to split texts as a WordPiece tokenizer does: the pieces in the order of their tokens, and
+/// how BERT prepares a text.
+Json word_pieces_of(const std::string& text) {
+  const Json file = Json::parse(text, nullptr, false);
+  const auto member = [](const Json& object, const char* name) {
+    return object.is_object() && object.contains(name) ? object[name] : Json();
+  };
+  const Json model = member(file, "model"), normalizer = member(file, "normalizer");
+  if (member(model, "type") != "WordPiece" || !member(model, "vocab").is_object() ||
+      member(normalizer, "type") != "BertNormalizer" ||
+      member(member(file, "pre_tokenizer"), "type") != "BertPreTokenizer")
+    refuse(kFunction, "word_pieces is not the tokenizer.json of a WordPiece tokenizer as BERT has it");
+  std::vector<std::string> pieces(model["vocab"].size());
+  for (const auto& [piece, token] : model["vocab"].items())
+    if (token.is_number_unsigned() && token.get<std::size_t>() < pieces.size())
+      pieces[token.get<std::size_t>()] = piece;
+  return {{"pieces", pieces},
+          {"lowercase", member(normalizer, "lowercase") != false},
+          {"unknown", member(model, "unk_token").is_string() ? model["unk_token"] : Json("[UNK]")}};
+}
+
+constexpr const char* kTokens[] = {"numbers", "bytes", "word_pieces"};
+
+LiveModel live_model_of(const PageModel& model) {
+  if (model.files.empty()) refuse(kFunction, "there are no files");
+  if (model.text.empty()) refuse(kFunction, "text must not be empty");
+  if (model.num_heads < 1 || model.vocab_size < 1 || model.max_length < 1)
+    refuse(kFunction, "num_heads, vocab_size and max_length must be at least 1, but they are ", model.num_heads,
+           ", ", model.vocab_size, " and ", model.max_length);
+  LiveModel live;
+  Json names = Json::array();
+  for (const auto& [name, bytes] : model.files) {
+    live.files.push_back({"model-" + std::to_string(names.size()),
+                          deflated({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()})});
+    names.push_back(name);
+  }
+  live.about = {{"files", names},
+                {"heads", model.num_heads},
+                {"vocabulary", model.vocab_size},
+                {"longest", model.max_length},
+                {"tokens", kTokens[static_cast<std::size_t>(model.tokens)]},
+                {"text", model.text},
+                {"weights", {{"dtype", model.weight_type}, {"error", percent(model.weight_error)}}}};
+  if (model.tokens == PageTokens::word_pieces) live.about["wordPieces"] = word_pieces_of(model.word_pieces);
+  return live;
+}
+
+}  // namespace
+}  // namespace saccade::page
+
+// Here and not beside the other functions, so that programs without it do not contain saccade.js.
+void saccade::AttentionPage::set_model(const PageModel& model) { state_->model = page::live_model_of(model); }

@@ -1,0 +1,112 @@
+// A page that carries its model: the reader changes the text and the heads, and everything is computed anew by saccade.js.
+// What is computed is one more part of the page, behind those of the file.
+const live = { model: null, about: null, library: null, part: -1, text: "", edits: new Map(), before: null, now: null, painting: false, runs: 0 };
+
+async function loadModel() {
+  live.about = data.index.model;
+  live.library = await globalThis.saccadeLibrary;
+  const files = {};
+  for (const [i, name] of live.about.files.entries()) files[name] = await unpack("model-" + i);
+  const { GPTModel, Model, parseSafetensors } = live.library;
+  live.isEncoder = "config.json" in files;
+  live.model = live.isEncoder ? new Model(files) : GPTModel.fromStateDict(parseSafetensors(files["model.safetensors"]), live.about.heads);
+}
+
+// One pass: the weights of each head, [layers][heads n n], and what the model says: the next tokens of a decoder, the
+// embedding of an encoder, which is the mean of its states.
+function runModel(tokens, edits) {
+  const n = tokens.length;
+  if (live.isEncoder) {
+    const { states, weights } = live.model.hiddenStates(tokens, { edits, weights: true }), embedding = new Float64Array(states.shape[1]);
+    states.data.forEach((state, i) => { embedding[i % embedding.length] += state / n; });
+    return { weights, embedding };
+  }
+  const { logits, weights } = live.model.look([tokens], { edits, weights: true }), size = logits.shape[2];
+  const row = logits.data.subarray((n - 1) * size), largest = row.reduce((a, b) => Math.max(a, b)), powers = Float64Array.from(row, (x) => Math.exp(x - largest)), sum = powers.reduce((a, b) => a + b);
+  return { weights, next: powers.map((power) => power / sum), ...lossesOf(tokens, logits, size) };
+}
+function cosine(a, b) {
+  const dot = (x, y) => x.reduce((sum, value, d) => sum + value * y[d], 0);
+  return dot(a, b) / Math.sqrt(dot(a, a) * dot(b, b));
+}
+// The mean loss of all tokens, and of those whose pair with the token before them has occurred.
+function lossesOf(tokens, logits, size) {
+  const n = tokens.length, { crossEntropy, Tensor } = live.library, seen = new Set();
+  if (n < 2) return { loss: 0, again: null };
+  const isAgain = tokens.slice(1).map((token, i) => { const pair = tokens[i] + "," + token, is = seen.has(pair); seen.add(pair); return is; });
+  const rows = new Tensor(logits.data.slice(0, (n - 1) * size), [n - 1, size]), meanOver = (targets) => crossEntropy(rows, targets).loss;
+  return { loss: meanOver(tokens.slice(1)), again: isAgain.some(Boolean) ? meanOver(tokens.slice(1).map((token, i) => (isAgain[i] ? token : -100))) : null };
+}
+
+// The statistics of a head that the file has of others, in the order of MEASURES.
+function statisticsOfHead(weights, tokens) {
+  const n = tokens.length, places = new Map(), mean = (values) => (values.length > 0 ? values.reduce((a, b) => a + b, 0) / values.length : null);
+  const found = { previous: [], first: [], self: [], induction: [], entropy: [], distance: [] };
+  tokens.forEach((token, i) => {
+    const row = weights.subarray(i * n, (i + 1) * n), earlier = places.get(token) || [];
+    found.self.push(row[i]);
+    if (i > 0) found.previous.push(row[i - 1]), found.first.push(row[0]);
+    if (earlier.length === 1) found.induction.push(row[earlier[0] + 1]);
+    places.set(token, [...earlier, i]);
+    let entropy = 0, distance = 0;
+    row.forEach((weight, j) => { if (weight > 0) entropy -= weight * Math.log(weight), distance += weight * Math.abs(i - j); });
+    found.entropy.push(entropy), found.distance.push(distance);
+  });
+  return MEASURES.map((measure) => mean(found[measure]));
+}
+const codeOf = (weight) => (weight >= 2 ** -16 ? Math.min(255, Math.max(1, Math.round(255 + 16 * Math.log2(weight)))) : 0);
+function thumbnailOf(weights, n, side) {
+  const cells = new Float32Array(side * side);
+  for (let i = 0; i < n; ++i)
+    for (let j = 0; j < n; ++j) {
+      const at = Math.floor((i * side) / n) * side + Math.floor((j * side) / n);
+      cells[at] = Math.max(cells[at], weights[i * n + j]);
+    }
+  return Uint8Array.from(cells, codeOf);
+}
+
+// What was computed as a part of the page, of the same form as those of the file.
+function partOf({ tokens, ...sequence }, layers) {
+  const n = tokens.length, side = Math.min(n, 32), heads = layers[0].shape[0], count = layers.length * heads;
+  const exact = layers.flatMap(({ data: all }) => Array.from({ length: heads }, (_, h) => all.subarray(h * n * n, (h + 1) * n * n)));
+  const queries = { tokens: sequence.names, labels: sequence.names, gaps: sequence.gaps, words: sequence.words, special: sequence.special, seconds: 0 }, thumbnails = new Uint8Array(count * side * side);
+  exact.forEach((weights, head) => thumbnails.set(thumbnailOf(weights, n, side), head * side * side));
+  return { name: say("livePart"), number: live.part, run: ++live.runs, queries, keys: queries, isSquare: true, layers: layers.length, heads, kvHeads: heads, causal: !live.isEncoder, thumbnail: [side, side], norms: false,
+    statistics: exact.map((weights) => statisticsOfHead(weights, tokens)), kept: exact.map((_, head) => head), keptHeads: new Set(exact.keys()), details: {}, maps: [], tiles: [], pooled: null, thumbnails, exact };
+}
+
+// The weights that a reader put into a head, as rows that add up to 1. The rows of `painted` are sets of keys; others are as
+// the model has them.
+function paintedWeights({ pattern, painted }, own, n) {
+  const weights = new Float32Array(n * n), keysOf = { previous: (i) => [Math.max(i - 1, 0)], self: (i) => [i], first: () => [0], even: (i) => Array.from({ length: live.isEncoder ? n : i + 1 }, (_, j) => j) }[pattern];
+  for (let i = 0; i < n; ++i) {
+    const keys = painted && painted[i] && painted[i].size > 0 ? [...painted[i]] : keysOf ? keysOf(i) : null;
+    if (keys) for (const j of keys) weights[i * n + j] = 1 / keys.length;
+    else weights.set(own.subarray(i * n, (i + 1) * n), i * n);
+  }
+  return new live.library.Tensor(weights, [n, n]);
+}
+function editsOf(tokens, layers) {
+  const n = tokens.length, heads = layers[0].shape[0];
+  return [...live.edits].map(([head, edit]) => {
+    const layer = Math.floor(head / heads), h = head % heads, own = layers[layer].data.subarray(h * n * n, (h + 1) * n * n);
+    return { layer, head: h, by: edit.by === "pattern" ? paintedWeights(edit, own, n) : edit.by };
+  });
+}
+
+// Runs the model on the reader's text, without and with what the reader did to its heads, and shows the result.
+function compute() {
+  const begin = performance.now(), sequence = sequenceOf(live.text), { tokens } = sequence;
+  if (tokens.length === 0) throw new Error(say("noTokens"));
+  if (tokens.length > live.about.longest) throw new Error(say("tooLong", { count: tokens.length, most: live.about.longest }));
+  live.tokens = tokens;
+  live.before = runModel(tokens, []);
+  live.now = live.edits.size > 0 ? runModel(tokens, editsOf(tokens, live.before.weights)) : live.before;
+  if (live.part < 0) live.part = data.index.parts.length, controls.key = "";
+  data.index.parts[live.part] = partOf(sequence, live.now.weights);
+  live.first = live.first || live.before;
+  live.milliseconds = performance.now() - begin;
+  // What was remembered of an earlier text is no longer so.
+  for (const key of [...data.cache.keys()]) if (key.startsWith("rollout," + live.part + ",")) data.cache.delete(key);
+  grid.key = "", grid.painted = {}, map.size = "";
+}

@@ -1,0 +1,105 @@
+// The reader's hand: a text, what is done to the chosen head, and what the model expects before and after.
+Object.assign(TEXTS, {
+  livePart: ["your text", "你的文本"], liveText: ["Text", "文本"], liveTitle: ["Run the model in this page", "在本页运行模型"], nextToken: ["Next token", "下一个词"], asWritten: ["First text", "最初的文本"], allAsTheyAre: ["All heads as they are", "恢复所有头"],
+  liveHead: ["is", "为"], asItIs: ["as it is", "原样"], zero: ["off", "关闭"], mean: ["its mean over the text", "其在文本上的平均"], patternPrevious: ["the previous token", "看前一个词"], patternSelf: ["the token itself", "看自身"], patternFirst: ["the first token", "看首个词"], patternEven: ["even", "平均"], patternHand: ["painted by hand", "手绘"],
+  paint: ["Paint in the map", "在矩阵中绘制"], changedHeads: ["Changed heads", "改动的头"], undo: ["as it is again", "恢复原样"],
+  embedding: ["The text's embedding: cosine", "文本的嵌入：余弦"], withAllHeads: ["with all heads as they are", "与所有头原样时"], withFirstText: ["with the first text", "与最初的文本"], expects: ["What comes next", "接下来是什么"], before: ["before", "之前"], now: ["now", "现在"], loss: ["Loss, nats a token", "损失（每词 nats）"], allTokens: ["all tokens", "所有词"], again: ["those that follow as before", "重复出现的词"], took: ["Computed in this page, in {ms} ms", "在本页用时 {ms} 毫秒"],
+  notAToken: ["This model's tokens are numbers from 0 to {most}, not {word}.", "该模型的词是 0 到 {most} 的数，不是 {word}。"], noTokens: ["The text has no token.", "文本中没有词。"], tooLong: ["The text has {count} tokens; this model reads {most}.", "文本有 {count} 个词；该模型最多读 {most} 个。"],
+  weightsAre: ["Weights as {dtype}, within {error} of the largest in their matrix", "权重为 {dtype}，与原值之差不超过各矩阵最大值的 {error}"],
+});
+const PATTERNS = ["previous", "self", "first", "even"];
+const EDITS = ["asItIs", "zero", "mean", ...PATTERNS.map((name) => "pattern" + name[0].toUpperCase() + name.slice(1)), "patternHand"];
+function editOf(name) {
+  if (name === "asItIs") return null;
+  if (!name.startsWith("pattern")) return { by: name };
+  const pattern = name.slice(7).toLowerCase();
+  return { by: "pattern", name, pattern, painted: {} };
+}
+const nameOfEdit = (edit) => (edit ? edit.name ?? edit.by : "asItIs");
+
+// Changes a head and computes; null: as it is.
+function edit(head, change) {
+  if (change) live.edits.set(head, change);
+  else live.edits.delete(head);
+  rerun();
+}
+function rerun() {
+  try {
+    compute();
+    $("live-problem").textContent = "";
+    choose({ p: live.part });
+  } catch (error) {
+    $("live-problem").textContent = error.message;
+  }
+  showLive();
+}
+
+function liveField(id, key, properties) {
+  const field = make("input", { id, type: "text", autocomplete: "off", spellcheck: false, ...properties });
+  return make("label", { className: "wide" }, make("span", { className: "say", textContent: say(key) }), " ", field);
+}
+function liveButton(id, key, press) {
+  return make("button", { id, type: "button", textContent: say(key), onclick: press });
+}
+function makeLive() {
+  const text = liveField("live-text", "liveText", { value: live.text, oninput: () => { live.text = $("live-text").value; rerun(); } });
+  const select = make("select", { id: "live-edit", onchange: () => { edit(currentHead(), editOf(select.value)); } }, ...EDITS.map((name) => make("option", { value: name, textContent: say(name) })));
+  const head = make("label", {}, make("span", { id: "live-head" }), " ", make("span", { textContent: say("liveHead") }), " ", select);
+  const paint = liveButton("live-paint", "paint", () => setPainting(!live.painting));
+  const row = (...children) => make("div", { className: "row" }, ...children);
+  $("live").replaceChildren(
+    make("div", { className: "hand" },
+      row(text, ...(live.isEncoder ? [] : [liveButton("live-next", "nextToken", appendNext)]), liveButton("live-first", "asWritten", () => setText(live.about.text))),
+      row(head, paint, make("span", { id: "live-chips", className: "row" })),
+      make("p", { id: "live-problem", role: "alert" }),
+      make("p", { id: "live-note", className: "hint" })),
+    make("div", { id: "live-results", role: "status", ariaLive: "polite" }));
+  $("live").setAttribute("aria-label", say("liveTitle"));
+}
+function setText(text) {
+  live.text = text, $("live-text").value = text;
+  rerun();
+}
+function appendNext() {
+  const best = largestOf(Array.from(live.now.next), 1)[0];
+  setText(textOfTokens([...live.tokens, best]));
+}
+function setPainting(isOn) {
+  live.painting = isOn;
+  if (isOn) choose({ view: "map", of: "head", p: live.part, b: -1, words: 0, special: 0, first: 0 });
+  showLive();
+}
+
+// What the model expects before and after, and the heads that were changed.
+function showLive() {
+  if (live.language !== language()) live.language = language(), makeLive();
+  const name = nameOf(currentHead());
+  $("live-head").textContent = name;
+  $("live-edit").value = nameOfEdit(live.edits.get(currentHead()));
+  $("live-paint").setAttribute("aria-pressed", String(live.painting));
+  const chips = [...live.edits].map(([head, change]) => make("button", { type: "button", className: "chip", textContent: nameOf(head) + ": " + say(nameOfEdit(change)) + " ×", title: say("undo"), ariaLabel: nameOf(head) + ": " + say("undo"), onclick: () => edit(head, null) }));
+  const reset = chips.length > 1 ? [make("button", { type: "button", className: "chip", textContent: say("allAsTheyAre"), onclick: () => { live.edits.clear(); rerun(); } })] : [];
+  $("live-chips").replaceChildren(...chips, ...reset);
+  if (!live.now) return;
+  $("live-results").replaceChildren(...(live.isEncoder ? [embeddingTable()] : [expectationTable(), lossTable()]));
+  $("live-note").textContent = say("took", { ms: live.milliseconds.toFixed(1) }) + ". " + say("weightsAre", live.about.weights) + ".";
+}
+function expectationTable() {
+  const { before, now } = live, order = [...new Set([...largestOf(Array.from(before.next), 3), ...largestOf(Array.from(now.next), 3)])];
+  const rows = order.map((token) => make("tr", {}, make("th", { scope: "row", textContent: visible(namesOfTokens([token])[0]) }), cellOf(percent(before.next[token]), "number"), cellOf(percent(now.next[token]), "number"), make("td", {}, meterOf(now.next[token]))));
+  return tableOf(headerOf([say("tokenColumn")], [say("before"), "number"], [say("now"), "number"], [""]), rows, say("expects"));
+}
+function embeddingTable() {
+  const { before, now, first } = live, shown = (a, b) => cellOf(cosine(a.embedding, b.embedding).toFixed(4), "number");
+  const rows = [["withAllHeads", before], ["withFirstText", first]].map(([name, a]) => make("tr", {}, make("th", { scope: "row", textContent: say(name) }), shown(a, before), shown(a, now)));
+  return tableOf(headerOf([""], [say("before"), "number"], [say("now"), "number"]), rows, say("embedding"));
+}
+function meterOf(share) {
+  const meter = make("span", { className: "meter" });
+  meter.style.width = Math.round(60 * share) + "px";
+  return meter;
+}
+function lossTable() {
+  const { before, now } = live, line = (name, key) => make("tr", {}, make("th", { scope: "row", textContent: name }), cellOf(before[key].toFixed(4), "number"), cellOf(now[key].toFixed(4), "number"));
+  return tableOf(headerOf([""], [say("before"), "number"], [say("now"), "number"]), [line(say("allTokens"), "loss"), ...(before.again === null ? [] : [line(say("again"), "again")])], say("loss"));
+}
