@@ -55,7 +55,7 @@ def main() -> None:
         for word in wanted:
             assert word in text, f"{address} does not show {word!r}"
         if name.startswith("tutorial"):
-            summaries = browser.evaluate("[...document.querySelectorAll('.live-summary')].map(each => each.textContent)")
+            summaries = browser.evaluate("[...document.querySelectorAll('.live-summary')].map(e => e.textContent)")
             assert any("as printed" in each or "印出的相同" in each for each in summaries), (address, summaries)
             formulas = browser.evaluate("[...document.querySelectorAll('math')].map(each => each.clientHeight)")
             assert formulas and min(formulas) > 10, f"{address} does not show its formulas: {formulas}"

@@ -235,7 +235,7 @@ class Matrix {
     cell.classList.toggle("live-deep", share > 0.5);
     // Where the other ink is easier to read, on a light page and on a dark one.
     cell.classList.toggle("live-strong", share > 0.58);
-    cell.classList.toggle("live-bright", share > 0.37);
+    cell.classList.toggle("live-bright", share > 0.42);
   }
 
   /// Pointing at a cell or moving to it with the arrow keys explains it.

@@ -2,7 +2,7 @@
 Object.assign(TEXTS, {
   livePart: ["your text", "你的文本"], liveText: ["Text", "文本"], liveTitle: ["Run the model in this page", "在本页运行模型"], nextToken: ["Next token", "下一个词"], asWritten: ["First text", "最初的文本"], allAsTheyAre: ["All heads as they are", "恢复所有头"],
   liveHead: ["is", "为"], asItIs: ["as it is", "原样"], zero: ["off", "关闭"], mean: ["its mean over the text", "其在文本上的平均"], patternPrevious: ["the previous token", "看前一个词"], patternSelf: ["the token itself", "看自身"], patternFirst: ["the first token", "看首个词"], patternEven: ["even", "平均"], patternHand: ["painted by hand", "手绘"],
-  paint: ["Paint in the map", "在矩阵中绘制"], changedHeads: ["Changed heads", "改动的头"], undo: ["as it is again", "恢复原样"],
+  paint: ["Paint in the map", "在矩阵中绘制"], undo: ["as it is again", "恢复原样"],
   embedding: ["The text's embedding: cosine", "文本的嵌入：余弦"], withAllHeads: ["with all heads as they are", "与所有头原样时"], withFirstText: ["with the first text", "与最初的文本"], expects: ["What comes next", "接下来是什么"], before: ["before", "之前"], now: ["now", "现在"], loss: ["Loss, nats a token", "损失（每词 nats）"], allTokens: ["all tokens", "所有词"], again: ["those that follow as before", "重复出现的词"], took: ["Computed in this page, in {ms} ms", "在本页用时 {ms} 毫秒"],
   notAToken: ["This model's tokens are numbers from 0 to {most}, not {word}.", "该模型的词是 0 到 {most} 的数，不是 {word}。"], noTokens: ["The text has no token.", "文本中没有词。"], tooLong: ["The text has {count} tokens; this model reads {most}.", "文本有 {count} 个词；该模型最多读 {most} 个。"],
   weightsAre: ["Weights as {dtype}, within {error} of the largest in their matrix", "权重为 {dtype}，与原值之差不超过各矩阵最大值的 {error}"],
