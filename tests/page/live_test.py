@@ -159,6 +159,10 @@ def test_patterns(browser):
         browser.evaluate("document.querySelector('.chip').textContent") == "L1H1: painted by hand ×",
         "painting is named",
     )
+    page.type("5 17 99 3 42 66 8 5 17 99 3")
+    sums = browser.evaluate("Array.from({ length: 11 }, (_, i) => Array.from(part().exact[3].slice(11 * i, 11 * i + 11)).reduce((a, b) => a + b))")
+    check(page.problem() == "" and max(abs(each - 1) for each in sums) < 1e-5, "a shorter text leaves out what was painted beyond it")
+    page.type(TEXT)
     page.do("choose({ q: [10], k: 4 }), $('map').focus()")
     browser.press(" ", code="Space")
     browser.evaluate("redraw()")

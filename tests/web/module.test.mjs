@@ -115,5 +115,6 @@ test("heads of a GPT are switched off, or given other weights", () => {
   assert.ok(far(mean, plain.logits) > 1e-3);
   assert.throws(() => model.look(tokens, { edits: [{ layer: 0, head: 3, by: "zero" }] }), /\[edit_heads\] head must be below 3/);
   assert.throws(() => model.look(tokens, { edits: [{ layer: 0, head: 0, by: [[1]] }] }), /\[edit_heads\] weights must have shape \[6, 6\]/);
+  assert.throws(() => model.look(tokens, { edits: [{ layer: 2, head: 0, by: "zero" }] }), /\[edits\] layer must be below 2, but it is 2/);
   assert.throws(() => model.look([[1, 2], [3, 4]]), /one sequence/);
 });

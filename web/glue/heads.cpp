@@ -40,6 +40,7 @@ HeadCall::HeadCall(const saccade_tensor* places, const saccade_tensor* weights, 
 
 void HeadCall::operator()(const LayerAttention& layer) {
   edit_heads(layer, edits_);
+  num_layers_ = std::max(num_layers_, layer.layer + 1);
   if (!wants_weights_) return;
   Tensor weights = weights_of(layer);
   for (const HeadEdit& edit : edits_)
@@ -49,6 +50,9 @@ void HeadCall::operator()(const LayerAttention& layer) {
 }
 
 std::vector<std::pair<std::string, Tensor>> HeadCall::results(const char* name, Tensor first) {
+  for (const HeadEdit& edit : edits_)
+    if (edit.place.layer < 0 || edit.place.layer >= num_layers_)
+      refuse("edits", "layer must be below ", num_layers_, ", but it is ", edit.place.layer);
   weights_.emplace(weights_.begin(), name, std::move(first));
   return std::move(weights_);
 }

@@ -22,12 +22,14 @@ class HeadCall {
   void operator()(const LayerAttention& layer);
 
   bool is_needed() const { return wants_weights_ || !edits_.empty(); }
-  /// The kept weights, by name, behind a first result.
+  /// The kept weights, by name, behind a first result. Throws std::invalid_argument for edits of layers that there
+  /// are not.
   std::vector<std::pair<std::string, Tensor>> results(const char* name, Tensor first);
 
  private:
   std::vector<HeadEdit> edits_;
   bool wants_weights_;
+  std::int64_t num_layers_ = 0;  // that the call has had
   std::vector<std::pair<std::string, Tensor>> weights_;
 };
 

@@ -77,12 +77,13 @@ function partOf({ tokens, ...sequence }, layers) {
 
 // The weights that a reader put into a head, as rows that add up to 1. The rows of `painted` are sets of keys; others are as
 // the model has them.
-function paintedWeights({ pattern, painted }, own, n) {
+function paintedWeights({ pattern, painted }, weightsOfModel, n) {
   const weights = new Float32Array(n * n), keysOf = { previous: (i) => [Math.max(i - 1, 0)], self: (i) => [i], first: () => [0], even: (i) => Array.from({ length: live.isEncoder ? n : i + 1 }, (_, j) => j) }[pattern];
   for (let i = 0; i < n; ++i) {
-    const keys = painted && painted[i] && painted[i].size > 0 ? [...painted[i]] : keysOf ? keysOf(i) : null;
+    const own = painted && painted[i] ? [...painted[i]].filter((j) => j < n) : [];  // the text may have become shorter
+    const keys = own.length > 0 ? own : keysOf ? keysOf(i) : null;
     if (keys) for (const j of keys) weights[i * n + j] = 1 / keys.length;
-    else weights.set(own.subarray(i * n, (i + 1) * n), i * n);
+    else weights.set(weightsOfModel.subarray(i * n, (i + 1) * n), i * n);
   }
   return new live.library.Tensor(weights, [n, n]);
 }

@@ -35,7 +35,7 @@ function rerun() {
 }
 
 function liveField(id, key, properties) {
-  const field = make("input", { id, type: "text", autocomplete: "off", spellcheck: false, ...properties });
+  const field = make("textarea", { id, rows: 1, autocomplete: "off", spellcheck: false, ...properties });  // a text may have lines
   return make("label", { className: "wide" }, make("span", { className: "say", textContent: say(key) }), " ", field);
 }
 function liveButton(id, key, press) {

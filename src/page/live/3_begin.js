@@ -12,7 +12,7 @@ function listenPainting() {
   const paintAt = async (event, isFirst) => {
     const matrix = await shownMatrix(), cell = matrix && cellAt(event, matrix);
     if (!cell || (!isFirst && last && cell[0] === last[0] && cell[1] === last[1])) return;
-    paintCell(cell[0], cell[1], isFirst || !last || cell[0] !== last[0]);
+    paintCell(matrix.rows[cell[0]][0], matrix.columns[cell[1]][0], isFirst || !last || cell[0] !== last[0]);
     last = cell;
   };
   // Before the map's own listeners, which move it.
