@@ -84,7 +84,7 @@ function listenKeys() {
   addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || $("keys").open) return;
     if (event.key === "Escape") return ui.tour ? showTour(-1) : showPanel(false);
-    if (/^(search|text)$/.test(event.target.type) || event.target.tagName === "SELECT") return;
+    if (/^(search|text|textarea)$/.test(event.target.type) || event.target.tagName === "SELECT") return;
     const exact = Object.values(KEYS).find(([key]) => key === event.key), other = Object.values(KEYS).find(([key]) => key === event.key.toLowerCase());
     if (!exact && !other) return;
     event.preventDefault();
