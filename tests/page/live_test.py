@@ -129,6 +129,12 @@ def test_patterns(browser):
     page.choose("patternEven", head=3)
     check(abs(browser.evaluate("part().exact[3][5 * 18 + 2]") - 1 / 6) < 1e-6, "even weights are even")
     page.choose("asItIs", head=3)
+    page.choose("zero", head=1)
+    without = browser.evaluate("live.now.loss")
+    page.choose("patternHand", head=3)
+    check(browser.evaluate("live.now.loss") == without, "a head on which nothing is painted is as it was, beside other changes")
+    page.choose("asItIs", head=1)
+    page.choose("asItIs", head=3)
     before = browser.evaluate("live.now.loss")
 
     page.click("#live-paint")
@@ -171,6 +177,12 @@ def test_patterns(browser):
 
 def test_text(browser):
     page = LivePage(browser)
+    page.type("1 2 3")
+    for key in " 4 5w":  # which are shortcuts elsewhere in the page
+        browser.press(key, code="Space" if key == " " else None)
+    browser.evaluate("redraw()")
+    typed = browser.evaluate("[$('live-text').value, state.view]")
+    check(typed == ["1 2 3 4 5w", "model"], f"keys in the field are letters, not shortcuts: {typed}")
     page.type("1 2 3 4 5 6 7 8 9 1 2 3")
     page.click("#live-next")
     check(

@@ -60,7 +60,7 @@ function wordPiecesOf(text) {
     for (const piece of piecesOfWord(word)) {
       const end = begin + piece.replace(/^##/, "").length;
       // As it was written, where the letters still correspond.
-      found.push({ piece, word: number, special: 0, name: written.length === word.length && end <= word.length ? written.slice(begin, end) : undefined });
+      found.push({ piece, word: number, special: 0, name: piece !== live.about.wordPieces.unknown && written.length === word.length && end <= word.length ? written.slice(begin, end) : undefined });
       begin = end;
     }
   });

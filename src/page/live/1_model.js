@@ -87,12 +87,17 @@ function paintedWeights({ pattern, painted }, weightsOfModel, n) {
   }
   return new live.library.Tensor(weights, [n, n]);
 }
-function editsOf(tokens, layers) {
-  const n = tokens.length, heads = layers[0].shape[0];
-  return [...live.edits].map(([head, edit]) => {
-    const layer = Math.floor(head / heads), h = head % heads, own = layers[layer].data.subarray(h * n * n, (h + 1) * n * n);
-    return { layer, head: h, by: edit.by === "pattern" ? paintedWeights(edit, own, n) : edit.by };
-  });
+// Painted heads come last, in the order of layers: the rows that are not painted are those of a pass with the changes so far.
+function editsOf(tokens) {
+  const n = tokens.length, { heads } = data.index.parts[0], found = [], isPainted = ([, { name }]) => name === "patternHand";
+  const add = (head, by) => found.push({ layer: Math.floor(head / heads), head: head % heads, by });
+  for (const [head, edit] of [...live.edits].filter((each) => !isPainted(each))) add(head, edit.by === "pattern" ? paintedWeights(edit, null, n) : edit.by);
+  for (const [head, edit] of [...live.edits].filter(isPainted).sort(([a], [b]) => a - b)) {
+    if (Object.keys(edit.painted).length === 0 && edit.pattern === "hand") continue;
+    const h = head % heads, layer = runModel(tokens, found).weights[Math.floor(head / heads)].data;
+    add(head, paintedWeights(edit, layer.subarray(h * n * n, (h + 1) * n * n), n));
+  }
+  return found;
 }
 
 // Runs the model on the reader's text, without and with what the reader did to its heads, and shows the result.
@@ -102,7 +107,7 @@ function compute() {
   if (tokens.length > live.about.longest) throw new Error(say("tooLong", { count: tokens.length, most: live.about.longest }));
   live.tokens = tokens;
   live.before = runModel(tokens, []);
-  live.now = live.edits.size > 0 ? runModel(tokens, editsOf(tokens, live.before.weights)) : live.before;
+  live.now = live.edits.size > 0 ? runModel(tokens, editsOf(tokens)) : live.before;
   if (live.part < 0) live.part = data.index.parts.length, controls.key = "";
   data.index.parts[live.part] = partOf(sequence, live.now.weights);
   live.first = live.first || live.before;

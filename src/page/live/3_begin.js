@@ -9,6 +9,7 @@ function paintCell(row, column, isFirst) {
 function listenPainting() {
   const view = $("view-map");
   let last = null;  // the cell under the pointer while it is down
+  const isPainting = () => live.painting && state.of === "head" && state.p === live.part && state.b < 0;
   const paintAt = async (event, isFirst) => {
     const matrix = await shownMatrix(), cell = matrix && cellAt(event, matrix);
     if (!cell || (!isFirst && last && cell[0] === last[0] && cell[1] === last[1])) return;
@@ -16,9 +17,9 @@ function listenPainting() {
     last = cell;
   };
   // Before the map's own listeners, which move it.
-  view.addEventListener("pointerdown", (event) => { if (live.painting) event.stopPropagation(), last = null, paintAt(event, true), live.isDown = true; }, true);
+  view.addEventListener("pointerdown", (event) => { if (isPainting() && event.button === 0) event.stopPropagation(), last = null, paintAt(event, true), live.isDown = true; }, true);
   view.addEventListener("pointermove", (event) => { if (live.painting && live.isDown) event.stopPropagation(), paintAt(event, false); }, true);
-  addEventListener("pointerup", () => { live.isDown = false; });
+  for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => { live.isDown = false; });
   view.addEventListener("pointerup", (event) => { if (live.painting) event.stopPropagation(), live.isDown = false; }, true);
   $("map").addEventListener("keydown", (event) => {
     if (event.key !== " " || !live.painting || chosenQuery() < 0 || chosenKey() < 0) return;

@@ -54,7 +54,8 @@ async function begin() {
   await draw();
   if (isPlain) showTourOnce();
   document.documentElement.dataset.ready = "yes";
-  if (data.index.model) await beginLive();
+  // What the file holds is shown even where the model cannot run.
+  if (data.index.model) await beginLive().catch((error) => { $("live").textContent = String(error.message || error); });
 }
 let begun = null;
 function start() {
