@@ -73,8 +73,9 @@ struct ForwardOptions {
   /// The PyTorch build whose dropout dropout_generator reproduces; published outputs come from the generic build.
   TorchBuild dropout_build = TorchBuild::generic;
 
-  /// Called between attention and the output projection, with layer 0: what it changes in o takes effect. For one
-  /// sequence (batch 1), not in training mode and not in modules with appended keys.
+  /// Called between attention and the output projection, with layer 0: what it changes in o takes effect. The kind
+  /// is cross when the keys are another view than the queries, else decoder when later keys are hidden, else
+  /// encoder. For one sequence (batch 1), not in training mode and not in modules with appended keys.
   OnAttention on_attention{};
 
   /// Threads of this call; 0: num_threads() of runtime.h. Results do not depend on it.
@@ -196,7 +197,8 @@ class AttentionModule : public Module {
   void project(const Inputs& inputs, const Projections& projections, int num_threads) const;
   AttentionOptions plain_options(bool causal, int num_threads) const;
   void attend(const Projections& projections, ForwardCall& call, const ForwardOptions& options);
-  void hand_over(const Projections& projections, const ForwardCall& call, const OnAttention& on_attention) const;
+  void hand_over(AttentionKind kind, const Projections& projections, const ForwardCall& call,
+                 const OnAttention& on_attention) const;
   Tensor reported_weights(ForwardCall& call, bool has_batch, const ForwardOptions& options) const;
   void keep(ForwardCall call, const Inputs& inputs);
   ProjectedGradients attend_backward(const ForwardCall& call, const TensorView& dcontext);

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 
 #include "saccade/attention_options.h"
@@ -35,7 +36,7 @@ struct LayerAttention {
   TensorView output_weight{};
 };
 
-/// A query head of a model; of an encoder-decoder, of its decoder.
+/// A query head of a model; of an encoder-decoder, of its decoder, or in a HeadEdit as `kind` says.
 struct HeadPlace {
   std::int64_t layer = 0, head = 0;  ///< from 0 on
   bool operator==(const HeadPlace&) const = default;
@@ -49,15 +50,19 @@ enum class Ablation : std::uint8_t {
 
 /// A change of one head; fill it with designated initializers.
 struct HeadEdit {
-  HeadPlace place{};                      ///< which head
+  HeadPlace place{};  ///< which head
+  /// Of which attention. Not given: of the self-attention that calls the hook, so of the only one of an encoder or
+  /// a decoder, and of an encoder-decoder of the encoder in Model::encode() and of the decoder in
+  /// Model::hidden_states(). Cross-attention is only changed by name.
+  std::optional<AttentionKind> kind{};
   Ablation replaced_by = Ablation::zero;  ///< what replaces the output of the head, without `weights`
   /// f32 [tokens, keys] instead of the softmax: the output becomes their product with the head's values. Any
   /// strides; rows need not add up to 1.
   TensorView weights{};
 };
 
-/// Rewrites layer.o for those of `edits` that name layer.layer: later ones overrule earlier ones. Throws
-/// std::invalid_argument for a head that the layer does not have, and for weights of another shape or type.
+/// Rewrites layer.o for those of `edits` that name layer.layer and layer.kind: later ones overrule earlier ones.
+/// Throws std::invalid_argument for a head that the layer does not have, and for weights of another shape or type.
 void edit_heads(const LayerAttention& layer, std::span<const HeadEdit> edits);
 
 /// Receives the attention of a layer in a forward pass.

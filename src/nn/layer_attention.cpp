@@ -35,12 +35,17 @@ void mix(const MutableTensorView& o, const TensorView& values, const TensorView&
     }
 }
 
+bool is_of(const HeadEdit& edit, const LayerAttention& layer) {
+  if (edit.place.layer != layer.layer) return false;
+  return edit.kind ? *edit.kind == layer.kind : layer.kind != AttentionKind::cross;
+}
+
 }  // namespace
 
 void edit_heads(const LayerAttention& layer, std::span<const HeadEdit> edits) {
   const std::int64_t heads = layer.o.shape[1];
   for (const HeadEdit& edit : edits) {
-    if (edit.place.layer != layer.layer) continue;
+    if (!is_of(edit, layer)) continue;
     const std::int64_t head = edit.place.head;
     if (head < 0 || head >= heads)
       refuse(kFunction, "head must be below ", heads, ", the heads of layer ", layer.layer, ", but it is ", head);

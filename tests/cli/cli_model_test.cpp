@@ -129,6 +129,9 @@ TEST_F(CliModel, ShowsEncoderDecoders) {
       run({"generate", "--model", t5, "--prompt", "w7 w8 w9", "--max-new-tokens", "5", "--temperature", "0"});
   ASSERT_EQ(answer.exit_code, 0) << answer.err;
   EXPECT_TRUE(std::regex_search(answer.out, std::regex("^w[0-9]+ w[0-9]+"))) << answer.out;
+  const Outcome ablated = run({"look", "--model", t5, "--text", "w7 w8 w9", "--ablate", "L0H1"});
+  EXPECT_EQ(ablated.exit_code, 2);
+  EXPECT_THAT(ablated.err, HasSubstr("the model is a t5, but only decoders have the loss of a text"));
 }
 
 TEST_F(CliModel, ShowsWhatAnAnswerRestsOn) {

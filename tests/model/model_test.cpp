@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <numeric>
+#include <optional>
 
 #include "saccade/decode.h"
 #include "saccade/io.h"
@@ -309,6 +310,41 @@ TEST_P(ModelOfFolder, SwitchesHeadsOff) {
                                                copy(Tensor(DType::f32, {head.shape[0], head.shape[1]}), head);
                                            }});
   EXPECT_FALSE(same_bits(before, after));
+}
+
+TEST(Model, EditsTheAttentionOfAnEncoderDecoderThatIsNamed) {
+  const Model model = Model::load(kModels / "t5");
+  const ModelInput source{.tokens = {7, 8, 9}};
+  const auto without = [](std::optional<AttentionKind> kind) {
+    return ModelOptions{.on_attention = [kind](const LayerAttention& layer) {
+      const HeadEdit edits[] = {{.place = {0, 1}, .kind = kind}};
+      edit_heads(layer, edits);
+    }};
+  };
+  const auto zeroed = [](AttentionKind kind) {
+    return ModelOptions{.on_attention = [kind](const LayerAttention& layer) {
+      const MutableTensorView head = layer.o.select(1, 1);
+      if (layer.layer == 0 && layer.kind == kind) copy(Tensor(DType::f32, {head.shape[0], head.shape[1]}), head);
+    }};
+  };
+  const Tensor encoded = model.encode(source),
+               encoded_without = model.encode(source, zeroed(AttentionKind::encoder));
+  EXPECT_FALSE(same_bits(encoded_without, encoded));
+  for (const std::optional<AttentionKind> kind : {std::optional<AttentionKind>(), {AttentionKind::encoder}})
+    EXPECT_TRUE(same_bits(model.encode(source, without(kind)), encoded_without));
+  EXPECT_TRUE(same_bits(model.encode(source, without(AttentionKind::decoder)), encoded));
+
+  const ModelInput input{.tokens = {0, 5, 6}, .encoder_states = encoded};
+  const Tensor whole = model.hidden_states(input),
+               without_decoder = model.hidden_states(input, zeroed(AttentionKind::decoder)),
+               without_cross = model.hidden_states(input, zeroed(AttentionKind::cross));
+  EXPECT_FALSE(same_bits(without_decoder, whole));
+  EXPECT_FALSE(same_bits(without_cross, whole));
+  EXPECT_FALSE(same_bits(without_cross, without_decoder));
+  EXPECT_TRUE(same_bits(model.hidden_states(input, without({})), without_decoder));
+  EXPECT_TRUE(same_bits(model.hidden_states(input, without(AttentionKind::decoder)), without_decoder));
+  EXPECT_TRUE(same_bits(model.hidden_states(input, without(AttentionKind::cross)), without_cross));
+  EXPECT_TRUE(same_bits(model.hidden_states(input, without(AttentionKind::encoder)), whole));
 }
 
 TEST(Model, ShowsTheWeightsThatFollowAttention) {

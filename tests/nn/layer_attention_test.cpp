@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <optional>
 #include <vector>
 
 #include "saccade/attention.h"
@@ -59,6 +60,23 @@ TEST(EditHeads, WeightsTakeTheValuesOfTheirKeyHead) {
   }
 }
 
+TEST(EditHeads, SayWhichAttentionTheyAreOf) {
+  const auto changes = [](AttentionKind kind, std::optional<AttentionKind> named) {
+    Layer layer;
+    LayerAttention view = layer.view();
+    view.kind = kind;
+    const Tensor before = layer.o;
+    const HeadEdit edits[] = {{.place = {1, 2}, .kind = named}};
+    edit_heads(view, edits);
+    return head_of(layer.o, 2) != head_of(before, 2);
+  };
+  constexpr AttentionKind kKinds[] = {AttentionKind::encoder, AttentionKind::decoder, AttentionKind::cross};
+  for (const AttentionKind kind : kKinds) {
+    for (const AttentionKind named : kKinds) EXPECT_EQ(changes(kind, named), kind == named);
+    EXPECT_EQ(changes(kind, std::nullopt), kind != AttentionKind::cross);
+  }
+}
+
 TEST(EditHeads, RefusesWhatTheLayerDoesNotHave) {
   Layer layer;
   const auto refused = [&](const HeadEdit& edit) {
@@ -107,6 +125,28 @@ TEST(OnAttention, SeesAndChangesTheAttentionOfAModule) {
     EXPECT_NEAR(edited.values<float>()[static_cast<std::size_t>(i)],
                 zeroed.values<float>()[static_cast<std::size_t>(i)], 1e-6);
   EXPECT_FALSE(std::ranges::equal(edited.values<float>(), plain.values<float>()));
+}
+
+TEST(OnAttention, SaysWhichAttentionAModuleComputes) {
+  TorchGenerator generator(123), random(7);
+  const Tensor x = random.randn({5, 4}), other = random.randn({3, 4}), copy = x;
+  for (const bool causal : {false, true}) {
+    MultiHeadAttention module({.d_in = 4, .d_out = 4, .num_heads = 2, .causal = causal}, generator);
+    module.eval();
+    AttentionKind kind{};
+    const OnAttention look = [&](const LayerAttention& layer) { kind = layer.kind; };
+    const AttentionKind self = causal ? AttentionKind::decoder : AttentionKind::encoder;
+    module.forward(x, {.on_attention = look});
+    EXPECT_EQ(kind, self);
+    module.forward(x, x, x, {.on_attention = look});
+    EXPECT_EQ(kind, self);
+    module.forward(x, {.causal = true, .on_attention = look});
+    EXPECT_EQ(kind, AttentionKind::decoder);
+    module.forward(x, other, other, {.on_attention = look});
+    EXPECT_EQ(kind, AttentionKind::cross);
+    module.forward(x, copy, x, {.on_attention = look});
+    EXPECT_EQ(kind, AttentionKind::cross);
+  }
 }
 
 TEST(OnAttention, IsForOneSequenceInEvaluation) {

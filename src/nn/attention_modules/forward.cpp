@@ -211,14 +211,14 @@ void AttentionModule::attend(const Projections& projections, ForwardCall& call, 
   to.kv_lengths = call.kv_lengths;
 }
 
-void AttentionModule::hand_over(const Projections& projections, const ForwardCall& call,
+void AttentionModule::hand_over(AttentionKind kind, const Projections& projections, const ForwardCall& call,
                                 const OnAttention& on_attention) const {
   if (training())
     refuse(name(), "on_attention is not for training mode: gradients would not know what it changes");
   if (projections.q.shape[0] != 1)
     refuse(name(), "on_attention is for one sequence, but the batch has ", projections.q.shape[0]);
   if (appended_keys().count() != 0) refuse(name(), "on_attention is not for modules with appended keys");
-  LayerAttention layer{.kind = config_.causal ? AttentionKind::decoder : AttentionKind::encoder,
+  LayerAttention layer{.kind = kind,
                        .q = split_heads(projections.q, config_.num_heads).select(0, 0),
                        .k = split_heads(projections.k, config_.num_kv_heads).select(0, 0),
                        .v = split_heads(projections.v, config_.num_kv_heads).select(0, 0),
@@ -282,6 +282,16 @@ void AttentionModule::project(const Inputs& inputs, const Projections& projectio
   project(inputs.value, weights_.value, weights_.value_bias, projections.v, num_threads);
 }
 
+namespace {
+
+/// Whether two inputs are the same numbers in memory.
+bool are_same(const TensorView& a, const TensorView& b) {
+  return a.data == b.data && std::ranges::equal(a.dims(), b.dims()) &&
+         std::equal(a.strides.begin(), a.strides.begin() + a.rank, b.strides.begin());
+}
+
+}  // namespace
+
 ModuleOutput AttentionModule::forward(const Inputs& inputs, const ForwardOptions& options) {
   const bool has_out = weights_.out.value.rank() != 0;
   const bool keeps = training() || options.steps;
@@ -293,7 +303,12 @@ ModuleOutput AttentionModule::forward(const Inputs& inputs, const ForwardOptions
       keeps ? Projections(config_, inputs, call) : Projections(config_, inputs, call.context.mutable_view());
   project(inputs, projections, options.num_threads);
   attend(projections, call, options);
-  if (options.on_attention) hand_over(projections, call, options.on_attention);
+  if (options.on_attention) {
+    const AttentionKind kind = !are_same(inputs.query, inputs.key)   ? AttentionKind::cross
+                               : call.options.causal != Causal::none ? AttentionKind::decoder
+                                                                     : AttentionKind::encoder;
+    hand_over(kind, projections, call, options.on_attention);
+  }
 
   const auto with_axes = [&](Tensor x) {
     return with_axes_of_inputs(std::move(x), inputs.has_batch, config_.batch_first);
