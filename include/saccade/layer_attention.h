@@ -45,7 +45,8 @@ struct HeadPlace {
 /// What replaces the output of an ablated head.
 enum class Ablation : std::uint8_t {
   zero,
-  mean,  ///< the mean of its output over the text, which loses what differs between tokens
+  mean,  ///< the mean of its output over the text, or over each of several, which loses what differs between
+         ///< tokens
 };
 
 /// A change of one head; fill it with designated initializers.
@@ -56,8 +57,8 @@ struct HeadEdit {
   /// Model::hidden_states(). Cross-attention is only changed by name.
   std::optional<AttentionKind> kind{};
   Ablation replaced_by = Ablation::zero;  ///< what replaces the output of the head, without `weights`
-  /// f32 [tokens, keys] instead of the softmax: the output becomes their product with the head's values. Any
-  /// strides; rows need not add up to 1.
+  /// f32 [tokens, keys] instead of the softmax: the output becomes their product with the head's values, of
+  /// several texts those of all. Any strides; rows need not add up to 1.
   TensorView weights{};
 };
 

@@ -13,7 +13,15 @@ constexpr const char* kFunction = "edit_heads";
 
 float* row_of(const MutableTensorView& o, std::int64_t i) { return o.as<float>() + i * o.strides[0]; }
 
-/// Every row becomes the mean of all, or zeros.
+/// Where each text begins among the rows of a layer, and where the last one ends.
+std::vector<std::int64_t> begins_of_texts(const LayerAttention& layer) {
+  const TensorView& begins = layer.options.cu_seqlens_q;
+  if (begins.rank == 0) return {0, layer.o.shape[0]};
+  const Tensor numbers = Tensor::copy_of(begins, DType::i64);
+  return {numbers.values<std::int64_t>().begin(), numbers.values<std::int64_t>().end()};
+}
+
+/// Every row of a text becomes the mean of all, or zeros.
 void ablate(const MutableTensorView& o, Ablation replaced_by) {
   const std::int64_t tokens = o.shape[0], dim = o.shape[1];
   std::vector<float> row(static_cast<std::size_t>(dim));
@@ -51,7 +59,9 @@ void edit_heads(const LayerAttention& layer, std::span<const HeadEdit> edits) {
       refuse(kFunction, "head must be below ", heads, ", the heads of layer ", layer.layer, ", but it is ", head);
     const MutableTensorView o = layer.o.select(1, head);
     if (edit.weights.rank == 0) {
-      ablate(o, edit.replaced_by);
+      const std::vector<std::int64_t> begins = begins_of_texts(layer);
+      for (std::size_t i = 0; i + 1 < begins.size(); ++i)
+        ablate(o.slice(0, begins[i], begins[i + 1]), edit.replaced_by);
       continue;
     }
     check_dtype(kFunction, "weights", edit.weights, DType::f32);

@@ -77,6 +77,20 @@ TEST(EditHeads, SayWhichAttentionTheyAreOf) {
   }
 }
 
+TEST(EditHeads, TakesTheMeanOverEachOfSeveralTexts) {
+  Layer layer;
+  const Tensor begins = Tensor::of<std::int32_t>({0, 1, 3}), before = layer.o;
+  LayerAttention view = layer.view();
+  view.options.cu_seqlens_q = view.options.cu_seqlens_k = begins;
+  const HeadEdit edits[] = {{.place = {1, 3}, .replaced_by = Ablation::mean}};
+  edit_heads(view, edits);
+  for (const std::int64_t d : {0, 1}) {
+    EXPECT_EQ(layer.o.at<float>(0, 3, d), before.at<float>(0, 3, d));
+    for (const std::int64_t i : {1, 2})
+      EXPECT_NEAR(layer.o.at<float>(i, 3, d), (before.at<float>(1, 3, d) + before.at<float>(2, 3, d)) / 2, 1e-6);
+  }
+}
+
 TEST(EditHeads, RefusesWhatTheLayerDoesNotHave) {
   Layer layer;
   const auto refused = [&](const HeadEdit& edit) {

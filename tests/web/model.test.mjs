@@ -61,6 +61,9 @@ test("heads of a model are switched off, or given other weights", () => {
     assert.ok(relativeError(edited(weights[1].toArray()[1]), states) < 1e-5, name);
     assert.ok(relativeError(edited("mean"), edited("zero")) > 1e-4, name);
     assert.throws(() => edited([[1]]), /\[edit_heads\] weights must have shape \[4, 4\]/);
+    for (const by of ["zero", "mean", [[1, 0], [0, 1]]])
+      assert.throws(() => model.hiddenStates(tokens, { lengths: [2, 2], edits: [{ layer: 1, head: 1, by }] }),
+        /heads are edited over one text, but lengths has 2 sequences: call hiddenStates\(\) for each of them/);
     model.dispose();
   }
 });

@@ -21,7 +21,8 @@ class HeadCall {
   /// Changes a layer's o, and keeps its weights: [heads, tokens, keys], those of the edits among them.
   void operator()(const LayerAttention& layer);
 
-  bool is_needed() const { return wants_weights_ || !edits_.empty(); }
+  bool has_edits() const { return !edits_.empty(); }
+  bool is_needed() const { return wants_weights_ || has_edits(); }
   /// The kept weights, by name, behind a first result. Throws std::invalid_argument for edits of layers that there
   /// are not.
   std::vector<std::pair<std::string, Tensor>> results(const char* name, Tensor first);

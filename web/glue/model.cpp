@@ -74,7 +74,7 @@ SACCADE_WEB_API(web_model_sizes) saccade_status web_model_sizes(WebModel* model)
   });
 }
 
-/// lengths, types and places may be NULL; places and weights are edits (heads.h).
+/// lengths, types and places may be NULL; places and weights are edits (heads.h), which are for one sequence.
 SACCADE_WEB_API(web_model_states)
 saccade_status web_model_states(WebModel* model, const saccade_tensor* tokens, const saccade_tensor* lengths,
                                 const saccade_tensor* types, const saccade_tensor* places,
@@ -86,6 +86,9 @@ saccade_status web_model_states(WebModel* model, const saccade_tensor* tokens, c
     const ModelInput input{.tokens = numbers_of("Model", "tokens", tokens),
                            .lengths = numbers_of("Model", "lengths", lengths),
                            .types = numbers_of("Model", "types", types)};
+    if (heads.has_edits() && input.lengths.size() > 1)
+      refuse("edits", "heads are edited over one text, but lengths has ", input.lengths.size(),
+             " sequences: call hiddenStates() for each of them");
     give_results(heads.results("states", model->model->hidden_states(input, options)));
   });
 }

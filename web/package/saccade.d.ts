@@ -195,7 +195,7 @@ export class Model {
   constructor(files: { [name: string]: Uint8Array | ArrayBuffer });
   readonly sizes: ModelSizes;
   /** The state of each token after the last layer, [tokens, dModel]. Tokens of several sequences, one after the other, have
-   * `lengths`; `types` are those of pairs of texts; `edits` change heads. `weights: true`: also those of each layer, [heads, tokens,
+   * `lengths`; `types` are those of pairs of texts; `edits` change heads, of one sequence. `weights: true`: also those of each layer, [heads, tokens,
    * keys]. */
   hiddenStates(
     tokens: Tokens, options?: { lengths?: Tokens; types?: Tokens; edits?: HeadEdit[]; weights?: boolean },
