@@ -91,6 +91,7 @@ class GPTModel final : public Module {
   Tensor forward(const TensorView& tokens);
   /// The same for one sequence in evaluation mode, i64 [1, seqlen]. Calls on_attention for each layer, between its
   /// attention and its output projection: what it changes in o takes effect (edit_heads() of layer_attention.h).
+  /// An empty on_attention is as none.
   Tensor forward(const TensorView& tokens, const OnAttention& on_attention);
 
   /// The logits of the token after `tokens`, f32 [vocab_size]; the model sees the last context_length of them.

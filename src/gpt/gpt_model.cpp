@@ -184,6 +184,7 @@ Tensor GPTModel::forward(const TensorView& tokens) {
 }
 
 Tensor GPTModel::forward(const TensorView& tokens, const OnAttention& on_attention) {
+  if (!on_attention) return forward(tokens);
   Tensor x = embed(tokens);
   for (std::size_t number = 0; number < trf_blocks_.size(); ++number)
     x = trf_blocks_[number].forward(x, [&](LayerAttention layer) {

@@ -341,6 +341,8 @@ TEST(GPTModel, TellsAndChangesTheAttentionOfItsLayers) {
                 model.forward(some_tokens({2, 3}), [](const LayerAttention&) {});
               }),
               HasSubstr("on_attention is for one sequence"));
+  const Tensor two = some_tokens({2, 3}), with_none = model.forward(two, OnAttention());
+  EXPECT_TRUE(std::ranges::equal(with_none.values<float>(), model.forward(two).values<float>()));
 }
 
 }  // namespace
